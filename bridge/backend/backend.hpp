@@ -1,0 +1,120 @@
+// Where an export's blocks are. A new kind of storage implements Backend and BackendQueue, and adds
+// one line to the factory; docs/backends.md shows how.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "rdma/client.hpp"
+
+namespace rtrs {
+class Reactor;
+}
+
+namespace rnbd {
+
+using rtrs::Failure;
+
+/// What a backend is and can do; constant while it is open.
+struct BackendInfo {
+  std::uint64_t size = 0;  ///< bytes; any number
+  std::uint32_t logical_block =
+      512;  ///< bytes; requests are multiples of it, except at the very end
+  std::uint32_t physical_block = 4096;  ///< bytes; power of two
+  bool read_only = false;
+  bool rotational = false;
+  bool can_discard = false;
+  bool can_write_zeroes = false;
+  bool can_fast_zero = false;  ///< `fast` zeroing succeeds at least sometimes
+  bool can_extents = false;    ///< tells holes from data
+  bool can_cache = false;      ///< read-ahead does something
+  bool can_fua = false;
+  bool volatile_cache = true;             ///< needs flush
+  std::uint32_t discard_granularity = 0;  ///< bytes
+  std::array<std::uint8_t, 16> uuid{};    ///< the same as long as it is the same storage
+};
+
+enum class BackendOperation : std::uint8_t {
+  read,
+  write,
+  flush,
+  discard,
+  write_zeroes,
+  extents,
+  cache
+};
+
+/// A run of blocks of one kind.
+struct BackendExtent {
+  std::uint64_t length = 0;  ///< bytes
+  bool hole = false;         ///< not allocated
+  bool zero = false;         ///< reads as zeroes
+};
+
+/// One operation. The caller keeps it and its memory until done() was called.
+///
+/// The range lies inside the backend when it is submitted (RNBD's checks come first), with one
+/// exception: it may end inside the last sector's padding when the size is no multiple of 512;
+/// bytes past the end read as zero and are not written.
+struct BackendRequest {
+  BackendOperation operation = BackendOperation::read;
+  bool fua = false;       ///< durable before done (write, write_zeroes, discard)
+  bool no_unmap = false;  ///< write_zeroes: keep the blocks allocated
+  bool fast = false;      ///< write_zeroes: ENOTSUP (EOPNOTSUPP) rather than slow
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;   ///< bytes
+  std::byte* data = nullptr;  ///< read: filled; write: read from
+  std::vector<BackendExtent>* extents =
+      nullptr;  ///< extents: appended; starts at offset, contiguous
+  std::size_t max_extents = 0;
+  /// Called once, on the queue's reactor, possibly before submit() returns. `error` is a positive
+  /// errno, 0 = success.
+  void (*done)(BackendRequest& request, int error) = nullptr;
+  void* context = nullptr;
+
+  // For the backend's use between submit() and done().
+  alignas(16) std::byte scratch[96];
+  BackendRequest* next = nullptr;
+};
+
+/// A reactor's own access to a backend: no locks needed inside.
+///
+/// Threads: the reactor it was opened for.
+class BackendQueue {
+ public:
+  virtual ~BackendQueue() = default;  ///< only when no request is running
+  /// Starts an operation. Never blocks.
+  virtual void submit(BackendRequest& request) = 0;
+};
+
+/// Open storage, shared by all reactors.
+///
+/// Threads: any; open_queue() on the reactor's thread.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual const BackendInfo& info() const = 0;
+  /// `reactor` is null only in the simulator.
+  virtual std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) = 0;
+};
+
+/// Opens the storage that a specification names:
+/// PATH (regular file or block device) with options, `memory:SIZE`, `null:SIZE`, `nbd:URI`,
+/// `fault:OPTIONS:SPEC`, `delay:OPTIONS:SPEC`. See docs/backends.md for each one's options.
+///
+/// Errors: a sentence that names the specification and says what to do; ENOENT, EACCES, EROFS,
+/// EINVAL, ...
+struct BackendOptions {
+  bool read_only = false;
+  bool direct = false;    ///< O_DIRECT, files and block devices
+  bool use_uring = true;  ///< false: a thread pool instead of io_uring
+};
+tl::expected<std::unique_ptr<Backend>, Failure> open_backend(const std::string& specification,
+                                                             const BackendOptions& options);
+
+}  // namespace rnbd

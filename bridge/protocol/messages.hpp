@@ -1,0 +1,293 @@
+// RNBD messages: what block clients and servers say to each other inside RTRS requests.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rdma/wire/endian.hpp"
+#include "rdma/wire/result.hpp"
+
+namespace rnbd::wire {
+
+using rtrs::wire::ConstBytes;
+using rtrs::wire::DecodeError;
+using rtrs::wire::le16;
+using rtrs::wire::le32;
+using rtrs::wire::le64;
+using rtrs::wire::Result;
+using rtrs::wire::Uuid;
+
+inline constexpr std::uint8_t kProtocolMajor = 2;
+inline constexpr std::size_t kMaxDeviceName = 254;
+inline constexpr std::uint32_t kSectorSize = 512;
+
+enum class MessageType : std::uint16_t {
+  session_info = 0,
+  session_info_response = 1,
+  open = 2,
+  open_response = 3,
+  io = 4,
+  close = 5,
+  // Only between rnbdkit peers (rtrs feature kFeatureUserMessages); a Linux server answers EINVAL.
+  device_info = 0x8001,
+  device_info_response = 0x8002,
+  list_exports = 0x8003,
+  list_exports_response = 0x8004,
+  block_status = 0x8005,
+  block_status_response = 0x8006,
+  cache = 0x8007,
+};
+
+enum class AccessMode : std::uint8_t { read_only = 0, read_write = 1, migration = 2 };
+
+constexpr const char* to_string(AccessMode mode) {
+  switch (mode) {
+    case AccessMode::read_only:
+      return "ro";
+    case AccessMode::read_write:
+      return "rw";
+    case AccessMode::migration:
+      return "migration";
+  }
+  return "?";
+}
+
+/// First 4 bytes of every message.
+struct Header {
+  le16 type = 0;
+  le16 padding = 0;
+};
+static_assert(sizeof(Header) == 4);
+
+/// Both directions; `version` is the sender's major protocol version.
+struct SessionInfo {
+  Header header;
+  std::uint8_t version = kProtocolMajor;
+  std::array<std::uint8_t, 31> reserved{};
+};
+static_assert(sizeof(SessionInfo) == 36);
+
+struct Open {
+  Header header;
+  std::uint8_t access_mode = 0;
+  std::uint8_t reserved0 = 0;
+  std::array<char, 255> device_name{};
+  std::array<std::uint8_t, 3> reserved1{};
+};
+static_assert(sizeof(Open) == 264);
+static_assert(offsetof(Open, access_mode) == 4 && offsetof(Open, device_name) == 6);
+
+enum CachePolicy : std::uint8_t { kCacheFua = 1, kCacheWriteback = 2 };
+
+struct OpenResponse {
+  Header header;
+  le32 device_id = 0;
+  le64 sectors = 0;  ///< of 512 bytes
+  le32 max_hw_sectors = 0;
+  le32 max_write_zeroes_sectors = 0;
+  le32 max_discard_sectors = 0;
+  le32 discard_granularity = 0;  ///< bytes
+  le32 discard_alignment = 0;    ///< bytes
+  le16 physical_block_size = 0;  ///< bytes
+  le16 logical_block_size = 0;   ///< bytes
+  le16 max_segments = 0;
+  le16 secure_discard = 0;
+  std::uint8_t rotational = 0;
+  std::uint8_t cache_policy = 0;
+  std::array<std::uint8_t, 10> reserved{};
+};
+static_assert(sizeof(OpenResponse) == 56);
+static_assert(offsetof(OpenResponse, device_id) == 4 && offsetof(OpenResponse, sectors) == 8);
+static_assert(offsetof(OpenResponse, max_hw_sectors) == 16);
+static_assert(offsetof(OpenResponse, max_write_zeroes_sectors) == 20);
+static_assert(offsetof(OpenResponse, max_discard_sectors) == 24);
+static_assert(offsetof(OpenResponse, discard_granularity) == 28);
+static_assert(offsetof(OpenResponse, discard_alignment) == 32);
+static_assert(offsetof(OpenResponse, physical_block_size) == 36);
+static_assert(offsetof(OpenResponse, logical_block_size) == 38);
+static_assert(offsetof(OpenResponse, max_segments) == 40);
+static_assert(offsetof(OpenResponse, secure_discard) == 42);
+static_assert(offsetof(OpenResponse, rotational) == 44);
+static_assert(offsetof(OpenResponse, cache_policy) == 45);
+
+struct Close {
+  Header header;
+  le32 device_id = 0;
+};
+static_assert(sizeof(Close) == 8);
+
+/// Bits 7..0 of Io::rw.
+enum class IoOperation : std::uint8_t {
+  read = 0,
+  write = 1,
+  flush = 2,
+  discard = 3,
+  secure_erase = 4,
+  write_zeroes = 5,
+};
+
+/// Bits 8.. of Io::rw.
+enum IoFlag : std::uint32_t {
+  kIoSync = 0x100,
+  kIoFua = 0x200,
+  kIoPreflush = 0x400,
+  kIoNoUnmap = 0x800,
+  kIoFast =
+      0x4000'0000,  ///< rnbdkit peers only: fail with EOPNOTSUPP rather than write zeroes slowly
+};
+
+struct Io {
+  Header header;
+  le32 device_id = 0;
+  le64 sector = 0;
+  le32 rw = 0;
+  le32 length = 0;  ///< bytes
+  le16 priority = 0;
+  std::array<std::uint8_t, 6> padding{};
+
+  IoOperation operation() const { return static_cast<IoOperation>(rw & 0xFF); }
+  std::uint32_t flags() const { return rw & ~0xFFU; }
+};
+static_assert(sizeof(Io) == 32);
+static_assert(offsetof(Io, device_id) == 4 && offsetof(Io, sector) == 8);
+static_assert(offsetof(Io, rw) == 16 && offsetof(Io, length) == 20 && offsetof(Io, priority) == 24);
+/// 32-bit peers send 28 bytes; the last field ends at 26.
+inline constexpr std::size_t kMinIoSize = 26;
+
+// ---- Extension messages between rnbdkit peers
+// ------------------------------------------------------------
+
+/// DeviceInfoResponse::flags: what the OPEN response has no room for.
+enum DeviceFlag : std::uint32_t {
+  kDeviceReadOnly = 1,  ///< the export itself is read-only
+  kDeviceRotational = 2,
+  kDeviceExtents = 4,       ///< block_status tells holes from data
+  kDeviceFastZero = 8,      ///< kIoFast is understood, and zeroing is fast at least sometimes
+  kDeviceCache = 16,        ///< the cache message starts a read-ahead
+  kDeviceMultiWriter = 32,  ///< a flush covers writes of every connection
+};
+
+struct DeviceInfo {
+  Header header;
+  le32 device_id = 0;
+};
+static_assert(sizeof(DeviceInfo) == 8);
+
+struct DeviceInfoResponse {
+  Header header;
+  le32 device_id = 0;
+  le64 size = 0;       ///< bytes; may end inside the last sector
+  Uuid export_uuid{};  ///< the same as long as the export is the same storage
+  le32 flags = 0;
+  le32 preferred_block = 0;  ///< bytes
+  std::array<std::uint8_t, 24> reserved{};
+};
+static_assert(sizeof(DeviceInfoResponse) == 64);
+
+/// Asks for names of exports, from `first` on in the server's order.
+struct ListExports {
+  Header header;
+  le32 first = 0;
+};
+static_assert(sizeof(ListExports) == 8);
+
+/// Followed by `count` entries: le16 name length, le16 description length, name, description.
+struct ListExportsResponse {
+  Header header;
+  le32 total = 0;
+  le32 count = 0;
+};
+static_assert(sizeof(ListExportsResponse) == 12);
+
+struct BlockStatus {
+  Header header;
+  le32 device_id = 0;
+  le64 offset = 0;  ///< bytes
+  le64 length = 0;  ///< bytes
+};
+static_assert(sizeof(BlockStatus) == 24);
+
+/// Followed by `count` Extent entries that start at the asked offset and touch each other.
+struct BlockStatusResponse {
+  Header header;
+  le32 count = 0;
+};
+static_assert(sizeof(BlockStatusResponse) == 8);
+
+enum ExtentFlag : std::uint32_t { kExtentHole = 1, kExtentZero = 2 };
+
+struct Extent {
+  le64 length = 0;  ///< bytes
+  le32 flags = 0;
+  le32 reserved = 0;
+};
+static_assert(sizeof(Extent) == 16);
+
+struct Cache {
+  Header header;
+  le32 device_id = 0;
+  le64 offset = 0;
+  le64 length = 0;
+};
+static_assert(sizeof(Cache) == 24);
+
+// ---- Codec
+// -----------------------------------------------------------------------------------------------
+
+constexpr Header header_of(MessageType type) { return {static_cast<std::uint16_t>(type), 0}; }
+
+/// Errors: too_short.
+Result<MessageType> decode_type(ConstBytes bytes);
+
+/// Exact or longer than the struct; trailing bytes, padding and reserved fields are ignored (Linux
+/// clients leave garbage there). Errors: too_short, bad_type.
+template <class T>
+Result<T> decode(ConstBytes bytes, MessageType type) {
+  auto actual = decode_type(bytes);
+  if (!actual) return tl::unexpected(actual.error());
+  if (*actual != type) return tl::unexpected(DecodeError::bad_type);
+  if (bytes.size() < sizeof(T)) return tl::unexpected(DecodeError::too_short);
+  return rtrs::wire::copy_of<T>(bytes);
+}
+
+/// Accepts the 26 to 32 bytes that peers of either word size send. Errors: too_short, bad_type.
+Result<Io> decode_io(ConstBytes bytes);
+
+struct OpenRequest {
+  AccessMode mode;
+  std::string device_name;
+};
+
+/// Errors: too_short, bad_type, bad_value (access mode), bad_name (empty, not terminated, control
+/// characters).
+Result<OpenRequest> decode_open(ConstBytes bytes);
+
+/// The name must have 1..254 bytes.
+Open encode_open(std::string_view device_name, AccessMode mode);
+
+struct ExportName {
+  std::string name;
+  std::string description;
+  friend bool operator==(const ExportName&, const ExportName&) = default;
+};
+
+struct ExportPage {
+  std::uint32_t total = 0;
+  std::vector<ExportName> exports;
+};
+
+/// As many entries from `first` on as fit into `capacity` bytes.
+std::vector<std::byte> encode_export_page(const std::vector<ExportName>& all, std::uint32_t first,
+                                          std::size_t capacity);
+
+/// Errors: too_short, bad_type, bad_length, bad_count.
+Result<ExportPage> decode_export_page(ConstBytes bytes);
+
+/// Errors: too_short, bad_type, bad_count, bad_length (extents that do not fit into `length`).
+Result<std::vector<Extent>> decode_block_status_response(ConstBytes bytes, std::uint64_t length);
+
+}  // namespace rnbd::wire

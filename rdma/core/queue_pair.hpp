@@ -1,0 +1,91 @@
+// The narrow waist: what a session needs of a transport. Verbs has it in hardware, TCP emulates it,
+// the simulator queues events; one conformance suite runs against all of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "rdma/wire/endian.hpp"
+
+namespace rtrs {
+
+using wire::ConstBytes;
+using wire::MutableBytes;
+
+/// Memory of the peer: an opaque address and the key that opens it.
+struct RemoteMemory {
+  std::uint64_t address = 0;
+  std::uint32_t key = 0;
+};
+
+/// Position in the order of posts of one queue pair; the first post has 1.
+using Ticket = std::uint64_t;
+
+/// Why a path must close, in words for the log; nullptr = all is well.
+using Complaint = const char*;
+
+/// Learns what arrived on a queue pair. Called from QueuePair::progress() only.
+///
+/// Errors:  a complaint means that the peer broke the protocol: the driver closes the path and logs
+/// it. Threads: whoever drives the queue pair.
+class QueuePairHandler {
+ public:
+  /// A write of the peer has landed in exposed memory; `bytes` were written by this operation.
+  [[nodiscard]] virtual Complaint on_write_with_immediate(std::uint32_t immediate,
+                                                          std::uint32_t bytes) = 0;
+  /// A message has landed in a posted receive.
+  [[nodiscard]] virtual Complaint on_message(ConstBytes message,
+                                             std::optional<std::uint32_t> immediate) = 0;
+
+ protected:
+  ~QueuePairHandler() = default;
+};
+
+/// One reliable connection: ordered, with receives posted by us and memory of ours that the peer
+/// may write.
+///
+/// Posting never blocks and never fails at once: what cannot be sent now is queued, and a queue
+/// pair that broke is found by its driver. Nothing is on its way before flush().
+///
+/// Threads: one at a time (its driver says which).
+/// Source:  docs/protocol.md, queue pairs; ibv_post_send(3).
+class QueuePair {
+ public:
+  virtual ~QueuePair() = default;
+
+  /// Writes `data`, then `header`, to the peer's memory as one operation that ends with
+  /// `immediate`. `header` is copied (at most kMaxInline bytes); `data` must stay until sent()
+  /// reaches the ticket.
+  virtual Ticket write_with_immediate(RemoteMemory to, ConstBytes data, ConstBytes header,
+                                      std::uint32_t immediate) = 0;
+  /// Writes `data` to the peer's memory silently; `data` must stay until sent() reaches the ticket.
+  virtual Ticket write(RemoteMemory to, ConstBytes data) = 0;
+  /// Sends a message into the peer's next posted receive; it is copied.
+  virtual Ticket send(ConstBytes message) = 0;
+  virtual Ticket send_with_immediate(ConstBytes message, std::uint32_t immediate) = 0;
+  /// Takes a receive of the peer and ends the validity of `key` there.
+  virtual Ticket send_with_invalidate(std::uint32_t key) = 0;
+
+  /// Posts receives of `bytes` each (0 = for immediates only). They are used in the order of
+  /// posting.
+  virtual void post_receives(unsigned count, std::uint32_t bytes) = 0;
+
+  /// Lets the peer write `memory` through this queue pair until withdraw(). `window` is the
+  /// caller's name for it (a slot at the client; 0 for all chunks at the server); a window is
+  /// exposed at most once at a time.
+  virtual RemoteMemory expose(std::uint32_t window, MutableBytes memory) = 0;
+  /// Ends the exposure at once, also in the middle of an arriving write: the rest is dropped.
+  virtual void withdraw(std::uint32_t window) = 0;
+
+  /// Hands everything posted to the transport ("rings the doorbell").
+  virtual void flush() = 0;
+  /// The last post whose memory the transport no longer reads.
+  virtual Ticket sent() const = 0;
+  /// Copies what is still unsent, so that the callers' memory may go (seldom: a caller gives up).
+  virtual void disown_unsent() = 0;
+
+  static constexpr std::size_t kMaxInline = 512;
+};
+
+}  // namespace rtrs

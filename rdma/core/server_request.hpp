@@ -1,0 +1,52 @@
+// What the server core and the protocol above it say to each other.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "rdma/core/queue_pair.hpp"
+
+namespace rtrs {
+
+class ServerSession;
+
+/// One request that executes in its slot. Lives in the session until finish() was called, also when
+/// its path dies before.
+///
+/// Threads: the reactor that owns the session.
+struct ServerRequest {
+  ConstBytes message;  ///< user message, already copied out of the shared chunk
+  MutableBytes data;  ///< a write: the client's data in the chunk (it may still change it); a read:
+                      ///< room for the answer, all of which is sent on success
+  bool is_read = false;
+  ServerSession* session = nullptr;
+
+  /// Ends the request. Exactly once, on the session's reactor. `error` is a positive errno, 0 =
+  /// success.
+  void finish(int error);
+
+  // Used by the core only.
+  std::uint32_t buffer_id = 0;
+  std::uint16_t cid = 0;
+  std::uint64_t connection_generation = 0;
+  RemoteMemory answer_to;
+  bool need_invalidate = false;
+  bool executing = false;
+};
+
+/// The protocol above RTRS. All calls come on the session's reactor; nothing may block.
+class ServerHandler {
+ public:
+  /// The first path of a session is up. A non-null result belongs to the handler and is found again
+  /// in ServerSession::context(); it stays until on_session_down().
+  virtual void* on_session_up(ServerSession& session) = 0;
+  /// Must lead to exactly one request.finish(), now or later.
+  virtual void on_request(ServerSession& session, ServerRequest& request) = 0;
+  /// The last path is gone and every request has been finished.
+  virtual void on_session_down(ServerSession& session) = 0;
+
+ protected:
+  ~ServerHandler() = default;
+};
+
+}  // namespace rtrs

@@ -1,0 +1,78 @@
+// The server's door to RTRS: listens, admits sessions, hands requests to a ServerHandler.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rdma/client.hpp"
+#include "rdma/core/server_request.hpp"
+#include "rdma/core/time.hpp"
+#include "rdma/log.hpp"
+
+namespace rtrs {
+
+class Reactor;
+
+struct ListenAddress {
+  TransportKind transport = TransportKind::tcp;
+  std::string host;                         ///< address to bind; "" or "*" = all
+  std::uint16_t port = wire::kDefaultPort;  ///< 0 = any free one
+};
+
+struct ServerOptions {
+  std::vector<ListenAddress> listen;
+  std::vector<int> listen_fds;             ///< TCP sockets that listen already (socket activation)
+  unsigned reactors = 0;                   ///< event-loop threads; 0 = one per CPU, at most 8
+  std::uint32_t queue_depth = 256;         ///< requests in flight per session
+  std::uint32_t max_io_size = 256 * 1024;  ///< bytes of data per request; multiple of 4096
+  std::uint64_t memory_limit =
+      0;  ///< bytes of chunks over all sessions; 0 = min(1 GiB, a quarter of RAM)
+  unsigned max_sessions = 256;
+  unsigned max_connections = 1024;  ///< TCP connections in all
+  unsigned max_connections_per_path = 128;
+  unsigned max_handshakes = 64;  ///< connections that have not finished their handshake
+  Duration handshake_timeout = std::chrono::seconds{10};
+  Duration heartbeat_interval = std::chrono::milliseconds{500};
+  unsigned heartbeat_misses = 5;
+  bool header_digest = true;
+  bool data_digest = true;
+  std::uint32_t features = 0;  ///< extension features to offer
+  Log log;
+};
+
+/// Listens and serves from its own threads between start() and stop().
+///
+/// Threads: start(), stop() and the destructor on the owner's thread.
+class Server {
+ public:
+  /// Which reactor a session of the handler runs on is told by `reactor_of(session)` below.
+  static std::unique_ptr<Server> create(ServerOptions options, ServerHandler& handler);
+  virtual ~Server() = default;
+
+  /// Binds, listens and starts the threads. A failure says which address and what to do (port in
+  /// use, no permission).
+  virtual tl::expected<void, Failure> start() = 0;
+  /// Where it listens, as HOST:PORT, with the real ports.
+  virtual std::vector<std::string> addresses() const = 0;
+  /// Stops accepting, waits up to `drain` for running requests, closes everything, joins the
+  /// threads.
+  virtual void stop(Duration drain) = 0;
+  /// The event loops, for the handler's own resources. Stable from create() on.
+  virtual std::vector<Reactor*> reactors() = 0;
+};
+
+/// The event loop that owns a session (null in the simulator).
+Reactor* reactor_of(const ServerSession& session);
+/// The name under which the client announced itself.
+const std::string& name_of(const ServerSession& session);
+/// Where the client is, for logs ("127.0.0.1:40000").
+const std::string& peer_of(const ServerSession& session);
+/// The extension features both sides have.
+std::uint32_t features_of(const ServerSession& session);
+/// What ServerHandler::on_session_up returned.
+void* context_of(const ServerSession& session);
+
+}  // namespace rtrs

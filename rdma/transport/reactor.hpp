@@ -1,0 +1,63 @@
+// One thread with an event loop. Connections, sessions and block queues belong to exactly one
+// reactor.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+
+namespace rtrs {
+
+/// Work put off until the events at hand are handled, so that a batch costs one system call
+/// (replies of one connection, submissions of one io_uring). Queued at most once at a time.
+class Deferred {
+ public:
+  virtual void run_deferred() = 0;
+
+ protected:
+  ~Deferred() = default;
+
+ private:
+  friend class Reactor;
+  Deferred* next_ = nullptr;
+  bool queued_ = false;
+};
+
+/// An event loop: handles what is ready, then runs what was deferred, then sleeps.
+///
+/// Threads: run() on one thread; all else on that thread, except io().post-like calls of Asio and
+/// stop().
+class Reactor {
+ public:
+  explicit Reactor(unsigned index) : index_{index}, io_{1} {}
+  Reactor(const Reactor&) = delete;
+  Reactor& operator=(const Reactor&) = delete;
+
+  /// 0 .. number of reactors - 1.
+  unsigned index() const { return index_; }
+  boost::asio::io_context& io() { return io_; }
+
+  /// Runs `work` once at the end of the current batch of events.
+  void defer(Deferred& work) {
+    if (work.queued_) return;
+    work.queued_ = true;
+    work.next_ = nullptr;
+    (tail_ != nullptr ? tail_->next_ : head_) = &work;
+    tail_ = &work;
+  }
+  /// Forgets deferred work; call it before the object dies.
+  void forget(Deferred& work);
+
+  /// Until stop().
+  void run();
+  /// Any thread.
+  void stop();
+
+ private:
+  void run_deferred();
+
+  unsigned index_;
+  boost::asio::io_context io_;
+  Deferred* head_ = nullptr;
+  Deferred* tail_ = nullptr;
+};
+
+}  // namespace rtrs
