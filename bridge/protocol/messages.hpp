@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -257,6 +258,9 @@ Result<T> decode(ConstBytes bytes, MessageType type) {
 /// Accepts the 26 to 32 bytes that peers of either word size send. Errors: too_short, bad_type.
 Result<Io> decode_io(ConstBytes bytes);
 
+/// True for a name that a device may have: 1..254 bytes without control characters.
+bool is_valid_device_name(std::string_view name);
+
 struct OpenRequest {
   AccessMode mode;
   std::string device_name;
@@ -266,7 +270,7 @@ struct OpenRequest {
 /// characters).
 Result<OpenRequest> decode_open(ConstBytes bytes);
 
-/// The name must have 1..254 bytes.
+/// The name must be valid.
 Open encode_open(std::string_view device_name, AccessMode mode);
 
 struct ExportName {
@@ -280,13 +284,20 @@ struct ExportPage {
   std::vector<ExportName> exports;
 };
 
-/// As many entries from `first` on as fit into `capacity` bytes.
+/// As many entries from `first` on as fit into `capacity` bytes; names must be valid. A page with
+/// room for a name is never empty before the end: a long description is cut instead.
 std::vector<std::byte> encode_export_page(const std::vector<ExportName>& all, std::uint32_t first,
                                           std::size_t capacity);
 
-/// Errors: too_short, bad_type, bad_length, bad_count.
+/// An empty page means that there is no more. Bytes after the last entry are ignored.
+///
+/// Errors: too_short, bad_type, bad_length, bad_count, bad_name.
 Result<ExportPage> decode_export_page(ConstBytes bytes);
 
+std::vector<std::byte> encode_block_status_response(std::span<const Extent> extents);
+
+/// At least one extent, none of them empty. Bytes after the last extent are ignored.
+///
 /// Errors: too_short, bad_type, bad_count, bad_length (extents that do not fit into `length`).
 Result<std::vector<Extent>> decode_block_status_response(ConstBytes bytes, std::uint64_t length);
 

@@ -14,7 +14,8 @@ namespace rtrs::wire {
 /// An integer stored in little-endian byte order with alignment 1, so that wire structs have no
 /// padding.
 ///
-/// Compiles to one move on little-endian machines.
+/// Compiles to one move on little-endian machines. Compared through the conversion to T: an
+/// operator of its own would make comparisons with plain integers ambiguous.
 template <class T>
 class Le {
   static_assert(std::is_integral_v<T> && std::is_unsigned_v<T>);
@@ -25,7 +26,6 @@ class Le {
       : bytes_{std::bit_cast<Bytes>(to_little(value))} {}  // NOLINT: implicit on purpose
   constexpr operator T() const { return to_little(std::bit_cast<T>(bytes_)); }  // NOLINT
   constexpr T value() const { return *this; }
-  friend constexpr bool operator==(const Le&, const Le&) = default;
 
  private:
   using Bytes = std::array<std::uint8_t, sizeof(T)>;

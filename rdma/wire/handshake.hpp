@@ -16,6 +16,10 @@ inline constexpr std::uint8_t kMajorVersion = 2;
 inline constexpr std::uint16_t kDefaultPort = 1234;
 inline constexpr std::uint32_t kMaxConnections = 4096;  ///< connections of one path
 
+/// A session with less room could not carry an OPEN with its read header, or one sector.
+inline constexpr std::uint32_t kMinMaxHeaderSize = 288 + 24;  ///< bytes
+inline constexpr std::uint32_t kMinMaxIoSize = 512;           ///< bytes
+
 inline constexpr std::uint16_t kExtensionMagic = 0x4B52;  ///< wire bytes "RK"
 inline constexpr std::uint8_t kExtensionVersion = 1;
 
