@@ -1,0 +1,325 @@
+# shellcheck shell=bash
+# What the integration scripts share: test cases with a closing line, programs that are started,
+# waited for without polling and always stopped, and small assertions.
+#
+# A script sources this file, calls `it "title" FUNCTION` for each case and ends with `finish`.
+# A case runs in a subshell under `set -e` in its own directory; `skip REASON` leaves it.
+# By hand: RNBD_BUILD_DIR=build tests/integration/basic.sh; ONLY=REGEX picks cases by title,
+# KEEP=1 keeps the directory, VERBOSE=1 shows the log of every case.
+
+set -euo pipefail
+shopt -s inherit_errexit
+
+source_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+build_dir=${RNBD_BUILD_DIR:-$source_dir/build}
+server_program=${RNBD_SERVER:-$build_dir/bin/rnbd-server}
+plugin=${RNBD_PLUGIN:-$build_dir/nbdkit-plugin/nbdkit-rnbd-plugin.so}
+sanitizer=${RNBD_SANITIZE:-}
+PATH=$PATH:/usr/sbin:/sbin
+
+# Sanitized builds are several times slower, and say on stderr what they find.
+slow=1
+[[ -z $sanitizer ]] || slow=5
+sanitizer_pattern='(ERROR|WARNING): (Address|Leak|Thread|UndefinedBehavior)Sanitizer|runtime error:'
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:abort_on_error=0}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=0:second_deadlock_stack=1}
+
+work_dir=$(mktemp -d "${TMPDIR:-/tmp}/rnbd-test.XXXXXX")
+passed=0 failed=0 skipped=0 case_number=0
+
+# ---- Cases -----------------------------------------------------------------------------------------
+
+# it TITLE FUNCTION [ARGUMENTS...]: runs one case and counts it.
+it() {
+  local title=$1 rc began took reason
+  shift
+  [[ -z ${ONLY:-} || $title =~ $ONLY ]] || return 0
+  case_number=$((case_number + 1))
+  case_dir=$work_dir/$case_number
+  mkdir "$case_dir"
+  began=$EPOCHREALTIME
+  set +e
+  (
+    set -e
+    run_case "$@"
+  ) >"$case_dir/case.log" 2>&1 </dev/null
+  rc=$?
+  set -e
+  took=$(awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')
+  if ((rc == 0)); then
+    passed=$((passed + 1))
+    printf 'ok    %s (%s s)\n' "$title" "$took"
+    [[ -z ${VERBOSE:-} ]] || sed 's/^/      | /' "$case_dir/case.log"
+  elif ((rc == 77)) && [[ -s $case_dir/skip ]]; then
+    skipped=$((skipped + 1))
+    reason=$(<"$case_dir/skip")
+    printf 'skip  %s: %s\n' "$title" "$reason"
+  else
+    failed=$((failed + 1))
+    printf 'FAIL  %s (exit status %d, %s s)\n' "$title" "$rc" "$took"
+    tail -n 100 "$case_dir/case.log" | sed 's/^/      | /'
+    show_logs
+  fi
+  [[ -n ${KEEP:-} ]] || rm -rf "$case_dir"
+}
+
+run_case() {
+  started=()
+  export RNBD_TEST_CASE="$$.$case_number"
+  trap end_case EXIT
+  trap 'exit 143' TERM INT
+  cd "$case_dir"
+  "$@"
+}
+
+# Stops what the case started; a program that stays, or that a sanitizer complained about, fails it.
+end_case() {
+  local rc=$?
+  trap - EXIT
+  set +e
+  stop_all || { ((rc != 0 && rc != 77)) || rc=1; }
+  no_process_left || { ((rc != 0 && rc != 77)) || rc=1; }
+  if grep -rEl "$sanitizer_pattern" "$case_dir" --include='*.log' --include='san.*' 2>/dev/null; then
+    echo "a sanitizer reported something in the files above"
+    rc=1
+  fi
+  exit "$rc"
+}
+
+show_logs() {
+  local log
+  for log in "$case_dir"/*.log "$case_dir"/san.*; do
+    [[ $log != "$case_dir/case.log" && -s $log ]] || continue
+    printf '      --- %s (last lines)\n' "${log##*/}"
+    tail -n "${LOG_LINES:-40}" "$log" | sed 's/^/      | /'
+  done
+}
+
+# finish: the closing line, and the script's exit status (77 when everything was skipped).
+finish() {
+  [[ -n ${KEEP:-} ]] && echo "kept: $work_dir" || rm -rf "$work_dir"
+  echo "$passed passed, $failed failed, $skipped skipped"
+  ((failed == 0)) || exit 1
+  ((passed > 0)) || exit 77
+  exit 0
+}
+
+# skip REASON: leaves the case; nothing was shown either way.
+skip() {
+  printf '%s\n' "$*" >"$case_dir/skip"
+  exit 77
+}
+
+# requires COMMAND...: skips the case when one is not installed.
+requires() {
+  local command
+  for command in "$@"; do
+    command -v "$command" >/dev/null || skip "$command is not installed"
+  done
+}
+
+# requires_python MODULE: the same for a Python module.
+requires_python() {
+  /usr/bin/python3 -c "import $1" 2>/dev/null || skip "python3 has no module $1"
+}
+
+fail() {
+  echo "FAILED: $*"
+  exit 1
+}
+
+# ---- Programs --------------------------------------------------------------------------------------
+
+# pipe READ WRITE: a pipe; sets the two variables to its file descriptors.
+pipe() {
+  local -n pipe_read=$1 pipe_write=$2
+  local both fifo
+  fifo=$(mktemp -u "$case_dir/fifo.XXXXXX")
+  mkfifo "$fifo"
+  exec {both}<>"$fifo" {pipe_write}>"$fifo" {pipe_read}<"$fifo" {both}>&-
+  rm "$fifo"
+}
+
+# spawn NAME COMMAND...: starts a program in the background; pid[NAME] is its process. Its end is
+# seen as the end of file of a pipe that it inherits, so that waiting needs no polling.
+declare -A pid end_of
+spawn() {
+  local name=$1 r w
+  shift
+  pipe r w
+  "$@" >"$case_dir/$name.out" 2>"$case_dir/$name.log" &
+  pid[$name]=$!
+  end_of[$name]=$r
+  started+=("$name")
+  exec {w}>&-
+}
+
+# wait_end NAME SECONDS: waits for a spawned program; its exit status is in $status.
+# Returns 1 when it still runs.
+wait_end() {
+  local name=$1 seconds=$2 rc=0 line
+  read -r -t "$seconds" -u "${end_of[$name]}" line || rc=$?
+  ((rc <= 128)) || return 1
+  status=0
+  wait "${pid[$name]}" || status=$?
+  local others=() other
+  for other in "${started[@]}"; do [[ $other == "$name" ]] || others+=("$other"); done
+  started=("${others[@]+"${others[@]}"}")
+  exec {end_of[$name]}<&-
+  return 0
+}
+
+# stop NAME [SECONDS]: SIGTERM; fails when it does not leave with status 0 in time.
+stop() {
+  local name=$1 seconds=${2:-5}
+  [[ " ${started[*]-} " == *" $name "* ]] || return 0
+  kill -TERM "${pid[$name]}" 2>/dev/null || true
+  if ! wait_end "$name" $((seconds * slow)); then
+    echo "FAILED: $name still runs $((seconds * slow)) s after SIGTERM"
+    kill -KILL "${pid[$name]}" || true
+    wait_end "$name" 10 || true
+    return 1
+  fi
+  ((status == 0)) || {
+    echo "FAILED: $name left with status $status after SIGTERM"
+    return 1
+  }
+}
+
+# kill_hard NAME: SIGKILL, and waits until it is gone.
+kill_hard() {
+  kill -KILL "${pid[$1]}"
+  wait_end "$1" 10 || fail "$1 survived SIGKILL"
+}
+
+# In reverse order, so that clients go before their servers.
+stop_all() {
+  local rc=0 i names=("${started[@]+"${started[@]}"}")
+  for ((i = ${#names[@]} - 1; i >= 0; i--)); do
+    stop "${names[i]}" || rc=1
+  done
+  return "$rc"
+}
+
+# Every process of a case carries RNBD_TEST_CASE; one that is still here now was leaked.
+no_process_left() {
+  local environ process rc=0
+  for environ in /proc/[0-9]*/environ; do
+    process=${environ//[!0-9]/}
+    [[ $process != "$BASHPID" && $process != "$$" ]] || continue
+    if grep -qsz "^RNBD_TEST_CASE=$RNBD_TEST_CASE$" "$environ"; then
+      echo "FAILED: left behind: $process $(tr '\0' ' ' <"/proc/$process/cmdline" 2>/dev/null)"
+      kill -KILL "$process" 2>/dev/null
+      rc=1
+    fi
+  done
+  return "$rc"
+}
+
+# await_line FD SECONDS: the next line from a pipe, in $line.
+await_line() {
+  line=
+  read -r -t $(($2 * slow)) -u "$1" line || [[ -n $line ]]
+}
+
+# start_server [ARGUMENTS...]: rnbd-server on a free port of 127.0.0.1; sets $port and $address.
+# `server_name=NAME start_server ...` for a second one.
+start_server() {
+  local name=${server_name:-server} ready_read ready_write
+  pipe ready_read ready_write
+  spawn "$name" "$server_program" --listen "tcp:127.0.0.1:${server_port:-0}" \
+    --ready-fd "$ready_write" "$@"
+  exec {ready_write}>&-
+  if ! await_line "$ready_read" 20; then
+    cat "$case_dir/$name.log"
+    fail "rnbd-server $* did not become ready"
+  fi
+  exec {ready_read}<&-
+  port=$(grep -hoE '127\.0\.0\.1:[0-9]+' - "$case_dir/$name.log" <<<"$line" | head -n 1 | sed 's/.*://')
+  [[ -n $port ]] || fail "rnbd-server did not say where it listens: $line"
+  address=127.0.0.1:$port
+}
+
+# Programs that load the plugin need the sanitizer's library before everything else.
+nbdkit_command=(nbdkit)
+if [[ -n ${RNBD_PRELOAD:-} ]]; then
+  nbdkit_command=(env "LD_PRELOAD=$RNBD_PRELOAD" nbdkit)
+fi
+
+# start_nbdkit ARGUMENTS...: an nbdkit on a Unix socket; sets $socket and $uri.
+# `nbdkit_name=NAME start_nbdkit ...` for a second one.
+start_nbdkit() {
+  local name=${nbdkit_name:-nbdkit} ready_read ready_write
+  socket=$case_dir/$name.sock
+  pipe ready_read ready_write
+  spawn "$name" "${nbdkit_command[@]}" -f -U "$socket" -P "/dev/fd/$ready_write" "$@"
+  exec {ready_write}>&-
+  if ! await_line "$ready_read" 20; then
+    cat "$case_dir/$name.log"
+    fail "nbdkit $* did not become ready"
+  fi
+  exec {ready_read}<&-
+  uri="nbd+unix:///?socket=$socket"
+}
+
+# attach DEVICE [ARGUMENTS...]: our plugin, connected to $address.
+attach() {
+  local device=$1
+  shift
+  start_nbdkit "${nbdkit_flags[@]+"${nbdkit_flags[@]}"}" "$plugin" "rnbd+tcp://$address/$device" "$@"
+}
+nbdkit_flags=()
+
+# ---- Clients, each with a limit, so that a hang fails one case and not the whole run --------------------
+
+limit=60
+limited() { timeout -k 5 $((limit * slow)) "$@"; }
+nbdinfo() { limited nbdinfo "$@"; }
+nbdcopy() { limited nbdcopy "$@"; }
+qemu-img() { limited qemu-img "$@"; }
+qemu-io() { limited qemu-io "$@"; }
+# nbdsh: Python with libnbd; the script comes on standard input, the handle is `h`, connected to $uri.
+nbdsh() {
+  limited /usr/bin/python3 -m nbd -u "${1:-$uri}" -c "$nbdsh_prelude" -c -
+}
+nbdsh_prelude=$(
+  cat <<'PYTHON'
+import errno, os, nbd
+def fails_with(number, function, *arguments, **named):
+    "The call must fail at the server with this errno."
+    h.set_strict_mode(0)
+    try:
+        function(*arguments, **named)
+    except nbd.Error as error:
+        assert error.errnum == number, f"{error.errno}, expected {errno.errorcode[number]}: {error}"
+    else:
+        raise AssertionError(f"no error, expected {errno.errorcode[number]}")
+PYTHON
+)
+
+# ---- Assertions ------------------------------------------------------------------------------------
+
+# fails COMMAND...: must end with a status that is an answer: not 0, no signal, no timeout.
+fails() {
+  local rc=0
+  "$@" >"$case_dir/fails.out" 2>&1 || rc=$?
+  cat "$case_dir/fails.out"
+  ((rc != 0)) || fail "succeeded, but should not: $*"
+  ((rc < 124)) || fail "ended with status $rc: $*"
+}
+
+# says FILE REGEX: the file has a line that matches.
+says() {
+  grep -qE -- "$2" "$1" || {
+    echo "--- $1:"
+    tail -n 40 "$1"
+    fail "no line in ${1##*/} matches: $2"
+  }
+}
+
+# random_file FILE BYTES
+random_file() { head -c "$2" /dev/urandom >"$1"; }
+
+# rss NAME: resident kilobytes of a spawned program.
+rss() { awk '/^VmRSS/ { print $2 }' "/proc/${pid[$1]}/status"; }
