@@ -98,7 +98,7 @@ show_logs() {
 
 # finish: the closing line, and the script's exit status (77 when everything was skipped).
 finish() {
-  [[ -n ${KEEP:-} ]] && echo "kept: $work_dir" || rm -rf "$work_dir"
+  if [[ -n ${KEEP:-} ]]; then echo "kept: $work_dir"; else rm -rf "$work_dir"; fi
   echo "$passed passed, $failed failed, $skipped skipped"
   ((failed == 0)) || exit 1
   ((passed > 0)) || exit 77
@@ -137,6 +137,7 @@ pipe() {
   local both fifo
   fifo=$(mktemp -u "$case_dir/fifo.XXXXXX")
   mkfifo "$fifo"
+  # shellcheck disable=SC2094 # opened for both ways first, so that neither end waits
   exec {both}<>"$fifo" {pipe_write}>"$fifo" {pipe_read}<"$fifo" {both}>&-
   rm "$fifo"
 }
@@ -158,15 +159,15 @@ spawn() {
 # wait_end NAME SECONDS: waits for a spawned program; its exit status is in $status.
 # Returns 1 when it still runs.
 wait_end() {
-  local name=$1 seconds=$2 rc=0 line
-  read -r -t "$seconds" -u "${end_of[$name]}" line || rc=$?
+  local name=$1 seconds=$2 rc=0 line fd=${end_of[$1]}
+  read -r -t "$seconds" -u "$fd" line || rc=$?
   ((rc <= 128)) || return 1
   status=0
   wait "${pid[$name]}" || status=$?
   local others=() other
   for other in "${started[@]}"; do [[ $other == "$name" ]] || others+=("$other"); done
   started=("${others[@]+"${others[@]}"}")
-  exec {end_of[$name]}<&-
+  exec {fd}<&-
   return 0
 }
 
