@@ -70,7 +70,7 @@ struct SessionInfo {
   std::uint8_t version = kProtocolMajor;
   std::array<std::uint8_t, 31> reserved{};
 };
-static_assert(sizeof(SessionInfo) == 36);
+static_assert(sizeof(SessionInfo) == 36 && offsetof(SessionInfo, version) == 4);
 
 struct Open {
   Header header;
@@ -119,7 +119,7 @@ struct Close {
   Header header;
   le32 device_id = 0;
 };
-static_assert(sizeof(Close) == 8);
+static_assert(sizeof(Close) == 8 && offsetof(Close, device_id) == 4);
 
 /// Bits 7..0 of Io::rw.
 enum class IoOperation : std::uint8_t {
@@ -159,8 +159,7 @@ static_assert(offsetof(Io, rw) == 16 && offsetof(Io, length) == 20 && offsetof(I
 /// 32-bit peers send 28 bytes; the last field ends at 26.
 inline constexpr std::size_t kMinIoSize = 26;
 
-// ---- Extension messages between rnbdkit peers
-// ------------------------------------------------------------
+// Extension messages, only between rnbdkit peers.
 
 /// DeviceInfoResponse::flags: what the OPEN response has no room for.
 enum DeviceFlag : std::uint32_t {
@@ -187,7 +186,10 @@ struct DeviceInfoResponse {
   le32 preferred_block = 0;  ///< bytes
   std::array<std::uint8_t, 24> reserved{};
 };
-static_assert(sizeof(DeviceInfoResponse) == 64);
+static_assert(sizeof(DeviceInfoResponse) == 64 && offsetof(DeviceInfoResponse, size) == 8);
+static_assert(offsetof(DeviceInfoResponse, export_uuid) == 16);
+static_assert(offsetof(DeviceInfoResponse, flags) == 32);
+static_assert(offsetof(DeviceInfoResponse, preferred_block) == 36);
 
 /// Asks for names of exports, from `first` on in the server's order.
 struct ListExports {
@@ -202,7 +204,7 @@ struct ListExportsResponse {
   le32 total = 0;
   le32 count = 0;
 };
-static_assert(sizeof(ListExportsResponse) == 12);
+static_assert(sizeof(ListExportsResponse) == 12 && offsetof(ListExportsResponse, count) == 8);
 
 struct BlockStatus {
   Header header;
@@ -211,6 +213,7 @@ struct BlockStatus {
   le64 length = 0;  ///< bytes
 };
 static_assert(sizeof(BlockStatus) == 24);
+static_assert(offsetof(BlockStatus, offset) == 8 && offsetof(BlockStatus, length) == 16);
 
 /// Followed by `count` Extent entries that start at the asked offset and touch each other.
 struct BlockStatusResponse {
@@ -226,7 +229,7 @@ struct Extent {
   le32 flags = 0;
   le32 reserved = 0;
 };
-static_assert(sizeof(Extent) == 16);
+static_assert(sizeof(Extent) == 16 && offsetof(Extent, flags) == 8);
 
 struct Cache {
   Header header;
@@ -235,9 +238,9 @@ struct Cache {
   le64 length = 0;
 };
 static_assert(sizeof(Cache) == 24);
+static_assert(offsetof(Cache, offset) == 8 && offsetof(Cache, length) == 16);
 
-// ---- Codec
-// -----------------------------------------------------------------------------------------------
+// The codec.
 
 constexpr Header header_of(MessageType type) { return {static_cast<std::uint16_t>(type), 0}; }
 

@@ -48,7 +48,7 @@ struct InfoResponseHeader {
   le16 count = 0;
   le32 reserved = 0;
 };
-static_assert(sizeof(InfoResponseHeader) == 8);
+static_assert(sizeof(InfoResponseHeader) == 8 && offsetof(InfoResponseHeader, count) == 2);
 
 /// Ends a read request in its chunk; followed by `descriptor_count` (0 or 1) descriptors.
 struct ReadHeader {
@@ -58,6 +58,8 @@ struct ReadHeader {
   le16 descriptor_count = 0;
 };
 static_assert(sizeof(ReadHeader) == 8);
+static_assert(offsetof(ReadHeader, user_length) == 2 && offsetof(ReadHeader, flags) == 4);
+static_assert(offsetof(ReadHeader, descriptor_count) == 6);
 
 /// ReadHeader::flags: invalidate descriptor 0 before the reply.
 inline constexpr std::uint16_t kNeedInvalidate = 0x1;
@@ -67,7 +69,7 @@ struct WriteHeader {
   le16 type = static_cast<std::uint16_t>(MessageType::write);
   le16 user_length = 0;
 };
-static_assert(sizeof(WriteHeader) == 4);
+static_assert(sizeof(WriteHeader) == 4 && offsetof(WriteHeader, user_length) == 2);
 
 /// Payload of a reply in new-key mode.
 struct RkeyMessage {
@@ -76,6 +78,7 @@ struct RkeyMessage {
   le32 key = 0;
 };
 static_assert(sizeof(RkeyMessage) == 8);
+static_assert(offsetof(RkeyMessage, buffer_id) == 2 && offsetof(RkeyMessage, key) == 4);
 
 /// Where one chunk of the server is, seen from the client.
 struct ChunkAddress {
