@@ -1,0 +1,303 @@
+// Load for NBD servers: as little client as possible, so that the server is what is measured. Reads
+// are checked against a stamp (the block's own offset) that `nbdload --stamp` or its writes put
+// there.
+//
+//   nbdload --stamp FILE SIZE              fills a file with stamps
+//   nbdload --unix SOCKET [OPTIONS]        runs load and prints one line of JSON
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/bench/nbd_client.hpp"
+
+namespace {
+
+using namespace nbdload;
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::duration;
+
+constexpr std::size_t kStampEvery = 4096;  ///< bytes between stamps
+constexpr std::uint16_t kRead = 0;
+constexpr std::uint16_t kWrite = 1;
+
+struct Options {
+  std::string unix_path;
+  std::string tcp_host;
+  std::string tcp_port = "10809";
+  std::string export_name;
+  std::string mode = "randread";  ///< randread, randwrite, read, write
+  std::size_t block = 4096;       ///< bytes
+  unsigned depth = 1;             ///< requests in flight per connection
+  unsigned connections = 1;
+  double seconds = 3;
+  double warm_up = 0.5;  ///< seconds before the measured time
+  std::uint64_t seed = 1;
+};
+
+// ---- Load
+
+void stamp(char* data, std::uint64_t offset, std::size_t length) {
+  for (std::size_t at = 0; at < length; at += kStampEvery) {
+    std::uint64_t value = offset + at;
+    std::memcpy(data + at, &value, sizeof value);
+  }
+}
+
+bool stamped(const char* data, std::uint64_t offset, std::size_t length) {
+  for (std::size_t at = 0; at < length; at += kStampEvery) {
+    std::uint64_t value;
+    std::memcpy(&value, data + at, sizeof value);
+    if (value != offset + at) return false;
+  }
+  return true;
+}
+
+/// Runs one connection; one thread each.
+class Connection {
+ public:
+  Connection(const Options& options, unsigned index)
+      : options_{options},
+        fd_{connect_to(options.unix_path, options.tcp_host, options.tcp_port)},
+        size_{handshake(fd_, options.export_name)},
+        is_write_{options.mode == "write" || options.mode == "randwrite"},
+        is_random_{options.mode == "randread" || options.mode == "randwrite"},
+        random_{options.seed + index},
+        slots_(options.depth),
+        data_(options.block) {
+    if (size_ < options.block) throw std::runtime_error{"the export is smaller than one block"};
+    std::uint64_t blocks = size_ / options.block;
+    // Sequential connections start spread over the device.
+    next_block_ = blocks * index / options.connections;
+    input_.resize(std::max<std::size_t>(256 * 1024, 2 * options.block));
+  }
+  ~Connection() { ::close(fd_); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  /// Until `stop`; only what completes while `measuring` is counted.
+  void run(const std::atomic<bool>& measuring, const std::atomic<bool>& stop) {
+    for (unsigned slot = 0; slot < options_.depth; slot++) issue(slot);
+    in_flight_ = options_.depth;
+    flush();
+    while (in_flight_ > 0) {
+      receive_replies(measuring, stop);
+      flush();
+    }
+  }
+
+  std::vector<std::uint32_t>& latencies() { return latencies_; }
+  std::uint64_t bad() const { return bad_; }
+
+ private:
+  struct Slot {
+    std::uint64_t offset = 0;
+    Clock::time_point began;
+  };
+
+  void issue(unsigned slot) {
+    std::uint64_t blocks = size_ / options_.block;
+    std::uint64_t block = is_random_ ? random_() % blocks : next_block_++ % blocks;
+    slots_[slot] = {block * options_.block, Clock::now()};
+    Request request{htonl(0x25609513),
+                    0,
+                    htons(is_write_ ? kWrite : kRead),
+                    slot,
+                    big(slots_[slot].offset),
+                    htonl(static_cast<std::uint32_t>(options_.block))};
+    const char* bytes = reinterpret_cast<const char*>(&request);
+    output_.insert(output_.end(), bytes, bytes + sizeof request);
+    if (is_write_) {
+      stamp(data_.data(), slots_[slot].offset, options_.block);
+      output_.insert(output_.end(), data_.begin(), data_.end());
+    }
+  }
+
+  void flush() {
+    if (!output_.empty()) send_all(fd_, output_.data(), output_.size());
+    output_.clear();
+  }
+
+  void receive_replies(const std::atomic<bool>& measuring, const std::atomic<bool>& stop) {
+    ssize_t got = ::recv(fd_, input_.data() + filled_, input_.size() - filled_, 0);
+    if (got < 0) die("recv");
+    if (got == 0) throw std::runtime_error{"the server closed the connection"};
+    filled_ += static_cast<std::size_t>(got);
+    std::size_t at = 0;
+    while (filled_ - at >= sizeof(Reply)) {
+      Reply reply;
+      std::memcpy(&reply, input_.data() + at, sizeof reply);
+      if (reply.magic != htonl(0x67446698)) throw std::runtime_error{"that is no simple reply"};
+      bool has_data = !is_write_ && reply.error == 0;
+      std::size_t whole = sizeof reply + (has_data ? options_.block : 0);
+      if (filled_ - at < whole) break;
+      complete(reply, input_.data() + at + sizeof reply, measuring, stop);
+      at += whole;
+    }
+    std::memmove(input_.data(), input_.data() + at, filled_ - at);
+    filled_ -= at;
+  }
+
+  void complete(const Reply& reply, const char* data, const std::atomic<bool>& measuring,
+                const std::atomic<bool>& stop) {
+    if (reply.handle >= slots_.size()) throw std::runtime_error{"a reply to no request"};
+    auto slot = static_cast<unsigned>(reply.handle);
+    const Slot& done = slots_[slot];
+    if (reply.error != 0 || (!is_write_ && !stamped(data, done.offset, options_.block))) bad_++;
+    if (measuring.load(std::memory_order_relaxed)) {
+      auto took = std::chrono::nanoseconds{Clock::now() - done.began}.count();
+      latencies_.push_back(static_cast<std::uint32_t>(std::min<std::int64_t>(took, UINT32_MAX)));
+    }
+    if (stop.load(std::memory_order_relaxed)) {
+      in_flight_--;
+    } else {
+      issue(slot);
+    }
+  }
+
+  const Options& options_;
+  int fd_;
+  std::uint64_t size_;
+  bool is_write_;
+  bool is_random_;
+  std::mt19937_64 random_;
+  std::uint64_t next_block_ = 0;
+  std::vector<Slot> slots_;
+  std::vector<char> data_;  ///< one block to write
+  std::vector<char> input_;
+  std::size_t filled_ = 0;
+  std::vector<char> output_;
+  unsigned in_flight_ = 0;
+  std::vector<std::uint32_t> latencies_;  ///< nanoseconds
+  std::uint64_t bad_ = 0;
+};
+
+double own_cpu_seconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  auto seconds = [](const timeval& t) { return double(t.tv_sec) + double(t.tv_usec) / 1e6; };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+/// Tells the caller on standard output where the measured time begins, and waits for its answer.
+void rendezvous(const char* word) {
+  std::printf("%s\n", word);
+  std::fflush(stdout);
+  char line[16];
+  if (std::fgets(line, sizeof line, stdin) == nullptr) return;
+}
+
+int run_load(const Options& options) {
+  std::vector<std::unique_ptr<Connection>> connections;
+  for (unsigned i = 0; i < options.connections; i++) {
+    connections.push_back(std::make_unique<Connection>(options, i));
+  }
+  std::atomic<bool> measuring{false}, stop{false}, broken{false};
+  std::vector<std::jthread> threads;
+  for (auto& connection : connections) {
+    threads.emplace_back([&, own = connection.get()] {
+      try {
+        own->run(measuring, stop);
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "nbdload: %s\n", error.what());
+        broken = true;
+      }
+    });
+  }
+  std::this_thread::sleep_for(duration<double>{options.warm_up});
+  rendezvous("begin");
+  double cpu = own_cpu_seconds();
+  auto began = Clock::now();
+  measuring = true;
+  std::this_thread::sleep_for(duration<double>{options.seconds});
+  measuring = false;
+  double elapsed = duration<double>{Clock::now() - began}.count();
+  cpu = own_cpu_seconds() - cpu;
+  rendezvous("end");
+  stop = true;
+  threads.clear();
+  if (broken) return 1;
+
+  std::vector<std::uint32_t> all;
+  std::uint64_t bad = 0;
+  for (auto& connection : connections) {
+    all.insert(all.end(), connection->latencies().begin(), connection->latencies().end());
+    bad += connection->bad();
+  }
+  std::sort(all.begin(), all.end());
+  auto percentile = [&all](double p) {
+    return all.empty() ? 0.0 : all[static_cast<std::size_t>(p * double(all.size() - 1))] / 1e3;
+  };
+  nlohmann::json result{{"operations", all.size()},
+                        {"seconds", elapsed},
+                        {"iops", double(all.size()) / elapsed},
+                        {"mb_per_s", double(all.size() * options.block) / elapsed / 1e6},
+                        {"p50_us", percentile(0.50)},
+                        {"p99_us", percentile(0.99)},
+                        {"p999_us", percentile(0.999)},
+                        {"client_cpu_s", cpu},
+                        {"bad", bad}};
+  std::printf("%s\n", result.dump().c_str());
+  return bad == 0 && !all.empty() ? 0 : 1;
+}
+
+int write_stamps(const std::string& path, std::uint64_t size) {
+  int fd = ::open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0644);
+  if (fd < 0) die(path);
+  std::vector<char> chunk(1 << 20, 'x');
+  for (std::uint64_t offset = 0; offset < size; offset += chunk.size()) {
+    auto length = static_cast<std::size_t>(std::min<std::uint64_t>(chunk.size(), size - offset));
+    stamp(chunk.data(), offset, length);
+    if (::write(fd, chunk.data(), length) != static_cast<ssize_t>(length)) die(path);
+  }
+  ::close(fd);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  std::vector<std::string> stamp_arguments;
+  CLI::App app{"Load for NBD servers, with a check of every block read"};
+  app.add_option("--stamp", stamp_arguments, "FILE SIZE: fill a file with stamps")->expected(2);
+  app.add_option("--unix", options.unix_path, "Unix socket of the server");
+  app.add_option("--host", options.tcp_host, "or its TCP address");
+  app.add_option("--port", options.tcp_port, "and port");
+  app.add_option("--export", options.export_name, "export name");
+  app.add_option("--mode", options.mode, "randread, randwrite, read or write")
+      ->check(CLI::IsMember({"randread", "randwrite", "read", "write"}));
+  app.add_option("--block", options.block, "bytes per request, a multiple of 4096")
+      ->check(CLI::Range(std::size_t{4096}, std::size_t{32} << 20));
+  app.add_option("--depth", options.depth, "requests in flight per connection")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--connections", options.connections, "one thread each")->check(CLI::Range(1, 64));
+  app.add_option("--seconds", options.seconds, "measured time");
+  app.add_option("--warm-up", options.warm_up, "seconds before it");
+  app.add_option("--seed", options.seed, "of the random offsets");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    if (!stamp_arguments.empty()) {
+      return write_stamps(stamp_arguments[0], std::stoull(stamp_arguments[1]));
+    }
+    return run_load(options);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "nbdload: %s\n", error.what());
+    return 1;
+  }
+}
