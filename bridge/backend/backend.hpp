@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "rdma/client.hpp"
+#include "rdma/log.hpp"
 
 namespace rtrs {
 class Reactor;
@@ -87,7 +88,8 @@ struct BackendRequest {
 /// Threads: the reactor it was opened for.
 class BackendQueue {
  public:
-  virtual ~BackendQueue() = default;  ///< only when no request is running
+  /// Only when no request is running, and not from inside a done().
+  virtual ~BackendQueue() = default;
   /// Starts an operation. Never blocks.
   virtual void submit(BackendRequest& request) = 0;
 };
@@ -99,21 +101,34 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual const BackendInfo& info() const = 0;
-  /// `reactor` is null only in the simulator.
+  /// `reactor` is null only in the simulator, which uses `memory:` and `null:`. The backend and the
+  /// reactor outlive the queue.
   virtual std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) = 0;
 };
 
-/// Opens the storage that a specification names:
-/// PATH (regular file or block device) with options, `memory:SIZE`, `null:SIZE`, `nbd:URI`,
-/// `fault:OPTIONS:SPEC`, `delay:OPTIONS:SPEC`. See docs/backends.md for each one's options.
-///
-/// Errors: a sentence that names the specification and says what to do; ENOENT, EACCES, EROFS,
-/// EINVAL, ...
+/// How to open storage.
 struct BackendOptions {
   bool read_only = false;
-  bool direct = false;    ///< O_DIRECT, files and block devices
-  bool use_uring = true;  ///< false: a thread pool instead of io_uring
+  bool read_only_fallback = false;  ///< open read-only where writing is not allowed
+  bool direct = false;              ///< O_DIRECT, files and block devices
+  bool use_uring = true;            ///< false: a thread pool instead of io_uring
+  bool lock = true;                 ///< keep writers of other processes away
+  /// Not empty: the specification comes from a client and is the path of a file or block device
+  /// under this directory. Symbolic links, ".." and other backends are refused.
+  std::string beneath;
+  rtrs::Log log;  ///< what happens to the storage later on (a dead NBD server, a failed flush)
 };
+
+/// Opens the storage that a specification names: PATH (regular file or block device),
+/// `memory:SIZE`, `null:SIZE`, `nbd:URI`, `fault:OPTIONS:SPEC`, `delay:OPTIONS:SPEC`. See
+/// docs/backends.md for each one's options.
+///
+/// Open an export once and share it among its readers and writers: a file opened for writing is
+/// locked against a second open, even by the same process.
+///
+/// Errors: a sentence that names the specification and says what to do; ENOENT, EACCES, EROFS,
+/// EBUSY (in use elsewhere), EINVAL, ...
+/// Threads: any; may block (disks, other servers), so not a reactor's.
 tl::expected<std::unique_ptr<Backend>, Failure> open_backend(const std::string& specification,
                                                              const BackendOptions& options);
 

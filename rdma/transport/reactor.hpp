@@ -13,7 +13,7 @@ class Deferred {
   virtual void run_deferred() = 0;
 
  protected:
-  ~Deferred() = default;
+  virtual ~Deferred() = default;
 
  private:
   friend class Reactor;
@@ -23,8 +23,7 @@ class Deferred {
 
 /// An event loop: handles what is ready, then runs what was deferred, then sleeps.
 ///
-/// Threads: run() on one thread; all else on that thread, except io().post-like calls of Asio and
-/// stop().
+/// Threads: run() on one thread; all else on that thread, except posting to io() and stop().
 class Reactor {
  public:
   explicit Reactor(unsigned index) : index_{index}, io_{1} {}

@@ -1,0 +1,48 @@
+// Aligned memory for direct I/O whose own memory is not aligned.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <vector>
+
+namespace rnbd {
+
+/// A fixed number of buffers. The system backs them with memory when they are first used, so
+/// servers that align their memory never pay for it.
+///
+/// Threads: one.
+class BouncePool {
+ public:
+  static constexpr std::size_t kBufferSize = 256 * 1024;
+  static constexpr std::size_t kBuffers = 16;
+
+  /// `alignment` in bytes, a power of two; 0 = no buffers.
+  explicit BouncePool(std::size_t alignment) {
+    if (alignment == 0) return;
+    memory_ = static_cast<std::byte*>(
+        std::aligned_alloc(std::max<std::size_t>(alignment, 4096), kBuffers * kBufferSize));
+    free_.reserve(kBuffers);
+    for (std::size_t i = 0; memory_ != nullptr && i < kBuffers; ++i) {
+      free_.push_back(memory_ + i * kBufferSize);
+    }
+  }
+  ~BouncePool() { std::free(memory_); }
+  BouncePool(const BouncePool&) = delete;
+  BouncePool& operator=(const BouncePool&) = delete;
+
+  /// Null when all are out.
+  std::byte* take() {
+    if (free_.empty()) return nullptr;
+    std::byte* const buffer = free_.back();
+    free_.pop_back();
+    return buffer;
+  }
+  void give_back(std::byte* buffer) { free_.push_back(buffer); }
+
+ private:
+  std::byte* memory_ = nullptr;
+  std::vector<std::byte*> free_;
+};
+
+}  // namespace rnbd

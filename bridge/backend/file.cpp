@@ -1,0 +1,288 @@
+#include "bridge/backend/file.hpp"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <linux/magic.h>
+#include <linux/openat2.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "bridge/backend/file_queue.hpp"
+#include "bridge/backend/specification.hpp"
+
+namespace rnbd {
+
+UniqueFd::~UniqueFd() {
+  if (fd_ >= 0) close(fd_);
+}
+
+namespace {
+
+class FileBackend final : public Backend {
+ public:
+  explicit FileBackend(std::unique_ptr<FileState> state) : state_{std::move(state)} {}
+  const BackendInfo& info() const override { return state_->info; }
+  std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) override {
+    return open_file_queue(*state_, *reactor);
+  }
+
+ private:
+  std::unique_ptr<FileState> state_;
+};
+
+// ---- Opening ------------------------------------------------------------------------------------
+
+/// Negative errno or a descriptor.
+int open_beneath(const std::string& directory, const std::string& path, int flags) {
+  const UniqueFd top{open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
+  if (!top) return -errno;
+  open_how how{};
+  how.flags = static_cast<std::uint64_t>(flags);
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
+  const long fd = syscall(SYS_openat2, top.get(), path.c_str(), &how, sizeof how);
+  return fd < 0 ? -errno : static_cast<int>(fd);
+}
+
+int open_plain(const std::string& path, int flags) {
+  const int fd = open(path.c_str(), flags);
+  return fd < 0 ? -errno : fd;
+}
+
+/// Another open file description of an open file, whatever has happened to its name.
+int reopen(int fd, int flags) {
+  return open_plain("/proc/self/fd/" + std::to_string(fd), flags | O_CLOEXEC);
+}
+
+std::string advice_for(int error, const std::string& path, bool writing) {
+  switch (error) {
+    case ENOENT:
+      return path.find(':') == std::string::npos
+                 ? "there is no such file; create it with 'truncate -s SIZE " + path + "'"
+                 : "there is no such file, and no backend begins like that; write a PATH, "
+                   "memory:SIZE, null:SIZE, nbd:URI, fault:OPTIONS:SPEC or delay:OPTIONS:SPEC";
+    case EACCES:
+    case EPERM:
+      return std::string{"permission denied; let the server's user "} +
+             (writing ? "read and write it, or export it read-only" : "read it");
+    case EROFS:
+      return "it is on a read-only file system; export it read-only";
+    case EISDIR:
+      return "it is a directory; name a file in it";
+    case EBUSY:
+      return "it is mounted or in use by another program (see lsblk and fuser); release it first, "
+             "or export it read-only";
+    case EXDEV:
+    case ELOOP:
+      return "the name leads out of the exported directory or through a symbolic link; use the "
+             "real path below it";
+    case ENXIO:
+    case ENODEV:
+    case ENOMEDIUM:
+      return "there is no device behind it (" + std::string{std::strerror(error)} +
+             "); check that it is plugged in and its driver loaded";
+    default:
+      return std::strerror(error);
+  }
+}
+
+// ---- Finding out --------------------------------------------------------------------------------
+
+/// A value from the block layer's description of a disk, or of the disk of a partition.
+std::string queue_attribute(dev_t device, const char* name) {
+  const std::string base =
+      "/sys/dev/block/" + std::to_string(major(device)) + ":" + std::to_string(minor(device));
+  for (const char* const folder : {"/queue/", "/../queue/"}) {
+    std::ifstream file{base + folder + name};
+    std::string value;
+    if (file && std::getline(file, value)) return value;
+  }
+  return {};
+}
+
+std::uint64_t queue_number(dev_t device, const char* name) {
+  const auto number = parse_number(queue_attribute(device, name));
+  return number ? *number : 0;
+}
+
+/// Sixteen bytes that follow from what identifies the storage.
+std::array<std::uint8_t, 16> uuid_of(const struct statx& stat, bool block_device) {
+  // A file that was deleted and made again may get the same inode number, but not the same birth.
+  const std::array<std::uint64_t, 5> identity =
+      block_device ? std::array<std::uint64_t, 5>{1, stat.stx_rdev_major, stat.stx_rdev_minor, 0, 0}
+                   : std::array<std::uint64_t, 5>{
+                         2, makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino,
+                         static_cast<std::uint64_t>(stat.stx_btime.tv_sec), stat.stx_btime.tv_nsec};
+  std::array<std::uint8_t, 16> uuid{};
+  std::uint64_t hash = 0x9E3779B97F4A7C15;
+  for (std::size_t half = 0; half < 2; ++half) {
+    for (const std::uint64_t value : identity) {
+      hash = (hash ^ value) * 0xBF58476D1CE4E5B9;
+      hash ^= hash >> 29;
+    }
+    std::memcpy(uuid.data() + 8 * half, &hash, sizeof hash);
+  }
+  uuid[6] = static_cast<std::uint8_t>((uuid[6] & 0x0F) | 0x80);  // version 8, free form
+  uuid[8] = static_cast<std::uint8_t>((uuid[8] & 0x3F) | 0x80);
+  return uuid;
+}
+
+bool is_memory_backed(int fd) {
+  struct statfs stat {};
+  if (fstatfs(fd, &stat) != 0) return false;
+  return stat.f_type == TMPFS_MAGIC || stat.f_type == RAMFS_MAGIC;
+}
+
+void probe_block_device(FileState& state, const struct statx& stat) {
+  const dev_t device = makedev(stat.stx_rdev_major, stat.stx_rdev_minor);
+  BackendInfo& info = state.info;
+  ioctl(state.fd.get(), BLKGETSIZE64, &info.size);
+  int logical = 512;
+  unsigned physical = 4096;
+  ioctl(state.fd.get(), BLKSSZGET, &logical);
+  ioctl(state.fd.get(), BLKPBSZGET, &physical);
+  state.block_size = static_cast<std::uint32_t>(logical);
+  info.physical_block = physical;
+  info.rotational = queue_number(device, "rotational") != 0;
+  const std::uint64_t granularity = queue_number(device, "discard_granularity");
+  info.can_discard = granularity != 0 && queue_number(device, "discard_max_bytes") != 0;
+  info.discard_granularity = static_cast<std::uint32_t>(granularity);
+  // Without help from the device the kernel writes the zeroes itself, which is not fast.
+  info.can_fast_zero = queue_number(device, "write_zeroes_max_bytes") != 0;
+}
+
+void probe_file(FileState& state, const struct statx& stat) {
+  BackendInfo& info = state.info;
+  info.size = stat.stx_size;
+  info.physical_block = std::bit_floor(std::clamp(stat.stx_blksize, 512U, 32768U));
+  const dev_t device = makedev(stat.stx_dev_major, stat.stx_dev_minor);
+  info.rotational = queue_number(device, "rotational") != 0;
+  state.memory_backed = is_memory_backed(state.fd.get());
+  // A hole punched behind the end changes nothing, and tells whether it can be done.
+  if (!info.read_only) {
+    const int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    const auto behind = static_cast<off_t>((info.size / 4096 + 2) * 4096);
+    state.punch_hole = fallocate(state.fd.get(), mode, behind, 4096) == 0;
+  }
+  info.can_discard = info.can_fast_zero = state.punch_hole;
+  info.discard_granularity = info.can_discard ? info.physical_block : 0;
+  info.can_extents = lseek(state.fd.get(), 0, SEEK_HOLE) >= 0;
+}
+
+/// O_DIRECT by a second descriptor; the first one serves what is not aligned.
+int open_direct(FileState& state) {
+  const int flags = (state.info.read_only ? O_RDONLY : O_RDWR) | O_DIRECT;
+  const int fd = reopen(state.fd.get(), flags);
+  if (fd < 0) return -fd;
+  state.direct = UniqueFd{fd};
+  std::uint32_t alignment = 4096;
+  struct statx stat {};
+  if (state.block_device) {
+    alignment = state.block_size;
+  } else if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stat) == 0 &&
+             (stat.stx_mask & STATX_DIOALIGN) != 0) {
+    if (stat.stx_dio_offset_align == 0) return EINVAL;
+    alignment = std::max(stat.stx_dio_offset_align, stat.stx_dio_mem_align);
+  }
+  state.direct_alignment = std::max(alignment, 512U);
+  // Part of the last page written directly and another part through the page cache would overwrite
+  // each other, so an odd end makes all of its page go through the page cache.
+  const std::uint64_t unit = std::max(state.direct_alignment, 4096U);
+  const std::uint64_t size = state.info.size;
+  state.direct_end = size % state.direct_alignment == 0 ? size : size / unit * unit;
+  return 0;
+}
+
+/// 0 or an errno.
+int lock(const FileState& state) {
+  // Block devices that are written to are held with O_EXCL, which file systems and volume managers
+  // respect too.
+  if (state.block_device) return 0;
+  const int how = state.info.read_only ? LOCK_SH : LOCK_EX;
+  if (flock(state.fd.get(), how | LOCK_NB) == 0) return 0;
+  // A file system without locks must not keep anybody from using it.
+  return errno == EWOULDBLOCK ? EBUSY : 0;
+}
+
+/// Opens for writing if asked and possible, for reading otherwise.
+int open_first(const std::string& path, const BackendOptions& options, bool& read_only) {
+  const auto open_with = [&](int flags) {
+    flags |= O_CLOEXEC | O_NOCTTY | O_NONBLOCK;  // not to hang on a FIFO
+    return options.beneath.empty() ? open_plain(path, flags)
+                                   : open_beneath(options.beneath, path, flags);
+  };
+  if (!read_only) {
+    // Without O_CREAT, O_EXCL concerns block devices only: nobody may mount it meanwhile.
+    const int fd = open_with(O_RDWR | (options.lock ? O_EXCL : 0));
+    const bool forbidden = fd == -EACCES || fd == -EPERM || fd == -EROFS;
+    if (!forbidden || !options.read_only_fallback) return fd;
+  }
+  read_only = true;
+  return open_with(O_RDONLY);
+}
+
+}  // namespace
+
+tl::expected<std::unique_ptr<Backend>, Failure> open_file(const std::string& path,
+                                                          const BackendOptions& options) {
+  const auto fail = [&](int error, const std::string& advice) {
+    return bad_specification(error, path.empty() ? "''" : path, advice);
+  };
+  if (path.empty()) return fail(EINVAL, "the path is missing; name a file or block device");
+  auto state = std::make_unique<FileState>();
+  BackendInfo& info = state->info;
+  info.read_only = options.read_only;
+  const int fd = open_first(path, options, info.read_only);
+  if (fd < 0) return fail(-fd, advice_for(-fd, path, !info.read_only));
+  state->path = path;
+  state->log = options.log;
+  state->use_uring = options.use_uring;
+  state->fd = UniqueFd{fd};
+
+  struct statx stat {};
+  if (statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &stat) != 0) {
+    return fail(errno, std::strerror(errno));
+  }
+  state->block_device = S_ISBLK(stat.stx_mode);
+  if (S_ISDIR(stat.stx_mode)) return fail(EISDIR, advice_for(EISDIR, path, false));
+  if (!state->block_device && !S_ISREG(stat.stx_mode)) {
+    return fail(EINVAL, "it is neither a regular file nor a block device; name one of these");
+  }
+  fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+  if (options.lock) {
+    if (const int error = lock(*state)) {
+      return fail(error, info.read_only
+                             ? "it is in use by another process (or another export) that writes to "
+                               "it; stop that first"
+                             : "it is in use by another process (or another export); stop that "
+                               "first, or export it read-only if that only reads");
+    }
+  }
+  info.can_write_zeroes = true;
+  info.can_fua = true;
+  info.can_cache = !options.direct;
+  info.uuid = uuid_of(stat, state->block_device);
+  state->block_device ? probe_block_device(*state, stat) : probe_file(*state, stat);
+  if (info.size == 0) {
+    return fail(EINVAL, "it is empty; give it a size first, like 'truncate -s 1G " + path + "'");
+  }
+  if (options.direct) {
+    if (const int error = open_direct(*state)) {
+      return fail(error, std::string{"it cannot be opened for direct I/O ("} +
+                             std::strerror(error) + "); leave out 'direct'");
+    }
+  }
+  return std::make_unique<FileBackend>(std::move(state));
+}
+
+}  // namespace rnbd

@@ -1,0 +1,63 @@
+// PATH - a regular file or a block device.
+#pragma once
+
+#include <atomic>
+#include <string>
+
+#include "bridge/backend/backend.hpp"
+
+namespace rnbd {
+
+/// Opens a regular file or a block device, locks it, and finds out what it can do.
+///
+/// Errors: ENOENT, EACCES, EPERM, EROFS, EISDIR, EINVAL (neither file nor block device, empty, no
+/// O_DIRECT), EBUSY (in use, mounted), EXDEV and ELOOP (BackendOptions::beneath).
+tl::expected<std::unique_ptr<Backend>, Failure> open_file(const std::string& path,
+                                                          const BackendOptions& options);
+
+/// A descriptor that closes itself.
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_{fd} {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_{other.fd_} { other.fd_ = -1; }
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~UniqueFd();
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+/// What the queues of all reactors share of an open file or block device. One open file description
+/// for all data, because the lock is tied to it: as long as a request of this process runs, even
+/// after its death, nobody else gets the lock.
+struct FileState {
+  std::string path;
+  UniqueFd fd;      ///< page cache; the lock
+  UniqueFd direct;  ///< O_DIRECT, or none
+  BackendInfo info;
+  rtrs::Log log;
+  bool block_device = false;
+  bool memory_backed = false;  ///< tmpfs: reads and writes never wait for a device
+  bool use_uring = true;
+  std::uint32_t block_size = 512;      ///< bytes; fallocate and discard on block devices
+  std::uint32_t direct_alignment = 0;  ///< bytes; of offset, length and memory
+  std::uint64_t direct_end = 0;        ///< what lies behind is only accessed through the page cache
+
+  // What turned out not to be supported.
+  std::atomic<bool> nowait_reads{true};
+  std::atomic<bool> nowait_writes{true};
+  std::atomic<bool> punch_hole{true};
+  std::atomic<bool> zero_range{true};
+
+  /// Set once fdatasync failed: the kernel has forgotten which writes were lost, so no later flush
+  /// may promise anything.
+  std::atomic<bool> flush_failed{false};
+};
+
+}  // namespace rnbd

@@ -1,0 +1,86 @@
+// The file engine where io_uring is not to be had: blocking calls on a pool of threads.
+#include <fcntl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <cerrno>
+#include <mutex>
+
+#include "bridge/backend/file_engine.hpp"
+#include "rdma/transport/reactor.hpp"
+
+namespace rnbd {
+
+namespace {
+
+/// As many as nbdkit has per connection; they mostly sleep in the disk's queue.
+constexpr unsigned kThreads = 16;
+
+/// One pool for the process while somebody uses it: exports come and go by the hundred, threads
+/// should not.
+std::shared_ptr<boost::asio::thread_pool> shared_pool() {
+  static std::mutex mutex;
+  static std::weak_ptr<boost::asio::thread_pool> pool;
+  const std::lock_guard lock{mutex};
+  auto existing = pool.lock();
+  if (existing == nullptr) {
+    existing = std::make_shared<boost::asio::thread_pool>(kThreads);
+    pool = existing;
+  }
+  return existing;
+}
+
+std::int64_t perform(FileOperation& operation) {
+  const auto offset = static_cast<off_t>(operation.offset);
+  const auto length = static_cast<off_t>(operation.length);
+  iovec vector{operation.memory, operation.length};
+  std::int64_t result = 0;
+  switch (operation.kind) {
+    case FileOperation::Kind::read:
+      result = preadv2(operation.fd, &vector, 1, offset, operation.flags);
+      break;
+    case FileOperation::Kind::write:
+      result = pwritev2(operation.fd, &vector, 1, offset, operation.flags);
+      break;
+    case FileOperation::Kind::sync:
+      result = fdatasync(operation.fd);
+      break;
+    case FileOperation::Kind::allocate:
+      result = fallocate(operation.fd, operation.flags, offset, length);
+      break;
+    case FileOperation::Kind::advise:
+      return -posix_fadvise(operation.fd, offset, length, operation.flags);
+    case FileOperation::Kind::call:
+      return operation.call(operation);
+  }
+  return result < 0 ? -errno : result;
+}
+
+class ThreadEngine final : public FileEngine {
+ public:
+  explicit ThreadEngine(rtrs::Reactor& reactor) : reactor_{reactor}, pool_{shared_pool()} {}
+
+  void start(FileOperation& operation) override {
+    boost::asio::post(*pool_, [&operation, &io = reactor_.io()] {
+      std::int64_t result = 0;
+      do {
+        result = perform(operation);
+      } while (result == -EINTR);
+      boost::asio::post(io, [&operation, result] { operation.done(operation, result); });
+    });
+  }
+
+ private:
+  rtrs::Reactor& reactor_;
+  std::shared_ptr<boost::asio::thread_pool> pool_;
+};
+
+}  // namespace
+
+std::unique_ptr<FileEngine> make_thread_engine(rtrs::Reactor& reactor) {
+  return std::make_unique<ThreadEngine>(reactor);
+}
+
+}  // namespace rnbd

@@ -1,0 +1,59 @@
+#include "rdma/transport/reactor.hpp"
+
+#include <boost/asio/executor_work_guard.hpp>
+
+namespace rtrs {
+
+namespace {
+/// Handlers that run before deferred work gets its turn, so that a busy peer cannot put it off for
+/// ever.
+constexpr unsigned kMaxBatch = 64;
+/// Rounds of deferred work that deferred work itself asked for (a submission that finished at once
+/// and queued a reply), before the loop looks at new events again.
+constexpr unsigned kMaxRounds = 4;
+}  // namespace
+
+void Reactor::forget(Deferred& work) {
+  if (!work.queued_) return;
+  Deferred* previous = nullptr;
+  for (Deferred* at = head_; at != nullptr; previous = at, at = at->next_) {
+    if (at != &work) continue;
+    (previous != nullptr ? previous->next_ : head_) = work.next_;
+    if (tail_ == &work) tail_ = previous;
+    break;
+  }
+  work.queued_ = false;
+  work.next_ = nullptr;
+}
+
+void Reactor::run() {
+  const auto guard = boost::asio::make_work_guard(io_);
+  while (!io_.stopped()) {
+    // Sleeping is right only when nothing is put off.
+    unsigned handled = 0;
+    if (head_ == nullptr) handled = io_.run_one() != 0 ? 1 : 0;
+    // A second look at the events costs a system call: only when it makes a larger batch.
+    if (head_ == nullptr) continue;
+    while (handled < kMaxBatch && io_.poll_one() != 0) ++handled;
+    for (unsigned round = 0; round < kMaxRounds && head_ != nullptr; ++round) run_deferred();
+  }
+}
+
+void Reactor::stop() { io_.stop(); }
+
+void Reactor::run_deferred() {
+  // Work may defer more work, itself, or forget other work: take one at a time from the list, but
+  // only as many as were there at the start.
+  unsigned count = 0;
+  for (const Deferred* at = head_; at != nullptr; at = at->next_) ++count;
+  while (head_ != nullptr && count-- != 0) {
+    Deferred& work = *head_;
+    head_ = work.next_;
+    if (head_ == nullptr) tail_ = nullptr;
+    work.next_ = nullptr;
+    work.queued_ = false;
+    work.run_deferred();
+  }
+}
+
+}  // namespace rtrs
