@@ -36,7 +36,6 @@ Extension get_extension(const Record& record) {
 }
 
 bool sizes_can_work(const AcceptParameters& accept) {
-  if (accept.queue_depth == 0) return false;
   if (accept.max_io_size < kMinMaxIoSize || accept.max_header_size < kMinMaxHeaderSize)
     return false;
   const std::uint64_t chunk_size = std::uint64_t{accept.max_io_size} + accept.max_header_size;

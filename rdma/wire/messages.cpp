@@ -67,9 +67,8 @@ Result<std::string> decode_info_request(ConstBytes bytes) {
   if (request.type != wire(MessageType::info_request)) return tl::unexpected(DecodeError::bad_type);
 
   const auto& field = request.session_name;
-  const auto end = std::find(field.begin(), field.end(), '\0');
-  if (end == field.end()) return tl::unexpected(DecodeError::bad_name);
-  std::string name(field.begin(), end);
+  // Without a NUL in the field the name has 255 characters, one more than is valid.
+  std::string name(field.begin(), std::find(field.begin(), field.end(), '\0'));
   if (!is_valid_session_name(name)) return tl::unexpected(DecodeError::bad_name);
   return name;
 }

@@ -108,6 +108,8 @@ TEST_CASE("export page: impossible counts and lengths are refused") {
   CHECK(page_error(Bytes(kPageDump.begin(), kPageDump.end() - 7)) == DecodeError::too_short);
   CHECK(page_error(patched(kPageDump, 12, "00 00")) == DecodeError::bad_length);
   CHECK(page_error(patched(kPageDump, 12, "ff 00")) == DecodeError::bad_length);
+  CHECK(page_error(encode_export_page({{std::string(255, 'n'), ""}}, 0, 4096)) ==
+        DecodeError::bad_length);
   CHECK(page_error(patched(kPageDump, 14, "ff ff")) == DecodeError::bad_length);
 }
 

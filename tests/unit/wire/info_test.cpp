@@ -139,6 +139,7 @@ TEST_CASE("info response: lengths are whole chunks and together the queue depth"
     return response_error(encode_info_response(descriptors), depth);
   };
   CHECK(error_of({{0x1000, 1, 0}}, 1) == DecodeError::bad_length);
+  CHECK(error_of({{0x1000, 1, 0}, {0x1000, 1, 2 * kChunk}}, 2) == DecodeError::bad_length);
   CHECK(error_of({{0x1000, 1, kChunk - 1}}, 1) == DecodeError::bad_length);
   CHECK(error_of({{0x1000, 1, kChunk + 512}}, 1) == DecodeError::bad_length);
   CHECK(error_of({{0x1000, 1, 2 * kChunk}}, 1) == DecodeError::bad_length);
