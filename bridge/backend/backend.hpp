@@ -115,8 +115,8 @@ struct BackendOptions {
   bool lock = true;                 ///< keep writers of other processes away
   /// Not empty: the specification comes from a client and is the path of a file or block device
   /// under this directory. Symbolic links, ".." and other backends are refused.
-  std::string beneath;
-  rtrs::Log log;  ///< what happens to the storage later on (a dead NBD server, a failed flush)
+  std::string beneath{};
+  rtrs::Log log{};  ///< what happens to the storage later on (a dead NBD server, a failed flush)
 };
 
 /// Opens the storage that a specification names: PATH (regular file or block device),
