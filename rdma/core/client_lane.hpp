@@ -51,6 +51,7 @@ class ClientLane final : public QueuePairHandler {
     std::uint32_t chunk_size = 0;          ///< bytes
     std::uint32_t max_io_size = 0;         ///< bytes
     bool new_rkey = false;
+    bool data_rides_with_reply = false;  ///< the data of a read comes with its immediate
   };
 
   /// Slots [first_slot, first_slot + slot_count) of the session belong to this lane.
@@ -76,6 +77,8 @@ class ClientLane final : public QueuePairHandler {
 
   unsigned permits_in_use() const { return slot_count_ - static_cast<unsigned>(free_.size()); }
   unsigned slot_count() const { return slot_count_; }
+  /// Receives to post when the link comes up; the lane re-posts one per arrival.
+  unsigned receives_needed() const { return 2U * slot_count_ + 8U; }
   std::uint64_t received() const { return received_; }  ///< arrivals so far: a sign of life
 
   [[nodiscard]] Complaint on_write_with_immediate(std::uint32_t immediate,
@@ -94,6 +97,8 @@ class ClientLane final : public QueuePairHandler {
   void post(Request& request);
   [[nodiscard]] Complaint complete(std::uint32_t buffer_id, int error, std::uint32_t bytes);
   void start_waiting();
+  void end(Request& request, int error);
+  std::uint32_t receive_bytes() const { return link_.new_rkey ? sizeof(wire::RkeyMessage) : 0; }
 
   std::uint16_t first_slot_;
   std::uint16_t slot_count_;

@@ -1,0 +1,131 @@
+#include "rdma/core/client_path.hpp"
+
+#include <span>
+#include <utility>
+
+#include "rdma/wire/ensure.hpp"
+#include "rdma/wire/immediate.hpp"
+
+namespace rtrs {
+namespace {
+
+/// Permits that are kept for messages on connection 0, so that opening a device never waits for
+/// I/O.
+constexpr std::uint16_t kControlSlots = 4;
+constexpr unsigned kControlReceives = 2 * kControlSlots + 56;
+
+}  // namespace
+
+ClientPath::ClientPath(ClientPathOptions options)
+    : options_{std::move(options)},
+      heartbeat_{options_.heartbeat_interval, options_.heartbeat_misses} {}
+
+wire::ConnectRequest ClientPath::connect_request(std::uint16_t cid) const {
+  wire::ConnectParameters parameters;
+  parameters.cid = cid;
+  parameters.cid_count = connection_count();
+  parameters.reconnect_count = 1;
+  parameters.path_uuid = options_.path_uuid;
+  parameters.session_uuid = options_.session_uuid;
+  parameters.first_connection = true;
+  parameters.extension = {.present = true, .features = options_.features, .session_epoch = 0};
+  return wire::encode(parameters);
+}
+
+Complaint ClientPath::on_answer(std::uint16_t cid, ConstBytes record) {
+  const auto answer = wire::decode_connect_response(record);
+  if (!answer) return to_string(answer.error());
+  if (answer->error != 0) {
+    refusal_ = answer->error;
+    return "the server refused the connection";
+  }
+  if (cid == 0) {  // later records repeat it; Linux reads them on connection 0 only, and so do we
+    accepted_ = answer->accept;
+    accepted_.extension.features &= options_.features;
+  }
+  return nullptr;
+}
+
+void ClientPath::start_exchange(QueuePair& control) {
+  state_ = ClientPathState::exchanging;
+  control_ = &control;
+  const std::size_t room =
+      sizeof(wire::InfoResponseHeader) + accepted_.queue_depth * sizeof(wire::Descriptor);
+  control.post_receives(1, static_cast<std::uint32_t>(room));
+  control.send(wire::bytes_of(wire::encode_info_request(options_.session_name)));
+  control.flush();
+}
+
+std::vector<std::uint16_t> ClientPath::slots_per_lane() const {
+  const unsigned depth = accepted_.queue_depth;
+  const unsigned lanes = options_.io_connections;
+  unsigned control = 0;
+  if (depth >= 4U * kControlSlots) {
+    control = kControlSlots;
+  } else if (depth > 1) {
+    control = 1;
+  }
+  std::vector<std::uint16_t> slots{static_cast<std::uint16_t>(control)};
+  const unsigned rest = depth - control;
+  for (unsigned i = 0; i < lanes; ++i) {
+    slots.push_back(static_cast<std::uint16_t>(rest / lanes + (i < rest % lanes ? 1 : 0)));
+  }
+  return slots;
+}
+
+void ClientPath::attach(ClientLane& lane, std::uint16_t cid, QueuePair& queue_pair) {
+  RTRS_ENSURE(state_ == ClientPathState::connected);
+  const auto slots = slots_per_lane();
+  std::size_t first = 0;
+  for (std::uint16_t i = 0; i < cid; ++i) first += slots[i];
+  ClientLane::Link link;
+  link.queue_pair = &queue_pair;
+  link.chunks = std::span{chunks_}.subspan(first, slots[cid]);
+  link.queue_depth = accepted_.queue_depth;
+  link.chunk_size = accepted_.chunk_size();
+  link.max_io_size = accepted_.max_io_size;
+  link.new_rkey = accepted_.new_rkey;
+  link.data_rides_with_reply = options_.data_rides_with_reply;
+  if (cid != 0) queue_pair.post_receives(lane.receives_needed(), receive_bytes());
+  lane.attach(link);
+}
+
+Heartbeat::Verdict ClientPath::on_tick(Instant now, bool traffic) {
+  if (traffic || std::exchange(heard_, false)) heartbeat_.on_traffic();
+  const auto verdict = heartbeat_.on_tick(now);
+  if (verdict == Heartbeat::Verdict::send) {
+    control_->write_with_immediate({}, {}, {}, wire::kHeartbeat);
+    control_->flush();
+  }
+  return verdict;
+}
+
+Complaint ClientPath::on_write_with_immediate(std::uint32_t immediate, std::uint32_t bytes) {
+  if (state_ != ClientPathState::connected) return "an immediate before the info response";
+  heard_ = true;
+  switch (wire::type_of(immediate)) {
+    case wire::ImmediateType::heartbeat:
+      control_->write_with_immediate({}, {}, {}, wire::kHeartbeatAck);
+      control_->flush();
+      [[fallthrough]];
+    case wire::ImmediateType::heartbeat_ack:
+      control_->post_receives(1, receive_bytes());
+      return nullptr;
+    default:
+      return control_lane_->on_write_with_immediate(immediate, bytes);
+  }
+}
+
+Complaint ClientPath::on_message(ConstBytes message, std::optional<std::uint32_t> immediate) {
+  if (state_ == ClientPathState::connected) return control_lane_->on_message(message, immediate);
+  if (state_ != ClientPathState::exchanging) return "a message before the info request";
+  auto chunks = wire::decode_info_response(message, accepted_.queue_depth, accepted_.chunk_size());
+  if (!chunks) return to_string(chunks.error());
+  chunks_ = std::move(*chunks);
+  state_ = ClientPathState::connected;
+  // At once, not when the lanes are attached: a heartbeat may be right behind the response.
+  control_->post_receives(kControlReceives, receive_bytes());
+  return nullptr;
+}
+
+}  // namespace rtrs

@@ -1,0 +1,44 @@
+// Decides when a silent peer is dead.
+#pragma once
+
+#include "rdma/core/time.hpp"
+
+namespace rtrs {
+
+/// Any arrival from the peer counts as life, not only an answer to a heartbeat. Misses are counted
+/// in ticks that really happened, so that a process that was itself stopped for a while does not
+/// blame its peer.
+///
+/// Units:   interval > 0; a peer is dead after misses_max + 1 to misses_max + 2 silent intervals.
+/// Threads: belongs to one path; pure, the time is an argument.
+/// Source:  docs/protocol.md, heartbeats.
+class Heartbeat {
+ public:
+  enum class Verdict { nothing, send, dead };
+
+  Heartbeat(Duration interval, unsigned misses_max)
+      : interval_{interval}, misses_max_{misses_max} {}
+
+  void start(Instant now) {
+    next_ = now + interval_;
+    missed_ = 0;
+  }
+  void on_traffic() { missed_ = 0; }
+
+  Verdict on_tick(Instant now) {
+    if (now < next_) return Verdict::nothing;
+    next_ = now + interval_;
+    if (missed_ > misses_max_) return Verdict::dead;
+    return missed_++ == 0 ? Verdict::send : Verdict::nothing;
+  }
+
+  Instant next_deadline() const { return next_; }
+
+ private:
+  Duration interval_;
+  unsigned misses_max_;
+  unsigned missed_ = 0;
+  Instant next_{};
+};
+
+}  // namespace rtrs

@@ -1,0 +1,112 @@
+#include "rdma/core/server_path.hpp"
+
+#include <array>
+#include <utility>
+
+#include "rdma/wire/ensure.hpp"
+#include "rdma/wire/immediate.hpp"
+
+namespace rtrs {
+namespace {
+
+/// Requests and heartbeats that connection 0 may have under way beside the permits.
+constexpr unsigned kControlReceives = 64;
+
+}  // namespace
+
+ServerPath::ServerPath(ServerSession& session, std::uint16_t cid_count)
+    : session_{session},
+      connections_(cid_count),
+      heartbeat_{session.options().heartbeat_interval, session.options().heartbeat_misses} {
+  for (std::uint16_t cid = 0; cid < cid_count; ++cid) {
+    connections_[cid].path = this;
+    connections_[cid].cid = cid;
+  }
+}
+
+QueuePairHandler& ServerPath::add(std::uint16_t cid, QueuePair& queue_pair) {
+  Connection& connection = connections_.at(cid);
+  RTRS_ENSURE(connection.queue_pair == nullptr);
+  connection.queue_pair = &queue_pair;
+  ++present_;
+  if (cid == 0) queue_pair.post_receives(1, sizeof(wire::InfoRequest));
+  return connection;
+}
+
+Heartbeat::Verdict ServerPath::on_tick(Instant now) {
+  if (std::exchange(heard_, false)) heartbeat_.on_traffic();
+  const auto verdict = heartbeat_.on_tick(now);
+  if (verdict == Heartbeat::Verdict::send) {
+    connections_[0].queue_pair->write_with_immediate({}, {}, {}, wire::kHeartbeat);
+  }
+  return verdict;
+}
+
+void ServerPath::close() {
+  state_ = ServerPathState::closed;
+  for (Connection& connection : connections_) connection.queue_pair = nullptr;
+}
+
+Complaint ServerPath::Connection::on_write_with_immediate(std::uint32_t immediate, std::uint32_t) {
+  if (path->state_ != ServerPathState::connected) return "an immediate before the info request";
+  queue_pair->post_receives(1, 0);
+  path->heard_ = true;
+  switch (wire::type_of(immediate)) {
+    case wire::ImmediateType::io_request:
+      return path->session_.begin(cid, immediate);
+    case wire::ImmediateType::heartbeat:
+      if (cid == 0) queue_pair->write_with_immediate({}, {}, {}, wire::kHeartbeatAck);
+      return nullptr;
+    default:
+      return nullptr;  // answers to heartbeats are a sign of life only; unknown kinds are ignored
+  }
+}
+
+Complaint ServerPath::Connection::on_message(ConstBytes message, std::optional<std::uint32_t>) {
+  if (cid != 0 || path->state_ != ServerPathState::connecting) return "an unexpected message";
+  return path->on_info_request(message);
+}
+
+Complaint ServerPath::on_info_request(ConstBytes message) {
+  if (!complete()) return "an info request while connections are missing";
+  const auto name = wire::decode_info_request(message);
+  if (!name) return to_string(name.error());
+  if (claim_name && !claim_name(*name)) return "the session name is in use by another client";
+  if (provide_chunks && !provide_chunks()) return "no memory for the session's chunks";
+  session_.name = *name;
+
+  // The client may send as soon as it has the response, so everything is ready before.
+  const auto& options = session_.options();
+  RemoteMemory memory;
+  for (Connection& connection : connections_) {
+    memory = connection.queue_pair->expose(0, session_.chunks());
+    connection.queue_pair->post_receives(
+        options.queue_depth + (connection.cid == 0 ? kControlReceives : 1U), 0);
+  }
+  state_ = ServerPathState::connected;
+  session_.up();
+  const std::array descriptors{wire::Descriptor{
+      memory.address, memory.key, static_cast<std::uint32_t>(options.chunk_memory())}};
+  connections_[0].queue_pair->send(wire::encode_info_response(descriptors));
+  return nullptr;
+}
+
+void ServerPath::reply(const ServerRequest& request, int error) {
+  QueuePair& queue_pair = *connections_[request.cid].queue_pair;
+  const bool sends_data = request.is_read && error == 0 && !request.data.empty();
+  const wire::ResponseImmediate response{request.buffer_id, error};
+  if (!request.need_invalidate) {
+    // Plain RTRS, and half the messages of Linux: the data rides in the write that carries the
+    // immediate.
+    queue_pair.write_with_immediate(sends_data ? request.answer_to : RemoteMemory{},
+                                    sends_data ? ConstBytes{request.data} : ConstBytes{}, {},
+                                    encode(response));
+    return;
+  }
+  if (sends_data) queue_pair.write(request.answer_to, request.data);
+  queue_pair.send_with_invalidate(request.answer_to.key);
+  queue_pair.write_with_immediate(
+      {}, {}, {}, encode(response, wire::ImmediateType::io_response_with_invalidate));
+}
+
+}  // namespace rtrs

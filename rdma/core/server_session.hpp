@@ -1,0 +1,91 @@
+// A session at the server: its chunks, the requests that execute in them, its path.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rdma/core/heartbeat.hpp"
+#include "rdma/core/server_request.hpp"
+#include "rdma/wire/handshake.hpp"
+#include "rdma/wire/messages.hpp"
+
+namespace rtrs {
+
+class Reactor;
+class ServerPath;
+
+struct ServerSessionOptions {
+  std::uint16_t queue_depth = 256;
+  std::uint32_t max_io_size = 256 * 1024;  ///< bytes
+  std::uint32_t max_header_size = 4096;    ///< bytes
+  std::uint32_t features = 0;              ///< of both sides
+  std::uint64_t session_epoch = 0;
+  Duration heartbeat_interval{};
+  unsigned heartbeat_misses = 4;
+  /// The transport can deliver data and immediate as one operation that needs no invalidation.
+  std::uint32_t chunk_size() const { return max_io_size + max_header_size; }
+  std::uint64_t chunk_memory() const { return std::uint64_t{queue_depth} * chunk_size(); }
+  wire::AcceptParameters accept_parameters() const;
+};
+
+/// Lives from the first accepted connection until its path is closed and every request has been
+/// finished.
+///
+/// Threads: one reactor.
+class ServerSession {
+ public:
+  ServerSession(ServerSessionOptions options, ServerHandler& handler);
+  ~ServerSession();
+  ServerSession(const ServerSession&) = delete;
+  ServerSession& operator=(const ServerSession&) = delete;
+
+  const ServerSessionOptions& options() const { return options_; }
+  ServerPath& path() { return *path_; }
+  void open_path(std::uint16_t cid_count);
+
+  /// The chunk memory; given by the driver before the exchange can end, and kept until the session
+  /// is gone.
+  void set_chunks(MutableBytes chunks) { chunks_ = chunks; }
+  MutableBytes chunks() const { return chunks_; }
+
+  /// The path is closed. When nothing executes any more, the handler is told that the session is
+  /// down and `gone()` is true.
+  void on_path_closed();
+  bool gone() const { return gone_; }
+  /// Called when gone() becomes true.
+  void on_gone(std::function<void()> callback) { on_gone_ = std::move(callback); }
+  unsigned executing() const { return executing_; }
+
+  // For the handler and the driver.
+  std::string name;
+  std::string peer;
+  Reactor* reactor = nullptr;
+  void* context = nullptr;
+
+ private:
+  friend class ServerPath;
+  friend struct ServerRequest;
+
+  void up();
+  [[nodiscard]] Complaint begin(std::uint16_t cid, std::uint32_t immediate);
+  void finish(ServerRequest& request, int error);
+  void check_gone();
+
+  ServerSessionOptions options_;
+  ServerHandler& handler_;
+  std::unique_ptr<ServerPath> path_;
+  MutableBytes chunks_;
+  std::vector<ServerRequest> requests_;  ///< one per chunk
+  std::vector<std::byte> messages_;      ///< copies of the user messages, kMaxUserMessage each
+  unsigned executing_ = 0;
+  bool up_ = false;
+  bool closed_ = false;
+  bool gone_ = false;
+  std::function<void()> on_gone_;
+};
+
+}  // namespace rtrs

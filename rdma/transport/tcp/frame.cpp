@@ -1,0 +1,62 @@
+#include "rdma/transport/tcp/frame.hpp"
+
+#include <isa-l/crc.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace rtrs::tcp {
+
+using wire::DecodeError;
+
+std::uint32_t crc_update(std::uint32_t state, ConstBytes bytes) {
+  constexpr std::size_t kPiece = std::numeric_limits<int>::max();
+  while (!bytes.empty()) {
+    const std::size_t size = std::min(bytes.size(), kPiece);
+    // The library takes a pointer to mutable bytes and does not write to them.
+    auto* data = const_cast<unsigned char*>(reinterpret_cast<const unsigned char*>(bytes.data()));
+    state = crc32_iscsi(data, static_cast<int>(size), state);
+    bytes = bytes.subspan(size);
+  }
+  return state;
+}
+
+Hello make_hello(ConstBytes record, std::uint16_t digests) {
+  Hello hello;
+  hello.digests = digests;
+  std::copy_n(record.begin(), std::min(record.size(), hello.record.size()), hello.record.begin());
+  hello.crc = crc32c(wire::bytes_of(hello).first(offsetof(Hello, crc)));
+  return hello;
+}
+
+wire::Result<Hello> decode_hello(ConstBytes bytes) {
+  if (bytes.size() < sizeof(Hello)) return tl::unexpected(DecodeError::too_short);
+  const auto hello = wire::copy_of<Hello>(bytes);
+  if (hello.magic != kHelloMagic) return tl::unexpected(DecodeError::bad_magic);
+  if (hello.version != kBindingVersion) return tl::unexpected(DecodeError::bad_version);
+  if (hello.crc != crc32c(bytes.first(offsetof(Hello, crc)))) {
+    return tl::unexpected(DecodeError::digest_mismatch);
+  }
+  return hello;
+}
+
+wire::Result<FrameHeader> decode_frame_header(ConstBytes bytes, bool check_digest) {
+  if (bytes.size() < sizeof(FrameHeader)) return tl::unexpected(DecodeError::too_short);
+  const auto header = wire::copy_of<FrameHeader>(bytes);
+  if (check_digest && header.header_crc != crc32c(bytes.first(offsetof(FrameHeader, header_crc)))) {
+    return tl::unexpected(DecodeError::digest_mismatch);
+  }
+  if (header.length > kMaxPayload) return tl::unexpected(DecodeError::bad_length);
+  const bool has_immediate = (header.flags & kHasImmediate) != 0;
+  switch (static_cast<Opcode>(header.opcode)) {
+    case Opcode::send:
+    case Opcode::write:
+      return header;
+    case Opcode::send_with_invalidate:
+      if (header.length != 0 || has_immediate) return tl::unexpected(DecodeError::bad_value);
+      return header;
+  }
+  return tl::unexpected(DecodeError::bad_type);
+}
+
+}  // namespace rtrs::tcp

@@ -1,0 +1,106 @@
+// A queue pair on a TCP socket.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rdma/transport/connection.hpp"
+#include "rdma/transport/tcp/frame.hpp"
+#include "rdma/transport/tcp/send_queue.hpp"
+
+namespace rtrs::tcp {
+
+/// Digests in use on one connection.
+struct Digests {
+  bool header = true;
+  bool data = true;
+};
+
+/// Emulates a reliable connection: frames carry the operations; the receiver checks every address
+/// against what it has exposed before a byte lands there. Payloads are received straight into that
+/// memory; only what arrived together with a header is copied.
+///
+/// Threads: one at a time.
+/// Source:  docs/protocol.md, TCP binding.
+class TcpQueuePair final : public Connection {
+ public:
+  /// Takes over a connected socket, which must be non-blocking.
+  TcpQueuePair(int socket, Digests digests);
+  ~TcpQueuePair() override;
+  TcpQueuePair(const TcpQueuePair&) = delete;
+  TcpQueuePair& operator=(const TcpQueuePair&) = delete;
+
+  void set_wakeup(void (*wakeup)(void*), void* context) override {
+    wakeup_ = wakeup;
+    wakeup_context_ = context;
+  }
+
+  Ticket write_with_immediate(RemoteMemory to, ConstBytes data, ConstBytes header,
+                              std::uint32_t immediate) override;
+  Ticket write(RemoteMemory to, ConstBytes data) override;
+  Ticket send(ConstBytes message) override;
+  Ticket send_with_immediate(ConstBytes message, std::uint32_t immediate) override;
+  Ticket send_with_invalidate(std::uint32_t key) override;
+  void post_receives(unsigned count, std::uint32_t bytes) override;
+  RemoteMemory expose(std::uint32_t window, MutableBytes memory) override;
+  void withdraw(std::uint32_t window) override;
+  void flush() override;
+  Ticket sent() const override { return queue_.sent(); }
+  void disown_unsent() override { queue_.disown(); }
+
+  Status progress(QueuePairHandler& handler) override;
+  int descriptor() const override { return socket_; }
+  bool wants_to_write() const override { return !queue_.empty() && socket_ >= 0; }
+  void close() override;
+  const std::string& failure() const override { return failure_; }
+
+ private:
+  struct Window {
+    MutableBytes memory;
+    std::uint8_t generation = 0;
+    bool exposed = false;
+  };
+  struct Receives {
+    std::uint64_t count;
+    std::uint32_t bytes;
+  };
+  /// Where the payload of the frame at hand goes.
+  struct Arrival {
+    FrameHeader header;
+    std::uint32_t window = 0;
+    std::byte* target = nullptr;  ///< null: dropped
+    std::uint32_t done = 0;       ///< bytes of payload received
+    std::uint32_t crc = kCrcStart;
+    bool active = false;
+  };
+
+  Ticket post(FrameHeader header, ConstBytes data, ConstBytes inlined);
+  Ticket post_owned(FrameHeader header, ConstBytes message);
+  Status receive_some(QueuePairHandler& handler);
+  bool consume(QueuePairHandler& handler, ConstBytes bytes, std::size_t& used);
+  bool begin(const FrameHeader& header);
+  bool begin_write(const FrameHeader& header);
+  bool begin_send(const FrameHeader& header);
+  void land(ConstBytes bytes);
+  bool end(QueuePairHandler& handler);
+  bool take_receive();
+  bool fail(std::string why);
+
+  int socket_;
+  Digests digests_;
+  SendQueue queue_;
+  std::vector<Window> windows_;
+  std::deque<Receives> receives_;
+  Arrival arrival_;
+  std::vector<std::byte> message_;  ///< payload of a send
+  std::unique_ptr<std::byte[]> staging_;
+  std::size_t staged_ = 0;  ///< bytes in staging_ that are no complete header yet
+  std::size_t read_size_;   ///< how much to read at a header
+  std::string failure_;
+  void (*wakeup_)(void*) = nullptr;
+  void* wakeup_context_ = nullptr;
+};
+
+}  // namespace rtrs::tcp
