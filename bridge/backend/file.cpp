@@ -34,7 +34,7 @@ class FileBackend final : public Backend {
   explicit FileBackend(std::unique_ptr<FileState> state) : state_{std::move(state)} {}
   const BackendInfo& info() const override { return state_->info; }
   std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) override {
-    return open_file_queue(*state_, *reactor);
+    return std::make_unique<FileQueue>(*state_, *reactor);
   }
 
  private:

@@ -1,12 +1,76 @@
-// A reactor's own access to a file or block device.
+// A reactor's own access to a file or block device. Reads and writes are in file_queue.cpp, flushes
+// in file_flush.cpp, holes and zeroes in file_zero.cpp, extents and read-ahead in file_map.cpp.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <type_traits>
 
+#include "bridge/backend/bounce_pool.hpp"
 #include "bridge/backend/file.hpp"
+#include "bridge/backend/file_engine.hpp"
 
 namespace rnbd {
 
-std::unique_ptr<BackendQueue> open_file_queue(FileState& state, rtrs::Reactor& reactor);
+class FileQueue;
+
+/// A request at work: at most one system call at a time.
+struct FileIo : FileOperation {
+  FileQueue* queue = nullptr;
+  BackendRequest* request = nullptr;
+  std::uint64_t progress = 0;   ///< bytes done; read, write and zeroes written
+  std::byte* bounce = nullptr;  ///< aligned memory, while a piece needs it
+};
+static_assert(sizeof(FileIo) <= sizeof(BackendRequest::scratch));
+static_assert(std::is_trivially_destructible_v<FileIo>);
+
+class FileQueue final : public BackendQueue {
+ public:
+  FileQueue(FileState& state, rtrs::Reactor& reactor);
+  void submit(BackendRequest& request) override;
+
+ private:
+  // The part of the request inside the file; the padding behind the end is not there.
+  std::uint64_t inside(const BackendRequest& request) const {
+    const std::uint64_t size = state_.info.size;
+    return request.offset >= size ? 0 : std::min(request.length, size - request.offset);
+  }
+
+  // Reads and writes.
+  bool try_at_once(FileIo& io);
+  void transfer(FileIo& io);
+  void start_piece(FileIo& io);
+  bool prepare_direct(FileIo& io, std::uint64_t offset);
+  void on_transferred(FileIo& io, std::int64_t result);
+
+  // Holes and zeroes.
+  void discard(FileIo& io);
+  void zero(FileIo& io);
+  void allocate(FileIo& io, int mode, void (*done)(FileOperation&, std::int64_t));
+  void on_zeroed(FileIo& io, std::int64_t result);
+  void write_zeroes(FileIo& io);
+
+  // Flush: one at a time; who comes later waits for the next one, which covers all that wait.
+  void sync(FileIo& io);
+  void start_sync();
+  void on_synced(std::int64_t result);
+
+  void extents(FileIo& io);
+  void cache(FileIo& io);
+  void call(FileIo& io, std::int64_t (*function)(FileOperation&));
+  void finish_durably(FileIo& io);
+  void finish(FileIo& io, int error);
+
+  FileState& state_;
+  UniqueFd flush_fd_;
+  BouncePool bounce_pool_;
+  FileOperationList bounce_waiting_;
+  FileOperation sync_;
+  FileOperationList sync_running_;
+  FileOperationList sync_waiting_;
+  std::unique_ptr<FileEngine> engine_;  // the last member: its operations use the others
+};
+
+inline FileIo& io_of(FileOperation& operation) { return static_cast<FileIo&>(operation); }
 
 }  // namespace rnbd
