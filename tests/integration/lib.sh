@@ -253,6 +253,7 @@ fi
 start_nbdkit() {
   local name=${nbdkit_name:-nbdkit} ready_read ready_write
   socket=$case_dir/$name.sock
+  rm -f "$socket"
   pipe ready_read ready_write
   spawn "$name" "${nbdkit_command[@]}" -f -U "$socket" -P "/dev/fd/$ready_write" "$@"
   exec {ready_write}>&-
