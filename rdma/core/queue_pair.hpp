@@ -46,7 +46,8 @@ class QueuePairHandler {
 /// may write.
 ///
 /// Posting never blocks and never fails at once: what cannot be sent now is queued, and a queue
-/// pair that broke is found by its driver. Nothing is on its way before flush().
+/// pair that broke is found by its driver. flush() sends it; a driver that
+/// finds it queued sends it too.
 ///
 /// Threads: one at a time (its driver says which).
 /// Source:  docs/protocol.md, queue pairs; ibv_post_send(3).

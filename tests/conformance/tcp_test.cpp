@@ -1,0 +1,170 @@
+// The TCP binding: the suite that every transport passes, and what is its own.
+#include <vector>
+
+#include "tests/conformance/tcp_fixture.hpp"
+
+namespace rtrs::conformance {
+namespace {
+
+TEST_CASE_TEMPLATE_INVOKE(queue_pair_conformance, TcpWithDigests, TcpWithoutDigests);
+
+using tcp::Digests;
+using tcp::FrameHeader;
+using tcp::TcpQueuePair;
+
+/// One queue pair, and a raw socket as its peer.
+struct RawPeer {
+  RawPeer() : RawPeer{connected_sockets()} {}
+  ~RawPeer() { ::close(raw); }
+
+  void say(ConstBytes bytes) {
+    REQUIRE(::send(raw, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+            static_cast<ssize_t>(bytes.size()));
+  }
+  Connection::Status listen() {
+    pollfd descriptor{queue_pair.descriptor(), POLLIN, 0};
+    REQUIRE(poll(&descriptor, 1, 5000) == 1);
+    return queue_pair.progress(recorder);
+  }
+
+  int raw;
+  TcpQueuePair queue_pair;
+  Recorder recorder;
+
+ private:
+  explicit RawPeer(std::array<int, 2> sockets)
+      : raw{sockets[0]}, queue_pair{sockets[1], Digests{true, true}} {}
+};
+
+/// The bytes of one write with immediate, as a correct peer sends it.
+std::vector<std::byte> good_frame(RemoteMemory to, ConstBytes payload) {
+  FrameHeader header;
+  header.opcode = static_cast<std::uint8_t>(tcp::Opcode::write);
+  header.flags = tcp::kHasImmediate;
+  header.length = static_cast<std::uint32_t>(payload.size());
+  header.immediate = 0x0028'1020;
+  header.key = to.key;
+  header.address = to.address;
+  header.payload_crc = tcp::crc32c(payload);
+  header.header_crc = tcp::crc32c(wire::bytes_of(header).first(28));
+  const auto bytes = wire::bytes_of(header);
+  std::vector<std::byte> frame(bytes.begin(), bytes.end());
+  frame.insert(frame.end(), payload.begin(), payload.end());
+  return frame;
+}
+
+TEST_CASE("CRC32C has the published check value") {
+  const char digits[] = "123456789";
+  CHECK(tcp::crc32c(std::as_bytes(std::span{digits, 9})) == 0xE3069283);
+}
+
+TEST_CASE("a frame that arrives byte by byte is understood") {
+  RawPeer peer;
+  std::vector<std::byte> memory(64);
+  peer.queue_pair.post_receives(1, 0);
+  const auto target = peer.queue_pair.expose(0, memory);
+  const auto payload = pattern(64);
+  for (const std::byte byte : good_frame(target, payload)) {
+    CHECK(peer.recorder.events.empty());
+    peer.say({&byte, 1});
+    peer.listen();
+  }
+  CHECK(peer.recorder.events.size() == 1);
+  CHECK(equal(memory, payload));
+}
+
+TEST_CASE("no flipped bit anywhere in a frame goes unnoticed") {
+  const auto payload = pattern(48);
+  const std::size_t bits = (sizeof(FrameHeader) + payload.size()) * 8;
+  for (std::size_t bit = 0; bit < bits; ++bit) {
+    RawPeer peer;
+    std::vector<std::byte> memory(64);
+    peer.queue_pair.post_receives(1, 64);
+    auto frame = good_frame(peer.queue_pair.expose(0, memory), payload);
+    frame[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
+    peer.say(frame);
+    CAPTURE(bit);
+    CHECK(peer.listen() == Connection::Status::broken);
+    CHECK(peer.recorder.events.empty());
+  }
+}
+
+TEST_CASE("a peer that closes between frames closed, one that closes inside a frame broke") {
+  RawPeer peer;
+  std::vector<std::byte> memory(64);
+  const auto frame = good_frame(peer.queue_pair.expose(0, memory), pattern(64));
+  SUBCASE("between") {
+    shutdown(peer.raw, SHUT_WR);
+    CHECK(peer.listen() == Connection::Status::closed);
+  }
+  SUBCASE("inside the header") {
+    peer.say(ConstBytes{frame}.first(10));
+    shutdown(peer.raw, SHUT_WR);
+    auto status = peer.listen();
+    if (status == Connection::Status::drained) status = peer.listen();
+    CHECK(status == Connection::Status::broken);
+  }
+  SUBCASE("inside the payload") {
+    peer.say(ConstBytes{frame}.first(50));
+    shutdown(peer.raw, SHUT_WR);
+    auto status = peer.listen();
+    if (status == Connection::Status::drained) status = peer.listen();
+    CHECK(status == Connection::Status::broken);
+  }
+}
+
+TEST_CASE("memory withdrawn in the middle of an arriving write is left alone from then on") {
+  RawPeer peer;
+  std::vector<std::byte> memory(64);
+  peer.queue_pair.post_receives(1, 0);
+  const auto payload = pattern(64);
+  const auto frame = good_frame(peer.queue_pair.expose(0, memory), payload);
+  peer.say(ConstBytes{frame}.first(sizeof(FrameHeader) + 20));
+  peer.listen();
+  peer.queue_pair.withdraw(0);
+  std::fill(memory.begin(), memory.end(), std::byte{0xEE});
+  peer.say(ConstBytes{frame}.subspan(sizeof(FrameHeader) + 20));
+  CHECK(peer.listen() != Connection::Status::broken);
+  CHECK(peer.recorder.events.size() == 1);
+  CHECK(equal(memory, std::vector<std::byte>(64, std::byte{0xEE})));
+}
+
+TEST_CASE("a peer that sends more than was asked for breaks only its own connection") {
+  RawPeer peer;
+  FrameHeader header;
+  header.opcode = static_cast<std::uint8_t>(tcp::Opcode::write);
+  header.flags = tcp::kHasImmediate;
+  header.header_crc = tcp::crc32c(wire::bytes_of(header).first(28));
+  peer.queue_pair.post_receives(1, 0);
+  peer.say(wire::bytes_of(header));
+  peer.say(wire::bytes_of(header));
+  auto status = peer.listen();
+  if (status == Connection::Status::drained) status = peer.listen();
+  CHECK(status == Connection::Status::broken);
+  CHECK(peer.recorder.events.size() == 1);
+}
+
+TEST_CASE("a frame header is refused for each thing that can be wrong with it") {
+  const auto judge = [](auto change) {
+    FrameHeader header;
+    header.opcode = static_cast<std::uint8_t>(tcp::Opcode::write);
+    change(header);
+    header.header_crc = tcp::crc32c(wire::bytes_of(header).first(28));
+    return tcp::decode_frame_header(wire::bytes_of(header), true);
+  };
+  using wire::DecodeError;
+  CHECK(judge([](FrameHeader&) {}).has_value());
+  CHECK(judge([](FrameHeader& h) { h.opcode = 0; }).error() == DecodeError::bad_type);
+  CHECK(judge([](FrameHeader& h) { h.opcode = 4; }).error() == DecodeError::bad_type);
+  CHECK(judge([](FrameHeader& h) { h.length = (1U << 28) + 1; }).error() ==
+        DecodeError::bad_length);
+  CHECK(judge([](FrameHeader& h) {
+          h.opcode = 3;
+          h.length = 1;
+        }).error() == DecodeError::bad_value);
+  CHECK(tcp::decode_frame_header(std::vector<std::byte>(31), false).error() ==
+        DecodeError::too_short);
+}
+
+}  // namespace
+}  // namespace rtrs::conformance
