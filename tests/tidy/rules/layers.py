@@ -1,0 +1,121 @@
+"""What each folder may include. Arrows only go down, and the pure parts stay pure."""
+import re
+
+# In rdma/wire and rdma/core: nothing whose result depends on hash order, threads or clocks.
+PURE = {
+    "algorithm", "array", "atomic", "bit", "bitset", "cassert", "cerrno", "charconv", "chrono",
+    "cinttypes", "climits", "compare", "concepts", "cstddef", "cstdint", "cstdio", "cstdlib", "cstring",
+    "deque", "functional", "initializer_list", "iterator", "limits", "list", "map", "memory",
+    "numeric", "optional", "queue", "set", "span", "string", "string_view", "system_error",
+    "tuple", "type_traits", "utility", "variant", "vector", "tl/expected.hpp",
+}
+
+# The public doors (rdma/client.hpp, ...) are interfaces that rdma/transport implements, so they
+# lie below it.
+DOORS = ["rdma/client.hpp", "rdma/server.hpp", "rdma/log.hpp"]
+CORE = ["rdma/core/", "rdma/wire/"]
+RTRS = DOORS + CORE + ["rdma/transport/reactor.hpp"]
+
+# Folder -> what its files may include besides the folder itself (the doors: not rdma/ as a whole).
+# The longest match counts.
+MAY_INCLUDE = {
+    "rdma/wire/": [],
+    "rdma/core/": ["rdma/wire/"],
+    "rdma/": DOORS + CORE,
+    "rdma/transport/": DOORS + CORE,
+    "bridge/protocol/": ["rdma/wire/"],
+    "bridge/backend/": DOORS + ["rdma/core/time.hpp", "rdma/transport/reactor.hpp"],
+    "bridge/client/": RTRS + ["bridge/protocol/"],
+    "bridge/server/": RTRS + ["bridge/protocol/", "bridge/backend/"],
+    "bridge/": RTRS + ["bridge/"],
+    "nbdkit-plugin/": RTRS + ["bridge/client/", "bridge/protocol/"],
+}
+TOP = {"rdma", "bridge", "nbdkit-plugin"}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+CLOCK = re.compile(r"::now\s*\(|\b(?:clock_gettime|gettimeofday|std::time|std::clock)\s*\(")
+
+
+def includes(tree, path):
+    """(line number, is_quoted, name) of each include."""
+    for number, line in tree.lines(path):
+        match = INCLUDE.match(line)
+        if match:
+            yield number, match.group(1) == '"', match.group(2)
+
+
+def pure_includes(tree):
+    """rdma/wire and rdma/core include nothing outside a short list"""
+    for path in tree.code("rdma/wire") + tree.code("rdma/core"):
+        for number, quoted, name in includes(tree, path):
+            if not quoted and name not in PURE:
+                yield f"{path}:{number}: <{name}> is not on the list of what pure code may include"
+
+
+def arrows(tree):
+    """includes only go down: wire <- core <- transport <- bridge <- plugin"""
+    for path in tree.code():
+        if path.parts[0] not in TOP:
+            continue
+        folder = max((f for f in MAY_INCLUDE if str(path).startswith(f)), key=len)
+        allowed = MAY_INCLUDE[folder]
+        own = [] if folder == "rdma/" else [folder]
+        for number, quoted, name in includes(tree, path):
+            if not quoted:
+                continue
+            if not (tree.root / name).is_file():
+                yield f"{path}:{number}: \"{name}\" is no file of this project, seen from its root"
+            elif not any(name.startswith(a) for a in own + allowed):
+                yield f"{path}:{number}: files in {folder} must not include {name}"
+
+
+def tests_included(tree):
+    """what ships includes nothing from tests/"""
+    for path in tree.code():
+        if path.parts[0] in TOP:
+            for number, _, name in includes(tree, path):
+                if name.startswith("tests/"):
+                    yield f"{path}:{number}: {name} belongs to the tests"
+
+
+def plugin_header(tree):
+    """nbdkit-plugin.h is included in nbdkit-plugin/ only"""
+    for path in tree.code():
+        for number, _, name in includes(tree, path):
+            if name == "nbdkit-plugin.h" and path.parts[0] != "nbdkit-plugin":
+                yield f"{path}:{number}: only nbdkit-plugin/ knows nbdkit-plugin.h"
+
+
+def clocks(tree):
+    """rdma/wire and rdma/core read no clock"""
+    for path in tree.code("rdma/wire") + tree.code("rdma/core"):
+        for number, line in tree.lines(path):
+            if CLOCK.search(line):
+                yield f"{path}:{number}: the time is an argument here, never read from a clock"
+
+
+# Rule -> violations that it must notice: (file, text to add).
+RULES = {
+    pure_includes: [("rdma/core/planted.cpp", f"#include <{name}>\n") for name in (
+        "thread", "mutex", "random", "unordered_map", "boost/asio/io_context.hpp",
+        "infiniband/verbs.h", "iostream")] + [("rdma/wire/planted.hpp", "#include <mutex>\n")],
+    arrows: [
+        ("rdma/wire/planted.hpp", '#include "rdma/core/time.hpp"\n'),
+        ("rdma/core/planted.hpp", '#include "rdma/client.hpp"\n'),
+        ("rdma/core/planted.cpp", '#  include "rdma/transport/reactor.hpp"\n'),
+        ("rdma/planted.hpp", '#include "rdma/transport/reactor.hpp"\n'),
+        ("rdma/transport/tcp/planted.cpp", '#include "bridge/protocol/messages.hpp"\n'),
+        ("bridge/protocol/planted.hpp", '#include "bridge/backend/backend.hpp"\n'),
+        ("bridge/client/planted.hpp", '#include "bridge/backend/backend.hpp"\n'),
+        ("bridge/server/planted.cpp", '#include "rdma/transport/connection.hpp"\n'),
+        ("nbdkit-plugin/planted.cpp", '#include "bridge/backend/backend.hpp"\n'),
+        ("bridge/client/planted.cpp", '#include "geometry.hpp"\n'),
+    ],
+    tests_included: [("bridge/client/planted.cpp", '#include "tests/fuzz/fuzz.hpp"\n')],
+    plugin_header: [("bridge/client/planted.cpp", "#include <nbdkit-plugin.h>\n")],
+    clocks: [
+        ("rdma/core/planted.cpp", "auto t = std::chrono::steady_clock::now();\n"),
+        ("rdma/wire/planted.cpp", "auto t = Clock::now ();\n"),
+        ("rdma/core/planted.cpp", "clock_gettime(CLOCK_MONOTONIC, &t);\n"),
+    ],
+}

@@ -1,0 +1,44 @@
+"""Rules for scripts: they can be started, and shellcheck has nothing to say."""
+import os
+import shutil
+import subprocess
+
+from rules.tree import Skip
+
+
+def first_line(tree, path):
+    with open(tree.root / path, "rb") as file:
+        return file.readline(200)
+
+
+def run_bits(tree):
+    """what begins with #! can be started, and what can be started begins with #!"""
+    for path in tree.files():
+        script = first_line(tree, path).startswith(b"#!")
+        can_run = os.access(tree.root / path, os.X_OK)
+        if script and not can_run:
+            yield f"{path}:1: begins with #! but lacks the run bit (chmod +x {path})"
+        if can_run and not script:
+            yield f"{path}:1: has the run bit but does not begin with #! (chmod -x {path})"
+
+
+def shellcheck(tree):
+    """shell scripts are clean for shellcheck"""
+    if not shutil.which("shellcheck"):
+        raise Skip("shellcheck is not installed (apt-get install shellcheck)")
+    shells = [p for p in tree.files()
+              if first_line(tree, p).split(b"/")[-1].strip() in (b"sh", b"bash", b"env bash")]
+    if not shells:
+        return
+    result = subprocess.run(
+        ["shellcheck", "--external-sources", "--format=gcc", *map(str, shells)], cwd=tree.root,
+        capture_output=True, text=True, check=False)
+    yield from result.stdout.splitlines()
+    if result.returncode > 1:
+        yield f"shellcheck could not run: {result.stderr.strip()}"
+
+
+RULES = {
+    run_bits: [("planted", "#!/bin/sh\n"), ("tests/planted.py", "#!/usr/bin/python3\n")],
+    shellcheck: [("planted.sh", "#!/bin/sh\nrm -rf $1/*\n"), ("planted", "#!/bin/bash\ncd /x\n")],
+}
