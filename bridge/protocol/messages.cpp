@@ -1,9 +1,10 @@
 #include "bridge/protocol/messages.hpp"
 
 #include <algorithm>
-#include <cassert>
 #include <cstring>
 #include <limits>
+
+#include "rdma/wire/ensure.hpp"
 
 namespace rnbd::wire {
 namespace {
@@ -93,12 +94,11 @@ Result<OpenRequest> decode_open(ConstBytes bytes) {
 }
 
 Open encode_open(std::string_view device_name, AccessMode mode) {
-  assert(is_valid_device_name(device_name));
+  RTRS_ENSURE(is_valid_device_name(device_name));
   Open open;
   open.header = header_of(MessageType::open);
   open.access_mode = static_cast<std::uint8_t>(mode);
-  std::copy_n(device_name.data(), std::min(device_name.size(), kMaxDeviceName),
-              open.device_name.begin());
+  std::copy_n(device_name.data(), device_name.size(), open.device_name.begin());
   return open;
 }
 

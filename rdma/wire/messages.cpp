@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cassert>
 #include <limits>
+
+#include "rdma/wire/ensure.hpp"
 
 namespace rtrs::wire {
 namespace {
@@ -53,10 +54,9 @@ bool is_valid_session_name(std::string_view name) {
 }
 
 InfoRequest encode_info_request(std::string_view session_name) {
-  assert(is_valid_session_name(session_name));
+  RTRS_ENSURE(is_valid_session_name(session_name));
   InfoRequest request;
-  std::copy_n(session_name.data(), std::min(session_name.size(), kMaxSessionName),
-              request.session_name.begin());
+  std::copy_n(session_name.data(), session_name.size(), request.session_name.begin());
   return request;
 }
 
@@ -74,7 +74,7 @@ Result<std::string> decode_info_request(ConstBytes bytes) {
 }
 
 std::vector<std::byte> encode_info_response(std::span<const Descriptor> descriptors) {
-  assert(descriptors.size() <= std::numeric_limits<std::uint16_t>::max());
+  RTRS_ENSURE(descriptors.size() <= std::numeric_limits<std::uint16_t>::max());
   InfoResponseHeader header;
   header.count = static_cast<std::uint16_t>(descriptors.size());
   const ConstBytes head = bytes_of(header);
@@ -88,7 +88,7 @@ std::vector<std::byte> encode_info_response(std::span<const Descriptor> descript
 
 Result<std::vector<ChunkAddress>> decode_info_response(ConstBytes bytes, std::uint32_t queue_depth,
                                                        std::uint32_t chunk_size) {
-  assert(queue_depth != 0 && chunk_size != 0);
+  RTRS_ENSURE(queue_depth != 0 && chunk_size != 0);
   if (bytes.size() < sizeof(InfoResponseHeader)) return tl::unexpected(DecodeError::too_short);
   const auto header = copy_of<InfoResponseHeader>(bytes);
   if (header.type != wire(MessageType::info_response)) return tl::unexpected(DecodeError::bad_type);
