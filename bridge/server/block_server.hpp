@@ -1,0 +1,52 @@
+// RNBD over RTRS: gives every RTRS session its RNBD session.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "bridge/server/block_session.hpp"
+#include "bridge/server/catalogue.hpp"
+#include "bridge/server/queue_table.hpp"
+#include "bridge/server/surroundings.hpp"
+#include "rdma/core/server_request.hpp"
+
+namespace rnbd {
+
+/// What all sessions share with the RTRS server's options.
+struct BlockServerLimits {
+  std::uint32_t queue_depth = 256;         ///< requests in flight per session
+  std::uint32_t max_io_size = 256 * 1024;  ///< bytes
+};
+
+/// The handler to give to rtrs::Server::create().
+///
+/// Threads: the handler's calls on the session's reactor; the rest on the owner's thread while no
+///          reactor runs.
+class BlockServer final : public rtrs::ServerHandler {
+ public:
+  BlockServer(ExportCatalogue& catalogue, BlockServerLimits limits, Surroundings surroundings);
+  ~BlockServer();
+  BlockServer(const BlockServer&) = delete;
+  BlockServer& operator=(const BlockServer&) = delete;
+
+  void* on_session_up(rtrs::ServerSession& session) override;
+  void on_request(rtrs::ServerSession& session, rtrs::ServerRequest& request) override;
+  void on_session_down(rtrs::ServerSession& session) override;
+
+  /// Sessions that are still there. After the reactors stopped these have requests that hang in a
+  /// backend, and neither this nor the catalogue may be destroyed.
+  std::size_t sessions() const;
+
+ private:
+  QueueTable& queues_of(rtrs::Reactor* reactor);
+
+  ExportCatalogue& catalogue_;
+  BlockServerLimits limits_;
+  Surroundings surroundings_;
+  mutable std::mutex mutex_;  ///< guards the maps; taken when sessions come and go
+  std::map<rtrs::Reactor*, std::unique_ptr<QueueTable>> queues_;
+  std::map<const rtrs::ServerSession*, std::unique_ptr<BlockSession>> sessions_;
+};
+
+}  // namespace rnbd

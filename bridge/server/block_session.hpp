@@ -1,0 +1,96 @@
+// One client's RNBD session: what it has open, and what each of its messages does.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bridge/protocol/messages.hpp"
+#include "bridge/server/catalogue.hpp"
+#include "bridge/server/io_plan.hpp"
+#include "bridge/server/open_table.hpp"
+#include "bridge/server/queue_table.hpp"
+#include "bridge/server/surroundings.hpp"
+#include "rdma/core/server_request.hpp"
+
+namespace rnbd {
+
+/// Who the client is and what was agreed with it.
+struct SessionFacts {
+  std::string name;
+  std::string peer;               ///< its address, for the log
+  bool extensions = false;        ///< kFeatureUserMessages was negotiated
+  std::uint32_t queue_depth = 0;  ///< requests in flight at most
+  std::uint32_t max_io_size = 0;  ///< bytes
+};
+
+/// Answers every request exactly once; the data path allocates nothing.
+///
+/// Dies when nothing executes any more: its devices close and writers may be others.
+///
+/// Threads: the reactor that owns the RTRS session.
+/// Source:  docs/protocol.md, RNBD messages.
+class BlockSession {
+ public:
+  BlockSession(SessionFacts facts, ExportCatalogue& catalogue, QueueTable& queues,
+               const Surroundings& surroundings);
+  ~BlockSession();
+  BlockSession(const BlockSession&) = delete;
+  BlockSession& operator=(const BlockSession&) = delete;
+
+  void on_request(rtrs::ServerRequest& request);
+
+  const SessionFacts& facts() const { return facts_; }
+  const OpenTable& devices() const { return devices_; }
+
+ private:
+  struct IoContext;
+  static constexpr std::size_t kContextsPerBlock = 64;
+
+  // block_session.cpp: what happens seldom
+  void session_info(rtrs::ServerRequest& request);
+  void open(rtrs::ServerRequest& request);
+  void open_file(rtrs::ServerRequest& request, wire::OpenRequest wanted);
+  void opened(rtrs::ServerRequest& request, const std::string& name,
+              tl::expected<Lease, Failure> lease);
+  void answer_open(rtrs::ServerRequest& request, const Device& device);
+  void close(rtrs::ServerRequest& request);
+  void finish_close(Device& device);
+  void release(Device& device);
+  void log_refusal(const std::string& line);
+
+  // block_session_io.cpp: the data path
+  void io(rtrs::ServerRequest& request);
+  IoContext& take_context(rtrs::ServerRequest& request, Device& device, const IoPlan& plan);
+  void submit(IoContext& io);
+  static void on_step_done(BackendRequest& backend, int error);
+  void complete(IoContext& io, int error);
+  void add_contexts();
+
+  // block_session_extension.cpp: messages between rnbdkit peers
+  void extension(rtrs::ServerRequest& request, wire::MessageType type);
+  void device_info(rtrs::ServerRequest& request);
+  void list_exports(rtrs::ServerRequest& request);
+  void block_status(rtrs::ServerRequest& request);
+  void cache(rtrs::ServerRequest& request);
+  Device* usable(std::uint32_t id) const;
+
+  SessionFacts facts_;
+  ExportCatalogue& catalogue_;
+  QueueTable& queues_;
+  const Surroundings& surroundings_;
+  OpenTable devices_;
+  std::vector<std::unique_ptr<IoContext[]>> context_blocks_;
+  IoContext* free_contexts_ = nullptr;
+  unsigned refusals_ = 0;
+};
+
+/// Ends a request; an errno that the wire cannot carry becomes EIO.
+void finish(rtrs::ServerRequest& request, int error);
+
+/// Ends a request with `bytes` and zeroes up to the size that the client asked for; EINVAL when it
+/// asked for less.
+void finish_with(rtrs::ServerRequest& request, wire::ConstBytes bytes);
+
+}  // namespace rnbd

@@ -1,0 +1,135 @@
+// Messages that only rnbdkit peers send, and only when both said that they know them.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "bridge/server/io_context.hpp"
+
+namespace rnbd {
+namespace {
+
+/// One answer tells about this many runs of blocks at most; the client asks again for the rest.
+constexpr std::size_t kMaxExtents = 4096;
+
+/// Cuts a byte range at the end of the storage. False when it is not a range of the device.
+bool fit_range(const Geometry& geometry, std::uint64_t offset, std::uint64_t& length) {
+  if (length == 0 || offset >= geometry.size || length > geometry.end() - offset) return false;
+  length = std::min(length, geometry.size - offset);
+  return true;
+}
+
+/// Neighbours of one kind become one, nothing reaches beyond `length`.
+template <class Emit>
+void for_each_extent(const std::vector<BackendExtent>& extents, std::uint64_t length, Emit emit) {
+  BackendExtent run;
+  for (const BackendExtent& extent : extents) {
+    const std::uint64_t part = std::min(extent.length, length);
+    length -= part;
+    if (part == 0) continue;
+    if (run.length > 0 && (run.hole != extent.hole || run.zero != extent.zero)) {
+      emit(run);
+      run.length = 0;
+    }
+    run = {run.length + part, extent.hole, extent.zero};
+  }
+  // A backend that cannot say anything leaves it at "data".
+  if (run.length == 0) run = {length, false, false};
+  emit(run);
+}
+
+}  // namespace
+
+void encode_extents(const std::vector<BackendExtent>& extents, std::uint64_t length,
+                    rtrs::wire::MutableBytes room) {
+  std::memset(room.data(), 0, room.size());
+  std::uint32_t count = 0;
+  const std::size_t capacity =
+      (room.size() - sizeof(wire::BlockStatusResponse)) / sizeof(wire::Extent);
+  std::byte* place = room.data() + sizeof(wire::BlockStatusResponse);
+  for_each_extent(extents, length, [&](const BackendExtent& run) {
+    if (count == capacity) return;
+    wire::Extent extent;
+    extent.length = run.length;
+    extent.flags = (run.hole ? wire::kExtentHole : 0U) | (run.zero ? wire::kExtentZero : 0U);
+    std::memcpy(place + count * sizeof(extent), &extent, sizeof(extent));
+    ++count;
+  });
+  wire::BlockStatusResponse response;
+  response.header = wire::header_of(wire::MessageType::block_status_response);
+  response.count = count;
+  std::memcpy(room.data(), &response, sizeof(response));
+}
+
+void BlockSession::extension(rtrs::ServerRequest& request, wire::MessageType type) {
+  if (!facts_.extensions) return finish(request, EINVAL);
+  switch (type) {
+    case wire::MessageType::device_info:
+      return device_info(request);
+    case wire::MessageType::list_exports:
+      return list_exports(request);
+    case wire::MessageType::block_status:
+      return block_status(request);
+    case wire::MessageType::cache:
+      return cache(request);
+    default:
+      return finish(request, EINVAL);
+  }
+}
+
+void BlockSession::device_info(rtrs::ServerRequest& request) {
+  const auto message =
+      wire::decode<wire::DeviceInfo>(request.message, wire::MessageType::device_info);
+  if (!message) return finish(request, EINVAL);
+  const Device* device = usable(message->device_id);
+  if (device == nullptr) return finish(request, ENOTCONN);
+  const auto response = device_info_response(device->geometry(), device->id);
+  finish_with(request, rtrs::wire::bytes_of(response));
+}
+
+void BlockSession::list_exports(rtrs::ServerRequest& request) {
+  const auto message =
+      wire::decode<wire::ListExports>(request.message, wire::MessageType::list_exports);
+  if (!message || !request.is_read || request.data.size() < sizeof(wire::ListExportsResponse))
+    return finish(request, EINVAL);
+  finish_with(request,
+              wire::encode_export_page(catalogue_.list(), message->first, request.data.size()));
+}
+
+void BlockSession::block_status(rtrs::ServerRequest& request) {
+  const auto message =
+      wire::decode<wire::BlockStatus>(request.message, wire::MessageType::block_status);
+  constexpr std::size_t kLeast = sizeof(wire::BlockStatusResponse) + sizeof(wire::Extent);
+  if (!message || !request.is_read || request.data.size() < kLeast) return finish(request, EINVAL);
+  Device* device = usable(message->device_id);
+  if (device == nullptr) return finish(request, ENOTCONN);
+  if (!device->geometry().can_extents) return finish(request, EOPNOTSUPP);
+  IoPlan plan;
+  plan.operation = BackendOperation::extents;
+  plan.offset = message->offset;
+  plan.length = message->length;
+  if (!fit_range(device->geometry(), plan.offset, plan.length)) return finish(request, EINVAL);
+  IoContext& io = take_context(request, *device, plan);
+  io.extents.clear();
+  io.backend.extents = &io.extents;
+  io.backend.max_extents =
+      std::min((request.data.size() - sizeof(wire::BlockStatusResponse)) / sizeof(wire::Extent),
+               kMaxExtents);
+  submit(io);
+}
+
+void BlockSession::cache(rtrs::ServerRequest& request) {
+  const auto message = wire::decode<wire::Cache>(request.message, wire::MessageType::cache);
+  if (!message) return finish(request, EINVAL);
+  Device* device = usable(message->device_id);
+  if (device == nullptr) return finish(request, ENOTCONN);
+  if (!device->geometry().can_cache) return finish(request, EOPNOTSUPP);
+  IoPlan plan;
+  plan.operation = BackendOperation::cache;
+  plan.offset = message->offset;
+  plan.length = message->length;
+  if (!fit_range(device->geometry(), plan.offset, plan.length)) return finish(request, EINVAL);
+  if (request.is_read) std::fill(request.data.begin(), request.data.end(), std::byte{});
+  submit(take_context(request, *device, plan));
+}
+
+}  // namespace rnbd

@@ -1,0 +1,237 @@
+#include "bridge/server/catalogue.hpp"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "bridge/server/surroundings.hpp"
+
+namespace rnbd {
+
+class WriterCount {
+ public:
+  /// rw excludes every other writer; two may write while a machine migrates, because the old and
+  /// the new host have the device open for a moment.
+  int take(wire::AccessMode mode) {
+    const unsigned limit = mode == wire::AccessMode::migration ? 2 : 1;
+    if (count_ >= limit) return EPERM;
+    ++count_;
+    return 0;
+  }
+  void give_back() { --count_; }
+
+ private:
+  unsigned count_ = 0;
+};
+
+Lease::~Lease() {
+  if (storage_ != nullptr) catalogue_.give_back(*storage_, mode_);
+}
+
+namespace {
+
+/// Entries of files that nobody has open any more.
+template <class Map>
+void forget_expired(Map& map) {
+  std::erase_if(map, [](const auto& entry) { return entry.second.expired(); });
+}
+
+std::optional<FileIdentity> identity_of(const std::string& storage) {
+  struct stat status {};
+  FileIdentity identity;
+  if (::stat(storage.c_str(), &status) != 0 || !identify(status, identity)) return std::nullopt;
+  return identity;
+}
+
+}  // namespace
+
+std::string fault_of_name(std::string_view name) {
+  if (name.empty()) return "is empty; give the export a name of 1 to 254 bytes";
+  if (name.size() > wire::kMaxDeviceName) {
+    return "has " + std::to_string(name.size()) + " bytes; use at most " +
+           std::to_string(wire::kMaxDeviceName);
+  }
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7F) return "has a control character; use printable characters";
+  }
+  if (!is_tame(name)) return "has a '.' or '..' component; use a plain name";
+  return "";
+}
+
+ExportCatalogue::ExportCatalogue(CatalogueOptions options) : options_{std::move(options)} {
+  if (!options_.open) options_.open = open_backend;
+}
+
+ExportCatalogue::~ExportCatalogue() = default;
+
+// ---- Start-up -----------------------------------------------------------------------------------
+
+tl::expected<void, Failure> ExportCatalogue::add(const ExportSpecification& specification) {
+  const std::string& name = specification.name;
+  const auto fail = [&](int error, const std::string& text) {
+    return tl::unexpected(Failure{error, "export " + quoted(name) + text});
+  };
+  const std::string fault = fault_of_name(name);
+  if (!fault.empty()) return fail(EINVAL, ": the name " + fault);
+  if (has(name)) return fail(EEXIST, " is there twice; give each export a name of its own");
+
+  const auto identity = identity_of(specification.storage);
+  std::shared_ptr<Storage> storage;
+  if (identity) storage = already_open(*identity, !specification.read_only);
+  if (storage == nullptr) {
+    if (identity && !specification.read_only && already_open(*identity, false)) {
+      return fail(EBUSY, ": " + specification.storage +
+                             " is already exported read-only under another name; put the "
+                             "writable export before the read-only one");
+    }
+    BackendOptions options = backend_options(specification.read_only);
+    options.direct |= specification.direct;
+    auto opened = open_storage(specification.storage, options, identity, true);
+    if (!opened) return fail(opened.error().error, ": " + opened.error().text);
+    storage = std::move(*opened);
+  }
+  // The export may be narrower than what is open.
+  const auto geometry = geometry_of(storage->backend().info(), specification.read_only).value();
+  named_.emplace(name, Named{std::move(storage), geometry, specification.description});
+  return {};
+}
+
+tl::expected<void, Failure> ExportCatalogue::set_search_path(const std::string& directory) {
+  auto path = SearchPath::open(directory);
+  if (!path) return tl::unexpected(path.error());
+  search_path_ = std::move(*path);
+  return {};
+}
+
+BackendOptions ExportCatalogue::backend_options(bool read_only) const {
+  BackendOptions options;
+  options.read_only = read_only;
+  options.direct = options_.direct;
+  options.use_uring = options_.use_uring;
+  options.log = options_.log;
+  return options;
+}
+
+// ---- Open storage -------------------------------------------------------------------------------
+
+tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_storage(
+    const std::string& storage, const BackendOptions& options, const MaybeIdentity& identity,
+    bool permanent) {
+  auto backend = options_.open(storage, options);
+  if (!backend) return tl::unexpected(backend.error());
+  auto geometry = geometry_of((*backend)->info(), options.read_only);
+  if (!geometry) return tl::unexpected(Failure{EINVAL, storage + ": " + geometry.error()});
+  const std::lock_guard lock{mutex_};
+  auto opened =
+      std::make_shared<Storage>(std::move(*backend), *geometry, writers_of(identity), permanent);
+  if (identity) {
+    forget_expired(files_);
+    files_[FileKey{*identity, !geometry->read_only}] = opened;
+  }
+  return opened;
+}
+
+/// What is open for writing serves readers too.
+std::shared_ptr<Storage> ExportCatalogue::already_open(const FileIdentity& identity,
+                                                       bool writable) {
+  const std::lock_guard lock{mutex_};
+  for (const bool open_for_writing : {true, false}) {
+    if (writable && !open_for_writing) break;
+    const auto known = files_.find(FileKey{identity, open_for_writing});
+    if (known == files_.end()) continue;
+    if (auto storage = known->second.lock()) return storage;
+  }
+  return nullptr;
+}
+
+std::shared_ptr<WriterCount> ExportCatalogue::writers_of(const MaybeIdentity& identity) {
+  if (!identity) return std::make_shared<WriterCount>();
+  forget_expired(writers_);
+  std::weak_ptr<WriterCount>& known = writers_[*identity];
+  std::shared_ptr<WriterCount> writers = known.lock();
+  if (writers == nullptr) known = writers = std::make_shared<WriterCount>();
+  return writers;
+}
+
+tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_found(
+    const FoundFile& file, std::string_view device_name, bool writable) {
+  if (auto storage = already_open(file.identity, writable)) return storage;
+  BackendOptions options = backend_options(!writable);
+  // As at a Linux server, a reader neither keeps writers away nor waits for them.
+  options.lock = writable;
+  // Through the descriptor, so that it is the file that was found even if its name means another
+  // one by now.
+  const std::string path = "/proc/self/fd/" + std::to_string(file.fd.get());
+  auto opened = open_storage(path, options, file.identity, false);
+  if (!opened) {
+    std::string& text = opened.error().text;  // the reader knows the name, not the descriptor
+    for (auto at = text.find(path); at != std::string::npos; at = text.find(path))
+      text.replace(at, path.size(), quoted(device_name));
+  }
+  return opened;
+}
+
+// ---- Mappings -----------------------------------------------------------------------------------
+
+tl::expected<Lease, int> ExportCatalogue::lease(std::shared_ptr<Storage> storage,
+                                                const Geometry& geometry, wire::AccessMode mode) {
+  if (mode != wire::AccessMode::read_only) {
+    if (geometry.read_only) return tl::unexpected(EROFS);
+    const std::lock_guard lock{mutex_};
+    if (const int error = storage->writers_->take(mode)) return tl::unexpected(error);
+  }
+  return Lease{*this, std::move(storage), geometry, mode};
+}
+
+void ExportCatalogue::give_back(Storage& storage, wire::AccessMode mode) {
+  if (mode == wire::AccessMode::read_only) return;
+  const std::lock_guard lock{mutex_};
+  storage.writers_->give_back();
+}
+
+tl::expected<Lease, int> ExportCatalogue::open_named(std::string_view name, wire::AccessMode mode) {
+  const auto found = named_.find(name);
+  if (found == named_.end()) return tl::unexpected(ENOENT);
+  return lease(found->second.storage, found->second.geometry, mode);
+}
+
+tl::expected<Lease, Failure> ExportCatalogue::open_file(std::string_view session_name,
+                                                        std::string_view device_name,
+                                                        wire::AccessMode mode) {
+  if (!search_path_) return tl::unexpected(Failure{ENOENT, "there is no such export"});
+  auto file = search_path_->find(session_name, device_name);
+  if (!file) return tl::unexpected(file.error());
+  const std::lock_guard one_at_a_time{file_mutex_};
+  const bool writable = mode != wire::AccessMode::read_only;
+  auto storage = open_found(*file, device_name, writable);
+  if (!storage) {
+    Failure failure = storage.error();
+    const bool denied = failure.error == EACCES || failure.error == EPERM;
+    // Readable but not writable is said as it is; a file that we may not even read is not there.
+    if (denied) failure.error = writable && open_found(*file, device_name, false) ? EROFS : ENOENT;
+    return tl::unexpected(failure);
+  }
+  const Geometry geometry = (*storage)->geometry();
+  auto leased = lease(std::move(*storage), geometry, mode);
+  if (!leased) {
+    const char* why = leased.error() == EPERM ? "somebody else writes to it" : "it is read-only";
+    return tl::unexpected(Failure{leased.error(), quoted(device_name) + ": " + why});
+  }
+  return std::move(*leased);
+}
+
+void ExportCatalogue::close(std::shared_ptr<Storage> storage) {
+  const std::lock_guard one_at_a_time{file_mutex_};
+  storage.reset();
+}
+
+std::vector<wire::ExportName> ExportCatalogue::list() const {
+  std::vector<wire::ExportName> names;
+  names.reserve(named_.size());
+  for (const auto& [name, entry] : named_) names.push_back({name, entry.description});
+  return names;
+}
+
+}  // namespace rnbd

@@ -1,0 +1,180 @@
+// What a server exports: names, the storage behind them, and who may write to it.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <utility>
+#include <vector>
+
+#include "bridge/backend/backend.hpp"
+#include "bridge/protocol/messages.hpp"
+#include "bridge/server/geometry.hpp"
+#include "bridge/server/search_path.hpp"
+
+namespace rnbd {
+
+/// One line of the configuration.
+struct ExportSpecification {
+  std::string name;
+  std::string storage;  ///< what open_backend() understands
+  std::string description;
+  bool read_only = false;
+  bool direct = false;
+};
+
+/// How many mappings may write to one storage, over all its names and all sessions.
+class WriterCount;
+
+/// An open backend, shared by all exports and mappings of the same storage.
+///
+/// Threads: immutable, apart from what the catalogue's lock guards.
+class Storage {
+ public:
+  Storage(std::unique_ptr<Backend> backend, Geometry geometry, std::shared_ptr<WriterCount> writers,
+          bool permanent)
+      : backend_{std::move(backend)},
+        geometry_{geometry},
+        writers_{std::move(writers)},
+        permanent_{permanent} {}
+
+  Backend& backend() const { return *backend_; }
+  const Geometry& geometry() const { return geometry_; }
+  /// Open as long as the server runs; the others close with their last user.
+  bool permanent() const { return permanent_; }
+
+ private:
+  friend class ExportCatalogue;
+
+  std::unique_ptr<Backend> backend_;
+  Geometry geometry_;
+  std::shared_ptr<WriterCount> writers_;
+  bool permanent_;
+};
+
+class ExportCatalogue;
+
+/// The right to use an export in one access mode; given back by the destructor.
+class Lease {
+ public:
+  Lease(Lease&& other) noexcept = default;
+  Lease& operator=(Lease&&) = delete;
+  ~Lease();
+
+  /// Shared, because a reactor's queue may outlive the mapping that asked for it.
+  const std::shared_ptr<Storage>& storage() const { return storage_; }
+  const Geometry& geometry() const { return geometry_; }
+  wire::AccessMode mode() const { return mode_; }
+  bool writable() const { return mode_ != wire::AccessMode::read_only; }
+
+ private:
+  friend class ExportCatalogue;
+  Lease(ExportCatalogue& catalogue, std::shared_ptr<Storage> storage, const Geometry& geometry,
+        wire::AccessMode mode)
+      : catalogue_{catalogue}, storage_{std::move(storage)}, geometry_{geometry}, mode_{mode} {}
+
+  ExportCatalogue& catalogue_;
+  std::shared_ptr<Storage> storage_;
+  Geometry geometry_;
+  wire::AccessMode mode_;
+};
+
+using BackendOpener = std::function<tl::expected<std::unique_ptr<Backend>, Failure>(
+    const std::string& specification, const BackendOptions& options)>;
+
+struct CatalogueOptions {
+  bool direct = false;      ///< O_DIRECT for every export
+  bool use_uring = true;    ///< false: a thread pool instead of io_uring
+  BackendOpener open = {};  ///< empty: open_backend()
+  rtrs::Log log = {};       ///< given to the backends
+};
+
+/// All exports of one server. Must outlive every lease.
+///
+/// Threads: add() and set_search_path() before the first session; the rest any.
+class ExportCatalogue {
+ public:
+  explicit ExportCatalogue(CatalogueOptions options);
+  ~ExportCatalogue();
+  ExportCatalogue(const ExportCatalogue&) = delete;
+  ExportCatalogue& operator=(const ExportCatalogue&) = delete;
+
+  /// Opens an export and keeps it open. Two exports of the same file share what is open.
+  ///
+  /// Errors: a sentence that names the export and says what to do.
+  tl::expected<void, Failure> add(const ExportSpecification& specification);
+  /// Lets clients open files below a directory by name, after the exports that have one.
+  tl::expected<void, Failure> set_search_path(const std::string& directory);
+
+  bool has(std::string_view name) const { return named_.find(name) != named_.end(); }
+  bool has_search_path() const { return search_path_.has_value(); }
+
+  /// Never blocks.
+  ///
+  /// Errors: ENOENT, EROFS (the export is read-only), EPERM (too many writers).
+  tl::expected<Lease, int> open_named(std::string_view name, wire::AccessMode mode);
+  /// Opens a file below the search path. May block as any file access may.
+  ///
+  /// Errors: as SearchPath::find(), EROFS, EPERM, or the backend's; the text is for the log.
+  tl::expected<Lease, Failure> open_file(std::string_view session_name,
+                                         std::string_view device_name, wire::AccessMode mode);
+
+  /// The exports that have a name, in the order of their names.
+  std::vector<wire::ExportName> list() const;
+
+  /// Lets go of storage; the last one closes it. May block as any file access may.
+  void close(std::shared_ptr<Storage> storage);
+  /// What an export that exists looks like.
+  const Geometry& geometry(std::string_view name) const {
+    return named_.find(name)->second.geometry;
+  }
+
+ private:
+  friend class Lease;
+  struct FileKey {
+    FileIdentity identity;
+    bool writable = false;
+    friend auto operator<=>(const FileKey&, const FileKey&) = default;
+  };
+  struct Named {
+    std::shared_ptr<Storage> storage;
+    Geometry geometry;  ///< of the storage, or read-only when only the export is
+    std::string description;
+  };
+  using MaybeIdentity = std::optional<FileIdentity>;
+
+  BackendOptions backend_options(bool read_only) const;
+  tl::expected<std::shared_ptr<Storage>, Failure> open_storage(const std::string& storage,
+                                                               const BackendOptions& options,
+                                                               const MaybeIdentity& identity,
+                                                               bool permanent);
+  tl::expected<std::shared_ptr<Storage>, Failure> open_found(const FoundFile& file,
+                                                             std::string_view device_name,
+                                                             bool writable);
+  std::shared_ptr<Storage> already_open(const FileIdentity& identity, bool writable);
+  tl::expected<Lease, int> lease(std::shared_ptr<Storage> storage, const Geometry& geometry,
+                                 wire::AccessMode mode);
+  std::shared_ptr<WriterCount> writers_of(const MaybeIdentity& identity);
+  void give_back(Storage& storage, wire::AccessMode mode);
+
+  CatalogueOptions options_;
+  std::map<std::string, Named, std::less<>> named_;
+  std::optional<SearchPath> search_path_;
+
+  /// One file is opened or closed at a time, so that whoever opens what somebody just closed does
+  /// not find it still locked.
+  std::mutex file_mutex_;
+  mutable std::mutex mutex_;  ///< guards the maps below and all writer counts; never held for I/O
+  std::map<FileIdentity, std::weak_ptr<WriterCount>> writers_;
+  std::map<FileKey, std::weak_ptr<Storage>> files_;
+};
+
+/// What is wrong with an export's name, as the end of a sentence; "" = nothing.
+std::string fault_of_name(std::string_view name);
+
+}  // namespace rnbd

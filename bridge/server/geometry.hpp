@@ -1,0 +1,49 @@
+// An export's shape as RNBD tells it to clients.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <tl/expected.hpp>
+
+#include "bridge/backend/backend.hpp"
+#include "bridge/protocol/messages.hpp"
+
+namespace rnbd {
+
+/// What of a backend matters to a client and to the checks of each I/O; constant while it is open.
+struct Geometry {
+  std::uint64_t size = 0;     ///< bytes; may end inside the last sector
+  std::uint64_t sectors = 0;  ///< of 512 bytes, rounded up
+  std::uint32_t logical_block = 0;
+  std::uint32_t physical_block = 0;
+  std::uint32_t discard_granularity = 0;  ///< bytes; 0 = no discard
+  bool read_only = false;
+  bool rotational = false;
+  bool can_discard = false;
+  bool can_write_zeroes = false;
+  bool can_fast_zero = false;
+  bool can_extents = false;
+  bool can_cache = false;
+  bool can_fua = false;
+  bool volatile_cache = true;
+  wire::Uuid uuid{};
+
+  /// The first byte that no request may touch.
+  std::uint64_t end() const { return sectors * wire::kSectorSize; }
+};
+
+/// Translates what a backend says of itself.
+///
+/// Errors: a sentence when clients could not use it (empty, block sizes that RNBD cannot carry).
+tl::expected<Geometry, std::string> geometry_of(const BackendInfo& info, bool read_only);
+
+/// The answer to OPEN.
+///
+/// Units: max_io_size in bytes.
+wire::OpenResponse open_response(const Geometry& geometry, std::uint32_t device_id, bool writable,
+                                 std::uint32_t max_io_size);
+
+/// The answer to the extension's device_info.
+wire::DeviceInfoResponse device_info_response(const Geometry& geometry, std::uint32_t device_id);
+
+}  // namespace rnbd

@@ -1,0 +1,27 @@
+// A request while it is at the backend.
+#pragma once
+
+#include <vector>
+
+#include "bridge/server/block_session.hpp"
+
+namespace rnbd {
+
+struct BlockSession::IoContext {
+  enum class Step : std::uint8_t { flush_before, operation, flush_after };
+
+  BackendRequest backend;
+  BlockSession* session = nullptr;
+  rtrs::ServerRequest* request = nullptr;
+  Device* device = nullptr;
+  IoPlan plan;
+  Step step = Step::operation;
+  std::vector<BackendExtent> extents;  ///< block_status only
+  IoContext* next = nullptr;           ///< while free
+};
+
+/// Writes the answer to block_status over `room`; the caller has checked that one extent fits.
+void encode_extents(const std::vector<BackendExtent>& extents, std::uint64_t length,
+                    rtrs::wire::MutableBytes room);
+
+}  // namespace rnbd

@@ -1,0 +1,58 @@
+// The devices that one session has open, by id.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bridge/server/catalogue.hpp"
+
+namespace rtrs {
+struct ServerRequest;
+}
+
+namespace rnbd {
+
+/// One mapping of an export into a session.
+struct Device {
+  Device(std::string device_name, Lease device_lease, BackendQueue& device_queue)
+      : name{std::move(device_name)}, lease{std::move(device_lease)}, queue{device_queue} {}
+
+  const Geometry& geometry() const { return lease.geometry(); }
+
+  std::uint32_t id = 0;
+  std::string name;  ///< exactly as the client spelled it
+  Lease lease;
+  BackendQueue& queue;
+  unsigned running = 0;  ///< requests at the backend
+  bool closing = false;  ///< no longer found; its id is taken until the last request has ended
+  std::vector<rtrs::ServerRequest*> closers;  ///< answered then
+};
+
+/// Hands out the lowest free id, from 0 on, as Linux servers do.
+class OpenTable {
+ public:
+  /// More than anybody needs, few enough that one client cannot use up the server.
+  static constexpr std::size_t kMaxDevices = 1024;
+
+  bool full() const { return open_ >= kMaxDevices; }
+  std::size_t size() const { return open_; }
+  /// Null when the id is not open; a closing device is found.
+  Device* find(std::uint32_t id) const {
+    return id < devices_.size() ? devices_[id].get() : nullptr;
+  }
+  /// By the identical name; not those that are closing.
+  Device* find(std::string_view name) const;
+  Device& add(std::unique_ptr<Device> device);
+  std::unique_ptr<Device> take(std::uint32_t id);
+
+  const std::vector<std::unique_ptr<Device>>& slots() const { return devices_; }
+
+ private:
+  std::vector<std::unique_ptr<Device>> devices_;
+  std::size_t open_ = 0;
+};
+
+}  // namespace rnbd

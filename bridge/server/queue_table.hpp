@@ -1,0 +1,49 @@
+// One reactor's queues into the storage that its sessions use.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "bridge/backend/backend.hpp"
+#include "bridge/server/catalogue.hpp"
+#include "bridge/server/surroundings.hpp"
+
+namespace rnbd {
+
+/// Opens a BackendQueue per storage when the first session of the reactor needs it. Queues of
+/// permanent storage stay; those of other files go with their last user.
+///
+/// Threads: its reactor; the destructor when the reactor has stopped and nothing runs.
+class QueueTable {
+ public:
+  QueueTable(rtrs::Reactor* reactor, ExportCatalogue& catalogue, const Surroundings& surroundings)
+      : reactor_{reactor}, catalogue_{catalogue}, surroundings_{surroundings} {}
+  ~QueueTable();
+  QueueTable(const QueueTable&) = delete;
+  QueueTable& operator=(const QueueTable&) = delete;
+
+  /// Call release() once for each acquire(). Null when the backend could not open one. Not from
+  /// inside a completion of a backend.
+  BackendQueue* acquire(const std::shared_ptr<Storage>& storage);
+  /// May be called from inside a completion of the very queue: it dies later.
+  void release(const Storage& storage);
+
+  rtrs::Reactor* reactor() const { return reactor_; }
+
+ private:
+  struct Entry {
+    std::shared_ptr<Storage> storage;
+    std::unique_ptr<BackendQueue> queue;  // after the storage: goes first
+    unsigned users = 0;
+  };
+
+  void bury();
+
+  rtrs::Reactor* reactor_;
+  ExportCatalogue& catalogue_;
+  const Surroundings& surroundings_;
+  std::vector<Entry> entries_;
+  std::vector<Entry> retired_;
+};
+
+}  // namespace rnbd

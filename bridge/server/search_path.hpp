@@ -1,0 +1,66 @@
+// Finds the file that a client names below a directory, and nothing outside of it.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+
+#include "bridge/backend/backend.hpp"
+#include "bridge/server/owned_fd.hpp"
+
+struct stat;
+
+namespace rnbd {
+
+/// Which storage a file is, however it is spelled: the device number of a block device, the inode
+/// of a regular file.
+struct FileIdentity {
+  bool block_device = false;
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;  ///< 0 for block devices
+  friend auto operator<=>(const FileIdentity&, const FileIdentity&) = default;
+};
+
+/// False when it is neither a regular file nor a block device.
+bool identify(const struct stat& status, FileIdentity& identity);
+
+struct FoundFile {
+  OwnedFd fd;  ///< O_PATH: proves which file was meant, reads nothing
+  FileIdentity identity;
+};
+
+/// A directory whose files clients may open by name, as the `dev_search_path` of Linux servers.
+///
+/// Threads: any, once open.
+/// Source:  openat2(2).
+class SearchPath {
+ public:
+  /// `directory` may end with `/%SESSNAME%`: then every client sees only the directory below it
+  /// that has the name of its session.
+  ///
+  /// Errors: a sentence that says what to do.
+  static tl::expected<SearchPath, Failure> open(const std::string& directory);
+
+  /// Looks a name up. May block as any file access may.
+  ///
+  /// Errors: ENOENT for everything that is not there or not allowed (symbolic links, `..`, ways out
+  ///         of the directory, anything but regular files and block devices), with the reason in
+  ///         the text for the server's log; ENOMEM, EMFILE and the like as they are.
+  tl::expected<FoundFile, Failure> find(std::string_view session_name,
+                                        std::string_view device_name) const;
+
+  const std::string& directory() const { return directory_; }
+
+ private:
+  std::string directory_;
+  OwnedFd fd_;
+  bool per_session_ = false;
+};
+
+/// Whether a client may use `name` for a device at all: no empty, `.` or `..` component (slashes in
+/// front are ignored).
+bool is_tame(std::string_view name);
+
+}  // namespace rnbd

@@ -1,0 +1,36 @@
+// What the request logic may ask of the program around it. Everything may be empty: the simulator
+// and the unit tests have no threads and no event loop.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "rdma/log.hpp"
+
+namespace rtrs {
+class Reactor;
+}
+
+namespace rnbd {
+
+struct Surroundings {
+  /// Runs `work` on the reactor soon, from its event loop and not from inside the caller.
+  std::function<void(rtrs::Reactor* reactor, std::function<void()> work)> later;
+  /// Runs `work`, which may block, on another thread, and then `then` on the reactor. Either may be
+  /// empty.
+  std::function<void(rtrs::Reactor* reactor, std::function<void()> work,
+                     std::function<void()> then)>
+      offload;
+  rtrs::Log log;
+
+  /// As offload, at once when there is none.
+  void run_blocking(rtrs::Reactor* reactor, std::function<void()> work,
+                    std::function<void()> then) const;
+  void say(rtrs::LogLevel level, const std::string& line) const;
+};
+
+/// A name from a peer between quotes, fit for a log line: control characters are escaped.
+std::string quoted(std::string_view name);
+
+}  // namespace rnbd

@@ -1,0 +1,96 @@
+#include <doctest/doctest.h>
+
+#include <cerrno>
+
+#include "tests/unit/server/fixture.hpp"
+
+using namespace rnbd;
+using namespace rnbd::test;
+using wire::AccessMode;
+
+namespace {
+
+constexpr AccessMode kRo = AccessMode::read_only, kRw = AccessMode::read_write,
+                     kMigration = AccessMode::migration;
+
+}  // namespace
+
+TEST_CASE("access modes: who may open after whom") {
+  struct {
+    std::vector<AccessMode> before;
+    AccessMode mode;
+    int error;
+  } const rows[] = {
+      {{}, kRo, 0},
+      {{}, kRw, 0},
+      {{}, kMigration, 0},
+      {{kRo}, kRo, 0},
+      {{kRo}, kRw, 0},
+      {{kRo}, kMigration, 0},
+      {{kRw}, kRo, 0},
+      {{kRw}, kRw, EPERM},
+      {{kRw}, kMigration, 0},
+      {{kMigration}, kRo, 0},
+      {{kMigration}, kRw, EPERM},
+      {{kMigration}, kMigration, 0},
+      {{kMigration, kMigration}, kMigration, EPERM},
+      {{kMigration, kMigration}, kRo, 0},
+      {{kRw, kMigration}, kMigration, EPERM},
+      {{kRw, kMigration}, kRw, EPERM},
+      {{kRo, kRo, kRw}, kMigration, 0},
+  };
+  for (const auto& row : rows) {
+    World world;
+    std::vector<std::unique_ptr<BlockSession>> sessions;
+    for (const AccessMode mode : row.before) {
+      sessions.push_back(world.make_session("before" + std::to_string(sessions.size())));
+      REQUIRE(world.open(*sessions.back(), "disk", mode).error == 0);
+    }
+    CAPTURE(row.before.size());
+    CAPTURE(wire::to_string(row.mode));
+    CHECK(world.open(world.session(), "disk", row.mode).error == row.error);
+  }
+}
+
+TEST_CASE("access modes: a close gives the right to write to the next client") {
+  World world;
+  auto other = world.make_session("other");
+  world.open(world.session(), "disk", kRw);
+  CHECK(world.open(*other, "disk", kRw).error == EPERM);
+  world.close(world.session(), 0);
+  CHECK(world.open(*other, "disk", kRw).error == 0);
+  CHECK(world.open(world.session(), "disk", kRw).error == EPERM);
+}
+
+TEST_CASE("access modes: a session that ends gives its rights back, a reader's end gives none") {
+  World world;
+  auto reader = world.make_session("reader");
+  auto other = world.make_session("other");
+  world.open(world.session(), "disk", kRw);
+  world.open(*reader, "disk", kRo);
+  reader.reset();
+  CHECK(world.open(*other, "disk", kRw).error == EPERM);
+  world.end_session();
+  CHECK(world.open(*other, "disk", kRw).error == 0);
+}
+
+TEST_CASE("access modes: a read-only export cannot be opened for writing") {
+  World world;
+  world.add("frozen", 4096, true);
+  CHECK(world.open(world.session(), "frozen", kRw).error == EROFS);
+  CHECK(world.open(world.session(), "frozen", kMigration).error == EROFS);
+  CHECK(world.open(world.session(), "frozen", kRo).error == 0);
+  CHECK(world.io(world.session(), 1, 0, 512, false, 512).error == EROFS);
+}
+
+TEST_CASE("access modes: both writers of a migration may write, a reader beside them may not") {
+  World world;
+  auto target = world.make_session("target");
+  auto reader = world.make_session("reader");
+  world.open(world.session(), "disk", kRw);
+  world.open(*target, "disk", kMigration);
+  world.open(*reader, "disk", kRo);
+  CHECK(world.io(world.session(), 1, 0, 512, false, 512).error == 0);
+  CHECK(world.io(*target, 1, 0, 512, false, 512).error == 0);
+  CHECK(world.io(*reader, 1, 0, 512, false, 512).error == EROFS);
+}

@@ -1,0 +1,148 @@
+#include "bridge/server/catalogue.hpp"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/unit/server/fixture.hpp"
+
+using namespace rnbd;
+using namespace rnbd::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string failure_of(ExportCatalogue& catalogue, const ExportSpecification& specification) {
+  const auto added = catalogue.add(specification);
+  return added ? std::string{} : added.error().text;
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// A catalogue over fakes that remembers what it opened.
+struct Fakes {
+  std::vector<std::pair<std::string, BackendOptions>> opened;
+  std::uint64_t size = 4096;
+  ExportCatalogue catalogue{
+      {.open = [this](const std::string& storage, const BackendOptions& options)
+           -> tl::expected<std::unique_ptr<Backend>, Failure> {
+        opened.emplace_back(storage, options);
+        auto backend = std::make_unique<FakeBackend>(size);
+        backend->info_.read_only = options.read_only;
+        return backend;
+      }}};
+};
+
+struct TempFile {
+  TempFile() {
+    std::string name = (fs::temp_directory_path() / "rnbd-catalogue-XXXXXX").string();
+    const int fd = mkstemp(name.data());
+    REQUIRE(fd >= 0);
+    ::close(fd);
+    path = name;
+    std::ofstream{path} << std::string(4096, 'x');
+  }
+  ~TempFile() { fs::remove(path); }
+  std::string path;
+};
+
+}  // namespace
+
+TEST_CASE("catalogue: bad names are refused with the reason") {
+  Fakes fakes;
+  const auto text = [&](const std::string& name) {
+    return failure_of(fakes.catalogue, {name, "memory:1M", "", false, false});
+  };
+  CHECK(has(text(""), "is empty"));
+  CHECK(has(text(std::string(255, 'x')), "255 bytes"));
+  CHECK(text(std::string(254, 'x')).empty());
+  CHECK(has(text("new\nline"), "control character"));
+  CHECK(has(text("a/../b"), "component"));
+  CHECK(has(text("/"), "component"));
+  CHECK(text("dev/sdb").empty());
+  CHECK(has(text("dev/sdb"), "twice"));
+  CHECK(fakes.opened.size() == 2);
+}
+
+TEST_CASE("catalogue: an empty backend is refused and the sentence names the export") {
+  Fakes fakes;
+  fakes.size = 0;
+  const auto text = failure_of(fakes.catalogue, {"disk0", "null:0", "", false, false});
+  CHECK(has(text, "disk0"));
+  CHECK(has(text, "empty"));
+}
+
+TEST_CASE("catalogue: options of the export reach the backend") {
+  Fakes fakes;
+  CHECK(failure_of(fakes.catalogue, {"a", "x:", "", true, true}).empty());
+  CHECK(fakes.opened[0].second.read_only);
+  CHECK(fakes.opened[0].second.direct);
+  CHECK(fakes.opened[0].second.lock);
+  CHECK(failure_of(fakes.catalogue, {"b", "x:", "", false, false}).empty());
+  CHECK_FALSE(fakes.opened[1].second.read_only);
+  CHECK_FALSE(fakes.opened[1].second.direct);
+}
+
+TEST_CASE("catalogue: two exports of one file share it, and its one writer") {
+  TempFile file;
+  Fakes fakes;
+  CHECK(failure_of(fakes.catalogue, {"rw", file.path, "", false, false}).empty());
+  CHECK(failure_of(fakes.catalogue, {"too", file.path, "", false, false}).empty());
+  CHECK(failure_of(fakes.catalogue, {"ro", file.path, "", true, false}).empty());
+  CHECK(fakes.opened.size() == 1);
+  const auto writer = fakes.catalogue.open_named("rw", wire::AccessMode::read_write);
+  REQUIRE(writer.has_value());
+  CHECK(fakes.catalogue.open_named("too", wire::AccessMode::read_write).error() == EPERM);
+  CHECK(fakes.catalogue.open_named("ro", wire::AccessMode::read_write).error() == EROFS);
+  const auto reader = fakes.catalogue.open_named("ro", wire::AccessMode::read_only);
+  REQUIRE(reader.has_value());
+  CHECK(reader->geometry().read_only);
+  CHECK_FALSE(writer->geometry().read_only);
+}
+
+TEST_CASE("catalogue: a writable export behind a read-only one of the same file says what to do") {
+  TempFile file;
+  Fakes fakes;
+  CHECK(failure_of(fakes.catalogue, {"ro", file.path, "", true, false}).empty());
+  CHECK(has(failure_of(fakes.catalogue, {"rw", file.path, "", false, false}), "before"));
+  CHECK(failure_of(fakes.catalogue, {"ro2", file.path, "", true, false}).empty());
+}
+
+TEST_CASE("catalogue: two memory exports of the same size are two disks") {
+  Fakes fakes;
+  CHECK(failure_of(fakes.catalogue, {"a", "memory:1M", "", false, false}).empty());
+  CHECK(failure_of(fakes.catalogue, {"b", "memory:1M", "", false, false}).empty());
+  const auto a = fakes.catalogue.open_named("a", wire::AccessMode::read_write);
+  CHECK(fakes.catalogue.open_named("b", wire::AccessMode::read_write).has_value());
+}
+
+TEST_CASE("catalogue: a file with a name of its own is shared with the search path") {
+  TempFile file;
+  Fakes fakes;
+  CHECK(failure_of(fakes.catalogue, {"disk", file.path, "", false, false}).empty());
+  const fs::path path{file.path};
+  REQUIRE(fakes.catalogue.set_search_path(path.parent_path().string()).has_value());
+  const auto writer = fakes.catalogue.open_named("disk", wire::AccessMode::read_write);
+  const auto other =
+      fakes.catalogue.open_file("client", path.filename().string(), wire::AccessMode::read_write);
+  CHECK(other.error().error == EPERM);
+  CHECK(fakes.opened.size() == 1);
+}
+
+TEST_CASE("catalogue: real storage is opened by its specification") {
+  TempFile file;
+  ExportCatalogue catalogue{{}};
+  CHECK(failure_of(catalogue, {"file", file.path, "", false, false}).empty());
+  CHECK(failure_of(catalogue, {"memory", "memory:64M", "", false, false}).empty());
+  CHECK(catalogue.geometry("file").size == 4096);
+  CHECK(catalogue.geometry("memory").size == 64 << 20);
+  const auto missing = failure_of(catalogue, {"missing", file.path + ".not", "", false, false});
+  CHECK(has(missing, "'missing'"));
+  CHECK(has(missing, file.path + ".not"));
+  CHECK_FALSE(failure_of(catalogue, {"directory", "/tmp", "", false, false}).empty());
+}

@@ -1,0 +1,128 @@
+// A fake transport and a fake backend around the RNBD session logic.
+#pragma once
+
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bridge/backend/backend.hpp"
+#include "bridge/protocol/messages.hpp"
+#include "bridge/server/block_session.hpp"
+#include "bridge/server/catalogue.hpp"
+#include "bridge/server/queue_table.hpp"
+#include "rdma/core/server_request.hpp"
+
+namespace rnbd::test {
+
+/// Storage in a vector that writes down what it was asked for and may hold its answers back.
+class FakeBackend final : public Backend {
+ public:
+  struct Record {
+    BackendOperation operation;
+    std::uint64_t offset;
+    std::uint64_t length;
+    bool fua;
+    bool no_unmap;
+    bool fast;
+  };
+
+  explicit FakeBackend(std::uint64_t size) : bytes((size + 511) / 512 * 512) {
+    info_.size = size;
+    info_.can_discard = info_.can_write_zeroes = info_.can_fast_zero = true;
+    info_.can_extents = info_.can_cache = info_.can_fua = true;
+  }
+  ~FakeBackend() override {
+    if (on_close) on_close();
+  }
+  const BackendInfo& info() const override { return info_; }
+  std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor*) override;
+
+  /// Answers the oldest request that is held.
+  void answer(int error = 0);
+  void run(BackendRequest& request);
+
+  BackendInfo info_;
+  std::vector<std::byte> bytes;
+  std::vector<Record> records;
+  std::vector<BackendExtent> extents;
+  std::deque<BackendRequest*> held;
+  bool hold = false;
+  int fail_next = 0;  ///< errno for the next operation
+  unsigned queues = 0;
+  bool fail_queue = false;
+  std::function<void()> on_close;
+};
+
+/// One request of a client and what became of it.
+struct Call {
+  rtrs::ServerRequest request;  // first: finish() finds the call by it
+  std::vector<std::byte> message;
+  std::vector<std::byte> data;
+  int error = -1;
+  unsigned finished = 0;
+  std::function<void()> on_finish;
+
+  template <class T>
+  T answer() const {
+    return rtrs::wire::copy_of<T>(data);
+  }
+};
+
+/// One server with a session, driven without a transport.
+class World {
+ public:
+  struct Options {
+    std::uint64_t size = 1 << 20;
+    bool extensions = true;
+    std::function<void(BackendInfo&)> adjust = {};  ///< of the export "disk"
+  };
+
+  World();
+  explicit World(const Options& options);
+
+  /// Adds "name" with a fake backend of its own.
+  FakeBackend& add(const std::string& name, std::uint64_t size, bool read_only = false,
+                   const std::function<void(BackendInfo&)>& adjust = {});
+  std::unique_ptr<BlockSession> make_session(const std::string& name, bool extensions = true);
+
+  /// A call that is not finished stays alive with the world.
+  template <class T>
+  Call& send(BlockSession& target, const T& message, bool is_read, std::vector<std::byte> data) {
+    const auto bytes = rtrs::wire::bytes_of(message);
+    return send_bytes(target, {bytes.begin(), bytes.end()}, is_read, std::move(data));
+  }
+  Call& send_bytes(BlockSession& target, std::vector<std::byte> message, bool is_read,
+                   std::vector<std::byte> data);
+
+  Call& open(BlockSession& target, const std::string& name,
+             wire::AccessMode mode = wire::AccessMode::read_write);
+  Call& close(BlockSession& target, std::uint32_t id);
+  /// `room` is the size of the RTRS request's data; a write's data is zero.
+  Call& io(BlockSession& target, std::uint32_t rw, std::uint64_t sector, std::uint32_t length,
+           bool is_read, std::size_t room, std::uint32_t id = 0);
+
+  FakeBackend& disk() { return *disk_; }
+  BlockSession& session() { return *session_; }
+  void end_session() { session_.reset(); }
+
+  std::vector<std::string> log;
+  Surroundings surroundings;
+  FakeBackend* next_backend = nullptr;
+  ExportCatalogue catalogue;
+  QueueTable queues;
+
+ private:
+  std::deque<std::unique_ptr<Call>> calls_;
+  FakeBackend* disk_ = nullptr;
+  std::unique_ptr<BlockSession> session_;
+};
+
+/// Sixteen readable characters of garbage, to find what nobody filled.
+inline constexpr std::byte kGarbage{0xA5};
+
+std::vector<std::byte> room(std::size_t size);
+
+}  // namespace rnbd::test

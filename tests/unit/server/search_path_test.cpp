@@ -1,0 +1,297 @@
+#include "bridge/server/search_path.hpp"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/unit/server/fixture.hpp"
+
+using namespace rnbd;
+using namespace rnbd::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// A directory to export with traps around and in it.
+class Tree {
+ public:
+  Tree() {
+    std::string name = (fs::temp_directory_path() / "rnbd-search-XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    top = name;
+    exported = top / "exported";
+    file("secret");
+    file("exported/disk");
+    file("exported/sub/deep");
+    file("exported/alice/mine");
+    file("exported/bob/his");
+    fs::create_symlink("disk", exported / "link");
+    fs::create_symlink(top / "secret", exported / "out");
+    fs::create_directory_symlink("sub", exported / "sublink");
+    fs::create_directory_symlink("bob", exported / "mallory");
+    fs::create_hard_link(exported / "disk", exported / "twin");
+    fs::create_symlink("/proc/self/fd", exported / "magic");
+    REQUIRE(mkfifo((exported / "fifo").c_str(), 0600) == 0);
+  }
+  ~Tree() { fs::remove_all(top); }
+
+  fs::path top, exported;
+
+ private:
+  void file(const char* name) {
+    fs::create_directories((top / name).parent_path());
+    std::ofstream{top / name} << std::string(4096, 'x');
+  }
+};
+
+int error_of(const SearchPath& path, const char* name, const char* session = "alice") {
+  const auto found = path.find(session, name);
+  return found ? 0 : found.error().error;
+}
+
+/// A world whose search path is the tree and whose backends are fakes over what was found.
+struct FileWorld {
+  FileWorld()
+      : catalogue{{.open = [this](const std::string& storage, const BackendOptions& options)
+                       -> tl::expected<std::unique_ptr<Backend>, Failure> {
+          if (next_error != 0)
+            return tl::unexpected(Failure{std::exchange(next_error, 0), storage + ": refused"});
+          ++opened;
+          ++now_open;
+          locked = options.lock;
+          auto backend = std::make_unique<FakeBackend>(fs::file_size(storage));
+          backend->info_.read_only = options.read_only;
+          backend->on_close = [this] { --now_open; };
+          return backend;
+        }}},
+        queues{nullptr, catalogue, surroundings} {
+    REQUIRE(catalogue.set_search_path(tree.exported.string()).has_value());
+  }
+  tl::expected<Lease, Failure> open(const char* name,
+                                    wire::AccessMode mode = wire::AccessMode::read_write) {
+    return catalogue.open_file("alice", name, mode);
+  }
+
+  Tree tree;
+  int opened = 0, now_open = 0, next_error = 0;
+  bool locked = false;
+  Surroundings surroundings;
+  ExportCatalogue catalogue;
+  QueueTable queues;
+};
+
+}  // namespace
+
+TEST_CASE("search path: finds files below it, with slashes in front and in between") {
+  Tree tree;
+  const auto path = SearchPath::open(tree.exported.string());
+  REQUIRE(path.has_value());
+  for (const char* name : {"disk", "/disk", "///disk", "sub/deep", "sub//deep", "/sub/deep"}) {
+    CAPTURE(name);
+    CHECK(error_of(*path, name) == 0);
+  }
+}
+
+TEST_CASE("search path: every way out and everything that is no disk looks like a missing file") {
+  Tree tree;
+  const auto path = SearchPath::open(tree.exported.string());
+  REQUIRE(path.has_value());
+  for (const char* name : {"missing",
+                           "../secret",
+                           "sub/../disk",
+                           "sub/../../secret",
+                           "./disk",
+                           "sub/./deep",
+                           "..",
+                           ".",
+                           "/",
+                           "",
+                           "//",
+                           "link",
+                           "out",
+                           "sublink/deep",
+                           "magic",
+                           "magic/0",
+                           "fifo",
+                           "sub",
+                           "disk/",
+                           "disk/more",
+                           "/../secret",
+                           "/etc/passwd",
+                           "/proc/self/exe"}) {
+    CAPTURE(name);
+    CHECK(error_of(*path, name) == ENOENT);
+  }
+}
+
+TEST_CASE("search path: character devices are not exported") {
+  const auto path = SearchPath::open("/dev");
+  REQUIRE(path.has_value());
+  CHECK(error_of(*path, "null") == ENOENT);
+  CHECK(error_of(*path, "zero") == ENOENT);
+}
+
+TEST_CASE("search path: with %SESSNAME% each client sees its own directory only") {
+  Tree tree;
+  const auto path = SearchPath::open(tree.exported.string() + "/%SESSNAME%");
+  REQUIRE(path.has_value());
+  CHECK(error_of(*path, "mine", "alice") == 0);
+  CHECK(error_of(*path, "his", "bob") == 0);
+  CHECK(error_of(*path, "his", "alice") == ENOENT);
+  CHECK(error_of(*path, "../bob/his", "alice") == ENOENT);
+  CHECK(error_of(*path, "bob/his", "alice") == ENOENT);
+  CHECK(error_of(*path, "his", "mallory") == ENOENT);
+  CHECK(error_of(*path, "secret", "..") == ENOENT);
+  CHECK(error_of(*path, "disk", ".") == ENOENT);
+  CHECK(error_of(*path, "disk", "") == ENOENT);
+  CHECK(error_of(*path, "deep", "sub/../sub") == ENOENT);
+  CHECK(error_of(*path, "mine", "nobody") == ENOENT);
+}
+
+TEST_CASE("search path: a directory that cannot be one is said at the start") {
+  Tree tree;
+  const auto text = [](const std::string& directory) {
+    const auto path = SearchPath::open(directory);
+    return path ? std::string{} : path.error().text;
+  };
+  CHECK(text("/nonexistent/srv").find("No such file") != std::string::npos);
+  CHECK(text((tree.exported / "disk").string()).find("Not a directory") != std::string::npos);
+  CHECK(text("/srv/%SESSNAME%/disks").find("last component") != std::string::npos);
+  CHECK(text("/srv/x%SESSNAME%").find("last component") != std::string::npos);
+}
+
+TEST_CASE("search path: two spellings of one file are one storage with one writer") {
+  FileWorld world;
+  auto first = world.open("disk");
+  REQUIRE(first.has_value());
+  CHECK(world.open("/disk").error().error == EPERM);
+  CHECK(world.open("twin").error().error == EPERM);
+  CHECK(world.opened == 1);
+  const auto reader = world.open("twin", wire::AccessMode::read_only);
+  REQUIRE(reader.has_value());
+  CHECK(reader->storage() == first->storage());
+  CHECK(world.open("sub/deep").has_value());
+}
+
+TEST_CASE("search path: a reader alone neither locks the file nor keeps a writer away") {
+  FileWorld world;
+  const auto reader = world.open("disk", wire::AccessMode::read_only);
+  REQUIRE(reader.has_value());
+  CHECK_FALSE(world.locked);
+  CHECK(reader->geometry().read_only);
+  const auto writer = world.open("disk", wire::AccessMode::read_write);
+  REQUIRE(writer.has_value());
+  CHECK(world.locked);
+  CHECK_FALSE(writer->geometry().read_only);
+  CHECK(world.open("disk", wire::AccessMode::read_write).error().error == EPERM);
+}
+
+TEST_CASE("search path: the file is closed with its last user, and can be opened again") {
+  FileWorld world;
+  SessionFacts facts;
+  facts.name = "alice";
+  facts.max_io_size = 4096;
+  const auto open = [&](BlockSession& session, const char* name) {
+    Call call;
+    const wire::Open message = wire::encode_open(name, wire::AccessMode::migration);
+    const auto bytes = rtrs::wire::bytes_of(message);
+    call.message.assign(bytes.begin(), bytes.end());
+    call.data = room(56);
+    call.request.message = call.message;
+    call.request.data = call.data;
+    call.request.is_read = true;
+    session.on_request(call.request);
+    return call.error;
+  };
+  {
+    BlockSession one{facts, world.catalogue, world.queues, world.surroundings};
+    {
+      BlockSession two{facts, world.catalogue, world.queues, world.surroundings};
+      CHECK(open(one, "disk") == 0);
+      CHECK(open(two, "twin") == 0);
+      CHECK(world.opened == 1);
+    }
+    CHECK(world.now_open == 1);
+  }
+  // Without an event loop the burial waits for the next opening.
+  BlockSession three{facts, world.catalogue, world.queues, world.surroundings};
+  CHECK(open(three, "sub/deep") == 0);
+  CHECK(world.now_open == 1);
+  CHECK(open(three, "disk") == 0);
+  CHECK(world.opened == 3);
+}
+
+TEST_CASE("search path: a file that the server may read but not write is EROFS to a writer") {
+  FileWorld world;
+  world.next_error = EACCES;
+  CHECK(world.open("disk").error().error == EROFS);
+}
+
+TEST_CASE("search path: a file that the server may not read is not there, the log knows why") {
+  FileWorld world;
+  world.next_error = EACCES;
+  const auto refused = world.open("disk", wire::AccessMode::read_only);
+  CHECK(refused.error().error == ENOENT);
+  CHECK(refused.error().text == "'disk': refused");
+}
+
+TEST_CASE("search path: another error of the backend arrives as it is") {
+  FileWorld world;
+  world.next_error = EBUSY;
+  CHECK(world.open("disk").error().error == EBUSY);
+  CHECK(world.open("disk").has_value());
+}
+
+TEST_CASE("search path: work that may block is given away, and the answer comes after it") {
+  FileWorld world;
+  std::vector<std::function<void()>> work, then, later;
+  world.surroundings.offload = [&](rtrs::Reactor*, std::function<void()> w,
+                                   std::function<void()> t) {
+    work.push_back(std::move(w));
+    then.push_back(std::move(t));
+  };
+  world.surroundings.later = [&](rtrs::Reactor*, std::function<void()> l) {
+    later.push_back(std::move(l));
+  };
+  SessionFacts facts;
+  facts.name = "alice";
+  facts.max_io_size = 4096;
+  auto session =
+      std::make_unique<BlockSession>(facts, world.catalogue, world.queues, world.surroundings);
+  const auto start = [&](Call& call, const char* name) {
+    const wire::Open message = wire::encode_open(name, wire::AccessMode::read_write);
+    const auto bytes = rtrs::wire::bytes_of(message);
+    call.message.assign(bytes.begin(), bytes.end());
+    call.data = room(56);
+    call.request.message = call.message;
+    call.request.data = call.data;
+    call.request.is_read = true;
+    session->on_request(call.request);
+  };
+  Call first, second;
+  start(first, "disk");
+  start(second, "disk");
+  CHECK(world.opened == 0);
+  for (auto& w : work) w();
+  CHECK(first.finished == 0);
+  // The second one was refused as a second writer, but by now the name is open in this session.
+  for (auto& t : then) t();
+  CHECK(first.error == 0);
+  CHECK(second.error == 0);
+  CHECK(session->devices().size() == 1);
+  work.clear();
+
+  session.reset();
+  CHECK(world.now_open == 1);
+  REQUIRE(later.size() == 1);
+  later[0]();
+  CHECK(world.now_open == 1);
+  REQUIRE(work.size() == 1);
+  work[0]();
+  CHECK(world.now_open == 0);
+}
