@@ -1,0 +1,73 @@
+// What a client knows of an open device: sizes, limits, and what its server can do.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <tl/expected.hpp>
+
+#include "bridge/protocol/messages.hpp"
+#include "rdma/client.hpp"
+
+namespace rnbd {
+
+/// Whether the client uses an operation that the server offers.
+///
+/// Linux servers from 6.12 to 6.19 may report success for DISCARD and WRITE_ZEROES without doing
+/// anything, which cannot be seen on the wire: `automatic` trusts only rnbdkit servers.
+enum class Use : std::uint8_t { automatic, always, never };
+
+/// Shape and abilities of an open device.
+///
+/// Units: all sizes are bytes; a limit of 0 means that the server cannot do it.
+struct DeviceGeometry {
+  std::uint32_t device_id = 0;
+  std::uint64_t size = 0;         ///< what users see; any number
+  std::uint64_t padded_size = 0;  ///< whole sectors; bytes past `size` read as zero
+  std::uint32_t block = 512;      ///< requests are multiples of it, except at the padded end
+  std::uint32_t physical_block = 512;
+  std::uint32_t preferred_block = 0;   ///< 0 = the server did not say
+  std::uint32_t max_io = 0;            ///< per read or write request; a multiple of `block`
+  std::uint64_t max_discard = 0;       ///< per request
+  std::uint64_t max_write_zeroes = 0;  ///< per request
+  std::uint32_t discard_granularity = 0;
+  std::uint32_t discard_alignment = 0;
+  bool native_fua = false;
+  bool volatile_cache = false;
+  bool rotational = false;
+  bool read_only = false;  ///< the export itself
+  bool own_peer = false;   ///< an rnbdkit server: FUA on every operation, NOUNMAP honoured
+  bool fast_zero = false;
+  bool extents = false;
+  bool cache = false;
+  bool flush_covers_all = true;  ///< a flush makes the writes of every connection durable
+  wire::Uuid export_uuid{};      ///< all zero when the server did not say
+
+  std::uint64_t round_down(std::uint64_t offset) const { return offset - offset % block; }
+  std::uint64_t round_up(std::uint64_t offset) const {
+    std::uint64_t up = round_down(offset + block - 1);
+    return up < padded_size ? up : padded_size;
+  }
+  /// True for a range that the server takes as it is.
+  bool is_aligned(std::uint64_t offset, std::uint64_t length) const {
+    std::uint64_t end = offset + length;
+    return offset % block == 0 && (end % block == 0 || end == padded_size);
+  }
+};
+
+/// How the user wants the device used.
+struct GeometryOptions {
+  Use discard = Use::automatic;
+  Use write_zeroes = Use::automatic;
+};
+
+/// Makes sense of a server's answer to OPEN, and to DEVICE_INFO when it has that extension (null
+/// otherwise).
+///
+/// Errors: a sentence about a value that no device can have.
+/// Source: docs/protocol.md, OPEN response.
+tl::expected<DeviceGeometry, std::string> make_geometry(const wire::OpenResponse& open,
+                                                        const wire::DeviceInfoResponse* info,
+                                                        const rtrs::SessionLimits& limits,
+                                                        const GeometryOptions& options);
+
+}  // namespace rnbd

@@ -1,0 +1,276 @@
+#include "bridge/client/remote_device.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "bridge/client/control.hpp"
+
+namespace rnbd {
+namespace {
+
+using wire::IoOperation;
+
+/// Leads the way to the end of an operation that must not be left half done: forwards an interrupt
+/// only after it has lasted for some seconds.
+class Grace {
+ public:
+  explicit Grace(const Interrupt& original) : original_{original} {}
+  Interrupt interrupt() { return {&Grace::asked, this}; }
+
+ private:
+  static bool asked(void* context) {
+    auto& self = *static_cast<Grace*>(context);
+    return self.original_() && ++self.times_ > kTimes;
+  }
+  static constexpr int kTimes = 12;  // about three seconds
+
+  const Interrupt& original_;
+  int times_ = 0;
+};
+
+/// A range cut where blocks begin. Any part may be empty.
+struct Parts {
+  std::uint64_t head_end;    ///< [offset, head_end) is a partial block
+  std::uint64_t middle_end;  ///< [head_end, middle_end) is whole blocks
+};                           ///< [middle_end, end) is a partial block
+
+Parts cut(const DeviceGeometry& geometry, std::uint64_t offset, std::uint64_t end) {
+  std::uint64_t head_end = std::min(geometry.round_up(offset), end);
+  std::uint64_t middle_end = end == geometry.padded_size ? end : geometry.round_down(end);
+  return {head_end, std::max(head_end, middle_end)};
+}
+
+}  // namespace
+
+RemoteDevice::RemoteDevice(std::shared_ptr<Session> session,
+                           std::shared_ptr<Session::Mapping> mapping, bool read_only)
+    : session_{std::move(session)}, mapping_{std::move(mapping)}, read_only_{read_only} {}
+
+RemoteDevice::~RemoteDevice() { session_->release(mapping_); }
+
+bool RemoteDevice::inside(std::uint64_t offset, std::uint64_t length) const {
+  return offset <= geometry().size && length <= geometry().size - offset;
+}
+
+int RemoteDevice::check_change(std::uint64_t offset, std::uint64_t length) const {
+  if (read_only()) return EROFS;
+  return inside(offset, length) ? 0 : EINVAL;
+}
+
+int RemoteDevice::run(const Transfer& transfer, const Interrupt& interrupt) {
+  TransferOperation operation{geometry(), transfer};
+  return session_->client_->run(operation, interrupt);
+}
+
+/// A change of whole blocks, which patches stay out of.
+int RemoteDevice::run_shared(const Transfer& transfer, const Interrupt& interrupt) {
+  WriteGate& gate = mapping_->gate;
+  if (!gate.enter_shared(interrupt)) return EINTR;
+  int error = mapping_->torn.load(std::memory_order_relaxed) ? EIO : run(transfer, interrupt);
+  gate.leave_shared();
+  return error;
+}
+
+int RemoteDevice::read(std::uint64_t offset, rtrs::MutableBytes data, const Interrupt& interrupt) {
+  if (!inside(offset, data.size())) return EINVAL;
+  if (data.empty()) return 0;
+  if (geometry().is_aligned(offset, data.size())) {
+    return run({.operation = IoOperation::read,
+                .offset = offset,
+                .length = data.size(),
+                .into = data.data()},
+               interrupt);
+  }
+  const std::uint64_t end = offset + data.size();
+  const Parts parts = cut(geometry(), offset, end);
+  auto part = [&](std::uint64_t from, std::uint64_t to) {
+    return data.subspan(from - offset, to - from);
+  };
+  if (int error = read_partial(offset, part(offset, parts.head_end), interrupt)) return error;
+  if (parts.middle_end > parts.head_end) {
+    rtrs::MutableBytes middle = part(parts.head_end, parts.middle_end);
+    if (int error = run({.operation = IoOperation::read,
+                         .offset = parts.head_end,
+                         .length = middle.size(),
+                         .into = middle.data()},
+                        interrupt)) {
+      return error;
+    }
+  }
+  return read_partial(parts.middle_end, part(parts.middle_end, end), interrupt);
+}
+
+/// Reads bytes inside one block.
+int RemoteDevice::read_partial(std::uint64_t offset, rtrs::MutableBytes data,
+                               const Interrupt& interrupt) {
+  if (data.empty()) return 0;
+  const std::uint64_t start = geometry().round_down(offset);
+  std::vector<std::byte> block(geometry().round_up(offset + 1) - start);
+  int error = run({.operation = IoOperation::read,
+                   .offset = start,
+                   .length = block.size(),
+                   .into = block.data()},
+                  interrupt);
+  if (error == 0) std::memcpy(data.data(), block.data() + (offset - start), data.size());
+  return error;
+}
+
+int RemoteDevice::write(std::uint64_t offset, rtrs::ConstBytes data, bool fua,
+                        const Interrupt& interrupt) {
+  if (int error = check_change(offset, data.size())) return error;
+  if (data.empty()) return 0;
+  const bool fua_by_flush = fua && !geometry().native_fua;
+  const Transfer transfer{.operation = IoOperation::write,
+                          .offset = offset,
+                          .length = data.size(),
+                          .from = data.data(),
+                          .fua = fua && !fua_by_flush};
+  int error = geometry().is_aligned(offset, data.size()) ? run_shared(transfer, interrupt)
+                                                         : write_any(transfer, interrupt);
+  if (error == 0 && fua_by_flush) error = flush(interrupt);
+  return error;
+}
+
+/// A write (of zeroes without `from`) or write_zeroes whose ends may lie inside blocks.
+int RemoteDevice::write_any(const Transfer& whole, const Interrupt& interrupt) {
+  const std::uint64_t end = whole.offset + whole.length;
+  const Parts parts = cut(geometry(), whole.offset, end);
+  auto at = [&](std::uint64_t place) {
+    return whole.from != nullptr ? whole.from + (place - whole.offset) : nullptr;
+  };
+  // Whole blocks first: a fast zeroing that cannot be fast must not have changed anything.
+  if (parts.middle_end > parts.head_end) {
+    Transfer middle = whole;
+    middle.offset = parts.head_end;
+    middle.length = parts.middle_end - parts.head_end;
+    middle.from = at(parts.head_end);
+    int error = whole.operation == IoOperation::write ? run_shared(middle, interrupt)
+                                                      : zero_blocks(middle, interrupt);
+    if (error != 0) return error;
+  }
+  if (int error =
+          patch(whole.offset, parts.head_end - whole.offset, whole.from, whole.fua, interrupt)) {
+    return error;
+  }
+  return patch(parts.middle_end, end - parts.middle_end, at(parts.middle_end), whole.fua,
+               interrupt);
+}
+
+/// Changes bytes inside one block; null writes zeroes.
+int RemoteDevice::patch(std::uint64_t offset, std::uint64_t length, const std::byte* from, bool fua,
+                        const Interrupt& interrupt) {
+  if (length == 0) return 0;
+  if (!mapping_->gate.enter_exclusive(interrupt)) return EINTR;
+  int error = mapping_->torn ? EIO : patch_inside(offset, length, from, fua, interrupt);
+  mapping_->gate.leave_exclusive();
+  return error;
+}
+
+int RemoteDevice::patch_inside(std::uint64_t offset, std::uint64_t length, const std::byte* from,
+                               bool fua, const Interrupt& interrupt) {
+  const std::uint64_t start = geometry().round_down(offset);
+  std::vector<std::byte> block(geometry().round_up(offset + 1) - start);
+  Transfer transfer{.operation = IoOperation::read,
+                    .offset = start,
+                    .length = block.size(),
+                    .into = block.data()};
+  if (int error = run(transfer, interrupt)) return error;
+
+  std::byte* changed = block.data() + (offset - start);
+  if (from != nullptr) {
+    std::memcpy(changed, from, length);
+  } else {
+    std::memset(changed, 0, length);
+  }
+  transfer.operation = IoOperation::write;
+  transfer.from = block.data();
+  transfer.fua = fua;
+  Grace grace{interrupt};
+  int error = run(transfer, grace.interrupt());
+  // Given up while the server still holds it, the block could land on top of a later write.
+  if (error == EINTR) mapping_->torn = true;
+  return error;
+}
+
+int RemoteDevice::flush(const Interrupt& interrupt) {
+  return run({.operation = IoOperation::flush}, interrupt);
+}
+
+int RemoteDevice::discard(std::uint64_t offset, std::uint64_t length, bool fua,
+                          const Interrupt& interrupt) {
+  if (int error = check_change(offset, length)) return error;
+  if (geometry().max_discard == 0) return EOPNOTSUPP;
+  std::uint64_t end = offset + length;
+  if (end == geometry().size) end = geometry().padded_size;
+  const Parts parts = cut(geometry(), offset, end);
+  if (parts.middle_end <= parts.head_end) return 0;
+  return run_shared({.operation = IoOperation::discard,
+                     .offset = parts.head_end,
+                     .length = parts.middle_end - parts.head_end,
+                     .fua = fua},
+                    interrupt);
+}
+
+int RemoteDevice::write_zeroes(std::uint64_t offset, std::uint64_t length, ZeroOptions options,
+                               const Interrupt& interrupt) {
+  if (int error = check_change(offset, length)) return error;
+  if (options.fast && !geometry().fast_zero) return EOPNOTSUPP;
+  if (length == 0) return 0;
+  const bool fua_by_flush = options.fua && !geometry().native_fua;
+  int error = write_any({.operation = IoOperation::write_zeroes,
+                         .offset = offset,
+                         .length = length,
+                         .fua = options.fua && !fua_by_flush,
+                         .no_unmap = !options.may_unmap,
+                         .fast = options.fast},
+                        interrupt);
+  if (error == 0 && fua_by_flush) error = flush(interrupt);
+  return error;
+}
+
+/// Zeroes whole blocks by the server's means, or by writing zeroes where those do not fit.
+int RemoteDevice::zero_blocks(const Transfer& transfer, const Interrupt& interrupt) {
+  int error = run_shared(transfer, interrupt);
+  if (error != EOPNOTSUPP || transfer.fast) return error;
+  Transfer data = transfer;
+  data.operation = IoOperation::write;
+  data.from = nullptr;
+  return run_shared(data, interrupt);
+}
+
+int RemoteDevice::extents(std::uint64_t offset, std::uint64_t length, std::size_t max_extents,
+                          std::vector<wire::Extent>& extents, const Interrupt& interrupt) {
+  if (!inside(offset, length) || length == 0 || max_extents == 0) return EINVAL;
+  if (!geometry().extents) return EOPNOTSUPP;
+  wire::BlockStatus question;
+  question.header = wire::header_of(wire::MessageType::block_status);
+  question.device_id = geometry().device_id;
+  question.offset = offset;
+  question.length = length;
+  const std::size_t room =
+      (geometry().max_io - sizeof(wire::BlockStatusResponse)) / sizeof(wire::Extent);
+  std::vector<std::byte> answer(sizeof(wire::BlockStatusResponse) +
+                                std::min(max_extents, room) * sizeof(wire::Extent));
+  ControlOperation operation{question, answer};
+  if (int error = session_->client_->run(operation, interrupt)) return error;
+  auto told = wire::decode_block_status_response(answer, length);
+  if (!told) return EPROTO;
+  extents.insert(extents.end(), told->begin(), told->end());
+  return 0;
+}
+
+int RemoteDevice::cache(std::uint64_t offset, std::uint64_t length, const Interrupt& interrupt) {
+  if (!inside(offset, length)) return EINVAL;
+  if (!geometry().cache) return EOPNOTSUPP;
+  if (length == 0) return 0;
+  wire::Cache message;
+  message.header = wire::header_of(wire::MessageType::cache);
+  message.device_id = geometry().device_id;
+  message.offset = offset;
+  message.length = length;
+  ControlOperation operation{message};
+  return session_->client_->run(operation, interrupt);
+}
+
+}  // namespace rnbd

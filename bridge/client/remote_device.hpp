@@ -1,0 +1,79 @@
+// A block device somewhere else, as easy to use as a file descriptor.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bridge/client/session.hpp"
+#include "bridge/client/transfer.hpp"
+
+namespace rnbd {
+
+/// How zeroes may be written.
+struct ZeroOptions {
+  bool fua = false;
+  bool may_unmap = false;  ///< the blocks may be given back
+  bool fast = false;       ///< EOPNOTSUPP unless it is faster than writing zeroes
+};
+
+/// An open device. Offsets and lengths are bytes and need no alignment: partial blocks are read,
+/// changed and written back in a way that loses no other write made through the same session.
+///
+/// Every call blocks until the server has answered, and is one of:
+/// Errors:  0 for success, else an errno: what the server said, EIO (path died, or the outcome of
+///          an earlier write is unknown), EINTR (interrupted), EROFS (opened ro), EINVAL (range
+///          outside the device), EOPNOTSUPP (the server cannot).
+/// Threads: any.
+class RemoteDevice {
+ public:
+  /// Closes the device when this was its last user; waits for the server a short while.
+  ~RemoteDevice();
+  RemoteDevice(const RemoteDevice&) = delete;
+  RemoteDevice& operator=(const RemoteDevice&) = delete;
+
+  const DeviceGeometry& geometry() const { return mapping_->geometry; }
+  const std::string& name() const { return mapping_->device; }
+  bool read_only() const { return read_only_ || mapping_->geometry.read_only; }
+  Session& session() { return *session_; }
+
+  int read(std::uint64_t offset, rtrs::MutableBytes data, const Interrupt& interrupt);
+  int write(std::uint64_t offset, rtrs::ConstBytes data, bool fua, const Interrupt& interrupt);
+  /// Makes all writes durable that were answered before, by whatever connection they went.
+  int flush(const Interrupt& interrupt);
+  /// Says that the content is no longer needed. Partial blocks at the ends are left alone.
+  int discard(std::uint64_t offset, std::uint64_t length, bool fua, const Interrupt& interrupt);
+  /// Uses the server's own zeroing when that does exactly what is asked, else writes zeroes.
+  int write_zeroes(std::uint64_t offset, std::uint64_t length, ZeroOptions options,
+                   const Interrupt& interrupt);
+  /// Where there is data: appends runs that start at `offset`, touch each other and end inside the
+  /// range; at most `max_extents`. They may cover less than was asked, but never nothing.
+  int extents(std::uint64_t offset, std::uint64_t length, std::size_t max_extents,
+              std::vector<wire::Extent>& extents, const Interrupt& interrupt);
+  /// Asks the server to read ahead.
+  int cache(std::uint64_t offset, std::uint64_t length, const Interrupt& interrupt);
+
+ private:
+  friend class Session;
+  RemoteDevice(std::shared_ptr<Session> session, std::shared_ptr<Session::Mapping> mapping,
+               bool read_only);
+
+  int run(const Transfer& transfer, const Interrupt& interrupt);
+  int run_shared(const Transfer& transfer, const Interrupt& interrupt);
+  int check_change(std::uint64_t offset, std::uint64_t length) const;
+  bool inside(std::uint64_t offset, std::uint64_t length) const;
+  int read_partial(std::uint64_t offset, rtrs::MutableBytes data, const Interrupt& interrupt);
+  int patch(std::uint64_t offset, std::uint64_t length, const std::byte* from, bool fua,
+            const Interrupt& interrupt);
+  int patch_inside(std::uint64_t offset, std::uint64_t length, const std::byte* from, bool fua,
+                   const Interrupt& interrupt);
+  int write_any(const Transfer& whole, const Interrupt& interrupt);
+  int zero_blocks(const Transfer& transfer, const Interrupt& interrupt);
+
+  std::shared_ptr<Session> session_;
+  std::shared_ptr<Session::Mapping> mapping_;
+  bool read_only_;
+};
+
+}  // namespace rnbd

@@ -1,0 +1,191 @@
+#include "bridge/client/transfer.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+
+namespace rnbd {
+namespace {
+
+using wire::IoOperation;
+
+/// What is written when zeroes have to be sent as data. Never written to; not const, so that it
+/// takes no room in the program file.
+constexpr std::size_t kZeroBytes = 128 * 1024;
+alignas(4096) std::byte zero_bytes[kZeroBytes];
+
+bool moves_data(IoOperation operation) {
+  return operation == IoOperation::read || operation == IoOperation::write;
+}
+
+std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
+TransferOperation::TransferOperation(const DeviceGeometry& geometry, const Transfer& transfer)
+    : geometry_{geometry},
+      transfer_{transfer},
+      next_{transfer.offset},
+      end_{transfer.offset + transfer.length} {}
+
+int TransferOperation::complaint() const {
+  if (transfer_.operation == IoOperation::flush) return 0;
+  if (end_ < next_ || end_ > geometry_.padded_size ||
+      !geometry_.is_aligned(transfer_.offset, transfer_.length)) {
+    return EINVAL;
+  }
+  switch (transfer_.operation) {
+    case IoOperation::read:
+    case IoOperation::write:
+      return 0;
+    case IoOperation::discard:
+      return geometry_.max_discard == 0 ? EOPNOTSUPP : 0;
+    case IoOperation::write_zeroes:
+      if (geometry_.max_write_zeroes == 0) return EOPNOTSUPP;
+      // A server that ignores a wish must not be asked for it.
+      if (transfer_.no_unmap && !geometry_.own_peer) return EOPNOTSUPP;
+      if (transfer_.fast && !geometry_.fast_zero) return EOPNOTSUPP;
+      return 0;
+    default:
+      return EOPNOTSUPP;
+  }
+}
+
+std::uint64_t TransferOperation::largest_piece() const {
+  switch (transfer_.operation) {
+    case IoOperation::discard:
+      return geometry_.max_discard;
+    case IoOperation::write_zeroes:
+      return geometry_.max_write_zeroes;
+    case IoOperation::write:
+      if (transfer_.from == nullptr) return std::min<std::uint64_t>(geometry_.max_io, kZeroBytes);
+      return geometry_.max_io;
+    default:
+      return geometry_.max_io;
+  }
+}
+
+/// Length of the piece that starts at `offset`.
+std::uint64_t TransferOperation::piece_at(std::uint64_t offset) const {
+  std::uint64_t rest = end_ - offset;
+  if (rest <= piece_) return rest;
+  std::uint64_t granule = geometry_.discard_granularity;
+  if (transfer_.operation != IoOperation::discard || granule <= geometry_.block ||
+      granule % geometry_.block != 0) {
+    return piece_;
+  }
+  // Cut where granules meet: half a granule cannot be given back.
+  std::uint64_t phase = geometry_.discard_alignment % granule;
+  std::uint64_t end = offset + piece_;
+  std::uint64_t past = (end + granule - phase) % granule;
+  return past < piece_ && past % geometry_.block == 0 ? piece_ - past : piece_;
+}
+
+std::uint32_t TransferOperation::flags() const {
+  std::uint32_t flags = 0;
+  switch (transfer_.operation) {
+    case IoOperation::read:
+      return wire::kIoSync;
+    case IoOperation::write:
+      return transfer_.fua ? wire::kIoSync | wire::kIoFua : 0;
+    default:
+      // Linux fails flush flags on anything but writes: there a flush follows instead.
+      if (transfer_.fua && geometry_.own_peer) flags |= wire::kIoSync | wire::kIoFua;
+      if (transfer_.no_unmap) flags |= wire::kIoNoUnmap;
+      if (transfer_.fast) flags |= wire::kIoFast;
+      return flags;
+  }
+}
+
+void TransferOperation::start(rtrs::ClientLane& lane) {
+  if (int error = complaint(); error != 0) {
+    finish(error);
+    return;
+  }
+  if (transfer_.operation == IoOperation::flush) {
+    flush_due_ = true;
+  } else {
+    flush_due_ = transfer_.fua && !moves_data(transfer_.operation) && !geometry_.own_peer;
+    piece_ = largest_piece();
+    if (moves_data(transfer_.operation) && transfer_.length > piece_) {
+      // Pieces of equal size: a small rest would cost a whole round of its own.
+      std::uint64_t count = (transfer_.length + piece_ - 1) / piece_;
+      std::uint64_t even = round_up((transfer_.length + count - 1) / count,
+                                    std::max<std::uint64_t>(geometry_.block, 4096));
+      piece_ = std::min(piece_, even);
+    }
+  }
+  send_pieces(lane);
+}
+
+void TransferOperation::send_pieces(rtrs::ClientLane& lane) {
+  if (sending_) return;  // a request ended while it was submitted; the loop below goes on
+  sending_ = true;
+  while (first_error_ == 0 && next_ < end_ && std::popcount(busy_) < int{kWindow}) {
+    submit_piece(lane, piece_at(next_));
+  }
+  if (first_error_ == 0 && busy_ == 0 && next_ == end_ && flush_due_) {
+    flush_due_ = false;
+    submit_flush(lane);
+  }
+  sending_ = false;
+  // Last, for the waiter may free the operation as soon as it is told.
+  if (busy_ == 0) finish(first_error_);
+}
+
+TransferOperation::Fragment& TransferOperation::take_fragment(IoOperation operation,
+                                                              std::uint32_t rw) {
+  auto index = static_cast<unsigned>(std::countr_one(busy_));
+  busy_ |= 1U << index;
+  Fragment& fragment = fragments_[index].emplace();
+  fragment.io.header = wire::header_of(wire::MessageType::io);
+  fragment.io.device_id = geometry_.device_id;
+  fragment.io.rw = static_cast<std::uint32_t>(operation) | rw;
+  fragment.request.message = rtrs::wire::bytes_of(fragment.io);
+  fragment.request.done = &TransferOperation::on_done;
+  fragment.request.context = &fragment;
+  fragment.owner = this;
+  fragment.index = index;
+  return fragment;
+}
+
+void TransferOperation::submit_piece(rtrs::ClientLane& lane, std::uint64_t length) {
+  Fragment& fragment = take_fragment(transfer_.operation, flags());
+  fragment.io.sector = next_ / wire::kSectorSize;
+  fragment.io.length = static_cast<std::uint32_t>(length);
+  std::uint64_t done = next_ - transfer_.offset;
+  if (transfer_.operation == IoOperation::read) {
+    fragment.request.is_read = true;
+    fragment.request.read_data = {transfer_.into + done, length};
+  } else if (transfer_.operation == IoOperation::write) {
+    fragment.request.write_data = {transfer_.from != nullptr ? transfer_.from + done : zero_bytes,
+                                   length};
+  }
+  next_ += length;
+  lane.submit(fragment.request);
+}
+
+void TransferOperation::submit_flush(rtrs::ClientLane& lane) {
+  Fragment& fragment = take_fragment(IoOperation::flush, wire::kIoSync | wire::kIoFua);
+  fragment.request.is_read = true;  // as Linux does: a read without data
+  lane.submit(fragment.request);
+}
+
+void TransferOperation::on_done(rtrs::ClientLane& lane, rtrs::Request& request) {
+  const auto& fragment = *static_cast<const Fragment*>(request.context);
+  TransferOperation& self = *fragment.owner;
+  self.busy_ &= ~(1U << fragment.index);
+  if (request.error != 0 && self.first_error_ == 0) self.first_error_ = request.error;
+  self.send_pieces(lane);
+}
+
+void TransferOperation::cancel(rtrs::ClientLane& lane) {
+  for (unsigned i = 0; i < kWindow; ++i) {
+    if ((busy_ & (1U << i)) != 0) lane.cancel(fragments_[i]->request);
+  }
+  busy_ = 0;
+}
+
+}  // namespace rnbd

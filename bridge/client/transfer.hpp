@@ -1,0 +1,77 @@
+// Reads, writes, flushes, discards and zeroing of any length as one rtrs operation.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "bridge/client/geometry.hpp"
+#include "bridge/protocol/messages.hpp"
+#include "rdma/core/client_lane.hpp"
+
+namespace rnbd {
+
+/// What to do with a range of a device.
+///
+/// Units: bytes; DeviceGeometry::is_aligned() holds for the range, and it lies inside padded_size.
+struct Transfer {
+  wire::IoOperation operation = wire::IoOperation::read;
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;         ///< 0 for a flush
+  std::byte* into = nullptr;        ///< read: `length` bytes of room
+  const std::byte* from = nullptr;  ///< write: `length` bytes; null writes zeroes
+  bool fua = false;                 ///< durable when finished
+  bool no_unmap = false;            ///< write_zeroes: keep the blocks allocated
+  bool fast = false;                ///< write_zeroes: EOPNOTSUPP rather than slow
+};
+
+/// Splits one transfer into requests that the session can carry, up to 16 of them in flight.
+///
+/// After an error nothing more is sent, what is in flight is waited for, and the first error is the
+/// operation's.
+///
+/// Errors:  EINVAL (range not aligned or outside the device), EOPNOTSUPP (the server cannot; a
+///          caller may write zeroes instead), or what the server answered.
+/// Threads: as rtrs::Operation. No memory is allocated.
+/// Source:  docs/protocol.md, IO.
+class TransferOperation final : public rtrs::Operation {
+ public:
+  static constexpr unsigned kWindow = 16;  ///< requests in flight
+
+  /// `geometry` and the memory of `transfer` must outlive the operation.
+  TransferOperation(const DeviceGeometry& geometry, const Transfer& transfer);
+
+  void start(rtrs::ClientLane& lane) override;
+  void cancel(rtrs::ClientLane& lane) override;
+
+ private:
+  struct Fragment {
+    rtrs::Request request;
+    wire::Io io;
+    TransferOperation* owner = nullptr;
+    unsigned index = 0;
+  };
+
+  int complaint() const;
+  std::uint64_t largest_piece() const;
+  std::uint64_t piece_at(std::uint64_t offset) const;
+  std::uint32_t flags() const;
+  void send_pieces(rtrs::ClientLane& lane);
+  void submit_piece(rtrs::ClientLane& lane, std::uint64_t length);
+  void submit_flush(rtrs::ClientLane& lane);
+  Fragment& take_fragment(wire::IoOperation operation, std::uint32_t rw);
+  static void on_done(rtrs::ClientLane& lane, rtrs::Request& request);
+
+  const DeviceGeometry& geometry_;
+  Transfer transfer_;
+  std::uint64_t next_;  ///< first byte not yet sent
+  std::uint64_t end_;
+  std::uint64_t piece_ = 0;  ///< bytes per request
+  std::uint32_t busy_ = 0;   ///< bit i: fragments_[i] is in flight
+  int first_error_ = 0;
+  bool flush_due_ = false;  ///< a flush ends the operation
+  bool sending_ = false;
+  std::array<std::optional<Fragment>, kWindow> fragments_;  ///< constructed when first used
+};
+
+}  // namespace rnbd

@@ -1,0 +1,201 @@
+#include "bridge/client/uri.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+#include "bridge/protocol/messages.hpp"
+
+namespace rnbd {
+namespace {
+
+using Error = tl::unexpected<std::string>;
+
+constexpr std::string_view kForms =
+    "write rnbd+tcp://HOST[:PORT]/DEVICE (TCP) or rnbd://HOST[:PORT]/DEVICE (RDMA)";
+
+std::string quoted(std::string_view text) {
+  std::string out = "'";
+  for (char c : text) {
+    bool printable = static_cast<unsigned char>(c) >= 0x20 && c != 0x7F;
+    out += printable ? c : '?';
+  }
+  return out + "'";
+}
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+tl::expected<std::string, std::string> percent_decode(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      out += text[i];
+      continue;
+    }
+    int high = i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
+    int low = i + 2 < text.size() ? hex_digit(text[i + 2]) : -1;
+    if (high < 0 || low < 0) {
+      return Error{"'%' in " + quoted(text) +
+                   " must be followed by two hexadecimal digits; write %25 for a percent sign"};
+    }
+    out += static_cast<char>(high * 16 + low);
+    i += 2;
+  }
+  return out;
+}
+
+bool good_host_character(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+         c == '-' || c == '_';
+}
+
+tl::expected<std::uint16_t, std::string> parse_port(std::string_view text) {
+  unsigned port = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (error != std::errc{} || end != text.data() + text.size() || port == 0 || port > 65535) {
+    return Error{"port " + quoted(text) + " is not a number from 1 to 65535"};
+  }
+  return static_cast<std::uint16_t>(port);
+}
+
+/// The inside of brackets: an IPv6 address, perhaps with a zone.
+tl::expected<std::string, std::string> parse_ipv6(std::string_view text) {
+  auto decoded = percent_decode(text);
+  // A zone may be written as is (fe80::1%eth0) or as URIs want it (fe80::1%25eth0).
+  std::string address = decoded ? *decoded : std::string{text};
+  std::string_view digits = std::string_view{address}.substr(0, address.find('%'));
+  bool plausible =
+      std::count(digits.begin(), digits.end(), ':') >= 2 &&
+      std::all_of(digits.begin(), digits.end(),
+                  [](char c) { return hex_digit(c) >= 0 || c == ':' || c == '.'; }) &&
+      std::all_of(address.begin() + static_cast<std::ptrdiff_t>(digits.size()), address.end(),
+                  [](char c) { return good_host_character(c) || c == '%'; });
+  if (!plausible) {
+    return Error{"[" + std::string{text} + "] is not an IPv6 address"};
+  }
+  return address;
+}
+
+/// The source of a path has no port, so that a bare IPv6 address cannot be misread.
+tl::expected<std::string, std::string> parse_source(std::string_view text) {
+  if (text.size() >= 2 && text.front() == '[' && text.back() == ']') {
+    return parse_ipv6(text.substr(1, text.size() - 2));
+  }
+  if (text.find(':') != std::string_view::npos) return parse_ipv6(text);
+  if (text.empty() || !std::all_of(text.begin(), text.end(), good_host_character)) {
+    return Error{"source address " + quoted(text) + " is not an address of this machine"};
+  }
+  return std::string{text};
+}
+
+}  // namespace
+
+std::string complaint_about_device_name(std::string_view name) {
+  if (name.empty()) return "the device name is empty";
+  if (name.size() > wire::kMaxDeviceName) {
+    return "the device name has " + std::to_string(name.size()) + " bytes; at most " +
+           std::to_string(wire::kMaxDeviceName) + " are possible";
+  }
+  bool control = std::any_of(name.begin(), name.end(), [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
+  });
+  if (control) return "the device name " + quoted(name) + " has control characters";
+  return "";
+}
+
+tl::expected<HostPort, std::string> parse_host_port(std::string_view text) {
+  HostPort result{"", rtrs::wire::kDefaultPort};
+  std::string_view rest;
+  if (!text.empty() && text.front() == '[') {
+    std::size_t close = text.find(']');
+    if (close == std::string_view::npos) return Error{"']' is missing in " + quoted(text)};
+    auto address = parse_ipv6(text.substr(1, close - 1));
+    if (!address) return Error{address.error()};
+    result.host = *address;
+    rest = text.substr(close + 1);
+  } else {
+    if (std::count(text.begin(), text.end(), ':') > 1) {
+      return Error{"put the IPv6 address in brackets: [" + std::string{text} + "]"};
+    }
+    std::size_t colon = std::min(text.find(':'), text.size());
+    result.host = text.substr(0, colon);
+    rest = text.substr(colon);
+    if (result.host.empty()) return Error{"the host is missing in " + quoted(text)};
+    if (!std::all_of(result.host.begin(), result.host.end(), good_host_character)) {
+      return Error{quoted(result.host) + " is not a host name or address"};
+    }
+  }
+  if (rest.empty()) return result;
+  if (rest.front() != ':') {
+    return Error{"only a port may follow the address in " + quoted(text)};
+  }
+  auto port = parse_port(rest.substr(1));
+  if (!port) return Error{port.error()};
+  result.port = *port;
+  return result;
+}
+
+tl::expected<DeviceUri, std::string> parse_device_uri(std::string_view text) {
+  DeviceUri uri;
+  std::size_t scheme_end = text.find("://");
+  if (scheme_end == std::string_view::npos) {
+    return Error{quoted(text) + " is not a URI; " + std::string{kForms}};
+  }
+  std::string_view scheme = text.substr(0, scheme_end);
+  if (scheme == "rnbd") {
+    uri.transport = rtrs::TransportKind::rdma;
+  } else if (scheme == "rnbd+tcp") {
+    uri.transport = rtrs::TransportKind::tcp;
+  } else {
+    return Error{"unknown scheme " + quoted(scheme) + "; " + std::string{kForms}};
+  }
+
+  std::string_view rest = text.substr(scheme_end + 3);
+  if (std::size_t odd = rest.find_first_of("?#"); odd != std::string_view::npos) {
+    return Error{"'" + std::string{rest[odd]} + "' has no meaning in this URI; write it as " +
+                 (rest[odd] == '?' ? "%3F" : "%23") +
+                 " if it belongs to the device name, and give options as separate keys"};
+  }
+  std::size_t slash = std::min(rest.find('/'), rest.size());
+  std::string_view authority = rest.substr(0, slash);
+  if (authority.find('@') != std::string_view::npos) {
+    return Error{"'@' has no meaning in this URI; name a source address with path=SRC@DST[:PORT]"};
+  }
+  auto address = parse_host_port(authority);
+  if (!address) return Error{address.error() + "; " + std::string{kForms}};
+  uri.host = address->host;
+  uri.port = address->port;
+
+  if (slash + 1 >= rest.size()) return uri;  // only the server is named
+  auto device = percent_decode(rest.substr(slash + 1));
+  if (!device) return Error{device.error()};
+  if (std::string complaint = complaint_about_device_name(*device); !complaint.empty()) {
+    return Error{complaint};
+  }
+  uri.device = *device;
+  return uri;
+}
+
+tl::expected<rtrs::PathAddress, std::string> parse_path(std::string_view text,
+                                                        rtrs::TransportKind transport) {
+  rtrs::PathAddress path;
+  path.transport = transport;
+  std::string_view destination = text;
+  if (std::size_t at = text.find('@'); at != std::string_view::npos) {
+    auto source = parse_source(text.substr(0, at));
+    if (!source) return Error{source.error() + "; write [SRC@]DST[:PORT]"};
+    path.source = *source;
+    destination = text.substr(at + 1);
+  }
+  auto address = parse_host_port(destination);
+  if (!address) return Error{address.error() + "; write [SRC@]DST[:PORT]"};
+  path.host = address->host;
+  path.port = address->port;
+  return path;
+}
+
+}  // namespace rnbd

@@ -1,0 +1,50 @@
+// How users name a device somewhere else, and the ways to it.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+
+#include "rdma/client.hpp"
+
+namespace rnbd {
+
+/// What a URI names: a server and one of its exports.
+struct DeviceUri {
+  rtrs::TransportKind transport = rtrs::TransportKind::tcp;
+  std::string host;  ///< name or address, an IPv6 address without brackets
+  std::uint16_t port = 0;
+  std::string device;  ///< "" when the URI names only the server
+  friend bool operator==(const DeviceUri&, const DeviceUri&) = default;
+
+  rtrs::PathAddress path() const { return {transport, "", host, port}; }
+};
+
+/// Reads `rnbd://host[:port][/device]` (RDMA) or `rnbd+tcp://host[:port][/device]` (TCP).
+///
+/// The device is what follows the first slash: `disk0`, or `dev/sdb`, or with a second slash
+/// `/dev/sdb`. `%41` stands for the byte 0x41; '?', '#' and control characters must be written so.
+///
+/// Errors: a sentence that says what to write instead.
+tl::expected<DeviceUri, std::string> parse_device_uri(std::string_view text);
+
+/// Reads `host[:port]`, an IPv6 address in brackets.
+///
+/// Errors: a sentence that says what to write instead.
+struct HostPort {
+  std::string host;
+  std::uint16_t port = 0;
+  friend bool operator==(const HostPort&, const HostPort&) = default;
+};
+tl::expected<HostPort, std::string> parse_host_port(std::string_view text);
+
+/// Reads one path between client and server: `[src@]dst[:port]`.
+///
+/// Errors: a sentence that says what to write instead.
+tl::expected<rtrs::PathAddress, std::string> parse_path(std::string_view text,
+                                                        rtrs::TransportKind transport);
+
+/// Empty for a name that a server can be asked for; otherwise what is wrong with it.
+std::string complaint_about_device_name(std::string_view name);
+
+}  // namespace rnbd

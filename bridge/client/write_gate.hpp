@@ -1,0 +1,49 @@
+// Lets read-modify-write of a block coexist with ordinary writes without a lock on those.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+
+#include "rdma/client.hpp"
+
+namespace rnbd {
+
+/// Keeps a patch (read a block, change some bytes, write it back) from losing a write to the same
+/// block that others make meanwhile.
+///
+/// Writers of whole blocks only count themselves in and out; a patch announces itself, waits until
+/// those inside have left, and keeps new ones out until it is done.
+///
+/// Threads: any.
+class WriteGate {
+ public:
+  /// Before and after a write of whole blocks. False: interrupted, nothing was entered.
+  [[nodiscard]] bool enter_shared(const rtrs::Interrupt& interrupt) {
+    std::uint64_t before = state_.fetch_add(1, std::memory_order_acquire);
+    if ((before & kPatching) == 0) return true;
+    return wait_for_patch(interrupt);
+  }
+  void leave_shared() {
+    std::uint64_t before = state_.fetch_sub(1, std::memory_order_release);
+    if (before == (kPatching | 1)) wake();
+  }
+
+  /// Around a patch. False: interrupted, nothing was entered.
+  [[nodiscard]] bool enter_exclusive(const rtrs::Interrupt& interrupt);
+  void leave_exclusive();
+
+ private:
+  static constexpr std::uint64_t kPatching = std::uint64_t{1} << 63;
+
+  [[nodiscard]] bool wait_for_patch(const rtrs::Interrupt& interrupt);
+  void wake();
+
+  std::atomic<std::uint64_t> state_{0};  ///< kPatching, and the number of writers inside
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool patch_inside_ = false;  ///< guarded by mutex_: one patch at a time
+};
+
+}  // namespace rnbd

@@ -1,0 +1,212 @@
+// A block server in memory at the other end of one lane: it keeps every request until the test lets
+// it answer.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "bridge/protocol/messages.hpp"
+#include "rdma/core/client_lane.hpp"
+#include "rdma/wire/immediate.hpp"
+
+namespace rnbd::test {
+
+using rtrs::ConstBytes;
+using rtrs::MutableBytes;
+
+/// One request as it arrived.
+struct Arrival {
+  std::uint32_t slot = 0;
+  bool is_read = false;
+  std::vector<std::byte> message;
+  std::vector<std::byte> data;
+
+  wire::MessageType type() const { return *wire::decode_type(message); }
+  bool is_io() const { return type() == wire::MessageType::io; }
+  wire::Io io() const { return *wire::decode_io(message); }
+};
+
+struct FakeOptions {
+  std::uint32_t max_io_size = 64 * 1024;
+  std::uint16_t slots = 64;
+  std::uint32_t features = rtrs::wire::kFeatureUserMessages;
+  std::size_t disk_size = 1 << 20;
+};
+
+class FakeServer final : public rtrs::QueuePair {
+ public:
+  explicit FakeServer(const FakeOptions& chosen = {})
+      : options{chosen},
+        lane{0, chosen.slots},
+        disk((options.disk_size + 511) / 512 * 512),
+        chunks_(options.slots),
+        windows_(options.slots) {
+    open_response.header = wire::header_of(wire::MessageType::open_response);
+    open_response.device_id = 7;
+    open_response.sectors = disk.size() / 512;
+    open_response.max_write_zeroes_sectors = 0x7FFFFF;
+    open_response.max_discard_sectors = 0x7FFFFF;
+    open_response.discard_granularity = 512;
+    open_response.physical_block_size = 4096;
+    open_response.logical_block_size = 512;
+    open_response.cache_policy = wire::kCacheFua | wire::kCacheWriteback;
+    device_info.header = wire::header_of(wire::MessageType::device_info_response);
+    device_info.device_id = 7;
+    device_info.size = options.disk_size;
+    device_info.flags = wire::kDeviceMultiWriter | wire::kDeviceExtents | wire::kDeviceCache |
+                        wire::kDeviceFastZero;
+    lane.attach({.queue_pair = this,
+                 .chunks = chunks_,
+                 .queue_depth = options.slots,
+                 .chunk_size = options.max_io_size + 4096,
+                 .max_io_size = options.max_io_size});
+  }
+
+  /// Executes and answers the arrival at `index` of the queue.
+  void answer(std::size_t index = 0) {
+    Arrival arrival = std::move(arrivals[index]);
+    arrivals.erase(arrivals.begin() + static_cast<std::ptrdiff_t>(index));
+    std::vector<std::byte> reply(windows_[arrival.slot].size());
+    const int error = fail ? fail(arrival) : 0;
+    deliver(arrival, error != 0 ? error : execute(arrival, reply), reply);
+  }
+  void answer_all() {
+    while (!arrivals.empty()) answer();
+  }
+
+  std::uint64_t count(wire::MessageType type) const {
+    auto found = seen.find(type);
+    return found == seen.end() ? 0 : found->second;
+  }
+
+  const FakeOptions options;
+  rtrs::ClientLane lane;
+  std::vector<std::byte> disk;
+  std::deque<Arrival> arrivals;  ///< not answered yet
+  std::vector<wire::Io> executed;
+  std::map<wire::MessageType, std::uint64_t> seen;
+  std::function<int(const Arrival&)> fail;  ///< an errno for an arrival, 0 = execute it
+  wire::OpenResponse open_response;
+  wire::DeviceInfoResponse device_info;
+  std::vector<wire::ExportName> exports;
+  std::vector<wire::Extent> extents;
+  rtrs::Complaint complaint = nullptr;  ///< what the lane said of an answer
+
+  // ---- QueuePair
+  rtrs::Ticket write_with_immediate(rtrs::RemoteMemory, ConstBytes data, ConstBytes header,
+                                    std::uint32_t immediate) override {
+    const auto request = rtrs::wire::decode_request(immediate, options.slots);
+    const std::size_t size = message_size(request, data.size());
+    const auto message = header.first(size);
+    const std::uint16_t type = rtrs::wire::copy_of<rtrs::wire::le16>(header.subspan(size));
+    Arrival arrival;
+    arrival.slot = request.buffer_id;
+    arrival.is_read = rtrs::wire::MessageType{type} == rtrs::wire::MessageType::read;
+    arrival.message.assign(message.begin(), message.end());
+    arrival.data.assign(data.begin(), data.end());
+    ++seen[arrival.type()];
+    arrivals.push_back(std::move(arrival));
+    return ++ticket_;
+  }
+  rtrs::Ticket write(rtrs::RemoteMemory, ConstBytes) override { return ++ticket_; }
+  rtrs::Ticket send(ConstBytes) override { return ++ticket_; }
+  rtrs::Ticket send_with_immediate(ConstBytes, std::uint32_t) override { return ++ticket_; }
+  rtrs::Ticket send_with_invalidate(std::uint32_t) override { return ++ticket_; }
+  void post_receives(unsigned, std::uint32_t) override {}
+  rtrs::RemoteMemory expose(std::uint32_t window, MutableBytes memory) override {
+    windows_[window] = memory;
+    return {window, 0};
+  }
+  void withdraw(std::uint32_t window) override { windows_[window] = {}; }
+  void flush() override {}
+  rtrs::Ticket sent() const override { return ticket_; }
+  void disown_unsent() override {}
+
+ private:
+  /// A write's message is behind its data, a read's behind room for the answer.
+  std::size_t message_size(rtrs::wire::RequestImmediate request, std::size_t data) const {
+    return request.header_offset - (data != 0 ? data : windows_[request.buffer_id].size());
+  }
+
+  void deliver(const Arrival& arrival, int error, const std::vector<std::byte>& reply) {
+    MutableBytes window = windows_[arrival.slot];
+    std::uint32_t bytes = 0;
+    if (error == 0 && !window.empty()) {
+      std::memcpy(window.data(), reply.data(), window.size());
+      bytes = static_cast<std::uint32_t>(window.size());
+    }
+    const auto response = rtrs::wire::encode(rtrs::wire::ResponseImmediate{arrival.slot, error});
+    complaint = lane.on_write_with_immediate(response, bytes);
+  }
+
+  template <class T>
+  static void put(std::vector<std::byte>& reply, const T& message) {
+    put_bytes(reply, rtrs::wire::bytes_of(message));
+  }
+  static void put_bytes(std::vector<std::byte>& reply, ConstBytes bytes) {
+    std::copy_n(bytes.begin(), std::min(reply.size(), bytes.size()), reply.begin());
+  }
+
+  int execute(const Arrival& arrival, std::vector<std::byte>& reply) {
+    switch (arrival.type()) {
+      case wire::MessageType::session_info: {
+        wire::SessionInfo info;
+        info.header = wire::header_of(wire::MessageType::session_info_response);
+        put(reply, info);
+        return 0;
+      }
+      case wire::MessageType::open:
+        put(reply, open_response);
+        return 0;
+      case wire::MessageType::device_info:
+        put(reply, device_info);
+        return 0;
+      case wire::MessageType::list_exports: {
+        auto question =
+            *wire::decode<wire::ListExports>(arrival.message, wire::MessageType::list_exports);
+        put_bytes(reply, wire::encode_export_page(exports, question.first, reply.size()));
+        return 0;
+      }
+      case wire::MessageType::block_status:
+        put_bytes(reply, wire::encode_block_status_response(extents));
+        return 0;
+      case wire::MessageType::io:
+        return execute_io(arrival, reply);
+      default:
+        return 0;
+    }
+  }
+
+  int execute_io(const Arrival& arrival, std::vector<std::byte>& reply) {
+    const wire::Io io = arrival.io();
+    executed.push_back(io);
+    const std::uint64_t offset = io.sector * 512;
+    if (io.operation() == wire::IoOperation::flush) return 0;
+    if (offset + io.length > disk.size()) return EIO;
+    switch (io.operation()) {
+      case wire::IoOperation::read:
+        if (reply.size() != io.length) return EINVAL;
+        std::memcpy(reply.data(), disk.data() + offset, io.length);
+        return 0;
+      case wire::IoOperation::write:
+        if (arrival.data.size() != io.length) return EINVAL;
+        std::memcpy(disk.data() + offset, arrival.data.data(), io.length);
+        return 0;
+      default:
+        std::memset(disk.data() + offset, 0, io.length);
+        return 0;
+    }
+  }
+
+  std::vector<rtrs::wire::ChunkAddress> chunks_;
+  std::vector<MutableBytes> windows_;
+  rtrs::Ticket ticket_ = 0;
+};
+
+}  // namespace rnbd::test

@@ -1,0 +1,167 @@
+#include "bridge/client/session.hpp"
+
+#include <doctest/doctest.h>
+
+#include <thread>
+
+#include "bridge/client/remote_device.hpp"
+#include "tests/unit/client/fake_client.hpp"
+
+using rnbd::Failure;
+using rnbd::OpenOptions;
+using rnbd::Session;
+using rnbd::test::Arrival;
+using rnbd::test::FakeClient;
+using rnbd::test::FakeOptions;
+using rnbd::wire::AccessMode;
+using rnbd::wire::MessageType;
+
+namespace {
+
+struct World {
+  explicit World(const FakeOptions& options = {}) {
+    auto made = std::make_unique<FakeClient>(options);
+    client = made.get();
+    auto started = Session::start(std::move(made), {});
+    REQUIRE(started);
+    session = *started;
+  }
+  FakeClient* client;
+  std::shared_ptr<Session> session;
+};
+
+bool leave_now(void*) { return true; }
+
+}  // namespace
+
+TEST_CASE("a session starts with the exchange of versions") {
+  World world;
+  CHECK(world.client->server.count(MessageType::session_info) == 1);
+}
+
+TEST_CASE("a server that does not know RNBD is told apart") {
+  auto client = std::make_unique<FakeClient>();
+  SUBCASE("by its error") {
+    client->server.fail = [](const Arrival&) { return EINVAL; };
+    auto started = Session::start(std::move(client), {});
+    REQUIRE_FALSE(started);
+    CHECK(started.error().error == EINVAL);
+  }
+}
+
+TEST_CASE("a device opened twice in one session is one mapping, closed by its last user") {
+  World world;
+  auto first = world.session->open("disk0", {}, {});
+  auto second = world.session->open("disk0", {.access = AccessMode::read_only}, {});
+  REQUIRE(first);
+  REQUIRE(second);
+  CHECK_FALSE((*first)->read_only());
+  CHECK((*second)->read_only());
+  CHECK(world.client->server.count(MessageType::open) == 1);
+  first->reset();
+  CHECK(world.client->server.count(MessageType::close) == 0);
+  second->reset();
+  CHECK(world.client->server.count(MessageType::close) == 1);
+  CHECK(world.session->open("disk0", {}, {}).has_value());
+  CHECK(world.client->server.count(MessageType::open) == 2);
+}
+
+TEST_CASE("a device that is open read-only here cannot be opened for writing beside it") {
+  World world;
+  auto reader = world.session->open("disk0", {.access = AccessMode::read_only}, {});
+  auto writer = world.session->open("disk0", {}, {});
+  REQUIRE_FALSE(writer);
+  CHECK(writer.error().error == EBUSY);
+  CHECK(world.session->open("disk1", {}, {}).has_value());
+}
+
+TEST_CASE("the server's refusal keeps its errno and names the device") {
+  World world;
+  world.client->server.fail = [](const Arrival&) { return ENOENT; };
+  auto opened = world.session->open("disk9", {}, {});
+  REQUIRE_FALSE(opened);
+  CHECK(opened.error().error == ENOENT);
+  CHECK(opened.error().text.find("'disk9'") != std::string::npos);
+  world.client->server.fail = nullptr;
+  CHECK(world.session->open("disk9", {}, {}).has_value());
+}
+
+TEST_CASE("a name that no device can have is not sent") {
+  World world;
+  for (const std::string& name : {std::string{}, std::string(255, 'x'), std::string{"a\nb"}}) {
+    auto opened = world.session->open(name, {}, {});
+    REQUIRE_FALSE(opened);
+    CHECK(opened.error().error == EINVAL);
+  }
+  CHECK(world.client->server.count(MessageType::open) == 0);
+}
+
+TEST_CASE("a device whose shape makes no sense is closed again") {
+  World world;
+  world.client->server.open_response.logical_block_size = 100;
+  auto opened = world.session->open("disk0", {}, {});
+  REQUIRE_FALSE(opened);
+  CHECK(opened.error().error == EPROTO);
+  CHECK(world.client->server.count(MessageType::close) == 1);
+}
+
+TEST_CASE("without the extension neither device info nor a list is asked for") {
+  World world{{.features = 0}};
+  auto opened = world.session->open("disk0", {}, {});
+  REQUIRE(opened);
+  CHECK_FALSE((*opened)->geometry().own_peer);
+  auto exports = world.session->list_exports({});
+  REQUIRE_FALSE(exports);
+  CHECK(exports.error().error == EOPNOTSUPP);
+  CHECK(world.client->server.count(MessageType::device_info) == 0);
+  CHECK(world.client->server.count(MessageType::list_exports) == 0);
+}
+
+TEST_CASE("a list of exports longer than one answer is fetched page by page") {
+  World world{{.max_io_size = 4096}};
+  for (int i = 0; i < 1000; ++i) {
+    world.client->server.exports.push_back({"export-" + std::to_string(i), "about it"});
+  }
+  auto exports = world.session->list_exports({});
+  REQUIRE(exports);
+  CHECK(*exports == world.client->server.exports);
+  CHECK(world.client->server.count(MessageType::list_exports) > 5);
+}
+
+TEST_CASE("an open that waits for a silent server ends when its caller is asked to leave") {
+  World world;
+  world.client->stalled = [](const Arrival&) { return true; };
+  auto opened = world.session->open("disk0", {}, {&leave_now, nullptr});
+  REQUIRE_FALSE(opened);
+  CHECK(opened.error().error == EINTR);
+  world.client->stalled = nullptr;
+  CHECK(world.session->open("disk0", {}, {}).has_value());
+}
+
+TEST_CASE("two who open the same device at once share one mapping") {
+  World world;
+  std::vector<std::thread> threads;
+  std::array<std::unique_ptr<rnbd::RemoteDevice>, 8> devices;
+  for (auto& device : devices) {
+    threads.emplace_back([&] { device = std::move(*world.session->open("disk0", {}, {})); });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(world.client->server.count(MessageType::open) == 1);
+  for (auto& device : devices) device.reset();
+  CHECK(world.client->server.count(MessageType::close) == 1);
+}
+
+TEST_CASE("a dead session answers EIO and says why") {
+  World world;
+  auto device = world.session->open("disk0", {}, {});
+  REQUIRE(device);
+  world.client->cut();
+  std::array<std::byte, 512> block{};
+  CHECK((*device)->read(0, block, {}) == EIO);
+  CHECK((*device)->flush({}) == EIO);
+  auto again = world.session->open("disk1", {}, {});
+  REQUIRE_FALSE(again);
+  CHECK(again.error().error == EIO);
+  CHECK(again.error().text.find("cut by the test") != std::string::npos);
+  device->reset();  // does not wait for an answer to CLOSE
+}
