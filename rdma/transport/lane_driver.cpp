@@ -1,8 +1,9 @@
 #include "rdma/transport/lane_driver.hpp"
 
+#include <linux/futex.h>
 #include <poll.h>
-#include <semaphore.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
@@ -17,31 +18,31 @@ namespace {
 /// How long a waiting thread sleeps before it looks whether it was interrupted.
 constexpr auto kSlice = std::chrono::milliseconds{250};
 
-/// A POSIX semaphore: may be destroyed as soon as the waiter returned, and waits on the monotonic
-/// clock.
-class Semaphore {
+/// Wakes one thread once. May be destroyed as soon as the waiter returned: the waker uses only the
+/// address from then on, and a wake-up that meets nobody is harmless. Source: futex(2).
+class Signal {
  public:
-  Semaphore() { sem_init(&semaphore_, 0, 0); }
-  ~Semaphore() { sem_destroy(&semaphore_); }
-  Semaphore(const Semaphore&) = delete;
-  Semaphore& operator=(const Semaphore&) = delete;
-
-  void release() { sem_post(&semaphore_); }
-  void acquire() {
-    while (sem_wait(&semaphore_) != 0) {
+  void raise() {
+    raised_.store(1, std::memory_order_release);
+    syscall(SYS_futex, &raised_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+  }
+  void wait() {
+    while (!wait_for(kSlice)) {
     }
   }
-  bool try_acquire_for(std::chrono::milliseconds time) {
-    timespec until{};
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += std::chrono::nanoseconds{time}.count();
-    until.tv_sec += until.tv_nsec / 1'000'000'000;
-    until.tv_nsec %= 1'000'000'000;
-    return sem_clockwait(&semaphore_, CLOCK_MONOTONIC, &until) == 0;
+  /// False when it was not raised in time; may return early.
+  bool wait_for(std::chrono::milliseconds time) {
+    if (taken()) return true;
+    const timespec relative{.tv_sec = time.count() / 1000,
+                            .tv_nsec = time.count() % 1000 * 1'000'000};
+    syscall(SYS_futex, &raised_, FUTEX_WAIT_PRIVATE, 0, &relative, nullptr, 0);
+    return taken();
   }
 
  private:
-  sem_t semaphore_;
+  bool taken() { return raised_.exchange(0, std::memory_order_acquire) != 0; }
+
+  std::atomic<std::uint32_t> raised_{0};
 };
 
 }  // namespace
@@ -54,8 +55,8 @@ struct LaneDriver::Waiter {
   Operation* operation = nullptr;
   bool following = false;
   bool interrupted = false;
-  Call call = Call::none;  ///< why it was woken; written before the semaphore is released
-  Semaphore wake;
+  Call call = Call::none;  ///< why it was woken; written before the signal is raised
+  Signal wake;
   Waiter* next = nullptr;
   Waiter* previous = nullptr;
 
@@ -64,7 +65,7 @@ struct LaneDriver::Waiter {
     if (!self.following) return;  // it holds the lane itself
     self.driver->unlink(self);
     self.call = Call::finished;
-    self.wake.release();
+    self.wake.raise();
   }
 };
 
@@ -144,7 +145,7 @@ void LaneDriver::follow(std::unique_lock<std::mutex>& lock, Waiter& self,
   self.call = Waiter::Call::none;
   link(self);
   lock.unlock();
-  while (!self.wake.try_acquire_for(kSlice)) {
+  while (!self.wake.wait_for(kSlice)) {
     if (!interrupt()) continue;
     lock.lock();
     if (self.call == Waiter::Call::none) {
@@ -152,7 +153,7 @@ void LaneDriver::follow(std::unique_lock<std::mutex>& lock, Waiter& self,
       self.interrupted = true;
       return;
     }
-    self.wake.acquire();  // called in the same moment
+    self.wake.wait();  // called in the same moment
     self.interrupted = self.call != Waiter::Call::finished;
     return;
   }
@@ -165,7 +166,7 @@ void LaneDriver::hand_over() {
   Waiter& next = *followers_head_;
   unlink(next);
   next.call = Waiter::Call::lead;
-  next.wake.release();
+  next.wake.raise();
 }
 
 Connection::Status LaneDriver::drive() {
