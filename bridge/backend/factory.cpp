@@ -2,8 +2,11 @@
 #include <cerrno>
 
 #include "bridge/backend/backend.hpp"
+#include "bridge/backend/delay.hpp"
+#include "bridge/backend/fault.hpp"
 #include "bridge/backend/file.hpp"
 #include "bridge/backend/memory.hpp"
+#include "bridge/backend/nbd.hpp"
 #include "bridge/backend/null.hpp"
 #include "bridge/backend/specification.hpp"
 
@@ -16,12 +19,20 @@ using Opener = tl::expected<std::unique_ptr<Backend>, Failure> (*)(const std::st
 
 struct Kind {
   std::string_view prefix;
-  Opener open;  ///< gets what stands behind the prefix
+  Opener open;               ///< gets what stands behind the prefix
+  bool with_prefix = false;  ///< gets the prefix, too: it belongs to a URI
 };
 
 constexpr Kind kKinds[] = {
     {"memory:", open_memory},
     {"null:", open_null},
+    {"nbd://", open_nbd, /*with_prefix=*/true},
+    {"nbds://", open_nbd, /*with_prefix=*/true},
+    {"nbd+", open_nbd, /*with_prefix=*/true},
+    {"nbds+", open_nbd, /*with_prefix=*/true},
+    {"nbd:", open_nbd},
+    {"fault:", open_fault},
+    {"delay:", open_delay},
     {"file:", open_file},
 };
 
@@ -33,7 +44,8 @@ tl::expected<std::unique_ptr<Backend>, Failure> open_backend(const std::string& 
   if (!options.beneath.empty()) return open_file(specification, options);
   for (const Kind& kind : kKinds) {
     std::string_view rest = specification;
-    if (strip_prefix(rest, kind.prefix)) return kind.open(std::string{rest}, options);
+    if (!strip_prefix(rest, kind.prefix)) continue;
+    return kind.open(kind.with_prefix ? specification : std::string{rest}, options);
   }
   return open_file(specification, options);
 }

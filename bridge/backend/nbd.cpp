@@ -1,0 +1,181 @@
+#include "bridge/backend/nbd.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "bridge/backend/nbd_connection.hpp"
+#include "bridge/backend/specification.hpp"
+
+namespace rnbd {
+
+namespace {
+
+class NbdQueue final : public BackendQueue {
+ public:
+  NbdQueue(std::shared_ptr<NbdShared> shared, std::shared_ptr<NbdConnection> connection,
+           rtrs::Reactor& reactor)
+      : shared_{std::move(shared)}, connection_{std::move(connection)}, reactor_{reactor} {}
+
+  ~NbdQueue() override {
+    // The connection may be another reactor's, which must be the one to take it apart.
+    rtrs::Reactor& home = connection_->home();
+    if (&home != &reactor_) {
+      boost::asio::post(home.io(), [connection = std::move(connection_)] {});
+    }
+  }
+
+  void submit(BackendRequest& request) override {
+    const int early = answer_at_once(request);
+    if (early >= 0) return request.done(request, early);
+    auto& io = *new (request.scratch) NbdIo;
+    io.request = &request;
+    io.origin = &reactor_;
+    connection_->start(io);
+  }
+
+ private:
+  /// An error, 0, or -1 when the server has to be asked.
+  int answer_at_once(const BackendRequest& request) const {
+    const BackendInfo& info = shared_->info;
+    const bool none_inside = request.length == 0 || request.offset >= info.size;
+    switch (request.operation) {
+      case BackendOperation::flush:
+        return shared_->can_flush ? -1 : 0;
+      case BackendOperation::read:
+        if (!none_inside) return -1;
+        std::memset(request.data, 0, request.length);
+        return 0;
+      case BackendOperation::write:
+        if (info.read_only) return EROFS;
+        break;
+      case BackendOperation::discard:
+        if (info.read_only) return EROFS;
+        if (!info.can_discard) return EOPNOTSUPP;
+        break;
+      case BackendOperation::write_zeroes:
+        if (info.read_only) return EROFS;
+        if (!info.can_write_zeroes || (request.fast && !info.can_fast_zero)) return EOPNOTSUPP;
+        break;
+      case BackendOperation::extents:
+        if (info.can_extents && !none_inside) return -1;
+        request.extents->push_back({request.length, /*hole=*/false, /*zero=*/false});
+        return 0;
+      case BackendOperation::cache:
+        if (!info.can_cache) return 0;
+        break;
+    }
+    return none_inside ? 0 : -1;
+  }
+
+  std::shared_ptr<NbdShared> shared_;
+  std::shared_ptr<NbdConnection> connection_;
+  rtrs::Reactor& reactor_;
+};
+
+class NbdBackend final : public Backend {
+ public:
+  NbdBackend(std::shared_ptr<NbdShared> shared, bool multi_conn)
+      : shared_{std::move(shared)}, multi_conn_{multi_conn} {}
+
+  const BackendInfo& info() const override { return shared_->info; }
+
+  std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) override {
+    return std::make_unique<NbdQueue>(shared_, connection_for(*reactor), *reactor);
+  }
+
+ private:
+  std::shared_ptr<NbdConnection> connection_for(rtrs::Reactor& reactor) {
+    if (multi_conn_) return std::make_shared<NbdConnection>(shared_, reactor);
+    // Without multi-conn one connection may not see what another one wrote.
+    const std::lock_guard lock{shared_->mutex};
+    auto connection = only_.lock();
+    if (connection == nullptr || connection->lost()) {
+      connection = std::make_shared<NbdConnection>(shared_, reactor);
+      only_ = connection;
+    }
+    return connection;
+  }
+
+  std::shared_ptr<NbdShared> shared_;
+  const bool multi_conn_;
+  std::weak_ptr<NbdConnection> only_;
+};
+
+/// A block size of the server's, as a power of two within what an export can have.
+std::uint32_t block_size(nbd_handle* h, int kind, std::uint32_t fallback) {
+  const std::int64_t size = nbd_get_block_size(h, kind);
+  if (size <= 0) return fallback;
+  return std::bit_floor(static_cast<std::uint32_t>(std::clamp<std::int64_t>(size, 512, 32768)));
+}
+
+std::array<std::uint8_t, 16> uuid_of(const std::string& uri) {
+  // NBD has no identity of storage: the same URI is taken for the same storage.
+  std::array<std::uint8_t, 16> uuid{};
+  std::uint64_t hash = 0xCBF29CE484222325;
+  for (std::size_t half = 0; half < 2; ++half) {
+    for (const char letter : uri) {
+      hash = (hash ^ static_cast<std::uint8_t>(letter)) * 0x100000001B3;
+    }
+    std::memcpy(uuid.data() + 8 * half, &hash, sizeof hash);
+  }
+  uuid[6] = static_cast<std::uint8_t>((uuid[6] & 0x0F) | 0x80);  // version 8, free form
+  uuid[8] = static_cast<std::uint8_t>((uuid[8] & 0x3F) | 0x80);
+  return uuid;
+}
+
+void probe(NbdShared& shared, nbd_handle* h, bool read_only) {
+  BackendInfo& info = shared.info;
+  info.size = static_cast<std::uint64_t>(std::max<std::int64_t>(nbd_get_size(h), 0));
+  info.read_only = read_only || nbd_is_read_only(h) == 1;
+  info.logical_block = block_size(h, LIBNBD_SIZE_MINIMUM, 512);
+  info.physical_block = std::max(block_size(h, LIBNBD_SIZE_PREFERRED, 4096), info.logical_block);
+  info.rotational = nbd_is_rotational(h) == 1;
+  info.can_discard = nbd_can_trim(h) == 1;
+  info.can_write_zeroes = nbd_can_zero(h) == 1;
+  info.can_fast_zero = nbd_can_fast_zero(h) == 1;
+  info.can_extents = nbd_can_meta_context(h, LIBNBD_CONTEXT_BASE_ALLOCATION) == 1;
+  info.can_cache = nbd_can_cache(h) == 1;
+  shared.can_flush = nbd_can_flush(h) == 1;
+  shared.native_fua = nbd_can_fua(h) == 1;
+  info.volatile_cache = shared.can_flush;
+  info.can_fua = true;  // by the server, or by a flush, or there is no cache to write through
+  info.discard_granularity = info.can_discard ? info.logical_block : 0;
+  info.uuid = uuid_of(shared.uri);
+}
+
+}  // namespace
+
+tl::expected<std::unique_ptr<Backend>, Failure> open_nbd(const std::string& uri,
+                                                         const BackendOptions& options) {
+  if (!uri.starts_with("nbd://") && !uri.starts_with("nbds://") && !uri.starts_with("nbd+") &&
+      !uri.starts_with("nbds+")) {
+    return bad_specification(EINVAL, "nbd:" + uri,
+                             "this is no NBD URI; write nbd://HOST[:PORT]/EXPORT or "
+                             "nbd+unix:///EXPORT?socket=PATH");
+  }
+  auto handle = connect_nbd(uri);
+  if (!handle) {
+    return bad_specification(handle.error().error, uri,
+                             handle.error().text +
+                                 "; see that the NBD server runs and has this "
+                                 "export (nbdinfo '" +
+                                 uri + "')");
+  }
+  auto shared = std::make_shared<NbdShared>();
+  shared->uri = uri;
+  shared->log = options.log;
+  probe(*shared, handle->get(), options.read_only);
+  if (shared->info.read_only && !options.read_only && !options.read_only_fallback) {
+    return bad_specification(EROFS, uri, "the NBD server exports it read-only; do the same");
+  }
+  if (shared->info.size == 0) return bad_specification(EINVAL, uri, "the export is empty");
+  const bool multi_conn = nbd_can_multi_conn(handle->get()) == 1;
+  shared->first = std::move(*handle);
+  return std::make_unique<NbdBackend>(std::move(shared), multi_conn);
+}
+
+}  // namespace rnbd

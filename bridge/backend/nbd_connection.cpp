@@ -1,0 +1,382 @@
+#include "bridge/backend/nbd_connection.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+namespace rnbd {
+
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kConnectTimeout{10};
+/// A server that owes replies and sends none for that long counts as dead.
+constexpr std::chrono::seconds kReplyTimeout{60};
+/// Bytes per zero, trim and block status command, which count them in 32 bits.
+constexpr std::uint64_t kMaxRange = 1024 * 1024 * 1024;
+/// Bytes per read and write command where the server does not say; all servers take that much.
+constexpr std::uint64_t kMaxPayload = 32 * 1024 * 1024;
+
+constexpr char kAllocation[] = LIBNBD_CONTEXT_BASE_ALLOCATION;
+
+Failure last_failure() {
+  const char* const text = nbd_get_error();
+  const int error = nbd_get_errno();
+  return {error != 0 ? error : EIO, text != nullptr ? text : "unknown error of libnbd"};
+}
+
+/// What may be told to clients: the errors of the NBD protocol. All else is about the connection.
+int portable_errno(int error) {
+  switch (error) {
+    case EPERM:
+    case ENOMEM:
+    case EINVAL:
+    case ENOSPC:
+    case EOVERFLOW:
+    case EOPNOTSUPP:
+      return error;
+    default:
+      return EIO;
+  }
+}
+
+std::uint64_t inside(const BackendRequest& request, const BackendInfo& info) {
+  return request.offset >= info.size ? 0 : std::min(request.length, info.size - request.offset);
+}
+
+/// Nobody asked anything, so whatever the socket has to say is the end of the connection.
+bool is_silent(nbd_handle* h) {
+  pollfd descriptor{nbd_aio_get_fd(h), POLLIN | POLLRDHUP, 0};
+  return poll(&descriptor, 1, 0) == 0;
+}
+
+}  // namespace
+
+tl::expected<NbdHandle, Failure> connect_nbd(const std::string& uri) {
+  NbdHandle handle{nbd_create()};
+  if (handle == nullptr) return tl::unexpected(last_failure());
+  nbd_handle* const h = handle.get();
+  nbd_set_full_info(h, true);
+  nbd_set_pread_initialize(h, false);
+  nbd_set_uri_allow_local_file(h, true);  // keys for TLS; the URI is the administrator's
+  nbd_add_meta_context(h, kAllocation);
+  const auto deadline = steady_clock::now() + kConnectTimeout;
+  if (nbd_aio_connect_uri(h, uri.c_str()) != 0) return tl::unexpected(last_failure());
+  while (nbd_aio_is_connecting(h) == 1) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_clock::now()).count();
+    const int ready = left > 0 ? nbd_poll(h, static_cast<int>(left)) : 0;
+    if (ready < 0) return tl::unexpected(last_failure());
+    if (ready == 0) {
+      return tl::unexpected(Failure{ETIMEDOUT, "the server did not answer within 10 seconds"});
+    }
+  }
+  if (nbd_aio_is_ready(h) != 1) return tl::unexpected(last_failure());
+  return handle;
+}
+
+NbdConnection::NbdConnection(std::shared_ptr<NbdShared> shared, rtrs::Reactor& home)
+    : shared_{std::move(shared)},
+      home_{home},
+      born_{shared_->losses},
+      descriptor_{home.io()},
+      stall_timer_{home.io()} {}
+
+NbdConnection::~NbdConnection() {
+  home_.forget(*this);
+  if (descriptor_.is_open()) descriptor_.release();  // libnbd closes it
+}
+
+void NbdConnection::start(NbdIo& io) {
+  io.connection = this;
+  if (io.origin == &home_) return accept(io);
+  boost::asio::post(home_.io(), [this, &io] { accept(io); });
+}
+
+void NbdConnection::accept(NbdIo& io) {
+  switch (state_) {
+    case State::lost:
+      return finish(io, EIO);
+    case State::ready:
+      return issue(io);
+    case State::idle:
+      waiting_.push(io);
+      return connect();
+    case State::connecting:
+      waiting_.push(io);
+      return;
+  }
+}
+
+// ---- Connecting ---------------------------------------------------------------------------------
+
+void NbdConnection::connect() {
+  NbdHandle first;
+  {
+    const std::lock_guard lock{shared_->mutex};
+    first = std::move(shared_->first);
+  }
+  if (first != nullptr && is_silent(first.get())) return use(std::move(first));
+  state_ = State::connecting;
+  // Looking up a name blocks, so all of connecting is done elsewhere.
+  if (threads_ == nullptr) threads_ = make_thread_engine(home_);
+  connecting_.connection = this;
+  connecting_.kind = FileOperation::Kind::call;
+  connecting_.call = [](FileOperation& operation) -> std::int64_t {
+    auto& self = static_cast<Connecting&>(operation);
+    self.result = connect_nbd(self.connection->shared_->uri);
+    return 0;
+  };
+  connecting_.done = [](FileOperation& operation, std::int64_t) {
+    static_cast<Connecting&>(operation).connection->on_connected();
+  };
+  threads_->start(connecting_);
+}
+
+void NbdConnection::on_connected() {
+  if (!connecting_.result) return lose(connecting_.result.error().text);
+  NbdHandle handle = std::move(*connecting_.result);
+  // A server that came back as something else must not be mistaken for the one before.
+  if (nbd_get_size(handle.get()) != static_cast<std::int64_t>(shared_->info.size)) {
+    return lose("its size has changed");
+  }
+  if (lost()) return lose("another connection to it was lost");
+  use(std::move(handle));
+}
+
+void NbdConnection::use(NbdHandle handle) {
+  handle_ = std::move(handle);
+  descriptor_.assign(nbd_aio_get_fd(handle_.get()));
+  state_ = State::ready;
+  while (!waiting_.empty() && state_ == State::ready) issue(waiting_.pop());
+  home_.defer(*this);
+}
+
+/// The end: whatever is under way fails, and all that comes.
+void NbdConnection::lose(const std::string& why) {
+  if (state_ == State::lost) return;
+  state_ = State::lost;
+  unsigned born = born_;
+  // The first connection that notices speaks for all.
+  if (shared_->losses.compare_exchange_strong(born, born_ + 1) && shared_->log) {
+    shared_->log(rtrs::LogLevel::error,
+                 shared_->uri + ": the NBD server is lost (" + why +
+                     "); requests fail until the export is opened again, see that the server runs");
+  }
+  if (descriptor_.is_open()) {
+    descriptor_.cancel();
+    descriptor_.release();
+  }
+  stall_timer_.cancel();
+  handle_.reset();  // no callback runs after this
+  const auto self = shared_from_this();
+  fail_all(waiting_);
+  fail_all(in_flight_);
+  fail_all(replied_);
+}
+
+void NbdConnection::fail_all(NbdIoList& list) {
+  NbdIoList all = list;
+  list = {};
+  while (!all.empty()) finish(all.pop(), EIO);
+}
+
+// ---- Requests -----------------------------------------------------------------------------------
+
+void NbdConnection::issue(NbdIo& io) {
+  in_flight_.push(io);
+  io.in_flight = true;
+  if (send(io) < 0 && io.in_flight) {
+    // Either this command was refused, or the connection is gone; run_deferred() finds out.
+    const int error = nbd_get_errno();
+    to_replied(io, nbd_aio_is_ready(handle_.get()) == 1 && error != 0 ? error : EIO);
+  }
+  watch();
+  home_.defer(*this);
+}
+
+std::int64_t NbdConnection::send(NbdIo& io) {
+  if (io.stage == NbdIo::Stage::flush || io.request->operation == BackendOperation::flush) {
+    io.piece = 0;
+    return nbd_aio_flush(handle_.get(), {on_completion, &io, nullptr}, 0);
+  }
+  return send_piece(io);
+}
+
+std::int64_t NbdConnection::send_piece(NbdIo& io) {
+  const BackendRequest& request = *io.request;
+  nbd_handle* const h = handle_.get();
+  const nbd_completion_callback done{on_completion, &io, nullptr};
+  const std::uint64_t offset = request.offset + io.progress;
+  const std::uint64_t left = inside(request, shared_->info) - io.progress;
+  const std::uint32_t fua = request.fua && shared_->native_fua ? LIBNBD_CMD_FLAG_FUA : 0;
+  const bool payload =
+      request.operation == BackendOperation::read || request.operation == BackendOperation::write;
+  io.piece = std::min(left, payload ? kMaxPayload : kMaxRange);
+  switch (request.operation) {
+    case BackendOperation::read:
+      return nbd_aio_pread(h, request.data + io.progress, io.piece, offset, done, 0);
+    case BackendOperation::write:
+      return nbd_aio_pwrite(h, request.data + io.progress, io.piece, offset, done, fua);
+    case BackendOperation::discard:
+      return nbd_aio_trim(h, io.piece, offset, done, fua);
+    case BackendOperation::write_zeroes:
+      return nbd_aio_zero(h, io.piece, offset, done,
+                          fua | (request.no_unmap ? LIBNBD_CMD_FLAG_NO_HOLE : 0) |
+                              (request.fast ? LIBNBD_CMD_FLAG_FAST_ZERO : 0));
+    case BackendOperation::extents:
+      return nbd_aio_block_status(h, io.piece, offset, {on_extents, &io, nullptr}, done, 0);
+    case BackendOperation::cache:
+      return nbd_aio_cache(h, io.piece, offset, done, 0);
+    case BackendOperation::flush:
+      break;
+  }
+  return -1;
+}
+
+/// libnbd is on the stack and holds its lock: only take note.
+int NbdConnection::on_completion(void* user, int* error) {
+  NbdIo& io = *static_cast<NbdIo*>(user);
+  NbdConnection& self = *io.connection;
+  ++self.replies_;
+  self.to_replied(io, *error);
+  self.home_.defer(self);
+  return 1;  // forget the command
+}
+
+void NbdConnection::to_replied(NbdIo& io, int error) {
+  in_flight_.remove(io);
+  io.in_flight = false;
+  io.error = error;
+  replied_.push(io);
+}
+
+int NbdConnection::on_extents(void* user, const char* context, std::uint64_t offset,
+                              std::uint32_t* entries, std::size_t count, int*) {
+  NbdIo& io = *static_cast<NbdIo*>(user);
+  const BackendRequest& request = *io.request;
+  if (std::strcmp(context, kAllocation) != 0 || offset != request.offset + io.progress) return 0;
+  const std::size_t max = std::max<std::size_t>(request.max_extents, 1);
+  std::vector<BackendExtent>& extents = *request.extents;
+  io.piece = 0;
+  const std::uint64_t end = inside(request, io.connection->shared_->info) - io.progress;
+  for (std::size_t i = 0; i + 1 < count && io.piece < end; i += 2) {
+    const std::uint64_t length = std::min<std::uint64_t>(entries[i], end - io.piece);
+    const bool hole = (entries[i + 1] & LIBNBD_STATE_HOLE) != 0;
+    const bool zero = (entries[i + 1] & LIBNBD_STATE_ZERO) != 0;
+    if (io.appended > 0 && extents.back().hole == hole && extents.back().zero == zero) {
+      extents.back().length += length;
+    } else if (io.appended < max) {
+      extents.push_back({length, hole, zero});
+      ++io.appended;
+    } else {
+      break;
+    }
+    io.piece += length;
+  }
+  return 0;
+}
+
+/// A command has ended: the next piece, the flush behind it, or the end.
+void NbdConnection::on_reply(NbdIo& io) {
+  const BackendRequest& request = *io.request;
+  if (io.error != 0) return finish(io, portable_errno(io.error));
+  if (io.stage == NbdIo::Stage::flush || request.operation == BackendOperation::flush) {
+    return finish(io, 0);
+  }
+  io.progress += io.piece;
+  const std::uint64_t end = inside(request, shared_->info);
+  if (request.operation == BackendOperation::extents) {
+    if (io.appended == 0) return finish(io, EIO);
+    // Part of the answer is an answer; the padding behind the end belongs to the last extent.
+    if (io.progress == end) request.extents->back().length += request.length - end;
+    return finish(io, 0);
+  }
+  if (io.progress < end) return issue(io);
+  if (request.operation == BackendOperation::read) {
+    std::memset(request.data + end, 0, request.length - end);
+  }
+  const bool needs_flush = request.fua && !shared_->native_fua && shared_->can_flush;
+  if (!needs_flush) return finish(io, 0);
+  io.stage = NbdIo::Stage::flush;
+  issue(io);
+}
+
+void NbdConnection::finish(NbdIo& io, int error) {
+  BackendRequest& request = *io.request;
+  if (io.origin == &home_) return request.done(request, error);
+  boost::asio::post(io.origin->io(), [&request, error] { request.done(request, error); });
+}
+
+// ---- Events -------------------------------------------------------------------------------------
+
+void NbdConnection::run_deferred() {
+  while (!replied_.empty()) on_reply(replied_.pop());
+  if (state_ != State::ready) return;
+  if (nbd_aio_is_dead(handle_.get()) == 1 || nbd_aio_is_closed(handle_.get()) == 1) {
+    const char* const why = nbd_get_error();
+    return lose(why != nullptr ? why : "it closed the connection");
+  }
+  arm();
+}
+
+void NbdConnection::arm() {
+  using boost::asio::posix::stream_descriptor;
+  const auto wait = [this](bool reading) {
+    descriptor_.async_wait(
+        reading ? stream_descriptor::wait_read : stream_descriptor::wait_write,
+        [weak = weak_from_this(), reading](const boost::system::error_code& error) {
+          const auto self = weak.lock();
+          if (self != nullptr && !error) self->on_ready(reading);
+        });
+  };
+  const unsigned direction = nbd_aio_get_direction(handle_.get());
+  if ((direction & LIBNBD_AIO_DIRECTION_READ) != 0 && !read_armed_) {
+    read_armed_ = true;
+    wait(true);
+  }
+  if ((direction & LIBNBD_AIO_DIRECTION_WRITE) != 0 && !write_armed_) {
+    write_armed_ = true;
+    wait(false);
+  }
+}
+
+void NbdConnection::on_ready(bool reading) {
+  (reading ? read_armed_ : write_armed_) = false;
+  if (state_ != State::ready) return;
+  nbd_handle* const h = handle_.get();
+  const unsigned wanted = reading ? LIBNBD_AIO_DIRECTION_READ : LIBNBD_AIO_DIRECTION_WRITE;
+  // One call handles about one reply, and TLS may hold more of them than the socket shows.
+  std::uint64_t before = 0;
+  do {
+    before = replies_;
+    if ((nbd_aio_get_direction(h) & wanted) == 0) break;
+    if ((reading ? nbd_aio_notify_read(h) : nbd_aio_notify_write(h)) < 0) break;
+  } while (replies_ != before);
+  home_.defer(*this);
+}
+
+/// Looks now and then whether a server that owes replies still sends some.
+void NbdConnection::watch() {
+  if (watching_) return;
+  watching_ = true;
+  stall_timer_.expires_after(kReplyTimeout);
+  stall_timer_.async_wait(
+      [weak = weak_from_this(), before = replies_](const boost::system::error_code& error) {
+        const auto self = weak.lock();
+        if (self == nullptr || error || self->state_ != State::ready) return;
+        self->watching_ = false;
+        if (self->in_flight_.empty()) return;
+        if (self->replies_ == before) {
+          return self->lose("no reply for " + std::to_string(kReplyTimeout.count()) + " seconds");
+        }
+        self->watch();
+      });
+}
+
+}  // namespace rnbd

@@ -1,0 +1,149 @@
+// One connection to an NBD server, driven by one reactor through libnbd's asynchronous calls.
+#pragma once
+
+#include <libnbd.h>
+
+#include <atomic>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "bridge/backend/backend.hpp"
+#include "bridge/backend/file_engine.hpp"
+#include "rdma/transport/reactor.hpp"
+
+namespace rnbd {
+
+struct CloseNbdHandle {
+  void operator()(nbd_handle* handle) const { nbd_close(handle); }
+};
+using NbdHandle = std::unique_ptr<nbd_handle, CloseNbdHandle>;
+
+/// Connects and haggles until the export can be used. Blocks for up to 10 s, and for as long as
+/// looking up a name takes.
+///
+/// Errors: a sentence without the URI.
+tl::expected<NbdHandle, Failure> connect_nbd(const std::string& uri);
+
+/// What all connections to an export know.
+struct NbdShared {
+  std::string uri;
+  BackendInfo info;
+  rtrs::Log log;
+  bool native_fua = false;
+  bool can_flush = false;
+  /// Goes up when a connection is lost: whoever used the export before must not go on as if nothing
+  /// had been.
+  std::atomic<unsigned> losses{0};
+  std::mutex mutex;
+  NbdHandle first;  ///< connected when the backend was opened; for the first who asks
+};
+
+class NbdConnection;
+
+/// A request at work.
+struct NbdIo {
+  enum class Stage : std::uint8_t { data, flush };
+  NbdConnection* connection = nullptr;
+  BackendRequest* request = nullptr;
+  rtrs::Reactor* origin = nullptr;  ///< where done() has to be called
+  NbdIo* previous = nullptr;
+  NbdIo* next = nullptr;
+  std::uint64_t progress = 0;  ///< bytes done
+  std::uint64_t piece = 0;     ///< bytes asked for
+  std::uint32_t appended = 0;  ///< extents
+  int error = 0;
+  Stage stage = Stage::data;
+  bool in_flight = false;
+};
+static_assert(sizeof(NbdIo) <= sizeof(BackendRequest::scratch));
+
+/// Doubly linked, because replies come in any order.
+class NbdIoList {
+ public:
+  bool empty() const { return head_ == nullptr; }
+  void push(NbdIo& io) {
+    io.next = nullptr;
+    io.previous = tail_;
+    (tail_ != nullptr ? tail_->next : head_) = &io;
+    tail_ = &io;
+  }
+  void remove(NbdIo& io) {
+    (io.previous != nullptr ? io.previous->next : head_) = io.next;
+    (io.next != nullptr ? io.next->previous : tail_) = io.previous;
+  }
+  NbdIo& pop() {
+    NbdIo& first = *head_;
+    remove(first);
+    return first;
+  }
+
+ private:
+  NbdIo* head_ = nullptr;
+  NbdIo* tail_ = nullptr;
+};
+
+/// Connects when the first request comes, without keeping its reactor waiting.
+///
+/// Threads: its home reactor's; start() is any thread's.
+class NbdConnection final : public std::enable_shared_from_this<NbdConnection>,
+                            private rtrs::Deferred {
+ public:
+  NbdConnection(std::shared_ptr<NbdShared> shared, rtrs::Reactor& home);
+  ~NbdConnection() override;
+
+  rtrs::Reactor& home() { return home_; }
+  bool lost() const { return shared_->losses != born_; }
+  /// Starts a request whose `scratch` holds an NbdIo.
+  void start(NbdIo& io);
+
+ private:
+  enum class State : std::uint8_t { idle, connecting, ready, lost };
+  struct Connecting : FileOperation {
+    NbdConnection* connection = nullptr;
+    tl::expected<NbdHandle, Failure> result;
+  };
+
+  void accept(NbdIo& io);
+  void connect();
+  void on_connected();
+  void use(NbdHandle handle);
+  void issue(NbdIo& io);
+  std::int64_t send(NbdIo& io);
+  std::int64_t send_piece(NbdIo& io);
+  void to_replied(NbdIo& io, int error);
+  void on_reply(NbdIo& io);
+  void finish(NbdIo& io, int error);
+  void fail_all(NbdIoList& list);
+  void lose(const std::string& why);
+
+  void run_deferred() override;
+  void arm();
+  void on_ready(bool reading);
+  void watch();
+
+  static int on_completion(void* user, int* error);
+  static int on_extents(void* user, const char* context, std::uint64_t offset,
+                        std::uint32_t* entries, std::size_t count, int* error);
+
+  std::shared_ptr<NbdShared> shared_;
+  rtrs::Reactor& home_;
+  const unsigned born_;  ///< shared_->losses when it was made
+  State state_ = State::idle;
+  std::unique_ptr<FileEngine> threads_;
+  Connecting connecting_;
+  NbdHandle handle_;
+  boost::asio::posix::stream_descriptor descriptor_;
+  boost::asio::steady_timer stall_timer_;
+  NbdIoList waiting_;    ///< for the connection
+  NbdIoList in_flight_;  ///< at the server
+  NbdIoList replied_;    ///< libnbd is still on the stack
+  std::uint64_t replies_ = 0;
+  bool read_armed_ = false;
+  bool write_armed_ = false;
+  bool watching_ = false;
+};
+
+}  // namespace rnbd
