@@ -33,7 +33,7 @@ struct Transfer {
 /// Errors:  EINVAL (range not aligned or outside the device), EOPNOTSUPP (the server cannot; a
 ///          caller may write zeroes instead), or what the server answered.
 /// Threads: as rtrs::Operation. No memory is allocated.
-/// Source:  docs/protocol.md, IO.
+/// Source:  docs/protocol.md, RNBD I/O.
 class TransferOperation final : public rtrs::Operation {
  public:
   static constexpr unsigned kWindow = 16;  ///< requests in flight

@@ -40,7 +40,7 @@ inline constexpr std::size_t kMaxUserMessage = 288;
 /// Sends requests on one connection as permits allow and hands the answers back.
 ///
 /// Threads: whoever holds the lane (one at a time).
-/// Source:  docs/protocol.md, requests and replies.
+/// Source:  docs/protocol.md, requests, replies.
 class ClientLane final : public QueuePairHandler {
  public:
   /// What a lane needs to work, known when its path is up.

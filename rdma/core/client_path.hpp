@@ -38,7 +38,7 @@ struct ClientPathOptions {
 /// arrives on connection 0; lanes get their links from here.
 ///
 /// Threads: one at a time (the driver's background thread; the simulator).
-/// Source:  docs/protocol.md, connecting and info exchange.
+/// Source:  docs/protocol.md, connecting, info exchange.
 class ClientPath final : public QueuePairHandler {
  public:
   explicit ClientPath(ClientPathOptions options);
