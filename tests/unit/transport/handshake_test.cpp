@@ -1,0 +1,472 @@
+// What a server does with peers that are no good clients, and a client with servers that are no
+// good servers.
+#include "rdma/wire/handshake.hpp"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <boost/asio/post.hpp>
+#include <thread>
+
+#include "rdma/transport/reactor.hpp"
+#include "rdma/transport/tcp/frame.hpp"
+#include "rdma/wire/immediate.hpp"
+#include "rdma/wire/messages.hpp"
+#include "tests/unit/transport/echo.hpp"
+
+namespace rtrs::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+sockaddr_in loopback(std::uint16_t port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+/// A client made of bytes.
+class RawClient {
+ public:
+  explicit RawClient(std::uint16_t port) : socket_{socket(AF_INET, SOCK_STREAM, 0)} {
+    const auto address = loopback(port);
+    REQUIRE(::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0);
+    const timeval limit{.tv_sec = 20, .tv_usec = 0};
+    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  }
+  ~RawClient() { ::close(socket_); }
+  RawClient(const RawClient&) = delete;
+  RawClient& operator=(const RawClient&) = delete;
+
+  void say(ConstBytes bytes) { ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
+  template <class T>
+  void say(const T& message) {
+    say(wire::bytes_of(message));
+  }
+  /// False: the server closed instead.
+  bool hear(MutableBytes bytes) {
+    return recv(socket_, bytes.data(), bytes.size(), MSG_WAITALL) ==
+           static_cast<ssize_t>(bytes.size());
+  }
+  /// Waits until the server closes; whatever it says before is dropped.
+  bool is_closed_by_server() {
+    std::vector<std::byte> scratch(4096);
+    for (;;) {
+      const ssize_t n = recv(socket_, scratch.data(), scratch.size(), 0);
+      if (n == 0 || (n < 0 && errno == ECONNRESET)) return true;
+      if (n < 0) return false;
+    }
+  }
+  /// The server's answer to our hello: its record's errno, 0 = accepted, -1 = closed without an
+  /// answer.
+  int answer() {
+    tcp::Hello hello;
+    if (!hear(std::as_writable_bytes(std::span{&hello, 1}))) return -1;
+    const auto decoded = tcp::decode_hello(wire::bytes_of(hello));
+    REQUIRE(decoded.has_value());
+    const auto record = wire::decode_connect_response(decoded->record);
+    REQUIRE(record.has_value());
+    return record->error;
+  }
+  void hello(const wire::ConnectParameters& parameters) {
+    say(tcp::make_hello(wire::bytes_of(wire::encode(parameters)), 0));
+  }
+  void frame(tcp::Opcode opcode, std::uint8_t flags, std::uint32_t immediate, std::uint64_t address,
+             std::uint32_t key, ConstBytes payload) {
+    tcp::FrameHeader header;
+    header.opcode = static_cast<std::uint8_t>(opcode);
+    header.flags = flags;
+    header.length = static_cast<std::uint32_t>(payload.size());
+    header.immediate = immediate;
+    header.address = address;
+    header.key = key;
+    say(header);
+    say(payload);
+  }
+
+ private:
+  int socket_;
+};
+
+wire::ConnectParameters parameters(std::uint16_t cid, std::uint16_t count, std::uint8_t id) {
+  wire::ConnectParameters p;
+  p.cid = cid;
+  p.cid_count = count;
+  p.reconnect_count = 1;
+  p.path_uuid.fill(id);
+  p.session_uuid.fill(id);
+  p.first_connection = true;
+  return p;
+}
+
+void check_good_client(const EchoServer& server) {
+  auto client = connect(client_options(server.port));
+  EchoOperation read{"x", {}, {}};
+  CHECK(client->run(read, {}) == 0);
+}
+
+/// A raw client that has a session of one connection 0 and one connection 1, ready for requests on
+/// connection 1.
+struct RawSession {
+  explicit RawSession(const EchoServer& server, std::uint8_t id = 9)
+      : control{server.port}, io{server.port} {
+    control.hello(parameters(0, 2, id));
+    REQUIRE(control.answer() == 0);
+    io.hello(parameters(1, 2, id));
+    REQUIRE(io.answer() == 0);
+    control.frame(tcp::Opcode::send, 0, 0, 0, 0,
+                  wire::bytes_of(wire::encode_info_request("raw" + std::to_string(id))));
+    tcp::FrameHeader header;
+    REQUIRE(control.hear(std::as_writable_bytes(std::span{&header, 1})));
+    response.resize(header.length);
+    REQUIRE(control.hear(response));
+    const auto descriptor = wire::copy_of<wire::Descriptor>(ConstBytes{response}.subspan(8));
+    key = descriptor.key;
+    address = descriptor.address;
+  }
+
+  /// Writes `bytes` at `offset` of chunk `buffer` and points the immediate at `header_offset`.
+  void request(std::uint32_t buffer, std::uint32_t offset, ConstBytes bytes,
+               std::uint32_t header_offset) {
+    io.frame(tcp::Opcode::write, tcp::kHasImmediate,
+             encode(wire::RequestImmediate{buffer, header_offset}, 256),
+             address + buffer * std::uint64_t{266'240} + offset, key, bytes);
+  }
+
+  RawClient control;
+  RawClient io;
+  std::vector<std::byte> response;
+  std::uint64_t address = 0;
+  std::uint32_t key = 0;
+};
+
+TEST_CASE("peers that speak something else are sent away, and the next client is served") {
+  EchoServer server;
+  RawClient peer{server.port};
+  SUBCASE("HTTP") {
+    const std::string text = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+    peer.say(std::as_bytes(std::span{text}));
+  }
+  SUBCASE("a hello with a wrong checksum") {
+    auto hello = tcp::make_hello({}, 0);
+    hello.crc = hello.crc ^ 1;
+    peer.say(hello);
+  }
+  SUBCASE("a hello of another version of the binding") {
+    tcp::Hello hello;
+    hello.version = 99;
+    hello.crc = tcp::crc32c(wire::bytes_of(hello).first(72));
+    peer.say(hello);
+  }
+  CHECK(peer.is_closed_by_server());
+  check_good_client(server);
+}
+
+TEST_CASE("connect requests are refused with the errno the protocol wants") {
+  EchoServer server;
+  const auto answer_to = [&](auto change) {
+    RawClient peer{server.port};
+    auto p = parameters(0, 2, 7);
+    change(p);
+    peer.hello(p);
+    return peer.answer();
+  };
+  CHECK(answer_to([](auto& p) { p.first_connection = false; }) == ENXIO);
+  CHECK(answer_to([](auto& p) { p.cid = p.cid_count; }) == ECONNRESET);
+  CHECK(answer_to([](auto& p) { p.cid_count = 129; }) == EINVAL);
+  CHECK(answer_to([](auto& p) { p.cid_count = 5000; }) == ECONNRESET);
+
+  RawClient first{server.port};
+  first.hello(parameters(0, 2, 8));
+  CHECK(first.answer() == 0);
+  const auto second = [&](auto change) {
+    RawClient peer{server.port};
+    auto p = parameters(1, 2, 8);
+    change(p);
+    peer.hello(p);
+    return peer.answer();
+  };
+  CHECK(second([](auto& p) { p.cid = 0; }) == ECONNRESET);
+  CHECK(second([](auto& p) { p.cid_count = 3; }) == ECONNRESET);
+  CHECK(second([](auto& p) { p.path_uuid.fill(1); }) == EEXIST);
+  CHECK(second([](auto&) {}) == 0);
+  check_good_client(server);
+}
+
+TEST_CASE("a handshake that stalls at any point is ended by its deadline") {
+  ServerOptions options;
+  options.handshake_timeout = 100ms;
+  EchoServer server{options};
+  RawClient peer{server.port};
+  SUBCASE("nothing is said") {}
+  SUBCASE("half a hello") { peer.say(wire::bytes_of(tcp::make_hello({}, 0)).first(30)); }
+  SUBCASE("connection 0 only") {
+    peer.hello(parameters(0, 2, 3));
+    CHECK(peer.answer() == 0);
+  }
+  SUBCASE("connection 1 only") {
+    peer.hello(parameters(1, 2, 3));
+    CHECK(peer.answer() == 0);
+  }
+  SUBCASE("no info request") {
+    peer.hello(parameters(0, 1, 3));
+    CHECK(peer.answer() == 0);
+  }
+  CHECK(peer.is_closed_by_server());
+  CHECK(server.handler.sessions == 0);
+}
+
+TEST_CASE("more handshakes than allowed push out the oldest, not the newcomer") {
+  ServerOptions options;
+  options.max_handshakes = 4;
+  options.handshake_timeout = 60s;
+  EchoServer server{options};
+  std::vector<std::unique_ptr<RawClient>> idle;
+  for (int i = 0; i < 12; ++i) idle.push_back(std::make_unique<RawClient>(server.port));
+  check_good_client(server);
+  CHECK(idle.front()->is_closed_by_server());
+}
+
+TEST_CASE("a refusal for lack of memory or sessions can be tried again") {
+  ServerOptions options;
+  SUBCASE("sessions") { options.max_sessions = 1; }
+  SUBCASE("memory") { options.memory_limit = 100 << 20; }
+  EchoServer server{options};
+  auto first = connect(client_options(server.port));
+  const auto second = Client::connect(client_options(server.port), {});
+  REQUIRE_FALSE(second.has_value());
+  CHECK(second.error().error == ENOMEM);
+  first.reset();
+  while (server.handler.sessions != 0) std::this_thread::yield();
+  tl::expected<std::unique_ptr<Client>, Failure> third =
+      Client::connect(client_options(server.port), {});
+  while (!third && third.error().error == ENOMEM) {
+    third = Client::connect(client_options(server.port), {});
+  }
+  CHECK(third.has_value());
+}
+
+TEST_CASE("a session name that is in use is refused, and is free when its session ends") {
+  EchoServer server;
+  auto options = client_options(server.port);
+  auto first = connect(options);
+  const auto second = Client::connect(options, {});
+  REQUIRE_FALSE(second.has_value());
+  CHECK(second.error().text.find(options.session_name) != std::string::npos);
+  first.reset();
+  while (server.handler.sessions != 0) std::this_thread::yield();
+}
+
+TEST_CASE("a hostile session loses its path, and the others do not notice") {
+  EchoServer server;
+  auto good = connect(client_options(server.port));
+  const std::vector<std::byte> zeroes(64);
+  const auto header_at_end = [&](RawSession& session, auto header) {
+    session.request(0, 100, wire::bytes_of(header), 100);
+  };
+  SUBCASE("an immediate before the info request") {
+    RawClient control{server.port};
+    control.hello(parameters(0, 1, 9));
+    REQUIRE(control.answer() == 0);
+    control.frame(tcp::Opcode::write, tcp::kHasImmediate, wire::kHeartbeat, 0, 0, {});
+    CHECK(control.is_closed_by_server());
+  }
+  SUBCASE("an info request while a connection is missing") {
+    RawClient control{server.port};
+    control.hello(parameters(0, 2, 9));
+    REQUIRE(control.answer() == 0);
+    control.frame(tcp::Opcode::send, 0, 0, 0, 0, wire::bytes_of(wire::encode_info_request("raw")));
+    CHECK(control.is_closed_by_server());
+  }
+  SUBCASE("an info request that is too long") {
+    RawClient control{server.port};
+    control.hello(parameters(0, 1, 9));
+    REQUIRE(control.answer() == 0);
+    control.frame(tcp::Opcode::send, 0, 0, 0, 0, std::vector<std::byte>(273));
+    CHECK(control.is_closed_by_server());
+  }
+  SUBCASE("a second info request") {
+    RawSession session{server};
+    session.control.frame(tcp::Opcode::send, 0, 0, 0, 0,
+                          wire::bytes_of(wire::encode_info_request("again")));
+    CHECK(session.control.is_closed_by_server());
+  }
+  SUBCASE("a chunk that does not exist") {
+    ServerOptions odd;
+    odd.queue_depth = 5;
+    EchoServer small{odd};
+    RawSession session{small};
+    session.io.frame(tcp::Opcode::write, tcp::kHasImmediate,
+                     encode(wire::RequestImmediate{7, 0}, 5), 0, session.key, zeroes);
+    CHECK(session.io.is_closed_by_server());
+  }
+  SUBCASE("a wrong key") {
+    RawSession session{server};
+    session.key += 1;
+    session.request(0, 0, zeroes, 0);
+    CHECK(session.io.is_closed_by_server());
+  }
+  SUBCASE("a write beyond the chunks") {
+    RawSession session{server};
+    session.request(256, 0, zeroes, 0);
+    CHECK(session.io.is_closed_by_server());
+  }
+  SUBCASE("a header that would end beyond its chunk") {
+    RawSession session{server};
+    session.request(0, 266'240 - 2, ConstBytes{zeroes}.first(2), 266'240 - 2);
+    CHECK(session.io.is_closed_by_server());
+  }
+  SUBCASE("a header of unknown type") {
+    RawSession session{server};
+    header_at_end(session, wire::WriteHeader{.type = 77, .user_length = 32});
+    CHECK(session.io.is_closed_by_server());
+  }
+  SUBCASE("a user message longer than what lies before the header") {
+    RawSession session{server};
+    header_at_end(session, wire::WriteHeader{.type = 2, .user_length = 101});
+    CHECK(session.io.is_closed_by_server());
+  }
+  SUBCASE("two descriptors") {
+    RawSession session{server};
+    header_at_end(session,
+                  wire::ReadHeader{.type = 3, .user_length = 4, .flags = 0, .descriptor_count = 2});
+    CHECK(session.io.is_closed_by_server());
+  }
+  SUBCASE("a descriptor longer than the request") {
+    RawSession session{server};
+    std::vector<std::byte> bytes(24);
+    const wire::ReadHeader header{.type = 3, .user_length = 4, .flags = 0, .descriptor_count = 1};
+    const wire::Descriptor descriptor{.address = 0, .key = 0, .length = 4096};
+    std::memcpy(bytes.data(), &header, 8);
+    std::memcpy(bytes.data() + 8, &descriptor, 16);
+    session.request(0, 100, bytes, 100);
+    CHECK(session.io.is_closed_by_server());
+  }
+  SUBCASE("a second request in a chunk whose first still executes") {
+    RawSession session{server};
+    const std::string message = "H";
+    std::vector<std::byte> bytes(5);
+    bytes[0] = std::byte{'H'};
+    const wire::WriteHeader header{.type = 2, .user_length = 1};
+    std::memcpy(bytes.data() + 1, &header, 4);
+    session.request(0, 0, bytes, 1);
+    while (server.handler.held == nullptr) std::this_thread::yield();
+    session.request(0, 0, bytes, 1);
+    CHECK(session.io.is_closed_by_server());
+    boost::asio::post(reactor_of(*server.handler.held.load()->session)->io(),
+                      [&] { server.handler.held.load()->finish(0); });
+  }
+  SUBCASE("more requests than receives were posted for is refused, a flood of heartbeats is not") {
+    RawSession session{server};
+    for (int i = 0; i < 1000; ++i) {
+      session.control.frame(tcp::Opcode::write, tcp::kHasImmediate, wire::kHeartbeat, 0, 0, {});
+    }
+    tcp::FrameHeader ack;
+    for (int i = 0; i < 1000; ++i) {
+      REQUIRE(session.control.hear(std::as_writable_bytes(std::span{&ack, 1})));
+    }
+    CHECK(ack.immediate.value() >= wire::kHeartbeat);
+  }
+  EchoOperation read{"x", {}, {}};
+  CHECK(good->run(read, {}) == 0);
+  check_good_client(server);
+}
+
+TEST_CASE("a client that falls silent is let go, with all it held") {
+  ServerOptions options;
+  options.heartbeat_interval = 20ms;
+  EchoServer server{options};
+  RawSession session{server};
+  CHECK(session.control.is_closed_by_server());
+  while (server.handler.sessions != 0) std::this_thread::yield();
+}
+
+/// A server made of bytes: accepts one connection and says something.
+class RawServer {
+ public:
+  explicit RawServer(std::string greeting) : listener_{socket(AF_INET, SOCK_STREAM, 0)} {
+    auto address = loopback(0);
+    socklen_t size = sizeof(address);
+    auto* raw = reinterpret_cast<sockaddr*>(&address);
+    REQUIRE(bind(listener_, raw, size) == 0);
+    REQUIRE(listen(listener_, 1) == 0);
+    REQUIRE(getsockname(listener_, raw, &size) == 0);
+    port = ntohs(address.sin_port);
+    thread_ = std::thread{[this, greeting = std::move(greeting)] {
+      const int peer = accept(listener_, nullptr, nullptr);
+      if (peer < 0) return;
+      ::send(peer, greeting.data(), greeting.size(), MSG_NOSIGNAL);
+      char scratch[512];
+      while (recv(peer, scratch, sizeof(scratch), 0) > 0) {
+      }
+      ::close(peer);
+    }};
+  }
+  ~RawServer() {
+    shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    ::close(listener_);
+  }
+  std::uint16_t port;
+
+ private:
+  int listener_;
+  std::thread thread_;
+};
+
+TEST_CASE("a client says what is wrong with a server that is none") {
+  const auto failure_of = [](ClientOptions options) {
+    auto client = Client::connect(std::move(options), {});
+    REQUIRE_FALSE(client.has_value());
+    return client.error();
+  };
+  SUBCASE("nobody listens") {
+    RawServer* server = new RawServer{""};
+    const auto port = server->port;
+    delete server;
+    const auto failure = failure_of(client_options(port));
+    CHECK(failure.error == ECONNREFUSED);
+    CHECK(failure.text.find("is rnbd-server running") != std::string::npos);
+  }
+  SUBCASE("an NBD server") {
+    RawServer server{"NBDMAGICIHAVEOPT\0\3"};
+    const auto failure = failure_of(client_options(server.port));
+    CHECK(failure.error == EPROTO);
+    CHECK(failure.text.find("NBD server") != std::string::npos);
+  }
+  SUBCASE("something else") {
+    RawServer server{"220 mail.example ESMTP ready\r\n"};
+    CHECK(failure_of(client_options(server.port)).error == EPROTO);
+  }
+  SUBCASE("a server that says nothing") {
+    RawServer server{""};
+    auto options = client_options(server.port);
+    options.connect_timeout = 100ms;
+    CHECK(failure_of(options).error == ETIMEDOUT);
+  }
+  SUBCASE("a host that does not exist") {
+    auto options = client_options(1);
+    options.paths[0].host = "no-such-host.invalid";
+    CHECK(failure_of(options).text.find("no-such-host.invalid") != std::string::npos);
+  }
+  SUBCASE("an interrupted attempt") {
+    RawServer server{""};
+    const auto client = Client::connect(client_options(server.port),
+                                        Interrupt{[](void*) { return true; }, nullptr});
+    REQUIRE_FALSE(client.has_value());
+    CHECK(client.error().error == EINTR);
+  }
+  SUBCASE("a session name that cannot be") {
+    auto options = client_options(1);
+    options.session_name = "host.example";
+    CHECK(failure_of(options).error == EINVAL);
+  }
+}
+
+}  // namespace
+}  // namespace rtrs::test
