@@ -44,6 +44,11 @@ void BlockServer::on_session_down(rtrs::ServerSession& session) {
   }
 }
 
+void BlockServer::close_queues() {
+  const std::lock_guard lock{mutex_};
+  queues_.clear();
+}
+
 std::size_t BlockServer::sessions() const {
   const std::lock_guard lock{mutex_};
   return sessions_.size();

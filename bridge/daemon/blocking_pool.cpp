@@ -1,0 +1,36 @@
+#include "bridge/daemon/blocking_pool.hpp"
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <utility>
+
+#include "rdma/transport/reactor.hpp"
+
+namespace rnbd {
+
+struct BlockingPool::Impl {
+  boost::asio::thread_pool threads{2};
+};
+
+BlockingPool::BlockingPool() : impl_{std::make_unique<Impl>()} {}
+
+BlockingPool::~BlockingPool() { impl_->threads.join(); }
+
+Surroundings BlockingPool::surroundings(rtrs::Log log) {
+  Surroundings surroundings;
+  surroundings.log = std::move(log);
+  surroundings.later = [](rtrs::Reactor* reactor, std::function<void()> work) {
+    boost::asio::post(reactor->io(), std::move(work));
+  };
+  surroundings.offload = [this](rtrs::Reactor* reactor, std::function<void()> work,
+                                std::function<void()> then) {
+    boost::asio::post(impl_->threads,
+                      [reactor, work = std::move(work), then = std::move(then)]() mutable {
+                        if (work) work();
+                        if (then) boost::asio::post(reactor->io(), std::move(then));
+                      });
+  };
+  return surroundings;
+}
+
+}  // namespace rnbd

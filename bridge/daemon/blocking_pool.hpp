@@ -1,0 +1,27 @@
+// Threads for what may block: opening and closing files that clients name.
+#pragma once
+
+#include <memory>
+
+#include "bridge/server/surroundings.hpp"
+
+namespace rnbd {
+
+/// Threads: post() from any.
+class BlockingPool {
+ public:
+  BlockingPool();
+  /// Waits for what was given to it.
+  ~BlockingPool();
+  BlockingPool(const BlockingPool&) = delete;
+  BlockingPool& operator=(const BlockingPool&) = delete;
+
+  /// Surroundings that use this pool and the reactors' event loops.
+  Surroundings surroundings(rtrs::Log log);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rnbd

@@ -1,0 +1,203 @@
+#include "bridge/daemon/command_line.hpp"
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "bridge/daemon/config_file.hpp"
+
+namespace rnbd {
+namespace {
+
+constexpr const char* kDescription =
+    "rnbd-server - exports files and block devices to RNBD clients\n"
+    "\n"
+    "There is no authentication: whoever reaches a listening address may use every export.\n"
+    "Without --listen it listens on 127.0.0.1, port 1234.\n";
+
+constexpr const char* kExamples = R"(Examples:
+  Export a disk image to programs of this machine:
+    rnbd-server --export disk0=/srv/disk0.img
+
+  A writable image, a read-only one and 64 MiB of memory, for a trusted network:
+    rnbd-server --listen tcp:192.0.2.1:1234 --export disk0=/srv/disk0.img \
+                --export iso=/srv/install.iso,ro --export scratch=memory:64M
+
+  Every file and block device below a directory, by its name:
+    rnbd-server --search-path /srv/rnbd
+
+  With a configuration file; the same, only to find its mistakes:
+    rnbd-server --config /etc/rnbd-server.conf
+    rnbd-server --config /etc/rnbd-server.conf --check-config
+
+  Attach an export on a client, and look at it:
+    nbdkit rnbd rnbd+tcp://127.0.0.1:1234/disk0
+    nbdinfo nbd://localhost
+
+rnbd-server(8) and rnbd-server.conf(5) explain everything.)";
+
+/// Options with their explanation below them, for terminals of 80 columns.
+class NarrowFormatter final : public CLI::Formatter {
+ public:
+  std::string make_option(const CLI::Option* option, bool) const override {
+    constexpr std::size_t kWidth = 78;
+    const std::string indent(6, ' ');
+    std::string text = "  " + option->get_name(false, true);
+    if (!option->get_type_name().empty()) text += " " + option->get_type_name();
+    std::istringstream words{option->get_description()};
+    std::string line = indent;
+    for (std::string word; words >> word;) {
+      if (line.size() + word.size() > kWidth) {
+        text += "\n" + line;
+        line = indent;
+      }
+      line += word + " ";
+    }
+    return text + "\n" + line + "\n";
+  }
+};
+
+struct Arguments {
+  std::vector<std::string> listen, exports;
+  std::string config;
+  bool check_config = false;
+  int ready_fd = -1;
+  std::vector<std::pair<const SettingRule*, std::string>> values;
+};
+
+/// Values are judged while they are parsed, so that the message names the option.
+void add_options(CLI::App& app, Arguments& arguments) {
+  app.add_option("-e,--export", arguments.exports,
+                 "Export storage under a name: a file or block device, or memory:SIZE, null:SIZE, "
+                 "nbd:URI, fault:OPTIONS:STORAGE, delay:OPTIONS:STORAGE. Behind commas: ro, "
+                 "direct, description=TEXT. May be repeated.")
+      ->type_name("NAME=STORAGE[,OPTION]")
+      ->allow_extra_args(false)
+      ->take_all();
+  app.add_option("-l,--listen", arguments.listen,
+                 "Listen on tcp:HOST:PORT; IPv6 as tcp:[::1]:1234, port 0 = any free one "
+                 "(default tcp:127.0.0.1:1234). May be repeated.")
+      ->type_name("ADDRESS")
+      ->allow_extra_args(false)
+      ->take_all();
+  app.add_option("-c,--config", arguments.config,
+                 "Read a configuration file; options of the command line win over it.")
+      ->type_name("FILE");
+  app.add_flag("--check-config", arguments.check_config,
+               "Check the configuration, open and close every export, and exit.");
+  app.add_option("--ready-fd", arguments.ready_fd,
+                 "Write one line to this file descriptor once ready, and close it.")
+      ->type_name("N");
+  for (const SettingRule& rule : setting_rules()) {
+    const auto take = [&arguments, &rule](const std::string& value) {
+      Settings scratch;
+      const std::string wrong = rule.apply(scratch, value);
+      if (!wrong.empty())
+        throw CLI::ValidationError("--" + std::string{rule.key},
+                                   wrong + "; write e.g. --" + rule.key + " " + rule.example);
+      arguments.values.emplace_back(&rule, value);
+    };
+    const std::string name = "--" + std::string{rule.key};
+    if (rule.value_name != nullptr) {
+      app.add_option_function<std::string>(name, take, rule.help)->type_name(rule.value_name);
+    } else {
+      app.add_flag_callback(
+          name, [take] { take("true"); }, rule.help);
+    }
+  }
+}
+
+tl::unexpected<EarlyExit> usage(const std::string& text) {
+  return tl::unexpected(EarlyExit{2, "rnbd-server: " + text + "\nTry 'rnbd-server --help'.\n"});
+}
+
+/// "--exprot" -> "; did you mean --export?"
+std::string guess_option(const CLI::App& app, const std::string& given) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  const std::string guess = closest(given.substr(0, given.find('=')), names);
+  return guess.empty() ? "" : "; did you mean " + guess + "?";
+}
+
+/// 0 = go on; otherwise an early exit.
+std::optional<EarlyExit> parse(CLI::App& app, int argc, const char* const* argv) {
+  app.set_version_flag("--version", "rnbd-server " RNBDKIT_VERSION, "Print the version and exit.");
+  app.set_help_flag("-h,--help", "Print this help and exit.");
+  app.footer(kExamples);
+  app.formatter(std::make_shared<NarrowFormatter>());
+  app.allow_extras();  // reported here, with a guess
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return EarlyExit{0, app.help()};
+  } catch (const CLI::CallForVersion& version) {
+    return EarlyExit{0, std::string{version.what()} + "\n"};
+  } catch (const CLI::ParseError& error) {
+    return usage(error.what()).value();
+  }
+  const std::vector<std::string> extras = app.remaining();
+  if (!extras.empty()) {
+    const std::string& first = extras.front();
+    if (!first.starts_with('-')) {
+      return usage("unexpected argument '" + first + "'; exports are given as --export NAME=PATH")
+          .value();
+    }
+    return usage("unknown option '" + first + "'" + guess_option(app, first)).value();
+  }
+  return std::nullopt;
+}
+
+/// The command line over the file's settings.
+std::string apply(const Arguments& arguments, Settings& settings) {
+  if (!arguments.listen.empty()) settings.listen.clear();
+  for (const std::string& text : arguments.listen) {
+    const auto address = parse_listen(text);
+    if (!address) return "--listen " + address.error();
+    settings.listen.push_back(*address);
+  }
+  for (const std::string& text : arguments.exports) {
+    auto specification = parse_export(text);
+    if (!specification) return "--export " + specification.error();
+    settings.exports.push_back(std::move(*specification));
+  }
+  for (const auto& [rule, value] : arguments.values) rule->apply(settings, value);
+  return "";
+}
+
+}  // namespace
+
+tl::expected<Invocation, EarlyExit> parse_command_line(int argc, const char* const* argv) {
+  CLI::App app{kDescription, "rnbd-server"};
+  Arguments arguments;
+  add_options(app, arguments);
+  if (auto early = parse(app, argc, argv)) return tl::unexpected(std::move(*early));
+
+  Invocation invocation;
+  // The command line is judged before the file, so that its mistakes are usage errors.
+  if (const std::string wrong = apply(arguments, invocation.settings); !wrong.empty())
+    return usage(wrong);
+  if (app.count("--ready-fd") > 0 && arguments.ready_fd < 0)
+    return usage("--ready-fd: '" + std::to_string(arguments.ready_fd) +
+                 "' is not a file descriptor; write e.g. --ready-fd 3 3>ready");
+  if (!arguments.config.empty()) {
+    auto loaded = load_config(arguments.config);
+    if (!loaded) {
+      std::string text;
+      for (const std::string& line : loaded.error()) text += "rnbd-server: " + line + "\n";
+      return tl::unexpected(EarlyExit{1, text});
+    }
+    invocation.settings = std::move(*loaded);
+    apply(arguments, invocation.settings);
+  }
+  invocation.check_config = arguments.check_config;
+  invocation.ready_fd = arguments.ready_fd;
+  return invocation;
+}
+
+}  // namespace rnbd

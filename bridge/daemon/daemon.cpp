@@ -1,0 +1,213 @@
+#include "bridge/daemon/daemon.hpp"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "bridge/daemon/blocking_pool.hpp"
+#include "bridge/daemon/logging.hpp"
+#include "bridge/daemon/notify.hpp"
+#include "bridge/daemon/shutdown.hpp"
+#include "bridge/server/block_server.hpp"
+#include "rdma/server.hpp"
+
+namespace rnbd {
+namespace {
+
+/// For running requests; less than kLeaveWithin by what closing everything takes.
+constexpr std::chrono::milliseconds kDrain{3000};
+
+constexpr std::size_t kNamesAnnounced = 8;
+
+int complain(const std::string& text) {
+  log_function()(rtrs::LogLevel::error, text);
+  return 1;
+}
+
+/// Connections and exports are descriptors; the default soft limit of 1024 is for select(2).
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+tl::expected<std::unique_ptr<ExportCatalogue>, std::string> open_exports(const Settings& settings) {
+  CatalogueOptions options;
+  options.direct = settings.direct;
+  options.use_uring = !settings.no_uring;
+  options.log = log_function();
+  auto catalogue = std::make_unique<ExportCatalogue>(std::move(options));
+  for (const ExportSpecification& specification : settings.exports) {
+    const auto added = catalogue->add(specification);
+    if (!added) return tl::unexpected(added.error().text);
+  }
+  if (!settings.search_path.empty()) {
+    const auto set = catalogue->set_search_path(settings.search_path);
+    if (!set) return tl::unexpected(set.error().text);
+  }
+  return catalogue;
+}
+
+rtrs::ServerOptions server_options(const Settings& settings, std::vector<int> sockets) {
+  rtrs::ServerOptions options;
+  options.listen = settings.listen;
+  if (options.listen.empty() && sockets.empty()) options.listen.push_back({.host = "127.0.0.1"});
+  options.listen_fds = std::move(sockets);
+  options.reactors = settings.reactors;
+  options.queue_depth = settings.queue_depth;
+  options.max_io_size = settings.max_io_size;
+  options.memory_limit = settings.memory_limit;
+  options.max_sessions = settings.max_sessions;
+  options.max_connections = settings.max_connections;
+  options.handshake_timeout = settings.handshake_timeout;
+  options.heartbeat_interval = settings.heartbeat;
+  options.header_digest = options.data_digest = !settings.no_digest;
+  options.features = rtrs::wire::kFeatureUserMessages;
+  options.log = log_function();
+  return options;
+}
+
+std::string human_size(std::uint64_t bytes) {
+  static constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+  char text[32];
+  std::snprintf(text, sizeof(text),
+                value == static_cast<double>(static_cast<long>(value)) ? "%.0f %s" : "%.1f %s",
+                value, kUnits[unit]);
+  return text;
+}
+
+/// "disk0 (1 GiB), iso (700.5 MiB, read-only) and 12 more"
+std::string describe_exports(const Settings& settings, const ExportCatalogue& catalogue) {
+  std::string text;
+  const auto names = catalogue.list();
+  for (std::size_t n = 0; n < names.size() && n < kNamesAnnounced; ++n) {
+    const Geometry& geometry = catalogue.geometry(names[n].name);
+    text += (n > 0 ? ", " : "") + names[n].name + " (" + human_size(geometry.size) +
+            (geometry.read_only ? ", read-only)" : ")");
+  }
+  if (names.size() > kNamesAnnounced)
+    text += " and " + std::to_string(names.size() - kNamesAnnounced) + " more";
+  if (!settings.search_path.empty())
+    text += (text.empty() ? "" : "; ") + ("what is below " + settings.search_path);
+  return text;
+}
+
+std::string listening_on(const rtrs::Server& server) {
+  std::string text;
+  for (const std::string& address : server.addresses())
+    text += (text.empty() ? "tcp:" : ", tcp:") + address;
+  return text;
+}
+
+std::string write_pid_file(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+  const std::string text = std::to_string(::getpid()) + "\n";
+  const bool written =
+      fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  if (!written)
+    return "pid file " + path + ": " + std::strerror(error) +
+           "; name a file in a directory that the server may write to";
+  remove_at_exit(path);
+  return "";
+}
+
+void warn_of_strangers(const rtrs::ServerOptions& options) {
+  for (const rtrs::ListenAddress& address : options.listen) {
+    if (is_loopback(address)) continue;
+    options.log(rtrs::LogLevel::warning,
+                "there is no authentication: whoever reaches " + to_string(address) +
+                    " may read and write the exports; keep it in a trusted network");
+    return;
+  }
+}
+
+/// "" or what is wrong.
+std::string tell_ready(const Invocation& invocation, const rtrs::Server& server,
+                       const ExportCatalogue& catalogue) {
+  if (!invocation.settings.pid_file.empty()) {
+    std::string wrong = write_pid_file(invocation.settings.pid_file);
+    if (!wrong.empty()) return wrong;
+  }
+  const std::string ready = "ready, listening on " + listening_on(server);
+  const std::string exporting = "exporting " + describe_exports(invocation.settings, catalogue);
+  announce(ready + ", " + exporting);
+  notify_manager("READY=1\nSTATUS=" + exporting + "\n");
+  if (invocation.ready_fd < 0) return "";
+  return write_ready_line(invocation.ready_fd, ready);
+}
+
+/// Leaves in the order in which nothing is used after its end; what hangs is abandoned.
+void stop(std::unique_ptr<rtrs::Server> server, BlockServer& handler,
+          std::unique_ptr<BlockingPool> pool) {
+  server->stop(kDrain);
+  if (const std::size_t left = handler.sessions(); left > 0) {
+    log_function()(rtrs::LogLevel::warning, std::to_string(left) +
+                                                " sessions have requests that hang in a backend; "
+                                                "they are abandoned");
+    leave(0);
+  }
+  pool.reset();
+  handler.close_queues();
+  server.reset();
+}
+
+int serve(const Invocation& invocation, ExportCatalogue& catalogue) {
+  const Settings& settings = invocation.settings;
+  auto sockets = inherited_sockets();
+  if (!sockets) return complain(sockets.error());
+  const rtrs::ServerOptions options = server_options(settings, std::move(*sockets));
+
+  auto pool = std::make_unique<BlockingPool>();
+  BlockServer handler{catalogue,
+                      {.queue_depth = settings.queue_depth, .max_io_size = settings.max_io_size},
+                      pool->surroundings(log_function())};
+  auto server = rtrs::Server::create(options, handler);
+  if (const auto started = server->start(); !started) return complain(started.error().text);
+  warn_of_strangers(options);
+
+  const std::string wrong = tell_ready(invocation, *server, catalogue);
+  if (wrong.empty()) {
+    const std::string signal = wait_for_shutdown();
+    notify_manager("STOPPING=1\n");
+    log_function()(rtrs::LogLevel::info, signal + ": stopping");
+  } else {
+    complain(wrong);
+  }
+  stop(std::move(server), handler, std::move(pool));
+  return wrong.empty() ? 0 : 1;
+}
+
+}  // namespace
+
+int run_daemon(const Invocation& invocation) {
+  const Settings& settings = invocation.settings;
+  start_logging(settings.log_level);
+  if (const std::string wrong = contradiction_in(settings); !wrong.empty()) return complain(wrong);
+  if (invocation.ready_fd >= 0 && ::fcntl(invocation.ready_fd, F_GETFD) < 0) {
+    return complain("--ready-fd " + std::to_string(invocation.ready_fd) +
+                    " is not open; open it, e.g. --ready-fd 3 3>ready");
+  }
+  take_signals();
+  raise_descriptor_limit();
+  auto catalogue = open_exports(settings);
+  if (!catalogue) return complain(catalogue.error());
+  if (invocation.check_config) {
+    announce("the configuration is correct, exporting " + describe_exports(settings, **catalogue));
+    return 0;
+  }
+  const int status = serve(invocation, **catalogue);
+  remove_files();
+  return status;
+}
+
+}  // namespace rnbd

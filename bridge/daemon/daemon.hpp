@@ -1,0 +1,11 @@
+// The life of rnbd-server from its settings to its exit status.
+#pragma once
+
+#include "bridge/daemon/command_line.hpp"
+
+namespace rnbd {
+
+/// Opens, listens, announces, serves until a signal, drains. Returns the exit status.
+int run_daemon(const Invocation& invocation);
+
+}  // namespace rnbd

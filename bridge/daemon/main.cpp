@@ -1,0 +1,21 @@
+// rnbd-server: exports files and block devices to RNBD clients.
+#include <cstdio>
+#include <exception>
+
+#include "bridge/daemon/command_line.hpp"
+#include "bridge/daemon/daemon.hpp"
+
+int main(int argc, char** argv) {
+  try {
+    const auto invocation = rnbd::parse_command_line(argc, argv);
+    if (!invocation) {
+      const rnbd::EarlyExit& early = invocation.error();
+      std::fputs(early.text.c_str(), early.status == 0 ? stdout : stderr);
+      return early.status;
+    }
+    return rnbd::run_daemon(*invocation);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rnbd-server: cannot start: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,25 @@
+// What the daemon and its service manager say to each other.
+#pragma once
+
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+namespace rnbd {
+
+/// Sends e.g. "READY=1" to the service manager, if there is one.
+/// Source: sd_notify(3).
+void notify_manager(const std::string& state);
+
+/// Sockets that the service manager listens on for us; none outside of socket activation.
+///
+/// Errors: a sentence when one of them is no listening TCP socket.
+/// Source: sd_listen_fds(3).
+tl::expected<std::vector<int>, std::string> inherited_sockets();
+
+/// Writes one line to a descriptor and closes it.
+///
+/// Errors: a sentence.
+std::string write_ready_line(int fd, const std::string& line);
+
+}  // namespace rnbd

@@ -1,0 +1,306 @@
+#include "bridge/daemon/settings.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <numeric>
+
+#include "bridge/backend/specification.hpp"
+#include "rdma/wire/immediate.hpp"
+
+namespace rnbd {
+namespace {
+
+/// Room for the message and its header behind the data of a request.
+constexpr std::uint32_t kChunkOverhead = 4096;
+
+template <class T>
+std::string set_number(T& target, const std::string& value, std::uint64_t least,
+                       std::uint64_t most) {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error != std::errc{} || end != value.data() + value.size() || number < least ||
+      number > most) {
+    return "'" + value + "' is not a number from " + std::to_string(least) + " to " +
+           std::to_string(most);
+  }
+  target = static_cast<T>(number);
+  return "";
+}
+
+template <class T>
+std::string set_size(T& target, const std::string& value, std::uint64_t least, std::uint64_t most) {
+  const auto size = parse_size(value);
+  if (!size) return size.error().text;
+  if (*size < least || *size > most) {
+    return "'" + value + "' is not a size from " + std::to_string(least) + " to " +
+           std::to_string(most) + " bytes";
+  }
+  target = static_cast<T>(*size);
+  return "";
+}
+
+std::string set_duration(rtrs::Duration& target, const std::string& value, rtrs::Duration least) {
+  const auto duration = parse_duration(value);
+  if (!duration) return duration.error().text;
+  if (*duration < least) {
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(least).count();
+    return "'" + value + "' is too short; use at least " + std::to_string(ms) + "ms";
+  }
+  target = *duration;
+  return "";
+}
+
+std::string set_switch(bool& target, const std::string& value) {
+  if (value != "true" && value != "false") return "'" + value + "' is neither true nor false";
+  target = value == "true";
+  return "";
+}
+
+std::string set_log_level(rtrs::LogLevel& target, const std::string& value) {
+  const std::vector<std::string> levels{"debug", "info", "warning", "error"};
+  const auto found = std::find(levels.begin(), levels.end(), value);
+  if (found == levels.end())
+    return "'" + value + "' is not a level; use debug, info, warning or error";
+  target = static_cast<rtrs::LogLevel>(found - levels.begin());
+  return "";
+}
+
+std::string set_text(std::string& target, const std::string& value) {
+  if (value.empty()) return "must not be empty";
+  target = value;
+  return "";
+}
+
+constexpr std::uint64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
+using Value = const std::string&;
+
+constexpr SettingRule kRules[] = {
+    {"search-path", "DIRECTORY", "/srv/rnbd",
+     "Let clients also open files and block devices below this directory by name. With "
+     "/%SESSNAME% at its end each client sees only the directory that has its session's name.",
+     [](Settings& s, Value v) { return set_text(s.search_path, v); }},
+    {"log-level", "LEVEL", "info", "What to log: debug, info (default), warning or error.",
+     [](Settings& s, Value v) { return set_log_level(s.log_level, v); }},
+    {"pid-file", "FILE", "/run/rnbd-server.pid", "Write the process id there once ready.",
+     [](Settings& s, Value v) { return set_text(s.pid_file, v); }},
+    {"queue-depth", "N", "256", "Requests in flight per client session (default 256).",
+     [](Settings& s, Value v) { return set_number(s.queue_depth, v, 1, 65535); }},
+    {"max-io-size", "SIZE", "256K",
+     "Data per request, a multiple of 4096 bytes (default 256K); clients split larger ones.",
+     [](Settings& s, Value v) { return set_size(s.max_io_size, v, 4096, 128U << 20); }},
+    {"memory-limit", "SIZE", "1G",
+     "Request memory of all sessions together (default: the lesser of 1G and a quarter of the "
+     "memory). One session takes queue depth x (max I/O size + 4096).",
+     [](Settings& s, Value v) { return set_size(s.memory_limit, v, 8192, kUnlimited); }},
+    {"max-sessions", "N", "256", "Client sessions at a time (default 256).",
+     [](Settings& s, Value v) { return set_number(s.max_sessions, v, 1, 65535); }},
+    {"max-connections", "N", "1024", "TCP connections at a time (default 1024).",
+     [](Settings& s, Value v) { return set_number(s.max_connections, v, 1, 1000000); }},
+    {"reactors", "N", "2", "Threads that serve (default 0: one per CPU, at most 8).",
+     [](Settings& s, Value v) { return set_number(s.reactors, v, 0, 256); }},
+    {"heartbeat", "TIME", "500ms", "How often an idle client must show life (default 500ms).",
+     [](Settings& s, Value v) {
+       return set_duration(s.heartbeat, v, std::chrono::milliseconds{10});
+     }},
+    {"handshake-timeout", "TIME", "10s",
+     "Within which a new connection must have said who it is (default 10s).",
+     [](Settings& s, Value v) {
+       return set_duration(s.handshake_timeout, v, std::chrono::milliseconds{10});
+     }},
+    {"no-digest", nullptr, "true", "Do not offer CRC32C checksums on the wire.",
+     [](Settings& s, Value v) { return set_switch(s.no_digest, v); }},
+    {"direct", nullptr, "true", "Bypass the page cache (O_DIRECT) for every export.",
+     [](Settings& s, Value v) { return set_switch(s.direct, v); }},
+    {"no-uring", nullptr, "true", "Use threads instead of io_uring for files.",
+     [](Settings& s, Value v) { return set_switch(s.no_uring, v); }},
+};
+
+/// Options behind the commas of an export. "" = understood.
+std::string apply_export_option(ExportSpecification& target, std::string_view option) {
+  constexpr std::string_view kDescription = "description=";
+  if (option == "ro") {
+    target.read_only = true;
+  } else if (option == "direct") {
+    target.direct = true;
+  } else if (option.starts_with(kDescription)) {
+    target.description = option.substr(kDescription.size());
+  } else {
+    const std::string word{option};
+    const std::string guess = closest(word, {"ro", "direct", "description="});
+    return "unknown option '" + word + "' behind the comma; " +
+           (guess.empty() ? "use ro, direct or description=TEXT"
+                          : "did you mean '" + guess + "'?") +
+           " (if the comma belongs to the path, put the export into a configuration file)";
+  }
+  return "";
+}
+
+/// "fault:", "nbd:" and the like, whose specification may have commas of its own.
+bool has_scheme(std::string_view storage) {
+  const std::size_t colon = storage.find(':');
+  return colon != std::string_view::npos && colon > 0 &&
+         std::all_of(storage.begin(), storage.begin() + static_cast<std::ptrdiff_t>(colon),
+                     [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); });
+}
+
+/// Takes the description, which may contain commas and therefore ends the text.
+void take_description(ExportSpecification& target, std::string_view& rest) {
+  constexpr std::string_view kMark = ",description=";
+  const std::size_t at = rest.find(kMark);
+  if (at == std::string_view::npos) return;
+  target.description = rest.substr(at + kMark.size());
+  rest = rest.substr(0, at);
+}
+
+std::uint64_t default_memory_limit() {
+  const auto pages = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PHYS_PAGES)));
+  const auto page = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PAGESIZE)));
+  return std::min<std::uint64_t>(1U << 30, pages * page / 4);
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::span<const SettingRule> setting_rules() { return kRules; }
+
+std::string closest(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string best;
+  std::size_t least = std::max<std::size_t>(1, word.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    const std::size_t distance = edit_distance(word, candidate);
+    if (distance >= least) continue;
+    least = distance;
+    best = candidate;
+  }
+  return best;
+}
+
+tl::expected<rtrs::ListenAddress, std::string> parse_listen(std::string_view text) {
+  const auto fail = [&](const std::string& why) {
+    return tl::unexpected("'" + std::string{text} + "': " + why);
+  };
+  if (text.starts_with("rdma:"))
+    return fail("this build has no RDMA transport; listen on tcp:HOST:PORT instead");
+  constexpr std::string_view kTcp = "tcp:";
+  if (!text.starts_with(kTcp))
+    return fail("an address begins with its transport; write e.g. tcp:127.0.0.1:1234");
+  std::string_view rest = text.substr(kTcp.size());
+  rtrs::ListenAddress address;
+  if (rest.starts_with('[')) {
+    const std::size_t end = rest.find(']');
+    if (end == std::string_view::npos)
+      return fail("the bracket of the IPv6 address is not closed; write e.g. tcp:[::1]:1234");
+    address.host = rest.substr(1, end - 1);
+    rest.remove_prefix(end + 1);
+  } else {
+    const std::size_t colon = std::min(rest.find(':'), rest.size());
+    if (rest.find(':', std::min(colon + 1, rest.size())) != std::string_view::npos)
+      return fail("put an IPv6 address in brackets; write e.g. tcp:[::1]:1234");
+    address.host = rest.substr(0, colon);
+    rest.remove_prefix(colon);
+  }
+  if (rest.empty()) {
+    if (address.host.empty()) return fail("the address is missing; write e.g. tcp:127.0.0.1:1234");
+    return address;
+  }
+  if (!rest.starts_with(':'))
+    return fail("only a colon and a port may follow; write e.g. tcp:[::1]:1234");
+  const std::string port{rest.substr(1)};
+  if (const std::string wrong = set_number(address.port, port, 0, 65535); !wrong.empty())
+    return fail("the port " + wrong + " (0 = any free one)");
+  return address;
+}
+
+tl::expected<ExportSpecification, std::string> parse_export(std::string_view text) {
+  const std::string shown = "'" + std::string{text} + "': ";
+  const std::size_t equals = text.find('=');
+  if (equals == std::string_view::npos || equals == 0 || equals + 1 == text.size()) {
+    return tl::unexpected(shown +
+                          "an export needs a name and its storage; write NAME=PATH, e.g. "
+                          "disk0=/srv/disk0.img");
+  }
+  ExportSpecification specification;
+  specification.name = text.substr(0, equals);
+  if (const std::string fault = fault_of_name(specification.name); !fault.empty())
+    return tl::unexpected(shown + "the name " + fault);
+  std::string_view rest = text.substr(equals + 1);
+  take_description(specification, rest);
+  if (has_scheme(rest)) {
+    // Only what is certainly an option is taken from the end.
+    for (std::size_t comma = rest.rfind(','); comma != std::string_view::npos;
+         comma = rest.rfind(',')) {
+      if (!apply_export_option(specification, rest.substr(comma + 1)).empty()) break;
+      rest = rest.substr(0, comma);
+    }
+  } else {
+    std::size_t comma = rest.find(',');
+    std::string_view options = comma == std::string_view::npos ? "" : rest.substr(comma);
+    rest = rest.substr(0, comma);
+    while (!options.empty()) {
+      options.remove_prefix(1);
+      comma = std::min(options.find(','), options.size());
+      const std::string wrong = apply_export_option(specification, options.substr(0, comma));
+      if (!wrong.empty()) return tl::unexpected(shown + wrong);
+      options.remove_prefix(comma);
+    }
+  }
+  if (rest.empty())
+    return tl::unexpected(shown + "the storage is missing; write e.g. disk0=/srv/disk0.img");
+  specification.storage = rest;
+  return specification;
+}
+
+std::string contradiction_in(const Settings& settings) {
+  if (settings.exports.empty() && settings.search_path.empty()) {
+    return "there is nothing to export; add --export NAME=PATH, an [export.NAME] table in the "
+           "configuration file, or --search-path DIRECTORY";
+  }
+  if (settings.max_io_size % 4096 != 0) {
+    return "max-io-size " + std::to_string(settings.max_io_size) +
+           " is not a multiple of 4096; use e.g. 256K";
+  }
+  const std::uint32_t chunk = settings.max_io_size + kChunkOverhead;
+  if (!rtrs::wire::fits_immediate(settings.queue_depth, chunk)) {
+    return "queue-depth " + std::to_string(settings.queue_depth) + " and max-io-size " +
+           std::to_string(settings.max_io_size) +
+           " do not fit together into the protocol; halve one of them";
+  }
+  const std::uint64_t needed = std::uint64_t{settings.queue_depth} * chunk;
+  const std::uint64_t limit =
+      settings.memory_limit != 0 ? settings.memory_limit : default_memory_limit();
+  if (needed > limit) {
+    return "one session needs " + std::to_string(needed) + " bytes (queue-depth x (max-io-size + " +
+           std::to_string(kChunkOverhead) + ")), but the memory limit is " + std::to_string(limit) +
+           "; raise memory-limit, or lower queue-depth or max-io-size";
+  }
+  return "";
+}
+
+std::string to_string(const rtrs::ListenAddress& address) {
+  const bool v6 = address.host.find(':') != std::string::npos;
+  const std::string host = address.host.empty() ? "*" : address.host;
+  return "tcp:" + (v6 ? "[" + host + "]" : host) + ":" + std::to_string(address.port);
+}
+
+bool is_loopback(const rtrs::ListenAddress& address) {
+  return address.host == "localhost" || address.host == "::1" || address.host.starts_with("127.");
+}
+
+}  // namespace rnbd

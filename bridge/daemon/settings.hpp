@@ -1,0 +1,72 @@
+// What rnbd-server can be told, by its command line and by its configuration file alike.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "bridge/server/catalogue.hpp"
+#include "rdma/core/time.hpp"
+#include "rdma/log.hpp"
+#include "rdma/server.hpp"
+
+namespace rnbd {
+
+struct Settings {
+  std::vector<rtrs::ListenAddress> listen;
+  std::vector<ExportSpecification> exports;
+  std::string search_path;
+  std::string pid_file;
+  rtrs::LogLevel log_level = rtrs::LogLevel::info;
+  unsigned reactors = 0;
+  std::uint32_t queue_depth = 256;
+  std::uint32_t max_io_size = 256 * 1024;  ///< bytes
+  std::uint64_t memory_limit = 0;          ///< bytes; 0 = chosen by the server
+  unsigned max_sessions = 256;
+  unsigned max_connections = 1024;
+  rtrs::Duration heartbeat = std::chrono::milliseconds{500};
+  rtrs::Duration handshake_timeout = std::chrono::seconds{10};
+  bool no_digest = false;
+  bool direct = false;
+  bool no_uring = false;
+};
+
+/// One value that has a name: `--queue-depth 64` on the command line is `queue-depth = 64` in the
+/// table [server] of the file.
+struct SettingRule {
+  const char* key;
+  const char* value_name;  ///< for the help; null = a switch, whose value is "true" or "false"
+  const char* example;     ///< a value that is right
+  const char* help;
+  /// The sentence that says what is wrong with the value; "" = it has been set.
+  std::string (*apply)(Settings& settings, const std::string& value);
+};
+
+std::span<const SettingRule> setting_rules();
+
+/// `tcp:HOST[:PORT]`, with IPv6 addresses in brackets; an empty host or `*` is every address.
+///
+/// Errors: a sentence that shows the right form.
+tl::expected<rtrs::ListenAddress, std::string> parse_listen(std::string_view text);
+
+/// `NAME=STORAGE[,ro][,direct][,description=TEXT]`.
+///
+/// Errors: a sentence that shows the right form.
+tl::expected<ExportSpecification, std::string> parse_export(std::string_view text);
+
+/// What makes the settings as a whole impossible, as a sentence that says what to do; "" = nothing.
+std::string contradiction_in(const Settings& settings);
+
+/// The candidate that somebody may have meant; "" when none is close.
+std::string closest(std::string_view word, const std::vector<std::string>& candidates);
+
+/// "tcp:127.0.0.1:1234".
+std::string to_string(const rtrs::ListenAddress& address);
+
+/// True when only this machine can connect.
+bool is_loopback(const rtrs::ListenAddress& address);
+
+}  // namespace rnbd

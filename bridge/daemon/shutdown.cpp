@@ -1,0 +1,91 @@
+#include "bridge/daemon/shutdown.hpp"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "bridge/daemon/logging.hpp"
+
+namespace rnbd {
+namespace {
+
+struct State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool serving = false;
+  int signal = 0;
+  std::string file;
+};
+
+/// Never destroyed: the signal thread uses it until the very end.
+State& state() {
+  static auto* const instance = new State;
+  return *instance;
+}
+
+sigset_t watched() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  return signals;
+}
+
+timespec to_timespec(std::chrono::nanoseconds time) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
+  return {static_cast<time_t>(seconds.count()), static_cast<long>((time - seconds).count())};
+}
+
+void watch() {
+  const sigset_t signals = watched();
+  int number = 0;
+  while (sigwait(&signals, &number) != 0) {
+  }
+  {
+    const std::lock_guard lock{state().mutex};
+    if (!state().serving) leave(0);
+    state().signal = number;
+    state().changed.notify_all();
+  }
+  const timespec limit = to_timespec(kLeaveWithin);
+  number = sigtimedwait(&signals, nullptr, &limit);
+  if (number > 0) leave(128 + number);
+  log_function()(rtrs::LogLevel::warning, "something hangs and is abandoned; leaving");
+  leave(0);
+}
+
+}  // namespace
+
+void take_signals() {
+  ::signal(SIGPIPE, SIG_IGN);
+  const sigset_t signals = watched();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::thread{watch}.detach();
+}
+
+std::string wait_for_shutdown() {
+  std::unique_lock lock{state().mutex};
+  state().serving = true;
+  state().changed.wait(lock, [] { return state().signal != 0; });
+  return state().signal == SIGINT ? "SIGINT" : "SIGTERM";
+}
+
+void remove_at_exit(const std::string& file) {
+  const std::lock_guard lock{state().mutex};
+  state().file = file;
+}
+
+// Without the lock: leave() is called while it is held.
+void remove_files() {
+  if (!state().file.empty()) ::unlink(state().file.c_str());
+}
+
+void leave(int status) {
+  remove_files();
+  ::_exit(status);
+}
+
+}  // namespace rnbd

@@ -1,0 +1,30 @@
+// SIGTERM and SIGINT: the first one asks the program to leave, and it does leave.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+namespace rnbd {
+
+/// From the first signal on the process ends within this time, whatever hangs.
+inline constexpr std::chrono::milliseconds kLeaveWithin{4500};
+
+/// Takes the signals over on a thread of its own. Call it before there is any other thread; SIGPIPE
+/// is ignored from then on.
+///
+/// Until wait_for_shutdown() is called a signal ends the process at once with status 0. After the
+/// first signal a second one ends it at once (128 + its number), and so does the end of
+/// kLeaveWithin (status 0).
+void take_signals();
+
+/// Blocks until the first signal; returns its name.
+std::string wait_for_shutdown();
+
+/// A file to remove when the process ends in a hurry, or by remove_files().
+void remove_at_exit(const std::string& file);
+void remove_files();
+
+/// Ends the process now, without destructors.
+[[noreturn]] void leave(int status);
+
+}  // namespace rnbd
