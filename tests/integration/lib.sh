@@ -65,7 +65,7 @@ it() {
 }
 
 run_case() {
-  started=()
+  started=() at_end_commands=()
   export RNBD_TEST_CASE="$$.$case_number"
   trap end_case EXIT
   trap 'exit 143' TERM INT
@@ -79,6 +79,8 @@ end_case() {
   trap - EXIT
   set +e
   stop_all || { ((rc != 0 && rc != 77)) || rc=1; }
+  local command
+  for command in "${at_end_commands[@]+"${at_end_commands[@]}"}"; do eval "$command"; done
   no_process_left || { ((rc != 0 && rc != 77)) || rc=1; }
   if grep -rEl "$sanitizer_pattern" "$case_dir" --include='*.log' --include='san.*' 2>/dev/null; then
     echo "a sanitizer reported something in the files above"
@@ -86,6 +88,9 @@ end_case() {
   fi
   exit "$rc"
 }
+
+# at_end COMMAND...: runs when the case ends and its programs are stopped, however it ends.
+at_end() { at_end_commands=("${*@Q}" "${at_end_commands[@]+"${at_end_commands[@]}"}"); }
 
 show_logs() {
   local log
@@ -322,6 +327,15 @@ says() {
 
 # random_file FILE BYTES
 random_file() { head -c "$2" /dev/urandom >"$1"; }
+
+# eventually SECONDS COMMAND...: for state that no event announces (files, /proc).
+eventually() {
+  local deadline=$((SECONDS + $1 * slow))
+  until "${@:2}"; do
+    ((SECONDS < deadline)) || fail "not within $1 s: ${*:2}"
+    sleep 0.05
+  done
+}
 
 # rss NAME: resident kilobytes of a spawned program.
 rss() { awk '/^VmRSS/ { print $2 }' "/proc/${pid[$1]}/status"; }

@@ -1,0 +1,190 @@
+#!/bin/bash
+# Who may open what: exclusive writers, readers beside them, migration, names, the search path.
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+
+# python ARGUMENTS...: Python with libnbd; `connect(uri)` returns a handle.
+python() {
+  requires_python nbd
+  limited /usr/bin/python3 <(
+    cat <<'PY'
+import errno, os, sys, nbd
+def connect(uri):
+    h = nbd.NBD()
+    h.connect_uri(uri)
+    return h
+def refused(uri):
+    try:
+        connect(uri)
+    except nbd.Error as error:
+        print("refused:", error)
+    else:
+        raise AssertionError("the connection was accepted")
+PY
+    cat
+  ) "$@"
+}
+
+second_writer() {
+  random_file image 1M
+  start_server --export "disk0=$PWD/image"
+  nbdkit_name=first attach disk0
+  local first=$uri
+  nbdkit_name=second attach disk0 access=rw
+  local second=$uri
+  nbdkit_name=reader attach disk0 access=ro
+  python "$first" "$second" "$uri" <<'PY'
+writer = connect(sys.argv[1])
+writer.pwrite(b"first" + bytes(507), 0)
+refused(sys.argv[2])
+reader = connect(sys.argv[3])
+assert reader.is_read_only()
+assert reader.pread(5, 0) == b"first"
+writer.pwrite(b"again" + bytes(507), 0)
+assert reader.pread(5, 0) == b"again"
+PY
+  stop first
+  python "$second" <<'PY'
+connect(sys.argv[1]).pwrite(b"other" + bytes(507), 0)
+PY
+}
+it "a second writer is refused until the first has left; readers are welcome" second_writer
+
+same_file_twice() {
+  random_file image 1M
+  start_server --export "one=$PWD/image" --export "two=$PWD/image"
+  nbdkit_name=first attach one
+  local first=$uri
+  nbdkit_name=second attach two access=rw
+  python "$first" "$uri" <<'PY'
+writer = connect(sys.argv[1])
+writer.pwrite(bytes(512), 0)
+refused(sys.argv[2])
+PY
+}
+it "one file under two names still has one writer" same_file_twice
+
+migration() {
+  random_file image 1M
+  start_server --export "disk0=$PWD/image"
+  nbdkit_name=source attach disk0
+  local source=$uri
+  nbdkit_name=target attach disk0 access=migration
+  local target=$uri
+  nbdkit_name=third attach disk0 access=migration
+  python "$source" "$target" "$uri" <<'PY'
+source = connect(sys.argv[1])
+source.pwrite(b"source" + bytes(506), 0)
+target = connect(sys.argv[2])
+assert target.pread(6, 0) == b"source"
+target.pwrite(b"target" + bytes(506), 0)
+assert source.pread(6, 0) == b"target"
+refused(sys.argv[3])
+PY
+}
+it "migration: the new host may write beside the old one, a third may not" migration
+
+read_only_export() {
+  random_file image 1M
+  start_server --export "disk0=$PWD/image,ro"
+  attach disk0 access=rw
+  fails nbdinfo "$uri"
+  says nbdkit.log 'read-only'
+  stop nbdkit
+  attach disk0
+  nbdinfo "$uri" | tee info
+  says info 'is_read_only: true'
+}
+it "access=rw of a read-only export fails and says why; without it the export is read-only" read_only_export
+
+listing() {
+  start_server --export "alpha=memory:1M,description=the first" --export beta=memory:2M \
+    --export gamma=memory:3M,ro
+  start_nbdkit "$plugin" "server=$address" dynamic-export=true
+  nbdinfo --list "$uri" | tee list
+  says list 'export="alpha"'
+  says list 'description: the first'
+  says list 'export="beta"'
+  says list 'export="gamma"'
+  says list 'export-size: 2097152'
+  [[ $(nbdinfo --size "nbd+unix:///gamma?socket=$socket") == 3145728 ]]
+  fails nbdinfo "nbd+unix:///delta?socket=$socket"
+  says fails.out 'nbdinfo'
+  [[ $(nbdinfo --size "nbd+unix:///alpha?socket=$socket") == 1048576 ]]
+}
+it "dynamic-export lists the server's exports and opens them by name" listing
+
+many_exports() {
+  local i arguments=()
+  for i in {001..300}; do arguments+=(--export "export-with-a-rather-long-name-$i=null:1M"); done
+  start_server "${arguments[@]}"
+  start_nbdkit "$plugin" "server=$address" dynamic-export=true
+  python "$uri" <<'PY'
+h = nbd.NBD()
+h.set_opt_mode(True)
+h.connect_uri(sys.argv[1])
+names = []
+h.opt_list(lambda name, description: names.append(name))
+assert len(names) == 300 and names[299] == "export-with-a-rather-long-name-300", len(names)
+h.opt_abort()
+PY
+}
+it "300 exports are listed completely" many_exports
+
+search_path() {
+  mkdir -p tree/inner
+  random_file tree/inner/disk 1M
+  random_file outside 1M
+  ln -s ../../outside tree/inner/link
+  ln -s "$PWD" tree/away
+  mkfifo tree/fifo
+  start_server --search-path "$PWD/tree"
+  start_nbdkit "$plugin" "server=$address" dynamic-export=true
+  nbdcopy "nbd+unix:///inner/disk?socket=$socket" copy
+  cmp tree/inner/disk copy
+  local name
+  for name in inner/link away/outside ../outside inner/../../outside fifo inner "$PWD/outside" \
+    /etc/passwd /dev/null; do
+    echo "--- $name"
+    fails nbdinfo "nbd+unix:///$name?socket=$socket"
+  done
+  nbdinfo --size "nbd+unix:///inner/disk?socket=$socket"
+}
+it "the search path opens files below it, and nothing through links, dots or devices" search_path
+
+search_path_per_session() {
+  mkdir -p tree/one tree/two
+  random_file tree/one/disk 1M
+  random_file tree/two/disk 2M
+  start_server --search-path "$PWD/tree/%SESSNAME%"
+  nbdkit_name=first attach disk session=one
+  [[ $(nbdinfo --size "$uri") == 1048576 ]]
+  nbdkit_name=second attach disk session=two
+  [[ $(nbdinfo --size "$uri") == 2097152 ]]
+  nbdkit_name=third attach disk session=three
+  fails nbdinfo "$uri"
+}
+it "with %SESSNAME% each session has a directory of its own" search_path_per_session
+
+slashes() {
+  mkdir -p tree/dev
+  random_file tree/dev/sdb 1M
+  start_server --search-path "$PWD/tree"
+  attach dev/sdb
+  nbdcopy "$uri" copy
+  cmp tree/dev/sdb copy
+}
+it "a device name may have slashes" slashes
+
+taken_session_name() {
+  start_server --export disk0=memory:1M --export disk1=memory:1M
+  nbdkit_name=first attach disk0 session=host-a
+  local first=$uri
+  nbdkit_name=second attach disk1 session=host-a
+  python "$first" "$uri" <<'PY'
+holder = connect(sys.argv[1])
+refused(sys.argv[2])
+PY
+}
+it "a session name that another client has is refused" taken_session_name
+
+finish

@@ -1,0 +1,317 @@
+#!/bin/bash
+# What people and networks do wrong: a clear message that says what to do, the right status or
+# errno, and the server serves the next client as if nothing had been.
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+
+# ---- rnbd-server's command line and configuration ----------------------------------------------------
+
+# rejects REGEX ARGUMENTS...: rnbd-server ends with an error status and a message that matches.
+rejects() {
+  local regex=$1
+  shift
+  fails timeout 20 "$server_program" "$@"
+  says fails.out "$regex"
+}
+
+bad_server_arguments() {
+  random_file image 1M
+  mkdir directory
+  rejects 'nothing to export' --listen tcp:127.0.0.1:0
+  rejects 'missing\.img.*(No such file|not exist)' --listen tcp:127.0.0.1:0 --export "a=$PWD/missing.img"
+  rejects 'directory' --listen tcp:127.0.0.1:0 --export "a=$PWD/directory"
+  rejects 'NAME=' --listen tcp:127.0.0.1:0 --export "$PWD/image"
+  rejects 'twice' --listen tcp:127.0.0.1:0 --export "a=$PWD/image" --export a=memory:1M
+  rejects "unknown option 'rw'" --listen tcp:127.0.0.1:0 --export "a=$PWD/image,rw"
+  rejects '12Q' --listen tcp:127.0.0.1:0 --export a=memory:12Q
+  rejects 'write-eoi' --listen tcp:127.0.0.1:0 --export a=fault:write-eoi=1:memory:1M
+  rejects 'delay' --listen tcp:127.0.0.1:0 --export a=delay:read=fast:memory:1M
+  rejects 'nbd' --listen tcp:127.0.0.1:0 --export "a=nbd:nbd+unix:///?socket=$PWD/nobody"
+  rejects 'component' --listen tcp:127.0.0.1:0 --export "../a=$PWD/image"
+}
+it "rnbd-server: exports that cannot be are refused with the reason" bad_server_arguments
+
+bad_server_options() {
+  rejects 'no-such-option' --no-such-option --export a=memory:1M
+  rejects 'queue-depth' --listen tcp:127.0.0.1:0 --export a=memory:1M --queue-depth many
+  rejects '4096' --listen tcp:127.0.0.1:0 --export a=memory:1M --max-io-size 5000
+  rejects 'memory.limit' --listen tcp:127.0.0.1:0 --export a=memory:1M --memory-limit 1M
+  rejects 'tcp:' --listen udp:127.0.0.1:0 --export a=memory:1M
+  rejects 'address' --listen tcp:192.0.2.1:0 --export a=memory:1M
+  rejects 'numeric|address' --listen tcp:no.such.host.invalid:0 --export a=memory:1M
+  rejects 'search' --listen tcp:127.0.0.1:0 --search-path "$PWD/missing"
+}
+it "rnbd-server: options that cannot be are refused with the reason" bad_server_options
+
+busy_port() {
+  start_server --export a=memory:1M
+  rejects "$port.*(in use|another)" --listen "tcp:127.0.0.1:$port" --export a=memory:1M
+  attach a
+  nbdinfo --size "$uri"
+}
+it "rnbd-server: a busy port is named, and its owner is not disturbed" busy_port
+
+no_permission() {
+  ((EUID == 0)) || skip "needs root to become somebody else"
+  requires setpriv
+  random_file image 1M
+  chmod 600 image
+  chmod 755 . ..
+  cp "$server_program" ./rnbd-server
+  fails setpriv --reuid=65534 --regid=65534 --clear-groups "$PWD/rnbd-server" \
+    --listen tcp:127.0.0.1:0 --export "a=$PWD/image"
+  says fails.out 'image.*[Pp]ermission'
+}
+it "rnbd-server: a file that it may not read is refused with the reason" no_permission
+
+bad_config() {
+  rejects 'missing\.toml' --config "$PWD/missing.toml"
+  printf '[server]\nlisten = ["tcp:127.0.0.1:0"]\nqueue-dept = 3\n' >key.toml
+  rejects 'key\.toml:3.*queue-dept' --config "$PWD/key.toml"
+  printf '[server\nlisten = 1\n' >syntax.toml
+  rejects 'syntax\.toml:1' --config "$PWD/syntax.toml"
+  printf '[server]\nlisten = ["tcp:127.0.0.1:0"]\nmemory-limit = "much"\n' >value.toml
+  rejects 'value\.toml:3.*memory-limit' --config "$PWD/value.toml"
+}
+it "rnbd-server: a configuration file's mistakes are named with file, line and key" bad_config
+
+# ---- nbdkit rnbd's parameters ---------------------------------------------------------------------------
+
+plugin_rejects() {
+  local regex=$1
+  shift
+  fails timeout 20 "${nbdkit_command[@]}" -f -U - "$plugin" "$@" --run 'exit 0'
+  says fails.out "$regex"
+}
+
+bad_plugin_parameters() {
+  plugin_rejects 'no server is named'
+  plugin_rejects "unknown parameter 'devise'" server=127.0.0.1 devise=disk0
+  plugin_rejects 'no device is named' server=127.0.0.1
+  plugin_rejects 'rnbd' uri=http://127.0.0.1/disk0
+  plugin_rejects 'port' rnbd+tcp://127.0.0.1:99999/disk0
+  plugin_rejects 'RDMA' rnbd://127.0.0.1/disk0
+  plugin_rejects 'access.*write' rnbd+tcp://127.0.0.1/disk0 access=write
+  plugin_rejects 'connect-timeout' rnbd+tcp://127.0.0.1/disk0 connect-timeout=soon
+  plugin_rejects 'session' rnbd+tcp://127.0.0.1/disk0 session=a/b
+  plugin_rejects 'not both' rnbd+tcp://127.0.0.1/disk0 server=127.0.0.1
+}
+it "nbdkit rnbd: parameters that cannot be are refused with the reason" bad_plugin_parameters
+
+# ---- The plugin and peers that are no rnbd-server -----------------------------------------------------------
+
+# client_fails REGEX DEVICE [PARAMETERS...]: an NBD client of $address is refused, nbdkit says why
+# and lives on.
+client_fails() {
+  local regex=$1 device=$2
+  shift 2
+  attach "$device" connect-timeout=2s "$@"
+  fails nbdinfo "$uri"
+  fails nbdinfo "$uri"
+  says nbdkit.log "$regex"
+  stop nbdkit
+}
+
+no_such_export() {
+  start_server --export disk0=memory:1M
+  client_fails 'disk1' disk1
+  attach disk0
+  nbdinfo --size "$uri"
+}
+it "no such export: the client is refused and nbdkit names the export" no_such_export
+
+nobody_listens() {
+  start_server --export disk0=memory:1M
+  stop server
+  client_fails "$address.*[Cc]onnection refused" disk0
+}
+it "nobody listens: the client is refused and nbdkit says so" nobody_listens
+
+# A listener on a free port; the Python in $1 handles each connection `c`.
+start_stranger() {
+  local read write
+  pipe read write
+  spawn stranger /usr/bin/python3 -c "
+import os, signal, socket, sys
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+s = socket.create_server(('127.0.0.1', 0))
+os.write(int(sys.argv[1]), b'%d\n' % s.getsockname()[1])
+kept = []
+while True:
+    c, _ = s.accept()
+    kept.append(c)
+    try:
+        $1
+    except OSError:
+        pass
+" "$write"
+  exec {write}>&-
+  await_line "$read" 10
+  address=127.0.0.1:$line
+}
+
+stranger() {
+  start_stranger "$1"
+  client_fails "$2" disk0
+}
+it "a peer that closes at once" stranger 'c.close()' 'clos|reset'
+it "a peer that says nothing" stranger 'pass' 'tim|answer'
+it "a peer that speaks HTTP" stranger \
+  'c.recv(4096); c.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"x" * 500); c.close()' \
+  'no rnbd-server|magic|protocol'
+it "a peer that speaks SSH" stranger \
+  'c.sendall(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n" + b"x" * 500)' 'no rnbd-server|magic|protocol'
+it "a peer that sends back what it gets" stranger 'c.sendall(c.recv(76))' 'disk0|127.0.0.1'
+it "a peer that sends random bytes" stranger 'c.sendall(os.urandom(4096))' \
+  'no rnbd-server|magic|protocol'
+
+an_nbd_server() {
+  local read write
+  requires_python socket
+  nbdkit_name=inner start_nbdkit memory 1M
+  start_stranger "
+u = socket.socket(socket.AF_UNIX); u.connect('$socket')
+        c.sendall(u.recv(4096)); c.recv(100)"
+  client_fails 'no rnbd-server|magic|protocol' disk0
+}
+it "a peer that is an NBD server" an_nbd_server
+
+# ---- Crowds and stalls ------------------------------------------------------------------------------------
+
+# raw: Python with raw_peer; $port is its first argument.
+raw() {
+  PYTHONPATH=$source_dir/tests/integration PYTHONDONTWRITEBYTECODE=1 limited /usr/bin/python3 - "$port"
+}
+
+stalled_handshakes() {
+  start_server --export disk0=memory:1M --handshake-timeout 300ms
+  raw <<'PY'
+import sys
+from raw_peer import *
+port = int(sys.argv[1])
+silent = Wire(port)
+half = Wire(port)
+half.send(b"RTRS-TCP" + bytes(20))
+accepted = Session(port, info=False)
+lonely = Wire(port)
+lonely.hello(connect_request(0, 8, session_uuid=b"lonely----------"))
+assert lonely.hello_answer()["error"] == 0
+silent.expect_close()
+half.expect_close()
+lonely.expect_close()
+accepted.expect_close()
+good = Session(port)
+device, _ = good.open(b"disk0")
+assert good.read(device, 0, 512)[0] == 0
+PY
+}
+it "handshakes that stall, at any point, are closed at the deadline" stalled_handshakes
+
+trickle() {
+  start_server --export disk0=memory:1M --handshake-timeout 500ms
+  raw <<'PY'
+import sys, time
+from raw_peer import *
+wire = Wire(int(sys.argv[1]))
+body = b"RTRS-TCP" + bytes(68)
+try:
+    while True:  # one byte now and then must not buy more time
+        wire.send(body[:1])
+        body = body[1:] or b"x"
+        wire.socket.settimeout(0.05)
+        try:
+            if not wire.socket.recv(1):
+                break
+        except socket.timeout:
+            pass
+except (Closed, ConnectionResetError):
+    pass
+PY
+  attach disk0
+  nbdinfo --size "$uri"
+}
+it "a handshake that trickles in is closed at the deadline, too" trickle
+
+too_many_connections() {
+  start_server --export disk0=memory:1M --max-connections 8
+  raw <<'PY'
+import sys
+from raw_peer import *
+port = int(sys.argv[1])
+first = Session(port, cids=4)
+device, _ = first.open(b"disk0")
+crowd = [Wire(port) for _ in range(20)]
+refused = 0
+for wire in crowd[4:]:
+    wire.expect_close()
+assert first.read(device, 0, 512)[0] == 0
+for wire in crowd:
+    wire.close()
+# Room comes back when the server has seen them go.
+for attempt in range(200):
+    try:
+        second = Session(port, cids=4)
+        break
+    except (Closed, OSError):
+        pass
+assert second.read(second.open(b"disk0", RO)[0], 0, 512)[0] == 0
+PY
+}
+it "connections beyond the limit are closed, the others work, and room comes back" too_many_connections
+
+memory_limit() {
+  # One session takes 16 x (64K + 4K) = 1088K: there is room for two.
+  start_server --export disk0=memory:1M --queue-depth 16 --max-io-size 64K --memory-limit 2200K
+  raw <<'PY'
+import errno, sys
+from raw_peer import *
+port = int(sys.argv[1])
+one, two = Session(port), Session(port)
+for _ in range(20):
+    try:
+        Session(port)
+        raise AssertionError("a third session fits into the limit")
+    except OSError as error:
+        assert error.errno == errno.ENOMEM, error
+assert one.read(one.open(b"disk0")[0], 0, 512)[0] == 0
+two.close()
+for attempt in range(1000):
+    try:
+        three = Session(port)
+        break
+    except OSError as error:
+        assert error.errno == errno.ENOMEM, error
+assert three.read(three.open(b"disk0", RO)[0], 0, 512)[0] == 0
+PY
+}
+it "the memory limit refuses a session with ENOMEM, and admits it when another has left" memory_limit
+
+idle_crowd() {
+  [[ -z $sanitizer ]] || skip "a sanitizer's own memory hides the server's"
+  start_server --export disk0=memory:1M --max-sessions 64
+  attach disk0
+  nbdinfo --size "$uri"
+  local before after
+  before=$(rss server)
+  raw <<'PY'
+import sys
+from raw_peer import *
+crowd = []
+for i in range(500):
+    wire = Wire(int(sys.argv[1]))
+    try:
+        if i % 2:
+            wire.hello(connect_request(0, 4, session_uuid=os.urandom(16)))
+        else:
+            wire.send(b"RTRS")
+    except Closed:
+        pass
+    crowd.append(wire)
+PY
+  after=$(rss server)
+  echo "resident: $before KiB before, $after KiB after"
+  ((after - before < 16 * 1024)) || fail "handshakes that were never finished cost $((after - before)) KiB"
+  nbdinfo --size "$uri"
+}
+it "500 clients that never finish their handshake cost less than 16 MiB" idle_crowd
+
+finish

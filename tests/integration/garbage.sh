@@ -1,0 +1,18 @@
+#!/bin/bash
+# Peers that do not play by the rules, at every stage of the protocol: the server sends them away,
+# and the next client finds it as if nothing had been.
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+
+stage() {
+  random_file image 1M
+  start_server --export "disk0=$PWD/image" --export readonly=memory:1M,ro
+  limited /usr/bin/python3 "$source_dir/tests/integration/garbage.py" "$port" "$1"
+}
+it "strangers: silence, random bytes, HTTP, TLS, NBD" stage stranger
+it "hellos that cannot be" stage hello
+it "the info exchange at the wrong place, with wrong sizes and names" stage info
+it "frames that are damaged, too large, out of place or out of bounds" stage frame
+it "requests whose headers contradict their chunk" stage request
+it "RNBD messages that nobody should send are answered with an errno" stage message
+
+finish
