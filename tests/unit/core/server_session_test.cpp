@@ -1,0 +1,208 @@
+#include "rdma/core/server_session.hpp"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "rdma/core/server_path.hpp"
+#include "rdma/wire/immediate.hpp"
+#include "rdma/wire/messages.hpp"
+#include "tests/unit/core/fake_queue_pair.hpp"
+
+namespace rtrs {
+namespace {
+
+class Handler final : public ServerHandler {
+ public:
+  void* on_session_up(ServerSession&) override {
+    ++ups;
+    return this;
+  }
+  void on_session_down(ServerSession&) override { ++downs; }
+  void on_request(ServerSession&, ServerRequest& request) override { last = &request; }
+
+  int ups = 0;
+  int downs = 0;
+  ServerRequest* last = nullptr;
+};
+
+ServerSessionOptions options() {
+  ServerSessionOptions o;
+  o.queue_depth = 4;
+  o.max_io_size = 4096;
+  o.max_header_size = 4096;
+  o.heartbeat_interval = std::chrono::seconds{1};
+  return o;
+}
+
+/// A session with two connections, connected unless told otherwise.
+struct Bench {
+  explicit Bench(bool exchange = true) : session{options(), handler}, memory(4 * 8192) {
+    session.open_path(2);
+    session.path().provide_chunks = [this] {
+      session.set_chunks(memory);
+      return true;
+    };
+    control = &session.path().add(0, control_pair);
+    io = &session.path().add(1, io_pair);
+    if (!exchange) return;
+    REQUIRE(control->on_message(wire::bytes_of(wire::encode_info_request("host")), {}) == nullptr);
+    control_pair.posts.clear();
+  }
+  /// Puts a read of `length` bytes with a 4-byte message into chunk `buffer` and rings.
+  Complaint read(std::uint32_t buffer, std::uint32_t length, std::uint16_t flags = 0) {
+    std::byte* at = memory.data() + buffer * 8192 + length;
+    std::memcpy(at, "test", 4);
+    const wire::ReadHeader header{
+        .type = 3, .user_length = 4, .flags = flags, .descriptor_count = 1};
+    const wire::Descriptor descriptor{.address = 0xABC000, .key = 55, .length = length};
+    std::memcpy(at + 4, &header, 8);
+    std::memcpy(at + 12, &descriptor, 16);
+    return io->on_write_with_immediate(encode(wire::RequestImmediate{buffer, length + 4}, 4), 28);
+  }
+
+  Handler handler;
+  FakeQueuePair control_pair, io_pair;
+  ServerSession session;
+  std::vector<std::byte> memory;
+  QueuePairHandler* control = nullptr;
+  QueuePairHandler* io = nullptr;
+};
+
+using Kind = FakeQueuePair::Post::Kind;
+
+TEST_CASE("the info response comes when everything is ready, and describes all chunks") {
+  Bench bench{false};
+  CHECK(bench.control_pair.receives == 1);
+  CHECK(bench.handler.ups == 0);
+  CHECK(bench.control->on_message(wire::bytes_of(wire::encode_info_request("host")), {}) ==
+        nullptr);
+  CHECK(bench.handler.ups == 1);
+  CHECK(bench.session.name == "host");
+  CHECK(bench.io_pair.receives >= 4);
+  REQUIRE(bench.control_pair.posts.size() == 1);
+  CHECK(bench.control_pair.posts[0].kind == Kind::send);
+  const auto chunks = wire::decode_info_response(bench.control_pair.posts[0].data, 4, 8192);
+  REQUIRE(chunks.has_value());
+  CHECK(chunks->size() == 4);
+}
+
+TEST_CASE("the exchange is refused when its conditions are not met") {
+  Bench bench{false};
+  const auto exchange = [&] {
+    return bench.control->on_message(wire::bytes_of(wire::encode_info_request("host")), {});
+  };
+  SUBCASE("the name is taken") {
+    bench.session.path().claim_name = [](std::string_view) { return false; };
+    CHECK(exchange() != nullptr);
+  }
+  SUBCASE("there is no memory") {
+    bench.session.path().provide_chunks = [] { return false; };
+    CHECK(exchange() != nullptr);
+  }
+  SUBCASE("it comes on another connection") {
+    CHECK(bench.io->on_message(wire::bytes_of(wire::encode_info_request("host")), {}) != nullptr);
+  }
+  SUBCASE("it is garbage") {
+    CHECK(bench.control->on_message(std::vector<std::byte>(272, std::byte{0xFF}), {}) != nullptr);
+  }
+  CHECK(bench.handler.ups == 0);
+  CHECK(bench.control_pair.posts.empty());
+}
+
+TEST_CASE("a read is answered by one write that carries data and immediate") {
+  Bench bench;
+  REQUIRE(bench.read(2, 512) == nullptr);
+  REQUIRE(bench.handler.last != nullptr);
+  CHECK(std::memcmp(bench.handler.last->message.data(), "test", 4) == 0);
+  std::memset(bench.handler.last->data.data(), 0x5A, 512);
+  bench.handler.last->finish(0);
+  REQUIRE(bench.io_pair.posts.size() == 1);
+  const auto& post = bench.io_pair.posts[0];
+  CHECK(post.kind == Kind::write_imm);
+  CHECK(post.to.address == 0xABC000);
+  CHECK(post.to.key == 55);
+  CHECK(post.data == std::vector<std::byte>(512, std::byte{0x5A}));
+  CHECK(post.immediate == 0x1000'0002);
+}
+
+TEST_CASE("a failed read is answered by its errno and no data") {
+  Bench bench;
+  REQUIRE(bench.read(2, 512) == nullptr);
+  bench.handler.last->finish(EIO);
+  REQUIRE(bench.io_pair.posts.size() == 1);
+  CHECK(bench.io_pair.posts[0].data.empty());
+  CHECK(bench.io_pair.posts[0].immediate == encode(wire::ResponseImmediate{2, EIO}));
+}
+
+TEST_CASE("a read that wants its key invalidated gets data, invalidation and immediate apart") {
+  Bench bench;
+  REQUIRE(bench.read(1, 512, wire::kNeedInvalidate) == nullptr);
+  SUBCASE("on success") {
+    bench.handler.last->finish(0);
+    REQUIRE(bench.io_pair.posts.size() == 3);
+    CHECK(bench.io_pair.posts[0].kind == Kind::write);
+    CHECK(bench.io_pair.posts[1].kind == Kind::send_inv);
+    CHECK(bench.io_pair.posts[1].to.key == 55);
+    CHECK(bench.io_pair.posts[2].immediate == 0x2000'0001);
+  }
+  SUBCASE("on failure") {
+    bench.handler.last->finish(EIO);
+    REQUIRE(bench.io_pair.posts.size() == 2);
+    CHECK(bench.io_pair.posts[0].kind == Kind::send_inv);
+    CHECK(bench.io_pair.posts[1].immediate == 0x2028'0001);
+  }
+}
+
+TEST_CASE("the message is out of the client's reach before anybody looks at it") {
+  Bench bench;
+  REQUIRE(bench.read(0, 64) == nullptr);
+  std::memset(bench.memory.data(), 0xFF, 8192);
+  CHECK(std::memcmp(bench.handler.last->message.data(), "test", 4) == 0);
+  bench.handler.last->finish(0);
+}
+
+TEST_CASE("heartbeats are answered on connection 0, and everything counts as life") {
+  Bench bench;
+  CHECK(bench.control->on_write_with_immediate(wire::kHeartbeat, 0) == nullptr);
+  REQUIRE(bench.control_pair.posts.size() == 1);
+  CHECK(bench.control_pair.posts[0].immediate == wire::kHeartbeatAck);
+  auto& path = bench.session.path();
+  path.start_heartbeat(Instant{});
+  for (int second = 1; second < 60; ++second) {
+    if (second % 4 == 0) {
+      REQUIRE(bench.read(static_cast<std::uint32_t>(second / 4 % 4), 64) == nullptr);
+      bench.handler.last->finish(0);
+    }
+    CHECK(path.on_tick(Instant{std::chrono::seconds{second}}) != Heartbeat::Verdict::dead);
+  }
+}
+
+TEST_CASE("a session ends only when its last request has ended, and answers nobody then") {
+  Bench bench;
+  int gone = 0;
+  bench.session.on_gone([&] { ++gone; });
+  REQUIRE(bench.read(0, 64) == nullptr);
+  bench.session.path().close();
+  bench.session.on_path_closed();
+  CHECK(bench.handler.downs == 0);
+  CHECK_FALSE(bench.session.gone());
+  bench.handler.last->finish(0);
+  CHECK(bench.handler.downs == 1);
+  CHECK(bench.session.gone());
+  CHECK(gone == 1);
+  CHECK(bench.io_pair.posts.empty());
+}
+
+TEST_CASE("a session that never came up goes without a word to the handler") {
+  Bench bench{false};
+  bench.session.path().close();
+  bench.session.on_path_closed();
+  CHECK(bench.session.gone());
+  CHECK(bench.handler.ups + bench.handler.downs == 0);
+}
+
+}  // namespace
+}  // namespace rtrs
