@@ -100,14 +100,8 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Session::open(const std::st
   auto mapping = join(device, options, interrupt, created);
   if (!mapping) return tl::unexpected(mapping.error());
   if (created) {
-    auto fetched = fetch_geometry(**mapping, interrupt);
-    if (!fetched) {
-      forget(**mapping);
-      return tl::unexpected(fetched.error());
-    }
-    std::lock_guard lock{mutex_};
-    (*mapping)->state = Mapping::State::open;
-    changed_.notify_all();
+    auto fetched = finish_opening(**mapping, interrupt);
+    if (!fetched) return tl::unexpected(fetched.error());
   }
   bool read_only = options.access == wire::AccessMode::read_only;
   return std::unique_ptr<RemoteDevice>{
@@ -145,6 +139,24 @@ tl::expected<std::shared_ptr<Session::Mapping>, Failure> Session::join(const std
   mappings_.emplace(device, mapping);
   created = true;
   return mapping;
+}
+
+tl::expected<void, Failure> Session::finish_opening(Mapping& mapping, const Interrupt& interrupt) {
+  // However this ends: others may be waiting for the outcome.
+  struct Guard {
+    ~Guard() {
+      if (mapping != nullptr) session.forget(*mapping);
+    }
+    Session& session;
+    Mapping* mapping;
+  } guard{*this, &mapping};
+  auto fetched = fetch_geometry(mapping, interrupt);
+  if (!fetched) return fetched;
+  guard.mapping = nullptr;
+  std::lock_guard lock{mutex_};
+  mapping.state = Mapping::State::open;
+  changed_.notify_all();
+  return {};
 }
 
 tl::expected<void, Failure> Session::fetch_geometry(Mapping& mapping, const Interrupt& interrupt) {

@@ -89,6 +89,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   explicit Session(std::unique_ptr<rtrs::Client> client);
   int exchange_versions(const Interrupt& interrupt);
+  tl::expected<void, Failure> finish_opening(Mapping& mapping, const Interrupt& interrupt);
   tl::expected<void, Failure> fetch_geometry(Mapping& mapping, const Interrupt& interrupt);
   tl::expected<std::shared_ptr<Mapping>, Failure> join(const std::string& device,
                                                        const OpenOptions& options,
