@@ -22,6 +22,9 @@ constexpr std::uint64_t kMaxRange = 1024 * 1024 * 1024;
 /// Bytes per read and write command where the server does not say; all servers take that much.
 constexpr std::uint64_t kMaxPayload = 32 * 1024 * 1024;
 
+/// Replies handled before other events get their turn.
+constexpr unsigned kMaxBatch = 64;
+
 constexpr char kAllocation[] = LIBNBD_CONTEXT_BASE_ALLOCATION;
 
 Failure last_failure() {
@@ -49,7 +52,7 @@ std::uint64_t inside(const BackendRequest& request, const BackendInfo& info) {
   return request.offset >= info.size ? 0 : std::min(request.length, info.size - request.offset);
 }
 
-/// Nobody asked anything, so whatever the socket has to say is the end of the connection.
+/// The server has sent nothing, not even its farewell.
 bool is_silent(nbd_handle* h) {
   pollfd descriptor{nbd_aio_get_fd(h), POLLIN | POLLRDHUP, 0};
   return poll(&descriptor, 1, 0) == 0;
@@ -121,6 +124,7 @@ void NbdConnection::connect() {
     const std::lock_guard lock{shared_->mutex};
     first = std::move(shared_->first);
   }
+  // It was asked nothing, so whatever it has to say is the end of the connection.
   if (first != nullptr && is_silent(first.get())) return use(std::move(first));
   state_ = State::connecting;
   // Looking up a name blocks, so all of connecting is done elsewhere.
@@ -351,13 +355,12 @@ void NbdConnection::on_ready(bool reading) {
   if (state_ != State::ready) return;
   nbd_handle* const h = handle_.get();
   const unsigned wanted = reading ? LIBNBD_AIO_DIRECTION_READ : LIBNBD_AIO_DIRECTION_WRITE;
-  // One call handles about one reply, and TLS may hold more of them than the socket shows.
-  std::uint64_t before = 0;
-  do {
-    before = replies_;
+  // One call handles about one reply, and libnbd gets stuck when told of more than there is.
+  for (unsigned calls = 0; calls < kMaxBatch; ++calls) {
     if ((nbd_aio_get_direction(h) & wanted) == 0) break;
     if ((reading ? nbd_aio_notify_read(h) : nbd_aio_notify_write(h)) < 0) break;
-  } while (replies_ != before);
+    if (!reading || is_silent(h)) break;
+  }
   home_.defer(*this);
 }
 

@@ -76,6 +76,7 @@ class Bench {
 struct Storage {
   std::unique_ptr<Backend> backend;
   bool discard_zeroes = true;  ///< discarded blocks read as zeroes
+  bool shows_holes = true;     ///< if it tells extents at all
 };
 void check_conformance(Storage storage);
 

@@ -1,0 +1,99 @@
+// Block devices, by way of loop devices. Skipped, with the reason, where there are none.
+#include <sys/mount.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+
+#include "tests/unit/backend/bench.hpp"
+
+namespace rnbd::test {
+
+namespace {
+
+/// A loop device on a file; none if the system does not give one.
+class LoopDevice {
+ public:
+  explicit LoopDevice(const std::string& file) {
+    FILE* const output = popen(("losetup --show -f " + file + " 2> /dev/null").c_str(), "r");
+    std::array<char, 64> line{};
+    if (output != nullptr && fgets(line.data(), line.size(), output) != nullptr) {
+      path_ = line.data();
+      path_.pop_back();
+    }
+    if (output != nullptr) pclose(output);
+    if (path_.empty()) MESSAGE("skipped: no loop device (needs root and the loop driver)");
+  }
+  ~LoopDevice() {
+    if (!path_.empty() && std::system(("losetup -d " + path_).c_str()) != 0) {
+      MESSAGE("could not detach " << path_);
+    }
+  }
+  LoopDevice(const LoopDevice&) = delete;
+  LoopDevice& operator=(const LoopDevice&) = delete;
+
+  bool exists() const { return !path_.empty(); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+constexpr std::uint64_t kSize = 4 * 1024 * 1024;
+
+void check_device(const BackendOptions& options) {
+  const TemporaryFolder folder;
+  const LoopDevice device{folder.file("disk", kSize)};
+  if (!device.exists()) return;
+  check_conformance({.backend = must_open(device.path(), options)});
+}
+
+}  // namespace
+
+TEST_CASE("block device: behaves like a disk") { check_device({}); }
+TEST_CASE("block device, direct: behaves like a disk") { check_device({.direct = true}); }
+TEST_CASE("block device, threads: behaves like a disk") { check_device({.use_uring = false}); }
+
+TEST_CASE("block device: a writer keeps other writers and mounts out") {
+  const TemporaryFolder folder;
+  const LoopDevice device{folder.file("disk", kSize)};
+  if (!device.exists()) return;
+  const auto writer = must_open(device.path());
+  CHECK(writer->info().size == kSize);
+  CHECK(!writer->info().can_extents);
+  const auto second = open_backend(device.path(), {});
+  REQUIRE(!second.has_value());
+  CHECK(second.error().error == EBUSY);
+  CHECK(second.error().text.find("lsblk") != std::string::npos);
+  CHECK(open_backend(device.path(), {.read_only = true}).has_value());
+}
+
+TEST_CASE("block device: a flush that failed is never followed by one that succeeds") {
+  // A loop device on a file system without room: what is written to it cannot be written back.
+  const TemporaryFolder folder;
+  if (mount("none", folder.path().c_str(), "tmpfs", 0, "size=1m") != 0) {
+    MESSAGE("skipped: cannot mount a tmpfs (needs root)");
+    return;
+  }
+  {
+    const LoopDevice device{folder.file("disk", kSize)};
+    if (device.exists()) {
+      std::vector<std::string> log;
+      Bench bench{device.path(),
+                  {.log = [&](rtrs::LogLevel, const std::string& line) { log.push_back(line); }}};
+      CHECK(bench.flush() == 0);
+      REQUIRE(bench.write(0, pattern(kSize, 1)) == 0);
+      const int first = bench.flush();
+      CHECK((first == EIO || first == ENOSPC));
+      CHECK(bench.flush() == EIO);
+      REQUIRE(bench.discard(0, kSize) == 0);  // room again
+      REQUIRE(bench.write(0, pattern(4096, 1)) == 0);
+      CHECK(bench.flush() == EIO);
+      CHECK(log.size() == 1);
+    }
+  }
+  umount2(folder.path().c_str(), MNT_DETACH);
+}
+
+}  // namespace rnbd::test

@@ -1,0 +1,199 @@
+#include <cerrno>
+#include <mutex>
+
+#include "tests/unit/backend/bench.hpp"
+#include "tests/unit/backend/nbd_server.hpp"
+
+namespace rnbd::test {
+
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+/// A server in a folder of its own.
+struct Served {
+  explicit Served(const Arguments& arguments) : server{folder.path() + "/socket", arguments} {}
+  TemporaryFolder folder;
+  NbdServer server;
+};
+
+/// False, with the reason, where there is no nbdkit.
+bool can_run() {
+  const bool can = NbdServer::installed();
+  if (!can) MESSAGE("skipped: nbdkit is not installed");
+  return can;
+}
+
+void check_served(const Arguments& arguments, bool shows_holes = true) {
+  if (!can_run()) return;
+  const Served served{arguments};
+  check_conformance({.backend = must_open(served.server.uri()), .shows_holes = shows_holes});
+}
+
+}  // namespace
+
+TEST_CASE("nbd: behaves like a disk") { check_served({"memory", "4M"}); }
+TEST_CASE("nbd: behaves like a disk of odd size") { check_served({"memory", "4195304"}); }
+TEST_CASE("nbd, one connection for all: behaves like a disk") {
+  check_served({"--filter=multi-conn", "memory", "4M", "multi-conn-mode=disable"});
+}
+TEST_CASE("nbd, a server without FUA: behaves like a disk") {
+  check_served({"--filter=fua", "memory", "4M"});
+}
+TEST_CASE("nbd, a server without extents: behaves like a disk") {
+  check_served({"--filter=noextents", "memory", "4M"}, /*shows_holes=*/false);
+}
+TEST_CASE("nbd, a server without zeroing: behaves like a disk") {
+  check_served({"--filter=nozero", "memory", "4M", "zeromode=none"});
+}
+TEST_CASE("nbd, old protocol: reads what was written") {
+  if (!can_run()) return;
+  const Served served{{"-o", "memory", "1M"}};
+  Bench bench{served.server.uri()};
+  CHECK(!bench.info().can_extents);
+  CHECK(bench.write(0, pattern(4096, 1)) == 0);
+  CHECK(bench.read(0, 4096) == pattern(4096, 1));
+}
+
+TEST_CASE("nbd: what the server cannot do is not claimed") {
+  if (!can_run()) return;
+  const Served served{{"--filter=nozero", "--filter=fua", "--filter=blocksize-policy", "null", "1G",
+                       "zeromode=none", "blocksize-minimum=4096", "blocksize-preferred=65536",
+                       "blocksize-maximum=32M"}};
+  Bench bench{served.server.uri()};
+  CHECK(bench.info().size == std::uint64_t{1} << 30);
+  CHECK(!bench.info().can_write_zeroes);
+  CHECK(!bench.info().can_fast_zero);
+  CHECK(bench.info().logical_block == 4096);
+  CHECK(bench.info().physical_block == 32768);
+  CHECK(bench.zero(0, 4096, {}) == EOPNOTSUPP);
+}
+
+TEST_CASE("nbd: a read-only export is refused for writing, and opened read-only if asked") {
+  if (!can_run()) return;
+  const Served served{{"-r", "memory", "1M"}};
+  const auto writing = open_backend(served.server.uri(), {});
+  REQUIRE(!writing.has_value());
+  CHECK(writing.error().error == EROFS);
+  for (const BackendOptions& options :
+       {BackendOptions{.read_only = true}, BackendOptions{.read_only_fallback = true}}) {
+    Bench bench{served.server.uri(), options};
+    CHECK(bench.info().read_only);
+    CHECK(bench.write(0, pattern(512, 1)) == EROFS);
+    CHECK(bench.read(0, 512) == Bytes(512, std::byte{0}));
+  }
+}
+
+TEST_CASE("nbd: the server's errors arrive") {
+  if (!can_run()) return;
+  const Served served{{"--filter=error", "memory", "1M", "error-pwrite=ENOSPC",
+                       "error-pwrite-rate=100%", "error-pread=EIO", "error-pread-rate=100%"}};
+  Bench bench{served.server.uri()};
+  CHECK(bench.write(0, pattern(512, 1)) == ENOSPC);
+  Bytes data(512);
+  BackendRequest request;
+  request.length = data.size();
+  request.data = data.data();
+  CHECK(bench.run(request) == EIO);
+  CHECK(bench.flush() == 0);
+}
+
+TEST_CASE("nbd: a range longer than a command can name is zeroed and discarded in pieces") {
+  if (!can_run()) return;
+  const Served served{{"memory", "16G"}};
+  Bench bench{served.server.uri()};
+  const std::uint64_t far = (std::uint64_t{9} << 30) + 4096;
+  REQUIRE(bench.write(far, pattern(4096, 1)) == 0);
+  REQUIRE(bench.zero(0, std::uint64_t{10} << 30, {}) == 0);
+  CHECK(bench.read(far, 4096) == Bytes(4096, std::byte{0}));
+  REQUIRE(bench.write(far, pattern(4096, 1)) == 0);
+  REQUIRE(bench.discard(0, std::uint64_t{10} << 30) == 0);
+  CHECK(bench.read(far, 4096) == Bytes(4096, std::byte{0}));
+}
+
+TEST_CASE("nbd: a server that dies gives EIO and a message, and a queue opened later works again") {
+  if (!can_run()) return;
+  const TemporaryFolder folder;
+  const std::string socket = folder.path() + "/socket";
+  std::mutex mutex;
+  std::vector<std::string> log;
+  const Arguments slow{"--filter=delay", "memory", "1M", "rdelay=3600"};
+  auto server = std::make_unique<NbdServer>(socket, slow);
+  const auto backend = must_open(server->uri(), {.log = [&](rtrs::LogLevel, const auto& line) {
+                                   const std::lock_guard lock{mutex};
+                                   log.push_back(line);
+                                 }});
+  rtrs::Reactor reactor{0};
+  struct Job {
+    rtrs::Reactor& reactor;
+    int error = -1;
+  } job{reactor};
+  Bytes data = pattern(4096, 1);
+  const auto start = [&](BackendQueue& queue, BackendRequest& request, BackendOperation operation) {
+    request = {};
+    request.operation = operation;
+    request.length = data.size();
+    request.data = data.data();
+    request.context = &job;
+    request.done = [](BackendRequest& finished, int error) {
+      auto& mine = *static_cast<Job*>(finished.context);
+      mine.error = error;
+      mine.reactor.stop();
+    };
+    job.error = -1;
+    reactor.io().restart();
+    queue.submit(request);
+  };
+  const auto wait = [&] {
+    if (job.error == -1) reactor.run();
+    return job.error;
+  };
+  BackendRequest request;
+  auto queue = backend->open_queue(&reactor);
+  start(*queue, request, BackendOperation::write);
+  CHECK(wait() == 0);
+  start(*queue, request, BackendOperation::read);
+  server->kill();
+  CHECK(wait() == EIO);
+  CHECK(log.size() == 1);
+  start(*queue, request, BackendOperation::flush);
+  CHECK(wait() == EIO);
+  server.reset();
+
+  SUBCASE("a server that comes back serves a new queue, not the old one") {
+    server = std::make_unique<NbdServer>(socket, Arguments{"memory", "1M"});
+    start(*queue, request, BackendOperation::write);
+    CHECK(wait() == EIO);
+    queue = backend->open_queue(&reactor);
+    start(*queue, request, BackendOperation::write);
+    CHECK(wait() == 0);
+  }
+  SUBCASE("a server that comes back with another size is not the same storage") {
+    server = std::make_unique<NbdServer>(socket, Arguments{"memory", "2M"});
+    queue = backend->open_queue(&reactor);
+    start(*queue, request, BackendOperation::write);
+    CHECK(wait() == EIO);
+  }
+  SUBCASE("no server at all is EIO") {
+    queue = backend->open_queue(&reactor);
+    start(*queue, request, BackendOperation::write);
+    CHECK(wait() == EIO);
+  }
+}
+
+TEST_CASE("nbd: what cannot be opened says what to look at") {
+  const auto failure_of = [](const std::string& specification) {
+    const auto backend = open_backend(specification, {});
+    REQUIRE(!backend.has_value());
+    return backend.error();
+  };
+  const TemporaryFolder folder;
+  const Failure none = failure_of("nbd+unix:///?socket=" + folder.path() + "/none");
+  CHECK(none.error == ENOENT);
+  CHECK(none.text.find("nbdinfo") != std::string::npos);
+  CHECK(failure_of("nbd:/some/path").text.find("nbd://HOST") != std::string::npos);
+  CHECK(failure_of("nbd:nbd+unix:///?socket=/none").error == ENOENT);
+  CHECK(failure_of("nbd://[").error == EINVAL);
+}
+
+}  // namespace rnbd::test
