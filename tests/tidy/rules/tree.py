@@ -12,8 +12,9 @@ class Skip(Exception):
 class Tree:
     """Files of the project, without build folders and version control."""
 
-    def __init__(self, root):
+    def __init__(self, root, build=None):
         self.root = pathlib.Path(root).resolve()
+        self.build = pathlib.Path(build).resolve() if build else None  # where programs are, if built
 
     def files(self, *suffixes, under=""):
         """Paths relative to the root, sorted; suffixes such as '.cpp', none = every file."""
@@ -49,6 +50,8 @@ class Tree:
         before = file.read_bytes() if file.exists() else None
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes((before or b"") + text.encode())
+        if "/bin/" in path:
+            file.chmod(0o755)
         yield
         if before is None:
             file.unlink()
