@@ -51,11 +51,11 @@ class NarrowFormatter final : public CLI::Formatter {
     std::istringstream words{option->get_description()};
     std::string line = indent;
     for (std::string word; words >> word;) {
-      if (line.size() + word.size() > kWidth) {
+      if (line.size() + 1 + word.size() > kWidth) {
         text += "\n" + line;
         line = indent;
       }
-      line += word + " ";
+      line += (line == indent ? "" : " ") + word;
     }
     return text + "\n" + line + "\n";
   }

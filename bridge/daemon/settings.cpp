@@ -158,7 +158,8 @@ void take_description(ExportSpecification& target, std::string_view& rest) {
 std::uint64_t default_memory_limit() {
   const auto pages = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PHYS_PAGES)));
   const auto page = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PAGESIZE)));
-  return std::min<std::uint64_t>(1U << 30, pages * page / 4);
+  constexpr std::uint64_t kMost = 1U << 30;
+  return pages == 0 ? kMost : std::min(kMost, pages * page / 4);
 }
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {

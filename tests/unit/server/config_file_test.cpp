@@ -1,0 +1,156 @@
+#include "bridge/daemon/config_file.hpp"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+
+using namespace rnbd;
+using namespace std::chrono_literals;
+
+namespace {
+
+std::string error_of(const std::string& text) {
+  const auto settings = parse_config(text, "test.conf");
+  if (settings) return "";
+  std::string all;
+  for (const std::string& line : settings.error()) all += line + "\n";
+  return all;
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("configuration: everything that can be said is understood") {
+  const auto settings = parse_config(R"(
+# comment
+[server]
+listen = ["tcp:127.0.0.1:1234", "tcp:[::1]:1234"]
+search-path = "/srv/rnbd"
+log-level = "debug"
+pid-file = "/run/x.pid"
+queue-depth = 64
+max-io-size = "128K"
+memory-limit = "512M"
+max-sessions = 10
+max-connections = 20
+reactors = 1
+heartbeat = "1s"
+handshake-timeout = "5s"
+no-digest = true
+direct = true
+no-uring = true
+
+[export.disk0]
+path = "/srv/a, b.img"
+description = "the first, the best"
+
+[export."dev/sdb"]
+path = "fault:line.img"
+read-only = true
+direct = true
+
+[export.scratch]
+storage = "memory:64M"
+)",
+                                     "test.conf");
+  REQUIRE_MESSAGE(settings.has_value(), (settings ? "" : settings.error().front()));
+  CHECK(settings->listen.size() == 2);
+  CHECK(settings->listen[1].host == "::1");
+  CHECK(settings->search_path == "/srv/rnbd");
+  CHECK(settings->log_level == rtrs::LogLevel::debug);
+  CHECK(settings->pid_file == "/run/x.pid");
+  CHECK(settings->queue_depth == 64);
+  CHECK(settings->max_io_size == 128 * 1024);
+  CHECK(settings->memory_limit == 512ULL << 20);
+  CHECK(settings->max_sessions == 10);
+  CHECK(settings->max_connections == 20);
+  CHECK(settings->reactors == 1);
+  CHECK(settings->heartbeat == 1s);
+  CHECK(settings->handshake_timeout == 5s);
+  CHECK(settings->no_digest);
+  CHECK(settings->direct);
+  CHECK(settings->no_uring);
+  REQUIRE(settings->exports.size() == 3);
+  CHECK(settings->exports[0].name == "dev/sdb");
+  CHECK(settings->exports[0].storage == "./fault:line.img");
+  CHECK(settings->exports[0].read_only);
+  CHECK(settings->exports[0].direct);
+  CHECK(settings->exports[1].name == "disk0");
+  CHECK(settings->exports[1].storage == "/srv/a, b.img");
+  CHECK(settings->exports[1].description == "the first, the best");
+  CHECK_FALSE(settings->exports[1].read_only);
+  CHECK(settings->exports[2].storage == "memory:64M");
+}
+
+TEST_CASE("configuration: every setting of the command line has its key") {
+  for (const SettingRule& rule : setting_rules()) {
+    CAPTURE(rule.key);
+    const std::string value =
+        rule.value_name == nullptr ? "true" : "\"" + std::string{rule.example} + "\"";
+    CHECK(error_of("[server]\n" + std::string{rule.key} + " = " + value + "\n") == "");
+  }
+}
+
+TEST_CASE("configuration: an empty file is no mistake, a switch may be off") {
+  CHECK(error_of("") == "");
+  CHECK(error_of("[server]\nno-digest = false\nlisten = \"tcp:localhost\"\n") == "");
+}
+
+TEST_CASE("configuration: mistakes are named with line, column, key and what to write instead") {
+  struct {
+    const char* text;
+    const char* place;
+    const char* says;
+  } const rows[] = {
+      {"[server]\nqueue_depth = 3\n", "test.conf:2:1", "did you mean 'queue-depth'?"},
+      {"[server]\nfrobnicate = 3\n", "test.conf:2:1", "known are: listen"},
+      {"[servers]\n", "test.conf:1", "did you mean 'server'?"},
+      {"[exports.disk0]\npath=\"/a\"\n", "test.conf:1", "did you mean 'export'?"},
+      {"server = 1\n", "test.conf:1", "write [server]"},
+      {"[server]\n  queue-depth = \"many\"\n", "test.conf:2:17", "write e.g. queue-depth = 256"},
+      {"[server]\nqueue-depth = 0\n", "test.conf:2:15", "1 to 65535"},
+      {"[server]\nqueue-depth = 1.5\n", "test.conf:2:15", "wrong type; write e.g. queue-depth"},
+      {"[server]\nmax-io-size = \"12Q\"\n", "test.conf:2:15", "max-io-size = \"256K\""},
+      {"[server]\nheartbeat = 5\n", "test.conf:2:13", "heartbeat = \"500ms\""},
+      {"[server]\nno-digest = \"yes\"\n", "test.conf:2:13", "no-digest = true"},
+      {"[server]\nlisten = 1234\n", "test.conf:2:10", "list of strings"},
+      {"[server]\nlisten = [\"tcp:[::1]:1\", \"1234\"]\n", "test.conf:2:26", "transport"},
+      {"[server]\nlisten = \"rdma:[::1]\"\n", "test.conf:2:10", "no RDMA transport"},
+      {"[export]\ndisk0 = \"/a\"\n", "test.conf:2:9", "write [export.disk0]"},
+      {"[export.disk0]\n", "test.conf:1", "says not what to export"},
+      {"[export.disk0]\npath = \"/a\"\nstorage = \"memory:1M\"\n", "test.conf:1", "keep one"},
+      {"[export.disk0]\npath = 7\n", "test.conf:2:8", "path = \"/srv/disk.img\""},
+      {"[export.disk0]\npath = \"\"\n", "test.conf:2:8", "is a string"},
+      {"[export.disk0]\nstorage = 7\n", "test.conf:2:11", "storage = \"memory:64M\""},
+      {"[export.disk0]\npath = \"/a\"\nreadonly = true\n", "test.conf:3:1",
+       "did you mean 'read-only'?"},
+      {"[export.disk0]\npath = \"/a\"\nread-only = 1\n", "test.conf:3:13", "read-only = true"},
+      {"[export.\"a/../b\"]\npath = \"/a\"\n", "test.conf:1", "component"},
+      {"[export.disk0]\npath = /srv/a\n", "test.conf:2", "between quotes"},
+      {"[export.a]\npath = \"/a\"\n[export.a]\npath = \"/b\"\n", "test.conf:3", "TOML"},
+  };
+  for (const auto& row : rows) {
+    CAPTURE(row.text);
+    const std::string error = error_of(row.text);
+    CAPTURE(error);
+    CHECK(error.starts_with(row.place));
+    CHECK(has(error, row.says));
+  }
+}
+
+TEST_CASE("configuration: all mistakes are told at once") {
+  const auto settings = parse_config(
+      "[server]\nqueue-dept = 1\nreactors = \"x\"\n[export.a]\nfile = \"/a\"\n", "test.conf");
+  REQUIRE_FALSE(settings.has_value());
+  CHECK(settings.error().size() == 3);
+}
+
+TEST_CASE("configuration: a file that cannot be read is said to be so") {
+  const auto missing = load_config("/nonexistent/rnbd.conf");
+  CHECK(has(missing.error().front(), "/nonexistent/rnbd.conf: No such file"));
+  const auto directory = load_config(std::filesystem::temp_directory_path().string());
+  CHECK(has(directory.error().front(), "Is a directory"));
+}
