@@ -121,6 +121,11 @@ void SessionHost::progress(Link& link) {
   if (draining_) return;
   const bool was_connecting = session_.path().state() == ServerPathState::connecting;
   const Status status = link.connection->progress(*link.handler);
+  // What was answered at once leaves now, as one batch; waiting for more would cost another look at
+  // the events.
+  reactor_.forget(link);
+  link.run_deferred();
+  if (closed_) return;
   if (was_connecting && session_.path().state() == ServerPathState::connected) {
     log(LogLevel::info, "connected with " + std::to_string(links_.size()) + " connections");
     session_.path().start_heartbeat(now());
