@@ -1,0 +1,2 @@
+// Asio's own code, compiled once instead of in every file that uses it.
+#include <boost/asio/impl/src.hpp>
