@@ -89,12 +89,14 @@ it "nbd: a qcow2 image behind qemu-nbd" behind_qemu
 
 read_only_behind() {
   nbdkit_name=inner start_nbdkit -r memory 1M
-  start_server --export "disk0=nbd:$uri"
+  fails timeout 20 "$server_program" --listen tcp:127.0.0.1:0 --export "disk0=nbd:$uri"
+  says fails.out 'read-only'
+  start_server --export "disk0=nbd:$uri,ro"
   attach disk0
   nbdinfo "$uri" | tee info
   says info 'is_read_only: true'
 }
-it "nbd: a read-only server makes a read-only export" read_only_behind
+it "nbd: a read-only server can only be exported read-only" read_only_behind
 
 server_behind_dies() {
   requires_python nbd

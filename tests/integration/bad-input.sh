@@ -17,7 +17,7 @@ bad_server_arguments() {
   random_file image 1M
   mkdir directory
   rejects 'nothing to export' --listen tcp:127.0.0.1:0
-  rejects 'missing\.img.*(No such file|not exist)' --listen tcp:127.0.0.1:0 --export "a=$PWD/missing.img"
+  rejects 'missing\.img.*no such file' --listen tcp:127.0.0.1:0 --export "a=$PWD/missing.img"
   rejects 'directory' --listen tcp:127.0.0.1:0 --export "a=$PWD/directory"
   rejects 'NAME=' --listen tcp:127.0.0.1:0 --export "$PWD/image"
   rejects 'twice' --listen tcp:127.0.0.1:0 --export "a=$PWD/image" --export a=memory:1M
@@ -104,7 +104,7 @@ it "nbdkit rnbd: parameters that cannot be are refused with the reason" bad_plug
 client_fails() {
   local regex=$1 device=$2
   shift 2
-  attach "$device" connect-timeout=2s "$@"
+  attach "$device" connect-timeout=500ms "$@"
   fails nbdinfo "$uri"
   fails nbdinfo "$uri"
   says nbdkit.log "$regex"
@@ -157,21 +157,17 @@ it "a peer that closes at once" stranger 'c.close()' 'clos|reset'
 it "a peer that says nothing" stranger 'pass' 'tim|answer'
 it "a peer that speaks HTTP" stranger \
   'c.recv(4096); c.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"x" * 500); c.close()' \
-  'no rnbd-server|magic|protocol'
+  'does not speak RTRS'
 it "a peer that speaks SSH" stranger \
-  'c.sendall(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n" + b"x" * 500)' 'no rnbd-server|magic|protocol'
+  'c.sendall(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n" + b"x" * 500)' 'does not speak RTRS'
 it "a peer that sends back what it gets" stranger 'c.sendall(c.recv(76))' 'disk0|127.0.0.1'
 it "a peer that sends random bytes" stranger 'c.sendall(os.urandom(4096))' \
-  'no rnbd-server|magic|protocol'
+  'does not speak RTRS'
 
 an_nbd_server() {
-  local read write
-  requires_python socket
   nbdkit_name=inner start_nbdkit memory 1M
-  start_stranger "
-u = socket.socket(socket.AF_UNIX); u.connect('$socket')
-        c.sendall(u.recv(4096)); c.recv(100)"
-  client_fails 'no rnbd-server|magic|protocol' disk0
+  start_stranger "u = socket.socket(socket.AF_UNIX); u.connect('$socket'); c.sendall(u.recv(99)); u.close()"
+  client_fails 'does not speak RTRS' disk0
 }
 it "a peer that is an NBD server" an_nbd_server
 

@@ -16,6 +16,10 @@ server_program=${RNBD_SERVER:-$build_dir/bin/rnbd-server}
 plugin=${RNBD_PLUGIN:-$build_dir/nbdkit-plugin/nbdkit-rnbd-plugin.so}
 sanitizer=${RNBD_SANITIZE:-}
 PATH=$PATH:/usr/sbin:/sbin
+if [[ ! -x $server_program || ! -e $plugin ]]; then
+  echo "There is no $server_program or no $plugin: build first, or set RNBD_BUILD_DIR" >&2
+  exit 1
+fi
 
 # Sanitized builds are several times slower, and say on stderr what they find.
 slow=1
@@ -239,7 +243,7 @@ start_server() {
   exec {ready_write}>&-
   if ! await_line "$ready_read" 20; then
     cat "$case_dir/$name.log"
-    fail "rnbd-server $* did not become ready"
+    fail "rnbd-server did not become ready"
   fi
   exec {ready_read}<&-
   port=$(grep -hoE '127\.0\.0\.1:[0-9]+' - "$case_dir/$name.log" <<<"$line" | head -n 1 | sed 's/.*://')
@@ -264,7 +268,7 @@ start_nbdkit() {
   exec {ready_write}>&-
   if ! await_line "$ready_read" 20; then
     cat "$case_dir/$name.log"
-    fail "nbdkit $* did not become ready"
+    fail "nbdkit did not become ready"
   fi
   exec {ready_read}<&-
   uri="nbd+unix:///?socket=$socket"

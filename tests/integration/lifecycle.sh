@@ -64,7 +64,9 @@ socket_activation() {
 import os, socket, sys
 s = socket.create_server(("127.0.0.1", 0))
 open("port", "w").write(str(s.getsockname()[1]))
-os.dup2(s.fileno(), 3, inheritable=True)
+os.set_inheritable(s.fileno(), True)
+if s.fileno() != 3:
+    os.dup2(s.fileno(), 3)
 os.environ.update(LISTEN_FDS="1", LISTEN_PID=str(os.getpid()))
 os.rename("port", "port.ready")
 os.execv(sys.argv[1], sys.argv[1:])
@@ -159,10 +161,12 @@ has_descriptors() { (($(descriptors "$1") == $2)); }
 
 killed_nbdkit() {
   requires_python nbd
-  start_server --export disk0=memory:4M
+  # One reactor: each opens descriptors of its own when it is first used.
+  start_server --reactors 1 --export disk0=memory:4M
   nbdkit_name=first attach disk0
   nbdinfo --size "$uri"
   stop first
+  eventually 20 no_session
   local before i
   before=$(descriptors server)
   for i in 1 2 3; do
@@ -224,21 +228,21 @@ h.connect_uri(sys.argv[1])
 it "SIGTERM of nbdkit while it connects to a silent server: it leaves within 5 s" \
   nbdkit_while_server_is_silent
 
+# One request per client: nbdkit 1.32.5 may abort ("raw_send_socket: Assertion `sock >= 0'", with any
+# plugin) when a client goes while several of its requests end with an error.
 client_hangs_up() {
   requires_python nbd
   start_server --export disk0=delay:read=600s:memory:4M
   attach disk0
   local i
-  for i in 1 2 3; do
+  for i in {1..8}; do
     rm -f asked
     spawn "client$i" /usr/bin/python3 -c '
 import sys, nbd
 h = nbd.NBD()
 h.connect_uri(sys.argv[1])
-cookies = [h.aio_pread(nbd.Buffer(512), 0) for _ in range(8)]
-while h.aio_in_flight() and h.aio_peek_command_completed() == 0:
-    h.poll(50)
-    open("asked", "w").close()
+open("asked", "w").close()
+h.pread(512, 0)
 ' "$uri"
     eventually 20 test -e asked
     kill_hard "client$i"
@@ -270,7 +274,7 @@ it "captive nbdkit with a dead server and connect=now ends with an error" captiv
 come_and_go() {
   requires_python nbd
   truncate -s 16M image
-  start_server --export "disk0=$PWD/image" --export "other=$PWD/image,ro"
+  start_server --reactors 1 --export "disk0=$PWD/image" --export "other=$PWD/image,ro"
   local before_fd before_kb after_kb i
   for i in {1..30}; do
     if ((i == 6)); then

@@ -1,0 +1,294 @@
+#!/bin/bash
+# rnbd-server as a program: how it says that it is ready, takes sockets over, leaves, and which
+# status it leaves with.
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+
+# raw ARGUMENTS...: Python with raw_peer.
+raw() {
+  PYTHONPATH=$source_dir/tests/integration PYTHONDONTWRITEBYTECODE=1 limited /usr/bin/python3 - "$@"
+}
+
+# status_of NUMBER COMMAND...: the command ends with this status; its output is in said.
+status_of() {
+  local expected=$1 rc=0
+  shift
+  timeout 20 "$@" >said 2>&1 || rc=$?
+  cat said
+  ((rc == expected)) || fail "status $rc, not $expected: $*"
+}
+
+exit_statuses() {
+  status_of 0 "$server_program" --help
+  says said '^Examples:'
+  status_of 0 "$server_program" --version
+  says said '^rnbd-server [0-9]+\.[0-9]+'
+  status_of 2 "$server_program" --exprot a=memory:1M
+  says said 'did you mean --export'
+  status_of 2 "$server_program" --export a=memory:1M --queue-depth none
+  status_of 1 "$server_program"
+  status_of 1 "$server_program" --listen tcp:127.0.0.1:0 --export "a=$PWD/missing"
+  says said "$PWD/missing"
+  echo 'nonsense' >wrong.conf
+  status_of 1 "$server_program" --config wrong.conf
+  says said 'wrong\.conf:1:'
+}
+it "exit status: 0 for help, 1 for what cannot be served, 2 for a wrong command line" exit_statuses
+
+check_config() {
+  truncate -s 1M "a,b.img"
+  cat >good.conf <<'TOML'
+[server]
+listen = "tcp:127.0.0.1:1"
+[export.odd]
+path = "a,b.img"
+read-only = true
+[export.scratch]
+storage = "memory:2M"
+TOML
+  status_of 0 "$server_program" --config good.conf --check-config
+  says said 'correct, exporting odd \(1 MiB, read-only\), scratch \(2 MiB\)'
+  rm "a,b.img"
+  status_of 1 "$server_program" --config good.conf --check-config
+  says said "'odd'.*a,b\.img"
+  status_of 1 "$server_program" --config "$PWD" --check-config
+  says said 'Is a directory'
+  status_of 0 "$server_program" --config "$source_dir/contrib/systemd/rnbd-server.conf" --check-config
+}
+it "--check-config opens everything, listens nowhere, and the shipped example passes" check_config
+
+many_mistakes() {
+  printf '[server]\nqueue_depth = 1\nreactors = "x"\n[export.a]\nfile = "/a"\n' >wrong.conf
+  status_of 1 "$server_program" --config wrong.conf
+  says said "wrong\.conf:2:1: unknown key 'queue_depth' in \[server\]; did you mean 'queue-depth'"
+  says said 'wrong\.conf:3:12: reactors:'
+  says said "wrong\.conf:5:1: unknown key 'file' in \[export\.a\]"
+}
+it "configuration: every mistake of a file is told at once" many_mistakes
+
+# expect_gone NAME STATUS: it leaves with this status within five seconds.
+expect_gone() {
+  wait_end "$1" $((5 * slow)) || fail "$1 still runs after $((5 * slow)) s"
+  ((status == $2)) || fail "$1 left with status $status, not $2"
+}
+
+# wait_for_line FILE REGEX: until the line is there.
+wait_for_line() {
+  : >>"$1" # it may not have been opened yet
+  timeout $((10 * slow)) grep -qE -m 1 -- "$2" <(tail -n +1 -f "$1") || fail "no line $2 in $1"
+}
+
+ready_line() {
+  local r w
+  pipe r w
+  spawn server "$server_program" --listen tcp:127.0.0.1:0 --listen 'tcp:[::1]:0' \
+    --export a=memory:1M --export b=memory:1536,ro --ready-fd "$w"
+  exec {w}>&-
+  await_line "$r" 10
+  [[ $line =~ ^ready,\ listening\ on\ tcp:127\.0\.0\.1:[0-9]+,\ tcp:\[::1\]:[0-9]+$ ]] ||
+    fail "the line is: $line"
+  local ready=$line
+  ! await_line "$r" 10 || fail "a second line: $line"
+  says server.log "^rnbd-server: $ready, exporting a \(1 MiB\), b \(1\.5 KiB, read-only\)$"
+}
+it "ready: one line on --ready-fd, which is then closed, and the same on standard error" ready_line
+
+quiet() {
+  start_server --export a=memory:1M --log-level error
+  says server.log 'ready, listening on'
+  [[ $(wc -l <server.log) == 1 ]] || fail "more than the ready line in the log"
+}
+it "ready: is said at every log level" quiet
+
+ready_nowhere() {
+  local r w
+  pipe r w
+  exec {r}<&-
+  spawn server "$server_program" --listen tcp:127.0.0.1:0 --export a=memory:1M --ready-fd "$w"
+  expect_gone server 1
+  says server.log 'ready-fd.*Broken pipe'
+  exec {w}>&-
+  status_of 1 "$server_program" --listen tcp:127.0.0.1:0 --export a=memory:1M --ready-fd 99
+  says said 'ready-fd 99 is not open'
+}
+it "ready: a descriptor that nobody reads ends the start with a message" ready_nowhere
+
+service_manager() {
+  local r w
+  pipe r w
+  # A service manager: prints what it is told, and sends SIGTERM once it has heard READY=1.
+  cat >manager.py <<'PY'
+import os, signal, socket, subprocess, sys
+path = sys.argv[1]
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.bind(path)
+s.settimeout(60)
+child = subprocess.Popen(sys.argv[2:], env=dict(os.environ, NOTIFY_SOCKET=path.replace("\0", "@")))
+first = s.recv(4096).decode()
+print(first.replace("\n", "|"))
+child.send_signal(signal.SIGTERM)
+print(s.recv(4096).decode().replace("\n", "|"))
+sys.exit(child.wait())
+PY
+  /usr/bin/python3 manager.py "$PWD/notify" "$server_program" --listen tcp:127.0.0.1:0 \
+    --export a=memory:1M >told
+  says told '^READY=1\|STATUS=exporting a \(1 MiB\)\|$'
+  says told '^STOPPING=1\|$'
+  exec {r}<&- {w}>&-
+}
+it "systemd: READY=1 with a status when ready, STOPPING=1 after SIGTERM" service_manager
+
+socket_activation() {
+  # The socket listens before the server runs, on descriptor 3, as systemd passes it.
+  cat >activate.py <<'PY'
+import os, socket, sys
+s = socket.create_server(("127.0.0.1", 0)) if sys.argv[1] == "listen" else socket.socket()
+os.dup2(s.fileno(), 3)
+os.set_inheritable(3, True)
+print(s.getsockname()[1], flush=True)
+environment = dict(os.environ, LISTEN_PID=str(os.getpid()), LISTEN_FDS="1", LISTEN_FDNAMES="x")
+os.execve(sys.argv[2], sys.argv[2:], environment)
+PY
+  spawn server /usr/bin/python3 activate.py listen "$server_program" --export a=memory:1M
+  wait_for_line server.log 'ready, listening on'
+  local own
+  own=$(<server.out)
+  says server.log "listening on tcp:127\.0\.0\.1:$own, "
+  raw "$own" <<'PY'
+import sys
+from raw_peer import *
+session = Session(int(sys.argv[1]))
+assert session.open(b"a") == (0, 2048)
+PY
+  stop server
+  status_of 1 /usr/bin/python3 activate.py silent "$server_program" --export a=memory:1M
+  says said 'descriptor 3 .* is not a listening TCP socket'
+}
+it "systemd: takes a listening socket over and listens nowhere else" socket_activation
+
+journal() {
+  : >journal
+  local stream
+  stream=$(stat -c '%d:%i' journal)
+  JOURNAL_STREAM=$stream "$server_program" --export "a=$PWD/missing" 2>journal && fail
+  says journal "^<3>export 'a':"
+  JOURNAL_STREAM=1:1 "$server_program" --export "a=$PWD/missing" 2>journal && fail
+  says journal '^rnbd-server: error: '
+}
+it "systemd: lines for the journal carry their priority, others the program's name" journal
+
+pid_file() {
+  start_server --export a=memory:1M --pid-file "$PWD/server.pid"
+  [[ $(<server.pid) == "${pid[server]}" ]] || fail "the pid file says $(<server.pid)"
+  stop server
+  [[ ! -e server.pid ]] || fail "the pid file is still there"
+  status_of 1 "$server_program" --listen tcp:127.0.0.1:0 --export a=memory:1M --pid-file /proc/x/pid
+  says said '/proc/x/pid'
+}
+it "--pid-file holds the process id while the server runs" pid_file
+
+descriptors() {
+  ulimit -Sn 64
+  start_server --export a=memory:1M
+  local soft hard
+  read -r soft hard < <(awk '/^Max open files/ { print $4, $5 }' "/proc/${pid[server]}/limits")
+  [[ $soft == "$hard" ]] || fail "the limit is still $soft"
+}
+it "the soft limit of open files is raised to the hard one" descriptors
+
+# A request that hangs for an hour; `hang.log` says when it is on its way.
+hang() {
+  spawn hang /usr/bin/python3 -c "
+import signal, sys
+sys.path.insert(0, '$source_dir/tests/integration')
+from raw_peer import *
+session = Session($port)
+device, _ = session.open(b'disk0')
+session.start_read(session.io(device, READ_IO, 0, 512), 512)
+session.call(session.io(device, FLUSH), cid=0, buffer=1)
+print('hanging', file=sys.stderr, flush=True)
+session.wires[1].receive(1)
+"
+  wait_for_line hang.log hanging
+}
+
+leaves_in_time() {
+  start_server --export disk0=delay:read=3600s:memory:1M --pid-file "$PWD/server.pid"
+  hang
+  kill -TERM "${pid[server]}"
+  expect_gone server 0
+  says server.log 'hang'
+  [[ ! -e server.pid ]] || fail "the pid file is still there"
+}
+it "SIGTERM: a backend that hangs cannot keep the server for five seconds" leaves_in_time
+
+second_signal() {
+  start_server --export disk0=delay:read=3600s:memory:1M
+  hang
+  kill -TERM "${pid[server]}"
+  wait_for_line server.log 'SIGTERM: stopping'
+  kill -INT "${pid[server]}"
+  expect_gone server 130
+}
+it "SIGTERM: a second signal ends the server at once" second_signal
+
+drains() {
+  start_server --export disk0=delay:write=1s:memory:1M
+  spawn writer /usr/bin/python3 -c "
+import sys
+sys.path.insert(0, '$source_dir/tests/integration')
+from raw_peer import *
+session = Session($port)
+device, _ = session.open(b'disk0')
+session.start_write(session.io(device, WRITE_IO, 0, 512), bytes(512))
+session.call(session.io(device, FLUSH), cid=0, buffer=1)
+print('writing', file=sys.stderr, flush=True)
+assert session.answer_of()[0] == 0
+"
+  wait_for_line writer.log writing
+  kill -TERM "${pid[server]}"
+  expect_gone writer 0
+  expect_gone server 0
+}
+it "SIGTERM: a running write is finished and answered" drains
+
+interrupt() {
+  start_server --export a=memory:1M
+  kill -INT "${pid[server]}"
+  expect_gone server 0
+  says server.log 'SIGINT: stopping'
+}
+it "SIGINT: leaves with status 0 as well" interrupt
+
+broken_stderr() {
+  local r w port_read port_write
+  pipe r w
+  pipe port_read port_write
+  "$server_program" --listen tcp:127.0.0.1:0 --export a=memory:1M --log-level debug \
+    --ready-fd "$port_write" 2>&"$w" &
+  local server=$!
+  await_line "$port_read" 10
+  exec {r}<&- {w}>&- # from here on every line of the log is a SIGPIPE
+  raw "${line##*:}" <<'PY'
+import sys
+from raw_peer import *
+for _ in range(3):
+    session = Session(int(sys.argv[1]))
+    session.open(b"a")
+    session.close()
+PY
+  kill -TERM "$server"
+  wait "$server"
+}
+it "SIGPIPE: a log that nobody reads any more does not end the server" broken_stderr
+
+strangers() {
+  start_server --export a=memory:1M
+  ! grep -q 'no authentication' server.log || fail "warned of loopback"
+  stop server
+  spawn open "$server_program" --listen tcp:0.0.0.0:0 --export a=memory:1M
+  wait_for_line open.log 'ready, listening'
+  says open.log 'warning: there is no authentication'
+}
+it "listening where others can reach it earns a warning" strangers
+
+finish
