@@ -62,7 +62,7 @@ it() {
   else
     failed=$((failed + 1))
     printf 'FAIL  %s (exit status %d, %s s)\n' "$title" "$rc" "$took"
-    tail -n 100 "$case_dir/case.log" | sed 's/^/      | /'
+    tail -n "${LOG_LINES:-40}" "$case_dir/case.log" | sed 's/^/      | /'
     show_logs
   fi
   [[ -n ${KEEP:-} ]] || rm -rf "$case_dir"

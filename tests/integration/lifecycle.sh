@@ -30,6 +30,17 @@ except nbd.Error as error:
   [[ $line == running ]] || fail "the load did not start: $line"
 }
 
+# What a process holds, for `eventually`.
+descriptors() { find "/proc/${pid[$1]}/fd" -mindepth 1 2>/dev/null | wc -l; }
+has_descriptors() { (($(descriptors "$1") == $2)); }
+threads_at_most() { (($(find "/proc/${pid[$1]}/task" -mindepth 1 -maxdepth 1 | wc -l) <= $2)); }
+# The server's own descriptors are few; a session has at least two sockets.
+no_session() {
+  local sockets
+  sockets=$(find "/proc/${pid[server]}/fd" -lname 'socket:*' | wc -l)
+  ((sockets <= 1))
+}
+
 # ---- rnbd-server leaves ---------------------------------------------------------------------------------
 
 announced() {
@@ -156,9 +167,6 @@ it "a server that stops answering is noticed by its silence, and welcome when it
 
 # ---- nbdkit leaves ------------------------------------------------------------------------------------------
 
-descriptors() { find "/proc/${pid[$1]}/fd" -mindepth 1 2>/dev/null | wc -l; }
-has_descriptors() { (($(descriptors "$1") == $2)); }
-
 killed_nbdkit() {
   requires_python nbd
   # One reactor: each opens descriptors of its own when it is first used.
@@ -253,7 +261,6 @@ h.flush()
 PY
   eventually 20 threads_at_most nbdkit 40
 }
-threads_at_most() { (($(find "/proc/${pid[$1]}/task" -mindepth 1 -maxdepth 1 | wc -l) <= $2)); }
 it "clients that hang up while the backend hangs do not hold nbdkit's threads" client_hangs_up
 
 # ---- Captive nbdkit -----------------------------------------------------------------------------------------
@@ -294,12 +301,6 @@ PY
   eventually 20 has_descriptors server "$before_fd"
   echo "resident: $before_kb KiB after 5 clients, $after_kb KiB after 30"
   [[ -n $sanitizer ]] || ((after_kb - before_kb < 8192)) || fail "the server grew"
-}
-# The server's own descriptors are few; a session has at least two sockets.
-no_session() {
-  local sockets
-  sockets=$(find "/proc/${pid[server]}/fd" -lname 'socket:*' | wc -l)
-  ((sockets <= 1))
 }
 it "30 clients that come and go leave no descriptor and no memory behind" come_and_go
 
