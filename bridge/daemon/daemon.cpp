@@ -151,9 +151,9 @@ void stop(std::unique_ptr<rtrs::Server> server, BlockServer& handler,
           std::unique_ptr<BlockingPool> pool) {
   server->stop(kDrain);
   if (const std::size_t left = handler.sessions(); left > 0) {
-    log_function()(rtrs::LogLevel::warning, std::to_string(left) +
-                                                " sessions have requests that hang in a backend; "
-                                                "they are abandoned");
+    log_function()(rtrs::LogLevel::warning, "I/O of " + std::to_string(left) +
+                                                (left == 1 ? " session" : " sessions") +
+                                                " hangs in a backend and is abandoned");
     leave(0);
   }
   pool.reset();
@@ -175,6 +175,7 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue) {
   if (const auto started = server->start(); !started) return complain(started.error().text);
   warn_of_strangers(options);
 
+  signals_mean_drain();
   const std::string wrong = tell_ready(invocation, *server, catalogue);
   if (wrong.empty()) {
     const std::string signal = wait_for_shutdown();

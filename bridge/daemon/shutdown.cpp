@@ -66,9 +66,13 @@ void take_signals() {
   std::thread{watch}.detach();
 }
 
+void signals_mean_drain() {
+  const std::lock_guard lock{state().mutex};
+  state().serving = true;
+}
+
 std::string wait_for_shutdown() {
   std::unique_lock lock{state().mutex};
-  state().serving = true;
   state().changed.wait(lock, [] { return state().signal != 0; });
   return state().signal == SIGINT ? "SIGINT" : "SIGTERM";
 }

@@ -12,10 +12,13 @@ inline constexpr std::chrono::milliseconds kLeaveWithin{4500};
 /// Takes the signals over on a thread of its own. Call it before there is any other thread; SIGPIPE
 /// is ignored from then on.
 ///
-/// Until wait_for_shutdown() is called a signal ends the process at once with status 0. After the
+/// Until signals_mean_drain() is called a signal ends the process at once with status 0. After the
 /// first signal a second one ends it at once (128 + its number), and so does the end of
 /// kLeaveWithin (status 0).
 void take_signals();
+
+/// Call it before anybody is told that the program is ready.
+void signals_mean_drain();
 
 /// Blocks until the first signal; returns its name.
 std::string wait_for_shutdown();
