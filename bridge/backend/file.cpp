@@ -17,6 +17,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <limits>
 
 #include "bridge/backend/file_queue.hpp"
 #include "bridge/backend/specification.hpp"
@@ -179,22 +180,19 @@ void probe_file(FileState& state, const struct statx& stat) {
   info.can_extents = lseek(state.fd.get(), 0, SEEK_HOLE) >= 0;
 }
 
-/// O_DIRECT by a second descriptor; the first one serves what is not aligned.
-int open_direct(FileState& state) {
-  const int flags = (state.info.read_only ? O_RDONLY : O_RDWR) | O_DIRECT;
-  const int fd = reopen(state.fd.get(), flags);
-  if (fd < 0) return -fd;
-  state.direct = UniqueFd{fd};
+/// Finds out what direct I/O needs. 0 or an errno.
+int probe_direct(FileState& state) {
   std::uint32_t alignment = 4096;
   struct statx stat {};
   if (state.block_device) {
     alignment = state.block_size;
-  } else if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stat) == 0 &&
+  } else if (statx(state.direct.get(), "", AT_EMPTY_PATH, STATX_DIOALIGN, &stat) == 0 &&
              (stat.stx_mask & STATX_DIOALIGN) != 0) {
     if (stat.stx_dio_offset_align == 0) return EINVAL;
     alignment = std::max(stat.stx_dio_offset_align, stat.stx_dio_mem_align);
   }
   state.direct_alignment = std::max(alignment, 512U);
+  state.info.logical_block = state.direct_alignment;
   // Part of the last page written directly and another part through the page cache would overwrite
   // each other, so an odd end makes all of its page go through the page cache.
   const std::uint64_t unit = std::max(state.direct_alignment, 4096U);
@@ -203,21 +201,35 @@ int open_direct(FileState& state) {
   return 0;
 }
 
-/// 0 or an errno.
+/// Keeps writers apart, and readers from writers. 0 or an errno.
+///
+/// A lock is held by an open file description, and that by the requests that use it: whoever gets
+/// the lock after our death can be sure that none of our writes is still to come. With direct I/O
+/// there are two descriptions, so the second one locks a byte that no file has.
 int lock(const FileState& state) {
   // Block devices that are written to are held with O_EXCL, which file systems and volume managers
   // respect too.
   if (state.block_device) return 0;
-  const int how = state.info.read_only ? LOCK_SH : LOCK_EX;
-  if (flock(state.fd.get(), how | LOCK_NB) == 0) return 0;
+  const bool shared = state.info.read_only;
+  const int first = state.direct ? state.direct.get() : state.fd.get();
   // A file system without locks must not keep anybody from using it.
-  return errno == EWOULDBLOCK ? EBUSY : 0;
+  if (flock(first, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    return EBUSY;
+  }
+  struct flock byte {};
+  byte.l_type = shared ? F_RDLCK : F_WRLCK;
+  byte.l_whence = SEEK_SET;
+  byte.l_start = std::numeric_limits<off_t>::max() - 1;
+  byte.l_len = 1;
+  const bool taken = fcntl(state.fd.get(), F_OFD_SETLK, &byte) != 0 && errno == EAGAIN;
+  return taken ? EBUSY : 0;
 }
 
 /// Opens for writing if asked and possible, for reading otherwise.
 int open_first(const std::string& path, const BackendOptions& options, bool& read_only) {
   const auto open_with = [&](int flags) {
     flags |= O_CLOEXEC | O_NOCTTY | O_NONBLOCK;  // not to hang on a FIFO
+    if (options.direct) flags |= O_DIRECT;
     return options.beneath.empty() ? open_plain(path, flags)
                                    : open_beneath(options.beneath, path, flags);
   };
@@ -231,6 +243,24 @@ int open_first(const std::string& path, const BackendOptions& options, bool& rea
   return open_with(O_RDONLY);
 }
 
+constexpr char kNoDirect[] =
+    "its file system has no direct I/O (O_DIRECT); leave out the option for it";
+
+/// 0 or an errno.
+int open_descriptors(FileState& state, const std::string& path, const BackendOptions& options) {
+  UniqueFd first{open_first(path, options, state.info.read_only)};
+  if (!first) return -first.get();
+  fcntl(first.get(), F_SETFL, fcntl(first.get(), F_GETFL) & ~O_NONBLOCK);
+  if (options.direct) {
+    state.direct = std::move(first);
+    // For what is not aligned.
+    first = UniqueFd{reopen(state.direct.get(), state.info.read_only ? O_RDONLY : O_RDWR)};
+    if (!first) return -first.get();
+  }
+  state.fd = std::move(first);
+  return 0;
+}
+
 }  // namespace
 
 tl::expected<std::unique_ptr<Backend>, Failure> open_file(const std::string& path,
@@ -242,15 +272,15 @@ tl::expected<std::unique_ptr<Backend>, Failure> open_file(const std::string& pat
   auto state = std::make_unique<FileState>();
   BackendInfo& info = state->info;
   info.read_only = options.read_only;
-  const int fd = open_first(path, options, info.read_only);
-  if (fd < 0) return fail(-fd, advice_for(-fd, path, !info.read_only));
+  const int error = open_descriptors(*state, path, options);
+  if (error == EINVAL && options.direct) return fail(error, kNoDirect);
+  if (error != 0) return fail(error, advice_for(error, path, !info.read_only));
   state->path = path;
   state->log = options.log;
   state->use_uring = options.use_uring;
-  state->fd = UniqueFd{fd};
 
   struct statx stat {};
-  if (statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &stat) != 0) {
+  if (statx(state->fd.get(), "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &stat) != 0) {
     return fail(errno, std::strerror(errno));
   }
   state->block_device = S_ISBLK(stat.stx_mode);
@@ -258,15 +288,12 @@ tl::expected<std::unique_ptr<Backend>, Failure> open_file(const std::string& pat
   if (!state->block_device && !S_ISREG(stat.stx_mode)) {
     return fail(EINVAL, "it is neither a regular file nor a block device; name one of these");
   }
-  fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
-  if (options.lock) {
-    if (const int error = lock(*state)) {
-      return fail(error, info.read_only
-                             ? "it is in use by another process (or another export) that writes to "
-                               "it; stop that first"
-                             : "it is in use by another process (or another export); stop that "
-                               "first, or export it read-only if that only reads");
-    }
+  if (options.lock && lock(*state) != 0) {
+    return fail(EBUSY, info.read_only
+                           ? "it is in use by another process (or another export) that writes to "
+                             "it; stop that first"
+                           : "it is in use by another process (or another export); stop that "
+                             "first, or export it read-only if that only reads");
   }
   info.can_write_zeroes = true;
   info.can_fua = true;
@@ -276,12 +303,7 @@ tl::expected<std::unique_ptr<Backend>, Failure> open_file(const std::string& pat
   if (info.size == 0) {
     return fail(EINVAL, "it is empty; give it a size first, like 'truncate -s 1G " + path + "'");
   }
-  if (options.direct) {
-    if (const int error = open_direct(*state)) {
-      return fail(error, std::string{"it cannot be opened for direct I/O ("} +
-                             std::strerror(error) + "); leave out 'direct'");
-    }
-  }
+  if (options.direct && probe_direct(*state) != 0) return fail(EINVAL, kNoDirect);
   return std::make_unique<FileBackend>(std::move(state));
 }
 

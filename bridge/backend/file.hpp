@@ -33,9 +33,9 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-/// What the queues of all reactors share of an open file or block device. One open file description
-/// for all data, because the lock is tied to it: as long as a request of this process runs, even
-/// after its death, nobody else gets the lock.
+/// What the queues of all reactors share of an open file or block device. They share the open file
+/// descriptions for data, because the locks are tied to these: as long as a request of this process
+/// runs, even after its death, nobody else gets the locks.
 struct FileState {
   std::string path;
   UniqueFd fd;      ///< page cache; the lock

@@ -1,7 +1,5 @@
 #include "bridge/backend/nbd_connection.hpp"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cerrno>
@@ -12,9 +10,6 @@ namespace rnbd {
 
 namespace {
 
-using std::chrono::steady_clock;
-
-constexpr std::chrono::seconds kConnectTimeout{10};
 /// A server that owes replies and sends none for that long counts as dead.
 constexpr std::chrono::seconds kReplyTimeout{60};
 /// Bytes per zero, trim and block status command, which count them in 32 bits.
@@ -24,14 +19,6 @@ constexpr std::uint64_t kMaxPayload = 32 * 1024 * 1024;
 
 /// Replies handled before other events get their turn.
 constexpr unsigned kMaxBatch = 64;
-
-constexpr char kAllocation[] = LIBNBD_CONTEXT_BASE_ALLOCATION;
-
-Failure last_failure() {
-  const char* const text = nbd_get_error();
-  const int error = nbd_get_errno();
-  return {error != 0 ? error : EIO, text != nullptr ? text : "unknown error of libnbd"};
-}
 
 /// What may be told to clients: the errors of the NBD protocol. All else is about the connection.
 int portable_errno(int error) {
@@ -52,36 +39,7 @@ std::uint64_t inside(const BackendRequest& request, const BackendInfo& info) {
   return request.offset >= info.size ? 0 : std::min(request.length, info.size - request.offset);
 }
 
-/// The server has sent nothing, not even its farewell.
-bool is_silent(nbd_handle* h) {
-  pollfd descriptor{nbd_aio_get_fd(h), POLLIN | POLLRDHUP, 0};
-  return poll(&descriptor, 1, 0) == 0;
-}
-
 }  // namespace
-
-tl::expected<NbdHandle, Failure> connect_nbd(const std::string& uri) {
-  NbdHandle handle{nbd_create()};
-  if (handle == nullptr) return tl::unexpected(last_failure());
-  nbd_handle* const h = handle.get();
-  nbd_set_full_info(h, true);
-  nbd_set_pread_initialize(h, false);
-  nbd_set_uri_allow_local_file(h, true);  // keys for TLS; the URI is the administrator's
-  nbd_add_meta_context(h, kAllocation);
-  const auto deadline = steady_clock::now() + kConnectTimeout;
-  if (nbd_aio_connect_uri(h, uri.c_str()) != 0) return tl::unexpected(last_failure());
-  while (nbd_aio_is_connecting(h) == 1) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_clock::now()).count();
-    const int ready = left > 0 ? nbd_poll(h, static_cast<int>(left)) : 0;
-    if (ready < 0) return tl::unexpected(last_failure());
-    if (ready == 0) {
-      return tl::unexpected(Failure{ETIMEDOUT, "the server did not answer within 10 seconds"});
-    }
-  }
-  if (nbd_aio_is_ready(h) != 1) return tl::unexpected(last_failure());
-  return handle;
-}
 
 NbdConnection::NbdConnection(std::shared_ptr<NbdShared> shared, rtrs::Reactor& home)
     : shared_{std::move(shared)},
@@ -264,7 +222,9 @@ int NbdConnection::on_extents(void* user, const char* context, std::uint64_t off
                               std::uint32_t* entries, std::size_t count, int*) {
   NbdIo& io = *static_cast<NbdIo*>(user);
   const BackendRequest& request = *io.request;
-  if (std::strcmp(context, kAllocation) != 0 || offset != request.offset + io.progress) return 0;
+  if (std::strcmp(context, LIBNBD_CONTEXT_BASE_ALLOCATION) != 0 ||
+      offset != request.offset + io.progress)
+    return 0;
   const std::size_t max = std::max<std::size_t>(request.max_extents, 1);
   std::vector<BackendExtent>& extents = *request.extents;
   io.piece = 0;

@@ -1,8 +1,6 @@
 // One connection to an NBD server, driven by one reactor through libnbd's asynchronous calls.
 #pragma once
 
-#include <libnbd.h>
-
 #include <atomic>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -12,20 +10,10 @@
 
 #include "bridge/backend/backend.hpp"
 #include "bridge/backend/file_engine.hpp"
+#include "bridge/backend/nbd_connect.hpp"
 #include "rdma/transport/reactor.hpp"
 
 namespace rnbd {
-
-struct CloseNbdHandle {
-  void operator()(nbd_handle* handle) const { nbd_close(handle); }
-};
-using NbdHandle = std::unique_ptr<nbd_handle, CloseNbdHandle>;
-
-/// Connects and haggles until the export can be used. Blocks for up to 10 s, and for as long as
-/// looking up a name takes.
-///
-/// Errors: a sentence without the URI.
-tl::expected<NbdHandle, Failure> connect_nbd(const std::string& uri);
 
 /// What all connections to an export know.
 struct NbdShared {

@@ -96,11 +96,12 @@ TEST_CASE("file: a writer keeps everybody else out, readers share") {
     CHECK(backend.error().text.find("in use") != std::string::npos);
     return backend.error().error;
   };
-  auto writer = must_open(path);
-  CHECK(error_of(false) == EBUSY);
-  CHECK(error_of(true) == EBUSY);
-  CHECK(open_backend(path, {.lock = false}).has_value());
-  writer.reset();
+  for (const bool direct : {false, true}) {
+    const auto writer = must_open(path, {.direct = direct});
+    CHECK(error_of(false) == EBUSY);
+    CHECK(error_of(true) == EBUSY);
+    CHECK(open_backend(path, {.lock = false}).has_value());
+  }
   const auto reader = must_open(path, {.read_only = true});
   CHECK(error_of(true) == 0);
   CHECK(error_of(false) == EBUSY);

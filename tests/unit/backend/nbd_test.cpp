@@ -35,7 +35,8 @@ void check_served(const Arguments& arguments, bool shows_holes = true) {
 TEST_CASE("nbd: behaves like a disk") { check_served({"memory", "4M"}); }
 TEST_CASE("nbd: behaves like a disk of odd size") { check_served({"memory", "4195304"}); }
 TEST_CASE("nbd, one connection for all: behaves like a disk") {
-  check_served({"--filter=multi-conn", "memory", "4M", "multi-conn-mode=disable"});
+  check_served({"--filter=limit", "--filter=multi-conn", "memory", "4M", "multi-conn-mode=disable",
+                "limit=1"});
 }
 TEST_CASE("nbd, a server without FUA: behaves like a disk") {
   check_served({"--filter=fua", "memory", "4M"});
