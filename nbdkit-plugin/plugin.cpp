@@ -1,11 +1,14 @@
 // The plugin as nbdkit sees it: thin callbacks around Config, Connections and RemoteDevice.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <string>
+#include <thread>
 
 #include "bridge/client/remote_device.hpp"
 #include "nbdkit-plugin/config.hpp"
@@ -243,6 +246,15 @@ int on_can_multi_conn(void* handle) {
 
 // ---- I/O ----------------------------------------------------------------------------------------
 
+/// nbdkit 1.32 aborts when the replies of two threads to a client that has gone fail at the same
+/// time; after the first failure it sends no more. So those that gave up go back one by one.
+void leave_in_single_file() {
+  constexpr std::chrono::milliseconds kTimeToFail{5};
+  static std::mutex door;
+  const std::lock_guard lock{door};
+  std::this_thread::sleep_for(kTimeToFail);
+}
+
 /// Runs one request and reports its error.
 template <class Body>
 int request(const char* what, uint64_t offset, uint64_t count, Body body) noexcept {
@@ -254,8 +266,9 @@ int request(const char* what, uint64_t offset, uint64_t count, Body body) noexce
                    error == 0 ? "done" : std::strerror(error));
     }
     if (error == 0) return 0;
-    if (error == EOPNOTSUPP) {  // an answer, not a failure
-      nbdkit_set_error(error);
+    if (error == EINTR) leave_in_single_file();
+    if (error == EINTR || error == EOPNOTSUPP) {  // nbdkit has said why; an answer, not a failure
+      nbdkit_set_error(rnbd::plugin::errno_for_nbd(error));
     } else {
       report({error, std::string{what} + " of " + std::to_string(count) + " bytes at " +
                          std::to_string(offset) + ": " + std::strerror(error)});

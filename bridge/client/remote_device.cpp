@@ -60,7 +60,13 @@ int RemoteDevice::check_change(std::uint64_t offset, std::uint64_t length) const
 
 int RemoteDevice::run(const Transfer& transfer, const Interrupt& interrupt) {
   TransferOperation operation{geometry(), transfer};
-  return session_->client_->run(operation, interrupt);
+  return run(operation, interrupt);
+}
+
+int RemoteDevice::run(rtrs::Operation& operation, const Interrupt& interrupt) {
+  const int error = session_->client_->run(operation, interrupt);
+  if (error == EINTR) mapping_->abandoned = true;
+  return error;
 }
 
 /// A change of whole blocks, which patches stay out of.
@@ -253,7 +259,7 @@ int RemoteDevice::extents(std::uint64_t offset, std::uint64_t length, std::size_
   std::vector<std::byte> answer(sizeof(wire::BlockStatusResponse) +
                                 std::min(max_extents, room) * sizeof(wire::Extent));
   ControlOperation operation{question, answer};
-  if (int error = session_->client_->run(operation, interrupt)) return error;
+  if (int error = run(operation, interrupt)) return error;
   auto told = wire::decode_block_status_response(answer, length);
   if (!told) return EPROTO;
   extents.insert(extents.end(), told->begin(), told->end());
@@ -270,7 +276,7 @@ int RemoteDevice::cache(std::uint64_t offset, std::uint64_t length, const Interr
   message.offset = offset;
   message.length = length;
   ControlOperation operation{message};
-  return session_->client_->run(operation, interrupt);
+  return run(operation, interrupt);
 }
 
 }  // namespace rnbd

@@ -60,6 +60,7 @@ class RemoteDevice {
                bool read_only);
 
   int run(const Transfer& transfer, const Interrupt& interrupt);
+  int run(rtrs::Operation& operation, const Interrupt& interrupt);
   int run_shared(const Transfer& transfer, const Interrupt& interrupt);
   int check_change(std::uint64_t offset, std::uint64_t length) const;
   bool inside(std::uint64_t offset, std::uint64_t length) const;

@@ -113,25 +113,43 @@ tl::expected<std::shared_ptr<Session::Mapping>, Failure> Session::join(const std
                                                                        const OpenOptions& options,
                                                                        const Interrupt& interrupt,
                                                                        bool& created) {
-  std::unique_lock lock{mutex_};
-  auto settled = [&] {
-    auto found = mappings_.find(device);
-    return found == mappings_.end() || found->second->state == Mapping::State::open;
-  };
-  if (!interruptible_wait(changed_, lock, interrupt, settled)) {
+  const auto interrupted = [&] {
     return tl::unexpected(Failure{EINTR, "interrupted while '" + device + "' was being opened"});
-  }
-  auto found = mappings_.find(device);
-  if (found != mappings_.end()) {
-    Mapping& mapping = *found->second;
-    if (!shareable(mapping.options.access, options.access)) {
+  };
+  std::unique_lock lock{mutex_};
+  for (;;) {
+    auto settled = [&] {
+      auto found = mappings_.find(device);
+      return found == mappings_.end() || found->second->state == Mapping::State::open;
+    };
+    if (!interruptible_wait(changed_, lock, interrupt, settled)) return interrupted();
+    auto found = mappings_.find(device);
+    if (found == mappings_.end()) break;
+
+    std::shared_ptr<Mapping> mapping = found->second;
+    const bool fits = shareable(mapping->options.access, options.access);
+    if (mapping->users > 0 && !fits) {
       return tl::unexpected(
           Failure{EBUSY, "'" + device + "' is open here in access mode " +
-                             wire::to_string(mapping.options.access) + "; it cannot be opened " +
+                             wire::to_string(mapping->options.access) + "; it cannot be opened " +
                              wire::to_string(options.access) + " until its users have left"});
     }
-    ++mapping.users;
-    return found->second;
+    if (mapping->users > 0 || (fits && !mapping->torn)) {
+      ++mapping->users;
+      return mapping;
+    }
+    // Left open with abandoned requests, and of no use as it is: the server has to finish them.
+    mapping->state = Mapping::State::closing;
+    lock.unlock();
+    const int error = close_at_server(mapping->geometry.device_id, interrupt);
+    if (error == 0) {
+      forget(*mapping);
+    } else {
+      settle(*mapping);
+    }
+    if (error == EINTR) return interrupted();
+    if (error != 0) return tl::unexpected(refused(device, options.access, error));
+    lock.lock();
   }
   auto mapping = std::make_shared<Mapping>();
   mapping->device = device;
@@ -153,9 +171,7 @@ tl::expected<void, Failure> Session::finish_opening(Mapping& mapping, const Inte
   auto fetched = fetch_geometry(mapping, interrupt);
   if (!fetched) return fetched;
   guard.mapping = nullptr;
-  std::lock_guard lock{mutex_};
-  mapping.state = Mapping::State::open;
-  changed_.notify_all();
+  settle(mapping);
   return {};
 }
 
@@ -181,7 +197,7 @@ tl::expected<void, Failure> Session::fetch_geometry(Mapping& mapping, const Inte
     auto told =
         wire::decode<wire::DeviceInfoResponse>(reply, wire::MessageType::device_info_response);
     if (error != 0 || !told) {
-      send_close(opened->device_id);
+      close_in_passing(opened->device_id);
       if (error == 0) return tl::unexpected(nonsense("a malformed device info"));
       return tl::unexpected(refused(mapping.device, options.access, error));
     }
@@ -190,32 +206,42 @@ tl::expected<void, Failure> Session::fetch_geometry(Mapping& mapping, const Inte
   auto geometry = make_geometry(*opened, has_extensions() ? &info : nullptr, client_->limits(),
                                 options.geometry);
   if (!geometry) {
-    send_close(opened->device_id);
+    close_in_passing(opened->device_id);
     return tl::unexpected(nonsense(geometry.error()));
   }
   mapping.geometry = *geometry;
   return {};
 }
 
-void Session::send_close(std::uint32_t device_id) {
-  if (leaving_ || !alive()) return;
+int Session::close_at_server(std::uint32_t device_id, const Interrupt& interrupt) {
   wire::Close close;
   close.header = wire::header_of(wire::MessageType::close);
   close.device_id = device_id;
   ControlOperation operation{close};
+  return client_->run_control(operation, interrupt);
+}
+
+/// For those who do not care how it ends: the end of the session closes everything anyway.
+void Session::close_in_passing(std::uint32_t device_id) {
+  if (leaving_ || !alive()) return;
   Patience patience;
-  // Nobody could act on an error: the end of the session closes everything anyway.
-  client_->run_control(operation, patience.interrupt());
+  close_at_server(device_id, patience.interrupt());
 }
 
 void Session::release(const std::shared_ptr<Mapping>& mapping) {
   {
     std::lock_guard lock{mutex_};
-    if (--mapping->users > 0) return;
+    if (--mapping->users > 0 || (mapping->abandoned && alive())) return;
     mapping->state = Mapping::State::closing;
   }
-  send_close(mapping->geometry.device_id);
+  close_in_passing(mapping->geometry.device_id);
   forget(*mapping);
+}
+
+void Session::settle(Mapping& mapping) {
+  std::lock_guard lock{mutex_};
+  mapping.state = Mapping::State::open;
+  changed_.notify_all();
 }
 
 void Session::forget(const Mapping& mapping) {

@@ -54,7 +54,9 @@ class Session : public std::enable_shared_from_this<Session> {
   bool has_extensions() const;
 
   /// Opens a device. One that this session has open already is shared; it is closed when the last
-  /// user has left. Asking for `ro` shares a writable mapping too.
+  /// user has left, unless requests on it were given up: a server that is stuck with them could not
+  /// close it, and the next one who asks may have it at once. Asking for `ro` shares a writable
+  /// mapping too.
   ///
   /// Errors: EBUSY (open here in a mode that does not allow the asked one), EINVAL (name), EINTR,
   ///         EPROTO (nonsense from the server), or what the server answered.
@@ -78,12 +80,15 @@ class Session : public std::enable_shared_from_this<Session> {
     enum class State { opening, open, closing };
 
     State state = State::opening;  ///< guarded by Session::mutex_
-    unsigned users = 1;            ///< guarded by Session::mutex_
+    unsigned users = 1;            ///< guarded by Session::mutex_; may be 0 after requests were
+                                   ///< abandoned
     std::string device;
     OpenOptions options;
     DeviceGeometry geometry;  ///< constant once open
     WriteGate gate;
-    /// A patch was given up after its write was sent: nobody knows when it lands.
+    /// Requests were given up that the server may still be carrying out.
+    std::atomic<bool> abandoned{false};
+    /// One of them was the write of a patch: nobody knows when it lands.
     std::atomic<bool> torn{false};
   };
 
@@ -94,9 +99,11 @@ class Session : public std::enable_shared_from_this<Session> {
   tl::expected<std::shared_ptr<Mapping>, Failure> join(const std::string& device,
                                                        const OpenOptions& options,
                                                        const Interrupt& interrupt, bool& created);
-  void send_close(std::uint32_t device_id);
+  int close_at_server(std::uint32_t device_id, const Interrupt& interrupt);
+  void close_in_passing(std::uint32_t device_id);
   void release(const std::shared_ptr<Mapping>& mapping);
   void forget(const Mapping& mapping);
+  void settle(Mapping& mapping);
 
   std::unique_ptr<rtrs::Client> client_;
   std::atomic<bool> leaving_{false};

@@ -138,6 +138,41 @@ TEST_CASE("an open that waits for a silent server ends when its caller is asked 
   CHECK(world.session->open("disk0", {}, {}).has_value());
 }
 
+TEST_CASE("a device with abandoned requests stays open for the next one who asks") {
+  World world;
+  auto device = *world.session->open("disk0", {}, {});
+  world.client->stalled = [](const Arrival& arrival) { return arrival.is_io(); };
+  std::array<std::byte, 512> block{};
+  CHECK(device->read(0, block, {&leave_now, nullptr}) == EINTR);
+  device.reset();
+  CHECK(world.client->server.count(MessageType::close) == 0);
+  world.client->stalled = nullptr;
+  device = *world.session->open("disk0", {}, {});
+  CHECK(world.client->server.count(MessageType::open) == 1);
+  CHECK(device->read(0, block, {}) == 0);
+}
+
+TEST_CASE("a device with abandoned requests is closed before it is opened in another mode") {
+  World world;
+  const OpenOptions readers{.access = AccessMode::read_only};
+  auto device = *world.session->open("disk0", readers, {});
+  world.client->stalled = [](const Arrival& arrival) { return arrival.is_io(); };
+  std::array<std::byte, 512> block{};
+  CHECK(device->read(0, block, {&leave_now, nullptr}) == EINTR);
+  device.reset();
+
+  world.client->stalled = [](const Arrival&) { return true; };
+  auto failed = world.session->open("disk0", {}, {&leave_now, nullptr});
+  REQUIRE_FALSE(failed);
+  CHECK(failed.error().error == EINTR);
+  CHECK(world.client->server.count(MessageType::close) == 1);
+
+  world.client->stalled = nullptr;
+  CHECK(world.session->open("disk0", {}, {}).has_value());
+  CHECK(world.client->server.count(MessageType::close) >= 2);
+  CHECK(world.client->server.count(MessageType::open) == 2);
+}
+
 TEST_CASE("two who open the same device at once share one mapping") {
   World world;
   std::vector<std::thread> threads;
