@@ -62,7 +62,8 @@ Ticket SendQueue::push(const FrameHeader& header, ConstBytes data, ConstBytes in
   Frame& frame = append(header);
   frame.data = data;
   frame.inlined = static_cast<std::uint32_t>(inlined.size());
-  std::memcpy(frame.bytes.data() + sizeof(header), inlined.data(), inlined.size());
+  if (!inlined.empty())  // memcpy from nowhere is undefined even for no bytes
+    std::memcpy(frame.bytes.data() + sizeof(header), inlined.data(), inlined.size());
   return posted_;
 }
 
