@@ -92,6 +92,9 @@ class BackendQueue {
   virtual ~BackendQueue() = default;
   /// Starts an operation. Never blocks.
   virtual void submit(BackendRequest& request) = 0;
+  /// True once every request fails for good while a queue opened anew may work (the connection to
+  /// another server was lost).
+  virtual bool broken() const { return false; }
 };
 
 /// Open storage, shared by all reactors.
@@ -113,9 +116,6 @@ struct BackendOptions {
   bool direct = false;              ///< O_DIRECT, files and block devices
   bool use_uring = true;            ///< false: a thread pool instead of io_uring
   bool lock = true;                 ///< keep writers of other processes away
-  /// Not empty: the specification comes from a client and is the path of a file or block device
-  /// under this directory. Symbolic links, ".." and other backends are refused.
-  std::string beneath{};
   rtrs::Log log{};  ///< what happens to the storage later on (a dead NBD server, a failed flush)
 };
 

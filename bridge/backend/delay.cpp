@@ -90,6 +90,8 @@ class DelayQueue final : public BackendQueue {
     if (earliest) arm();
   }
 
+  bool broken() const override { return inner_->broken(); }
+
  private:
   struct Waiting {
     Clock::time_point due;

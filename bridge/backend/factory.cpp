@@ -40,8 +40,6 @@ constexpr Kind kKinds[] = {
 
 tl::expected<std::unique_ptr<Backend>, Failure> open_backend(const std::string& specification,
                                                              const BackendOptions& options) {
-  // A name that a client chose is a path and nothing else.
-  if (!options.beneath.empty()) return open_file(specification, options);
   for (const Kind& kind : kKinds) {
     std::string_view rest = specification;
     if (!strip_prefix(rest, kind.prefix)) continue;

@@ -55,6 +55,8 @@ class FaultQueue final : public BackendQueue {
     error != 0 ? request.done(request, error) : inner_->submit(request);
   }
 
+  bool broken() const override { return inner_->broken(); }
+
  private:
   Fate& fate_;
   std::unique_ptr<BackendQueue> inner_;

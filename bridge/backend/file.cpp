@@ -3,12 +3,10 @@
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <linux/magic.h>
-#include <linux/openat2.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -45,16 +43,6 @@ class FileBackend final : public Backend {
 // ---- Opening ------------------------------------------------------------------------------------
 
 /// Negative errno or a descriptor.
-int open_beneath(const std::string& directory, const std::string& path, int flags) {
-  const UniqueFd top{open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
-  if (!top) return -errno;
-  open_how how{};
-  how.flags = static_cast<std::uint64_t>(flags);
-  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
-  const long fd = syscall(SYS_openat2, top.get(), path.c_str(), &how, sizeof how);
-  return fd < 0 ? -errno : static_cast<int>(fd);
-}
-
 int open_plain(const std::string& path, int flags) {
   const int fd = open(path.c_str(), flags);
   return fd < 0 ? -errno : fd;
@@ -83,10 +71,6 @@ std::string advice_for(int error, const std::string& path, bool writing) {
     case EBUSY:
       return "it is mounted or in use by another program (see lsblk and fuser); release it first, "
              "or export it read-only";
-    case EXDEV:
-    case ELOOP:
-      return "the name leads out of the exported directory or through a symbolic link; use the "
-             "real path below it";
     case ENXIO:
     case ENODEV:
     case ENOMEDIUM:
@@ -230,8 +214,7 @@ int open_first(const std::string& path, const BackendOptions& options, bool& rea
   const auto open_with = [&](int flags) {
     flags |= O_CLOEXEC | O_NOCTTY | O_NONBLOCK;  // not to hang on a FIFO
     if (options.direct) flags |= O_DIRECT;
-    return options.beneath.empty() ? open_plain(path, flags)
-                                   : open_beneath(options.beneath, path, flags);
+    return open_plain(path, flags);
   };
   if (!read_only) {
     // Without O_CREAT, O_EXCL concerns block devices only: nobody may mount it meanwhile.

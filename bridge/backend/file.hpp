@@ -11,7 +11,7 @@ namespace rnbd {
 /// Opens a regular file or a block device, locks it, and finds out what it can do.
 ///
 /// Errors: ENOENT, EACCES, EPERM, EROFS, EISDIR, EINVAL (neither file nor block device, empty, no
-/// O_DIRECT), EBUSY (in use, mounted), EXDEV and ELOOP (BackendOptions::beneath).
+/// O_DIRECT), EBUSY (in use, mounted).
 tl::expected<std::unique_ptr<Backend>, Failure> open_file(const std::string& path,
                                                           const BackendOptions& options);
 

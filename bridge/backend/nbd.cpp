@@ -37,6 +37,8 @@ class NbdQueue final : public BackendQueue {
     connection_->start(io);
   }
 
+  bool broken() const override { return connection_->lost(); }
+
  private:
   /// An error, 0, or -1 when the server has to be asked.
   int answer_at_once(const BackendRequest& request) const {

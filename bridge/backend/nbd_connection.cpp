@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 namespace rnbd {
 
@@ -42,11 +43,7 @@ std::uint64_t inside(const BackendRequest& request, const BackendInfo& info) {
 }  // namespace
 
 NbdConnection::NbdConnection(std::shared_ptr<NbdShared> shared, rtrs::Reactor& home)
-    : shared_{std::move(shared)},
-      home_{home},
-      born_{shared_->losses},
-      descriptor_{home.io()},
-      stall_timer_{home.io()} {}
+    : shared_{std::move(shared)}, home_{home}, descriptor_{home.io()}, stall_timer_{home.io()} {}
 
 NbdConnection::~NbdConnection() {
   home_.forget(*this);
@@ -101,14 +98,24 @@ void NbdConnection::connect() {
 }
 
 void NbdConnection::on_connected() {
-  if (!connecting_.result) return lose(connecting_.result.error().text);
+  if (!connecting_.result) {
+    if (!std::exchange(complained_, true)) {
+      log("cannot connect (" + connecting_.result.error().text +
+          "); requests fail until the NBD server runs");
+    }
+    state_ = State::idle;
+    return fail_all(waiting_);
+  }
   NbdHandle handle = std::move(*connecting_.result);
   // A server that came back as something else must not be mistaken for the one before.
   if (nbd_get_size(handle.get()) != static_cast<std::int64_t>(shared_->info.size)) {
     return lose("its size has changed");
   }
-  if (lost()) return lose("another connection to it was lost");
   use(std::move(handle));
+}
+
+void NbdConnection::log(const std::string& text) const {
+  if (shared_->log) shared_->log(rtrs::LogLevel::error, shared_->uri + ": " + text);
 }
 
 void NbdConnection::use(NbdHandle handle) {
@@ -123,13 +130,9 @@ void NbdConnection::use(NbdHandle handle) {
 void NbdConnection::lose(const std::string& why) {
   if (state_ == State::lost) return;
   state_ = State::lost;
-  unsigned born = born_;
-  // The first connection that notices speaks for all.
-  if (shared_->losses.compare_exchange_strong(born, born_ + 1) && shared_->log) {
-    shared_->log(rtrs::LogLevel::error,
-                 shared_->uri + ": the NBD server is lost (" + why +
-                     "); requests fail until the export is opened again, see that the server runs");
-  }
+  lost_ = true;
+  log("the NBD server is lost (" + why +
+      "); requests fail until the export is opened again, see that the server runs");
   if (descriptor_.is_open()) {
     descriptor_.cancel();
     descriptor_.release();

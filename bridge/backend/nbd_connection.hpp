@@ -22,9 +22,6 @@ struct NbdShared {
   rtrs::Log log;
   bool native_fua = false;
   bool can_flush = false;
-  /// Goes up when a connection is lost: whoever used the export before must not go on as if nothing
-  /// had been.
-  std::atomic<unsigned> losses{0};
   std::mutex mutex;
   NbdHandle first;  ///< connected when the backend was opened; for the first who asks
 };
@@ -73,7 +70,9 @@ class NbdIoList {
   NbdIo* tail_ = nullptr;
 };
 
-/// Connects when the first request comes, without keeping its reactor waiting.
+/// Connects when the first request comes, without keeping its reactor waiting. As long as it was
+/// never connected it tries again with each request; once it was, it never comes back, because
+/// nobody knows which writes were lost.
 ///
 /// Threads: its home reactor's; start() is any thread's.
 class NbdConnection final : public std::enable_shared_from_this<NbdConnection>,
@@ -83,7 +82,8 @@ class NbdConnection final : public std::enable_shared_from_this<NbdConnection>,
   ~NbdConnection() override;
 
   rtrs::Reactor& home() { return home_; }
-  bool lost() const { return shared_->losses != born_; }
+  /// The connection broke: every request fails from now on. Threads: any.
+  bool lost() const { return lost_; }
   /// Starts a request whose `scratch` holds an NbdIo.
   void start(NbdIo& io);
 
@@ -106,6 +106,7 @@ class NbdConnection final : public std::enable_shared_from_this<NbdConnection>,
   void finish(NbdIo& io, int error);
   void fail_all(NbdIoList& list);
   void lose(const std::string& why);
+  void log(const std::string& text) const;
 
   void run_deferred() override;
   void arm();
@@ -118,8 +119,9 @@ class NbdConnection final : public std::enable_shared_from_this<NbdConnection>,
 
   std::shared_ptr<NbdShared> shared_;
   rtrs::Reactor& home_;
-  const unsigned born_;  ///< shared_->losses when it was made
   State state_ = State::idle;
+  std::atomic<bool> lost_{false};  ///< state_ == lost
+  bool complained_ = false;        ///< that it cannot connect
   std::unique_ptr<FileEngine> threads_;
   Connecting connecting_;
   NbdHandle handle_;

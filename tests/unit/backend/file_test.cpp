@@ -152,29 +152,6 @@ TEST_CASE("file: what cannot be an export says why") {
   CHECK(error_of(fifo) == EINVAL);
 }
 
-TEST_CASE("file: a name from a client stays below its directory") {
-  const TemporaryFolder folder;
-  const std::string inside = folder.path() + "/exports";
-  std::filesystem::create_directories(inside + "/sub");
-  folder.file("secret", kSize);
-  folder.file("exports/sub/disk", kSize);
-  std::filesystem::create_symlink("../secret", inside + "/link");
-  std::filesystem::create_symlink("sub", inside + "/folder-link");
-  const auto error_of = [&](const std::string& name) {
-    const auto backend = open_backend(name, {.beneath = inside});
-    return backend ? 0 : backend.error().error;
-  };
-  CHECK(error_of("sub/disk") == 0);
-  CHECK(error_of("./sub/../sub/disk") == 0);
-  CHECK(error_of("../secret") == EXDEV);
-  CHECK(error_of("sub/../../secret") == EXDEV);
-  CHECK(error_of(folder.path() + "/secret") == EXDEV);
-  CHECK(error_of("link") == ELOOP);
-  CHECK(error_of("folder-link/disk") == ELOOP);
-  CHECK(error_of("memory:1M") == ENOENT);
-  CHECK(error_of("none") == ENOENT);
-}
-
 TEST_CASE("file: a file that was truncated behind our back gives EIO where it ends, not zeroes") {
   const TemporaryFolder folder;
   const std::string path = folder.file("disk", kSize);
