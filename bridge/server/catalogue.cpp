@@ -31,6 +31,9 @@ Lease::~Lease() {
 
 namespace {
 
+/// Bytes; a page of the list always has room for one entry.
+constexpr std::size_t kMaxDescription = 1024;
+
 /// Entries of files that nobody has open any more.
 template <class Map>
 void forget_expired(Map& map) {
@@ -60,6 +63,19 @@ std::string fault_of_name(std::string_view name) {
   return "";
 }
 
+std::string fault_of_description(std::string_view description) {
+  if (description.size() > kMaxDescription) {
+    return "has " + std::to_string(description.size()) + " bytes; use at most " +
+           std::to_string(kMaxDescription);
+  }
+  for (const char c : description) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F)
+      return "has a control character; use printable characters";
+  }
+  return "";
+}
+
 ExportCatalogue::ExportCatalogue(CatalogueOptions options) : options_{std::move(options)} {
   if (!options_.open) options_.open = open_backend;
 }
@@ -75,6 +91,8 @@ tl::expected<void, Failure> ExportCatalogue::add(const ExportSpecification& spec
   };
   const std::string fault = fault_of_name(name);
   if (!fault.empty()) return fail(EINVAL, ": the name " + fault);
+  const std::string description_fault = fault_of_description(specification.description);
+  if (!description_fault.empty()) return fail(EINVAL, ": the description " + description_fault);
   if (has(name)) return fail(EEXIST, " is there twice; give each export a name of its own");
 
   const auto identity = identity_of(specification.storage);

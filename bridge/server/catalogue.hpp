@@ -176,5 +176,7 @@ class ExportCatalogue {
 
 /// What is wrong with an export's name, as the end of a sentence; "" = nothing.
 std::string fault_of_name(std::string_view name);
+/// The same for its description.
+std::string fault_of_description(std::string_view description);
 
 }  // namespace rnbd

@@ -69,6 +69,17 @@ TEST_CASE("catalogue: bad names are refused with the reason") {
   CHECK(fakes.opened.size() == 2);
 }
 
+TEST_CASE("catalogue: a description that could not be listed is refused") {
+  Fakes fakes;
+  const auto text = [&](const std::string& name, const std::string& description) {
+    return failure_of(fakes.catalogue, {name, "memory:1M", description, false, false});
+  };
+  CHECK(has(text("a", std::string(1025, 'x')), "at most 1024"));
+  CHECK(has(text("a", "bell\a"), "control character"));
+  CHECK(text("a", std::string(1024, 'x')).empty());
+  CHECK(text("b", "two\nlines,\tübung").empty());
+}
+
 TEST_CASE("catalogue: an empty backend is refused and the sentence names the export") {
   Fakes fakes;
   fakes.size = 0;
