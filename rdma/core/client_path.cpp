@@ -91,7 +91,8 @@ void ClientPath::attach(ClientLane& lane, std::uint16_t cid, QueuePair& queue_pa
 }
 
 Heartbeat::Verdict ClientPath::on_tick(Instant now, bool traffic) {
-  if (traffic || std::exchange(heard_, false)) heartbeat_.on_traffic();
+  const bool heard = std::exchange(heard_, false);  // also when there was traffic besides
+  if (traffic || heard) heartbeat_.on_traffic();
   const auto verdict = heartbeat_.on_tick(now);
   if (verdict == Heartbeat::Verdict::send) {
     control_->write_with_immediate({}, {}, {}, wire::kHeartbeat);

@@ -1,0 +1,62 @@
+#include "rdma/core/client_path.hpp"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <optional>
+
+#include "rdma/wire/immediate.hpp"
+#include "tests/unit/core/fake_queue_pair.hpp"
+
+namespace rtrs {
+namespace {
+
+using namespace std::chrono_literals;
+using Verdict = Heartbeat::Verdict;
+
+/// A path that is connected over a fake connection 0.
+struct ConnectedPath {
+  static ClientPathOptions options() {
+    ClientPathOptions options;
+    options.session_name = "test";
+    options.heartbeat_interval = 100ms;
+    options.heartbeat_misses = 1;
+    return options;
+  }
+
+  ConnectedPath() {
+    const wire::AcceptParameters accept{.queue_depth = 8,
+                                        .max_io_size = 4096,
+                                        .max_header_size = 4096,
+                                        .new_rkey = false,
+                                        .extension = {}};
+    REQUIRE(path.on_answer(0, wire::bytes_of(wire::encode(accept))) == nullptr);
+    path.start_exchange(control);
+    const std::array chunks{wire::Descriptor{0x10000, 7, 8 * accept.chunk_size()}};
+    REQUIRE(path.on_message(wire::encode_info_response(chunks), std::nullopt) == nullptr);
+    path.start_heartbeat(Instant{});
+  }
+
+  FakeQueuePair control;
+  ClientPath path{options()};
+};
+
+TEST_CASE("client path: what was heard before a tick does not count for the next one again") {
+  ConnectedPath connected;
+  ClientPath& path = connected.path;
+  // Both at once, then silence.
+  REQUIRE(path.on_write_with_immediate(wire::kHeartbeatAck, 0) == nullptr);
+  CHECK(path.on_tick(Instant{100ms}, /*traffic=*/true) == Verdict::send);
+  CHECK(path.on_tick(Instant{200ms}, false) == Verdict::nothing);
+  CHECK(path.on_tick(Instant{300ms}, false) == Verdict::dead);
+}
+
+TEST_CASE("client path: traffic on a lane alone keeps the server alive") {
+  ConnectedPath connected;
+  for (int i = 1; i <= 20; ++i) {
+    CHECK(connected.path.on_tick(Instant{i * 100ms}, /*traffic=*/true) == Verdict::send);
+  }
+}
+
+}  // namespace
+}  // namespace rtrs
