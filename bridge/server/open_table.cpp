@@ -13,17 +13,22 @@ Device* OpenTable::find(std::string_view name) const {
 }
 
 Device& OpenTable::add(std::unique_ptr<Device> device) {
-  auto slot = std::find(devices_.begin(), devices_.end(), nullptr);
-  if (slot == devices_.end()) slot = devices_.emplace(slot);
-  device->id = static_cast<std::uint32_t>(slot - devices_.begin());
-  *slot = std::move(device);
+  auto free = std::find(devices_.begin(), devices_.end(), nullptr);
+  const auto place = static_cast<std::uint32_t>(free - devices_.begin());
+  if (free == devices_.end()) {
+    devices_.emplace_back();
+    next_ids_.push_back(place);
+  }
+  device->id = next_ids_[place];
+  next_ids_[place] += kMaxDevices;
+  devices_[place] = std::move(device);
   ++open_;
-  return **slot;
+  return *devices_[place];
 }
 
 std::unique_ptr<Device> OpenTable::take(std::uint32_t id) {
   --open_;
-  return std::move(devices_[id]);
+  return std::move(devices_[id % kMaxDevices]);
 }
 
 }  // namespace rnbd

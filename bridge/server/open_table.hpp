@@ -31,17 +31,22 @@ struct Device {
   std::vector<rtrs::ServerRequest*> closers;  ///< answered then
 };
 
-/// Hands out the lowest free id, from 0 on, as Linux servers do.
+/// Hands out ids from 0 on, as Linux servers do, but none twice: the lowest free place, plus
+/// kMaxDevices for each time it has been free. A request that its sender gave up may still be under
+/// way on another connection when its device was closed and the next one opened; it must not reach
+/// that one.
 class OpenTable {
  public:
   /// More than anybody needs, few enough that one client cannot use up the server.
-  static constexpr std::size_t kMaxDevices = 1024;
+  static constexpr std::uint32_t kMaxDevices = 1024;
 
   bool full() const { return open_ >= kMaxDevices; }
   std::size_t size() const { return open_; }
   /// Null when the id is not open; a closing device is found.
   Device* find(std::uint32_t id) const {
-    return id < devices_.size() ? devices_[id].get() : nullptr;
+    const std::size_t place = id % kMaxDevices;
+    if (place >= devices_.size() || devices_[place] == nullptr) return nullptr;
+    return devices_[place]->id == id ? devices_[place].get() : nullptr;
   }
   /// By the identical name; not those that are closing.
   Device* find(std::string_view name) const;
@@ -52,6 +57,7 @@ class OpenTable {
 
  private:
   std::vector<std::unique_ptr<Device>> devices_;
+  std::vector<std::uint32_t> next_ids_;  ///< per place
   std::size_t open_ = 0;
 };
 

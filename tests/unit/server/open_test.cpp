@@ -51,7 +51,7 @@ TEST_CASE("messages: what is unknown, cut or empty is EINVAL") {
           .error == EINVAL);
 }
 
-TEST_CASE("open: ids start at 0 and the lowest free one is used") {
+TEST_CASE("open: ids start at 0, and none is used twice") {
   World world;
   for (const char* name : {"a", "b", "c"}) world.add(name, 4096);
   const auto id = [&](const char* name) {
@@ -64,9 +64,19 @@ TEST_CASE("open: ids start at 0 and the lowest free one is used") {
   CHECK(id("c") == 2);
   world.close(world.session(), 1);
   world.close(world.session(), 0);
-  CHECK(id("disk") == 0);
-  CHECK(id("b") == 1);
+  CHECK(id("disk") == 1024);
+  CHECK(id("b") == 1025);
   CHECK(world.session().devices().size() == 3);
+}
+
+TEST_CASE("open: what is still under way to a closed device does not reach the next one") {
+  World world;
+  world.add("other", 4096);
+  world.open(world.session(), "disk");
+  world.close(world.session(), 0);
+  REQUIRE(world.open(world.session(), "other").error == 0);
+  CHECK(world.io(world.session(), 1, 0, 512, false, 512).error == ENOTCONN);
+  CHECK(world.io(world.session(), 0, 0, 512, true, 512).error == ENOTCONN);
 }
 
 TEST_CASE("open: the identical name again answers the same device and takes no second right") {
@@ -137,7 +147,7 @@ TEST_CASE("open: one session cannot open devices without end") {
   world.close(world.session(), 17);
   Call& call = world.open(world.session(), "disk");
   CHECK(call.error == 0);
-  CHECK(call.answer<wire::OpenResponse>().device_id == 17);
+  CHECK(call.answer<wire::OpenResponse>().device_id == 17 + OpenTable::kMaxDevices);
 }
 
 TEST_CASE("open: a backend that cannot give this reactor a queue is ENOMEM and keeps no right") {
