@@ -44,7 +44,7 @@ struct FileState {
   rtrs::Log log;
   bool block_device = false;
   bool memory_backed = false;  ///< tmpfs: reads and writes never wait for a device
-  bool use_uring = true;
+  std::atomic<bool> use_uring{true};
   std::uint32_t block_size = 512;      ///< bytes; fallocate and discard on block devices
   std::uint32_t direct_alignment = 0;  ///< bytes; of offset, length and memory
   std::uint64_t direct_end = 0;        ///< what lies behind is only accessed through the page cache

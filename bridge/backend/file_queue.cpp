@@ -26,7 +26,13 @@ FileQueue::FileQueue(FileState& state, rtrs::Reactor& reactor)
   const std::string self = "/proc/self/fd/" + std::to_string(state.fd.get());
   flush_fd_ = UniqueFd{open(self.c_str(), O_RDONLY | O_CLOEXEC)};
   if (state.use_uring) engine_ = make_uring_engine(reactor);
-  if (engine_ == nullptr) engine_ = make_thread_engine(reactor);
+  if (engine_ == nullptr) {
+    engine_ = make_thread_engine(reactor);
+    if (state.use_uring.exchange(false) && state.log) {
+      state.log(rtrs::LogLevel::info,
+                state.path + ": io_uring is not to be had; threads do its work");
+    }
+  }
   sync_.kind = FileOperation::Kind::sync;
   sync_.fd = flush_fd_ ? flush_fd_.get() : state.fd.get();
   sync_.memory = reinterpret_cast<std::byte*>(this);

@@ -1,4 +1,5 @@
 // Block devices, by way of loop devices. Skipped, with the reason, where there are none.
+#include <fcntl.h>
 #include <sys/mount.h>
 
 #include <array>
@@ -6,13 +7,15 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "bridge/backend/file.hpp"
 #include "tests/unit/backend/bench.hpp"
 
 namespace rnbd::test {
 
 namespace {
 
-/// A loop device on a file; none if the system does not give one.
+/// A loop device on a file; none if the system does not give one. Goes away with the process,
+/// however that ends.
 class LoopDevice {
  public:
   explicit LoopDevice(const std::string& file) {
@@ -23,21 +26,40 @@ class LoopDevice {
       path_.pop_back();
     }
     if (output != nullptr) pclose(output);
-    if (path_.empty()) MESSAGE("skipped: no loop device (needs root and the loop driver)");
-  }
-  ~LoopDevice() {
-    if (!path_.empty() && std::system(("losetup -d " + path_).c_str()) != 0) {
-      MESSAGE("could not detach " << path_);
+    if (path_.empty()) {
+      MESSAGE("skipped: no loop device (needs root and the loop driver)");
+      return;
     }
+    fd_ = UniqueFd{open(path_.c_str(), O_RDONLY | O_CLOEXEC)};
+    // Detaching a device in use takes effect when its last user closes it.
+    CHECK(std::system(("losetup -d " + path_).c_str()) == 0);
   }
-  LoopDevice(const LoopDevice&) = delete;
-  LoopDevice& operator=(const LoopDevice&) = delete;
 
-  bool exists() const { return !path_.empty(); }
+  bool exists() const { return static_cast<bool>(fd_); }
   const std::string& path() const { return path_; }
 
  private:
   std::string path_;
+  UniqueFd fd_;
+};
+
+/// A small file system in memory over a folder; false where that is not allowed.
+class SmallFileSystem {
+ public:
+  explicit SmallFileSystem(const std::string& folder)
+      : folder_{folder}, mounted_{mount("none", folder.c_str(), "tmpfs", 0, "size=1m") == 0} {
+    if (!mounted_) MESSAGE("skipped: cannot mount a tmpfs (needs root)");
+  }
+  ~SmallFileSystem() {
+    if (mounted_) umount2(folder_.c_str(), MNT_DETACH);
+  }
+  SmallFileSystem(const SmallFileSystem&) = delete;
+  SmallFileSystem& operator=(const SmallFileSystem&) = delete;
+  explicit operator bool() const { return mounted_; }
+
+ private:
+  std::string folder_;
+  bool mounted_;
 };
 
 constexpr std::uint64_t kSize = 4 * 1024 * 1024;
@@ -72,28 +94,22 @@ TEST_CASE("block device: a writer keeps other writers and mounts out") {
 TEST_CASE("block device: a flush that failed is never followed by one that succeeds") {
   // A loop device on a file system without room: what is written to it cannot be written back.
   const TemporaryFolder folder;
-  if (mount("none", folder.path().c_str(), "tmpfs", 0, "size=1m") != 0) {
-    MESSAGE("skipped: cannot mount a tmpfs (needs root)");
-    return;
-  }
-  {
-    const LoopDevice device{folder.file("disk", kSize)};
-    if (device.exists()) {
-      std::vector<std::string> log;
-      Bench bench{device.path(),
-                  {.log = [&](rtrs::LogLevel, const std::string& line) { log.push_back(line); }}};
-      CHECK(bench.flush() == 0);
-      REQUIRE(bench.write(0, pattern(kSize, 1)) == 0);
-      const int first = bench.flush();
-      CHECK((first == EIO || first == ENOSPC));
-      CHECK(bench.flush() == EIO);
-      REQUIRE(bench.discard(0, kSize) == 0);  // room again
-      REQUIRE(bench.write(0, pattern(4096, 1)) == 0);
-      CHECK(bench.flush() == EIO);
-      CHECK(log.size() == 1);
-    }
-  }
-  umount2(folder.path().c_str(), MNT_DETACH);
+  const SmallFileSystem small{folder.path()};
+  if (!small) return;
+  const LoopDevice device{folder.file("disk", kSize)};
+  if (!device.exists()) return;
+  std::vector<std::string> log;
+  Bench bench{device.path(),
+              {.log = [&](rtrs::LogLevel, const std::string& line) { log.push_back(line); }}};
+  CHECK(bench.flush() == 0);
+  REQUIRE(bench.write(0, pattern(kSize, 1)) == 0);
+  const int first = bench.flush();
+  CHECK((first == EIO || first == ENOSPC));
+  CHECK(bench.flush() == EIO);
+  REQUIRE(bench.discard(0, kSize) == 0);  // room again
+  REQUIRE(bench.write(0, pattern(4096, 1)) == 0);
+  CHECK(bench.flush() == EIO);
+  CHECK(log.size() == 1);
 }
 
 }  // namespace rnbd::test

@@ -47,7 +47,7 @@ void check_against_model(Bench& bench, bool discard_zeroes) {
   Bytes model = zero_bytes(padded(bench.info()));
   const std::uint64_t sectors = model.size() / kSector;
   const auto pick = [&](std::uint64_t bound) { return random() % bound; };
-  for (unsigned step = 0; step < 300; ++step) {
+  for (unsigned step = 0; step < 200; ++step) {
     const std::uint64_t first = pick(sectors);
     const std::uint64_t count = 1 + pick(std::min<std::uint64_t>(sectors - first, 600));
     const std::uint64_t offset = first * kSector;
@@ -101,7 +101,7 @@ void check_concurrent(Bench& bench) {
       requests[i].offset = (i * 7 % kRequests) * kLength;
       requests[i].length = kLength;
       requests[i].data = buffers[i].data();
-      requests[i].fua = writing && i % 5 == 0;
+      requests[i].fua = writing && i % 25 == 1;
       if (writing && i % 50 == 0) {
         requests[i].operation = BackendOperation::flush;
         requests[i].fua = false;
