@@ -40,8 +40,9 @@ class WriteGate {
   [[nodiscard]] bool wait_for_patch(const rtrs::Interrupt& interrupt);
   void wake();
 
-  std::atomic<std::uint64_t> state_{0};  ///< kPatching, and the number of writers inside
-  std::mutex mutex_;
+  /// kPatching, and the number of writers inside. Alone on its cache line: every write changes it.
+  alignas(64) std::atomic<std::uint64_t> state_{0};
+  alignas(64) std::mutex mutex_;
   std::condition_variable changed_;
   bool patch_inside_ = false;  ///< guarded by mutex_: one patch at a time
 };
