@@ -20,8 +20,8 @@ std::string_view without_leading_slashes(std::string_view name) {
   return name;
 }
 
-/// Opens a place below `directory` that is reached without `..` out of it and without links.
-OwnedFd open_beneath(int directory, const std::string& name, int flags) {
+/// One system call that is kept inside the directory by the kernel.
+OwnedFd open_at_once(int directory, const std::string& name, int flags) {
   open_how how{};
   how.flags = static_cast<std::uint64_t>(flags) | O_PATH | O_CLOEXEC;
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
@@ -32,6 +32,24 @@ OwnedFd open_beneath(int directory, const std::string& name, int flags) {
     if (errno != EAGAIN && errno != EINTR) break;
   }
   return {};
+}
+
+/// The same component by component, for names without `..`: no component is followed if it is a
+/// link, so there is no way out either.
+OwnedFd open_step_by_step(int directory, std::string_view name, int flags) {
+  OwnedFd here;
+  while (true) {
+    name = without_leading_slashes(name);
+    const std::size_t slash = name.find('/');
+    const bool last = slash == std::string_view::npos;
+    const std::string component{name.substr(0, slash)};
+    const int wanted = last ? flags : O_DIRECTORY;
+    OwnedFd next{::openat(here ? here.get() : directory, component.c_str(),
+                          wanted | O_PATH | O_NOFOLLOW | O_CLOEXEC)};
+    if (!next || last) return next;
+    here = std::move(next);
+    name.remove_prefix(slash);
+  }
 }
 
 /// The errno for the client: which of several reasons made a name unusable is not its business.
@@ -77,7 +95,13 @@ bool is_tame(std::string_view name) {
   return true;
 }
 
-tl::expected<SearchPath, Failure> SearchPath::open(const std::string& directory) {
+/// Opens a place below `directory` that is reached without `..` and without links.
+OwnedFd SearchPath::open_beneath(int directory, const std::string& name, int flags) const {
+  return use_openat2_ ? open_at_once(directory, name, flags)
+                      : open_step_by_step(directory, name, flags);
+}
+
+tl::expected<SearchPath, Failure> SearchPath::open(const std::string& directory, bool use_openat2) {
   SearchPath path;
   path.directory_ = directory;
   std::string base = directory;
@@ -99,12 +123,9 @@ tl::expected<SearchPath, Failure> SearchPath::open(const std::string& directory)
                                              "': " + std::strerror(error) +
                                              "; name a directory that the server may enter"});
   }
-  if (!open_beneath(path.fd_.get(), ".", O_DIRECTORY)) {
-    const int error = errno;
-    return tl::unexpected(
-        Failure{error, "search path '" + directory + "': openat2: " + std::strerror(error) +
-                           "; it needs Linux 5.6 and a sandbox that allows openat2"});
-  }
+  // Old kernels do not have it, and sandboxes hide it because they cannot look into its arguments
+  // (systemd does with RestrictSUIDSGID=).
+  path.use_openat2_ = use_openat2 && open_at_once(path.fd_.get(), ".", O_DIRECTORY);
   return path;
 }
 

@@ -38,10 +38,11 @@ struct FoundFile {
 class SearchPath {
  public:
   /// `directory` may end with `/%SESSNAME%`: then every client sees only the directory below it
-  /// that has the name of its session.
+  /// that has the name of its session. `use_openat2` is true except in tests.
   ///
   /// Errors: a sentence that says what to do.
-  static tl::expected<SearchPath, Failure> open(const std::string& directory);
+  static tl::expected<SearchPath, Failure> open(const std::string& directory,
+                                                bool use_openat2 = true);
 
   /// Looks a name up. May block as any file access may.
   ///
@@ -54,8 +55,11 @@ class SearchPath {
   const std::string& directory() const { return directory_; }
 
  private:
+  OwnedFd open_beneath(int directory, const std::string& name, int flags) const;
+
   std::string directory_;
   OwnedFd fd_;
+  bool use_openat2_ = true;
   bool per_session_ = false;
 };
 

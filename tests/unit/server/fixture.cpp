@@ -64,7 +64,7 @@ void FakeBackend::run(BackendRequest& request) {
       std::memset(place, 0, request.length);
       break;
     case BackendOperation::extents:
-      *request.extents = extents;
+      request.extents->insert(request.extents->end(), extents.begin(), extents.end());
       break;
     default:
       break;

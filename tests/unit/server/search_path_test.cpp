@@ -54,6 +54,14 @@ int error_of(const SearchPath& path, const char* name, const char* session = "al
   return found ? 0 : found.error().error;
 }
 
+/// The kernel's way, and the one for sandboxes that hide it.
+void for_both_ways(void (*test)(bool use_openat2)) {
+  for (const bool use_openat2 : {true, false}) {
+    CAPTURE(use_openat2);
+    test(use_openat2);
+  }
+}
+
 /// A world whose search path is the tree and whose backends are fakes over what was found.
 struct FileWorld {
   FileWorld()
@@ -67,6 +75,7 @@ struct FileWorld {
           auto backend = std::make_unique<FakeBackend>(fs::file_size(storage));
           backend->info_.read_only = options.read_only;
           backend->on_close = [this] { --now_open; };
+          last = backend.get();
           return backend;
         }}},
         queues{nullptr, catalogue, surroundings} {
@@ -78,6 +87,7 @@ struct FileWorld {
   }
 
   Tree tree;
+  FakeBackend* last = nullptr;
   int opened = 0, now_open = 0, next_error = 0;
   bool locked = false;
   Surroundings surroundings;
@@ -88,71 +98,78 @@ struct FileWorld {
 }  // namespace
 
 TEST_CASE("search path: finds files below it, with slashes in front and in between") {
-  Tree tree;
-  const auto path = SearchPath::open(tree.exported.string());
-  REQUIRE(path.has_value());
-  for (const char* name : {"disk", "/disk", "///disk", "sub/deep", "sub//deep", "/sub/deep"}) {
-    CAPTURE(name);
-    CHECK(error_of(*path, name) == 0);
-  }
+  for_both_ways([](bool use_openat2) {
+    Tree tree;
+    const auto path = SearchPath::open(tree.exported.string(), use_openat2);
+    REQUIRE(path.has_value());
+    for (const char* name : {"disk", "/disk", "///disk", "sub/deep", "sub//deep", "/sub/deep"}) {
+      CAPTURE(name);
+      CHECK(error_of(*path, name) == 0);
+    }
+  });
 }
 
 TEST_CASE("search path: every way out and everything that is no disk looks like a missing file") {
-  Tree tree;
-  const auto path = SearchPath::open(tree.exported.string());
-  REQUIRE(path.has_value());
-  for (const char* name : {"missing",
-                           "../secret",
-                           "sub/../disk",
-                           "sub/../../secret",
-                           "./disk",
-                           "sub/./deep",
-                           "..",
-                           ".",
-                           "/",
-                           "",
-                           "//",
-                           "link",
-                           "out",
-                           "sublink/deep",
-                           "magic",
-                           "magic/0",
-                           "fifo",
-                           "sub",
-                           "disk/",
-                           "disk/more",
-                           "/../secret",
-                           "/etc/passwd",
-                           "/proc/self/exe"}) {
-    CAPTURE(name);
-    CHECK(error_of(*path, name) == ENOENT);
-  }
+  for_both_ways([](bool use_openat2) {
+    Tree tree;
+    const auto path = SearchPath::open(tree.exported.string(), use_openat2);
+    REQUIRE(path.has_value());
+    for (const char* name : {"missing",
+                             "../secret",
+                             "sub/../disk",
+                             "sub/../../secret",
+                             "./disk",
+                             "sub/./deep",
+                             "..",
+                             ".",
+                             "/",
+                             "",
+                             "//",
+                             "link",
+                             "out",
+                             "sublink/deep",
+                             "magic",
+                             "magic/0",
+                             "fifo",
+                             "sub",
+                             "disk/",
+                             "disk/more",
+                             "/../secret",
+                             "/etc/passwd",
+                             "/proc/self/exe"}) {
+      CAPTURE(name);
+      CHECK(error_of(*path, name) == ENOENT);
+    }
+  });
 }
 
 TEST_CASE("search path: character devices are not exported") {
-  const auto path = SearchPath::open("/dev");
-  REQUIRE(path.has_value());
-  CHECK(error_of(*path, "null") == ENOENT);
-  CHECK(error_of(*path, "zero") == ENOENT);
+  for_both_ways([](bool use_openat2) {
+    const auto path = SearchPath::open("/dev", use_openat2);
+    REQUIRE(path.has_value());
+    CHECK(error_of(*path, "null") == ENOENT);
+    CHECK(error_of(*path, "zero") == ENOENT);
+  });
 }
 
 TEST_CASE("search path: with %SESSNAME% each client sees its own directory only") {
-  Tree tree;
-  const auto path = SearchPath::open(tree.exported.string() + "/%SESSNAME%");
-  REQUIRE(path.has_value());
-  CHECK(error_of(*path, "mine", "alice") == 0);
-  CHECK(error_of(*path, "his", "bob") == 0);
-  CHECK(error_of(*path, "his", "alice") == ENOENT);
-  CHECK(error_of(*path, "../bob/his", "alice") == ENOENT);
-  CHECK(error_of(*path, "bob/his", "alice") == ENOENT);
-  CHECK(error_of(*path, "his", "mallory") == ENOENT);
-  CHECK(error_of(*path, "secret", "..") == ENOENT);
-  CHECK(error_of(*path, "disk", ".") == ENOENT);
-  CHECK(error_of(*path, "disk", "") == ENOENT);
-  CHECK(error_of(*path, "deep", "sub/../sub") == ENOENT);
-  CHECK(error_of(*path, "mine", "nobody") == ENOENT);
+  for_both_ways([](bool use_openat2) {
+    Tree tree;
+    const auto path = SearchPath::open(tree.exported.string() + "/%SESSNAME%", use_openat2);
+    REQUIRE(path.has_value());
+    CHECK(error_of(*path, "mine", "alice") == 0);
+    CHECK(error_of(*path, "his", "bob") == 0);
+    CHECK(error_of(*path, "his", "alice") == ENOENT);
+    CHECK(error_of(*path, "../bob/his", "alice") == ENOENT);
+    CHECK(error_of(*path, "bob/his", "alice") == ENOENT);
+    CHECK(error_of(*path, "his", "mallory") == ENOENT);
+    CHECK(error_of(*path, "secret", "..") == ENOENT);
+    CHECK(error_of(*path, "disk", ".") == ENOENT);
+    CHECK(error_of(*path, "disk", "") == ENOENT);
+    CHECK(error_of(*path, "deep", "sub/../sub") == ENOENT);
+    CHECK(error_of(*path, "mine", "nobody") == ENOENT);
+  });
 }
-
 TEST_CASE("search path: a directory that cannot be one is said at the start") {
   Tree tree;
   const auto text = [](const std::string& directory) {
@@ -216,14 +233,17 @@ TEST_CASE("search path: the file is closed with its last user, and can be opened
       CHECK(open(two, "twin") == 0);
       CHECK(world.opened == 1);
     }
-    CHECK(world.now_open == 1);
+    const FakeBackend* disk = world.last;
+    CHECK(open(one, "alice/mine") == 0);
+    CHECK(world.now_open == 2);
+    CHECK(disk->queues == 1);
   }
   // Without an event loop the burial waits for the next opening.
   BlockSession three{facts, world.catalogue, world.queues, world.surroundings};
   CHECK(open(three, "sub/deep") == 0);
   CHECK(world.now_open == 1);
   CHECK(open(three, "disk") == 0);
-  CHECK(world.opened == 3);
+  CHECK(world.opened == 4);
 }
 
 TEST_CASE("search path: a file that the server may read but not write is EROFS to a writer") {
