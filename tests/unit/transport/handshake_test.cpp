@@ -1,149 +1,15 @@
 // What a server does with peers that are no good clients, and a client with servers that are no
 // good servers.
-#include "rdma/wire/handshake.hpp"
-
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <boost/asio/post.hpp>
 #include <thread>
 
 #include "rdma/transport/reactor.hpp"
-#include "rdma/transport/tcp/frame.hpp"
-#include "rdma/wire/immediate.hpp"
-#include "rdma/wire/messages.hpp"
-#include "tests/unit/transport/echo.hpp"
+#include "tests/unit/transport/raw_peer.hpp"
 
 namespace rtrs::test {
 namespace {
 
 using namespace std::chrono_literals;
-
-sockaddr_in loopback(std::uint16_t port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  return address;
-}
-
-/// A client made of bytes.
-class RawClient {
- public:
-  explicit RawClient(std::uint16_t port) : socket_{socket(AF_INET, SOCK_STREAM, 0)} {
-    const auto address = loopback(port);
-    REQUIRE(::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0);
-    const timeval limit{.tv_sec = 20, .tv_usec = 0};
-    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-  }
-  ~RawClient() { ::close(socket_); }
-  RawClient(const RawClient&) = delete;
-  RawClient& operator=(const RawClient&) = delete;
-
-  void say(ConstBytes bytes) { ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
-  template <class T>
-  void say(const T& message) {
-    say(wire::bytes_of(message));
-  }
-  /// False: the server closed instead.
-  bool hear(MutableBytes bytes) {
-    return recv(socket_, bytes.data(), bytes.size(), MSG_WAITALL) ==
-           static_cast<ssize_t>(bytes.size());
-  }
-  /// Waits until the server closes; whatever it says before is dropped.
-  bool is_closed_by_server() {
-    std::vector<std::byte> scratch(4096);
-    for (;;) {
-      const ssize_t n = recv(socket_, scratch.data(), scratch.size(), 0);
-      if (n == 0 || (n < 0 && errno == ECONNRESET)) return true;
-      if (n < 0) return false;
-    }
-  }
-  /// The server's answer to our hello: its record's errno, 0 = accepted, -1 = closed without an
-  /// answer.
-  int answer() {
-    tcp::Hello hello;
-    if (!hear(std::as_writable_bytes(std::span{&hello, 1}))) return -1;
-    const auto decoded = tcp::decode_hello(wire::bytes_of(hello));
-    REQUIRE(decoded.has_value());
-    const auto record = wire::decode_connect_response(decoded->record);
-    REQUIRE(record.has_value());
-    return record->error;
-  }
-  void hello(const wire::ConnectParameters& parameters) {
-    say(tcp::make_hello(wire::bytes_of(wire::encode(parameters)), 0));
-  }
-  void frame(tcp::Opcode opcode, std::uint8_t flags, std::uint32_t immediate, std::uint64_t address,
-             std::uint32_t key, ConstBytes payload) {
-    tcp::FrameHeader header;
-    header.opcode = static_cast<std::uint8_t>(opcode);
-    header.flags = flags;
-    header.length = static_cast<std::uint32_t>(payload.size());
-    header.immediate = immediate;
-    header.address = address;
-    header.key = key;
-    say(header);
-    say(payload);
-  }
-
- private:
-  int socket_;
-};
-
-wire::ConnectParameters parameters(std::uint16_t cid, std::uint16_t count, std::uint8_t id) {
-  wire::ConnectParameters p;
-  p.cid = cid;
-  p.cid_count = count;
-  p.reconnect_count = 1;
-  p.path_uuid.fill(id);
-  p.session_uuid.fill(id);
-  p.first_connection = true;
-  return p;
-}
-
-void check_good_client(const EchoServer& server) {
-  auto client = connect(client_options(server.port));
-  EchoOperation read{"x", {}, {}};
-  CHECK(client->run(read, {}) == 0);
-}
-
-/// A raw client that has a session of one connection 0 and one connection 1, ready for requests on
-/// connection 1.
-struct RawSession {
-  explicit RawSession(const EchoServer& server, std::uint8_t id = 9)
-      : control{server.port}, io{server.port} {
-    control.hello(parameters(0, 2, id));
-    REQUIRE(control.answer() == 0);
-    io.hello(parameters(1, 2, id));
-    REQUIRE(io.answer() == 0);
-    control.frame(tcp::Opcode::send, 0, 0, 0, 0,
-                  wire::bytes_of(wire::encode_info_request("raw" + std::to_string(id))));
-    tcp::FrameHeader header;
-    REQUIRE(control.hear(std::as_writable_bytes(std::span{&header, 1})));
-    response.resize(header.length);
-    REQUIRE(control.hear(response));
-    const auto descriptor = wire::copy_of<wire::Descriptor>(ConstBytes{response}.subspan(8));
-    key = descriptor.key;
-    address = descriptor.address;
-  }
-
-  /// Writes `bytes` at `offset` of chunk `buffer` and points the immediate at `header_offset`.
-  void request(std::uint32_t buffer, std::uint32_t offset, ConstBytes bytes,
-               std::uint32_t header_offset) {
-    io.frame(tcp::Opcode::write, tcp::kHasImmediate,
-             encode(wire::RequestImmediate{buffer, header_offset}, 256),
-             address + buffer * std::uint64_t{266'240} + offset, key, bytes);
-  }
-
-  RawClient control;
-  RawClient io;
-  std::vector<std::byte> response;
-  std::uint64_t address = 0;
-  std::uint32_t key = 0;
-};
 
 TEST_CASE("peers that speak something else are sent away, and the next client is served") {
   EchoServer server;
@@ -385,39 +251,6 @@ TEST_CASE("a client that falls silent is let go, with all it held") {
   CHECK(session.control.is_closed_by_server());
   while (server.handler.sessions != 0) std::this_thread::yield();
 }
-
-/// A server made of bytes: accepts one connection and says something.
-class RawServer {
- public:
-  explicit RawServer(std::string greeting) : listener_{socket(AF_INET, SOCK_STREAM, 0)} {
-    auto address = loopback(0);
-    socklen_t size = sizeof(address);
-    auto* raw = reinterpret_cast<sockaddr*>(&address);
-    REQUIRE(bind(listener_, raw, size) == 0);
-    REQUIRE(listen(listener_, 1) == 0);
-    REQUIRE(getsockname(listener_, raw, &size) == 0);
-    port = ntohs(address.sin_port);
-    thread_ = std::thread{[this, greeting = std::move(greeting)] {
-      const int peer = accept(listener_, nullptr, nullptr);
-      if (peer < 0) return;
-      ::send(peer, greeting.data(), greeting.size(), MSG_NOSIGNAL);
-      char scratch[512];
-      while (recv(peer, scratch, sizeof(scratch), 0) > 0) {
-      }
-      ::close(peer);
-    }};
-  }
-  ~RawServer() {
-    shutdown(listener_, SHUT_RDWR);
-    thread_.join();
-    ::close(listener_);
-  }
-  std::uint16_t port;
-
- private:
-  int listener_;
-  std::thread thread_;
-};
 
 TEST_CASE("a client says what is wrong with a server that is none") {
   const auto failure_of = [](ClientOptions options) {
