@@ -113,12 +113,16 @@ Complaint ClientPath::on_write_with_immediate(std::uint32_t immediate, std::uint
       control_->post_receives(1, receive_bytes());
       return nullptr;
     default:
+      if (control_lane_ == nullptr) return "a reply before the first request";
       return control_lane_->on_write_with_immediate(immediate, bytes);
   }
 }
 
 Complaint ClientPath::on_message(ConstBytes message, std::optional<std::uint32_t> immediate) {
-  if (state_ == ClientPathState::connected) return control_lane_->on_message(message, immediate);
+  if (state_ == ClientPathState::connected) {
+    if (control_lane_ == nullptr) return "a message before the first request";
+    return control_lane_->on_message(message, immediate);
+  }
   if (state_ != ClientPathState::exchanging) return "a message before the info request";
   auto chunks = wire::decode_info_response(message, accepted_.queue_depth, accepted_.chunk_size());
   if (!chunks) return to_string(chunks.error());
