@@ -13,6 +13,8 @@ namespace {
 /// I/O.
 constexpr std::uint16_t kControlSlots = 4;
 constexpr unsigned kControlReceives = 2 * kControlSlots + 56;
+/// Answers to heartbeats that may wait for a server to read them.
+constexpr Ticket kMaxUnsentAcks = 1024;
 
 }  // namespace
 
@@ -106,7 +108,10 @@ Complaint ClientPath::on_write_with_immediate(std::uint32_t immediate, std::uint
   heard_ = true;
   switch (wire::type_of(immediate)) {
     case wire::ImmediateType::heartbeat:
-      control_->write_with_immediate({}, {}, {}, wire::kHeartbeatAck);
+      if (last_ack_ > control_->sent() + kMaxUnsentAcks) {
+        return "the server does not read the answers to its heartbeats";
+      }
+      last_ack_ = control_->write_with_immediate({}, {}, {}, wire::kHeartbeatAck);
       control_->flush();
       [[fallthrough]];
     case wire::ImmediateType::heartbeat_ack:

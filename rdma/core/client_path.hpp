@@ -91,6 +91,7 @@ class ClientPath final : public QueuePairHandler {
   QueuePair* control_ = nullptr;
   ClientLane* control_lane_ = nullptr;
   Heartbeat heartbeat_;
+  Ticket last_ack_ = 0;
   bool heard_ = false;  ///< a heartbeat or its answer came on connection 0
 };
 

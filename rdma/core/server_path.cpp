@@ -11,6 +11,8 @@ namespace {
 
 /// Requests and heartbeats that connection 0 may have under way beside the permits.
 constexpr unsigned kControlReceives = 64;
+/// Answers beside those of the permits that may wait for a client to read them.
+constexpr Ticket kSpareAnswers = 1024;
 
 }  // namespace
 
@@ -51,11 +53,17 @@ Complaint ServerPath::Connection::on_write_with_immediate(std::uint32_t immediat
   if (path->state_ != ServerPathState::connected) return "an immediate before the info request";
   queue_pair->post_receives(1, 0);
   path->heard_ = true;
+  // Whoever asks on without reading the answers would have us keep more and more of them.
+  if (last_answer > queue_pair->sent() + path->max_unsent()) {
+    return "the client does not read its answers";
+  }
   switch (wire::type_of(immediate)) {
     case wire::ImmediateType::io_request:
       return path->session_.begin(cid, immediate);
     case wire::ImmediateType::heartbeat:
-      if (cid == 0) queue_pair->write_with_immediate({}, {}, {}, wire::kHeartbeatAck);
+      if (cid == 0) {
+        last_answer = queue_pair->write_with_immediate({}, {}, {}, wire::kHeartbeatAck);
+      }
       return nullptr;
     default:
       return nullptr;  // answers to heartbeats are a sign of life only; unknown kinds are ignored
@@ -91,21 +99,27 @@ Complaint ServerPath::on_info_request(ConstBytes message) {
   return nullptr;
 }
 
+/// An honest client has one request per chunk, whose reply takes three posts at most.
+Ticket ServerPath::max_unsent() const {
+  return 3 * Ticket{session_.options().queue_depth} + kSpareAnswers;
+}
+
 void ServerPath::reply(const ServerRequest& request, int error) {
-  QueuePair& queue_pair = *connections_[request.cid].queue_pair;
+  Connection& connection = connections_[request.cid];
+  QueuePair& queue_pair = *connection.queue_pair;
   const bool sends_data = request.is_read && error == 0 && !request.data.empty();
   const wire::ResponseImmediate response{request.buffer_id, error};
   if (!request.need_invalidate) {
     // Plain RTRS, and half the messages of Linux: the data rides in the write that carries the
     // immediate.
-    queue_pair.write_with_immediate(sends_data ? request.answer_to : RemoteMemory{},
-                                    sends_data ? ConstBytes{request.data} : ConstBytes{}, {},
-                                    encode(response));
+    connection.last_answer = queue_pair.write_with_immediate(
+        sends_data ? request.answer_to : RemoteMemory{},
+        sends_data ? ConstBytes{request.data} : ConstBytes{}, {}, encode(response));
     return;
   }
   if (sends_data) queue_pair.write(request.answer_to, request.data);
   queue_pair.send_with_invalidate(request.answer_to.key);
-  queue_pair.write_with_immediate(
+  connection.last_answer = queue_pair.write_with_immediate(
       {}, {}, {}, encode(response, wire::ImmediateType::io_response_with_invalidate));
 }
 

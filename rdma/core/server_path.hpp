@@ -48,6 +48,7 @@ class ServerPath {
     ServerPath* path = nullptr;
     QueuePair* queue_pair = nullptr;
     std::uint16_t cid = 0;
+    Ticket last_answer = 0;
 
     [[nodiscard]] Complaint on_write_with_immediate(std::uint32_t immediate,
                                                     std::uint32_t bytes) override;
@@ -56,6 +57,7 @@ class ServerPath {
   };
 
   [[nodiscard]] Complaint on_info_request(ConstBytes message);
+  Ticket max_unsent() const;
   void reply(const ServerRequest& request, int error);
 
   ServerSession& session_;

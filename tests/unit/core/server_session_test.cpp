@@ -180,6 +180,26 @@ TEST_CASE("heartbeats are answered on connection 0, and everything counts as lif
   }
 }
 
+TEST_CASE("a client that never reads its answers loses the path before they pile up") {
+  Bench bench;
+  bench.control_pair.sent_up_to = bench.io_pair.sent_up_to = 0;
+  Complaint complaint = nullptr;
+  int arrivals = 0;
+  SUBCASE("heartbeats") {
+    while (complaint == nullptr && ++arrivals < 10'000) {
+      complaint = bench.control->on_write_with_immediate(wire::kHeartbeat, 0);
+    }
+  }
+  SUBCASE("requests") {
+    while (complaint == nullptr && ++arrivals < 10'000) {
+      complaint = bench.read(0, 64);
+      if (complaint == nullptr) bench.handler.last->finish(0);
+    }
+  }
+  CHECK(complaint != nullptr);
+  CHECK(arrivals > 1000);
+}
+
 TEST_CASE("a session ends only when its last request has ended, and answers nobody then") {
   Bench bench;
   int gone = 0;

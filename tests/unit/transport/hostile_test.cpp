@@ -10,6 +10,26 @@ namespace {
 
 using namespace std::chrono_literals;
 
+TEST_CASE("a client that sends for ever and never reads is closed before it costs much memory") {
+  EchoServer server;
+  RawClient control{server.port, 4096};
+  control.hello(parameters(0, 1, 9));
+  REQUIRE(control.answer() == 0);
+  control.frame(tcp::Opcode::send, 0, 0, 0, 0, wire::bytes_of(wire::encode_info_request("flood")));
+  std::vector<std::byte> heartbeats;
+  tcp::FrameHeader header;
+  header.opcode = static_cast<std::uint8_t>(tcp::Opcode::write);
+  header.flags = tcp::kHasImmediate;
+  header.immediate = wire::kHeartbeat;
+  const auto bytes = wire::bytes_of(header);
+  for (int i = 0; i < 1000; ++i) heartbeats.insert(heartbeats.end(), bytes.begin(), bytes.end());
+  int taken = 0;
+  // What the kernel buffers is no cost of the server's: some megabytes of answers.
+  while (taken < 600 && control.say(ConstBytes{heartbeats})) ++taken;
+  CHECK(taken < 600);
+  check_good_client(server);
+}
+
 TEST_CASE("a reply right behind the info response ends the session, not the client's program") {
   ScriptedServer server{[](ScriptedServer::Wire wire) {
     auto bytes = wire.info_response();
