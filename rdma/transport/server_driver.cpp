@@ -331,6 +331,8 @@ asio::awaitable<void> ServerDriver::shake_hands(Handshakes::iterator place) {
   }
   deadline.cancel();
   handshakes_.erase(place);
+  // Closed by the deadline or a newcomer in the moment the last byte came.
+  if (!handshake->socket.is_open()) failed = asio::error::operation_aborted;
   if (failed) {
     log(LogLevel::info, handshake->peer + ": no handshake (" + failed.message() + ")");
     --connections_;

@@ -10,6 +10,45 @@ namespace {
 
 using namespace std::chrono_literals;
 
+TEST_CASE("a handshake that is pushed out when its hello is just complete leaves nothing behind") {
+  std::atomic<bool> armed{false};
+  std::atomic<bool> blocked{false};
+  std::atomic<bool> released{false};
+  ServerOptions options;
+  options.reactors = 1;
+  options.max_handshakes = 1;
+  options.max_sessions = 1;
+  options.handshake_timeout = 200ms;
+  options.log = [&](LogLevel, const std::string&) {
+    if (!armed.exchange(false)) return;
+    blocked = true;
+    while (!released) std::this_thread::yield();
+  };
+  EchoServer server{options};
+  {
+    auto client = connect(client_options(server.port));
+    RawClient oldest{server.port};
+    while (!oldest.is_accepted()) std::this_thread::yield();
+    armed = true;
+    client.reset();
+    while (!blocked) std::this_thread::yield();
+    // The event loop stands still; it will find a complete hello and a newcomer at once.
+    oldest.hello(parameters(0, 1, 5));
+    RawClient newcomer{server.port};
+    released = true;
+    while (!newcomer.is_accepted()) std::this_thread::yield();
+  }
+  while (server.handler.sessions != 0) std::this_thread::yield();
+  // The only session is free again, at the latest when the deadline has ended what remained.
+  int error = ENOMEM;
+  for (int i = 0; i < 1000 && error != 0; ++i) {
+    const auto client = Client::connect(client_options(server.port), {});
+    error = client ? 0 : client.error().error;
+    if (error != 0) std::this_thread::sleep_for(1ms);
+  }
+  CHECK(error == 0);
+}
+
 TEST_CASE("a client that sends for ever and never reads is closed before it costs much memory") {
   EchoServer server;
   RawClient control{server.port, 4096};
