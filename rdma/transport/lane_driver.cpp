@@ -114,25 +114,29 @@ int LaneDriver::run(Operation& operation, const Interrupt& interrupt) {
 
 void LaneDriver::lead(std::unique_lock<std::mutex>& lock, Waiter& self,
                       const Interrupt& interrupt) {
+  using Clock = std::chrono::steady_clock;
   leading_ = true;
+  // By the clock: on a busy lane the sleep never lasts a whole slice.
+  auto ask_at = Clock::now() + kSlice;
   while (!self.operation->finished() && !self.interrupted) {
-    sleep_as_leader(lock, self, interrupt);
-    while (drive() == Connection::Status::more && !self.operation->finished()) {
-    }
+    sleep_as_leader(lock);
+    drive();
+    if (Clock::now() < ask_at) continue;
+    lock.unlock();
+    self.interrupted = interrupt();
+    lock.lock();
+    ask_at = Clock::now() + kSlice;
   }
-  leading_ = false;
-  hand_over();
+  leading_ = false;  // run() hands over
 }
 
-void LaneDriver::sleep_as_leader(std::unique_lock<std::mutex>& lock, Waiter& self,
-                                 const Interrupt& interrupt) {
+void LaneDriver::sleep_as_leader(std::unique_lock<std::mutex>& lock) {
   const auto events = static_cast<short>(POLLIN | (connection_->wants_to_write() ? POLLOUT : 0));
   // A broken connection has nothing to say: the background thread ends what waits, and kicks.
   std::array<pollfd, 2> descriptors{
       {{broken_ ? -1 : connection_->descriptor(), events, 0}, {kick_, POLLIN, 0}}};
   lock.unlock();
   const int ready = poll(descriptors.data(), descriptors.size(), kSlice.count());
-  if (ready == 0 && interrupt()) self.interrupted = true;
   lock.lock();
   if (ready > 0 && descriptors[1].revents != 0) {
     eventfd_t ignored;
@@ -183,8 +187,7 @@ Connection::Status LaneDriver::drive() {
 
 bool LaneDriver::service() {
   if (const std::unique_lock lock{mutex_, std::try_to_lock}; lock && !leading_) {
-    while (drive() == Connection::Status::more) {
-    }
+    drive();  // once: a server that floods the lane must not keep the thread of the heartbeats
   }
   const auto arrivals = arrivals_.load(std::memory_order_relaxed);
   return std::exchange(arrivals_seen_, arrivals) != arrivals;

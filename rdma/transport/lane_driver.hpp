@@ -44,8 +44,7 @@ class LaneDriver {
 
   void lead(std::unique_lock<std::mutex>& lock, Waiter& self, const Interrupt& interrupt);
   void follow(std::unique_lock<std::mutex>& lock, Waiter& self, const Interrupt& interrupt);
-  void sleep_as_leader(std::unique_lock<std::mutex>& lock, Waiter& self,
-                       const Interrupt& interrupt);
+  void sleep_as_leader(std::unique_lock<std::mutex>& lock);
   void hand_over();
   Connection::Status drive();
   void link(Waiter& waiter);

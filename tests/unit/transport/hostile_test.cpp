@@ -85,5 +85,21 @@ TEST_CASE("a reply right behind the info response ends the session, not the clie
   }
 }
 
+TEST_CASE("a server that floods a lane cannot keep a caller from giving up, nor a session alive") {
+  ScriptedServer server{[](ScriptedServer::Wire wire) {
+    wire.say(wire.control, wire.info_response());
+    std::vector<std::byte> flood;
+    const auto heartbeat = wire.frame(tcp::Opcode::write, tcp::kHasImmediate, wire::kHeartbeat);
+    for (int i = 0; i < 4096; ++i) flood.insert(flood.end(), heartbeat.begin(), heartbeat.end());
+    while (wire.say(wire.lane, flood)) {
+    }
+  }};
+  auto client = connect(server.options());
+  std::vector<std::byte> buffer(4096);
+  EchoOperation read{"x", buffer, {}};
+  CHECK(client->run(read, Interrupt{[](void*) { return true; }, nullptr}) == EINTR);
+  client.reset();
+}
+
 }  // namespace
 }  // namespace rtrs::test

@@ -120,6 +120,31 @@ TEST_CASE("an interrupted caller leaves, and the session works on") {
   CHECK(client->alive());
 }
 
+TEST_CASE("a caller whose answer does not come can leave while others keep its lane busy") {
+  EchoServer server;
+  auto options = client_options(server.port);
+  options.lanes = 1;
+  auto client = connect(options);
+  std::atomic<bool> left{false};
+  std::thread caller{[&] {
+    std::vector<std::byte> buffer(64);
+    EchoOperation hangs{"H", buffer, {}};
+    CHECK(client->run(hangs, Interrupt{[](void*) { return true; }, nullptr}) == EINTR);
+    left = true;
+  }};
+  while (server.handler.held == nullptr) std::this_thread::yield();
+  const auto patience = std::chrono::steady_clock::now() + 20s;
+  while (!left && std::chrono::steady_clock::now() < patience) {
+    std::vector<std::byte> buffer(64);
+    EchoOperation read{"x", buffer, {}};
+    CHECK(client->run(read, {}) == 0);
+  }
+  CHECK(left);
+  caller.join();
+  boost::asio::post(reactor_of(*server.handler.held.load()->session)->io(),
+                    [&] { server.handler.held.load()->finish(0); });
+}
+
 TEST_CASE("when the server goes away, waiting callers get EIO and the session says why") {
   auto server = std::make_unique<EchoServer>();
   auto client = connect(client_options(server->port));
