@@ -1,5 +1,6 @@
 #include "rdma/transport/server_driver.hpp"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -105,6 +106,13 @@ bool send_record(int socket, const wire::ConnectResponse& record, std::uint16_t 
          static_cast<ssize_t>(sizeof(hello));
 }
 
+/// Errors of accept(2) that concern one connection, or none at all.
+bool is_transient(int error) {
+  return error == EAGAIN || error == EINTR || error == ECONNABORTED || error == EPROTO ||
+         error == EPERM || error == ENETDOWN || error == ENETUNREACH || error == EHOSTUNREACH ||
+         error == EHOSTDOWN || error == ENONET || error == ENOPROTOOPT || error == EOPNOTSUPP;
+}
+
 std::uint64_t random_epoch() {
   std::random_device random;
   return (std::uint64_t{random()} << 32) | random();
@@ -190,7 +198,11 @@ tl::expected<void, Failure> ServerDriver::listen(const ListenAddress& address) {
   }
   const AsioTcp::endpoint endpoint{host, address.port};
   auto acceptor = std::make_unique<AsioTcp::acceptor>(reactors_[0]->io());
-  acceptor->open(endpoint.protocol(), error);
+  if (const int descriptor = tcp::open_socket(endpoint.protocol().family()); descriptor < 0) {
+    error = {errno, boost::system::system_category()};
+  } else if (acceptor->assign(endpoint.protocol(), descriptor, error)) {
+    ::close(descriptor);
+  }
   if (!error) acceptor->set_option(asio::socket_base::reuse_address{true}, error);
   if (!error && host.is_v6()) {
     acceptor->set_option(asio::ip::v6_only{!everywhere}, error);
@@ -215,15 +227,21 @@ tl::expected<void, Failure> ServerDriver::listen(const ListenAddress& address) {
 tl::expected<void, Failure> ServerDriver::adopt(int descriptor) {
   sockaddr_storage address{};
   socklen_t size = sizeof(address);
+  int listens = 0;
+  socklen_t flag_size = sizeof(listens);
   if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
-      (address.ss_family != AF_INET && address.ss_family != AF_INET6)) {
-    return tl::unexpected(Failure{EINVAL, "the socket passed as descriptor " +
-                                              std::to_string(descriptor) +
-                                              " is not a TCP socket (check the .socket unit)"});
+      (address.ss_family != AF_INET && address.ss_family != AF_INET6) ||
+      getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &flag_size) != 0 ||
+      listens == 0) {
+    return tl::unexpected(
+        Failure{EINVAL, "the socket passed as descriptor " + std::to_string(descriptor) +
+                            " is not a listening TCP socket (check the .socket unit)"});
   }
+  fcntl(descriptor, F_SETFD, FD_CLOEXEC);
   auto acceptor = std::make_unique<AsioTcp::acceptor>(reactors_[0]->io());
   boost::system::error_code error;
   acceptor->assign(address.ss_family == AF_INET ? AsioTcp::v4() : AsioTcp::v6(), descriptor, error);
+  if (!error) acceptor->native_non_blocking(true, error);
   if (error) {
     return tl::unexpected(
         Failure{error.value(), "cannot use the passed socket: " + error.message()});
@@ -275,35 +293,53 @@ bool ServerDriver::stop(Duration drain) {
   return all_gone;
 }
 
-// ---- Handshakes, on reactor 0
-// --------------------------------------------------------------------
+// ---- Handshakes, on reactor 0 ------------------------------------------------------------------
 
 asio::awaitable<void> ServerDriver::accept_loop(AsioTcp::acceptor& acceptor) {
+  boost::system::error_code error;
+  const AsioTcp protocol = acceptor.local_endpoint(error).protocol();
+  bool complained = false;
   while (acceptor.is_open()) {
-    auto [error, socket] = co_await acceptor.async_accept(kAwait);
-    if (error == asio::error::operation_aborted) co_return;
-    if (error) {
-      log(LogLevel::error, "cannot accept a connection: " + error.message() +
-                               " (raise LimitNOFILE when descriptors ran out)");
+    auto [closed] = co_await acceptor.async_wait(AsioTcp::acceptor::wait_read, kAwait);
+    if (closed) co_return;
+    // By hand: programs that this one starts would inherit a socket of Asio's.
+    const int descriptor =
+        ::accept4(acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    Socket socket{reactors_[0]->io()};
+    if (descriptor < 0) {
+      error = {errno, boost::system::system_category()};
+    } else if (socket.assign(protocol, descriptor, error)) {
+      ::close(descriptor);
+    }
+    if (!error) {
+      complained = false;
+      welcome(std::move(socket));
+    } else if (!is_transient(error.value())) {
+      if (!std::exchange(complained, true)) {
+        log(LogLevel::error, "cannot accept connections: " + error.message() +
+                                 " (raise LimitNOFILE when descriptors ran out)");
+      }
       asio::steady_timer pause{reactors_[0]->io(), kAcceptPause};
       co_await pause.async_wait(kAwait);
-      continue;
     }
-    if (connections_ >= options_.max_connections) {
-      log(LogLevel::warning, "connection refused: there are " +
-                                 std::to_string(options_.max_connections) +
-                                 " already (max_connections)");
-      continue;  // closes it
-    }
-    if (handshakes_.size() >= options_.max_handshakes) {
-      // An honest client needs milliseconds, so the oldest is the least likely one.
-      boost::system::error_code ignored;
-      handshakes_.front()->socket.close(ignored);
-    }
-    ++connections_;
-    handshakes_.push_back(std::make_shared<Handshake>(std::move(socket)));
-    asio::co_spawn(reactors_[0]->io(), shake_hands(std::prev(handshakes_.end())), asio::detached);
   }
+}
+
+void ServerDriver::welcome(Socket socket) {
+  if (connections_ >= options_.max_connections) {
+    log(LogLevel::warning, "connection refused: there are " +
+                               std::to_string(options_.max_connections) +
+                               " already (max_connections)");
+    return;  // closes it
+  }
+  if (handshakes_.size() >= options_.max_handshakes) {
+    // An honest client needs milliseconds, so the oldest is the least likely one.
+    boost::system::error_code ignored;
+    handshakes_.front()->socket.close(ignored);
+  }
+  ++connections_;
+  handshakes_.push_back(std::make_shared<Handshake>(std::move(socket)));
+  asio::co_spawn(reactors_[0]->io(), shake_hands(std::prev(handshakes_.end())), asio::detached);
 }
 
 asio::awaitable<void> ServerDriver::shake_hands(Handshakes::iterator place) {
@@ -367,8 +403,6 @@ bool ServerDriver::on_hello(Handshake& handshake, const tcp::Hello& bytes) {
                             : sessions_.at(decision.session);
   }
   const std::uint16_t digests = choose_digests(hello->digests);
-  boost::system::error_code error;
-  handshake.socket.native_non_blocking(true, error);
   auto connection =
       std::make_shared<std::unique_ptr<Connection>>(std::make_unique<tcp::TcpQueuePair>(
           handshake.socket.release(), tcp::Digests{.header = (digests & tcp::kDigestHeader) != 0,

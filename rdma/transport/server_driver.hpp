@@ -49,6 +49,7 @@ class ServerDriver final : public Server {
   tl::expected<void, Failure> listen(const ListenAddress& address);
   tl::expected<void, Failure> adopt(int descriptor);
   boost::asio::awaitable<void> accept_loop(boost::asio::ip::tcp::acceptor& acceptor);
+  void welcome(Socket socket);
   boost::asio::awaitable<void> shake_hands(Handshakes::iterator place);
   /// False: the connection was refused.
   bool on_hello(Handshake& handshake, const tcp::Hello& bytes);

@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -64,17 +65,27 @@ asio::awaitable<tl::expected<std::vector<tcp::endpoint>, Failure>> resolve(
 asio::awaitable<tl::expected<tcp::socket, Failure>> connect(const PathAddress& address) {
   auto endpoints = co_await resolve(address);
   if (!endpoints) co_return tl::unexpected(endpoints.error());
-  boost::system::error_code error = asio::error::host_not_found;
+  boost::system::error_code error;
+  const bool has_source = !address.source.empty();
+  const auto source =
+      has_source ? asio::ip::make_address(address.source, error) : asio::ip::address{};
+  const auto bad_source = [&] {
+    return tl::unexpected(
+        failure(address, error, "cannot use source address '" + address.source + "' towards"));
+  };
+  if (error) co_return bad_source();
+  error = asio::error::address_family_not_supported;  // of the source, unless one fits
   for (const tcp::endpoint& endpoint : *endpoints) {
+    if (has_source && source.is_v6() != endpoint.address().is_v6()) continue;
     tcp::socket socket{co_await asio::this_coro::executor};
-    if (socket.open(endpoint.protocol(), error)) continue;
-    if (!address.source.empty()) {
-      const auto source = asio::ip::make_address(address.source, error);
-      if (error || socket.bind({source, 0}, error)) {
-        co_return tl::unexpected(
-            failure(address, error, "cannot use source address '" + address.source + "' towards"));
-      }
+    if (const int descriptor = open_socket(endpoint.protocol().family()); descriptor < 0) {
+      error = {errno, boost::system::system_category()};
+      continue;
+    } else if (socket.assign(endpoint.protocol(), descriptor, error)) {
+      ::close(descriptor);
+      continue;
     }
+    if (has_source && socket.bind({source, 0}, error)) co_return bad_source();
     auto [failed] = co_await socket.async_connect(endpoint, kAwait);
     if (!failed) co_return std::move(socket);
     error = failed;
@@ -91,6 +102,10 @@ Failure explain_magic(const PathAddress& address, const Hello& hello) {
 }
 
 }  // namespace
+
+int open_socket(int family) {
+  return ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
+}
 
 void tune_socket(int socket) {
   const int on = 1;
@@ -140,8 +155,6 @@ asio::awaitable<tl::expected<Opened, Failure>> open_connection(PathAddress addre
   }
   Opened opened;
   opened.record = hello->record;
-  boost::system::error_code error;
-  socket->native_non_blocking(true, error);
   opened.connection = std::make_unique<TcpQueuePair>(
       socket->release(),
       Digests{.header = (chosen & kDigestHeader) != 0, .data = (chosen & kDigestData) != 0});
