@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/system/system_error.hpp>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <random>
+#include <system_error>
 #include <utility>
 
 #include "rdma/transport/tcp/connector.hpp"
@@ -72,6 +74,18 @@ ClientPathOptions path_options(const ClientOptions& options) {
   return path;
 }
 
+/// What the system refused while a session was set up: descriptors, threads, memory.
+Failure failure_of(const std::exception& exception) {
+  int error = ENOMEM;
+  if (const auto* e = dynamic_cast<const std::system_error*>(&exception)) error = e->code().value();
+  if (const auto* e = dynamic_cast<const boost::system::system_error*>(&exception)) {
+    error = e->code().value();
+  }
+  std::string text = std::string{"cannot set up a session: "} + exception.what();
+  if (error == EMFILE) text += " (raise the limit of open files, see 'ulimit -n')";
+  return {error, std::move(text)};
+}
+
 tl::expected<void, Failure> check(const ClientOptions& options) {
   const auto invalid = [](std::string text) { return tl::unexpected(Failure{EINVAL, text}); };
   if (!wire::is_valid_session_name(options.session_name)) {
@@ -95,9 +109,13 @@ tl::expected<std::unique_ptr<Client>, Failure> Client::connect(ClientOptions opt
                                                                const Interrupt& interrupt) {
   options = with_defaults(std::move(options));
   if (auto ok = check(options); !ok) return tl::unexpected(ok.error());
-  auto driver = std::make_unique<ClientDriver>(std::move(options));
-  if (auto up = driver->establish(interrupt); !up) return tl::unexpected(up.error());
-  return driver;
+  try {
+    auto driver = std::make_unique<ClientDriver>(std::move(options));
+    if (auto up = driver->establish(interrupt); !up) return tl::unexpected(up.error());
+    return driver;
+  } catch (const std::exception& exception) {
+    return tl::unexpected(failure_of(exception));
+  }
 }
 
 ClientDriver::ClientDriver(ClientOptions options)
@@ -130,8 +148,17 @@ void ClientDriver::log(LogLevel level, const std::string& text) const {
 tl::expected<void, Failure> ClientDriver::establish(const Interrupt& interrupt) {
   thread_ = std::thread{[this] {
     pthread_setname_np(pthread_self(), "rtrs-client");
-    asio::co_spawn(io_, connect_on_io(), asio::detached);
-    io_.run();
+    asio::co_spawn(io_, connect_on_io(), [](std::exception_ptr exception) {
+      if (exception) std::rethrow_exception(exception);
+    });
+    while (!io_.stopped()) {
+      // Nothing may escape: this thread lives in somebody else's program.
+      try {
+        io_.run();
+      } catch (const std::exception& exception) {
+        fail_on_io(failure_of(exception));
+      }
+    }
   }};
   std::unique_lock lock{mutex_};
   while (!changed_.wait_for(lock, kSlice, [this] { return settled_; })) {

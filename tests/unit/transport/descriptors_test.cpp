@@ -35,6 +35,50 @@ TEST_CASE("no program that this one starts inherits a descriptor of a session") 
   CHECK(checked > 6);
 }
 
+/// Allows no descriptor from `limit` on while it lives.
+class DescriptorLimit {
+ public:
+  explicit DescriptorLimit(rlim_t limit) {
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    const rlimit now{.rlim_cur = limit, .rlim_max = before_.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &now) == 0);
+  }
+  ~DescriptorLimit() { setrlimit(RLIMIT_NOFILE, &before_); }
+  DescriptorLimit(const DescriptorLimit&) = delete;
+  DescriptorLimit& operator=(const DescriptorLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+#ifdef __SANITIZE_ADDRESS__
+constexpr bool kNeedsDescriptorsItself = true;  // UBSan's check of types opens a pipe
+#else
+constexpr bool kNeedsDescriptorsItself = false;
+#endif
+
+TEST_CASE("wherever descriptors run out, connecting fails with a reason and the next try works" *
+          doctest::skip(kNeedsDescriptorsItself)) {
+  EchoServer server;
+  check_good_client(server);  // what libraries open once is open now
+  bool connected = false;
+  rlim_t first_free = 0;
+  while (fcntl(static_cast<int>(first_free), F_GETFD) >= 0) ++first_free;
+  for (rlim_t limit = first_free; !connected; ++limit) {
+    CAPTURE(limit);
+    REQUIRE(limit < first_free + 100);
+    auto options = client_options(server.port);
+    options.connect_timeout = 300ms;
+    const DescriptorLimit few{limit};
+    const auto client = Client::connect(std::move(options), {});
+    connected = client.has_value();
+    if (connected) continue;
+    CHECK(client.error().error != 0);
+    CHECK_FALSE(client.error().text.empty());
+  }
+  check_good_client(server);
+}
+
 TEST_CASE("a socket that is passed to the server must be one that listens") {
   ServerOptions options;
   SUBCASE("a TCP socket that does not listen") {
