@@ -32,6 +32,11 @@ SessionHost::Link::Link(SessionHost& owner, std::unique_ptr<Connection> c)
 void SessionHost::Link::run_deferred() {
   if (host.closed_) return;
   connection->flush();
+  if (!connection->failure().empty()) {
+    // The reading side finds it and closes; but nobody reads any more while the server stops.
+    if (host.draining_) host.close(connection->failure(), LogLevel::info);
+    return;
+  }
   if (connection->wants_to_write()) host.wait_to_write(*this);
   if (host.draining_) host.check_drained();
 }

@@ -69,6 +69,34 @@ TEST_CASE("a client that sends for ever and never reads is closed before it cost
   check_good_client(server);
 }
 
+TEST_CASE("a client that dies with answers unread does not hold up a server that stops") {
+  ServerOptions patient;
+  patient.heartbeat_interval = 1h;
+  EchoServer server{patient};
+  {
+    RawSession session{server};
+    std::vector<std::byte> request(4 + 8 + 16);
+    const wire::ReadHeader header{.type = 3, .user_length = 4, .flags = 0, .descriptor_count = 1};
+    const wire::Descriptor descriptor{.address = 0, .key = 0, .length = 256 * 1024};
+    std::memcpy(request.data() + 4, &header, 8);
+    std::memcpy(request.data() + 12, &descriptor, 16);
+    for (std::uint32_t chunk = 0; chunk < 64; ++chunk) {
+      session.request(chunk, 256 * 1024, request, 256 * 1024 + 4);
+    }
+    while (server.handler.requests < 64) std::this_thread::yield();
+    std::thread stopper{[&] { CHECK(server.server->stop(600s)); }};
+    const auto refused = [&] {
+      const auto client = Client::connect(client_options(server.port), {});
+      return !client.has_value();
+    };
+    while (!refused()) std::this_thread::yield();  // it is stopping now
+    session.io.leave();
+    session.control.leave();
+    stopper.join();
+  }
+  CHECK(server.handler.sessions == 0);
+}
+
 TEST_CASE("a reply right behind the info response ends the session, not the client's program") {
   ScriptedServer server{[](ScriptedServer::Wire wire) {
     auto bytes = wire.info_response();
