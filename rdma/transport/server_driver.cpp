@@ -87,6 +87,13 @@ tl::expected<void, Failure> check(const ServerOptions& options) {
                    std::to_string(options.memory_limit) +
                    ": raise the limit, or lower queue depth or max io size");
   }
+  if (options.max_handshakes == 0) return invalid("max handshakes is 0: allow at least one");
+  if (options.heartbeat_interval <= Duration::zero()) {
+    return invalid("the heartbeat interval must be longer than zero");
+  }
+  if (options.handshake_timeout <= Duration::zero()) {
+    return invalid("the handshake timeout must be longer than zero");
+  }
   if (options.listen.empty() && options.listen_fds.empty()) {
     return invalid("no address to listen on");
   }
@@ -290,6 +297,7 @@ bool ServerDriver::stop(Duration drain) {
   for (auto& reactor : reactors_) reactor->stop();
   for (auto& thread : threads_) thread.join();
   threads_.clear();
+  close_listeners();  // the loop may have ended before it came to that
   return all_gone;
 }
 

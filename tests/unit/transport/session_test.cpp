@@ -190,6 +190,30 @@ TEST_CASE("a server stops at once when nothing runs, and says so when something 
   }
 }
 
+TEST_CASE("a server that stopped listens no more, however often it is told to stop") {
+  for (int i = 0; i < 20; ++i) {
+    EchoServer server;
+    REQUIRE(server.server->stop(5s));
+    const auto late = Client::connect(client_options(server.port), {});
+    REQUIRE_FALSE(late.has_value());
+    CHECK(late.error().error == ECONNREFUSED);
+    CHECK(server.server->stop(0s));
+  }
+}
+
+TEST_CASE("options that cannot work are refused with the way out") {
+  ServerOptions options;
+  options.listen = {{TransportKind::tcp, "127.0.0.1", 0}};
+  SUBCASE("no handshakes") { options.max_handshakes = 0; }
+  SUBCASE("no heartbeat interval") { options.heartbeat_interval = 0s; }
+  SUBCASE("no handshake deadline") { options.handshake_timeout = 0s; }
+  EchoHandler handler;
+  const auto server = Server::create(options, handler);
+  const auto started = server->start();
+  REQUIRE_FALSE(started.has_value());
+  CHECK(started.error().error == EINVAL);
+}
+
 TEST_CASE("sessions come and go without leaving anything at the server") {
   EchoServer server;
   for (int i = 0; i < 20; ++i) {
