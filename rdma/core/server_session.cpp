@@ -18,7 +18,8 @@ wire::AcceptParameters ServerSessionOptions::accept_parameters() const {
   parameters.queue_depth = queue_depth;
   parameters.max_io_size = max_io_size;
   parameters.max_header_size = max_header_size;
-  parameters.extension = {.present = true, .features = features, .session_epoch = session_epoch};
+  parameters.extension = {
+      .present = extension, .features = features, .session_epoch = session_epoch};
   return parameters;
 }
 

@@ -22,11 +22,12 @@ struct ServerSessionOptions {
   std::uint16_t queue_depth = 256;
   std::uint32_t max_io_size = 256 * 1024;  ///< bytes
   std::uint32_t max_header_size = 4096;    ///< bytes
+  bool extension = true;                   ///< the client announced it, so it is answered
   std::uint32_t features = 0;              ///< of both sides
   std::uint64_t session_epoch = 0;
   Duration heartbeat_interval{};
   unsigned heartbeat_misses = 4;
-  /// The transport can deliver data and immediate as one operation that needs no invalidation.
+
   std::uint32_t chunk_size() const { return max_io_size + max_header_size; }
   std::uint64_t chunk_memory() const { return std::uint64_t{queue_depth} * chunk_size(); }
   wire::AcceptParameters accept_parameters() const;

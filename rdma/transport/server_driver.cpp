@@ -429,6 +429,7 @@ std::shared_ptr<SessionHost> ServerDriver::create_session(Admission::SessionId i
                                                           const std::string& peer) {
   Reactor& reactor = *reactors_[next_reactor_++ % reactors_.size()];
   ServerSessionOptions options = session_options(options_, epoch_);
+  options.extension = parameters.extension.present;
   options.features &= parameters.extension.features;
   auto host = std::make_shared<SessionHost>(reactor, options, handler_, parameters.cid_count, peer,
                                             environment(id, reactor));

@@ -129,5 +129,22 @@ TEST_CASE("a server that floods a lane cannot keep a caller from giving up, nor 
   client.reset();
 }
 
+TEST_CASE("an extension is answered only to those who offered one") {
+  ServerOptions options;
+  options.features = wire::kFeatureUserMessages;
+  EchoServer server{options};
+  RawClient linux_peer{server.port};
+  linux_peer.hello(parameters(0, 2, 1));
+  REQUIRE(linux_peer.answer() == 0);
+  CHECK_FALSE(linux_peer.extension.present);
+  RawClient own_peer{server.port};
+  auto own = parameters(0, 2, 2);
+  own.extension = {.present = true, .features = wire::kFeatureUserMessages, .session_epoch = 0};
+  own_peer.hello(own);
+  REQUIRE(own_peer.answer() == 0);
+  CHECK(own_peer.extension.features == wire::kFeatureUserMessages);
+  CHECK(own_peer.extension.session_epoch != 0);
+}
+
 }  // namespace
 }  // namespace rtrs::test
