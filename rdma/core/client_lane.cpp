@@ -90,9 +90,10 @@ void ClientLane::cancel(Request& request) {
     if (waiting_tail_ == &request) waiting_tail_ = previous;
   } else if (request.state == Request::State::in_flight) {
     Slot& slot = slots_[request.slot];
-    if (slot.exposed) link_.queue_pair->withdraw(request.slot);
+    const bool usable = attached();  // not when another request's done() asks during detach()
+    if (usable && slot.exposed) link_.queue_pair->withdraw(request.slot);
     slot.exposed = false;
-    if (!request.write_data.empty() && link_.queue_pair->sent() < request.ticket) {
+    if (usable && !request.write_data.empty() && link_.queue_pair->sent() < request.ticket) {
       link_.queue_pair->disown_unsent();
     }
     slot.request = nullptr;

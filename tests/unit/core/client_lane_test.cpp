@@ -216,6 +216,30 @@ TEST_CASE("when the path is gone everything ends, and so does what comes later")
   CHECK(in_flight.calls + waiting.calls + late.calls == 3);
 }
 
+TEST_CASE("a request may be given up by the end of another one while the path goes down") {
+  Bench bench{2};
+  TestRequest first, second;
+  std::vector<std::byte> buffer(64);
+  first.is_read = second.is_read = true;
+  first.read_data = second.read_data = buffer;
+  bench.lane.submit(first);
+  bench.lane.submit(second);
+  static TestRequest* other;
+  for (TestRequest* request : {&first, &second}) {
+    request->done = [](ClientLane& lane, Request& ended) {
+      ++static_cast<TestRequest&>(ended).calls;
+      lane.cancel(*other);
+    };
+  }
+  SUBCASE("the first") { other = &first; }
+  SUBCASE("the second") { other = &second; }
+  bench.lane.detach(EIO);
+  CHECK(first.calls + second.calls >= 1);
+  CHECK(first.state == Request::State::idle);
+  CHECK(second.state == Request::State::idle);
+  CHECK(bench.lane.permits_in_use() == 0);
+}
+
 TEST_CASE("heartbeats and unknown immediates are none of a lane's business") {
   Bench bench;
   const auto before = bench.queue_pair.receives;
