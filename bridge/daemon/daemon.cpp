@@ -121,12 +121,14 @@ std::string write_pid_file(const std::string& path) {
   return "";
 }
 
-void warn_of_strangers(const rtrs::ServerOptions& options) {
-  for (const rtrs::ListenAddress& address : options.listen) {
-    if (is_loopback(address)) continue;
-    options.log(rtrs::LogLevel::warning,
-                "there is no authentication: whoever reaches " + to_string(address) +
-                    " may read and write the exports; keep it in a trusted network");
+/// Also of sockets that the service manager opened.
+void warn_of_strangers(const rtrs::Server& server) {
+  for (const std::string& text : server.addresses()) {
+    const auto address = parse_listen("tcp:" + text);
+    if (address && is_loopback(*address)) continue;
+    log_function()(rtrs::LogLevel::warning,
+                   "there is no authentication: whoever reaches tcp:" + text +
+                       " may read and write the exports; keep it in a trusted network");
     return;
   }
 }
@@ -173,7 +175,7 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue) {
                       pool->surroundings(log_function())};
   auto server = rtrs::Server::create(options, handler);
   if (const auto started = server->start(); !started) return complain(started.error().text);
-  warn_of_strangers(options);
+  warn_of_strangers(*server);
 
   signals_mean_drain();
   const std::string wrong = tell_ready(invocation, *server, catalogue);

@@ -294,12 +294,6 @@ std::string contradiction_in(const Settings& settings) {
   return "";
 }
 
-std::string to_string(const rtrs::ListenAddress& address) {
-  const bool v6 = address.host.find(':') != std::string::npos;
-  const std::string host = address.host.empty() ? "*" : address.host;
-  return "tcp:" + (v6 ? "[" + host + "]" : host) + ":" + std::to_string(address.port);
-}
-
 bool is_loopback(const rtrs::ListenAddress& address) {
   return address.host == "localhost" || address.host == "::1" || address.host.starts_with("127.");
 }

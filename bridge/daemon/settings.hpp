@@ -63,9 +63,6 @@ std::string contradiction_in(const Settings& settings);
 /// The candidate that somebody may have meant; "" when none is close.
 std::string closest(std::string_view word, const std::vector<std::string>& candidates);
 
-/// "tcp:127.0.0.1:1234".
-std::string to_string(const rtrs::ListenAddress& address);
-
 /// True when only this machine can connect.
 bool is_loopback(const rtrs::ListenAddress& address);
 

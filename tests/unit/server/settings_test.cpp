@@ -75,15 +75,13 @@ TEST_CASE("listen: wrong forms are refused with the right one") {
   }
 }
 
-TEST_CASE("listen: only loopback addresses count as such, and they are shown as they are written") {
+TEST_CASE("listen: only loopback addresses count as such") {
   CHECK(is_loopback(*parse_listen("tcp:127.3.2.1:1")));
   CHECK(is_loopback(*parse_listen("tcp:[::1]:1")));
   CHECK(is_loopback(*parse_listen("tcp:localhost")));
   CHECK_FALSE(is_loopback(*parse_listen("tcp:*:1")));
   CHECK_FALSE(is_loopback(*parse_listen("tcp:192.0.2.1")));
   CHECK_FALSE(is_loopback(*parse_listen("tcp:[::]:1")));
-  CHECK(to_string(*parse_listen("tcp:[::1]:7")) == "tcp:[::1]:7");
-  CHECK(to_string(*parse_listen("tcp::7")) == "tcp:*:7");
 }
 
 TEST_CASE("export: options stand behind commas, the description takes the rest") {
