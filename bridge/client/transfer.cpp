@@ -4,6 +4,8 @@
 #include <bit>
 #include <cerrno>
 
+#include "rdma/core/plant.hpp"
+
 namespace rnbd {
 namespace {
 
@@ -126,7 +128,8 @@ void TransferOperation::send_pieces(rtrs::ClientLane& lane) {
   while (first_error_ == 0 && next_ < end_ && std::popcount(busy_) < int{kWindow}) {
     submit_piece(lane, piece_at(next_));
   }
-  if (first_error_ == 0 && busy_ == 0 && next_ == end_ && flush_due_) {
+  if (first_error_ == 0 && (busy_ == 0 || RTRS_PLANTED(flush_too_early)) && next_ == end_ &&
+      flush_due_) {
     flush_due_ = false;
     submit_flush(lane);
   }
@@ -156,6 +159,9 @@ void TransferOperation::submit_piece(rtrs::ClientLane& lane, std::uint64_t lengt
   fragment.io.sector = next_ / wire::kSectorSize;
   fragment.io.length = static_cast<std::uint32_t>(length);
   std::uint64_t done = next_ - transfer_.offset;
+  if (RTRS_PLANTED(last_piece_misplaced) && done > 0 && next_ + length == end_) {
+    done -= geometry_.block;
+  }
   if (transfer_.operation == IoOperation::read) {
     fragment.request.is_read = true;
     fragment.request.read_data = {transfer_.into + done, length};

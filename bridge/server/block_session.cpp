@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "bridge/server/io_context.hpp"
+#include "rdma/core/plant.hpp"
 
 namespace rnbd {
 namespace {
@@ -32,6 +33,7 @@ std::string why(int error) {
 }  // namespace
 
 void finish(rtrs::ServerRequest& request, int error) {
+  if (RTRS_PLANTED(errno_truncated)) return request.finish(error & kMaxErrno);
   request.finish(error < 0 || error > kMaxErrno ? EIO : error);
 }
 
@@ -149,6 +151,7 @@ void BlockSession::close(rtrs::ServerRequest& request) {
   Device* device = devices_.find(message->device_id);
   if (device == nullptr) return finish(request, 0);
   device->closing = true;
+  if (RTRS_PLANTED(close_too_early) && device->running > 0) return finish(request, 0);
   device->closers.push_back(&request);
   if (device->running == 0) finish_close(*device);
 }
@@ -163,7 +166,7 @@ void BlockSession::finish_close(Device& device) {
   for (rtrs::ServerRequest* request : closers) finish(*request, 0);
 }
 
-void BlockSession::release(Device& device) { queues_.release(*device.lease.storage()); }
+void BlockSession::release(Device& device) { queues_.release(device.queue); }
 
 void BlockSession::log_refusal(const std::string& line) {
   if (refusals_ == kMaxRefusalLines) return;

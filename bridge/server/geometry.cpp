@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "rdma/core/plant.hpp"
+
 namespace rnbd {
 namespace {
 
@@ -37,6 +39,7 @@ tl::expected<Geometry, std::string> geometry_of(const BackendInfo& info, bool re
   Geometry geometry;
   geometry.size = info.size;
   geometry.sectors = (info.size + wire::kSectorSize - 1) / wire::kSectorSize;
+  if (RTRS_PLANTED(tail_cut)) geometry.sectors = info.size / wire::kSectorSize;
   geometry.logical_block = logical;
   geometry.physical_block = physical;
   geometry.read_only = read_only || info.read_only;

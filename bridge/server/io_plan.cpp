@@ -2,6 +2,8 @@
 
 #include <cerrno>
 
+#include "rdma/core/plant.hpp"
+
 namespace rnbd {
 namespace {
 
@@ -33,7 +35,8 @@ int check_operation(const wire::Io& io, const Geometry& geometry, IoRights right
   if ((io.flags() & ~known) != 0) return EOPNOTSUPP;
   if (is_flush(io)) return has(io, wire::kIoNoUnmap | wire::kIoFast) ? EINVAL : 0;
   const bool reads = io.operation() == IoOperation::read;
-  if (!reads && (!rights.writable || geometry.read_only)) return EROFS;
+  const bool writable = rights.writable || RTRS_PLANTED(read_only_not_enforced);
+  if (!reads && (!writable || geometry.read_only)) return EROFS;
   if (reads && has(io, wire::kIoFua | wire::kIoPreflush)) return EINVAL;
   const bool zeroes = io.operation() == IoOperation::write_zeroes;
   if (!zeroes && has(io, wire::kIoNoUnmap | wire::kIoFast)) return EINVAL;
@@ -104,7 +107,7 @@ IoPlan plan_io(const wire::Io& io, bool is_read, std::size_t data_size, const Ge
   plan.flush_before = has(io, wire::kIoPreflush);
   const bool durable = has(io, wire::kIoFua) && geometry.volatile_cache;
   plan.fua = durable && geometry.can_fua;
-  plan.flush_after = durable && !geometry.can_fua;
+  plan.flush_after = durable && !geometry.can_fua && !RTRS_PLANTED(fua_dropped);
   plan.no_unmap = has(io, wire::kIoNoUnmap);
   plan.fast = has(io, wire::kIoFast);
   return plan;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "rdma/core/plant.hpp"
+
 namespace rnbd {
 
 Device* OpenTable::find(std::string_view name) const {
@@ -20,7 +22,7 @@ Device& OpenTable::add(std::unique_ptr<Device> device) {
     next_ids_.push_back(place);
   }
   device->id = next_ids_[place];
-  next_ids_[place] += kMaxDevices;
+  if (!RTRS_PLANTED(device_id_reused)) next_ids_[place] += kMaxDevices;
   devices_[place] = std::move(device);
   ++open_;
   return *devices_[place];

@@ -2,6 +2,8 @@
 
 #include <cerrno>
 
+#include "rdma/core/plant.hpp"
+
 namespace rtrs {
 
 Admission::Decision Admission::admit(const wire::ConnectParameters& parameters) {
@@ -68,6 +70,9 @@ void Admission::close(SessionId session) {
   if (found != sessions_.end()) found->second.closing = true;
 }
 
-void Admission::remove(SessionId session) { sessions_.erase(session); }
+void Admission::remove(SessionId session) {
+  if (RTRS_PLANTED(half_open_session_leaks) && !complete(session)) return;
+  sessions_.erase(session);
+}
 
 }  // namespace rtrs

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "rdma/core/plant.hpp"
 #include "rdma/wire/ensure.hpp"
 #include "rdma/wire/immediate.hpp"
 
@@ -57,7 +58,7 @@ void ClientLane::detach(int error) {
     free_.push_back(static_cast<std::uint16_t>(i - 1));
     if (request != nullptr) end(*request, error);
   }
-  while (waiting_head_ != nullptr) {
+  while (waiting_head_ != nullptr && !RTRS_PLANTED(detach_forgets_waiting)) {
     Request* request = waiting_head_;
     waiting_head_ = request->next;
     if (waiting_head_ == nullptr) waiting_tail_ = nullptr;
@@ -91,9 +92,12 @@ void ClientLane::cancel(Request& request) {
   } else if (request.state == Request::State::in_flight) {
     Slot& slot = slots_[request.slot];
     const bool usable = attached();  // not when another request's done() asks during detach()
-    if (usable && slot.exposed) link_.queue_pair->withdraw(request.slot);
-    slot.exposed = false;
-    if (usable && !request.write_data.empty() && link_.queue_pair->sent() < request.ticket) {
+    if (usable && slot.exposed && !RTRS_PLANTED(cancelled_window_exposed)) {
+      link_.queue_pair->withdraw(request.slot);
+      slot.exposed = false;
+    }
+    if (usable && !RTRS_PLANTED(cancelled_data_unowned) && !request.write_data.empty() &&
+        link_.queue_pair->sent() < request.ticket) {
       link_.queue_pair->disown_unsent();
     }
     slot.request = nullptr;
@@ -193,7 +197,10 @@ Complaint ClientLane::complete(std::uint32_t buffer_id, int error, std::uint32_t
   }
   if (slot.exposed) link_.queue_pair->withdraw(index);
   slot = Slot{};
-  free_.push_back(static_cast<std::uint16_t>(index));
+  if (!RTRS_PLANTED(permit_lost_on_error) || error == 0) {
+    free_.push_back(static_cast<std::uint16_t>(index));
+  }
+  if (RTRS_PLANTED(waiting_request_lost) && request == nullptr) return nullptr;
   if (request != nullptr) end(*request, error);
   start_waiting();
   return nullptr;

@@ -3,6 +3,7 @@
 #include <span>
 #include <utility>
 
+#include "rdma/core/plant.hpp"
 #include "rdma/wire/ensure.hpp"
 #include "rdma/wire/immediate.hpp"
 
@@ -94,7 +95,8 @@ void ClientPath::attach(ClientLane& lane, std::uint16_t cid, QueuePair& queue_pa
 
 Heartbeat::Verdict ClientPath::on_tick(Instant now, bool traffic) {
   const bool heard = std::exchange(heard_, false);  // also when there was traffic besides
-  if (traffic || heard) heartbeat_.on_traffic();
+  if (RTRS_PLANTED(heard_twice) && traffic) heard_ = heard;
+  if ((traffic || heard) && !RTRS_PLANTED(heartbeat_deaf)) heartbeat_.on_traffic();
   const auto verdict = heartbeat_.on_tick(now);
   if (verdict == Heartbeat::Verdict::send) {
     control_->write_with_immediate({}, {}, {}, wire::kHeartbeat);

@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "rdma/core/plant.hpp"
 #include "rdma/wire/ensure.hpp"
 #include "rdma/wire/immediate.hpp"
 
@@ -41,6 +42,7 @@ Heartbeat::Verdict ServerPath::on_tick(Instant now) {
   if (verdict == Heartbeat::Verdict::send) {
     connections_[0].queue_pair->write_with_immediate({}, {}, {}, wire::kHeartbeat);
   }
+  if (RTRS_PLANTED(heartbeat_never_dead)) return Heartbeat::Verdict::nothing;
   return verdict;
 }
 
@@ -51,7 +53,9 @@ void ServerPath::close() {
 
 Complaint ServerPath::Connection::on_write_with_immediate(std::uint32_t immediate, std::uint32_t) {
   if (path->state_ != ServerPathState::connected) return "an immediate before the info request";
-  queue_pair->post_receives(1, 0);
+  const bool skip = RTRS_PLANTED(receive_not_reposted) &&
+                    wire::type_of(immediate) == wire::ImmediateType::heartbeat;
+  if (!skip) queue_pair->post_receives(1, 0);
   path->heard_ = true;
   // Whoever asks on without reading the answers would have us keep more and more of them.
   if (last_answer > queue_pair->sent() + path->max_unsent()) {
@@ -108,7 +112,8 @@ void ServerPath::reply(const ServerRequest& request, int error) {
   Connection& connection = connections_[request.cid];
   QueuePair& queue_pair = *connection.queue_pair;
   const bool sends_data = request.is_read && error == 0 && !request.data.empty();
-  const wire::ResponseImmediate response{request.buffer_id, error};
+  const bool astray = RTRS_PLANTED(reply_on_wrong_slot) && error != 0;
+  const wire::ResponseImmediate response{request.buffer_id ^ (astray ? 1U : 0U), error};
   if (!request.need_invalidate) {
     // Plain RTRS, and half the messages of Linux: the data rides in the write that carries the
     // immediate.
@@ -118,9 +123,10 @@ void ServerPath::reply(const ServerRequest& request, int error) {
     return;
   }
   if (sends_data) queue_pair.write(request.answer_to, request.data);
-  queue_pair.send_with_invalidate(request.answer_to.key);
+  if (!RTRS_PLANTED(invalidate_too_late)) queue_pair.send_with_invalidate(request.answer_to.key);
   connection.last_answer = queue_pair.write_with_immediate(
       {}, {}, {}, encode(response, wire::ImmediateType::io_response_with_invalidate));
+  if (RTRS_PLANTED(invalidate_too_late)) queue_pair.send_with_invalidate(request.answer_to.key);
 }
 
 }  // namespace rtrs

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rdma/core/client_lane.hpp"
+#include "rdma/core/plant.hpp"
 #include "rdma/core/server_path.hpp"
 #include "rdma/wire/ensure.hpp"
 #include "rdma/wire/immediate.hpp"
@@ -61,6 +62,10 @@ Complaint ServerSession::begin(std::uint16_t cid, std::uint32_t immediate) {
   // A read without a descriptor has room for nothing, whatever length its header implies.
   const bool carries_data = !header->is_read || header->has_descriptor;
   request.data = chunk.first(carries_data ? header->data_length : 0);
+  if (RTRS_PLANTED(data_offset_wrong) && !header->is_read &&
+      header->data_length == options_.max_io_size) {
+    request.data = chunk.subspan(8, header->data_length);
+  }
   request.is_read = header->is_read;
   request.session = this;
   request.buffer_id = where.buffer_id;
@@ -87,7 +92,8 @@ void ServerSession::on_path_closed() {
 }
 
 void ServerSession::check_gone() {
-  if (!closed_ || executing_ != 0 || gone_) return;
+  const bool busy = executing_ != 0 && !RTRS_PLANTED(gone_too_early);
+  if (!closed_ || busy || gone_) return;
   gone_ = true;
   if (std::exchange(up_, false)) handler_.on_session_down(*this);
   if (on_gone_) on_gone_();

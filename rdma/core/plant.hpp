@@ -1,0 +1,74 @@
+// Bugs on purpose, to prove that the simulator finds them. Without RNBDKIT_PLANT_BUGS every one of
+// them is a constant false. Only for .cpp files.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace rtrs {
+
+/// A bug that can be planted.
+struct PlantEntry {
+  const char* name;
+  const char* text;
+};
+
+#define RTRS_PLANTS(X)                                                                         \
+  X(permit_lost_on_error, "an answer with an error does not give its permit back")             \
+  X(reply_on_wrong_slot, "an answer with an error goes to the neighbouring permit")            \
+  X(data_offset_wrong, "a write of the largest size is taken 8 bytes too late from its chunk") \
+  X(heartbeat_deaf, "arrivals at the client do not count as life")                             \
+  X(heard_twice, "one sign of life counts for two intervals")                                  \
+  X(heartbeat_never_dead, "the server never gives up a silent client")                         \
+  X(cancelled_window_exposed, "a read that was given up may still write to its memory")        \
+  X(cancelled_data_unowned, "a write that was given up is still sent from its memory")         \
+  X(waiting_request_lost, "an answer to a given-up request wakes nobody who waits")            \
+  X(detach_forgets_waiting, "who waits for a permit is not told that the session died")        \
+  X(last_piece_misplaced, "the last piece of a split write goes to the wrong place")           \
+  X(flush_too_early, "the flush behind a transfer does not wait for its pieces")               \
+  X(fua_dropped, "FUA is ignored where the backend has none of its own")                       \
+  X(read_only_not_enforced, "a read-only opening may write")                                   \
+  X(close_too_early, "CLOSE is answered while requests run")                                   \
+  X(tail_cut, "the last, partial sector of an export is missing")                              \
+  X(gone_too_early, "a session ends while its requests execute")                               \
+  X(device_id_reused, "the id of a closed device is given to the next one")                    \
+  X(half_open_session_leaks, "a session that failed its handshake counts for ever")            \
+  X(invalidate_too_late, "a key is invalidated behind the answer")                             \
+  X(receive_not_reposted, "heartbeats use up the server's receives")                           \
+  X(errno_truncated, "errors that do not fit are cut instead of told as EIO")
+
+#ifdef RNBDKIT_PLANT_BUGS
+
+enum class Plant {
+  none,
+#define RTRS_PLANT_NAME(name, text) name,
+  RTRS_PLANTS(RTRS_PLANT_NAME)
+#undef RTRS_PLANT_NAME
+};
+inline Plant selected_plant = Plant::none;
+#define RTRS_PLANTED(name) (::rtrs::selected_plant == ::rtrs::Plant::name)
+
+#define RTRS_PLANT_ENTRY(name, text) PlantEntry{#name, text},
+inline constexpr PlantEntry kPlants[] = {RTRS_PLANTS(RTRS_PLANT_ENTRY)};
+#undef RTRS_PLANT_ENTRY
+
+inline std::span<const PlantEntry> plants() { return kPlants; }
+/// False when there is no such bug.
+inline bool select_plant(std::string_view name) {
+  for (std::size_t i = 0; i < plants().size(); ++i) {
+    if (name != kPlants[i].name) continue;
+    selected_plant = static_cast<Plant>(i + 1);
+    return true;
+  }
+  return false;
+}
+
+#else
+
+#define RTRS_PLANTED(name) false
+inline std::span<const PlantEntry> plants() { return {}; }
+inline bool select_plant(std::string_view) { return false; }
+
+#endif
+
+}  // namespace rtrs

@@ -1,0 +1,289 @@
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "tests/sim/client_node.hpp"
+
+namespace sim {
+namespace {
+
+using namespace rnbd;
+using rnbd::wire::AccessMode;
+using rnbd::wire::MessageType;
+
+}  // namespace
+
+template <class Message>
+void ClientNode::start_control(std::unique_ptr<Control> control, const Message& message,
+                               std::size_t room) {
+  control->answer = buffers_.take(room);
+  control->operation.emplace(message, rtrs::MutableBytes{*control->answer});
+  launch(std::move(control));
+}
+
+template <class Message>
+void ClientNode::start_command(std::unique_ptr<Control> control, const Message& message) {
+  control->operation.emplace(message);
+  launch(std::move(control));
+}
+
+void ClientNode::launch(std::unique_ptr<Control> owner) {
+  Control& control = *owner;
+  control.client = this;
+  control.number = next_++;
+  control.lane = driver_->control_lane();
+  control.operation->on_finish(
+      [](void* context) {
+        auto& self = *static_cast<Control*>(context);
+        self.client->end_control(self);
+      },
+      &control);
+  world_.note("client", driver_->serial(), "sends a message",
+              static_cast<std::uint64_t>(control.kind), control.disk,
+              static_cast<std::uint64_t>(control.mode));
+  controls_.emplace(control.number, std::move(owner));
+  driver_->start(*control.operation, control.lane);
+}
+
+void ClientNode::end_control(Control& control) {
+  if (control.ended) return violate("a control message told its end twice");
+  control.ended = true;
+  driver_->end_wait(control.lane);
+  const std::uint64_t number = control.number;
+  if (driver_->up()) {
+    handle_answer(control, control.operation->error());
+  } else if (control.id != 0) {
+    environment_.checker.abandon(control.id);
+  }
+  buffers_.give_back(std::move(control.answer));
+  controls_.erase(number);
+}
+
+void ClientNode::cancel(Control& control) {
+  if (control.ended || control.kind == Control::Kind::info) return;
+  world_.note("client", driver_->serial(), "gives up a message", control.number);
+  control.operation->cancel(driver_->lane(control.lane));
+  driver_->end_wait(control.lane);
+  if (control.id != 0) environment_.checker.abandon(control.id);
+  Mapping& mapping = mappings_[control.disk];
+  switch (control.kind) {
+    case Control::Kind::open:
+      mapping.state = Mapping::State::closed;
+      break;
+    case Control::Kind::device_info:
+      mapping.state = Mapping::State::closed;
+      mapping.asked = control.mode;
+      break;
+    case Control::Kind::close:
+      mapping = {Mapping::State::closed, nullptr, control.device->mode};
+      break;
+    default:
+      break;
+  }
+  buffers_.give_back(std::move(control.answer));
+  controls_.erase(control.number);
+}
+
+// ---- Questions ----------------------------------------------------------------------------------
+
+void ClientNode::exchange_versions() {
+  auto control = std::make_unique<Control>();
+  control->kind = Control::Kind::info;
+  rnbd::wire::SessionInfo question;
+  question.header = rnbd::wire::header_of(MessageType::session_info);
+  start_control(std::move(control), question, sizeof(rnbd::wire::SessionInfo));
+}
+
+void ClientNode::open_something() {
+  const auto disk = static_cast<unsigned>(rng().below(mappings_.size()));
+  Mapping& mapping = mappings_[disk];
+  if (mapping.state != Mapping::State::closed) return;
+  // A device id that is free again must not be met by what is still under way to the old one.
+  for (const auto& [number, transfer] : transfers_) {
+    if (transfer->device->closing) return;
+  }
+  auto control = std::make_unique<Control>();
+  control->kind = Control::Kind::open;
+  control->disk = disk;
+  control->mode = rng().pick({AccessMode::read_only, AccessMode::read_write, AccessMode::read_write,
+                              AccessMode::migration});
+  if (mapping.asked) control->mode = *mapping.asked;
+  control->fresh = !mapping.asked;
+  control->asked = world_.now();
+  mapping.asked = control->mode;
+  mapping.state = Mapping::State::opening;
+  control->unknown = !finishing_ && rng().chance(20);
+  const std::string name = control->unknown ? "no-such-disk" : environment_.disks[disk].name();
+  const auto message = rnbd::wire::encode_open(name, control->mode);
+  start_control(std::move(control), message, sizeof(rnbd::wire::OpenResponse));
+}
+
+void ClientNode::close_device(Mapping& mapping) {
+  Device& device = *mapping.device;
+  device.closing = true;
+  environment_.checker.closing(device.opening);
+  mapping.state = Mapping::State::closing;
+  auto control = std::make_unique<Control>();
+  control->kind = Control::Kind::close;
+  control->disk = device.disk;
+  control->device = mapping.device;
+  rnbd::wire::Close message;
+  message.header = rnbd::wire::header_of(MessageType::close);
+  message.device_id = device.geometry.device_id;
+  start_command(std::move(control), message);
+}
+
+void ClientNode::ask_something() {
+  if ((driver_->limits().features & rtrs::wire::kFeatureUserMessages) == 0) return;
+  auto control = std::make_unique<Control>();
+  const std::size_t room = driver_->limits().max_io_size;
+  if (rng().chance(300)) {
+    control->kind = Control::Kind::list;
+    rnbd::wire::ListExports question;
+    question.header = rnbd::wire::header_of(MessageType::list_exports);
+    return start_control(std::move(control), question, room);
+  }
+  const Mapping& mapping = mappings_[rng().below(mappings_.size())];
+  if (mapping.state != Mapping::State::open) return;
+  control->device = mapping.device;
+  control->disk = mapping.device->disk;
+  OperationPlan plan;
+  plan.session = driver_->serial();
+  plan.disk = control->disk;
+  plan.opening = mapping.device->opening;
+  draw_range(*mapping.device, plan);
+  control->id = environment_.checker.begin(plan);
+  if (rng().chance(500)) {
+    control->kind = Control::Kind::status;
+    rnbd::wire::BlockStatus question;
+    question.header = rnbd::wire::header_of(MessageType::block_status);
+    question.device_id = mapping.device->geometry.device_id;
+    question.offset = plan.first * kSector;
+    question.length = std::uint64_t{plan.count} * kSector;
+    return start_control(std::move(control), question, room);
+  }
+  control->kind = Control::Kind::cache;
+  rnbd::wire::Cache message;
+  message.header = rnbd::wire::header_of(MessageType::cache);
+  message.device_id = mapping.device->geometry.device_id;
+  message.offset = plan.first * kSector;
+  message.length = std::uint64_t{plan.count} * kSector;
+  start_command(std::move(control), message);
+}
+
+// ---- Answers ------------------------------------------------------------------------------------
+
+void ClientNode::handle_answer(Control& control, int error) {
+  Mapping& mapping = mappings_[control.disk];
+  switch (control.kind) {
+    case Control::Kind::info: {
+      const auto info = rnbd::wire::decode<rnbd::wire::SessionInfo>(
+          *control.answer, MessageType::session_info_response);
+      if (error != 0 || !info || info->version != rnbd::wire::kProtocolMajor) {
+        violate("the server does not answer the session info as it should");
+      }
+      informed_ = true;
+      return;
+    }
+    case Control::Kind::open:
+      if (control.unknown && error == 0) return violate("a disk that does not exist was opened");
+      if (error == 0) return ask_device_info(control);
+      if (!may_refuse(control, error)) {
+        violate(std::string{"OPEN was refused: "} + std::strerror(error));
+      }
+      mapping.state = Mapping::State::closed;
+      if (!control.unknown) mapping.asked.reset();
+      return;
+    case Control::Kind::device_info: {
+      const auto info = rnbd::wire::decode<rnbd::wire::DeviceInfoResponse>(
+          *control.answer, MessageType::device_info_response);
+      if (error != 0 || !info) return violate("the server does not answer the device info");
+      return opened(control, &*info);
+    }
+    case Control::Kind::close:
+      if (error != 0) violate(std::string{"CLOSE failed: "} + std::strerror(error));
+      environment_.checker.closed(control.device->opening);
+      mapping = Mapping{};
+      return;
+    case Control::Kind::list: {
+      const auto page = rnbd::wire::decode_export_page(*control.answer);
+      if (error != 0 || !page || page->total != mappings_.size() || page->exports.empty()) {
+        violate("the server does not list its exports as it should");
+      }
+      return;
+    }
+    default:
+      return handle_status(control, error);
+  }
+}
+
+bool ClientNode::may_refuse(const Control& open, int error) const {
+  if (open.unknown) return error == ENOENT;
+  if (open.mode == AccessMode::read_only) return false;
+  return error == (environment_.disks[open.disk].writable() ? EPERM : EROFS);
+}
+
+void ClientNode::handle_status(Control& control, int error) {
+  std::vector<rnbd::wire::Extent> extents;
+  if (control.kind == Control::Kind::status && error == 0) {
+    auto decoded = rnbd::wire::decode_block_status_response(
+        *control.answer, environment_.disks[control.disk].knobs().size);
+    if (!decoded) return violate("the server's answer about holes makes no sense");
+    extents = std::move(*decoded);
+  }
+  environment_.checker.finish_status(control.id, error, extents);
+}
+
+void ClientNode::ask_device_info(Control& open) {
+  const auto response =
+      rnbd::wire::decode<rnbd::wire::OpenResponse>(*open.answer, MessageType::open_response);
+  if (!response) return violate("the server's answer to OPEN makes no sense");
+  open.opened = *response;
+  if ((driver_->limits().features & rtrs::wire::kFeatureUserMessages) == 0) {
+    return opened(open, nullptr);
+  }
+  auto control = std::make_unique<Control>();
+  control->kind = Control::Kind::device_info;
+  control->disk = open.disk;
+  control->mode = open.mode;
+  control->fresh = open.fresh;
+  control->asked = open.asked;
+  control->opened = *response;
+  rnbd::wire::DeviceInfo question;
+  question.header = rnbd::wire::header_of(MessageType::device_info);
+  question.device_id = response->device_id;
+  start_control(std::move(control), question, sizeof(rnbd::wire::DeviceInfoResponse));
+}
+
+void ClientNode::opened(Control& control, const rnbd::wire::DeviceInfoResponse* info) {
+  GeometryOptions options;
+  if (rng().chance(500)) options = {Use::always, Use::always};
+  auto geometry = make_geometry(control.opened, info, driver_->limits(), options);
+  if (!geometry) return violate("the server told " + geometry.error());
+  auto device = std::make_shared<Device>();
+  device->disk = control.disk;
+  device->mode = control.mode;
+  device->geometry = *geometry;
+  check_geometry(control, *device);
+  if (control.mode == AccessMode::read_only) {
+    // A client that ignores what it was told.
+    device->geometry.max_discard = device->geometry.max_write_zeroes = 1 << 20;
+  }
+  device->opening = environment_.checker.opened(control.disk, driver_->serial(), control.mode,
+                                                control.asked, control.fresh);
+  mappings_[control.disk] = {Mapping::State::open, std::move(device), std::nullopt};
+}
+
+void ClientNode::check_geometry(const Control& control, const Device& device) {
+  const Disk& disk = environment_.disks[control.disk];
+  const DeviceGeometry& geometry = device.geometry;
+  if (geometry.padded_size != disk.sectors() * kSector) violate("the number of sectors is wrong");
+  if (geometry.own_peer && geometry.size != disk.knobs().size) violate("the size is wrong");
+  if (geometry.block != disk.knobs().block) violate("the block size is wrong");
+  if (geometry.own_peer && geometry.read_only != !disk.writable()) {
+    violate("the device does not say truly whether it is read-only");
+  }
+  if (geometry.volatile_cache != disk.knobs().volatile_cache) violate("the cache mode is wrong");
+}
+
+}  // namespace sim

@@ -1,0 +1,165 @@
+#include <algorithm>
+#include <utility>
+
+#include "tests/sim/client_node.hpp"
+
+namespace sim {
+namespace {
+
+using rnbd::wire::AccessMode;
+using rnbd::wire::IoOperation;
+
+IoOperation operation_for(Action action) {
+  switch (action) {
+    case Action::write:
+    case Action::zero_data:
+      return IoOperation::write;
+    case Action::flush:
+      return IoOperation::flush;
+    case Action::discard:
+      return IoOperation::discard;
+    case Action::zero:
+      return IoOperation::write_zeroes;
+    default:
+      return IoOperation::read;
+  }
+}
+
+bool is_change(Action action) { return action != Action::read && action != Action::flush; }
+
+Action draw_action(Rng& rng) {
+  const std::uint64_t n = rng.below(100);
+  if (n < 38) return Action::read;
+  if (n < 75) return Action::write;
+  if (n < 79) return Action::zero_data;
+  if (n < 86) return Action::flush;
+  return n < 92 ? Action::discard : Action::zero;
+}
+
+}  // namespace
+
+void ClientNode::start_transfer() {
+  std::vector<DevicePtr> devices;
+  for (const Mapping& mapping : mappings_) {
+    if (mapping.state == Mapping::State::open) devices.push_back(mapping.device);
+  }
+  if (devices.empty()) return open_something();
+  auto owner = std::make_unique<Transfer>();
+  Transfer& transfer = *owner;
+  transfer.client = this;
+  transfer.number = next_++;
+  transfer.device = devices[rng().below(devices.size())];
+  OperationPlan plan = draw_plan(*transfer.device);
+  transfer.id = environment_.checker.begin(plan);
+  ++transfer.device->running;
+  transfer.lane = 1 + rng().below(driver_->lanes() - 1);
+  transfer.operation.emplace(transfer.device->geometry, make_transfer(transfer, plan));
+  transfer.operation->on_finish(
+      [](void* context) {
+        auto& self = *static_cast<Transfer*>(context);
+        self.client->end_transfer(self);
+      },
+      &transfer);
+  transfers_.emplace(transfer.number, std::move(owner));
+  driver_->start(*transfer.operation, transfer.lane);
+}
+
+/// What is asked for is always possible, except that a read-only opening may be written to.
+OperationPlan ClientNode::draw_plan(const Device& device) {
+  const rnbd::DeviceGeometry& geometry = device.geometry;
+  OperationPlan plan;
+  plan.session = driver_->serial();
+  plan.disk = device.disk;
+  plan.opening = device.opening;
+  plan.action = draw_action(rng());
+  const bool writable = device.mode != AccessMode::read_only;
+  if (!writable && is_change(plan.action) && (finishing_ || rng().chance(700))) {
+    plan.action = Action::read;
+  }
+  if (plan.action == Action::discard && geometry.max_discard == 0) plan.action = Action::write;
+  if (plan.action == Action::zero && geometry.max_write_zeroes == 0) plan.action = Action::write;
+  if (!writable && plan.action == Action::write && finishing_) plan.action = Action::read;
+  plan.allowed = writable || !is_change(plan.action);
+  plan.fua = is_change(plan.action) && rng().chance(250);
+  if (plan.action == Action::zero) {
+    plan.no_unmap = geometry.own_peer && rng().chance(300);
+    plan.fast = geometry.fast_zero && rng().chance(300);
+  }
+  if (plan.action != Action::flush) draw_range(device, plan);
+  return plan;
+}
+
+void ClientNode::draw_range(const Device& device, OperationPlan& plan) {
+  const std::uint64_t block = device.geometry.block;
+  const std::uint64_t end = device.geometry.padded_size;
+  const std::uint64_t blocks = (end + block - 1) / block;
+  const std::uint64_t first = rng().chance(200) ? blocks - 1 : rng().below(blocks);
+  const std::uint64_t most = std::min(blocks - first, rng().pick({1UL, 2UL, 9UL, 40UL, 200UL}));
+  const std::uint64_t offset = first * block;
+  const std::uint64_t length = std::min(rng().between(1, most) * block, end - offset);
+  plan.first = offset / kSector;
+  plan.count = static_cast<std::uint32_t>(length / kSector);
+}
+
+rnbd::Transfer ClientNode::make_transfer(Transfer& transfer, const OperationPlan& plan) {
+  rnbd::Transfer what;
+  what.operation = operation_for(plan.action);
+  what.offset = plan.first * kSector;
+  what.length = std::uint64_t{plan.count} * kSector;
+  what.fua = plan.fua;
+  what.no_unmap = plan.no_unmap;
+  what.fast = plan.fast;
+  if (plan.action != Action::read && plan.action != Action::write) return what;
+  transfer.buffer = buffers_.take(what.length);
+  what.into = transfer.buffer->data();
+  what.from = transfer.buffer->data();
+  if (plan.action == Action::write) {
+    for (std::uint32_t i = 0; i < plan.count; ++i) {
+      write_pattern(transfer.buffer->data() + i * kSector, make_stamp(transfer.id, i));
+    }
+  }
+  return what;
+}
+
+void ClientNode::end_transfer(Transfer& transfer) {
+  const int error = transfer.operation->error();
+  if (transfer.ended) return violate("an operation told its end twice");
+  transfer.ended = true;
+  --transfer.device->running;
+  driver_->end_wait(transfer.lane);
+  if (!driver_->up()) {
+    environment_.checker.abandon(transfer.id);
+  } else {
+    std::span<const std::byte> data;
+    if (transfer.buffer) data = *transfer.buffer;
+    environment_.checker.finish(transfer.id, error, data);
+    if (finishing_ && error == 0 && final_left_ > 0) --final_left_;
+  }
+  buffers_.give_back(std::move(transfer.buffer));
+  const std::uint64_t number = transfer.number;
+  // Whoever waits may let go of the operation at once, or a little later.
+  if (rng().chance(500)) {
+    transfers_.erase(number);
+  } else {
+    scope_.soon([this, number] { transfers_.erase(number); });
+  }
+  // The callback may submit further requests.
+  if (!leaving_ && driver_->up() && informed_ && rng().chance(200) &&
+      transfers_.size() < knobs_.concurrency) {
+    start_transfer();
+  }
+}
+
+void ClientNode::cancel(Transfer& transfer) {
+  if (transfer.ended) return;
+  world_.note("client", driver_->serial(), "gives up", transfer.id);
+  transfer.operation->cancel(driver_->lane(transfer.lane));
+  driver_->end_wait(transfer.lane);
+  --transfer.device->running;
+  environment_.checker.abandon(transfer.id);
+  buffers_.give_back(std::move(transfer.buffer));
+  const std::uint64_t number = transfer.number;
+  transfers_.erase(number);
+}
+
+}  // namespace sim

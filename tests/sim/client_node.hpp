@@ -1,0 +1,162 @@
+// A simulated client machine: connects, opens devices, does block I/O, gives up, closes, comes
+// back.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bridge/client/control.hpp"
+#include "bridge/client/geometry.hpp"
+#include "bridge/client/transfer.hpp"
+#include "tests/sim/buffers.hpp"
+#include "tests/sim/checker.hpp"
+#include "tests/sim/client_driver.hpp"
+
+namespace sim {
+
+/// What all clients of a run share.
+struct ClientEnvironment {
+  World& world;
+  const Knobs& knobs;
+  std::vector<Disk>& disks;
+  Checker& checker;
+  Network& network;
+  NodeId server = 0;
+};
+
+class ClientNode {
+ public:
+  ClientNode(const ClientEnvironment& environment, unsigned number, const ClientKnobs& knobs);
+  ~ClientNode();
+  ClientNode(const ClientNode&) = delete;
+  ClientNode& operator=(const ClientNode&) = delete;
+
+  NodeId node() const { return node_; }
+  /// What it does next is decided again and again from here on.
+  void start();
+  /// Faults are over: the last operations must succeed, then the client leaves.
+  void finish();
+  bool left() const { return left_; }
+  /// The process dies and is started again.
+  void kill();
+  /// What it still waits for, in words.
+  std::string wait() const;
+
+ private:
+  using AccessMode = rnbd::wire::AccessMode;
+
+  struct Device {
+    unsigned disk = 0;
+    AccessMode mode{};
+    std::uint64_t opening = 0;  ///< the checker's
+    rnbd::DeviceGeometry geometry;
+    unsigned running = 0;
+    bool closing = false;
+  };
+  using DevicePtr = std::shared_ptr<Device>;
+
+  /// One transfer. Its operation may be destroyed as soon as it has told its end.
+  struct Transfer {
+    ClientNode* client = nullptr;
+    std::uint64_t number = 0;
+    OperationId id = 0;
+    DevicePtr device;
+    Buffer buffer;
+    std::size_t lane = 0;
+    bool ended = false;
+    std::optional<rnbd::TransferOperation> operation;
+  };
+
+  /// One message that is no block I/O.
+  struct Control {
+    enum class Kind : std::uint8_t { info, open, device_info, close, list, status, cache };
+    ClientNode* client = nullptr;
+    std::uint64_t number = 0;
+    Kind kind{};
+    unsigned disk = 0;
+    AccessMode mode{};
+    bool unknown = false;  ///< an OPEN of what does not exist
+    Instant asked{};       ///< when OPEN was sent
+    bool fresh = true;     ///< no earlier OPEN of it was given up in this session
+    DevicePtr device;
+    rnbd::wire::OpenResponse opened;
+    OperationId id = 0;
+    Buffer answer;
+    std::size_t lane = 0;
+    bool ended = false;
+    std::optional<rnbd::ControlOperation> operation;
+  };
+  /// What the client knows of a disk within a session.
+  struct Mapping {
+    enum class State : std::uint8_t { closed, opening, open, closing };
+    State state = State::closed;
+    DevicePtr device;
+    /// An OPEN that was given up may have succeeded, so that the next one asks for the same.
+    std::optional<AccessMode> asked;
+  };
+
+  // client_node.cpp: sessions and decisions
+  void think();
+  void decide();
+  void decide_leaving();
+  void connect();
+  void session_up();
+  void session_down();
+  void cancel_something();
+  bool idle() const { return transfers_.empty() && controls_.empty(); }
+
+  // client_io.cpp: transfers
+  void start_transfer();
+  OperationPlan draw_plan(const Device& device);
+  void draw_range(const Device& device, OperationPlan& plan);
+  rnbd::Transfer make_transfer(Transfer& transfer, const OperationPlan& plan);
+  void end_transfer(Transfer& transfer);
+  void cancel(Transfer& transfer);
+
+  // client_control.cpp: everything else
+  void exchange_versions();
+  void open_something();
+  void ask_device_info(Control& open);
+  void close_device(Mapping& mapping);
+  void ask_something();
+  template <class Message>
+  void start_control(std::unique_ptr<Control> control, const Message& message, std::size_t room);
+  template <class Message>
+  void start_command(std::unique_ptr<Control> control, const Message& message);
+  void launch(std::unique_ptr<Control> control);
+  void end_control(Control& control);
+  void handle_answer(Control& control, int error);
+  bool may_refuse(const Control& open, int error) const;
+  void opened(Control& control, const rnbd::wire::DeviceInfoResponse* info);
+  void check_geometry(const Control& control, const Device& device);
+  void handle_status(Control& control, int error);
+  void cancel(Control& control);
+
+  void violate(const std::string& rule);
+  Rng& rng() { return world_.rng(); }
+
+  ClientEnvironment environment_;
+  World& world_;
+  unsigned number_;
+  ClientKnobs knobs_;
+  NodeId node_;
+  Scope scope_;
+  Buffers buffers_;
+  std::map<std::uint64_t, std::unique_ptr<Transfer>> transfers_;
+  std::map<std::uint64_t, std::unique_ptr<Control>> controls_;
+  std::vector<Mapping> mappings_;  ///< by disk
+  std::uint64_t next_ = 1;
+  unsigned sessions_ = 0;
+  unsigned fruitless_ = 0;  ///< decisions in a row that led to nothing
+  bool informed_ = false;   ///< the versions have been exchanged
+  bool finishing_ = false;
+  bool leaving_ = false;
+  bool left_ = false;
+  unsigned final_left_ = 0;
+  std::unique_ptr<ClientDriver> driver_;
+};
+
+}  // namespace sim

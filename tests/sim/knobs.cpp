@@ -1,0 +1,117 @@
+#include "tests/sim/knobs.hpp"
+
+namespace sim {
+namespace {
+
+NetworkKnobs draw_network(Rng& rng, Duration heartbeat_interval) {
+  NetworkKnobs network;
+  network.stream = rng.chance(500);
+  network.window = rng.pick({2U, 4U, 16U, 64U});
+  network.latency_min = rng.pick<Duration>({1us, 5us, 50us});
+  network.latency_max = network.latency_min + rng.pick<Duration>({0us, 10us, 200us, 3ms});
+  network.eager = rng.pick({0U, 500U, 1000U});
+  network.departure_max = rng.pick<Duration>({5us, 100us, 2ms});
+  network.poll_max = rng.pick<Duration>({1us, 20us});
+  network.slow_poll = rng.pick({0U, 0U, 20U});
+  network.transport_timeout = rng.pick<Duration>({1s, heartbeat_interval * 3});
+  return network;
+}
+
+StorageKnobs draw_storage(Rng& rng, bool faults) {
+  StorageKnobs storage;
+  storage.at_once = rng.pick({0U, 300U, 1000U});
+  storage.delay_max = rng.pick<Duration>({10us, 200us, 1ms});
+  storage.slow = rng.pick({0U, 50U, 300U});
+  if (faults) {
+    storage.stall = rng.pick({0U, 0U, 10U, 50U});
+    storage.stall_max = rng.pick<Duration>({100ms, 5s});
+    storage.fail = rng.pick({0U, 0U, 20U, 200U});
+  }
+  return storage;
+}
+
+DiskKnobs draw_disk(Rng& rng) {
+  DiskKnobs disk;
+  disk.block = rng.pick({512U, 512U, 512U, 4096U});
+  disk.size = rng.pick({16ULL, 64ULL, 200ULL}) * 512 + rng.below(16) * 512;
+  // A size that ends inside a sector; a sector's value needs eight bytes.
+  if (rng.chance(400)) disk.size += rng.between(8, 511);
+  disk.discard_granularity = rng.pick({0U, 512U, 4096U, 3072U});
+  disk.backend_read_only = rng.chance(50);
+  disk.export_read_only = rng.chance(50);
+  disk.can_discard = rng.chance(700);
+  disk.can_write_zeroes = rng.chance(700);
+  disk.can_fast_zero = rng.chance(500);
+  disk.can_fua = rng.chance(500);
+  disk.volatile_cache = rng.chance(700);
+  return disk;
+}
+
+ClientKnobs draw_client(Rng& rng, bool faults) {
+  ClientKnobs client;
+  client.lanes = static_cast<std::uint16_t>(rng.between(1, 4));
+  client.linux_like = rng.chance(250);
+  client.extensions = !client.linux_like && rng.chance(800);
+  client.same_name = rng.chance(300);
+  client.lazy = rng.chance(500);
+  client.concurrency = rng.pick({1U, 2U, 4U, 16U});
+  client.think_max = rng.pick<Duration>({20us, 200us, 2ms});
+  if (faults) {
+    client.cancel = rng.pick({0U, 20U, 100U});
+    client.close = rng.pick({0U, 20U, 50U});
+    client.disconnect = rng.pick({0U, 0U, 5U});
+  } else {
+    client.close = rng.pick({0U, 20U});
+  }
+  return client;
+}
+
+FaultKnobs draw_faults(Rng& rng) {
+  FaultKnobs faults;
+  faults.mean = rng.pick<Duration>({3ms, 20ms, 100ms, 500ms});
+  faults.cut = rng.chance(400);
+  faults.silence = rng.chance(300);
+  faults.stall = rng.chance(400);
+  faults.pause = rng.chance(300);
+  faults.kill_client = rng.chance(250);
+  faults.restart = rng.chance(350);
+  faults.no_memory = rng.pick({0U, 0U, 0U, 100U});
+  return faults;
+}
+
+}  // namespace
+
+Duration Knobs::heartbeat_limit() const {
+  // A tick comes up to a twentieth of the interval late (HeartbeatTimer).
+  return (heartbeat_interval + heartbeat_interval / 20) * (heartbeat_misses + 2) + 1ms;
+}
+
+Knobs draw_knobs(Rng& rng) {
+  Knobs knobs;
+  const bool faults = rng.chance(850);
+  knobs.queue_depth = static_cast<std::uint16_t>(rng.pick({1, 2, 3, 5, 8, 16, 40}));
+  knobs.max_io_size = rng.pick({512U, 1024U, 4096U, 8192U, 16384U});
+  knobs.server_extensions = rng.chance(850);
+  knobs.heartbeat_interval = rng.pick<Duration>({60ms, 200ms, 500ms});
+  knobs.heartbeat_misses = static_cast<unsigned>(rng.between(1, 5));
+  knobs.connect_timeout = rng.pick<Duration>({1s, 10s});
+  knobs.handshake_timeout = rng.pick<Duration>({1s, 10s});
+  knobs.network = draw_network(rng, knobs.heartbeat_interval);
+  knobs.storage = draw_storage(rng, faults);
+  if (faults) knobs.faults = draw_faults(rng);
+  const std::uint64_t clients = rng.between(1, 3);
+  for (std::uint64_t i = 0; i < clients; ++i) knobs.clients.push_back(draw_client(rng, faults));
+  const std::uint64_t disks = rng.between(1, 3);
+  for (std::uint64_t i = 0; i < disks; ++i) {
+    DiskKnobs disk = draw_disk(rng);
+    if (disk.block > knobs.max_io_size) disk.block = 512;
+    knobs.disks.push_back(disk);
+  }
+  knobs.max_sessions = rng.chance(200) ? 1U : 16U;
+  knobs.operations = rng.pick({30U, 80U, 200U});
+  knobs.safety_time = rng.pick<Duration>({1s, 10s});
+  knobs.final_operations = 5;
+  return knobs;
+}
+
+}  // namespace sim

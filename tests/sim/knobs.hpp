@@ -1,0 +1,101 @@
+// What one run looks like; everything is drawn from the seed.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tests/sim/world.hpp"
+
+namespace sim {
+
+using namespace std::chrono_literals;
+
+/// How the connections behave.
+struct NetworkKnobs {
+  /// true: as over TCP, bytes wait in a socket until the receiver looks at them. false: as over
+  /// verbs, they land when they arrive, and a message waits for a posted receive.
+  bool stream = false;
+  unsigned window = 64;  ///< stream: messages under way until the sender stalls
+  Duration latency_min{};
+  Duration latency_max{};
+  unsigned eager = 500;          ///< per mille: sent at once when flushed
+  Duration departure_max{};      ///< else up to so long later
+  Duration poll_max{};           ///< from an arrival until somebody looks
+  unsigned slow_poll = 0;        ///< per mille: a hundred times that
+  Duration transport_timeout{};  ///< until unacknowledged data breaks a connection
+};
+
+/// How the storage behaves while faults are allowed.
+struct StorageKnobs {
+  unsigned at_once = 0;  ///< per mille: done before submit() returns
+  Duration delay_max{};
+  unsigned slow = 0;   ///< per mille: a hundred times that
+  unsigned stall = 0;  ///< per mille: up to stall_max
+  Duration stall_max{};
+  unsigned fail = 0;  ///< per mille of the operations
+};
+
+struct ClientKnobs {
+  std::uint16_t lanes = 1;
+  /// Asks the server to invalidate the key of each read, as a Linux client does.
+  bool linux_like = false;
+  bool extensions = true;
+  bool same_name = false;    ///< a new session has the name of the last one
+  bool lazy = false;         ///< nobody looks at a lane on which nobody waits
+  unsigned concurrency = 1;  ///< operations at a time
+  Duration think_max{};      ///< between two decisions
+  unsigned cancel = 0;       ///< per mille of the decisions
+  unsigned close = 0;        ///< likewise
+  unsigned disconnect = 0;   ///< likewise
+};
+
+struct DiskKnobs {
+  std::uint64_t size = 0;  ///< bytes
+  std::uint32_t block = 512;
+  std::uint32_t discard_granularity = 0;
+  bool backend_read_only = false;
+  bool export_read_only = false;
+  bool can_discard = false;
+  bool can_write_zeroes = false;
+  bool can_fast_zero = false;
+  bool can_fua = false;
+  bool volatile_cache = false;
+};
+
+/// How often what breaks; a mean time of zero is never.
+struct FaultKnobs {
+  Duration mean{};
+  bool cut = false;
+  bool silence = false;  ///< messages vanish, nobody is told
+  bool stall = false;    ///< a connection is slow for a while
+  bool pause = false;
+  bool kill_client = false;
+  bool restart = false;
+  unsigned no_memory = 0;  ///< per mille of the sessions get no chunk memory
+};
+
+struct Knobs {
+  std::uint16_t queue_depth = 1;
+  std::uint32_t max_io_size = 4096;
+  bool server_extensions = true;
+  unsigned max_sessions = 16;
+  Duration heartbeat_interval{};
+  unsigned heartbeat_misses = 1;
+  Duration connect_timeout{};
+  Duration handshake_timeout{};
+  NetworkKnobs network;
+  StorageKnobs storage;
+  FaultKnobs faults;
+  std::vector<ClientKnobs> clients;
+  std::vector<DiskKnobs> disks;
+  unsigned operations = 0;  ///< to be started while faults are allowed, by all clients together
+  Duration safety_time{};   ///< the same phase ends after this at the latest
+  unsigned final_operations = 0;  ///< each client must get so many through afterwards
+
+  /// Until a silent peer counts as dead, at the latest.
+  Duration heartbeat_limit() const;
+};
+
+Knobs draw_knobs(Rng& rng);
+
+}  // namespace sim

@@ -1,0 +1,145 @@
+// rnbd-sim: runs seeds through the simulator.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "rdma/core/plant.hpp"
+#include "tests/sim/simulation.hpp"
+
+namespace {
+
+struct Options {
+  std::uint64_t first = 1;
+  std::uint64_t seeds = 0;
+  std::uint64_t seed = 0;
+  bool trace = false;
+  bool hashes = false;
+  bool quiet = false;
+  std::string plant;
+  bool list_plants = false;
+};
+
+std::string program;
+char crash_text[512];
+
+/// An invariant of the shipped code is broken, or memory was misused: says by which seed.
+void on_crash(int) {
+  // Only what a signal handler may do.
+  const auto written = ::write(STDOUT_FILENO, crash_text, std::strlen(crash_text));
+  std::_Exit(written > 0 ? 1 : 2);
+}
+
+std::string replay(const Options& options, std::uint64_t seed) {
+  std::string command = program + " --seed " + std::to_string(seed) + " --trace";
+  if (!options.plant.empty()) command += " --plant " + options.plant;
+  return command;
+}
+
+void prepare_crash_text(const Options& options, std::uint64_t seed) {
+  std::snprintf(crash_text, sizeof(crash_text),
+                "seed %llu: the program stopped here (a broken invariant is told above)\n"
+                "replay: %s\n",
+                static_cast<unsigned long long>(seed), replay(options, seed).c_str());
+}
+
+sim::Verdict run(const Options& options, std::uint64_t seed, bool trace) {
+  prepare_crash_text(options, seed);
+  return sim::run_seed(seed, trace);
+}
+
+int run_one(const Options& options) {
+  const sim::Verdict verdict = run(options, options.seed, options.trace);
+  std::printf("seed %llu: %llu operations, %llu events, trace hash %016llx\n",
+              static_cast<unsigned long long>(options.seed),
+              static_cast<unsigned long long>(verdict.operations),
+              static_cast<unsigned long long>(verdict.events),
+              static_cast<unsigned long long>(verdict.trace_hash));
+  if (verdict.violation.empty()) return 0;
+  std::printf("broken rule: %s\n", verdict.violation.c_str());
+  return 1;
+}
+
+int run_many(const Options& options) {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
+  std::uint64_t operations = 0;
+  std::uint64_t events = 0;
+  auto next_report = 5.0;
+  for (std::uint64_t i = 0; i < options.seeds; ++i) {
+    const std::uint64_t seed = options.first + i;
+    const sim::Verdict verdict = run(options, seed, false);
+    operations += verdict.operations;
+    events += verdict.events;
+    if (options.hashes) {
+      std::printf("%llu %016llx\n", static_cast<unsigned long long>(seed),
+                  static_cast<unsigned long long>(verdict.trace_hash));
+    }
+    if (!verdict.violation.empty()) {
+      std::printf("seed %llu, the %llu. of this run, breaks a rule:\n  %s\nreplay: %s\n",
+                  static_cast<unsigned long long>(seed), static_cast<unsigned long long>(i + 1),
+                  verdict.violation.c_str(), replay(options, seed).c_str());
+      return 1;
+    }
+    if (!options.quiet && seconds() > next_report) {
+      std::printf("%llu of %llu seeds\n", static_cast<unsigned long long>(i + 1),
+                  static_cast<unsigned long long>(options.seeds));
+      std::fflush(stdout);
+      next_report += 5.0;
+    }
+  }
+  if (!options.hashes) {
+    std::printf("%llu seeds kept every rule: %llu operations, %llu events, %.1f s, %.0f seeds/s\n",
+                static_cast<unsigned long long>(options.seeds),
+                static_cast<unsigned long long>(operations),
+                static_cast<unsigned long long>(events), seconds(),
+                static_cast<double>(options.seeds) / seconds());
+  }
+  return 0;
+}
+
+int list_plants() {
+  for (const rtrs::PlantEntry& plant : rtrs::plants()) {
+    std::printf("%-28s %s\n", plant.name, plant.text);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  program = argv[0];
+  Options options;
+  CLI::App app{"Runs both ends of the block protocol in a simulated world, from a seed."};
+  auto* seed = app.add_option("--seed", options.seed, "run this seed");
+  app.add_flag("--trace", options.trace, "print everything that happens")->needs(seed);
+  app.add_option("--seeds", options.seeds, "run so many seeds")->excludes(seed);
+  app.add_option("--first", options.first, "the first of them (default 1)");
+  app.add_flag("--hashes", options.hashes, "print the trace hash of each seed");
+  app.add_flag("--quiet", options.quiet, "no progress");
+  app.add_option("--plant", options.plant, "with this bug (a build with RNBDKIT_PLANT_BUGS)");
+  app.add_flag("--list-plants", options.list_plants, "the bugs that can be planted");
+  CLI11_PARSE(app, argc, argv);
+  if (options.list_plants) return list_plants();
+  if (!options.plant.empty() && !rtrs::select_plant(options.plant)) {
+    std::fprintf(stderr,
+                 "no bug '%s' can be planted here; see --list-plants, and build with "
+                 "-DRNBDKIT_PLANT_BUGS=ON\n",
+                 options.plant.c_str());
+    return 2;
+  }
+  for (const int signal_number : {SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE})
+    std::signal(signal_number, on_crash);
+  if (*seed) return run_one(options);
+  if (options.seeds == 0) {
+    std::fprintf(stderr, "nothing to do: give --seed N or --seeds N (--help tells more)\n");
+    return 2;
+  }
+  return run_many(options);
+}

@@ -1,0 +1,123 @@
+#include "tests/sim/nemesis.hpp"
+
+#include <functional>
+#include <utility>
+
+namespace sim {
+
+Nemesis::Nemesis(World& world, const Knobs& knobs, Network& network, ServerNode& server,
+                 std::vector<std::unique_ptr<ClientNode>>& clients)
+    : world_{world},
+      knobs_{knobs},
+      network_{network},
+      server_{server},
+      clients_{clients},
+      scope_{world, 0} {}
+
+void Nemesis::start() {
+  if (knobs_.faults.mean > Duration::zero()) schedule();
+}
+
+void Nemesis::schedule() {
+  scope_.after(world_.rng().delay(0us, knobs_.faults.mean * 2), [this] {
+    if (healed_) return;
+    strike();
+    schedule();
+  });
+}
+
+void Nemesis::strike() {
+  const FaultKnobs& faults = knobs_.faults;
+  std::vector<std::function<void()>> choices;
+  if (faults.cut) choices.push_back([this] { cut(); });
+  if (faults.silence) choices.push_back([this] { silence(); });
+  if (faults.stall) choices.push_back([this] { stall(); });
+  if (faults.pause) choices.push_back([this] { pause(); });
+  if (faults.restart) choices.push_back([this] { restart(); });
+  if (faults.kill_client) {
+    choices.push_back([this] { clients_[world_.rng().below(clients_.size())]->kill(); });
+  }
+  if (!choices.empty()) choices[world_.rng().below(choices.size())]();
+}
+
+std::shared_ptr<Wire> Nemesis::pick_wire() {
+  std::vector<std::shared_ptr<Wire>> open;
+  for (const auto& wire : network_.wires()) {
+    if (!wire->over()) open.push_back(wire);
+  }
+  return open.empty() ? nullptr : open[world_.rng().below(open.size())];
+}
+
+void Nemesis::cut() {
+  const auto wire = pick_wire();
+  if (!wire) return;
+  const bool whole_path = world_.rng().chance(300);
+  for (const auto& other : network_.wires()) {
+    const bool hit = other == wire || (whole_path && other->session() == wire->session());
+    if (hit && !other->over()) other->cut();
+  }
+}
+
+void Nemesis::silence() {
+  const auto wire = pick_wire();
+  if (!wire) return;
+  const bool whole_path = world_.rng().chance(700);
+  const bool to_server = world_.rng().chance(700);
+  const bool to_client = !to_server || world_.rng().chance(500);
+  for (const auto& other : network_.wires()) {
+    if (other != wire && !(whole_path && other->session() == wire->session())) continue;
+    if (to_server) other->silence(Side::client);
+    if (to_client) other->silence(Side::server);
+  }
+}
+
+void Nemesis::stall() {
+  const auto wire = pick_wire();
+  if (!wire) return;
+  // Heartbeats must not be late enough to make anybody suspicious.
+  const Duration longest = wire->cid() == 0 ? knobs_.heartbeat_interval / 8 : 300ms;
+  wire->stall(world_.rng().delay(1us, longest));
+}
+
+void Nemesis::pause() {
+  Rng& rng = world_.rng();
+  const std::uint64_t chosen = rng.below(clients_.size() + 1);
+  const NodeId node = chosen == 0 ? server_.node() : clients_[chosen - 1]->node();
+  if (world_.paused(node)) return;
+  const Duration longest =
+      rng.pick<Duration>({2ms, knobs_.heartbeat_interval, knobs_.heartbeat_limit() * 2});
+  world_.note("node", node, "stops");
+  world_.pause(node);
+  scope_.after(rng.delay(1us, longest), [this, node] {
+    world_.note("node", node, "goes on");
+    world_.resume(node);
+  });
+}
+
+void Nemesis::restart() {
+  if (std::exchange(restarting_, true)) return;
+  switch (world_.rng().below(3)) {
+    case 0:
+      server_.stop();
+      break;
+    case 1:
+      server_.kill(/*power_loss=*/false);
+      break;
+    default:
+      server_.kill(/*power_loss=*/true);
+      break;
+  }
+  start_again();
+}
+
+void Nemesis::start_again() {
+  scope_.after(world_.rng().delay(1us, 300ms), [this] {
+    if (server_.running()) return start_again();  // it has not stopped yet
+    restarting_ = false;
+    server_.start();
+  });
+}
+
+void Nemesis::heal() { healed_ = true; }
+
+}  // namespace sim

@@ -1,0 +1,43 @@
+// What goes wrong, and when it stops going wrong.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tests/sim/client_node.hpp"
+#include "tests/sim/network.hpp"
+#include "tests/sim/server_node.hpp"
+
+namespace sim {
+
+class Nemesis {
+ public:
+  Nemesis(World& world, const Knobs& knobs, Network& network, ServerNode& server,
+          std::vector<std::unique_ptr<ClientNode>>& clients);
+
+  void start();
+  /// No further faults. What is dead stays dead until it is noticed; what is stopped goes on.
+  void heal();
+
+ private:
+  void schedule();
+  void strike();
+  std::shared_ptr<Wire> pick_wire();
+  void cut();
+  void silence();
+  void stall();
+  void pause();
+  void restart();
+  void start_again();
+
+  World& world_;
+  const Knobs& knobs_;
+  Network& network_;
+  ServerNode& server_;
+  std::vector<std::unique_ptr<ClientNode>>& clients_;
+  Scope scope_;
+  bool healed_ = false;
+  bool restarting_ = false;
+};
+
+}  // namespace sim

@@ -1,0 +1,40 @@
+// All connections of a run, for those who make and who break them.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tests/sim/server_node.hpp"
+#include "tests/sim/wire.hpp"
+
+namespace sim {
+
+class Network {
+ public:
+  Network(World& world, const NetworkKnobs& knobs, ServerNode& server)
+      : world_{world}, knobs_{knobs}, server_{server} {}
+
+  /// A new session of a client; the number is never used twice.
+  std::uint64_t new_session(NodeId client) {
+    server_.introduce(++sessions_, client);
+    return sessions_;
+  }
+  std::shared_ptr<Wire> open(std::uint64_t session, std::uint16_t cid) {
+    wires_.push_back(std::make_shared<Wire>(
+        world_, knobs_, session, cid, [this](std::shared_ptr<Wire> wire, rtrs::ConstBytes record) {
+          server_.accept(std::move(wire), record);
+        }));
+    return wires_.back();
+  }
+  /// Also those that are over.
+  const std::vector<std::shared_ptr<Wire>>& wires() const { return wires_; }
+
+ private:
+  World& world_;
+  const NetworkKnobs& knobs_;
+  ServerNode& server_;
+  std::uint64_t sessions_ = 0;
+  std::vector<std::shared_ptr<Wire>> wires_;
+};
+
+}  // namespace sim

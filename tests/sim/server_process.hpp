@@ -1,0 +1,71 @@
+// One life of the simulated server: the shipped admission, sessions and RNBD logic on simulated
+// storage.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bridge/server/block_server.hpp"
+#include "rdma/core/admission.hpp"
+#include "tests/sim/server_host.hpp"
+#include "tests/sim/storage.hpp"
+
+namespace sim {
+
+/// Passes everything on, and checks what a handler is promised.
+class WatchingHandler final : public rtrs::ServerHandler {
+ public:
+  WatchingHandler(World& world, Checker& checker, rtrs::ServerHandler& next)
+      : world_{world}, checker_{checker}, next_{next} {}
+  void* on_session_up(rtrs::ServerSession& session) override;
+  void on_request(rtrs::ServerSession& session, rtrs::ServerRequest& request) override;
+  void on_session_down(rtrs::ServerSession& session) override;
+
+ private:
+  World& world_;
+  Checker& checker_;
+  rtrs::ServerHandler& next_;
+  std::map<std::uint64_t, unsigned> up_;  ///< session serial -> times up
+};
+
+class ServerProcess {
+ public:
+  ServerProcess(World& world, const Knobs& knobs, std::vector<Disk>& disks, Checker& checker,
+                NodeId node);
+  ServerProcess(const ServerProcess&) = delete;
+  ServerProcess& operator=(const ServerProcess&) = delete;
+
+  void accept(std::shared_ptr<Wire> wire, rtrs::ConstBytes record, NodeId client);
+  void drain();
+  /// Every connection is closed and everything that runs ends; then this can be destroyed.
+  void kill();
+  void calm();
+  bool idle() const { return hosts_.empty(); }
+  std::string leftovers() const;
+
+ private:
+  using SessionId = rtrs::Admission::SessionId;
+
+  ServerHost& create_host(SessionId id, const rtrs::wire::ConnectParameters& parameters,
+                          std::uint64_t serial, NodeId client);
+  rnbd::Surroundings surroundings();
+  rnbd::CatalogueOptions catalogue_options();
+
+  World& world_;
+  const Knobs& knobs_;
+  Checker& checker_;
+  NodeId node_;
+  bool calm_ = false;
+  rtrs::ServerSessionOptions session_options_;
+  rtrs::Admission admission_;
+  Storage storage_;
+  rnbd::ExportCatalogue catalogue_;
+  rnbd::BlockServer block_server_;
+  WatchingHandler handler_;
+  std::map<SessionId, std::unique_ptr<ServerHost>> hosts_;
+  Scope scope_;  // last: goes first
+};
+
+}  // namespace sim

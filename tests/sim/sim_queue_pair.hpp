@@ -1,0 +1,134 @@
+// A queue pair whose network is the event queue, and which forgives nothing.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rdma/core/queue_pair.hpp"
+#include "tests/sim/wire.hpp"
+
+namespace sim {
+
+/// Addresses and keys of exposed memory; one per path and side, like a protection domain.
+class KeySource {
+ public:
+  /// `shared`: the same memory has the same key on every connection, as a memory region has.
+  KeySource(World& world, bool shared) : world_{world}, shared_{shared} {}
+  rtrs::RemoteMemory issue(rtrs::MutableBytes memory);
+
+ private:
+  struct Issued {
+    const std::byte* data;
+    std::size_t size;
+    rtrs::RemoteMemory where;
+  };
+  World& world_;
+  bool shared_;
+  std::uint32_t next_ = 0x1000;
+  std::vector<Issued> issued_;
+};
+
+/// Reads the memory that it sends at a random moment after flush(), and not before sent() has
+/// passed it; checks bounds and keys of every arriving write and that a receive is posted for every
+/// arriving message. What the peer's core does wrong is a broken rule, not a broken connection.
+class SimQueuePair final : public rtrs::QueuePair {
+ public:
+  enum class Status { drained, more, ended };
+
+  struct Options {
+    NodeId node = 0;
+    /// Asks for the invalidation of each read's key, and insists on it, as Linux clients do.
+    bool linux_like = false;
+  };
+
+  SimQueuePair(std::shared_ptr<Wire> wire, Side side, KeySource& keys, Options options);
+  ~SimQueuePair();
+  SimQueuePair(const SimQueuePair&) = delete;
+  SimQueuePair& operator=(const SimQueuePair&) = delete;
+
+  // For the driver.
+  std::function<void()> on_ready;                   ///< progress() has something to do
+  std::function<void()> on_post;                    ///< something waits for flush()
+  std::function<void(rtrs::ConstBytes)> on_record;  ///< a connect record came
+  void send_record(rtrs::ConstBytes record);
+  /// Tells the handler of some of what arrived; `heard` counts what it was told.
+  Status progress(rtrs::QueuePairHandler& handler, unsigned& heard);
+  rtrs::Complaint complaint() const { return complaint_; }
+  bool has_arrivals() const { return !inbox_.empty(); }
+  bool idle() const { return queue_.empty(); }  ///< everything posted has been sent
+  void close();
+
+  // For the wire.
+  void arrive(Packet packet);
+  void pump();
+
+  rtrs::Ticket write_with_immediate(rtrs::RemoteMemory to, rtrs::ConstBytes data,
+                                    rtrs::ConstBytes header, std::uint32_t immediate) override;
+  rtrs::Ticket write(rtrs::RemoteMemory to, rtrs::ConstBytes data) override;
+  rtrs::Ticket send(rtrs::ConstBytes message) override;
+  rtrs::Ticket send_with_immediate(rtrs::ConstBytes message, std::uint32_t immediate) override;
+  rtrs::Ticket send_with_invalidate(std::uint32_t key) override;
+  void post_receives(unsigned count, std::uint32_t bytes) override;
+  rtrs::RemoteMemory expose(std::uint32_t window, rtrs::MutableBytes memory) override;
+  void withdraw(std::uint32_t window) override;
+  void flush() override;
+  rtrs::Ticket sent() const override { return sent_; }
+  void disown_unsent() override;
+
+ private:
+  struct Window {
+    rtrs::MutableBytes memory;
+    std::uint64_t address = 0;
+    bool exposed = false;
+    bool owes_invalidation = false;
+    bool invalidated = false;
+    bool answered = false;  ///< nothing may come any more
+  };
+  struct Receives {
+    std::uint64_t count;
+    std::uint32_t bytes;
+  };
+
+  rtrs::Ticket post(Packet packet);
+  void depart();
+  void ask_for_invalidation(std::vector<std::byte>& trailer);
+  void accept_waiting();
+  bool land(Packet& packet);
+  void place(Packet& packet, std::size_t upto);
+  bool take_receive(const Packet& packet);
+  void watch_for_receive();
+  void dispatch(const Packet& packet, rtrs::QueuePairHandler& handler);
+  void invalidate(std::uint32_t key);
+  void violate(const std::string& rule);
+
+  std::shared_ptr<Wire> wire_;
+  World& world_;
+  Side side_;
+  KeySource& keys_;
+  Options options_;
+  Scope scope_;
+  // Sending
+  std::deque<Packet> queue_;
+  std::size_t flushed_ = 0;  ///< how many of them may depart
+  bool departing_ = false;
+  rtrs::Ticket posted_ = 0;
+  rtrs::Ticket sent_ = 0;
+  // Memory
+  std::map<std::uint32_t, Window> windows_;         ///< by key, also those of the past
+  std::map<std::uint32_t, std::uint32_t> current_;  ///< window -> key
+  std::deque<Receives> receives_;
+  // Receiving
+  std::deque<Packet> waiting_;  ///< arrived, but no receive is posted (verbs only)
+  std::deque<Packet> inbox_;
+  std::uint64_t accepted_ = 0;  ///< packets that left waiting_
+  bool in_reply_ = false;       ///< an immediate is being told to the handler
+  bool closed_ = false;
+  bool ended_ = false;
+  rtrs::Complaint complaint_ = nullptr;
+};
+
+}  // namespace sim

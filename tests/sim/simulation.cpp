@@ -1,0 +1,111 @@
+#include "tests/sim/simulation.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "tests/sim/nemesis.hpp"
+
+namespace sim {
+namespace {
+
+/// A run that goes on for so long goes in circles.
+constexpr std::uint64_t kMaxEvents = 5'000'000;
+
+class Simulation {
+ public:
+  Simulation(std::uint64_t seed, bool trace)
+      : world_{seed, trace},
+        knobs_{draw_knobs(world_.rng())},
+        disks_{make_disks(knobs_)},
+        checker_{world_, disks_},
+        server_{world_, knobs_, disks_, checker_},
+        network_{world_, knobs_.network, server_},
+        nemesis_{world_, knobs_, network_, server_, clients_} {
+    const ClientEnvironment environment{world_, knobs_, disks_, checker_, network_, server_.node()};
+    for (unsigned i = 0; i < knobs_.clients.size(); ++i) {
+      clients_.push_back(std::make_unique<ClientNode>(environment, i, knobs_.clients[i]));
+    }
+  }
+
+  Verdict run() {
+    safety_phase();
+    liveness_phase();
+    return {world_.violation(), world_.trace_hash(), world_.events(), checker_.operations()};
+  }
+  bool broken() const { return world_.broken(); }
+
+ private:
+  static std::vector<Disk> make_disks(const Knobs& knobs) {
+    std::vector<Disk> disks;
+    for (const DiskKnobs& disk : knobs.disks) {
+      disks.emplace_back(static_cast<unsigned>(disks.size()), disk);
+    }
+    return disks;
+  }
+
+  void safety_phase() {
+    server_.start();
+    for (auto& client : clients_) client->start();
+    nemesis_.start();
+    const Instant end = world_.now() + knobs_.safety_time;
+    while (checker_.operations() < knobs_.operations && world_.now() < end && step()) {
+    }
+  }
+
+  void liveness_phase() {
+    world_.note("nemesis", 0, "faults are over");
+    nemesis_.heal();
+    server_.calm();
+    for (auto& client : clients_) client->finish();
+    // Each of these may have to be waited out once or twice, one after the other.
+    const Instant deadline = world_.now() + 20 * knobs_.heartbeat_limit() +
+                             5 * (knobs_.connect_timeout + knobs_.handshake_timeout) +
+                             10 * knobs_.storage.stall_max + 10s;
+    const auto all_left = [this] {
+      return std::all_of(clients_.begin(), clients_.end(), [](auto& c) { return c->left(); });
+    };
+    while (!all_left() && world_.now() < deadline && step()) {
+    }
+    for (auto& client : clients_) {
+      if (!client->left()) {
+        world_.violate("after the faults were over a client waits for ever for " + client->wait());
+      }
+    }
+    while (!server_.leftovers().empty() && world_.now() < deadline && step()) {
+    }
+    const std::string leftovers = server_.leftovers();
+    if (!leftovers.empty()) {
+      world_.violate("all clients have left, but the server still has " + leftovers);
+    }
+  }
+
+  bool step() {
+    if (world_.events() > kMaxEvents) world_.violate("the run does not come to an end");
+    return world_.step();
+  }
+
+  World world_;
+  Knobs knobs_;
+  std::vector<Disk> disks_;
+  Checker checker_;
+  ServerNode server_;
+  Network network_;
+  std::vector<std::unique_ptr<ClientNode>> clients_;
+  Nemesis nemesis_;
+};
+
+}  // namespace
+
+Verdict run_seed(std::uint64_t seed, bool trace) {
+  auto simulation = std::make_unique<Simulation>(seed, trace);
+  Verdict verdict = simulation->run();
+  if (simulation->broken()) {
+    // It stopped in the middle of something: its objects cannot be taken apart any more.
+    static std::vector<Simulation*> broken;
+    broken.push_back(simulation.release());
+  }
+  return verdict;
+}
+
+}  // namespace sim

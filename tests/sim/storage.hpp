@@ -1,0 +1,72 @@
+// The storage of a simulated server: slow, failing, out of order, and it forgets when power is
+// lost.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "bridge/backend/backend.hpp"
+#include "tests/sim/checker.hpp"
+#include "tests/sim/disk.hpp"
+#include "tests/sim/world.hpp"
+
+namespace sim {
+
+/// What runs at the disks for one life of the server.
+///
+/// An operation executes in up to three pieces at different moments between submit() and done(), so
+/// that data which is taken or given too early or too late is seen.
+class Storage {
+ public:
+  Storage(World& world, const StorageKnobs& knobs, std::vector<Disk>& disks, Checker& checker,
+          NodeId server);
+
+  /// Storage for ExportCatalogue: `number` is a disk's.
+  std::unique_ptr<rnbd::Backend> open(unsigned number);
+  void submit(unsigned disk, rnbd::BackendRequest& request);
+  /// From now on nothing fails or stalls.
+  void calm() { calm_ = true; }
+  std::size_t running() const { return running_.size(); }
+  /// The server process dies: what runs is executed or not, and everything ends.
+  void kill();
+
+ private:
+  struct Running {
+    unsigned disk = 0;
+    rnbd::BackendRequest* request = nullptr;
+    Action action = Action::read;
+    std::uint64_t first = 0;  ///< sector
+    std::uint64_t count = 0;
+    unsigned pieces = 1;
+    unsigned executed = 0;    ///< pieces
+    unsigned to_execute = 1;  ///< pieces; fewer when it fails
+    int error = 0;
+    std::vector<std::uint32_t> covers;     ///< a flush: positions to make durable
+    std::vector<std::uint32_t> positions;  ///< a change: what it did to each sector
+  };
+
+  void check(const Disk& disk, const rnbd::BackendRequest& request);
+  Running prepare(unsigned disk, rnbd::BackendRequest& request);
+  void plan_failure(Running& running);
+  Duration delay();
+  void advance(std::uint64_t id);
+  void execute_piece(Running& running);
+  void execute_sector(Running& running, std::uint64_t index);
+  void finish(std::uint64_t id);
+  void make_durable(const Running& running);
+  void answer_extents(const Running& running);
+
+  World& world_;
+  const StorageKnobs& knobs_;
+  std::vector<Disk>& disks_;
+  Checker& checker_;
+  Scope hardware_;  ///< goes on while the server is stopped
+  Scope server_;    ///< the server learns of it
+  bool calm_ = false;
+  std::uint64_t next_ = 1;
+  std::map<std::uint64_t, Running> running_;
+};
+
+}  // namespace sim

@@ -1,0 +1,92 @@
+#include "tests/sim/wire.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "tests/sim/sim_queue_pair.hpp"
+
+namespace sim {
+
+Wire::Wire(World& world, const NetworkKnobs& knobs, std::uint64_t session, std::uint16_t cid,
+           Accept accept)
+    : world_{world},
+      knobs_{knobs},
+      session_{session},
+      cid_{cid},
+      accept_{std::move(accept)},
+      scope_{world, 0} {}
+
+bool Wire::full(Side from) const {
+  return knobs_.stream && under_way_[index(from)] >= knobs_.window;
+}
+
+void Wire::carry(Side from, Packet packet) {
+  const std::size_t i = index(from);
+  ++under_way_[i];
+  if (silent_[i]) return lose(from);
+  flight_[i].push_back(std::move(packet));
+  const Duration latency = world_.rng().delay(knobs_.latency_min, knobs_.latency_max);
+  last_arrival_[i] = std::max(last_arrival_[i], world_.now() + latency);
+  scope_.after(last_arrival_[i] - world_.now(), [this, from] { deliver(from); });
+}
+
+void Wire::deliver(Side from) {
+  const std::size_t i = index(from);
+  if (flight_[i].empty()) return;  // cut
+  Packet packet = std::move(flight_[i].front());
+  flight_[i].pop_front();
+  if (silent_[i]) return lose(from);
+  SimQueuePair* receiver = ends_[index(other(from))];
+  if (receiver != nullptr) {
+    receiver->arrive(std::move(packet));
+  } else if (packet.kind == Packet::Kind::record && from == Side::client) {
+    accept_(shared_from_this(), packet.payload);
+  }
+}
+
+void Wire::taken(Side by) {
+  const Side from = other(by);
+  if (under_way_[index(from)] > 0) --under_way_[index(from)];
+  if (SimQueuePair* sender = ends_[index(from)]) sender->pump();
+}
+
+/// Something sent is never acknowledged: the sender's transport gives up at last.
+void Wire::lose(Side from) {
+  const std::size_t i = index(from);
+  if (std::exchange(breaking_[i], true)) return;
+  scope_.after(knobs_.transport_timeout, [this, i] {
+    if (ends_[i] != nullptr) ends_[i]->arrive({.kind = Packet::Kind::end});
+  });
+}
+
+void Wire::close(Side side) {
+  ends_[index(side)] = nullptr;
+  over_ = true;
+  end(side);
+}
+
+/// Some of what is under way still arrives, in order, and then the end.
+void Wire::end(Side from) {
+  auto& flight = flight_[index(from)];
+  if (world_.rng().chance(300)) flight.resize(world_.rng().below(flight.size() + 1));
+  carry(from, {.kind = Packet::Kind::end});
+}
+
+void Wire::cut() {
+  over_ = true;
+  world_.note("wire", session_, "cut", cid_);
+  end(Side::client);
+  end(Side::server);
+}
+
+void Wire::stall(Duration time) {
+  world_.note("wire", session_, "stalls", cid_, static_cast<std::uint64_t>(time.count()));
+  for (Instant& arrival : last_arrival_) arrival = std::max(arrival, world_.now() + time);
+}
+
+void Wire::silence(Side from) {
+  world_.note("wire", session_, "silent", cid_, index(from));
+  silent_[index(from)] = true;
+}
+
+}  // namespace sim

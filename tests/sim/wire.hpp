@@ -1,0 +1,99 @@
+// One simulated connection between a client and the server: two directions with delays, and what
+// can happen to them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "rdma/core/queue_pair.hpp"
+#include "tests/sim/knobs.hpp"
+#include "tests/sim/world.hpp"
+
+namespace sim {
+
+class SimQueuePair;
+
+enum class Side : std::uint8_t { client, server };
+constexpr Side other(Side side) { return side == Side::client ? Side::server : Side::client; }
+
+/// One operation of a queue pair on its way.
+struct Packet {
+  enum class Kind : std::uint8_t {
+    record,      ///< a connect record
+    write,       ///< into exposed memory
+    message,     ///< into a posted receive
+    invalidate,  ///< takes a receive, ends a key
+    end,         ///< the connection is over
+  };
+  Kind kind = Kind::write;
+  rtrs::Ticket ticket = 0;
+  rtrs::RemoteMemory to{};
+  std::optional<std::uint32_t> immediate{};
+  rtrs::ConstBytes source{};         ///< read when the packet departs
+  std::vector<std::byte> payload{};  ///< until then what follows `source`
+  std::uint32_t landed = 0;          ///< bytes that are in their place already
+  bool takes_receive() const {
+    return kind == Kind::message || kind == Kind::invalidate ||
+           (kind == Kind::write && immediate.has_value());
+  }
+};
+
+/// Packets of one direction arrive in order; everything else is up to the seed.
+class Wire : public std::enable_shared_from_this<Wire> {
+ public:
+  /// A connect record arrives at a side that nobody has attached to.
+  using Accept = std::function<void(std::shared_ptr<Wire>, rtrs::ConstBytes)>;
+
+  Wire(World& world, const NetworkKnobs& knobs, std::uint64_t session, std::uint16_t cid,
+       Accept accept);
+
+  World& world() { return world_; }
+  const NetworkKnobs& knobs() const { return knobs_; }
+  std::uint64_t session() const { return session_; }  ///< the client's serial number of it
+  std::uint16_t cid() const { return cid_; }
+
+  void attach(Side side, SimQueuePair& queue_pair) { ends_[index(side)] = &queue_pair; }
+  /// The sender must wait: the receiver does not look (streams only).
+  bool full(Side from) const;
+  void carry(Side from, Packet packet);
+  /// The receiver has taken one packet.
+  void taken(Side by);
+  /// One side has gone: the other one finds out when all that was sent has arrived, or some of it.
+  void close(Side side);
+
+  // Faults.
+  void cut();
+  /// Nothing arrives for a while, then everything in order.
+  void stall(Duration time);
+  /// Nothing arrives any more; who has sent something finds out after the transport's timeout.
+  void silence(Side from);
+  bool silenced() const { return silent_[0] || silent_[1]; }
+  bool over() const { return over_; }
+
+ private:
+  static std::size_t index(Side side) { return static_cast<std::size_t>(side); }
+  void deliver(Side from);
+  void lose(Side from);
+  void end(Side from);
+
+  World& world_;
+  const NetworkKnobs& knobs_;
+  std::uint64_t session_;
+  std::uint16_t cid_;
+  Accept accept_;
+  Scope scope_;
+  std::array<SimQueuePair*, 2> ends_{};
+  std::array<std::deque<Packet>, 2> flight_;
+  std::array<Instant, 2> last_arrival_{};
+  std::array<unsigned, 2> under_way_{};
+  std::array<bool, 2> silent_{};
+  std::array<bool, 2> breaking_{};
+  bool over_ = false;
+};
+
+}  // namespace sim
