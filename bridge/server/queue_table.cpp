@@ -1,6 +1,7 @@
 #include "bridge/server/queue_table.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace rnbd {
@@ -8,9 +9,10 @@ namespace rnbd {
 QueueTable::~QueueTable() = default;
 
 BackendQueue* QueueTable::acquire(const std::shared_ptr<Storage>& storage) {
+  retire_broken();
   if (!surroundings_.later) bury();
   for (Entry& entry : entries_) {
-    if (entry.storage != storage) continue;
+    if (entry.storage != storage || entry.queue->broken()) continue;
     ++entry.users;
     return entry.queue.get();
   }
@@ -20,13 +22,24 @@ BackendQueue* QueueTable::acquire(const std::shared_ptr<Storage>& storage) {
   return entries_.back().queue.get();
 }
 
-void QueueTable::release(const Storage& storage) {
+void QueueTable::release(const BackendQueue& queue) {
   const auto entry = std::find_if(entries_.begin(), entries_.end(),
-                                  [&](const Entry& e) { return e.storage.get() == &storage; });
-  if (entry == entries_.end() || --entry->users > 0 || storage.permanent()) return;
+                                  [&](const Entry& e) { return e.queue.get() == &queue; });
+  if (entry == entries_.end() || --entry->users > 0) return;
+  if (!entry->storage->permanent() || queue.broken()) retire(entry);
+}
+
+/// A queue that broke while nobody used it; those in use go with their last user.
+void QueueTable::retire_broken() {
+  for (auto entry = entries_.begin(); entry != entries_.end();) {
+    entry = entry->users == 0 && entry->queue->broken() ? retire(entry) : std::next(entry);
+  }
+}
+
+QueueTable::Entries::iterator QueueTable::retire(Entries::iterator entry) {
   retired_.push_back(std::move(*entry));
-  entries_.erase(entry);
   if (surroundings_.later) surroundings_.later(reactor_, [this] { bury(); });
+  return entries_.erase(entry);
 }
 
 void QueueTable::bury() {

@@ -11,7 +11,8 @@
 namespace rnbd {
 
 /// Opens a BackendQueue per storage when the first session of the reactor needs it. Queues of
-/// permanent storage stay; those of other files go with their last user.
+/// permanent storage stay; those of other files, and queues that broke (an NBD server went away),
+/// go with their last user. Who opens a device after that gets a new one.
 ///
 /// Threads: its reactor; the destructor when the reactor has stopped and nothing runs.
 class QueueTable {
@@ -26,7 +27,7 @@ class QueueTable {
   /// inside a completion of a backend.
   BackendQueue* acquire(const std::shared_ptr<Storage>& storage);
   /// May be called from inside a completion of the very queue: it dies later.
-  void release(const Storage& storage);
+  void release(const BackendQueue& queue);
 
   rtrs::Reactor* reactor() const { return reactor_; }
 
@@ -37,13 +38,17 @@ class QueueTable {
     unsigned users = 0;
   };
 
+  using Entries = std::vector<Entry>;
+
+  void retire_broken();
+  Entries::iterator retire(Entries::iterator entry);
   void bury();
 
   rtrs::Reactor* reactor_;
   ExportCatalogue& catalogue_;
   const Surroundings& surroundings_;
-  std::vector<Entry> entries_;
-  std::vector<Entry> retired_;
+  Entries entries_;
+  Entries retired_;
 };
 
 }  // namespace rnbd

@@ -116,6 +116,30 @@ PY
 }
 it "nbd: when the server behind dies, requests fail with EIO and other exports live on" server_behind_dies
 
+server_behind_returns() {
+  requires_python nbd
+  nbdkit_name=inner start_nbdkit memory 1M
+  local behind=$uri
+  start_server --export "disk0=nbd:$behind"
+  attach disk0
+  nbdsh <<PY
+h.pwrite(bytes(512), 0)
+os.kill(${pid[inner]}, 9)
+fails_with(errno.EIO, h.pread, 512, 0)
+PY
+  wait_end inner 10
+  nbdkit_name=inner start_nbdkit memory 1M
+  [[ $uri == "$behind" ]]
+  uri="nbd+unix:///?socket=$case_dir/nbdkit.sock"
+  nbdsh <<PY
+h.pwrite(b"n" * 512, 0)
+assert h.pread(512, 0) == b"n" * 512
+PY
+  stop nbdkit
+  stop server  # first: an nbdkit does not leave while it has a client
+}
+it "nbd: when the server behind is back, who opens the export is served again" server_behind_returns
+
 faults() {
   requires_python nbd
   start_server --export "disk0=fault:$1=1:memory:1M"

@@ -11,7 +11,7 @@ set -euo pipefail
 shopt -s inherit_errexit
 
 source_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-build_dir=${RNBD_BUILD_DIR:-$source_dir/build}
+build_dir=$(realpath -m "${RNBD_BUILD_DIR:-$source_dir/build}")
 server_program=${RNBD_SERVER:-$build_dir/bin/rnbd-server}
 plugin=${RNBD_PLUGIN:-$build_dir/nbdkit-plugin/nbdkit-rnbd-plugin.so}
 sanitizer=${RNBD_SANITIZE:-}
