@@ -128,6 +128,7 @@ Complaint ClientPath::on_write_with_immediate(std::uint32_t immediate, std::uint
 Complaint ClientPath::on_message(ConstBytes message, std::optional<std::uint32_t> immediate) {
   if (state_ == ClientPathState::connected) {
     if (control_lane_ == nullptr) return "a message before the first request";
+    heard_ = true;
     return control_lane_->on_message(message, immediate);
   }
   if (state_ != ClientPathState::exchanging) return "a message before the info request";

@@ -92,7 +92,7 @@ class ClientPath final : public QueuePairHandler {
   ClientLane* control_lane_ = nullptr;
   Heartbeat heartbeat_;
   Ticket last_ack_ = 0;
-  bool heard_ = false;  ///< a heartbeat or its answer came on connection 0
+  bool heard_ = false;  ///< something came on connection 0
 };
 
 }  // namespace rtrs

@@ -24,11 +24,11 @@ struct ConnectedPath {
     return options;
   }
 
-  ConnectedPath() {
+  explicit ConnectedPath(bool new_keys = false) {
     const wire::AcceptParameters accept{.queue_depth = 8,
                                         .max_io_size = 4096,
                                         .max_header_size = 4096,
-                                        .new_rkey = false,
+                                        .new_rkey = new_keys,
                                         .extension = {}};
     REQUIRE(path.on_answer(0, wire::bytes_of(wire::encode(accept))) == nullptr);
     path.start_exchange(control);
@@ -49,6 +49,27 @@ TEST_CASE("client path: what was heard before a tick does not count for the next
   CHECK(path.on_tick(Instant{100ms}, /*traffic=*/true) == Verdict::send);
   CHECK(path.on_tick(Instant{200ms}, false) == Verdict::nothing);
   CHECK(path.on_tick(Instant{300ms}, false) == Verdict::dead);
+}
+
+TEST_CASE("client path: a reply that brings a new key is a sign of life") {
+  ConnectedPath connected{/*new_keys=*/true};
+  ClientPath& path = connected.path;
+  ClientLane lane{0, path.slots_per_lane()[0]};
+  path.set_control_lane(&lane);
+  path.attach(lane, 0, connected.control);
+  const std::array<std::byte, 8> message{};
+  Request request;
+  request.message = message;
+  lane.submit(request);
+  CHECK(path.on_tick(Instant{100ms}, false) == Verdict::send);
+  CHECK(path.on_tick(Instant{200ms}, false) == Verdict::nothing);
+
+  wire::RkeyMessage key;
+  key.buffer_id = request.slot;
+  key.key = 9;
+  const auto reply = wire::encode(wire::ResponseImmediate{request.slot, 0});
+  REQUIRE(path.on_message(wire::bytes_of(key), reply) == nullptr);
+  CHECK(path.on_tick(Instant{300ms}, false) == Verdict::send);
 }
 
 TEST_CASE("client path: traffic on a lane alone keeps the server alive") {
