@@ -58,8 +58,8 @@ class Server {
   /// Where it listens, as HOST:PORT, with the real ports.
   virtual std::vector<std::string> addresses() const = 0;
   /// Stops accepting, waits up to `drain` for running requests, closes everything, joins the
-  /// threads. False: requests still run somewhere (a backend hangs); then neither the server nor its handler may be
-  /// destroyed, and the program should leave by _exit().
+  /// threads. False: requests still run somewhere (a backend hangs); then neither the server nor
+  /// its handler may be destroyed, and the program should leave by _exit().
   virtual bool stop(Duration drain) = 0;
   /// The event loops, for the handler's own resources. Stable from create() on.
   virtual std::vector<Reactor*> reactors() = 0;
