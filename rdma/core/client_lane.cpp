@@ -177,7 +177,8 @@ Complaint ClientLane::on_message(ConstBytes message, std::optional<std::uint32_t
   if (!rkey) return to_string(rkey.error());
   const std::uint32_t index = response.buffer_id - first_slot_;
   if (index >= slot_count_) return "a reply for a permit of another connection";
-  link_.chunks[index].key = rkey->key;  // before the permit can be used again
+  if (!RTRS_PLANTED(new_key_ignored))
+    link_.chunks[index].key = rkey->key;  // before the permit can be used again
   return complete(response.buffer_id, response.error, 0);
 }
 

@@ -62,8 +62,7 @@ void ClientNode::end_control(Control& control) {
 void ClientNode::cancel(Control& control) {
   if (control.ended || control.kind == Control::Kind::info) return;
   world_.note("client", driver_->serial(), "gives up a message", control.number);
-  control.operation->cancel(driver_->lane(control.lane));
-  driver_->end_wait(control.lane);
+  driver_->cancel(*control.operation, control.lane);
   if (control.id != 0) environment_.checker.abandon(control.id);
   Mapping& mapping = mappings_[control.disk];
   switch (control.kind) {
@@ -207,7 +206,9 @@ void ClientNode::handle_answer(Control& control, int error) {
       return;
     case Control::Kind::list: {
       const auto page = rnbd::wire::decode_export_page(*control.answer);
-      if (error != 0 || !page || page->total != mappings_.size() || page->exports.empty()) {
+      const std::size_t exports = environment_.knobs.search_path ? 0 : mappings_.size();
+      if (error != 0 || !page || page->total != exports ||
+          page->exports.empty() != (exports == 0)) {
         violate("the server does not list its exports as it should");
       }
       return;
@@ -280,7 +281,9 @@ void ClientNode::check_geometry(const Control& control, const Device& device) {
   if (geometry.padded_size != disk.sectors() * kSector) violate("the number of sectors is wrong");
   if (geometry.own_peer && geometry.size != disk.knobs().size) violate("the size is wrong");
   if (geometry.block != disk.knobs().block) violate("the block size is wrong");
-  if (geometry.own_peer && geometry.read_only != !disk.writable()) {
+  // A file that is opened read-only has no other side.
+  const bool known = !environment_.knobs.search_path || device.mode != AccessMode::read_only;
+  if (geometry.own_peer && known && geometry.read_only != !disk.writable()) {
     violate("the device does not say truly whether it is read-only");
   }
   if (geometry.volatile_cache != disk.knobs().volatile_cache) violate("the cache mode is wrong");

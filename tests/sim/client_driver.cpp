@@ -23,7 +23,8 @@ rtrs::ClientPathOptions path_options(const ClientDriver::Setup& setup, Rng& rng)
   options.features = setup.client.extensions ? rtrs::wire::kFeatureUserMessages : 0U;
   options.heartbeat_interval = setup.knobs.heartbeat_interval;
   options.heartbeat_misses = setup.knobs.heartbeat_misses;
-  options.data_rides_with_reply = !setup.client.linux_like;
+  options.data_rides_with_reply =
+      !setup.client.linux_like && setup.knobs.server_style == ServerStyle::own;
   return options;
 }
 
@@ -112,6 +113,13 @@ void ClientDriver::start(rtrs::Operation& operation, LaneIndex i) {
   operation.start(*lanes_[i]);  // may be destroyed already when this returns
   lanes_[i]->flush();
   if (links_[i].queue_pair->has_arrivals()) schedule_progress(i);
+}
+
+void ClientDriver::cancel(rtrs::Operation& operation, LaneIndex i) {
+  links_[i].queue_pair->set_giving_up(true);
+  operation.cancel(*lanes_[i]);
+  links_[i].queue_pair->set_giving_up(false);
+  end_wait(i);
 }
 
 void ClientDriver::go_up() {

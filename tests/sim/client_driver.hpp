@@ -50,6 +50,7 @@ class ClientDriver {
   rtrs::ClientLane& lane(LaneIndex i) { return *lanes_[i]; }
   /// Starts an operation whose end is waited for; end_wait() when it has come.
   void start(rtrs::Operation& operation, LaneIndex i);
+  void cancel(rtrs::Operation& operation, LaneIndex i);
   void end_wait(LaneIndex i) { --links_[i].waiters; }
   unsigned permits_in_use() const;
 

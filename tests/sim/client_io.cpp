@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "tests/sim/client_node.hpp"
@@ -136,6 +137,12 @@ void ClientNode::end_transfer(Transfer& transfer) {
     if (finishing_ && error == 0 && final_left_ > 0) --final_left_;
   }
   buffers_.give_back(std::move(transfer.buffer));
+  // What the server has open may be broken for good.
+  Mapping& mapping = mappings_[transfer.device->disk];
+  if (error == EIO && driver_->up() && mapping.device == transfer.device &&
+      !transfer.device->closing && (finishing_ || rng().chance(200))) {
+    close_device(mapping);
+  }
   const std::uint64_t number = transfer.number;
   // Whoever waits may let go of the operation at once, or a little later.
   if (rng().chance(500)) {
@@ -143,7 +150,8 @@ void ClientNode::end_transfer(Transfer& transfer) {
   } else {
     scope_.soon([this, number] { transfers_.erase(number); });
   }
-  // The callback may submit further requests.
+  // The callback may give up others and submit further requests.
+  if (!finishing_ && rng().chance(knobs_.cancel / 2)) cancel_something();
   if (!leaving_ && driver_->up() && informed_ && rng().chance(200) &&
       transfers_.size() < knobs_.concurrency) {
     start_transfer();
@@ -153,8 +161,7 @@ void ClientNode::end_transfer(Transfer& transfer) {
 void ClientNode::cancel(Transfer& transfer) {
   if (transfer.ended) return;
   world_.note("client", driver_->serial(), "gives up", transfer.id);
-  transfer.operation->cancel(driver_->lane(transfer.lane));
-  driver_->end_wait(transfer.lane);
+  driver_->cancel(*transfer.operation, transfer.lane);
   --transfer.device->running;
   environment_.checker.abandon(transfer.id);
   buffers_.give_back(std::move(transfer.buffer));

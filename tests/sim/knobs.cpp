@@ -26,6 +26,7 @@ StorageKnobs draw_storage(Rng& rng, bool faults) {
     storage.stall = rng.pick({0U, 0U, 10U, 50U});
     storage.stall_max = rng.pick<Duration>({100ms, 5s});
     storage.fail = rng.pick({0U, 0U, 20U, 200U});
+    storage.break_queue = rng.pick({0U, 0U, 0U, 10U});
   }
   return storage;
 }
@@ -91,7 +92,10 @@ Knobs draw_knobs(Rng& rng) {
   const bool faults = rng.chance(850);
   knobs.queue_depth = static_cast<std::uint16_t>(rng.pick({1, 2, 3, 5, 8, 16, 40}));
   knobs.max_io_size = rng.pick({512U, 1024U, 4096U, 8192U, 16384U});
-  knobs.server_extensions = rng.chance(850);
+  knobs.server_style = rng.pick({ServerStyle::own, ServerStyle::own, ServerStyle::own,
+                                 ServerStyle::linux_static_keys, ServerStyle::linux_new_keys});
+  knobs.server_extensions = knobs.server_style == ServerStyle::own && rng.chance(850);
+  knobs.search_path = rng.chance(250);
   knobs.heartbeat_interval = rng.pick<Duration>({60ms, 200ms, 500ms});
   knobs.heartbeat_misses = static_cast<unsigned>(rng.between(1, 5));
   knobs.connect_timeout = rng.pick<Duration>({1s, 10s});
@@ -105,6 +109,7 @@ Knobs draw_knobs(Rng& rng) {
   for (std::uint64_t i = 0; i < disks; ++i) {
     DiskKnobs disk = draw_disk(rng);
     if (disk.block > knobs.max_io_size) disk.block = 512;
+    if (knobs.search_path) disk.export_read_only = false;
     knobs.disks.push_back(disk);
   }
   knobs.max_sessions = rng.chance(200) ? 1U : 16U;

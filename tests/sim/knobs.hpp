@@ -32,7 +32,8 @@ struct StorageKnobs {
   unsigned slow = 0;   ///< per mille: a hundred times that
   unsigned stall = 0;  ///< per mille: up to stall_max
   Duration stall_max{};
-  unsigned fail = 0;  ///< per mille of the operations
+  unsigned fail = 0;         ///< per mille of the operations
+  unsigned break_queue = 0;  ///< likewise
 };
 
 struct ClientKnobs {
@@ -74,7 +75,12 @@ struct FaultKnobs {
   unsigned no_memory = 0;  ///< per mille of the sessions get no chunk memory
 };
 
+/// Who the server is on the wire.
+enum class ServerStyle : std::uint8_t { own, linux_static_keys, linux_new_keys };
+
 struct Knobs {
+  ServerStyle server_style = ServerStyle::own;
+  bool search_path = false;  ///< disks are files that clients name, instead of exports
   std::uint16_t queue_depth = 1;
   std::uint32_t max_io_size = 4096;
   bool server_extensions = true;

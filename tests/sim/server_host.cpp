@@ -15,6 +15,11 @@ ServerHost::ServerHost(HostEnvironment environment, rtrs::ServerSessionOptions o
       keys_{world_, /*shared=*/true},
       session_{options, handler},
       links_(cid_count) {
+  const ServerStyle style = environment_.knobs.server_style;
+  if (style != ServerStyle::own) {
+    linux_server_.emplace(world_, options.queue_depth, options.chunk_size(),
+                          style == ServerStyle::linux_new_keys);
+  }
   session_.peer = std::to_string(serial);
   session_.open_path(cid_count);
   session_.path().claim_name = [this](std::string_view name) {
@@ -46,12 +51,15 @@ void ServerHost::add(std::uint16_t cid, std::shared_ptr<Wire> wire) {
   Link& link = *links_[cid];
   link.wire = wire;
   link.queue_pair = std::make_unique<SimQueuePair>(
-      std::move(wire), Side::server, keys_, SimQueuePair::Options{.node = environment_.server});
+      std::move(wire), Side::server, keys_,
+      SimQueuePair::Options{.node = environment_.server,
+                            .linux_server = linux_server_ ? &*linux_server_ : nullptr});
   link.queue_pair->on_ready = [this, &link] { schedule_progress(link); };
   link.queue_pair->on_post = [this, &link] { schedule_flush(link); };
   link.handler = &session_.path().add(cid, *link.queue_pair);
-  link.queue_pair->send_record(
-      rtrs::wire::bytes_of(rtrs::wire::encode(session_.options().accept_parameters())));
+  auto accept = session_.options().accept_parameters();
+  accept.new_rkey = linux_server_ && linux_server_->new_keys();
+  link.queue_pair->send_record(rtrs::wire::bytes_of(rtrs::wire::encode(accept)));
 }
 
 void ServerHost::schedule_progress(Link& link) {

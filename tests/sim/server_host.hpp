@@ -66,6 +66,7 @@ class ServerHost {
   std::uint64_t serial_;
   Scope scope_;
   KeySource keys_;
+  std::optional<LinuxServer> linux_server_;
   rtrs::ServerSession session_;
   std::vector<std::byte> chunks_;
   std::vector<std::unique_ptr<Link>> links_;

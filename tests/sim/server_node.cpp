@@ -65,6 +65,6 @@ void ServerNode::accept(std::shared_ptr<Wire> wire, rtrs::ConstBytes record) {
       });
 }
 
-std::string ServerNode::leftovers() const { return process_ ? process_->leftovers() : ""; }
+std::string ServerNode::leftovers() { return process_ ? process_->leftovers() : ""; }
 
 }  // namespace sim

@@ -34,7 +34,7 @@ class ServerNode {
   void introduce(std::uint64_t session, NodeId client);
 
   /// Nothing is left of any session; else says what.
-  std::string leftovers() const;
+  std::string leftovers();
 
  private:
   World& world_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "rdma/server.hpp"
+#include "tests/sim/search_directory.hpp"
 
 // What the server logic asks of a session, as rdma/transport/ answers it for sockets.
 namespace rtrs {
@@ -77,6 +78,7 @@ ServerProcess::ServerProcess(World& world, const Knobs& knobs, std::vector<Disk>
                              Checker& checker, NodeId node)
     : world_{world},
       knobs_{knobs},
+      disks_{disks},
       checker_{checker},
       node_{node},
       session_options_{make_session_options(knobs, world.rng())},
@@ -89,6 +91,11 @@ ServerProcess::ServerProcess(World& world, const Knobs& knobs, std::vector<Disk>
       block_server_{catalogue_, {knobs.queue_depth, knobs.max_io_size}, surroundings()},
       handler_{world, checker, block_server_},
       scope_{world, node} {
+  if (knobs.search_path) {
+    const auto found = catalogue_.set_search_path(search_directory());
+    if (!found) world.violate("the catalogue refuses its search path: " + found.error().text);
+    return;
+  }
   for (const Disk& disk : disks) {
     rnbd::ExportSpecification specification;
     specification.name = disk.name();
@@ -101,9 +108,12 @@ ServerProcess::ServerProcess(World& world, const Knobs& knobs, std::vector<Disk>
 
 rnbd::CatalogueOptions ServerProcess::catalogue_options() {
   rnbd::CatalogueOptions options;
-  options.open = [this](const std::string& specification, const rnbd::BackendOptions&)
+  options.open = [this](const std::string& specification, const rnbd::BackendOptions& how)
       -> tl::expected<std::unique_ptr<rnbd::Backend>, rtrs::Failure> {
-    return storage_.open(static_cast<unsigned>(std::stoul(specification.substr(4))));
+    const bool is_export = specification.starts_with("sim:");
+    const auto number = is_export ? static_cast<unsigned>(std::stoul(specification.substr(4)))
+                                  : disk_of_file(specification);
+    return storage_.open(number, !is_export && how.read_only);
   };
   return options;
 }
@@ -115,12 +125,19 @@ rnbd::Surroundings ServerProcess::surroundings() {
   };
   surroundings.offload = [this](rtrs::Reactor*, std::function<void()> work,
                                 std::function<void()> then) {
-    scope_.after(world_.rng().delay(1us, 1ms), [work = std::move(work), then = std::move(then)] {
+    const std::uint64_t job = next_job_++;
+    offloaded_[job] = [work = std::move(work), then = std::move(then)] {
       if (work) work();
       if (then) then();
-    });
+    };
+    scope_.after(world_.rng().delay(1us, 1ms), [this, job] { run_offloaded(job); });
   };
   return surroundings;
+}
+
+void ServerProcess::run_offloaded(std::uint64_t job) {
+  auto node = offloaded_.extract(job);
+  if (!node.empty()) node.mapped()();
 }
 
 void ServerProcess::calm() {
@@ -179,13 +196,27 @@ void ServerProcess::drain() {
 void ServerProcess::kill() {
   for (auto& [id, host] : hosts_) host->close("the server is killed");
   storage_.kill();
+  while (!offloaded_.empty()) run_offloaded(offloaded_.begin()->first);
 }
 
-std::string ServerProcess::leftovers() const {
+std::string ServerProcess::leftovers() {
   if (!hosts_.empty()) return std::to_string(hosts_.size()) + " sessions";
   if (admission_.sessions() != 0) return "sessions that admission still counts";
   if (block_server_.sessions() != 0) return "RNBD sessions without a transport session";
   if (storage_.running() != 0) return "requests at the storage";
+  return stuck_writers();
+}
+
+/// With all sessions gone, whoever asks may write.
+std::string ServerProcess::stuck_writers() {
+  for (const Disk& disk : disks_) {
+    if (!disk.writable()) continue;
+    const auto mode = rnbd::wire::AccessMode::read_write;
+    const bool possible = knobs_.search_path
+                              ? catalogue_.open_file("auditor", disk.name(), mode).has_value()
+                              : catalogue_.open_named(disk.name(), mode).has_value();
+    if (!possible) return "somebody who writes to " + disk.name();
+  }
   return "";
 }
 

@@ -43,7 +43,7 @@ class ServerProcess {
   void kill();
   void calm();
   bool idle() const { return hosts_.empty(); }
-  std::string leftovers() const;
+  std::string leftovers();
 
  private:
   using SessionId = rtrs::Admission::SessionId;
@@ -51,10 +51,13 @@ class ServerProcess {
   ServerHost& create_host(SessionId id, const rtrs::wire::ConnectParameters& parameters,
                           std::uint64_t serial, NodeId client);
   rnbd::Surroundings surroundings();
+  void run_offloaded(std::uint64_t job);
+  std::string stuck_writers();
   rnbd::CatalogueOptions catalogue_options();
 
   World& world_;
   const Knobs& knobs_;
+  const std::vector<Disk>& disks_;
   Checker& checker_;
   NodeId node_;
   bool calm_ = false;
@@ -65,6 +68,8 @@ class ServerProcess {
   rnbd::BlockServer block_server_;
   WatchingHandler handler_;
   std::map<SessionId, std::unique_ptr<ServerHost>> hosts_;
+  std::map<std::uint64_t, std::function<void()>> offloaded_;  ///< what other threads would do
+  std::uint64_t next_job_ = 0;
   Scope scope_;  // last: goes first
 };
 

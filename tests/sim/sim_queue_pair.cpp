@@ -4,15 +4,11 @@
 #include <cstring>
 #include <utility>
 
-#include "rdma/wire/messages.hpp"
-
 namespace sim {
 namespace {
 
 /// A message may wait so long for a receive of a peer that is running.
 constexpr Duration kReceivePatience = 5s;
-
-std::vector<std::byte> copy(rtrs::ConstBytes bytes) { return {bytes.begin(), bytes.end()}; }
 
 }  // namespace
 
@@ -56,108 +52,13 @@ void SimQueuePair::violate(const std::string& rule) {
                  ": " + rule);
 }
 
-// ---- Sending ------------------------------------------------------------------------------------
-
-rtrs::Ticket SimQueuePair::post(Packet packet) {
-  packet.ticket = ++posted_;
-  if (closed_) return posted_;
-  queue_.push_back(std::move(packet));
-  if (on_post) on_post();
-  return posted_;
-}
-
-rtrs::Ticket SimQueuePair::write_with_immediate(rtrs::RemoteMemory to, rtrs::ConstBytes data,
-                                                rtrs::ConstBytes header, std::uint32_t immediate) {
-  if (header.size() > kMaxInline) violate("posted more than kMaxInline bytes of header");
-  Packet packet{.kind = Packet::Kind::write, .to = to, .immediate = immediate, .source = data};
-  packet.payload = copy(header);
-  if (options_.linux_like) ask_for_invalidation(packet.payload);
-  return post(std::move(packet));
-}
-
-rtrs::Ticket SimQueuePair::write(rtrs::RemoteMemory to, rtrs::ConstBytes data) {
-  return post({.kind = Packet::Kind::write, .to = to, .source = data});
-}
-
-rtrs::Ticket SimQueuePair::send(rtrs::ConstBytes message) {
-  return post({.kind = Packet::Kind::message, .payload = copy(message)});
-}
-
-rtrs::Ticket SimQueuePair::send_with_immediate(rtrs::ConstBytes message, std::uint32_t immediate) {
-  return post({.kind = Packet::Kind::message, .immediate = immediate, .payload = copy(message)});
-}
-
-rtrs::Ticket SimQueuePair::send_with_invalidate(std::uint32_t key) {
-  return post({.kind = Packet::Kind::invalidate, .to = {0, key}});
-}
-
-void SimQueuePair::send_record(rtrs::ConstBytes record) {
-  post({.kind = Packet::Kind::record, .payload = copy(record)});
-  flush();
-}
-
-/// The header of a read with a buffer gets the flag that our own clients never set.
-void SimQueuePair::ask_for_invalidation(std::vector<std::byte>& trailer) {
-  using rtrs::wire::Descriptor;
-  using rtrs::wire::ReadHeader;
-  constexpr std::size_t kSize = sizeof(ReadHeader) + sizeof(Descriptor);
-  if (trailer.size() < kSize) return;
-  std::byte* place = trailer.data() + trailer.size() - kSize;
-  ReadHeader header;
-  std::memcpy(&header, place, sizeof(header));
-  if (header.type != static_cast<std::uint16_t>(rtrs::wire::MessageType::read) ||
-      header.descriptor_count != 1 || header.user_length != trailer.size() - kSize) {
-    return;
-  }
-  header.flags = rtrs::wire::kNeedInvalidate;
-  std::memcpy(place, &header, sizeof(header));
-  Descriptor descriptor;
-  std::memcpy(&descriptor, place + sizeof(header), sizeof(descriptor));
-  windows_.at(descriptor.key).owes_invalidation = true;
-}
-
-void SimQueuePair::flush() {
-  flushed_ = queue_.size();
-  pump();
-}
-
-void SimQueuePair::pump() {
-  while (!departing_ && flushed_ > 0 && !closed_ && !wire_->full(side_)) {
-    const NetworkKnobs& knobs = wire_->knobs();
-    if (world_.rng().chance(knobs.eager)) {
-      depart();
-      continue;
-    }
-    departing_ = true;
-    scope_.after(world_.rng().delay(0us, knobs.departure_max), [this] {
-      departing_ = false;
-      if (flushed_ > 0 && !closed_) depart();
-      pump();
-    });
-  }
-}
-
-void SimQueuePair::depart() {
-  Packet packet = std::move(queue_.front());
-  queue_.pop_front();
-  --flushed_;
-  packet.payload.insert(packet.payload.begin(), packet.source.begin(), packet.source.end());
-  packet.source = {};
-  sent_ = std::max(sent_, packet.ticket);
-  wire_->carry(side_, std::move(packet));
-}
-
-void SimQueuePair::disown_unsent() {
-  for (Packet& packet : queue_) {
-    packet.payload.insert(packet.payload.begin(), packet.source.begin(), packet.source.end());
-    packet.source = {};
-  }
-  sent_ = posted_;
-}
-
 // ---- Memory and receives ------------------------------------------------------------------------
 
 rtrs::RemoteMemory SimQueuePair::expose(std::uint32_t window, rtrs::MutableBytes memory) {
+  if (options_.linux_server != nullptr) {
+    options_.linux_server->set_chunks(memory);
+    return {};
+  }
   const auto known = current_.find(window);
   if (known != current_.end() && windows_[known->second].exposed) {
     violate("exposed window " + std::to_string(window) + " twice");
@@ -175,11 +76,12 @@ void SimQueuePair::withdraw(std::uint32_t window) {
     return violate("withdrew window " + std::to_string(window) + ", which is not exposed");
   }
   Window& w = windows_[known->second];
-  if (in_reply_ && w.owes_invalidation && !w.invalidated) {
+  const bool answered = in_reply_ && !giving_up_;
+  if (answered && w.owes_invalidation && !w.invalidated) {
     violate("the reply to a read came without the invalidation that was asked for");
   }
   w.exposed = false;
-  w.answered = in_reply_;
+  w.answered = answered;
 }
 
 void SimQueuePair::post_receives(unsigned count, std::uint32_t bytes) {
@@ -198,6 +100,7 @@ bool SimQueuePair::take_receive(const Packet& packet) {
     violate("a message of " + std::to_string(packet.payload.size()) +
             " bytes came for a receive of " + std::to_string(receives_.front().bytes));
   }
+  last_receive_ = receives_.front().bytes;
   if (--receives_.front().count == 0) receives_.pop_front();
   return true;
 }
@@ -244,14 +147,32 @@ void SimQueuePair::watch_for_receive() {
   });
 }
 
-/// Copies bytes up to `upto` of a write to their place, if it still exists.
+/// Where a write goes; false, after a complaint, when it must not go there.
+bool SimQueuePair::find_target(const Packet& packet, Window& target) {
+  const auto refuse = [this](const char* rule) {
+    violate(rule);
+    return false;
+  };
+  if (options_.linux_server != nullptr) {
+    const LinuxServer::Chunk* chunk = options_.linux_server->find(packet.to.key);
+    if (chunk == nullptr) return refuse("the client wrote with a key that no chunk has");
+    if (!chunk->open) return refuse("the client wrote to a chunk that is in use");
+    target = {chunk->memory, chunk->address, true};
+    return true;
+  }
+  const auto found = windows_.find(packet.to.key);
+  if (found == windows_.end()) return refuse("the peer wrote with a key that does not exist");
+  target = found->second;
+  if (target.invalidated) return refuse("the peer wrote with a key that it has invalidated");
+  if (target.answered) return refuse("the peer wrote data of a request that it had answered");
+  return true;
+}
+
+/// Copies bytes up to `upto` of a write to their place, if it is still exposed.
 void SimQueuePair::place(Packet& packet, std::size_t upto) {
   if (packet.kind != Packet::Kind::write || packet.payload.empty()) return;
-  const auto found = windows_.find(packet.to.key);
-  if (found == windows_.end()) return violate("the peer wrote with a key that does not exist");
-  const Window& window = found->second;
-  if (window.invalidated) return violate("the peer wrote with a key that it has invalidated");
-  if (window.answered) return violate("the peer wrote data of a request that it had answered");
+  Window window;
+  if (!find_target(packet, window)) return;
   const std::uint64_t offset = packet.to.address - window.address;
   if (offset > window.memory.size() || packet.payload.size() > window.memory.size() - offset) {
     return violate("the peer wrote " + std::to_string(packet.payload.size()) + " bytes at " +
@@ -304,6 +225,9 @@ void SimQueuePair::dispatch(const Packet& packet, rtrs::QueuePairHandler& handle
   switch (packet.kind) {
     case Packet::Kind::write:
       if (!packet.immediate) return;
+      if (options_.linux_server != nullptr) {
+        options_.linux_server->arrived(*packet.immediate);
+      }
       in_reply_ = true;
       complaint_ = handler.on_write_with_immediate(
           *packet.immediate, static_cast<std::uint32_t>(packet.payload.size()));
@@ -324,7 +248,7 @@ void SimQueuePair::invalidate(std::uint32_t key) {
   if (!window.owes_invalidation) return violate("the peer invalidated a key unasked");
   if (window.invalidated) return violate("the peer invalidated a key twice");
   window.invalidated = true;
-  post_receives(1, 0);  // the part of a Linux client that ours does not have
+  post_receives(1, last_receive_);  // the part of a Linux client that ours does not have
 }
 
 }  // namespace sim

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "rdma/core/queue_pair.hpp"
+#include "tests/sim/linux_server.hpp"
 #include "tests/sim/wire.hpp"
 
 namespace sim {
@@ -43,6 +44,8 @@ class SimQueuePair final : public rtrs::QueuePair {
     NodeId node = 0;
     /// Asks for the invalidation of each read's key, and insists on it, as Linux clients do.
     bool linux_like = false;
+    /// Not null: the server end behaves as a Linux server does.
+    LinuxServer* linux_server = nullptr;
   };
 
   SimQueuePair(std::shared_ptr<Wire> wire, Side side, KeySource& keys, Options options);
@@ -58,6 +61,8 @@ class SimQueuePair final : public rtrs::QueuePair {
   /// Tells the handler of some of what arrived; `heard` counts what it was told.
   Status progress(rtrs::QueuePairHandler& handler, unsigned& heard);
   rtrs::Complaint complaint() const { return complaint_; }
+  /// A request is being given up: what it exposed may still be written to by the peer.
+  void set_giving_up(bool now) { giving_up_ = now; }
   bool has_arrivals() const { return !inbox_.empty(); }
   bool idle() const { return queue_.empty(); }  ///< everything posted has been sent
   void close();
@@ -94,11 +99,14 @@ class SimQueuePair final : public rtrs::QueuePair {
   };
 
   rtrs::Ticket post(Packet packet);
+  rtrs::Ticket reply_as_linux(rtrs::RemoteMemory to, rtrs::ConstBytes data,
+                              std::uint32_t immediate);
   void depart();
   void ask_for_invalidation(std::vector<std::byte>& trailer);
   void accept_waiting();
   bool land(Packet& packet);
   void place(Packet& packet, std::size_t upto);
+  bool find_target(const Packet& packet, Window& target);
   bool take_receive(const Packet& packet);
   void watch_for_receive();
   void dispatch(const Packet& packet, rtrs::QueuePairHandler& handler);
@@ -121,11 +129,13 @@ class SimQueuePair final : public rtrs::QueuePair {
   std::map<std::uint32_t, Window> windows_;         ///< by key, also those of the past
   std::map<std::uint32_t, std::uint32_t> current_;  ///< window -> key
   std::deque<Receives> receives_;
+  std::uint32_t last_receive_ = 0;  ///< bytes of the one taken last
   // Receiving
   std::deque<Packet> waiting_;  ///< arrived, but no receive is posted (verbs only)
   std::deque<Packet> inbox_;
   std::uint64_t accepted_ = 0;  ///< packets that left waiting_
-  bool in_reply_ = false;       ///< an immediate is being told to the handler
+  bool giving_up_ = false;
+  bool in_reply_ = false;  ///< an immediate is being told to the handler
   bool closed_ = false;
   bool ended_ = false;
   rtrs::Complaint complaint_ = nullptr;

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "tests/sim/sim_backend.hpp"
+
 namespace sim {
 namespace {
 
@@ -33,42 +35,6 @@ bool is_change(Action action) {
   return action == Action::write || action == Action::discard || action == Action::zero;
 }
 
-class SimQueue final : public rnbd::BackendQueue {
- public:
-  SimQueue(Storage& storage, unsigned disk) : storage_{storage}, disk_{disk} {}
-  void submit(BackendRequest& request) override { storage_.submit(disk_, request); }
-
- private:
-  Storage& storage_;
-  unsigned disk_;
-};
-
-class SimBackend final : public rnbd::Backend {
- public:
-  SimBackend(Storage& storage, const Disk& disk) : storage_{storage}, disk_{disk.number()} {
-    const DiskKnobs& knobs = disk.knobs();
-    info_.size = knobs.size;
-    info_.logical_block = knobs.block;
-    info_.read_only = knobs.backend_read_only;
-    info_.can_discard = knobs.can_discard;
-    info_.can_write_zeroes = knobs.can_write_zeroes;
-    info_.can_fast_zero = knobs.can_fast_zero;
-    info_.can_extents = info_.can_cache = true;
-    info_.can_fua = knobs.can_fua;
-    info_.volatile_cache = knobs.volatile_cache;
-    info_.discard_granularity = knobs.discard_granularity;
-  }
-  const rnbd::BackendInfo& info() const override { return info_; }
-  std::unique_ptr<rnbd::BackendQueue> open_queue(rtrs::Reactor*) override {
-    return std::make_unique<SimQueue>(storage_, disk_);
-  }
-
- private:
-  Storage& storage_;
-  unsigned disk_;
-  rnbd::BackendInfo info_;
-};
-
 }  // namespace
 
 Storage::Storage(World& world, const StorageKnobs& knobs, std::vector<Disk>& disks,
@@ -80,8 +46,23 @@ Storage::Storage(World& world, const StorageKnobs& knobs, std::vector<Disk>& dis
       hardware_{world, 0},
       server_{world, server} {}
 
-std::unique_ptr<rnbd::Backend> Storage::open(unsigned number) {
-  return std::make_unique<SimBackend>(*this, disks_[number]);
+std::unique_ptr<rnbd::Backend> Storage::open(unsigned disk, bool read_only) {
+  return make_backend(*this, disks_[disk], read_only);
+}
+
+std::uint64_t Storage::open_queue() {
+  queues_.push_back({});
+  return queues_.size() - 1;
+}
+
+void Storage::close_queue(std::uint64_t queue) {
+  Queue& state = queues_[queue];
+  if (!state.open) world_.violate("a queue of the storage was closed twice");
+  if (state.running > 0) {
+    world_.violate("a queue of the storage was closed while " + std::to_string(state.running) +
+                   " of its requests ran");
+  }
+  state.open = false;
 }
 
 void Storage::check(const Disk& disk, const BackendRequest& request) {
@@ -115,8 +96,9 @@ void Storage::check(const Disk& disk, const BackendRequest& request) {
   if (request.fast && !knobs.can_fast_zero) refuse("fast zeroing, which it cannot do");
 }
 
-Storage::Running Storage::prepare(unsigned disk, BackendRequest& request) {
+Storage::Running Storage::prepare(std::uint64_t queue, unsigned disk, BackendRequest& request) {
   Running running;
+  running.queue = queue;
   running.disk = disk;
   running.request = &request;
   running.action = action_of(request.operation);
@@ -132,23 +114,33 @@ Storage::Running Storage::prepare(unsigned disk, BackendRequest& request) {
     if (is_change(running.action)) running.positions.resize(running.count);
   }
   running.to_execute = running.pieces;
-  if (!calm_) plan_failure(running);
+  if (queues_[queue].broken) {
+    fail(running, EIO, 0);
+  } else if (!calm_) {
+    plan_failure(running);
+  }
   return running;
 }
 
 void Storage::plan_failure(Running& running) {
   Rng& rng = world_.rng();
-  const BackendRequest& request = *running.request;
-  if (request.fast && rng.chance(200)) {
-    running.error = EOPNOTSUPP;
-    running.to_execute = 0;
+  if (running.request->fast && rng.chance(200)) {
+    fail(running, EOPNOTSUPP, 0);
   } else if (rng.chance(knobs_.fail)) {
-    running.error = rng.pick({EIO, EIO, ENOSPC, ENOMEM, ETIMEDOUT, EPERM, 600});
-    running.to_execute = static_cast<unsigned>(rng.below(running.pieces + 1));
+    fail(running, rng.pick({EIO, EIO, ENOSPC, ENOMEM, ETIMEDOUT, EPERM, 600}),
+         static_cast<unsigned>(rng.below(running.pieces + 1)));
+  } else if (rng.chance(knobs_.break_queue)) {
+    world_.note("disk", running.disk, "queue breaks", running.queue);
+    queues_[running.queue].broken = true;
   }
-  if (running.error == 0) return;
+}
+
+/// It will be answered with an error after so many of its pieces.
+void Storage::fail(Running& running, int error, unsigned pieces) {
+  running.error = error;
+  running.to_execute = pieces;
   checker_.fails(running.disk, running.action, running.first, running.count,
-                 running.error > kMaxErrno ? EIO : running.error);
+                 error > kMaxErrno ? EIO : error);
 }
 
 Duration Storage::delay() {
@@ -158,13 +150,15 @@ Duration Storage::delay() {
   return rng.delay(1us, knobs_.delay_max) * (rng.chance(knobs_.slow) ? 100 : 1);
 }
 
-void Storage::submit(unsigned disk, BackendRequest& request) {
+void Storage::submit(std::uint64_t queue, unsigned disk, BackendRequest& request) {
   check(disks_[disk], request);
+  if (!queues_[queue].open) world_.violate("a closed queue of the storage was asked");
   if (world_.broken()) return;
   const std::uint64_t id = next_++;
   world_.note("disk", disk, "is asked", id, static_cast<std::uint64_t>(request.operation),
               request.offset);
-  Running& running = running_.emplace(id, prepare(disk, request)).first->second;
+  Running& running = running_.emplace(id, prepare(queue, disk, request)).first->second;
+  ++queues_[queue].running;
   if (world_.rng().chance(knobs_.at_once)) {
     while (running.executed < running.to_execute) execute_piece(running);
     return finish(id);
@@ -222,9 +216,12 @@ void Storage::execute_sector(Running& running, std::uint64_t index) {
 void Storage::finish(std::uint64_t id) {
   const auto found = running_.find(id);
   if (found == running_.end()) return;
-  const Running running = std::move(found->second);
+  Running running = std::move(found->second);
   running_.erase(found);
   if (world_.broken()) return;
+  Queue& queue = queues_[running.queue];
+  --queue.running;
+  if (queue.broken && running.error == 0) fail(running, EIO, 0);
   if (running.error == 0) make_durable(running);
   if (running.request->operation == BackendOperation::extents) answer_extents(running);
   world_.note("disk", running.disk, "answers", id, static_cast<std::uint64_t>(running.error));

@@ -23,9 +23,13 @@ class Storage {
   Storage(World& world, const StorageKnobs& knobs, std::vector<Disk>& disks, Checker& checker,
           NodeId server);
 
-  /// Storage for ExportCatalogue: `number` is a disk's.
-  std::unique_ptr<rnbd::Backend> open(unsigned number);
-  void submit(unsigned disk, rnbd::BackendRequest& request);
+  /// Storage for ExportCatalogue.
+  std::unique_ptr<rnbd::Backend> open(unsigned disk, bool read_only);
+  // For its queues.
+  std::uint64_t open_queue();
+  void close_queue(std::uint64_t queue);
+  bool is_broken(std::uint64_t queue) const { return queues_[queue].broken; }
+  void submit(std::uint64_t queue, unsigned disk, rnbd::BackendRequest& request);
   /// From now on nothing fails or stalls.
   void calm() { calm_ = true; }
   std::size_t running() const { return running_.size(); }
@@ -33,7 +37,13 @@ class Storage {
   void kill();
 
  private:
+  struct Queue {
+    bool open = true;
+    bool broken = false;  ///< fails for ever; who opens the disk anew gets another one
+    unsigned running = 0;
+  };
   struct Running {
+    std::uint64_t queue = 0;
     unsigned disk = 0;
     rnbd::BackendRequest* request = nullptr;
     Action action = Action::read;
@@ -48,8 +58,9 @@ class Storage {
   };
 
   void check(const Disk& disk, const rnbd::BackendRequest& request);
-  Running prepare(unsigned disk, rnbd::BackendRequest& request);
+  Running prepare(std::uint64_t queue, unsigned disk, rnbd::BackendRequest& request);
   void plan_failure(Running& running);
+  void fail(Running& running, int error, unsigned pieces);
   Duration delay();
   void advance(std::uint64_t id);
   void execute_piece(Running& running);
@@ -67,6 +78,7 @@ class Storage {
   bool calm_ = false;
   std::uint64_t next_ = 1;
   std::map<std::uint64_t, Running> running_;
+  std::vector<Queue> queues_;  ///< by number
 };
 
 }  // namespace sim

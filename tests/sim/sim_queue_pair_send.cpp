@@ -1,0 +1,134 @@
+// The sending half of the simulated queue pair.
+#include <cstring>
+#include <utility>
+
+#include "rdma/wire/immediate.hpp"
+#include "rdma/wire/messages.hpp"
+#include "tests/sim/sim_queue_pair.hpp"
+
+namespace sim {
+namespace {
+
+std::vector<std::byte> copy(rtrs::ConstBytes bytes) { return {bytes.begin(), bytes.end()}; }
+
+}  // namespace
+
+rtrs::Ticket SimQueuePair::post(Packet packet) {
+  packet.ticket = ++posted_;
+  if (closed_) return posted_;
+  queue_.push_back(std::move(packet));
+  if (on_post) on_post();
+  return posted_;
+}
+
+rtrs::Ticket SimQueuePair::write_with_immediate(rtrs::RemoteMemory to, rtrs::ConstBytes data,
+                                                rtrs::ConstBytes header, std::uint32_t immediate) {
+  if (header.size() > kMaxInline) violate("posted more than kMaxInline bytes of header");
+  const auto type = rtrs::wire::type_of(immediate);
+  if (options_.linux_server != nullptr && type != rtrs::wire::ImmediateType::heartbeat &&
+      type != rtrs::wire::ImmediateType::heartbeat_ack) {
+    return reply_as_linux(to, data, immediate);
+  }
+  Packet packet{.kind = Packet::Kind::write, .to = to, .immediate = immediate, .source = data};
+  packet.payload = copy(header);
+  if (options_.linux_like) ask_for_invalidation(packet.payload);
+  return post(std::move(packet));
+}
+
+/// Data apart from the immediate, and the chunk's next key in a message where clients expect one.
+rtrs::Ticket SimQueuePair::reply_as_linux(rtrs::RemoteMemory to, rtrs::ConstBytes data,
+                                          std::uint32_t immediate) {
+  if (!data.empty()) write(to, data);
+  LinuxServer& server = *options_.linux_server;
+  if (!server.new_keys()) {
+    return post({.kind = Packet::Kind::write, .immediate = immediate});
+  }
+  return send_with_immediate(server.renew(rtrs::wire::decode_response(immediate).buffer_id),
+                             immediate);
+}
+
+rtrs::Ticket SimQueuePair::write(rtrs::RemoteMemory to, rtrs::ConstBytes data) {
+  return post({.kind = Packet::Kind::write, .to = to, .source = data});
+}
+
+rtrs::Ticket SimQueuePair::send(rtrs::ConstBytes message) {
+  // The only message that a server sends is the info response.
+  if (options_.linux_server != nullptr) {
+    return post({.kind = Packet::Kind::message, .payload = options_.linux_server->info_response()});
+  }
+  return post({.kind = Packet::Kind::message, .payload = copy(message)});
+}
+
+rtrs::Ticket SimQueuePair::send_with_immediate(rtrs::ConstBytes message, std::uint32_t immediate) {
+  return post({.kind = Packet::Kind::message, .immediate = immediate, .payload = copy(message)});
+}
+
+rtrs::Ticket SimQueuePair::send_with_invalidate(std::uint32_t key) {
+  return post({.kind = Packet::Kind::invalidate, .to = {0, key}});
+}
+
+void SimQueuePair::send_record(rtrs::ConstBytes record) {
+  post({.kind = Packet::Kind::record, .payload = copy(record)});
+  flush();
+}
+
+/// The header of a read with a buffer gets the flag that our own clients never set.
+void SimQueuePair::ask_for_invalidation(std::vector<std::byte>& trailer) {
+  using rtrs::wire::Descriptor;
+  using rtrs::wire::ReadHeader;
+  constexpr std::size_t kSize = sizeof(ReadHeader) + sizeof(Descriptor);
+  if (trailer.size() < kSize) return;
+  std::byte* place = trailer.data() + trailer.size() - kSize;
+  ReadHeader header;
+  std::memcpy(&header, place, sizeof(header));
+  if (header.type != static_cast<std::uint16_t>(rtrs::wire::MessageType::read) ||
+      header.descriptor_count != 1 || header.user_length != trailer.size() - kSize) {
+    return;
+  }
+  header.flags = rtrs::wire::kNeedInvalidate;
+  std::memcpy(place, &header, sizeof(header));
+  Descriptor descriptor;
+  std::memcpy(&descriptor, place + sizeof(header), sizeof(descriptor));
+  windows_.at(descriptor.key).owes_invalidation = true;
+}
+
+void SimQueuePair::flush() {
+  flushed_ = queue_.size();
+  pump();
+}
+
+void SimQueuePair::pump() {
+  while (!departing_ && flushed_ > 0 && !closed_ && !wire_->full(side_)) {
+    const NetworkKnobs& knobs = wire_->knobs();
+    if (world_.rng().chance(knobs.eager)) {
+      depart();
+      continue;
+    }
+    departing_ = true;
+    scope_.after(world_.rng().delay(0us, knobs.departure_max), [this] {
+      departing_ = false;
+      if (flushed_ > 0 && !closed_) depart();
+      pump();
+    });
+  }
+}
+
+void SimQueuePair::depart() {
+  Packet packet = std::move(queue_.front());
+  queue_.pop_front();
+  --flushed_;
+  packet.payload.insert(packet.payload.begin(), packet.source.begin(), packet.source.end());
+  packet.source = {};
+  sent_ = std::max(sent_, packet.ticket);
+  wire_->carry(side_, std::move(packet));
+}
+
+void SimQueuePair::disown_unsent() {
+  for (Packet& packet : queue_) {
+    packet.payload.insert(packet.payload.begin(), packet.source.begin(), packet.source.end());
+    packet.source = {};
+  }
+  sent_ = posted_;
+}
+
+}  // namespace sim
