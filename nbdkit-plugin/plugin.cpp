@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -263,7 +262,7 @@ int request(const char* what, uint64_t offset, uint64_t count, Body body) noexce
     if (rnbd_debug_io != 0) {
       nbdkit_debug("%s: offset=%llu count=%llu: %s", what, static_cast<unsigned long long>(offset),
                    static_cast<unsigned long long>(count),
-                   error == 0 ? "done" : std::strerror(error));
+                   error == 0 ? "done" : rnbd::describe_error(error));
     }
     if (error == 0) return 0;
     if (error == EINTR) leave_in_single_file();
@@ -271,7 +270,7 @@ int request(const char* what, uint64_t offset, uint64_t count, Body body) noexce
       nbdkit_set_error(rnbd::plugin::errno_for_nbd(error));
     } else {
       report({error, std::string{what} + " of " + std::to_string(count) + " bytes at " +
-                         std::to_string(offset) + ": " + std::strerror(error)});
+                         std::to_string(offset) + ": " + rnbd::describe_error(error)});
     }
     return -1;
   });

@@ -19,8 +19,6 @@ struct Patience {
   Interrupt interrupt() { return {&Patience::ended, this}; }
 };
 
-std::string error_text(int error) { return std::strerror(error); }
-
 /// What a user can do about a refused OPEN.
 const char* advice_for(int error) {
   switch (error) {
@@ -40,7 +38,7 @@ const char* advice_for(int error) {
 
 Failure refused(const std::string& device, wire::AccessMode access, int error) {
   return {error, "the server cannot open '" + device + "' (" + wire::to_string(access) +
-                     "): " + error_text(error) + advice_for(error)};
+                     "): " + describe_error(error) + advice_for(error)};
 }
 
 Failure nonsense(const std::string& what) {
@@ -54,6 +52,11 @@ bool shareable(wire::AccessMode mapped, wire::AccessMode asked) {
 }
 
 }  // namespace
+
+const char* describe_error(int error) {
+  const char* text = strerrordesc_np(error);
+  return text != nullptr ? text : "Unknown error";
+}
 
 Session::Session(std::unique_ptr<rtrs::Client> client) : client_{std::move(client)} {}
 Session::~Session() = default;
@@ -74,8 +77,8 @@ tl::expected<std::shared_ptr<Session>, Failure> Session::start(std::unique_ptr<r
   std::shared_ptr<Session> session{new Session{std::move(client)}};
   if (int error = session->exchange_versions(interrupt); error != 0) {
     if (error == EPROTO) return tl::unexpected(nonsense("a malformed session info"));
-    return tl::unexpected(
-        Failure{error, "the server does not answer the RNBD session info: " + error_text(error)});
+    return tl::unexpected(Failure{
+        error, "the server does not answer the RNBD session info: " + describe_error(error)});
   }
   return session;
 }
@@ -265,8 +268,8 @@ tl::expected<std::vector<wire::ExportName>, Failure> Session::list_exports(
     question.first = static_cast<std::uint32_t>(exports.size());
     ControlOperation operation{question, answer};
     if (int error = client_->run_control(operation, interrupt); error != 0) {
-      return tl::unexpected(
-          Failure{error, "the server does not list its exports: " + error_text(error)});
+      return tl::unexpected(Failure{
+          error, std::string{"the server does not list its exports: "} + describe_error(error)});
     }
     auto page = wire::decode_export_page(answer);
     if (!page) return tl::unexpected(nonsense("a malformed list of exports"));

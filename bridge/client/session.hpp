@@ -22,6 +22,11 @@ using rtrs::Interrupt;
 
 class RemoteDevice;
 
+/// An errno in words, the same in every language setting.
+///
+/// Threads: any; takes no lock.
+const char* describe_error(int error);
+
 /// How to open a device.
 struct OpenOptions {
   wire::AccessMode access = wire::AccessMode::read_write;
