@@ -78,7 +78,8 @@ tl::expected<std::shared_ptr<Session>, Failure> Session::start(std::unique_ptr<r
   if (int error = session->exchange_versions(interrupt); error != 0) {
     if (error == EPROTO) return tl::unexpected(nonsense("a malformed session info"));
     return tl::unexpected(Failure{
-        error, "the server does not answer the RNBD session info: " + describe_error(error)});
+        error,
+        std::string{"the server does not answer the RNBD session info: "} + describe_error(error)});
   }
   return session;
 }
