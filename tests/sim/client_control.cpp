@@ -67,14 +67,11 @@ void ClientNode::cancel(Control& control) {
   Mapping& mapping = mappings_[control.disk];
   switch (control.kind) {
     case Control::Kind::open:
-      mapping.state = Mapping::State::closed;
-      break;
     case Control::Kind::device_info:
-      mapping.state = Mapping::State::closed;
-      mapping.asked = control.mode;
+      mapping = {Mapping::State::closed, nullptr, control.mode, true};
       break;
     case Control::Kind::close:
-      mapping = {Mapping::State::closed, nullptr, control.device->mode};
+      mapping = {Mapping::State::closed, nullptr, control.device->mode, true};
       break;
     default:
       break;
@@ -170,6 +167,15 @@ void ClientNode::ask_something() {
   start_command(std::move(control), message);
 }
 
+/// Exports are opened in the order of the messages, so that nothing is left of what was given up.
+/// Files take their time: one may still be opened behind the CLOSE.
+void ClientNode::now_closed(Mapping& mapping) {
+  mapping.state = Mapping::State::closed;
+  mapping.device.reset();
+  if (mapping.gave_up && environment_.knobs.search_path) return;
+  mapping = Mapping{};
+}
+
 // ---- Answers ------------------------------------------------------------------------------------
 
 void ClientNode::handle_answer(Control& control, int error) {
@@ -190,8 +196,9 @@ void ClientNode::handle_answer(Control& control, int error) {
       if (!may_refuse(control, error)) {
         violate(std::string{"OPEN was refused: "} + std::strerror(error));
       }
+      if (error == EROFS) mapping.gave_up = false;  // the others were refused as well
+      if (!control.unknown) return now_closed(mapping);
       mapping.state = Mapping::State::closed;
-      if (!control.unknown) mapping.asked.reset();
       return;
     case Control::Kind::device_info: {
       const auto info = rnbd::wire::decode<rnbd::wire::DeviceInfoResponse>(
@@ -202,8 +209,7 @@ void ClientNode::handle_answer(Control& control, int error) {
     case Control::Kind::close:
       if (error != 0) violate(std::string{"CLOSE failed: "} + std::strerror(error));
       environment_.checker.closed(control.device->opening);
-      mapping = Mapping{};
-      return;
+      return now_closed(mapping);
     case Control::Kind::list: {
       const auto page = rnbd::wire::decode_export_page(*control.answer);
       const std::size_t exports = environment_.knobs.search_path ? 0 : mappings_.size();
@@ -272,7 +278,9 @@ void ClientNode::opened(Control& control, const rnbd::wire::DeviceInfoResponse* 
   }
   device->opening = environment_.checker.opened(control.disk, driver_->serial(), control.mode,
                                                 control.asked, control.fresh);
-  mappings_[control.disk] = {Mapping::State::open, std::move(device), std::nullopt};
+  Mapping& mapping = mappings_[control.disk];
+  mapping.state = Mapping::State::open;
+  mapping.device = std::move(device);
 }
 
 void ClientNode::check_geometry(const Control& control, const Device& device) {

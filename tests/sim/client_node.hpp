@@ -96,6 +96,7 @@ class ClientNode {
     DevicePtr device;
     /// An OPEN that was given up may have succeeded, so that the next one asks for the same.
     std::optional<AccessMode> asked;
+    bool gave_up = false;  ///< such an OPEN
   };
 
   // client_node.cpp: sessions and decisions
@@ -121,6 +122,7 @@ class ClientNode {
   void open_something();
   void ask_device_info(Control& open);
   void close_device(Mapping& mapping);
+  void now_closed(Mapping& mapping);
   void ask_something();
   template <class Message>
   void start_control(std::unique_ptr<Control> control, const Message& message, std::size_t room);
