@@ -72,6 +72,7 @@ it "the installed plugin describes itself" installed_plugin
 installed_server() {
   install_into "$PWD/root"
   server_program=$PWD/root/usr/sbin/rnbd-server
+  server_command=("$server_program")
   "$server_program" --version | tee version.txt
   says version.txt '[0-9]+\.[0-9]+\.[0-9]+'
   "$server_program" --help | tee help.txt

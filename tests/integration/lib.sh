@@ -244,12 +244,21 @@ await_line() {
   read -r -t $(($2 * slow)) -u "$1" line || [[ -n $line ]]
 }
 
+# With sanitizers: see sanitizer_shim.cpp. A leak must not change nbdkit's exit status, because it may be
+# its own; sanitizer_found_something looks at it.
+server_command=("$server_program")
+nbdkit_command=(nbdkit)
+if [[ -n ${RNBD_PRELOAD:-} ]]; then
+  server_command=(env "LD_PRELOAD=$RNBD_PRELOAD" "$server_program")
+  nbdkit_command=(env "LD_PRELOAD=$RNBD_PRELOAD" LSAN_OPTIONS=exitcode=0 nbdkit)
+fi
+
 # start_server [ARGUMENTS...]: rnbd-server on a free port of 127.0.0.1; sets $port and $address.
 # `server_name=NAME start_server ...` for a second one.
 start_server() {
   local name=${server_name:-server} ready_read ready_write
   pipe ready_read ready_write
-  spawn "$name" "$server_program" --listen "tcp:127.0.0.1:${server_port:-0}" \
+  spawn "$name" "${server_command[@]}" --listen "tcp:127.0.0.1:${server_port:-0}" \
     --ready-fd "$ready_write" "$@"
   exec {ready_write}>&-
   if ! await_line "$ready_read" 20; then
@@ -261,14 +270,6 @@ start_server() {
   [[ -n $port ]] || fail "rnbd-server did not say where it listens: $line"
   address=127.0.0.1:$port
 }
-
-# Programs that load the plugin need the sanitizer's library before everything else.
-nbdkit_command=(nbdkit)
-if [[ -n ${RNBD_PRELOAD:-} ]]; then
-  # Without leak detection: nbdkit itself leaves its connections allocated when it is told to stop. The
-  # plugin's own leaks are looked for by its unit tests.
-  nbdkit_command=(env "LD_PRELOAD=$RNBD_PRELOAD" "ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0" nbdkit)
-fi
 
 # start_nbdkit ARGUMENTS...: an nbdkit on a Unix socket; sets $socket and $uri.
 # `nbdkit_name=NAME start_nbdkit ...` for a second one.

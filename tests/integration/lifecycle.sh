@@ -60,7 +60,7 @@ while not any("STOPPING=1" in text for text in texts):
     texts.append(s.recv(4096).decode())
 print(texts)
 sys.exit(p.wait())
-' "$write" "$server_program" --listen tcp:127.0.0.1:0 --ready-fd "$write" --export a=memory:1M
+' "$write" "${server_command[@]}" --listen tcp:127.0.0.1:0 --ready-fd "$write" --export a=memory:1M
   exec {write}>&-
   await_line "$read" 20
   wait_end server 20 || fail "still runs"
