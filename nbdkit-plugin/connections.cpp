@@ -49,6 +49,7 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
     const int error = opened.error().error;
     if (error == EROFS && !readonly && !config_.access) {
       options.access = wire::AccessMode::read_only;
+      options.export_read_only = true;
       readonly = true;
       continue;
     }

@@ -132,6 +132,8 @@ tl::expected<std::shared_ptr<Session::Mapping>, Failure> Session::join(const std
 
     std::shared_ptr<Mapping> mapping = found->second;
     const bool fits = shareable(mapping->options.access, options.access);
+    if (!fits && mapping->geometry.read_only)
+      return tl::unexpected(refused(device, options.access, EROFS));
     if (mapping->users > 0 && !fits) {
       return tl::unexpected(
           Failure{EBUSY, "'" + device + "' is open here in access mode " +
@@ -214,6 +216,7 @@ tl::expected<void, Failure> Session::fetch_geometry(Mapping& mapping, const Inte
     return tl::unexpected(nonsense(geometry.error()));
   }
   mapping.geometry = *geometry;
+  mapping.geometry.read_only = geometry->read_only || options.export_read_only;
   return {};
 }
 

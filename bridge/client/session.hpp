@@ -30,6 +30,9 @@ const char* describe_error(int error);
 /// How to open a device.
 struct OpenOptions {
   wire::AccessMode access = wire::AccessMode::read_write;
+  /// The server has refused to open it for writing. Only servers with the extension say so
+  /// themselves.
+  bool export_read_only = false;
   GeometryOptions geometry{};
 };
 
@@ -63,8 +66,9 @@ class Session : public std::enable_shared_from_this<Session> {
   /// close it, and the next one who asks may have it at once. Asking for `ro` shares a writable
   /// mapping too.
   ///
-  /// Errors: EBUSY (open here in a mode that does not allow the asked one), EINVAL (name), EINTR,
-  ///         EPROTO (nonsense from the server), or what the server answered.
+  /// Errors: EBUSY (open here in a mode that does not allow the asked one), EROFS (open here, and
+  ///         known to be read-only), EINVAL (name), EINTR, EPROTO (nonsense from the server), or
+  ///         what the server answered.
   tl::expected<std::unique_ptr<RemoteDevice>, Failure> open(const std::string& device,
                                                             const OpenOptions& options,
                                                             const Interrupt& interrupt);

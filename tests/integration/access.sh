@@ -96,6 +96,18 @@ read_only_export() {
 }
 it "access=rw of a read-only export fails and says why; without it the export is read-only" read_only_export
 
+read_only_crowd() {
+  random_file image 1M
+  start_server --export "disk0=$PWD/image,ro"
+  attach disk0
+  python "$uri" <<'PY'
+clients = [connect(sys.argv[1]) for _ in range(3)]
+assert all(client.is_read_only() for client in clients)
+assert len({bytes(client.pread(4096, 0)) for client in clients}) == 1
+PY
+}
+it "several clients of one nbdkit read a read-only export at the same time" read_only_crowd
+
 listing() {
   start_server --export "alpha=memory:1M,description=the first" --export beta=memory:2M \
     --export gamma=memory:3M,ro

@@ -75,6 +75,20 @@ TEST_CASE("a device that is open read-only here cannot be opened for writing bes
   CHECK(world.session->open("disk1", {}, {}).has_value());
 }
 
+TEST_CASE("an export that is read-only is not called busy when it is open already") {
+  OpenOptions reader{.access = AccessMode::read_only};
+  World world;
+  SUBCASE("the server says so") {
+    world.client->server.device_info.flags = rnbd::wire::kDeviceReadOnly;
+  }
+  SUBCASE("the server has refused to open it for writing") { reader.export_read_only = true; }
+  auto first = world.session->open("disk0", reader, {});
+  auto writer = world.session->open("disk0", {}, {});
+  REQUIRE_FALSE(writer);
+  CHECK(writer.error().error == EROFS);
+  CHECK(world.session->open("disk0", reader, {}).has_value());
+}
+
 TEST_CASE("the server's refusal keeps its errno and names the device") {
   World world;
   world.client->server.fail = [](const Arrival&) { return ENOENT; };
