@@ -27,8 +27,14 @@ void append_extent(FileIo& io, std::uint64_t length, bool hole) {
 std::int64_t find_extents(FileOperation& operation) {
   FileIo& io = io_of(operation);
   const std::size_t max = std::max<std::size_t>(io.request->max_extents, 1);
-  const std::uint64_t end = operation.offset + operation.length;
+  const std::uint64_t inside_end = operation.offset + operation.length;
   std::uint64_t at = operation.offset;
+  // What somebody has cut off looks like a hole to the file system, but cannot be read: a client
+  // that takes it for zeroes would never find out.
+  const off_t file_end = lseek(operation.fd, 0, SEEK_END);
+  if (file_end < 0) return -errno;
+  const std::uint64_t end = std::min<std::uint64_t>(inside_end, file_end);
+  if (at >= end && at < inside_end) return -EIO;
   while (at < end) {
     const off_t data = lseek(operation.fd, static_cast<off_t>(at), SEEK_DATA);
     if (data < 0 && errno != ENXIO) return -errno;
@@ -50,11 +56,11 @@ std::int64_t find_extents(FileOperation& operation) {
   }
   // The padding behind the end of the file.
   const std::uint64_t padding_end = operation.offset + io.request->length;
-  if (at == end && padding_end > end) {
+  if (at == inside_end && padding_end > at) {
     if (io.progress < max) {
-      append_extent(io, padding_end - end, /*hole=*/true);
+      append_extent(io, padding_end - at, /*hole=*/true);
     } else if (io.request->extents->back().hole) {
-      io.request->extents->back().length += padding_end - end;
+      io.request->extents->back().length += padding_end - at;
     }
   }
   return 0;

@@ -252,6 +252,7 @@ except nbd.Error as error:
     assert error.errnum == errno.EIO, error
 assert h.pread(4096, 0) == before
 PY
+  fails nbdcopy "$uri" copy
 }
 it "an image that is truncated while it is served gives EIO where it ended" truncated
 

@@ -170,6 +170,24 @@ TEST_CASE("file: a file that was truncated behind our back gives EIO where it en
   }
 }
 
+TEST_CASE("file: what was cut off behind our back is no hole") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("disk", kSize);
+  Bench bench{path};
+  std::filesystem::resize_file(path, kSize / 2);
+  std::uint64_t told = 0;
+  for (const BackendExtent& extent : bench.extents(0, kSize)) told += extent.length;
+  CHECK(told == kSize / 2);
+  BackendRequest request;
+  std::vector<BackendExtent> extents;
+  request.operation = BackendOperation::extents;
+  request.offset = kSize / 2;
+  request.length = 4096;
+  request.extents = &extents;
+  request.max_extents = 8;
+  CHECK(bench.run(request) == EIO);
+}
+
 TEST_CASE("file: the identity is the file's, whatever its name") {
   const TemporaryFolder folder;
   const std::string path = folder.file("disk", kSize);
