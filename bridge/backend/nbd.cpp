@@ -107,11 +107,22 @@ class NbdBackend final : public Backend {
   std::weak_ptr<NbdConnection> only_;
 };
 
+/// The largest block size of RNBD's messages.
+constexpr std::int64_t kMaxBlock = 32768;
+
 /// A block size of the server's, as a power of two within what an export can have.
 std::uint32_t block_size(nbd_handle* h, int kind, std::uint32_t fallback) {
   const std::int64_t size = nbd_get_block_size(h, kind);
   if (size <= 0) return fallback;
-  return std::bit_floor(static_cast<std::uint32_t>(std::clamp<std::int64_t>(size, 512, 32768)));
+  return std::bit_floor(static_cast<std::uint32_t>(std::clamp<std::int64_t>(size, 512, kMaxBlock)));
+}
+
+/// Bytes per read and write command. At most what all servers take, even if this one takes more.
+std::uint64_t max_payload(nbd_handle* h, std::uint32_t block) {
+  constexpr std::uint64_t kMost = 32 * 1024 * 1024;
+  const std::int64_t size = nbd_get_block_size(h, LIBNBD_SIZE_MAXIMUM);
+  if (size <= 0) return kMost;
+  return std::max<std::uint64_t>(std::min<std::uint64_t>(size, kMost) / block, 1) * block;
 }
 
 std::array<std::uint8_t, 16> uuid_of(const std::string& uri) {
@@ -143,6 +154,7 @@ void probe(NbdShared& shared, nbd_handle* h, bool read_only) {
   info.can_cache = nbd_can_cache(h) == 1;
   shared.can_flush = nbd_can_flush(h) == 1;
   shared.native_fua = nbd_can_fua(h) == 1;
+  shared.max_payload = max_payload(h, info.logical_block);
   info.volatile_cache = shared.can_flush;
   info.can_fua = true;  // by the server, or by a flush, or there is no cache to write through
   info.discard_granularity = info.can_discard ? info.logical_block : 0;
@@ -173,6 +185,13 @@ tl::expected<std::unique_ptr<Backend>, Failure> open_nbd(const std::string& uri,
   probe(*shared, handle->get(), options.read_only);
   if (shared->info.read_only && !options.read_only && !options.read_only_fallback) {
     return bad_specification(EROFS, uri, "the NBD server exports it read-only; do the same");
+  }
+  const std::int64_t minimum = nbd_get_block_size(handle->get(), LIBNBD_SIZE_MINIMUM);
+  if (minimum > kMaxBlock) {
+    return bad_specification(EINVAL, uri,
+                             "the NBD server takes blocks of at least " + std::to_string(minimum) +
+                                 " bytes, and RNBD has room for 32768; make it take smaller ones, "
+                                 "or put nbdkit's blocksize filter in front of it");
   }
   if (shared->info.size == 0) return bad_specification(EINVAL, uri, "the export is empty");
   const bool multi_conn = nbd_can_multi_conn(handle->get()) == 1;

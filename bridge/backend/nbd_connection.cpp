@@ -15,8 +15,6 @@ namespace {
 constexpr std::chrono::seconds kReplyTimeout{60};
 /// Bytes per zero, trim and block status command, which count them in 32 bits.
 constexpr std::uint64_t kMaxRange = 1024 * 1024 * 1024;
-/// Bytes per read and write command where the server does not say; all servers take that much.
-constexpr std::uint64_t kMaxPayload = 32 * 1024 * 1024;
 
 /// Replies handled before other events get their turn.
 constexpr unsigned kMaxBatch = 64;
@@ -182,7 +180,7 @@ std::int64_t NbdConnection::send_piece(NbdIo& io) {
   const std::uint32_t fua = request.fua && shared_->native_fua ? LIBNBD_CMD_FLAG_FUA : 0;
   const bool payload =
       request.operation == BackendOperation::read || request.operation == BackendOperation::write;
-  io.piece = std::min(left, payload ? kMaxPayload : kMaxRange);
+  io.piece = std::min(left, payload ? shared_->max_payload : kMaxRange);
   switch (request.operation) {
     case BackendOperation::read:
       return nbd_aio_pread(h, request.data + io.progress, io.piece, offset, done, 0);

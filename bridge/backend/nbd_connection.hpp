@@ -22,6 +22,7 @@ struct NbdShared {
   rtrs::Log log;
   bool native_fua = false;
   bool can_flush = false;
+  std::uint64_t max_payload = 0;  ///< bytes per read and write command
   std::mutex mutex;
   NbdHandle first;  ///< connected when the backend was opened; for the first who asks
 };

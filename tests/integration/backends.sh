@@ -71,6 +71,21 @@ behind_nbdkit() {
 }
 it "nbd: an nbdkit" behind_nbdkit
 
+behind_small_payload() {
+  requires_python nbd
+  nbdkit_name=behind start_nbdkit --filter=blocksize-policy memory 4M blocksize-maximum=64K \
+    blocksize-error-policy=error
+  start_server --export "disk0=$uri"
+  attach disk0
+  nbdsh <<'PY'
+data = os.urandom(300 * 1024)
+h.pwrite(data, 4096)
+h.zero(1 << 20, 2 << 20)
+assert h.pread(len(data), 4096) == data
+PY
+}
+it "nbd: a server that takes small requests only gets small requests" behind_small_payload
+
 behind_qemu() {
   requires qemu-nbd qemu-img
   qemu-img create -q -f qcow2 image.qcow2 16M

@@ -191,6 +191,16 @@ TEST_CASE("nbd: a server that dies gives EIO and a message, and a queue opened l
   }
 }
 
+TEST_CASE("nbd: blocks that RNBD has no room for are refused, not misused") {
+  if (!can_run()) return;
+  const Served served{{"--filter=blocksize-policy", "null", "1G", "blocksize-minimum=65536",
+                       "blocksize-preferred=65536"}};
+  const auto backend = open_backend(served.server.uri(), {});
+  REQUIRE(!backend.has_value());
+  CHECK(backend.error().error == EINVAL);
+  CHECK(backend.error().text.find("blocksize filter") != std::string::npos);
+}
+
 TEST_CASE("nbd: what cannot be opened says what to look at") {
   const auto failure_of = [](const std::string& specification) {
     const auto backend = open_backend(specification, {});
