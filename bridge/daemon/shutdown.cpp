@@ -61,6 +61,8 @@ void watch() {
 
 void take_signals() {
   ::signal(SIGPIPE, SIG_IGN);
+  // A limit of file sizes (ulimit -f) is EFBIG for one request then, not the end of the server.
+  ::signal(SIGXFSZ, SIG_IGN);
   const sigset_t signals = watched();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::thread{watch}.detach();

@@ -10,7 +10,7 @@ namespace rnbd {
 inline constexpr std::chrono::milliseconds kLeaveWithin{4500};
 
 /// Takes the signals over on a thread of its own. Call it before there is any other thread; SIGPIPE
-/// is ignored from then on.
+/// and SIGXFSZ are ignored from then on.
 ///
 /// Until signals_mean_drain() is called a signal ends the process at once with status 0. After the
 /// first signal a second one ends it at once (128 + its number), and so does the end of

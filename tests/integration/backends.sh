@@ -252,6 +252,24 @@ PY
 }
 it "a full file system is ENOSPC at the client, and reads still work" full_disk
 
+file_size_limit() {
+  requires_python nbd
+  truncate -s 8M image
+  ulimit -S -f 2048
+  start_server --export "disk0=$PWD/image" "$@"
+  ulimit -S -f unlimited
+  attach disk0
+  nbdsh <<'PY'
+fails_with(errno.ENOSPC, h.pwrite, b"x" * 4096, 4 << 20)
+h.pwrite(b"y" * 4096, 0)
+h.flush()
+assert h.pread(4096, 0) == b"y" * 4096
+PY
+}
+it "a limit of file sizes (ulimit -f) is an error of the write, not the end of the server" \
+  file_size_limit
+it "the same with threads instead of io_uring" file_size_limit --no-uring
+
 truncated() {
   requires_python nbd
   random_file image 4M
