@@ -104,14 +104,12 @@ TEST_CASE("the example in docs/backends.md is the one that is tested") {
     REQUIRE(file);
     return std::string{std::istreambuf_iterator<char>{file}, {}};
   };
-  const std::string source = text_of(__FILE__);
+  const std::string root = RNBDKIT_SOURCE_DIR;
+  const std::string source = text_of(root + "/tests/unit/backend/example_test.cpp");
   const std::string begin = "// example begins\n";
   const auto from = source.find(begin) + begin.size();
   const std::string example = source.substr(from, source.find("// example ends") - from);
-  const std::string docs =
-      std::string{__FILE__}.substr(0, std::strlen(__FILE__) - std::strlen("tests/unit/backend/"
-                                                                          "example_test.cpp"));
-  CHECK(text_of(docs + "docs/backends.md").find(example) != std::string::npos);
+  CHECK(text_of(root + "/docs/backends.md").find(example) != std::string::npos);
 }
 
 }  // namespace rnbd::test
