@@ -60,7 +60,11 @@ int RemoteDevice::check_change(std::uint64_t offset, std::uint64_t length) const
 
 int RemoteDevice::run(const Transfer& transfer, const Interrupt& interrupt) {
   TransferOperation operation{geometry(), transfer};
-  return run(operation, interrupt);
+  const int error = run(operation, interrupt);
+  const bool changes =
+      transfer.operation != IoOperation::read && transfer.operation != IoOperation::flush;
+  if (error == EINTR && changes) mapping_->change_abandoned = true;
+  return error;
 }
 
 int RemoteDevice::run(rtrs::Operation& operation, const Interrupt& interrupt) {

@@ -140,7 +140,7 @@ tl::expected<std::shared_ptr<Session::Mapping>, Failure> Session::join(const std
                              wire::to_string(mapping->options.access) + "; it cannot be opened " +
                              wire::to_string(options.access) + " until its users have left"});
     }
-    if (mapping->users > 0 || (fits && !mapping->torn)) {
+    if (mapping->users > 0 || (fits && !mapping->change_abandoned)) {
       ++mapping->users;
       return mapping;
     }

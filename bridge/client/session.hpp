@@ -63,8 +63,9 @@ class Session : public std::enable_shared_from_this<Session> {
 
   /// Opens a device. One that this session has open already is shared; it is closed when the last
   /// user has left, unless requests on it were given up: a server that is stuck with them could not
-  /// close it, and the next one who asks may have it at once. Asking for `ro` shares a writable
-  /// mapping too.
+  /// close it, and the next one who asks may have it at once. If one of them was a change, that one
+  /// waits until the server has closed it, which it does when the change has ended. Asking for `ro`
+  /// shares a writable mapping too.
   ///
   /// Errors: EBUSY (open here in a mode that does not allow the asked one), EROFS (open here, and
   ///         known to be read-only), EINVAL (name), EINTR, EPROTO (nonsense from the server), or
@@ -97,6 +98,8 @@ class Session : public std::enable_shared_from_this<Session> {
     WriteGate gate;
     /// Requests were given up that the server may still be carrying out.
     std::atomic<bool> abandoned{false};
+    /// One of them was a change, which may still land on top of what later ones write.
+    std::atomic<bool> change_abandoned{false};
     /// One of them was the write of a patch: nobody knows when it lands.
     std::atomic<bool> torn{false};
   };

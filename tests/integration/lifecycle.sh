@@ -263,6 +263,35 @@ PY
 }
 it "clients that hang up while the backend hangs do not hold nbdkit's threads" client_hangs_up
 
+# A client is killed while its write hangs in the backend. What the next client writes must stay.
+ghost_write() {
+  requires_python nbd
+  truncate -s 1M image
+  start_server --export "disk0=delay:hold-file=$PWD/hold,hold=2s:$PWD/image"
+  attach disk0
+  nbdinfo "$uri"
+  local idle
+  idle=$(find "/proc/${pid[nbdkit]}/task" -mindepth 1 -maxdepth 1 | wc -l)
+  touch hold
+  spawn client /usr/bin/python3 -c '
+import sys, nbd
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+h.pwrite(b"old!" * 128, 0)
+' "$uri"
+  eventually 20 test ! -e hold
+  kill_hard client
+  eventually 20 threads_at_most nbdkit "$idle"
+  nbdsh <<'PY'
+h.pwrite(b"new!" * 128, 0)
+h.flush()
+PY
+  stop nbdkit
+  stop server
+  cmp -n 512 image <(yes 'new!' | tr -d '\n' | head -c 512)
+}
+it "a write that a killed client left behind does not land on top of the next client's" ghost_write
+
 # ---- Captive nbdkit -----------------------------------------------------------------------------------------
 
 captive_dead_server() {

@@ -166,6 +166,22 @@ TEST_CASE("a device with abandoned requests stays open for the next one who asks
   CHECK(device->read(0, block, {}) == 0);
 }
 
+TEST_CASE("a device with an abandoned change is finished with before the next one gets it") {
+  World world;
+  auto device = *world.session->open("disk0", {}, {});
+  world.client->stalled = [](const Arrival& arrival) { return arrival.is_io(); };
+  const std::array<std::byte, 512> block{};
+  SUBCASE("a write") { CHECK(device->write(0, block, false, {&leave_now, nullptr}) == EINTR); }
+  SUBCASE("zeroing") { CHECK(device->write_zeroes(0, 512, {}, {&leave_now, nullptr}) == EINTR); }
+  SUBCASE("a discard") { CHECK(device->discard(0, 512, false, {&leave_now, nullptr}) == EINTR); }
+  device.reset();
+  CHECK(world.client->server.count(MessageType::close) == 0);
+  world.client->stalled = nullptr;
+  device = *world.session->open("disk0", {}, {});
+  CHECK(world.client->server.count(MessageType::close) == 1);
+  CHECK(world.client->server.count(MessageType::open) == 2);
+}
+
 TEST_CASE("a device with abandoned requests is closed before it is opened in another mode") {
   World world;
   const OpenOptions readers{.access = AccessMode::read_only};
