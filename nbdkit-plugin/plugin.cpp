@@ -213,8 +213,9 @@ int64_t on_get_size(void* handle) { return static_cast<int64_t>(geometry_of(hand
 int on_block_size(void* handle, uint32_t* minimum, uint32_t* preferred, uint32_t* maximum) {
   constexpr uint32_t kMaximum = 32 * 1024 * 1024;  // what portable clients send at most
   const rnbd::DeviceGeometry& geometry = geometry_of(handle);
-  // Smaller requests work as well; a size that is no multiple needs them.
-  *minimum = geometry.size % geometry.block == 0 ? geometry.block : 1;
+  // Any request works. Larger blocks are not demanded, because clients that cannot do without
+  // sectors would refuse the device; a size that is no multiple of sectors needs smaller ones yet.
+  *minimum = geometry.size % rnbd::wire::kSectorSize == 0 ? rnbd::wire::kSectorSize : 1;
   *preferred =
       std::min(kMaximum, std::max({4096U, geometry.physical_block, geometry.preferred_block}));
   *maximum = kMaximum;

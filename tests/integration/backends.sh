@@ -86,6 +86,23 @@ PY
 }
 it "nbd: a server that takes small requests only gets small requests" behind_small_payload
 
+behind_large_blocks() {
+  requires_python nbd
+  nbdkit_name=behind start_nbdkit --filter=blocksize-policy memory 4M blocksize-minimum=4096 \
+    blocksize-error-policy=error
+  start_server --export "disk0=$uri"
+  attach disk0
+  nbdsh <<'PY'
+before = os.urandom(8192)
+h.pwrite(before, 0)
+h.pwrite(b"x" * 512, 512)
+h.zero(512, 7680)
+assert h.pread(8192, 0) == before[:512] + b"x" * 512 + before[1024:7680] + bytes(512)
+assert h.pread(512, 1024) == before[1024:1536]
+PY
+}
+it "nbd: storage with blocks of 4096 bytes takes requests of 512 bytes" behind_large_blocks
+
 behind_qemu() {
   requires qemu-nbd qemu-img
   qemu-img create -q -f qcow2 image.qcow2 16M
