@@ -1,11 +1,7 @@
 # shellcheck shell=bash
 # What the integration scripts share: test cases with a closing line, programs that are started,
 # waited for without polling and always stopped, and small assertions.
-#
-# A script sources this file, calls `it "title" FUNCTION` for each case and ends with `finish`.
-# A case runs in a subshell under `set -e` in its own directory; `skip REASON` leaves it.
-# By hand: RNBD_BUILD_DIR=build tests/integration/basic.sh; ONLY=REGEX picks cases by title,
-# KEEP=1 keeps the directory, VERBOSE=1 shows the log of every case.
+# By hand: RNBD_BUILD_DIR=build tests/integration/basic.sh; see ../tools/cases.sh for the cases.
 
 set -euo pipefail
 shopt -s inherit_errexit
@@ -21,78 +17,30 @@ if [[ ! -x $server_program || ! -e $plugin ]]; then
   exit 1
 fi
 
+work_dir=$(mktemp -d "${TMPDIR:-/tmp}/rnbd-test.XXXXXX")
+source "$source_dir/tests/tools/cases.sh"
+
 # Sanitized builds are several times slower, and say on stderr what they find.
-slow=1
 [[ -z $sanitizer ]] || slow=5
 sanitizer_pattern='(ERROR|WARNING): (Address|Leak|Thread|UndefinedBehavior)Sanitizer|runtime error:'
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:abort_on_error=0}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=0:second_deadlock_stack=1}
 
-work_dir=$(mktemp -d "${TMPDIR:-/tmp}/rnbd-test.XXXXXX")
-passed=0 failed=0 skipped=0 case_number=0
-
-# ---- Cases -----------------------------------------------------------------------------------------
-
-# it TITLE FUNCTION [ARGUMENTS...]: runs one case and counts it.
-it() {
-  local title=$1 rc began took reason
-  shift
-  [[ -z ${ONLY:-} || $title =~ $ONLY ]] || return 0
-  case_number=$((case_number + 1))
-  case_dir=$work_dir/$case_number
-  mkdir "$case_dir"
-  began=$EPOCHREALTIME
-  set +e
-  (
-    set -e
-    run_case "$@"
-  ) >"$case_dir/case.log" 2>&1 </dev/null
-  rc=$?
-  set -e
-  took=$(awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')
-  if ((rc == 0)); then
-    passed=$((passed + 1))
-    printf 'ok    %s (%s s)\n' "$title" "$took"
-    [[ -z ${VERBOSE:-} ]] || sed 's/^/      | /' "$case_dir/case.log"
-  elif ((rc == 77)) && [[ -s $case_dir/skip ]]; then
-    skipped=$((skipped + 1))
-    reason=$(<"$case_dir/skip")
-    printf 'skip  %s: %s\n' "$title" "$reason"
-  else
-    failed=$((failed + 1))
-    printf 'FAIL  %s (exit status %d, %s s)\n' "$title" "$rc" "$took"
-    tail -n "${LOG_LINES:-40}" "$case_dir/case.log" | sed 's/^/      | /'
-    show_logs
-  fi
-  [[ -n ${KEEP:-} ]] || rm -rf "$case_dir"
-}
-
-run_case() {
-  started=() at_end_commands=()
-  export RNBD_TEST_CASE="$$.$case_number"
-  trap end_case EXIT
-  trap 'exit 143' TERM INT
-  cd "$case_dir"
-  "$@"
-}
+# ---- The end of a case ------------------------------------------------------------------------------
 
 # Stops what the case started; a program that stays, or that a sanitizer complained about, fails it.
-end_case() {
-  local rc=$?
-  trap - EXIT
-  set +e
-  stop_all || { ((rc != 0 && rc != 77)) || rc=1; }
-  local command
-  for command in "${at_end_commands[@]+"${at_end_commands[@]}"}"; do eval "$command"; done
-  no_process_left || { ((rc != 0 && rc != 77)) || rc=1; }
-  local log
+close_case() {
+  local rc=0 log
+  stop_all || rc=1
+  run_at_end
+  no_process_left || rc=1
   for log in "$case_dir"/*.log; do
     if [[ $log == "$case_dir/case.log" ]] || ! sanitizer_found_something "$log"; then continue; fi
     echo "FAILED: a sanitizer reported something in ${log##*/}"
     rc=1
   done
-  exit "$rc"
+  return "$rc"
 }
 
 # Leaks of nbdkit itself, of which there are some, are not ours; everything else is.
@@ -102,51 +50,6 @@ sanitizer_found_something() {
   awk -v RS= '/(Direct|Indirect) leak of/ &&
     (/nbdkit-rnbd-plugin|\/(rdma|bridge|nbdkit-plugin)\// || !/\/nbdkit/) { found = 1 }
     END { exit !found }' "$1"
-}
-
-# at_end COMMAND...: runs when the case ends and its programs are stopped, however it ends.
-at_end() { at_end_commands=("${*@Q}" "${at_end_commands[@]+"${at_end_commands[@]}"}"); }
-
-show_logs() {
-  local log
-  for log in "$case_dir"/*.log; do
-    [[ $log != "$case_dir/case.log" && -s $log ]] || continue
-    printf '      --- %s (last lines)\n' "${log##*/}"
-    tail -n "${LOG_LINES:-40}" "$log" | sed 's/^/      | /'
-  done
-}
-
-# finish: the closing line, and the script's exit status (77 when everything was skipped).
-finish() {
-  if [[ -n ${KEEP:-} ]]; then echo "kept: $work_dir"; else rm -rf "$work_dir"; fi
-  echo "$passed passed, $failed failed, $skipped skipped"
-  ((failed == 0)) || exit 1
-  ((passed > 0)) || exit 77
-  exit 0
-}
-
-# skip REASON: leaves the case; nothing was shown either way.
-skip() {
-  printf '%s\n' "$*" >"$case_dir/skip"
-  exit 77
-}
-
-# requires COMMAND...: skips the case when one is not installed.
-requires() {
-  local command
-  for command in "$@"; do
-    command -v "$command" >/dev/null || skip "$command is not installed"
-  done
-}
-
-# requires_python MODULE: the same for a Python module.
-requires_python() {
-  /usr/bin/python3 -c "import $1" 2>/dev/null || skip "python3 has no module $1"
-}
-
-fail() {
-  echo "FAILED: $*"
-  exit 1
 }
 
 # ---- Programs --------------------------------------------------------------------------------------
@@ -165,6 +68,7 @@ pipe() {
 # spawn NAME COMMAND...: starts a program in the background; pid[NAME] is its process. Its end is
 # seen as the end of file of a pipe that it inherits, so that waiting needs no polling.
 declare -A pid end_of
+started=()
 spawn() {
   local name=$1 r w
   shift
@@ -322,38 +226,6 @@ def fails_with(number, function, *arguments, **named):
         raise AssertionError(f"no error, expected {errno.errorcode[number]}")
 PYTHON
 )
-
-# ---- Assertions ------------------------------------------------------------------------------------
-
-# fails COMMAND...: must end with a status that is an answer: not 0, no signal, no timeout.
-fails() {
-  local rc=0
-  "$@" >"$case_dir/fails.out" 2>&1 || rc=$?
-  cat "$case_dir/fails.out"
-  ((rc != 0)) || fail "succeeded, but should not: $*"
-  ((rc < 124)) || fail "ended with status $rc: $*"
-}
-
-# says FILE REGEX: the file has a line that matches.
-says() {
-  grep -qE -- "$2" "$1" || {
-    echo "--- $1:"
-    tail -n 40 "$1"
-    fail "no line in ${1##*/} matches: $2"
-  }
-}
-
-# random_file FILE BYTES
-random_file() { head -c "$2" /dev/urandom >"$1"; }
-
-# eventually SECONDS COMMAND...: for state that no event announces (files, /proc).
-eventually() {
-  local deadline=$((SECONDS + $1 * slow))
-  until "${@:2}"; do
-    ((SECONDS < deadline)) || fail "not within $1 s: ${*:2}"
-    sleep 0.05
-  done
-}
 
 # rss NAME: resident kilobytes of a spawned program.
 rss() { awk '/^VmRSS/ { print $2 }' "/proc/${pid[$1]}/status"; }

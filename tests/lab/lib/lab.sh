@@ -1,0 +1,201 @@
+# shellcheck shell=bash
+# What a scenario uses on the host: guests, what runs in them, and their cables. See docs/hacking.md,
+# The lab. Started by tests/lab/run, which sets $source_dir, $build_dir, $kernel_dir and $work_dir.
+
+set -euo pipefail
+shopt -s inherit_errexit
+source "$source_dir/tests/tools/cases.sh"
+
+lab_dir=$source_dir/tests/lab
+guests=()
+limit=${limit:-60}
+memory=${memory:-1536}
+
+# What a kernel says when something is wrong with it, or with a program.
+complaints='WARNING: |BUG: |BUG at|Oops|Kernel panic|general protection|possible [a-z ]*deadlock'
+complaints+='|INFO: task .* blocked|self-detected stall|detected stalls|Call Trace:|refcount_t:'
+complaints+='|list_(add|del) corruption|unregister_netdevice: waiting|segfault at|Out of memory'
+
+# ---- Guests ----------------------------------------------------------------------------------------
+
+# boot GUEST...: one or two guests, with a cable between cable0 and cable0 and one between cable1 and
+# cable1. The first has the addresses 10.99.0.1 and 10.99.1.1, the second .2 (and fd99::0:1 ...).
+boot() {
+  local guest
+  printf '%s=%q\n' source_dir "$source_dir" build_dir "$build_dir" kernel_dir "$kernel_dir" \
+    >"$work_dir/settings"
+  cp "$lab_dir/lib/init" "$work_dir/init"
+  for guest in "$@"; do
+    guests+=("$guest")
+    start_qemu "$guest" "${#guests[@]}"
+  done
+  for guest in "$@"; do
+    wait_up "$guest" && continue
+    echo "FAIL  $guest did not boot"
+    show_log "$work_dir/$guest/qemu.log"
+    show_log "$work_dir/$guest/console.log"
+    failed=$((failed + 1))
+    finish
+  done
+}
+
+start_qemu() {
+  local guest=$1 number=$2 dir=$work_dir/$1 cable network=()
+  mkdir -p "$dir/jobs"
+  mkfifo "$dir/agent.in" "$dir/agent.out"
+  for cable in 0 1; do
+    network+=(-netdev "socket,id=cable$cable,fd=$((number * 10 + cable))"
+      -device "virtio-net-pci,netdev=cable$cable,mac=52:54:00:99:0$cable:0$number,romfile=")
+  done
+  # The guest goes when this shell goes, however that ends.
+  setpriv --pdeathsig KILL qemu-system-x86_64 -accel "$accelerator" -cpu max -smp "${cpus:-2}" \
+    -m "$memory" -nodefaults -display none -no-user-config -serial "file:$dir/console.log" \
+    -qmp "unix:$dir/qmp,server=on,wait=off" -device virtio-rng-pci \
+    -chardev "pipe,id=agent,path=$dir/agent" -device virtio-serial-pci \
+    -device virtserialport,chardev=agent,name=lab \
+    -virtfs local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap \
+    -virtfs "local,path=$work_dir,mount_tag=lab,security_model=none" "${network[@]}" \
+    -kernel "$kernel_dir/vmlinuz" -initrd "$kernel_dir/initramfs.gz" \
+    -append "console=ttyS0 loglevel=5 net.ifnames=0 panic_on_oops=1 rcupdate.rcu_cpu_stall_timeout=120 \
+lab.guest=$guest lab.number=$number" >"$dir/qemu.log" 2>&1 </dev/null &
+  echo $! >"$dir/pid"
+}
+
+runs() { kill -0 "$(<"$work_dir/$1/pid")" 2>/dev/null; }
+panicked() { grep -qs 'Kernel panic' "$work_dir/$1/console.log"; }
+
+# wait_up GUEST: until it takes jobs.
+wait_up() {
+  local deadline=$((SECONDS + 60))
+  until [[ -e $work_dir/$1/up ]]; do
+    ((SECONDS < deadline)) && runs "$1" && ! panicked "$1" || return 1
+    sleep 0.1
+  done
+}
+
+# qmp GUEST COMMAND [JSON]
+qmp() { "$lab_dir/lib/qmp" "$work_dir/$1/qmp" "${@:2}" >/dev/null; }
+
+# pull GUEST CABLE / plug GUEST CABLE: that end of cable 0 or 1.
+pull() { qmp "$1" set_link "{\"name\": \"cable$2\", \"up\": false}"; }
+plug() { qmp "$1" set_link "{\"name\": \"cable$2\", \"up\": true}"; }
+
+# pause GUEST / resume GUEST: all of it stands still.
+pause() { qmp "$1" stop; }
+resume() { qmp "$1" cont; }
+
+# reset GUEST: as if somebody pressed the button; returns when it is up again.
+reset() {
+  rm -f "$work_dir/$1/up"
+  qmp "$1" system_reset
+  wait_up "$1" || fail "$1 did not come up again"
+}
+
+# ---- What runs in them -----------------------------------------------------------------------------
+
+# on GUEST COMMAND...: runs it in a guest, in the case's directory, and has its output and status. A
+# command may be a function of the scenario or of guest.sh; variables of the host are not there.
+# `on client f & job=$!` ... `wait $job` for something in the background. `limit=300 on ...` when it
+# may take longer than 60 s.
+on() {
+  local guest=$1 job rc deadline=$((SECONDS + limit))
+  shift
+  job=$(mktemp "$work_dir/$guest/jobs/XXXXXX")
+  {
+    echo "case_dir=/lab${case_dir#"$work_dir"} slow=2"
+    # shellcheck disable=SC2016 # for the guest
+    echo 'cd "$case_dir"'
+    scenario_functions
+    printf '%q ' "$@"
+  } >"$job"
+  echo "${job##*/}" >"$work_dir/$guest/agent.in"
+  until [[ -e $job.rc ]]; do
+    ((SECONDS < deadline)) && runs "$guest" && ! panicked "$guest" || lost "$guest" "$job" "$@"
+    sleep 0.05
+  done
+  touch "$job.seen"
+  cat "$job.out"
+  cat "$job.err" >&2
+  rc=$(<"$job.rc")
+  return "$rc"
+}
+
+# lost GUEST JOB COMMAND...: says why there will be no answer. exit, and not return, because a command that
+# has no answer must not count as one that failed.
+lost() {
+  local guest=$1 job=$2
+  shift 2
+  cat "$job.out" "$job.err" 2>/dev/null || true
+  if ! runs "$guest" || panicked "$guest"; then
+    echo "FAILED: the guest $guest is dead, it was to run: $*" >&2
+  else
+    echo "FAILED: no answer from $guest within $limit s: $*" >&2
+    touch "$work_dir/$guest/hangs"
+  fi
+  exit 124
+}
+
+# The functions that the scenario defined, as text.
+scenario_functions() {
+  local name
+  while read -r name; do
+    [[ -n ${own_functions[$name]-} ]] || declare -f "$name"
+  done < <(compgen -A function)
+}
+
+# ---- The end of a case -------------------------------------------------------------------------------
+
+# Leaves the guests as they were when they came up, and looks at what their kernels said.
+close_case() {
+  local rc=0 guest
+  # shellcheck disable=SC2046 # one word per job
+  kill $(jobs -p) 2>/dev/null
+  for guest in "${guests[@]}"; do unseen_output "$guest"; done
+  run_at_end
+  for guest in "${guests[@]}"; do
+    if [[ ! -e $work_dir/$guest/hangs ]] && (plug_all "$guest" && on "$guest" tidy_up); then continue; fi
+    echo "FAILED: $guest could not be tidied up; it starts anew"
+    rc=1
+    (on "$guest" stuck) || true
+    (reset "$guest") || return 1
+    rm -f "$work_dir/$guest/hangs"
+  done
+  for guest in "${guests[@]}"; do no_complaint "$guest" || rc=1; done
+  return "$rc"
+}
+
+# unseen_output GUEST: what jobs said that still run.
+unseen_output() {
+  local job
+  for job in "$work_dir/$1"/jobs/??????; do
+    [[ -e $job && ! -e $job.seen ]] || continue
+    touch "$job.seen"
+    tail -n 40 "$job.out" "$job.err"
+  done
+}
+
+plug_all() {
+  resume "$1" && plug "$1" 0 && plug "$1" 1
+}
+
+# no_complaint GUEST: nothing was found in what is new on the console.
+no_complaint() {
+  local seen=$work_dir/$1/seen from=0 new=$case_dir/$1.console
+  [[ ! -e $seen ]] || from=$(<"$seen")
+  tail -c "+$((from + 1))" "$work_dir/$1/console.log" >"$new"
+  echo $((from + $(stat -c %s "$new"))) >"$seen"
+  grep -aE "$complaints" "$new" || return 0
+  echo "FAILED: $1's kernel complained, see $new"
+  return 1
+}
+
+# dmesg has more than the console, but only a guest that lives can tell it.
+more_logs() {
+  local guest
+  for guest in "${guests[@]}"; do
+    [[ -s $case_dir/$guest-dmesg.log ]] || show_log "$case_dir/$guest.console"
+  done
+}
+
+declare -A own_functions
+while read -r name; do own_functions[$name]=1; done < <(compgen -A function)
