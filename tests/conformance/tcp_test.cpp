@@ -1,4 +1,5 @@
 // The TCP binding: the suite that every transport passes, and what is its own.
+#include <algorithm>
 #include <vector>
 
 #include "tests/conformance/tcp_fixture.hpp"
@@ -48,8 +49,8 @@ std::vector<std::byte> good_frame(RemoteMemory to, ConstBytes payload) {
   header.payload_crc = tcp::crc32c(payload);
   header.header_crc = tcp::crc32c(wire::bytes_of(header).first(28));
   const auto bytes = wire::bytes_of(header);
-  std::vector<std::byte> frame(bytes.begin(), bytes.end());
-  frame.insert(frame.end(), payload.begin(), payload.end());
+  std::vector<std::byte> frame(bytes.size() + payload.size());
+  std::copy(payload.begin(), payload.end(), std::copy(bytes.begin(), bytes.end(), frame.begin()));
   return frame;
 }
 
