@@ -25,8 +25,8 @@ void FileQueue::on_synced(std::int64_t result) {
   if (result < 0 && !state_.flush_failed.exchange(true) && state_.log) {
     state_.log(rtrs::LogLevel::error,
                state_.path + ": flush failed (" + std::strerror(static_cast<int>(-result)) +
-                   "); written data may be lost, and every later flush fails until the export is "
-                   "opened again");
+                   "); written data may be lost, and every later flush fails; see to the disk, "
+                   "then restart the server");
   }
   const int error = result < 0 ? static_cast<int>(-result) : state_.flush_failed ? EIO : 0;
   FileOperationList finished = sync_running_.take();
