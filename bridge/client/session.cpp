@@ -19,6 +19,9 @@ struct Patience {
   Interrupt interrupt() { return {&Patience::ended, this}; }
 };
 
+/// Names that a list of exports may have. A server could go on for ever, and with it the memory.
+constexpr std::uint32_t kMaxExports = 100'000;
+
 /// What a user can do about a refused OPEN.
 const char* advice_for(int error) {
   switch (error) {
@@ -28,6 +31,8 @@ const char* advice_for(int error) {
     case EPERM:
       return "; another client has it open for writing: open it ro, or in migration mode while "
              "it moves from one host to another";
+    case EBUSY:
+      return "; a program at the server has it in use: stop that, or open it ro";
     case EROFS:
     case EACCES:
       return "; open it ro, or let the server export it for writing";
@@ -276,6 +281,10 @@ tl::expected<std::vector<wire::ExportName>, Failure> Session::list_exports(
           error, std::string{"the server does not list its exports: "} + describe_error(error)});
     }
     auto page = wire::decode_export_page(answer);
+    if (page && page->total > kMaxExports) {
+      return tl::unexpected(Failure{EOVERFLOW, "the server has " + std::to_string(page->total) +
+                                                   " exports, too many to list; name a device"});
+    }
     if (!page) return tl::unexpected(nonsense("a malformed list of exports"));
     std::move(page->exports.begin(), page->exports.end(), std::back_inserter(exports));
     if (page->exports.empty() || exports.size() >= page->total) return exports;

@@ -76,7 +76,9 @@ class Session : public std::enable_shared_from_this<Session> {
 
   /// Names of the server's exports.
   ///
-  /// Errors: EOPNOTSUPP (a server without the extension), EINTR, EPROTO, EIO.
+  /// Errors: EOPNOTSUPP (a server without the extension), EOVERFLOW (more than 100,000 names),
+  /// EINTR,
+  ///         EPROTO, EIO.
   tl::expected<std::vector<wire::ExportName>, Failure> list_exports(const Interrupt& interrupt);
 
   /// The program ends: devices are no longer closed one by one, which the end of the session does.

@@ -142,6 +142,15 @@ TEST_CASE("a list of exports longer than one answer is fetched page by page") {
   CHECK(world.client->server.count(MessageType::list_exports) > 5);
 }
 
+TEST_CASE("a list of exports without end is given up") {
+  World world;
+  world.client->server.exports.assign(100'001, {"export", ""});
+  const auto exports = world.session->list_exports({});
+  REQUIRE_FALSE(exports);
+  CHECK(exports.error().error == EOVERFLOW);
+  CHECK(world.client->server.count(MessageType::list_exports) == 1);
+}
+
 TEST_CASE("an open that waits for a silent server ends when its caller is asked to leave") {
   World world;
   world.client->stalled = [](const Arrival&) { return true; };
