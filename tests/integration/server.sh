@@ -284,6 +284,21 @@ PY
 }
 it "SIGPIPE: a log that nobody reads any more does not end the server" broken_stderr
 
+# The first file that a program opens gets the number of a standard stream that is closed.
+closed_stderr() {
+  truncate -s 1M image
+  # shellcheck disable=SC2016 # expanded by that shell
+  server_command=(bash -c 'exec "$@" 2>&-' bash "${server_command[@]}")
+  start_server --export "disk0=$PWD/image" --log-level debug
+  attach disk0
+  nbdcopy "$uri" copy
+  stop nbdkit
+  stop server
+  cmp -n 1048576 image /dev/zero
+  cmp -n 1048576 copy /dev/zero
+}
+it "a server whose standard error is closed does not write its log into a disk" closed_stderr
+
 strangers() {
   start_server --export a=memory:1M
   ! grep -q 'no authentication' server.log || fail "warned of loopback"
