@@ -42,9 +42,13 @@ tl::expected<std::unique_ptr<ExportCatalogue>, std::string> open_exports(const S
   options.use_uring = !settings.no_uring;
   options.log = log_function();
   auto catalogue = std::make_unique<ExportCatalogue>(std::move(options));
-  for (const ExportSpecification& specification : settings.exports) {
-    const auto added = catalogue->add(specification);
-    if (!added) return tl::unexpected(added.error().text);
+  // What is open for writing serves readers, too, but not the other way round.
+  for (const bool read_only : {false, true}) {
+    for (const ExportSpecification& specification : settings.exports) {
+      if (specification.read_only != read_only) continue;
+      const auto added = catalogue->add(specification);
+      if (!added) return tl::unexpected(added.error().text);
+    }
   }
   if (!settings.search_path.empty()) {
     const auto set = catalogue->set_search_path(settings.search_path);

@@ -65,6 +65,22 @@ many_mistakes() {
 }
 it "configuration: every mistake of a file is told at once" many_mistakes
 
+# A TOML table has no order, so the user could not change it either.
+two_names() {
+  truncate -s 1M image
+  cat >config <<END
+[export.archive]
+path = "$PWD/image"
+read-only = true
+[export.disk0]
+path = "$PWD/image"
+END
+  "$server_program" --config config --check-config 2>&1 | tee said
+  says said 'archive .*read-only.*, disk0 \(1 MiB\)'
+  "$server_program" --export "a=$PWD/image,ro" --export "b=$PWD/image" --check-config
+}
+it "configuration: a file may be exported read-only and writable, in whatever order" two_names
+
 # expect_gone NAME STATUS: it leaves with this status within five seconds.
 expect_gone() {
   wait_end "$1" $((5 * slow)) || fail "$1 still runs after $((5 * slow)) s"
