@@ -3,10 +3,14 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <cerrno>
+#include <exception>
 #include <mutex>
+#include <thread>
+#include <vector>
 
 #include "bridge/backend/file_engine.hpp"
 #include "rdma/transport/reactor.hpp"
@@ -18,15 +22,47 @@ namespace {
 /// As many as nbdkit has per connection; they mostly sleep in the disk's queue.
 constexpr unsigned kThreads = 16;
 
+/// As many threads as the system grants, which may be none: a limit of tasks is no reason for a
+/// server to end.
+class Pool {
+ public:
+  Pool() {
+    try {
+      for (unsigned i = 0; i < kThreads; ++i) threads_.emplace_back([this] { io_.run(); });
+    } catch (const std::exception&) {
+      // Fewer will do.
+    }
+  }
+  ~Pool() {
+    guard_.reset();
+    for (std::thread& thread : threads_) thread.join();
+  }
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  /// Without a thread the work is done at once, and whoever asks for it waits.
+  template <class Work>
+  void run(Work work) {
+    if (threads_.empty()) return work();
+    boost::asio::post(io_, std::move(work));
+  }
+
+ private:
+  boost::asio::io_context io_;
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> guard_{
+      io_.get_executor()};
+  std::vector<std::thread> threads_;
+};
+
 /// One pool for the process while somebody uses it: exports come and go by the hundred, threads
 /// should not.
-std::shared_ptr<boost::asio::thread_pool> shared_pool() {
+std::shared_ptr<Pool> shared_pool() {
   static std::mutex mutex;
-  static std::weak_ptr<boost::asio::thread_pool> pool;
+  static std::weak_ptr<Pool> pool;
   const std::lock_guard lock{mutex};
   auto existing = pool.lock();
   if (existing == nullptr) {
-    existing = std::make_shared<boost::asio::thread_pool>(kThreads);
+    existing = std::make_shared<Pool>();
     pool = existing;
   }
   return existing;
@@ -63,7 +99,7 @@ class ThreadEngine final : public FileEngine {
   explicit ThreadEngine(rtrs::Reactor& reactor) : reactor_{reactor}, pool_{shared_pool()} {}
 
   void start(FileOperation& operation) override {
-    boost::asio::post(*pool_, [&operation, &io = reactor_.io()] {
+    pool_->run([&operation, &io = reactor_.io()] {
       std::int64_t result = 0;
       do {
         result = perform(operation);
@@ -74,7 +110,7 @@ class ThreadEngine final : public FileEngine {
 
  private:
   rtrs::Reactor& reactor_;
-  std::shared_ptr<boost::asio::thread_pool> pool_;
+  std::shared_ptr<Pool> pool_;
 };
 
 }  // namespace

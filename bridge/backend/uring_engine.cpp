@@ -38,15 +38,17 @@ class UringEngine final : public FileEngine, private rtrs::Deferred {
   UringEngine& operator=(const UringEngine&) = delete;
 
   void start(FileOperation& operation) override {
-    if (operation.kind == FileOperation::Kind::call) {
-      if (threads_ == nullptr) threads_ = make_thread_engine(reactor_);
-      return threads_->start(operation);
-    }
+    if (operation.kind == FileOperation::Kind::call) return start_on_thread(operation);
     waiting_.push(operation);
     reactor_.defer(*this);
   }
 
  private:
+  void start_on_thread(FileOperation& operation) {
+    if (threads_ == nullptr) threads_ = make_thread_engine(reactor_);
+    threads_->start(operation);
+  }
+
   void run_deferred() override {
     submit();
     // What did not have to wait is done already.
@@ -117,6 +119,9 @@ class UringEngine final : public FileEngine, private rtrs::Deferred {
       --in_flight_;
       if (result == -EINTR || result == -EAGAIN) {
         start(operation);
+      } else if (result == -ECANCELED) {
+        // Not by us: the kernel got no thread of its own for it (TasksMax=, ulimit -u).
+        start_on_thread(operation);
       } else {
         operation.done(operation, result);
       }

@@ -287,6 +287,32 @@ it "a limit of file sizes (ulimit -f) is an error of the write, not the end of t
   file_size_limit
 it "the same with threads instead of io_uring" file_size_limit --no-uring
 
+# Holes are looked for on threads that are started when they are first needed.
+no_more_threads() {
+  ((EUID == 0)) || skip "only root can become a user who has no other process"
+  requires setpriv
+  requires_python nbd
+  random_file image 1M
+  truncate -s 4M image
+  cp "$server_program" server
+  chmod 666 image
+  chmod 755 "$work_dir" "$case_dir" server
+  local user=$((1000000000 + $$))
+  server_command=(setpriv "--reuid=$user" "--regid=$user" --clear-groups prlimit --nproc=8
+    "${server_command[@]/#*rnbd-server/$PWD/server}")
+  start_server --export "disk0=$PWD/image" --reactors 1 "$@"
+  attach disk0
+  nbdinfo --map "$uri" | tee map
+  says map '1048576 +3145728 .*hole'
+  nbdsh <<'PY'
+h.pwrite(b"y" * 4096, 0)
+h.flush()
+assert h.pread(4096, 0) == b"y" * 4096
+PY
+}
+it "a limit of threads makes a server slower and does not end it" no_more_threads
+it "the same without io_uring" no_more_threads --no-uring
+
 truncated() {
   requires_python nbd
   random_file image 4M
