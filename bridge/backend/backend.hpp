@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
@@ -118,6 +119,9 @@ struct BackendOptions {
   bool lock = true;                 ///< keep writers of other processes away
   rtrs::Log log{};  ///< what happens to the storage later on (a dead NBD server, a failed flush)
 };
+
+/// The path in a specification of a file or block device; none for other storage.
+std::optional<std::string> path_of(const std::string& specification);
 
 /// Opens the storage that a specification names: PATH (regular file or block device),
 /// `memory:SIZE`, `null:SIZE`, `nbd:URI`, `fault:OPTIONS:SPEC`, `delay:OPTIONS:SPEC`. See

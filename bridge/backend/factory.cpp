@@ -38,6 +38,15 @@ constexpr Kind kKinds[] = {
 
 }  // namespace
 
+std::optional<std::string> path_of(const std::string& specification) {
+  for (const Kind& kind : kKinds) {
+    std::string_view rest = specification;
+    if (!strip_prefix(rest, kind.prefix)) continue;
+    return kind.open == open_file ? std::optional{std::string{rest}} : std::nullopt;
+  }
+  return specification;
+}
+
 tl::expected<std::unique_ptr<Backend>, Failure> open_backend(const std::string& specification,
                                                              const BackendOptions& options) {
   for (const Kind& kind : kKinds) {

@@ -41,9 +41,11 @@ void forget_expired(Map& map) {
 }
 
 std::optional<FileIdentity> identity_of(const std::string& storage) {
+  const auto path = path_of(storage);
   struct stat status {};
   FileIdentity identity;
-  if (::stat(storage.c_str(), &status) != 0 || !identify(status, identity)) return std::nullopt;
+  if (!path || ::stat(path->c_str(), &status) != 0 || !identify(status, identity))
+    return std::nullopt;
   return identity;
 }
 

@@ -116,6 +116,24 @@ TEST_CASE("catalogue: two exports of one file share it, and its one writer") {
   CHECK_FALSE(writer->geometry().read_only);
 }
 
+TEST_CASE("catalogue: what begins like a kind of storage is a file only with file:") {
+  Fakes fakes;
+  const TempFile file;
+  REQUIRE(fakes.catalogue.add({"one", "file:" + file.path, "", false, false}));
+  REQUIRE(fakes.catalogue.add({"two", file.path, "", false, false}));
+  CHECK(fakes.opened.size() == 1);
+
+  const fs::path before = fs::current_path();
+  fs::current_path(fs::temp_directory_path());
+  const std::string odd = "null:" + std::to_string(::getpid());
+  std::ofstream{odd} << 'x';
+  CHECK(fakes.catalogue.add({"three", odd, "", false, false}));
+  CHECK(fakes.catalogue.add({"four", odd, "", false, false}));
+  fs::remove(odd);
+  fs::current_path(before);
+  CHECK(fakes.opened.size() == 3);
+}
+
 TEST_CASE("catalogue: a writable export behind a read-only one of the same file says what to do") {
   TempFile file;
   Fakes fakes;
