@@ -17,7 +17,6 @@ using Error = tl::unexpected<std::string>;
 using Done = tl::expected<void, std::string>;
 
 constexpr std::size_t kMaxPaths = 1;
-constexpr bool kHaveRdma = false;
 
 std::string quoted(std::string_view text) { return "'" + std::string{text} + "'"; }
 
@@ -230,10 +229,6 @@ tl::expected<Config, std::string> ConfigReader::complete() const {
   }
   if (config.paths.size() > kMaxPaths) {
     return Error{"a session over several paths is not supported; name one path"};
-  }
-  if (!kHaveRdma && transport == rtrs::TransportKind::rdma) {
-    return Error{
-        "RDMA is not supported by this version of the plugin; use uri=rnbd+tcp://HOST/DEVICE"};
   }
   if (config.device.empty() && !config.dynamic_export) {
     return Error{

@@ -95,7 +95,7 @@ void on_unload() {
 void on_dump_plugin() {
   std::printf(
       "rnbd_tcp=1\n"
-      "rnbd_rdma=0\n"
+      "rnbd_rdma=1\n"
       "rnbd_protocol=%d\n"
       "rtrs_protocol=%d.%d\n"
       "rnbd_extension=%d\n"

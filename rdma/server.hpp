@@ -55,7 +55,7 @@ class Server {
   /// Binds, listens and starts the threads. A failure says which address and what to do (port in
   /// use, no permission).
   virtual tl::expected<void, Failure> start() = 0;
-  /// Where it listens, as HOST:PORT, with the real ports.
+  /// Where it listens, as TRANSPORT:HOST:PORT, with the real ports.
   virtual std::vector<std::string> addresses() const = 0;
   /// Stops accepting, waits up to `drain` for running requests, closes everything, joins the
   /// threads. False: requests still run somewhere (a backend hangs); then neither the server nor

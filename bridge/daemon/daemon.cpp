@@ -107,7 +107,7 @@ std::string describe_exports(const Settings& settings, const ExportCatalogue& ca
 std::string listening_on(const rtrs::Server& server) {
   std::string text;
   for (const std::string& address : server.addresses())
-    text += (text.empty() ? "tcp:" : ", tcp:") + address;
+    text += (text.empty() ? "" : ", ") + address;
   return text;
 }
 
@@ -128,10 +128,10 @@ std::string write_pid_file(const std::string& path) {
 /// Also of sockets that the service manager opened.
 void warn_of_strangers(const rtrs::Server& server) {
   for (const std::string& text : server.addresses()) {
-    const auto address = parse_listen("tcp:" + text);
+    const auto address = parse_listen(text);
     if (address && is_loopback(*address)) continue;
     log_function()(rtrs::LogLevel::warning,
-                   "there is no authentication: whoever reaches tcp:" + text +
+                   "there is no authentication: whoever reaches " + text +
                        " may read and write the exports; keep it in a trusted network");
     return;
   }

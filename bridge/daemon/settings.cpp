@@ -197,13 +197,17 @@ tl::expected<rtrs::ListenAddress, std::string> parse_listen(std::string_view tex
   const auto fail = [&](const std::string& why) {
     return tl::unexpected("'" + std::string{text} + "': " + why);
   };
-  if (text.starts_with("rdma:"))
-    return fail("this build has no RDMA transport; listen on tcp:HOST:PORT instead");
-  constexpr std::string_view kTcp = "tcp:";
-  if (!text.starts_with(kTcp))
-    return fail("an address begins with its transport; write e.g. tcp:127.0.0.1:1234");
-  std::string_view rest = text.substr(kTcp.size());
   rtrs::ListenAddress address;
+  const std::size_t scheme_end = std::min(text.find(':'), text.size());
+  const std::string_view scheme = text.substr(0, scheme_end);
+  if (scheme == "rdma") {
+    address.transport = rtrs::TransportKind::rdma;
+  } else if (scheme != "tcp") {
+    return fail(
+        "an address begins with its transport; write e.g. tcp:127.0.0.1:1234 or "
+        "rdma:10.0.0.1:1234");
+  }
+  std::string_view rest = text.substr(std::min(scheme_end + 1, text.size()));
   if (rest.starts_with('[')) {
     const std::size_t end = rest.find(']');
     if (end == std::string_view::npos)

@@ -147,8 +147,9 @@ void ClientLane::post(Request& request) {
       encode(wire::RequestImmediate{static_cast<std::uint32_t>(first_slot_ + index),
                                     data_length + user_length},
              link_.queue_depth);
-  request.ticket = link_.queue_pair->write_with_immediate(
-      target, request.is_read ? ConstBytes{} : request.write_data, trailer.bytes(), immediate);
+  const ConstBytes data =
+      request.is_read ? ConstBytes{} : link_.queue_pair->stage(index, request.write_data);
+  request.ticket = link_.queue_pair->write_with_immediate(target, data, trailer.bytes(), immediate);
 }
 
 Complaint ClientLane::on_write_with_immediate(std::uint32_t immediate, std::uint32_t bytes) {
@@ -196,7 +197,10 @@ Complaint ClientLane::complete(std::uint32_t buffer_id, int error, std::uint32_t
   if (bytes != slot.expected_bytes && (bytes != 0 || data_is_missing)) {
     return "a reply with the wrong amount of data";
   }
-  if (slot.exposed) link_.queue_pair->withdraw(index);
+  if (slot.exposed) {
+    if (error == 0) link_.queue_pair->collect(index, slot.expected_bytes);
+    link_.queue_pair->withdraw(index);
+  }
   slot = Slot{};
   if (!RTRS_PLANTED(permit_lost_on_error) || error == 0) {
     free_.push_back(static_cast<std::uint16_t>(index));

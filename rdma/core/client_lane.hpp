@@ -78,7 +78,7 @@ class ClientLane final : public QueuePairHandler {
   unsigned permits_in_use() const { return slot_count_ - static_cast<unsigned>(free_.size()); }
   unsigned slot_count() const { return slot_count_; }
   /// Receives to post when the link comes up; the lane re-posts one per arrival.
-  unsigned receives_needed() const { return 2U * slot_count_ + 8U; }
+  static constexpr unsigned receives_needed(unsigned slots) { return 2U * slots + 8U; }
   std::uint64_t received() const { return received_; }  ///< arrivals so far: a sign of life
 
   [[nodiscard]] Complaint on_write_with_immediate(std::uint32_t immediate,

@@ -45,8 +45,17 @@ Complaint ClientPath::on_answer(std::uint16_t cid, ConstBytes record) {
   if (cid == 0) {  // later records repeat it; Linux reads them on connection 0 only, and so do we
     accepted_ = answer->accept;
     accepted_.extension.features &= options_.features;
+    if (options_.may_be_linux && !accepted_.extension.present) {
+      heartbeat_ = Heartbeat{kLinuxHeartbeatInterval, kLinuxHeartbeatMisses};
+    }
   }
   return nullptr;
+}
+
+QueueSizes ClientPath::queue_sizes(std::uint16_t cid) const {
+  if (cid == 0) return {2U * kControlSlots + 2, 1U + kControlReceives};
+  const unsigned slots = slots_per_lane()[cid];
+  return {slots + 1U, ClientLane::receives_needed(slots)};
 }
 
 void ClientPath::start_exchange(QueuePair& control) {
@@ -88,8 +97,11 @@ void ClientPath::attach(ClientLane& lane, std::uint16_t cid, QueuePair& queue_pa
   link.chunk_size = accepted_.chunk_size();
   link.max_io_size = accepted_.max_io_size;
   link.new_rkey = accepted_.new_rkey;
-  link.data_rides_with_reply = options_.data_rides_with_reply;
-  if (cid != 0) queue_pair.post_receives(lane.receives_needed(), receive_bytes());
+  link.data_rides_with_reply =
+      options_.data_rides_with_reply || (options_.may_be_linux && accepted_.extension.present);
+  if (cid != 0) {
+    queue_pair.post_receives(ClientLane::receives_needed(slots[cid]), receive_bytes());
+  }
   lane.attach(link);
 }
 

@@ -32,6 +32,9 @@ struct ClientPathOptions {
   Duration heartbeat_interval{};
   unsigned heartbeat_misses = 4;
   bool data_rides_with_reply = false;  ///< a property of the transport, see ClientLane::Link
+  /// A server without the extension is Linux's: its heartbeat limits hold, and only with the
+  /// extension do the data ride with the reply.
+  bool may_be_linux = false;
 };
 
 /// The driver makes the connections this class asks for, tells what came of them and passes on what
@@ -51,6 +54,10 @@ class ClientPath final : public QueuePairHandler {
   /// server's errno if any.
   [[nodiscard]] Complaint on_answer(std::uint16_t cid, ConstBytes record);
   int refusal() const { return refusal_; }
+
+  /// What connection `cid` will have to hold; known for connection 0 at once, for the others when
+  /// connection 0 was accepted.
+  QueueSizes queue_sizes(std::uint16_t cid) const;
 
   /// All connections stand: posts the receive and sends the info request.
   void start_exchange(QueuePair& control);

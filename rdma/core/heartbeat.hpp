@@ -5,6 +5,10 @@
 
 namespace rtrs {
 
+/// What Linux uses; towards its peers so do we. Source: rtrs-pri.h, HB interval and missed maximum.
+inline constexpr Duration kLinuxHeartbeatInterval = std::chrono::seconds{5};
+inline constexpr unsigned kLinuxHeartbeatMisses = 5;
+
 /// Any arrival from the peer counts as life, not only an answer to a heartbeat. Misses are counted
 /// in ticks that really happened, so that a process that was itself stopped for a while does not
 /// blame its peer.

@@ -19,6 +19,12 @@ struct RemoteMemory {
   std::uint32_t key = 0;
 };
 
+/// How much a queue pair will be asked to hold at once.
+struct QueueSizes {
+  unsigned sends = 0;     ///< posts under way
+  unsigned receives = 0;  ///< posted receives
+};
+
 /// Position in the order of posts of one queue pair; the first post has 1.
 using Ticket = std::uint64_t;
 
@@ -76,8 +82,14 @@ class QueuePair {
   /// caller's name for it (a slot at the client; 0 for all chunks at the server); a window is
   /// exposed at most once at a time.
   virtual RemoteMemory expose(std::uint32_t window, MutableBytes memory) = 0;
+  /// The first `bytes` of the window's memory have arrived: puts them where expose() was told. Only
+  /// transports that receive into memory of their own have something to do.
+  virtual void collect(std::uint32_t /*window*/, std::uint32_t /*bytes*/) {}
   /// Ends the exposure at once, also in the middle of an arriving write: the rest is dropped.
   virtual void withdraw(std::uint32_t window) = 0;
+  /// Where the transport can send `data` from: the same memory, or a copy in the window's own,
+  /// which stays until the window is used again. What write_with_immediate() sends comes from here.
+  virtual ConstBytes stage(std::uint32_t /*window*/, ConstBytes data) { return data; }
 
   /// Hands everything posted to the transport ("rings the doorbell").
   virtual void flush() = 0;

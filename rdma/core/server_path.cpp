@@ -27,6 +27,11 @@ ServerPath::ServerPath(ServerSession& session, std::uint16_t cid_count)
   }
 }
 
+QueueSizes ServerPath::queue_sizes() const {
+  const unsigned depth = session_.options().queue_depth;
+  return {3U * depth + kControlReceives, depth + kControlReceives};
+}
+
 QueuePairHandler& ServerPath::add(std::uint16_t cid, QueuePair& queue_pair) {
   Connection& connection = connections_.at(cid);
   RTRS_ENSURE(connection.queue_pair == nullptr);

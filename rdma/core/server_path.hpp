@@ -24,6 +24,8 @@ class ServerPath {
  public:
   ServerPath(ServerSession& session, std::uint16_t cid_count);
 
+  /// What each of its connections will have to hold.
+  QueueSizes queue_sizes() const;
   /// A connection was accepted: posts what it must receive. The result handles its arrivals.
   QueuePairHandler& add(std::uint16_t cid, QueuePair& queue_pair);
   bool complete() const { return present_ == connections_.size(); }

@@ -79,6 +79,15 @@ Complaint ServerSession::begin(std::uint16_t cid, std::uint32_t immediate) {
 }
 
 void ServerSession::finish(ServerRequest& request, int error) {
+  const bool may_be_lost =
+      error != 0 && !options_.extension && !request.is_read && !request.data.empty();
+  if (may_be_lost && delay_answer && path_->state() == ServerPathState::connected) {
+    return delay_answer(request, error);
+  }
+  answer(request, error);
+}
+
+void ServerSession::answer(ServerRequest& request, int error) {
   RTRS_ENSURE(request.executing && executing_ > 0);
   request.executing = false;
   --executing_;

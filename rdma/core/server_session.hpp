@@ -61,6 +61,14 @@ class ServerSession {
   void on_gone(std::function<void()> callback) { on_gone_ = std::move(callback); }
   unsigned executing() const { return executing_; }
 
+  /// Asked to call answer() a little later with an error of a write. Without it errors are answered
+  /// at once.
+  ///
+  /// A Linux client before 6.12 takes a failed write for a successful one when it learns of the
+  /// failure before its own memory registration ended. Source: docs/protocol.md, replies.
+  std::function<void(ServerRequest&, int error)> delay_answer;
+  void answer(ServerRequest& request, int error);
+
   // For the handler and the driver.
   std::string name;
   std::string peer;

@@ -14,8 +14,7 @@
 #include <system_error>
 #include <utility>
 
-#include "rdma/transport/tcp/connector.hpp"
-#include "rdma/transport/tcp/frame.hpp"
+#include "rdma/transport/factory.hpp"
 
 namespace rtrs {
 namespace {
@@ -70,7 +69,8 @@ ClientPathOptions path_options(const ClientOptions& options) {
   path.features = options.features;
   path.heartbeat_interval = options.heartbeat_interval;
   path.heartbeat_misses = options.heartbeat_misses;
-  path.data_rides_with_reply = true;
+  path.may_be_linux = options.paths[0].transport == TransportKind::rdma;
+  path.data_rides_with_reply = !path.may_be_linux;
   return path;
 }
 
@@ -93,9 +93,6 @@ tl::expected<void, Failure> check(const ClientOptions& options) {
                    "' is not allowed: use 1 to 254 printable characters without '/' and '.'");
   }
   if (options.paths.size() != 1) return invalid("give exactly one path to the server");
-  if (options.paths[0].transport != TransportKind::tcp) {
-    return tl::unexpected(Failure{ENOTSUP, "this build has no RDMA transport: use TCP"});
-  }
   if (options.lanes >= wire::kMaxConnections) return invalid("too many lanes: use fewer than 4096");
   if (options.heartbeat_interval <= Duration::zero()) {
     return invalid("the heartbeat interval must be longer than zero");
@@ -193,18 +190,21 @@ asio::awaitable<void> ClientDriver::connect_on_io() {
 }
 
 asio::awaitable<tl::expected<void, Failure>> ClientDriver::connect_all_on_io() {
-  const std::uint16_t digests =
-      static_cast<std::uint16_t>((options_.header_digest ? tcp::kDigestHeader : 0) |
-                                 (options_.data_digest ? tcp::kDigestData : 0));
+  const ConnectOptions options{options_.paths[0], options_.header_digest, options_.data_digest};
   for (std::uint16_t cid = 0; cid < path_.connection_count(); ++cid) {
-    auto opened =
-        co_await tcp::open_connection(options_.paths[0], path_.connect_request(cid), digests);
+    auto opened = co_await open_connection(options, path_.connect_request(cid),
+                                           path_.queue_sizes(cid), context_);
     if (closed_) co_return tl::unexpected(Failure{ECANCELED, "given up"});
     if (!opened) co_return tl::unexpected(opened.error());
     if (const Complaint complaint = path_.on_answer(cid, opened->record)) {
       co_return tl::unexpected(refusal_on_io(complaint));
     }
     connections_.push_back(std::move(opened->connection));
+  }
+  const auto slots = path_.slots_per_lane();
+  for (std::uint16_t cid = 0; cid < path_.connection_count(); ++cid) {
+    auto ready = connections_[cid]->reserve_windows(slots[cid], path_.accepted().max_io_size);
+    if (!ready) co_return tl::unexpected(ready.error());
   }
   co_return tl::expected<void, Failure>{};
 }
@@ -348,6 +348,7 @@ void ClientDriver::close_on_io() {
   if (control_descriptor_.is_open()) control_descriptor_.release();
   if (control_) control_->close();
   connections_.clear();
+  context_.reset();
 }
 
 // ---- Operations --------------------------------------------------------------------------------

@@ -61,6 +61,7 @@ class ClientDriver final : public Client {
   boost::asio::steady_timer heartbeat_timer_;
   boost::asio::posix::stream_descriptor control_descriptor_;
   bool control_writing_ = false;
+  std::shared_ptr<PathContext> context_;  ///< what the transport keeps for the path
   std::unique_ptr<Connection> control_;
   std::vector<std::unique_ptr<Connection>> connections_;  ///< while connecting
   std::unique_ptr<ClientLane> control_lane_;

@@ -1,11 +1,20 @@
 // A queue pair with a pulse: what drivers need of a transport beside posting.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <tl/expected.hpp>
 
+#include "rdma/client.hpp"
 #include "rdma/core/queue_pair.hpp"
 
 namespace rtrs {
+
+/// What a transport keeps for all connections of one path (a protection domain); null at first.
+class PathContext {
+ public:
+  virtual ~PathContext() = default;
+};
 
 /// One connection that some thread drives: waits for its descriptor, then calls progress().
 ///
@@ -24,6 +33,18 @@ class Connection : public QueuePair {
   /// Errors: broken after an error of the system, a damaged or malformed frame, or the handler's
   /// complaint.
   virtual Status progress(QueuePairHandler& handler) = 0;
+
+  /// Readies `count` windows of at most `bytes` each for stage() and expose(), before the first.
+  ///
+  /// Errors: ENOMEM when the memory cannot be had or locked.
+  virtual tl::expected<void, Failure> reserve_windows(unsigned /*count*/, std::uint32_t /*bytes*/) {
+    return {};
+  }
+  /// Makes memory known to the transport, so that it can be exposed and sent from where it is. It
+  /// must stay until every connection of the path is closed.
+  ///
+  /// Errors: ENOMEM when it cannot be locked.
+  virtual tl::expected<void, Failure> register_memory(MutableBytes /*memory*/) { return {}; }
 
   /// Told after a post that found nothing queued: somebody should flush soon. For drivers that send
   /// in batches.

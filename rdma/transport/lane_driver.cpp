@@ -119,7 +119,7 @@ void LaneDriver::lead(std::unique_lock<std::mutex>& lock, Waiter& self,
   // By the clock: on a busy lane the sleep never lasts a whole slice.
   auto ask_at = Clock::now() + kSlice;
   while (!self.operation->finished() && !self.interrupted) {
-    sleep_as_leader(lock);
+    if (!more_) sleep_as_leader(lock);
     drive();
     if (Clock::now() < ask_at) continue;
     lock.unlock();
@@ -176,6 +176,7 @@ void LaneDriver::hand_over() {
 Connection::Status LaneDriver::drive() {
   if (broken_) return Connection::Status::broken;
   const auto status = connection_->progress(lane_);
+  more_ = status == Connection::Status::more;
   lane_.flush();
   arrivals_.store(lane_.received(), std::memory_order_relaxed);
   if (status == Connection::Status::broken || status == Connection::Status::closed) {

@@ -57,6 +57,7 @@ class LaneDriver {
   std::function<void(std::string)> on_broken_;
   bool broken_ = false;
   bool leading_ = false;
+  bool more_ = false;  ///< the descriptor need not tell of what has arrived
   Waiter* followers_head_ = nullptr;
   Waiter* followers_tail_ = nullptr;
   int kick_;  ///< eventfd: wakes the leader for what its descriptor does not tell

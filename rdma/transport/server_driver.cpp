@@ -1,39 +1,25 @@
 #include "rdma/transport/server_driver.hpp"
 
-#include <fcntl.h>
 #include <pthread.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
-#include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/read.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <cerrno>
-#include <cstring>
 #include <random>
-#include <sstream>
 #include <utility>
 
-#include "rdma/transport/tcp/connector.hpp"
-#include "rdma/transport/tcp/queue_pair.hpp"
+#include "rdma/transport/factory.hpp"
 #include "rdma/wire/immediate.hpp"
 
 namespace rtrs {
 namespace {
 
 namespace asio = boost::asio;
-using AsioTcp = asio::ip::tcp;
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr unsigned kMaxDefaultReactors = 8;
 constexpr std::uint32_t kMaxHeaderSize = 4096;
-/// How long to wait before accepting again when the process is out of descriptors or memory.
-constexpr auto kAcceptPause = std::chrono::milliseconds{100};
+/// How long sessions that were told to close get to do so.
+constexpr auto kClosePause = std::chrono::milliseconds{100};
 
 ServerOptions with_defaults(ServerOptions options) {
   if (options.reactors == 0) {
@@ -57,6 +43,16 @@ ServerSessionOptions session_options(const ServerOptions& options, std::uint64_t
   session.heartbeat_interval = options.heartbeat_interval;
   session.heartbeat_misses = options.heartbeat_misses;
   return session;
+}
+
+AcceptorOptions acceptor_options(const ServerOptions& options) {
+  AcceptorOptions acceptor;
+  acceptor.max_handshakes = options.max_handshakes;
+  acceptor.handshake_timeout = options.handshake_timeout;
+  acceptor.header_digest = options.header_digest;
+  acceptor.data_digest = options.data_digest;
+  acceptor.log = options.log;
+  return acceptor;
 }
 
 AdmissionLimits admission_limits(const ServerOptions& options) {
@@ -100,26 +96,6 @@ tl::expected<void, Failure> check(const ServerOptions& options) {
   return {};
 }
 
-std::string text_of(const AsioTcp::endpoint& endpoint) {
-  std::ostringstream text;
-  text << endpoint;
-  return text.str();
-}
-
-/// A hello fits into the empty buffer of a new socket, so this never blocks.
-bool send_record(int socket, const wire::ConnectResponse& record, std::uint16_t digests) {
-  const tcp::Hello hello = tcp::make_hello(wire::bytes_of(record), digests);
-  return ::send(socket, &hello, sizeof(hello), MSG_NOSIGNAL | MSG_DONTWAIT) ==
-         static_cast<ssize_t>(sizeof(hello));
-}
-
-/// Errors of accept(2) that concern one connection, or none at all.
-bool is_transient(int error) {
-  return error == EAGAIN || error == EINTR || error == ECONNABORTED || error == EPROTO ||
-         error == EPERM || error == ENETDOWN || error == ENETUNREACH || error == EHOSTUNREACH ||
-         error == EHOSTDOWN || error == ENONET || error == ENOPROTOOPT || error == EOPNOTSUPP;
-}
-
 std::uint64_t random_epoch() {
   std::random_device random;
   return (std::uint64_t{random()} << 32) | random();
@@ -157,10 +133,7 @@ std::vector<Reactor*> ServerDriver::reactors() {
 
 std::vector<std::string> ServerDriver::addresses() const {
   std::vector<std::string> all;
-  for (const auto& acceptor : acceptors_) {
-    boost::system::error_code ignored;
-    all.push_back(text_of(acceptor->local_endpoint(ignored)));
-  }
+  for (const auto& acceptor : acceptors_) all.push_back(acceptor->address());
   return all;
 }
 
@@ -172,14 +145,20 @@ void ServerDriver::log(LogLevel level, const std::string& text) const {
 
 tl::expected<void, Failure> ServerDriver::start() {
   if (auto ok = check(options_); !ok) return ok;
+  const auto keep = [this](auto acceptor) -> tl::expected<void, Failure> {
+    if (!acceptor) return tl::unexpected(acceptor.error());
+    acceptors_.push_back(std::move(*acceptor));
+    return {};
+  };
+  const AcceptorOptions settings = acceptor_options(options_);
   for (const int descriptor : options_.listen_fds) {
-    if (auto ok = adopt(descriptor); !ok) return ok;
+    if (auto ok = keep(adopt(*reactors_[0], descriptor, settings)); !ok) return ok;
   }
   for (const ListenAddress& address : options_.listen) {
-    if (auto ok = listen(address); !ok) return ok;
+    if (auto ok = keep(listen(*reactors_[0], address, settings)); !ok) return ok;
   }
   for (auto& acceptor : acceptors_) {
-    asio::co_spawn(reactors_[0]->io(), accept_loop(*acceptor), asio::detached);
+    acceptor->start([this](std::unique_ptr<Incoming> incoming) { welcome(std::move(incoming)); });
   }
   for (auto& reactor : reactors_) {
     threads_.emplace_back([&loop = *reactor] {
@@ -190,82 +169,8 @@ tl::expected<void, Failure> ServerDriver::start() {
   return {};
 }
 
-tl::expected<void, Failure> ServerDriver::listen(const ListenAddress& address) {
-  const std::string where = address.host + ':' + std::to_string(address.port);
-  if (address.transport != TransportKind::tcp) {
-    return tl::unexpected(
-        Failure{ENOTSUP, "cannot listen on rdma:" + where + ": this build has no RDMA transport"});
-  }
-  const bool everywhere = address.host.empty() || address.host == "*";
-  boost::system::error_code error;
-  const auto host = asio::ip::make_address(everywhere ? "::" : address.host, error);
-  if (error) {
-    return tl::unexpected(Failure{EINVAL, "cannot listen on tcp:" + where +
-                                              ": not a numeric address (for all addresses use *)"});
-  }
-  const AsioTcp::endpoint endpoint{host, address.port};
-  auto acceptor = std::make_unique<AsioTcp::acceptor>(reactors_[0]->io());
-  if (const int descriptor = tcp::open_socket(endpoint.protocol().family()); descriptor < 0) {
-    error = {errno, boost::system::system_category()};
-  } else if (acceptor->assign(endpoint.protocol(), descriptor, error)) {
-    ::close(descriptor);
-  }
-  if (!error) acceptor->set_option(asio::socket_base::reuse_address{true}, error);
-  if (!error && host.is_v6()) {
-    acceptor->set_option(asio::ip::v6_only{!everywhere}, error);
-  }
-  if (!error) acceptor->bind(endpoint, error);
-  if (!error) acceptor->listen(asio::socket_base::max_listen_connections, error);
-  if (error) {
-    std::string text = "cannot listen on tcp:" + where + ": " + error.message();
-    if (error == asio::error::address_in_use) {
-      text += " (another program uses this port; find it with 'ss -ltnp', or choose another one)";
-    } else if (error == asio::error::access_denied) {
-      text += " (ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one)";
-    } else if (error.value() == EADDRNOTAVAIL) {
-      text += " (this host has no such address: see 'ip address')";
-    }
-    return tl::unexpected(Failure{error.value(), text});
-  }
-  acceptors_.push_back(std::move(acceptor));
-  return {};
-}
-
-tl::expected<void, Failure> ServerDriver::adopt(int descriptor) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof(address);
-  int listens = 0;
-  socklen_t flag_size = sizeof(listens);
-  if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
-      (address.ss_family != AF_INET && address.ss_family != AF_INET6) ||
-      getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &flag_size) != 0 ||
-      listens == 0) {
-    return tl::unexpected(
-        Failure{EINVAL, "the socket passed as descriptor " + std::to_string(descriptor) +
-                            " is not a listening TCP socket (check the .socket unit)"});
-  }
-  fcntl(descriptor, F_SETFD, FD_CLOEXEC);
-  auto acceptor = std::make_unique<AsioTcp::acceptor>(reactors_[0]->io());
-  boost::system::error_code error;
-  acceptor->assign(address.ss_family == AF_INET ? AsioTcp::v4() : AsioTcp::v6(), descriptor, error);
-  if (!error) acceptor->native_non_blocking(true, error);
-  if (error) {
-    return tl::unexpected(
-        Failure{error.value(), "cannot use the passed socket: " + error.message()});
-  }
-  acceptors_.push_back(std::move(acceptor));
-  return {};
-}
-
-void ServerDriver::close_listeners() {
-  for (auto& acceptor : acceptors_) {
-    boost::system::error_code ignored;
-    acceptor->close(ignored);
-  }
-  for (auto& handshake : handshakes_) {
-    boost::system::error_code ignored;
-    handshake->socket.close(ignored);
-  }
+void ServerDriver::close_acceptors() {
+  for (auto& acceptor : acceptors_) acceptor->close();
 }
 
 template <class Function>
@@ -282,7 +187,7 @@ bool ServerDriver::stop(Duration drain) {
     const std::lock_guard lock{mutex_};
     stopping_ = true;
   }
-  asio::post(reactors_[0]->io(), [this] { close_listeners(); });
+  asio::post(reactors_[0]->io(), [this] { close_acceptors(); });
   for_each_session([](SessionHost& host) { host.drain(); });
   bool all_gone = false;
   {
@@ -292,147 +197,57 @@ bool ServerDriver::stop(Duration drain) {
   if (!all_gone) {
     for_each_session([](SessionHost& host) { host.close("the server stops", LogLevel::warning); });
     std::unique_lock lock{mutex_};
-    all_gone = session_gone_.wait_for(lock, kAcceptPause, [this] { return sessions_.empty(); });
+    all_gone = session_gone_.wait_for(lock, kClosePause, [this] { return sessions_.empty(); });
   }
   for (auto& reactor : reactors_) reactor->stop();
   for (auto& thread : threads_) thread.join();
   threads_.clear();
-  close_listeners();  // the loop may have ended before it came to that
+  close_acceptors();  // the loop may have ended before it came to that
   return all_gone;
 }
 
-// ---- Handshakes, on reactor 0 ------------------------------------------------------------------
+// ---- New connections, on reactor 0 -------------------------------------------------------------
 
-asio::awaitable<void> ServerDriver::accept_loop(AsioTcp::acceptor& acceptor) {
-  boost::system::error_code error;
-  const AsioTcp protocol = acceptor.local_endpoint(error).protocol();
-  bool complained = false;
-  while (acceptor.is_open()) {
-    auto [closed] = co_await acceptor.async_wait(AsioTcp::acceptor::wait_read, kAwait);
-    if (closed) co_return;
-    // By hand: programs that this one starts would inherit a socket of Asio's.
-    const int descriptor =
-        ::accept4(acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    Socket socket{reactors_[0]->io()};
-    if (descriptor < 0) {
-      error = {errno, boost::system::system_category()};
-    } else if (socket.assign(protocol, descriptor, error)) {
-      ::close(descriptor);
-    }
-    if (!error) {
-      complained = false;
-      welcome(std::move(socket));
-    } else if (!is_transient(error.value())) {
-      if (!std::exchange(complained, true)) {
-        log(LogLevel::error, "cannot accept connections: " + error.message() +
-                                 " (raise LimitNOFILE when descriptors ran out)");
-      }
-      asio::steady_timer pause{reactors_[0]->io(), kAcceptPause};
-      co_await pause.async_wait(kAwait);
-    }
-  }
-}
-
-void ServerDriver::welcome(Socket socket) {
+void ServerDriver::welcome(std::unique_ptr<Incoming> incoming) {
+  const auto refuse = [&](int error, const std::string& why) {
+    log(LogLevel::warning, incoming->peer + ": refused: " + why);
+    incoming->reject(wire::encode_reject(error));
+  };
+  const auto parameters = wire::decode_connect_request(incoming->record);
+  if (!parameters) return refuse(ECONNRESET, to_string(parameters.error()));
   if (connections_ >= options_.max_connections) {
-    log(LogLevel::warning, "connection refused: there are " +
-                               std::to_string(options_.max_connections) +
-                               " already (max_connections)");
-    return;  // closes it
-  }
-  if (handshakes_.size() >= options_.max_handshakes) {
-    // An honest client needs milliseconds, so the oldest is the least likely one.
-    boost::system::error_code ignored;
-    handshakes_.front()->socket.close(ignored);
-  }
-  ++connections_;
-  handshakes_.push_back(std::make_shared<Handshake>(std::move(socket)));
-  asio::co_spawn(reactors_[0]->io(), shake_hands(std::prev(handshakes_.end())), asio::detached);
-}
-
-asio::awaitable<void> ServerDriver::shake_hands(Handshakes::iterator place) {
-  const std::shared_ptr<Handshake> handshake = *place;
-  boost::system::error_code ignored;
-  handshake->peer = text_of(handshake->socket.remote_endpoint(ignored));
-  tcp::tune_socket(handshake->socket.native_handle());
-
-  asio::steady_timer deadline{reactors_[0]->io(), options_.handshake_timeout};
-  deadline.async_wait([handshake](boost::system::error_code cancelled) {
-    boost::system::error_code unused;
-    if (!cancelled) handshake->socket.close(unused);
-  });
-  tcp::Hello hello;
-  // The magic first, so that a peer of another kind is sent away at once.
-  auto [failed, n] = co_await asio::async_read(handshake->socket,
-                                               asio::buffer(&hello, sizeof(hello.magic)), kAwait);
-  if (!failed && hello.magic == tcp::kHelloMagic) {
-    auto [failed_later, m] = co_await asio::async_read(
-        handshake->socket,
-        asio::buffer(reinterpret_cast<char*>(&hello) + sizeof(hello.magic),
-                     sizeof(hello) - sizeof(hello.magic)),
-        kAwait);
-    failed = failed_later;
-  }
-  deadline.cancel();
-  handshakes_.erase(place);
-  // Closed by the deadline or a newcomer in the moment the last byte came.
-  if (!handshake->socket.is_open()) failed = asio::error::operation_aborted;
-  if (failed) {
-    log(LogLevel::info, handshake->peer + ": no handshake (" + failed.message() + ")");
-    --connections_;
-  } else if (!on_hello(*handshake, hello)) {
-    --connections_;
-  }
-}
-
-bool ServerDriver::on_hello(Handshake& handshake, const tcp::Hello& bytes) {
-  const auto hello = tcp::decode_hello(wire::bytes_of(bytes));
-  if (!hello) {
-    log(LogLevel::info, handshake.peer + ": refused: " + to_string(hello.error()));
-    return false;
-  }
-  const auto parameters = wire::decode_connect_request(hello->record);
-  if (!parameters) {
-    log(LogLevel::info, handshake.peer + ": refused: " + to_string(parameters.error()));
-    send_record(handshake.socket.native_handle(), wire::encode_reject(ECONNRESET), 0);
-    return false;
+    return refuse(ENOMEM, "there are " + std::to_string(options_.max_connections) +
+                              " connections already (max_connections)");
   }
   std::shared_ptr<SessionHost> host;
   {
     const std::lock_guard lock{mutex_};
-    if (stopping_) return false;
+    if (stopping_) return;
     const auto decision = admission_.admit(*parameters);
-    if (decision.error != 0) {
-      log(LogLevel::warning, handshake.peer + ": refused: " + decision.why);
-      send_record(handshake.socket.native_handle(), wire::encode_reject(decision.error), 0);
-      return false;
-    }
-    host = decision.created ? create_session(decision.session, *parameters, handshake.peer)
+    if (decision.error != 0) return refuse(decision.error, decision.why);
+    host = decision.created ? create_session(decision.session, *parameters, *incoming)
                             : sessions_.at(decision.session);
   }
-  const std::uint16_t digests = choose_digests(hello->digests);
-  auto connection =
-      std::make_shared<std::unique_ptr<Connection>>(std::make_unique<tcp::TcpQueuePair>(
-          handshake.socket.release(), tcp::Digests{.header = (digests & tcp::kDigestHeader) != 0,
-                                                   .data = (digests & tcp::kDigestData) != 0}));
-  asio::post(host->reactor().io(), [host, connection, digests, cid = parameters->cid] {
-    const int socket = (*connection)->descriptor();
-    host->add(cid, std::move(*connection), [&host, socket, digests] {
-      return send_record(socket, wire::encode(host->options().accept_parameters()), digests);
-    });
-  });
-  return true;
+  ++connections_;
+  // A shared pointer only because the event loop wants its handlers to be copied.
+  auto shared = std::make_shared<std::unique_ptr<Incoming>>(std::move(incoming));
+  asio::post(host->reactor().io(),
+             [host, shared, cid = parameters->cid] { host->add(cid, std::move(*shared)); });
 }
 
 std::shared_ptr<SessionHost> ServerDriver::create_session(Admission::SessionId id,
                                                           const wire::ConnectParameters& parameters,
-                                                          const std::string& peer) {
+                                                          const Incoming& incoming) {
   Reactor& reactor = *reactors_[next_reactor_++ % reactors_.size()];
   ServerSessionOptions options = session_options(options_, epoch_);
   options.extension = parameters.extension.present;
   options.features &= parameters.extension.features;
-  auto host = std::make_shared<SessionHost>(reactor, options, handler_, parameters.cid_count, peer,
-                                            environment(id, reactor));
+  if (!options.extension && incoming.may_be_linux) {
+    options.heartbeat_interval = kLinuxHeartbeatInterval;
+    options.heartbeat_misses = kLinuxHeartbeatMisses;
+  }
+  auto host = std::make_shared<SessionHost>(reactor, options, handler_, parameters.cid_count,
+                                            incoming.peer, environment(id, reactor));
   sessions_.emplace(id, host);
   return host;
 }
@@ -466,12 +281,6 @@ void ServerDriver::forget_session(Admission::SessionId id) {
   sessions_.erase(found);
   admission_.remove(id);
   session_gone_.notify_all();
-}
-
-std::uint16_t ServerDriver::choose_digests(std::uint16_t offered) const {
-  const int wanted = (options_.header_digest ? tcp::kDigestHeader : 0) |
-                     (options_.data_digest ? tcp::kDigestData : 0);
-  return static_cast<std::uint16_t>(offered & wanted);
 }
 
 }  // namespace rtrs

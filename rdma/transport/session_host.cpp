@@ -13,6 +13,9 @@ namespace {
 namespace asio = boost::asio;
 using Descriptor = asio::posix::stream_descriptor;
 
+/// Far longer than a client needs to end a memory registration, far shorter than anybody minds.
+constexpr auto kErrorDelay = std::chrono::milliseconds{10};
+
 Instant now() { return Instant{std::chrono::steady_clock::now().time_since_epoch()}; }
 
 }  // namespace
@@ -48,12 +51,16 @@ SessionHost::SessionHost(Reactor& reactor, ServerSessionOptions options, ServerH
       environment_{std::move(environment)},
       session_{options, handler},
       links_(cid_count),
+      delay_timer_{reactor.io()},
       timer_{reactor.io()} {
   session_.reactor = &reactor;
   session_.peer = std::move(peer);
   session_.open_path(cid_count);
   session_.path().claim_name = environment_.claim_name;
   session_.path().provide_chunks = [this] { return provide_chunks(); };
+  session_.delay_answer = [this](ServerRequest& request, int error) {
+    delay_answer(request, error);
+  };
   session_.on_gone([this] { environment_.on_gone(); });
 }
 
@@ -78,21 +85,52 @@ bool SessionHost::provide_chunks() {
     return false;
   }
   session_.set_chunks({static_cast<std::byte*>(memory), size});
+  for (const auto& link : links_) {
+    if (auto known = link->connection->register_memory(session_.chunks()); !known) {
+      log(LogLevel::error, known.error().text);
+      return false;
+    }
+  }
   return true;
 }
 
-void SessionHost::add(std::uint16_t cid, std::unique_ptr<Connection> connection,
-                      const std::function<bool()>& accept) {
+void SessionHost::add(std::uint16_t cid, std::unique_ptr<Incoming> incoming) {
   if (closed_ || draining_) {
     environment_.on_connection_closed();
     return;  // the client sees its connection closed and tries again
   }
   if (!started_) start_timers();
-  links_[cid] = std::make_unique<Link>(*this, std::move(connection));
+  auto connection = incoming->open(session_.path().queue_sizes(), context_);
+  if (!connection) {
+    environment_.on_connection_closed();
+    incoming->reject(wire::encode_reject(connection.error().error));
+    return close(connection.error().text, LogLevel::error);
+  }
+  links_[cid] = std::make_unique<Link>(*this, std::move(*connection));
   Link& link = *links_[cid];
   link.handler = &session_.path().add(cid, *link.connection);
-  if (!accept()) return close("a connection broke while it was accepted", LogLevel::info);
+  if (!incoming->accept(wire::encode(options_.accept_parameters()))) {
+    return close("a connection broke while it was accepted", LogLevel::info);
+  }
   wait_to_read(link);
+}
+
+void SessionHost::delay_answer(ServerRequest& request, int error) {
+  delayed_.push_back({now() + kErrorDelay, &request, error});
+  if (delayed_.size() == 1) answer_delayed();
+}
+
+void SessionHost::answer_delayed() {
+  while (!delayed_.empty() && (closed_ || delayed_.front().due <= now())) {
+    const Delayed next = delayed_.front();
+    delayed_.pop_front();
+    session_.answer(*next.request, next.error);
+  }
+  if (delayed_.empty()) return;
+  delay_timer_.expires_after(delayed_.front().due - now());
+  delay_timer_.async_wait([this](boost::system::error_code cancelled) {
+    if (!cancelled) answer_delayed();
+  });
 }
 
 void SessionHost::start_timers() {
@@ -189,6 +227,9 @@ void SessionHost::close(const std::string& why, LogLevel level) {
     link->connection->close();
     environment_.on_connection_closed();
   }
+  delay_timer_.cancel();
+  answer_delayed();
+  context_.reset();
   session_.on_path_closed();
 }
 

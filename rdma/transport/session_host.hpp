@@ -3,6 +3,7 @@
 
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 #include "rdma/core/server_path.hpp"
 #include "rdma/core/server_session.hpp"
 #include "rdma/log.hpp"
+#include "rdma/transport/acceptor.hpp"
 #include "rdma/transport/connection.hpp"
 #include "rdma/transport/reactor.hpp"
 
@@ -39,10 +41,8 @@ class SessionHost {
   Reactor& reactor() { return reactor_; }
   const ServerSessionOptions& options() const { return options_; }
 
-  /// Takes a connection whose connect request was accepted; `accept` tells the client once it is
-  /// ready to receive.
-  void add(std::uint16_t cid, std::unique_ptr<Connection> connection,
-           const std::function<bool()>& accept);
+  /// Lets a client's connection in whose connect request was admitted.
+  void add(std::uint16_t cid, std::unique_ptr<Incoming> incoming);
   /// No more requests are read; closes as soon as nothing executes and the replies are out.
   void drain();
   void close(const std::string& why, LogLevel level);
@@ -66,6 +66,8 @@ class SessionHost {
   void progress(Link& link);
   void schedule_tick();
   bool provide_chunks();
+  void delay_answer(ServerRequest& request, int error);
+  void answer_delayed();
   void check_drained();
   void log(LogLevel level, const std::string& text) const;
 
@@ -74,7 +76,16 @@ class SessionHost {
   SessionEnvironment environment_;
   ServerSession session_;
   std::vector<std::unique_ptr<Link>> links_;
-  boost::asio::steady_timer timer_;  ///< handshake deadline, then heartbeats
+  /// Errors of writes that wait, oldest first.
+  struct Delayed {
+    Instant due;
+    ServerRequest* request;
+    int error;
+  };
+  std::deque<Delayed> delayed_;
+  boost::asio::steady_timer delay_timer_;
+  std::shared_ptr<PathContext> context_;  ///< what the transport keeps for the path
+  boost::asio::steady_timer timer_;       ///< handshake deadline, then heartbeats
   bool started_ = false;
   bool draining_ = false;
   bool closed_ = false;

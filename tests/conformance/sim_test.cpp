@@ -31,6 +31,8 @@ class SimFixture {
   bool left_failed() const { return left_.failed || world_.broken(); }
   bool right_failed() const { return right_.failed || world_.broken(); }
   void close_left() { left_.queue_pair.close(); }
+  void share_right(MutableBytes) {}
+  static constexpr bool kKeysEnd = true;
 
   void settle() {
     do {

@@ -51,6 +51,8 @@ class TcpFixture {
   bool right_failed() const { return right_.failed; }
   const std::string& why_right_failed() { return right_.queue_pair.failure(); }
   void close_left() { left_.close(); }
+  void share_right(MutableBytes) {}
+  static constexpr bool kKeysEnd = true;
 
   void settle() {
     for (int quiet = 0; quiet < 2;) {

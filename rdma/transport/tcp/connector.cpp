@@ -1,29 +1,22 @@
 #include "rdma/transport/tcp/connector.hpp"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/read.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <cerrno>
-#include <chrono>
-#include <cstring>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
-#include <vector>
 
+#include "rdma/transport/resolve.hpp"
 #include "rdma/transport/tcp/frame.hpp"
 #include "rdma/transport/tcp/queue_pair.hpp"
 
@@ -33,9 +26,6 @@ namespace {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
-/// How often to look whether a name has been found.
-constexpr auto kFirstLook = std::chrono::milliseconds{1};
-constexpr auto kLongestLook = std::chrono::milliseconds{50};
 
 std::string name_of(const PathAddress& address) {
   const bool is_ipv6 = address.host.find(':') != std::string::npos;
@@ -56,61 +46,9 @@ Failure no_rtrs(const PathAddress& address, std::string_view why) {
   return {EPROTO, name_of(address) + " does not speak RTRS over TCP: " + std::string{why}};
 }
 
-/// A name being looked up in a thread of its own. getaddrinfo(3) cannot be interrupted and may take
-/// minutes, and Asio's resolver waits for it when it is destroyed: who gives up here just leaves.
-struct Lookup {
-  std::string host;
-  std::vector<asio::ip::address> addresses;
-  int error = 0;  ///< of getaddrinfo
-  std::atomic<bool> done{false};
-
-  void run() {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_ADDRCONFIG;
-    addrinfo* found = nullptr;
-    error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
-    for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
-      tcp::endpoint endpoint;
-      if (at->ai_addrlen > endpoint.capacity()) continue;
-      std::memcpy(endpoint.data(), at->ai_addr, at->ai_addrlen);
-      addresses.push_back(endpoint.address());
-    }
-    if (found != nullptr) freeaddrinfo(found);
-    done.store(true, std::memory_order_release);
-  }
-};
-
-asio::awaitable<tl::expected<std::vector<tcp::endpoint>, Failure>> resolve(
-    const PathAddress& address) {
-  boost::system::error_code error;
-  const auto literal = asio::ip::make_address(address.host, error);
-  if (!error) co_return std::vector{tcp::endpoint{literal, address.port}};
-
-  const auto lookup = std::make_shared<Lookup>();
-  lookup->host = address.host;
-  std::thread{[lookup] { lookup->run(); }}.detach();
-  asio::steady_timer pause{co_await asio::this_coro::executor};
-  // Asked again and again, so that the thread need not know whether anybody still waits.
-  for (auto time = kFirstLook; !lookup->done.load(std::memory_order_acquire);
-       time = std::min(2 * time, kLongestLook)) {
-    pause.expires_after(time);
-    co_await pause.async_wait(kAwait);
-  }
-  if (lookup->error != 0) {
-    co_return tl::unexpected(Failure{EHOSTUNREACH, "cannot resolve host '" + address.host +
-                                                       "': " + gai_strerror(lookup->error) +
-                                                       " (check the spelling, or use a numeric "
-                                                       "address)"});
-  }
-  std::vector<tcp::endpoint> endpoints;
-  for (const auto& found : lookup->addresses) endpoints.emplace_back(found, address.port);
-  co_return endpoints;
-}
-
 asio::awaitable<tl::expected<tcp::socket, Failure>> connect(const PathAddress& address) {
-  auto endpoints = co_await resolve(address);
-  if (!endpoints) co_return tl::unexpected(endpoints.error());
+  auto addresses = co_await resolve(address.host);
+  if (!addresses) co_return tl::unexpected(addresses.error());
   boost::system::error_code error;
   const bool has_source = !address.source.empty();
   const auto source =
@@ -121,7 +59,8 @@ asio::awaitable<tl::expected<tcp::socket, Failure>> connect(const PathAddress& a
   };
   if (error) co_return bad_source();
   error = asio::error::address_family_not_supported;  // of the source, unless one fits
-  for (const tcp::endpoint& endpoint : *endpoints) {
+  for (const asio::ip::address& found : *addresses) {
+    const tcp::endpoint endpoint{found, address.port};
     if (has_source && source.is_v6() != endpoint.address().is_v6()) continue;
     tcp::socket socket{co_await asio::this_coro::executor};
     if (const int descriptor = open_socket(endpoint.protocol().family()); descriptor < 0) {
@@ -158,9 +97,11 @@ void tune_socket(int socket) {
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
-asio::awaitable<tl::expected<Opened, Failure>> open_connection(PathAddress address,
-                                                               wire::ConnectRequest request,
-                                                               std::uint16_t digests) {
+asio::awaitable<tl::expected<Opened, Failure>> open_connection(ConnectOptions options,
+                                                               wire::ConnectRequest request) {
+  const PathAddress& address = options.address;
+  const auto digests = static_cast<std::uint16_t>((options.header_digest ? kDigestHeader : 0) |
+                                                  (options.data_digest ? kDigestData : 0));
   auto socket = co_await connect(address);
   if (!socket) co_return tl::unexpected(socket.error());
   tune_socket(socket->native_handle());

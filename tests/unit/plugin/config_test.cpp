@@ -161,8 +161,15 @@ TEST_CASE("what is missing is named") {
 }
 
 TEST_CASE("what is not there yet is refused instead of ignored") {
-  CHECK(mentions(complaint({{"uri", "rnbd://host/disk0"}}), "RDMA is not supported"));
   CHECK(mentions(complaint("path", "10.0.0.7"), "several paths"));
+}
+
+TEST_CASE("the URI's scheme tells the transport") {
+  using rtrs::TransportKind;
+  CHECK(good({{"uri", "rnbd://host/disk0"}}).paths[0].transport == TransportKind::rdma);
+  CHECK(good({{"uri", "rnbd+tcp://host/disk0"}}).paths[0].transport == TransportKind::tcp);
+  CHECK(good({{"server", "host"}, {"transport", "rdma"}, {"device", "d"}}).paths[0].transport ==
+        TransportKind::rdma);
 }
 
 TEST_CASE("the help has one line per parameter that the reader knows") {

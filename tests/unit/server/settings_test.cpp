@@ -56,7 +56,8 @@ TEST_CASE("listen: wrong forms are refused with the right one") {
       {"", "begins with its transport"},
       {"tcp:", "missing"},
       {"tcp:[]", "missing"},
-      {"rdma:127.0.0.1:1234", "no RDMA transport"},
+      {"rdma", "missing"},
+      {"rdma:::1", "brackets"},
       {"tcp:127.0.0.1:65536", "0 to 65535"},
       {"tcp:127.0.0.1:", "0 to 65535"},
       {"tcp:127.0.0.1:-1", "0 to 65535"},
@@ -73,6 +74,11 @@ TEST_CASE("listen: wrong forms are refused with the right one") {
     CHECK(has(address.error(), row.says));
     CHECK(has(address.error(), "'" + std::string{row.text} + "'"));
   }
+}
+
+TEST_CASE("listen: the transport is told by the first word") {
+  CHECK(parse_listen("tcp:10.0.0.1:7")->transport == rtrs::TransportKind::tcp);
+  CHECK(parse_listen("rdma:10.0.0.1:7")->transport == rtrs::TransportKind::rdma);
 }
 
 TEST_CASE("listen: only loopback addresses count as such") {

@@ -1,0 +1,63 @@
+// How clients come in: what listens, and what it brings.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <tl/expected.hpp>
+
+#include "rdma/transport/connection.hpp"
+#include "rdma/wire/handshake.hpp"
+
+namespace rtrs {
+
+/// A client at the door: its connect request has been read, and it waits for the answer. Destroyed
+/// without one, it is turned away.
+///
+/// Threads: reject() where it came in; open() and accept() on the reactor of its session.
+class Incoming {
+ public:
+  virtual ~Incoming() = default;
+
+  bool may_be_linux = false;  ///< comes over a transport that Linux speaks
+  std::string peer;           ///< for logs, "127.0.0.1:40000"
+  std::array<std::byte, sizeof(wire::ConnectRequest)> record{};
+
+  /// Refuses with a record that says why.
+  virtual void reject(const wire::ConnectResponse& answer) = 0;
+  /// Makes the queue pair, so that receives can be posted before the client learns that it is in.
+  ///
+  /// Errors: ENOMEM, EMFILE, or EXDEV when the path's other connections use another device.
+  virtual tl::expected<std::unique_ptr<Connection>, Failure> open(
+      const QueueSizes& sizes, std::shared_ptr<PathContext>& context) = 0;
+  /// Tells the client that it is in. False: it is gone already.
+  virtual bool accept(const wire::ConnectResponse& answer) = 0;
+};
+
+struct AcceptorOptions {
+  unsigned max_handshakes = 64;
+  Duration handshake_timeout = std::chrono::seconds{10};
+  bool header_digest = true;
+  bool data_digest = true;
+  Log log;
+};
+
+/// Listens on one address. Bound and listening from its creation on; clients come in after start().
+///
+/// Threads: reactor 0, except the constructor and address().
+class Acceptor {
+ public:
+  /// Takes a client; owns it from then on.
+  using Welcome = std::function<void(std::unique_ptr<Incoming>)>;
+
+  virtual ~Acceptor() = default;
+  virtual void start(Welcome welcome) = 0;
+  /// No more clients, and those that have not finished their request are sent away.
+  virtual void close() = 0;
+  /// Where it listens, with the real port ("tcp:127.0.0.1:1234", "rdma:[::]:1234").
+  virtual std::string address() const = 0;
+};
+
+}  // namespace rtrs

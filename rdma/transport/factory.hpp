@@ -1,0 +1,52 @@
+// Which transports there are: one line each in factory.cpp.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <memory>
+#include <tl/expected.hpp>
+
+#include "rdma/client.hpp"
+#include "rdma/server.hpp"
+#include "rdma/transport/acceptor.hpp"
+#include "rdma/transport/connection.hpp"
+#include "rdma/transport/reactor.hpp"
+#include "rdma/wire/handshake.hpp"
+
+namespace rtrs {
+
+/// A connection that stands, and what the server said to it.
+struct Opened {
+  std::unique_ptr<Connection> connection;
+  std::array<std::byte, sizeof(wire::ConnectResponse)> record{};
+};
+
+/// What the connections of one path have in common.
+struct ConnectOptions {
+  PathAddress address;
+  bool header_digest = true;
+  bool data_digest = true;
+};
+
+/// Opens one connection of a path, on the caller's io_context, and ends with it at the latest.
+/// `context` is shared by the connections of the path.
+///
+/// Errors: the system's errno with a sentence, or EPROTO when the peer speaks something else. A
+/// refusal is no error: it is in the record.
+boost::asio::awaitable<tl::expected<Opened, Failure>> open_connection(
+    ConnectOptions options, wire::ConnectRequest request, QueueSizes sizes,
+    std::shared_ptr<PathContext>& context);
+
+/// Binds and listens.
+///
+/// Errors: EADDRINUSE, EACCES, EADDRNOTAVAIL, EINVAL, ENODEV, each with what to do about it.
+tl::expected<std::unique_ptr<Acceptor>, Failure> listen(Reactor& reactor,
+                                                        const ListenAddress& address,
+                                                        AcceptorOptions options);
+
+/// Takes over a TCP socket that listens already (socket activation).
+///
+/// Errors: EINVAL when it does not.
+tl::expected<std::unique_ptr<Acceptor>, Failure> adopt(Reactor& reactor, int descriptor,
+                                                       AcceptorOptions options);
+
+}  // namespace rtrs

@@ -1,0 +1,286 @@
+#include "rdma/transport/tcp/acceptor.hpp"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/v6_only.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <cerrno>
+#include <list>
+#include <sstream>
+#include <utility>
+
+#include "rdma/transport/tcp/connector.hpp"
+#include "rdma/transport/tcp/frame.hpp"
+#include "rdma/transport/tcp/queue_pair.hpp"
+
+namespace rtrs::tcp {
+namespace {
+
+namespace asio = boost::asio;
+using AsioTcp = asio::ip::tcp;
+using Socket = AsioTcp::socket;
+using boost::system::error_code;
+constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+/// How long to wait before accepting again when the process is out of descriptors or memory.
+constexpr auto kAcceptPause = std::chrono::milliseconds{100};
+
+std::string text_of(const AsioTcp::endpoint& endpoint) {
+  std::ostringstream text;
+  text << endpoint;
+  return text.str();
+}
+
+/// A hello fits into the empty buffer of a new socket, so this never blocks.
+bool send_record(int socket, const wire::ConnectResponse& record, std::uint16_t digests) {
+  const Hello hello = make_hello(wire::bytes_of(record), digests);
+  return ::send(socket, &hello, sizeof(hello), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+         static_cast<ssize_t>(sizeof(hello));
+}
+
+/// Errors of accept(2) that concern one connection, or none at all.
+bool is_transient(int error) {
+  return error == EAGAIN || error == EINTR || error == ECONNABORTED || error == EPROTO ||
+         error == EPERM || error == ENETDOWN || error == ENETUNREACH || error == EHOSTUNREACH ||
+         error == EHOSTDOWN || error == ENONET || error == ENOPROTOOPT || error == EOPNOTSUPP;
+}
+
+class TcpIncoming final : public Incoming {
+ public:
+  TcpIncoming(int socket, std::uint16_t digests) : socket_{socket}, digests_{digests} {}
+  TcpIncoming(const TcpIncoming&) = delete;
+  TcpIncoming& operator=(const TcpIncoming&) = delete;
+  ~TcpIncoming() override {
+    if (owned_) ::close(socket_);
+  }
+
+  void reject(const wire::ConnectResponse& answer) override { send_record(socket_, answer, 0); }
+
+  tl::expected<std::unique_ptr<Connection>, Failure> open(const QueueSizes&,
+                                                          std::shared_ptr<PathContext>&) override {
+    auto queue_pair = std::make_unique<TcpQueuePair>(
+        socket_,
+        Digests{.header = (digests_ & kDigestHeader) != 0, .data = (digests_ & kDigestData) != 0});
+    owned_ = false;
+    return queue_pair;
+  }
+
+  bool accept(const wire::ConnectResponse& answer) override {
+    return send_record(socket_, answer, digests_);
+  }
+
+ private:
+  int socket_;
+  std::uint16_t digests_;
+  bool owned_ = true;
+};
+
+class TcpAcceptor final : public Acceptor {
+ public:
+  TcpAcceptor(Reactor& reactor, AsioTcp::acceptor acceptor, AcceptorOptions options)
+      : reactor_{reactor}, acceptor_{std::move(acceptor)}, options_{std::move(options)} {}
+
+  void start(Welcome welcome) override {
+    welcome_ = std::move(welcome);
+    asio::co_spawn(reactor_.io(), accept_loop(), asio::detached);
+  }
+
+  void close() override {
+    error_code ignored;
+    acceptor_.close(ignored);
+    for (auto& handshake : handshakes_) handshake->socket.close(ignored);
+  }
+
+  std::string address() const override {
+    error_code ignored;
+    return "tcp:" + text_of(acceptor_.local_endpoint(ignored));
+  }
+
+ private:
+  /// A connection whose hello has not been read yet. The oldest makes room when there are too many.
+  struct Handshake {
+    explicit Handshake(Socket s) : socket{std::move(s)} {}
+    Socket socket;
+    std::string peer;
+  };
+  using Handshakes = std::list<std::shared_ptr<Handshake>>;
+
+  asio::awaitable<void> accept_loop();
+  void receive(Socket socket);
+  asio::awaitable<void> shake_hands(Handshakes::iterator place);
+  void on_hello(Handshake& handshake, const Hello& bytes);
+  void log(LogLevel level, const std::string& text) const {
+    if (options_.log) options_.log(level, text);
+  }
+
+  Reactor& reactor_;
+  AsioTcp::acceptor acceptor_;
+  AcceptorOptions options_;
+  Welcome welcome_;
+  Handshakes handshakes_;
+};
+
+asio::awaitable<void> TcpAcceptor::accept_loop() {
+  error_code error;
+  const AsioTcp protocol = acceptor_.local_endpoint(error).protocol();
+  bool complained = false;
+  while (acceptor_.is_open()) {
+    auto [closed] = co_await acceptor_.async_wait(AsioTcp::acceptor::wait_read, kAwait);
+    if (closed) co_return;
+    // By hand: programs that this one starts would inherit a socket of Asio's.
+    const int descriptor =
+        ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    Socket socket{reactor_.io()};
+    if (descriptor < 0) {
+      error = {errno, boost::system::system_category()};
+    } else if (socket.assign(protocol, descriptor, error)) {
+      ::close(descriptor);
+    }
+    if (!error) {
+      complained = false;
+      receive(std::move(socket));
+    } else if (!is_transient(error.value())) {
+      if (!std::exchange(complained, true)) {
+        log(LogLevel::error, "cannot accept connections: " + error.message() +
+                                 " (raise LimitNOFILE when descriptors ran out)");
+      }
+      asio::steady_timer pause{reactor_.io(), kAcceptPause};
+      co_await pause.async_wait(kAwait);
+    }
+  }
+}
+
+void TcpAcceptor::receive(Socket socket) {
+  if (handshakes_.size() >= options_.max_handshakes) {
+    // An honest client needs milliseconds, so the oldest is the least likely one.
+    error_code ignored;
+    handshakes_.front()->socket.close(ignored);
+  }
+  handshakes_.push_back(std::make_shared<Handshake>(std::move(socket)));
+  asio::co_spawn(reactor_.io(), shake_hands(std::prev(handshakes_.end())), asio::detached);
+}
+
+asio::awaitable<void> TcpAcceptor::shake_hands(Handshakes::iterator place) {
+  const std::shared_ptr<Handshake> handshake = *place;
+  error_code ignored;
+  handshake->peer = text_of(handshake->socket.remote_endpoint(ignored));
+  tune_socket(handshake->socket.native_handle());
+
+  asio::steady_timer deadline{reactor_.io(), options_.handshake_timeout};
+  deadline.async_wait([handshake](error_code cancelled) {
+    error_code unused;
+    if (!cancelled) handshake->socket.close(unused);
+  });
+  Hello hello;
+  // The magic first, so that a peer of another kind is sent away at once.
+  auto [failed, n] = co_await asio::async_read(handshake->socket,
+                                               asio::buffer(&hello, sizeof(hello.magic)), kAwait);
+  if (!failed && hello.magic == kHelloMagic) {
+    auto [failed_later, m] = co_await asio::async_read(
+        handshake->socket,
+        asio::buffer(reinterpret_cast<char*>(&hello) + sizeof(hello.magic),
+                     sizeof(hello) - sizeof(hello.magic)),
+        kAwait);
+    failed = failed_later;
+  }
+  deadline.cancel();
+  handshakes_.erase(place);
+  // Closed by the deadline or a newcomer in the moment the last byte came.
+  if (!handshake->socket.is_open()) failed = asio::error::operation_aborted;
+  if (failed) {
+    log(LogLevel::info, handshake->peer + ": no handshake (" + failed.message() + ")");
+  } else {
+    on_hello(*handshake, hello);
+  }
+}
+
+void TcpAcceptor::on_hello(Handshake& handshake, const Hello& bytes) {
+  const auto hello = decode_hello(wire::bytes_of(bytes));
+  if (!hello) {
+    log(LogLevel::info, handshake.peer + ": refused: " + to_string(hello.error()));
+    return;
+  }
+  const int wanted =
+      (options_.header_digest ? kDigestHeader : 0) | (options_.data_digest ? kDigestData : 0);
+  auto incoming = std::make_unique<TcpIncoming>(
+      handshake.socket.release(), static_cast<std::uint16_t>(hello->digests & wanted));
+  incoming->peer = handshake.peer;
+  incoming->record = hello->record;
+  welcome_(std::move(incoming));
+}
+
+}  // namespace
+
+tl::expected<std::unique_ptr<Acceptor>, Failure> listen(Reactor& reactor,
+                                                        const ListenAddress& address,
+                                                        AcceptorOptions options) {
+  const std::string where = "tcp:" + address.host + ':' + std::to_string(address.port);
+  const bool everywhere = address.host.empty() || address.host == "*";
+  error_code error;
+  const auto host = asio::ip::make_address(everywhere ? "::" : address.host, error);
+  if (error) {
+    return tl::unexpected(Failure{
+        EINVAL, "cannot listen on " + where + ": not a numeric address (for all addresses use *)"});
+  }
+  const AsioTcp::endpoint endpoint{host, address.port};
+  AsioTcp::acceptor acceptor{reactor.io()};
+  if (const int descriptor = open_socket(endpoint.protocol().family()); descriptor < 0) {
+    error = {errno, boost::system::system_category()};
+  } else if (acceptor.assign(endpoint.protocol(), descriptor, error)) {
+    ::close(descriptor);
+  }
+  if (!error) acceptor.set_option(asio::socket_base::reuse_address{true}, error);
+  if (!error && host.is_v6()) {
+    acceptor.set_option(asio::ip::v6_only{!everywhere}, error);
+  }
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
+  if (error) {
+    std::string text = "cannot listen on " + where + ": " + error.message();
+    if (error == asio::error::address_in_use) {
+      text += " (another program uses this port; find it with 'ss -ltnp', or choose another one)";
+    } else if (error == asio::error::access_denied) {
+      text += " (ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one)";
+    } else if (error.value() == EADDRNOTAVAIL) {
+      text += " (this host has no such address: see 'ip address')";
+    }
+    return tl::unexpected(Failure{error.value(), text});
+  }
+  return std::make_unique<TcpAcceptor>(reactor, std::move(acceptor), std::move(options));
+}
+
+tl::expected<std::unique_ptr<Acceptor>, Failure> adopt(Reactor& reactor, int descriptor,
+                                                       AcceptorOptions options) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  int listens = 0;
+  socklen_t flag_size = sizeof(listens);
+  if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
+      (address.ss_family != AF_INET && address.ss_family != AF_INET6) ||
+      getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &flag_size) != 0 ||
+      listens == 0) {
+    return tl::unexpected(
+        Failure{EINVAL, "the socket passed as descriptor " + std::to_string(descriptor) +
+                            " is not a listening TCP socket (check the .socket unit)"});
+  }
+  fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+  AsioTcp::acceptor acceptor{reactor.io()};
+  error_code error;
+  acceptor.assign(address.ss_family == AF_INET ? AsioTcp::v4() : AsioTcp::v6(), descriptor, error);
+  if (!error) acceptor.native_non_blocking(true, error);
+  if (error) {
+    return tl::unexpected(
+        Failure{error.value(), "cannot use the passed socket: " + error.message()});
+  }
+  return std::make_unique<TcpAcceptor>(reactor, std::move(acceptor), std::move(options));
+}
+
+}  // namespace rtrs::tcp

@@ -1,0 +1,194 @@
+#include "rdma/transport/verbs/acceptor.hpp"
+
+#include <algorithm>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "rdma/transport/verbs/queue_pair.hpp"
+
+namespace rtrs::verbs {
+namespace {
+
+constexpr int kBacklog = 64;
+constexpr std::uint8_t kRetries = 7;  ///< never give up for a peer that has no receive posted
+
+/// What the connections of one path share at the server.
+class PathDomain final : public PathContext {
+ public:
+  explicit PathDomain(std::shared_ptr<Domain> d) : domain{std::move(d)} {}
+  std::shared_ptr<Domain> domain;
+};
+
+class VerbsIncoming final : public Incoming {
+ public:
+  explicit VerbsIncoming(rdma_cm_id* id) : id_{id} {}
+  VerbsIncoming(const VerbsIncoming&) = delete;
+  VerbsIncoming& operator=(const VerbsIncoming&) = delete;
+  ~VerbsIncoming() override {
+    if (id_ != nullptr) rdma_destroy_id(id_);  // turns the client away
+  }
+
+  void reject(const wire::ConnectResponse& answer) override {
+    if (id_ != nullptr) rdma_reject(id_, &answer, sizeof(answer));
+  }
+
+  tl::expected<std::unique_ptr<Connection>, Failure> open(
+      const QueueSizes& sizes, std::shared_ptr<PathContext>& context) override;
+
+  bool accept(const wire::ConnectResponse& answer) override {
+    rdma_conn_param parameters{};
+    parameters.private_data = &answer;
+    parameters.private_data_len = sizeof(answer);
+    parameters.rnr_retry_count = kRetries;
+    if (rdma_accept(queue_pair_->id().get(), &parameters) != 0) return false;
+    queue_pair_->on_established();
+    return true;
+  }
+
+ private:
+  tl::expected<std::shared_ptr<Domain>, Failure> domain_for(std::shared_ptr<PathContext>& context);
+
+  rdma_cm_id* id_;
+  VerbsQueuePair* queue_pair_ = nullptr;
+};
+
+tl::expected<std::shared_ptr<Domain>, Failure> VerbsIncoming::domain_for(
+    std::shared_ptr<PathContext>& context) {
+  if (context == nullptr) {
+    auto domain = Domain::create(id_->verbs);
+    if (!domain) return tl::unexpected(domain.error());
+    context = std::make_shared<PathDomain>(std::move(*domain));
+  }
+  const auto path = std::dynamic_pointer_cast<PathDomain>(context);
+  if (path == nullptr || path->domain->device() != id_->verbs) {
+    return tl::unexpected(Failure{EXDEV, "a connection came in on another device than its path"});
+  }
+  return path->domain;
+}
+
+tl::expected<std::unique_ptr<Connection>, Failure> VerbsIncoming::open(
+    const QueueSizes& sizes, std::shared_ptr<PathContext>& context) {
+  auto channel = open_channel();
+  if (!channel) return tl::unexpected(channel.error());
+  auto domain = domain_for(context);
+  if (!domain) return tl::unexpected(domain.error());
+  if (rdma_migrate_id(id_, channel->get()) != 0) {
+    return tl::unexpected(Failure{
+        errno, std::string{"cannot move a connection to its reactor: "} + strerrordesc_np(errno)});
+  }
+  auto queue_pair = VerbsQueuePair::create(CmId{std::move(*channel), std::exchange(id_, nullptr)},
+                                           std::move(*domain), sizes);
+  if (!queue_pair) return tl::unexpected(queue_pair.error());
+  queue_pair_ = queue_pair->get();
+  return std::move(*queue_pair);
+}
+
+class VerbsAcceptor final : public Acceptor {
+ public:
+  VerbsAcceptor(Reactor& reactor, CmId id, AcceptorOptions options)
+      : id_{std::move(id)},
+        options_{std::move(options)},
+        descriptor_{reactor.io(), id_.descriptor()},
+        address_{"rdma:" + text_of(rdma_get_local_addr(id_.get()))} {}
+  ~VerbsAcceptor() override { close(); }
+  VerbsAcceptor(const VerbsAcceptor&) = delete;
+  VerbsAcceptor& operator=(const VerbsAcceptor&) = delete;
+
+  void start(Welcome welcome) override {
+    welcome_ = std::move(welcome);
+    wait();
+  }
+  void close() override {
+    if (descriptor_.is_open()) descriptor_.release();
+    id_.reset();
+  }
+  std::string address() const override { return address_; }
+
+ private:
+  void wait();
+  void read_events();
+  void on_request(rdma_cm_event* event);
+
+  CmId id_;
+  AcceptorOptions options_;
+  boost::asio::posix::stream_descriptor descriptor_;
+  std::string address_;
+  Welcome welcome_;
+};
+
+void VerbsAcceptor::wait() {
+  descriptor_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                         [this](boost::system::error_code error) {
+                           if (error || id_.get() == nullptr) return;
+                           read_events();
+                           wait();
+                         });
+}
+
+void VerbsAcceptor::read_events() {
+  rdma_cm_event* event = nullptr;
+  while (rdma_get_cm_event(id_.channel(), &event) == 0) {
+    if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+      on_request(event);
+    } else {
+      // Of a connection that its session has not taken over yet; the session's deadline ends it.
+      rdma_ack_cm_event(event);
+    }
+  }
+}
+
+void VerbsAcceptor::on_request(rdma_cm_event* event) {
+  auto incoming = std::make_unique<VerbsIncoming>(event->id);
+  incoming->may_be_linux = true;
+  incoming->peer = text_of(rdma_get_peer_addr(event->id));
+  const auto& parameters = event->param.conn;
+  const std::size_t size =
+      parameters.private_data != nullptr
+          ? std::min<std::size_t>(parameters.private_data_len, incoming->record.size())
+          : 0;
+  std::memcpy(incoming->record.data(), parameters.private_data, size);
+  rdma_ack_cm_event(event);  // before the id moves: that waits for its events
+  welcome_(std::move(incoming));
+}
+
+Failure cannot_listen(const ListenAddress& address, int error) {
+  std::string text = "cannot listen on rdma:" + address.host + ':' + std::to_string(address.port) +
+                     ": " + strerrordesc_np(error);
+  if (error == EADDRINUSE) {
+    text +=
+        " (another program, or Linux's rnbd_server, uses this port over RDMA: see 'rdma "
+        "resource show cm_id')";
+  } else if (error == ENODEV || error == EADDRNOTAVAIL) {
+    text += kNoDeviceHint;
+  }
+  return {error, std::move(text)};
+}
+
+}  // namespace
+
+tl::expected<std::unique_ptr<Acceptor>, Failure> listen(Reactor& reactor,
+                                                        const ListenAddress& address,
+                                                        AcceptorOptions options) {
+  const bool everywhere = address.host.empty() || address.host == "*";
+  auto where = parse_address(everywhere ? "::" : address.host, address.port);
+  if (!where) {
+    return tl::unexpected(Failure{EINVAL, "cannot listen on rdma:" + address.host +
+                                              ": not a numeric address (for all addresses use *)"});
+  }
+  auto id = CmId::create(where->space);
+  if (!id) return tl::unexpected(id.error());
+  if (!everywhere && address.host.find(':') != std::string::npos) {
+    int only = 1;  // as for TCP: an IPv6 address means IPv6
+    rdma_set_option(id->get(), RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof(only));
+  }
+  if (rdma_bind_addr(id->get(), where->get()) != 0 || rdma_listen(id->get(), kBacklog) != 0) {
+    return tl::unexpected(cannot_listen(address, errno));
+  }
+  return std::make_unique<VerbsAcceptor>(reactor, std::move(*id), std::move(options));
+}
+
+}  // namespace rtrs::verbs

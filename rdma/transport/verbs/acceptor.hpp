@@ -1,0 +1,20 @@
+// Listens on an address of the connection manager.
+#pragma once
+
+#include <memory>
+#include <tl/expected.hpp>
+
+#include "rdma/server.hpp"
+#include "rdma/transport/acceptor.hpp"
+#include "rdma/transport/reactor.hpp"
+
+namespace rtrs::verbs {
+
+/// Binds and listens.
+///
+/// Errors: ENODEV, EADDRINUSE, EADDRNOTAVAIL, EINVAL, each with what to do about it.
+tl::expected<std::unique_ptr<Acceptor>, Failure> listen(Reactor& reactor,
+                                                        const ListenAddress& address,
+                                                        AcceptorOptions options);
+
+}  // namespace rtrs::verbs

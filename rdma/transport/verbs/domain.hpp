@@ -1,0 +1,75 @@
+// Protection domains and registered memory.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <memory>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "rdma/client.hpp"
+#include "rdma/transport/connection.hpp"
+
+namespace rtrs::verbs {
+
+/// Memory that the device may read, and the peer may write. Deregistered when it dies.
+///
+/// Source: ibv_reg_mr(3).
+class Region {
+ public:
+  /// Fresh memory of its own, zeroed.
+  ///
+  /// Errors: ENOMEM when it cannot be had or locked.
+  static tl::expected<std::unique_ptr<Region>, Failure> allocate(ibv_pd* domain, std::size_t size);
+  /// Memory of somebody else, which must outlive the region.
+  static tl::expected<std::unique_ptr<Region>, Failure> adopt(ibv_pd* domain, MutableBytes memory);
+  ~Region();
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+
+  MutableBytes bytes() const { return bytes_; }
+  bool contains(ConstBytes part) const {
+    return part.data() >= bytes_.data() &&
+           part.data() + part.size() <= bytes_.data() + bytes_.size();
+  }
+  std::uint32_t local_key() const { return registration_->lkey; }
+  std::uint32_t remote_key() const { return registration_->rkey; }
+
+ private:
+  Region(MutableBytes bytes, bool owned) : bytes_{bytes}, owned_{owned} {}
+  tl::expected<void, Failure> register_with(ibv_pd* domain);
+
+  MutableBytes bytes_;
+  bool owned_;
+  ibv_mr* registration_ = nullptr;
+};
+
+/// What the connections of one path share: a protection domain of their own, so that no key of one
+/// client opens the memory of another.
+///
+/// Threads: adopt() while the path is set up; then any.
+class Domain final : public PathContext {
+ public:
+  /// Errors: ENOMEM.
+  static tl::expected<std::shared_ptr<Domain>, Failure> create(ibv_context* device);
+  ~Domain() override;
+  Domain(const Domain&) = delete;
+  Domain& operator=(const Domain&) = delete;
+
+  ibv_context* device() const { return device_; }
+  ibv_pd* handle() const { return handle_; }
+
+  /// Registers memory once for all connections.
+  tl::expected<void, Failure> adopt(MutableBytes memory);
+  /// The adopted memory that contains `part`, or null.
+  const Region* find(ConstBytes part) const;
+
+ private:
+  Domain(ibv_context* device, ibv_pd* handle) : device_{device}, handle_{handle} {}
+
+  ibv_context* device_;
+  ibv_pd* handle_;
+  std::vector<std::unique_ptr<Region>> regions_;
+};
+
+}  // namespace rtrs::verbs

@@ -1,0 +1,123 @@
+// A queue pair of an RDMA device.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "rdma/transport/connection.hpp"
+#include "rdma/transport/verbs/cm.hpp"
+#include "rdma/transport/verbs/domain.hpp"
+#include "rdma/transport/verbs/receive_queue.hpp"
+#include "rdma/transport/verbs/send_queue.hpp"
+
+namespace rtrs::verbs {
+
+/// A reliable connection over verbs. Memory that the domain knows is used where it is; everything
+/// else passes through windows, registered once when the path is set up (one copy, no registration
+/// per request).
+///
+/// Keys live as long as the path: the device does not stop a peer from writing to a window that was
+/// withdrawn, but what it writes there is never looked at.
+///
+/// Threads: one at a time; made and closed by its driver.
+/// Source:  docs/protocol.md, RDMA parameters; ibv_post_send(3), rdma_cm(7).
+class VerbsQueuePair final : public Connection {
+ public:
+  /// The most that is inlined; less when the device cannot. For tests.
+  static constexpr unsigned kInline = sizeof(Post::copy);
+
+  /// Makes the queue pair of an id that knows its device (address resolved, or a request that came
+  /// in).
+  ///
+  /// Errors: ENOMEM, EINVAL: what the device refused.
+  static tl::expected<std::unique_ptr<VerbsQueuePair>, Failure> create(
+      CmId id, std::shared_ptr<Domain> domain, const QueueSizes& sizes, unsigned inlined = kInline);
+  ~VerbsQueuePair() override;
+  VerbsQueuePair(const VerbsQueuePair&) = delete;
+  VerbsQueuePair& operator=(const VerbsQueuePair&) = delete;
+
+  const CmId& id() const { return id_; }
+  /// The connection stands: what can only be set now.
+  void on_established();
+
+  void set_wakeup(void (*wakeup)(void*), void* context) override {
+    wakeup_ = wakeup;
+    wakeup_context_ = context;
+  }
+  tl::expected<void, Failure> reserve_windows(unsigned count, std::uint32_t bytes) override;
+  tl::expected<void, Failure> register_memory(MutableBytes memory) override {
+    return domain_->adopt(memory);
+  }
+
+  Ticket write_with_immediate(RemoteMemory to, ConstBytes data, ConstBytes header,
+                              std::uint32_t immediate) override;
+  Ticket write(RemoteMemory to, ConstBytes data) override;
+  Ticket send(ConstBytes message) override;
+  Ticket send_with_immediate(ConstBytes message, std::uint32_t immediate) override;
+  Ticket send_with_invalidate(std::uint32_t key) override;
+  void post_receives(unsigned count, std::uint32_t bytes) override;
+  RemoteMemory expose(std::uint32_t window, MutableBytes memory) override;
+  void collect(std::uint32_t window, std::uint32_t bytes) override;
+  void withdraw(std::uint32_t window) override;
+  ConstBytes stage(std::uint32_t window, ConstBytes data) override;
+  void flush() override;
+  /// All data are in registered memory that stays, so posting to the device is enough.
+  Ticket sent() const override { return std::max(sends_->last_posted(), disowned_); }
+  void disown_unsent() override { disowned_ = sends_->last_pushed(); }
+
+  Status progress(QueuePairHandler& handler) override;
+  int descriptor() const override { return events_; }
+  bool wants_to_write() const override { return usable() && !sends_->empty(); }
+  void close() override;
+  const std::string& failure() const override { return failure_; }
+
+ private:
+  /// Memory that the caller named for a window.
+  struct Window {
+    MutableBytes target;
+    bool exposed = false;
+    bool in_place = false;
+  };
+
+  VerbsQueuePair(CmId id, std::shared_ptr<Domain> domain);
+  tl::expected<void, Failure> build(const QueueSizes& sizes, unsigned inlined);
+  tl::expected<void, Failure> watch();
+  MutableBytes slot(std::uint32_t window) const;
+  void attach_data(Post& post, ConstBytes data) const;
+  Ticket push(Post post);
+  Ticket push_message(Post post, ConstBytes message);
+  bool take_event();
+  bool arm();
+  bool on_completion(const ibv_wc& completion, QueuePairHandler& handler);
+  bool on_receive(const ibv_wc& completion, QueuePairHandler& handler);
+  void read_cm_events();
+  bool fail(std::string why);
+  Status failed_status();
+  bool usable() const { return queue_pair_ != nullptr && failure_.empty(); }
+
+  std::shared_ptr<Domain> domain_;
+  CmId id_;
+  ibv_comp_channel* completion_channel_ = nullptr;
+  ibv_cq* completions_ = nullptr;
+  ibv_qp* queue_pair_ = nullptr;
+  int events_ = -1;  ///< epoll descriptor over the completion channel and the id's channel
+  std::unique_ptr<SendQueue> sends_;
+  std::unique_ptr<ReceiveQueue> receives_;
+  std::unique_ptr<Region> slots_;  ///< memory of the windows
+  std::size_t slot_size_ = 0;
+  std::vector<Window> windows_;
+  Ticket disowned_ = 0;
+  bool armed_ = false;  ///< the channel will tell of the next completion
+  bool progressing_ = false;
+  bool closed_by_peer_ = false;
+  std::string failure_;
+  void (*wakeup_)(void*) = nullptr;
+  void* wakeup_context_ = nullptr;
+};
+
+}  // namespace rtrs::verbs
