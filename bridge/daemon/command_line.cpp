@@ -79,8 +79,8 @@ void add_options(CLI::App& app, Arguments& arguments) {
       ->allow_extra_args(false)
       ->take_all();
   app.add_option("-l,--listen", arguments.listen,
-                 "Listen on tcp:HOST:PORT; IPv6 as tcp:[::1]:1234, port 0 = any free one "
-                 "(default tcp:127.0.0.1:1234). May be repeated.")
+                 "Listen on tcp:HOST:PORT or rdma:HOST:PORT; IPv6 as tcp:[::1]:1234, port 0 = any "
+                 "free one (default tcp:127.0.0.1:1234). May be repeated.")
       ->type_name("ADDRESS")
       ->allow_extra_args(false)
       ->take_all();

@@ -37,6 +37,8 @@ class Incoming {
 };
 
 struct AcceptorOptions {
+  /// How many more connections the server takes, beside those whose handshake is under way.
+  std::function<unsigned()> room;
   unsigned max_handshakes = 64;
   Duration handshake_timeout = std::chrono::seconds{10};
   bool header_digest = true;

@@ -150,7 +150,10 @@ tl::expected<void, Failure> ServerDriver::start() {
     acceptors_.push_back(std::move(*acceptor));
     return {};
   };
-  const AcceptorOptions settings = acceptor_options(options_);
+  AcceptorOptions settings = acceptor_options(options_);
+  settings.room = [this] {
+    return options_.max_connections - std::min(options_.max_connections, connections_.load());
+  };
   for (const int descriptor : options_.listen_fds) {
     if (auto ok = keep(adopt(*reactors_[0], descriptor, settings)); !ok) return ok;
   }

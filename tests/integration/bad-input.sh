@@ -89,7 +89,6 @@ bad_plugin_parameters() {
   plugin_rejects 'no device is named' server=127.0.0.1
   plugin_rejects 'rnbd' uri=http://127.0.0.1/disk0
   plugin_rejects 'port' rnbd+tcp://127.0.0.1:99999/disk0
-  plugin_rejects 'RDMA' rnbd://127.0.0.1/disk0
   plugin_rejects 'access.*write' rnbd+tcp://127.0.0.1/disk0 access=write
   plugin_rejects 'connect-timeout' rnbd+tcp://127.0.0.1/disk0 connect-timeout=soon
   plugin_rejects 'session' rnbd+tcp://127.0.0.1/disk0 session=a/b

@@ -159,6 +159,10 @@ asio::awaitable<void> TcpAcceptor::accept_loop() {
 }
 
 void TcpAcceptor::receive(Socket socket) {
+  if (handshakes_.size() >= options_.room()) {
+    log(LogLevel::warning, "connection refused: there are as many as allowed (max_connections)");
+    return;  // closes it
+  }
   if (handshakes_.size() >= options_.max_handshakes) {
     // An honest client needs milliseconds, so the oldest is the least likely one.
     error_code ignored;
