@@ -7,8 +7,6 @@
 source /lab/settings
 case_dir=${case_dir:-/lab} work_dir=/lab
 source "$source_dir/tests/tools/cases.sh"
-server_program=$build_dir/bin/rnbd-server
-plugin=$build_dir/nbdkit-plugin/nbdkit-rnbd-plugin.so
 
 # ---- RDMA ------------------------------------------------------------------------------------------
 
@@ -78,53 +76,70 @@ path_is() { [[ $(path_state "$1" "$2") == "$3" ]]; }
 
 # ---- Our programs ----------------------------------------------------------------------------------
 
-# rnbd_server ARGUMENTS...: in the background, ready when this returns; log: rnbd-server.log.
-rnbd_server() {
-  local ready
-  mkfifo /tmp/ready.$$
-  "$server_program" --log-level debug --pid-file /run/rnbd-server.pid --ready-fd 4 "$@" \
-    4>/tmp/ready.$$ >>"$case_dir/rnbd-server.log" 2>&1 &
-  read -r -t 30 ready </tmp/ready.$$ || fail "rnbd-server did not become ready"
-  rm /tmp/ready.$$
-  echo "$ready"
+# background NAME COMMAND...: with its log in NAME.log and its exit status in /run/NAME.status. The shell
+# between stays: nbdkit -f ends with its parent.
+background() {
+  local name=$1
+  shift
+  rm -f "/run/$name.status" "/run/$name.pid"
+  {
+    rc=0
+    "$@" >>"$case_dir/$name.log" 2>&1 || rc=$?
+    echo "$rc" >"/run/$name.status"
+  } &
 }
 
-# attach [FILTER-ARGUMENTS... --] URI [PARAMETER...]: nbdkit with our plugin at /run/nbd.sock; log:
-# nbdkit.log.
+# rnbd_server ARGUMENTS...: ready when this returns.
+rnbd_server() {
+  local program=$build_dir/bin/rnbd-server
+  background rnbd-server "$program" --pid-file /run/rnbd-server.pid "$@"
+  eventually 30 ready_or_ended rnbd-server
+}
+
+# attach [NBDKIT-ARGUMENT... --] URI [PARAMETER...]: nbdkit with our plugin, as $nbd_uri.
 attach() {
-  local before=()
+  local before=() plugin=$build_dir/nbdkit-plugin/nbdkit-rnbd-plugin.so
   while [[ " $* " == *" -- "* && $1 != -- ]]; do before+=("$1") && shift; done
   [[ $1 != -- ]] || shift
-  nbdkit -v -D rnbd.verbose=1 -U /run/nbd.sock -P /run/nbdkit.pid --log=stderr \
-    "${before[@]}" -f "$plugin" "$@" >>"$case_dir/nbdkit.log" 2>&1 &
-  eventually 30 test -s /run/nbdkit.pid
+  background nbdkit nbdkit -f -U /run/nbd.sock -P /run/nbdkit.pid -D rnbd.verbose=1 \
+    "${before[@]}" "$plugin" "$@"
+  eventually 30 ready_or_ended nbdkit
 }
+# shellcheck disable=SC2034 # for scenarios
 nbd_uri='nbd+unix:///?socket=/run/nbd.sock'
 
-# stop PROGRAM: of the two above, with SIGTERM, and waits for its end.
-stop() {
-  local process
-  process=$(<"/run/$1.pid")
-  kill -TERM "$process"
-  eventually 20 gone "$process"
-  rm -f "/run/$1.pid"
+ready_or_ended() {
+  [[ ! -e /run/$1.status ]] || fail "$1 ended with status $(<"/run/$1.status")"
+  [[ -s /run/$1.pid ]]
 }
-gone() { [[ ! -e /proc/$1 ]]; }
+
+# stop rnbd-server|nbdkit: with SIGTERM, which it must leave with status 0.
+stop() {
+  kill -TERM "$(<"/run/$1.pid")"
+  ended_well "$1"
+}
+
+# ended_well NAME: of something in the background.
+ended_well() {
+  eventually 20 test -s "/run/$1.status"
+  [[ $(<"/run/$1.status") == 0 ]] || fail "$1 ended with status $(<"/run/$1.status")"
+}
 
 # nbd_device: the kernel's NBD client on what `attach` serves: /dev/nbd0.
 nbd_device() {
   modprobe nbd
-  nbd-client -unix /run/nbd.sock /dev/nbd0 "$@"
+  nbd-client -unix /run/nbd.sock /dev/nbd0 -N '' "$@"
 }
 
 # ---- Load ------------------------------------------------------------------------------------------
 
 # fio_verify DEVICE [FIO-OPTION...]: random writes of several sizes, then every block's CRC is checked.
 fio_verify() {
-  local device=$1
+  local device=$1 size=16M
+  [[ -z $FULL ]] || size=64M
   shift
   fio --name=verify --filename="$device" --direct=1 --ioengine=libaio --iodepth=16 \
-    --rw=randwrite --bssplit=4k/50:16k/30:128k/20 --size=32M --verify=crc32c --verify_fatal=1 \
+    --rw=randwrite --bssplit=4k/50:16k/30:128k/20 --size="$size" --verify=crc32c --verify_fatal=1 \
     --randseed=7 --output="$case_dir/fio-$HOSTNAME.log" "$@" || {
     cat "$case_dir/fio-$HOSTNAME.log"
     fail "fio on $device"
@@ -150,7 +165,7 @@ tidy_up() {
   for module in rnbd_client rtrs_client rnbd_server rtrs_server nbd brd; do
     [[ ! -e /sys/module/$module ]] || modprobe -r "$module" || fail "cannot unload $module"
   done
-  rm -rf /tmp/* /run/*.pid /run/*.sock
+  rm -rf /tmp/* /run/*.pid /run/*.sock /run/*.status
   rxe_up
   dmesg --read-clear >"$case_dir/$HOSTNAME-dmesg.log"
 }
@@ -178,6 +193,5 @@ end_processes() {
 stuck() {
   dmesg -n 8
   echo w >/proc/sysrq-trigger
-  echo l >/proc/sysrq-trigger
   dmesg -n 5
 }

@@ -8,8 +8,9 @@ source "$source_dir/tests/tools/cases.sh"
 
 lab_dir=$source_dir/tests/lab
 guests=()
-limit=${limit:-60}
-memory=${memory:-1536}
+limit=60     # seconds, of `on`
+memory=1536  # MiB, of a guest
+cpus=1       # of a guest: two guests have the CPUs of a small machine then
 
 # What a kernel says when something is wrong with it, or with a program.
 complaints='WARNING: |BUG: |BUG at|Oops|Kernel panic|general protection|possible [a-z ]*deadlock'
@@ -23,7 +24,7 @@ complaints+='|list_(add|del) corruption|unregister_netdevice: waiting|segfault a
 boot() {
   local guest
   printf '%s=%q\n' source_dir "$source_dir" build_dir "$build_dir" kernel_dir "$kernel_dir" \
-    >"$work_dir/settings"
+    FULL "${FULL:-}" >"$work_dir/settings"
   cp "$lab_dir/lib/init" "$work_dir/init"
   for guest in "$@"; do
     guests+=("$guest")
@@ -48,7 +49,7 @@ start_qemu() {
       -device "virtio-net-pci,netdev=cable$cable,mac=52:54:00:99:0$cable:0$number,romfile=")
   done
   # The guest goes when this shell goes, however that ends.
-  setpriv --pdeathsig KILL qemu-system-x86_64 -accel "$accelerator" -cpu max -smp "${cpus:-2}" \
+  setpriv --pdeathsig KILL qemu-system-x86_64 -accel "$accelerator" -cpu max -smp "$cpus" \
     -m "$memory" -nodefaults -display none -no-user-config -serial "file:$dir/console.log" \
     -qmp "unix:$dir/qmp,server=on,wait=off" -device virtio-rng-pci \
     -chardev "pipe,id=agent,path=$dir/agent" -device virtio-serial-pci \
@@ -64,9 +65,9 @@ lab.guest=$guest lab.number=$number" >"$dir/qemu.log" 2>&1 </dev/null &
 runs() { kill -0 "$(<"$work_dir/$1/pid")" 2>/dev/null; }
 panicked() { grep -qs 'Kernel panic' "$work_dir/$1/console.log"; }
 
-# wait_up GUEST: until it takes jobs.
+# wait_up GUEST: until it takes jobs; some 10 s, but the machine may be busy.
 wait_up() {
-  local deadline=$((SECONDS + 60))
+  local deadline=$((SECONDS + 180))
   until [[ -e $work_dir/$1/up ]]; do
     ((SECONDS < deadline)) && runs "$1" && ! panicked "$1" || return 1
     sleep 0.1
@@ -147,7 +148,7 @@ scenario_functions() {
 
 # Leaves the guests as they were when they came up, and looks at what their kernels said.
 close_case() {
-  local rc=0 guest
+  local rc=0 guest limit=60
   # shellcheck disable=SC2046 # one word per job
   kill $(jobs -p) 2>/dev/null
   for guest in "${guests[@]}"; do unseen_output "$guest"; done
