@@ -39,6 +39,9 @@ struct ServerOptions {
   unsigned heartbeat_misses = 5;
   bool header_digest = true;
   bool data_digest = true;
+  /// RDMA: a chunk is closed to its client while a request executes in it. Costs every request two
+  /// binds of a memory window.
+  bool always_invalidate = false;
   std::uint32_t features = 0;  ///< extension features to offer
   Log log;
 };

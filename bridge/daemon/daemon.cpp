@@ -70,6 +70,7 @@ rtrs::ServerOptions server_options(const Settings& settings, std::vector<int> so
   options.max_connections = settings.max_connections;
   options.handshake_timeout = settings.handshake_timeout;
   options.heartbeat_interval = settings.heartbeat;
+  options.always_invalidate = settings.always_invalidate;
   options.header_digest = options.data_digest = !settings.no_digest;
   options.features = rtrs::wire::kFeatureUserMessages;
   options.log = log_function();

@@ -30,6 +30,7 @@ struct Settings {
   rtrs::Duration heartbeat = std::chrono::milliseconds{500};
   rtrs::Duration handshake_timeout = std::chrono::seconds{10};
   bool no_digest = false;
+  bool always_invalidate = false;
   bool direct = false;
   bool no_uring = false;
 };

@@ -53,9 +53,9 @@ Complaint ClientPath::on_answer(std::uint16_t cid, ConstBytes record) {
 }
 
 QueueSizes ClientPath::queue_sizes(std::uint16_t cid) const {
-  if (cid == 0) return {2U * kControlSlots + 2, 1U + kControlReceives};
+  if (cid == 0) return {2U * kControlSlots + 2, 1U + kControlReceives, 0};
   const unsigned slots = slots_per_lane()[cid];
-  return {slots + 1U, ClientLane::receives_needed(slots)};
+  return {slots + 1U, ClientLane::receives_needed(slots), 0};
 }
 
 void ClientPath::start_exchange(QueuePair& control) {
@@ -98,7 +98,8 @@ void ClientPath::attach(ClientLane& lane, std::uint16_t cid, QueuePair& queue_pa
   link.max_io_size = accepted_.max_io_size;
   link.new_rkey = accepted_.new_rkey;
   link.data_rides_with_reply =
-      options_.data_rides_with_reply || (options_.may_be_linux && accepted_.extension.present);
+      !accepted_.new_rkey &&
+      (options_.data_rides_with_reply || (options_.may_be_linux && accepted_.extension.present));
   if (cid != 0) {
     queue_pair.post_receives(ClientLane::receives_needed(slots[cid]), receive_bytes());
   }

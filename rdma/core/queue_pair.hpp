@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "rdma/wire/endian.hpp"
+#include "rdma/wire/ensure.hpp"
 
 namespace rtrs {
 
@@ -23,6 +24,7 @@ struct RemoteMemory {
 struct QueueSizes {
   unsigned sends = 0;     ///< posts under way
   unsigned receives = 0;  ///< posted receives
+  unsigned keys = 0;  ///< exposures and revocations under way, where windows have keys of their own
 };
 
 /// Position in the order of posts of one queue pair; the first post has 1.
@@ -43,6 +45,10 @@ class QueuePairHandler {
   /// A message has landed in a posted receive.
   [[nodiscard]] virtual Complaint on_message(ConstBytes message,
                                              std::optional<std::uint32_t> immediate) = 0;
+  /// What revoke() was asked for has happened: nothing lands in the window any more.
+  [[nodiscard]] virtual Complaint on_revoked(std::uint32_t /*window*/) {
+    return "a window ended that nobody revoked";
+  }
 
  protected:
   ~QueuePairHandler() = default;
@@ -87,6 +93,10 @@ class QueuePair {
   virtual void collect(std::uint32_t /*window*/, std::uint32_t /*bytes*/) {}
   /// Ends the exposure at once, also in the middle of an arriving write: the rest is dropped.
   virtual void withdraw(std::uint32_t window) = 0;
+  /// Ends the exposure for what is on its way, too, and for whatever other connection of the path;
+  /// on_revoked() tells when that is so. Only transports with keys of their own for every window
+  /// can.
+  virtual void revoke(std::uint32_t /*window*/) { RTRS_ENSURE(!"this transport cannot revoke"); }
   /// Where the transport can send `data` from: the same memory, or a copy in the window's own,
   /// which stays until the window is used again. What write_with_immediate() sends comes from here.
   virtual ConstBytes stage(std::uint32_t /*window*/, ConstBytes data) { return data; }

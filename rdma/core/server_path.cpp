@@ -29,7 +29,8 @@ ServerPath::ServerPath(ServerSession& session, std::uint16_t cid_count)
 
 QueueSizes ServerPath::queue_sizes() const {
   const unsigned depth = session_.options().queue_depth;
-  return {3U * depth + kControlReceives, depth + kControlReceives};
+  const unsigned keys = session_.options().new_keys ? 2U * depth : 0;
+  return {3U * depth + kControlReceives, depth + kControlReceives, keys};
 }
 
 QueuePairHandler& ServerPath::add(std::uint16_t cid, QueuePair& queue_pair) {
@@ -68,7 +69,7 @@ Complaint ServerPath::Connection::on_write_with_immediate(std::uint32_t immediat
   }
   switch (wire::type_of(immediate)) {
     case wire::ImmediateType::io_request:
-      return path->session_.begin(cid, immediate);
+      return path->on_request(*this, immediate);
     case wire::ImmediateType::heartbeat:
       if (cid == 0) {
         last_answer = queue_pair->write_with_immediate({}, {}, {}, wire::kHeartbeatAck);
@@ -77,6 +78,19 @@ Complaint ServerPath::Connection::on_write_with_immediate(std::uint32_t immediat
     default:
       return nullptr;  // answers to heartbeats are a sign of life only; unknown kinds are ignored
   }
+}
+
+Complaint ServerPath::Connection::on_revoked(std::uint32_t window) {
+  return path->session_.begin(cid, path->revoking_[window]);
+}
+
+Complaint ServerPath::on_request(Connection& connection, std::uint32_t immediate) {
+  if (const Complaint complaint = session_.take(immediate)) return complaint;
+  if (!session_.options().new_keys) return session_.begin(connection.cid, immediate);
+  const auto where = wire::decode_request(immediate, session_.options().queue_depth);
+  revoking_[where.buffer_id] = immediate;
+  connection.queue_pair->revoke(where.buffer_id);
+  return nullptr;
 }
 
 Complaint ServerPath::Connection::on_message(ConstBytes message, std::optional<std::uint32_t>) {
@@ -94,18 +108,40 @@ Complaint ServerPath::on_info_request(ConstBytes message) {
 
   // The client may send as soon as it has the response, so everything is ready before.
   const auto& options = session_.options();
-  RemoteMemory memory;
   for (Connection& connection : connections_) {
-    memory = connection.queue_pair->expose(0, session_.chunks());
     connection.queue_pair->post_receives(
         options.queue_depth + (connection.cid == 0 ? kControlReceives : 1U), 0);
   }
   state_ = ServerPathState::connected;
   session_.up();
-  const std::array descriptors{wire::Descriptor{
-      memory.address, memory.key, static_cast<std::uint32_t>(options.chunk_memory())}};
-  connections_[0].queue_pair->send(wire::encode_info_response(descriptors));
+  connections_[0].queue_pair->send(wire::encode_info_response(expose_chunks()));
   return nullptr;
+}
+
+/// Static keys: all chunks are one window of every connection, known by one key. New keys: every
+/// chunk is a window of its own, which belongs to the path.
+std::vector<wire::Descriptor> ServerPath::expose_chunks() {
+  const auto& options = session_.options();
+  std::vector<wire::Descriptor> descriptors;
+  if (options.new_keys) {
+    revoking_.resize(options.queue_depth);
+    for (std::uint32_t id = 0; id < options.queue_depth; ++id) {
+      descriptors.push_back(expose_chunk(*connections_[0].queue_pair, id));
+    }
+    return descriptors;
+  }
+  RemoteMemory memory;
+  for (Connection& connection : connections_) {
+    memory = connection.queue_pair->expose(0, session_.chunks());
+  }
+  descriptors.push_back(
+      {memory.address, memory.key, static_cast<std::uint32_t>(options.chunk_memory())});
+  return descriptors;
+}
+
+wire::Descriptor ServerPath::expose_chunk(QueuePair& queue_pair, std::uint32_t buffer_id) {
+  const RemoteMemory memory = queue_pair.expose(buffer_id, session_.chunk(buffer_id));
+  return {memory.address, memory.key, session_.options().chunk_size()};
 }
 
 /// An honest client has one request per chunk, whose reply takes three posts at most.
@@ -119,7 +155,7 @@ void ServerPath::reply(const ServerRequest& request, int error) {
   const bool sends_data = request.is_read && error == 0 && !request.data.empty();
   const bool astray = RTRS_PLANTED(reply_on_wrong_slot) && error != 0;
   const wire::ResponseImmediate response{request.buffer_id ^ (astray ? 1U : 0U), error};
-  if (!request.need_invalidate) {
+  if (!request.need_invalidate && !session_.options().new_keys) {
     // Plain RTRS, and half the messages of Linux: the data rides in the write that carries the
     // immediate.
     connection.last_answer = queue_pair.write_with_immediate(
@@ -128,10 +164,24 @@ void ServerPath::reply(const ServerRequest& request, int error) {
     return;
   }
   if (sends_data) queue_pair.write(request.answer_to, request.data);
+  if (!request.need_invalidate) {
+    connection.last_answer = answer(queue_pair, request.buffer_id, encode(response));
+    return;
+  }
   if (!RTRS_PLANTED(invalidate_too_late)) queue_pair.send_with_invalidate(request.answer_to.key);
-  connection.last_answer = queue_pair.write_with_immediate(
-      {}, {}, {}, encode(response, wire::ImmediateType::io_response_with_invalidate));
+  connection.last_answer =
+      answer(queue_pair, request.buffer_id,
+             encode(response, wire::ImmediateType::io_response_with_invalidate));
   if (RTRS_PLANTED(invalidate_too_late)) queue_pair.send_with_invalidate(request.answer_to.key);
+}
+
+/// The immediate that ends a reply, in the way of the path's mode.
+Ticket ServerPath::answer(QueuePair& queue_pair, std::uint32_t buffer_id, std::uint32_t immediate) {
+  if (!session_.options().new_keys) return queue_pair.write_with_immediate({}, {}, {}, immediate);
+  wire::RkeyMessage message;
+  message.buffer_id = static_cast<std::uint16_t>(buffer_id);
+  message.key = expose_chunk(queue_pair, buffer_id).key;
+  return queue_pair.send_with_immediate(wire::bytes_of(message), immediate);
 }
 
 }  // namespace rtrs

@@ -56,16 +56,22 @@ class ServerPath {
                                                     std::uint32_t bytes) override;
     [[nodiscard]] Complaint on_message(ConstBytes message,
                                        std::optional<std::uint32_t> immediate) override;
+    [[nodiscard]] Complaint on_revoked(std::uint32_t window) override;
   };
 
   [[nodiscard]] Complaint on_info_request(ConstBytes message);
+  [[nodiscard]] Complaint on_request(Connection& connection, std::uint32_t immediate);
+  std::vector<wire::Descriptor> expose_chunks();
+  wire::Descriptor expose_chunk(QueuePair& queue_pair, std::uint32_t buffer_id);
   Ticket max_unsent() const;
+  Ticket answer(QueuePair& queue_pair, std::uint32_t buffer_id, std::uint32_t immediate);
   void reply(const ServerRequest& request, int error);
 
   ServerSession& session_;
   ServerPathState state_ = ServerPathState::connecting;
   std::vector<Connection> connections_;
   std::size_t present_ = 0;
+  std::vector<std::uint32_t> revoking_;  ///< new keys: the immediate of each chunk's request
   Heartbeat heartbeat_;
   bool heard_ = false;
 };

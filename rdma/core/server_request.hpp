@@ -31,6 +31,7 @@ struct ServerRequest {
   std::uint64_t connection_generation = 0;
   RemoteMemory answer_to;
   bool need_invalidate = false;
+  bool taken = false;  ///< its immediate has arrived
   bool executing = false;
 };
 

@@ -19,6 +19,7 @@ wire::AcceptParameters ServerSessionOptions::accept_parameters() const {
   parameters.queue_depth = queue_depth;
   parameters.max_io_size = max_io_size;
   parameters.max_header_size = max_header_size;
+  parameters.new_rkey = new_keys;
   parameters.extension = {
       .present = extension, .features = features, .session_epoch = session_epoch};
   return parameters;
@@ -42,15 +43,25 @@ void ServerSession::up() {
   context = handler_.on_session_up(*this);
 }
 
-Complaint ServerSession::begin(std::uint16_t cid, std::uint32_t immediate) {
+MutableBytes ServerSession::chunk(std::uint32_t buffer_id) const {
+  const std::uint32_t size = options_.chunk_size();
+  return chunks_.subspan(std::size_t{buffer_id} * size, size);
+}
+
+Complaint ServerSession::take(std::uint32_t immediate) {
   RTRS_ENSURE(up_ && path_->state() == ServerPathState::connected);
   const auto where = wire::decode_request(immediate, options_.queue_depth);
   if (where.buffer_id >= options_.queue_depth) return "a request for a chunk that does not exist";
   ServerRequest& request = requests_[where.buffer_id];
-  if (request.executing) return "a request for a chunk whose request still executes";
+  if (request.taken) return "a request for a chunk whose request still executes";
+  request.taken = true;
+  return nullptr;
+}
 
-  const std::uint32_t chunk_size = options_.chunk_size();
-  const MutableBytes chunk = chunks_.subspan(std::size_t{where.buffer_id} * chunk_size, chunk_size);
+Complaint ServerSession::begin(std::uint16_t cid, std::uint32_t immediate) {
+  const auto where = wire::decode_request(immediate, options_.queue_depth);
+  ServerRequest& request = requests_[where.buffer_id];
+  const MutableBytes chunk = this->chunk(where.buffer_id);
   const auto header = wire::decode_request_header(chunk, where.header_offset);
   if (!header) return to_string(header.error());
   if (header->data_length > options_.max_io_size) return "a request larger than max_io_size";
@@ -90,6 +101,7 @@ void ServerSession::finish(ServerRequest& request, int error) {
 void ServerSession::answer(ServerRequest& request, int error) {
   RTRS_ENSURE(request.executing && executing_ > 0);
   request.executing = false;
+  request.taken = false;
   --executing_;
   if (path_->state() == ServerPathState::connected) path_->reply(request, error);
   check_gone();

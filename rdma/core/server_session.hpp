@@ -22,8 +22,11 @@ struct ServerSessionOptions {
   std::uint16_t queue_depth = 256;
   std::uint32_t max_io_size = 256 * 1024;  ///< bytes
   std::uint32_t max_header_size = 4096;    ///< bytes
-  bool extension = true;                   ///< the client announced it, so it is answered
-  std::uint32_t features = 0;              ///< of both sides
+  /// Every chunk has a key of its own, which ends when a request arrives; its reply brings a new
+  /// one.
+  bool new_keys = false;
+  bool extension = true;       ///< the client announced it, so it is answered
+  std::uint32_t features = 0;  ///< of both sides
   std::uint64_t session_epoch = 0;
   Duration heartbeat_interval{};
   unsigned heartbeat_misses = 4;
@@ -80,7 +83,10 @@ class ServerSession {
   friend struct ServerRequest;
 
   void up();
+  /// Judges the immediate of a request; afterwards its chunk is taken.
+  [[nodiscard]] Complaint take(std::uint32_t immediate);
   [[nodiscard]] Complaint begin(std::uint16_t cid, std::uint32_t immediate);
+  MutableBytes chunk(std::uint32_t buffer_id) const;
   void finish(ServerRequest& request, int error);
   void check_gone();
 

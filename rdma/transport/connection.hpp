@@ -1,6 +1,7 @@
 // A queue pair with a pulse: what drivers need of a transport beside posting.
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <string>
 #include <tl/expected.hpp>
@@ -46,6 +47,13 @@ class Connection : public QueuePair {
   /// Errors: ENOMEM when it cannot be locked.
   virtual tl::expected<void, Failure> register_memory(MutableBytes /*memory*/) { return {}; }
 
+  /// Readies a key of its own for each of `count` windows of the path, so that they can be revoked.
+  ///
+  /// Errors: ENOTSUP when the transport or the device cannot, ENOMEM.
+  virtual tl::expected<void, Failure> reserve_keys(unsigned /*count*/) {
+    return tl::unexpected(Failure{ENOTSUP, "always-invalidate needs RDMA"});
+  }
+
   /// Told after a post that found nothing queued: somebody should flush soon. For drivers that send
   /// in batches.
   virtual void set_wakeup(void (*wakeup)(void*), void* context) = 0;
@@ -57,6 +65,8 @@ class Connection : public QueuePair {
   /// Ends the connection. Afterwards no memory is read or written by the transport.
   virtual void close() = 0;
   virtual const std::string& failure() const = 0;
+  /// What it has moved, for the log of its end; "" when nobody counted.
+  virtual std::string statistics() const { return {}; }
 };
 
 }  // namespace rtrs

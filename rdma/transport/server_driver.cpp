@@ -243,6 +243,7 @@ std::shared_ptr<SessionHost> ServerDriver::create_session(Admission::SessionId i
                                                           const Incoming& incoming) {
   Reactor& reactor = *reactors_[next_reactor_++ % reactors_.size()];
   ServerSessionOptions options = session_options(options_, epoch_);
+  options.new_keys = options_.always_invalidate && incoming.may_be_linux;
   options.extension = parameters.extension.present;
   options.features &= parameters.extension.features;
   if (!options.extension && incoming.may_be_linux) {

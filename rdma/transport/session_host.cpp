@@ -101,10 +101,16 @@ void SessionHost::add(std::uint16_t cid, std::unique_ptr<Incoming> incoming) {
   }
   if (!started_) start_timers();
   auto connection = incoming->open(session_.path().queue_sizes(), context_);
+  tl::expected<void, Failure> ready;
   if (!connection) {
+    ready = tl::unexpected(connection.error());
+  } else if (options_.new_keys) {
+    ready = (*connection)->reserve_keys(options_.queue_depth);
+  }
+  if (!ready) {
     environment_.on_connection_closed();
-    incoming->reject(wire::encode_reject(connection.error().error));
-    return close(connection.error().text, LogLevel::error);
+    incoming->reject(wire::encode_reject(ready.error().error));
+    return close(ready.error().text, LogLevel::error);
   }
   links_[cid] = std::make_unique<Link>(*this, std::move(*connection));
   Link& link = *links_[cid];
@@ -220,8 +226,12 @@ void SessionHost::close(const std::string& why, LogLevel level) {
   environment_.on_closing();
   timer_.cancel();
   session_.path().close();
-  for (auto& link : links_) {
+  for (std::size_t cid = 0; cid < links_.size(); ++cid) {
+    auto& link = links_[cid];
     if (!link) continue;
+    if (const std::string moved = link->connection->statistics(); !moved.empty()) {
+      log(LogLevel::debug, "connection " + std::to_string(cid) + ": " + moved);
+    }
     reactor_.forget(*link);
     link->descriptor.release();
     link->connection->close();

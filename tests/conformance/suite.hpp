@@ -36,12 +36,17 @@ class Recorder final : public QueuePairHandler {
   };
 
   std::vector<Event> events;
+  std::vector<std::uint32_t> revoked;      ///< windows, in order
   Complaint complain = nullptr;            ///< what to answer
   std::function<void()> on_event = [] {};  ///< runs before the answer
 
   Complaint on_write_with_immediate(std::uint32_t immediate, std::uint32_t bytes) override {
     events.push_back({false, immediate, bytes, {}});
     on_event();
+    return complain;
+  }
+  Complaint on_revoked(std::uint32_t window) override {
+    revoked.push_back(window);
     return complain;
   }
   Complaint on_message(ConstBytes message, std::optional<std::uint32_t> immediate) override {

@@ -72,6 +72,8 @@ class VerbsFixture {
     require(right_.queue_pair->register_memory(memory).has_value(), "register");
   }
 
+  verbs::VerbsQueuePair& verbs_right() { return *right_.queue_pair; }
+
   void settle() {
     for (int quiet = 0; quiet < 3;) {
       const bool moved = left_.move() | right_.move();
@@ -104,7 +106,7 @@ class VerbsFixture {
   static std::unique_ptr<verbs::VerbsQueuePair> make(verbs::CmId id) {
     auto domain = value(verbs::Domain::create(id->verbs));
     return value(
-        verbs::VerbsQueuePair::create(std::move(id), std::move(domain), {256, 700}, kInline));
+        verbs::VerbsQueuePair::create(std::move(id), std::move(domain), {256, 700, 16}, kInline));
   }
 
   void connect(verbs::CmId& listener, verbs::CmAddress& target) {

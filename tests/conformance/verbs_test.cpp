@@ -6,5 +6,50 @@ namespace {
 
 TEST_CASE_TEMPLATE_INVOKE(queue_pair_conformance, VerbsInlining, VerbsWithoutInline);
 
+TEST_CASE("verbs: a revoked key opens nothing, and the next one does") {
+  VerbsInlining f;
+  std::vector<std::byte> memory(3 * 4096);
+  const MutableBytes chunk = MutableBytes{memory}.subspan(4096, 4096);
+  REQUIRE(f.verbs_right().reserve_keys(2).has_value());
+  REQUIRE(f.verbs_right().register_memory(memory).has_value());
+  f.right().post_receives(8, 0);
+  const auto data = pattern(4096);
+  // The peer may use a key when a message that was posted behind it has come.
+  const auto expose = [&] {
+    f.left().post_receives(1, 0);
+    const RemoteMemory where = f.right().expose(1, chunk);
+    f.right().write_with_immediate({}, {}, {}, 2);
+    f.right().flush();
+    f.settle();
+    return where;
+  };
+  const RemoteMemory first = expose();
+  const auto write = [&](RemoteMemory to) {
+    f.left().write_with_immediate(to, f.left().stage(0, data), {}, 1);
+    f.left().flush();
+    f.settle();
+  };
+  write(first);
+  CHECK(equal(chunk, data));
+  f.right().revoke(1);
+  f.settle();
+  CHECK(f.heard_by_right().revoked == std::vector<std::uint32_t>{1});
+
+  SUBCASE("the new key works") {
+    std::fill(memory.begin(), memory.end(), std::byte{0});
+    const RemoteMemory second = expose();
+    CHECK(second.key != first.key);
+    write(second);
+    CHECK(equal(chunk, data));
+    CHECK_FALSE(f.right_failed());
+  }
+  SUBCASE("the old key breaks the connection, and no byte lands") {
+    std::fill(memory.begin(), memory.end(), std::byte{0});
+    write(first);
+    CHECK(f.right_failed());
+    CHECK(equal(memory, std::vector<std::byte>(memory.size())));
+  }
+}
+
 }  // namespace
 }  // namespace rtrs::conformance

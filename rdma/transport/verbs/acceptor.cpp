@@ -33,7 +33,8 @@ class VerbsIncoming final : public Incoming {
   }
 
   void reject(const wire::ConnectResponse& answer) override {
-    if (id_ != nullptr) rdma_reject(id_, &answer, sizeof(answer));
+    rdma_cm_id* id = queue_pair_ != nullptr ? queue_pair_->id().get() : id_;
+    if (id != nullptr) rdma_reject(id, &answer, sizeof(answer));
   }
 
   tl::expected<std::unique_ptr<Connection>, Failure> open(

@@ -12,6 +12,8 @@ namespace {
 
 /// The peer writes into it; we send from it.
 constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+/// The peer writes into it through memory windows only.
+constexpr int kWindowedAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
 
 Failure cannot_lock(std::size_t size, int error) {
   std::string text = "cannot register " + std::to_string(size) +
@@ -29,18 +31,20 @@ tl::expected<std::unique_ptr<Region>, Failure> Region::allocate(ibv_pd* domain, 
   if (memory == MAP_FAILED) return tl::unexpected(cannot_lock(size, errno));
   std::unique_ptr<Region> region{
       new Region{{static_cast<std::byte*>(memory), size}, /*owned=*/true}};
-  if (auto ok = region->register_with(domain); !ok) return tl::unexpected(ok.error());
+  if (auto ok = region->register_with(domain, kAccess); !ok) return tl::unexpected(ok.error());
   return region;
 }
 
-tl::expected<std::unique_ptr<Region>, Failure> Region::adopt(ibv_pd* domain, MutableBytes memory) {
+tl::expected<std::unique_ptr<Region>, Failure> Region::adopt(ibv_pd* domain, MutableBytes memory,
+                                                             bool with_windows) {
   std::unique_ptr<Region> region{new Region{memory, /*owned=*/false}};
-  if (auto ok = region->register_with(domain); !ok) return tl::unexpected(ok.error());
+  auto ok = region->register_with(domain, with_windows ? kWindowedAccess : kAccess);
+  if (!ok) return tl::unexpected(ok.error());
   return region;
 }
 
-tl::expected<void, Failure> Region::register_with(ibv_pd* domain) {
-  registration_ = ibv_reg_mr(domain, bytes_.data(), bytes_.size(), kAccess);
+tl::expected<void, Failure> Region::register_with(ibv_pd* domain, int access) {
+  registration_ = ibv_reg_mr(domain, bytes_.data(), bytes_.size(), access);
   if (registration_ == nullptr) return tl::unexpected(cannot_lock(bytes_.size(), errno));
   return {};
 }
@@ -60,15 +64,37 @@ tl::expected<std::shared_ptr<Domain>, Failure> Domain::create(ibv_context* devic
 }
 
 Domain::~Domain() {
+  for (ibv_mw* window : key_windows_) ibv_dealloc_mw(window);
   regions_.clear();
   ibv_dealloc_pd(handle_);
 }
 
 tl::expected<void, Failure> Domain::adopt(MutableBytes memory) {
   if (find(memory) != nullptr) return {};
-  auto region = Region::adopt(handle_, memory);
+  auto region = Region::adopt(handle_, memory, /*with_windows=*/!key_windows_.empty());
   if (!region) return tl::unexpected(region.error());
   regions_.push_back(std::move(*region));
+  return {};
+}
+
+tl::expected<void, Failure> Domain::reserve_keys(unsigned count) {
+  ibv_device_attr attributes{};
+  const bool able = ibv_query_device(device_, &attributes) == 0 &&
+                    (attributes.device_cap_flags & IBV_DEVICE_MEM_WINDOW) != 0;
+  if (!able) {
+    return tl::unexpected(Failure{
+        ENOTSUP, std::string{"always-invalidate needs memory windows, which the RDMA device "} +
+                     ibv_get_device_name(device_->device) + " does not have"});
+  }
+  while (key_windows_.size() < count) {
+    ibv_mw* window = ibv_alloc_mw(handle_, IBV_MW_TYPE_1);
+    if (window == nullptr) {
+      return tl::unexpected(Failure{
+          ENOMEM,
+          std::string{"the RDMA device refused a memory window: "} + strerrordesc_np(errno)});
+    }
+    key_windows_.push_back(window);
+  }
   return {};
 }
 

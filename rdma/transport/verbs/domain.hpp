@@ -22,7 +22,8 @@ class Region {
   /// Errors: ENOMEM when it cannot be had or locked.
   static tl::expected<std::unique_ptr<Region>, Failure> allocate(ibv_pd* domain, std::size_t size);
   /// Memory of somebody else, which must outlive the region.
-  static tl::expected<std::unique_ptr<Region>, Failure> adopt(ibv_pd* domain, MutableBytes memory);
+  static tl::expected<std::unique_ptr<Region>, Failure> adopt(ibv_pd* domain, MutableBytes memory,
+                                                              bool with_windows = false);
   ~Region();
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
@@ -32,12 +33,13 @@ class Region {
     return part.data() >= bytes_.data() &&
            part.data() + part.size() <= bytes_.data() + bytes_.size();
   }
+  ibv_mr* registration() const { return registration_; }
   std::uint32_t local_key() const { return registration_->lkey; }
   std::uint32_t remote_key() const { return registration_->rkey; }
 
  private:
   Region(MutableBytes bytes, bool owned) : bytes_{bytes}, owned_{owned} {}
-  tl::expected<void, Failure> register_with(ibv_pd* domain);
+  tl::expected<void, Failure> register_with(ibv_pd* domain, int access);
 
   MutableBytes bytes_;
   bool owned_;
@@ -61,6 +63,20 @@ class Domain final : public PathContext {
 
   /// Registers memory once for all connections.
   tl::expected<void, Failure> adopt(MutableBytes memory);
+  /// Memory windows of type 1, one for each window of the path: their keys are good on all of its
+  /// connections.
+  ///
+  /// Errors: ENOTSUP when the device has none, ENOMEM.
+  /// Source: ibv_alloc_mw(3), ibv_bind_mw(3).
+  tl::expected<void, Failure> reserve_keys(unsigned count);
+  /// Null without reserve_keys().
+  ibv_mw* key_window(std::uint32_t window) const {
+    return window < key_windows_.size() ? key_windows_[window] : nullptr;
+  }
+
+  /// What they are bound to: the memory that was adopted after reserve_keys().
+  ibv_mr* windowed() const { return regions_.front()->registration(); }
+
   /// The adopted memory that contains `part`, or null.
   const Region* find(ConstBytes part) const;
 
@@ -70,6 +86,7 @@ class Domain final : public PathContext {
   ibv_context* device_;
   ibv_pd* handle_;
   std::vector<std::unique_ptr<Region>> regions_;
+  std::vector<ibv_mw*> key_windows_;
 };
 
 }  // namespace rtrs::verbs

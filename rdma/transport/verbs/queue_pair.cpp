@@ -22,6 +22,8 @@ constexpr int kMaxCompletions = 256;
 /// Room behind the data of a window for the header that is sent with them.
 constexpr std::size_t kHeaderRoom = sizeof(Post::copy);
 constexpr std::size_t kSlotAlignment = 64;
+/// Marks the ids of binds among those of all work requests; below it stands the window.
+constexpr std::uint64_t kBindBit = std::uint64_t{1} << 62;
 /// 0.64 ms: how long a peer waits that found no receive posted; the default is 655 ms.
 /// Source: ibv_modify_qp(3), min_rnr_timer.
 constexpr std::uint8_t kRnrTimer = 12;
@@ -70,7 +72,9 @@ tl::expected<void, Failure> VerbsQueuePair::build(const QueueSizes& sizes, unsig
   const auto most = static_cast<unsigned>(limits.max_qp_wr);
   ibv_qp_init_attr wanted{};
   wanted.qp_type = IBV_QPT_RC;
-  wanted.cap.max_send_wr = std::min(most, sizes.sends + 2 * SendQueue::kSignalInterval);
+  // Binds go past the send queue's own count.
+  wanted.cap.max_send_wr =
+      std::min(most, sizes.sends + sizes.keys + 2 * SendQueue::kSignalInterval);
   wanted.cap.max_recv_wr = std::min(most, sizes.receives + 1);
   wanted.cap.max_send_sge = 1;
   wanted.cap.max_recv_sge = 1;
@@ -98,7 +102,7 @@ tl::expected<void, Failure> VerbsQueuePair::build(const QueueSizes& sizes, unsig
   }
   queue_pair_ = id_->qp;
 
-  const SendQueue::Limits send_limits{granted.cap.max_send_wr,
+  const SendQueue::Limits send_limits{granted.cap.max_send_wr - sizes.keys,
                                       std::min(inlined, granted.cap.max_inline_data)};
   std::unique_ptr<Region> copies;
   if (send_limits.inlined < sizeof(Post::copy)) {
@@ -152,6 +156,11 @@ void VerbsQueuePair::close() {
   domain_.reset();
 }
 
+std::string VerbsQueuePair::statistics() const {
+  return std::to_string(arrivals_) + " arrivals, " + std::to_string(sends_->last_posted()) +
+         " sends, " + std::to_string(send_completions_) + " completions of sends";
+}
+
 bool VerbsQueuePair::fail(std::string why) {
   if (failure_.empty()) failure_ = std::move(why);
   return false;
@@ -174,6 +183,11 @@ MutableBytes VerbsQueuePair::slot(std::uint32_t window) const {
 }
 
 RemoteMemory VerbsQueuePair::expose(std::uint32_t window, MutableBytes memory) {
+  if (ibv_mw* key_window = domain_->key_window(window); key_window != nullptr) {
+    // In the order of the queue, so it holds before the message that tells the key.
+    bind(key_window, memory, kBindBit, 0);
+    return {reinterpret_cast<std::uintptr_t>(memory.data()), key_window->rkey};
+  }
   if (window >= windows_.size()) windows_.resize(window + 1);
   Window& w = windows_[window];
   RTRS_ENSURE(!w.exposed);
@@ -184,6 +198,27 @@ RemoteMemory VerbsQueuePair::expose(std::uint32_t window, MutableBytes memory) {
   }
   RTRS_ENSURE(memory.size() + kHeaderRoom <= slot_size_);
   return {reinterpret_cast<std::uintptr_t>(slot(window).data()), slots_->remote_key()};
+}
+
+void VerbsQueuePair::revoke(std::uint32_t window) {
+  if (!usable()) return;
+  // No memory = no access. The region is named all the same: some providers look at it.
+  bind(domain_->key_window(window), {}, kBindBit | window, IBV_SEND_SIGNALED);
+}
+
+bool VerbsQueuePair::bind(ibv_mw* key_window, ConstBytes memory, std::uint64_t id, unsigned flags) {
+  if (!usable()) return false;
+  ibv_mw_bind request{};
+  request.wr_id = id;
+  request.send_flags = flags;
+  request.bind_info.mr = domain_->windowed();
+  request.bind_info.addr = reinterpret_cast<std::uintptr_t>(memory.data());
+  request.bind_info.length = memory.size();
+  request.bind_info.mw_access_flags = memory.empty() ? 0 : IBV_ACCESS_REMOTE_WRITE;
+  if (const int error = ibv_bind_mw(queue_pair_, key_window, &request); error != 0) {
+    return fail(std::string{"cannot bind a memory window: "} + strerrordesc_np(error));
+  }
+  return true;
 }
 
 void VerbsQueuePair::collect(std::uint32_t window, std::uint32_t bytes) {
@@ -351,11 +386,17 @@ bool VerbsQueuePair::on_completion(const ibv_wc& completion, QueuePairHandler& h
     return fail(std::string{"RDMA error: "} + ibv_wc_status_str(completion.status));
   }
   if ((completion.wr_id & ReceiveQueue::kIdBit) != 0) return on_receive(completion, handler);
+  if ((completion.wr_id & kBindBit) != 0) {
+    const Complaint complaint = handler.on_revoked(static_cast<std::uint32_t>(completion.wr_id));
+    return complaint == nullptr || fail(std::string{"protocol violation: "} + complaint);
+  }
+  ++send_completions_;
   sends_->complete(completion.wr_id);
   return true;
 }
 
 bool VerbsQueuePair::on_receive(const ibv_wc& completion, QueuePairHandler& handler) {
+  ++arrivals_;
   const bool has_immediate = (completion.wc_flags & IBV_WC_WITH_IMM) != 0;
   const std::uint32_t immediate = has_immediate ? be32toh(completion.imm_data) : 0;
   Complaint complaint = nullptr;

@@ -50,6 +50,9 @@ class VerbsQueuePair final : public Connection {
     wakeup_context_ = context;
   }
   tl::expected<void, Failure> reserve_windows(unsigned count, std::uint32_t bytes) override;
+  tl::expected<void, Failure> reserve_keys(unsigned count) override {
+    return domain_->reserve_keys(count);
+  }
   tl::expected<void, Failure> register_memory(MutableBytes memory) override {
     return domain_->adopt(memory);
   }
@@ -64,6 +67,7 @@ class VerbsQueuePair final : public Connection {
   RemoteMemory expose(std::uint32_t window, MutableBytes memory) override;
   void collect(std::uint32_t window, std::uint32_t bytes) override;
   void withdraw(std::uint32_t window) override;
+  void revoke(std::uint32_t window) override;
   ConstBytes stage(std::uint32_t window, ConstBytes data) override;
   void flush() override;
   /// All data are in registered memory that stays, so posting to the device is enough.
@@ -75,6 +79,7 @@ class VerbsQueuePair final : public Connection {
   bool wants_to_write() const override { return usable() && !sends_->empty(); }
   void close() override;
   const std::string& failure() const override { return failure_; }
+  std::string statistics() const override;
 
  private:
   /// Memory that the caller named for a window.
@@ -88,6 +93,7 @@ class VerbsQueuePair final : public Connection {
   tl::expected<void, Failure> build(const QueueSizes& sizes, unsigned inlined);
   tl::expected<void, Failure> watch();
   MutableBytes slot(std::uint32_t window) const;
+  bool bind(ibv_mw* key_window, ConstBytes memory, std::uint64_t id, unsigned flags);
   void attach_data(Post& post, ConstBytes data) const;
   Ticket push(Post post);
   Ticket push_message(Post post, ConstBytes message);
@@ -112,6 +118,8 @@ class VerbsQueuePair final : public Connection {
   std::size_t slot_size_ = 0;
   std::vector<Window> windows_;
   Ticket disowned_ = 0;
+  std::uint64_t arrivals_ = 0;
+  std::uint64_t send_completions_ = 0;
   bool armed_ = false;  ///< the channel will tell of the next completion
   bool progressing_ = false;
   bool closed_by_peer_ = false;

@@ -22,6 +22,7 @@ class FakeQueuePair final : public QueuePair {
 
   std::vector<Post> posts;
   std::map<std::uint32_t, MutableBytes> exposed;
+  std::map<std::uint32_t, unsigned> revocations;
   std::uint64_t receives = 0;
   Ticket sent_up_to = ~Ticket{0};  ///< what sent() answers at most
   int disowned = 0;
@@ -45,7 +46,11 @@ class FakeQueuePair final : public QueuePair {
   void post_receives(unsigned count, std::uint32_t) override { receives += count; }
   RemoteMemory expose(std::uint32_t window, MutableBytes memory) override {
     exposed[window] = memory;
-    return {0x1000 * (window + 1), 0x100 + window};
+    return {0x1000 * (window + 1), 0x100 + window + 0x10 * revocations[window]};
+  }
+  void revoke(std::uint32_t window) override {
+    exposed.erase(window);
+    ++revocations[window];
   }
   void withdraw(std::uint32_t window) override { exposed.erase(window); }
   void flush() override {}

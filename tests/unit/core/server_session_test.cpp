@@ -39,7 +39,8 @@ ServerSessionOptions options() {
 
 /// A session with two connections, connected unless told otherwise.
 struct Bench {
-  explicit Bench(bool exchange = true) : session{options(), handler}, memory(4 * 8192) {
+  explicit Bench(bool exchange = true, ServerSessionOptions o = options())
+      : session{o, handler}, memory(4 * 8192) {
     session.open_path(2);
     session.path().provide_chunks = [this] {
       session.set_chunks(memory);
@@ -222,6 +223,105 @@ TEST_CASE("a session that never came up goes without a word to the handler") {
   bench.session.on_path_closed();
   CHECK(bench.session.gone());
   CHECK(bench.handler.ups + bench.handler.downs == 0);
+}
+
+ServerSessionOptions with_new_keys() {
+  ServerSessionOptions o = options();
+  o.new_keys = true;
+  return o;
+}
+
+TEST_CASE("new keys: the accept says so, and every chunk has a key of its own") {
+  CHECK(with_new_keys().accept_parameters().new_rkey);
+  CHECK_FALSE(options().accept_parameters().new_rkey);
+  Bench bench{false, with_new_keys()};
+  REQUIRE(bench.control->on_message(wire::bytes_of(wire::encode_info_request("host")), {}) ==
+          nullptr);
+  const auto chunks = wire::decode_info_response(bench.control_pair.posts.at(0).data, 4, 8192);
+  REQUIRE(chunks.has_value());
+  CHECK((*chunks)[2].key == 0x102);
+  CHECK((*chunks)[3].key == 0x103);
+  CHECK(bench.io_pair.exposed.empty());
+}
+
+TEST_CASE("new keys: a request is looked at when its chunk is closed to the client, not before") {
+  Bench bench{true, with_new_keys()};
+  REQUIRE(bench.read(1, 512) == nullptr);
+  CHECK(bench.handler.last == nullptr);
+  CHECK(bench.io_pair.revocations[1] == 1);
+  SUBCASE("another request for the same chunk breaks the path meanwhile") {
+    CHECK(bench.read(1, 512) != nullptr);
+  }
+  SUBCASE("what the client changed before that is judged, what it told first is not") {
+    std::memset(bench.memory.data() + 8192 + 512, 0xFF, 64);
+    CHECK(bench.io->on_revoked(1) != nullptr);
+    CHECK(bench.handler.last == nullptr);
+  }
+  SUBCASE("then it is carried out") {
+    REQUIRE(bench.io->on_revoked(1) == nullptr);
+    REQUIRE(bench.handler.last != nullptr);
+    CHECK(bench.handler.last->data.size() == 512);
+    bench.handler.last->finish(0);
+  }
+}
+
+TEST_CASE("new keys: a reply is data, then a message with the chunk's next key") {
+  Bench bench{true, with_new_keys()};
+  REQUIRE(bench.read(1, 512) == nullptr);
+  REQUIRE(bench.io->on_revoked(1) == nullptr);
+  bench.handler.last->finish(0);
+  const auto& posts = bench.io_pair.posts;
+  REQUIRE(posts.size() == 2);
+  CHECK(posts[0].kind == Kind::write);
+  CHECK(posts[0].data.size() == 512);
+  CHECK(posts[1].kind == Kind::send_imm);
+  const auto message = wire::decode_rkey_message(posts[1].data, 1);
+  REQUIRE(message.has_value());
+  CHECK(message->key == 0x111);
+  CHECK(bench.io_pair.exposed.contains(1));
+  CHECK(bench.read(1, 512) == nullptr);  // the chunk is free again
+}
+
+TEST_CASE("new keys: an error, and an invalidation that was asked for, keep their order") {
+  Bench bench{true, with_new_keys()};
+  REQUIRE(bench.read(2, 512, /*flags=*/1) == nullptr);
+  REQUIRE(bench.io->on_revoked(2) == nullptr);
+  bench.handler.last->finish(EIO);
+  const auto& posts = bench.io_pair.posts;
+  REQUIRE(posts.size() == 2);
+  CHECK(posts[0].kind == Kind::send_inv);
+  CHECK(posts[1].kind == Kind::send_imm);
+  CHECK(wire::type_of(posts[1].immediate) == wire::ImmediateType::io_response_with_invalidate);
+  CHECK(wire::decode_response(posts[1].immediate).error == EIO);
+}
+
+TEST_CASE("an error of a write of a client without the extension is told later, all else at once") {
+  ServerSessionOptions o = options();
+  o.extension = false;
+  Bench bench{true, o};
+  ServerRequest* delayed = nullptr;
+  bench.session.delay_answer = [&](ServerRequest& request, int) { delayed = &request; };
+  const auto write = [&](std::uint32_t buffer, int error) {
+    std::byte* at = bench.memory.data() + buffer * 8192 + 512;
+    std::memcpy(at, "test", 4);
+    const wire::WriteHeader header{.type = 2, .user_length = 4};
+    std::memcpy(at + 4, &header, 4);
+    REQUIRE(bench.io->on_write_with_immediate(encode(wire::RequestImmediate{buffer, 516}, 4),
+                                              520) == nullptr);
+    bench.handler.last->finish(error);
+  };
+  write(0, 0);
+  CHECK(bench.io_pair.posts.size() == 1);
+  write(1, EIO);
+  CHECK(bench.io_pair.posts.size() == 1);
+  REQUIRE(delayed != nullptr);
+  CHECK(bench.session.executing() == 1);
+  bench.session.answer(*delayed, EIO);
+  CHECK(bench.io_pair.posts.size() == 2);
+  CHECK(bench.session.executing() == 0);
+  REQUIRE(bench.read(2, 512) == nullptr);
+  bench.handler.last->finish(EIO);
+  CHECK(bench.io_pair.posts.size() == 3);
 }
 
 }  // namespace

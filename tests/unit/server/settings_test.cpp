@@ -168,12 +168,14 @@ TEST_CASE("settings: values arrive, and values outside their range do not") {
   CHECK(apply(settings, "heartbeat", "1.5s").empty());
   CHECK(apply(settings, "log-level", "warning").empty());
   CHECK(apply(settings, "no-digest", "true").empty());
+  CHECK(apply(settings, "always-invalidate", "true").empty());
   CHECK(settings.queue_depth == 512);
   CHECK(settings.max_io_size == 1 << 20);
   CHECK(settings.memory_limit == 2ULL << 30);
   CHECK(settings.heartbeat == 1500ms);
   CHECK(settings.log_level == rtrs::LogLevel::warning);
   CHECK(settings.no_digest);
+  CHECK(settings.always_invalidate);
 
   CHECK(has(apply(settings, "queue-depth", "0"), "1 to 65535"));
   CHECK(has(apply(settings, "queue-depth", "65536"), "1 to 65535"));

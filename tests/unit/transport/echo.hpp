@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -51,11 +52,23 @@ class EchoHandler final : public ServerHandler {
   std::atomic<ServerRequest*> held{nullptr};
 };
 
-/// A server on a free port of loopback.
+/// TCP over loopback; or RDMA to ourselves when RNBD_RDMA_ADDRESS names the address of a device.
+struct TestTransport {
+  TransportKind kind = TransportKind::tcp;
+  std::string host = "127.0.0.1";
+};
+inline TestTransport test_transport() {
+  const char* address = std::getenv("RNBD_RDMA_ADDRESS");
+  if (address == nullptr) return {};
+  return {TransportKind::rdma, address};
+}
+
+/// A server on a free port.
 class EchoServer {
  public:
   explicit EchoServer(ServerOptions options = {}) {
-    options.listen = {{TransportKind::tcp, "127.0.0.1", 0}};
+    const auto [kind, host] = test_transport();
+    options.listen = {{kind, host, 0}};
     server = Server::create(std::move(options), handler);
     const auto started = server->start();
     REQUIRE_MESSAGE(started.has_value(), (started ? "" : started.error().text));
@@ -75,7 +88,8 @@ inline ClientOptions client_options(std::uint16_t port) {
   static std::atomic<int> counter{0};
   ClientOptions options;
   options.session_name = "test-" + std::to_string(++counter);
-  options.paths = {{TransportKind::tcp, "", "127.0.0.1", port}};
+  const auto [kind, host] = test_transport();
+  options.paths = {{kind, "", host, port}};
   options.lanes = 2;
   return options;
 }

@@ -1,0 +1,47 @@
+# shellcheck shell=bash
+# Verbs is the same queue pair as TCP, carries the same sessions, and in two messages per request.
+
+verbs_conformance() {
+  RNBD_RDMA_ADDRESS=10.99.0.1 "$build_dir/bin/conformance_verbs"
+}
+
+sessions() {
+  RNBD_RDMA_ADDRESS=$1 "$build_dir/bin/unit_transport" -sf='*session_test*'
+}
+
+registered() { rdma resource show mr | wc -l; }
+
+# moved WHAT: what the server's connections counted, all of them together.
+moved() {
+  grep -o "[0-9]* $1" "$case_dir/rnbd-server.log" | awk '{ sum += $1 } END { print sum + 0 }'
+}
+
+# 2000 requests, half of them reads. What opens and closes things is a few dozen messages more.
+count_messages() {
+  local before arrivals sends completions
+  rnbd_server --log-level debug --listen rdma:10.99.0.1 --export disk0=memory:16M --heartbeat 60s
+  attach rnbd://10.99.0.1/disk0 lanes=1 heartbeat=60s
+  nbdsh -u "$nbd_uri" -c 'h.pwrite(bytes(4096), 0)'
+  before=$(registered)
+  nbdsh -u "$nbd_uri" -c '
+for i in range(1000):
+    data = i.to_bytes(4, "little") * 1024
+    h.pwrite(data, i * 4096)
+    assert h.pread(4096, i * 4096) == data
+'
+  [[ $(registered) == "$before" ]] || fail "memory was registered while requests ran"
+  stop nbdkit
+  stop rnbd-server
+  arrivals=$(moved arrivals) sends=$(moved sends) completions=$(moved 'completions of sends')
+  echo "$arrivals arrivals, $sends sends, $completions completions of sends"
+  ((arrivals >= 2000 && arrivals < 2100)) || fail "not one message per request"
+  ((sends >= 2000 && sends < 2100)) || fail "not one message per reply"
+  ((completions <= sends / 64)) || fail "more completions than one in 64 sends"
+}
+
+boot server
+it "a queue pair over verbs passes the suite of all transports" on server verbs_conformance
+it "sessions over RDMA behave as over TCP, by IPv4" on server sessions 10.99.0.1
+it "sessions over RDMA behave as over TCP, by IPv6" on server sessions fd99::1
+it "a request is one message there and one back, and registers nothing" on server count_messages
+finish
