@@ -62,8 +62,16 @@ tl::expected<std::uint16_t, std::string> parse_port(std::string_view text) {
   return static_cast<std::uint16_t>(port);
 }
 
-/// The inside of brackets: an IPv6 address, perhaps with a zone.
+/// The inside of brackets: an IPv6 address, perhaps with a zone, or gid: and the address of a port
+/// of an RDMA device.
 tl::expected<std::string, std::string> parse_ipv6(std::string_view text) {
+  if (constexpr std::string_view kGid = "gid:"; text.starts_with(kGid)) {
+    auto gid = parse_ipv6(text.substr(kGid.size()));
+    if (!gid || gid->find('%') != std::string::npos) {
+      return Error{"[" + std::string{text} + "] is not a GID; write e.g. [gid:fe80::1]"};
+    }
+    return std::string{kGid} + *gid;
+  }
   auto decoded = percent_decode(text);
   // A zone may be written as is (fe80::1%eth0) or as URIs want it (fe80::1%25eth0).
   std::string address = decoded ? *decoded : std::string{text};

@@ -88,6 +88,14 @@ TEST_CASE("a malformed URI is refused with what to write instead") {
   CHECK(uri("rnbd+tcp://host/" + std::string(254, 'x')).device.size() == 254);
 }
 
+TEST_CASE("a host may be the GID of an RDMA port") {
+  CHECK(uri("rnbd://[gid:fe80::1]:99/disk0") ==
+        DeviceUri{TransportKind::rdma, "gid:fe80::1", 99, "disk0"});
+  CHECK(parse_path("gid:fe80::2@[gid:fe80::1]", TransportKind::rdma)->source == "gid:fe80::2");
+  CHECK(mentions(complaint("rnbd://[gid:host]/disk0"), "not a GID"));
+  CHECK(mentions(complaint("rnbd://[gid:fe80::1%eth0]/disk0"), "not a GID"));
+}
+
 TEST_CASE("a path has a destination, and a source and a port when they matter") {
   CHECK(*parse_path("10.0.0.2", TransportKind::tcp) ==
         PathAddress{TransportKind::tcp, "", "10.0.0.2", 1234});
