@@ -1,0 +1,120 @@
+# shellcheck shell=bash
+# Measures Linux's RNBD, NVMe over RDMA and TCP, and ours, side by side between two guests.
+#   tests/lab/run tests/bench/lab.sh --kernel 6.12 --verbose
+# No test: it fails only when something does not work. ROUNDS (3) and SECONDS_EACH (4) may be set.
+# Emulated guests are slow: only the ratios of one run say something.
+
+rounds=${ROUNDS:-3}
+runtime=${SECONDS_EACH:-4}
+sides=(kernel-rnbd nvme-rdma nvme-tcp ours-to-kernel ours-to-ours ours-invalidating)
+loads=(4k-1 4k-32 128k-4)
+
+# ---- In the server ------------------------------------------------------------------------------------
+
+nvme_export() {
+  local transport=$1 port=$2 root=/sys/kernel/config/nvmet
+  mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config
+  modprobe -a nvmet "nvmet-$transport"
+  if [[ ! -e $root/subsystems/bench ]]; then
+    mkdir "$root/subsystems/bench"
+    echo 1 >"$root/subsystems/bench/attr_allow_any_host"
+    mkdir "$root/subsystems/bench/namespaces/1"
+    echo /dev/ram0 >"$root/subsystems/bench/namespaces/1/device_path"
+    echo 1 >"$root/subsystems/bench/namespaces/1/enable"
+  fi
+  mkdir "$root/ports/$port"
+  echo "$transport" >"$root/ports/$port/addr_trtype"
+  echo ipv4 >"$root/ports/$port/addr_adrfam"
+  echo 10.99.0.1 >"$root/ports/$port/addr_traddr"
+  echo $((4420 + port)) >"$root/ports/$port/addr_trsvcid"
+  ln -s "$root/subsystems/bench" "$root/ports/$port/subsystems/bench"
+}
+
+serve_all() {
+  ramdisk 64
+  kernel_server always_invalidate=Y
+  nvme_export rdma 1
+  nvme_export tcp 2
+  "$build_dir/bin/rnbd-server" --listen rdma:10.99.0.1:2001 --export disk0=/dev/ram0,direct,ro \
+    >>"$case_dir/ours.log" 2>&1 &
+  "$build_dir/bin/rnbd-server" --listen rdma:10.99.0.1:2002 --always-invalidate \
+    --export disk0=/dev/ram0,direct,ro >>"$case_dir/invalidating.log" 2>&1 &
+  eventually 20 listen_on 2002
+}
+listen_on() { rdma resource show cm_id | grep -q "src-addr 10.99.0.1:$1 .*LISTEN\|LISTEN.*:$1"; }
+
+# ---- In the client ------------------------------------------------------------------------------------
+
+nvme_connect() {
+  modprobe "nvme-$1"
+  echo "transport=$1,traddr=10.99.0.1,trsvcid=$2,nqn=bench" >/dev/nvme-fabrics
+  eventually 20 compgen -G "/sys/class/nvme-subsystem/nvme-subsys*/nvme*n1" >/dev/null
+  basename "$(compgen -G '/sys/block/nvme*n1' | tail -1)"
+}
+
+# attach_side SIDE: prints where fio finds it.
+attach_side() {
+  case $1 in
+    kernel-rnbd) kernel_map bench dev/ram0 ip:10.99.0.2@ip:10.99.0.1 ;;
+    nvme-rdma) echo "/dev/$(nvme_connect rdma 4421)" ;;
+    nvme-tcp) echo "/dev/$(nvme_connect tcp 4422)" ;;
+    ours-to-kernel) plugin_for rnbd://10.99.0.1/dev/ram0 ;;
+    ours-to-ours) plugin_for rnbd://10.99.0.1:2001/disk0 ;;
+    ours-invalidating) plugin_for rnbd://10.99.0.1:2002/disk0 ;;
+  esac
+}
+plugin_for() {
+  attach -t 64 -- "$1"
+  echo "$nbd_uri"
+}
+detach_side() {
+  case $1 in
+    kernel-rnbd) kernel_unmap "$2" ;;
+    nvme-*) for file in /sys/class/nvme/*/delete_controller; do echo 1 >"$file"; done ;;
+    *) stop nbdkit && rm -f /run/nbd.sock ;;
+  esac
+}
+
+# load WHERE SIZE-DEPTH SECONDS: "IOPS p50-us"
+load() {
+  local engine=(--ioengine=libaio --direct=1 --filename="$1")
+  [[ $1 == /dev/* ]] || engine=(--ioengine=nbd --uri="$1")
+  local direction=randread
+  [[ $2 != 128k-* ]] || direction="read"
+  fio --name=bench "${engine[@]}" --rw="$direction" --bs="${2%-*}" --iodepth="${2#*-}" --size=64M \
+    --time_based --runtime="$3" --ramp_time=1 --output-format=json --output=/tmp/fio.json >&2
+  python3 -c '
+import json
+read = json.load(open("/tmp/fio.json"))["jobs"][0]["read"]
+print(round(read["iops"]), round(read["clat_ns"]["percentile"]["50.000000"] / 1000))'
+}
+
+# busy: ticks that the guest has worked since its boot.
+busy() { awk '/^cpu / { print $2 + $3 + $4 + $7 + $8 }' /proc/stat; }
+
+# ---- The run ------------------------------------------------------------------------------------------
+
+measure() {
+  local side load where before after iops latency cpu round
+  on server serve_all
+  for ((round = 1; round <= rounds; round++)); do
+    for side in "${sides[@]}"; do
+      where=$(on client attach_side "$side" | tail -1)
+      for load in "${loads[@]}"; do
+        before=$(($(on client busy) + $(on server busy)))
+        read -r iops latency < <(on client load "$where" "$load" "$runtime" | tail -1)
+        after=$(($(on client busy) + $(on server busy)))
+        # Ticks of 10 ms over runtime and ramp, per request, in microseconds.
+        cpu=$(((after - before) * 10000 / (iops * (runtime + 1) + 1)))
+        echo "$side $load $iops $latency $cpu" >>"$work_dir/figures"
+      done
+      on client detach_side "$side" "$where"
+    done
+  done
+  python3 "$source_dir/tests/bench/lab-table" "$work_dir/figures"
+}
+
+limit=1200
+boot server client
+it "everything that is compared works" measure
+finish
