@@ -32,6 +32,24 @@ Failure refused(const char* what, int error) {
   return {error, std::string{"the RDMA device refused "} + what + ": " + strerrordesc_np(error)};
 }
 
+/// What a failed work request means for people. A receive fails by what the peer sent (devices
+/// differ in the status), or without a word when this side's device refused one of the peer's
+/// requests.
+std::string meaning(const ibv_wc& completion) {
+  const bool is_receive = (completion.wr_id & ReceiveQueue::kIdBit) != 0;
+  const auto is = [&](auto... statuses) { return ((completion.status == statuses) || ...); };
+  if (is_receive && is(IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_QP_OP_ERR)) {
+    return "protocol violation: a message longer than any that is awaited";
+  }
+  const bool is_remote = is(IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR);
+  if (is(IBV_WC_WR_FLUSH_ERR) || (is_receive && is_remote)) {
+    return "the connection broke: the peer used a key or an address that it may not use";
+  }
+  const std::string status = ibv_wc_status_str(completion.status);
+  if (is_remote) return "the peer refuses what it asked us to do with its memory: " + status;
+  return "RDMA error: " + status;
+}
+
 Post make_post(ibv_wr_opcode opcode, RemoteMemory to, std::uint32_t immediate) {
   Post post;
   post.opcode = opcode;
@@ -378,12 +396,9 @@ Connection::Status VerbsQueuePair::failed_status() {
 }
 
 bool VerbsQueuePair::on_completion(const ibv_wc& completion, QueuePairHandler& handler) {
-  if (completion.status == IBV_WC_WR_FLUSH_ERR) {
-    read_cm_events();  // which may know better
-    return fail("the connection broke");
-  }
   if (completion.status != IBV_WC_SUCCESS) {
-    return fail(std::string{"RDMA error: "} + ibv_wc_status_str(completion.status));
+    if (completion.status == IBV_WC_WR_FLUSH_ERR) read_cm_events();  // which may know better
+    return fail(meaning(completion));
   }
   if ((completion.wr_id & ReceiveQueue::kIdBit) != 0) return on_receive(completion, handler);
   if ((completion.wr_id & kBindBit) != 0) {
