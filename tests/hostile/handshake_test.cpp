@@ -1,0 +1,244 @@
+// Clients that do not get through the handshake, or should not.
+#include <cerrno>
+#include <cstring>
+
+#include "tests/hostile/raw_session.hpp"
+#include "tests/hostile/victim.hpp"
+
+namespace rtrs::hostile {
+namespace {
+
+constexpr const char* kTooLate = "the handshake was not finished in time";
+
+/// The answer to a connect request with some of its bytes replaced.
+template <class T>
+int answer_to(std::size_t offset, T value) {
+  auto record = wire::encode(parameters(0, 2));
+  std::memcpy(reinterpret_cast<std::byte*>(&record) + offset, &value, sizeof(value));
+  const Caller caller{wire::bytes_of(record)};
+  CHECK(caller.answer.record);
+  return caller.answer.error;
+}
+
+TEST_CASE("connect requests that cannot be are refused with ECONNRESET") {
+  auto& victim = Victim::get();
+  victim.forget_log();
+  CHECK(answer_to(2, std::uint16_t{0}) == ECONNRESET);
+  victim.complains("does not speak RTRS");
+  CHECK(answer_to(2, std::uint16_t{0xBD1B}) == ECONNRESET);
+  victim.complains("does not speak RTRS");
+  CHECK(answer_to(4, std::uint16_t{0x0100}) == ECONNRESET);
+  victim.complains("unsupported protocol version");
+  CHECK(answer_to(4, std::uint16_t{0x0300}) == ECONNRESET);
+  victim.complains("unsupported protocol version");
+  CHECK(answer_to(6, std::uint16_t{2}) == ECONNRESET);  // cid 2 of 2
+  victim.complains("impossible count");
+  CHECK(answer_to(6, std::uint16_t{65535}) == ECONNRESET);
+  victim.complains("impossible count");
+  CHECK(answer_to(8, std::uint16_t{0}) == ECONNRESET);  // no connections
+  victim.complains("impossible count");
+  CHECK(answer_to(8, std::uint16_t{5000}) == ECONNRESET);
+  victim.complains("impossible count");
+  CHECK(answer_to(8, std::uint16_t{4096}) == EINVAL);
+  victim.complains("max_connections_per_path");
+  CHECK(answer_to(44, std::uint8_t{0}) == ENXIO);
+  victim.complains("unknown session");
+}
+
+TEST_CASE("a connect request without private data is refused") {
+  auto& victim = Victim::get();
+  victim.forget_log();
+  const Caller nothing{ConstBytes{}};
+  CHECK(nothing.answer.error == ECONNRESET);
+  victim.complains("does not speak RTRS");
+  const std::array<std::byte, 8> few{};
+  const Caller little{few};
+  CHECK(little.answer.error == ECONNRESET);
+  victim.complains("does not speak RTRS");
+}
+
+TEST_CASE("connections that contradict those that are there are refused, and those go on") {
+  auto& victim = Victim::get();
+  RawSession session;
+  victim.forget_log();
+  const auto answer = [&](auto change) {
+    auto p = session.first;
+    p.cid = 1;
+    change(p);
+    return Caller{p}.answer.error;
+  };
+  CHECK(answer([](auto&) {}) == ECONNRESET);
+  victim.complains("this connection exists already");
+  CHECK(answer([](auto& p) { p.cid = 0; }) == ECONNRESET);
+  victim.complains("this connection exists already");
+  CHECK(answer([](auto& p) { p.cid_count = 3; }) == ECONNRESET);
+  victim.complains("the number of connections changed");
+  CHECK(answer([](auto& p) { p.path_uuid.fill(1); }) == EEXIST);
+  victim.complains("the session has a path already");
+  CHECK(answer([](auto& p) {
+          p.session_uuid.fill(1);
+          p.first_connection = false;
+        }) == ENXIO);
+  victim.complains("unknown session");
+  const auto device = session.open("disk0", rnbd::wire::AccessMode::read_only);
+  CHECK(session.read(wire::bytes_of(io(device, 0, 0, 512)), 512) == 0);
+}
+
+TEST_CASE("a client that stops at any step of the handshake is let go by the deadline") {
+  auto& victim = Victim::get();
+  victim.forget_log();
+  SUBCASE("before it takes the answer of connection 0") {
+    auto connection = RawConnection::toward(target().host, target().port);
+    connection->connect(wire::bytes_of(wire::encode(parameters(0, 2))));
+    victim.complains(kTooLate);
+  }
+  SUBCASE("after connection 0") {
+    const Caller first{parameters(0, 2)};
+    CHECK(first.answer.error == 0);
+    CHECK(first.connection->is_closed());
+    victim.complains(kTooLate);
+  }
+  SUBCASE("after a connection that is not the first") {
+    const Caller second{parameters(1, 2)};
+    CHECK(second.answer.error == 0);
+    CHECK(second.connection->is_closed());
+    victim.complains(kTooLate);
+  }
+  SUBCASE("one connection before the last") {
+    auto p = parameters(0, 3);
+    const Caller first{p};
+    p.cid = 1;
+    const Caller second{p};
+    CHECK(second.answer.error == 0);
+    CHECK(first.connection->is_closed());
+    CHECK(second.connection->is_closed());
+    victim.complains(kTooLate);
+  }
+  SUBCASE("before the info request") {
+    RawSession session{{.info = false}};
+    CHECK(session.is_closed());
+    victim.complains(kTooLate);
+  }
+}
+
+TEST_CASE("a client that goes after any step of the handshake leaves nothing behind") {
+  auto& victim = Victim::get();
+  victim.forget_log();
+  SUBCASE("after connection 0, orderly") {
+    Caller first{parameters(0, 2)};
+    first.connection->disconnect();
+    victim.is_content("closed by the client");
+  }
+  SUBCASE("after connection 0, without a word") {
+    { const Caller first{parameters(0, 2)}; }
+    victim.is_content("closed by the client");
+  }
+  SUBCASE("after all connections") {
+    { const RawSession session{{.info = false}}; }
+    victim.is_content("closed by the client");
+  }
+  SUBCASE("after the info request, without hearing the response") {
+    {
+      RawSession session{{.info = false}};
+      session.send_info(wire::bytes_of(wire::encode_info_request("hasty")));
+    }
+    victim.is_content("closed by the client");
+  }
+}
+
+TEST_CASE("a client without a receive for the info response is dropped, because it is silent") {
+  auto& victim = Victim::get();
+  victim.forget_log();
+  RawSession session{{.own_peer = true, .info = false, .receives = 0}};
+  session.send_info(wire::bytes_of(wire::encode_info_request("deaf")));
+  CHECK(session.is_closed());
+  victim.complains("does not answer heartbeats");
+}
+
+// ---- Info exchange -----------------------------------------------------------------------------
+
+void bad_info(ConstBytes request, const char* complaint, std::size_t on = 0) {
+  auto& victim = Victim::get();
+  RawSession session{{.info = false}};
+  victim.forget_log();
+  session.send_info(request, on);
+  CHECK(session.is_closed());
+  victim.complains(complaint);
+}
+
+TEST_CASE("info requests of another length close the path") {
+  std::vector<std::byte> request(4096);
+  const auto good = wire::encode_info_request("raw");
+  std::memcpy(request.data(), &good, sizeof(good));
+  const ConstBytes bytes{request};
+  bad_info(bytes.first(0), "too short");
+  bad_info(bytes.first(2), "too short");
+  bad_info(bytes.first(271), "too short");
+  bad_info(bytes.first(273), "longer than");
+  bad_info(bytes, "longer than");
+}
+
+TEST_CASE("info requests of another type or with a name that cannot be close the path") {
+  for (const std::uint16_t type : {1, 2, 4, 65535}) {
+    auto request = wire::encode_info_request("raw");
+    request.type = type;
+    bad_info(wire::bytes_of(request), "unexpected message type");
+  }
+  for (const std::string name : {"", "a/b", "a.b", "new\nline", "\x80\xff"}) {
+    wire::InfoRequest request;
+    std::copy(name.begin(), name.end(), request.session_name.begin());
+    bad_info(wire::bytes_of(request), "malformed name");
+  }
+  wire::InfoRequest endless;
+  endless.session_name.fill('x');
+  bad_info(wire::bytes_of(endless), "malformed name");
+}
+
+TEST_CASE("an info request while connections are missing closes the path") {
+  auto& victim = Victim::get();
+  const Caller first{parameters(0, 2)};
+  victim.forget_log();
+  first.connection->post(
+      {.opcode = IBV_WR_SEND, .payload = wire::bytes_of(wire::encode_info_request("early"))});
+  CHECK(first.connection->is_closed());
+  victim.complains("an info request while connections are missing");
+}
+
+TEST_CASE("a session name that is in use closes the newcomer's path only") {
+  auto& victim = Victim::get();
+  RawSession owner{{.name = "taken"}};
+  bad_info(wire::bytes_of(wire::encode_info_request("taken")), "the session name is in use");
+  bad_info(wire::bytes_of(wire::encode_info_request("honest")), "the session name is in use");
+  const auto device = owner.open("disk0", rnbd::wire::AccessMode::read_only);
+  CHECK(owner.read(wire::bytes_of(io(device, 0, 0, 512)), 512) == 0);
+  victim.is_content();
+}
+
+TEST_CASE("whatever comes before the info request closes the path") {
+  auto& victim = Victim::get();
+  RawSession session{{.info = false}};
+  victim.forget_log();
+  SUBCASE("a heartbeat") {
+    session.cid(0).post({.immediate = wire::kHeartbeat});
+    CHECK(session.is_closed());
+    victim.complains("an immediate before the info request");
+  }
+  SUBCASE("a request") {
+    session.cid(0).post({.immediate = 0});
+    CHECK(session.is_closed());
+    victim.complains("an immediate before the info request");
+  }
+  SUBCASE("an invalidation instead of it") {
+    session.cid(0).post({.opcode = IBV_WR_SEND_WITH_INV, .immediate = 0x1234});
+    CHECK(session.is_closed());
+    victim.complains("a key or an address that it may not use");
+  }
+  SUBCASE("an info request on another connection: there is no receive for it") {
+    session.send_info(wire::bytes_of(wire::encode_info_request("astray")), 1);
+    CHECK(session.is_closed());
+    victim.complains(kTooLate);
+  }
+}
+
+}  // namespace
+}  // namespace rtrs::hostile

@@ -1,0 +1,158 @@
+// RNBD messages that nobody should send are answered with an errno, and the session goes on.
+#include <array>
+#include <cerrno>
+
+#include "tests/hostile/raw_session.hpp"
+#include "tests/hostile/victim.hpp"
+
+namespace rtrs::hostile {
+namespace {
+
+using rnbd::wire::AccessMode;
+using wire::bytes_of;
+constexpr std::uint32_t kRead = 0, kWrite = 1, kFlush = 2, kDiscard = 3, kErase = 4, kZeroes = 5;
+
+/// Afterwards nothing was logged, and both sessions work.
+template <class Test>
+void goes_on(Test test) {
+  auto& victim = Victim::get();
+  RawSession session;
+  victim.forget_log();
+  test(session);
+  const auto device = session.open("small", AccessMode::read_only);
+  CHECK(session.read(bytes_of(io(device, kRead, 0, 512)), 512) == 0);
+  victim.is_content();
+}
+
+TEST_CASE("messages that are no messages") {
+  goes_on([](RawSession& session) {
+    for (const std::uint16_t type : {1, 3, 6, 77, 0x8001, 0x8005, 0xFFFF}) {
+      std::array<wire::le16, 144> message{};
+      message[0] = type;
+      CHECK(session.write(bytes_of(message)) == EINVAL);
+    }
+    CHECK(session.write({}) == EINVAL);
+    const auto open = rnbd::wire::encode_open("small", AccessMode::read_only);
+    for (const std::size_t size : {1, 3, 4, 5, 260}) {
+      CHECK(session.read(bytes_of(open).first(size), 56) == EINVAL);
+    }
+    CHECK(session.read(bytes_of(open), 55) == EINVAL);  // no room for the answer
+    CHECK(session.write(bytes_of(open)) == EINVAL);
+  });
+}
+
+TEST_CASE("names that cannot be opened") {
+  goes_on([](RawSession& session) {
+    for (const std::string name : {"nothing", "../small", "/etc/passwd", "small/../small"}) {
+      CHECK(session.read(bytes_of(rnbd::wire::encode_open(name, AccessMode::read_only)), 56) ==
+            ENOENT);
+    }
+    auto open = rnbd::wire::encode_open("small", AccessMode::read_only);
+    open.access_mode = 3;
+    CHECK(session.read(bytes_of(open), 56) == EINVAL);
+    open.access_mode = 0;
+    open.device_name[2] = '\n';
+    CHECK(session.read(bytes_of(open), 56) == EINVAL);
+    open.device_name.fill('x');  // and no end
+    CHECK(session.read(bytes_of(open), 56) == EINVAL);
+    open.device_name.fill('\0');
+    CHECK(session.read(bytes_of(open), 56) == EINVAL);
+  });
+}
+
+TEST_CASE("modes that others or the export forbid") {
+  goes_on([](RawSession& session) {
+    const auto answer = [&](std::string_view name, AccessMode mode) {
+      return session.read(bytes_of(rnbd::wire::encode_open(name, mode)), 56);
+    };
+    CHECK(answer("disk0", AccessMode::read_write) == EPERM);  // the honest session writes there
+    CHECK(answer("readonly", AccessMode::read_write) == EROFS);
+    CHECK(answer("readonly", AccessMode::migration) == EROFS);
+  });
+}
+
+TEST_CASE("devices that are not open in this session") {
+  goes_on([](RawSession& session) {
+    for (const std::uint32_t device : {0U, 1U, 1024U, 0xFFFFFFFFU}) {
+      CHECK(session.read(bytes_of(io(device, kRead, 0, 512)), 512) == ENOTCONN);
+      CHECK(session.write(bytes_of(io(device, kWrite, 0, 512)), std::vector<std::byte>(512)) ==
+            ENOTCONN);
+    }
+    // What the session next door has open is none of its business.
+    RawSession other;
+    const auto device = other.open("small", AccessMode::read_write);
+    CHECK(session.read(bytes_of(io(device, kRead, 0, 512)), 512) == ENOTCONN);
+  });
+}
+
+TEST_CASE("I/O outside of the device, or of impossible lengths") {
+  goes_on([](RawSession& session) {
+    const auto device = session.open("small", AccessMode::read_write);
+    const std::uint64_t end = (1 << 20) / 512;
+    for (const std::uint64_t sector : {end, end - 1, end * 2, std::uint64_t{1} << 55,
+                                       std::uint64_t{1} << 63, ~std::uint64_t{0}}) {
+      CHECK(session.read(bytes_of(io(device, kRead, sector, 1024)), 1024) == EIO);
+      CHECK(session.write(bytes_of(io(device, kWrite, sector, 1024)),
+                          std::vector<std::byte>(1024)) == EIO);
+      CHECK(session.write(bytes_of(io(device, kZeroes, sector, 1024))) == EIO);
+      CHECK(session.write(bytes_of(io(device, kDiscard, sector, 1024))) == EIO);
+    }
+    CHECK(session.write(bytes_of(io(device, kDiscard, 0, 0xFFFFFE00))) == EIO);
+    CHECK(session.read(bytes_of(io(device, kRead, 0, 0)), 0) == EINVAL);
+    CHECK(session.read(bytes_of(io(device, kRead, 0, 513)), 513) == EINVAL);
+    CHECK(session.read(bytes_of(io(device, kRead, 0, 1024)), 512) == EINVAL);
+    CHECK(session.read(bytes_of(io(device, kRead, 0, 512)), 1024) == EINVAL);
+    CHECK(session.write(bytes_of(io(device, kWrite, 0, 1024)), std::vector<std::byte>(512)) ==
+          EINVAL);
+    CHECK(session.write(bytes_of(io(device, kZeroes, 0, 512)), std::vector<std::byte>(512)) ==
+          EOPNOTSUPP);
+  });
+}
+
+TEST_CASE("operations and directions that cannot be") {
+  goes_on([](RawSession& session) {
+    const auto device = session.open("small", AccessMode::read_write);
+    for (const std::uint32_t operation : {6U, 9U, 255U, kErase}) {
+      CHECK(session.write(bytes_of(io(device, operation, 0, 512))) == EOPNOTSUPP);
+      CHECK(session.read(bytes_of(io(device, operation, 0, 512)), 512) == EOPNOTSUPP);
+    }
+    for (const std::uint32_t flag : {0x1000U, 0x2000'0000U, 0x8000'0000U}) {
+      CHECK(session.read(bytes_of(io(device, kRead | flag, 0, 512)), 512) == EOPNOTSUPP);
+    }
+    CHECK(session.read(bytes_of(io(device, kRead | 0x200, 0, 512)), 512) == EINVAL);
+    CHECK(session.read(bytes_of(io(device, kWrite, 0, 512)), 512) == EINVAL);
+    CHECK(session.write(bytes_of(io(device, kRead, 0, 512)), std::vector<std::byte>(512)) ==
+          EINVAL);
+    CHECK(session.read(bytes_of(io(device, kDiscard, 0, 512)), 512) == EINVAL);
+  });
+}
+
+TEST_CASE("changes through a read-only mapping") {
+  goes_on([](RawSession& session) {
+    const auto device = session.open("small", AccessMode::read_only);
+    for (const std::uint32_t operation : {kWrite, kZeroes, kDiscard}) {
+      const std::vector<std::byte> data(operation == kWrite ? 512 : 0);
+      CHECK(session.write(bytes_of(io(device, operation, 0, 512)), data) == EROFS);
+      CHECK(session.read(bytes_of(io(device, operation, 0, 512)), 512) == EROFS);
+    }
+    CHECK(session.read(bytes_of(io(device, kFlush, ~std::uint64_t{0}, 0)), 0) == 0);
+  });
+}
+
+TEST_CASE("what is not open can be closed, twice") {
+  goes_on([](RawSession& session) {
+    rnbd::wire::Close close;
+    close.header.type = 5;
+    for (const std::uint32_t device : {0U, 7U, 0xFFFFFFFFU}) {
+      close.device_id = device;
+      CHECK(session.write(bytes_of(close)) == 0);
+    }
+    close.device_id = session.open("small", AccessMode::read_only);
+    CHECK(session.write(bytes_of(close)) == 0);
+    CHECK(session.write(bytes_of(close)) == 0);
+    CHECK(session.read(bytes_of(io(close.device_id, kRead, 0, 512)), 512) == ENOTCONN);
+  });
+}
+
+}  // namespace
+}  // namespace rtrs::hostile

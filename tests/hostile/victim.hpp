@@ -1,0 +1,46 @@
+// The attacked server as others see it: its log, and an honest session that is open all the time.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bridge/client/remote_device.hpp"
+
+namespace rtrs::hostile {
+
+/// The server of RNBD_TARGET, which writes its log to the file RNBD_SERVER_LOG and exports `disk0`.
+class Victim {
+ public:
+  /// The only one; connects when it is asked for first.
+  static Victim& get();
+  ~Victim();
+
+  /// After an attack: the log has exactly one new complaint and it has `text` in it, and the honest
+  /// session reads and writes.
+  void complains(const std::string& text);
+  /// Nothing was worth a complaint; the honest session reads and writes. The log says `text`, if
+  /// any.
+  void is_content(const std::string& text = {});
+  /// The honest session reads and writes.
+  void check_honest();
+  /// What was logged so far is of no interest.
+  void forget_log();
+
+ private:
+  Victim();
+  std::vector<std::string> new_lines();
+  std::size_t wait_for(const std::string& text);
+
+  std::string log_;
+  std::size_t seen_ = 0;  ///< bytes of the log
+  std::vector<std::string> lines_;
+  std::shared_ptr<rnbd::Session> session_;
+  std::unique_ptr<rnbd::RemoteDevice> device_;
+  std::uint32_t round_ = 0;
+};
+
+/// An honest session with the target.
+std::shared_ptr<rnbd::Session> honest_session(const std::string& name);
+
+}  // namespace rtrs::hostile
