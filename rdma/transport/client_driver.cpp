@@ -343,12 +343,12 @@ void ClientDriver::close_on_io() {
   path_.close();
   deadline_.cancel();
   heartbeat_timer_.cancel();
+  context_.reset();  // the last connection takes the path's domain with it
   for (auto& lane : lanes_) lane->shut_down(EIO);
   if (control_lane_) control_lane_->detach(EIO);
   if (control_descriptor_.is_open()) control_descriptor_.release();
   if (control_) control_->close();
   connections_.clear();
-  context_.reset();
 }
 
 // ---- Operations --------------------------------------------------------------------------------

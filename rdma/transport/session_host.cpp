@@ -226,6 +226,7 @@ void SessionHost::close(const std::string& why, LogLevel level) {
   environment_.on_closing();
   timer_.cancel();
   session_.path().close();
+  context_.reset();  // the last connection takes the path's domain with it
   for (std::size_t cid = 0; cid < links_.size(); ++cid) {
     auto& link = links_[cid];
     if (!link) continue;
@@ -239,7 +240,6 @@ void SessionHost::close(const std::string& why, LogLevel level) {
   }
   delay_timer_.cancel();
   answer_delayed();
-  context_.reset();
   session_.on_path_closed();
 }
 

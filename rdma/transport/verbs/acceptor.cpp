@@ -25,15 +25,15 @@ class PathDomain final : public PathContext {
 
 class VerbsIncoming final : public Incoming {
  public:
-  explicit VerbsIncoming(rdma_cm_id* id) : id_{id} {}
+  explicit VerbsIncoming(rdma_cm_id* id) : arrived_{id} {}
   VerbsIncoming(const VerbsIncoming&) = delete;
   VerbsIncoming& operator=(const VerbsIncoming&) = delete;
   ~VerbsIncoming() override {
-    if (id_ != nullptr) rdma_destroy_id(id_);  // turns the client away
+    if (arrived_ != nullptr) rdma_destroy_id(arrived_);  // turns the client away
   }
 
   void reject(const wire::ConnectResponse& answer) override {
-    rdma_cm_id* id = queue_pair_ != nullptr ? queue_pair_->id().get() : id_;
+    rdma_cm_id* id = queue_pair_ != nullptr ? queue_pair_->id().get() : this->id();
     if (id != nullptr) rdma_reject(id, &answer, sizeof(answer));
   }
 
@@ -52,20 +52,22 @@ class VerbsIncoming final : public Incoming {
 
  private:
   tl::expected<std::shared_ptr<Domain>, Failure> domain_for(std::shared_ptr<PathContext>& context);
+  rdma_cm_id* id() const { return arrived_ != nullptr ? arrived_ : moved_.get(); }
 
-  rdma_cm_id* id_;
+  rdma_cm_id* arrived_;  ///< on the listener's channel; null once it has moved
+  CmId moved_;           ///< what no queue pair could be made of
   VerbsQueuePair* queue_pair_ = nullptr;
 };
 
 tl::expected<std::shared_ptr<Domain>, Failure> VerbsIncoming::domain_for(
     std::shared_ptr<PathContext>& context) {
   if (context == nullptr) {
-    auto domain = Domain::create(id_->verbs);
+    auto domain = Domain::create(arrived_->verbs);
     if (!domain) return tl::unexpected(domain.error());
     context = std::make_shared<PathDomain>(std::move(*domain));
   }
   const auto path = std::dynamic_pointer_cast<PathDomain>(context);
-  if (path == nullptr || path->domain->device() != id_->verbs) {
+  if (path == nullptr || path->domain->device() != arrived_->verbs) {
     return tl::unexpected(Failure{EXDEV, "a connection came in on another device than its path"});
   }
   return path->domain;
@@ -77,12 +79,12 @@ tl::expected<std::unique_ptr<Connection>, Failure> VerbsIncoming::open(
   if (!channel) return tl::unexpected(channel.error());
   auto domain = domain_for(context);
   if (!domain) return tl::unexpected(domain.error());
-  if (rdma_migrate_id(id_, channel->get()) != 0) {
+  if (rdma_migrate_id(arrived_, channel->get()) != 0) {
     return tl::unexpected(Failure{
         errno, std::string{"cannot move a connection to its reactor: "} + strerrordesc_np(errno)});
   }
-  auto queue_pair = VerbsQueuePair::create(CmId{std::move(*channel), std::exchange(id_, nullptr)},
-                                           std::move(*domain), sizes);
+  moved_ = CmId{std::move(*channel), std::exchange(arrived_, nullptr)};
+  auto queue_pair = VerbsQueuePair::create(std::move(moved_), std::move(*domain), sizes);
   if (!queue_pair) return tl::unexpected(queue_pair.error());
   queue_pair_ = queue_pair->get();
   return std::move(*queue_pair);

@@ -74,11 +74,14 @@ VerbsQueuePair::VerbsQueuePair(CmId id, std::shared_ptr<Domain> domain)
 VerbsQueuePair::~VerbsQueuePair() { close(); }
 
 tl::expected<std::unique_ptr<VerbsQueuePair>, Failure> VerbsQueuePair::create(
-    CmId id, std::shared_ptr<Domain> domain, const QueueSizes& sizes, unsigned inlined) {
+    CmId&& id, std::shared_ptr<Domain> domain, const QueueSizes& sizes, unsigned inlined) {
   std::unique_ptr<VerbsQueuePair> self{new VerbsQueuePair{std::move(id), std::move(domain)}};
-  if (auto ok = self->build(sizes, inlined); !ok) return tl::unexpected(ok.error());
-  if (auto ok = self->watch(); !ok) return tl::unexpected(ok.error());
-  return self;
+  auto ok = self->build(sizes, inlined);
+  if (ok) ok = self->watch();
+  if (ok) return self;
+  self->release();
+  id = std::move(self->id_);
+  return tl::unexpected(ok.error());
 }
 
 tl::expected<void, Failure> VerbsQueuePair::build(const QueueSizes& sizes, unsigned inlined) {
@@ -119,6 +122,9 @@ tl::expected<void, Failure> VerbsQueuePair::build(const QueueSizes& sizes, unsig
     }
   }
   queue_pair_ = id_->qp;
+  if (granted.cap.max_send_wr <= sizes.keys) {
+    return tl::unexpected(refused("a send queue long enough for always-invalidate", ENOTSUP));
+  }
 
   const SendQueue::Limits send_limits{granted.cap.max_send_wr - sizes.keys,
                                       std::min(inlined, granted.cap.max_inline_data)};
@@ -156,18 +162,23 @@ void VerbsQueuePair::on_established() {
 
 void VerbsQueuePair::close() {
   if (failure_.empty()) failure_ = "closed";
-  if (queue_pair_ != nullptr) {
-    rdma_disconnect(id_.get());  // answers the peer's disconnect, too, if it was first
-    // From here on the device touches no memory of this connection.
-    rdma_destroy_qp(id_.get());
-    queue_pair_ = nullptr;
-  }
+  // Answers the peer's disconnect, too, if it was first.
+  if (queue_pair_ != nullptr) rdma_disconnect(id_.get());
+  release();
+  id_.reset();
+}
+
+/// Gives back all but the id. That goes last: with the last one of a device that was removed the
+/// device is closed.
+void VerbsQueuePair::release() {
+  // From here on the device touches no memory of this connection.
+  if (id_.get() != nullptr && id_->qp != nullptr) rdma_destroy_qp(id_.get());
+  queue_pair_ = nullptr;
   if (events_ >= 0) ::close(std::exchange(events_, -1));
   if (completions_ != nullptr) ibv_destroy_cq(std::exchange(completions_, nullptr));
   if (completion_channel_ != nullptr) {
     ibv_destroy_comp_channel(std::exchange(completion_channel_, nullptr));
   }
-  id_.reset();
   receives_.reset();
   slots_.reset();
   if (sends_) sends_->close();

@@ -34,9 +34,10 @@ class VerbsQueuePair final : public Connection {
   /// Makes the queue pair of an id that knows its device (address resolved, or a request that came
   /// in).
   ///
-  /// Errors: ENOMEM, EINVAL: what the device refused.
+  /// Errors: ENOMEM, EINVAL: what the device refused. The id stays the caller's then.
   static tl::expected<std::unique_ptr<VerbsQueuePair>, Failure> create(
-      CmId id, std::shared_ptr<Domain> domain, const QueueSizes& sizes, unsigned inlined = kInline);
+      CmId&& id, std::shared_ptr<Domain> domain, const QueueSizes& sizes,
+      unsigned inlined = kInline);
   ~VerbsQueuePair() override;
   VerbsQueuePair(const VerbsQueuePair&) = delete;
   VerbsQueuePair& operator=(const VerbsQueuePair&) = delete;
@@ -92,6 +93,7 @@ class VerbsQueuePair final : public Connection {
   VerbsQueuePair(CmId id, std::shared_ptr<Domain> domain);
   tl::expected<void, Failure> build(const QueueSizes& sizes, unsigned inlined);
   tl::expected<void, Failure> watch();
+  void release();
   MutableBytes slot(std::uint32_t window) const;
   bool bind(ibv_mw* key_window, ConstBytes memory, std::uint64_t id, unsigned flags);
   void attach_data(Post& post, ConstBytes data) const;
