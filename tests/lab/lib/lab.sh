@@ -57,7 +57,7 @@ start_qemu() {
     -virtfs local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap \
     -virtfs "local,path=$work_dir,mount_tag=lab,security_model=none" "${network[@]}" \
     -kernel "$kernel_dir/vmlinuz" -initrd "$kernel_dir/initramfs.gz" \
-    -append "console=ttyS0 loglevel=5 net.ifnames=0 panic_on_oops=1 rcupdate.rcu_cpu_stall_timeout=120 \
+    -append "console=ttyS0 loglevel=5 net.ifnames=0 panic_on_oops=1 rcupdate.rcu_cpu_stall_timeout=120 nosoftlockup \
 lab.guest=$guest lab.number=$number" >"$dir/qemu.log" 2>&1 </dev/null &
   echo $! >"$dir/pid"
 }
