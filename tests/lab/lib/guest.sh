@@ -81,7 +81,7 @@ path_is() { [[ $(path_state "$1" "$2") == "$3" ]]; }
 background() {
   local name=$1
   shift
-  rm -f "/run/$name.status" "/run/$name.pid"
+  rm -f "/run/$name.status" "/run/$name.pid" /run/nbd.sock
   {
     rc=0
     "$@" >>"$case_dir/$name.log" 2>&1 || rc=$?
@@ -139,9 +139,9 @@ fio_verify() {
   [[ -z $FULL ]] || size=64M
   shift
   fio --name=verify --filename="$device" --direct=1 --ioengine=libaio --iodepth=16 \
-    --rw=randwrite --bssplit=4k/50:16k/30:128k/20 --size="$size" --verify=crc32c --verify_fatal=1 \
-    --randseed=7 --output="$case_dir/fio-$HOSTNAME.log" "$@" || {
-    cat "$case_dir/fio-$HOSTNAME.log"
+    --rw=randwrite --bssplit=4k/50:16k/30:128k/20 --size="$size" --verify=crc32c --verify_fatal=1 --verify_state_save=0 \
+    --randseed=7 --output="$case_dir/fio-$HOSTNAME.$$" "$@" || {
+    cat "$case_dir/fio-$HOSTNAME.$$"
     fail "fio on $device"
   }
 }

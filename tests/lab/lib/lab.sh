@@ -48,8 +48,9 @@ start_qemu() {
     network+=(-netdev "socket,id=cable$cable,fd=$((number * 10 + cable))"
       -device "virtio-net-pci,netdev=cable$cable,mac=52:54:00:99:0$cable:0$number,romfile=")
   done
-  # The guest goes when this shell goes, however that ends.
-  setpriv --pdeathsig KILL qemu-system-x86_64 -accel "$accelerator" -cpu max -smp "$cpus" \
+  # The guest goes when this shell goes, however that ends. QEMU 7.2 forgets about its HPET in a reset:
+  # the guest's next boot would stand still for as long as it had been up.
+  setpriv --pdeathsig KILL qemu-system-x86_64 -accel "$accelerator" -machine pc,hpet=off -cpu max -smp "$cpus" \
     -m "$memory" -nodefaults -display none -no-user-config -serial "file:$dir/console.log" \
     -qmp "unix:$dir/qmp,server=on,wait=off" -device virtio-rng-pci \
     -chardev "pipe,id=agent,path=$dir/agent" -device virtio-serial-pci \
