@@ -25,7 +25,7 @@ class PathDomain final : public PathContext {
 
 class VerbsIncoming final : public Incoming {
  public:
-  explicit VerbsIncoming(rdma_cm_id* id) : arrived_{id} {}
+  VerbsIncoming(Channel listener, rdma_cm_id* id) : listener_{std::move(listener)}, arrived_{id} {}
   VerbsIncoming(const VerbsIncoming&) = delete;
   VerbsIncoming& operator=(const VerbsIncoming&) = delete;
   ~VerbsIncoming() override {
@@ -54,6 +54,7 @@ class VerbsIncoming final : public Incoming {
   tl::expected<std::shared_ptr<Domain>, Failure> domain_for(std::shared_ptr<PathContext>& context);
   rdma_cm_id* id() const { return arrived_ != nullptr ? arrived_ : moved_.get(); }
 
+  Channel listener_;     ///< which may have been closed meanwhile
   rdma_cm_id* arrived_;  ///< on the listener's channel; null once it has moved
   CmId moved_;           ///< what no queue pair could be made of
   VerbsQueuePair* queue_pair_ = nullptr;
@@ -145,7 +146,7 @@ void VerbsAcceptor::read_events() {
 }
 
 void VerbsAcceptor::on_request(rdma_cm_event* event) {
-  auto incoming = std::make_unique<VerbsIncoming>(event->id);
+  auto incoming = std::make_unique<VerbsIncoming>(id_.shared_channel(), event->id);
   incoming->may_be_linux = true;
   incoming->peer = text_of(rdma_get_peer_addr(event->id));
   const auto& parameters = event->param.conn;

@@ -22,14 +22,15 @@ constexpr std::uint16_t kDefaultPartition = 0xFFFF;
 }  // namespace
 
 tl::expected<Channel, Failure> open_channel() {
-  Channel channel{rdma_create_event_channel()};
-  if (!channel) {
+  rdma_event_channel* raw = rdma_create_event_channel();
+  if (raw == nullptr) {
     const int error = errno != 0 ? errno : ENODEV;
     return tl::unexpected(
         Failure{error, std::string{"cannot use RDMA on this host: "} + strerrordesc_np(error) +
                            " (is there an RDMA device, see 'rdma link', and is the module rdma_ucm "
                            "loaded?)"});
   }
+  Channel channel{raw, rdma_destroy_event_channel};
   fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
   return channel;
 }

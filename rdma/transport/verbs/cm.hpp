@@ -14,11 +14,8 @@
 
 namespace rtrs::verbs {
 
-struct CloseChannel {
-  void operator()(rdma_event_channel* channel) const { rdma_destroy_event_channel(channel); }
-};
-/// Where the events of one or more ids are read, without blocking.
-using Channel = std::unique_ptr<rdma_event_channel, CloseChannel>;
+/// Where the events of one or more ids are read, without blocking. Must outlive them.
+using Channel = std::shared_ptr<rdma_event_channel>;
 
 /// Errors: ENODEV when the host has no RDMA at all.
 tl::expected<Channel, Failure> open_channel();
@@ -46,6 +43,7 @@ class CmId {
   rdma_cm_id* operator->() const { return id_; }
   int descriptor() const { return channel_->fd; }
   rdma_event_channel* channel() const { return channel_.get(); }
+  const Channel& shared_channel() const { return channel_; }
   void reset();
 
  private:
