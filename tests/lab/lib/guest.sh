@@ -165,7 +165,9 @@ tidy_up() {
   for module in rnbd_client rtrs_client rnbd_server rtrs_server nbd brd; do
     [[ ! -e /sys/module/$module ]] || modprobe -r "$module" || fail "cannot unload $module"
   done
-  rm -rf /tmp/* /run/*.pid /run/*.sock /run/*.status
+  # Not the clone, should it be there: that is another file system.
+  find /tmp -xdev -mindepth 1 -delete 2>/dev/null || true
+  rm -rf /run/*.pid /run/*.sock /run/*.status
   rxe_up
   dmesg --read-clear >"$case_dir/$HOSTNAME-dmesg.log"
 }
