@@ -8,7 +8,7 @@ source "$source_dir/tests/tools/cases.sh"
 
 lab_dir=$source_dir/tests/lab
 guests=()
-limit=60     # seconds, of `on`
+limit=180     # seconds, of `on`
 memory=1536  # MiB, of a guest
 cpus=1       # of a guest: two guests have the CPUs of a small machine then
 
@@ -98,7 +98,7 @@ reset() {
 # on GUEST COMMAND...: runs it in a guest, in the case's directory, and has its output and status. A
 # command may be a function of the scenario or of guest.sh; variables of the host are not there.
 # `on client f & job=$!` ... `wait $job` for something in the background. `limit=300 on ...` when it
-# may take longer than 60 s.
+# may take longer than 180 s.
 on() {
   local guest=$1 job rc deadline=$((SECONDS + limit))
   shift
@@ -149,7 +149,7 @@ scenario_functions() {
 
 # Leaves the guests as they were when they came up, and looks at what their kernels said.
 close_case() {
-  local rc=0 guest limit=60
+  local rc=0 guest limit=180
   # shellcheck disable=SC2046 # one word per job
   kill $(jobs -p) 2>/dev/null
   for guest in "${guests[@]}"; do unseen_output "$guest"; done
