@@ -1,4 +1,5 @@
-// The plugin as nbdkit sees it: thin callbacks around Config, Connections and RemoteDevice.
+// The plugin as nbdkit sees it: thin callbacks around rnbd::ClientConfig, Connections and
+// RemoteDevice.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -9,10 +10,11 @@
 #include <string>
 #include <thread>
 
+#include "bridge/client/config.hpp"
+#include "bridge/client/connections.hpp"
 #include "bridge/client/remote_device.hpp"
-#include "nbdkit-plugin/config.hpp"
-#include "nbdkit-plugin/connections.hpp"
-#include "nbdkit-plugin/errors.hpp"
+#include "bridge/nbd/block_sizes.hpp"
+#include "bridge/nbd/errors.hpp"
 
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
@@ -33,9 +35,9 @@ using rnbd::RemoteDevice;
 
 /// All that lives from .load to .unload.
 struct State {
-  rnbd::plugin::ConfigReader reader;
-  rnbd::plugin::Config config;
-  std::unique_ptr<rnbd::plugin::Connections> connections;
+  rnbd::ConfigReader reader;
+  rnbd::ClientConfig config;
+  std::unique_ptr<rnbd::Connections> connections;
 };
 State* state = nullptr;
 
@@ -43,7 +45,7 @@ State* state = nullptr;
 
 void report(const Failure& failure) {
   nbdkit_error("%s", failure.text.c_str());
-  nbdkit_set_error(rnbd::plugin::errno_for_nbd(failure.error));
+  nbdkit_set_error(rnbd::errno_for_nbd(failure.error));
 }
 
 /// Runs a callback's body; no exception may reach nbdkit, which is C.
@@ -99,9 +101,10 @@ void on_dump_plugin() {
       "rnbd_protocol=%d\n"
       "rtrs_protocol=%d.%d\n"
       "rnbd_extension=%d\n"
+      "rnbd_max_paths=%u\n"
       "rnbd_digest=crc32c\n",
       rnbd::wire::kProtocolMajor, rtrs::wire::kVersion >> 8, rtrs::wire::kVersion & 0xFF,
-      rtrs::wire::kExtensionVersion);
+      rtrs::wire::kExtensionVersion, rnbd::kMaxPaths);
 }
 
 int on_config(const char* key, const char* value) {
@@ -120,7 +123,7 @@ int on_config_complete() {
       return -1;
     }
     state->config = *std::move(config);
-    state->connections = std::make_unique<rnbd::plugin::Connections>(state->config, &log_line);
+    state->connections = std::make_unique<rnbd::Connections>(state->config, &log_line);
     return 0;
   });
 }
@@ -174,7 +177,8 @@ const char* on_default_export(int /*readonly*/, int /*is_tls*/) {
   });
 }
 
-// ---- Connections --------------------------------------------------------------------------------
+// ---- rnbd::Connections
+// --------------------------------------------------------------------------------
 
 RemoteDevice& device_of(void* handle) { return *static_cast<RemoteDevice*>(handle); }
 
@@ -211,14 +215,10 @@ const rnbd::DeviceGeometry& geometry_of(void* handle) { return device_of(handle)
 int64_t on_get_size(void* handle) { return static_cast<int64_t>(geometry_of(handle).size); }
 
 int on_block_size(void* handle, uint32_t* minimum, uint32_t* preferred, uint32_t* maximum) {
-  constexpr uint32_t kMaximum = 32 * 1024 * 1024;  // what portable clients send at most
-  const rnbd::DeviceGeometry& geometry = geometry_of(handle);
-  // Any request works. Larger blocks are not demanded, because clients that cannot do without
-  // sectors would refuse the device; a size that is no multiple of sectors needs smaller ones yet.
-  *minimum = geometry.size % rnbd::wire::kSectorSize == 0 ? rnbd::wire::kSectorSize : 1;
-  *preferred =
-      std::min(kMaximum, std::max({4096U, geometry.physical_block, geometry.preferred_block}));
-  *maximum = kMaximum;
+  const rnbd::nbd::BlockSizes sizes = rnbd::nbd::block_sizes(geometry_of(handle));
+  *minimum = sizes.minimum;
+  *preferred = sizes.preferred;
+  *maximum = sizes.maximum;
   return 0;
 }
 
@@ -268,7 +268,7 @@ int request(const char* what, uint64_t offset, uint64_t count, Body body) noexce
     if (error == 0) return 0;
     if (error == EINTR) leave_in_single_file();
     if (error == EINTR || error == EOPNOTSUPP) {  // nbdkit has said why; an answer, not a failure
-      nbdkit_set_error(rnbd::plugin::errno_for_nbd(error));
+      nbdkit_set_error(rnbd::errno_for_nbd(error));
     } else {
       report({error, std::string{what} + " of " + std::to_string(count) + " bytes at " +
                          std::to_string(offset) + ": " + rnbd::describe_error(error)});
@@ -333,6 +333,8 @@ int on_cache(void* handle, uint32_t count, uint64_t offset, uint32_t /*flags*/) 
                  [&] { return device_of(handle).cache(offset, count, kLeave); });
 }
 
+const std::string help = rnbd::config_help();
+
 nbdkit_plugin plugin = {
     .name = "rnbd",
     .longname = "nbdkit RNBD plugin",
@@ -342,7 +344,7 @@ nbdkit_plugin plugin = {
     .unload = on_unload,
     .config = on_config,
     .config_complete = on_config_complete,
-    .config_help = rnbd::plugin::kConfigHelp,
+    .config_help = help.c_str(),
     .open = on_open,
     .close = on_close,
     .get_size = on_get_size,

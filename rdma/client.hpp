@@ -1,13 +1,17 @@
 // The client's door to RTRS: a session with a server, as easy as a socket.
 #pragma once
 
+#include <poll.h>
+
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
 
 #include "rdma/core/client_lane.hpp"
+#include "rdma/core/path.hpp"
 #include "rdma/core/time.hpp"
 #include "rdma/log.hpp"
 #include "rdma/wire/handshake.hpp"
@@ -25,13 +29,51 @@ struct PathAddress {
   friend bool operator==(const PathAddress&, const PathAddress&) = default;
 };
 
+struct SessionLimits;
+
+/// Brings what a client had in a session into the next one, when the server has forgotten it.
+///
+/// Threads: the client's background thread; must not block.
+class SessionKeeper {
+ public:
+  /// A new session has been made; nothing but this operation runs in it until it has ended. It runs
+  /// on the control connection and belongs to the client from here on.
+  virtual std::unique_ptr<Operation> reopen(const SessionLimits& limits) = 0;
+  /// It ended. 0 lets all requests into the new session. ESTALE ends the client for good: what is
+  /// there is not what was there. Any other errno: the client connects anew and tries again.
+  virtual int reopened(Operation& operation) = 0;
+  /// Its path was lost meanwhile: nothing of it counts.
+  virtual void reopening_failed(Operation& /*operation*/) {}
+  /// A path carries requests: what is left to do from the time when none did? The operation runs on
+  /// the control connection and belongs to the client from here on. Null: nothing more.
+  virtual std::unique_ptr<Operation> errand() { return nullptr; }
+  /// It ended. Without an error the next one is asked for.
+  virtual void errand_ended(Operation& /*operation*/) {}
+
+ protected:
+  ~SessionKeeper() = default;
+};
+
 struct ClientOptions {
   std::string session_name;  ///< 1..254 printable bytes without '/' and '.'; unique at the server
-  std::vector<PathAddress> paths;  ///< exactly one for now
-  unsigned lanes = 0;              ///< I/O connections per path; 0 = one per CPU, at most 4
+  std::vector<PathAddress> paths;  ///< 1..8 to the same server, most wanted first
+  PathPolicy policy = PathPolicy::min_inflight;
+  /// How long requests wait while no path works, until they fail with EIO; 0 = for ever.
+  Duration no_path_timeout = std::chrono::seconds{30};
+  /// Pauses between attempts to connect a path that was lost: they double, each is cut at random.
+  Duration reconnect_min = std::chrono::milliseconds{100};
+  Duration reconnect_max = std::chrono::seconds{2};
+  /// A better path that has come back must have been steady for so long before it is used again.
+  Duration settle_time = std::chrono::seconds{10};
+  /// Refuses servers that cannot promise that a request is carried out once.
+  bool require_extension = false;
+  /// Null: requests that were in flight in a session that the server has forgotten fail with EIO,
+  /// and so does everything later. Must outlive the client.
+  SessionKeeper* keeper = nullptr;
+  unsigned lanes = 0;  ///< I/O connections per path; 0 = one per CPU, at most 4
   Duration connect_timeout = std::chrono::seconds{10};  ///< for the whole of connect()
   Duration heartbeat_interval = std::chrono::milliseconds{500};
-  unsigned heartbeat_misses = 5;  ///< silent intervals until a path counts as dead
+  unsigned heartbeat_misses = 4;  ///< silent intervals until a path counts as dead
   bool header_digest = true;      ///< TCP: ask for CRC32C of frame headers
   bool data_digest = true;        ///< TCP: ask for CRC32C of payloads
   std::uint32_t features = 0;     ///< extension features to offer (wire::Feature)
@@ -54,17 +96,66 @@ struct Failure {
 
 /// What the server granted.
 struct SessionLimits {
-  std::uint32_t max_io_size = 0;  ///< bytes per request
-  std::uint32_t queue_depth = 0;  ///< requests in flight
-  std::uint32_t features = 0;     ///< extension features both sides have
+  std::uint32_t max_io_size = 0;     ///< bytes per request
+  std::uint32_t queue_depth = 0;     ///< requests in flight
+  std::uint32_t features = 0;        ///< extension features both sides have
+  std::uint64_t volatile_epoch = 0;  ///< changes when unflushed writes may be lost; 0 = unknown
+};
+
+/// A path as it is now.
+struct PathStatus {
+  PathAddress address;
+  PathState state = PathState::connecting;
+  bool in_use = false;         ///< takes new requests
+  std::string trouble;         ///< why it is not connected; "" if it is
+  std::uint64_t requests = 0;  ///< sent over it so far
+  unsigned in_flight = 0;
+  Duration latency{};  ///< of the last heartbeat
+};
+
+/// One I/O lane of a client in the hands of an event loop, which polls other descriptors beside the
+/// lane's and never waits for a single operation. Callers of Client::run() may use the lane
+/// meanwhile; the loop receives for them, too.
+///
+/// Threads: one at a time. Must end before the client does, with nothing under way.
+class LaneLoop {
+ public:
+  /// An operation on its way. Belongs to the caller, with the operation, until collect() or
+  /// cancel() has given it back.
+  struct Job {
+    Operation* operation = nullptr;
+    void* context = nullptr;  ///< the caller's own
+
+    // Used by the loop, but for `next` of what collect() returns.
+    Job* next = nullptr;
+    LaneLoop* loop = nullptr;
+  };
+
+  virtual ~LaneLoop() = default;
+
+  /// Submits the operation's first requests; flush() sends them.
+  virtual void start(Job& job) = 0;
+  virtual void flush() = 0;
+  /// Appends what to poll.
+  virtual void watch(std::vector<pollfd>& descriptors) = 0;
+  /// Receives what has arrived; `polled` is what watch() appended last, after poll(2). True: there
+  /// is more, call again before sleeping.
+  virtual bool progress(std::span<const pollfd> polled) = 0;
+  /// The jobs whose operations have finished since the last call, linked by `next`; null = none.
+  /// Operations end in start() and progress(), and when paths come and go, which makes a descriptor
+  /// readable.
+  virtual Job* collect() = 0;
+  /// Gives an operation up; it will not be collected. False: it had finished, and will be.
+  virtual bool cancel(Job& job) = 0;
 };
 
 /// A session with one server. The thread that waits for an answer drives the connection itself; one
 /// background thread keeps what must not wait for I/O (connecting, heartbeats, the control
 /// connection).
 ///
-/// A session whose path died stays dead: every call answers EIO at once, and the owner makes a new
-/// one.
+/// A session outlives its paths: requests in flight on a path that dies go over another one, and
+/// wait for one when there is none (ClientOptions::no_path_timeout). It dies when its server shows
+/// something else than before (SessionKeeper), and stays dead: every call answers EIO at once.
 ///
 /// Threads: every function may be called from any thread, except the destructor (nobody may be
 /// inside).
@@ -81,6 +172,12 @@ class Client {
   virtual const SessionLimits& limits() const = 0;
   virtual bool alive() const = 0;
   virtual std::string failure() const = 0;  ///< why it is not alive; "" while it is
+  /// The paths in the order of ClientOptions::paths.
+  virtual std::vector<PathStatus> paths() { return {}; }
+  /// Takes a path out of service until reconnect(), by its index.
+  virtual void disconnect(unsigned /*path*/) {}
+  virtual void reconnect(unsigned /*path*/) {}
+  virtual void set_policy(PathPolicy /*policy*/) {}
 
   /// Runs an operation on one of the I/O lanes and waits for its end.
   /// Returns operation.error(), or EINTR when interrupted (the operation is cancelled then), or EIO
@@ -88,6 +185,11 @@ class Client {
   virtual int run(Operation& operation, const Interrupt& interrupt) = 0;
   /// The same on the control connection (connection 0): for messages that open and close things.
   virtual int run_control(Operation& operation, const Interrupt& interrupt) = 0;
+
+  /// The I/O lanes; the number is constant.
+  virtual unsigned lanes() const { return 0; }
+  /// Hands a lane (0 .. lanes() - 1) to an event loop; at most one at a time per lane.
+  virtual std::unique_ptr<LaneLoop> take_lane(unsigned /*lane*/) { return nullptr; }
 };
 
 }  // namespace rtrs

@@ -20,6 +20,8 @@ struct ListenAddress {
   TransportKind transport = TransportKind::tcp;
   std::string host;                         ///< address to bind; "" or "*" = all
   std::uint16_t port = wire::kDefaultPort;  ///< 0 = any free one
+  /// Told to our own clients: which of several paths to use.
+  wire::PathAccess access = wire::PathAccess::optimized;
 };
 
 struct ServerOptions {
@@ -29,12 +31,16 @@ struct ServerOptions {
   std::uint32_t queue_depth = 256;         ///< requests in flight per session
   std::uint32_t max_io_size = 256 * 1024;  ///< bytes of data per request; multiple of 4096
   std::uint64_t memory_limit =
-      0;  ///< bytes of chunks over all sessions; 0 = min(1 GiB, a quarter of RAM)
+      0;  ///< bytes of chunks over all paths; 0 = min(1 GiB, a quarter of RAM)
   unsigned max_sessions = 256;
-  unsigned max_connections = 1024;  ///< TCP connections in all
-  unsigned max_connections_per_path = 128;
+  unsigned max_paths_per_session = 8;
+  unsigned max_connections = 1024;  ///< in all
+  /// Linux takes one per possible CPU, one more, and its poll queues.
+  unsigned max_connections_per_path = 1024;
   unsigned max_handshakes = 64;  ///< connections that have not finished their handshake
   Duration handshake_timeout = std::chrono::seconds{10};
+  /// How long a session without paths waits for its client (kFeatureExactlyOnce).
+  Duration session_linger = std::chrono::seconds{4};
   Duration heartbeat_interval = std::chrono::milliseconds{500};
   unsigned heartbeat_misses = 5;
   bool header_digest = true;
@@ -76,7 +82,13 @@ const std::string& name_of(const ServerSession& session);
 const std::string& peer_of(const ServerSession& session);
 /// The extension features both sides have.
 std::uint32_t features_of(const ServerSession& session);
+/// The client's own number of its session, which stays when a server forgets it.
+const wire::Uuid& uuid_of(const ServerSession& session);
 /// What ServerHandler::on_session_up returned.
 void* context_of(const ServerSession& session);
+/// Ends a session that has no path at the moment and executes nothing. False: it is not like that.
+///
+/// Threads: the session's reactor. Calls on_session_down().
+bool end_if_idle(ServerSession& session);
 
 }  // namespace rtrs

@@ -1,6 +1,7 @@
 #include "bridge/client/control.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace rnbd {
 
@@ -15,7 +16,19 @@ ControlOperation::ControlOperation(rtrs::ConstBytes message, rtrs::MutableBytes 
   request_.context = this;
 }
 
-void ControlOperation::start(rtrs::ClientLane& lane) { lane.submit(request_); }
+void ControlOperation::start(rtrs::ClientLane& lane) {
+  if (device_id_ != nullptr) take_device_id();
+  lane.submit(request_);
+}
+
+void ControlOperation::take_device_id() {
+  const wire::le32 id = device_id_->load(std::memory_order_relaxed);
+  std::memcpy(message_.data() + kIdOffset, &id, sizeof(id));
+}
+
+void ControlOperation::on_renew(rtrs::Request& request) {
+  static_cast<ControlOperation*>(request.context)->take_device_id();
+}
 
 void ControlOperation::cancel(rtrs::ClientLane& lane) { lane.cancel(request_); }
 

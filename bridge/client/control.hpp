@@ -2,6 +2,8 @@
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "bridge/protocol/messages.hpp"
@@ -24,15 +26,39 @@ class ControlOperation final : public rtrs::Operation {
   template <class T>
   explicit ControlOperation(const T& message)
       : ControlOperation(rtrs::wire::bytes_of(message), {}, /*is_read=*/false) {}
+  /// The same about an open device: the message gets the id that the device has when it is sent.
+  /// `device_id` must outlive the operation.
+  template <class T>
+  ControlOperation(const std::atomic<std::uint32_t>& device_id, const T& message,
+                   rtrs::MutableBytes answer)
+      : ControlOperation(message, answer) {
+    follow<T>(device_id);
+  }
+  template <class T>
+  ControlOperation(const std::atomic<std::uint32_t>& device_id, const T& message)
+      : ControlOperation(message) {
+    follow<T>(device_id);
+  }
 
   void start(rtrs::ClientLane& lane) override;
   void cancel(rtrs::ClientLane& lane) override;
 
  private:
   ControlOperation(rtrs::ConstBytes message, rtrs::MutableBytes answer, bool is_read);
+  template <class T>
+  void follow(const std::atomic<std::uint32_t>& device_id) {
+    static_assert(offsetof(T, device_id) == kIdOffset);
+    device_id_ = &device_id;
+    request_.renew = &ControlOperation::on_renew;
+  }
+  void take_device_id();
+  static void on_renew(rtrs::Request& request);
   static void on_done(rtrs::ClientLane& lane, rtrs::Request& request);
 
+  static constexpr std::size_t kIdOffset = 4;  ///< of the device id in every message that has one
+
   std::array<std::byte, rtrs::kMaxUserMessage> message_;
+  const std::atomic<std::uint32_t>* device_id_ = nullptr;
   rtrs::Request request_;
 };
 

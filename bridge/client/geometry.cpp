@@ -29,6 +29,7 @@ void add_info(DeviceGeometry& geometry, const wire::DeviceInfoResponse& info) {
     geometry.size = size;
   }
   geometry.export_uuid = info.export_uuid;
+  geometry.writer_serial = info.writer_serial;
   geometry.read_only = (flags & wire::kDeviceReadOnly) != 0;
   geometry.rotational = geometry.rotational || (flags & wire::kDeviceRotational) != 0;
   geometry.extents = (flags & wire::kDeviceExtents) != 0;

@@ -20,7 +20,7 @@ enum class Use : std::uint8_t { automatic, always, never };
 ///
 /// Units: all sizes are bytes; a limit of 0 means that the server cannot do it.
 struct DeviceGeometry {
-  std::uint32_t device_id = 0;
+  std::uint32_t device_id = 0;    ///< as the answer to OPEN said
   std::uint64_t size = 0;         ///< what users see; any number
   std::uint64_t padded_size = 0;  ///< whole sectors; bytes past `size` read as zero
   std::uint32_t block = 512;      ///< requests are multiples of it, except at the padded end
@@ -39,8 +39,9 @@ struct DeviceGeometry {
   bool fast_zero = false;
   bool extents = false;
   bool cache = false;
-  bool flush_covers_all = true;  ///< a flush makes the writes of every connection durable
-  wire::Uuid export_uuid{};      ///< all zero when the server did not say
+  bool flush_covers_all = true;     ///< a flush makes the writes of every connection durable
+  std::uint64_t writer_serial = 0;  ///< wire::DeviceInfoResponse
+  wire::Uuid export_uuid{};         ///< all zero when the server did not say
 
   std::uint64_t round_down(std::uint64_t offset) const { return offset - offset % block; }
   std::uint64_t round_up(std::uint64_t offset) const {
@@ -58,6 +59,15 @@ struct DeviceGeometry {
 struct GeometryOptions {
   Use discard = Use::automatic;
   Use write_zeroes = Use::automatic;
+};
+
+/// How to open a device.
+struct OpenOptions {
+  wire::AccessMode access = wire::AccessMode::read_write;
+  /// The server has refused to open it for writing. Only servers with the extension say so
+  /// themselves.
+  bool export_read_only = false;
+  GeometryOptions geometry{};
 };
 
 /// Makes sense of a server's answer to OPEN, and to DEVICE_INFO when it has that extension (null

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "bridge/client/block_parts.hpp"
 #include "bridge/client/control.hpp"
 
 namespace rnbd {
@@ -29,23 +30,14 @@ class Grace {
   int times_ = 0;
 };
 
-/// A range cut where blocks begin. Any part may be empty.
-struct Parts {
-  std::uint64_t head_end;    ///< [offset, head_end) is a partial block
-  std::uint64_t middle_end;  ///< [head_end, middle_end) is whole blocks
-};                           ///< [middle_end, end) is a partial block
-
-Parts cut(const DeviceGeometry& geometry, std::uint64_t offset, std::uint64_t end) {
-  std::uint64_t head_end = std::min(geometry.round_up(offset), end);
-  std::uint64_t middle_end = end == geometry.padded_size ? end : geometry.round_down(end);
-  return {head_end, std::max(head_end, middle_end)};
-}
-
 }  // namespace
 
 RemoteDevice::RemoteDevice(std::shared_ptr<Session> session,
                            std::shared_ptr<Session::Mapping> mapping, bool read_only)
-    : session_{std::move(session)}, mapping_{std::move(mapping)}, read_only_{read_only} {}
+    : session_{std::move(session)},
+      mapping_{std::move(mapping)},
+      read_only_{read_only},
+      losses_told_{mapping_->handle.unflushed.told()} {}
 
 RemoteDevice::~RemoteDevice() { session_->release(mapping_); }
 
@@ -59,11 +51,9 @@ int RemoteDevice::check_change(std::uint64_t offset, std::uint64_t length) const
 }
 
 int RemoteDevice::run(const Transfer& transfer, const Interrupt& interrupt) {
-  TransferOperation operation{geometry(), transfer};
+  TransferOperation operation{geometry(), mapping_->handle, transfer};
   const int error = run(operation, interrupt);
-  const bool changes =
-      transfer.operation != IoOperation::read && transfer.operation != IoOperation::flush;
-  if (error == EINTR && changes) mapping_->change_abandoned = true;
+  note_abandoned(transfer, error);
   return error;
 }
 
@@ -93,7 +83,7 @@ int RemoteDevice::read(std::uint64_t offset, rtrs::MutableBytes data, const Inte
                interrupt);
   }
   const std::uint64_t end = offset + data.size();
-  const Parts parts = cut(geometry(), offset, end);
+  const BlockParts parts = cut_at_blocks(geometry(), offset, end);
   auto part = [&](std::uint64_t from, std::uint64_t to) {
     return data.subspan(from - offset, to - from);
   };
@@ -145,7 +135,7 @@ int RemoteDevice::write(std::uint64_t offset, rtrs::ConstBytes data, bool fua,
 /// A write (of zeroes without `from`) or write_zeroes whose ends may lie inside blocks.
 int RemoteDevice::write_any(const Transfer& whole, const Interrupt& interrupt) {
   const std::uint64_t end = whole.offset + whole.length;
-  const Parts parts = cut(geometry(), whole.offset, end);
+  const BlockParts parts = cut_at_blocks(geometry(), whole.offset, end);
   auto at = [&](std::uint64_t place) {
     return whole.from != nullptr ? whole.from + (place - whole.offset) : nullptr;
   };
@@ -204,16 +194,17 @@ int RemoteDevice::patch_inside(std::uint64_t offset, std::uint64_t length, const
 }
 
 int RemoteDevice::flush(const Interrupt& interrupt) {
-  return run({.operation = IoOperation::flush}, interrupt);
+  Transfer transfer{.operation = IoOperation::flush};
+  Begun begun;
+  if (int error = begin(transfer, begun)) return error;
+  return end(transfer, begun, run(transfer, interrupt));
 }
 
 int RemoteDevice::discard(std::uint64_t offset, std::uint64_t length, bool fua,
                           const Interrupt& interrupt) {
   if (int error = check_change(offset, length)) return error;
   if (geometry().max_discard == 0) return EOPNOTSUPP;
-  std::uint64_t end = offset + length;
-  if (end == geometry().size) end = geometry().padded_size;
-  const Parts parts = cut(geometry(), offset, end);
+  const BlockParts parts = whole_blocks_at_end(geometry(), offset, length);
   if (parts.middle_end <= parts.head_end) return 0;
   return run_shared({.operation = IoOperation::discard,
                      .offset = parts.head_end,
@@ -255,14 +246,13 @@ int RemoteDevice::extents(std::uint64_t offset, std::uint64_t length, std::size_
   if (!geometry().extents) return EOPNOTSUPP;
   wire::BlockStatus question;
   question.header = wire::header_of(wire::MessageType::block_status);
-  question.device_id = geometry().device_id;
   question.offset = offset;
   question.length = length;
   const std::size_t room =
       (geometry().max_io - sizeof(wire::BlockStatusResponse)) / sizeof(wire::Extent);
   std::vector<std::byte> answer(sizeof(wire::BlockStatusResponse) +
                                 std::min(max_extents, room) * sizeof(wire::Extent));
-  ControlOperation operation{question, answer};
+  ControlOperation operation{mapping_->handle.id, question, answer};
   if (int error = run(operation, interrupt)) return error;
   auto told = wire::decode_block_status_response(answer, length);
   if (!told) return EPROTO;
@@ -276,10 +266,9 @@ int RemoteDevice::cache(std::uint64_t offset, std::uint64_t length, const Interr
   if (length == 0) return 0;
   wire::Cache message;
   message.header = wire::header_of(wire::MessageType::cache);
-  message.device_id = geometry().device_id;
   message.offset = offset;
   message.length = length;
-  ControlOperation operation{message};
+  ControlOperation operation{mapping_->handle.id, message};
   return run(operation, interrupt);
 }
 

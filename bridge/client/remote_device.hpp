@@ -1,6 +1,7 @@
 // A block device somewhere else, as easy to use as a file descriptor.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -40,7 +41,8 @@ class RemoteDevice {
 
   int read(std::uint64_t offset, rtrs::MutableBytes data, const Interrupt& interrupt);
   int write(std::uint64_t offset, rtrs::ConstBytes data, bool fua, const Interrupt& interrupt);
-  /// Makes all writes durable that were answered before, by whatever connection they went.
+  /// Makes all writes durable that were answered before, by whatever connection they went. Once
+  /// EIO, if the server's machine may have lost some of them meanwhile.
   int flush(const Interrupt& interrupt);
   /// Says that the content is no longer needed. Partial blocks at the ends are left alone.
   int discard(std::uint64_t offset, std::uint64_t length, bool fua, const Interrupt& interrupt);
@@ -54,11 +56,29 @@ class RemoteDevice {
   /// Asks the server to read ahead.
   int cache(std::uint64_t offset, std::uint64_t length, const Interrupt& interrupt);
 
+  /// What begin() leaves for end().
+  struct Begun {
+    bool in_gate = false;
+    UnflushedWrites::Flush flush;
+  };
+  /// The same for event loops, which never wait: they run a TransferOperation over geometry() and
+  /// handle() themselves, between begin() and end(). begin() may make the transfer smaller, also
+  /// empty.
+  ///
+  /// Errors: EAGAIN (only the blocking call can do this), or the request's answer.
+  int begin(Transfer& transfer, Begun& begun);
+  /// Returns the request's answer; EAGAIN: the blocking call may still do it. `error` is that of
+  /// the operation, EINTR when it was cancelled.
+  int end(const Transfer& transfer, const Begun& begun, int error);
+  DeviceHandle& handle() { return mapping_->handle; }
+
  private:
   friend class Session;
   RemoteDevice(std::shared_ptr<Session> session, std::shared_ptr<Session::Mapping> mapping,
                bool read_only);
 
+  int begin_change(Transfer& transfer, Begun& begun);
+  void note_abandoned(const Transfer& transfer, int error);
   int run(const Transfer& transfer, const Interrupt& interrupt);
   int run(rtrs::Operation& operation, const Interrupt& interrupt);
   int run_shared(const Transfer& transfer, const Interrupt& interrupt);
@@ -75,6 +95,7 @@ class RemoteDevice {
   std::shared_ptr<Session> session_;
   std::shared_ptr<Session::Mapping> mapping_;
   bool read_only_;
+  std::atomic<std::uint64_t> losses_told_;  ///< to the user of this one
 };
 
 }  // namespace rnbd

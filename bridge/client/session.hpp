@@ -3,13 +3,16 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
 
+#include "bridge/client/device_handle.hpp"
 #include "bridge/client/geometry.hpp"
 #include "bridge/client/write_gate.hpp"
 #include "bridge/protocol/messages.hpp"
@@ -27,43 +30,43 @@ class RemoteDevice;
 /// Threads: any; takes no lock.
 const char* describe_error(int error);
 
-/// How to open a device.
-struct OpenOptions {
-  wire::AccessMode access = wire::AccessMode::read_write;
-  /// The server has refused to open it for writing. Only servers with the extension say so
-  /// themselves.
-  bool export_read_only = false;
-  GeometryOptions geometry{};
-};
+/// EPROTO, for an answer that makes no sense.
+Failure nonsense_from_server(const std::string& what);
 
 /// An rtrs session that speaks RNBD.
 ///
-/// A session whose path died stays dead: everything answers EIO, and the owner makes a new one.
+/// When the server has forgotten it (it was restarted), what is open is opened again before any
+/// request goes on, and must be what it was. Otherwise the session is dead and stays so: everything
+/// answers EIO. Its owner may make another one for those who are content with what is there now.
 ///
 /// Threads: any.
-class Session : public std::enable_shared_from_this<Session> {
+class Session final : public rtrs::SessionKeeper, public std::enable_shared_from_this<Session> {
  public:
   /// Connects and agrees on the protocol. No thread exists before this call.
   ///
   /// Errors: as rtrs::Client::connect(); EPROTO (the server does not speak RNBD).
   static tl::expected<std::shared_ptr<Session>, Failure> connect(rtrs::ClientOptions options,
                                                                  const Interrupt& interrupt);
-  /// The same over a client that is connected already.
-  static tl::expected<std::shared_ptr<Session>, Failure> start(std::unique_ptr<rtrs::Client> client,
+  /// The same over the client that `make` connects, for which the session is the keeper.
+  using ClientMaker = std::function<tl::expected<std::unique_ptr<rtrs::Client>, Failure>(
+      rtrs::SessionKeeper& keeper)>;
+  static tl::expected<std::shared_ptr<Session>, Failure> start(const ClientMaker& make,
+                                                               rtrs::Log log,
                                                                const Interrupt& interrupt);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
   bool alive() const { return client_->alive(); }
-  std::string failure() const { return client_->failure(); }
-  const rtrs::SessionLimits& limits() const { return client_->limits(); }
+  std::string failure() const;
+  /// False while no path to the server works, and requests wait for one or fail.
+  bool has_path() const { return trouble_with_paths().empty(); }
   /// True when the server has the messages that only rnbdkit peers know.
   bool has_extensions() const;
 
   /// Opens a device. One that this session has open already is shared; it is closed when the last
-  /// user has left, unless requests on it were given up: a server that is stuck with them could not
-  /// close it, and the next one who asks may have it at once. If one of them was a change, that one
+  /// user has left, unless reads on it were given up: a server that is stuck with them could not
+  /// close it, and the next one who asks may have it at once. After a change was given up, that one
   /// waits until the server has closed it, which it does when the change has ended. Asking for `ro`
   /// shares a writable mapping too.
   ///
@@ -81,8 +84,19 @@ class Session : public std::enable_shared_from_this<Session> {
   ///         EPROTO, EIO.
   tl::expected<std::vector<wire::ExportName>, Failure> list_exports(const Interrupt& interrupt);
 
+  /// The I/O lanes of the client, for event loops; see rtrs::Client.
+  unsigned lanes() const { return client_->lanes(); }
+  std::unique_ptr<rtrs::LaneLoop> take_lane(unsigned lane) { return client_->take_lane(lane); }
+
   /// The program ends: devices are no longer closed one by one, which the end of the session does.
   void leave() { leaving_ = true; }
+
+  /// For the client, when the server has forgotten the session.
+  std::unique_ptr<rtrs::Operation> reopen(const rtrs::SessionLimits& limits) override;
+  int reopened(rtrs::Operation& operation) override;
+  void reopening_failed(rtrs::Operation& operation) override;
+  std::unique_ptr<rtrs::Operation> errand() override;
+  void errand_ended(rtrs::Operation& operation) override;
 
  private:
   friend class RemoteDevice;
@@ -94,9 +108,13 @@ class Session : public std::enable_shared_from_this<Session> {
     State state = State::opening;  ///< guarded by Session::mutex_
     unsigned users = 1;            ///< guarded by Session::mutex_; may be 0 after requests were
                                    ///< abandoned
+    /// Nobody knows whether the server has it open: a CLOSE must be answered before the next OPEN.
+    bool half_closed = false;       ///< guarded by Session::mutex_
+    std::uint32_t open_number = 0;  ///< of the newest OPEN; guarded by Session::mutex_
     std::string device;
     OpenOptions options;
     DeviceGeometry geometry;  ///< constant once open
+    DeviceHandle handle;      ///< the id changes with the session
     WriteGate gate;
     /// Requests were given up that the server may still be carrying out.
     std::atomic<bool> abandoned{false};
@@ -106,24 +124,55 @@ class Session : public std::enable_shared_from_this<Session> {
     std::atomic<bool> torn{false};
   };
 
-  explicit Session(std::unique_ptr<rtrs::Client> client);
+  /// A session with the server, of the several that a Session may see. What is asked in one must
+  /// not be believed in the next.
+  struct Era {
+    std::uint64_t number = 0;
+    rtrs::SessionLimits limits;
+  };
+
+  explicit Session(rtrs::Log log);
+  Era era() const;
+  void enter_first_era();
   int exchange_versions(const Interrupt& interrupt);
   tl::expected<void, Failure> finish_opening(Mapping& mapping, const Interrupt& interrupt);
   tl::expected<void, Failure> fetch_geometry(Mapping& mapping, const Interrupt& interrupt);
+  tl::expected<DeviceGeometry, Failure> ask_geometry(Mapping& mapping, const Era& era,
+                                                     const Interrupt& interrupt);
+  Failure not_opened(const Mapping& mapping, int error) const;
+  std::string trouble_with_paths() const;
   tl::expected<std::shared_ptr<Mapping>, Failure> join(const std::string& device,
                                                        const OpenOptions& options,
                                                        const Interrupt& interrupt, bool& created);
-  int close_at_server(std::uint32_t device_id, const Interrupt& interrupt);
-  void close_in_passing(std::uint32_t device_id);
+  int ask_open(Mapping& mapping, const Era& era, rtrs::MutableBytes answer,
+               const Interrupt& interrupt);
+  void leave_half_open(Mapping& mapping);
+  std::unique_ptr<rtrs::Operation> make_close(const Mapping& mapping) const;
+  int close_at_server(const Mapping& mapping, const Interrupt& interrupt);
+  int close_in_passing(const Mapping& mapping);
   void release(const std::shared_ptr<Mapping>& mapping);
+  void close_for_good(Mapping& mapping);
   void forget(const Mapping& mapping);
-  void settle(Mapping& mapping);
+  void end_closing(Mapping& mapping, int error);
+  void adopt(const std::vector<std::uint32_t>& ids, std::vector<std::string>& lost);
+  int reject(int error, const std::string& complaint);
+  void say(rtrs::LogLevel level, const std::string& line) const;
 
-  std::unique_ptr<rtrs::Client> client_;
+  const rtrs::Log log_;
   std::atomic<bool> leaving_{false};
-  std::mutex mutex_;
+  /// Never held while the client is called, whose thread asks for it.
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::shared_ptr<Mapping>> mappings_;  ///< guarded by mutex_
+  Era era_;                                                   ///< guarded by mutex_
+  VolatileEpoch volatile_epoch_;                              ///< guarded by mutex_
+  std::vector<std::shared_ptr<Mapping>> reopening_;           ///< guarded by mutex_
+  std::shared_ptr<Mapping> errand_;                           ///< being closed; guarded by mutex_
+  std::uint32_t next_open_ = 1;           ///< number of an OPEN; guarded by mutex_
+  std::set<std::uint32_t> unanswered_;    ///< OPENs; guarded by mutex_
+  std::string stale_;                     ///< why this is not what it was; guarded by mutex_
+  std::string last_refusal_;              ///< of a reopening; guarded by mutex_
+  std::unique_ptr<rtrs::Client> client_;  ///< last: its thread calls reopen() until it is gone
 };
 
 }  // namespace rnbd

@@ -26,8 +26,10 @@ std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
 
 }  // namespace
 
-TransferOperation::TransferOperation(const DeviceGeometry& geometry, const Transfer& transfer)
+TransferOperation::TransferOperation(const DeviceGeometry& geometry, DeviceHandle& handle,
+                                     const Transfer& transfer)
     : geometry_{geometry},
+      handle_{handle},
       transfer_{transfer},
       next_{transfer.offset},
       end_{transfer.offset + transfer.length} {}
@@ -144,10 +146,11 @@ TransferOperation::Fragment& TransferOperation::take_fragment(IoOperation operat
   busy_ |= 1U << index;
   Fragment& fragment = fragments_[index].emplace();
   fragment.io.header = wire::header_of(wire::MessageType::io);
-  fragment.io.device_id = geometry_.device_id;
+  fragment.io.device_id = handle_.id.load(std::memory_order_relaxed);
   fragment.io.rw = static_cast<std::uint32_t>(operation) | rw;
   fragment.request.message = rtrs::wire::bytes_of(fragment.io);
   fragment.request.done = &TransferOperation::on_done;
+  fragment.request.renew = &TransferOperation::on_renew;
   fragment.request.context = &fragment;
   fragment.owner = this;
   fragment.index = index;
@@ -179,10 +182,23 @@ void TransferOperation::submit_flush(rtrs::ClientLane& lane) {
   lane.submit(fragment.request);
 }
 
+/// Changes that may be lost with the server's machine until a flush has covered them.
+bool TransferOperation::needs_flush() const {
+  return !transfer_.fua && transfer_.operation != IoOperation::read &&
+         transfer_.operation != IoOperation::flush;
+}
+
+void TransferOperation::on_renew(rtrs::Request& request) {
+  auto& fragment = *static_cast<Fragment*>(request.context);
+  fragment.io.device_id = fragment.owner->handle_.id.load(std::memory_order_relaxed);
+}
+
 void TransferOperation::on_done(rtrs::ClientLane& lane, rtrs::Request& request) {
   const auto& fragment = *static_cast<const Fragment*>(request.context);
   TransferOperation& self = *fragment.owner;
   self.busy_ &= ~(1U << fragment.index);
+  // With the lane held: whoever renews the session knows of every answer of the one before.
+  if (request.error == 0 && self.needs_flush()) self.handle_.unflushed.note();
   if (request.error != 0 && self.first_error_ == 0) self.first_error_ = request.error;
   self.send_pieces(lane);
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "bridge/client/device_handle.hpp"
 #include "bridge/client/geometry.hpp"
 #include "bridge/protocol/messages.hpp"
 #include "rdma/core/client_lane.hpp"
@@ -38,8 +39,8 @@ class TransferOperation final : public rtrs::Operation {
  public:
   static constexpr unsigned kWindow = 16;  ///< requests in flight
 
-  /// `geometry` and the memory of `transfer` must outlive the operation.
-  TransferOperation(const DeviceGeometry& geometry, const Transfer& transfer);
+  /// `geometry`, `handle` and the memory of `transfer` must outlive the operation.
+  TransferOperation(const DeviceGeometry& geometry, DeviceHandle& handle, const Transfer& transfer);
 
   void start(rtrs::ClientLane& lane) override;
   void cancel(rtrs::ClientLane& lane) override;
@@ -60,9 +61,12 @@ class TransferOperation final : public rtrs::Operation {
   void submit_piece(rtrs::ClientLane& lane, std::uint64_t length);
   void submit_flush(rtrs::ClientLane& lane);
   Fragment& take_fragment(wire::IoOperation operation, std::uint32_t rw);
+  bool needs_flush() const;
+  static void on_renew(rtrs::Request& request);
   static void on_done(rtrs::ClientLane& lane, rtrs::Request& request);
 
   const DeviceGeometry& geometry_;
+  DeviceHandle& handle_;
   Transfer transfer_;
   std::uint64_t next_;  ///< first byte not yet sent
   std::uint64_t end_;

@@ -193,14 +193,22 @@ tl::expected<rtrs::PathAddress, std::string> parse_path(std::string_view text,
   rtrs::PathAddress path;
   path.transport = transport;
   std::string_view destination = text;
-  if (std::size_t at = text.find('@'); at != std::string_view::npos) {
-    auto source = parse_source(text.substr(0, at));
-    if (!source) return Error{source.error() + "; write [SRC@]DST[:PORT]"};
+  if (constexpr std::string_view kTcp = "tcp:"; destination.starts_with(kTcp)) {
+    path.transport = rtrs::TransportKind::tcp;
+    destination.remove_prefix(kTcp.size());
+  } else if (constexpr std::string_view kRdma = "rdma:"; destination.starts_with(kRdma)) {
+    path.transport = rtrs::TransportKind::rdma;
+    destination.remove_prefix(kRdma.size());
+  }
+  constexpr const char* kForm = "; write [tcp:|rdma:][SRC@]DST[:PORT]";
+  if (std::size_t at = destination.find('@'); at != std::string_view::npos) {
+    auto source = parse_source(destination.substr(0, at));
+    if (!source) return Error{source.error() + kForm};
     path.source = *source;
-    destination = text.substr(at + 1);
+    destination.remove_prefix(at + 1);
   }
   auto address = parse_host_port(destination);
-  if (!address) return Error{address.error() + "; write [SRC@]DST[:PORT]"};
+  if (!address) return Error{address.error() + kForm};
   path.host = address->host;
   path.port = address->port;
   return path;

@@ -38,7 +38,8 @@ struct HostPort {
 };
 tl::expected<HostPort, std::string> parse_host_port(std::string_view text);
 
-/// Reads one path between client and server: `[src@]dst[:port]`.
+/// Reads one path between client and server: `[tcp:|rdma:][src@]dst[:port]`; without a transport it
+/// has the given one.
 ///
 /// Errors: a sentence that says what to write instead.
 tl::expected<rtrs::PathAddress, std::string> parse_path(std::string_view text,

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "rdma/client.hpp"
+#include "rdma/wire/ensure.hpp"
 
 namespace rnbd {
 
@@ -25,8 +26,15 @@ class WriteGate {
     if ((before & kPatching) == 0) return true;
     return wait_for_patch(interrupt);
   }
+  /// The same for those who must not wait. False: there is a patch, nothing was entered.
+  [[nodiscard]] bool try_enter_shared() {
+    if ((state_.fetch_add(1, std::memory_order_acquire) & kPatching) == 0) return true;
+    leave_shared();
+    return false;
+  }
   void leave_shared() {
     std::uint64_t before = state_.fetch_sub(1, std::memory_order_release);
+    RTRS_ENSURE((before & ~kPatching) != 0);
     if (before == (kPatching | 1)) wake();
   }
 

@@ -3,9 +3,6 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <memory>
-#include <optional>
-#include <sstream>
 #include <utility>
 
 #include "bridge/daemon/config_file.hpp"
@@ -40,27 +37,6 @@ constexpr const char* kExamples = R"(Examples:
 
 rnbd-server(8) and rnbd-server.conf(5) explain everything.)";
 
-/// Options with their explanation below them, for terminals of 80 columns.
-class NarrowFormatter final : public CLI::Formatter {
- public:
-  std::string make_option(const CLI::Option* option, bool) const override {
-    constexpr std::size_t kWidth = 78;
-    const std::string indent(6, ' ');
-    std::string text = "  " + option->get_name(false, true);
-    if (!option->get_type_name().empty()) text += " " + option->get_type_name();
-    std::istringstream words{option->get_description()};
-    std::string line = indent;
-    for (std::string word; words >> word;) {
-      if (line.size() + 1 + word.size() > kWidth) {
-        text += "\n" + line;
-        line = indent;
-      }
-      line += (line == indent ? "" : " ") + word;
-    }
-    return text + "\n" + line + "\n";
-  }
-};
-
 struct Arguments {
   std::vector<std::string> listen, exports;
   std::string config;
@@ -80,7 +56,8 @@ void add_options(CLI::App& app, Arguments& arguments) {
       ->take_all();
   app.add_option("-l,--listen", arguments.listen,
                  "Listen on tcp:HOST:PORT or rdma:HOST:PORT; IPv6 as tcp:[::1]:1234, port 0 = any "
-                 "free one (default tcp:127.0.0.1:1234). May be repeated.")
+                 "free one (default tcp:127.0.0.1:1234). May be repeated. Behind a comma: "
+                 "non-optimized (clients that know others use them first).")
       ->type_name("ADDRESS")
       ->allow_extra_args(false)
       ->take_all();
@@ -111,48 +88,6 @@ void add_options(CLI::App& app, Arguments& arguments) {
   }
 }
 
-tl::unexpected<EarlyExit> usage(const std::string& text) {
-  return tl::unexpected(EarlyExit{2, "rnbd-server: " + text + "\nTry 'rnbd-server --help'.\n"});
-}
-
-/// "--exprot" -> "; did you mean --export?"
-std::string guess_option(const CLI::App& app, const std::string& given) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  }
-  const std::string guess = closest(given.substr(0, given.find('=')), names);
-  return guess.empty() ? "" : "; did you mean " + guess + "?";
-}
-
-/// 0 = go on; otherwise an early exit.
-std::optional<EarlyExit> parse(CLI::App& app, int argc, const char* const* argv) {
-  app.set_version_flag("--version", "rnbd-server " RNBDKIT_VERSION, "Print the version and exit.");
-  app.set_help_flag("-h,--help", "Print this help and exit.");
-  app.footer(kExamples);
-  app.formatter(std::make_shared<NarrowFormatter>());
-  app.allow_extras();  // reported here, with a guess
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    return EarlyExit{0, app.help()};
-  } catch (const CLI::CallForVersion& version) {
-    return EarlyExit{0, std::string{version.what()} + "\n"};
-  } catch (const CLI::ParseError& error) {
-    return usage(error.what()).value();
-  }
-  const std::vector<std::string> extras = app.remaining();
-  if (!extras.empty()) {
-    const std::string& first = extras.front();
-    if (!first.starts_with('-')) {
-      return usage("unexpected argument '" + first + "'; exports are given as --export NAME=PATH")
-          .value();
-    }
-    return usage("unknown option '" + first + "'" + guess_option(app, first)).value();
-  }
-  return std::nullopt;
-}
-
 /// The command line over the file's settings.
 std::string apply(const Arguments& arguments, Settings& settings) {
   if (!arguments.listen.empty()) settings.listen.clear();
@@ -176,15 +111,17 @@ tl::expected<Invocation, EarlyExit> parse_command_line(int argc, const char* con
   CLI::App app{kDescription, "rnbd-server"};
   Arguments arguments;
   add_options(app, arguments);
-  if (auto early = parse(app, argc, argv)) return tl::unexpected(std::move(*early));
+  if (auto early =
+          parse_arguments(app, kExamples, "exports are given as --export NAME=PATH", argc, argv)) {
+    return tl::unexpected(std::move(*early));
+  }
 
   Invocation invocation;
   // The command line is judged before the file, so that its mistakes are usage errors.
   if (const std::string wrong = apply(arguments, invocation.settings); !wrong.empty())
-    return usage(wrong);
-  if (app.count("--ready-fd") > 0 && arguments.ready_fd < 0)
-    return usage("--ready-fd: '" + std::to_string(arguments.ready_fd) +
-                 "' is not a file descriptor; write e.g. --ready-fd 3 3>ready");
+    return tl::unexpected(usage_error(app, wrong));
+  const std::string bad_fd = complaint_about_number_of_ready_fd(app, arguments.ready_fd);
+  if (!bad_fd.empty()) return tl::unexpected(usage_error(app, bad_fd));
   if (!arguments.config.empty()) {
     auto loaded = load_config(arguments.config);
     if (!loaded) {

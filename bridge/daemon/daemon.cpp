@@ -1,7 +1,6 @@
 #include "bridge/daemon/daemon.hpp"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,6 +10,7 @@
 #include "bridge/daemon/blocking_pool.hpp"
 #include "bridge/daemon/logging.hpp"
 #include "bridge/daemon/notify.hpp"
+#include "bridge/daemon/process.hpp"
 #include "bridge/daemon/shutdown.hpp"
 #include "bridge/server/block_server.hpp"
 #include "rdma/server.hpp"
@@ -28,19 +28,16 @@ int complain(const std::string& text) {
   return 1;
 }
 
-/// Connections and exports are descriptors; the default soft limit of 1024 is for select(2).
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-}
+/// For the I/O of a server that was killed.
+constexpr std::chrono::seconds kPatience{10};
 
-tl::expected<std::unique_ptr<ExportCatalogue>, std::string> open_exports(const Settings& settings) {
+tl::expected<std::unique_ptr<ExportCatalogue>, std::string> open_exports(const Settings& settings,
+                                                                         bool wait) {
   CatalogueOptions options;
   options.direct = settings.direct;
   options.use_uring = !settings.no_uring;
   options.log = log_function();
+  if (wait) options.patience = kPatience;
   auto catalogue = std::make_unique<ExportCatalogue>(std::move(options));
   // What is open for writing serves readers, too, but not the other way round.
   for (const bool read_only : {false, true}) {
@@ -72,7 +69,7 @@ rtrs::ServerOptions server_options(const Settings& settings, std::vector<int> so
   options.heartbeat_interval = settings.heartbeat;
   options.always_invalidate = settings.always_invalidate;
   options.header_digest = options.data_digest = !settings.no_digest;
-  options.features = rtrs::wire::kFeatureUserMessages;
+  options.features = rtrs::wire::kFeatureUserMessages | rtrs::wire::kFeatureExactlyOnce;
   options.log = log_function();
   return options;
 }
@@ -110,20 +107,6 @@ std::string listening_on(const rtrs::Server& server) {
   for (const std::string& address : server.addresses())
     text += (text.empty() ? "" : ", ") + address;
   return text;
-}
-
-std::string write_pid_file(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-  const std::string text = std::to_string(::getpid()) + "\n";
-  const bool written =
-      fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  const int error = errno;
-  if (fd >= 0) ::close(fd);
-  if (!written)
-    return "pid file " + path + ": " + std::strerror(error) +
-           "; name a file in a directory that the server may write to";
-  remove_at_exit(path);
-  return "";
 }
 
 /// Also of sockets that the service manager opened.
@@ -170,7 +153,7 @@ void stop(std::unique_ptr<rtrs::Server> server, BlockServer& handler,
 
 int serve(const Invocation& invocation, ExportCatalogue& catalogue) {
   const Settings& settings = invocation.settings;
-  auto sockets = inherited_sockets();
+  auto sockets = inherited_sockets(Sockets::tcp);
   if (!sockets) return complain(sockets.error());
   const rtrs::ServerOptions options = server_options(settings, std::move(*sockets));
 
@@ -201,13 +184,11 @@ int run_daemon(const Invocation& invocation) {
   const Settings& settings = invocation.settings;
   start_logging(settings.log_level);
   if (const std::string wrong = contradiction_in(settings); !wrong.empty()) return complain(wrong);
-  if (invocation.ready_fd >= 0 && ::fcntl(invocation.ready_fd, F_GETFD) < 0) {
-    return complain("--ready-fd " + std::to_string(invocation.ready_fd) +
-                    " is not open; open it, e.g. --ready-fd 3 3>ready");
-  }
+  if (const std::string wrong = complaint_about_ready_fd(invocation.ready_fd); !wrong.empty())
+    return complain(wrong);
   take_signals();
   raise_descriptor_limit();
-  auto catalogue = open_exports(settings);
+  auto catalogue = open_exports(settings, /*wait=*/!invocation.check_config);
   if (!catalogue) return complain(catalogue.error());
   if (invocation.check_config) {
     announce("the configuration is correct, exporting " + describe_exports(settings, **catalogue));

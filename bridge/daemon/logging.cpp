@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -60,7 +61,8 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
 
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {
-    std::string line = journal_ ? journal_prefix(message.level) : "rnbd-server: ";
+    std::string line = journal_ ? journal_prefix(message.level)
+                                : std::string{program_invocation_short_name} + ": ";
     if (!journal_) line += word(message.level);
     line.append(message.payload.data(), message.payload.size());
     line += '\n';
@@ -79,7 +81,7 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
 
 spdlog::logger& logger() {
   // Never destroyed: threads of a hanging backend may still log while the process leaves.
-  static auto* const instance = new spdlog::logger{"rnbd-server", std::make_shared<StderrSink>()};
+  static auto* const instance = new spdlog::logger{"", std::make_shared<StderrSink>()};
   return *instance;
 }
 

@@ -21,10 +21,11 @@ int option_of(int fd, int option) {
   return ::getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0 ? value : -1;
 }
 
-bool listens_for_tcp(int fd) {
+bool listens(int fd, Sockets kind) {
   const int domain = option_of(fd, SO_DOMAIN);
-  return (domain == AF_INET || domain == AF_INET6) && option_of(fd, SO_TYPE) == SOCK_STREAM &&
-         option_of(fd, SO_ACCEPTCONN) == 1;
+  const bool fits = domain == AF_INET || domain == AF_INET6 ||
+                    (domain == AF_UNIX && kind == Sockets::tcp_and_unix);
+  return fits && option_of(fd, SO_TYPE) == SOCK_STREAM && option_of(fd, SO_ACCEPTCONN) == 1;
 }
 
 }  // namespace
@@ -47,16 +48,17 @@ void notify_manager(const std::string& state) {
   ::close(fd);
 }
 
-tl::expected<std::vector<int>, std::string> inherited_sockets() {
+tl::expected<std::vector<int>, std::string> inherited_sockets(Sockets kind) {
   const char* pid = std::getenv("LISTEN_PID");
   const char* count = std::getenv("LISTEN_FDS");
   if (pid == nullptr || count == nullptr || std::atol(pid) != ::getpid()) return {};
   std::vector<int> fds;
   for (int fd = kFirstInherited; fd < kFirstInherited + std::atoi(count); ++fd) {
-    if (!listens_for_tcp(fd)) {
-      return tl::unexpected("descriptor " + std::to_string(fd) +
-                            " from the service manager is not a listening TCP socket; use "
-                            "ListenStream=ADDRESS:PORT in the socket unit");
+    if (!listens(fd, kind)) {
+      return tl::unexpected(
+          "descriptor " + std::to_string(fd) + " from the service manager is not a listening TCP " +
+          (kind == Sockets::tcp ? "" : "or Unix ") + "socket; use ListenStream=ADDRESS:PORT" +
+          (kind == Sockets::tcp ? "" : " or =PATH") + " in the socket unit");
     }
     ::fcntl(fd, F_SETFD, FD_CLOEXEC);
     fds.push_back(fd);

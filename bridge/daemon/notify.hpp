@@ -11,11 +11,14 @@ namespace rnbd {
 /// Source: sd_notify(3).
 void notify_manager(const std::string& state);
 
+/// What a program can listen on.
+enum class Sockets { tcp, tcp_and_unix };
+
 /// Sockets that the service manager listens on for us; none outside of socket activation.
 ///
-/// Errors: a sentence when one of them is no listening TCP socket.
+/// Errors: a sentence when one of them is no listening socket of the kind.
 /// Source: sd_listen_fds(3).
-tl::expected<std::vector<int>, std::string> inherited_sockets();
+tl::expected<std::vector<int>, std::string> inherited_sockets(Sockets kind);
 
 /// Writes one line to a descriptor and closes it.
 ///

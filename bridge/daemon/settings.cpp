@@ -93,11 +93,11 @@ constexpr SettingRule kRules[] = {
      [](Settings& s, Value v) { return set_size(s.max_io_size, v, 4096, 128U << 20); }},
     {"memory-limit", "SIZE", "1G",
      "Request memory of all sessions together (default: the lesser of 1G and a quarter of the "
-     "memory). One session takes queue depth x (max I/O size + 4096).",
+     "memory). Each path of a session takes queue depth x (max I/O size + 4096).",
      [](Settings& s, Value v) { return set_size(s.memory_limit, v, 8192, kUnlimited); }},
     {"max-sessions", "N", "256", "Client sessions at a time (default 256).",
      [](Settings& s, Value v) { return set_number(s.max_sessions, v, 1, 65535); }},
-    {"max-connections", "N", "1024", "TCP connections at a time (default 1024).",
+    {"max-connections", "N", "1024", "Connections at a time (default 1024).",
      [](Settings& s, Value v) { return set_number(s.max_connections, v, 1, 1000000); }},
     {"reactors", "N", "2", "Threads that serve (default 0: one per CPU, at most 8).",
      [](Settings& s, Value v) { return set_number(s.reactors, v, 0, 256); }},
@@ -196,46 +196,6 @@ std::string closest(std::string_view word, const std::vector<std::string>& candi
   return best;
 }
 
-tl::expected<rtrs::ListenAddress, std::string> parse_listen(std::string_view text) {
-  const auto fail = [&](const std::string& why) {
-    return tl::unexpected("'" + std::string{text} + "': " + why);
-  };
-  rtrs::ListenAddress address;
-  const std::size_t scheme_end = std::min(text.find(':'), text.size());
-  const std::string_view scheme = text.substr(0, scheme_end);
-  if (scheme == "rdma") {
-    address.transport = rtrs::TransportKind::rdma;
-  } else if (scheme != "tcp") {
-    return fail(
-        "an address begins with its transport; write e.g. tcp:127.0.0.1:1234 or "
-        "rdma:10.0.0.1:1234");
-  }
-  std::string_view rest = text.substr(std::min(scheme_end + 1, text.size()));
-  if (rest.starts_with('[')) {
-    const std::size_t end = rest.find(']');
-    if (end == std::string_view::npos)
-      return fail("the bracket of the IPv6 address is not closed; write e.g. tcp:[::1]:1234");
-    address.host = rest.substr(1, end - 1);
-    rest.remove_prefix(end + 1);
-  } else {
-    const std::size_t colon = std::min(rest.find(':'), rest.size());
-    if (rest.find(':', std::min(colon + 1, rest.size())) != std::string_view::npos)
-      return fail("put an IPv6 address in brackets; write e.g. tcp:[::1]:1234");
-    address.host = rest.substr(0, colon);
-    rest.remove_prefix(colon);
-  }
-  if (rest.empty()) {
-    if (address.host.empty()) return fail("the address is missing; write e.g. tcp:127.0.0.1:1234");
-    return address;
-  }
-  if (!rest.starts_with(':'))
-    return fail("only a colon and a port may follow; write e.g. tcp:[::1]:1234");
-  const std::string port{rest.substr(1)};
-  if (const std::string wrong = set_number(address.port, port, 0, 65535); !wrong.empty())
-    return fail("the port " + wrong + " (0 = any free one)");
-  return address;
-}
-
 tl::expected<ExportSpecification, std::string> parse_export(std::string_view text) {
   const std::string shown = "'" + std::string{text} + "': ";
   const std::size_t equals = text.find('=');
@@ -294,15 +254,11 @@ std::string contradiction_in(const Settings& settings) {
   const std::uint64_t limit =
       settings.memory_limit != 0 ? settings.memory_limit : default_memory_limit();
   if (needed > limit) {
-    return "one session needs " + std::to_string(needed) + " bytes (queue-depth x (max-io-size + " +
+    return "one path needs " + std::to_string(needed) + " bytes (queue-depth x (max-io-size + " +
            std::to_string(kChunkOverhead) + ")), but the memory limit is " + std::to_string(limit) +
            "; raise memory-limit, or lower queue-depth or max-io-size";
   }
   return "";
-}
-
-bool is_loopback(const rtrs::ListenAddress& address) {
-  return address.host == "localhost" || address.host == "::1" || address.host.starts_with("127.");
 }
 
 }  // namespace rnbd

@@ -93,6 +93,11 @@ Result<OpenRequest> decode_open(ConstBytes bytes) {
   return request;
 }
 
+OpenOrder order_of(ConstBytes message, std::size_t size) {
+  if (message.size() < size + sizeof(OpenOrder)) return {};
+  return rtrs::wire::copy_of<OpenOrder>(message.subspan(size));
+}
+
 Open encode_open(std::string_view device_name, AccessMode mode) {
   RTRS_ENSURE(is_valid_device_name(device_name));
   Open open;

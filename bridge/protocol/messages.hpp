@@ -82,6 +82,18 @@ struct Open {
 static_assert(sizeof(Open) == 264);
 static_assert(offsetof(Open, access_mode) == 4 && offsetof(Open, device_name) == 6);
 
+/// What follows in an OPEN and a CLOSE between own peers. OPENs are numbered from 1 on; those below
+/// `settled` have ended for the client, whatever copies of them are still under way.
+struct OpenOrder {
+  le32 number = 0;  ///< OPEN: its own; CLOSE: of the OPEN whose device is meant
+  le32 settled = 0;
+};
+struct NumberedOpen {
+  Open open;
+  OpenOrder order;
+};
+static_assert(sizeof(NumberedOpen) == 272);
+
 enum CachePolicy : std::uint8_t { kCacheFua = 1, kCacheWriteback = 2 };
 
 struct OpenResponse {
@@ -120,6 +132,13 @@ struct Close {
   le32 device_id = 0;
 };
 static_assert(sizeof(Close) == 8 && offsetof(Close, device_id) == 4);
+struct NumberedClose {
+  Header header;
+  le32 device_id = 0;  ///< kUnknownDevice: the one that OPEN `order.number` opened, if any
+  OpenOrder order;
+};
+static_assert(sizeof(NumberedClose) == 16);
+inline constexpr std::uint32_t kUnknownDevice = 0xFFFF'FFFF;
 
 /// Bits 7..0 of Io::rw.
 enum class IoOperation : std::uint8_t {
@@ -184,12 +203,16 @@ struct DeviceInfoResponse {
   Uuid export_uuid{};  ///< the same as long as the export is the same storage
   le32 flags = 0;
   le32 preferred_block = 0;  ///< bytes
-  std::array<std::uint8_t, 24> reserved{};
+  /// Another one when another session opened it for writing; 0 = unknown. The upper half says which
+  /// life of the server counts.
+  le64 writer_serial = 0;
+  std::array<std::uint8_t, 16> reserved{};
 };
 static_assert(sizeof(DeviceInfoResponse) == 64 && offsetof(DeviceInfoResponse, size) == 8);
 static_assert(offsetof(DeviceInfoResponse, export_uuid) == 16);
 static_assert(offsetof(DeviceInfoResponse, flags) == 32);
 static_assert(offsetof(DeviceInfoResponse, preferred_block) == 36);
+static_assert(offsetof(DeviceInfoResponse, writer_serial) == 40);
 
 /// Asks for names of exports, from `first` on in the server's order.
 struct ListExports {
@@ -272,6 +295,9 @@ struct OpenRequest {
 /// Errors: too_short, bad_type, bad_value (access mode), bad_name (empty, not terminated, control
 /// characters).
 Result<OpenRequest> decode_open(ConstBytes bytes);
+
+/// The order of a message that is `size` bytes without it; zeros when it has none.
+OpenOrder order_of(ConstBytes message, std::size_t size);
 
 /// The name must be valid.
 Open encode_open(std::string_view device_name, AccessMode mode);

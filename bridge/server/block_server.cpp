@@ -1,6 +1,9 @@
 #include "bridge/server/block_server.hpp"
 
+#include <atomic>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "rdma/server.hpp"
 
@@ -8,7 +11,12 @@ namespace rnbd {
 
 BlockServer::BlockServer(ExportCatalogue& catalogue, BlockServerLimits limits,
                          Surroundings surroundings)
-    : catalogue_{catalogue}, limits_{limits}, surroundings_{std::move(surroundings)} {}
+    : catalogue_{catalogue}, limits_{limits}, surroundings_{std::move(surroundings)} {
+  surroundings_.reclaim = [this](rtrs::Reactor* reactor, const WriterCount* storage,
+                                 std::function<void()> then) {
+    reclaim(reactor, storage, std::move(then));
+  };
+}
 
 BlockServer::~BlockServer() = default;
 
@@ -22,6 +30,7 @@ void* BlockServer::on_session_up(rtrs::ServerSession& session) {
   SessionFacts facts;
   facts.name = rtrs::name_of(session);
   facts.peer = rtrs::peer_of(session);
+  facts.uuid = rtrs::uuid_of(session);
   facts.extensions = (rtrs::features_of(session) & rtrs::wire::kFeatureUserMessages) != 0;
   facts.queue_depth = limits_.queue_depth;
   facts.max_io_size = limits_.max_io_size;
@@ -41,6 +50,49 @@ void BlockServer::on_session_down(rtrs::ServerSession& session) {
     const std::lock_guard lock{mutex_};
     auto node = sessions_.extract(&session);
     if (!node.empty()) mine = std::move(node.mapped());
+  }
+}
+
+// ---- What idle sessions hold --------------------------------------------------------------------
+
+void BlockServer::later(rtrs::Reactor* reactor, std::function<void()> work) const {
+  if (surroundings_.later) return surroundings_.later(reactor, std::move(work));
+  work();
+}
+
+/// A session is looked at and ended on its own reactor only, so each of them is asked.
+void BlockServer::reclaim(rtrs::Reactor* reactor, const WriterCount* storage,
+                          std::function<void()> then) {
+  std::set<rtrs::Reactor*> all;
+  {
+    const std::lock_guard lock{mutex_};
+    for (const auto& [session, mine] : sessions_) all.insert(rtrs::reactor_of(*session));
+  }
+  auto left = std::make_shared<std::atomic<std::size_t>>(all.size());
+  for (rtrs::Reactor* asked : all) {
+    later(asked, [this, asked, storage, left, reactor, then] {
+      end_idle(asked, storage);
+      if (--*left == 0) later(reactor, then);
+    });
+  }
+}
+
+void BlockServer::end_idle(rtrs::Reactor* reactor, const WriterCount* storage) {
+  std::vector<rtrs::ServerSession*> holders;
+  {
+    const std::lock_guard lock{mutex_};
+    for (const auto& [session, mine] : sessions_) {
+      if (rtrs::reactor_of(*session) == reactor && mine->writes_to(storage)) {
+        holders.push_back(session);
+      }
+    }
+  }
+  for (rtrs::ServerSession* session : holders) {
+    const std::string name = quoted(rtrs::name_of(*session));
+    if (rtrs::end_if_idle(*session)) {
+      surroundings_.say(rtrs::LogLevel::info,
+                        "session " + name + " has no path; what it had open goes to another one");
+    }
   }
 }
 

@@ -42,13 +42,16 @@ class BlockServer final : public rtrs::ServerHandler {
 
  private:
   QueueTable& queues_of(rtrs::Reactor* reactor);
+  void reclaim(rtrs::Reactor* reactor, const WriterCount* storage, std::function<void()> then);
+  void end_idle(rtrs::Reactor* reactor, const WriterCount* storage);
+  void later(rtrs::Reactor* reactor, std::function<void()> work) const;
 
   ExportCatalogue& catalogue_;
   BlockServerLimits limits_;
   Surroundings surroundings_;
   mutable std::mutex mutex_;  ///< guards the maps; taken when sessions come and go
   std::map<rtrs::Reactor*, std::unique_ptr<QueueTable>> queues_;
-  std::map<const rtrs::ServerSession*, std::unique_ptr<BlockSession>> sessions_;
+  std::map<rtrs::ServerSession*, std::unique_ptr<BlockSession>> sessions_;
 };
 
 }  // namespace rnbd

@@ -87,41 +87,90 @@ void BlockSession::session_info(rtrs::ServerRequest& request) {
   finish_with(request, rtrs::wire::bytes_of(answer));
 }
 
+wire::OpenOrder BlockSession::order_of(const rtrs::ServerRequest& request, std::size_t size) const {
+  return facts_.extensions ? wire::order_of(request.message, size) : wire::OpenOrder{};
+}
+
+/// A copy that was late, or that took long: its sender has been answered elsewhere, or has left,
+/// and nobody would close what it opens.
+bool BlockSession::superseded(const rtrs::ServerRequest& open) const {
+  const std::uint32_t number = order_of(open, sizeof(wire::Open)).number;
+  return number != 0 && number < settled_;
+}
+
 void BlockSession::open(rtrs::ServerRequest& request) {
   auto wanted = wire::decode_open(request.message);
   // The room for the answer is checked first: nobody could close a device without its id.
   if (!wanted || !request.is_read || request.data.size() < sizeof(wire::OpenResponse))
     return finish(request, EINVAL);
+  settled_ = std::max(settled_, order_of(request, sizeof(wire::Open)).settled.value());
+  if (superseded(request)) return finish(request, ECANCELED);
   if (const Device* device = devices_.find(wanted->device_name))
     return answer_open(request, *device);
   if (devices_.full()) return finish(request, EMFILE);
   if (!catalogue_.has(wanted->device_name) && catalogue_.has_search_path())
-    return open_file(request, std::move(*wanted));
-  auto lease = catalogue_.open_named(wanted->device_name, wanted->mode);
-  if (lease) return opened(request, wanted->device_name, std::move(*lease));
-  opened(request, wanted->device_name,
-         tl::unexpected(
-             Failure{lease.error(), quoted(wanted->device_name) + ": " + why(lease.error())}));
+    return open_file(request, std::move(*wanted), /*again=*/false);
+  open_export(request, *wanted, /*again=*/false);
+}
+
+void BlockSession::open_export(rtrs::ServerRequest& request, const wire::OpenRequest& wanted,
+                               bool again) {
+  const std::string& name = wanted.device_name;
+  auto lease = catalogue_.open_named(name, wanted.mode);
+  if (lease) return opened(request, name, std::move(*lease));
+  const bool retry = lease.error() == EPERM && !again &&
+                     reclaim(catalogue_.writers(name), [this, &request, wanted] {
+                       open_export(request, wanted, /*again=*/true);
+                     });
+  if (retry) return;
+  opened(request, name,
+         tl::unexpected(Failure{lease.error(), quoted(name) + ": " + why(lease.error())}));
 }
 
 /// The session outlives this, because the request is not finished.
-void BlockSession::open_file(rtrs::ServerRequest& request, wire::OpenRequest wanted) {
+void BlockSession::open_file(rtrs::ServerRequest& request, wire::OpenRequest wanted, bool again) {
   struct Job {
     wire::OpenRequest wanted;
-    std::optional<tl::expected<Lease, Failure>> result;
+    std::optional<tl::expected<Lease, Refusal>> result;
   };
   auto job = std::make_shared<Job>(Job{std::move(wanted), std::nullopt});
+  const auto then = [this, job, &request, again] {
+    auto& result = *job->result;
+    if (result) return opened(request, job->wanted.device_name, std::move(*result));
+    const Refusal& refusal = result.error();
+    const bool retry =
+        refusal.error == EPERM && !again && reclaim(refusal.writers, [this, job, &request] {
+          open_file(request, job->wanted, /*again=*/true);
+        });
+    if (!retry) opened(request, job->wanted.device_name, tl::unexpected(Failure{refusal}));
+  };
   surroundings_.run_blocking(
       queues_.reactor(),
       [this, job] {
         job->result.emplace(
             catalogue_.open_file(facts_.name, job->wanted.device_name, job->wanted.mode));
       },
-      [this, job, &request] { opened(request, job->wanted.device_name, std::move(*job->result)); });
+      then);
+}
+
+/// Somebody else writes to it; perhaps a client that is gone and may come back, but does not use it
+/// now. `again` is to be tried then. False: there is nobody to ask.
+bool BlockSession::reclaim(const WriterCount* storage, std::function<void()> again) {
+  if (!surroundings_.reclaim) return false;
+  surroundings_.reclaim(queues_.reactor(), storage, std::move(again));
+  return true;
+}
+
+bool BlockSession::writes_to(const WriterCount* storage) const {
+  return std::ranges::any_of(devices_.slots(), [&](const std::unique_ptr<Device>& device) {
+    return device != nullptr && device->lease.writable() &&
+           device->lease.storage()->writers() == storage;
+  });
 }
 
 void BlockSession::opened(rtrs::ServerRequest& request, const std::string& name,
                           tl::expected<Lease, Failure> lease) {
+  if (superseded(request)) return finish(request, ECANCELED);
   // Another OPEN of the same name may have finished while this one waited for a file.
   if (const Device* device = devices_.find(name)) return answer_open(request, *device);
   if (!lease) {
@@ -131,7 +180,9 @@ void BlockSession::opened(rtrs::ServerRequest& request, const std::string& name,
   if (devices_.full()) return finish(request, EMFILE);
   BackendQueue* queue = queues_.acquire(lease->storage());
   if (queue == nullptr) return finish(request, ENOMEM);
-  const Device& device = devices_.add(std::make_unique<Device>(name, std::move(*lease), *queue));
+  Device& device = devices_.add(std::make_unique<Device>(name, std::move(*lease), *queue));
+  device.open_number = order_of(request, sizeof(wire::Open)).number;
+  device.writer_serial = catalogue_.note_writer(device.lease, facts_.uuid);
   surroundings_.say(rtrs::LogLevel::info, facts_.name + " (" + facts_.peer + "): opened " +
                                               quoted(name) + " " +
                                               wire::to_string(device.lease.mode()));
@@ -148,7 +199,12 @@ void BlockSession::close(rtrs::ServerRequest& request) {
   const auto message = wire::decode<wire::Close>(request.message, wire::MessageType::close);
   if (!message) return finish(request, EINVAL);
   if (request.is_read) std::fill(request.data.begin(), request.data.end(), std::byte{});
+  const wire::OpenOrder order = order_of(request, sizeof(wire::Close));
+  settled_ = std::max(settled_, order.settled.value());
   Device* device = devices_.find(message->device_id);
+  if (message->device_id == wire::kUnknownDevice && order.number != 0) {
+    device = devices_.find_opened_by(order.number);
+  }
   if (device == nullptr) return finish(request, 0);
   device->closing = true;
   if (RTRS_PLANTED(close_too_early) && device->running > 0) return finish(request, 0);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@ namespace rnbd {
 struct SessionFacts {
   std::string name;
   std::string peer;               ///< its address, for the log
+  wire::Uuid uuid{};              ///< the client's own number of its session
   bool extensions = false;        ///< kFeatureUserMessages was negotiated
   std::uint32_t queue_depth = 0;  ///< requests in flight at most
   std::uint32_t max_io_size = 0;  ///< bytes
@@ -43,6 +45,8 @@ class BlockSession {
 
   const SessionFacts& facts() const { return facts_; }
   const OpenTable& devices() const { return devices_; }
+  /// Has the right to write to it.
+  bool writes_to(const WriterCount* storage) const;
 
  private:
   struct IoContext;
@@ -50,8 +54,12 @@ class BlockSession {
 
   // block_session.cpp: what happens seldom
   void session_info(rtrs::ServerRequest& request);
+  wire::OpenOrder order_of(const rtrs::ServerRequest& request, std::size_t size) const;
+  bool superseded(const rtrs::ServerRequest& open) const;
   void open(rtrs::ServerRequest& request);
-  void open_file(rtrs::ServerRequest& request, wire::OpenRequest wanted);
+  void open_export(rtrs::ServerRequest& request, const wire::OpenRequest& wanted, bool again);
+  void open_file(rtrs::ServerRequest& request, wire::OpenRequest wanted, bool again);
+  bool reclaim(const WriterCount* storage, std::function<void()> again);
   void opened(rtrs::ServerRequest& request, const std::string& name,
               tl::expected<Lease, Failure> lease);
   void answer_open(rtrs::ServerRequest& request, const Device& device);
@@ -81,6 +89,7 @@ class BlockSession {
   QueueTable& queues_;
   const Surroundings& surroundings_;
   OpenTable devices_;
+  std::uint32_t settled_ = 0;  ///< OPENs below it have ended for the client
   std::vector<std::unique_ptr<IoContext[]>> context_blocks_;
   IoContext* free_contexts_ = nullptr;
   unsigned refusals_ = 0;

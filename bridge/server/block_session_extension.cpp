@@ -82,7 +82,8 @@ void BlockSession::device_info(rtrs::ServerRequest& request) {
   if (!message) return finish(request, EINVAL);
   const Device* device = usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
-  const auto response = device_info_response(device->geometry(), device->id);
+  auto response = device_info_response(device->geometry(), device->id);
+  response.writer_serial = device->writer_serial;
   finish_with(request, rtrs::wire::bytes_of(response));
 }
 

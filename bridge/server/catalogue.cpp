@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <thread>
 #include <utility>
 
 #include "bridge/server/surroundings.hpp"
@@ -21,8 +22,17 @@ class WriterCount {
   }
   void give_back() { --count_; }
 
+  /// The number of turns that writers have had; one who comes back at once has the turn still.
+  std::uint32_t turn_of(const wire::Uuid& writer) {
+    if (turns_ == 0 || writer != last_) ++turns_;
+    last_ = writer;
+    return turns_;
+  }
+
  private:
   unsigned count_ = 0;
+  std::uint32_t turns_ = 0;
+  wire::Uuid last_{};
 };
 
 Lease::~Lease() {
@@ -30,6 +40,9 @@ Lease::~Lease() {
 }
 
 namespace {
+
+/// Between two looks at what is in use.
+constexpr auto kRetry = std::chrono::milliseconds{50};
 
 /// Bytes; a page of the list always has room for one entry.
 constexpr std::size_t kMaxDescription = 1024;
@@ -80,6 +93,9 @@ std::string fault_of_description(std::string_view description) {
 
 ExportCatalogue::ExportCatalogue(CatalogueOptions options) : options_{std::move(options)} {
   if (!options_.open) options_.open = open_backend;
+  if (options_.patience > rtrs::Duration::zero()) {
+    impatient_from_ = std::chrono::steady_clock::now() + options_.patience;
+  }
 }
 
 ExportCatalogue::~ExportCatalogue() = default;
@@ -108,7 +124,11 @@ tl::expected<void, Failure> ExportCatalogue::add(const ExportSpecification& spec
     }
     BackendOptions options = backend_options(specification.read_only);
     options.direct |= specification.direct;
+    bool told = false;
     auto opened = open_storage(specification.storage, options, identity, true);
+    while (!opened && wait_for(opened.error(), told)) {
+      opened = open_storage(specification.storage, options, identity, true);
+    }
     if (!opened) return fail(opened.error().error, ": " + opened.error().text);
     storage = std::move(*opened);
   }
@@ -116,6 +136,17 @@ tl::expected<void, Failure> ExportCatalogue::add(const ExportSpecification& spec
   const auto geometry = geometry_of(storage->backend().info(), specification.read_only).value();
   named_.emplace(name, Named{std::move(storage), geometry, specification.description});
   return {};
+}
+
+bool ExportCatalogue::wait_for(const Failure& failure, bool& told) const {
+  const bool worth_it = failure.error == EBUSY && options_.patience > rtrs::Duration::zero() &&
+                        std::chrono::steady_clock::now() < impatient_from_;
+  if (!worth_it) return false;
+  if (!std::exchange(told, true) && options_.log) {
+    options_.log(rtrs::LogLevel::warning, failure.text + "; waiting for it");
+  }
+  std::this_thread::sleep_for(kRetry);
+  return true;
 }
 
 tl::expected<void, Failure> ExportCatalogue::set_search_path(const std::string& directory) {
@@ -205,6 +236,13 @@ tl::expected<Lease, int> ExportCatalogue::lease(std::shared_ptr<Storage> storage
   return Lease{*this, std::move(storage), geometry, mode};
 }
 
+std::uint64_t ExportCatalogue::note_writer(const Lease& lease, const wire::Uuid& session) {
+  // Files of the search path are forgotten when nobody has them open.
+  if (lease.mode() != wire::AccessMode::read_write || !lease.storage()->permanent()) return 0;
+  const std::lock_guard lock{mutex_};
+  return (std::uint64_t{life_} << 32) | lease.storage()->writers_->turn_of(session);
+}
+
 void ExportCatalogue::give_back(Storage& storage, wire::AccessMode mode) {
   if (mode == wire::AccessMode::read_only) return;
   const std::lock_guard lock{mutex_};
@@ -217,27 +255,39 @@ tl::expected<Lease, int> ExportCatalogue::open_named(std::string_view name, wire
   return lease(found->second.storage, found->second.geometry, mode);
 }
 
-tl::expected<Lease, Failure> ExportCatalogue::open_file(std::string_view session_name,
+tl::expected<Lease, Refusal> ExportCatalogue::open_file(std::string_view session_name,
                                                         std::string_view device_name,
                                                         wire::AccessMode mode) {
   if (!search_path_) return tl::unexpected(Failure{ENOENT, "there is no such export"});
-  auto file = search_path_->find(session_name, device_name);
+  const auto file = search_path_->find(session_name, device_name);
   if (!file) return tl::unexpected(file.error());
+  bool told = false;
+  while (true) {
+    auto leased = lease_found(*file, device_name, mode);
+    if (leased || !wait_for(leased.error(), told)) return leased;
+  }
+}
+
+tl::expected<Lease, Refusal> ExportCatalogue::lease_found(const FoundFile& file,
+                                                          std::string_view device_name,
+                                                          wire::AccessMode mode) {
   const std::lock_guard one_at_a_time{file_mutex_};
   const bool writable = mode != wire::AccessMode::read_only;
-  auto storage = open_found(*file, device_name, writable);
+  auto storage = open_found(file, device_name, writable);
   if (!storage) {
     Failure failure = storage.error();
     const bool denied = failure.error == EACCES || failure.error == EPERM;
     // Readable but not writable is said as it is; a file that we may not even read is not there.
-    if (denied) failure.error = writable && open_found(*file, device_name, false) ? EROFS : ENOENT;
+    if (denied) failure.error = writable && open_found(file, device_name, false) ? EROFS : ENOENT;
     return tl::unexpected(failure);
   }
   const Geometry geometry = (*storage)->geometry();
+  const WriterCount* writers = (*storage)->writers();
   auto leased = lease(std::move(*storage), geometry, mode);
   if (!leased) {
     const char* why = leased.error() == EPERM ? "somebody else writes to it" : "it is read-only";
-    return tl::unexpected(Failure{leased.error(), quoted(device_name) + ": " + why});
+    return tl::unexpected(
+        Refusal{Failure{leased.error(), quoted(device_name) + ": " + why}, writers});
   }
   return std::move(*leased);
 }

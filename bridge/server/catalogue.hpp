@@ -1,11 +1,13 @@
 // What a server exports: names, the storage behind them, and who may write to it.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
@@ -16,6 +18,7 @@
 #include "bridge/protocol/messages.hpp"
 #include "bridge/server/geometry.hpp"
 #include "bridge/server/search_path.hpp"
+#include "rdma/core/time.hpp"
 
 namespace rnbd {
 
@@ -45,6 +48,8 @@ class Storage {
 
   Backend& backend() const { return *backend_; }
   const Geometry& geometry() const { return geometry_; }
+  /// Names what its writers share with other exports of the same storage.
+  const WriterCount* writers() const { return writers_.get(); }
   /// Open as long as the server runs; the others close with their last user.
   bool permanent() const { return permanent_; }
 
@@ -84,6 +89,13 @@ class Lease {
   wire::AccessMode mode_;
 };
 
+/// Why a file was not opened.
+struct Refusal : Failure {
+  Refusal(Failure failure, const WriterCount* in_use = nullptr)
+      : Failure{std::move(failure)}, writers{in_use} {}
+  const WriterCount* writers;  ///< EPERM: those who write to it
+};
+
 using BackendOpener = std::function<tl::expected<std::unique_ptr<Backend>, Failure>(
     const std::string& specification, const BackendOptions& options)>;
 
@@ -92,6 +104,9 @@ struct CatalogueOptions {
   bool use_uring = true;    ///< false: a thread pool instead of io_uring
   BackendOpener open = {};  ///< empty: open_backend()
   rtrs::Log log = {};       ///< given to the backends
+  /// For so long after the start, what is in use is waited for: the I/O of a server that was killed
+  /// holds its files until it has ended.
+  rtrs::Duration patience{};
 };
 
 /// All exports of one server. Must outlive every lease.
@@ -114,6 +129,10 @@ class ExportCatalogue {
   bool has(std::string_view name) const { return named_.find(name) != named_.end(); }
   bool has_search_path() const { return search_path_.has_value(); }
 
+  /// Who opens an export read-write learns which turn at it this is: another number than before
+  /// says that somebody else had it in between. 0: not known. Never blocks.
+  std::uint64_t note_writer(const Lease& lease, const wire::Uuid& session);
+
   /// Never blocks.
   ///
   /// Errors: ENOENT, EROFS (the export is read-only), EPERM (too many writers).
@@ -121,8 +140,12 @@ class ExportCatalogue {
   /// Opens a file below the search path. May block as any file access may.
   ///
   /// Errors: as SearchPath::find(), EROFS, EPERM, or the backend's; the text is for the log.
-  tl::expected<Lease, Failure> open_file(std::string_view session_name,
+  tl::expected<Lease, Refusal> open_file(std::string_view session_name,
                                          std::string_view device_name, wire::AccessMode mode);
+  /// Of an export that exists.
+  const WriterCount* writers(std::string_view name) const {
+    return named_.find(name)->second.storage->writers();
+  }
 
   /// The exports that have a name, in the order of their names.
   std::vector<wire::ExportName> list() const;
@@ -149,6 +172,8 @@ class ExportCatalogue {
   using MaybeIdentity = std::optional<FileIdentity>;
 
   BackendOptions backend_options(bool read_only) const;
+  /// Whether to try once more to open what is in use; if so, some time has passed.
+  bool wait_for(const Failure& failure, bool& told) const;
   tl::expected<std::shared_ptr<Storage>, Failure> open_storage(const std::string& storage,
                                                                const BackendOptions& options,
                                                                const MaybeIdentity& identity,
@@ -156,6 +181,8 @@ class ExportCatalogue {
   tl::expected<std::shared_ptr<Storage>, Failure> open_found(const FoundFile& file,
                                                              std::string_view device_name,
                                                              bool writable);
+  tl::expected<Lease, Refusal> lease_found(const FoundFile& file, std::string_view device_name,
+                                           wire::AccessMode mode);
   std::shared_ptr<Storage> already_open(const FileIdentity& identity, bool writable);
   tl::expected<Lease, int> lease(std::shared_ptr<Storage> storage, const Geometry& geometry,
                                  wire::AccessMode mode);
@@ -163,12 +190,14 @@ class ExportCatalogue {
   void give_back(Storage& storage, wire::AccessMode mode);
 
   CatalogueOptions options_;
+  std::chrono::steady_clock::time_point impatient_from_;
   std::map<std::string, Named, std::less<>> named_;
   std::optional<SearchPath> search_path_;
 
   /// One file is opened or closed at a time, so that whoever opens what somebody just closed does
   /// not find it still locked.
   std::mutex file_mutex_;
+  const std::uint32_t life_ = std::random_device{}() | 1U;  ///< of this process; never 0
   mutable std::mutex mutex_;  ///< guards the maps below and all writer counts; never held for I/O
   std::map<FileIdentity, std::weak_ptr<WriterCount>> writers_;
   std::map<FileKey, std::weak_ptr<Storage>> files_;

@@ -14,6 +14,13 @@ Device* OpenTable::find(std::string_view name) const {
   return nullptr;
 }
 
+Device* OpenTable::find_opened_by(std::uint32_t number) const {
+  for (const auto& device : devices_) {
+    if (device != nullptr && !device->closing && device->open_number == number) return device.get();
+  }
+  return nullptr;
+}
+
 Device& OpenTable::add(std::unique_ptr<Device> device) {
   auto free = std::find(devices_.begin(), devices_.end(), nullptr);
   const auto place = static_cast<std::uint32_t>(free - devices_.begin());

@@ -23,10 +23,12 @@ struct Device {
   const Geometry& geometry() const { return lease.geometry(); }
 
   std::uint32_t id = 0;
-  std::string name;  ///< exactly as the client spelled it
+  std::uint32_t open_number = 0;  ///< of the OPEN that opened it; 0: the client does not count
+  std::string name;               ///< exactly as the client spelled it
   Lease lease;
   BackendQueue& queue;
-  unsigned running = 0;  ///< requests at the backend
+  std::uint64_t writer_serial = 0;  ///< ExportCatalogue::note_writer()
+  unsigned running = 0;             ///< requests at the backend
   bool closing = false;  ///< no longer found; its id is taken until the last request has ended
   std::vector<rtrs::ServerRequest*> closers;  ///< answered then
 };
@@ -50,6 +52,8 @@ class OpenTable {
   }
   /// By the identical name; not those that are closing.
   Device* find(std::string_view name) const;
+  /// By the number of the OPEN, which is not 0; not those that are closing.
+  Device* find_opened_by(std::uint32_t number) const;
   Device& add(std::unique_ptr<Device> device);
   std::unique_ptr<Device> take(std::uint32_t id);
 

@@ -14,6 +14,8 @@ class Reactor;
 
 namespace rnbd {
 
+class WriterCount;
+
 struct Surroundings {
   /// Runs `work` on the reactor soon, from its event loop and not from inside the caller.
   std::function<void(rtrs::Reactor* reactor, std::function<void()> work)> later;
@@ -22,6 +24,11 @@ struct Surroundings {
   std::function<void(rtrs::Reactor* reactor, std::function<void()> work,
                      std::function<void()> then)>
       offload;
+  /// Ends sessions without paths and requests that may write to this storage, then runs `then` on
+  /// the reactor.
+  std::function<void(rtrs::Reactor* reactor, const WriterCount* storage,
+                     std::function<void()> then)>
+      reclaim;
   rtrs::Log log;
 
   /// As offload, at once when there is none.

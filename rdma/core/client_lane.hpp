@@ -1,12 +1,19 @@
-// A session in miniature for one CPU: its slice of the permits, its connection, its requests in
-// flight. All that happens per I/O at the client happens here, shared with no other lane.
+// A session in miniature for one CPU: its slice of the permits, its connection on each path, its
+// requests in flight. All that happens per I/O at the client happens here, shared with no other
+// lane.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "rdma/core/path.hpp"
 #include "rdma/core/queue_pair.hpp"
+#include "rdma/core/time.hpp"
 #include "rdma/wire/messages.hpp"
 
 namespace rtrs {
@@ -24,6 +31,9 @@ struct Request {
   bool is_read = false;    ///< RTRS direction; a read may have no buffer (flush)
   /// Called once with the lane held; may submit further requests.
   void (*done)(ClientLane& lane, Request& request) = nullptr;
+  /// Called with the lane held before the request goes into a new session: brings the message up to
+  /// date, whose length must stay. Null: it says nothing that depends on the session.
+  void (*renew)(Request& request) = nullptr;
   void* context = nullptr;
 
   int error = 0;  ///< errno of the answer, 0 = success
@@ -35,15 +45,47 @@ struct Request {
   Request* next = nullptr;
 };
 
-inline constexpr std::size_t kMaxUserMessage = 288;
+inline constexpr std::size_t kMaxUserMessage = 288;  ///< bytes, with what RTRS adds
 
-/// Sends requests on one connection as permits allow and hands the answers back.
+/// Changes of which a caller was told that they failed, although the server may still carry them
+/// out. As long as there are any, no lane of the session sends a new one: it could be acknowledged
+/// and then be undone.
+///
+/// Threads: any.
+class ChangeBarrier {
+ public:
+  /// Called when the last of them has ended, with a lane held: every lane must resume().
+  std::function<void()> on_open;
+
+  void add() { ++failed_; }
+  void remove() {
+    if (--failed_ != 0) return;
+    refusal_ = 0;
+    if (on_open) on_open();
+  }
+  bool closed() const { return failed_ != 0; }
+  /// Nobody knows when it will open: until then new changes fail with `error` instead of waiting; 0
+  /// lets them wait again. Every lane must resume().
+  void refuse(int error) { refusal_ = error; }
+  int refusal() const { return refusal_; }
+
+ private:
+  std::atomic<unsigned> failed_{0};
+  std::atomic<int> refusal_{0};
+};
+
+/// Sends requests on whichever path works as permits allow, hands the answers back, and sends again
+/// what was in flight on a path that died.
+///
+/// In a session with kFeatureExactlyOnce a request keeps permit and generation wherever it is sent
+/// again. Without it (Linux), a change waits until its path is back, which the server allows only
+/// when the first copy has ended; a read takes another permit, and the old one waits likewise.
 ///
 /// Threads: whoever holds the lane (one at a time).
-/// Source:  docs/protocol.md, requests, replies.
-class ClientLane final : public QueuePairHandler {
+/// Source:  docs/protocol.md, requests, replies, several paths.
+class ClientLane final {
  public:
-  /// What a lane needs to work, known when its path is up.
+  /// What a lane needs to work on a path, known when the path is up.
   struct Link {
     QueuePair* queue_pair = nullptr;
     std::span<wire::ChunkAddress> chunks;  ///< of this lane's slots; the lane updates keys
@@ -52,22 +94,56 @@ class ClientLane final : public QueuePairHandler {
     std::uint32_t max_io_size = 0;         ///< bytes
     bool new_rkey = false;
     bool data_rides_with_reply = false;  ///< the data of a read comes with its immediate
+    bool exactly_once = false;           ///< the same for all paths of a session
   };
 
-  /// Slots [first_slot, first_slot + slot_count) of the session belong to this lane.
-  ClientLane(std::uint16_t first_slot, std::uint16_t slot_count);
+  /// Slots [first_slot, first_slot + slot_count) of the session belong to this lane. `barrier` is
+  /// the session's; null for a lane that is alone.
+  ClientLane(std::uint16_t first_slot, std::uint16_t slot_count, ChangeBarrier* barrier = nullptr);
   ClientLane(const ClientLane&) = delete;
   ClientLane& operator=(const ClientLane&) = delete;
 
-  /// The connection is up; what waits is sent.
-  void attach(const Link& link);
-  /// The connection is gone and quiet; everything accepted ends with `error`, and so does what
-  /// comes later.
-  void detach(int error);
-  bool attached() const { return link_.queue_pair != nullptr; }
+  /// A path is up: what waits and what was in flight on dead paths is sent.
+  void attach(unsigned path, const Link& link);
+  /// A path is gone and its connection quiet; what was in flight there goes elsewhere or waits.
+  void detach(unsigned path);
+  /// The server has forgotten the session; no path is attached. What waits is brought up to date.
+  /// A server without kFeatureExactlyOnce may still have the session and what came over another
+  /// path: there, what was in flight goes on waiting for its path.
+  void renew();
+  /// To be asked at each heartbeat interval. False: an answer is due, and the path's connection for
+  /// this lane has carried nothing for too long, although the server was asked for a sign of life;
+  /// it is dead, whatever the path's other connections carry. Servers answer that however slow
+  /// their storage is; those without the extension are not asked.
+  bool probe(unsigned path, unsigned misses_max);
+  /// A permit of the session, as the server counts them, that it does certainly not use now that
+  /// this path is back. None: each may still be in use by what came over another path.
+  std::optional<std::uint16_t> spare_permit(unsigned path) const;
+  /// No path will come soon: what waits for one ends with `error`, and so does what comes until the
+  /// next attach().
+  void fail_pending(int error);
+  /// The changes that wait for this very path end with `error`. Their permits go on waiting, and so
+  /// do all new changes (ChangeBarrier).
+  void fail_stranded(unsigned path, int error);
+  /// All paths are gone and quiet for good: everything ends with `error`, also what comes later.
+  void shut_down(int error);
 
-  /// Sends now or as soon as a permit is free. May complete at once (with an error) when nothing
-  /// can be sent.
+  bool attached() const { return attached_ != 0; }
+  bool attached(unsigned path) const { return (attached_ >> path & 1) != 0; }
+  /// Which paths take new requests as long as one of them is attached.
+  void use(PathMask paths, PathPolicy policy) {
+    in_use_ = paths;
+    policy_ = policy;
+  }
+  /// Requests arrive in the order in which they were submitted: all over one path as long as one is
+  /// under way. For messages that open and close things.
+  void keep_order() { ordered_ = true; }
+  /// The barrier has opened, or refuses.
+  void resume() { start_waiting(); }
+  void set_latency(unsigned path, Duration latency) { paths_[path].latency = latency; }
+
+  /// Sends now or as soon as a path and a permit are free. May complete at once (with an error)
+  /// when nothing can be sent.
   void submit(Request& request);
   /// Gives a request up: afterwards nothing refers to it or its memory, and done() is not called.
   /// Its permit comes back with the server's answer.
@@ -77,38 +153,90 @@ class ClientLane final : public QueuePairHandler {
 
   unsigned permits_in_use() const { return slot_count_ - static_cast<unsigned>(free_.size()); }
   unsigned slot_count() const { return slot_count_; }
-  /// Receives to post when the link comes up; the lane re-posts one per arrival.
+  /// Receives to post when a link comes up; the lane re-posts one per arrival.
   static constexpr unsigned receives_needed(unsigned slots) { return 2U * slots + 8U; }
-  std::uint64_t received() const { return received_; }  ///< arrivals so far: a sign of life
+  std::uint64_t received(unsigned path) const { return paths_[path].received; }  ///< arrivals
+  std::uint64_t sent(unsigned path) const { return paths_[path].sent; }          ///< requests
+  unsigned in_flight(unsigned path) const { return paths_[path].in_flight; }
 
-  [[nodiscard]] Complaint on_write_with_immediate(std::uint32_t immediate,
-                                                  std::uint32_t bytes) override;
-  [[nodiscard]] Complaint on_message(ConstBytes message,
-                                     std::optional<std::uint32_t> immediate) override;
+  /// Takes what arrives on this lane's connection of a path.
+  QueuePairHandler& handler(unsigned path) { return paths_[path]; }
 
  private:
-  struct Slot {
-    Request* request = nullptr;  ///< null while in flight: cancelled, the answer is still to come
-    bool in_flight = false;
-    bool exposed = false;
-    std::uint32_t expected_bytes = 0;
+  static constexpr std::uint8_t kNoPath = 0xFF;
+
+  struct Path final : QueuePairHandler {
+    ClientLane* lane = nullptr;
+    unsigned index = 0;
+    Link link;
+    unsigned in_flight = 0;
+    Duration latency{};
+    std::uint64_t received = 0;
+    std::uint64_t sent = 0;
+    std::uint64_t received_before = 0;  ///< at the last probe()
+    unsigned silent = 0;                ///< intervals since the server was asked
+
+    [[nodiscard]] Complaint on_write_with_immediate(std::uint32_t immediate,
+                                                    std::uint32_t bytes) override;
+    [[nodiscard]] Complaint on_message(ConstBytes message,
+                                       std::optional<std::uint32_t> immediate) override;
+    std::uint32_t receive_bytes() const { return link.new_rkey ? sizeof(wire::RkeyMessage) : 0; }
   };
 
+  struct Slot {
+    enum class State : std::uint8_t {
+      free,
+      in_flight,  ///< on `path`
+      stranded,   ///< was in flight on `path`, which died; kNoPath: may go anywhere
+    };
+    Request* request = nullptr;  ///< null unless free: given up, the answer is still to come
+    State state = State::free;
+    std::uint8_t path = kNoPath;
+    bool exposed = false;
+    bool is_change = false;  ///< RTRS direction write
+    bool failed = false;     ///< counted in the barrier
+    std::uint32_t expected_bytes = 0;
+    std::uint32_t generation = 0;  ///< of the newest change in this slot
+    std::uint64_t order = 0;       ///< among all requests of the lane
+  };
+
+  bool fits(const Request& request) const;
+  bool held_back(const Request& request) const {
+    return barrier_ != nullptr && !request.is_read && barrier_->closed();
+  }
+  void enqueue(Request& request);
+  unsigned choose();
+  unsigned choose_best();
   void post(Request& request);
-  [[nodiscard]] Complaint complete(std::uint32_t buffer_id, int error, std::uint32_t bytes);
+  void transmit(std::uint16_t index, unsigned path);
+  void resend_stranded();
+  void strand(Slot& slot);
+  void release(unsigned path);
+  void fail(Slot& slot, int error);
+  void free_slot(std::uint16_t index);
+  [[nodiscard]] Complaint complete(Path& path, std::uint32_t buffer_id, int error,
+                                   std::uint32_t bytes);
   void start_waiting();
+  void end_waiting(int error);
   void end(Request& request, int error);
-  std::uint32_t receive_bytes() const { return link_.new_rkey ? sizeof(wire::RkeyMessage) : 0; }
 
   std::uint16_t first_slot_;
   std::uint16_t slot_count_;
-  Link link_;
-  int down_error_ = 0;  ///< what submit() answers while detached for good; 0 = wait for attach
+  ChangeBarrier* barrier_;
+  std::array<Path, kMaxPaths> paths_;
+  PathMask attached_ = 0;
+  PathMask in_use_ = 0xFF;
+  PathPolicy policy_ = PathPolicy::min_inflight;
+  unsigned turn_ = 0;  ///< the path that was chosen last
+  bool ordered_ = false;
+  std::uint64_t posted_ = 0;  ///< requests so far
+  bool exactly_once_ = false;
+  std::uint32_t max_io_size_ = 0;  ///< bytes; 0 = not known yet
+  int down_error_ = 0;             ///< what submit() answers while no path is attached; 0 = wait
   std::vector<Slot> slots_;
   std::vector<std::uint16_t> free_;  ///< indexes into slots_, used as a stack: the warm one first
   Request* waiting_head_ = nullptr;
   Request* waiting_tail_ = nullptr;
-  std::uint64_t received_ = 0;
 };
 
 /// Something that takes one or more requests on one lane and that a caller waits for as a whole.

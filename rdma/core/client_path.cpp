@@ -1,5 +1,6 @@
 #include "rdma/core/client_path.hpp"
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -27,11 +28,13 @@ wire::ConnectRequest ClientPath::connect_request(std::uint16_t cid) const {
   wire::ConnectParameters parameters;
   parameters.cid = cid;
   parameters.cid_count = connection_count();
-  parameters.reconnect_count = 1;
+  parameters.reconnect_count = options_.reconnect_count;
   parameters.path_uuid = options_.path_uuid;
   parameters.session_uuid = options_.session_uuid;
-  parameters.first_connection = true;
-  parameters.extension = {.present = true, .features = options_.features, .session_epoch = 0};
+  // Once connection 0 stands the session exists, as Linux has it.
+  parameters.first_connection = options_.first_connection || cid != 0;
+  parameters.extension.present = true;
+  parameters.extension.features = options_.features;
   return wire::encode(parameters);
 }
 
@@ -55,7 +58,7 @@ Complaint ClientPath::on_answer(std::uint16_t cid, ConstBytes record) {
 QueueSizes ClientPath::queue_sizes(std::uint16_t cid) const {
   if (cid == 0) return {2U * kControlSlots + 2, 1U + kControlReceives, 0};
   const unsigned slots = slots_per_lane()[cid];
-  return {slots + 1U, ClientLane::receives_needed(slots), 0};
+  return {slots + 2U, ClientLane::receives_needed(slots), 0};
 }
 
 void ClientPath::start_exchange(QueuePair& control) {
@@ -85,25 +88,40 @@ std::vector<std::uint16_t> ClientPath::slots_per_lane() const {
   return slots;
 }
 
-void ClientPath::attach(ClientLane& lane, std::uint16_t cid, QueuePair& queue_pair) {
+std::uint16_t ClientPath::control_slots() const {
+  return std::min(accepted_.queue_depth, kControlSlots);
+}
+
+ClientLane::Link ClientPath::link(QueuePair& queue_pair, std::size_t first, std::size_t count) {
   RTRS_ENSURE(state_ == ClientPathState::connected);
-  const auto slots = slots_per_lane();
-  std::size_t first = 0;
-  for (std::uint16_t i = 0; i < cid; ++i) first += slots[i];
   ClientLane::Link link;
   link.queue_pair = &queue_pair;
-  link.chunks = std::span{chunks_}.subspan(first, slots[cid]);
+  link.chunks = std::span{chunks_}.subspan(first, count);
   link.queue_depth = accepted_.queue_depth;
   link.chunk_size = accepted_.chunk_size();
   link.max_io_size = accepted_.max_io_size;
   link.new_rkey = accepted_.new_rkey;
+  link.exactly_once = exactly_once();
   link.data_rides_with_reply =
       !accepted_.new_rkey &&
       (options_.data_rides_with_reply || (options_.may_be_linux && accepted_.extension.present));
+  return link;
+}
+
+void ClientPath::attach(ClientLane& lane, unsigned index, std::uint16_t cid,
+                        QueuePair& queue_pair) {
+  const auto slots = slots_per_lane();
+  std::size_t first = 0;
+  for (std::uint16_t i = 0; i < cid; ++i) first += slots[i];
   if (cid != 0) {
     queue_pair.post_receives(ClientLane::receives_needed(slots[cid]), receive_bytes());
   }
-  lane.attach(link);
+  lane.attach(index, link(queue_pair, first, slots[cid]));
+}
+
+void ClientPath::attach_reopening(ClientLane& lane, unsigned index, std::uint16_t slot,
+                                  QueuePair& queue_pair) {
+  lane.attach(index, link(queue_pair, slot, 1));
 }
 
 Heartbeat::Verdict ClientPath::on_tick(Instant now, bool traffic) {
@@ -112,10 +130,24 @@ Heartbeat::Verdict ClientPath::on_tick(Instant now, bool traffic) {
   if ((traffic || heard) && !RTRS_PLANTED(heartbeat_deaf)) heartbeat_.on_traffic();
   const auto verdict = heartbeat_.on_tick(now);
   if (verdict == Heartbeat::Verdict::send) {
+    asked_ = now;
     control_->write_with_immediate({}, {}, {}, wire::kHeartbeat);
     control_->flush();
   }
   return verdict;
+}
+
+bool ClientPath::measure_latency(Instant now) {
+  if (!std::exchange(acked_, false) || !asked_) return false;
+  latency_ = now - *asked_;
+  asked_.reset();
+  return true;
+}
+
+void ClientPath::say_goodbye() {
+  if (state_ != ClientPathState::connected || !exactly_once()) return;
+  control_->write_with_immediate({}, {}, {}, wire::kGoodbye);
+  control_->flush();
 }
 
 Complaint ClientPath::on_write_with_immediate(std::uint32_t immediate, std::uint32_t bytes) {
@@ -128,21 +160,23 @@ Complaint ClientPath::on_write_with_immediate(std::uint32_t immediate, std::uint
       }
       last_ack_ = control_->write_with_immediate({}, {}, {}, wire::kHeartbeatAck);
       control_->flush();
-      [[fallthrough]];
+      control_->post_receives(1, receive_bytes());
+      return nullptr;
     case wire::ImmediateType::heartbeat_ack:
+      acked_ = true;
       control_->post_receives(1, receive_bytes());
       return nullptr;
     default:
-      if (control_lane_ == nullptr) return "a reply before the first request";
-      return control_lane_->on_write_with_immediate(immediate, bytes);
+      if (control_handler_ == nullptr) return "a reply before the first request";
+      return control_handler_->on_write_with_immediate(immediate, bytes);
   }
 }
 
 Complaint ClientPath::on_message(ConstBytes message, std::optional<std::uint32_t> immediate) {
   if (state_ == ClientPathState::connected) {
-    if (control_lane_ == nullptr) return "a message before the first request";
+    if (control_handler_ == nullptr) return "a message before the first request";
     heard_ = true;
-    return control_lane_->on_message(message, immediate);
+    return control_handler_->on_message(message, immediate);
   }
   if (state_ != ClientPathState::exchanging) return "a message before the info request";
   auto chunks = wire::decode_info_response(message, accepted_.queue_depth, accepted_.chunk_size());

@@ -15,7 +15,8 @@
 
 namespace rtrs {
 
-/// connecting -> exchanging -> connected -> closed; any -> closed
+/// connecting -> exchanging -> connected -> closed; any -> closed. A path that comes back is a new
+/// object with the old uuid.
 enum class ClientPathState : std::uint8_t {
   connecting,  ///< connections are being made, in cid order
   exchanging,  ///< all connections stand; the info response is awaited
@@ -27,7 +28,9 @@ struct ClientPathOptions {
   std::string session_name;
   wire::Uuid session_uuid{};
   wire::Uuid path_uuid{};
-  std::uint16_t io_connections = 1;  ///< beside connection 0
+  std::uint16_t reconnect_count = 1;  ///< attempts to make this path so far, with this one
+  bool first_connection = true;       ///< the server may create the session
+  std::uint16_t io_connections = 1;   ///< beside connection 0
   std::uint32_t features = 0;
   Duration heartbeat_interval{};
   unsigned heartbeat_misses = 4;
@@ -65,16 +68,36 @@ class ClientPath final : public QueuePairHandler {
   /// Index 0 is the control lane; a lane may get none when the server grants very few permits.
   std::vector<std::uint16_t> slots_per_lane() const;
 
-  /// Connected: gives a lane its chunks, and its queue pair the receives it needs.
-  void attach(ClientLane& lane, std::uint16_t cid, QueuePair& queue_pair);
+  /// How many permits may be used on connection 0 at a time: those of the control lane, and those
+  /// of attach_reopening().
+  std::uint16_t control_slots() const;
 
-  /// The control lane's requests; arrivals on connection 0 are passed to it.
-  void set_control_lane(ClientLane* lane) { control_lane_ = lane; }
+  /// Connected: gives a lane its chunks, and its queue pair the receives it needs.
+  /// `index` is the path's among those of its session.
+  void attach(ClientLane& lane, unsigned index, std::uint16_t cid, QueuePair& queue_pair);
+
+  /// The same for a lane that has one permit, `slot`, and is the only one, on connection 0, while a
+  /// new session is filled.
+  void attach_reopening(ClientLane& lane, unsigned index, std::uint16_t slot,
+                        QueuePair& queue_pair);
+
+  /// What takes the arrivals on connection 0 that are no heartbeats: a control lane.
+  void set_control_handler(QueuePairHandler* handler) { control_handler_ = handler; }
+  /// Tells the server that the session ends (it would wait for the client to come back).
+  void say_goodbye();
+  /// Both sides know that requests are carried out once.
+  bool exactly_once() const {
+    return (accepted_.extension.features & wire::kFeatureExactlyOnce) != 0;
+  }
 
   void start_heartbeat(Instant now) { heartbeat_.start(now); }
   /// `traffic`: something arrived on any connection of the path since the last tick.
   Heartbeat::Verdict on_tick(Instant now, bool traffic);
   Instant next_deadline() const { return heartbeat_.next_deadline(); }
+  /// Called after arrivals on connection 0. True: the latency was measured anew.
+  bool measure_latency(Instant now);
+  /// From a heartbeat to its answer.
+  Duration latency() const { return latency_; }
 
   void close() { state_ = ClientPathState::closed; }
   ClientPathState state() const { return state_; }
@@ -86,6 +109,7 @@ class ClientPath final : public QueuePairHandler {
                                      std::optional<std::uint32_t> immediate) override;
 
  private:
+  ClientLane::Link link(QueuePair& queue_pair, std::size_t first, std::size_t count);
   std::uint32_t receive_bytes() const {
     return accepted_.new_rkey ? static_cast<std::uint32_t>(sizeof(wire::RkeyMessage)) : 0U;
   }
@@ -96,10 +120,13 @@ class ClientPath final : public QueuePairHandler {
   int refusal_ = 0;
   std::vector<wire::ChunkAddress> chunks_;
   QueuePair* control_ = nullptr;
-  ClientLane* control_lane_ = nullptr;
+  QueuePairHandler* control_handler_ = nullptr;
   Heartbeat heartbeat_;
   Ticket last_ack_ = 0;
-  bool heard_ = false;  ///< something came on connection 0
+  bool heard_ = false;            ///< something came on connection 0
+  bool acked_ = false;            ///< an answer to a heartbeat was among it
+  std::optional<Instant> asked_;  ///< when the heartbeat was sent whose answer is awaited
+  Duration latency_{};
 };
 
 }  // namespace rtrs

@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "rdma/core/client_lane.hpp"
 #include "rdma/core/plant.hpp"
 #include "rdma/wire/ensure.hpp"
 #include "rdma/wire/immediate.hpp"
@@ -12,24 +13,41 @@ namespace {
 
 /// Requests and heartbeats that connection 0 may have under way beside the permits.
 constexpr unsigned kControlReceives = 64;
-/// Answers beside those of the permits that may wait for a client to read them.
-constexpr Ticket kSpareAnswers = 1024;
 
 }  // namespace
 
-ServerPath::ServerPath(ServerSession& session, std::uint16_t cid_count)
+ServerPath::ServerPath(ServerSession& session, ServerPathOptions options)
     : session_{session},
-      connections_(cid_count),
-      heartbeat_{session.options().heartbeat_interval, session.options().heartbeat_misses} {
-  for (std::uint16_t cid = 0; cid < cid_count; ++cid) {
+      options_{options},
+      connections_(options.cid_count),
+      heartbeat_{options.heartbeat_interval, options.heartbeat_misses} {
+  for (std::uint16_t cid = 0; cid < options.cid_count; ++cid) {
     connections_[cid].path = this;
     connections_[cid].cid = cid;
   }
+  session_.join(*this);
+}
+
+ServerPath::~ServerPath() {
+  RTRS_ENSURE(executing_ == 0);
+  session_.leave(*this);
+}
+
+wire::AcceptParameters ServerPath::accept_parameters() const {
+  const ServerSessionOptions& session = session_.options();
+  wire::AcceptParameters parameters;
+  parameters.queue_depth = session.queue_depth;
+  parameters.max_io_size = session.max_io_size;
+  parameters.max_header_size = session.max_header_size;
+  parameters.new_rkey = options_.new_keys;
+  parameters.extension = {session.extension, session.features, session.session_epoch,
+                          session.volatile_epoch, options_.access};
+  return parameters;
 }
 
 QueueSizes ServerPath::queue_sizes() const {
   const unsigned depth = session_.options().queue_depth;
-  const unsigned keys = session_.options().new_keys ? 2U * depth : 0;
+  const unsigned keys = options_.new_keys ? 2U * depth : 0;
   return {3U * depth + kControlReceives, depth + kControlReceives, keys};
 }
 
@@ -53,11 +71,31 @@ Heartbeat::Verdict ServerPath::on_tick(Instant now) {
 }
 
 void ServerPath::close() {
+  if (state_ == ServerPathState::closed) return;
   state_ = ServerPathState::closed;
   for (Connection& connection : connections_) connection.queue_pair = nullptr;
+  for (ServerRequest& request : requests_) {
+    if (request.state != ServerRequest::State::attached) continue;
+    stop_waiting(session_.slots_[request.buffer_id], request);
+    free(request);
+  }
+}
+
+void ServerPath::fence(const char* why, bool fault) {
+  if (state_ == ServerPathState::closed) return;
+  close();
+  if (on_fenced) on_fenced(why, fault);
+}
+
+void ServerPath::check_gone() {
+  if (gone_ || !released_ || executing_ != 0) return;
+  if (RTRS_PLANTED(path_chunks_shared) && !session_.gone()) return;
+  gone_ = true;
+  if (on_gone) on_gone();
 }
 
 Complaint ServerPath::Connection::on_write_with_immediate(std::uint32_t immediate, std::uint32_t) {
+  if (path->state_ == ServerPathState::closed) return nullptr;  // fenced; the driver closes soon
   if (path->state_ != ServerPathState::connected) return "an immediate before the info request";
   const bool skip = RTRS_PLANTED(receive_not_reposted) &&
                     wire::type_of(immediate) == wire::ImmediateType::heartbeat;
@@ -71,8 +109,14 @@ Complaint ServerPath::Connection::on_write_with_immediate(std::uint32_t immediat
     case wire::ImmediateType::io_request:
       return path->on_request(*this, immediate);
     case wire::ImmediateType::heartbeat:
-      if (cid == 0) {
+      // On the others a client asks whether they still carry anything.
+      if (cid == 0 || path->session_.options().exactly_once()) {
         last_answer = queue_pair->write_with_immediate({}, {}, {}, wire::kHeartbeatAck);
+      }
+      return nullptr;
+    case wire::ImmediateType::goodbye:
+      if (cid == 0 && path->session_.options().exactly_once()) {
+        path->session_.fence_all("the client said goodbye", /*fault=*/false);
       }
       return nullptr;
     default:
@@ -81,29 +125,31 @@ Complaint ServerPath::Connection::on_write_with_immediate(std::uint32_t immediat
 }
 
 Complaint ServerPath::Connection::on_revoked(std::uint32_t window) {
-  return path->session_.begin(cid, path->revoking_[window]);
-}
-
-Complaint ServerPath::on_request(Connection& connection, std::uint32_t immediate) {
-  if (const Complaint complaint = session_.take(immediate)) return complaint;
-  if (!session_.options().new_keys) return session_.begin(connection.cid, immediate);
-  const auto where = wire::decode_request(immediate, session_.options().queue_depth);
-  revoking_[where.buffer_id] = immediate;
-  connection.queue_pair->revoke(where.buffer_id);
-  return nullptr;
+  if (path->state_ == ServerPathState::closed) return nullptr;
+  return path->begin(cid, path->revoking_[window]);
 }
 
 Complaint ServerPath::Connection::on_message(ConstBytes message, std::optional<std::uint32_t>) {
+  if (path->state_ == ServerPathState::closed) return nullptr;
   if (cid != 0 || path->state_ != ServerPathState::connecting) return "an unexpected message";
   return path->on_info_request(message);
+}
+
+void ServerPath::set_chunks(MutableBytes chunks) {
+  chunks_ = chunks;
+  if (!RTRS_PLANTED(path_chunks_shared)) return;
+  for (const ServerPath* path : session_.paths_) {
+    if (!path->chunks_.empty()) chunks_ = path->chunks_;
+  }
 }
 
 Complaint ServerPath::on_info_request(ConstBytes message) {
   if (!complete()) return "an info request while connections are missing";
   const auto name = wire::decode_info_request(message);
   if (!name) return to_string(name.error());
+  if (session_.up_ && *name != session_.name) return "another name than the session's other paths";
   if (claim_name && !claim_name(*name)) return "the session name is in use by another client";
-  if (provide_chunks && !provide_chunks()) return "no memory for the session's chunks";
+  if (provide_chunks && !provide_chunks()) return "no memory for the path's chunks";
   session_.name = *name;
 
   // The client may send as soon as it has the response, so everything is ready before.
@@ -112,6 +158,8 @@ Complaint ServerPath::on_info_request(ConstBytes message) {
     connection.queue_pair->post_receives(
         options.queue_depth + (connection.cid == 0 ? kControlReceives : 1U), 0);
   }
+  requests_.resize(options.queue_depth);
+  messages_.resize(options.queue_depth * kMaxUserMessage);
   state_ = ServerPathState::connected;
   session_.up();
   connections_[0].queue_pair->send(wire::encode_info_response(expose_chunks()));
@@ -123,7 +171,7 @@ Complaint ServerPath::on_info_request(ConstBytes message) {
 std::vector<wire::Descriptor> ServerPath::expose_chunks() {
   const auto& options = session_.options();
   std::vector<wire::Descriptor> descriptors;
-  if (options.new_keys) {
+  if (options_.new_keys) {
     revoking_.resize(options.queue_depth);
     for (std::uint32_t id = 0; id < options.queue_depth; ++id) {
       descriptors.push_back(expose_chunk(*connections_[0].queue_pair, id));
@@ -132,7 +180,7 @@ std::vector<wire::Descriptor> ServerPath::expose_chunks() {
   }
   RemoteMemory memory;
   for (Connection& connection : connections_) {
-    memory = connection.queue_pair->expose(0, session_.chunks());
+    memory = connection.queue_pair->expose(0, chunks_);
   }
   descriptors.push_back(
       {memory.address, memory.key, static_cast<std::uint32_t>(options.chunk_memory())});
@@ -140,48 +188,8 @@ std::vector<wire::Descriptor> ServerPath::expose_chunks() {
 }
 
 wire::Descriptor ServerPath::expose_chunk(QueuePair& queue_pair, std::uint32_t buffer_id) {
-  const RemoteMemory memory = queue_pair.expose(buffer_id, session_.chunk(buffer_id));
+  const RemoteMemory memory = queue_pair.expose(buffer_id, chunk(buffer_id));
   return {memory.address, memory.key, session_.options().chunk_size()};
-}
-
-/// An honest client has one request per chunk, whose reply takes three posts at most.
-Ticket ServerPath::max_unsent() const {
-  return 3 * Ticket{session_.options().queue_depth} + kSpareAnswers;
-}
-
-void ServerPath::reply(const ServerRequest& request, int error) {
-  Connection& connection = connections_[request.cid];
-  QueuePair& queue_pair = *connection.queue_pair;
-  const bool sends_data = request.is_read && error == 0 && !request.data.empty();
-  const bool astray = RTRS_PLANTED(reply_on_wrong_slot) && error != 0;
-  const wire::ResponseImmediate response{request.buffer_id ^ (astray ? 1U : 0U), error};
-  if (!request.need_invalidate && !session_.options().new_keys) {
-    // Plain RTRS, and half the messages of Linux: the data rides in the write that carries the
-    // immediate.
-    connection.last_answer = queue_pair.write_with_immediate(
-        sends_data ? request.answer_to : RemoteMemory{},
-        sends_data ? ConstBytes{request.data} : ConstBytes{}, {}, encode(response));
-    return;
-  }
-  if (sends_data) queue_pair.write(request.answer_to, request.data);
-  if (!request.need_invalidate) {
-    connection.last_answer = answer(queue_pair, request.buffer_id, encode(response));
-    return;
-  }
-  if (!RTRS_PLANTED(invalidate_too_late)) queue_pair.send_with_invalidate(request.answer_to.key);
-  connection.last_answer =
-      answer(queue_pair, request.buffer_id,
-             encode(response, wire::ImmediateType::io_response_with_invalidate));
-  if (RTRS_PLANTED(invalidate_too_late)) queue_pair.send_with_invalidate(request.answer_to.key);
-}
-
-/// The immediate that ends a reply, in the way of the path's mode.
-Ticket ServerPath::answer(QueuePair& queue_pair, std::uint32_t buffer_id, std::uint32_t immediate) {
-  if (!session_.options().new_keys) return queue_pair.write_with_immediate({}, {}, {}, immediate);
-  wire::RkeyMessage message;
-  message.buffer_id = static_cast<std::uint16_t>(buffer_id);
-  message.key = expose_chunk(queue_pair, buffer_id).key;
-  return queue_pair.send_with_immediate(wire::bytes_of(message), immediate);
 }
 
 }  // namespace rtrs

@@ -1,4 +1,5 @@
-// One path at the server: its connections, the info exchange, the heartbeat, the replies.
+// One path at the server: its connections, the info exchange, the heartbeat, its chunks with the
+// requests in them, the replies.
 #pragma once
 
 #include <cstdint>
@@ -18,29 +19,63 @@ enum class ServerPathState : std::uint8_t {
   closed,      ///< nothing is sent any more; final
 };
 
+struct ServerPathOptions {
+  std::uint16_t cid_count = 1;
+  /// Every chunk has a key of its own, which ends when a request arrives; its reply brings a new
+  /// one.
+  bool new_keys = false;
+  wire::PathAccess access = wire::PathAccess::optimized;
+  Duration heartbeat_interval = std::chrono::milliseconds{500};
+  unsigned heartbeat_misses = 4;
+};
+
+/// Belongs to its session from construction to destruction, which must wait for on_gone: requests
+/// that execute in its chunks outlive its connections.
+///
 /// Threads: the session's reactor.
 /// Source:  docs/protocol.md, info exchange, requests, replies, heartbeats.
 class ServerPath {
  public:
-  ServerPath(ServerSession& session, std::uint16_t cid_count);
+  ServerPath(ServerSession& session, ServerPathOptions options);
+  ~ServerPath();
+  ServerPath(const ServerPath&) = delete;
+  ServerPath& operator=(const ServerPath&) = delete;
 
+  const ServerPathOptions& options() const { return options_; }
+  wire::AcceptParameters accept_parameters() const;
   /// What each of its connections will have to hold.
   QueueSizes queue_sizes() const;
   /// A connection was accepted: posts what it must receive. The result handles its arrivals.
   QueuePairHandler& add(std::uint16_t cid, QueuePair& queue_pair);
   bool complete() const { return present_ == connections_.size(); }
 
+  /// The chunk memory; given by the driver before the exchange can end, and kept until on_gone.
+  void set_chunks(MutableBytes chunks);
+  MutableBytes chunks() const { return chunks_; }
+
   /// Asked when the client tells its session name: false refuses it.
   std::function<bool(std::string_view)> claim_name;
-  /// Called before the info response: must have given the session its chunks. False = no memory.
+  /// Called before the info response: must have given the path its chunks. False = no memory.
   std::function<bool()> provide_chunks;
+  /// The session has closed the path: the driver must close its connections, at once or when it is
+  /// back from QueuePair::progress(). `fault`: the peer broke a rule.
+  std::function<void(const char* why, bool fault)> on_fenced;
+  /// The path is closed and nothing executes in its chunks: driver and memory may go, from a later
+  /// event.
+  std::function<void()> on_gone;
+  /// Asked to call ServerSession::answer() a little later with an error of a write. Without it
+  /// errors are answered at once.
+  std::function<void(ServerRequest&, int error)> delay_answer;
 
   void start_heartbeat(Instant now) { heartbeat_.start(now); }
   Heartbeat::Verdict on_tick(Instant now);
 
-  /// The queue pairs are no longer used from here on; the driver closes them.
+  /// The queue pairs are no longer used from here on; the driver closes them, and calls
+  /// ServerSession::on_path_closed().
   void close();
   ServerPathState state() const { return state_; }
+  /// Requests whose reply is not posted yet.
+  unsigned unanswered() const { return unanswered_; }
 
  private:
   friend class ServerSession;
@@ -59,21 +94,42 @@ class ServerPath {
     [[nodiscard]] Complaint on_revoked(std::uint32_t window) override;
   };
 
+  // The exchange
   [[nodiscard]] Complaint on_info_request(ConstBytes message);
-  [[nodiscard]] Complaint on_request(Connection& connection, std::uint32_t immediate);
   std::vector<wire::Descriptor> expose_chunks();
   wire::Descriptor expose_chunk(QueuePair& queue_pair, std::uint32_t buffer_id);
+
+  // Requests: server_path_requests.cpp
+  [[nodiscard]] Complaint on_request(Connection& connection, std::uint32_t immediate);
+  [[nodiscard]] Complaint take(std::uint32_t immediate);
+  [[nodiscard]] Complaint begin(std::uint16_t cid, std::uint32_t immediate);
+  MutableBytes chunk(std::uint32_t buffer_id) const;
   Ticket max_unsent() const;
   Ticket answer(QueuePair& queue_pair, std::uint32_t buffer_id, std::uint32_t immediate);
   void reply(const ServerRequest& request, int error);
+  /// Replies if anybody is there to hear it; the chunk is free.
+  void end(ServerRequest& request, int error);
+  void free(ServerRequest& request);
+
+  // For the session
+  void fence(const char* why, bool fault);
+  void check_gone();
 
   ServerSession& session_;
+  ServerPathOptions options_;
   ServerPathState state_ = ServerPathState::connecting;
   std::vector<Connection> connections_;
   std::size_t present_ = 0;
+  MutableBytes chunks_;
+  std::vector<ServerRequest> requests_;  ///< one per chunk, once connected
+  std::vector<std::byte> messages_;      ///< copies of the user messages, kMaxUserMessage each
+  unsigned unanswered_ = 0;
+  unsigned executing_ = 0;               ///< the handler has them, or their answer is delayed
   std::vector<std::uint32_t> revoking_;  ///< new keys: the immediate of each chunk's request
   Heartbeat heartbeat_;
   bool heard_ = false;
+  bool released_ = false;  ///< the driver has closed it
+  bool gone_ = false;
 };
 
 }  // namespace rtrs

@@ -8,10 +8,11 @@
 
 namespace rtrs {
 
+class ServerPath;
 class ServerSession;
 
-/// One request that executes in its slot. Lives in the session until finish() was called, also when
-/// its path dies before.
+/// One request that executes in its chunk. Lives in its path until finish() was called, also when
+/// the path closes before.
 ///
 /// Threads: the reactor that owns the session.
 struct ServerRequest {
@@ -26,13 +27,20 @@ struct ServerRequest {
   void finish(int error);
 
   // Used by the core only.
-  std::uint32_t buffer_id = 0;
+  enum class State : std::uint8_t {
+    free,       ///< the chunk is the client's
+    arrived,    ///< its immediate is here
+    executing,  ///< the handler has it, or its answer is delayed
+    attached,   ///< waits for the end of the same request, which came on another path
+    ended,      ///< was attached; its answer is delayed
+  };
+  State state = State::free;
   std::uint16_t cid = 0;
-  std::uint64_t connection_generation = 0;
+  std::uint32_t buffer_id = 0;
+  ServerPath* path = nullptr;
+  ServerRequest* next = nullptr;  ///< attached: the next that waits for the same
   RemoteMemory answer_to;
   bool need_invalidate = false;
-  bool taken = false;  ///< its immediate has arrived
-  bool executing = false;
 };
 
 /// The protocol above RTRS. All calls come on the session's reactor; nothing may block.
@@ -43,7 +51,7 @@ class ServerHandler {
   virtual void* on_session_up(ServerSession& session) = 0;
   /// Must lead to exactly one request.finish(), now or later.
   virtual void on_request(ServerSession& session, ServerRequest& request) = 0;
-  /// The last path is gone and every request has been finished.
+  /// The session is over and every request has been finished.
   virtual void on_session_down(ServerSession& session) = 0;
 
  protected:

@@ -1,10 +1,8 @@
 #include "rdma/core/server_session.hpp"
 
-#include <cerrno>
-#include <cstring>
+#include <algorithm>
 #include <utility>
 
-#include "rdma/core/client_lane.hpp"
 #include "rdma/core/plant.hpp"
 #include "rdma/core/server_path.hpp"
 #include "rdma/wire/ensure.hpp"
@@ -12,112 +10,187 @@
 
 namespace rtrs {
 
-void ServerRequest::finish(int error) { session->finish(*this, error); }
+using State = ServerRequest::State;
 
-wire::AcceptParameters ServerSessionOptions::accept_parameters() const {
-  wire::AcceptParameters parameters;
-  parameters.queue_depth = queue_depth;
-  parameters.max_io_size = max_io_size;
-  parameters.max_header_size = max_header_size;
-  parameters.new_rkey = new_keys;
-  parameters.extension = {
-      .present = extension, .features = features, .session_epoch = session_epoch};
-  return parameters;
-}
+void ServerRequest::finish(int error) { session->finish(*this, error); }
 
 ServerSession::ServerSession(ServerSessionOptions options, ServerHandler& handler)
     : options_{options}, handler_{handler} {
   RTRS_ENSURE(wire::fits_immediate(options.queue_depth, options.chunk_size()));
 }
 
-ServerSession::~ServerSession() { RTRS_ENSURE(executing_ == 0); }
+ServerSession::~ServerSession() { RTRS_ENSURE(executing_ == 0 && paths_.empty()); }
 
-void ServerSession::open_path(std::uint16_t cid_count) {
-  path_ = std::make_unique<ServerPath>(*this, cid_count);
+// ---- Paths --------------------------------------------------------------------------------------
+
+void ServerSession::join(ServerPath& path) {
+  if (RTRS_PLANTED(linger_forgets) && up_ && !has_live_path()) {
+    slots_.assign(options_.queue_depth, {});
+  }
+  linger_expired_ = false;
+  paths_.push_back(&path);
+}
+
+void ServerSession::leave(ServerPath& path) { std::erase(paths_, &path); }
+
+bool ServerSession::has_live_path() const {
+  return std::ranges::any_of(
+      paths_, [](const ServerPath* path) { return path->state() != ServerPathState::closed; });
 }
 
 void ServerSession::up() {
-  requests_.resize(options_.queue_depth);
-  messages_.resize(options_.queue_depth * kMaxUserMessage);
-  up_ = true;
+  if (std::exchange(up_, true)) return;
+  slots_.resize(options_.queue_depth);
   context = handler_.on_session_up(*this);
 }
 
-MutableBytes ServerSession::chunk(std::uint32_t buffer_id) const {
-  const std::uint32_t size = options_.chunk_size();
-  return chunks_.subspan(std::size_t{buffer_id} * size, size);
+void ServerSession::on_path_closed(ServerPath& path) {
+  RTRS_ENSURE(path.state() == ServerPathState::closed);
+  path.released_ = true;
+  path.check_gone();
+  check_gone();
 }
 
-Complaint ServerSession::take(std::uint32_t immediate) {
-  RTRS_ENSURE(up_ && path_->state() == ServerPathState::connected);
-  const auto where = wire::decode_request(immediate, options_.queue_depth);
-  if (where.buffer_id >= options_.queue_depth) return "a request for a chunk that does not exist";
-  ServerRequest& request = requests_[where.buffer_id];
-  if (request.taken) return "a request for a chunk whose request still executes";
-  request.taken = true;
-  return nullptr;
+void ServerSession::fence_all(const char* why, bool fault) {
+  over_ = true;
+  // A driver may close a path at once, but removes it later.
+  for (std::size_t i = 0; i < paths_.size(); ++i) paths_[i]->fence(why, fault);
 }
 
-Complaint ServerSession::begin(std::uint16_t cid, std::uint32_t immediate) {
-  const auto where = wire::decode_request(immediate, options_.queue_depth);
-  ServerRequest& request = requests_[where.buffer_id];
-  const MutableBytes chunk = this->chunk(where.buffer_id);
-  const auto header = wire::decode_request_header(chunk, where.header_offset);
-  if (!header) return to_string(header.error());
-  if (header->data_length > options_.max_io_size) return "a request larger than max_io_size";
-  if (header->user_length > kMaxUserMessage) return "a user message longer than any we know";
+// ---- Requests -----------------------------------------------------------------------------------
 
-  std::byte* message = messages_.data() + std::size_t{where.buffer_id} * kMaxUserMessage;
-  std::memcpy(message, chunk.data() + header->user_offset, header->user_length);
-  request.message = {message, header->user_length};
-  // A read without a descriptor has room for nothing, whatever length its header implies.
-  const bool carries_data = !header->is_read || header->has_descriptor;
-  request.data = chunk.first(carries_data ? header->data_length : 0);
-  if (RTRS_PLANTED(data_offset_wrong) && !header->is_read &&
-      header->data_length == options_.max_io_size) {
-    request.data = chunk.subspan(8, header->data_length);
+void ServerSession::judge(ServerRequest& request, const wire::WriteTrailer& trailer) {
+  if (request.is_read) return execute(request);
+  ServerSlot& slot = slots_[request.buffer_id];
+  const auto verdict = options_.exactly_once()
+                           ? rtrs::judge(slot, trailer.generation, (trailer.flags & wire::kSettle))
+                           : judge_resent(slot, request);
+  switch (verdict) {
+    case SlotVerdict::execute:
+      slot.executing = &request;
+      return execute(request);
+    case SlotVerdict::attach:
+      ++repeats_.attached;
+      return attach(slot, request);
+    case SlotVerdict::answer:
+      ++repeats_.answered;
+      return request.path->end(request, slot.status);
+    case SlotVerdict::drop:
+      ++repeats_.dropped;
+      return request.path->free(request);
+    case SlotVerdict::forbidden:
+      request.path->free(request);
+      return fence_all("the client used a permit before it had its answer", /*fault=*/true);
   }
-  request.is_read = header->is_read;
-  request.session = this;
-  request.buffer_id = where.buffer_id;
-  request.cid = cid;
-  request.answer_to = {header->descriptor.address, header->descriptor.key};
-  request.need_invalidate = header->need_invalidate && header->has_descriptor;
-  request.executing = true;
+}
+
+void ServerSession::execute(ServerRequest& request) {
+  request.state = State::executing;
+  ++request.path->executing_;
   ++executing_;
   handler_.on_request(*this, request);
-  return nullptr;
+}
+
+void ServerSession::attach(ServerSlot& slot, ServerRequest& request) {
+  request.state = State::attached;
+  request.next = std::exchange(slot.waiting, &request);
+  if (options_.exactly_once()) return;
+  // Without generations a late copy cannot be told from a new request, so where the earlier ones
+  // came from nothing more may come.
+  constexpr char kWhy[] = "the client has sent a request again on another path";
+  ServerPath& newest = *request.path;
+  for (std::size_t i = 0; i < paths_.size(); ++i) {
+    ServerPath& path = *paths_[i];
+    if (path.requests_.empty()) continue;
+    const ServerRequest& there = path.requests_[request.buffer_id];
+    const bool earlier = there.state != State::free && !there.is_read;
+    if (&path != &newest && earlier) path.fence(kWhy, /*fault=*/false);
+  }
+}
+
+/// A Linux client before 6.12 takes a failed write for a successful one when it learns of the
+/// failure before its own memory registration ended. Source: docs/protocol.md, replies.
+bool ServerSession::must_delay(const ServerRequest& request, int error) const {
+  const bool may_be_lost =
+      error != 0 && !options_.extension && !request.is_read && !request.data.empty();
+  const ServerPath& path = *request.path;
+  return may_be_lost && path.delay_answer && path.state() == ServerPathState::connected;
 }
 
 void ServerSession::finish(ServerRequest& request, int error) {
-  const bool may_be_lost =
-      error != 0 && !options_.extension && !request.is_read && !request.data.empty();
-  if (may_be_lost && delay_answer && path_->state() == ServerPathState::connected) {
-    return delay_answer(request, error);
-  }
+  if (must_delay(request, error)) return request.path->delay_answer(request, error);
   answer(request, error);
 }
 
 void ServerSession::answer(ServerRequest& request, int error) {
-  RTRS_ENSURE(request.executing && executing_ > 0);
-  request.executing = false;
-  request.taken = false;
+  const bool executed = request.state == State::executing;
+  RTRS_ENSURE((executed || request.state == State::ended) && executing_ > 0);
+  ServerRequest* waiting = nullptr;
+  if (executed && !request.is_read) {
+    ServerSlot& slot = slots_[request.buffer_id];
+    if (slot.executing == &request) {
+      slot.executing = nullptr;
+      slot.status = error;
+      waiting = std::exchange(slot.waiting, nullptr);
+    }
+  }
+  ServerPath& path = *request.path;
   --executing_;
-  if (path_->state() == ServerPathState::connected) path_->reply(request, error);
+  --path.executing_;
+  path.end(request, error);
+  while (waiting != nullptr) {
+    ServerRequest& next = *waiting;
+    waiting = std::exchange(next.next, nullptr);
+    tell(next, error);
+  }
+  path.check_gone();
   check_gone();
 }
 
-void ServerSession::on_path_closed() {
-  closed_ = true;
+void ServerSession::tell(ServerRequest& waiting, int error) {
+  if (!must_delay(waiting, error)) return waiting.path->end(waiting, error);
+  waiting.state = State::ended;
+  ++executing_;
+  ++waiting.path->executing_;
+  waiting.path->delay_answer(waiting, error);
+}
+
+// ---- The end ------------------------------------------------------------------------------------
+
+bool ServerSession::lingers() const {
+  const bool expired = linger_expired_ && executing_ == 0;
+  return options_.exactly_once() && up_ && !over_ && !expired;
+}
+
+void ServerSession::end() {
+  over_ = true;
   check_gone();
+}
+
+void ServerSession::on_linger_expired() {
+  linger_expired_ = true;
+  check_gone();
+}
+
+bool ServerSession::end_if_idle() {
+  if (!idle()) return false;
+  end();
+  return true;
 }
 
 void ServerSession::check_gone() {
+  if (gone_ || has_live_path()) return;
+  if (lingers()) {
+    if (on_lingering) on_lingering();
+    return;
+  }
+  over_ = true;
   const bool busy = executing_ != 0 && !RTRS_PLANTED(gone_too_early);
-  if (!closed_ || busy || gone_) return;
+  if (busy) return;
   gone_ = true;
   if (std::exchange(up_, false)) handler_.on_session_down(*this);
-  if (on_gone_) on_gone_();
+  for (std::size_t i = 0; i < paths_.size(); ++i) paths_[i]->check_gone();
+  if (on_gone) on_gone();
 }
 
 }  // namespace rtrs

@@ -1,15 +1,15 @@
-// A session at the server: its chunks, the requests that execute in them, its path.
+// A session at the server: its paths, and what it remembers of the requests that came on them.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "rdma/core/heartbeat.hpp"
 #include "rdma/core/server_request.hpp"
+#include "rdma/core/server_slot.hpp"
+#include "rdma/core/time.hpp"
 #include "rdma/wire/handshake.hpp"
 #include "rdma/wire/messages.hpp"
 
@@ -18,28 +18,30 @@ namespace rtrs {
 class Reactor;
 class ServerPath;
 
+/// What is the same on all paths of a session.
 struct ServerSessionOptions {
   std::uint16_t queue_depth = 256;
   std::uint32_t max_io_size = 256 * 1024;  ///< bytes
   std::uint32_t max_header_size = 4096;    ///< bytes
-  /// Every chunk has a key of its own, which ends when a request arrives; its reply brings a new
-  /// one.
-  bool new_keys = false;
-  bool extension = true;       ///< the client announced it, so it is answered
-  std::uint32_t features = 0;  ///< of both sides
-  std::uint64_t session_epoch = 0;
-  Duration heartbeat_interval{};
-  unsigned heartbeat_misses = 4;
+  bool extension = true;                   ///< the client announced it, so it is answered
+  std::uint32_t features = 0;              ///< of both sides
+  wire::Uuid uuid{};                       ///< the client's
+  std::uint64_t session_epoch = 0;         ///< a random number of this session
+  std::uint64_t volatile_epoch = 0;        ///< another one when unflushed writes may be lost
 
   std::uint32_t chunk_size() const { return max_io_size + max_header_size; }
   std::uint64_t chunk_memory() const { return std::uint64_t{queue_depth} * chunk_size(); }
-  wire::AcceptParameters accept_parameters() const;
+  bool exactly_once() const { return (features & wire::kFeatureExactlyOnce) != 0; }
 };
 
-/// Lives from the first accepted connection until its path is closed and every request has been
-/// finished.
+/// Lives from the first accepted connection until it is over and every request has been finished.
+///
+/// It is over when its last path has closed. With kFeatureExactlyOnce it lingers then: it stays,
+/// and a new path may join it, until the client says goodbye, or nobody has come for a while and
+/// nothing executes.
 ///
 /// Threads: one reactor.
+/// Source:  docs/protocol.md, several paths, RTRS extension.
 class ServerSession {
  public:
   ServerSession(ServerSessionOptions options, ServerHandler& handler);
@@ -48,29 +50,38 @@ class ServerSession {
   ServerSession& operator=(const ServerSession&) = delete;
 
   const ServerSessionOptions& options() const { return options_; }
-  ServerPath& path() { return *path_; }
-  void open_path(std::uint16_t cid_count);
+  const std::vector<ServerPath*>& paths() const { return paths_; }
 
-  /// The chunk memory; given by the driver before the exchange can end, and kept until the session
-  /// is gone.
-  void set_chunks(MutableBytes chunks) { chunks_ = chunks; }
-  MutableBytes chunks() const { return chunks_; }
+  /// The driver has closed a path.
+  void on_path_closed(ServerPath& path);
+  /// No path may join any more; what is left of the session ends with its last request.
+  void end();
+  /// Nobody came back while it lingered.
+  void on_linger_expired();
+  /// Ends a session that lingers and executes nothing, because somebody else wants what it holds.
+  bool end_if_idle();
 
-  /// The path is closed. When nothing executes any more, the handler is told that the session is
-  /// down and `gone()` is true.
-  void on_path_closed();
+  bool over() const { return over_ || gone_; }
   bool gone() const { return gone_; }
-  /// Called when gone() becomes true.
-  void on_gone(std::function<void()> callback) { on_gone_ = std::move(callback); }
+  bool has_live_path() const;
+  /// Lingers, and nothing executes.
+  bool idle() const { return !gone_ && lingers() && !has_live_path() && executing_ == 0; }
+  /// Requests that the handler has, and those whose answer is delayed; on all paths.
   unsigned executing() const { return executing_; }
 
-  /// Asked to call answer() a little later with an error of a write. Without it errors are answered
-  /// at once.
-  ///
-  /// A Linux client before 6.12 takes a failed write for a successful one when it learns of the
-  /// failure before its own memory registration ended. Source: docs/protocol.md, replies.
-  std::function<void(ServerRequest&, int error)> delay_answer;
+  std::function<void()> on_gone;       ///< called when gone() becomes true
+  std::function<void()> on_lingering;  ///< the last path has closed, or it became idle afterwards
+
+  /// Ends a delayed answer, see ServerPath::delay_answer.
   void answer(ServerRequest& request, int error);
+
+  /// What came more than once, for the log.
+  struct Repeats {
+    std::uint64_t attached = 0;  ///< answered together with the first one
+    std::uint64_t answered = 0;  ///< answered from memory
+    std::uint64_t dropped = 0;   ///< older than what had been answered
+  };
+  const Repeats& repeats() const { return repeats_; }
 
   // For the handler and the driver.
   std::string name;
@@ -82,25 +93,30 @@ class ServerSession {
   friend class ServerPath;
   friend struct ServerRequest;
 
+  void join(ServerPath& path);
+  void leave(ServerPath& path);
   void up();
-  /// Judges the immediate of a request; afterwards its chunk is taken.
-  [[nodiscard]] Complaint take(std::uint32_t immediate);
-  [[nodiscard]] Complaint begin(std::uint16_t cid, std::uint32_t immediate);
-  MutableBytes chunk(std::uint32_t buffer_id) const;
+  /// A request is complete: carries it out, or does what else is right.
+  void judge(ServerRequest& request, const wire::WriteTrailer& trailer);
+  void execute(ServerRequest& request);
+  void attach(ServerSlot& slot, ServerRequest& request);
   void finish(ServerRequest& request, int error);
+  bool must_delay(const ServerRequest& request, int error) const;
+  void tell(ServerRequest& waiting, int error);
+  void fence_all(const char* why, bool fault);
+  bool lingers() const;
   void check_gone();
 
   ServerSessionOptions options_;
   ServerHandler& handler_;
-  std::unique_ptr<ServerPath> path_;
-  MutableBytes chunks_;
-  std::vector<ServerRequest> requests_;  ///< one per chunk
-  std::vector<std::byte> messages_;      ///< copies of the user messages, kMaxUserMessage each
+  std::vector<ServerPath*> paths_;  ///< also those that are closed, while requests execute in them
+  std::vector<ServerSlot> slots_;   ///< one per permit
+  Repeats repeats_;
   unsigned executing_ = 0;
   bool up_ = false;
-  bool closed_ = false;
+  bool over_ = false;
+  bool linger_expired_ = false;
   bool gone_ = false;
-  std::function<void()> on_gone_;
 };
 
 }  // namespace rtrs

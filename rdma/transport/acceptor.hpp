@@ -44,6 +44,8 @@ struct AcceptorOptions {
   bool header_digest = true;
   bool data_digest = true;
   Log log;
+  /// Why a peer was turned away before it was a client.
+  std::function<void(LogLevel level, const std::string& peer, const std::string& why)> refused;
 };
 
 /// Listens on one address. Bound and listening from its creation on; clients come in after start().

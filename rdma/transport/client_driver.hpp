@@ -1,13 +1,13 @@
-// The client session in operation: one background thread, the path, the lanes.
+// The client session in operation: one background thread, the paths, the lanes.
 #pragma once
 
+#include <array>
 #include <atomic>
-#include <boost/asio/awaitable.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "rdma/client.hpp"
-#include "rdma/core/client_path.hpp"
-#include "rdma/transport/connection.hpp"
+#include "rdma/core/client_session.hpp"
 #include "rdma/transport/lane_driver.hpp"
+#include "rdma/transport/path_driver.hpp"
 
 namespace rtrs {
 
@@ -33,39 +33,82 @@ class ClientDriver final : public Client {
   const SessionLimits& limits() const override { return limits_; }
   bool alive() const override { return alive_.load(std::memory_order_acquire); }
   std::string failure() const override;
+  std::vector<PathStatus> paths() override;
+  void disconnect(unsigned path) override;
+  void reconnect(unsigned path) override;
+  void set_policy(PathPolicy policy) override;
   int run(Operation& operation, const Interrupt& interrupt) override;
   int run_control(Operation& operation, const Interrupt& interrupt) override;
+  unsigned lanes() const override { return static_cast<unsigned>(lanes_.size()); }
+  std::unique_ptr<LaneLoop> take_lane(unsigned lane) override { return lanes_[lane]->open_loop(); }
 
  private:
-  boost::asio::awaitable<void> connect_on_io();
-  boost::asio::awaitable<tl::expected<void, Failure>> connect_all_on_io();
-  Failure refusal_on_io(Complaint complaint) const;
-  void wait_for_control_on_io();
-  void flush_control_on_io();
-  void progress_control_on_io();
+  // client_driver.cpp: the session
+  void run_background_thread();
+  void call_on_io(const std::function<void()>& function);
+  void wait_for_deadline_on_io();
   void up_on_io();
-  void schedule_tick_on_io();
-  void tick_on_io();
   void fail_on_io(Failure failure);
   void close_on_io();
   void log(LogLevel level, const std::string& text) const;
 
+  // client_driver_time.cpp
+  void look_on_io();
+  void schedule_look_on_io();
+  void give_up_changes_on_io(unsigned path);
+  void apply_use_on_io();
+
+  // client_driver_paths.cpp: paths that come and go
+  void connect_on_io(unsigned path);
+  void ready_on_io(unsigned path);
+  void join_on_io(unsigned path);
+  void lose_on_io(unsigned path, unsigned life, const Failure& failure);
+  void first_attempt_failed_on_io(const Failure& failure);
+  void renew_on_io(unsigned path);
+  void renewed_on_io();
+  void retry_held_on_io();
+  void run_errand_on_io();
+  void errand_ended_on_io();
+  void flush_control_on_io();
+  void create_lanes_on_io(unsigned path);
+  bool heard_on_io(unsigned path);
+  std::string name_of_path(unsigned path) const;
+  /// Whoever was told of trouble is told of its end in the same voice.
+  LogLevel news_level() const { return troubled_ ? LogLevel::warning : LogLevel::info; }
+  void for_each_lane(const std::function<void(ClientLane&)>& function);
+
+  /// A path between its lives is null.
+  struct Path {
+    std::shared_ptr<PathDriver> driver;
+    std::shared_ptr<HostLookup> lookup;  ///< kept, for what it remembers
+    unsigned life = 0;
+    bool held = false;    ///< ready, but waits until the session has been renewed
+    bool silent = false;  ///< its trouble has been told
+  };
+  /// A new session that is being filled.
+  struct Renewal {
+    unsigned path = 0;
+    bool broken = false;
+    std::unique_ptr<ClientLane> lane;
+    std::unique_ptr<Operation> operation;
+  };
+
   ClientOptions options_;
-  std::string server_;  ///< for messages
-  ClientPath path_;
-  SessionLimits limits_;
+  SessionLimits limits_;  ///< constant once alive
 
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   boost::asio::steady_timer deadline_;
-  boost::asio::steady_timer heartbeat_timer_;
-  boost::asio::posix::stream_descriptor control_descriptor_;
-  bool control_writing_ = false;
-  std::shared_ptr<PathContext> context_;  ///< what the transport keeps for the path
-  std::unique_ptr<Connection> control_;
-  std::vector<std::unique_ptr<Connection>> connections_;  ///< while connecting
+  boost::asio::steady_timer look_timer_;
+  ClientSession session_;
+  std::array<Path, kMaxPaths> paths_;
+  std::unique_ptr<Renewal> renewal_;
+  std::unique_ptr<Operation> errand_;  ///< of the keeper, on the control lane
+  ChangeBarrier barrier_;
   std::unique_ptr<ClientLane> control_lane_;
   std::vector<std::unique_ptr<LaneDriver>> lanes_;  ///< constant once alive
+  PathMask in_use_ = 0;
+  bool troubled_ = false;  ///< a path was lost
   bool closed_ = false;
 
   mutable std::mutex mutex_;

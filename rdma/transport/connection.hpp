@@ -56,7 +56,10 @@ class Connection : public QueuePair {
 
   /// Told after a post that found nothing queued: somebody should flush soon. For drivers that send
   /// in batches.
-  virtual void set_wakeup(void (*wakeup)(void*), void* context) = 0;
+  void set_wakeup(void (*wakeup)(void*), void* context) {
+    wakeup_ = wakeup;
+    wakeup_context_ = context;
+  }
 
   /// Becomes readable when progress() has something to do.
   virtual int descriptor() const = 0;
@@ -67,6 +70,16 @@ class Connection : public QueuePair {
   virtual const std::string& failure() const = 0;
   /// What it has moved, for the log of its end; "" when nobody counted.
   virtual std::string statistics() const { return {}; }
+
+ protected:
+  /// To be called by every post that found nothing queued.
+  void wake() const {
+    if (wakeup_ != nullptr) wakeup_(wakeup_context_);
+  }
+
+ private:
+  void (*wakeup_)(void*) = nullptr;
+  void* wakeup_context_ = nullptr;
 };
 
 }  // namespace rtrs

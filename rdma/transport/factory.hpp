@@ -2,8 +2,10 @@
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
+#include <boost/asio/ip/address.hpp>
 #include <memory>
 #include <tl/expected.hpp>
+#include <vector>
 
 #include "rdma/client.hpp"
 #include "rdma/server.hpp"
@@ -23,8 +25,10 @@ struct Opened {
 /// What the connections of one path have in common.
 struct ConnectOptions {
   PathAddress address;
+  std::vector<boost::asio::ip::address> addresses;  ///< of the host, best first
   bool header_digest = true;
   bool data_digest = true;
+  Duration patience = std::chrono::seconds{10};  ///< until an attempt is given up
 };
 
 /// Opens one connection of a path, on the caller's io_context, and ends with it at the latest.

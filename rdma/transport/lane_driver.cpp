@@ -2,10 +2,12 @@
 
 #include <linux/futex.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <ctime>
@@ -69,11 +71,9 @@ struct LaneDriver::Waiter {
   }
 };
 
-LaneDriver::LaneDriver(std::uint16_t first_slot, std::uint16_t slots,
-                       std::unique_ptr<Connection> connection,
-                       std::function<void(std::string)> on_broken)
-    : lane_{first_slot, slots},
-      connection_{std::move(connection)},
+LaneDriver::LaneDriver(std::uint16_t first_slot, std::uint16_t slots, ChangeBarrier* barrier,
+                       OnBroken on_broken)
+    : lane_{first_slot, slots, barrier},
       on_broken_{std::move(on_broken)},
       kick_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
   if (kick_ < 0) throw std::system_error{errno, std::generic_category(), "eventfd"};
@@ -81,20 +81,15 @@ LaneDriver::LaneDriver(std::uint16_t first_slot, std::uint16_t slots,
 
 LaneDriver::~LaneDriver() { ::close(kick_); }
 
-void LaneDriver::attach(const std::function<void(ClientLane&, QueuePair&)>& attach) {
-  const std::lock_guard lock{mutex_};
-  attach(lane_, *connection_);
-}
-
 int LaneDriver::run(Operation& operation, const Interrupt& interrupt) {
   Waiter self;
   self.driver = this;
   self.operation = &operation;
   operation.on_finish(&Waiter::on_finish, &self);
-  std::unique_lock lock{mutex_};
+  auto lock = take();
   operation.start(lane_);
   lane_.flush();
-  if (leading_ && connection_->wants_to_write()) kick();
+  if (leading_ && wants_to_write()) kick();
   while (self.call != Waiter::Call::finished && !operation.finished()) {
     if (leading_) {
       follow(lock, self, interrupt);
@@ -118,27 +113,74 @@ void LaneDriver::lead(std::unique_lock<std::mutex>& lock, Waiter& self,
   leading_ = true;
   // By the clock: on a busy lane the sleep never lasts a whole slice.
   auto ask_at = Clock::now() + kSlice;
-  while (!self.operation->finished() && !self.interrupted) {
-    if (!more_) sleep_as_leader(lock);
+  while (!self.operation->finished() && !self.interrupted && !looping_) {
+    if (!more_) {
+      sleep_as_leader(lock);
+    } else if (waiting_ != 0) {
+      let_others_in(lock);  // a server that never stops sending must not keep the lane
+    }
     drive();
     if (Clock::now() < ask_at) continue;
     lock.unlock();
     self.interrupted = interrupt();
-    lock.lock();
+    wait_for(lock);
     ask_at = Clock::now() + kSlice;
   }
-  leading_ = false;  // run() hands over
+  leading_ = looping_;  // run() hands over
+}
+
+// A mutex is not fair: who gives it away and asks for it again has it before those who waited.
+
+std::unique_lock<std::mutex> LaneDriver::take() {
+  std::unique_lock lock{mutex_, std::try_to_lock};
+  if (!lock) wait_for(lock);
+  return lock;
+}
+
+void LaneDriver::wait_for(std::unique_lock<std::mutex>& lock) {
+  if (lock.try_lock()) return;
+  ++waiting_;
+  lock.lock();
+  --waiting_;
+  ++let_in_;
+}
+
+/// Gives the lane to one of those who wait for it.
+void LaneDriver::let_others_in(std::unique_lock<std::mutex>& lock) {
+  const unsigned before = let_in_;
+  lock.unlock();
+  while (waiting_ != 0 && let_in_ == before) sched_yield();
+  lock.lock();
+}
+
+bool LaneDriver::wants_to_write() const {
+  for (unsigned i = 0; i < path_limit_; ++i) {
+    if (paths_[i].connection && paths_[i].connection->wants_to_write()) return true;
+  }
+  return false;
+}
+
+/// What to wait for; 0 = nothing. A broken connection has nothing to say: the background thread
+/// takes it away, and kicks.
+short LaneDriver::events_of(const Path& path) const {
+  if (!path.connection || path.broken) return 0;
+  return path.connection->wants_to_write() ? POLLIN | POLLOUT : POLLIN;
 }
 
 void LaneDriver::sleep_as_leader(std::unique_lock<std::mutex>& lock) {
-  const auto events = static_cast<short>(POLLIN | (connection_->wants_to_write() ? POLLOUT : 0));
-  // A broken connection has nothing to say: the background thread ends what waits, and kicks.
-  std::array<pollfd, 2> descriptors{
-      {{broken_ ? -1 : connection_->descriptor(), events, 0}, {kick_, POLLIN, 0}}};
+  std::array<pollfd, kMaxPaths + 1> descriptors;
+  descriptors[0] = {kick_, POLLIN, 0};
+  nfds_t count = 1;
+  for (unsigned i = 0; i < path_limit_; ++i) {
+    const Path& path = paths_[i];
+    if (const short events = events_of(path); events != 0) {
+      descriptors[count++] = {path.connection->descriptor(), events, 0};
+    }
+  }
   lock.unlock();
-  const int ready = poll(descriptors.data(), descriptors.size(), kSlice.count());
-  lock.lock();
-  if (ready > 0 && descriptors[1].revents != 0) {
+  const int ready = poll(descriptors.data(), count, kSlice.count());
+  wait_for(lock);
+  if (ready > 0 && descriptors[0].revents != 0) {
     eventfd_t ignored;
     eventfd_read(kick_, &ignored);
   }
@@ -151,7 +193,7 @@ void LaneDriver::follow(std::unique_lock<std::mutex>& lock, Waiter& self,
   lock.unlock();
   while (!self.wake.wait_for(kSlice)) {
     if (!interrupt()) continue;
-    lock.lock();
+    wait_for(lock);
     if (self.call == Waiter::Call::none) {
       unlink(self);
       self.interrupted = true;
@@ -162,7 +204,7 @@ void LaneDriver::follow(std::unique_lock<std::mutex>& lock, Waiter& self,
     return;
   }
   // Finished: nothing of the lane refers to this thread's operation, so the lane need not be held.
-  if (self.call == Waiter::Call::lead) lock.lock();
+  if (self.call == Waiter::Call::lead) wait_for(lock);
 }
 
 void LaneDriver::hand_over() {
@@ -173,32 +215,85 @@ void LaneDriver::hand_over() {
   next.wake.raise();
 }
 
-Connection::Status LaneDriver::drive() {
-  if (broken_) return Connection::Status::broken;
-  const auto status = connection_->progress(lane_);
-  more_ = status == Connection::Status::more;
-  lane_.flush();
-  arrivals_.store(lane_.received(), std::memory_order_relaxed);
-  if (status == Connection::Status::broken || status == Connection::Status::closed) {
-    broken_ = true;
-    on_broken_(connection_->failure());
+void LaneDriver::drive() {
+  more_ = false;
+  for (unsigned i = 0; i < path_limit_; ++i) {
+    if (paths_[i].connection && !paths_[i].broken) drive(i);
   }
-  return status;
 }
 
-bool LaneDriver::service() {
+void LaneDriver::drive(unsigned index) {
+  Path& path = paths_[index];
+  const auto status = path.connection->progress(lane_.handler(index));
+  if (status == Connection::Status::more) more_ = true;
+  lane_.flush();
+  path.arrivals.store(lane_.received(index), std::memory_order_relaxed);
+  if (status == Connection::Status::broken || status == Connection::Status::closed) {
+    path.broken = true;
+    on_broken_(index, path.life, path.connection->failure());
+  }
+}
+
+// ---- For the background thread -----------------------------------------------------------------
+
+void LaneDriver::attach(unsigned index, unsigned life, std::unique_ptr<Connection> connection,
+                        const std::function<void(ClientLane&, QueuePair&)>& attach) {
+  const auto lock = take();
+  Path& path = paths_[index];
+  path.connection = std::move(connection);
+  path.life = life;
+  path.broken = false;
+  path_limit_ = std::max(path_limit_, index + 1);
+  attach(lane_, *path.connection);
+  lane_.flush();
+  if (leading_) kick();
+}
+
+void LaneDriver::detach(unsigned index) {
+  const auto lock = take();
+  Path& path = paths_[index];
+  if (!path.connection) return;
+  path.connection->close();  // before the lane hands memory on that it may still touch
+  lane_.detach(index);
+  path.connection.reset();
+  lane_.flush();
+  if (leading_) kick();
+}
+
+void LaneDriver::with_lane(const std::function<void(ClientLane&)>& function) {
+  const auto lock = take();
+  function(lane_);
+  lane_.flush();
+  if (leading_) kick();
+}
+
+void LaneDriver::service() {
   if (const std::unique_lock lock{mutex_, std::try_to_lock}; lock && !leading_) {
     drive();  // once: a server that floods the lane must not keep the thread of the heartbeats
   }
-  const auto arrivals = arrivals_.load(std::memory_order_relaxed);
-  return std::exchange(arrivals_seen_, arrivals) != arrivals;
+}
+
+bool LaneDriver::heard(unsigned index) {
+  Path& path = paths_[index];
+  const auto arrivals = path.arrivals.load(std::memory_order_relaxed);
+  return std::exchange(path.arrivals_seen, arrivals) != arrivals;
+}
+
+bool LaneDriver::probe(unsigned index, unsigned misses_max) {
+  const auto lock = take();
+  const bool lives = lane_.probe(index, misses_max);
+  lane_.flush();
+  if (leading_ && wants_to_write()) kick();
+  return lives;
 }
 
 void LaneDriver::shut_down(int error) {
-  const std::lock_guard lock{mutex_};
-  broken_ = true;
-  connection_->close();
-  lane_.detach(error);
+  const auto lock = take();
+  for (Path& path : paths_) {
+    if (path.connection) path.connection->close();
+    path.broken = true;
+  }
+  lane_.shut_down(error);
   kick();
 }
 

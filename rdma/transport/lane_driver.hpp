@@ -1,6 +1,7 @@
-// Where callers drive a lane: the thread that waits for an answer polls the connection itself.
+// Where callers drive a lane: the thread that waits for an answer polls the connections itself.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -21,9 +22,12 @@ namespace rtrs {
 /// Threads: run() any; the rest the session's background thread.
 class LaneDriver {
  public:
-  /// `on_broken` is called once, from any thread, when the connection fails; it must not call back.
-  LaneDriver(std::uint16_t first_slot, std::uint16_t slots, std::unique_ptr<Connection> connection,
-             std::function<void(std::string)> on_broken);
+  /// Told when a connection fails: the path, and which of its lives. From any thread, and it must
+  /// not call back.
+  using OnBroken = std::function<void(unsigned path, unsigned life, std::string why)>;
+
+  LaneDriver(std::uint16_t first_slot, std::uint16_t slots, ChangeBarrier* barrier,
+             OnBroken on_broken);
   ~LaneDriver();
   LaneDriver(const LaneDriver&) = delete;
   LaneDriver& operator=(const LaneDriver&) = delete;
@@ -31,38 +35,65 @@ class LaneDriver {
   /// Runs the operation to its end. EINTR: interrupted and cancelled.
   int run(Operation& operation, const Interrupt& interrupt);
 
-  /// For the path: gives the lane its link.
-  void attach(const std::function<void(ClientLane&, QueuePair&)>& attach);
-  /// Looks after a lane that nobody drives. Returns true when something arrived since the last
-  /// call.
-  bool service();
-  /// Ends everything with `error` and closes the connection.
+  /// A path is up: `attach` gives the lane its link.
+  void attach(unsigned path, unsigned life, std::unique_ptr<Connection> connection,
+              const std::function<void(ClientLane&, QueuePair&)>& attach);
+  /// A path is gone: closes its connection.
+  void detach(unsigned path);
+  /// What else is to be done with the lane, while it is held.
+  void with_lane(const std::function<void(ClientLane&)>& function);
+  /// Looks after a lane that nobody drives.
+  void service();
+  /// True when something arrived on the path since the last call.
+  bool heard(unsigned path);
+  /// At each heartbeat interval. False: the path's connection is dead, see ClientLane::probe().
+  bool probe(unsigned path, unsigned misses_max);
+  /// Ends everything with `error` and closes all connections.
   void shut_down(int error);
+  /// Makes an event loop the leader until it is destroyed.
+  std::unique_ptr<LaneLoop> open_loop();
 
  private:
   struct Waiter;
+  struct Path;
+  class Loop;
 
   void lead(std::unique_lock<std::mutex>& lock, Waiter& self, const Interrupt& interrupt);
   void follow(std::unique_lock<std::mutex>& lock, Waiter& self, const Interrupt& interrupt);
   void sleep_as_leader(std::unique_lock<std::mutex>& lock);
+  std::unique_lock<std::mutex> take();
+  void wait_for(std::unique_lock<std::mutex>& lock);
+  void let_others_in(std::unique_lock<std::mutex>& lock);
   void hand_over();
-  Connection::Status drive();
+  bool wants_to_write() const;
+  void drive();
+  void drive(unsigned path);
+  short events_of(const Path& path) const;
   void link(Waiter& waiter);
   void unlink(Waiter& waiter);
   void kick();
 
+  struct Path {
+    std::unique_ptr<Connection> connection;
+    unsigned life = 0;
+    bool broken = false;
+    std::atomic<std::uint64_t> arrivals{0};
+    std::uint64_t arrivals_seen = 0;
+  };
+
   std::mutex mutex_;
+  std::atomic<unsigned> waiting_{0};  ///< threads that found the lane held
+  std::atomic<unsigned> let_in_{0};   ///< how often one of them got it
   ClientLane lane_;
-  std::unique_ptr<Connection> connection_;
-  std::function<void(std::string)> on_broken_;
-  bool broken_ = false;
+  OnBroken on_broken_;
+  std::array<Path, kMaxPaths> paths_;
+  unsigned path_limit_ = 0;  ///< no path from here on was ever attached
   bool leading_ = false;
-  bool more_ = false;  ///< the descriptor need not tell of what has arrived
+  bool looping_ = false;  ///< an event loop leads, or is about to
+  bool more_ = false;     ///< the descriptors need not tell of what has arrived
   Waiter* followers_head_ = nullptr;
   Waiter* followers_tail_ = nullptr;
-  int kick_;  ///< eventfd: wakes the leader for what its descriptor does not tell
-  std::atomic<std::uint64_t> arrivals_{0};
-  std::uint64_t arrivals_seen_ = 0;
+  int kick_;  ///< eventfd: wakes the leader for what its descriptors do not tell
 };
 
 }  // namespace rtrs

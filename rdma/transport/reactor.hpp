@@ -4,6 +4,8 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include "rdma/transport/readiness.hpp"
+
 namespace rtrs {
 
 /// Work put off until the events at hand are handled, so that a batch costs one system call
@@ -26,13 +28,14 @@ class Deferred {
 /// Threads: run() on one thread; all else on that thread, except posting to io() and stop().
 class Reactor {
  public:
-  explicit Reactor(unsigned index) : index_{index}, io_{1} {}
+  explicit Reactor(unsigned index) : index_{index}, io_{1}, hang_ups_{io_} {}
   Reactor(const Reactor&) = delete;
   Reactor& operator=(const Reactor&) = delete;
 
   /// 0 .. number of reactors - 1.
   unsigned index() const { return index_; }
   boost::asio::io_context& io() { return io_; }
+  HangUps& hang_ups() { return hang_ups_; }
 
   /// Runs `work` once at the end of the current batch of events.
   void defer(Deferred& work) {
@@ -55,6 +58,7 @@ class Reactor {
 
   unsigned index_;
   boost::asio::io_context io_;
+  HangUps hang_ups_;
   Deferred* head_ = nullptr;
   Deferred* tail_ = nullptr;
 };

@@ -14,7 +14,9 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <string_view>
 #include <thread>
+#include <utility>
 
 namespace rtrs {
 namespace {
@@ -25,55 +27,88 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr auto kFirstLook = std::chrono::milliseconds{1};
 constexpr auto kLongestLook = std::chrono::milliseconds{50};
 
-/// A name being looked up in a thread of its own. getaddrinfo(3) cannot be interrupted and may take
-/// minutes, and Asio's resolver waits for it when it is destroyed: who gives up here just leaves.
-struct Lookup {
-  std::string host;
-  std::vector<asio::ip::address> addresses;
-  int error = 0;  ///< of getaddrinfo
-  std::atomic<bool> done{false};
+/// How long the resolver may take when there are addresses from before.
+constexpr auto kShortPatience = std::chrono::seconds{1};
+/// Addresses that are none of the Internet's; the transport reads them itself.
+constexpr std::string_view kGidPrefix = "gid:";
 
-  void run() {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_ADDRCONFIG;
-    addrinfo* found = nullptr;
-    error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
-    for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
-      asio::ip::tcp::endpoint endpoint;
-      if (at->ai_addrlen > endpoint.capacity()) continue;
-      std::memcpy(endpoint.data(), at->ai_addr, at->ai_addrlen);
-      addresses.push_back(endpoint.address());
-    }
-    if (found != nullptr) freeaddrinfo(found);
-    done.store(true, std::memory_order_release);
+tl::expected<HostLookup::Addresses, Failure> ask_system(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_ADDRCONFIG;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found); error != 0) {
+    return tl::unexpected(
+        Failure{EHOSTUNREACH, "cannot resolve host '" + host + "': " + gai_strerror(error) +
+                                  " (check the spelling, or use a numeric address)"});
   }
-};
+  HostLookup::Addresses addresses;
+  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
+    asio::ip::tcp::endpoint endpoint;
+    if (at->ai_addrlen > endpoint.capacity()) continue;
+    std::memcpy(endpoint.data(), at->ai_addr, at->ai_addrlen);
+    addresses.push_back(endpoint.address());
+  }
+  freeaddrinfo(found);
+  return addresses;
+}
 
 }  // namespace
 
-asio::awaitable<tl::expected<std::vector<asio::ip::address>, Failure>> resolve(std::string host) {
-  boost::system::error_code error;
-  const auto literal = asio::ip::make_address(host, error);
-  if (!error) co_return std::vector{literal};
+std::string name_of(const PathAddress& address) {
+  const bool is_ipv6 = address.host.find(':') != std::string::npos;
+  return (is_ipv6 ? '[' + address.host + ']' : address.host) + ':' + std::to_string(address.port);
+}
 
-  const auto lookup = std::make_shared<Lookup>();
-  lookup->host = host;
-  std::thread{[lookup] { lookup->run(); }}.detach();
+/// A name being looked up in a thread of its own. getaddrinfo(3) cannot be interrupted and may take
+/// minutes, and Asio's resolver waits for it when it is destroyed: who gives up here just leaves.
+struct HostLookup::Search {
+  tl::expected<Addresses, Failure> result;
+  std::atomic<bool> done{false};
+};
+
+HostLookup::HostLookup(std::string host, Resolver resolver)
+    : host_{std::move(host)}, resolver_{resolver ? std::move(resolver) : ask_system} {}
+
+asio::awaitable<tl::expected<HostLookup::Addresses, Failure>> HostLookup::find(Duration patience) {
+  boost::system::error_code error;
+  const auto literal = asio::ip::make_address(host_, error);
+  if (!error) co_return Addresses{literal};
+  if (host_.starts_with(kGidPrefix)) co_return Addresses{};
+
+  const auto self = shared_from_this();
+  if (search_ && search_->done) {  // it came too late for the attempt before
+    if (search_->result && !search_->result->empty()) known_ = *search_->result;
+    search_.reset();
+  }
+  if (!search_) {
+    search_ = std::make_shared<Search>();
+    std::thread{[search = search_, resolver = resolver_, host = host_] {
+      search->result = resolver(host);
+      search->done.store(true, std::memory_order_release);
+    }}.detach();
+  }
+  const auto search = search_;
+  const auto until = std::chrono::steady_clock::now() +
+                     (known_.empty() ? patience : std::min<Duration>(patience, kShortPatience));
   asio::steady_timer pause{co_await asio::this_coro::executor};
   // Asked again and again, so that the thread need not know whether anybody still waits.
-  for (auto time = kFirstLook; !lookup->done.load(std::memory_order_acquire);
+  for (auto time = kFirstLook; !search->done.load(std::memory_order_acquire);
        time = std::min(2 * time, kLongestLook)) {
+    if (std::chrono::steady_clock::now() >= until) {
+      if (!known_.empty()) co_return known_;
+      co_return tl::unexpected(Failure{
+          ETIMEDOUT, "finding the address of host '" + host_ +
+                         "' takes too long (does the name server answer? a numeric address needs "
+                         "none)"});
+    }
     pause.expires_after(time);
     co_await pause.async_wait(kAwait);
   }
-  if (lookup->error != 0) {
-    co_return tl::unexpected(Failure{EHOSTUNREACH, "cannot resolve host '" + host +
-                                                       "': " + gai_strerror(lookup->error) +
-                                                       " (check the spelling, or use a numeric "
-                                                       "address)"});
-  }
-  co_return lookup->addresses;
+  if (search_ == search) search_.reset();
+  if (search->result && !search->result->empty()) known_ = *search->result;
+  if (!known_.empty()) co_return known_;
+  co_return search->result;
 }
 
 }  // namespace rtrs

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "rdma/server.hpp"
 #include "rdma/transport/acceptor.hpp"
 #include "rdma/transport/reactor.hpp"
+#include "rdma/transport/refusal_log.hpp"
 #include "rdma/transport/session_host.hpp"
 
 namespace rtrs {
@@ -32,11 +34,15 @@ class ServerDriver final : public Server {
   std::vector<Reactor*> reactors() override;
 
  private:
-  void welcome(std::unique_ptr<Incoming> incoming);
+  void welcome(std::unique_ptr<Incoming> incoming, wire::PathAccess access);
   std::shared_ptr<SessionHost> create_session(Admission::SessionId id,
                                               const wire::ConnectParameters& parameters,
                                               const Incoming& incoming);
+  ServerPathOptions path_options(const wire::ConnectParameters& parameters,
+                                 const Incoming& incoming, wire::PathAccess access) const;
   SessionEnvironment environment(Admission::SessionId id, Reactor& reactor);
+  bool claim_name(Admission::SessionId id, std::string_view name);
+  void forget_path(Admission::SessionId id, Admission::PathId path);
   void forget_session(Admission::SessionId id);
   void close_acceptors();
   template <class Function>
@@ -45,10 +51,16 @@ class ServerDriver final : public Server {
 
   ServerOptions options_;
   ServerHandler& handler_;
-  std::uint64_t epoch_;
+  std::uint64_t volatile_epoch_;
+  std::mt19937_64 random_;  ///< reactor 0
+  RefusalLog refusals_;     ///< reactor 0
   std::vector<std::unique_ptr<Reactor>> reactors_;
   std::vector<std::thread> threads_;
-  std::vector<std::unique_ptr<Acceptor>> acceptors_;
+  struct Entrance {
+    std::unique_ptr<Acceptor> acceptor;
+    wire::PathAccess access;  ///< of the paths that come in there
+  };
+  std::vector<Entrance> entrances_;
   std::size_t next_reactor_ = 0;
   std::atomic<unsigned> connections_{0};
 

@@ -35,6 +35,12 @@ Extension get_extension(const Record& record) {
   return extension;
 }
 
+Result<PathAccess> decode_access(std::uint8_t value) {
+  if (value > static_cast<std::uint8_t>(PathAccess::inaccessible))
+    return tl::unexpected(DecodeError::bad_value);
+  return static_cast<PathAccess>(value);
+}
+
 bool sizes_can_work(const AcceptParameters& accept) {
   if (accept.max_io_size < kMinMaxIoSize || accept.max_header_size < kMinMaxHeaderSize)
     return false;
@@ -64,7 +70,11 @@ ConnectResponse encode(const AcceptParameters& parameters) {
   record.max_header_size = parameters.max_header_size;
   record.flags = parameters.new_rkey ? kFlagNewRkey : 0;
   put_extension(record, parameters.extension);
-  if (parameters.extension.present) record.session_epoch = parameters.extension.session_epoch;
+  if (parameters.extension.present) {
+    record.session_epoch = parameters.extension.session_epoch;
+    record.volatile_epoch = parameters.extension.volatile_epoch;
+    record.access = static_cast<std::uint8_t>(parameters.extension.access);
+  }
   return record;
 }
 
@@ -106,8 +116,13 @@ Result<ConnectAnswer> decode_connect_response(ConstBytes bytes) {
   answer.accept.max_header_size = record->max_header_size;
   answer.accept.new_rkey = (record->flags & kFlagNewRkey) != 0;
   answer.accept.extension = get_extension(*record);
-  if (answer.accept.extension.present)
+  if (answer.accept.extension.present) {
     answer.accept.extension.session_epoch = record->session_epoch;
+    answer.accept.extension.volatile_epoch = record->volatile_epoch;
+    const auto access = decode_access(record->access);
+    if (!access) return tl::unexpected(access.error());
+    answer.accept.extension.access = *access;
+  }
   if (!sizes_can_work(answer.accept)) return tl::unexpected(DecodeError::bad_value);
   return answer;
 }

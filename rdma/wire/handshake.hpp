@@ -26,15 +26,29 @@ inline constexpr std::uint8_t kExtensionVersion = 1;
 /// Features that only rnbdkit peers have. The lower half belongs to RTRS, the upper half to the
 /// user protocol.
 enum Feature : std::uint32_t {
+  /// Sessions that outlive their paths, and requests that are carried out once however often they
+  /// are sent (docs/protocol.md, RTRS extension).
+  kFeatureExactlyOnce = 1U << 0,
   kFeatureUserMessages =
       1U << 16,  ///< the RNBD extension messages (docs/protocol.md, RNBD extension)
+};
+
+/// What a server thinks of a path to it.
+enum class PathAccess : std::uint8_t {
+  optimized = 0,
+  non_optimized = 1,  ///< works, but others are better
+  inaccessible = 2,   ///< no I/O for now
 };
 
 /// Rides in reserved bytes that Linux peers send as zero and ignore. Absent = features 0.
 struct Extension {
   bool present = false;
   std::uint32_t features = 0;
-  std::uint64_t session_epoch = 0;  ///< server to client only: which life of the server this is
+  // Server to client only:
+  std::uint64_t session_epoch = 0;   ///< which session this is: another one knows nothing of what
+                                     ///< was sent before
+  std::uint64_t volatile_epoch = 0;  ///< changes when unflushed writes may have been lost
+  PathAccess access = PathAccess::optimized;
 };
 
 /// Client to server, once per connection.
@@ -84,7 +98,9 @@ struct ConnectResponse {
   std::uint8_t reserved0 = 0;
   le32 features = 0;
   le64 session_epoch = 0;
-  std::array<std::uint8_t, 20> reserved1{};
+  le64 volatile_epoch = 0;
+  std::uint8_t access = 0;
+  std::array<std::uint8_t, 11> reserved1{};
 };
 static_assert(sizeof(ConnectResponse) == 56);
 static_assert(offsetof(ConnectResponse, error) == 4);
@@ -95,6 +111,8 @@ static_assert(offsetof(ConnectResponse, flags) == 16);
 static_assert(offsetof(ConnectResponse, extension_magic) == 20);
 static_assert(offsetof(ConnectResponse, features) == 24);
 static_assert(offsetof(ConnectResponse, session_epoch) == 28);
+static_assert(offsetof(ConnectResponse, volatile_epoch) == 36);
+static_assert(offsetof(ConnectResponse, access) == 44);
 
 /// ConnectResponse::flags: every reply brings a new key for its chunk.
 inline constexpr std::uint32_t kFlagNewRkey = 0x2;

@@ -13,6 +13,7 @@ enum class ImmediateType : std::uint8_t {
   io_response_with_invalidate = 2,  ///< as above, after a SEND_WITH_INV
   heartbeat = 8,                    ///< both ways, connection 0 only
   heartbeat_ack = 9,                ///< both ways, connection 0 only
+  goodbye = 10,  ///< client to server, connection 0, kFeatureExactlyOnce: the session ends
 };
 
 inline constexpr unsigned kImmediatePayloadBits = 28;
@@ -84,6 +85,7 @@ constexpr ResponseImmediate decode_response(std::uint32_t immediate) {
 
 inline constexpr std::uint32_t kHeartbeat = make_immediate(ImmediateType::heartbeat, 0);
 inline constexpr std::uint32_t kHeartbeatAck = make_immediate(ImmediateType::heartbeat_ack, 0);
+inline constexpr std::uint32_t kGoodbye = make_immediate(ImmediateType::goodbye, 0);
 
 static_assert(kHeartbeat == 0x8000'0000 && kHeartbeatAck == 0x9000'0000);
 static_assert(encode(RequestImmediate{5, 0x1020}, 512) == 0x0028'1020);

@@ -71,6 +71,24 @@ struct WriteHeader {
 };
 static_assert(sizeof(WriteHeader) == 4 && offsetof(WriteHeader, user_length) == 2);
 
+/// Ends the user message of every request of RTRS direction "write" in a session with
+/// kFeatureExactlyOnce, and is counted in its length.
+/// Source: docs/protocol.md, RTRS extension.
+struct WriteTrailer {
+  le32 generation = 0;  ///< of the permit; the same however often this request is sent
+  le16 flags = 0;
+  le16 reserved = 0;
+};
+static_assert(sizeof(WriteTrailer) == 8 && offsetof(WriteTrailer, flags) == 4);
+
+/// WriteTrailer::flags: do not carry it out if that was not begun; answer when it has ended.
+inline constexpr std::uint16_t kSettle = 0x1;
+
+/// True when `a` was given out after `b`; generations wrap around.
+constexpr bool is_newer(std::uint32_t a, std::uint32_t b) {
+  return static_cast<std::int32_t>(a - b) > 0;
+}
+
 /// Payload of a reply in new-key mode.
 struct RkeyMessage {
   le16 type = static_cast<std::uint16_t>(MessageType::rkey_response);

@@ -15,6 +15,7 @@
 #include "rdma/core/server_path.hpp"
 #include "rdma/wire/immediate.hpp"
 #include "tests/fuzz/fuzz.hpp"
+#include "tests/fuzz/queue_pair.hpp"
 
 using namespace rtrs;
 using rtrs::wire::ConstBytes;
@@ -27,7 +28,7 @@ constexpr std::uint32_t kMaxIo = 512;
 constexpr std::uint32_t kMaxHeader = 512;
 
 /// Sends nothing; checks what a server may send.
-class FakeQueuePair final : public QueuePair {
+class FakeQueuePair final : public fuzz::SilentQueuePair {
  public:
   unsigned replies = 0;
 
@@ -50,14 +51,6 @@ class FakeQueuePair final : public QueuePair {
     fuzz::require(message.size() == 24, "the only message is the info response");
     return 1;
   }
-  Ticket send_with_immediate(ConstBytes, std::uint32_t) override { return 1; }
-  Ticket send_with_invalidate(std::uint32_t) override { return 1; }
-  void post_receives(unsigned, std::uint32_t) override {}
-  RemoteMemory expose(std::uint32_t, MutableBytes) override { return {0, 1}; }
-  void withdraw(std::uint32_t) override {}
-  void flush() override {}
-  Ticket sent() const override { return 1; }
-  void disown_unsent() override {}
 };
 
 class Handler final : public ServerHandler {
@@ -130,14 +123,13 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   options.queue_depth = kDepth;
   options.max_io_size = kMaxIo;
   options.max_header_size = kMaxHeader;
-  options.heartbeat_interval = std::chrono::seconds{5};
   ServerSession session{options, handler};
-  session.open_path(1);
-  session.path().provide_chunks = [&] {
-    session.set_chunks(chunks);
+  ServerPath path{session, {.cid_count = 1}};
+  path.provide_chunks = [&] {
+    path.set_chunks(chunks);
     return true;
   };
-  QueuePairHandler& connection = session.path().add(0, queue_pair);
+  QueuePairHandler& connection = path.add(0, queue_pair);
 
   fuzz::Input input{data, size};
   Complaint complaint = nullptr;
@@ -146,8 +138,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
 
   fuzz::require(queue_pair.replies + handler.running.size() == handler.begun,
                 "every request is answered exactly once");
-  session.path().close();
-  session.on_path_closed();
+  path.close();
+  session.on_path_closed(path);
   const unsigned replies = queue_pair.replies;
   while (!handler.running.empty()) handler.finish_oldest(0);
   fuzz::require(queue_pair.replies == replies, "nothing is sent on a closed path");

@@ -15,6 +15,8 @@ Target target() {
           static_cast<std::uint16_t>(std::stoi(address.substr(colon + 1)))};
 }
 
+bool with_new_keys() { return std::getenv("RNBD_NEW_KEYS") != nullptr; }
+
 wire::ConnectParameters parameters(std::uint16_t cid, std::uint16_t cid_count) {
   static std::mt19937 random{std::random_device{}()};
   wire::ConnectParameters p;
@@ -50,9 +52,12 @@ RawSession::RawSession(RawOptions options) : first{parameters(0, options.cids)} 
 
 bool RawSession::heard_info() {
   const auto arrival = cid(0).next();
-  if (!arrival || arrival->immediate || arrival->message.size() < 24) return false;
-  chunks = wire::copy_of<wire::Descriptor>(ConstBytes{arrival->message}.subspan(8));
-  return chunks.length == chunk_size() * accepted.queue_depth;
+  if (!arrival || arrival->immediate || arrival->message.empty()) return false;
+  const auto found =
+      wire::decode_info_response(arrival->message, accepted.queue_depth, chunk_size());
+  if (!found) return false;
+  chunks = *found;
+  return true;
 }
 
 bool RawSession::is_closed() {
@@ -96,7 +101,13 @@ std::optional<int> RawSession::answer(std::size_t on) {
   while (const auto arrival = cid(on).next()) {
     if (!arrival->immediate || *arrival->immediate == wire::kHeartbeatAck) continue;
     if (*arrival->immediate != wire::kHeartbeat) {
-      return wire::decode_response(*arrival->immediate).error;
+      const auto response = wire::decode_response(*arrival->immediate);
+      if (accepted.new_rkey) {
+        const auto rkey = wire::decode_rkey_message(arrival->message, response.buffer_id);
+        REQUIRE(rkey);
+        chunks.at(response.buffer_id).key = rkey->key;
+      }
+      return response.error;
     }
     cid(on).post({.immediate = wire::kHeartbeatAck});
   }

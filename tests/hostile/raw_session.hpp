@@ -22,6 +22,8 @@ struct Target {
   std::uint16_t port = 0;
 };
 Target target();
+/// It runs with --always-invalidate: RNBD_NEW_KEYS is set.
+bool with_new_keys();
 
 /// A connect request with uuids of its own.
 wire::ConnectParameters parameters(std::uint16_t cid, std::uint16_t cid_count);
@@ -63,7 +65,7 @@ class RawSession {
 
   std::uint32_t chunk_size() const { return accepted.chunk_size(); }
   RemoteMemory chunk(std::uint32_t buffer) const {
-    return {chunks.address + std::uint64_t{buffer} * chunk_size(), chunks.key};
+    return {chunks.at(buffer).address, chunks.at(buffer).key};
   }
   std::uint32_t immediate(std::uint32_t buffer, std::uint32_t offset) const {
     return encode(wire::RequestImmediate{buffer, offset}, accepted.queue_depth);
@@ -76,7 +78,7 @@ class RawSession {
                   std::size_t on = 1);
   void start_write(ConstBytes message, ConstBytes data = {}, std::uint32_t buffer = 0,
                    std::size_t on = 1);
-  /// The errno of the next answer; empty when there is none.
+  /// The errno of the next answer; empty when there is none. A new key that comes with it is noted.
   std::optional<int> answer(std::size_t on = 1);
 
   int read(ConstBytes message, std::uint32_t room) {
@@ -94,7 +96,7 @@ class RawSession {
 
   wire::ConnectParameters first;
   wire::AcceptParameters accepted;
-  wire::Descriptor chunks;
+  std::vector<wire::ChunkAddress> chunks;
   std::vector<std::unique_ptr<RawConnection>> connections;
 };
 

@@ -37,31 +37,32 @@ TEST_CASE("memory that is not the client's to write breaks its path") {
   const char* broke = "a key or an address that it may not use";
   SUBCASE("a wrong key") {
     dies(broke, [&](RawSession& session) {
-      session.chunks.key = session.chunks.key + 1;
+      ++session.chunks[0].key;
       session.request(0, 0, bytes, 0);
     });
     dies(broke, [&](RawSession& session) {
-      session.chunks.key = 0xFFFFFFFF;
+      session.chunks[0].key = 0xFFFFFFFF;
       session.request(0, 0, bytes, 0);
     });
   }
   SUBCASE("in front of the chunks, across their end and behind it") {
     for (const std::int64_t distance : {-64, -1}) {
       dies(broke, [&](RawSession& session) {
-        session.chunks.address = session.chunks.address + static_cast<std::uint64_t>(distance);
+        session.chunks[0].address += static_cast<std::uint64_t>(distance);
         session.request(0, 0, bytes, 0);
       });
     }
     for (const std::uint32_t distance : {0, 32}) {
       dies(broke, [&](RawSession& session) {
-        const auto end = session.chunk(session.accepted.queue_depth);
-        session.cid(1).post({.payload = bytes, .to = {end.address - distance, end.key}});
+        RemoteMemory to = session.chunk(session.accepted.queue_depth - 1U);
+        to.address += session.chunk_size() - distance;
+        session.cid(1).post({.payload = bytes, .to = to});
       });
     }
   }
   SUBCASE("at the end of all addresses") {
     dies(broke, [&](RawSession& session) {
-      session.cid(1).post({.payload = bytes, .to = {~std::uint64_t{31}, session.chunks.key}});
+      session.cid(1).post({.payload = bytes, .to = {~std::uint64_t{31}, session.chunks[0].key}});
     });
   }
   SUBCASE("without an immediate, and on connection 0") {
@@ -82,7 +83,7 @@ TEST_CASE("memory that is not the client's to write breaks its path") {
 
 TEST_CASE("an invalidation of the server's key breaks the path") {
   dies("a key or an address that it may not use", [](RawSession& session) {
-    session.cid(1).post({.opcode = IBV_WR_SEND_WITH_INV, .immediate = session.chunks.key});
+    session.cid(1).post({.opcode = IBV_WR_SEND_WITH_INV, .immediate = session.chunks[0].key});
   });
 }
 
@@ -187,16 +188,29 @@ TEST_CASE("descriptors that contradict their request close the path") {
 }
 
 TEST_CASE("a chunk that is used while its request still executes closes the path") {
-  dies("a request for a chunk whose request still executes", [](RawSession& session) {
-    const auto device = session.open("slow", rnbd::wire::AccessMode::read_only);
-    session.start_read(bytes_of(io(device, 0, 0, 512)), 512);
-    session.start_read(bytes_of(io(device, 0, 0, 512)), 512);
-  });
-  // The same over another connection of the path.
-  dies("a request for a chunk whose request still executes", [](RawSession& session) {
-    const auto device = session.open("slow", rnbd::wire::AccessMode::read_only);
-    session.start_read(bytes_of(io(device, 0, 0, 512)), 512, 3, 1);
-    session.start_read(bytes_of(io(device, 0, 0, 512)), 512, 3, 0);
+  // Over the same connection, and over another one of the path.
+  for (const std::size_t second : {1, 0}) {
+    const char* complaint = "a request for a chunk whose request still executes";
+    if (with_new_keys()) complaint = "a key or an address that it may not use";
+    dies(complaint, [&](RawSession& session) {
+      const auto device = session.open("slow", rnbd::wire::AccessMode::read_only);
+      session.start_read(bytes_of(io(device, 0, 0, 512)), 512, 3, 1);
+      // When this is answered, the key of the first one is gone for certain.
+      if (with_new_keys()) session.open("disk0", rnbd::wire::AccessMode::read_only);
+      session.start_read(bytes_of(io(device, 0, 0, 512)), 512, 3, second);
+    });
+  }
+}
+
+TEST_CASE("a key is good for one request" * doctest::skip(!with_new_keys())) {
+  const std::vector<std::byte> bytes(64);
+  dies("a key or an address that it may not use", [&](RawSession& session) {
+    const auto device = session.open("disk0", rnbd::wire::AccessMode::read_only);
+    const auto before = session.chunk(5);
+    session.start_read(bytes_of(io(device, 0, 0, 512)), 512, 5);
+    REQUIRE(session.answer() == 0);
+    CHECK(session.chunk(5).key != before.key);
+    session.cid(1).post({.opcode = IBV_WR_RDMA_WRITE, .payload = bytes, .to = before});
   });
 }
 

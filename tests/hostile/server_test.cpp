@@ -1,6 +1,8 @@
-// Servers that do harm to a session of our client: it ends and says why, and nobody hangs.
+// Servers that do harm to a session of our client: the path ends and says why, and nobody hangs.
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <mutex>
 
 #include "tests/hostile/raw_session.hpp"
 #include "tests/hostile/scripted_server.hpp"
@@ -35,8 +37,8 @@ struct Asked {
   wire::Descriptor descriptor;
 };
 
-/// `answer` is called with the lane and the first request of the client, whose session must die
-/// with `text`, and whose read must fail.
+/// `answer` is called with the lane and the first request of the client, whose path must die with
+/// `text`, and whose read must fail, since it has no other path.
 void loses(const wire::AcceptParameters& accept,
            const std::function<void(ScriptedServer::Connections&, Asked)>& answer,
            const std::string& text) {
@@ -55,16 +57,25 @@ void loses(const wire::AcceptParameters& accept,
     }
     ScriptedServer::until_closed(all);
   }};
-  auto client = Client::connect(server.options(), {});
+  std::mutex mutex;
+  std::string log;
+  auto options = server.options();
+  options.no_path_timeout = std::chrono::milliseconds{1};
+  options.log = [&](LogLevel, const std::string& line) {
+    const std::lock_guard lock{mutex};
+    log += line + '\n';
+  };
+  auto client = Client::connect(options, {});
   REQUIRE_MESSAGE(client.has_value(), (client ? "" : client.error().text));
   Read read;
   CHECK((*client)->run(read, {}) == EIO);
-  CHECK_FALSE((*client)->alive());
-  const auto why = (*client)->failure();
-  CHECK_MESSAGE(why.find(text) != std::string::npos, why);
+  client->reset();
+  const auto lost = log.find(" is lost: ");
+  REQUIRE_MESSAGE(lost != std::string::npos, log);
+  CHECK_MESSAGE(log.substr(lost, log.find('\n', lost) - lost).find(text) != std::string::npos, log);
 }
 
-TEST_CASE("answers to nothing end the session") {
+TEST_CASE("answers to nothing end the path") {
   const auto says = [](wire::ResponseImmediate response, const char* text,
                        wire::ImmediateType type = wire::ImmediateType::io_response) {
     loses(
@@ -80,7 +91,7 @@ TEST_CASE("answers to nothing end the session") {
   says({5, 0}, "a request from a server", wire::ImmediateType::io_request);
 }
 
-TEST_CASE("the same answer twice ends the session") {
+TEST_CASE("the same answer twice ends the path") {
   loses(
       usual_accept(),
       [](auto& all, Asked asked) {
@@ -92,7 +103,7 @@ TEST_CASE("the same answer twice ends the session") {
       "a reply for a permit that is not in use");
 }
 
-TEST_CASE("answers of the wrong kind for the mode end the session") {
+TEST_CASE("answers of the wrong kind for the mode end the path") {
   SUBCASE("static keys: a message") {
     loses(
         usual_accept(),
@@ -126,7 +137,7 @@ TEST_CASE("answers of the wrong kind for the mode end the session") {
   }
 }
 
-TEST_CASE("key messages that cannot be end the session") {
+TEST_CASE("key messages that cannot be end the path") {
   auto accept = usual_accept();
   accept.new_rkey = true;
   const auto says = [&](wire::RkeyMessage message, std::size_t size, std::uint32_t buffer_offset,
@@ -152,7 +163,7 @@ TEST_CASE("key messages that cannot be end the session") {
   says({.key = 7}, 9, 0, "longer than");
 }
 
-TEST_CASE("data of another length, or to another place, ends the session") {
+TEST_CASE("data of another length, or to another place, ends the path") {
   const std::vector<std::byte> data(8192);
   const auto writes = [&](std::size_t size, std::int64_t distance, std::uint32_t key_offset,
                           const char* text) {
@@ -192,7 +203,7 @@ TEST_CASE("a server that hangs up or falls silent with requests under way") {
       own, [](auto&, Asked) {}, "does not answer heartbeats");
 }
 
-TEST_CASE("a flood of heartbeats is answered or ends the session, and callers can give up") {
+TEST_CASE("a flood of heartbeats is answered or ends the path, and callers can give up") {
   loses(
       usual_accept(),
       [](auto& all, Asked) {

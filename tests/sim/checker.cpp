@@ -17,6 +17,8 @@ std::string text_of(Stamp value) {
          std::to_string(operation_of(value));
 }
 
+bool is_change(Action action) { return action != Action::read && action != Action::flush; }
+
 std::string place(unsigned disk, std::uint64_t sector) {
   return "sector " + std::to_string(sector) + " of disk" + std::to_string(disk);
 }
@@ -34,13 +36,18 @@ void Checker::violate(OperationId id, const std::string& rule) {
 // ---- Clients ------------------------------------------------------------------------------------
 
 OperationId Checker::begin(const OperationPlan& plan) {
+  if (used_.size() <= plan.session) used_.resize(plan.session + 1);
+  used_[plan.session] = true;
   Operation operation;
   operation.plan = plan;
+  operation.began = ++moment_;
+  if (!plan.fua && is_change(plan.action)) openings_[plan.opening].dirty = true;
   const Disk& disk = disks_[plan.disk];
   for (std::uint64_t i = 0; i < plan.count; ++i) {
     operation.start.push_back(disk.sector(plan.first + i).last());
   }
-  if (plan.action == Action::write) operation.executed.resize(plan.count);
+  operation.executed.resize(plan.count);
+  operation.executed_here.resize(plan.count);
   if (plan.action == Action::flush) {
     for (std::uint64_t i = 0; i < disk.sectors(); ++i) {
       operation.covers.push_back(disk.sector(i).acknowledged);
@@ -58,6 +65,7 @@ void Checker::finish(OperationId id, int error, std::span<const std::byte> data)
   world_.note("checker", id, "told", static_cast<std::uint64_t>(error));
   if (operation.state != State::pending) return violate(id, "was answered twice");
   operation.state = error == 0 ? State::done : State::failed;
+  operation.told = ++moment_;
   forget_active(id);
   if (error != 0) return check_error(id, error);
   if (!operation.plan.allowed) return violate(id, "changed a disk that was opened read-only");
@@ -97,10 +105,13 @@ bool Checker::had(const Operation& operation, std::uint32_t index, Stamp value) 
                      [&](const Disk::Entry& entry) { return entry.value == value; });
 }
 
-void Checker::abandon(OperationId id) {
+void Checker::abandon(OperationId id, bool failed) {
+  if (failed) of(id).failed = ++moment_;
   world_.note("checker", id, "abandoned");
   of(id).state = State::abandoned;
-  if (is_gone(of(id).plan.session)) forget_active(id);
+  if (!is_gone(of(id).plan.session)) return;
+  of(id).over = true;
+  forget_active(id);
 }
 
 void Checker::forget_active(OperationId id) {
@@ -112,6 +123,7 @@ void Checker::check_error(OperationId id, int error) {
   const OperationPlan& plan = operation.plan;
   if (!plan.allowed && error == EROFS) return;
   if (openings_[plan.opening].closing && error == ENOTCONN) return;
+  if (is_loss_told(id, error)) return;
   const auto& errors = operation.errors;
   if (std::find(errors.begin(), errors.end(), error) != errors.end()) return;
   violate(id, std::string{"was answered with an error that nothing had: "} + std::strerror(error));
@@ -136,30 +148,80 @@ void Checker::check_change(OperationId id) {
   const OperationPlan& plan = operation.plan;
   Disk& disk = disks_[plan.disk];
   const bool durable = plan.fua || !disk.knobs().volatile_cache;
+  of(id).may_be_lost = !durable;
   for (std::uint32_t i = 0; i < plan.count; ++i) {
     Disk::Sector& sector = disk.sector(plan.first + i);
     std::uint32_t position = 0;
     if (plan.action == Action::write) {
       position = operation.executed[i];
     } else {
-      // Perhaps a neighbour's zeroes, but ours are not older.
-      for (std::uint32_t p = operation.start[i] + 1; p <= sector.last() && position == 0; ++p) {
-        if (sector.history[p].action == plan.action) position = p;
+      // Perhaps a neighbour's zeroes, but ours are not older. What was lost may have come twice.
+      for (std::uint32_t p = operation.start[i] + 1; p <= sector.last(); ++p) {
+        if (sector.history[p].action != plan.action) continue;
+        if (position == 0 || sector.lost(position)) position = p;
+        if (!sector.lost(p)) break;
       }
     }
     if (position == 0) {
       return violate(id,
                      "was acknowledged, but " + place(plan.disk, plan.first + i) + " never got it");
     }
+    of(id).executed[i] = position;
+    sector.newest = std::max(sector.newest, id);
     sector.acknowledged = std::max(sector.acknowledged, position);
+    if (!durable && sector.lost(position)) note_loss(operation);
     if (durable) promise(id, plan.first + i, position);
   }
 }
 
 void Checker::settle_flush(OperationId id) {
   const Operation& operation = of(id);
+  const Opening& opening = openings_[operation.plan.opening];
+  if (opening.knows.losses && opening.first_lost < operation.began) {
+    return violate(id, "succeeded, although what had been acknowledged was lost with the power");
+  }
+  const Disk& disk = disks_[operation.plan.disk];
   for (std::uint64_t i = 0; i < operation.covers.size(); ++i) {
-    promise(id, i, operation.covers[i]);
+    // Whose it was has a flush of his own that fails.
+    if (!disk.sector(i).lost(operation.covers[i])) promise(id, i, operation.covers[i]);
+  }
+}
+
+/// An acknowledged change turns out to be lost.
+void Checker::note_loss(const Operation& operation) {
+  Opening& opening = openings_[operation.plan.opening];
+  opening.first_lost = std::min(opening.first_lost, operation.told);
+}
+
+/// A flush that fails because the power was lost: that may be told once, at least.
+bool Checker::is_loss_told(OperationId id, int error) {
+  const Operation& operation = of(id);
+  if (operation.plan.action != Action::flush || error != EIO) return false;
+  Opening& opening = openings_[operation.plan.opening];
+  opening.first_lost = kNever;
+  if (std::find(operation.errors.begin(), operation.errors.end(), EIO) != operation.errors.end()) {
+    return false;  // the disk's own
+  }
+  if (opening.power_loss == 0 || !opening.dirty || !opening.knows.losses) return false;
+  // Several flushes may have been under way when the client learnt of it.
+  const bool learnt = opening.reopened > opening.power_loss;
+  if (learnt && operation.began > opening.reopened) opening.power_loss = 0;
+  return true;
+}
+
+void Checker::power_lost(unsigned disk) {
+  ++moment_;
+  for (Opening& opening : openings_) {
+    if (opening.disk == disk && !opening.closed) opening.power_loss = moment_;
+  }
+  for (Operation& operation : operations_) {
+    if (!operation.may_be_lost || operation.plan.disk != disk) continue;
+    for (std::uint32_t i = 0; i < operation.plan.count && operation.may_be_lost; ++i) {
+      const Disk::Sector& sector = disks_[disk].sector(operation.plan.first + i);
+      if (!sector.lost(operation.executed[i])) continue;
+      note_loss(operation);
+      operation.may_be_lost = false;
+    }
   }
 }
 
@@ -168,7 +230,7 @@ void Checker::promise(OperationId id, std::uint64_t number, std::uint32_t positi
   const unsigned disk = of(id).plan.disk;
   Disk::Sector& sector = disks_[disk].sector(number);
   sector.promised = std::max(sector.promised, position);
-  if (sector.durable < position) {
+  if (sector.durable < position || sector.lost(position)) {
     violate(id, "was acknowledged as durable, but " + place(disk, number) + " could still lose " +
                     text_of(sector.history[position].value));
   }
@@ -177,7 +239,8 @@ void Checker::promise(OperationId id, std::uint64_t number, std::uint32_t positi
 // ---- The storage --------------------------------------------------------------------------------
 
 bool Checker::may_execute(const Operation& operation) const {
-  const bool open = operation.state == State::pending || operation.state == State::abandoned;
+  const bool open =
+      operation.state == State::pending || (operation.state == State::abandoned && !operation.over);
   return open && operation.plan.allowed && !is_gone(operation.plan.session) &&
          !openings_[operation.plan.opening].closed;
 }
@@ -206,12 +269,18 @@ void Checker::executes_write(unsigned disk, std::uint64_t sector, Stamp value) {
   if (plan.action != Action::write || plan.disk != disk || plan.first + index != sector) {
     return violate(id, wrote + ", which is the wrong place");
   }
-  if (operation.executed[index] != 0) return violate(id, wrote + " twice");
+  if (operation.executed_here[index] && !plan.may_repeat) return violate(id, wrote + " twice");
   if (!plan.allowed) return violate(id, wrote + ", but the device is open read-only");
   if (is_gone(plan.session)) return violate(id, wrote + " after the session was gone");
   if (openings_[plan.opening].closed) return violate(id, wrote + " after CLOSE was answered");
   if (!may_execute(operation)) return violate(id, wrote + " after it was answered");
+  if (const OperationId newest = disks_[disk].sector(sector).newest;
+      operation.failed != 0 && newest != 0 && of(newest).began > operation.failed &&
+      of(newest).plan.session == plan.session) {
+    return violate(id, wrote + " over what was asked for after it had failed");
+  }
   operation.executed[index] = disks_[disk].apply(sector, value, Action::write);
+  operation.executed_here[index] = true;
 }
 
 /// Zeroes have no author: somebody must have asked for them here, in this way.
@@ -248,26 +317,82 @@ void Checker::fails(unsigned disk, Action action, std::uint64_t first, std::uint
 // ---- Openings and sessions ----------------------------------------------------------------------
 
 std::uint64_t Checker::opened(unsigned disk, std::uint64_t session, AccessMode mode, Instant asked,
-                              bool fresh) {
+                              bool fresh, Knows knows) {
   world_.note("checker", session, "open", disk, static_cast<std::uint64_t>(mode), openings_.size());
   const bool certain = !is_gone(session);
   const bool writes = mode != AccessMode::read_only;
+  if (fresh && certain) check_writers(disk, session, mode, asked);
+  if (writes && !disks_[disk].writable()) {
+    world_.violate("disk" + std::to_string(disk) + " is read-only but was opened for writing");
+  }
+  Opening opening;
+  opening.disk = disk;
+  opening.session = session;
+  opening.mode = mode;
+  opening.since = world_.now();
+  opening.first_since = opening.since;
+  opening.held = opening.holds = certain;
+  opening.knows = knows;
+  opening.life = life_;
+  openings_.push_back(std::move(opening));
+  return openings_.size() - 1;
+}
+
+void Checker::check_writers(unsigned disk, std::uint64_t session, AccessMode mode, Instant asked) {
+  if (mode == AccessMode::read_only) return;
   unsigned writers = 0;  // that were there before this one was asked for
   for (const Opening& other : openings_) {
     const bool there = other.holds && other.disk == disk && other.since < asked;
     if (there && other.mode != AccessMode::read_only) ++writers;
   }
   const unsigned room = mode == AccessMode::migration ? 1 : 0;
-  if (writes && fresh && certain && writers > room) {
+  if (writers > room) {
     world_.violate("session " + std::to_string(session) + " opened disk" + std::to_string(disk) +
                    " (" + rnbd::wire::to_string(mode) + ") although " + std::to_string(writers) +
                    " others write to it");
   }
-  if (writes && !disks_[disk].writable()) {
-    world_.violate("disk" + std::to_string(disk) + " is read-only but was opened for writing");
+}
+
+void Checker::asks_to_write(unsigned slot, std::uint64_t session) {
+  if (writers_.size() <= slot) writers_.resize(slot + 1);
+  writers_[slot].emplace_back(session, world_.now());
+}
+
+void Checker::reopened(std::uint64_t id, Instant asked) {
+  Opening& opening = openings_[id];
+  world_.note("checker", opening.session, "open again", id);
+  // Without the extension the server may have had the session all the time.
+  const bool kept = opening.holds;
+  opening.holds = !is_gone(opening.session);
+  if (opening.holds && !kept) check_writers_again(opening, asked);
+  opening.since = world_.now();
+  opening.reopened = ++moment_;
+  opening.life = life_;
+}
+
+/// Those who had it meanwhile count as much as those who have it now.
+void Checker::check_writers_again(Opening& opening, Instant asked) {
+  opening.holds = false;
+  check_writers(opening.disk, opening.session, opening.mode, asked);
+  opening.holds = true;
+  if (opening.mode != AccessMode::read_write || !opening.knows.writers) return;
+  for (const Opening& other : openings_) {
+    const bool wrote = other.disk == opening.disk && other.session != opening.session &&
+                       other.held && other.mode == AccessMode::read_write;
+    if (!wrote || other.first_since < opening.since || other.first_since > asked) continue;
+    if (other.life != opening.life || opening.life != life_) continue;
+    world_.violate("session " + std::to_string(opening.session) + " opened disk" +
+                   std::to_string(opening.disk) + " again, although session " +
+                   std::to_string(other.session) + " had it for writing meanwhile");
   }
-  openings_.push_back({disk, session, mode, world_.now(), false, false, certain});
-  return openings_.size() - 1;
+}
+
+bool Checker::may_be_stale(std::uint64_t id) const {
+  const Opening& opening = openings_[id];
+  const unsigned slot = disks_[opening.disk].slot();
+  if (slot >= writers_.size()) return false;
+  return std::ranges::any_of(writers_[slot],
+                             [&](const auto& ask) { return ask.first != opening.session; });
 }
 
 void Checker::closing(std::uint64_t opening) {
@@ -278,6 +403,31 @@ void Checker::closing(std::uint64_t opening) {
 
 void Checker::closed(std::uint64_t opening) { openings_[opening].closed = true; }
 
+void Checker::session_up(std::uint64_t session) {
+  const bool used = session < used_.size() && used_[session];
+  const bool renews = session < renews_.size() && renews_[session];
+  if ((!used || renews) && is_gone(session)) gone_[session] = false;
+  for (const OperationId id : active_) {
+    Operation& operation = of(id);
+    if (operation.plan.session != session) continue;
+    operation.executed_here.assign(operation.executed_here.size(), false);
+  }
+}
+
+void Checker::resends_at_once(std::uint64_t session) {
+  if (resends_.size() <= session) resends_.resize(session + 1);
+  resends_[session] = true;
+}
+
+bool Checker::may_resend(std::uint64_t session) const {
+  return session < resends_.size() && resends_[session];
+}
+
+void Checker::renews(std::uint64_t session) {
+  if (renews_.size() <= session) renews_.resize(session + 1);
+  renews_[session] = true;
+}
+
 void Checker::session_gone(std::uint64_t session) {
   if (gone_.size() <= session) gone_.resize(session + 1);
   gone_[session] = true;
@@ -285,7 +435,9 @@ void Checker::session_gone(std::uint64_t session) {
     if (opening.session == session) opening.holds = false;
   }
   std::erase_if(active_, [&](OperationId id) {
-    return of(id).plan.session == session && of(id).state == State::abandoned;
+    Operation& operation = of(id);
+    operation.over = operation.plan.session == session && operation.state == State::abandoned;
+    return operation.over;
   });
 }
 

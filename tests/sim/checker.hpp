@@ -23,6 +23,7 @@ struct OperationPlan {
   bool no_unmap = false;
   bool fast = false;
   bool allowed = true;        ///< by the access mode of the opening
+  bool may_repeat = false;    ///< the server keeps no memory of what it carried out
   std::uint64_t session = 0;  ///< serial number of the client's session
   std::uint64_t opening = 0;  ///< serial number of the successful OPEN
 };
@@ -36,15 +37,16 @@ struct OperationPlan {
 /// - errors are told only where one happened.
 class Checker {
  public:
-  Checker(World& world, std::vector<Disk>& disks) : world_{world}, disks_{disks} {}
+  Checker(World& world, Disks& disks) : world_{world}, disks_{disks} {}
 
   OperationId begin(const OperationPlan& plan);
   /// The client has its answer; `data` is what a read brought.
   void finish(OperationId id, int error, std::span<const std::byte> data);
   /// The answer to a question about holes, which was begun as a read.
   void finish_status(OperationId id, int error, const std::vector<rnbd::wire::Extent>& extents);
-  /// The client will never know: given up, or the session died.
-  void abandon(OperationId id);
+  /// The client will never know: given up, or the session died. `failed`: it was told an error, and
+  /// that newer changes would not be undone.
+  void abandon(OperationId id, bool failed = false);
   bool pending(OperationId id) const { return of(id).state == State::pending; }
 
   // The storage.
@@ -55,10 +57,33 @@ class Checker {
   // Openings and sessions.
   /// `asked`: when the client asked. `fresh`: the session cannot have had it open already, by an
   /// OPEN that it gave up.
+  /// `knows_losses`: its server says when its machine was restarted. `knows_writers`: and who
+  /// opened it for writing.
+  struct Knows {
+    bool losses = false;
+    bool writers = false;
+  };
   std::uint64_t opened(unsigned disk, std::uint64_t session, rnbd::wire::AccessMode mode,
-                       Instant asked, bool fresh);
+                       Instant asked, bool fresh, Knows knows);
   void closing(std::uint64_t opening);
   void closed(std::uint64_t opening);
+  /// A session that never got anywhere may be made again.
+  void session_up(std::uint64_t session);
+  /// The client opens again what it had open when the server forgets the session.
+  void renews(std::uint64_t session);
+  /// Like Linux's clients, it sends again what may still execute.
+  void resends_at_once(std::uint64_t session);
+  bool may_resend(std::uint64_t session) const;
+  /// It has done so. `asked`: when the client asked.
+  void reopened(std::uint64_t opening, Instant asked);
+  /// The client is about to ask for it for itself.
+  void asks_to_write(unsigned slot, std::uint64_t session);
+  /// Whether there is a reason to say that an opening shows something else than before.
+  bool may_be_stale(std::uint64_t opening) const;
+  /// A new process; it remembers nothing.
+  void server_started() { ++life_; }
+  /// The disk has forgotten what was not durable.
+  void power_lost(unsigned disk);
   /// The server has let go of everything that belongs to the session.
   void session_gone(std::uint64_t session);
   bool is_gone(std::uint64_t session) const;
@@ -66,14 +91,24 @@ class Checker {
   std::uint64_t operations() const { return operations_.size(); }
 
  private:
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+
   enum class State : std::uint8_t { pending, done, failed, abandoned };
   struct Operation {
     OperationPlan plan;
     State state = State::pending;
     /// Per sector: the position of its newest value when the operation began.
     std::vector<std::uint32_t> start;
-    /// A write, per sector: the position of its value; 0 = not executed yet.
+    /// A change, per sector: the position of its value; 0 = not executed yet. Of changes without
+    /// data it is known when they are acknowledged.
     std::vector<std::uint32_t> executed;
+    /// A write, per sector: executed in this life of its session.
+    std::vector<bool> executed_here;
+    std::uint64_t began = 0;   ///< moments
+    std::uint64_t told = 0;    ///< likewise
+    bool may_be_lost = false;  ///< acknowledged, and not durable by itself
+    std::uint64_t failed = 0;  ///< the moment when it was told so, although it may still execute
+    bool over = false;         ///< abandoned, and all that could execute it is gone
     /// A flush: what it has to make durable, for each sector of the disk.
     std::vector<std::uint32_t> covers;
     std::vector<int> errors;  ///< that may be told
@@ -82,10 +117,19 @@ class Checker {
     unsigned disk = 0;
     std::uint64_t session = 0;
     rnbd::wire::AccessMode mode{};
-    Instant since{};  ///< the client knew of it
+    Instant since{};        ///< the client knew of it; when it was opened last
+    Instant first_since{};  ///< the same when it was opened first
+    bool held = false;      ///< it held once, for certain
     bool closing = false;
     bool closed = false;
     bool holds = false;  ///< for certain, as far as a client can know
+    Knows knows;
+    unsigned life = 0;             ///< of the server when it was opened last
+    bool dirty = false;            ///< a change was asked for that is not durable by itself
+    std::uint64_t reopened = 0;    ///< the moment of the last time
+    std::uint64_t power_loss = 0;  ///< the moment of one that no flush has told of
+    /// When the first change was acknowledged that was lost, as no flush has told yet.
+    std::uint64_t first_lost = kNever;
   };
 
   Operation& of(OperationId id) { return operations_[id - 1]; }
@@ -99,15 +143,27 @@ class Checker {
   void check_read(OperationId id, std::span<const std::byte> data);
   void check_change(OperationId id);
   void settle_flush(OperationId id);
+  bool is_loss_told(OperationId id, int error);
+  void note_loss(const Operation& operation);
+  void check_writers_again(Opening& opening, Instant asked);
+  void check_writers(unsigned disk, std::uint64_t session, rnbd::wire::AccessMode mode,
+                     Instant asked);
   void promise(OperationId id, std::uint64_t number, std::uint32_t position);
   void forget_active(OperationId id);
 
   World& world_;
-  std::vector<Disk>& disks_;
+  Disks& disks_;
   std::vector<Operation> operations_;
   std::vector<OperationId> active_;  ///< pending, or abandoned and possibly still to execute
   std::vector<Opening> openings_;
-  std::vector<bool> gone_;  ///< by session
+  std::vector<bool> gone_;     ///< by session
+  std::vector<bool> used_;     ///< by session: something was asked for in it
+  std::vector<bool> resends_;  ///< by session
+  std::vector<bool> renews_;   ///< by session
+  std::uint64_t moment_ = 0;   ///< counts what clients ask and are told, and losses of power
+  unsigned life_ = 0;          ///< of the server
+  std::vector<std::vector<std::pair<std::uint64_t, Instant>>>
+      writers_;  ///< by export: who came when
 };
 
 }  // namespace sim

@@ -21,16 +21,11 @@ void ClientNode::start_control(std::unique_ptr<Control> control, const Message& 
   launch(std::move(control));
 }
 
-template <class Message>
-void ClientNode::start_command(std::unique_ptr<Control> control, const Message& message) {
-  control->operation.emplace(message);
-  launch(std::move(control));
-}
-
 void ClientNode::launch(std::unique_ptr<Control> owner) {
   Control& control = *owner;
   control.client = this;
   control.number = next_++;
+  control.era = era_;
   control.lane = driver_->control_lane();
   control.operation->on_finish(
       [](void* context) {
@@ -39,7 +34,7 @@ void ClientNode::launch(std::unique_ptr<Control> owner) {
       },
       &control);
   world_.note("client", driver_->serial(), "sends a message",
-              static_cast<std::uint64_t>(control.kind), control.disk,
+              static_cast<std::uint64_t>(control.kind), control.slot,
               static_cast<std::uint64_t>(control.mode));
   controls_.emplace(control.number, std::move(owner));
   driver_->start(*control.operation, control.lane);
@@ -50,21 +45,19 @@ void ClientNode::end_control(Control& control) {
   control.ended = true;
   driver_->end_wait(control.lane);
   const std::uint64_t number = control.number;
-  if (driver_->up()) {
+  if (driver_->up() && !driver_->gave_up()) {
     handle_answer(control, control.operation->error());
   } else if (control.id != 0) {
     environment_.checker.abandon(control.id);
   }
+  if (driver_->up() && driver_->gave_up()) leave_open_question(control);
   buffers_.give_back(std::move(control.answer));
   controls_.erase(number);
 }
 
-void ClientNode::cancel(Control& control) {
-  if (control.ended || control.kind == Control::Kind::info) return;
-  world_.note("client", driver_->serial(), "gives up a message", control.number);
-  driver_->cancel(*control.operation, control.lane);
-  if (control.id != 0) environment_.checker.abandon(control.id);
-  Mapping& mapping = mappings_[control.disk];
+/// Nobody will know what became of a message.
+void ClientNode::leave_open_question(const Control& control) {
+  Mapping& mapping = mappings_[control.slot];
   switch (control.kind) {
     case Control::Kind::open:
     case Control::Kind::device_info:
@@ -73,9 +66,20 @@ void ClientNode::cancel(Control& control) {
     case Control::Kind::close:
       mapping = {Mapping::State::closed, nullptr, control.device->mode, true};
       break;
+    case Control::Kind::info:
+      driver_->shut_down(/*orderly=*/false);
+      break;
     default:
       break;
   }
+}
+
+void ClientNode::cancel(Control& control) {
+  if (control.ended || control.kind == Control::Kind::info) return;
+  world_.note("client", driver_->serial(), "gives up a message", control.number);
+  driver_->cancel(*control.operation, control.lane);
+  if (control.id != 0) environment_.checker.abandon(control.id);
+  leave_open_question(control);
   buffers_.give_back(std::move(control.answer));
   controls_.erase(control.number);
 }
@@ -100,16 +104,24 @@ void ClientNode::open_something() {
   }
   auto control = std::make_unique<Control>();
   control->kind = Control::Kind::open;
-  control->disk = disk;
+  control->slot = disk;
   control->mode = rng().pick({AccessMode::read_only, AccessMode::read_write, AccessMode::read_write,
                               AccessMode::migration});
   if (mapping.asked) control->mode = *mapping.asked;
   control->fresh = !mapping.asked;
-  control->asked = world_.now();
   mapping.asked = control->mode;
   mapping.state = Mapping::State::opening;
   control->unknown = !finishing_ && rng().chance(20);
-  const std::string name = control->unknown ? "no-such-disk" : environment_.disks[disk].name();
+  send_open(std::move(control));
+}
+
+void ClientNode::send_open(std::unique_ptr<Control> control) {
+  control->asked = world_.now();
+  if (control->mode == AccessMode::read_write && !control->unknown) {
+    environment_.checker.asks_to_write(control->slot, driver_->serial());
+  }
+  const std::string name =
+      control->unknown ? "no-such-disk" : environment_.disks[control->slot].name();
   const auto message = rnbd::wire::encode_open(name, control->mode);
   start_control(std::move(control), message, sizeof(rnbd::wire::OpenResponse));
 }
@@ -121,12 +133,13 @@ void ClientNode::close_device(Mapping& mapping) {
   mapping.state = Mapping::State::closing;
   auto control = std::make_unique<Control>();
   control->kind = Control::Kind::close;
-  control->disk = device.disk;
+  control->slot = device.slot;
   control->device = mapping.device;
   rnbd::wire::Close message;
   message.header = rnbd::wire::header_of(MessageType::close);
-  message.device_id = device.geometry.device_id;
-  start_command(std::move(control), message);
+  device.id_to_close = device.handle.id.load();
+  control->operation.emplace(device.id_to_close, message);
+  launch(std::move(control));
 }
 
 void ClientNode::ask_something() {
@@ -142,10 +155,10 @@ void ClientNode::ask_something() {
   const Mapping& mapping = mappings_[rng().below(mappings_.size())];
   if (mapping.state != Mapping::State::open) return;
   control->device = mapping.device;
-  control->disk = mapping.device->disk;
+  control->slot = mapping.device->slot;
   OperationPlan plan;
   plan.session = driver_->serial();
-  plan.disk = control->disk;
+  plan.disk = mapping.device->disk;
   plan.opening = mapping.device->opening;
   draw_range(*mapping.device, plan);
   control->id = environment_.checker.begin(plan);
@@ -153,18 +166,20 @@ void ClientNode::ask_something() {
     control->kind = Control::Kind::status;
     rnbd::wire::BlockStatus question;
     question.header = rnbd::wire::header_of(MessageType::block_status);
-    question.device_id = mapping.device->geometry.device_id;
     question.offset = plan.first * kSector;
     question.length = std::uint64_t{plan.count} * kSector;
-    return start_control(std::move(control), question, room);
+    control->answer = buffers_.take(room);
+    control->operation.emplace(mapping.device->handle.id, question,
+                               rtrs::MutableBytes{*control->answer});
+    return launch(std::move(control));
   }
   control->kind = Control::Kind::cache;
   rnbd::wire::Cache message;
   message.header = rnbd::wire::header_of(MessageType::cache);
-  message.device_id = mapping.device->geometry.device_id;
   message.offset = plan.first * kSector;
   message.length = std::uint64_t{plan.count} * kSector;
-  start_command(std::move(control), message);
+  control->operation.emplace(mapping.device->handle.id, message);
+  launch(std::move(control));
 }
 
 /// Exports are opened in the order of the messages, so that nothing is left of what was given up.
@@ -179,7 +194,10 @@ void ClientNode::now_closed(Mapping& mapping) {
 // ---- Answers ------------------------------------------------------------------------------------
 
 void ClientNode::handle_answer(Control& control, int error) {
-  Mapping& mapping = mappings_[control.disk];
+  Mapping& mapping = mappings_[control.slot];
+  const bool opens =
+      control.kind == Control::Kind::open || control.kind == Control::Kind::device_info;
+  if (opens && control.era != era_) return ask_anew(control);
   switch (control.kind) {
     case Control::Kind::info: {
       const auto info = rnbd::wire::decode<rnbd::wire::SessionInfo>(
@@ -227,14 +245,14 @@ void ClientNode::handle_answer(Control& control, int error) {
 bool ClientNode::may_refuse(const Control& open, int error) const {
   if (open.unknown) return error == ENOENT;
   if (open.mode == AccessMode::read_only) return false;
-  return error == (environment_.disks[open.disk].writable() ? EPERM : EROFS);
+  return error == (environment_.disks[open.slot].writable() ? EPERM : EROFS);
 }
 
 void ClientNode::handle_status(Control& control, int error) {
   std::vector<rnbd::wire::Extent> extents;
   if (control.kind == Control::Kind::status && error == 0) {
     auto decoded = rnbd::wire::decode_block_status_response(
-        *control.answer, environment_.disks[control.disk].knobs().size);
+        *control.answer, environment_.disks[control.device->disk].knobs().size);
     if (!decoded) return violate("the server's answer about holes makes no sense");
     extents = std::move(*decoded);
   }
@@ -246,45 +264,74 @@ void ClientNode::ask_device_info(Control& open) {
       rnbd::wire::decode<rnbd::wire::OpenResponse>(*open.answer, MessageType::open_response);
   if (!response) return violate("the server's answer to OPEN makes no sense");
   open.opened = *response;
-  if ((driver_->limits().features & rtrs::wire::kFeatureUserMessages) == 0) {
+  open.device = std::make_shared<Device>();
+  open.device->handle.id = response->device_id;
+  mappings_[open.slot].device = open.device;
+  if ((limits_.features & rtrs::wire::kFeatureUserMessages) == 0) {
     return opened(open, nullptr);
   }
   auto control = std::make_unique<Control>();
   control->kind = Control::Kind::device_info;
-  control->disk = open.disk;
+  control->slot = open.slot;
   control->mode = open.mode;
   control->fresh = open.fresh;
   control->asked = open.asked;
   control->opened = *response;
+  control->device = open.device;
   rnbd::wire::DeviceInfo question;
   question.header = rnbd::wire::header_of(MessageType::device_info);
-  question.device_id = response->device_id;
-  start_control(std::move(control), question, sizeof(rnbd::wire::DeviceInfoResponse));
+  control->answer = buffers_.take(sizeof(rnbd::wire::DeviceInfoResponse));
+  control->operation.emplace(open.device->handle.id, question,
+                             rtrs::MutableBytes{*control->answer});
+  launch(std::move(control));
+}
+
+/// The session that was asked is over; what was answered may be of either.
+void ClientNode::ask_anew(Control& old) {
+  auto control = std::make_unique<Control>();
+  control->kind = Control::Kind::open;
+  control->slot = old.slot;
+  control->mode = old.mode;
+  control->unknown = old.unknown;
+  control->fresh = false;  // it may be open already
+  send_open(std::move(control));
+}
+
+/// Sizes and names tell which disk an export shows.
+unsigned ClientNode::find_disk(const Device& device) const {
+  for (auto disk = environment_.disks.rbegin(); disk != environment_.disks.rend(); ++disk) {
+    const rnbd::DeviceGeometry& geometry = device.geometry;
+    if (disk->slot() != device.slot || geometry.padded_size != disk->sectors() * kSector) continue;
+    if (!geometry.own_peer || geometry.export_uuid == disk->knobs().uuid) return disk->number();
+  }
+  return device.slot;
 }
 
 void ClientNode::opened(Control& control, const rnbd::wire::DeviceInfoResponse* info) {
   GeometryOptions options;
   if (rng().chance(500)) options = {Use::always, Use::always};
-  auto geometry = make_geometry(control.opened, info, driver_->limits(), options);
+  auto geometry = make_geometry(control.opened, info, limits_, options);
   if (!geometry) return violate("the server told " + geometry.error());
-  auto device = std::make_shared<Device>();
-  device->disk = control.disk;
+  const DevicePtr& device = control.device;
+  device->slot = control.slot;
   device->mode = control.mode;
-  device->geometry = *geometry;
-  check_geometry(control, *device);
+  device->options = options;
+  device->geometry = device->expected = *geometry;
+  device->disk = find_disk(*device);
+  check_geometry(*device);
   if (control.mode == AccessMode::read_only) {
     // A client that ignores what it was told.
     device->geometry.max_discard = device->geometry.max_write_zeroes = 1 << 20;
   }
-  device->opening = environment_.checker.opened(control.disk, driver_->serial(), control.mode,
-                                                control.asked, control.fresh);
-  Mapping& mapping = mappings_[control.disk];
-  mapping.state = Mapping::State::open;
-  mapping.device = std::move(device);
+  const Checker::Knows knows{.losses = limits_.volatile_epoch != 0,
+                             .writers = info != nullptr && !environment_.knobs.search_path};
+  device->opening = environment_.checker.opened(device->disk, driver_->serial(), control.mode,
+                                                control.asked, control.fresh, knows);
+  mappings_[control.slot].state = Mapping::State::open;
 }
 
-void ClientNode::check_geometry(const Control& control, const Device& device) {
-  const Disk& disk = environment_.disks[control.disk];
+void ClientNode::check_geometry(const Device& device) {
+  const Disk& disk = environment_.disks[device.disk];
   const DeviceGeometry& geometry = device.geometry;
   if (geometry.padded_size != disk.sectors() * kSector) violate("the number of sectors is wrong");
   if (geometry.own_peer && geometry.size != disk.knobs().size) violate("the size is wrong");

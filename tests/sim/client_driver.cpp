@@ -7,24 +7,26 @@ namespace sim {
 namespace {
 
 using rtrs::ClientPathState;
+using Welcome = rtrs::ClientSession::Welcome;
 
-rtrs::wire::Uuid draw_uuid(Rng& rng) {
-  rtrs::wire::Uuid uuid;
-  for (auto& byte : uuid) byte = static_cast<std::uint8_t>(rng.next());
-  return uuid;
-}
-
-rtrs::ClientPathOptions path_options(const ClientDriver::Setup& setup, Rng& rng) {
-  rtrs::ClientPathOptions options;
-  options.session_name = setup.session_name;
-  options.session_uuid = draw_uuid(rng);
-  options.path_uuid = draw_uuid(rng);
-  options.io_connections = setup.client.lanes;
-  options.features = setup.client.extensions ? rtrs::wire::kFeatureUserMessages : 0U;
-  options.heartbeat_interval = setup.knobs.heartbeat_interval;
-  options.heartbeat_misses = setup.knobs.heartbeat_misses;
-  options.data_rides_with_reply =
-      !setup.client.linux_like && setup.knobs.server_style == ServerStyle::own;
+rtrs::ClientSessionOptions session_options(const ClientDriver::Setup& setup, Rng& rng) {
+  const ClientKnobs& client = setup.client;
+  rtrs::ClientSessionOptions options;
+  options.path.session_name = setup.session_name;
+  options.path.io_connections = client.lanes;
+  options.path.features = (client.extensions ? rtrs::wire::kFeatureUserMessages : 0U) |
+                          (client.exactly_once ? rtrs::wire::kFeatureExactlyOnce : 0U);
+  options.path.heartbeat_interval = setup.knobs.heartbeat_interval;
+  options.path.heartbeat_misses = setup.knobs.heartbeat_misses;
+  const bool rides = !client.linux_like && setup.knobs.server_style == ServerStyle::own;
+  for (unsigned i = 0; i < client.paths; ++i) {
+    const auto rank = client.ranked ? static_cast<unsigned>(rng.below(2)) : 0U;
+    options.paths.push_back({rank, false, rides});
+  }
+  options.no_path_timeout = client.no_path_timeout;
+  options.reconnect_min = client.reconnect_min;
+  options.reconnect_max = client.reconnect_max;
+  options.settle_time = client.settle_time;
   return options;
 }
 
@@ -37,8 +39,15 @@ ClientDriver::ClientDriver(World& world, Network& network, const Setup& setup)
       serial_{network.new_session(setup.node)},
       scope_{world, setup.node},
       keys_{world, /*shared=*/false},
-      path_{path_options(setup, world.rng())},
-      links_(path_.connection_count()) {}
+      session_{session_options(setup, world.rng()), [&rng = world.rng()] { return rng.next(); }},
+      paths_(setup.client.paths) {}
+
+void ClientDriver::later(unsigned path, Duration delay, std::function<void()> action) {
+  const unsigned life = paths_[path].life;
+  scope_.after(delay, [this, path, life, action = std::move(action)] {
+    if (!closed_ && paths_[path].open && paths_[path].life == life) action();
+  });
+}
 
 // ---- Connecting ---------------------------------------------------------------------------------
 
@@ -47,151 +56,324 @@ void ClientDriver::start() {
   scope_.after(setup_.knobs.connect_timeout, [this] {
     if (!up_) fail("timed out while connecting");
   });
-  connect_next();
+  look();
 }
 
-void ClientDriver::connect_next() {
+void ClientDriver::look() {
+  if (failing_) return;
+  while (const auto path = session_.connect_due(world_.now())) connect(*path);
+  if (session_.give_up_waiting(world_.now())) set_giving_up(true);
+  while (const auto path = session_.overdue(world_.now())) {
+    world_.note("client", serial_, "has waited long enough for path", *path);
+    ++give_ups_;
+    barrier_.refuse(EIO);
+    for (auto& lane : lanes_) lane->fail_stranded(*path, EIO);
+    if (!barrier_.closed()) barrier_.refuse(0);
+    for (auto& lane : lanes_) lane->resume();
+  }
+  apply_use();
+  schedule_look();
+}
+
+void ClientDriver::schedule_look() {
+  if (failing_ || session_.next_event() == Instant::max()) return;
+  const Duration delay = std::max(Duration::zero(), session_.next_event() - world_.now());
+  scope_.after(delay, [this, turn = ++looks_] {
+    if (turn == looks_) look();
+  });
+}
+
+void ClientDriver::apply_use() {
+  const rtrs::PathMask mask = session_.in_use(world_.now());
+  for (auto& lane : lanes_) lane->use(mask, setup_.client.policy);
+}
+
+void ClientDriver::connect(unsigned index) {
+  Path& path = paths_[index];
+  ++path.life;
+  path.open = true;
+  path.ready = path.held = false;
+  path.links = std::vector<Link>(session_.begin(index).connection_count());
+  connect_next(index);
+}
+
+void ClientDriver::connect_next(unsigned index) {
+  Path& path = paths_[index];
   std::uint16_t cid = 0;
-  while (cid < links_.size() && links_[cid].queue_pair) ++cid;
-  if (cid == links_.size()) return path_.start_exchange(*links_[0].queue_pair);
-  Link& link = links_[cid];
-  link.wire = network_.open(serial_, cid);
+  while (cid < path.links.size() && path.links[cid].queue_pair) ++cid;
+  const unsigned step = ++path.step;
+  later(index, setup_.knobs.connect_timeout, [this, index, step] {
+    if (up_ && !paths_[index].ready && paths_[index].step == step) lose(index, "too slow");
+  });
+  if (cid == path.links.size()) {
+    return session_.path(index).start_exchange(*path.links[0].queue_pair);
+  }
+  Link& link = path.links[cid];
+  link.wire = network_.open(serial_, index, cid);
+  if (setup_.client.resends_at_once) link.wire->set_prompt();
   link.queue_pair = std::make_unique<SimQueuePair>(
       link.wire, Side::client, keys_,
-      SimQueuePair::Options{.node = setup_.node, .linux_like = setup_.client.linux_like});
-  link.queue_pair->on_ready = [this, cid] { schedule_progress(cid); };
-  link.queue_pair->on_record = [this, cid](rtrs::ConstBytes record) { answered(cid, record); };
-  link.queue_pair->send_record(rtrs::wire::bytes_of(path_.connect_request(cid)));
+      SimQueuePair::Options{.node = setup_.node,
+                            .linux_like = setup_.client.linux_like,
+                            .resends_at_once = setup_.client.resends_at_once});
+  link.queue_pair->on_ready = [this, index, cid] { schedule_progress(index, cid); };
+  link.queue_pair->on_record = [this, index, cid](rtrs::ConstBytes record) {
+    answered(index, cid, record);
+  };
+  const auto request = session_.path(index).connect_request(cid);
+  link.queue_pair->send_record(rtrs::wire::bytes_of(request));
 }
 
-void ClientDriver::answered(std::uint16_t cid, rtrs::ConstBytes record) {
-  if (failing_) return;
-  if (rtrs::Complaint complaint = path_.on_answer(cid, record)) {
-    if (path_.refusal() == 0) world_.violate(who() + " complains: " + complaint);
-    return fail("refused");
+void ClientDriver::answered(unsigned index, std::uint16_t cid, rtrs::ConstBytes record) {
+  if (failing_ || !paths_[index].open) return;
+  rtrs::ClientPath& core = session_.path(index);
+  if (rtrs::Complaint complaint = core.on_answer(cid, record)) {
+    if (core.refusal() == 0) world_.violate(who() + " complains: " + complaint);
+    // From a later event: the queue pair is on the stack.
+    return later(index, 0us, [this, index] { lose(index, "refused"); });
   }
-  connect_next();
+  connect_next(index);
+}
+
+void ClientDriver::ready(unsigned index) {
+  paths_[index].watch.emplace(world_, setup_.knobs, who(), setup_.node, setup_.server);
+  session_.path(index).start_heartbeat(world_.now());
+  schedule_tick(index);
+  paths_[index].ready = true;
+  welcome(index);
+}
+
+void ClientDriver::welcome(unsigned index) {
+  const Welcome welcome = session_.judge(index);
+  world_.note("client", serial_, "is welcome", index, static_cast<std::uint64_t>(welcome));
+  switch (welcome) {
+    case Welcome::first:
+      create_lanes(index);
+      return join(index);
+    case Welcome::joined:
+      if (renewal_) break;
+      return join(index);
+    case Welcome::renewed:
+      if (renewal_) break;
+      return renew(index);
+    case Welcome::stranger:
+      return lose(index, "another session");
+    default:
+      return fail("the server has other limits now");
+  }
+  paths_[index].held = true;
+}
+
+void ClientDriver::create_lanes(unsigned index) {
+  barrier_.on_open = [this] {
+    scope_.soon([this] {
+      if (closed_) return;
+      for (auto& lane : lanes_) {
+        lane->resume();
+        lane->flush();
+      }
+    });
+  };
+  const auto slots = session_.path(index).slots_per_lane();
+  std::uint16_t first = 0;
+  for (std::uint16_t cid = 0; cid < slots.size(); ++cid) {
+    if (cid != 0 && slots[cid] == 0) break;
+    lanes_.push_back(std::make_unique<rtrs::ClientLane>(first, slots[cid], &barrier_));
+    first = static_cast<std::uint16_t>(first + slots[cid]);
+  }
+  lanes_[0]->keep_order();
+  waiters_.resize(lanes_.size());
+}
+
+void ClientDriver::join(unsigned index) {
+  Path& path = paths_[index];
+  session_.connected(index, world_.now());
+  path.seen.assign(lanes_.size(), 0);
+  for (std::size_t i = 0; i < lanes_.size(); ++i) path.seen[i] = lanes_[i]->received(index);
+  session_.path(index).set_control_handler(&lanes_[0]->handler(index));
+  set_giving_up(false);
+  for (std::uint16_t cid = 0; cid < lanes_.size(); ++cid) {
+    session_.path(index).attach(*lanes_[cid], index, cid, *path.links[cid].queue_pair);
+    lanes_[cid]->flush();
+  }
+  apply_use();
+  schedule_look();
+  if (std::exchange(up_, true)) return;
+  world_.note("client", serial_, "is up", session_.accepted().queue_depth, lanes_.size());
+  if (on_up) on_up();
 }
 
 // ---- Driving ------------------------------------------------------------------------------------
 
-void ClientDriver::schedule_progress(std::size_t cid) {
-  Link& link = links_[cid];
+void ClientDriver::schedule_progress(unsigned index, std::size_t cid) {
+  Link& link = paths_[index].links[cid];
   // Without somebody who waits, only the next tick looks at a lane.
-  if (up_ && cid != 0 && link.waiters == 0 && setup_.client.lazy) return;
+  const bool waited_for = cid == 0 || cid >= lanes_.size() || waiters_[cid] > 0;
+  const bool connected = session_.state(index) == rtrs::PathState::connected;
+  if (connected && !waited_for && setup_.client.lazy) return;
   if (std::exchange(link.progress_due, true)) return;
   const NetworkKnobs& knobs = setup_.knobs.network;
   const Duration delay =
       world_.rng().delay(0us, knobs.poll_max) * (world_.rng().chance(knobs.slow_poll) ? 100 : 1);
-  scope_.after(delay, [this, cid] {
-    links_[cid].progress_due = false;
-    if (!closed_) progress(cid);
+  later(index, delay, [this, index, cid] {
+    paths_[index].links[cid].progress_due = false;
+    progress(index, cid);
   });
 }
 
-void ClientDriver::progress(std::size_t cid) {
-  Link& link = links_[cid];
-  rtrs::QueuePairHandler* handler = &path_;
-  if (cid != 0 && cid < lanes_.size()) handler = lanes_[cid].get();
+void ClientDriver::progress(unsigned index, std::size_t cid) {
+  Path& path = paths_[index];
+  rtrs::ClientPath& core = session_.path(index);
+  SimQueuePair& queue_pair = *path.links[cid].queue_pair;
+  rtrs::QueuePairHandler* handler = &core;
+  if (cid != 0 && cid < lanes_.size()) handler = &lanes_[cid]->handler(index);
+  const unsigned life = path.life;
+  const bool was_connected = core.state() == ClientPathState::connected;
   unsigned heard = 0;
-  const auto status = link.queue_pair->progress(*handler, heard);
-  if (world_.broken()) return;
-  if (path_.state() == ClientPathState::connected && !up_ && !failing_) go_up();
-  if (heard > 0 && watch_) watch_->heard();
-  link.queue_pair->flush();
+  const auto status = queue_pair.progress(*handler, heard);
+  if (world_.broken() || closed_ || path.life != life || !path.open) return;
+  if (heard > 0 && path.watch) path.watch->heard();
+  if (core.state() == ClientPathState::connected && !was_connected && !failing_) ready(index);
+  if (closed_ || path.life != life || !path.open) return;
+  if (cid == 0 && core.measure_latency(world_.now())) {
+    for (auto& lane : lanes_) lane->set_latency(index, core.latency());
+  }
+  queue_pair.flush();
+  if (cid < lanes_.size()) lanes_[cid]->flush();  // what waited may go over another path
   if (status == SimQueuePair::Status::ended) {
-    if (rtrs::Complaint complaint = link.queue_pair->complaint()) {
+    if (rtrs::Complaint complaint = queue_pair.complaint()) {
       world_.violate(who() + " complains: " + complaint);
     }
-    return fail("a connection ended");
+    return lose(index, "a connection ended");
   }
-  if (status == SimQueuePair::Status::more) schedule_progress(cid);
+  if (status == SimQueuePair::Status::more) schedule_progress(index, cid);
 }
 
 void ClientDriver::start(rtrs::Operation& operation, LaneIndex i) {
-  ++links_[i].waiters;
+  ++waiters_[i];
   operation.start(*lanes_[i]);  // may be destroyed already when this returns
   lanes_[i]->flush();
-  if (links_[i].queue_pair->has_arrivals()) schedule_progress(i);
+  for (unsigned path = 0; path < paths_.size(); ++path) {
+    if (!lanes_[i]->attached(path) || !paths_[path].open) continue;
+    if (paths_[path].links[i].queue_pair->has_arrivals()) schedule_progress(path, i);
+  }
 }
 
 void ClientDriver::cancel(rtrs::Operation& operation, LaneIndex i) {
-  links_[i].queue_pair->set_giving_up(true);
+  const auto set_giving_up = [&](bool on) {
+    for (unsigned path = 0; path < paths_.size(); ++path) {
+      const bool open = lanes_[i]->attached(path) && paths_[path].open;
+      if (open) paths_[path].links[i].queue_pair->set_giving_up(on);
+    }
+  };
+  set_giving_up(true);
   operation.cancel(*lanes_[i]);
-  links_[i].queue_pair->set_giving_up(false);
+  set_giving_up(false);
   end_wait(i);
 }
 
-void ClientDriver::go_up() {
-  const auto slots = path_.slots_per_lane();
-  std::uint16_t first = 0;
-  for (std::uint16_t cid = 0; cid < slots.size(); ++cid) {
-    if (cid != 0 && slots[cid] == 0) break;
-    lanes_.push_back(std::make_unique<rtrs::ClientLane>(first, slots[cid]));
-    if (cid == 0) path_.set_control_lane(lanes_[0].get());
-    path_.attach(*lanes_[cid], cid, *links_[cid].queue_pair);
-    first = static_cast<std::uint16_t>(first + slots[cid]);
-  }
-  seen_.resize(lanes_.size());
-  up_ = true;
-  world_.note("client", serial_, "is up", path_.accepted().queue_depth, lanes_.size());
-  path_.start_heartbeat(world_.now());
-  watch_.emplace(world_, setup_.knobs, who(), setup_.node, setup_.server);
-  schedule_tick();
-  if (on_up) on_up();
-}
-
-void ClientDriver::schedule_tick() {
+void ClientDriver::schedule_tick(unsigned index) {
   const Duration late = world_.rng().delay(0us, setup_.knobs.heartbeat_interval / 20);
-  scope_.after(path_.next_deadline() - world_.now() + late, [this] {
-    if (!failing_) tick();
+  const Duration delay = session_.path(index).next_deadline() - world_.now() + late;
+  later(index, delay, [this, index] {
+    if (!failing_) tick(index);
   });
 }
 
-void ClientDriver::tick() {
+void ClientDriver::tick(unsigned index) {
+  Path& path = paths_[index];
+  const unsigned life = path.life;
   bool traffic = false;
-  for (std::size_t i = 1; i < lanes_.size(); ++i) {
-    if (links_[i].queue_pair->has_arrivals()) progress(i);
-    traffic |= std::exchange(seen_[i], lanes_[i]->received()) != lanes_[i]->received();
+  for (std::size_t i = 1; i < lanes_.size() && !path.seen.empty(); ++i) {
+    if (path.links[i].queue_pair->has_arrivals()) progress(index, i);
+    if (world_.broken() || failing_ || path.life != life || !path.open) return;
+    const std::uint64_t arrivals = lanes_[i]->received(index);
+    traffic |= std::exchange(path.seen[i], arrivals) != arrivals;
   }
-  if (world_.broken() || failing_) return;
-  if (path_.on_tick(world_.now(), traffic) == rtrs::Heartbeat::Verdict::dead) {
-    watch_->dead(silenced());
-    return fail("the server is silent");
+  if (session_.path(index).on_tick(world_.now(), traffic) == rtrs::Heartbeat::Verdict::dead) {
+    path.watch->dead(silenced(index));
+    return lose(index, "the server is silent");
   }
-  schedule_tick();
+  schedule_tick(index);
 }
 
-bool ClientDriver::silenced() const {
-  for (const Link& link : links_) {
-    if (link.wire && link.wire->silenced()) return true;
+bool ClientDriver::silenced(unsigned index) const {
+  for (const Link& link : paths_[index].links) {
+    if (link.wire && link.wire->disturbed()) return true;
   }
   return false;
 }
 
-// ---- The end ------------------------------------------------------------------------------------
+// ---- The end of a path --------------------------------------------------------------------------
+
+void ClientDriver::lose(unsigned index, const char* why) {
+  if (failing_ || !paths_[index].open) return;
+  world_.note("client", serial_, why, index);
+  if (!setup_.client.survives) return fail(why);
+  break_renewal(index);
+  close_path(index);
+  for (auto& lane : lanes_) {
+    lane->detach(index);
+    lane->flush();
+  }
+  session_.lost(index, world_.now(), why);
+  apply_use();
+  schedule_look();
+}
+
+/// Its queue pairs may be on the stack.
+void ClientDriver::close_path(unsigned index) {
+  Path& path = paths_[index];
+  path.open = path.ready = path.held = false;
+  path.watch.reset();
+  for (Link& link : path.links) {
+    if (!link.queue_pair) continue;
+    link.queue_pair->close();
+    graveyard_.push_back(std::move(link));
+  }
+  path.links.clear();
+  path.seen.clear();
+  scope_.soon([this] { graveyard_.clear(); });
+}
+
+void ClientDriver::set_giving_up(bool giving_up) {
+  if (std::exchange(gave_up_, giving_up) == giving_up || !giving_up) return;
+  world_.note("client", serial_, "gives up waiting for a path");
+  ++give_ups_;
+  for (auto& lane : lanes_) lane->fail_pending(EIO);
+}
+
+// ---- The end of the session ---------------------------------------------------------------------
+
+void ClientDriver::shut_down(bool orderly) {
+  for (unsigned i = 0; orderly && !failing_ && i < paths_.size(); ++i) {
+    if (paths_[i].open) session_.path(i).say_goodbye();
+  }
+  fail("shut down");
+}
 
 /// As with threads: it takes a moment until the session closes, and requests may come meanwhile.
 void ClientDriver::fail(const char* why) {
   if (std::exchange(failing_, true)) return;
   world_.note("client", serial_, why);
-  watch_.reset();
+  for (Path& path : paths_) path.watch.reset();
   scope_.after(world_.rng().delay(0us, 100us), [this] { close(); });
 }
 
 void ClientDriver::close() {
   closed_ = true;
-  path_.close();
-  for (Link& link : links_) {
-    if (link.queue_pair) link.queue_pair->close();
+  for (unsigned i = 0; i < paths_.size(); ++i) {
+    if (paths_[i].open) close_path(i);
   }
-  for (auto& lane : lanes_) lane->detach(EIO);
+  for (auto& lane : lanes_) lane->shut_down(EIO);
+  if (renewal_) renewal_->lane->shut_down(EIO);
   if (on_down) on_down();
 }
 
 rtrs::SessionLimits ClientDriver::limits() const {
-  const auto& accepted = path_.accepted();
-  return {accepted.max_io_size, accepted.queue_depth, accepted.extension.features};
+  const auto& accepted = session_.accepted();
+  return {accepted.max_io_size, accepted.queue_depth, accepted.extension.features,
+          accepted.extension.volatile_epoch};
 }
 
 unsigned ClientDriver::permits_in_use() const {

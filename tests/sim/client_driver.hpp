@@ -1,4 +1,4 @@
-// One session of a simulated client: does for ClientPath and its lanes what
+// One session of a simulated client: does for ClientSession and its lanes what
 // rdma/transport/client_driver.hpp does with sockets and threads.
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "rdma/client.hpp"
-#include "rdma/core/client_path.hpp"
+#include "rdma/core/client_session.hpp"
 #include "tests/sim/heartbeat_watch.hpp"
 #include "tests/sim/network.hpp"
 #include "tests/sim/sim_queue_pair.hpp"
@@ -24,6 +24,7 @@ class ClientDriver {
     NodeId node = 0;
     NodeId server = 0;
     std::string session_name;
+    rtrs::SessionKeeper* keeper = nullptr;  ///< null: leaves when the server has forgotten it
   };
   /// Index of a lane; 0 is the control lane.
   using LaneIndex = std::size_t;
@@ -38,9 +39,20 @@ class ClientDriver {
   std::function<void()> on_down;
 
   void start();
-  void shut_down() { fail("shut down"); }
+  /// The client leaves in an orderly way, or its process is killed.
+  void shut_down(bool orderly);
   /// Requests can be submitted, although nobody may answer any more.
   bool up() const { return up_ && !closed_; }
+  /// Requests end with EIO at the moment, because no path has come for too long.
+  bool gave_up() const { return gave_up_ || barrier_.refusal() != 0; }
+  /// How often it came to that.
+  unsigned give_ups() const { return give_ups_; }
+  /// The server may carry out again what is sent again.
+  bool may_repeat() const {
+    if (setup_.client.resends_at_once) return true;
+    return setup_.client.survives &&
+           (session_.accepted().extension.features & rtrs::wire::kFeatureExactlyOnce) == 0;
+  }
   std::uint64_t serial() const { return serial_; }
   rtrs::SessionLimits limits() const;
 
@@ -51,27 +63,61 @@ class ClientDriver {
   /// Starts an operation whose end is waited for; end_wait() when it has come.
   void start(rtrs::Operation& operation, LaneIndex i);
   void cancel(rtrs::Operation& operation, LaneIndex i);
-  void end_wait(LaneIndex i) { --links_[i].waiters; }
+  void end_wait(LaneIndex i) { --waiters_[i]; }
   unsigned permits_in_use() const;
 
  private:
   struct Link {
     std::shared_ptr<Wire> wire;
     std::unique_ptr<SimQueuePair> queue_pair;
-    unsigned waiters = 0;
     bool progress_due = false;
   };
+  struct Path {
+    unsigned life = 0;  ///< events of an earlier one are ignored
+    unsigned step = 0;  ///< of connecting
+    bool open = false;
+    bool ready = false;  ///< the infos have been exchanged
+    bool held = false;   ///< ready, but waits until the session has been renewed
+    std::vector<Link> links;
+    std::optional<HeartbeatWatch> watch;
+    std::vector<std::uint64_t> seen;  ///< arrivals per lane at the last tick
+  };
 
-  void connect_next();
-  void answered(std::uint16_t cid, rtrs::ConstBytes record);
-  void schedule_progress(std::size_t cid);
-  void progress(std::size_t cid);
-  void go_up();
-  void schedule_tick();
-  void tick();
+  /// A new session that is being filled.
+  struct Renewal {
+    unsigned path = 0;
+    bool broken = false;
+    std::unique_ptr<rtrs::ClientLane> lane;
+    std::unique_ptr<rtrs::Operation> operation;
+  };
+
+  void look();
+  void schedule_look();
+  void connect(unsigned path);
+  void connect_next(unsigned path);
+  void answered(unsigned path, std::uint16_t cid, rtrs::ConstBytes record);
+  void ready(unsigned path);
+  void welcome(unsigned path);
+  void join(unsigned path);
+  void create_lanes(unsigned path);
+  void schedule_progress(unsigned path, std::size_t cid);
+  void progress(unsigned path, std::size_t cid);
+  void schedule_tick(unsigned path);
+  void tick(unsigned path);
+  void lose(unsigned path, const char* why);
+  void close_path(unsigned path);
   void fail(const char* why);
   void close();
-  bool silenced() const;
+  // client_renewal.cpp
+  void renew(unsigned path);
+  void break_renewal(unsigned path);
+  void renewed();
+  void retry_held();
+  void set_giving_up(bool giving_up);
+  void apply_use();
+  bool silenced(unsigned path) const;
+  /// Runs `action` later, unless the path has died until then.
+  void later(unsigned path, Duration delay, std::function<void()> action);
   std::string who() const { return "client, session " + std::to_string(serial_); }
 
   World& world_;
@@ -80,12 +126,17 @@ class ClientDriver {
   std::uint64_t serial_;
   Scope scope_;
   KeySource keys_;
-  rtrs::ClientPath path_;
-  std::vector<Link> links_;
+  rtrs::ClientSession session_;
+  std::vector<Path> paths_;
+  std::unique_ptr<Renewal> renewal_;
+  rtrs::ChangeBarrier barrier_;
   std::vector<std::unique_ptr<rtrs::ClientLane>> lanes_;
-  std::vector<std::uint64_t> seen_;  ///< arrivals per lane at the last tick
-  std::optional<HeartbeatWatch> watch_;
+  std::vector<unsigned> waiters_;  ///< by lane
+  std::vector<Link> graveyard_;    ///< queue pairs that may still be on the stack
+  unsigned looks_ = 0;
   bool up_ = false;
+  bool gave_up_ = false;
+  unsigned give_ups_ = 0;
   bool failing_ = false;
   bool closed_ = false;
 };

@@ -54,7 +54,12 @@ void ClientNode::start_transfer() {
   transfer.id = environment_.checker.begin(plan);
   ++transfer.device->running;
   transfer.lane = 1 + rng().below(driver_->lanes() - 1);
-  transfer.operation.emplace(transfer.device->geometry, make_transfer(transfer, plan));
+  transfer.give_ups = driver_->give_ups() - (driver_->gave_up() ? 1 : 0);
+  if (plan.action == Action::flush) {
+    transfer.flush = transfer.device->handle.unflushed.begin_flush();
+  }
+  transfer.operation.emplace(transfer.device->geometry, transfer.device->handle,
+                             make_transfer(transfer, plan));
   transfer.operation->on_finish(
       [](void* context) {
         auto& self = *static_cast<Transfer*>(context);
@@ -72,6 +77,7 @@ OperationPlan ClientNode::draw_plan(const Device& device) {
   plan.session = driver_->serial();
   plan.disk = device.disk;
   plan.opening = device.opening;
+  plan.may_repeat = driver_->may_repeat();
   plan.action = draw_action(rng());
   const bool writable = device.mode != AccessMode::read_only;
   if (!writable && is_change(plan.action) && (finishing_ || rng().chance(700))) {
@@ -93,7 +99,8 @@ OperationPlan ClientNode::draw_plan(const Device& device) {
 void ClientNode::draw_range(const Device& device, OperationPlan& plan) {
   const std::uint64_t block = device.geometry.block;
   const std::uint64_t end = device.geometry.padded_size;
-  const std::uint64_t blocks = (end + block - 1) / block;
+  std::uint64_t blocks = (end + block - 1) / block;
+  if (environment_.knobs.hot_spot) blocks = std::min<std::uint64_t>(blocks, 3);
   const std::uint64_t first = rng().chance(200) ? blocks - 1 : rng().below(blocks);
   const std::uint64_t most = std::min(blocks - first, rng().pick({1UL, 2UL, 9UL, 40UL, 200UL}));
   const std::uint64_t offset = first * block;
@@ -123,13 +130,19 @@ rnbd::Transfer ClientNode::make_transfer(Transfer& transfer, const OperationPlan
 }
 
 void ClientNode::end_transfer(Transfer& transfer) {
-  const int error = transfer.operation->error();
   if (transfer.ended) return violate("an operation told its end twice");
+  int error = transfer.operation->error();
+  Device& device = *transfer.device;
+  if (transfer.flush) {
+    error = device.handle.unflushed.end_flush(*transfer.flush, error, device.losses_told);
+  }
   transfer.ended = true;
   --transfer.device->running;
   driver_->end_wait(transfer.lane);
-  if (!driver_->up()) {
-    environment_.checker.abandon(transfer.id);
+  // Of a long transfer perhaps only one piece, some time ago.
+  const bool failed = error == EIO && driver_->give_ups() != transfer.give_ups;
+  if (!driver_->up() || driver_->gave_up() || failed) {
+    environment_.checker.abandon(transfer.id, driver_->up());
   } else {
     std::span<const std::byte> data;
     if (transfer.buffer) data = *transfer.buffer;
@@ -138,8 +151,8 @@ void ClientNode::end_transfer(Transfer& transfer) {
   }
   buffers_.give_back(std::move(transfer.buffer));
   // What the server has open may be broken for good.
-  Mapping& mapping = mappings_[transfer.device->disk];
-  if (error == EIO && driver_->up() && mapping.device == transfer.device &&
+  Mapping& mapping = mappings_[device.slot];
+  if (error == EIO && driver_->up() && !driver_->gave_up() && mapping.device == transfer.device &&
       !transfer.device->closing && (finishing_ || rng().chance(200))) {
     close_device(mapping);
   }
@@ -152,7 +165,7 @@ void ClientNode::end_transfer(Transfer& transfer) {
   }
   // The callback may give up others and submit further requests.
   if (!finishing_ && rng().chance(knobs_.cancel / 2)) cancel_something();
-  if (!leaving_ && driver_->up() && informed_ && rng().chance(200) &&
+  if (!leaving_ && driver_->up() && !driver_->gave_up() && informed_ && rng().chance(200) &&
       transfers_.size() < knobs_.concurrency) {
     start_transfer();
   }
@@ -162,7 +175,11 @@ void ClientNode::cancel(Transfer& transfer) {
   if (transfer.ended) return;
   world_.note("client", driver_->serial(), "gives up", transfer.id);
   driver_->cancel(*transfer.operation, transfer.lane);
-  --transfer.device->running;
+  Device& device = *transfer.device;
+  --device.running;
+  if (transfer.flush) {
+    device.handle.unflushed.end_flush(*transfer.flush, EINTR, device.losses_told);
+  }
   environment_.checker.abandon(transfer.id);
   buffers_.give_back(std::move(transfer.buffer));
   const std::uint64_t number = transfer.number;

@@ -71,14 +71,14 @@ void ClientNode::think() {
 
 void ClientNode::decide() {
   if (!driver_) return connect();
-  if (!driver_->up() || !informed_) return;
+  if (!driver_->up() || !informed_ || driver_->gave_up()) return;
   if (finishing_ && final_left_ == 0) {
     leaving_ = true;
     return;
   }
   if (!finishing_) {
     if (rng().chance(knobs_.cancel)) return cancel_something();
-    if (rng().chance(knobs_.disconnect)) return driver_->shut_down();
+    if (rng().chance(knobs_.disconnect)) return driver_->shut_down(rng().chance(500));
     if (rng().chance(knobs_.close)) {
       Mapping& mapping = mappings_[rng().below(mappings_.size())];
       if (mapping.state == Mapping::State::open) return close_device(mapping);
@@ -95,13 +95,13 @@ void ClientNode::decide_leaving() {
     left_ = true;
     return;
   }
-  if (!driver_->up() || !idle()) return;
+  if (!driver_->up() || driver_->gave_up() || !idle()) return;
   // Every answer came, and answers to what was given up must come too.
   if (driver_->permits_in_use() != 0) return;
   for (Mapping& mapping : mappings_) {
     if (mapping.state == Mapping::State::open) return close_device(mapping);
   }
-  driver_->shut_down();
+  driver_->shut_down(/*orderly=*/true);
 }
 
 void ClientNode::cancel_something() {
@@ -116,7 +116,7 @@ void ClientNode::cancel_something() {
     cancel(transfer);
     // Who gives up often leaves altogether.
     if (device->running == 0 && !device->closing && rng().chance(300)) {
-      close_device(mappings_[device->disk]);
+      close_device(mappings_[device->slot]);
     }
     return;
   }
@@ -129,18 +129,29 @@ void ClientNode::cancel_something() {
 void ClientNode::connect() {
   ++sessions_;
   informed_ = false;
+  era_ = 0;
+  volatile_epoch_ = {};
+  reopening_.clear();
+  reopening_since_.reset();
   for (Mapping& mapping : mappings_) mapping = Mapping{};
   std::string name = "client-" + std::to_string(number_);
   if (!knobs_.same_name) name += "-" + std::to_string(sessions_);
   driver_ = std::make_unique<ClientDriver>(
       world_, environment_.network,
-      ClientDriver::Setup{environment_.knobs, knobs_, node_, environment_.server, name});
+      ClientDriver::Setup{environment_.knobs, knobs_, node_, environment_.server, name,
+                          knobs_.renews ? this : nullptr});
+  if (knobs_.resends_at_once) environment_.checker.resends_at_once(driver_->serial());
+  if (knobs_.renews) environment_.checker.renews(driver_->serial());
   driver_->on_up = [this] { session_up(); };
   driver_->on_down = [this] { session_down(); };
   driver_->start();
 }
 
-void ClientNode::session_up() { exchange_versions(); }
+void ClientNode::session_up() {
+  limits_ = driver_->limits();
+  volatile_epoch_.enter(limits_.volatile_epoch);
+  exchange_versions();
+}
 
 void ClientNode::session_down() {
   for (const auto& [number, transfer] : transfers_) {
@@ -157,7 +168,7 @@ void ClientNode::session_down() {
 }
 
 void ClientNode::kill() {
-  if (driver_ && !left_) driver_->shut_down();
+  if (driver_ && !left_) driver_->shut_down(/*orderly=*/false);
 }
 
 }  // namespace sim

@@ -2,6 +2,7 @@
 // back.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 
 #include "bridge/client/control.hpp"
 #include "bridge/client/geometry.hpp"
+#include "bridge/client/reopen.hpp"
 #include "bridge/client/transfer.hpp"
 #include "tests/sim/buffers.hpp"
 #include "tests/sim/checker.hpp"
@@ -21,16 +23,17 @@ namespace sim {
 struct ClientEnvironment {
   World& world;
   const Knobs& knobs;
-  std::vector<Disk>& disks;
+  Disks& disks;
   Checker& checker;
   Network& network;
   NodeId server = 0;
+  std::function<unsigned(unsigned)> disk_of;  ///< what an export shows now
 };
 
-class ClientNode {
+class ClientNode final : public rtrs::SessionKeeper {
  public:
   ClientNode(const ClientEnvironment& environment, unsigned number, const ClientKnobs& knobs);
-  ~ClientNode();
+  virtual ~ClientNode();
   ClientNode(const ClientNode&) = delete;
   ClientNode& operator=(const ClientNode&) = delete;
 
@@ -45,14 +48,25 @@ class ClientNode {
   /// What it still waits for, in words.
   std::string wait() const;
 
+  // For the driver, when the server has forgotten the session.
+  std::unique_ptr<rtrs::Operation> reopen(const rtrs::SessionLimits& limits) override;
+  int reopened(rtrs::Operation& operation) override;
+  void reopening_failed(rtrs::Operation& operation) override;
+
  private:
   using AccessMode = rnbd::wire::AccessMode;
 
   struct Device {
-    unsigned disk = 0;
+    unsigned slot = 0;  ///< the export
+    unsigned disk = 0;  ///< what it shows
     AccessMode mode{};
+    rnbd::GeometryOptions options;
     std::uint64_t opening = 0;  ///< the checker's
     rnbd::DeviceGeometry geometry;
+    rnbd::DeviceGeometry expected;  ///< as the server told it
+    rnbd::DeviceHandle handle;
+    std::atomic<std::uint32_t> id_to_close{rnbd::kNoDevice};
+    std::atomic<std::uint64_t> losses_told{0};
     unsigned running = 0;
     bool closing = false;
   };
@@ -67,6 +81,8 @@ class ClientNode {
     Buffer buffer;
     std::size_t lane = 0;
     bool ended = false;
+    std::optional<rnbd::UnflushedWrites::Flush> flush;
+    unsigned give_ups = 0;  ///< of the driver, before this; one more if it has given up now
     std::optional<rnbd::TransferOperation> operation;
   };
 
@@ -76,7 +92,8 @@ class ClientNode {
     ClientNode* client = nullptr;
     std::uint64_t number = 0;
     Kind kind{};
-    unsigned disk = 0;
+    std::uint64_t era = 0;  ///< when it was sent first
+    unsigned slot = 0;
     AccessMode mode{};
     bool unknown = false;  ///< an OPEN of what does not exist
     Instant asked{};       ///< when OPEN was sent
@@ -120,22 +137,29 @@ class ClientNode {
   // client_control.cpp: everything else
   void exchange_versions();
   void open_something();
+  void send_open(std::unique_ptr<Control> control);
   void ask_device_info(Control& open);
+  void ask_anew(Control& old);
   void close_device(Mapping& mapping);
   void now_closed(Mapping& mapping);
   void ask_something();
   template <class Message>
   void start_control(std::unique_ptr<Control> control, const Message& message, std::size_t room);
-  template <class Message>
-  void start_command(std::unique_ptr<Control> control, const Message& message);
   void launch(std::unique_ptr<Control> control);
   void end_control(Control& control);
   void handle_answer(Control& control, int error);
   bool may_refuse(const Control& open, int error) const;
   void opened(Control& control, const rnbd::wire::DeviceInfoResponse* info);
-  void check_geometry(const Control& control, const Device& device);
+  unsigned find_disk(const Device& device) const;
+  void check_geometry(const Device& device);
   void handle_status(Control& control, int error);
+  void leave_open_question(const Control& control);
   void cancel(Control& control);
+
+  // client_reopening.cpp: the next session
+  void judge_refusal(int error, const std::string& complaint);
+  bool is_certain() const;
+  void adopt(const std::vector<std::uint32_t>& ids);
 
   void violate(const std::string& rule);
   Rng& rng() { return world_.rng(); }
@@ -149,7 +173,12 @@ class ClientNode {
   Buffers buffers_;
   std::map<std::uint64_t, std::unique_ptr<Transfer>> transfers_;
   std::map<std::uint64_t, std::unique_ptr<Control>> controls_;
-  std::vector<Mapping> mappings_;  ///< by disk
+  std::vector<Mapping> mappings_;  ///< by export
+  std::uint64_t era_ = 0;          ///< counts the sessions that the server has made of this one
+  rtrs::SessionLimits limits_;     ///< of the newest one
+  rnbd::VolatileEpoch volatile_epoch_;
+  std::vector<DevicePtr> reopening_;
+  std::optional<Instant> reopening_since_;
   std::uint64_t next_ = 1;
   unsigned sessions_ = 0;
   unsigned fruitless_ = 0;  ///< decisions in a row that led to nothing

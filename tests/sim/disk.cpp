@@ -24,9 +24,16 @@ const char* to_string(Action action) {
   return "?";
 }
 
-Disk::Disk(unsigned number, const DiskKnobs& knobs)
+bool Disk::Sector::lost(std::uint32_t position) const {
+  return std::any_of(losses.begin(), losses.end(), [&](const auto& loss) {
+    return loss.first < position && position < loss.second;
+  });
+}
+
+Disk::Disk(unsigned number, unsigned slot, const DiskKnobs& knobs)
     : number_{number},
-      name_{"disk" + std::to_string(number)},
+      slot_{slot},
+      name_{"disk" + std::to_string(slot)},
       knobs_{knobs},
       sectors_((knobs.size + kSector - 1) / kSector) {}
 
@@ -51,6 +58,7 @@ std::uint64_t Disk::crash(Rng& rng) {
       continue;
     }
     const std::uint32_t now = apply(i, sector.history[survivor].value, Action::crash);
+    sector.losses.emplace_back(survivor, now);
     sector.completed = sector.durable = sector.acknowledged = sector.promised = now;
   }
   return lost;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/sim/knobs.hpp"
@@ -36,15 +38,21 @@ class Disk {
     std::uint32_t completed = 0;  ///< its operation was reported as finished by the backend
     std::uint32_t durable = 0;    ///< survives a crash
     std::uint32_t acknowledged = 0;
+    std::uint64_t newest = 0;    ///< the change asked for last of those that were acknowledged
     std::uint32_t promised = 0;  ///< a client was told that this survives
+    /// Losses of power: what came after the first position and before the second is gone.
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> losses;
 
     std::uint32_t last() const { return static_cast<std::uint32_t>(history.size() - 1); }
+    bool lost(std::uint32_t position) const;
   };
 
-  Disk(unsigned number, const DiskKnobs& knobs);
+  /// `slot`: which of the exports it is when nothing has taken its place.
+  Disk(unsigned number, unsigned slot, const DiskKnobs& knobs);
 
-  const std::string& name() const { return name_; }
+  const std::string& name() const { return name_; }  ///< of the export
   unsigned number() const { return number_; }
+  unsigned slot() const { return slot_; }
   const DiskKnobs& knobs() const { return knobs_; }
   bool writable() const { return !knobs_.backend_read_only && !knobs_.export_read_only; }
   std::uint64_t sectors() const { return sectors_.size(); }
@@ -63,9 +71,13 @@ class Disk {
 
  private:
   unsigned number_;
+  unsigned slot_;
   std::string name_;
   DiskKnobs knobs_;
   std::vector<Sector> sectors_;
 };
+
+/// By number; never gets smaller.
+using Disks = std::deque<Disk>;
 
 }  // namespace sim

@@ -27,6 +27,7 @@ StorageKnobs draw_storage(Rng& rng, bool faults) {
     storage.stall_max = rng.pick<Duration>({100ms, 5s});
     storage.fail = rng.pick({0U, 0U, 20U, 200U});
     storage.break_queue = rng.pick({0U, 0U, 0U, 10U});
+    storage.hang = rng.pick({0U, 0U, 0U, 5U});
   }
   return storage;
 }
@@ -53,6 +54,17 @@ ClientKnobs draw_client(Rng& rng, bool faults) {
   client.lanes = static_cast<std::uint16_t>(rng.between(1, 4));
   client.linux_like = rng.chance(250);
   client.extensions = !client.linux_like && rng.chance(800);
+  client.survives = rng.chance(650);
+  client.exactly_once = client.survives && client.extensions && rng.chance(900);
+  client.renews = client.survives && rng.chance(850);
+  client.paths = client.survives ? static_cast<unsigned>(rng.between(1, 3)) : 1;
+  client.policy = rng.pick({rtrs::PathPolicy::round_robin, rtrs::PathPolicy::min_inflight,
+                            rtrs::PathPolicy::min_latency});
+  client.ranked = rng.chance(300);
+  client.no_path_timeout = rng.pick<Duration>({0ms, 5ms, 20ms, 1s, 10s});
+  client.reconnect_min = rng.pick<Duration>({1ms, 1ms, 20ms});
+  client.reconnect_max = client.reconnect_min * rng.pick({1, 50});
+  client.settle_time = rng.pick<Duration>({0ms, 10ms, 2s});
   client.same_name = rng.chance(300);
   client.lazy = rng.chance(500);
   client.concurrency = rng.pick({1U, 2U, 4U, 16U});
@@ -67,10 +79,21 @@ ClientKnobs draw_client(Rng& rng, bool faults) {
   return client;
 }
 
+/// A Linux client's way to fail over, with what it does not know of.
+void become_linux(ClientKnobs& client, Rng& rng) {
+  client.linux_like = client.resends_at_once = true;
+  client.survives = client.renews = client.exactly_once = true;
+  client.extensions = false;
+  client.paths = static_cast<unsigned>(rng.between(1, 3));
+  client.no_path_timeout = 0ms;
+  client.cancel = 0;
+}
+
 FaultKnobs draw_faults(Rng& rng) {
   FaultKnobs faults;
   faults.mean = rng.pick<Duration>({3ms, 20ms, 100ms, 500ms});
   faults.cut = rng.chance(400);
+  faults.late = rng.chance(300);
   faults.silence = rng.chance(300);
   faults.stall = rng.chance(400);
   faults.pause = rng.chance(300);
@@ -80,6 +103,18 @@ FaultKnobs draw_faults(Rng& rng) {
   return faults;
 }
 
+/// Who cannot tell one disk from another must not be given another one.
+bool may_replace(const Knobs& knobs) {
+  if (!knobs.server_extensions) return false;
+  for (const ClientKnobs& client : knobs.clients) {
+    if (!client.extensions) return false;
+  }
+  for (const DiskKnobs& disk : knobs.disks) {
+    if (disk.uuid == DiskKnobs{}.uuid) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 Duration Knobs::heartbeat_limit() const {
@@ -87,7 +122,7 @@ Duration Knobs::heartbeat_limit() const {
   return (heartbeat_interval + heartbeat_interval / 20) * (heartbeat_misses + 2) + 1ms;
 }
 
-Knobs draw_knobs(Rng& rng) {
+Knobs draw_knobs(Rng& rng, bool long_run) {
   Knobs knobs;
   const bool faults = rng.chance(850);
   knobs.queue_depth = static_cast<std::uint16_t>(rng.pick({1, 2, 3, 5, 8, 16, 40}));
@@ -104,17 +139,28 @@ Knobs draw_knobs(Rng& rng) {
   knobs.storage = draw_storage(rng, faults);
   if (faults) knobs.faults = draw_faults(rng);
   const std::uint64_t clients = rng.between(1, 3);
-  for (std::uint64_t i = 0; i < clients; ++i) knobs.clients.push_back(draw_client(rng, faults));
+  for (std::uint64_t i = 0; i < clients; ++i) {
+    knobs.clients.push_back(draw_client(rng, faults));
+    const bool becomes = rng.chance(150) && knobs.server_style == ServerStyle::own;
+    if (becomes) become_linux(knobs.clients.back(), rng);
+  }
   const std::uint64_t disks = rng.between(1, 3);
   for (std::uint64_t i = 0; i < disks; ++i) {
     DiskKnobs disk = draw_disk(rng);
     if (disk.block > knobs.max_io_size) disk.block = 512;
     if (knobs.search_path) disk.export_read_only = false;
+    if (rng.chance(700)) disk.uuid[0] = static_cast<std::uint8_t>(i + 1);
     knobs.disks.push_back(disk);
   }
+  if (may_replace(knobs)) knobs.faults.replace = rng.pick({0U, 300U});
   knobs.max_sessions = rng.chance(200) ? 1U : 16U;
+  knobs.hot_spot = rng.chance(300);
   knobs.operations = rng.pick({30U, 80U, 200U});
   knobs.safety_time = rng.pick<Duration>({1s, 10s});
+  if (long_run) {
+    knobs.operations *= 25;
+    knobs.safety_time *= 60;
+  }
   knobs.final_operations = 5;
   return knobs;
 }

@@ -1,9 +1,11 @@
 // What one run looks like; everything is drawn from the seed.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
+#include "rdma/core/path.hpp"
 #include "tests/sim/world.hpp"
 
 namespace sim {
@@ -34,13 +36,26 @@ struct StorageKnobs {
   Duration stall_max{};
   unsigned fail = 0;         ///< per mille of the operations
   unsigned break_queue = 0;  ///< likewise
+  unsigned hang = 0;         ///< likewise: do not end as long as faults are allowed
 };
 
 struct ClientKnobs {
   std::uint16_t lanes = 1;
   /// Asks the server to invalidate the key of each read, as a Linux client does.
   bool linux_like = false;
+  /// Sends what was in flight again at once, and without generations, as a Linux client does.
+  bool resends_at_once = false;
   bool extensions = true;
+  bool survives = false;      ///< sessions outlive their paths; else they end with the first one
+  bool exactly_once = false;  ///< with extensions
+  bool renews = false;        ///< sessions outlive the server's memory of them
+  unsigned paths = 1;
+  rtrs::PathPolicy policy{};
+  bool ranked = false;         ///< the paths are not equally good
+  Duration no_path_timeout{};  ///< 0 = for ever
+  Duration settle_time{};
+  Duration reconnect_min{};
+  Duration reconnect_max{};
   bool same_name = false;    ///< a new session has the name of the last one
   bool lazy = false;         ///< nobody looks at a lane on which nobody waits
   unsigned concurrency = 1;  ///< operations at a time
@@ -61,17 +76,20 @@ struct DiskKnobs {
   bool can_fast_zero = false;
   bool can_fua = false;
   bool volatile_cache = false;
+  std::array<std::uint8_t, 16> uuid{};  ///< zeros: unknown
 };
 
 /// How often what breaks; a mean time of zero is never.
 struct FaultKnobs {
   Duration mean{};
   bool cut = false;
+  bool late = false;     ///< a connection is over for the client, and what it sent arrives late
   bool silence = false;  ///< messages vanish, nobody is told
   bool stall = false;    ///< a connection is slow for a while
   bool pause = false;
   bool kill_client = false;
   bool restart = false;
+  unsigned replace = 0;    ///< per mille of the restarts: an export is another disk afterwards
   unsigned no_memory = 0;  ///< per mille of the sessions get no chunk memory
 };
 
@@ -94,6 +112,7 @@ struct Knobs {
   FaultKnobs faults;
   std::vector<ClientKnobs> clients;
   std::vector<DiskKnobs> disks;
+  bool hot_spot = false;    ///< everybody wants the same few blocks
   unsigned operations = 0;  ///< to be started while faults are allowed, by all clients together
   Duration safety_time{};   ///< the same phase ends after this at the latest
   unsigned final_operations = 0;  ///< each client must get so many through afterwards
@@ -102,6 +121,7 @@ struct Knobs {
   Duration heartbeat_limit() const;
 };
 
-Knobs draw_knobs(Rng& rng);
+/// `long_run`: with many more operations.
+Knobs draw_knobs(Rng& rng, bool long_run);
 
 }  // namespace sim

@@ -18,6 +18,7 @@ struct Options {
   std::uint64_t first = 1;
   std::uint64_t seeds = 0;
   std::uint64_t seed = 0;
+  bool long_run = false;
   bool trace = false;
   bool hashes = false;
   bool quiet = false;
@@ -37,6 +38,7 @@ void on_crash(int) {
 
 std::string replay(const Options& options, std::uint64_t seed) {
   std::string command = program + " --seed " + std::to_string(seed) + " --trace";
+  if (options.long_run) command += " --long";
   if (!options.plant.empty()) command += " --plant " + options.plant;
   return command;
 }
@@ -50,7 +52,7 @@ void prepare_crash_text(const Options& options, std::uint64_t seed) {
 
 sim::Verdict run(const Options& options, std::uint64_t seed, bool trace) {
   prepare_crash_text(options, seed);
-  return sim::run_seed(seed, trace);
+  return sim::run_seed(seed, trace, options.long_run);
 }
 
 int run_one(const Options& options) {
@@ -121,6 +123,7 @@ int main(int argc, char** argv) {
   app.add_flag("--trace", options.trace, "print everything that happens")->needs(seed);
   app.add_option("--seeds", options.seeds, "run so many seeds")->excludes(seed);
   app.add_option("--first", options.first, "the first of them (default 1)");
+  app.add_flag("--long", options.long_run, "with 25 times the operations per seed");
   app.add_flag("--hashes", options.hashes, "print the trace hash of each seed");
   app.add_flag("--quiet", options.quiet, "no progress");
   app.add_option("--plant", options.plant, "with this bug (a build with RNBDKIT_PLANT_BUGS)");

@@ -30,6 +30,7 @@ void Nemesis::strike() {
   const FaultKnobs& faults = knobs_.faults;
   std::vector<std::function<void()>> choices;
   if (faults.cut) choices.push_back([this] { cut(); });
+  if (faults.late) choices.push_back([this] { cut_late(); });
   if (faults.silence) choices.push_back([this] { silence(); });
   if (faults.stall) choices.push_back([this] { stall(); });
   if (faults.pause) choices.push_back([this] { pause(); });
@@ -48,24 +49,48 @@ std::shared_ptr<Wire> Nemesis::pick_wire() {
   return open.empty() ? nullptr : open[world_.rng().below(open.size())];
 }
 
+/// One connection, its path, or all paths of its session.
+unsigned Nemesis::draw_extent(unsigned whole_path) {
+  if (!world_.rng().chance(whole_path)) return 0;
+  return world_.rng().chance(300) ? 2 : 1;
+}
+
+bool Nemesis::is_hit(const Wire& other, const Wire& wire, unsigned extent) {
+  if (extent == 0 || other.session() != wire.session()) return false;
+  return extent == 2 || other.path() == wire.path();
+}
+
 void Nemesis::cut() {
   const auto wire = pick_wire();
   if (!wire) return;
-  const bool whole_path = world_.rng().chance(300);
+  const unsigned extent = draw_extent(300);
   for (const auto& other : network_.wires()) {
-    const bool hit = other == wire || (whole_path && other->session() == wire->session());
+    const bool hit = other == wire || is_hit(*other, *wire, extent);
     if (hit && !other->over()) other->cut();
+  }
+}
+
+void Nemesis::cut_late() {
+  const auto wire = pick_wire();
+  if (!wire) return;
+  const unsigned extent = draw_extent(700);
+  const Duration longest =
+      world_.rng().pick<Duration>({1ms, 10ms, 300ms, knobs_.heartbeat_limit() * 2});
+  const Duration lag = world_.rng().delay(0us, longest);
+  for (const auto& other : network_.wires()) {
+    const bool hit = other == wire || is_hit(*other, *wire, extent);
+    if (hit && !other->over()) other->cut_late(lag);
   }
 }
 
 void Nemesis::silence() {
   const auto wire = pick_wire();
   if (!wire) return;
-  const bool whole_path = world_.rng().chance(700);
+  const unsigned extent = draw_extent(700);
   const bool to_server = world_.rng().chance(700);
   const bool to_client = !to_server || world_.rng().chance(500);
   for (const auto& other : network_.wires()) {
-    if (other != wire && !(whole_path && other->session() == wire->session())) continue;
+    if (other != wire && !is_hit(*other, *wire, extent)) continue;
     if (to_server) other->silence(Side::client);
     if (to_client) other->silence(Side::server);
   }

@@ -23,7 +23,10 @@ class Nemesis {
   void schedule();
   void strike();
   std::shared_ptr<Wire> pick_wire();
+  unsigned draw_extent(unsigned whole_path);
+  static bool is_hit(const Wire& other, const Wire& wire, unsigned extent);
   void cut();
+  void cut_late();
   void silence();
   void stall();
   void pause();

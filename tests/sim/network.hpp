@@ -19,11 +19,13 @@ class Network {
     server_.introduce(++sessions_, client);
     return sessions_;
   }
-  std::shared_ptr<Wire> open(std::uint64_t session, std::uint16_t cid) {
+  std::shared_ptr<Wire> open(std::uint64_t session, unsigned path, std::uint16_t cid) {
+    std::erase_if(wires_, [](const auto& wire) { return wire->over() && wire.use_count() == 1; });
     wires_.push_back(std::make_shared<Wire>(
         world_, knobs_, session, cid, [this](std::shared_ptr<Wire> wire, rtrs::ConstBytes record) {
           server_.accept(std::move(wire), record);
         }));
+    wires_.back()->set_path(path);
     return wires_.back();
   }
   /// Also those that are over.

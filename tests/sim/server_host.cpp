@@ -3,162 +3,81 @@
 #include <utility>
 
 namespace sim {
+namespace {
 
-using rtrs::ServerPathState;
+/// How long a session without paths waits for its client.
+Duration linger_of(const Knobs& knobs) { return knobs.heartbeat_limit() * 2; }
+
+}  // namespace
 
 ServerHost::ServerHost(HostEnvironment environment, rtrs::ServerSessionOptions options,
-                       rtrs::ServerHandler& handler, std::uint16_t cid_count, std::uint64_t serial)
+                       rtrs::ServerHandler& handler, std::uint64_t serial)
     : environment_{std::move(environment)},
       world_{environment_.world},
       serial_{serial},
-      scope_{world_, environment_.server},
-      keys_{world_, /*shared=*/true},
-      session_{options, handler},
-      links_(cid_count) {
-  const ServerStyle style = environment_.knobs.server_style;
-  if (style != ServerStyle::own) {
-    linux_server_.emplace(world_, options.queue_depth, options.chunk_size(),
-                          style == ServerStyle::linux_new_keys);
-  }
+      session_{options, handler} {
   session_.peer = std::to_string(serial);
-  session_.open_path(cid_count);
-  session_.path().claim_name = [this](std::string_view name) {
-    refused_ = !environment_.claim_name(name);
-    return !refused_;
+  session_.on_lingering = [this] { on_lingering(); };
+  session_.on_gone = [this] {
+    linger_.reset();
+    environment_.on_gone();
   };
-  session_.path().provide_chunks = [this] { return provide_chunks(); };
-  session_.on_gone([this] { environment_.on_gone(); });
 }
 
-bool ServerHost::provide_chunks() {
-  refused_ = !environment_.have_memory();
-  if (refused_) return false;
-  chunks_.resize(session_.options().chunk_memory());
-  session_.set_chunks(chunks_);
-  return true;
+ServerPathHost& ServerHost::add_path(PathId path, std::uint16_t cid_count) {
+  PathEnvironment environment{
+      .world = world_,
+      .knobs = environment_.knobs,
+      .server = environment_.server,
+      .client = environment_.client,
+      .serial = serial_,
+      .claim_name = environment_.claim_name,
+      .have_memory = environment_.have_memory,
+      .shared_chunks =
+          environment_.knobs.server_style == ServerStyle::own ? nullptr : &shared_chunks_,
+      .on_closing = [this, path] { environment_.on_path_closing(path, session_.over()); },
+      .on_gone = [this, path] { environment_.on_path_gone(path); }};
+  const Knobs& knobs = environment_.knobs;
+  auto host = std::make_unique<ServerPathHost>(
+      std::move(environment), session_,
+      rtrs::ServerPathOptions{.cid_count = cid_count,
+                              .heartbeat_interval = knobs.heartbeat_interval,
+                              .heartbeat_misses = knobs.heartbeat_misses});
+  return *(paths_[path] = std::move(host));
 }
 
-void ServerHost::add(std::uint16_t cid, std::shared_ptr<Wire> wire) {
-  if (closed_ || draining_) return wire->close(Side::server);
-  if (!std::exchange(started_, true)) {
-    scope_.after(environment_.knobs.handshake_timeout, [this] {
-      if (!closed_ && session_.path().state() == ServerPathState::connecting) {
-        close("the handshake was not finished in time");
-      }
-    });
+void ServerHost::add(const rtrs::Admission::Decision& decision, std::uint16_t cid,
+                     std::uint16_t cid_count, std::shared_ptr<Wire> wire) {
+  const auto known = paths_.find(decision.path);
+  if (session_.over() || draining_ || (!decision.new_path && known == paths_.end())) {
+    if (decision.new_path) environment_.on_path_gone(decision.path);
+    return wire->close(Side::server);
   }
-  links_[cid] = std::make_unique<Link>();
-  Link& link = *links_[cid];
-  link.wire = wire;
-  link.queue_pair = std::make_unique<SimQueuePair>(
-      std::move(wire), Side::server, keys_,
-      SimQueuePair::Options{.node = environment_.server,
-                            .linux_server = linux_server_ ? &*linux_server_ : nullptr});
-  link.queue_pair->on_ready = [this, &link] { schedule_progress(link); };
-  link.queue_pair->on_post = [this, &link] { schedule_flush(link); };
-  link.handler = &session_.path().add(cid, *link.queue_pair);
-  auto accept = session_.options().accept_parameters();
-  accept.new_rkey = linux_server_ && linux_server_->new_keys();
-  link.queue_pair->send_record(rtrs::wire::bytes_of(rtrs::wire::encode(accept)));
-}
-
-void ServerHost::schedule_progress(Link& link) {
-  if (std::exchange(link.progress_due, true)) return;
-  const NetworkKnobs& knobs = environment_.knobs.network;
-  const Duration delay =
-      world_.rng().delay(0us, knobs.poll_max) * (world_.rng().chance(knobs.slow_poll) ? 100 : 1);
-  scope_.after(delay, [this, &link] {
-    link.progress_due = false;
-    if (!closed_) progress(link);
-  });
-}
-
-void ServerHost::progress(Link& link) {
-  if (draining_) return;
-  const bool was_connecting = session_.path().state() == ServerPathState::connecting;
-  unsigned heard = 0;
-  const auto status = link.queue_pair->progress(*link.handler, heard);
-  if (world_.broken()) return;
-  if (was_connecting && session_.path().state() == ServerPathState::connected) {
-    world_.note("server", serial_, "session is up");
-    session_.path().start_heartbeat(world_.now());
-    watch_.emplace(world_, environment_.knobs, who(), environment_.server, environment_.client);
-    schedule_tick();
+  linger_.reset();
+  ServerPathHost& path = decision.new_path ? add_path(decision.path, cid_count) : *known->second;
+  if (const auto old = paths_.find(decision.replaces); old != paths_.end()) {
+    old->second->close("the client has connected the path again");
   }
-  if (heard > 0 && watch_) watch_->heard();
-  switch (status) {
-    case SimQueuePair::Status::drained:
-      return;
-    case SimQueuePair::Status::more:
-      return schedule_progress(link);
-    case SimQueuePair::Status::ended:
-      if (rtrs::Complaint complaint = link.queue_pair->complaint()) on_complaint(complaint);
-      return close("a connection ended");
-  }
+  path.add(cid, std::move(wire));
 }
 
-void ServerHost::on_complaint(rtrs::Complaint complaint) {
-  if (refused_) return;
-  world_.violate(who() + " complains: " + complaint);
-}
-
-void ServerHost::schedule_flush(Link& link) {
-  if (std::exchange(link.flush_due, true)) return;
-  scope_.soon([this, &link] {
-    link.flush_due = false;
-    if (closed_) return;
-    link.queue_pair->flush();
-    if (draining_) check_drained();
-  });
-}
-
-void ServerHost::schedule_tick() {
-  const Duration interval = environment_.knobs.heartbeat_interval;
-  scope_.after(interval + world_.rng().delay(0us, interval / 20), [this] {
-    if (closed_) return;
-    if (session_.path().on_tick(world_.now()) == rtrs::Heartbeat::Verdict::dead) {
-      watch_->dead(silenced());
-      return close("the client is silent");
-    }
-    schedule_tick();
-  });
-}
-
-bool ServerHost::silenced() const {
-  for (const auto& link : links_) {
-    if (link && link->wire->silenced()) return true;
-  }
-  return false;
+void ServerHost::on_lingering() {
+  if (session_.idle()) environment_.on_idle();
+  if (linger_) return;
+  world_.note("server", serial_, "session lingers");
+  linger_.emplace(world_, environment_.server);
+  linger_->after(linger_of(environment_.knobs), [this] { session_.on_linger_expired(); });
 }
 
 void ServerHost::drain() {
   draining_ = true;
-  watch_.reset();  // nobody looks any more
-  check_drained();
-}
-
-void ServerHost::check_drained() {
-  if (closed_ || session_.executing() != 0) return;
-  for (const auto& link : links_) {
-    if (link && !link->queue_pair->idle()) {
-      // Try again when more has been sent.
-      scope_.after(100us, [this] { check_drained(); });
-      return;
-    }
-  }
-  close("the server stops");
+  session_.end();
+  for (auto& [id, path] : paths_) path->drain();
 }
 
 void ServerHost::close(const char* why) {
-  if (std::exchange(closed_, true)) return;
-  world_.note("server", serial_, why);
-  watch_.reset();
-  environment_.on_closing();
-  session_.path().close();
-  for (auto& link : links_) {
-    if (link) link->queue_pair->close();
-  }
-  session_.on_path_closed();
+  session_.end();
+  for (auto& [id, path] : paths_) path->close(why);
 }
 
 }  // namespace sim

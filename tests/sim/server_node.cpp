@@ -1,23 +1,50 @@
 #include "tests/sim/server_node.hpp"
 
+#include <utility>
+
 #include "tests/sim/server_process.hpp"
 
 namespace sim {
 
-ServerNode::ServerNode(World& world, const Knobs& knobs, std::vector<Disk>& disks, Checker& checker)
+ServerNode::ServerNode(World& world, const Knobs& knobs, Disks& disks, Checker& checker)
     : world_{world},
       knobs_{knobs},
       disks_{disks},
       checker_{checker},
       node_{world.add_node()},
-      scope_{world, node_} {}
+      scope_{world, node_},
+      volatile_epoch_{world.rng().next()} {
+  for (const Disk& disk : disks) exports_.push_back(disk.number());
+}
 
 ServerNode::~ServerNode() = default;
 
 void ServerNode::start() {
   world_.note("server", 0, "starts");
-  process_ = std::make_unique<ServerProcess>(world_, knobs_, disks_, checker_, node_);
+  const bool again = std::exchange(was_up_, true);
+  if (again && !calm_ && world_.rng().chance(knobs_.faults.replace)) replace_something();
+  checker_.server_started();
+  process_ = std::make_unique<ServerProcess>(world_, knobs_, disks_, exports_, checker_, node_,
+                                             volatile_epoch_);
   if (calm_) process_->calm();
+}
+
+/// An export shows other storage from now on, or the same one with another size, which is as good
+/// as another one for those who have it open.
+void ServerNode::replace_something() {
+  Rng& rng = world_.rng();
+  const auto slot = static_cast<unsigned>(rng.below(exports_.size()));
+  DiskKnobs knobs = disks_[exports_[slot]].knobs();
+  const auto number = static_cast<unsigned>(disks_.size());
+  if (rng.chance(500)) {
+    knobs.uuid[1] = static_cast<std::uint8_t>(number);
+    knobs.uuid[2] = static_cast<std::uint8_t>(number >> 8);
+  } else {
+    knobs.size += 512 * number;
+  }
+  world_.note("server", 0, "serves another disk", slot, number);
+  disks_.emplace_back(number, slot, knobs);
+  exports_[slot] = number;
 }
 
 void ServerNode::kill(bool power_loss) {
@@ -28,8 +55,10 @@ void ServerNode::kill(bool power_loss) {
   if (world_.broken()) return;
   process_.reset();
   if (!power_loss) return;
+  volatile_epoch_ = world_.rng().next();
   for (Disk& disk : disks_) {
     const std::uint64_t lost = disk.crash(world_.rng());
+    checker_.power_lost(disk.number());
     if (lost == disk.sectors()) continue;
     world_.violate("sector " + std::to_string(lost) + " of " + disk.name() +
                    " lost a value that was acknowledged as durable");

@@ -16,7 +16,7 @@ class ServerProcess;
 
 class ServerNode {
  public:
-  ServerNode(World& world, const Knobs& knobs, std::vector<Disk>& disks, Checker& checker);
+  ServerNode(World& world, const Knobs& knobs, Disks& disks, Checker& checker);
   ~ServerNode();
 
   NodeId node() const { return node_; }
@@ -27,6 +27,8 @@ class ServerNode {
   /// Waits a little for running requests, then ends.
   void stop();
   void calm();
+  /// Which disk a client means that names this export now.
+  unsigned disk_of(unsigned slot) const { return exports_[slot]; }
 
   /// A connect record has arrived at this machine.
   void accept(std::shared_ptr<Wire> wire, rtrs::ConstBytes record);
@@ -37,14 +39,19 @@ class ServerNode {
   std::string leftovers();
 
  private:
+  void replace_something();
+
   World& world_;
   const Knobs& knobs_;
-  std::vector<Disk>& disks_;
+  Disks& disks_;
   Checker& checker_;
   NodeId node_;
   Scope scope_;
+  std::uint64_t volatile_epoch_;  ///< another one after each loss of power
   bool calm_ = false;
-  std::vector<NodeId> clients_;  ///< by session
+  bool was_up_ = false;
+  std::vector<unsigned> exports_;  ///< slot -> number of the disk that is served
+  std::vector<NodeId> clients_;    ///< by session
   std::unique_ptr<ServerProcess> process_;
   std::optional<Scope> stopping_;
 };

@@ -12,7 +12,9 @@ Reactor* reactor_of(const ServerSession&) { return nullptr; }
 const std::string& name_of(const ServerSession& session) { return session.name; }
 const std::string& peer_of(const ServerSession& session) { return session.peer; }
 std::uint32_t features_of(const ServerSession& session) { return session.options().features; }
+const wire::Uuid& uuid_of(const ServerSession& session) { return session.options().uuid; }
 void* context_of(const ServerSession& session) { return session.context; }
+bool end_if_idle(ServerSession& session) { return session.end_if_idle(); }
 }  // namespace rtrs
 
 namespace sim {
@@ -20,15 +22,15 @@ namespace {
 
 constexpr std::uint32_t kMaxHeaderSize = 4096;
 
-rtrs::ServerSessionOptions make_session_options(const Knobs& knobs, Rng& rng) {
+rtrs::ServerSessionOptions make_session_options(const Knobs& knobs, std::uint64_t volatile_epoch) {
   rtrs::ServerSessionOptions options;
   options.queue_depth = knobs.queue_depth;
   options.max_io_size = knobs.max_io_size;
   options.max_header_size = kMaxHeaderSize;
-  options.features = knobs.server_extensions ? rtrs::wire::kFeatureUserMessages : 0U;
-  options.session_epoch = rng.next();
-  options.heartbeat_interval = knobs.heartbeat_interval;
-  options.heartbeat_misses = knobs.heartbeat_misses;
+  if (knobs.server_extensions) {
+    options.features = rtrs::wire::kFeatureUserMessages | rtrs::wire::kFeatureExactlyOnce;
+  }
+  options.volatile_epoch = volatile_epoch;
   return options;
 }
 
@@ -46,7 +48,9 @@ void refuse(Wire& wire, int error) {
 // ---- WatchingHandler ----------------------------------------------------------------------------
 
 void* WatchingHandler::on_session_up(rtrs::ServerSession& session) {
-  if (++up_[serial_of(session)] != 1) world_.violate("a session came up twice");
+  // A client that comes back too late gets another session, and leaves.
+  if (std::exchange(up_[serial_of(session)], 1U) == 1) world_.violate("a session came up twice");
+  checker_.session_up(serial_of(session));
   return next_.on_session_up(session);
 }
 
@@ -54,9 +58,11 @@ void WatchingHandler::on_request(rtrs::ServerSession& session, rtrs::ServerReque
   world_.note("server", serial_of(session), "request", request.buffer_id, request.data.size(),
               request.is_read ? 1 : 0);
   if (up_[serial_of(session)] != 1) world_.violate("a request came for a session that is down");
-  if (session.path().state() != rtrs::ServerPathState::connected) {
+  if (request.path->state() != rtrs::ServerPathState::connected) {
     world_.violate("a request came for a path that is not connected");
   }
+  if (request.message.empty()) world_.violate("a request was carried out that says nothing");
+  check_copies(session);
   next_.on_request(session, request);
 }
 
@@ -67,25 +73,38 @@ void WatchingHandler::on_session_down(rtrs::ServerSession& session) {
     return world_.violate("session " + std::to_string(serial) + " went down while " +
                           std::to_string(session.executing()) + " of its requests executed");
   }
+  check_copies(session);
   up_[serial] = 2;
   next_.on_session_down(session);
   checker_.session_gone(serial);
 }
 
+/// Linux's server carries out every copy of a write, out of the same chunk, so a client must not
+/// send one while another may still execute.
+void WatchingHandler::check_copies(const rtrs::ServerSession& session) {
+  if (session.options().exactly_once() || session.repeats().attached == 0) return;
+  if (checker_.may_resend(serial_of(session))) return;
+  world_.violate("a write was sent again while the server still executed it");
+}
+
 // ---- ServerProcess ------------------------------------------------------------------------------
 
-ServerProcess::ServerProcess(World& world, const Knobs& knobs, std::vector<Disk>& disks,
-                             Checker& checker, NodeId node)
+ServerProcess::ServerProcess(World& world, const Knobs& knobs, Disks& disks,
+                             const std::vector<unsigned>& exports, Checker& checker, NodeId node,
+                             std::uint64_t volatile_epoch)
     : world_{world},
       knobs_{knobs},
       disks_{disks},
+      exports_{exports},
       checker_{checker},
       node_{node},
-      session_options_{make_session_options(knobs, world.rng())},
+      session_options_{make_session_options(knobs, volatile_epoch)},
       admission_{{.max_sessions = knobs.max_sessions,
                   .max_connections_per_path = 128,
-                  .session_memory = session_options_.chunk_memory(),
-                  .memory_limit = session_options_.chunk_memory() * knobs.max_sessions}},
+                  .path_memory = session_options_.chunk_memory(),
+                  // Room for all paths: without generations a change may have to wait for its own.
+                  .memory_limit = session_options_.chunk_memory() * knobs.max_sessions * 3,
+                  .features = session_options_.features}},
       storage_{world, knobs.storage, disks, checker, node},
       catalogue_{catalogue_options()},
       block_server_{catalogue_, {knobs.queue_depth, knobs.max_io_size}, surroundings()},
@@ -96,7 +115,8 @@ ServerProcess::ServerProcess(World& world, const Knobs& knobs, std::vector<Disk>
     if (!found) world.violate("the catalogue refuses its search path: " + found.error().text);
     return;
   }
-  for (const Disk& disk : disks) {
+  for (const unsigned number : exports_) {
+    const Disk& disk = disks_[number];
     rnbd::ExportSpecification specification;
     specification.name = disk.name();
     specification.storage = "sim:" + std::to_string(disk.number());
@@ -112,7 +132,7 @@ rnbd::CatalogueOptions ServerProcess::catalogue_options() {
       -> tl::expected<std::unique_ptr<rnbd::Backend>, rtrs::Failure> {
     const bool is_export = specification.starts_with("sim:");
     const auto number = is_export ? static_cast<unsigned>(std::stoul(specification.substr(4)))
-                                  : disk_of_file(specification);
+                                  : exports_.at(disk_of_file(specification));
     return storage_.open(number, !is_export && how.read_only);
   };
   return options;
@@ -121,7 +141,9 @@ rnbd::CatalogueOptions ServerProcess::catalogue_options() {
 rnbd::Surroundings ServerProcess::surroundings() {
   rnbd::Surroundings surroundings;
   surroundings.later = [this](rtrs::Reactor*, std::function<void()> work) {
-    scope_.soon(std::move(work));
+    const std::uint64_t job = next_job_++;
+    offloaded_[job] = std::move(work);
+    scope_.soon([this, job] { run_offloaded(job); });
   };
   surroundings.offload = [this](rtrs::Reactor*, std::function<void()> work,
                                 std::function<void()> then) {
@@ -152,41 +174,71 @@ void ServerProcess::accept(std::shared_ptr<Wire> wire, rtrs::ConstBytes record, 
   world_.note("server", wire->session(), "judges", parameters->cid,
               static_cast<std::uint64_t>(decision.error));
   if (decision.error != 0) {
-    // ECONNRESET: the path closes already, and the client does not know it yet.
-    if (decision.error != ENOMEM && decision.error != ECONNRESET) {
+    // ECONNRESET: the path closes already, and the client does not know it yet. ENXIO: another path
+    // of a session that is over.
+    const bool forgotten =
+        decision.error == ENXIO && (!parameters->first_connection || parameters->cid != 0);
+    if (decision.error != ENOMEM && decision.error != ECONNRESET && !forgotten) {
       world_.violate(std::string{"the server refused a connection: "} + decision.why);
     }
     return refuse(*wire, decision.error);
   }
-  ServerHost& host = decision.created
+  ServerHost& host = decision.new_session
                          ? create_host(decision.session, *parameters, wire->session(), client)
                          : *hosts_.at(decision.session);
-  host.add(parameters->cid, std::move(wire));
+  host.add(decision, parameters->cid, parameters->cid_count, std::move(wire));
 }
 
 ServerHost& ServerProcess::create_host(SessionId id,
                                        const rtrs::wire::ConnectParameters& parameters,
                                        std::uint64_t serial, NodeId client) {
   rtrs::ServerSessionOptions options = session_options_;
+  options.extension = parameters.extension.present;
   options.features &= parameters.extension.features;
+  options.uuid = parameters.session_uuid;
+  options.session_epoch = world_.rng().next();
   HostEnvironment environment{
       .world = world_,
       .knobs = knobs_,
       .server = node_,
       .client = client,
-      .claim_name = [this, id](std::string_view name) { return admission_.claim_name(id, name); },
+      .claim_name = [this, id](std::string_view name) { return claim_name(id, name); },
       .have_memory = [this] { return calm_ || !world_.rng().chance(knobs_.faults.no_memory); },
-      .on_closing = [this, id] { admission_.close(id); },
-      .on_gone =
-          [this, id] {
-            scope_.soon([this, id] {
-              hosts_.erase(id);
-              admission_.remove(id);
-            });
-          }};
-  auto host = std::make_unique<ServerHost>(std::move(environment), options, handler_,
-                                           parameters.cid_count, serial);
+      .on_path_closing =
+          [this, id](PathId path, bool over) {
+            admission_.close_path(id, path);
+            if (over) admission_.close(id);
+          },
+      .on_path_gone = [this, id](PathId path) { forget_path_soon(id, path); },
+      .on_idle = [this, id] { admission_.set_idle(id); },
+      .on_gone = [this, id] { forget_soon(id); }};
+  auto host = std::make_unique<ServerHost>(std::move(environment), options, handler_, serial);
   return *(hosts_[id] = std::move(host));
+}
+
+bool ServerProcess::claim_name(SessionId id, std::string_view name) {
+  const auto claim = admission_.claim_name(id, name);
+  if (claim.ends != 0) {
+    scope_.soon([this, idle = claim.ends] {
+      if (const auto found = hosts_.find(idle); found != hosts_.end()) found->second->end_if_idle();
+    });
+  }
+  return claim.granted;
+}
+
+void ServerProcess::forget_path_soon(SessionId id, PathId path) {
+  scope_.soon([this, id, path] {
+    admission_.remove_path(id, path);
+    if (const auto found = hosts_.find(id); found != hosts_.end()) found->second->forget(path);
+  });
+}
+
+void ServerProcess::forget_soon(SessionId id) {
+  admission_.close(id);
+  scope_.soon([this, id] {
+    hosts_.erase(id);
+    admission_.remove(id);
+  });
 }
 
 void ServerProcess::drain() {
@@ -209,7 +261,8 @@ std::string ServerProcess::leftovers() {
 
 /// With all sessions gone, whoever asks may write.
 std::string ServerProcess::stuck_writers() {
-  for (const Disk& disk : disks_) {
+  for (const unsigned number : exports_) {
+    const Disk& disk = disks_[number];
     if (!disk.writable()) continue;
     const auto mode = rnbd::wire::AccessMode::read_write;
     const bool possible = knobs_.search_path

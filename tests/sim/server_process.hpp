@@ -24,6 +24,8 @@ class WatchingHandler final : public rtrs::ServerHandler {
   void on_session_down(rtrs::ServerSession& session) override;
 
  private:
+  void check_copies(const rtrs::ServerSession& session);
+
   World& world_;
   Checker& checker_;
   rtrs::ServerHandler& next_;
@@ -32,8 +34,9 @@ class WatchingHandler final : public rtrs::ServerHandler {
 
 class ServerProcess {
  public:
-  ServerProcess(World& world, const Knobs& knobs, std::vector<Disk>& disks, Checker& checker,
-                NodeId node);
+  ServerProcess(World& world, const Knobs& knobs, Disks& disks,
+                const std::vector<unsigned>& exports, Checker& checker, NodeId node,
+                std::uint64_t volatile_epoch);
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
 
@@ -47,9 +50,13 @@ class ServerProcess {
 
  private:
   using SessionId = rtrs::Admission::SessionId;
+  using PathId = rtrs::Admission::PathId;
 
   ServerHost& create_host(SessionId id, const rtrs::wire::ConnectParameters& parameters,
                           std::uint64_t serial, NodeId client);
+  bool claim_name(SessionId id, std::string_view name);
+  void forget_path_soon(SessionId id, PathId path);
+  void forget_soon(SessionId id);
   rnbd::Surroundings surroundings();
   void run_offloaded(std::uint64_t job);
   std::string stuck_writers();
@@ -57,7 +64,8 @@ class ServerProcess {
 
   World& world_;
   const Knobs& knobs_;
-  const std::vector<Disk>& disks_;
+  const Disks& disks_;
+  const std::vector<unsigned> exports_;  ///< numbers of the disks, by slot
   Checker& checker_;
   NodeId node_;
   bool calm_ = false;

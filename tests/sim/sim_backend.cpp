@@ -26,6 +26,7 @@ class SimBackend final : public rnbd::Backend {
       : storage_{storage}, disk_{disk.number()} {
     const DiskKnobs& knobs = disk.knobs();
     info_.size = knobs.size;
+    info_.uuid = knobs.uuid;
     info_.logical_block = knobs.block;
     info_.read_only = knobs.backend_read_only || read_only;
     info_.can_discard = knobs.can_discard;

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "rdma/wire/handshake.hpp"
+
 namespace sim {
 namespace {
 
@@ -209,7 +211,8 @@ SimQueuePair::Status SimQueuePair::progress(rtrs::QueuePairHandler& handler, uns
     if (packet.kind == Packet::Kind::end) ended_ = true;
     if (ended_) return Status::ended;
     if (packet.kind == Packet::Kind::record) {
-      if (on_record) on_record(packet.payload);
+      if (on_record)
+        on_record(options_.resends_at_once ? extended(packet.payload) : packet.payload);
       if (closed_) return Status::ended;
       continue;
     }
@@ -219,6 +222,19 @@ SimQueuePair::Status SimQueuePair::progress(rtrs::QueuePairHandler& handler, uns
     if (closed_) return Status::ended;
   }
   return ended_ ? Status::ended : Status::drained;
+}
+
+/// What the client has to know of its server to be able to send again at once.
+std::vector<std::byte> SimQueuePair::extended(rtrs::ConstBytes record) const {
+  auto response = rtrs::wire::copy_of<rtrs::wire::ConnectResponse>(record);
+  if (response.error == 0) {
+    response.extension_magic = rtrs::wire::kExtensionMagic;
+    response.extension_version = rtrs::wire::kExtensionVersion;
+    response.features = rtrs::wire::kFeatureExactlyOnce;
+    response.session_epoch = wire_->session_epoch();
+  }
+  const auto bytes = rtrs::wire::bytes_of(response);
+  return {bytes.begin(), bytes.end()};
 }
 
 void SimQueuePair::dispatch(const Packet& packet, rtrs::QueuePairHandler& handler) {

@@ -44,6 +44,9 @@ class SimQueuePair final : public rtrs::QueuePair {
     NodeId node = 0;
     /// Asks for the invalidation of each read's key, and insists on it, as Linux clients do.
     bool linux_like = false;
+    /// Takes the generations out of what the client sends, and the extension out of its records, so
+    /// that a client that sends again at once looks like Linux's to the server.
+    bool resends_at_once = false;
     /// Not null: the server end behaves as a Linux server does.
     LinuxServer* linux_server = nullptr;
   };
@@ -102,6 +105,7 @@ class SimQueuePair final : public rtrs::QueuePair {
   rtrs::Ticket reply_as_linux(rtrs::RemoteMemory to, rtrs::ConstBytes data,
                               std::uint32_t immediate);
   void depart();
+  std::uint32_t take_generation_out(std::vector<std::byte>& trailer, std::uint32_t immediate);
   void ask_for_invalidation(std::vector<std::byte>& trailer);
   void accept_waiting();
   bool land(Packet& packet);
@@ -109,6 +113,7 @@ class SimQueuePair final : public rtrs::QueuePair {
   bool find_target(const Packet& packet, Window& target);
   bool take_receive(const Packet& packet);
   void watch_for_receive();
+  std::vector<std::byte> extended(rtrs::ConstBytes record) const;
   void dispatch(const Packet& packet, rtrs::QueuePairHandler& handler);
   void invalidate(std::uint32_t key);
   void violate(const std::string& rule);

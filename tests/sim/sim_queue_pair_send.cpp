@@ -2,6 +2,7 @@
 #include <cstring>
 #include <utility>
 
+#include "rdma/wire/handshake.hpp"
 #include "rdma/wire/immediate.hpp"
 #include "rdma/wire/messages.hpp"
 #include "tests/sim/sim_queue_pair.hpp"
@@ -31,6 +32,9 @@ rtrs::Ticket SimQueuePair::write_with_immediate(rtrs::RemoteMemory to, rtrs::Con
   }
   Packet packet{.kind = Packet::Kind::write, .to = to, .immediate = immediate, .source = data};
   packet.payload = copy(header);
+  if (options_.resends_at_once && type == rtrs::wire::ImmediateType::io_request) {
+    packet.immediate = take_generation_out(packet.payload, immediate);
+  }
   if (options_.linux_like) ask_for_invalidation(packet.payload);
   return post(std::move(packet));
 }
@@ -68,8 +72,37 @@ rtrs::Ticket SimQueuePair::send_with_invalidate(std::uint32_t key) {
 }
 
 void SimQueuePair::send_record(rtrs::ConstBytes record) {
-  post({.kind = Packet::Kind::record, .payload = copy(record)});
+  std::vector<std::byte> bytes = copy(record);
+  if (options_.resends_at_once) {
+    auto request = rtrs::wire::copy_of<rtrs::wire::ConnectRequest>(bytes);
+    request.extension_magic = 0;
+    request.extension_version = 0;
+    request.features = 0;
+    bytes = copy(rtrs::wire::bytes_of(request));
+  }
+  post({.kind = Packet::Kind::record, .payload = std::move(bytes)});
   flush();
+}
+
+/// Of a write: its user message becomes shorter, and the header moves forward. Returns the
+/// immediate.
+std::uint32_t SimQueuePair::take_generation_out(std::vector<std::byte>& trailer,
+                                                std::uint32_t immediate) {
+  using rtrs::wire::WriteHeader;
+  using rtrs::wire::WriteTrailer;
+  constexpr std::size_t kSize = sizeof(WriteTrailer) + sizeof(WriteHeader);
+  if (trailer.size() < kSize) return immediate;
+  const std::size_t at = trailer.size() - sizeof(WriteHeader);
+  auto header = rtrs::wire::copy_of<WriteHeader>(rtrs::ConstBytes{trailer}.subspan(at));
+  const bool is_write = header.type == static_cast<std::uint16_t>(rtrs::wire::MessageType::write) &&
+                        header.user_length == at;
+  if (!is_write) return immediate;
+  if (at == sizeof(WriteTrailer)) violate("a Linux client asked what became of a write");
+  header.user_length = static_cast<std::uint16_t>(at - sizeof(WriteTrailer));
+  trailer.resize(at - sizeof(WriteTrailer));
+  const auto bytes = rtrs::wire::bytes_of(header);
+  trailer.insert(trailer.end(), bytes.begin(), bytes.end());
+  return immediate - static_cast<std::uint32_t>(sizeof(WriteTrailer));
 }
 
 /// The header of a read with a buffer gets the flag that our own clients never set.

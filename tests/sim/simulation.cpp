@@ -10,19 +10,22 @@ namespace sim {
 namespace {
 
 /// A run that goes on for so long goes in circles.
-constexpr std::uint64_t kMaxEvents = 5'000'000;
+constexpr std::uint64_t kMaxEvents = 50'000'000;
 
 class Simulation {
  public:
-  Simulation(std::uint64_t seed, bool trace)
+  Simulation(std::uint64_t seed, bool trace, bool long_run)
       : world_{seed, trace},
-        knobs_{draw_knobs(world_.rng())},
+        knobs_{draw_knobs(world_.rng(), long_run)},
         disks_{make_disks(knobs_)},
         checker_{world_, disks_},
         server_{world_, knobs_, disks_, checker_},
         network_{world_, knobs_.network, server_},
         nemesis_{world_, knobs_, network_, server_, clients_} {
-    const ClientEnvironment environment{world_, knobs_, disks_, checker_, network_, server_.node()};
+    const ClientEnvironment environment{
+        world_, knobs_, disks_, checker_, network_, server_.node(), [this](unsigned slot) {
+          return server_.disk_of(slot);
+        }};
     for (unsigned i = 0; i < knobs_.clients.size(); ++i) {
       clients_.push_back(std::make_unique<ClientNode>(environment, i, knobs_.clients[i]));
     }
@@ -36,10 +39,11 @@ class Simulation {
   bool broken() const { return world_.broken(); }
 
  private:
-  static std::vector<Disk> make_disks(const Knobs& knobs) {
-    std::vector<Disk> disks;
+  static Disks make_disks(const Knobs& knobs) {
+    Disks disks;
     for (const DiskKnobs& disk : knobs.disks) {
-      disks.emplace_back(static_cast<unsigned>(disks.size()), disk);
+      const auto number = static_cast<unsigned>(disks.size());
+      disks.emplace_back(number, number, disk);
     }
     return disks;
   }
@@ -87,7 +91,7 @@ class Simulation {
 
   World world_;
   Knobs knobs_;
-  std::vector<Disk> disks_;
+  Disks disks_;
   Checker checker_;
   ServerNode server_;
   Network network_;
@@ -97,8 +101,8 @@ class Simulation {
 
 }  // namespace
 
-Verdict run_seed(std::uint64_t seed, bool trace) {
-  auto simulation = std::make_unique<Simulation>(seed, trace);
+Verdict run_seed(std::uint64_t seed, bool trace, bool long_run) {
+  auto simulation = std::make_unique<Simulation>(seed, trace, long_run);
   Verdict verdict = simulation->run();
   if (simulation->broken()) {
     // It stopped in the middle of something: its objects cannot be taken apart any more.

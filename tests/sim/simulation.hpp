@@ -15,6 +15,7 @@ struct Verdict {
 
 /// Runs one seed: a phase with faults, in which nothing wrong may happen, then one without, in
 /// which everything must come to its end.
-Verdict run_seed(std::uint64_t seed, bool trace);
+/// `long_run`: with many more operations.
+Verdict run_seed(std::uint64_t seed, bool trace, bool long_run = false);
 
 }  // namespace sim

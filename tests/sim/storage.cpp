@@ -37,8 +37,8 @@ bool is_change(Action action) {
 
 }  // namespace
 
-Storage::Storage(World& world, const StorageKnobs& knobs, std::vector<Disk>& disks,
-                 Checker& checker, NodeId server)
+Storage::Storage(World& world, const StorageKnobs& knobs, Disks& disks, Checker& checker,
+                 NodeId server)
     : world_{world},
       knobs_{knobs},
       disks_{disks},
@@ -159,11 +159,22 @@ void Storage::submit(std::uint64_t queue, unsigned disk, BackendRequest& request
               request.offset);
   Running& running = running_.emplace(id, prepare(queue, disk, request)).first->second;
   ++queues_[queue].running;
+  if (!calm_ && world_.rng().chance(knobs_.hang)) {
+    world_.note("disk", disk, "hangs", id);
+    return hung_.push_back(id);
+  }
   if (world_.rng().chance(knobs_.at_once)) {
     while (running.executed < running.to_execute) execute_piece(running);
     return finish(id);
   }
   hardware_.after(delay(), [this, id] { advance(id); });
+}
+
+void Storage::calm() {
+  calm_ = true;
+  for (const std::uint64_t id : hung_) {
+    hardware_.after(delay(), [this, id] { advance(id); });
+  }
 }
 
 /// One piece after the other; then the server is told.

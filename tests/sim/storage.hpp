@@ -20,8 +20,7 @@ namespace sim {
 /// that data which is taken or given too early or too late is seen.
 class Storage {
  public:
-  Storage(World& world, const StorageKnobs& knobs, std::vector<Disk>& disks, Checker& checker,
-          NodeId server);
+  Storage(World& world, const StorageKnobs& knobs, Disks& disks, Checker& checker, NodeId server);
 
   /// Storage for ExportCatalogue.
   std::unique_ptr<rnbd::Backend> open(unsigned disk, bool read_only);
@@ -31,7 +30,7 @@ class Storage {
   bool is_broken(std::uint64_t queue) const { return queues_[queue].broken; }
   void submit(std::uint64_t queue, unsigned disk, rnbd::BackendRequest& request);
   /// From now on nothing fails or stalls.
-  void calm() { calm_ = true; }
+  void calm();
   std::size_t running() const { return running_.size(); }
   /// The server process dies: what runs is executed or not, and everything ends.
   void kill();
@@ -71,11 +70,12 @@ class Storage {
 
   World& world_;
   const StorageKnobs& knobs_;
-  std::vector<Disk>& disks_;
+  Disks& disks_;
   Checker& checker_;
   Scope hardware_;  ///< goes on while the server is stopped
   Scope server_;    ///< the server learns of it
   bool calm_ = false;
+  std::vector<std::uint64_t> hung_;  ///< that do not go on before it is calm
   std::uint64_t next_ = 1;
   std::map<std::uint64_t, Running> running_;
   std::vector<Queue> queues_;  ///< by number

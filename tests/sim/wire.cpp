@@ -33,6 +33,9 @@ void Wire::carry(Side from, Packet packet) {
 void Wire::deliver(Side from) {
   const std::size_t i = index(from);
   if (flight_[i].empty()) return;  // cut
+  if (from == Side::client && world_.now() < late_until_) {
+    return scope_.after(late_until_ - world_.now(), [this, from] { deliver(from); });
+  }
   Packet packet = std::move(flight_[i].front());
   flight_[i].pop_front();
   if (silent_[i]) return lose(from);
@@ -68,6 +71,7 @@ void Wire::close(Side side) {
 /// Some of what is under way still arrives, in order, and then the end.
 void Wire::end(Side from) {
   auto& flight = flight_[index(from)];
+  if (prompt_ && from == Side::client) flight.clear();
   if (world_.rng().chance(300)) flight.resize(world_.rng().below(flight.size() + 1));
   carry(from, {.kind = Packet::Kind::end});
 }
@@ -76,6 +80,15 @@ void Wire::cut() {
   over_ = true;
   world_.note("wire", session_, "cut", cid_);
   end(Side::client);
+  end(Side::server);
+}
+
+void Wire::cut_late(Duration lag) {
+  if (prompt_) return cut();
+  over_ = true;
+  world_.note("wire", session_, "cut, with much under way", cid_,
+              static_cast<std::uint64_t>(lag.count()));
+  late_until_ = world_.now() + lag;
   end(Side::server);
 }
 

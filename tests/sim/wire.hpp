@@ -56,6 +56,12 @@ class Wire : public std::enable_shared_from_this<Wire> {
   const NetworkKnobs& knobs() const { return knobs_; }
   std::uint64_t session() const { return session_; }  ///< the client's serial number of it
   std::uint16_t cid() const { return cid_; }
+  /// The path of the session that it belongs to.
+  unsigned path() const { return path_; }
+  void set_path(unsigned path) { path_ = path; }
+  /// Which of its sessions the server has taken the connection into: a secret between the ends.
+  std::uint64_t session_epoch() const { return session_epoch_; }
+  void set_session_epoch(std::uint64_t epoch) { session_epoch_ = epoch; }
 
   void attach(Side side, SimQueuePair& queue_pair) { ends_[index(side)] = &queue_pair; }
   /// The sender must wait: the receiver does not look (streams only).
@@ -72,7 +78,13 @@ class Wire : public std::enable_shared_from_this<Wire> {
   void stall(Duration time);
   /// Nothing arrives any more; who has sent something finds out after the transport's timeout.
   void silence(Side from);
-  bool silenced() const { return silent_[0] || silent_[1]; }
+  /// The client is told that the connection is over. What it has sent is under way for a while yet,
+  /// and the server learns nothing meanwhile.
+  void cut_late(Duration lag);
+  /// What the client has sent ends with its end of the connection, as on hardware queue pairs.
+  void set_prompt() { prompt_ = true; }
+  /// Messages were lost, or are late.
+  bool disturbed() const { return silent_[0] || silent_[1] || late_until_ != Instant{}; }
   bool over() const { return over_; }
 
  private:
@@ -85,6 +97,8 @@ class Wire : public std::enable_shared_from_this<Wire> {
   const NetworkKnobs& knobs_;
   std::uint64_t session_;
   std::uint16_t cid_;
+  unsigned path_ = 0;
+  std::uint64_t session_epoch_ = 0;
   Accept accept_;
   Scope scope_;
   std::array<SimQueuePair*, 2> ends_{};
@@ -93,6 +107,8 @@ class Wire : public std::enable_shared_from_this<Wire> {
   std::array<unsigned, 2> under_way_{};
   std::array<bool, 2> silent_{};
   std::array<bool, 2> breaking_{};
+  Instant late_until_{};  ///< what comes from the client arrives then
+  bool prompt_ = false;
   bool over_ = false;
 };
 

@@ -120,6 +120,9 @@ class TcpAcceptor final : public Acceptor {
   void log(LogLevel level, const std::string& text) const {
     if (options_.log) options_.log(level, text);
   }
+  void refused(LogLevel level, const std::string& peer, const std::string& why) const {
+    if (options_.refused) options_.refused(level, peer, why);
+  }
 
   Reactor& reactor_;
   AsioTcp::acceptor acceptor_;
@@ -160,7 +163,9 @@ asio::awaitable<void> TcpAcceptor::accept_loop() {
 
 void TcpAcceptor::receive(Socket socket) {
   if (handshakes_.size() >= options_.room()) {
-    log(LogLevel::warning, "connection refused: there are as many as allowed (max_connections)");
+    error_code ignored;
+    refused(LogLevel::warning, text_of(socket.remote_endpoint(ignored)),
+            "refused: there are as many connections as allowed (max_connections)");
     return;  // closes it
   }
   if (handshakes_.size() >= options_.max_handshakes) {
@@ -200,7 +205,7 @@ asio::awaitable<void> TcpAcceptor::shake_hands(Handshakes::iterator place) {
   // Closed by the deadline or a newcomer in the moment the last byte came.
   if (!handshake->socket.is_open()) failed = asio::error::operation_aborted;
   if (failed) {
-    log(LogLevel::info, handshake->peer + ": no handshake (" + failed.message() + ")");
+    refused(LogLevel::info, handshake->peer, "no handshake (" + failed.message() + ")");
   } else {
     on_hello(*handshake, hello);
   }
@@ -209,7 +214,7 @@ asio::awaitable<void> TcpAcceptor::shake_hands(Handshakes::iterator place) {
 void TcpAcceptor::on_hello(Handshake& handshake, const Hello& bytes) {
   const auto hello = decode_hello(wire::bytes_of(bytes));
   if (!hello) {
-    log(LogLevel::info, handshake.peer + ": refused: " + to_string(hello.error()));
+    refused(LogLevel::info, handshake.peer, std::string{"refused: "} + to_string(hello.error()));
     return;
   }
   const int wanted =

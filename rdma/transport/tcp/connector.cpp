@@ -8,6 +8,7 @@
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/read.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
@@ -27,11 +28,6 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 
-std::string name_of(const PathAddress& address) {
-  const bool is_ipv6 = address.host.find(':') != std::string::npos;
-  return (is_ipv6 ? '[' + address.host + ']' : address.host) + ':' + std::to_string(address.port);
-}
-
 Failure failure(const PathAddress& address, const boost::system::error_code& error,
                 const std::string& what) {
   std::string text = what + ' ' + name_of(address) + ": " + error.message();
@@ -46,9 +42,22 @@ Failure no_rtrs(const PathAddress& address, std::string_view why) {
   return {EPROTO, name_of(address) + " does not speak RTRS over TCP: " + std::string{why}};
 }
 
-asio::awaitable<tl::expected<tcp::socket, Failure>> connect(const PathAddress& address) {
-  auto addresses = co_await resolve(address.host);
-  if (!addresses) co_return tl::unexpected(addresses.error());
+/// A socket that is closed after `patience`, so that what waits for it ends.
+std::shared_ptr<tcp::socket> make_socket(const asio::any_io_executor& executor, Duration patience) {
+  auto socket = std::make_shared<tcp::socket>(executor);
+  auto timer = std::make_shared<asio::steady_timer>(executor, patience);
+  timer->async_wait([timer, watched = std::weak_ptr{socket}](boost::system::error_code) {
+    boost::system::error_code ignored;
+    if (const auto late = watched.lock()) late->close(ignored);
+  });
+  return socket;
+}
+
+using Socket = std::shared_ptr<tcp::socket>;
+
+asio::awaitable<tl::expected<Socket, Failure>> connect(const ConnectOptions& options) {
+  const PathAddress& address = options.address;
+  const Socket socket = make_socket(co_await asio::this_coro::executor, options.patience);
   boost::system::error_code error;
   const bool has_source = !address.source.empty();
   const auto source =
@@ -59,21 +68,23 @@ asio::awaitable<tl::expected<tcp::socket, Failure>> connect(const PathAddress& a
   };
   if (error) co_return bad_source();
   error = asio::error::address_family_not_supported;  // of the source, unless one fits
-  for (const asio::ip::address& found : *addresses) {
+  for (const asio::ip::address& found : options.addresses) {
     const tcp::endpoint endpoint{found, address.port};
     if (has_source && source.is_v6() != endpoint.address().is_v6()) continue;
-    tcp::socket socket{co_await asio::this_coro::executor};
+    boost::system::error_code ignored;
+    socket->close(ignored);
     if (const int descriptor = open_socket(endpoint.protocol().family()); descriptor < 0) {
       error = {errno, boost::system::system_category()};
       continue;
-    } else if (socket.assign(endpoint.protocol(), descriptor, error)) {
+    } else if (socket->assign(endpoint.protocol(), descriptor, error)) {
       ::close(descriptor);
       continue;
     }
-    if (has_source && socket.bind({source, 0}, error)) co_return bad_source();
-    auto [failed] = co_await socket.async_connect(endpoint, kAwait);
-    if (!failed) co_return std::move(socket);
+    if (has_source && socket->bind({source, 0}, error)) co_return bad_source();
+    auto [failed] = co_await socket->async_connect(endpoint, kAwait);
+    if (!failed) co_return socket;
     error = failed;
+    if (failed == asio::error::operation_aborted) break;
   }
   co_return tl::unexpected(failure(address, error, "cannot connect to"));
 }
@@ -102,8 +113,9 @@ asio::awaitable<tl::expected<Opened, Failure>> open_connection(ConnectOptions op
   const PathAddress& address = options.address;
   const auto digests = static_cast<std::uint16_t>((options.header_digest ? kDigestHeader : 0) |
                                                   (options.data_digest ? kDigestData : 0));
-  auto socket = co_await connect(address);
-  if (!socket) co_return tl::unexpected(socket.error());
+  const auto connected = co_await connect(options);
+  if (!connected) co_return tl::unexpected(connected.error());
+  const Socket& socket = *connected;
   tune_socket(socket->native_handle());
 
   const Hello ours = make_hello(wire::bytes_of(request), digests);

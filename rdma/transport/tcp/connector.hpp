@@ -1,4 +1,4 @@
-// Opens one connection of a path over TCP: resolve, connect, exchange the hello records.
+// Opens one connection of a path over TCP: connect, exchange the hello records.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>

@@ -32,11 +32,6 @@ class TcpQueuePair final : public Connection {
   TcpQueuePair(const TcpQueuePair&) = delete;
   TcpQueuePair& operator=(const TcpQueuePair&) = delete;
 
-  void set_wakeup(void (*wakeup)(void*), void* context) override {
-    wakeup_ = wakeup;
-    wakeup_context_ = context;
-  }
-
   Ticket write_with_immediate(RemoteMemory to, ConstBytes data, ConstBytes header,
                               std::uint32_t immediate) override;
   Ticket write(RemoteMemory to, ConstBytes data) override;
@@ -57,6 +52,9 @@ class TcpQueuePair final : public Connection {
   const std::string& failure() const override { return failure_; }
 
  private:
+  static constexpr std::size_t kStaging = 64 * 1024;
+  static constexpr unsigned kGenerationBits = 8;  ///< of a key; the rest is its window
+
   struct Window {
     MutableBytes memory;
     std::uint8_t generation = 0;
@@ -76,8 +74,15 @@ class TcpQueuePair final : public Connection {
     bool active = false;
   };
 
+  // queue_pair.cpp
+  void seal(FrameHeader& header, ConstBytes data, ConstBytes inlined) const;
   Ticket post(FrameHeader header, ConstBytes data, ConstBytes inlined);
   Ticket post_owned(FrameHeader header, ConstBytes message);
+  bool take_receive();
+  bool fail(std::string why);
+  bool fail(const char* what, int error);
+
+  // queue_pair_receive.cpp
   Status receive_some(QueuePairHandler& handler);
   bool consume(QueuePairHandler& handler, ConstBytes bytes, std::size_t& used);
   bool begin(const FrameHeader& header);
@@ -85,8 +90,6 @@ class TcpQueuePair final : public Connection {
   bool begin_send(const FrameHeader& header);
   void land(ConstBytes bytes);
   bool end(QueuePairHandler& handler);
-  bool take_receive();
-  bool fail(std::string why);
 
   int socket_;
   Digests digests_;
@@ -99,8 +102,6 @@ class TcpQueuePair final : public Connection {
   std::size_t staged_ = 0;  ///< bytes in staging_ that are no complete header yet
   std::size_t read_size_;   ///< how much to read at a header
   std::string failure_;
-  void (*wakeup_)(void*) = nullptr;
-  void* wakeup_context_ = nullptr;
 };
 
 }  // namespace rtrs::tcp

@@ -16,13 +16,6 @@ namespace {
 constexpr int kBacklog = 64;
 constexpr std::uint8_t kRetries = 7;  ///< never give up for a peer that has no receive posted
 
-/// What the connections of one path share at the server.
-class PathDomain final : public PathContext {
- public:
-  explicit PathDomain(std::shared_ptr<Domain> d) : domain{std::move(d)} {}
-  std::shared_ptr<Domain> domain;
-};
-
 class VerbsIncoming final : public Incoming {
  public:
   VerbsIncoming(Channel listener, rdma_cm_id* id) : listener_{std::move(listener)}, arrived_{id} {}
@@ -65,13 +58,13 @@ tl::expected<std::shared_ptr<Domain>, Failure> VerbsIncoming::domain_for(
   if (context == nullptr) {
     auto domain = Domain::create(arrived_->verbs);
     if (!domain) return tl::unexpected(domain.error());
-    context = std::make_shared<PathDomain>(std::move(*domain));
+    context = std::move(*domain);
   }
-  const auto path = std::dynamic_pointer_cast<PathDomain>(context);
-  if (path == nullptr || path->domain->device() != arrived_->verbs) {
+  auto domain = std::dynamic_pointer_cast<Domain>(context);
+  if (domain == nullptr || domain->device() != arrived_->verbs) {
     return tl::unexpected(Failure{EXDEV, "a connection came in on another device than its path"});
   }
-  return path->domain;
+  return domain;
 }
 
 tl::expected<std::unique_ptr<Connection>, Failure> VerbsIncoming::open(
@@ -93,9 +86,8 @@ tl::expected<std::unique_ptr<Connection>, Failure> VerbsIncoming::open(
 
 class VerbsAcceptor final : public Acceptor {
  public:
-  VerbsAcceptor(Reactor& reactor, CmId id, AcceptorOptions options)
+  VerbsAcceptor(Reactor& reactor, CmId id)
       : id_{std::move(id)},
-        options_{std::move(options)},
         descriptor_{reactor.io(), id_.descriptor()},
         address_{"rdma:" + text_of(rdma_get_local_addr(id_.get()))} {}
   ~VerbsAcceptor() override { close(); }
@@ -118,7 +110,6 @@ class VerbsAcceptor final : public Acceptor {
   void on_request(rdma_cm_event* event);
 
   CmId id_;
-  AcceptorOptions options_;
   boost::asio::posix::stream_descriptor descriptor_;
   std::string address_;
   Welcome welcome_;
@@ -150,11 +141,10 @@ void VerbsAcceptor::on_request(rdma_cm_event* event) {
   incoming->may_be_linux = true;
   incoming->peer = text_of(rdma_get_peer_addr(event->id));
   const auto& parameters = event->param.conn;
-  const std::size_t size =
-      parameters.private_data != nullptr
-          ? std::min<std::size_t>(parameters.private_data_len, incoming->record.size())
-          : 0;
-  std::memcpy(incoming->record.data(), parameters.private_data, size);
+  if (parameters.private_data != nullptr) {
+    std::memcpy(incoming->record.data(), parameters.private_data,
+                std::min<std::size_t>(parameters.private_data_len, incoming->record.size()));
+  }
   rdma_ack_cm_event(event);  // before the id moves: that waits for its events
   welcome_(std::move(incoming));
 }
@@ -175,8 +165,7 @@ Failure cannot_listen(const ListenAddress& address, int error) {
 }  // namespace
 
 tl::expected<std::unique_ptr<Acceptor>, Failure> listen(Reactor& reactor,
-                                                        const ListenAddress& address,
-                                                        AcceptorOptions options) {
+                                                        const ListenAddress& address) {
   const bool everywhere = address.host.empty() || address.host == "*";
   auto where = parse_address(everywhere ? "::" : address.host, address.port);
   if (!where) {
@@ -192,7 +181,7 @@ tl::expected<std::unique_ptr<Acceptor>, Failure> listen(Reactor& reactor,
   if (rdma_bind_addr(id->get(), where->get()) != 0 || rdma_listen(id->get(), kBacklog) != 0) {
     return tl::unexpected(cannot_listen(address, errno));
   }
-  return std::make_unique<VerbsAcceptor>(reactor, std::move(*id), std::move(options));
+  return std::make_unique<VerbsAcceptor>(reactor, std::move(*id));
 }
 
 }  // namespace rtrs::verbs

@@ -14,7 +14,6 @@ namespace rtrs::verbs {
 ///
 /// Errors: ENODEV, EADDRINUSE, EADDRNOTAVAIL, EINVAL, each with what to do about it.
 tl::expected<std::unique_ptr<Acceptor>, Failure> listen(Reactor& reactor,
-                                                        const ListenAddress& address,
-                                                        AcceptorOptions options);
+                                                        const ListenAddress& address);
 
 }  // namespace rtrs::verbs

@@ -1,6 +1,5 @@
 #include "rdma/transport/verbs/connector.hpp"
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -9,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "rdma/transport/resolve.hpp"
 #include "rdma/transport/verbs/queue_pair.hpp"
@@ -17,7 +17,6 @@ namespace rtrs::verbs {
 namespace {
 
 namespace asio = boost::asio;
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr int kResolveTimeout = 5000;  ///< milliseconds; the whole of connect() has its own
 /// Never give up for a peer that has no receive posted; repeat lost packets as often as can be.
 /// Source: docs/protocol.md, RDMA parameters.
@@ -25,11 +24,6 @@ constexpr std::uint8_t kRetries = 7;
 /// Reasons of a reject. Source: InfiniBand specification, connection manager, REJ.
 constexpr int kRejectNoListener = 8;
 constexpr int kRejectByConsumer = 28;
-
-std::string name_of(const PathAddress& address) {
-  const bool is_ipv6 = address.host.find(':') != std::string::npos;
-  return (is_ipv6 ? '[' + address.host + ']' : address.host) + ':' + std::to_string(address.port);
-}
 
 Failure failure(const PathAddress& address, int error, const std::string& hint = {}) {
   return {error,
@@ -69,7 +63,9 @@ class Watch {
   asio::awaitable<Event> next(const CmId& id) {
     for (;;) {
       if (auto event = next_event(id)) co_return *event;
-      co_await descriptor_.async_wait(asio::posix::stream_descriptor::wait_read, kAwait);
+      // When the attempt was given up this throws, and its id goes with it.
+      co_await descriptor_.async_wait(asio::posix::stream_descriptor::wait_read,
+                                      asio::use_awaitable);
     }
   }
 
@@ -105,25 +101,25 @@ Failure explain(const PathAddress& address, const Event& event) {
   }
 }
 
-/// The source of the path's first connection, so that all take the same device.
+/// Both ends of the path's first connection, so that all take the same devices.
 class PathDomain final : public PathContext {
  public:
   std::shared_ptr<Domain> domain;
   CmAddress source;
+  CmAddress target;
 };
 
-asio::awaitable<tl::expected<CmAddress, Failure>> find(const PathAddress& address) {
-  if (auto literal = parse_address(address.host, address.port)) co_return *literal;
-  auto found = co_await resolve(address.host);
-  if (!found) co_return tl::unexpected(found.error());
-  if (found->empty()) co_return tl::unexpected(failure(address, EHOSTUNREACH));
-  co_return cm_address(found->front(), address.port);
+/// What the server's name means, best first.
+std::vector<CmAddress> targets_of(const ConnectOptions& options) {
+  const PathAddress& address = options.address;
+  if (auto literal = parse_address(address.host, address.port)) return {*literal};
+  std::vector<CmAddress> result;
+  for (const auto& one : options.addresses) result.push_back(cm_address(one, address.port));
+  return result;
 }
 
-/// The source address to bind, if any: the first connection's, or the user's.
-tl::expected<std::optional<CmAddress>, Failure> source_of(const PathAddress& address,
-                                                          const PathDomain* path) {
-  if (path != nullptr) return path->source;
+/// The source address to bind, if any.
+tl::expected<std::optional<CmAddress>, Failure> source_of(const PathAddress& address) {
   if (address.source.empty()) return std::optional<CmAddress>{};
   auto source = parse_address(address.source, 0);
   if (!source) {
@@ -133,21 +129,12 @@ tl::expected<std::optional<CmAddress>, Failure> source_of(const PathAddress& add
   return source;
 }
 
-/// The path's domain, made with its first connection.
-tl::expected<std::shared_ptr<Domain>, Failure> domain_for(rdma_cm_id* id,
-                                                          std::shared_ptr<PathContext>& context) {
-  if (auto path = std::dynamic_pointer_cast<PathDomain>(context)) {
-    if (path->domain->device() == id->verbs) return path->domain;
-    return tl::unexpected(Failure{
-        EXDEV, "the connections of one path take different RDMA devices: name a source address"});
-  }
-  auto domain = Domain::create(id->verbs);
-  if (!domain) return tl::unexpected(domain.error());
-  auto path = std::make_shared<PathDomain>();
-  path->domain = *domain;
-  path->source = local_address(id);
-  context = path;
-  return *domain;
+/// The path's, or for its first connection a new one.
+tl::expected<std::shared_ptr<Domain>, Failure> domain_for(rdma_cm_id* id, const PathDomain* path) {
+  if (path == nullptr) return Domain::create(id->verbs);
+  if (path->domain->device() == id->verbs) return path->domain;
+  return tl::unexpected(Failure{
+      EXDEV, "the connections of one path take different RDMA devices: name a source address"});
 }
 
 rdma_conn_param parameters_for(const wire::ConnectRequest& request) {
@@ -165,19 +152,21 @@ tl::unexpected<Failure> refused_at_once(const PathAddress& address, const char* 
   return tl::unexpected(failure(address, error, error == ENODEV ? kNoDeviceHint : hint));
 }
 
+/// From where to where a connection is tried.
+struct Ends {
+  std::optional<CmAddress> source;
+  CmAddress target;
+};
+
 /// An id that knows its device and the route to the server.
-asio::awaitable<tl::expected<CmId, Failure>> find_route(PathAddress address,
-                                                        const PathDomain* path) {
-  auto target = co_await find(address);
-  if (!target) co_return tl::unexpected(target.error());
-  auto source = source_of(address, path);
-  if (!source) co_return tl::unexpected(source.error());
-  auto id = CmId::create(target->space);
+asio::awaitable<tl::expected<CmId, Failure>> find_route(const PathAddress& address, Ends& ends) {
+  auto id = CmId::create(ends.target.space);
   if (!id) co_return tl::unexpected(id.error());
   Watch watch{co_await asio::this_coro::executor, id->descriptor()};
-  if (rdma_resolve_addr(id->get(), *source ? (*source)->get() : nullptr, target->get(),
+  if (rdma_resolve_addr(id->get(), ends.source ? ends.source->get() : nullptr, ends.target.get(),
                         kResolveTimeout) != 0) {
-    co_return refused_at_once(address, *source ? " (is the source address one of this host?)" : "");
+    co_return refused_at_once(address,
+                              ends.source ? " (is the source address one of this host?)" : "");
   }
   Event event = co_await watch.next(*id);
   if (event.type != RDMA_CM_EVENT_ADDR_RESOLVED) co_return tl::unexpected(explain(address, event));
@@ -187,7 +176,7 @@ asio::awaitable<tl::expected<CmId, Failure>> find_route(PathAddress address,
   co_return std::move(*id);
 }
 
-asio::awaitable<tl::expected<Event, Failure>> connect(PathAddress address,
+asio::awaitable<tl::expected<Event, Failure>> connect(const PathAddress& address,
                                                       VerbsQueuePair& queue_pair,
                                                       wire::ConnectRequest request) {
   Watch watch{co_await asio::this_coro::executor, queue_pair.id().descriptor()};
@@ -204,25 +193,71 @@ asio::awaitable<tl::expected<Event, Failure>> connect(PathAddress address,
   co_return event;
 }
 
+/// A server's refusal is no error; what it said is in the event.
+struct Connected {
+  std::unique_ptr<VerbsQueuePair> queue_pair;
+  std::shared_ptr<Domain> domain;
+  Event answer;
+};
+
+asio::awaitable<tl::expected<Connected, Failure>> connect_to(const PathAddress& address, Ends ends,
+                                                             const wire::ConnectRequest& request,
+                                                             const QueueSizes& sizes,
+                                                             const PathDomain* path) {
+  auto id = co_await find_route(address, ends);
+  if (!id) co_return tl::unexpected(id.error());
+  auto domain = domain_for(id->get(), path);
+  if (!domain) co_return tl::unexpected(domain.error());
+  auto queue_pair = VerbsQueuePair::create(std::move(*id), *domain, sizes);
+  if (!queue_pair) co_return tl::unexpected(queue_pair.error());
+  auto answer = co_await connect(address, **queue_pair, request);
+  if (!answer) co_return tl::unexpected(answer.error());
+  co_return Connected{std::move(*queue_pair), std::move(*domain), *answer};
+}
+
+/// All pairs of addresses that the path may take.
+tl::expected<std::vector<Ends>, Failure> ends_of(const ConnectOptions& options,
+                                                 const PathDomain* path) {
+  if (path != nullptr) return std::vector{Ends{path->source, path->target}};
+  auto source = source_of(options.address);
+  if (!source) return tl::unexpected(source.error());
+  std::vector<Ends> result;
+  for (const CmAddress& target : targets_of(options)) {
+    const bool fits = !*source || (*source)->storage.ss_family == target.storage.ss_family;
+    if (fits) result.push_back({*source, target});
+  }
+  if (result.empty()) return tl::unexpected(failure(options.address, EAFNOSUPPORT));
+  return result;
+}
+
 }  // namespace
 
 asio::awaitable<tl::expected<Opened, Failure>> open_connection(
     ConnectOptions options, wire::ConnectRequest request, QueueSizes sizes,
     std::shared_ptr<PathContext>& context) {
-  const PathAddress& address = options.address;
-  auto id = co_await find_route(address, dynamic_cast<const PathDomain*>(context.get()));
-  if (!id) co_return tl::unexpected(id.error());
-  auto domain = domain_for(id->get(), context);
-  if (!domain) co_return tl::unexpected(domain.error());
-  auto queue_pair = VerbsQueuePair::create(std::move(*id), std::move(*domain), sizes);
-  if (!queue_pair) co_return tl::unexpected(queue_pair.error());
-  auto answer = co_await connect(address, **queue_pair, request);
-  if (!answer) co_return tl::unexpected(answer.error());
-  Opened opened;
-  opened.record = answer->record;
-  if (!is_refusal(*answer)) (*queue_pair)->on_established();
-  opened.connection = std::move(*queue_pair);
-  co_return opened;
+  // Held, because whoever asked may have given up before this ends.
+  const std::shared_ptr<PathContext> held = context;
+  const auto* path = dynamic_cast<const PathDomain*>(held.get());
+  auto ends = ends_of(options, path);
+  if (!ends) co_return tl::unexpected(ends.error());
+  tl::expected<Connected, Failure> connected;
+  for (const Ends& tried : *ends) {
+    connected = co_await connect_to(options.address, tried, request, sizes, path);
+    if (!connected) continue;
+    Opened opened;
+    opened.record = connected->answer.record;
+    if (!is_refusal(connected->answer)) connected->queue_pair->on_established();
+    if (path == nullptr) {
+      auto first = std::make_shared<PathDomain>();
+      first->domain = std::move(connected->domain);
+      first->source = local_address(connected->queue_pair->id().get());
+      first->target = tried.target;
+      context = std::move(first);
+    }
+    opened.connection = std::move(connected->queue_pair);
+    co_return opened;
+  }
+  co_return tl::unexpected(std::move(connected.error()));
 }
 
 }  // namespace rtrs::verbs

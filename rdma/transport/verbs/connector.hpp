@@ -1,4 +1,4 @@
-// Opens one connection of a path over verbs: resolve, make the queue pair, connect.
+// Opens one connection of a path over verbs: make the queue pair, connect.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>

@@ -26,6 +26,10 @@ Failure cannot_lock(std::size_t size, int error) {
 
 }  // namespace
 
+Failure refused(const char* what, int error) {
+  return {error, std::string{"the RDMA device refused "} + what + ": " + strerrordesc_np(error)};
+}
+
 tl::expected<std::unique_ptr<Region>, Failure> Region::allocate(ibv_pd* domain, std::size_t size) {
   void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return tl::unexpected(cannot_lock(size, errno));
@@ -84,15 +88,12 @@ tl::expected<void, Failure> Domain::reserve_keys(unsigned count) {
   if (!able) {
     return tl::unexpected(Failure{
         ENOTSUP, std::string{"always-invalidate needs memory windows, which the RDMA device "} +
-                     ibv_get_device_name(device_->device) + " does not have"});
+                     ibv_get_device_name(device_->device) +
+                     " does not have (leave always-invalidate out)"});
   }
   while (key_windows_.size() < count) {
     ibv_mw* window = ibv_alloc_mw(handle_, IBV_MW_TYPE_1);
-    if (window == nullptr) {
-      return tl::unexpected(Failure{
-          ENOMEM,
-          std::string{"the RDMA device refused a memory window: "} + strerrordesc_np(errno)});
-    }
+    if (window == nullptr) return tl::unexpected(refused("a memory window", errno));
     key_windows_.push_back(window);
   }
   return {};

@@ -12,6 +12,9 @@
 
 namespace rtrs::verbs {
 
+/// "the RDMA device refused a queue pair: ..."
+Failure refused(const char* what, int error);
+
 /// Memory that the device may read, and the peer may write. Deregistered when it dies.
 ///
 /// Source: ibv_reg_mr(3).

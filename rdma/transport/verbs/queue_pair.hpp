@@ -7,22 +7,18 @@
 #include <memory>
 #include <string>
 #include <tl/expected.hpp>
-#include <vector>
 
 #include "rdma/transport/connection.hpp"
 #include "rdma/transport/verbs/cm.hpp"
+#include "rdma/transport/verbs/completion_queue.hpp"
 #include "rdma/transport/verbs/domain.hpp"
 #include "rdma/transport/verbs/receive_queue.hpp"
 #include "rdma/transport/verbs/send_queue.hpp"
+#include "rdma/transport/verbs/windows.hpp"
 
 namespace rtrs::verbs {
 
-/// A reliable connection over verbs. Memory that the domain knows is used where it is; everything
-/// else passes through windows, registered once when the path is set up (one copy, no registration
-/// per request).
-///
-/// Keys live as long as the path: the device does not stop a peer from writing to a window that was
-/// withdrawn, but what it writes there is never looked at.
+/// A reliable connection over verbs.
 ///
 /// Threads: one at a time; made and closed by its driver.
 /// Source:  docs/protocol.md, RDMA parameters; ibv_post_send(3), rdma_cm(7).
@@ -46,11 +42,9 @@ class VerbsQueuePair final : public Connection {
   /// The connection stands: what can only be set now.
   void on_established();
 
-  void set_wakeup(void (*wakeup)(void*), void* context) override {
-    wakeup_ = wakeup;
-    wakeup_context_ = context;
+  tl::expected<void, Failure> reserve_windows(unsigned count, std::uint32_t bytes) override {
+    return windows_.reserve(count, bytes);
   }
-  tl::expected<void, Failure> reserve_windows(unsigned count, std::uint32_t bytes) override;
   tl::expected<void, Failure> reserve_keys(unsigned count) override {
     return domain_->reserve_keys(count);
   }
@@ -66,10 +60,14 @@ class VerbsQueuePair final : public Connection {
   Ticket send_with_invalidate(std::uint32_t key) override;
   void post_receives(unsigned count, std::uint32_t bytes) override;
   RemoteMemory expose(std::uint32_t window, MutableBytes memory) override;
-  void collect(std::uint32_t window, std::uint32_t bytes) override;
-  void withdraw(std::uint32_t window) override;
+  void collect(std::uint32_t window, std::uint32_t bytes) override {
+    windows_.collect(window, bytes);
+  }
+  void withdraw(std::uint32_t window) override { windows_.withdraw(window); }
   void revoke(std::uint32_t window) override;
-  ConstBytes stage(std::uint32_t window, ConstBytes data) override;
+  ConstBytes stage(std::uint32_t window, ConstBytes data) override {
+    return windows_.stage(window, data);
+  }
   void flush() override;
   /// All data are in registered memory that stays, so posting to the device is enough.
   Ticket sent() const override { return std::max(sends_->last_posted(), disowned_); }
@@ -83,23 +81,14 @@ class VerbsQueuePair final : public Connection {
   std::string statistics() const override;
 
  private:
-  /// Memory that the caller named for a window.
-  struct Window {
-    MutableBytes target;
-    bool exposed = false;
-    bool in_place = false;
-  };
-
   VerbsQueuePair(CmId id, std::shared_ptr<Domain> domain);
   tl::expected<void, Failure> build(const QueueSizes& sizes, unsigned inlined);
   tl::expected<void, Failure> watch();
   void release();
-  MutableBytes slot(std::uint32_t window) const;
   bool bind(ibv_mw* key_window, ConstBytes memory, std::uint64_t id, unsigned flags);
   void attach_data(Post& post, ConstBytes data) const;
-  Ticket push(Post post);
-  Ticket push_message(Post post, ConstBytes message);
-  bool take_event();
+  Ticket posted();
+  Ticket post_message(ibv_wr_opcode opcode, ConstBytes message, std::uint32_t immediate);
   bool arm();
   bool on_completion(const ibv_wc& completion, QueuePairHandler& handler);
   bool on_receive(const ibv_wc& completion, QueuePairHandler& handler);
@@ -110,24 +99,18 @@ class VerbsQueuePair final : public Connection {
 
   std::shared_ptr<Domain> domain_;
   CmId id_;
-  ibv_comp_channel* completion_channel_ = nullptr;
-  ibv_cq* completions_ = nullptr;
+  std::unique_ptr<CompletionQueue> completions_;
   ibv_qp* queue_pair_ = nullptr;
   int events_ = -1;  ///< epoll descriptor over the completion channel and the id's channel
   std::unique_ptr<SendQueue> sends_;
   std::unique_ptr<ReceiveQueue> receives_;
-  std::unique_ptr<Region> slots_;  ///< memory of the windows
-  std::size_t slot_size_ = 0;
-  std::vector<Window> windows_;
+  Windows windows_;
   Ticket disowned_ = 0;
   std::uint64_t arrivals_ = 0;
   std::uint64_t send_completions_ = 0;
-  bool armed_ = false;  ///< the channel will tell of the next completion
   bool progressing_ = false;
   bool closed_by_peer_ = false;
   std::string failure_;
-  void (*wakeup_)(void*) = nullptr;
-  void* wakeup_context_ = nullptr;
 };
 
 }  // namespace rtrs::verbs

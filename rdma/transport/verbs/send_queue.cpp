@@ -20,6 +20,12 @@ bool carries_immediate(ibv_wr_opcode opcode) {
 
 }  // namespace
 
+void Post::copy_in(ConstBytes bytes) {
+  RTRS_ENSURE(bytes.size() <= copy.size());
+  std::memcpy(copy.data(), bytes.data(), bytes.size());
+  copied = static_cast<std::uint32_t>(bytes.size());
+}
+
 SendQueue::SendQueue(ibv_qp* queue_pair, Limits limits, std::unique_ptr<Region> copies)
     : queue_pair_{queue_pair},
       limits_{limits},
@@ -27,10 +33,16 @@ SendQueue::SendQueue(ibv_qp* queue_pair, Limits limits, std::unique_ptr<Region> 
       copies_{std::move(copies)},
       ring_(kFirstRing) {}
 
-Ticket SendQueue::push(Post post) {
-  if (tail_ - head_ == ring_.size()) grow();
-  at(++tail_) = std::move(post);
-  return tail_;
+Post& SendQueue::add(ibv_wr_opcode opcode, RemoteMemory to, std::uint32_t immediate) {
+  if (waiting() == ring_.size()) grow();
+  Post& post = at(++tail_);
+  post.opcode = opcode;
+  post.to = to;
+  post.data = nullptr;
+  post.length = 0;
+  post.immediate = immediate;
+  post.copied = 0;
+  return post;
 }
 
 void SendQueue::grow() {
@@ -42,7 +54,7 @@ void SendQueue::grow() {
 std::string SendQueue::flush() {
   while (!empty()) {
     const auto room = static_cast<unsigned>(limits_.depth - (head_ - completed_));
-    const auto n = static_cast<unsigned>(std::min({tail_ - head_, Ticket{room}, Ticket{kBatch}}));
+    const auto n = static_cast<unsigned>(std::min({waiting(), Ticket{room}, Ticket{kBatch}}));
     if (n == 0) return {};
     std::array<ibv_send_wr, kBatch> requests;
     std::array<ibv_sge, kBatch> elements;

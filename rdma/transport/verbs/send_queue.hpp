@@ -24,6 +24,8 @@ struct Post {
   std::uint32_t copied = 0;       ///< bytes of `copy`; never together with `data`
   std::unique_ptr<Region> owned;  ///< a message too long for `copy`; `data` points into it
   std::array<std::byte, 320> copy;
+
+  void copy_in(ConstBytes bytes);
 };
 
 /// Keeps what does not fit the device's queue, so that posting never fails. One in `interval` sends
@@ -42,8 +44,11 @@ class SendQueue {
   /// `copies` holds what cannot be inlined, `depth` times sizeof(Post::copy); null when all can.
   SendQueue(ibv_qp* queue_pair, Limits limits, std::unique_ptr<Region> copies);
 
-  Ticket push(Post post);
+  /// The next post, to be filled where it stands before another is added; last_pushed() is its
+  /// ticket.
+  Post& add(ibv_wr_opcode opcode, RemoteMemory to, std::uint32_t immediate);
   bool empty() const { return head_ == tail_; }
+  Ticket waiting() const { return tail_ - head_; }
   Ticket last_pushed() const { return tail_; }
   Ticket last_posted() const { return head_; }
 

@@ -26,9 +26,11 @@ MAY_INCLUDE = {
     "bridge/protocol/": ["rdma/wire/"],
     "bridge/backend/": DOORS + ["rdma/core/time.hpp", "rdma/transport/reactor.hpp"],
     "bridge/client/": RTRS + ["bridge/protocol/"],
+    "bridge/nbd/": RTRS + ["bridge/client/", "bridge/protocol/"],
     "bridge/server/": RTRS + ["bridge/protocol/", "bridge/backend/"],
     "bridge/": RTRS + ["bridge/"],
-    "nbdkit-plugin/": RTRS + ["bridge/client/", "bridge/protocol/"],
+    "nbdkit-plugin/": RTRS + ["bridge/client/", "bridge/protocol/", "bridge/nbd/errors.hpp",
+                                              "bridge/nbd/block_sizes.hpp"],
 }
 TOP = {"rdma", "bridge", "nbdkit-plugin"}
 

@@ -5,7 +5,7 @@ import subprocess
 
 from rules.tree import Skip
 
-STRINGS = r'(?:"(?:[^"\\]|\\.)*"\s*|R"\w*\(.*?\)\w*"\s*)+'
+PROGRAMS = ["rnbd-server", "rnbd-bridge"]
 
 
 def man_page(tree, name):
@@ -16,50 +16,46 @@ def man_page(tree, name):
     return "\n".join(tree.read(p) for p in pages).replace("\\-", "-")
 
 
-def text_of(literals):
-    """What adjacent C++ string literals say."""
-    text = ""
-    for raw, plain in re.findall(r'R"\w*\((.*?)\)\w*"|"((?:[^"\\]|\\.)*)"', literals, re.S):
-        text += raw or plain.replace("\\n", "\n").replace('\\"', '"')
-    return text
-
-
-def config_help(tree):
-    """The text that `nbdkit PLUGIN --help` prints, and the file that it is in."""
-    for path in tree.code("nbdkit-plugin"):
-        match = re.search(r"config_?help\w*(?:\[\])?\s*=\s*(" + STRINGS + ")", tree.read(path), re.S | re.I)
+def plugin_keys(tree):
+    """The table of what the plugin understands: the file that it is in, and its keys."""
+    for path in tree.code("bridge/client"):
+        match = re.search(r"ConfigKey k\w+\[\] = \{\n(.*?)\n\};", tree.read(path), re.S)
         if match:
-            return path, text_of(match.group(1))
-    return None, ""
+            return path, re.findall(r'\{"([a-z][a-z0-9-]*)",', match.group(1))
+    return None, []
 
 
 def plugin_parameters(tree):
     """every parameter of the plugin's help is in its man page"""
-    path, text = config_help(tree)
+    path, keys = plugin_keys(tree)
     page = man_page(tree, "nbdkit-rnbd-plugin")
     if path is None or page is None:
         raise Skip("there is no plugin with a man page")
-    for key in re.findall(r"^\s*(?:\(\w+\)\s*)?([a-z][a-z0-9_-]*)=", text, re.M):
+    if not keys:
+        yield f"{path}:1: the table of keys has no entry"
+    for key in keys:
         if not re.search(r"(?<![\w-])" + re.escape(key) + "=", page):
             yield f"{path}:1: the parameter {key}= is missing in the plugin's man page"
 
 
 def daemon_options(tree):
-    """every option of rnbd-server's help is in its man page"""
-    page = man_page(tree, "rnbd-server.")
-    if page is None:
-        raise Skip("rnbd-server has no man page")
-    program = tree.build / "bin/rnbd-server" if tree.build else None
-    if program is None or not program.is_file():
-        raise Skip("rnbd-server is not built here (--build DIRECTORY says where)")
-    text = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=60,
-                          check=True).stdout
-    options = re.findall(r"^\s+(?:-\w,\s*)?(--[a-z][a-z0-9-]*)", text, re.M)
-    if not options:
-        yield f"{program}: --help shows no option"
-    for name in options:
-        if not re.search(r"(?<![\w-])" + re.escape(name) + r"(?![\w-])", page):
-            yield f"{program}: the option {name} is missing in the man page of rnbd-server"
+    """every option of the help of rnbd-server and rnbd-bridge is in their man pages"""
+    programs = [name for name in PROGRAMS if tree.build and (tree.build / "bin" / name).is_file()]
+    if not programs:
+        raise Skip("no program is built here (--build DIRECTORY says where)")
+    for name in programs:
+        program, page = tree.build / "bin" / name, man_page(tree, f"{name}.")
+        if page is None:
+            yield f"{program}: has no man page"
+            continue
+        text = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=60,
+                              check=True).stdout
+        options = re.findall(r"^\s+(?:-\w,\s*)?(--[a-z][a-z0-9-]*)", text, re.M)
+        if not options:
+            yield f"{program}: --help shows no option"
+        for option in options:
+            if not re.search(r"(?<![\w-])" + re.escape(option) + r"(?![\w-])", page):
+                yield f"{program}: the option {option} is missing in its man page"
 
 
 def normalized(heading):
@@ -82,8 +78,9 @@ def references(tree):
 
 
 RULES = {
-    plugin_parameters: [("nbdkit-plugin/aaa.cpp",
-                         'p.config_help = "server=ADDRESS  one\\n"\n  "planted=1  two";\n')],
+    plugin_parameters: [("bridge/client/aaa.cpp",
+                         'constexpr ConfigKey kKeys[] = {\n    {"planted", "N", "x"},\n};\n'),
+                        ("bridge/client/aaa.cpp", "constexpr ConfigKey kKeys[] = {\n\n};\n")],
     daemon_options: [("planted/bin/rnbd-server", "#!/bin/sh\necho '  -p,--planted N   x'\n"),
                      ("planted/bin/rnbd-server", "#!/bin/sh\necho 'says nothing'\n")],
     references: [("rdma/wire/planted.hpp", "/// Source: docs/protocol.md, planted section.\n"),

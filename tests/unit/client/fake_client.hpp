@@ -5,7 +5,9 @@
 #include <atomic>
 #include <cerrno>
 #include <mutex>
+#include <thread>
 
+#include "bridge/client/session.hpp"
 #include "rdma/client.hpp"
 #include "tests/unit/client/fake_server.hpp"
 
@@ -14,18 +16,29 @@ namespace rnbd::test {
 class FakeClient final : public rtrs::Client {
  public:
   explicit FakeClient(const FakeOptions& options = {}) : server{options} {
-    limits_ = {options.max_io_size, options.slots, options.features};
+    limits_ = {options.max_io_size, options.slots, options.features, options.volatile_epoch};
   }
 
   const rtrs::SessionLimits& limits() const override { return limits_; }
   bool alive() const override { return alive_; }
+  std::vector<rtrs::PathStatus> paths() override {
+    rtrs::PathStatus path;
+    path.state = connected ? rtrs::PathState::connected : rtrs::PathState::waiting;
+    path.trouble = connected ? "" : "cut by the test";
+    return {path};
+  }
   std::string failure() const override { return alive_ ? "" : "cut by the test"; }
   int run(rtrs::Operation& operation, const rtrs::Interrupt& interrupt) override {
     std::unique_lock lock{mutex};
     operation.start(server.lane);
     while (!operation.finished()) {
-      if (stalled && stalled(server.arrivals.front())) {
+      if (server.arrivals.empty()) {  // no session
         lock.unlock();
+        std::this_thread::yield();
+        lock.lock();
+      } else if (stalled && stalled(server.arrivals.front())) {
+        lock.unlock();
+        if (const auto action = std::exchange(while_stalled, nullptr)) action();
         const bool leave = interrupt();
         lock.lock();
         if (leave) {
@@ -35,11 +48,10 @@ class FakeClient final : public rtrs::Client {
       } else {
         const Arrival arrival = server.arrivals.front();
         server.answer();
-        if (after_answer) {
-          lock.unlock();
-          after_answer(arrival);
-          lock.lock();
-        }
+        lock.unlock();
+        if (after_answer) after_answer(arrival);
+        if (shared) std::this_thread::yield();
+        lock.lock();
       }
     }
     return operation.error();
@@ -48,20 +60,79 @@ class FakeClient final : public rtrs::Client {
     return alive_ ? run(operation, interrupt) : EIO;
   }
 
+  /// The server was restarted: what a client does then. `change` is made to the new session's
+  /// limits. Returns what the keeper thinks of it.
+  int renew(std::uint32_t first_id, std::uint64_t volatile_epoch = 0) {
+    std::unique_lock lock{mutex};
+    server.restart(first_id);
+    limits_.volatile_epoch = volatile_epoch;
+    return reopen(lock);
+  }
+  /// Another attempt at the same server.
+  int reopen() {
+    std::unique_lock lock{mutex};
+    return reopen(lock);
+  }
+
+  /// A path is back: what the keeper had left to do is done. Returns how many messages that took.
+  unsigned come_back() {
+    connected = true;
+    unsigned count = 0;
+    for (;; ++count) {
+      const auto operation = keeper->errand();
+      if (!operation) return count;
+      run(*operation, {});
+      keeper->errand_ended(*operation);
+      if (operation->error() != 0) return count;
+    }
+  }
+
   void cut() {
     std::lock_guard lock{mutex};
     alive_ = false;
-    server.lane.detach(EIO);
+    server.lane.shut_down(EIO);
   }
 
-  std::mutex mutex;  ///< guards the server
+  rtrs::SessionKeeper* keeper = nullptr;
+  std::atomic<bool> connected{true};  ///< some path stands
+  bool shared = false;                ///< let other threads in while requests are in flight
+  std::mutex mutex;                   ///< guards the server
   FakeServer server;
   std::function<bool(const Arrival&)> stalled;       ///< true: the server does not answer it
+  std::function<void()> while_stalled;               ///< called once, then
   std::function<void(const Arrival&)> after_answer;  ///< called after every answer
 
  private:
+  int reopen(std::unique_lock<std::mutex>& lock) {
+    rtrs::ClientLane privileged{0, server.options.slots};
+    server.attach(privileged);
+    auto operation = keeper->reopen(limits_);
+    operation->start(privileged);
+    while (!operation->finished()) server.answer();
+    const int error = keeper->reopened(*operation);
+    if (error == 0) {
+      server.lane.renew();
+      server.attach(server.lane);
+    }
+    lock.unlock();
+    if (error == ESTALE) cut();
+    return error;
+  }
+
   rtrs::SessionLimits limits_;
   std::atomic<bool> alive_{true};
 };
+
+/// An interrupt: the caller of an operation has left.
+inline bool leave_now(void*) { return true; }
+
+/// A session over a fake client, whose log goes to `log`.
+inline auto start_session(std::unique_ptr<FakeClient> client, rtrs::Log log = {}) {
+  const auto make = [&](rtrs::SessionKeeper& keeper) {
+    client->keeper = &keeper;
+    return std::unique_ptr<rtrs::Client>{std::move(client)};
+  };
+  return Session::start(make, std::move(log), {});
+}
 
 }  // namespace rnbd::test

@@ -35,8 +35,9 @@ struct Arrival {
 struct FakeOptions {
   std::uint32_t max_io_size = 64 * 1024;
   std::uint16_t slots = 64;
-  std::uint32_t features = rtrs::wire::kFeatureUserMessages;
+  std::uint32_t features = rtrs::wire::kFeatureUserMessages | rtrs::wire::kFeatureExactlyOnce;
   std::size_t disk_size = 1 << 20;
+  std::uint64_t volatile_epoch = 0;
 };
 
 class FakeServer final : public rtrs::QueuePair {
@@ -48,7 +49,6 @@ class FakeServer final : public rtrs::QueuePair {
         chunks_(options.slots),
         windows_(options.slots) {
     open_response.header = wire::header_of(wire::MessageType::open_response);
-    open_response.device_id = 7;
     open_response.sectors = disk.size() / 512;
     open_response.max_write_zeroes_sectors = 0x7FFFFF;
     open_response.max_discard_sectors = 0x7FFFFF;
@@ -57,15 +57,10 @@ class FakeServer final : public rtrs::QueuePair {
     open_response.logical_block_size = 512;
     open_response.cache_policy = wire::kCacheFua | wire::kCacheWriteback;
     device_info.header = wire::header_of(wire::MessageType::device_info_response);
-    device_info.device_id = 7;
     device_info.size = options.disk_size;
     device_info.flags = wire::kDeviceMultiWriter | wire::kDeviceExtents | wire::kDeviceCache |
                         wire::kDeviceFastZero;
-    lane.attach({.queue_pair = this,
-                 .chunks = chunks_,
-                 .queue_depth = options.slots,
-                 .chunk_size = options.max_io_size + 4096,
-                 .max_io_size = options.max_io_size});
+    attach(lane);
   }
 
   /// Executes and answers the arrival at `index` of the queue.
@@ -85,11 +80,32 @@ class FakeServer final : public rtrs::QueuePair {
     return found == seen.end() ? 0 : found->second;
   }
 
+  /// Requests come from this lane from now on.
+  void attach(rtrs::ClientLane& sender) {
+    sender_ = &sender;
+    sender.attach(0, {.queue_pair = this,
+                      .chunks = chunks_,
+                      .queue_depth = options.slots,
+                      .chunk_size = options.max_io_size + 4096,
+                      .max_io_size = options.max_io_size});
+  }
+  /// Restarted: it knows nothing of what was open and asked.
+  void restart(std::uint32_t first_id) {
+    lane.detach(0);
+    open.clear();
+    arrivals.clear();
+    next_id = first_id;
+  }
+
   const FakeOptions options;
   rtrs::ClientLane lane;
   std::vector<std::byte> disk;
   std::deque<Arrival> arrivals;  ///< not answered yet
   std::vector<wire::Io> executed;
+  std::uint32_t next_id = 7;                       ///< of the next device that is opened
+  std::map<std::string, std::uint32_t> open;       ///< names and ids
+  std::map<std::uint32_t, std::string> opened_by;  ///< names by the numbers of OPENs
+  std::vector<std::string> written;                ///< whom the writes reached, by name
   std::map<wire::MessageType, std::uint64_t> seen;
   std::function<int(const Arrival&)> fail;  ///< an errno for an arrival, 0 = execute it
   wire::OpenResponse open_response;
@@ -142,7 +158,7 @@ class FakeServer final : public rtrs::QueuePair {
       bytes = static_cast<std::uint32_t>(window.size());
     }
     const auto response = rtrs::wire::encode(rtrs::wire::ResponseImmediate{arrival.slot, error});
-    complaint = lane.on_write_with_immediate(response, bytes);
+    complaint = sender_->handler(0).on_write_with_immediate(response, bytes);
   }
 
   template <class T>
@@ -161,10 +177,24 @@ class FakeServer final : public rtrs::QueuePair {
         put(reply, info);
         return 0;
       }
-      case wire::MessageType::open:
+      case wire::MessageType::open: {
+        const std::string name = wire::decode_open(arrival.message)->device_name;
+        opened_by[wire::order_of(arrival.message, sizeof(wire::Open)).number] = name;
+        const auto [at, fresh] = open.emplace(name, next_id);
+        if (fresh) ++next_id;
+        open_response.device_id = at->second;
         put(reply, open_response);
         return 0;
+      }
+      case wire::MessageType::close:
+        std::erase_if(open, [&](const auto& entry) { return entry.second == device_of(arrival); });
+        if (device_of(arrival) == wire::kUnknownDevice) {
+          open.erase(opened_by[wire::order_of(arrival.message, sizeof(wire::Close)).number]);
+        }
+        return 0;
       case wire::MessageType::device_info:
+        if (name_of(device_of(arrival)).empty()) return ENOTCONN;
+        device_info.device_id = device_of(arrival);
         put(reply, device_info);
         return 0;
       case wire::MessageType::list_exports: {
@@ -183,6 +213,17 @@ class FakeServer final : public rtrs::QueuePair {
     }
   }
 
+  /// Every message about a device has its id in the same place.
+  static std::uint32_t device_of(const Arrival& arrival) {
+    return rtrs::wire::copy_of<wire::Close>(arrival.message).device_id;
+  }
+  std::string name_of(std::uint32_t id) const {
+    for (const auto& [name, its_id] : open) {
+      if (its_id == id) return name;
+    }
+    return "";
+  }
+
   int execute_io(const Arrival& arrival, std::vector<std::byte>& reply) {
     const wire::Io io = arrival.io();
     executed.push_back(io);
@@ -196,6 +237,7 @@ class FakeServer final : public rtrs::QueuePair {
         return 0;
       case wire::IoOperation::write:
         if (arrival.data.size() != io.length) return EINVAL;
+        written.push_back(name_of(io.device_id));
         std::memcpy(disk.data() + offset, arrival.data.data(), io.length);
         return 0;
       default:
@@ -204,6 +246,7 @@ class FakeServer final : public rtrs::QueuePair {
     }
   }
 
+  rtrs::ClientLane* sender_ = nullptr;
   std::vector<rtrs::wire::ChunkAddress> chunks_;
   std::vector<MutableBytes> windows_;
   rtrs::Ticket ticket_ = 0;

@@ -4,35 +4,10 @@
 
 #include <thread>
 
-#include "bridge/client/remote_device.hpp"
-#include "tests/unit/client/fake_client.hpp"
+#include "tests/unit/client/session_world.hpp"
 
-using rnbd::Failure;
-using rnbd::OpenOptions;
-using rnbd::Session;
-using rnbd::test::Arrival;
-using rnbd::test::FakeClient;
-using rnbd::test::FakeOptions;
-using rnbd::wire::AccessMode;
-using rnbd::wire::MessageType;
-
+namespace rnbd::test {
 namespace {
-
-struct World {
-  explicit World(const FakeOptions& options = {}) {
-    auto made = std::make_unique<FakeClient>(options);
-    client = made.get();
-    auto started = Session::start(std::move(made), {});
-    REQUIRE(started);
-    session = *started;
-  }
-  FakeClient* client;
-  std::shared_ptr<Session> session;
-};
-
-bool leave_now(void*) { return true; }
-
-}  // namespace
 
 TEST_CASE("a session starts with the exchange of versions") {
   World world;
@@ -43,7 +18,7 @@ TEST_CASE("a server that does not know RNBD is told apart") {
   auto client = std::make_unique<FakeClient>();
   SUBCASE("by its error") {
     client->server.fail = [](const Arrival&) { return EINVAL; };
-    auto started = Session::start(std::move(client), {});
+    auto started = start_session(std::move(client));
     REQUIRE_FALSE(started);
     CHECK(started.error().error == EINVAL);
   }
@@ -78,9 +53,7 @@ TEST_CASE("a device that is open read-only here cannot be opened for writing bes
 TEST_CASE("an export that is read-only is not called busy when it is open already") {
   OpenOptions reader{.access = AccessMode::read_only};
   World world;
-  SUBCASE("the server says so") {
-    world.client->server.device_info.flags = rnbd::wire::kDeviceReadOnly;
-  }
+  SUBCASE("the server says so") { world.client->server.device_info.flags = wire::kDeviceReadOnly; }
   SUBCASE("the server has refused to open it for writing") { reader.export_read_only = true; }
   auto first = world.session->open("disk0", reader, {});
   auto writer = world.session->open("disk0", {}, {});
@@ -183,11 +156,13 @@ TEST_CASE("a device with an abandoned change is finished with before the next on
   SUBCASE("a write") { CHECK(device->write(0, block, false, {&leave_now, nullptr}) == EINTR); }
   SUBCASE("zeroing") { CHECK(device->write_zeroes(0, 512, {}, {&leave_now, nullptr}) == EINTR); }
   SUBCASE("a discard") { CHECK(device->discard(0, 512, false, {&leave_now, nullptr}) == EINTR); }
+  // Another host should not have to wait until somebody here opens it again.
   device.reset();
-  CHECK(world.client->server.count(MessageType::close) == 0);
+  CHECK(world.client->server.count(MessageType::close) == 1);
+  // The fake server could not answer that, behind the change.
   world.client->stalled = nullptr;
   device = *world.session->open("disk0", {}, {});
-  CHECK(world.client->server.count(MessageType::close) == 1);
+  CHECK(world.client->server.count(MessageType::close) == 2);
   CHECK(world.client->server.count(MessageType::open) == 2);
 }
 
@@ -212,10 +187,65 @@ TEST_CASE("a device with abandoned requests is closed before it is opened in ano
   CHECK(world.client->server.count(MessageType::open) == 2);
 }
 
+TEST_CASE("a device that was released while no path stood is closed when one is back") {
+  World world;
+  auto device = *world.session->open("disk0", {}, {});
+  auto other = *world.session->open("other", {}, {});
+  std::array<std::byte, 512> block{};
+  SUBCASE("idle") {}
+  SUBCASE("with requests that were given up") {
+    world.client->stalled = [](const Arrival& arrival) { return arrival.is_io(); };
+    CHECK(device->read(0, block, {&leave_now, nullptr}) == EINTR);
+    CHECK(device->write(0, block, false, {&leave_now, nullptr}) == EINTR);
+    world.client->stalled = nullptr;
+  }
+  world.client->connected = false;
+  device.reset();
+  CHECK(world.client->server.count(MessageType::close) == 0);
+  CHECK(world.client->come_back() == 1);
+  CHECK(world.client->server.open == std::map<std::string, std::uint32_t>{{"other", 8}});
+  CHECK(world.client->come_back() == 0);
+  CHECK(other->read(0, block, {}) == 0);
+}
+
+TEST_CASE("an OPEN that was given up leaves nothing open") {
+  World world;
+  MessageType type = MessageType::open;
+  SUBCASE("before its answer") { type = MessageType::open; }
+  SUBCASE("before that of the device info") { type = MessageType::device_info; }
+  world.client->stalled = [type](const Arrival& arrival) { return arrival.type() == type; };
+  world.client->while_stalled = [&] { world.client->connected = false; };
+  auto opened = world.session->open("disk0", {}, {&leave_now, nullptr});
+  REQUIRE_FALSE(opened);
+  CHECK(opened.error().error == EINTR);
+  world.client->stalled = nullptr;
+  world.client->server.answer_all();
+  CHECK(world.client->come_back() == 1);
+  CHECK(world.client->server.open.empty());
+}
+
+TEST_CASE("OPENs are numbered, and a CLOSE says which of them nobody waits for any more") {
+  World world;
+  std::vector<std::array<std::uint32_t, 3>> orders;
+  world.client->after_answer = [&](const Arrival& arrival) {
+    const auto size = arrival.type() == MessageType::open    ? sizeof(wire::Open)
+                      : arrival.type() == MessageType::close ? sizeof(wire::Close)
+                                                             : arrival.message.size();
+    if (size == arrival.message.size()) return;
+    const auto order = wire::order_of(arrival.message, size);
+    const auto type = static_cast<std::uint32_t>(arrival.type());
+    orders.push_back({type, order.number, order.settled});
+  };
+  auto a = *world.session->open("a", {}, {});
+  auto b = *world.session->open("b", {}, {});
+  a.reset();
+  CHECK(orders == std::vector<std::array<std::uint32_t, 3>>{{2, 1, 1}, {2, 2, 2}, {5, 1, 3}});
+}
+
 TEST_CASE("two who open the same device at once share one mapping") {
   World world;
   std::vector<std::thread> threads;
-  std::array<std::unique_ptr<rnbd::RemoteDevice>, 8> devices;
+  std::array<std::unique_ptr<RemoteDevice>, 8> devices;
   for (auto& device : devices) {
     threads.emplace_back([&] { device = std::move(*world.session->open("disk0", {}, {})); });
   }
@@ -239,3 +269,6 @@ TEST_CASE("a dead session answers EIO and says why") {
   CHECK(again.error().text.find("cut by the test") != std::string::npos);
   device->reset();  // does not wait for an answer to CLOSE
 }
+
+}  // namespace
+}  // namespace rnbd::test

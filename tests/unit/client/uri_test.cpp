@@ -103,6 +103,10 @@ TEST_CASE("a path has a destination, and a source and a port when they matter") 
         PathAddress{TransportKind::rdma, "10.0.0.1", "10.0.0.2", 99});
   CHECK(*parse_path("fd00::1@[fd00::2]:99", TransportKind::tcp) ==
         PathAddress{TransportKind::tcp, "fd00::1", "fd00::2", 99});
+  CHECK(*parse_path("rdma:10.0.0.1@10.0.0.2:99", TransportKind::tcp) ==
+        PathAddress{TransportKind::rdma, "10.0.0.1", "10.0.0.2", 99});
+  CHECK(*parse_path("tcp:[fd00::2]", TransportKind::rdma) ==
+        PathAddress{TransportKind::tcp, "", "fd00::2", 1234});
   CHECK(*parse_path("[fd00::1]@[fd00::2]", TransportKind::tcp) ==
         PathAddress{TransportKind::tcp, "fd00::1", "fd00::2", 1234});
 }

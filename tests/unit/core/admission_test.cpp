@@ -7,40 +7,61 @@
 namespace rtrs {
 namespace {
 
-wire::ConnectParameters request(std::uint8_t session, std::uint16_t cid, std::uint16_t count = 3) {
+constexpr std::uint32_t kExactlyOnce = wire::kFeatureExactlyOnce;
+
+wire::ConnectParameters request(std::uint8_t session, std::uint16_t cid, std::uint16_t count = 3,
+                                std::uint8_t path = 0, std::uint32_t features = 0) {
   wire::ConnectParameters parameters;
   parameters.cid = cid;
   parameters.cid_count = count;
   parameters.session_uuid.fill(session);
-  parameters.path_uuid.fill(static_cast<std::uint8_t>(session + 100));
+  parameters.path_uuid.fill(static_cast<std::uint8_t>(session + 100 + path));
   parameters.first_connection = true;
+  parameters.extension.present = features != 0;
+  parameters.extension.features = features;
   return parameters;
 }
 
-AdmissionLimits limits() { return {4, 8, 100, 1000}; }
+AdmissionLimits limits() {
+  return {.max_sessions = 4,
+          .max_paths_per_session = 3,
+          .max_connections_per_path = 8,
+          .path_memory = 100,
+          .memory_limit = 1000,
+          .features = kExactlyOnce};
+}
 
-TEST_CASE("the connections of a path are let in once each, in any order") {
+TEST_CASE("the connections of a path are let in once each, in any order behind the first") {
   Admission admission{limits()};
-  const auto first = admission.admit(request(1, 2));
+  // Left over from an attempt whose session is gone.
+  CHECK(admission.admit(request(1, 2)).error == ENXIO);
+  const auto first = admission.admit(request(1, 0));
   CHECK(first.error == 0);
-  CHECK(first.created);
-  CHECK_FALSE(admission.complete(first.session));
-  CHECK(admission.admit(request(1, 0)).error == 0);
+  CHECK(first.new_session);
+  CHECK(first.new_path);
+  CHECK(admission.admit(request(1, 2)).error == 0);
   CHECK(admission.admit(request(1, 2)).error == ECONNRESET);
   const auto last = admission.admit(request(1, 1));
   CHECK(last.error == 0);
-  CHECK_FALSE(last.created);
+  CHECK_FALSE(last.new_session);
+  CHECK_FALSE(last.new_path);
   CHECK(last.session == first.session);
-  CHECK(admission.complete(first.session));
+  CHECK(last.path == first.path);
 }
 
-TEST_CASE("a connection that contradicts its path is refused") {
+TEST_CASE("a connection that contradicts its path or session is refused") {
   Admission admission{limits()};
   REQUIRE(admission.admit(request(1, 0)).error == 0);
   CHECK(admission.admit(request(1, 1, 4)).error == ECONNRESET);
-  auto other_path = request(1, 1);
-  other_path.path_uuid.fill(9);
-  CHECK(admission.admit(other_path).error == EEXIST);
+  CHECK(admission.admit(request(1, 1, 3, 0, kExactlyOnce)).error == ECONNRESET);
+  CHECK(admission.admit(request(1, 0, 3, 1, kExactlyOnce)).error == ECONNRESET);
+  CHECK(admission.admit(request(1, 1)).error == 0);
+}
+
+TEST_CASE("unless told otherwise, a Linux client with 1023 CPUs is let in") {
+  Admission admission{{.memory_limit = 1000}};
+  CHECK(admission.admit(request(1, 0, 1024)).error == 0);
+  CHECK(admission.admit(request(2, 0, 1025)).error == EINVAL);
 }
 
 TEST_CASE("only the first connection of a session may create it") {
@@ -51,11 +72,92 @@ TEST_CASE("only the first connection of a session may create it") {
   CHECK(admission.admit(request(1, 0)).error == 0);
   late.cid = 1;
   CHECK(admission.admit(late).error == 0);
+  late.cid = 0;
+  late.path_uuid.fill(77);
+  CHECK(admission.admit(late).error == 0);
+}
+
+TEST_CASE("a session has several paths, up to a limit") {
+  Admission admission{limits()};
+  const auto first = admission.admit(request(1, 0, 3, 0));
+  const auto second = admission.admit(request(1, 0, 2, 1));
+  CHECK(second.error == 0);
+  CHECK(second.session == first.session);
+  CHECK(second.new_path);
+  CHECK_FALSE(second.new_session);
+  CHECK(second.path != first.path);
+  CHECK(admission.admit(request(1, 1, 2, 1)).path == second.path);
+  CHECK(admission.admit(request(1, 0, 1, 2)).error == 0);
+  CHECK(admission.admit(request(1, 0, 1, 3)).error == ENOMEM);
+  CHECK(admission.sessions() == 1);
+  admission.close_path(first.session, second.path);
+  CHECK(admission.admit(request(1, 0, 1, 3)).error == 0);
+}
+
+wire::ConnectParameters once(std::uint8_t session, std::uint16_t cid, std::uint16_t count,
+                             std::uint8_t path = 0) {
+  return request(session, cid, count, path, kExactlyOnce);
+}
+
+TEST_CASE("connection 0 of a path that is there already replaces it, and the others follow") {
+  Admission admission{limits()};
+  const auto old = admission.admit(once(1, 0, 2));
+  REQUIRE(admission.admit(once(1, 1, 2)).error == 0);
+  SUBCASE("it is open") {
+    const auto again = admission.admit(once(1, 0, 2));
+    CHECK(again.error == 0);
+    CHECK(again.new_path);
+    CHECK(again.replaces == old.path);
+    CHECK(again.path != old.path);
+    CHECK(admission.admit(once(1, 1, 2)).path == again.path);
+    CHECK(admission.admit(once(1, 1, 2)).error == ECONNRESET);
+  }
+  SUBCASE("it has closed while requests execute in it, and another path lives") {
+    REQUIRE(admission.admit(once(1, 0, 1, 1)).error == 0);
+    admission.close_path(old.session, old.path);
+    CHECK(admission.admit(once(1, 1, 2)).error == ECONNRESET);
+    const auto again = admission.admit(once(1, 0, 3));
+    CHECK(again.error == 0);
+    CHECK(again.replaces == 0);
+    CHECK(admission.memory() == 300);
+    admission.remove_path(old.session, old.path);
+    CHECK(admission.memory() == 200);
+    CHECK(admission.admit(once(1, 2, 3)).path == again.path);
+  }
+  SUBCASE("there is no memory for both: the old one stays as it is") {
+    for (std::uint8_t other = 2; other < 5; ++other) {
+      for (std::uint8_t path = 0; path < 3; ++path) {
+        REQUIRE(admission.admit(once(other, 0, 1, path)).error == 0);
+      }
+    }
+    CHECK(admission.memory() == 1000);
+    CHECK(admission.admit(once(1, 0, 2)).error == ENOMEM);
+    CHECK(admission.admit(once(1, 1, 2)).error == ECONNRESET);
+  }
+}
+
+TEST_CASE("closed paths that still execute cannot be collected") {
+  Admission admission{limits()};
+  unsigned admitted = 0;
+  while (admission.admit(once(1, 0, 1, 0)).error == 0) REQUIRE(++admitted < 100);
+  CHECK(admitted == 6);
+}
+
+TEST_CASE(
+    "a path of a peer without generations comes back when its old life has ended, not before") {
+  Admission admission{limits()};
+  const auto old = admission.admit(request(1, 0, 1));
+  REQUIRE(admission.admit(request(1, 0, 1, 1)).error == 0);
+  CHECK(admission.admit(request(1, 0, 1)).error == ECONNRESET);
+  admission.close_path(old.session, old.path);
+  CHECK(admission.admit(request(1, 0, 1)).error == ECONNRESET);
+  admission.remove_path(old.session, old.path);
+  CHECK(admission.admit(request(1, 0, 1)).new_path);
 }
 
 TEST_CASE("sessions, memory and connections have limits, and come back when a session goes") {
   SUBCASE("sessions") {
-    Admission admission{{2, 8, 100, 1000}};
+    Admission admission{{.max_sessions = 2, .memory_limit = 1000}};
     CHECK(admission.admit(request(1, 0)).error == 0);
     const auto second = admission.admit(request(2, 0));
     CHECK(second.error == 0);
@@ -63,42 +165,86 @@ TEST_CASE("sessions, memory and connections have limits, and come back when a se
     admission.remove(second.session);
     CHECK(admission.admit(request(3, 0)).error == 0);
   }
-  SUBCASE("memory") {
-    Admission admission{{100, 8, 100, 250}};
+  SUBCASE("memory, which is a path's") {
+    Admission admission{{.path_memory = 100, .memory_limit = 350}};
     CHECK(admission.admit(request(1, 0)).error == 0);
+    CHECK(admission.admit(request(1, 0, 3, 1)).error == 0);
     CHECK(admission.admit(request(2, 0)).error == 0);
     CHECK(admission.admit(request(3, 0)).error == ENOMEM);
-    CHECK(admission.memory() == 200);
+    CHECK(admission.admit(request(2, 0, 3, 1)).error == ENOMEM);
+    CHECK(admission.memory() == 300);
+    admission.remove(1);
+    CHECK(admission.memory() == 100);
   }
   SUBCASE("connections of one path") {
     Admission admission{limits()};
     CHECK(admission.admit(request(1, 0, 9)).error == EINVAL);
+    CHECK(admission.sessions() == 0);
     CHECK(admission.admit(request(1, 0, 8)).error == 0);
+    CHECK(admission.admit(request(1, 0, 9, 1)).error == EINVAL);
   }
 }
 
-TEST_CASE("a path that closes takes no more connections until it is gone") {
+TEST_CASE("a session without paths is over, unless it lingers") {
   Admission admission{limits()};
-  const auto first = admission.admit(request(1, 0));
-  admission.close(first.session);
-  CHECK(admission.admit(request(1, 1)).error == ECONNRESET);
-  admission.remove(first.session);
-  const auto again = admission.admit(request(1, 1));
-  CHECK(again.error == 0);
-  CHECK(again.session != first.session);
+  SUBCASE("a peer without the extension") {
+    const auto first = admission.admit(request(1, 0));
+    admission.close_path(first.session, first.path);
+    CHECK(admission.admit(request(1, 1)).error == ECONNRESET);
+    CHECK(admission.admit(request(1, 0)).error == ECONNRESET);
+    admission.remove(first.session);
+    const auto again = admission.admit(request(1, 0));
+    CHECK(again.error == 0);
+    CHECK(again.session != first.session);
+  }
+  SUBCASE("one with it") {
+    const auto first = admission.admit(request(1, 0, 3, 0, kExactlyOnce));
+    admission.close_path(first.session, first.path);
+    auto back = request(1, 0, 3, 0, kExactlyOnce);
+    back.first_connection = false;
+    const auto again = admission.admit(back);
+    CHECK(again.error == 0);
+    CHECK(again.session == first.session);
+    CHECK(again.new_path);
+    admission.close(first.session);
+    CHECK(admission.admit(request(1, 0, 3, 1, kExactlyOnce)).error == ECONNRESET);
+  }
 }
 
 TEST_CASE("a session name belongs to one session at a time") {
   Admission admission{limits()};
   const auto first = admission.admit(request(1, 0));
   const auto second = admission.admit(request(2, 0));
-  CHECK(admission.claim_name(first.session, "host-a"));
-  CHECK_FALSE(admission.claim_name(second.session, "host-a"));
-  CHECK(admission.claim_name(second.session, "host-b"));
+  CHECK(admission.claim_name(first.session, "host-a").granted);
+  CHECK(admission.claim_name(first.session, "host-a").granted);  // on its next path
+  CHECK_FALSE(admission.claim_name(second.session, "host-a").granted);
+  CHECK(admission.claim_name(second.session, "host-b").granted);
   admission.remove(first.session);
   const auto third = admission.admit(request(3, 0));
-  CHECK(admission.claim_name(third.session, "host-a"));
-  CHECK_FALSE(admission.claim_name(first.session, "host-c"));
+  CHECK(admission.claim_name(third.session, "host-a").granted);
+  CHECK_FALSE(admission.claim_name(first.session, "host-c").granted);
+}
+
+TEST_CASE("an idle session yields its name and ends; one that was joined again does not") {
+  Admission admission{limits()};
+  const auto first = admission.admit(request(1, 0, 3, 0, kExactlyOnce));
+  const auto second = admission.admit(request(2, 0));
+  REQUIRE(admission.claim_name(first.session, "host").granted);
+  admission.close_path(first.session, first.path);
+  CHECK_FALSE(admission.claim_name(second.session, "host").granted);  // something executes
+  admission.set_idle(first.session);
+  SUBCASE("nobody joined") {
+    const auto claim = admission.claim_name(second.session, "host");
+    CHECK(claim.granted);
+    CHECK(claim.ends == first.session);
+    CHECK(admission.admit(request(1, 0, 3, 0, kExactlyOnce)).error == ECONNRESET);
+  }
+  SUBCASE("joined") {
+    REQUIRE(admission.admit(request(1, 0, 3, 0, kExactlyOnce)).error == 0);
+    CHECK_FALSE(admission.claim_name(second.session, "host").granted);
+    admission.set_idle(first.session);  // told late
+    CHECK_FALSE(admission.claim_name(second.session, "host").granted);
+  }
 }
 
 }  // namespace

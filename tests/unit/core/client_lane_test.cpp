@@ -15,16 +15,17 @@ namespace {
 struct Bench {
   explicit Bench(std::uint16_t slots = 2, bool new_rkey = false) : lane{2, slots} {
     for (std::uint32_t i = 0; i < slots; ++i) chunks.push_back({0x10000ULL * (i + 2), 70 + i});
-    lane.attach({.queue_pair = &queue_pair,
-                 .chunks = chunks,
-                 .queue_depth = 8,
-                 .chunk_size = 8192,
-                 .max_io_size = 4096,
-                 .new_rkey = new_rkey,
-                 .data_rides_with_reply = !new_rkey});
+    lane.attach(0, {.queue_pair = &queue_pair,
+                    .chunks = chunks,
+                    .queue_depth = 8,
+                    .chunk_size = 8192,
+                    .max_io_size = 4096,
+                    .new_rkey = new_rkey,
+                    .data_rides_with_reply = !new_rkey});
   }
   Complaint reply(std::uint32_t buffer, int error, std::uint32_t bytes = 0) {
-    return lane.on_write_with_immediate(encode(wire::ResponseImmediate{buffer, error}), bytes);
+    return lane.handler(0).on_write_with_immediate(encode(wire::ResponseImmediate{buffer, error}),
+                                                   bytes);
   }
 
   FakeQueuePair queue_pair;
@@ -152,8 +153,10 @@ TEST_CASE("a server that answers what nobody asked loses the path") {
     bench.queue_pair.sent_up_to = 0;
     CHECK(bench.reply(2, 0) != nullptr);
   }
-  SUBCASE("by a request") { CHECK(bench.lane.on_write_with_immediate(0x0028'1020, 0) != nullptr); }
-  SUBCASE("by a message") { CHECK(bench.lane.on_message({}, std::nullopt) != nullptr); }
+  SUBCASE("by a request") {
+    CHECK(bench.lane.handler(0).on_write_with_immediate(0x0028'1020, 0) != nullptr);
+  }
+  SUBCASE("by a message") { CHECK(bench.lane.handler(0).on_message({}, std::nullopt) != nullptr); }
 }
 
 TEST_CASE("success without the data of a read loses the path where data rides with the reply") {
@@ -172,8 +175,8 @@ TEST_CASE("in new-key mode every reply brings the key of its chunk") {
     wire::RkeyMessage message;
     message.buffer_id = buffer;
     message.key = key;
-    return bench.lane.on_message(wire::bytes_of(message),
-                                 encode(wire::ResponseImmediate{in_immediate, 0}));
+    return bench.lane.handler(0).on_message(wire::bytes_of(message),
+                                            encode(wire::ResponseImmediate{in_immediate, 0}));
   };
   TestRequest request, next;
   bench.lane.submit(request);
@@ -207,7 +210,7 @@ TEST_CASE("when the path is gone everything ends, and so does what comes later")
   TestRequest in_flight, waiting, late;
   bench.lane.submit(in_flight);
   bench.lane.submit(waiting);
-  bench.lane.detach(EIO);
+  bench.lane.shut_down(EIO);
   CHECK(in_flight.error == EIO);
   CHECK(waiting.error == EIO);
   bench.lane.submit(late);
@@ -233,7 +236,7 @@ TEST_CASE("a request may be given up by the end of another one while the path go
   }
   SUBCASE("the first") { other = &first; }
   SUBCASE("the second") { other = &second; }
-  bench.lane.detach(EIO);
+  bench.lane.shut_down(EIO);
   CHECK(first.calls + second.calls >= 1);
   CHECK(first.state == Request::State::idle);
   CHECK(second.state == Request::State::idle);
@@ -243,8 +246,8 @@ TEST_CASE("a request may be given up by the end of another one while the path go
 TEST_CASE("heartbeats and unknown immediates are none of a lane's business") {
   Bench bench;
   const auto before = bench.queue_pair.receives;
-  CHECK(bench.lane.on_write_with_immediate(wire::kHeartbeat, 0) == nullptr);
-  CHECK(bench.lane.on_write_with_immediate(0xF000'0000, 0) == nullptr);
+  CHECK(bench.lane.handler(0).on_write_with_immediate(wire::kHeartbeat, 0) == nullptr);
+  CHECK(bench.lane.handler(0).on_write_with_immediate(0xF000'0000, 0) == nullptr);
   CHECK(bench.queue_pair.receives == before + 2);
 }
 

@@ -55,8 +55,8 @@ TEST_CASE("client path: a reply that brings a new key is a sign of life") {
   ConnectedPath connected{/*new_keys=*/true};
   ClientPath& path = connected.path;
   ClientLane lane{0, path.slots_per_lane()[0]};
-  path.set_control_lane(&lane);
-  path.attach(lane, 0, connected.control);
+  path.set_control_handler(&lane.handler(0));
+  path.attach(lane, 0, 0, connected.control);
   const std::array<std::byte, 8> message{};
   Request request;
   request.message = message;

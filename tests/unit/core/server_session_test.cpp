@@ -33,21 +33,23 @@ ServerSessionOptions options() {
   o.queue_depth = 4;
   o.max_io_size = 4096;
   o.max_header_size = 4096;
-  o.heartbeat_interval = std::chrono::seconds{1};
   return o;
+}
+
+ServerPathOptions path_options(bool new_keys = false) {
+  return {.cid_count = 2, .new_keys = new_keys, .heartbeat_interval = std::chrono::seconds{1}};
 }
 
 /// A session with two connections, connected unless told otherwise.
 struct Bench {
-  explicit Bench(bool exchange = true, ServerSessionOptions o = options())
-      : session{o, handler}, memory(4 * 8192) {
-    session.open_path(2);
-    session.path().provide_chunks = [this] {
-      session.set_chunks(memory);
+  explicit Bench(bool exchange = true, ServerSessionOptions o = options(), bool new_keys = false)
+      : session{o, handler}, path{session, path_options(new_keys)}, memory(4 * 8192) {
+    path.provide_chunks = [this] {
+      path.set_chunks(memory);
       return true;
     };
-    control = &session.path().add(0, control_pair);
-    io = &session.path().add(1, io_pair);
+    control = &path.add(0, control_pair);
+    io = &path.add(1, io_pair);
     if (!exchange) return;
     REQUIRE(control->on_message(wire::bytes_of(wire::encode_info_request("host")), {}) == nullptr);
     control_pair.posts.clear();
@@ -67,6 +69,7 @@ struct Bench {
   Handler handler;
   FakeQueuePair control_pair, io_pair;
   ServerSession session;
+  ServerPath path;
   std::vector<std::byte> memory;
   QueuePairHandler* control = nullptr;
   QueuePairHandler* io = nullptr;
@@ -96,11 +99,11 @@ TEST_CASE("the exchange is refused when its conditions are not met") {
     return bench.control->on_message(wire::bytes_of(wire::encode_info_request("host")), {});
   };
   SUBCASE("the name is taken") {
-    bench.session.path().claim_name = [](std::string_view) { return false; };
+    bench.path.claim_name = [](std::string_view) { return false; };
     CHECK(exchange() != nullptr);
   }
   SUBCASE("there is no memory") {
-    bench.session.path().provide_chunks = [] { return false; };
+    bench.path.provide_chunks = [] { return false; };
     CHECK(exchange() != nullptr);
   }
   SUBCASE("it comes on another connection") {
@@ -170,7 +173,7 @@ TEST_CASE("heartbeats are answered on connection 0, and everything counts as lif
   CHECK(bench.control->on_write_with_immediate(wire::kHeartbeat, 0) == nullptr);
   REQUIRE(bench.control_pair.posts.size() == 1);
   CHECK(bench.control_pair.posts[0].immediate == wire::kHeartbeatAck);
-  auto& path = bench.session.path();
+  auto& path = bench.path;
   path.start_heartbeat(Instant{});
   for (int second = 1; second < 60; ++second) {
     if (second % 4 == 0) {
@@ -204,10 +207,10 @@ TEST_CASE("a client that never reads its answers loses the path before they pile
 TEST_CASE("a session ends only when its last request has ended, and answers nobody then") {
   Bench bench;
   int gone = 0;
-  bench.session.on_gone([&] { ++gone; });
+  bench.session.on_gone = [&] { ++gone; };
   REQUIRE(bench.read(0, 64) == nullptr);
-  bench.session.path().close();
-  bench.session.on_path_closed();
+  bench.path.close();
+  bench.session.on_path_closed(bench.path);
   CHECK(bench.handler.downs == 0);
   CHECK_FALSE(bench.session.gone());
   bench.handler.last->finish(0);
@@ -219,22 +222,16 @@ TEST_CASE("a session ends only when its last request has ended, and answers nobo
 
 TEST_CASE("a session that never came up goes without a word to the handler") {
   Bench bench{false};
-  bench.session.path().close();
-  bench.session.on_path_closed();
+  bench.path.close();
+  bench.session.on_path_closed(bench.path);
   CHECK(bench.session.gone());
   CHECK(bench.handler.ups + bench.handler.downs == 0);
 }
 
-ServerSessionOptions with_new_keys() {
-  ServerSessionOptions o = options();
-  o.new_keys = true;
-  return o;
-}
-
 TEST_CASE("new keys: the accept says so, and every chunk has a key of its own") {
-  CHECK(with_new_keys().accept_parameters().new_rkey);
-  CHECK_FALSE(options().accept_parameters().new_rkey);
-  Bench bench{false, with_new_keys()};
+  CHECK_FALSE(Bench{}.path.accept_parameters().new_rkey);
+  Bench bench{false, options(), /*new_keys=*/true};
+  CHECK(bench.path.accept_parameters().new_rkey);
   REQUIRE(bench.control->on_message(wire::bytes_of(wire::encode_info_request("host")), {}) ==
           nullptr);
   const auto chunks = wire::decode_info_response(bench.control_pair.posts.at(0).data, 4, 8192);
@@ -245,7 +242,7 @@ TEST_CASE("new keys: the accept says so, and every chunk has a key of its own") 
 }
 
 TEST_CASE("new keys: a request is looked at when its chunk is closed to the client, not before") {
-  Bench bench{true, with_new_keys()};
+  Bench bench{true, options(), /*new_keys=*/true};
   REQUIRE(bench.read(1, 512) == nullptr);
   CHECK(bench.handler.last == nullptr);
   CHECK(bench.io_pair.revocations[1] == 1);
@@ -266,7 +263,7 @@ TEST_CASE("new keys: a request is looked at when its chunk is closed to the clie
 }
 
 TEST_CASE("new keys: a reply is data, then a message with the chunk's next key") {
-  Bench bench{true, with_new_keys()};
+  Bench bench{true, options(), /*new_keys=*/true};
   REQUIRE(bench.read(1, 512) == nullptr);
   REQUIRE(bench.io->on_revoked(1) == nullptr);
   bench.handler.last->finish(0);
@@ -283,7 +280,7 @@ TEST_CASE("new keys: a reply is data, then a message with the chunk's next key")
 }
 
 TEST_CASE("new keys: an error, and an invalidation that was asked for, keep their order") {
-  Bench bench{true, with_new_keys()};
+  Bench bench{true, options(), /*new_keys=*/true};
   REQUIRE(bench.read(2, 512, /*flags=*/1) == nullptr);
   REQUIRE(bench.io->on_revoked(2) == nullptr);
   bench.handler.last->finish(EIO);
@@ -300,7 +297,7 @@ TEST_CASE("an error of a write of a client without the extension is told later, 
   o.extension = false;
   Bench bench{true, o};
   ServerRequest* delayed = nullptr;
-  bench.session.delay_answer = [&](ServerRequest& request, int) { delayed = &request; };
+  bench.path.delay_answer = [&](ServerRequest& request, int) { delayed = &request; };
   const auto write = [&](std::uint32_t buffer, int error) {
     std::byte* at = bench.memory.data() + buffer * 8192 + 512;
     std::memcpy(at, "test", 4);

@@ -52,6 +52,42 @@ TEST_CASE("access modes: who may open after whom") {
   }
 }
 
+TEST_CASE("access modes: who finds another writer asks for what idle sessions hold, once") {
+  World world;
+  auto other = world.make_session("other");
+  auto third = world.make_session("third");
+  REQUIRE(world.open(*other, "disk", kRw).error == 0);
+  const WriterCount* asked = nullptr;
+  unsigned times = 0;
+  std::function<void()> go_on;
+  world.surroundings.reclaim = [&](rtrs::Reactor*, const WriterCount* storage,
+                                   std::function<void()> then) {
+    asked = storage;
+    ++times;
+    go_on = std::move(then);
+  };
+  Call& call = world.open(world.session(), "disk", kRw);
+  CHECK(call.finished == 0);
+  CHECK(times == 1);
+  CHECK(other->writes_to(asked));
+  CHECK_FALSE(third->writes_to(asked));
+  SUBCASE("somebody was idle") {
+    other.reset();
+    go_on();
+    CHECK(call.error == 0);
+    CHECK(world.session().writes_to(asked));
+  }
+  SUBCASE("nobody was") {
+    go_on();
+    CHECK(call.error == EPERM);
+  }
+  CHECK(call.finished == 1);
+  CHECK(times == 1);
+  CHECK(world.open(*third, "disk", kRo).error == 0);
+  CHECK_FALSE(third->writes_to(asked));
+  CHECK(times == 1);
+}
+
 TEST_CASE("access modes: a close gives the right to write to the next client") {
   World world;
   auto other = world.make_session("other");

@@ -53,6 +53,44 @@ struct TempFile {
 
 }  // namespace
 
+TEST_CASE("catalogue: what is in use at the start is waited for, but not for ever") {
+  unsigned tries = 0, lines = 0, busy_for = 0;
+  const auto opener =
+      [&](const std::string&,
+          const BackendOptions&) -> tl::expected<std::unique_ptr<Backend>, Failure> {
+    if (++tries <= busy_for) return tl::unexpected(Failure{EBUSY, "in use"});
+    return std::make_unique<FakeBackend>(4096);
+  };
+  CatalogueOptions options;
+  options.open = opener;
+  options.log = [&](rtrs::LogLevel, const std::string&) { ++lines; };
+  SUBCASE("it becomes free") {
+    options.patience = std::chrono::seconds{60};
+    busy_for = 3;
+    ExportCatalogue catalogue{options};
+    CHECK(failure_of(catalogue, {"a", "fake:a", "", false, false}).empty());
+    CHECK(tries == 4);
+    CHECK(lines == 1);
+  }
+  SUBCASE("it does not") {
+    options.patience = std::chrono::milliseconds{120};
+    busy_for = 1'000'000;
+    ExportCatalogue catalogue{options};
+    CHECK(has(failure_of(catalogue, {"a", "fake:a", "", false, false}), "in use"));
+    CHECK(tries > 1);
+    CHECK(lines == 1);
+    tries = 0;
+    CHECK(has(failure_of(catalogue, {"b", "fake:b", "", false, false}), "in use"));
+    CHECK(tries == 1);
+  }
+  SUBCASE("nobody asked to wait") {
+    busy_for = 1;
+    ExportCatalogue catalogue{options};
+    CHECK(has(failure_of(catalogue, {"a", "fake:a", "", false, false}), "in use"));
+    CHECK(tries == 1);
+  }
+}
+
 TEST_CASE("catalogue: bad names are refused with the reason") {
   Fakes fakes;
   const auto text = [&](const std::string& name) {
@@ -97,6 +135,28 @@ TEST_CASE("catalogue: options of the export reach the backend") {
   CHECK(failure_of(fakes.catalogue, {"b", "x:", "", false, false}).empty());
   CHECK_FALSE(fakes.opened[1].second.read_only);
   CHECK_FALSE(fakes.opened[1].second.direct);
+}
+
+TEST_CASE("catalogue: writers learn whether another one came between, under whatever name") {
+  TempFile file;
+  Fakes fakes;
+  CHECK(failure_of(fakes.catalogue, {"rw", file.path, "", false, false}).empty());
+  CHECK(failure_of(fakes.catalogue, {"too", file.path, "", false, false}).empty());
+  const auto turn = [&](const char* name, std::uint8_t session, wire::AccessMode mode) {
+    const auto lease = fakes.catalogue.open_named(name, mode);
+    REQUIRE(lease.has_value());
+    return fakes.catalogue.note_writer(*lease, wire::Uuid{session});
+  };
+  const auto rw = wire::AccessMode::read_write;
+  const std::uint64_t first = turn("rw", 1, rw);
+  CHECK((first >> 32) != 0);
+  CHECK(turn("too", 1, rw) == first);
+  CHECK(turn("rw", 2, wire::AccessMode::read_only) == 0);
+  CHECK(turn("rw", 1, rw) == first);
+  CHECK(turn("too", 2, rw) != first);
+  const std::uint64_t back = turn("rw", 1, rw);
+  CHECK(back != first);
+  CHECK((back >> 32) == (first >> 32));
 }
 
 TEST_CASE("catalogue: two exports of one file share it, and its one writer") {

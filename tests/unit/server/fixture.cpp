@@ -79,6 +79,7 @@ World::World() : World(Options{}) {}
 World::World(const Options& options)
     : surroundings{.later = {},
                    .offload = {},
+                   .reclaim = {},
                    .log = [this](rtrs::LogLevel, const std::string& line) { log.push_back(line); }},
       catalogue{{.open = [this](const std::string&, const BackendOptions& how)
                      -> tl::expected<std::unique_ptr<Backend>, Failure> {

@@ -172,3 +172,61 @@ TEST_CASE("open: refusals in the log are few, and nobody can write its own lines
   CHECK(world.log.size() == 20);
   CHECK(quoted("a'b\\\x7F\n") == "'a\\x27b\\x5c\\x7f\\x0a'");
 }
+
+namespace {
+
+Call& open_numbered(World& world, const char* name, std::uint32_t number, std::uint32_t settled) {
+  const wire::NumberedOpen message{wire::encode_open(name, wire::AccessMode::read_write),
+                                   {number, settled}};
+  return world.send(world.session(), message, true, room(sizeof(wire::OpenResponse)));
+}
+
+Call& close_numbered(World& world, std::uint32_t id, std::uint32_t number, std::uint32_t settled) {
+  wire::NumberedClose message;
+  message.header = wire::header_of(wire::MessageType::close);
+  message.device_id = id;
+  message.order = {number, settled};
+  return world.send(world.session(), message, false, {});
+}
+
+}  // namespace
+
+TEST_CASE("open: a copy that comes when its sender was answered elsewhere opens nothing") {
+  World world;
+  world.add("a", 4096);
+  CHECK(open_numbered(world, "disk", 1, 1).error == 0);
+  CHECK(open_numbered(world, "disk", 1, 1).error == 0);  // over another path
+  CHECK(world.session().devices().size() == 1);
+  SUBCASE("behind the CLOSE") { CHECK(close_numbered(world, 0, 1, 2).error == 0); }
+  SUBCASE("behind the CLOSE and a newer OPEN") {
+    CHECK(close_numbered(world, 0, 1, 2).error == 0);
+    CHECK(open_numbered(world, "a", 2, 2).error == 0);
+    CHECK(close_numbered(world, 1024, 2, 3).error == 0);
+  }
+  CHECK(open_numbered(world, "disk", 1, 1).error == ECANCELED);
+  CHECK(world.session().devices().size() == 0);
+  CHECK(world.open(*world.make_session("other"), "disk").error == 0);  // nobody writes to it
+}
+
+TEST_CASE("open: one that nobody has answered yet is not taken for an old copy") {
+  World world;
+  world.add("a", 4096);
+  CHECK(open_numbered(world, "a", 2, 1).error == 0);
+  CHECK(open_numbered(world, "disk", 1, 1).error == 0);
+}
+
+TEST_CASE("open: what an OPEN opened whose answer nobody took is closed by its number") {
+  World world;
+  CHECK(open_numbered(world, "disk", 7, 7).error == 0);
+  CHECK(close_numbered(world, wire::kUnknownDevice, 6, 8).error == 0);
+  CHECK(world.session().devices().size() == 1);
+  CHECK(close_numbered(world, wire::kUnknownDevice, 7, 8).error == 0);
+  CHECK(world.session().devices().size() == 0);
+}
+
+TEST_CASE("open: what Linux's clients leave behind a message has no meaning") {
+  World world{{.extensions = false}};
+  CHECK(open_numbered(world, "disk", 1, 9).error == 0);
+  CHECK(close_numbered(world, 0, 1, 99).error == 0);
+  CHECK(open_numbered(world, "disk", 1, 1).error == 0);
+}

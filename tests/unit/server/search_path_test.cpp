@@ -81,7 +81,7 @@ struct FileWorld {
         queues{nullptr, catalogue, surroundings} {
     REQUIRE(catalogue.set_search_path(tree.exported.string()).has_value());
   }
-  tl::expected<Lease, Failure> open(const char* name,
+  tl::expected<Lease, Refusal> open(const char* name,
                                     wire::AccessMode mode = wire::AccessMode::read_write) {
     return catalogue.open_file("alice", name, mode);
   }

@@ -81,6 +81,17 @@ TEST_CASE("listen: the transport is told by the first word") {
   CHECK(parse_listen("rdma:10.0.0.1:7")->transport == rtrs::TransportKind::rdma);
 }
 
+TEST_CASE("listen: an address may be worse than others") {
+  const auto worse = parse_listen("tcp:[::1]:7,non-optimized");
+  REQUIRE(worse.has_value());
+  CHECK(worse->host == "::1");
+  CHECK(worse->port == 7);
+  CHECK(worse->access == rtrs::wire::PathAccess::non_optimized);
+  CHECK(parse_listen("tcp:[::1]:7")->access == rtrs::wire::PathAccess::optimized);
+  CHECK_FALSE(parse_listen("tcp:[::1]:7,slow").has_value());
+  CHECK_FALSE(parse_listen("tcp:[::1]:7,").has_value());
+}
+
 TEST_CASE("listen: only loopback addresses count as such") {
   CHECK(is_loopback(*parse_listen("tcp:127.3.2.1:1")));
   CHECK(is_loopback(*parse_listen("tcp:[::1]:1")));

@@ -63,12 +63,12 @@ inline TestTransport test_transport() {
   return {TransportKind::rdma, address};
 }
 
-/// A server on a free port.
+/// A server on a free port, unless one is named.
 class EchoServer {
  public:
-  explicit EchoServer(ServerOptions options = {}) {
+  explicit EchoServer(ServerOptions options = {}, std::uint16_t wanted = 0) {
     const auto [kind, host] = test_transport();
-    options.listen = {{kind, host, 0}};
+    options.listen = {{kind, host, wanted}};
     server = Server::create(std::move(options), handler);
     const auto started = server->start();
     REQUIRE_MESSAGE(started.has_value(), (started ? "" : started.error().text));

@@ -104,7 +104,7 @@ TEST_CASE("a reply right behind the info response ends the session, not the clie
         wire.frame(tcp::Opcode::write, tcp::kHasImmediate, encode(wire::ResponseImmediate{0, 0}));
     bytes.insert(bytes.end(), reply.begin(), reply.end());
     wire.say(wire.control, bytes);
-    wire.until_closed(wire.control);
+    Listener::until_closed(wire.control);
   }};
   const auto client = Client::connect(server.options(), {});
   if (client) {
@@ -113,20 +113,93 @@ TEST_CASE("a reply right behind the info response ends the session, not the clie
   }
 }
 
+/// Sends heartbeats on the lane as fast as they are read, for ever.
+void flood_the_lane(ScriptedServer::Wire wire) {
+  wire.say(wire.control, wire.info_response());
+  std::vector<std::byte> flood;
+  const auto heartbeat = wire.frame(tcp::Opcode::write, tcp::kHasImmediate, wire::kHeartbeat);
+  for (int i = 0; i < 4096; ++i) flood.insert(flood.end(), heartbeat.begin(), heartbeat.end());
+  while (wire.say(wire.lane, flood)) {
+  }
+}
+
 TEST_CASE("a server that floods a lane cannot keep a caller from giving up, nor a session alive") {
-  ScriptedServer server{[](ScriptedServer::Wire wire) {
-    wire.say(wire.control, wire.info_response());
-    std::vector<std::byte> flood;
-    const auto heartbeat = wire.frame(tcp::Opcode::write, tcp::kHasImmediate, wire::kHeartbeat);
-    for (int i = 0; i < 4096; ++i) flood.insert(flood.end(), heartbeat.begin(), heartbeat.end());
-    while (wire.say(wire.lane, flood)) {
-    }
-  }};
+  ScriptedServer server{flood_the_lane};
   auto client = connect(server.options());
   std::vector<std::byte> buffer(4096);
   EchoOperation read{"x", buffer, {}};
   CHECK(client->run(read, Interrupt{[](void*) { return true; }, nullptr}) == EINTR);
   client.reset();
+}
+
+TEST_CASE("a server that floods a lane cannot keep others from it") {
+  ScriptedServer server{flood_the_lane};
+  auto client = connect(server.options());
+  struct Patience {
+    std::atomic<int> asked{0};
+    std::atomic<bool> enough{false};
+    static bool ended(void* context) {
+      auto& self = *static_cast<Patience*>(context);
+      ++self.asked;
+      return self.enough;
+    }
+  } patience;
+  const auto ask = [&] {
+    std::vector<std::byte> buffer(4096);
+    EchoOperation read{"x", buffer, {}};
+    CHECK(client->run(read, {&Patience::ended, &patience}) == EINTR);
+  };
+  std::thread leader{ask};
+  std::thread follower{ask};
+  while (patience.asked < 2) std::this_thread::yield();
+  const auto began = std::chrono::steady_clock::now();
+  for (int i = 0; i < 200; ++i) CHECK(client->paths()[0].state == PathState::connected);
+  CHECK(std::chrono::steady_clock::now() - began < 10s);
+  patience.enough = true;
+  leader.join();
+  follower.join();
+}
+
+TEST_CASE("a connection that owes an answer and carries nothing ends its path, if another lives") {
+  ScriptedServer server{[](ScriptedServer::Wire wire) {
+                          wire.say(wire.control, wire.info_response());
+                          wire.answer_heartbeats(wire.control);
+                        },
+                        wire::kFeatureExactlyOnce};
+  ClientOptions options = server.options();
+  options.features = wire::kFeatureExactlyOnce;
+  options.heartbeat_interval = 20ms;
+  options.no_path_timeout = 10ms;
+  auto client = connect(options);
+  std::vector<std::byte> buffer(4096);
+  EchoOperation read{"x", buffer, {}};
+  CHECK(client->run(read, {}) == EIO);
+  CHECK(client->paths()[0].trouble.find("owes answers") != std::string::npos);
+}
+
+TEST_CASE("however long a request takes, its path lives") {
+  ServerOptions server_options;
+  server_options.features = wire::kFeatureExactlyOnce;
+  EchoServer server{server_options};
+  ClientOptions options = client_options(server.port);
+  options.features = wire::kFeatureExactlyOnce;
+  options.heartbeat_interval = 5ms;
+  options.heartbeat_misses = 40;
+  auto client = connect(options);
+  std::thread slow{[&] {
+    EchoOperation hangs{"H", {}, {}};
+    CHECK(client->run(hangs, {}) == ENOSPC);
+  }};
+  while (server.handler.held == nullptr) std::this_thread::yield();
+  // Three times as long as a dead connection would get.
+  const auto until = std::chrono::steady_clock::now() + 3 * 42 * 5ms;
+  while (std::chrono::steady_clock::now() < until) {
+    REQUIRE(client->paths()[0].state == PathState::connected);
+  }
+  boost::asio::post(reactor_of(*server.handler.held.load()->session)->io(),
+                    [&] { server.handler.held.load()->finish(ENOSPC); });
+  slow.join();
+  CHECK(client->paths()[0].requests == 1);
 }
 
 TEST_CASE("an extension is answered only to those who offered one") {
@@ -139,7 +212,8 @@ TEST_CASE("an extension is answered only to those who offered one") {
   CHECK_FALSE(linux_peer.extension.present);
   RawClient own_peer{server.port};
   auto own = parameters(0, 2, 2);
-  own.extension = {.present = true, .features = wire::kFeatureUserMessages, .session_epoch = 0};
+  own.extension.present = true;
+  own.extension.features = wire::kFeatureUserMessages;
   own_peer.hello(own);
   REQUIRE(own_peer.answer() == 0);
   CHECK(own_peer.extension.features == wire::kFeatureUserMessages);

@@ -168,36 +168,56 @@ struct RawSession {
   std::uint32_t key = 0;
 };
 
-/// A server made of bytes: accepts one connection and says something.
-class RawServer {
+/// A socket that listens on a free port, and what to do with those who come.
+class Listener {
  public:
-  explicit RawServer(std::string greeting) : listener_{socket(AF_INET, SOCK_STREAM, 0)} {
+  Listener() : socket_{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)} {
     auto address = loopback(0);
     socklen_t size = sizeof(address);
     auto* raw = reinterpret_cast<sockaddr*>(&address);
-    REQUIRE(bind(listener_, raw, size) == 0);
-    REQUIRE(listen(listener_, 1) == 0);
-    REQUIRE(getsockname(listener_, raw, &size) == 0);
+    REQUIRE(bind(socket_, raw, size) == 0);
+    REQUIRE(listen(socket_, 2) == 0);
+    REQUIRE(getsockname(socket_, raw, &size) == 0);
     port = ntohs(address.sin_port);
-    thread_ = std::thread{[this, greeting = std::move(greeting)] {
-      const int peer = accept(listener_, nullptr, nullptr);
-      if (peer < 0) return;
-      ::send(peer, greeting.data(), greeting.size(), MSG_NOSIGNAL);
-      char scratch[512];
-      while (recv(peer, scratch, sizeof(scratch), 0) > 0) {
-      }
-      ::close(peer);
-    }};
   }
-  ~RawServer() {
-    shutdown(listener_, SHUT_RDWR);
-    thread_.join();
-    ::close(listener_);
+  ~Listener() { ::close(socket_); }
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+  /// -1 after stop().
+  int accept() const { return accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC); }
+  void stop() const { shutdown(socket_, SHUT_RDWR); }
+  /// Drops what a peer says until it leaves.
+  static void until_closed(int peer) {
+    std::vector<std::byte> scratch(4096);
+    while (recv(peer, scratch.data(), scratch.size(), 0) > 0) {
+    }
   }
   std::uint16_t port;
 
  private:
-  int listener_;
+  int socket_;
+};
+
+/// A server made of bytes: accepts one connection and says something.
+class RawServer {
+ public:
+  explicit RawServer(std::string greeting)
+      : thread_{[this, greeting = std::move(greeting)] {
+          const int peer = listener_.accept();
+          if (peer < 0) return;
+          ::send(peer, greeting.data(), greeting.size(), MSG_NOSIGNAL);
+          Listener::until_closed(peer);
+          ::close(peer);
+        }} {}
+  ~RawServer() {
+    listener_.stop();
+    thread_.join();
+  }
+  std::uint16_t port() const { return listener_.port; }
+
+ private:
+  Listener listener_;
   std::thread thread_;
 };
 

@@ -34,65 +34,60 @@ class ScriptedServer {
       const std::array descriptors{wire::Descriptor{0, 1, 16 * 8192}};
       return frame(tcp::Opcode::send, 0, 0, wire::encode_info_response(descriptors));
     }
+    /// Keeps a connection alive and does nothing else, until it is closed.
+    static void answer_heartbeats(int socket) {
+      const auto answer = frame(tcp::Opcode::write, tcp::kHasImmediate, wire::kHeartbeatAck);
+      tcp::FrameHeader header;
+      while (recv(socket, &header, sizeof(header), MSG_WAITALL) == sizeof(header)) {
+        if (header.immediate == wire::kHeartbeat) say(socket, answer);
+      }
+    }
     static bool hear(int socket, std::size_t size) {
       std::vector<std::byte> bytes(size);
       return recv(socket, bytes.data(), size, MSG_WAITALL) == static_cast<ssize_t>(size);
     }
-    static void until_closed(int socket) {
-      std::vector<std::byte> scratch(4096);
-      while (recv(socket, scratch.data(), scratch.size(), 0) > 0) {
-      }
-    }
   };
 
   /// `script` runs when the info request is there.
-  explicit ScriptedServer(std::function<void(Wire)> script)
-      : listener_{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)} {
-    auto address = loopback(0);
-    socklen_t size = sizeof(address);
-    auto* raw = reinterpret_cast<sockaddr*>(&address);
-    REQUIRE(bind(listener_, raw, size) == 0);
-    REQUIRE(listen(listener_, 2) == 0);
-    REQUIRE(getsockname(listener_, raw, &size) == 0);
-    port = ntohs(address.sin_port);
-    thread_ = std::thread{[this, script = std::move(script)] {
-      const int control = accept_one();
-      const int lane = accept_one();
-      if (lane >= 0 && Wire::hear(control, sizeof(tcp::FrameHeader) + sizeof(wire::InfoRequest))) {
-        script({control, lane});
-      }
-      ::close(control);
-      ::close(lane);
-    }};
-  }
+  explicit ScriptedServer(std::function<void(Wire)> script, std::uint32_t features = 0)
+      : features_{features}, thread_{[this, script = std::move(script)] {
+          const int control = accept_one();
+          const int lane = accept_one();
+          if (lane >= 0 &&
+              Wire::hear(control, sizeof(tcp::FrameHeader) + sizeof(wire::InfoRequest))) {
+            script({control, lane});
+          }
+          ::close(control);
+          ::close(lane);
+        }} {}
   ~ScriptedServer() {
-    shutdown(listener_, SHUT_RDWR);
+    listener_.stop();
     thread_.join();
-    ::close(listener_);
   }
   ScriptedServer(const ScriptedServer&) = delete;
   ScriptedServer& operator=(const ScriptedServer&) = delete;
 
   ClientOptions options() const {
-    auto options = client_options(port);
+    auto options = client_options(listener_.port);
     options.lanes = 1;
     options.header_digest = options.data_digest = false;
     return options;
   }
-  std::uint16_t port;
 
  private:
   int accept_one() {
-    const int peer = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    const int peer = listener_.accept();
     if (peer < 0 || !Wire::hear(peer, sizeof(tcp::Hello))) return peer;
     wire::AcceptParameters accept;
     accept.queue_depth = 16;
     accept.max_io_size = accept.max_header_size = 4096;
+    if (features_ != 0) accept.extension = {true, features_, 1, 0, wire::PathAccess::optimized};
     Wire::say(peer, wire::bytes_of(tcp::make_hello(wire::bytes_of(encode(accept)), 0)));
     return peer;
   }
 
-  int listener_;
+  Listener listener_;
+  std::uint32_t features_;
   std::thread thread_;
 };
 

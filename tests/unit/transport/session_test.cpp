@@ -145,35 +145,11 @@ TEST_CASE("a caller whose answer does not come can leave while others keep its l
                     [&] { server.handler.held.load()->finish(0); });
 }
 
-TEST_CASE("when the server goes away, waiting callers get EIO and the session says why") {
-  auto server = std::make_unique<EchoServer>();
-  auto client = connect(client_options(server->port));
-  std::vector<std::thread> callers;
-  std::atomic<int> failed{0};
-  for (int i = 0; i < 4; ++i) {
-    callers.emplace_back([&] {
-      std::vector<std::byte> buffer(4096);
-      for (;;) {
-        EchoOperation read{"ab", buffer, {}};
-        if (client->run(read, {}) == EIO) break;
-      }
-      ++failed;
-    });
-  }
-  while (server->handler.requests < 100) std::this_thread::yield();
-  server.reset();
-  for (auto& caller : callers) caller.join();
-  CHECK(failed == 4);
-  CHECK_FALSE(client->alive());
-  CHECK_FALSE(client->failure().empty());
-  EchoOperation late{"x", {}, {}};
-  CHECK(client->run(late, {}) == EIO);
-  CHECK(client->run_control(late, {}) == EIO);
-}
-
 TEST_CASE("a server stops at once when nothing runs, and says so when something hangs") {
   EchoServer server;
-  auto client = connect(client_options(server.port));
+  ClientOptions options = client_options(server.port);
+  options.no_path_timeout = 50ms;
+  auto client = connect(options);
   SUBCASE("nothing runs") { CHECK(server.server->stop(5s)); }
   SUBCASE("a request hangs") {
     std::vector<std::byte> buffer(64);

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "rdma/wire/messages.hpp"
 #include "tests/unit/wire/hex.hpp"
 
 using namespace rtrs::wire;
@@ -239,6 +240,28 @@ TEST_CASE("connect response: the extension carries features and the session epoc
   CHECK(foreign->accept.extension.session_epoch == 0);
 }
 
+TEST_CASE("connect response: an opinion of the path that does not exist is refused") {
+  AcceptParameters accept{64, 4096, 4096, false, {}};
+  accept.extension = {true, kFeatureExactlyOnce, 7, 8, PathAccess::inaccessible};
+  auto bytes = copy(bytes_of(encode(accept)));
+  const auto good = decode_connect_response(bytes);
+  REQUIRE(good);
+  CHECK(good->accept.extension.session_epoch == 7);
+  CHECK(good->accept.extension.volatile_epoch == 8);
+  CHECK(good->accept.extension.access == PathAccess::inaccessible);
+  bytes[44] = std::byte{3};
+  CHECK(response_error(bytes) == DecodeError::bad_value);
+  bytes[20] = std::byte{0};  // without the extension these bytes say nothing
+  CHECK(decode_connect_response(bytes));
+}
+
+TEST_CASE("generations are compared around their end") {
+  CHECK(is_newer(1, 0));
+  CHECK(is_newer(0, 0xFFFFFFFF));
+  CHECK_FALSE(is_newer(0xFFFFFFFF, 0));
+  CHECK_FALSE(is_newer(5, 5));
+}
+
 TEST_CASE("handshake: 20000 random records survive the way there and back") {
   test::Random random{1};
   for (int i = 0; i < 20000; ++i) {
@@ -249,7 +272,10 @@ TEST_CASE("handshake: 20000 random records survive the way there and back") {
     random.fill(std::as_writable_bytes(std::span{request.path_uuid}));
     random.fill(std::as_writable_bytes(std::span{request.session_uuid}));
     request.first_connection = random.flip();
-    if (random.flip()) request.extension = {true, static_cast<std::uint32_t>(random.next()), 0};
+    request.extension.present = random.flip();
+    if (request.extension.present) {
+      request.extension.features = static_cast<std::uint32_t>(random.next());
+    }
     const auto record = encode(request);
     const auto back = decode_connect_request(bytes_of(record));
     REQUIRE(back);
@@ -262,8 +288,10 @@ TEST_CASE("handshake: 20000 random records survive the way there and back") {
     accept.max_io_size = static_cast<std::uint32_t>(random.between(512, 400000));
     accept.max_header_size = static_cast<std::uint32_t>(random.between(312, 65536));
     accept.new_rkey = random.flip();
-    if (random.flip())
-      accept.extension = {true, static_cast<std::uint32_t>(random.next()), random.next()};
+    if (random.flip()) {
+      accept.extension = {true, static_cast<std::uint32_t>(random.next()), random.next(),
+                          random.next(), static_cast<PathAccess>(random.below(3))};
+    }
     const auto answer = decode_connect_response(bytes_of(encode(accept)));
     REQUIRE(answer);
     REQUIRE(to_hex(bytes_of(encode(answer->accept))) == to_hex(bytes_of(encode(accept))));

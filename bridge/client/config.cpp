@@ -1,0 +1,325 @@
+#include "bridge/client/config.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <random>
+#include <sstream>
+
+#include "bridge/client/duration.hpp"
+#include "rdma/wire/messages.hpp"
+
+namespace rnbd {
+namespace {
+
+using Error = tl::unexpected<std::string>;
+using Done = tl::expected<void, std::string>;
+
+std::string quoted(std::string_view text) { return "'" + std::string{text} + "'"; }
+
+/// One of a few words.
+template <class T, std::size_t N>
+tl::expected<T, std::string> choose(std::string_view value,
+                                    const std::pair<std::string_view, T> (&words)[N]) {
+  std::string list;
+  for (const auto& [word, meaning] : words) {
+    if (word == value) return meaning;
+    list += (list.empty() ? "" : ", ") + std::string{word};
+  }
+  return Error{quoted(value) + " is none of " + list};
+}
+
+template <class T>
+Done store(T& to, tl::expected<T, std::string> value) {
+  if (!value) return Error{value.error()};
+  to = *std::move(value);
+  return {};
+}
+
+tl::expected<bool, std::string> parse_bool(std::string_view value) {
+  return choose<bool>(value, {{"true", true},
+                              {"false", false},
+                              {"yes", true},
+                              {"no", false},
+                              {"on", true},
+                              {"off", false},
+                              {"1", true},
+                              {"0", false}});
+}
+
+tl::expected<unsigned, std::string> parse_number(std::string_view value, unsigned least,
+                                                 unsigned most) {
+  unsigned number = 0;
+  auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error != std::errc{} || end != value.data() + value.size() || number < least ||
+      number > most) {
+    return Error{quoted(value) + " is not a number from " + std::to_string(least) + " to " +
+                 std::to_string(most)};
+  }
+  return number;
+}
+
+tl::expected<rtrs::Duration, std::string> parse_period(std::string_view value,
+                                                       rtrs::Duration least) {
+  constexpr std::chrono::hours kMost{1};
+  auto duration = parse_duration(value);
+  if (duration && (*duration < least || *duration > kMost)) {
+    const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(least);
+    return Error{quoted(value) + " is not between " + std::to_string(milliseconds.count()) +
+                 "ms and 3600s"};
+  }
+  return duration;
+}
+
+tl::expected<std::string, std::string> parse_session_name(std::string_view value) {
+  if (rtrs::wire::is_valid_session_name(value)) return std::string{value};
+  return Error{quoted(value) +
+               " is not a session name; write 1 to 254 printable characters without '/' and '.'"};
+}
+
+tl::expected<std::string, std::string> parse_device(std::string_view value) {
+  std::string complaint = complaint_about_device_name(value);
+  if (!complaint.empty()) return Error{complaint};
+  return std::string{value};
+}
+
+Done set_digest(ClientConfig& config, std::string_view value) {
+  auto level = choose<int>(value, {{"all", 2}, {"header", 1}, {"none", 0}});
+  if (!level) return Error{level.error()};
+  config.header_digest = *level >= 1;
+  config.data_digest = *level >= 2;
+  return {};
+}
+
+tl::expected<Use, std::string> parse_use(std::string_view value) {
+  return choose<Use>(value, {{"auto", Use::automatic}, {"on", Use::always}, {"off", Use::never}});
+}
+
+tl::expected<rtrs::PathPolicy, std::string> parse_policy(std::string_view value) {
+  return choose<rtrs::PathPolicy>(value, {{"round-robin", rtrs::PathPolicy::round_robin},
+                                          {"min-inflight", rtrs::PathPolicy::min_inflight},
+                                          {"min-latency", rtrs::PathPolicy::min_latency}});
+}
+
+/// The keys that stand for themselves.
+std::optional<Done> set_option(ClientConfig& config, std::string_view key, std::string_view value) {
+  if (key == "device") return store(config.device, parse_device(value));
+  if (key == "access") {
+    auto mode = choose<wire::AccessMode>(value, {{"ro", wire::AccessMode::read_only},
+                                                 {"rw", wire::AccessMode::read_write},
+                                                 {"migration", wire::AccessMode::migration}});
+    if (!mode) return Done{Error{mode.error()}};
+    config.access = *mode;
+    return Done{};
+  }
+  if (key == "dynamic-export") return store(config.dynamic_export, parse_bool(value));
+  if (key == "session") return store(config.session_name, parse_session_name(value));
+  if (key == "lanes") return store(config.lanes, parse_number(value, 1, 64));
+  if (key == "connect") {
+    return store(config.connect_now, choose<bool>(value, {{"lazy", false}, {"now", true}}));
+  }
+  if (key == "connect-timeout") {
+    return store(config.connect_timeout, parse_period(value, std::chrono::milliseconds{1}));
+  }
+  if (key == "heartbeat") {
+    return store(config.heartbeat, parse_period(value, std::chrono::milliseconds{10}));
+  }
+  if (key == "heartbeat-misses")
+    return store(config.heartbeat_misses, parse_number(value, 1, 1000));
+  if (key == "policy") return store(config.policy, parse_policy(value));
+  if (key == "no-path-timeout") return store(config.no_path_timeout, parse_period(value, {}));
+  if (key == "reconnect-min") {
+    return store(config.reconnect_min, parse_period(value, std::chrono::milliseconds{1}));
+  }
+  if (key == "reconnect-max") {
+    return store(config.reconnect_max, parse_period(value, std::chrono::milliseconds{1}));
+  }
+  if (key == "settle-time") return store(config.settle_time, parse_period(value, {}));
+  if (key == "require-ext") return store(config.require_extension, parse_bool(value));
+  if (key == "digest") return set_digest(config, value);
+  if (key == "extensions") return store(config.extensions, parse_bool(value));
+  if (key == "discard") return store(config.geometry.discard, parse_use(value));
+  if (key == "write-zeroes") return store(config.geometry.write_zeroes, parse_use(value));
+  return std::nullopt;
+}
+
+/// The keys that name the server are kept until all are there.
+template <class T>
+Done store_once(std::optional<T>& to, tl::expected<T, std::string> value) {
+  if (!value) return Error{value.error()};
+  if (to.has_value()) return Error{"may be given only once"};
+  to = *std::move(value);
+  return {};
+}
+
+constexpr ConfigKey kKeys[] = {
+    {"uri", "<URI>", "rnbd+tcp://HOST[:PORT]/DEVICE (TCP) or rnbd://HOST[:PORT]/DEVICE (RDMA)."},
+    {"server", "HOST[:PORT]", "The server, when there is no uri. Default port 1234."},
+    {"transport", "tcp|rdma", "How to reach the server, when there is no uri (default tcp)."},
+    {"path", "[SRC@]DST[:PORT]",
+     "One more path to the server, or a source address for the one to DST; 8 in all. tcp: or rdma: "
+     "in front chooses the transport."},
+    {"policy", "POLICY",
+     "Of equally good paths: round-robin, min-inflight or min-latency (default min-inflight)."},
+    {"no-path-timeout", "DURATION",
+     "Requests wait so long for a path, then fail (default 30s; 0 = for ever)."},
+    {"reconnect-min", "DURATION",
+     "The first pause between attempts to connect a lost path; each is twice as long as the one "
+     "before (default 100ms)."},
+    {"reconnect-max", "DURATION", "The longest of these pauses (default 2s)."},
+    {"settle-time", "DURATION",
+     "A better path must be steady so long to be used again (default 10s)."},
+    {"device", "NAME", "The export to open, when the uri does not name one."},
+    {"dynamic-export", "BOOL", "Open the export that each client names (default false)."},
+    {"access", "ro|rw|migration",
+     "Access mode (default rw, and ro where the export is read-only)."},
+    {"session", "NAME", "Name of the session at the server (default: made up)."},
+    {"lanes", "N", "I/O connections to the server (default: one per CPU, at most 4)."},
+    {"connect", "lazy|now", "now: fail at start when the server cannot be used (default lazy)."},
+    {"connect-timeout", "DURATION", "For all of a connection attempt (default 10s)."},
+    {"heartbeat", "DURATION", "Interval between signs of life (default 500ms)."},
+    {"heartbeat-misses", "N", "Silent intervals until the server counts as lost (default 4)."},
+    {"digest", "all|header|none", "CRC32C over TCP of headers and data (default all)."},
+    {"extensions", "BOOL", "Use what only rnbdkit servers have (default true)."},
+    {"require-ext", "BOOL", "Refuse servers that do not have it (default false)."},
+    {"discard", "auto|on|off", "Pass trim on (default auto: to rnbdkit servers)."},
+    {"write-zeroes", "auto|on|off", "Let the server write zeroes (default auto: rnbdkit servers)."},
+};
+
+}  // namespace
+
+std::span<const ConfigKey> config_keys() { return kKeys; }
+
+std::string config_help() {
+  constexpr std::size_t kColumn = 26;
+  constexpr std::size_t kWidth = 92;
+  std::string text;
+  for (const ConfigKey& entry : kKeys) {
+    std::string line = std::string{entry.key} + "=" + entry.value;
+    line.resize(std::max(line.size() + 1, kColumn), ' ');
+    std::istringstream words{entry.help};
+    for (std::string word; words >> word;) {
+      if (line.size() + word.size() > kWidth) {
+        text += line + "\n";
+        line.assign(kColumn, ' ');
+      }
+      line += word + " ";
+    }
+    text += line + "\n";
+  }
+  text.pop_back();
+  return text;
+}
+
+std::string ClientConfig::server() const {
+  const rtrs::PathAddress& path = paths.front();
+  const bool ipv6 = path.host.find(':') != std::string::npos;
+  return std::string{path.transport == rtrs::TransportKind::tcp ? "rnbd+tcp" : "rnbd"} + "://" +
+         (ipv6 ? "[" + path.host + "]" : path.host) + ":" + std::to_string(path.port);
+}
+
+Done ConfigReader::set(std::string_view key, std::string_view value) {
+  const auto named = [&](Done done) -> Done {
+    if (!done) return Error{std::string{key} + "=: " + done.error()};
+    return done;
+  };
+  if (key == "uri") return named(store_once(uri_, parse_device_uri(value)));
+  if (key == "server") return named(store_once(server_, parse_host_port(value)));
+  if (key == "transport") {
+    return named(store_once(
+        transport_, choose<rtrs::TransportKind>(value, {{"tcp", rtrs::TransportKind::tcp},
+                                                        {"rdma", rtrs::TransportKind::rdma}})));
+  }
+  if (key == "path") {
+    // The transport may be named later; here only the form is judged.
+    if (auto path = parse_path(value, rtrs::TransportKind::tcp); !path) {
+      return named(Error{path.error()});
+    }
+    paths_.emplace_back(value);
+    return {};
+  }
+  if (auto done = set_option(config_, key, value)) return named(*std::move(done));
+  return Error{"unknown parameter " + quoted(key) +
+               "; `nbdkit rnbd --help` and nbdkit-rnbd-plugin(1) list all"};
+}
+
+/// The first path is that of the URI or server.
+Done ConfigReader::collect_paths(ClientConfig& config) const {
+  rtrs::TransportKind transport = transport_.value_or(rtrs::TransportKind::tcp);
+  if (uri_) {
+    transport = uri_->transport;
+    config.paths.push_back(uri_->path());
+  } else if (server_) {
+    config.paths.push_back({transport, "", server_->host, server_->port});
+  }
+  for (const std::string& text : paths_) {
+    rtrs::PathAddress path = *parse_path(text, transport);
+    if (std::count(config.paths.begin(), config.paths.end(), path) != 0) {
+      return Error{"path=: " + quoted(text) + " is there already; leave it out"};
+    }
+    // From here to where another one leads without saying from where: that one is meant.
+    rtrs::PathAddress anywhere = path;
+    anywhere.source.clear();
+    const auto found = std::find(config.paths.begin(), config.paths.end(), anywhere);
+    if (found != config.paths.end()) {
+      *found = path;
+    } else {
+      config.paths.push_back(path);
+    }
+  }
+  if (config.paths.empty()) {
+    return Error{"no server is named; write uri=rnbd+tcp://HOST[:PORT]/DEVICE"};
+  }
+  if (config.paths.size() > kMaxPaths) {
+    return Error{"a session has at most " + std::to_string(kMaxPaths) + " paths, not " +
+                 std::to_string(config.paths.size()) + "; leave some path= out"};
+  }
+  return {};
+}
+
+tl::expected<ClientConfig, std::string> ConfigReader::complete() const {
+  ClientConfig config = config_;
+  if (uri_) {
+    if (server_) return Error{"give either uri= or server=, not both"};
+    if (transport_ && *transport_ != uri_->transport) {
+      return Error{"transport= contradicts uri=; leave transport= out"};
+    }
+    if (!uri_->device.empty() && !config.device.empty() && uri_->device != config.device) {
+      return Error{"uri= names the device " + quoted(uri_->device) + " and device= another one, " +
+                   quoted(config.device) + "; name it once"};
+    }
+    if (!uri_->device.empty()) config.device = uri_->device;
+  }
+  if (auto done = collect_paths(config); !done) return Error{done.error()};
+  if (config.device.empty() && !config.dynamic_export) {
+    return Error{
+        "no device is named; append it to the URI, write device=NAME, or let clients choose with "
+        "dynamic-export=true"};
+  }
+  if (config.require_extension && !config.extensions) {
+    return Error{"require-ext=true contradicts extensions=false; leave one of them out"};
+  }
+  if (config.reconnect_min > config.reconnect_max) {
+    return Error{"reconnect-min= is longer than reconnect-max= (default 2s); change one of them"};
+  }
+  return config;
+}
+
+std::string make_session_name() {
+  std::array<char, 65> host{};
+  if (gethostname(host.data(), host.size() - 1) != 0 || host[0] == '\0') host = {"host"};
+  std::string name{host.data()};
+  for (char& c : name) {
+    const bool plain =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+    if (!plain) c = '-';
+  }
+  std::random_device random;
+  std::array<char, 9> digits{};
+  std::snprintf(digits.data(), digits.size(), "%08x", static_cast<unsigned>(random()));
+  return name + "-" + digits.data();
+}
+
+}  // namespace rnbd

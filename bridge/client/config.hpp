@@ -1,0 +1,79 @@
+// What a user says of a server and how to use it: parameters of the plugin, options of the bridge.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "bridge/client/session.hpp"
+#include "bridge/client/uri.hpp"
+#include "rdma/client.hpp"
+
+namespace rnbd {
+
+inline constexpr unsigned kMaxPaths = 8;  ///< of a session
+
+/// Everything a client needs to know, checked.
+struct ClientConfig {
+  std::vector<rtrs::PathAddress> paths;
+  std::string device;                      ///< "" = the export name of each client decides
+  std::optional<wire::AccessMode> access;  ///< none: rw, and ro where the server allows no more
+  bool dynamic_export = false;
+  std::string session_name;  ///< "" = made up for each session
+  unsigned lanes = 0;        ///< 0 = chosen by the library
+  bool connect_now = false;
+  rtrs::Duration connect_timeout = std::chrono::seconds{10};
+  rtrs::Duration heartbeat = std::chrono::milliseconds{500};
+  unsigned heartbeat_misses = 4;
+  rtrs::PathPolicy policy = rtrs::PathPolicy::min_inflight;
+  rtrs::Duration no_path_timeout = std::chrono::seconds{30};  ///< 0 = for ever
+  rtrs::Duration reconnect_min = std::chrono::milliseconds{100};
+  rtrs::Duration reconnect_max = std::chrono::seconds{2};
+  rtrs::Duration settle_time = std::chrono::seconds{10};
+  bool header_digest = true;
+  bool data_digest = true;
+  bool extensions = true;          ///< offer what only rnbdkit peers know
+  bool require_extension = false;  ///< refuse servers that do not know it
+  GeometryOptions geometry;
+
+  /// `rnbd+tcp://host:port`, for messages.
+  std::string server() const;
+};
+
+/// Collects `key=value` pairs in any order.
+///
+/// Errors: sentences that name the key and say what to write.
+class ConfigReader {
+ public:
+  tl::expected<void, std::string> set(std::string_view key, std::string_view value);
+  /// All pairs were given: checks what belongs together and fills in defaults.
+  tl::expected<ClientConfig, std::string> complete() const;
+
+ private:
+  tl::expected<void, std::string> collect_paths(ClientConfig& config) const;
+
+  ClientConfig config_;
+  std::optional<DeviceUri> uri_;
+  std::optional<HostPort> server_;
+  std::optional<rtrs::TransportKind> transport_;
+  std::vector<std::string> paths_;
+};
+
+/// A key that ConfigReader knows.
+struct ConfigKey {
+  const char* key;
+  const char* value;  ///< what to write behind it, for the help
+  const char* help;
+};
+std::span<const ConfigKey> config_keys();
+
+/// `key=VALUE  help`, a paragraph per key, as nbdkit's --help shows them.
+std::string config_help();
+
+/// A name for a session that no other program will use: host name and random digits.
+std::string make_session_name();
+
+}  // namespace rnbd

@@ -1,0 +1,110 @@
+#include "bridge/client/connections.hpp"
+
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+namespace rnbd {
+
+Connections::Connections(const ClientConfig& config, rtrs::Log log)
+    : config_{config}, shared_{config, std::move(log)} {}
+
+Failure Connections::named(Failure failure) const {
+  failure.text = config_.server() + ": " + failure.text;
+  return failure;
+}
+
+tl::expected<std::vector<wire::ExportName>, Failure> Connections::exports(
+    const Interrupt& interrupt) {
+  auto session = shared_.get(interrupt);
+  if (!session) return tl::unexpected(named(session.error()));
+  auto exports = (*session)->list_exports(interrupt);
+  if (!exports) return tl::unexpected(named(exports.error()));
+  return exports;
+}
+
+tl::expected<std::string, Failure> Connections::default_device(const Interrupt& interrupt) {
+  if (!config_.device.empty()) return config_.device;
+  auto all = exports(interrupt);
+  if (!all) {
+    all.error().text = "the client named no export, and " + all.error().text;
+    return tl::unexpected(all.error());
+  }
+  if (all->size() == 1) return all->front().name;
+  return tl::unexpected(
+      named({ENOENT, "the client named no export, and there are " + std::to_string(all->size()) +
+                         "; name one in the NBD URI, or set a default with device=NAME"}));
+}
+
+tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
+    Session& session, const std::string& device, bool readonly, const Interrupt& interrupt) {
+  constexpr std::chrono::milliseconds kPause{250};
+  OpenOptions options;
+  options.geometry = config_.geometry;
+  options.access = readonly ? wire::AccessMode::read_only
+                            : config_.access.value_or(wire::AccessMode::read_write);
+  const auto deadline = std::chrono::steady_clock::now() + config_.connect_timeout;
+  for (;;) {
+    auto opened = session.open(device, options, interrupt);
+    if (opened) return opened;
+    const int error = opened.error().error;
+    if (error == EROFS && !readonly && !config_.access) {
+      options.access = wire::AccessMode::read_only;
+      options.export_read_only = true;
+      readonly = true;
+      continue;
+    }
+    // The server may not have noticed yet that our last session died with this device open.
+    const bool may_be_ours = error == EPERM && shared_.replaced_lately();
+    // Others have waited for a path for long, but who comes now has not.
+    const bool may_come_back =
+        error == EIO && !session.has_path() && std::chrono::steady_clock::now() < deadline;
+    if ((!may_be_ours && !may_come_back) || interrupt()) return opened;
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+tl::expected<RemoteDevice*, Failure> Connections::open(const std::string& name, bool readonly,
+                                                       const Interrupt& interrupt) {
+  std::string device = config_.dynamic_export ? name : config_.device;
+  if (device.empty()) {
+    auto chosen = default_device(interrupt);
+    if (!chosen) return tl::unexpected(chosen.error());
+    device = *chosen;
+  }
+  auto session = shared_.get(interrupt);
+  if (!session) return tl::unexpected(named(session.error()));
+  auto opened = open_in(**session, device, readonly, interrupt);
+  if (!opened) return tl::unexpected(named(opened.error()));
+  RemoteDevice* handle = opened->get();
+  std::lock_guard lock{mutex_};
+  open_.emplace(handle, *std::move(opened));
+  return handle;
+}
+
+void Connections::close(RemoteDevice* device) {
+  std::unique_ptr<RemoteDevice> last;  // destroyed without the lock: it talks to the server
+  std::lock_guard lock{mutex_};
+  auto found = open_.find(device);
+  if (found == open_.end()) return;
+  last = std::move(found->second);
+  open_.erase(found);
+}
+
+tl::expected<void, Failure> Connections::probe() {
+  auto session = shared_.connect_for_probe();
+  if (!session) return tl::unexpected(named(session.error()));
+  if (config_.device.empty()) return {};
+  auto device = open_in(**session, config_.device, /*readonly=*/true, {});
+  if (!device) return tl::unexpected(named(device.error()));
+  return {};
+}
+
+void Connections::leave() {
+  shared_.leave();
+  std::unordered_map<RemoteDevice*, std::unique_ptr<RemoteDevice>> left;
+  std::lock_guard lock{mutex_};
+  left.swap(open_);
+}
+
+}  // namespace rnbd

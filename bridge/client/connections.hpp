@@ -1,0 +1,53 @@
+// The open devices of all NBD clients, over the session that they share.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "bridge/client/config.hpp"
+#include "bridge/client/remote_device.hpp"
+#include "bridge/client/shared_session.hpp"
+
+namespace rnbd {
+
+/// Owns every device that is open, because nbdkit does not close those that are open when it ends.
+///
+/// Errors:  failures name the server and say what to do.
+/// Threads: any.
+class Connections {
+ public:
+  Connections(const ClientConfig& config, rtrs::Log log);
+
+  /// Opens a device for one more client; `name` is what the client called it ("" = the default).
+  tl::expected<RemoteDevice*, Failure> open(const std::string& name, bool readonly,
+                                            const Interrupt& interrupt);
+  void close(RemoteDevice* device);
+
+  /// The server's exports. Errors: EOPNOTSUPP when it cannot tell.
+  tl::expected<std::vector<wire::ExportName>, Failure> exports(const Interrupt& interrupt);
+  /// The device for a client that names none.
+  tl::expected<std::string, Failure> default_device(const Interrupt& interrupt);
+
+  /// Looks whether the server and the configured device can be used. Keeps nothing.
+  tl::expected<void, Failure> probe();
+
+  /// Ends everything. No client may be left inside.
+  void leave();
+
+ private:
+  tl::expected<std::unique_ptr<RemoteDevice>, Failure> open_in(Session& session,
+                                                               const std::string& device,
+                                                               bool readonly,
+                                                               const Interrupt& interrupt);
+  Failure named(Failure failure) const;
+
+  const ClientConfig& config_;
+  SharedSession shared_;
+  std::mutex mutex_;
+  std::unordered_map<RemoteDevice*, std::unique_ptr<RemoteDevice>> open_;  ///< guarded by mutex_
+};
+
+}  // namespace rnbd

@@ -1,0 +1,66 @@
+// A device in the hands of an event loop: what comes before a transfer and after it, without
+// waiting.
+#include <cerrno>
+#include <cstdint>
+
+#include "bridge/client/block_parts.hpp"
+#include "bridge/client/remote_device.hpp"
+
+namespace rnbd {
+namespace {
+
+using wire::IoOperation;
+
+bool changes(const Transfer& transfer) {
+  return transfer.operation != IoOperation::read && transfer.operation != IoOperation::flush;
+}
+
+}  // namespace
+
+int RemoteDevice::begin(Transfer& transfer, Begun& begun) {
+  begun = {};
+  if (changes(transfer)) return begin_change(transfer, begun);
+  if (transfer.operation == IoOperation::flush) {
+    begun.flush = mapping_->handle.unflushed.begin_flush();
+    return 0;
+  }
+  if (!inside(transfer.offset, transfer.length)) return EINVAL;
+  return geometry().is_aligned(transfer.offset, transfer.length) ? 0 : EAGAIN;
+}
+
+int RemoteDevice::begin_change(Transfer& transfer, Begun& begun) {
+  if (int error = check_change(transfer.offset, transfer.length)) return error;
+  if (transfer.operation == IoOperation::discard) {
+    if (geometry().max_discard == 0) return EOPNOTSUPP;
+    const BlockParts parts = whole_blocks_at_end(geometry(), transfer.offset, transfer.length);
+    transfer.offset = parts.middle_end > parts.head_end ? parts.head_end : 0;
+    transfer.length = parts.middle_end - parts.head_end;
+  } else {
+    if (transfer.fast && !geometry().fast_zero) return EOPNOTSUPP;
+    if (transfer.fua && !geometry().native_fua) return EAGAIN;
+    if (!geometry().is_aligned(transfer.offset, transfer.length)) return EAGAIN;
+  }
+  if (!mapping_->gate.try_enter_shared()) return EAGAIN;
+  begun.in_gate = true;
+  if (!mapping_->torn.load(std::memory_order_relaxed)) return 0;
+  mapping_->gate.leave_shared();
+  return EIO;
+}
+
+int RemoteDevice::end(const Transfer& transfer, const Begun& begun, int error) {
+  note_abandoned(transfer, error);
+  if (begun.in_gate) mapping_->gate.leave_shared();
+  if (transfer.operation == IoOperation::write_zeroes && error == EOPNOTSUPP && !transfer.fast) {
+    return EAGAIN;
+  }
+  if (transfer.operation != IoOperation::flush) return error;
+  return mapping_->handle.unflushed.end_flush(begun.flush, error, losses_told_);
+}
+
+void RemoteDevice::note_abandoned(const Transfer& transfer, int error) {
+  if (error != EINTR) return;
+  mapping_->abandoned = true;
+  if (changes(transfer)) mapping_->change_abandoned = true;
+}
+
+}  // namespace rnbd

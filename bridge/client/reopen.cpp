@@ -1,0 +1,184 @@
+#include "bridge/client/reopen.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "bridge/client/device_handle.hpp"
+#include "rdma/core/plant.hpp"
+
+namespace rnbd {
+namespace {
+
+std::string changed(const char* what, std::uint64_t was, std::uint64_t is) {
+  return std::string{what} + " was " + std::to_string(was) + " and is " + std::to_string(is);
+}
+
+std::string yes_or_no(const char* what, bool was) {
+  return std::string{what} + (was ? " before and is not now" : " now and was not before");
+}
+
+bool known(const wire::Uuid& uuid) { return uuid != wire::Uuid{}; }
+
+std::string in_words(int error) {
+  const char* text = strerrordesc_np(error);
+  return text != nullptr ? text : "Unknown error";
+}
+
+}  // namespace
+
+std::string change_of_device(const DeviceGeometry& was, const DeviceGeometry& is) {
+  if (RTRS_PLANTED(change_unseen)) return "";
+  if (was.own_peer != is.own_peer) {
+    return yes_or_no("it was served with the extension of rnbdkit", was.own_peer);
+  }
+  if (known(was.export_uuid) && known(is.export_uuid) && was.export_uuid != is.export_uuid) {
+    return "it is other storage (its export UUID changed)";
+  }
+  // Requests that were in flight are not written over what somebody else has written since.
+  const bool same_life = was.writer_serial >> 32 == is.writer_serial >> 32;
+  if (same_life && was.writer_serial != is.writer_serial && !RTRS_PLANTED(other_writer_unseen)) {
+    return "another client has had it open for writing meanwhile";
+  }
+  if (was.size != is.size) return changed("its size", was.size, is.size);
+  if (was.padded_size != is.padded_size) {
+    return changed("its size in whole sectors", was.padded_size, is.padded_size);
+  }
+  if (was.block != is.block) return changed("its logical block size", was.block, is.block);
+  if (was.physical_block != is.physical_block) {
+    return changed("its physical block size", was.physical_block, is.physical_block);
+  }
+  if (was.read_only != is.read_only) return yes_or_no("it is read-only", was.read_only);
+  // What became larger does no harm: requests are made for what was.
+  if (is.max_io < was.max_io) return changed("its largest request", was.max_io, is.max_io);
+  if (is.max_discard < was.max_discard) {
+    return changed("its largest discard", was.max_discard, is.max_discard);
+  }
+  if (is.max_write_zeroes < was.max_write_zeroes) {
+    return changed("its largest zeroing", was.max_write_zeroes, is.max_write_zeroes);
+  }
+  // Users were told that they may rely on these.
+  if (was.native_fua && !is.native_fua) return "its server no longer honours FUA";
+  if (was.flush_covers_all && !is.flush_covers_all) {
+    return "a flush no longer covers the writes of all connections";
+  }
+  return "";
+}
+
+ReopenOperation::ReopenOperation(std::vector<ReopenDevice> devices,
+                                 const rtrs::SessionLimits& limits)
+    : devices_{std::move(devices)}, limits_{limits} {
+  request_.is_read = true;
+  request_.done = &ReopenOperation::on_done;
+  request_.context = this;
+  ids_.reserve(devices_.size());
+}
+
+void ReopenOperation::start(rtrs::ClientLane& lane) {
+  wire::SessionInfo question;
+  question.header = wire::header_of(wire::MessageType::session_info);
+  ask(lane, Step::session_info, question, sizeof(wire::SessionInfo));
+}
+
+void ReopenOperation::cancel(rtrs::ClientLane& lane) { lane.cancel(request_); }
+
+template <class Message>
+void ReopenOperation::ask(rtrs::ClientLane& lane, Step step, const Message& message,
+                          std::size_t answer) {
+  const rtrs::ConstBytes bytes = rtrs::wire::bytes_of(message);
+  static_assert(sizeof(Message) <= rtrs::kMaxUserMessage);
+  std::copy(bytes.begin(), bytes.end(), message_.begin());
+  step_ = step;
+  request_.message = {message_.data(), bytes.size()};
+  request_.read_data = {answer_.data(), answer};
+  lane.submit(request_);
+}
+
+void ReopenOperation::ask_next(rtrs::ClientLane& lane) {
+  if (ids_.size() == devices_.size()) return finish(0);
+  ask(lane, Step::open, wire::encode_open(device().name, device().options.access),
+      sizeof(wire::OpenResponse));
+}
+
+void ReopenOperation::on_done(rtrs::ClientLane& lane, rtrs::Request& request) {
+  static_cast<ReopenOperation*>(request.context)->on_answer(lane, request.error);
+}
+
+void ReopenOperation::on_answer(rtrs::ClientLane& lane, int error) {
+  const rtrs::ConstBytes answer = request_.read_data;
+  switch (step_) {
+    case Step::session_info: {
+      if (error != 0) {
+        return fail(error == ESTALE ? EIO : error,
+                    "the server does not answer the RNBD session info: " + in_words(error));
+      }
+      auto info = wire::decode<wire::SessionInfo>(answer, wire::MessageType::session_info_response);
+      if (!info || info->version == 0) return fail(EPROTO, "a malformed session info");
+      return ask_next(lane);
+    }
+    case Step::open: {
+      if (error != 0 && device().leaving) return take_id(lane, kNoDevice);
+      if (error != 0) return fail_refused(error);
+      auto opened = wire::decode<wire::OpenResponse>(answer, wire::MessageType::open_response);
+      if (!opened) return fail(EPROTO, "a malformed answer to OPEN of '" + device().name + "'");
+      opened_ = *opened;
+      return on_opened(lane);
+    }
+    case Step::device_info: {
+      if (error != 0) return fail_refused(error);
+      auto info =
+          wire::decode<wire::DeviceInfoResponse>(answer, wire::MessageType::device_info_response);
+      if (!info) return fail(EPROTO, "a malformed device info of '" + device().name + "'");
+      return judge(lane, &*info);
+    }
+  }
+}
+
+void ReopenOperation::on_opened(rtrs::ClientLane& lane) {
+  if (device().leaving) return take_id(lane, opened_.device_id);
+  if (!own_peer()) return judge(lane, nullptr);
+  wire::DeviceInfo question;
+  question.header = wire::header_of(wire::MessageType::device_info);
+  question.device_id = opened_.device_id;
+  ask(lane, Step::device_info, question, sizeof(wire::DeviceInfoResponse));
+}
+
+void ReopenOperation::judge(rtrs::ClientLane& lane, const wire::DeviceInfoResponse* info) {
+  auto is = make_geometry(opened_, info, limits_, device().options.geometry);
+  if (!is) return fail(ESTALE, "'" + device().name + "' has " + is.error());
+  is->read_only = is->read_only || device().options.export_read_only;
+  // A reader does not care, and may share now what others have open for writing, or no longer.
+  if (device().options.access == wire::AccessMode::read_only) {
+    is->read_only = device().expected.read_only;
+  }
+  const std::string change = change_of_device(device().expected, *is);
+  if (!change.empty()) {
+    return fail(ESTALE, "'" + device().name + "' is not what it was: " + change);
+  }
+  take_id(lane, opened_.device_id);
+}
+
+void ReopenOperation::take_id(rtrs::ClientLane& lane, std::uint32_t id) {
+  ids_.push_back(id);
+  ask_next(lane);
+}
+
+/// Only what tells of the storage itself is final. All else may be over soon: a server that is
+/// being set up, or somebody who holds the device.
+void ReopenOperation::fail_refused(int error) {
+  const bool gone = step_ == Step::open && (error == ENOENT || error == EROFS);
+  const std::string which = "'" + device().name + "' (" + to_string(device().options.access) + ")";
+  if (!gone) {
+    // A server's own ESTALE says no more than its other errors.
+    return fail(error == ESTALE ? EIO : error,
+                "the server cannot open " + which + " again: " + in_words(error));
+  }
+  fail(ESTALE, which + (error == ENOENT ? " is gone from the server" : " became read-only"));
+}
+
+void ReopenOperation::fail(int error, std::string complaint) {
+  complaint_ = std::move(complaint);
+  finish(error);
+}
+
+}  // namespace rnbd

@@ -1,0 +1,76 @@
+// Opens in a new session what was open in the one before, and sees whether it is the same.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bridge/client/geometry.hpp"
+#include "bridge/protocol/messages.hpp"
+#include "rdma/core/client_lane.hpp"
+
+namespace rnbd {
+
+/// A device as it was.
+struct ReopenDevice {
+  std::string name;
+  OpenOptions options;
+  DeviceGeometry expected;
+  /// Nobody uses it any more. A server that may still have it open is asked for its id, with which
+  /// it can be closed.
+  bool leaving = false;
+};
+
+/// Empty when requests that were made for a device of the one geometry may go to one of the other;
+/// otherwise which of its values changed, in words.
+std::string change_of_device(const DeviceGeometry& was, const DeviceGeometry& is);
+
+/// SESSION INFO, then for each device OPEN and, between rnbdkit peers, DEVICE INFO.
+///
+/// Errors:  ESTALE (a device is gone or is another one: for good), EPROTO (nonsense from the
+///          server), or what the server answered; complaint() says which device and why.
+/// Threads: as rtrs::Operation; pure.
+/// Source:  docs/protocol.md, closing; RNBD messages.
+class ReopenOperation final : public rtrs::Operation {
+ public:
+  /// `limits` are those of the new session.
+  ReopenOperation(std::vector<ReopenDevice> devices, const rtrs::SessionLimits& limits);
+
+  void start(rtrs::ClientLane& lane) override;
+  void cancel(rtrs::ClientLane& lane) override;
+
+  /// Finished without an error: the new ids, in the order of the devices. kNoDevice for one that is
+  /// leaving and is not there.
+  const std::vector<std::uint32_t>& ids() const { return ids_; }
+  /// Why it failed; "" if it did not.
+  const std::string& complaint() const { return complaint_; }
+
+ private:
+  enum class Step : std::uint8_t { session_info, open, device_info };
+
+  const ReopenDevice& device() const { return devices_[ids_.size()]; }
+  bool own_peer() const { return (limits_.features & rtrs::wire::kFeatureUserMessages) != 0; }
+  template <class Message>
+  void ask(rtrs::ClientLane& lane, Step step, const Message& message, std::size_t answer);
+  void ask_next(rtrs::ClientLane& lane);
+  void on_answer(rtrs::ClientLane& lane, int error);
+  void on_opened(rtrs::ClientLane& lane);
+  void judge(rtrs::ClientLane& lane, const wire::DeviceInfoResponse* info);
+  void take_id(rtrs::ClientLane& lane, std::uint32_t id);
+  void fail(int error, std::string complaint);
+  void fail_refused(int error);
+  static void on_done(rtrs::ClientLane& lane, rtrs::Request& request);
+
+  std::vector<ReopenDevice> devices_;
+  rtrs::SessionLimits limits_;
+  Step step_ = Step::session_info;
+  std::array<std::byte, rtrs::kMaxUserMessage> message_{};
+  std::array<std::byte, sizeof(wire::DeviceInfoResponse)> answer_{};
+  rtrs::Request request_;
+  wire::OpenResponse opened_;
+  std::vector<std::uint32_t> ids_;
+  std::string complaint_;
+};
+
+}  // namespace rnbd

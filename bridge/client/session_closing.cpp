@@ -1,0 +1,124 @@
+// How the devices of a session are closed, also when there is no path to do it on.
+#include <cerrno>
+#include <memory>
+
+#include "bridge/client/control.hpp"
+#include "bridge/client/session.hpp"
+
+namespace rnbd {
+namespace {
+
+/// Asks `left` times (about four a second) before it lets a farewell go unanswered.
+struct Patience {
+  int left = 8;
+  static bool ended(void* context) { return static_cast<Patience*>(context)->left-- <= 0; }
+  Interrupt interrupt() { return {&Patience::ended, this}; }
+};
+
+}  // namespace
+
+/// Nobody waits any more for what was asked; the server may have opened it, or be about to.
+void Session::leave_half_open(Mapping& mapping) {
+  {
+    std::lock_guard lock{mutex_};
+    mapping.users = 0;
+    mapping.state = Mapping::State::closing;
+  }
+  close_for_good(mapping);
+}
+
+/// With the session's lock held. The mapping must outlive it.
+std::unique_ptr<rtrs::Operation> Session::make_close(const Mapping& mapping) const {
+  if ((era_.limits.features & rtrs::wire::kFeatureUserMessages) == 0) {
+    wire::Close close;
+    close.header = wire::header_of(wire::MessageType::close);
+    return std::make_unique<ControlOperation>(mapping.handle.id, close);
+  }
+  wire::NumberedClose close;
+  close.header = wire::header_of(wire::MessageType::close);
+  close.order.number = mapping.open_number;
+  close.order.settled = unanswered_.empty() ? next_open_ : *unanswered_.begin();
+  return std::make_unique<ControlOperation>(mapping.handle.id, close);
+}
+
+int Session::close_at_server(const Mapping& mapping, const Interrupt& interrupt) {
+  std::unique_ptr<rtrs::Operation> operation;
+  {
+    std::lock_guard lock{mutex_};
+    operation = make_close(mapping);
+  }
+  return client_->run_control(*operation, interrupt);
+}
+
+/// For those who do not want to wait for long: the end of the session closes everything anyway.
+int Session::close_in_passing(const Mapping& mapping) {
+  if (leaving_ || !alive()) return 0;
+  if (!has_path()) return EIO;
+  Patience patience;
+  const int error = close_at_server(mapping, patience.interrupt());
+  return alive() ? error : 0;
+}
+
+void Session::release(const std::shared_ptr<Mapping>& mapping) {
+  // Without a path nothing can be stuck at the server, and nobody will come back for it. After a
+  // change the next one would have to wait anyway.
+  const bool stuck = mapping->abandoned && !mapping->change_abandoned && alive() && has_path();
+  {
+    std::lock_guard lock{mutex_};
+    if (--mapping->users > 0 || stuck) return;
+    mapping->state = Mapping::State::closing;
+  }
+  close_for_good(*mapping);
+}
+
+/// What cannot be closed now, for want of a path, is closed when one is back.
+void Session::close_for_good(Mapping& mapping) {
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const int error = close_in_passing(mapping);
+    end_closing(mapping, error);
+    if (error != EIO || !has_path()) return;
+    // It came back before errand() could see this one.
+    std::lock_guard lock{mutex_};
+    if (mapping.users > 0 || mapping.state != Mapping::State::open) return;
+    mapping.state = Mapping::State::closing;
+  }
+}
+
+std::unique_ptr<rtrs::Operation> Session::errand() {
+  std::lock_guard lock{mutex_};
+  for (const auto& [name, mapping] : mappings_) {
+    if (mapping->state != Mapping::State::open || mapping->users > 0 || !mapping->half_closed) {
+      continue;
+    }
+    mapping->state = Mapping::State::closing;
+    errand_ = mapping;
+    return make_close(*mapping);
+  }
+  return nullptr;
+}
+
+void Session::errand_ended(rtrs::Operation& operation) {
+  std::shared_ptr<Mapping> mapping;
+  {
+    std::lock_guard lock{mutex_};
+    mapping = std::move(errand_);
+  }
+  end_closing(*mapping, operation.error());
+}
+
+void Session::end_closing(Mapping& mapping, int error) {
+  // Any other error is an answer, after which it is not open any more.
+  if (error != EINTR && error != EIO) return forget(mapping);
+  std::lock_guard lock{mutex_};
+  mapping.state = Mapping::State::open;
+  mapping.half_closed = true;
+  changed_.notify_all();
+}
+
+void Session::forget(const Mapping& mapping) {
+  std::lock_guard lock{mutex_};
+  mappings_.erase(mapping.device);
+  changed_.notify_all();
+}
+
+}  // namespace rnbd

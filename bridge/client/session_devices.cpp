@@ -1,0 +1,205 @@
+// How the devices of a session are opened and shared.
+#include <array>
+#include <cerrno>
+
+#include "bridge/client/control.hpp"
+#include "bridge/client/interruptible_wait.hpp"
+#include "bridge/client/session.hpp"
+
+namespace rnbd {
+namespace {
+
+/// What a user can do about a refused OPEN.
+const char* advice_for(int error) {
+  switch (error) {
+    case ENOENT:
+    case ENXIO:
+      return "; check the name against the server's exports";
+    case EPERM:
+      return "; another client has it open for writing: open it ro, or in migration mode while "
+             "it moves from one host to another";
+    case EBUSY:
+      return "; a program at the server has it in use: stop that, or open it ro";
+    case EROFS:
+    case EACCES:
+      return "; open it ro, or let the server export it for writing";
+    default:
+      return "";
+  }
+}
+
+Failure refused(const std::string& device, wire::AccessMode access, int error) {
+  return {error, "the server cannot open '" + device + "' (" + wire::to_string(access) +
+                     "): " + describe_error(error) + advice_for(error)};
+}
+
+bool shareable(wire::AccessMode mapped, wire::AccessMode asked) {
+  return asked == mapped || asked == wire::AccessMode::read_only;
+}
+
+}  // namespace
+
+/// Becomes a user of the mapping of that name; `created` means that the caller has to open it.
+tl::expected<std::shared_ptr<Session::Mapping>, Failure> Session::join(const std::string& device,
+                                                                       const OpenOptions& options,
+                                                                       const Interrupt& interrupt,
+                                                                       bool& created) {
+  const auto interrupted = [&] {
+    return tl::unexpected(Failure{EINTR, "interrupted while '" + device + "' was being opened"});
+  };
+  std::unique_lock lock{mutex_};
+  for (;;) {
+    auto settled = [&] {
+      auto found = mappings_.find(device);
+      return found == mappings_.end() || found->second->state == Mapping::State::open;
+    };
+    if (!interruptible_wait(changed_, lock, interrupt, settled)) return interrupted();
+    auto found = mappings_.find(device);
+    if (found == mappings_.end()) break;
+
+    std::shared_ptr<Mapping> mapping = found->second;
+    const bool fits = shareable(mapping->options.access, options.access);
+    if (!fits && mapping->geometry.read_only)
+      return tl::unexpected(refused(device, options.access, EROFS));
+    if (mapping->users > 0 && !fits) {
+      return tl::unexpected(
+          Failure{EBUSY, "'" + device + "' is open here in access mode " +
+                             wire::to_string(mapping->options.access) + "; it cannot be opened " +
+                             wire::to_string(options.access) + " until its users have left"});
+    }
+    if (mapping->users > 0 || (fits && !mapping->change_abandoned && !mapping->half_closed)) {
+      ++mapping->users;
+      return mapping;
+    }
+    // Left open with abandoned requests, and of no use as it is: the server has to finish them.
+    mapping->state = Mapping::State::closing;
+    lock.unlock();
+    const int error = close_at_server(*mapping, interrupt);
+    end_closing(*mapping, error);
+    if (error == EINTR) return interrupted();
+    if (error != 0) return tl::unexpected(not_opened(*mapping, error));
+    lock.lock();
+  }
+  auto mapping = std::make_shared<Mapping>();
+  mapping->device = device;
+  mapping->options = options;
+  mappings_.emplace(device, mapping);
+  created = true;
+  return mapping;
+}
+
+tl::expected<void, Failure> Session::finish_opening(Mapping& mapping, const Interrupt& interrupt) {
+  // However this ends: others may be waiting for the outcome.
+  struct Guard {
+    ~Guard() {
+      if (mapping != nullptr) session.forget(*mapping);
+    }
+    Session& session;
+    Mapping* mapping;
+  } guard{*this, &mapping};
+  auto fetched = fetch_geometry(mapping, interrupt);
+  const bool answered = fetched || (fetched.error().error != EINTR && fetched.error().error != EIO);
+  if (fetched || (!answered && has_extensions())) guard.mapping = nullptr;
+  if (!answered && has_extensions()) leave_half_open(mapping);
+  return fetched;
+}
+
+tl::expected<void, Failure> Session::fetch_geometry(Mapping& mapping, const Interrupt& interrupt) {
+  for (;;) {
+    const Era asked_in = era();
+    auto geometry = ask_geometry(mapping, asked_in, interrupt);
+    const bool final = (!geometry && geometry.error().error == EINTR) || !alive();
+    std::lock_guard lock{mutex_};
+    if (era_.number != asked_in.number && !final) continue;  // it may be open in the session before
+    if (!geometry) return tl::unexpected(geometry.error());
+    mapping.geometry = *geometry;
+    mapping.state = Mapping::State::open;
+    changed_.notify_all();
+    return {};
+  }
+}
+
+tl::expected<DeviceGeometry, Failure> Session::ask_geometry(Mapping& mapping, const Era& era,
+                                                            const Interrupt& interrupt) {
+  std::array<std::byte, sizeof(wire::OpenResponse)> answer{};
+  if (int error = ask_open(mapping, era, answer, interrupt); error != 0) {
+    return tl::unexpected(not_opened(mapping, error));
+  }
+  auto opened = wire::decode<wire::OpenResponse>(answer, wire::MessageType::open_response);
+  if (!opened) return tl::unexpected(nonsense_from_server("a malformed answer to OPEN"));
+  bool is_past = false;
+  {
+    std::lock_guard lock{mutex_};
+    is_past = era_.number != era.number;
+    if (!is_past) mapping.handle.id = opened->device_id;
+  }
+  if (is_past) return tl::unexpected(not_opened(mapping, EIO));  // the caller asks again
+
+  wire::DeviceInfoResponse info;
+  const bool asks = (era.limits.features & rtrs::wire::kFeatureUserMessages) != 0;
+  if (asks) {
+    wire::DeviceInfo question;
+    question.header = wire::header_of(wire::MessageType::device_info);
+    std::array<std::byte, sizeof(wire::DeviceInfoResponse)> reply{};
+    ControlOperation ask{mapping.handle.id, question, reply};
+    int error = client_->run_control(ask, interrupt);
+    auto told =
+        wire::decode<wire::DeviceInfoResponse>(reply, wire::MessageType::device_info_response);
+    if (error != 0 || !told) {
+      close_in_passing(mapping);
+      if (error == 0) return tl::unexpected(nonsense_from_server("a malformed device info"));
+      return tl::unexpected(not_opened(mapping, error));
+    }
+    info = *told;
+  }
+  auto geometry =
+      make_geometry(*opened, asks ? &info : nullptr, era.limits, mapping.options.geometry);
+  if (!geometry) {
+    close_in_passing(mapping);
+    return tl::unexpected(nonsense_from_server(geometry.error()));
+  }
+  geometry->read_only = geometry->read_only || mapping.options.export_read_only;
+  return *geometry;
+}
+
+/// Between own peers OPENs are numbered, so that no late copy opens what nobody would close.
+int Session::ask_open(Mapping& mapping, const Era& era, rtrs::MutableBytes answer,
+                      const Interrupt& interrupt) {
+  const wire::Open open = wire::encode_open(mapping.device, mapping.options.access);
+  if ((era.limits.features & rtrs::wire::kFeatureUserMessages) == 0) {
+    ControlOperation operation{open, answer};
+    return client_->run_control(operation, interrupt);
+  }
+  wire::NumberedOpen message{open, {}};
+  {
+    std::lock_guard lock{mutex_};
+    mapping.open_number = next_open_;
+    message.order = {next_open_, *unanswered_.insert(next_open_).first};
+    message.order.settled = *unanswered_.begin();
+    ++next_open_;
+  }
+  ControlOperation operation{message, answer};
+  const int error = client_->run_control(operation, interrupt);
+  std::lock_guard lock{mutex_};
+  unanswered_.erase(message.order.number);
+  return error;
+}
+
+Failure Session::not_opened(const Mapping& mapping, int error) const {
+  if (!alive()) return {error, failure()};
+  const std::string trouble = error == EIO ? trouble_with_paths() : "";
+  if (!trouble.empty()) return {error, "no path to the server works: " + trouble};
+  return refused(mapping.device, mapping.options.access, error);
+}
+
+/// Why there is no connection at all; empty while there is one.
+std::string Session::trouble_with_paths() const {
+  std::string trouble;
+  for (const rtrs::PathStatus& path : client_->paths()) {
+    if (path.state == rtrs::PathState::connected) return "";
+    if (trouble.empty()) trouble = path.trouble;
+  }
+  return trouble;
+}
+
+}  // namespace rnbd

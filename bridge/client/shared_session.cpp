@@ -1,0 +1,96 @@
+#include "bridge/client/shared_session.hpp"
+
+#include <cerrno>
+
+#include "bridge/client/interruptible_wait.hpp"
+
+namespace rnbd {
+
+SharedSession::SharedSession(const ClientConfig& config, rtrs::Log log)
+    : config_{config}, log_{std::move(log)} {}
+
+rtrs::ClientOptions SharedSession::options(const std::string& name_suffix) const {
+  rtrs::ClientOptions options;
+  options.session_name = config_.session_name.empty() ? make_session_name() : config_.session_name;
+  options.session_name += name_suffix;
+  options.paths = config_.paths;
+  options.lanes = config_.lanes;
+  options.connect_timeout = config_.connect_timeout;
+  options.heartbeat_interval = config_.heartbeat;
+  options.heartbeat_misses = config_.heartbeat_misses;
+  options.header_digest = config_.header_digest;
+  options.data_digest = config_.data_digest;
+  options.policy = config_.policy;
+  options.no_path_timeout = config_.no_path_timeout;
+  options.reconnect_min = config_.reconnect_min;
+  options.reconnect_max = config_.reconnect_max;
+  options.settle_time = config_.settle_time;
+  options.require_extension = config_.require_extension;
+  if (config_.extensions) {
+    options.features = rtrs::wire::kFeatureExactlyOnce | rtrs::wire::kFeatureUserMessages;
+  }
+  options.log = log_;
+  return options;
+}
+
+tl::expected<std::shared_ptr<Session>, Failure> SharedSession::connect_for_probe() {
+  // Under another name: a server may need a moment to forget this session.
+  return Session::connect(options("-probe"), {});
+}
+
+/// Nothing may escape: those who wait for the attempt would wait for ever.
+tl::expected<std::shared_ptr<Session>, Failure> SharedSession::connect(const Interrupt& interrupt) {
+  try {
+    return Session::connect(options(""), interrupt);
+  } catch (const std::exception& error) {
+    return tl::unexpected(Failure{ENOMEM, std::string{"cannot connect: "} + error.what()});
+  }
+}
+
+tl::expected<std::shared_ptr<Session>, Failure> SharedSession::get(const Interrupt& interrupt) {
+  std::unique_lock lock{mutex_};
+  const std::uint64_t seen = attempts_;
+  if (!interruptible_wait(changed_, lock, interrupt, [this] { return !connecting_; })) {
+    return tl::unexpected(Failure{EINTR, "interrupted while connecting"});
+  }
+  if (session_ != nullptr && session_->alive()) return session_;
+  if (attempts_ != seen && session_ == nullptr && last_failure_.error != EINTR) {
+    return tl::unexpected(last_failure_);
+  }
+
+  connecting_ = true;
+  std::shared_ptr<Session> dead = std::move(session_);
+  session_ = nullptr;
+  lock.unlock();
+  if (dead != nullptr && log_) {
+    log_(rtrs::LogLevel::warning,
+         "the session was lost (" + dead->failure() + "); connecting anew");
+  }
+  auto connected = connect(interrupt);
+  lock.lock();
+  connecting_ = false;
+  ++attempts_;
+  changed_.notify_all();
+  if (dead != nullptr) replaced_ = true;
+  if (!connected) {
+    last_failure_ = connected.error();
+    return connected;
+  }
+  session_ = *connected;
+  replaced_at_ = std::chrono::steady_clock::now();
+  return session_;
+}
+
+bool SharedSession::replaced_lately() {
+  std::lock_guard lock{mutex_};
+  return replaced_ && std::chrono::steady_clock::now() - replaced_at_ < config_.connect_timeout;
+}
+
+void SharedSession::leave() {
+  std::shared_ptr<Session> last;
+  std::lock_guard lock{mutex_};
+  last.swap(session_);
+  if (last != nullptr) last->leave();
+}
+
+}  // namespace rnbd

@@ -1,0 +1,134 @@
+// rnbd-bridge: an NBD server in front of a block device of an RNBD server.
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <iterator>
+#include <memory>
+#include <thread>
+
+#include "bridge/client/connections.hpp"
+#include "bridge/daemon/bridge_options.hpp"
+#include "bridge/daemon/logging.hpp"
+#include "bridge/daemon/notify.hpp"
+#include "bridge/daemon/process.hpp"
+#include "bridge/daemon/shutdown.hpp"
+#include "bridge/nbd/front.hpp"
+
+namespace rnbd {
+namespace {
+
+/// For requests under way; less than kLeaveWithin by what closing everything takes.
+constexpr std::chrono::milliseconds kDrain{3000};
+
+int complain(const std::string& text) {
+  log_function()(rtrs::LogLevel::error, text);
+  return 1;
+}
+
+tl::expected<std::vector<nbd::Listener>, std::string> listen(const BridgeOptions& options) {
+  auto inherited = inherited_sockets(Sockets::tcp_and_unix);
+  if (!inherited) return tl::unexpected(inherited.error());
+  std::vector<nbd::Listener> listeners;
+  for (const int fd : *inherited) listeners.emplace_back(fd);
+  std::vector<nbd::NbdAddress> addresses = options.listen;
+  if (addresses.empty() && listeners.empty()) {
+    addresses.emplace_back();
+    addresses.back().host = "127.0.0.1";
+  }
+  for (const nbd::NbdAddress& address : addresses) {
+    auto opened = nbd::Listener::open(address);
+    if (!opened) return tl::unexpected(opened.error());
+    std::move(opened->begin(), opened->end(), std::back_inserter(listeners));
+  }
+  return listeners;
+}
+
+std::string describe(const ClientConfig& config) {
+  return config.server() + (config.dynamic_export ? "" : "/" + config.device);
+}
+
+/// "" or what is wrong.
+std::string tell_ready(const BridgeOptions& options, const std::string& listening) {
+  if (!options.pid_file.empty()) {
+    std::string wrong = write_pid_file(options.pid_file);
+    if (!wrong.empty()) return wrong;
+  }
+  const std::string ready = "ready, listening on " + listening;
+  announce(ready + ", in front of " + describe(options.client));
+  notify_manager("READY=1\nSTATUS=in front of " + describe(options.client) + "\n");
+  return options.ready_fd < 0 ? "" : write_ready_line(options.ready_fd, ready);
+}
+
+/// As many as a session has lanes by default.
+unsigned count_workers(const ClientConfig& config) {
+  return config.lanes != 0 ? config.lanes : std::clamp(std::thread::hardware_concurrency(), 1U, 4U);
+}
+
+int serve(const BridgeOptions& options) {
+  auto listeners = listen(options);
+  if (!listeners) return complain(listeners.error());
+  std::string listening;
+  bool open_to_strangers = false;
+  for (const nbd::Listener& listener : *listeners) {
+    listening += (listening.empty() ? "" : ", ") + listener.address();
+    open_to_strangers = open_to_strangers || listener.reachable_from_outside();
+  }
+  if (open_to_strangers) {
+    log_function()(rtrs::LogLevel::warning, "there is no authentication: whoever reaches " +
+                                                listening +
+                                                " may use the device; prefer a Unix socket");
+  }
+  Connections connections{options.client, log_function()};
+  if (options.client.connect_now) {
+    if (auto usable = connections.probe(); !usable) return complain(usable.error().text);
+  }
+  nbd::Exports exports{options.client, connections};
+  nbd::Front front{exports,
+                   std::move(*listeners),
+                   {.workers = count_workers(options.client),
+                    .max_connections = options.max_connections,
+                    .log = log_function()}};
+  front.start();
+  signals_mean_drain();
+  const std::string wrong = tell_ready(options, listening);
+  if (wrong.empty()) {
+    const std::string signal = wait_for_shutdown();
+    notify_manager("STOPPING=1\n");
+    log_function()(rtrs::LogLevel::info, signal + ": stopping");
+  } else {
+    complain(wrong);
+  }
+  front.stop(kDrain);
+  connections.leave();
+  return wrong.empty() ? 0 : 1;
+}
+
+int run(const BridgeOptions& options) {
+  start_logging(options.log_level);
+  if (const std::string wrong = complaint_about_ready_fd(options.ready_fd); !wrong.empty())
+    return complain(wrong);
+  take_signals();
+  raise_descriptor_limit();
+  const int status = serve(options);
+  remove_files();
+  return status;
+}
+
+}  // namespace
+}  // namespace rnbd
+
+int main(int argc, char** argv) {
+  if (!rnbd::open_standard_streams()) return 1;
+  try {
+    const auto options = rnbd::parse_bridge_options(argc, argv);
+    if (!options) {
+      const rnbd::EarlyExit& early = options.error();
+      std::fputs(early.text.c_str(), early.status == 0 ? stdout : stderr);
+      return early.status;
+    }
+    return rnbd::run(*options);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rnbd-bridge: cannot start: %s\n", error.what());
+    return 1;
+  }
+}

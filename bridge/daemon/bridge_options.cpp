@@ -1,0 +1,135 @@
+#include "bridge/daemon/bridge_options.hpp"
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <map>
+#include <string_view>
+#include <utility>
+
+namespace rnbd {
+namespace {
+
+constexpr const char* kDescription =
+    "rnbd-bridge - an NBD server in front of a block device of an RNBD server\n"
+    "\n"
+    "URI is rnbd+tcp://HOST[:PORT][/DEVICE] (TCP) or rnbd://HOST[:PORT][/DEVICE] (RDMA).\n"
+    "Without DEVICE every export of the server is there under its own name.\n"
+    "Without --listen it listens on 127.0.0.1, port 10809.\n";
+
+constexpr const char* kExamples = R"(Examples:
+  A device of another machine as /dev/nbd0:
+    rnbd-bridge --listen unix:/run/rnbd/disk0.sock rnbd+tcp://storage/disk0 &
+    nbd-client -unix /run/rnbd/disk0.sock /dev/nbd0
+
+  Over RDMA, with a second path, for qemu:
+    rnbd-bridge --listen unix:/run/rnbd/disk0.sock --path 10.0.1.1 \
+                rnbd://10.0.0.1/disk0 &
+    qemu-system-x86_64 -drive file=nbd+unix:///?socket=/run/rnbd/disk0.sock ...
+
+  Everything that a server exports:
+    rnbd-bridge rnbd+tcp://storage &
+    nbdinfo --list nbd://localhost
+
+rnbd-bridge(8) explains everything.)";
+
+const std::map<std::string, rtrs::LogLevel> kLogLevels{{"error", rtrs::LogLevel::error},
+                                                       {"warning", rtrs::LogLevel::warning},
+                                                       {"info", rtrs::LogLevel::info},
+                                                       {"debug", rtrs::LogLevel::debug}};
+
+struct Arguments {
+  std::string uri;
+  std::vector<std::string> listen;
+  std::string log_level = "info";
+  std::vector<std::pair<const ConfigKey*, std::string>> keys;
+};
+
+/// The plugin's keys that have no place here: the URI is an argument, and without a device in it
+/// the export is the client's choice.
+bool is_option(const ConfigKey& key) {
+  const std::string_view name{key.key};
+  return name != "uri" && name != "server" && name != "transport" && name != "dynamic-export";
+}
+
+void add_options(CLI::App& app, Arguments& arguments, BridgeOptions& options) {
+  app.add_option("URI", arguments.uri, "Server and device.");
+  app.add_option("-l,--listen", arguments.listen,
+                 "Listen for NBD clients on unix:PATH or tcp:HOST:PORT; IPv6 as tcp:[::1]:10809, "
+                 "port 0 = any free one (default tcp:127.0.0.1:10809). May be repeated.")
+      ->type_name("ADDRESS")
+      ->allow_extra_args(false)
+      ->take_all();
+  for (const ConfigKey& key : config_keys()) {
+    if (!is_option(key)) continue;
+    const auto take = [&arguments, &key](const std::vector<std::string>& values) {
+      for (const std::string& value : values) arguments.keys.emplace_back(&key, value);
+      return true;
+    };
+    app.add_option("--" + std::string{key.key}, take, key.help)
+        ->type_name(key.value)
+        ->allow_extra_args(false)
+        ->take_all();
+  }
+  app.add_option("--max-connections", options.max_connections,
+                 "NBD clients at the same time (default 256).")
+      ->type_name("N")
+      ->check(CLI::Range(1U, 65536U));
+  app.add_option("--log-level", arguments.log_level,
+                 "How much to say: error, warning, info or debug (default info).")
+      ->type_name("LEVEL")
+      ->check(CLI::IsMember({"error", "warning", "info", "debug"}));
+  app.add_option("--pid-file", options.pid_file, "Write the process id there once ready.")
+      ->type_name("FILE");
+  app.add_option("--ready-fd", options.ready_fd,
+                 "Write one line to this file descriptor once ready, and close it.")
+      ->type_name("N");
+}
+
+/// "--KEY:" where the plugin would say "KEY=:".
+std::string as_option(std::string text) {
+  const std::size_t end = text.find("=:");
+  return end == std::string::npos ? text : "--" + text.erase(end, 1);
+}
+
+std::string apply(const Arguments& arguments, BridgeOptions& options) {
+  if (arguments.uri.empty()) {
+    return "no server is named; write e.g. rnbd-bridge rnbd+tcp://storage/disk0";
+  }
+  ConfigReader reader;
+  if (auto done = reader.set("uri", arguments.uri); !done) return done.error();
+  bool has_device = !parse_device_uri(arguments.uri)->device.empty();
+  for (const auto& [key, value] : arguments.keys) {
+    if (auto done = reader.set(key->key, value); !done) return as_option(done.error());
+    has_device = has_device || std::string_view{key->key} == "device";
+  }
+  if (!has_device) (void)reader.set("dynamic-export", "true");
+  auto config = reader.complete();
+  if (!config) return as_option(config.error());
+  options.client = *std::move(config);
+  for (const std::string& text : arguments.listen) {
+    auto address = nbd::parse_nbd_address(text);
+    if (!address) return "--listen " + address.error();
+    options.listen.push_back(*std::move(address));
+  }
+  options.log_level = kLogLevels.at(arguments.log_level);
+  return "";
+}
+
+}  // namespace
+
+tl::expected<BridgeOptions, EarlyExit> parse_bridge_options(int argc, const char* const* argv) {
+  CLI::App app{kDescription, "rnbd-bridge"};
+  Arguments arguments;
+  BridgeOptions options;
+  add_options(app, arguments, options);
+  if (auto early = parse_arguments(app, kExamples, "there is one URI only", argc, argv)) {
+    return tl::unexpected(std::move(*early));
+  }
+  std::string wrong = apply(arguments, options);
+  if (wrong.empty()) wrong = complaint_about_number_of_ready_fd(app, options.ready_fd);
+  if (!wrong.empty()) return tl::unexpected(usage_error(app, wrong));
+  return options;
+}
+
+}  // namespace rnbd

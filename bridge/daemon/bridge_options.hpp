@@ -1,0 +1,26 @@
+// The command line of rnbd-bridge.
+#pragma once
+
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "bridge/client/config.hpp"
+#include "bridge/daemon/cli.hpp"
+#include "bridge/nbd/listener.hpp"
+#include "rdma/log.hpp"
+
+namespace rnbd {
+
+struct BridgeOptions {
+  ClientConfig client;
+  std::vector<nbd::NbdAddress> listen;  ///< empty: what was inherited, else 127.0.0.1
+  unsigned max_connections = 256;
+  rtrs::LogLevel log_level = rtrs::LogLevel::info;
+  std::string pid_file;
+  int ready_fd = -1;  ///< -1 = none
+};
+
+tl::expected<BridgeOptions, EarlyExit> parse_bridge_options(int argc, const char* const* argv);
+
+}  // namespace rnbd

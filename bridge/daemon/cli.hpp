@@ -1,0 +1,29 @@
+// The manners that the command lines of all daemons have.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <optional>
+#include <string>
+#include <tl/expected.hpp>
+
+namespace rnbd {
+
+/// Why a program ends before it has begun: `--help`, or a mistake.
+struct EarlyExit {
+  int status = 0;    ///< 0 help or version, 1 wrong configuration file, 2 wrong command line
+  std::string text;  ///< for standard output when status is 0, else for standard error
+};
+
+/// A mistake of the command line.
+EarlyExit usage_error(const CLI::App& app, const std::string& text);
+
+/// Parses, with --help, --version, and guesses at what was meant. `stray` says what to do with an
+/// argument that belongs to no option.
+std::optional<EarlyExit> parse_arguments(CLI::App& app, const std::string& examples,
+                                         const std::string& stray, int argc,
+                                         const char* const* argv);
+
+/// Why --ready-fd cannot be `fd`; "" = it can.
+std::string complaint_about_number_of_ready_fd(const CLI::App& app, int fd);
+
+}  // namespace rnbd

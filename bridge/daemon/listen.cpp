@@ -1,0 +1,61 @@
+// The addresses of --listen.
+#include <algorithm>
+#include <charconv>
+
+#include "bridge/daemon/settings.hpp"
+
+namespace rnbd {
+
+tl::expected<rtrs::ListenAddress, std::string> parse_listen(std::string_view text) {
+  const auto fail = [&](const std::string& why) {
+    return tl::unexpected("'" + std::string{text} + "': " + why);
+  };
+  rtrs::ListenAddress address;
+  const std::size_t scheme_end = std::min(text.find(':'), text.size());
+  const std::string_view scheme = text.substr(0, scheme_end);
+  if (scheme == "rdma") {
+    address.transport = rtrs::TransportKind::rdma;
+  } else if (scheme != "tcp") {
+    return fail(
+        "an address begins with its transport; write e.g. tcp:127.0.0.1:1234 or "
+        "rdma:10.0.0.1:1234");
+  }
+  std::string_view rest = text.substr(std::min(scheme_end + 1, text.size()));
+  if (const std::size_t comma = rest.find(','); comma != std::string_view::npos) {
+    if (rest.substr(comma + 1) != "non-optimized")
+      return fail("unknown option behind the comma; only non-optimized is known");
+    address.access = rtrs::wire::PathAccess::non_optimized;
+    rest = rest.substr(0, comma);
+  }
+  if (rest.starts_with('[')) {
+    const std::size_t end = rest.find(']');
+    if (end == std::string_view::npos)
+      return fail("the bracket of the IPv6 address is not closed; write e.g. tcp:[::1]:1234");
+    address.host = rest.substr(1, end - 1);
+    rest.remove_prefix(end + 1);
+  } else {
+    const std::size_t colon = std::min(rest.find(':'), rest.size());
+    if (rest.find(':', std::min(colon + 1, rest.size())) != std::string_view::npos)
+      return fail("put an IPv6 address in brackets; write e.g. tcp:[::1]:1234");
+    address.host = rest.substr(0, colon);
+    rest.remove_prefix(colon);
+  }
+  if (rest.empty()) {
+    if (address.host.empty()) return fail("the address is missing; write e.g. tcp:127.0.0.1:1234");
+    return address;
+  }
+  if (!rest.starts_with(':'))
+    return fail("only a colon and a port may follow; write e.g. tcp:[::1]:1234");
+  const std::string port{rest.substr(1)};
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
+  if (port.empty() || error != std::errc{} || end != port.data() + port.size()) {
+    return fail("the port '" + port + "' is not a number from 0 to 65535 (0 = any free one)");
+  }
+  return address;
+}
+
+bool is_loopback(const rtrs::ListenAddress& address) {
+  return address.host == "localhost" || address.host == "::1" || address.host.starts_with("127.");
+}
+
+}  // namespace rnbd

@@ -1,0 +1,47 @@
+#include "bridge/daemon/process.hpp"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "bridge/daemon/shutdown.hpp"
+
+namespace rnbd {
+
+bool open_standard_streams() {
+  int fd = 0;
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDWR);
+  if (fd >= 0) ::close(fd);
+  return fd >= 0;
+}
+
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+std::string write_pid_file(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+  const std::string text = std::to_string(::getpid()) + "\n";
+  const bool written =
+      fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  if (!written)
+    return "pid file " + path + ": " + std::strerror(error) +
+           "; name a file in a directory that the server may write to";
+  remove_at_exit(path);
+  return "";
+}
+
+std::string complaint_about_ready_fd(int fd) {
+  if (fd < 0 || ::fcntl(fd, F_GETFD) >= 0) return "";
+  return "--ready-fd " + std::to_string(fd) + " is not open; open it, e.g. --ready-fd 3 3>ready";
+}
+
+}  // namespace rnbd

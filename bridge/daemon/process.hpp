@@ -1,0 +1,21 @@
+// What every daemon does at its start.
+#pragma once
+
+#include <string>
+
+namespace rnbd {
+
+/// A standard stream that is closed would give its number to the first file that is opened, and the
+/// log would go into somebody's disk.
+bool open_standard_streams();
+
+/// Connections and files are descriptors; the default soft limit of 1024 is for select(2).
+void raise_descriptor_limit();
+
+/// The file is removed at the end of the process. Returns "" or what is wrong.
+std::string write_pid_file(const std::string& path);
+
+/// "" or why nothing can be written to the descriptor of --ready-fd; -1 = there is none.
+std::string complaint_about_ready_fd(int fd);
+
+}  // namespace rnbd

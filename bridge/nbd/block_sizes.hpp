@@ -1,0 +1,29 @@
+// The sizes of requests that NBD clients should keep to.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "bridge/client/geometry.hpp"
+
+namespace rnbd::nbd {
+
+/// Units: bytes.
+struct BlockSizes {
+  std::uint32_t minimum = 1;
+  std::uint32_t preferred = 4096;
+  std::uint32_t maximum = 32 * 1024 * 1024;  ///< what portable clients send at most
+};
+
+/// Any request works. Larger blocks are not demanded, because clients that cannot do without
+/// sectors would refuse the device; a size that is no multiple of sectors needs smaller ones yet.
+inline BlockSizes block_sizes(const DeviceGeometry& geometry) {
+  BlockSizes sizes;
+  if (geometry.size % rnbd::wire::kSectorSize == 0) sizes.minimum = rnbd::wire::kSectorSize;
+  sizes.preferred =
+      std::min(sizes.maximum,
+               std::max({sizes.preferred, geometry.physical_block, geometry.preferred_block}));
+  return sizes;
+}
+
+}  // namespace rnbd::nbd

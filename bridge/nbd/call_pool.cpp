@@ -1,0 +1,57 @@
+#include "bridge/nbd/call_pool.hpp"
+
+#include <chrono>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace rnbd::nbd {
+namespace {
+
+constexpr std::size_t kMostThreads = 1024;
+/// A thread without work for so long ends.
+constexpr std::chrono::seconds kPatience{10};
+
+}  // namespace
+
+CallPool::~CallPool() {
+  std::unique_lock lock{mutex_};
+  ending_ = true;
+  changed_.notify_all();
+  changed_.wait(lock, [this] { return threads_ == 0; });
+}
+
+void CallPool::post(std::function<void()> call) {
+  const std::lock_guard lock{mutex_};
+  calls_.push_back(std::move(call));
+  if (calls_.size() <= idle_ || threads_ == kMostThreads) return changed_.notify_one();
+  try {
+    std::thread{[this] { run(); }}.detach();
+    ++threads_;
+  } catch (const std::system_error&) {
+    // Whoever is there will do it, in time.
+    if (threads_ == 0) throw;
+  }
+}
+
+void CallPool::run() {
+  std::unique_lock lock{mutex_};
+  for (;;) {
+    if (calls_.empty() && !ending_) {
+      ++idle_;
+      changed_.wait_for(lock, kPatience, [this] { return !calls_.empty() || ending_; });
+      --idle_;
+    }
+    if (calls_.empty()) break;
+    auto call = std::move(calls_.front());
+    calls_.pop_front();
+    lock.unlock();
+    call();
+    call = nullptr;  // what it owns may wait, too
+    lock.lock();
+  }
+  --threads_;
+  changed_.notify_all();
+}
+
+}  // namespace rnbd::nbd

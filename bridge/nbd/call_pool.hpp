@@ -1,0 +1,37 @@
+// Threads for calls that may have to wait: what an event loop must not do itself.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <mutex>
+
+namespace rnbd::nbd {
+
+/// Makes every call at once: one that waits for a server does not hold up those that wait for
+/// another one, or for nothing. Threads come when they are needed, and go when they are not.
+///
+/// Threads: post() from any.
+class CallPool {
+ public:
+  CallPool() = default;
+  /// Waits for what was given to it.
+  ~CallPool();
+  CallPool(const CallPool&) = delete;
+  CallPool& operator=(const CallPool&) = delete;
+
+  void post(std::function<void()> call);
+
+ private:
+  void run();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> calls_;  ///< not begun yet; guarded by mutex_
+  std::size_t threads_ = 0;                  ///< guarded by mutex_
+  std::size_t idle_ = 0;                     ///< of them; guarded by mutex_
+  bool ending_ = false;                      ///< guarded by mutex_
+};
+
+}  // namespace rnbd::nbd

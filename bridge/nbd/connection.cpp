@@ -1,0 +1,264 @@
+#include "bridge/nbd/connection.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "bridge/nbd/block_sizes.hpp"
+#include "bridge/nbd/worker.hpp"
+
+namespace rnbd::nbd {
+namespace {
+
+constexpr std::size_t kStaging = 256 * 1024;
+/// After a payload of this size more of its kind is likely: read headers only, so that the next
+/// payload goes straight to its place.
+constexpr std::size_t kLargePayload = 32 * 1024;
+constexpr std::size_t kSmallRead = 1024;
+/// System calls per turn, so that one busy client does not keep the worker to itself.
+constexpr int kReadsPerTurn = 8;
+/// For wait_for_request(); what else the worker has to do waits so long at most.
+constexpr std::chrono::microseconds kRequestWait{10'000};
+constexpr std::size_t kMaxInFlight = 256;
+constexpr std::size_t kMaxMemory = 64 * 1024 * 1024;  ///< bytes; a single request may have more
+
+}  // namespace
+
+Connection::Connection(Worker& worker, int socket, Agreement agreement, rtrs::LaneLoop& lane,
+                       const rtrs::Log& log)
+    : worker_{worker},
+      socket_{socket},
+      agreement_{std::move(agreement)},
+      lane_{&lane},
+      log_{log},
+      staging_{std::make_unique_for_overwrite<std::byte[]>(kStaging)},
+      read_size_{kStaging} {
+  const timeval limit{.tv_sec = 0, .tv_usec = kRequestWait.count()};
+  ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+}
+
+Connection::~Connection() { ::close(socket_); }
+
+bool Connection::wait_for_request() {
+  receive(0);
+  return !at_rest();
+}
+
+short Connection::events() const {
+  unsigned events = reading() ? POLLIN : 0;
+  if (!replies_.empty()) events |= POLLOUT;
+  return static_cast<short>(events);
+}
+
+void Connection::on_socket(short revents) {
+  if ((revents & POLLOUT) != 0) full_ = false;
+  if (reading() && ((revents & ~POLLOUT) != 0 || more_)) {
+    receive(MSG_DONTWAIT);
+  } else if ((revents & (POLLHUP | POLLERR)) != 0) {
+    hang_up();
+  }
+}
+
+// ---- What arrives
+// --------------------------------------------------------------------------------
+
+void Connection::receive(int flags) {
+  more_ = false;
+  for (int i = 0; i < kReadsPerTurn; ++i) {
+    std::size_t room = 0;
+    std::size_t received = 0;
+    if (!reading() || !receive_once(flags, room, received)) return;
+    parse();
+    flags = MSG_DONTWAIT;
+    if (received < room) return;
+  }
+  more_ = true;
+}
+
+/// False: nothing was received.
+bool Connection::receive_once(int flags, std::size_t& room, std::size_t& received) {
+  // The rest of a payload goes straight to its place; what follows it goes to the staging buffer.
+  std::array<iovec, 2> pieces{};
+  std::size_t count = 0;
+  std::size_t direct = 0;
+  if (arriving_ != nullptr && arriving_->error == 0) {
+    direct = arriving_->length - arrived_;
+    pieces[count++] = {arriving_->payload() + arrived_, direct};
+  }
+  const std::size_t rest = std::min(read_size_, kStaging - staged_);
+  pieces[count++] = {staging_.get() + staged_, rest};
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = count;
+  const ssize_t n = ::recvmsg(socket_, &message, flags);
+  if (n <= 0) {
+    if (n == 0 || (errno != EAGAIN && errno != EINTR)) hang_up();
+    return false;
+  }
+  room = direct + rest;
+  received = static_cast<std::size_t>(n);
+  const std::size_t landed = std::min(received, direct);
+  staged_ += received - landed;
+  if (landed > 0 && (arrived_ += landed) == arriving_->length) end_payload();
+  return true;
+}
+
+void Connection::parse() {
+  std::size_t used = 0;
+  crowded_ = false;
+  while (open_) {
+    const std::byte* const from = staging_.get() + used;
+    const std::size_t size = staged_ - used;
+    if (arriving_ != nullptr) {
+      if (!take_payload(from, size, used)) break;
+      continue;
+    }
+    if (size < sizeof(RequestHeader)) break;
+    if (in_flight_ >= kMaxInFlight || (in_flight_ > 0 && memory_ >= kMaxMemory)) {
+      crowded_ = true;
+      break;
+    }
+    RequestHeader header;
+    std::memcpy(&header, from, sizeof(header));
+    used += sizeof(header);
+    begin(header);
+  }
+  staged_ -= used;
+  if (used > 0 && staged_ > 0) std::memmove(staging_.get(), staging_.get() + used, staged_);
+}
+
+/// False: the rest is still to come.
+bool Connection::take_payload(const std::byte* from, std::size_t size, std::size_t& used) {
+  const std::size_t piece = std::min(arriving_->length - arrived_, size);
+  if (arriving_->error == 0) std::memcpy(arriving_->payload() + arrived_, from, piece);
+  arrived_ += piece;
+  used += piece;
+  if (arrived_ < arriving_->length) return false;
+  end_payload();
+  return true;
+}
+
+/// Not before: clients do not expect an answer to what they are still sending.
+void Connection::end_payload() {
+  Request& request = *std::exchange(arriving_, nullptr);
+  if (request.error != 0) return answer(request, request.error);
+  execute(request);
+}
+
+void Connection::begin(const RequestHeader& header) {
+  if (header.magic != kRequestMagic) return break_off("it sent garbage where a request should be");
+  const auto command = static_cast<Command>(std::uint16_t{header.type});
+  if (command == Command::disconnect) return drain();
+  Request& request = *take_request();
+  request.command = command;
+  request.flags = header.flags;
+  request.cookie = header.cookie;
+  request.offset = header.offset;
+  request.length = header.length;
+  request.error = 0;
+  if (command != Command::write || request.length == 0) return execute(request);
+  read_size_ = request.length > kLargePayload ? kSmallRead : kStaging;
+  if (request.length > BlockSizes{}.maximum) {
+    request.error = EINVAL;
+  } else if (!take_buffer(request, request.length)) {
+    request.error = ENOMEM;
+  }
+  if (request.error != 0) read_size_ = kStaging;  // nobody wants the payload
+  request.state = Request::State::arriving;
+  arriving_ = &request;
+  arrived_ = 0;
+}
+
+void Connection::break_off(const std::string& why) {
+  if (log_) log_(rtrs::LogLevel::warning, "NBD client: " + why + "; disconnecting it");
+  hang_up();
+}
+
+// ---- Requests
+// ------------------------------------------------------------------------------------
+
+Request* Connection::take_request() {
+  if (free_ == nullptr) {
+    free_ = &requests_.emplace_back();
+    free_->connection = this;
+    free_->job.context = free_;
+  }
+  ++in_flight_;
+  Request* const request = free_;
+  free_ = request->next;
+  return request;
+}
+
+/// False: there is no memory.
+bool Connection::take_buffer(Request& request, std::size_t bytes) {
+  request.buffer = worker_.take_buffer(bytes);
+  memory_ += request.buffer.size;
+  return request.buffer.size != 0;
+}
+
+void Connection::recycle(Request& request) {
+  memory_ -= request.buffer.size;
+  worker_.give_back(std::move(request.buffer));
+  request.buffer = {};
+  request.state = Request::State::free;
+  request.next = free_;
+  free_ = &request;
+  --in_flight_;
+}
+
+void Connection::send() {
+  if (replies_.empty() || full_) return;
+  const Replies::Status status = replies_.send(socket_, *this, &Connection::recycle);
+  if (status == Replies::Status::broken) return hang_up();
+  full_ = status == Replies::Status::full;
+  if (crowded_) parse();
+}
+
+void Connection::drain() {
+  open_ = false;
+  more_ = false;
+  if (arriving_ != nullptr) recycle(*std::exchange(arriving_, nullptr));
+}
+
+void Connection::hang_up() {
+  if (std::exchange(left_, true)) return;
+  left_at_ = std::chrono::steady_clock::now();
+  drain();
+  replies_ = {};
+  for (Request& request : requests_) {
+    if (request.state == Request::State::answered) recycle(request);
+  }
+  // The session knows of changes that are given up: whoever has the device next waits for them.
+  if (changing()) give_up();
+}
+
+/// Whether the device may still be changed by what is under way.
+bool Connection::changing() const {
+  return std::any_of(requests_.begin(), requests_.end(), [](const Request& request) {
+    const bool runs =
+        request.state == Request::State::on_lane || request.state == Request::State::blocking;
+    return runs && (request.command == Command::write || request.command == Command::trim ||
+                    request.command == Command::write_zeroes);
+  });
+}
+
+void Connection::give_up() {
+  hang_up();
+  if (given_up_.exchange(true)) return;  // calls look at it
+  for (Request& request : requests_) {
+    if (request.state != Request::State::on_lane) continue;
+    if (!lane_->cancel(request.job)) continue;  // it has ended, and comes back
+    agreement_.device->end(request.transfer, request.begun, EINTR);
+    request.operation.reset();
+    recycle(request);
+  }
+}
+
+}  // namespace rnbd::nbd

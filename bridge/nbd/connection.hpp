@@ -1,0 +1,126 @@
+// An NBD connection after its handshake: requests in, replies out, whole batches at a time.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "bridge/nbd/handshake.hpp"
+#include "bridge/nbd/replies.hpp"
+#include "bridge/nbd/request.hpp"
+
+namespace rnbd::nbd {
+
+class Worker;
+
+/// Cuts what arrives into requests, has them carried out, and sends the replies. A client that
+/// breaks the protocol or goes away takes its requests with it; nobody else is disturbed.
+///
+/// Threads: its worker's; calls that may wait run on the call pool.
+/// Source:  the NBD protocol, transmission.
+class Connection {
+ public:
+  /// Takes the socket over. `lane` carries the requests.
+  Connection(Worker& worker, int socket, Agreement agreement, rtrs::LaneLoop& lane,
+             const rtrs::Log& log);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  int socket() const { return socket_; }
+  /// What to poll the socket for; 0 = only whether the client has gone.
+  short events() const;
+  /// The client has sent something, or has gone.
+  void on_socket(short revents);
+  /// Waits for the client's next request by receiving it, which saves a system call, for at most
+  /// some milliseconds. False: none came. For a client that is alone, has just been answered, and
+  /// so is likely to go on.
+  bool wait_for_request();
+  /// Nothing is under way, and nothing is left to send.
+  bool at_rest() const { return reading() && in_flight_ == 0 && replies_.empty() && !more_; }
+  /// More has arrived than was received.
+  bool more() const { return more_; }
+
+  /// The lane has ended a request.
+  void on_lane(Request& request);
+  /// A call that could wait has ended with `error`.
+  void on_call(Request& request, int error);
+  /// Sends the replies that are due, and takes up what waited for room.
+  void send();
+
+  /// No more requests; what is under way is still answered.
+  void drain();
+  /// The client gets no more answers. Its requests may still end for a while, so that its device
+  /// can be closed; then give_up() is due.
+  void hang_up();
+  /// Its requests are given up.
+  void give_up();
+  bool left() const { return left_; }
+  std::chrono::steady_clock::time_point left_at() const { return left_at_; }
+  /// Nothing is under way any more, and nothing more will come.
+  bool finished() const { return !open_ && in_flight_ == 0; }
+  /// What only a thread that may wait should destroy.
+  Lease take_lease() { return std::move(agreement_.device); }
+  rtrs::LaneLoop& lane() const { return *lane_; }
+
+ private:
+  // connection.cpp: what arrives
+  bool reading() const { return open_ && !crowded_; }
+  void receive(int flags);
+  bool receive_once(int flags, std::size_t& room, std::size_t& received);
+  void parse();
+  bool take_payload(const std::byte* from, std::size_t size, std::size_t& used);
+  void end_payload();
+  void begin(const RequestHeader& header);
+  void break_off(const std::string& why);
+  Request* take_request();
+  bool take_buffer(Request& request, std::size_t bytes);
+  void recycle(Request& request);
+  bool changing() const;
+
+  // execution.cpp: what is done about it
+  void execute(Request& request);
+  int prepare(Request& request);
+  int prepare_change(Request& request);
+  void call(Request& request);
+  int make_call(Request& request, const Interrupt& interrupt);
+  int ask_extents(Request& request, const Interrupt& interrupt);
+  void answer(Request& request, int error);
+  void report(const Request& request, int error);
+  bool inside(const Request& request) const;
+
+  Worker& worker_;
+  int socket_;
+  Agreement agreement_;
+  rtrs::LaneLoop* lane_;
+  const rtrs::Log& log_;
+
+  bool open_ = true;      ///< takes requests
+  bool crowded_ = false;  ///< what has arrived waits until a request ends
+  bool more_ = false;
+  bool full_ = false;  ///< the socket takes no replies at the moment
+  bool left_ = false;  ///< nobody waits for answers
+  std::chrono::steady_clock::time_point left_at_{};
+  std::atomic<bool> given_up_{false};  ///< read by calls
+
+  std::unique_ptr<std::byte[]> staging_;
+  std::size_t staged_ = 0;       ///< bytes in it that are not taken yet
+  std::size_t read_size_;        ///< bytes to receive at the begin of a request
+  Request* arriving_ = nullptr;  ///< with an error: its payload is thrown away
+  std::size_t arrived_ = 0;      ///< bytes of its payload
+
+  std::deque<Request> requests_;
+  Request* free_ = nullptr;
+  std::size_t in_flight_ = 0;
+  std::size_t memory_ = 0;  ///< bytes of their buffers
+  Replies replies_;
+
+  std::chrono::steady_clock::time_point reported_{};
+  std::uint64_t unreported_ = 0;
+};
+
+}  // namespace rnbd::nbd

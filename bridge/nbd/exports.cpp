@@ -1,0 +1,44 @@
+#include "bridge/nbd/exports.hpp"
+
+#include <cerrno>
+
+#include "bridge/nbd/wire.hpp"
+
+namespace rnbd::nbd {
+
+tl::expected<std::vector<rnbd::wire::ExportName>, Failure> Exports::list(
+    const Interrupt& interrupt) {
+  if (config_.dynamic_export) return connections_.exports(interrupt);
+  return std::vector<rnbd::wire::ExportName>{{config_.device, ""}};
+}
+
+tl::expected<Lease, Failure> Exports::open(const std::string& name, const Interrupt& interrupt) {
+  if (!config_.dynamic_export && !name.empty() && name != config_.device) {
+    return tl::unexpected(Failure{ENOENT, "there is no export '" + name +
+                                              "' here; the only one is '" + config_.device + "'"});
+  }
+  auto device = connections_.open(name, /*readonly=*/false, interrupt);
+  if (!device) return tl::unexpected(device.error());
+  return Lease{connections_, **device};
+}
+
+std::uint16_t Exports::flags(const RemoteDevice& device, bool structured) const {
+  const DeviceGeometry& geometry = device.geometry();
+  unsigned flags = kHasFlags | kSendFlush | kSendFua | kSendWriteZeroes;
+  if (device.read_only()) flags |= kReadOnly;
+  if (geometry.rotational) flags |= kRotational;
+  if (geometry.max_discard != 0) flags |= kSendTrim;
+  if (geometry.cache) flags |= kSendCache;
+  if (geometry.fast_zero) flags |= kSendFastZero;
+  if (structured) flags |= kSendDf;
+  // In migration mode another host may write as well.
+  const bool alone = config_.access != rnbd::wire::AccessMode::migration;
+  if (alone && geometry.flush_covers_all) flags |= kCanMultiConn;
+  return static_cast<std::uint16_t>(flags);
+}
+
+std::string Exports::description(const RemoteDevice& device) const {
+  return device.name() + " at " + config_.server() + (device.read_only() ? " (ro)" : " (rw)");
+}
+
+}  // namespace rnbd::nbd

@@ -1,0 +1,61 @@
+// What NBD clients may open, and what they are told of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <tl/expected.hpp>
+#include <utility>
+#include <vector>
+
+#include "bridge/client/connections.hpp"
+
+namespace rnbd::nbd {
+
+/// An open device that one NBD connection uses; closed with it, which may wait for the server.
+class Lease {
+ public:
+  Lease() = default;
+  Lease(Connections& connections, RemoteDevice& device)
+      : connections_{&connections}, device_{&device} {}
+  Lease(Lease&& other) noexcept
+      : connections_{other.connections_}, device_{std::exchange(other.device_, nullptr)} {}
+  Lease& operator=(Lease&& other) noexcept {
+    std::swap(connections_, other.connections_);
+    std::swap(device_, other.device_);
+    return *this;
+  }
+  ~Lease() {
+    if (device_ != nullptr) connections_->close(device_);
+  }
+
+  explicit operator bool() const { return device_ != nullptr; }
+  RemoteDevice& operator*() const { return *device_; }
+  RemoteDevice* operator->() const { return device_; }
+
+ private:
+  Connections* connections_ = nullptr;
+  RemoteDevice* device_ = nullptr;
+};
+
+/// The exports of the server that the configuration names.
+///
+/// Errors:  as Connections.
+/// Threads: any.
+class Exports {
+ public:
+  Exports(const ClientConfig& config, Connections& connections)
+      : config_{config}, connections_{connections} {}
+
+  tl::expected<std::vector<wire::ExportName>, Failure> list(const Interrupt& interrupt);
+  /// "" is the default export.
+  tl::expected<Lease, Failure> open(const std::string& name, const Interrupt& interrupt);
+  /// The transmission flags; `structured`: the client understands structured replies.
+  std::uint16_t flags(const RemoteDevice& device, bool structured) const;
+  std::string description(const RemoteDevice& device) const;
+
+ private:
+  const ClientConfig& config_;
+  Connections& connections_;
+};
+
+}  // namespace rnbd::nbd

@@ -1,0 +1,153 @@
+#include "bridge/nbd/front.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+namespace rnbd::nbd {
+namespace {
+
+/// For the replies of a whole batch; the kernel gives what its limits allow.
+constexpr int kSendBuffer = 4 * 1024 * 1024;
+/// Between complaints of the same kind.
+constexpr std::chrono::seconds kComplaintPeriod{10};
+/// For the system to have descriptors again.
+constexpr std::chrono::milliseconds kAcceptPause{100};
+
+void prepare(int socket) {
+  const int one = 1;
+  // Fails on Unix sockets, which have no such thing.
+  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+  ::setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+  ::setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &kSendBuffer, sizeof(kSendBuffer));
+}
+
+}  // namespace
+
+Front::Front(Exports& exports, std::vector<Listener> listeners, FrontOptions options)
+    : exports_{exports},
+      listeners_{std::move(listeners)},
+      options_{std::move(options)},
+      stop_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
+  if (stop_ < 0) throw std::system_error{errno, std::generic_category(), "eventfd"};
+}
+
+Front::~Front() {
+  stop({});
+  ::close(stop_);
+}
+
+void Front::start() {
+  for (unsigned i = 0; i < options_.workers; ++i) {
+    workers_.push_back(std::make_unique<Worker>(i, pool_, options_.log));
+  }
+  acceptor_ = std::thread{[this] { accept_clients(); }};
+}
+
+void Front::stop(std::chrono::milliseconds patience) {
+  if (!acceptor_.joinable()) return;
+  eventfd_write(stop_, 1);
+  acceptor_.join();
+  {
+    std::unique_lock lock{mutex_};
+    stopping_ = true;
+    changed_.wait(lock, [this] { return handshakes_ == 0; });
+  }
+  for (const auto& worker : workers_) worker->stop(patience);
+  workers_.clear();
+}
+
+// ---- Clients
+// -------------------------------------------------------------------------------------
+
+void Front::accept_clients() {
+  std::vector<pollfd> descriptors{{stop_, POLLIN, 0}};
+  for (const Listener& listener : listeners_) descriptors.push_back({listener.fd(), POLLIN, 0});
+  for (;;) {
+    ::poll(descriptors.data(), descriptors.size(), -1);
+    if (descriptors[0].revents != 0) return;
+    for (std::size_t i = 1; i < descriptors.size(); ++i) {
+      if (descriptors[i].revents == 0) continue;
+      const int socket = ::accept4(descriptors[i].fd, nullptr, nullptr, SOCK_CLOEXEC);
+      if (socket >= 0) {
+        admit(socket);
+      } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+        complain("cannot accept a client: " + std::string{describe_error(errno)});
+        std::this_thread::sleep_for(kAcceptPause);
+      }
+    }
+  }
+}
+
+void Front::admit(int socket) {
+  unsigned clients = 0;
+  for (const auto& worker : workers_) clients += worker->connections();
+  {
+    const std::lock_guard lock{mutex_};
+    clients += handshakes_;
+    if (clients < options_.max_connections) ++handshakes_;
+  }
+  if (clients >= options_.max_connections) {
+    ::close(socket);
+    return complain("a client was turned away: there are " + std::to_string(clients) +
+                    " already (--max-connections)");
+  }
+  prepare(socket);
+  try {
+    std::thread{[this, socket] { meet(socket); }}.detach();
+  } catch (const std::system_error& error) {
+    ::close(socket);
+    complain(std::string{"a client was turned away: "} + error.what());
+    const std::lock_guard lock{mutex_};
+    --handshakes_;
+  }
+}
+
+/// On a thread of its own, which may wait.
+void Front::meet(int socket) {
+  const Interrupt interrupt{[](void* context) {
+                              auto& self = *static_cast<Front*>(context);
+                              const std::lock_guard lock{self.mutex_};
+                              return self.stopping_;
+                            },
+                            this};
+  auto agreement = shake_hands(socket, exports_, options_.log, interrupt);
+  if (agreement) {
+    hand_over(socket, std::move(*agreement));
+  } else {
+    ::close(socket);
+  }
+  agreement.reset();  // closes what was open
+  const std::lock_guard lock{mutex_};
+  --handshakes_;
+  changed_.notify_all();
+}
+
+void Front::hand_over(int socket, Agreement agreement) {
+  const std::size_t lanes = std::max(agreement.device->session().lanes(), 1U);
+  const auto end = workers_.begin() + static_cast<std::ptrdiff_t>(std::min(lanes, workers_.size()));
+  const auto idlest = std::min_element(workers_.begin(), end, [](const auto& a, const auto& b) {
+    return a->connections() < b->connections();
+  });
+  (*idlest)->adopt(socket, std::move(agreement));
+}
+
+void Front::complain(const std::string& text) {
+  const auto now = std::chrono::steady_clock::now();
+  {
+    const std::lock_guard lock{mutex_};
+    if (now - complained_ < kComplaintPeriod) return;
+    complained_ = now;
+  }
+  if (options_.log) options_.log(rtrs::LogLevel::warning, text);
+}
+
+}  // namespace rnbd::nbd

@@ -1,0 +1,60 @@
+// An NBD server in front of a client: listens, shakes hands, hands connections to its workers.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "bridge/nbd/exports.hpp"
+#include "bridge/nbd/listener.hpp"
+#include "bridge/nbd/worker.hpp"
+
+namespace rnbd::nbd {
+
+struct FrontOptions {
+  unsigned workers = 1;            ///< as many as a session has lanes, or fewer
+  unsigned max_connections = 256;  ///< clients at the same time
+  rtrs::Log log;
+};
+
+/// Threads: one that accepts, one per handshake, the workers; the functions any.
+class Front {
+ public:
+  /// Listens already; serves after start().
+  Front(Exports& exports, std::vector<Listener> listeners, FrontOptions options);
+  ~Front();
+  Front(const Front&) = delete;
+  Front& operator=(const Front&) = delete;
+
+  void start();
+  /// Answers what is under way, for at most `patience`, and ends every connection.
+  void stop(std::chrono::milliseconds patience);
+
+ private:
+  void accept_clients();
+  void admit(int socket);
+  void meet(int socket);
+  void hand_over(int socket, Agreement agreement);
+  void complain(const std::string& text);
+
+  Exports& exports_;
+  std::vector<Listener> listeners_;
+  const FrontOptions options_;
+  int stop_;  ///< eventfd, readable once stop() was called
+  CallPool pool_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::thread acceptor_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  unsigned handshakes_ = 0;                             ///< guarded by mutex_
+  bool stopping_ = false;                               ///< guarded by mutex_
+  std::chrono::steady_clock::time_point complained_{};  ///< guarded by mutex_
+};
+
+}  // namespace rnbd::nbd

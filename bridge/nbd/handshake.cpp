@@ -1,0 +1,277 @@
+#include "bridge/nbd/handshake.hpp"
+
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "bridge/nbd/block_sizes.hpp"
+#include "bridge/nbd/handshake_socket.hpp"
+#include "bridge/nbd/wire.hpp"
+
+namespace rnbd::nbd {
+namespace {
+
+/// Bytes of an option's data. The longest that make sense is a list of queries.
+constexpr std::uint32_t kMaxOption = 64 * 1024;
+/// More is not even skipped.
+constexpr std::uint32_t kMaxSkipped = 32 * 1024 * 1024;
+
+enum class Next { haggle, transmit, leave };
+
+class Handshake {
+ public:
+  Handshake(int socket, Exports& exports, const rtrs::Log& log, const Interrupt& interrupt)
+      : socket_{socket, interrupt}, exports_{exports}, log_{log}, interrupt_{interrupt} {}
+
+  std::optional<Agreement> run();
+
+ private:
+  bool greet();
+  Next answer_option();
+  Next dispatch(std::uint32_t option, const std::string& data);
+  Next export_name(const std::string& name);
+  Next list(std::uint32_t option, const std::string& data);
+  Next info(std::uint32_t option, const std::string& data);
+  bool send_info(std::uint32_t option, const std::string& data, const RemoteDevice& device);
+  Next structured_reply(std::uint32_t option, const std::string& data);
+  Next meta_context(std::uint32_t option, const std::string& data);
+  bool open(const std::string& name);
+  Next refuse_export(std::uint32_t option);
+  Next reply(std::uint32_t option, Reply type, std::string_view text = {}) {
+    return socket_.reply(option, type, text) ? Next::haggle : Next::leave;
+  }
+  void complain(const std::string& text) const {
+    if (log_) log_(rtrs::LogLevel::warning, "NBD client: " + text);
+  }
+
+  HandshakeSocket socket_;
+  Exports& exports_;
+  const rtrs::Log& log_;
+  const Interrupt& interrupt_;
+  bool no_zeroes_ = false;
+  Agreement agreement_;
+  std::string name_;          ///< under which agreement_.device was opened
+  Failure failure_;           ///< why open() failed
+  std::string context_name_;  ///< the export for which contexts were chosen
+};
+
+std::optional<Agreement> Handshake::run() {
+  if (!greet()) return std::nullopt;
+  for (;;) {
+    switch (answer_option()) {
+      case Next::haggle:
+        continue;
+      case Next::leave:
+        return std::nullopt;
+      case Next::transmit:
+        if (context_name_ != name_) agreement_.block_status = false;
+        return std::move(agreement_);
+    }
+  }
+}
+
+bool Handshake::greet() {
+  Greeting greeting;
+  greeting.magic = kMagic;
+  greeting.version = kOptionMagic;
+  greeting.flags = kFixedNewstyle | kNoZeroes;
+  big_uint32_t flags;
+  if (!socket_.send(&greeting, sizeof(greeting)) || !socket_.receive(&flags, sizeof(flags))) {
+    return false;
+  }
+  no_zeroes_ = (flags & kNoZeroes) != 0;
+  if ((flags & ~std::uint32_t{kFixedNewstyle | kNoZeroes}) == 0 && (flags & kFixedNewstyle) != 0) {
+    return true;
+  }
+  complain("it does not speak fixed newstyle negotiation; use a client of this decade");
+  return false;
+}
+
+Next Handshake::answer_option() {
+  OptionHeader header;
+  if (!socket_.receive(&header, sizeof(header))) return Next::leave;
+  if (header.magic != kOptionMagic) {
+    complain("it sent garbage where an option should be");
+    return Next::leave;
+  }
+  if (header.length > kMaxOption) {
+    const bool has_reply = header.option != static_cast<std::uint32_t>(Option::export_name);
+    if (!has_reply || header.length > kMaxSkipped || !socket_.skip(header.length)) {
+      complain("it sent an option of " + std::to_string(header.length) + " bytes");
+      return Next::leave;
+    }
+    return reply(header.option, Reply::too_big, "the option is too long");
+  }
+  std::string data(header.length, '\0');
+  if (!socket_.receive(data.data(), data.size())) return Next::leave;
+  return dispatch(header.option, data);
+}
+
+Next Handshake::dispatch(std::uint32_t option, const std::string& data) {
+  switch (static_cast<Option>(option)) {
+    case Option::export_name:
+      return export_name(data);
+    case Option::abort:
+      (void)socket_.reply(option, Reply::ack);
+      return Next::leave;
+    case Option::list:
+      return list(option, data);
+    case Option::info:
+    case Option::go:
+      return info(option, data);
+    case Option::structured_reply:
+      return structured_reply(option, data);
+    case Option::list_meta_context:
+    case Option::set_meta_context:
+      return meta_context(option, data);
+    case Option::starttls:
+      return reply(option, Reply::unsupported, "TLS is not supported; use nbdkit's rnbd plugin");
+  }
+  return reply(option, Reply::unsupported);
+}
+
+/// Opened once, however often the client asks.
+bool Handshake::open(const std::string& name) {
+  if (agreement_.device && name_ == name) return true;
+  agreement_.device = {};
+  auto opened = exports_.open(name, interrupt_);
+  if (!opened) {
+    failure_ = opened.error();
+    complain(failure_.text);
+    return false;
+  }
+  agreement_.device = std::move(*opened);
+  name_ = name;
+  return true;
+}
+
+Next Handshake::refuse_export(std::uint32_t option) {
+  switch (failure_.error) {
+    case EPERM:
+    case EACCES:
+    case EBUSY:
+      return reply(option, Reply::policy, failure_.text);
+    case EINTR:
+      return reply(option, Reply::shutdown, "the bridge ends");
+    default:
+      return reply(option, Reply::unknown, failure_.text);
+  }
+}
+
+Next Handshake::export_name(const std::string& name) {
+  if (name.size() > kMaxNameLength || !open(name)) return Next::leave;  // there is no other answer
+  const RemoteDevice& device = *agreement_.device;
+  const big_uint64_t size{device.geometry().size};
+  const big_uint16_t flags{exports_.flags(device, agreement_.structured)};
+  std::string answer = bytes_of(size) + bytes_of(flags);
+  if (!no_zeroes_) answer.append(124, '\0');
+  return socket_.send(answer) ? Next::transmit : Next::leave;
+}
+
+Next Handshake::list(std::uint32_t option, const std::string& data) {
+  if (!data.empty()) return reply(option, Reply::invalid, "LIST has no data");
+  auto exports = exports_.list(interrupt_);
+  if (!exports) {
+    complain(exports.error().text);
+    return reply(option, Reply::policy, exports.error().text);
+  }
+  for (const auto& [name, about] : *exports) {
+    const big_uint32_t length{static_cast<std::uint32_t>(name.size())};
+    if (!socket_.reply(option, Reply::server, bytes_of(length) + name + about)) return Next::leave;
+  }
+  return reply(option, Reply::ack);
+}
+
+Next Handshake::info(std::uint32_t option, const std::string& data) {
+  OptionReader reader{data};
+  const std::string name = reader.take_string();
+  const std::uint16_t count = reader.take<big_uint16_t>();
+  if (!reader.good() || reader.left() != count * sizeof(big_uint16_t)) {
+    return reply(option, Reply::invalid, "the option's lengths contradict each other");
+  }
+  if (!open(name)) return refuse_export(option);
+  const std::string wanted = data.substr(data.size() - reader.left());
+  if (!send_info(option, wanted, *agreement_.device)) return Next::leave;
+  if (!socket_.reply(option, Reply::ack)) return Next::leave;
+  return option == static_cast<std::uint32_t>(Option::go) ? Next::transmit : Next::haggle;
+}
+
+bool Handshake::send_info(std::uint32_t option, const std::string& wanted,
+                          const RemoteDevice& device) {
+  const auto send = [&](Info type, const std::string& data) {
+    const big_uint16_t number{static_cast<std::uint16_t>(type)};
+    return socket_.reply(option, Reply::info, bytes_of(number) + data);
+  };
+  const big_uint64_t size{device.geometry().size};
+  const big_uint16_t flags{exports_.flags(device, agreement_.structured)};
+  if (!send(Info::export_, bytes_of(size) + bytes_of(flags))) return false;
+  OptionReader reader{wanted};
+  while (reader.left() > 0) {
+    bool sent = true;
+    switch (static_cast<Info>(std::uint16_t{reader.take<big_uint16_t>()})) {
+      case Info::name:
+        sent = send(Info::name, device.name());
+        break;
+      case Info::description:
+        sent = send(Info::description, exports_.description(device));
+        break;
+      case Info::block_size: {
+        const BlockSizes sizes = block_sizes(device.geometry());
+        sent = send(Info::block_size, bytes_of(big_uint32_t{sizes.minimum}) +
+                                          bytes_of(big_uint32_t{sizes.preferred}) +
+                                          bytes_of(big_uint32_t{sizes.maximum}));
+        break;
+      }
+      case Info::export_:
+        break;
+    }
+    if (!sent) return false;
+  }
+  return true;
+}
+
+Next Handshake::structured_reply(std::uint32_t option, const std::string& data) {
+  if (!data.empty()) return reply(option, Reply::invalid, "STRUCTURED_REPLY has no data");
+  agreement_.structured = true;
+  return reply(option, Reply::ack);
+}
+
+Next Handshake::meta_context(std::uint32_t option, const std::string& data) {
+  const bool set = option == static_cast<std::uint32_t>(Option::set_meta_context);
+  if (set) agreement_.block_status = false;
+  if (!agreement_.structured) {
+    return reply(option, Reply::invalid, "negotiate structured replies first");
+  }
+  OptionReader reader{data};
+  const std::string name = reader.take_string();
+  const std::uint32_t count = reader.take<big_uint32_t>();
+  bool chosen = !set && count == 0;
+  for (std::uint32_t i = 0; i < count && reader.good(); ++i) {
+    const std::string query = reader.take_string();
+    chosen = chosen || query == kBaseAllocation || (!set && query == "base:");
+  }
+  if (!reader.complete()) {
+    return reply(option, Reply::invalid, "the option's lengths contradict each other");
+  }
+  if (!open(name)) return refuse_export(option);
+  if (chosen && agreement_.device->geometry().extents) {
+    const big_uint32_t id{kBaseAllocationId};
+    if (!socket_.reply(option, Reply::meta_context, bytes_of(id) + kBaseAllocation)) {
+      return Next::leave;
+    }
+    if (set) {
+      agreement_.block_status = true;
+      context_name_ = name;
+    }
+  }
+  return reply(option, Reply::ack);
+}
+
+}  // namespace
+
+std::optional<Agreement> shake_hands(int socket, Exports& exports, const rtrs::Log& log,
+                                     const Interrupt& interrupt) {
+  return Handshake{socket, exports, log, interrupt}.run();
+}
+
+}  // namespace rnbd::nbd

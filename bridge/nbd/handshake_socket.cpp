@@ -1,0 +1,76 @@
+#include "bridge/nbd/handshake_socket.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+
+namespace rnbd::nbd {
+namespace {
+
+constexpr std::chrono::seconds kPatience{60};
+constexpr std::chrono::milliseconds kSlice{250};
+
+}  // namespace
+
+bool HandshakeSocket::wait_for(short events) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  do {
+    pollfd descriptor{fd_, events, 0};
+    if (::poll(&descriptor, 1, kSlice.count()) > 0) return true;
+    if (interrupt_()) return false;
+  } while (std::chrono::steady_clock::now() < deadline);
+  return false;
+}
+
+bool HandshakeSocket::receive(void* data, std::size_t size) {
+  auto* at = static_cast<char*>(data);
+  while (size > 0) {
+    if (!wait_for(POLLIN)) return false;
+    const ssize_t got = ::recv(fd_, at, size, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (got <= 0) return false;
+    at += got;
+    size -= static_cast<std::size_t>(got);
+  }
+  return true;
+}
+
+bool HandshakeSocket::skip(std::size_t size) {
+  std::array<char, 4096> room;
+  while (size > 0) {
+    const std::size_t piece = std::min(size, room.size());
+    if (!receive(room.data(), piece)) return false;
+    size -= piece;
+  }
+  return true;
+}
+
+bool HandshakeSocket::send(const void* data, std::size_t size) {
+  const auto* at = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t sent = ::send(fd_, at, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0 && errno != EAGAIN && errno != EINTR) return false;
+    if (sent < 0) {
+      if (!wait_for(POLLOUT)) return false;
+      continue;
+    }
+    at += sent;
+    size -= static_cast<std::size_t>(sent);
+  }
+  return true;
+}
+
+bool HandshakeSocket::reply(std::uint32_t option, Reply type, std::string_view data) {
+  OptionReply header;
+  header.magic = kOptionReplyMagic;
+  header.option = option;
+  header.type = static_cast<std::uint32_t>(type);
+  header.length = static_cast<std::uint32_t>(data.size());
+  return send(bytes_of(header) + std::string{data});
+}
+
+}  // namespace rnbd::nbd

@@ -1,0 +1,77 @@
+// A socket on which one message follows the other, while the client and we haggle.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bridge/nbd/wire.hpp"
+#include "rdma/client.hpp"
+
+namespace rnbd::nbd {
+
+/// Threads: blocks; one.
+/// Errors:  false when the client has gone, is silent for too long, or we are interrupted.
+class HandshakeSocket {
+ public:
+  HandshakeSocket(int fd, const rtrs::Interrupt& interrupt) : fd_{fd}, interrupt_{interrupt} {}
+
+  [[nodiscard]] bool receive(void* data, std::size_t size);
+  [[nodiscard]] bool skip(std::size_t size);
+  [[nodiscard]] bool send(const void* data, std::size_t size);
+  [[nodiscard]] bool send(const std::string& bytes) { return send(bytes.data(), bytes.size()); }
+  /// Answers an option.
+  [[nodiscard]] bool reply(std::uint32_t option, Reply type, std::string_view data = {});
+
+ private:
+  bool wait_for(short events);
+
+  int fd_;
+  const rtrs::Interrupt& interrupt_;
+};
+
+/// The bytes of a value, to be put one after the other.
+template <class T>
+std::string bytes_of(const T& value) {
+  return {reinterpret_cast<const char*>(&value), sizeof(value)};
+}
+
+/// Takes an option's data apart.
+class OptionReader {
+ public:
+  explicit OptionReader(std::string_view data) : rest_{data} {}
+
+  template <class T>
+  T take() {
+    T value{};
+    if (rest_.size() < sizeof(T)) {
+      good_ = false;
+    } else {
+      __builtin_memcpy(&value, rest_.data(), sizeof(T));
+      rest_.remove_prefix(sizeof(T));
+    }
+    return value;
+  }
+  /// A string with its length in front.
+  std::string take_string() {
+    const std::uint32_t length = take<big_uint32_t>();
+    if (!good_ || length > rest_.size() || length > kMaxNameLength) {
+      good_ = false;
+      return {};
+    }
+    std::string text{rest_.substr(0, length)};
+    rest_.remove_prefix(length);
+    return text;
+  }
+  std::size_t left() const { return rest_.size(); }
+  /// Everything was there, and nothing more.
+  bool complete() const { return good_ && rest_.empty(); }
+  bool good() const { return good_; }
+
+ private:
+  std::string_view rest_;
+  bool good_ = true;
+};
+
+}  // namespace rnbd::nbd

@@ -1,0 +1,193 @@
+#include "bridge/nbd/listener.hpp"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <memory>
+
+namespace rnbd::nbd {
+namespace {
+
+constexpr int kBacklog = 128;
+
+std::string reason(int error) { return strerrordesc_np(error); }
+
+/// Why a Unix socket must not be put where something is already; null when nobody listens there any
+/// more.
+const char* why_not_replace(const sockaddr_un& address) {
+  struct stat status;
+  if (::lstat(address.sun_path, &status) == 0 && !S_ISSOCK(status.st_mode)) {
+    return "what is there is no socket, choose another path";
+  }
+  // Without waiting: who is busy with others is there, too.
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const bool refused =
+      fd >= 0 && ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 &&
+      errno == ECONNREFUSED;
+  if (fd >= 0) ::close(fd);
+  return refused ? nullptr : "another program listens there, choose another path";
+}
+
+}  // namespace
+
+tl::expected<NbdAddress, std::string> parse_nbd_address(std::string_view text) {
+  const auto fail = [&](const std::string& why) {
+    return tl::unexpected("'" + std::string{text} + "': " + why);
+  };
+  NbdAddress address;
+  if (text.starts_with("unix:")) {
+    address.path = text.substr(5);
+    if (address.path.empty()) {
+      return fail("the path is missing; write e.g. unix:/run/rnbd/disk0.sock");
+    }
+    if (address.path.size() >= sizeof(sockaddr_un::sun_path)) {
+      return fail("the path is longer than 107 bytes, which the system does not allow");
+    }
+    return address;
+  }
+  if (!text.starts_with("tcp:")) {
+    return fail("write e.g. unix:/run/rnbd/disk0.sock or tcp:127.0.0.1:10809");
+  }
+  std::string_view rest = text.substr(4);
+  if (rest.starts_with('[')) {
+    const std::size_t end = rest.find(']');
+    if (end == std::string_view::npos) {
+      return fail("the bracket of the IPv6 address is not closed; write e.g. tcp:[::1]:10809");
+    }
+    address.host = rest.substr(1, end - 1);
+    rest.remove_prefix(end + 1);
+  } else {
+    const std::size_t colon = std::min(rest.find(':'), rest.size());
+    address.host = rest.substr(0, colon);
+    rest.remove_prefix(colon);
+  }
+  if (!rest.empty()) {
+    const std::string_view port = rest.substr(1);
+    const char* const last = port.data() + port.size();
+    const auto [end, error] = std::from_chars(port.data(), last, address.port);
+    if (rest[0] != ':' || port.empty() || error != std::errc{} || end != last) {
+      return fail("the port '" + std::string{port} +
+                  "' is not a number from 0 to 65535 (0 = any free one); IPv6 addresses need "
+                  "brackets, e.g. tcp:[::1]:10809");
+    }
+  }
+  if (address.host.empty()) {
+    return fail("the address is missing; write e.g. tcp:127.0.0.1:10809, or tcp:*:10809 for all");
+  }
+  if (address.host == "*") address.host.clear();
+  return address;
+}
+
+Listener::~Listener() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  if (!path_.empty()) ::unlink(path_.c_str());
+}
+
+std::string Listener::address() const {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof(storage);
+  auto* const name = reinterpret_cast<sockaddr*>(&storage);
+  if (::getsockname(fd_, name, &size) != 0) return "?";
+  if (storage.ss_family == AF_UNIX) {
+    return std::string{"unix:"} + reinterpret_cast<const sockaddr_un*>(&storage)->sun_path;
+  }
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  if (::getnameinfo(name, size, host.data(), host.size(), port.data(), port.size(),
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "?";
+  }
+  const bool ipv6 = storage.ss_family == AF_INET6;
+  return std::string{"tcp:"} + (ipv6 ? "[" : "") + host.data() + (ipv6 ? "]:" : ":") + port.data();
+}
+
+bool Listener::reachable_from_outside() const {
+  const std::string text = address();
+  return !text.starts_with("unix:") && !text.starts_with("tcp:127.") &&
+         !text.starts_with("tcp:[::1]");
+}
+
+tl::expected<Listener, std::string> Listener::open_unix(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.c_str(), path.size());
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return tl::unexpected("unix:" + path + ": " + reason(errno));
+  const auto bind = [&] {
+    const bool done = ::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+    return done ? 0 : errno;
+  };
+  int error = bind();
+  const char* advice = "name a file in a directory that you may write to";
+  if (error == EADDRINUSE) {
+    if (const char* reason_to_stay = why_not_replace(address); reason_to_stay != nullptr) {
+      advice = reason_to_stay;
+    } else {
+      ::unlink(path.c_str());
+      error = bind();
+    }
+  }
+  if (error == 0 && ::listen(fd, kBacklog) == 0) return Listener{fd, path};
+  if (error == 0) error = errno;
+  ::close(fd);
+  return tl::unexpected("unix:" + path + ": " + reason(error) + "; " + advice);
+}
+
+tl::expected<std::vector<Listener>, std::string> Listener::open(const NbdAddress& address) {
+  std::vector<Listener> listeners;
+  if (!address.path.empty()) {
+    auto listener = open_unix(address.path);
+    if (!listener) return tl::unexpected(listener.error());
+    listeners.push_back(std::move(*listener));
+    return listeners;
+  }
+  const std::string text =
+      "tcp:" + (address.host.empty() ? "*" : address.host) + ":" + std::to_string(address.port);
+  addrinfo hints{};
+  hints.ai_flags = AI_PASSIVE;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int failed = ::getaddrinfo(address.host.empty() ? nullptr : address.host.c_str(),
+                                   std::to_string(address.port).c_str(), &hints, &found);
+  if (failed != 0) return tl::unexpected(text + ": " + ::gai_strerror(failed));
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner{found, &::freeaddrinfo};
+  int error = EADDRNOTAVAIL;
+  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
+    const int fd = ::socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
+    if (fd < 0) {
+      error = errno;
+      continue;
+    }
+    const int one = 1;
+    ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    if (a->ai_family == AF_INET6) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
+    if (::bind(fd, a->ai_addr, a->ai_addrlen) == 0 && ::listen(fd, kBacklog) == 0) {
+      listeners.push_back(Listener{fd});
+      continue;
+    }
+    error = errno;
+    ::close(fd);
+    // Half of a host's addresses would be a surprise; a kernel without IPv6 is none.
+    if (error == EADDRINUSE || error == EACCES) {
+      listeners.clear();
+      break;
+    }
+  }
+  if (listeners.empty()) {
+    return tl::unexpected(
+        text + ": " + reason(error) +
+        (error == EADDRINUSE ? "; another program listens there, choose another port" : ""));
+  }
+  return listeners;
+}
+
+}  // namespace rnbd::nbd

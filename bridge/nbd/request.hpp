@@ -1,0 +1,50 @@
+// One request of an NBD client, from its header to its reply.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "bridge/client/remote_device.hpp"
+#include "bridge/nbd/buffer_pool.hpp"
+#include "bridge/nbd/wire.hpp"
+
+namespace rnbd::nbd {
+
+class Connection;
+
+/// Belongs to its connection, which uses it again and again.
+struct Request {
+  enum class State : std::uint8_t {
+    free,
+    arriving,  ///< its payload is being received
+    on_lane,   ///< `job` is under way
+    blocking,  ///< a thread that may wait has it
+    answered,  ///< its reply is in the queue
+  };
+
+  Connection* connection = nullptr;
+  State state = State::free;
+  Command command{};
+  std::uint16_t flags = 0;
+  Cookie cookie{};
+  std::uint64_t offset = 0;  ///< bytes
+  std::uint32_t length = 0;  ///< bytes
+  int error = 0;             ///< errno
+  BufferPool::Buffer buffer;
+
+  Transfer transfer;
+  RemoteDevice::Begun begun;
+  std::optional<TransferOperation> operation;
+  rtrs::LaneLoop::Job job;
+  std::uint32_t extents = 0;  ///< StatusExtents in `buffer`
+
+  std::array<std::byte, sizeof(OffsetData)> header;  ///< of the reply
+  std::uint32_t header_size = 0;                     ///< bytes
+  std::uint32_t payload_size = 0;                    ///< bytes of `buffer` that the reply carries
+  Request* next = nullptr;                           ///< in the list that its state implies
+
+  std::byte* payload() const { return buffer.data(); }
+};
+
+}  // namespace rnbd::nbd

@@ -1,0 +1,225 @@
+#include "bridge/nbd/worker.hpp"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <span>
+#include <system_error>
+#include <utility>
+
+namespace rnbd::nbd {
+namespace {
+
+/// For the requests of a client that has left. What is given up may still be carried out, and keeps
+/// its device open.
+constexpr std::chrono::seconds kGrace{2};
+
+}  // namespace
+
+Worker::Worker(unsigned index, CallPool& pool, rtrs::Log log)
+    : index_{index},
+      pool_{pool},
+      log_{std::move(log)},
+      wake_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
+  if (wake_ < 0) throw std::system_error{errno, std::generic_category(), "eventfd"};
+  thread_ = std::thread{[this] { run(); }};
+}
+
+Worker::~Worker() {
+  thread_.join();
+  ::close(wake_);
+}
+
+// ---- From other threads
+// --------------------------------------------------------------------------
+
+void Worker::post(std::function<void()> function) {
+  const std::lock_guard lock{mutex_};
+  posted_.push_back(std::move(function));
+  eventfd_write(wake_, 1);
+}
+
+void Worker::adopt(int socket, Agreement agreement) {
+  ++count_;
+  auto shared = std::make_shared<Agreement>(std::move(agreement));
+  post([this, socket, shared] { add(socket, std::move(*shared)); });
+}
+
+void Worker::stop(std::chrono::milliseconds patience) {
+  post([this, patience] {
+    stopping_ = true;
+    deadline_ = std::chrono::steady_clock::now() + patience;
+    for (Connection& connection : connections_) connection.drain();
+  });
+}
+
+void Worker::call(std::function<int()> call, Request& request) {
+  pool_.post([this, call = std::move(call), &request] {
+    const int error = call();
+    post([&request, error] { request.connection->on_call(request, error); });
+  });
+}
+
+// ---- The loop
+// ------------------------------------------------------------------------------------
+
+void Worker::run() {
+  while (!stopping_ || !connections_.empty()) {
+    if (!wait_for_the_only_client()) {
+      wait();
+      serve_sockets();
+    }
+    flush_lanes();
+    serve_lanes();
+    if (polled_[0].revents != 0) run_posted();
+    send_replies();
+    flush_lanes();
+    bury();
+  }
+}
+
+/// A client with one request at a time: true if its next one has been taken. What is posted
+/// meanwhile is seen while that one is under way.
+bool Worker::wait_for_the_only_client() {
+  const bool likely = std::exchange(answered_, false);
+  if (!likely || stopping_ || connections_.size() != 1 || !connections_.front().at_rest()) {
+    return false;
+  }
+  polled_[0].revents = 0;
+  for (Lane& lane : lanes_) lane.count = 0;  // what it has to say waits, too
+  return connections_.front().wait_for_request();
+}
+
+void Worker::wait() {
+  polled_.clear();
+  polled_.push_back({wake_, POLLIN, 0});
+  bool more = false;
+  for (Lane& lane : lanes_) {
+    lane.first = polled_.size();
+    lane.loop->watch(polled_);
+    lane.count = polled_.size() - lane.first;
+    more = more || lane.more;
+  }
+  first_socket_ = polled_.size();
+  bool ending = stopping_;
+  for (const Connection& connection : connections_) {
+    // Who has left stays readable for ever.
+    polled_.push_back({connection.left() ? -1 : connection.socket(), connection.events(), 0});
+    more = more || connection.more();
+    ending = ending || connection.left();
+  }
+  const int timeout = ending ? give_up_the_late() : -1;
+  ::poll(polled_.data(), polled_.size(), more ? 0 : timeout);
+}
+
+/// Returns the milliseconds until somebody may be late again.
+int Worker::give_up_the_late() {
+  const auto now = std::chrono::steady_clock::now();
+  auto next = stopping_ ? deadline_ : now + kGrace;
+  for (Connection& connection : connections_) {
+    auto due = stopping_ ? deadline_ : std::chrono::steady_clock::time_point::max();
+    if (connection.left()) due = std::min(due, connection.left_at() + kGrace);
+    if (due <= now) {
+      connection.give_up();
+    } else {
+      next = std::min(next, due);
+    }
+  }
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - now);
+  return static_cast<int>(std::clamp<std::int64_t>(left.count(), 10, 1000));
+}
+
+void Worker::serve_sockets() {
+  std::size_t index = first_socket_;
+  for (Connection& connection : connections_) {
+    const short revents = polled_[index++].revents;
+    if (revents != 0 || connection.more()) connection.on_socket(revents);
+  }
+}
+
+void Worker::start(Request& request) {
+  rtrs::LaneLoop& loop = request.connection->lane();
+  loop.start(request.job);
+  const auto lane = std::find_if(lanes_.begin(), lanes_.end(),
+                                 [&](const Lane& l) { return l.loop.get() == &loop; });
+  lane->started = true;
+}
+
+void Worker::flush_lanes() {
+  for (Lane& lane : lanes_) {
+    if (std::exchange(lane.started, false)) lane.loop->flush();
+  }
+}
+
+void Worker::serve_lanes() {
+  for (Lane& lane : lanes_) {
+    const std::span polled{polled_.data() + lane.first, lane.count};
+    const bool ready =
+        std::any_of(polled.begin(), polled.end(), [](const pollfd& p) { return p.revents != 0; });
+    if (ready || lane.more) lane.more = lane.loop->progress(polled);
+    for (rtrs::LaneLoop::Job* job = lane.loop->collect(); job != nullptr;) {
+      auto& request = *static_cast<Request*>(job->context);
+      job = job->next;
+      request.connection->on_lane(request);
+      answered_ = true;
+    }
+  }
+}
+
+void Worker::run_posted() {
+  eventfd_t ignored;
+  eventfd_read(wake_, &ignored);
+  std::vector<std::function<void()>> posted;
+  {
+    const std::lock_guard lock{mutex_};
+    posted.swap(posted_);
+  }
+  for (const auto& function : posted) function();
+}
+
+void Worker::send_replies() {
+  for (Connection& connection : connections_) connection.send();
+}
+
+// ---- Clients that come and go
+// --------------------------------------------------------------------
+
+Worker::Lane& Worker::lane_in(Session& session) {
+  for (Lane& lane : lanes_) {
+    if (lane.session.get() == &session) return lane;
+  }
+  Lane& lane = lanes_.emplace_back();
+  lane.session = session.shared_from_this();
+  lane.loop = session.take_lane(index_);
+  return lane;
+}
+
+void Worker::add(int socket, Agreement agreement) {
+  Lane& lane = lane_in(agreement.device->session());
+  ++lane.users;
+  connections_.emplace_back(*this, socket, std::move(agreement), *lane.loop, log_);
+  if (stopping_) connections_.back().drain();
+}
+
+void Worker::bury() {
+  for (auto connection = connections_.begin(); connection != connections_.end();) {
+    if (!connection->finished()) {
+      ++connection;
+      continue;
+    }
+    const auto lane = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& l) {
+      return l.loop.get() == &connection->lane();
+    });
+    // Closing may wait for the server, and so may the end of a session.
+    auto lease = std::make_shared<Lease>(connection->take_lease());
+    connection = connections_.erase(connection);
+    std::shared_ptr<Session> session = lane->session;
+    if (--lane->users == 0) lanes_.erase(lane);
+    pool_.post([lease = std::move(lease), session = std::move(session)] {});
+    --count_;
+  }
+}
+
+}  // namespace rnbd::nbd

@@ -1,0 +1,91 @@
+// A thread that moves requests between NBD connections and one lane of a session.
+#pragma once
+
+#include <poll.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "bridge/nbd/call_pool.hpp"
+#include "bridge/nbd/connection.hpp"
+
+namespace rnbd::nbd {
+
+/// An event loop over the sockets of its clients and the connections of its lane: whatever has
+/// arrived is taken at once, whatever is to be sent leaves together.
+///
+/// Threads: adopt(), stop() and connections() any; take_buffer(), give_back(), start() and call()
+/// its own.
+class Worker {
+ public:
+  Worker(unsigned index, CallPool& pool, rtrs::Log log);
+  /// After stop(); waits for the thread.
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  /// Takes over a client with its socket.
+  void adopt(int socket, Agreement agreement);
+  unsigned connections() const { return count_.load(); }
+  /// Answers what is under way, for at most `patience`, and ends.
+  void stop(std::chrono::milliseconds patience);
+
+  BufferPool::Buffer take_buffer(std::size_t bytes) { return buffers_.take(bytes); }
+  void give_back(BufferPool::Buffer buffer) { buffers_.give_back(std::move(buffer)); }
+  /// Starts the request's job; it leaves with the others of this turn.
+  void start(Request& request);
+  /// Has a call that may wait made elsewhere; its connection learns of the end.
+  void call(std::function<int()> call, Request& request);
+
+ private:
+  /// The worker's lane in a session, for as long as somebody uses it.
+  struct Lane {
+    std::shared_ptr<Session> session;
+    std::unique_ptr<rtrs::LaneLoop> loop;
+    unsigned users = 0;
+    bool started = false;  ///< something waits for flush()
+    bool more = false;
+    std::size_t first = 0;  ///< in polled_
+    std::size_t count = 0;
+  };
+
+  void run();
+  bool wait_for_the_only_client();
+  void wait();
+  int give_up_the_late();
+  void serve_sockets();
+  void serve_lanes();
+  void flush_lanes();
+  void send_replies();
+  void bury();
+  void run_posted();
+  void post(std::function<void()> function);
+  void add(int socket, Agreement agreement);
+  Lane& lane_in(Session& session);
+
+  const unsigned index_;
+  CallPool& pool_;
+  const rtrs::Log log_;
+  int wake_;  ///< eventfd
+  BufferPool buffers_;
+  std::list<Lane> lanes_;
+  std::list<Connection> connections_;
+  std::vector<pollfd> polled_;
+  std::size_t first_socket_ = 0;  ///< in polled_
+  bool answered_ = false;         ///< since the last wait, so that a request is likely to follow
+  bool stopping_ = false;
+  std::chrono::steady_clock::time_point deadline_{};  ///< when stopping
+
+  std::mutex mutex_;
+  std::vector<std::function<void()>> posted_;  ///< guarded by mutex_
+  std::atomic<unsigned> count_{0};
+  std::thread thread_;
+};
+
+}  // namespace rnbd::nbd

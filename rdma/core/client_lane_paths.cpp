@@ -1,0 +1,265 @@
+// What a lane does when paths come and go, and how a request becomes bytes on one of them.
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "rdma/core/client_lane.hpp"
+#include "rdma/core/plant.hpp"
+#include "rdma/wire/ensure.hpp"
+#include "rdma/wire/immediate.hpp"
+
+namespace rtrs {
+namespace {
+
+/// What follows the data in a chunk: the user message and the RTRS header.
+class Trailer {
+ public:
+  explicit Trailer(ConstBytes message) { append(message); }
+
+  template <class T>
+  void append(const T& part) {
+    append(wire::bytes_of(part));
+  }
+  void append(ConstBytes part) {
+    if (part.empty()) return;  // memcpy() takes no null
+    RTRS_ENSURE(size_ + part.size() <= bytes_.size());
+    std::memcpy(bytes_.data() + size_, part.data(), part.size());
+    size_ += part.size();
+  }
+  ConstBytes bytes() const { return {bytes_.data(), size_}; }
+  std::uint16_t size() const { return static_cast<std::uint16_t>(size_); }
+
+ private:
+  std::array<std::byte, QueuePair::kMaxInline> bytes_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace
+
+/// Sends what is in a slot, for the first time or again. A slot without a request is one whose
+/// caller gave up: only its end is asked for.
+void ClientLane::transmit(std::uint16_t index, unsigned path_index) {
+  Slot& slot = slots_[index];
+  Path& path = paths_[path_index];
+  QueuePair& queue_pair = *path.link.queue_pair;
+  Request* request = slot.request;
+  const wire::ChunkAddress& chunk = path.link.chunks[index];
+  RemoteMemory target{chunk.address, chunk.key};
+  Trailer trailer{request != nullptr ? request->message : ConstBytes{}};
+  std::uint32_t data_length = 0;
+  std::uint32_t user_length = 0;
+  ConstBytes data;
+
+  slot.state = Slot::State::in_flight;
+  slot.path = static_cast<std::uint8_t>(path_index);
+  if (!slot.is_change) {
+    data_length = static_cast<std::uint32_t>(request->read_data.size());
+    user_length = trailer.size();
+    wire::ReadHeader header;
+    header.user_length = static_cast<std::uint16_t>(user_length);
+    header.descriptor_count = static_cast<std::uint16_t>(data_length > 0 ? 1 : 0);
+    trailer.append(header);
+    if (data_length > 0) {
+      const RemoteMemory window = queue_pair.expose(index, request->read_data);
+      trailer.append(wire::Descriptor{window.address, window.key, data_length});
+      slot.exposed = true;
+    }
+    slot.expected_bytes = data_length;
+    target.address += data_length;
+  } else {
+    if (request != nullptr) data = queue_pair.stage(index, request->write_data);
+    data_length = static_cast<std::uint32_t>(data.size());
+    if (path.link.exactly_once) {
+      wire::WriteTrailer addition;
+      addition.generation = slot.generation;
+      addition.flags = request == nullptr ? wire::kSettle : std::uint16_t{0};
+      trailer.append(addition);
+    }
+    user_length = trailer.size();
+    wire::WriteHeader header;
+    header.user_length = static_cast<std::uint16_t>(user_length);
+    trailer.append(header);
+  }
+
+  const std::uint32_t immediate =
+      encode(wire::RequestImmediate{static_cast<std::uint32_t>(first_slot_ + index),
+                                    data_length + user_length},
+             path.link.queue_depth);
+  const Ticket ticket = queue_pair.write_with_immediate(target, data, trailer.bytes(), immediate);
+  if (request != nullptr) request->ticket = ticket;
+  ++path.sent;
+  ++path.in_flight;
+}
+
+void ClientLane::attach(unsigned path_index, const Link& link) {
+  RTRS_ENSURE(link.queue_pair != nullptr && link.chunks.size() == slot_count_);
+  RTRS_ENSURE(!attached(path_index));
+  Path& path = paths_[path_index];
+  path.link = link;
+  path.in_flight = 0;
+  path.silent = 0;
+  attached_ = static_cast<PathMask>(attached_ | 1U << path_index);
+  exactly_once_ = link.exactly_once;
+  const bool smaller = max_io_size_ == 0 || link.max_io_size < max_io_size_;
+  if (smaller) max_io_size_ = link.max_io_size;  // of all paths the least
+  down_error_ = 0;
+  release(path_index);
+}
+
+/// The server has certainly ended what came over the path before.
+void ClientLane::release(unsigned path) {
+  for (std::uint16_t i = 0; i < slot_count_; ++i) {
+    Slot& slot = slots_[i];
+    if (slot.state == Slot::State::stranded && slot.path == path) slot.path = kNoPath;
+  }
+  resend_stranded();
+  start_waiting();
+}
+
+void ClientLane::detach(unsigned path) {
+  if (!attached(path)) return;
+  attached_ = static_cast<PathMask>(attached_ & ~(1U << path));
+  paths_[path].link = Link{};
+  paths_[path].in_flight = 0;
+  for (std::uint16_t i = slot_count_; i > 0; --i) {
+    Slot& slot = slots_[i - 1];
+    if (slot.state == Slot::State::in_flight && slot.path == path) strand(slot);
+  }
+  resend_stranded();
+  start_waiting();
+}
+
+void ClientLane::strand(Slot& slot) {
+  slot.state = Slot::State::stranded;
+  slot.exposed = false;
+  if (exactly_once_ || RTRS_PLANTED(resent_without_proof)) {
+    slot.path = kNoPath;
+  } else if (!slot.is_change && slot.request != nullptr) {
+    // Read it again with another permit; this one is still the server's.
+    Request& request = *std::exchange(slot.request, nullptr);
+    request.state = Request::State::waiting;
+    request.next = waiting_head_;
+    waiting_head_ = &request;
+    if (waiting_tail_ == nullptr) waiting_tail_ = &request;
+  }
+}
+
+/// A slot whose path is kNoPath may go anywhere, or be free if nobody needs its answer. What goes
+/// again goes in the order of the first time.
+void ClientLane::resend_stranded() {
+  std::vector<std::uint16_t> again;
+  for (std::uint16_t i = 0; i < slot_count_; ++i) {
+    const Slot& slot = slots_[i];
+    if (slot.state != Slot::State::stranded || slot.path != kNoPath) continue;
+    const bool forgotten = slot.request == nullptr && (!slot.is_change || !exactly_once_);
+    if (forgotten || (slot.request == nullptr && RTRS_PLANTED(settle_skipped))) {
+      free_slot(i);
+    } else if (attached() && !RTRS_PLANTED(stranded_forgotten)) {
+      again.push_back(i);
+    }
+  }
+  std::sort(again.begin(), again.end(),
+            [&](auto a, auto b) { return slots_[a].order < slots_[b].order; });
+  for (const std::uint16_t i : again) {
+    if (RTRS_PLANTED(resent_as_new) && slots_[i].is_change) ++slots_[i].generation;
+    transmit(i, choose());
+  }
+}
+
+bool ClientLane::probe(unsigned index, unsigned misses_max) {
+  Path& path = paths_[index];
+  if (!attached(index) || !path.link.exactly_once) return true;
+  const bool heard = std::exchange(path.received_before, path.received) != path.received;
+  if (heard || path.in_flight == 0) {
+    path.silent = 0;
+    return true;
+  }
+  if (path.silent > misses_max) return false;
+  if (path.silent++ == 0) {
+    path.link.queue_pair->write_with_immediate({}, {}, {}, wire::kHeartbeat);
+  }
+  return true;
+}
+
+void ClientLane::renew() {
+  RTRS_ENSURE(!attached());
+  for (std::uint16_t i = 0; i < slot_count_; ++i) {
+    Slot& slot = slots_[i];
+    const bool kept = slot.request != nullptr;
+    slot.generation = kept && slot.is_change ? 1 : 0;
+    if (slot.state == Slot::State::free) continue;
+    if (exactly_once_ || RTRS_PLANTED(renewed_without_proof)) slot.path = kNoPath;
+    if (!kept) {
+      if (slot.path == kNoPath) free_slot(i);
+    } else if (slot.request->renew != nullptr && !RTRS_PLANTED(renew_skipped)) {
+      slot.request->renew(*slot.request);
+    }
+  }
+  for (Request* request = waiting_head_; request != nullptr; request = request->next) {
+    if (request->renew != nullptr) request->renew(*request);
+  }
+}
+
+std::optional<std::uint16_t> ClientLane::spare_permit(unsigned path) const {
+  for (std::uint16_t i = 0; i < slot_count_; ++i) {
+    const Slot& slot = slots_[i];
+    const bool elsewhere = slot.path != kNoPath && slot.path != path && !exactly_once_;
+    if (slot.state == Slot::State::free || !elsewhere) {
+      return static_cast<std::uint16_t>(first_slot_ + i);
+    }
+  }
+  return std::nullopt;
+}
+
+void ClientLane::end_waiting(int error) {
+  while (waiting_head_ != nullptr && !RTRS_PLANTED(detach_forgets_waiting)) {
+    Request* request = waiting_head_;
+    waiting_head_ = request->next;
+    if (waiting_head_ == nullptr) waiting_tail_ = nullptr;
+    end(*request, error);
+  }
+}
+
+void ClientLane::fail_pending(int error) {
+  if (attached()) return;
+  down_error_ = error;
+  for (Slot& slot : slots_) fail(slot, error);
+  resend_stranded();  // reads are over
+  end_waiting(error);
+}
+
+void ClientLane::fail_stranded(unsigned path, int error) {
+  for (Slot& slot : slots_) {
+    if (slot.state == Slot::State::stranded && slot.path == path) fail(slot, error);
+  }
+}
+
+/// The caller is told; the server may still carry it out.
+void ClientLane::fail(Slot& slot, int error) {
+  Request* request = std::exchange(slot.request, nullptr);
+  if (request == nullptr) return;
+  if (slot.is_change && barrier_ != nullptr && !RTRS_PLANTED(failed_change_forgotten)) {
+    slot.failed = true;
+    barrier_->add();
+  }
+  end(*request, error);
+}
+
+void ClientLane::shut_down(int error) {
+  for (Path& path : paths_) {
+    path.link = Link{};
+    path.in_flight = 0;
+  }
+  attached_ = 0;
+  down_error_ = error;
+  for (std::uint16_t i = 0; i < slot_count_; ++i) {
+    Request* request = slots_[i].request;
+    if (slots_[i].state != Slot::State::free) free_slot(i);
+    if (request != nullptr) end(*request, error);
+  }
+  end_waiting(error);
+}
+
+}  // namespace rtrs

@@ -1,0 +1,196 @@
+#include "rdma/core/client_session.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "rdma/wire/ensure.hpp"
+
+namespace rtrs {
+
+ClientSession::ClientSession(ClientSessionOptions options, std::function<std::uint64_t()> random)
+    : options_{std::move(options)}, random_{std::move(random)} {
+  RTRS_ENSURE(!options_.paths.empty() && options_.paths.size() <= kMaxPaths);
+  options_.path.session_uuid = random_uuid();
+  for (std::size_t i = 0; i < options_.paths.size(); ++i) {
+    paths_.emplace_back();
+    paths_.back().uuid = random_uuid();
+  }
+}
+
+/// Version 4. Source: RFC 4122.
+wire::Uuid ClientSession::random_uuid() {
+  wire::Uuid uuid;
+  for (auto& byte : uuid) byte = static_cast<std::uint8_t>(random_());
+  uuid[6] = static_cast<std::uint8_t>((uuid[6] & 0x0F) | 0x40);
+  uuid[8] = static_cast<std::uint8_t>((uuid[8] & 0x3F) | 0x80);
+  return uuid;
+}
+
+// ---- Attempts ----------------------------------------------------------------------------------
+
+std::optional<unsigned> ClientSession::connect_due(Instant now) const {
+  for (unsigned i = 0; i < path_count(); ++i) {
+    if (paths_[i].state == PathState::waiting && paths_[i].due <= now) return i;
+  }
+  return std::nullopt;
+}
+
+ClientPath& ClientSession::begin(unsigned index) {
+  Path& path = paths_[index];
+  RTRS_ENSURE(path.state == PathState::waiting);
+  path.state = PathState::connecting;
+  ClientPathOptions options = options_.path;
+  options.path_uuid = path.uuid;
+  options.reconnect_count = ++path.attempts;
+  // A second path that by mistake leads to another server must not make a session there.
+  options.first_connection = !has_path();
+  path.may_be_new = was_up_ && options.first_connection;
+  options.may_be_linux = options_.paths[index].may_be_linux;
+  options.data_rides_with_reply = options_.paths[index].data_rides_with_reply;
+  path.core = std::make_unique<ClientPath>(std::move(options));
+  return *path.core;
+}
+
+ClientSession::Welcome ClientSession::judge(unsigned index) const {
+  const ClientPath& path = *paths_[index].core;
+  const wire::AcceptParameters& now = path.accepted();
+  if (options_.require_extension && !path.exactly_once()) return Welcome::unfit;
+  if (!was_up_) return Welcome::first;
+  const bool same = now.queue_depth == accepted_.queue_depth &&
+                    now.max_io_size >= accepted_.max_io_size &&
+                    now.extension.features == accepted_.extension.features;
+  if (path.exactly_once() && now.extension.session_epoch == accepted_.extension.session_epoch) {
+    return same ? Welcome::joined : Welcome::stranger;
+  }
+  if (has_path()) {
+    // Without epochs: a server that knows the session has this one, unless the other path stands at
+    // this end only and the server has made the session anew.
+    const bool known = !path.exactly_once() && !paths_[index].may_be_new;
+    return known && same ? Welcome::joined : Welcome::stranger;
+  }
+  return same ? Welcome::renewed : Welcome::changed;
+}
+
+void ClientSession::connected(unsigned index, Instant now) {
+  Path& path = paths_[index];
+  RTRS_ENSURE(path.state == PathState::connecting);
+  path.state = PathState::connected;
+  path.failures = 0;
+  path.since = now;
+  path.was_connected = true;
+  path.lost_at.reset();
+  path.trouble.clear();
+  if (connected_++ == 0) {
+    const std::uint32_t max_io_size = accepted_.max_io_size;
+    accepted_ = path.core->accepted();
+    if (was_up_) accepted_.max_io_size = max_io_size;  // callers go on with what they know
+  }
+  was_up_ = true;
+  alone_since_.reset();
+}
+
+void ClientSession::lost(unsigned index, Instant now, const std::string& why) {
+  Path& path = paths_[index];
+  if (path.state != PathState::connecting && path.state != PathState::connected) return;
+  if (path.state == PathState::connected) {
+    if (!path.core->exactly_once()) path.lost_at = now;
+    if (--connected_ == 0) alone_since_ = now;
+  }
+  path.core->close();
+  path.state = PathState::waiting;
+  path.due = now + pause(path.failures++);
+  path.trouble = why;
+}
+
+/// Doubles, and is cut at random, so that the clients of a server do not all come back at once.
+Duration ClientSession::pause(unsigned failures) {
+  Duration longest = options_.reconnect_min;
+  for (unsigned i = 0; i < failures && longest < options_.reconnect_max; ++i) longest *= 2;
+  longest = std::min(longest, options_.reconnect_max);
+  const auto range = static_cast<std::uint64_t>(longest.count()) + 1;
+  return Duration{static_cast<Duration::rep>(random_() % range)};
+}
+
+void ClientSession::disconnect(unsigned index, Instant now) {
+  lost(index, now, "");
+  Path& path = paths_[index];
+  path.state = PathState::disconnected;
+  path.trouble = "disconnected by command";
+}
+
+void ClientSession::reconnect(unsigned index, Instant now) {
+  Path& path = paths_[index];
+  if (path.state != PathState::disconnected) return;
+  path.state = PathState::waiting;
+  path.due = now;
+}
+
+// ---- Time --------------------------------------------------------------------------------------
+
+bool ClientSession::give_up_waiting(Instant now) {
+  if (!alone_since_ || options_.no_path_timeout == Duration::zero()) return false;
+  if (now < *alone_since_ + options_.no_path_timeout) return false;
+  alone_since_.reset();
+  return true;
+}
+
+std::optional<unsigned> ClientSession::overdue(Instant now) {
+  if (options_.no_path_timeout == Duration::zero()) return std::nullopt;
+  for (unsigned i = 0; i < path_count(); ++i) {
+    if (!paths_[i].lost_at || now < *paths_[i].lost_at + options_.no_path_timeout) continue;
+    paths_[i].lost_at.reset();
+    return i;
+  }
+  return std::nullopt;
+}
+
+/// Lower is better: what the server thinks of a path counts more than what kind it is.
+unsigned ClientSession::rank(unsigned index) const {
+  constexpr unsigned kClasses = 16;
+  const auto access = static_cast<unsigned>(paths_[index].core->accepted().extension.access);
+  return access * kClasses + options_.paths[index].rank;
+}
+
+PathMask ClientSession::in_use(Instant now) {
+  unsigned best = ~0U;     // of all that stand
+  unsigned settled = ~0U;  // of those that are better than now, and have been for long enough
+  bool still_there = false;
+  for (unsigned i = 0; i < path_count(); ++i) {
+    if (paths_[i].state != PathState::connected) continue;
+    best = std::min(best, rank(i));
+    still_there = still_there || rank(i) == rank_;
+    if (now >= paths_[i].since + options_.settle_time) settled = std::min(settled, rank(i));
+  }
+  if (!still_there) {
+    rank_ = best;
+  } else {
+    rank_ = std::min(rank_, settled);
+  }
+  PathMask mask = 0;
+  for (unsigned i = 0; i < path_count(); ++i) {
+    if (paths_[i].state == PathState::connected && rank(i) == rank_) {
+      mask = static_cast<PathMask>(mask | 1U << i);
+    }
+  }
+  return mask;
+}
+
+Instant ClientSession::next_event() const {
+  Instant next = Instant::max();
+  for (unsigned i = 0; i < path_count(); ++i) {
+    const Path& path = paths_[i];
+    if (path.state == PathState::waiting) next = std::min(next, path.due);
+    if (path.state == PathState::connected && rank(i) < rank_) {
+      next = std::min(next, path.since + options_.settle_time);
+    }
+    if (path.lost_at && options_.no_path_timeout > Duration::zero()) {
+      next = std::min(next, *path.lost_at + options_.no_path_timeout);
+    }
+  }
+  if (alone_since_ && options_.no_path_timeout > Duration::zero()) {
+    next = std::min(next, *alone_since_ + options_.no_path_timeout);
+  }
+  return next;
+}
+
+}  // namespace rtrs

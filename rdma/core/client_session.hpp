@@ -1,0 +1,117 @@
+// A client's session over all its paths: which of them to connect when, which session the server
+// says it is, which paths carry I/O, when to stop waiting. Decisions only; a driver acts on them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rdma/core/client_path.hpp"
+#include "rdma/core/path.hpp"
+
+namespace rtrs {
+
+struct ClientSessionOptions {
+  /// What the paths have in common; uuids, counts and what depends on the transport are filled in.
+  ClientPathOptions path;
+  /// One per path: how much it is wanted (0 = most) and whether Linux may be behind it.
+  struct Path {
+    unsigned rank = 0;
+    bool may_be_linux = false;
+    bool data_rides_with_reply = false;
+  };
+  std::vector<Path> paths;
+  Duration no_path_timeout{};  ///< 0 = for ever
+  Duration reconnect_min{};
+  Duration reconnect_max{};
+  Duration settle_time{};
+  bool require_extension = false;
+};
+
+/// Threads: one at a time (the driver's background thread; the simulator).
+/// Source:  docs/protocol.md, several paths, RTRS extension.
+class ClientSession {
+ public:
+  /// What a path that has just been connected leads to.
+  enum class Welcome : std::uint8_t {
+    first,     ///< the session is new, and nothing was ever sent
+    joined,    ///< the session that we have
+    renewed,   ///< the server has forgotten the session, this is another one
+    stranger,  ///< another server's session: the path must be closed
+    changed,   ///< like renewed, but with limits that the client cannot work with
+    unfit,     ///< the server lacks what was required
+  };
+
+  /// `random` yields 64 random bits.
+  ClientSession(ClientSessionOptions options, std::function<std::uint64_t()> random);
+
+  unsigned path_count() const { return static_cast<unsigned>(paths_.size()); }
+  /// The path whose next attempt is due.
+  std::optional<unsigned> connect_due(Instant now) const;
+  /// Begins an attempt: a new life of the path.
+  ClientPath& begin(unsigned path);
+  ClientPath& path(unsigned path) { return *paths_[path].core; }
+  const ClientPath& path(unsigned path) const { return *paths_[path].core; }
+  PathState state(unsigned path) const { return paths_[path].state; }
+  const std::string& trouble(unsigned path) const { return paths_[path].trouble; }
+
+  /// The infos have been exchanged.
+  Welcome judge(unsigned path) const;
+  /// The path carries requests from now on. The first path of a session decides which one it is.
+  void connected(unsigned path, Instant now);
+  /// The attempt failed or the path died. The next attempt is due after a pause.
+  void lost(unsigned path, Instant now, const std::string& why);
+  /// By command; no attempt is made until reconnect().
+  void disconnect(unsigned path, Instant now);
+  void reconnect(unsigned path, Instant now);
+
+  bool has_path() const { return connected_ > 0; }
+  bool was_up() const { return was_up_; }
+  /// True once when requests have waited for a path for too long.
+  bool give_up_waiting(Instant now);
+  /// A path that has been away for so long that the callers whose changes wait for it are told.
+  /// Once for each loss, and for servers that give no promise only: with others nothing waits for
+  /// one certain path.
+  std::optional<unsigned> overdue(Instant now);
+  /// The paths that take new requests.
+  PathMask in_use(Instant now);
+  /// When to ask connect_due(), give_up_waiting(), overdue() and in_use() again.
+  Instant next_event() const;
+
+  /// What the session was granted.
+  const wire::AcceptParameters& accepted() const { return accepted_; }
+
+ private:
+  struct Path {
+    std::unique_ptr<ClientPath> core;
+    wire::Uuid uuid{};
+    PathState state = PathState::waiting;
+    std::uint16_t attempts = 0;
+    unsigned failures = 0;  ///< since it was connected last
+    Instant due{};          ///< waiting: the next attempt
+    Instant since{};        ///< connected: from when on
+    bool was_connected = false;
+    bool may_be_new = false;  ///< the attempt may have made a session anew at the server
+    /// Changes that were in flight then wait for the path, or for another session.
+    std::optional<Instant> lost_at;
+    std::string trouble;
+  };
+
+  Duration pause(unsigned failures);
+  unsigned rank(unsigned path) const;
+  wire::Uuid random_uuid();
+
+  ClientSessionOptions options_;
+  std::function<std::uint64_t()> random_;
+  std::vector<Path> paths_;
+  wire::AcceptParameters accepted_;
+  unsigned connected_ = 0;
+  bool was_up_ = false;
+  unsigned rank_ = ~0U;                 ///< of the paths in use
+  std::optional<Instant> alone_since_;  ///< no path since
+};
+
+}  // namespace rtrs

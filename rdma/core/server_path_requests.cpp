@@ -1,0 +1,134 @@
+// The requests of a path, from the immediate that announces one to its reply.
+#include <cstring>
+
+#include "rdma/core/client_lane.hpp"
+#include "rdma/core/plant.hpp"
+#include "rdma/core/server_path.hpp"
+#include "rdma/wire/ensure.hpp"
+#include "rdma/wire/immediate.hpp"
+
+namespace rtrs {
+namespace {
+
+/// Answers beside those of the permits that may wait for a client to read them.
+constexpr Ticket kSpareAnswers = 1024;
+
+}  // namespace
+
+using State = ServerRequest::State;
+
+MutableBytes ServerPath::chunk(std::uint32_t buffer_id) const {
+  const std::uint32_t size = session_.options().chunk_size();
+  return chunks_.subspan(std::size_t{buffer_id} * size, size);
+}
+
+Complaint ServerPath::on_request(Connection& connection, std::uint32_t immediate) {
+  if (const Complaint complaint = take(immediate)) return complaint;
+  if (!options_.new_keys) return begin(connection.cid, immediate);
+  const auto where = wire::decode_request(immediate, session_.options().queue_depth);
+  revoking_[where.buffer_id] = immediate;
+  connection.queue_pair->revoke(where.buffer_id);
+  return nullptr;
+}
+
+/// Judges the immediate of a request; afterwards its chunk is taken.
+Complaint ServerPath::take(std::uint32_t immediate) {
+  const auto where = wire::decode_request(immediate, session_.options().queue_depth);
+  if (where.buffer_id >= requests_.size()) return "a request for a chunk that does not exist";
+  ServerRequest& request = requests_[where.buffer_id];
+  if (request.state != State::free) return "a request for a chunk whose request still executes";
+  request.state = State::arrived;
+  return nullptr;
+}
+
+Complaint ServerPath::begin(std::uint16_t cid, std::uint32_t immediate) {
+  const ServerSessionOptions& options = session_.options();
+  const auto where = wire::decode_request(immediate, options.queue_depth);
+  ServerRequest& request = requests_[where.buffer_id];
+  const MutableBytes chunk = this->chunk(where.buffer_id);
+  const auto header = wire::decode_request_header(chunk, where.header_offset);
+  if (!header) return to_string(header.error());
+  if (header->data_length > options.max_io_size) return "a request larger than max_io_size";
+  if (header->user_length > kMaxUserMessage) return "a user message longer than any we know";
+
+  std::byte* message = messages_.data() + std::size_t{where.buffer_id} * kMaxUserMessage;
+  std::memcpy(message, chunk.data() + header->user_offset, header->user_length);
+  request.message = {message, header->user_length};
+  wire::WriteTrailer trailer;
+  if (!header->is_read && options.exactly_once()) {
+    if (header->user_length < sizeof(trailer)) return "a write without a generation";
+    const std::size_t rest = header->user_length - sizeof(trailer);
+    trailer = wire::copy_of<wire::WriteTrailer>(request.message.subspan(rest));
+    request.message = request.message.first(rest);
+  }
+  // A read without a descriptor has room for nothing, whatever length its header implies.
+  const bool carries_data = !header->is_read || header->has_descriptor;
+  request.data = chunk.first(carries_data ? header->data_length : 0);
+  if (RTRS_PLANTED(data_offset_wrong) && !header->is_read &&
+      header->data_length == options.max_io_size) {
+    request.data = chunk.subspan(8, header->data_length);
+  }
+  request.is_read = header->is_read;
+  request.session = &session_;
+  request.path = this;
+  request.buffer_id = where.buffer_id;
+  request.cid = cid;
+  request.answer_to = {header->descriptor.address, header->descriptor.key};
+  request.need_invalidate = header->need_invalidate && header->has_descriptor;
+  ++unanswered_;
+  session_.judge(request, trailer);
+  return nullptr;
+}
+
+void ServerPath::end(ServerRequest& request, int error) {
+  if (state_ == ServerPathState::connected) reply(request, error);
+  free(request);
+}
+
+void ServerPath::free(ServerRequest& request) {
+  RTRS_ENSURE(unanswered_ > 0 && request.state != State::free);
+  request.state = State::free;
+  --unanswered_;
+}
+
+/// An honest client has one request per chunk, whose reply takes three posts at most.
+Ticket ServerPath::max_unsent() const {
+  return 3 * Ticket{session_.options().queue_depth} + kSpareAnswers;
+}
+
+void ServerPath::reply(const ServerRequest& request, int error) {
+  Connection& connection = connections_[request.cid];
+  QueuePair& queue_pair = *connection.queue_pair;
+  const bool sends_data = request.is_read && error == 0 && !request.data.empty();
+  const bool astray = RTRS_PLANTED(reply_on_wrong_slot) && error != 0;
+  const wire::ResponseImmediate response{request.buffer_id ^ (astray ? 1U : 0U), error};
+  if (!request.need_invalidate && !options_.new_keys) {
+    // Plain RTRS, and half the messages of Linux: the data rides in the write that carries the
+    // immediate.
+    connection.last_answer = queue_pair.write_with_immediate(
+        sends_data ? request.answer_to : RemoteMemory{},
+        sends_data ? ConstBytes{request.data} : ConstBytes{}, {}, encode(response));
+    return;
+  }
+  if (sends_data) queue_pair.write(request.answer_to, request.data);
+  if (!request.need_invalidate) {
+    connection.last_answer = answer(queue_pair, request.buffer_id, encode(response));
+    return;
+  }
+  if (!RTRS_PLANTED(invalidate_too_late)) queue_pair.send_with_invalidate(request.answer_to.key);
+  connection.last_answer =
+      answer(queue_pair, request.buffer_id,
+             encode(response, wire::ImmediateType::io_response_with_invalidate));
+  if (RTRS_PLANTED(invalidate_too_late)) queue_pair.send_with_invalidate(request.answer_to.key);
+}
+
+/// The immediate that ends a reply, in the way of the path's mode.
+Ticket ServerPath::answer(QueuePair& queue_pair, std::uint32_t buffer_id, std::uint32_t immediate) {
+  if (!options_.new_keys) return queue_pair.write_with_immediate({}, {}, {}, immediate);
+  wire::RkeyMessage message;
+  message.buffer_id = static_cast<std::uint16_t>(buffer_id);
+  message.key = expose_chunk(queue_pair, buffer_id).key;
+  return queue_pair.send_with_immediate(wire::bytes_of(message), immediate);
+}
+
+}  // namespace rtrs

@@ -1,0 +1,299 @@
+// Paths that come and go, and what becomes of the session then.
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "rdma/transport/client_driver.hpp"
+#include "rdma/transport/resolve.hpp"
+
+namespace rtrs {
+namespace {
+
+namespace asio = boost::asio;
+
+Instant now() { return Instant{std::chrono::steady_clock::now().time_since_epoch()}; }
+
+}  // namespace
+
+std::string ClientDriver::name_of_path(unsigned path) const {
+  return name_of(options_.paths[path]);
+}
+
+void ClientDriver::for_each_lane(const std::function<void(ClientLane&)>& function) {
+  for (auto& lane : lanes_) lane->with_lane(function);
+  if (!control_lane_) return;
+  function(*control_lane_);
+  flush_control_on_io();
+}
+
+void ClientDriver::flush_control_on_io() {
+  for (Path& path : paths_) {
+    if (path.driver) path.driver->flush();
+  }
+}
+
+// ---- A path comes ------------------------------------------------------------------------------
+
+void ClientDriver::connect_on_io(unsigned index) {
+  // Long enough for a slow server, short enough to find a path soon that has come back.
+  constexpr Duration kPatience = std::chrono::seconds{2};
+  Path& path = paths_[index];
+  if (!path.lookup) path.lookup = std::make_shared<HostLookup>(options_.paths[index].host);
+  const unsigned life = ++path.life;
+  path.held = false;
+  const Duration patience =
+      session_.was_up()
+          ? std::min(options_.connect_timeout, std::max(kPatience, options_.heartbeat_interval * 4))
+          : options_.connect_timeout;
+  PathEnvironment environment;
+  environment.ready = [this, index] { ready_on_io(index); };
+  environment.lost = [this, index, life](const Failure& failure) {
+    lose_on_io(index, life, failure);
+  };
+  environment.traffic = [this, index] { return heard_on_io(index); };
+  environment.latency = [this, index](Duration latency) {
+    if (options_.policy != PathPolicy::min_latency) return;
+    for_each_lane([&](ClientLane& lane) { lane.set_latency(index, latency); });
+  };
+  environment.flush_all = [this] { flush_control_on_io(); };
+  path.driver = std::make_shared<PathDriver>(io_, session_.begin(index),
+                                             ConnectOptions{.address = options_.paths[index],
+                                                            .addresses = {},
+                                                            .header_digest = options_.header_digest,
+                                                            .data_digest = options_.data_digest,
+                                                            .patience = patience},
+                                             path.lookup, options_.session_name,
+                                             options_.connect_timeout, std::move(environment));
+  path.driver->start();
+}
+
+bool ClientDriver::heard_on_io(unsigned index) {
+  bool heard = false;
+  bool lives = true;
+  for (auto& lane : lanes_) {
+    lane->service();
+    heard |= lane->heard(index);
+    lives &= lane->probe(index, options_.heartbeat_misses);
+  }
+  if (!lives) {
+    // Later: its heartbeat is on the stack.
+    asio::post(io_, [this, index, life = paths_[index].life] {
+      lose_on_io(index, life,
+                 {EIO, name_of_path(index) + ": a connection that owes answers carries "
+                                             "nothing, not even a heartbeat's"});
+    });
+  }
+  return heard;
+}
+
+void ClientDriver::ready_on_io(unsigned index) {
+  using Welcome = ClientSession::Welcome;
+  Path& path = paths_[index];
+  const auto refuse = [&](int error, const char* why) {
+    lose_on_io(index, path.life, {error, name_of_path(index) + ": " + why});
+  };
+  switch (session_.judge(index)) {
+    case Welcome::first:
+      create_lanes_on_io(index);
+      join_on_io(index);
+      return up_on_io();
+    case Welcome::joined:
+      if (renewal_) break;
+      return join_on_io(index);
+    case Welcome::renewed:
+      if (renewal_) break;
+      return renew_on_io(index);
+    case Welcome::stranger:
+      return refuse(ESTALE,
+                    "it has another session than the other paths (another server, or it "
+                    "was restarted a moment ago)");
+    case Welcome::changed:
+      return fail_on_io({ESTALE, name_of_path(index) +
+                                     " came back with other limits (queue depth, request size or "
+                                     "features): restart the client to work with these"});
+    case Welcome::unfit:
+      return refuse(EPROTO,
+                    "it cannot promise that a request is carried out once, which "
+                    "require-ext demands");
+  }
+  path.held = true;
+}
+
+void ClientDriver::create_lanes_on_io(unsigned index) {
+  barrier_.on_open = [this] {
+    asio::post(io_, [this] {
+      if (!closed_) for_each_lane([](ClientLane& lane) { lane.resume(); });
+    });
+  };
+  const auto slots = session_.path(index).slots_per_lane();
+  control_lane_ = std::make_unique<ClientLane>(0, slots[0], &barrier_);
+  control_lane_->keep_order();
+  std::uint16_t first = slots[0];
+  for (std::uint16_t cid = 1; cid < slots.size() && slots[cid] > 0; ++cid) {
+    lanes_.push_back(std::make_unique<LaneDriver>(
+        first, slots[cid], &barrier_, [this](unsigned path, unsigned life, std::string why) {
+          asio::post(io_, [this, path, life, why = std::move(why)] {
+            lose_on_io(path, life, {EIO, name_of_path(path) + ": " + why});
+          });
+        }));
+    first = static_cast<std::uint16_t>(first + slots[cid]);
+  }
+}
+
+void ClientDriver::join_on_io(unsigned index) {
+  Path& path = paths_[index];
+  ClientPath& core = path.driver->core();
+  session_.connected(index, now());
+  path.silent = false;
+  core.set_control_handler(&control_lane_->handler(index));
+  core.attach(*control_lane_, index, 0, path.driver->control());
+  for (std::uint16_t cid = 1; cid <= lanes_.size(); ++cid) {
+    lanes_[cid - 1U]->attach(index, path.life, path.driver->take(cid),
+                             [&](ClientLane& lane, QueuePair& queue_pair) {
+                               core.attach(lane, index, cid, queue_pair);
+                             });
+  }
+  path.driver->flush();
+  apply_use_on_io();
+  schedule_look_on_io();
+  log(news_level(),
+      "session '" + options_.session_name + "': path to " + name_of_path(index) + " is up");
+  run_errand_on_io();
+}
+
+void ClientDriver::run_errand_on_io() {
+  if (closed_ || errand_ || options_.keeper == nullptr || control_lane_->slot_count() == 0) return;
+  errand_ = options_.keeper->errand();
+  if (!errand_) return;
+  errand_->on_finish(
+      [](void* context) {
+        auto& self = *static_cast<ClientDriver*>(context);
+        asio::post(self.io_, [&self] { self.errand_ended_on_io(); });
+      },
+      this);
+  errand_->start(*control_lane_);
+  flush_control_on_io();
+}
+
+void ClientDriver::errand_ended_on_io() {
+  const auto errand = std::move(errand_);
+  options_.keeper->errand_ended(*errand);
+  if (errand->error() == 0) run_errand_on_io();
+}
+
+// ---- A path goes -------------------------------------------------------------------------------
+
+void ClientDriver::lose_on_io(unsigned index, unsigned life, const Failure& failure) {
+  Path& path = paths_[index];
+  if (closed_ || life != path.life || !path.driver) return;
+  const bool was_connected = session_.state(index) == PathState::connected;
+  path.driver->close();
+  path.driver.reset();
+  path.held = false;
+  if (renewal_ && renewal_->path == index && !std::exchange(renewal_->broken, true)) {
+    renewal_->lane->shut_down(EIO);
+  }
+  for (auto& lane : lanes_) lane->detach(index);
+  if (control_lane_) control_lane_->detach(index);
+  session_.lost(index, now(), failure.text);
+  if (!session_.was_up()) return first_attempt_failed_on_io(failure);
+  troubled_ = true;
+  if (was_connected || !std::exchange(path.silent, true)) {
+    log(LogLevel::warning, "session '" + options_.session_name + "': path to " +
+                               name_of_path(index) + (was_connected ? " is lost: " : ": ") +
+                               failure.text);
+  }
+  flush_control_on_io();
+  apply_use_on_io();
+  schedule_look_on_io();
+}
+
+/// The session fails when no path can make it; the first one's reason is the user's.
+void ClientDriver::first_attempt_failed_on_io(const Failure& failure) {
+  {
+    const std::lock_guard lock{mutex_};
+    if (failure_.text.empty()) failure_ = failure;
+  }
+  for (unsigned i = 0; i < session_.path_count(); ++i) {
+    if (session_.state(i) == PathState::connecting) return;
+  }
+  fail_on_io(Failure{failure_});
+}
+
+// ---- A session that the server has forgotten ---------------------------------------------------
+
+void ClientDriver::renew_on_io(unsigned index) {
+  if (options_.keeper == nullptr) {
+    return fail_on_io({EIO, name_of_path(index) + " has forgotten the session"});
+  }
+  Path& path = paths_[index];
+  std::optional<std::uint16_t> permit;
+  for_each_lane([&](ClientLane& lane) {
+    if (!permit) permit = lane.spare_permit(index);
+  });
+  if (!permit) {
+    return lose_on_io(
+        index, path.life,
+        {EAGAIN,
+         name_of_path(index) + ": the server may still have all that came over the lost paths"});
+  }
+  ClientPath& core = path.driver->core();
+  const auto& accepted = core.accepted();
+  // Other paths may have less room than this one.
+  const std::uint32_t max_io_size = std::min(accepted.max_io_size, session_.accepted().max_io_size);
+  const SessionLimits limits{max_io_size, accepted.queue_depth, accepted.extension.features,
+                             accepted.extension.volatile_epoch};
+  renewal_ = std::make_unique<Renewal>();
+  renewal_->path = index;
+  renewal_->lane = std::make_unique<ClientLane>(*permit, std::uint16_t{1});
+  renewal_->operation = options_.keeper->reopen(limits);
+  core.set_control_handler(&renewal_->lane->handler(index));
+  core.attach_reopening(*renewal_->lane, index, *permit, path.driver->control());
+  renewal_->operation->on_finish(
+      [](void* context) {
+        auto& self = *static_cast<ClientDriver*>(context);
+        asio::post(self.io_, [&self] { self.renewed_on_io(); });
+      },
+      this);
+  renewal_->operation->start(*renewal_->lane);
+  path.driver->flush();
+}
+
+void ClientDriver::renewed_on_io() {
+  if (closed_ || !renewal_) return;
+  const auto renewal = std::move(renewal_);
+  const unsigned index = renewal->path;
+  if (renewal->broken) {
+    options_.keeper->reopening_failed(*renewal->operation);
+    return retry_held_on_io();
+  }
+  const int error = options_.keeper->reopened(*renewal->operation);
+  if (error == ESTALE) {
+    return fail_on_io({ESTALE, name_of_path(index) + " shows something else than before"});
+  }
+  if (error == 0) {
+    renewal->lane->shut_down(EIO);  // nothing is in flight
+    for_each_lane([](ClientLane& lane) { lane.renew(); });
+    join_on_io(index);
+    log(LogLevel::info, "session '" + options_.session_name + "': " + name_of_path(index) +
+                            " had forgotten it; a new one has taken its place");
+  } else {
+    paths_[index].driver->core().set_control_handler(nullptr);
+    lose_on_io(index, paths_[index].life,
+               {error, name_of_path(index) + ": what was open there cannot be opened again now: " +
+                           std::generic_category().message(error)});
+  }
+  retry_held_on_io();
+}
+
+/// Paths that became ready meanwhile.
+void ClientDriver::retry_held_on_io() {
+  for (unsigned i = 0; i < session_.path_count(); ++i) {
+    if (!closed_ && std::exchange(paths_[i].held, false)) ready_on_io(i);
+  }
+}
+
+}  // namespace rtrs

@@ -1,0 +1,66 @@
+// What time brings to a session: attempts that are due, waits that end, paths that have settled.
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "rdma/transport/client_driver.hpp"
+
+namespace rtrs {
+namespace {
+
+Instant now() { return Instant{std::chrono::steady_clock::now().time_since_epoch()}; }
+
+}  // namespace
+
+void ClientDriver::look_on_io() {
+  if (closed_) return;
+  while (const auto path = session_.connect_due(now())) connect_on_io(*path);
+  if (session_.give_up_waiting(now())) {
+    log(LogLevel::error, "session '" + options_.session_name +
+                             "': no path for too long (no_path_timeout): requests fail until one "
+                             "is back");
+    for_each_lane([](ClientLane& lane) { lane.fail_pending(EIO); });
+  }
+  while (const auto path = session_.overdue(now())) give_up_changes_on_io(*path);
+  apply_use_on_io();
+  schedule_look_on_io();
+}
+
+/// A server without the extension may still carry out what came over a path that it has not let
+/// back: nothing newer may be written meanwhile, and nobody waits for that for ever.
+void ClientDriver::give_up_changes_on_io(unsigned path) {
+  barrier_.refuse(EIO);
+  for_each_lane([path](ClientLane& lane) { lane.fail_stranded(path, EIO); });
+  if (!barrier_.closed()) return barrier_.refuse(0);
+  for_each_lane([](ClientLane& lane) { lane.resume(); });
+  log(LogLevel::error, "session '" + options_.session_name + "': the server may still carry out " +
+                           "changes that it got from " + name_of_path(path) +
+                           " (no_path_timeout): changes fail until that path is back");
+}
+
+void ClientDriver::schedule_look_on_io() {
+  if (closed_) return;
+  const Instant next = session_.next_event();
+  if (next == Instant::max()) {
+    look_timer_.cancel();
+    return;
+  }
+  look_timer_.expires_after(std::max(Duration::zero(), next - now()));
+  look_timer_.async_wait([this](boost::system::error_code cancelled) {
+    if (!cancelled) look_on_io();
+  });
+}
+
+void ClientDriver::apply_use_on_io() {
+  const PathMask mask = session_.in_use(now());
+  if (mask == std::exchange(in_use_, mask)) return;
+  for_each_lane([&](ClientLane& lane) { lane.use(mask, options_.policy); });
+  if (session_.path_count() == 1 || mask == 0) return;
+  std::string names;
+  for (unsigned i = 0; i < session_.path_count(); ++i) {
+    if ((mask >> i & 1) != 0) names += (names.empty() ? "" : ", ") + name_of_path(i);
+  }
+  log(news_level(), "session '" + options_.session_name + "': I/O goes over " + names);
+}
+
+}  // namespace rtrs

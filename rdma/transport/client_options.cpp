@@ -1,0 +1,68 @@
+#include "rdma/transport/client_options.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <thread>
+
+namespace rtrs {
+namespace {
+
+constexpr unsigned kMaxDefaultLanes = 4;
+
+}  // namespace
+
+ClientOptions with_defaults(ClientOptions options) {
+  if (options.lanes == 0) {
+    options.lanes = std::clamp(std::thread::hardware_concurrency(), 1U, kMaxDefaultLanes);
+  }
+  return options;
+}
+
+ClientSessionOptions session_options(const ClientOptions& options) {
+  ClientSessionOptions session;
+  session.path.session_name = options.session_name;
+  session.path.io_connections = static_cast<std::uint16_t>(options.lanes);
+  session.path.features = options.features;
+  session.path.heartbeat_interval = options.heartbeat_interval;
+  session.path.heartbeat_misses = options.heartbeat_misses;
+  for (const PathAddress& address : options.paths) {
+    const bool rdma = address.transport == TransportKind::rdma;
+    session.paths.push_back({rdma ? 0U : 1U, rdma, !rdma});
+  }
+  session.no_path_timeout = options.no_path_timeout;
+  session.reconnect_min = options.reconnect_min;
+  session.reconnect_max = options.reconnect_max;
+  session.settle_time = options.settle_time;
+  session.require_extension = options.require_extension;
+  return session;
+}
+
+tl::expected<void, Failure> check(const ClientOptions& options) {
+  const auto invalid = [](std::string text) { return tl::unexpected(Failure{EINVAL, text}); };
+  if (!wire::is_valid_session_name(options.session_name)) {
+    return invalid("session name '" + options.session_name +
+                   "' is not allowed: use 1 to 254 printable characters without '/' and '.'");
+  }
+  if (options.paths.empty() || options.paths.size() > kMaxPaths) {
+    return invalid("give 1 to " + std::to_string(kMaxPaths) + " paths to the server");
+  }
+  for (std::size_t i = 1; i < options.paths.size(); ++i) {
+    const auto end = options.paths.begin() + static_cast<std::ptrdiff_t>(i);
+    if (std::find(options.paths.begin(), end, *end) != end) {
+      return invalid("the path to " + end->host + " is given twice: name each only once");
+    }
+  }
+  if (options.lanes >= wire::kMaxConnections) return invalid("too many lanes: use fewer than 4096");
+  if (options.heartbeat_interval <= Duration::zero()) {
+    return invalid("the heartbeat interval must be longer than zero");
+  }
+  if (options.reconnect_min <= Duration::zero() || options.reconnect_max < options.reconnect_min) {
+    return invalid(
+        "the pause between attempts to reconnect must be longer than zero, and its "
+        "maximum not shorter");
+  }
+  return {};
+}
+
+}  // namespace rtrs

@@ -1,0 +1,105 @@
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include "rdma/transport/lane_driver.hpp"
+#include "rdma/wire/ensure.hpp"
+
+namespace rtrs {
+
+/// The lead of a lane that never sleeps in it.
+class LaneDriver::Loop final : public LaneLoop {
+ public:
+  explicit Loop(LaneDriver& driver) : driver_{driver} {
+    const auto lock = driver_.take();
+    RTRS_ENSURE(!driver_.looping_);
+    driver_.looping_ = true;
+    if (driver_.leading_) driver_.kick();  // who leads now becomes a follower
+    driver_.leading_ = true;
+  }
+
+  ~Loop() override {
+    const auto lock = driver_.take();
+    RTRS_ENSURE(under_way_ == 0 && finished_head_ == nullptr);
+    driver_.looping_ = driver_.leading_ = false;
+    driver_.hand_over();
+  }
+
+  void start(Job& job) override {
+    job.loop = this;
+    job.next = nullptr;
+    job.operation->on_finish(&Loop::on_finish, &job);
+    const auto lock = driver_.take();
+    ++under_way_;
+    job.operation->start(driver_.lane_);
+  }
+
+  void flush() override {
+    const auto lock = driver_.take();
+    driver_.lane_.flush();
+  }
+
+  void watch(std::vector<pollfd>& descriptors) override {
+    const auto lock = driver_.take();
+    descriptors.push_back({driver_.kick_, POLLIN, 0});
+    // One entry per path, so that progress() knows which is which; poll() ignores -1.
+    for (unsigned i = 0; i < driver_.path_limit_; ++i) {
+      const Path& path = driver_.paths_[i];
+      const short events = driver_.events_of(path);
+      descriptors.push_back({events != 0 ? path.connection->descriptor() : -1, events, 0});
+    }
+  }
+
+  bool progress(std::span<const pollfd> polled) override {
+    auto lock = driver_.take();
+    if (driver_.more_ && driver_.waiting_ != 0) driver_.let_others_in(lock);
+    const bool kicked = polled[0].revents != 0;
+    if (kicked) {
+      eventfd_t ignored;
+      eventfd_read(driver_.kick_, &ignored);
+    }
+    // A path that came between watch() and poll() kicked.
+    if (kicked || driver_.more_) {
+      driver_.drive();
+    } else {
+      for (unsigned i = 0; i + 1 < polled.size(); ++i) {
+        const Path& path = driver_.paths_[i];
+        if (polled[i + 1].revents != 0 && path.connection && !path.broken) driver_.drive(i);
+      }
+    }
+    return driver_.more_;
+  }
+
+  Job* collect() override {
+    const auto lock = driver_.take();
+    Job* const finished = finished_head_;
+    finished_head_ = finished_tail_ = nullptr;
+    return finished;
+  }
+
+  bool cancel(Job& job) override {
+    const auto lock = driver_.take();
+    if (job.operation->finished()) return false;
+    job.operation->cancel(driver_.lane_);
+    --under_way_;
+    return true;
+  }
+
+ private:
+  /// With the lane held, by whatever thread.
+  static void on_finish(void* context) {
+    auto& job = *static_cast<Job*>(context);
+    auto& self = *static_cast<Loop*>(job.loop);
+    --self.under_way_;
+    (self.finished_tail_ != nullptr ? self.finished_tail_->next : self.finished_head_) = &job;
+    self.finished_tail_ = &job;
+  }
+
+  LaneDriver& driver_;
+  std::size_t under_way_ = 0;
+  Job* finished_head_ = nullptr;
+  Job* finished_tail_ = nullptr;
+};
+
+std::unique_ptr<LaneLoop> LaneDriver::open_loop() { return std::make_unique<Loop>(*this); }
+
+}  // namespace rtrs

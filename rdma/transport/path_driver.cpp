@@ -1,0 +1,214 @@
+#include "rdma/transport/path_driver.hpp"
+
+#include <boost/asio/bind_cancellation_slot.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include "rdma/transport/system_failure.hpp"
+
+namespace rtrs {
+namespace {
+
+namespace asio = boost::asio;
+
+Instant now() { return Instant{std::chrono::steady_clock::now().time_since_epoch()}; }
+
+}  // namespace
+
+PathDriver::PathDriver(asio::io_context& io, ClientPath& core, ConnectOptions options,
+                       std::shared_ptr<HostLookup> lookup, std::string session_name,
+                       Duration lookup_patience, PathEnvironment environment)
+    : io_{io},
+      core_{core},
+      options_{std::move(options)},
+      lookup_{std::move(lookup)},
+      server_{name_of(options_.address)},
+      session_name_{std::move(session_name)},
+      lookup_patience_{lookup_patience},
+      environment_{std::move(environment)},
+      deadline_{io},
+      heartbeat_timer_{io},
+      control_descriptor_{io} {}
+
+// ---- Connecting --------------------------------------------------------------------------------
+
+void PathDriver::start() {
+  auto self = shared_from_this();
+  const auto ended = [self](const std::exception_ptr& exception) {
+    if (!exception || self->closed_) return;
+    try {
+      std::rethrow_exception(exception);
+    } catch (const std::exception& error) {
+      self->fail(failure_of(error));
+    }
+  };
+  asio::co_spawn(io_, connect(), asio::bind_cancellation_slot(attempt_.slot(), ended));
+}
+
+void PathDriver::restart_deadline() {
+  deadline_.set(options_.patience, [self = shared_from_this()] {
+    self->fail({ETIMEDOUT, "timed out while connecting to " + self->server_ +
+                               " (is the address right, does a firewall drop packets, does the "
+                               "server hang?)"});
+  });
+}
+
+asio::awaitable<void> PathDriver::connect() {
+  auto result = co_await connect_all();
+  if (closed_) co_return;
+  if (!result) {
+    fail(result.error());
+    co_return;
+  }
+  control_ = std::move(connections_[0]);
+  control_descriptor_.assign(control_->descriptor());
+  core_.start_exchange(*control_);
+  wait_for_control();
+}
+
+asio::awaitable<tl::expected<void, Failure>> PathDriver::connect_all() {
+  auto addresses = co_await lookup_->find(lookup_patience_);
+  if (closed_) co_return tl::unexpected(Failure{ECANCELED, "given up"});
+  if (!addresses) co_return tl::unexpected(addresses.error());
+  options_.addresses = std::move(*addresses);
+  restart_deadline();
+  for (std::uint16_t cid = 0; cid < core_.connection_count(); ++cid) {
+    auto opened = co_await open_connection(options_, core_.connect_request(cid),
+                                           core_.queue_sizes(cid), context_);
+    if (closed_) co_return tl::unexpected(Failure{ECANCELED, "given up"});
+    if (!opened) co_return tl::unexpected(opened.error());
+    if (const Complaint complaint = core_.on_answer(cid, opened->record)) {
+      co_return tl::unexpected(refusal(complaint));
+    }
+    connections_.push_back(std::move(opened->connection));
+    restart_deadline();
+  }
+  co_return reserve_windows();
+}
+
+tl::expected<void, Failure> PathDriver::reserve_windows() {
+  const auto slots = core_.slots_per_lane();
+  for (std::uint16_t cid = 0; cid < core_.connection_count(); ++cid) {
+    const unsigned windows = cid == 0 ? core_.control_slots() : slots[cid];
+    auto ready = connections_[cid]->reserve_windows(windows, core_.accepted().max_io_size);
+    if (!ready) return ready;
+  }
+  return {};
+}
+
+Failure PathDriver::refusal(Complaint complaint) const {
+  const int error = core_.refusal();
+  if (error == 0) return {EPROTO, server_ + ": " + complaint};
+  std::string text = "the server " + server_ + " refused the session: " + std::strerror(error);
+  switch (error) {
+    case ENOMEM:
+      text +=
+          " (it has too many sessions or no memory for more: try again later, or raise its "
+          "limits)";
+      break;
+    case EINVAL:
+      text += " (probably more connections than it allows: use fewer lanes)";
+      break;
+    case ENXIO:
+      text += " (it does not know this session: is it the server of the other paths?)";
+      break;
+    default:
+      break;
+  }
+  return {error, std::move(text)};
+}
+
+// ---- Connection 0 ------------------------------------------------------------------------------
+
+void PathDriver::wait_for_control() {
+  control_descriptor_.async_wait(asio::posix::stream_descriptor::wait_read,
+                                 [self = shared_from_this()](boost::system::error_code error) {
+                                   if (!error && !self->closed_) self->progress();
+                                 });
+}
+
+void PathDriver::progress() {
+  using Status = Connection::Status;
+  const Status status = control_->progress(core_);
+  if (core_.state() == ClientPathState::connected && !ready_) is_ready();
+  if (closed_) return;
+  if (core_.measure_latency(now())) environment_.latency(core_.latency());
+  if (status == Status::broken || status == Status::closed) {
+    std::string text = server_ + ": " + control_->failure();
+    if (!ready_) text += " (session name '" + session_name_ + "' may be in use at the server)";
+    return fail({EIO, std::move(text)});
+  }
+  flush();
+  environment_.flush_all();
+  if (closed_) return;
+  if (status == Status::more) {
+    asio::post(io_, [self = shared_from_this()] {
+      if (!self->closed_) self->progress();
+    });
+  } else {
+    wait_for_control();
+  }
+}
+
+void PathDriver::flush() {
+  if (closed_ || !control_) return;
+  control_->flush();
+  if (!control_->wants_to_write() || control_writing_) return;
+  control_writing_ = true;
+  control_descriptor_.async_wait(asio::posix::stream_descriptor::wait_write,
+                                 [self = shared_from_this()](boost::system::error_code error) {
+                                   self->control_writing_ = false;
+                                   if (!error) self->flush();
+                                 });
+}
+
+void PathDriver::is_ready() {
+  ready_ = true;
+  deadline_.cancel();
+  core_.start_heartbeat(now());
+  schedule_tick();
+  environment_.ready();
+}
+
+// ---- Life and death ----------------------------------------------------------------------------
+
+void PathDriver::schedule_tick() {
+  heartbeat_timer_.expires_after(core_.next_deadline() - now());
+  heartbeat_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
+    if (!error && !self->closed_) self->tick();
+  });
+}
+
+void PathDriver::tick() {
+  if (core_.on_tick(now(), environment_.traffic()) == Heartbeat::Verdict::dead) {
+    return fail({EIO, server_ + " does not answer heartbeats"});
+  }
+  if (closed_) return;
+  flush();
+  schedule_tick();
+}
+
+void PathDriver::fail(Failure failure) {
+  if (closed_) return;
+  const auto lost = std::move(environment_.lost);
+  close();
+  lost(std::move(failure));
+}
+
+void PathDriver::close() {
+  if (std::exchange(closed_, true)) return;
+  attempt_.emit(asio::cancellation_type::terminal);  // it ends at what it waits for
+  deadline_.cancel();
+  heartbeat_timer_.cancel();
+  context_.reset();  // the last connection takes the path's domain with it
+  if (control_descriptor_.is_open()) control_descriptor_.release();
+  if (control_) control_->close();
+  connections_.clear();
+  environment_ = {};
+}
+
+}  // namespace rtrs

@@ -1,0 +1,91 @@
+// One life of a client's path in operation: its connections are made, connection 0 is served, the
+// heart beats.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/cancellation_signal.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rdma/client.hpp"
+#include "rdma/core/client_path.hpp"
+#include "rdma/transport/alarm.hpp"
+#include "rdma/transport/connection.hpp"
+#include "rdma/transport/factory.hpp"
+#include "rdma/transport/resolve.hpp"
+
+namespace rtrs {
+
+/// What a path needs of its session. Called on the background thread; `ready` and `lost` once each
+/// at most, and nothing after close().
+struct PathEnvironment {
+  std::function<void()> ready;        ///< the infos have been exchanged
+  std::function<void(Failure)> lost;  ///< the attempt failed, or the path died
+  std::function<bool()> traffic;      ///< something arrived on an I/O connection since last asked
+  std::function<void(Duration)> latency;
+  /// Requests that waited for what arrived may go over connection 0 of whatever path.
+  std::function<void()> flush_all;
+};
+
+/// Held by a shared pointer: a connection attempt that is under way outlasts close().
+///
+/// Threads: the session's background thread.
+class PathDriver : public std::enable_shared_from_this<PathDriver> {
+ public:
+  /// `core` must live until close(). An attempt has failed when it makes no progress for
+  /// `options.patience`, which begins when the host's address is known.
+  PathDriver(boost::asio::io_context& io, ClientPath& core, ConnectOptions options,
+             std::shared_ptr<HostLookup> lookup, std::string session_name, Duration lookup_patience,
+             PathEnvironment environment);
+
+  void start();
+  /// The connection of a lane, which belongs to the lane from then on.
+  std::unique_ptr<Connection> take(std::uint16_t cid) { return std::move(connections_[cid]); }
+  Connection& control() { return *control_; }
+  ClientPath& core() { return core_; }
+  /// Sends what is queued on connection 0.
+  void flush();
+  /// Ends everything, an attempt that is under way as well; afterwards the transport touches no
+  /// memory.
+  void close();
+
+ private:
+  boost::asio::awaitable<void> connect();
+  boost::asio::awaitable<tl::expected<void, Failure>> connect_all();
+  tl::expected<void, Failure> reserve_windows();
+  Failure refusal(Complaint complaint) const;
+  void restart_deadline();
+  void wait_for_control();
+  void progress();
+  void is_ready();
+  void schedule_tick();
+  void tick();
+  void fail(Failure failure);
+
+  boost::asio::io_context& io_;
+  boost::asio::cancellation_signal attempt_;
+  ClientPath& core_;
+  ConnectOptions options_;
+  std::shared_ptr<HostLookup> lookup_;
+  std::string server_;  ///< for messages
+  std::string session_name_;
+  Duration lookup_patience_;
+  PathEnvironment environment_;
+
+  Alarm deadline_;
+  boost::asio::steady_timer heartbeat_timer_;
+  boost::asio::posix::stream_descriptor control_descriptor_;
+  bool control_writing_ = false;
+  std::shared_ptr<PathContext> context_;  ///< what the transport keeps for the path
+  std::unique_ptr<Connection> control_;
+  std::vector<std::unique_ptr<Connection>> connections_;  ///< until they are taken
+  bool ready_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace rtrs

@@ -1,0 +1,250 @@
+#include "rdma/transport/path_host.hpp"
+
+#include <sys/mman.h>
+
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace rtrs {
+namespace {
+
+namespace asio = boost::asio;
+
+/// Far longer than a client needs to end a memory registration, far shorter than anybody minds.
+constexpr auto kErrorDelay = std::chrono::milliseconds{10};
+
+Instant now() { return Instant{std::chrono::steady_clock::now().time_since_epoch()}; }
+
+}  // namespace
+
+PathHost::Link::Link(PathHost& owner, std::unique_ptr<Connection> c)
+    : host{owner},
+      connection{std::move(c)},
+      readiness{owner.reactor_.io(), owner.reactor_.hang_ups(), connection->descriptor(), *this} {
+  connection->set_wakeup(
+      [](void* context) {
+        auto& self = *static_cast<Link*>(context);
+        self.host.reactor_.defer(self);
+      },
+      this);
+}
+
+void PathHost::Link::run_deferred() {
+  if (host.closed_) return;
+  connection->flush();
+  if (!connection->failure().empty()) {
+    // The reading side finds it and closes; but nobody reads any more while the server stops.
+    if (host.draining_) host.close(connection->failure(), LogLevel::info);
+    return;
+  }
+  if (connection->wants_to_write()) readiness.wait_to_write();
+  if (host.draining_) host.check_drained();
+}
+
+void PathHost::Link::on_readable() {
+  if (!host.closed_) host.progress(*this);
+}
+
+void PathHost::Link::on_writable() {
+  if (!host.closed_) run_deferred();
+}
+
+PathHost::PathHost(Reactor& reactor, ServerSession& session, ServerPathOptions options,
+                   std::string peer, PathEnvironment environment)
+    : reactor_{reactor},
+      session_{session},
+      peer_{std::move(peer)},
+      environment_{std::move(environment)},
+      path_{session, options},
+      links_(options.cid_count),
+      delay_timer_{reactor.io()},
+      timer_{reactor.io()} {
+  path_.claim_name = environment_.claim_name;
+  path_.provide_chunks = [this] { return provide_chunks(); };
+  path_.on_fenced = [this](const char* why, bool fault) { on_fenced(why, fault); };
+  path_.on_gone = [this] { environment_.on_gone(); };
+  path_.delay_answer = [this](ServerRequest& request, int error) { delay_answer(request, error); };
+}
+
+PathHost::~PathHost() {
+  if (!memory_.empty()) munmap(memory_.data(), memory_.size());
+}
+
+void PathHost::log(LogLevel level, const std::string& text) const {
+  if (!environment_.log) return;
+  const std::string name = session_.name.empty() ? "" : " '" + session_.name + "'";
+  environment_.log(level, "session" + name + " from " + peer_ + ": " + text);
+}
+
+bool PathHost::provide_chunks() {
+  const std::size_t size = session_.options().chunk_memory();
+  void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) {
+    log(LogLevel::error, std::string{"cannot map chunk memory: "} + std::strerror(errno));
+    return false;
+  }
+  memory_ = {static_cast<std::byte*>(memory), size};
+  path_.set_chunks(memory_);
+  for (const auto& link : links_) {
+    if (auto known = link->connection->register_memory(memory_); !known) {
+      log(LogLevel::error, known.error().text);
+      return false;
+    }
+  }
+  return true;
+}
+
+void PathHost::add(std::uint16_t cid, std::unique_ptr<Incoming> incoming) {
+  if (closed_ || draining_) {
+    environment_.on_connection_closed();
+    return;  // the client sees its connection closed and tries again
+  }
+  if (!started_) start_timers();
+  auto connection = incoming->open(path_.queue_sizes(), context_);
+  tl::expected<void, Failure> ready;
+  if (!connection) {
+    ready = tl::unexpected(connection.error());
+  } else if (path_.options().new_keys) {
+    ready = (*connection)->reserve_keys(session_.options().queue_depth);
+  }
+  if (!ready) {
+    environment_.on_connection_closed();
+    incoming->reject(wire::encode_reject(ready.error().error));
+    return close(ready.error().text, LogLevel::error);
+  }
+  links_[cid] = std::make_unique<Link>(*this, std::move(*connection));
+  Link& link = *links_[cid];
+  link.handler = &path_.add(cid, *link.connection);
+  if (!incoming->accept(wire::encode(path_.accept_parameters()))) {
+    return close("a connection broke while it was accepted", LogLevel::info);
+  }
+  link.readiness.wait_to_read();
+}
+
+void PathHost::delay_answer(ServerRequest& request, int error) {
+  delayed_.push_back({now() + kErrorDelay, &request, error});
+  if (delayed_.size() == 1) answer_delayed();
+}
+
+void PathHost::answer_delayed() {
+  while (!delayed_.empty() && (closed_ || delayed_.front().due <= now())) {
+    const Delayed next = delayed_.front();
+    delayed_.pop_front();
+    session_.answer(*next.request, next.error);
+  }
+  if (delayed_.empty()) return;
+  delay_timer_.expires_after(delayed_.front().due - now());
+  delay_timer_.async_wait([this](boost::system::error_code cancelled) {
+    if (!cancelled) answer_delayed();
+  });
+}
+
+void PathHost::start_timers() {
+  started_ = true;
+  timer_.expires_after(environment_.handshake_timeout);
+  timer_.async_wait([this](boost::system::error_code cancelled) {
+    if (cancelled || closed_) return;
+    if (path_.state() == ServerPathState::connecting) {
+      close("the handshake was not finished in time", LogLevel::warning);
+    }
+  });
+}
+
+void PathHost::progress(Link& link) {
+  using Status = Connection::Status;
+  if (draining_) return;
+  const bool was_connecting = path_.state() == ServerPathState::connecting;
+  in_progress_ = true;
+  const Status status = link.connection->progress(*link.handler);
+  in_progress_ = false;
+  if (fence_.why != nullptr) return on_fenced(fence_.why, fence_.fault);
+  // What was answered at once leaves now, as one batch; waiting for more would cost another look at
+  // the events.
+  reactor_.forget(link);
+  link.run_deferred();
+  if (closed_) return;
+  if (was_connecting && path_.state() == ServerPathState::connected) {
+    log(LogLevel::info, "connected with " + std::to_string(links_.size()) + " connections");
+    path_.start_heartbeat(now());
+    schedule_tick();
+  }
+  switch (status) {
+    case Status::drained:
+      if (link.readiness.hung_up()) return progress_later(link);
+      return link.readiness.wait_to_read();
+    case Status::more:
+      return progress_later(link);
+    case Status::closed:
+      return close("closed by the client", LogLevel::info);
+    case Status::broken:
+      return close(link.connection->failure(), LogLevel::warning);
+  }
+}
+
+/// Others first, then on.
+void PathHost::progress_later(Link& link) {
+  asio::post(reactor_.io(), [this, &link] {
+    if (!closed_) progress(link);
+  });
+}
+
+void PathHost::schedule_tick() {
+  timer_.expires_after(path_.options().heartbeat_interval);
+  timer_.async_wait([this](boost::system::error_code cancelled) {
+    if (cancelled || closed_) return;
+    if (path_.on_tick(now()) == Heartbeat::Verdict::dead) {
+      return close("the client does not answer heartbeats", LogLevel::warning);
+    }
+    schedule_tick();
+  });
+}
+
+void PathHost::drain() {
+  draining_ = true;
+  check_drained();
+}
+
+void PathHost::check_drained() {
+  if (closed_ || path_.unanswered() != 0) return;
+  for (const auto& link : links_) {
+    if (link && link->connection->wants_to_write()) return;
+  }
+  close("the server stops", LogLevel::info);
+}
+
+/// A connection that is in the middle of its progress cannot be closed.
+void PathHost::on_fenced(const char* why, bool fault) {
+  if (in_progress_) {
+    fence_ = {why, fault};
+    return;
+  }
+  close(why, fault ? LogLevel::warning : LogLevel::info);
+}
+
+void PathHost::close(const std::string& why, LogLevel level) {
+  if (std::exchange(closed_, true)) return;
+  log(level, why);
+  environment_.on_closing();
+  timer_.cancel();
+  path_.close();
+  context_.reset();  // the last connection takes the path's domain with it
+  for (std::size_t cid = 0; cid < links_.size(); ++cid) {
+    auto& link = links_[cid];
+    if (!link) continue;
+    if (const std::string moved = link->connection->statistics(); !moved.empty()) {
+      log(LogLevel::debug, "connection " + std::to_string(cid) + ": " + moved);
+    }
+    reactor_.forget(*link);
+    link->readiness.close();
+    link->connection->close();
+    environment_.on_connection_closed();
+  }
+  delay_timer_.cancel();
+  answer_delayed();
+  session_.on_path_closed(path_);
+}
+
+}  // namespace rtrs

@@ -1,0 +1,97 @@
+// One path of a server's session in operation: its connections on its reactor, its chunks.
+#pragma once
+
+#include <boost/asio/steady_timer.hpp>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rdma/core/server_path.hpp"
+#include "rdma/log.hpp"
+#include "rdma/transport/acceptor.hpp"
+#include "rdma/transport/connection.hpp"
+#include "rdma/transport/reactor.hpp"
+
+namespace rtrs {
+
+/// What a path needs of its session's host.
+struct PathEnvironment {
+  std::function<bool(std::string_view)> claim_name;
+  std::function<void()> on_closing;            ///< it takes no more connections
+  std::function<void()> on_gone;               ///< it may be destroyed from a later event
+  std::function<void()> on_connection_closed;  ///< once per connection
+  Log log;
+  Duration handshake_timeout{};
+};
+
+/// Threads: its reactor.
+class PathHost {
+ public:
+  PathHost(Reactor& reactor, ServerSession& session, ServerPathOptions options, std::string peer,
+           PathEnvironment environment);
+  ~PathHost();
+  PathHost(const PathHost&) = delete;
+  PathHost& operator=(const PathHost&) = delete;
+
+  /// Lets a client's connection in whose connect request was admitted.
+  void add(std::uint16_t cid, std::unique_ptr<Incoming> incoming);
+  /// No more requests are read; closes as soon as everything is answered and the replies are out.
+  void drain();
+  void close(const std::string& why, LogLevel level);
+
+ private:
+  /// One connection with its place in the event loop.
+  struct Link final : Deferred, ReadinessHandler {
+    Link(PathHost& owner, std::unique_ptr<Connection> c);
+    void run_deferred() override;
+    void on_readable() override;
+    void on_writable() override;
+
+    PathHost& host;
+    std::unique_ptr<Connection> connection;
+    QueuePairHandler* handler = nullptr;
+    Readiness readiness;
+  };
+
+  void start_timers();
+  void progress(Link& link);
+  void progress_later(Link& link);
+  void schedule_tick();
+  bool provide_chunks();
+  void delay_answer(ServerRequest& request, int error);
+  void answer_delayed();
+  void check_drained();
+  void on_fenced(const char* why, bool fault);
+  void log(LogLevel level, const std::string& text) const;
+
+  Reactor& reactor_;
+  ServerSession& session_;
+  std::string peer_;
+  PathEnvironment environment_;
+  ServerPath path_;
+  MutableBytes memory_;  ///< of the chunks
+  std::vector<std::unique_ptr<Link>> links_;
+  /// Errors of writes that wait, oldest first.
+  struct Delayed {
+    Instant due;
+    ServerRequest* request;
+    int error;
+  };
+  std::deque<Delayed> delayed_;
+  boost::asio::steady_timer delay_timer_;
+  std::shared_ptr<PathContext> context_;  ///< what the transport keeps for the path
+  boost::asio::steady_timer timer_;       ///< handshake deadline, then heartbeats
+  struct Fence {
+    const char* why = nullptr;
+    bool fault = false;
+  };
+  Fence fence_;  ///< came while a connection made progress
+  bool in_progress_ = false;
+  bool started_ = false;
+  bool draining_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace rtrs

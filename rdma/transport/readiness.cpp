@@ -1,0 +1,135 @@
+#include "rdma/transport/readiness.hpp"
+
+#include <sys/epoll.h>
+
+#include <array>
+#include <boost/asio/detail/epoll_reactor.hpp>
+#include <boost/asio/detail/reactor_op.hpp>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+namespace rtrs {
+
+namespace detail = boost::asio::detail;
+using boost::system::error_code;
+using detail::epoll_reactor;
+
+// ---- Peers that have closed
+// ----------------------------------------------------------------------
+
+HangUps::HangUps(boost::asio::io_context& io) : events_{io} {
+  const int epoll = epoll_create1(EPOLL_CLOEXEC);
+  if (epoll < 0) throw std::system_error{errno, std::generic_category(), "epoll_create1"};
+  events_.assign(epoll);
+  wait();
+}
+
+void HangUps::add(int descriptor, Readiness& readiness) {
+  epoll_event event{};
+  event.events = EPOLLRDHUP | EPOLLET;
+  event.data.ptr = &readiness;
+  if (epoll_ctl(events_.native_handle(), EPOLL_CTL_ADD, descriptor, &event) != 0) {
+    throw std::system_error{errno, std::generic_category(), "epoll_ctl"};
+  }
+}
+
+void HangUps::remove(int descriptor) {
+  epoll_ctl(events_.native_handle(), EPOLL_CTL_DEL, descriptor, nullptr);
+}
+
+void HangUps::wait() {
+  events_.async_wait(boost::asio::posix::stream_descriptor::wait_read, [this](error_code error) {
+    if (error) return;
+    // One at a time: what it leads to may remove others.
+    epoll_event event{};
+    const int count = epoll_wait(events_.native_handle(), &event, 1, 0);
+    wait();
+    if (count == 1) static_cast<Readiness*>(event.data.ptr)->on_hang_up();
+  });
+}
+
+// ---- Edges
+// ---------------------------------------------------------------------------------------
+
+/// The operation that Asio has in its queue; used again and again.
+struct Readiness::Wait final : detail::reactor_op {
+  Wait(ReadinessHandler& h, void (ReadinessHandler::*f)())
+      : reactor_op(error_code{}, &Wait::perform, &Wait::complete), handler{&h}, tell{f} {}
+
+  /// There is nothing to do, and nothing more until the next edge.
+  static status perform(reactor_op*) { return done_and_exhausted; }
+  static void complete(void* owner, detail::operation* base, const error_code&, std::size_t) {
+    auto* const self = static_cast<Wait*>(base);
+    self->pending = false;
+    if (self->handler == nullptr) {
+      delete self;
+    } else if (owner != nullptr && !self->ec_) {
+      (self->handler->*self->tell)();
+    }
+  }
+  /// It goes when Asio has let go of it.
+  void abandon() {
+    handler = nullptr;
+    if (!pending) delete this;
+  }
+
+  ReadinessHandler* handler;
+  void (ReadinessHandler::*tell)();
+  bool pending = false;
+};
+
+struct Readiness::Registration {
+  epoll_reactor& reactor;
+  int descriptor;
+  Wait* read;
+  Wait* write;
+  epoll_reactor::per_descriptor_data data{};
+};
+
+Readiness::Readiness(boost::asio::io_context& io, HangUps& hang_ups, int descriptor,
+                     ReadinessHandler& handler)
+    : hang_ups_{hang_ups}, handler_{handler} {
+  auto& reactor = boost::asio::use_service<epoll_reactor>(io);
+  reactor.init_task();
+  epoll_reactor::per_descriptor_data data{};
+  if (const int error = reactor.register_descriptor(descriptor, data); error != 0) {
+    throw std::system_error{error, std::generic_category(), "epoll_ctl"};
+  }
+  registration_ = std::make_unique<Registration>(
+      Registration{reactor, descriptor, new Wait{handler, &ReadinessHandler::on_readable},
+                   new Wait{handler, &ReadinessHandler::on_writable}, data});
+  hang_ups_.add(descriptor, *this);
+}
+
+Readiness::~Readiness() { close(); }
+
+void Readiness::close() {
+  if (!registration_) return;
+  const std::unique_ptr<Registration> last = std::move(registration_);
+  hang_ups_.remove(last->descriptor);
+  // What is under way ends with an error, in a later event.
+  last->reactor.deregister_descriptor(last->descriptor, last->data, /*closing=*/false);
+  last->reactor.cleanup_descriptor_data(last->data);
+  last->read->abandon();
+  last->write->abandon();
+}
+
+void Readiness::start(Wait& wait, int kind, bool speculative) {
+  if (wait.pending) return;
+  wait.pending = true;
+  wait.ec_ = error_code{};
+  registration_->reactor.start_op(kind, registration_->descriptor, registration_->data, &wait,
+                                  /*is_continuation=*/false, speculative);
+}
+
+void Readiness::wait_to_read() { start(*registration_->read, epoll_reactor::read_op, true); }
+void Readiness::wait_to_write() { start(*registration_->write, epoll_reactor::write_op, false); }
+
+void Readiness::on_hang_up() {
+  hung_up_ = true;
+  if (!registration_->read->pending) return;  // whoever reads looks
+  handler_.on_readable();
+}
+
+}  // namespace rtrs

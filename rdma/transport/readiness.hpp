@@ -1,0 +1,80 @@
+// Learns when a connection's descriptor becomes readable, without a system call each time.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <memory>
+
+namespace rtrs {
+
+class Readiness;
+
+/// Notices that peers have closed their sockets, which edges alone do not tell: data and the end of
+/// the stream may come with one edge, and a short read proves only that the data were read.
+///
+/// Threads: that of the io_context.
+/// Source:  epoll_ctl(2), EPOLLRDHUP.
+class HangUps {
+ public:
+  explicit HangUps(boost::asio::io_context& io);
+  HangUps(const HangUps&) = delete;
+  HangUps& operator=(const HangUps&) = delete;
+
+ private:
+  friend class Readiness;
+  void add(int descriptor, Readiness& readiness);
+  void remove(int descriptor);
+  void wait();
+
+  boost::asio::posix::stream_descriptor events_;  ///< an epoll instance of its own
+};
+
+/// Who is told.
+class ReadinessHandler {
+ public:
+  virtual void on_readable() = 0;
+  virtual void on_writable() = 0;
+
+ protected:
+  ~ReadinessHandler() = default;
+};
+
+/// Waits for a descriptor again and again. Asio's own async_wait() arms the descriptor anew with
+/// epoll_ctl(2) every time, because it knows nothing of what was read meanwhile; here whoever waits
+/// has read what there was, so that the next edge is enough.
+///
+/// Threads: that of the io_context.
+/// Source:  epoll(7), edge-triggered. Made of what Boost 1.81's Asio makes its own sockets of.
+class Readiness {
+ public:
+  /// The descriptor must stay open until close().
+  Readiness(boost::asio::io_context& io, HangUps& hang_ups, int descriptor,
+            ReadinessHandler& handler);
+  ~Readiness();
+  Readiness(const Readiness&) = delete;
+  Readiness& operator=(const Readiness&) = delete;
+
+  /// Tells once when something arrives, or has arrived since it was told last. The first time may
+  /// be in vain.
+  void wait_to_read();
+  /// Tells once when the socket takes more.
+  void wait_to_write();
+  /// The peer will send nothing more: what is there must be read to its end.
+  bool hung_up() const { return hung_up_; }
+  /// Nothing is told any more.
+  void close();
+
+ private:
+  friend class HangUps;
+  struct Wait;
+  struct Registration;
+  void start(Wait& wait, int kind, bool speculative);
+  void on_hang_up();
+
+  std::unique_ptr<Registration> registration_;
+  HangUps& hang_ups_;
+  ReadinessHandler& handler_;
+  bool hung_up_ = false;
+};
+
+}  // namespace rtrs

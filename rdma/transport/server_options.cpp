@@ -1,0 +1,99 @@
+#include "rdma/transport/server_options.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <thread>
+
+#include "rdma/wire/immediate.hpp"
+
+namespace rtrs {
+namespace {
+
+constexpr unsigned kMaxDefaultReactors = 8;
+constexpr std::uint32_t kMaxHeaderSize = 4096;
+
+}  // namespace
+
+ServerOptions with_defaults(ServerOptions options) {
+  if (options.reactors == 0) {
+    options.reactors = std::clamp(std::thread::hardware_concurrency(), 1U, kMaxDefaultReactors);
+  }
+  if (options.memory_limit == 0) {
+    const auto ram = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+                     static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+    options.memory_limit = std::min<std::uint64_t>(1ULL << 30, ram / 4);
+  }
+  return options;
+}
+
+ServerSessionOptions session_options(const ServerOptions& options) {
+  ServerSessionOptions session;
+  session.queue_depth = static_cast<std::uint16_t>(options.queue_depth);
+  session.max_io_size = options.max_io_size;
+  session.max_header_size = kMaxHeaderSize;
+  session.features = options.features;
+  return session;
+}
+
+AcceptorOptions acceptor_options(const ServerOptions& options) {
+  AcceptorOptions acceptor;
+  acceptor.max_handshakes = options.max_handshakes;
+  acceptor.handshake_timeout = options.handshake_timeout;
+  acceptor.header_digest = options.header_digest;
+  acceptor.data_digest = options.data_digest;
+  acceptor.log = options.log;
+  return acceptor;
+}
+
+AdmissionLimits admission_limits(const ServerOptions& options) {
+  return {.max_sessions = options.max_sessions,
+          .max_paths_per_session = options.max_paths_per_session,
+          .max_connections_per_path = options.max_connections_per_path,
+          .path_memory = session_options(options).chunk_memory(),
+          .memory_limit = options.memory_limit,
+          .features = options.features};
+}
+
+tl::expected<void, Failure> check(const ServerOptions& options) {
+  const auto invalid = [](const std::string& text) {
+    return tl::unexpected(Failure{EINVAL, text});
+  };
+  if (options.queue_depth < 1 || options.queue_depth > 65535) {
+    return invalid("queue depth " + std::to_string(options.queue_depth) +
+                   " is out of range: use 1 to 65535");
+  }
+  if (options.max_io_size < 4096 || options.max_io_size % 4096 != 0) {
+    return invalid("max io size " + std::to_string(options.max_io_size) +
+                   " must be a multiple of 4096");
+  }
+  if (!wire::fits_immediate(options.queue_depth, options.max_io_size + kMaxHeaderSize)) {
+    return invalid("queue depth " + std::to_string(options.queue_depth) + " times max io size " +
+                   std::to_string(options.max_io_size) +
+                   " is more than the protocol can address (256 MiB): lower one of them");
+  }
+  if (admission_limits(options).path_memory > options.memory_limit) {
+    return invalid("one path needs " + std::to_string(admission_limits(options).path_memory) +
+                   " bytes of chunks, more than the memory limit of " +
+                   std::to_string(options.memory_limit) +
+                   ": raise the limit, or lower queue depth or max io size");
+  }
+  if (options.max_paths_per_session == 0) {
+    return invalid("max paths per session is 0: allow at least one");
+  }
+  if (options.max_handshakes == 0) return invalid("max handshakes is 0: allow at least one");
+  if (options.heartbeat_interval <= Duration::zero()) {
+    return invalid("the heartbeat interval must be longer than zero");
+  }
+  if (options.handshake_timeout <= Duration::zero()) {
+    return invalid("the handshake timeout must be longer than zero");
+  }
+  if (options.listen.empty() && options.listen_fds.empty()) {
+    return invalid("no address to listen on");
+  }
+  return {};
+}
+
+}  // namespace rtrs

@@ -1,0 +1,22 @@
+// What the parts of a server make of ServerOptions.
+#pragma once
+
+#include <tl/expected.hpp>
+
+#include "rdma/core/admission.hpp"
+#include "rdma/core/server_session.hpp"
+#include "rdma/server.hpp"
+#include "rdma/transport/acceptor.hpp"
+
+namespace rtrs {
+
+/// With the numbers that depend on the machine.
+ServerOptions with_defaults(ServerOptions options);
+/// Errors: EINVAL, with the way out.
+tl::expected<void, Failure> check(const ServerOptions& options);
+
+ServerSessionOptions session_options(const ServerOptions& options);
+AcceptorOptions acceptor_options(const ServerOptions& options);
+AdmissionLimits admission_limits(const ServerOptions& options);
+
+}  // namespace rtrs

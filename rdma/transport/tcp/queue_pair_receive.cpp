@@ -1,0 +1,176 @@
+// What arrives at a queue pair on a TCP socket.
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "rdma/transport/tcp/queue_pair.hpp"
+
+namespace rtrs::tcp {
+namespace {
+
+/// After a payload of this size more of its kind is likely: read headers only, so that the next
+/// payload goes straight to its place.
+constexpr std::uint32_t kLargePayload = 16 * 1024;
+constexpr std::size_t kSmallRead = 1024;
+/// System calls per progress(), so that one busy peer cannot keep a reactor to itself.
+constexpr int kReadsPerProgress = 16;
+
+}  // namespace
+
+Connection::Status TcpQueuePair::progress(QueuePairHandler& handler) {
+  flush();
+  for (int i = 0; i < kReadsPerProgress; ++i) {
+    if (!failure_.empty()) return Status::broken;
+    const Status status = receive_some(handler);
+    if (status != Status::more) return status;
+  }
+  return Status::more;
+}
+
+Connection::Status TcpQueuePair::receive_some(QueuePairHandler& handler) {
+  // The rest of a payload goes straight to its place; what follows it goes to the staging buffer.
+  std::array<iovec, 2> vector{};
+  std::size_t direct = 0;
+  std::size_t count = 0;
+  if (arrival_.active && arrival_.target != nullptr) {
+    direct = arrival_.header.length - arrival_.done;
+    vector[count++] = {arrival_.target + arrival_.done, direct};
+  }
+  const std::size_t room = std::min(read_size_, kStaging - staged_);
+  vector[count++] = {staging_.get() + staged_, room};
+  msghdr message{};
+  message.msg_iov = vector.data();
+  message.msg_iovlen = count;
+  const ssize_t n = recvmsg(socket_, &message, MSG_DONTWAIT);
+  if (n < 0) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return Status::drained;
+    if (errno == EINTR) return Status::more;
+    fail("receiving failed", errno);
+    return Status::broken;
+  }
+  if (n == 0) {
+    if (!arrival_.active && staged_ == 0) {
+      fail("the peer closed the connection");
+      return Status::closed;
+    }
+    fail("the peer closed the connection in the middle of a frame");
+    return Status::broken;
+  }
+  const auto received = static_cast<std::size_t>(n);
+  const std::size_t landed = std::min(received, direct);
+  if (landed > 0) {
+    land({arrival_.target + arrival_.done, landed});
+    if (arrival_.done == arrival_.header.length && !end(handler)) return Status::broken;
+  }
+  const std::size_t total = staged_ + received - landed;
+  std::size_t used = 0;
+  if (!consume(handler, {staging_.get(), total}, used)) return Status::broken;
+  staged_ = total - used;
+  if (used > 0 && staged_ > 0) std::memmove(staging_.get(), staging_.get() + used, staged_);
+  return received < direct + room ? Status::drained : Status::more;
+}
+
+bool TcpQueuePair::consume(QueuePairHandler& handler, ConstBytes bytes, std::size_t& used) {
+  while (used < bytes.size()) {
+    if (!arrival_.active) {
+      if (bytes.size() - used < sizeof(FrameHeader)) return true;
+      const auto header = decode_frame_header(bytes.subspan(used), digests_.header);
+      if (!header) return fail(std::string{"bad frame: "} + to_string(header.error()));
+      used += sizeof(FrameHeader);
+      if (!begin(*header)) return false;
+    } else {
+      const std::size_t missing = arrival_.header.length - arrival_.done;
+      const ConstBytes piece = bytes.subspan(used, std::min(missing, bytes.size() - used));
+      if (arrival_.target != nullptr) {
+        std::memcpy(arrival_.target + arrival_.done, piece.data(), piece.size());
+      }
+      land(piece);
+      used += piece.size();
+    }
+    if (arrival_.done == arrival_.header.length && !end(handler)) return false;
+  }
+  return true;
+}
+
+bool TcpQueuePair::begin(const FrameHeader& header) {
+  arrival_ = Arrival{};
+  arrival_.header = header;
+  arrival_.active = true;
+  read_size_ = header.length > kLargePayload ? kSmallRead : kStaging;
+  switch (static_cast<Opcode>(header.opcode)) {
+    case Opcode::write:
+      return begin_write(header);
+    case Opcode::send:
+      return begin_send(header);
+    case Opcode::send_with_invalidate:
+      return true;
+  }
+  return fail("bad frame: unknown operation");
+}
+
+bool TcpQueuePair::begin_write(const FrameHeader& header) {
+  if (header.length == 0) return true;  // as in verbs, keys of empty operations are not looked at
+  const std::uint32_t key = header.key;
+  arrival_.window = key >> kGenerationBits;
+  if (arrival_.window >= windows_.size() ||
+      windows_[arrival_.window].generation != (key & ((1U << kGenerationBits) - 1))) {
+    return fail("the peer wrote with a key that does not exist");
+  }
+  const Window& window = windows_[arrival_.window];
+  const std::uint64_t address = header.address;
+  if (address > window.memory.size() || header.length > window.memory.size() - address) {
+    return fail("the peer wrote beyond the memory it was given");
+  }
+  // Withdrawn since the peer was asked: it cannot know, its bytes are dropped.
+  arrival_.target = window.exposed ? window.memory.data() + address : nullptr;
+  return true;
+}
+
+bool TcpQueuePair::begin_send(const FrameHeader& header) {
+  if (receives_.empty()) return fail("the peer sent more than receives were posted for");
+  if (header.length > receives_.front().bytes) {
+    return fail("the peer sent a message longer than the posted receive");
+  }
+  message_.resize(header.length);
+  arrival_.target = message_.data();
+  return true;
+}
+
+void TcpQueuePair::land(ConstBytes bytes) {
+  if (digests_.data) arrival_.crc = crc_update(arrival_.crc, bytes);
+  arrival_.done += static_cast<std::uint32_t>(bytes.size());
+}
+
+bool TcpQueuePair::end(QueuePairHandler& handler) {
+  const FrameHeader header = arrival_.header;
+  arrival_.active = false;
+  arrival_.target = nullptr;
+  if (digests_.data && header.length > 0 && crc_finish(arrival_.crc) != header.payload_crc) {
+    return fail("the payload of a frame was damaged on the way (CRC32C mismatch)");
+  }
+  const bool has_immediate = (header.flags & kHasImmediate) != 0;
+  Complaint complaint = nullptr;
+  switch (static_cast<Opcode>(header.opcode)) {
+    case Opcode::write:
+      if (!has_immediate) return true;
+      if (!take_receive()) return false;
+      complaint = handler.on_write_with_immediate(header.immediate, header.length);
+      break;
+    case Opcode::send:
+      if (!take_receive()) return false;
+      complaint = handler.on_message(
+          message_, has_immediate ? std::optional<std::uint32_t>{header.immediate} : std::nullopt);
+      break;
+    case Opcode::send_with_invalidate:
+      if (!take_receive()) return false;
+      break;  // keys of this binding end with their window
+  }
+  if (complaint != nullptr) return fail(std::string{"protocol violation: "} + complaint);
+  return failure_.empty();
+}
+
+}  // namespace rtrs::tcp

@@ -1,0 +1,135 @@
+// How a queue pair of an RDMA device is made and closed; queue_pair.cpp has what it does between.
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "rdma/transport/verbs/queue_pair.hpp"
+
+namespace rtrs::verbs {
+namespace {
+
+/// 0.64 ms: how long a peer waits that found no receive posted; the default is 655 ms.
+/// Source: ibv_modify_qp(3), min_rnr_timer.
+constexpr std::uint8_t kRnrTimer = 12;
+
+}  // namespace
+
+VerbsQueuePair::VerbsQueuePair(CmId id, std::shared_ptr<Domain> domain)
+    : domain_{std::move(domain)}, id_{std::move(id)}, windows_{*domain_} {}
+
+VerbsQueuePair::~VerbsQueuePair() { close(); }
+
+tl::expected<std::unique_ptr<VerbsQueuePair>, Failure> VerbsQueuePair::create(
+    CmId&& id, std::shared_ptr<Domain> domain, const QueueSizes& sizes, unsigned inlined) {
+  std::unique_ptr<VerbsQueuePair> self{new VerbsQueuePair{std::move(id), std::move(domain)}};
+  auto ok = self->build(sizes, inlined);
+  if (ok) ok = self->watch();
+  if (ok) return self;
+  self->release();
+  id = std::move(self->id_);
+  return tl::unexpected(ok.error());
+}
+
+tl::expected<void, Failure> VerbsQueuePair::build(const QueueSizes& sizes, unsigned inlined) {
+  ibv_context* device = domain_->device();
+  ibv_device_attr limits{};
+  if (const int error = ibv_query_device(device, &limits); error != 0) {
+    return tl::unexpected(refused("to tell its limits", error));
+  }
+  const auto most = static_cast<unsigned>(limits.max_qp_wr);
+  ibv_qp_init_attr wanted{};
+  wanted.qp_type = IBV_QPT_RC;
+  // Binds go past the send queue's own count.
+  wanted.cap.max_send_wr =
+      std::min(most, sizes.sends + sizes.keys + 2 * SendQueue::kSignalInterval);
+  wanted.cap.max_recv_wr = std::min(most, sizes.receives + 1);
+  wanted.cap.max_send_sge = 1;
+  wanted.cap.max_recv_sge = 1;
+  wanted.cap.max_inline_data = inlined;
+  const int entries = static_cast<int>(std::min<std::uint64_t>(
+      wanted.cap.max_send_wr + wanted.cap.max_recv_wr, static_cast<unsigned>(limits.max_cqe)));
+
+  auto completions = CompletionQueue::create(device, entries);
+  if (!completions) return tl::unexpected(completions.error());
+  completions_ = std::move(*completions);
+  wanted.send_cq = wanted.recv_cq = completions_->handle();
+
+  ibv_qp_init_attr granted = wanted;
+  if (rdma_create_qp(id_.get(), domain_->handle(), &granted) != 0) {
+    // Devices differ most in what they inline: without it everything else may still fit.
+    granted = wanted;
+    granted.cap.max_inline_data = 0;
+    if (rdma_create_qp(id_.get(), domain_->handle(), &granted) != 0) {
+      return tl::unexpected(refused("a queue pair", errno));
+    }
+  }
+  queue_pair_ = id_->qp;
+  if (granted.cap.max_send_wr <= sizes.keys) {
+    return tl::unexpected(refused("a send queue long enough for always-invalidate", ENOTSUP));
+  }
+
+  const SendQueue::Limits send_limits{granted.cap.max_send_wr - sizes.keys,
+                                      std::min(inlined, granted.cap.max_inline_data)};
+  std::unique_ptr<Region> copies;
+  if (send_limits.inlined < sizeof(Post::copy)) {
+    auto region = Region::allocate(domain_->handle(), send_limits.depth * sizeof(Post::copy));
+    if (!region) return tl::unexpected(region.error());
+    copies = std::move(*region);
+  }
+  sends_ = std::make_unique<SendQueue>(queue_pair_, send_limits, std::move(copies));
+  receives_ = std::make_unique<ReceiveQueue>(domain_->handle(), queue_pair_);
+  return {};
+}
+
+tl::expected<void, Failure> VerbsQueuePair::watch() {
+  const auto failed = [] {
+    const int error = errno;
+    return tl::unexpected(Failure{
+        error, std::string{"cannot watch an RDMA connection: "} + strerrordesc_np(error) +
+                   (error == EMFILE ? " (raise the limit of open files, see 'ulimit -n')" : "")});
+  };
+  events_ = epoll_create1(EPOLL_CLOEXEC);
+  if (events_ < 0) return failed();
+  for (const int descriptor : {completions_->descriptor(), id_.descriptor()}) {
+    epoll_event event{.events = EPOLLIN, .data = {.fd = descriptor}};
+    if (epoll_ctl(events_, EPOLL_CTL_ADD, descriptor, &event) != 0) return failed();
+  }
+  if (!arm()) return tl::unexpected(Failure{EIO, failure_});
+  return {};
+}
+
+void VerbsQueuePair::on_established() {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RTS;
+  attributes.min_rnr_timer = kRnrTimer;
+  // Only a matter of speed, and only when a peer does what it should not.
+  ibv_modify_qp(queue_pair_, &attributes, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER);
+}
+
+void VerbsQueuePair::close() {
+  if (failure_.empty()) failure_ = "closed";
+  // Answers the peer's disconnect, too, if it was first.
+  if (queue_pair_ != nullptr) rdma_disconnect(id_.get());
+  release();
+  id_.reset();
+}
+
+/// Gives back all but the id. That goes last: with the last one of a device that was removed the
+/// device is closed.
+void VerbsQueuePair::release() {
+  // From here on the device touches no memory of this connection.
+  if (id_.get() != nullptr && id_->qp != nullptr) rdma_destroy_qp(id_.get());
+  queue_pair_ = nullptr;
+  if (events_ >= 0) ::close(std::exchange(events_, -1));
+  completions_.reset();
+  receives_.reset();
+  windows_.release();
+  if (sends_) sends_->close();
+  domain_.reset();
+}
+
+}  // namespace rtrs::verbs

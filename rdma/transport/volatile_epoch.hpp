@@ -1,0 +1,17 @@
+// Whether writes that were answered but not flushed may be gone.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace rtrs {
+
+/// Names a life of the machine: what its page cache held is gone when this changed.
+///
+/// Source: random(4), /proc/sys/kernel/random/boot_id; docs/protocol.md, RTRS extension.
+std::uint64_t volatile_epoch_of(std::string_view boot_id);
+
+/// Of this machine. A machine that does not tell gets another one each time, which is safe.
+std::uint64_t volatile_epoch_of_this_machine();
+
+}  // namespace rtrs

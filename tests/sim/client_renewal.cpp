@@ -1,0 +1,75 @@
+// What the driver of a simulated client does when the server has forgotten the session.
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "tests/sim/client_driver.hpp"
+
+namespace sim {
+
+void ClientDriver::renew(unsigned index) {
+  if (setup_.keeper == nullptr) return fail("the server has forgotten the session");
+  std::optional<std::uint16_t> permit;
+  for (const auto& lane : lanes_) {
+    if (!permit) permit = lane->spare_permit(index);
+  }
+  if (!permit) return lose(index, "no permit to renew the session with");
+  world_.note("client", serial_, "renews its session", index);
+  rtrs::ClientPath& core = session_.path(index);
+  const auto& accepted = core.accepted();
+  const std::uint32_t max_io_size = std::min(accepted.max_io_size, session_.accepted().max_io_size);
+  const rtrs::SessionLimits limits{max_io_size, accepted.queue_depth, accepted.extension.features,
+                                   accepted.extension.volatile_epoch};
+  SimQueuePair& control = *paths_[index].links[0].queue_pair;
+  renewal_ = std::make_unique<Renewal>();
+  renewal_->path = index;
+  renewal_->lane = std::make_unique<rtrs::ClientLane>(*permit, std::uint16_t{1});
+  renewal_->operation = setup_.keeper->reopen(limits);
+  core.set_control_handler(&renewal_->lane->handler(index));
+  core.attach_reopening(*renewal_->lane, index, *permit, control);
+  renewal_->operation->on_finish(
+      [](void* context) {
+        auto& self = *static_cast<ClientDriver*>(context);
+        self.scope_.soon([&self] { self.renewed(); });
+      },
+      this);
+  renewal_->operation->start(*renewal_->lane);
+  control.flush();
+}
+
+/// Its path is lost; the operation ends with that.
+void ClientDriver::break_renewal(unsigned index) {
+  if (!renewal_ || renewal_->path != index || std::exchange(renewal_->broken, true)) return;
+  renewal_->lane->shut_down(EIO);
+}
+
+void ClientDriver::renewed() {
+  if (closed_ || failing_ || !renewal_) return;
+  const auto renewal = std::move(renewal_);
+  const unsigned index = renewal->path;
+  if (renewal->broken) {
+    setup_.keeper->reopening_failed(*renewal->operation);
+    return retry_held();
+  }
+  const int error = setup_.keeper->reopened(*renewal->operation);
+  world_.note("client", serial_, "has renewed its session", static_cast<std::uint64_t>(error));
+  if (error == ESTALE) return fail("the server shows something else than before");
+  if (error == 0) {
+    renewal->lane->shut_down(EIO);  // nothing is in flight
+    for (auto& lane : lanes_) lane->renew();
+    join(index);
+  } else {
+    session_.path(index).set_control_handler(nullptr);
+    lose(index, "what was open cannot be opened again now");
+  }
+  retry_held();
+}
+
+/// Paths that became ready meanwhile.
+void ClientDriver::retry_held() {
+  for (unsigned i = 0; i < paths_.size(); ++i) {
+    if (!closed_ && !failing_ && std::exchange(paths_[i].held, false)) welcome(i);
+  }
+}
+
+}  // namespace sim

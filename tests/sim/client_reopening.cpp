@@ -1,0 +1,95 @@
+// How a simulated client brings what it has open into the next session, as rnbd::Session does.
+#include <cerrno>
+#include <utility>
+
+#include "tests/sim/client_node.hpp"
+
+namespace sim {
+namespace {
+
+using rnbd::wire::AccessMode;
+
+}  // namespace
+
+/// Else the server may have the session still, with all that is open.
+bool ClientNode::is_certain() const {
+  return (limits_.features & rtrs::wire::kFeatureExactlyOnce) != 0;
+}
+
+std::unique_ptr<rtrs::Operation> ClientNode::reopen(const rtrs::SessionLimits& limits) {
+  ++era_;
+  limits_ = limits;
+  reopening_.clear();
+  // An attempt that was cut short may have opened something already.
+  if (!reopening_since_) reopening_since_ = world_.now();
+  std::vector<rnbd::ReopenDevice> devices;
+  for (const Mapping& mapping : mappings_) {
+    const bool leaving = mapping.state == Mapping::State::closing && !is_certain();
+    if (mapping.state != Mapping::State::open && !leaving) continue;
+    const Device& device = *mapping.device;
+    rnbd::OpenOptions options;
+    options.access = device.mode;
+    options.geometry = device.options;
+    devices.push_back({environment_.disks[device.slot].name(), options, device.expected, leaving});
+    reopening_.push_back(mapping.device);
+    if (device.mode == AccessMode::read_write) {
+      environment_.checker.asks_to_write(device.slot, driver_->serial());
+    }
+  }
+  return std::make_unique<rnbd::ReopenOperation>(std::move(devices), limits);
+}
+
+int ClientNode::reopened(rtrs::Operation& operation) {
+  const auto& reopen = static_cast<rnbd::ReopenOperation&>(operation);
+  if (reopen.error() == 0) {
+    adopt(reopen.ids());
+  } else {
+    judge_refusal(reopen.error(), reopen.complaint());
+  }
+  reopening_.clear();
+  return reopen.error();
+}
+
+void ClientNode::reopening_failed(rtrs::Operation&) { reopening_.clear(); }
+
+void ClientNode::judge_refusal(int error, const std::string& complaint) {
+  world_.note("client", driver_->serial(), "cannot open again", static_cast<std::uint64_t>(error));
+  if (error == ESTALE) {
+    for (const DevicePtr& device : reopening_) {
+      const bool replaced = environment_.disk_of(device->slot) != device->disk;
+      if (replaced || environment_.checker.may_be_stale(device->opening)) return;
+    }
+    return violate("a device is said to be another one: " + complaint);
+  }
+  for (const DevicePtr& device : reopening_) {
+    if (error == EPERM && device->mode != AccessMode::read_only) return;
+  }
+  violate("what was open was not opened again: " + complaint);
+}
+
+void ClientNode::adopt(const std::vector<std::uint32_t>& ids) {
+  const auto forget = [](const DevicePtr& device) {
+    if (device) device->handle.id = device->id_to_close = rnbd::kNoDevice;
+  };
+  for (const auto& [number, transfer] : transfers_) forget(transfer->device);
+  for (const auto& [number, control] : controls_) forget(control->device);
+  for (Mapping& mapping : mappings_) {
+    forget(mapping.device);
+    // What was given up was asked in the session that is over.
+    if (mapping.state == Mapping::State::closed && is_certain()) mapping = Mapping{};
+  }
+  const bool restarted = volatile_epoch_.enter(limits_.volatile_epoch);
+  for (std::size_t i = 0; i < reopening_.size(); ++i) {
+    Device& device = *reopening_[i];
+    if (device.closing) {
+      device.id_to_close = ids[i];  // nothing but its CLOSE may reach it
+      continue;
+    }
+    device.handle.id = ids[i];
+    if (restarted) device.handle.unflushed.lose();
+    environment_.checker.reopened(device.opening, *reopening_since_);
+  }
+  reopening_since_.reset();
+}
+
+}  // namespace sim

@@ -1,0 +1,177 @@
+#include "tests/sim/server_path_host.hpp"
+
+#include <utility>
+
+namespace sim {
+
+using rtrs::ServerPathState;
+
+ServerPathHost::ServerPathHost(PathEnvironment environment, rtrs::ServerSession& session,
+                               rtrs::ServerPathOptions options)
+    : environment_{std::move(environment)},
+      world_{environment_.world},
+      scope_{world_, environment_.server},
+      keys_{world_, /*shared=*/true},
+      session_{session},
+      path_{session, options},
+      links_(options.cid_count) {
+  const ServerStyle style = environment_.knobs.server_style;
+  if (style != ServerStyle::own) {
+    linux_server_.emplace(world_, session.options().queue_depth, session.options().chunk_size(),
+                          style == ServerStyle::linux_new_keys);
+  }
+  path_.claim_name = [this](std::string_view name) {
+    refused_ = !environment_.claim_name(name);
+    return !refused_;
+  };
+  path_.provide_chunks = [this] { return provide_chunks(); };
+  path_.on_fenced = [this](const char* why, bool fault) { on_fenced(why, fault); };
+  path_.on_gone = [this] { environment_.on_gone(); };
+}
+
+bool ServerPathHost::provide_chunks() {
+  refused_ = !environment_.have_memory();
+  if (refused_) return false;
+  auto& chunks = environment_.shared_chunks != nullptr ? *environment_.shared_chunks : chunks_;
+  chunks.resize(session_.options().chunk_memory());
+  path_.set_chunks(chunks);
+  return true;
+}
+
+void ServerPathHost::add(std::uint16_t cid, std::shared_ptr<Wire> wire) {
+  if (closed_ || draining_) return wire->close(Side::server);
+  if (!std::exchange(started_, true)) {
+    scope_.after(environment_.knobs.handshake_timeout, [this] {
+      if (!closed_ && path_.state() == ServerPathState::connecting) {
+        close("the handshake was not finished in time");
+      }
+    });
+  }
+  links_[cid] = std::make_unique<Link>();
+  Link& link = *links_[cid];
+  link.wire = wire;
+  wire->set_session_epoch(session_.options().session_epoch);
+  link.queue_pair = std::make_unique<SimQueuePair>(
+      std::move(wire), Side::server, keys_,
+      SimQueuePair::Options{.node = environment_.server,
+                            .linux_server = linux_server_ ? &*linux_server_ : nullptr});
+  link.queue_pair->on_ready = [this, &link] { schedule_progress(link); };
+  link.queue_pair->on_post = [this, &link] { schedule_flush(link); };
+  link.handler = &path_.add(cid, *link.queue_pair);
+  auto accept = path_.accept_parameters();
+  accept.new_rkey = linux_server_ && linux_server_->new_keys();
+  link.queue_pair->send_record(rtrs::wire::bytes_of(rtrs::wire::encode(accept)));
+}
+
+void ServerPathHost::schedule_progress(Link& link) {
+  if (std::exchange(link.progress_due, true)) return;
+  const NetworkKnobs& knobs = environment_.knobs.network;
+  const Duration delay =
+      world_.rng().delay(0us, knobs.poll_max) * (world_.rng().chance(knobs.slow_poll) ? 100 : 1);
+  scope_.after(delay, [this, &link] {
+    link.progress_due = false;
+    if (!closed_) progress(link);
+  });
+}
+
+void ServerPathHost::progress(Link& link) {
+  if (draining_) return;
+  const bool was_connecting = path_.state() == ServerPathState::connecting;
+  unsigned heard = 0;
+  in_progress_ = true;
+  const auto status = link.queue_pair->progress(*link.handler, heard);
+  in_progress_ = false;
+  if (world_.broken()) return;
+  if (fenced_ != nullptr) return close(fenced_);
+  if (was_connecting && path_.state() == ServerPathState::connected) {
+    world_.note("server", environment_.serial, "path is up");
+    path_.start_heartbeat(world_.now());
+    watch_.emplace(world_, environment_.knobs, who(), environment_.server, environment_.client);
+    schedule_tick();
+  }
+  if (heard > 0 && watch_) watch_->heard();
+  switch (status) {
+    case SimQueuePair::Status::drained:
+      return;
+    case SimQueuePair::Status::more:
+      return schedule_progress(link);
+    case SimQueuePair::Status::ended:
+      if (rtrs::Complaint complaint = link.queue_pair->complaint()) on_complaint(complaint);
+      return close("a connection ended");
+  }
+}
+
+void ServerPathHost::on_complaint(rtrs::Complaint complaint) {
+  if (refused_) return;
+  world_.violate(who() + " complains: " + complaint);
+}
+
+void ServerPathHost::on_fenced(const char* why, bool fault) {
+  if (fault) on_complaint(why);
+  if (in_progress_) {
+    fenced_ = why;
+  } else {
+    close(why);
+  }
+}
+
+void ServerPathHost::schedule_flush(Link& link) {
+  if (std::exchange(link.flush_due, true)) return;
+  scope_.soon([this, &link] {
+    link.flush_due = false;
+    if (closed_) return;
+    link.queue_pair->flush();
+    if (draining_) check_drained();
+  });
+}
+
+void ServerPathHost::schedule_tick() {
+  const Duration interval = environment_.knobs.heartbeat_interval;
+  scope_.after(interval + world_.rng().delay(0us, interval / 20), [this] {
+    if (closed_) return;
+    if (path_.on_tick(world_.now()) == rtrs::Heartbeat::Verdict::dead) {
+      watch_->dead(silenced());
+      return close("the client is silent");
+    }
+    schedule_tick();
+  });
+}
+
+bool ServerPathHost::silenced() const {
+  for (const auto& link : links_) {
+    if (link && link->wire->disturbed()) return true;
+  }
+  return false;
+}
+
+void ServerPathHost::drain() {
+  draining_ = true;
+  watch_.reset();  // nobody looks any more
+  check_drained();
+}
+
+void ServerPathHost::check_drained() {
+  if (closed_ || path_.unanswered() != 0) return;
+  for (const auto& link : links_) {
+    if (link && !link->queue_pair->idle()) {
+      // Try again when more has been sent.
+      scope_.after(100us, [this] { check_drained(); });
+      return;
+    }
+  }
+  close("the server stops");
+}
+
+void ServerPathHost::close(const char* why) {
+  if (std::exchange(closed_, true)) return;
+  world_.note("server", environment_.serial, why);
+  watch_.reset();
+  environment_.on_closing();
+  path_.close();
+  for (auto& link : links_) {
+    if (link) link->queue_pair->close();
+  }
+  session_.on_path_closed(path_);
+}
+
+}  // namespace sim

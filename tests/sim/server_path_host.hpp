@@ -1,0 +1,83 @@
+// One path of a session of the simulated server in operation: does for ServerPath what
+// rdma/transport/path_host.hpp does with sockets.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rdma/core/server_path.hpp"
+#include "tests/sim/heartbeat_watch.hpp"
+#include "tests/sim/sim_queue_pair.hpp"
+
+namespace sim {
+
+/// What a path needs of its session.
+struct PathEnvironment {
+  World& world;
+  const Knobs& knobs;
+  NodeId server = 0;
+  NodeId client = 0;
+  std::uint64_t serial = 0;  ///< of the client's session
+  std::function<bool(std::string_view)> claim_name;
+  std::function<bool()> have_memory;
+  /// Not null: all paths of the session have their chunks here, as Linux's server does it.
+  std::vector<std::byte>* shared_chunks = nullptr;
+  std::function<void()> on_closing;
+  std::function<void()> on_gone;  ///< the host may be destroyed from a later event
+};
+
+class ServerPathHost {
+ public:
+  ServerPathHost(PathEnvironment environment, rtrs::ServerSession& session,
+                 rtrs::ServerPathOptions options);
+  ServerPathHost(const ServerPathHost&) = delete;
+  ServerPathHost& operator=(const ServerPathHost&) = delete;
+
+  /// Takes a connection whose connect request was accepted.
+  void add(std::uint16_t cid, std::shared_ptr<Wire> wire);
+  /// Closes as soon as everything is answered and the replies are out.
+  void drain();
+  void close(const char* why);
+  bool silenced() const;
+
+ private:
+  struct Link {
+    std::shared_ptr<Wire> wire;
+    std::unique_ptr<SimQueuePair> queue_pair;
+    rtrs::QueuePairHandler* handler = nullptr;
+    bool progress_due = false;
+    bool flush_due = false;
+  };
+
+  void schedule_progress(Link& link);
+  void progress(Link& link);
+  void schedule_flush(Link& link);
+  void schedule_tick();
+  void on_complaint(rtrs::Complaint complaint);
+  void on_fenced(const char* why, bool fault);
+  void check_drained();
+  bool provide_chunks();
+  std::string who() const { return "server, session " + std::to_string(environment_.serial); }
+
+  PathEnvironment environment_;
+  World& world_;
+  Scope scope_;
+  KeySource keys_;
+  std::optional<LinuxServer> linux_server_;
+  rtrs::ServerSession& session_;
+  rtrs::ServerPath path_;
+  std::vector<std::byte> chunks_;
+  std::vector<std::unique_ptr<Link>> links_;
+  std::optional<HeartbeatWatch> watch_;
+  const char* fenced_ = nullptr;  ///< while a connection made progress
+  bool in_progress_ = false;
+  bool refused_ = false;  ///< a complaint is in order
+  bool started_ = false;
+  bool draining_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace sim

@@ -1,0 +1,258 @@
+#include "bridge/client/config.hpp"
+
+#include <doctest/doctest.h>
+
+#include "rdma/wire/messages.hpp"
+
+using namespace std::chrono_literals;
+using rnbd::ClientConfig;
+using rnbd::ConfigReader;
+using rnbd::Use;
+using rnbd::wire::AccessMode;
+using rtrs::PathAddress;
+using rtrs::TransportKind;
+
+namespace {
+
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+tl::expected<ClientConfig, std::string> read(const Pairs& pairs) {
+  ConfigReader reader;
+  for (const auto& [key, value] : pairs) {
+    if (auto done = reader.set(key, value); !done) return tl::unexpected(done.error());
+  }
+  return reader.complete();
+}
+
+ClientConfig good(const Pairs& pairs) {
+  auto config = read(pairs);
+  REQUIRE_MESSAGE(config.has_value(), config.error());
+  return *config;
+}
+
+/// What is said of one more pair beside a good URI.
+std::string complaint(const std::string& key, const std::string& value) {
+  auto config = read({{"uri", "rnbd+tcp://host/disk0"}, {key, value}});
+  REQUIRE_MESSAGE(!config.has_value(), key, "=", value);
+  return config.error();
+}
+
+std::string complaint(const Pairs& pairs) {
+  auto config = read(pairs);
+  REQUIRE(!config.has_value());
+  return config.error();
+}
+
+bool mentions(const std::string& text, const std::string& word) {
+  return text.find(word) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a URI is all that is needed") {
+  const ClientConfig config = good({{"uri", "rnbd+tcp://10.0.0.1:99/disk0"}});
+  REQUIRE(config.paths.size() == 1);
+  CHECK(config.paths[0] == PathAddress{TransportKind::tcp, "", "10.0.0.1", 99});
+  CHECK(config.device == "disk0");
+  CHECK_FALSE(config.access.has_value());
+  CHECK(config.connect_timeout == 10s);
+  CHECK(config.heartbeat == 500ms);
+  CHECK(config.heartbeat_misses == 4);
+  CHECK(config.policy == rtrs::PathPolicy::min_inflight);
+  CHECK(config.no_path_timeout == 30s);
+  CHECK(config.reconnect_min == 100ms);
+  CHECK(config.reconnect_max == 2s);
+  CHECK(config.settle_time == 10s);
+  CHECK_FALSE(config.require_extension);
+  CHECK(config.header_digest);
+  CHECK(config.data_digest);
+  CHECK(config.extensions);
+  CHECK_FALSE(config.dynamic_export);
+  CHECK_FALSE(config.connect_now);
+  CHECK(config.session_name.empty());
+}
+
+TEST_CASE("server and device may be named apart") {
+  const ClientConfig config = good({{"device", "dev/sdb"}, {"server", "[::1]:7"}});
+  CHECK(config.paths[0] == PathAddress{TransportKind::tcp, "", "::1", 7});
+  CHECK(config.device == "dev/sdb");
+  CHECK(config.server() == "rnbd+tcp://[::1]:7");
+  CHECK(good({{"uri", "rnbd+tcp://host"}, {"device", "d"}}).device == "d");
+  CHECK(good({{"path", "10.0.0.2"}, {"device", "d"}}).paths[0].host == "10.0.0.2");
+}
+
+TEST_CASE("a path to the server says from where to reach it") {
+  const ClientConfig config =
+      good({{"path", "10.0.0.9@10.0.0.1"}, {"uri", "rnbd+tcp://10.0.0.1/disk0"}});
+  REQUIRE(config.paths.size() == 1);
+  CHECK(config.paths[0] == PathAddress{TransportKind::tcp, "10.0.0.9", "10.0.0.1", 1234});
+}
+
+TEST_CASE("every option reaches the configuration") {
+  const ClientConfig config = good({{"uri", "rnbd+tcp://host/disk0"},
+                                    {"access", "migration"},
+                                    {"session", "blue"},
+                                    {"lanes", "3"},
+                                    {"connect", "now"},
+                                    {"connect-timeout", "1.5"},
+                                    {"heartbeat", "100ms"},
+                                    {"heartbeat-misses", "7"},
+                                    {"policy", "min-latency"},
+                                    {"no-path-timeout", "0"},
+                                    {"reconnect-min", "20ms"},
+                                    {"reconnect-max", "5"},
+                                    {"settle-time", "0"},
+                                    {"digest", "header"},
+                                    {"extensions", "no"},
+                                    {"discard", "on"},
+                                    {"write-zeroes", "off"},
+                                    {"dynamic-export", "true"}});
+  CHECK(config.access == AccessMode::migration);
+  CHECK(config.session_name == "blue");
+  CHECK(config.lanes == 3);
+  CHECK(config.connect_now);
+  CHECK(config.connect_timeout == 1500ms);
+  CHECK(config.heartbeat == 100ms);
+  CHECK(config.heartbeat_misses == 7);
+  CHECK(config.policy == rtrs::PathPolicy::min_latency);
+  CHECK(config.no_path_timeout == 0s);
+  CHECK(config.reconnect_min == 20ms);
+  CHECK(config.reconnect_max == 5s);
+  CHECK(config.settle_time == 0s);
+  CHECK(config.header_digest);
+  CHECK_FALSE(config.data_digest);
+  CHECK_FALSE(config.extensions);
+  CHECK(config.geometry.discard == Use::always);
+  CHECK(config.geometry.write_zeroes == Use::never);
+  CHECK(config.dynamic_export);
+}
+
+TEST_CASE("a bad value is refused with its key and what to write") {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> bad = {
+      {"access", {"", "RW", "readonly"}},
+      {"session", {"", "a/b", "a.b", std::string(255, 'x')}},
+      {"device", {"", std::string(255, 'x'), "a\nb"}},
+      {"lanes", {"", "0", "65", "-1", "2x", "two"}},
+      {"connect", {"", "later"}},
+      {"connect-timeout", {"", "0", "2h", "soon", "-1"}},
+      {"heartbeat", {"1ms", "2h", "x"}},
+      {"heartbeat-misses", {"0", "1001", ""}},
+      {"policy", {"", "roundrobin", "queue-depth"}},
+      {"no-path-timeout", {"", "never", "-1", "2h"}},
+      {"reconnect-min", {"0", "x"}},
+      {"reconnect-max", {"0", "2h"}},
+      {"settle-time", {"", "-1"}},
+      {"require-ext", {"", "maybe"}},
+      {"digest", {"crc32c", ""}},
+      {"extensions", {"maybe", ""}},
+      {"dynamic-export", {"2"}},
+      {"discard", {"true"}},
+      {"write-zeroes", {"yes"}},
+      {"transport", {"udp", ""}},
+      {"path", {"", "a@b@c", "fd00::1", "tcp:", "udp:host", "rdma:@host"}},
+  };
+  for (const auto& [key, values] : bad) {
+    for (const std::string& value : values) {
+      const std::string text = complaint(key, value);
+      CAPTURE(text);
+      CHECK(mentions(text, key + "=: "));
+    }
+  }
+  CHECK(mentions(complaint({{"uri", "nbd://host/d"}}), "uri=: unknown scheme"));
+  CHECK(mentions(complaint({{"server", "::1"}}), "server=: put the IPv6 address in brackets"));
+}
+
+TEST_CASE("unknown parameters are refused") {
+  CHECK(mentions(complaint("acces", "ro"), "unknown parameter 'acces'"));
+  CHECK(mentions(complaint("", "x"), "unknown parameter"));
+}
+
+TEST_CASE("parameters that contradict each other are refused") {
+  const std::string uri = "rnbd+tcp://host/disk0";
+  CHECK(mentions(complaint("server", "other"), "uri= or server="));
+  CHECK(mentions(complaint("uri", "rnbd+tcp://other/disk0"), "uri=: may be given only once"));
+  CHECK(mentions(complaint("transport", "rdma"), "contradicts uri="));
+  CHECK(mentions(complaint("device", "disk1"), "'disk0'"));
+  CHECK(good({{"uri", uri}, {"device", "disk0"}, {"transport", "tcp"}}).device == "disk0");
+  CHECK(mentions(complaint({{"uri", uri}, {"extensions", "no"}, {"require-ext", "yes"}}),
+                 "require-ext=true contradicts"));
+  CHECK(good({{"uri", uri}, {"require-ext", "yes"}}).require_extension);
+  CHECK(mentions(complaint("reconnect-min", "3s"), "longer than reconnect-max="));
+}
+
+TEST_CASE("what is missing is named") {
+  CHECK(mentions(complaint(Pairs{}), "no server is named"));
+  CHECK(mentions(complaint({{"device", "disk0"}}), "no server is named"));
+  CHECK(mentions(complaint({{"uri", "rnbd+tcp://host"}}), "no device is named"));
+  CHECK(good({{"uri", "rnbd+tcp://host"}, {"dynamic-export", "on"}}).device.empty());
+}
+
+TEST_CASE("further paths follow the one of the URI, with its transport unless they say another") {
+  const ClientConfig config = good({{"path", "10.0.0.9@10.0.0.1"},
+                                    {"path", "10.0.1.1:99"},
+                                    {"uri", "rnbd://10.0.0.1/disk0"},
+                                    {"path", "tcp:10.0.0.8@10.0.0.1"},
+                                    {"path", "10.0.1.9@10.0.0.1"}});
+  CHECK(config.paths ==
+        std::vector<PathAddress>{{TransportKind::rdma, "10.0.0.9", "10.0.0.1", 1234},
+                                 {TransportKind::rdma, "", "10.0.1.1", 99},
+                                 {TransportKind::tcp, "10.0.0.8", "10.0.0.1", 1234},
+                                 {TransportKind::rdma, "10.0.1.9", "10.0.0.1", 1234}});
+  CHECK(config.server() == "rnbd://10.0.0.1:1234");
+}
+
+TEST_CASE("a path that is named twice and one too many are refused") {
+  CHECK(mentions(complaint("path", "host"), "path=: 'host' is there already"));
+  Pairs pairs = {{"uri", "rnbd+tcp://host/disk0"}};
+  for (int i = 1; i < 8; ++i) pairs.emplace_back("path", "host" + std::to_string(i));
+  CHECK(good(pairs).paths.size() == 8);
+  pairs.emplace_back("path", "host8");
+  CHECK(mentions(complaint(pairs), "at most 8 paths, not 9"));
+}
+
+TEST_CASE("the URI's scheme tells the transport") {
+  using rtrs::TransportKind;
+  CHECK(good({{"uri", "rnbd://host/disk0"}}).paths[0].transport == TransportKind::rdma);
+  CHECK(good({{"uri", "rnbd+tcp://host/disk0"}}).paths[0].transport == TransportKind::tcp);
+  CHECK(good({{"server", "host"}, {"transport", "rdma"}, {"device", "d"}}).paths[0].transport ==
+        TransportKind::rdma);
+}
+
+TEST_CASE("the help has one line per parameter that the reader knows") {
+  const std::string help = rnbd::config_help();
+  for (const char* key : {"uri",
+                          "server",
+                          "transport",
+                          "path",
+                          "device",
+                          "dynamic-export",
+                          "access",
+                          "session",
+                          "lanes",
+                          "connect",
+                          "connect-timeout",
+                          "heartbeat",
+                          "heartbeat-misses",
+                          "policy",
+                          "no-path-timeout",
+                          "reconnect-min",
+                          "reconnect-max",
+                          "settle-time",
+                          "digest",
+                          "extensions",
+                          "require-ext",
+                          "discard",
+                          "write-zeroes"}) {
+    CHECK(("\n" + help).find("\n" + std::string{key} + "=") != std::string::npos);
+    ConfigReader reader;
+    auto done = reader.set(key, "\x01");
+    CHECK((done || !mentions(done.error(), "unknown parameter")));
+  }
+}
+
+TEST_CASE("a made up session name is valid and never the same twice") {
+  const std::string name = rnbd::make_session_name();
+  CHECK(rtrs::wire::is_valid_session_name(name));
+  CHECK(rtrs::wire::is_valid_session_name(name + "-probe"));
+  CHECK(name != rnbd::make_session_name());
+}

@@ -1,0 +1,276 @@
+#include "bridge/client/reopen.hpp"
+
+#include <doctest/doctest.h>
+
+#include "bridge/client/device_handle.hpp"
+#include "tests/unit/client/fake_server.hpp"
+
+using rnbd::DeviceGeometry;
+using rnbd::ReopenDevice;
+using rnbd::ReopenOperation;
+using rnbd::test::Arrival;
+using rnbd::test::FakeOptions;
+using rnbd::test::FakeServer;
+using rnbd::wire::AccessMode;
+using rnbd::wire::MessageType;
+
+namespace {
+
+rtrs::SessionLimits limits_of(const FakeServer& server) {
+  return {server.options.max_io_size, server.options.slots, server.options.features};
+}
+
+/// A device as the server shows it now.
+ReopenDevice device_at(const FakeServer& server, const std::string& name) {
+  ReopenDevice device{.name = name, .options = {}, .expected = {}};
+  const bool own = server.options.features != 0;
+  device.expected = *rnbd::make_geometry(server.open_response, own ? &server.device_info : nullptr,
+                                         limits_of(server), {});
+  return device;
+}
+
+struct Outcome {
+  int error;
+  std::string complaint;
+  std::vector<std::uint32_t> ids;
+};
+
+Outcome reopen(FakeServer& server, std::vector<ReopenDevice> devices) {
+  ReopenOperation operation{std::move(devices), limits_of(server)};
+  operation.start(server.lane);
+  server.answer_all();
+  REQUIRE(operation.finished());
+  return {operation.error(), operation.complaint(), operation.ids()};
+}
+
+bool mentions(const std::string& text, const std::string& word) {
+  return text.find(word) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("reopen: a session without devices is greeted only") {
+  FakeServer server;
+  CHECK(reopen(server, {}).error == 0);
+  CHECK(server.seen == std::map<MessageType, std::uint64_t>{{MessageType::session_info, 1}});
+}
+
+TEST_CASE("reopen: every device is opened in its mode and has a new id, in order") {
+  FakeServer server;
+  server.next_id = 20;
+  std::vector<AccessMode> modes;
+  server.fail = [&](const Arrival& arrival) {
+    if (arrival.type() == MessageType::open) {
+      modes.push_back(rnbd::wire::decode_open(arrival.message)->mode);
+    }
+    return 0;
+  };
+  std::vector<ReopenDevice> devices(3, device_at(server, "a"));
+  devices[1].name = "b";
+  devices[1].options.access = AccessMode::read_only;
+  devices[2].name = "c";
+  devices[2].options.access = AccessMode::migration;
+  const Outcome outcome = reopen(server, devices);
+  CHECK(outcome.error == 0);
+  CHECK(outcome.complaint.empty());
+  CHECK(outcome.ids == std::vector<std::uint32_t>{20, 21, 22});
+  CHECK(modes == std::vector{AccessMode::read_write, AccessMode::read_only, AccessMode::migration});
+  CHECK(server.count(MessageType::device_info) == 3);
+}
+
+TEST_CASE("reopen: a server without the extension is not asked for more") {
+  FakeServer server{{.features = 0}};
+  CHECK(reopen(server, {device_at(server, "a")}).error == 0);
+  CHECK(server.count(MessageType::device_info) == 0);
+}
+
+TEST_CASE("reopen: a device with any other value is refused, and the value is named") {
+  struct Difference {
+    const char* what;
+    const char* word;  ///< in the complaint
+    void (*make)(FakeServer&, ReopenDevice&);
+  };
+  const Difference differences[] = {
+      {"size", "its size was 1048576 and is 1048575",
+       [](FakeServer& server, ReopenDevice&) {
+         server.device_info.size = server.device_info.size - 1;
+       }},
+      {"sectors", "whole sectors",
+       [](FakeServer&, ReopenDevice& device) { device.expected.padded_size += 512; }},
+      {"logical block", "logical block size was 512 and is 1024",
+       [](FakeServer& server, ReopenDevice&) { server.open_response.logical_block_size = 1024; }},
+      {"physical block", "physical block size",
+       [](FakeServer& server, ReopenDevice&) { server.open_response.physical_block_size = 8192; }},
+      {"identity", "export UUID",
+       [](FakeServer& server, ReopenDevice&) { server.device_info.export_uuid = {2}; }},
+      {"read-only now", "read-only now",
+       [](FakeServer& server, ReopenDevice&) {
+         server.device_info.flags = server.device_info.flags | rnbd::wire::kDeviceReadOnly;
+       }},
+      {"read-only before", "read-only before",
+       [](FakeServer&, ReopenDevice& device) { device.expected.read_only = true; }},
+      {"largest request", "largest request",
+       [](FakeServer&, ReopenDevice& device) { device.expected.max_io *= 2; }},
+      {"largest discard", "largest discard",
+       [](FakeServer& server, ReopenDevice&) { server.open_response.max_discard_sectors = 0; }},
+      {"largest zeroing", "largest zeroing",
+       [](FakeServer& server, ReopenDevice&) {
+         server.open_response.max_write_zeroes_sectors = 1;
+       }},
+      {"what a flush covers", "all connections",
+       [](FakeServer& server, ReopenDevice&) { server.device_info.flags = 0; }},
+      {"the extension", "the extension",
+       [](FakeServer&, ReopenDevice& device) { device.expected.own_peer = false; }},
+      {"a shape that no device can have", "logical block size of 100",
+       [](FakeServer& server, ReopenDevice&) { server.open_response.logical_block_size = 100; }},
+  };
+  for (const auto& [what, word, make] : differences) {
+    FakeServer server;
+    server.device_info.export_uuid = {1};
+    ReopenDevice device = device_at(server, "disk0");
+    make(server, device);
+    const Outcome outcome = reopen(server, {device});
+    CAPTURE(what);
+    CAPTURE(outcome.complaint);
+    CHECK(outcome.error == ESTALE);
+    CHECK(mentions(outcome.complaint, word));
+    CHECK(mentions(outcome.complaint, "'disk0'"));
+  }
+}
+
+TEST_CASE("reopen: towards a server that lost FUA nothing may go on") {
+  FakeServer server{{.features = 0}};
+  const ReopenDevice device = device_at(server, "disk0");
+  server.open_response.cache_policy = rnbd::wire::kCacheWriteback;
+  const Outcome outcome = reopen(server, {device});
+  CHECK(outcome.error == ESTALE);
+  CHECK(mentions(outcome.complaint, "FUA"));
+}
+
+TEST_CASE("reopen: what somebody else has written since is not written over") {
+  FakeServer server;
+  server.device_info.writer_serial = 0x7'0000'0004;
+  const ReopenDevice device = device_at(server, "disk0");
+  SUBCASE("nobody has had it") { CHECK(reopen(server, {device}).error == 0); }
+  SUBCASE("somebody has") {
+    server.device_info.writer_serial = 0x7'0000'0006;
+    const Outcome outcome = reopen(server, {device});
+    CHECK(outcome.error == ESTALE);
+    CHECK(mentions(outcome.complaint, "another client"));
+  }
+  SUBCASE("another life of the server does not know") {
+    server.device_info.writer_serial = 0x9'0000'0001;
+    CHECK(reopen(server, {device}).error == 0);
+  }
+}
+
+TEST_CASE("reopen: a reader may share what others have open for writing, or no longer") {
+  FakeServer server;
+  ReopenDevice device = device_at(server, "disk0");
+  device.options.access = AccessMode::read_only;
+  SUBCASE("no longer") {
+    server.device_info.flags = server.device_info.flags | rnbd::wire::kDeviceReadOnly;
+  }
+  SUBCASE("now") { device.expected.read_only = true; }
+  CHECK(reopen(server, {device}).error == 0);
+}
+
+TEST_CASE("reopen: a device that nobody uses any more is found, not judged") {
+  FakeServer server;
+  const ReopenDevice device = device_at(server, "disk0");
+  ReopenDevice leaving = device;
+  leaving.leaving = true;
+  leaving.expected.size = 1;
+  SUBCASE("it is there") {
+    const Outcome outcome = reopen(server, {leaving, device});
+    CHECK(outcome.error == 0);
+    CHECK(outcome.ids.size() == 2);
+    CHECK(server.count(MessageType::device_info) == 1);
+  }
+  SUBCASE("it is not") {
+    server.fail = [&](const Arrival& arrival) {
+      return arrival.type() == MessageType::open && server.count(MessageType::open) == 1 ? ENOENT
+                                                                                         : 0;
+    };
+    const Outcome outcome = reopen(server, {leaving, device});
+    CHECK(outcome.error == 0);
+    CHECK(outcome.ids.at(0) == rnbd::kNoDevice);
+  }
+}
+
+TEST_CASE("reopen: what became larger, and an identity that is not known, do no harm") {
+  FakeServer server;
+  server.device_info.export_uuid = {1};
+  ReopenDevice device = device_at(server, "disk0");
+  SUBCASE("limits") {
+    device.expected.max_io /= 2;
+    device.expected.max_discard = device.expected.max_write_zeroes = 0;
+  }
+  SUBCASE("not known before") { device.expected.export_uuid = {}; }
+  SUBCASE("not known now") { server.device_info.export_uuid = {}; }
+  CHECK(reopen(server, {device}).error == 0);
+}
+
+TEST_CASE("reopen: only a device that is gone or read-only now is refused for good") {
+  struct Case {
+    int answer;
+    int error;
+  };
+  for (const auto& [answer, error] : {Case{ENOENT, ESTALE}, Case{EROFS, ESTALE}, Case{EPERM, EPERM},
+                                      Case{EBUSY, EBUSY}, Case{EIO, EIO}, Case{ESTALE, EIO}}) {
+    FakeServer server;
+    const auto device = device_at(server, "disk0");
+    server.fail = [&](const Arrival& arrival) {
+      return arrival.type() == MessageType::open ? answer : 0;
+    };
+    const Outcome outcome = reopen(server, {device, device});
+    CHECK(outcome.error == error);
+    CHECK(mentions(outcome.complaint, "'disk0' (rw)"));
+    CHECK(server.count(MessageType::open) == 1);
+  }
+}
+
+TEST_CASE("reopen: an error of the greeting or of the device info is not final") {
+  for (MessageType type : {MessageType::session_info, MessageType::device_info}) {
+    FakeServer server;
+    const auto device = device_at(server, "disk0");
+    server.fail = [&](const Arrival& arrival) { return arrival.type() == type ? ENOENT : 0; };
+    const Outcome outcome = reopen(server, {device});
+    CHECK(outcome.error == ENOENT);
+    CHECK_FALSE(outcome.complaint.empty());
+  }
+}
+
+TEST_CASE("reopen: a malformed answer is told apart") {
+  FakeServer server;
+  const auto device = device_at(server, "disk0");
+  SUBCASE("of OPEN") { server.open_response.header.type = 77; }
+  SUBCASE("of DEVICE INFO") { server.device_info.header.type = 77; }
+  const Outcome outcome = reopen(server, {device});
+  CHECK(outcome.error == EPROTO);
+  CHECK(mentions(outcome.complaint, "malformed"));
+}
+
+TEST_CASE("reopen: a path that dies ends it, and a cancelled one is referred to by nothing") {
+  FakeServer server;
+  SUBCASE("dies") {
+    ReopenOperation operation{{device_at(server, "disk0")}, limits_of(server)};
+    operation.start(server.lane);
+    server.answer();
+    server.lane.shut_down(ENOTCONN);
+    CHECK(operation.finished());
+    CHECK(operation.error() == ENOTCONN);
+  }
+  SUBCASE("cancelled") {
+    {
+      ReopenOperation operation{{device_at(server, "disk0")}, limits_of(server)};
+      operation.start(server.lane);
+      server.answer();
+      operation.cancel(server.lane);
+      CHECK_FALSE(operation.finished());
+    }
+    server.answer_all();
+    CHECK(server.complaint == nullptr);
+    CHECK(server.lane.permits_in_use() == 0);
+  }
+}

@@ -1,0 +1,405 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "rdma/core/client_lane.hpp"
+#include "rdma/wire/immediate.hpp"
+#include "tests/unit/core/fake_queue_pair.hpp"
+
+namespace rtrs {
+namespace {
+
+/// A lane with three paths and two permits.
+struct Bench {
+  explicit Bench(bool once = true, ChangeBarrier* barrier = nullptr)
+      : exactly_once{once}, lane{0, 2, barrier} {
+    for (unsigned i = 0; i < 3; ++i) {
+      for (std::uint32_t slot = 0; slot < 2; ++slot) chunks[i].push_back({0x1000 * (slot + 1), i});
+    }
+  }
+  void attach(unsigned path) {
+    lane.attach(path, {.queue_pair = &queue_pairs[path],
+                       .chunks = chunks[path],
+                       .queue_depth = 2,
+                       .chunk_size = 8192,
+                       .max_io_size = 4096,
+                       .exactly_once = exactly_once});
+  }
+  Complaint reply(unsigned path, std::uint32_t buffer, int error = 0, std::uint32_t bytes = 0) {
+    return lane.handler(path).on_write_with_immediate(
+        encode(wire::ResponseImmediate{buffer, error}), bytes);
+  }
+  std::size_t posts(unsigned path) const { return queue_pairs[path].posts.size(); }
+  /// What the newest post on a path says of itself.
+  wire::WriteTrailer trailer(unsigned path) const {
+    const auto& header = queue_pairs[path].posts.back().header;
+    wire::WriteTrailer trailer;
+    const std::size_t end = header.size() - sizeof(wire::WriteHeader);
+    std::memcpy(&trailer, header.data() + end - sizeof(trailer), sizeof(trailer));
+    return trailer;
+  }
+
+  bool exactly_once;
+  FakeQueuePair queue_pairs[3];
+  std::vector<wire::ChunkAddress> chunks[3];
+  ClientLane lane;
+};
+
+struct TestRequest : Request {
+  explicit TestRequest(bool read = false) {
+    message = std::as_bytes(std::span{text});
+    is_read = read;
+    if (read) read_data = buffer;
+    if (!read) write_data = buffer;
+    done = [](ClientLane&, Request& request) { ++static_cast<TestRequest&>(request).calls; };
+    renew = [](Request& request) { ++static_cast<TestRequest&>(request).renewals; };
+  }
+  std::string text = "message";
+  std::vector<std::byte> buffer = std::vector<std::byte>(512, std::byte{5});
+  int calls = 0;
+  int renewals = 0;
+};
+
+TEST_CASE("fail-over: a change goes over another path with the same permit and generation") {
+  Bench bench;
+  bench.attach(0);
+  bench.attach(1);
+  TestRequest request;
+  bench.lane.submit(request);
+  REQUIRE(bench.posts(0) == 1);
+  CHECK(bench.trailer(0).generation == 1);
+  bench.lane.detach(0);
+  REQUIRE(bench.posts(1) == 1);
+  CHECK(request.calls == 0);
+  const auto& first = bench.queue_pairs[0].posts[0];
+  const auto& again = bench.queue_pairs[1].posts[0];
+  CHECK(again.data == first.data);
+  CHECK(again.header == first.header);
+  CHECK(again.immediate == first.immediate);
+  CHECK(bench.reply(1, request.slot) == nullptr);
+  CHECK(request.calls == 1);
+  TestRequest next;
+  bench.lane.submit(next);
+  CHECK(bench.trailer(1).generation == 2);
+}
+
+TEST_CASE("fail-over: without a path requests wait, in flight or not, and go on when one is back") {
+  Bench bench;
+  bench.attach(0);
+  TestRequest change, read{true}, third;
+  for (TestRequest* request : {&change, &read, &third}) bench.lane.submit(*request);
+  bench.lane.detach(0);
+  TestRequest late;
+  bench.lane.submit(late);
+  CHECK(change.calls + read.calls + third.calls + late.calls == 0);
+  bench.attach(2);
+  CHECK(bench.posts(2) == 2);
+  CHECK(bench.reply(2, change.slot) == nullptr);
+  CHECK(bench.reply(2, read.slot, 0, 512) == nullptr);
+  CHECK(change.calls + read.calls == 2);
+  CHECK(bench.posts(2) == 4);
+}
+
+TEST_CASE("fail-over: an answer on the wrong path is no answer") {
+  Bench bench;
+  bench.attach(0);
+  bench.attach(1);
+  TestRequest request;
+  bench.lane.submit(request);
+  CHECK(bench.reply(1, request.slot) != nullptr);
+  CHECK(request.calls == 0);
+}
+
+TEST_CASE("fail-over: the end of a change that was given up is asked for, a read is forgotten") {
+  Bench bench;
+  bench.attach(0);
+  TestRequest change, read{true};
+  bench.lane.submit(change);
+  bench.lane.submit(read);
+  SUBCASE("given up before") {
+    bench.lane.cancel(change);
+    bench.lane.cancel(read);
+    bench.lane.detach(0);
+  }
+  SUBCASE("given up after") {
+    bench.lane.detach(0);
+    bench.lane.cancel(change);
+    bench.lane.cancel(read);
+  }
+  CHECK(bench.lane.permits_in_use() == 1);
+  bench.attach(1);
+  REQUIRE(bench.posts(1) == 1);
+  CHECK(bench.queue_pairs[1].posts[0].data.empty());
+  CHECK(bench.trailer(1).generation == 1);
+  CHECK(bench.trailer(1).flags == wire::kSettle);
+  CHECK(bench.reply(1, change.slot, ECANCELED) == nullptr);
+  CHECK(bench.lane.permits_in_use() == 0);
+  CHECK(change.calls + read.calls == 0);
+}
+
+TEST_CASE("fail-over: without generations a renewed session waits for the path of each change") {
+  Bench bench{/*once=*/false};
+  bench.attach(0);
+  TestRequest change, given_up;
+  bench.lane.submit(change);
+  bench.lane.submit(given_up);
+  bench.lane.detach(0);
+  bench.lane.cancel(given_up);
+  CHECK(bench.lane.spare_permit(0) == 0);
+  CHECK_FALSE(bench.lane.spare_permit(1));
+  bench.lane.renew();
+  CHECK(change.renewals == 1);
+  bench.attach(1);  // the server may have the session still, and what came over path 0
+  CHECK(bench.posts(1) == 0);
+  CHECK(bench.lane.permits_in_use() == 2);
+  bench.attach(0);
+  CHECK(bench.posts(0) + bench.posts(1) == 3);
+  CHECK(bench.lane.permits_in_use() == 1);
+}
+
+TEST_CASE("fail-over: a new session starts its generations anew and renews what waits") {
+  Bench bench;
+  bench.attach(0);
+  TestRequest done, change, given_up, waiting;
+  bench.lane.submit(done);
+  CHECK(bench.reply(0, done.slot) == nullptr);
+  bench.lane.submit(change);
+  bench.lane.submit(given_up);
+  bench.lane.submit(waiting);
+  bench.lane.detach(0);
+  bench.lane.cancel(given_up);
+  bench.lane.renew();
+  CHECK(change.renewals == 1);
+  CHECK(waiting.renewals == 1);
+  CHECK(given_up.renewals == 0);
+  bench.attach(0);
+  REQUIRE(bench.posts(0) == 5);  // three before; the one that waited has the third permit's place
+  CHECK(bench.trailer(0).generation == 1);
+  CHECK(bench.trailer(0).flags == 0);
+  CHECK(bench.reply(0, change.slot) == nullptr);
+  CHECK(bench.reply(0, waiting.slot) == nullptr);
+  CHECK(change.calls + waiting.calls == 2);
+}
+
+TEST_CASE("fail-over: requests fail when no path comes, later ones at once, until one is back") {
+  Bench bench;
+  bench.attach(0);
+  TestRequest change, read{true}, waiting, late, after;
+  for (TestRequest* request : {&change, &read, &waiting}) bench.lane.submit(*request);
+  bench.lane.detach(0);
+  bench.lane.fail_pending(EIO);
+  for (TestRequest* request : {&change, &read, &waiting}) {
+    CHECK(request->calls == 1);
+    CHECK(request->error == EIO);
+  }
+  bench.lane.submit(late);
+  CHECK(late.error == EIO);
+  CHECK(bench.lane.permits_in_use() == 1);
+  bench.attach(0);
+  CHECK(bench.trailer(0).flags == wire::kSettle);
+  bench.lane.submit(after);
+  CHECK(bench.reply(0, after.slot) == nullptr);
+  CHECK(after.calls == 1);
+  CHECK(after.error == 0);
+}
+
+TEST_CASE("fail-over: no new change goes before one that failed by time-out has really ended") {
+  ChangeBarrier barrier;
+  int opened = 0;
+  barrier.on_open = [&] { ++opened; };
+  Bench bench{true, &barrier};
+  ClientLane other{0, 2, &barrier};
+  FakeQueuePair other_queue_pair;
+  bench.attach(0);
+  TestRequest failed, newer, read{true}, elsewhere;
+  bench.lane.submit(failed);
+  bench.lane.detach(0);
+  bench.lane.fail_pending(EIO);
+  CHECK(failed.error == EIO);
+  bench.attach(0);
+  other.attach(0, {.queue_pair = &other_queue_pair,
+                   .chunks = bench.chunks[1],
+                   .queue_depth = 2,
+                   .chunk_size = 8192,
+                   .max_io_size = 4096,
+                   .exactly_once = true});
+  CHECK(bench.posts(0) == 2);
+  CHECK(bench.trailer(0).flags == wire::kSettle);
+  bench.lane.submit(read);
+  CHECK(bench.posts(0) == 3);
+  CHECK(bench.reply(0, read.slot, 0, 512) == nullptr);
+  bench.lane.submit(newer);
+  other.submit(elsewhere);
+  CHECK(bench.posts(0) == 3);
+  CHECK(other_queue_pair.posts.empty());
+  CHECK(bench.reply(0, failed.slot) == nullptr);
+  CHECK(opened == 1);
+  other.resume();
+  CHECK(bench.posts(0) == 4);
+  CHECK(other_queue_pair.posts.size() == 1);
+}
+
+TEST_CASE("a connection that owes an answer is asked for a sign of life, and dead without one") {
+  Bench bench;
+  bench.attach(0);
+  const auto heartbeats = [&] {
+    return std::ranges::count_if(bench.queue_pairs[0].posts, [](const FakeQueuePair::Post& post) {
+      return post.immediate == wire::kHeartbeat;
+    });
+  };
+  for (int i = 0; i < 10; ++i) CHECK(bench.lane.probe(0, 4));
+  CHECK(heartbeats() == 0);  // nobody waits
+  TestRequest slow;
+  bench.lane.submit(slow);
+  SUBCASE("silence") {
+    for (int i = 0; i < 5; ++i) CHECK(bench.lane.probe(0, 4));
+    CHECK_FALSE(bench.lane.probe(0, 4));
+    CHECK(heartbeats() == 1);
+  }
+  SUBCASE("only the storage is slow") {
+    for (int i = 0; i < 20; ++i) {
+      CHECK(bench.lane.probe(0, 4));
+      CHECK(heartbeats() == i / 2 + 1);
+      if (i % 2 != 0) continue;
+      CHECK(bench.lane.handler(0).on_write_with_immediate(wire::kHeartbeatAck, 0) == nullptr);
+    }
+  }
+  SUBCASE("the next life begins anew") {
+    for (int i = 0; i < 5; ++i) CHECK(bench.lane.probe(0, 4));
+    bench.lane.detach(0);
+    bench.attach(0);
+    for (int i = 0; i < 5; ++i) CHECK(bench.lane.probe(0, 4));
+  }
+  SUBCASE("Linux is not asked") {
+    Bench linux_peer{/*once=*/false};
+    linux_peer.attach(0);
+    TestRequest other;
+    linux_peer.lane.submit(other);
+    for (int i = 0; i < 20; ++i) CHECK(linux_peer.lane.probe(0, 4));
+    CHECK(linux_peer.posts(0) == 1);
+  }
+}
+
+TEST_CASE("fail-over to Linux: a change waits for its own path, a read takes another permit") {
+  Bench bench{/*once=*/false};
+  bench.attach(0);
+  bench.attach(1);
+  TestRequest change;
+  bench.lane.submit(change);
+  CHECK(bench.queue_pairs[0].posts[0].header.size() == change.text.size() + 4);
+  bench.lane.detach(0);
+  CHECK(bench.posts(1) == 0);
+  TestRequest read{true};
+  bench.lane.submit(read);
+  CHECK(bench.posts(1) == 1);
+  CHECK(read.slot != change.slot);
+  bench.attach(0);
+  CHECK(bench.posts(0) == 2);
+  CHECK(bench.reply(0, change.slot) == nullptr);
+  CHECK(change.calls == 1);
+}
+
+TEST_CASE("fail-over to Linux: a change that waited too long fails, and its permit waits on") {
+  ChangeBarrier barrier;
+  Bench bench{/*once=*/false, &barrier};
+  bench.attach(0);
+  bench.attach(1);
+  TestRequest change, newer, newest, read{true}, after;
+  bench.lane.submit(change);
+  bench.lane.detach(0);
+  bench.lane.fail_stranded(1, EIO);
+  CHECK(change.calls == 0);
+  bench.lane.fail_stranded(0, EIO);
+  CHECK(change.calls == 1);
+  CHECK(change.error == EIO);
+  CHECK(bench.lane.permits_in_use() == 1);
+  bench.lane.submit(newer);  // could be answered, and then undone by the older one
+  CHECK(newer.calls == 0);
+  CHECK(bench.posts(1) == 0);
+
+  barrier.refuse(EIO);
+  bench.lane.resume();
+  CHECK(newer.error == EIO);
+  bench.lane.submit(newest);
+  CHECK(newest.error == EIO);
+  bench.lane.submit(read);
+  CHECK(bench.posts(1) == 1);
+  CHECK(bench.reply(1, read.slot, 0, 512) == nullptr);
+  CHECK(read.error == 0);
+
+  bench.attach(0);
+  CHECK(bench.lane.permits_in_use() == 0);
+  CHECK_FALSE(barrier.closed());
+  bench.lane.submit(after);
+  CHECK(after.calls == 0);
+  CHECK(bench.lane.permits_in_use() == 1);
+}
+
+TEST_CASE("fail-over to Linux: the permit of a read is not used until the server is done with it") {
+  Bench bench{/*once=*/false};
+  bench.attach(0);
+  bench.attach(1);
+  TestRequest read{true}, other;
+  bench.lane.submit(read);
+  const auto old_slot = read.slot;
+  bench.lane.detach(0);
+  REQUIRE(bench.posts(1) == 1);
+  CHECK(read.slot != old_slot);
+  CHECK(bench.reply(1, read.slot, 0, 512) == nullptr);
+  CHECK(read.calls == 1);
+  CHECK(bench.lane.permits_in_use() == 1);
+  bench.lane.submit(other);
+  CHECK(other.slot != old_slot);
+  bench.attach(0);
+  CHECK(bench.posts(0) == 1);
+  CHECK(bench.lane.permits_in_use() == 1);
+}
+
+TEST_CASE("policies choose among the paths in use, and among all when none of these works") {
+  Bench bench;
+  bench.attach(0);
+  bench.attach(1);
+  bench.attach(2);
+  const auto send = [&] {
+    TestRequest request;
+    bench.lane.submit(request);
+    for (unsigned i = 0; i < 3; ++i) {
+      if (bench.lane.in_flight(i) == 0) continue;
+      CHECK(bench.reply(i, request.slot) == nullptr);
+      return i;
+    }
+    return 3U;
+  };
+  bench.lane.use(0b111, PathPolicy::round_robin);
+  CHECK(send() == 1);
+  CHECK(send() == 2);
+  CHECK(send() == 0);
+  bench.lane.use(0b110, PathPolicy::round_robin);
+  CHECK(send() == 1);
+  CHECK(send() == 2);
+  CHECK(send() == 1);
+  bench.lane.set_latency(0, std::chrono::microseconds{90});
+  bench.lane.set_latency(1, std::chrono::microseconds{80});
+  bench.lane.set_latency(2, std::chrono::microseconds{70});
+  bench.lane.use(0b111, PathPolicy::min_latency);
+  CHECK(send() == 2);
+  bench.lane.use(0b111, PathPolicy::min_inflight);
+  TestRequest busy;
+  bench.lane.submit(busy);
+  CHECK(bench.lane.in_flight(0) == 1);
+  CHECK(bench.posts(1) + bench.posts(2) == 6);
+  TestRequest other;
+  bench.lane.submit(other);
+  CHECK(bench.lane.in_flight(1) == 1);
+  CHECK(bench.reply(0, busy.slot) == nullptr);
+  CHECK(bench.reply(1, other.slot) == nullptr);
+  bench.lane.detach(1);
+  bench.lane.use(0b010, PathPolicy::min_inflight);
+  CHECK(send() == 0);
+}
+
+}  // namespace
+}  // namespace rtrs

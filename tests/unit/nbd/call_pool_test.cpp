@@ -1,0 +1,39 @@
+#include "bridge/nbd/call_pool.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <latch>
+
+using rnbd::nbd::CallPool;
+
+TEST_CASE("calls: a hundred that wait do not hold up the next one") {
+  CallPool pool;
+  std::latch begun{100};
+  std::latch released{1};
+  for (int i = 0; i < 100; ++i) {
+    pool.post([&] {
+      begun.count_down();
+      released.wait();
+    });
+  }
+  begun.wait();
+  std::latch done{1};
+  pool.post([&] { done.count_down(); });
+  done.wait();
+  released.count_down();
+}
+
+TEST_CASE("calls: whoever ends the pool waits for all of them, also for those they post") {
+  std::atomic<int> made{0};
+  {
+    CallPool pool;
+    for (int i = 0; i < 5000; ++i) {
+      pool.post([&] {
+        if (++made % 10 == 1) pool.post([&] { ++made; });
+      });
+    }
+  }
+  CHECK(made >= 5000);
+  CHECK(made <= 10'000);
+}

@@ -1,0 +1,74 @@
+// The command line of rnbd-bridge.
+#include "bridge/daemon/bridge_options.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace rnbd;
+
+namespace {
+
+tl::expected<BridgeOptions, EarlyExit> parse(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "rnbd-bridge");
+  return parse_bridge_options(static_cast<int>(arguments.size()), arguments.data());
+}
+
+/// Status 2, and a message with this in it.
+bool refuses(const std::vector<const char*>& arguments, const std::string& part) {
+  const auto options = parse(arguments);
+  if (options) return false;
+  CAPTURE(options.error().text);
+  CHECK(options.error().text.find(part) != std::string::npos);
+  return options.error().status == 2;
+}
+
+}  // namespace
+
+TEST_CASE("bridge options: a URI is enough") {
+  const auto options = parse({"rnbd+tcp://storage:99/disk0"});
+  REQUIRE(options);
+  CHECK(options->client.device == "disk0");
+  CHECK_FALSE(options->client.dynamic_export);
+  CHECK(options->client.server() == "rnbd+tcp://storage:99");
+  CHECK(options->listen.empty());
+  CHECK(options->max_connections == 256);
+  CHECK(options->ready_fd == -1);
+}
+
+TEST_CASE("bridge options: without a device the client chooses the export") {
+  const auto all = parse({"rnbd+tcp://storage"});
+  REQUIRE(all);
+  CHECK(all->client.dynamic_export);
+  const auto one = parse({"rnbd+tcp://storage", "--device", "disk1"});
+  REQUIRE(one);
+  CHECK_FALSE(one->client.dynamic_export);
+  CHECK(one->client.device == "disk1");
+}
+
+TEST_CASE("bridge options: the plugin's parameters are options, and paths add up") {
+  const auto options =
+      parse({"--listen", "unix:/run/a.sock", "-l", "tcp:[::1]:0", "--path", "192.0.2.1",
+             "--path=192.0.2.2:77", "--no-path-timeout", "5s", "--lanes", "3", "--access", "ro",
+             "--policy", "round-robin", "--connect", "now", "rnbd+tcp://storage/disk0"});
+  REQUIRE(options);
+  REQUIRE(options->listen.size() == 2);
+  CHECK(options->listen[0].path == "/run/a.sock");
+  CHECK(options->listen[1].host == "::1");
+  const ClientConfig& client = options->client;
+  CHECK(client.lanes == 3);
+  CHECK(client.access == wire::AccessMode::read_only);
+  CHECK(client.connect_now);
+}
+
+TEST_CASE("bridge options: mistakes name the option as it is written here") {
+  CHECK(refuses({}, "write e.g. rnbd-bridge rnbd+tcp://storage/disk0"));
+  CHECK(refuses({"--lanes", "3"}, "no server is named"));
+  CHECK(refuses({"rnbd+tcp://a/b", "rnbd+tcp://c/d"}, "one URI only"));
+  CHECK(refuses({"rnbd+tcp://a/b", "--lanes", "x"}, "--lanes: "));
+  CHECK(refuses({"rnbd+tcp://a/b", "--no-path-timeout", "never"}, "--no-path-timeout: "));
+  CHECK(refuses({"rnbd+tcp://a/b", "--listen", "nowhere"}, "--listen 'nowhere': "));
+  CHECK(refuses({"rnbd+tcp://a/b", "--max-connections", "0"}, "--max-connections"));
+  CHECK(refuses({"rnbd+tcp://a/b", "--log-level", "all"}, "--log-level"));
+  CHECK(refuses({"rnbd+tcp://a/b", "--dynamic-export", "true"}, "--dynamic-export"));
+  CHECK(refuses({"rnbd+tcp://a/b", "--lsiten", "unix:x"}, "did you mean --listen"));
+  CHECK(refuses({"nbd://a/b"}, "rnbd"));
+}

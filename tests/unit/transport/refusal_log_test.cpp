@@ -1,0 +1,82 @@
+#include "rdma/transport/refusal_log.hpp"
+
+#include <string>
+#include <vector>
+
+#include "tests/unit/transport/raw_peer.hpp"
+
+namespace rtrs::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct Lines {
+  Log log() {
+    return [this](LogLevel, const std::string& line) { all.push_back(line); };
+  }
+  std::vector<std::string> all;
+};
+
+TEST_CASE("a host that is turned away again and again is named once, and once a minute how often") {
+  Lines lines;
+  RefusalLog log{lines.log()};
+  const Instant start{1h};
+  for (int i = 0; i < 100; ++i) {
+    log.say(LogLevel::warning, "10.0.0.1:" + std::to_string(40000 + i), "full", start + i * 500ms);
+  }
+  CHECK(lines.all == std::vector<std::string>{"10.0.0.1:40000: full"});
+  log.say(LogLevel::warning, "10.0.0.1:50000", "full", start + 60s);
+  REQUIRE(lines.all.size() == 2);
+  CHECK(lines.all[1] == "10.0.0.1:50000: full (99 more like this were not logged)");
+  log.say(LogLevel::warning, "10.0.0.1:50001", "full", start + 130s);
+  REQUIRE(lines.all.size() == 3);
+  CHECK(lines.all[2] == "10.0.0.1:50001: full");
+}
+
+TEST_CASE("another host and another reason are news") {
+  Lines lines;
+  RefusalLog log{lines.log()};
+  for (int i = 0; i < 3; ++i) {
+    log.say(LogLevel::warning, "10.0.0.1:4", "full", Instant{1h});
+    log.say(LogLevel::warning, "10.0.0.2:4", "full", Instant{1h});
+    log.say(LogLevel::warning, "10.0.0.1:4", "too old", Instant{1h});
+    log.say(LogLevel::warning, "[fd00::1]:4", "full", Instant{1h});
+  }
+  CHECK(lines.all.size() == 4);
+}
+
+TEST_CASE("hosts without number cost no memory without end, and are not all named") {
+  Lines lines;
+  RefusalLog log{lines.log()};
+  const auto visit = [&](Instant now) {
+    for (int i = 0; i < 100000; ++i) {
+      log.say(LogLevel::warning, std::to_string(i) + ":1", "full", now);
+    }
+  };
+  visit(Instant{1h});
+  CHECK(lines.all.size() < 300);
+  lines.all.clear();
+  visit(Instant{2h});
+  CHECK(lines.all.size() < 300);
+  CHECK(lines.all.size() > 1);
+}
+
+TEST_CASE("a server that refuses a client a hundred times says so once") {
+  Lines lines;
+  ServerOptions options;
+  options.log = lines.log();
+  {
+    EchoServer server{options};
+    for (int i = 0; i < 100; ++i) {
+      RawClient stranger{server.port};
+      auto p = parameters(1, 2, 9);  // of a session that is not there
+      p.first_connection = false;
+      stranger.hello(p);
+      CHECK(stranger.answer() == ENXIO);
+    }
+  }
+  CHECK(lines.all.size() == 1);
+}
+
+}  // namespace
+}  // namespace rtrs::test
