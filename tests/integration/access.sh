@@ -108,6 +108,51 @@ PY
 }
 it "several clients of one nbdkit read a read-only export at the same time" read_only_crowd
 
+yields() {
+  mkdir files
+  truncate -s 1M files/file
+  start_server --reactors 4 --search-path "$PWD/files" --export disk0=memory:1M \
+    --export slow=delay:write=3s:memory:1M
+  PYTHONPATH=$source_dir/tests/integration PYTHONDONTWRITEBYTECODE=1 limited /usr/bin/python3 - "$port" <<'PY'
+import errno, struct, sys, time
+from raw_peer import RW, USER_MESSAGES, WRITE_IO, Session
+
+port = int(sys.argv[1])
+EXACTLY_ONCE = 1
+
+def connect():
+    return Session(port, features=USER_MESSAGES | EXACTLY_ONCE)
+
+def open_by_another(name, patience):
+    """The errno of an OPEN by somebody else, 0 at once when there is one within `patience`."""
+    other, end = connect(), time.monotonic() + patience
+    while True:
+        try:
+            other.open(name, RW)
+            return 0
+        except OSError as error:
+            if time.monotonic() > end:
+                return error.errno
+
+for name in b"disk0", b"file":
+    first = connect()
+    first.open(name, RW)
+    assert open_by_another(name, 0) == errno.EPERM, name
+    first.close()  # without a goodbye: the session waits for 4 s
+    began = time.monotonic()
+    assert open_by_another(name, 3) == 0, name
+    assert time.monotonic() - began < 3, name
+
+first = connect()
+device, _ = first.open(b"slow", RW)
+first.start_write(first.io(device, WRITE_IO, 0, 512) + struct.pack("<IHH", 1, 0, 0), bytes(512))
+first.close()
+assert open_by_another(b"slow", 1) == errno.EPERM, "the write still runs"
+assert open_by_another(b"slow", 3) == 0
+PY
+}
+it "a client without paths keeps its right to write until somebody else asks, or its writes have ended" yields
+
 listing() {
   start_server --export "alpha=memory:1M,description=the first" --export beta=memory:2M \
     --export gamma=memory:3M,ro

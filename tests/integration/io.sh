@@ -113,7 +113,8 @@ h.zero(64 * M, 32 * M)
 assert h.pread(64 * M, 32 * M) == bytes(64 * M)
 PY
 }
-it "requests of 64 MiB are split and put together again" large_requests
+# The bridge takes 32 MiB at most, and says so.
+[[ $face == bridge ]] || it "requests of 64 MiB are split and put together again" large_requests
 
 huge_trim() {
   requires_python nbd

@@ -9,11 +9,13 @@ shopt -s inherit_errexit
 source_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 build_dir=$(realpath -m "${RNBD_BUILD_DIR:-$source_dir/build}")
 server_program=${RNBD_SERVER:-$build_dir/bin/rnbd-server}
+bridge_program=${RNBD_BRIDGE:-$build_dir/bin/rnbd-bridge}
 plugin=${RNBD_PLUGIN:-$build_dir/nbdkit-plugin/nbdkit-rnbd-plugin.so}
+face=${RNBD_FACE:-nbdkit} # what NBD clients see of us: nbdkit with our plugin, or `bridge`
 sanitizer=${RNBD_SANITIZE:-}
 PATH=$PATH:/usr/sbin:/sbin
-if [[ ! -x $server_program || ! -e $plugin ]]; then
-  echo "There is no $server_program or no $plugin: build first, or set RNBD_BUILD_DIR" >&2
+if [[ ! -x $server_program || ! -x $bridge_program || ! -e $plugin ]]; then
+  echo "$server_program, $bridge_program or $plugin is missing: build first, or set RNBD_BUILD_DIR" >&2
   exit 1
 fi
 
@@ -112,6 +114,20 @@ stop() {
   }
 }
 
+# expect_gone NAME STATUS: it leaves with this status within five seconds.
+expect_gone() {
+  wait_end "$1" $((5 * slow)) || fail "$1 still runs after $((5 * slow)) s"
+  ((status == $2)) || fail "$1 left with status $status, not $2"
+}
+
+# freeze NAME: SIGSTOP, and waits until no thread of it runs any more.
+freeze() {
+  kill -STOP "${pid[$1]}"
+  eventually 10 frozen "${pid[$1]}"
+}
+frozen() { ! grep -h '^State:' "/proc/$1/task/"*/status | grep -qv 'T (stopped)'; }
+thaw() { kill -CONT "${pid[$1]}"; }
+
 # kill_hard NAME: SIGKILL, and waits until it is gone.
 kill_hard() {
   kill -KILL "${pid[$1]}"
@@ -148,12 +164,29 @@ await_line() {
   read -r -t $(($2 * slow)) -u "$1" line || [[ -n $line ]]
 }
 
+# wait_for_line FILE REGEX: until the line is there.
+wait_for_line() {
+  : >>"$1" # it may not have been opened yet
+  timeout $((10 * slow)) grep -qE -m 1 -- "$2" <(tail -n +1 -f "$1") || fail "no line $2 in $1"
+}
+
+# status_of NUMBER COMMAND...: the command ends with this status; its output is in said.
+status_of() {
+  local expected=$1 rc=0
+  shift
+  timeout 20 "$@" >said 2>&1 || rc=$?
+  cat said
+  ((rc == expected)) || fail "status $rc, not $expected: $*"
+}
+
 # With sanitizers: see sanitizer_shim.cpp. A leak must not change nbdkit's exit status, because it may be
 # its own; sanitizer_found_something looks at it.
 server_command=("$server_program")
+bridge_command=("$bridge_program")
 nbdkit_command=(nbdkit)
 if [[ -n ${RNBD_PRELOAD:-} ]]; then
   server_command=(env "LD_PRELOAD=$RNBD_PRELOAD" "$server_program")
+  bridge_command=(env "LD_PRELOAD=$RNBD_PRELOAD" "$bridge_program")
   nbdkit_command=(env "LD_PRELOAD=$RNBD_PRELOAD" LSAN_OPTIONS=exitcode=0 nbdkit)
 fi
 
@@ -192,13 +225,40 @@ start_nbdkit() {
   uri="nbd+unix:///?socket=$socket"
 }
 
-# attach DEVICE [ARGUMENTS...]: our plugin, connected to $address.
-attach() {
-  local device=$1
-  shift
-  start_nbdkit "${nbdkit_flags[@]+"${nbdkit_flags[@]}"}" "$plugin" "rnbd+tcp://$address/$device" "$@"
+# start_bridge ARGUMENTS...: rnbd-bridge on a Unix socket; sets $socket and $uri.
+# `bridge_name=NAME start_bridge ...` for a second one.
+start_bridge() {
+  local name=${bridge_name:-bridge} ready_read ready_write
+  socket=$case_dir/$name.sock
+  pipe ready_read ready_write
+  spawn "$name" "${bridge_command[@]}" --listen "unix:$socket" --ready-fd "$ready_write" "$@"
+  exec {ready_write}>&-
+  if ! await_line "$ready_read" 20; then
+    cat "$case_dir/$name.log"
+    fail "rnbd-bridge did not become ready"
+  fi
+  exec {ready_read}<&-
+  uri="nbd+unix:///?socket=$socket"
+}
+
+# attach_to URI [PARAMETERS...]: the face in front of a server; sets $socket and $uri. Parameters are
+# the plugin's, KEY=VALUE, which the bridge has as --KEY VALUE. The program is called `nbdkit` here,
+# whichever it is, or $nbdkit_name.
+attach_to() {
+  if [[ $face != bridge ]]; then
+    start_nbdkit "${nbdkit_flags[@]+"${nbdkit_flags[@]}"}" "$plugin" "$@"
+    return
+  fi
+  local options=() parameter
+  for parameter in "${@:2}"; do
+    [[ $parameter == dynamic-export=true ]] || options+=("--${parameter%%=*}" "${parameter#*=}")
+  done
+  bridge_name=${nbdkit_name:-nbdkit} start_bridge "$1" "${options[@]+"${options[@]}"}"
 }
 nbdkit_flags=()
+
+# attach DEVICE [PARAMETERS...]: the same for a device of the server at $address.
+attach() { attach_to "rnbd+tcp://$address/$1" "${@:2}"; }
 
 # ---- Clients, each with a limit, so that a hang fails one case and not the whole run --------------------
 
@@ -214,7 +274,7 @@ nbdsh() {
 }
 nbdsh_prelude=$(
   cat <<'PYTHON'
-import errno, os, nbd
+import errno, os, nbd, pathlib, signal, time
 def fails_with(number, function, *arguments, **named):
     "The call must fail at the server with this errno."
     h.set_strict_mode(0)
@@ -224,6 +284,13 @@ def fails_with(number, function, *arguments, **named):
         assert error.errnum == number, f"{error.errno}, expected {errno.errorcode[number]}: {error}"
     else:
         raise AssertionError(f"no error, expected {errno.errorcode[number]}")
+def freeze(pid):
+    "SIGSTOP, and waits until no thread of the process runs any more."
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + 10
+    while not all("T (stopped)" in path.read_text()
+                  for path in pathlib.Path(f"/proc/{pid}/task").glob("*/status")):
+        assert time.monotonic() < deadline, f"process {pid} does not stop"
 PYTHON
 )
 

@@ -102,19 +102,19 @@ under_load() {
   requires_python nbd
   truncate -s 4M image
   start_server --export "disk0=$PWD/image"
-  attach disk0
+  attach disk0 no-path-timeout=1s
   load client
   stop server
   await_line "$load_says" 20 || fail "the client still waits"
   [[ $line == "errno EIO" || $line == "errno ESHUTDOWN" ]] || fail "the client got $line"
   wait_end client 10 || fail "the client still runs"
 }
-it "SIGTERM under load: the server leaves with 0 within 5 s, the client gets EIO" under_load
+it "SIGTERM under load: the server leaves with 0 within 5 s, the client gets EIO in the end" under_load
 
 hanging_backend() {
   requires_python nbd
   start_server --export disk0=delay:read=600s:memory:4M
-  attach disk0
+  attach disk0 no-path-timeout=1s
   spawn client /usr/bin/python3 -c '
 import sys, nbd
 h = nbd.NBD()
@@ -136,7 +136,7 @@ killed_server() {
   requires_python nbd
   truncate -s 4M image
   start_server --export "disk0=$PWD/image"
-  attach disk0
+  attach disk0 no-path-timeout=1s
   load client
   kill_hard server
   await_line "$load_says" 20 || fail "the client still waits"
@@ -152,13 +152,13 @@ it "SIGKILL of the server under load: EIO; the same nbdkit works with the next s
 frozen_server() {
   requires_python nbd
   start_server --export disk0=memory:4M
-  attach disk0 heartbeat=100ms
+  attach disk0 heartbeat=100ms no-path-timeout=1s
   load client
-  kill -STOP "${pid[server]}"
+  freeze server
   await_line "$load_says" 20 || fail "the client still waits"
   [[ $line == "errno EIO" ]] || fail "the client got $line"
   wait_end client 10
-  kill -CONT "${pid[server]}"
+  thaw server
   load again
   kill -KILL "${pid[again]}"
   wait_end again 10
@@ -220,7 +220,7 @@ it "SIGTERM of nbdkit while a backend hangs: it leaves within 5 s" nbdkit_while_
 nbdkit_while_server_is_silent() {
   requires_python nbd
   start_server --export disk0=memory:4M
-  kill -STOP "${pid[server]}"
+  freeze server
   attach disk0 connect-timeout=600s
   spawn client /usr/bin/python3 -c '
 import sys, nbd
@@ -231,7 +231,7 @@ h.connect_uri(sys.argv[1])
   eventually 20 test -e asked
   stop nbdkit
   wait_end client 20 || fail "the client still waits"
-  kill -CONT "${pid[server]}"
+  thaw server
 }
 it "SIGTERM of nbdkit while it connects to a silent server: it leaves within 5 s" \
   nbdkit_while_server_is_silent

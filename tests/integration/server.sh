@@ -8,15 +8,6 @@ raw() {
   PYTHONPATH=$source_dir/tests/integration PYTHONDONTWRITEBYTECODE=1 limited /usr/bin/python3 - "$@"
 }
 
-# status_of NUMBER COMMAND...: the command ends with this status; its output is in said.
-status_of() {
-  local expected=$1 rc=0
-  shift
-  timeout 20 "$@" >said 2>&1 || rc=$?
-  cat said
-  ((rc == expected)) || fail "status $rc, not $expected: $*"
-}
-
 exit_statuses() {
   status_of 0 "$server_program" --help
   says said '^Examples:'
@@ -80,18 +71,6 @@ END
   "$server_program" --export "a=$PWD/image,ro" --export "b=$PWD/image" --check-config
 }
 it "configuration: a file may be exported read-only and writable, in whatever order" two_names
-
-# expect_gone NAME STATUS: it leaves with this status within five seconds.
-expect_gone() {
-  wait_end "$1" $((5 * slow)) || fail "$1 still runs after $((5 * slow)) s"
-  ((status == $2)) || fail "$1 left with status $status, not $2"
-}
-
-# wait_for_line FILE REGEX: until the line is there.
-wait_for_line() {
-  : >>"$1" # it may not have been opened yet
-  timeout $((10 * slow)) grep -qE -m 1 -- "$2" <(tail -n +1 -f "$1") || fail "no line $2 in $1"
-}
 
 ready_line() {
   local r w

@@ -1,0 +1,278 @@
+#!/bin/bash
+# rnbd-bridge as a program: its command line, the sockets that it listens on, how it says that it is
+# ready, and how it leaves.
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+
+peer() {
+  PYTHONPATH=$source_dir/tests/integration PYTHONDONTWRITEBYTECODE=1 limited /usr/bin/python3 - "$@"
+}
+
+# ---- The command line -------------------------------------------------------------------------------
+
+# rejects REGEX ARGUMENTS...: status 2, and a message that says what to do.
+rejects() {
+  local regex=$1
+  shift
+  status_of 2 "$bridge_program" "$@"
+  says said "$regex"
+}
+
+bad_arguments() {
+  rejects 'no server is named; write e\.g\. rnbd-bridge rnbd\+tcp://storage/disk0'
+  rejects 'one URI only' rnbd+tcp://127.0.0.1/a rnbd+tcp://127.0.0.1/b
+  rejects 'rnbd\+tcp://' http://127.0.0.1/disk0
+  rejects 'port' rnbd+tcp://127.0.0.1:99999/disk0
+  rejects 'did you mean --listen' --lisen unix:x rnbd+tcp://127.0.0.1/disk0
+  rejects '--access: .*migration' --access write rnbd+tcp://127.0.0.1/disk0
+  rejects '--no-path-timeout: .*soon' --no-path-timeout soon rnbd+tcp://127.0.0.1/disk0
+  rejects '--lanes: ' --lanes many rnbd+tcp://127.0.0.1/disk0
+  rejects '--path' --path '' rnbd+tcp://127.0.0.1/disk0
+  rejects 'max-connections' --max-connections 0 rnbd+tcp://127.0.0.1/disk0
+  rejects 'log-level' --log-level loud rnbd+tcp://127.0.0.1/disk0
+  rejects 'device' --device other rnbd+tcp://127.0.0.1/disk0
+  rejects 'ready-fd' --ready-fd -2 rnbd+tcp://127.0.0.1/disk0
+}
+it "wrong arguments: status 2, and the message says what is right" bad_arguments
+
+bad_addresses() {
+  local long
+  long=unix:/tmp/$(printf 'x%.0s' {1..110})
+  rejects "--listen '127\.0\.0\.1': write e\.g\. unix:/.* or tcp:" -l 127.0.0.1 rnbd+tcp://127.0.0.1/a
+  rejects "'unix:': the path is missing; write e\.g\." -l unix: rnbd+tcp://127.0.0.1/a
+  rejects 'longer than 107 bytes' -l "$long" rnbd+tcp://127.0.0.1/a
+  rejects 'bracket' -l 'tcp:[::1:10809' rnbd+tcp://127.0.0.1/a
+  rejects 'brackets' -l tcp:::1:10809 rnbd+tcp://127.0.0.1/a
+  rejects "port '99999'" -l tcp:127.0.0.1:99999 rnbd+tcp://127.0.0.1/a
+  rejects "port ''" -l tcp:127.0.0.1: rnbd+tcp://127.0.0.1/a
+  # Every address is not what somebody gets by forgetting one.
+  rejects 'tcp:\*:10809' -l tcp: rnbd+tcp://127.0.0.1/a
+  rejects 'tcp:\*:10809' -l tcp::10809 rnbd+tcp://127.0.0.1/a
+}
+it "wrong addresses to listen on: status 2, and the message shows a right one" bad_addresses
+
+impossible_addresses() {
+  status_of 1 "$bridge_program" -l "unix:$PWD/missing/socket" rnbd+tcp://127.0.0.1/a
+  says said "missing/socket: No such file or directory; name a file in a directory"
+  status_of 1 "$bridge_program" -l tcp:192.0.2.1:0 rnbd+tcp://127.0.0.1/a
+  says said 'tcp:192\.0\.2\.1:0: Cannot assign'
+  status_of 1 "$bridge_program" -l tcp:no.such.host.invalid:0 rnbd+tcp://127.0.0.1/a
+  says said 'no\.such\.host\.invalid'
+  status_of 1 "$bridge_program" -l "unix:$PWD/socket" --ready-fd 99 rnbd+tcp://127.0.0.1/a
+  says said 'ready-fd 99 is not open'
+  status_of 1 "$bridge_program" -l "unix:$PWD/socket" --pid-file /proc/x/pid rnbd+tcp://127.0.0.1/a
+  says said '/proc/x/pid'
+  [[ ! -e socket ]] || fail "a socket file is left"
+}
+it "what cannot be listened on or written to: status 1, with the reason" impossible_addresses
+
+help() {
+  status_of 0 "$bridge_program" --help
+  says said '^Examples:'
+  status_of 0 "$bridge_program" --version
+  says said '^rnbd-bridge [0-9]+\.[0-9]+'
+}
+it "--help and --version: status 0" help
+
+connect_now() {
+  start_server --export disk0=memory:1M
+  status_of 1 "$bridge_program" -l "unix:$PWD/socket" --connect now "rnbd+tcp://$address/missing"
+  says said "'missing'"
+  start_bridge --connect now "rnbd+tcp://$address/disk0"
+  [[ $(nbdinfo --size "$uri") == 1048576 ]]
+  stop bridge
+  stop server
+  status_of 1 "$bridge_program" -l "unix:$PWD/socket" --connect now "rnbd+tcp://$address/disk0"
+  says said "$address.*[Cc]onnection refused"
+}
+it "--connect now: no start without a server and its export" connect_now
+
+# ---- Sockets ----------------------------------------------------------------------------------------
+
+stale_socket() {
+  start_server --export disk0=memory:1M
+  start_bridge "rnbd+tcp://$address/disk0"
+  kill_hard bridge
+  [[ -S $socket ]] || fail "SIGKILL removed the socket"
+  start_bridge "rnbd+tcp://$address/disk0"
+  [[ $(nbdinfo --size "$uri") == 1048576 ]]
+  status_of 1 "$bridge_program" -l "unix:$socket" "rnbd+tcp://$address/disk0"
+  says said 'another program listens there'
+  [[ $(nbdinfo --size "$uri") == 1048576 ]]
+  stop bridge
+  [[ ! -e $socket ]] || fail "the socket is still there"
+}
+it "a Unix socket that nobody listens on is replaced, a live one is left alone, ours is removed" \
+  stale_socket
+
+other_files() {
+  echo precious >file
+  mkdir directory
+  ln -s file link
+  local name
+  for name in file directory link; do
+    status_of 1 "$bridge_program" -l "unix:$PWD/$name" rnbd+tcp://127.0.0.1/disk0
+    says said "unix:$PWD/$name: .*; what is there is no socket, choose another path"
+  done
+  [[ $(<file) == precious && -d directory && -L link ]]
+}
+it "a file that is no socket is never replaced" other_files
+
+busy_port() {
+  start_server --export disk0=memory:1M
+  status_of 1 "$bridge_program" -l "tcp:$address" rnbd+tcp://127.0.0.1/disk0
+  says said "tcp:$address: .*choose another port"
+}
+it "a TCP port that is taken is named" busy_port
+
+every_address() {
+  start_server --export disk0=memory:1M
+  start_bridge "rnbd+tcp://$address/disk0"
+  ! grep -q 'no authentication' bridge.log || fail "warned of a Unix socket"
+  bridge_name=open start_bridge --listen 'tcp:*:0' "rnbd+tcp://$address/disk0"
+  says open.log 'warning: there is no authentication: whoever reaches .*tcp:0\.0\.0\.0:'
+  bridge_name=six start_bridge --listen 'tcp:[::1]:0' "rnbd+tcp://$address/disk0"
+  ! grep -q 'no authentication' six.log || fail "warned of loopback"
+  local port
+  port=$(grep -oE '\[::1\]:[0-9]+' six.log | head -n 1)
+  [[ $(nbdinfo --size "nbd://$port") == 1048576 ]]
+}
+it "listening where others can reach it earns a warning; IPv6 works" every_address
+
+# activate KIND PROGRAM...: passes a listening socket as the service manager does.
+activation_script='
+import os, socket, sys
+if sys.argv[1] == "unix":
+    s = socket.socket(socket.AF_UNIX)
+    s.bind("given.sock")
+    s.listen()
+else:
+    s = socket.create_server(("127.0.0.1", 0))
+    print(s.getsockname()[1], flush=True)
+os.dup2(s.fileno(), 3)
+os.set_inheritable(3, True)
+open("listens", "w").close()
+environment = dict(os.environ, LISTEN_PID=str(os.getpid()), LISTEN_FDS="1", LISTEN_FDNAMES="x")
+os.execve(sys.argv[2], sys.argv[2:], environment)
+'
+activation() {
+  start_server --export disk0=memory:1M
+  spawn bridge /usr/bin/python3 -c "$activation_script" "$1" "$bridge_program" \
+    "rnbd+tcp://$address/disk0"
+  eventually 10 test -e listens
+  # No wait for readiness: the socket listens since before the bridge started.
+  if [[ $1 == unix ]]; then
+    uri="nbd+unix:///?socket=$PWD/given.sock"
+  else
+    uri="nbd://127.0.0.1:$(<bridge.out)"
+  fi
+  [[ $(nbdinfo --size "$uri") == 1048576 ]]
+  ! grep -q '10809' bridge.log || fail "listens at the default port, too"
+  stop bridge
+  [[ $1 != unix || -S given.sock ]] || fail "the socket belongs to the service manager"
+}
+it "socket activation: a Unix socket is taken over, and not removed" activation unix
+it "socket activation: a TCP socket is taken over" activation tcp
+
+# ---- Ready, and gone --------------------------------------------------------------------------------
+
+ready() {
+  start_server --export disk0=memory:1M
+  local r w
+  pipe r w
+  spawn bridge "$bridge_program" -l "unix:$PWD/a.sock" -l tcp:127.0.0.1:0 --ready-fd "$w" \
+    --pid-file "$PWD/pid" --log-level error "rnbd+tcp://$address/disk0"
+  exec {w}>&-
+  await_line "$r" 10
+  [[ $line =~ ^ready,\ listening\ on\ unix:$PWD/a.sock,\ tcp:127\.0\.0\.1:[0-9]+$ ]] ||
+    fail "the line is: $line"
+  local said=$line
+  [[ $(<pid) == "${pid[bridge]}" ]] || fail "the pid file says $(<pid)"
+  ! await_line "$r" 10 || fail "a second line: $line"
+  grep -qxF "rnbd-bridge: $said, in front of rnbd+tcp://$address/disk0" bridge.log ||
+    fail "the log says: $(<bridge.log)"
+  stop bridge
+  [[ ! -e pid && ! -e a.sock ]] || fail "files are left"
+}
+it "--ready-fd gets one line, --pid-file the process id; both sockets and the pid file go" ready
+
+service_manager() {
+  start_server --export disk0=memory:1M
+  /usr/bin/python3 - "$PWD/notify" "$bridge_program" -l "unix:$PWD/a.sock" \
+    "rnbd+tcp://$address/disk0" >told <<'PY'
+import os, signal, socket, subprocess, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.bind(sys.argv[1])
+s.settimeout(60)
+child = subprocess.Popen(sys.argv[2:], env=dict(os.environ, NOTIFY_SOCKET=sys.argv[1]))
+for _ in range(2):
+    print(s.recv(4096).decode().replace("\n", "|"))
+    child.send_signal(signal.SIGTERM)
+assert child.wait() in (0, 128 + signal.SIGTERM), child.returncode
+PY
+  says told '^READY=1\|STATUS=in front of rnbd\+tcp://.*/disk0\|$'
+  says told '^STOPPING=1\|$'
+}
+it "the service manager hears READY=1 and STOPPING=1" service_manager
+
+limit_of_clients() {
+  start_server --export disk0=memory:1M
+  start_bridge --max-connections 4 "rnbd+tcp://$address/disk0"
+  peer "$socket" <<'PY'
+import sys
+from nbd_peer import *
+kept = [Client(sys.argv[1]) for _ in range(3)]
+haggles = Haggler(sys.argv[1])
+for _ in range(10):
+    try:
+        Haggler(sys.argv[1])
+        raise AssertionError("a fifth client")
+    except Closed:
+        pass
+for client in kept:
+    assert client.read(0, 512) == (0, bytes(512))
+assert isinstance(haggles.info(GO, b"disk0"), dict)
+haggles.close()
+while True:  # room comes back when the bridge has seen it go
+    try:
+        kept.append(Client(sys.argv[1]))
+        break
+    except Closed:
+        pass
+assert kept[-1].read(0, 512) == (0, bytes(512))
+PY
+  says bridge.log 'turned away: there are 4 already \(--max-connections\)'
+}
+it "--max-connections turns further clients away, and room comes back" limit_of_clients
+
+interrupted() {
+  start_server --export disk0=memory:1M
+  start_bridge "rnbd+tcp://$address/disk0"
+  kill -INT "${pid[bridge]}"
+  expect_gone bridge 0
+}
+it "SIGINT: leaves with status 0" interrupted
+
+second_signal() {
+  start_server --export disk0=delay:read=3600s:memory:1M
+  start_bridge --pid-file "$PWD/pid" "rnbd+tcp://$address/disk0"
+  spawn client /usr/bin/python3 -c "
+import sys
+sys.path.insert(0, '$source_dir/tests/integration')
+from nbd_peer import *
+h = Client('$socket')
+h.start_request(READ, 0, 512)
+assert h.write(0, b'x' * 512) == 0
+open('hangs', 'w').close()
+h.expect_close()
+"
+  eventually 20 test -e hangs
+  kill -TERM "${pid[bridge]}"
+  wait_for_line bridge.log 'SIGTERM: stopping'
+  kill -INT "${pid[bridge]}"
+  expect_gone bridge 130
+  expect_gone client 0
+  [[ ! -e pid ]] || fail "the pid file is left"
+}
+it "a second signal ends it at once" second_signal
+
+finish

@@ -1,0 +1,343 @@
+#!/bin/bash
+# Paths die, servers are restarted, frozen and replaced: what the clients of the plugin notice of it.
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+
+here=$(realpath "${BASH_SOURCE[0]%/*}")
+
+# ---- Helpers --------------------------------------------------------------------------------------
+
+# Failures are noticed and repaired faster than by default. A sanitized program answers late.
+quick=("heartbeat=$((100 * slow))ms" reconnect-min=20ms reconnect-max=200ms)
+
+path_lost='path to .* is lost'
+
+writers=4
+start_writers() {
+  local i
+  for ((i = 0; i < writers; i++)); do
+    spawn "writer$i" /usr/bin/python3 "$here/stamps.py" write "$uri" "$i" "$@"
+  done
+  progress 20
+}
+
+# progress COUNT: every writer gets COUNT more answers.
+progress() {
+  local i
+  for ((i = 0; i < writers; i++)); do
+    eventually 20 test -e "acked.$i"
+    eventually 20 number_above "acked.$i" $(($(number "acked.$i") + $1))
+  done
+}
+number() { od -An -t u8 -N 8 "$1" | tr -d ' '; }
+number_above() {
+  [[ " ${started[*]} " == *" writer0 "* ]] || return 1
+  (($(number "$1") > $2))
+}
+
+# No writer saw an error, nothing that was answered is lost; the longest write is in $longest.
+end_writers() {
+  local i count stall
+  longest=0
+  touch enough
+  for ((i = 0; i < writers; i++)); do
+    wait_end "writer$i" $((20 * slow)) || fail "writer $i still waits"
+    cat "writer$i.log"
+    ((status == 0)) || fail "writer $i ended with status $status"
+    read -r count stall <"writer$i.out"
+    echo "writer $i: $count writes, the longest took $stall s"
+    longest=$(awk -v a="$longest" -v b="$stall" 'BEGIN { print (a > b ? a : b) }')
+  done
+  if [[ -e image ]]; then "$here/stamps.py" check image; fi
+}
+at_most() { awk -v a="$1" -v b="$2" -v slow="$slow" 'BEGIN { exit !(a <= b * slow) }'; }
+
+# crash NAME: the server is killed. What it had begun to write keeps the export locked a little longer.
+crash() {
+  kill_hard "$1"
+  if [[ -e image ]]; then eventually 20 unlocked image; fi
+}
+unlocked() { ! grep -q ":$(stat -c %i "$1") " /proc/locks; }
+
+# restart_server NUMBER [ARGUMENTS...]: where the last one was.
+restart_server() {
+  local number=$1
+  shift
+  server_port=$port server_name=server$number start_server "$@"
+}
+
+# user: a client that keeps one NBD connection and does what it is told, a line for each request:
+# `write`, `flush`, `read` or `quit`.
+user() {
+  local from_user to_user
+  pipe from_user user_answers
+  pipe user_asks to_user
+  spawn user /usr/bin/python3 -c '
+import os, sys, time, nbd
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+answers = os.fdopen(int(sys.argv[3]), "w", buffering=1)
+for line in os.fdopen(int(sys.argv[2])):
+    began = time.monotonic()
+    try:
+        what = line.strip()
+        if what == "quit": break
+        if what == "write": h.pwrite(b"x" * 4096, 0)
+        if what == "read": h.pread(4096, 0)
+        if what == "flush": h.flush()
+        answer = "ok"
+    except nbd.Error as error:
+        answer = error.errno
+    print(answer, f"{time.monotonic() - began:.2f}", file=answers)
+' "$uri" "$user_asks" "$user_answers"
+  exec {user_asks}<&- {user_answers}>&-
+  user_answers=$from_user user_asks=$to_user
+}
+# ask REQUEST: the answer is in $answer and $took.
+ask() {
+  echo "$1" >&"$user_asks"
+  await_line "$user_answers" 30 || fail "no answer to $1"
+  read -r answer took <<<"$line"
+  echo "$1: $answer after $took s"
+}
+works() {
+  ask "$1"
+  [[ $answer == ok ]]
+}
+end_user() {
+  echo quit >&"$user_asks"
+  wait_end user 20 || fail "the user is still there"
+}
+
+# start_forward HOST [PORT]: a cable to the server; its port is in $forward_port.
+start_forward() {
+  local ready_read ready_write
+  pipe ready_read ready_write
+  spawn "forward$1" "$here/forward.py" "$1" "${2:-0}" 127.0.0.1 "$port" "$ready_write"
+  exec {ready_write}>&-
+  await_line "$ready_read" 20 || fail "no forwarder on $1"
+  forward_port=$line
+  exec {ready_read}<&-
+}
+end_forward() { kill_hard "forward$1"; }
+# carries HOST BYTES: so much goes through it from now on.
+carries() { eventually 30 carried "forwarded.$1" $(($(number "forwarded.$1") + $2)); }
+carried() { (($(number "$1") > $2)); }
+
+# ---- The server is restarted ------------------------------------------------------------------------
+
+killed_20_times() {
+  requires_python nbd
+  truncate -s 16M image
+  start_server --export "disk0=$PWD/image"
+  attach disk0 "${quick[@]}"
+  start_writers
+  local i name=server
+  for i in {1..20}; do
+    crash "$name"
+    name=server$i
+    restart_server "$i" --export "disk0=$PWD/image"
+    progress 5
+  done
+  end_writers
+  at_most "$longest" 3 || fail "a write took $longest s, and no server was away for so long"
+}
+it "the server is killed and started again 20 times under durable writes: no error, nothing lost" \
+  killed_20_times
+
+two_devices() {
+  requires_python nbd
+  truncate -s 16M image
+  random_file other 1M
+  start_server --export "other=$PWD/other" --export "disk0=$PWD/image"
+  attach_to "rnbd+tcp://$address" dynamic-export=true "${quick[@]}"
+  # They are opened in another order, so that their numbers at the server change hands.
+  local all=$uri
+  uri="nbd+unix:///disk0?socket=$socket"
+  start_writers
+  uri="nbd+unix:///other?socket=$socket"
+  user
+  works read || fail "cannot read"
+  crash server
+  restart_server 1 --export "other=$PWD/other" --export "disk0=$PWD/image"
+  cp other before
+  progress 20
+  works read || fail "cannot read after the restart"
+  works flush || fail "a flush failed, though the machine was not restarted"
+  end_writers
+  cmp other before
+  end_user
+  uri=$all
+}
+it "devices whose numbers change hands when the server is restarted keep their content" two_devices
+
+# other_image MESSAGE: the server comes back with what is in the file `image` now.
+other_image() {
+  local message=$1
+  local old_uri=$uri
+  eventually 20 grep -q "$message" nbdkit.log
+  ask write
+  [[ $answer == EIO ]] || fail "a write to the old device: $answer"
+  # A client that comes now may have what is there; the other one keeps failing.
+  uri=$old_uri
+  nbdsh <<'PY'
+h.pwrite(b"new!" * 128, 0)
+h.flush()
+PY
+  ask read
+  [[ $answer == EIO ]] || fail "a read of the old device: $answer"
+  ask flush
+  [[ $answer == EIO ]] || fail "a flush of the old device: $answer"
+  end_user
+}
+
+# A user of an image of 4 MiB has written to it; then its server is killed.
+used_and_crashed() {
+  requires_python nbd
+  truncate -s 4M image
+  start_server --export "disk0=$PWD/image"
+  attach disk0 "${quick[@]}"
+  user
+  works write || fail "cannot write"
+  crash server
+}
+
+other_size() {
+  used_and_crashed
+  truncate -s 8M image
+  restart_server 1 --export "disk0=$PWD/image"
+  other_image "'disk0' is not what it was: its size was 4194304 and is 8388608"
+  [[ $(nbdinfo --size "$uri") == 8388608 ]]
+}
+it "a server that comes back with another size serves new clients only; the log says why" other_size
+
+other_file() {
+  used_and_crashed
+  truncate -s 4M other
+  restart_server 1 --export "disk0=$PWD/other"
+  other_image "'disk0' is not what it was: it is other storage"
+  cmp -n 4096 image <(yes x | tr -d '\n' | head -c 4096)
+}
+it "a server that comes back with another file of the same size does so, too" other_file
+
+gone() {
+  used_and_crashed
+  restart_server 1 --export "disk1=$PWD/image"
+  eventually 20 grep -q "'disk0' (rw) is gone from the server" nbdkit.log
+  ask write
+  [[ $answer == EIO ]] || fail "a write to a device that is gone: $answer"
+  end_user
+}
+it "a device that is gone when the server comes back is EIO; the log says so" gone
+
+# ---- The server is silent ---------------------------------------------------------------------------
+
+frozen_briefly() {
+  requires_python nbd
+  truncate -s 16M image
+  start_server --export "disk0=$PWD/image"
+  attach disk0 "${quick[@]}" no-path-timeout=60s
+  start_writers
+  freeze server
+  eventually 20 grep -q "$path_lost" nbdkit.log
+  thaw server
+  progress 20
+  end_writers
+}
+it "a server that is frozen until its path counts as dead costs time, but no error" frozen_briefly
+
+frozen_for_long() {
+  requires_python nbd
+  truncate -s 4M image
+  start_server --export "disk0=$PWD/image"
+  attach disk0 "${quick[@]}" no-path-timeout=1s
+  user
+  works write || fail "cannot write"
+  freeze server
+  ask write
+  [[ $answer == EIO ]] || fail "got $answer"
+  # The path counts as dead after at most six intervals; then the waiting begins.
+  awk -v t="$took" 'BEGIN { exit !(t >= 1) }' || fail "that was too early"
+  at_most "$took" 3 || fail "that was too late"
+  thaw server
+  eventually 20 works write
+  works flush || fail "cannot flush"
+  end_user
+}
+it "a server that is frozen for longer than no-path-timeout is EIO on time; then service resumes" \
+  frozen_for_long
+
+leaves() {
+  requires_python nbd
+  start_server --export disk0=memory:4M
+  attach disk0 "${quick[@]}" no-path-timeout=0
+  spawn client /usr/bin/python3 -c '
+import sys, nbd
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+h.pread(512, 0)
+open("reads", "w").close()
+while True: h.pread(512, 0)
+' "$uri"
+  eventually 20 test -e reads
+  crash server
+  eventually 20 grep -q "$path_lost" nbdkit.log
+  stop nbdkit
+  wait_end client 20 || fail "the client still waits"
+}
+it "SIGTERM of nbdkit while no path works and requests wait for ever: it leaves within 5 s" leaves
+
+# ---- Two paths --------------------------------------------------------------------------------------
+
+one_is_cut() {
+  requires_python nbd
+  truncate -s 16M image
+  start_server --export "disk0=$PWD/image"
+  local first second
+  start_forward 127.0.0.1
+  first=$forward_port
+  start_forward 127.0.0.2
+  second=$forward_port
+  attach_to "rnbd+tcp://127.0.0.1:$first/disk0" "path=127.0.0.2:$second" \
+    policy=round-robin "${quick[@]}"
+  start_writers 65536
+  carries 127.0.0.1 2000000
+  carries 127.0.0.2 2000000
+  end_forward 127.0.0.2
+  progress 20
+  start_forward 127.0.0.2 "$second"
+  carries 127.0.0.2 2000000
+  end_forward 127.0.0.1
+  progress 20
+  start_forward 127.0.0.1 "$first"
+  carries 127.0.0.1 2000000
+  end_writers
+  at_most "$longest" 3.5 || fail "a write took $longest s, and one path always worked"
+  stop nbdkit
+  end_forward 127.0.0.1
+  end_forward 127.0.0.2
+}
+it "of two paths one is cut, then the other: no error, nothing lost, and both are used again" one_is_cut
+
+one_is_frozen() {
+  requires_python nbd
+  truncate -s 16M image
+  start_server --export "disk0=$PWD/image"
+  start_forward 127.0.0.1
+  local first=$forward_port
+  start_forward 127.0.0.2
+  attach_to "rnbd+tcp://127.0.0.1:$first/disk0" "path=127.0.0.2:$forward_port" \
+    policy=round-robin "${quick[@]}"
+  start_writers 65536
+  freeze forward127.0.0.2
+  progress 20
+  thaw forward127.0.0.2
+  carries 127.0.0.2 2000000
+  end_writers
+  at_most "$longest" 3.5 || fail "a write took $longest s, and one path always worked"
+  stop nbdkit
+  end_forward 127.0.0.1
+  end_forward 127.0.0.2
+}
+it "of two paths one says nothing any more: the other takes over, and both are used again" one_is_frozen
+
+finish

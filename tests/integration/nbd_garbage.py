@@ -1,0 +1,38 @@
+#!/usr/bin/python3
+"""Sends one stage's worth of garbage to an NBD server: nbd_garbage.py ADDRESS STAGE
+
+Each function of the modules below that is named STAGE_... is a case; its title says what the client
+does. After every case a correct client must be served, the one that was there before and a new one.
+The server exports `disk0` (4 MiB, writable), `readonly` and nothing else.
+"""
+import sys
+import traceback
+
+import nbd_garbage_handshake
+import nbd_garbage_transmission
+from nbd_garbage_peer import ADDRESS, still_serves
+from nbd_peer import Client
+
+
+def main():
+    stage = sys.argv[2] + "_"
+    cases = [(name, function) for module in (nbd_garbage_handshake, nbd_garbage_transmission)
+             for name, function in vars(module).items() if name.startswith(stage)]
+    assert cases, f"no case belongs to {sys.argv[2]}"
+    bystander = Client(ADDRESS)
+    failures = 0
+    for name, function in cases:
+        try:
+            function()
+            still_serves(bystander)
+            still_serves(Client(ADDRESS))
+            print("ok  ", name.replace("_", " "), flush=True)
+        except Exception:  # the next case may still tell something
+            failures += 1
+            print("FAIL", name.replace("_", " "))
+            traceback.print_exc(file=sys.stdout)
+    print(f"{len(cases)} cases, {failures} failed")
+    sys.exit(1 if failures else 0)
+
+
+main()

@@ -1,0 +1,276 @@
+#!/bin/bash
+# Ends that die or hang, and cables that go dead, with the default heartbeats: how long it takes until
+# the other end has noticed and is rid of it. FULL=1 lets servers hang for up to 60 s,
+# and cables go dead 100 times; or ROUNDS.
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+
+here=$(realpath "${BASH_SOURCE[0]%/*}")
+# Seconds until a silent peer counts as dead: 5 to 6 times 500 ms, and some for the machine.
+noticed=3.5 noticed_at_least=2
+
+# ---- Helpers --------------------------------------------------------------------------------------
+
+# since TIME: seconds, in $took; at_most SECONDS.
+since() { took=$(awk -v a="$1" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.2f", b - a }'); }
+at_most() { awk -v a="$took" -v b="$1" -v slow="$slow" 'BEGIN { exit !(a <= b * slow) }'; }
+at_least() { awk -v a="$took" -v b="$1" 'BEGIN { exit !(a >= b) }'; }
+
+# writer NAME: durable writes to $uri until there is a file `enough`; see stamps.py.
+writer() {
+  spawn "$1" /usr/bin/python3 -B "$here/stamps.py" write "$uri" "${1//[!0-9]/}" 65536
+  eventually 20 answered "${1//[!0-9]/}" 20
+}
+answers() { od -An -t u8 -N 8 "acked.$1" 2>/dev/null | tr -d ' '; }
+answered() {
+  local count
+  count=$(answers "$1")
+  ((${count:-0} >= $2))
+}
+# writer_ends NAME: without an error; its longest write is in $took.
+writer_ends() {
+  local count
+  wait_end "$1" $((30 * slow)) || fail "$1 still waits"
+  cat "$1.log"
+  ((status == 0)) || fail "$1 ended with status $status"
+  read -r count took <"$1.out"
+  echo "$1: $count writes, the longest took $took s"
+}
+
+# ---- The client dies or hangs ----------------------------------------------------------------------
+
+# There is room for five sessions only, in number and in memory: five others need all of theirs.
+start_small_server() {
+  local i exports=()
+  for i in {1..5}; do exports+=(--export "disk$i=memory:4M"); done
+  start_server "${exports[@]}" --max-sessions 5 --queue-depth 64 --memory-limit 84M
+  at=$EPOCHREALTIME
+  for i in {1..5}; do next_client "$i" old; done
+  before=$(rss server)
+}
+# next_client DISK NAME: it has the device open for writing; in $took since $at.
+next_client() {
+  nbdkit_name=$2$1 attach "disk$1" lanes=1
+  eventually 20 writes
+  since "$at"
+  echo "$2 client of disk$1 writes after $took s"
+  spawn "user of $2$1" /usr/bin/python3 -c '
+import signal, sys, nbd
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+h.pwrite(b"x" * 65536, 0, nbd.CMD_FLAG_FUA)
+open(sys.argv[2], "x").close()
+signal.pause()
+' "$uri" "used by $2$1"
+  eventually 20 test -e "used by $2$1"
+}
+writes() { nbdsh <<<'h.pwrite(b"x" * 65536, 0, nbd.CMD_FLAG_FUA)' 2>/dev/null; }
+
+# others_come SECONDS: five clients, each of which needs what an old one had. They come one after the
+# other, and have a second each for that.
+others_come() {
+  local i
+  for i in {1..5}; do
+    next_client "$i" new
+    at_most $(($1 + i - 1)) || fail "not within $(($1 + i - 1)) s"
+  done
+  [[ -n $sanitizer ]] || (($(rss server) < before + 1024)) ||
+    fail "the server grew from $before to $(rss server) kB"
+  for i in {1..5}; do kill_hard "user of new$i"; done
+}
+
+clients_killed() {
+  requires_python nbd
+  local i at before
+  start_small_server
+  at=$EPOCHREALTIME
+  for i in {1..5}; do
+    kill_hard "old$i"
+    kill_hard "user of old$i"
+  done
+  others_come 5 # their sockets tell, not heartbeats
+}
+it "five killed clients: sessions, read-write access and memory are free within 5 s" clients_killed
+
+clients_stopped() {
+  requires_python nbd
+  local i at before
+  start_small_server
+  at=$EPOCHREALTIME
+  for i in {1..5}; do freeze "old$i"; done
+  others_come 8
+  for i in {1..5}; do
+    kill_hard "old$i"
+    kill_hard "user of old$i"
+  done
+}
+it "five stopped clients: they are free within the heartbeat limit and 5 s" clients_stopped
+
+# ---- The server hangs -------------------------------------------------------------------------------
+
+server_hangs() {
+  requires_python nbd
+  local seconds=$1 at
+  truncate -s 16M image
+  start_server --export "disk0=$PWD/image"
+  attach disk0 no-path-timeout=120s
+  writer writer0
+  at=$EPOCHREALTIME
+  freeze server
+  if ((seconds > noticed_at_least)); then
+    eventually 10 grep -q 'does not answer heartbeats' nbdkit.log
+    since "$at"
+    echo "noticed after $took s"
+    at_most "$noticed" || fail "that was too late"
+  fi
+  eventually $((seconds + 10)) older_than "$at" "$seconds"
+  thaw server
+  if ((seconds < noticed_at_least)); then
+    ! grep -q 'does not answer' nbdkit.log || fail "given up after $seconds s"
+  fi
+  local count
+  count=$(answers 0)
+  eventually 20 answered 0 $((count + 20))
+  since "$at"
+  echo "in service again $took s after it was stopped"
+  touch enough
+  writer_ends writer0
+  at_most $((seconds + 3)) || fail "the server was away for $seconds s, a write for $took s"
+  "$here/stamps.py" check image
+}
+older_than() {
+  since "$1"
+  at_least "$2"
+}
+it "a server that hangs for 1 s costs 1 s" server_hangs 1
+it "a server that hangs for 5 s is noticed within $noticed s, and costs no error" server_hangs 5
+if [[ -n ${FULL:-} ]]; then
+  it "so is one that hangs for 20 s" server_hangs 20
+  it "so is one that hangs for 60 s" server_hangs 60
+fi
+
+# hangs_for_long SECONDS: longer than requests wait.
+hangs_for_long() {
+  requires_python nbd
+  start_server --export disk0=memory:4M
+  attach disk0 no-path-timeout=5s
+  local at=$EPOCHREALTIME
+  server_pid=${pid[server]} nbdsh <<'PY'
+h.pwrite(b"x" * 4096, 0)
+freeze(int(os.environ["server_pid"]))
+began = time.monotonic()
+fails_with(errno.EIO, h.pwrite, b"y" * 4096, 0)
+took = time.monotonic() - began
+print(f"EIO after {took:.2f} s")
+open("took", "w").write(f"{took:.2f}")
+# The next one has nothing to wait for any more.
+began = time.monotonic()
+fails_with(errno.EIO, h.pread, 4096, 0)
+assert time.monotonic() - began < 1
+PY
+  took=$(<took)
+  at_least 5 || fail "it waited for $took s only"
+  at_most 9 || fail "it waited for $took s, not 5 s and $noticed s"
+  eventually $(($1 + 10)) older_than "$at" "$1"
+  thaw server
+  at=$EPOCHREALTIME
+  eventually 20 writes
+  since "$at"
+  echo "in service again $took s after the server was"
+  at_most 3 || fail "that was too late"
+}
+seconds=10
+[[ -z ${FULL:-} ]] || seconds=20
+it "a server that hangs for $seconds s, no-path-timeout=5s: an error on time, and service afterwards" \
+  hangs_for_long "$seconds"
+
+# With a client that waits: nbdkit waits for those that it serves.
+leaves_silence() {
+  requires_python nbd
+  start_server --export disk0=memory:4M
+  attach disk0 no-path-timeout=0
+  spawn client /usr/bin/python3 -c '
+import sys, nbd
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+open("connected", "x").close()
+while True: h.pread(512, 0)
+' "$uri"
+  eventually 20 test -e connected
+  freeze server
+  stop nbdkit 5
+  wait_end client 10 || fail "the client still waits"
+  thaw server
+}
+it "SIGTERM of nbdkit while its server hangs and nobody has noticed: it leaves within 5 s" leaves_silence
+
+# ---- Two cables ---------------------------------------------------------------------------------------
+
+# Two hosts with two cables: network namespaces that end with the case.
+two_hosts() {
+  ((EUID == 0)) || skip "only root makes network namespaces"
+  near=rnbd-near-$BASHPID far=rnbd-far-$BASHPID
+  requires ip
+  ip netns add "$near" 2>error || skip "no network namespaces here: $(<error)"
+  at_end ip netns del "$near"
+  ip netns add "$far"
+  at_end ip netns del "$far"
+  local i
+  for i in 0 1; do
+    ip -n "$near" link add "cable$i" type veth peer name "cable$i" netns "$far" 2>error ||
+      skip "no veth here: $(<error)"
+    ip -n "$near" addr add "10.99.$i.2/24" dev "cable$i"
+    ip -n "$far" addr add "10.99.$i.1/24" dev "cable$i"
+    ip -n "$near" link set "cable$i" up
+    ip -n "$far" link set "cable$i" up
+  done
+  ip -n "$far" link set lo up
+  server_command=(ip netns exec "$far" "${server_command[@]}")
+  nbdkit_command=(ip netns exec "$near" "${nbdkit_command[@]}")
+}
+# carried CABLE: what has arrived at the server.
+carried() { ip netns exec "$far" cat "/sys/class/net/cable$1/statistics/rx_bytes"; }
+more_carried() { (($(carried "$1") > $2)); }
+
+cables_die() {
+  requires_python nbd
+  local near far i at
+  two_hosts
+  truncate -s 16M image
+  start_server --listen tcp:0.0.0.0:1234 --export "disk0=$PWD/image"
+  start_nbdkit "$plugin" rnbd+tcp://10.99.0.1/disk0 path=10.99.1.1 policy=round-robin
+  writer writer0
+  writer writer1
+  for ((i = 0; i < $1; i++)); do
+    eventually 20 more_carried 0 $(($(carried 0) + 1000000))
+    eventually 20 more_carried 1 $(($(carried 1) + 1000000))
+    at=$EPOCHREALTIME
+    # Its far end is down: nothing arrives, and nobody is told.
+    ip -n "$far" link set "cable$((i % 2))" down
+    eventually 10 lost_paths $((i + 1))
+    since "$at"
+    echo "cable $((i % 2)): noticed after $took s"
+    eventually 20 older_than "$at" "$2"
+    eventually 20 answered 0 $(($(answers 0) + 50))
+    ip -n "$far" link set "cable$((i % 2))" up
+    at=$EPOCHREALTIME
+    eventually 20 more_carried $((i % 2)) $(($(carried $((i % 2))) + 1000000))
+    since "$at"
+    echo "cable $((i % 2)): back in use after $took s"
+    at_most 3 || fail "that was too late"
+  done
+  touch enough
+  for i in 0 1; do
+    writer_ends "writer$i"
+    at_most "$noticed" || fail "a write took $took s, and one cable always worked"
+  done
+  "$here/stamps.py" check image
+}
+lost_paths() { (($(grep -c 'does not answer heartbeats' nbdkit.log) >= $1)); }
+rounds=${ROUNDS:-2}
+[[ -z ${FULL:-} ]] || rounds=${ROUNDS:-100}
+it "of two cables one goes dead: no error, no write takes more than $noticed s, back within 3 s" \
+  cables_die "$rounds" 3.5
+
+if [[ -n ${FULL:-} ]]; then it "the same, dead for 15 s" cables_die 2 15; fi
+
+finish
