@@ -7,6 +7,7 @@
 source /lab/settings
 case_dir=${case_dir:-/lab} work_dir=/lab
 source "$source_dir/tests/tools/cases.sh"
+source "$source_dir/tests/tools/held_storage.sh"
 
 # ---- RDMA ------------------------------------------------------------------------------------------
 
@@ -28,6 +29,35 @@ rxe_down() {
 
 # carrier CABLE 0|1: the state of the link, as this guest sees it.
 carrier() { [[ $(<"/sys/class/net/cable$1/carrier") == "$2" ]]; }
+
+# weather NETEM-OPTION...: on both cables, of what this guest sends; `weather` alone is fine weather.
+# Source: tc-netem(8)
+weather() {
+  local cable
+  for cable in 0 1; do
+    if (($# > 0)); then
+      tc qdisc replace dev "cable$cable" root netem "$@"
+    elif tc qdisc show dev "cable$cable" | grep -q netem; then
+      tc qdisc delete dev "cable$cable" root
+    fi
+  done
+}
+
+# mend_checksums: what arrives over IPv4 and TCP gets a right checksum, whatever has become of it.
+mend_checksums() {
+  local cable
+  for cable in 0 1; do
+    tc qdisc replace dev "cable$cable" clsact
+    tc filter add dev "cable$cable" ingress protocol ip flower ip_proto tcp action csum tcp
+  done
+}
+check_checksums() {
+  local cable
+  for cable in 0 1; do
+    tc qdisc show dev "cable$cable" | grep -q clsact || continue
+    tc qdisc delete dev "cable$cable" clsact
+  done
+}
 
 # ---- Linux's RNBD ----------------------------------------------------------------------------------
 
@@ -67,6 +97,9 @@ kernel_map() {
   echo "/dev/$(basename "$(readlink -f "/sys/class/rnbd-client/ctl/devices/$name")")"
 }
 
+# writes_reach /dev/NAME COUNT: since it is there.
+writes_reach() { awk -v min="$2" '{ exit !($5 >= min) }' "/sys/block/${1##*/}/stat"; }
+
 # kernel_unmap /dev/rnbdN [force|normal]
 kernel_unmap() { echo "${2:-normal}" >"/sys/block/${1##*/}/rnbd/unmap_device"; }
 
@@ -87,6 +120,13 @@ background() {
     "$@" >>"$case_dir/$name.log" 2>&1 || rc=$?
     echo "$rc" >"/run/$name.status"
   } &
+}
+
+# start_held_storage: an NBD server that can hold a write, at /run/storage.sock; see held_storage.sh.
+start_held_storage() {
+  held_storage /tmp
+  background storage nbdkit -f -U /run/storage.sock -P /run/storage.pid "${held_storage[@]}"
+  eventually 30 ready_or_ended storage
 }
 
 # rnbd_server ARGUMENTS...: ready when this returns.
@@ -125,17 +165,48 @@ ended_well() {
   [[ $(<"/run/$1.status") == 0 ]] || fail "$1 ended with status $(<"/run/$1.status")"
 }
 
-# nbd_device: the kernel's NBD client on what `attach` serves: /dev/nbd0.
+# nbdkit_says PATTERN: in its log.
+nbdkit_says() { grep -E "$1" "$case_dir/nbdkit.log"; }
+
+# goes_over PATHS: what nbdkit said last, as "10.99.0.1:1234, 10.99.1.1:1234".
+goes_over() { [[ $(nbdkit_says 'I/O goes over' | tail -n 1) == *"I/O goes over $1" ]]; }
+
+# nbd_device [SOCKET]: the kernel's NBD client on what `attach` serves: /dev/nbd0.
 nbd_device() {
   modprobe nbd
-  nbd-client -unix /run/nbd.sock /dev/nbd0 -N '' "$@"
+  nbd-client -unix "${1:-/run/nbd.sock}" /dev/nbd0 -N ''
 }
+
+# ---- What is held ------------------------------------------------------------------------------------
+
+# held PROGRAM...: what the RDMA devices hold, and each of the programs `background` has started.
+held() {
+  local program process
+  rdma resource show | tr -s ' '
+  for program in "$@"; do
+    process=$(<"/run/$program.pid")
+    find "/proc/$process/fd" -mindepth 1 -printf '%l\n' | sed 's/[0-9]//g' | sort | uniq -c
+    # io_uring's come and go
+    sort "/proc/$process/task"/*/comm | grep -v '^iou' | sed 's/[0-9]//g' | uniq -c
+    grep -E 'VmLck|VmPin' "/proc/$process/status"
+  done
+}
+remember_held() { held "$@" >/tmp/held; }
+# holds_no_more PROGRAM...: than when it was remembered.
+holds_no_more() { (eventually 20 holds_as_remembered "$@") || diff /tmp/held /tmp/held.now; }
+holds_as_remembered() {
+  held "$@" >/tmp/held.now
+  cmp -s /tmp/held /tmp/held.now
+}
+
+# digest FILE: of all of it, with what is quick on an emulated CPU.
+digest() { md5sum "$1" | cut -d' ' -f1; }
 
 # ---- Load ------------------------------------------------------------------------------------------
 
 # fio_verify DEVICE [FIO-OPTION...]: random writes of several sizes, then every block's CRC is checked.
 fio_verify() {
-  local device=$1 size=16M
+  local device=$1 size=8M
   [[ -z $FULL ]] || size=64M
   shift
   fio --name=verify --filename="$device" --direct=1 --ioengine=libaio --iodepth=16 \
@@ -145,6 +216,22 @@ fio_verify() {
     fail "fio on $device"
   }
 }
+
+# write_block DEVICE PLACE LETTER / block_is DEVICE PLACE LETTER: 64 KiB of it, past the cache. Or of a
+# FILE, to look at it.
+block_of() { head -c 64k /dev/zero | tr '\0' "$1"; }
+write_block() {
+  block_of "$3" | dd of="$1" bs=64k seek="$2" oflag=direct iflag=fullblock conv=notrunc status=none
+}
+block_is() {
+  local flags=()
+  [[ ! -b $1 ]] || flags=(iflag=direct)
+  cmp <(dd if="$1" bs=64k skip="$2" count=1 status=none "${flags[@]}") <(block_of "$3")
+}
+
+# sent CABLE: bytes, ever.
+sent() { cat "/sys/class/net/cable$1/statistics/tx_bytes"; }
+sent_more() { (($(sent "$1") > $2)); }
 
 # ---- For lab.sh ------------------------------------------------------------------------------------
 
@@ -168,6 +255,8 @@ tidy_up() {
   # Not the clone, should it be there: that is another file system.
   find /tmp -xdev -mindepth 1 -delete 2>/dev/null || true
   rm -rf /run/*.pid /run/*.sock /run/*.status
+  weather
+  check_checksums
   rxe_up
   dmesg --read-clear >"$case_dir/$HOSTNAME-dmesg.log"
 }

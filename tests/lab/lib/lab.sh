@@ -5,6 +5,8 @@
 set -euo pipefail
 shopt -s inherit_errexit
 source "$source_dir/tests/tools/cases.sh"
+# shellcheck source-path=SCRIPTDIR
+source "$source_dir/tests/lab/lib/steps.sh"
 
 lab_dir=$source_dir/tests/lab
 guests=()
@@ -15,6 +17,8 @@ cpus=1       # of a guest: two guests have the CPUs of a small machine then
 # What a kernel says when something is wrong with it, or with a program.
 complaints='WARNING: |BUG: |BUG at|Oops|Kernel panic|general protection|possible [a-z ]*deadlock'
 complaints+='|INFO: task .* blocked|self-detected stall|detected stalls|Call Trace:|refcount_t:'
+# This one is soft-RoCE's, see docs/operations.md, Software RoCE of Linux 6.1.
+complaints+='|rxe_reg_fast_mr: mr->lkey = .* not free'
 complaints+='|list_(add|del) corruption|unregister_netdevice: waiting|segfault at|Out of memory'
 
 # ---- Guests ----------------------------------------------------------------------------------------
@@ -81,6 +85,8 @@ qmp() { "$lab_dir/lib/qmp" "$work_dir/$1/qmp" "${@:2}" >/dev/null; }
 # pull GUEST CABLE / plug GUEST CABLE: that end of cable 0 or 1.
 pull() { qmp "$1" set_link "{\"name\": \"cable$2\", \"up\": false}"; }
 plug() { qmp "$1" set_link "{\"name\": \"cable$2\", \"up\": true}"; }
+# flap GUEST SECONDS: one of the two is down for 200 ms, then the other; at the end both are up.
+flap() { "$lab_dir/lib/qmp" "$work_dir/$1/qmp" flap "$2" 0.2; }
 
 # pause GUEST / resume GUEST: all of it stands still.
 pause() { qmp "$1" stop; }
@@ -111,7 +117,7 @@ on() {
     printf '%q ' "$@"
   } >"$job"
   echo "${job##*/}" >"$work_dir/$guest/agent.in"
-  until [[ -e $job.rc ]]; do
+  until [[ -s $job.rc ]]; do
     ((SECONDS < deadline)) && runs "$guest" && ! panicked "$guest" || lost "$guest" "$job" "$@"
     sleep 0.05
   done
@@ -150,12 +156,17 @@ scenario_functions() {
 # Leaves the guests as they were when they came up, and looks at what their kernels said.
 close_case() {
   local rc=0 guest limit=180
+  declare -A tidying
   # shellcheck disable=SC2046 # one word per job
   kill $(jobs -p) 2>/dev/null
   for guest in "${guests[@]}"; do unseen_output "$guest"; done
   run_at_end
   for guest in "${guests[@]}"; do
-    if [[ ! -e $work_dir/$guest/hangs ]] && (plug_all "$guest" && on "$guest" tidy_up); then continue; fi
+    tidy "$guest" >"$case_dir/tidy-$guest.txt" 2>&1 & tidying[$guest]=$!
+  done
+  for guest in "${guests[@]}"; do
+    wait "${tidying[$guest]}" && continue
+    cat "$case_dir/tidy-$guest.txt"
     echo "FAILED: $guest could not be tidied up; it starts anew"
     rc=1
     (on "$guest" stuck) || true
@@ -165,6 +176,8 @@ close_case() {
   for guest in "${guests[@]}"; do no_complaint "$guest" || rc=1; done
   return "$rc"
 }
+
+tidy() { [[ ! -e $work_dir/$1/hangs ]] && plug_all "$1" && on "$1" tidy_up; }
 
 # unseen_output GUEST: what jobs said that still run.
 unseen_output() {

@@ -39,9 +39,20 @@ for i in range(1000):
   ((completions <= sends / 64)) || fail "more completions than one in 64 sends"
 }
 
+# The first one has no RDMA device.
+name_of_two() {
+  printf '%s two-addresses\n' 127.0.0.1 10.99.0.1 >>/etc/hosts
+  [[ $(getent ahostsv4 two-addresses | awk 'NR == 1 { print $1 }') == 127.0.0.1 ]]
+  rnbd_server --listen rdma:10.99.0.1 --export disk0=memory:1M
+  attach rnbd://two-addresses/disk0 lanes=2
+  nbdsh -u "$nbd_uri" -c 'h.pwrite(b"x" * 4096, 0)'
+  stop nbdkit
+}
+
 boot server
 it "a queue pair over verbs passes the suite of all transports" on server verbs_conformance
 it "sessions over RDMA behave as over TCP, by IPv4" on server sessions 10.99.0.1
 it "sessions over RDMA behave as over TCP, by IPv6" on server sessions fd99::1
 it "a request is one message there and one back, and registers nothing" on server count_messages
+it "a server is found at the second address of its name when the first has no RDMA" on server name_of_two
 finish

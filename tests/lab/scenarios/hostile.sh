@@ -3,47 +3,42 @@
 
 # 48 chunks, so that not every number of an immediate is one; short deadlines, because tests wait for
 # them.
-start_victim() {
+start_victim() { # [OPTION...]
   truncate -s 16M /tmp/image /tmp/doomed
   rnbd_server --listen rdma:10.99.0.1:1234 --queue-depth 48 --max-io-size 64K --max-sessions 8 \
     --handshake-timeout 3s --heartbeat 1s --export disk0=/tmp/image --export doomed=/tmp/doomed \
     --export small=memory:1M --export readonly=memory:1M,ro \
-    --export slow=delay:read=2s:memory:1M
+    --export slow=delay:read=2s:memory:1M "$@"
 }
 
-# held: what the server and the device hold at the moment.
-held() {
-  local process
-  process=$(</run/rnbd-server.pid)
-  rdma resource show | tr -s ' '
-  find "/proc/$process/fd" -mindepth 1 -printf '%l\n' | sed 's/[0-9]//g' | sort | uniq -c
-  sort "/proc/$process/task"/*/comm | grep -v '^iou' | sed 's/[0-9]//g' | uniq -c # io_uring's come and go
-  grep VmLck "/proc/$process/status"
-  grep VmPin "/proc/$process/status"
-}
-holds_as_before() {
-  held >/tmp/now
-  cmp -s /tmp/before /tmp/now
-}
-
-# attack DOCTEST-ARGUMENTS...: afterwards nothing is held but what each of the server's threads keeps from
+# attack [--always-invalidate] DOCTEST-ARGUMENTS...: afterwards nothing is held but what each of the server's threads keeps from
 # its first use of an export on.
 attack() {
+  local options=()
   export RNBD_TARGET=10.99.0.1:1234 RNBD_SERVER_LOG=$case_dir/rnbd-server.log
-  start_victim
-  held >/tmp/empty
+  if [[ $1 == --always-invalidate ]]; then
+    options=("$1")
+    export RNBD_NEW_KEYS=1
+    shift
+  fi
+  start_victim "${options[@]}"
+  held rnbd-server >/tmp/empty
   for _ in 1 2; do
     "$build_dir/bin/hostile_verbs" --no-skip --test-case='helper: an honest client'
   done
   eventually 20 no_connection_left
-  held >/tmp/before
+  remember_held rnbd-server
   "$build_dir/bin/hostile_verbs" --duration=true "$@"
-  (eventually 20 holds_as_before) || diff /tmp/before /tmp/now
+  holds_no_more rnbd-server
   stop rnbd-server
 }
 no_connection_left() { [[ $(rdma resource show | tr -s ' ') == "$(grep rxe /tmp/empty)" ]]; }
 
 clients() { limit=300 on server attack --source-file-exclude='*/server*_test*'; }
+clients_with_new_keys() {
+  limit=300 on server attack --always-invalidate \
+    --source-file='*/request_test*,*/flood_test*,*/message_test*'
+}
 
 # The servers are the test's own.
 attack_client() {
@@ -112,7 +107,8 @@ no_memory() {
 
 boot server
 it "clients that do harm lose their path or get an errno, the others notice nothing, nothing is left" clients
-it "servers that do harm lose their client, which says why, and neither crashes nor hangs" servers
+it "the same while every key is good for one request only" clients_with_new_keys
+it "servers that do harm lose the path, the client says why, and neither crashes nor hangs" servers
 it "no RDMA device" on server no_device
 it "no such address, and a port that is in use" on server no_address
 it "too little memory may be locked: both sides name the limit" on server no_memory

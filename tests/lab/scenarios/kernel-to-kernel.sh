@@ -11,38 +11,18 @@ serve_and_map() {
   [[ $device == /dev/rnbd* ]]
 }
 
-# Both ends read the same.
-same_data() {
-  local here there
-  here=$(on client sha256sum "$device")
-  there=$(on server sha256sum /dev/ram0)
-  [[ ${here%% *} == "${there%% *}" ]] || fail "the client reads $here, the server has $there"
-}
-
 verify() {
   serve_and_map
   on client fio_verify "$device"
-  same_data
+  same_data "$device" /dev/ram0
   on client kernel_unmap "$device"
   fails on client test -e "$device"
 }
 
 failover() {
-  local load
   serve_and_map
-  limit=120 on client fio_verify "$device" --time_based --runtime=20 & load=$!
-  on client eventually 20 writes_reach "$device" 100
-  pull client 0
-  on client eventually 30 path_is k2k 10.99.0.1 disconnected
-  on client path_is k2k 10.99.1.1 connected
-  kill -0 "$load" || fail "the load ended before the cable was pulled"
-  wait "$load"
-  plug client 0
-  on client eventually 60 path_is k2k 10.99.0.1 connected
-  on client fio_verify "$device"
-  same_data
+  kernel_survives_pulled_cable k2k "$device" /dev/ram0
 }
-writes_reach() { awk -v min="$2" '{ exit !($5 >= min) }' "/sys/block/${1##*/}/stat"; }
 
 boot server client
 it "fio's checksums hold over two paths, and the server has what the client reads" verify

@@ -15,13 +15,6 @@ serve_and_map() {
   [[ $device == /dev/rnbd* ]]
 }
 
-same_data() {
-  local here there
-  here=$(on client sha256sum "$1")
-  there=$(on server sha256sum "$2")
-  [[ ${here%% *} == "${there%% *}" ]] || fail "the client reads $here, the server has $there"
-}
-
 verify() {
   serve_and_map
   on client fio_verify "$device" --fsync=16
@@ -37,11 +30,11 @@ use_file_system() {
   mount "$1" /tmp/mnt
   cp -r "$source_dir/rdma" /tmp/mnt/
   head -c 8M /dev/urandom >/tmp/mnt/random
-  (cd /tmp/mnt && find . -type f -exec sha256sum {} +) >/tmp/sums
+  (cd /tmp/mnt && find . -type f -exec md5sum {} +) >/tmp/sums
   umount /tmp/mnt
   e2fsck -f -n "$1"
   mount "$1" /tmp/mnt
-  (cd /tmp/mnt && sha256sum --quiet -c /tmp/sums)
+  (cd /tmp/mnt && md5sum --quiet -c /tmp/sums)
   umount /tmp/mnt
   blkdiscard -o 16M -l 8M "$1"
   cmp -n 8M -i 16M:0 "$1" /dev/zero
@@ -64,8 +57,49 @@ two_devices() {
   wait "$load"
   same_data "$device" /tmp/a
   same_data "$other" /tmp/b
+}
+
+unmap_under_load() {
+  local other load
+  serve_and_map
+  other=$(on client kernel_map k b)
+  on client fio_verify "$device" --time_based --runtime=60 & load=$!
+  on client eventually 20 writes_reach "$device" 100
+  fails on client kernel_unmap "$device"
   on client kernel_unmap "$device" force
+  if wait "$load"; then fail "the load did not notice that its device went away"; fi
   on client fio_verify "$other"
+  same_data "$other" /tmp/b
+  on client eventually 20 test ! -e "$device"
+  device=$(on client kernel_map k a)
+  on client fio_verify "$device"
+  same_data "$device" /tmp/a
+}
+
+second_path=ip:10.99.1.2@ip:10.99.1.1
+both_paths_are() { path_is k 10.99.0.1 "$1" && path_is k 10.99.1.1 "$1"; }
+
+two_paths() {
+  on server serve
+  device=$(on client kernel_map k a "$first_path" "$second_path")
+  on client both_paths_are connected
+  kernel_survives_pulled_cable k "$device" /tmp/a
+}
+
+migration() {
+  on server serve
+  device=$(on client kernel_map k a "$first_path" access_mode=migration)
+  on client attach rnbd://10.99.0.1/a access=migration
+  on client nbd_device
+  on client write_block "$device" 0 L
+  on client block_is /dev/nbd0 0 L
+  on client write_block /dev/nbd0 0 O
+  on client block_is "$device" 0 O
+  fails on client kernel_map third a "$first_path" access_mode=migration
+  fails on client kernel_map fourth a "$first_path" access_mode=rw
+  on client kernel_unmap "$device"
+  on client write_block /dev/nbd0 0 N
+  on client block_is /dev/nbd0 0 N
 }
 
 restart() {
@@ -82,10 +116,18 @@ restart() {
 }
 remap() { [[ $(<"/sys/block/${1##*/}/rnbd/state") == open ]] || echo 1 >"/sys/block/${1##*/}/rnbd/remap_device"; }
 
+# Linux makes a connection for each CPU that there might be.
 cpus=4
+[[ -z ${FULL:-} ]] || cpus=4,maxcpus=160
 boot server client
 it "fio's checksums hold, and the file has what the client reads" verify
 it "ext4 is clean, a discarded range reads as zeroes, and a read-only device refuses writes" file_system
-it "two devices of one session are two devices, and one can be forced away" two_devices
+it "two devices of one session are two devices" two_devices
+it "a device can be forced away under load, the other stays, and it can be mapped again" unmap_under_load
+if [[ -n ${FULL:-} ]]; then
+  # In short: ghosts.sh.
+  it "I/O of a client with two paths goes on over the second when a cable is pulled" two_paths
+fi
+it "two clients have a device while it moves from one to the other, and no third" migration
 it "the client finds a restarted server" restart
 finish

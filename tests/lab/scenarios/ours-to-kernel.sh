@@ -9,17 +9,10 @@ serve_and_attach() {
   on client nbd_device
 }
 
-same_data() {
-  local here there
-  here=$(on client sha256sum /dev/nbd0)
-  there=$(on server sha256sum /dev/ram0)
-  [[ ${here%% *} == "${there%% *}" ]] || fail "the client reads $here, the server has $there"
-}
-
 verify() {
   serve_and_attach "$@"
   on client fio_verify /dev/nbd0 --fsync=16
-  same_data
+  same_data /dev/nbd0 /dev/ram0
 }
 
 fua_and_odd_requests() {
@@ -28,7 +21,7 @@ fua_and_odd_requests() {
     -c 'write -P 0x33 4000 100' -c flush -c 'write -z 64k 64k' -c 'read -P 0x22 512 512' \
     -c 'read -P 0x33 4000 100' -c 'read -P 0x11 4100 1000' -c 'read -P 0 64k 64k' \
     -c 'read -P 0x11 128k 128k' 'nbd+unix:///?socket=/run/nbd.sock'
-  same_data
+  same_data /dev/nbd0 /dev/ram0
 }
 
 # A loop device can discard, and on newer kernels zero.
@@ -64,14 +57,62 @@ access_modes() {
   on client qemu-io -f raw -c 'write -P 1 0 64k' -c 'read -P 1 0 64k' 'nbd+unix:///?socket=/run/nbd.sock'
 }
 
-# Longer than five of the server's heartbeats of five seconds.
+migration() {
+  local device
+  on server ramdisk 64
+  on server kernel_server
+  on client attach rnbd://10.99.0.1/dev/ram0 access=migration
+  on client nbd_device
+  device=$(on client kernel_map moves dev/ram0 ip:10.99.0.2@ip:10.99.0.1 access_mode=migration)
+  on client write_block /dev/nbd0 0 O
+  on client block_is "$device" 0 O
+  on client write_block "$device" 0 L
+  on client block_is /dev/nbd0 0 L
+  fails on client kernel_map third dev/ram0 ip:10.99.0.2@ip:10.99.0.1 access_mode=migration
+  on client kernel_unmap "$device"
+  on client write_block /dev/nbd0 0 N
+  on client block_is /dev/nbd0 0 N
+}
+
+uses_both() { sent_more 0 1000000 && sent_more 1 1000000; }
+
+# Changes that were on their way over a path wait until it is back.
+two_paths() {
+  local load first='10.99.0.1:1234' second='10.99.1.1:1234'
+  on server ramdisk 64
+  on server kernel_server always_invalidate=N
+  on client attach -t 32 -- rnbd://10.99.0.1/dev/ram0 path=rdma:10.99.1.1 policy=round-robin
+  on client nbd_device
+  limit=300 on client fio_verify /dev/nbd0 --time_based --runtime=75 & load=$!
+  on client eventually 20 writes_reach /dev/nbd0 100
+  on client eventually 20 uses_both
+  pull server 0
+  on client eventually 20 goes_over "$second"
+  kill -0 "$load" || fail "the load ended before the path was given up"
+  plug server 0
+  on client eventually 60 goes_over "$first, $second"
+  wait "$load"
+  same_data /dev/nbd0 /dev/ram0
+}
+
+serve_ours() { rnbd_server --listen rdma:10.99.0.1:1234 --export a=memory:16M; }
+reconnects() { cat /sys/class/rtrs-client/*/paths/*/stats/reconnects; }
+
 idle() {
-  local seconds=40
-  [[ -z ${FULL:-} ]] || seconds=300
-  serve_and_attach
+  local device before
+  on server ramdisk 64
+  on server kernel_server port_nr=2001
+  on server serve_ours
+  on client attach rnbd://10.99.0.1:2001/dev/ram0
+  on client nbd_device
+  device=$(on client kernel_map idle a ip:10.99.0.2@ip:10.99.0.1)
   on client qemu-io -f raw -c 'write -P 0x66 0 64k' /dev/nbd0
-  limit=400 on client sleep "$seconds"
+  on client qemu-io -f raw -c 'write -P 0x77 0 64k' "$device"
+  before=$(on client reconnects)
+  limit=400 on client sleep 300
   on client qemu-io -f raw -r -c 'read -P 0x66 0 64k' /dev/nbd0
+  on client qemu-io -f raw -r -c 'read -P 0x77 0 64k' "$device"
+  [[ $(on client reconnects) == "$before" ]] || fail "Linux's client had to connect again"
 }
 
 reload_server() {
@@ -81,15 +122,14 @@ reload_server() {
 reload() {
   local load
   serve_and_attach
-  limit=120 on client fio_verify /dev/nbd0 --time_based --runtime=60 & load=$!
-  on client eventually 20 wrote 100
+  on client fio_verify /dev/nbd0 --time_based --runtime=20 & load=$!
+  on client eventually 20 writes_reach /dev/nbd0 100
   on server reload_server
-  if wait "$load"; then fail "the load did not notice that its server went away"; fi
-  on client nbd-client -d /dev/nbd0
-  on client nbd_device
-  on client fio_verify /dev/nbd0
+  kill -0 "$load" || fail "the load ended before the server went away"
+  wait "$load"
+  says nbdkit.log 'path to 10.99.0.1:1234 is lost'
+  same_data /dev/nbd0 /dev/ram0
 }
-wrote() { awk -v min="$1" '{ exit !($5 >= min) }' /sys/block/nbd0/stat; }
 
 boot server client
 it "fio's checksums hold, with always_invalidate" verify always_invalidate=Y
@@ -99,6 +139,10 @@ it "fio's checksums hold with a queue depth of 16 and chunks of 64 KiB" verify \
 it "flush, FUA and requests of odd size do what they say" fua_and_odd_requests
 it "discard and zeroes arrive where the server has them" discard
 it "a device opened read-only cannot be written, one for migration can" access_modes
-it "a session survives being idle" idle
-it "the server's module is reloaded under load: errors, then a new session" reload
+it "two clients have a device while it moves from one to the other, and no third" migration
+if [[ -n ${FULL:-} ]]; then
+  it "one of two cables is pulled: no error, and it is used again when it is back" two_paths
+  it "a session survives five idle minutes, and so does one of Linux with our server" idle
+fi
+it "the server's module is reloaded under load, which goes on with the new one" reload
 finish

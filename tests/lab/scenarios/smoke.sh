@@ -8,7 +8,7 @@ rping_server() { rping -s -a "$1" -C 5 || true; }
 
 rping_both_cables() {
   local address server
-  for address in 10.99.0.1 10.99.1.1 fd99::0:1 fd99::1:1; do
+  for address in 10.99.0.1 fd99::1:1; do
     on server rping_server "$address" & server=$!
     on server eventually 10 listens
     on client rping -c -v -a "$address" -C 5 -S 4000
@@ -58,7 +58,7 @@ sees_failures() {
 }
 
 boot server client
-it "rping gets its data over both cables, by IPv4 and IPv6" rping_both_cables
+it "rping gets its data over one cable by IPv4 and over the other by IPv6" rping_both_cables
 it "a pulled cable is down, the other is not, and comes up when plugged" pull_and_plug
 it "a guest can be paused and reset" pause_and_reset
 it "failures, hangs and complaints of the kernel in a guest are seen" sees_failures

@@ -1,0 +1,27 @@
+# shellcheck shell=bash
+# What more than one scenario does, on the host, with the guests `server` and `client`.
+
+# same_data CLIENT'S-FILE SERVER'S-FILE: both read the same.
+same_data() {
+  local here there
+  here=$(on client digest "$1")
+  there=$(on server digest "$2")
+  [[ $here == "$there" ]] || fail "the client reads $here, the server has $there"
+}
+
+# kernel_survives_pulled_cable SESSION DEVICE SERVER'S-FILE: of Linux's client, which has two paths.
+kernel_survives_pulled_cable() {
+  local session=$1 device=$2 load
+  limit=120 on client fio_verify "$device" --time_based --runtime=20 & load=$!
+  on client eventually 20 writes_reach "$device" 100
+  pull client 0
+  on client eventually 30 path_is "$session" 10.99.0.1 disconnected
+  on client path_is "$session" 10.99.1.1 connected
+  kill -0 "$load" || fail "the load ended before the cable was pulled"
+  wait "$load"
+  plug client 0
+  # It tries again every 30 seconds.
+  limit=240 on client eventually 100 path_is "$session" 10.99.0.1 connected
+  on client fio_verify "$device"
+  same_data "$device" "$3"
+}

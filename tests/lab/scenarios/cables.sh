@@ -1,0 +1,121 @@
+# shellcheck shell=bash
+# Our plugin and our server: cables that are pulled or loose, RDMA devices that are taken away.
+
+# Emulated guests are slow: four times the defaults, and what follows from them.
+timers=(heartbeat=2s)
+noticed=14 back=12 # seconds; 3.5 and 3 by default
+
+flapping=5
+[[ -z ${FULL:-} ]] || flapping=180
+
+serve() {
+  truncate -s 64M /tmp/a
+  rnbd_server --listen rdma:10.99.0.1:1234 --listen rdma:10.99.1.1:1234 \
+    --listen tcp:10.99.0.1:1235 --export a=/tmp/a
+}
+
+use() {
+  on server serve
+  on client attach rnbd://10.99.0.1/a "$@" "${timers[@]}"
+  on client nbd_device
+}
+
+# start_load: checked I/O in the background; end_load sees that nothing was wrong or took too long.
+start_load() {
+  limit=600 on client verify_until_enough & load=$!
+  on client eventually 20 writes_reach /dev/nbd0 100
+}
+verify_until_enough() {
+  local n
+  for ((n = 0; ; n++)); do
+    [[ ! -e enough ]] || return 0
+    fio_verify /dev/nbd0 --output-format=json --output="fio.$n.json"
+  done
+}
+end_load() {
+  local longest
+  touch enough
+  wait "$load"
+  same_data /dev/nbd0 /tmp/a
+  longest=$(longest_io fio.*.json)
+  echo "the longest I/O took $longest s"
+  awk -v a="$longest" -v b="$noticed" 'BEGIN { exit !(a <= b) }' || fail "not within $noticed s"
+}
+# longest_io FILE...: of fio's, in seconds.
+longest_io() {
+  python3 -c '
+import json, sys
+jobs = [job for file in sys.argv[1:] for job in json.load(open(file))["jobs"]]
+print(max(job[way]["lat_ns"]["max"] for job in jobs for way in ("read", "write")) / 1e9)' "$@"
+}
+
+never_lost() { ! nbdkit_says "path to .*$1.* is lost"; }
+# moves COUNTER...: each of these functions counts on: far more than heartbeats.
+moves() {
+  local counter before=()
+  for counter in "$@"; do before+=("$($counter)"); done
+  for counter in "$@"; do
+    (eventually 2 grown "$counter" "${before[0]}") || return
+    before=("${before[@]:1}")
+  done
+}
+grown() { (($($1) > $2 + 200)); }
+packets0() { cat /sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts; }
+packets1() { cat /sys/class/infiniband/rxe1/ports/1/hw_counters/sent_pkts; }
+both='10.99.0.1:1234, 10.99.1.1:1234'
+
+# ---- Cables -----------------------------------------------------------------------------------------
+
+pulled_cable() {
+  local load began
+  use path=rdma:10.99.1.1
+  start_load
+  on client eventually 20 moves packets0 packets1
+  pull server 0
+  on client eventually 20 goes_over 10.99.1.1:1234
+  plug server 0
+  began=$SECONDS
+  on client eventually 20 goes_over "$both"
+  echo "back in use after $((SECONDS - began)) s"
+  ((SECONDS - began <= back)) || fail "that was too late"
+  end_load
+  on client never_lost 10.99.1.1
+}
+
+# What is sent on a cable when it works is sent again when it does not, until somebody gives up.
+loose_cables() {
+  local load
+  use path=rdma:10.99.1.1 policy=round-robin
+  start_load
+  on client eventually 20 moves packets0 packets1
+  flap server "$flapping"
+  on client eventually 20 moves packets0 packets1
+  end_load
+  grep 'path to' nbdkit.log || echo "no path was given up"
+}
+
+# ---- Devices ----------------------------------------------------------------------------------------
+
+# Soft-RoCE keeps whoever removes a device waiting until nobody has it open any more.
+remove_device() { rdma link delete rxe0; }
+
+removed_device() {
+  local load removal rdma=10.99.0.1:1234 tcp=10.99.0.1:1235
+  use path=tcp:10.99.0.1:1235 settle-time=1s
+  start_load
+  on client eventually 20 moves packets0
+  on server remove_device & removal=$!
+  on client eventually 20 goes_over "$tcp"
+  on server stop rnbd-server
+  wait "$removal"
+  on server rxe_up
+  on server serve
+  on client eventually 40 goes_over "$rdma"
+  end_load
+}
+
+boot server client
+it "a pulled cable costs no error, and its path is used again when it is back" pulled_cable
+it "two cables that fail in turn, five times a second, cost no error" loose_cables
+it "I/O goes over TCP when the RDMA device is removed, and back when it and the server are" removed_device
+finish

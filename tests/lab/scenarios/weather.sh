@@ -1,0 +1,75 @@
+# shellcheck shell=bash
+# Our plugin and our server over a bad network: loss, delay, disorder, duplicates, damage, little bandwidth.
+
+# Of what each guest sends, so there and back it is twice as bad. Source: tc-netem(8)
+weathers=(
+  "loss 1% delay 20ms"
+  "delay 20ms reorder 25% duplicate 1%"
+  "corrupt 1%"
+  "rate 10mbit delay 1ms limit 10000"
+)
+seconds=3
+load=(--size=2M --iodepth=8)
+if [[ -n ${FULL:-} ]]; then
+  # Soft-RoCE sends everything again from what came out of order: the jitter is hard on it.
+  weathers+=("delay 20ms 10ms" "loss 0.1%" "loss 5%")
+  seconds=60
+  load=(--size=8M)
+fi
+
+# Emulated guests are slow: four times the defaults.
+timers=(heartbeat=2s)
+
+serve() {
+  truncate -s 64M /tmp/a
+  rnbd_server --listen rdma:10.99.0.1:1234 --listen tcp:10.99.0.1:1234 --export a=/tmp/a
+}
+
+set_weather() {
+  on server weather "$@"
+  on client weather "$@"
+}
+
+verify() {
+  limit=$((seconds + 300)) on client fio_verify /dev/nbd0 --time_based --runtime="$seconds" "${load[@]}"
+}
+
+no_path_is_lost() { ! nbdkit_says 'path to .* is lost'; }
+
+# bad_weather URI: one session in every weather.
+bad_weather() {
+  local weather began
+  on server serve
+  on client attach "$1" "${timers[@]}"
+  on client nbd_device
+  for weather in "${weathers[@]}"; do
+    began=$SECONDS
+    # shellcheck disable=SC2086 # several words
+    set_weather $weather
+    verify
+    on client no_path_is_lost || fail "$weather: the path was given up"
+    echo "$weather: $((SECONDS - began)) s"
+  done
+  set_weather
+  same_data /dev/nbd0 /tmp/a
+}
+
+# Bits flip on the way, and the receiver's kernel gets a checksum that says they did not.
+damage() {
+  on server serve
+  on client attach rnbd+tcp://10.99.0.1/a "${timers[@]}"
+  on client nbd_device
+  on server mend_checksums
+  on client mend_checksums
+  set_weather corrupt 1%
+  verify
+  set_weather
+  grep -h 'CRC32C mismatch' nbdkit.log rnbd-server.log || fail "nobody has noticed anything"
+  same_data /dev/nbd0 /tmp/a
+}
+
+boot server client
+it "over TCP no weather costs an error, or the path" bad_weather rnbd+tcp://10.99.0.1/a
+it "over RDMA no weather costs an error, or the path" bad_weather rnbd://10.99.0.1/a
+it "flipped bits that TCP takes for good are found by our checksums, and cost no error" damage
+finish
