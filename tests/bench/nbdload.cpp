@@ -4,7 +4,6 @@
 //
 //   nbdload --stamp FILE SIZE              fills a file with stamps
 //   nbdload --unix SOCKET [OPTIONS]        runs load and prints one line of JSON
-#include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -24,6 +23,7 @@
 #include <vector>
 
 #include "tests/bench/nbd_client.hpp"
+#include "tests/bench/stamps.hpp"
 
 namespace {
 
@@ -32,7 +32,6 @@ using namespace nbdload;
 using Clock = std::chrono::steady_clock;
 using std::chrono::duration;
 
-constexpr std::size_t kStampEvery = 4096;  ///< bytes between stamps
 constexpr std::uint16_t kRead = 0;
 constexpr std::uint16_t kWrite = 1;
 
@@ -49,24 +48,6 @@ struct Options {
   double warm_up = 0.5;  ///< seconds before the measured time
   std::uint64_t seed = 1;
 };
-
-// ---- Load
-
-void stamp(char* data, std::uint64_t offset, std::size_t length) {
-  for (std::size_t at = 0; at < length; at += kStampEvery) {
-    std::uint64_t value = offset + at;
-    std::memcpy(data + at, &value, sizeof value);
-  }
-}
-
-bool stamped(const char* data, std::uint64_t offset, std::size_t length) {
-  for (std::size_t at = 0; at < length; at += kStampEvery) {
-    std::uint64_t value;
-    std::memcpy(&value, data + at, sizeof value);
-    if (value != offset + at) return false;
-  }
-  return true;
-}
 
 /// Runs one connection; one thread each.
 class Connection {
@@ -90,13 +71,13 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  /// Until `stop`; only what completes while `measuring` is counted.
-  void run(const std::atomic<bool>& measuring, const std::atomic<bool>& stop) {
+  /// Until `stop`; then nothing is in flight. What completes counts if it is `measured`.
+  void run(bool measured, const std::atomic<bool>& stop) {
     for (unsigned slot = 0; slot < options_.depth; slot++) issue(slot);
     in_flight_ = options_.depth;
     flush();
     while (in_flight_ > 0) {
-      receive_replies(measuring, stop);
+      receive_replies(measured, stop);
       flush();
     }
   }
@@ -133,7 +114,7 @@ class Connection {
     output_.clear();
   }
 
-  void receive_replies(const std::atomic<bool>& measuring, const std::atomic<bool>& stop) {
+  void receive_replies(bool measured, const std::atomic<bool>& stop) {
     ssize_t got = ::recv(fd_, input_.data() + filled_, input_.size() - filled_, 0);
     if (got < 0) die("recv");
     if (got == 0) throw std::runtime_error{"the server closed the connection"};
@@ -146,20 +127,20 @@ class Connection {
       bool has_data = !is_write_ && reply.error == 0;
       std::size_t whole = sizeof reply + (has_data ? options_.block : 0);
       if (filled_ - at < whole) break;
-      complete(reply, input_.data() + at + sizeof reply, measuring, stop);
+      complete(reply, input_.data() + at + sizeof reply, measured, stop);
       at += whole;
     }
     std::memmove(input_.data(), input_.data() + at, filled_ - at);
     filled_ -= at;
   }
 
-  void complete(const Reply& reply, const char* data, const std::atomic<bool>& measuring,
+  void complete(const Reply& reply, const char* data, bool measured,
                 const std::atomic<bool>& stop) {
     if (reply.handle >= slots_.size()) throw std::runtime_error{"a reply to no request"};
     auto slot = static_cast<unsigned>(reply.handle);
     const Slot& done = slots_[slot];
     if (reply.error != 0 || (!is_write_ && !stamped(data, done.offset, options_.block))) bad_++;
-    if (measuring.load(std::memory_order_relaxed)) {
+    if (measured) {
       auto took = std::chrono::nanoseconds{Clock::now() - done.began}.count();
       latencies_.push_back(static_cast<std::uint32_t>(std::min<std::int64_t>(took, UINT32_MAX)));
     }
@@ -202,36 +183,42 @@ void rendezvous(const char* word) {
   if (std::fgets(line, sizeof line, stdin) == nullptr) return;
 }
 
-int run_load(const Options& options) {
-  std::vector<std::unique_ptr<Connection>> connections;
-  for (unsigned i = 0; i < options.connections; i++) {
-    connections.push_back(std::make_unique<Connection>(options, i));
-  }
-  std::atomic<bool> measuring{false}, stop{false}, broken{false};
+using Connections = std::vector<std::unique_ptr<Connection>>;
+
+/// Load on all connections, a thread each; false when one failed.
+bool run_for(duration<double> time, bool measured, const Connections& connections) {
+  std::atomic<bool> stop{false}, broken{false};
   std::vector<std::jthread> threads;
-  for (auto& connection : connections) {
+  for (const auto& connection : connections) {
     threads.emplace_back([&, own = connection.get()] {
       try {
-        own->run(measuring, stop);
+        own->run(measured, stop);
       } catch (const std::exception& error) {
         std::fprintf(stderr, "nbdload: %s\n", error.what());
         broken = true;
       }
     });
   }
-  std::this_thread::sleep_for(duration<double>{options.warm_up});
+  std::this_thread::sleep_for(time);
+  stop = true;
+  threads.clear();
+  return !broken;
+}
+
+int run_load(const Options& options) {
+  Connections connections;
+  for (unsigned i = 0; i < options.connections; i++) {
+    connections.push_back(std::make_unique<Connection>(options, i));
+  }
+  // Nothing is in flight at either end of the measured time, so that others can count exactly.
+  if (!run_for(duration<double>{options.warm_up}, false, connections)) return 1;
   rendezvous("begin");
   double cpu = own_cpu_seconds();
   auto began = Clock::now();
-  measuring = true;
-  std::this_thread::sleep_for(duration<double>{options.seconds});
-  measuring = false;
+  if (!run_for(duration<double>{options.seconds}, true, connections)) return 1;
   double elapsed = duration<double>{Clock::now() - began}.count();
   cpu = own_cpu_seconds() - cpu;
   rendezvous("end");
-  stop = true;
-  threads.clear();
-  if (broken) return 1;
 
   std::vector<std::uint32_t> all;
   std::uint64_t bad = 0;
@@ -254,19 +241,6 @@ int run_load(const Options& options) {
                         {"bad", bad}};
   std::printf("%s\n", result.dump().c_str());
   return bad == 0 && !all.empty() ? 0 : 1;
-}
-
-int write_stamps(const std::string& path, std::uint64_t size) {
-  int fd = ::open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0644);
-  if (fd < 0) die(path);
-  std::vector<char> chunk(1 << 20, 'x');
-  for (std::uint64_t offset = 0; offset < size; offset += chunk.size()) {
-    auto length = static_cast<std::size_t>(std::min<std::uint64_t>(chunk.size(), size - offset));
-    stamp(chunk.data(), offset, length);
-    if (::write(fd, chunk.data(), length) != static_cast<ssize_t>(length)) die(path);
-  }
-  ::close(fd);
-  return 0;
 }
 
 }  // namespace
@@ -293,7 +267,8 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   try {
     if (!stamp_arguments.empty()) {
-      return write_stamps(stamp_arguments[0], std::stoull(stamp_arguments[1]));
+      write_stamps(stamp_arguments[0], std::stoull(stamp_arguments[1]));
+      return 0;
     }
     return run_load(options);
   } catch (const std::exception& error) {

@@ -1,0 +1,170 @@
+"""The ways from an NBD client to a file that are compared.
+
+  base    client -> Unix socket -> nbdkit nbd  -> TCP -> nbdkit file -> file
+  plugin  client -> Unix socket -> nbdkit rnbd -> TCP -> rnbd-server -> file
+  native  client -> Unix socket -> rnbd-bridge -> TCP -> rnbd-server -> file
+  direct  client -> TCP -> nbdkit file -> file            (no bridge, but the network)
+  local   client -> Unix socket -> nbdkit file -> file    (no bridge and no network)
+"""
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+
+
+class Chain:
+    """The processes between the client and the file, started by the subclasses."""
+
+    needs = ["nbdkit"]  # attributes of the bench, or commands
+
+    def __init__(self, bench, pinned):
+        self.prefix = ["taskset", "-c", str(bench.cpu)] if pinned else []
+        self.bench = bench
+        self.processes = []
+        self.directory = tempfile.TemporaryDirectory(prefix="rnbd-bench.")
+        self.socket = f"{self.directory.name}/front.sock"
+
+    @property
+    def client(self):
+        """Where nbdload finds the chain."""
+        return ["--unix", self.socket]
+
+    @property
+    def uri(self):
+        return f"nbd+unix:///?socket={self.socket}"
+
+    def spawn(self, command, **named):
+        log = open(f"{self.directory.name}/{len(self.processes)}.log", "w+", encoding="utf-8")
+        process = subprocess.Popen(self.prefix + command, stdin=subprocess.DEVNULL, stdout=log,
+                                   stderr=log, **named)
+        process.log = log
+        self.processes.append(process)
+
+    def spawn_until_ready(self, make_command):
+        """`make_command` gets the number of the pipe on which the program says that it is ready."""
+        ready, tell = os.pipe()
+        self.spawn(make_command(tell), pass_fds=[tell])
+        os.close(tell)
+        with os.fdopen(ready, encoding="utf-8") as pipe:
+            line = pipe.readline()
+        if not line:
+            raise RuntimeError(f"{make_command('N')} did not become ready:\n{self.logs()}")
+        return line
+
+    def spawn_nbdkit(self, *arguments):
+        threads = ["-t", str(self.bench.threads)] if self.bench.threads else []
+        self.spawn_until_ready(lambda fd: ["nbdkit", "-f", "-U", self.socket, "-P", f"/dev/fd/{fd}",
+                                           *threads, *arguments])
+
+    def spawn_nbdkit_tcp(self):
+        # Socket activation gives nbdkit a free port that nobody else can take in between.
+        listener = socket.create_server(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        self.spawn(["sh", "-c", f'exec 3<&{listener.fileno()}; LISTEN_FDS=1 LISTEN_PID=$$ '
+                    f'exec nbdkit -f file "{self.bench.file}"'], pass_fds=[listener.fileno()])
+        listener.close()
+        return port
+
+    def spawn_rnbd_server(self, *options):
+        """Returns the URI of the export."""
+        line = self.spawn_until_ready(
+            lambda fd: [self.bench.server, "--listen", "tcp:127.0.0.1:0", "--ready-fd", str(fd),
+                        "--export", f"bench={self.bench.file}", *options])
+        port = re.search(r"127\.0\.0\.1:(\d+)", line + self.logs()).group(1)
+        return f"rnbd+tcp://127.0.0.1:{port}/bench"
+
+    def logs(self):
+        return "".join(pathlib.Path(p.log.name).read_text(encoding="utf-8") for p in self.processes)
+
+    def cpu_seconds(self):
+        """CPU time of each process so far."""
+        return [time.clock_gettime((~p.pid << 3) | 2) for p in self.processes]
+
+    def context_switches(self):
+        """Context switches of all threads so far, those that have ended excluded."""
+        return sum(int(count) for process in self.processes
+                   for status in pathlib.Path(f"/proc/{process.pid}/task").glob("*/status")
+                   for count in re.findall(r"ctxt_switches:\s*(\d+)", status.read_text("utf-8")))
+
+    def __enter__(self):
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for process in reversed(self.processes):
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            process.log.close()
+        self.directory.cleanup()
+
+
+class Base(Chain):
+    def start(self):
+        port = self.spawn_nbdkit_tcp()
+        self.spawn_nbdkit("nbd", "hostname=127.0.0.1", f"port={port}")
+
+
+class Plugin(Chain):
+    needs = ["nbdkit", "server", "plugin"]
+
+    def start(self):
+        self.spawn_nbdkit(self.bench.plugin, self.spawn_rnbd_server())
+
+
+class Native(Chain):
+    needs = ["bridge", "server"]
+
+    def start(self):
+        uri = self.spawn_rnbd_server()
+        self.spawn_until_ready(lambda fd: [self.bench.bridge, "--listen", f"unix:{self.socket}",
+                                           "--ready-fd", str(fd), uri])
+
+
+class Direct(Chain):
+    def start(self):
+        self.port = self.spawn_nbdkit_tcp()
+
+    @property
+    def client(self):
+        return ["--host", "127.0.0.1", "--port", str(self.port)]
+
+    @property
+    def uri(self):
+        return f"nbd://127.0.0.1:{self.port}"
+
+
+class Local(Chain):
+    def start(self):
+        self.spawn_nbdkit("file", self.bench.file)
+
+
+CHAINS = {"base": Base, "plugin": Plugin, "native": Native, "direct": Direct, "local": Local}
+
+
+def missing_programs(bench, arguments):
+    """One sentence for each program that is needed and not there."""
+    needs = [(f"the chain {name}", need) for name in arguments.chains for need in CHAINS[name].needs]
+    needs += [("every measurement", "nbdload"), ("every measurement", "limits")]
+    if "fio" in arguments.parts:
+        needs.append(("the part fio", "fio"))
+    if "memory" in arguments.parts:
+        needs += [("the part memory", "server"), ("the part memory", "plugin")]
+    sentences = []
+    for who, need in needs:
+        program = getattr(bench, need, need)
+        if not shutil.which(program) and not os.path.exists(program):
+            sentences.append(f"{who} needs {program}, which is not there: build or install it, or leave "
+                             "it out with --chains or --parts")
+    return sentences
