@@ -1,8 +1,9 @@
 #!/bin/bash
-# The systemd units: accepted by systemd's own checker, sandboxed, installed where they belong.
+# The systemd units: accepted by systemd's own checker, sandboxed, installed where they belong, and
+# what the bridge's starts.
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
-# Installs the server's part below root, as a package would.
+# Installs the programs and their units below root, as a package would.
 install_server() {
   requires cmake
   DESTDIR=$PWD/root cmake --install "$build_dir" --prefix /usr --component server >install.log
@@ -12,48 +13,62 @@ install_server() {
 units_for_check() {
   install_server
   mkdir units
-  local unit
-  for unit in root/usr/lib/systemd/system/rnbd-server.{service,socket}; do
-    sed "s#=/[a-z/]*/sbin/rnbd-server#=$PWD/root/usr/sbin/rnbd-server#" "$unit" >"units/${unit##*/}"
+  local unit name
+  for unit in root/usr/lib/systemd/system/rnbd-*.{service,socket}; do
+    name=${unit##*/}
+    sed "s#=/[a-z/]*/sbin/rnbd-#=$PWD/root/usr/sbin/rnbd-#" "$unit" >"units/${name/@/@disk0}"
   done
   says units/rnbd-server.service "^ExecStart=$PWD/root/usr/sbin/rnbd-server --config"
+  says units/rnbd-bridge@disk0.service "^ExecStart=$PWD/root/usr/sbin/rnbd-bridge "
 }
 
 verify() {
   requires systemd-analyze
   units_for_check
   # Warnings count: the checker prints nothing about a unit that is right.
-  limited systemd-analyze verify --man=no units/rnbd-server.service units/rnbd-server.socket \
-    >verify.out 2>&1 || { cat verify.out; fail "systemd-analyze verify refuses the units"; }
-  grep 'rnbd-server' verify.out && fail "systemd-analyze verify has remarks"
+  limited systemd-analyze verify --man=no units/* >verify.out 2>&1 ||
+    { cat verify.out; fail "systemd-analyze verify refuses the units"; }
+  grep 'rnbd-' verify.out && fail "systemd-analyze verify has remarks"
   return 0
 }
-it "systemd-analyze verify accepts the service and the socket" verify
+it "systemd-analyze verify accepts the services and the sockets" verify
 
 score() {
   requires systemd-analyze
   units_for_check
-  # --threshold counts tenths.
-  limited systemd-analyze security --offline=yes --no-pager --threshold=20 \
-    units/rnbd-server.service >security.out ||
-    { tail -n 1 security.out; fail "the sandbox is more open than 2.0"; }
-  tail -n 1 security.out
+  local unit
+  for unit in units/*.service; do
+    # --threshold counts tenths.
+    limited systemd-analyze security --offline=yes --no-pager --threshold=20 "$unit" >security.out ||
+      { tail -n 1 security.out; fail "the sandbox is more open than 2.0"; }
+    tail -n 1 security.out
+  done
 }
-it "systemd-analyze security rates the sandbox 2.0 or better" score
+it "systemd-analyze security rates the sandboxes 2.0 or better" score
 
 files() {
   install_server
   local file
-  for file in usr/sbin/rnbd-server usr/lib/systemd/system/rnbd-server.{service,socket} \
-    usr/lib/sysusers.d/rnbd-server.conf usr/share/man/man8/rnbd-server.8 \
-    usr/share/man/man5/rnbd-server.conf.5 usr/share/doc/rnbdkit/examples/rnbd-server.conf; do
+  for file in usr/sbin/rnbd-{server,bridge} usr/lib/systemd/system/rnbd-server.{service,socket} \
+    usr/lib/systemd/system/rnbd-bridge@.{service,socket} usr/lib/sysusers.d/rnbd-server.conf \
+    usr/share/man/man8/rnbd-{server,bridge}.8 usr/share/man/man5/rnbd-server.conf.5 \
+    usr/share/doc/rnbdkit/examples/rnbd-{server,bridge}.conf; do
     [[ -s root/$file ]] || fail "$file is not installed"
   done
   [[ ! -e root/etc ]] || fail "an installation must not touch /etc"
   says root/usr/lib/systemd/system/rnbd-server.service '^ExecStart=/usr/sbin/rnbd-server '
   says root/usr/lib/systemd/system/rnbd-server.service '^Type=notify$'
+  says root/usr/lib/systemd/system/rnbd-bridge@.service '^ExecStart=/usr/sbin/rnbd-bridge '
+  says root/usr/lib/systemd/system/rnbd-bridge@.service '^Type=notify$'
 }
-it "the server's files are installed where Debian expects them" files
+it "the files are installed where Debian expects them" files
+
+boot_id() {
+  install_server
+  ! grep -E '^ProcSubset=pid|^InaccessiblePaths=.*/proc' root/usr/lib/systemd/system/rnbd-server.service ||
+    fail "the server cannot see the machine's boot_id: restarts look like crashes to its clients"
+}
+it "the server's sandbox lets it tell a restart from a crash of the machine" boot_id
 
 users() {
   requires systemd-sysusers
@@ -69,19 +84,44 @@ pages() {
   requires man
   install_server
   local page
-  for page in man8/rnbd-server.8 man5/rnbd-server.conf.5; do
+  for page in man8/rnbd-{server,bridge}.8 man5/rnbd-server.conf.5; do
     MANWIDTH=100 limited man --warnings -l -Tutf8 "root/usr/share/man/$page" 2>>warnings |
-      sed 's/.\x08//g' >"page.${page##*.}" # bold is overstruck
+      sed 's/.\x08//g' >"${page##*/}" # bold is overstruck
   done
   [[ ! -s warnings ]] || { cat warnings; fail "the man pages have mistakes"; }
-  says page.8 'no authentication'
-  says page.5 'read-only'
-  # Every key of the file has its place in the page.
+  says rnbd-server.8 'no authentication'
+  says rnbd-server.conf.5 'read-only'
+  # Every key of the file has its place in the page, and every option of the bridge.
   local key
   for key in $("$server_program" --help | sed -n 's/^  --\([a-z-]*\).*/\1/p'); do
-    [[ $key =~ ^(check-config|ready-fd|version|help)$ ]] || says page.5 "^ *$key( |$)"
+    [[ $key =~ ^(check-config|ready-fd|version|help)$ ]] || says rnbd-server.conf.5 "^ *$key( |$)"
+  done
+  for key in $("$bridge_program" --help | grep -oE '^ *(-., ?)?--[a-z-]+' | grep -oE '[-]-[a-z-]+'); do
+    says rnbd-bridge.8 "^ *(-., ?)?$key( |,|$)|, $key( |$)"
   done
 }
-it "the man pages can be read, and name every key of the configuration file" pages
+it "the man pages can be read, and name every key of the configuration file and option" pages
+
+# The command line of the bridge's unit with the settings of a file. systemd expands $OPTIONS and
+# ${URI} as a shell does, as long as nothing is quoted in them.
+from_unit() {
+  requires systemd-socket-activate
+  install_server
+  start_server --export disk0=memory:1M
+  local socket=$PWD/disk0.sock command
+  sed "s#^URI=.*#URI=rnbd+tcp://$address/disk0#; s@^#OPTIONS=\(.*--access.*\)@OPTIONS=\1@" \
+    root/usr/share/doc/rnbdkit/examples/rnbd-bridge.conf >disk0.conf
+  says disk0.conf '^OPTIONS=.*--access ro'
+  command=$(sed -n "s#^ExecStart=#$PWD/root#p" root/usr/lib/systemd/system/rnbd-bridge@.service)
+  # shellcheck disable=SC1091
+  spawn bridge bash -c "set -a; . ./disk0.conf
+    exec systemd-socket-activate -E OPTIONS -E URI -l '$socket' $command"
+  eventually 10 test -S "$socket"
+  nbdinfo --json "nbd+unix:///?socket=$socket" >info.json
+  says info.json '"export-size": 1048576'
+  says info.json '"is_read_only": true'
+}
+it "the bridge's unit and example start it on the manager's socket, in front of the named disk" \
+  from_unit
 
 finish
