@@ -3,7 +3,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -13,28 +12,14 @@
 #include <cstring>
 #include <memory>
 
+#include "bridge/control/unix_socket.hpp"
+
 namespace rnbd::nbd {
 namespace {
 
 constexpr int kBacklog = 128;
 
 std::string reason(int error) { return strerrordesc_np(error); }
-
-/// Why a Unix socket must not be put where something is already; null when nobody listens there any
-/// more.
-const char* why_not_replace(const sockaddr_un& address) {
-  struct stat status;
-  if (::lstat(address.sun_path, &status) == 0 && !S_ISSOCK(status.st_mode)) {
-    return "what is there is no socket, choose another path";
-  }
-  // Without waiting: who is busy with others is there, too.
-  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  const bool refused =
-      fd >= 0 && ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 &&
-      errno == ECONNREFUSED;
-  if (fd >= 0) ::close(fd);
-  return refused ? nullptr : "another program listens there, choose another path";
-}
 
 }  // namespace
 
@@ -48,8 +33,8 @@ tl::expected<NbdAddress, std::string> parse_nbd_address(std::string_view text) {
     if (address.path.empty()) {
       return fail("the path is missing; write e.g. unix:/run/rnbd/disk0.sock");
     }
-    if (address.path.size() >= sizeof(sockaddr_un::sun_path)) {
-      return fail("the path is longer than 107 bytes, which the system does not allow");
+    if (const std::string wrong = complaint_about_socket_path(address.path); !wrong.empty()) {
+      return fail(wrong);
     }
     return address;
   }
@@ -117,29 +102,10 @@ bool Listener::reachable_from_outside() const {
 }
 
 tl::expected<Listener, std::string> Listener::open_unix(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path, path.c_str(), path.size());
-  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return tl::unexpected("unix:" + path + ": " + reason(errno));
-  const auto bind = [&] {
-    const bool done = ::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
-    return done ? 0 : errno;
-  };
-  int error = bind();
-  const char* advice = "name a file in a directory that you may write to";
-  if (error == EADDRINUSE) {
-    if (const char* reason_to_stay = why_not_replace(address); reason_to_stay != nullptr) {
-      advice = reason_to_stay;
-    } else {
-      ::unlink(path.c_str());
-      error = bind();
-    }
-  }
-  if (error == 0 && ::listen(fd, kBacklog) == 0) return Listener{fd, path};
-  if (error == 0) error = errno;
-  ::close(fd);
-  return tl::unexpected("unix:" + path + ": " + reason(error) + "; " + advice);
+  constexpr mode_t kWhatTheUmaskLeaves = 0777;
+  const auto fd = listen_on_unix_socket(path, kWhatTheUmaskLeaves);
+  if (!fd) return tl::unexpected("unix:" + path + ": " + fd.error());
+  return Listener{*fd, path};
 }
 
 tl::expected<std::vector<Listener>, std::string> Listener::open(const NbdAddress& address) {

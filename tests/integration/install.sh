@@ -14,10 +14,10 @@ where_debian_expects() {
   install_into "$PWD/root"
   local plugins path
   plugins=$(pkg-config --variable=plugindir nbdkit)
-  for path in /usr/sbin/rnbd-server "$plugins/nbdkit-rnbd-plugin.so" \
+  for path in /usr/sbin/rnbd-{server,bridge,ctl} "$plugins/nbdkit-rnbd-plugin.so" \
     /usr/lib/systemd/system/rnbd-server.service /usr/lib/systemd/system/rnbd-server.socket \
     /usr/lib/sysusers.d/rnbd-server.conf /usr/share/man/man1/nbdkit-rnbd-plugin.1 \
-    /usr/share/man/man8/rnbd-server.8 /usr/share/man/man5/rnbd-server.conf.5; do
+    /usr/share/man/man8/rnbd-{server,bridge,ctl}.8 /usr/share/man/man5/rnbd-server.conf.5; do
     grep -qxF "$path" files.txt || fail "$path was not installed"
   done
 }

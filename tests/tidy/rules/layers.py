@@ -25,12 +25,13 @@ MAY_INCLUDE = {
     "rdma/transport/": DOORS + CORE,
     "bridge/protocol/": ["rdma/wire/"],
     "bridge/backend/": DOORS + ["rdma/core/time.hpp", "rdma/transport/reactor.hpp"],
-    "bridge/client/": RTRS + ["bridge/protocol/"],
-    "bridge/nbd/": RTRS + ["bridge/client/", "bridge/protocol/"],
+    "bridge/control/": DOORS,
+    "bridge/client/": RTRS + ["bridge/protocol/", "bridge/control/"],
+    "bridge/nbd/": RTRS + ["bridge/client/", "bridge/protocol/", "bridge/control/unix_socket.hpp"],
     "bridge/server/": RTRS + ["bridge/protocol/", "bridge/backend/"],
     "bridge/": RTRS + ["bridge/"],
-    "nbdkit-plugin/": RTRS + ["bridge/client/", "bridge/protocol/", "bridge/nbd/errors.hpp",
-                                              "bridge/nbd/block_sizes.hpp"],
+    "nbdkit-plugin/": RTRS + ["bridge/client/", "bridge/control/", "bridge/protocol/",
+                              "bridge/nbd/errors.hpp", "bridge/nbd/block_sizes.hpp"],
 }
 TOP = {"rdma", "bridge", "nbdkit-plugin"}
 
@@ -108,6 +109,7 @@ RULES = {
         ("rdma/planted.hpp", '#include "rdma/transport/reactor.hpp"\n'),
         ("rdma/transport/tcp/planted.cpp", '#include "bridge/protocol/messages.hpp"\n'),
         ("bridge/protocol/planted.hpp", '#include "bridge/backend/backend.hpp"\n'),
+        ("bridge/control/planted.hpp", '#include "bridge/client/session.hpp"\n'),
         ("bridge/client/planted.hpp", '#include "bridge/backend/backend.hpp"\n'),
         ("bridge/server/planted.cpp", '#include "rdma/transport/connection.hpp"\n'),
         ("nbdkit-plugin/planted.cpp", '#include "bridge/backend/backend.hpp"\n'),

@@ -5,7 +5,7 @@ import subprocess
 
 from rules.tree import Skip
 
-PROGRAMS = ["rnbd-server", "rnbd-bridge"]
+PROGRAMS = ["rnbd-server", "rnbd-bridge", "rnbd-ctl"]
 
 
 def man_page(tree, name):
@@ -39,7 +39,7 @@ def plugin_parameters(tree):
 
 
 def daemon_options(tree):
-    """every option of the help of rnbd-server and rnbd-bridge is in their man pages"""
+    """every option of the help of the programs is in their man pages"""
     programs = [name for name in PROGRAMS if tree.build and (tree.build / "bin" / name).is_file()]
     if not programs:
         raise Skip("no program is built here (--build DIRECTORY says where)")

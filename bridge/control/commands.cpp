@@ -1,0 +1,73 @@
+#include "bridge/control/commands.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace rnbd {
+namespace {
+
+constexpr std::string_view kBlanks = " \t";
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t first = std::min(text.find_first_not_of(kBlanks), text.size());
+  text.remove_prefix(first);
+  return text.substr(0, text.find_last_not_of(kBlanks) + 1);
+}
+
+/// What people and peers wrote may be no UTF-8.
+std::string line_of(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string error_answer(int error, const std::string& message) {
+  const char* name = strerrorname_np(error);
+  return line_of({{"error", name != nullptr ? name : "EIO"}, {"message", message}});
+}
+
+std::string ControlCommands::answer(std::string_view line) const {
+  line = trimmed(line);
+  const std::size_t end = std::min(line.find_first_of(kBlanks), line.size());
+  const auto answer = run(std::string{line.substr(0, end)}, std::string{trimmed(line.substr(end))});
+  return answer ? line_of(*answer) : error_answer(answer.error().error, answer.error().text);
+}
+
+tl::expected<Json, rtrs::Failure> ControlCommands::run(const std::string& name,
+                                                       const std::string& argument) const {
+  const auto invalid = [](std::string text) {
+    return tl::unexpected(rtrs::Failure{EINVAL, std::move(text)});
+  };
+  if (name == "help") return help();
+  const auto command = std::ranges::find(commands_, name, &ControlCommand::name);
+  if (command == commands_.end()) {
+    return invalid("unknown command '" + name + "'; there are " + names());
+  }
+  if (argument.empty() && !command->argument.empty()) {
+    return invalid("write " + name + " " + command->argument);
+  }
+  if (!argument.empty() && command->argument.empty()) {
+    return invalid(name + " takes nothing behind it; leave '" + argument + "' out");
+  }
+  return command->run(argument);
+}
+
+Json ControlCommands::help() const {
+  Json list = Json::array();
+  for (const ControlCommand& command : commands_) {
+    const std::string form = command.name + (command.argument.empty() ? "" : " ");
+    list.push_back({{"command", form + command.argument}, {"help", command.help}});
+  }
+  return {{"commands", std::move(list)}};
+}
+
+std::string ControlCommands::names() const {
+  std::string list;
+  for (const ControlCommand& command : commands_) list += command.name + ", ";
+  return list + "help";
+}
+
+}  // namespace rnbd

@@ -1,0 +1,49 @@
+// What may be asked for over a control socket: `COMMAND [ARGUMENT]` in, JSON out.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <utility>
+#include <vector>
+
+#include "rdma/client.hpp"
+
+namespace rnbd {
+
+/// Objects keep the order in which they were filled: people read them.
+using Json = nlohmann::ordered_json;
+
+/// `{"error":"ENOENT","message":"..."}`
+std::string error_answer(int error, const std::string& message);
+
+struct ControlCommand {
+  std::string name;
+  std::string argument;  ///< what to write behind it, for people; "" = it takes none
+  std::string help;
+  /// `argument` is the rest of the line, "" if the command takes none. Answers an object, which is
+  /// empty when there is nothing to say.
+  std::function<tl::expected<Json, rtrs::Failure>(const std::string& argument)> run;
+};
+
+/// Finds the command of a line and runs it; `help` lists them all.
+///
+/// Threads: those of its commands.
+class ControlCommands {
+ public:
+  explicit ControlCommands(std::vector<ControlCommand> commands) : commands_{std::move(commands)} {}
+
+  /// One line of JSON without its end: the command's answer, or error_answer().
+  std::string answer(std::string_view line) const;
+
+ private:
+  tl::expected<Json, rtrs::Failure> run(const std::string& name, const std::string& argument) const;
+  Json help() const;
+  std::string names() const;
+
+  std::vector<ControlCommand> commands_;
+};
+
+}  // namespace rnbd

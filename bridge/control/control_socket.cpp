@@ -1,0 +1,143 @@
+#include "bridge/control/control_socket.hpp"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/read_until.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <cerrno>
+#include <chrono>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "bridge/control/commands.hpp"
+#include "bridge/control/unix_socket.hpp"
+
+namespace rnbd {
+namespace {
+
+namespace asio = boost::asio;
+using asio::awaitable;
+using asio::experimental::awaitable_operators::operator||;
+using Socket = asio::local::stream_protocol::socket;
+
+constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+/// For people who type.
+constexpr std::chrono::seconds kTimeForLine{60};
+constexpr std::chrono::seconds kTimeToReadAnswer{5};
+/// When no descriptor is left.
+constexpr std::chrono::milliseconds kPause{250};
+
+}  // namespace
+
+class ControlSocket::Server {
+ public:
+  Server(int fd, Handler handler)
+      : handler_{std::move(handler)}, acceptor_{io_, asio::local::stream_protocol{}, fd} {
+    asio::co_spawn(io_, accept(), asio::detached);
+    thread_ = std::thread{[this] {
+      pthread_setname_np(pthread_self(), "rnbd-control");
+      io_.run();
+    }};
+  }
+  ~Server() {
+    io_.stop();
+    thread_.join();
+  }
+
+ private:
+  awaitable<void> accept() {
+    asio::steady_timer pause{io_};
+    for (;;) {
+      auto [error, socket] = co_await acceptor_.async_accept(kAwait);
+      if (error) {
+        pause.expires_after(kPause);
+        co_await pause.async_wait(kAwait);
+      } else {
+        asio::co_spawn(io_, converse(std::move(socket)), asio::detached);
+      }
+    }
+  }
+
+  awaitable<void> converse(Socket socket) {
+    struct Count {
+      unsigned& connections;
+      ~Count() { --connections; }
+    } const count{++connections_};
+    if (connections_ > kMaxConnections) {
+      co_await tell(socket, error_answer(EBUSY, "too many programs are connected here; try later"));
+      co_return;
+    }
+    std::string input;
+    for (;;) {
+      asio::steady_timer limit{io_, kTimeForLine};
+      const auto read = co_await (
+          asio::async_read_until(socket, asio::dynamic_buffer(input, kMaxLine), '\n', kAwait) ||
+          limit.async_wait(kAwait));
+      if (read.index() != 0) co_return;
+      const auto [error, size] = std::get<0>(read);
+      if (error == asio::error::not_found) {
+        co_await tell(socket,
+                      error_answer(EMSGSIZE, "the line is too long; at most " +
+                                                 std::to_string(kMaxLine) + " bytes are possible"));
+        co_return;
+      }
+      if (error) co_return;
+      std::string_view line = std::string_view{input}.substr(0, size - 1);
+      if (line.ends_with('\r')) line.remove_suffix(1);
+      if (!co_await tell(socket, answer(line))) co_return;
+      input.erase(0, size);
+    }
+  }
+
+  std::string answer(std::string_view line) {
+    try {
+      return handler_(line);
+    } catch (const std::exception& error) {
+      return error_answer(EIO, std::string{"unexpected: "} + error.what());
+    }
+  }
+
+  /// False: it does not read.
+  awaitable<bool> tell(Socket& socket, std::string line) {
+    line += '\n';
+    asio::steady_timer limit{io_, kTimeToReadAnswer};
+    const auto written = co_await (asio::async_write(socket, asio::buffer(line), kAwait) ||
+                                   limit.async_wait(kAwait));
+    co_return written.index() == 0 && !std::get<0>(std::get<0>(written));
+  }
+
+  unsigned connections_ = 0;  ///< before the loop, whose end ends those that are left
+  Handler handler_;
+  asio::io_context io_{1};
+  asio::local::stream_protocol::acceptor acceptor_;
+  std::thread thread_;
+};
+
+tl::expected<std::unique_ptr<ControlSocket>, std::string> ControlSocket::open(
+    const std::string& path, Handler handler) {
+  const auto fd = listen_on_unix_socket(path, 0600);
+  if (!fd) return tl::unexpected("control socket " + path + ": " + fd.error());
+  return std::unique_ptr<ControlSocket>{new ControlSocket{path, *fd, std::move(handler)}};
+}
+
+ControlSocket::ControlSocket(const std::string& path, int fd, Handler handler)
+    : path_{path}, server_{std::make_unique<Server>(fd, std::move(handler))} {}
+
+ControlSocket::~ControlSocket() {
+  ::unlink(path_.c_str());
+  server_.reset();
+}
+
+}  // namespace rnbd

@@ -1,0 +1,45 @@
+// A Unix socket over which a running program is asked and told: a line in, a line out.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+
+namespace rnbd {
+
+/// Serves the socket from a thread of its own, for its owner only (mode 0600). A client may send
+/// one line after another. One that sends nothing for long, a line without an end, or does not read
+/// its answers is dropped; there are at most kMaxConnections.
+///
+/// Threads: the handler runs on the thread of the socket, one line at a time, and may block: nobody
+///          but other clients of the socket waits for it. No thread exists before open().
+class ControlSocket {
+ public:
+  static constexpr std::size_t kMaxLine = 4096;  ///< bytes, with its end
+  static constexpr unsigned kMaxConnections = 16;
+
+  /// The answer to a line; both are without their ends. What it throws is answered as an error.
+  using Handler = std::function<std::string(std::string_view line)>;
+
+  /// A socket on which nobody listens any more is replaced.
+  ///
+  /// Errors: a sentence that names the path and says what to do.
+  static tl::expected<std::unique_ptr<ControlSocket>, std::string> open(const std::string& path,
+                                                                        Handler handler);
+  /// Closes and removes the socket; waits for the line that is being answered.
+  ~ControlSocket();
+  ControlSocket(const ControlSocket&) = delete;
+  ControlSocket& operator=(const ControlSocket&) = delete;
+
+ private:
+  class Server;
+
+  ControlSocket(const std::string& path, int fd, Handler handler);
+
+  std::string path_;
+  std::unique_ptr<Server> server_;
+};
+
+}  // namespace rnbd

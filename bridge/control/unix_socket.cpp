@@ -1,0 +1,72 @@
+#include "bridge/control/unix_socket.hpp"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace rnbd {
+namespace {
+
+constexpr int kBacklog = 128;
+
+std::string reason(int error) { return strerrordesc_np(error); }
+
+/// Why a Unix socket must not be put where something is already; null when nobody listens there any
+/// more.
+const char* why_not_replace(const sockaddr_un& address) {
+  struct stat status;
+  if (::lstat(address.sun_path, &status) == 0 && !S_ISSOCK(status.st_mode)) {
+    return "what is there is no socket, choose another path";
+  }
+  // Without waiting: who is busy with others is there, too.
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const bool refused =
+      fd >= 0 && ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 &&
+      errno == ECONNREFUSED;
+  if (fd >= 0) ::close(fd);
+  return refused ? nullptr : "another program listens there, choose another path";
+}
+
+}  // namespace
+
+std::string complaint_about_socket_path(const std::string& path) {
+  if (path.empty()) return "the path is missing";
+  if (path.size() < sizeof(sockaddr_un::sun_path)) return "";
+  return "the path is longer than 107 bytes, which the system does not allow";
+}
+
+tl::expected<int, std::string> listen_on_unix_socket(const std::string& path, mode_t mode) {
+  if (std::string wrong = complaint_about_socket_path(path); !wrong.empty()) {
+    return tl::unexpected(wrong);
+  }
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.c_str(), path.size());
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return tl::unexpected(reason(errno));
+  ::fchmod(fd, mode);  // what bind() makes has the permissions of the socket. Source: unix(7)
+  const auto bind = [&] {
+    const bool done = ::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+    return done ? 0 : errno;
+  };
+  int error = bind();
+  const char* advice = "name a file in a directory that you may write to";
+  if (error == EADDRINUSE) {
+    if (const char* reason_to_stay = why_not_replace(address); reason_to_stay != nullptr) {
+      advice = reason_to_stay;
+    } else {
+      ::unlink(path.c_str());
+      error = bind();
+    }
+  }
+  if (error == 0 && ::listen(fd, kBacklog) == 0) return fd;
+  if (error == 0) error = errno;
+  ::close(fd);
+  return tl::unexpected(reason(error) + "; " + advice);
+}
+
+}  // namespace rnbd

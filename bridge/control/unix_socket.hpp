@@ -1,0 +1,20 @@
+// Unix sockets on which a program listens.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <tl/expected.hpp>
+
+namespace rnbd {
+
+/// "" or why a Unix socket cannot have this path.
+std::string complaint_about_socket_path(const std::string& path);
+
+/// Makes a Unix socket and listens on it; its permissions are `mode` without what the umask takes,
+/// from the first moment on. A socket on which nobody listens any more is replaced.
+///
+/// Errors: a sentence that says what to do; the caller names the path.
+tl::expected<int, std::string> listen_on_unix_socket(const std::string& path, mode_t mode);
+
+}  // namespace rnbd
