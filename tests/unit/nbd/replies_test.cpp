@@ -21,34 +21,35 @@ std::string hex(const Request& request) {
   return text;
 }
 
-Request answered(Command command, int error, bool structured) {
-  Request request;
-  request.command = command;
-  request.error = error;
-  request.cookie = {1, 2, 3, 4, 5, 6, 7, 8};
-  request.offset = 0x1122334455667788;
-  request.length = 4096;
-  request.extents = 2;
-  make_reply(request, structured);
-  return request;
-}
+/// A request cannot be moved: its operation may be under way.
+struct Answered : Request {
+  Answered(Command asked, int errno_of_it, bool structured) {
+    command = asked;
+    error = errno_of_it;
+    cookie = {1, 2, 3, 4, 5, 6, 7, 8};
+    offset = 0x1122334455667788;
+    length = 4096;
+    extents = 2;
+    make_reply(*this, structured);
+  }
+};
 
 }  // namespace
 
 TEST_CASE("replies: simple ones") {
-  const Request read = answered(Command::read, 0, false);
+  const Answered read{Command::read, 0, false};
   CHECK(hex(read) == "67446698000000000102030405060708");
   CHECK(read.payload_size == 4096);
-  const Request failed = answered(Command::read, EIO, false);
+  const Answered failed{Command::read, EIO, false};
   CHECK(hex(failed) == "67446698000000050102030405060708");
   CHECK(failed.payload_size == 0);
-  const Request write = answered(Command::write, 0, true);
+  const Answered write{Command::write, 0, true};
   CHECK(hex(write) == "67446698000000000102030405060708");
   CHECK(write.payload_size == 0);
 }
 
 TEST_CASE("replies: structured ones") {
-  const Request read = answered(Command::read, 0, true);
+  const Answered read{Command::read, 0, true};
   CHECK(hex(read) ==
         "668e33ef"
         "00010001"
@@ -56,7 +57,7 @@ TEST_CASE("replies: structured ones") {
         "00001008"
         "1122334455667788");
   CHECK(read.payload_size == 4096);
-  const Request failed = answered(Command::read, EROFS, true);
+  const Answered failed{Command::read, EROFS, true};
   CHECK(hex(failed) ==
         "668e33ef"
         "00018001"
@@ -64,7 +65,7 @@ TEST_CASE("replies: structured ones") {
         "00000006"
         "000000010000");
   CHECK(failed.payload_size == 0);
-  const Request status = answered(Command::block_status, 0, true);
+  const Answered status{Command::block_status, 0, true};
   CHECK(hex(status) ==
         "668e33ef"
         "00010005"
