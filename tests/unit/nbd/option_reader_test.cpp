@@ -6,7 +6,8 @@ using namespace rnbd::nbd;
 using namespace std::string_literals;
 
 TEST_CASE("options: strings and numbers in their order, and nothing more") {
-  OptionReader reader{"\0\0\0\5disk0\0\2\0\1\0\3"s};
+  const std::string data = "\0\0\0\5disk0\0\2\0\1\0\3"s;
+  OptionReader reader{data};
   CHECK(reader.take_string() == "disk0");
   CHECK(reader.take<big_uint16_t>() == 2);
   CHECK(reader.left() == 4);
