@@ -1,12 +1,13 @@
 # shellcheck shell=bash
 # Measures Linux's RNBD, NVMe over RDMA and TCP, and ours, side by side between two guests.
 #   tests/lab/run tests/bench/lab.sh --kernel 6.12 --verbose
+# ours-native is rnbd-bridge with the kernel's NBD client; the other ones of ours are nbdkit with fio as its client.
 # No test: it fails only when something does not work. ROUNDS (3) and SECONDS_EACH (4) may be set.
 # Emulated guests are slow: only the ratios of one run say something.
 
 rounds=${ROUNDS:-3}
 runtime=${SECONDS_EACH:-4}
-sides=(kernel-rnbd nvme-rdma nvme-tcp ours-to-kernel ours-to-ours ours-invalidating)
+sides=(kernel-rnbd nvme-rdma nvme-tcp ours-to-kernel ours-to-ours ours-native ours-invalidating)
 loads=(4k-1 4k-32 128k-4)
 
 # ---- In the server ------------------------------------------------------------------------------------
@@ -60,8 +61,14 @@ attach_side() {
     nvme-tcp) echo "/dev/$(nvme_connect tcp 4422)" ;;
     ours-to-kernel) plugin_for rnbd://10.99.0.1/dev/ram0 ;;
     ours-to-ours) plugin_for rnbd://10.99.0.1:2001/disk0 ;;
+    ours-native) bridge_for rnbd://10.99.0.1:2001/disk0 ;;
     ours-invalidating) plugin_for rnbd://10.99.0.1:2002/disk0 ;;
   esac
+}
+bridge_for() {
+  attach_bridge "$1"
+  nbd_device >&2
+  echo /dev/nbd0
 }
 plugin_for() {
   attach -t 64 -- "$1"
@@ -71,43 +78,55 @@ detach_side() {
   case $1 in
     kernel-rnbd) kernel_unmap "$2" ;;
     nvme-*) for file in /sys/class/nvme/*/delete_controller; do echo 1 >"$file"; done ;;
+    ours-native) nbd-client -d /dev/nbd0 && stop rnbd-bridge ;;
     *) stop nbdkit && rm -f /run/nbd.sock ;;
   esac
 }
 
-# load WHERE SIZE-DEPTH SECONDS: "IOPS p50-us"
+# load WHERE SIZE-DEPTH SECONDS: "IOPS p50-us requests"
 load() {
   local engine=(--ioengine=libaio --direct=1 --filename="$1")
   [[ $1 == /dev/* ]] || engine=(--ioengine=nbd --uri="$1")
   local direction=randread
   [[ $2 != 128k-* ]] || direction="read"
   fio --name=bench "${engine[@]}" --rw="$direction" --bs="${2%-*}" --iodepth="${2#*-}" --size=64M \
-    --time_based --runtime="$3" --ramp_time=1 --output-format=json --output=/tmp/fio.json >&2
+    --time_based --runtime="$3" --output-format=json --output=/tmp/fio.json >&2
   python3 -c '
 import json
 read = json.load(open("/tmp/fio.json"))["jobs"][0]["read"]
-print(round(read["iops"]), round(read["clat_ns"]["percentile"]["50.000000"] / 1000))'
+print(round(read["iops"]), round(read["clat_ns"]["percentile"]["50.000000"] / 1000), read["total_ios"])'
 }
 
-# busy: ticks that the guest has worked since its boot.
-busy() { awk '/^cpu / { print $2 + $3 + $4 + $7 + $8 }' /proc/stat; }
+# counted: since its boot, what a guest has worked (ticks of 10 ms), its context switches, and its packets.
+counted() {
+  awk '/^cpu / { print $2 + $3 + $4 + $7 + $8 } /^ctxt / { print $2 }' /proc/stat
+  cat /sys/class/net/cable0/statistics/tx_packets
+}
 
 # ---- The run ------------------------------------------------------------------------------------------
 
+# both_counted: the sum of both guests.
+both_counted() { paste <(on client counted) <(on server counted) | awk '{ print $1 + $2 }' | xargs; }
+
+# measure_load SIDE WHERE LOAD: a line of figures. Counts are per request.
+measure_load() {
+  local before after iops latency requests
+  before=$(both_counted)
+  read -r iops latency requests < <(on client load "$2" "$3" "$runtime" | tail -1)
+  after=$(both_counted)
+  awk -v requests="$requests" -v line="$1 $3 $iops $latency" -v before="$before" -v after="$after" 'BEGIN {
+    split(before, b, " "); split(after, a, " ")
+    print line, (a[1] - b[1]) * 10000 / requests, (a[2] - b[2]) / requests, (a[3] - b[3]) / requests
+  }' >>"$work_dir/figures"
+}
+
 measure() {
-  local side load where before after iops latency cpu round
+  local side load where round
   on server serve_all
   for ((round = 1; round <= rounds; round++)); do
     for side in "${sides[@]}"; do
       where=$(on client attach_side "$side" | tail -1)
-      for load in "${loads[@]}"; do
-        before=$(($(on client busy) + $(on server busy)))
-        read -r iops latency < <(on client load "$where" "$load" "$runtime" | tail -1)
-        after=$(($(on client busy) + $(on server busy)))
-        # Ticks of 10 ms over runtime and ramp, per request, in microseconds.
-        cpu=$(((after - before) * 10000 / (iops * (runtime + 1) + 1)))
-        echo "$side $load $iops $latency $cpu" >>"$work_dir/figures"
-      done
+      for load in "${loads[@]}"; do measure_load "$side" "$where" "$load"; done
       on client detach_side "$side" "$where"
     done
   done

@@ -145,6 +145,12 @@ attach() {
     "${before[@]}" "$plugin" "$@"
   eventually 30 ready_or_ended nbdkit
 }
+# attach_bridge URI [OPTION...]: rnbd-bridge, at the same address.
+attach_bridge() {
+  background rnbd-bridge "$build_dir/bin/rnbd-bridge" --listen unix:/run/nbd.sock \
+    --pid-file /run/rnbd-bridge.pid "$@"
+  eventually 30 ready_or_ended rnbd-bridge
+}
 # shellcheck disable=SC2034 # for scenarios
 nbd_uri='nbd+unix:///?socket=/run/nbd.sock'
 
@@ -171,10 +177,10 @@ nbdkit_says() { grep -E "$1" "$case_dir/nbdkit.log"; }
 # goes_over PATHS: what nbdkit said last, as "10.99.0.1:1234, 10.99.1.1:1234".
 goes_over() { [[ $(nbdkit_says 'I/O goes over' | tail -n 1) == *"I/O goes over $1" ]]; }
 
-# nbd_device [SOCKET]: the kernel's NBD client on what `attach` serves: /dev/nbd0.
+# nbd_device [SOCKET [OPTION...]]: the kernel's NBD client on what `attach` or `attach_bridge` serves: /dev/nbd0.
 nbd_device() {
   modprobe nbd
-  nbd-client -unix "${1:-/run/nbd.sock}" /dev/nbd0 -N ''
+  nbd-client -unix "${1:-/run/nbd.sock}" /dev/nbd0 -N '' "${@:2}"
 }
 
 # ---- What is held ------------------------------------------------------------------------------------

@@ -53,7 +53,8 @@ start_qemu() {
       -device "virtio-net-pci,netdev=cable$cable,mac=52:54:00:99:0$cable:0$number,romfile=")
   done
   # The guest goes when this shell goes, however that ends. QEMU 7.2 forgets about its HPET in a reset:
-  # the guest's next boot would stand still for as long as it had been up.
+  # the guest's next boot would stand still for as long as it had been up. no_timer_check: while the host
+  # is busy the kernel misses the few ticks that it waits for at boot, and panics.
   setpriv --pdeathsig KILL qemu-system-x86_64 -accel "$accelerator" -machine pc,hpet=off -cpu max -smp "$cpus" \
     -m "$memory" -nodefaults -display none -no-user-config -serial "file:$dir/console.log" \
     -qmp "unix:$dir/qmp,server=on,wait=off" -device virtio-rng-pci \
@@ -62,7 +63,7 @@ start_qemu() {
     -virtfs local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap \
     -virtfs "local,path=$work_dir,mount_tag=lab,security_model=none" "${network[@]}" \
     -kernel "$kernel_dir/vmlinuz" -initrd "$kernel_dir/initramfs.gz" \
-    -append "console=ttyS0 loglevel=5 net.ifnames=0 panic_on_oops=1 rcupdate.rcu_cpu_stall_timeout=120 nosoftlockup \
+    -append "console=ttyS0 loglevel=5 net.ifnames=0 panic_on_oops=1 rcupdate.rcu_cpu_stall_timeout=120 nosoftlockup no_timer_check \
 lab.guest=$guest lab.number=$number" >"$dir/qemu.log" 2>&1 </dev/null &
   echo $! >"$dir/pid"
 }
@@ -98,6 +99,9 @@ reset() {
   qmp "$1" system_reset
   wait_up "$1" || fail "$1 did not come up again"
 }
+
+# it_full TITLE FUNCTION [ARGUMENTS...]: a case of lab-full only.
+it_full() { [[ -z ${FULL:-} ]] || it "$@"; }
 
 # ---- What runs in them -----------------------------------------------------------------------------
 

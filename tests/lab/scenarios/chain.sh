@@ -54,6 +54,26 @@ verify() {
   on client other_client
 }
 
+# ---- rnbd-bridge ---------------------------------------------------------------------------------------
+
+# nbdkit as a client of the bridge, with a filter of its own.
+through_nbdkit() {
+  nbdkit -U - --filter=readahead nbd socket=/run/nbd.sock --run 'nbdcopy "$uri" /tmp/copy'
+  cmp /tmp/copy /dev/nbd0
+}
+
+bridge() {
+  on server serve_image
+  on client attach_bridge "$1"
+  on client nbd_device /run/nbd.sock -C 4
+  on client fio_verify /dev/nbd0
+  on client other_client
+  on client through_nbdkit
+  same_data /dev/nbd0 /tmp/image
+  on client nbd-client -d /dev/nbd0
+  on client stop rnbd-bridge
+}
+
 # ---- QEMU's drives -------------------------------------------------------------------------------------
 
 make_source() {
@@ -157,11 +177,12 @@ reconnect() {
 
 boot server client
 it "ext4 with real files on /dev/nbd0 is clean, there and in the server's file, over RDMA" file_system "$rdma"
-it "the same over TCP" file_system "$tcp"
-it "fio's checksums hold on /dev/nbd0, and qemu-io shares the disk" verify
-it "RDMA and TCP leave the same image, byte for byte" same_image
+it_full "the same over TCP" file_system "$tcp"
+it_full "fio's checksums hold on /dev/nbd0, and qemu-io shares the disk" verify
+it "rnbd-bridge serves the kernel's client with four connections, and others beside it, over RDMA" bridge "$rdma"
+it_full "RDMA and TCP leave the same image, byte for byte" same_image
 it "a qcow2 drive of QEMU in it keeps its snapshots" drive
-it "a partition behind nbdkit's cache and readahead is that part of the image" filters
-it "a file system under nbdkit's cow leaves the server's image alone" copy_on_write
+it_full "a partition behind nbdkit's cache and readahead is that part of the image" filters
+it_full "a file system under nbdkit's cow leaves the server's image alone" copy_on_write
 it "a client that comes after the server's restart finds its data" reconnect
 finish
