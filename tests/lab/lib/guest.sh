@@ -6,6 +6,9 @@
 # shellcheck source=/dev/null
 source /lab/settings
 case_dir=${case_dir:-/lab} work_dir=/lab
+# What fio_verify writes, and the disk for it: to read all of that takes an emulated guest a while, too.
+load_mib=8 disk_mib=32
+[[ -z $FULL ]] || load_mib=64 disk_mib=64
 source "$source_dir/tests/tools/cases.sh"
 source "$source_dir/tests/tools/held_storage.sh"
 
@@ -37,10 +40,12 @@ weather() {
   for cable in 0 1; do
     if (($# > 0)); then
       tc qdisc replace dev "cable$cable" root netem "$@"
-    elif tc qdisc show dev "cable$cable" | grep -q netem; then
+      touch /run/weather
+    elif [[ -e /run/weather ]]; then
       tc qdisc delete dev "cable$cable" root
     fi
   done
+  (($# > 0)) || rm -f /run/weather
 }
 
 # mend_checksums: what arrives over IPv4 and TCP gets a right checksum, whatever has become of it.
@@ -50,19 +55,20 @@ mend_checksums() {
     tc qdisc replace dev "cable$cable" clsact
     tc filter add dev "cable$cable" ingress protocol ip flower ip_proto tcp action csum tcp
   done
+  touch /run/mends_checksums
 }
 check_checksums() {
   local cable
-  for cable in 0 1; do
-    tc qdisc show dev "cable$cable" | grep -q clsact || continue
-    tc qdisc delete dev "cable$cable" clsact
-  done
+  [[ -e /run/mends_checksums ]] || return 0
+  for cable in 0 1; do tc qdisc delete dev "cable$cable" clsact; done
+  rm /run/mends_checksums
 }
 
 # ---- Linux's RNBD ----------------------------------------------------------------------------------
 
 # ramdisk MIB: /dev/ram0
 ramdisk() { modprobe brd rd_nr=1 rd_size=$(($1 * 1024)); }
+ramdisk_for_load() { ramdisk "$disk_mib"; }
 
 # kernel_server [PARAMETER=VALUE...]: e.g. always_invalidate=N sess_queue_depth=64 port_nr=4321; every
 # block device is exported under its path.
@@ -142,13 +148,13 @@ attach() {
   while [[ " $* " == *" -- "* && $1 != -- ]]; do before+=("$1") && shift; done
   [[ $1 != -- ]] || shift
   background nbdkit nbdkit -f -U /run/nbd.sock -P /run/nbdkit.pid -D rnbd.verbose=1 \
-    "${before[@]}" "$plugin" "$@"
+    "${before[@]}" "$plugin" "$@" connect-timeout=60s
   eventually 30 ready_or_ended nbdkit
 }
 # attach_bridge URI [OPTION...]: rnbd-bridge, at the same address.
 attach_bridge() {
   background rnbd-bridge "$build_dir/bin/rnbd-bridge" --listen unix:/run/nbd.sock \
-    --pid-file /run/rnbd-bridge.pid "$@"
+    --pid-file /run/rnbd-bridge.pid --connect-timeout 60s "$@"
   eventually 30 ready_or_ended rnbd-bridge
 }
 # shellcheck disable=SC2034 # for scenarios
@@ -212,11 +218,10 @@ digest() { md5sum "$1" | cut -d' ' -f1; }
 
 # fio_verify DEVICE [FIO-OPTION...]: random writes of several sizes, then every block's CRC is checked.
 fio_verify() {
-  local device=$1 size=8M
-  [[ -z $FULL ]] || size=64M
+  local device=$1
   shift
   fio --name=verify --filename="$device" --direct=1 --ioengine=libaio --iodepth=16 \
-    --rw=randwrite --bssplit=4k/50:16k/30:128k/20 --size="$size" --verify=crc32c --verify_fatal=1 --verify_state_save=0 \
+    --rw=randwrite --bssplit=4k/50:16k/30:128k/20 --size="${load_mib}M" --verify=crc32c --verify_fatal=1 --verify_state_save=0 \
     --randseed=7 --output="$case_dir/fio-$HOSTNAME.$$" "$@" || {
     cat "$case_dir/fio-$HOSTNAME.$$"
     fail "fio on $device"

@@ -9,7 +9,7 @@ flapping=5
 [[ -z ${FULL:-} ]] || flapping=180
 
 serve() {
-  truncate -s 64M /tmp/a
+  truncate -s "${disk_mib}M" /tmp/a
   rnbd_server --listen rdma:10.99.0.1:1234 --listen rdma:10.99.1.1:1234 \
     --listen tcp:10.99.0.1:1235 --export a=/tmp/a
 }
@@ -116,6 +116,6 @@ removed_device() {
 
 boot server client
 it "a pulled cable costs no error, and its path is used again when it is back" pulled_cable
-it "two cables that fail in turn, five times a second, cost no error" loose_cables
-it "I/O goes over TCP when the RDMA device is removed, and back when it and the server are" removed_device
+it_full "two cables that fail in turn, five times a second, cost no error" loose_cables
+it_full "I/O goes over TCP when the RDMA device is removed, and back when it and the server are" removed_device
 finish

@@ -2,8 +2,8 @@
 # Linux's RNBD client with our server.
 
 serve() {
-  truncate -s 64M /tmp/a
-  truncate -s 32M /tmp/b
+  truncate -s "${disk_mib}M" /tmp/a
+  truncate -s "${disk_mib}M" /tmp/b
   rnbd_server --listen rdma:10.99.0.1:1234 --listen rdma:10.99.1.1:1234 \
     --export a=/tmp/a --export b=/tmp/b
 }
@@ -122,12 +122,10 @@ cpus=4
 boot server client
 it "fio's checksums hold, and the file has what the client reads" verify
 it "ext4 is clean, a discarded range reads as zeroes, and a read-only device refuses writes" file_system
-it "two devices of one session are two devices" two_devices
-it "a device can be forced away under load, the other stays, and it can be mapped again" unmap_under_load
-if [[ -n ${FULL:-} ]]; then
-  # In short: ghosts.sh.
-  it "I/O of a client with two paths goes on over the second when a cable is pulled" two_paths
-fi
-it "two clients have a device while it moves from one to the other, and no third" migration
+it_full "two devices of one session are two devices" two_devices
+it_full "a device can be forced away under load, the other stays, and it can be mapped again" unmap_under_load
+# In short: ghosts.sh.
+it_full "I/O of a client with two paths goes on over the second when a cable is pulled" two_paths
+it_full "two clients have a device while it moves from one to the other, and no third" migration
 it "the client finds a restarted server" restart
 finish

@@ -3,7 +3,7 @@
 
 # serve_and_attach [PARAMETER=VALUE...]: the server's module parameters.
 serve_and_attach() {
-  on server ramdisk 64
+  on server ramdisk_for_load
   on server kernel_server "$@"
   on client attach -t 32 -- rnbd://10.99.0.1/dev/ram0
   on client nbd_device
@@ -47,7 +47,7 @@ discard() {
 }
 
 access_modes() {
-  on server ramdisk 64
+  on server ramdisk_for_load
   on server kernel_server
   on client attach rnbd://10.99.0.1/dev/ram0 access=ro
   on client qemu-io -r -f raw -c 'read -P 0 0 64k' 'nbd+unix:///?socket=/run/nbd.sock'
@@ -59,7 +59,7 @@ access_modes() {
 
 migration() {
   local device
-  on server ramdisk 64
+  on server ramdisk_for_load
   on server kernel_server
   on client attach rnbd://10.99.0.1/dev/ram0 access=migration
   on client nbd_device
@@ -79,7 +79,7 @@ uses_both() { sent_more 0 1000000 && sent_more 1 1000000; }
 # Changes that were on their way over a path wait until it is back.
 two_paths() {
   local load first='10.99.0.1:1234' second='10.99.1.1:1234'
-  on server ramdisk 64
+  on server ramdisk_for_load
   on server kernel_server always_invalidate=N
   on client attach -t 32 -- rnbd://10.99.0.1/dev/ram0 path=rdma:10.99.1.1 policy=round-robin
   on client nbd_device
@@ -100,7 +100,7 @@ reconnects() { cat /sys/class/rtrs-client/*/paths/*/stats/reconnects; }
 
 idle() {
   local device before
-  on server ramdisk 64
+  on server ramdisk_for_load
   on server kernel_server port_nr=2001
   on server serve_ours
   on client attach rnbd://10.99.0.1:2001/dev/ram0
@@ -132,17 +132,14 @@ reload() {
 }
 
 boot server client
-it "fio's checksums hold, with always_invalidate" verify always_invalidate=Y
-it "fio's checksums hold, without always_invalidate" verify always_invalidate=N
-it "fio's checksums hold with a queue depth of 16 and chunks of 64 KiB" verify \
-  sess_queue_depth=16 max_chunk_size=65536
-it "flush, FUA and requests of odd size do what they say" fua_and_odd_requests
-it "discard and zeroes arrive where the server has them" discard
-it "a device opened read-only cannot be written, one for migration can" access_modes
-it "two clients have a device while it moves from one to the other, and no third" migration
-if [[ -n ${FULL:-} ]]; then
-  it "one of two cables is pulled: no error, and it is used again when it is back" two_paths
-  it "a session survives five idle minutes, and so does one of Linux with our server" idle
-fi
-it "the server's module is reloaded under load, which goes on with the new one" reload
+it "fio's checksums hold, with always_invalidate" despite_rxe verify always_invalidate=Y
+it "fio's checksums hold without it, with a queue depth of 16 and chunks of 64 KiB" verify \
+  always_invalidate=N sess_queue_depth=16 max_chunk_size=65536
+it "flush, FUA and requests of odd size do what they say" despite_rxe fua_and_odd_requests
+it "discard and zeroes arrive where the server has them" despite_rxe discard
+it_full "a device opened read-only cannot be written, one for migration can" despite_rxe access_modes
+it "two clients have a device while it moves from one to the other, and no third" despite_rxe migration
+it_full "one of two cables is pulled: no error, and it is used again when it is back" two_paths
+it_full "a session survives five idle minutes, and so does one of Linux with our server" idle
+it "the server's module is reloaded under load, which goes on with the new one" despite_rxe reload
 finish
