@@ -22,6 +22,7 @@ void RefusalLog::say(LogLevel level, const std::string& peer, const std::string&
   Entry& entry = at->second;
   if (!is_new && now < entry.said + kPause) {
     ++entry.unsaid;
+    log_(LogLevel::debug, peer + ": " + why);
     return;
   }
   const std::string more =

@@ -11,7 +11,8 @@
 
 namespace rtrs {
 
-/// Says why a host is turned away when it is news, and then once a minute how often.
+/// Says why a host is turned away when it is news, and then once a minute how often. To those who
+/// want to know everything (debug) it says it each time.
 ///
 /// Threads: one at a time; the time is an argument.
 class RefusalLog {

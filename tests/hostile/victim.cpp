@@ -20,7 +20,10 @@ constexpr std::uint32_t kBlocks = 256;  ///< of the disk that the honest session
 /// An OPEN that was answered with an errno is none: the session goes on.
 bool is_complaint(const std::string& line) {
   if (line.find("refused to open") != std::string::npos) return false;
-  return line.find(": warning: ") != std::string::npos ||
+  // The same refusal again is for debugging only.
+  const bool again =
+      line.find(": debug: ") != std::string::npos && line.find(": refused: ") != std::string::npos;
+  return again || line.find(": warning: ") != std::string::npos ||
          line.find(": error: ") != std::string::npos;
 }
 

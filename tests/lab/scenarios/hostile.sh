@@ -5,7 +5,7 @@
 # them.
 start_victim() { # [OPTION...]
   truncate -s 16M /tmp/image /tmp/doomed
-  rnbd_server --listen rdma:10.99.0.1:1234 --queue-depth 48 --max-io-size 64K --max-sessions 8 \
+  rnbd_server --log-level debug --listen rdma:10.99.0.1:1234 --queue-depth 48 --max-io-size 64K --max-sessions 8 \
     --handshake-timeout 3s --heartbeat 1s --export disk0=/tmp/image --export doomed=/tmp/doomed \
     --export small=memory:1M --export readonly=memory:1M,ro \
     --export slow=delay:read=2s:memory:1M "$@"

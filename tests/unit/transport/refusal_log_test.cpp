@@ -12,9 +12,12 @@ using namespace std::chrono_literals;
 
 struct Lines {
   Log log() {
-    return [this](LogLevel, const std::string& line) { all.push_back(line); };
+    return [this](LogLevel level, const std::string& line) {
+      (level == LogLevel::debug ? for_debugging : all).push_back(line);
+    };
   }
   std::vector<std::string> all;
+  std::vector<std::string> for_debugging;
 };
 
 TEST_CASE("a host that is turned away again and again is named once, and once a minute how often") {
@@ -25,6 +28,8 @@ TEST_CASE("a host that is turned away again and again is named once, and once a 
     log.say(LogLevel::warning, "10.0.0.1:" + std::to_string(40000 + i), "full", start + i * 500ms);
   }
   CHECK(lines.all == std::vector<std::string>{"10.0.0.1:40000: full"});
+  REQUIRE(lines.for_debugging.size() == 99);
+  CHECK(lines.for_debugging.back() == "10.0.0.1:40099: full");
   log.say(LogLevel::warning, "10.0.0.1:50000", "full", start + 60s);
   REQUIRE(lines.all.size() == 2);
   CHECK(lines.all[1] == "10.0.0.1:50000: full (99 more like this were not logged)");

@@ -202,14 +202,15 @@ TEST_CASE("sessions come and go without leaving anything at the server") {
 }
 
 TEST_CASE("idle sessions stay, because heartbeats are answered") {
+  // RDMA is emulated guests, which stand still for a moment now and then.
+  const Duration interval = test_transport().kind == TransportKind::rdma ? 500ms : 20ms;
   ServerOptions options;
-  options.heartbeat_interval = 20ms;
+  options.heartbeat_interval = interval;
   EchoServer server{options};
   auto client_side = client_options(server.port);
-  client_side.heartbeat_interval = 20ms;
+  client_side.heartbeat_interval = interval;
   auto client = connect(client_side);
-  const auto until = std::chrono::steady_clock::now() + 600ms;
-  while (std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  std::this_thread::sleep_for(15 * interval);
   CHECK(client->alive());
   EchoOperation read{"x", {}, {}};
   CHECK(client->run(read, {}) == 0);
