@@ -63,6 +63,13 @@ class Connection : public QueuePair {
 
   /// Becomes readable when progress() has something to do.
   virtual int descriptor() const = 0;
+  /// True when await() may be called now instead of waiting for the descriptor.
+  virtual bool can_await() const { return false; }
+  /// Waits some milliseconds at most for something to arrive, and keeps it for progress(). A system
+  /// call less than waiting for the descriptor and receiving then.
+  ///
+  /// Threads: meanwhile others may post, flush, expose and withdraw; not progress() or close().
+  virtual void await() {}
   /// Something queued waits for the descriptor to become writable.
   virtual bool wants_to_write() const = 0;
   /// Ends the connection. Afterwards no memory is read or written by the transport.

@@ -113,9 +113,11 @@ void LaneDriver::lead(std::unique_lock<std::mutex>& lock, Waiter& self,
   leading_ = true;
   // By the clock: on a busy lane the sleep never lasts a whole slice.
   auto ask_at = Clock::now() + kSlice;
+  bool awaited = false;  // whoever did so in vain is in for a longer sleep
   while (!self.operation->finished() && !self.interrupted && !looping_) {
     if (!more_) {
-      sleep_as_leader(lock);
+      awaited = !awaited && await_as_leader(lock);
+      if (!awaited) sleep_as_leader(lock);
     } else if (waiting_ != 0) {
       let_others_in(lock);  // a server that never stops sending must not keep the lane
     }
@@ -186,6 +188,35 @@ void LaneDriver::sleep_as_leader(std::unique_lock<std::mutex>& lock) {
   }
 }
 
+/// For a request that is alone. False: it is not, or its connection cannot. Until something arrives
+/// kicks are not seen, for the milliseconds that it lasts at most.
+bool LaneDriver::await_as_leader(std::unique_lock<std::mutex>& lock) {
+  if (followers_head_ != nullptr || want_quiet_ != 0) return false;
+  Connection* only = nullptr;
+  for (unsigned i = 0; i < path_limit_; ++i) {
+    if (events_of(paths_[i]) == 0) continue;
+    if (only != nullptr) return false;
+    only = paths_[i].connection.get();
+  }
+  if (only == nullptr || !only->can_await()) return false;
+  awaiting_ = true;
+  lock.unlock();
+  only->await();
+  wait_for(lock);
+  awaiting_ = false;
+  if (want_quiet_ != 0) quiet_.notify_all();
+  return true;
+}
+
+/// Holds the lane while nobody receives.
+std::unique_lock<std::mutex> LaneDriver::take_quiet() {
+  auto lock = take();
+  ++want_quiet_;
+  quiet_.wait(lock, [this] { return !awaiting_; });
+  --want_quiet_;
+  return lock;
+}
+
 void LaneDriver::follow(std::unique_lock<std::mutex>& lock, Waiter& self,
                         const Interrupt& interrupt) {
   self.call = Waiter::Call::none;
@@ -250,7 +281,7 @@ void LaneDriver::attach(unsigned index, unsigned life, std::unique_ptr<Connectio
 }
 
 void LaneDriver::detach(unsigned index) {
-  const auto lock = take();
+  const auto lock = take_quiet();
   Path& path = paths_[index];
   if (!path.connection) return;
   path.connection->close();  // before the lane hands memory on that it may still touch
@@ -288,7 +319,7 @@ bool LaneDriver::probe(unsigned index, unsigned misses_max) {
 }
 
 void LaneDriver::shut_down(int error) {
-  const auto lock = take();
+  const auto lock = take_quiet();
   for (Path& path : paths_) {
     if (path.connection) path.connection->close();
     path.broken = true;

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -61,6 +62,8 @@ class LaneDriver {
   void lead(std::unique_lock<std::mutex>& lock, Waiter& self, const Interrupt& interrupt);
   void follow(std::unique_lock<std::mutex>& lock, Waiter& self, const Interrupt& interrupt);
   void sleep_as_leader(std::unique_lock<std::mutex>& lock);
+  bool await_as_leader(std::unique_lock<std::mutex>& lock);
+  std::unique_lock<std::mutex> take_quiet();
   std::unique_lock<std::mutex> take();
   void wait_for(std::unique_lock<std::mutex>& lock);
   void let_others_in(std::unique_lock<std::mutex>& lock);
@@ -93,6 +96,9 @@ class LaneDriver {
   bool more_ = false;     ///< the descriptors need not tell of what has arrived
   Waiter* followers_head_ = nullptr;
   Waiter* followers_tail_ = nullptr;
+  bool awaiting_ = false;  ///< the leader is in a connection's await(), and does not hold the lane
+  unsigned want_quiet_ = 0;  ///< threads that wait for the opposite
+  std::condition_variable quiet_;
   int kick_;  ///< eventfd: wakes the leader for what its descriptors do not tell
 };
 

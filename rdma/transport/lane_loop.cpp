@@ -10,7 +10,7 @@ namespace rtrs {
 class LaneDriver::Loop final : public LaneLoop {
  public:
   explicit Loop(LaneDriver& driver) : driver_{driver} {
-    const auto lock = driver_.take();
+    const auto lock = driver_.take_quiet();
     RTRS_ENSURE(!driver_.looping_);
     driver_.looping_ = true;
     if (driver_.leading_) driver_.kick();  // who leads now becomes a follower

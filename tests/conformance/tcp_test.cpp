@@ -23,6 +23,10 @@ struct RawPeer {
             static_cast<ssize_t>(bytes.size()));
   }
   Connection::Status listen() {
+    if (awaits && queue_pair.can_await()) {
+      queue_pair.await();
+      return queue_pair.progress(recorder);
+    }
     pollfd descriptor{queue_pair.descriptor(), POLLIN, 0};
     REQUIRE(poll(&descriptor, 1, 5000) == 1);
     return queue_pair.progress(recorder);
@@ -31,6 +35,7 @@ struct RawPeer {
   int raw;
   TcpQueuePair queue_pair;
   Recorder recorder;
+  bool awaits = false;  ///< for what listen() is to hear
 
  private:
   explicit RawPeer(std::array<int, 2> sockets)
@@ -61,6 +66,8 @@ TEST_CASE("CRC32C has the published check value") {
 
 TEST_CASE("a frame that arrives byte by byte is understood") {
   RawPeer peer;
+  SUBCASE("waiting for the descriptor") {}
+  SUBCASE("awaiting") { peer.awaits = true; }
   std::vector<std::byte> memory(64);
   peer.queue_pair.post_receives(1, 0);
   const auto target = peer.queue_pair.expose(0, memory);
@@ -90,27 +97,42 @@ TEST_CASE("no flipped bit anywhere in a frame goes unnoticed") {
   }
 }
 
-TEST_CASE("a peer that closes between frames closed, one that closes inside a frame broke") {
+TEST_CASE("what is awaited in vain may come later, and nothing is awaited inside a payload") {
   RawPeer peer;
   std::vector<std::byte> memory(64);
-  const auto frame = good_frame(peer.queue_pair.expose(0, memory), pattern(64));
-  SUBCASE("between") {
-    shutdown(peer.raw, SHUT_WR);
-    CHECK(peer.listen() == Connection::Status::closed);
-  }
-  SUBCASE("inside the header") {
-    peer.say(ConstBytes{frame}.first(10));
-    shutdown(peer.raw, SHUT_WR);
-    auto status = peer.listen();
-    if (status == Connection::Status::drained) status = peer.listen();
-    CHECK(status == Connection::Status::broken);
-  }
-  SUBCASE("inside the payload") {
-    peer.say(ConstBytes{frame}.first(50));
-    shutdown(peer.raw, SHUT_WR);
-    auto status = peer.listen();
-    if (status == Connection::Status::drained) status = peer.listen();
-    CHECK(status == Connection::Status::broken);
+  peer.queue_pair.post_receives(2, 0);
+  const auto payload = pattern(64);
+  const auto frame = good_frame(peer.queue_pair.expose(0, memory), payload);
+  REQUIRE(peer.queue_pair.can_await());
+  peer.queue_pair.await();
+  CHECK(peer.queue_pair.progress(peer.recorder) == Connection::Status::drained);
+  peer.say(ConstBytes{frame}.first(sizeof(FrameHeader) + 20));
+  peer.queue_pair.await();
+  CHECK_FALSE(peer.queue_pair.can_await());  // what is there is progress()'s first
+  peer.queue_pair.progress(peer.recorder);
+  CHECK_FALSE(peer.queue_pair.can_await());  // its memory may be withdrawn any time
+  peer.say(ConstBytes{frame}.subspan(sizeof(FrameHeader) + 20));
+  peer.listen();
+  CHECK(peer.recorder.events.size() == 1);
+  CHECK(equal(memory, payload));
+  CHECK(peer.queue_pair.can_await());
+}
+
+TEST_CASE("a peer that closes between frames closed, one that closes inside a frame broke") {
+  for (const bool awaits : {false, true}) {
+    for (const std::size_t sent : {0, 10, 50}) {  // nothing, a part of the header, of the payload
+      CAPTURE(awaits);
+      CAPTURE(sent);
+      RawPeer peer;
+      peer.awaits = awaits;
+      std::vector<std::byte> memory(64);
+      const auto frame = good_frame(peer.queue_pair.expose(0, memory), pattern(64));
+      if (sent > 0) peer.say(ConstBytes{frame}.first(sent));
+      shutdown(peer.raw, SHUT_WR);
+      auto status = peer.listen();
+      if (status == Connection::Status::drained) status = peer.listen();
+      CHECK(status == (sent == 0 ? Connection::Status::closed : Connection::Status::broken));
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -29,7 +30,8 @@ TcpQueuePair::TcpQueuePair(int socket, Digests digests)
     : socket_{socket},
       digests_{digests},
       staging_{std::make_unique_for_overwrite<std::byte[]>(kStaging)},
-      read_size_{kStaging} {}
+      read_size_{kStaging},
+      awaited_{-EAGAIN} {}
 
 TcpQueuePair::~TcpQueuePair() { close(); }
 

@@ -1,6 +1,9 @@
 // A queue pair on a TCP socket.
 #pragma once
 
+#include <sys/types.h>
+
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <string>
@@ -47,6 +50,8 @@ class TcpQueuePair final : public Connection {
 
   Status progress(QueuePairHandler& handler) override;
   int descriptor() const override { return socket_; }
+  bool can_await() const override;
+  void await() override;
   bool wants_to_write() const override { return !queue_.empty() && socket_ >= 0; }
   void close() override;
   const std::string& failure() const override { return failure_; }
@@ -84,6 +89,8 @@ class TcpQueuePair final : public Connection {
 
   // queue_pair_receive.cpp
   Status receive_some(QueuePairHandler& handler);
+  Status take(QueuePairHandler& handler, ssize_t result, std::size_t direct, std::size_t room);
+  std::size_t room() const { return std::min(read_size_, kStaging - staged_); }
   bool consume(QueuePairHandler& handler, ConstBytes bytes, std::size_t& used);
   bool begin(const FrameHeader& header);
   bool begin_write(const FrameHeader& header);
@@ -101,6 +108,8 @@ class TcpQueuePair final : public Connection {
   std::unique_ptr<std::byte[]> staging_;
   std::size_t staged_ = 0;  ///< bytes in staging_ that are no complete header yet
   std::size_t read_size_;   ///< how much to read at a header
+  ssize_t awaited_;  ///< bytes behind those staged, or a negative errno; await() to progress()
+  bool may_block_ = false;  ///< the socket is set up for await()
   std::string failure_;
 };
 

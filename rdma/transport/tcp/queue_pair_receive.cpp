@@ -1,11 +1,14 @@
 // What arrives at a queue pair on a TCP socket.
+#include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "rdma/transport/tcp/queue_pair.hpp"
 
@@ -18,11 +21,35 @@ constexpr std::uint32_t kLargePayload = 16 * 1024;
 constexpr std::size_t kSmallRead = 1024;
 /// System calls per progress(), so that one busy peer cannot keep a reactor to itself.
 constexpr int kReadsPerProgress = 16;
+/// Of await(): long for a network, short for whoever has to wait for its end.
+constexpr timeval kAwait{.tv_sec = 0, .tv_usec = 2000};
 
 }  // namespace
 
+/// Not in the middle of a payload: it goes to memory that may be withdrawn meanwhile.
+bool TcpQueuePair::can_await() const {
+  return socket_ >= 0 && failure_.empty() && !arrival_.active && queue_.empty() &&
+         awaited_ == -EAGAIN && room() > 0;
+}
+
+void TcpQueuePair::await() {
+  if (!may_block_) {
+    // All else says MSG_DONTWAIT.
+    fcntl(socket_, F_SETFL, fcntl(socket_, F_GETFL) & ~O_NONBLOCK);
+    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &kAwait, sizeof(kAwait));
+    may_block_ = true;
+  }
+  const ssize_t n = recv(socket_, staging_.get() + staged_, room(), 0);
+  awaited_ = n >= 0 ? n : -errno;
+}
+
 Connection::Status TcpQueuePair::progress(QueuePairHandler& handler) {
   flush();
+  if (const ssize_t awaited = std::exchange(awaited_, -EAGAIN); awaited != -EAGAIN) {
+    if (!failure_.empty()) return Status::broken;
+    const Status status = take(handler, awaited, 0, room());
+    if (status != Status::more) return status;
+  }
   for (int i = 0; i < kReadsPerProgress; ++i) {
     if (!failure_.empty()) return Status::broken;
     const Status status = receive_some(handler);
@@ -40,19 +67,26 @@ Connection::Status TcpQueuePair::receive_some(QueuePairHandler& handler) {
     direct = arrival_.header.length - arrival_.done;
     vector[count++] = {arrival_.target + arrival_.done, direct};
   }
-  const std::size_t room = std::min(read_size_, kStaging - staged_);
-  vector[count++] = {staging_.get() + staged_, room};
+  const std::size_t staging_room = room();
+  vector[count++] = {staging_.get() + staged_, staging_room};
   msghdr message{};
   message.msg_iov = vector.data();
   message.msg_iovlen = count;
   const ssize_t n = recvmsg(socket_, &message, MSG_DONTWAIT);
-  if (n < 0) {
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return Status::drained;
-    if (errno == EINTR) return Status::more;
-    fail("receiving failed", errno);
+  return take(handler, n >= 0 ? n : -errno, direct, staging_room);
+}
+
+/// Of what was received `direct` bytes at most are where they belong, up to `room` in the staging
+/// buffer.
+Connection::Status TcpQueuePair::take(QueuePairHandler& handler, ssize_t result, std::size_t direct,
+                                      std::size_t room) {
+  if (result < 0) {
+    if (result == -EAGAIN) return Status::drained;
+    if (result == -EINTR) return Status::more;
+    fail("receiving failed", static_cast<int>(-result));
     return Status::broken;
   }
-  if (n == 0) {
+  if (result == 0) {
     if (!arrival_.active && staged_ == 0) {
       fail("the peer closed the connection");
       return Status::closed;
@@ -60,7 +94,7 @@ Connection::Status TcpQueuePair::receive_some(QueuePairHandler& handler) {
     fail("the peer closed the connection in the middle of a frame");
     return Status::broken;
   }
-  const auto received = static_cast<std::size_t>(n);
+  const auto received = static_cast<std::size_t>(result);
   const std::size_t landed = std::min(received, direct);
   if (landed > 0) {
     land({arrival_.target + arrival_.done, landed});
