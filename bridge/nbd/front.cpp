@@ -15,8 +15,9 @@
 namespace rnbd::nbd {
 namespace {
 
-/// For the replies of a whole batch; the kernel gives what its limits allow.
-constexpr int kSendBuffer = 4 * 1024 * 1024;
+/// For the replies of a whole batch, but little enough that a client finds them in the CPU's cache.
+/// The kernel doubles it, as far as its limits allow.
+constexpr int kSendBuffer = 256 * 1024;
 /// Between complaints of the same kind.
 constexpr std::chrono::seconds kComplaintPeriod{10};
 /// For the system to have descriptors again.
