@@ -106,7 +106,9 @@ struct SessionLimits {
 struct PathStatus {
   PathAddress address;
   PathState state = PathState::connecting;
-  bool in_use = false;         ///< takes new requests
+  bool in_use = false;  ///< takes new requests
+  /// What the server thinks of it; of a path that is not connected, nothing is known.
+  wire::PathAccess access = wire::PathAccess::optimized;
   std::string trouble;         ///< why it is not connected; "" if it is
   std::uint64_t requests = 0;  ///< sent over it so far
   unsigned in_flight = 0;

@@ -52,9 +52,36 @@ struct ServerOptions {
   Log log;
 };
 
+/// A listener as it is now.
+struct ListenerStatus {
+  std::string address;  ///< TRANSPORT:HOST:PORT, with the real port
+  wire::PathAccess access = wire::PathAccess::optimized;
+};
+
+/// A session as it is now.
+struct ServerSessionStatus {
+  struct Path {
+    std::string peer;
+    unsigned listener = 0;   ///< index into Server::listeners()
+    bool connected = false;  ///< the handshake is through
+    wire::PathAccess access = wire::PathAccess::optimized;
+    /// The client knows of it and has acted on it.
+    bool access_known = false;
+    unsigned connections = 0;
+    unsigned requests = 0;  ///< under way
+  };
+  std::string name;  ///< "" before the handshake is through
+  wire::Uuid uuid{};
+  std::uint32_t features = 0;
+  std::vector<Path> paths;  ///< those that are not closed; none: it waits for its client
+  unsigned requests = 0;    ///< that execute
+  std::vector<SessionItem> items;
+};
+
 /// Listens and serves from its own threads between start() and stop().
 ///
-/// Threads: start(), stop() and the destructor on the owner's thread.
+/// Threads: start(), stop() and the destructor on the owner's thread; listeners(), set_access(),
+///          sessions() and memory() on any thread between start() and stop().
 class Server {
  public:
   /// Which reactor a session of the handler runs on is told by `reactor_of(session)` below.
@@ -66,6 +93,17 @@ class Server {
   virtual tl::expected<void, Failure> start() = 0;
   /// Where it listens, as TRANSPORT:HOST:PORT, with the real ports.
   virtual std::vector<std::string> addresses() const = 0;
+  virtual std::vector<ListenerStatus> listeners() const = 0;
+  /// Changes what is thought of a listener, and so of all paths that came and will come in there.
+  /// Clients that know of notices (wire::kFeatureAccessNotice) are told. False: there is no such
+  /// listener. Does not wait.
+  ///
+  /// Source: docs/protocol.md, access notices.
+  virtual bool set_access(unsigned listener, wire::PathAccess access) = 0;
+  /// Waits for the event loops, so on none of them; leaves out those that do not answer for long.
+  virtual std::vector<ServerSessionStatus> sessions() = 0;
+  /// Bytes of chunks that the paths take.
+  virtual std::uint64_t memory() const = 0;
   /// Stops accepting, waits up to `drain` for running requests, closes everything, joins the
   /// threads. False: requests still run somewhere (a backend hangs); then neither the server nor
   /// its handler may be destroyed, and the program should leave by _exit().

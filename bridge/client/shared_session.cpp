@@ -27,7 +27,8 @@ rtrs::ClientOptions SharedSession::options(const std::string& name_suffix) const
   options.settle_time = config_.settle_time;
   options.require_extension = config_.require_extension;
   if (config_.extensions) {
-    options.features = rtrs::wire::kFeatureExactlyOnce | rtrs::wire::kFeatureUserMessages;
+    options.features = rtrs::wire::kFeatureExactlyOnce | rtrs::wire::kFeatureUserMessages |
+                       rtrs::wire::kFeatureAccessNotice;
   }
   options.log = log_;
   return options;

@@ -53,6 +53,15 @@ void BlockServer::on_session_down(rtrs::ServerSession& session) {
   }
 }
 
+std::vector<rtrs::SessionItem> BlockServer::items(rtrs::ServerSession& session) {
+  const auto& mine = *static_cast<const BlockSession*>(rtrs::context_of(session));
+  std::vector<rtrs::SessionItem> all;
+  for (const auto& device : mine.devices().slots()) {
+    if (device) all.push_back({device->name, to_string(device->lease.mode())});
+  }
+  return all;
+}
+
 // ---- What idle sessions hold --------------------------------------------------------------------
 
 void BlockServer::later(rtrs::Reactor* reactor, std::function<void()> work) const {

@@ -33,6 +33,7 @@ class BlockServer final : public rtrs::ServerHandler {
   void* on_session_up(rtrs::ServerSession& session) override;
   void on_request(rtrs::ServerSession& session, rtrs::ServerRequest& request) override;
   void on_session_down(rtrs::ServerSession& session) override;
+  std::vector<rtrs::SessionItem> items(rtrs::ServerSession& session) override;
 
   /// Sessions that are still there. After the reactors stopped these have requests that hang in a
   /// backend, and neither this nor the catalogue may be destroyed.

@@ -33,7 +33,7 @@ void ClientLane::submit(Request& request) {
   if (!fits(request)) return end(request, EMSGSIZE);
   if (down_error_ != 0) return end(request, down_error_);
   if (held_back(request) && barrier_->refusal() != 0) return end(request, barrier_->refusal());
-  const bool may_go = attached() && !free_.empty() && waiting_head_ == nullptr;
+  const bool may_go = open() != 0 && !free_.empty() && waiting_head_ == nullptr;
   if (may_go && !held_back(request)) return post(request);
   enqueue(request);
 }
@@ -89,8 +89,8 @@ unsigned ClientLane::choose() {
 }
 
 unsigned ClientLane::choose_best() {
-  unsigned candidates = attached_ & in_use_;
-  if (candidates == 0) candidates = attached_;
+  unsigned candidates = open() & in_use_;
+  if (candidates == 0) candidates = open();
   auto best = static_cast<unsigned>(std::countr_zero(candidates));
   if ((candidates & (candidates - 1)) == 0) return best;
   if (policy_ == PathPolicy::round_robin) {
@@ -121,7 +121,7 @@ void ClientLane::post(Request& request) {
 }
 
 void ClientLane::start_waiting() {
-  while (waiting_head_ != nullptr && !free_.empty() && attached()) {
+  while (waiting_head_ != nullptr && !free_.empty() && open() != 0) {
     Request* request = waiting_head_;
     const bool held = held_back(*request);
     const int refusal = held ? barrier_->refusal() : 0;

@@ -95,6 +95,7 @@ class ClientLane final {
     bool new_rkey = false;
     bool data_rides_with_reply = false;  ///< the data of a read comes with its immediate
     bool exactly_once = false;           ///< the same for all paths of a session
+    bool accessible = true;              ///< as ClientLane::allow()
   };
 
   /// Slots [first_slot, first_slot + slot_count) of the session belong to this lane. `barrier` is
@@ -107,6 +108,9 @@ class ClientLane final {
   void attach(unsigned path, const Link& link);
   /// A path is gone and its connection quiet; what was in flight there goes elsewhere or waits.
   void detach(unsigned path);
+  /// Whether the server lets an attached path carry new requests. What is in flight there ends
+  /// there; what waits or was in flight on dead paths is sent when a path may carry it.
+  void allow(unsigned path, bool accessible);
   /// The server has forgotten the session; no path is attached. What waits is brought up to date.
   /// A server without kFeatureExactlyOnce may still have the session and what came over another
   /// path: there, what was in flight goes on waiting for its path.
@@ -119,8 +123,8 @@ class ClientLane final {
   /// A permit of the session, as the server counts them, that it does certainly not use now that
   /// this path is back. None: each may still be in use by what came over another path.
   std::optional<std::uint16_t> spare_permit(unsigned path) const;
-  /// No path will come soon: what waits for one ends with `error`, and so does what comes until the
-  /// next attach().
+  /// No path will come or be allowed soon: what waits for one ends with `error`, and so does what
+  /// comes until that happens.
   void fail_pending(int error);
   /// The changes that wait for this very path end with `error`. Their permits go on waiting, and so
   /// do all new changes (ChangeBarrier).
@@ -136,7 +140,8 @@ class ClientLane final {
     policy_ = policy;
   }
   /// Requests arrive in the order in which they were submitted: all over one path as long as one is
-  /// under way. For messages that open and close things.
+  /// under way. For messages that open and close things, which are no I/O: if need be they go over
+  /// a path that is not allowed.
   void keep_order() { ordered_ = true; }
   /// The barrier has opened, or refuses.
   void resume() { start_waiting(); }
@@ -205,6 +210,11 @@ class ClientLane final {
     return barrier_ != nullptr && !request.is_read && barrier_->closed();
   }
   void enqueue(Request& request);
+  /// The paths that new requests may take.
+  unsigned open() const {
+    const unsigned allowed = attached_ & ~forbidden_;
+    return allowed == 0 && ordered_ ? attached_ : allowed;
+  }
   unsigned choose();
   unsigned choose_best();
   void post(Request& request);
@@ -212,6 +222,7 @@ class ClientLane final {
   void resend_stranded();
   void strand(Slot& slot);
   void release(unsigned path);
+  void forbid(unsigned path, bool forbidden);
   void fail(Slot& slot, int error);
   void free_slot(std::uint16_t index);
   [[nodiscard]] Complaint complete(Path& path, std::uint32_t buffer_id, int error,
@@ -225,6 +236,7 @@ class ClientLane final {
   ChangeBarrier* barrier_;
   std::array<Path, kMaxPaths> paths_;
   PathMask attached_ = 0;
+  PathMask forbidden_ = 0;  ///< of those that are attached
   PathMask in_use_ = 0xFF;
   PathPolicy policy_ = PathPolicy::min_inflight;
   unsigned turn_ = 0;  ///< the path that was chosen last
@@ -232,7 +244,7 @@ class ClientLane final {
   std::uint64_t posted_ = 0;  ///< requests so far
   bool exactly_once_ = false;
   std::uint32_t max_io_size_ = 0;  ///< bytes; 0 = not known yet
-  int down_error_ = 0;             ///< what submit() answers while no path is attached; 0 = wait
+  int down_error_ = 0;             ///< what submit() answers while no path is open; 0 = wait
   std::vector<Slot> slots_;
   std::vector<std::uint16_t> free_;  ///< indexes into slots_, used as a stack: the warm one first
   Request* waiting_head_ = nullptr;

@@ -104,8 +104,21 @@ void ClientLane::attach(unsigned path_index, const Link& link) {
   exactly_once_ = link.exactly_once;
   const bool smaller = max_io_size_ == 0 || link.max_io_size < max_io_size_;
   if (smaller) max_io_size_ = link.max_io_size;  // of all paths the least
-  down_error_ = 0;
+  forbid(path_index, !link.accessible);
   release(path_index);
+}
+
+void ClientLane::allow(unsigned path, bool accessible) {
+  if (!attached(path)) return;
+  forbid(path, !accessible);
+  resend_stranded();
+  start_waiting();
+}
+
+void ClientLane::forbid(unsigned path, bool forbidden) {
+  const unsigned others = forbidden_ & ~(1U << path);
+  forbidden_ = static_cast<PathMask>(others | static_cast<unsigned>(forbidden) << path);
+  if (open() != 0) down_error_ = 0;
 }
 
 /// The server has certainly ended what came over the path before.
@@ -156,7 +169,7 @@ void ClientLane::resend_stranded() {
     const bool forgotten = slot.request == nullptr && (!slot.is_change || !exactly_once_);
     if (forgotten || (slot.request == nullptr && RTRS_PLANTED(settle_skipped))) {
       free_slot(i);
-    } else if (attached() && !RTRS_PLANTED(stranded_forgotten)) {
+    } else if (open() != 0 && !RTRS_PLANTED(stranded_forgotten)) {
       again.push_back(i);
     }
   }
@@ -223,9 +236,11 @@ void ClientLane::end_waiting(int error) {
 }
 
 void ClientLane::fail_pending(int error) {
-  if (attached()) return;
+  if (open() != 0) return;
   down_error_ = error;
-  for (Slot& slot : slots_) fail(slot, error);
+  for (Slot& slot : slots_) {
+    if (slot.state == Slot::State::stranded) fail(slot, error);
+  }
   resend_stranded();  // reads are over
   end_waiting(error);
 }

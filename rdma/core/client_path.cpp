@@ -15,7 +15,7 @@ namespace {
 /// I/O.
 constexpr std::uint16_t kControlSlots = 4;
 constexpr unsigned kControlReceives = 2 * kControlSlots + 56;
-/// Answers to heartbeats that may wait for a server to read them.
+/// Answers to heartbeats and notices that may wait for a server to read them.
 constexpr Ticket kMaxUnsentAcks = 1024;
 
 }  // namespace
@@ -48,6 +48,7 @@ Complaint ClientPath::on_answer(std::uint16_t cid, ConstBytes record) {
   if (cid == 0) {  // later records repeat it; Linux reads them on connection 0 only, and so do we
     accepted_ = answer->accept;
     accepted_.extension.features &= options_.features;
+    access_ = accepted_.extension.access;
     if (options_.may_be_linux && !accepted_.extension.present) {
       heartbeat_ = Heartbeat{kLinuxHeartbeatInterval, kLinuxHeartbeatMisses};
     }
@@ -56,7 +57,7 @@ Complaint ClientPath::on_answer(std::uint16_t cid, ConstBytes record) {
 }
 
 QueueSizes ClientPath::queue_sizes(std::uint16_t cid) const {
-  if (cid == 0) return {2U * kControlSlots + 2, 1U + kControlReceives, 0};
+  if (cid == 0) return {2U * kControlSlots + 3, 1U + kControlReceives, 0};
   const unsigned slots = slots_per_lane()[cid];
   return {slots + 2U, ClientLane::receives_needed(slots), 0};
 }
@@ -102,6 +103,7 @@ ClientLane::Link ClientPath::link(QueuePair& queue_pair, std::size_t first, std:
   link.max_io_size = accepted_.max_io_size;
   link.new_rkey = accepted_.new_rkey;
   link.exactly_once = exactly_once();
+  link.accessible = accessible();
   link.data_rides_with_reply =
       !accepted_.new_rkey &&
       (options_.data_rides_with_reply || (options_.may_be_linux && accepted_.extension.present));
@@ -121,7 +123,9 @@ void ClientPath::attach(ClientLane& lane, unsigned index, std::uint16_t cid,
 
 void ClientPath::attach_reopening(ClientLane& lane, unsigned index, std::uint16_t slot,
                                   QueuePair& queue_pair) {
-  lane.attach(index, link(queue_pair, slot, 1));
+  auto reopening = link(queue_pair, slot, 1);
+  reopening.accessible = true;  // it carries no I/O
+  lane.attach(index, reopening);
 }
 
 Heartbeat::Verdict ClientPath::on_tick(Instant now, bool traffic) {
@@ -155,9 +159,7 @@ Complaint ClientPath::on_write_with_immediate(std::uint32_t immediate, std::uint
   heard_ = true;
   switch (wire::type_of(immediate)) {
     case wire::ImmediateType::heartbeat:
-      if (last_ack_ > control_->sent() + kMaxUnsentAcks) {
-        return "the server does not read the answers to its heartbeats";
-      }
+      if (answers_unread()) return "the server does not read the answers to its heartbeats";
       last_ack_ = control_->write_with_immediate({}, {}, {}, wire::kHeartbeatAck);
       control_->flush();
       control_->post_receives(1, receive_bytes());
@@ -166,10 +168,33 @@ Complaint ClientPath::on_write_with_immediate(std::uint32_t immediate, std::uint
       acked_ = true;
       control_->post_receives(1, receive_bytes());
       return nullptr;
+    case wire::ImmediateType::access:
+      control_->post_receives(1, receive_bytes());
+      return on_access(immediate & wire::kImmediatePayloadMask);
     default:
       if (control_handler_ == nullptr) return "a reply before the first request";
       return control_handler_->on_write_with_immediate(immediate, bytes);
   }
+}
+
+bool ClientPath::answers_unread() const { return last_ack_ > control_->sent() + kMaxUnsentAcks; }
+
+Complaint ClientPath::on_access(std::uint32_t value) {
+  if (!tells_access()) return "an access notice that was not agreed on";
+  const auto access = wire::decode_access(value);
+  if (!access) return "an access notice with an unknown value";
+  if (notice_) return "an access notice before the last one was answered";
+  if (answers_unread()) return "the server does not read the answers to its access notices";
+  notice_ = *access;
+  if (!RTRS_PLANTED(access_notice_ignored)) access_ = *access;
+  return nullptr;
+}
+
+void ClientPath::acknowledge_access() {
+  const auto notice = std::exchange(notice_, std::nullopt);
+  if (!notice || state_ != ClientPathState::connected) return;
+  last_ack_ = control_->write_with_immediate({}, {}, {}, wire::access_immediate(*notice));
+  control_->flush();
 }
 
 Complaint ClientPath::on_message(ConstBytes message, std::optional<std::uint32_t> immediate) {

@@ -90,6 +90,15 @@ class ClientPath final : public QueuePairHandler {
     return (accepted_.extension.features & wire::kFeatureExactlyOnce) != 0;
   }
 
+  /// What the server thinks of the path now.
+  wire::PathAccess access() const { return access_; }
+  /// New requests may use it. A server that could not tell of the end of it forbids nothing.
+  bool accessible() const { return access_ != wire::PathAccess::inaccessible || !tells_access(); }
+  /// The server has changed its mind. True until acknowledge_access().
+  bool access_noticed() const { return notice_.has_value(); }
+  /// The notice has been acted on: tells the server.
+  void acknowledge_access();
+
   void start_heartbeat(Instant now) { heartbeat_.start(now); }
   /// `traffic`: something arrived on any connection of the path since the last tick.
   Heartbeat::Verdict on_tick(Instant now, bool traffic);
@@ -109,6 +118,11 @@ class ClientPath final : public QueuePairHandler {
                                      std::optional<std::uint32_t> immediate) override;
 
  private:
+  bool tells_access() const {
+    return (accepted_.extension.features & wire::kFeatureAccessNotice) != 0;
+  }
+  [[nodiscard]] Complaint on_access(std::uint32_t value);
+  bool answers_unread() const;
   ClientLane::Link link(QueuePair& queue_pair, std::size_t first, std::size_t count);
   std::uint32_t receive_bytes() const {
     return accepted_.new_rkey ? static_cast<std::uint32_t>(sizeof(wire::RkeyMessage)) : 0U;
@@ -122,6 +136,8 @@ class ClientPath final : public QueuePairHandler {
   QueuePair* control_ = nullptr;
   QueuePairHandler* control_handler_ = nullptr;
   Heartbeat heartbeat_;
+  wire::PathAccess access_ = wire::PathAccess::optimized;
+  std::optional<wire::PathAccess> notice_;  ///< not acknowledged yet
   Ticket last_ack_ = 0;
   bool heard_ = false;            ///< something came on connection 0
   bool acked_ = false;            ///< an answer to a heartbeat was among it

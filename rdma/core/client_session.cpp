@@ -77,6 +77,7 @@ void ClientSession::connected(unsigned index, Instant now) {
   path.state = PathState::connected;
   path.failures = 0;
   path.since = now;
+  path.access = path.core->access();
   path.was_connected = true;
   path.lost_at.reset();
   path.trouble.clear();
@@ -86,7 +87,24 @@ void ClientSession::connected(unsigned index, Instant now) {
     if (was_up_) accepted_.max_io_size = max_io_size;  // callers go on with what they know
   }
   was_up_ = true;
+  look_for_usable(now);
+}
+
+bool ClientSession::access_changed(unsigned index, Instant now) {
+  Path& path = paths_[index];
+  if (path.state != PathState::connected) return false;
+  const auto before = std::exchange(path.access, path.core->access());
+  if (path.access < before) path.since = now;  // a better path has to prove itself
+  look_for_usable(now);
+  return path.access > before;
+}
+
+void ClientSession::look_for_usable(Instant now) {
+  bool usable = false;
+  for (unsigned i = 0; i < path_count(); ++i) usable = usable || may_carry(i);
+  if (std::exchange(usable_, usable) == usable) return;
   alone_since_.reset();
+  if (!usable) alone_since_ = now;
 }
 
 void ClientSession::lost(unsigned index, Instant now, const std::string& why) {
@@ -94,10 +112,11 @@ void ClientSession::lost(unsigned index, Instant now, const std::string& why) {
   if (path.state != PathState::connecting && path.state != PathState::connected) return;
   if (path.state == PathState::connected) {
     if (!path.core->exactly_once()) path.lost_at = now;
-    if (--connected_ == 0) alone_since_ = now;
+    --connected_;
   }
   path.core->close();
   path.state = PathState::waiting;
+  if (was_up_) look_for_usable(now);
   path.due = now + pause(path.failures++);
   path.trouble = why;
 }
@@ -144,19 +163,24 @@ std::optional<unsigned> ClientSession::overdue(Instant now) {
   return std::nullopt;
 }
 
+bool ClientSession::may_carry(unsigned index) const {
+  const Path& path = paths_[index];
+  return path.state == PathState::connected && path.core->accessible();
+}
+
 /// Lower is better: what the server thinks of a path counts more than what kind it is.
 unsigned ClientSession::rank(unsigned index) const {
   constexpr unsigned kClasses = 16;
-  const auto access = static_cast<unsigned>(paths_[index].core->accepted().extension.access);
+  const auto access = static_cast<unsigned>(paths_[index].access);
   return access * kClasses + options_.paths[index].rank;
 }
 
 PathMask ClientSession::in_use(Instant now) {
-  unsigned best = ~0U;     // of all that stand
+  unsigned best = ~0U;     // of all that may carry requests
   unsigned settled = ~0U;  // of those that are better than now, and have been for long enough
   bool still_there = false;
   for (unsigned i = 0; i < path_count(); ++i) {
-    if (paths_[i].state != PathState::connected) continue;
+    if (!may_carry(i)) continue;
     best = std::min(best, rank(i));
     still_there = still_there || rank(i) == rank_;
     if (now >= paths_[i].since + options_.settle_time) settled = std::min(settled, rank(i));
@@ -168,7 +192,7 @@ PathMask ClientSession::in_use(Instant now) {
   }
   PathMask mask = 0;
   for (unsigned i = 0; i < path_count(); ++i) {
-    if (paths_[i].state == PathState::connected && rank(i) == rank_) {
+    if (may_carry(i) && rank(i) == rank_) {
       mask = static_cast<PathMask>(mask | 1U << i);
     }
   }
@@ -180,7 +204,7 @@ Instant ClientSession::next_event() const {
   for (unsigned i = 0; i < path_count(); ++i) {
     const Path& path = paths_[i];
     if (path.state == PathState::waiting) next = std::min(next, path.due);
-    if (path.state == PathState::connected && rank(i) < rank_) {
+    if (may_carry(i) && rank(i) < rank_) {
       next = std::min(next, path.since + options_.settle_time);
     }
     if (path.lost_at && options_.no_path_timeout > Duration::zero()) {

@@ -68,9 +68,12 @@ class ClientSession {
   void disconnect(unsigned path, Instant now);
   void reconnect(unsigned path, Instant now);
 
+  /// The server has changed its mind about a path (ClientPath::access()). True: to the worse.
+  bool access_changed(unsigned path, Instant now);
+
   bool has_path() const { return connected_ > 0; }
   bool was_up() const { return was_up_; }
-  /// True once when requests have waited for a path for too long.
+  /// True once when requests have waited for too long for a path that may carry them.
   bool give_up_waiting(Instant now);
   /// A path that has been away for so long that the callers whose changes wait for it are told.
   /// Once for each loss, and for servers that give no promise only: with others nothing waits for
@@ -92,7 +95,8 @@ class ClientSession {
     std::uint16_t attempts = 0;
     unsigned failures = 0;  ///< since it was connected last
     Instant due{};          ///< waiting: the next attempt
-    Instant since{};        ///< connected: from when on
+    Instant since{};        ///< connected: from when on it has been so good, or better
+    wire::PathAccess access = wire::PathAccess::optimized;  ///< what the server thought of it last
     bool was_connected = false;
     bool may_be_new = false;  ///< the attempt may have made a session anew at the server
     /// Changes that were in flight then wait for the path, or for another session.
@@ -102,6 +106,8 @@ class ClientSession {
 
   Duration pause(unsigned failures);
   unsigned rank(unsigned path) const;
+  bool may_carry(unsigned path) const;
+  void look_for_usable(Instant now);
   wire::Uuid random_uuid();
 
   ClientSessionOptions options_;
@@ -111,7 +117,8 @@ class ClientSession {
   unsigned connected_ = 0;
   bool was_up_ = false;
   unsigned rank_ = ~0U;                 ///< of the paths in use
-  std::optional<Instant> alone_since_;  ///< no path since
+  bool usable_ = true;                  ///< some path may carry requests
+  std::optional<Instant> alone_since_;  ///< none since
 };
 
 }  // namespace rtrs

@@ -19,6 +19,8 @@ constexpr unsigned kControlReceives = 64;
 ServerPath::ServerPath(ServerSession& session, ServerPathOptions options)
     : session_{session},
       options_{options},
+      access_{options.access},
+      told_{options.access},
       connections_(options.cid_count),
       heartbeat_{options.heartbeat_interval, options.heartbeat_misses} {
   for (std::uint16_t cid = 0; cid < options.cid_count; ++cid) {
@@ -70,6 +72,29 @@ Heartbeat::Verdict ServerPath::on_tick(Instant now) {
   return verdict;
 }
 
+void ServerPath::set_access(wire::PathAccess access) {
+  access_ = access;
+  tell_access();
+}
+
+/// One at a time: a client that reads nothing must not make us keep more and more of them.
+void ServerPath::tell_access() {
+  if (!session_.options().tells_access() || state_ != ServerPathState::connected) return;
+  if (notice_unanswered_ || told_ == access_) return;
+  notice_unanswered_ = true;
+  told_ = access_;
+  connections_[0].queue_pair->write_with_immediate({}, {}, {}, wire::access_immediate(told_));
+}
+
+Complaint ServerPath::on_access_acknowledged(std::uint32_t immediate) {
+  if (!notice_unanswered_ || immediate != wire::access_immediate(told_)) {
+    return "an answer to an access notice that was not sent";
+  }
+  notice_unanswered_ = false;
+  tell_access();
+  return nullptr;
+}
+
 void ServerPath::close() {
   if (state_ == ServerPathState::closed) return;
   state_ = ServerPathState::closed;
@@ -119,6 +144,9 @@ Complaint ServerPath::Connection::on_write_with_immediate(std::uint32_t immediat
         path->session_.fence_all("the client said goodbye", /*fault=*/false);
       }
       return nullptr;
+    case wire::ImmediateType::access:
+      if (cid != 0 || !path->session_.options().tells_access()) return nullptr;
+      return path->on_access_acknowledged(immediate);
     default:
       return nullptr;  // answers to heartbeats are a sign of life only; unknown kinds are ignored
   }
@@ -163,6 +191,7 @@ Complaint ServerPath::on_info_request(ConstBytes message) {
   state_ = ServerPathState::connected;
   session_.up();
   connections_[0].queue_pair->send(wire::encode_info_response(expose_chunks()));
+  tell_access();  // what has changed since the path was accepted
   return nullptr;
 }
 

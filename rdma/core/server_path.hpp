@@ -24,7 +24,8 @@ struct ServerPathOptions {
   /// Every chunk has a key of its own, which ends when a request arrives; its reply brings a new
   /// one.
   bool new_keys = false;
-  wire::PathAccess access = wire::PathAccess::optimized;
+  wire::PathAccess access = wire::PathAccess::optimized;  ///< told when it is accepted
+  unsigned entrance = 0;  ///< the server's own number of the listener that it came in by
   Duration heartbeat_interval = std::chrono::milliseconds{500};
   unsigned heartbeat_misses = 4;
 };
@@ -67,6 +68,15 @@ class ServerPath {
   /// errors are answered at once.
   std::function<void(ServerRequest&, int error)> delay_answer;
 
+  /// Changes what the server thinks of the path. A client that knows of notices is told, as soon as
+  /// it has acknowledged the last one.
+  void set_access(wire::PathAccess access);
+  wire::PathAccess access() const { return access_; }
+  /// The client knows, and submits accordingly.
+  bool access_known() const {
+    return session_.options().extension && told_ == access_ && !notice_unanswered_;
+  }
+
   void start_heartbeat(Instant now) { heartbeat_.start(now); }
   Heartbeat::Verdict on_tick(Instant now);
 
@@ -99,6 +109,9 @@ class ServerPath {
   std::vector<wire::Descriptor> expose_chunks();
   wire::Descriptor expose_chunk(QueuePair& queue_pair, std::uint32_t buffer_id);
 
+  void tell_access();
+  [[nodiscard]] Complaint on_access_acknowledged(std::uint32_t immediate);
+
   // Requests: server_path_requests.cpp
   [[nodiscard]] Complaint on_request(Connection& connection, std::uint32_t immediate);
   [[nodiscard]] Complaint take(std::uint32_t immediate);
@@ -118,6 +131,9 @@ class ServerPath {
   ServerSession& session_;
   ServerPathOptions options_;
   ServerPathState state_ = ServerPathState::connecting;
+  wire::PathAccess access_;
+  wire::PathAccess told_;  ///< to the client, last
+  bool notice_unanswered_ = false;
   std::vector<Connection> connections_;
   std::size_t present_ = 0;
   MutableBytes chunks_;

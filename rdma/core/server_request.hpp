@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "rdma/core/queue_pair.hpp"
 
@@ -43,6 +44,12 @@ struct ServerRequest {
   bool need_invalidate = false;
 };
 
+/// Something that a session has open: "disk0", "read-write".
+struct SessionItem {
+  std::string name;
+  std::string how;
+};
+
 /// The protocol above RTRS. All calls come on the session's reactor; nothing may block.
 class ServerHandler {
  public:
@@ -53,6 +60,8 @@ class ServerHandler {
   virtual void on_request(ServerSession& session, ServerRequest& request) = 0;
   /// The session is over and every request has been finished.
   virtual void on_session_down(ServerSession& session) = 0;
+  /// What a session that is up has open, for people.
+  virtual std::vector<SessionItem> items(ServerSession& /*session*/) { return {}; }
 
  protected:
   ~ServerHandler() = default;

@@ -44,11 +44,21 @@ void ServerSession::up() {
   context = handler_.on_session_up(*this);
 }
 
+std::vector<SessionItem> ServerSession::items() {
+  return up_ ? handler_.items(*this) : std::vector<SessionItem>{};
+}
+
 void ServerSession::on_path_closed(ServerPath& path) {
   RTRS_ENSURE(path.state() == ServerPathState::closed);
   path.released_ = true;
   path.check_gone();
   check_gone();
+}
+
+void ServerSession::set_access(unsigned entrance, wire::PathAccess access) {
+  for (ServerPath* path : paths_) {
+    if (path->options().entrance == entrance) path->set_access(access);
+  }
 }
 
 void ServerSession::fence_all(const char* why, bool fault) {

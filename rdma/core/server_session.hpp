@@ -32,6 +32,7 @@ struct ServerSessionOptions {
   std::uint32_t chunk_size() const { return max_io_size + max_header_size; }
   std::uint64_t chunk_memory() const { return std::uint64_t{queue_depth} * chunk_size(); }
   bool exactly_once() const { return (features & wire::kFeatureExactlyOnce) != 0; }
+  bool tells_access() const { return (features & wire::kFeatureAccessNotice) != 0; }
 };
 
 /// Lives from the first accepted connection until it is over and every request has been finished.
@@ -54,6 +55,8 @@ class ServerSession {
 
   /// The driver has closed a path.
   void on_path_closed(ServerPath& path);
+  /// The server thinks so of all paths that came in by this listener (ServerPathOptions::entrance).
+  void set_access(unsigned entrance, wire::PathAccess access);
   /// No path may join any more; what is left of the session ends with its last request.
   void end();
   /// Nobody came back while it lingered.
@@ -66,6 +69,8 @@ class ServerSession {
   bool has_live_path() const;
   /// Lingers, and nothing executes.
   bool idle() const { return !gone_ && lingers() && !has_live_path() && executing_ == 0; }
+  /// What the handler says it has open.
+  std::vector<SessionItem> items();
   /// Requests that the handler has, and those whose answer is delayed; on all paths.
   unsigned executing() const { return executing_; }
 

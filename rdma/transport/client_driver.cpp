@@ -195,7 +195,10 @@ std::vector<PathStatus> ClientDriver::paths() {
       status.state = session_.state(i);
       status.in_use = !closed_ && (in_use_ >> i & 1) != 0;
       status.trouble = session_.trouble(i);
-      if (paths_[i].driver) status.latency = session_.path(i).latency();
+      if (paths_[i].driver) {
+        status.latency = session_.path(i).latency();
+        status.access = session_.path(i).access();
+      }
       for_each_lane([&](ClientLane& lane) {
         status.requests += lane.sent(i);
         status.in_flight += lane.in_flight(i);

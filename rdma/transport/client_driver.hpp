@@ -62,6 +62,8 @@ class ClientDriver final : public Client {
   void connect_on_io(unsigned path);
   void ready_on_io(unsigned path);
   void join_on_io(unsigned path);
+  void access_changed_on_io(unsigned path);
+  void log_access(unsigned path, LogLevel level) const;
   void lose_on_io(unsigned path, unsigned life, const Failure& failure);
   void first_attempt_failed_on_io(const Failure& failure);
   void renew_on_io(unsigned path);

@@ -58,6 +58,7 @@ void ClientDriver::connect_on_io(unsigned index) {
     if (options_.policy != PathPolicy::min_latency) return;
     for_each_lane([&](ClientLane& lane) { lane.set_latency(index, latency); });
   };
+  environment.access = [this, index] { access_changed_on_io(index); };
   environment.flush_all = [this] { flush_control_on_io(); };
   path.driver = std::make_shared<PathDriver>(io_, session_.begin(index),
                                              ConnectOptions{.address = options_.paths[index],
@@ -161,7 +162,24 @@ void ClientDriver::join_on_io(unsigned index) {
   schedule_look_on_io();
   log(news_level(),
       "session '" + options_.session_name + "': path to " + name_of_path(index) + " is up");
+  if (core.access() != wire::PathAccess::optimized) log_access(index, news_level());
   run_errand_on_io();
+}
+
+void ClientDriver::log_access(unsigned index, LogLevel level) const {
+  log(level, "session '" + options_.session_name + "': the server calls the path to " +
+                 name_of_path(index) + " " + to_string(session_.path(index).access()));
+}
+
+void ClientDriver::access_changed_on_io(unsigned index) {
+  if (session_.state(index) != PathState::connected) return;  // join_on_io() looks at it
+  const bool worse = session_.access_changed(index, now());
+  troubled_ = troubled_ || worse;
+  log_access(index, worse ? LogLevel::warning : news_level());
+  const bool accessible = session_.path(index).accessible();
+  for_each_lane([&](ClientLane& lane) { lane.allow(index, accessible); });
+  apply_use_on_io();
+  schedule_look_on_io();
 }
 
 void ClientDriver::run_errand_on_io() {

@@ -16,9 +16,10 @@ void ClientDriver::look_on_io() {
   if (closed_) return;
   while (const auto path = session_.connect_due(now())) connect_on_io(*path);
   if (session_.give_up_waiting(now())) {
-    log(LogLevel::error, "session '" + options_.session_name +
-                             "': no path for too long (no_path_timeout): requests fail until one "
-                             "is back");
+    log(LogLevel::error, "session '" + options_.session_name + "': no " +
+                             (session_.has_path() ? "accessible " : "") +
+                             "path for too long (no_path_timeout): requests fail until one is "
+                             "back");
     for_each_lane([](ClientLane& lane) { lane.fail_pending(EIO); });
   }
   while (const auto path = session_.overdue(now())) give_up_changes_on_io(*path);
@@ -55,6 +56,10 @@ void ClientDriver::apply_use_on_io() {
   const PathMask mask = session_.in_use(now());
   if (mask == std::exchange(in_use_, mask)) return;
   for_each_lane([&](ClientLane& lane) { lane.use(mask, options_.policy); });
+  if (mask == 0 && session_.has_path()) {
+    log(LogLevel::warning, "session '" + options_.session_name +
+                               "': the server lets no path carry I/O: requests wait for one");
+  }
   if (session_.path_count() == 1 || mask == 0) return;
   std::string names;
   for (unsigned i = 0; i < session_.path_count(); ++i) {

@@ -137,6 +137,10 @@ void PathDriver::progress() {
   if (core_.state() == ClientPathState::connected && !ready_) is_ready();
   if (closed_) return;
   if (core_.measure_latency(now())) environment_.latency(core_.latency());
+  if (core_.access_noticed()) {
+    environment_.access();
+    core_.acknowledge_access();
+  }
   if (status == Status::broken || status == Status::closed) {
     std::string text = server_ + ": " + control_->failure();
     if (!ready_) text += " (session name '" + session_name_ + "' may be in use at the server)";

@@ -28,6 +28,7 @@ struct PathEnvironment {
   std::function<void(Failure)> lost;  ///< the attempt failed, or the path died
   std::function<bool()> traffic;      ///< something arrived on an I/O connection since last asked
   std::function<void(Duration)> latency;
+  std::function<void()> access;  ///< the server thinks otherwise of the path now
   /// Requests that waited for what arrived may go over connection 0 of whatever path.
   std::function<void()> flush_all;
 };

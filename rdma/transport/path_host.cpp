@@ -202,6 +202,17 @@ void PathHost::schedule_tick() {
   });
 }
 
+ServerSessionStatus::Path PathHost::status() const {
+  ServerSessionStatus::Path status{.peer = peer_,
+                                   .listener = path_.options().entrance,
+                                   .connected = path_.state() == ServerPathState::connected,
+                                   .access = path_.access(),
+                                   .access_known = path_.access_known(),
+                                   .requests = path_.unanswered()};
+  for (const auto& link : links_) status.connections += link ? 1U : 0U;
+  return status;
+}
+
 void PathHost::drain() {
   draining_ = true;
   check_drained();

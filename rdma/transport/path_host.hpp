@@ -10,6 +10,7 @@
 
 #include "rdma/core/server_path.hpp"
 #include "rdma/log.hpp"
+#include "rdma/server.hpp"
 #include "rdma/transport/acceptor.hpp"
 #include "rdma/transport/connection.hpp"
 #include "rdma/transport/reactor.hpp"
@@ -40,6 +41,8 @@ class PathHost {
   /// No more requests are read; closes as soon as everything is answered and the replies are out.
   void drain();
   void close(const std::string& why, LogLevel level);
+  bool closed() const { return closed_; }
+  ServerSessionStatus::Path status() const;
 
  private:
   /// One connection with its place in the event loop.

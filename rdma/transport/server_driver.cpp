@@ -60,12 +60,6 @@ std::vector<Reactor*> ServerDriver::reactors() {
   return all;
 }
 
-std::vector<std::string> ServerDriver::addresses() const {
-  std::vector<std::string> all;
-  for (const Entrance& entrance : entrances_) all.push_back(entrance.acceptor->address());
-  return all;
-}
-
 void ServerDriver::log(LogLevel level, const std::string& text) const {
   if (options_.log) options_.log(level, text);
 }
@@ -93,10 +87,9 @@ tl::expected<void, Failure> ServerDriver::start() {
   for (const ListenAddress& address : options_.listen) {
     if (auto ok = keep(listen(*reactors_[0], address, settings), address.access); !ok) return ok;
   }
-  for (const Entrance& entrance : entrances_) {
-    entrance.acceptor->start([this, access = entrance.access](std::unique_ptr<Incoming> incoming) {
-      welcome(std::move(incoming), access);
-    });
+  for (unsigned i = 0; i < entrances_.size(); ++i) {
+    entrances_[i].acceptor->start(
+        [this, i](std::unique_ptr<Incoming> incoming) { welcome(std::move(incoming), i); });
   }
   for (auto& reactor : reactors_) {
     threads_.emplace_back([&loop = *reactor] {
@@ -146,7 +139,7 @@ bool ServerDriver::stop(Duration drain) {
 
 // ---- New connections, on reactor 0 -------------------------------------------------------------
 
-void ServerDriver::welcome(std::unique_ptr<Incoming> incoming, wire::PathAccess access) {
+void ServerDriver::welcome(std::unique_ptr<Incoming> incoming, unsigned entrance) {
   const auto refuse = [&](int error, const std::string& why) {
     refusals_.say(LogLevel::warning, incoming->peer, "refused: " + why, now());
     incoming->reject(wire::encode_reject(error));
@@ -157,18 +150,15 @@ void ServerDriver::welcome(std::unique_ptr<Incoming> incoming, wire::PathAccess 
     return refuse(ENOMEM, "there are " + std::to_string(options_.max_connections) +
                               " connections already (max_connections)");
   }
-  std::shared_ptr<SessionHost> host;
-  Arrival arrival;
-  {
-    const std::lock_guard lock{mutex_};
-    if (stopping_) return;
-    const auto decision = admission_.admit(*parameters);
-    if (decision.error != 0) return refuse(decision.error, decision.why);
-    host = decision.new_session ? create_session(decision.session, *parameters, *incoming)
-                                : sessions_.at(decision.session);
-    arrival = {decision.path, decision.new_path, decision.replaces, parameters->cid,
-               path_options(*parameters, *incoming, access)};
-  }
+  // Also while it is posted: set_access() must reach the path after it is there.
+  const std::lock_guard lock{mutex_};
+  if (stopping_) return;
+  const auto decision = admission_.admit(*parameters);
+  if (decision.error != 0) return refuse(decision.error, decision.why);
+  auto host = decision.new_session ? create_session(decision.session, *parameters, *incoming)
+                                   : sessions_.at(decision.session);
+  const Arrival arrival{decision.path, decision.new_path, decision.replaces, parameters->cid,
+                        path_options(*parameters, *incoming, entrance)};
   ++connections_;
   // A shared pointer only because the event loop wants its handlers to be copied.
   auto shared = std::make_shared<std::unique_ptr<Incoming>>(std::move(incoming));
@@ -193,12 +183,12 @@ std::shared_ptr<SessionHost> ServerDriver::create_session(Admission::SessionId i
 }
 
 ServerPathOptions ServerDriver::path_options(const wire::ConnectParameters& parameters,
-                                             const Incoming& incoming,
-                                             wire::PathAccess access) const {
+                                             const Incoming& incoming, unsigned entrance) const {
   const bool linux_peer = !parameters.extension.present && incoming.may_be_linux;
   return {.cid_count = parameters.cid_count,
           .new_keys = options_.always_invalidate && incoming.may_be_linux,
-          .access = access,
+          .access = entrances_[entrance].access,
+          .entrance = entrance,
           .heartbeat_interval = linux_peer ? kLinuxHeartbeatInterval : options_.heartbeat_interval,
           .heartbeat_misses = linux_peer ? kLinuxHeartbeatMisses : options_.heartbeat_misses};
 }

@@ -30,16 +30,20 @@ class ServerDriver final : public Server {
 
   tl::expected<void, Failure> start() override;
   std::vector<std::string> addresses() const override;
+  std::vector<ListenerStatus> listeners() const override;
+  bool set_access(unsigned listener, wire::PathAccess access) override;
+  std::vector<ServerSessionStatus> sessions() override;
+  std::uint64_t memory() const override;
   bool stop(Duration drain) override;
   std::vector<Reactor*> reactors() override;
 
  private:
-  void welcome(std::unique_ptr<Incoming> incoming, wire::PathAccess access);
+  void welcome(std::unique_ptr<Incoming> incoming, unsigned entrance);
   std::shared_ptr<SessionHost> create_session(Admission::SessionId id,
                                               const wire::ConnectParameters& parameters,
                                               const Incoming& incoming);
   ServerPathOptions path_options(const wire::ConnectParameters& parameters,
-                                 const Incoming& incoming, wire::PathAccess access) const;
+                                 const Incoming& incoming, unsigned entrance) const;
   SessionEnvironment environment(Admission::SessionId id, Reactor& reactor);
   bool claim_name(Admission::SessionId id, std::string_view name);
   void forget_path(Admission::SessionId id, Admission::PathId path);
@@ -58,13 +62,13 @@ class ServerDriver final : public Server {
   std::vector<std::thread> threads_;
   struct Entrance {
     std::unique_ptr<Acceptor> acceptor;
-    wire::PathAccess access;  ///< of the paths that come in there
+    wire::PathAccess access;  ///< of the paths that come in there; guarded by mutex_
   };
   std::vector<Entrance> entrances_;
   std::size_t next_reactor_ = 0;
   std::atomic<unsigned> connections_{0};
 
-  std::mutex mutex_;  ///< guards what follows: touched at handshakes and closes only
+  mutable std::mutex mutex_;  ///< guards what follows: touched at handshakes and closes only
   std::condition_variable session_gone_;
   Admission admission_;
   std::map<Admission::SessionId, std::shared_ptr<SessionHost>> sessions_;

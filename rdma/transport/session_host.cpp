@@ -75,6 +75,19 @@ void SessionHost::on_gone() {
   environment_.on_gone();
 }
 
+ServerSessionStatus SessionHost::status() {
+  ServerSessionStatus status{.name = session_.name,
+                             .uuid = session_.options().uuid,
+                             .features = session_.options().features,
+                             .paths = {},
+                             .requests = session_.executing(),
+                             .items = session_.items()};
+  for (const auto& [id, path] : paths_) {
+    if (!path->closed()) status.paths.push_back(path->status());
+  }
+  return status;
+}
+
 void SessionHost::drain() {
   draining_ = true;
   session_.end();

@@ -8,6 +8,7 @@
 
 #include "rdma/core/admission.hpp"
 #include "rdma/core/server_session.hpp"
+#include "rdma/server.hpp"
 #include "rdma/transport/alarm.hpp"
 #include "rdma/transport/path_host.hpp"
 
@@ -54,6 +55,11 @@ class SessionHost {
   /// No more requests are read; ends as soon as everything is answered.
   void drain();
   void close(const std::string& why, LogLevel level);
+  /// What is thought of the paths that came in by a listener.
+  void set_access(unsigned entrance, wire::PathAccess access) {
+    session_.set_access(entrance, access);
+  }
+  ServerSessionStatus status();
   /// Somebody else may have what it holds.
   void end_if_idle() { session_.end_if_idle(); }
 

@@ -35,12 +35,6 @@ Extension get_extension(const Record& record) {
   return extension;
 }
 
-Result<PathAccess> decode_access(std::uint8_t value) {
-  if (value > static_cast<std::uint8_t>(PathAccess::inaccessible))
-    return tl::unexpected(DecodeError::bad_value);
-  return static_cast<PathAccess>(value);
-}
-
 bool sizes_can_work(const AcceptParameters& accept) {
   if (accept.max_io_size < kMinMaxIoSize || accept.max_header_size < kMinMaxHeaderSize)
     return false;
@@ -50,6 +44,28 @@ bool sizes_can_work(const AcceptParameters& accept) {
 }
 
 }  // namespace
+
+const char* to_string(PathAccess access) {
+  switch (access) {
+    case PathAccess::optimized:
+      return "optimized";
+    case PathAccess::non_optimized:
+      return "non-optimized";
+    case PathAccess::inaccessible:
+      return "inaccessible";
+  }
+  return "unknown";
+}
+
+Result<PathAccess> decode_access(std::uint32_t value) {
+  if (value > static_cast<std::uint32_t>(PathAccess::inaccessible))
+    return tl::unexpected(DecodeError::bad_value);
+  return static_cast<PathAccess>(value);
+}
+
+std::uint32_t access_immediate(PathAccess access) {
+  return make_immediate(ImmediateType::access, static_cast<std::uint32_t>(access));
+}
 
 ConnectRequest encode(const ConnectParameters& parameters) {
   ConnectRequest record;

@@ -29,16 +29,28 @@ enum Feature : std::uint32_t {
   /// Sessions that outlive their paths, and requests that are carried out once however often they
   /// are sent (docs/protocol.md, RTRS extension).
   kFeatureExactlyOnce = 1U << 0,
+  /// The server says when it changes its mind about a path (docs/protocol.md, access notices).
+  kFeatureAccessNotice = 1U << 1,
   kFeatureUserMessages =
       1U << 16,  ///< the RNBD extension messages (docs/protocol.md, RNBD extension)
 };
 
-/// What a server thinks of a path to it.
+/// What a server thinks of a path to it. Lower is better.
 enum class PathAccess : std::uint8_t {
   optimized = 0,
   non_optimized = 1,  ///< works, but others are better
   inaccessible = 2,   ///< no I/O for now
 };
+
+/// "optimized", "non-optimized" or "inaccessible", as users write it.
+const char* to_string(PathAccess access);
+
+/// Errors: bad_value.
+Result<PathAccess> decode_access(std::uint32_t value);
+
+/// The immediate of a notice that a path is seen so from now on, and of its acknowledgement.
+/// Source: docs/protocol.md, access notices.
+std::uint32_t access_immediate(PathAccess access);
 
 /// Rides in reserved bytes that Linux peers send as zero and ignore. Absent = features 0.
 struct Extension {

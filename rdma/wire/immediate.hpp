@@ -14,6 +14,9 @@ enum class ImmediateType : std::uint8_t {
   heartbeat = 8,                    ///< both ways, connection 0 only
   heartbeat_ack = 9,                ///< both ways, connection 0 only
   goodbye = 10,  ///< client to server, connection 0, kFeatureExactlyOnce: the session ends
+  /// Server to client, connection 0, kFeatureAccessNotice: payload = PathAccess. Sent back when it
+  /// has been acted on.
+  access = 11,
 };
 
 inline constexpr unsigned kImmediatePayloadBits = 28;

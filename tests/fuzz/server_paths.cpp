@@ -7,6 +7,8 @@
 //   4 error (1)                                              the oldest request ends
 //   5 path (1)                                               a goodbye
 //   6                                                        nobody came back in time
+//   7 access (1)                                             the server thinks otherwise of all
+//   paths 8 path (1), access (1)                                   an answer to an access notice
 #include <array>
 #include <cstring>
 #include <deque>
@@ -34,10 +36,14 @@ constexpr std::size_t kMaxPaths = 16;  ///< in one run
 class FakeQueuePair final : public fuzz::SilentQueuePair {
  public:
   std::array<unsigned, kDepth> replies{};
+  unsigned notices = 0;  ///< less those that were answered
 
   Ticket write_with_immediate(RemoteMemory, ConstBytes, ConstBytes, std::uint32_t value) override {
     if (wire::type_of(value) == wire::ImmediateType::io_response) {
       ++replies.at(wire::decode_response(value).buffer_id);
+    }
+    if (wire::type_of(value) == wire::ImmediateType::access) {
+      fuzz::require(++notices == 1, "one access notice at a time");
     }
     return 1;
   }
@@ -120,7 +126,7 @@ class Script {
   }
 
   void step(fuzz::Input& input) {
-    switch (input.take<std::uint8_t>() % 7) {
+    switch (input.take<std::uint8_t>() % 9) {
       case 0:
         if (paths_.size() < kMaxPaths && !session_.over()) {
           paths_.push_back(std::make_unique<Path>(session_));
@@ -141,8 +147,13 @@ class Script {
       case 5:
         if (Path* path = pick(input)) path->tell(wire::kGoodbye);
         return;
-      default:
+      case 6:
         if (!session_.has_live_path()) session_.on_linger_expired();
+        return;
+      case 7:
+        return session_.set_access(0, wire::PathAccess{take_access(input)});
+      default:
+        return answer_notice(input);
     }
   }
 
@@ -161,11 +172,25 @@ class Script {
             .max_io_size = kMaxIo,
             .max_header_size = kChunk - kMaxIo,
             .extension = numbered,
-            .features = numbered ? wire::kFeatureExactlyOnce : 0U};
+            .features = numbered ? wire::kFeatureExactlyOnce | wire::kFeatureAccessNotice : 0U};
   }
   Path* pick(fuzz::Input& input) {
     const std::size_t which = input.take<std::uint8_t>();
     return paths_.empty() ? nullptr : paths_[which % paths_.size()].get();
+  }
+  static std::uint8_t take_access(fuzz::Input& input) {
+    return static_cast<std::uint8_t>(input.take<std::uint8_t>() % 3);
+  }
+  void answer_notice(fuzz::Input& input) {
+    Path* path = pick(input);
+    const wire::PathAccess access{take_access(input)};
+    if (path == nullptr) return;
+    // Counted down first: the next one may leave at once.
+    const unsigned owed = std::exchange(path->queue_pair.notices, 0U);
+    const bool lived = path->live();
+    path->tell(wire::access_immediate(access));
+    const bool right = owed == 1 || !numbered_;
+    fuzz::require(right || !lived || !path->live(), "an answer to nothing ends the path");
   }
   void write(fuzz::Input& input) {
     Path* path = pick(input);

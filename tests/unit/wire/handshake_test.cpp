@@ -255,6 +255,19 @@ TEST_CASE("connect response: an opinion of the path that does not exist is refus
   CHECK(decode_connect_response(bytes));
 }
 
+TEST_CASE("access notices: the documented immediates, and no opinion that does not exist") {
+  CHECK(access_immediate(PathAccess::optimized) == 0xB000'0000);
+  CHECK(access_immediate(PathAccess::non_optimized) == 0xB000'0001);
+  CHECK(access_immediate(PathAccess::inaccessible) == 0xB000'0002);
+  for (const std::uint32_t value : {0U, 1U, 2U}) {
+    CHECK(decode_access(value) == static_cast<PathAccess>(value));
+  }
+  for (const std::uint32_t value : {3U, 0x100U, 0x1'0000U, 0xFFF'FFFFU}) {
+    CHECK(decode_access(value).error() == DecodeError::bad_value);
+  }
+  CHECK(std::string{to_string(PathAccess::non_optimized)} == "non-optimized");
+}
+
 TEST_CASE("generations are compared around their end") {
   CHECK(is_newer(1, 0));
   CHECK(is_newer(0, 0xFFFFFFFF));
