@@ -125,14 +125,17 @@ carried() { (($(number "$1") > $2)); }
 
 # ---- The server is restarted ------------------------------------------------------------------------
 
-killed_20_times() {
+kills=20
+[[ -z ${FULL:-} ]] || kills=1000
+
+killed_again_and_again() {
   requires_python nbd
   truncate -s 16M image
   start_server --export "disk0=$PWD/image"
   attach disk0 "${quick[@]}"
   start_writers
   local i name=server
-  for i in {1..20}; do
+  for ((i = 1; i <= kills; i++)); do
     crash "$name"
     name=server$i
     restart_server "$i" --export "disk0=$PWD/image"
@@ -141,8 +144,8 @@ killed_20_times() {
   end_writers
   at_most "$longest" 3 || fail "a write took $longest s, and no server was away for so long"
 }
-it "the server is killed and started again 20 times under durable writes: no error, nothing lost" \
-  killed_20_times
+it "the server is killed and started again $kills times under durable writes: no error, nothing lost" \
+  killed_again_and_again
 
 two_devices() {
   requires_python nbd
