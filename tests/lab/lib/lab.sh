@@ -166,7 +166,7 @@ despite_rxe() {
     set +e
     (
       # shellcheck disable=SC2046 # one word per job
-      trap 'kill $(jobs -p) 2>/dev/null' EXIT
+      trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
       set -e
       "$@"
     )
