@@ -57,9 +57,9 @@ verify() {
 # ---- rnbd-bridge ---------------------------------------------------------------------------------------
 
 # nbdkit as a client of the bridge, with a filter of its own.
+# shellcheck disable=SC2016 # for nbdkit
 through_nbdkit() {
   nbdkit -U - --filter=readahead nbd socket=/run/nbd.sock --run 'nbdcopy "$uri" /tmp/copy'
-  cmp /tmp/copy /dev/nbd0
 }
 
 bridge() {
@@ -69,7 +69,7 @@ bridge() {
   on client fio_verify /dev/nbd0
   on client other_client
   on client through_nbdkit
-  same_data /dev/nbd0 /tmp/image
+  same_data /tmp/copy /tmp/image
   on client nbd-client -d /dev/nbd0
   on client stop rnbd-bridge
 }
