@@ -184,5 +184,5 @@ it_full "RDMA and TCP leave the same image, byte for byte" same_image
 it "a qcow2 drive of QEMU in it keeps its snapshots" drive
 it_full "a partition behind nbdkit's cache and readahead is that part of the image" filters
 it_full "a file system under nbdkit's cow leaves the server's image alone" copy_on_write
-it "a client that comes after the server's restart finds its data" reconnect
+it_full "a client that comes after the server's restart finds its data" reconnect
 finish

@@ -138,7 +138,7 @@ it "fio's checksums hold without it, with a queue depth of 16 and chunks of 64 K
 it "flush, FUA and requests of odd size do what they say" despite_rxe fua_and_odd_requests
 it "discard and zeroes arrive where the server has them" despite_rxe discard
 it_full "a device opened read-only cannot be written, one for migration can" despite_rxe access_modes
-it "two clients have a device while it moves from one to the other, and no third" despite_rxe migration
+it_full "two clients have a device while it moves from one to the other, and no third" despite_rxe migration
 it_full "one of two cables is pulled: no error, and it is used again when it is back" two_paths
 it_full "a session survives five idle minutes, and so does one of Linux with our server" idle
 it "the server's module is reloaded under load, which goes on with the new one" despite_rxe reload
