@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <tl/expected.hpp>
@@ -106,9 +107,10 @@ struct SessionLimits {
 struct PathStatus {
   PathAddress address;
   PathState state = PathState::connecting;
-  bool in_use = false;  ///< takes new requests
-  /// What the server thinks of it; of a path that is not connected, nothing is known.
-  wire::PathAccess access = wire::PathAccess::optimized;
+  bool in_use = false;   ///< takes new requests
+  bool leaving = false;  ///< was removed, but the server may still be at what came over it
+  /// What the server thinks of it, or thought when it was connected last; none = it never was.
+  std::optional<wire::PathAccess> access;
   std::string trouble;         ///< why it is not connected; "" if it is
   std::uint64_t requests = 0;  ///< sent over it so far
   unsigned in_flight = 0;
@@ -174,11 +176,21 @@ class Client {
   virtual const SessionLimits& limits() const = 0;
   virtual bool alive() const = 0;
   virtual std::string failure() const = 0;  ///< why it is not alive; "" while it is
-  /// The paths in the order of ClientOptions::paths.
   virtual std::vector<PathStatus> paths() { return {}; }
-  /// Takes a path out of service until reconnect(), by its index.
-  virtual void disconnect(unsigned /*path*/) {}
-  virtual void reconnect(unsigned /*path*/) {}
+  /// One more path, which is connected from now on as the others are: it may take a while, and
+  /// paths() says how it goes. One that is leaving stays.
+  ///
+  /// Errors: EEXIST, ENOSPC (kMaxPaths), EIO (the session is over).
+  virtual tl::expected<void, Failure> add_path(const PathAddress& path) { return no_such(path); }
+  /// What is in flight on the path goes elsewhere, as when it dies. Without kFeatureExactlyOnce the
+  /// path is leaving until the server has certainly ended what came over it: while it works, until
+  /// all is answered; else until it was connected once more.
+  ///
+  /// Errors: ENOENT, EBUSY (the last one), EIO.
+  virtual tl::expected<void, Failure> remove_path(const PathAddress& path) { return no_such(path); }
+  /// Takes a path out of service until reconnect(). Errors: ENOENT, EIO.
+  virtual tl::expected<void, Failure> disconnect(const PathAddress& path) { return no_such(path); }
+  virtual tl::expected<void, Failure> reconnect(const PathAddress& path) { return no_such(path); }
   virtual void set_policy(PathPolicy /*policy*/) {}
 
   /// Runs an operation on one of the I/O lanes and waits for its end.
@@ -192,6 +204,9 @@ class Client {
   virtual unsigned lanes() const { return 0; }
   /// Hands a lane (0 .. lanes() - 1) to an event loop; at most one at a time per lane.
   virtual std::unique_ptr<LaneLoop> take_lane(unsigned /*lane*/) { return nullptr; }
+
+ private:
+  static tl::expected<void, Failure> no_such(const PathAddress& path);
 };
 
 }  // namespace rtrs

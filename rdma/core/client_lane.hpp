@@ -123,6 +123,10 @@ class ClientLane final {
   /// A permit of the session, as the server counts them, that it does certainly not use now that
   /// this path is back. None: each may still be in use by what came over another path.
   std::optional<std::uint16_t> spare_permit(unsigned path) const;
+  /// The server may still be at what came over this very path: its end can be learnt only there.
+  bool bound(unsigned path) const;
+  /// Another path will have this number; bound() must be false and nothing attached.
+  void forget(unsigned path);
   /// No path will come or be allowed soon: what waits for one ends with `error`, and so does what
   /// comes until that happens.
   void fail_pending(int error);

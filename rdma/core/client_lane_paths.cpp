@@ -226,6 +226,18 @@ std::optional<std::uint16_t> ClientLane::spare_permit(unsigned path) const {
   return std::nullopt;
 }
 
+bool ClientLane::bound(unsigned path) const {
+  return std::ranges::any_of(slots_, [path](const Slot& slot) {
+    return slot.state != Slot::State::free && slot.path == path;
+  });
+}
+
+void ClientLane::forget(unsigned path) {
+  RTRS_ENSURE(!attached(path) && !bound(path));
+  paths_[path].sent = 0;
+  paths_[path].latency = {};
+}
+
 void ClientLane::end_waiting(int error) {
   while (waiting_head_ != nullptr && !RTRS_PLANTED(detach_forgets_waiting)) {
     Request* request = waiting_head_;

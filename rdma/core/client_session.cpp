@@ -26,6 +26,36 @@ wire::Uuid ClientSession::random_uuid() {
   return uuid;
 }
 
+// ---- Paths -------------------------------------------------------------------------------------
+
+std::optional<unsigned> ClientSession::add(const ClientSessionOptions::Path& options, Instant now) {
+  unsigned index = 0;
+  while (index < path_count() && paths_[index].exists) ++index;
+  if (index == kMaxPaths) return std::nullopt;
+  if (index == path_count()) {
+    paths_.emplace_back();
+    options_.paths.emplace_back();
+  }
+  options_.paths[index] = options;
+  paths_[index] = Path{};
+  paths_[index].uuid = random_uuid();  // another path to the server, even if it leads there again
+  paths_[index].due = now;
+  return index;
+}
+
+void ClientSession::leave(unsigned index, Instant now) {
+  paths_[index].leaving = true;
+  reconnect(index, now);  // or it would never be known
+}
+
+void ClientSession::remove(unsigned index) {
+  Path& path = paths_[index];
+  RTRS_ENSURE(path.state == PathState::waiting || path.state == PathState::disconnected);
+  path = Path{};
+  path.exists = false;
+  path.state = PathState::disconnected;
+}
+
 // ---- Attempts ----------------------------------------------------------------------------------
 
 std::optional<unsigned> ClientSession::connect_due(Instant now) const {
@@ -180,7 +210,7 @@ PathMask ClientSession::in_use(Instant now) {
   unsigned settled = ~0U;  // of those that are better than now, and have been for long enough
   bool still_there = false;
   for (unsigned i = 0; i < path_count(); ++i) {
-    if (!may_carry(i)) continue;
+    if (!may_be_used(i)) continue;
     best = std::min(best, rank(i));
     still_there = still_there || rank(i) == rank_;
     if (now >= paths_[i].since + options_.settle_time) settled = std::min(settled, rank(i));
@@ -192,7 +222,7 @@ PathMask ClientSession::in_use(Instant now) {
   }
   PathMask mask = 0;
   for (unsigned i = 0; i < path_count(); ++i) {
-    if (may_carry(i) && rank(i) == rank_) {
+    if (may_be_used(i) && rank(i) == rank_) {
       mask = static_cast<PathMask>(mask | 1U << i);
     }
   }
@@ -204,7 +234,7 @@ Instant ClientSession::next_event() const {
   for (unsigned i = 0; i < path_count(); ++i) {
     const Path& path = paths_[i];
     if (path.state == PathState::waiting) next = std::min(next, path.due);
-    if (may_carry(i) && rank(i) < rank_) {
+    if (may_be_used(i) && rank(i) < rank_) {
       next = std::min(next, path.since + options_.settle_time);
     }
     if (path.lost_at && options_.no_path_timeout > Duration::zero()) {

@@ -48,7 +48,20 @@ class ClientSession {
   /// `random` yields 64 random bits.
   ClientSession(ClientSessionOptions options, std::function<std::uint64_t()> random);
 
+  /// Paths are numbered below this; a number may be free.
   unsigned path_count() const { return static_cast<unsigned>(paths_.size()); }
+  bool has(unsigned path) const { return paths_[path].exists; }
+  /// One more path, which is due at once: its number. None: no number is free.
+  std::optional<unsigned> add(const ClientSessionOptions::Path& path, Instant now);
+  /// The path is to go when the server has certainly ended what came over it. Until then it takes
+  /// no new requests if others can, and is connected again when it is lost.
+  void leave(unsigned path, Instant now);
+  bool leaving(unsigned path) const { return paths_[path].leaving; }
+  /// It need not go after all.
+  void stay(unsigned path) { paths_[path].leaving = false; }
+  /// The path is gone, its number free: it must not be connected, and no lane bound to it.
+  void remove(unsigned path);
+
   /// The path whose next attempt is due.
   std::optional<unsigned> connect_due(Instant now) const;
   /// Begins an attempt: a new life of the path.
@@ -57,6 +70,11 @@ class ClientSession {
   const ClientPath& path(unsigned path) const { return *paths_[path].core; }
   PathState state(unsigned path) const { return paths_[path].state; }
   const std::string& trouble(unsigned path) const { return paths_[path].trouble; }
+  /// What the server said of it when it was connected last.
+  std::optional<wire::PathAccess> access(unsigned path) const {
+    if (!paths_[path].was_connected) return std::nullopt;
+    return paths_[path].access;
+  }
 
   /// The infos have been exchanged.
   Welcome judge(unsigned path) const;
@@ -72,6 +90,8 @@ class ClientSession {
   bool access_changed(unsigned path, Instant now);
 
   bool has_path() const { return connected_ > 0; }
+  /// Some path may carry requests, if need be one that is leaving.
+  bool usable() const { return usable_; }
   bool was_up() const { return was_up_; }
   /// True once when requests have waited for too long for a path that may carry them.
   bool give_up_waiting(Instant now);
@@ -102,11 +122,14 @@ class ClientSession {
     /// Changes that were in flight then wait for the path, or for another session.
     std::optional<Instant> lost_at;
     std::string trouble;
+    bool exists = true;
+    bool leaving = false;
   };
 
   Duration pause(unsigned failures);
   unsigned rank(unsigned path) const;
   bool may_carry(unsigned path) const;
+  bool may_be_used(unsigned path) const { return may_carry(path) && !paths_[path].leaving; }
   void look_for_usable(Instant now);
   wire::Uuid random_uuid();
 

@@ -186,53 +186,6 @@ void ClientDriver::call_on_io(const std::function<void()>& function) {
   if (failure) std::rethrow_exception(failure);
 }
 
-std::vector<PathStatus> ClientDriver::paths() {
-  std::vector<PathStatus> all;
-  call_on_io([&] {
-    for (unsigned i = 0; i < session_.path_count(); ++i) {
-      PathStatus status;
-      status.address = options_.paths[i];
-      status.state = session_.state(i);
-      status.in_use = !closed_ && (in_use_ >> i & 1) != 0;
-      status.trouble = session_.trouble(i);
-      if (paths_[i].driver) {
-        status.latency = session_.path(i).latency();
-        status.access = session_.path(i).access();
-      }
-      for_each_lane([&](ClientLane& lane) {
-        status.requests += lane.sent(i);
-        status.in_flight += lane.in_flight(i);
-      });
-      all.push_back(std::move(status));
-    }
-  });
-  return all;
-}
-
-void ClientDriver::disconnect(unsigned path) {
-  call_on_io([&] {
-    if (closed_ || path >= session_.path_count()) return;
-    lose_on_io(path, paths_[path].life, {ECONNABORTED, "disconnected by command"});
-    session_.disconnect(path, Instant{std::chrono::steady_clock::now().time_since_epoch()});
-  });
-}
-
-void ClientDriver::reconnect(unsigned path) {
-  call_on_io([&] {
-    if (closed_ || path >= session_.path_count()) return;
-    session_.reconnect(path, Instant{std::chrono::steady_clock::now().time_since_epoch()});
-    look_on_io();
-  });
-}
-
-void ClientDriver::set_policy(PathPolicy policy) {
-  call_on_io([&] {
-    options_.policy = policy;
-    in_use_ = 0;
-    if (!closed_) apply_use_on_io();
-  });
-}
-
 // ---- Operations --------------------------------------------------------------------------------
 
 int ClientDriver::run(Operation& operation, const Interrupt& interrupt) {

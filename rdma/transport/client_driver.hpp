@@ -10,12 +10,14 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "rdma/client.hpp"
 #include "rdma/core/client_session.hpp"
+#include "rdma/path_list.hpp"
 #include "rdma/transport/lane_driver.hpp"
 #include "rdma/transport/path_driver.hpp"
 
@@ -34,8 +36,10 @@ class ClientDriver final : public Client {
   bool alive() const override { return alive_.load(std::memory_order_acquire); }
   std::string failure() const override;
   std::vector<PathStatus> paths() override;
-  void disconnect(unsigned path) override;
-  void reconnect(unsigned path) override;
+  tl::expected<void, Failure> add_path(const PathAddress& path) override;
+  tl::expected<void, Failure> remove_path(const PathAddress& path) override;
+  tl::expected<void, Failure> disconnect(const PathAddress& path) override;
+  tl::expected<void, Failure> reconnect(const PathAddress& path) override;
   void set_policy(PathPolicy policy) override;
   int run(Operation& operation, const Interrupt& interrupt) override;
   int run_control(Operation& operation, const Interrupt& interrupt) override;
@@ -51,6 +55,13 @@ class ClientDriver final : public Client {
   void fail_on_io(Failure failure);
   void close_on_io();
   void log(LogLevel level, const std::string& text) const;
+
+  // client_driver_control.cpp: what others see and change of it
+  tl::expected<void, Failure> change(const std::function<tl::expected<void, Failure>()>& step);
+  PathStatus status_on_io(unsigned path);
+  PathList staying_on_io() const;
+  std::optional<unsigned> find_on_io(const PathAddress& address) const;
+  void let_go_on_io(unsigned path);
 
   // client_driver_time.cpp
   void look_on_io();
@@ -74,6 +85,7 @@ class ClientDriver final : public Client {
   void flush_control_on_io();
   void create_lanes_on_io(unsigned path);
   bool heard_on_io(unsigned path);
+  void check_leaving_on_io(unsigned path);
   std::string name_of_path(unsigned path) const;
   /// Whoever was told of trouble is told of its end in the same voice.
   LogLevel news_level() const { return troubled_ ? LogLevel::warning : LogLevel::info; }
@@ -95,8 +107,8 @@ class ClientDriver final : public Client {
     std::unique_ptr<Operation> operation;
   };
 
-  ClientOptions options_;
-  SessionLimits limits_;  ///< constant once alive
+  ClientOptions options_;  ///< `paths`: by their numbers, those that are free as well
+  SessionLimits limits_;   ///< constant once alive
 
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;

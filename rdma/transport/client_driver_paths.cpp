@@ -87,6 +87,7 @@ bool ClientDriver::heard_on_io(unsigned index) {
                                              "nothing, not even a heartbeat's"});
     });
   }
+  check_leaving_on_io(index);
   return heard;
 }
 
@@ -164,6 +165,7 @@ void ClientDriver::join_on_io(unsigned index) {
       "session '" + options_.session_name + "': path to " + name_of_path(index) + " is up");
   if (core.access() != wire::PathAccess::optimized) log_access(index, news_level());
   run_errand_on_io();
+  check_leaving_on_io(index);
 }
 
 void ClientDriver::log_access(unsigned index, LogLevel level) const {
@@ -227,6 +229,12 @@ void ClientDriver::lose_on_io(unsigned index, unsigned life, const Failure& fail
   flush_control_on_io();
   apply_use_on_io();
   schedule_look_on_io();
+  check_leaving_on_io(index);
+}
+
+/// Later: whoever noticed something is on the stack.
+void ClientDriver::check_leaving_on_io(unsigned index) {
+  if (session_.leaving(index)) asio::post(io_, [this, index] { let_go_on_io(index); });
 }
 
 /// The session fails when no path can make it; the first one's reason is the user's.

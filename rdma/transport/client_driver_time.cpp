@@ -56,7 +56,7 @@ void ClientDriver::apply_use_on_io() {
   const PathMask mask = session_.in_use(now());
   if (mask == std::exchange(in_use_, mask)) return;
   for_each_lane([&](ClientLane& lane) { lane.use(mask, options_.policy); });
-  if (mask == 0 && session_.has_path()) {
+  if (mask == 0 && session_.has_path() && !session_.usable()) {
     log(LogLevel::warning, "session '" + options_.session_name +
                                "': the server lets no path carry I/O: requests wait for one");
   }

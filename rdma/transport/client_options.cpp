@@ -19,6 +19,11 @@ ClientOptions with_defaults(ClientOptions options) {
   return options;
 }
 
+ClientSessionOptions::Path session_path(const PathAddress& address) {
+  const bool rdma = address.transport == TransportKind::rdma;
+  return {rdma ? 0U : 1U, rdma, !rdma};
+}
+
 ClientSessionOptions session_options(const ClientOptions& options) {
   ClientSessionOptions session;
   session.path.session_name = options.session_name;
@@ -27,8 +32,7 @@ ClientSessionOptions session_options(const ClientOptions& options) {
   session.path.heartbeat_interval = options.heartbeat_interval;
   session.path.heartbeat_misses = options.heartbeat_misses;
   for (const PathAddress& address : options.paths) {
-    const bool rdma = address.transport == TransportKind::rdma;
-    session.paths.push_back({rdma ? 0U : 1U, rdma, !rdma});
+    session.paths.push_back(session_path(address));
   }
   session.no_path_timeout = options.no_path_timeout;
   session.reconnect_min = options.reconnect_min;

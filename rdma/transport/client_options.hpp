@@ -14,7 +14,8 @@ ClientOptions with_defaults(ClientOptions options);
 /// Errors: EINVAL, with what to do about it.
 tl::expected<void, Failure> check(const ClientOptions& options);
 
-/// What the session's machine has to know of them.
+/// What the session's machine has to know of a path, and of all options.
+ClientSessionOptions::Path session_path(const PathAddress& address);
 ClientSessionOptions session_options(const ClientOptions& options);
 
 }  // namespace rtrs

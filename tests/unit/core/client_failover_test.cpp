@@ -358,6 +358,34 @@ TEST_CASE("fail-over to Linux: the permit of a read is not used until the server
   CHECK(bench.lane.permits_in_use() == 1);
 }
 
+TEST_CASE("a path is needed as long as its answers are awaited, there or when it is back") {
+  bool once = true;
+  SUBCASE("with an own peer") {}
+  SUBCASE("with Linux") { once = false; }
+  Bench bench{once};
+  bench.attach(0);
+  bench.attach(1);
+  CHECK_FALSE(bench.lane.bound(0));
+  TestRequest change, read{true};
+  bench.lane.submit(change);
+  bench.lane.submit(read);
+  REQUIRE(bench.posts(0) == 1);
+  CHECK(bench.lane.bound(0));
+  bench.lane.detach(0);
+  CHECK(bench.lane.bound(0) == !once);
+  CHECK(bench.lane.sent(0) == 1);
+  if (!once) {
+    bench.lane.cancel(change);  // nobody waits, but it may still be carried out
+    CHECK(bench.lane.bound(0));
+    bench.attach(0);
+    CHECK_FALSE(bench.lane.bound(0));
+    bench.lane.detach(0);
+  }
+  CHECK_FALSE(bench.lane.bound(0));
+  bench.lane.forget(0);
+  CHECK(bench.lane.sent(0) == 0);
+}
+
 TEST_CASE("policies choose among the paths in use, and among all when none of these works") {
   Bench bench;
   bench.attach(0);

@@ -38,6 +38,12 @@ struct Bench {
 
 constexpr Instant kStart{100s};
 
+/// Of path 0, as the server sees it.
+wire::Uuid path_uuid(Bench& bench) {
+  const auto record = bench.session.path(0).connect_request(0);
+  return wire::decode_connect_request(wire::bytes_of(record))->path_uuid;
+}
+
 TEST_CASE("changes that wait for a path of Linux's are given up when no-path-timeout has passed") {
   Bench bench{/*own_peer=*/false};
   bench.connect(0, kStart);
@@ -80,6 +86,64 @@ TEST_CASE("between own peers no change waits for one certain path") {
   bench.connect(1, kStart);
   bench.session.lost(0, kStart, "cut");
   CHECK_FALSE(bench.session.overdue(kStart + 10h));
+}
+
+TEST_CASE("a path that is added is due at once, and takes requests when it is connected") {
+  Bench bench{/*own_peer=*/true};
+  bench.connect(0, kStart);
+  bench.connect(1, kStart);
+  CHECK(bench.session.in_use(kStart) == 0b11);
+  CHECK_FALSE(bench.session.connect_due(kStart + 1h));
+  CHECK(bench.session.add({}, kStart + 1s) == 2U);
+  CHECK(bench.session.next_event() == kStart + 1s);
+  CHECK(bench.session.connect_due(kStart + 1s) == 2U);
+  bench.connect(2, kStart + 1s);
+  CHECK(bench.session.in_use(kStart + 1s) == 0b111);
+}
+
+TEST_CASE("the number of a removed path is free for another one, which is another to the server") {
+  Bench bench{/*own_peer=*/true};
+  bench.connect(0, kStart);
+  bench.connect(1, kStart);
+  const wire::Uuid before = path_uuid(bench);
+  bench.session.lost(0, kStart, "removed");
+  bench.session.remove(0);
+  CHECK_FALSE(bench.session.has(0));
+  CHECK(bench.session.in_use(kStart) == 0b10);
+  CHECK_FALSE(bench.session.connect_due(kStart + 1h));
+  CHECK(bench.session.next_event() == Instant::max());
+  REQUIRE(bench.session.add({}, kStart) == 0U);
+  CHECK(bench.session.state(0) == PathState::waiting);
+  CHECK_FALSE(bench.session.access(0));
+  bench.connect(0, kStart);
+  CHECK(bench.session.access(0) == wire::PathAccess::optimized);
+  CHECK(path_uuid(bench) != before);
+  for (unsigned i = 2; i < kMaxPaths; ++i) CHECK(bench.session.add({}, kStart) == i);
+  CHECK_FALSE(bench.session.add({}, kStart));
+}
+
+TEST_CASE("a path that leaves takes no new requests, but is connected again when it is lost") {
+  Bench bench{/*own_peer=*/false};
+  bench.connect(0, kStart);
+  bench.connect(1, kStart);
+  bench.session.leave(0, kStart);
+  CHECK(bench.session.in_use(kStart) == 0b10);
+  CHECK(bench.session.next_event() == Instant::max());
+  SUBCASE("after it was lost") { bench.session.lost(0, kStart, "cut"); }
+  SUBCASE("even if it was not to") {
+    bench.session.stay(0);
+    bench.session.disconnect(0, kStart);
+    CHECK_FALSE(bench.session.connect_due(kStart + 1s));
+    bench.session.leave(0, kStart);
+  }
+  CHECK(bench.session.connect_due(kStart + 1s) == 0U);
+  bench.connect(0, kStart + 1s);
+  CHECK(bench.session.in_use(kStart + 1s) == 0b10);
+  bench.session.lost(1, kStart + 2s, "cut");
+  CHECK(bench.session.in_use(kStart + 2s) == 0);
+  CHECK(bench.session.has_path());
+  bench.session.stay(0);
+  CHECK(bench.session.in_use(kStart + 2s) == 0b01);
 }
 
 }  // namespace

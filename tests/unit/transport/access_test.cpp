@@ -119,9 +119,9 @@ TEST_CASE("access: who waits for too long is told, and recovers") {
 
 TEST_CASE("access: a path that comes back is what the server thinks now") {
   Pair pair;
-  pair.client->disconnect(0);
+  REQUIRE(pair.client->disconnect(pair.client->paths()[0].address));
   pair.server->set_access(0, PathAccess::inaccessible);
-  pair.client->reconnect(0);
+  REQUIRE(pair.client->reconnect(pair.client->paths()[0].address));
   while (pair.client->paths()[0].state != PathState::connected) std::this_thread::yield();
   CHECK(pair.client->paths()[0].access == PathAccess::inaccessible);
   pair.wait_for(0b10);

@@ -1,88 +1,25 @@
 // Servers that go away and come back, seen from a client with one path.
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <thread>
 #include <vector>
 
+#include "tests/unit/transport/load.hpp"
 #include "tests/unit/transport/raw_peer.hpp"
 
 namespace rtrs {
 namespace {
 
 using namespace std::chrono_literals;
-using test::client_options;
 using test::EchoOperation;
 using test::EchoServer;
-
-/// A session above which nothing was open: a server that has forgotten it is asked one question.
-class Keeper final : public SessionKeeper {
- public:
-  std::unique_ptr<Operation> reopen(const SessionLimits&) override {
-    ++asked;
-    return std::make_unique<EchoOperation>("E" + std::to_string(answer), MutableBytes{},
-                                           ConstBytes{});
-  }
-  int reopened(Operation& operation) override { return operation.error(); }
-  std::unique_ptr<Operation> errand() override {
-    if (errands == 0) return nullptr;
-    return std::make_unique<EchoOperation>("E0", MutableBytes{}, ConstBytes{});
-  }
-  void errand_ended(Operation& operation) override {
-    if (operation.error() == 0) --errands;
-  }
-
-  std::atomic<int> asked{0};
-  std::atomic<int> answer{0};
-  std::atomic<int> errands{0};
-};
-
-ClientOptions patient(std::uint16_t port, Keeper& keeper) {
-  ClientOptions options = client_options(port);
-  options.keeper = &keeper;
-  options.reconnect_min = 5ms;
-  options.reconnect_max = 50ms;
-  return options;
-}
-
-/// Writes and reads until told to stop; counts what went wrong.
-class Load {
- public:
-  explicit Load(Client& client) {
-    for (int i = 0; i < 4; ++i) {
-      threads_.emplace_back([this, &client] {
-        std::vector<std::byte> buffer(4096);
-        while (!stop_) {
-          EchoOperation read{"ab", buffer, {}};
-          if (client.run(read, {}) != 0) ++errors;
-          EchoOperation write{"w", {}, buffer};
-          if (client.run(write, {}) != 0) ++errors;
-          ++rounds;
-        }
-      });
-    }
-  }
-  ~Load() { end(); }
-  void end() {
-    stop_ = true;
-    for (auto& thread : threads_) thread.join();
-    threads_.clear();
-  }
-  /// Until every thread has got something through from now on.
-  void wait_for_progress() const {
-    const auto goal = rounds + 40;
-    while (rounds < goal) std::this_thread::yield();
-  }
-
-  std::atomic<int> errors{0};
-  std::atomic<std::uint64_t> rounds{0};
-
- private:
-  std::atomic<bool> stop_{false};
-  std::vector<std::thread> threads_;
-};
+using test::Keeper;
+using test::Load;
+using test::patient;
+using test::two_paths;
+using test::wait_for_paths;
 
 TEST_CASE("a server that was restarted goes on with what was in flight") {
   Keeper keeper;
@@ -196,12 +133,12 @@ TEST_CASE("a path that was disconnected by command stays so until it is told oth
   ClientOptions options = patient(server.port, keeper);
   options.no_path_timeout = 50ms;
   auto client = test::connect(options);
-  client->disconnect(0);
+  REQUIRE(client->disconnect(client->paths()[0].address));
   CHECK(client->paths()[0].state == PathState::disconnected);
   std::vector<std::byte> buffer(512);
   EchoOperation read{"ab", buffer, {}};
   CHECK(client->run(read, {}) == EIO);
-  client->reconnect(0);
+  REQUIRE(client->reconnect(client->paths()[0].address));
   int error = EIO;
   while (error == EIO) {
     EchoOperation again{"ab", buffer, {}};
@@ -214,30 +151,11 @@ TEST_CASE("what was left to do while there was no path is done when one is back"
   Keeper keeper;
   EchoServer server;
   auto client = test::connect(patient(server.port, keeper));
-  client->disconnect(0);
+  REQUIRE(client->disconnect(client->paths()[0].address));
   keeper.errands = 3;
-  client->reconnect(0);
+  REQUIRE(client->reconnect(client->paths()[0].address));
   while (keeper.errands > 0) std::this_thread::yield();
   CHECK(client->paths()[0].requests == 3);
-}
-
-/// Two paths to the same server; they differ in how they are written only.
-ClientOptions two_paths(std::uint16_t port, Keeper& keeper) {
-  ClientOptions options = patient(port, keeper);
-  PathAddress second = options.paths[0];
-  second.source = second.host;
-  options.paths.push_back(second);
-  options.features = wire::kFeatureExactlyOnce;
-  options.policy = PathPolicy::round_robin;
-  return options;
-}
-
-void wait_for_paths(Client& client) {
-  for (;;) {
-    const auto paths = client.paths();
-    if (std::ranges::all_of(paths, [](const PathStatus& path) { return path.in_use; })) return;
-    std::this_thread::yield();
-  }
 }
 
 TEST_CASE("two paths: what is in flight goes over the other one, and both are used again") {
@@ -249,9 +167,9 @@ TEST_CASE("two paths: what is in flight goes over the other one, and both are us
   wait_for_paths(*client);
   Load load{*client};
   for (unsigned i = 0; i < 6; ++i) {
-    client->disconnect(i % 2);
+    REQUIRE(client->disconnect(client->paths()[i % 2].address));
     load.wait_for_progress();
-    client->reconnect(i % 2);
+    REQUIRE(client->reconnect(client->paths()[i % 2].address));
     client->set_policy(static_cast<PathPolicy>(i % 3));
     wait_for_paths(*client);
     load.wait_for_progress();
@@ -276,7 +194,7 @@ TEST_CASE("an attempt to connect ends with its path") {
   auto client = test::connect(options);
   const int peer = silent.accept();
   const auto began = std::chrono::steady_clock::now();
-  client->disconnect(1);
+  REQUIRE(client->disconnect(options.paths[1]));
   test::Listener::until_closed(peer);
   CHECK(std::chrono::steady_clock::now() - began < 5s);
   ::close(peer);

@@ -1,0 +1,161 @@
+// What others see and change of a session's paths while it works.
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+
+#include "rdma/path_list.hpp"
+#include "rdma/transport/client_driver.hpp"
+#include "rdma/transport/client_options.hpp"
+
+namespace rtrs {
+namespace {
+
+Instant now() { return Instant{std::chrono::steady_clock::now().time_since_epoch()}; }
+
+}  // namespace
+
+std::vector<PathStatus> ClientDriver::paths() {
+  std::vector<PathStatus> all;
+  call_on_io([&] {
+    for (unsigned i = 0; i < session_.path_count(); ++i) {
+      if (session_.has(i)) all.push_back(status_on_io(i));
+    }
+  });
+  return all;
+}
+
+PathStatus ClientDriver::status_on_io(unsigned path) {
+  PathStatus status;
+  status.address = options_.paths[path];
+  status.state = session_.state(path);
+  status.in_use = !closed_ && (in_use_ >> path & 1) != 0;
+  status.leaving = session_.leaving(path);
+  status.access = session_.access(path);
+  status.trouble = session_.trouble(path);
+  if (paths_[path].driver) status.latency = session_.path(path).latency();
+  for_each_lane([&](ClientLane& lane) {
+    status.requests += lane.sent(path);
+    status.in_flight += lane.in_flight(path);
+  });
+  return status;
+}
+
+/// Those that are leaving are none of them.
+PathList ClientDriver::staying_on_io() const {
+  std::vector<PathAddress> paths;
+  for (unsigned i = 0; i < session_.path_count(); ++i) {
+    if (session_.has(i) && !session_.leaving(i)) paths.push_back(options_.paths[i]);
+  }
+  return PathList{std::move(paths)};
+}
+
+std::optional<unsigned> ClientDriver::find_on_io(const PathAddress& address) const {
+  for (unsigned i = 0; i < session_.path_count(); ++i) {
+    if (session_.has(i) && options_.paths[i] == address) return i;
+  }
+  return std::nullopt;
+}
+
+tl::expected<void, Failure> ClientDriver::change(
+    const std::function<tl::expected<void, Failure>()>& step) {
+  tl::expected<void, Failure> result;
+  call_on_io([&] {
+    if (closed_) {
+      result = tl::unexpected(Failure{EIO, "the session is over: " + failure()});
+      return;
+    }
+    result = step();
+    if (result) look_on_io();
+  });
+  return result;
+}
+
+tl::expected<void, Failure> ClientDriver::add_path(const PathAddress& path) {
+  return change([&]() -> tl::expected<void, Failure> {
+    PathList list = staying_on_io();
+    if (auto added = list.add(path); !added) return added;
+    if (const auto index = find_on_io(path)) {
+      session_.stay(*index);
+      return {};
+    }
+    const auto index = session_.add(session_path(path), now());
+    if (!index) {
+      return tl::unexpected(
+          Failure{ENOSPC,
+                  "paths that were removed are still leaving (the server may be at what came over "
+                  "them); try again later"});
+    }
+    options_.paths.resize(std::max<std::size_t>(options_.paths.size(), *index + 1));
+    options_.paths[*index] = path;
+    paths_[*index].lookup.reset();
+    paths_[*index].silent = false;
+    return {};
+  });
+}
+
+tl::expected<void, Failure> ClientDriver::remove_path(const PathAddress& path) {
+  return change([&]() -> tl::expected<void, Failure> {
+    PathList list = staying_on_io();
+    if (auto removed = list.remove(path); !removed) return removed;
+    const unsigned index = *find_on_io(path);
+    const bool connected = session_.state(index) == PathState::connected;
+    session_.leave(index, now());
+    apply_use_on_io();
+    // Linux's server cannot be asked again what became of a request: it is let finish.
+    if (!connected || session_.path(index).exactly_once()) {
+      lose_on_io(index, paths_[index].life, {ECONNABORTED, "removed by command"});
+    }
+    let_go_on_io(index);
+    return {};
+  });
+}
+
+/// Ends a path that is leaving when nothing depends on it any more.
+void ClientDriver::let_go_on_io(unsigned index) {
+  if (closed_ || !session_.has(index) || !session_.leaving(index)) return;
+  bool busy = false;
+  for_each_lane([&](ClientLane& lane) { busy |= lane.bound(index); });
+  if (busy) return;
+  lose_on_io(index, paths_[index].life, {ECONNABORTED, "removed by command"});
+  // Something may have taken it in between; then it waits for its return.
+  for_each_lane([&](ClientLane& lane) { busy |= lane.bound(index); });
+  if (busy) return;
+  for_each_lane([&](ClientLane& lane) { lane.forget(index); });
+  session_.remove(index);
+  log(LogLevel::info,
+      "session '" + options_.session_name + "': path to " + name_of_path(index) + " is removed");
+}
+
+tl::expected<void, Failure> ClientDriver::disconnect(const PathAddress& path) {
+  return change([&]() -> tl::expected<void, Failure> {
+    if (auto there = staying_on_io().contains(path); !there) return there;
+    const unsigned index = *find_on_io(path);
+    lose_on_io(index, paths_[index].life, {ECONNABORTED, "disconnected by command"});
+    session_.disconnect(index, now());
+    return {};
+  });
+}
+
+tl::expected<void, Failure> ClientDriver::reconnect(const PathAddress& path) {
+  return change([&]() -> tl::expected<void, Failure> {
+    if (auto there = staying_on_io().contains(path); !there) return there;
+    session_.reconnect(*find_on_io(path), now());
+    return {};
+  });
+}
+
+void ClientDriver::set_policy(PathPolicy policy) {
+  call_on_io([&] {
+    options_.policy = policy;
+    in_use_ = 0;
+    if (closed_) return;
+    for (unsigned i = 0; i < session_.path_count(); ++i) {
+      if (session_.state(i) != PathState::connected) continue;
+      const Duration latency = session_.path(i).latency();
+      for_each_lane([&](ClientLane& lane) { lane.set_latency(i, latency); });
+    }
+    apply_use_on_io();
+  });
+}
+
+}  // namespace rtrs
