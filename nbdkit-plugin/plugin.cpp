@@ -10,9 +10,11 @@
 #include <string>
 #include <thread>
 
+#include "bridge/client/commands.hpp"
 #include "bridge/client/config.hpp"
 #include "bridge/client/connections.hpp"
 #include "bridge/client/remote_device.hpp"
+#include "bridge/control/control_socket.hpp"
 #include "bridge/nbd/block_sizes.hpp"
 #include "bridge/nbd/errors.hpp"
 
@@ -38,6 +40,8 @@ struct State {
   rnbd::ConfigReader reader;
   rnbd::ClientConfig config;
   std::unique_ptr<rnbd::Connections> connections;
+  std::unique_ptr<rnbd::ControlCommands> commands;
+  std::unique_ptr<rnbd::ControlSocket> control;
 };
 State* state = nullptr;
 
@@ -139,9 +143,28 @@ int on_get_ready() {
   });
 }
 
+/// Threads begin here, and with control= the first one.
+int on_after_fork() {
+  return guarded(-1, [] {
+    if (state->config.control.empty()) return 0;
+    state->commands = std::make_unique<rnbd::ControlCommands>(
+        rnbd::client_commands(state->config, *state->connections));
+    auto control = rnbd::ControlSocket::open(
+        state->config.control,
+        [&commands = *state->commands](std::string_view line) { return commands.answer(line); });
+    if (!control) {
+      nbdkit_error("%s", control.error().c_str());
+      return -1;
+    }
+    state->control = *std::move(control);
+    return 0;
+  });
+}
+
 void on_cleanup() {
   guarded(0, [] {
     if (state == nullptr || state->connections == nullptr) return 0;
+    state->control.reset();
     state->connections->leave();
     state->connections.reset();
     return 0;
@@ -369,6 +392,7 @@ nbdkit_plugin plugin = {
     .cache = on_cache,
     .can_fast_zero = on_can_fast_zero,
     .get_ready = on_get_ready,
+    .after_fork = on_after_fork,
     .list_exports = on_list_exports,
     .default_export = on_default_export,
     .export_description = on_export_description,

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "bridge/client/duration.hpp"
+#include "bridge/control/unix_socket.hpp"
 #include "rdma/wire/messages.hpp"
 
 namespace rnbd {
@@ -97,11 +98,10 @@ tl::expected<Use, std::string> parse_use(std::string_view value) {
   return choose<Use>(value, {{"auto", Use::automatic}, {"on", Use::always}, {"off", Use::never}});
 }
 
-tl::expected<rtrs::PathPolicy, std::string> parse_policy(std::string_view value) {
-  return choose<rtrs::PathPolicy>(value, {{"round-robin", rtrs::PathPolicy::round_robin},
-                                          {"min-inflight", rtrs::PathPolicy::min_inflight},
-                                          {"min-latency", rtrs::PathPolicy::min_latency}});
-}
+constexpr std::pair<std::string_view, rtrs::PathPolicy> kPolicies[] = {
+    {"round-robin", rtrs::PathPolicy::round_robin},
+    {"min-inflight", rtrs::PathPolicy::min_inflight},
+    {"min-latency", rtrs::PathPolicy::min_latency}};
 
 /// The keys that stand for themselves.
 std::optional<Done> set_option(ClientConfig& config, std::string_view key, std::string_view value) {
@@ -138,6 +138,7 @@ std::optional<Done> set_option(ClientConfig& config, std::string_view key, std::
   }
   if (key == "settle-time") return store(config.settle_time, parse_period(value, {}));
   if (key == "require-ext") return store(config.require_extension, parse_bool(value));
+  if (key == "control") return store(config.control, absolute_socket_path(value));
   if (key == "digest") return set_digest(config, value);
   if (key == "extensions") return store(config.extensions, parse_bool(value));
   if (key == "discard") return store(config.geometry.discard, parse_use(value));
@@ -181,6 +182,7 @@ constexpr ConfigKey kKeys[] = {
     {"connect-timeout", "DURATION", "For all of a connection attempt (default 10s)."},
     {"heartbeat", "DURATION", "Interval between signs of life (default 500ms)."},
     {"heartbeat-misses", "N", "Silent intervals until the server counts as lost (default 4)."},
+    {"control", "PATH", "Unix socket for rnbd-ctl, which shows and changes the session's paths."},
     {"digest", "all|header|none", "CRC32C over TCP of headers and data (default all)."},
     {"extensions", "BOOL", "Use what only rnbdkit servers have (default true)."},
     {"require-ext", "BOOL", "Refuse servers that do not have it (default false)."},
@@ -189,6 +191,17 @@ constexpr ConfigKey kKeys[] = {
 };
 
 }  // namespace
+
+tl::expected<rtrs::PathPolicy, std::string> parse_policy(std::string_view name) {
+  return choose<rtrs::PathPolicy>(name, kPolicies);
+}
+
+std::string name_of(rtrs::PathPolicy policy) {
+  for (const auto& [name, meaning] : kPolicies) {
+    if (meaning == policy) return std::string{name};
+  }
+  return "";
+}
 
 std::span<const ConfigKey> config_keys() { return kKeys; }
 

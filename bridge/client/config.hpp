@@ -38,10 +38,17 @@ struct ClientConfig {
   bool extensions = true;          ///< offer what only rnbdkit peers know
   bool require_extension = false;  ///< refuse servers that do not know it
   GeometryOptions geometry;
+  std::string control;  ///< absolute path of the control socket; "" = none
 
   /// `rnbd+tcp://host:port`, for messages.
   std::string server() const;
 };
+
+/// `round-robin`, `min-inflight`, `min-latency`.
+///
+/// Errors: a sentence that lists them.
+tl::expected<rtrs::PathPolicy, std::string> parse_policy(std::string_view name);
+std::string name_of(rtrs::PathPolicy policy);
 
 /// Collects `key=value` pairs in any order.
 ///

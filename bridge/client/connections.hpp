@@ -34,6 +34,9 @@ class Connections {
   /// Looks whether the server and the configured device can be used. Keeps nothing.
   tl::expected<void, Failure> probe();
 
+  /// The session that all share.
+  SharedSession& session() { return shared_; }
+
   /// Ends everything. No client may be left inside.
   void leave();
 

@@ -25,6 +25,14 @@ using rtrs::Interrupt;
 
 class RemoteDevice;
 
+/// A device that a session has open.
+struct DeviceStatus {
+  std::string name;
+  std::uint64_t size = 0;  ///< bytes
+  bool read_only = false;
+  unsigned users = 0;
+};
+
 /// An errno in words, the same in every language setting.
 ///
 /// Threads: any; takes no lock.
@@ -83,6 +91,10 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   /// EINTR,
   ///         EPROTO, EIO.
   tl::expected<std::vector<wire::ExportName>, Failure> list_exports(const Interrupt& interrupt);
+
+  std::vector<DeviceStatus> devices() const;
+  /// For those who look after its paths.
+  rtrs::Client& client() { return *client_; }
 
   /// The I/O lanes of the client, for event loops; see rtrs::Client.
   unsigned lanes() const { return client_->lanes(); }

@@ -192,6 +192,18 @@ Failure Session::not_opened(const Mapping& mapping, int error) const {
   return refused(mapping.device, mapping.options.access, error);
 }
 
+std::vector<DeviceStatus> Session::devices() const {
+  std::vector<DeviceStatus> devices;
+  std::lock_guard lock{mutex_};
+  for (const auto& [name, mapping] : mappings_) {
+    if (mapping->state != Mapping::State::open || mapping->users == 0) continue;
+    const bool read_only =
+        mapping->options.access == wire::AccessMode::read_only || mapping->geometry.read_only;
+    devices.push_back({name, mapping->geometry.size, read_only, mapping->users});
+  }
+  return devices;
+}
+
 /// Why there is no connection at all; empty while there is one.
 std::string Session::trouble_with_paths() const {
   std::string trouble;

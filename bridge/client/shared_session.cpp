@@ -7,20 +7,28 @@
 namespace rnbd {
 
 SharedSession::SharedSession(const ClientConfig& config, rtrs::Log log)
-    : config_{config}, log_{std::move(log)} {}
+    : config_{config},
+      log_{std::move(log)},
+      wanted_{.paths = rtrs::PathList{config.paths}, .disconnected = {}, .policy = config.policy} {}
 
-rtrs::ClientOptions SharedSession::options(const std::string& name_suffix) const {
+tl::expected<rtrs::ClientOptions, Failure> SharedSession::options(const std::string& name_suffix,
+                                                                  const Wanted& wanted) const {
   rtrs::ClientOptions options;
   options.session_name = config_.session_name.empty() ? make_session_name() : config_.session_name;
   options.session_name += name_suffix;
-  options.paths = config_.paths;
+  options.paths = wanted.paths.all();
+  for (const rtrs::PathAddress& path : wanted.disconnected) std::erase(options.paths, path);
+  if (options.paths.empty()) {
+    return tl::unexpected(
+        Failure{ENOTCONN, "all paths were disconnected by command; reconnect one"});
+  }
   options.lanes = config_.lanes;
   options.connect_timeout = config_.connect_timeout;
   options.heartbeat_interval = config_.heartbeat;
   options.heartbeat_misses = config_.heartbeat_misses;
   options.header_digest = config_.header_digest;
   options.data_digest = config_.data_digest;
-  options.policy = config_.policy;
+  options.policy = wanted.policy;
   options.no_path_timeout = config_.no_path_timeout;
   options.reconnect_min = config_.reconnect_min;
   options.reconnect_max = config_.reconnect_max;
@@ -36,13 +44,21 @@ rtrs::ClientOptions SharedSession::options(const std::string& name_suffix) const
 
 tl::expected<std::shared_ptr<Session>, Failure> SharedSession::connect_for_probe() {
   // Under another name: a server may need a moment to forget this session.
-  return Session::connect(options("-probe"), {});
+  auto probe = options("-probe", wanted_);
+  return Session::connect(*std::move(probe), {});
 }
 
 /// Nothing may escape: those who wait for the attempt would wait for ever.
-tl::expected<std::shared_ptr<Session>, Failure> SharedSession::connect(const Interrupt& interrupt) {
+tl::expected<std::shared_ptr<Session>, Failure> SharedSession::connect(const Wanted& wanted,
+                                                                       const Interrupt& interrupt) {
   try {
-    return Session::connect(options(""), interrupt);
+    auto all = options("", wanted);
+    if (!all) return tl::unexpected(all.error());
+    {
+      const std::lock_guard lock{mutex_};
+      name_ = all->session_name;
+    }
+    return Session::connect(*std::move(all), interrupt);
   } catch (const std::exception& error) {
     return tl::unexpected(Failure{ENOMEM, std::string{"cannot connect: "} + error.what()});
   }
@@ -62,12 +78,14 @@ tl::expected<std::shared_ptr<Session>, Failure> SharedSession::get(const Interru
   connecting_ = true;
   std::shared_ptr<Session> dead = std::move(session_);
   session_ = nullptr;
+  const Wanted wanted = wanted_;
+  const std::uint64_t changes = changes_;
   lock.unlock();
   if (dead != nullptr && log_) {
     log_(rtrs::LogLevel::warning,
          "the session was lost (" + dead->failure() + "); connecting anew");
   }
-  auto connected = connect(interrupt);
+  auto connected = connect(wanted, interrupt);
   lock.lock();
   connecting_ = false;
   ++attempts_;
@@ -79,7 +97,10 @@ tl::expected<std::shared_ptr<Session>, Failure> SharedSession::get(const Interru
   }
   session_ = *connected;
   replaced_at_ = std::chrono::steady_clock::now();
-  return session_;
+  const bool out_of_date = changes_ != changes || !wanted.disconnected.empty();
+  lock.unlock();
+  if (out_of_date) bring_up_to_date(**connected);
+  return connected;
 }
 
 bool SharedSession::replaced_lately() {

@@ -4,13 +4,28 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "bridge/client/config.hpp"
 #include "bridge/client/session.hpp"
+#include "rdma/path_list.hpp"
 
 namespace rnbd {
+
+/// The session as it is now.
+struct SessionStatus {
+  std::string name;     ///< at the server; "" = there is none now
+  std::string trouble;  ///< why there is none; "" = nobody has asked for it yet
+  rtrs::PathPolicy policy{};
+  std::optional<rtrs::SessionLimits> limits;  ///< none without a session
+  std::vector<rtrs::PathStatus> paths;        ///< without a session: those that it will have
+  std::vector<DeviceStatus> devices;
+};
 
 /// Connects when the session is first asked for, and anew when it has died.
 ///
@@ -21,6 +36,16 @@ class SharedSession {
 
   /// Those who ask while somebody else connects share that attempt and its failure.
   tl::expected<std::shared_ptr<Session>, Failure> get(const Interrupt& interrupt);
+
+  SessionStatus status();
+  /// These change the session that there is, and every later one.
+  ///
+  /// Errors: as rtrs::Client; sentences that say what to do.
+  tl::expected<void, Failure> add_path(const rtrs::PathAddress& path);
+  tl::expected<void, Failure> remove_path(const rtrs::PathAddress& path);
+  tl::expected<void, Failure> disconnect(const rtrs::PathAddress& path);
+  tl::expected<void, Failure> reconnect(const rtrs::PathAddress& path);
+  void set_policy(rtrs::PathPolicy policy);
 
   /// True for a while after a new session took the place of a dead one, in which the server may
   /// still hold what the dead one had open.
@@ -33,11 +58,25 @@ class SharedSession {
   tl::expected<std::shared_ptr<Session>, Failure> connect_for_probe();
 
  private:
-  rtrs::ClientOptions options(const std::string& name_suffix) const;
-  tl::expected<std::shared_ptr<Session>, Failure> connect(const Interrupt& interrupt);
+  /// What was configured, and changed since.
+  struct Wanted {
+    rtrs::PathList paths{{}};
+    std::vector<rtrs::PathAddress> disconnected;
+    rtrs::PathPolicy policy{};
+  };
+
+  tl::expected<rtrs::ClientOptions, Failure> options(const std::string& name_suffix,
+                                                     const Wanted& wanted) const;
+  tl::expected<std::shared_ptr<Session>, Failure> connect(const Wanted& wanted,
+                                                          const Interrupt& interrupt);
+  tl::expected<void, Failure> change(
+      const std::function<tl::expected<void, Failure>(Wanted&)>& wish,
+      const std::function<tl::expected<void, Failure>(rtrs::Client&)>& step);
+  void bring_up_to_date(Session& session);
 
   const ClientConfig& config_;
   rtrs::Log log_;
+  std::mutex control_mutex_;  ///< whoever changes the session's paths; taken before mutex_
   std::mutex mutex_;
   std::condition_variable changed_;
   std::shared_ptr<Session> session_;                     ///< guarded by mutex_
@@ -46,6 +85,9 @@ class SharedSession {
   Failure last_failure_;                                 ///< of the last attempt; guarded by mutex_
   std::chrono::steady_clock::time_point replaced_at_{};  ///< guarded by mutex_
   bool replaced_ = false;                                ///< guarded by mutex_
+  std::string name_;                                     ///< of session_; guarded by mutex_
+  Wanted wanted_;                                        ///< guarded by mutex_
+  std::uint64_t changes_ = 0;                            ///< of wanted_; guarded by mutex_
 };
 
 }  // namespace rnbd

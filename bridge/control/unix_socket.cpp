@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 namespace rnbd {
 namespace {
@@ -37,6 +38,14 @@ std::string complaint_about_socket_path(const std::string& path) {
   if (path.empty()) return "the path is missing";
   if (path.size() < sizeof(sockaddr_un::sun_path)) return "";
   return "the path is longer than 107 bytes, which the system does not allow";
+}
+
+tl::expected<std::string, std::string> absolute_socket_path(std::string_view path) {
+  std::string absolute = path.empty() ? "" : std::filesystem::absolute(path).string();
+  if (std::string wrong = complaint_about_socket_path(absolute); !wrong.empty()) {
+    return tl::unexpected(wrong);
+  }
+  return absolute;
 }
 
 tl::expected<int, std::string> listen_on_unix_socket(const std::string& path, mode_t mode) {

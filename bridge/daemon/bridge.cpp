@@ -6,7 +6,9 @@
 #include <memory>
 #include <thread>
 
+#include "bridge/client/commands.hpp"
 #include "bridge/client/connections.hpp"
+#include "bridge/control/control_socket.hpp"
 #include "bridge/daemon/bridge_options.hpp"
 #include "bridge/daemon/logging.hpp"
 #include "bridge/daemon/notify.hpp"
@@ -59,6 +61,16 @@ std::string tell_ready(const BridgeOptions& options, const std::string& listenin
   return options.ready_fd < 0 ? "" : write_ready_line(options.ready_fd, ready);
 }
 
+/// None if no path is named.
+tl::expected<std::unique_ptr<ControlSocket>, std::string> open_control(
+    const std::string& path, const ControlCommands& commands) {
+  if (path.empty()) return nullptr;
+  auto control = ControlSocket::open(
+      path, [&commands](std::string_view line) { return commands.answer(line); });
+  if (control) remove_at_exit(path);
+  return control;
+}
+
 /// As many as a session has lanes by default.
 unsigned count_workers(const ClientConfig& config) {
   return config.lanes != 0 ? config.lanes : std::clamp(std::thread::hardware_concurrency(), 1U, 4U);
@@ -82,6 +94,9 @@ int serve(const BridgeOptions& options) {
   if (options.client.connect_now) {
     if (auto usable = connections.probe(); !usable) return complain(usable.error().text);
   }
+  const ControlCommands commands{client_commands(options.client, connections)};
+  auto control = open_control(options.client.control, commands);
+  if (!control) return complain(control.error());
   nbd::Exports exports{options.client, connections};
   nbd::Front front{exports,
                    std::move(*listeners),
@@ -98,6 +113,8 @@ int serve(const BridgeOptions& options) {
   } else {
     complain(wrong);
   }
+  control->reset();
+  removed(options.client.control);
   front.stop(kDrain);
   connections.leave();
   return wrong.empty() ? 0 : 1;

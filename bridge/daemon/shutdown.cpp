@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "bridge/daemon/logging.hpp"
 
@@ -17,7 +18,7 @@ struct State {
   std::condition_variable changed;
   bool serving = false;
   int signal = 0;
-  std::string file;
+  std::vector<std::string> files;
 };
 
 /// Never destroyed: the signal thread uses it until the very end.
@@ -44,12 +45,14 @@ void watch() {
   int number = 0;
   while (sigwait(&signals, &number) != 0) {
   }
+  bool drain = false;
   {
     const std::lock_guard lock{state().mutex};
-    if (!state().serving) leave(0);
+    drain = state().serving;
     state().signal = number;
     state().changed.notify_all();
   }
+  if (!drain) leave(0);
   const timespec limit = to_timespec(kLeaveWithin);
   number = sigtimedwait(&signals, nullptr, &limit);
   if (number > 0) leave(128 + number);
@@ -81,12 +84,17 @@ std::string wait_for_shutdown() {
 
 void remove_at_exit(const std::string& file) {
   const std::lock_guard lock{state().mutex};
-  state().file = file;
+  state().files.push_back(file);
 }
 
-// Without the lock: leave() is called while it is held.
+void removed(const std::string& file) {
+  const std::lock_guard lock{state().mutex};
+  std::erase(state().files, file);
+}
+
 void remove_files() {
-  if (!state().file.empty()) ::unlink(state().file.c_str());
+  const std::lock_guard lock{state().mutex};
+  for (const std::string& file : state().files) ::unlink(file.c_str());
 }
 
 void leave(int status) {

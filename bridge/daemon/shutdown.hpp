@@ -23,9 +23,11 @@ void signals_mean_drain();
 /// Blocks until the first signal; returns its name.
 std::string wait_for_shutdown();
 
-/// A file to remove when the process ends in a hurry, or by remove_files().
+/// One more file to remove when the process ends in a hurry, or by remove_files().
 void remove_at_exit(const std::string& file);
 void remove_files();
+/// Somebody else has removed it.
+void removed(const std::string& file);
 
 /// Ends the process now, without destructors.
 [[noreturn]] void leave(int status);

@@ -10,6 +10,7 @@ source_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 build_dir=$(realpath -m "${RNBD_BUILD_DIR:-$source_dir/build}")
 server_program=${RNBD_SERVER:-$build_dir/bin/rnbd-server}
 bridge_program=${RNBD_BRIDGE:-$build_dir/bin/rnbd-bridge}
+ctl_program=${RNBD_CTL:-$build_dir/bin/rnbd-ctl}
 plugin=${RNBD_PLUGIN:-$build_dir/nbdkit-plugin/nbdkit-rnbd-plugin.so}
 face=${RNBD_FACE:-nbdkit} # what NBD clients see of us: nbdkit with our plugin, or `bridge`
 sanitizer=${RNBD_SANITIZE:-}
@@ -183,10 +184,12 @@ status_of() {
 # its own; sanitizer_found_something looks at it.
 server_command=("$server_program")
 bridge_command=("$bridge_program")
+ctl_command=("$ctl_program")
 nbdkit_command=(nbdkit)
 if [[ -n ${RNBD_PRELOAD:-} ]]; then
   server_command=(env "LD_PRELOAD=$RNBD_PRELOAD" "$server_program")
   bridge_command=(env "LD_PRELOAD=$RNBD_PRELOAD" "$bridge_program")
+  ctl_command=(env "LD_PRELOAD=$RNBD_PRELOAD" "$ctl_program")
   nbdkit_command=(env "LD_PRELOAD=$RNBD_PRELOAD" LSAN_OPTIONS=exitcode=0 nbdkit)
 fi
 

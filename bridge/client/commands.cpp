@@ -1,0 +1,123 @@
+#include "bridge/client/commands.hpp"
+
+#include <cerrno>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "bridge/client/uri.hpp"
+#include "rdma/path_list.hpp"
+
+namespace rnbd {
+namespace {
+
+using Answer = tl::expected<Json, Failure>;
+using Done = tl::expected<void, Failure>;
+
+const char* state_name(rtrs::PathState state) {
+  switch (state) {
+    case rtrs::PathState::connecting:
+      return "connecting";
+    case rtrs::PathState::connected:
+      return "connected";
+    case rtrs::PathState::waiting:
+      return "waiting";
+    case rtrs::PathState::disconnected:
+      return "disconnected";
+  }
+  return "?";
+}
+
+Json access_of(const rtrs::PathStatus& path) {
+  if (!path.access) return nullptr;
+  switch (*path.access) {
+    case rtrs::wire::PathAccess::optimized:
+      return "optimized";
+    case rtrs::wire::PathAccess::non_optimized:
+      return "non-optimized";
+    case rtrs::wire::PathAccess::inaccessible:
+      return "inaccessible";
+  }
+  return nullptr;
+}
+
+Json describe(const rtrs::PathStatus& path, bool has_session) {
+  const bool idle = !has_session && path.state == rtrs::PathState::waiting;
+  const auto latency = std::chrono::duration_cast<std::chrono::microseconds>(path.latency);
+  return {{"address", to_string(path.address)},
+          {"state", idle ? "idle" : state_name(path.state)},
+          {"in_use", path.in_use},
+          {"leaving", path.leaving},
+          {"access", access_of(path)},
+          {"requests", path.requests},
+          {"in_flight", path.in_flight},
+          {"latency_us", latency.count() > 0 ? Json(latency.count()) : Json()},
+          {"trouble", path.trouble}};
+}
+
+Json describe(const ClientConfig& config, const SessionStatus& status) {
+  Json answer{{"server", config.server()},
+              {"session", status.name.empty() ? Json() : Json(status.name)},
+              {"policy", name_of(status.policy)},
+              {"queue_depth", status.limits ? Json(status.limits->queue_depth) : Json()},
+              {"max_io_size", status.limits ? Json(status.limits->max_io_size) : Json()},
+              {"trouble", status.trouble},
+              {"paths", Json::array()},
+              {"devices", Json::array()}};
+  for (const rtrs::PathStatus& path : status.paths) {
+    answer["paths"].push_back(describe(path, !status.name.empty()));
+  }
+  for (const DeviceStatus& device : status.devices) {
+    answer["devices"].push_back({{"device", device.name},
+                                 {"size", device.size},
+                                 {"access", device.read_only ? "ro" : "rw"},
+                                 {"users", device.users}});
+  }
+  return answer;
+}
+
+Answer answer(const Done& done) {
+  if (!done) return tl::unexpected(done.error());
+  return Json::object();
+}
+
+/// A command whose argument is a path.
+ControlCommand path_command(const ClientConfig& config, SharedSession& session, const char* name,
+                            const char* help,
+                            Done (SharedSession::*change)(const rtrs::PathAddress&)) {
+  return {name, "[tcp:|rdma:][SRC@]DST[:PORT]", help,
+          [&config, &session, change](const std::string& text) -> Answer {
+            const auto path = parse_path(text, config.paths.front().transport);
+            if (!path) return tl::unexpected(Failure{EINVAL, path.error()});
+            return answer((session.*change)(*path));
+          }};
+}
+
+}  // namespace
+
+std::vector<ControlCommand> client_commands(const ClientConfig& config, Connections& connections) {
+  SharedSession& session = connections.session();
+  return {
+      {"status", "", "The session, its paths, and what is open.",
+       [&](const std::string&) -> Answer { return describe(config, session.status()); }},
+      path_command(config, session, "add-path", "One more path to the server, at once.",
+                   &SharedSession::add_path),
+      path_command(config, session, "remove-path",
+                   "A path goes; what is in flight on it goes over others.",
+                   &SharedSession::remove_path),
+      path_command(config, session, "disconnect", "Takes a path out of service until reconnect.",
+                   &SharedSession::disconnect),
+      path_command(config, session, "reconnect", "Puts it into service again.",
+                   &SharedSession::reconnect),
+      {"policy", "round-robin|min-inflight|min-latency",
+       "Which of equally good paths takes a request.",
+       [&](const std::string& name) -> Answer {
+         const auto policy = parse_policy(name);
+         if (!policy) return tl::unexpected(Failure{EINVAL, policy.error()});
+         session.set_policy(*policy);
+         return Json::object();
+       }},
+  };
+}
+
+}  // namespace rnbd

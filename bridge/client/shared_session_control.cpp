@@ -1,0 +1,122 @@
+// What others see and change of the shared session, and of every one after it.
+#include <algorithm>
+#include <cerrno>
+
+#include "bridge/client/shared_session.hpp"
+
+namespace rnbd {
+
+using rtrs::PathAddress;
+using Done = tl::expected<void, Failure>;
+
+/// One at a time: the wish, which holds for sessions to come, and then the session that there is.
+Done SharedSession::change(const std::function<Done(Wanted&)>& wish,
+                           const std::function<Done(rtrs::Client&)>& step) {
+  const std::lock_guard one_at_a_time{control_mutex_};
+  std::unique_lock lock{mutex_};
+  const Wanted before = wanted_;
+  if (auto possible = wish(wanted_); !possible) {
+    wanted_ = before;
+    return possible;
+  }
+  ++changes_;
+  const std::shared_ptr<Session> session = session_;
+  lock.unlock();
+  if (session == nullptr) return {};
+  auto done = step(session->client());
+  if (done || !session->alive()) return {};
+  lock.lock();
+  wanted_ = before;
+  return done;
+}
+
+Done SharedSession::add_path(const PathAddress& path) {
+  return change([&](Wanted& wanted) { return wanted.paths.add(path); },
+                [&](rtrs::Client& client) { return client.add_path(path); });
+}
+
+Done SharedSession::remove_path(const PathAddress& path) {
+  return change(
+      [&](Wanted& wanted) {
+        std::erase(wanted.disconnected, path);
+        return wanted.paths.remove(path);
+      },
+      [&](rtrs::Client& client) { return client.remove_path(path); });
+}
+
+Done SharedSession::disconnect(const PathAddress& path) {
+  return change(
+      [&](Wanted& wanted) {
+        std::erase(wanted.disconnected, path);
+        wanted.disconnected.push_back(path);
+        return wanted.paths.contains(path);
+      },
+      [&](rtrs::Client& client) { return client.disconnect(path); });
+}
+
+Done SharedSession::reconnect(const PathAddress& path) {
+  return change(
+      [&](Wanted& wanted) {
+        std::erase(wanted.disconnected, path);
+        return wanted.paths.contains(path);
+      },
+      [&](rtrs::Client& client) { return client.reconnect(path); });
+}
+
+void SharedSession::set_policy(rtrs::PathPolicy policy) {
+  (void)change(
+      [&](Wanted& wanted) {
+        wanted.policy = policy;
+        return Done{};
+      },
+      [&](rtrs::Client& client) {
+        client.set_policy(policy);
+        return Done{};
+      });
+}
+
+/// A session that was being connected while others changed what is wanted.
+void SharedSession::bring_up_to_date(Session& session) {
+  const std::lock_guard one_at_a_time{control_mutex_};
+  Wanted wanted;
+  {
+    const std::lock_guard lock{mutex_};
+    wanted = wanted_;
+  }
+  rtrs::Client& client = session.client();
+  for (const PathAddress& path : wanted.paths.all()) (void)client.add_path(path);
+  for (const rtrs::PathStatus& path : client.paths()) {
+    if (!wanted.paths.contains(path.address)) (void)client.remove_path(path.address);
+  }
+  for (const PathAddress& path : wanted.disconnected) (void)client.disconnect(path);
+  client.set_policy(wanted.policy);
+}
+
+SessionStatus SharedSession::status() {
+  SessionStatus status;
+  std::shared_ptr<Session> session;
+  {
+    const std::lock_guard lock{mutex_};
+    session = session_;
+    status.policy = wanted_.policy;
+    if (session != nullptr && session->alive()) {
+      status.name = name_;
+    } else {
+      status.trouble = session != nullptr ? session->failure() : last_failure_.text;
+      session = nullptr;
+      for (const PathAddress& path : wanted_.paths.all()) {
+        rtrs::PathStatus& idle = status.paths.emplace_back();
+        idle.address = path;
+        const bool off = std::ranges::count(wanted_.disconnected, path) != 0;
+        idle.state = off ? rtrs::PathState::disconnected : rtrs::PathState::waiting;
+      }
+    }
+  }
+  if (session == nullptr) return status;
+  status.limits = session->client().limits();
+  status.paths = session->client().paths();
+  status.devices = session->devices();
+  return status;
+}
+
+}  // namespace rnbd
