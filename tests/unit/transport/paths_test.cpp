@@ -21,12 +21,16 @@ using test::Load;
 using test::two_paths;
 using test::wait_for_paths;
 
+ServerOptions server_options(bool once) {
+  ServerOptions options;
+  if (once) options.features = wire::kFeatureExactlyOnce;
+  return options;
+}
+
 /// A server and a session with the first of two paths; `once`: both are rnbdkit's.
 struct Bench {
   explicit Bench(bool once)
-      : server{ServerOptions{.session_linger = 4s,
-                             .features = once ? wire::kFeatureExactlyOnce : 0U}},
-        options{two_paths(server.port, keeper)} {
+      : server{server_options(once)}, options{two_paths(server.port, keeper)} {
     second = options.paths[1];
     options.paths.pop_back();
     if (!once) options.features = 0;
@@ -216,7 +220,7 @@ TEST_CASE("a session that is over has no paths to change") {
   bench.keeper.answer = ESTALE;
   bench.server.server->stop(5s);
   bench.server.server.reset();
-  EchoServer other{ServerOptions{.features = wire::kFeatureExactlyOnce}, bench.server.port};
+  EchoServer other{server_options(true), bench.server.port};
   while (bench.client->alive()) std::this_thread::yield();
   CHECK(error_of(bench.client->add_path(bench.second)) == EIO);
   CHECK(error_of(bench.client->remove_path(bench.first)) == EIO);
