@@ -227,6 +227,7 @@ std::optional<std::uint16_t> ClientLane::spare_permit(unsigned path) const {
 }
 
 bool ClientLane::bound(unsigned path) const {
+  if (RTRS_PLANTED(removed_without_proof)) return false;
   return std::ranges::any_of(slots_, [path](const Slot& slot) {
     return slot.state != Slot::State::free && slot.path == path;
   });

@@ -50,6 +50,7 @@ struct PlantEntry {
   X(settle_executes, "a write whose caller has left is carried out when it is settled")          \
   X(linux_replay_executed, "a peer without generations has its resent writes executed twice")    \
   X(renewed_without_proof, "without generations, a renewed session sends changes again at once") \
+  X(removed_without_proof, "a removed path is gone while Linux's server may be at what it got")  \
   X(renew_skipped, "requests in flight keep the device ids of a forgotten session")              \
   X(change_unseen, "a device that is another one now is taken for the one that was open")        \
   X(other_writer_unseen, "a device that others wrote to meanwhile is opened again")              \

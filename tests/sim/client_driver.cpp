@@ -9,7 +9,14 @@ namespace {
 using rtrs::ClientPathState;
 using Welcome = rtrs::ClientSession::Welcome;
 
-rtrs::ClientSessionOptions session_options(const ClientDriver::Setup& setup, Rng& rng) {
+}  // namespace
+
+rtrs::ClientSessionOptions::Path ClientDriver::path_options(const Setup& setup, Rng& rng) {
+  const bool rides = !setup.client.linux_like && setup.knobs.server_style == ServerStyle::own;
+  return {setup.client.ranked ? static_cast<unsigned>(rng.below(2)) : 0U, false, rides};
+}
+
+rtrs::ClientSessionOptions ClientDriver::session_options(const Setup& setup, Rng& rng) {
   const ClientKnobs& client = setup.client;
   rtrs::ClientSessionOptions options;
   options.path.session_name = setup.session_name;
@@ -18,19 +25,13 @@ rtrs::ClientSessionOptions session_options(const ClientDriver::Setup& setup, Rng
                           (client.exactly_once ? rtrs::wire::kFeatureExactlyOnce : 0U);
   options.path.heartbeat_interval = setup.knobs.heartbeat_interval;
   options.path.heartbeat_misses = setup.knobs.heartbeat_misses;
-  const bool rides = !client.linux_like && setup.knobs.server_style == ServerStyle::own;
-  for (unsigned i = 0; i < client.paths; ++i) {
-    const auto rank = client.ranked ? static_cast<unsigned>(rng.below(2)) : 0U;
-    options.paths.push_back({rank, false, rides});
-  }
+  for (unsigned i = 0; i < client.paths; ++i) options.paths.push_back(path_options(setup, rng));
   options.no_path_timeout = client.no_path_timeout;
   options.reconnect_min = client.reconnect_min;
   options.reconnect_max = client.reconnect_max;
   options.settle_time = client.settle_time;
   return options;
 }
-
-}  // namespace
 
 ClientDriver::ClientDriver(World& world, Network& network, const Setup& setup)
     : world_{world},
@@ -40,7 +41,7 @@ ClientDriver::ClientDriver(World& world, Network& network, const Setup& setup)
       scope_{world, setup.node},
       keys_{world, /*shared=*/false},
       session_{session_options(setup, world.rng()), [&rng = world.rng()] { return rng.next(); }},
-      paths_(setup.client.paths) {}
+      paths_(rtrs::kMaxPaths) {}
 
 void ClientDriver::later(unsigned path, Duration delay, std::function<void()> action) {
   const unsigned life = paths_[path].life;
@@ -198,6 +199,7 @@ void ClientDriver::join(unsigned index) {
   }
   apply_use();
   schedule_look();
+  check_leaving(index);
   if (std::exchange(up_, true)) return;
   world_.note("client", serial_, "is up", session_.accepted().queue_depth, lanes_.size());
   if (on_up) on_up();
@@ -295,6 +297,7 @@ void ClientDriver::tick(unsigned index) {
     return lose(index, "the server is silent");
   }
   schedule_tick(index);
+  check_leaving(index);
 }
 
 bool ClientDriver::silenced(unsigned index) const {
@@ -319,6 +322,7 @@ void ClientDriver::lose(unsigned index, const char* why) {
   session_.lost(index, world_.now(), why);
   apply_use();
   schedule_look();
+  check_leaving(index);
 }
 
 /// Its queue pairs may be on the stack.

@@ -41,6 +41,8 @@ class ClientDriver {
   void start();
   /// The client leaves in an orderly way, or its process is killed.
   void shut_down(bool orderly);
+  /// Somebody adds a path to the session, or removes one.
+  void change_paths();
   /// Requests can be submitted, although nobody may answer any more.
   bool up() const { return up_ && !closed_; }
   /// Requests end with EIO at the moment, because no path has come for too long.
@@ -91,6 +93,8 @@ class ClientDriver {
     std::unique_ptr<rtrs::Operation> operation;
   };
 
+  static rtrs::ClientSessionOptions::Path path_options(const Setup& setup, Rng& rng);
+  static rtrs::ClientSessionOptions session_options(const Setup& setup, Rng& rng);
   void look();
   void schedule_look();
   void connect(unsigned path);
@@ -108,6 +112,10 @@ class ClientDriver {
   void close_path(unsigned path);
   void fail(const char* why);
   void close();
+  // client_paths.cpp
+  void remove_path(unsigned path);
+  void let_go(unsigned path);
+  void check_leaving(unsigned path);
   // client_renewal.cpp
   void renew(unsigned path);
   void break_renewal(unsigned path);

@@ -79,6 +79,7 @@ void ClientNode::decide() {
   if (!finishing_) {
     if (rng().chance(knobs_.cancel)) return cancel_something();
     if (rng().chance(knobs_.disconnect)) return driver_->shut_down(rng().chance(500));
+    if (rng().chance(knobs_.change_paths)) driver_->change_paths();
     if (rng().chance(knobs_.close)) {
       Mapping& mapping = mappings_[rng().below(mappings_.size())];
       if (mapping.state == Mapping::State::open) return close_device(mapping);

@@ -67,6 +67,7 @@ ClientKnobs draw_client(Rng& rng, bool faults) {
   client.settle_time = rng.pick<Duration>({0ms, 10ms, 2s});
   client.same_name = rng.chance(300);
   client.lazy = rng.chance(500);
+  client.change_paths = client.survives ? rng.pick({0U, 20U, 100U}) : 0U;
   client.concurrency = rng.pick({1U, 2U, 4U, 16U});
   client.think_max = rng.pick<Duration>({20us, 200us, 2ms});
   if (faults) {

@@ -56,13 +56,14 @@ struct ClientKnobs {
   Duration settle_time{};
   Duration reconnect_min{};
   Duration reconnect_max{};
-  bool same_name = false;    ///< a new session has the name of the last one
-  bool lazy = false;         ///< nobody looks at a lane on which nobody waits
-  unsigned concurrency = 1;  ///< operations at a time
-  Duration think_max{};      ///< between two decisions
-  unsigned cancel = 0;       ///< per mille of the decisions
-  unsigned close = 0;        ///< likewise
-  unsigned disconnect = 0;   ///< likewise
+  bool same_name = false;     ///< a new session has the name of the last one
+  bool lazy = false;          ///< nobody looks at a lane on which nobody waits
+  unsigned concurrency = 1;   ///< operations at a time
+  Duration think_max{};       ///< between two decisions
+  unsigned cancel = 0;        ///< per mille of the decisions
+  unsigned close = 0;         ///< likewise
+  unsigned disconnect = 0;    ///< likewise
+  unsigned change_paths = 0;  ///< likewise: one is added, or removed
 };
 
 struct DiskKnobs {

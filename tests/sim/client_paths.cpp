@@ -1,0 +1,58 @@
+// Somebody adds paths to a simulated client's session and removes others while it works, as
+// rdma/transport/client_driver_control.cpp does.
+#include "tests/sim/client_driver.hpp"
+
+namespace sim {
+namespace {
+
+/// With those that are leaving: the server has memory for so many.
+constexpr std::size_t kMostPaths = 3;
+
+}  // namespace
+
+void ClientDriver::change_paths() {
+  if (failing_ || !setup_.client.survives) return;
+  std::vector<unsigned> staying;
+  std::vector<unsigned> leaving;
+  for (unsigned i = 0; i < session_.path_count(); ++i) {
+    if (session_.has(i)) (session_.leaving(i) ? leaving : staying).push_back(i);
+  }
+  Rng& rng = world_.rng();
+  if (staying.size() > 1 && rng.chance(500)) {
+    remove_path(staying[rng.below(staying.size())]);
+  } else if (!leaving.empty() && rng.chance(200)) {
+    session_.stay(leaving[rng.below(leaving.size())]);
+  } else if (staying.size() + leaving.size() < kMostPaths) {
+    if (const auto added = session_.add(path_options(setup_, rng), world_.now())) {
+      world_.note("client", serial_, "gets another path", *added);
+    }
+  }
+  look();
+}
+
+void ClientDriver::remove_path(unsigned index) {
+  world_.note("client", serial_, "is to leave path", index);
+  const bool connected = session_.state(index) == rtrs::PathState::connected;
+  session_.leave(index, world_.now());
+  apply_use();
+  if (!connected || session_.path(index).exactly_once()) lose(index, "removed");
+  let_go(index);
+}
+
+void ClientDriver::let_go(unsigned index) {
+  if (closed_ || failing_ || !session_.has(index) || !session_.leaving(index)) return;
+  for (const auto& lane : lanes_) {
+    if (lane->bound(index)) return;
+  }
+  lose(index, "nothing depends on it");
+  for (const auto& lane : lanes_) lane->forget(index);
+  session_.remove(index);
+  world_.note("client", serial_, "has left path", index);
+}
+
+/// Later: whoever noticed something is on the stack.
+void ClientDriver::check_leaving(unsigned index) {
+  if (session_.leaving(index)) scope_.soon([this, index] { let_go(index); });
+}
+
+}  // namespace sim
