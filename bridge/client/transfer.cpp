@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <utility>
 
 #include "rdma/core/plant.hpp"
 
@@ -111,7 +112,8 @@ void TransferOperation::start(rtrs::ClientLane& lane) {
   if (transfer_.operation == IoOperation::flush) {
     flush_due_ = true;
   } else {
-    flush_due_ = transfer_.fua && !moves_data(transfer_.operation) && !geometry_.own_peer;
+    flush_follows_ = transfer_.fua && !moves_data(transfer_.operation) && !geometry_.own_peer;
+    flush_due_ = flush_follows_;
     piece_ = largest_piece();
     if (moves_data(transfer_.operation) && transfer_.length > piece_) {
       // Pieces of equal size: a small rest would cost a whole round of its own.
@@ -127,6 +129,7 @@ void TransferOperation::start(rtrs::ClientLane& lane) {
 void TransferOperation::send_pieces(rtrs::ClientLane& lane) {
   if (sending_) return;  // a request ended while it was submitted; the loop below goes on
   sending_ = true;
+  start_over_if_renewed();
   while (first_error_ == 0 && next_ < end_ && std::popcount(busy_) < int{kWindow}) {
     submit_piece(lane, piece_at(next_));
   }
@@ -138,6 +141,14 @@ void TransferOperation::send_pieces(rtrs::ClientLane& lane) {
   sending_ = false;
   // Last, for the waiter may free the operation as soon as it is told.
   if (busy_ == 0) finish(first_error_);
+}
+
+/// The flush of one session says nothing about what was answered in another one.
+void TransferOperation::start_over_if_renewed() {
+  if (first_error_ != 0 || busy_ != 0 || !std::exchange(renewed_, false)) return;
+  if (!flush_follows_) return;
+  next_ = transfer_.offset;
+  flush_due_ = true;
 }
 
 TransferOperation::Fragment& TransferOperation::take_fragment(IoOperation operation,
@@ -191,6 +202,7 @@ bool TransferOperation::needs_flush() const {
 void TransferOperation::on_renew(rtrs::Request& request) {
   auto& fragment = *static_cast<Fragment*>(request.context);
   fragment.io.device_id = fragment.owner->handle_.id.load(std::memory_order_relaxed);
+  fragment.owner->renewed_ = true;
 }
 
 void TransferOperation::on_done(rtrs::ClientLane& lane, rtrs::Request& request) {

@@ -29,7 +29,8 @@ struct Transfer {
 /// Splits one transfer into requests that the session can carry, up to 16 of them in flight.
 ///
 /// After an error nothing more is sent, what is in flight is waited for, and the first error is the
-/// operation's.
+/// operation's. Where durability takes a flush of its own, all of it is done again when the session
+/// was renewed before that flush was answered: the server may have lost what it had answered.
 ///
 /// Errors:  EINVAL (range not aligned or outside the device), EOPNOTSUPP (the server cannot; a
 ///          caller may write zeroes instead), or what the server answered.
@@ -58,6 +59,7 @@ class TransferOperation final : public rtrs::Operation {
   std::uint64_t piece_at(std::uint64_t offset) const;
   std::uint32_t flags() const;
   void send_pieces(rtrs::ClientLane& lane);
+  void start_over_if_renewed();
   void submit_piece(rtrs::ClientLane& lane, std::uint64_t length);
   void submit_flush(rtrs::ClientLane& lane);
   Fragment& take_fragment(wire::IoOperation operation, std::uint32_t rw);
@@ -73,7 +75,9 @@ class TransferOperation final : public rtrs::Operation {
   std::uint64_t piece_ = 0;  ///< bytes per request
   std::uint32_t busy_ = 0;   ///< bit i: fragments_[i] is in flight
   int first_error_ = 0;
-  bool flush_due_ = false;  ///< a flush ends the operation
+  bool flush_follows_ = false;  ///< the pieces are made durable by a flush behind them
+  bool flush_due_ = false;      ///< a flush is to be sent when nothing is in flight
+  bool renewed_ = false;        ///< the session, since the first piece was sent
   bool sending_ = false;
   std::array<std::optional<Fragment>, kWindow> fragments_;  ///< constructed when first used
 };

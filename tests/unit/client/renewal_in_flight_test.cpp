@@ -54,6 +54,36 @@ TEST_CASE("renewal: a long write goes on where it was, whatever waits for a perm
   CHECK(world.client->server.written == std::vector<std::string>(40, "a"));
 }
 
+TEST_CASE(
+    "renewal: what only a flush makes durable is done again, for the server may have lost it") {
+  World world{{.features = rtrs::wire::kFeatureExactlyOnce}};
+  Device device =
+      world.open("a", {.geometry = {.discard = Use::always, .write_zeroes = Use::always}});
+  std::vector<wire::IoOperation> done;
+  world.client->after_answer = [&](const Arrival& arrival) {
+    done.push_back(arrival.io().operation());
+  };
+  const auto is_flush = [](const Arrival& arrival) {
+    return arrival.io().operation() == wire::IoOperation::flush;
+  };
+  world.client->stalled = is_flush;
+  unsigned restarts = 0;
+  world.client->while_stalled = [&] {
+    world.client->stalled = nullptr;
+    ++restarts;
+    CHECK(world.client->renew(50) == 0);
+  };
+  auto operation = wire::IoOperation::discard;
+  SUBCASE("a discard") { CHECK(device->discard(0, 4096, /*fua=*/true, {}) == 0); }
+  SUBCASE("zeroing") {
+    operation = wire::IoOperation::write_zeroes;
+    CHECK(device->write_zeroes(0, 4096, {.fua = true, .may_unmap = true}, {}) == 0);
+  }
+  CHECK(restarts == 1);
+  const auto flush = wire::IoOperation::flush;
+  CHECK(done == std::vector{operation, flush, operation, flush});
+}
+
 TEST_CASE("renewal: requests wait while what is open cannot be opened again") {
   World world;
   Device device = world.open("a");
