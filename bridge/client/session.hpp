@@ -179,7 +179,9 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   Era era_;                                                   ///< guarded by mutex_
   VolatileEpoch volatile_epoch_;                              ///< guarded by mutex_
   std::vector<std::shared_ptr<Mapping>> reopening_;           ///< guarded by mutex_
-  std::shared_ptr<Mapping> errand_;                           ///< being closed; guarded by mutex_
+  /// An attempt to open things again failed; the server may have kept what it opened.
+  bool half_reopened_ = false;            ///< guarded by mutex_
+  std::shared_ptr<Mapping> errand_;       ///< being closed; guarded by mutex_
   std::uint32_t next_open_ = 1;           ///< number of an OPEN; guarded by mutex_
   std::set<std::uint32_t> unanswered_;    ///< OPENs; guarded by mutex_
   std::string stale_;                     ///< why this is not what it was; guarded by mutex_

@@ -1,5 +1,6 @@
 // What a session does when its server has forgotten it.
 #include <cerrno>
+#include <utility>
 
 #include "bridge/client/reopen.hpp"
 #include "bridge/client/session.hpp"
@@ -39,8 +40,10 @@ std::unique_ptr<rtrs::Operation> Session::reopen(const rtrs::SessionLimits& limi
   ++era_.number;
   era_.limits = limits;
   reopening_.clear();
-  // Without the extension the server may in truth have the session still, with all that is open.
-  const bool certain = (limits.features & rtrs::wire::kFeatureExactlyOnce) != 0;
+  // Without the extension the server may in truth have the session still, with all that is open;
+  // after an attempt that failed the new session has what that one opened.
+  const bool can_tell = (limits.features & rtrs::wire::kFeatureExactlyOnce) != 0;
+  const bool certain = can_tell && !std::exchange(half_reopened_, true);
   for (auto at = mappings_.begin(); at != mappings_.end();) {
     const std::shared_ptr<Mapping>& mapping = at->second;
     const bool open = mapping->state == Mapping::State::open;
@@ -95,6 +98,7 @@ void Session::adopt(const std::vector<std::uint32_t>& ids, std::vector<std::stri
 }
 
 /// Says why the renewal failed, but not again and again.
+  half_reopened_ = false;
 int Session::reject(int error, const std::string& complaint) {
   const bool final = error == ESTALE;
   bool news = false;

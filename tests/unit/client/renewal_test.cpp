@@ -104,6 +104,25 @@ TEST_CASE("renewal: what a server without the extension may have open still is c
   CHECK(world.client->server.open == std::map<std::string, std::uint32_t>{{"a", 31}});
 }
 
+TEST_CASE(
+    "renewal: what an attempt opened that failed is closed when its user has left meanwhile") {
+  World world;
+  Device device = world.open("a");
+  Device other = world.open("b");
+  world.client->server.fail = [](const Arrival& arrival) {
+    const bool is_open = arrival.type() == MessageType::open;
+    return is_open && wire::decode_open(arrival.message)->device_name == "b" ? EPERM : 0;
+  };
+  CHECK(world.client->renew(30) == EPERM);
+  REQUIRE(world.client->server.open == std::map<std::string, std::uint32_t>{{"a", 30}});
+  world.client->connected = false;
+  device.reset();
+  world.client->server.fail = nullptr;
+  CHECK(world.client->reopen() == 0);
+  world.client->come_back();
+  CHECK(world.client->server.open == std::map<std::string, std::uint32_t>{{"b", 31}});
+}
+
 TEST_CASE("renewal: a device keeps its access mode") {
   World world;
   Device device = world.open("a", {.access = AccessMode::read_only, .export_read_only = true});
