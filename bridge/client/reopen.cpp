@@ -155,11 +155,13 @@ void ReopenOperation::judge(rtrs::ClientLane& lane, const wire::DeviceInfoRespon
   if (!change.empty()) {
     return fail(ESTALE, "'" + device().name + "' is not what it was: " + change);
   }
-  take_id(lane, opened_.device_id);
+  take_id(lane, opened_.device_id, is->writer_serial);
 }
 
-void ReopenOperation::take_id(rtrs::ClientLane& lane, std::uint32_t id) {
+void ReopenOperation::take_id(rtrs::ClientLane& lane, std::uint32_t id,
+                              std::uint64_t writer_serial) {
   ids_.push_back(id);
+  writer_serials_.push_back(writer_serial);
   ask_next(lane);
 }
 

@@ -24,6 +24,7 @@ using rtrs::Failure;
 using rtrs::Interrupt;
 
 class RemoteDevice;
+class ReopenOperation;
 
 /// A device that a session has open.
 struct DeviceStatus {
@@ -126,7 +127,10 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
     std::string device;
     OpenOptions options;
     DeviceGeometry geometry;  ///< constant once open
-    DeviceHandle handle;      ///< the id changes with the session
+    /// As the newest session told it, in a life of the server that may have begun since; guarded
+    /// by Session::mutex_.
+    std::uint64_t writer_serial = 0;
+    DeviceHandle handle;  ///< the id changes with the session
     WriteGate gate;
     /// Requests were given up that the server may still be carrying out.
     std::atomic<bool> abandoned{false};
@@ -166,7 +170,7 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   void close_for_good(Mapping& mapping);
   void forget(const Mapping& mapping);
   void end_closing(Mapping& mapping, int error);
-  void adopt(const std::vector<std::uint32_t>& ids, std::vector<std::string>& lost);
+  void adopt(const ReopenOperation& reopen, std::vector<std::string>& lost);
   int reject(int error, const std::string& complaint);
   void say(rtrs::LogLevel level, const std::string& line) const;
 

@@ -57,6 +57,7 @@ std::unique_ptr<rtrs::Operation> Session::reopen(const rtrs::SessionLimits& limi
     // Who opens a device sees the new era and asks again.
     if (open || (leaving && !certain)) {
       devices.push_back({mapping->device, mapping->options, mapping->geometry, leaving});
+      devices.back().expected.writer_serial = mapping->writer_serial;
       reopening_.push_back(mapping);
     }
     ++at;
@@ -68,7 +69,7 @@ int Session::reopened(rtrs::Operation& operation) {
   auto& reopen = static_cast<ReopenOperation&>(operation);
   if (reopen.error() != 0) return reject(reopen.error(), reopen.complaint());
   std::vector<std::string> lost;
-  adopt(reopen.ids(), lost);
+  adopt(reopen, lost);
   say(rtrs::LogLevel::info, "the server had forgotten the session; it is renewed, with " +
                                 std::to_string(reopen.ids().size()) + " open devices");
   for (const std::string& device : lost) {
@@ -83,22 +84,25 @@ void Session::reopening_failed(rtrs::Operation&) {
   reopening_.clear();
 }
 
-void Session::adopt(const std::vector<std::uint32_t>& ids, std::vector<std::string>& lost) {
+void Session::adopt(const ReopenOperation& reopen, std::vector<std::string>& lost) {
   std::lock_guard lock{mutex_};
   // Those that are being opened or closed are not open now.
   for (auto& [name, mapping] : mappings_) mapping->handle.id = kNoDevice;
-  for (std::size_t i = 0; i < reopening_.size(); ++i) reopening_[i]->handle.id = ids[i];
+  for (std::size_t i = 0; i < reopening_.size(); ++i) {
+    reopening_[i]->handle.id = reopen.ids()[i];
+    reopening_[i]->writer_serial = reopen.writer_serials()[i];
+  }
 
   const bool restarted = volatile_epoch_.enter(era_.limits.volatile_epoch);
   for (const std::shared_ptr<Mapping>& mapping : reopening_) {
     if (restarted && mapping->handle.unflushed.lose()) lost.push_back(mapping->device);
   }
   reopening_.clear();
+  half_reopened_ = false;
   last_refusal_.clear();
 }
 
 /// Says why the renewal failed, but not again and again.
-  half_reopened_ = false;
 int Session::reject(int error, const std::string& complaint) {
   const bool final = error == ESTALE;
   bool news = false;

@@ -57,6 +57,18 @@ TEST_CASE("renewal: a device that is another one ends the session for good, and 
   CHECK(again.error().text.find("its size was") != std::string::npos);
 }
 
+TEST_CASE("renewal: another writer is noticed in every life of the server") {
+  World world;
+  auto& writer_serial = world.client->server.device_info.writer_serial;
+  writer_serial = 0x7'0000'0004;
+  Device device = world.open("a");
+  writer_serial = 0x9'0000'0001;
+  CHECK(world.client->renew(20) == 0);
+  CHECK(world.client->renew(30) == 0);
+  writer_serial = 0x9'0000'0003;
+  CHECK(world.client->renew(40) == ESTALE);
+}
+
 TEST_CASE("renewal: a device that cannot be had yet is asked for again, and said once") {
   World world;
   Device device = world.open("a");
