@@ -13,26 +13,45 @@ NodeId World::add_node() {
   return static_cast<NodeId>(nodes_.size() - 1);
 }
 
-void World::push(Event event) {
+void World::push(Instant time, std::uint32_t scope, std::function<void()> action) {
+  if (free_actions_.empty()) {
+    free_actions_.push_back(static_cast<std::uint32_t>(actions_.size()));
+    actions_.emplace_back();
+  }
+  const std::uint32_t index = free_actions_.back();
+  free_actions_.pop_back();
+  actions_[index] = std::move(action);
+  queue({time, 0, scope, index});
+}
+
+void World::queue(Event event) {
   event.order = next_order_++;
-  queue_.push_back(std::move(event));
-  std::push_heap(queue_.begin(), queue_.end(), &World::later);
+  queue_.push_back(event);
+  std::push_heap(queue_.begin(), queue_.end(), Later{});
+}
+
+std::function<void()> World::take_action(const Event& event) {
+  free_actions_.push_back(event.action);
+  return std::exchange(actions_[event.action], nullptr);
 }
 
 bool World::step() {
   while (!queue_.empty() && !broken()) {
-    std::pop_heap(queue_.begin(), queue_.end(), &World::later);
-    Event event = std::move(queue_.back());
+    std::pop_heap(queue_.begin(), queue_.end(), Later{});
+    const Event event = queue_.back();
     queue_.pop_back();
     const ScopeState scope = scopes_[event.scope];
-    if (!scope.alive) continue;
+    if (!scope.alive) {
+      take_action(event);
+      continue;
+    }
     now_ = std::max(now_, event.time);
     if (nodes_[scope.node].paused) {
-      nodes_[scope.node].parked.push_back(std::move(event));
+      nodes_[scope.node].parked.push_back(event);
       continue;
     }
     ++events_;
-    event.action();
+    take_action(event)();
     return !broken();
   }
   return false;
@@ -75,7 +94,7 @@ void World::resume(NodeId node) {
   if (reversed) std::reverse(parked.begin(), parked.end());
   for (Event& event : parked) {
     event.time = now_;
-    push(std::move(event));
+    queue(event);
   }
 }
 
@@ -91,7 +110,7 @@ Scope::Scope(World& world, NodeId node)
 Scope::~Scope() { world_.scopes_[id_].alive = false; }
 
 void Scope::after(Duration delay, std::function<void()> action) {
-  world_.push({world_.now() + delay, 0, id_, std::move(action)});
+  world_.push(world_.now() + delay, id_, std::move(action));
 }
 
 }  // namespace sim

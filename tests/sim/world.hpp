@@ -51,11 +51,12 @@ class World {
 
  private:
   friend class Scope;
+  /// Small, because a heap moves its elements about.
   struct Event {
     Instant time;
     std::uint64_t order = 0;
     std::uint32_t scope = 0;
-    std::function<void()> action;
+    std::uint32_t action = 0;  ///< in actions_
   };
   struct Node {
     bool paused = false;
@@ -66,10 +67,14 @@ class World {
     NodeId node = 0;
     bool alive = false;
   };
-  static bool later(const Event& a, const Event& b) {
-    return a.time != b.time ? a.time > b.time : a.order > b.order;
-  }
-  void push(Event event);
+  struct Later {
+    bool operator()(const Event& a, const Event& b) const {
+      return a.time != b.time ? a.time > b.time : a.order > b.order;
+    }
+  };
+  void push(Instant time, std::uint32_t scope, std::function<void()> action);
+  void queue(Event event);
+  std::function<void()> take_action(const Event& event);
   void mix(std::uint64_t value);
 
   Rng rng_;
@@ -80,6 +85,8 @@ class World {
   std::uint64_t hash_ = 0xCBF29CE484222325;
   std::string violation_;
   std::vector<Event> queue_;  ///< a heap
+  std::vector<std::function<void()>> actions_;
+  std::vector<std::uint32_t> free_actions_;  ///< indexes into actions_
   std::vector<Node> nodes_;
   std::vector<ScopeState> scopes_;
 };
