@@ -202,7 +202,9 @@ bool Checker::is_loss_told(OperationId id, int error) {
   if (std::find(operation.errors.begin(), operation.errors.end(), EIO) != operation.errors.end()) {
     return false;  // the disk's own
   }
-  if (opening.power_loss == 0 || !opening.dirty || !opening.knows.losses) return false;
+  if (!opening.dirty || !opening.knows.losses) return false;
+  if (operation.began < opening.learnt) return true;  // whenever it ends
+  if (opening.power_loss == 0) return false;
   // Several flushes may have been under way when the client learnt of it.
   const bool learnt = opening.reopened > opening.power_loss;
   if (learnt && operation.began > opening.reopened) opening.power_loss = 0;
@@ -367,6 +369,7 @@ void Checker::reopened(std::uint64_t id, Instant asked) {
   if (opening.holds && !kept) check_writers_again(opening, asked);
   opening.since = world_.now();
   opening.reopened = ++moment_;
+  if (opening.power_loss > opening.learnt) opening.learnt = opening.reopened;
   opening.life = life_;
 }
 

@@ -128,6 +128,7 @@ class Checker {
     bool dirty = false;            ///< a change was asked for that is not durable by itself
     std::uint64_t reopened = 0;    ///< the moment of the last time
     std::uint64_t power_loss = 0;  ///< the moment of one that no flush has told of
+    std::uint64_t learnt = 0;      ///< when the client could know of the last one
     /// When the first change was acknowledged that was lost, as no flush has told yet.
     std::uint64_t first_lost = kNever;
   };
