@@ -43,6 +43,7 @@ void ClientNode::launch(std::unique_ptr<Control> owner) {
 void ClientNode::end_control(Control& control) {
   if (control.ended) return violate("a control message told its end twice");
   control.ended = true;
+  unanswered_.erase(control.open_number);
   driver_->end_wait(control.lane);
   const std::uint64_t number = control.number;
   if (driver_->up() && !driver_->gave_up()) {
@@ -79,6 +80,7 @@ void ClientNode::cancel(Control& control) {
   world_.note("client", driver_->serial(), "gives up a message", control.number);
   driver_->cancel(*control.operation, control.lane);
   if (control.id != 0) environment_.checker.abandon(control.id);
+  unanswered_.erase(control.open_number);
   leave_open_question(control);
   buffers_.give_back(std::move(control.answer));
   controls_.erase(control.number);
@@ -115,6 +117,11 @@ void ClientNode::open_something() {
   send_open(std::move(control));
 }
 
+/// Between own peers, so that no late copy opens what nobody would close.
+bool ClientNode::numbers_opens() const {
+  return (limits_.features & rtrs::wire::kFeatureUserMessages) != 0;
+}
+
 void ClientNode::send_open(std::unique_ptr<Control> control) {
   control->asked = world_.now();
   if (control->mode == AccessMode::read_write && !control->unknown) {
@@ -123,7 +130,15 @@ void ClientNode::send_open(std::unique_ptr<Control> control) {
   const std::string name =
       control->unknown ? "no-such-disk" : environment_.disks[control->slot].name();
   const auto message = rnbd::wire::encode_open(name, control->mode);
-  start_control(std::move(control), message, sizeof(rnbd::wire::OpenResponse));
+  if (!numbers_opens()) {
+    return start_control(std::move(control), message, sizeof(rnbd::wire::OpenResponse));
+  }
+  control->open_number = next_open_++;
+  unanswered_.insert(control->open_number);
+  rnbd::wire::NumberedOpen numbered{message, {}};
+  numbered.order.number = control->open_number;
+  numbered.order.settled = *unanswered_.begin();
+  start_control(std::move(control), numbered, sizeof(rnbd::wire::OpenResponse));
 }
 
 void ClientNode::close_device(Mapping& mapping) {
@@ -135,10 +150,18 @@ void ClientNode::close_device(Mapping& mapping) {
   control->kind = Control::Kind::close;
   control->slot = device.slot;
   control->device = mapping.device;
-  rnbd::wire::Close message;
-  message.header = rnbd::wire::header_of(MessageType::close);
   device.id_to_close = device.handle.id.load();
-  control->operation.emplace(device.id_to_close, message);
+  if (numbers_opens()) {
+    rnbd::wire::NumberedClose message;
+    message.header = rnbd::wire::header_of(MessageType::close);
+    message.order.number = device.open_number;
+    message.order.settled = unanswered_.empty() ? next_open_ : *unanswered_.begin();
+    control->operation.emplace(device.id_to_close, message);
+  } else {
+    rnbd::wire::Close message;
+    message.header = rnbd::wire::header_of(MessageType::close);
+    control->operation.emplace(device.id_to_close, message);
+  }
   launch(std::move(control));
 }
 
@@ -182,12 +205,13 @@ void ClientNode::ask_something() {
   launch(std::move(control));
 }
 
-/// Exports are opened in the order of the messages, so that nothing is left of what was given up.
-/// Files take their time: one may still be opened behind the CLOSE.
+/// Numbered OPENs of exports are carried out in the order of the messages, so that nothing is left
+/// of what was given up. Files take their time: one may still be opened behind the CLOSE. So may be
+/// anything by a copy without a number that was late.
 void ClientNode::now_closed(Mapping& mapping) {
   mapping.state = Mapping::State::closed;
   mapping.device.reset();
-  if (mapping.gave_up && environment_.knobs.search_path) return;
+  if (!numbers_opens() || (mapping.gave_up && environment_.knobs.search_path)) return;
   mapping = Mapping{};
 }
 
@@ -214,7 +238,10 @@ void ClientNode::handle_answer(Control& control, int error) {
       if (!may_refuse(control, error)) {
         violate(std::string{"OPEN was refused: "} + std::strerror(error));
       }
-      if (error == EROFS) mapping.gave_up = false;  // the others were refused as well
+      if (!control.unknown && error == EROFS) {
+        mapping = Mapping{};  // the others were refused as well
+        return;
+      }
       if (!control.unknown) return now_closed(mapping);
       mapping.state = Mapping::State::closed;
       return;
@@ -266,6 +293,7 @@ void ClientNode::ask_device_info(Control& open) {
   open.opened = *response;
   open.device = std::make_shared<Device>();
   open.device->handle.id = response->device_id;
+  open.device->open_number = open.open_number;
   mappings_[open.slot].device = open.device;
   if ((limits_.features & rtrs::wire::kFeatureUserMessages) == 0) {
     return opened(open, nullptr);

@@ -134,6 +134,8 @@ void ClientNode::connect() {
   volatile_epoch_ = {};
   reopening_.clear();
   reopening_since_.reset();
+  next_open_ = 1;
+  unanswered_.clear();
   for (Mapping& mapping : mappings_) mapping = Mapping{};
   std::string name = "client-" + std::to_string(number_);
   if (!knobs_.same_name) name += "-" + std::to_string(sessions_);

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,7 @@ class ClientNode final : public rtrs::SessionKeeper {
     rnbd::DeviceGeometry expected;  ///< as the server told it
     rnbd::DeviceHandle handle;
     std::atomic<std::uint32_t> id_to_close{rnbd::kNoDevice};
+    std::uint32_t open_number = 0;
     std::atomic<std::uint64_t> losses_told{0};
     unsigned running = 0;
     bool closing = false;
@@ -98,6 +100,7 @@ class ClientNode final : public rtrs::SessionKeeper {
     bool unknown = false;  ///< an OPEN of what does not exist
     Instant asked{};       ///< when OPEN was sent
     bool fresh = true;     ///< no earlier OPEN of it was given up in this session
+    std::uint32_t open_number = 0;
     DevicePtr device;
     rnbd::wire::OpenResponse opened;
     OperationId id = 0;
@@ -111,7 +114,8 @@ class ClientNode final : public rtrs::SessionKeeper {
     enum class State : std::uint8_t { closed, opening, open, closing };
     State state = State::closed;
     DevicePtr device;
-    /// An OPEN that was given up may have succeeded, so that the next one asks for the same.
+    /// An OPEN that was given up may have succeeded, and without numbers a copy of one may come
+    /// late, so that the next one asks for the same.
     std::optional<AccessMode> asked;
     bool gave_up = false;  ///< such an OPEN
   };
@@ -137,6 +141,7 @@ class ClientNode final : public rtrs::SessionKeeper {
   // client_control.cpp: everything else
   void exchange_versions();
   void open_something();
+  bool numbers_opens() const;
   void send_open(std::unique_ptr<Control> control);
   void ask_device_info(Control& open);
   void ask_anew(Control& old);
@@ -159,7 +164,7 @@ class ClientNode final : public rtrs::SessionKeeper {
   // client_reopening.cpp: the next session
   void judge_refusal(int error, const std::string& complaint);
   bool is_certain() const;
-  void adopt(const std::vector<std::uint32_t>& ids);
+  void adopt(const rnbd::ReopenOperation& reopen);
 
   void violate(const std::string& rule);
   Rng& rng() { return world_.rng(); }
@@ -179,7 +184,10 @@ class ClientNode final : public rtrs::SessionKeeper {
   rnbd::VolatileEpoch volatile_epoch_;
   std::vector<DevicePtr> reopening_;
   std::optional<Instant> reopening_since_;
+  bool certain_ = false;  ///< the session that is being renewed had nothing open before
   std::uint64_t next_ = 1;
+  std::uint32_t next_open_ = 1;         ///< number of an OPEN
+  std::set<std::uint32_t> unanswered_;  ///< OPENs
   unsigned sessions_ = 0;
   unsigned fruitless_ = 0;  ///< decisions in a row that led to nothing
   bool informed_ = false;   ///< the versions have been exchanged

@@ -11,20 +11,23 @@ using rnbd::wire::AccessMode;
 
 }  // namespace
 
-/// Else the server may have the session still, with all that is open.
+/// Else the server may have the session still, with all that is open; or it has what an attempt to
+/// open it again did that was cut short.
 bool ClientNode::is_certain() const {
-  return (limits_.features & rtrs::wire::kFeatureExactlyOnce) != 0;
+  const bool can_tell = (limits_.features & rtrs::wire::kFeatureExactlyOnce) != 0;
+  return can_tell && !knobs_.resends_at_once && !reopening_since_;
 }
 
 std::unique_ptr<rtrs::Operation> ClientNode::reopen(const rtrs::SessionLimits& limits) {
   ++era_;
   limits_ = limits;
   reopening_.clear();
+  certain_ = is_certain();
   // An attempt that was cut short may have opened something already.
   if (!reopening_since_) reopening_since_ = world_.now();
   std::vector<rnbd::ReopenDevice> devices;
   for (const Mapping& mapping : mappings_) {
-    const bool leaving = mapping.state == Mapping::State::closing && !is_certain();
+    const bool leaving = mapping.state == Mapping::State::closing && !certain_;
     if (mapping.state != Mapping::State::open && !leaving) continue;
     const Device& device = *mapping.device;
     rnbd::OpenOptions options;
@@ -42,7 +45,7 @@ std::unique_ptr<rtrs::Operation> ClientNode::reopen(const rtrs::SessionLimits& l
 int ClientNode::reopened(rtrs::Operation& operation) {
   const auto& reopen = static_cast<rnbd::ReopenOperation&>(operation);
   if (reopen.error() == 0) {
-    adopt(reopen.ids());
+    adopt(reopen);
   } else {
     judge_refusal(reopen.error(), reopen.complaint());
   }
@@ -67,7 +70,7 @@ void ClientNode::judge_refusal(int error, const std::string& complaint) {
   violate("what was open was not opened again: " + complaint);
 }
 
-void ClientNode::adopt(const std::vector<std::uint32_t>& ids) {
+void ClientNode::adopt(const rnbd::ReopenOperation& reopen) {
   const auto forget = [](const DevicePtr& device) {
     if (device) device->handle.id = device->id_to_close = rnbd::kNoDevice;
   };
@@ -76,16 +79,17 @@ void ClientNode::adopt(const std::vector<std::uint32_t>& ids) {
   for (Mapping& mapping : mappings_) {
     forget(mapping.device);
     // What was given up was asked in the session that is over.
-    if (mapping.state == Mapping::State::closed && is_certain()) mapping = Mapping{};
+    if (mapping.state == Mapping::State::closed && certain_) mapping = Mapping{};
   }
   const bool restarted = volatile_epoch_.enter(limits_.volatile_epoch);
   for (std::size_t i = 0; i < reopening_.size(); ++i) {
     Device& device = *reopening_[i];
     if (device.closing) {
-      device.id_to_close = ids[i];  // nothing but its CLOSE may reach it
+      device.id_to_close = reopen.ids()[i];  // nothing but its CLOSE may reach it
       continue;
     }
-    device.handle.id = ids[i];
+    device.handle.id = reopen.ids()[i];
+    device.expected.writer_serial = reopen.writer_serials()[i];
     if (restarted) device.handle.unflushed.lose();
     environment_.checker.reopened(device.opening, *reopening_since_);
   }
