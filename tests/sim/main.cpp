@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -73,7 +74,7 @@ int run_many(const Options& options) {
   const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
   std::uint64_t operations = 0;
   std::uint64_t events = 0;
-  auto next_report = 5.0;
+  double next_report = 5.0;
   for (std::uint64_t i = 0; i < options.seeds; ++i) {
     const std::uint64_t seed = options.first + i;
     const sim::Verdict verdict = run(options, seed, false);
@@ -90,10 +91,13 @@ int run_many(const Options& options) {
       return 1;
     }
     if (!options.quiet && seconds() > next_report) {
-      std::printf("%llu of %llu seeds\n", static_cast<unsigned long long>(i + 1),
-                  static_cast<unsigned long long>(options.seeds));
+      std::printf("seeds %llu to %llu kept every rule; the last will be %llu\n",
+                  static_cast<unsigned long long>(options.first),
+                  static_cast<unsigned long long>(seed),
+                  static_cast<unsigned long long>(options.first + options.seeds - 1));
       std::fflush(stdout);
-      next_report += 5.0;
+      // A run of hours needs no line every five seconds.
+      next_report = seconds() + std::clamp(seconds() / 10, 5.0, 60.0);
     }
   }
   if (!options.hashes) {
