@@ -22,7 +22,8 @@ rtrs::ClientSessionOptions ClientDriver::session_options(const Setup& setup, Rng
   options.path.session_name = setup.session_name;
   options.path.io_connections = client.lanes;
   options.path.features = (client.extensions ? rtrs::wire::kFeatureUserMessages : 0U) |
-                          (client.exactly_once ? rtrs::wire::kFeatureExactlyOnce : 0U);
+                          (client.exactly_once ? rtrs::wire::kFeatureExactlyOnce : 0U) |
+                          (client.access_notices ? rtrs::wire::kFeatureAccessNotice : 0U);
   options.path.heartbeat_interval = setup.knobs.heartbeat_interval;
   options.path.heartbeat_misses = setup.knobs.heartbeat_misses;
   for (unsigned i = 0; i < client.paths; ++i) options.paths.push_back(path_options(setup, rng));
@@ -133,6 +134,7 @@ void ClientDriver::answered(unsigned index, std::uint16_t cid, rtrs::ConstBytes 
     // From a later event: the queue pair is on the stack.
     return later(index, 0us, [this, index] { lose(index, "refused"); });
   }
+  if (cid == 0) note_accept(index, record);
   connect_next(index);
 }
 
@@ -192,7 +194,8 @@ void ClientDriver::join(unsigned index) {
   path.seen.assign(lanes_.size(), 0);
   for (std::size_t i = 0; i < lanes_.size(); ++i) path.seen[i] = lanes_[i]->received(index);
   session_.path(index).set_control_handler(&lanes_[0]->handler(index));
-  set_giving_up(false);
+  end_giving_up();
+  forbid_requests(index);
   for (std::uint16_t cid = 0; cid < lanes_.size(); ++cid) {
     session_.path(index).attach(*lanes_[cid], index, cid, *path.links[cid].queue_pair);
     lanes_[cid]->flush();
@@ -240,6 +243,7 @@ void ClientDriver::progress(unsigned index, std::size_t cid) {
   if (cid == 0 && core.measure_latency(world_.now())) {
     for (auto& lane : lanes_) lane->set_latency(index, core.latency());
   }
+  if (cid == 0) look_for_notice(index);
   queue_pair.flush();
   if (cid < lanes_.size()) lanes_[cid]->flush();  // what waited may go over another path
   if (status == SimQueuePair::Status::ended) {

@@ -78,8 +78,9 @@ class ClientDriver {
     unsigned life = 0;  ///< events of an earlier one are ignored
     unsigned step = 0;  ///< of connecting
     bool open = false;
-    bool ready = false;  ///< the infos have been exchanged
-    bool held = false;   ///< ready, but waits until the session has been renewed
+    bool ready = false;      ///< the infos have been exchanged
+    bool held = false;       ///< ready, but waits until the session has been renewed
+    bool forbidden = false;  ///< by the newest words of the server that were acted on
     std::vector<Link> links;
     std::optional<HeartbeatWatch> watch;
     std::vector<std::uint64_t> seen;  ///< arrivals per lane at the last tick
@@ -121,6 +122,11 @@ class ClientDriver {
   void break_renewal(unsigned path);
   void renewed();
   void retry_held();
+  // client_access.cpp
+  void note_accept(unsigned path, rtrs::ConstBytes record);
+  void look_for_notice(unsigned path);
+  void forbid_requests(unsigned path);
+  void end_giving_up();
   void set_giving_up(bool giving_up);
   void apply_use();
   bool silenced(unsigned path) const;

@@ -77,6 +77,7 @@ ClientKnobs draw_client(Rng& rng, bool faults) {
   } else {
     client.close = rng.pick({0U, 20U});
   }
+  client.access_notices = client.extensions && rng.chance(900);
   return client;
 }
 
@@ -84,7 +85,7 @@ ClientKnobs draw_client(Rng& rng, bool faults) {
 void become_linux(ClientKnobs& client, Rng& rng) {
   client.linux_like = client.resends_at_once = true;
   client.survives = client.renews = client.exactly_once = true;
-  client.extensions = false;
+  client.extensions = client.access_notices = false;
   client.paths = static_cast<unsigned>(rng.between(1, 3));
   client.no_path_timeout = 0ms;
   client.cancel = 0;
@@ -163,6 +164,9 @@ Knobs draw_knobs(Rng& rng, bool long_run) {
     knobs.safety_time *= 60;
   }
   knobs.final_operations = 5;
+  knobs.access_notices = knobs.server_extensions && rng.chance(900);
+  const bool changes = knobs.server_style == ServerStyle::own && rng.chance(400);
+  if (changes) knobs.access_mean = rng.pick<Duration>({500us, 3ms, 20ms});
   return knobs;
 }
 

@@ -46,9 +46,10 @@ struct ClientKnobs {
   /// Sends what was in flight again at once, and without generations, as a Linux client does.
   bool resends_at_once = false;
   bool extensions = true;
-  bool survives = false;      ///< sessions outlive their paths; else they end with the first one
-  bool exactly_once = false;  ///< with extensions
-  bool renews = false;        ///< sessions outlive the server's memory of them
+  bool survives = false;        ///< sessions outlive their paths; else they end with the first one
+  bool exactly_once = false;    ///< with extensions
+  bool access_notices = false;  ///< likewise
+  bool renews = false;          ///< sessions outlive the server's memory of them
   unsigned paths = 1;
   rtrs::PathPolicy policy{};
   bool ranked = false;         ///< the paths are not equally good
@@ -94,6 +95,9 @@ struct FaultKnobs {
   unsigned no_memory = 0;  ///< per mille of the sessions get no chunk memory
 };
 
+/// The paths of a client come in by these in turn.
+inline constexpr unsigned kListeners = 2;
+
 /// Who the server is on the wire.
 enum class ServerStyle : std::uint8_t { own, linux_static_keys, linux_new_keys };
 
@@ -103,6 +107,8 @@ struct Knobs {
   std::uint16_t queue_depth = 1;
   std::uint32_t max_io_size = 4096;
   bool server_extensions = true;
+  bool access_notices = true;  ///< the server tells when it thinks otherwise of a path
+  Duration access_mean{};      ///< how often that happens; zero is never
   unsigned max_sessions = 16;
   Duration heartbeat_interval{};
   unsigned heartbeat_misses = 1;

@@ -16,6 +16,7 @@ Nemesis::Nemesis(World& world, const Knobs& knobs, Network& network, ServerNode&
 
 void Nemesis::start() {
   if (knobs_.faults.mean > Duration::zero()) schedule();
+  if (knobs_.access_mean > Duration::zero()) schedule_access();
 }
 
 void Nemesis::schedule() {
@@ -119,6 +120,17 @@ void Nemesis::pause() {
   });
 }
 
+/// No fault: an administrator.
+void Nemesis::schedule_access() {
+  scope_.after(world_.rng().delay(0us, knobs_.access_mean * 2), [this] {
+    if (healed_) return;
+    using enum rtrs::wire::PathAccess;
+    const auto listener = static_cast<unsigned>(world_.rng().below(kListeners));
+    server_.set_access(listener, world_.rng().pick({optimized, non_optimized, inaccessible}));
+    schedule_access();
+  });
+}
+
 void Nemesis::restart() {
   if (std::exchange(restarting_, true)) return;
   switch (world_.rng().below(3)) {
@@ -143,6 +155,13 @@ void Nemesis::start_again() {
   });
 }
 
-void Nemesis::heal() { healed_ = true; }
+void Nemesis::heal() {
+  healed_ = true;
+  if (knobs_.access_mean == Duration::zero()) return;
+  using enum rtrs::wire::PathAccess;
+  for (unsigned i = 0; i < kListeners; ++i) {
+    server_.set_access(i, world_.rng().pick({optimized, non_optimized}));
+  }
+}
 
 }  // namespace sim

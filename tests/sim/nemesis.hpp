@@ -22,6 +22,7 @@ class Nemesis {
  private:
   void schedule();
   void strike();
+  void schedule_access();
   std::shared_ptr<Wire> pick_wire();
   unsigned draw_extent(unsigned whole_path);
   static bool is_hit(const Wire& other, const Wire& wire, unsigned extent);

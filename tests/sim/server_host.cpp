@@ -24,7 +24,7 @@ ServerHost::ServerHost(HostEnvironment environment, rtrs::ServerSessionOptions o
   };
 }
 
-ServerPathHost& ServerHost::add_path(PathId path, std::uint16_t cid_count) {
+ServerPathHost& ServerHost::add_path(PathId path, const rtrs::ServerPathOptions& options) {
   PathEnvironment environment{
       .world = world_,
       .knobs = environment_.knobs,
@@ -37,24 +37,19 @@ ServerPathHost& ServerHost::add_path(PathId path, std::uint16_t cid_count) {
           environment_.knobs.server_style == ServerStyle::own ? nullptr : &shared_chunks_,
       .on_closing = [this, path] { environment_.on_path_closing(path, session_.over()); },
       .on_gone = [this, path] { environment_.on_path_gone(path); }};
-  const Knobs& knobs = environment_.knobs;
-  auto host = std::make_unique<ServerPathHost>(
-      std::move(environment), session_,
-      rtrs::ServerPathOptions{.cid_count = cid_count,
-                              .heartbeat_interval = knobs.heartbeat_interval,
-                              .heartbeat_misses = knobs.heartbeat_misses});
+  auto host = std::make_unique<ServerPathHost>(std::move(environment), session_, options);
   return *(paths_[path] = std::move(host));
 }
 
 void ServerHost::add(const rtrs::Admission::Decision& decision, std::uint16_t cid,
-                     std::uint16_t cid_count, std::shared_ptr<Wire> wire) {
+                     const rtrs::ServerPathOptions& options, std::shared_ptr<Wire> wire) {
   const auto known = paths_.find(decision.path);
   if (session_.over() || draining_ || (!decision.new_path && known == paths_.end())) {
     if (decision.new_path) environment_.on_path_gone(decision.path);
     return wire->close(Side::server);
   }
   linger_.reset();
-  ServerPathHost& path = decision.new_path ? add_path(decision.path, cid_count) : *known->second;
+  ServerPathHost& path = decision.new_path ? add_path(decision.path, options) : *known->second;
   if (const auto old = paths_.find(decision.replaces); old != paths_.end()) {
     old->second->close("the client has connected the path again");
   }

@@ -40,8 +40,11 @@ class ServerHost {
   ServerHost& operator=(const ServerHost&) = delete;
 
   /// Takes a connection whose connect request was accepted.
-  void add(const rtrs::Admission::Decision& decision, std::uint16_t cid, std::uint16_t cid_count,
-           std::shared_ptr<Wire> wire);
+  void add(const rtrs::Admission::Decision& decision, std::uint16_t cid,
+           const rtrs::ServerPathOptions& options, std::shared_ptr<Wire> wire);
+  void set_access(unsigned listener, rtrs::wire::PathAccess access) {
+    session_.set_access(listener, access);
+  }
   void forget(PathId path) { paths_.erase(path); }
   /// Ends as soon as everything is answered and the replies are out.
   void drain();
@@ -51,7 +54,7 @@ class ServerHost {
   const std::string& name() const { return session_.name; }
 
  private:
-  ServerPathHost& add_path(PathId path, std::uint16_t cid_count);
+  ServerPathHost& add_path(PathId path, const rtrs::ServerPathOptions& options);
   void on_lingering();
 
   HostEnvironment environment_;

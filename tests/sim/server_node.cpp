@@ -23,6 +23,7 @@ void ServerNode::start() {
   world_.note("server", 0, "starts");
   const bool again = std::exchange(was_up_, true);
   if (again && !calm_ && world_.rng().chance(knobs_.faults.replace)) replace_something();
+  access_ = {};
   checker_.server_started();
   process_ = std::make_unique<ServerProcess>(world_, knobs_, disks_, exports_, checker_, node_,
                                              volatile_epoch_);
@@ -78,6 +79,15 @@ void ServerNode::stop() {
 void ServerNode::calm() {
   calm_ = true;
   if (process_) process_->calm();
+}
+
+void ServerNode::set_access(unsigned listener, rtrs::wire::PathAccess access) {
+  world_.note("server", 0, rtrs::wire::to_string(access), listener);
+  access_[listener] = access;
+  // From the process's own event loop, which may have been stopped, and told several things since.
+  scope_.soon([this, listener] {
+    if (process_) process_->set_access(listener, access_[listener]);
+  });
 }
 
 void ServerNode::introduce(std::uint64_t session, NodeId client) {

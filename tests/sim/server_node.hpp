@@ -1,11 +1,13 @@
 // The simulated server machine: its process with all sessions, which can die and come back.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "rdma/wire/handshake.hpp"
 #include "tests/sim/checker.hpp"
 #include "tests/sim/knobs.hpp"
 #include "tests/sim/wire.hpp"
@@ -27,6 +29,9 @@ class ServerNode {
   /// Waits a little for running requests, then ends.
   void stop();
   void calm();
+  /// Changes what the process thinks of all paths that come in by a listener; another process has
+  /// its own opinion.
+  void set_access(unsigned listener, rtrs::wire::PathAccess access);
   /// Which disk a client means that names this export now.
   unsigned disk_of(unsigned slot) const { return exports_[slot]; }
 
@@ -48,6 +53,7 @@ class ServerNode {
   NodeId node_;
   Scope scope_;
   std::uint64_t volatile_epoch_;  ///< another one after each loss of power
+  std::array<rtrs::wire::PathAccess, kListeners> access_{};  ///< what an administrator wants
   bool calm_ = false;
   bool was_up_ = false;
   std::vector<unsigned> exports_;  ///< slot -> number of the disk that is served

@@ -28,7 +28,8 @@ rtrs::ServerSessionOptions make_session_options(const Knobs& knobs, std::uint64_
   options.max_io_size = knobs.max_io_size;
   options.max_header_size = kMaxHeaderSize;
   if (knobs.server_extensions) {
-    options.features = rtrs::wire::kFeatureUserMessages | rtrs::wire::kFeatureExactlyOnce;
+    options.features = rtrs::wire::kFeatureUserMessages | rtrs::wire::kFeatureExactlyOnce |
+                       (knobs.access_notices ? rtrs::wire::kFeatureAccessNotice : 0U);
   }
   options.volatile_epoch = volatile_epoch;
   return options;
@@ -186,7 +187,18 @@ void ServerProcess::accept(std::shared_ptr<Wire> wire, rtrs::ConstBytes record, 
   ServerHost& host = decision.new_session
                          ? create_host(decision.session, *parameters, wire->session(), client)
                          : *hosts_.at(decision.session);
-  host.add(decision, parameters->cid, parameters->cid_count, std::move(wire));
+  const unsigned listener = wire->path() % kListeners;
+  const rtrs::ServerPathOptions options{.cid_count = parameters->cid_count,
+                                        .access = access_[listener],
+                                        .entrance = listener,
+                                        .heartbeat_interval = knobs_.heartbeat_interval,
+                                        .heartbeat_misses = knobs_.heartbeat_misses};
+  host.add(decision, parameters->cid, options, std::move(wire));
+}
+
+void ServerProcess::set_access(unsigned listener, rtrs::wire::PathAccess access) {
+  access_[listener] = access;
+  for (auto& [id, host] : hosts_) host->set_access(listener, access);
 }
 
 ServerHost& ServerProcess::create_host(SessionId id,

@@ -2,6 +2,7 @@
 // storage.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <string>
@@ -45,6 +46,7 @@ class ServerProcess {
   /// Every connection is closed and everything that runs ends; then this can be destroyed.
   void kill();
   void calm();
+  void set_access(unsigned listener, rtrs::wire::PathAccess access);
   bool idle() const { return hosts_.empty(); }
   std::string leftovers();
 
@@ -70,6 +72,7 @@ class ServerProcess {
   NodeId node_;
   bool calm_ = false;
   rtrs::ServerSessionOptions session_options_;
+  std::array<rtrs::wire::PathAccess, kListeners> access_{};
   rtrs::Admission admission_;
   Storage storage_;
   rnbd::ExportCatalogue catalogue_;

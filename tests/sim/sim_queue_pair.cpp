@@ -244,6 +244,9 @@ void SimQueuePair::dispatch(const Packet& packet, rtrs::QueuePairHandler& handle
       if (options_.linux_server != nullptr) {
         options_.linux_server->arrived(*packet.immediate);
       }
+      if (side_ == Side::client && *packet.immediate >> 28 == 11) {
+        notice_ = *packet.immediate & 0xFFF'FFFF;
+      }
       in_reply_ = true;
       complaint_ = handler.on_write_with_immediate(
           *packet.immediate, static_cast<std::uint32_t>(packet.payload.size()));

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,11 @@ class SimQueuePair final : public rtrs::QueuePair {
   rtrs::Complaint complaint() const { return complaint_; }
   /// A request is being given up: what it exposed may still be written to by the peer.
   void set_giving_up(bool now) { giving_up_ = now; }
+  /// No request may be posted: the peer has said so, and this end has acted on it.
+  void forbid_requests(bool forbidden) { requests_forbidden_ = forbidden; }
+  /// The payload of the last access notice that was told to the handler and not acted on.
+  std::optional<std::uint32_t> notice() const { return notice_; }
+  void forget_notice() { notice_.reset(); }
   bool has_arrivals() const { return !inbox_.empty(); }
   bool idle() const { return queue_.empty(); }  ///< everything posted has been sent
   void close();
@@ -140,6 +146,8 @@ class SimQueuePair final : public rtrs::QueuePair {
   std::deque<Packet> inbox_;
   std::uint64_t accepted_ = 0;  ///< packets that left waiting_
   bool giving_up_ = false;
+  bool requests_forbidden_ = false;
+  std::optional<std::uint32_t> notice_;
   bool in_reply_ = false;  ///< an immediate is being told to the handler
   bool closed_ = false;
   bool ended_ = false;

@@ -26,6 +26,9 @@ rtrs::Ticket SimQueuePair::write_with_immediate(rtrs::RemoteMemory to, rtrs::Con
                                                 rtrs::ConstBytes header, std::uint32_t immediate) {
   if (header.size() > kMaxInline) violate("posted more than kMaxInline bytes of header");
   const auto type = rtrs::wire::type_of(immediate);
+  if (requests_forbidden_ && type == rtrs::wire::ImmediateType::io_request) {
+    violate("a request goes over a path that the server has called inaccessible");
+  }
   if (options_.linux_server != nullptr && type != rtrs::wire::ImmediateType::heartbeat &&
       type != rtrs::wire::ImmediateType::heartbeat_ack) {
     return reply_as_linux(to, data, immediate);

@@ -1,0 +1,58 @@
+// What a simulated client does when the server thinks otherwise of a path, and who sees to it.
+#include "tests/sim/client_driver.hpp"
+
+namespace sim {
+namespace {
+
+constexpr std::uint32_t kInaccessible = 2;
+
+}  // namespace
+
+/// What the server said is read here as it is on the wire, not as the code under test has it.
+void ClientDriver::note_accept(unsigned index, rtrs::ConstBytes record) {
+  const auto response = rtrs::wire::copy_of<rtrs::wire::ConnectResponse>(record);
+  const bool tells =
+      setup_.client.access_notices && (response.features & rtrs::wire::kFeatureAccessNotice) != 0;
+  paths_[index].forbidden = tells && response.access == kInaccessible;
+}
+
+void ClientDriver::look_for_notice(unsigned index) {
+  SimQueuePair& control = *paths_[index].links[0].queue_pair;
+  const auto notice = control.notice();
+  if (!notice) return;
+  rtrs::ClientPath& core = session_.path(index);
+  world_.note("client", serial_, "is told of access", index, *notice);
+  if (!core.access_noticed()) world_.violate(who() + " was told of access and did not notice");
+  if (session_.state(index) == rtrs::PathState::connected) {
+    session_.access_changed(index, world_.now());
+    end_giving_up();
+    if (*notice != kInaccessible) forbid_requests(index);
+    for (auto& lane : lanes_) {
+      lane->allow(index, core.accessible());
+      lane->flush();
+    }
+    apply_use();
+    schedule_look();
+    forbid_requests(index);
+  }
+  paths_[index].forbidden = *notice == kInaccessible;
+  control.forget_notice();
+  core.acknowledge_access();
+}
+
+/// The control lane may need the path all the same.
+void ClientDriver::forbid_requests(unsigned index) {
+  Path& path = paths_[index];
+  const auto notice = path.links[0].queue_pair->notice();
+  if (notice) path.forbidden = *notice == kInaccessible;
+  for (std::size_t cid = 1; cid < path.links.size(); ++cid) {
+    path.links[cid].queue_pair->forbid_requests(path.forbidden);
+  }
+}
+
+/// Requests go on, or wait again.
+void ClientDriver::end_giving_up() {
+  if (session_.in_use(world_.now()) != 0) set_giving_up(false);
+}
+
+}  // namespace sim
