@@ -27,8 +27,8 @@ namespace {
 constexpr const char* kDescription =
     "rnbd-ctl - show and change what a running rnbdkit program does\n"
     "\n"
-    "SOCKET is the control socket of rnbd-bridge (--control) or of nbdkit's rnbd plugin "
-    "(control=).\n"
+    "SOCKET is the control socket of rnbd-bridge or rnbd-server (--control) or of nbdkit's rnbd "
+    "plugin (control=).\n"
     "COMMAND is one that the program knows; `help` lists them.\n";
 
 constexpr const char* kExamples = R"(Examples:

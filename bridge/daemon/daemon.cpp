@@ -7,10 +7,12 @@
 #include <cstring>
 #include <memory>
 
+#include "bridge/control/control_socket.hpp"
 #include "bridge/daemon/blocking_pool.hpp"
 #include "bridge/daemon/logging.hpp"
 #include "bridge/daemon/notify.hpp"
 #include "bridge/daemon/process.hpp"
+#include "bridge/daemon/server_control.hpp"
 #include "bridge/daemon/shutdown.hpp"
 #include "bridge/server/block_server.hpp"
 #include "rdma/server.hpp"
@@ -69,7 +71,8 @@ rtrs::ServerOptions server_options(const Settings& settings, std::vector<int> so
   options.heartbeat_interval = settings.heartbeat;
   options.always_invalidate = settings.always_invalidate;
   options.header_digest = options.data_digest = !settings.no_digest;
-  options.features = rtrs::wire::kFeatureUserMessages | rtrs::wire::kFeatureExactlyOnce;
+  options.features = rtrs::wire::kFeatureUserMessages | rtrs::wire::kFeatureExactlyOnce |
+                     rtrs::wire::kFeatureAccessNotice;
   options.log = log_function();
   return options;
 }
@@ -121,6 +124,15 @@ void warn_of_strangers(const rtrs::Server& server) {
   }
 }
 
+using Control = std::unique_ptr<ControlSocket>;
+
+tl::expected<Control, std::string> open_control(const std::string& path, rtrs::Server& server) {
+  if (path.empty()) return nullptr;
+  return ControlSocket::open(path, [commands = server_commands(server)](std::string_view line) {
+    return commands.answer(line);
+  });
+}
+
 /// "" or what is wrong.
 std::string tell_ready(const Invocation& invocation, const rtrs::Server& server,
                        const ExportCatalogue& catalogue) {
@@ -166,7 +178,8 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue) {
   warn_of_strangers(*server);
 
   signals_mean_drain();
-  const std::string wrong = tell_ready(invocation, *server, catalogue);
+  auto control = open_control(settings.control, *server);
+  const std::string wrong = control ? tell_ready(invocation, *server, catalogue) : control.error();
   if (wrong.empty()) {
     const std::string signal = wait_for_shutdown();
     notify_manager("STOPPING=1\n");
@@ -174,6 +187,7 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue) {
   } else {
     complain(wrong);
   }
+  if (control) control->reset();
   stop(std::move(server), handler, std::move(pool));
   return wrong.empty() ? 0 : 1;
 }

@@ -20,6 +20,7 @@ struct Settings {
   std::vector<ExportSpecification> exports;
   std::string search_path;
   std::string pid_file;
+  std::string control;  ///< a path; "" = no control socket
   rtrs::LogLevel log_level = rtrs::LogLevel::info;
   unsigned reactors = 0;
   std::uint32_t queue_depth = 256;

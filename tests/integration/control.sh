@@ -1,7 +1,7 @@
 #!/bin/bash
 # The control socket: paths come, go and are seen while a session works, and what else is said to it.
 source "${BASH_SOURCE[0]%/*}/lib.sh"
-source "${BASH_SOURCE[0]%/*}/writers.sh"
+source "${BASH_SOURCE[0]%/*}/load.sh"
 
 # ---- Helpers --------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Paths die, servers are restarted, frozen and replaced: what the clients of the plugin notice of it.
 source "${BASH_SOURCE[0]%/*}/lib.sh"
-source "${BASH_SOURCE[0]%/*}/writers.sh"
+source "${BASH_SOURCE[0]%/*}/load.sh"
 
 # ---- Helpers --------------------------------------------------------------------------------------
 
@@ -9,8 +9,6 @@ source "${BASH_SOURCE[0]%/*}/writers.sh"
 quick=("heartbeat=$((100 * slow))ms" reconnect-min=20ms reconnect-max=200ms)
 
 path_lost='path to .* is lost'
-
-at_most() { awk -v a="$1" -v b="$2" -v slow="$slow" 'BEGIN { exit !(a <= b * slow) }'; }
 
 # crash NAME: the server is killed. What it had begun to write keeps the export locked a little longer.
 crash() {
@@ -25,64 +23,6 @@ restart_server() {
   shift
   server_port=$port server_name=server$number start_server "$@"
 }
-
-# user: a client that keeps one NBD connection and does what it is told, a line for each request:
-# `write`, `flush`, `read` or `quit`.
-user() {
-  local from_user to_user
-  pipe from_user user_answers
-  pipe user_asks to_user
-  spawn user /usr/bin/python3 -c '
-import os, sys, time, nbd
-h = nbd.NBD()
-h.connect_uri(sys.argv[1])
-answers = os.fdopen(int(sys.argv[3]), "w", buffering=1)
-for line in os.fdopen(int(sys.argv[2])):
-    began = time.monotonic()
-    try:
-        what = line.strip()
-        if what == "quit": break
-        if what == "write": h.pwrite(b"x" * 4096, 0)
-        if what == "read": h.pread(4096, 0)
-        if what == "flush": h.flush()
-        answer = "ok"
-    except nbd.Error as error:
-        answer = error.errno
-    print(answer, f"{time.monotonic() - began:.2f}", file=answers)
-' "$uri" "$user_asks" "$user_answers"
-  exec {user_asks}<&- {user_answers}>&-
-  user_answers=$from_user user_asks=$to_user
-}
-# ask REQUEST: the answer is in $answer and $took.
-ask() {
-  echo "$1" >&"$user_asks"
-  await_line "$user_answers" 30 || fail "no answer to $1"
-  read -r answer took <<<"$line"
-  echo "$1: $answer after $took s"
-}
-works() {
-  ask "$1"
-  [[ $answer == ok ]]
-}
-end_user() {
-  echo quit >&"$user_asks"
-  wait_end user 20 || fail "the user is still there"
-}
-
-# start_forward HOST [PORT]: a cable to the server; its port is in $forward_port.
-start_forward() {
-  local ready_read ready_write
-  pipe ready_read ready_write
-  spawn "forward$1" "$here/forward.py" "$1" "${2:-0}" 127.0.0.1 "$port" "$ready_write"
-  exec {ready_write}>&-
-  await_line "$ready_read" 20 || fail "no forwarder on $1"
-  forward_port=$line
-  exec {ready_read}<&-
-}
-end_forward() { kill_hard "forward$1"; }
-# carries HOST BYTES: so much goes through it from now on.
-carries() { eventually 30 carried "forwarded.$1" $(($(number "forwarded.$1") + $2)); }
-carried() { (($(number "$1") > $2)); }
 
 # ---- The server is restarted ------------------------------------------------------------------------
 

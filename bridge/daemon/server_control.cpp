@@ -1,0 +1,97 @@
+#include "bridge/daemon/server_control.hpp"
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+namespace rnbd {
+namespace {
+
+using rtrs::wire::PathAccess;
+
+Json status_of_paths(const rtrs::ServerSessionStatus& session,
+                     const std::vector<rtrs::ListenerStatus>& listeners) {
+  Json paths = Json::array();
+  for (const auto& path : session.paths) {
+    paths.push_back({{"session", session.name},
+                     {"client", path.peer},
+                     {"listener", listeners.at(path.listener).address},
+                     {"state", path.connected ? "connected" : "connecting"},
+                     {"access", to_string(path.access)},
+                     {"access_known", path.access_known},
+                     {"connections", path.connections},
+                     {"requests", path.requests}});
+  }
+  return paths;
+}
+
+Json status(rtrs::Server& server) {
+  const auto listeners = server.listeners();
+  Json answer{{"memory", server.memory()}};
+  answer["listeners"] = Json::array();
+  for (const auto& listener : listeners) {
+    answer["listeners"].push_back(
+        {{"listener", listener.address}, {"access", to_string(listener.access)}});
+  }
+  for (const char* name : {"sessions", "paths", "devices"}) answer[name] = Json::array();
+  for (const auto& session : server.sessions()) {
+    answer["sessions"].push_back({{"session", session.name},
+                                  {"paths", session.paths.size()},
+                                  {"devices", session.items.size()},
+                                  {"requests", session.requests}});
+    for (auto& path : status_of_paths(session, listeners)) {
+      answer["paths"].push_back(std::move(path));
+    }
+    for (const auto& item : session.items) {
+      answer["devices"].push_back(
+          {{"session", session.name}, {"device", item.name}, {"access_mode", item.how}});
+    }
+  }
+  return answer;
+}
+
+std::optional<PathAccess> parse_access(const std::string& word) {
+  for (const auto access :
+       {PathAccess::optimized, PathAccess::non_optimized, PathAccess::inaccessible}) {
+    if (word == to_string(access)) return access;
+  }
+  return std::nullopt;
+}
+
+tl::expected<Json, rtrs::Failure> change_access(rtrs::Server& server, const std::string& argument) {
+  const auto fail = [](int error, std::string text) {
+    return tl::unexpected(rtrs::Failure{error, std::move(text)});
+  };
+  const std::size_t end = std::min(argument.find_first_of(" \t"), argument.size());
+  const std::string wanted = argument.substr(0, end);
+  const std::size_t word = std::min(argument.find_first_not_of(" \t", end), argument.size());
+  const auto access = parse_access(argument.substr(word));
+  if (!access) {
+    return fail(EINVAL, "write access LISTENER optimized, non-optimized or inaccessible");
+  }
+  std::string known;
+  const auto listeners = server.listeners();
+  for (unsigned i = 0; i < listeners.size(); ++i) {
+    if (listeners[i].address == wanted) {
+      server.set_access(i, *access);
+      return Json::object();
+    }
+    known += (known.empty() ? "" : ", ") + listeners[i].address;
+  }
+  return fail(ENOENT, "there is no listener '" + wanted + "'; there are " + known);
+}
+
+}  // namespace
+
+ControlCommands server_commands(rtrs::Server& server) {
+  return ControlCommands{
+      {{"status", "", "listeners, sessions with their paths and devices, memory of requests",
+        [&server](const std::string&) -> tl::expected<Json, rtrs::Failure> {
+          return status(server);
+        }},
+       {"access", "LISTENER ACCESS",
+        "optimized, non-optimized or inaccessible: whether clients send I/O over this listener",
+        [&server](const std::string& argument) { return change_access(server, argument); }}}};
+}
+
+}  // namespace rnbd

@@ -1,0 +1,13 @@
+// What rnbd-server can be asked and told over its control socket.
+#pragma once
+
+#include "bridge/control/commands.hpp"
+#include "rdma/server.hpp"
+
+namespace rnbd {
+
+/// Threads: answer() on any but the server's event loops, between its start() and stop().
+/// Source:  rnbd-server(8), CONTROL.
+ControlCommands server_commands(rtrs::Server& server);
+
+}  // namespace rnbd
