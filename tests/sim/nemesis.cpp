@@ -31,7 +31,7 @@ void Nemesis::strike() {
   const FaultKnobs& faults = knobs_.faults;
   std::vector<std::function<void()>> choices;
   if (faults.cut) choices.push_back([this] { cut(); });
-  if (faults.late) choices.push_back([this] { cut_late(); });
+  if (faults.late) choices.insert(choices.end(), 3, [this] { cut_late(); });
   if (faults.silence) choices.push_back([this] { silence(); });
   if (faults.stall) choices.push_back([this] { stall(); });
   if (faults.pause) choices.push_back([this] { pause(); });
