@@ -37,7 +37,6 @@ int RemoteDevice::begin_change(Transfer& transfer, Begun& begun) {
     transfer.length = parts.middle_end - parts.head_end;
   } else {
     if (transfer.fast && !geometry().fast_zero) return EOPNOTSUPP;
-    if (transfer.fua && !geometry().native_fua) return EAGAIN;
     if (!geometry().is_aligned(transfer.offset, transfer.length)) return EAGAIN;
   }
   if (!mapping_->gate.try_enter_shared()) return EAGAIN;

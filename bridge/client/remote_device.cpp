@@ -120,16 +120,13 @@ int RemoteDevice::write(std::uint64_t offset, rtrs::ConstBytes data, bool fua,
                         const Interrupt& interrupt) {
   if (int error = check_change(offset, data.size())) return error;
   if (data.empty()) return 0;
-  const bool fua_by_flush = fua && !geometry().native_fua;
   const Transfer transfer{.operation = IoOperation::write,
                           .offset = offset,
                           .length = data.size(),
                           .from = data.data(),
-                          .fua = fua && !fua_by_flush};
-  int error = geometry().is_aligned(offset, data.size()) ? run_shared(transfer, interrupt)
-                                                         : write_any(transfer, interrupt);
-  if (error == 0 && fua_by_flush) error = flush(interrupt);
-  return error;
+                          .fua = fua};
+  return geometry().is_aligned(offset, data.size()) ? run_shared(transfer, interrupt)
+                                                    : write_any(transfer, interrupt);
 }
 
 /// A write (of zeroes without `from`) or write_zeroes whose ends may lie inside blocks.
@@ -218,16 +215,13 @@ int RemoteDevice::write_zeroes(std::uint64_t offset, std::uint64_t length, ZeroO
   if (int error = check_change(offset, length)) return error;
   if (options.fast && !geometry().fast_zero) return EOPNOTSUPP;
   if (length == 0) return 0;
-  const bool fua_by_flush = options.fua && !geometry().native_fua;
-  int error = write_any({.operation = IoOperation::write_zeroes,
-                         .offset = offset,
-                         .length = length,
-                         .fua = options.fua && !fua_by_flush,
-                         .no_unmap = !options.may_unmap,
-                         .fast = options.fast},
-                        interrupt);
-  if (error == 0 && fua_by_flush) error = flush(interrupt);
-  return error;
+  return write_any({.operation = IoOperation::write_zeroes,
+                    .offset = offset,
+                    .length = length,
+                    .fua = options.fua,
+                    .no_unmap = !options.may_unmap,
+                    .fast = options.fast},
+                   interrupt);
 }
 
 /// Zeroes whole blocks by the server's means, or by writing zeroes where those do not fit.

@@ -94,14 +94,18 @@ std::uint32_t TransferOperation::flags() const {
     case IoOperation::read:
       return wire::kIoSync;
     case IoOperation::write:
-      return transfer_.fua ? wire::kIoSync | wire::kIoFua : 0;
+      return transfer_.fua && honours_fua() ? wire::kIoSync | wire::kIoFua : 0;
     default:
-      // Linux fails flush flags on anything but writes: there a flush follows instead.
-      if (transfer_.fua && geometry_.own_peer) flags |= wire::kIoSync | wire::kIoFua;
+      if (transfer_.fua && honours_fua()) flags |= wire::kIoSync | wire::kIoFua;
       if (transfer_.no_unmap) flags |= wire::kIoNoUnmap;
       if (transfer_.fast) flags |= wire::kIoFast;
       return flags;
   }
+}
+
+/// Where the server does not, a flush follows. Linux fails these flags on anything but writes.
+bool TransferOperation::honours_fua() const {
+  return transfer_.operation == IoOperation::write ? geometry_.native_fua : geometry_.own_peer;
 }
 
 void TransferOperation::start(rtrs::ClientLane& lane) {
@@ -112,7 +116,7 @@ void TransferOperation::start(rtrs::ClientLane& lane) {
   if (transfer_.operation == IoOperation::flush) {
     flush_due_ = true;
   } else {
-    flush_follows_ = transfer_.fua && !moves_data(transfer_.operation) && !geometry_.own_peer;
+    flush_follows_ = transfer_.fua && !honours_fua();
     flush_due_ = flush_follows_;
     piece_ = largest_piece();
     if (moves_data(transfer_.operation) && transfer_.length > piece_) {

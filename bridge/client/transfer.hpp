@@ -57,6 +57,7 @@ class TransferOperation final : public rtrs::Operation {
   int complaint() const;
   std::uint64_t largest_piece() const;
   std::uint64_t piece_at(std::uint64_t offset) const;
+  bool honours_fua() const;
   std::uint32_t flags() const;
   void send_pieces(rtrs::ClientLane& lane);
   void start_over_if_renewed();

@@ -57,6 +57,7 @@ TEST_CASE("renewal: a long write goes on where it was, whatever waits for a perm
 TEST_CASE(
     "renewal: what only a flush makes durable is done again, for the server may have lost it") {
   World world{{.features = rtrs::wire::kFeatureExactlyOnce}};
+  world.client->server.open_response.cache_policy = wire::kCacheWriteback;
   Device device =
       world.open("a", {.geometry = {.discard = Use::always, .write_zeroes = Use::always}});
   std::vector<wire::IoOperation> done;
@@ -74,6 +75,11 @@ TEST_CASE(
     CHECK(world.client->renew(50) == 0);
   };
   auto operation = wire::IoOperation::discard;
+  SUBCASE("a write") {
+    operation = wire::IoOperation::write;
+    const std::vector<std::byte> data(4096);
+    CHECK(device->write(0, data, /*fua=*/true, {}) == 0);
+  }
   SUBCASE("a discard") { CHECK(device->discard(0, 4096, /*fua=*/true, {}) == 0); }
   SUBCASE("zeroing") {
     operation = wire::IoOperation::write_zeroes;
