@@ -120,9 +120,12 @@ class ClientLane final {
   /// it is dead, whatever the path's other connections carry. Servers answer that however slow
   /// their storage is; those without the extension are not asked.
   bool probe(unsigned path, unsigned misses_max);
-  /// A permit of the session, as the server counts them, that it does certainly not use now that
-  /// this path is back. None: each may still be in use by what came over another path.
-  std::optional<std::uint16_t> spare_permit(unsigned path) const;
+  /// A permit of the session, as the server counts them, for what goes over a path before it is
+  /// attached. The server does certainly not use it now that this path is back. Without
+  /// kFeatureExactlyOnce it is bound to the path until that is attached: if the path dies first,
+  /// the server may still be at what came with it. None: each may still be in use by what came over
+  /// another path.
+  std::optional<std::uint16_t> lend_permit(unsigned path);
   /// The server may still be at what came over this very path: its end can be learnt only there.
   bool bound(unsigned path) const;
   /// Another path will have this number; bound() must be false and nothing attached.
@@ -225,6 +228,7 @@ class ClientLane final {
   void transmit(std::uint16_t index, unsigned path);
   void resend_stranded();
   void strand(Slot& slot);
+  void bind(std::uint16_t index, unsigned path);
   void release(unsigned path);
   void forbid(unsigned path, bool forbidden);
   void fail(Slot& slot, int error);

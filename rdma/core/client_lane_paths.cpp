@@ -215,15 +215,23 @@ void ClientLane::renew() {
   }
 }
 
-std::optional<std::uint16_t> ClientLane::spare_permit(unsigned path) const {
+std::optional<std::uint16_t> ClientLane::lend_permit(unsigned path) {
   for (std::uint16_t i = 0; i < slot_count_; ++i) {
-    const Slot& slot = slots_[i];
+    Slot& slot = slots_[i];
     const bool elsewhere = slot.path != kNoPath && slot.path != path && !exactly_once_;
-    if (slot.state == Slot::State::free || !elsewhere) {
-      return static_cast<std::uint16_t>(first_slot_ + i);
-    }
+    if (slot.state != Slot::State::free && elsewhere) continue;
+    if (!exactly_once_) bind(i, path);
+    return static_cast<std::uint16_t>(first_slot_ + i);
   }
   return std::nullopt;
+}
+
+void ClientLane::bind(std::uint16_t index, unsigned path) {
+  RTRS_ENSURE(!attached());
+  Slot& slot = slots_[index];
+  if (slot.state == Slot::State::free) std::erase(free_, index);
+  slot.state = Slot::State::stranded;
+  slot.path = static_cast<std::uint8_t>(path);
 }
 
 bool ClientLane::bound(unsigned path) const {

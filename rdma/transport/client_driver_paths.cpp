@@ -258,7 +258,7 @@ void ClientDriver::renew_on_io(unsigned index) {
   Path& path = paths_[index];
   std::optional<std::uint16_t> permit;
   for_each_lane([&](ClientLane& lane) {
-    if (!permit) permit = lane.spare_permit(index);
+    if (!permit) permit = lane.lend_permit(index);
   });
   if (!permit) {
     return lose_on_io(

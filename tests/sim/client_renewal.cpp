@@ -11,7 +11,7 @@ void ClientDriver::renew(unsigned index) {
   if (setup_.keeper == nullptr) return fail("the server has forgotten the session");
   std::optional<std::uint16_t> permit;
   for (const auto& lane : lanes_) {
-    if (!permit) permit = lane->spare_permit(index);
+    if (!permit) permit = lane->lend_permit(index);
   }
   if (!permit) return lose(index, "no permit to renew the session with");
   world_.note("client", serial_, "renews its session", index);

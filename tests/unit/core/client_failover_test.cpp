@@ -148,8 +148,8 @@ TEST_CASE("fail-over: without generations a renewed session waits for the path o
   bench.lane.submit(given_up);
   bench.lane.detach(0);
   bench.lane.cancel(given_up);
-  CHECK(bench.lane.spare_permit(0) == 0);
-  CHECK_FALSE(bench.lane.spare_permit(1));
+  CHECK(bench.lane.lend_permit(0) == 0);
+  CHECK_FALSE(bench.lane.lend_permit(1));
   bench.lane.renew();
   CHECK(change.renewals == 1);
   bench.attach(1);  // the server may have the session still, and what came over path 0
@@ -158,6 +158,37 @@ TEST_CASE("fail-over: without generations a renewed session waits for the path o
   bench.attach(0);
   CHECK(bench.posts(0) + bench.posts(1) == 3);
   CHECK(bench.lane.permits_in_use() == 1);
+}
+
+TEST_CASE("fail-over: without generations the permit of a broken renewal waits for its path") {
+  Bench bench{/*once=*/false};
+  bench.attach(0);
+  bench.lane.detach(0);
+  CHECK(bench.lane.lend_permit(0) == 0);  // then path 0 dies: the server may still be at an OPEN
+  CHECK(bench.lane.bound(0));
+  CHECK(bench.lane.lend_permit(1) == 1);
+  CHECK_FALSE(bench.lane.lend_permit(2));
+  CHECK(bench.lane.lend_permit(0) == 0);
+  bench.lane.renew();
+  bench.attach(1);
+  CHECK_FALSE(bench.lane.bound(1));
+  TestRequest first, second;
+  bench.lane.submit(first);
+  bench.lane.submit(second);
+  REQUIRE(bench.posts(1) == 1);
+  CHECK(first.slot == 1);
+  bench.attach(0);
+  CHECK(bench.posts(0) + bench.posts(1) == 2);
+  CHECK(second.slot == 0);
+}
+
+TEST_CASE("fail-over: with generations a broken renewal binds no permit") {
+  Bench bench;
+  bench.attach(0);
+  bench.lane.detach(0);
+  CHECK(bench.lane.lend_permit(0) == 0);
+  CHECK(bench.lane.lend_permit(1) == 0);
+  CHECK(bench.lane.permits_in_use() == 0);
 }
 
 TEST_CASE("fail-over: a new session starts its generations anew and renews what waits") {
