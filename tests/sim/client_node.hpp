@@ -164,6 +164,7 @@ class ClientNode final : public rtrs::SessionKeeper {
   // client_reopening.cpp: the next session
   void judge_refusal(int error, const std::string& complaint);
   bool is_certain() const;
+  bool is_reopening(unsigned slot) const;
   void adopt(const rnbd::ReopenOperation& reopen);
 
   void violate(const std::string& rule);

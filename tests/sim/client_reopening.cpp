@@ -1,4 +1,5 @@
 // How a simulated client brings what it has open into the next session, as rnbd::Session does.
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -70,16 +71,24 @@ void ClientNode::judge_refusal(int error, const std::string& complaint) {
   violate("what was open was not opened again: " + complaint);
 }
 
+bool ClientNode::is_reopening(unsigned slot) const {
+  return std::ranges::any_of(reopening_,
+                             [slot](const DevicePtr& device) { return device->slot == slot; });
+}
+
 void ClientNode::adopt(const rnbd::ReopenOperation& reopen) {
   const auto forget = [](const DevicePtr& device) {
     if (device) device->handle.id = device->id_to_close = rnbd::kNoDevice;
   };
   for (const auto& [number, transfer] : transfers_) forget(transfer->device);
   for (const auto& [number, control] : controls_) forget(control->device);
-  for (Mapping& mapping : mappings_) {
+  for (unsigned slot = 0; slot < mappings_.size(); ++slot) {
+    Mapping& mapping = mappings_[slot];
     forget(mapping.device);
-    // What was given up was asked in the session that is over.
-    if (mapping.state == Mapping::State::closed && certain_) mapping = Mapping{};
+    // What was given up was asked in the session that is over, but a CLOSE that was given up since
+    // reopen() has left it open in this one.
+    const bool over = certain_ && !is_reopening(slot);
+    if (mapping.state == Mapping::State::closed && over) mapping = Mapping{};
   }
   const bool restarted = volatile_epoch_.enter(limits_.volatile_epoch);
   for (std::size_t i = 0; i < reopening_.size(); ++i) {
