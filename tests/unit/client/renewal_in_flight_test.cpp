@@ -58,9 +58,9 @@ TEST_CASE(
     "renewal: what only a flush makes durable is done again, for the server may have lost it") {
   World world{{.features = rtrs::wire::kFeatureExactlyOnce}};
   world.client->server.open_response.cache_policy = wire::kCacheWriteback;
+  std::vector<wire::IoOperation> done;  // before the device, whose end is heard of, too
   Device device =
       world.open("a", {.geometry = {.discard = Use::always, .write_zeroes = Use::always}});
-  std::vector<wire::IoOperation> done;
   world.client->after_answer = [&](const Arrival& arrival) {
     done.push_back(arrival.io().operation());
   };
