@@ -7,61 +7,10 @@
 
 #include "rdma/core/client_lane.hpp"
 #include "rdma/wire/immediate.hpp"
-#include "tests/unit/core/fake_queue_pair.hpp"
+#include "tests/unit/core/client_failover_bench.hpp"
 
 namespace rtrs {
 namespace {
-
-/// A lane with three paths and two permits.
-struct Bench {
-  explicit Bench(bool once = true, ChangeBarrier* barrier = nullptr)
-      : exactly_once{once}, lane{0, 2, barrier} {
-    for (unsigned i = 0; i < 3; ++i) {
-      for (std::uint32_t slot = 0; slot < 2; ++slot) chunks[i].push_back({0x1000 * (slot + 1), i});
-    }
-  }
-  void attach(unsigned path) {
-    lane.attach(path, {.queue_pair = &queue_pairs[path],
-                       .chunks = chunks[path],
-                       .queue_depth = 2,
-                       .chunk_size = 8192,
-                       .max_io_size = 4096,
-                       .exactly_once = exactly_once});
-  }
-  Complaint reply(unsigned path, std::uint32_t buffer, int error = 0, std::uint32_t bytes = 0) {
-    return lane.handler(path).on_write_with_immediate(
-        encode(wire::ResponseImmediate{buffer, error}), bytes);
-  }
-  std::size_t posts(unsigned path) const { return queue_pairs[path].posts.size(); }
-  /// What the newest post on a path says of itself.
-  wire::WriteTrailer trailer(unsigned path) const {
-    const auto& header = queue_pairs[path].posts.back().header;
-    wire::WriteTrailer trailer;
-    const std::size_t end = header.size() - sizeof(wire::WriteHeader);
-    std::memcpy(&trailer, header.data() + end - sizeof(trailer), sizeof(trailer));
-    return trailer;
-  }
-
-  bool exactly_once;
-  FakeQueuePair queue_pairs[3];
-  std::vector<wire::ChunkAddress> chunks[3];
-  ClientLane lane;
-};
-
-struct TestRequest : Request {
-  explicit TestRequest(bool read = false) {
-    message = std::as_bytes(std::span{text});
-    is_read = read;
-    if (read) read_data = buffer;
-    if (!read) write_data = buffer;
-    done = [](ClientLane&, Request& request) { ++static_cast<TestRequest&>(request).calls; };
-    renew = [](Request& request) { ++static_cast<TestRequest&>(request).renewals; };
-  }
-  std::string text = "message";
-  std::vector<std::byte> buffer = std::vector<std::byte>(512, std::byte{5});
-  int calls = 0;
-  int renewals = 0;
-};
 
 TEST_CASE("fail-over: a change goes over another path with the same permit and generation") {
   Bench bench;
@@ -138,48 +87,6 @@ TEST_CASE("fail-over: the end of a change that was given up is asked for, a read
   CHECK(bench.reply(1, change.slot, ECANCELED) == nullptr);
   CHECK(bench.lane.permits_in_use() == 0);
   CHECK(change.calls + read.calls == 0);
-}
-
-TEST_CASE("fail-over: without generations a renewed session waits for the path of each change") {
-  Bench bench{/*once=*/false};
-  bench.attach(0);
-  TestRequest change, given_up;
-  bench.lane.submit(change);
-  bench.lane.submit(given_up);
-  bench.lane.detach(0);
-  bench.lane.cancel(given_up);
-  CHECK(bench.lane.lend_permit(0) == 0);
-  CHECK_FALSE(bench.lane.lend_permit(1));
-  bench.lane.renew();
-  CHECK(change.renewals == 1);
-  bench.attach(1);  // the server may have the session still, and what came over path 0
-  CHECK(bench.posts(1) == 0);
-  CHECK(bench.lane.permits_in_use() == 2);
-  bench.attach(0);
-  CHECK(bench.posts(0) + bench.posts(1) == 3);
-  CHECK(bench.lane.permits_in_use() == 1);
-}
-
-TEST_CASE("fail-over: without generations the permit of a broken renewal waits for its path") {
-  Bench bench{/*once=*/false};
-  bench.attach(0);
-  bench.lane.detach(0);
-  CHECK(bench.lane.lend_permit(0) == 0);  // then path 0 dies: the server may still be at an OPEN
-  CHECK(bench.lane.bound(0));
-  CHECK(bench.lane.lend_permit(1) == 1);
-  CHECK_FALSE(bench.lane.lend_permit(2));
-  CHECK(bench.lane.lend_permit(0) == 0);
-  bench.lane.renew();
-  bench.attach(1);
-  CHECK_FALSE(bench.lane.bound(1));
-  TestRequest first, second;
-  bench.lane.submit(first);
-  bench.lane.submit(second);
-  REQUIRE(bench.posts(1) == 1);
-  CHECK(first.slot == 1);
-  bench.attach(0);
-  CHECK(bench.posts(0) + bench.posts(1) == 2);
-  CHECK(second.slot == 0);
 }
 
 TEST_CASE("fail-over: with generations a broken renewal binds no permit") {
@@ -312,81 +219,6 @@ TEST_CASE("a connection that owes an answer is asked for a sign of life, and dea
     for (int i = 0; i < 20; ++i) CHECK(linux_peer.lane.probe(0, 4));
     CHECK(linux_peer.posts(0) == 1);
   }
-}
-
-TEST_CASE("fail-over to Linux: a change waits for its own path, a read takes another permit") {
-  Bench bench{/*once=*/false};
-  bench.attach(0);
-  bench.attach(1);
-  TestRequest change;
-  bench.lane.submit(change);
-  CHECK(bench.queue_pairs[0].posts[0].header.size() == change.text.size() + 4);
-  bench.lane.detach(0);
-  CHECK(bench.posts(1) == 0);
-  TestRequest read{true};
-  bench.lane.submit(read);
-  CHECK(bench.posts(1) == 1);
-  CHECK(read.slot != change.slot);
-  bench.attach(0);
-  CHECK(bench.posts(0) == 2);
-  CHECK(bench.reply(0, change.slot) == nullptr);
-  CHECK(change.calls == 1);
-}
-
-TEST_CASE("fail-over to Linux: a change that waited too long fails, and its permit waits on") {
-  ChangeBarrier barrier;
-  Bench bench{/*once=*/false, &barrier};
-  bench.attach(0);
-  bench.attach(1);
-  TestRequest change, newer, newest, read{true}, after;
-  bench.lane.submit(change);
-  bench.lane.detach(0);
-  bench.lane.fail_stranded(1, EIO);
-  CHECK(change.calls == 0);
-  bench.lane.fail_stranded(0, EIO);
-  CHECK(change.calls == 1);
-  CHECK(change.error == EIO);
-  CHECK(bench.lane.permits_in_use() == 1);
-  bench.lane.submit(newer);  // could be answered, and then undone by the older one
-  CHECK(newer.calls == 0);
-  CHECK(bench.posts(1) == 0);
-
-  barrier.refuse(EIO);
-  bench.lane.resume();
-  CHECK(newer.error == EIO);
-  bench.lane.submit(newest);
-  CHECK(newest.error == EIO);
-  bench.lane.submit(read);
-  CHECK(bench.posts(1) == 1);
-  CHECK(bench.reply(1, read.slot, 0, 512) == nullptr);
-  CHECK(read.error == 0);
-
-  bench.attach(0);
-  CHECK(bench.lane.permits_in_use() == 0);
-  CHECK_FALSE(barrier.closed());
-  bench.lane.submit(after);
-  CHECK(after.calls == 0);
-  CHECK(bench.lane.permits_in_use() == 1);
-}
-
-TEST_CASE("fail-over to Linux: the permit of a read is not used until the server is done with it") {
-  Bench bench{/*once=*/false};
-  bench.attach(0);
-  bench.attach(1);
-  TestRequest read{true}, other;
-  bench.lane.submit(read);
-  const auto old_slot = read.slot;
-  bench.lane.detach(0);
-  REQUIRE(bench.posts(1) == 1);
-  CHECK(read.slot != old_slot);
-  CHECK(bench.reply(1, read.slot, 0, 512) == nullptr);
-  CHECK(read.calls == 1);
-  CHECK(bench.lane.permits_in_use() == 1);
-  bench.lane.submit(other);
-  CHECK(other.slot != old_slot);
-  bench.attach(0);
-  CHECK(bench.posts(0) == 1);
-  CHECK(bench.lane.permits_in_use() == 1);
 }
 
 TEST_CASE("a path is needed as long as its answers are awaited, there or when it is back") {

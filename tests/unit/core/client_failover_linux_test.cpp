@@ -1,0 +1,134 @@
+// Fail-over toward servers that cannot tell a request from its repetition.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "rdma/core/client_lane.hpp"
+#include "rdma/wire/immediate.hpp"
+#include "tests/unit/core/client_failover_bench.hpp"
+
+namespace rtrs {
+namespace {
+
+TEST_CASE("fail-over: without generations a renewed session waits for the path of each change") {
+  Bench bench{/*once=*/false};
+  bench.attach(0);
+  TestRequest change, given_up;
+  bench.lane.submit(change);
+  bench.lane.submit(given_up);
+  bench.lane.detach(0);
+  bench.lane.cancel(given_up);
+  CHECK(bench.lane.lend_permit(0) == 0);
+  CHECK_FALSE(bench.lane.lend_permit(1));
+  bench.lane.renew();
+  CHECK(change.renewals == 1);
+  bench.attach(1);  // the server may have the session still, and what came over path 0
+  CHECK(bench.posts(1) == 0);
+  CHECK(bench.lane.permits_in_use() == 2);
+  bench.attach(0);
+  CHECK(bench.posts(0) + bench.posts(1) == 3);
+  CHECK(bench.lane.permits_in_use() == 1);
+}
+
+TEST_CASE("fail-over: without generations the permit of a broken renewal waits for its path") {
+  Bench bench{/*once=*/false};
+  bench.attach(0);
+  bench.lane.detach(0);
+  CHECK(bench.lane.lend_permit(0) == 0);  // then path 0 dies: the server may still be at an OPEN
+  CHECK(bench.lane.bound(0));
+  CHECK(bench.lane.lend_permit(1) == 1);
+  CHECK_FALSE(bench.lane.lend_permit(2));
+  CHECK(bench.lane.lend_permit(0) == 0);
+  bench.lane.renew();
+  bench.attach(1);
+  CHECK_FALSE(bench.lane.bound(1));
+  TestRequest first, second;
+  bench.lane.submit(first);
+  bench.lane.submit(second);
+  REQUIRE(bench.posts(1) == 1);
+  CHECK(first.slot == 1);
+  bench.attach(0);
+  CHECK(bench.posts(0) + bench.posts(1) == 2);
+  CHECK(second.slot == 0);
+}
+
+TEST_CASE("fail-over to Linux: a change waits for its own path, a read takes another permit") {
+  Bench bench{/*once=*/false};
+  bench.attach(0);
+  bench.attach(1);
+  TestRequest change;
+  bench.lane.submit(change);
+  CHECK(bench.queue_pairs[0].posts[0].header.size() == change.text.size() + 4);
+  bench.lane.detach(0);
+  CHECK(bench.posts(1) == 0);
+  TestRequest read{true};
+  bench.lane.submit(read);
+  CHECK(bench.posts(1) == 1);
+  CHECK(read.slot != change.slot);
+  bench.attach(0);
+  CHECK(bench.posts(0) == 2);
+  CHECK(bench.reply(0, change.slot) == nullptr);
+  CHECK(change.calls == 1);
+}
+
+TEST_CASE("fail-over to Linux: a change that waited too long fails, and its permit waits on") {
+  ChangeBarrier barrier;
+  Bench bench{/*once=*/false, &barrier};
+  bench.attach(0);
+  bench.attach(1);
+  TestRequest change, newer, newest, read{true}, after;
+  bench.lane.submit(change);
+  bench.lane.detach(0);
+  bench.lane.fail_stranded(1, EIO);
+  CHECK(change.calls == 0);
+  bench.lane.fail_stranded(0, EIO);
+  CHECK(change.calls == 1);
+  CHECK(change.error == EIO);
+  CHECK(bench.lane.permits_in_use() == 1);
+  bench.lane.submit(newer);  // could be answered, and then undone by the older one
+  CHECK(newer.calls == 0);
+  CHECK(bench.posts(1) == 0);
+
+  barrier.refuse(EIO);
+  bench.lane.resume();
+  CHECK(newer.error == EIO);
+  bench.lane.submit(newest);
+  CHECK(newest.error == EIO);
+  bench.lane.submit(read);
+  CHECK(bench.posts(1) == 1);
+  CHECK(bench.reply(1, read.slot, 0, 512) == nullptr);
+  CHECK(read.error == 0);
+
+  bench.attach(0);
+  CHECK(bench.lane.permits_in_use() == 0);
+  CHECK_FALSE(barrier.closed());
+  bench.lane.submit(after);
+  CHECK(after.calls == 0);
+  CHECK(bench.lane.permits_in_use() == 1);
+}
+
+TEST_CASE("fail-over to Linux: the permit of a read is not used until the server is done with it") {
+  Bench bench{/*once=*/false};
+  bench.attach(0);
+  bench.attach(1);
+  TestRequest read{true}, other;
+  bench.lane.submit(read);
+  const auto old_slot = read.slot;
+  bench.lane.detach(0);
+  REQUIRE(bench.posts(1) == 1);
+  CHECK(read.slot != old_slot);
+  CHECK(bench.reply(1, read.slot, 0, 512) == nullptr);
+  CHECK(read.calls == 1);
+  CHECK(bench.lane.permits_in_use() == 1);
+  bench.lane.submit(other);
+  CHECK(other.slot != old_slot);
+  bench.attach(0);
+  CHECK(bench.posts(0) == 1);
+  CHECK(bench.lane.permits_in_use() == 1);
+}
+
+}  // namespace
+}  // namespace rtrs
