@@ -145,6 +145,10 @@ class LaneLoop {
   /// Receives what has arrived; `polled` is what watch() appended last, after poll(2). True: there
   /// is more, call again before sleeping.
   virtual bool progress(std::span<const pollfd> polled) = 0;
+  /// Instead of watch(), poll(2) and progress(), where one job is under way on one path: waits some
+  /// milliseconds at most for what arrives, and receives it; what else happens waits meanwhile.
+  /// False: that cannot be done now, or nothing came.
+  virtual bool await() = 0;
   /// The jobs whose operations have finished since the last call, linked by `next`; null = none.
   /// Operations end in start() and progress(), and when paths come and go, which makes a descriptor
   /// readable.

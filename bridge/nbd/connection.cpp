@@ -26,6 +26,8 @@ constexpr std::size_t kSmallRead = 1024;
 constexpr int kReadsPerTurn = 8;
 /// For wait_for_request(); what else the worker has to do waits so long at most.
 constexpr std::chrono::microseconds kRequestWait{10'000};
+/// For one_under_way(): a client that begins to send more at a time loses that once.
+constexpr unsigned kUsual = 16;
 constexpr std::size_t kMaxInFlight = 256;
 constexpr std::size_t kMaxMemory = 64 * 1024 * 1024;  ///< bytes; a single request may have more
 
@@ -49,6 +51,10 @@ Connection::~Connection() { ::close(socket_); }
 bool Connection::wait_for_request() {
   receive(0);
   return !at_rest();
+}
+
+bool Connection::one_under_way() const {
+  return in_flight_ == 1 && singles_ >= kUsual && reading() && replies_.empty() && !more_ && !left_;
 }
 
 short Connection::events() const {
@@ -190,7 +196,7 @@ Request* Connection::take_request() {
     free_->connection = this;
     free_->job.context = free_;
   }
-  ++in_flight_;
+  singles_ = ++in_flight_ == 1 ? singles_ + 1 : 0;
   Request* const request = free_;
   free_ = request->next;
   return request;

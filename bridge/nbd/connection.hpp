@@ -42,6 +42,8 @@ class Connection {
   bool wait_for_request();
   /// Nothing is under way, and nothing is left to send.
   bool at_rest() const { return reading() && in_flight_ == 0 && replies_.empty() && !more_; }
+  /// One request is on the lane, as has been usual lately, and nothing else is to be done.
+  bool one_under_way() const;
   /// More has arrived than was received.
   bool more() const { return more_; }
 
@@ -116,6 +118,7 @@ class Connection {
   std::deque<Request> requests_;
   Request* free_ = nullptr;
   std::size_t in_flight_ = 0;
+  unsigned singles_ = 0;    ///< requests in a row that came one at a time
   std::size_t memory_ = 0;  ///< bytes of their buffers
   Replies replies_;
 

@@ -67,7 +67,7 @@ void Worker::call(std::function<int()> call, Request& request) {
 
 void Worker::run() {
   while (!stopping_ || !connections_.empty()) {
-    if (!wait_for_the_only_client()) {
+    if (!wait_for_the_only_client() && !wait_for_the_only_answer()) {
       wait();
       serve_sockets();
     }
@@ -87,9 +87,25 @@ bool Worker::wait_for_the_only_client() {
   if (!likely || stopping_ || connections_.size() != 1 || !connections_.front().at_rest()) {
     return false;
   }
-  polled_[0].revents = 0;
-  for (Lane& lane : lanes_) lane.count = 0;  // what it has to say waits, too
+  forget_polled();
   return connections_.front().wait_for_request();
+}
+
+/// The same client, whose request has just left: true if something has come from the server.
+bool Worker::wait_for_the_only_answer() {
+  const bool likely = std::exchange(started_, false);
+  if (!likely || stopping_ || connections_.size() != 1 || !connections_.front().one_under_way() ||
+      lanes_.size() != 1) {
+    return false;
+  }
+  forget_polled();
+  return lanes_.front().loop->await();
+}
+
+/// What poll() would have told waits, too.
+void Worker::forget_polled() {
+  polled_[0].revents = 0;
+  for (Lane& lane : lanes_) lane.count = 0;
 }
 
 void Worker::wait() {
@@ -145,6 +161,7 @@ void Worker::start(Request& request) {
   const auto lane = std::find_if(lanes_.begin(), lanes_.end(),
                                  [&](const Lane& l) { return l.loop.get() == &loop; });
   lane->started = true;
+  started_ = true;
 }
 
 void Worker::flush_lanes() {

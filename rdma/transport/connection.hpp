@@ -66,10 +66,10 @@ class Connection : public QueuePair {
   /// True when await() may be called now instead of waiting for the descriptor.
   virtual bool can_await() const { return false; }
   /// Waits some milliseconds at most for something to arrive, and keeps it for progress(). A system
-  /// call less than waiting for the descriptor and receiving then.
+  /// call less than waiting for the descriptor and receiving then. False: nothing has arrived.
   ///
   /// Threads: meanwhile others may post, flush, expose and withdraw; not progress() or close().
-  virtual void await() {}
+  virtual bool await() { return false; }
   /// Something queued waits for the descriptor to become writable.
   virtual bool wants_to_write() const = 0;
   /// Ends the connection. Afterwards no memory is read or written by the transport.

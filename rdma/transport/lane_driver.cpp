@@ -113,11 +113,10 @@ void LaneDriver::lead(std::unique_lock<std::mutex>& lock, Waiter& self,
   leading_ = true;
   // By the clock: on a busy lane the sleep never lasts a whole slice.
   auto ask_at = Clock::now() + kSlice;
-  bool awaited = false;  // whoever did so in vain is in for a longer sleep
   while (!self.operation->finished() && !self.interrupted && !looping_) {
     if (!more_) {
-      awaited = !awaited && await_as_leader(lock);
-      if (!awaited) sleep_as_leader(lock);
+      // Whoever did that in vain is in for a longer sleep.
+      if (!await_as_leader(lock)) sleep_as_leader(lock);
     } else if (waiting_ != 0) {
       let_others_in(lock);  // a server that never stops sending must not keep the lane
     }
@@ -188,8 +187,8 @@ void LaneDriver::sleep_as_leader(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-/// For a request that is alone. False: it is not, or its connection cannot. Until something arrives
-/// kicks are not seen, for the milliseconds that it lasts at most.
+/// For a request that is alone. False: it is not, or its connection cannot, or nothing came. Until
+/// something arrives kicks are not seen, for the milliseconds that it lasts at most.
 bool LaneDriver::await_as_leader(std::unique_lock<std::mutex>& lock) {
   if (followers_head_ != nullptr || want_quiet_ != 0) return false;
   Connection* only = nullptr;
@@ -201,11 +200,11 @@ bool LaneDriver::await_as_leader(std::unique_lock<std::mutex>& lock) {
   if (only == nullptr || !only->can_await()) return false;
   awaiting_ = true;
   lock.unlock();
-  only->await();
+  const bool came = only->await();
   wait_for(lock);
   awaiting_ = false;
   if (want_quiet_ != 0) quiet_.notify_all();
-  return true;
+  return came;
 }
 
 /// Holds the lane while nobody receives.

@@ -69,6 +69,13 @@ class LaneDriver::Loop final : public LaneLoop {
     return driver_.more_;
   }
 
+  bool await() override {
+    auto lock = driver_.take();
+    if (under_way_ != 1 || driver_.more_ || !driver_.await_as_leader(lock)) return false;
+    driver_.drive();
+    return true;
+  }
+
   Job* collect() override {
     const auto lock = driver_.take();
     Job* const finished = finished_head_;

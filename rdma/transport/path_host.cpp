@@ -51,6 +51,14 @@ void PathHost::Link::on_writable() {
   if (!host.closed_) run_deferred();
 }
 
+bool PathHost::Link::play_on() {
+  if (host.closed_ || host.draining_ || host.path_.unanswered() != 0) return false;
+  if (readiness.hung_up() || !connection->can_await()) return false;
+  if (!connection->await()) return false;
+  host.progress(*this);
+  return true;
+}
+
 PathHost::PathHost(Reactor& reactor, ServerSession& session, ServerPathOptions options,
                    std::string peer, PathEnvironment environment)
     : reactor_{reactor},
@@ -174,6 +182,7 @@ void PathHost::progress(Link& link) {
   switch (status) {
     case Status::drained:
       if (link.readiness.hung_up()) return progress_later(link);
+      if (path_.unanswered() == 0) reactor_.solo(link);
       return link.readiness.wait_to_read();
     case Status::more:
       return progress_later(link);

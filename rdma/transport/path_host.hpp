@@ -46,11 +46,12 @@ class PathHost {
 
  private:
   /// One connection with its place in the event loop.
-  struct Link final : Deferred, ReadinessHandler {
+  struct Link final : Deferred, ReadinessHandler, Soloist {
     Link(PathHost& owner, std::unique_ptr<Connection> c);
     void run_deferred() override;
     void on_readable() override;
     void on_writable() override;
+    bool play_on() override;
 
     PathHost& host;
     std::unique_ptr<Connection> connection;

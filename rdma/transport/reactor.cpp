@@ -1,6 +1,7 @@
 #include "rdma/transport/reactor.hpp"
 
 #include <boost/asio/executor_work_guard.hpp>
+#include <utility>
 
 namespace rtrs {
 
@@ -11,6 +12,14 @@ constexpr unsigned kMaxBatch = 64;
 /// Rounds of deferred work that deferred work itself asked for (a submission that finished at once
 /// and queued a reply), before the loop looks at new events again.
 constexpr unsigned kMaxRounds = 4;
+/// Turns that were all one connection's before it may wait for itself: many enough that whoever
+/// does something a hundred times a second is never made to wait.
+constexpr unsigned kTurnsBeforeSolo = 512;
+/// Requests that it serves before the loop looks at other events.
+constexpr unsigned kMaxSolo = 32;
+/// Turns between two solos, so that whoever else has something to do comes in behind what the
+/// soloist's own descriptor still tells.
+constexpr unsigned kTurnsBetween = 2;
 }  // namespace
 
 void Reactor::forget(Deferred& work) {
@@ -31,11 +40,28 @@ void Reactor::run() {
   while (!io_.stopped()) {
     // Sleeping is right only when nothing is put off.
     unsigned handled = 0;
+    heard_ = nullptr;
     if (head_ == nullptr) handled = io_.run_one() != 0 ? 1 : 0;
     // A second look at the events costs a system call: only when it makes a larger batch.
-    if (head_ == nullptr) continue;
+    if (head_ == nullptr) {
+      let_play();
+      continue;
+    }
+    turns_ = 0;
     while (handled < kMaxBatch && io_.poll_one() != 0) ++handled;
     for (unsigned round = 0; round < kMaxRounds && head_ != nullptr; ++round) run_deferred();
+  }
+}
+
+/// Behind one event.
+void Reactor::let_play() {
+  if (heard_ == nullptr || heard_ != std::exchange(soloist_, heard_)) {
+    turns_ = 0;
+  } else if (++turns_ >= kTurnsBeforeSolo) {
+    turns_ = kTurnsBeforeSolo - kTurnsBetween;
+    for (unsigned i = 0; i < kMaxSolo && turns_ != 0 && head_ == nullptr; ++i) {
+      if (!soloist_->play_on()) turns_ = 0;
+    }
   }
 }
 

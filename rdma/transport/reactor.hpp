@@ -23,7 +23,22 @@ class Deferred {
   bool queued_ = false;
 };
 
+/// Whoever can sleep for the whole loop, because its own next event is all that is likely to come.
+class Soloist {
+ public:
+  /// Waits some milliseconds at most for its next event, and handles it. False: none came, or it
+  /// cannot wait now.
+  virtual bool play_on() = 0;
+
+ protected:
+  ~Soloist() = default;
+};
+
 /// An event loop: handles what is ready, then runs what was deferred, then sleeps.
+///
+/// A connection whose requests come one at a time, and beside which nothing else has happened for
+/// hundreds of them, waits for the next one itself: receiving costs less than being told and
+/// receiving then. Everybody else waits for it meanwhile, for some requests or milliseconds.
 ///
 /// Threads: run() on one thread; all else on that thread, except posting to io() and stop().
 class Reactor {
@@ -47,6 +62,9 @@ class Reactor {
   }
   /// Forgets deferred work; call it before the object dies.
   void forget(Deferred& work);
+  /// The event at hand was the soloist's, and it has nothing under way. It must not die in its own
+  /// handlers.
+  void solo(Soloist& soloist) { heard_ = &soloist; }
 
   /// Until stop().
   void run();
@@ -55,12 +73,16 @@ class Reactor {
 
  private:
   void run_deferred();
+  void let_play();
 
   unsigned index_;
   boost::asio::io_context io_;
   HangUps hang_ups_;
   Deferred* head_ = nullptr;
   Deferred* tail_ = nullptr;
+  Soloist* heard_ = nullptr;    ///< in this turn
+  Soloist* soloist_ = nullptr;  ///< in all turns lately; a mere address until it is heard again
+  unsigned turns_ = 0;
 };
 
 }  // namespace rtrs

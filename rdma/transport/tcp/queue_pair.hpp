@@ -51,7 +51,7 @@ class TcpQueuePair final : public Connection {
   Status progress(QueuePairHandler& handler) override;
   int descriptor() const override { return socket_; }
   bool can_await() const override;
-  void await() override;
+  bool await() override;
   bool wants_to_write() const override { return !queue_.empty() && socket_ >= 0; }
   void close() override;
   const std::string& failure() const override { return failure_; }

@@ -32,7 +32,7 @@ bool TcpQueuePair::can_await() const {
          awaited_ == -EAGAIN && room() > 0;
 }
 
-void TcpQueuePair::await() {
+bool TcpQueuePair::await() {
   if (!may_block_) {
     // All else says MSG_DONTWAIT.
     fcntl(socket_, F_SETFL, fcntl(socket_, F_GETFL) & ~O_NONBLOCK);
@@ -41,6 +41,7 @@ void TcpQueuePair::await() {
   }
   const ssize_t n = recv(socket_, staging_.get() + staged_, room(), 0);
   awaited_ = n >= 0 ? n : -errno;
+  return awaited_ != -EAGAIN;
 }
 
 Connection::Status TcpQueuePair::progress(QueuePairHandler& handler) {

@@ -1,0 +1,200 @@
+// Who sleeps for a reactor, and who waits for that.
+#include "rdma/transport/reactor.hpp"
+
+#include <boost/asio/post.hpp>
+#include <functional>
+#include <thread>
+
+#include "tests/unit/transport/echo.hpp"
+
+namespace rtrs {
+namespace {
+
+/// A connection that has one event after the other; told apart from others only by its address.
+struct Player final : Soloist {
+  explicit Player(Reactor& r) : reactor{r} {}
+
+  void have_events(int count) {
+    if (count == 0) return;
+    boost::asio::post(reactor.io(), [this, count] {
+      ++turns;
+      reactor.solo(*this);
+      have_events(count - 1);
+    });
+  }
+  bool play_on() override {
+    ++plays;
+    if (on_play) on_play();
+    return plays != last;
+  }
+
+  Reactor& reactor;
+  int turns = 0;
+  int plays = 0;
+  int last = 0;  ///< finds nothing
+  std::function<void()> on_play;
+};
+
+TEST_CASE("a connection that is alone for long sleeps for its reactor") {
+  Reactor reactor{0};
+  Player player{reactor};
+  int first = 0;
+  player.on_play = [&] {
+    if (first == 0) first = player.turns;
+    if (player.plays == 40) reactor.stop();
+  };
+  player.have_events(2000);
+  reactor.run();
+  CHECK(first >= 500);
+  CHECK(player.plays >= 40);
+  // It looks at other events all the time.
+  CHECK(player.turns >= first + 2);
+}
+
+TEST_CASE("whoever comes beside it waits for some requests at most, and ends the solo") {
+  Reactor reactor{0};
+  Player player{reactor};
+  int came_at = 0;
+  int seen_at = 0;
+  int turns_then = 0;
+  player.on_play = [&] {
+    if (player.plays == 20) {
+      came_at = player.plays;
+      boost::asio::post(reactor.io(), [&] {
+        seen_at = player.plays;
+        turns_then = player.turns;
+      });
+    } else if (seen_at != 0) {
+      reactor.stop();
+    }
+  };
+  player.have_events(5000);
+  reactor.run();
+  CHECK(seen_at >= came_at);
+  CHECK(seen_at <= came_at + 32);
+  CHECK(player.turns >= turns_then + 500);
+}
+
+TEST_CASE("one whose wait was in vain has to be alone for long again") {
+  Reactor reactor{0};
+  Player player{reactor};
+  player.last = 3;
+  int turns_then = 0;
+  player.on_play = [&] {
+    if (player.plays == 3) turns_then = player.turns;
+    if (player.plays == 4) reactor.stop();
+  };
+  player.have_events(5000);
+  reactor.run();
+  CHECK(player.turns >= turns_then + 500);
+}
+
+TEST_CASE("of two that take turns neither is alone") {
+  Reactor reactor{0};
+  Player one{reactor};
+  Player other{reactor};
+  one.have_events(1000);
+  other.have_events(1000);
+  std::function<void()> look = [&] {
+    if (one.turns + other.turns == 2000) return reactor.stop();
+    boost::asio::post(reactor.io(), look);
+  };
+  look();
+  reactor.run();
+  CHECK(one.plays == 0);
+  CHECK(other.plays == 0);
+}
+
+}  // namespace
+
+namespace test {
+namespace {
+
+int read_once(Client& client) {
+  std::vector<std::byte> buffer(4096);
+  EchoOperation read{"abc", buffer, {}};
+  const int error = client.run(read, {});
+  return error != 0 ? error : buffer[4095] == static_cast<std::byte>(3 + 4095) ? 0 : EILSEQ;
+}
+
+TEST_CASE("a client that was alone at its server shares it with the next one, and leaves") {
+  ServerOptions options;
+  options.reactors = 1;
+  EchoServer server{options};
+  ClientOptions lone = client_options(server.port);
+  lone.lanes = 1;
+  auto first = connect(lone);
+  int wrong = 0;
+  for (int i = 0; i < 2000; ++i) wrong += read_once(*first) != 0;
+  // The server sleeps in the first one's connection when the next one comes.
+  auto second = connect(client_options(server.port));
+  for (int i = 0; i < 200; ++i) wrong += read_once(i % 2 == 0 ? *second : *first) != 0;
+  for (int i = 0; i < 2000; ++i) wrong += read_once(*first) != 0;
+  first.reset();
+  while (server.handler.sessions != 1) std::this_thread::yield();
+  for (int i = 0; i < 2000; ++i) wrong += read_once(*second) != 0;
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("an event loop that receives instead of polling") {
+  EchoServer server;
+  ClientOptions options = client_options(server.port);
+  options.lanes = 1;
+  auto client = connect(options);
+  const auto loop = client->take_lane(0);
+  std::vector<std::byte> buffer(4096);
+  const auto start = [&](LaneLoop::Job& job, EchoOperation& operation) {
+    job.operation = &operation;
+    loop->start(job);
+    loop->flush();
+  };
+  EchoOperation read{"abc", buffer, {}};
+  LaneLoop::Job job;
+
+  SUBCASE("gets its answer") {
+    CHECK_FALSE(loop->await());  // nothing is under way
+    for (int i = 0; i < 500; ++i) {
+      EchoOperation next{"abc", buffer, {}};
+      start(job, next);
+      while (loop->collect() == nullptr) loop->await();
+      CHECK(next.error() == 0);
+      CHECK(buffer[4095] == static_cast<std::byte>(3 + 4095));
+    }
+    return;
+  }
+  if (test_transport().kind == TransportKind::rdma) return;  // which does not receive so
+
+  EchoOperation held{"H", buffer, {}};
+  start(job, held);
+  while (server.handler.held == nullptr) std::this_thread::yield();
+  const auto release = [&] {
+    boost::asio::post(reactor_of(*server.handler.held.load()->session)->io(),
+                      [&] { server.handler.held.load()->finish(0); });
+  };
+  SUBCASE("does not wait for long") {
+    CHECK_FALSE(loop->await());
+    release();
+  }
+  SUBCASE("leaves the lane to others meanwhile") {
+    LaneLoop::Job other;
+    start(other, read);
+    CHECK_FALSE(loop->await());  // two are under way
+    release();
+    int collected = 0;
+    while (collected < 2) {
+      std::vector<pollfd> polled;
+      loop->watch(polled);
+      ::poll(polled.data(), polled.size(), -1);
+      loop->progress(polled);
+      for (auto* ended = loop->collect(); ended != nullptr; ended = ended->next) ++collected;
+    }
+    CHECK(read.error() == 0);
+    return;
+  }
+  while (loop->collect() == nullptr) loop->await();
+  CHECK(held.error() == 0);
+}
+
+}  // namespace
+}  // namespace test
+}  // namespace rtrs
