@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
+
 #include "rdma/wire/messages.hpp"
 
 using namespace std::chrono_literals;
@@ -106,7 +108,8 @@ TEST_CASE("every option reaches the configuration") {
                                     {"extensions", "no"},
                                     {"discard", "on"},
                                     {"write-zeroes", "off"},
-                                    {"dynamic-export", "true"}});
+                                    {"dynamic-export", "true"},
+                                    {"control", "disk0.ctl"}});
   CHECK(config.access == AccessMode::migration);
   CHECK(config.session_name == "blue");
   CHECK(config.lanes == 3);
@@ -125,6 +128,8 @@ TEST_CASE("every option reaches the configuration") {
   CHECK(config.geometry.discard == Use::always);
   CHECK(config.geometry.write_zeroes == Use::never);
   CHECK(config.dynamic_export);
+  // nbdkit changes its folder when it goes into the background.
+  CHECK(config.control == std::filesystem::absolute("disk0.ctl"));
 }
 
 TEST_CASE("a bad value is refused with its key and what to write") {
@@ -146,6 +151,7 @@ TEST_CASE("a bad value is refused with its key and what to write") {
       {"digest", {"crc32c", ""}},
       {"extensions", {"maybe", ""}},
       {"dynamic-export", {"2"}},
+      {"control", {"", "/run/" + std::string(108, 'x')}},
       {"discard", {"true"}},
       {"write-zeroes", {"yes"}},
       {"transport", {"udp", ""}},
