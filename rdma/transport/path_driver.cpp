@@ -37,16 +37,20 @@ PathDriver::PathDriver(asio::io_context& io, ClientPath& core, ConnectOptions op
 // ---- Connecting --------------------------------------------------------------------------------
 
 void PathDriver::start() {
-  auto self = shared_from_this();
-  const auto ended = [self](const std::exception_ptr& exception) {
-    if (!exception || self->closed_) return;
+  // Behind the coroutine: whoever gives up cancels it, and Asio throws out of the event loop when
+  // that happens inside a coroutine that never had to wait.
+  const auto ended = [self = shared_from_this()](const std::exception_ptr& exception,
+                                                 const tl::expected<void, Failure>& result) {
+    if (self->closed_) return;
     try {
-      std::rethrow_exception(exception);
+      if (exception) std::rethrow_exception(exception);
+      if (!result) return self->fail(result.error());
+      self->exchange_infos();
     } catch (const std::exception& error) {
       self->fail(failure_of(error));
     }
   };
-  asio::co_spawn(io_, connect(), asio::bind_cancellation_slot(attempt_.slot(), ended));
+  asio::co_spawn(io_, connect_all(), asio::bind_cancellation_slot(attempt_.slot(), ended));
 }
 
 void PathDriver::restart_deadline() {
@@ -55,19 +59,6 @@ void PathDriver::restart_deadline() {
                                " (is the address right, does a firewall drop packets, does the "
                                "server hang?)"});
   });
-}
-
-asio::awaitable<void> PathDriver::connect() {
-  auto result = co_await connect_all();
-  if (closed_) co_return;
-  if (!result) {
-    fail(result.error());
-    co_return;
-  }
-  control_ = std::move(connections_[0]);
-  control_descriptor_.assign(control_->descriptor());
-  core_.start_exchange(*control_);
-  wait_for_control();
 }
 
 asio::awaitable<tl::expected<void, Failure>> PathDriver::connect_all() {
@@ -123,6 +114,13 @@ Failure PathDriver::refusal(Complaint complaint) const {
 }
 
 // ---- Connection 0 ------------------------------------------------------------------------------
+
+void PathDriver::exchange_infos() {
+  control_ = std::move(connections_[0]);
+  control_descriptor_.assign(control_->descriptor());
+  core_.start_exchange(*control_);
+  wait_for_control();
+}
 
 void PathDriver::wait_for_control() {
   control_descriptor_.async_wait(asio::posix::stream_descriptor::wait_read,

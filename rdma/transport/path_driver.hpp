@@ -56,11 +56,11 @@ class PathDriver : public std::enable_shared_from_this<PathDriver> {
   void close();
 
  private:
-  boost::asio::awaitable<void> connect();
   boost::asio::awaitable<tl::expected<void, Failure>> connect_all();
   tl::expected<void, Failure> reserve_windows();
   Failure refusal(Complaint complaint) const;
   void restart_deadline();
+  void exchange_infos();
   void wait_for_control();
   void progress();
   void is_ready();

@@ -134,6 +134,23 @@ TEST_CASE("a path that leads nowhere is seen to try, with its trouble, and can b
   CHECK(bench.client->run(read, {}) == 0);
 }
 
+TEST_CASE("an attempt that fails before it waits for anything harms nobody else") {
+  Bench bench{true};
+  PathAddress foreign = bench.second;
+  foreign.source = "192.0.2.1";  // no host has it: documentation
+  REQUIRE(bench.client->add_path(foreign));
+  while (bench.status(foreign).trouble.empty()) std::this_thread::yield();
+  CHECK(bench.status(foreign).trouble.find("192.0.2.1") != std::string::npos);
+  std::vector<std::byte> buffer(512);
+  for (int i = 0; i < 50; ++i) {  // while it tries again and again
+    EchoOperation read{"ab", buffer, {}};
+    CHECK(bench.client->run(read, {}) == 0);
+    std::this_thread::sleep_for(2ms);
+  }
+  CHECK(bench.client->alive());
+  CHECK(bench.client->failure().empty());
+}
+
 TEST_CASE("what cannot be done with paths is refused, and changes nothing") {
   Bench bench{true};
   Client& client = *bench.client;
