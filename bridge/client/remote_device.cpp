@@ -129,8 +129,18 @@ int RemoteDevice::write(std::uint64_t offset, rtrs::ConstBytes data, bool fua,
                                                     : write_any(transfer, interrupt);
 }
 
-/// A write (of zeroes without `from`) or write_zeroes whose ends may lie inside blocks.
+/// A write (of zeroes without `from`) or write_zeroes whose ends may lie inside blocks. Its parts
+/// are done in one session, or done again: what was answered in another one may be lost.
 int RemoteDevice::write_any(const Transfer& whole, const Interrupt& interrupt) {
+  const bool alone = geometry().is_aligned(whole.offset, whole.length);
+  for (;;) {
+    const std::uint64_t era = session_->era().number;
+    const int error = write_parts(whole, interrupt);
+    if (error != 0 || alone || whole.fua || session_->era().number == era) return error;
+  }
+}
+
+int RemoteDevice::write_parts(const Transfer& whole, const Interrupt& interrupt) {
   const std::uint64_t end = whole.offset + whole.length;
   const BlockParts parts = cut_at_blocks(geometry(), whole.offset, end);
   auto at = [&](std::uint64_t place) {

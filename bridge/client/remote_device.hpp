@@ -90,6 +90,7 @@ class RemoteDevice {
   int patch_inside(std::uint64_t offset, std::uint64_t length, const std::byte* from, bool fua,
                    const Interrupt& interrupt);
   int write_any(const Transfer& whole, const Interrupt& interrupt);
+  int write_parts(const Transfer& whole, const Interrupt& interrupt);
   int zero_blocks(const Transfer& transfer, const Interrupt& interrupt);
 
   std::shared_ptr<Session> session_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <span>
 #include <utility>
 
 #include "rdma/core/plant.hpp"
@@ -133,9 +134,13 @@ void TransferOperation::start(rtrs::ClientLane& lane) {
 void TransferOperation::send_pieces(rtrs::ClientLane& lane) {
   if (sending_) return;  // a request ended while it was submitted; the loop below goes on
   sending_ = true;
-  start_over_if_renewed();
   while (first_error_ == 0 && next_ < end_ && std::popcount(busy_) < int{kWindow}) {
-    submit_piece(lane, piece_at(next_));
+    const std::uint64_t length = piece_at(next_);
+    if (is_kept(next_)) {
+      next_ += length;
+    } else {
+      submit_piece(lane, length);
+    }
   }
   if (first_error_ == 0 && (busy_ == 0 || RTRS_PLANTED(flush_too_early)) && next_ == end_ &&
       flush_due_) {
@@ -147,12 +152,16 @@ void TransferOperation::send_pieces(rtrs::ClientLane& lane) {
   if (busy_ == 0) finish(first_error_);
 }
 
-/// The flush of one session says nothing about what was answered in another one.
-void TransferOperation::start_over_if_renewed() {
-  if (first_error_ != 0 || busy_ != 0 || !std::exchange(renewed_, false)) return;
-  if (!flush_follows_) return;
+/// The next session owes nothing of what was answered in the last one.
+void TransferOperation::start_over() {
   next_ = transfer_.offset;
-  flush_due_ = true;
+  flush_due_ = flush_follows_;
+  kept_count_ = 0;
+}
+
+bool TransferOperation::is_kept(std::uint64_t offset) const {
+  const auto kept = std::span{kept_}.first(kept_count_);
+  return std::ranges::find(kept, offset) != kept.end();
 }
 
 TransferOperation::Fragment& TransferOperation::take_fragment(IoOperation operation,
@@ -169,6 +178,7 @@ TransferOperation::Fragment& TransferOperation::take_fragment(IoOperation operat
   fragment.request.context = &fragment;
   fragment.owner = this;
   fragment.index = index;
+  fragment.renewals = renewals_;
   return fragment;
 }
 
@@ -197,16 +207,29 @@ void TransferOperation::submit_flush(rtrs::ClientLane& lane) {
   lane.submit(fragment.request);
 }
 
-/// Changes that may be lost with the server's machine until a flush has covered them.
-bool TransferOperation::needs_flush() const {
-  return !transfer_.fua && transfer_.operation != IoOperation::read &&
-         transfer_.operation != IoOperation::flush;
+bool TransferOperation::is_change() const {
+  return transfer_.operation != IoOperation::read && transfer_.operation != IoOperation::flush;
 }
+
+/// Changes that may be lost with the server's machine until a flush has covered them.
+bool TransferOperation::needs_flush() const { return !transfer_.fua && is_change(); }
 
 void TransferOperation::on_renew(rtrs::Request& request) {
   auto& fragment = *static_cast<Fragment*>(request.context);
   fragment.io.device_id = fragment.owner->handle_.id.load(std::memory_order_relaxed);
-  fragment.owner->renewed_ = true;
+  fragment.owner->renewed(fragment);
+}
+
+/// Everything in flight is told, one after the other.
+void TransferOperation::renewed(Fragment& fragment) {
+  if (!needs_flush() && !flush_follows_) return;
+  if (++fragment.renewals != renewals_) {
+    renewals_ = fragment.renewals;
+    start_over();
+  }
+  if (fragment.io.operation() == transfer_.operation) {
+    kept_[kept_count_++] = fragment.io.sector * wire::kSectorSize;
+  }
 }
 
 void TransferOperation::on_done(rtrs::ClientLane& lane, rtrs::Request& request) {

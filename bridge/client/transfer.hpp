@@ -29,8 +29,9 @@ struct Transfer {
 /// Splits one transfer into requests that the session can carry, up to 16 of them in flight.
 ///
 /// After an error nothing more is sent, what is in flight is waited for, and the first error is the
-/// operation's. Where durability takes a flush of its own, all of it is done again when the session
-/// was renewed before that flush was answered: the server may have lost what it had answered.
+/// operation's. What the server has answered but need not have made durable it may lose with its
+/// machine, and nobody is told of that but who flushes: when the session was renewed before all of
+/// a change was answered, the pieces that had been are sent once more.
 ///
 /// Errors:  EINVAL (range not aligned or outside the device), EOPNOTSUPP (the server cannot; a
 ///          caller may write zeroes instead), or what the server answered.
@@ -52,6 +53,7 @@ class TransferOperation final : public rtrs::Operation {
     wire::Io io;
     TransferOperation* owner = nullptr;
     unsigned index = 0;
+    unsigned renewals = 0;  ///< of the session, with those before it was sent
   };
 
   int complaint() const;
@@ -60,11 +62,14 @@ class TransferOperation final : public rtrs::Operation {
   bool honours_fua() const;
   std::uint32_t flags() const;
   void send_pieces(rtrs::ClientLane& lane);
-  void start_over_if_renewed();
+  void start_over();
+  bool is_kept(std::uint64_t offset) const;
   void submit_piece(rtrs::ClientLane& lane, std::uint64_t length);
   void submit_flush(rtrs::ClientLane& lane);
   Fragment& take_fragment(wire::IoOperation operation, std::uint32_t rw);
+  bool is_change() const;
   bool needs_flush() const;
+  void renewed(Fragment& fragment);
   static void on_renew(rtrs::Request& request);
   static void on_done(rtrs::ClientLane& lane, rtrs::Request& request);
 
@@ -78,8 +83,11 @@ class TransferOperation final : public rtrs::Operation {
   int first_error_ = 0;
   bool flush_follows_ = false;  ///< the pieces are made durable by a flush behind them
   bool flush_due_ = false;      ///< a flush is to be sent when nothing is in flight
-  bool renewed_ = false;        ///< the session, since the first piece was sent
   bool sending_ = false;
+  unsigned renewals_ = 0;  ///< of the session since the start
+  /// Offsets of the pieces that were in flight at the last one: they go on by themselves.
+  std::array<std::uint64_t, kWindow> kept_{};
+  unsigned kept_count_ = 0;
   std::array<std::optional<Fragment>, kWindow> fragments_;  ///< constructed when first used
 };
 

@@ -1,6 +1,7 @@
 // Requests that are in flight when the server was restarted, and threads that go on meanwhile.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "tests/unit/client/session_world.hpp"
@@ -88,6 +89,59 @@ TEST_CASE(
   CHECK(restarts == 1);
   const auto flush = wire::IoOperation::flush;
   CHECK(done == std::vector{operation, flush, operation, flush});
+}
+
+/// Runs `change` on a device whose server is restarted while request number `last` of I/O is under
+/// way, and returns the operations that were answered.
+std::vector<wire::IoOperation> restart_behind(World& world, unsigned last,
+                                              const std::function<int(RemoteDevice&)>& change) {
+  std::vector<wire::IoOperation> done;  // before the device, whose end is heard of, too
+  Device device = world.open("a");
+  world.client->after_answer = [&](const Arrival& arrival) {
+    if (arrival.is_io()) done.push_back(arrival.io().operation());
+  };
+  world.client->stalled = [&](const Arrival&) { return done.size() == last; };
+  world.client->while_stalled = [&] {
+    world.client->stalled = nullptr;
+    std::ranges::fill(world.client->server.disk, std::byte{});
+    CHECK(world.client->renew(50, 2) == 0);
+  };
+  CHECK(change(*device) == 0);
+  CHECK(world.client->while_stalled == nullptr);
+  return done;
+}
+
+TEST_CASE("renewal: what was answered of a long write is sent again, what was under way once") {
+  World world{{.max_io_size = 4096, .slots = 2, .volatile_epoch = 1}};
+  const std::vector<std::byte> data(40 * 4096, std::byte{42});
+  unsigned answered = 0;
+  SUBCASE("the first piece") { answered = 1; }
+  SUBCASE("more than can be under way") { answered = 25; }
+  SUBCASE("all but the last") { answered = 39; }
+  const auto done = restart_behind(world, answered, [&](RemoteDevice& device) {
+    return device.write(0, data, /*fua=*/false, {});
+  });
+  CHECK(done.size() == 40 + answered);
+  CHECK(std::equal(data.begin(), data.end(), world.client->server.disk.begin()));
+}
+
+TEST_CASE("renewal: a long write that is durable piece by piece goes on where it was") {
+  World world{{.max_io_size = 4096, .slots = 2, .volatile_epoch = 1}};
+  const std::vector<std::byte> data(40 * 4096, std::byte{42});
+  const auto done = restart_behind(
+      world, 25, [&](RemoteDevice& device) { return device.write(0, data, /*fua=*/true, {}); });
+  CHECK(done.size() == 40);
+}
+
+TEST_CASE("renewal: a write whose ends lie inside blocks is done in one session") {
+  World world{{.volatile_epoch = 1}};
+  const std::vector<std::byte> data(2048, std::byte{42});
+  unsigned answered = 0;  // of the write of whole blocks and two patches, each a read and a write
+  SUBCASE("behind the whole blocks") { answered = 1; }
+  SUBCASE("behind the first patch") { answered = 3; }
+  restart_behind(world, answered,
+                 [&](RemoteDevice& device) { return device.write(100, data, false, {}); });
+  CHECK(std::equal(data.begin(), data.end(), world.client->server.disk.begin() + 100));
 }
 
 TEST_CASE("renewal: requests wait while what is open cannot be opened again") {
