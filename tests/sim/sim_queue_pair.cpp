@@ -113,6 +113,8 @@ void SimQueuePair::arrive(Packet packet) {
   if (closed_) return;
   world_.note(side_ == Side::client ? "to-clt" : "to-srv", wire_->session(), "arrives",
               wire_->cid(), static_cast<std::uint64_t>(packet.kind), packet.immediate.value_or(0));
+  if (over_) packet = {.kind = Packet::Kind::end};  // nothing comes behind it
+  over_ = packet.kind == Packet::Kind::end;
   if (wire_->knobs().stream) {
     inbox_.push_back(std::move(packet));
     if (on_ready) on_ready();

@@ -150,7 +150,8 @@ class SimQueuePair final : public rtrs::QueuePair {
   std::optional<std::uint32_t> notice_;
   bool in_reply_ = false;  ///< an immediate is being told to the handler
   bool closed_ = false;
-  bool ended_ = false;
+  bool over_ = false;   ///< the end has arrived
+  bool ended_ = false;  ///< and was found
   rtrs::Complaint complaint_ = nullptr;
 };
 
