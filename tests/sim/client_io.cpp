@@ -132,6 +132,10 @@ rnbd::Transfer ClientNode::make_transfer(Transfer& transfer, const OperationPlan
 void ClientNode::end_transfer(Transfer& transfer) {
   if (transfer.ended) return violate("an operation told its end twice");
   int error = transfer.operation->error();
+  // Of a long transfer perhaps only one piece, some time ago.
+  const bool failed = error == EIO && driver_->give_ups() != transfer.give_ups;
+  // The server's success is one, whatever the client makes of it.
+  const bool unknown = error != 0 && (failed || !driver_->up() || driver_->gave_up());
   Device& device = *transfer.device;
   if (transfer.flush) {
     error = device.handle.unflushed.end_flush(*transfer.flush, error, device.losses_told);
@@ -139,9 +143,7 @@ void ClientNode::end_transfer(Transfer& transfer) {
   transfer.ended = true;
   --transfer.device->running;
   driver_->end_wait(transfer.lane);
-  // Of a long transfer perhaps only one piece, some time ago.
-  const bool failed = error == EIO && driver_->give_ups() != transfer.give_ups;
-  if (!driver_->up() || driver_->gave_up() || failed) {
+  if (unknown) {
     environment_.checker.abandon(transfer.id, driver_->up());
   } else {
     std::span<const std::byte> data;
