@@ -15,6 +15,9 @@ namespace {
 /// For the requests of a client that has left. What is given up may still be carried out, and keeps
 /// its device open.
 constexpr std::chrono::seconds kGrace{2};
+/// Turns in a row that may wait for one socket only: a request and its answer are two. Everybody
+/// else, and what is posted, waits for so many at most.
+constexpr unsigned kMaxAlone = 16;
 
 }  // namespace
 
@@ -67,7 +70,10 @@ void Worker::call(std::function<int()> call, Request& request) {
 
 void Worker::run() {
   while (!stopping_ || !connections_.empty()) {
-    if (!wait_for_the_only_client() && !wait_for_the_only_answer()) {
+    if (wait_alone()) {
+      ++alone_;
+    } else {
+      alone_ = 0;
       wait();
       serve_sockets();
     }
@@ -80,26 +86,25 @@ void Worker::run() {
   }
 }
 
-/// A client with one request at a time: true if its next one has been taken. What is posted
-/// meanwhile is seen while that one is under way.
-bool Worker::wait_for_the_only_client() {
-  const bool likely = std::exchange(answered_, false);
-  if (!likely || stopping_ || connections_.size() != 1 || !connections_.front().at_rest()) {
+/// Where one client sends one request at a time: waits for the request, or its answer, by receiving
+/// it. True if that has come.
+bool Worker::wait_alone() {
+  const bool answered = std::exchange(answered_, false);
+  const bool started = std::exchange(started_, false);
+  if (alone_ >= kMaxAlone || stopping_ || connections_.size() != 1 || lanes_.size() != 1 ||
+      lanes_.front().more) {
     return false;
   }
-  forget_polled();
-  return connections_.front().wait_for_request();
-}
-
-/// The same client, whose request has just left: true if something has come from the server.
-bool Worker::wait_for_the_only_answer() {
-  const bool likely = std::exchange(started_, false);
-  if (!likely || stopping_ || connections_.size() != 1 || !connections_.front().one_under_way() ||
-      lanes_.size() != 1) {
-    return false;
+  Connection& client = connections_.front();
+  if (answered && client.at_rest()) {
+    forget_polled();
+    return client.wait_for_request();
   }
-  forget_polled();
-  return lanes_.front().loop->await();
+  if (started && client.one_under_way()) {
+    forget_polled();
+    return lanes_.front().loop->await();
+  }
+  return false;
 }
 
 /// What poll() would have told waits, too.

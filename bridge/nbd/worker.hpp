@@ -56,8 +56,7 @@ class Worker {
   };
 
   void run();
-  bool wait_for_the_only_client();
-  bool wait_for_the_only_answer();
+  bool wait_alone();
   void forget_polled();
   void wait();
   int give_up_the_late();
@@ -82,6 +81,7 @@ class Worker {
   std::size_t first_socket_ = 0;  ///< in polled_
   bool answered_ = false;         ///< since the last wait, so that a request is likely to follow
   bool started_ = false;          ///< since the last wait: an answer is likely to follow
+  unsigned alone_ = 0;            ///< turns in a row that waited for one socket only
   bool stopping_ = false;
   std::chrono::steady_clock::time_point deadline_{};  ///< when stopping
 

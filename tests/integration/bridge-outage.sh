@@ -59,6 +59,35 @@ under_load() {
 }
 it "SIGTERM under load: it leaves with 0 within 5 s, and no answer is an error" under_load
 
+one_at_a_time() {
+  start_server --export disk0=memory:1M
+  start_bridge "rnbd+tcp://$address/disk0" --lanes 1
+  spawn_peer busy "$socket" <<'PY'
+h = Client(sys.argv[1])
+reads = 0
+try:
+    while True:
+        assert h.read(0, 512)[0] == 0
+        reads += 1
+        if reads == 100:
+            open("busy", "w").close()
+except Closed:
+    pass
+PY
+  eventually 20 test -e busy
+  peer "$socket" "$slow" <<'PY'
+began = time.monotonic()
+for _ in range(50):
+    assert Client(sys.argv[1]).read(0, 512)[0] == 0
+took = time.monotonic() - began
+print(f"50 clients in {took:.2f} s")
+assert took < 10 * int(sys.argv[2]), took
+PY
+  stop bridge
+  expect_gone busy 0
+}
+it "a client that never pauses lets others in, and SIGTERM" one_at_a_time
+
 answers_what_is_under_way() {
   start_server --export disk0=delay:write=1s:memory:1M
   start_bridge "rnbd+tcp://$address/disk0"
