@@ -17,6 +17,9 @@ constexpr int kMaxErrno = 511;
 /// Lines of refused OPENs that one client may cause in the log.
 constexpr unsigned kMaxRefusalLines = 20;
 
+/// Refused OPENs of which copies may be under way. Honest clients have a handful.
+constexpr std::size_t kMaxRefused = 1024;
+
 std::string why(int error) {
   switch (error) {
     case ENOENT:
@@ -91,11 +94,25 @@ wire::OpenOrder BlockSession::order_of(const rtrs::ServerRequest& request, std::
   return facts_.extensions ? wire::order_of(request.message, size) : wire::OpenOrder{};
 }
 
-/// A copy that was late, or that took long: its sender has been answered elsewhere, or has left,
-/// and nobody would close what it opens.
-bool BlockSession::superseded(const rtrs::ServerRequest& open) const {
+/// How an OPEN ends whatever it finds, because its sender has been answered elsewhere or has left:
+/// a copy that was late, or that took long. Nobody would close what it opens. 0: it may go on.
+int BlockSession::verdict(const rtrs::ServerRequest& open) const {
   const std::uint32_t number = order_of(open, sizeof(wire::Open)).number;
-  return number != 0 && number < settled_;
+  if (number == 0) return 0;
+  if (number < settled_) return ECANCELED;
+  const auto refused = refused_.find(number);
+  return refused != refused_.end() ? refused->second : 0;
+}
+
+void BlockSession::settle(const wire::OpenOrder& order) {
+  settled_ = std::max(settled_, order.settled.value());
+  refused_.erase(refused_.begin(), refused_.lower_bound(settled_));
+}
+
+void BlockSession::refuse(rtrs::ServerRequest& open, int error) {
+  const std::uint32_t number = order_of(open, sizeof(wire::Open)).number;
+  if (number != 0 && refused_.size() < kMaxRefused) refused_.emplace(number, error);
+  finish(open, error);
 }
 
 void BlockSession::open(rtrs::ServerRequest& request) {
@@ -103,11 +120,11 @@ void BlockSession::open(rtrs::ServerRequest& request) {
   // The room for the answer is checked first: nobody could close a device without its id.
   if (!wanted || !request.is_read || request.data.size() < sizeof(wire::OpenResponse))
     return finish(request, EINVAL);
-  settled_ = std::max(settled_, order_of(request, sizeof(wire::Open)).settled.value());
-  if (superseded(request)) return finish(request, ECANCELED);
+  settle(order_of(request, sizeof(wire::Open)));
+  if (int error = verdict(request)) return finish(request, error);
   if (const Device* device = devices_.find(wanted->device_name))
     return answer_open(request, *device);
-  if (devices_.full()) return finish(request, EMFILE);
+  if (devices_.full()) return refuse(request, EMFILE);
   if (!catalogue_.has(wanted->device_name) && catalogue_.has_search_path())
     return open_file(request, std::move(*wanted), /*again=*/false);
   open_export(request, *wanted, /*again=*/false);
@@ -170,16 +187,16 @@ bool BlockSession::writes_to(const WriterCount* storage) const {
 
 void BlockSession::opened(rtrs::ServerRequest& request, const std::string& name,
                           tl::expected<Lease, Failure> lease) {
-  if (superseded(request)) return finish(request, ECANCELED);
+  if (int error = verdict(request)) return finish(request, error);
   // Another OPEN of the same name may have finished while this one waited for a file.
   if (const Device* device = devices_.find(name)) return answer_open(request, *device);
   if (!lease) {
     log_refusal("refused to open " + lease.error().text);
-    return finish(request, lease.error().error);
+    return refuse(request, lease.error().error);
   }
-  if (devices_.full()) return finish(request, EMFILE);
+  if (devices_.full()) return refuse(request, EMFILE);
   BackendQueue* queue = queues_.acquire(lease->storage());
-  if (queue == nullptr) return finish(request, ENOMEM);
+  if (queue == nullptr) return refuse(request, ENOMEM);
   Device& device = devices_.add(std::make_unique<Device>(name, std::move(*lease), *queue));
   device.open_number = order_of(request, sizeof(wire::Open)).number;
   device.writer_serial = catalogue_.note_writer(device.lease, facts_.uuid);
@@ -200,7 +217,7 @@ void BlockSession::close(rtrs::ServerRequest& request) {
   if (!message) return finish(request, EINVAL);
   if (request.is_read) std::fill(request.data.begin(), request.data.end(), std::byte{});
   const wire::OpenOrder order = order_of(request, sizeof(wire::Close));
-  settled_ = std::max(settled_, order.settled.value());
+  settle(order);
   Device* device = devices_.find(message->device_id);
   if (message->device_id == wire::kUnknownDevice && order.number != 0) {
     device = devices_.find_opened_by(order.number);

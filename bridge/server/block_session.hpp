@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -55,7 +56,9 @@ class BlockSession {
   // block_session.cpp: what happens seldom
   void session_info(rtrs::ServerRequest& request);
   wire::OpenOrder order_of(const rtrs::ServerRequest& request, std::size_t size) const;
-  bool superseded(const rtrs::ServerRequest& open) const;
+  int verdict(const rtrs::ServerRequest& open) const;
+  void settle(const wire::OpenOrder& order);
+  void refuse(rtrs::ServerRequest& open, int error);
   void open(rtrs::ServerRequest& request);
   void open_export(rtrs::ServerRequest& request, const wire::OpenRequest& wanted, bool again);
   void open_file(rtrs::ServerRequest& request, wire::OpenRequest wanted, bool again);
@@ -89,7 +92,8 @@ class BlockSession {
   QueueTable& queues_;
   const Surroundings& surroundings_;
   OpenTable devices_;
-  std::uint32_t settled_ = 0;  ///< OPENs below it have ended for the client
+  std::uint32_t settled_ = 0;             ///< OPENs below it have ended for the client
+  std::map<std::uint32_t, int> refused_;  ///< by number, from settled_ on: the errno
   std::vector<std::unique_ptr<IoContext[]>> context_blocks_;
   IoContext* free_contexts_ = nullptr;
   unsigned refusals_ = 0;

@@ -208,6 +208,35 @@ TEST_CASE("open: a copy that comes when its sender was answered elsewhere opens 
   CHECK(world.open(*world.make_session("other"), "disk").error == 0);  // nobody writes to it
 }
 
+TEST_CASE("open: what was refused opens nothing in a copy that is carried out later") {
+  World world;
+  auto other = world.make_session("other");
+  REQUIRE(world.open(*other, "disk").error == 0);
+  std::vector<std::function<void()>> go_on;
+  world.surroundings.reclaim = [&](rtrs::Reactor*, const WriterCount*, std::function<void()> then) {
+    go_on.push_back(std::move(then));
+  };
+  const Call& slow = open_numbered(world, "disk", 1, 1);
+  const Call& copy = open_numbered(world, "disk", 1, 1);  // over another path
+  REQUIRE(go_on.size() == 2);
+  go_on[1]();
+  CHECK(copy.error == EPERM);
+  other.reset();
+  go_on[0]();
+  CHECK(slow.error == EPERM);
+  CHECK(open_numbered(world, "disk", 1, 1).error == EPERM);
+  CHECK(world.session().devices().size() == 0);
+  CHECK(open_numbered(world, "disk", 2, 2).error == 0);
+}
+
+TEST_CASE("open: refusals that nobody settles are not remembered without end") {
+  World world;
+  for (std::uint32_t n = 1; n <= 1024; ++n) open_numbered(world, "nothing", n, 1);
+  CHECK(open_numbered(world, "disk", 1, 1).error == ENOENT);
+  CHECK(open_numbered(world, "nothing", 1025, 1).error == ENOENT);
+  CHECK(open_numbered(world, "disk", 1025, 1).error == 0);
+}
+
 TEST_CASE("open: one that nobody has answered yet is not taken for an old copy") {
   World world;
   world.add("a", 4096);
