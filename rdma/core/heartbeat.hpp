@@ -1,6 +1,9 @@
 // Decides when a silent peer is dead.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
+
 #include "rdma/core/time.hpp"
 
 namespace rtrs {
@@ -43,6 +46,30 @@ class Heartbeat {
   unsigned misses_max_;
   unsigned missed_ = 0;
   Instant next_{};
+};
+
+/// How long a path's connections may owe answers and say nothing. A network that is merely slow
+/// (one that loses order, under RDMA that goes back to what came first) must not look dead in one
+/// life after the other: then no large request would ever get through. So each time it looked dead,
+/// the next life gets twice the time, eight times at most.
+///
+/// Threads: belongs to one path; pure, the time is an argument.
+class ProbePatience {
+ public:
+  /// Silent intervals, of the usual ones.
+  unsigned misses_max(unsigned usual) const { return usual * factor_; }
+  void on_dead(Instant now) {
+    factor_ = std::min(8U, factor_ * 2);
+    dead_at_ = now;
+  }
+  /// At each interval that it lives. What was long ago does not count.
+  void on_alive(Instant now) {
+    if (now - dead_at_ >= std::chrono::minutes{2}) factor_ = 1;
+  }
+
+ private:
+  unsigned factor_ = 1;
+  Instant dead_at_{};
 };
 
 }  // namespace rtrs

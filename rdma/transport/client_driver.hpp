@@ -96,6 +96,7 @@ class ClientDriver final : public Client {
     std::shared_ptr<PathDriver> driver;
     std::shared_ptr<HostLookup> lookup;  ///< kept, for what it remembers
     unsigned life = 0;
+    ProbePatience patience;
     bool held = false;    ///< ready, but waits until the session has been renewed
     bool silent = false;  ///< its trouble has been told
   };

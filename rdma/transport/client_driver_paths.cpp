@@ -74,12 +74,16 @@ void ClientDriver::connect_on_io(unsigned index) {
 bool ClientDriver::heard_on_io(unsigned index) {
   bool heard = false;
   bool lives = true;
+  ProbePatience& patience = paths_[index].patience;
   for (auto& lane : lanes_) {
     lane->service();
     heard |= lane->heard(index);
-    lives &= lane->probe(index, options_.heartbeat_misses);
+    lives &= lane->probe(index, patience.misses_max(options_.heartbeat_misses));
   }
-  if (!lives) {
+  if (lives) {
+    patience.on_alive(now());
+  } else {
+    patience.on_dead(now());
     // Later: its heartbeat is on the stack.
     asio::post(io_, [this, index, life = paths_[index].life] {
       lose_on_io(index, life,

@@ -71,5 +71,21 @@ TEST_CASE("a process that slept for a long time does not blame its peer for it")
   CHECK(heartbeat.on_tick(Instant{601s}) == Verdict::send);
 }
 
+TEST_CASE(
+    "a path that looks dead again and again gets more time each time, until that is long ago") {
+  ProbePatience patience;
+  Instant now{std::chrono::hours{1}};
+  patience.on_alive(now);
+  CHECK(patience.misses_max(4) == 4);
+  for (const unsigned misses : {8U, 16U, 32U, 32U}) {
+    patience.on_dead(now += std::chrono::seconds{10});
+    CHECK(patience.misses_max(4) == misses);
+  }
+  patience.on_alive(now + std::chrono::seconds{119});
+  CHECK(patience.misses_max(4) == 32);
+  patience.on_alive(now + std::chrono::seconds{120});
+  CHECK(patience.misses_max(4) == 4);
+}
+
 }  // namespace
 }  // namespace rtrs
