@@ -20,8 +20,9 @@ enum class Next { haggle, transmit, leave };
 
 class Handshake {
  public:
-  Handshake(int socket, Exports& exports, const rtrs::Log& log, const Interrupt& interrupt)
-      : socket_{socket, interrupt}, exports_{exports}, log_{log}, interrupt_{interrupt} {}
+  Handshake(int socket, Exports& exports, const rtrs::Log& log, const Interrupt& interrupt,
+            std::chrono::milliseconds patience)
+      : socket_{socket, interrupt, patience}, exports_{exports}, log_{log}, interrupt_{interrupt} {}
 
   std::optional<Agreement> run();
 
@@ -49,6 +50,7 @@ class Handshake {
   const rtrs::Log& log_;
   const Interrupt& interrupt_;
   bool no_zeroes_ = false;
+  bool tried_ = false;  ///< to open an export
   Agreement agreement_;
   std::string name_;          ///< under which agreement_.device was opened
   Failure failure_;           ///< why open() failed
@@ -134,7 +136,10 @@ Next Handshake::dispatch(std::uint32_t option, const std::string& data) {
 bool Handshake::open(const std::string& name) {
   if (agreement_.device && name_ == name) return true;
   agreement_.device = {};
+  const auto began = std::chrono::steady_clock::now();
   auto opened = exports_.open(name, interrupt_);
+  // Once only: a client that has one export opened after the other must come to an end.
+  if (!std::exchange(tried_, true)) socket_.prolong(std::chrono::steady_clock::now() - began);
   if (!opened) {
     failure_ = opened.error();
     complain(failure_.text);
@@ -270,8 +275,9 @@ Next Handshake::meta_context(std::uint32_t option, const std::string& data) {
 }  // namespace
 
 std::optional<Agreement> shake_hands(int socket, Exports& exports, const rtrs::Log& log,
-                                     const Interrupt& interrupt) {
-  return Handshake{socket, exports, log, interrupt}.run();
+                                     const Interrupt& interrupt,
+                                     std::chrono::milliseconds patience) {
+  return Handshake{socket, exports, log, interrupt, patience}.run();
 }
 
 }  // namespace rnbd::nbd

@@ -1,6 +1,7 @@
 // The beginning of an NBD connection: which export, and what both sides understand.
 #pragma once
 
+#include <chrono>
 #include <optional>
 
 #include "bridge/nbd/exports.hpp"
@@ -14,13 +15,17 @@ struct Agreement {
   bool block_status = false;  ///< the client has chosen base:allocation
 };
 
-/// Haggles until the client has chosen an export. A client that says nothing for a minute, or
-/// nonsense, has lost its chance.
+/// For the whole handshake: a client that haggles holds one of --max-connections.
+inline constexpr std::chrono::seconds kHandshakePatience{60};
+
+/// Haggles until the client has chosen an export. A client that has not done so within `patience`,
+/// or sends nonsense, has lost its chance; opening its export for the first time is not counted.
 ///
 /// Errors:  none when the client left or was sent away; `log` knows why.
 /// Threads: blocks; any.
 /// Source:  the NBD protocol, fixed newstyle negotiation.
 std::optional<Agreement> shake_hands(int socket, Exports& exports, const rtrs::Log& log,
-                                     const Interrupt& interrupt);
+                                     const Interrupt& interrupt,
+                                     std::chrono::milliseconds patience = kHandshakePatience);
 
 }  // namespace rnbd::nbd

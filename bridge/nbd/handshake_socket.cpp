@@ -11,19 +11,19 @@
 namespace rnbd::nbd {
 namespace {
 
-constexpr std::chrono::seconds kPatience{60};
 constexpr std::chrono::milliseconds kSlice{250};
 
 }  // namespace
 
 bool HandshakeSocket::wait_for(short events) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  do {
+  for (;;) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline_ - std::chrono::steady_clock::now());
+    if (left.count() <= 0) return false;
     pollfd descriptor{fd_, events, 0};
-    if (::poll(&descriptor, 1, kSlice.count()) > 0) return true;
+    if (::poll(&descriptor, 1, static_cast<int>(std::min(left, kSlice).count())) > 0) return true;
     if (interrupt_()) return false;
-  } while (std::chrono::steady_clock::now() < deadline);
-  return false;
+  }
 }
 
 bool HandshakeSocket::receive(void* data, std::size_t size) {

@@ -1,6 +1,7 @@
 // A socket on which one message follows the other, while the client and we haggle.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -12,15 +13,19 @@
 namespace rnbd::nbd {
 
 /// Threads: blocks; one.
-/// Errors:  false when the client has gone, is silent for too long, or we are interrupted.
+/// Errors:  false when the client has gone, has used up its time, or we are interrupted.
 class HandshakeSocket {
  public:
-  HandshakeSocket(int fd, const rtrs::Interrupt& interrupt) : fd_{fd}, interrupt_{interrupt} {}
+  /// `patience`: from now on, for the whole handshake, however busy the client keeps us.
+  HandshakeSocket(int fd, const rtrs::Interrupt& interrupt, std::chrono::milliseconds patience)
+      : fd_{fd}, interrupt_{interrupt}, deadline_{std::chrono::steady_clock::now() + patience} {}
 
   [[nodiscard]] bool receive(void* data, std::size_t size);
   [[nodiscard]] bool skip(std::size_t size);
   [[nodiscard]] bool send(const void* data, std::size_t size);
   [[nodiscard]] bool send(const std::string& bytes) { return send(bytes.data(), bytes.size()); }
+  /// The client is not charged for what we kept it waiting.
+  void prolong(std::chrono::steady_clock::duration time) { deadline_ += time; }
   /// Answers an option.
   [[nodiscard]] bool reply(std::uint32_t option, Reply type, std::string_view data = {});
 
@@ -29,6 +34,7 @@ class HandshakeSocket {
 
   int fd_;
   const rtrs::Interrupt& interrupt_;
+  std::chrono::steady_clock::time_point deadline_;
 };
 
 /// The bytes of a value, to be put one after the other.

@@ -1,0 +1,100 @@
+#include "bridge/nbd/handshake.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "bridge/nbd/handshake_socket.hpp"
+
+using namespace rnbd;
+using namespace rnbd::nbd;
+using namespace std::chrono_literals;
+using namespace std::string_literals;
+
+namespace {
+
+/// The server's end and the client's.
+struct Ends {
+  Ends() { REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) == 0); }
+  ~Ends() {
+    ::close(fds[0]);
+    ::close(fds[1]);
+  }
+  void client_sends(const std::string& bytes) const {
+    REQUIRE(::send(fds[1], bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+            static_cast<ssize_t>(bytes.size()));
+  }
+
+  std::array<int, 2> fds{-1, -1};
+};
+
+/// Shakes hands, in front of a server that is not asked.
+struct Haggling {
+  bool agrees(std::chrono::milliseconds patience = 60s) {
+    return shake_hands(ends.fds[0], exports, log, {}, patience).has_value();
+  }
+
+  Ends ends;
+  std::string said;
+  rtrs::Log log = [this](rtrs::LogLevel, const std::string& text) { said += text + "\n"; };
+  ClientConfig config;
+  Connections connections{config, {}};
+  Exports exports{config, connections};
+};
+
+const std::string kFlags = "\0\0\0\3"s;
+
+}  // namespace
+
+TEST_CASE("handshake: a client that is slow but steady has one deadline, not one for each byte") {
+  const Ends ends;
+  const rtrs::Interrupt never{};
+  HandshakeSocket socket{ends.fds[0], never, 200ms};
+  const auto began = std::chrono::steady_clock::now();
+  char byte = 0;
+  unsigned received = 0;
+  for (; received < 1000; ++received) {
+    ends.client_sends("x");
+    std::this_thread::sleep_for(5ms);
+    if (!socket.receive(&byte, 1)) break;
+  }
+  CHECK(received < 1000);
+  CHECK(std::chrono::steady_clock::now() - began >= 200ms);
+}
+
+TEST_CASE("handshake: the deadline is kept while nothing comes, and can be put off") {
+  const Ends ends;
+  const rtrs::Interrupt never{};
+  HandshakeSocket socket{ends.fds[0], never, 20ms};
+  char byte = 0;
+  CHECK_FALSE(socket.receive(&byte, 1));
+  ends.client_sends("x");
+  CHECK_FALSE(socket.receive(&byte, 1));
+  socket.prolong(60s);
+  CHECK(socket.receive(&byte, 1));
+}
+
+TEST_CASE("handshake: options without end come to an end") {
+  Haggling haggling;
+  haggling.ends.client_sends(kFlags);
+  std::atomic<bool> over{false};
+  std::thread client{[&] {
+    const std::string unknown = "IHAVEOPT\0\0\0\x63\0\0\0\0"s;
+    for (unsigned i = 0; i < 2000 && !over; ++i) {
+      (void)::send(haggling.ends.fds[1], unknown.data(), unknown.size(), MSG_NOSIGNAL);
+      std::this_thread::sleep_for(5ms);
+    }
+    ::shutdown(haggling.ends.fds[1], SHUT_WR);
+  }};
+  const auto began = std::chrono::steady_clock::now();
+  CHECK_FALSE(haggling.agrees(200ms));
+  CHECK(std::chrono::steady_clock::now() - began < 5s);
+  over = true;
+  client.join();
+}
