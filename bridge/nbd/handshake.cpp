@@ -151,16 +151,8 @@ bool Handshake::open(const std::string& name) {
 }
 
 Next Handshake::refuse_export(std::uint32_t option) {
-  switch (failure_.error) {
-    case EPERM:
-    case EACCES:
-    case EBUSY:
-      return reply(option, Reply::policy, failure_.text);
-    case EINTR:
-      return reply(option, Reply::shutdown, "the bridge ends");
-    default:
-      return reply(option, Reply::unknown, failure_.text);
-  }
+  const bool ends = failure_.error == EINTR;
+  return reply(option, refusal(failure_.error), ends ? "the bridge ends" : failure_.text);
 }
 
 Next Handshake::export_name(const std::string& name) {
@@ -178,7 +170,7 @@ Next Handshake::list(std::uint32_t option, const std::string& data) {
   auto exports = exports_.list(interrupt_);
   if (!exports) {
     complain(exports.error().text);
-    return reply(option, Reply::policy, exports.error().text);
+    return reply(option, refusal(exports.error().error), exports.error().text);
   }
   for (const auto& [name, about] : *exports) {
     const big_uint32_t length{static_cast<std::uint32_t>(name.size())};
@@ -273,6 +265,27 @@ Next Handshake::meta_context(std::uint32_t option, const std::string& data) {
 }
 
 }  // namespace
+
+Reply refusal(int error) {
+  switch (error) {
+    case ENOENT:
+    case ENXIO:
+    case ENODEV:
+    case ENOTDIR:
+    case ENOTBLK:
+    case EINVAL:
+    case ENAMETOOLONG:
+      return Reply::unknown;
+    case EPERM:
+    case EACCES:
+    case EROFS:
+    case EBUSY:
+    case EOPNOTSUPP:
+      return Reply::policy;
+    default:
+      return Reply::shutdown;
+  }
+}
 
 std::optional<Agreement> shake_hands(int socket, Exports& exports, const rtrs::Log& log,
                                      const Interrupt& interrupt,

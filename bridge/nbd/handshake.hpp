@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "bridge/nbd/exports.hpp"
+#include "bridge/nbd/wire.hpp"
 
 namespace rnbd::nbd {
 
@@ -14,6 +15,11 @@ struct Agreement {
   bool structured = false;    ///< replies are structured
   bool block_status = false;  ///< the client has chosen base:allocation
 };
+
+/// What a client is told when its export cannot be opened, or the exports cannot be listed, because
+/// of this errno: that there is no such export, that it may not have it, or that the server cannot
+/// be used now. NBD has no word for the last; shutdown is what clients take for a reason to return.
+Reply refusal(int error);
 
 /// For the whole handshake: a client that haggles holds one of --max-connections.
 inline constexpr std::chrono::seconds kHandshakePatience{60};

@@ -46,6 +46,23 @@ PY
 it "INFO, LIST and GO say size, flags, name, description and block sizes; a wrong name is UNKNOWN" \
   information
 
+unreachable() {
+  start_server --export disk0=memory:1M
+  start_bridge "rnbd+tcp://$address/disk0"
+  stop server
+  peer "$socket" <<'PY'
+import sys
+from nbd_peer import *
+h = Haggler(sys.argv[1])
+for answers in (h.option(GO, string(b"disk0") + b"\0\0"),
+                h.option(INFO, string(b"disk0") + b"\0\0")):
+    assert len(answers) == 1 and answers[0][0] == SHUTDOWN, answers
+    assert b"onnection refused" in answers[0][1], answers
+assert h.info(GO, b"disk1") == UNKNOWN
+PY
+}
+it "a server that cannot be reached is not an export that does not exist" unreachable
+
 old_way() {
   random_file image 1M
   start_server --export "disk0=$PWD/image"

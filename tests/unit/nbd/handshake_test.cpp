@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -78,6 +79,19 @@ TEST_CASE("handshake: the deadline is kept while nothing comes, and can be put o
   CHECK_FALSE(socket.receive(&byte, 1));
   socket.prolong(60s);
   CHECK(socket.receive(&byte, 1));
+}
+
+TEST_CASE("handshake: only what does not exist is unknown; a server that cannot be used is not") {
+  for (const int error : {ENOENT, ENXIO, ENODEV, EINVAL}) {
+    CHECK(refusal(error) == Reply::unknown);
+  }
+  for (const int error : {EPERM, EACCES, EROFS, EBUSY, EOPNOTSUPP}) {
+    CHECK(refusal(error) == Reply::policy);
+  }
+  for (const int error : {ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH, ENOTCONN, EIO, ENOMEM, ESTALE,
+                          EPROTO, EINTR, ESHUTDOWN}) {
+    CHECK(refusal(error) == Reply::shutdown);
+  }
 }
 
 TEST_CASE("handshake: options without end come to an end") {
