@@ -82,11 +82,15 @@ bool Handshake::greet() {
     return false;
   }
   no_zeroes_ = (flags & kNoZeroes) != 0;
-  if ((flags & ~std::uint32_t{kFixedNewstyle | kNoZeroes}) == 0 && (flags & kFixedNewstyle) != 0) {
-    return true;
+  if ((flags & kFixedNewstyle) == 0) {
+    complain("it does not speak fixed newstyle negotiation; use a client of this decade");
+    return false;
   }
-  complain("it does not speak fixed newstyle negotiation; use a client of this decade");
-  return false;
+  if ((flags & ~std::uint32_t{kFixedNewstyle | kNoZeroes}) != 0) {
+    complain("it set client flags that we have not offered (" + std::to_string(flags) + ")");
+    return false;
+  }
+  return true;
 }
 
 Next Handshake::answer_option() {

@@ -94,6 +94,21 @@ TEST_CASE("handshake: only what does not exist is unknown; a server that cannot 
   }
 }
 
+TEST_CASE("handshake: client flags that are missing and those that are unknown are told apart") {
+  Haggling haggling;
+  SUBCASE("old negotiation") {
+    haggling.ends.client_sends("\0\0\0\2"s);
+    CHECK_FALSE(haggling.agrees());
+    CHECK(haggling.said.find("does not speak fixed newstyle") != std::string::npos);
+  }
+  SUBCASE("a flag that nobody knows") {
+    haggling.ends.client_sends("\0\0\0\7"s);
+    CHECK_FALSE(haggling.agrees());
+    CHECK(haggling.said.find("not offered (7)") != std::string::npos);
+    CHECK(haggling.said.find("newstyle") == std::string::npos);
+  }
+}
+
 TEST_CASE("handshake: options without end come to an end") {
   Haggling haggling;
   haggling.ends.client_sends(kFlags);
