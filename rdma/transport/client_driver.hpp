@@ -70,12 +70,15 @@ class ClientDriver final : public Client {
   void apply_use_on_io();
 
   // client_driver_paths.cpp: paths that come and go
+  enum class EndedBy { trouble, command };
   void connect_on_io(unsigned path);
   void ready_on_io(unsigned path);
   void join_on_io(unsigned path);
   void access_changed_on_io(unsigned path);
   void log_access(unsigned path, LogLevel level) const;
-  void lose_on_io(unsigned path, unsigned life, const Failure& failure);
+  void lose_on_io(unsigned path, unsigned life, const Failure& failure,
+                  EndedBy ended_by = EndedBy::trouble);
+  void tell_of_end(unsigned path, bool was_connected, const Failure& failure, EndedBy ended_by);
   void first_attempt_failed_on_io(const Failure& failure);
   void renew_on_io(unsigned path);
   void renewed_on_io();

@@ -103,7 +103,7 @@ tl::expected<void, Failure> ClientDriver::remove_path(const PathAddress& path) {
     apply_use_on_io();
     // Linux's server cannot be asked again what became of a request: it is let finish.
     if (!connected || session_.path(index).exactly_once()) {
-      lose_on_io(index, paths_[index].life, {ECONNABORTED, "removed by command"});
+      lose_on_io(index, paths_[index].life, {ECONNABORTED, "removed by command"}, EndedBy::command);
     }
     let_go_on_io(index);
     return {};
@@ -116,7 +116,7 @@ void ClientDriver::let_go_on_io(unsigned index) {
   bool busy = false;
   for_each_lane([&](ClientLane& lane) { busy |= lane.bound(index); });
   if (busy) return;
-  lose_on_io(index, paths_[index].life, {ECONNABORTED, "removed by command"});
+  lose_on_io(index, paths_[index].life, {ECONNABORTED, "removed by command"}, EndedBy::command);
   // Something may have taken it in between; then it waits for its return.
   for_each_lane([&](ClientLane& lane) { busy |= lane.bound(index); });
   if (busy) return;
@@ -130,7 +130,8 @@ tl::expected<void, Failure> ClientDriver::disconnect(const PathAddress& path) {
   return change([&]() -> tl::expected<void, Failure> {
     if (auto there = staying_on_io().contains(path); !there) return there;
     const unsigned index = *find_on_io(path);
-    lose_on_io(index, paths_[index].life, {ECONNABORTED, "disconnected by command"});
+    lose_on_io(index, paths_[index].life, {ECONNABORTED, "disconnected by command"},
+               EndedBy::command);
     session_.disconnect(index, now());
     return {};
   });

@@ -210,7 +210,8 @@ void ClientDriver::errand_ended_on_io() {
 
 // ---- A path goes -------------------------------------------------------------------------------
 
-void ClientDriver::lose_on_io(unsigned index, unsigned life, const Failure& failure) {
+void ClientDriver::lose_on_io(unsigned index, unsigned life, const Failure& failure,
+                              EndedBy ended_by) {
   Path& path = paths_[index];
   if (closed_ || life != path.life || !path.driver) return;
   const bool was_connected = session_.state(index) == PathState::connected;
@@ -224,16 +225,26 @@ void ClientDriver::lose_on_io(unsigned index, unsigned life, const Failure& fail
   if (control_lane_) control_lane_->detach(index);
   session_.lost(index, now(), failure.text);
   if (!session_.was_up()) return first_attempt_failed_on_io(failure);
-  troubled_ = true;
-  if (was_connected || !std::exchange(path.silent, true)) {
-    log(LogLevel::warning, "session '" + options_.session_name + "': path to " +
-                               name_of_path(index) + (was_connected ? " is lost: " : ": ") +
-                               failure.text);
-  }
+  tell_of_end(index, was_connected, failure, ended_by);
   flush_control_on_io();
   apply_use_on_io();
   schedule_look_on_io();
   check_leaving_on_io(index);
+}
+
+/// What somebody has asked for is no trouble.
+void ClientDriver::tell_of_end(unsigned index, bool was_connected, const Failure& failure,
+                               EndedBy ended_by) {
+  const std::string path =
+      "session '" + options_.session_name + "': path to " + name_of_path(index);
+  if (ended_by == EndedBy::command) {
+    if (was_connected) log(LogLevel::info, path + " is closed: " + failure.text);
+    return;
+  }
+  troubled_ = true;
+  if (was_connected || !std::exchange(paths_[index].silent, true)) {
+    log(LogLevel::warning, path + (was_connected ? " is lost: " : ": ") + failure.text);
+  }
 }
 
 /// Later: whoever noticed something is on the stack.

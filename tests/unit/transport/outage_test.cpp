@@ -2,7 +2,9 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -145,6 +147,32 @@ TEST_CASE("a path that was disconnected by command stays so until it is told oth
     error = client->run(again, {});
   }
   CHECK(error == 0);
+}
+
+TEST_CASE("a path that is closed by command is no trouble, and neither is its return") {
+  Keeper keeper;
+  ServerOptions server_options;
+  server_options.features = wire::kFeatureExactlyOnce;
+  EchoServer server{server_options};
+  std::mutex mutex;
+  std::string infos;
+  std::string troubles;
+  ClientOptions options = two_paths(server.port, keeper);
+  options.log = [&](LogLevel level, const std::string& text) {
+    const std::lock_guard lock{mutex};
+    (level >= LogLevel::warning ? troubles : infos) += text + "\n";
+  };
+  auto client = test::connect(options);
+  wait_for_paths(*client);
+  const PathAddress path = client->paths()[0].address;
+  REQUIRE(client->disconnect(path));
+  REQUIRE(client->reconnect(path));
+  wait_for_paths(*client);
+  REQUIRE(client->remove_path(path));
+  client.reset();
+  CHECK(troubles == "");
+  CHECK(infos.find("is closed: disconnected by command") != std::string::npos);
+  CHECK(infos.find("is closed: removed by command") != std::string::npos);
 }
 
 TEST_CASE("what was left to do while there was no path is done when one is back") {
