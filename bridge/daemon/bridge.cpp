@@ -4,7 +4,9 @@
 #include <exception>
 #include <iterator>
 #include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "bridge/client/commands.hpp"
 #include "bridge/client/connections.hpp"
@@ -45,6 +47,27 @@ tl::expected<std::vector<nbd::Listener>, std::string> listen(const BridgeOptions
   return listeners;
 }
 
+/// The files of Unix sockets that were made here go when the process ends in a hurry, too. Destroy
+/// it after the listeners: what is at their paths then is somebody else's.
+class SocketFiles {
+ public:
+  explicit SocketFiles(const std::vector<nbd::Listener>& listeners) {
+    for (const nbd::Listener& listener : listeners) {
+      if (listener.path().empty()) continue;
+      remove_at_exit(listener.path());
+      paths_.push_back(listener.path());
+    }
+  }
+  SocketFiles(const SocketFiles&) = delete;
+  SocketFiles& operator=(const SocketFiles&) = delete;
+  ~SocketFiles() {
+    for (const std::string& path : paths_) removed(path);
+  }
+
+ private:
+  std::vector<std::string> paths_;
+};
+
 std::string describe(const ClientConfig& config) {
   return config.server() + (config.dynamic_export ? "" : "/" + config.device);
 }
@@ -77,11 +100,13 @@ unsigned count_workers(const ClientConfig& config) {
 }
 
 int serve(const BridgeOptions& options) {
-  auto listeners = listen(options);
-  if (!listeners) return complain(listeners.error());
+  auto opened = listen(options);
+  if (!opened) return complain(opened.error());
+  const SocketFiles socket_files{*opened};
+  std::vector<nbd::Listener> listeners{std::move(*opened)};
   std::string listening;
   bool open_to_strangers = false;
-  for (const nbd::Listener& listener : *listeners) {
+  for (const nbd::Listener& listener : listeners) {
     listening += (listening.empty() ? "" : ", ") + listener.address();
     open_to_strangers = open_to_strangers || listener.reachable_from_outside();
   }
@@ -99,7 +124,7 @@ int serve(const BridgeOptions& options) {
   if (!control) return complain(control.error());
   nbd::Exports exports{options.client, connections};
   nbd::Front front{exports,
-                   std::move(*listeners),
+                   std::move(listeners),
                    {.workers = count_workers(options.client),
                     .max_connections = options.max_connections,
                     .log = log_function()}};

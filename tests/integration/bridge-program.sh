@@ -272,6 +272,7 @@ h.expect_close()
   expect_gone bridge 130
   expect_gone client 0
   [[ ! -e pid ]] || fail "the pid file is left"
+  [[ ! -e $socket ]] || fail "the socket is left"
 }
 it "a second signal ends it at once" second_signal
 
