@@ -33,13 +33,13 @@ verify_until_enough() {
   done
 }
 end_load() {
-  local longest limit=${1:-$noticed}
+  local longest most=${1:-$noticed}
   touch enough
   wait "$load"
   same_data /dev/nbd0 /tmp/a
   longest=$(longest_io fio.*.json)
   echo "the longest I/O took $longest s"
-  awk -v a="$longest" -v b="$limit" 'BEGIN { exit !(a <= b) }' || fail "not within $limit s"
+  awk -v a="$longest" -v b="$most" 'BEGIN { exit !(a <= b) }' || fail "not within $most s"
 }
 # longest_io FILE...: of fio's, in seconds.
 longest_io() {
