@@ -114,20 +114,26 @@ void LaneDriver::lead(std::unique_lock<std::mutex>& lock, Waiter& self,
   // By the clock: on a busy lane the sleep never lasts a whole slice.
   auto ask_at = Clock::now() + kSlice;
   while (!self.operation->finished() && !self.interrupted && !looping_) {
-    if (!more_) {
-      // Whoever did that in vain is in for a longer sleep.
-      if (!await_as_leader(lock)) sleep_as_leader(lock);
-    } else if (waiting_ != 0) {
-      let_others_in(lock);  // a server that never stops sending must not keep the lane
-    }
-    drive();
+    receive_as_leader(lock);
     if (Clock::now() < ask_at) continue;
     lock.unlock();
     self.interrupted = interrupt();
     wait_for(lock);
     ask_at = Clock::now() + kSlice;
   }
-  leading_ = looping_;  // run() hands over
+  leading_ = looping_;   // run() hands over
+  if (looping_) kick();  // in the loop's place this thread may have heard one
+}
+
+/// Sleeps until something arrives, and receives it.
+void LaneDriver::receive_as_leader(std::unique_lock<std::mutex>& lock) {
+  if (more_) {
+    // A server that never stops sending must not keep the lane.
+    if (waiting_ != 0) let_others_in(lock);
+  } else if (!await_as_leader(lock)) {
+    sleep_as_leader(lock);  // who did that in vain is in for a longer sleep
+  }
+  if (!looping_) drive();  // the loop may be in a connection's await()
 }
 
 // A mutex is not fair: who gives it away and asks for it again has it before those who waited.

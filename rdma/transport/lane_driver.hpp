@@ -61,6 +61,7 @@ class LaneDriver {
 
   void lead(std::unique_lock<std::mutex>& lock, Waiter& self, const Interrupt& interrupt);
   void follow(std::unique_lock<std::mutex>& lock, Waiter& self, const Interrupt& interrupt);
+  void receive_as_leader(std::unique_lock<std::mutex>& lock);
   void sleep_as_leader(std::unique_lock<std::mutex>& lock);
   bool await_as_leader(std::unique_lock<std::mutex>& lock);
   std::unique_lock<std::mutex> take_quiet();
