@@ -55,6 +55,9 @@ class SessionKeeper {
   ~SessionKeeper() = default;
 };
 
+/// Longer than this nobody spins: sleeping costs little of it.
+inline constexpr Duration kMaxSpin = std::chrono::milliseconds{1};
+
 struct ClientOptions {
   std::string session_name;  ///< 1..254 printable bytes without '/' and '.'; unique at the server
   std::vector<PathAddress> paths;  ///< 1..8 to the same server, most wanted first
@@ -72,6 +75,9 @@ struct ClientOptions {
   /// and so does everything later. Must outlive the client.
   SessionKeeper* keeper = nullptr;
   unsigned lanes = 0;  ///< I/O connections per path; 0 = one per CPU, at most 4
+  /// How long one who waits on a lane looks again and again before it sleeps, as long as answers
+  /// come so soon; at most kMaxSpin, 0 = sleep at once.
+  Duration spin{};
   Duration connect_timeout = std::chrono::seconds{10};  ///< for the whole of connect()
   Duration heartbeat_interval = std::chrono::milliseconds{500};
   unsigned heartbeat_misses = 4;  ///< silent intervals until a path counts as dead

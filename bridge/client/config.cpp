@@ -74,6 +74,14 @@ tl::expected<rtrs::Duration, std::string> parse_period(std::string_view value,
   return duration;
 }
 
+tl::expected<rtrs::Duration, std::string> parse_spin(std::string_view value) {
+  auto duration = parse_duration(value);
+  if (duration && *duration > rtrs::kMaxSpin) {
+    return Error{quoted(value) + " is longer than 1ms; write a time such as 50us, or 0"};
+  }
+  return duration;
+}
+
 tl::expected<std::string, std::string> parse_session_name(std::string_view value) {
   if (rtrs::wire::is_valid_session_name(value)) return std::string{value};
   return Error{quoted(value) +
@@ -117,6 +125,7 @@ std::optional<Done> set_option(ClientConfig& config, std::string_view key, std::
   if (key == "dynamic-export") return store(config.dynamic_export, parse_bool(value));
   if (key == "session") return store(config.session_name, parse_session_name(value));
   if (key == "lanes") return store(config.lanes, parse_number(value, 1, 64));
+  if (key == "spin") return store(config.spin, parse_spin(value));
   if (key == "connect") {
     return store(config.connect_now, choose<bool>(value, {{"lazy", false}, {"now", true}}));
   }
@@ -178,6 +187,9 @@ constexpr ConfigKey kKeys[] = {
      "Access mode (default rw, and ro where the export is read-only)."},
     {"session", "NAME", "Name of the session at the server (default: made up)."},
     {"lanes", "N", "I/O connections to the server (default: one per CPU, at most 4)."},
+    {"spin", "DURATION",
+     "Look for an answer so long before sleeping, while answers come so soon (default 0: sleep at "
+     "once; at most 1ms)."},
     {"connect", "lazy|now", "now: fail at start when the server cannot be used (default lazy)."},
     {"connect-timeout", "DURATION", "For all of a connection attempt (default 10s)."},
     {"heartbeat", "DURATION", "Interval between signs of life (default 500ms)."},

@@ -24,6 +24,7 @@ struct ClientConfig {
   bool dynamic_export = false;
   std::string session_name;  ///< "" = made up for each session
   unsigned lanes = 0;        ///< 0 = chosen by the library
+  rtrs::Duration spin{};     ///< 0 = off
   bool connect_now = false;
   rtrs::Duration connect_timeout = std::chrono::seconds{10};
   rtrs::Duration heartbeat = std::chrono::milliseconds{500};

@@ -23,6 +23,7 @@ tl::expected<rtrs::ClientOptions, Failure> SharedSession::options(const std::str
         Failure{ENOTCONN, "all paths were disconnected by command; reconnect one"});
   }
   options.lanes = config_.lanes;
+  options.spin = config_.spin;
   options.connect_timeout = config_.connect_timeout;
   options.heartbeat_interval = config_.heartbeat;
   options.heartbeat_misses = config_.heartbeat_misses;

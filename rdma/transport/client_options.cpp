@@ -58,6 +58,9 @@ tl::expected<void, Failure> check(const ClientOptions& options) {
     }
   }
   if (options.lanes >= wire::kMaxConnections) return invalid("too many lanes: use fewer than 4096");
+  if (options.spin < Duration::zero() || options.spin > kMaxSpin) {
+    return invalid("spinning for longer than a millisecond only wastes CPU: choose 0 to 1ms");
+  }
   if (options.heartbeat_interval <= Duration::zero()) {
     return invalid("the heartbeat interval must be longer than zero");
   }

@@ -17,6 +17,8 @@
 namespace rtrs {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 /// How long a waiting thread sleeps before it looks whether it was interrupted.
 constexpr auto kSlice = std::chrono::milliseconds{250};
 
@@ -72,9 +74,10 @@ struct LaneDriver::Waiter {
 };
 
 LaneDriver::LaneDriver(std::uint16_t first_slot, std::uint16_t slots, ChangeBarrier* barrier,
-                       OnBroken on_broken)
+                       Duration spin, OnBroken on_broken)
     : lane_{first_slot, slots, barrier},
       on_broken_{std::move(on_broken)},
+      spin_{spin},
       kick_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
   if (kick_ < 0) throw std::system_error{errno, std::generic_category(), "eventfd"};
 }
@@ -109,12 +112,11 @@ int LaneDriver::run(Operation& operation, const Interrupt& interrupt) {
 
 void LaneDriver::lead(std::unique_lock<std::mutex>& lock, Waiter& self,
                       const Interrupt& interrupt) {
-  using Clock = std::chrono::steady_clock;
   leading_ = true;
   // By the clock: on a busy lane the sleep never lasts a whole slice.
   auto ask_at = Clock::now() + kSlice;
   while (!self.operation->finished() && !self.interrupted && !looping_) {
-    receive_as_leader(lock);
+    if (more_ || !spin_as_leader(lock)) receive_as_leader(lock, *self.operation);
     if (Clock::now() < ask_at) continue;
     lock.unlock();
     self.interrupted = interrupt();
@@ -126,10 +128,12 @@ void LaneDriver::lead(std::unique_lock<std::mutex>& lock, Waiter& self,
 }
 
 /// Sleeps until something arrives, and receives it.
-void LaneDriver::receive_as_leader(std::unique_lock<std::mutex>& lock) {
+void LaneDriver::receive_as_leader(std::unique_lock<std::mutex>& lock, const Operation& operation) {
   if (more_) {
     // A server that never stops sending must not keep the lane.
     if (waiting_ != 0) let_others_in(lock);
+  } else if (operation.finished() || looping_) {
+    return;  // while it spun
   } else if (!await_as_leader(lock)) {
     sleep_as_leader(lock);  // who did that in vain is in for a longer sleep
   }
@@ -156,7 +160,9 @@ void LaneDriver::wait_for(std::unique_lock<std::mutex>& lock) {
 void LaneDriver::let_others_in(std::unique_lock<std::mutex>& lock) {
   const unsigned before = let_in_;
   lock.unlock();
-  while (waiting_ != 0 && let_in_ == before) sched_yield();
+  do {
+    sched_yield();
+  } while (waiting_ != 0 && let_in_ == before);
   lock.lock();
 }
 
@@ -210,6 +216,31 @@ bool LaneDriver::await_as_leader(std::unique_lock<std::mutex>& lock) {
   wait_for(lock);
   awaiting_ = false;
   if (want_quiet_ != 0) quiet_.notify_all();
+  return came;
+}
+
+std::uint64_t LaneDriver::received() const {
+  std::uint64_t sum = 0;
+  for (unsigned i = 0; i < path_limit_; ++i) sum += lane_.received(i);
+  return sum;
+}
+
+/// Looks again and again for what arrives, and receives it. False: nothing came in time, or the
+/// lead is an event loop's now.
+bool LaneDriver::spin_as_leader(std::unique_lock<std::mutex>& lock) {
+  const Duration time = spin_.next();
+  if (time == Duration::zero()) return false;
+  const bool loop = looping_;
+  const std::uint64_t before = received();
+  const auto end = Clock::now() + time;
+  bool came = false;
+  do {
+    let_others_in(lock);
+    if (looping_ != loop) return false;
+    drive();
+    came = more_ || received() != before;
+  } while (!came && Clock::now() < end);
+  spin_.ended(came);
   return came;
 }
 

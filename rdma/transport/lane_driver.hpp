@@ -11,6 +11,7 @@
 
 #include "rdma/client.hpp"
 #include "rdma/core/client_lane.hpp"
+#include "rdma/core/spin_score.hpp"
 #include "rdma/transport/connection.hpp"
 
 namespace rtrs {
@@ -18,7 +19,8 @@ namespace rtrs {
 /// Leader and followers: one waiting thread (the leader) receives for everybody and wakes the
 /// others as their operations finish; when its own is finished it hands the lead to one that still
 /// waits. The lane is held only while it is worked on, never while the leader sleeps, so whoever
-/// has something to send takes it, sends and leaves.
+/// has something to send takes it, sends and leaves. A leader that spins before it sleeps leaves
+/// the lane to others between two looks.
 ///
 /// Threads: run() any; the rest the session's background thread.
 class LaneDriver {
@@ -27,7 +29,8 @@ class LaneDriver {
   /// not call back.
   using OnBroken = std::function<void(unsigned path, unsigned life, std::string why)>;
 
-  LaneDriver(std::uint16_t first_slot, std::uint16_t slots, ChangeBarrier* barrier,
+  /// `spin`: see ClientOptions.
+  LaneDriver(std::uint16_t first_slot, std::uint16_t slots, ChangeBarrier* barrier, Duration spin,
              OnBroken on_broken);
   ~LaneDriver();
   LaneDriver(const LaneDriver&) = delete;
@@ -61,9 +64,11 @@ class LaneDriver {
 
   void lead(std::unique_lock<std::mutex>& lock, Waiter& self, const Interrupt& interrupt);
   void follow(std::unique_lock<std::mutex>& lock, Waiter& self, const Interrupt& interrupt);
-  void receive_as_leader(std::unique_lock<std::mutex>& lock);
+  void receive_as_leader(std::unique_lock<std::mutex>& lock, const Operation& operation);
   void sleep_as_leader(std::unique_lock<std::mutex>& lock);
   bool await_as_leader(std::unique_lock<std::mutex>& lock);
+  bool spin_as_leader(std::unique_lock<std::mutex>& lock);
+  std::uint64_t received() const;
   std::unique_lock<std::mutex> take_quiet();
   std::unique_lock<std::mutex> take();
   void wait_for(std::unique_lock<std::mutex>& lock);
@@ -90,6 +95,7 @@ class LaneDriver {
   std::atomic<unsigned> let_in_{0};   ///< how often one of them got it
   ClientLane lane_;
   OnBroken on_broken_;
+  SpinScore spin_;
   std::array<Path, kMaxPaths> paths_;
   unsigned path_limit_ = 0;  ///< no path from here on was ever attached
   bool leading_ = false;

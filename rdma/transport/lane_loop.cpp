@@ -71,8 +71,12 @@ class LaneDriver::Loop final : public LaneLoop {
 
   bool await() override {
     auto lock = driver_.take();
-    if (under_way_ != 1 || driver_.more_ || !driver_.await_as_leader(lock)) return false;
-    driver_.drive();
+    if (under_way_ != 1 || driver_.more_) return false;
+    if (!driver_.spin_as_leader(lock) && under_way_ != 0) {
+      if (!driver_.await_as_leader(lock)) return false;
+      driver_.drive();
+    }
+    if (driver_.more_) driver_.kick();  // which a poll(2) need not tell
     return true;
   }
 

@@ -65,6 +65,7 @@ TEST_CASE("a URI is all that is needed") {
   CHECK(config.reconnect_min == 100ms);
   CHECK(config.reconnect_max == 2s);
   CHECK(config.settle_time == 10s);
+  CHECK(config.spin == 0s);
   CHECK_FALSE(config.require_extension);
   CHECK(config.header_digest);
   CHECK(config.data_digest);
@@ -95,6 +96,7 @@ TEST_CASE("every option reaches the configuration") {
                                     {"access", "migration"},
                                     {"session", "blue"},
                                     {"lanes", "3"},
+                                    {"spin", "50us"},
                                     {"connect", "now"},
                                     {"connect-timeout", "1.5"},
                                     {"heartbeat", "100ms"},
@@ -113,6 +115,7 @@ TEST_CASE("every option reaches the configuration") {
   CHECK(config.access == AccessMode::migration);
   CHECK(config.session_name == "blue");
   CHECK(config.lanes == 3);
+  CHECK(config.spin == 50us);
   CHECK(config.connect_now);
   CHECK(config.connect_timeout == 1500ms);
   CHECK(config.heartbeat == 100ms);
@@ -138,6 +141,7 @@ TEST_CASE("a bad value is refused with its key and what to write") {
       {"session", {"", "a/b", "a.b", std::string(255, 'x')}},
       {"device", {"", std::string(255, 'x'), "a\nb"}},
       {"lanes", {"", "0", "65", "-1", "2x", "two"}},
+      {"spin", {"", "on", "-1us", "50", "1001us"}},
       {"connect", {"", "later"}},
       {"connect-timeout", {"", "0", "2h", "soon", "-1"}},
       {"heartbeat", {"1ms", "2h", "x"}},
@@ -226,28 +230,18 @@ TEST_CASE("the URI's scheme tells the transport") {
 
 TEST_CASE("the help has one line per parameter that the reader knows") {
   const std::string help = rnbd::config_help();
-  for (const char* key : {"uri",
-                          "server",
-                          "transport",
-                          "path",
-                          "device",
-                          "dynamic-export",
-                          "access",
-                          "session",
-                          "lanes",
-                          "connect",
-                          "connect-timeout",
-                          "heartbeat",
-                          "heartbeat-misses",
-                          "policy",
-                          "no-path-timeout",
-                          "reconnect-min",
-                          "reconnect-max",
-                          "settle-time",
-                          "digest",
-                          "extensions",
-                          "require-ext",
-                          "discard",
+  for (const char* key : {"uri",           "server",
+                          "transport",     "path",
+                          "device",        "dynamic-export",
+                          "access",        "session",
+                          "lanes",         "spin",
+                          "connect",       "connect-timeout",
+                          "heartbeat",     "heartbeat-misses",
+                          "policy",        "no-path-timeout",
+                          "reconnect-min", "reconnect-max",
+                          "settle-time",   "control",
+                          "digest",        "extensions",
+                          "require-ext",   "discard",
                           "write-zeroes"}) {
     CHECK(("\n" + help).find("\n" + std::string{key} + "=") != std::string::npos);
     ConfigReader reader;
