@@ -281,7 +281,10 @@ void Checker::executes_write(unsigned disk, std::uint64_t sector, Stamp value) {
       of(newest).plan.session == plan.session) {
     return violate(id, wrote + " over what was asked for after it had failed");
   }
-  operation.executed[index] = disks_[disk].apply(sector, value, Action::write);
+  const std::uint32_t position = disks_[disk].apply(sector, value, Action::write);
+  // What comes twice is as durable as it was the first time.
+  std::uint32_t& executed = operation.executed[index];
+  if (executed == 0 || disks_[disk].sector(sector).lost(executed)) executed = position;
   operation.executed_here[index] = true;
 }
 

@@ -99,8 +99,8 @@ class Checker {
     State state = State::pending;
     /// Per sector: the position of its newest value when the operation began.
     std::vector<std::uint32_t> start;
-    /// A change, per sector: the position of its value; 0 = not executed yet. Of changes without
-    /// data it is known when they are acknowledged.
+    /// A change, per sector: the position of its value, the first that was not lost; 0 = not
+    /// executed yet. Of changes without data it is known when they are acknowledged.
     std::vector<std::uint32_t> executed;
     /// A write, per sector: executed in this life of its session.
     std::vector<bool> executed_here;
