@@ -42,6 +42,15 @@ serve_all() {
     --export disk0=/dev/ram0,direct,ro >>"$case_dir/invalidating.log" 2>&1 &
   eventually 20 listen_on 2002
 }
+# What is still exported would keep the RAM disk in use.
+nvme_unexport() {
+  local root=/sys/kernel/config/nvmet
+  rm -f "$root"/ports/*/subsystems/bench
+  rmdir "$root"/ports/*
+  echo 0 >"$root/subsystems/bench/namespaces/1/enable"
+  rmdir "$root/subsystems/bench/namespaces/1" "$root/subsystems/bench"
+  modprobe -r nvmet-rdma nvmet-tcp nvmet
+}
 listen_on() { rdma resource show cm_id | grep -q "src-addr 10.99.0.1:$1 .*LISTEN\|LISTEN.*:$1"; }
 
 # ---- In the client ------------------------------------------------------------------------------------
@@ -130,6 +139,7 @@ measure() {
       on client detach_side "$side" "$where"
     done
   done
+  on server nvme_unexport
   python3 "$source_dir/tests/bench/lab-table" "$work_dir/figures"
 }
 
