@@ -5,26 +5,32 @@
 # `finish`. A case runs in a subshell under `set -e` in its own directory; `skip REASON` leaves it.
 # ONLY=REGEX picks cases by title, KEEP=1 keeps the directory, VERBOSE=1 shows the log of every case.
 # The script defines close_case, which is called when a case has ended, however it ended, and fails
-# it by its status; and it may define more_logs, which is called when a case failed.
+# it by its status; and it may define more_logs, which is called when a case failed, and again_because,
+# which says why a case that failed is to be run again, twice at most, for what is not ours to mend.
 
 passed=0 failed=0 skipped=0 case_number=0
 slow=1 # by how much everything takes longer than usual here
 
 # it TITLE FUNCTION [ARGUMENTS...]: runs one case and counts it.
 it() {
-  local title=$1 rc began took reason
+  local title=$1 rc began took reason attempt
   shift
   [[ -z ${ONLY:-} || $title =~ $ONLY ]] || return 0
   case_number=$((case_number + 1))
   case_dir=$work_dir/$case_number
-  mkdir "$case_dir"
   began=$EPOCHREALTIME
   set +e
-  (
-    set -e
-    run_case "$@"
-  ) >"$case_dir/case.log" 2>&1 </dev/null
-  rc=$?
+  for attempt in 1 2 3; do
+    rm -rf "$case_dir"
+    mkdir "$case_dir"
+    (
+      set -e
+      run_case "$@"
+    ) >"$case_dir/case.log" 2>&1 </dev/null
+    rc=$?
+    if ((rc == 0 || attempt == 3)) || ! reason=$(because_of_others); then break; fi
+    printf 'again %s: %s\n' "$title" "$reason"
+  done
   set -e
   took=$(awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')
   if ((rc == 0)); then
@@ -43,6 +49,8 @@ it() {
   fi
   [[ -n ${KEEP:-} ]] || rm -rf "$case_dir"
 }
+
+because_of_others() { [[ $(type -t again_because) == function ]] && again_because; }
 
 run_case() {
   at_end_commands=()
