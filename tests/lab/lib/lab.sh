@@ -197,8 +197,8 @@ rxe_has_failed() {
 
 # ---- QEMU's defect -------------------------------------------------------------------------------------
 
-# QEMU 7.2 loses its emulated CPU's flags now and then while the host is busy: the kernel panics, and says that
-# it had flags which no CPU has. Such a case is run again. Source: the bits 24 to 31 of EFLAGS are always 0.
+# QEMU 7.2 has lost its emulated CPU's flags while the host was busy: the kernel panicked, and said that it had
+# flags which no CPU has. Such a case is run again. Source: the bits 24 to 31 of EFLAGS are always 0.
 again_because() {
   [[ $accelerator == tcg* ]] && grep -hsE 'EFLAGS: (0[1-9a-f]|[1-9a-f].)[0-9a-f]{6}' "$case_dir"/*.console | head -n 1 &&
     echo "(no CPU has such flags: QEMU has lost them)"
