@@ -9,6 +9,10 @@
 namespace sim {
 namespace {
 
+/// Storage that hangs until the faults are over can leave nothing to do but connecting again, for minutes:
+/// the faults are over after so many events at the latest.
+constexpr std::uint64_t kMaxSafetyEvents = 5'000'000;
+
 /// A run that goes on for so long goes in circles.
 constexpr std::uint64_t kMaxEvents = 50'000'000;
 
@@ -53,7 +57,8 @@ class Simulation {
     for (auto& client : clients_) client->start();
     nemesis_.start();
     const Instant end = world_.now() + knobs_.safety_time;
-    while (checker_.operations() < knobs_.operations && world_.now() < end && step()) {
+    while (checker_.operations() < knobs_.operations && world_.now() < end &&
+           world_.events() < kMaxSafetyEvents && step()) {
     }
   }
 
