@@ -100,8 +100,13 @@ void ServerPath::close() {
   state_ = ServerPathState::closed;
   for (Connection& connection : connections_) connection.queue_pair = nullptr;
   for (ServerRequest& request : requests_) {
-    if (request.state != ServerRequest::State::attached) continue;
-    stop_waiting(session_.slots_[request.buffer_id], request);
+    if (request.state == ServerRequest::State::attached) {
+      stop_waiting(session_.slots_[request.buffer_id], request);
+    } else if (request.state == ServerRequest::State::pending) {
+      session_.forget_pending(request);
+    } else {
+      continue;
+    }
     free(request);
   }
 }

@@ -76,7 +76,7 @@ Complaint ServerPath::begin(std::uint16_t cid, std::uint32_t immediate) {
   request.answer_to = {header->descriptor.address, header->descriptor.key};
   request.need_invalidate = header->need_invalidate && header->has_descriptor;
   ++unanswered_;
-  session_.judge(request, trailer);
+  session_.take(request, trailer);
   return nullptr;
 }
 

@@ -31,6 +31,7 @@ struct ServerRequest {
   enum class State : std::uint8_t {
     free,       ///< the chunk is the client's
     arrived,    ///< its immediate is here
+    pending,    ///< read, and waits until the session's other paths have been read, too
     executing,  ///< the handler has it, or its answer is delayed
     attached,   ///< waits for the end of the same request, which came on another path
     ended,      ///< was attached; its answer is delayed
@@ -40,6 +41,7 @@ struct ServerRequest {
   std::uint32_t buffer_id = 0;
   ServerPath* path = nullptr;
   ServerRequest* next = nullptr;  ///< attached: the next that waits for the same
+  std::uint64_t batch = 0;        ///< judged together with the others of this number
   RemoteMemory answer_to;
   bool need_invalidate = false;
 };

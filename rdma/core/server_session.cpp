@@ -69,6 +69,54 @@ void ServerSession::fence_all(const char* why, bool fault) {
 
 // ---- Requests -----------------------------------------------------------------------------------
 
+void ServerSession::take(ServerRequest& request, const wire::WriteTrailer& trailer) {
+  ++requests_read_;
+  if (must_wait()) {
+    request.state = State::pending;
+    pending_.push_back(&request);
+    return;
+  }
+  request.batch = ++batch_;
+  judge(request, trailer);
+}
+
+/// With generations a copy that is read late is known as one. Reads wait, too: a client that gets
+/// no answers stops asking, so that reading comes to an end.
+bool ServerSession::must_wait() const {
+  if (options_.exactly_once() || RTRS_PLANTED(unread_paths)) return false;
+  const auto live = std::ranges::count_if(
+      paths_, [](const ServerPath* path) { return path->state() == ServerPathState::connected; });
+  return live > 1 || !pending_.empty();
+}
+
+void ServerSession::judge_pending() {
+  ++batch_;
+  for (ServerRequest* request : pending_) {
+    if (request != nullptr) request->batch = batch_;
+  }
+  for (std::size_t i = 0; i < pending_.size(); ++i) {
+    // One that is judged may close the paths of others, which are forgotten then.
+    ServerRequest* const request = pending_[i];
+    if (request == nullptr || copy_is_arriving(*request)) continue;
+    pending_[i] = nullptr;
+    judge(*request, {});
+  }
+  std::erase(pending_, nullptr);
+}
+
+/// Its immediate was read on another path, but the key of its chunk is not withdrawn yet.
+bool ServerSession::copy_is_arriving(const ServerRequest& request) const {
+  if (request.is_read || over_) return false;
+  return std::ranges::any_of(paths_, [&](const ServerPath* path) {
+    return path->state() == ServerPathState::connected && path != request.path &&
+           path->requests_[request.buffer_id].state == State::arrived;
+  });
+}
+
+void ServerSession::forget_pending(const ServerRequest& request) {
+  std::ranges::replace(pending_, &request, nullptr);
+}
+
 void ServerSession::judge(ServerRequest& request, const wire::WriteTrailer& trailer) {
   if (request.is_read) return execute(request);
   ServerSlot& slot = slots_[request.buffer_id];
@@ -106,14 +154,16 @@ void ServerSession::attach(ServerSlot& slot, ServerRequest& request) {
   request.next = std::exchange(slot.waiting, &request);
   if (options_.exactly_once()) return;
   // Without generations a late copy cannot be told from a new request, so where the earlier ones
-  // came from nothing more may come.
+  // came from nothing more may come. Which of those that were read together is the earlier one,
+  // nobody knows.
   constexpr char kWhy[] = "the client has sent a request again on another path";
   ServerPath& newest = *request.path;
   for (std::size_t i = 0; i < paths_.size(); ++i) {
     ServerPath& path = *paths_[i];
     if (path.requests_.empty()) continue;
     const ServerRequest& there = path.requests_[request.buffer_id];
-    const bool earlier = there.state != State::free && !there.is_read;
+    const bool earlier =
+        there.state != State::free && !there.is_read && there.batch < request.batch;
     if (&path != &newest && earlier) path.fence(kWhy, /*fault=*/false);
   }
 }

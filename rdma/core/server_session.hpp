@@ -80,6 +80,15 @@ class ServerSession {
   /// Ends a delayed answer, see ServerPath::delay_answer.
   void answer(ServerRequest& request, int error);
 
+  /// Requests of a client without generations wait while it has several paths. What it sends again
+  /// over one of them may still lie unread on another, and must not be carried out behind newer
+  /// writes: whoever has read them reads all paths until nothing comes any more, and then calls
+  /// judge_pending().
+  bool has_pending() const { return !pending_.empty(); }
+  void judge_pending();
+  /// Requests that have been read so far, on all paths.
+  std::uint64_t requests_read() const { return requests_read_; }
+
   /// What came more than once, for the log.
   struct Repeats {
     std::uint64_t attached = 0;  ///< answered together with the first one
@@ -102,6 +111,10 @@ class ServerSession {
   void leave(ServerPath& path);
   void up();
   /// A request is complete: carries it out, or does what else is right.
+  void take(ServerRequest& request, const wire::WriteTrailer& trailer);
+  bool must_wait() const;
+  bool copy_is_arriving(const ServerRequest& request) const;
+  void forget_pending(const ServerRequest& request);
   void judge(ServerRequest& request, const wire::WriteTrailer& trailer);
   void execute(ServerRequest& request);
   void attach(ServerSlot& slot, ServerRequest& request);
@@ -116,6 +129,9 @@ class ServerSession {
   ServerHandler& handler_;
   std::vector<ServerPath*> paths_;  ///< also those that are closed, while requests execute in them
   std::vector<ServerSlot> slots_;   ///< one per permit
+  std::vector<ServerRequest*> pending_;
+  std::uint64_t requests_read_ = 0;
+  std::uint64_t batch_ = 0;
   Repeats repeats_;
   unsigned executing_ = 0;
   bool up_ = false;

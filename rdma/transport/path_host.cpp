@@ -161,19 +161,32 @@ void PathHost::start_timers() {
   });
 }
 
-void PathHost::progress(Link& link) {
+bool PathHost::read() {
+  bool drained = true;
+  for (const auto& link : links_) {
+    if (link && !closed_) drained = progress(*link) && drained;
+  }
+  return drained;
+}
+
+/// False: there may be more to read.
+bool PathHost::progress(Link& link) {
   using Status = Connection::Status;
-  if (draining_) return;
+  if (draining_) return true;
   const bool was_connecting = path_.state() == ServerPathState::connecting;
   in_progress_ = true;
   const Status status = link.connection->progress(*link.handler);
   in_progress_ = false;
-  if (fence_.why != nullptr) return on_fenced(fence_.why, fence_.fault);
+  if (fence_.why != nullptr) {
+    on_fenced(fence_.why, fence_.fault);
+    return true;
+  }
+  if (session_.has_pending()) environment_.on_pending();
   // What was answered at once leaves now, as one batch; waiting for more would cost another look at
   // the events.
   reactor_.forget(link);
   link.run_deferred();
-  if (closed_) return;
+  if (closed_) return true;
   if (was_connecting && path_.state() == ServerPathState::connected) {
     log(LogLevel::info, "connected with " + std::to_string(links_.size()) + " connections");
     path_.start_heartbeat(now());
@@ -181,15 +194,22 @@ void PathHost::progress(Link& link) {
   }
   switch (status) {
     case Status::drained:
-      if (link.readiness.hung_up()) return progress_later(link);
+      if (link.readiness.hung_up()) {
+        progress_later(link);
+        return true;
+      }
       if (path_.unanswered() == 0) reactor_.solo(link);
-      return link.readiness.wait_to_read();
+      link.readiness.wait_to_read();
+      return true;
     case Status::more:
-      return progress_later(link);
+      progress_later(link);
+      return false;
     case Status::closed:
-      return close("closed by the client", LogLevel::info);
-    case Status::broken:
-      return close(link.connection->failure(), LogLevel::warning);
+      close("closed by the client", LogLevel::info);
+      return true;
+    default:
+      close(link.connection->failure(), LogLevel::warning);
+      return true;
   }
 }
 

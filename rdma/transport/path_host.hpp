@@ -23,6 +23,7 @@ struct PathEnvironment {
   std::function<void()> on_closing;            ///< it takes no more connections
   std::function<void()> on_gone;               ///< it may be destroyed from a later event
   std::function<void()> on_connection_closed;  ///< once per connection
+  std::function<void()> on_pending;            ///< see ServerSession::has_pending()
   Log log;
   Duration handshake_timeout{};
 };
@@ -38,6 +39,8 @@ class PathHost {
 
   /// Lets a client's connection in whose connect request was admitted.
   void add(std::uint16_t cid, std::unique_ptr<Incoming> incoming);
+  /// Looks at all connections. False: there may be more.
+  bool read();
   /// No more requests are read; closes as soon as everything is answered and the replies are out.
   void drain();
   void close(const std::string& why, LogLevel level);
@@ -60,7 +63,7 @@ class PathHost {
   };
 
   void start_timers();
-  void progress(Link& link);
+  bool progress(Link& link);
   void progress_later(Link& link);
   void schedule_tick();
   bool provide_chunks();

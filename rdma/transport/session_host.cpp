@@ -1,8 +1,17 @@
 #include "rdma/transport/session_host.hpp"
 
+#include <boost/asio/post.hpp>
 #include <utility>
 
 namespace rtrs {
+namespace {
+
+namespace asio = boost::asio;
+
+/// How often all paths are read before others get a turn.
+constexpr unsigned kMaxRounds = 16;
+
+}  // namespace
 
 SessionHost::SessionHost(Reactor& reactor, ServerSessionOptions options, ServerHandler& handler,
                          std::string peer, SessionEnvironment environment)
@@ -28,7 +37,11 @@ PathHost& SessionHost::add_path(const Arrival& arrival, const std::string& peer)
   const auto path = arrival.path;
   PathEnvironment environment;
   environment.claim_name = environment_.claim_name;
-  environment.on_closing = [this, path] { environment_.on_path_closing(path, session_.over()); };
+  environment.on_closing = [this, path] {
+    environment_.on_path_closing(path, session_.over());
+    if (session_.has_pending()) judge_later();  // what waits for this path need not any more
+  };
+  environment.on_pending = [this] { read_and_judge(); };
   environment.on_gone = [this, path] { environment_.on_path_gone(path); };
   environment.on_connection_closed = environment_.on_connection_closed;
   environment.log = environment_.log;
@@ -54,6 +67,28 @@ void SessionHost::add(const Arrival& arrival, std::unique_ptr<Incoming> incoming
     old->second->close("the client has connected the path again", LogLevel::info);
   }
   path.add(arrival.cid, std::move(incoming));
+}
+
+/// See ServerSession::has_pending(). A request that was read last may have copies on the paths that
+/// were read before it: all of them again, until nothing has come in a whole round.
+void SessionHost::read_and_judge() {
+  if (std::exchange(reading_, true)) return;
+  bool quiet = false;
+  for (unsigned round = 0; round < kMaxRounds && !quiet; ++round) {
+    const std::uint64_t before = session_.requests_read();
+    quiet = true;
+    for (auto& [id, path] : paths_) quiet = path->read() && quiet;
+    quiet = quiet && session_.requests_read() == before;
+  }
+  reading_ = false;
+  if (!quiet) return judge_later();
+  session_.judge_pending();
+}
+
+void SessionHost::judge_later() {
+  asio::post(reactor_.io(), [this] {
+    if (!session_.gone() && session_.has_pending()) read_and_judge();
+  });
 }
 
 void SessionHost::on_lingering() {

@@ -65,6 +65,8 @@ class SessionHost {
 
  private:
   PathHost& add_path(const Arrival& arrival, const std::string& peer);
+  void read_and_judge();
+  void judge_later();
   void on_lingering();
   void on_gone();
   void log(LogLevel level, const std::string& text) const;
@@ -74,6 +76,7 @@ class SessionHost {
   ServerSession session_;
   std::map<Admission::PathId, std::unique_ptr<PathHost>> paths_;
   Alarm linger_timer_;
+  bool reading_ = false;
   bool lingering_ = false;
   bool draining_ = false;
 };

@@ -166,6 +166,10 @@ Knobs draw_knobs(Rng& rng, bool long_run) {
   knobs.final_operations = 5;
   knobs.access_notices = knobs.server_extensions && rng.chance(900);
   const bool changes = knobs.server_style == ServerStyle::own && rng.chance(400);
+  if (rng.chance(200)) {
+    knobs.network.late_read = rng.pick({20U, 200U});
+    knobs.network.late_read_max = knobs.heartbeat_interval / 4;
+  }
   if (changes) knobs.access_mean = rng.pick<Duration>({500us, 3ms, 20ms});
   return knobs;
 }

@@ -20,10 +20,12 @@ struct NetworkKnobs {
   unsigned window = 64;  ///< stream: messages under way until the sender stalls
   Duration latency_min{};
   Duration latency_max{};
-  unsigned eager = 500;          ///< per mille: sent at once when flushed
-  Duration departure_max{};      ///< else up to so long later
-  Duration poll_max{};           ///< from an arrival until somebody looks
-  unsigned slow_poll = 0;        ///< per mille: a hundred times that
+  unsigned eager = 500;      ///< per mille: sent at once when flushed
+  Duration departure_max{};  ///< else up to so long later
+  Duration poll_max{};       ///< from an arrival until somebody looks
+  unsigned slow_poll = 0;    ///< per mille: a hundred times that
+  unsigned late_read = 0;    ///< per mille, at the server: up to late_read_max
+  Duration late_read_max{};
   Duration transport_timeout{};  ///< until unacknowledged data breaks a connection
 };
 

@@ -36,6 +36,7 @@ ServerPathHost& ServerHost::add_path(PathId path, const rtrs::ServerPathOptions&
       .shared_chunks =
           environment_.knobs.server_style == ServerStyle::own ? nullptr : &shared_chunks_,
       .on_closing = [this, path] { environment_.on_path_closing(path, session_.over()); },
+      .on_pending = [this] { read_and_judge(); },
       .on_gone = [this, path] { environment_.on_path_gone(path); }};
   auto host = std::make_unique<ServerPathHost>(std::move(environment), session_, options);
   return *(paths_[path] = std::move(host));
@@ -54,6 +55,21 @@ void ServerHost::add(const rtrs::Admission::Decision& decision, std::uint16_t ci
     old->second->close("the client has connected the path again");
   }
   path.add(cid, std::move(wire));
+}
+
+/// As the shipped host does it. Linux's server carries out what it has read at once.
+void ServerHost::read_and_judge() {
+  if (environment_.knobs.server_style != ServerStyle::own) return session_.judge_pending();
+  if (std::exchange(reading_, true)) return;
+  bool quiet = false;
+  while (!quiet && !world_.broken()) {
+    const std::uint64_t before = session_.requests_read();
+    quiet = true;
+    for (auto& [id, path] : paths_) quiet = path->read() && quiet;
+    quiet = quiet && session_.requests_read() == before;
+  }
+  reading_ = false;
+  if (!world_.broken()) session_.judge_pending();
 }
 
 void ServerHost::on_lingering() {

@@ -55,6 +55,7 @@ class ServerHost {
 
  private:
   ServerPathHost& add_path(PathId path, const rtrs::ServerPathOptions& options);
+  void read_and_judge();
   void on_lingering();
 
   HostEnvironment environment_;
@@ -64,6 +65,7 @@ class ServerHost {
   std::map<PathId, std::unique_ptr<ServerPathHost>> paths_;
   std::optional<Scope> linger_;           ///< while nobody has a path
   std::vector<std::byte> shared_chunks_;  ///< of a server in Linux's style
+  bool reading_ = false;
   bool draining_ = false;
 };
 

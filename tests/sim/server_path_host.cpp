@@ -66,23 +66,40 @@ void ServerPathHost::add(std::uint16_t cid, std::shared_ptr<Wire> wire) {
 void ServerPathHost::schedule_progress(Link& link) {
   if (std::exchange(link.progress_due, true)) return;
   const NetworkKnobs& knobs = environment_.knobs.network;
-  const Duration delay =
+  Duration delay =
       world_.rng().delay(0us, knobs.poll_max) * (world_.rng().chance(knobs.slow_poll) ? 100 : 1);
+  if (world_.rng().chance(knobs.late_read)) {
+    delay = world_.rng().delay(0us, knobs.late_read_max);
+  }
   scope_.after(delay, [this, &link] {
     link.progress_due = false;
     if (!closed_) progress(link);
   });
 }
 
-void ServerPathHost::progress(Link& link) {
-  if (draining_) return;
+bool ServerPathHost::read() {
+  bool drained = true;
+  for (auto& link : links_) {
+    if (link && !closed_ && !world_.broken()) drained = progress(*link) && drained;
+  }
+  return drained;
+}
+
+/// False: there may be more to read.
+bool ServerPathHost::progress(Link& link) {
+  if (draining_) return true;
   const bool was_connecting = path_.state() == ServerPathState::connecting;
   unsigned heard = 0;
   in_progress_ = true;
   const auto status = link.queue_pair->progress(*link.handler, heard);
   in_progress_ = false;
-  if (world_.broken()) return;
-  if (fenced_ != nullptr) return close(fenced_);
+  if (world_.broken()) return true;
+  if (fenced_ != nullptr) {
+    close(fenced_);
+    return true;
+  }
+  if (session_.has_pending()) environment_.on_pending();
+  if (world_.broken() || closed_) return true;
   if (was_connecting && path_.state() == ServerPathState::connected) {
     world_.note("server", environment_.serial, "path is up");
     path_.start_heartbeat(world_.now());
@@ -92,12 +109,14 @@ void ServerPathHost::progress(Link& link) {
   if (heard > 0 && watch_) watch_->heard();
   switch (status) {
     case SimQueuePair::Status::drained:
-      return;
+      return true;
     case SimQueuePair::Status::more:
-      return schedule_progress(link);
-    case SimQueuePair::Status::ended:
+      schedule_progress(link);
+      return false;
+    default:
       if (rtrs::Complaint complaint = link.queue_pair->complaint()) on_complaint(complaint);
-      return close("a connection ended");
+      close("a connection ended");
+      return true;
   }
 }
 

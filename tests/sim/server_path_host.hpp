@@ -26,7 +26,8 @@ struct PathEnvironment {
   /// Not null: all paths of the session have their chunks here, as Linux's server does it.
   std::vector<std::byte>* shared_chunks = nullptr;
   std::function<void()> on_closing;
-  std::function<void()> on_gone;  ///< the host may be destroyed from a later event
+  std::function<void()> on_pending;  ///< see ServerSession::has_pending()
+  std::function<void()> on_gone;     ///< the host may be destroyed from a later event
 };
 
 class ServerPathHost {
@@ -38,6 +39,8 @@ class ServerPathHost {
 
   /// Takes a connection whose connect request was accepted.
   void add(std::uint16_t cid, std::shared_ptr<Wire> wire);
+  /// Looks at all connections. False: there may be more.
+  bool read();
   /// Closes as soon as everything is answered and the replies are out.
   void drain();
   void close(const char* why);
@@ -53,7 +56,7 @@ class ServerPathHost {
   };
 
   void schedule_progress(Link& link);
-  void progress(Link& link);
+  bool progress(Link& link);
   void schedule_flush(Link& link);
   void schedule_tick();
   void on_complaint(rtrs::Complaint complaint);

@@ -55,8 +55,9 @@ inline ServerSessionOptions options(bool exactly_once) {
 
 /// A path of one connection, as a driver that closes what it is told to.
 struct TestPath {
-  explicit TestPath(ServerSession& s)
-      : session{s}, path{s, {.cid_count = 1, .access = wire::PathAccess::non_optimized}} {
+  explicit TestPath(ServerSession& s, bool new_keys = false)
+      : session{s},
+        path{s, {.cid_count = 1, .new_keys = new_keys, .access = wire::PathAccess::non_optimized}} {
     path.provide_chunks = [this] {
       path.set_chunks(memory);
       return true;
@@ -74,7 +75,11 @@ struct TestPath {
   Complaint say_name(const char* name) {
     return handler->on_message(wire::bytes_of(wire::encode_info_request(name)), {});
   }
-  Complaint immediate(std::uint32_t value) { return handler->on_write_with_immediate(value, 0); }
+  Complaint immediate(std::uint32_t value) {
+    const Complaint complaint = handler->on_write_with_immediate(value, 0);
+    if (alone && session.has_pending()) session.judge_pending();
+    return complaint;
+  }
 
   /// A write of 512 bytes. Generation 0: the message has no trailer.
   Complaint write(std::uint32_t permit, std::uint32_t generation, const char* text = "text",
@@ -119,6 +124,7 @@ struct TestPath {
   std::vector<std::byte> memory = std::vector<std::byte>(4 * std::size_t{kChunk});
   FakeQueuePair pair;
   QueuePairHandler* handler = nullptr;
+  bool alone = true;  ///< what is read here is judged before another path is read
   bool fenced = false;
   bool faulty = false;
   bool gone = false;

@@ -215,6 +215,104 @@ TEST_CASE("Linux: a write whose permit executes on another path is the same one,
   }
 }
 
+/// Two paths that are read together.
+struct Together {
+  Bench bench{/*exactly_once=*/false};
+  TestPath a{bench.session}, b{bench.session};
+  Together() { a.alone = b.alone = false; }
+};
+
+TEST_CASE("Linux: what lies unread on another path is judged together with its copy") {
+  Together together;
+  auto& [bench, a, b] = together;
+  REQUIRE(b.write(1, 0, "one.") == nullptr);  // the copy; its sender has given up the other path
+  CHECK(bench.handler.messages.empty());
+  REQUIRE(a.write(1, 0, "one.") == nullptr);
+  REQUIRE(a.write(2, 0, "two.") == nullptr);
+  CHECK(bench.session.requests_read() == 3);
+  bench.session.judge_pending();
+  CHECK_FALSE(bench.session.has_pending());
+  CHECK(bench.handler.messages == std::vector<std::string>{"one.", "two."});
+  CHECK(bench.session.repeats().attached == 1);
+  // Which of them is the dead one cannot be known.
+  CHECK_FALSE(a.fenced);
+  CHECK_FALSE(b.fenced);
+  bench.handler.finish_oldest();
+  CHECK(b.answer(1) == 0);
+  CHECK(a.answer(1) == 0);
+  a.pair.posts.clear();
+  bench.handler.finish_oldest();
+  CHECK(a.answer(2) == 0);
+}
+
+TEST_CASE("Linux: reads wait for the other paths, too, or reading would not come to an end") {
+  Together together;
+  auto& [bench, a, b] = together;
+  REQUIRE(a.read(1) == nullptr);
+  CHECK(bench.handler.running.empty());
+  CHECK(a.path.unanswered() == 1);
+  CHECK(a.read(1) != nullptr);  // its chunk is in use
+  bench.session.judge_pending();
+  REQUIRE(bench.handler.running.size() == 1);
+  bench.handler.finish_oldest();
+  CHECK(a.answer(1) == 0);
+}
+
+TEST_CASE("Linux: a path that closes takes with it what was read and not judged") {
+  Together together;
+  auto& [bench, a, b] = together;
+  REQUIRE(a.write(1, 0, "one.") == nullptr);
+  REQUIRE(b.write(2, 0, "two.") == nullptr);
+  a.close();
+  CHECK(a.gone);
+  bench.session.judge_pending();
+  CHECK(bench.handler.messages == std::vector<std::string>{"two."});
+  bench.handler.finish_oldest();
+  REQUIRE(b.write(1, 0, "one.") == nullptr);  // the only path: nothing to wait for
+  CHECK(bench.handler.running.size() == 1);
+  bench.handler.finish_oldest();
+}
+
+TEST_CASE("Linux: one that is judged may close the path of the next") {
+  Together together;
+  auto& [bench, a, b] = together;
+  REQUIRE(a.write(1, 0, "one.") == nullptr);
+  REQUIRE(b.write(1, 0, "two.") == nullptr);  // no copy: the session ends
+  REQUIRE(b.write(2, 0, "more") == nullptr);
+  bench.session.judge_pending();
+  CHECK(a.fenced);
+  CHECK(b.faulty);
+  CHECK(bench.handler.messages == std::vector<std::string>{"one."});
+  bench.handler.finish_oldest();
+  CHECK(bench.gone == 1);
+}
+
+TEST_CASE("Linux: a copy whose key is still being withdrawn is waited for") {
+  Bench bench{/*exactly_once=*/false};
+  TestPath a{bench.session, /*new_keys=*/true}, b{bench.session};
+  REQUIRE(a.write(1, 0, "one.") == nullptr);
+  REQUIRE(b.write(1, 0, "one.") == nullptr);
+  REQUIRE(b.write(2, 0, "two.") == nullptr);
+  CHECK(bench.handler.messages == std::vector<std::string>{"two."});
+  CHECK(bench.session.has_pending());
+  SUBCASE("until that has happened") {
+    REQUIRE(a.handler->on_revoked(1) == nullptr);
+    bench.session.judge_pending();
+    CHECK(bench.session.repeats().attached == 1);
+  }
+  SUBCASE("until its path closes") {
+    a.close();
+    bench.session.judge_pending();
+  }
+  SUBCASE("not when the server stops: nobody reads any more") {
+    bench.session.end();
+    bench.session.judge_pending();
+  }
+  CHECK(bench.handler.messages == std::vector<std::string>{"two.", "one."});
+  bench.handler.finish_oldest();
+  bench.handler.finish_oldest();
+}
+
 TEST_CASE("Linux: an error of a write that was sent again is told late, too") {
   Bench bench{/*exactly_once=*/false};
   TestPath a{bench.session}, b{bench.session};

@@ -19,7 +19,8 @@
 namespace rtrs::test {
 
 /// Answers a write by storing its data, a read by what was stored last; messages may ask for other
-/// behaviour: "E<n>" answers errno n, "H" keeps the request (it hangs) until release().
+/// behaviour: "E<n>" answers errno n, "H" keeps the request (it hangs), "B" blocks the event loop
+/// while `blocked`.
 class EchoHandler final : public ServerHandler {
  public:
   void* on_session_up(ServerSession&) override {
@@ -36,6 +37,11 @@ class EchoHandler final : public ServerHandler {
       held = &request;
       return;
     }
+    if (message.starts_with("B")) {
+      blocked = true;
+      blocked.notify_all();
+      blocked.wait(true);
+    }
     if (request.is_read) {
       for (std::size_t i = 0; i < request.data.size(); ++i) {
         request.data[i] = static_cast<std::byte>(message.size() + i);
@@ -50,6 +56,7 @@ class EchoHandler final : public ServerHandler {
   std::atomic<int> requests{0};
   std::atomic<std::uint64_t> bytes_written{0};
   std::atomic<ServerRequest*> held{nullptr};
+  std::atomic<bool> blocked{false};
 };
 
 /// TCP over loopback; or RDMA to ourselves when RNBD_RDMA_ADDRESS names the address of a device.

@@ -2,6 +2,7 @@
 #include <boost/asio/post.hpp>
 #include <thread>
 
+#include "rdma/core/server_session.hpp"
 #include "rdma/transport/reactor.hpp"
 #include "tests/unit/transport/scripted_server.hpp"
 
@@ -95,6 +96,33 @@ TEST_CASE("a client that dies with answers unread does not hold up a server that
     stopper.join();
   }
   CHECK(server.handler.sessions == 0);
+}
+
+TEST_CASE("what two paths without generations bring while the server stands still is one batch") {
+  ServerOptions options;
+  options.reactors = 1;
+  EchoServer server{options};
+  RawSession a{server, 9};
+  RawSession b{server, 9, 10};
+  a.say(3, "Block");
+  server.handler.blocked.wait(false);
+  // The copy comes first into the sight of the event loop. Judged alone it would be the first
+  // write, and the other the copy for which its path is closed.
+  b.say(1, "Hold");
+  a.say(1, "Hold");
+  server.handler.blocked = false;
+  server.handler.blocked.notify_all();
+  CHECK(a.answered() == 3);
+  a.say(2, "more");
+  CHECK(a.answered() == 2);
+  b.say(4, "more");
+  CHECK(b.answered() == 4);
+  CHECK(server.handler.requests == 4);
+  REQUIRE(server.handler.held != nullptr);
+  ServerRequest& held = *server.handler.held.load();
+  boost::asio::post(held.session->reactor->io(), [&held] { held.finish(0); });
+  CHECK(a.answered() == 1);
+  CHECK(b.answered() == 1);
 }
 
 TEST_CASE("a reply right behind the info response ends the session, not the client's program") {

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -39,6 +40,8 @@ class RawClient {
     REQUIRE(::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0);
     const timeval limit{.tv_sec = 20, .tv_usec = 0};
     setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    const int at_once = 1;
+    setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof(at_once));
   }
   ~RawClient() {
     if (socket_ >= 0) ::close(socket_);
@@ -133,15 +136,20 @@ inline void check_good_client(const EchoServer& server) {
   CHECK(client->run(read, {}) == 0);
 }
 
-/// A raw client that has a session of one connection 0 and one connection 1, ready for requests on
-/// connection 1.
+/// A raw client that has a path of one connection 0 and one connection 1, ready for requests on
+/// connection 1; it is the first one of its session, unless the two have different ids.
 struct RawSession {
-  explicit RawSession(const EchoServer& server, std::uint8_t id = 9)
+  explicit RawSession(const EchoServer& server, std::uint8_t id = 9) : RawSession{server, id, id} {}
+  RawSession(const EchoServer& server, std::uint8_t id, std::uint8_t path)
       : control{server.port}, io{server.port} {
-    control.hello(parameters(0, 2, id));
-    REQUIRE(control.answer() == 0);
-    io.hello(parameters(1, 2, id));
-    REQUIRE(io.answer() == 0);
+    for (std::uint16_t cid = 0; cid < 2; ++cid) {
+      auto hello = parameters(cid, 2, id);
+      hello.path_uuid.fill(path);
+      hello.first_connection = id == path;
+      RawClient& connection = cid == 0 ? control : io;
+      connection.hello(hello);
+      REQUIRE(connection.answer() == 0);
+    }
     control.frame(tcp::Opcode::send, 0, 0, 0, 0,
                   wire::bytes_of(wire::encode_info_request("raw" + std::to_string(id))));
     tcp::FrameHeader header;
@@ -159,6 +167,22 @@ struct RawSession {
     io.frame(tcp::Opcode::write, tcp::kHasImmediate,
              encode(wire::RequestImmediate{buffer, header_offset}, 256),
              address + buffer * std::uint64_t{266'240} + offset, key, bytes);
+  }
+
+  /// A write without data, of no more than a message.
+  void say(std::uint32_t buffer, std::string_view text) {
+    std::vector<std::byte> request(text.size() + sizeof(wire::WriteHeader));
+    std::memcpy(request.data(), text.data(), text.size());
+    const wire::WriteHeader header{.type = 2,
+                                   .user_length = static_cast<std::uint16_t>(text.size())};
+    std::memcpy(request.data() + text.size(), &header, sizeof(header));
+    this->request(buffer, 0, request, static_cast<std::uint32_t>(text.size()));
+  }
+  /// The permit that an answer gives back, -1 = the server closed instead.
+  int answered() {
+    tcp::FrameHeader header;
+    if (!io.hear(std::as_writable_bytes(std::span{&header, 1}))) return -1;
+    return static_cast<int>(wire::decode_response(header.immediate).buffer_id);
   }
 
   RawClient control;
