@@ -167,9 +167,9 @@ void Checker::check_change(OperationId id) {
     of(id).executed[i] = position;
     sector.newest = std::max(sector.newest, id);
     sector.acknowledged = std::max(sector.acknowledged, position);
-    if (!durable && sector.lost(position)) note_loss(operation);
     if (durable) promise(id, plan.first + i, position);
   }
+  if (!durable) note_losses(of(id));
 }
 
 void Checker::settle_flush(OperationId id) {
@@ -185,10 +185,16 @@ void Checker::settle_flush(OperationId id) {
   }
 }
 
-/// An acknowledged change turns out to be lost.
-void Checker::note_loss(const Operation& operation) {
-  Opening& opening = openings_[operation.plan.opening];
-  opening.first_lost = std::min(opening.first_lost, operation.told);
+/// Of an acknowledged change sectors turn out to be lost, each of them once.
+void Checker::note_losses(Operation& operation) {
+  operation.known_lost.resize(operation.plan.count);
+  for (std::uint32_t i = 0; i < operation.plan.count; ++i) {
+    const Disk::Sector& sector = disks_[operation.plan.disk].sector(operation.plan.first + i);
+    if (operation.known_lost[i] || !sector.lost(operation.executed[i])) continue;
+    operation.known_lost[i] = true;
+    Opening& opening = openings_[operation.plan.opening];
+    opening.first_lost = std::min(opening.first_lost, operation.told);
+  }
 }
 
 /// A flush that fails because the power was lost: that may be told once, at least.
@@ -215,13 +221,7 @@ void Checker::power_lost(unsigned disk) {
     if (opening.disk == disk && !opening.closed) opening.power_loss = moment_;
   }
   for (Operation& operation : operations_) {
-    if (!operation.may_be_lost || operation.plan.disk != disk) continue;
-    for (std::uint32_t i = 0; i < operation.plan.count && operation.may_be_lost; ++i) {
-      const Disk::Sector& sector = disks_[disk].sector(operation.plan.first + i);
-      if (!sector.lost(operation.executed[i])) continue;
-      note_loss(operation);
-      operation.may_be_lost = false;
-    }
+    if (operation.may_be_lost && operation.plan.disk == disk) note_losses(operation);
   }
 }
 

@@ -104,9 +104,10 @@ class Checker {
     std::vector<std::uint32_t> executed;
     /// A write, per sector: executed in this life of its session.
     std::vector<bool> executed_here;
-    std::uint64_t began = 0;   ///< moments
-    std::uint64_t told = 0;    ///< likewise
-    bool may_be_lost = false;  ///< acknowledged, and not durable by itself
+    std::uint64_t began = 0;       ///< moments
+    std::uint64_t told = 0;        ///< likewise
+    bool may_be_lost = false;      ///< acknowledged, and not durable by itself
+    std::vector<bool> known_lost;  ///< per sector, once one is
     std::uint64_t failed = 0;  ///< the moment when it was told so, although it may still execute
     bool over = false;         ///< abandoned, and all that could execute it is gone
     /// A flush: what it has to make durable, for each sector of the disk.
@@ -145,7 +146,7 @@ class Checker {
   void check_change(OperationId id);
   void settle_flush(OperationId id);
   bool is_loss_told(OperationId id, int error);
-  void note_loss(const Operation& operation);
+  void note_losses(Operation& operation);
   void check_writers_again(Opening& opening, Instant asked);
   void check_writers(unsigned disk, std::uint64_t session, rnbd::wire::AccessMode mode,
                      Instant asked);
