@@ -83,9 +83,9 @@ ghost_run() {
   others_before=$(on client sent $((1 - cable)))
   cut "$3" "$cable"
   if [[ $4 == again ]]; then
-    on client eventually 60 sent_more $((1 - cable)) $((others_before + size))
+    limit=400 on client eventually 60 sent_more $((1 - cable)) $((others_before + size))
   else
-    on client eventually 60 lost_paths $(($2 + 1))
+    limit=400 on client eventually 60 lost_paths $(($2 + 1))
   fi
   # Others go on, which takes a moment, in which A might be answered.
   on client block_is "$1" 63 -
