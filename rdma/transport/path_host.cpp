@@ -215,7 +215,9 @@ bool PathHost::progress(Link& link) {
 
 /// Others first, then on.
 void PathHost::progress_later(Link& link) {
+  if (std::exchange(link.again, true)) return;
   asio::post(reactor_.io(), [this, &link] {
+    link.again = false;
     if (!closed_) progress(link);
   });
 }

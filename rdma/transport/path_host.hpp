@@ -60,6 +60,7 @@ class PathHost {
     std::unique_ptr<Connection> connection;
     QueuePairHandler* handler = nullptr;
     Readiness readiness;
+    bool again = false;  ///< progress_later() was called
   };
 
   void start_timers();

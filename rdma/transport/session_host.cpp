@@ -9,7 +9,7 @@ namespace {
 namespace asio = boost::asio;
 
 /// How often all paths are read before others get a turn.
-constexpr unsigned kMaxRounds = 16;
+constexpr unsigned kMaxRounds = 2;
 
 }  // namespace
 
@@ -86,7 +86,9 @@ void SessionHost::read_and_judge() {
 }
 
 void SessionHost::judge_later() {
+  if (std::exchange(judging_later_, true)) return;
   asio::post(reactor_.io(), [this] {
+    judging_later_ = false;
     if (!session_.gone() && session_.has_pending()) read_and_judge();
   });
 }

@@ -77,6 +77,7 @@ class SessionHost {
   std::map<Admission::PathId, std::unique_ptr<PathHost>> paths_;
   Alarm linger_timer_;
   bool reading_ = false;
+  bool judging_later_ = false;
   bool lingering_ = false;
   bool draining_ = false;
 };

@@ -125,6 +125,31 @@ TEST_CASE("what two paths without generations bring while the server stands stil
   CHECK(b.answered() == 1);
 }
 
+TEST_CASE("a flood on one of two paths without generations holds up its own session only") {
+  ServerOptions options;
+  options.reactors = 1;
+  EchoServer server{options};
+  RawSession a{server, 9};
+  RawSession b{server, 9, 10};
+  std::atomic<bool> over{false};
+  std::thread flood{[&] {
+    tcp::FrameHeader header;
+    header.opcode = static_cast<std::uint8_t>(tcp::Opcode::write);
+    header.flags = tcp::kHasImmediate;
+    header.immediate = wire::kHeartbeat;
+    std::vector<std::byte> many;
+    const auto one = wire::bytes_of(header);
+    for (int i = 0; i < 4096; ++i) many.insert(many.end(), one.begin(), one.end());
+    while (!over && b.io.say(ConstBytes{many})) {
+    }
+  }};
+  a.say(1, "more");
+  for (int i = 0; i < 20; ++i) check_good_client(server);
+  over = true;
+  CHECK(a.answered() == 1);
+  flood.join();
+}
+
 TEST_CASE("a reply right behind the info response ends the session, not the client's program") {
   ScriptedServer server{[](ScriptedServer::Wire wire) {
     auto bytes = wire.info_response();
