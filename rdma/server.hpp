@@ -42,7 +42,7 @@ struct ServerOptions {
   /// How long a session without paths waits for its client (kFeatureExactlyOnce).
   Duration session_linger = std::chrono::seconds{4};
   Duration heartbeat_interval = std::chrono::milliseconds{500};
-  unsigned heartbeat_misses = 5;
+  unsigned heartbeat_misses = 4;
   bool header_digest = true;
   bool data_digest = true;
   /// RDMA: a chunk is closed to its client while a request executes in it. Costs every request two

@@ -100,7 +100,8 @@ void ServerPath::close() {
   state_ = ServerPathState::closed;
   for (Connection& connection : connections_) connection.queue_pair = nullptr;
   for (ServerRequest& request : requests_) {
-    if (request.state == ServerRequest::State::attached) {
+    if (request.state == ServerRequest::State::attached ||
+        request.state == ServerRequest::State::following) {
       stop_waiting(session_.slots_[request.buffer_id], request);
     } else if (request.state == ServerRequest::State::pending) {
       session_.forget_pending(request);

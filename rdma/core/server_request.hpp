@@ -34,13 +34,14 @@ struct ServerRequest {
     pending,    ///< read, and waits until the session's other paths have been read, too
     executing,  ///< the handler has it, or its answer is delayed
     attached,   ///< waits for the end of the same request, which came on another path
+    following,  ///< waits for the end of an older one with its permit, then it is judged again
     ended,      ///< was attached; its answer is delayed
   };
   State state = State::free;
   std::uint16_t cid = 0;
   std::uint32_t buffer_id = 0;
   ServerPath* path = nullptr;
-  ServerRequest* next = nullptr;  ///< attached: the next that waits for the same
+  ServerRequest* next = nullptr;  ///< attached, following: the next that waits for the same
   std::uint64_t batch = 0;        ///< judged together with the others of this number
   RemoteMemory answer_to;
   bool need_invalidate = false;

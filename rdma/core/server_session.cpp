@@ -10,6 +10,13 @@
 
 namespace rtrs {
 
+namespace {
+
+/// How often all paths are read before others get a turn.
+constexpr unsigned kMaxRounds = 3;
+
+}  // namespace
+
 using State = ServerRequest::State;
 
 void ServerRequest::finish(int error) { session->finish(*this, error); }
@@ -89,6 +96,23 @@ bool ServerSession::must_wait() const {
   return live > 1 || !pending_.empty();
 }
 
+/// A request that was read last may have copies on the paths that were read before it: all of them
+/// again.
+ServerSession::Judged ServerSession::read_and_judge(const std::function<bool()>& read_all) {
+  if (reading_) return Judged::yes;
+  for (unsigned round = 0; round < kMaxRounds; ++round) {
+    const std::uint64_t before = requests_read_;
+    reading_ = true;
+    const bool all = read_all();
+    reading_ = false;
+    if (!all) return Judged::no;
+    if (requests_read_ != before) continue;
+    judge_pending();
+    return Judged::yes;
+  }
+  return Judged::later;
+}
+
 void ServerSession::judge_pending() {
   ++batch_;
   for (ServerRequest* request : pending_) {
@@ -129,7 +153,9 @@ void ServerSession::judge(ServerRequest& request, const wire::WriteTrailer& trai
       return execute(request);
     case SlotVerdict::attach:
       ++repeats_.attached;
-      return attach(slot, request);
+      return wait_behind(slot, request, State::attached);
+    case SlotVerdict::follow:
+      return wait_behind(slot, request, State::following);
     case SlotVerdict::answer:
       ++repeats_.answered;
       return request.path->end(request, slot.status);
@@ -149,8 +175,8 @@ void ServerSession::execute(ServerRequest& request) {
   handler_.on_request(*this, request);
 }
 
-void ServerSession::attach(ServerSlot& slot, ServerRequest& request) {
-  request.state = State::attached;
+void ServerSession::wait_behind(ServerSlot& slot, ServerRequest& request, State as) {
+  request.state = as;
   request.next = std::exchange(slot.waiting, &request);
   if (options_.exactly_once()) return;
   // Without generations a late copy cannot be told from a new request, so where the earlier ones
@@ -201,7 +227,12 @@ void ServerSession::answer(ServerRequest& request, int error) {
   while (waiting != nullptr) {
     ServerRequest& next = *waiting;
     waiting = std::exchange(next.next, nullptr);
-    tell(next, error);
+    if (next.state == State::free) continue;  // its path was closed for one before it
+    if (next.state == State::following) {
+      judge(next, {});
+    } else {
+      tell(next, error);
+    }
   }
   path.check_gone();
   check_gone();
@@ -224,6 +255,7 @@ bool ServerSession::lingers() const {
 
 void ServerSession::end() {
   over_ = true;
+  judge_pending();  // nobody reads any more
   check_gone();
 }
 

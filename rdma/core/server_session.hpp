@@ -82,12 +82,18 @@ class ServerSession {
 
   /// Requests of a client without generations wait while it has several paths. What it sends again
   /// over one of them may still lie unread on another, and must not be carried out behind newer
-  /// writes: whoever has read them reads all paths until nothing comes any more, and then calls
-  /// judge_pending().
+  /// writes. Whoever has read some calls read_and_judge().
   bool has_pending() const { return !pending_.empty(); }
+  enum class Judged {
+    yes,    ///< also when they have to wait for something else, or it is under way already
+    later,  ///< requests came all the time: the caller comes back when others have had a turn
+    no,     ///< `read_all` did not read all: whoever goes on with that calls again
+  };
+  /// Reads until a whole round has brought no request, then judges those that wait. `read_all`
+  /// looks at all connections of all paths; false: there may be more.
+  Judged read_and_judge(const std::function<bool()>& read_all);
+  /// Judges them at once.
   void judge_pending();
-  /// Requests that have been read so far, on all paths.
-  std::uint64_t requests_read() const { return requests_read_; }
 
   /// What came more than once, for the log.
   struct Repeats {
@@ -117,7 +123,7 @@ class ServerSession {
   void forget_pending(const ServerRequest& request);
   void judge(ServerRequest& request, const wire::WriteTrailer& trailer);
   void execute(ServerRequest& request);
-  void attach(ServerSlot& slot, ServerRequest& request);
+  void wait_behind(ServerSlot& slot, ServerRequest& request, ServerRequest::State as);
   void finish(ServerRequest& request, int error);
   bool must_delay(const ServerRequest& request, int error) const;
   void tell(ServerRequest& waiting, int error);
@@ -130,7 +136,8 @@ class ServerSession {
   std::vector<ServerPath*> paths_;  ///< also those that are closed, while requests execute in them
   std::vector<ServerSlot> slots_;   ///< one per permit
   std::vector<ServerRequest*> pending_;
-  std::uint64_t requests_read_ = 0;
+  bool reading_ = false;             ///< read_and_judge() is on the stack
+  std::uint64_t requests_read_ = 0;  ///< on all paths
   std::uint64_t batch_ = 0;
   Repeats repeats_;
   unsigned executing_ = 0;

@@ -28,9 +28,9 @@ SlotVerdict judge(ServerSlot& slot, std::uint32_t generation, bool settle) {
 SlotVerdict judge_resent(const ServerSlot& slot, const ServerRequest& request) {
   if (slot.executing == nullptr || RTRS_PLANTED(linux_replay_executed)) return SlotVerdict::execute;
   const ServerRequest& first = *slot.executing;
-  const bool same = first.data.size() == request.data.size() &&
-                    std::ranges::equal(first.message, request.message);
-  return same ? SlotVerdict::attach : SlotVerdict::forbidden;
+  const bool same = std::ranges::equal(first.message, request.message) &&
+                    std::ranges::equal(first.data, request.data);
+  return same ? SlotVerdict::attach : SlotVerdict::follow;
 }
 
 void stop_waiting(ServerSlot& slot, const ServerRequest& request) {

@@ -21,6 +21,7 @@ struct ServerSlot {
 enum class SlotVerdict : std::uint8_t {
   execute,
   attach,     ///< answer when the executing one ends
+  follow,     ///< execute when the executing one has ended
   answer,     ///< answer with the slot's status, now
   drop,       ///< no answer: nobody waits for it any more
   forbidden,  ///< the client uses a permit before its answer: the session ends
@@ -31,8 +32,10 @@ enum class SlotVerdict : std::uint8_t {
 /// Source: docs/protocol.md, RTRS extension.
 SlotVerdict judge(ServerSlot& slot, std::uint32_t generation, bool settle);
 
-/// The same for a peer without generations (Linux): what comes for a permit whose write executes
-/// can only be the same write, sent again because its path seems dead.
+/// The same for a peer without generations (Linux). What comes for a permit whose write executes is
+/// the same write, sent again because its path seems dead, or a new one: when no path was left, the
+/// first may have been told as failed. If its caller has changed the data meanwhile it cannot be
+/// told which.
 ///
 /// Source: docs/protocol.md, several paths.
 SlotVerdict judge_resent(const ServerSlot& slot, const ServerRequest& request);

@@ -35,6 +35,10 @@ class Connection : public QueuePair {
   /// complaint.
   virtual Status progress(QueuePairHandler& handler) = 0;
 
+  /// The same for a driver that has not been told of anything: an end of the connection, or what
+  /// else the descriptor tells, may be left for progress(), arrivals are not.
+  virtual Status glance(QueuePairHandler& handler) { return progress(handler); }
+
   /// Readies `count` windows of at most `bytes` each for stage() and expose(), before the first.
   ///
   /// Errors: ENOMEM when the memory cannot be had or locked.

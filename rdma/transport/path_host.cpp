@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstring>
@@ -162,20 +163,19 @@ void PathHost::start_timers() {
 }
 
 bool PathHost::read() {
-  bool drained = true;
-  for (const auto& link : links_) {
-    if (link && !closed_) drained = progress(*link) && drained;
-  }
-  return drained;
+  return std::ranges::all_of(links_, [this](const auto& link) {
+    return closed_ || !link || progress(*link, /*glance=*/true);
+  });
 }
 
 /// False: there may be more to read.
-bool PathHost::progress(Link& link) {
+bool PathHost::progress(Link& link, bool glance) {
   using Status = Connection::Status;
   if (draining_) return true;
   const bool was_connecting = path_.state() == ServerPathState::connecting;
   in_progress_ = true;
-  const Status status = link.connection->progress(*link.handler);
+  const Status status =
+      glance ? link.connection->glance(*link.handler) : link.connection->progress(*link.handler);
   in_progress_ = false;
   if (fence_.why != nullptr) {
     on_fenced(fence_.why, fence_.fault);
@@ -229,7 +229,11 @@ void PathHost::schedule_tick() {
     if (path_.on_tick(now()) == Heartbeat::Verdict::dead) {
       return close("the client does not answer heartbeats", LogLevel::warning);
     }
-    schedule_tick();
+    // A descriptor tells once of an arrival and of an end that come together.
+    for (const auto& link : links_) {
+      if (link && !closed_) progress(*link);
+    }
+    if (!closed_) schedule_tick();
   });
 }
 

@@ -39,7 +39,8 @@ class PathHost {
 
   /// Lets a client's connection in whose connect request was admitted.
   void add(std::uint16_t cid, std::unique_ptr<Incoming> incoming);
-  /// Looks at all connections. False: there may be more.
+  /// Takes what has arrived on all connections, up to the first that has more than a turn's worth
+  /// (false): that one goes on by itself.
   bool read();
   /// No more requests are read; closes as soon as everything is answered and the replies are out.
   void drain();
@@ -64,7 +65,7 @@ class PathHost {
   };
 
   void start_timers();
-  bool progress(Link& link);
+  bool progress(Link& link, bool glance = false);
   void progress_later(Link& link);
   void schedule_tick();
   bool provide_chunks();

@@ -1,17 +1,12 @@
 #include "rdma/transport/session_host.hpp"
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <utility>
 
 namespace rtrs {
-namespace {
 
 namespace asio = boost::asio;
-
-/// How often all paths are read before others get a turn.
-constexpr unsigned kMaxRounds = 2;
-
-}  // namespace
 
 SessionHost::SessionHost(Reactor& reactor, ServerSessionOptions options, ServerHandler& handler,
                          std::string peer, SessionEnvironment environment)
@@ -69,20 +64,13 @@ void SessionHost::add(const Arrival& arrival, std::unique_ptr<Incoming> incoming
   path.add(arrival.cid, std::move(incoming));
 }
 
-/// See ServerSession::has_pending(). A request that was read last may have copies on the paths that
-/// were read before it: all of them again, until nothing has come in a whole round.
+/// See ServerSession::has_pending().
 void SessionHost::read_and_judge() {
-  if (std::exchange(reading_, true)) return;
-  bool quiet = false;
-  for (unsigned round = 0; round < kMaxRounds && !quiet; ++round) {
-    const std::uint64_t before = session_.requests_read();
-    quiet = true;
-    for (auto& [id, path] : paths_) quiet = path->read() && quiet;
-    quiet = quiet && session_.requests_read() == before;
-  }
-  reading_ = false;
-  if (!quiet) return judge_later();
-  session_.judge_pending();
+  if (judging_later_) return;
+  const auto judged = session_.read_and_judge([this] {
+    return std::ranges::all_of(paths_, [](auto& path) { return path.second->read(); });
+  });
+  if (judged == ServerSession::Judged::later) judge_later();
 }
 
 void SessionHost::judge_later() {

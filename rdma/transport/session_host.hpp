@@ -76,7 +76,6 @@ class SessionHost {
   ServerSession session_;
   std::map<Admission::PathId, std::unique_ptr<PathHost>> paths_;
   Alarm linger_timer_;
-  bool reading_ = false;
   bool judging_later_ = false;
   bool lingering_ = false;
   bool draining_ = false;

@@ -8,7 +8,8 @@
 //   5 path (1)                                               a goodbye
 //   6                                                        nobody came back in time
 //   7 access (1)                                             the server thinks otherwise of all
-//   paths 8 path (1), access (1)                                   an answer to an access notice
+//   8 path (1), access (1)                                   an answer to an access notice
+//   9                                                        all paths have been read
 #include <array>
 #include <cstring>
 #include <deque>
@@ -126,7 +127,7 @@ class Script {
   }
 
   void step(fuzz::Input& input) {
-    switch (input.take<std::uint8_t>() % 9) {
+    switch (input.take<std::uint8_t>() % 10) {
       case 0:
         if (paths_.size() < kMaxPaths && !session_.over()) {
           paths_.push_back(std::make_unique<Path>(session_));
@@ -152,8 +153,10 @@ class Script {
         return;
       case 7:
         return session_.set_access(0, wire::PathAccess{take_access(input)});
-      default:
+      case 8:
         return answer_notice(input);
+      default:
+        return session_.judge_pending();
     }
   }
 

@@ -1,5 +1,6 @@
 #include "tests/sim/server_host.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace sim {
@@ -15,6 +16,7 @@ ServerHost::ServerHost(HostEnvironment environment, rtrs::ServerSessionOptions o
     : environment_{std::move(environment)},
       world_{environment_.world},
       serial_{serial},
+      scope_{world_, environment_.server},
       session_{options, handler} {
   session_.peer = std::to_string(serial);
   session_.on_lingering = [this] { on_lingering(); };
@@ -25,19 +27,23 @@ ServerHost::ServerHost(HostEnvironment environment, rtrs::ServerSessionOptions o
 }
 
 ServerPathHost& ServerHost::add_path(PathId path, const rtrs::ServerPathOptions& options) {
-  PathEnvironment environment{
-      .world = world_,
-      .knobs = environment_.knobs,
-      .server = environment_.server,
-      .client = environment_.client,
-      .serial = serial_,
-      .claim_name = environment_.claim_name,
-      .have_memory = environment_.have_memory,
-      .shared_chunks =
-          environment_.knobs.server_style == ServerStyle::own ? nullptr : &shared_chunks_,
-      .on_closing = [this, path] { environment_.on_path_closing(path, session_.over()); },
-      .on_pending = [this] { read_and_judge(); },
-      .on_gone = [this, path] { environment_.on_path_gone(path); }};
+  PathEnvironment environment{.world = world_,
+                              .knobs = environment_.knobs,
+                              .server = environment_.server,
+                              .client = environment_.client,
+                              .serial = serial_,
+                              .claim_name = environment_.claim_name,
+                              .have_memory = environment_.have_memory,
+                              .shared_chunks = environment_.knobs.server_style == ServerStyle::own
+                                                   ? nullptr
+                                                   : &shared_chunks_,
+                              .on_closing =
+                                  [this, path] {
+                                    environment_.on_path_closing(path, session_.over());
+                                    if (session_.has_pending()) judge_later();
+                                  },
+                              .on_pending = [this] { read_and_judge(); },
+                              .on_gone = [this, path] { environment_.on_path_gone(path); }};
   auto host = std::make_unique<ServerPathHost>(std::move(environment), session_, options);
   return *(paths_[path] = std::move(host));
 }
@@ -60,16 +66,18 @@ void ServerHost::add(const rtrs::Admission::Decision& decision, std::uint16_t ci
 /// As the shipped host does it. Linux's server carries out what it has read at once.
 void ServerHost::read_and_judge() {
   if (environment_.knobs.server_style != ServerStyle::own) return session_.judge_pending();
-  if (std::exchange(reading_, true)) return;
-  bool quiet = false;
-  while (!quiet && !world_.broken()) {
-    const std::uint64_t before = session_.requests_read();
-    quiet = true;
-    for (auto& [id, path] : paths_) quiet = path->read() && quiet;
-    quiet = quiet && session_.requests_read() == before;
-  }
-  reading_ = false;
-  if (!world_.broken()) session_.judge_pending();
+  const auto judged = session_.read_and_judge([this] {
+    return std::ranges::all_of(paths_, [](auto& path) { return path.second->read(); });
+  });
+  if (judged == rtrs::ServerSession::Judged::later) judge_later();
+}
+
+void ServerHost::judge_later() {
+  if (std::exchange(judging_later_, true)) return;
+  scope_.soon([this] {
+    judging_later_ = false;
+    if (!session_.gone() && session_.has_pending()) read_and_judge();
+  });
 }
 
 void ServerHost::on_lingering() {

@@ -56,16 +56,18 @@ class ServerHost {
  private:
   ServerPathHost& add_path(PathId path, const rtrs::ServerPathOptions& options);
   void read_and_judge();
+  void judge_later();
   void on_lingering();
 
   HostEnvironment environment_;
   World& world_;
   std::uint64_t serial_;
+  Scope scope_;
   rtrs::ServerSession session_;
   std::map<PathId, std::unique_ptr<ServerPathHost>> paths_;
   std::optional<Scope> linger_;           ///< while nobody has a path
   std::vector<std::byte> shared_chunks_;  ///< of a server in Linux's style
-  bool reading_ = false;
+  bool judging_later_ = false;
   bool draining_ = false;
 };
 

@@ -1,5 +1,6 @@
 #include "tests/sim/server_path_host.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace sim {
@@ -78,11 +79,9 @@ void ServerPathHost::schedule_progress(Link& link) {
 }
 
 bool ServerPathHost::read() {
-  bool drained = true;
-  for (auto& link : links_) {
-    if (link && !closed_ && !world_.broken()) drained = progress(*link) && drained;
-  }
-  return drained;
+  return std::ranges::all_of(links_, [this](auto& link) {
+    return !link || closed_ || world_.broken() || progress(*link);
+  });
 }
 
 /// False: there may be more to read.

@@ -155,6 +155,21 @@ bool VerbsQueuePair::arm() {
 Connection::Status VerbsQueuePair::progress(QueuePairHandler& handler) {
   if (!usable()) return failed_status();
   bool quiet = !completions_->armed() || !completions_->take_event();
+  const Status status = read(handler, quiet);
+  if (quiet) read_cm_events();
+  flush();
+  return usable() ? status : failed_status();
+}
+
+Connection::Status VerbsQueuePair::glance(QueuePairHandler& handler) {
+  if (!usable()) return failed_status();
+  bool quiet = true;
+  const Status status = read(handler, quiet);
+  return usable() ? status : failed_status();
+}
+
+/// `quiet` becomes false when there was something.
+Connection::Status VerbsQueuePair::read(QueuePairHandler& handler, bool& quiet) {
   progressing_ = true;
   Status status = Status::more;
   for (int seen = 0; seen < kMaxCompletions && usable();) {
@@ -174,9 +189,7 @@ Connection::Status VerbsQueuePair::progress(QueuePairHandler& handler) {
     arm();  // and look again: a completion that came before is not told
   }
   progressing_ = false;
-  if (quiet) read_cm_events();
-  flush();
-  return usable() ? status : failed_status();
+  return status;
 }
 
 Connection::Status VerbsQueuePair::failed_status() {

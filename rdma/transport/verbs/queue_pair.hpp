@@ -74,6 +74,7 @@ class VerbsQueuePair final : public Connection {
   void disown_unsent() override { disowned_ = sends_->last_pushed(); }
 
   Status progress(QueuePairHandler& handler) override;
+  Status glance(QueuePairHandler& handler) override;
   int descriptor() const override { return events_; }
   bool wants_to_write() const override { return usable() && !sends_->empty(); }
   void close() override;
@@ -92,6 +93,7 @@ class VerbsQueuePair final : public Connection {
   bool arm();
   bool on_completion(const ibv_wc& completion, QueuePairHandler& handler);
   bool on_receive(const ibv_wc& completion, QueuePairHandler& handler);
+  Status read(QueuePairHandler& handler, bool& quiet);
   void read_cm_events();
   bool fail(std::string why);
   Status failed_status();

@@ -194,17 +194,39 @@ TEST_CASE("Linux: a write whose permit executes on another path is the same one,
     CHECK(b.answer(1) == -1);
     CHECK(c.answer(1) == 0);
   }
-  SUBCASE("another message: the session ends") {
-    REQUIRE(b.write(1, 0, "two.") == nullptr);
+  SUBCASE("not the same: the first one was told as failed; the new one waits for its end") {
+    SUBCASE("another message") { REQUIRE(b.write(1, 0, "two.") == nullptr); }
+    SUBCASE("another length") { REQUIRE(b.write(1, 0, "one.", 0, 1024) == nullptr); }
+    SUBCASE("other data") {
+      b.memory[kChunk + 511] = std::byte{1};
+      REQUIRE(b.write(1, 0, "one.") == nullptr);
+    }
     CHECK(a.fenced);
-    CHECK(b.faulty);
+    CHECK_FALSE(b.fenced);
+    CHECK(bench.handler.running.size() == 1);
+    bench.handler.finish_oldest(EIO);
+    CHECK(b.answer(1) == -1);
+    REQUIRE(bench.handler.running.size() == 1);
     bench.handler.finish_oldest();
+    CHECK(b.answer(1) == 0);
   }
-  SUBCASE("other data: the session ends") {
-    REQUIRE(b.write(1, 0, "one.", 0, 1024) == nullptr);
-    CHECK(a.fenced);
-    CHECK(b.faulty);
-    bench.handler.finish_oldest();
+  SUBCASE("one that waits for the end of another goes with its path, or is sent again") {
+    REQUIRE(b.write(1, 0, "two.") == nullptr);
+    SUBCASE("gone") {
+      b.close();
+      bench.handler.finish_oldest();
+      CHECK(bench.handler.messages.size() == 1);
+      CHECK(bench.gone == 1);
+    }
+    SUBCASE("again") {
+      TestPath c{bench.session};
+      REQUIRE(c.write(1, 0, "two.") == nullptr);
+      CHECK(b.fenced);
+      bench.handler.finish_oldest();
+      bench.handler.finish_oldest();
+      CHECK(c.answer(1) == 0);
+      CHECK(bench.handler.messages == std::vector<std::string>{"one.", "two."});
+    }
   }
   SUBCASE("another permit: another write") {
     REQUIRE(b.write(2, 0, "one.") == nullptr);
@@ -229,7 +251,6 @@ TEST_CASE("Linux: what lies unread on another path is judged together with its c
   CHECK(bench.handler.messages.empty());
   REQUIRE(a.write(1, 0, "one.") == nullptr);
   REQUIRE(a.write(2, 0, "two.") == nullptr);
-  CHECK(bench.session.requests_read() == 3);
   bench.session.judge_pending();
   CHECK_FALSE(bench.session.has_pending());
   CHECK(bench.handler.messages == std::vector<std::string>{"one.", "two."});
@@ -276,15 +297,59 @@ TEST_CASE("Linux: a path that closes takes with it what was read and not judged"
 TEST_CASE("Linux: one that is judged may close the path of the next") {
   Together together;
   auto& [bench, a, b] = together;
+  TestPath c{bench.session};
   REQUIRE(a.write(1, 0, "one.") == nullptr);
-  REQUIRE(b.write(1, 0, "two.") == nullptr);  // no copy: the session ends
-  REQUIRE(b.write(2, 0, "more") == nullptr);
+  bench.session.judge_pending();
+  c.alone = false;
+  REQUIRE(c.write(1, 0, "one.") == nullptr);  // its sender has given up the first path
+  REQUIRE(a.write(2, 0, "late") == nullptr);
+  REQUIRE(b.write(3, 0, "more") == nullptr);
   bench.session.judge_pending();
   CHECK(a.fenced);
-  CHECK(b.faulty);
-  CHECK(bench.handler.messages == std::vector<std::string>{"one."});
+  CHECK(bench.handler.messages == std::vector<std::string>{"one.", "more"});
+  CHECK_FALSE(bench.session.has_pending());
   bench.handler.finish_oldest();
-  CHECK(bench.gone == 1);
+  CHECK(c.answer(1) == 0);
+  bench.handler.finish_oldest();
+}
+
+TEST_CASE("Linux: a server reads until nothing comes any more, and then judges") {
+  Together together;
+  auto& [bench, a, b] = together;
+  using Judged = ServerSession::Judged;
+  REQUIRE(a.write(1, 0, "one.") == nullptr);
+  int looks = 0;
+  SUBCASE("nothing more") {
+    CHECK(bench.session.read_and_judge([&] { return ++looks != 0; }) == Judged::yes);
+    CHECK(looks == 1);
+  }
+  SUBCASE("a copy of what was read last") {
+    const auto read = [&] {
+      if (++looks == 1) REQUIRE(b.write(1, 0, "one.") == nullptr);
+      CHECK(bench.session.read_and_judge([] { return true; }) == Judged::yes);  // not twice
+      CHECK(bench.handler.messages.empty());
+      return true;
+    };
+    CHECK(bench.session.read_and_judge(read) == Judged::yes);
+    CHECK(looks == 2);
+    CHECK(bench.session.repeats().attached == 1);
+  }
+  SUBCASE("there is no end of it for the moment") {
+    const auto read = [&] {
+      const auto permit = static_cast<std::uint32_t>(++looks);
+      if (permit < 4) REQUIRE(b.write(permit, 0, "more") == nullptr);
+      return true;
+    };
+    CHECK(bench.session.read_and_judge(read) == Judged::later);
+    CHECK(bench.handler.messages.empty());
+    CHECK(bench.session.read_and_judge(read) == Judged::yes);
+  }
+  SUBCASE("one connection has more than can be read at once") {
+    CHECK(bench.session.read_and_judge([] { return false; }) == Judged::no);
+    CHECK(bench.session.has_pending());
+    bench.session.judge_pending();
+  }
+  while (!bench.handler.running.empty()) bench.handler.finish_oldest();
 }
 
 TEST_CASE("Linux: a copy whose key is still being withdrawn is waited for") {
@@ -304,10 +369,7 @@ TEST_CASE("Linux: a copy whose key is still being withdrawn is waited for") {
     a.close();
     bench.session.judge_pending();
   }
-  SUBCASE("not when the server stops: nobody reads any more") {
-    bench.session.end();
-    bench.session.judge_pending();
-  }
+  SUBCASE("not when the server stops: nobody reads any more") { bench.session.end(); }
   CHECK(bench.handler.messages == std::vector<std::string>{"two.", "one."});
   bench.handler.finish_oldest();
   bench.handler.finish_oldest();
