@@ -8,7 +8,7 @@ size=65536 # bytes, of a block
 
 serve_ours() {
   start_held_storage
-  rnbd_server --listen rdma:10.99.0.1:1234 --listen rdma:10.99.1.1:1234 --export 'a=nbd+unix:///?socket=/run/storage.sock'
+  rnbd_server --listen rdma:10.99.0.1:1234 --listen rdma:10.99.1.1:1234 --heartbeat 2s --export 'a=nbd+unix:///?socket=/run/storage.sock'
 }
 serve_kernel() {
   start_held_storage

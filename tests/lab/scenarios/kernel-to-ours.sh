@@ -1,13 +1,14 @@
 # shellcheck shell=bash
 # Linux's RNBD client with our server.
 
-serve() {
+serve() { # [OPTION...]
   truncate -s "${disk_mib}M" /tmp/a
   truncate -s "${disk_mib}M" /tmp/b
   rnbd_server --listen rdma:10.99.0.1:1234 --listen rdma:10.99.1.1:1234 \
-    --export a=/tmp/a --export b=/tmp/b
+    --export a=/tmp/a --export b=/tmp/b "$@"
 }
 first_path=ip:10.99.0.2@ip:10.99.0.1
+second_path=ip:10.99.1.2@ip:10.99.1.1
 
 serve_and_map() {
   on server serve
@@ -19,6 +20,16 @@ verify() {
   serve_and_map
   on client fio_verify "$device" --fsync=16
   on client fio_verify "$device" --rw=write --bssplit=1m/100 --iodepth=4
+  same_data "$device" /tmp/a
+  on client kernel_unmap "$device"
+  on server stop rnbd-server
+}
+
+# Every chunk has a window of its own, which is bound anew for each request.
+new_keys() {
+  on server serve --always-invalidate
+  device=$(on client kernel_map k a "$first_path" "$second_path")
+  on client fio_verify "$device" --fsync=16
   same_data "$device" /tmp/a
   on client kernel_unmap "$device"
   on server stop rnbd-server
@@ -76,7 +87,6 @@ unmap_under_load() {
   same_data "$device" /tmp/a
 }
 
-second_path=ip:10.99.1.2@ip:10.99.1.1
 both_paths_are() { path_is k 10.99.0.1 "$1" && path_is k 10.99.1.1 "$1"; }
 
 two_paths() {
@@ -121,6 +131,7 @@ cpus=4
 [[ -z ${FULL:-} ]] || cpus=4,maxcpus=160
 boot server client
 it "fio's checksums hold, and the file has what the client reads" verify
+it "the same over two paths, with keys that end with each request" new_keys
 it "ext4 is clean, a discarded range reads as zeroes, and a read-only device refuses writes" file_system
 it_full "two devices of one session are two devices" two_devices
 it_full "a device can be forced away under load, the other stays, and it can be mapped again" unmap_under_load

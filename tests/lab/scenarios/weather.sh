@@ -22,7 +22,7 @@ timers=(heartbeat=2s)
 
 serve() {
   truncate -s "${disk_mib}M" /tmp/a
-  rnbd_server --listen rdma:10.99.0.1:1234 --listen tcp:10.99.0.1:1234 --export a=/tmp/a
+  rnbd_server --listen rdma:10.99.0.1:1234 --listen tcp:10.99.0.1:1234 --heartbeat 2s --export a=/tmp/a
 }
 
 set_weather() {
