@@ -200,6 +200,7 @@ Complaint ClientLane::complete(Path& path, std::uint32_t buffer_id, int error,
     if (error == 0) queue_pair.collect(index, slot.expected_bytes);
     queue_pair.withdraw(index);
   }
+  if (error == EINTR) error = EIO;  // says that a caller gave up, which is not for servers to say
   --path.in_flight;
   if (!RTRS_PLANTED(permit_lost_on_error) || error == 0) {
     free_slot(static_cast<std::uint16_t>(index));

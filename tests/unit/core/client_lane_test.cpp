@@ -94,6 +94,14 @@ TEST_CASE("an error comes back as it was sent, and gives the permit back") {
   CHECK(bench.lane.permits_in_use() == 0);
 }
 
+TEST_CASE("a server cannot say that a caller has given up") {
+  Bench bench{1};
+  TestRequest request;
+  bench.lane.submit(request);
+  CHECK(bench.reply(2, EINTR) == nullptr);
+  CHECK(request.error == EIO);
+}
+
 TEST_CASE("requests without a permit are sent in order as permits come back") {
   Bench bench{1};
   TestRequest a, b, c;
