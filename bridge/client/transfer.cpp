@@ -26,6 +26,12 @@ std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
+/// What cannot be done without must be supported: nbdkit aborts when zeroes cannot even be written.
+int judged(IoOperation operation, int error) {
+  const bool optional = operation == IoOperation::discard || operation == IoOperation::write_zeroes;
+  return error == EOPNOTSUPP && !optional ? EIO : error;
+}
+
 }  // namespace
 
 TransferOperation::TransferOperation(const DeviceGeometry& geometry, DeviceHandle& handle,
@@ -238,7 +244,9 @@ void TransferOperation::on_done(rtrs::ClientLane& lane, rtrs::Request& request) 
   self.busy_ &= ~(1U << fragment.index);
   // With the lane held: whoever renews the session knows of every answer of the one before.
   if (request.error == 0 && self.needs_flush()) self.handle_.unflushed.note();
-  if (request.error != 0 && self.first_error_ == 0) self.first_error_ = request.error;
+  if (request.error != 0 && self.first_error_ == 0) {
+    self.first_error_ = judged(self.transfer_.operation, request.error);
+  }
   self.send_pieces(lane);
 }
 

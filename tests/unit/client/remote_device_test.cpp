@@ -152,6 +152,23 @@ TEST_CASE("a server that changes its mind about zeroing gets zeroes as data") {
   CHECK(world.operations() == std::vector{IoOperation::write});  // and nothing was changed
 }
 
+TEST_CASE(
+    "a server that says of reads, writes or flushes that it knows none tells an error of its own") {
+  DeviceWorld world;
+  world.client->server.fail = [](const Arrival&) { return EOPNOTSUPP; };
+  std::vector<std::byte> data(8192);
+  for (const std::size_t at : {0, 100}) {
+    const rtrs::MutableBytes part{data.data(), 4096};
+    CHECK(world.device->read(at, part, {}) == EIO);
+    CHECK(world.device->write(at, part, false, {}) == EIO);
+    // nbdkit aborts when it is told that zeroes are not supported and it did not ask for fast ones.
+    CHECK(world.device->write_zeroes(at, 4096, {}, {}) == EIO);
+  }
+  CHECK(world.device->flush({}) == EIO);
+  CHECK(world.device->write_zeroes(0, 4096, {.fast = true}, {}) == EOPNOTSUPP);
+  CHECK(world.device->discard(0, 4096, false, {}) == EOPNOTSUPP);
+}
+
 TEST_CASE("zeroes that must stay allocated are written as data to a server that may unmap") {
   FakeOptions options = kSmall;
   options.features = 0;
