@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 #include "bridge/client/control.hpp"
@@ -14,6 +15,26 @@ namespace {
 
 /// Names that a list of exports may have. A server could go on for ever, and with it the memory.
 constexpr std::uint32_t kMaxExports = 100'000;
+
+/// An interrupt that also comes when time is up.
+///
+/// Threads: as the original.
+class Limited {
+ public:
+  Limited(const Interrupt& original, std::chrono::steady_clock::duration limit)
+      : original_{original}, end_{std::chrono::steady_clock::now() + limit} {}
+  bool expired() const { return std::chrono::steady_clock::now() >= end_; }
+  Interrupt interrupt() { return {&Limited::asked, this}; }
+
+ private:
+  static bool asked(void* context) {
+    const auto& self = *static_cast<const Limited*>(context);
+    return self.original_() || self.expired();
+  }
+
+  const Interrupt& original_;
+  std::chrono::steady_clock::time_point end_;
+};
 
 }  // namespace
 
@@ -38,11 +59,17 @@ bool Session::has_extensions() const {
 tl::expected<std::shared_ptr<Session>, Failure> Session::connect(rtrs::ClientOptions options,
                                                                  const Interrupt& interrupt) {
   rtrs::Log log = options.log;
+  Limited limited{interrupt, options.connect_timeout};
   const auto make = [&](rtrs::SessionKeeper& keeper) {
     options.keeper = &keeper;
     return rtrs::Client::connect(std::move(options), interrupt);
   };
-  return start(make, std::move(log), interrupt);
+  auto session = start(make, std::move(log), limited.interrupt());
+  if (!session && session.error().error == EINTR && limited.expired()) {
+    return tl::unexpected(
+        Failure{ETIMEDOUT, "timed out while connecting: " + session.error().text});
+  }
+  return session;
 }
 
 tl::expected<std::shared_ptr<Session>, Failure> Session::start(const ClientMaker& make,
@@ -55,9 +82,11 @@ tl::expected<std::shared_ptr<Session>, Failure> Session::start(const ClientMaker
   session->enter_first_era();
   if (int error = session->exchange_versions(interrupt); error != 0) {
     if (error == EPROTO) return tl::unexpected(nonsense_from_server("a malformed session info"));
-    return tl::unexpected(Failure{
-        error,
-        std::string{"the server does not answer the RNBD session info: "} + describe_error(error)});
+    std::string text = "the server does not answer the RNBD session info";
+    const std::string trouble =
+        error == EINTR ? session->trouble_with_paths() : describe_error(error);
+    if (!trouble.empty()) text += ": " + trouble;
+    return tl::unexpected(Failure{error, text});
   }
   return session;
 }
