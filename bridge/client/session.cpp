@@ -15,6 +15,7 @@ namespace {
 
 /// Names that a list of exports may have. A server could go on for ever, and with it the memory.
 constexpr std::uint32_t kMaxExports = 100'000;
+constexpr std::size_t kMaxExportText = 16 << 20;  ///< bytes of names and descriptions
 
 /// An interrupt that also comes when time is up.
 ///
@@ -35,6 +36,10 @@ class Limited {
   const Interrupt& original_;
   std::chrono::steady_clock::time_point end_;
 };
+
+Failure too_many_exports(const std::string& how_many) {
+  return {EOVERFLOW, "the server has " + how_many + ", too many to list; name a device"};
+}
 
 }  // namespace
 
@@ -128,6 +133,7 @@ tl::expected<std::vector<wire::ExportName>, Failure> Session::list_exports(
                 "this server cannot list its exports (only rnbdkit servers can); name a device"});
   }
   std::vector<wire::ExportName> exports;
+  std::size_t text = 0;
   std::vector<std::byte> answer(std::min<std::size_t>(era().limits.max_io_size, 64 * 1024));
   for (;;) {
     wire::ListExports question;
@@ -140,10 +146,11 @@ tl::expected<std::vector<wire::ExportName>, Failure> Session::list_exports(
     }
     auto page = wire::decode_export_page(answer);
     if (page && page->total > kMaxExports) {
-      return tl::unexpected(Failure{EOVERFLOW, "the server has " + std::to_string(page->total) +
-                                                   " exports, too many to list; name a device"});
+      return tl::unexpected(too_many_exports(std::to_string(page->total) + " exports"));
     }
     if (!page) return tl::unexpected(nonsense_from_server("a malformed list of exports"));
+    for (const auto& [name, description] : page->exports) text += name.size() + description.size();
+    if (text > kMaxExportText) return tl::unexpected(too_many_exports("long descriptions"));
     std::move(page->exports.begin(), page->exports.end(), std::back_inserter(exports));
     if (page->exports.empty() || exports.size() >= page->total) return exports;
   }

@@ -124,6 +124,15 @@ TEST_CASE("a list of exports without end is given up") {
   CHECK(world.client->server.count(MessageType::list_exports) == 1);
 }
 
+TEST_CASE("a list of exports with endless descriptions is given up before it fills the memory") {
+  World world;
+  world.client->server.exports.assign(1000, {"export", std::string(60'000, 'x')});
+  const auto exports = world.session->list_exports({});
+  REQUIRE_FALSE(exports);
+  CHECK(exports.error().error == EOVERFLOW);
+  CHECK(world.client->server.count(MessageType::list_exports) < 300);
+}
+
 TEST_CASE("an open that waits for a silent server ends when its caller is asked to leave") {
   World world;
   world.client->stalled = [](const Arrival&) { return true; };
