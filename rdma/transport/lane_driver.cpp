@@ -89,10 +89,10 @@ int LaneDriver::run(Operation& operation, const Interrupt& interrupt) {
   self.driver = this;
   self.operation = &operation;
   operation.on_finish(&Waiter::on_finish, &self);
-  auto lock = take();
+  Lock lock{mutex_};
   operation.start(lane_);
-  lane_.flush();
-  if (leading_ && wants_to_write()) kick();
+  posted_ = true;
+  if (!mutex_.wanted()) send();
   while (self.call != Waiter::Call::finished && !operation.finished()) {
     if (leading_) {
       follow(lock, self, interrupt);
@@ -110,17 +110,16 @@ int LaneDriver::run(Operation& operation, const Interrupt& interrupt) {
   return operation.error();
 }
 
-void LaneDriver::lead(std::unique_lock<std::mutex>& lock, Waiter& self,
-                      const Interrupt& interrupt) {
+void LaneDriver::lead(Lock& lock, Waiter& self, const Interrupt& interrupt) {
   leading_ = true;
   // By the clock: on a busy lane the sleep never lasts a whole slice.
   auto ask_at = Clock::now() + kSlice;
   while (!self.operation->finished() && !self.interrupted && !looping_) {
-    if (more_ || !spin_as_leader(lock)) receive_as_leader(lock, *self.operation);
+    if (more_ || !spin_as_leader()) receive_as_leader(lock, *self.operation);
     if (Clock::now() < ask_at) continue;
     lock.unlock();
     self.interrupted = interrupt();
-    wait_for(lock);
+    lock.lock();
     ask_at = Clock::now() + kSlice;
   }
   leading_ = looping_;   // run() hands over
@@ -128,10 +127,10 @@ void LaneDriver::lead(std::unique_lock<std::mutex>& lock, Waiter& self,
 }
 
 /// Sleeps until something arrives, and receives it.
-void LaneDriver::receive_as_leader(std::unique_lock<std::mutex>& lock, const Operation& operation) {
+void LaneDriver::receive_as_leader(Lock& lock, const Operation& operation) {
   if (more_) {
     // A server that never stops sending must not keep the lane.
-    if (waiting_ != 0) let_others_in(lock);
+    if (mutex_.wanted()) mutex_.let_others_in();
   } else if (operation.finished() || looping_) {
     return;  // while it spun
   } else if (!await_as_leader(lock)) {
@@ -142,28 +141,34 @@ void LaneDriver::receive_as_leader(std::unique_lock<std::mutex>& lock, const Ope
 
 // A mutex is not fair: who gives it away and asks for it again has it before those who waited.
 
-std::unique_lock<std::mutex> LaneDriver::take() {
-  std::unique_lock lock{mutex_, std::try_to_lock};
-  if (!lock) wait_for(lock);
-  return lock;
-}
-
-void LaneDriver::wait_for(std::unique_lock<std::mutex>& lock) {
-  if (lock.try_lock()) return;
+void LaneDriver::Mutex::lock() {
+  if (mutex_.try_lock()) return;
   ++waiting_;
-  lock.lock();
+  mutex_.lock();
   --waiting_;
   ++let_in_;
 }
 
-/// Gives the lane to one of those who wait for it.
-void LaneDriver::let_others_in(std::unique_lock<std::mutex>& lock) {
+/// Whoever waits will have it, and give it away in turn: the last one sends. Every caller waits for
+/// an answer before it posts again, so there is a last one.
+void LaneDriver::Mutex::unlock() {
+  if (driver_.posted_ && waiting_ == 0) driver_.send();
+  mutex_.unlock();
+}
+
+void LaneDriver::Mutex::let_others_in() {
   const unsigned before = let_in_;
-  lock.unlock();
+  unlock();
   do {
     sched_yield();
   } while (waiting_ != 0 && let_in_ == before);
-  lock.lock();
+  lock();
+}
+
+void LaneDriver::send() {
+  posted_ = false;
+  lane_.flush();
+  if (leading_ && wants_to_write()) kick();
 }
 
 bool LaneDriver::wants_to_write() const {
@@ -180,7 +185,7 @@ short LaneDriver::events_of(const Path& path) const {
   return path.connection->wants_to_write() ? POLLIN | POLLOUT : POLLIN;
 }
 
-void LaneDriver::sleep_as_leader(std::unique_lock<std::mutex>& lock) {
+void LaneDriver::sleep_as_leader(Lock& lock) {
   std::array<pollfd, kMaxPaths + 1> descriptors;
   descriptors[0] = {kick_, POLLIN, 0};
   nfds_t count = 1;
@@ -192,7 +197,7 @@ void LaneDriver::sleep_as_leader(std::unique_lock<std::mutex>& lock) {
   }
   lock.unlock();
   const int ready = poll(descriptors.data(), count, kSlice.count());
-  wait_for(lock);
+  lock.lock();
   if (ready > 0 && descriptors[0].revents != 0) {
     eventfd_t ignored;
     eventfd_read(kick_, &ignored);
@@ -201,7 +206,7 @@ void LaneDriver::sleep_as_leader(std::unique_lock<std::mutex>& lock) {
 
 /// For a request that is alone. False: it is not, or its connection cannot, or nothing came. Until
 /// something arrives kicks are not seen, for the milliseconds that it lasts at most.
-bool LaneDriver::await_as_leader(std::unique_lock<std::mutex>& lock) {
+bool LaneDriver::await_as_leader(Lock& lock) {
   if (followers_head_ != nullptr || want_quiet_ != 0) return false;
   Connection* only = nullptr;
   for (unsigned i = 0; i < path_limit_; ++i) {
@@ -213,7 +218,7 @@ bool LaneDriver::await_as_leader(std::unique_lock<std::mutex>& lock) {
   awaiting_ = true;
   lock.unlock();
   const bool came = only->await();
-  wait_for(lock);
+  lock.lock();
   awaiting_ = false;
   if (want_quiet_ != 0) quiet_.notify_all();
   return came;
@@ -227,7 +232,7 @@ std::uint64_t LaneDriver::received() const {
 
 /// Looks again and again for what arrives, and receives it. False: nothing came in time, or the
 /// lead is an event loop's now.
-bool LaneDriver::spin_as_leader(std::unique_lock<std::mutex>& lock) {
+bool LaneDriver::spin_as_leader() {
   const Duration time = spin_.next();
   if (time == Duration::zero()) return false;
   const bool loop = looping_;
@@ -235,7 +240,7 @@ bool LaneDriver::spin_as_leader(std::unique_lock<std::mutex>& lock) {
   const auto end = Clock::now() + time;
   bool came = false;
   do {
-    let_others_in(lock);
+    mutex_.let_others_in();
     if (looping_ != loop) return false;
     drive();
     came = more_ || received() != before;
@@ -245,22 +250,21 @@ bool LaneDriver::spin_as_leader(std::unique_lock<std::mutex>& lock) {
 }
 
 /// Holds the lane while nobody receives.
-std::unique_lock<std::mutex> LaneDriver::take_quiet() {
-  auto lock = take();
+LaneDriver::Lock LaneDriver::take_quiet() {
+  Lock lock{mutex_};
   ++want_quiet_;
   quiet_.wait(lock, [this] { return !awaiting_; });
   --want_quiet_;
   return lock;
 }
 
-void LaneDriver::follow(std::unique_lock<std::mutex>& lock, Waiter& self,
-                        const Interrupt& interrupt) {
+void LaneDriver::follow(Lock& lock, Waiter& self, const Interrupt& interrupt) {
   self.call = Waiter::Call::none;
   link(self);
   lock.unlock();
   while (!self.wake.wait_for(kSlice)) {
     if (!interrupt()) continue;
-    wait_for(lock);
+    lock.lock();
     if (self.call == Waiter::Call::none) {
       unlink(self);
       self.interrupted = true;
@@ -271,7 +275,7 @@ void LaneDriver::follow(std::unique_lock<std::mutex>& lock, Waiter& self,
     return;
   }
   // Finished: nothing of the lane refers to this thread's operation, so the lane need not be held.
-  if (self.call == Waiter::Call::lead) wait_for(lock);
+  if (self.call == Waiter::Call::lead) lock.lock();
 }
 
 void LaneDriver::hand_over() {
@@ -293,6 +297,7 @@ void LaneDriver::drive(unsigned index) {
   Path& path = paths_[index];
   const auto status = path.connection->progress(lane_.handler(index));
   if (status == Connection::Status::more) more_ = true;
+  posted_ = false;
   lane_.flush();
   path.arrivals.store(lane_.received(index), std::memory_order_relaxed);
   if (status == Connection::Status::broken || status == Connection::Status::closed) {
@@ -305,7 +310,7 @@ void LaneDriver::drive(unsigned index) {
 
 void LaneDriver::attach(unsigned index, unsigned life, std::unique_ptr<Connection> connection,
                         const std::function<void(ClientLane&, QueuePair&)>& attach) {
-  const auto lock = take();
+  const Lock lock{mutex_};
   Path& path = paths_[index];
   path.connection = std::move(connection);
   path.life = life;
@@ -328,14 +333,14 @@ void LaneDriver::detach(unsigned index) {
 }
 
 void LaneDriver::with_lane(const std::function<void(ClientLane&)>& function) {
-  const auto lock = take();
+  const Lock lock{mutex_};
   function(lane_);
   lane_.flush();
   if (leading_) kick();
 }
 
 void LaneDriver::service() {
-  if (const std::unique_lock lock{mutex_, std::try_to_lock}; lock && !leading_) {
+  if (const Lock lock{mutex_, std::try_to_lock}; lock && !leading_) {
     drive();  // once: a server that floods the lane must not keep the thread of the heartbeats
   }
 }
@@ -347,11 +352,9 @@ bool LaneDriver::heard(unsigned index) {
 }
 
 bool LaneDriver::probe(unsigned index, unsigned misses_max) {
-  const auto lock = take();
-  const bool lives = lane_.probe(index, misses_max);
-  lane_.flush();
-  if (leading_ && wants_to_write()) kick();
-  return lives;
+  const Lock lock{mutex_};
+  posted_ = true;
+  return lane_.probe(index, misses_max);
 }
 
 void LaneDriver::shut_down(int error) {

@@ -19,8 +19,9 @@ namespace rtrs {
 /// Leader and followers: one waiting thread (the leader) receives for everybody and wakes the
 /// others as their operations finish; when its own is finished it hands the lead to one that still
 /// waits. The lane is held only while it is worked on, never while the leader sleeps, so whoever
-/// has something to send takes it, sends and leaves. A leader that spins before it sleeps leaves
-/// the lane to others between two looks.
+/// has something to send takes it, sends and leaves. Who gives it to another that waits for it
+/// leaves the sending to that one, so that what several post at once goes out together. A leader
+/// that spins before it sleeps leaves the lane to others between two looks.
 ///
 /// Threads: run() any; the rest the session's background thread.
 class LaneDriver {
@@ -62,17 +63,34 @@ class LaneDriver {
   struct Path;
   class Loop;
 
-  void lead(std::unique_lock<std::mutex>& lock, Waiter& self, const Interrupt& interrupt);
-  void follow(std::unique_lock<std::mutex>& lock, Waiter& self, const Interrupt& interrupt);
-  void receive_as_leader(std::unique_lock<std::mutex>& lock, const Operation& operation);
-  void sleep_as_leader(std::unique_lock<std::mutex>& lock);
-  bool await_as_leader(std::unique_lock<std::mutex>& lock);
-  bool spin_as_leader(std::unique_lock<std::mutex>& lock);
+  /// Held by whoever works on the lane; see std::mutex.
+  class Mutex {
+   public:
+    explicit Mutex(LaneDriver& driver) : driver_{driver} {}
+    void lock();
+    bool try_lock() { return mutex_.try_lock(); }
+    void unlock();
+    bool wanted() const { return waiting_ != 0; }
+    /// Gives it to one of those who wait for it.
+    void let_others_in();
+
+   private:
+    LaneDriver& driver_;
+    std::mutex mutex_;
+    std::atomic<unsigned> waiting_{0};  ///< threads that found it held
+    std::atomic<unsigned> let_in_{0};   ///< how often one of them got it
+  };
+  using Lock = std::unique_lock<Mutex>;
+
+  void lead(Lock& lock, Waiter& self, const Interrupt& interrupt);
+  void follow(Lock& lock, Waiter& self, const Interrupt& interrupt);
+  void receive_as_leader(Lock& lock, const Operation& operation);
+  void sleep_as_leader(Lock& lock);
+  bool await_as_leader(Lock& lock);
+  bool spin_as_leader();
   std::uint64_t received() const;
-  std::unique_lock<std::mutex> take_quiet();
-  std::unique_lock<std::mutex> take();
-  void wait_for(std::unique_lock<std::mutex>& lock);
-  void let_others_in(std::unique_lock<std::mutex>& lock);
+  Lock take_quiet();
+  void send();
   void hand_over();
   bool wants_to_write() const;
   void drive();
@@ -90,9 +108,8 @@ class LaneDriver {
     std::uint64_t arrivals_seen = 0;
   };
 
-  std::mutex mutex_;
-  std::atomic<unsigned> waiting_{0};  ///< threads that found the lane held
-  std::atomic<unsigned> let_in_{0};   ///< how often one of them got it
+  Mutex mutex_{*this};
+  bool posted_ = false;  ///< something that nobody has sent yet
   ClientLane lane_;
   OnBroken on_broken_;
   SpinScore spin_;
@@ -105,7 +122,7 @@ class LaneDriver {
   Waiter* followers_tail_ = nullptr;
   bool awaiting_ = false;  ///< the leader is in a connection's await(), and does not hold the lane
   unsigned want_quiet_ = 0;  ///< threads that wait for the opposite
-  std::condition_variable quiet_;
+  std::condition_variable_any quiet_;
   int kick_;  ///< eventfd: wakes the leader for what its descriptors do not tell
 };
 

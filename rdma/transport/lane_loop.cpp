@@ -18,7 +18,7 @@ class LaneDriver::Loop final : public LaneLoop {
   }
 
   ~Loop() override {
-    const auto lock = driver_.take();
+    const Lock lock{driver_.mutex_};
     RTRS_ENSURE(under_way_ == 0 && finished_head_ == nullptr);
     driver_.looping_ = driver_.leading_ = false;
     driver_.hand_over();
@@ -28,18 +28,18 @@ class LaneDriver::Loop final : public LaneLoop {
     job.loop = this;
     job.next = nullptr;
     job.operation->on_finish(&Loop::on_finish, &job);
-    const auto lock = driver_.take();
+    const Lock lock{driver_.mutex_};
     ++under_way_;
     job.operation->start(driver_.lane_);
   }
 
   void flush() override {
-    const auto lock = driver_.take();
+    const Lock lock{driver_.mutex_};
     driver_.lane_.flush();
   }
 
   void watch(std::vector<pollfd>& descriptors) override {
-    const auto lock = driver_.take();
+    const Lock lock{driver_.mutex_};
     descriptors.push_back({driver_.kick_, POLLIN, 0});
     // One entry per path, so that progress() knows which is which; poll() ignores -1.
     for (unsigned i = 0; i < driver_.path_limit_; ++i) {
@@ -50,8 +50,8 @@ class LaneDriver::Loop final : public LaneLoop {
   }
 
   bool progress(std::span<const pollfd> polled) override {
-    auto lock = driver_.take();
-    if (driver_.more_ && driver_.waiting_ != 0) driver_.let_others_in(lock);
+    Lock lock{driver_.mutex_};
+    if (driver_.more_ && driver_.mutex_.wanted()) driver_.mutex_.let_others_in();
     const bool kicked = polled[0].revents != 0;
     if (kicked) {
       eventfd_t ignored;
@@ -70,9 +70,9 @@ class LaneDriver::Loop final : public LaneLoop {
   }
 
   bool await() override {
-    auto lock = driver_.take();
+    Lock lock{driver_.mutex_};
     if (under_way_ != 1 || driver_.more_) return false;
-    if (!driver_.spin_as_leader(lock) && under_way_ != 0) {
+    if (!driver_.spin_as_leader() && under_way_ != 0) {
       if (!driver_.await_as_leader(lock)) return false;
       driver_.drive();
     }
@@ -81,14 +81,14 @@ class LaneDriver::Loop final : public LaneLoop {
   }
 
   Job* collect() override {
-    const auto lock = driver_.take();
+    const Lock lock{driver_.mutex_};
     Job* const finished = finished_head_;
     finished_head_ = finished_tail_ = nullptr;
     return finished;
   }
 
   bool cancel(Job& job) override {
-    const auto lock = driver_.take();
+    const Lock lock{driver_.mutex_};
     if (job.operation->finished()) return false;
     job.operation->cancel(driver_.lane_);
     --under_way_;
