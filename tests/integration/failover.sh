@@ -41,7 +41,7 @@ killed_again_and_again() {
     crash "$name"
     name=server$i
     restart_server "$i" --export "disk0=$PWD/image"
-    outage=$(awk "BEGIN { t = $EPOCHREALTIME - $began; print t > $outage ? t : $outage }")
+    outage=$(awk "BEGIN { t = $EPOCHREALTIME - $began; print (t > $outage ? t : $outage) }")
     progress 5
   done
   end_writers
