@@ -24,7 +24,7 @@ using rtrs::Failure;
 
 /// What a backend is and can do; constant while it is open.
 struct BackendInfo {
-  std::uint64_t size = 0;  ///< bytes; any number
+  std::uint64_t size = 0;  ///< bytes; any number; at the time of opening
   std::uint32_t logical_block =
       512;  ///< bytes; requests are multiples of it, except at the very end
   std::uint32_t physical_block = 4096;  ///< bytes; power of two
@@ -105,6 +105,13 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual const BackendInfo& info() const = 0;
+  /// Looks how large the storage is by now. Requests may use what it has grown by from then on, in
+  /// every queue. Never smaller than the last time; storage whose end lies inside a block stays as
+  /// large as it is, because the padding behind that end was there to be used.
+  ///
+  /// Units:   bytes.
+  /// Threads: any; never blocks.
+  virtual std::uint64_t present_size() { return info().size; }
   /// `reactor` is null only in the simulator, which uses `memory:` and `null:`. The backend and the
   /// reactor outlive the queue.
   virtual std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) = 0;

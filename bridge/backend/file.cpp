@@ -32,6 +32,7 @@ class FileBackend final : public Backend {
  public:
   explicit FileBackend(std::unique_ptr<FileState> state) : state_{std::move(state)} {}
   const BackendInfo& info() const override { return state_->info; }
+  std::uint64_t present_size() override { return present_size_of(*state_); }
   std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) override {
     return std::make_unique<FileQueue>(*state_, *reactor);
   }
@@ -177,11 +178,6 @@ int probe_direct(FileState& state) {
   }
   state.direct_alignment = std::max(alignment, 512U);
   state.info.logical_block = state.direct_alignment;
-  // Part of the last page written directly and another part through the page cache would overwrite
-  // each other, so an odd end makes all of its page go through the page cache.
-  const std::uint64_t unit = std::max(state.direct_alignment, 4096U);
-  const std::uint64_t size = state.info.size;
-  state.direct_end = size % state.direct_alignment == 0 ? size : size / unit * unit;
   return 0;
 }
 
@@ -287,6 +283,7 @@ tl::expected<std::unique_ptr<Backend>, Failure> open_file(const std::string& pat
     return fail(EINVAL, "it is empty; give it a size first, like 'truncate -s 1G " + path + "'");
   }
   if (options.direct && probe_direct(*state) != 0) return fail(EINVAL, kNoDirect);
+  set_size(*state, info.size);
   return std::make_unique<FileBackend>(std::move(state));
 }
 

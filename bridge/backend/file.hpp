@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <mutex>
 #include <string>
 
 #include "bridge/backend/backend.hpp"
@@ -47,7 +48,12 @@ struct FileState {
   std::atomic<bool> use_uring{true};
   std::uint32_t block_size = 512;      ///< bytes; fallocate and discard on block devices
   std::uint32_t direct_alignment = 0;  ///< bytes; of offset, length and memory
-  std::uint64_t direct_end = 0;        ///< what lies behind is only accessed through the page cache
+
+  std::mutex growth;  ///< whoever looks how large it is by now
+  /// Bytes; grows only, as all below. Requests end here.
+  std::atomic<std::uint64_t> size{0};
+  /// What lies behind is only accessed through the page cache.
+  std::atomic<std::uint64_t> direct_end{0};
 
   // What turned out not to be supported.
   std::atomic<bool> nowait_reads{true};
@@ -59,5 +65,13 @@ struct FileState {
   /// may promise anything.
   std::atomic<bool> flush_failed{false};
 };
+
+/// Requests may use so many bytes from now on.
+///
+/// Threads: one at a time.
+void set_size(FileState& state, std::uint64_t size);
+
+/// Backend::present_size().
+std::uint64_t present_size_of(FileState& state);
 
 }  // namespace rnbd

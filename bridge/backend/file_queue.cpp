@@ -145,9 +145,9 @@ void FileQueue::start_piece(FileIo& io) {
 /// be. False when it has to wait for such memory.
 bool FileQueue::prepare_direct(FileIo& io, std::uint64_t offset) {
   const std::uint32_t alignment = state_.direct_alignment;
-  if (offset % alignment != 0 || offset >= state_.direct_end) return true;
-  const std::uint64_t length =
-      std::min(io.length, state_.direct_end - offset) / alignment * alignment;
+  const std::uint64_t direct_end = state_.direct_end.load(std::memory_order_relaxed);
+  if (offset % alignment != 0 || offset >= direct_end) return true;
+  const std::uint64_t length = std::min(io.length, direct_end - offset) / alignment * alignment;
   if (length == 0) return true;
   if (reinterpret_cast<std::uintptr_t>(io.memory) % alignment != 0) {
     io.bounce = bounce_pool_.take();

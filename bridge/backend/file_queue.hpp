@@ -32,7 +32,7 @@ class FileQueue final : public BackendQueue {
  private:
   // The part of the request inside the file; the padding behind the end is not there.
   std::uint64_t inside(const BackendRequest& request) const {
-    const std::uint64_t size = state_.info.size;
+    const std::uint64_t size = state_.size.load(std::memory_order_relaxed);
     return request.offset >= size ? 0 : std::min(request.length, size - request.offset);
   }
 

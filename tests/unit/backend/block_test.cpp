@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 
 #include "bridge/backend/file.hpp"
 #include "tests/unit/backend/bench.hpp"
@@ -71,6 +72,21 @@ void check_device(const BackendOptions& options) {
   check_conformance({.backend = must_open(device.path(), options)});
 }
 
+void check_growth(const BackendOptions& options) {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("disk", kSize + 512);
+  const LoopDevice device{file};
+  if (!device.exists()) return;
+  Bench bench{device.path(), options};
+  std::filesystem::resize_file(file, 2 * kSize);
+  CHECK(bench.backend().present_size() == kSize + 512);
+  REQUIRE(std::system(("losetup -c " + device.path()).c_str()) == 0);
+  CHECK(bench.backend().present_size() == 2 * kSize);
+  const Bytes data = pattern(65536, 4);
+  CHECK(bench.write(2 * kSize - data.size(), data) == 0);
+  CHECK(bench.read(2 * kSize - data.size(), data.size()) == data);
+}
+
 }  // namespace
 
 TEST_CASE("block device: behaves like a disk") { check_device({}); }
@@ -89,6 +105,11 @@ TEST_CASE("block device: a writer keeps other writers and mounts out") {
   CHECK(second.error().error == EBUSY);
   CHECK(second.error().text.find("lsblk") != std::string::npos);
   CHECK(open_backend(device.path(), {.read_only = true}).has_value());
+}
+
+TEST_CASE("block device: what it has grown by can be used") { check_growth({}); }
+TEST_CASE("block device, direct: what it has grown by can be used") {
+  check_growth({.direct = true});
 }
 
 TEST_CASE("block device: a flush that failed is never followed by one that succeeds") {
