@@ -203,8 +203,8 @@ struct DeviceInfoResponse {
   Uuid export_uuid{};  ///< the same as long as the export is the same storage
   le32 flags = 0;
   le32 preferred_block = 0;  ///< bytes
-  /// Another one when another session opened it for writing; 0 = unknown. The upper half says which
-  /// life of the server counts.
+  /// The upper half says which life of the server has had the export open ever since, the lower one
+  /// is another number when another session opened it for writing; 0 = unknown.
   le64 writer_serial = 0;
   std::array<std::uint8_t, 16> reserved{};
 };

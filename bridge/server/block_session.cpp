@@ -122,8 +122,7 @@ void BlockSession::open(rtrs::ServerRequest& request) {
     return finish(request, EINVAL);
   settle(order_of(request, sizeof(wire::Open)));
   if (int error = verdict(request)) return finish(request, error);
-  if (const Device* device = devices_.find(wanted->device_name))
-    return answer_open(request, *device);
+  if (Device* device = devices_.find(wanted->device_name)) return answer_open(request, *device);
   if (devices_.full()) return refuse(request, EMFILE);
   if (!catalogue_.has(wanted->device_name) && catalogue_.has_search_path())
     return open_file(request, std::move(*wanted), /*again=*/false);
@@ -189,7 +188,7 @@ void BlockSession::opened(rtrs::ServerRequest& request, const std::string& name,
                           tl::expected<Lease, Failure> lease) {
   if (int error = verdict(request)) return finish(request, error);
   // Another OPEN of the same name may have finished while this one waited for a file.
-  if (const Device* device = devices_.find(name)) return answer_open(request, *device);
+  if (Device* device = devices_.find(name)) return answer_open(request, *device);
   if (!lease) {
     log_refusal("refused to open " + lease.error().text);
     return refuse(request, lease.error().error);
@@ -206,7 +205,8 @@ void BlockSession::opened(rtrs::ServerRequest& request, const std::string& name,
   answer_open(request, device);
 }
 
-void BlockSession::answer_open(rtrs::ServerRequest& request, const Device& device) {
+void BlockSession::answer_open(rtrs::ServerRequest& request, Device& device) {
+  device.lease.look_again();
   const wire::OpenResponse response =
       open_response(device.geometry(), device.id, device.lease.writable(), facts_.max_io_size);
   finish_with(request, rtrs::wire::bytes_of(response));

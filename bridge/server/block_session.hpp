@@ -65,7 +65,7 @@ class BlockSession {
   bool reclaim(const WriterCount* storage, std::function<void()> again);
   void opened(rtrs::ServerRequest& request, const std::string& name,
               tl::expected<Lease, Failure> lease);
-  void answer_open(rtrs::ServerRequest& request, const Device& device);
+  void answer_open(rtrs::ServerRequest& request, Device& device);
   void close(rtrs::ServerRequest& request);
   void finish_close(Device& device);
   void release(Device& device);

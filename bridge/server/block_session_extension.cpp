@@ -80,8 +80,9 @@ void BlockSession::device_info(rtrs::ServerRequest& request) {
   const auto message =
       wire::decode<wire::DeviceInfo>(request.message, wire::MessageType::device_info);
   if (!message) return finish(request, EINVAL);
-  const Device* device = usable(message->device_id);
+  Device* device = usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
+  device->lease.look_again();
   auto response = device_info_response(device->geometry(), device->id);
   response.writer_serial = device->writer_serial;
   finish_with(request, rtrs::wire::bytes_of(response));

@@ -238,9 +238,11 @@ tl::expected<Lease, int> ExportCatalogue::lease(std::shared_ptr<Storage> storage
 
 std::uint64_t ExportCatalogue::note_writer(const Lease& lease, const wire::Uuid& session) {
   // Files of the search path are forgotten when nobody has them open.
-  if (lease.mode() != wire::AccessMode::read_write || !lease.storage()->permanent()) return 0;
+  if (!lease.storage()->permanent()) return 0;
+  const std::uint64_t life = std::uint64_t{life_} << 32;
+  if (lease.mode() != wire::AccessMode::read_write) return life;
   const std::lock_guard lock{mutex_};
-  return (std::uint64_t{life_} << 32) | lease.storage()->writers_->turn_of(session);
+  return life | lease.storage()->writers_->turn_of(session);
 }
 
 void ExportCatalogue::give_back(Storage& storage, wire::AccessMode mode) {

@@ -73,7 +73,12 @@ class Lease {
 
   /// Shared, because a reactor's queue may outlive the mapping that asked for it.
   const std::shared_ptr<Storage>& storage() const { return storage_; }
+  /// As it was when somebody looked last.
   const Geometry& geometry() const { return geometry_; }
+  /// Takes over what the storage has grown by. Never blocks.
+  ///
+  /// Threads: its user's.
+  void look_again() { grow(geometry_, storage_->backend().present_size()); }
   wire::AccessMode mode() const { return mode_; }
   bool writable() const { return mode_ != wire::AccessMode::read_only; }
 
@@ -129,8 +134,9 @@ class ExportCatalogue {
   bool has(std::string_view name) const { return named_.find(name) != named_.end(); }
   bool has_search_path() const { return search_path_.has_value(); }
 
-  /// Who opens an export read-write learns which turn at it this is: another number than before
-  /// says that somebody else had it in between. 0: not known. Never blocks.
+  /// Who opens an export learns in its upper half which life of this server keeps it open, and who
+  /// opens it read-write in the lower one which turn at it this is: another number than before says
+  /// that somebody else had it in between. 0: not known. Never blocks.
   std::uint64_t note_writer(const Lease& lease, const wire::Uuid& session);
 
   /// Never blocks.

@@ -16,6 +16,11 @@ std::uint32_t max_range_sectors(std::uint32_t logical_block) {
   return (UINT32_MAX & ~(logical_block - 1)) / wire::kSectorSize;
 }
 
+std::uint64_t sectors_of(std::uint64_t size) {
+  const std::uint64_t padding = RTRS_PLANTED(tail_cut) ? 0 : wire::kSectorSize - 1;
+  return (size + padding) / wire::kSectorSize;
+}
+
 /// What kernel servers say; clients use the limit of their transport.
 constexpr std::uint16_t kMaxSegments = 128;
 
@@ -38,8 +43,7 @@ tl::expected<Geometry, std::string> geometry_of(const BackendInfo& info, bool re
 
   Geometry geometry;
   geometry.size = info.size;
-  geometry.sectors = (info.size + wire::kSectorSize - 1) / wire::kSectorSize;
-  if (RTRS_PLANTED(tail_cut)) geometry.sectors = info.size / wire::kSectorSize;
+  geometry.sectors = sectors_of(info.size);
   geometry.logical_block = logical;
   geometry.physical_block = physical;
   geometry.read_only = read_only || info.read_only;
@@ -55,6 +59,12 @@ tl::expected<Geometry, std::string> geometry_of(const BackendInfo& info, bool re
   if (geometry.can_discard)
     geometry.discard_granularity = std::max(info.discard_granularity, logical);
   return geometry;
+}
+
+void grow(Geometry& geometry, std::uint64_t size) {
+  if (size <= geometry.size) return;
+  geometry.size = size;
+  geometry.sectors = sectors_of(size);
 }
 
 wire::OpenResponse open_response(const Geometry& geometry, std::uint32_t device_id, bool writable,

@@ -10,9 +10,10 @@
 
 namespace rnbd {
 
-/// What of a backend matters to a client and to the checks of each I/O; constant while it is open.
+/// What of a backend matters to a client and to the checks of each I/O; all but the size is
+/// constant while it is open.
 struct Geometry {
-  std::uint64_t size = 0;     ///< bytes; may end inside the last sector
+  std::uint64_t size = 0;     ///< bytes; may end inside the last sector; see grow()
   std::uint64_t sectors = 0;  ///< of 512 bytes, rounded up
   std::uint32_t logical_block = 0;
   std::uint32_t physical_block = 0;
@@ -36,6 +37,9 @@ struct Geometry {
 ///
 /// Errors: a sentence when clients could not use it (empty, block sizes that RNBD cannot carry).
 tl::expected<Geometry, std::string> geometry_of(const BackendInfo& info, bool read_only);
+
+/// The storage has `size` bytes by now; never smaller than it was.
+void grow(Geometry& geometry, std::uint64_t size);
 
 /// The answer to OPEN.
 ///

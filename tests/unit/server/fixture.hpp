@@ -29,7 +29,8 @@ class FakeBackend final : public Backend {
     bool fast;
   };
 
-  explicit FakeBackend(std::uint64_t size) : bytes((size + 511) / 512 * 512) {
+  explicit FakeBackend(std::uint64_t size) {
+    become(size);
     info_.size = size;
     info_.can_discard = info_.can_write_zeroes = info_.can_fast_zero = true;
     info_.can_extents = info_.can_cache = info_.can_fua = true;
@@ -38,6 +39,11 @@ class FakeBackend final : public Backend {
     if (on_close) on_close();
   }
   const BackendInfo& info() const override { return info_; }
+  std::uint64_t present_size() override { return present_size_; }
+  void become(std::uint64_t size) {
+    bytes.resize((size + 511) / 512 * 512);
+    present_size_ = size;
+  }
   std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor*) override;
 
   /// Answers the oldest request that is held.
@@ -45,6 +51,7 @@ class FakeBackend final : public Backend {
   void run(BackendRequest& request);
 
   BackendInfo info_;
+  std::uint64_t present_size_ = 0;
   std::vector<std::byte> bytes;
   std::vector<Record> records;
   std::vector<BackendExtent> extents;

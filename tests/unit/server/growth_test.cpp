@@ -1,0 +1,93 @@
+// Exports that become larger while clients have them open.
+#include <doctest/doctest.h>
+
+#include <cerrno>
+
+#include "tests/unit/server/fixture.hpp"
+
+using namespace rnbd;
+using namespace rnbd::test;
+
+namespace {
+
+constexpr std::uint64_t kSize = 1 << 20;
+
+std::uint64_t device_info(World& world, BlockSession& session, std::uint32_t id = 0) {
+  wire::DeviceInfo message;
+  message.header = wire::header_of(wire::MessageType::device_info);
+  message.device_id = id;
+  Call& call = world.send(session, message, true, room(sizeof(wire::DeviceInfoResponse)));
+  CHECK(call.error == 0);
+  return call.answer<wire::DeviceInfoResponse>().size;
+}
+
+std::uint64_t sectors_at_open(World& world, BlockSession& session) {
+  Call& call = world.open(session, "disk", wire::AccessMode::read_only);
+  CHECK(call.error == 0);
+  return call.answer<wire::OpenResponse>().sectors;
+}
+
+/// The errno of a read of the sector at `offset`.
+int read_at(World& world, BlockSession& session, std::uint64_t offset) {
+  return world.io(session, 0, offset / 512, 512, true, 512).error;
+}
+
+}  // namespace
+
+TEST_CASE("growth: whoever asks is told the present size, and may use what there is by then") {
+  World world;
+  auto other = world.make_session("other");
+  CHECK(sectors_at_open(world, world.session()) == kSize / 512);
+  CHECK(sectors_at_open(world, *other) == kSize / 512);
+  world.disk().become(2 * kSize);
+  CHECK(read_at(world, world.session(), kSize) == EIO);
+  SUBCASE("by DEVICE INFO") { CHECK(device_info(world, world.session()) == 2 * kSize); }
+  SUBCASE("by opening it once more") {
+    CHECK(sectors_at_open(world, world.session()) == 2 * kSize / 512);
+    CHECK(world.session().devices().size() == 1);
+  }
+  CHECK(read_at(world, world.session(), kSize) == 0);
+  CHECK(read_at(world, world.session(), 2 * kSize) == EIO);
+  CHECK(read_at(world, *other, kSize) == EIO);
+  CHECK(device_info(world, *other) == 2 * kSize);
+  CHECK(read_at(world, *other, kSize) == 0);
+}
+
+TEST_CASE("growth: a session that opens it later has the present size at once") {
+  World world;
+  world.disk().become(kSize + 1000);
+  CHECK(sectors_at_open(world, world.session()) == kSize / 512 + 2);
+  CHECK(device_info(world, world.session()) == kSize + 1000);
+  CHECK(read_at(world, world.session(), kSize + 512) == 0);
+  CHECK(read_at(world, world.session(), kSize + 1024) == EIO);
+}
+
+TEST_CASE("growth: a client without the extension learns it by opening once more") {
+  World world{{.extensions = false}};
+  CHECK(sectors_at_open(world, world.session()) == kSize / 512);
+  world.disk().become(2 * kSize);
+  CHECK(sectors_at_open(world, world.session()) == 2 * kSize / 512);
+  CHECK(read_at(world, world.session(), kSize) == 0);
+}
+
+TEST_CASE("growth: nothing becomes smaller") {
+  World world;
+  CHECK(sectors_at_open(world, world.session()) == kSize / 512);
+  world.disk().become(kSize / 2);
+  CHECK(device_info(world, world.session()) == kSize);
+  CHECK(sectors_at_open(world, world.session()) == kSize / 512);
+}
+
+TEST_CASE("growth: block status tells of the new part, too") {
+  World world;
+  sectors_at_open(world, world.session());
+  wire::BlockStatus question;
+  question.header = wire::header_of(wire::MessageType::block_status);
+  question.offset = kSize;
+  question.length = 4096;
+  const auto ask = [&] { return world.send(world.session(), question, true, room(64)).error; };
+  world.disk().become(2 * kSize);
+  CHECK(ask() == EINVAL);
+  device_info(world, world.session());
+  CHECK(ask() == 0);
+}
