@@ -9,6 +9,7 @@ namespace {
 constexpr std::uint32_t kMaxBlock = 64 * 1024;
 /// The last whole sector below 4 GiB: lengths on the wire have 32 bits.
 constexpr std::uint64_t kMaxLength = 0xFFFF'FE00;
+constexpr std::uint64_t kMaxSectors = INT64_MAX / wire::kSectorSize;
 
 bool allowed(Use use, bool own_peer) {
   return use == Use::always || (use == Use::automatic && own_peer);
@@ -55,7 +56,7 @@ tl::expected<DeviceGeometry, std::string> make_geometry(const wire::OpenResponse
     return tl::unexpected("a logical block size of " + std::to_string(geometry.block) +
                           " bytes (possible are powers of two from 512 to 65536)");
   }
-  if (open.sectors > INT64_MAX / wire::kSectorSize) {
+  if (open.sectors > kMaxSectors) {
     return tl::unexpected("an impossible size of " + std::to_string(open.sectors.value()) +
                           " sectors");
   }
@@ -85,6 +86,13 @@ tl::expected<DeviceGeometry, std::string> make_geometry(const wire::OpenResponse
   geometry.rotational = open.rotational != 0;
   if (info != nullptr) add_info(geometry, *info);
   return geometry;
+}
+
+void grow(DeviceGeometry& geometry, std::uint64_t size) {
+  const bool possible = size <= kMaxSectors * wire::kSectorSize;
+  if (size <= geometry.size || !possible || geometry.size % geometry.block != 0) return;
+  geometry.size = size;
+  geometry.padded_size = (size + wire::kSectorSize - 1) / wire::kSectorSize * wire::kSectorSize;
 }
 
 }  // namespace rnbd

@@ -55,6 +55,11 @@ struct DeviceGeometry {
   }
 };
 
+/// The device has `size` bytes by now, its server says. What is not larger, or larger than
+/// possible, changes nothing, and an end inside a block stays where it is: requests may reach over
+/// it.
+void grow(DeviceGeometry& geometry, std::uint64_t size);
+
 /// How the user wants the device used.
 struct GeometryOptions {
   Use discard = Use::automatic;

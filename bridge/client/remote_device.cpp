@@ -36,10 +36,18 @@ RemoteDevice::RemoteDevice(std::shared_ptr<Session> session,
                            std::shared_ptr<Session::Mapping> mapping, bool read_only)
     : session_{std::move(session)},
       mapping_{std::move(mapping)},
+      geometry_{session_->geometry_of(*mapping_)},
       read_only_{read_only},
       losses_told_{mapping_->handle.unflushed.told()} {}
 
 RemoteDevice::~RemoteDevice() { session_->release(mapping_); }
+
+tl::expected<void, Failure> RemoteDevice::look_again(const Interrupt& interrupt) {
+  auto geometry = session_->look_again(*mapping_, interrupt);
+  if (!geometry) return tl::unexpected(geometry.error());
+  geometry_ = *geometry;
+  return {};
+}
 
 bool RemoteDevice::inside(std::uint64_t offset, std::uint64_t length) const {
   return offset <= geometry().size && length <= geometry().size - offset;

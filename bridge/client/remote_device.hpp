@@ -34,10 +34,18 @@ class RemoteDevice {
   RemoteDevice(const RemoteDevice&) = delete;
   RemoteDevice& operator=(const RemoteDevice&) = delete;
 
-  const DeviceGeometry& geometry() const { return mapping_->geometry; }
+  /// As its user knows it: the size is the one from when it was opened, or looked at again.
+  const DeviceGeometry& geometry() const { return geometry_; }
   const std::string& name() const { return mapping_->device; }
-  bool read_only() const { return read_only_ || mapping_->geometry.read_only; }
+  bool read_only() const { return read_only_ || geometry_.read_only; }
   Session& session() { return *session_; }
+
+  /// Takes over what the device has grown by since it was opened. A server that cannot be asked
+  /// now, or never, changes nothing. Users of the same device keep the size that they know.
+  ///
+  /// Errors:  EINTR, EPROTO (nonsense from the server).
+  /// Threads: its user's, before the first request.
+  tl::expected<void, Failure> look_again(const Interrupt& interrupt);
 
   int read(std::uint64_t offset, rtrs::MutableBytes data, const Interrupt& interrupt);
   int write(std::uint64_t offset, rtrs::ConstBytes data, bool fua, const Interrupt& interrupt);
@@ -95,6 +103,7 @@ class RemoteDevice {
 
   std::shared_ptr<Session> session_;
   std::shared_ptr<Session::Mapping> mapping_;
+  DeviceGeometry geometry_;
   bool read_only_;
   std::atomic<std::uint64_t> losses_told_;  ///< to the user of this one
 };

@@ -20,6 +20,19 @@ std::string yes_or_no(const char* what, bool was) {
 
 bool known(const wire::Uuid& uuid) { return uuid != wire::Uuid{}; }
 
+/// In words of DeviceGeometry::writer_serial. 0: unknown.
+std::uint64_t life_of_server(const DeviceGeometry& geometry) {
+  return geometry.writer_serial >> 32;
+}
+
+/// The same server process has had it open all the time, so it is the same storage and has merely
+/// grown. Requests for what was there mean the same as before, unless they reached over its end.
+bool has_grown(const DeviceGeometry& was, const DeviceGeometry& is) {
+  const bool kept_open =
+      life_of_server(is) != 0 && life_of_server(is) == life_of_server(was) && known(is.export_uuid);
+  return kept_open && is.size > was.size && was.size % was.block == 0;
+}
+
 std::string in_words(int error) {
   const char* text = strerrordesc_np(error);
   return text != nullptr ? text : "Unknown error";
@@ -36,12 +49,13 @@ std::string change_of_device(const DeviceGeometry& was, const DeviceGeometry& is
     return "it is other storage (its export UUID changed)";
   }
   // Requests that were in flight are not written over what somebody else has written since.
-  const bool same_life = was.writer_serial >> 32 == is.writer_serial >> 32;
+  const bool same_life = life_of_server(was) == life_of_server(is);
   if (same_life && was.writer_serial != is.writer_serial && !RTRS_PLANTED(other_writer_unseen)) {
     return "another client has had it open for writing meanwhile";
   }
-  if (was.size != is.size) return changed("its size", was.size, is.size);
-  if (was.padded_size != is.padded_size) {
+  const bool grown = has_grown(was, is);
+  if (was.size != is.size && !grown) return changed("its size", was.size, is.size);
+  if (was.padded_size != is.padded_size && !grown) {
     return changed("its size in whole sectors", was.padded_size, is.padded_size);
   }
   if (was.block != is.block) return changed("its logical block size", was.block, is.block);

@@ -121,8 +121,12 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Session::open(const std::st
     if (!fetched) return tl::unexpected(fetched.error());
   }
   bool read_only = options.access == wire::AccessMode::read_only;
-  return std::unique_ptr<RemoteDevice>{
+  std::unique_ptr<RemoteDevice> opened{
       new RemoteDevice{shared_from_this(), std::move(*mapping), read_only}};
+  if (!created) {  // others have had it for some time
+    if (auto looked = opened->look_again(interrupt); !looked) return tl::unexpected(looked.error());
+  }
+  return opened;
 }
 
 tl::expected<std::vector<wire::ExportName>, Failure> Session::list_exports(

@@ -73,11 +73,11 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   /// True when the server has the messages that only rnbdkit peers know.
   bool has_extensions() const;
 
-  /// Opens a device. One that this session has open already is shared; it is closed when the last
-  /// user has left, unless reads on it were given up: a server that is stuck with them could not
-  /// close it, and the next one who asks may have it at once. After a change was given up, that one
-  /// waits until the server has closed it, which it does when the change has ended. Asking for `ro`
-  /// shares a writable mapping too.
+  /// Opens a device. One that this session has open already is shared, and its size asked afresh;
+  /// it is closed when the last user has left, unless reads on it were given up: a server that is
+  /// stuck with them could not close it, and the next one who asks may have it at once. After a
+  /// change was given up, that one waits until the server has closed it, which it does when the
+  /// change has ended. Asking for `ro` shares a writable mapping too.
   ///
   /// Errors: EBUSY (open here in a mode that does not allow the asked one), EROFS (open here, and
   ///         known to be read-only), EINVAL (name), EINTR, EPROTO (nonsense from the server), or
@@ -126,7 +126,8 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
     std::uint32_t open_number = 0;  ///< of the newest OPEN; guarded by Session::mutex_
     std::string device;
     OpenOptions options;
-    DeviceGeometry geometry;  ///< constant once open
+    /// The newest known: its size may grow once it is open; guarded by Session::mutex_.
+    DeviceGeometry geometry;
     /// As the newest session told it, in a life of the server that may have begun since; guarded
     /// by Session::mutex_.
     std::uint64_t writer_serial = 0;
@@ -155,6 +156,8 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   tl::expected<void, Failure> fetch_geometry(Mapping& mapping, const Interrupt& interrupt);
   tl::expected<DeviceGeometry, Failure> ask_geometry(Mapping& mapping, const Era& era,
                                                      const Interrupt& interrupt);
+  tl::expected<DeviceGeometry, Failure> look_again(Mapping& mapping, const Interrupt& interrupt);
+  DeviceGeometry geometry_of(const Mapping& mapping) const;
   Failure not_opened(const Mapping& mapping, int error) const;
   std::string trouble_with_paths() const;
   tl::expected<std::shared_ptr<Mapping>, Failure> join(const std::string& device,

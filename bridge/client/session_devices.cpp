@@ -37,6 +37,17 @@ bool shareable(wire::AccessMode mapped, wire::AccessMode asked) {
   return asked == mapped || asked == wire::AccessMode::read_only;
 }
 
+/// Ends a question when its asker leaves, or when there is nobody who could answer it.
+struct WhileAnswerable {
+  const Interrupt& asker;
+  const Session& session;
+  static bool ended(void* context) {
+    const auto& self = *static_cast<const WhileAnswerable*>(context);
+    return self.asker() || !self.session.has_path();
+  }
+  Interrupt interrupt() { return {&ended, this}; }
+};
+
 }  // namespace
 
 /// Becomes a user of the mapping of that name; `created` means that the caller has to open it.
@@ -161,6 +172,35 @@ tl::expected<DeviceGeometry, Failure> Session::ask_geometry(Mapping& mapping, co
   }
   geometry->read_only = geometry->read_only || mapping.options.export_read_only;
   return *geometry;
+}
+
+DeviceGeometry Session::geometry_of(const Mapping& mapping) const {
+  std::lock_guard lock{mutex_};
+  return mapping.geometry;
+}
+
+/// How large an open device is by now. Only servers with the extension are asked; while there is no
+/// path, or no answer, it stays as large as it was.
+tl::expected<DeviceGeometry, Failure> Session::look_again(Mapping& mapping,
+                                                          const Interrupt& interrupt) {
+  if (!has_extensions() || !has_path()) return geometry_of(mapping);
+  wire::DeviceInfo question;
+  question.header = wire::header_of(wire::MessageType::device_info);
+  std::array<std::byte, sizeof(wire::DeviceInfoResponse)> reply{};
+  ControlOperation ask{mapping.handle.id, question, reply};
+  WhileAnswerable patience{interrupt, *this};
+  const int error = client_->run_control(ask, patience.interrupt());
+  if (error == EINTR && interrupt()) {
+    return tl::unexpected(
+        Failure{EINTR, "interrupted while '" + mapping.device + "' was being opened"});
+  }
+  if (error != 0) return geometry_of(mapping);
+  auto told =
+      wire::decode<wire::DeviceInfoResponse>(reply, wire::MessageType::device_info_response);
+  if (!told) return tl::unexpected(nonsense_from_server("a malformed device info"));
+  std::lock_guard lock{mutex_};
+  grow(mapping.geometry, told->size);
+  return mapping.geometry;
 }
 
 /// Between own peers OPENs are numbered, so that no late copy opens what nobody would close.

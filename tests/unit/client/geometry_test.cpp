@@ -115,6 +115,25 @@ TEST_CASE("a nonsensical physical block size is replaced by the logical one") {
   CHECK(make_geometry(open, nullptr, kLinux, {})->physical_block == 4096);
 }
 
+TEST_CASE("a device grows, and never shrinks; an end inside a block stays where it is") {
+  DeviceGeometry geometry;
+  geometry.block = 4096;
+  geometry.size = geometry.padded_size = 8192;
+  for (const std::uint64_t no_growth : {std::uint64_t{0}, std::uint64_t{8191}, UINT64_MAX}) {
+    grow(geometry, no_growth);
+    CHECK(geometry.size == 8192);
+    CHECK(geometry.padded_size == 8192);
+  }
+  grow(geometry, 12288);
+  CHECK(geometry.size == 12288);
+  CHECK(geometry.padded_size == 12288);
+  grow(geometry, 13000);
+  CHECK(geometry.size == 13000);
+  CHECK(geometry.padded_size == 13312);
+  grow(geometry, 16384);
+  CHECK(geometry.size == 13000);
+}
+
 TEST_CASE("ranges are aligned at blocks, and at the end of the device") {
   DeviceGeometry geometry;
   geometry.block = 4096;

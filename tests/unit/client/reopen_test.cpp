@@ -138,6 +138,30 @@ TEST_CASE("reopen: a device with any other value is refused, and the value is na
   }
 }
 
+TEST_CASE("reopen: what has grown is the same device only if the same server had it all the time") {
+  FakeServer server;
+  server.device_info.export_uuid = {1};
+  server.device_info.writer_serial = 0x7'0000'0000;
+  ReopenDevice device = device_at(server, "disk0");
+  server.open_response.sectors = server.open_response.sectors + 8;
+  server.device_info.size = server.device_info.size + 4096;
+  int error = ESTALE;
+  SUBCASE("it had") { error = 0; }
+  SUBCASE("another process") { server.device_info.writer_serial = 0x9'0000'0000; }
+  SUBCASE("nobody knows") {
+    server.device_info.writer_serial = 0;
+    device.expected.writer_serial = 0;
+  }
+  SUBCASE("other storage") { server.device_info.export_uuid = {2}; }
+  SUBCASE("unknown storage") {
+    server.device_info.export_uuid = {};
+    device.expected.export_uuid = {};
+  }
+  SUBCASE("requests may have reached over the old end") { device.expected.size -= 100; }
+  SUBCASE("somebody else has written to it") { server.device_info.writer_serial = 0x7'0000'0001; }
+  CHECK(reopen(server, {device}).error == error);
+}
+
 TEST_CASE("reopen: towards a server that lost FUA nothing may go on") {
   FakeServer server{{.features = 0}};
   const ReopenDevice device = device_at(server, "disk0");
