@@ -37,6 +37,7 @@ class Handshake {
   Next structured_reply(std::uint32_t option, const std::string& data);
   Next meta_context(std::uint32_t option, const std::string& data);
   bool open(const std::string& name);
+  bool look_again();
   Next refuse_export(std::uint32_t option);
   Next reply(std::uint32_t option, Reply type, std::string_view text = {}) {
     return socket_.reply(option, type, text) ? Next::haggle : Next::leave;
@@ -136,9 +137,9 @@ Next Handshake::dispatch(std::uint32_t option, const std::string& data) {
   return reply(option, Reply::unsupported);
 }
 
-/// Opened once, however often the client asks.
+/// Opened once, however often the client asks; how large it is by now is asked each time.
 bool Handshake::open(const std::string& name) {
-  if (agreement_.device && name_ == name) return true;
+  if (agreement_.device && name_ == name) return look_again();
   agreement_.device = {};
   const auto began = std::chrono::steady_clock::now();
   auto opened = exports_.open(name, interrupt_);
@@ -152,6 +153,14 @@ bool Handshake::open(const std::string& name) {
   agreement_.device = std::move(*opened);
   name_ = name;
   return true;
+}
+
+bool Handshake::look_again() {
+  auto looked = agreement_.device->look_again(interrupt_);
+  if (looked) return true;
+  failure_ = looked.error();
+  complain(failure_.text);
+  return false;
 }
 
 Next Handshake::refuse_export(std::uint32_t option) {
