@@ -181,7 +181,7 @@ bool PathHost::progress(Link& link, bool glance) {
     on_fenced(fence_.why, fence_.fault);
     return true;
   }
-  if (session_.has_pending()) environment_.on_pending();
+  if (session_.has_pending() && status != Status::more) environment_.on_pending();
   // What was answered at once leaves now, as one batch; waiting for more would cost another look at
   // the events.
   reactor_.forget(link);

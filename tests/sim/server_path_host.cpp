@@ -97,7 +97,7 @@ bool ServerPathHost::progress(Link& link) {
     close(fenced_);
     return true;
   }
-  if (session_.has_pending()) environment_.on_pending();
+  if (session_.has_pending() && status != SimQueuePair::Status::more) environment_.on_pending();
   if (world_.broken() || closed_) return true;
   if (was_connecting && path_.state() == ServerPathState::connected) {
     world_.note("server", environment_.serial, "path is up");
