@@ -197,7 +197,9 @@ Complaint ClientLane::complete(Path& path, std::uint32_t buffer_id, int error,
     return "a reply with the wrong amount of data";
   }
   if (slot.exposed) {
-    if (error == 0) queue_pair.collect(index, slot.expected_bytes);
+    if (error == 0 && !queue_pair.collect(index, slot.expected_bytes)) {
+      return "a reply whose data went elsewhere";
+    }
     queue_pair.withdraw(index);
   }
   if (error == EINTR) error = EIO;  // says that a caller gave up, which is not for servers to say

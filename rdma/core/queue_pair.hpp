@@ -88,9 +88,10 @@ class QueuePair {
   /// caller's name for it (a slot at the client; 0 for all chunks at the server); a window is
   /// exposed at most once at a time.
   virtual RemoteMemory expose(std::uint32_t window, MutableBytes memory) = 0;
-  /// The first `bytes` of the window's memory have arrived: puts them where expose() was told. Only
-  /// transports that receive into memory of their own have something to do.
-  virtual void collect(std::uint32_t /*window*/, std::uint32_t /*bytes*/) {}
+  /// The peer says that the first `bytes` of the window's memory have arrived: puts them where
+  /// expose() was told, if the transport receives into memory of its own. False when the transport
+  /// can tell that they are not there.
+  virtual bool collect(std::uint32_t /*window*/, std::uint32_t /*bytes*/) { return true; }
   /// Ends the exposure at once, also in the middle of an arriving write: the rest is dropped.
   virtual void withdraw(std::uint32_t window) = 0;
   /// Ends the exposure for what is on its way, too, and for whatever other connection of the path;

@@ -152,6 +152,37 @@ TEST_CASE("memory withdrawn in the middle of an arriving write is left alone fro
   CHECK(equal(memory, std::vector<std::byte>(64, std::byte{0xEE})));
 }
 
+TEST_CASE("only bytes that have landed in a window, from its start on, can be collected") {
+  RawPeer peer;
+  std::vector<std::byte> memory(64), other(64);
+  peer.queue_pair.post_receives(8, 0);
+  const auto target = peer.queue_pair.expose(0, memory);
+  const auto elsewhere = peer.queue_pair.expose(1, other);
+  const auto arrives = [&](RemoteMemory to, std::size_t size) {
+    peer.say(good_frame(to, pattern(size)));
+    peer.listen();
+  };
+  CHECK(peer.queue_pair.collect(0, 0));
+  arrives(elsewhere, 64);
+  CHECK_FALSE(peer.queue_pair.collect(0, 64));
+  CHECK(peer.queue_pair.collect(1, 64));
+  arrives({target.address + 32, target.key}, 32);
+  CHECK_FALSE(peer.queue_pair.collect(0, 64));
+  arrives(target, 16);
+  CHECK(peer.queue_pair.collect(0, 16));
+  CHECK_FALSE(peer.queue_pair.collect(0, 17));
+  arrives({target.address + 16, target.key}, 48);
+  CHECK(peer.queue_pair.collect(0, 64));
+
+  peer.queue_pair.withdraw(0);
+  peer.queue_pair.withdraw(1);
+  peer.queue_pair.expose(0, memory);
+  CHECK_FALSE(peer.queue_pair.collect(0, 1));
+  arrives(elsewhere, 64);  // dropped
+  peer.queue_pair.expose(1, other);
+  CHECK_FALSE(peer.queue_pair.collect(1, 1));
+}
+
 TEST_CASE("a peer that sends more than was asked for breaks only its own connection") {
   RawPeer peer;
   FrameHeader header;

@@ -83,10 +83,10 @@ def answer_to_another_place(face, server):
         def beyond(request, distance=distance):
             request.reply(b"!", address=(request.address + distance) & 2**64 - 1)
         once(face, server, beyond, "beyond the memory")
-    for change in (1, 1 << 31):
+    for change in (1, 256, 1 << 31):
         def elsewhere(request, change=change):
             request.reply(b"!", key=request.key ^ change)
-        once(face, server, elsewhere, "a key that does not exist")
+        once(face, server, elsewhere, "a key that does not exist|went elsewhere")
 
 
 def answer_to_a_write_with_data(face, server):

@@ -126,8 +126,13 @@ RemoteMemory TcpQueuePair::expose(std::uint32_t window, MutableBytes memory) {
   RTRS_ENSURE(!w.exposed);
   w.memory = memory;
   w.exposed = true;
+  w.landed = 0;
   ++w.generation;
   return {0, (window << kGenerationBits) | w.generation};
+}
+
+bool TcpQueuePair::collect(std::uint32_t window, std::uint32_t bytes) {
+  return windows_[window].landed >= bytes;
 }
 
 void TcpQueuePair::withdraw(std::uint32_t window) {

@@ -43,6 +43,7 @@ class TcpQueuePair final : public Connection {
   Ticket send_with_invalidate(std::uint32_t key) override;
   void post_receives(unsigned count, std::uint32_t bytes) override;
   RemoteMemory expose(std::uint32_t window, MutableBytes memory) override;
+  bool collect(std::uint32_t window, std::uint32_t bytes) override;
   void withdraw(std::uint32_t window) override;
   void flush() override;
   Ticket sent() const override { return queue_.sent(); }
@@ -64,6 +65,7 @@ class TcpQueuePair final : public Connection {
     MutableBytes memory;
     std::uint8_t generation = 0;
     bool exposed = false;
+    std::uint64_t landed = 0;  ///< bytes from its start on, since it was exposed
   };
   struct Receives {
     std::uint64_t count;
@@ -96,6 +98,7 @@ class TcpQueuePair final : public Connection {
   bool begin_write(const FrameHeader& header);
   bool begin_send(const FrameHeader& header);
   void land(ConstBytes bytes);
+  static void note_landed(Window& window, const FrameHeader& header);
   bool end(QueuePairHandler& handler);
 
   int socket_;

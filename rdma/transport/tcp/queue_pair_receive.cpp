@@ -175,6 +175,11 @@ bool TcpQueuePair::begin_send(const FrameHeader& header) {
   return true;
 }
 
+void TcpQueuePair::note_landed(Window& window, const FrameHeader& header) {
+  if (header.address > window.landed) return;  // it left a gap
+  window.landed = std::max<std::uint64_t>(window.landed, header.address + header.length);
+}
+
 void TcpQueuePair::land(ConstBytes bytes) {
   if (digests_.data) arrival_.crc = crc_update(arrival_.crc, bytes);
   arrival_.done += static_cast<std::uint32_t>(bytes.size());
@@ -182,6 +187,7 @@ void TcpQueuePair::land(ConstBytes bytes) {
 
 bool TcpQueuePair::end(QueuePairHandler& handler) {
   const FrameHeader header = arrival_.header;
+  const bool landed = arrival_.target != nullptr;
   arrival_.active = false;
   arrival_.target = nullptr;
   if (digests_.data && header.length > 0 && crc_finish(arrival_.crc) != header.payload_crc) {
@@ -191,6 +197,7 @@ bool TcpQueuePair::end(QueuePairHandler& handler) {
   Complaint complaint = nullptr;
   switch (static_cast<Opcode>(header.opcode)) {
     case Opcode::write:
+      if (landed) note_landed(windows_[arrival_.window], header);
       if (!has_immediate) return true;
       if (!take_receive()) return false;
       complaint = handler.on_write_with_immediate(header.immediate, header.length);

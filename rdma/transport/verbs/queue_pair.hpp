@@ -60,8 +60,9 @@ class VerbsQueuePair final : public Connection {
   Ticket send_with_invalidate(std::uint32_t key) override;
   void post_receives(unsigned count, std::uint32_t bytes) override;
   RemoteMemory expose(std::uint32_t window, MutableBytes memory) override;
-  void collect(std::uint32_t window, std::uint32_t bytes) override {
+  bool collect(std::uint32_t window, std::uint32_t bytes) override {
     windows_.collect(window, bytes);
+    return true;
   }
   void withdraw(std::uint32_t window) override { windows_.withdraw(window); }
   void revoke(std::uint32_t window) override;

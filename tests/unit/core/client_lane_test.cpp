@@ -84,6 +84,18 @@ TEST_CASE("a read leaves room for its data in the chunk and tells where the answ
   CHECK(bench.queue_pair.exposed.empty());
 }
 
+TEST_CASE("a read whose data are not where they belong is no success") {
+  Bench bench;
+  std::vector<std::byte> buffer(1024);
+  TestRequest request;
+  request.is_read = true;
+  request.read_data = buffer;
+  bench.lane.submit(request);
+  bench.queue_pair.landed = false;
+  CHECK(bench.reply(2, 0, 1024) == std::string{"a reply whose data went elsewhere"});
+  CHECK(request.calls == 0);
+}
+
 TEST_CASE("an error comes back as it was sent, and gives the permit back") {
   Bench bench{1};
   TestRequest request;

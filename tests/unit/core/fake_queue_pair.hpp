@@ -26,6 +26,7 @@ class FakeQueuePair final : public QueuePair {
   std::uint64_t receives = 0;
   Ticket sent_up_to = ~Ticket{0};  ///< what sent() answers at most
   int disowned = 0;
+  bool landed = true;  ///< what collect() answers
 
   Ticket write_with_immediate(RemoteMemory to, ConstBytes data, ConstBytes header,
                               std::uint32_t immediate) override {
@@ -52,6 +53,7 @@ class FakeQueuePair final : public QueuePair {
     exposed.erase(window);
     ++revocations[window];
   }
+  bool collect(std::uint32_t, std::uint32_t) override { return landed; }
   void withdraw(std::uint32_t window) override { exposed.erase(window); }
   void flush() override {}
   Ticket sent() const override { return std::min(sent_up_to, Ticket{posts.size()}); }
