@@ -5,6 +5,12 @@
 #include "tests/sim/server_process.hpp"
 
 namespace sim {
+namespace {
+
+/// Each one that replaces another stays, and a loss of power looks at all of them.
+constexpr std::size_t kMaxDisks = 100;
+
+}  // namespace
 
 ServerNode::ServerNode(World& world, const Knobs& knobs, Disks& disks, Checker& checker)
     : world_{world},
@@ -22,7 +28,8 @@ ServerNode::~ServerNode() = default;
 void ServerNode::start() {
   world_.note("server", 0, "starts");
   const bool again = std::exchange(was_up_, true);
-  if (again && !calm_ && world_.rng().chance(knobs_.faults.replace)) replace_something();
+  const bool replaces = again && !calm_ && disks_.size() < kMaxDisks;
+  if (replaces && world_.rng().chance(knobs_.faults.replace)) replace_something();
   access_ = {};
   checker_.server_started();
   process_ = std::make_unique<ServerProcess>(world_, knobs_, disks_, exports_, checker_, node_,
