@@ -105,8 +105,7 @@ void ClientSession::connected(unsigned index, Instant now) {
   Path& path = paths_[index];
   RTRS_ENSURE(path.state == PathState::connecting);
   path.state = PathState::connected;
-  path.failures = 0;
-  path.since = now;
+  path.since = path.up_since = now;
   path.access = path.core->access();
   path.was_connected = true;
   path.lost_at.reset();
@@ -142,6 +141,8 @@ void ClientSession::lost(unsigned index, Instant now, const std::string& why) {
   if (path.state != PathState::connecting && path.state != PathState::connected) return;
   if (path.state == PathState::connected) {
     if (!path.core->exactly_once()) path.lost_at = now;
+    // A server that ends a path with its first answer, every time, is not asked again at once.
+    if (now >= path.up_since + options_.reconnect_max) path.failures = 0;
     --connected_;
   }
   path.core->close();

@@ -113,7 +113,8 @@ class ClientSession {
     wire::Uuid uuid{};
     PathState state = PathState::waiting;
     std::uint16_t attempts = 0;
-    unsigned failures = 0;  ///< since it was connected last
+    unsigned failures = 0;  ///< since it was connected for longer than a pause
+    Instant up_since{};     ///< connected since
     Instant due{};          ///< waiting: the next attempt
     Instant since{};        ///< connected: from when on it has been so good, or better
     wire::PathAccess access = wire::PathAccess::optimized;  ///< what the server thought of it last

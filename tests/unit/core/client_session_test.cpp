@@ -88,6 +88,32 @@ TEST_CASE("between own peers no change waits for one certain path") {
   CHECK_FALSE(bench.session.overdue(kStart + 10h));
 }
 
+TEST_CASE("a path that ends as soon as it is connected is connected less and less often") {
+  // The longest pause leaves this remainder, shorter ones a small one.
+  const auto random = [] { return std::uint64_t{2'000'000'000}; };
+  ClientSession session{{.path = {.session_name = "test"},
+                         .paths = {{}},
+                         .reconnect_min = 100ms,
+                         .reconnect_max = 2s},
+                        random};
+  wire::AcceptParameters accept;
+  accept.queue_depth = 16;
+  accept.max_io_size = accept.max_header_size = 4096;
+  Instant now = kStart;
+  const auto lasts = [&](Duration time) {
+    ClientPath& core = session.begin(0);
+    REQUIRE(core.on_answer(0, wire::bytes_of(encode(accept))) == nullptr);
+    session.connected(0, now);
+    session.lost(0, now + time, "cut");
+    return session.next_event() - now - time;
+  };
+  CHECK(lasts(1ms) <= 100ms);
+  for (int i = 0; i < 5; ++i) lasts(1ms);
+  CHECK(lasts(1ms) == 2s);
+  CHECK(lasts(2s) <= 100ms);
+  CHECK(lasts(1ms) <= 200ms);
+}
+
 TEST_CASE("a path that is added is due at once, and takes requests when it is connected") {
   Bench bench{/*own_peer=*/true};
   bench.connect(0, kStart);
