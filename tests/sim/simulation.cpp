@@ -9,8 +9,8 @@
 namespace sim {
 namespace {
 
-/// Storage that hangs until the faults are over can leave nothing to do but connecting again, for minutes:
-/// the faults are over after so many events at the latest.
+/// Storage that hangs until the faults are over can leave nothing to do but connecting again, for
+/// minutes: the faults are over after so many events at the latest.
 constexpr std::uint64_t kMaxSafetyEvents = 5'000'000;
 
 /// A run that goes on for so long goes in circles.
