@@ -133,6 +133,8 @@ std::string apply_export_option(ExportSpecification& target, std::string_view op
     target.direct = true;
   } else if (option.starts_with(kDescription)) {
     target.description = option.substr(kDescription.size());
+  } else if (option == "rw") {
+    return "an export is writable unless it says ro: leave ',rw' out";
   } else {
     const std::string word{option};
     const std::string guess = closest(word, {"ro", "direct", "description="});

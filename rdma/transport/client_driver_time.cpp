@@ -18,7 +18,7 @@ void ClientDriver::look_on_io() {
   if (session_.give_up_waiting(now())) {
     log(LogLevel::error, "session '" + options_.session_name + "': no " +
                              (session_.has_path() ? "accessible " : "") +
-                             "path for too long (no_path_timeout): requests fail until one is "
+                             "path for too long (no-path-timeout): requests fail until one is "
                              "back");
     for_each_lane([](ClientLane& lane) { lane.fail_pending(EIO); });
   }
@@ -36,7 +36,7 @@ void ClientDriver::give_up_changes_on_io(unsigned path) {
   for_each_lane([](ClientLane& lane) { lane.resume(); });
   log(LogLevel::error, "session '" + options_.session_name + "': the server may still carry out " +
                            "changes that it got from " + name_of_path(path) +
-                           " (no_path_timeout): changes fail until that path is back");
+                           " (no-path-timeout): changes fail until that path is back");
 }
 
 void ClientDriver::schedule_look_on_io() {

@@ -145,6 +145,7 @@ TEST_CASE("export: what cannot be meant is refused with the right form") {
       {"", "NAME=PATH"},
       {"disk0=,ro", "storage is missing"},
       {"disk0=/a,r0", "did you mean 'ro'"},
+      {"disk0=/a,rw", "writable unless it says ro"},
       {"disk0=/a,readonly", "use ro, direct or description"},
       {"disk0=/a,ro,", "unknown option ''"},
       {"disk0=/a,b/c.img", "configuration file"},
