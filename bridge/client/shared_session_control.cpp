@@ -115,6 +115,9 @@ SessionStatus SharedSession::status() {
   if (session == nullptr) return status;
   status.limits = session->client().limits();
   status.paths = session->client().paths();
+  if (std::ranges::none_of(status.paths, &rtrs::PathStatus::in_use)) {
+    status.trouble = "no path may carry I/O: requests wait for one, and fail after no-path-timeout";
+  }
   status.devices = session->devices();
   return status;
 }

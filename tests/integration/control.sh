@@ -159,6 +159,20 @@ before_the_first() {
 }
 it "what is changed before there is a session holds for the one to come" before_the_first
 
+no_path_left() {
+  requires_python nbd
+  serve_two
+  attach_controlled disk0
+  start_writers
+  is_so "s['trouble'] == ''"
+  ctl disconnect "$one"
+  becomes "s['session'] and s['trouble'].startswith('no path may carry I/O')"
+  ctl reconnect "$one"
+  becomes "s['trouble'] == ''"
+  end_writers
+}
+it "while no path may carry I/O the session has its trouble, and not for longer" no_path_left
+
 # ---- What is said --------------------------------------------------------------------------------------
 
 people() {
