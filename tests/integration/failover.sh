@@ -100,12 +100,7 @@ PY
 
 # A user of an image of 4 MiB has written to it; then its server is killed.
 used_and_crashed() {
-  requires_python nbd
-  truncate -s 4M image
-  start_server --export "disk0=$PWD/image"
-  attach disk0 "${quick[@]}"
-  user
-  works write || fail "cannot write"
+  image_in_use
   crash server
 }
 

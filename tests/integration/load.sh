@@ -82,6 +82,15 @@ works() {
   ask "$1"
   [[ $answer == ok ]]
 }
+# image_in_use: a server of an image of 4 MiB, attached with the options in $quick, and a user who has written to it.
+image_in_use() {
+  requires_python nbd
+  truncate -s 4M image
+  start_server --export "disk0=$PWD/image"
+  attach disk0 "${quick[@]}"
+  user
+  works write || fail "cannot write"
+}
 end_user() {
   echo quit >&"$user_asks"
   wait_end user 20 || fail "the user is still there"

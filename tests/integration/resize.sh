@@ -220,12 +220,7 @@ forgotten() {
 it "a session that the server has forgotten goes on with a device that has grown since" forgotten
 
 restarted() {
-  requires_python nbd
-  truncate -s 4M image
-  start_server --export "disk0=$PWD/image"
-  attach disk0 "${quick[@]}"
-  user
-  works write || fail "cannot write"
+  image_in_use
   told image 8388608
   stop server
   server_port=$port server_name=server1 start_server --export "disk0=$PWD/image"
