@@ -147,16 +147,21 @@ def answer_ends_a_key(face, server):
     client.leave()
 
 
-def answer_of_unknown_kinds(face, server):
-    """Immediates that nobody knows are ignored."""
-    def unknown(request):
-        for kind in (3, 4, 7, 12, 15):
-            request.connection.frame(WRITE, immediate=kind << 28 | 5)
+def ignored(face, server, immediates):
+    """What comes in front of the answer to a read changes nothing."""
+    def say_and_answer(request):
+        for immediate in immediates:
+            request.connection.frame(WRITE, immediate=immediate)
         server.answer(request)
     client = face.client()
-    server.order(IO, unknown, when=is_read)
+    server.order(IO, say_and_answer, when=is_read)
     face.serves(server, client)
     client.leave()
+
+
+def answer_of_unknown_kinds(face, server):
+    """Immediates that nobody knows."""
+    ignored(face, server, [kind << 28 | 5 for kind in (3, 4, 7, 12, 15)])
 
 
 # ---- Errors
@@ -208,14 +213,8 @@ def unasked_access_notices(face, server):
 
 
 def unasked_access_on_the_wrong_connection(face, server):
-    """Unknown there, hence ignored."""
-    def close_for_io(request):
-        request.connection.frame(WRITE, immediate=ACCESS | 2)
-        server.answer(request)
-    client = face.client()
-    server.order(IO, close_for_io, when=is_read)
-    face.serves(server, client)
-    client.leave()
+    """Unknown there."""
+    ignored(face, server, [ACCESS | 2])
 
 
 def unasked_replies(face, server):
