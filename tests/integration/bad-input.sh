@@ -21,7 +21,7 @@ bad_server_arguments() {
   rejects 'directory' --listen tcp:127.0.0.1:0 --export "a=$PWD/directory"
   rejects 'NAME=' --listen tcp:127.0.0.1:0 --export "$PWD/image"
   rejects 'twice' --listen tcp:127.0.0.1:0 --export "a=$PWD/image" --export a=memory:1M
-  rejects "unknown option 'rw'" --listen tcp:127.0.0.1:0 --export "a=$PWD/image,rw"
+  rejects "leave ',rw' out" --listen tcp:127.0.0.1:0 --export "a=$PWD/image,rw"
   rejects '12Q' --listen tcp:127.0.0.1:0 --export a=memory:12Q
   rejects 'write-eoi' --listen tcp:127.0.0.1:0 --export a=fault:write-eoi=1:memory:1M
   rejects 'delay' --listen tcp:127.0.0.1:0 --export a=delay:read=fast:memory:1M
