@@ -38,6 +38,11 @@ void ClientLane::submit(Request& request) {
   enqueue(request);
 }
 
+bool ClientLane::held_back(const Request& request) const {
+  if (barrier_ == nullptr || !barrier_->closed()) return false;
+  return !request.is_read || (ordered_ && !exactly_once_);
+}
+
 void ClientLane::enqueue(Request& request) {
   request.state = Request::State::waiting;
   request.next = nullptr;
@@ -66,6 +71,7 @@ void ClientLane::cancel(Request& request) {
       }
     }
     slot.request = nullptr;
+    if (slot.state == Slot::State::stranded) leave_behind(slot);
     // The answer to a read changes nothing, so that nobody needs it.
     if (slot.state == Slot::State::stranded && exactly_once_ && !slot.is_change) {
       free_slot(request.slot);
@@ -204,6 +210,7 @@ Complaint ClientLane::complete(Path& path, std::uint32_t buffer_id, int error,
   }
   if (error == EINTR) error = EIO;  // says that a caller gave up, which is not for servers to say
   --path.in_flight;
+  path.answered = true;
   if (!RTRS_PLANTED(permit_lost_on_error) || error == 0) {
     free_slot(static_cast<std::uint16_t>(index));
   } else {

@@ -148,7 +148,9 @@ class ClientLane final {
   }
   /// Requests arrive in the order in which they were submitted: all over one path as long as one is
   /// under way. For messages that open and close things, which are no I/O: if need be they go over
-  /// a path that is not allowed.
+  /// a path that is not allowed. Without kFeatureExactlyOnce a change that was given up, or told as
+  /// failed, and may come late holds back all that is newer (a late CLOSE would close what a newer
+  /// OPEN has opened): such a lane has a barrier of its own, so that I/O does not wait too.
   void keep_order() { ordered_ = true; }
   /// The barrier has opened, or refuses.
   void resume() { start_waiting(); }
@@ -169,6 +171,8 @@ class ClientLane final {
   static constexpr unsigned receives_needed(unsigned slots) { return 2U * slots + 8U; }
   std::uint64_t received(unsigned path) const { return paths_[path].received; }  ///< arrivals
   std::uint64_t sent(unsigned path) const { return paths_[path].sent; }          ///< requests
+  /// Some request was answered over the path since it was attached last.
+  bool answered(unsigned path) const { return paths_[path].answered; }
   unsigned in_flight(unsigned path) const { return paths_[path].in_flight; }
 
   /// Takes what arrives on this lane's connection of a path.
@@ -182,6 +186,7 @@ class ClientLane final {
     unsigned index = 0;
     Link link;
     unsigned in_flight = 0;
+    bool answered = false;
     Duration latency{};
     std::uint64_t received = 0;
     std::uint64_t sent = 0;
@@ -213,9 +218,7 @@ class ClientLane final {
   };
 
   bool fits(const Request& request) const;
-  bool held_back(const Request& request) const {
-    return barrier_ != nullptr && !request.is_read && barrier_->closed();
-  }
+  bool held_back(const Request& request) const;
   void enqueue(Request& request);
   /// The paths that new requests may take.
   unsigned open() const {
@@ -228,6 +231,8 @@ class ClientLane final {
   void transmit(std::uint16_t index, unsigned path);
   void resend_stranded();
   void strand(Slot& slot);
+  void leave_behind(Slot& slot);
+  void count_failed(Slot& slot);
   void bind(std::uint16_t index, unsigned path);
   void release(unsigned path);
   void forbid(unsigned path, bool forbidden);

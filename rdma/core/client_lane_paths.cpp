@@ -100,6 +100,7 @@ void ClientLane::attach(unsigned path_index, const Link& link) {
   path.link = link;
   path.in_flight = 0;
   path.silent = 0;
+  path.answered = false;
   attached_ = static_cast<PathMask>(attached_ | 1U << path_index);
   exactly_once_ = link.exactly_once;
   const bool smaller = max_io_size_ == 0 || link.max_io_size < max_io_size_;
@@ -149,7 +150,9 @@ void ClientLane::strand(Slot& slot) {
   slot.exposed = false;
   if (exactly_once_ || RTRS_PLANTED(resent_without_proof)) {
     slot.path = kNoPath;
-  } else if (!slot.is_change && slot.request != nullptr) {
+  } else if (slot.request == nullptr) {
+    leave_behind(slot);
+  } else if (!slot.is_change) {
     // Read it again with another permit; this one is still the server's.
     Request& request = *std::exchange(slot.request, nullptr);
     request.state = Request::State::waiting;
@@ -157,6 +160,17 @@ void ClientLane::strand(Slot& slot) {
     waiting_head_ = &request;
     if (waiting_tail_ == nullptr) waiting_tail_ = &request;
   }
+}
+
+/// Nobody waits for it any more, and it waits for its path, over which it may come late.
+void ClientLane::leave_behind(Slot& slot) {
+  if (ordered_ && !exactly_once_ && slot.is_change) count_failed(slot);
+}
+
+void ClientLane::count_failed(Slot& slot) {
+  if (barrier_ == nullptr || slot.failed || RTRS_PLANTED(failed_change_forgotten)) return;
+  slot.failed = true;
+  barrier_->add();
 }
 
 /// A slot whose path is kNoPath may go anywhere, or be free if nobody needs its answer. What goes
@@ -276,10 +290,7 @@ void ClientLane::fail_stranded(unsigned path, int error) {
 void ClientLane::fail(Slot& slot, int error) {
   Request* request = std::exchange(slot.request, nullptr);
   if (request == nullptr) return;
-  if (slot.is_change && barrier_ != nullptr && !RTRS_PLANTED(failed_change_forgotten)) {
-    slot.failed = true;
-    barrier_->add();
-  }
+  if (slot.is_change) count_failed(slot);
   end(*request, error);
 }
 

@@ -108,7 +108,7 @@ void ClientSession::connected(unsigned index, Instant now) {
   path.since = path.up_since = now;
   path.access = path.core->access();
   path.was_connected = true;
-  path.lost_at.reset();
+  path.lost_before = std::exchange(path.lost_at, std::nullopt);
   path.trouble.clear();
   if (connected_++ == 0) {
     const std::uint32_t max_io_size = accepted_.max_io_size;
@@ -116,7 +116,7 @@ void ClientSession::connected(unsigned index, Instant now) {
     if (was_up_) accepted_.max_io_size = max_io_size;  // callers go on with what they know
   }
   was_up_ = true;
-  look_for_usable(now);
+  look_for_usable(now, /*was_of_use=*/false);
 }
 
 bool ClientSession::access_changed(unsigned index, Instant now) {
@@ -128,26 +128,32 @@ bool ClientSession::access_changed(unsigned index, Instant now) {
   return path.access > before;
 }
 
-void ClientSession::look_for_usable(Instant now) {
+/// `was_of_use`: the paths that were usable until now.
+void ClientSession::look_for_usable(Instant now, bool was_of_use) {
+  if (was_of_use && usable_) alone_since_.reset();
   bool usable = false;
   for (unsigned i = 0; i < path_count(); ++i) usable = usable || may_carry(i);
   if (std::exchange(usable_, usable) == usable) return;
-  alone_since_.reset();
-  if (!usable) alone_since_ = now;
+  gave_up_ = false;
+  if (!usable && !alone_since_) alone_since_ = now;
 }
 
-void ClientSession::lost(unsigned index, Instant now, const std::string& why) {
+void ClientSession::lost(unsigned index, Instant now, const std::string& why, bool answered) {
   Path& path = paths_[index];
   if (path.state != PathState::connecting && path.state != PathState::connected) return;
+  bool was_of_use = false;
   if (path.state == PathState::connected) {
-    if (!path.core->exactly_once()) path.lost_at = now;
     // A server that ends a path with its first answer, every time, is not asked again at once.
-    if (now >= path.up_since + options_.reconnect_max) path.failures = 0;
+    const bool lasted = now >= path.up_since + options_.reconnect_max;
+    if (lasted) path.failures = 0;
+    was_of_use = lasted || answered;
+    if (was_of_use) path.lost_before.reset();
+    if (!path.core->exactly_once()) path.lost_at = path.lost_before.value_or(now);
     --connected_;
   }
   path.core->close();
   path.state = PathState::waiting;
-  if (was_up_) look_for_usable(now);
+  if (was_up_) look_for_usable(now, was_of_use);
   path.due = now + pause(path.failures++);
   path.trouble = why;
 }
@@ -178,10 +184,9 @@ void ClientSession::reconnect(unsigned index, Instant now) {
 // ---- Time --------------------------------------------------------------------------------------
 
 bool ClientSession::give_up_waiting(Instant now) {
-  if (!alone_since_ || options_.no_path_timeout == Duration::zero()) return false;
-  if (now < *alone_since_ + options_.no_path_timeout) return false;
-  alone_since_.reset();
-  return true;
+  if (usable_ || gave_up_ || options_.no_path_timeout == Duration::zero()) return false;
+  gave_up_ = now >= *alone_since_ + options_.no_path_timeout;
+  return gave_up_;
 }
 
 std::optional<unsigned> ClientSession::overdue(Instant now) {
@@ -242,7 +247,7 @@ Instant ClientSession::next_event() const {
       next = std::min(next, *path.lost_at + options_.no_path_timeout);
     }
   }
-  if (alone_since_ && options_.no_path_timeout > Duration::zero()) {
+  if (!usable_ && !gave_up_ && options_.no_path_timeout > Duration::zero()) {
     next = std::min(next, *alone_since_ + options_.no_path_timeout);
   }
   return next;

@@ -80,8 +80,10 @@ class ClientSession {
   Welcome judge(unsigned path) const;
   /// The path carries requests from now on. The first path of a session decides which one it is.
   void connected(unsigned path, Instant now);
-  /// The attempt failed or the path died. The next attempt is due after a pause.
-  void lost(unsigned path, Instant now, const std::string& why);
+  /// The attempt failed or the path died. The next attempt is due after a pause. A path that
+  /// neither `answered` a request since it was connected nor lasted for the longest pause was of no
+  /// use: whoever waits has waited all the time (give_up_waiting(), overdue()).
+  void lost(unsigned path, Instant now, const std::string& why, bool answered = false);
   /// By command; no attempt is made until reconnect().
   void disconnect(unsigned path, Instant now);
   void reconnect(unsigned path, Instant now);
@@ -122,6 +124,7 @@ class ClientSession {
     bool may_be_new = false;  ///< the attempt may have made a session anew at the server
     /// Changes that were in flight then wait for the path, or for another session.
     std::optional<Instant> lost_at;
+    std::optional<Instant> lost_before;  ///< connected: what lost_at was
     std::string trouble;
     bool exists = true;
     bool leaving = false;
@@ -131,7 +134,7 @@ class ClientSession {
   unsigned rank(unsigned path) const;
   bool may_carry(unsigned path) const;
   bool may_be_used(unsigned path) const { return may_carry(path) && !paths_[path].leaving; }
-  void look_for_usable(Instant now);
+  void look_for_usable(Instant now, bool was_of_use = true);
   wire::Uuid random_uuid();
 
   ClientSessionOptions options_;
@@ -142,7 +145,8 @@ class ClientSession {
   bool was_up_ = false;
   unsigned rank_ = ~0U;                 ///< of the paths in use
   bool usable_ = true;                  ///< some path may carry requests
-  std::optional<Instant> alone_since_;  ///< none since
+  std::optional<Instant> alone_since_;  ///< none since, or none that was of use
+  bool gave_up_ = false;                ///< that has been told
 };
 
 }  // namespace rtrs

@@ -123,6 +123,7 @@ class ClientDriver final : public Client {
   std::unique_ptr<Renewal> renewal_;
   std::unique_ptr<Operation> errand_;  ///< of the keeper, on the control lane
   ChangeBarrier barrier_;
+  ChangeBarrier control_barrier_;
   std::unique_ptr<ClientLane> control_lane_;
   std::vector<std::unique_ptr<LaneDriver>> lanes_;  ///< constant once alive
   PathMask in_use_ = 0;

@@ -129,13 +129,15 @@ void ClientDriver::ready_on_io(unsigned index) {
 }
 
 void ClientDriver::create_lanes_on_io(unsigned index) {
-  barrier_.on_open = [this] {
-    asio::post(io_, [this] {
-      if (!closed_) for_each_lane([](ClientLane& lane) { lane.resume(); });
-    });
-  };
+  for (ChangeBarrier* barrier : {&barrier_, &control_barrier_}) {
+    barrier->on_open = [this] {
+      asio::post(io_, [this] {
+        if (!closed_) for_each_lane([](ClientLane& lane) { lane.resume(); });
+      });
+    };
+  }
   const auto slots = session_.path(index).slots_per_lane();
-  control_lane_ = std::make_unique<ClientLane>(0, slots[0], &barrier_);
+  control_lane_ = std::make_unique<ClientLane>(0, slots[0], &control_barrier_);
   control_lane_->keep_order();
   std::uint16_t first = slots[0];
   for (std::uint16_t cid = 1; cid < slots.size() && slots[cid] > 0; ++cid) {
@@ -222,9 +224,11 @@ void ClientDriver::lose_on_io(unsigned index, unsigned life, const Failure& fail
   if (renewal_ && renewal_->path == index && !std::exchange(renewal_->broken, true)) {
     renewal_->lane->shut_down(EIO);
   }
+  bool answered = false;
+  if (was_connected) for_each_lane([&](ClientLane& lane) { answered |= lane.answered(index); });
   for (auto& lane : lanes_) lane->detach(index);
   if (control_lane_) control_lane_->detach(index);
-  session_.lost(index, now(), failure.text);
+  session_.lost(index, now(), failure.text, answered);
   if (!session_.was_up()) return first_attempt_failed_on_io(failure);
   tell_of_end(index, was_connected, failure, ended_by);
   flush_control_on_io();

@@ -30,13 +30,20 @@ void ClientDriver::look_on_io() {
 /// A server without the extension may still carry out what came over a path that it has not let
 /// back: nothing newer may be written meanwhile, and nobody waits for that for ever.
 void ClientDriver::give_up_changes_on_io(unsigned path) {
-  barrier_.refuse(EIO);
+  for (ChangeBarrier* barrier : {&barrier_, &control_barrier_}) barrier->refuse(EIO);
   for_each_lane([path](ClientLane& lane) { lane.fail_stranded(path, EIO); });
-  if (!barrier_.closed()) return barrier_.refuse(0);
+  for (ChangeBarrier* barrier : {&barrier_, &control_barrier_}) {
+    if (!barrier->closed()) barrier->refuse(0);
+  }
   for_each_lane([](ClientLane& lane) { lane.resume(); });
-  log(LogLevel::error, "session '" + options_.session_name + "': the server may still carry out " +
-                           "changes that it got from " + name_of_path(path) +
-                           " (no-path-timeout): changes fail until that path is back");
+  const auto tell = [&](const char* what, const char* consequence) {
+    log(LogLevel::error, "session '" + options_.session_name +
+                             "': the server may still carry out " + what + " that it got from " +
+                             name_of_path(path) + " (no-path-timeout): " + consequence +
+                             " until that path is back");
+  };
+  if (barrier_.closed()) tell("changes", "changes fail");
+  if (control_barrier_.closed()) tell("a CLOSE", "no device can be opened");
 }
 
 void ClientDriver::schedule_look_on_io() {

@@ -68,9 +68,12 @@ void ClientDriver::look() {
   while (const auto path = session_.overdue(world_.now())) {
     world_.note("client", serial_, "has waited long enough for path", *path);
     ++give_ups_;
-    barrier_.refuse(EIO);
+    const auto barriers = {&barrier_, &control_barrier_};
+    for (rtrs::ChangeBarrier* barrier : barriers) barrier->refuse(EIO);
     for (auto& lane : lanes_) lane->fail_stranded(*path, EIO);
-    if (!barrier_.closed()) barrier_.refuse(0);
+    for (rtrs::ChangeBarrier* barrier : barriers) {
+      if (!barrier->closed()) barrier->refuse(0);
+    }
     for (auto& lane : lanes_) lane->resume();
   }
   apply_use();
@@ -168,20 +171,23 @@ void ClientDriver::welcome(unsigned index) {
 }
 
 void ClientDriver::create_lanes(unsigned index) {
-  barrier_.on_open = [this] {
-    scope_.soon([this] {
-      if (closed_) return;
-      for (auto& lane : lanes_) {
-        lane->resume();
-        lane->flush();
-      }
-    });
-  };
+  for (rtrs::ChangeBarrier* barrier : {&barrier_, &control_barrier_}) {
+    barrier->on_open = [this] {
+      scope_.soon([this] {
+        if (closed_) return;
+        for (auto& lane : lanes_) {
+          lane->resume();
+          lane->flush();
+        }
+      });
+    };
+  }
   const auto slots = session_.path(index).slots_per_lane();
   std::uint16_t first = 0;
   for (std::uint16_t cid = 0; cid < slots.size(); ++cid) {
     if (cid != 0 && slots[cid] == 0) break;
-    lanes_.push_back(std::make_unique<rtrs::ClientLane>(first, slots[cid], &barrier_));
+    lanes_.push_back(std::make_unique<rtrs::ClientLane>(first, slots[cid],
+                                                        cid == 0 ? &control_barrier_ : &barrier_));
     first = static_cast<std::uint16_t>(first + slots[cid]);
   }
   lanes_[0]->keep_order();
@@ -319,11 +325,13 @@ void ClientDriver::lose(unsigned index, const char* why) {
   if (!setup_.client.survives) return fail(why);
   break_renewal(index);
   close_path(index);
+  bool answered = false;
   for (auto& lane : lanes_) {
+    answered = answered || lane->answered(index);
     lane->detach(index);
     lane->flush();
   }
-  session_.lost(index, world_.now(), why);
+  session_.lost(index, world_.now(), why, answered);
   apply_use();
   schedule_look();
   check_leaving(index);

@@ -46,7 +46,9 @@ class ClientDriver {
   /// Requests can be submitted, although nobody may answer any more.
   bool up() const { return up_ && !closed_; }
   /// Requests end with EIO at the moment, because no path has come for too long.
-  bool gave_up() const { return gave_up_ || barrier_.refusal() != 0; }
+  bool gave_up() const {
+    return gave_up_ || barrier_.refusal() != 0 || control_barrier_.refusal() != 0;
+  }
   /// How often it came to that.
   unsigned give_ups() const { return give_ups_; }
   /// The server may carry out again what is sent again.
@@ -144,6 +146,7 @@ class ClientDriver {
   std::vector<Path> paths_;
   std::unique_ptr<Renewal> renewal_;
   rtrs::ChangeBarrier barrier_;
+  rtrs::ChangeBarrier control_barrier_;
   std::vector<std::unique_ptr<rtrs::ClientLane>> lanes_;
   std::vector<unsigned> waiters_;  ///< by lane
   std::vector<Link> graveyard_;    ///< queue pairs that may still be on the stack

@@ -130,5 +130,51 @@ TEST_CASE("fail-over to Linux: the permit of a read is not used until the server
   CHECK(bench.lane.permits_in_use() == 1);
 }
 
+TEST_CASE("fail-over to Linux: what opens waits for a close that was given up and may come late") {
+  for (const bool dies_first : {true, false}) {
+    CAPTURE(dies_first);
+    ChangeBarrier barrier;
+    Bench bench{/*once=*/false, &barrier};
+    bench.lane.keep_order();
+    bench.attach(0);
+    bench.attach(1);
+    TestRequest close, open{true}, refused{true};
+    bench.lane.submit(close);
+    if (dies_first) bench.lane.detach(0);
+    CHECK_FALSE(barrier.closed());
+    bench.lane.cancel(close);
+    if (!dies_first) bench.lane.detach(0);
+    CHECK(barrier.closed());
+    bench.lane.submit(open);
+    CHECK(bench.posts(1) == 0);
+
+    barrier.refuse(EIO);
+    bench.lane.resume();
+    CHECK(open.error == EIO);
+    bench.lane.submit(refused);
+    CHECK(refused.error == EIO);
+
+    bench.attach(0);
+    CHECK_FALSE(barrier.closed());
+    bench.lane.submit(open);
+    CHECK(bench.posts(0) + bench.posts(1) == 2);
+  }
+}
+
+TEST_CASE("fail-over: with generations nothing waits for a close that was given up") {
+  ChangeBarrier barrier;
+  Bench bench{/*once=*/true, &barrier};
+  bench.lane.keep_order();
+  bench.attach(0);
+  bench.attach(1);
+  TestRequest close, open{true};
+  bench.lane.submit(close);
+  bench.lane.cancel(close);
+  bench.lane.detach(0);  // its end is asked for elsewhere
+  CHECK(bench.posts(1) == 1);
+  bench.lane.submit(open);
+  CHECK(bench.posts(1) == 2);
+}
+
 }  // namespace
 }  // namespace rtrs
