@@ -3,8 +3,8 @@ with its cause, the request goes over its next life, and the NBD client gets the
 import struct
 
 import nbd_peer as nbd
-from hostile_face import SLOW
-from hostile_peer import (ACCESS, BLOCK_STATUS, CHUNK, HEARTBEAT, IO, KEY, UP, extents, flood)
+from hostile_face import SLOW, Face
+from hostile_peer import (ACCESS, BLOCK_STATUS, CHUNK, HEARTBEAT, IO, KEY, UP, Server, extents, flood)
 from raw_peer import READ_IO, SEND, SEND_WITH_INVALIDATE, WRITE, WRITE_IO
 
 
@@ -114,6 +114,22 @@ def answer_with_half_a_frame_and_a_hang_up(face, server):
         request.connection.hang_up()
     once(face, server, half, "in the middle of a frame")
     once(face, server, lambda request: request.connection.hang_up(), "closed the connection")
+
+
+def answer_by_hanging_up_each_time():
+    """Paths that come and end without an answer do not count: no-path-timeout, 2 s, is over once."""
+    server = Server()
+    face = Face(server.ports, reconnect_max=f"{SLOW}s")
+    client = face.client()
+    server.order(IO, lambda request: request.connection.hang_up(), times=None)
+    error, _ = client.read(0, 4096)
+    assert error == nbd.EIO, error
+    face.says("no path for too long")
+    server.behave()
+    face.wait_until(lambda: client.read(0, 4096)[0] == 0, "service does not resume", 10)
+    face.serves(server, client)
+    client.leave()
+    face.stop()
 
 
 def answer_with_half_a_frame_and_silence(face, server):
