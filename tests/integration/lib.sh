@@ -275,6 +275,8 @@ qemu-io() { limited qemu-io "$@"; }
 nbdsh() {
   limited /usr/bin/python3 -m nbd -u "${1:-$uri}" -c "$nbdsh_prelude" -c -
 }
+# For `eventually`, when requests fail until a path is back.
+writes() { nbdsh <<<'h.pwrite(b"x" * 65536, 0, nbd.CMD_FLAG_FUA)' 2>/dev/null; }
 nbdsh_prelude=$(
   cat <<'PYTHON'
 import errno, os, nbd, pathlib, signal, time

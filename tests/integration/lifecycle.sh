@@ -143,6 +143,7 @@ killed_server() {
   [[ $line == "errno EIO" ]] || fail "the client got $line"
   wait_end client 10
   server_port=$port server_name=second start_server --export "disk0=$PWD/image"
+  eventually 20 writes
   load again
   kill -KILL "${pid[again]}"
   wait_end again 10
@@ -159,6 +160,7 @@ frozen_server() {
   [[ $line == "errno EIO" ]] || fail "the client got $line"
   wait_end client 10
   thaw server
+  eventually 20 writes
   load again
   kill -KILL "${pid[again]}"
   wait_end again 10

@@ -63,7 +63,6 @@ signal.pause()
 ' "$uri" "used by $2$1"
   eventually 20 test -e "used by $2$1"
 }
-writes() { nbdsh <<<'h.pwrite(b"x" * 65536, 0, nbd.CMD_FLAG_FUA)' 2>/dev/null; }
 
 # others_come SECONDS: five clients, each of which needs what an old one had. They come one after the
 # other, and have a second each for that.
