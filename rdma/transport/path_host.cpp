@@ -164,52 +164,52 @@ void PathHost::start_timers() {
 
 bool PathHost::read() {
   return std::ranges::all_of(links_, [this](const auto& link) {
-    return closed_ || !link || progress(*link, /*glance=*/true);
+    return closed_ || !link ||
+           take_arrivals(*link, &Connection::glance) != Connection::Status::more;
   });
 }
 
-/// False: there may be more to read.
-bool PathHost::progress(Link& link, bool glance) {
+void PathHost::progress(Link& link) { take_arrivals(link, &Connection::progress); }
+
+Connection::Status PathHost::take_arrivals(Link& link, Look look) {
   using Status = Connection::Status;
-  if (draining_) return true;
+  if (draining_) return Status::drained;
   const bool was_connecting = path_.state() == ServerPathState::connecting;
   in_progress_ = true;
-  const Status status =
-      glance ? link.connection->glance(*link.handler) : link.connection->progress(*link.handler);
+  const Status status = (link.connection.get()->*look)(*link.handler);
   in_progress_ = false;
   if (fence_.why != nullptr) {
     on_fenced(fence_.why, fence_.fault);
-    return true;
+    return Status::drained;
   }
   if (session_.has_pending() && status != Status::more) environment_.on_pending();
   // What was answered at once leaves now, as one batch; waiting for more would cost another look at
   // the events.
   reactor_.forget(link);
   link.run_deferred();
-  if (closed_) return true;
+  if (closed_) return Status::drained;
   if (was_connecting && path_.state() == ServerPathState::connected) {
     log(LogLevel::info, "connected with " + std::to_string(links_.size()) + " connections");
     path_.start_heartbeat(now());
     schedule_tick();
   }
+  follow_up(link, status);
+  return status;
+}
+
+void PathHost::follow_up(Link& link, Connection::Status status) {
+  using Status = Connection::Status;
   switch (status) {
     case Status::drained:
-      if (link.readiness.hung_up()) {
-        progress_later(link);
-        return true;
-      }
+      if (link.readiness.hung_up()) return progress_later(link);
       if (path_.unanswered() == 0) reactor_.solo(link);
-      link.readiness.wait_to_read();
-      return true;
+      return link.readiness.wait_to_read();
     case Status::more:
-      progress_later(link);
-      return false;
+      return progress_later(link);
     case Status::closed:
-      close("closed by the client", LogLevel::info);
-      return true;
+      return close("closed by the client", LogLevel::info);
     default:
-      close(link.connection->failure(), LogLevel::warning);
-      return true;
+      return close(link.connection->failure(), LogLevel::warning);
   }
 }
 

@@ -65,7 +65,10 @@ class PathHost {
   };
 
   void start_timers();
-  bool progress(Link& link, bool glance = false);
+  using Look = Connection::Status (Connection::*)(QueuePairHandler&);  ///< progress or glance
+  void progress(Link& link);
+  Connection::Status take_arrivals(Link& link, Look look);
+  void follow_up(Link& link, Connection::Status status);
   void progress_later(Link& link);
   void schedule_tick();
   bool provide_chunks();
