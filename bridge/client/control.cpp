@@ -1,6 +1,7 @@
 #include "bridge/client/control.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 namespace rnbd {
@@ -34,6 +35,45 @@ void ControlOperation::cancel(rtrs::ClientLane& lane) { lane.cancel(request_); }
 
 void ControlOperation::on_done(rtrs::ClientLane& /*lane*/, rtrs::Request& request) {
   static_cast<ControlOperation*>(request.context)->finish(request.error);
+}
+
+CloseByName::CloseByName(const std::string& device, wire::AccessMode access,
+                         std::atomic<std::uint32_t>& device_id)
+    : device_id_{device_id}, open_{wire::encode_open(device, access)} {
+  close_.header = wire::header_of(wire::MessageType::close);
+  request_.renew = &CloseByName::on_renew;
+  request_.done = &CloseByName::on_done;
+  request_.context = this;
+}
+
+void CloseByName::start(rtrs::ClientLane& lane) { ask(lane, rtrs::wire::bytes_of(open_), answer_); }
+
+/// An OPEN is a read, a CLOSE is not.
+void CloseByName::ask(rtrs::ClientLane& lane, rtrs::ConstBytes message, rtrs::MutableBytes answer) {
+  request_.message = message;
+  request_.read_data = answer;
+  request_.is_read = !answer.empty();
+  lane.submit(request_);
+}
+
+void CloseByName::on_opened(rtrs::ClientLane& lane, int error) {
+  if (error != 0) return finish(error == EIO ? EIO : 0);
+  const auto opened = wire::decode<wire::OpenResponse>(answer_, wire::MessageType::open_response);
+  if (!opened) return finish(EPROTO);
+  device_id_ = opened->device_id;
+  close_.device_id = opened->device_id;
+  ask(lane, rtrs::wire::bytes_of(close_), {});
+}
+
+void CloseByName::on_renew(rtrs::Request& request) {
+  auto& self = *static_cast<CloseByName*>(request.context);
+  self.close_.device_id = self.device_id_.load(std::memory_order_relaxed);
+}
+
+void CloseByName::on_done(rtrs::ClientLane& lane, rtrs::Request& request) {
+  auto& self = *static_cast<CloseByName*>(request.context);
+  if (request.is_read) return self.on_opened(lane, request.error);
+  self.finish(request.error);
 }
 
 }  // namespace rnbd

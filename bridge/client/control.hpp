@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "bridge/protocol/messages.hpp"
 #include "rdma/core/client_lane.hpp"
@@ -59,6 +60,33 @@ class ControlOperation final : public rtrs::Operation {
 
   std::array<std::byte, rtrs::kMaxUserMessage> message_;
   const std::atomic<std::uint32_t>* device_id_ = nullptr;
+  rtrs::Request request_;
+};
+
+/// Closes what may be open or not, by its name: servers answer the OPEN of a device that the
+/// session has open already with the id that it has. For servers whose CLOSE names an id only.
+///
+/// Errors:  as ControlOperation; none when the server does not let it be opened.
+/// Threads: as rtrs::Operation.
+/// Source:  docs/protocol.md, OPEN.
+class CloseByName final : public rtrs::Operation {
+ public:
+  /// `device_id` gets the id, follows the session's renewals, and must outlive the operation.
+  CloseByName(const std::string& device, wire::AccessMode access,
+              std::atomic<std::uint32_t>& device_id);
+  void start(rtrs::ClientLane& lane) override;
+  void cancel(rtrs::ClientLane& lane) override { lane.cancel(request_); }
+
+ private:
+  void ask(rtrs::ClientLane& lane, rtrs::ConstBytes message, rtrs::MutableBytes answer);
+  void on_opened(rtrs::ClientLane& lane, int error);
+  static void on_renew(rtrs::Request& request);
+  static void on_done(rtrs::ClientLane& lane, rtrs::Request& request);
+
+  std::atomic<std::uint32_t>& device_id_;
+  const wire::Open open_;
+  wire::Close close_;
+  std::array<std::byte, sizeof(wire::OpenResponse)> answer_{};
   rtrs::Request request_;
 };
 

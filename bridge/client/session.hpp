@@ -166,9 +166,9 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   int ask_open(Mapping& mapping, const Era& era, rtrs::MutableBytes answer,
                const Interrupt& interrupt);
   void leave_half_open(Mapping& mapping);
-  std::unique_ptr<rtrs::Operation> make_close(const Mapping& mapping) const;
-  int close_at_server(const Mapping& mapping, const Interrupt& interrupt);
-  int close_in_passing(const Mapping& mapping);
+  std::unique_ptr<rtrs::Operation> make_close(Mapping& mapping) const;
+  int close_at_server(Mapping& mapping, const Interrupt& interrupt);
+  int close_in_passing(Mapping& mapping);
   void release(const std::shared_ptr<Mapping>& mapping);
   void close_for_good(Mapping& mapping);
   void forget(const Mapping& mapping);

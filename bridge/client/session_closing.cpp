@@ -28,8 +28,13 @@ void Session::leave_half_open(Mapping& mapping) {
 }
 
 /// With the session's lock held. The mapping must outlive it.
-std::unique_ptr<rtrs::Operation> Session::make_close(const Mapping& mapping) const {
+std::unique_ptr<rtrs::Operation> Session::make_close(Mapping& mapping) const {
   if ((era_.limits.features & rtrs::wire::kFeatureUserMessages) == 0) {
+    // Its id may be another device's by now.
+    if (mapping.half_closed) {
+      return std::make_unique<CloseByName>(mapping.device, mapping.options.access,
+                                           mapping.handle.id);
+    }
     wire::Close close;
     close.header = wire::header_of(wire::MessageType::close);
     return std::make_unique<ControlOperation>(mapping.handle.id, close);
@@ -41,7 +46,7 @@ std::unique_ptr<rtrs::Operation> Session::make_close(const Mapping& mapping) con
   return std::make_unique<ControlOperation>(mapping.handle.id, close);
 }
 
-int Session::close_at_server(const Mapping& mapping, const Interrupt& interrupt) {
+int Session::close_at_server(Mapping& mapping, const Interrupt& interrupt) {
   std::unique_ptr<rtrs::Operation> operation;
   {
     std::lock_guard lock{mutex_};
@@ -51,7 +56,7 @@ int Session::close_at_server(const Mapping& mapping, const Interrupt& interrupt)
 }
 
 /// For those who do not want to wait for long: the end of the session closes everything anyway.
-int Session::close_in_passing(const Mapping& mapping) {
+int Session::close_in_passing(Mapping& mapping) {
   if (leaving_ || !alive()) return 0;
   if (!has_path()) return EIO;
   Patience patience;

@@ -71,7 +71,7 @@ void ClientLane::cancel(Request& request) {
       }
     }
     slot.request = nullptr;
-    if (slot.state == Slot::State::stranded) leave_behind(slot);
+    if (ordered_ && !exactly_once_ && slot.is_change) hold_back_newer(slot);
     // The answer to a read changes nothing, so that nobody needs it.
     if (slot.state == Slot::State::stranded && exactly_once_ && !slot.is_change) {
       free_slot(request.slot);
@@ -225,11 +225,11 @@ Complaint ClientLane::complete(Path& path, std::uint32_t buffer_id, int error,
 void ClientLane::free_slot(std::uint16_t index) {
   Slot& slot = slots_[index];
   const std::uint32_t generation = slot.generation;
-  const bool failed = slot.failed;
+  const bool held_back = slot.holds_back;
   slot = Slot{};
   slot.generation = generation;
   free_.push_back(index);
-  if (failed) barrier_->remove();
+  if (held_back) barrier_->remove();
 }
 
 }  // namespace rtrs

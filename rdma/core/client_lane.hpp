@@ -47,9 +47,9 @@ struct Request {
 
 inline constexpr std::size_t kMaxUserMessage = 288;  ///< bytes, with what RTRS adds
 
-/// Changes of which a caller was told that they failed, although the server may still carry them
-/// out. As long as there are any, no lane of the session sends a new one: it could be acknowledged
-/// and then be undone.
+/// Changes that the server may still carry out, although a caller was told that they failed, or,
+/// where order is kept, at another time than in their turn. As long as there are any, no lane of
+/// the barrier sends a new one: it could be acknowledged and then be undone.
 ///
 /// Threads: any.
 class ChangeBarrier {
@@ -57,20 +57,20 @@ class ChangeBarrier {
   /// Called when the last of them has ended, with a lane held: every lane must resume().
   std::function<void()> on_open;
 
-  void add() { ++failed_; }
+  void add() { ++changes_; }
   void remove() {
-    if (--failed_ != 0) return;
+    if (--changes_ != 0) return;
     refusal_ = 0;
     if (on_open) on_open();
   }
-  bool closed() const { return failed_ != 0; }
+  bool closed() const { return changes_ != 0; }
   /// Nobody knows when it will open: until then new changes fail with `error` instead of waiting; 0
   /// lets them wait again. Every lane must resume().
   void refuse(int error) { refusal_ = error; }
   int refusal() const { return refusal_; }
 
  private:
-  std::atomic<unsigned> failed_{0};
+  std::atomic<unsigned> changes_{0};
   std::atomic<int> refusal_{0};
 };
 
@@ -148,9 +148,10 @@ class ClientLane final {
   }
   /// Requests arrive in the order in which they were submitted: all over one path as long as one is
   /// under way. For messages that open and close things, which are no I/O: if need be they go over
-  /// a path that is not allowed. Without kFeatureExactlyOnce a change that was given up, or told as
-  /// failed, and may come late holds back all that is newer (a late CLOSE would close what a newer
-  /// OPEN has opened): such a lane has a barrier of its own, so that I/O does not wait too.
+  /// a path that is not allowed. Without kFeatureExactlyOnce a change that waits for its path, or
+  /// was given up, holds back all that is newer until its end is known (a late CLOSE would close
+  /// what a newer OPEN has opened): such a lane has a barrier of its own, so that I/O does not wait
+  /// too.
   void keep_order() { ordered_ = true; }
   /// The barrier has opened, or refuses.
   void resume() { start_waiting(); }
@@ -171,8 +172,9 @@ class ClientLane final {
   static constexpr unsigned receives_needed(unsigned slots) { return 2U * slots + 8U; }
   std::uint64_t received(unsigned path) const { return paths_[path].received; }  ///< arrivals
   std::uint64_t sent(unsigned path) const { return paths_[path].sent; }          ///< requests
-  /// Some request was answered over the path since it was attached last.
-  bool answered(unsigned path) const { return paths_[path].answered; }
+  /// Requests over the path since it was attached last.
+  bool answered(unsigned path) const { return paths_[path].answered; }  ///< some of them
+  bool unanswered(unsigned path) const { return paths_[path].in_flight > 0; }
   unsigned in_flight(unsigned path) const { return paths_[path].in_flight; }
 
   /// Takes what arrives on this lane's connection of a path.
@@ -210,8 +212,8 @@ class ClientLane final {
     State state = State::free;
     std::uint8_t path = kNoPath;
     bool exposed = false;
-    bool is_change = false;  ///< RTRS direction write
-    bool failed = false;     ///< counted in the barrier
+    bool is_change = false;   ///< RTRS direction write
+    bool holds_back = false;  ///< counted in the barrier
     std::uint32_t expected_bytes = 0;
     std::uint32_t generation = 0;  ///< of the newest change in this slot
     std::uint64_t order = 0;       ///< among all requests of the lane
@@ -231,8 +233,7 @@ class ClientLane final {
   void transmit(std::uint16_t index, unsigned path);
   void resend_stranded();
   void strand(Slot& slot);
-  void leave_behind(Slot& slot);
-  void count_failed(Slot& slot);
+  void hold_back_newer(Slot& slot);
   void bind(std::uint16_t index, unsigned path);
   void release(unsigned path);
   void forbid(unsigned path, bool forbidden);

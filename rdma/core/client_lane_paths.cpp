@@ -150,9 +150,9 @@ void ClientLane::strand(Slot& slot) {
   slot.exposed = false;
   if (exactly_once_ || RTRS_PLANTED(resent_without_proof)) {
     slot.path = kNoPath;
-  } else if (slot.request == nullptr) {
-    leave_behind(slot);
-  } else if (!slot.is_change) {
+  } else if (slot.is_change) {
+    if (ordered_) hold_back_newer(slot);
+  } else if (slot.request != nullptr) {
     // Read it again with another permit; this one is still the server's.
     Request& request = *std::exchange(slot.request, nullptr);
     request.state = Request::State::waiting;
@@ -162,14 +162,10 @@ void ClientLane::strand(Slot& slot) {
   }
 }
 
-/// Nobody waits for it any more, and it waits for its path, over which it may come late.
-void ClientLane::leave_behind(Slot& slot) {
-  if (ordered_ && !exactly_once_ && slot.is_change) count_failed(slot);
-}
-
-void ClientLane::count_failed(Slot& slot) {
-  if (barrier_ == nullptr || slot.failed || RTRS_PLANTED(failed_change_forgotten)) return;
-  slot.failed = true;
+/// Until its end is known.
+void ClientLane::hold_back_newer(Slot& slot) {
+  if (barrier_ == nullptr || slot.holds_back) return;
+  slot.holds_back = true;
   barrier_->add();
 }
 
@@ -290,7 +286,7 @@ void ClientLane::fail_stranded(unsigned path, int error) {
 void ClientLane::fail(Slot& slot, int error) {
   Request* request = std::exchange(slot.request, nullptr);
   if (request == nullptr) return;
-  if (slot.is_change) count_failed(slot);
+  if (slot.is_change && !RTRS_PLANTED(failed_change_forgotten)) hold_back_newer(slot);
   end(*request, error);
 }
 

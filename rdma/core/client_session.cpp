@@ -138,15 +138,16 @@ void ClientSession::look_for_usable(Instant now, bool was_of_use) {
   if (!usable && !alone_since_) alone_since_ = now;
 }
 
-void ClientSession::lost(unsigned index, Instant now, const std::string& why, bool answered) {
+void ClientSession::lost(unsigned index, Instant now, const std::string& why, bool in_vain) {
   Path& path = paths_[index];
   if (path.state != PathState::connecting && path.state != PathState::connected) return;
+  // Longer than all but the slowest storage needs for an answer.
+  constexpr Duration kSoon = std::chrono::seconds{2};
   bool was_of_use = false;
   if (path.state == PathState::connected) {
     // A server that ends a path with its first answer, every time, is not asked again at once.
-    const bool lasted = now >= path.up_since + options_.reconnect_max;
-    if (lasted) path.failures = 0;
-    was_of_use = lasted || answered;
+    if (now >= path.up_since + options_.reconnect_max) path.failures = 0;
+    was_of_use = !in_vain || now >= path.up_since + kSoon;
     if (was_of_use) path.lost_before.reset();
     if (!path.core->exactly_once()) path.lost_at = path.lost_before.value_or(now);
     --connected_;

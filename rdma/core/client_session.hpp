@@ -80,10 +80,10 @@ class ClientSession {
   Welcome judge(unsigned path) const;
   /// The path carries requests from now on. The first path of a session decides which one it is.
   void connected(unsigned path, Instant now);
-  /// The attempt failed or the path died. The next attempt is due after a pause. A path that
-  /// neither `answered` a request since it was connected nor lasted for the longest pause was of no
-  /// use: whoever waits has waited all the time (give_up_waiting(), overdue()).
-  void lost(unsigned path, Instant now, const std::string& why, bool answered = false);
+  /// The attempt failed or the path died. The next attempt is due after a pause. Requests
+  /// that went over it `in_vain`, because it ended soon and before it had answered any of them,
+  /// have waited all the time (give_up_waiting(), overdue()).
+  void lost(unsigned path, Instant now, const std::string& why, bool in_vain = false);
   /// By command; no attempt is made until reconnect().
   void disconnect(unsigned path, Instant now);
   void reconnect(unsigned path, Instant now);

@@ -78,6 +78,7 @@ class ClientDriver final : public Client {
   void log_access(unsigned path, LogLevel level) const;
   void lose_on_io(unsigned path, unsigned life, const Failure& failure,
                   EndedBy ended_by = EndedBy::trouble);
+  bool in_vain_on_io(unsigned path);
   void tell_of_end(unsigned path, bool was_connected, const Failure& failure, EndedBy ended_by);
   void first_attempt_failed_on_io(const Failure& failure);
   void renew_on_io(unsigned path);

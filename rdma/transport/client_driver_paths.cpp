@@ -224,17 +224,27 @@ void ClientDriver::lose_on_io(unsigned index, unsigned life, const Failure& fail
   if (renewal_ && renewal_->path == index && !std::exchange(renewal_->broken, true)) {
     renewal_->lane->shut_down(EIO);
   }
-  bool answered = false;
-  if (was_connected) for_each_lane([&](ClientLane& lane) { answered |= lane.answered(index); });
+  const bool in_vain = was_connected && in_vain_on_io(index);
   for (auto& lane : lanes_) lane->detach(index);
   if (control_lane_) control_lane_->detach(index);
-  session_.lost(index, now(), failure.text, answered);
+  session_.lost(index, now(), failure.text, in_vain);
   if (!session_.was_up()) return first_attempt_failed_on_io(failure);
   tell_of_end(index, was_connected, failure, ended_by);
   flush_control_on_io();
   apply_use_on_io();
   schedule_look_on_io();
   check_leaving_on_io(index);
+}
+
+/// Something went over the path, and nothing of it was answered.
+bool ClientDriver::in_vain_on_io(unsigned path) {
+  bool answered = false;
+  bool unanswered = false;
+  for_each_lane([&](ClientLane& lane) {
+    answered = answered || lane.answered(path);
+    unanswered = unanswered || lane.unanswered(path);
+  });
+  return unanswered && !answered;
 }
 
 /// What somebody has asked for is no trouble.

@@ -119,7 +119,7 @@ def answer_with_half_a_frame_and_a_hang_up(face, server):
 def answer_by_hanging_up_each_time():
     """Paths that come and end without an answer do not count: no-path-timeout, 2 s, is over once."""
     server = Server()
-    face = Face(server.ports, reconnect_max=f"{SLOW}s")
+    face = Face(server.ports)
     client = face.client()
     server.order(IO, lambda request: request.connection.hang_up(), times=None)
     error, _ = client.read(0, 4096)

@@ -325,13 +325,14 @@ void ClientDriver::lose(unsigned index, const char* why) {
   if (!setup_.client.survives) return fail(why);
   break_renewal(index);
   close_path(index);
-  bool answered = false;
+  bool answered = false, unanswered = false;
   for (auto& lane : lanes_) {
     answered = answered || lane->answered(index);
+    unanswered = unanswered || lane->unanswered(index);
     lane->detach(index);
     lane->flush();
   }
-  session_.lost(index, world_.now(), why, answered);
+  session_.lost(index, world_.now(), why, unanswered && !answered);
   apply_use();
   schedule_look();
   check_leaving(index);

@@ -217,6 +217,36 @@ TEST_CASE("a device that was released while no path stood is closed when one is 
   CHECK(other->read(0, block, {}) == 0);
 }
 
+TEST_CASE("a CLOSE to be repeated closes no other device that has got the id meanwhile") {
+  World world{{.features = 0}};
+  auto device = *world.session->open("disk0", {}, {});
+  world.client->connected = false;
+  device.reset();
+  auto& open = world.client->server.open;
+  const std::uint32_t id = open.at("disk0");
+  SUBCASE("the server has closed it and given the id away") {
+    open = {{"other", id}};
+    SUBCASE("when a path is back") { CHECK(world.client->come_back() == 1); }
+    SUBCASE("when it is opened again first") {
+      world.client->connected = true;
+      device = *world.session->open("disk0", {}, {});
+      CHECK(world.count(MessageType::close) == 1);
+      CHECK(open.size() == 2);
+      device.reset();
+    }
+    CHECK(open == std::map<std::string, std::uint32_t>{{"other", id}});
+  }
+  SUBCASE("the server has it open still") {
+    CHECK(world.client->come_back() == 1);
+    CHECK(open.empty());
+  }
+  SUBCASE("the server does not let it be opened any more") {
+    world.client->server.fail = [](const Arrival&) { return ENOENT; };
+    CHECK(world.client->come_back() == 1);
+    CHECK(world.client->come_back() == 0);
+  }
+}
+
 TEST_CASE("an OPEN that was given up leaves nothing open") {
   World world;
   MessageType type = MessageType::open;

@@ -114,45 +114,45 @@ TEST_CASE("a path that ends as soon as it is connected is connected less and les
   CHECK(lasts(1ms) <= 200ms);
 }
 
-TEST_CASE("whoever waits has waited all the time while paths that come are of no use") {
+TEST_CASE("what went over paths in vain has waited all the time") {
   bool own_peer = false;
   SUBCASE("own peer") { own_peer = true; }
   SUBCASE("Linux") {}
   Bench bench{own_peer};
   ClientSession& session = bench.session;
-  const auto connect_and_lose = [&](Duration when, Duration lasts, bool answered) {
+  const auto connect_and_lose = [&](Duration when, Duration lasts, bool in_vain) {
     bench.connect(0, kStart + when);
-    session.lost(0, kStart + when + lasts, "cut", answered);
+    session.lost(0, kStart + when + lasts, "cut", in_vain);
   };
   connect_and_lose(0s, 100s, false);
-  connect_and_lose(120s, 0s, false);
-  SUBCASE("it came once") {
+  connect_and_lose(120s, 1s, true);
+  SUBCASE("a path that came once") {
     CHECK_FALSE(session.give_up_waiting(kStart + 130s - 1ns));
     CHECK(session.next_event() <= kStart + 130s);
     CHECK(session.give_up_waiting(kStart + 130s));
     CHECK_FALSE(session.give_up_waiting(kStart + 131s));
     CHECK(session.overdue(kStart + 130s).has_value() == !own_peer);
-    connect_and_lose(140s, 0s, false);
-    CHECK(session.give_up_waiting(kStart + 140s));
+    connect_and_lose(140s, 1s, true);
+    CHECK(session.give_up_waiting(kStart + 141s));
   }
-  SUBCASE("one that has answered is") {
-    connect_and_lose(121s, 0s, true);
-    CHECK_FALSE(session.give_up_waiting(kStart + 151s - 1ns));
-    CHECK_FALSE(session.overdue(kStart + 151s - 1ns));
-    CHECK(session.give_up_waiting(kStart + 151s));
+  SUBCASE("not over one that has answered, or was idle") {
+    connect_and_lose(122s, 1s, false);
+    CHECK_FALSE(session.give_up_waiting(kStart + 153s - 1ns));
+    CHECK_FALSE(session.overdue(kStart + 153s - 1ns));
+    CHECK(session.give_up_waiting(kStart + 153s));
   }
-  SUBCASE("one that lasts is") {
-    connect_and_lose(121s, 1s, false);
-    CHECK_FALSE(session.give_up_waiting(kStart + 152s - 1ns));
-    CHECK(session.give_up_waiting(kStart + 152s));
+  SUBCASE("not over one that lasts") {
+    connect_and_lose(122s, 2s, true);
+    CHECK_FALSE(session.give_up_waiting(kStart + 154s - 1ns));
+    CHECK(session.give_up_waiting(kStart + 154s));
   }
-  SUBCASE("the last one need not be the one that was") {
-    bench.connect(0, kStart + 121s);
+  SUBCASE("not when another one was of use meanwhile") {
+    bench.connect(0, kStart + 122s);
     bench.connect(1, kStart + 122s);
-    session.lost(0, kStart + 122s, "cut", /*answered=*/true);
-    session.lost(1, kStart + 122s, "cut");
-    CHECK_FALSE(session.give_up_waiting(kStart + 152s - 1ns));
-    CHECK(session.give_up_waiting(kStart + 152s));
+    session.lost(0, kStart + 123s, "cut");
+    session.lost(1, kStart + 123s, "cut", /*in_vain=*/true);
+    CHECK_FALSE(session.give_up_waiting(kStart + 153s - 1ns));
+    CHECK(session.give_up_waiting(kStart + 153s));
   }
 }
 
