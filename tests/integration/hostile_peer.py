@@ -126,7 +126,7 @@ class Connection(Wire):
         self.path = self.server.paths.setdefault(record[12:28], {})
         self.path[self.cid] = self
         if not self.server.obeys(HELLO, self):
-            self.send(hello(response(epoch=self.server.epoch)))
+            self.server.greet(self)
 
     def serve(self, frame):
         immediate = frame["immediate"]
@@ -199,6 +199,9 @@ class Server:
         return True
 
     # ---- What a correct server answers
+
+    def greet(self, connection):
+        connection.send(hello(response(epoch=self.epoch)))
 
     def answer(self, request):
         kind, message = request.type, request.message

@@ -11,6 +11,7 @@ import traceback
 
 import hostile_answers
 import hostile_handshake
+import hostile_linux
 import hostile_messages
 import hostile_steps
 from hostile_face import SLOW, Face, end_all, forget_logs
@@ -43,7 +44,8 @@ def run(function):
 def main():
     stage = sys.argv[1] + "_"
     cases = [(name, function)
-             for module in (hostile_answers, hostile_handshake, hostile_messages, hostile_steps)
+             for module in (hostile_answers, hostile_handshake, hostile_linux, hostile_messages,
+                            hostile_steps)
              for name, function in vars(module).items()
              if name.startswith(stage) and getattr(function, "__module__", "") == module.__name__]
     assert cases, f"no case belongs to {sys.argv[1]}"
