@@ -58,11 +58,14 @@ void Front::stop(std::chrono::milliseconds patience) {
   eventfd_write(stop_, 1);
   acceptor_.join();
   {
-    std::unique_lock lock{mutex_};
+    const std::lock_guard lock{mutex_};
     stopping_ = true;
-    changed_.wait(lock, [this] { return handshakes_ == 0; });
   }
   for (const auto& worker : workers_) worker->stop(patience);
+  {
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [this] { return handshakes_ == 0; });
+  }
   workers_.clear();
 }
 
@@ -114,12 +117,8 @@ void Front::admit(int socket) {
 
 /// On a thread of its own, which may wait.
 void Front::meet(int socket) {
-  const Interrupt interrupt{[](void* context) {
-                              auto& self = *static_cast<Front*>(context);
-                              const std::lock_guard lock{self.mutex_};
-                              return self.stopping_;
-                            },
-                            this};
+  const Interrupt interrupt{
+      [](void* context) { return static_cast<const Front*>(context)->stopping_.load(); }, this};
   auto agreement = shake_hands(socket, exports_, options_.log, interrupt);
   if (agreement) {
     hand_over(socket, std::move(*agreement));
@@ -132,7 +131,13 @@ void Front::meet(int socket) {
   changed_.notify_all();
 }
 
+/// A worker that was told to stop takes nobody any more: its thread may have ended.
 void Front::hand_over(int socket, Agreement agreement) {
+  const std::lock_guard lock{mutex_};
+  if (stopping_) {
+    ::close(socket);
+    return;
+  }
   const std::size_t lanes = std::max(agreement.device->session().lanes(), 1U);
   const auto end = workers_.begin() + static_cast<std::ptrdiff_t>(std::min(lanes, workers_.size()));
   const auto idlest = std::min_element(workers_.begin(), end, [](const auto& a, const auto& b) {

@@ -1,6 +1,7 @@
 // An NBD server in front of a client: listens, shakes hands, hands connections to its workers.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <memory>
@@ -53,7 +54,7 @@ class Front {
   std::mutex mutex_;
   std::condition_variable changed_;
   unsigned handshakes_ = 0;                             ///< guarded by mutex_
-  bool stopping_ = false;                               ///< guarded by mutex_
+  std::atomic<bool> stopping_{false};                   ///< changes with mutex_ held
   std::chrono::steady_clock::time_point complained_{};  ///< guarded by mutex_
 };
 

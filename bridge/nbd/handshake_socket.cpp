@@ -16,14 +16,14 @@ constexpr std::chrono::milliseconds kSlice{250};
 }  // namespace
 
 bool HandshakeSocket::wait_for(short events) {
-  for (;;) {
+  while (!interrupt_()) {  // whoever always has more to say does not keep us from leaving
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(deadline_ - std::chrono::steady_clock::now());
     if (left.count() <= 0) return false;
     pollfd descriptor{fd_, events, 0};
     if (::poll(&descriptor, 1, static_cast<int>(std::min(left, kSlice).count())) > 0) return true;
-    if (interrupt_()) return false;
   }
+  return false;
 }
 
 bool HandshakeSocket::receive(void* data, std::size_t size) {

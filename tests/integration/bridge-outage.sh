@@ -12,7 +12,7 @@ spawn_peer() {
   spawn "$name" /usr/bin/python3 -c "$script" "$@"
 }
 peer_prelude="
-import os, sys, time
+import os, struct, sys, time
 sys.dont_write_bytecode = True
 sys.path.insert(0, '$source_dir/tests/integration')
 from nbd_peer import *
@@ -110,6 +110,45 @@ PY
   expect_gone bridge 0
 }
 it "SIGTERM: writes under way are finished and answered" answers_what_is_under_way
+
+never_ends_haggling() {
+  start_server --export disk0=delay:write=1s:memory:1M
+  start_bridge "rnbd+tcp://$address/disk0"
+  spawn_peer haggler "$socket" <<'PY'
+h = Haggler(sys.argv[1])
+options = (b"IHAVEOPT" + struct.pack(">II", 99, 0)) * 16
+h.send(options)
+try:
+    while True:
+        h.send(options)  # there is always something to read
+        h.receive(16 * 20)
+        if not os.path.exists("haggles"):
+            open("haggles", "w").close()
+except Closed:
+    pass
+PY
+  spawn_peer writer "$socket" <<'PY'
+h = Client(sys.argv[1])
+cookies = {h.start_request(WRITE, i * 512, 512, FUA, b"x" * 512) for i in range(8)}
+cookie = h.start_request(READ, 0, 0)
+assert h.reply()[:2] == (cookie, EINVAL)
+open("under.way", "w").close()
+for _ in range(8):
+    cookie, error, _ = h.reply()
+    assert error == 0, error
+    cookies.remove(cookie)
+h.expect_close()
+PY
+  eventually 20 test -e haggles
+  eventually 20 test -e under.way
+  kill -TERM "${pid[bridge]}"
+  expect_gone writer 0
+  expect_gone bridge 0
+  expect_gone haggler 0
+  if grep -q 'something hangs' bridge.log; then fail "it left in a hurry"; fi
+}
+it "SIGTERM while a client sends options without end: the others' writes are finished and answered" \
+  never_ends_haggling
 
 while_storage_hangs() {
   start_server --export disk0=delay:read=600s:memory:4M

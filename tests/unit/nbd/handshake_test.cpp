@@ -127,3 +127,16 @@ TEST_CASE("handshake: options without end come to an end") {
   over = true;
   client.join();
 }
+
+TEST_CASE("handshake: who always has more to say is interrupted all the same") {
+  const Ends ends;
+  std::atomic<bool> ends_now{false};
+  const rtrs::Interrupt interrupt{
+      [](void* context) { return static_cast<std::atomic<bool>*>(context)->load(); }, &ends_now};
+  HandshakeSocket socket{ends.fds[0], interrupt, 60s};
+  ends.client_sends("xx");
+  char byte = 0;
+  CHECK(socket.receive(&byte, 1));
+  ends_now = true;
+  CHECK_FALSE(socket.receive(&byte, 1));
+}
