@@ -18,8 +18,6 @@ namespace {
 /// For the replies of a whole batch, but little enough that a client finds them in the CPU's cache.
 /// The kernel doubles it, as far as its limits allow.
 constexpr int kSendBuffer = 256 * 1024;
-/// Between complaints of the same kind.
-constexpr std::chrono::seconds kComplaintPeriod{10};
 /// For the system to have descriptors again.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
@@ -37,6 +35,9 @@ Front::Front(Exports& exports, std::vector<Listener> listeners, FrontOptions opt
     : exports_{exports},
       listeners_{std::move(listeners)},
       options_{std::move(options)},
+      door_complaints_{options_.log},
+      handshake_complaints_{options_.log},
+      request_complaints_{options_.log},
       stop_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
   if (stop_ < 0) throw std::system_error{errno, std::generic_category(), "eventfd"};
 }
@@ -48,7 +49,7 @@ Front::~Front() {
 
 void Front::start() {
   for (unsigned i = 0; i < options_.workers; ++i) {
-    workers_.push_back(std::make_unique<Worker>(i, pool_, options_.log));
+    workers_.push_back(std::make_unique<Worker>(i, pool_, into(request_complaints_)));
   }
   acceptor_ = std::thread{[this] { accept_clients(); }};
 }
@@ -119,7 +120,7 @@ void Front::admit(int socket) {
 void Front::meet(int socket) {
   const Interrupt interrupt{
       [](void* context) { return static_cast<const Front*>(context)->stopping_.load(); }, this};
-  auto agreement = shake_hands(socket, exports_, options_.log, interrupt);
+  auto agreement = shake_hands(socket, exports_, into(handshake_complaints_), interrupt);
   if (agreement) {
     hand_over(socket, std::move(*agreement));
   } else {
@@ -147,13 +148,13 @@ void Front::hand_over(int socket, Agreement agreement) {
 }
 
 void Front::complain(const std::string& text) {
-  const auto now = std::chrono::steady_clock::now();
-  {
-    const std::lock_guard lock{mutex_};
-    if (now - complained_ < kComplaintPeriod) return;
-    complained_ = now;
-  }
-  if (options_.log) options_.log(rtrs::LogLevel::warning, text);
+  door_complaints_.say(rtrs::LogLevel::warning, text, std::chrono::steady_clock::now());
+}
+
+rtrs::Log Front::into(ComplaintLog& complaints) {
+  return [&complaints](rtrs::LogLevel level, const std::string& line) {
+    complaints.say(level, line, std::chrono::steady_clock::now());
+  };
 }
 
 }  // namespace rnbd::nbd

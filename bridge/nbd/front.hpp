@@ -11,6 +11,7 @@
 #include <tl/expected.hpp>
 #include <vector>
 
+#include "bridge/nbd/complaint_log.hpp"
 #include "bridge/nbd/exports.hpp"
 #include "bridge/nbd/listener.hpp"
 #include "bridge/nbd/worker.hpp"
@@ -42,20 +43,24 @@ class Front {
   void meet(int socket);
   void hand_over(int socket, Agreement agreement);
   void complain(const std::string& text);
+  static rtrs::Log into(ComplaintLog& complaints);
 
   Exports& exports_;
   std::vector<Listener> listeners_;
   const FrontOptions options_;
-  int stop_;  ///< eventfd, readable once stop() was called
+  // Apart, so that one kind of trouble does not hide the other.
+  ComplaintLog door_complaints_;       ///< clients that do not come in
+  ComplaintLog handshake_complaints_;  ///< those that haggle
+  ComplaintLog request_complaints_;    ///< those that are served
+  int stop_;                           ///< eventfd, readable once stop() was called
   CallPool pool_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::thread acceptor_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  unsigned handshakes_ = 0;                             ///< guarded by mutex_
-  std::atomic<bool> stopping_{false};                   ///< changes with mutex_ held
-  std::chrono::steady_clock::time_point complained_{};  ///< guarded by mutex_
+  unsigned handshakes_ = 0;            ///< guarded by mutex_
+  std::atomic<bool> stopping_{false};  ///< changes with mutex_ held
 };
 
 }  // namespace rnbd::nbd

@@ -43,7 +43,9 @@ class Face:
     def command(self, uri, device):
         if KIND == "bridge":
             pairs = [word for key, value in self.options.items() for word in ("--" + key, value)]
-            return [*COMMAND, "--listen", "unix:" + self.address, uri, *pairs]
+            # More reasons in a row than it tells its operator otherwise.
+            listen = ["--listen", "unix:" + self.address, "--log-level", "debug"]
+            return [*COMMAND, *listen, uri, *pairs]
         # With -f nbdkit stays in the foreground.
         pairs = [f"{key}={value}" for key, value in self.options.items()]
         named = [] if device else ["dynamic-export=true"]
