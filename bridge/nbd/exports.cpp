@@ -2,6 +2,7 @@
 
 #include <cerrno>
 
+#include "bridge/client/uri.hpp"
 #include "bridge/nbd/wire.hpp"
 
 namespace rnbd::nbd {
@@ -13,6 +14,11 @@ tl::expected<std::vector<rnbd::wire::ExportName>, Failure> Exports::list(
 }
 
 tl::expected<Lease, Failure> Exports::open(const std::string& name, const Interrupt& interrupt) {
+  // A client's own words are not for the log before they are known to be short and printable.
+  if (std::string complaint = complaint_about_device_name(name);
+      !name.empty() && !complaint.empty()) {
+    return tl::unexpected(Failure{EINVAL, complaint});
+  }
   if (!config_.dynamic_export && !name.empty() && name != config_.device) {
     return tl::unexpected(Failure{ENOENT, "there is no export '" + name +
                                               "' here; the only one is '" + config_.device + "'"});

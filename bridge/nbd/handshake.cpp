@@ -40,7 +40,7 @@ class Handshake {
   bool look_again();
   Next refuse_export(std::uint32_t option);
   Next reply(std::uint32_t option, Reply type, std::string_view text = {}) {
-    return socket_.reply(option, type, text) ? Next::haggle : Next::leave;
+    return socket_.reply(option, type, clipped(text)) ? Next::haggle : Next::leave;
   }
   void complain(const std::string& text) const {
     if (log_) log_(rtrs::LogLevel::warning, "NBD client: " + text);
@@ -187,7 +187,8 @@ Next Handshake::list(std::uint32_t option, const std::string& data) {
   }
   for (const auto& [name, about] : *exports) {
     const big_uint32_t length{static_cast<std::uint32_t>(name.size())};
-    if (!socket_.reply(option, Reply::server, bytes_of(length) + name + about)) return Next::leave;
+    const std::string answer = bytes_of(length) + name + std::string{clipped(about)};
+    if (!socket_.reply(option, Reply::server, answer)) return Next::leave;
   }
   return reply(option, Reply::ack);
 }
@@ -223,7 +224,7 @@ bool Handshake::send_info(std::uint32_t option, const std::string& wanted,
         sent = send(Info::name, device.name());
         break;
       case Info::description:
-        sent = send(Info::description, exports_.description(device));
+        sent = send(Info::description, std::string{clipped(exports_.description(device))});
         break;
       case Info::block_size: {
         const BlockSizes sizes = block_sizes(device.geometry());

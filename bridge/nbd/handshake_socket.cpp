@@ -64,6 +64,13 @@ bool HandshakeSocket::send(const void* data, std::size_t size) {
   return true;
 }
 
+std::string_view clipped(std::string_view text) {
+  if (text.size() <= kMaxNameLength) return text;
+  std::size_t end = kMaxNameLength;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // UTF-8
+  return text.substr(0, end);
+}
+
 bool HandshakeSocket::reply(std::uint32_t option, Reply type, std::string_view data) {
   OptionReply header;
   header.magic = kOptionReplyMagic;

@@ -37,6 +37,9 @@ class HandshakeSocket {
   std::chrono::steady_clock::time_point deadline_;
 };
 
+/// As much of a text as NBD allows, without half a character at its end.
+std::string_view clipped(std::string_view text);
+
 /// The bytes of a value, to be put one after the other.
 template <class T>
 std::string bytes_of(const T& value) {

@@ -1,5 +1,6 @@
 """Garbage while an export is chosen, see nbd_garbage.py."""
 # pylint: disable=wildcard-import,unused-wildcard-import
+import re
 import struct
 
 from nbd_garbage_peer import *
@@ -84,7 +85,10 @@ def handshake_with_names_that_are_too_long_or_odd():
         expect(h.last(INFO, string(b"n" * size) + b"\0\0"), INVALID, TOO_BIG, UNKNOWN)
     for name in (b"n" * 4096, b"\0", b"disk0\0", b"DISK0", b"../disk0", b"\xff\xfe", b"%s%n",
                  b"line\nrnbd-bridge: forged", b"\x1b[2J"):
-        expect(h.info(INFO, name), INVALID, UNKNOWN)
+        replies = h.option(INFO, string(name) + b"\0\0")
+        expect(replies[-1][0], INVALID, UNKNOWN)
+        assert len(replies[-1][1]) <= 4096, "NBD allows no longer strings"
+        assert not re.search(rb"[\0-\x1f\x7f]", replies[-1][1]), replies
     haggles(h)
     long = Haggler(ADDRESS)
     long.start(EXPORT_NAME, b"n" * 5000)
@@ -109,6 +113,13 @@ def handshake_of_a_thousand_options():
         expect(h.last((LIST, 99, STRUCTURED_REPLY)[i % 3]), ACK, UNSUPPORTED)
     expect(h.last(ABORT), ACK)
     h.expect_close()
+
+
+def handshake_that_asks_for_what_is_not_there_again_and_again():
+    h = Haggler(ADDRESS)
+    for i in range(3000):
+        expect(h.info((INFO, GO)[i % 2], b"n" * 254), UNKNOWN)
+    haggles(h)
 
 
 def handshake_that_asks_for_much_and_reads_nothing():

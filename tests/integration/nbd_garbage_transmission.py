@@ -83,7 +83,7 @@ def transmission_of_lengths_beyond_32_mib():
     still_serves(h)
 
 
-def transmission_of_changes_where_none_are_allowed():
+def transmission_of_changes_to_a_read_only_export():
     h = Client(ADDRESS, b"readonly")
     expect(h.write(0, bytes(512)), EPERM)
     expect(h.write(0, bytes(M)), EPERM)

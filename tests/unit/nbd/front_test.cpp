@@ -91,6 +91,10 @@ class Client {
   int fd_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 };
 
+std::string go(const std::string& name) {
+  return bytes_of(big_uint32_t{static_cast<std::uint32_t>(name.size())}) + name + "\0\0"s;
+}
+
 }  // namespace
 
 TEST_CASE("front: a client that keeps sending options does not keep it from stopping") {
@@ -113,4 +117,40 @@ TEST_CASE("front: a client that keeps sending options does not keep it from stop
   world.front->stop(0ms);
   CHECK(std::chrono::steady_clock::now() - began < 5s);
   busy.join();
+}
+
+TEST_CASE("front: a name that nobody has is told in few words, and not as it came") {
+  World world;
+  const Client client{world};
+  const auto names = {std::string(4096, 'n'), "line\nrnbd-bridge: forged"s, "\x1b[2J"s, "\0"s,
+                      std::string(254, 'n')};
+  for (const std::string& name : names) {
+    std::uint32_t type = 0;
+    std::string text;
+    REQUIRE(client.send_option(static_cast<std::uint32_t>(Option::go), go(name)));
+    REQUIRE(client.receive_reply(type, text));
+    CHECK(type == static_cast<std::uint32_t>(Reply::unknown));
+    CHECK(text.size() < 512);
+    CHECK(std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; }));
+  }
+  const std::lock_guard lock{world.mutex};
+  CHECK(world.said.size() == names.size());
+  for (const std::string& line : world.said) {
+    CHECK(line.size() < 512);
+    CHECK(std::all_of(line.begin(), line.end(), [](char c) { return c >= ' ' && c <= '~'; }));
+  }
+}
+
+TEST_CASE("front: a client that asks for the wrong export without end does not fill the log") {
+  World world;
+  const Client client{world};
+  std::uint32_t type = 0;
+  std::string text;
+  for (unsigned i = 0; i < 2000; ++i) {
+    REQUIRE(client.send_option(static_cast<std::uint32_t>(Option::go), go("wrong")));
+    REQUIRE(client.receive_reply(type, text));
+  }
+  const std::lock_guard lock{world.mutex};
+  CHECK(world.said.size() >= 1);
+  CHECK(world.said.size() < 50);
 }

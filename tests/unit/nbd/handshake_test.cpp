@@ -140,3 +140,12 @@ TEST_CASE("handshake: who always has more to say is interrupted all the same") {
   ends_now = true;
   CHECK_FALSE(socket.receive(&byte, 1));
 }
+
+TEST_CASE("handshake: a text that is too long for NBD ends with a whole character") {
+  CHECK(clipped("short") == "short");
+  CHECK(clipped(std::string(4096, 'x')).size() == 4096);
+  CHECK(clipped(std::string(5000, 'x')).size() == 4096);
+  const std::string umlaut = "\xC3\xA4";
+  CHECK(clipped(std::string(4095, 'x') + umlaut).size() == 4095);
+  CHECK(clipped(std::string(4094, 'x') + umlaut + "x").size() == 4096);
+}
