@@ -8,7 +8,6 @@
 namespace rnbd::nbd {
 namespace {
 
-constexpr std::size_t kMostThreads = 1024;
 /// A thread without work for so long ends.
 constexpr std::chrono::seconds kPatience{10};
 
@@ -24,7 +23,7 @@ CallPool::~CallPool() {
 void CallPool::post(std::function<void()> call) {
   const std::lock_guard lock{mutex_};
   calls_.push_back(std::move(call));
-  if (calls_.size() <= idle_ || threads_ == kMostThreads) return changed_.notify_one();
+  if (calls_.size() <= idle_ || threads_ >= most_) return changed_.notify_one();
   try {
     std::thread{[this] { run(); }}.detach();
     ++threads_;

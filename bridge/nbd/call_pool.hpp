@@ -10,12 +10,13 @@
 namespace rnbd::nbd {
 
 /// Makes every call at once: one that waits for a server does not hold up those that wait for
-/// another one, or for nothing. Threads come when they are needed, and go when they are not.
+/// another one, or for nothing. Threads come when they are needed, and go when they are not. Calls
+/// beyond `most_threads` wait for others to end.
 ///
 /// Threads: post() from any.
 class CallPool {
  public:
-  CallPool() = default;
+  explicit CallPool(std::size_t most_threads) : most_{most_threads} {}
   /// Waits for what was given to it.
   ~CallPool();
   CallPool(const CallPool&) = delete;
@@ -26,6 +27,7 @@ class CallPool {
  private:
   void run();
 
+  const std::size_t most_;  ///< threads
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> calls_;  ///< not begun yet; guarded by mutex_

@@ -30,6 +30,7 @@ constexpr std::chrono::microseconds kRequestWait{10'000};
 constexpr unsigned kUsual = 16;
 constexpr std::size_t kMaxInFlight = 256;
 constexpr std::size_t kMaxMemory = 64 * 1024 * 1024;  ///< bytes; a single request may have more
+constexpr std::size_t kOwnCalls = 1;
 
 }  // namespace
 
@@ -41,7 +42,8 @@ Connection::Connection(Worker& worker, int socket, Agreement agreement, rtrs::La
       lane_{&lane},
       log_{log},
       staging_{std::make_unique_for_overwrite<std::byte[]>(kStaging)},
-      read_size_{kStaging} {
+      read_size_{kStaging},
+      calls_{worker.pool().more_calls, kOwnCalls} {
   const timeval limit{.tv_sec = 0, .tv_usec = kRequestWait.count()};
   ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 }
@@ -238,8 +240,11 @@ void Connection::hang_up() {
   left_at_ = std::chrono::steady_clock::now();
   drain();
   replies_ = {};
+  waiting_.clear();
   for (Request& request : requests_) {
-    if (request.state == Request::State::answered) recycle(request);
+    const bool idle =
+        request.state == Request::State::answered || request.state == Request::State::waiting;
+    if (idle) recycle(request);
   }
   // The session knows of changes that are given up: whoever has the device next waits for them.
   if (changing()) give_up();

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "bridge/nbd/budget.hpp"
 #include "bridge/nbd/handshake.hpp"
 #include "bridge/nbd/replies.hpp"
 #include "bridge/nbd/request.hpp"
@@ -89,6 +90,7 @@ class Connection {
   int prepare(Request& request);
   int prepare_change(Request& request);
   void call(Request& request);
+  void start_calls();
   int make_call(Request& request, const Interrupt& interrupt);
   int ask_extents(Request& request, const Interrupt& interrupt);
   void answer(Request& request, int error);
@@ -118,8 +120,10 @@ class Connection {
   std::deque<Request> requests_;
   Request* free_ = nullptr;
   std::size_t in_flight_ = 0;
-  unsigned singles_ = 0;    ///< requests in a row that came one at a time
-  std::size_t memory_ = 0;  ///< bytes of their buffers
+  unsigned singles_ = 0;          ///< requests in a row that came one at a time
+  std::size_t memory_ = 0;        ///< bytes of their buffers
+  Share calls_;                   ///< that are made
+  std::deque<Request*> waiting_;  ///< for a call to end, in order
   Replies replies_;
 
   std::chrono::steady_clock::time_point reported_{};

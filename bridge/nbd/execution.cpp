@@ -15,6 +15,7 @@ namespace {
 using rnbd::wire::IoOperation;
 
 constexpr std::size_t kMaxExtents = 256;  ///< per reply
+constexpr std::size_t kMaxCalls = 16;     ///< at the same time
 constexpr std::chrono::seconds kReportPeriod{1};
 
 const char* name_of(Command command) {
@@ -118,7 +119,7 @@ void Connection::on_lane(Request& request) {
   const int error =
       agreement_.device->end(request.transfer, request.begun, request.operation->error());
   request.operation.reset();
-  if (error == EAGAIN && !given_up_) return call(request);
+  if (error == EAGAIN && !left_) return call(request);
   answer(request, error);
 }
 
@@ -126,15 +127,27 @@ void Connection::on_lane(Request& request) {
 // -------------------------------------------------------------------------
 
 void Connection::call(Request& request) {
-  request.state = Request::State::blocking;
-  worker_.call(
-      [this, &request] {
-        const Interrupt interrupt{
-            [](void* context) { return static_cast<Connection*>(context)->given_up_.load(); },
-            this};
-        return make_call(request, interrupt);
-      },
-      request);
+  request.state = Request::State::waiting;
+  waiting_.push_back(&request);
+  start_calls();
+}
+
+/// Each takes a thread, so there are few at a time. What is left waits for the end of one of them.
+void Connection::start_calls() {
+  while (!waiting_.empty() && calls_.has() < kMaxCalls && calls_.may_grow()) {
+    Request& request = *waiting_.front();
+    waiting_.pop_front();
+    calls_.take(1);
+    request.state = Request::State::blocking;
+    worker_.call(
+        [this, &request] {
+          const Interrupt interrupt{
+              [](void* context) { return static_cast<Connection*>(context)->given_up_.load(); },
+              this};
+          return make_call(request, interrupt);
+        },
+        request);
+  }
 }
 
 int Connection::make_call(Request& request, const Interrupt& interrupt) {
@@ -184,7 +197,11 @@ int Connection::ask_extents(Request& request, const Interrupt& interrupt) {
   return 0;
 }
 
-void Connection::on_call(Request& request, int error) { answer(request, error); }
+void Connection::on_call(Request& request, int error) {
+  calls_.give_back(1);
+  answer(request, error);
+  start_calls();
+}
 
 // ---- Answers
 // -------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ class Front {
   ComplaintLog handshake_complaints_;  ///< those that haggle
   ComplaintLog request_complaints_;    ///< those that are served
   int stop_;                           ///< eventfd, readable once stop() was called
-  CallPool pool_;
+  Pool pool_{options_.max_connections};
   std::vector<std::unique_ptr<Worker>> workers_;
   std::thread acceptor_;
 

@@ -19,6 +19,7 @@ struct Request {
     free,
     arriving,  ///< its payload is being received
     on_lane,   ///< `job` is under way
+    waiting,   ///< for its turn to be `blocking`
     blocking,  ///< a thread that may wait has it
     answered,  ///< its reply is in the queue
   };

@@ -21,7 +21,7 @@ constexpr unsigned kMaxAlone = 16;
 
 }  // namespace
 
-Worker::Worker(unsigned index, CallPool& pool, rtrs::Log log)
+Worker::Worker(unsigned index, Pool& pool, rtrs::Log log)
     : index_{index},
       pool_{pool},
       log_{std::move(log)},
@@ -59,7 +59,7 @@ void Worker::stop(std::chrono::milliseconds patience) {
 }
 
 void Worker::call(std::function<int()> call, Request& request) {
-  pool_.post([this, call = std::move(call), &request] {
+  pool_.calls.post([this, call = std::move(call), &request] {
     const int error = call();
     post([&request, error] { request.connection->on_call(request, error); });
   });
@@ -239,7 +239,7 @@ void Worker::bury() {
     connection = connections_.erase(connection);
     std::shared_ptr<Session> session = lane->session;
     if (--lane->users == 0) lanes_.erase(lane);
-    pool_.post([lease = std::move(lease), session = std::move(session)] {});
+    pool_.calls.post([lease = std::move(lease), session = std::move(session)] {});
     --count_;
   }
 }

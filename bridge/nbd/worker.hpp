@@ -12,19 +12,18 @@
 #include <thread>
 #include <vector>
 
-#include "bridge/nbd/call_pool.hpp"
 #include "bridge/nbd/connection.hpp"
+#include "bridge/nbd/pool.hpp"
 
 namespace rnbd::nbd {
 
 /// An event loop over the sockets of its clients and the connections of its lane: whatever has
 /// arrived is taken at once, whatever is to be sent leaves together.
 ///
-/// Threads: adopt(), stop() and connections() any; take_buffer(), give_back(), start() and call()
-/// its own.
+/// Threads: adopt(), stop() and connections() any; the others its own.
 class Worker {
  public:
-  Worker(unsigned index, CallPool& pool, rtrs::Log log);
+  Worker(unsigned index, Pool& pool, rtrs::Log log);
   /// After stop(); waits for the thread.
   ~Worker();
   Worker(const Worker&) = delete;
@@ -36,6 +35,8 @@ class Worker {
   /// Answers what is under way, for at most `patience`, and ends.
   void stop(std::chrono::milliseconds patience);
 
+  /// What its connections share with those of other workers.
+  Pool& pool() const { return pool_; }
   BufferPool::Buffer take_buffer(std::size_t bytes) { return buffers_.take(bytes); }
   void give_back(BufferPool::Buffer buffer) { buffers_.give_back(std::move(buffer)); }
   /// Starts the request's job; it leaves with the others of this turn.
@@ -71,7 +72,7 @@ class Worker {
   Lane& lane_in(Session& session);
 
   const unsigned index_;
-  CallPool& pool_;
+  Pool& pool_;
   const rtrs::Log log_;
   int wake_;  ///< eventfd
   BufferPool buffers_;

@@ -244,6 +244,74 @@ PY
 }
 it "--max-connections turns further clients away, and room comes back" limit_of_clients
 
+parts_of_sectors() {
+  start_server --export disk0=delay:read=20ms:memory:1M
+  start_bridge "rnbd+tcp://$address/disk0"
+  peer "$socket" <<'PY'
+import random
+import sys
+from nbd_peer import *
+neighbour = Client(sys.argv[1])
+data = random.Random(1).randbytes(1 << 20)
+assert neighbour.write(0, data) == 0
+clients = [Client(sys.argv[1]) for _ in range(4)]
+wanted = [{c.start_request(READ, i * 4000 + 7, 100): i * 4000 + 7 for i in range(256)} for c in clients]
+for start in (4096, 4097):
+    assert neighbour.read(start, 512) == (0, data[start:start + 512])
+for client, starts in zip(clients, wanted):
+    while starts:
+        cookie, error, piece = client.reply()
+        start = starts.pop(cookie)
+        assert (error, piece) == (0, data[start:start + 100]), start
+PY
+  echo "$(threads) threads"
+  (($(threads) <= 4 * 16 + 1 + 20)) || fail "too many threads"
+}
+# They stay for some seconds after their work.
+threads() { awk '/^Threads/ { print $2 }' "/proc/${pid[bridge]}/status"; }
+it "parts of sectors, 256 at a time of four clients, take a few threads each" parts_of_sectors
+
+hanging_parts() {
+  start_server --export slow=delay:read=3600s:memory:1M --export fast=memory:1M
+  start_bridge --max-connections 13 "rnbd+tcp://$address"
+  peer "$socket" "${pid[bridge]}" <<'PY'
+import sys
+import time
+from nbd_peer import *
+def threads():
+    with open(f"/proc/{sys.argv[2]}/status", encoding="ascii") as file:
+        return int(next(line for line in file if line.startswith("Threads")).split()[1])
+slow = [Client(sys.argv[1], b"slow") for _ in range(12)]
+for client in slow:
+    for i in range(30):
+        client.start_request(READ, i * 1000 + 1, 100)
+deadline = time.monotonic() + 30
+while threads() < 12 + 128:
+    assert time.monotonic() < deadline, f"only {threads()} threads"
+    time.sleep(0.05)
+fast = Client(sys.argv[1], b"fast")
+for _ in range(3):
+    cookies = {fast.start_request(READ, i * 1000 + 1, 100) for i in range(100)}
+    while cookies:
+        cookie, error, piece = fast.reply()
+        cookies.remove(cookie)
+        assert (error, piece) == (0, bytes(100))
+assert threads() <= 13 + 128 + 20, f"{threads()} threads"
+for client in slow:
+    client.close()
+kept = [fast]
+while len(kept) < 13:  # room comes back when those that left are let go
+    try:
+        kept.append(Client(sys.argv[1], b"fast"))
+    except Closed:
+        assert time.monotonic() < deadline + 60, f"{len(kept)} clients"
+        time.sleep(0.05)
+for client in kept:
+    assert client.read(1, 100) == (0, bytes(100))
+PY
+}
+it "clients whose parts of sectors hang hold up nobody, and can leave" hanging_parts
+
 interrupted() {
   start_server --export disk0=memory:1M
   start_bridge "rnbd+tcp://$address/disk0"

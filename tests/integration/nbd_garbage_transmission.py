@@ -120,6 +120,26 @@ def transmission_of_a_disconnect_behind_requests_answers_them():
     h.expect_close()
 
 
+def transmission_of_a_disconnect_behind_parts_of_sectors_answers_them():
+    h = Client(ADDRESS)
+    cookies = {h.start_request(READ, i * 4096 + 1, 100) for i in range(256)}
+    h.start_request(DISCONNECT)
+    while cookies:
+        cookie, error, data = h.reply()
+        expect((error, len(data)), (0, 100))
+        cookies.remove(cookie)
+    h.expect_close()
+
+
+def transmission_that_hangs_up_with_parts_of_sectors_waiting():
+    for _ in range(10):
+        h = Client(ADDRESS)
+        for i in range(128):
+            h.start_request(READ, i * 4096 + 1, 100)
+            h.start_request(WRITE, i * 4096 + 2 * M + 1, 100, 0, b"p" * 100)
+        h.close()
+
+
 def transmission_behind_a_disconnect():
     h = Client(ADDRESS)
     h.start_request(DISCONNECT)

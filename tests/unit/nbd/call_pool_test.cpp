@@ -8,7 +8,7 @@
 using rnbd::nbd::CallPool;
 
 TEST_CASE("calls: a hundred that wait do not hold up the next one") {
-  CallPool pool;
+  CallPool pool{200};
   std::latch begun{100};
   std::latch released{1};
   for (int i = 0; i < 100; ++i) {
@@ -27,7 +27,7 @@ TEST_CASE("calls: a hundred that wait do not hold up the next one") {
 TEST_CASE("calls: whoever ends the pool waits for all of them, also for those they post") {
   std::atomic<int> made{0};
   {
-    CallPool pool;
+    CallPool pool{100};
     for (int i = 0; i < 5000; ++i) {
       pool.post([&] {
         if (++made % 10 == 1) pool.post([&] { ++made; });
@@ -36,4 +36,26 @@ TEST_CASE("calls: whoever ends the pool waits for all of them, also for those th
   }
   CHECK(made >= 5000);
   CHECK(made <= 10'000);
+}
+
+TEST_CASE("calls: not more threads than allowed, and what waits for one is made") {
+  std::atomic<int> running{0};
+  std::atomic<int> most{0};
+  std::atomic<int> made{0};
+  {
+    CallPool pool{8};
+    std::latch begun{8};
+    for (int i = 0; i < 1000; ++i) {
+      pool.post([&, i] {
+        const int now = ++running;
+        for (int seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {
+        }
+        if (i < 8) begun.arrive_and_wait();
+        --running;
+        ++made;
+      });
+    }
+  }
+  CHECK(made == 1000);
+  CHECK(most == 8);
 }

@@ -1,0 +1,62 @@
+// A limit for all connections together, of which each may always have a little.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+
+namespace rnbd::nbd {
+
+/// How much of something there is, and how much of it is used.
+///
+/// Threads: any.
+class Budget {
+ public:
+  explicit Budget(std::size_t limit) : limit_{limit} {}
+
+  bool spent() const { return used_.load(std::memory_order_relaxed) >= limit_; }
+  std::size_t used() const { return used_.load(std::memory_order_relaxed); }
+
+ private:
+  friend class Share;
+  const std::size_t limit_;
+  std::atomic<std::size_t> used_{0};
+};
+
+/// What one connection has of a budget. So much as is its own is always there for it, whatever the
+/// others have, and does not count; who has more waits for its own to come back, for nobody else's.
+///
+/// Threads: one at a time; each may exceed the budget by what it takes at once.
+class Share {
+ public:
+  Share(Budget& budget, std::size_t own) : budget_{budget}, own_{own} {}
+  ~Share() { give_back(has_); }
+  Share(const Share&) = delete;
+  Share& operator=(const Share&) = delete;
+
+  std::size_t has() const { return has_; }
+  /// Whether take() is in order, for any amount.
+  bool may_grow() const { return has_ < own_ || !budget_.spent(); }
+  void take(std::size_t amount) {
+    const std::size_t before = beyond();
+    has_ += amount;
+    if (const std::size_t more = beyond() - before; more != 0) {
+      budget_.used_.fetch_add(more, std::memory_order_relaxed);
+    }
+  }
+  void give_back(std::size_t amount) {
+    const std::size_t before = beyond();
+    has_ -= amount;
+    if (const std::size_t less = before - beyond(); less != 0) {
+      budget_.used_.fetch_sub(less, std::memory_order_relaxed);
+    }
+  }
+
+ private:
+  std::size_t beyond() const { return has_ > own_ ? has_ - own_ : 0; }
+
+  Budget& budget_;
+  const std::size_t own_;
+  std::size_t has_ = 0;
+};
+
+}  // namespace rnbd::nbd
