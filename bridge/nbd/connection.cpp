@@ -29,7 +29,9 @@ constexpr std::chrono::microseconds kRequestWait{10'000};
 /// For one_under_way(): a client that begins to send more at a time loses that once.
 constexpr unsigned kUsual = 16;
 constexpr std::size_t kMaxInFlight = 256;
-constexpr std::size_t kMaxMemory = 64 * 1024 * 1024;  ///< bytes; a single request may have more
+constexpr std::size_t kMaxMemory = 64 * 1024 * 1024;  ///< bytes; the last request may exceed it
+/// Bytes, whatever others have: enough for many small requests.
+constexpr std::size_t kOwnMemory = 1024 * 1024;
 constexpr std::size_t kOwnCalls = 1;
 
 }  // namespace
@@ -43,6 +45,7 @@ Connection::Connection(Worker& worker, int socket, Agreement agreement, rtrs::La
       log_{log},
       staging_{std::make_unique_for_overwrite<std::byte[]>(kStaging)},
       read_size_{kStaging},
+      memory_{worker.pool().memory, kOwnMemory},
       calls_{worker.pool().more_calls, kOwnCalls} {
   const timeval limit{.tv_sec = 0, .tv_usec = kRequestWait.count()};
   ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
@@ -129,7 +132,7 @@ void Connection::parse() {
       continue;
     }
     if (size < sizeof(RequestHeader)) break;
-    if (in_flight_ >= kMaxInFlight || (in_flight_ > 0 && memory_ >= kMaxMemory)) {
+    if (!has_room()) {
       crowded_ = true;
       break;
     }
@@ -140,6 +143,13 @@ void Connection::parse() {
   }
   staged_ -= used;
   if (used > 0 && staged_ > 0) std::memmove(staging_.get(), staging_.get() + used, staged_);
+}
+
+/// Whether one more request may begin. It always may while none is under way; otherwise the end of
+/// one that is leads here again.
+bool Connection::has_room() const {
+  if (in_flight_ == 0) return true;
+  return in_flight_ < kMaxInFlight && memory_.has() < kMaxMemory && memory_.may_grow();
 }
 
 /// False: the rest is still to come.
@@ -207,12 +217,12 @@ Request* Connection::take_request() {
 /// False: there is no memory.
 bool Connection::take_buffer(Request& request, std::size_t bytes) {
   request.buffer = worker_.take_buffer(bytes);
-  memory_ += request.buffer.size;
+  memory_.take(request.buffer.size);
   return request.buffer.size != 0;
 }
 
 void Connection::recycle(Request& request) {
-  memory_ -= request.buffer.size;
+  memory_.give_back(request.buffer.size);
   worker_.give_back(std::move(request.buffer));
   request.buffer = {};
   request.state = Request::State::free;

@@ -73,6 +73,7 @@ class Connection {
  private:
   // connection.cpp: what arrives
   bool reading() const { return open_ && !crowded_; }
+  bool has_room() const;
   void receive(int flags);
   bool receive_once(int flags, std::size_t& room, std::size_t& received);
   void parse();
@@ -121,7 +122,7 @@ class Connection {
   Request* free_ = nullptr;
   std::size_t in_flight_ = 0;
   unsigned singles_ = 0;          ///< requests in a row that came one at a time
-  std::size_t memory_ = 0;        ///< bytes of their buffers
+  Share memory_;                  ///< bytes of their buffers
   Share calls_;                   ///< that are made
   std::deque<Request*> waiting_;  ///< for a call to end, in order
   Replies replies_;

@@ -8,8 +8,8 @@
 
 namespace rnbd::nbd {
 
-/// Each connection may always make one call, so that those that get no answer never hold up the
-/// others; how many more all of them may make is limited here.
+/// Each connection may always make one call and have some memory, so that those that get no answer
+/// never hold up the others; how far all of them may go beyond that is limited here.
 ///
 /// Threads: any.
 struct Pool {
@@ -17,11 +17,14 @@ struct Pool {
   static constexpr std::size_t kMoreCalls = 128;
   /// For devices that are being closed, which takes some seconds at most.
   static constexpr std::size_t kClosing = 64;
+  /// Units: bytes, beyond what each connection may have at any time.
+  static constexpr std::size_t kMemory = std::size_t{512} * 1024 * 1024;
 
   explicit Pool(std::size_t max_connections) : calls{max_connections + kMoreCalls + kClosing} {}
 
   CallPool calls;
   Budget more_calls{kMoreCalls};
+  Budget memory{kMemory};
 };
 
 }  // namespace rnbd::nbd

@@ -29,4 +29,47 @@ it "requests that cannot be, over TCP" garbage transmission tcp
 it "handshakes that cannot be, in front of one export" garbage handshake unix disk0
 it "requests that cannot be, in front of one export" garbage transmission unix disk0
 
+# 24 times 64 MiB are three times what there is for all.
+hoarders() {
+  start_server --export disk0=memory:4M
+  start_bridge "rnbd+tcp://$address/disk0"
+  PYTHONPATH=$source_dir/tests/integration PYTHONDONTWRITEBYTECODE=1 limited /usr/bin/python3 - \
+    "$socket" "${pid[bridge]}" <<'PY'
+import random
+import sys
+import time
+from nbd_peer import *
+def resident():
+    with open(f"/proc/{sys.argv[2]}/status", encoding="ascii") as file:
+        return int(next(line for line in file if line.startswith("VmRSS")).split()[1]) << 10
+first = Client(sys.argv[1])
+data = random.Random(1).randbytes(4 * M)
+assert first.write(0, data) == 0
+hoarders = [Client(sys.argv[1]) for _ in range(24)]
+for hoarder in hoarders:
+    for _ in range(16):
+        hoarder.start_request(READ, 0, 4 * M)
+deadline = time.monotonic() + 60
+while resident() < 560 * M:
+    assert time.monotonic() < deadline, f"only {resident()} bytes are resident"
+    time.sleep(0.05)
+for client in (first, Client(sys.argv[1])):  # both for small requests and for large ones
+    for size in (4096, M):
+        starts = {client.start_request(READ, i * 4096, size): i * 4096 for i in range(64)}
+        while starts:
+            cookie, error, piece = client.reply()
+            start = starts.pop(cookie)
+            assert (error, piece) == (0, data[start:start + size])
+for hoarder in hoarders:  # and they can still have everything
+    for _ in range(16):
+        assert hoarder.reply()[1:] == (0, data)
+PY
+  [[ -z $sanitizer ]] || return 0
+  local kb
+  kb=$(awk '/^VmHWM/ { print $2 }' "/proc/${pid[bridge]}/status")
+  echo "at most $kb KiB were resident"
+  ((kb < 720 * 1024)) || fail "$kb KiB are too much"
+}
+it "24 clients that ask for much and read nothing share 512 MiB, and good ones are served" hoarders
+
 finish
