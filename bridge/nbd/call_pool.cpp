@@ -20,10 +20,10 @@ CallPool::~CallPool() {
   changed_.wait(lock, [this] { return threads_ == 0; });
 }
 
-void CallPool::post(std::function<void()> call) {
+void CallPool::post(std::function<void()> call, std::function<void()> then) {
   const std::lock_guard lock{mutex_};
-  calls_.push_back(std::move(call));
-  if (calls_.size() <= idle_ || threads_ >= most_) return changed_.notify_one();
+  calls_.push_back({std::move(call), std::move(then)});
+  if (calls_.size() <= threads_ - busy_ || threads_ >= most_) return changed_.notify_one();
   try {
     std::thread{[this] { run(); }}.detach();
     ++threads_;
@@ -37,16 +37,20 @@ void CallPool::run() {
   std::unique_lock lock{mutex_};
   for (;;) {
     if (calls_.empty() && !ending_) {
-      ++idle_;
       changed_.wait_for(lock, kPatience, [this] { return !calls_.empty() || ending_; });
-      --idle_;
     }
     if (calls_.empty()) break;
-    auto call = std::move(calls_.front());
+    auto [call, then] = std::move(calls_.front());
     calls_.pop_front();
+    ++busy_;
     lock.unlock();
     call();
     call = nullptr;  // what it owns may wait, too
+    lock.lock();
+    --busy_;
+    if (!then) continue;
+    lock.unlock();
+    then();
     lock.lock();
   }
   --threads_;

@@ -22,18 +22,25 @@ class CallPool {
   CallPool(const CallPool&) = delete;
   CallPool& operator=(const CallPool&) = delete;
 
-  void post(std::function<void()> call);
+  /// `then` tells whom it concerns that the call has been made, and does not wait: it may have the
+  /// next one posted, which needs no further thread.
+  void post(std::function<void()> call, std::function<void()> then = {});
 
  private:
+  struct Call {
+    std::function<void()> call;
+    std::function<void()> then;
+  };
+
   void run();
 
   const std::size_t most_;  ///< threads
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> calls_;  ///< not begun yet; guarded by mutex_
-  std::size_t threads_ = 0;                  ///< guarded by mutex_
-  std::size_t idle_ = 0;                     ///< of them; guarded by mutex_
-  bool ending_ = false;                      ///< guarded by mutex_
+  std::deque<Call> calls_;   ///< not begun yet; guarded by mutex_
+  std::size_t threads_ = 0;  ///< guarded by mutex_
+  std::size_t busy_ = 0;     ///< of them, with a call; guarded by mutex_
+  bool ending_ = false;      ///< guarded by mutex_
 };
 
 }  // namespace rnbd::nbd

@@ -59,10 +59,10 @@ void Worker::stop(std::chrono::milliseconds patience) {
 }
 
 void Worker::call(std::function<int()> call, Request& request) {
-  pool_.calls.post([this, call = std::move(call), &request] {
-    const int error = call();
-    post([&request, error] { request.connection->on_call(request, error); });
-  });
+  pool_.calls.post([call = std::move(call), &request] { request.error = call(); },
+                   [this, &request] {
+                     post([&request] { request.connection->on_call(request, request.error); });
+                   });
 }
 
 // ---- The loop

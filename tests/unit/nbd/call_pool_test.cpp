@@ -3,7 +3,10 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <functional>
 #include <latch>
+#include <set>
+#include <thread>
 
 using rnbd::nbd::CallPool;
 
@@ -58,4 +61,18 @@ TEST_CASE("calls: not more threads than allowed, and what waits for one is made"
   }
   CHECK(made == 1000);
   CHECK(most == 8);
+}
+
+TEST_CASE("calls: one after the other, each posted when the last one has ended, share a thread") {
+  CallPool pool{100};
+  std::set<std::thread::id> threads;
+  std::latch done{1};
+  int left = 1000;
+  std::function<void()> next = [&] {
+    if (left-- == 0) return done.count_down();
+    pool.post([&] { threads.insert(std::this_thread::get_id()); }, next);
+  };
+  next();
+  done.wait();
+  CHECK(threads.size() == 1);
 }
