@@ -84,7 +84,7 @@ void ServerSession::take(ServerRequest& request, const wire::WriteTrailer& trail
     return;
   }
   request.batch = ++batch_;
-  judge(request, trailer);
+  if (judge(request, trailer)) handler_.on_request(*this, request);
 }
 
 /// With generations a copy that is read late is known as one. Reads wait, too: a client that gets
@@ -113,19 +113,22 @@ ServerSession::Judged ServerSession::read_and_judge(const std::function<bool()>&
   return Judged::later;
 }
 
+/// All are judged before any of them is carried out: the first of two copies may end at once, and
+/// the other one would not be known as its copy then. For the same reason all copies wait, or none.
 void ServerSession::judge_pending() {
   ++batch_;
   for (ServerRequest* request : pending_) {
-    if (request != nullptr) request->batch = batch_;
+    if (request != nullptr && !copy_is_arriving(*request)) request->batch = batch_;
   }
   for (std::size_t i = 0; i < pending_.size(); ++i) {
     // One that is judged may close the paths of others, which are forgotten then.
-    ServerRequest* const request = pending_[i];
-    if (request == nullptr || copy_is_arriving(*request)) continue;
-    pending_[i] = nullptr;
-    judge(*request, {});
+    if (pending_[i] == nullptr || pending_[i]->batch != batch_) continue;
+    ServerRequest& request = *std::exchange(pending_[i], nullptr);
+    if (judge(request, {})) judged_.push_back(&request);
   }
   std::erase(pending_, nullptr);
+  for (ServerRequest* request : judged_) handler_.on_request(*this, *request);
+  judged_.clear();
 }
 
 /// Its immediate was read on another path, but the key of its chunk is not withdrawn yet.
@@ -141,8 +144,15 @@ void ServerSession::forget_pending(const ServerRequest& request) {
   std::ranges::replace(pending_, &request, nullptr);
 }
 
-void ServerSession::judge(ServerRequest& request, const wire::WriteTrailer& trailer) {
-  if (request.is_read) return execute(request);
+bool ServerSession::judge(ServerRequest& request, const wire::WriteTrailer& trailer) {
+  if (!request.is_read && !judge_write(request, trailer)) return false;
+  request.state = State::executing;
+  ++request.path->executing_;
+  ++executing_;
+  return true;
+}
+
+bool ServerSession::judge_write(ServerRequest& request, const wire::WriteTrailer& trailer) {
   ServerSlot& slot = slots_[request.buffer_id];
   const auto verdict = options_.exactly_once()
                            ? rtrs::judge(slot, trailer.generation, (trailer.flags & wire::kSettle))
@@ -150,29 +160,28 @@ void ServerSession::judge(ServerRequest& request, const wire::WriteTrailer& trai
   switch (verdict) {
     case SlotVerdict::execute:
       slot.executing = &request;
-      return execute(request);
+      return true;
     case SlotVerdict::attach:
       ++repeats_.attached;
-      return wait_behind(slot, request, State::attached);
+      wait_behind(slot, request, State::attached);
+      return false;
     case SlotVerdict::follow:
-      return wait_behind(slot, request, State::following);
+      wait_behind(slot, request, State::following);
+      return false;
     case SlotVerdict::answer:
       ++repeats_.answered;
-      return request.path->end(request, slot.status);
+      request.path->end(request, slot.status);
+      return false;
     case SlotVerdict::drop:
       ++repeats_.dropped;
-      return request.path->free(request);
+      request.path->free(request);
+      return false;
     case SlotVerdict::forbidden:
       request.path->free(request);
-      return fence_all("the client used a permit before it had its answer", /*fault=*/true);
+      fence_all("the client used a permit before it had its answer", /*fault=*/true);
+      return false;
   }
-}
-
-void ServerSession::execute(ServerRequest& request) {
-  request.state = State::executing;
-  ++request.path->executing_;
-  ++executing_;
-  handler_.on_request(*this, request);
+  return false;
 }
 
 void ServerSession::wait_behind(ServerSlot& slot, ServerRequest& request, State as) {
@@ -224,16 +233,18 @@ void ServerSession::answer(ServerRequest& request, int error) {
   --executing_;
   --path.executing_;
   path.end(request, error);
+  ServerRequest* successor = nullptr;
   while (waiting != nullptr) {
     ServerRequest& next = *waiting;
     waiting = std::exchange(next.next, nullptr);
     if (next.state == State::free) continue;  // its path was closed for one before it
-    if (next.state == State::following) {
-      judge(next, {});
-    } else {
+    if (next.state != State::following) {
       tell(next, error);
+    } else if (judge(next, {})) {
+      successor = &next;  // the others wait for this one now
     }
   }
+  if (successor != nullptr) handler_.on_request(*this, *successor);
   path.check_gone();
   check_gone();
 }

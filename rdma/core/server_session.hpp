@@ -121,8 +121,10 @@ class ServerSession {
   bool must_wait() const;
   bool copy_is_arriving(const ServerRequest& request) const;
   void forget_pending(const ServerRequest& request);
-  void judge(ServerRequest& request, const wire::WriteTrailer& trailer);
-  void execute(ServerRequest& request);
+  /// True: it executes from now on, and the caller gives it to the handler; whoever judges several
+  /// judges all of them before.
+  bool judge(ServerRequest& request, const wire::WriteTrailer& trailer);
+  bool judge_write(ServerRequest& request, const wire::WriteTrailer& trailer);
   void wait_behind(ServerSlot& slot, ServerRequest& request, ServerRequest::State as);
   void finish(ServerRequest& request, int error);
   bool must_delay(const ServerRequest& request, int error) const;
@@ -136,8 +138,9 @@ class ServerSession {
   std::vector<ServerPath*> paths_;  ///< also those that are closed, while requests execute in them
   std::vector<ServerSlot> slots_;   ///< one per permit
   std::vector<ServerRequest*> pending_;
-  bool reading_ = false;             ///< read_and_judge() is on the stack
-  std::uint64_t requests_read_ = 0;  ///< on all paths
+  std::vector<ServerRequest*> judged_;  ///< by judge_pending(), and not with the handler yet
+  bool reading_ = false;                ///< read_and_judge() is on the stack
+  std::uint64_t requests_read_ = 0;     ///< on all paths
   std::uint64_t batch_ = 0;
   Repeats repeats_;
   unsigned executing_ = 0;

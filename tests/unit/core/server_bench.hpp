@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,7 @@ namespace rtrs::test {
 
 inline constexpr std::uint32_t kChunk = 8192;
 
-/// Keeps what it is asked until told to finish it.
+/// Keeps what it is asked until told to finish it, or ends it at once.
 class Handler final : public ServerHandler {
  public:
   void* on_session_up(ServerSession&) override {
@@ -29,6 +30,7 @@ class Handler final : public ServerHandler {
   void on_request(ServerSession&, ServerRequest& request) override {
     messages.emplace_back(reinterpret_cast<const char*>(request.message.data()),
                           request.message.size());
+    if (at_once) return request.finish(*at_once);
     running.push_back(&request);
   }
   void finish_oldest(int error = 0) {
@@ -39,6 +41,7 @@ class Handler final : public ServerHandler {
 
   int ups = 0;
   int downs = 0;
+  std::optional<int> at_once;  ///< the errno
   std::vector<std::string> messages;
   std::vector<ServerRequest*> running;
 };
