@@ -163,6 +163,7 @@ void ClientDriver::close_on_io() {
     if (path.driver) path.driver->close();
     path.driver.reset();
   }
+  for (unsigned i = 0; i < paths_.size(); ++i) tell_statistics(i);
   for (auto& lane : lanes_) lane->shut_down(EIO);
   if (renewal_) renewal_->lane->shut_down(EIO);
   if (control_lane_) control_lane_->shut_down(EIO);

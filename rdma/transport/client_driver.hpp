@@ -80,6 +80,7 @@ class ClientDriver final : public Client {
                   EndedBy ended_by = EndedBy::trouble);
   bool in_vain_on_io(unsigned path);
   void tell_of_end(unsigned path, bool was_connected, const Failure& failure, EndedBy ended_by);
+  void tell_statistics(unsigned path) const;
   void first_attempt_failed_on_io(const Failure& failure);
   void renew_on_io(unsigned path);
   void renewed_on_io();

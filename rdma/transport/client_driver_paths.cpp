@@ -225,6 +225,7 @@ void ClientDriver::lose_on_io(unsigned index, unsigned life, const Failure& fail
     renewal_->lane->shut_down(EIO);
   }
   const bool in_vain = was_connected && in_vain_on_io(index);
+  tell_statistics(index);
   for (auto& lane : lanes_) lane->detach(index);
   if (control_lane_) control_lane_->detach(index);
   session_.lost(index, now(), failure.text, in_vain);
@@ -245,6 +246,16 @@ bool ClientDriver::in_vain_on_io(unsigned path) {
     unanswered = unanswered || lane.unanswered(path);
   });
   return unanswered && !answered;
+}
+
+/// Of the connections that carry I/O, before they are closed.
+void ClientDriver::tell_statistics(unsigned index) const {
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    const std::string moved = lanes_[i]->statistics(index);
+    if (moved.empty()) continue;
+    log(LogLevel::debug, "session '" + options_.session_name + "': connection " +
+                             std::to_string(i + 1) + " to " + name_of_path(index) + ": " + moved);
+  }
 }
 
 /// What somebody has asked for is no trouble.

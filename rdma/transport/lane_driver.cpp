@@ -332,6 +332,12 @@ void LaneDriver::detach(unsigned index) {
   if (leading_) kick();
 }
 
+std::string LaneDriver::statistics(unsigned index) {
+  const Lock lock{mutex_};
+  const Path& path = paths_[index];
+  return path.connection ? path.connection->statistics() : std::string{};
+}
+
 void LaneDriver::with_lane(const std::function<void(ClientLane&)>& function) {
   const Lock lock{mutex_};
   function(lane_);

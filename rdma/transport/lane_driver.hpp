@@ -45,6 +45,8 @@ class LaneDriver {
               const std::function<void(ClientLane&, QueuePair&)>& attach);
   /// A path is gone: closes its connection.
   void detach(unsigned path);
+  /// What the path's connection has moved, see Connection; "" when there is none.
+  std::string statistics(unsigned path);
   /// What else is to be done with the lane, while it is held.
   void with_lane(const std::function<void(ClientLane&)>& function);
   /// Looks after a lane that nobody drives.
