@@ -24,6 +24,47 @@ fua_and_odd_requests() {
   same_data /dev/nbd0 /dev/ram0
 }
 
+# A disk with a write cache, which says in arrived.log what reaches it.
+cached_disk() { # [FUAMODE]: `pass`: it knows FUA; see nbdkit-fua-filter(1)
+  background storage nbdkit -f -U /run/storage.sock -P /run/storage.pid --filter=fua --filter=log \
+    memory 16M logfile="$case_dir/arrived.log" ${1+fuamode="$1"}
+  eventually 30 ready_or_ended storage
+  nbd_device /run/storage.sock
+  [[ $(</sys/block/nbd0/queue/write_cache) == 'write back' ]]
+}
+
+ask() { nbdsh -u "$nbd_uri" -c "h.$1"; }
+# asked_is REQUEST WHAT: the call of nbdsh's is that for the disk.
+asked_is() {
+  local before arrived
+  before=$(wc -l <arrived.log)
+  on client ask "$1"
+  arrived=$(tail -n "+$((before + 1))" arrived.log | sed -nE 's/.* (Write|Flush) id=[0-9]+( .*)? \.\.\.$/\1\2/p')
+  [[ $arrived == "$2" ]] || fail "$1 arrived as: $arrived"
+}
+
+durable() {
+  local write='Write offset=0x10000 count=0x1000'
+  on server cached_disk pass
+  on server kernel_server always_invalidate=N
+  on client attach rnbd://10.99.0.1/dev/nbd0
+  asked_is 'pwrite(b"x" * 4096, 65536)' "$write fua=0"
+  asked_is 'pwrite(b"x" * 4096, 65536, nbd.CMD_FLAG_FUA)' "$write fua=1"
+  asked_is 'flush()' Flush
+}
+
+# What nbdkit makes a write and a flush of. Linux's server makes two of a flush that has FUA as well, as Linux's
+# client and ours send it.
+durable_without_fua() {
+  local write='Write offset=0x10000 count=0x1000 fua=0' flushes=$'Flush\nFlush'
+  on server cached_disk
+  on server kernel_server always_invalidate=N
+  on client attach rnbd://10.99.0.1/dev/nbd0
+  asked_is 'pwrite(b"x" * 4096, 65536)' "$write"
+  asked_is 'pwrite(b"x" * 4096, 65536, nbd.CMD_FLAG_FUA)' "$write"$'\n'"$flushes"
+  asked_is 'flush()' "$flushes"
+}
+
 # A loop device can discard, and on newer kernels zero.
 loop_device() {
   truncate -s 64M /tmp/disk
@@ -136,6 +177,8 @@ it "fio's checksums hold, with always_invalidate" despite_rxe verify always_inva
 it "fio's checksums hold without it, with a queue depth of 16 and chunks of 64 KiB" verify \
   always_invalidate=N sess_queue_depth=16 max_chunk_size=65536
 it "flush, FUA and requests of odd size do what they say" despite_rxe fua_and_odd_requests
+it "what is to be durable reaches the server's disk as FUA, and a flush as a flush" durable
+it "the same with a disk that has a cache and no FUA: as a write and a flush" durable_without_fua
 it "discard and zeroes arrive where the server has them" despite_rxe discard
 it_full "a device opened read-only cannot be written, one for migration can" despite_rxe access_modes
 it_full "two clients have a device while it moves from one to the other, and no third" despite_rxe migration
