@@ -15,6 +15,28 @@ verify() {
   same_data /dev/nbd0 /dev/ram0
 }
 
+# A number of chunks that is no power of two, and more than Linux's default.
+deep_queue() {
+  on server ramdisk_for_load
+  on server kernel_server sess_queue_depth=1000 "$1"
+  on client attach_bridge rnbd://10.99.0.1/dev/ram0 --lanes 1
+  on client thousand_writes
+  says rnbd-bridge.log 'is up: 1000 requests'
+}
+# At a time, as far as NBD's client is concerned.
+thousand_writes() {
+  nbdsh -u "$nbd_uri" -c '
+def data(n):
+    return n.to_bytes(4, "little") * 1024
+writes = [h.aio_pwrite(nbd.Buffer.from_bytearray(bytearray(data(n))), n * 4096) for n in range(1000)]
+while h.aio_in_flight():
+    h.poll(-1)
+assert all(h.aio_command_completed(write) for write in writes)
+for n in range(1000):
+    assert h.pread(4096, n * 4096) == data(n), n
+'
+}
+
 fua_and_odd_requests() {
   serve_and_attach
   on client qemu-io -t writeback -f raw -c 'write -P 0x11 0 256k' -c 'write -f -P 0x22 512 512' \
@@ -176,6 +198,8 @@ boot server client
 it "fio's checksums hold, with always_invalidate" despite_rxe verify always_invalidate=Y
 it "fio's checksums hold without it, with a queue depth of 16 and chunks of 64 KiB" verify \
   always_invalidate=N sess_queue_depth=16 max_chunk_size=65536
+it_full "what is written holds when the server's queue depth is 1000" deep_queue always_invalidate=N
+it_full "the same with always_invalidate" despite_rxe deep_queue always_invalidate=Y
 it "flush, FUA and requests of odd size do what they say" despite_rxe fua_and_odd_requests
 it "what is to be durable reaches the server's disk as FUA, and a flush as a flush" durable
 it "the same with a disk that has a cache and no FUA: as a write and a flush" durable_without_fua
