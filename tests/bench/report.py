@@ -97,8 +97,8 @@ def report(results):
     places = max(1, len(results.present("runs", "placement", PLACES)))
     lines = [f"{data['began']}, {data['machine']}. Medians of {rounds // places} interleaved runs "
              f"of {settings['seconds']} s on a file of {settings['size']} MiB on tmpfs; nbdkit -t "
-             f"{settings['threads'] or 16}; {settings['connections']} connection(s). Every block read "
-             "was verified. CPU is that of all processes, the client included; spread = (highest - "
+             f"{settings['threads'] or 16}; {settings['connections']} connection(s). Both ends "
+             "of every block that nbdload read were checked. CPU is that of all processes, the client included; spread = (highest - "
              "lowest) / median of the IOPS; others = CPU that other programs used meanwhile (100 % = "
              "one CPU; above 10 % the run says little); × = ratio to `base`.", ""]
     lines += limit_lines(results)

@@ -26,12 +26,13 @@ inline void stamp(char* data, std::uint64_t offset, std::size_t length) {
   }
 }
 
-/// Whether these are the blocks of that offset, by the first bytes of each: cheaply.
+/// Whether these are the blocks of that offset, by both ends of each: cheaply.
 inline bool stamped(const char* data, std::uint64_t offset, std::size_t length) {
   for (std::size_t at = 0; at < length; at += kStampEvery) {
-    std::uint64_t value;
-    std::memcpy(&value, data + at, sizeof value);
-    if (value != offset + at) return false;
+    std::uint64_t first, last;
+    std::memcpy(&first, data + at, sizeof first);
+    std::memcpy(&last, data + at + kStampEvery - sizeof last, sizeof last);
+    if (first != offset + at || last != offset + at) return false;
   }
   return true;
 }
