@@ -58,6 +58,21 @@ TEST_CASE("a connection that contradicts its path or session is refused") {
   CHECK(admission.admit(request(1, 1)).error == 0);
 }
 
+TEST_CASE("an attempt that a later one of the same path has overtaken is refused") {
+  Admission admission{limits()};
+  const auto attempt = [&](std::uint16_t cid, std::uint16_t count) {
+    wire::ConnectParameters parameters = request(1, cid, 3, 0, kExactlyOnce);
+    parameters.reconnect_count = count;
+    return admission.admit(parameters).error;
+  };
+  REQUIRE(attempt(0, 1) == 0);
+  REQUIRE(attempt(0, 65535) == ECONNRESET);
+  REQUIRE(attempt(0, 3) == 0);
+  CHECK(attempt(1, 2) == ECONNRESET);
+  CHECK(attempt(0, 2) == ECONNRESET);
+  CHECK(attempt(1, 3) == 0);
+}
+
 TEST_CASE("unless told otherwise, a Linux client with 1023 CPUs is let in") {
   Admission admission{{.memory_limit = 1000}};
   CHECK(admission.admit(request(1, 0, 1024)).error == 0);
