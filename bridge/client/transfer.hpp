@@ -49,6 +49,8 @@ class TransferOperation final : public rtrs::Operation {
 
  private:
   struct Fragment {
+    Fragment() {}  // clang does not know the defaults of members for std::optional here
+
     rtrs::Request request;
     wire::Io io;
     TransferOperation* owner = nullptr;
