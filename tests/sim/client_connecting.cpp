@@ -1,0 +1,134 @@
+// How a path of the simulated client comes: its connections, and what it leads to.
+#include <utility>
+
+#include "tests/sim/client_driver.hpp"
+
+namespace sim {
+namespace {
+
+using Welcome = rtrs::ClientSession::Welcome;
+
+}  // namespace
+
+void ClientDriver::connect(unsigned index) {
+  Path& path = paths_[index];
+  ++path.life;
+  path.open = true;
+  path.ready = path.held = false;
+  path.links = std::vector<Link>(session_.begin(index).connection_count());
+  connect_next(index);
+}
+
+void ClientDriver::connect_next(unsigned index) {
+  Path& path = paths_[index];
+  std::uint16_t cid = 0;
+  while (cid < path.links.size() && path.links[cid].queue_pair) ++cid;
+  const unsigned step = ++path.step;
+  later(index, setup_.knobs.connect_timeout, [this, index, step] {
+    if (up_ && !paths_[index].ready && paths_[index].step == step) lose(index, "too slow");
+  });
+  if (cid == path.links.size()) {
+    return session_.path(index).start_exchange(*path.links[0].queue_pair);
+  }
+  Link& link = path.links[cid];
+  link.wire = network_.open(serial_, index, cid);
+  if (setup_.client.resends_at_once) link.wire->set_prompt();
+  link.queue_pair = std::make_unique<SimQueuePair>(
+      link.wire, Side::client, keys_,
+      SimQueuePair::Options{.node = setup_.node,
+                            .linux_like = setup_.client.linux_like,
+                            .resends_at_once = setup_.client.resends_at_once});
+  link.queue_pair->on_ready = [this, index, cid] { schedule_progress(index, cid); };
+  link.queue_pair->on_record = [this, index, cid](rtrs::ConstBytes record) {
+    answered(index, cid, record);
+  };
+  const auto request = session_.path(index).connect_request(cid);
+  link.queue_pair->send_record(rtrs::wire::bytes_of(request));
+}
+
+void ClientDriver::answered(unsigned index, std::uint16_t cid, rtrs::ConstBytes record) {
+  if (failing_ || !paths_[index].open) return;
+  rtrs::ClientPath& core = session_.path(index);
+  if (rtrs::Complaint complaint = core.on_answer(cid, record)) {
+    if (core.refusal() == 0) world_.violate(who() + " complains: " + complaint);
+    // From a later event: the queue pair is on the stack.
+    return later(index, 0us, [this, index] { lose(index, "refused"); });
+  }
+  if (cid == 0) note_accept(index, record);
+  connect_next(index);
+}
+
+void ClientDriver::ready(unsigned index) {
+  paths_[index].watch.emplace(world_, setup_.knobs, who(), setup_.node, setup_.server);
+  session_.path(index).start_heartbeat(world_.now());
+  schedule_tick(index);
+  paths_[index].ready = true;
+  welcome(index);
+}
+
+void ClientDriver::welcome(unsigned index) {
+  const Welcome welcome = session_.judge(index);
+  world_.note("client", serial_, "is welcome", index, static_cast<std::uint64_t>(welcome));
+  switch (welcome) {
+    case Welcome::first:
+      create_lanes(index);
+      return join(index);
+    case Welcome::joined:
+      if (renewal_) break;
+      return join(index);
+    case Welcome::renewed:
+      if (renewal_) break;
+      return renew(index);
+    case Welcome::stranger:
+      return lose(index, "another session");
+    default:
+      return fail("the server has other limits now");
+  }
+  paths_[index].held = true;
+}
+
+void ClientDriver::create_lanes(unsigned index) {
+  for (rtrs::ChangeBarrier* barrier : {&barrier_, &control_barrier_}) {
+    barrier->on_open = [this] {
+      scope_.soon([this] {
+        if (closed_) return;
+        for (auto& lane : lanes_) {
+          lane->resume();
+          lane->flush();
+        }
+      });
+    };
+  }
+  const auto slots = session_.path(index).slots_per_lane();
+  std::uint16_t first = 0;
+  for (std::uint16_t cid = 0; cid < slots.size(); ++cid) {
+    if (cid != 0 && slots[cid] == 0) break;
+    lanes_.push_back(std::make_unique<rtrs::ClientLane>(first, slots[cid],
+                                                        cid == 0 ? &control_barrier_ : &barrier_));
+    first = static_cast<std::uint16_t>(first + slots[cid]);
+  }
+  lanes_[0]->keep_order();
+  waiters_.resize(lanes_.size());
+}
+
+void ClientDriver::join(unsigned index) {
+  Path& path = paths_[index];
+  session_.connected(index, world_.now());
+  path.seen.assign(lanes_.size(), 0);
+  for (std::size_t i = 0; i < lanes_.size(); ++i) path.seen[i] = lanes_[i]->received(index);
+  session_.path(index).set_control_handler(&lanes_[0]->handler(index));
+  end_giving_up();
+  forbid_requests(index);
+  for (std::uint16_t cid = 0; cid < lanes_.size(); ++cid) {
+    session_.path(index).attach(*lanes_[cid], index, cid, *path.links[cid].queue_pair);
+    lanes_[cid]->flush();
+  }
+  apply_use();
+  schedule_look();
+  check_leaving(index);
+  if (std::exchange(up_, true)) return;
+  world_.note("client", serial_, "is up", session_.accepted().queue_depth, lanes_.size());
+  if (on_up) on_up();
+}
+
+}  // namespace sim
