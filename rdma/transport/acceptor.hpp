@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -32,9 +33,17 @@ class Incoming {
   /// Errors: ENOMEM, EMFILE, or EXDEV when the path's other connections use another device.
   virtual tl::expected<std::unique_ptr<Connection>, Failure> open(
       const QueueSizes& sizes, std::shared_ptr<PathContext>& context) = 0;
-  /// Tells the client that it is in. False: it is gone already.
-  virtual bool accept(const wire::ConnectResponse& answer) = 0;
+  /// Tells the client that it is in.
+  ///
+  /// Errors: broke_while_accepted() when it is gone already, or what the device refused.
+  virtual tl::expected<void, Failure> accept(const wire::ConnectResponse& answer) = 0;
 };
+
+/// "a connection broke while it was accepted: ..."
+inline Failure broke_while_accepted(int error) {
+  return {error,
+          std::string{"a connection broke while it was accepted: "} + strerrordesc_np(error)};
+}
 
 struct AcceptorOptions {
   /// How many more connections the server takes, beside those whose handshake is under way.

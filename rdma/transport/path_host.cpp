@@ -127,8 +127,8 @@ void PathHost::add(std::uint16_t cid, std::unique_ptr<Incoming> incoming) {
   links_[cid] = std::make_unique<Link>(*this, std::move(*connection));
   Link& link = *links_[cid];
   link.handler = &path_.add(cid, *link.connection);
-  if (!incoming->accept(wire::encode(path_.accept_parameters()))) {
-    return close("a connection broke while it was accepted", LogLevel::info);
+  if (const auto in = incoming->accept(wire::encode(path_.accept_parameters())); !in) {
+    return close(in.error().text, LogLevel::warning);
   }
   link.readiness.wait_to_read();
 }

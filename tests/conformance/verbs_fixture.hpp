@@ -72,6 +72,16 @@ class VerbsFixture {
     require(right_.queue_pair->register_memory(memory).has_value(), "register");
   }
 
+  /// A queue pair that knows its way, and has not asked for a connection yet.
+  static std::unique_ptr<verbs::VerbsQueuePair> dial(verbs::CmAddress& target) {
+    verbs::CmId id = value(verbs::CmId::create(target.space));
+    require(rdma_resolve_addr(id.get(), nullptr, target.get(), 5000) == 0, "resolve");
+    require(await_event(id) == RDMA_CM_EVENT_ADDR_RESOLVED, "address");
+    require(rdma_resolve_route(id.get(), 5000) == 0, "route");
+    require(await_event(id) == RDMA_CM_EVENT_ROUTE_RESOLVED, "route");
+    return make(std::move(id));
+  }
+
   verbs::VerbsQueuePair& verbs_right() { return *right_.queue_pair; }
 
   void settle() {
@@ -110,12 +120,7 @@ class VerbsFixture {
   }
 
   void connect(verbs::CmId& listener, verbs::CmAddress& target) {
-    verbs::CmId id = value(verbs::CmId::create(target.space));
-    require(rdma_resolve_addr(id.get(), nullptr, target.get(), 5000) == 0, "resolve");
-    require(await_event(id) == RDMA_CM_EVENT_ADDR_RESOLVED, "address");
-    require(rdma_resolve_route(id.get(), 5000) == 0, "route");
-    require(await_event(id) == RDMA_CM_EVENT_ROUTE_RESOLVED, "route");
-    left_.queue_pair = make(std::move(id));
+    left_.queue_pair = dial(target);
     rdma_conn_param parameters{};
     parameters.retry_count = 7;
     parameters.rnr_retry_count = 7;
@@ -128,8 +133,9 @@ class VerbsFixture {
     right_.queue_pair = make(verbs::CmId{std::move(channel), incoming});
     require(rdma_accept(right_.queue_pair->id().get(), &parameters) == 0, "accept");
     require(await_event(left_.queue_pair->id()) == RDMA_CM_EVENT_ESTABLISHED, "established");
-    left_.queue_pair->on_established();
-    right_.queue_pair->on_established();
+    for (const Side* side : {&left_, &right_}) {
+      require(side->queue_pair->on_established().has_value(), "timer");
+    }
   }
 
   Side left_;

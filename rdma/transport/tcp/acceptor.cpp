@@ -73,8 +73,10 @@ class TcpIncoming final : public Incoming {
     return queue_pair;
   }
 
-  bool accept(const wire::ConnectResponse& answer) override {
-    return send_record(socket_, answer, digests_);
+  tl::expected<void, Failure> accept(const wire::ConnectResponse& answer) override {
+    errno = EIO;  // of a socket that took a part only
+    if (!send_record(socket_, answer, digests_)) return tl::unexpected(broke_while_accepted(errno));
+    return {};
   }
 
  private:

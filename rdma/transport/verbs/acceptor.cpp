@@ -33,14 +33,15 @@ class VerbsIncoming final : public Incoming {
   tl::expected<std::unique_ptr<Connection>, Failure> open(
       const QueueSizes& sizes, std::shared_ptr<PathContext>& context) override;
 
-  bool accept(const wire::ConnectResponse& answer) override {
+  tl::expected<void, Failure> accept(const wire::ConnectResponse& answer) override {
     rdma_conn_param parameters{};
     parameters.private_data = &answer;
     parameters.private_data_len = sizeof(answer);
     parameters.rnr_retry_count = kRetries;
-    if (rdma_accept(queue_pair_->id().get(), &parameters) != 0) return false;
-    queue_pair_->on_established();
-    return true;
+    if (rdma_accept(queue_pair_->id().get(), &parameters) != 0) {
+      return tl::unexpected(broke_while_accepted(errno));
+    }
+    return queue_pair_->on_established();
   }
 
  private:

@@ -190,6 +190,8 @@ asio::awaitable<tl::expected<Event, Failure>> connect(const PathAddress& address
     co_return tl::unexpected(
         Failure{EPROTO, name_of(address) + " does not speak RTRS: it answered without a record"});
   }
+  if (is_refusal(event)) co_return event;
+  if (auto ready = queue_pair.on_established(); !ready) co_return tl::unexpected(ready.error());
   co_return event;
 }
 
@@ -246,7 +248,6 @@ asio::awaitable<tl::expected<Opened, Failure>> open_connection(
     if (!connected) continue;
     Opened opened;
     opened.record = connected->answer.record;
-    if (!is_refusal(connected->answer)) connected->queue_pair->on_established();
     if (path == nullptr) {
       auto first = std::make_shared<PathDomain>();
       first->domain = std::move(connected->domain);

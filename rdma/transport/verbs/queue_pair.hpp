@@ -38,9 +38,16 @@ class VerbsQueuePair final : public Connection {
   VerbsQueuePair(const VerbsQueuePair&) = delete;
   VerbsQueuePair& operator=(const VerbsQueuePair&) = delete;
 
+  /// 0.64 ms: how long a peer waits that found no receive posted; the default is 655 ms.
+  /// Source: ibv_modify_qp(3), min_rnr_timer.
+  static constexpr std::uint8_t kRnrTimer = 12;
+
   const CmId& id() const { return id_; }
   /// The connection stands: what can only be set now.
-  void on_established();
+  ///
+  /// Errors: what the device refused; the connection is of no use then.
+  /// Source: docs/protocol.md, RDMA parameters.
+  tl::expected<void, Failure> on_established();
 
   tl::expected<void, Failure> reserve_windows(unsigned count, std::uint32_t bytes) override {
     return windows_.reserve(count, bytes);

@@ -10,13 +10,6 @@
 #include "rdma/transport/verbs/queue_pair.hpp"
 
 namespace rtrs::verbs {
-namespace {
-
-/// 0.64 ms: how long a peer waits that found no receive posted; the default is 655 ms.
-/// Source: ibv_modify_qp(3), min_rnr_timer.
-constexpr std::uint8_t kRnrTimer = 12;
-
-}  // namespace
 
 VerbsQueuePair::VerbsQueuePair(CmId id, std::shared_ptr<Domain> domain)
     : domain_{std::move(domain)}, id_{std::move(id)}, windows_{*domain_} {}
@@ -102,12 +95,15 @@ tl::expected<void, Failure> VerbsQueuePair::watch() {
   return {};
 }
 
-void VerbsQueuePair::on_established() {
+tl::expected<void, Failure> VerbsQueuePair::on_established() {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTS;
   attributes.min_rnr_timer = kRnrTimer;
-  // Only a matter of speed, and only when a peer does what it should not.
-  ibv_modify_qp(queue_pair_, &attributes, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER);
+  const int error = ibv_modify_qp(queue_pair_, &attributes, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER);
+  if (error == 0) return {};
+  Failure failure = refused("to set a connection's receiver-not-ready timer", error);
+  fail(failure.text);
+  return tl::unexpected(std::move(failure));
 }
 
 void VerbsQueuePair::close() {
