@@ -13,6 +13,11 @@ Admission::Decision refuse(int error, const char* why) { return {.error = error,
 }  // namespace
 
 Admission::Decision Admission::admit(const wire::ConnectParameters& parameters) {
+  // Everybody who forgot to make one would share a session: its devices, and the ends of its
+  // writes.
+  if (parameters.session_uuid == wire::Uuid{} || parameters.path_uuid == wire::Uuid{}) {
+    return refuse(EINVAL, "a uuid of zeros");
+  }
   for (auto& [id, session] : sessions_) {
     if (session.uuid == parameters.session_uuid) return admit_known(id, session, parameters);
   }

@@ -157,10 +157,12 @@ TEST_CASE("verbs: what our client asks for in its connect request") {
   CHECK(told->parameters.srq == 0);
   REQUIRE(told->private_data.size() == sizeof(wire::ConnectRequest));
   CHECK(same(told->private_data.data(), wire::encode(asked())));
-  require(rdma_reject(told->id, nullptr, 0) == 0, "reject");
+  const wire::ConnectResponse refusal = wire::encode_reject(EBUSY);
+  require(rdma_reject(told->id, &refusal, sizeof(refusal)) == 0, "reject");
   rdma_destroy_id(told->id);
-  CHECK(run_until(reactor, [&] { return client.done; }));
-  CHECK_FALSE(client.result.has_value());
+  REQUIRE(run_until(reactor, [&] { return client.done; }));
+  REQUIRE(client.result.has_value());
+  CHECK(same(client.result->record.data(), refusal));
 }
 
 TEST_CASE("verbs: what our server answers to a connect request") {

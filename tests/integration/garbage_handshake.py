@@ -94,6 +94,12 @@ def hello_with_impossible_connection_numbers():
                    answered=[errno.ECONNRESET, errno.EINVAL, errno.ENOMEM])
 
 
+def hello_with_a_uuid_of_zeros():
+    hello_case(record=connect_request(session_uuid=bytes(16)), answered=[errno.EINVAL])
+    hello_case(record=connect_request(path_uuid=bytes(16), session_uuid=os.urandom(16)),
+               answered=[errno.EINVAL])
+
+
 def hello_for_a_session_that_does_not_exist():
     hello_case(record=connect_request(cid=1, first=0, session_uuid=os.urandom(16)),
                answered=[errno.ENXIO, errno.ECONNRESET])

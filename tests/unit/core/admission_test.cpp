@@ -49,6 +49,28 @@ TEST_CASE("the connections of a path are let in once each, in any order behind t
   CHECK(last.path == first.path);
 }
 
+TEST_CASE("a uuid of zeros is nobody's: whoever has one would share a session with others") {
+  Admission admission{limits()};
+  for (const std::uint32_t features : {0U, kExactlyOnce}) {
+    auto session = request(1, 0, 3, 0, features);
+    session.session_uuid = {};
+    CHECK(admission.admit(session).error == EINVAL);
+    auto path = request(1, 0, 3, 0, features);
+    path.path_uuid = {};
+    CHECK(admission.admit(path).error == EINVAL);
+  }
+  CHECK(admission.sessions() == 0);
+  CHECK(admission.memory() == 0);
+  auto nearly = request(1, 0);
+  nearly.session_uuid = nearly.path_uuid = {};
+  nearly.session_uuid.back() = nearly.path_uuid.back() = 1;
+  CHECK(admission.admit(nearly).error == 0);
+  // Nor does it join a session that is there.
+  auto joins = nearly;
+  joins.path_uuid = {};
+  CHECK(admission.admit(joins).error == EINVAL);
+}
+
 TEST_CASE("a connection that contradicts its path or session is refused") {
   Admission admission{limits()};
   REQUIRE(admission.admit(request(1, 0)).error == 0);

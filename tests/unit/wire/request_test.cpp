@@ -61,6 +61,21 @@ TEST_CASE("request header: the documented read is understood") {
   CHECK(header->descriptor.length == 4096);
 }
 
+TEST_CASE("request header: one at an odd offset, for an odd place, is understood like any other") {
+  auto dump = kReadDump;
+  dump.at(8) = std::byte{1};  // the lowest byte of the address
+  for (std::uint32_t offset = 0x1021; offset < 0x1029; ++offset) {
+    const std::uint32_t data = offset - 32;
+    dump.at(20) = static_cast<std::byte>(data & 0xFF);  // the lowest bytes of the length
+    dump.at(21) = static_cast<std::byte>(data >> 8);
+    const auto header = decode_request_header(chunk_with(dump, offset), offset);
+    REQUIRE(header);
+    CHECK(header->data_length == data);
+    CHECK(header->descriptor.address == 0x7f3a'5c00'1001);
+    CHECK(header->descriptor.length == data);
+  }
+}
+
 TEST_CASE("request header: the documented write and flush are understood") {
   const auto write = decode_request_header(chunk_with(kWriteDump, 0x1020), 0x1020);
   REQUIRE(write);
