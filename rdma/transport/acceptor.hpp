@@ -52,6 +52,7 @@ struct AcceptorOptions {
   Duration handshake_timeout = std::chrono::seconds{10};
   bool header_digest = true;
   bool data_digest = true;
+  bool need_keys = false;  ///< over RDMA: reserve_keys() of every connection must succeed
   Log log;
   /// Why a peer was turned away before it was a client.
   std::function<void(LogLevel level, const std::string& peer, const std::string& why)> refused;

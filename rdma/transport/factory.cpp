@@ -22,7 +22,7 @@ tl::expected<std::unique_ptr<Acceptor>, Failure> listen(Reactor& reactor,
                                                         const ListenAddress& address,
                                                         AcceptorOptions options) {
   if (address.transport == TransportKind::rdma) {
-    return verbs::listen(reactor, address);
+    return verbs::listen(reactor, address, options);
   }
   return tcp::listen(reactor, address, std::move(options));
 }

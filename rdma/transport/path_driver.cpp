@@ -107,6 +107,9 @@ Failure PathDriver::refusal(Complaint complaint) const {
     case ENXIO:
       text += " (it does not know this session: is it the server of the other paths?)";
       break;
+    case ENOTSUP:
+      text += " (its RDMA device cannot do what the server was told to do: its log says what)";
+      break;
     default:
       break;
   }

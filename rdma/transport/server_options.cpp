@@ -44,6 +44,7 @@ AcceptorOptions acceptor_options(const ServerOptions& options) {
   acceptor.handshake_timeout = options.handshake_timeout;
   acceptor.header_digest = options.header_digest;
   acceptor.data_digest = options.data_digest;
+  acceptor.need_keys = options.always_invalidate;
   acceptor.log = options.log;
   return acceptor;
 }

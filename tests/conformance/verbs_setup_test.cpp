@@ -118,7 +118,7 @@ bool run_until(Reactor& reactor, const std::function<bool()>& done) {
 
 TEST_CASE("verbs: both ends set the device up as the protocol's document says") {
   Reactor reactor{0};
-  auto acceptor = value(verbs::listen(reactor, {TransportKind::rdma, device_address(), 0}));
+  auto acceptor = value(verbs::listen(reactor, {TransportKind::rdma, device_address(), 0}, {}));
   std::shared_ptr<PathContext> context;
   std::unique_ptr<Connection> server;
   std::array<std::byte, sizeof(wire::ConnectRequest)> request{};
@@ -167,7 +167,7 @@ TEST_CASE("verbs: what our client asks for in its connect request") {
 
 TEST_CASE("verbs: what our server answers to a connect request") {
   Reactor reactor{0};
-  auto acceptor = value(verbs::listen(reactor, {TransportKind::rdma, device_address(), 0}));
+  auto acceptor = value(verbs::listen(reactor, {TransportKind::rdma, device_address(), 0}, {}));
   std::shared_ptr<PathContext> context;
   std::unique_ptr<Connection> server;
   acceptor->start([&](std::unique_ptr<Incoming> incoming) {

@@ -166,7 +166,8 @@ Failure cannot_listen(const ListenAddress& address, int error) {
 }  // namespace
 
 tl::expected<std::unique_ptr<Acceptor>, Failure> listen(Reactor& reactor,
-                                                        const ListenAddress& address) {
+                                                        const ListenAddress& address,
+                                                        const AcceptorOptions& options) {
   const bool everywhere = address.host.empty() || address.host == "*";
   auto where = parse_address(everywhere ? "::" : address.host, address.port);
   if (!where) {
@@ -179,9 +180,14 @@ tl::expected<std::unique_ptr<Acceptor>, Failure> listen(Reactor& reactor,
     int only = 1;  // as for TCP: an IPv6 address means IPv6
     rdma_set_option(id->get(), RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof(only));
   }
-  if (rdma_bind_addr(id->get(), where->get()) != 0 || rdma_listen(id->get(), kBacklog) != 0) {
+  if (rdma_bind_addr(id->get(), where->get()) != 0) {
     return tl::unexpected(cannot_listen(address, errno));
   }
+  // One address belongs to one device. Of several, each client's is looked at when it comes.
+  if (options.need_keys && (*id)->verbs != nullptr) {
+    if (auto able = can_reserve_keys((*id)->verbs); !able) return tl::unexpected(able.error());
+  }
+  if (rdma_listen(id->get(), kBacklog) != 0) return tl::unexpected(cannot_listen(address, errno));
   return std::make_unique<VerbsAcceptor>(reactor, std::move(*id));
 }
 

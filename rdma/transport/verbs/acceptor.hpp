@@ -12,8 +12,10 @@ namespace rtrs::verbs {
 
 /// Binds and listens.
 ///
-/// Errors: ENODEV, EADDRINUSE, EADDRNOTAVAIL, EINVAL, each with what to do about it.
+/// Errors: ENODEV, EADDRINUSE, EADDRNOTAVAIL, EINVAL, ENOTSUP (the address's device cannot do
+///         always-invalidate), each with what to do about it.
 tl::expected<std::unique_ptr<Acceptor>, Failure> listen(Reactor& reactor,
-                                                        const ListenAddress& address);
+                                                        const ListenAddress& address,
+                                                        const AcceptorOptions& options);
 
 }  // namespace rtrs::verbs

@@ -30,6 +30,18 @@ Failure refused(const char* what, int error) {
   return {error, std::string{"the RDMA device refused "} + what + ": " + strerrordesc_np(error)};
 }
 
+tl::expected<void, Failure> can_reserve_keys(ibv_context* device) {
+  ibv_device_attr attributes{};
+  if (const int error = ibv_query_device(device, &attributes); error != 0) {
+    return tl::unexpected(refused("to tell whether it has memory windows", error));
+  }
+  if ((attributes.device_cap_flags & IBV_DEVICE_MEM_WINDOW) != 0) return {};
+  return tl::unexpected(Failure{
+      ENOTSUP, std::string{"always-invalidate needs memory windows, which the RDMA device "} +
+                   ibv_get_device_name(device->device) +
+                   " does not have (leave always-invalidate out, or use another device)"});
+}
+
 tl::expected<std::unique_ptr<Region>, Failure> Region::allocate(ibv_pd* domain, std::size_t size) {
   void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return tl::unexpected(cannot_lock(size, errno));
@@ -82,15 +94,7 @@ tl::expected<void, Failure> Domain::adopt(MutableBytes memory) {
 }
 
 tl::expected<void, Failure> Domain::reserve_keys(unsigned count) {
-  ibv_device_attr attributes{};
-  const bool able = ibv_query_device(device_, &attributes) == 0 &&
-                    (attributes.device_cap_flags & IBV_DEVICE_MEM_WINDOW) != 0;
-  if (!able) {
-    return tl::unexpected(Failure{
-        ENOTSUP, std::string{"always-invalidate needs memory windows, which the RDMA device "} +
-                     ibv_get_device_name(device_->device) +
-                     " does not have (leave always-invalidate out)"});
-  }
+  if (auto able = can_reserve_keys(device_); !able) return able;
   while (key_windows_.size() < count) {
     ibv_mw* window = ibv_alloc_mw(handle_, IBV_MW_TYPE_1);
     if (window == nullptr) return tl::unexpected(refused("a memory window", errno));

@@ -15,6 +15,11 @@ namespace rtrs::verbs {
 /// "the RDMA device refused a queue pair: ..."
 Failure refused(const char* what, int error);
 
+/// Whether a device can do always-invalidate: whether it has memory windows.
+///
+/// Errors: ENOTSUP, with the device's name and what to do.
+tl::expected<void, Failure> can_reserve_keys(ibv_context* device);
+
 /// Memory that the device may read, and the peer may write. Deregistered when it dies.
 ///
 /// Source: ibv_reg_mr(3).
@@ -69,7 +74,7 @@ class Domain final : public PathContext {
   /// Memory windows of type 1, one for each window of the path: their keys are good on all of its
   /// connections.
   ///
-  /// Errors: ENOTSUP when the device has none, ENOMEM.
+  /// Errors: can_reserve_keys(), ENOMEM.
   /// Source: ibv_alloc_mw(3), ibv_bind_mw(3).
   tl::expected<void, Failure> reserve_keys(unsigned count);
   /// Null without reserve_keys().

@@ -105,6 +105,25 @@ no_memory() {
   says small.log "ulimit -l"
 }
 
+without_windows() { env LD_PRELOAD="$build_dir/tests/hostile/libno_windows.so" "$@"; }
+
+# Only a server that listens on one address knows its device before a client comes.
+no_windows() {
+  local export=(--export disk0=memory:1M) windowless="RDMA device rxe0 does not have .leave always-invalidate out"
+  fails without_windows "$build_dir/bin/rnbd-server" --listen rdma:10.99.0.1:1234 "${export[@]}" --always-invalidate
+  says fails.out "$windowless"
+  background windowless without_windows "$build_dir/bin/rnbd-server" --listen 'rdma:*:1234' \
+    "${export[@]}" --always-invalidate --pid-file /run/windowless.pid
+  eventually 20 grep -q ready windowless.log
+  plugin_says "refused the session: Operation not supported .*its log says what" rnbd://10.99.0.1/disk0
+  says windowless.log "$windowless"
+  stop windowless
+  # It is the option, not the device.
+  background plain without_windows "$build_dir/bin/rnbd-server" --listen rdma:10.99.0.1:1234 "${export[@]}"
+  eventually 20 grep -q ready plain.log
+  ask_plugin rnbd://10.99.0.1/disk0
+}
+
 boot server
 it "clients that do harm lose their path or get an errno, the others notice nothing, nothing is left" clients
 it_full "the same while every key is good for one request only" clients_with_new_keys
@@ -112,4 +131,5 @@ it "servers that do harm lose the path, the client says why, and neither crashes
 it "no RDMA device" on server no_device
 it "no such address, and a port that is in use" on server no_address
 it "too little memory may be locked: both sides name the limit" on server no_memory
+it "a device without memory windows: always-invalidate is refused with the reason" on server no_windows
 finish
