@@ -8,11 +8,18 @@ stage() {
   start_server --export "disk0=$PWD/image" --export readonly=memory:1M,ro
   limited /usr/bin/python3 "$source_dir/tests/integration/garbage.py" "$port" "$1"
 }
+# The bystander sits still meanwhile, and answers no heartbeats.
+generations() {
+  random_file image 1M
+  start_server --queue-depth 48 --heartbeat 10s --export "disk0=$PWD/image" --export slow=delay:write=1s:memory:1M
+  limited /usr/bin/python3 "$source_dir/tests/integration/garbage.py" "$port" generation
+}
 it "strangers: silence, random bytes, HTTP, TLS, NBD" stage stranger
 it "hellos that cannot be" stage hello
 it "the info exchange at the wrong place, with wrong sizes and names" stage info
 it "frames that are damaged, too large, out of place or out of bounds" stage frame
 it "requests whose headers contradict their chunk" stage request
 it "RNBD messages that nobody should send are answered with an errno" stage message
+it "generations that are older, jump, or come too soon: what was answered stays, and others notice nothing" generations
 
 finish

@@ -143,6 +143,18 @@ def hello_with_unknown_digests_and_features():
     wire.close()
 
 
+def hello_with_an_extension_of_another_version_or_magic():
+    for at, value in ((48, 0), (48, 2), (46, 0x53)):
+        record = bytearray(connect_request(session_uuid=os.urandom(16), features=EXACTLY_ONCE))
+        record[at] = value
+        wire = Wire(PORT)
+        wire.hello(bytes(record))
+        answer = wire.hello_answer()
+        keys = ("error", "extension_magic", "features", "epoch")
+        expect(tuple(answer[key] for key in keys), (0, 0, 0, 0))
+        wire.close()
+
+
 def hello_and_nothing_more():
     Session(PORT, cids=3, info=False).close()
 

@@ -144,8 +144,9 @@ class Session:
     """All connections of a path, through the info exchange unless told otherwise."""
 
     def __init__(self, port, cids=2, name=None, info=True, digests=DIGEST_HEADER | DIGEST_DATA,
-                 features=USER_MESSAGES):
-        self.session_uuid, self.path_uuid = os.urandom(16), os.urandom(16)
+                 features=USER_MESSAGES, session_uuid=None):
+        """`session_uuid` is of a session that is there, and of which this is another path."""
+        self.session_uuid, self.path_uuid = session_uuid or os.urandom(16), os.urandom(16)
         self.wires = []
         for cid in range(cids):
             wire = Wire(port)
