@@ -52,8 +52,8 @@ class Admission {
   /// Judges one connect request and, when it is accepted, counts the connection in.
   ///
   /// Errors: ENXIO (unknown session and not its first connection), ENOMEM (too many sessions or
-  ///         paths, or too much memory: try again later), EINVAL (a uuid of zeros, too many connections), ECONNRESET
-  ///         (contradicts what is known of the session or the path).
+  ///         paths, or too much memory: try again later), EINVAL (a uuid of zeros, too many
+  ///         connections), ECONNRESET (contradicts what is known of the session or the path).
   Decision admit(const wire::ConnectParameters& parameters);
 
   /// The session announces its name. Not granted: another session has it.

@@ -42,7 +42,8 @@ boost::asio::awaitable<tl::expected<Opened, Failure>> open_connection(
 
 /// Binds and listens.
 ///
-/// Errors: EADDRINUSE, EACCES, EADDRNOTAVAIL, EINVAL, ENODEV, ENOTSUP, each with what to do about it.
+/// Errors: EADDRINUSE, EACCES, EADDRNOTAVAIL, EINVAL, ENODEV, ENOTSUP, each with what to do about
+/// it.
 tl::expected<std::unique_ptr<Acceptor>, Failure> listen(Reactor& reactor,
                                                         const ListenAddress& address,
                                                         AcceptorOptions options);
