@@ -1,0 +1,58 @@
+#!/bin/bash
+# tests/bench: that it measures to its end, reports what it measured, and notices wrong data. Its figures
+# are not looked at.
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+
+bench() { limited "$source_dir/tests/bench/run" "$@"; }
+
+figures_and_reports() {
+  requires nbdkit
+  requires python3
+  [[ -n $(command -v perf || command -v strace) ]] || skip "neither perf nor strace is installed"
+  bench --build "$build_dir" --quick --chains base,plugin,native,direct --workloads read-1,sequential \
+    --parts pinned,free,calls,memory --json figures.json --output tables.md --picture picture.svg
+  python3 - <<'END'
+import json, xml.etree.ElementTree
+figures = json.load(open("figures.json"))
+for chain in "base", "plugin", "native", "direct":
+    for workload in "read-1", "sequential":
+        for placement in "one", "free":
+            runs = [run for run in figures["runs"] if (run["chain"], run["workload"], run["placement"])
+                    == (chain, workload, placement)]
+            assert len(runs) == 2, (chain, workload, placement, runs)
+            assert all(run["bad"] == 0 and run["operations"] > 0 and run["p50_us"] > 0 for run in runs), runs
+    [counted] = [run for run in figures["calls"] if (run["chain"], run["workload"]) == (chain, "read-1")]
+    assert counted["calls"] >= 2 and counted["operations"] > 0, counted
+assert len(figures["limits"]) == 2 and all(limit["limit_us"] > 0 for limit in figures["limits"])
+[memory] = figures["memory"]
+assert memory["sessions"] == 64 and memory["other_mib"] > 0, memory
+assert xml.etree.ElementTree.parse("picture.svg").getroot().tag.endswith("svg")
+END
+  says tables.md '^\| native, 4 KiB read, depth 1: p50 / base \|.* [0-9.]+ \| .*(met|missed)'
+  says tables.md '^\| native, 1 MiB sequential read: MB/s / base \|.*(met|missed)'
+  says tables.md '^\| rnbd-server beyond its chunk pools, 64 sessions: MiB \|.*(met|missed)'
+  bench --report figures.json --output again.md
+  cmp tables.md again.md
+}
+
+# nbdload takes an answer that is not what was stamped there for what it is.
+wrong_data() {
+  requires nbdkit
+  cat >load <<END
+#!/bin/bash
+printf 'go\ngo\n' | '$build_dir/bin/nbdload' --unix "\$1" --mode randread --block 4096 --depth 4 \
+  --seconds 0.2 --warm-up 0.05 >result.txt
+END
+  chmod +x load
+  # shellcheck disable=SC2016 # nbdkit's variable
+  fails limited nbdkit -U - memory 1M --run './load "$unixsocket"'
+  says result.txt '"bad":[1-9]'
+  "$build_dir/bin/nbdload" --stamp good.img 1048576
+  # shellcheck disable=SC2016
+  limited nbdkit -U - file good.img --run './load "$unixsocket"'
+  says result.txt '"bad":0'
+}
+
+it "measures to its end, and reports what it measured" figures_and_reports
+it "blocks that are not what was written are noticed" wrong_data
+finish
