@@ -9,8 +9,13 @@
 
 namespace rtrs {
 
-ClientLane::ClientLane(std::uint16_t first_slot, std::uint16_t slot_count, ChangeBarrier* barrier)
-    : first_slot_{first_slot}, slot_count_{slot_count}, barrier_{barrier}, slots_(slot_count) {
+ClientLane::ClientLane(std::uint16_t first_slot, std::uint16_t slot_count, ChangeBarrier* barrier,
+                       ChangeBarrier* opens)
+    : first_slot_{first_slot},
+      slot_count_{slot_count},
+      barrier_{barrier},
+      opens_{opens},
+      slots_(slot_count) {
   free_.reserve(slot_count);
   for (unsigned i = slot_count; i > 0; --i) free_.push_back(static_cast<std::uint16_t>(i - 1));
   for (unsigned i = 0; i < kMaxPaths; ++i) {
@@ -40,7 +45,7 @@ void ClientLane::submit(Request& request) {
 
 bool ClientLane::held_back(const Request& request) const {
   if (barrier_ == nullptr || !barrier_->closed()) return false;
-  return !request.is_read || (ordered_ && !exactly_once_);
+  return ordered_ && !exactly_once_ ? request.is_read : !request.is_read;
 }
 
 void ClientLane::enqueue(Request& request) {
@@ -71,7 +76,7 @@ void ClientLane::cancel(Request& request) {
       }
     }
     slot.request = nullptr;
-    if (ordered_ && !exactly_once_ && slot.is_change) hold_back_newer(slot);
+    if (!exactly_once_ && slot.is_change) hold_back_opens(slot);
     // The answer to a read changes nothing, so that nobody needs it.
     if (slot.state == Slot::State::stranded && exactly_once_ && !slot.is_change) {
       free_slot(request.slot);
@@ -226,10 +231,12 @@ void ClientLane::free_slot(std::uint16_t index) {
   Slot& slot = slots_[index];
   const std::uint32_t generation = slot.generation;
   const bool held_back = slot.holds_back;
+  const bool held_back_opens = slot.holds_back_opens;
   slot = Slot{};
   slot.generation = generation;
   free_.push_back(index);
   if (held_back) barrier_->remove();
+  if (held_back_opens) opens_->remove();
 }
 
 }  // namespace rtrs

@@ -99,8 +99,11 @@ class ClientLane final {
   };
 
   /// Slots [first_slot, first_slot + slot_count) of the session belong to this lane. `barrier` is
-  /// the session's; null for a lane that is alone.
-  ClientLane(std::uint16_t first_slot, std::uint16_t slot_count, ChangeBarrier* barrier = nullptr);
+  /// the session's; null for a lane that is alone. `opens`: for a lane of I/O, the barrier of the
+  /// lane that keeps order. Without kFeatureExactlyOnce what is opened waits for changes that were
+  /// given up, too: they name an open device by a number that may be another one's after CLOSE.
+  ClientLane(std::uint16_t first_slot, std::uint16_t slot_count, ChangeBarrier* barrier = nullptr,
+             ChangeBarrier* opens = nullptr);
   ClientLane(const ClientLane&) = delete;
   ClientLane& operator=(const ClientLane&) = delete;
 
@@ -149,9 +152,8 @@ class ClientLane final {
   /// Requests arrive in the order in which they were submitted: all over one path as long as one is
   /// under way. For messages that open and close things, which are no I/O: if need be they go over
   /// a path that is not allowed. Without kFeatureExactlyOnce a change that waits for its path, or
-  /// was given up, holds back all that is newer until its end is known (a late CLOSE would close
-  /// what a newer OPEN has opened): such a lane has a barrier of its own, so that I/O does not wait
-  /// too.
+  /// was given up, holds back newer reads until its end is known (a late CLOSE would close what a
+  /// newer OPEN has opened): such a lane has a barrier of its own, so that I/O does not wait too.
   void keep_order() { ordered_ = true; }
   /// The barrier has opened, or refuses.
   void resume() { start_waiting(); }
@@ -212,8 +214,9 @@ class ClientLane final {
     State state = State::free;
     std::uint8_t path = kNoPath;
     bool exposed = false;
-    bool is_change = false;   ///< RTRS direction write
-    bool holds_back = false;  ///< counted in the barrier
+    bool is_change = false;         ///< RTRS direction write
+    bool holds_back = false;        ///< counted in the barrier
+    bool holds_back_opens = false;  ///< likewise in that of the lane that keeps order
     std::uint32_t expected_bytes = 0;
     std::uint32_t generation = 0;  ///< of the newest change in this slot
     std::uint64_t order = 0;       ///< among all requests of the lane
@@ -234,6 +237,7 @@ class ClientLane final {
   void resend_stranded();
   void strand(Slot& slot);
   void hold_back_newer(Slot& slot);
+  void hold_back_opens(Slot& slot);
   void bind(std::uint16_t index, unsigned path);
   void release(unsigned path);
   void forbid(unsigned path, bool forbidden);
@@ -248,6 +252,7 @@ class ClientLane final {
   std::uint16_t first_slot_;
   std::uint16_t slot_count_;
   ChangeBarrier* barrier_;
+  ChangeBarrier* opens_;
   std::array<Path, kMaxPaths> paths_;
   PathMask attached_ = 0;
   PathMask forbidden_ = 0;  ///< of those that are attached

@@ -151,7 +151,7 @@ void ClientLane::strand(Slot& slot) {
   if (exactly_once_ || RTRS_PLANTED(resent_without_proof)) {
     slot.path = kNoPath;
   } else if (slot.is_change) {
-    if (ordered_) hold_back_newer(slot);
+    if (ordered_) hold_back_opens(slot);
   } else if (slot.request != nullptr) {
     // Read it again with another permit; this one is still the server's.
     Request& request = *std::exchange(slot.request, nullptr);
@@ -167,6 +167,15 @@ void ClientLane::hold_back_newer(Slot& slot) {
   if (barrier_ == nullptr || slot.holds_back) return;
   slot.holds_back = true;
   barrier_->add();
+}
+
+/// What it changes, and what it closes, is named by the number of an open device.
+void ClientLane::hold_back_opens(Slot& slot) {
+  if (ordered_ && RTRS_PLANTED(close_left_behind)) return;
+  if (ordered_) return hold_back_newer(slot);
+  if (opens_ == nullptr || slot.holds_back_opens || RTRS_PLANTED(write_left_behind)) return;
+  slot.holds_back_opens = true;
+  opens_->add();
 }
 
 /// A slot whose path is kNoPath may go anywhere, or be free if nobody needs its answer. What goes
@@ -287,6 +296,7 @@ void ClientLane::fail(Slot& slot, int error) {
   Request* request = std::exchange(slot.request, nullptr);
   if (request == nullptr) return;
   if (slot.is_change && !RTRS_PLANTED(failed_change_forgotten)) hold_back_newer(slot);
+  if (slot.is_change && !exactly_once_) hold_back_opens(slot);
   end(*request, error);
 }
 

@@ -46,6 +46,8 @@ struct PlantEntry {
   X(linger_forgets, "a session without paths forgets which writes it has seen")                  \
   X(path_chunks_shared, "the paths of a session share their chunks")                             \
   X(failed_change_forgotten, "new changes do not wait for those that failed but may still land") \
+  X(write_left_behind, "an OPEN is sent although a write given up may reach what it opens")      \
+  X(close_left_behind, "an OPEN is sent although the end of a CLOSE is unknown")                 \
   X(stale_executed, "a write older than one that was answered is carried out")                   \
   X(settle_executes, "a write whose caller has left is carried out when it is settled")          \
   X(linux_replay_executed, "a peer without generations has its resent writes executed twice")    \

@@ -142,7 +142,7 @@ void ClientDriver::create_lanes_on_io(unsigned index) {
   std::uint16_t first = slots[0];
   for (std::uint16_t cid = 1; cid < slots.size() && slots[cid] > 0; ++cid) {
     lanes_.push_back(std::make_unique<LaneDriver>(
-        first, slots[cid], &barrier_, options_.spin,
+        first, slots[cid], &barrier_, &control_barrier_, options_.spin,
         [this](unsigned path, unsigned life, std::string why) {
           asio::post(io_, [this, path, life, why = std::move(why)] {
             lose_on_io(path, life, {EIO, name_of_path(path) + ": " + why});

@@ -43,7 +43,8 @@ void ClientDriver::give_up_changes_on_io(unsigned path) {
                              " until that path is back");
   };
   if (barrier_.closed()) tell("changes", "changes fail");
-  if (control_barrier_.closed()) tell("a CLOSE", "no device can be opened");
+  if (control_barrier_.closed())
+    tell("a CLOSE, or a change that was given up,", "no device can be opened");
 }
 
 void ClientDriver::schedule_look_on_io() {

@@ -103,8 +103,9 @@ void ClientDriver::create_lanes(unsigned index) {
   std::uint16_t first = 0;
   for (std::uint16_t cid = 0; cid < slots.size(); ++cid) {
     if (cid != 0 && slots[cid] == 0) break;
-    lanes_.push_back(std::make_unique<rtrs::ClientLane>(first, slots[cid],
-                                                        cid == 0 ? &control_barrier_ : &barrier_));
+    rtrs::ChangeBarrier* barrier = cid == 0 ? &control_barrier_ : &barrier_;
+    rtrs::ChangeBarrier* opens = cid == 0 ? nullptr : &control_barrier_;
+    lanes_.push_back(std::make_unique<rtrs::ClientLane>(first, slots[cid], barrier, opens));
     first = static_cast<std::uint16_t>(first + slots[cid]);
   }
   lanes_[0]->keep_order();

@@ -186,6 +186,70 @@ TEST_CASE("fail-over to Linux: what opens waits for the answer to a close that w
   CHECK(bench.posts(0) == 2);
 }
 
+/// A lane of I/O and the one that opens and closes.
+struct TwoLanes {
+  explicit TwoLanes(bool once = false) : io{once, &changes, &opens}, control{once, &opens} {
+    control.lane.keep_order();
+    for (unsigned path = 0; path < 2; ++path) {
+      io.attach(path);
+      control.attach(path);
+    }
+  }
+  ChangeBarrier changes, opens;
+  Bench io, control;
+};
+
+TEST_CASE(
+    "fail-over to Linux: what opens waits for a write that was given up, what closes does not") {
+  TwoLanes lanes;
+  TestRequest write, close, open{true}, other;
+  lanes.io.lane.submit(write);
+  const auto slot = write.slot;
+  lanes.io.lane.cancel(write);
+  lanes.control.lane.submit(close);
+  REQUIRE(lanes.control.posts(0) == 1);
+  CHECK(lanes.control.reply(0, close.slot) == nullptr);
+  lanes.control.lane.submit(open);
+  CHECK(lanes.control.posts(0) + lanes.control.posts(1) == 1);
+  CHECK_FALSE(lanes.changes.closed());
+  lanes.io.lane.submit(other);  // other users' I/O goes on
+  CHECK(lanes.io.posts(0) + lanes.io.posts(1) == 2);
+
+  SUBCASE("until it is answered") { CHECK(lanes.io.reply(0, slot) == nullptr); }
+  SUBCASE("until its path is back") {
+    lanes.io.lane.detach(0);
+    CHECK(lanes.opens.closed());
+    lanes.io.attach(0);
+  }
+  SUBCASE("or until the session ends") { lanes.io.lane.shut_down(EIO); }
+  CHECK_FALSE(lanes.opens.closed());
+  lanes.control.lane.resume();
+  CHECK(lanes.control.posts(0) + lanes.control.posts(1) == 2);
+}
+
+TEST_CASE("fail-over to Linux: what opens waits for a write that failed but may still land") {
+  TwoLanes lanes;
+  TestRequest write, open{true};
+  lanes.io.lane.submit(write);
+  lanes.io.lane.detach(0);
+  lanes.io.lane.fail_stranded(0, EIO);
+  CHECK(write.error == EIO);
+  lanes.control.lane.submit(open);
+  CHECK(lanes.control.posts(1) == 0);
+  lanes.io.attach(0);
+  lanes.control.lane.resume();
+  CHECK(lanes.control.posts(0) + lanes.control.posts(1) == 1);
+}
+
+TEST_CASE("fail-over: with generations nothing waits for a write that was given up") {
+  TwoLanes lanes{/*once=*/true};
+  TestRequest write, open{true};
+  lanes.io.lane.submit(write);
+  lanes.io.lane.cancel(write);
+  lanes.control.lane.submit(open);
+  CHECK(lanes.control.posts(0) == 1);
+}
+
 TEST_CASE("fail-over: with generations nothing waits for a close that was given up") {
   ChangeBarrier barrier;
   Bench bench{/*once=*/true, &barrier};
