@@ -34,6 +34,7 @@ void* BlockServer::on_session_up(rtrs::ServerSession& session) {
   facts.extensions = (rtrs::features_of(session) & rtrs::wire::kFeatureUserMessages) != 0;
   facts.queue_depth = limits_.queue_depth;
   facts.max_io_size = limits_.max_io_size;
+  facts.ids = limits_.ids;
   const std::lock_guard lock{mutex_};
   auto mine = std::make_unique<BlockSession>(std::move(facts), catalogue_,
                                              queues_of(rtrs::reactor_of(session)), surroundings_);

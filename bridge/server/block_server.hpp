@@ -17,6 +17,7 @@ namespace rnbd {
 struct BlockServerLimits {
   std::uint32_t queue_depth = 256;         ///< requests in flight per session
   std::uint32_t max_io_size = 256 * 1024;  ///< bytes
+  DeviceIds ids = DeviceIds::never_twice;
 };
 
 /// The handler to give to rtrs::Server::create().

@@ -52,7 +52,8 @@ BlockSession::BlockSession(SessionFacts facts, ExportCatalogue& catalogue, Queue
     : facts_{std::move(facts)},
       catalogue_{catalogue},
       queues_{queues},
-      surroundings_{surroundings} {
+      surroundings_{surroundings},
+      devices_{facts_.ids} {
   // All of them now, so that no I/O pays for it.
   for (std::size_t n = 0; n < facts_.queue_depth; n += kContextsPerBlock) add_contexts();
 }

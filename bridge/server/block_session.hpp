@@ -26,6 +26,7 @@ struct SessionFacts {
   bool extensions = false;        ///< kFeatureUserMessages was negotiated
   std::uint32_t queue_depth = 0;  ///< requests in flight at most
   std::uint32_t max_io_size = 0;  ///< bytes
+  DeviceIds ids = DeviceIds::never_twice;
 };
 
 /// Answers every request exactly once; the data path allocates nothing.

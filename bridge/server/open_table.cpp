@@ -29,7 +29,8 @@ Device& OpenTable::add(std::unique_ptr<Device> device) {
     next_ids_.push_back(place);
   }
   device->id = next_ids_[place];
-  if (!RTRS_PLANTED(device_id_reused)) next_ids_[place] += kMaxDevices;
+  const bool again = ids_ == DeviceIds::lowest_free || RTRS_PLANTED(device_id_reused);
+  if (!again) next_ids_[place] += kMaxDevices;
   devices_[place] = std::move(device);
   ++open_;
   return *devices_[place];

@@ -33,14 +33,21 @@ struct Device {
   std::vector<rtrs::ServerRequest*> closers;  ///< answered then
 };
 
-/// Hands out ids from 0 on, as Linux servers do, but none twice: the lowest free place, plus
-/// kMaxDevices for each time it has been free. A request that its sender gave up may still be under
-/// way on another connection when its device was closed and the next one opened; it must not reach
-/// that one.
+/// Which id a device gets.
+enum class DeviceIds : std::uint8_t {
+  never_twice,  ///< the lowest free place, plus kMaxDevices for each time it has been free
+  lowest_free,  ///< what Linux's server does; to try clients with
+};
+
+/// Hands out ids from 0 on, as Linux servers do, but none twice: a request that its sender gave up
+/// may still be under way on another connection when its device was closed and the next one opened;
+/// it must not reach that one.
 class OpenTable {
  public:
   /// More than anybody needs, few enough that one client cannot use up the server.
   static constexpr std::uint32_t kMaxDevices = 1024;
+
+  explicit OpenTable(DeviceIds ids = DeviceIds::never_twice) : ids_{ids} {}
 
   bool full() const { return open_ >= kMaxDevices; }
   std::size_t size() const { return open_; }
@@ -60,6 +67,7 @@ class OpenTable {
   const std::vector<std::unique_ptr<Device>>& slots() const { return devices_; }
 
  private:
+  DeviceIds ids_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::vector<std::uint32_t> next_ids_;  ///< per place
   std::size_t open_ = 0;

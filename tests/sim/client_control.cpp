@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -141,7 +142,16 @@ void ClientNode::send_open(std::unique_ptr<Control> control) {
   start_control(std::move(control), numbered, sizeof(rnbd::wire::OpenResponse));
 }
 
+/// An OPEN that waits would get the id of a device that closes, and what is under way to that one
+/// would reach the other. Nobody closes what he still uses, but it is tried when that does no harm.
+bool ClientNode::may_close(const Mapping& mapping) const {
+  return mapping.device->running == 0 || std::ranges::none_of(mappings_, [](const Mapping& other) {
+           return other.state == Mapping::State::opening;
+         });
+}
+
 void ClientNode::close_device(Mapping& mapping) {
+  if (!may_close(mapping)) return;
   Device& device = *mapping.device;
   device.closing = true;
   environment_.checker.closing(device.opening);

@@ -145,6 +145,7 @@ class ClientNode final : public rtrs::SessionKeeper {
   void send_open(std::unique_ptr<Control> control);
   void ask_device_info(Control& open);
   void ask_anew(Control& old);
+  bool may_close(const Mapping& mapping) const;
   void close_device(Mapping& mapping);
   void now_closed(Mapping& mapping);
   void ask_something();

@@ -35,6 +35,12 @@ rtrs::ServerSessionOptions make_session_options(const Knobs& knobs, std::uint64_
   return options;
 }
 
+rnbd::BlockServerLimits block_server_limits(const Knobs& knobs) {
+  const bool own = knobs.server_style == ServerStyle::own;
+  return {knobs.queue_depth, knobs.max_io_size,
+          own ? rnbd::DeviceIds::never_twice : rnbd::DeviceIds::lowest_free};
+}
+
 std::uint64_t serial_of(const rtrs::ServerSession& session) { return std::stoull(session.peer); }
 
 void refuse(Wire& wire, int error) {
@@ -108,7 +114,7 @@ ServerProcess::ServerProcess(World& world, const Knobs& knobs, Disks& disks,
                   .features = session_options_.features}},
       storage_{world, knobs.storage, disks, checker, node},
       catalogue_{catalogue_options()},
-      block_server_{catalogue_, {knobs.queue_depth, knobs.max_io_size}, surroundings()},
+      block_server_{catalogue_, block_server_limits(knobs), surroundings()},
       handler_{world, checker, block_server_},
       scope_{world, node} {
   if (knobs.search_path) {
@@ -141,6 +147,8 @@ rnbd::CatalogueOptions ServerProcess::catalogue_options() {
 
 rnbd::Surroundings ServerProcess::surroundings() {
   rnbd::Surroundings surroundings;
+  // Linux's server carries out a message of a connection before it looks at the next one.
+  if (knobs_.server_style != ServerStyle::own) return surroundings;
   surroundings.later = [this](rtrs::Reactor*, std::function<void()> work) {
     const std::uint64_t job = next_job_++;
     offloaded_[job] = std::move(work);

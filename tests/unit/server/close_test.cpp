@@ -71,6 +71,17 @@ TEST_CASE("close: until it is done the id stays taken and the right to write sta
   CHECK(again.answer<wire::OpenResponse>().device_id == OpenTable::kMaxDevices);
 }
 
+TEST_CASE("close: on request the next device gets the id at once, as from Linux's server") {
+  World world;
+  world.add("other", 4096);
+  auto session = world.make_session("linux", /*extensions=*/false, DeviceIds::lowest_free);
+  CHECK(world.open(*session, "disk").answer<wire::OpenResponse>().device_id == 0);
+  CHECK(world.close(*session, 0).error == 0);
+  CHECK(world.open(*session, "other").answer<wire::OpenResponse>().device_id == 0);
+  CHECK(world.close(*session, 0).finished == 1);
+  CHECK(session->devices().size() == 0);
+}
+
 TEST_CASE("close: the session may end inside the answer") {
   World world;
   world.open(world.session(), "disk");

@@ -106,11 +106,13 @@ FakeBackend& World::add(const std::string& name, std::uint64_t size, bool read_o
   return *backend;
 }
 
-std::unique_ptr<BlockSession> World::make_session(const std::string& name, bool extensions) {
+std::unique_ptr<BlockSession> World::make_session(const std::string& name, bool extensions,
+                                                  DeviceIds ids) {
   SessionFacts facts;
   facts.name = name;
   facts.peer = "127.0.0.1:40000";
   facts.extensions = extensions;
+  facts.ids = ids;
   facts.queue_depth = 4;
   facts.max_io_size = 65536;
   return std::make_unique<BlockSession>(facts, catalogue, queues, surroundings);

@@ -93,7 +93,8 @@ class World {
   /// Adds "name" with a fake backend of its own.
   FakeBackend& add(const std::string& name, std::uint64_t size, bool read_only = false,
                    const std::function<void(BackendInfo&)>& adjust = {});
-  std::unique_ptr<BlockSession> make_session(const std::string& name, bool extensions = true);
+  std::unique_ptr<BlockSession> make_session(const std::string& name, bool extensions = true,
+                                             DeviceIds ids = DeviceIds::never_twice);
 
   /// A call that is not finished stays alive with the world.
   template <class T>
