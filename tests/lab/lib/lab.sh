@@ -48,6 +48,7 @@ start_qemu() {
   local guest=$1 number=$2 dir=$work_dir/$1 cable network=()
   mkdir -p "$dir/jobs"
   mkfifo "$dir/agent.in" "$dir/agent.out"
+  truncate -s 64M "$dir/disk.img"
   for cable in 0 1; do
     network+=(-netdev "socket,id=cable$cable,fd=$((number * 10 + cable))"
       -device "virtio-net-pci,netdev=cable$cable,mac=52:54:00:99:0$cable:0$number,romfile=")
@@ -60,6 +61,7 @@ start_qemu() {
     -qmp "unix:$dir/qmp,server=on,wait=off" -device virtio-rng-pci \
     -chardev "pipe,id=agent,path=$dir/agent" -device virtio-serial-pci \
     -device virtserialport,chardev=agent,name=lab \
+    -drive "file=$dir/disk.img,format=raw,if=none,id=disk" -device virtio-blk-pci,drive=disk \
     -virtfs local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap \
     -virtfs "local,path=$work_dir,mount_tag=lab,security_model=none" "${network[@]}" \
     -kernel "$kernel_dir/vmlinuz" -initrd "$kernel_dir/initramfs.gz" \
@@ -101,6 +103,16 @@ reset() {
   stat -c %s "$work_dir/$1/console.log" >"$work_dir/$1/reset"
   qmp "$1" system_reset
   wait_up "$1" || fail "$1 did not come up again"
+}
+
+# cut_power GUEST / power_on GUEST: what it had not written to its disk, /dev/vda, is lost, and nobody is told.
+# It stands still until its memory is cleared: for its peers and its disk that is the same.
+cut_power() { pause "$1" && touch "$work_dir/$1/off"; }
+power_on() {
+  rm "$work_dir/$1/off"
+  qmp "$1" system_reset
+  resume "$1"
+  reset "$1"
 }
 
 # it_full TITLE FUNCTION [ARGUMENTS...]: a case of lab-full only.
@@ -243,6 +255,7 @@ unseen_output() {
 }
 
 plug_all() {
+  [[ ! -e $work_dir/$1/off ]] || power_on "$1"
   resume "$1" && plug "$1" 0 && plug "$1" 1
 }
 
