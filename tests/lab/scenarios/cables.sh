@@ -114,8 +114,28 @@ removed_device() {
   end_load 30 # the server was away, too
 }
 
+# The client's process has the device open until it ends.
+removed_device_of_client() {
+  local load removal
+  use path=tcp:10.99.0.1:1235 settle-time=1s
+  start_load
+  on client eventually 20 moves packets0
+  on client remove_device & removal=$!
+  on client eventually 20 goes_over 10.99.0.1:1235
+  end_load
+  on client nbd-client -d /dev/nbd0
+  on client stop nbdkit
+  wait "$removal"
+  on client rxe_up
+  on client attach rnbd://10.99.0.1/a "${timers[@]}"
+  on client nbd_device
+  on client fio_verify /dev/nbd0
+  same_data /dev/nbd0 /tmp/a
+}
+
 boot server client
 it "a pulled cable costs no error, and its path is used again when it is back" pulled_cable
 it_full "two cables that fail in turn, five times a second, cost no error" loose_cables
 it_full "I/O goes over TCP when the RDMA device is removed, and back when it and the server are" removed_device
+it_full "I/O goes over TCP when the client's RDMA device is removed, and over RDMA for the next process" removed_device_of_client
 finish

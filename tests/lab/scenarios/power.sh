@@ -28,7 +28,7 @@ power_comes_back() {
 # Not in the case's folder, which is slow and cannot be mapped. See stamps.py.
 stamps() {
   mkdir -p /tmp/stamps
-  cd /tmp/stamps
+  cd /tmp/stamps || exit
   python3 "$source_dir/tests/integration/stamps.py" "$@"
 }
 write_stamps() { stamps write "$nbd_uri" "$1"; }
