@@ -10,10 +10,9 @@
 namespace rtrs::hostile {
 namespace {
 
-/// A read of 4096 bytes.
 class Read final : public Operation {
  public:
-  Read() {
+  explicit Read(std::size_t bytes = 4096) : data(bytes) {
     request_.message = ConstBytes{message_};
     request_.is_read = true;
     request_.read_data = MutableBytes{data};
@@ -24,7 +23,7 @@ class Read final : public Operation {
   }
   void start(ClientLane& lane) override { lane.submit(request_); }
   void cancel(ClientLane& lane) override { lane.cancel(request_); }
-  std::vector<std::byte> data = std::vector<std::byte>(4096);
+  std::vector<std::byte> data;
 
  private:
   std::vector<std::byte> message_ = std::vector<std::byte>(32);
@@ -215,7 +214,7 @@ TEST_CASE("a flood of heartbeats is answered or ends the path, and callers can g
       "");
 }
 
-TEST_CASE("a queue depth as large as can be works or is refused in words") {
+TEST_CASE("a queue depth as large as can be works") {
   auto accept = usual_accept();
   accept.queue_depth = 65535;
   accept.max_io_size = 2048;
@@ -226,18 +225,21 @@ TEST_CASE("a queue depth as large as can be works or is refused in words") {
     const RemoteMemory memory = all[0]->exposed();
     const std::array descriptors{wire::Descriptor{memory.address, memory.key, 65535U * 4096}};
     all[0]->post({.opcode = IBV_WR_SEND, .payload = wire::encode_info_response(descriptors)});
+    for (auto arrival = all[1]->next(); arrival; arrival = all[1]->next()) {
+      if (!arrival->immediate) continue;
+      const auto where = wire::decode_request(*arrival->immediate, accept.queue_depth);
+      all[1]->post({.immediate = encode(wire::ResponseImmediate{where.buffer_id, ENOSPC})});
+      break;
+    }
     ScriptedServer::until_closed(all);
   }};
   auto options = server.options();
   options.connect_timeout = std::chrono::seconds{20};
   const auto client = Client::connect(options, {});
-  if (!client) {
-    MESSAGE(client.error().text);
-    CHECK(client.error().error != 0);
-    CHECK_FALSE(client.error().text.empty());
-  } else {
-    CHECK((*client)->limits().queue_depth == 65535);
-  }
+  REQUIRE_MESSAGE(client.has_value(), (client ? "" : client.error().text));
+  CHECK((*client)->limits().queue_depth == 65535);
+  Read read{accept.max_io_size};
+  CHECK((*client)->run(read, {}) == ENOSPC);
 }
 
 }  // namespace
