@@ -2,8 +2,12 @@
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
+#include <chrono>
+#include <memory>
+#include <string>
 #include <utility>
 
+#include "rdma/client_log.hpp"
 #include "rdma/transport/reactor.hpp"
 
 namespace rnbd {
@@ -16,9 +20,12 @@ BlockingPool::BlockingPool() : impl_{std::make_unique<Impl>()} {}
 
 BlockingPool::~BlockingPool() { impl_->threads.join(); }
 
-Surroundings BlockingPool::surroundings(rtrs::Log log) {
+Surroundings BlockingPool::surroundings(const rtrs::Log& log) {
   Surroundings surroundings;
-  surroundings.log = std::move(log);
+  surroundings.log = [said = std::make_shared<rtrs::ClientLog>(log)](
+                         rtrs::LogLevel level, const std::string& peer, const std::string& line) {
+    said->say(level, peer, line, std::chrono::steady_clock::now());
+  };
   surroundings.later = [](rtrs::Reactor* reactor, std::function<void()> work) {
     boost::asio::post(reactor->io(), std::move(work));
   };

@@ -16,8 +16,9 @@ class BlockingPool {
   BlockingPool(const BlockingPool&) = delete;
   BlockingPool& operator=(const BlockingPool&) = delete;
 
-  /// Surroundings that use this pool and the reactors' event loops.
-  Surroundings surroundings(rtrs::Log log);
+  /// Surroundings that use this pool and the reactors' event loops. What they say of one client has
+  /// limits.
+  Surroundings surroundings(const rtrs::Log& log);
 
  private:
   struct Impl;

@@ -151,7 +151,7 @@ void Front::complain(const std::string& text) {
   door_complaints_.say(rtrs::LogLevel::warning, text, std::chrono::steady_clock::now());
 }
 
-rtrs::Log Front::into(ComplaintLog& complaints) {
+rtrs::Log Front::into(rtrs::ComplaintLog& complaints) {
   return [&complaints](rtrs::LogLevel level, const std::string& line) {
     complaints.say(level, line, std::chrono::steady_clock::now());
   };

@@ -11,10 +11,10 @@
 #include <tl/expected.hpp>
 #include <vector>
 
-#include "bridge/nbd/complaint_log.hpp"
 #include "bridge/nbd/exports.hpp"
 #include "bridge/nbd/listener.hpp"
 #include "bridge/nbd/worker.hpp"
+#include "rdma/complaint_log.hpp"
 
 namespace rnbd::nbd {
 
@@ -43,16 +43,16 @@ class Front {
   void meet(int socket);
   void hand_over(int socket, Agreement agreement);
   void complain(const std::string& text);
-  static rtrs::Log into(ComplaintLog& complaints);
+  static rtrs::Log into(rtrs::ComplaintLog& complaints);
 
   Exports& exports_;
   std::vector<Listener> listeners_;
   const FrontOptions options_;
   // Apart, so that one kind of trouble does not hide the other.
-  ComplaintLog door_complaints_;       ///< clients that do not come in
-  ComplaintLog handshake_complaints_;  ///< those that haggle
-  ComplaintLog request_complaints_;    ///< those that are served
-  int stop_;                           ///< eventfd, readable once stop() was called
+  rtrs::ComplaintLog door_complaints_;       ///< clients that do not come in
+  rtrs::ComplaintLog handshake_complaints_;  ///< those that haggle
+  rtrs::ComplaintLog request_complaints_;    ///< those that are served
+  int stop_;                                 ///< eventfd, readable once stop() was called
   Pool pool_{options_.max_connections};
   std::vector<std::unique_ptr<Worker>> workers_;
   std::thread acceptor_;

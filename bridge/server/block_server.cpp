@@ -99,8 +99,9 @@ void BlockServer::end_idle(rtrs::Reactor* reactor, const WriterCount* storage) {
   }
   for (rtrs::ServerSession* session : holders) {
     const std::string name = quoted(rtrs::name_of(*session));
+    const std::string peer = rtrs::peer_of(*session);
     if (rtrs::end_if_idle(*session)) {
-      surroundings_.say(rtrs::LogLevel::info,
+      surroundings_.say(rtrs::LogLevel::info, peer,
                         "session " + name + " has no path; what it had open goes to another one");
     }
   }

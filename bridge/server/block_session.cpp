@@ -200,9 +200,9 @@ void BlockSession::opened(rtrs::ServerRequest& request, const std::string& name,
   Device& device = devices_.add(std::make_unique<Device>(name, std::move(*lease), *queue));
   device.open_number = order_of(request, sizeof(wire::Open)).number;
   device.writer_serial = catalogue_.note_writer(device.lease, facts_.uuid);
-  surroundings_.say(rtrs::LogLevel::info, facts_.name + " (" + facts_.peer + "): opened " +
-                                              quoted(name) + " " +
-                                              wire::to_string(device.lease.mode()));
+  surroundings_.say(rtrs::LogLevel::info, facts_.peer,
+                    facts_.name + " (" + facts_.peer + "): opened " + quoted(name) + " " +
+                        wire::to_string(device.lease.mode()));
   answer_open(request, device);
 }
 
@@ -233,7 +233,7 @@ void BlockSession::close(rtrs::ServerRequest& request) {
 /// The last answer may end the session, so nothing of it is touched afterwards.
 void BlockSession::finish_close(Device& device) {
   const auto closers = std::move(device.closers);
-  surroundings_.say(rtrs::LogLevel::info,
+  surroundings_.say(rtrs::LogLevel::info, facts_.peer,
                     facts_.name + " (" + facts_.peer + "): closed " + quoted(device.name));
   release(device);
   devices_.take(device.id).reset();
@@ -246,7 +246,8 @@ void BlockSession::log_refusal(const std::string& line) {
   if (refusals_ == kMaxRefusalLines) return;
   ++refusals_;
   const char* end = refusals_ == kMaxRefusalLines ? " (further refusals are not logged)" : "";
-  surroundings_.say(rtrs::LogLevel::warning, facts_.name + " (" + facts_.peer + "): " + line + end);
+  surroundings_.say(rtrs::LogLevel::warning, facts_.peer,
+                    facts_.name + " (" + facts_.peer + "): " + line + end);
 }
 
 }  // namespace rnbd

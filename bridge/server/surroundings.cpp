@@ -14,8 +14,9 @@ void Surroundings::run_blocking(rtrs::Reactor* reactor, std::function<void()> wo
   if (then) then();
 }
 
-void Surroundings::say(rtrs::LogLevel level, const std::string& line) const {
-  if (log) log(level, line);
+void Surroundings::say(rtrs::LogLevel level, const std::string& peer,
+                       const std::string& line) const {
+  if (log) log(level, peer, line);
 }
 
 std::string quoted(std::string_view name) {

@@ -29,12 +29,13 @@ struct Surroundings {
   std::function<void(rtrs::Reactor* reactor, const WriterCount* storage,
                      std::function<void()> then)>
       reclaim;
-  rtrs::Log log;
+  /// A line about the client at an address.
+  std::function<void(rtrs::LogLevel level, const std::string& peer, const std::string& line)> log;
 
   /// As offload, at once when there is none.
   void run_blocking(rtrs::Reactor* reactor, std::function<void()> work,
                     std::function<void()> then) const;
-  void say(rtrs::LogLevel level, const std::string& line) const;
+  void say(rtrs::LogLevel level, const std::string& peer, const std::string& line) const;
 };
 
 /// A name from a peer between quotes, fit for a log line: control characters are escaped.

@@ -46,6 +46,7 @@ ServerDriver::ServerDriver(ServerOptions options, ServerHandler& handler)
       volatile_epoch_{volatile_epoch_of_this_machine()},
       random_{seeded()},
       refusals_{options_.log},
+      client_log_{options_.log},
       admission_{admission_limits(options_)} {
   for (unsigned i = 0; i < options_.reactors; ++i) {
     reactors_.push_back(std::make_unique<Reactor>(i));
@@ -177,7 +178,7 @@ std::shared_ptr<SessionHost> ServerDriver::create_session(Admission::SessionId i
   options.session_epoch = random_();
   options.volatile_epoch = volatile_epoch_;
   auto host = std::make_shared<SessionHost>(reactor, options, handler_, incoming.peer,
-                                            environment(id, reactor));
+                                            environment(id, reactor, incoming.peer));
   sessions_.emplace(id, host);
   return host;
 }
@@ -193,7 +194,8 @@ ServerPathOptions ServerDriver::path_options(const wire::ConnectParameters& para
           .heartbeat_misses = linux_peer ? kLinuxHeartbeatMisses : options_.heartbeat_misses};
 }
 
-SessionEnvironment ServerDriver::environment(Admission::SessionId id, Reactor& reactor) {
+SessionEnvironment ServerDriver::environment(Admission::SessionId id, Reactor& reactor,
+                                             const std::string& peer) {
   SessionEnvironment environment;
   environment.claim_name = [this, id](std::string_view name) { return claim_name(id, name); };
   environment.on_path_closing = [this, id](Admission::PathId path, bool over) {
@@ -217,7 +219,11 @@ SessionEnvironment ServerDriver::environment(Admission::SessionId id, Reactor& r
     asio::post(reactor.io(), [this, id] { forget_session(id); });
   };
   environment.on_connection_closed = [this] { --connections_; };
-  environment.log = options_.log;
+  if (options_.log) {
+    environment.log = [this, peer](LogLevel level, const std::string& line) {
+      client_log_.say(level, peer, line, std::chrono::steady_clock::now());
+    };
+  }
   environment.handshake_timeout = options_.handshake_timeout;
   environment.linger = options_.session_linger;
   return environment;

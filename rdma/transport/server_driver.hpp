@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "rdma/client_log.hpp"
 #include "rdma/core/admission.hpp"
 #include "rdma/server.hpp"
 #include "rdma/transport/acceptor.hpp"
@@ -44,7 +45,8 @@ class ServerDriver final : public Server {
                                               const Incoming& incoming);
   ServerPathOptions path_options(const wire::ConnectParameters& parameters,
                                  const Incoming& incoming, unsigned entrance) const;
-  SessionEnvironment environment(Admission::SessionId id, Reactor& reactor);
+  SessionEnvironment environment(Admission::SessionId id, Reactor& reactor,
+                                 const std::string& peer);
   bool claim_name(Admission::SessionId id, std::string_view name);
   void forget_path(Admission::SessionId id, Admission::PathId path);
   void forget_session(Admission::SessionId id);
@@ -58,6 +60,7 @@ class ServerDriver final : public Server {
   std::uint64_t volatile_epoch_;
   std::mt19937_64 random_;  ///< reactor 0
   RefusalLog refusals_;     ///< reactor 0
+  ClientLog client_log_;    ///< of the reactors
   std::vector<std::unique_ptr<Reactor>> reactors_;
   std::vector<std::thread> threads_;
   struct Entrance {

@@ -158,6 +158,14 @@ def message_close_of_what_is_not_open():
     still_works(session, device)
 
 
+def restless_client():
+    session, device, _ = message_session()
+    for _ in range(1000):
+        expect(session.call(struct.pack("<HHI", 5, 0, device))[0], 0)
+        device, _ = session.open(b"disk0", RO)
+    still_works(session, device)
+
+
 def message_of_one_client_does_not_reach_anothers_device():
     one, device, _ = message_session()
     two = Session(PORT)

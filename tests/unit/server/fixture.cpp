@@ -80,7 +80,8 @@ World::World(const Options& options)
     : surroundings{.later = {},
                    .offload = {},
                    .reclaim = {},
-                   .log = [this](rtrs::LogLevel, const std::string& line) { log.push_back(line); }},
+                   .log = [this](rtrs::LogLevel, const std::string&,
+                                 const std::string& line) { log.push_back(line); }},
       catalogue{{.open = [this](const std::string&, const BackendOptions& how)
                      -> tl::expected<std::unique_ptr<Backend>, Failure> {
         next_backend->info_.read_only |= how.read_only;

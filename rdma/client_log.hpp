@@ -1,0 +1,38 @@
+// What a server says of its clients, who may come and go, open and close without end.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "rdma/complaint_log.hpp"
+
+namespace rtrs {
+
+/// A ComplaintLog for each host, so that the log is not filled by one, and nobody's lines are left
+/// out for what others do.
+///
+/// Threads: any; the time is an argument.
+class ClientLog {
+ public:
+  /// Enough for a day's work of an honest host; the rest is some megabytes a day at most.
+  static constexpr ComplaintLog::Allowance kAllowance{200, std::chrono::seconds{1}};
+  /// Hosts that are kept apart. Those beyond share one allowance.
+  static constexpr std::size_t kMaxHosts = 256;
+
+  explicit ClientLog(Log log) : log_{std::move(log)} {}
+
+  /// `peer` is an address with its port, which does not count.
+  void say(LogLevel level, const std::string& peer, const std::string& line,
+           ComplaintLog::Instant now);
+
+ private:
+  std::shared_ptr<ComplaintLog> of(const std::string& peer, ComplaintLog::Instant now);
+
+  const Log log_;
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<ComplaintLog>> hosts_;  ///< guarded by mutex_
+};
+
+}  // namespace rtrs
