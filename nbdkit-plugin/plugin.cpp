@@ -17,6 +17,7 @@
 #include "bridge/control/control_socket.hpp"
 #include "bridge/nbd/block_sizes.hpp"
 #include "bridge/nbd/errors.hpp"
+#include "rdma/complaint_log.hpp"
 
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
@@ -35,8 +36,12 @@ using rnbd::Failure;
 using rnbd::Interrupt;
 using rnbd::RemoteDevice;
 
+void log_line(rtrs::LogLevel level, const std::string& line);
+
 /// All that lives from .load to .unload.
 struct State {
+  /// Of what NBD clients ask for in vain, which they may do without end.
+  rtrs::ComplaintLog request_complaints{&log_line};
   rnbd::ConfigReader reader;
   rnbd::ClientConfig config;
   std::unique_ptr<rnbd::Connections> connections;
@@ -48,7 +53,8 @@ State* state = nullptr;
 // ---- Errors -------------------------------------------------------------------------------------
 
 void report(const Failure& failure) {
-  nbdkit_error("%s", failure.text.c_str());
+  state->request_complaints.say(rtrs::LogLevel::error, failure.text,
+                                std::chrono::steady_clock::now());
   nbdkit_set_error(rnbd::errno_for_nbd(failure.error));
 }
 

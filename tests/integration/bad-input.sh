@@ -309,4 +309,16 @@ PY
 }
 it "500 clients that never finish their handshake cost less than 16 MiB" idle_crowd
 
+# nbdkit's syslog keeps what its plugin says for weeks.
+reads_in_vain() {
+  start_server --export disk0=fault:read-eio=1:memory:1M
+  attach disk0
+  nbdsh <<'PY'
+for i in range(500): fails_with(errno.EIO, h.pread, 512, 0)
+PY
+  says nbdkit.log "read of 512 bytes at 0: Input/output error"
+  (($(grep -c "read of 512 bytes" nbdkit.log) <= 20 + SECONDS / 10 + 1)) || fail "each failure is logged"
+}
+it "nbdkit: a client that asks in vain all the time does not fill the log" reads_in_vain
+
 finish

@@ -41,15 +41,16 @@ class Face:
             self.wait_until(self.is_there, "the program does not start", 20)
 
     def command(self, uri, device):
+        # In debug mode, since there are more reasons in a row than are told an operator otherwise.
         if KIND == "bridge":
             pairs = [word for key, value in self.options.items() for word in ("--" + key, value)]
-            # More reasons in a row than it tells its operator otherwise.
             listen = ["--listen", "unix:" + self.address, "--log-level", "debug"]
             return [*COMMAND, *listen, uri, *pairs]
         # With -f nbdkit stays in the foreground.
         pairs = [f"{key}={value}" for key, value in self.options.items()]
         named = [] if device else ["dynamic-export=true"]
-        return [*COMMAND[:-1], "-f", "-U", self.address, COMMAND[-1], uri, *pairs, *named]
+        debug = ["-v", "-D", "rnbd.verbose=1"]
+        return [*COMMAND[:-1], "-f", *debug, "-U", self.address, COMMAND[-1], uri, *pairs, *named]
 
     def is_there(self):
         assert self.process.poll() is None, f"it left with {self.process.returncode}: {self.tail()}"
