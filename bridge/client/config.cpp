@@ -8,6 +8,7 @@
 #include <random>
 #include <sstream>
 
+#include "bridge/client/closest.hpp"
 #include "bridge/client/duration.hpp"
 #include "bridge/control/unix_socket.hpp"
 #include "rdma/wire/messages.hpp"
@@ -202,6 +203,14 @@ constexpr ConfigKey kKeys[] = {
     {"write-zeroes", "auto|on|off", "Let the server write zeroes (default auto: rnbdkit servers)."},
 };
 
+/// "did you mean 'access'? ", or nothing.
+std::string guess(std::string_view key) {
+  std::vector<std::string> known;
+  for (const ConfigKey& entry : kKeys) known.emplace_back(entry.key);
+  const std::string best = closest(key, known);
+  return best.empty() ? "" : "did you mean " + quoted(best) + "? ";
+}
+
 }  // namespace
 
 tl::expected<rtrs::PathPolicy, std::string> parse_policy(std::string_view name) {
@@ -266,8 +275,8 @@ Done ConfigReader::set(std::string_view key, std::string_view value) {
     return {};
   }
   if (auto done = set_option(config_, key, value)) return named(*std::move(done));
-  return Error{"unknown parameter " + quoted(key) +
-               "; `nbdkit rnbd --help` and nbdkit-rnbd-plugin(1) list all"};
+  return Error{"unknown parameter " + quoted(key) + "; " + guess(key) +
+               "`nbdkit rnbd --help` and nbdkit-rnbd-plugin(1) list all"};
 }
 
 /// The first path is that of the URI or server.

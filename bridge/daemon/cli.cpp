@@ -6,6 +6,7 @@
 #include <sstream>
 #include <vector>
 
+#include "bridge/client/closest.hpp"
 #include "bridge/daemon/settings.hpp"
 
 namespace rnbd {

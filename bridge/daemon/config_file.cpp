@@ -8,6 +8,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "bridge/client/closest.hpp"
+
 namespace rnbd {
 namespace {
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
-#include <numeric>
 
 #include "bridge/backend/specification.hpp"
+#include "bridge/client/closest.hpp"
 #include "rdma/wire/immediate.hpp"
 
 namespace rnbd {
@@ -170,36 +170,9 @@ std::uint64_t default_memory_limit() {
   return pages == 0 ? kMost : std::min(kMost, pages * page / 4);
 }
 
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
-    }
-  }
-  return row.back();
-}
-
 }  // namespace
 
 std::span<const SettingRule> setting_rules() { return kRules; }
-
-std::string closest(std::string_view word, const std::vector<std::string>& candidates) {
-  std::string best;
-  std::size_t least = std::max<std::size_t>(1, word.size() / 3) + 1;
-  for (const std::string& candidate : candidates) {
-    const std::size_t distance = edit_distance(word, candidate);
-    if (distance >= least) continue;
-    least = distance;
-    best = candidate;
-  }
-  return best;
-}
 
 tl::expected<ExportSpecification, std::string> parse_export(std::string_view text) {
   const std::string shown = "'" + std::string{text} + "': ";

@@ -62,9 +62,6 @@ tl::expected<ExportSpecification, std::string> parse_export(std::string_view tex
 /// What makes the settings as a whole impossible, as a sentence that says what to do; "" = nothing.
 std::string contradiction_in(const Settings& settings);
 
-/// The candidate that somebody may have meant; "" when none is close.
-std::string closest(std::string_view word, const std::vector<std::string>& candidates);
-
 /// True when only this machine can connect.
 bool is_loopback(const rtrs::ListenAddress& address);
 

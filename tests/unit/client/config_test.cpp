@@ -173,7 +173,9 @@ TEST_CASE("a bad value is refused with its key and what to write") {
 }
 
 TEST_CASE("unknown parameters are refused") {
-  CHECK(mentions(complaint("acces", "ro"), "unknown parameter 'acces'"));
+  CHECK(mentions(complaint("acces", "ro"), "unknown parameter 'acces'; did you mean 'access'?"));
+  CHECK(mentions(complaint("no_path_timeout", "1"), "did you mean 'no-path-timeout'?"));
+  CHECK_FALSE(mentions(complaint("frobnicate", "1"), "did you mean"));
   CHECK(mentions(complaint("", "x"), "unknown parameter"));
 }
 

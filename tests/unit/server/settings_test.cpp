@@ -4,6 +4,8 @@
 
 #include <set>
 
+#include "bridge/client/closest.hpp"
+
 using namespace rnbd;
 using namespace std::chrono_literals;
 

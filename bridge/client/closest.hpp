@@ -1,0 +1,13 @@
+// What somebody may have meant who wrote a word that nobody knows.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rnbd {
+
+/// The candidate that somebody may have meant; "" when none is close.
+std::string closest(std::string_view word, const std::vector<std::string>& candidates);
+
+}  // namespace rnbd
