@@ -88,12 +88,13 @@ tl::expected<std::chrono::nanoseconds, Failure> parse_duration(std::string_view 
     if (unit == "ns") scale = 1;
     if (unit == "us") scale = 1e3;
     if (unit == "ms") scale = 1e6;
-    if (unit == "s") scale = 1e9;
+    if (unit == "s" || unit.empty()) scale = 1e9;  // as nbdkit takes it
   }
   constexpr double kMax = 3600e9;
   if (scale == 0 || number * scale > kMax) {
-    return invalid("'" + std::string{text} +
-                   "' is not a duration up to an hour; write one like 100us, 2ms or 5s");
+    return invalid(
+        "'" + std::string{text} +
+        "' is not a duration up to an hour; write one like 100us, 2ms, 5s or 5 (seconds)");
   }
   return std::chrono::nanoseconds{static_cast<std::int64_t>(number * scale)};
 }

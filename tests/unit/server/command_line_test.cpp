@@ -77,7 +77,7 @@ TEST_CASE("command line: mistakes are usage errors that name the option and the 
       {{"--listen", "1234"}, "tcp:127.0.0.1:1234"},
       {{"--queue-depth", "x"}, "--queue-depth 256"},
       {{"--max-io-size", "1"}, "--max-io-size 256K"},
-      {{"--heartbeat", "1"}, "--heartbeat 500ms"},
+      {{"--heartbeat", "1m"}, "--heartbeat 500ms"},
       {{"--ready-fd", "x"}, "--ready-fd"},
       {{"--ready-fd", "-7"}, "not a file descriptor"},
   };

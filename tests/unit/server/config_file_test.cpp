@@ -38,7 +38,7 @@ max-sessions = 10
 max-connections = 20
 reactors = 1
 heartbeat = "1s"
-handshake-timeout = "5s"
+handshake-timeout = 5
 no-digest = true
 direct = true
 no-uring = true
@@ -114,7 +114,7 @@ TEST_CASE("configuration: mistakes are named with line, column, key and what to 
       {"[server]\nqueue-depth = 0\n", "test.conf:2:15", "1 to 65535"},
       {"[server]\nqueue-depth = 1.5\n", "test.conf:2:15", "wrong type; write e.g. queue-depth"},
       {"[server]\nmax-io-size = \"12Q\"\n", "test.conf:2:15", "max-io-size = \"256K\""},
-      {"[server]\nheartbeat = 5\n", "test.conf:2:13", "heartbeat = \"500ms\""},
+      {"[server]\nheartbeat = \"5m\"\n", "test.conf:2:13", "heartbeat = \"500ms\""},
       {"[server]\nno-digest = \"yes\"\n", "test.conf:2:13", "no-digest = true"},
       {"[server]\nlisten = 1234\n", "test.conf:2:10", "list of strings"},
       {"[server]\nlisten = [\"tcp:[::1]:1\", \"1234\"]\n", "test.conf:2:26", "transport"},

@@ -187,6 +187,8 @@ TEST_CASE("settings: values arrive, and values outside their range do not") {
   CHECK(settings.max_io_size == 1 << 20);
   CHECK(settings.memory_limit == 2ULL << 30);
   CHECK(settings.heartbeat == 1500ms);
+  CHECK(apply(settings, "handshake-timeout", "30").empty());
+  CHECK(settings.handshake_timeout == 30s);
   CHECK(settings.log_level == rtrs::LogLevel::warning);
   CHECK(settings.no_digest);
   CHECK(settings.always_invalidate);
@@ -197,7 +199,7 @@ TEST_CASE("settings: values arrive, and values outside their range do not") {
   CHECK(has(apply(settings, "queue-depth", "10 "), "1 to 65535"));
   CHECK(has(apply(settings, "max-io-size", "1024"), "4096"));
   CHECK(has(apply(settings, "max-io-size", "12Q"), "not a size"));
-  CHECK(has(apply(settings, "heartbeat", "5"), "not a duration"));
+  CHECK(has(apply(settings, "heartbeat", "5m"), "not a duration"));
   CHECK(has(apply(settings, "heartbeat", "1us"), "at least 10ms"));
   CHECK(has(apply(settings, "log-level", "loud"), "debug, info"));
   CHECK(has(apply(settings, "no-digest", "yes"), "neither true nor false"));
