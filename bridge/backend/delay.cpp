@@ -165,7 +165,7 @@ tl::expected<void, Failure> apply(DelayOptions& options, const KeyValue& option)
       {"hold", &options.hold},
   };
   for (const auto& [name, target] : durations) {
-    if (option.key == name) return set(*target, parse_duration(option.value));
+    if (option.key == name) return set(*target, parse_short_duration(option.value));
   }
   return tl::unexpected(
       Failure{EINVAL,

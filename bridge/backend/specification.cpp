@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "rdma/duration.hpp"
+
 namespace rnbd {
 
 namespace {
@@ -80,23 +82,13 @@ tl::expected<std::uint64_t, Failure> parse_size(std::string_view text) {
   return whole ? exact << (10 * exponent) : static_cast<std::uint64_t>(bytes);
 }
 
-tl::expected<std::chrono::nanoseconds, Failure> parse_duration(std::string_view text) {
-  double number = 0;
-  std::string_view unit;
-  double scale = 0;
-  if (split_number(text, number, unit)) {
-    if (unit == "ns") scale = 1;
-    if (unit == "us") scale = 1e3;
-    if (unit == "ms") scale = 1e6;
-    if (unit == "s" || unit.empty()) scale = 1e9;  // as nbdkit takes it
+tl::expected<std::chrono::nanoseconds, Failure> parse_short_duration(std::string_view text) {
+  const auto duration = rtrs::parse_duration(text);
+  if (!duration) return invalid(duration.error());
+  if (*duration > std::chrono::hours{1}) {
+    return invalid("'" + std::string{text} + "' is too long; the most is an hour (3600s)");
   }
-  constexpr double kMax = 3600e9;
-  if (scale == 0 || number * scale > kMax) {
-    return invalid(
-        "'" + std::string{text} +
-        "' is not a duration up to an hour; write one like 100us, 2ms, 5s or 5 (seconds)");
-  }
-  return std::chrono::nanoseconds{static_cast<std::int64_t>(number * scale)};
+  return *duration;
 }
 
 tl::expected<double, Failure> parse_probability(std::string_view text) {

@@ -20,8 +20,8 @@ tl::unexpected<Failure> bad_specification(int error, const std::string& specific
 /// Errors: EINVAL with a sentence.
 tl::expected<std::uint64_t, Failure> parse_size(std::string_view text);
 
-/// "100us", "2ms", "5s", "1.5s", "30" (seconds). Errors: EINVAL with a sentence.
-tl::expected<std::chrono::nanoseconds, Failure> parse_duration(std::string_view text);
+/// As rtrs::parse_duration, an hour at most. Errors: EINVAL with a sentence.
+tl::expected<std::chrono::nanoseconds, Failure> parse_short_duration(std::string_view text);
 
 /// A number from 0 to 1. Errors: EINVAL with a sentence.
 tl::expected<double, Failure> parse_probability(std::string_view text);

@@ -9,8 +9,8 @@
 #include <sstream>
 
 #include "bridge/client/closest.hpp"
-#include "bridge/client/duration.hpp"
 #include "bridge/control/unix_socket.hpp"
+#include "rdma/duration.hpp"
 #include "rdma/wire/messages.hpp"
 
 namespace rnbd {
@@ -66,7 +66,7 @@ tl::expected<unsigned, std::string> parse_number(std::string_view value, unsigne
 tl::expected<rtrs::Duration, std::string> parse_period(std::string_view value,
                                                        rtrs::Duration least) {
   constexpr std::chrono::hours kMost{1};
-  auto duration = parse_duration(value);
+  auto duration = rtrs::parse_duration(value);
   if (duration && (*duration < least || *duration > kMost)) {
     const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(least);
     return Error{quoted(value) + " is not between " + std::to_string(milliseconds.count()) +
@@ -76,7 +76,7 @@ tl::expected<rtrs::Duration, std::string> parse_period(std::string_view value,
 }
 
 tl::expected<rtrs::Duration, std::string> parse_spin(std::string_view value) {
-  auto duration = parse_duration(value);
+  auto duration = rtrs::parse_duration(value);
   if (duration && *duration > rtrs::kMaxSpin) {
     return Error{quoted(value) + " is longer than 1ms; write a time such as 50us, or 0"};
   }

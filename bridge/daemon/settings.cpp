@@ -43,7 +43,7 @@ std::string set_size(T& target, const std::string& value, std::uint64_t least, s
 }
 
 std::string set_duration(rtrs::Duration& target, const std::string& value, rtrs::Duration least) {
-  const auto duration = parse_duration(value);
+  const auto duration = parse_short_duration(value);
   if (!duration) return duration.error().text;
   if (*duration < least) {
     const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(least).count();

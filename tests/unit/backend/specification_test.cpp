@@ -24,15 +24,15 @@ TEST_CASE("sizes are bytes, or numbers with a unit of 1024") {
 
 TEST_CASE("durations have a unit, or are seconds") {
   using namespace std::chrono_literals;
-  CHECK(parse_duration("100us") == 100us);
-  CHECK(parse_duration("2ms") == 2ms);
-  CHECK(parse_duration("1.5s") == 1500ms);
-  CHECK(parse_duration("5") == 5s);
-  CHECK(parse_duration("0.25") == 250ms);
-  CHECK(parse_duration("3600") == 3600s);
+  CHECK(parse_short_duration("100us") == 100us);
+  CHECK(parse_short_duration("2ms") == 2ms);
+  CHECK(parse_short_duration("1.5s") == 1500ms);
+  CHECK(parse_short_duration("5") == 5s);
+  CHECK(parse_short_duration("0.25") == 250ms);
+  CHECK(parse_short_duration("3600") == 3600s);
   for (const char* const bad : {"", ".", "3601", "5 s", "5min", "-1s", "100000s"}) {
     CAPTURE(bad);
-    CHECK(!parse_duration(bad).has_value());
+    CHECK(!parse_short_duration(bad).has_value());
   }
 }
 

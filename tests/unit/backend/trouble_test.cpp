@@ -86,7 +86,7 @@ TEST_CASE("bad options of wrappers are answered with the good ones") {
   CHECK(text_of_failure("fault:write-boom=1:memory:1M").find("enospc") != std::string::npos);
   CHECK(text_of_failure("fault:speed=1:memory:1M").find("nth=N") != std::string::npos);
   CHECK(text_of_failure("fault:memory").find("SPEC") == std::string::npos);
-  CHECK(text_of_failure("delay:write=5m:memory:1M").find("2ms") != std::string::npos);
+  CHECK(text_of_failure("delay:write=5m:memory:1M").find("100ms") != std::string::npos);
   CHECK(text_of_failure("delay:rite=5ms:memory:1M").find("hold-file") != std::string::npos);
   CHECK(text_of_failure("delay:write=5ms:memory:many").find("64M") != std::string::npos);
 }

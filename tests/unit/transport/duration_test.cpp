@@ -1,9 +1,9 @@
-#include "bridge/client/duration.hpp"
+#include "rdma/duration.hpp"
 
 #include <doctest/doctest.h>
 
 using namespace std::chrono_literals;
-using rnbd::parse_duration;
+using rtrs::parse_duration;
 
 TEST_CASE("a bare number is seconds, with a fraction if there is one") {
   CHECK(*parse_duration("2") == 2s);

@@ -1,11 +1,11 @@
-#include "bridge/client/duration.hpp"
+#include "rdma/duration.hpp"
 
 #include <charconv>
 #include <utility>
 
-namespace rnbd {
+namespace rtrs {
 
-tl::expected<rtrs::Duration, std::string> parse_duration(std::string_view text) {
+tl::expected<Duration, std::string> parse_duration(std::string_view text) {
   constexpr std::pair<std::string_view, double> kUnits[] = {
       {"", 1e9}, {"s", 1e9}, {"ms", 1e6}, {"us", 1e3}, {"\xC2\xB5s", 1e3}, {"ns", 1}};
   constexpr double kMaxSeconds = 1e9;
@@ -25,9 +25,9 @@ tl::expected<rtrs::Duration, std::string> parse_duration(std::string_view text) 
   for (const auto& [unit, nanoseconds] : kUnits) {
     if (suffix != unit) continue;
     if (number * nanoseconds > kMaxSeconds * 1e9) return wrong();
-    return rtrs::Duration{static_cast<rtrs::Duration::rep>(number * nanoseconds + 0.5)};
+    return Duration{static_cast<Duration::rep>(number * nanoseconds + 0.5)};
   }
   return wrong();
 }
 
-}  // namespace rnbd
+}  // namespace rtrs

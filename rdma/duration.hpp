@@ -7,11 +7,11 @@
 
 #include "rdma/core/time.hpp"
 
-namespace rnbd {
+namespace rtrs {
 
 /// Reads `1.5` (seconds), `2s`, `100ms`, `20us` or `500ns`.
 ///
 /// Errors: a sentence that says what to write instead.
-tl::expected<rtrs::Duration, std::string> parse_duration(std::string_view text);
+tl::expected<Duration, std::string> parse_duration(std::string_view text);
 
-}  // namespace rnbd
+}  // namespace rtrs
