@@ -7,13 +7,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
 
 #include "bridge/client/device_handle.hpp"
 #include "bridge/client/geometry.hpp"
+#include "bridge/client/open_orders.hpp"
 #include "bridge/client/write_gate.hpp"
 #include "bridge/protocol/messages.hpp"
 #include "rdma/client.hpp"
@@ -189,8 +189,7 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   /// An attempt to open things again failed; the server may have kept what it opened.
   bool half_reopened_ = false;            ///< guarded by mutex_
   std::shared_ptr<Mapping> errand_;       ///< being closed; guarded by mutex_
-  std::uint32_t next_open_ = 1;           ///< number of an OPEN; guarded by mutex_
-  std::set<std::uint32_t> unanswered_;    ///< OPENs; guarded by mutex_
+  OpenOrders orders_;                     ///< guarded by mutex_
   std::string stale_;                     ///< why this is not what it was; guarded by mutex_
   std::string last_refusal_;              ///< of a reopening; guarded by mutex_
   std::unique_ptr<rtrs::Client> client_;  ///< last: its thread calls reopen() until it is gone

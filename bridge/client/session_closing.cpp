@@ -2,7 +2,6 @@
 #include <cerrno>
 #include <memory>
 
-#include "bridge/client/control.hpp"
 #include "bridge/client/session.hpp"
 
 namespace rnbd {
@@ -29,21 +28,9 @@ void Session::leave_half_open(Mapping& mapping) {
 
 /// With the session's lock held. The mapping must outlive it.
 std::unique_ptr<rtrs::Operation> Session::make_close(Mapping& mapping) const {
-  if ((era_.limits.features & rtrs::wire::kFeatureUserMessages) == 0) {
-    // Its id may be another device's by now.
-    if (mapping.half_closed) {
-      return std::make_unique<CloseByName>(mapping.device, mapping.options.access,
-                                           mapping.handle.id);
-    }
-    wire::Close close;
-    close.header = wire::header_of(wire::MessageType::close);
-    return std::make_unique<ControlOperation>(mapping.handle.id, close);
-  }
-  wire::NumberedClose close;
-  close.header = wire::header_of(wire::MessageType::close);
-  close.order.number = mapping.open_number;
-  close.order.settled = unanswered_.empty() ? next_open_ : *unanswered_.begin();
-  return std::make_unique<ControlOperation>(mapping.handle.id, close);
+  const OpenedDevice device{mapping.device, mapping.options.access, mapping.open_number,
+                            mapping.half_closed};
+  return orders_.close(device, mapping.handle.id, era_.limits);
 }
 
 int Session::close_at_server(Mapping& mapping, const Interrupt& interrupt) {
@@ -112,8 +99,7 @@ void Session::errand_ended(rtrs::Operation& operation) {
 }
 
 void Session::end_closing(Mapping& mapping, int error) {
-  // Any other error is an answer, after which it is not open any more.
-  if (error != EINTR && error != EIO) return forget(mapping);
+  if (OpenOrders::closed(error)) return forget(mapping);
   std::lock_guard lock{mutex_};
   mapping.state = Mapping::State::open;
   mapping.half_closed = true;

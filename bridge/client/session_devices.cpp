@@ -203,26 +203,24 @@ tl::expected<DeviceGeometry, Failure> Session::look_again(Mapping& mapping,
   return mapping.geometry;
 }
 
-/// Between own peers OPENs are numbered, so that no late copy opens what nobody would close.
 int Session::ask_open(Mapping& mapping, const Era& era, rtrs::MutableBytes answer,
                       const Interrupt& interrupt) {
   const wire::Open open = wire::encode_open(mapping.device, mapping.options.access);
-  if ((era.limits.features & rtrs::wire::kFeatureUserMessages) == 0) {
+  if (!OpenOrders::numbered(era.limits)) {
     ControlOperation operation{open, answer};
     return client_->run_control(operation, interrupt);
   }
   wire::NumberedOpen message{open, {}};
   {
     std::lock_guard lock{mutex_};
-    mapping.open_number = next_open_;
-    message.order = {next_open_, *unanswered_.insert(next_open_).first};
-    message.order.settled = *unanswered_.begin();
-    ++next_open_;
+    message.order = orders_.begin(mapping.open_number);
+    mapping.open_number = message.order.number;
   }
   ControlOperation operation{message, answer};
   const int error = client_->run_control(operation, interrupt);
   std::lock_guard lock{mutex_};
-  unanswered_.erase(message.order.number);
+  const bool asks_again = era_.number != era.number && error != EINTR;
+  if (!asks_again) orders_.end(message.order.number);
   return error;
 }
 

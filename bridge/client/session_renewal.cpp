@@ -47,15 +47,16 @@ std::unique_ptr<rtrs::Operation> Session::reopen(const rtrs::SessionLimits& limi
   for (auto at = mappings_.begin(); at != mappings_.end();) {
     const std::shared_ptr<Mapping>& mapping = at->second;
     const bool open = mapping->state == Mapping::State::open;
-    const bool left = open && mapping->users == 0;
-    if (left && certain) {
-      at = mappings_.erase(at);  // left open for the sake of a server that has closed it now
+    const bool closing = mapping->state == Mapping::State::closing;
+    const Renewal fate = OpenOrders::renewal(open, closing, mapping->users > 0, certain);
+    if (fate == Renewal::forget) {
+      at = mappings_.erase(at);
       continue;
     }
-    if (left) mapping->half_closed = true;
-    const bool leaving = left || mapping->state == Mapping::State::closing;
+    const bool leaving = fate == Renewal::open_to_close;
+    if (leaving && open) mapping->half_closed = true;
     // Who opens a device sees the new era and asks again.
-    if (open || (leaving && !certain)) {
+    if (leaving || fate == Renewal::open) {
       devices.push_back({mapping->device, mapping->options, mapping->geometry, leaving});
       devices.back().expected.writer_serial = mapping->writer_serial;
       reopening_.push_back(mapping);

@@ -13,53 +13,54 @@ struct PlantEntry {
   const char* text;
 };
 
-#define RTRS_PLANTS(X)                                                                           \
-  X(permit_lost_on_error, "an answer with an error does not give its permit back")               \
-  X(reply_on_wrong_slot, "an answer with an error goes to the neighbouring permit")              \
-  X(data_offset_wrong, "a write of the largest size is taken 8 bytes too late from its chunk")   \
-  X(heartbeat_deaf, "arrivals at the client do not count as life")                               \
-  X(heard_twice, "one sign of life counts for two intervals")                                    \
-  X(heartbeat_never_dead, "the server never gives up a silent client")                           \
-  X(cancelled_window_exposed, "a read that was given up may still write to its memory")          \
-  X(cancelled_data_unowned, "a write that was given up is still sent from its memory")           \
-  X(waiting_request_lost, "an answer to a given-up request wakes nobody who waits")              \
-  X(detach_forgets_waiting, "who waits for a permit is not told that the session died")          \
-  X(last_piece_misplaced, "the last piece of a split write goes to the wrong place")             \
-  X(flush_too_early, "the flush behind a transfer does not wait for its pieces")                 \
-  X(fua_dropped, "FUA is ignored where the backend has none of its own")                         \
-  X(read_only_not_enforced, "a read-only opening may write")                                     \
-  X(close_too_early, "CLOSE is answered while requests run")                                     \
-  X(tail_cut, "the last, partial sector of an export is missing")                                \
-  X(gone_too_early, "a session ends while its requests execute")                                 \
-  X(device_id_reused, "the id of a closed device is given to the next one")                      \
-  X(half_open_session_leaks, "a session that failed its handshake counts for ever")              \
-  X(invalidate_too_late, "a key is invalidated behind the answer")                               \
-  X(new_key_ignored, "the client goes on with a chunk's old key")                                \
-  X(receive_not_reposted, "heartbeats use up the server's receives")                             \
-  X(errno_truncated, "errors that do not fit are cut instead of told as EIO")                    \
-  X(resent_as_new, "a change that is sent again gets a new generation")                          \
-  X(resent_without_proof, "a change is sent again before Linux's server has ended the first")    \
-  X(stranded_forgotten, "what was in flight on a dead path is not sent again")                   \
-  X(settle_skipped, "a given-up change does not hold its permit when its path dies")             \
-  X(no_attach, "a write that still executes is carried out again when it is sent again")         \
-  X(no_dedup, "a write that has ended is carried out again when it is sent again")               \
-  X(linger_forgets, "a session without paths forgets which writes it has seen")                  \
-  X(path_chunks_shared, "the paths of a session share their chunks")                             \
-  X(failed_change_forgotten, "new changes do not wait for those that failed but may still land") \
-  X(write_left_behind, "an OPEN is sent although a write given up may reach what it opens")      \
-  X(close_left_behind, "an OPEN is sent although the end of a CLOSE is unknown")                 \
-  X(stale_executed, "a write older than one that was answered is carried out")                   \
-  X(settle_executes, "a write whose caller has left is carried out when it is settled")          \
-  X(linux_replay_executed, "a peer without generations has its resent writes executed twice")    \
-  X(unread_paths, "a peer without generations has its resent write executed before the first")   \
-  X(twins_apart, "without generations, of two copies that were read together both are executed") \
-  X(renewed_without_proof, "without generations, a renewed session sends changes again at once") \
-  X(removed_without_proof, "a removed path is gone while Linux's server may be at what it got")  \
-  X(renew_skipped, "requests in flight keep the device ids of a forgotten session")              \
-  X(change_unseen, "a device that is another one now is taken for the one that was open")        \
-  X(other_writer_unseen, "a device that others wrote to meanwhile is opened again")              \
-  X(loss_not_told, "a restart of the server's machine is not noticed")                           \
-  X(access_notice_ignored, "the client goes on with what the server thought of a path before")   \
+#define RTRS_PLANTS(X)                                                                             \
+  X(permit_lost_on_error, "an answer with an error does not give its permit back")                 \
+  X(reply_on_wrong_slot, "an answer with an error goes to the neighbouring permit")                \
+  X(data_offset_wrong, "a write of the largest size is taken 8 bytes too late from its chunk")     \
+  X(heartbeat_deaf, "arrivals at the client do not count as life")                                 \
+  X(heard_twice, "one sign of life counts for two intervals")                                      \
+  X(heartbeat_never_dead, "the server never gives up a silent client")                             \
+  X(cancelled_window_exposed, "a read that was given up may still write to its memory")            \
+  X(cancelled_data_unowned, "a write that was given up is still sent from its memory")             \
+  X(waiting_request_lost, "an answer to a given-up request wakes nobody who waits")                \
+  X(detach_forgets_waiting, "who waits for a permit is not told that the session died")            \
+  X(last_piece_misplaced, "the last piece of a split write goes to the wrong place")               \
+  X(flush_too_early, "the flush behind a transfer does not wait for its pieces")                   \
+  X(fua_dropped, "FUA is ignored where the backend has none of its own")                           \
+  X(read_only_not_enforced, "a read-only opening may write")                                       \
+  X(close_too_early, "CLOSE is answered while requests run")                                       \
+  X(tail_cut, "the last, partial sector of an export is missing")                                  \
+  X(gone_too_early, "a session ends while its requests execute")                                   \
+  X(device_id_reused, "the id of a closed device is given to the next one")                        \
+  X(half_open_session_leaks, "a session that failed its handshake counts for ever")                \
+  X(invalidate_too_late, "a key is invalidated behind the answer")                                 \
+  X(new_key_ignored, "the client goes on with a chunk's old key")                                  \
+  X(receive_not_reposted, "heartbeats use up the server's receives")                               \
+  X(errno_truncated, "errors that do not fit are cut instead of told as EIO")                      \
+  X(resent_as_new, "a change that is sent again gets a new generation")                            \
+  X(resent_without_proof, "a change is sent again before Linux's server has ended the first")      \
+  X(stranded_forgotten, "what was in flight on a dead path is not sent again")                     \
+  X(settle_skipped, "a given-up change does not hold its permit when its path dies")               \
+  X(no_attach, "a write that still executes is carried out again when it is sent again")           \
+  X(no_dedup, "a write that has ended is carried out again when it is sent again")                 \
+  X(linger_forgets, "a session without paths forgets which writes it has seen")                    \
+  X(path_chunks_shared, "the paths of a session share their chunks")                               \
+  X(failed_change_forgotten, "new changes do not wait for those that failed but may still land")   \
+  X(write_left_behind, "an OPEN is sent although a write given up may reach what it opens")        \
+  X(close_left_behind, "an OPEN is sent although the end of a CLOSE is unknown")                   \
+  X(close_repeated_by_id, "Linux's server is told again to close an id that another one may have") \
+  X(stale_executed, "a write older than one that was answered is carried out")                     \
+  X(settle_executes, "a write whose caller has left is carried out when it is settled")            \
+  X(linux_replay_executed, "a peer without generations has its resent writes executed twice")      \
+  X(unread_paths, "a peer without generations has its resent write executed before the first")     \
+  X(twins_apart, "without generations, of two copies that were read together both are executed")   \
+  X(renewed_without_proof, "without generations, a renewed session sends changes again at once")   \
+  X(removed_without_proof, "a removed path is gone while Linux's server may be at what it got")    \
+  X(renew_skipped, "requests in flight keep the device ids of a forgotten session")                \
+  X(change_unseen, "a device that is another one now is taken for the one that was open")          \
+  X(other_writer_unseen, "a device that others wrote to meanwhile is opened again")                \
+  X(loss_not_told, "a restart of the server's machine is not noticed")                             \
+  X(access_notice_ignored, "the client goes on with what the server thought of a path before")     \
   X(flush_outlives_loss, "a flush under way when the machine restarts counts for what is lost")
 
 #ifdef RNBDKIT_PLANT_BUGS

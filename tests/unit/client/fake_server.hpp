@@ -179,8 +179,8 @@ class FakeServer final : public rtrs::QueuePair {
       }
       case wire::MessageType::open: {
         const std::string name = wire::decode_open(arrival.message)->device_name;
-        opened_by[wire::order_of(arrival.message, sizeof(wire::Open)).number] = name;
         const auto [at, fresh] = open.emplace(name, next_id);
+        if (fresh) opened_by[wire::order_of(arrival.message, sizeof(wire::Open)).number] = name;
         if (fresh) ++next_id;
         open_response.device_id = at->second;
         put(reply, open_response);

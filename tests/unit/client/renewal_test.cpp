@@ -164,6 +164,27 @@ TEST_CASE("renewal: an OPEN that was answered in the session before is asked aga
   CHECK(world.client->server.open.size() == 2);
 }
 
+TEST_CASE("renewal: an OPEN that is asked again and given up leaves nothing open") {
+  World world;
+  // The first one waits for the new session, opens the device there, and is not believed.
+  world.restart_during(MessageType::open, 7);
+  bool leave = false;
+  world.client->after_answer = [&](const Arrival& arrival) {
+    if (arrival.type() != MessageType::open || leave) return;
+    leave = true;
+    world.client->stalled = [](const Arrival& next) { return next.type() == MessageType::open; };
+  };
+  const auto asked = [](void* context) { return *static_cast<bool*>(context); };
+  auto opened = world.session->open("a", {}, {asked, &leave});
+  REQUIRE_FALSE(opened);
+  CHECK(opened.error().error == EINTR);
+  CHECK(leave);
+  world.client->stalled = nullptr;
+  world.client->server.answer_all();
+  CHECK(world.client->come_back() == 1);
+  CHECK(world.client->server.open.empty());
+}
+
 TEST_CASE("renewal: a device info that was answered in the session before is asked again") {
   World world;
   world.after_first(MessageType::device_info, [&] { CHECK(world.client->renew(50) == 0); });

@@ -1,0 +1,48 @@
+#include "bridge/client/open_orders.hpp"
+
+#include <cerrno>
+
+#include "bridge/client/control.hpp"
+#include "rdma/core/plant.hpp"
+
+namespace rnbd {
+
+wire::OpenOrder OpenOrders::begin(std::uint32_t again) {
+  wire::OpenOrder order;
+  order.number = unanswered_.contains(again) ? again : next_++;
+  unanswered_.insert(order.number);
+  order.settled = *unanswered_.begin();
+  return order;
+}
+
+std::unique_ptr<rtrs::Operation> OpenOrders::close(const OpenedDevice& device,
+                                                   std::atomic<std::uint32_t>& id,
+                                                   const rtrs::SessionLimits& limits) const {
+  if (!numbered(limits)) {
+    // Its id may be another device's by now.
+    if (device.half_closed && !RTRS_PLANTED(close_repeated_by_id)) {
+      return std::make_unique<CloseByName>(device.name, device.access, id);
+    }
+    wire::Close close;
+    close.header = wire::header_of(wire::MessageType::close);
+    return std::make_unique<ControlOperation>(id, close);
+  }
+  wire::NumberedClose close;
+  close.header = wire::header_of(wire::MessageType::close);
+  close.order.number = device.open_number;
+  close.order.settled = unanswered_.empty() ? next_ : *unanswered_.begin();
+  return std::make_unique<ControlOperation>(id, close);
+}
+
+/// Any other error is an answer.
+bool OpenOrders::closed(int error) { return error != EINTR && error != EIO; }
+
+Renewal OpenOrders::renewal(bool is_open, bool is_closing, bool in_use, bool certain) {
+  const bool left = is_open && !in_use;
+  // Left open for the sake of a server that has closed it now.
+  if (left && certain) return Renewal::forget;
+  if (is_open && in_use) return Renewal::open;
+  return (left || is_closing) && !certain ? Renewal::open_to_close : Renewal::none;
+}
+
+}  // namespace rnbd

@@ -1,0 +1,66 @@
+// How the devices of a session are opened and closed at its server.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "bridge/client/geometry.hpp"
+#include "bridge/protocol/messages.hpp"
+#include "rdma/client.hpp"
+#include "rdma/core/client_lane.hpp"
+
+namespace rnbd {
+
+/// What is to be closed.
+struct OpenedDevice {
+  const std::string& name;
+  wire::AccessMode access{};
+  std::uint32_t open_number = 0;  ///< of its newest OPEN
+  /// Nobody knows whether the server has it open: a CLOSE must be answered before the next OPEN.
+  bool half_closed = false;
+};
+
+/// What becomes of a device when the server has forgotten the session.
+enum class Renewal : std::uint8_t {
+  none,           ///< it is not open, and who opens it asks anew
+  open,           ///< is opened again
+  open_to_close,  ///< likewise, because the server may have it open still, and then it is closed
+  forget,         ///< nobody uses it, and it is certainly not open any more
+};
+
+/// Numbers the OPENs of a session between own peers, so that no late copy opens what nobody would
+/// close, and decides with which messages a device is closed.
+///
+/// Threads: one at a time; pure.
+/// Source:  docs/protocol.md, CLOSE.
+class OpenOrders {
+ public:
+  static bool numbered(const rtrs::SessionLimits& limits) {
+    return (limits.features & rtrs::wire::kFeatureUserMessages) != 0;
+  }
+  /// The end of the next OPEN; its number is unanswered until end(). An OPEN that is asked `again`
+  /// because the session was renewed keeps its number until then: a CLOSE by that number is meant
+  /// for either.
+  wire::OpenOrder begin(std::uint32_t again = 0);
+  /// It was answered, or nobody waits for its answer any more.
+  void end(std::uint32_t number) { unanswered_.erase(number); }
+
+  /// `id` is what the device has, gets the one that it turns out to have, and must outlive the
+  /// operation.
+  std::unique_ptr<rtrs::Operation> close(const OpenedDevice& device, std::atomic<std::uint32_t>& id,
+                                         const rtrs::SessionLimits& limits) const;
+  /// Whether the end of a CLOSE says that the device is not open any more. Otherwise it is
+  /// half_closed.
+  static bool closed(int error);
+  /// `certain`: the server has nothing open of the session before.
+  static Renewal renewal(bool is_open, bool is_closing, bool in_use, bool certain);
+
+ private:
+  std::uint32_t next_ = 1;
+  std::set<std::uint32_t> unanswered_;
+};
+
+}  // namespace rnbd
