@@ -18,7 +18,8 @@ template <class Message>
 void ClientNode::start_control(std::unique_ptr<Control> control, const Message& message,
                                std::size_t room) {
   control->answer = buffers_.take(room);
-  control->operation.emplace(message, rtrs::MutableBytes{*control->answer});
+  control->operation =
+      std::make_unique<ControlOperation>(message, rtrs::MutableBytes{*control->answer});
   launch(std::move(control));
 }
 
@@ -27,6 +28,7 @@ void ClientNode::launch(std::unique_ptr<Control> owner) {
   control.client = this;
   control.number = next_++;
   control.era = era_;
+  control.losses = driver_->losses();
   control.lane = driver_->control_lane();
   control.operation->on_finish(
       [](void* context) {
@@ -44,8 +46,9 @@ void ClientNode::launch(std::unique_ptr<Control> owner) {
 void ClientNode::end_control(Control& control) {
   if (control.ended) return violate("a control message told its end twice");
   control.ended = true;
-  unanswered_.erase(control.open_number);
   driver_->end_wait(control.lane);
+  const bool asks_again = control.era != era_ && driver_->up() && !driver_->gave_up();
+  if (!asks_again) orders_.end(control.open_number);
   const std::uint64_t number = control.number;
   if (driver_->up() && !driver_->gave_up()) {
     handle_answer(control, control.operation->error());
@@ -57,16 +60,23 @@ void ClientNode::end_control(Control& control) {
   controls_.erase(number);
 }
 
-/// Nobody will know what became of a message.
+/// Nobody will know what became of a message. As rnbd::Session does it, an OPEN without a number is
+/// asked for again, and what else may be open is closed before the next one.
 void ClientNode::leave_open_question(const Control& control) {
   Mapping& mapping = mappings_[control.slot];
   switch (control.kind) {
     case Control::Kind::open:
     case Control::Kind::device_info:
-      mapping = {Mapping::State::closed, nullptr, control.mode, true};
+      mapping.asked = control.mode;
+      mapping.copies = true;
+      mapping.device = control.device;
+      mapping.state = Mapping::State::closed;
+      if (numbers_opens() && !control.unknown) leave_half_open(control);
       break;
     case Control::Kind::close:
-      mapping = {Mapping::State::closed, nullptr, control.device->mode, true};
+      mapping.copies = mapping.copies || (control.device->half_closed && !numbers_opens());
+      mapping.device->half_closed = true;
+      mapping.state = Mapping::State::half_closed;
       break;
     case Control::Kind::info:
       driver_->shut_down(/*orderly=*/false);
@@ -76,12 +86,24 @@ void ClientNode::leave_open_question(const Control& control) {
   }
 }
 
+void ClientNode::leave_half_open(const Control& open) {
+  Mapping& mapping = mappings_[open.slot];
+  if (!mapping.device) mapping.device = std::make_shared<Device>();
+  Device& device = *mapping.device;
+  device.slot = open.slot;
+  device.mode = open.mode;
+  device.open_number = open.open_number != 0 ? open.open_number : device.open_number;
+  device.id_to_close = device.handle.id.load();
+  device.closing = device.half_closed = true;
+  mapping.state = Mapping::State::half_closed;
+}
+
 void ClientNode::cancel(Control& control) {
   if (control.ended || control.kind == Control::Kind::info) return;
   world_.note("client", driver_->serial(), "gives up a message", control.number);
   driver_->cancel(*control.operation, control.lane);
   if (control.id != 0) environment_.checker.abandon(control.id);
-  unanswered_.erase(control.open_number);
+  orders_.end(control.open_number);
   leave_open_question(control);
   buffers_.give_back(std::move(control.answer));
   controls_.erase(control.number);
@@ -97,14 +119,18 @@ void ClientNode::exchange_versions() {
   start_control(std::move(control), question, sizeof(rnbd::wire::SessionInfo));
 }
 
+/// A device id that is free again must not be met by what is still under way to the old one.
+bool ClientNode::may_open() const {
+  return std::ranges::none_of(transfers_,
+                              [](const auto& entry) { return entry.second->device->closing; });
+}
+
 void ClientNode::open_something() {
   const auto disk = static_cast<unsigned>(rng().below(mappings_.size()));
   Mapping& mapping = mappings_[disk];
+  if (!may_open()) return;
+  if (mapping.state == Mapping::State::half_closed) return send_close(mapping);
   if (mapping.state != Mapping::State::closed) return;
-  // A device id that is free again must not be met by what is still under way to the old one.
-  for (const auto& [number, transfer] : transfers_) {
-    if (transfer->device->closing) return;
-  }
   auto control = std::make_unique<Control>();
   control->kind = Control::Kind::open;
   control->slot = disk;
@@ -118,10 +144,7 @@ void ClientNode::open_something() {
   send_open(std::move(control));
 }
 
-/// Between own peers, so that no late copy opens what nobody would close.
-bool ClientNode::numbers_opens() const {
-  return (limits_.features & rtrs::wire::kFeatureUserMessages) != 0;
-}
+bool ClientNode::numbers_opens() const { return rnbd::OpenOrders::numbered(limits_); }
 
 void ClientNode::send_open(std::unique_ptr<Control> control) {
   control->asked = world_.now();
@@ -134,20 +157,23 @@ void ClientNode::send_open(std::unique_ptr<Control> control) {
   if (!numbers_opens()) {
     return start_control(std::move(control), message, sizeof(rnbd::wire::OpenResponse));
   }
-  control->open_number = next_open_++;
-  unanswered_.insert(control->open_number);
-  rnbd::wire::NumberedOpen numbered{message, {}};
-  numbered.order.number = control->open_number;
-  numbered.order.settled = *unanswered_.begin();
+  const rnbd::wire::NumberedOpen numbered{message, orders_.begin(control->open_number)};
+  control->open_number = numbered.order.number;
   start_control(std::move(control), numbered, sizeof(rnbd::wire::OpenResponse));
 }
 
 /// An OPEN that waits would get the id of a device that closes, and what is under way to that one
 /// would reach the other. Nobody closes what he still uses, but it is tried when that does no harm.
+/// A late copy of an OPEN does the same to writes that were given up, see docs/simulator.md.
 bool ClientNode::may_close(const Mapping& mapping) const {
-  return mapping.device->running == 0 || std::ranges::none_of(mappings_, [](const Mapping& other) {
-           return other.state == Mapping::State::opening;
-         });
+  const auto opens = [](const Mapping& other) {
+    const bool by_name = other.state == Mapping::State::closing && other.device->half_closed;
+    return other.state == Mapping::State::opening || by_name;
+  };
+  if (mapping.device->running > 0 && std::ranges::any_of(mappings_, opens)) return false;
+  if (numbers_opens() || !driver_->holds_opens_back()) return true;
+  return std::ranges::none_of(mappings_,
+                              [&](const Mapping& other) { return other.copies || opens(other); });
 }
 
 void ClientNode::close_device(Mapping& mapping) {
@@ -155,24 +181,32 @@ void ClientNode::close_device(Mapping& mapping) {
   Device& device = *mapping.device;
   device.closing = true;
   environment_.checker.closing(device.opening);
+  device.id_to_close = device.handle.id.load();
+  send_close(mapping);
+}
+
+void ClientNode::send_close(Mapping& mapping) {
+  Device& device = *mapping.device;
   mapping.state = Mapping::State::closing;
   auto control = std::make_unique<Control>();
   control->kind = Control::Kind::close;
   control->slot = device.slot;
   control->device = mapping.device;
-  device.id_to_close = device.handle.id.load();
-  if (numbers_opens()) {
-    rnbd::wire::NumberedClose message;
-    message.header = rnbd::wire::header_of(MessageType::close);
-    message.order.number = device.open_number;
-    message.order.settled = unanswered_.empty() ? next_open_ : *unanswered_.begin();
-    control->operation.emplace(device.id_to_close, message);
-  } else {
-    rnbd::wire::Close message;
-    message.header = rnbd::wire::header_of(MessageType::close);
-    control->operation.emplace(device.id_to_close, message);
+  if (device.half_closed && device.mode == AccessMode::read_write) {
+    environment_.checker.asks_to_write(device.slot, driver_->serial());
   }
+  const std::string name = environment_.disks[device.slot].name();
+  const rnbd::OpenedDevice what{name, device.mode, device.open_number, device.half_closed};
+  control->operation = orders_.close(what, device.id_to_close, limits_);
   launch(std::move(control));
+}
+
+/// The shipped client has an errand for that when a path is back.
+void ClientNode::close_what_was_left() {
+  if (!may_open()) return;
+  for (Mapping& mapping : mappings_) {
+    if (mapping.state == Mapping::State::half_closed) return send_close(mapping);
+  }
 }
 
 void ClientNode::ask_something() {
@@ -202,8 +236,8 @@ void ClientNode::ask_something() {
     question.offset = plan.first * kSector;
     question.length = std::uint64_t{plan.count} * kSector;
     control->answer = buffers_.take(room);
-    control->operation.emplace(mapping.device->handle.id, question,
-                               rtrs::MutableBytes{*control->answer});
+    control->operation = std::make_unique<ControlOperation>(mapping.device->handle.id, question,
+                                                            rtrs::MutableBytes{*control->answer});
     return launch(std::move(control));
   }
   control->kind = Control::Kind::cache;
@@ -211,7 +245,7 @@ void ClientNode::ask_something() {
   message.header = rnbd::wire::header_of(MessageType::cache);
   message.offset = plan.first * kSector;
   message.length = std::uint64_t{plan.count} * kSector;
-  control->operation.emplace(mapping.device->handle.id, message);
+  control->operation = std::make_unique<ControlOperation>(mapping.device->handle.id, message);
   launch(std::move(control));
 }
 
@@ -221,7 +255,7 @@ void ClientNode::ask_something() {
 void ClientNode::now_closed(Mapping& mapping) {
   mapping.state = Mapping::State::closed;
   mapping.device.reset();
-  if (!numbers_opens() || (mapping.gave_up && environment_.knobs.search_path)) return;
+  if (mapping.copies && (!numbers_opens() || environment_.knobs.search_path)) return;
   mapping = Mapping{};
 }
 
@@ -231,6 +265,9 @@ void ClientNode::handle_answer(Control& control, int error) {
   Mapping& mapping = mappings_[control.slot];
   const bool opens =
       control.kind == Control::Kind::open || control.kind == Control::Kind::device_info;
+  const bool by_name = control.kind == Control::Kind::close && control.device->half_closed;
+  const bool twice = control.losses != driver_->losses() && !numbers_opens();
+  if ((opens || by_name) && twice) mapping.copies = true;
   if (opens && control.era != era_) return ask_anew(control);
   switch (control.kind) {
     case Control::Kind::info: {
@@ -263,7 +300,7 @@ void ClientNode::handle_answer(Control& control, int error) {
     }
     case Control::Kind::close:
       if (error != 0) violate(std::string{"CLOSE failed: "} + std::strerror(error));
-      environment_.checker.closed(control.device->opening);
+      if (control.device->known) environment_.checker.closed(control.device->opening);
       return now_closed(mapping);
     case Control::Kind::list: {
       const auto page = rnbd::wire::decode_export_page(*control.answer);
@@ -319,8 +356,8 @@ void ClientNode::ask_device_info(Control& open) {
   rnbd::wire::DeviceInfo question;
   question.header = rnbd::wire::header_of(MessageType::device_info);
   control->answer = buffers_.take(sizeof(rnbd::wire::DeviceInfoResponse));
-  control->operation.emplace(open.device->handle.id, question,
-                             rtrs::MutableBytes{*control->answer});
+  control->operation = std::make_unique<ControlOperation>(open.device->handle.id, question,
+                                                          rtrs::MutableBytes{*control->answer});
   launch(std::move(control));
 }
 
@@ -331,6 +368,7 @@ void ClientNode::ask_anew(Control& old) {
   control->slot = old.slot;
   control->mode = old.mode;
   control->unknown = old.unknown;
+  control->open_number = old.open_number;
   control->fresh = false;  // it may be open already
   send_open(std::move(control));
 }
@@ -365,6 +403,7 @@ void ClientNode::opened(Control& control, const rnbd::wire::DeviceInfoResponse* 
                              .writers = info != nullptr && !environment_.knobs.search_path};
   device->opening = environment_.checker.opened(device->disk, driver_->serial(), control.mode,
                                                 control.asked, control.fresh, knows);
+  device->known = true;
   mappings_[control.slot].state = Mapping::State::open;
 }
 

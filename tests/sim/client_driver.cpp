@@ -203,6 +203,7 @@ void ClientDriver::lose(unsigned index, const char* why) {
   if (failing_ || !paths_[index].open) return;
   world_.note("client", serial_, why, index);
   if (!setup_.client.survives) return fail(why);
+  ++losses_;
   break_renewal(index);
   close_path(index);
   bool answered = false, unanswered = false;

@@ -49,6 +49,10 @@ class ClientDriver {
   bool gave_up() const {
     return gave_up_ || barrier_.refusal() != 0 || control_barrier_.refusal() != 0;
   }
+  /// A change that was given up, or a CLOSE, may still be carried out.
+  bool holds_opens_back() const { return control_barrier_.closed(); }
+  /// Paths lost so far: copies of what was sent over them may come late.
+  unsigned losses() const { return losses_; }
   /// How often it came to that.
   unsigned give_ups() const { return give_ups_; }
   /// The server may carry out again what is sent again.
@@ -154,6 +158,7 @@ class ClientDriver {
   bool up_ = false;
   bool gave_up_ = false;
   unsigned give_ups_ = 0;
+  unsigned losses_ = 0;
   bool failing_ = false;
   bool closed_ = false;
 };

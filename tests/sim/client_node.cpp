@@ -85,6 +85,7 @@ void ClientNode::decide() {
       if (mapping.state == Mapping::State::open) return close_device(mapping);
     }
     if (rng().chance(30)) return ask_something();
+    if (rng().chance(knobs_.close)) return close_what_was_left();
   }
   if (rng().chance(100)) return open_something();
   if (transfers_.size() < knobs_.concurrency) start_transfer();
@@ -134,8 +135,7 @@ void ClientNode::connect() {
   volatile_epoch_ = {};
   reopening_.clear();
   reopening_since_.reset();
-  next_open_ = 1;
-  unanswered_.clear();
+  orders_ = {};
   for (Mapping& mapping : mappings_) mapping = Mapping{};
   std::string name = "client-" + std::to_string(number_);
   if (!knobs_.same_name) name += "-" + std::to_string(sessions_);

@@ -6,12 +6,12 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "bridge/client/control.hpp"
 #include "bridge/client/geometry.hpp"
+#include "bridge/client/open_orders.hpp"
 #include "bridge/client/reopen.hpp"
 #include "bridge/client/transfer.hpp"
 #include "tests/sim/buffers.hpp"
@@ -71,6 +71,8 @@ class ClientNode final : public rtrs::SessionKeeper {
     std::atomic<std::uint64_t> losses_told{0};
     unsigned running = 0;
     bool closing = false;
+    bool half_closed = false;  ///< rnbd::OpenedDevice
+    bool known = false;        ///< to the checker
   };
   using DevicePtr = std::shared_ptr<Device>;
 
@@ -95,6 +97,7 @@ class ClientNode final : public rtrs::SessionKeeper {
     std::uint64_t number = 0;
     Kind kind{};
     std::uint64_t era = 0;  ///< when it was sent first
+    unsigned losses = 0;    ///< of paths, likewise
     unsigned slot = 0;
     AccessMode mode{};
     bool unknown = false;  ///< an OPEN of what does not exist
@@ -107,17 +110,17 @@ class ClientNode final : public rtrs::SessionKeeper {
     Buffer answer;
     std::size_t lane = 0;
     bool ended = false;
-    std::optional<rnbd::ControlOperation> operation;
+    std::unique_ptr<rtrs::Operation> operation;
   };
   /// What the client knows of a disk within a session.
   struct Mapping {
-    enum class State : std::uint8_t { closed, opening, open, closing };
+    enum class State : std::uint8_t { closed, opening, open, closing, half_closed };
     State state = State::closed;
     DevicePtr device;
-    /// An OPEN that was given up may have succeeded, and without numbers a copy of one may come
-    /// late, so that the next one asks for the same.
     std::optional<AccessMode> asked;
-    bool gave_up = false;  ///< such an OPEN
+    /// Of an OPEN that was given up, or without numbers one whose path died: they may come late, so
+    /// that the next one asks for the same.
+    bool copies = false;
   };
 
   // client_node.cpp: sessions and decisions
@@ -145,8 +148,11 @@ class ClientNode final : public rtrs::SessionKeeper {
   void send_open(std::unique_ptr<Control> control);
   void ask_device_info(Control& open);
   void ask_anew(Control& old);
+  bool may_open() const;
   bool may_close(const Mapping& mapping) const;
   void close_device(Mapping& mapping);
+  void send_close(Mapping& mapping);
+  void close_what_was_left();
   void now_closed(Mapping& mapping);
   void ask_something();
   template <class Message>
@@ -160,6 +166,7 @@ class ClientNode final : public rtrs::SessionKeeper {
   void check_geometry(const Device& device);
   void handle_status(Control& control, int error);
   void leave_open_question(const Control& control);
+  void leave_half_open(const Control& open);
   void cancel(Control& control);
 
   // client_reopening.cpp: the next session
@@ -188,8 +195,7 @@ class ClientNode final : public rtrs::SessionKeeper {
   std::optional<Instant> reopening_since_;
   bool certain_ = false;  ///< the session that is being renewed had nothing open before
   std::uint64_t next_ = 1;
-  std::uint32_t next_open_ = 1;         ///< number of an OPEN
-  std::set<std::uint32_t> unanswered_;  ///< OPENs
+  rnbd::OpenOrders orders_;
   unsigned sessions_ = 0;
   unsigned fruitless_ = 0;  ///< decisions in a row that led to nothing
   bool informed_ = false;   ///< the versions have been exchanged

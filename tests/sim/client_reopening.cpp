@@ -27,9 +27,14 @@ std::unique_ptr<rtrs::Operation> ClientNode::reopen(const rtrs::SessionLimits& l
   // An attempt that was cut short may have opened something already.
   if (!reopening_since_) reopening_since_ = world_.now();
   std::vector<rnbd::ReopenDevice> devices;
-  for (const Mapping& mapping : mappings_) {
-    const bool leaving = mapping.state == Mapping::State::closing && !certain_;
-    if (mapping.state != Mapping::State::open && !leaving) continue;
+  for (Mapping& mapping : mappings_) {
+    const bool in_use = mapping.state == Mapping::State::open;
+    const bool is_open = in_use || mapping.state == Mapping::State::half_closed;
+    const bool is_closing = mapping.state == Mapping::State::closing;
+    const rnbd::Renewal fate = rnbd::OpenOrders::renewal(is_open, is_closing, in_use, certain_);
+    if (fate == rnbd::Renewal::forget) mapping = Mapping{};
+    if (fate == rnbd::Renewal::forget || fate == rnbd::Renewal::none) continue;
+    const bool leaving = fate == rnbd::Renewal::open_to_close;
     const Device& device = *mapping.device;
     rnbd::OpenOptions options;
     options.access = device.mode;
@@ -54,7 +59,11 @@ int ClientNode::reopened(rtrs::Operation& operation) {
   return reopen.error();
 }
 
-void ClientNode::reopening_failed(rtrs::Operation&) { reopening_.clear(); }
+/// Its OPENs have no numbers.
+void ClientNode::reopening_failed(rtrs::Operation&) {
+  for (const DevicePtr& device : reopening_) mappings_[device->slot].copies = true;
+  reopening_.clear();
+}
 
 void ClientNode::judge_refusal(int error, const std::string& complaint) {
   world_.note("client", driver_->serial(), "cannot open again", static_cast<std::uint64_t>(error));

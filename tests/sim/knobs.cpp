@@ -72,7 +72,7 @@ ClientKnobs draw_client(Rng& rng, bool faults) {
   client.think_max = rng.pick<Duration>({20us, 200us, 2ms});
   if (faults) {
     client.cancel = rng.pick({0U, 20U, 100U});
-    client.close = rng.pick({0U, 20U, 50U});
+    client.close = rng.pick({0U, 20U, 50U, 200U});
     client.disconnect = rng.pick({0U, 0U, 5U});
   } else {
     client.close = rng.pick({0U, 20U});
