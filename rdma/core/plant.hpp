@@ -53,7 +53,6 @@ struct PlantEntry {
   X(settle_executes, "a write whose caller has left is carried out when it is settled")            \
   X(linux_replay_executed, "a peer without generations has its resent writes executed twice")      \
   X(unread_paths, "a peer without generations has its resent write executed before the first")     \
-  X(twins_apart, "without generations, of two copies that were read together both are executed")   \
   X(renewed_without_proof, "without generations, a renewed session sends changes again at once")   \
   X(removed_without_proof, "a removed path is gone while Linux's server may be at what it got")    \
   X(renew_skipped, "requests in flight keep the device ids of a forgotten session")                \

@@ -124,12 +124,7 @@ void ServerSession::judge_pending() {
     // One that is judged may close the paths of others, which are forgotten then.
     if (pending_[i] == nullptr || pending_[i]->batch != batch_) continue;
     ServerRequest& request = *std::exchange(pending_[i], nullptr);
-    if (!judge(request, {})) continue;
-    if (RTRS_PLANTED(twins_apart)) {
-      handler_.on_request(*this, request);
-    } else {
-      judged_.push_back(&request);
-    }
+    if (judge(request, {})) judged_.push_back(&request);
   }
   std::erase(pending_, nullptr);
   for (ServerRequest* request : judged_) handler_.on_request(*this, *request);
