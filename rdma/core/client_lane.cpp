@@ -1,5 +1,6 @@
 #include "rdma/core/client_lane.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 
@@ -41,11 +42,21 @@ void ClientLane::submit(Request& request) {
   const bool may_go = open() != 0 && !free_.empty() && waiting_head_ == nullptr;
   if (may_go && !held_back(request)) return post(request);
   enqueue(request);
+  if (ordered_ && !request.is_read) start_waiting();  // it may pass what is held back
 }
 
 bool ClientLane::held_back(const Request& request) const {
   if (barrier_ == nullptr || !barrier_->closed()) return false;
-  return ordered_ && !exactly_once_ ? request.is_read : !request.is_read;
+  if (!ordered_ || exactly_once_) return !request.is_read;
+  return request.is_read || read_may_come_late();
+}
+
+/// The first copy of one that was sent again, or was given up: of an OPEN, in a lane that keeps
+/// order.
+bool ClientLane::read_may_come_late() const {
+  return std::ranges::any_of(slots_, [](const Slot& slot) {
+    return slot.state == Slot::State::stranded && !slot.is_change && slot.path != kNoPath;
+  });
 }
 
 void ClientLane::enqueue(Request& request) {
@@ -55,12 +66,16 @@ void ClientLane::enqueue(Request& request) {
   waiting_tail_ = &request;
 }
 
+void ClientLane::unlink(Request& request) {
+  Request* previous = nullptr;
+  for (Request* r = waiting_head_; r != &request; r = r->next) previous = r;
+  (previous != nullptr ? previous->next : waiting_head_) = request.next;
+  if (waiting_tail_ == &request) waiting_tail_ = previous;
+}
+
 void ClientLane::cancel(Request& request) {
   if (request.state == Request::State::waiting) {
-    Request* previous = nullptr;
-    for (Request* r = waiting_head_; r != &request; r = r->next) previous = r;
-    (previous != nullptr ? previous->next : waiting_head_) = request.next;
-    if (waiting_tail_ == &request) waiting_tail_ = previous;
+    unlink(request);
   } else if (request.state == Request::State::in_flight) {
     Slot& slot = slots_[request.slot];
     // Not when the end of another request asks for it in shut_down().
@@ -131,14 +146,23 @@ void ClientLane::post(Request& request) {
   transmit(index, choose());
 }
 
+/// Of those that wait; null when all must go on waiting.
+Request* ClientLane::next_to_go() const {
+  for (Request* request = waiting_head_; request != nullptr; request = request->next) {
+    if (!held_back(*request) || barrier_->refusal() != 0) return request;
+    if (!ordered_) return nullptr;
+  }
+  return nullptr;
+}
+
 void ClientLane::start_waiting() {
-  while (waiting_head_ != nullptr && !free_.empty() && open() != 0) {
-    Request* request = waiting_head_;
+  while (!free_.empty() && open() != 0) {
+    Request* request = next_to_go();
+    if (request == nullptr) return;
     const bool held = held_back(*request);
     const int refusal = held ? barrier_->refusal() : 0;
     if (held && refusal == 0) return;
-    waiting_head_ = request->next;
-    if (waiting_head_ == nullptr) waiting_tail_ = nullptr;
+    unlink(*request);
     request->next = nullptr;
     if (held) {
       end(*request, refusal);

@@ -54,14 +54,13 @@ inline constexpr std::size_t kMaxUserMessage = 288;  ///< bytes, with what RTRS 
 /// Threads: any.
 class ChangeBarrier {
  public:
-  /// Called when the last of them has ended, with a lane held: every lane must resume().
+  /// Called when the last of them has ended, with a lane held: whoever refuses must take that back,
+  /// should it still be open then, and every lane must resume().
   std::function<void()> on_open;
 
   void add() { ++changes_; }
   void remove() {
-    if (--changes_ != 0) return;
-    refusal_ = 0;
-    if (on_open) on_open();
+    if (--changes_ == 0 && on_open) on_open();
   }
   bool closed() const { return changes_ != 0; }
   /// Nobody knows when it will open: until then new changes fail with `error` instead of waiting; 0
@@ -154,6 +153,9 @@ class ClientLane final {
   /// a path that is not allowed. Without kFeatureExactlyOnce a change that waits for its path, or
   /// was given up, holds back newer reads until its end is known (a late CLOSE would close what a
   /// newer OPEN has opened): such a lane has a barrier of its own, so that I/O does not wait too.
+  /// Changes of other lanes that were given up do so, too: they name what is open by a number. A
+  /// CLOSE passes reads that wait, but waits itself while both such a change and the first copy of
+  /// a read that was sent again may come late: that one would open something under the number.
   void keep_order() { ordered_ = true; }
   /// The barrier has opened, or refuses.
   void resume() { start_waiting(); }
@@ -224,6 +226,9 @@ class ClientLane final {
 
   bool fits(const Request& request) const;
   bool held_back(const Request& request) const;
+  bool read_may_come_late() const;
+  Request* next_to_go() const;
+  void unlink(Request& request);
   void enqueue(Request& request);
   /// The paths that new requests may take.
   unsigned open() const {

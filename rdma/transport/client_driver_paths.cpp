@@ -130,9 +130,12 @@ void ClientDriver::ready_on_io(unsigned index) {
 
 void ClientDriver::create_lanes_on_io(unsigned index) {
   for (ChangeBarrier* barrier : {&barrier_, &control_barrier_}) {
-    barrier->on_open = [this] {
-      asio::post(io_, [this] {
-        if (!closed_) for_each_lane([](ClientLane& lane) { lane.resume(); });
+    barrier->on_open = [this, barrier] {
+      asio::post(io_, [this, barrier] {
+        if (closed_) return;
+        if (!barrier->closed()) barrier->refuse(0);
+        for_each_lane([](ClientLane& lane) { lane.resume(); });
+        run_errand_on_io();  // to close what could not be closed
       });
     };
   }

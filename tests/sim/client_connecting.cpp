@@ -89,9 +89,10 @@ void ClientDriver::welcome(unsigned index) {
 
 void ClientDriver::create_lanes(unsigned index) {
   for (rtrs::ChangeBarrier* barrier : {&barrier_, &control_barrier_}) {
-    barrier->on_open = [this] {
-      scope_.soon([this] {
+    barrier->on_open = [this, barrier] {
+      scope_.soon([this, barrier] {
         if (closed_) return;
+        if (!barrier->closed()) barrier->refuse(0);
         for (auto& lane : lanes_) {
           lane->resume();
           lane->flush();

@@ -164,16 +164,12 @@ void ClientNode::send_open(std::unique_ptr<Control> control) {
 
 /// An OPEN that waits would get the id of a device that closes, and what is under way to that one
 /// would reach the other. Nobody closes what he still uses, but it is tried when that does no harm.
-/// A late copy of an OPEN does the same to writes that were given up, see docs/simulator.md.
 bool ClientNode::may_close(const Mapping& mapping) const {
   const auto opens = [](const Mapping& other) {
     const bool by_name = other.state == Mapping::State::closing && other.device->half_closed;
     return other.state == Mapping::State::opening || by_name;
   };
-  if (mapping.device->running > 0 && std::ranges::any_of(mappings_, opens)) return false;
-  if (numbers_opens() || !driver_->holds_opens_back()) return true;
-  return std::ranges::none_of(mappings_,
-                              [&](const Mapping& other) { return other.copies || opens(other); });
+  return mapping.device->running == 0 || std::ranges::none_of(mappings_, opens);
 }
 
 void ClientNode::close_device(Mapping& mapping) {

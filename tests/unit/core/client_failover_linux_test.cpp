@@ -229,16 +229,52 @@ TEST_CASE(
 
 TEST_CASE("fail-over to Linux: what opens waits for a write that failed but may still land") {
   TwoLanes lanes;
-  TestRequest write, open{true};
+  TestRequest write, close, open{true};
   lanes.io.lane.submit(write);
   lanes.io.lane.detach(0);
   lanes.io.lane.fail_stranded(0, EIO);
   CHECK(write.error == EIO);
+  lanes.control.lane.submit(close);
   lanes.control.lane.submit(open);
-  CHECK(lanes.control.posts(1) == 0);
+  CHECK(lanes.control.posts(0) + lanes.control.posts(1) == 1);
   lanes.io.attach(0);
   lanes.control.lane.resume();
-  CHECK(lanes.control.posts(0) + lanes.control.posts(1) == 1);
+  CHECK(lanes.control.posts(0) + lanes.control.posts(1) == 2);
+}
+
+TEST_CASE("fail-over to Linux: a close passes what is held back") {
+  TwoLanes lanes;
+  TestRequest write, close, open{true}, another;
+  lanes.io.lane.submit(write);
+  lanes.io.lane.cancel(write);
+  lanes.control.lane.submit(close);
+  CHECK(lanes.control.reply(0, close.slot) == nullptr);
+  lanes.control.lane.submit(open);
+  CHECK(lanes.control.posts(0) == 1);
+  lanes.control.lane.submit(another);
+  CHECK(lanes.control.posts(0) == 2);
+  CHECK(open.calls == 0);
+}
+
+TEST_CASE(
+    "fail-over to Linux: nothing is closed while a late open could get the number of a late "
+    "write") {
+  TwoLanes lanes;
+  TestRequest write, open{true}, close;
+  lanes.control.lane.submit(open);
+  lanes.control.lane.detach(0);  // it goes again over the other path
+  CHECK(lanes.control.posts(1) == 1);
+  CHECK(lanes.control.reply(1, open.slot) == nullptr);
+  lanes.io.lane.submit(write);
+  lanes.io.lane.cancel(write);
+  lanes.control.lane.submit(close);
+  CHECK(lanes.control.posts(1) == 1);
+  SUBCASE("until the path of the open is back") { lanes.control.attach(0); }
+  SUBCASE("until the write has ended") {
+    CHECK(lanes.io.reply(0, write.slot) == nullptr);
+    lanes.control.lane.resume();
+  }
+  CHECK(lanes.control.posts(0) + lanes.control.posts(1) == 3);
 }
 
 TEST_CASE("fail-over: with generations nothing waits for a write that was given up") {
