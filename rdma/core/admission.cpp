@@ -91,7 +91,7 @@ Admission::Decision Admission::no_room(const wire::ConnectParameters& parameters
     return refuse(EINVAL, "more connections per path than allowed (max_connections_per_path)");
   }
   if (memory() + limits_.path_memory > limits_.memory_limit) {
-    return refuse(ENOMEM, "no memory left for another path's chunks (memory_limit)");
+    return refuse(ENOMEM, "no memory left for another path's chunks (--memory-limit)");
   }
   return {};
 }
