@@ -171,7 +171,6 @@ void ClientLane::hold_back_newer(Slot& slot) {
 
 /// What it changes, and what it closes, is named by the number of an open device.
 void ClientLane::hold_back_opens(Slot& slot) {
-  if (ordered_ && RTRS_PLANTED(close_left_behind)) return;
   if (ordered_) return hold_back_newer(slot);
   if (opens_ == nullptr || slot.holds_back_opens || RTRS_PLANTED(write_left_behind)) return;
   slot.holds_back_opens = true;
