@@ -11,17 +11,22 @@
 namespace rtrs {
 
 /// A ComplaintLog for each host, so that the log is not filled by one, and nobody's lines are left
-/// out for what others do.
+/// out for what others do. One for all parts of a program, or the allowance is none.
 ///
 /// Threads: any; the time is an argument.
 class ClientLog {
  public:
-  /// Enough for a day's work of an honest host; the rest is some megabytes a day at most.
+  /// Of one host and severity: enough for a day's work of an honest host; the rest is some
+  /// megabytes a day at most.
   static constexpr ComplaintLog::Allowance kAllowance{200, std::chrono::seconds{1}};
   /// Hosts that are kept apart. Those beyond share one allowance.
   static constexpr std::size_t kMaxHosts = 256;
 
   explicit ClientLog(Log log) : log_{std::move(log)} {}
+  /// Says of every host how many lines were left out.
+  ~ClientLog();
+  ClientLog(const ClientLog&) = delete;
+  ClientLog& operator=(const ClientLog&) = delete;
 
   /// `peer` is an address with its port, which does not count.
   void say(LogLevel level, const std::string& peer, const std::string& line,
@@ -29,6 +34,7 @@ class ClientLog {
 
  private:
   std::shared_ptr<ComplaintLog> of(const std::string& peer, ComplaintLog::Instant now);
+  void forget_rested(ComplaintLog::Instant now);
 
   const Log log_;
   std::mutex mutex_;

@@ -14,6 +14,7 @@
 
 namespace rtrs {
 
+class ClientLog;
 class Reactor;
 
 struct ListenAddress {
@@ -50,6 +51,9 @@ struct ServerOptions {
   bool always_invalidate = false;
   std::uint32_t features = 0;  ///< extension features to offer
   Log log;
+  /// For what clients cause, if other parts of the program say such things, too; null = made of
+  /// `log`.
+  std::shared_ptr<ClientLog> client_log;
 };
 
 /// A listener as it is now.

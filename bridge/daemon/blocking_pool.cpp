@@ -7,7 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "rdma/client_log.hpp"
 #include "rdma/transport/reactor.hpp"
 
 namespace rnbd {
@@ -20,11 +19,11 @@ BlockingPool::BlockingPool() : impl_{std::make_unique<Impl>()} {}
 
 BlockingPool::~BlockingPool() { impl_->threads.join(); }
 
-Surroundings BlockingPool::surroundings(const rtrs::Log& log) {
+Surroundings BlockingPool::surroundings(std::shared_ptr<rtrs::ClientLog> log) {
   Surroundings surroundings;
-  surroundings.log = [said = std::make_shared<rtrs::ClientLog>(log)](
-                         rtrs::LogLevel level, const std::string& peer, const std::string& line) {
-    said->say(level, peer, line, std::chrono::steady_clock::now());
+  surroundings.log = [log = std::move(log)](rtrs::LogLevel level, const std::string& peer,
+                                            const std::string& line) {
+    log->say(level, peer, line, std::chrono::steady_clock::now());
   };
   surroundings.later = [](rtrs::Reactor* reactor, std::function<void()> work) {
     boost::asio::post(reactor->io(), std::move(work));

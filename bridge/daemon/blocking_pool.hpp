@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "bridge/server/surroundings.hpp"
+#include "rdma/client_log.hpp"
 
 namespace rnbd {
 
@@ -16,9 +17,8 @@ class BlockingPool {
   BlockingPool(const BlockingPool&) = delete;
   BlockingPool& operator=(const BlockingPool&) = delete;
 
-  /// Surroundings that use this pool and the reactors' event loops. What they say of one client has
-  /// limits.
-  Surroundings surroundings(const rtrs::Log& log);
+  /// Surroundings that use this pool and the reactors' event loops.
+  Surroundings surroundings(std::shared_ptr<rtrs::ClientLog> log);
 
  private:
   struct Impl;

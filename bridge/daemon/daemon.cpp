@@ -15,6 +15,7 @@
 #include "bridge/daemon/server_control.hpp"
 #include "bridge/daemon/shutdown.hpp"
 #include "bridge/server/block_server.hpp"
+#include "rdma/client_log.hpp"
 #include "rdma/server.hpp"
 
 namespace rnbd {
@@ -167,12 +168,14 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue) {
   const Settings& settings = invocation.settings;
   auto sockets = inherited_sockets(Sockets::tcp);
   if (!sockets) return complain(sockets.error());
-  const rtrs::ServerOptions options = server_options(settings, std::move(*sockets));
+  rtrs::ServerOptions options = server_options(settings, std::move(*sockets));
+  // One for both, or a host would have twice what it may have.
+  options.client_log = std::make_shared<rtrs::ClientLog>(options.log);
 
   auto pool = std::make_unique<BlockingPool>();
   BlockServer handler{catalogue,
                       {.queue_depth = settings.queue_depth, .max_io_size = settings.max_io_size},
-                      pool->surroundings(log_function())};
+                      pool->surroundings(options.client_log)};
   auto server = rtrs::Server::create(options, handler);
   if (const auto started = server->start(); !started) return complain(started.error().text);
   warn_of_strangers(*server);

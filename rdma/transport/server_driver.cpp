@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "rdma/client_log.hpp"
 #include "rdma/transport/factory.hpp"
 #include "rdma/transport/server_options.hpp"
 #include "rdma/transport/volatile_epoch.hpp"
@@ -46,7 +47,6 @@ ServerDriver::ServerDriver(ServerOptions options, ServerHandler& handler)
       volatile_epoch_{volatile_epoch_of_this_machine()},
       random_{seeded()},
       refusals_{options_.log},
-      client_log_{options_.log},
       admission_{admission_limits(options_)} {
   for (unsigned i = 0; i < options_.reactors; ++i) {
     reactors_.push_back(std::make_unique<Reactor>(i));
@@ -221,7 +221,7 @@ SessionEnvironment ServerDriver::environment(Admission::SessionId id, Reactor& r
   environment.on_connection_closed = [this] { --connections_; };
   if (options_.log) {
     environment.log = [this, peer](LogLevel level, const std::string& line) {
-      client_log_.say(level, peer, line, std::chrono::steady_clock::now());
+      options_.client_log->say(level, peer, line, std::chrono::steady_clock::now());
     };
   }
   environment.handshake_timeout = options_.handshake_timeout;

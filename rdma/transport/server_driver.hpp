@@ -11,7 +11,6 @@
 #include <thread>
 #include <vector>
 
-#include "rdma/client_log.hpp"
 #include "rdma/core/admission.hpp"
 #include "rdma/server.hpp"
 #include "rdma/transport/acceptor.hpp"
@@ -60,7 +59,6 @@ class ServerDriver final : public Server {
   std::uint64_t volatile_epoch_;
   std::mt19937_64 random_;  ///< reactor 0
   RefusalLog refusals_;     ///< reactor 0
-  ClientLog client_log_;    ///< of the reactors
   std::vector<std::unique_ptr<Reactor>> reactors_;
   std::vector<std::thread> threads_;
   struct Entrance {

@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "rdma/client_log.hpp"
 #include "rdma/wire/immediate.hpp"
 
 namespace rtrs {
@@ -26,6 +27,7 @@ ServerOptions with_defaults(ServerOptions options) {
                      static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
     options.memory_limit = std::min<std::uint64_t>(1ULL << 30, ram / 4);
   }
+  if (!options.client_log) options.client_log = std::make_shared<ClientLog>(options.log);
   return options;
 }
 

@@ -163,6 +163,8 @@ def restless_client():
     for _ in range(1000):
         expect(session.call(struct.pack("<HHI", 5, 0, device))[0], 0)
         device, _ = session.open(b"disk0", RO)
+    for _ in range(300):
+        Session(PORT).close()
     still_works(session, device)
 
 

@@ -1,5 +1,6 @@
 #include "rdma/client_log.hpp"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,25 @@ TEST_CASE("a host that fills the log is cut short, whatever its port, and others
   CHECK(lines.all.back() == "closed (800 lines before it were not logged)");
 }
 
+TEST_CASE("a host is not forgotten before it was said how many of its lines were left out") {
+  Lines lines;
+  {
+    ClientLog log{lines.log()};
+    for (unsigned i = 0; i < kBurst + 7; ++i) {
+      log.say(LogLevel::info, "10.0.0.1:1", "opened", ComplaintLog::Instant{1h});
+    }
+    lines.all.clear();
+    for (std::size_t i = 0; i < ClientLog::kMaxHosts; ++i) {
+      log.say(LogLevel::info, std::to_string(i) + ":1", "x", ComplaintLog::Instant{2h});
+    }
+    CHECK(std::count(lines.all.begin(), lines.all.end(), "10.0.0.1: 7 lines were not logged") == 1);
+    for (unsigned i = 0; i < kBurst + 2; ++i) {
+      log.say(LogLevel::info, "0:1", "opened", ComplaintLog::Instant{2h});
+    }
+  }
+  CHECK(lines.all.back() == "0: 3 lines were not logged");  // one more came before
+}
+
 TEST_CASE("hosts without number cost no memory without end: those beyond share an allowance") {
   Lines lines;
   ClientLog log{lines.log()};
@@ -50,7 +70,10 @@ TEST_CASE("hosts without number cost no memory without end: those beyond share a
   CHECK(lines.all.size() == ClientLog::kMaxHosts + kBurst);
   lines.all.clear();
   visit(2000, ComplaintLog::Instant{2h});  // the others have been quiet since
-  CHECK(lines.all.size() == ClientLog::kMaxHosts + kBurst);
+  CHECK(lines.all.size() == ClientLog::kMaxHosts + kBurst + 1);
+  const auto unsaid = 2000 - ClientLog::kMaxHosts - kBurst;
+  CHECK(std::count(lines.all.begin(), lines.all.end(),
+                   "other hosts: " + std::to_string(unsaid) + " lines were not logged") == 1);
 }
 
 TEST_CASE("a client that comes and goes all the time does not fill the server's log") {
@@ -64,7 +87,7 @@ TEST_CASE("a client that comes and goes all the time does not fill the server's 
   }
   const auto seconds = (std::chrono::steady_clock::now() - start) / 1s;
   CHECK(lines.all.size() >= kBurst);
-  CHECK(lines.all.size() <= kBurst + static_cast<std::size_t>(seconds) + 1);
+  CHECK(lines.all.size() <= kBurst + static_cast<std::size_t>(seconds) + 2);
 }
 
 }  // namespace

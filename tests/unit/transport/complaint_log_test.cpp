@@ -49,6 +49,32 @@ TEST_CASE(
   CHECK(lines.all.back() == "no");
 }
 
+TEST_CASE("complaints: harmless lines without end hide neither a warning nor an error") {
+  Lines lines;
+  ComplaintLog log{lines.log()};
+  const ComplaintLog::Instant now{1h};
+  for (int i = 0; i < 1000; ++i) log.say(LogLevel::info, "opened", now);
+  lines.all.clear();
+  log.say(LogLevel::warning, "protocol violation", now);
+  log.say(LogLevel::error, "it hangs", now);
+  CHECK(lines.all == std::vector<std::string>{"protocol violation", "it hangs"});
+  log.say(LogLevel::info, "closed", now + 10s);
+  CHECK(lines.all.back() == "closed (980 lines before it were not logged)");
+}
+
+TEST_CASE("complaints: what was left out is told before it is forgotten, and once") {
+  Lines lines;
+  ComplaintLog log{lines.log()};
+  const ComplaintLog::Instant now{1h};
+  for (unsigned i = 0; i < kBurst + 1; ++i) log.say(LogLevel::warning, "no", now);
+  for (unsigned i = 0; i < kBurst + 5; ++i) log.say(LogLevel::info, "opened", now);
+  lines.all.clear();
+  log.settle("10.0.0.1");
+  log.settle("10.0.0.1");
+  CHECK(lines.all == std::vector<std::string>{"10.0.0.1: 5 lines were not logged",
+                                              "10.0.0.1: 1 line was not logged"});
+}
+
 TEST_CASE("complaints: what is for debugging only takes no room, and is always said") {
   Lines lines;
   ComplaintLog log{lines.log(), {.burst = 1, .period = 1s}};
