@@ -48,7 +48,7 @@ class SessionKeeper {
   /// A path carries requests: what is left to do from the time when none did? The operation runs on
   /// the control connection and belongs to the client from here on. Null: nothing more.
   virtual std::unique_ptr<Operation> errand() { return nullptr; }
-  /// It ended. Without an error the next one is asked for.
+  /// It ended. Then the next one is asked for: at once, or after EIO when a path is back.
   virtual void errand_ended(Operation& /*operation*/) {}
 
  protected:

@@ -37,12 +37,14 @@ std::unique_ptr<rtrs::Operation> OpenOrders::close(const OpenedDevice& device,
 /// Any other error is an answer.
 bool OpenOrders::closed(int error) { return error != EINTR && error != EIO; }
 
-Renewal OpenOrders::renewal(bool is_open, bool is_closing, bool in_use, bool certain) {
+Renewal OpenOrders::renewal(bool is_open, bool is_closing, bool in_use, bool certain,
+                            const rtrs::SessionLimits& limits) {
   const bool left = is_open && !in_use;
   // Left open for the sake of a server that has closed it now.
   if (left && certain) return Renewal::forget;
   if (is_open && in_use) return Renewal::open;
-  return (left || is_closing) && !certain ? Renewal::open_to_close : Renewal::none;
+  if (certain || (!left && !is_closing)) return Renewal::none;
+  return numbered(limits) ? Renewal::open_to_close : Renewal::close_by_name;
 }
 
 }  // namespace rnbd

@@ -28,6 +28,8 @@ enum class Renewal : std::uint8_t {
   none,           ///< it is not open, and who opens it asks anew
   open,           ///< is opened again
   open_to_close,  ///< likewise, because the server may have it open still, and then it is closed
+  close_by_name,  ///< the same toward a server that may give its id to what comes late for another
+                  ///< device: like all that opens, it waits for that, as half closed
   forget,         ///< nobody uses it, and it is certainly not open any more
 };
 
@@ -55,8 +57,15 @@ class OpenOrders {
   /// Whether the end of a CLOSE says that the device is not open any more. Otherwise it is
   /// half_closed.
   static bool closed(int error);
-  /// `certain`: the server has nothing open of the session before.
-  static Renewal renewal(bool is_open, bool is_closing, bool in_use, bool certain);
+  /// Whether the answer to a CLOSE can be about its device. `renewed`: the session has been since
+  /// the CLOSE was sent, and `limits` are the new ones. Without numbers the CLOSE may have had no
+  /// id any more, while the server kept the session and what is open.
+  static bool believed(bool renewed, const rtrs::SessionLimits& limits) {
+    return !renewed || numbered(limits);
+  }
+  /// `certain`: the server has nothing open of the session before. `limits` are the new session's.
+  static Renewal renewal(bool is_open, bool is_closing, bool in_use, bool certain,
+                         const rtrs::SessionLimits& limits);
 
  private:
   std::uint32_t next_ = 1;

@@ -189,6 +189,7 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   /// An attempt to open things again failed; the server may have kept what it opened.
   bool half_reopened_ = false;            ///< guarded by mutex_
   std::shared_ptr<Mapping> errand_;       ///< being closed; guarded by mutex_
+  std::uint64_t errand_era_ = 0;          ///< in which it was asked; guarded by mutex_
   OpenOrders orders_;                     ///< guarded by mutex_
   std::string stale_;                     ///< why this is not what it was; guarded by mutex_
   std::string last_refusal_;              ///< of a reopening; guarded by mutex_

@@ -34,12 +34,17 @@ std::unique_ptr<rtrs::Operation> Session::make_close(Mapping& mapping) const {
 }
 
 int Session::close_at_server(Mapping& mapping, const Interrupt& interrupt) {
-  std::unique_ptr<rtrs::Operation> operation;
-  {
-    std::lock_guard lock{mutex_};
-    operation = make_close(mapping);
+  std::unique_lock lock{mutex_};
+  for (;;) {
+    const std::uint64_t asked_in = era_.number;
+    const std::unique_ptr<rtrs::Operation> operation = make_close(mapping);
+    lock.unlock();
+    const int error = client_->run_control(*operation, interrupt);
+    lock.lock();
+    const bool believed = OpenOrders::believed(era_.number != asked_in, era_.limits);
+    if (believed || !OpenOrders::closed(error)) return error;
+    mapping.half_closed = true;  // and closed again, by its name
   }
-  return client_->run_control(*operation, interrupt);
 }
 
 /// For those who do not want to wait for long: the end of the session closes everything anyway.
@@ -84,6 +89,7 @@ std::unique_ptr<rtrs::Operation> Session::errand() {
     }
     mapping->state = Mapping::State::closing;
     errand_ = mapping;
+    errand_era_ = era_.number;
     return make_close(*mapping);
   }
   return nullptr;
@@ -91,11 +97,13 @@ std::unique_ptr<rtrs::Operation> Session::errand() {
 
 void Session::errand_ended(rtrs::Operation& operation) {
   std::shared_ptr<Mapping> mapping;
+  bool believed = false;
   {
     std::lock_guard lock{mutex_};
     mapping = std::move(errand_);
+    believed = OpenOrders::believed(era_.number != errand_era_, era_.limits);
   }
-  end_closing(*mapping, operation.error());
+  end_closing(*mapping, believed ? operation.error() : EIO);
 }
 
 void Session::end_closing(Mapping& mapping, int error) {

@@ -48,13 +48,13 @@ std::unique_ptr<rtrs::Operation> Session::reopen(const rtrs::SessionLimits& limi
     const std::shared_ptr<Mapping>& mapping = at->second;
     const bool open = mapping->state == Mapping::State::open;
     const bool closing = mapping->state == Mapping::State::closing;
-    const Renewal fate = OpenOrders::renewal(open, closing, mapping->users > 0, certain);
+    const Renewal fate = OpenOrders::renewal(open, closing, mapping->users > 0, certain, limits);
     if (fate == Renewal::forget) {
       at = mappings_.erase(at);
       continue;
     }
     const bool leaving = fate == Renewal::open_to_close;
-    if (leaving && open) mapping->half_closed = true;
+    if (leaving || fate == Renewal::close_by_name) mapping->half_closed = true;
     // Who opens a device sees the new era and asks again.
     if (leaving || fate == Renewal::open) {
       devices.push_back({mapping->device, mapping->options, mapping->geometry, leaving});

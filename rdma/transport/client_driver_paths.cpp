@@ -211,7 +211,7 @@ void ClientDriver::run_errand_on_io() {
 void ClientDriver::errand_ended_on_io() {
   const auto errand = std::move(errand_);
   options_.keeper->errand_ended(*errand);
-  if (errand->error() == 0) run_errand_on_io();
+  if (errand->error() != EIO) run_errand_on_io();  // otherwise when a path or the barrier lets it
 }
 
 // ---- A path goes -------------------------------------------------------------------------------

@@ -295,6 +295,7 @@ void ClientNode::handle_answer(Control& control, int error) {
       return opened(control, &*info);
     }
     case Control::Kind::close:
+      if (!OpenOrders::believed(control.era != era_, limits_)) return leave_open_question(control);
       if (error != 0) violate(std::string{"CLOSE failed: "} + std::strerror(error));
       if (control.device->known) environment_.checker.closed(control.device->opening);
       return now_closed(mapping);

@@ -31,9 +31,11 @@ std::unique_ptr<rtrs::Operation> ClientNode::reopen(const rtrs::SessionLimits& l
     const bool in_use = mapping.state == Mapping::State::open;
     const bool is_open = in_use || mapping.state == Mapping::State::half_closed;
     const bool is_closing = mapping.state == Mapping::State::closing;
-    const rnbd::Renewal fate = rnbd::OpenOrders::renewal(is_open, is_closing, in_use, certain_);
+    const rnbd::Renewal fate =
+        rnbd::OpenOrders::renewal(is_open, is_closing, in_use, certain_, limits);
     if (fate == rnbd::Renewal::forget) mapping = Mapping{};
-    if (fate == rnbd::Renewal::forget || fate == rnbd::Renewal::none) continue;
+    if (fate == rnbd::Renewal::close_by_name) mapping.device->half_closed = true;
+    if (fate != rnbd::Renewal::open && fate != rnbd::Renewal::open_to_close) continue;
     const bool leaving = fate == rnbd::Renewal::open_to_close;
     const Device& device = *mapping.device;
     rnbd::OpenOptions options;

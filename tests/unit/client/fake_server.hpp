@@ -95,6 +95,7 @@ class FakeServer final : public rtrs::QueuePair {
     open.clear();
     arrivals.clear();
     next_id = first_id;
+    if (after_restart) after_restart();
   }
 
   const FakeOptions options;
@@ -107,6 +108,7 @@ class FakeServer final : public rtrs::QueuePair {
   std::map<std::uint32_t, std::string> opened_by;  ///< names by the numbers of OPENs
   std::vector<std::string> written;                ///< whom the writes reached, by name
   std::map<wire::MessageType, std::uint64_t> seen;
+  std::function<void()> after_restart;      ///< brings back what it kept, say
   std::function<int(const Arrival&)> fail;  ///< an errno for an arrival, 0 = execute it
   wire::OpenResponse open_response;
   wire::DeviceInfoResponse device_info;

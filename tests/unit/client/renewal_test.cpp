@@ -116,6 +116,52 @@ TEST_CASE("renewal: what a server without the extension may have open still is c
   CHECK(world.client->server.open == std::map<std::string, std::uint32_t>{{"a", 31}});
 }
 
+/// What comes late for another device would reach it under its new id.
+TEST_CASE("renewal: without numbers nothing is opened only to be closed, but closed by its name") {
+  World world{{.features = 0}};
+  Device other = world.open("other");  // 7
+  Device device = world.open("a");     // 8
+  world.client->connected = false;
+  device.reset();
+  auto& open = world.client->server.open;
+  SUBCASE("the server has forgotten both") { CHECK(world.client->renew(30) == 0); }
+  SUBCASE("the server has the session still") {
+    const auto kept = open;
+    world.client->server.after_restart = [&] { open = kept; };
+    CHECK(world.client->renew(30) == 0);
+  }
+  CHECK(world.count(MessageType::open) == 3);  // the third is of the other, which is in use
+  const std::uint32_t id = open.at("other");
+  CHECK(world.client->come_back() == 1);
+  CHECK(world.count(MessageType::open) == 4);
+  CHECK(world.count(MessageType::close) == 1);
+  CHECK(open == std::map<std::string, std::uint32_t>{{"other", id}});
+  CHECK(world.reached(*other) == "other");
+}
+
+/// It had no id any more.
+TEST_CASE("renewal: without numbers the answer to an old CLOSE is not believed") {
+  World world{{.features = 0}};
+  Device device = world.open("a");  // 7
+  auto& open = world.client->server.open;
+  const auto kept = open;
+  world.client->server.after_restart = [&] { open = kept; };
+  SUBCASE("of one who waits for it") {
+    world.restart_during(MessageType::close, 30);
+    device.reset();
+  }
+  SUBCASE("of an errand") {
+    world.client->connected = false;
+    device.reset();
+    world.restart_during(MessageType::close, 30);
+    CHECK(world.client->come_back() == 2);
+  }
+  CHECK(open.empty());
+  CHECK(world.client->come_back() == 0);
+  device = world.open("a");
+  CHECK(open.size() == 1);
+}
+
 TEST_CASE(
     "renewal: what an attempt opened that failed is closed when its user has left meanwhile") {
   World world;
