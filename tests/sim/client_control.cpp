@@ -162,14 +162,17 @@ void ClientNode::send_open(std::unique_ptr<Control> control) {
   start_control(std::move(control), numbered, sizeof(rnbd::wire::OpenResponse));
 }
 
-/// An OPEN that waits would get the id of a device that closes, and what is under way to that one
-/// would reach the other. Nobody closes what he still uses, but it is tried when that does no harm.
+/// Nobody closes what he still uses, but it is tried where that does no harm. Linux's server gives
+/// the id to what an OPEN asks for that waits, or comes late, and what is under way to the one
+/// device would reach the other.
 bool ClientNode::may_close(const Mapping& mapping) const {
   const auto opens = [](const Mapping& other) {
     const bool by_name = other.state == Mapping::State::closing && other.device->half_closed;
     return other.state == Mapping::State::opening || by_name;
   };
-  return mapping.device->running == 0 || std::ranges::none_of(mappings_, opens);
+  if (mapping.device->running == 0) return true;
+  return environment_.knobs.server_style == ServerStyle::own &&
+         std::ranges::none_of(mappings_, opens);
 }
 
 void ClientNode::close_device(Mapping& mapping) {

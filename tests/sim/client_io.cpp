@@ -41,8 +41,10 @@ Action draw_action(Rng& rng) {
 
 void ClientNode::start_transfer() {
   std::vector<DevicePtr> devices;
-  for (const Mapping& mapping : mappings_) {
-    if (mapping.state == Mapping::State::open) devices.push_back(mapping.device);
+  for (Mapping& mapping : mappings_) {
+    if (mapping.state != Mapping::State::open) continue;
+    if (mapping.device->unwanted && may_close(mapping)) return close_device(mapping);
+    if (!mapping.device->unwanted) devices.push_back(mapping.device);
   }
   if (devices.empty()) return open_something();
   auto owner = std::make_unique<Transfer>();
@@ -156,6 +158,7 @@ void ClientNode::end_transfer(Transfer& transfer) {
   Mapping& mapping = mappings_[device.slot];
   if (error == EIO && driver_->up() && !driver_->gave_up() && mapping.device == transfer.device &&
       !transfer.device->closing && (finishing_ || rng().chance(200))) {
+    transfer.device->unwanted = true;
     close_device(mapping);
   }
   const std::uint64_t number = transfer.number;

@@ -70,6 +70,7 @@ class ClientNode final : public rtrs::SessionKeeper {
     std::uint32_t open_number = 0;
     std::atomic<std::uint64_t> losses_told{0};
     unsigned running = 0;
+    bool unwanted = false;  ///< is closed as soon as it may be, and not used until then
     bool closing = false;
     bool half_closed = false;  ///< rnbd::OpenedDevice
     bool known = false;        ///< to the checker

@@ -1,5 +1,7 @@
 #include "tests/sim/knobs.hpp"
 
+#include <algorithm>
+
 namespace sim {
 namespace {
 
@@ -143,6 +145,11 @@ Knobs draw_knobs(Rng& rng, bool long_run) {
   const std::uint64_t clients = rng.between(1, 3);
   for (std::uint64_t i = 0; i < clients; ++i) {
     knobs.clients.push_back(draw_client(rng, faults));
+    // What closes late at Linux's server closes what was opened meanwhile.
+    if (faults && knobs.server_style != ServerStyle::own) {
+      knobs.clients.back().close = std::max(knobs.clients.back().close, 100U);
+      knobs.faults.late = true;
+    }
     const bool becomes = rng.chance(150) && knobs.server_style == ServerStyle::own;
     if (becomes) become_linux(knobs.clients.back(), rng);
   }
