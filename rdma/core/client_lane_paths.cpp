@@ -165,6 +165,7 @@ void ClientLane::strand(Slot& slot) {
 /// Until its end is known.
 void ClientLane::hold_back_newer(Slot& slot) {
   if (barrier_ == nullptr || slot.holds_back) return;
+  if (ordered_ && RTRS_PLANTED(close_left_behind)) return;
   slot.holds_back = true;
   barrier_->add();
 }

@@ -47,6 +47,7 @@ struct PlantEntry {
   X(path_chunks_shared, "the paths of a session share their chunks")                               \
   X(failed_change_forgotten, "new changes do not wait for those that failed but may still land")   \
   X(write_left_behind, "an OPEN is sent although a write given up may reach what it opens")        \
+  X(close_left_behind, "an OPEN is sent although the end of a CLOSE is unknown")                   \
   X(close_repeated_by_id, "Linux's server is told again to close an id that another one may have") \
   X(stale_executed, "a write older than one that was answered is carried out")                     \
   X(settle_executes, "a write whose caller has left is carried out when it is settled")            \
