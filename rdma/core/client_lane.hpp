@@ -157,6 +157,10 @@ class ClientLane final {
   /// CLOSE passes reads that wait, but waits itself while both such a change and the first copy of
   /// a read that was sent again may come late: that one would open something under the number.
   void keep_order() { ordered_ = true; }
+  /// What waits cannot go before the barrier opens, although a path is there.
+  bool holds_back() const {
+    return open() != 0 && waiting_head_ != nullptr && held_back(*waiting_head_);
+  }
   /// The barrier has opened, or refuses.
   void resume() { start_waiting(); }
   void set_latency(unsigned path, Duration latency) { paths_[path].latency = latency; }

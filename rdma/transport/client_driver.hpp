@@ -67,6 +67,7 @@ class ClientDriver final : public Client {
   void look_on_io();
   void schedule_look_on_io();
   void give_up_changes_on_io(unsigned path);
+  void tell_of_held_opens_on_io();
   void apply_use_on_io();
 
   // client_driver_paths.cpp: paths that come and go
@@ -130,6 +131,8 @@ class ClientDriver final : public Client {
   std::vector<std::unique_ptr<LaneDriver>> lanes_;  ///< constant once alive
   PathMask in_use_ = 0;
   bool troubled_ = false;  ///< a path was lost
+  Instant held_since_{};   ///< that the control lane holds back what waits; 0: it does not
+  bool held_told_ = false;
   bool closed_ = false;
 
   mutable std::mutex mutex_;

@@ -2,12 +2,14 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <boost/asio/post.hpp>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "rdma/transport/reactor.hpp"
 #include "tests/unit/transport/load.hpp"
 #include "tests/unit/transport/raw_peer.hpp"
 
@@ -173,6 +175,49 @@ TEST_CASE("a path that is closed by command is no trouble, and neither is its re
   CHECK(troubles == "");
   CHECK(infos.find("is closed: disconnected by command") != std::string::npos);
   CHECK(infos.find("is closed: removed by command") != std::string::npos);
+}
+
+TEST_CASE("without the extension: who opens is told that it waits for a change that was given up") {
+  EchoServer server;
+  std::mutex mutex;
+  std::string told;
+  ClientOptions options = test::client_options(server.port);
+  options.heartbeat_interval = 20ms;
+  options.log = [&](LogLevel, const std::string& text) {
+    const std::lock_guard lock{mutex};
+    told += text + "\n";
+  };
+  const auto wait_until_told = [&](const char* what) {
+    for (;; std::this_thread::yield()) {
+      const std::lock_guard lock{mutex};
+      if (told.find(what) != std::string::npos) return;
+    }
+  };
+  auto client = test::connect(options);
+  std::atomic<bool> left{false};
+  const Interrupt leaves{
+      [](void* context) { return static_cast<std::atomic<bool>*>(context)->load(); }, &left};
+  std::vector<std::byte> buffer(512);
+  std::thread writer{[&] {
+    EchoOperation hangs{"H", {}, buffer};
+    CHECK(client->run(hangs, leaves) == EINTR);
+  }};
+  while (server.handler.held == nullptr) std::this_thread::yield();
+  left = true;
+  writer.join();
+  std::atomic<int> opened{-1};
+  std::thread opener{[&] {
+    std::vector<std::byte> answer(512);
+    EchoOperation open{"ab", answer, {}};
+    opened = client->run_control(open, {});
+  }};
+  wait_until_told("the server has not answered changes whose callers have left");
+  CHECK(opened == -1);
+  boost::asio::post(reactor_of(*server.handler.held.load()->session)->io(),
+                    [&] { server.handler.held.load()->finish(0); });
+  opener.join();
+  CHECK(opened == 0);
+  wait_until_told("devices can be opened");
 }
 
 TEST_CASE("what was left to do while there was no path is done when one is back") {
