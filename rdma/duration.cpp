@@ -4,6 +4,17 @@
 #include <utility>
 
 namespace rtrs {
+namespace {
+
+/// "0", "10ms", "60s": whole milliseconds.
+std::string short_text(Duration duration) {
+  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+  if (milliseconds == 0) return "0";
+  if (milliseconds % 1000 != 0) return std::to_string(milliseconds) + "ms";
+  return std::to_string(milliseconds / 1000) + "s";
+}
+
+}  // namespace
 
 tl::expected<Duration, std::string> parse_duration(std::string_view text) {
   constexpr std::pair<std::string_view, double> kUnits[] = {
@@ -28,6 +39,20 @@ tl::expected<Duration, std::string> parse_duration(std::string_view text) {
     return Duration{static_cast<Duration::rep>(number * nanoseconds + 0.5)};
   }
   return wrong();
+}
+
+tl::expected<Duration, std::string> parse_duration(std::string_view text,
+                                                   const DurationRange& range) {
+  auto duration = parse_duration(text);
+  const auto fits = [&](Duration value) { return value >= range.least && value <= range.most; };
+  if (!duration || fits(*duration)) return duration;
+  const std::string wrong = "'" + std::string{text} + "' is not between " +
+                            short_text(range.least) + " and " + short_text(range.most);
+  const std::string in_milliseconds = std::string{text} + "ms";
+  const auto other = parse_duration(in_milliseconds);  // none where the text has a unit
+  if (*duration < range.most || !other || !fits(*other)) return tl::unexpected(wrong);
+  return tl::unexpected("did you mean " + in_milliseconds + "? A number alone is seconds, and " +
+                        wrong);
 }
 
 }  // namespace rtrs

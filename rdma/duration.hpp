@@ -14,4 +14,17 @@ namespace rtrs {
 /// Errors: a sentence that says what to write instead.
 tl::expected<Duration, std::string> parse_duration(std::string_view text);
 
+/// What makes sense for an option, both ends included.
+struct DurationRange {
+  Duration least{};
+  Duration most = std::chrono::hours{1};
+};
+
+/// The same within a range. A number without a unit that is too long was perhaps meant in
+/// milliseconds: then the message says so.
+///
+/// Errors: a sentence that says what to write instead.
+tl::expected<Duration, std::string> parse_duration(std::string_view text,
+                                                   const DurationRange& range);
+
 }  // namespace rtrs

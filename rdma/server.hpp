@@ -19,7 +19,7 @@ class Reactor;
 
 struct ListenAddress {
   TransportKind transport = TransportKind::tcp;
-  std::string host;                         ///< address to bind; "" or "*" = all
+  std::string host;                         ///< what to bind, address or name; "" or "*" = all
   std::uint16_t port = wire::kDefaultPort;  ///< 0 = any free one
   /// Told to our own clients: which of several paths to use.
   wire::PathAccess access = wire::PathAccess::optimized;

@@ -63,17 +63,12 @@ tl::expected<unsigned, std::string> parse_number(std::string_view value, unsigne
   return number;
 }
 
-tl::expected<rtrs::Duration, std::string> parse_period(std::string_view value,
-                                                       rtrs::Duration least) {
-  constexpr std::chrono::hours kMost{1};
-  auto duration = rtrs::parse_duration(value);
-  if (duration && (*duration < least || *duration > kMost)) {
-    const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(least);
-    return Error{quoted(value) + " is not between " + std::to_string(milliseconds.count()) +
-                 "ms and 3600s"};
-  }
-  return duration;
-}
+constexpr rtrs::DurationRange kConnectTimeouts{.least = std::chrono::milliseconds{1}};
+constexpr rtrs::DurationRange kHeartbeats{.least = std::chrono::milliseconds{10},
+                                          .most = std::chrono::minutes{1}};
+constexpr rtrs::DurationRange kReconnectPauses{.least = std::chrono::milliseconds{1},
+                                               .most = std::chrono::minutes{5}};
+constexpr rtrs::DurationRange kWaits{};  ///< 0 has a meaning
 
 tl::expected<rtrs::Duration, std::string> parse_spin(std::string_view value) {
   auto duration = rtrs::parse_duration(value);
@@ -131,22 +126,23 @@ std::optional<Done> set_option(ClientConfig& config, std::string_view key, std::
     return store(config.connect_now, choose<bool>(value, {{"lazy", false}, {"now", true}}));
   }
   if (key == "connect-timeout") {
-    return store(config.connect_timeout, parse_period(value, std::chrono::milliseconds{1}));
+    return store(config.connect_timeout, rtrs::parse_duration(value, kConnectTimeouts));
   }
   if (key == "heartbeat") {
-    return store(config.heartbeat, parse_period(value, std::chrono::milliseconds{10}));
+    return store(config.heartbeat, rtrs::parse_duration(value, kHeartbeats));
   }
   if (key == "heartbeat-misses")
     return store(config.heartbeat_misses, parse_number(value, 1, 1000));
   if (key == "policy") return store(config.policy, parse_policy(value));
-  if (key == "no-path-timeout") return store(config.no_path_timeout, parse_period(value, {}));
+  if (key == "no-path-timeout")
+    return store(config.no_path_timeout, rtrs::parse_duration(value, kWaits));
   if (key == "reconnect-min") {
-    return store(config.reconnect_min, parse_period(value, std::chrono::milliseconds{1}));
+    return store(config.reconnect_min, rtrs::parse_duration(value, kReconnectPauses));
   }
   if (key == "reconnect-max") {
-    return store(config.reconnect_max, parse_period(value, std::chrono::milliseconds{1}));
+    return store(config.reconnect_max, rtrs::parse_duration(value, kReconnectPauses));
   }
-  if (key == "settle-time") return store(config.settle_time, parse_period(value, {}));
+  if (key == "settle-time") return store(config.settle_time, rtrs::parse_duration(value, kWaits));
   if (key == "require-ext") return store(config.require_extension, parse_bool(value));
   if (key == "control") return store(config.control, absolute_socket_path(value));
   if (key == "digest") return set_digest(config, value);
@@ -191,7 +187,8 @@ constexpr ConfigKey kKeys[] = {
     {"spin", "DURATION",
      "Look for an answer so long before sleeping, while answers come so soon (default 0: sleep at "
      "once; at most 1ms)."},
-    {"connect", "lazy|now", "now: fail at start when the server cannot be used (default lazy)."},
+    {"connect", "lazy|now",
+     "now: fail at start when server and device cannot be used (default lazy)."},
     {"connect-timeout", "DURATION", "For all of a connection attempt (default 10s)."},
     {"heartbeat", "DURATION", "Interval between signs of life (default 500ms)."},
     {"heartbeat-misses", "N", "Silent intervals until the server counts as lost (default 4)."},

@@ -32,8 +32,10 @@ tl::expected<std::string, Failure> Connections::default_device(const Interrupt& 
   }
   if (all->size() == 1) return all->front().name;
   return tl::unexpected(
-      named({ENOENT, "the client named no export, and there are " + std::to_string(all->size()) +
-                         "; name one in the NBD URI, or set a default with device=NAME"}));
+      named({ENOENT,
+             "the client named no export, and there are " + std::to_string(all->size()) +
+                 "; name one in the NBD URI, or name the device for all clients when this program "
+                 "is started"}));
 }
 
 tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(

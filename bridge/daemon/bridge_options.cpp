@@ -3,6 +3,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <cstring>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -74,11 +75,15 @@ void add_options(CLI::App& app, Arguments& arguments, BridgeOptions& options) {
   app.add_option("--max-connections", options.max_connections,
                  "NBD clients at the same time (default 256).")
       ->type_name("N")
-      ->check(CLI::Range(1U, 65536U));
+      ->check([](const std::string& text) { return complaint_about_number(text, 1, 65536); });
   app.add_option("--log-level", arguments.log_level,
                  "How much to say: error, warning, info or debug (default info).")
       ->type_name("LEVEL")
-      ->check(CLI::IsMember({"error", "warning", "info", "debug"}));
+      ->check([](const std::string& text) {
+        return kLogLevels.contains(text)
+                   ? ""
+                   : "'" + text + "' is not a level; use debug, info, warning or error";
+      });
   app.add_option("--pid-file", options.pid_file, "Write the process id there once ready.")
       ->type_name("FILE");
   app.add_option("--ready-fd", options.ready_fd,
@@ -86,26 +91,56 @@ void add_options(CLI::App& app, Arguments& arguments, BridgeOptions& options) {
       ->type_name("N");
 }
 
-/// "--KEY:" where the plugin would say "KEY=:".
-std::string as_option(std::string text) {
-  const std::size_t end = text.find("=:");
-  return end == std::string::npos ? text : "--" + text.erase(end, 1);
+/// What the plugin's users write as KEY=VALUE or KEY=, as options.
+std::string as_options(std::string text) {
+  for (const ConfigKey& key : config_keys()) {
+    const std::string word = std::string{key.key} + "=";
+    const std::string name =
+        is_option(key) ? "--" + std::string{key.key} : "the " + std::string{key.key};
+    for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at)) {
+      const bool whole = at == 0 || text[at - 1] == ' ';
+      if (!whole) {
+        ++at;
+        continue;
+      }
+      const std::size_t end = at + word.size();
+      const bool has_value = end < text.size() && std::strchr(" :;,", text[end]) == nullptr;
+      text.replace(at, word.size(), name + (has_value ? " " : ""));
+    }
+  }
+  return text;
+}
+
+/// Which option has the URI for its value, if one has.
+std::string taker_of_uri(const Arguments& arguments, const BridgeOptions& options) {
+  const auto is_uri = [](const std::string& text) {
+    return text.starts_with("rnbd://") || text.starts_with("rnbd+tcp://");
+  };
+  for (const auto& [key, value] : arguments.keys) {
+    if (is_uri(value)) return "--" + std::string{key->key};
+  }
+  for (const std::string& value : arguments.listen) {
+    if (is_uri(value)) return "--listen";
+  }
+  return is_uri(options.pid_file) ? "--pid-file" : "";
 }
 
 std::string apply(const Arguments& arguments, BridgeOptions& options) {
   if (arguments.uri.empty()) {
+    const std::string taker = taker_of_uri(arguments, options);
+    if (!taker.empty()) return taker + ": the value is missing; it has taken the URI for it";
     return "no server is named; write e.g. rnbd-bridge rnbd+tcp://storage/disk0";
   }
   ConfigReader reader;
-  if (auto done = reader.set("uri", arguments.uri); !done) return done.error();
+  if (auto done = reader.set("uri", arguments.uri); !done) return as_options(done.error());
   bool has_device = !parse_device_uri(arguments.uri)->device.empty();
   for (const auto& [key, value] : arguments.keys) {
-    if (auto done = reader.set(key->key, value); !done) return as_option(done.error());
+    if (auto done = reader.set(key->key, value); !done) return as_options(done.error());
     has_device = has_device || std::string_view{key->key} == "device";
   }
   if (!has_device) (void)reader.set("dynamic-export", "true");
   auto config = reader.complete();
-  if (!config) return as_option(config.error());
+  if (!config) return as_options(config.error());
   options.client = *std::move(config);
   for (const std::string& text : arguments.listen) {
     auto address = nbd::parse_nbd_address(text);

@@ -2,8 +2,10 @@
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <charconv>
 #include <memory>
 #include <sstream>
+#include <string_view>
 #include <vector>
 
 #include "bridge/client/closest.hpp"
@@ -43,7 +45,61 @@ std::string guess_option(const CLI::App& app, const std::string& given) {
   return guess.empty() ? "" : "; did you mean " + guess + "?";
 }
 
+/// The option that an argument stands for, if it is one: "--lanes", "--lanes=3", "-l".
+const CLI::Option* option_in(const CLI::App& app, std::string_view argument) {
+  if (!argument.starts_with('-') || argument == "-") return nullptr;
+  return app.get_option_no_throw(std::string{argument.substr(0, argument.find('='))});
+}
+
+/// "" or what an option's value lacks. Told here, because CLI11 takes whatever comes next for it.
+std::string complaint_about_missing_value(const CLI::App& app, int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument{argv[i]};
+    if (argument == "--") break;
+    const CLI::Option* option = option_in(app, argument);
+    if (option == nullptr || option->get_items_expected_min() == 0) continue;
+    const std::size_t equals = argument.find('=');
+    const std::string name{argument.substr(0, equals)};
+    const std::string missing =
+        name + ": the value is missing; write " + name + " " + option->get_type_name();
+    if (equals != std::string_view::npos) {
+      if (equals + 1 == argument.size()) return missing;
+      continue;
+    }
+    if (++i == argc || *argv[i] == '\0') return missing;
+    if (option_in(app, argv[i]) != nullptr) {
+      return missing + " (behind it is the option " + argv[i] + ")";
+    }
+  }
+  return "";
+}
+
+/// What CLI11 says, in words for users.
+std::string text_of(const CLI::App& app, const CLI::ParseError& error) {
+  const std::string text = error.what();
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
+    return text.substr(0, text.find(':')) + ": may be given only once";
+  }
+  constexpr std::string_view kConversion = "Could not convert: ";
+  const std::size_t equals = text.find(" = ");
+  if (!text.starts_with(kConversion) || equals == std::string::npos) return text;
+  const std::string name = text.substr(kConversion.size(), equals - kConversion.size());
+  const CLI::Option* option = option_in(app, name);
+  const bool is_switch = option != nullptr && option->get_items_expected_min() == 0;
+  return name + ": '" + text.substr(equals + 3) + "' is " +
+         (is_switch ? "no value for it; leave it out" : "not a number");
+}
+
 }  // namespace
+
+std::string complaint_about_number(const std::string& text, unsigned least, unsigned most) {
+  unsigned number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  if (error == std::errc{} && rest == end && number >= least && number <= most) return "";
+  return "'" + text + "' is not a number from " + std::to_string(least) + " to " +
+         std::to_string(most);
+}
 
 EarlyExit usage_error(const CLI::App& app, const std::string& text) {
   return {2, app.get_name() + ": " + text + "\nTry '" + app.get_name() + " --help'.\n"};
@@ -58,6 +114,8 @@ std::optional<EarlyExit> parse_arguments(CLI::App& app, const std::string& examp
   app.footer(examples);
   app.formatter(std::make_shared<NarrowFormatter>());
   app.allow_extras();  // reported here, with a guess
+  const std::string missing = complaint_about_missing_value(app, argc, argv);
+  if (!missing.empty()) return usage_error(app, missing);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -65,7 +123,7 @@ std::optional<EarlyExit> parse_arguments(CLI::App& app, const std::string& examp
   } catch (const CLI::CallForVersion& version) {
     return EarlyExit{0, std::string{version.what()} + "\n"};
   } catch (const CLI::ParseError& error) {
-    return usage_error(app, error.what());
+    return usage_error(app, text_of(app, error));
   }
   const std::vector<std::string> extras = app.remaining();
   if (extras.empty()) return std::nullopt;

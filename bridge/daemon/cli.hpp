@@ -23,6 +23,9 @@ std::optional<EarlyExit> parse_arguments(CLI::App& app, const std::string& examp
                                          const std::string& stray, int argc,
                                          const char* const* argv);
 
+/// Why an option's value cannot be a number in a range; "" = it can.
+std::string complaint_about_number(const std::string& text, unsigned least, unsigned most);
+
 /// Why --ready-fd cannot be `fd`; "" = it can.
 std::string complaint_about_number_of_ready_fd(const CLI::App& app, int fd);
 

@@ -2,7 +2,9 @@
 
 #include <toml++/toml.h>
 
+#include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +14,14 @@
 
 namespace rnbd {
 namespace {
+
+/// Without an exponent, as on the command line: 0.25.
+std::string plain_text(double number) {
+  std::array<char, 512> text{};  // the longest has 309 digits before the point
+  const auto [end, error] =
+      std::to_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  return {text.data(), error == std::errc{} ? end : text.data()};
+}
 
 /// Walks the document and collects what is wrong with it.
 class Reader {
@@ -76,6 +86,7 @@ class Reader {
     if (is_switch) return std::nullopt;
     if (const auto* text = node.as_string()) return text->get();
     if (const auto* number = node.as_integer()) return std::to_string(number->get());
+    if (const auto* number = node.as_floating_point()) return plain_text(number->get());
     return std::nullopt;
   }
 

@@ -1,5 +1,6 @@
 // rnbd-ctl: asks and tells a running program over its control socket.
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -61,6 +62,11 @@ std::string reason() {
   return std::strerror(errno);
 }
 
+bool is_socket(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode);
+}
+
 tl::expected<int, std::string> connect_to(const std::string& path) {
   if (std::string wrong = complaint_about_socket_path(path); !wrong.empty()) {
     return tl::unexpected(wrong);
@@ -73,9 +79,15 @@ tl::expected<int, std::string> connect_to(const std::string& path) {
   ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof(kPatience));
   ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof(kPatience));
   if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return fd;
+  const int error = errno;
   std::string why = reason();
-  if (errno == ECONNREFUSED) why += "; the program that made it has ended";
-  if (errno == ENOENT) why += "; was the program started with a control socket there?";
+  if (error == ECONNREFUSED) {
+    // Of what is no socket the system says that, too.
+    why = is_socket(path) ? why + "; the program that made it has ended"
+                          : "this is no socket; name what the program was given as --control or "
+                            "control=";
+  }
+  if (error == ENOENT) why += "; was the program started with a control socket there?";
   ::close(fd);
   return tl::unexpected(why);
 }

@@ -8,6 +8,7 @@
 
 #include "bridge/backend/specification.hpp"
 #include "bridge/client/closest.hpp"
+#include "rdma/duration.hpp"
 #include "rdma/wire/immediate.hpp"
 
 namespace rnbd {
@@ -42,13 +43,10 @@ std::string set_size(T& target, const std::string& value, std::uint64_t least, s
   return "";
 }
 
-std::string set_duration(rtrs::Duration& target, const std::string& value, rtrs::Duration least) {
-  const auto duration = parse_short_duration(value);
-  if (!duration) return duration.error().text;
-  if (*duration < least) {
-    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(least).count();
-    return "'" + value + "' is too short; use at least " + std::to_string(ms) + "ms";
-  }
+std::string set_duration(rtrs::Duration& target, const std::string& value, rtrs::Duration most) {
+  constexpr std::chrono::milliseconds kLeast{10};
+  const auto duration = rtrs::parse_duration(value, {.least = kLeast, .most = most});
+  if (!duration) return duration.error();
   target = *duration;
   return "";
 }
@@ -105,13 +103,11 @@ constexpr SettingRule kRules[] = {
     {"reactors", "N", "2", "Threads that serve (default 0: one per CPU, at most 8).",
      [](Settings& s, Value v) { return set_number(s.reactors, v, 0, 256); }},
     {"heartbeat", "TIME", "500ms", "How often an idle client must show life (default 500ms).",
-     [](Settings& s, Value v) {
-       return set_duration(s.heartbeat, v, std::chrono::milliseconds{10});
-     }},
+     [](Settings& s, Value v) { return set_duration(s.heartbeat, v, std::chrono::minutes{1}); }},
     {"handshake-timeout", "TIME", "10s",
      "Within which a new connection must have said who it is (default 10s).",
      [](Settings& s, Value v) {
-       return set_duration(s.handshake_timeout, v, std::chrono::milliseconds{10});
+       return set_duration(s.handshake_timeout, v, std::chrono::minutes{5});
      }},
     {"no-digest", nullptr, "true", "Do not offer CRC32C checksums on the wire.",
      [](Settings& s, Value v) { return set_switch(s.no_digest, v); }},

@@ -32,10 +32,10 @@ constexpr auto kShortPatience = std::chrono::seconds{1};
 /// Addresses that are none of the Internet's; the transport reads them itself.
 constexpr std::string_view kGidPrefix = "gid:";
 
-tl::expected<HostLookup::Addresses, Failure> ask_system(const std::string& host) {
+tl::expected<HostLookup::Addresses, Failure> ask_system(const std::string& host, int flags) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_ADDRCONFIG;
+  hints.ai_flags = flags;
   addrinfo* found = nullptr;
   if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found); error != 0) {
     return tl::unexpected(
@@ -53,7 +53,27 @@ tl::expected<HostLookup::Addresses, Failure> ask_system(const std::string& host)
   return addresses;
 }
 
+tl::expected<HostLookup::Addresses, Failure> find_peer(const std::string& host) {
+  return ask_system(host, AI_ADDRCONFIG);
+}
+
 }  // namespace
+
+tl::expected<std::vector<std::string>, Failure> addresses_of_listener(const std::string& host) {
+  boost::system::error_code error;
+  (void)asio::ip::make_address(host, error);
+  const bool is_name = error && !host.empty() && host != "*" && !host.starts_with(kGidPrefix);
+  if (!is_name) return std::vector<std::string>{host};
+  const auto found = ask_system(host, AI_PASSIVE);
+  if (!found) return tl::unexpected(found.error());
+  std::vector<std::string> addresses;
+  for (const auto& address : *found) {
+    if (std::ranges::count(addresses, address.to_string()) == 0) {
+      addresses.push_back(address.to_string());
+    }
+  }
+  return addresses;
+}
 
 std::string name_of(const PathAddress& address) {
   const bool is_ipv6 = address.host.find(':') != std::string::npos;
@@ -68,7 +88,7 @@ struct HostLookup::Search {
 };
 
 HostLookup::HostLookup(std::string host, Resolver resolver)
-    : host_{std::move(host)}, resolver_{resolver ? std::move(resolver) : ask_system} {}
+    : host_{std::move(host)}, resolver_{resolver ? std::move(resolver) : find_peer} {}
 
 asio::awaitable<tl::expected<HostLookup::Addresses, Failure>> HostLookup::find(Duration patience) {
   boost::system::error_code error;

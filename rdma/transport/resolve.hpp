@@ -16,6 +16,12 @@ namespace rtrs {
 /// "storage:1234", "[fd00::1]:1234": a path's other end, for messages.
 std::string name_of(const PathAddress& address);
 
+/// The numeric addresses of a name to listen on, each once. What is none for the resolver stays as
+/// it is: a numeric address, one for the transport (gid:...), "" and "*".
+///
+/// Errors: EHOSTUNREACH with the resolver's sentence. Blocks as long as the resolver.
+tl::expected<std::vector<std::string>, Failure> addresses_of_listener(const std::string& host);
+
 /// Finds a host's addresses for one attempt to connect after another, and remembers them: a host
 /// can be reached although its name server cannot.
 ///

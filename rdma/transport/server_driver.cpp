@@ -9,6 +9,7 @@
 
 #include "rdma/client_log.hpp"
 #include "rdma/transport/factory.hpp"
+#include "rdma/transport/resolve.hpp"
 #include "rdma/transport/server_options.hpp"
 #include "rdma/transport/volatile_epoch.hpp"
 
@@ -20,6 +21,11 @@ namespace asio = boost::asio;
 constexpr auto kClosePause = std::chrono::milliseconds{100};
 
 Instant now() { return Instant{std::chrono::steady_clock::now().time_since_epoch()}; }
+
+/// Why an address of this machine's name cannot be listened on: the machine does not have it.
+bool is_absent(int error) {
+  return error == EADDRNOTAVAIL || error == EAFNOSUPPORT || error == ENODEV;
+}
 
 std::mt19937_64 seeded() {
   std::random_device device;
@@ -69,6 +75,21 @@ void ServerDriver::log(LogLevel level, const std::string& text) const {
 
 tl::expected<void, Failure> ServerDriver::start() {
   if (auto ok = check(options_); !ok) return ok;
+  if (auto ok = open_entrances(); !ok) return ok;
+  for (unsigned i = 0; i < entrances_.size(); ++i) {
+    entrances_[i].acceptor->start(
+        [this, i](std::unique_ptr<Incoming> incoming) { welcome(std::move(incoming), i); });
+  }
+  for (auto& reactor : reactors_) {
+    threads_.emplace_back([&loop = *reactor] {
+      pthread_setname_np(pthread_self(), ("rtrs-" + std::to_string(loop.index())).c_str());
+      loop.run();
+    });
+  }
+  return {};
+}
+
+tl::expected<void, Failure> ServerDriver::open_entrances() {
   const auto keep = [this](auto acceptor, wire::PathAccess access) -> tl::expected<void, Failure> {
     if (!acceptor) return tl::unexpected(acceptor.error());
     entrances_.push_back({std::move(*acceptor), access});
@@ -86,17 +107,18 @@ tl::expected<void, Failure> ServerDriver::start() {
     if (!ok) return ok;
   }
   for (const ListenAddress& address : options_.listen) {
-    if (auto ok = keep(listen(*reactors_[0], address, settings), address.access); !ok) return ok;
-  }
-  for (unsigned i = 0; i < entrances_.size(); ++i) {
-    entrances_[i].acceptor->start(
-        [this, i](std::unique_ptr<Incoming> incoming) { welcome(std::move(incoming), i); });
-  }
-  for (auto& reactor : reactors_) {
-    threads_.emplace_back([&loop = *reactor] {
-      pthread_setname_np(pthread_self(), ("rtrs-" + std::to_string(loop.index())).c_str());
-      loop.run();
-    });
+    const auto hosts = addresses_of_listener(address.host);
+    if (!hosts) return tl::unexpected(hosts.error());
+    const std::size_t before = entrances_.size();
+    tl::expected<void, Failure> ok;
+    for (const std::string& host : *hosts) {
+      ListenAddress numeric = address;
+      numeric.host = host;
+      ok = keep(listen(*reactors_[0], numeric, settings), address.access);
+      // Half of a name's addresses would be a surprise; a machine without IPv6 is none.
+      if (!ok && (hosts->size() == 1 || !is_absent(ok.error().error))) return ok;
+    }
+    if (entrances_.size() == before) return ok;
   }
   return {};
 }

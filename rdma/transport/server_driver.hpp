@@ -49,6 +49,7 @@ class ServerDriver final : public Server {
   bool claim_name(Admission::SessionId id, std::string_view name);
   void forget_path(Admission::SessionId id, Admission::PathId path);
   void forget_session(Admission::SessionId id);
+  tl::expected<void, Failure> open_entrances();
   void close_acceptors();
   template <class Function>
   void for_each_session(Function function);

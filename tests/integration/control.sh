@@ -260,6 +260,17 @@ occupied() {
 }
 it "a socket that another program listens on is left alone, and the start fails" occupied
 
+no_socket() {
+  echo text >file
+  control=$PWD/file
+  status_of 1 "${ctl_command[@]}" "$control" status
+  says said "file: this is no socket; name what the program was given as --control"
+  control=$PWD/nothing
+  status_of 1 "${ctl_command[@]}" "$control" status
+  says said 'No such file or directory; was the program started with a control socket there'
+}
+it "rnbd-ctl says of a file that it is no socket" no_socket
+
 hostile() {
   start_server --export disk0=memory:1M
   attach_controlled disk0

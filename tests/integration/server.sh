@@ -88,6 +88,13 @@ ready_line() {
 }
 it "ready: one line on --ready-fd, which is then closed, and the same on standard error" ready_line
 
+by_name() {
+  start_server --listen tcp:localhost:0 --export a=memory:1M
+  [[ $(grep -oE '127\.0\.0\.1:[0-9]+' server.log | sort -u | wc -l) == 2 ]] || fail "$(<server.log)"
+  ! grep -q 'whoever reaches' server.log || fail "localhost is taken for an address of the network"
+}
+it "a host name to listen on is looked up" by_name
+
 quiet() {
   start_server --export a=memory:1M --log-level error
   says server.log 'ready, listening on'

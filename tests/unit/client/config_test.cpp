@@ -189,6 +189,8 @@ TEST_CASE("parameters that contradict each other are refused") {
   CHECK(mentions(complaint({{"uri", uri}, {"extensions", "no"}, {"require-ext", "yes"}}),
                  "require-ext=true contradicts"));
   CHECK(good({{"uri", uri}, {"require-ext", "yes"}}).require_extension);
+  CHECK(mentions(complaint("heartbeat", "500"), "heartbeat=: did you mean 500ms?"));
+  CHECK(mentions(complaint("reconnect-max", "2000"), "did you mean 2000ms?"));
   CHECK(mentions(complaint("reconnect-min", "3s"), "longer than reconnect-max="));
 }
 

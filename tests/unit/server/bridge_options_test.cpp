@@ -72,3 +72,31 @@ TEST_CASE("bridge options: mistakes name the option as it is written here") {
   CHECK(refuses({"rnbd+tcp://a/b", "--lsiten", "unix:x"}, "did you mean --listen"));
   CHECK(refuses({"nbd://a/b"}, "rnbd"));
 }
+
+TEST_CASE("bridge options: a missing value is not what comes next, and one option is not two") {
+  const char* uri = "rnbd+tcp://a/b";
+  CHECK(refuses({uri, "--listen"}, "--listen: the value is missing; write --listen ADDRESS"));
+  CHECK(refuses({uri, "-l"}, "-l: the value is missing; write -l ADDRESS"));
+  CHECK(refuses({"--lanes=", uri}, "--lanes: the value is missing; write --lanes N"));
+  CHECK(refuses({"--pid-file", "", uri}, "--pid-file: the value is missing"));
+  CHECK(refuses({"--pid-file", "--listen", "unix:x", uri},
+                "--pid-file: the value is missing; write --pid-file FILE (behind it is the option "
+                "--listen)"));
+  for (const char* option : {"--pid-file", "--listen", "--lanes", "--session", "--control"}) {
+    CHECK(refuses({option, uri}, std::string{option} + ": the value is missing; it has taken"));
+  }
+  CHECK(refuses({"--max-connections", uri}, "--max-connections: 'rnbd+tcp://a/b' is not a number"));
+  CHECK(refuses({"--pid-file", "a", "--pid-file", "b", uri}, "--pid-file: may be given only once"));
+  CHECK(refuses({"--ready-fd", "x", uri}, "--ready-fd: 'x' is not a number"));
+  CHECK(refuses({"--log-level", "all", uri}, "'all' is not a level; use debug, info"));
+}
+
+TEST_CASE("bridge options: no message has the plugin's spelling") {
+  const char* uri = "rnbd+tcp://a/b";
+  CHECK(refuses({uri, "--reconnect-min", "5s"}, "--reconnect-min is longer than --reconnect-max "));
+  CHECK(refuses({uri, "--require-ext", "true", "--extensions", "false"},
+                "--require-ext true contradicts --extensions false;"));
+  CHECK(refuses({uri, "--device", "c"}, "the uri names the device 'b' and --device another one"));
+  CHECK(refuses({"rnbd+tcp://x@a/b"}, "name a source address with --path SRC@DST[:PORT]"));
+  CHECK(refuses({uri, "--path", "a"}, "--path: 'a' is there already"));
+}

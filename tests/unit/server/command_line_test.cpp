@@ -78,7 +78,12 @@ TEST_CASE("command line: mistakes are usage errors that name the option and the 
       {{"--queue-depth", "x"}, "--queue-depth 256"},
       {{"--max-io-size", "1"}, "--max-io-size 256K"},
       {{"--heartbeat", "1m"}, "--heartbeat 500ms"},
-      {{"--ready-fd", "x"}, "--ready-fd"},
+      {{"--heartbeat", "500"}, "--heartbeat: did you mean 500ms?"},
+      {{"--ready-fd", "x"}, "--ready-fd: 'x' is not a number"},
+      {{"--listen", "--export", "a=/a"}, "--listen: the value is missing; write --listen ADDRESS"},
+      {{"--queue-depth"}, "--queue-depth: the value is missing; write --queue-depth N"},
+      {{"--queue-depth", "4", "--queue-depth", "5"}, "--queue-depth: may be given only once"},
+      {{"--direct=maybe"}, "--direct: 'maybe' is no value for it"},
       {{"--ready-fd", "-7"}, "not a file descriptor"},
   };
   for (const auto& row : rows) {

@@ -85,6 +85,20 @@ storage = "memory:64M"
   CHECK(settings->exports[2].storage == "memory:64M");
 }
 
+TEST_CASE("configuration: a time may be a number with a fraction, as on the command line") {
+  const auto settings =
+      parse_config("[server]\nhandshake-timeout = 1.5\nheartbeat = 2.5e-1\n", "test.conf");
+  REQUIRE(settings);
+  CHECK(settings->handshake_timeout == 1500ms);
+  CHECK(settings->heartbeat == 250ms);
+  for (const char* bad : {"inf", "nan", "-1.5", "1e308", "1e-300"}) {
+    CAPTURE(bad);
+    CHECK(has(error_of(std::string{"[server]\nheartbeat = "} + bad + "\n"), "heartbeat: "));
+  }
+  CHECK(has(error_of("[server]\nqueue-depth = 1.5\n"), "'1.5' is not a number"));
+  CHECK(has(error_of("[server]\nheartbeat = 500\n"), "did you mean 500ms?"));
+}
+
 TEST_CASE("configuration: every setting of the command line has its key") {
   for (const SettingRule& rule : setting_rules()) {
     CAPTURE(rule.key);
@@ -112,7 +126,7 @@ TEST_CASE("configuration: mistakes are named with line, column, key and what to 
       {"server = 1\n", "test.conf:1", "write [server]"},
       {"[server]\n  queue-depth = \"many\"\n", "test.conf:2:17", "write e.g. queue-depth = 256"},
       {"[server]\nqueue-depth = 0\n", "test.conf:2:15", "1 to 65535"},
-      {"[server]\nqueue-depth = 1.5\n", "test.conf:2:15", "wrong type; write e.g. queue-depth"},
+      {"[server]\nqueue-depth = 1.5\n", "test.conf:2:15", "is not a number from 1"},
       {"[server]\nmax-io-size = \"12Q\"\n", "test.conf:2:15", "max-io-size = \"256K\""},
       {"[server]\nheartbeat = \"5m\"\n", "test.conf:2:13", "heartbeat = \"500ms\""},
       {"[server]\nno-digest = \"yes\"\n", "test.conf:2:13", "no-digest = true"},

@@ -200,7 +200,9 @@ TEST_CASE("settings: values arrive, and values outside their range do not") {
   CHECK(has(apply(settings, "max-io-size", "1024"), "4096"));
   CHECK(has(apply(settings, "max-io-size", "12Q"), "not a size"));
   CHECK(has(apply(settings, "heartbeat", "5m"), "not a duration"));
-  CHECK(has(apply(settings, "heartbeat", "1us"), "at least 10ms"));
+  CHECK(has(apply(settings, "heartbeat", "1us"), "between 10ms and 60s"));
+  CHECK(has(apply(settings, "heartbeat", "500"), "did you mean 500ms?"));
+  CHECK(has(apply(settings, "handshake-timeout", "1500"), "did you mean 1500ms?"));
   CHECK(has(apply(settings, "log-level", "loud"), "debug, info"));
   CHECK(has(apply(settings, "no-digest", "yes"), "neither true nor false"));
   CHECK(has(apply(settings, "search-path", ""), "empty"));

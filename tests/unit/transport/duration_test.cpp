@@ -28,3 +28,22 @@ TEST_CASE("anything else is no duration") {
     CHECK_FALSE(parse_duration(text));
   }
 }
+
+TEST_CASE("a duration out of its range says the range, and what was perhaps meant") {
+  const rtrs::DurationRange range{.least = 10ms, .most = 60s};
+  CHECK(*parse_duration("60", range) == 60s);
+  CHECK(*parse_duration("10ms", range) == 10ms);
+  const auto complaint = [](const char* text, const rtrs::DurationRange& allowed) {
+    const auto duration = parse_duration(text, allowed);
+    return duration ? "" : duration.error();
+  };
+  CHECK(complaint("500", range) ==
+        "did you mean 500ms? A number alone is seconds, and '500' is not between 10ms and 60s");
+  CHECK(complaint("61s", range) == "'61s' is not between 10ms and 60s");
+  CHECK(complaint("9ms", range) == "'9ms' is not between 10ms and 60s");
+  CHECK(complaint("0", range) == "'0' is not between 10ms and 60s");
+  CHECK(complaint("100000", range) == "'100000' is not between 10ms and 60s");
+  CHECK(complaint("7200", {}) ==
+        "did you mean 7200ms? A number alone is seconds, and '7200' is not between 0 and 3600s");
+  CHECK(complaint("x", range).find("is not a duration") != std::string::npos);
+}

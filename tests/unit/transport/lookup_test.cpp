@@ -1,6 +1,7 @@
 // How names become addresses when the name server is slow, wrong or gone.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
@@ -104,6 +105,19 @@ TEST_CASE("numeric addresses, and those of RDMA ports, are not looked up") {
   REQUIRE(gid);
   CHECK(gid->empty());
   CHECK(server.asked == 0);
+}
+
+TEST_CASE("a name to listen on is all of its addresses, anything else is itself") {
+  for (const char* host : {"127.0.0.1", "::1", "*", "", "gid:fe80::1"}) {
+    CHECK(addresses_of_listener(host) == std::vector<std::string>{host});
+  }
+  const auto local = addresses_of_listener("localhost");
+  REQUIRE(local);
+  CHECK(std::count(local->begin(), local->end(), "127.0.0.1") == 1);
+  CHECK(std::count(local->begin(), local->end(), "localhost") == 0);
+  const auto none = addresses_of_listener("no.such.host.invalid");
+  REQUIRE_FALSE(none);
+  CHECK(none.error().text.find("cannot resolve host 'no.such.host.invalid'") != std::string::npos);
 }
 
 }  // namespace
