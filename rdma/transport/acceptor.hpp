@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <functional>
@@ -39,9 +40,10 @@ class Incoming {
   virtual tl::expected<void, Failure> accept(const wire::ConnectResponse& answer) = 0;
 };
 
-/// "a connection broke while it was accepted: ..."
+/// "a connection broke while it was accepted: ...": ECONNRESET, whatever the system says, so that
+/// it can be told from a refusal of the device.
 inline Failure broke_while_accepted(int error) {
-  return {error,
+  return {ECONNRESET,
           std::string{"a connection broke while it was accepted: "} + strerrordesc_np(error)};
 }
 

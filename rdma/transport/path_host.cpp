@@ -128,7 +128,9 @@ void PathHost::add(std::uint16_t cid, std::unique_ptr<Incoming> incoming) {
   Link& link = *links_[cid];
   link.handler = &path_.add(cid, *link.connection);
   if (const auto in = incoming->accept(wire::encode(path_.accept_parameters())); !in) {
-    return close(in.error().text, LogLevel::warning);
+    // Who leaves, perhaps having looked for open ports, is nobody's fault.
+    const bool left = in.error().error == ECONNRESET;
+    return close(in.error().text, left ? LogLevel::info : LogLevel::warning);
   }
   link.readiness.wait_to_read();
 }

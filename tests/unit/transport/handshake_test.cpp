@@ -1,6 +1,9 @@
 // What a server does with peers that are no good clients, and a client with servers that are no
 // good servers.
+#include <algorithm>
+#include <atomic>
 #include <boost/asio/post.hpp>
+#include <mutex>
 #include <thread>
 
 #include "rdma/transport/reactor.hpp"
@@ -31,6 +34,39 @@ TEST_CASE("peers that speak something else are sent away, and the next client is
   }
   CHECK(peer.is_closed_by_server());
   check_good_client(server);
+}
+
+TEST_CASE("who leaves while it is accepted is no reason to warn") {
+  std::mutex mutex;
+  std::vector<std::pair<LogLevel, std::string>> lines;
+  ServerOptions options;
+  options.reactors = 2;
+  options.log = [&](LogLevel level, const std::string& line) {
+    const std::lock_guard lock{mutex};
+    lines.emplace_back(level, line);
+  };
+  {
+    EchoServer server{options};
+    RawClient first{server.port};  // its session is on reactor 0, the next one on reactor 1
+    first.hello(parameters(0, 2, 1));
+    REQUIRE(first.answer() == 0);
+    std::atomic<bool> busy{true};
+    boost::asio::post(server.server->reactors().at(1)->io(), [&] { busy.wait(true); });
+    RawClient second{server.port};
+    second.hello(parameters(0, 2, 2));
+    RawClient third{server.port};  // when it has its answer, the hello before it has been read
+    third.hello(parameters(0, 2, 3));
+    REQUIRE(third.answer() == 0);
+    second.vanish();
+    busy = false;
+    busy.notify_all();
+    server.server->stop(5s);
+  }
+  const auto broke = std::ranges::find_if(lines, [](const auto& line) {
+    return line.second.find("broke while it was accepted") != std::string::npos;
+  });
+  REQUIRE(broke != lines.end());
+  CHECK(broke->first == LogLevel::info);
 }
 
 TEST_CASE("connect requests are refused with the errno the protocol wants") {

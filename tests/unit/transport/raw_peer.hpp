@@ -68,6 +68,12 @@ class RawClient {
     return false;
   }
   void leave() { ::close(std::exchange(socket_, -1)); }
+  /// At once and without a farewell, as who scans ports does.
+  void vanish() {
+    const linger at_once{.l_onoff = 1, .l_linger = 0};
+    setsockopt(socket_, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    leave();
+  }
   template <class T>
   void say(const T& message) {
     say(wire::bytes_of(message));
