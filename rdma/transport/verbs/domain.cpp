@@ -26,6 +26,14 @@ Failure cannot_lock(std::size_t size, int error) {
 
 }  // namespace
 
+Failure refused_queue_pair(const char* device, const ibv_qp_cap& asked, unsigned limit, int error) {
+  return {error, std::string{device} + ": no queue pair for " + std::to_string(asked.max_send_wr) +
+                     " sends and " + std::to_string(asked.max_recv_wr) + " receives: " +
+                     strerrordesc_np(error) + " (the device takes up to " + std::to_string(limit) +
+                     " of each; lower the server's --queue-depth, or let programs that have many "
+                     "connections end)"};
+}
+
 Failure refused(const char* what, int error) {
   return {error, std::string{"the RDMA device refused "} + what + ": " + strerrordesc_np(error)};
 }

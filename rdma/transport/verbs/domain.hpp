@@ -14,6 +14,11 @@ namespace rtrs::verbs {
 
 /// "the RDMA device refused a queue pair: ..."
 Failure refused(const char* what, int error);
+/// "no queue pair for 515 sends and 257 receives: ...", with the device's own limit and what to do:
+/// the numbers follow from the server's queue depth.
+///
+/// Errors: `error`.
+Failure refused_queue_pair(const char* device, const ibv_qp_cap& asked, unsigned limit, int error);
 
 /// Whether a device can do always-invalidate: whether it has memory windows.
 ///

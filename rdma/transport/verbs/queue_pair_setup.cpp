@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "rdma/transport/verbs/queue_pair.hpp"
@@ -57,12 +58,16 @@ tl::expected<void, Failure> VerbsQueuePair::build(const QueueSizes& sizes, unsig
     granted = wanted;
     granted.cap.max_inline_data = 0;
     if (rdma_create_qp(id_.get(), domain_->handle(), &granted) != 0) {
-      return tl::unexpected(refused("a queue pair", errno));
+      return tl::unexpected(
+          refused_queue_pair(ibv_get_device_name(device->device), wanted.cap, most, errno));
     }
   }
   queue_pair_ = id_->qp;
   if (granted.cap.max_send_wr <= sizes.keys) {
-    return tl::unexpected(refused("a send queue long enough for always-invalidate", ENOTSUP));
+    return tl::unexpected(Failure{
+        ENOTSUP, "always-invalidate needs a send queue of more than " + std::to_string(sizes.keys) +
+                     " entries, and the device gives " + std::to_string(granted.cap.max_send_wr) +
+                     ": lower --queue-depth, or leave --always-invalidate out"});
   }
 
   const SendQueue::Limits send_limits{granted.cap.max_send_wr - sizes.keys,
