@@ -169,3 +169,52 @@ TEST_CASE("data path: a session may end inside the answer of its last request") 
   auto next = world.make_session("next");
   CHECK(world.open(*next, "disk").error == 0);
 }
+
+TEST_CASE("data path: after a loss of answered writes the next flush fails, once per writer") {
+  World world;
+  world.open(world.session(), "disk", wire::AccessMode::migration);
+  auto other = world.make_session("other");
+  world.open(*other, "disk", wire::AccessMode::migration);
+  const auto flush = [&](BlockSession& session) {
+    return world.io(session, kFlush, 0, 0, true, 0).error;
+  };
+  CHECK(flush(world.session()) == 0);
+  world.disk().lost.add();
+  world.disk().records.clear();
+  CHECK(world.io(world.session(), kRead, 0, 512, true, 512).error == 0);
+  CHECK(flush(world.session()) == EIO);
+  CHECK(operations(world.disk()) == kB(BackendOperation::read));
+  CHECK(flush(world.session()) == 0);
+  CHECK(flush(*other) == EIO);
+  CHECK(flush(*other) == 0);
+}
+
+TEST_CASE(
+    "data path: a loss is told to the next writer if nobody has heard of it, not to readers") {
+  World world;
+  const auto flush = [&](BlockSession& session) {
+    return world.io(session, kFlush, 0, 0, true, 0).error;
+  };
+  world.disk().lost.add();
+  auto reader = world.make_session("reader");
+  world.open(*reader, "disk", wire::AccessMode::read_only);
+  CHECK(flush(*reader) == 0);
+  world.open(world.session(), "disk");
+  CHECK(flush(world.session()) == EIO);
+  world.end_session();
+  auto later = world.make_session("later");
+  world.open(*later, "disk");
+  CHECK(flush(*later) == 0);
+}
+
+TEST_CASE("data path: a flush that fails by itself tells of the loss, too") {
+  World world;
+  world.open(world.session(), "disk");
+  world.disk().hold = true;
+  Call& flush = world.io(world.session(), kFlush, 0, 0, true, 0);
+  world.disk().lost.add();
+  world.disk().answer(EIO);
+  CHECK(flush.error == EIO);
+  world.disk().hold = false;
+  CHECK(world.io(world.session(), kFlush, 0, 0, true, 0).error == 0);
+}
