@@ -97,7 +97,9 @@ tl::expected<void, Failure> Connections::probe() {
   auto session = shared_.connect_for_probe();
   if (!session) return tl::unexpected(named(session.error()));
   if (config_.device.empty()) return {};
-  auto device = open_in(**session, config_.device, /*readonly=*/true, {});
+  const bool readonly =
+      config_.access.value_or(wire::AccessMode::read_only) == wire::AccessMode::read_only;
+  auto device = open_in(**session, config_.device, readonly, {});
   if (!device) return tl::unexpected(named(device.error()));
   return {};
 }

@@ -31,7 +31,8 @@ class Connections {
   /// The device for a client that names none.
   tl::expected<std::string, Failure> default_device(const Interrupt& interrupt);
 
-  /// Looks whether the server and the configured device can be used. Keeps nothing.
+  /// Looks whether the server and the configured device can be used, for writing if that is
+  /// demanded. What is wrong with single paths is logged. Keeps nothing.
   tl::expected<void, Failure> probe();
 
   /// The session that all share.

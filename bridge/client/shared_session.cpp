@@ -1,8 +1,12 @@
 #include "bridge/client/shared_session.hpp"
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include "bridge/client/interruptible_wait.hpp"
+#include "rdma/path_list.hpp"
 
 namespace rnbd {
 
@@ -46,7 +50,30 @@ tl::expected<rtrs::ClientOptions, Failure> SharedSession::options(const std::str
 tl::expected<std::shared_ptr<Session>, Failure> SharedSession::connect_for_probe() {
   // Under another name: a server may need a moment to forget this session.
   auto probe = options("-probe", wanted_);
-  return Session::connect(*std::move(probe), {});
+  probe->log = {};  // said once, below
+  auto session = Session::connect(*std::move(probe), {});
+  if (session) try_all_paths((*session)->client());
+  return session;
+}
+
+/// One path is enough for a session, so the others would only be missed when they are needed.
+void SharedSession::try_all_paths(rtrs::Client& client) const {
+  constexpr std::chrono::milliseconds kLook{10};
+  const auto untried = [](const rtrs::PathStatus& path) {
+    return path.state != rtrs::PathState::connected && path.trouble.empty();
+  };
+  const auto deadline = std::chrono::steady_clock::now() + config_.connect_timeout;
+  auto paths = client.paths();
+  while (std::ranges::any_of(paths, untried) && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(kLook);
+    paths = client.paths();
+  }
+  for (const rtrs::PathStatus& path : paths) {
+    if (path.state == rtrs::PathState::connected || !log_) continue;
+    log_(rtrs::LogLevel::warning,
+         "the path to " + to_string(path.address) + " does not work: " +
+             (untried(path) ? "no answer within connect-timeout" : path.trouble));
+  }
 }
 
 /// Nothing may escape: those who wait for the attempt would wait for ever.

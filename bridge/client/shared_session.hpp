@@ -54,10 +54,13 @@ class SharedSession {
   /// Ends the session. Nobody may ask for it any more.
   void leave();
 
-  /// Connects once, for a look: nothing is kept.
+  /// Connects once, for a look: nothing is kept. Returns when every path has been tried, or after
+  /// the connect timeout; the log says which ones do not work.
   tl::expected<std::shared_ptr<Session>, Failure> connect_for_probe();
 
  private:
+  void try_all_paths(rtrs::Client& client) const;
+
   /// What was configured, and changed since.
   struct Wanted {
     rtrs::PathList paths{{}};

@@ -28,6 +28,13 @@ void SessionHost::log(LogLevel level, const std::string& text) const {
   environment_.log(level, "session" + name + " from " + session_.peer + ": " + text);
 }
 
+/// A client one of whose paths leads here by mistake comes again and again, and leaves when it
+/// notices: that is told once.
+void SessionHost::pass_on(LogLevel level, const std::string& line) {
+  const bool known = level == LogLevel::info && in_vain_ && session_.items().empty();
+  environment_.log(known ? LogLevel::debug : level, line);
+}
+
 PathHost& SessionHost::add_path(const Arrival& arrival, const std::string& peer) {
   const auto path = arrival.path;
   PathEnvironment environment;
@@ -39,7 +46,9 @@ PathHost& SessionHost::add_path(const Arrival& arrival, const std::string& peer)
   environment.on_pending = [this] { read_and_judge(); };
   environment.on_gone = [this, path] { environment_.on_path_gone(path); };
   environment.on_connection_closed = environment_.on_connection_closed;
-  environment.log = environment_.log;
+  if (environment_.log) {
+    environment.log = [this](LogLevel level, const std::string& line) { pass_on(level, line); };
+  }
   environment.handshake_timeout = environment_.handshake_timeout;
   auto host =
       std::make_unique<PathHost>(reactor_, session_, arrival.options, peer, std::move(environment));
@@ -84,7 +93,14 @@ void SessionHost::judge_later() {
 void SessionHost::on_lingering() {
   if (session_.idle()) environment_.on_idle();
   if (std::exchange(lingering_, true)) return;
-  log(LogLevel::info, "no path is left; the session waits for the client to come back");
+  const bool again = std::exchange(in_vain_, session_.items().empty());
+  if (!in_vain_) {
+    log(LogLevel::info, "no path is left; the session waits for the client to come back");
+  } else if (!again) {
+    log(LogLevel::info,
+        "the client left without having opened anything (does a path of it lead here by mistake?); "
+        "the session waits for it, and is silent when that happens again");
+  }
   linger_timer_.set(environment_.linger, [this] { session_.on_linger_expired(); });
 }
 

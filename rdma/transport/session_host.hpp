@@ -70,6 +70,7 @@ class SessionHost {
   void on_lingering();
   void on_gone();
   void log(LogLevel level, const std::string& text) const;
+  void pass_on(LogLevel level, const std::string& line);
 
   Reactor& reactor_;
   SessionEnvironment environment_;
@@ -79,6 +80,7 @@ class SessionHost {
   bool judging_later_ = false;
   bool lingering_ = false;
   bool draining_ = false;
+  bool in_vain_ = false;  ///< the client came and left without having opened anything
 };
 
 }  // namespace rtrs

@@ -86,6 +86,20 @@ connect_now() {
 }
 it "--connect now: no start without a server and its export" connect_now
 
+connect_now_with_paths() {
+  start_server --export disk0=memory:1M --export ro=memory:1M,ro
+  local here=$address
+  status_of 1 "$bridge_program" -l "unix:$PWD/socket" --connect now --access rw "rnbd+tcp://$here/ro"
+  says said 'Read-only file system'
+  start_bridge --connect now --path 127.0.0.1:1 "rnbd+tcp://$here/disk0"
+  says bridge.log 'warning: the path to tcp:127\.0\.0\.1:1 does not work: .*refused'
+  stop bridge
+  server_name=other start_server --export disk0=memory:1M
+  start_bridge --connect now --path "$address" "rnbd+tcp://$here/disk0"
+  says bridge.log "warning: the path to tcp:$address does not work: .*another server"
+}
+it "--connect now: the mode of --access and every path are tried" connect_now_with_paths
+
 # ---- Sockets ----------------------------------------------------------------------------------------
 
 stale_socket() {

@@ -1,6 +1,7 @@
 // Sessions that outlive their paths, over real sockets.
 #include <array>
 #include <boost/asio/post.hpp>
+#include <mutex>
 #include <thread>
 
 #include "rdma/transport/reactor.hpp"
@@ -179,6 +180,39 @@ TEST_CASE("the volatile epoch is another one after each start of the machine") {
   CHECK(epoch == volatile_epoch_of("d7a5f1f0-3b5e-4f6c-9a53-6c1f0f3b9d11"));
   CHECK(epoch != volatile_epoch_of("d7a5f1f0-3b5e-4f6c-9a53-6c1f0f3b9d12"));
   CHECK(epoch != volatile_epoch_of(""));
+}
+
+TEST_CASE("a client that comes and leaves without opening anything is logged once") {
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  ServerOptions options = lasting(20s);
+  options.log = [&](LogLevel level, const std::string& line) {
+    const std::lock_guard lock{mutex};
+    if (level != LogLevel::debug) lines.push_back(line);
+  };
+  const auto left = [&](EchoServer& server) {
+    for (int i = 0; i < 2000; ++i) {
+      const auto sessions = server.server->sessions();
+      if (sessions.size() == 1 && sessions[0].paths.empty()) return true;
+      std::this_thread::sleep_for(1ms);
+    }
+    return false;
+  };
+  {
+    EchoServer server{options};
+    for (std::uint8_t visit = 1; visit <= 5; ++visit) {
+      {
+        RawPath path{server, 7, visit, "raw", visit == 1};
+        REQUIRE(path.error == 0);
+      }
+      REQUIRE(left(server));
+    }
+    const std::lock_guard lock{mutex};
+    REQUIRE(lines.size() == 3);
+    CHECK(lines[0].find("connected with 1 connections") != std::string::npos);
+    CHECK(lines[1].find("closed by the client") != std::string::npos);
+    CHECK(lines[2].find("without having opened anything") != std::string::npos);
+  }
 }
 
 }  // namespace
