@@ -34,6 +34,8 @@ struct PlantEntry {
   X(device_id_reused, "the id of a closed device is given to the next one")                        \
   X(half_open_session_leaks, "a session that failed its handshake counts for ever")                \
   X(invalidate_too_late, "a key is invalidated behind the answer")                                 \
+  X(revocation_not_awaited, "a request is carried out before the key of its chunk has ended")      \
+  X(new_key_bound_elsewhere, "a chunk's new key is told before the device knows it")               \
   X(new_key_ignored, "the client goes on with a chunk's old key")                                  \
   X(receive_not_reposted, "heartbeats use up the server's receives")                               \
   X(errno_truncated, "errors that do not fit are cut instead of told as EIO")                      \

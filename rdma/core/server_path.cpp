@@ -159,7 +159,8 @@ Complaint ServerPath::Connection::on_write_with_immediate(std::uint32_t immediat
 }
 
 Complaint ServerPath::Connection::on_revoked(std::uint32_t window) {
-  if (path->state_ == ServerPathState::closed) return nullptr;
+  const bool begun = RTRS_PLANTED(revocation_not_awaited);
+  if (path->state_ == ServerPathState::closed || begun) return nullptr;
   return path->begin(cid, path->revoking_[window]);
 }
 

@@ -28,6 +28,7 @@ Complaint ServerPath::on_request(Connection& connection, std::uint32_t immediate
   const auto where = wire::decode_request(immediate, session_.options().queue_depth);
   revoking_[where.buffer_id] = immediate;
   connection.queue_pair->revoke(where.buffer_id);
+  if (RTRS_PLANTED(revocation_not_awaited)) return begin(connection.cid, immediate);
   return nullptr;
 }
 
@@ -127,7 +128,9 @@ Ticket ServerPath::answer(QueuePair& queue_pair, std::uint32_t buffer_id, std::u
   if (!options_.new_keys) return queue_pair.write_with_immediate({}, {}, {}, immediate);
   wire::RkeyMessage message;
   message.buffer_id = static_cast<std::uint16_t>(buffer_id);
-  message.key = expose_chunk(queue_pair, buffer_id).key;
+  QueuePair& binds =
+      RTRS_PLANTED(new_key_bound_elsewhere) ? *connections_[0].queue_pair : queue_pair;
+  message.key = expose_chunk(binds, buffer_id).key;
   return queue_pair.send_with_immediate(wire::bytes_of(message), immediate);
 }
 

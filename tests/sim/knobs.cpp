@@ -119,6 +119,15 @@ bool may_replace(const Knobs& knobs) {
   return true;
 }
 
+/// Only verbs have keys. Chance of its own, so that all else is as it is without.
+void draw_new_keys(Knobs& knobs, Rng rng, bool faults) {
+  if (knobs.server_style != ServerStyle::own || knobs.network.stream) return;
+  bool resends = false;
+  for (const ClientKnobs& client : knobs.clients) resends = resends || client.resends_at_once;
+  knobs.new_keys = rng.chance(resends ? 600 : 400);
+  knobs.faults.stale = knobs.new_keys && faults && rng.chance(500);
+}
+
 }  // namespace
 
 Duration Knobs::heartbeat_limit() const {
@@ -178,6 +187,7 @@ Knobs draw_knobs(Rng& rng, bool long_run) {
     knobs.network.late_read_max = knobs.heartbeat_interval / 4;
   }
   if (changes) knobs.access_mean = rng.pick<Duration>({500us, 3ms, 20ms});
+  draw_new_keys(knobs, Rng{Rng{rng}.next()}, faults);
   return knobs;
 }
 

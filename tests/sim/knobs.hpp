@@ -93,6 +93,7 @@ struct FaultKnobs {
   bool pause = false;
   bool kill_client = false;
   bool restart = false;
+  bool stale = false;      ///< a connection carries a request again whose key is over
   unsigned replace = 0;    ///< per mille of the restarts: an export is another disk afterwards
   unsigned no_memory = 0;  ///< per mille of the sessions get no chunk memory
 };
@@ -105,6 +106,7 @@ enum class ServerStyle : std::uint8_t { own, linux_static_keys, linux_new_keys }
 
 struct Knobs {
   ServerStyle server_style = ServerStyle::own;
+  bool new_keys = false;     ///< of our own server: chunks have new keys with each reply
   bool search_path = false;  ///< disks are files that clients name, instead of exports
   std::uint16_t queue_depth = 1;
   std::uint32_t max_io_size = 4096;

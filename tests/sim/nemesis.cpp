@@ -33,6 +33,7 @@ void Nemesis::strike() {
   if (faults.cut) choices.push_back([this] { cut(); });
   if (faults.late) choices.insert(choices.end(), 3, [this] { cut_late(); });
   if (faults.silence) choices.push_back([this] { silence(); });
+  if (faults.stale) choices.insert(choices.end(), 2, [this] { send_stale_copy(); });
   if (faults.stall) choices.push_back([this] { stall(); });
   if (faults.pause) choices.push_back([this] { pause(); });
   if (faults.restart) choices.push_back([this] { restart(); });
@@ -95,6 +96,15 @@ void Nemesis::silence() {
     if (to_server) other->silence(Side::client);
     if (to_client) other->silence(Side::server);
   }
+}
+
+/// A client, or its hardware, that has not noticed how old its request is.
+void Nemesis::send_stale_copy() {
+  std::vector<std::shared_ptr<Wire>> choices;
+  for (const auto& wire : network_.wires()) {
+    if (!wire->over() && wire->has_stale_copy()) choices.push_back(wire);
+  }
+  if (!choices.empty()) choices[world_.rng().below(choices.size())]->send_stale_copy();
 }
 
 void Nemesis::stall() {

@@ -30,6 +30,7 @@ class Nemesis {
   void cut_late();
   void silence();
   void stall();
+  void send_stale_copy();
   void pause();
   void restart();
   void start_again();

@@ -37,6 +37,7 @@ ServerPathHost& ServerHost::add_path(PathId path, const rtrs::ServerPathOptions&
                               .shared_chunks = environment_.knobs.server_style == ServerStyle::own
                                                    ? nullptr
                                                    : &shared_chunks_,
+                              .open_chunks = environment_.open_chunks,
                               .on_closing =
                                   [this, path] {
                                     environment_.on_path_closing(path, session_.over());

@@ -24,6 +24,7 @@ struct HostEnvironment {
   NodeId client = 0;
   std::function<bool(std::string_view)> claim_name;
   std::function<bool()> have_memory;
+  OpenChunks& open_chunks;
   std::function<void(PathId, bool over)> on_path_closing;
   std::function<void(PathId)> on_path_gone;  ///< answer with forget(), from a later event
   std::function<void()> on_idle;

@@ -21,6 +21,7 @@ ServerPathHost::ServerPathHost(PathEnvironment environment, rtrs::ServerSession&
     linux_server_.emplace(world_, session.options().queue_depth, session.options().chunk_size(),
                           style == ServerStyle::linux_new_keys);
   }
+  if (options.new_keys) chunk_keys_.emplace(world_, environment_.open_chunks);
   path_.claim_name = [this](std::string_view name) {
     refused_ = !environment_.claim_name(name);
     return !refused_;
@@ -52,15 +53,17 @@ void ServerPathHost::add(std::uint16_t cid, std::shared_ptr<Wire> wire) {
   Link& link = *links_[cid];
   link.wire = wire;
   wire->set_session_epoch(session_.options().session_epoch);
+  if (chunk_keys_) wire->keep_copies();
   link.queue_pair = std::make_unique<SimQueuePair>(
       std::move(wire), Side::server, keys_,
       SimQueuePair::Options{.node = environment_.server,
-                            .linux_server = linux_server_ ? &*linux_server_ : nullptr});
+                            .linux_server = linux_server_ ? &*linux_server_ : nullptr,
+                            .chunk_keys = chunk_keys_ ? &*chunk_keys_ : nullptr});
   link.queue_pair->on_ready = [this, &link] { schedule_progress(link); };
   link.queue_pair->on_post = [this, &link] { schedule_flush(link); };
   link.handler = &path_.add(cid, *link.queue_pair);
   auto accept = path_.accept_parameters();
-  accept.new_rkey = linux_server_ && linux_server_->new_keys();
+  if (linux_server_) accept.new_rkey = linux_server_->new_keys();
   link.queue_pair->send_record(rtrs::wire::bytes_of(rtrs::wire::encode(accept)));
 }
 
@@ -189,6 +192,7 @@ void ServerPathHost::close(const char* why) {
   for (auto& link : links_) {
     if (link) link->queue_pair->close();
   }
+  if (chunk_keys_) chunk_keys_->end_all();
   session_.on_path_closed(path_);
 }
 

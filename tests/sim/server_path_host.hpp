@@ -25,6 +25,7 @@ struct PathEnvironment {
   std::function<bool()> have_memory;
   /// Not null: all paths of the session have their chunks here, as Linux's server does it.
   std::vector<std::byte>* shared_chunks = nullptr;
+  OpenChunks& open_chunks;
   std::function<void()> on_closing;
   std::function<void()> on_pending;  ///< see ServerSession::has_pending()
   std::function<void()> on_gone;     ///< the host may be destroyed from a later event
@@ -70,6 +71,7 @@ class ServerPathHost {
   Scope scope_;
   KeySource keys_;
   std::optional<LinuxServer> linux_server_;
+  std::optional<ChunkKeys> chunk_keys_;
   rtrs::ServerSession& session_;
   rtrs::ServerPath path_;
   std::vector<std::byte> chunks_;

@@ -68,6 +68,11 @@ void WatchingHandler::on_request(rtrs::ServerSession& session, rtrs::ServerReque
   if (request.path->state() != rtrs::ServerPathState::connected) {
     world_.violate("a request came for a path that is not connected");
   }
+  // Nobody else waits for it: all of a request's data, or the room for its answer, starts its
+  // chunk.
+  if (open_chunks_.contains(request.data.data())) {
+    world_.violate("a request is carried out while its client may still write to its chunk");
+  }
   if (request.message.empty()) world_.violate("a request was carried out that says nothing");
   check_copies(session);
   next_.on_request(session, request);
@@ -115,7 +120,7 @@ ServerProcess::ServerProcess(World& world, const Knobs& knobs, Disks& disks,
       storage_{world, knobs.storage, disks, checker, node},
       catalogue_{catalogue_options()},
       block_server_{catalogue_, block_server_limits(knobs), surroundings()},
-      handler_{world, checker, block_server_},
+      handler_{world, checker, open_chunks_, block_server_},
       scope_{world, node} {
   if (knobs.search_path) {
     const auto found = catalogue_.set_search_path(search_directory());
@@ -197,6 +202,7 @@ void ServerProcess::accept(std::shared_ptr<Wire> wire, rtrs::ConstBytes record, 
                          : *hosts_.at(decision.session);
   const unsigned listener = wire->path() % kListeners;
   const rtrs::ServerPathOptions options{.cid_count = parameters->cid_count,
+                                        .new_keys = knobs_.new_keys,
                                         .access = access_[listener],
                                         .entrance = listener,
                                         .heartbeat_interval = knobs_.heartbeat_interval,
@@ -224,6 +230,7 @@ ServerHost& ServerProcess::create_host(SessionId id,
       .client = client,
       .claim_name = [this, id](std::string_view name) { return claim_name(id, name); },
       .have_memory = [this] { return calm_ || !world_.rng().chance(knobs_.faults.no_memory); },
+      .open_chunks = open_chunks_,
       .on_path_closing =
           [this, id](PathId path, bool over) {
             admission_.close_path(id, path);

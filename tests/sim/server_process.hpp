@@ -18,8 +18,9 @@ namespace sim {
 /// Passes everything on, and checks what a handler is promised.
 class WatchingHandler final : public rtrs::ServerHandler {
  public:
-  WatchingHandler(World& world, Checker& checker, rtrs::ServerHandler& next)
-      : world_{world}, checker_{checker}, next_{next} {}
+  WatchingHandler(World& world, Checker& checker, const OpenChunks& open_chunks,
+                  rtrs::ServerHandler& next)
+      : world_{world}, checker_{checker}, open_chunks_{open_chunks}, next_{next} {}
   void* on_session_up(rtrs::ServerSession& session) override;
   void on_request(rtrs::ServerSession& session, rtrs::ServerRequest& request) override;
   void on_session_down(rtrs::ServerSession& session) override;
@@ -29,6 +30,7 @@ class WatchingHandler final : public rtrs::ServerHandler {
 
   World& world_;
   Checker& checker_;
+  const OpenChunks& open_chunks_;
   rtrs::ServerHandler& next_;
   std::map<std::uint64_t, unsigned> up_;  ///< session serial -> times up
 };
@@ -77,6 +79,7 @@ class ServerProcess {
   Storage storage_;
   rnbd::ExportCatalogue catalogue_;
   rnbd::BlockServer block_server_;
+  OpenChunks open_chunks_;
   WatchingHandler handler_;
   std::map<SessionId, std::unique_ptr<ServerHost>> hosts_;
   std::map<std::uint64_t, std::function<void()>> offloaded_;  ///< what other threads would do

@@ -61,6 +61,11 @@ rtrs::RemoteMemory SimQueuePair::expose(std::uint32_t window, rtrs::MutableBytes
     options_.linux_server->set_chunks(memory);
     return {};
   }
+  if (options_.chunk_keys != nullptr) {
+    const rtrs::RemoteMemory where = options_.chunk_keys->expose(window, memory);
+    post_to_device(Packet::Kind::bind, where.key);
+    return where;
+  }
   const auto known = current_.find(window);
   if (known != current_.end() && windows_[known->second].exposed) {
     violate("exposed window " + std::to_string(window) + " twice");
@@ -129,6 +134,7 @@ void SimQueuePair::accept_waiting() {
   bool any = false;
   while (!waiting_.empty()) {
     Packet& packet = waiting_.front();
+    if (reject_stale(packet)) break;
     if (packet.takes_receive() && !take_receive(packet)) {
       watch_for_receive();
       break;
@@ -140,6 +146,21 @@ void SimQueuePair::accept_waiting() {
     any = true;
   }
   if (any && on_ready) on_ready();
+}
+
+/// As the hardware does with a key that is not valid: nothing lands, and the queue pair has failed.
+bool SimQueuePair::reject_stale(const Packet& packet) {
+  if (!packet.stale || options_.chunk_keys == nullptr) return false;
+  if (options_.chunk_keys->find(packet.to.key) != nullptr) {
+    violate("a stale copy lands in a chunk: its key is over, but still good");
+    return false;
+  }
+  world_.note("to-srv", wire_->session(), "refuses a key", wire_->cid(), packet.to.key);
+  waiting_.clear();
+  over_ = true;
+  inbox_.push_back({.kind = Packet::Kind::end});
+  if (on_ready) on_ready();
+  return true;
 }
 
 void SimQueuePair::watch_for_receive() {
@@ -161,6 +182,12 @@ bool SimQueuePair::find_target(const Packet& packet, Window& target) {
     const LinuxServer::Chunk* chunk = options_.linux_server->find(packet.to.key);
     if (chunk == nullptr) return refuse("the client wrote with a key that no chunk has");
     if (!chunk->open) return refuse("the client wrote to a chunk that is in use");
+    target = {chunk->memory, chunk->address, true};
+    return true;
+  }
+  if (options_.chunk_keys != nullptr) {
+    const ChunkKeys::Chunk* chunk = options_.chunk_keys->find(packet.to.key);
+    if (chunk == nullptr) return refuse("the client wrote with a key that opens nothing");
     target = {chunk->memory, chunk->address, true};
     return true;
   }
@@ -255,7 +282,12 @@ void SimQueuePair::dispatch(const Packet& packet, rtrs::QueuePairHandler& handle
       in_reply_ = false;
       return;
     case Packet::Kind::message:
+      in_reply_ = packet.immediate.has_value();
       complaint_ = handler.on_message(packet.payload, packet.immediate);
+      in_reply_ = false;
+      return;
+    case Packet::Kind::unbind:
+      complaint_ = handler.on_revoked(options_.chunk_keys->tell_end(packet.to.key));
       return;
     default:
       invalidate(packet.to.key);

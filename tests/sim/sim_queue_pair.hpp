@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rdma/core/queue_pair.hpp"
+#include "tests/sim/chunk_keys.hpp"
 #include "tests/sim/linux_server.hpp"
 #include "tests/sim/wire.hpp"
 
@@ -50,6 +51,8 @@ class SimQueuePair final : public rtrs::QueuePair {
     bool resends_at_once = false;
     /// Not null: the server end behaves as a Linux server does.
     LinuxServer* linux_server = nullptr;
+    /// Not null: the server's chunks have keys of their own.
+    ChunkKeys* chunk_keys = nullptr;
   };
 
   SimQueuePair(std::shared_ptr<Wire> wire, Side side, KeySource& keys, Options options);
@@ -73,6 +76,10 @@ class SimQueuePair final : public rtrs::QueuePair {
   std::optional<std::uint32_t> notice() const { return notice_; }
   void forget_notice() { notice_.reset(); }
   bool has_arrivals() const { return !inbox_.empty(); }
+  /// The core relies on it that nothing lands with this key any more.
+  bool is_over(std::uint32_t key) const {
+    return options_.chunk_keys != nullptr && options_.chunk_keys->over(key);
+  }
   bool idle() const { return queue_.empty(); }  ///< everything posted has been sent
   void close();
 
@@ -89,6 +96,7 @@ class SimQueuePair final : public rtrs::QueuePair {
   void post_receives(unsigned count, std::uint32_t bytes) override;
   rtrs::RemoteMemory expose(std::uint32_t window, rtrs::MutableBytes memory) override;
   void withdraw(std::uint32_t window) override;
+  void revoke(std::uint32_t window) override;
   void flush() override;
   rtrs::Ticket sent() const override { return sent_; }
   void disown_unsent() override;
@@ -108,12 +116,15 @@ class SimQueuePair final : public rtrs::QueuePair {
   };
 
   rtrs::Ticket post(Packet packet);
+  void post_to_device(Packet::Kind kind, std::uint32_t key);
   rtrs::Ticket reply_as_linux(rtrs::RemoteMemory to, rtrs::ConstBytes data,
                               std::uint32_t immediate);
   void depart();
+  void carry_out(const Packet& packet);
   std::uint32_t take_generation_out(std::vector<std::byte>& trailer, std::uint32_t immediate);
   void ask_for_invalidation(std::vector<std::byte>& trailer);
   void accept_waiting();
+  bool reject_stale(const Packet& packet);
   bool land(Packet& packet);
   void place(Packet& packet, std::size_t upto);
   bool find_target(const Packet& packet, Window& target);
@@ -136,6 +147,7 @@ class SimQueuePair final : public rtrs::QueuePair {
   bool departing_ = false;
   rtrs::Ticket posted_ = 0;
   rtrs::Ticket sent_ = 0;
+  Instant last_completion_{};  ///< of an unbinding
   // Memory
   std::map<std::uint32_t, Window> windows_;         ///< by key, also those of the past
   std::map<std::uint32_t, std::uint32_t> current_;  ///< window -> key

@@ -22,6 +22,18 @@ rtrs::Ticket SimQueuePair::post(Packet packet) {
   return posted_;
 }
 
+/// In the order of the queue, but nobody waits for a ticket of it.
+void SimQueuePair::post_to_device(Packet::Kind kind, std::uint32_t key) {
+  if (closed_) return;
+  queue_.push_back({.kind = kind, .ticket = posted_, .to = {0, key}});
+  if (on_post) on_post();
+}
+
+void SimQueuePair::revoke(std::uint32_t window) {
+  if (options_.chunk_keys == nullptr) return violate("revoked what has no key of its own");
+  post_to_device(Packet::Kind::unbind, options_.chunk_keys->revoke(window));
+}
+
 rtrs::Ticket SimQueuePair::write_with_immediate(rtrs::RemoteMemory to, rtrs::ConstBytes data,
                                                 rtrs::ConstBytes header, std::uint32_t immediate) {
   if (header.size() > kMaxInline) violate("posted more than kMaxInline bytes of header");
@@ -156,7 +168,25 @@ void SimQueuePair::depart() {
   packet.payload.insert(packet.payload.begin(), packet.source.begin(), packet.source.end());
   packet.source = {};
   sent_ = std::max(sent_, packet.ticket);
+  if (packet.kind == Packet::Kind::bind || packet.kind == Packet::Kind::unbind) {
+    return carry_out(packet);
+  }
   wire_->carry(side_, std::move(packet));
+}
+
+/// Completions come in the order of the queue: that of an unbinding behind those of the messages
+/// before it, which wait for the other end.
+void SimQueuePair::carry_out(const Packet& packet) {
+  if (packet.kind == Packet::Kind::bind) return options_.chunk_keys->bind(packet.to.key);
+  options_.chunk_keys->unbind(packet.to.key);
+  const auto acknowledged = wire_->acknowledged(side_);
+  if (!acknowledged) return;
+  last_completion_ = std::max(last_completion_, *acknowledged);
+  scope_.after(last_completion_ - world_.now(), [this, packet] {
+    if (closed_ || over_) return;
+    inbox_.push_back(packet);
+    if (on_ready) on_ready();
+  });
 }
 
 void SimQueuePair::disown_unsent() {

@@ -23,11 +23,33 @@ bool Wire::full(Side from) const {
 void Wire::carry(Side from, Packet packet) {
   const std::size_t i = index(from);
   ++under_way_[i];
+  const bool is_request =
+      from == Side::client && packet.kind == Packet::Kind::write && !packet.payload.empty();
+  if (keeps_copies_ && is_request && !packet.stale) copy_ = packet;
   if (silent_[i]) return lose(from);
   flight_[i].push_back(std::move(packet));
   const Duration latency = world_.rng().delay(knobs_.latency_min, knobs_.latency_max);
   last_arrival_[i] = std::max(last_arrival_[i], world_.now() + latency);
   scope_.after(last_arrival_[i] - world_.now(), [this, from] { deliver(from); });
+}
+
+std::optional<Instant> Wire::acknowledged(Side from) {
+  const std::size_t i = index(from);
+  if (last_arrival_[i] <= world_.now() && !breaking_[i]) return world_.now();
+  if (over_ || breaking_[i]) return {};
+  return last_arrival_[i] + world_.rng().delay(knobs_.latency_min, knobs_.latency_max);
+}
+
+bool Wire::has_stale_copy() const {
+  const SimQueuePair* server = ends_[index(Side::server)];
+  return copy_ && server != nullptr && server->is_over(copy_->to.key);
+}
+
+void Wire::send_stale_copy() {
+  world_.note("wire", session_, "carries a stale copy", cid_, copy_->to.key);
+  Packet packet = *copy_;
+  packet.stale = true;
+  carry(Side::client, std::move(packet));
 }
 
 void Wire::deliver(Side from) {

@@ -29,6 +29,8 @@ struct Packet {
     message,     ///< into a posted receive
     invalidate,  ///< takes a receive, ends a key
     end,         ///< the connection is over
+    bind,        ///< never travels: the key of a chunk becomes good
+    unbind,      ///< never travels: it ends
   };
   Kind kind = Kind::write;
   rtrs::Ticket ticket = 0;
@@ -37,6 +39,7 @@ struct Packet {
   rtrs::ConstBytes source{};         ///< read when the packet departs
   std::vector<std::byte> payload{};  ///< until then what follows `source`
   std::uint32_t landed = 0;          ///< bytes that are in their place already
+  bool stale = false;                ///< a copy, whose key is over
   bool takes_receive() const {
     return kind == Kind::message || kind == Kind::invalidate ||
            (kind == Kind::write && immediate.has_value());
@@ -67,6 +70,8 @@ class Wire : public std::enable_shared_from_this<Wire> {
   /// The sender must wait: the receiver does not look (streams only).
   bool full(Side from) const;
   void carry(Side from, Packet packet);
+  /// When the sender knows that what it has sent has arrived; never, if it will not.
+  std::optional<Instant> acknowledged(Side from);
   /// The receiver has taken one packet.
   void taken(Side by);
   /// One side has gone: the other one finds out when all that was sent has arrived, or some of it.
@@ -83,6 +88,11 @@ class Wire : public std::enable_shared_from_this<Wire> {
   void cut_late(Duration lag);
   /// What the client has sent ends with its end of the connection, as on hardware queue pairs.
   void set_prompt() { prompt_ = true; }
+  /// Remembers the last write of the client.
+  void keep_copies() { keeps_copies_ = true; }
+  /// Its key is over, so that no copy of it must land.
+  bool has_stale_copy() const;
+  void send_stale_copy();
   /// Messages were lost, or are late.
   bool disturbed() const { return silent_[0] || silent_[1] || late_until_ != Instant{}; }
   bool over() const { return over_; }
@@ -109,6 +119,8 @@ class Wire : public std::enable_shared_from_this<Wire> {
   std::array<bool, 2> breaking_{};
   Instant late_until_{};  ///< what comes from the client arrives then
   bool prompt_ = false;
+  bool keeps_copies_ = false;
+  std::optional<Packet> copy_;
   bool over_ = false;
 };
 
