@@ -43,6 +43,9 @@ struct DeviceGeometry {
   std::uint64_t writer_serial = 0;  ///< wire::DeviceInfoResponse
   wire::Uuid export_uuid{};         ///< all zero when the server did not say
 
+  /// What users see is a multiple of it, and so are requests of users who keep to sectors.
+  std::uint32_t user_block() const { return size % wire::kSectorSize == 0 ? wire::kSectorSize : 1; }
+
   std::uint64_t round_down(std::uint64_t offset) const { return offset - offset % block; }
   std::uint64_t round_up(std::uint64_t offset) const {
     std::uint64_t up = round_down(offset + block - 1);

@@ -6,6 +6,7 @@
 
 #include "bridge/client/block_parts.hpp"
 #include "bridge/client/control.hpp"
+#include "bridge/client/whole_extents.hpp"
 
 namespace rnbd {
 namespace {
@@ -268,7 +269,9 @@ int RemoteDevice::extents(std::uint64_t offset, std::uint64_t length, std::size_
   if (int error = run(operation, interrupt)) return error;
   auto told = wire::decode_block_status_response(answer, length);
   if (!told) return EPROTO;
-  extents.insert(extents.end(), told->begin(), told->end());
+  auto whole = whole_extents(*told, offset, length, geometry().user_block());
+  if (whole.size() > max_extents) whole.resize(max_extents);
+  extents.insert(extents.end(), whole.begin(), whole.end());
   return 0;
 }
 

@@ -58,7 +58,8 @@ class RemoteDevice {
   int write_zeroes(std::uint64_t offset, std::uint64_t length, ZeroOptions options,
                    const Interrupt& interrupt);
   /// Where there is data: appends runs that start at `offset`, touch each other and end inside the
-  /// range; at most `max_extents`. They may cover less than was asked, but never nothing.
+  /// range; at most `max_extents`, with borders at multiples of DeviceGeometry::user_block(). They
+  /// may cover less than was asked, but never nothing.
   int extents(std::uint64_t offset, std::uint64_t length, std::size_t max_extents,
               std::vector<wire::Extent>& extents, const Interrupt& interrupt);
   /// Asks the server to read ahead.

@@ -19,7 +19,7 @@ struct BlockSizes {
 /// sectors would refuse the device; a size that is no multiple of sectors needs smaller ones yet.
 inline BlockSizes block_sizes(const DeviceGeometry& geometry) {
   BlockSizes sizes;
-  if (geometry.size % rnbd::wire::kSectorSize == 0) sizes.minimum = rnbd::wire::kSectorSize;
+  sizes.minimum = geometry.user_block();
   sizes.preferred =
       std::min(sizes.maximum,
                std::max({sizes.preferred, geometry.physical_block, geometry.preferred_block}));

@@ -54,6 +54,23 @@ it "an export that is read-only at the server is read-only and unwritable" read_
 it "access=ro makes a writable export read-only" read_only disk0 "" "" access=ro
 [[ $face == bridge ]] || it "nbdkit -r makes a writable export read-only" read_only disk0 "" -r ""
 
+# Clients that keep to the block size cannot ask for what begins inside a block.
+odd_extents() {
+  requires nbdcopy
+  nbdkit_name=inner start_nbdkit eval get_size='echo 1M' can_extents='exit 0' \
+    extents='echo 0 777; echo 777 500 hole,zero; echo 1277 1047299 hole,zero' \
+    pread='dd if=/dev/zero bs=$3 count=1 status=none'
+  local inner=$socket
+  start_server --export "disk0=nbd:nbd+unix:///?socket=$inner,ro"
+  attach disk0
+  nbdinfo --map "$uri" | tee map
+  says map '^ *0 +1024 .*data'
+  says map '^ *1024 +1047552 .*hole,zero'
+  nbdcopy "$uri" copy
+  [[ $(stat -c %s copy) == 1048576 ]]
+}
+it "extents whose borders lie inside blocks are told in whole blocks" odd_extents
+
 holes() {
   requires_nbdsh
   random_file image 1M

@@ -1,0 +1,24 @@
+// Extents whose borders clients can use.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "bridge/protocol/messages.hpp"
+
+namespace rnbd {
+
+/// Extents that cover `asked` bytes from `offset` on, or less of them, with all borders inside at
+/// multiples of `unit`: clients may ask for nothing smaller. A unit of which parts differ, or are
+/// not known, is a hole, or zeroes, only if all of it is. What touches and is alike becomes one
+/// extent.
+///
+/// Units:   bytes; `unit` is a power of two.
+/// Threads: any; pure.
+/// Source:  NBD protocol, NBD_REPLY_TYPE_BLOCK_STATUS (lengths are multiples of the minimum block
+///          size, except at the end).
+std::vector<wire::Extent> whole_extents(const std::vector<wire::Extent>& extents,
+                                        std::uint64_t offset, std::uint64_t asked,
+                                        std::uint32_t unit);
+
+}  // namespace rnbd
