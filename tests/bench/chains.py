@@ -118,18 +118,28 @@ class Base(Chain):
 
 class Plugin(Chain):
     needs = ["nbdkit", "server", "plugin"]
+    spin = "0"
 
     def start(self):
-        self.spawn_nbdkit(self.bench.plugin, self.spawn_rnbd_server())
+        self.spawn_nbdkit(self.bench.plugin, self.spawn_rnbd_server(), f"spin={self.spin}")
 
 
 class Native(Chain):
     needs = ["bridge", "server"]
+    spin = "0"
 
     def start(self):
         uri = self.spawn_rnbd_server()
         self.spawn_until_ready(lambda fd: [self.bench.bridge, "--listen", f"unix:{self.socket}",
-                                           "--ready-fd", str(fd), uri])
+                                           "--spin", self.spin, "--ready-fd", str(fd), uri])
+
+
+class SpinningPlugin(Plugin):
+    spin = "50us"
+
+
+class SpinningNative(Native):
+    spin = "50us"
 
 
 class Direct(Chain):
@@ -150,7 +160,8 @@ class Local(Chain):
         self.spawn_nbdkit("file", self.bench.file)
 
 
-CHAINS = {"base": Base, "plugin": Plugin, "native": Native, "direct": Direct, "local": Local}
+USUAL = {"base": Base, "plugin": Plugin, "native": Native, "direct": Direct, "local": Local}
+CHAINS = USUAL | {"plugin-spin": SpinningPlugin, "native-spin": SpinningNative}
 
 
 def missing_programs(bench, arguments):

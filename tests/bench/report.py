@@ -90,13 +90,18 @@ def memory_lines(results):
     return lines
 
 
+def rounds(results, workload, placement):
+    """The least of all chains."""
+    runs = [len(results.select("runs", chain=chain, workload=workload, placement=placement))
+            for chain in results.present("runs", "chain", CHAINS)]
+    return min((count for count in runs if count > 0), default=0)
+
+
 def report(results):
     data, settings = results.data, results.data["settings"]
-    rounds = max((len(results.select("runs", chain=chain, workload=workload))
-                  for chain in CHAINS for workload in TITLES), default=0)
-    places = max(1, len(results.present("runs", "placement", PLACES)))
-    lines = [f"{data['began']}, {data['machine']}. Medians of {rounds // places} interleaved runs "
-             f"of {settings['seconds']} s on a file of {settings['size']} MiB on tmpfs; nbdkit -t "
+    lines = [f"{data['began']}, {data['machine']}, state {data.get('state') or 'unknown'}. Medians of "
+             f"interleaved rounds of {settings['seconds']} s, as many as each table says, on a file of "
+             f"{settings['size']} MiB on tmpfs; nbdkit -t "
              f"{settings['threads'] or 16}; {settings['connections']} connection(s). Both ends "
              "of every block that nbdload read were checked. CPU is that of all processes, the client included; spread = (highest - "
              "lowest) / median of the IOPS; others = CPU that other programs used meanwhile (100 % = "
@@ -107,6 +112,7 @@ def report(results):
         for workload in results.present("runs", "workload", TITLES):
             if results.select("runs", workload=workload, placement=placement):
                 lines += [f"### {TITLES[workload]}, {PLACES[placement]}", "",
+                          f"{rounds(results, workload, placement)} rounds.", "",
                           *timed_table(results, workload, placement), ""]
     lines += ["### System calls and context switches per I/O", "", *calls_table(results), "",
               "### Memory", "", *(memory_lines(results) or ["Not measured."])]

@@ -19,9 +19,17 @@ def machine():
             f"{os.uname().release}, {version('nbdkit')}, {version('fio')}")
 
 
+def state():
+    """The commit that was measured; empty outside of a repository."""
+    here = pathlib.Path(__file__).parent
+    said = subprocess.run(["git", "-C", here, "describe", "--always", "--dirty"],
+                          capture_output=True, text=True, check=False)
+    return said.stdout.strip()
+
+
 class Results:
     def __init__(self, settings):
-        self.data = {"began": time.strftime("%Y-%m-%d %H:%M"), "machine": machine(),
+        self.data = {"state": state(), "began": time.strftime("%Y-%m-%d %H:%M"), "machine": machine(),
                      "settings": settings, "limits": [], "runs": [], "calls": [], "memory": []}
 
     @classmethod
