@@ -57,6 +57,7 @@ it "access=ro makes a writable export read-only" read_only disk0 "" "" access=ro
 # Clients that keep to the block size cannot ask for what begins inside a block.
 odd_extents() {
   requires nbdcopy
+  # shellcheck disable=SC2016 # nbdkit's shell expands it
   nbdkit_name=inner start_nbdkit eval get_size='echo 1M' can_extents='exit 0' \
     extents='echo 0 777; echo 777 500 hole,zero; echo 1277 1047299 hole,zero' \
     pread='dd if=/dev/zero bs=$3 count=1 status=none'
