@@ -9,6 +9,7 @@
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -20,6 +21,7 @@ class Chain:
     """The processes between the client and the file, started by the subclasses."""
 
     needs = ["nbdkit"]  # attributes of the bench, or commands
+    options = []  # further arguments of the front
 
     def __init__(self, bench, pinned):
         self.prefix = ["taskset", "-c", str(bench.cpu)] if pinned else []
@@ -118,28 +120,18 @@ class Base(Chain):
 
 class Plugin(Chain):
     needs = ["nbdkit", "server", "plugin"]
-    spin = "0"
 
     def start(self):
-        self.spawn_nbdkit(self.bench.plugin, self.spawn_rnbd_server(), f"spin={self.spin}")
+        self.spawn_nbdkit(self.bench.plugin, self.spawn_rnbd_server(), *self.options)
 
 
 class Native(Chain):
     needs = ["bridge", "server"]
-    spin = "0"
 
     def start(self):
         uri = self.spawn_rnbd_server()
         self.spawn_until_ready(lambda fd: [self.bench.bridge, "--listen", f"unix:{self.socket}",
-                                           "--spin", self.spin, "--ready-fd", str(fd), uri])
-
-
-class SpinningPlugin(Plugin):
-    spin = "50us"
-
-
-class SpinningNative(Native):
-    spin = "50us"
+                                           *self.options, "--ready-fd", str(fd), uri])
 
 
 class Direct(Chain):
@@ -160,8 +152,15 @@ class Local(Chain):
         self.spawn_nbdkit("file", self.bench.file)
 
 
-USUAL = {"base": Base, "plugin": Plugin, "native": Native, "direct": Direct, "local": Local}
-CHAINS = USUAL | {"plugin-spin": SpinningPlugin, "native-spin": SpinningNative}
+CHAINS = {"base": Base, "plugin": Plugin, "native": Native, "direct": Direct, "local": Local}
+
+
+def add_variant(name):
+    """`plugin:ARGUMENTS` or `native:ARGUMENTS`: the same with more arguments for the front."""
+    chain, _, arguments = name.partition(":")
+    if chain not in ("plugin", "native"):
+        raise ValueError(f"{name}: only plugin and native have variants, as in native:--spin=50us")
+    CHAINS[name] = type("Variant", (CHAINS[chain],), {"options": shlex.split(arguments)})
 
 
 def missing_programs(bench, arguments):
