@@ -210,9 +210,10 @@ def answer_with_every_errno(face, server):
 def unasked(face, server, deed, because, step=UP):
     """It comes behind the info response of the path's next life, which ends at once."""
     client = face.client()
+    face.serves(server, client)  # the path of the deed before is back: the next life is this one's
+    face.forget_log()
     server.order(step, deed)
     server.order(IO, lambda request: request.connection.hang_up(), when=is_read)
-    face.forget_log()
     face.serves(server, client)
     face.says(f"127.0.0.1:{server.ports[0]}(?: is lost)?: .*(?:{because})")
     client.leave()
@@ -282,10 +283,11 @@ def status_that_cannot_be(face, server):
 
 
 def status_that_crawls(face, server):
-    """One byte at a time, with flags that nobody knows: legal, if odd. Each answer ends."""
+    """One byte at a time, with flags that nobody knows: legal, if odd. Each answer ends, with a block
+    that is data because the rest of it is not known."""
     client = face.client(contexts=True)
     server.order(BLOCK_STATUS, lambda request: request.reply(extents((1, 0xFFFFFFFC))), times=None)
-    one = struct.pack(">III", 1, 1, 0)
+    one = struct.pack(">III", 1, 512, 0)
     assert client.request(nbd.BLOCK_STATUS, 0, 65536) == (0, one)
     assert client.request(nbd.BLOCK_STATUS, 4096, 65536, nbd.REQ_ONE) == (0, one)
     server.order(BLOCK_STATUS, lambda request: request.reply(
