@@ -11,7 +11,6 @@
 #include <tl/expected.hpp>
 #include <vector>
 
-#include "bridge/backend/loss_count.hpp"
 #include "rdma/client.hpp"
 #include "rdma/log.hpp"
 
@@ -113,10 +112,6 @@ class Backend {
   /// Units:   bytes.
   /// Threads: any; never blocks.
   virtual std::uint64_t present_size() { return info().size; }
-  /// Counts how often writes that were answered may have been lost before a flush; null for storage
-  /// whose flushes say so themselves. The user must fail each writer's next flush then
-  /// (LossWitness).
-  virtual LossCount* losses() { return nullptr; }
   /// `reactor` is null only in the simulator, which uses `memory:` and `null:`. The backend and the
   /// reactor outlive the queue.
   virtual std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) = 0;

@@ -138,7 +138,6 @@ class DelayBackend final : public Backend {
 
   const BackendInfo& info() const override { return inner_->info(); }
   std::uint64_t present_size() override { return inner_->present_size(); }
-  LossCount* losses() override { return inner_->losses(); }
   std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) override {
     return std::make_unique<DelayQueue>(pace_, inner_->open_queue(reactor), *reactor);
   }

@@ -69,7 +69,6 @@ class FaultBackend final : public Backend {
 
   const BackendInfo& info() const override { return inner_->info(); }
   std::uint64_t present_size() override { return inner_->present_size(); }
-  LossCount* losses() override { return inner_->losses(); }
   std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) override {
     return std::make_unique<FaultQueue>(fate_, inner_->open_queue(reactor));
   }

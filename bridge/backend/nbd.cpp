@@ -1,6 +1,7 @@
 #include "bridge/backend/nbd.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstring>
@@ -33,7 +34,6 @@ class NbdQueue final : public BackendQueue {
     auto& io = *new (request.scratch) NbdIo;
     io.request = &request;
     io.origin = &reactor_;
-    io.losses = shared_->losses.happened();
     connection_->start(io);
   }
 
@@ -42,11 +42,11 @@ class NbdQueue final : public BackendQueue {
  private:
   /// An error, 0, or -1 when the server has to be asked.
   int answer_at_once(const BackendRequest& request) const {
-    const BackendInfo& info = shared_->facts.info;
+    const BackendInfo& info = shared_->info;
     const bool none_inside = request.length == 0 || request.offset >= info.size;
     switch (request.operation) {
       case BackendOperation::flush:
-        return shared_->facts.can_flush ? -1 : 0;
+        return shared_->can_flush ? -1 : 0;
       case BackendOperation::read:
         if (!none_inside) return -1;
         std::memset(request.data, 0, request.length);
@@ -80,11 +80,10 @@ class NbdQueue final : public BackendQueue {
 
 class NbdBackend final : public Backend {
  public:
-  explicit NbdBackend(std::shared_ptr<NbdShared> shared) : shared_{std::move(shared)} {}
+  NbdBackend(std::shared_ptr<NbdShared> shared, bool multi_conn)
+      : shared_{std::move(shared)}, multi_conn_{multi_conn} {}
 
-  const BackendInfo& info() const override { return shared_->facts.info; }
-
-  LossCount* losses() override { return &shared_->losses; }
+  const BackendInfo& info() const override { return shared_->info; }
 
   std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) override {
     return std::make_unique<NbdQueue>(shared_, connection_for(*reactor), *reactor);
@@ -92,7 +91,7 @@ class NbdBackend final : public Backend {
 
  private:
   std::shared_ptr<NbdConnection> connection_for(rtrs::Reactor& reactor) {
-    if (shared_->facts.multi_conn) return std::make_shared<NbdConnection>(shared_, reactor);
+    if (multi_conn_) return std::make_shared<NbdConnection>(shared_, reactor);
     // Without multi-conn one connection may not see what another one wrote.
     const std::lock_guard lock{shared_->mutex};
     auto connection = only_.lock();
@@ -104,8 +103,63 @@ class NbdBackend final : public Backend {
   }
 
   std::shared_ptr<NbdShared> shared_;
+  const bool multi_conn_;
   std::weak_ptr<NbdConnection> only_;
 };
+
+/// The largest block size of RNBD's messages.
+constexpr std::int64_t kMaxBlock = 32768;
+
+/// A block size of the server's, as a power of two within what an export can have.
+std::uint32_t block_size(nbd_handle* h, int kind, std::uint32_t fallback) {
+  const std::int64_t size = nbd_get_block_size(h, kind);
+  if (size <= 0) return fallback;
+  return std::bit_floor(static_cast<std::uint32_t>(std::clamp<std::int64_t>(size, 512, kMaxBlock)));
+}
+
+/// Bytes per read and write command. At most what all servers take, even if this one takes more.
+std::uint64_t max_payload(nbd_handle* h, std::uint32_t block) {
+  constexpr std::uint64_t kMost = 32 * 1024 * 1024;
+  const std::int64_t size = nbd_get_block_size(h, LIBNBD_SIZE_MAXIMUM);
+  if (size <= 0) return kMost;
+  return std::max<std::uint64_t>(std::min<std::uint64_t>(size, kMost) / block, 1) * block;
+}
+
+std::array<std::uint8_t, 16> uuid_of(const std::string& uri) {
+  // NBD has no identity of storage: the same URI is taken for the same storage.
+  std::array<std::uint8_t, 16> uuid{};
+  std::uint64_t hash = 0xCBF29CE484222325;
+  for (std::size_t half = 0; half < 2; ++half) {
+    for (const char letter : uri) {
+      hash = (hash ^ static_cast<std::uint8_t>(letter)) * 0x100000001B3;
+    }
+    std::memcpy(uuid.data() + 8 * half, &hash, sizeof hash);
+  }
+  uuid[6] = static_cast<std::uint8_t>((uuid[6] & 0x0F) | 0x80);  // version 8, free form
+  uuid[8] = static_cast<std::uint8_t>((uuid[8] & 0x3F) | 0x80);
+  return uuid;
+}
+
+void probe(NbdShared& shared, nbd_handle* h, bool read_only) {
+  BackendInfo& info = shared.info;
+  info.size = static_cast<std::uint64_t>(std::max<std::int64_t>(nbd_get_size(h), 0));
+  info.read_only = read_only || nbd_is_read_only(h) == 1;
+  info.logical_block = block_size(h, LIBNBD_SIZE_MINIMUM, 512);
+  info.physical_block = std::max(block_size(h, LIBNBD_SIZE_PREFERRED, 4096), info.logical_block);
+  info.rotational = nbd_is_rotational(h) == 1;
+  info.can_discard = nbd_can_trim(h) == 1;
+  info.can_write_zeroes = nbd_can_zero(h) == 1;
+  info.can_fast_zero = nbd_can_fast_zero(h) == 1;
+  info.can_extents = nbd_can_meta_context(h, LIBNBD_CONTEXT_BASE_ALLOCATION) == 1;
+  info.can_cache = nbd_can_cache(h) == 1;
+  shared.can_flush = nbd_can_flush(h) == 1;
+  shared.native_fua = nbd_can_fua(h) == 1;
+  shared.max_payload = max_payload(h, info.logical_block);
+  info.volatile_cache = shared.can_flush;
+  info.can_fua = true;  // by the server, or by a flush, or there is no cache to write through
+  info.discard_granularity = info.can_discard ? info.logical_block : 0;
+  info.uuid = uuid_of(shared.uri);
+}
 
 }  // namespace
 
@@ -128,21 +182,21 @@ tl::expected<std::unique_ptr<Backend>, Failure> open_nbd(const std::string& uri,
   auto shared = std::make_shared<NbdShared>();
   shared->uri = uri;
   shared->log = options.log;
-  shared->read_only = options.read_only;
-  shared->facts = ask_facts(handle->get(), uri, options.read_only);
-  if (shared->facts.info.read_only && !options.read_only && !options.read_only_fallback) {
+  probe(*shared, handle->get(), options.read_only);
+  if (shared->info.read_only && !options.read_only && !options.read_only_fallback) {
     return bad_specification(EROFS, uri, "the NBD server exports it read-only; do the same");
   }
   const std::int64_t minimum = nbd_get_block_size(handle->get(), LIBNBD_SIZE_MINIMUM);
-  if (minimum > kMaxNbdBlock) {
+  if (minimum > kMaxBlock) {
     return bad_specification(EINVAL, uri,
                              "the NBD server takes blocks of at least " + std::to_string(minimum) +
                                  " bytes, and RNBD has room for 32768; make it take smaller ones, "
                                  "or put nbdkit's blocksize filter in front of it");
   }
-  if (shared->facts.info.size == 0) return bad_specification(EINVAL, uri, "the export is empty");
+  if (shared->info.size == 0) return bad_specification(EINVAL, uri, "the export is empty");
+  const bool multi_conn = nbd_can_multi_conn(handle->get()) == 1;
   shared->first = std::move(*handle);
-  return std::make_unique<NbdBackend>(std::move(shared));
+  return std::make_unique<NbdBackend>(std::move(shared), multi_conn);
 }
 
 }  // namespace rnbd

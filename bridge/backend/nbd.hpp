@@ -10,10 +10,8 @@ namespace rnbd {
 /// Connects to the server and asks what its export can do. Each queue has a connection of its own
 /// if the server allows that (multi-conn), else all share one.
 ///
-/// When a connection breaks, what is under way ends with EIO, and the next request connects again
-/// if the export is what it was. Then, if there were writes that no flush had covered, losses()
-/// counts one more. If the server is something else, or may still carry out a change whose end
-/// nobody knows, the connection stays broken for its queue; a queue opened later connects anew.
+/// A connection that breaks stays broken for its queue, because nobody knows which writes were lost
+/// with it: requests end with EIO. A queue opened later connects anew.
 ///
 /// Errors: EINVAL (not an NBD URI, no export of that size), ETIMEDOUT (10 s), ECONNREFUSED, ENOENT,
 /// ...

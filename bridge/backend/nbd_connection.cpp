@@ -13,9 +13,6 @@ namespace {
 
 /// A server that owes replies and sends none for that long counts as dead.
 constexpr std::chrono::seconds kReplyTimeout{60};
-/// A server that hangs up so soon after it was connected, again and again, is left alone for as
-/// long.
-constexpr std::chrono::seconds kPause{1};
 /// Bytes per zero, trim and block status command, which count them in 32 bits.
 constexpr std::uint64_t kMaxRange = 1024 * 1024 * 1024;
 
@@ -41,33 +38,7 @@ std::uint64_t inside(const BackendRequest& request, const BackendInfo& info) {
   return request.offset >= info.size ? 0 : std::min(request.length, info.size - request.offset);
 }
 
-bool is_change(BackendOperation operation) {
-  return operation == BackendOperation::write || operation == BackendOperation::discard ||
-         operation == BackendOperation::write_zeroes;
-}
-
-/// After these errors nobody knows whether the other side is still there.
-bool says_nothing_of_the_peer(int error) {
-  return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH || error == ENETDOWN ||
-         error == EHOSTDOWN;
-}
-
-/// The largest of what it is and `value`.
-void raise(std::atomic<std::uint64_t>& number, std::uint64_t value) {
-  std::uint64_t before = number;
-  while (before < value && !number.compare_exchange_weak(before, value)) {
-  }
-}
-
 }  // namespace
-
-bool NbdShared::note_loss() {
-  const std::uint64_t changes = answered;
-  if (covered.load() >= changes) return false;
-  raise(covered, changes);
-  losses.add();
-  return true;
-}
 
 NbdConnection::NbdConnection(std::shared_ptr<NbdShared> shared, rtrs::Reactor& home)
     : shared_{std::move(shared)}, home_{home}, descriptor_{home.io()}, stall_timer_{home.io()} {}
@@ -90,7 +61,6 @@ void NbdConnection::accept(NbdIo& io) {
     case State::ready:
       return issue(io);
     case State::idle:
-      if (Clock::now() < pause_until_) return finish(io, EIO);
       waiting_.push(io);
       return connect();
     case State::connecting:
@@ -128,86 +98,49 @@ void NbdConnection::connect() {
 void NbdConnection::on_connected() {
   if (!connecting_.result) {
     if (!std::exchange(complained_, true)) {
-      log(rtrs::LogLevel::error, "cannot connect (" + connecting_.result.error().text +
-                                     "); requests fail until the NBD server runs");
+      log("cannot connect (" + connecting_.result.error().text +
+          "); requests fail until the NBD server runs");
     }
     state_ = State::idle;
     return fail_all(waiting_);
   }
   NbdHandle handle = std::move(*connecting_.result);
   // A server that came back as something else must not be mistaken for the one before.
-  const NbdFacts now = ask_facts(handle.get(), shared_->uri, shared_->read_only);
-  const std::string why = hindrance(shared_->facts, now);
-  if (!why.empty()) return lose(why, End::replaced);
-  if (generation_ > 0 || complained_) log(rtrs::LogLevel::info, "connected again");
+  if (nbd_get_size(handle.get()) != static_cast<std::int64_t>(shared_->info.size)) {
+    return lose("its size has changed");
+  }
   use(std::move(handle));
 }
 
-void NbdConnection::log(rtrs::LogLevel level, const std::string& text) const {
-  if (shared_->log) shared_->log(level, shared_->uri + ": " + text);
+void NbdConnection::log(const std::string& text) const {
+  if (shared_->log) shared_->log(rtrs::LogLevel::error, shared_->uri + ": " + text);
 }
 
 void NbdConnection::use(NbdHandle handle) {
   handle_ = std::move(handle);
   descriptor_.assign(nbd_aio_get_fd(handle_.get()));
   state_ = State::ready;
-  complained_ = false;
-  connected_ = Clock::now();
   while (!waiting_.empty() && state_ == State::ready) issue(waiting_.pop());
   home_.defer(*this);
 }
 
-bool NbdConnection::changes_in_flight() const {
-  for (const NbdIo* io = in_flight_.first(); io != nullptr; io = io->next) {
-    if (is_change(io->request->operation)) return true;
-  }
-  return false;
-}
-
-/// Whatever is under way fails; what comes later connects again, unless it is the end.
-void NbdConnection::lose(const std::string& why, End end) {
-  const bool may_go_on = end == End::severed && changes_in_flight();
-  const bool for_good = end == End::replaced || may_go_on;
-  const char* const unsure =
-      shared_->note_loss()
-          ? "; writes that were not flushed may be lost, so the next flush fails once"
-          : "";
-  if (end == End::replaced) {
-    log(rtrs::LogLevel::error,
-        "the NBD server exports something else now (" + why +
-            "): requests fail until it is what it was and all clients have opened the export "
-            "again; restart rnbd-server to export what is there" +
-            unsure);
-  } else {
-    log(rtrs::LogLevel::error,
-        "the NBD server is lost (" + why + "); requests fail until " +
-            (may_go_on ? "all clients have left the export and one opens it again, because the NBD "
-                         "server may still carry out changes that it was sent"
-                       : "it runs again") +
-            unsure);
-  }
-  short_lives_ = Clock::now() < connected_ + kPause ? short_lives_ + 1 : 0;
-  if (short_lives_ > 1) pause_until_ = Clock::now() + kPause;
-  state_ = for_good ? State::lost : State::idle;
-  lost_ = for_good;
-  const auto self = shared_from_this();
-  disconnect();
-  // Whose requests fail may send new ones at once.
-  NbdIoList failed[] = {std::exchange(waiting_, {}), std::exchange(in_flight_, {}),
-                        std::exchange(replied_, {})};
-  for (NbdIoList& list : failed) fail_all(list);
-}
-
-void NbdConnection::disconnect() {
-  ++generation_;
+/// The end: whatever is under way fails, and all that comes.
+void NbdConnection::lose(const std::string& why) {
+  if (state_ == State::lost) return;
+  state_ = State::lost;
+  lost_ = true;
+  log("the NBD server is lost (" + why +
+      "); requests fail until the export is opened again, see that the server runs");
   if (descriptor_.is_open()) {
     descriptor_.cancel();
     descriptor_.release();
   }
-  read_armed_ = write_armed_ = false;
   stall_timer_.cancel();
-  watching_ = false;
   handle_.reset();  // no callback runs after this
+  const auto self = shared_from_this();
+  fail_all(waiting_);
+  fail_all(in_flight_);
+  fail_all(replied_);
 }
 
 void NbdConnection::fail_all(NbdIoList& list) {
@@ -233,7 +166,6 @@ void NbdConnection::issue(NbdIo& io) {
 std::int64_t NbdConnection::send(NbdIo& io) {
   if (io.stage == NbdIo::Stage::flush || io.request->operation == BackendOperation::flush) {
     io.piece = 0;
-    io.answered = shared_->answered;
     return nbd_aio_flush(handle_.get(), {on_completion, &io, nullptr}, 0);
   }
   return send_piece(io);
@@ -244,11 +176,11 @@ std::int64_t NbdConnection::send_piece(NbdIo& io) {
   nbd_handle* const h = handle_.get();
   const nbd_completion_callback done{on_completion, &io, nullptr};
   const std::uint64_t offset = request.offset + io.progress;
-  const std::uint64_t left = inside(request, shared_->facts.info) - io.progress;
-  const std::uint32_t fua = request.fua && shared_->facts.native_fua ? LIBNBD_CMD_FLAG_FUA : 0;
+  const std::uint64_t left = inside(request, shared_->info) - io.progress;
+  const std::uint32_t fua = request.fua && shared_->native_fua ? LIBNBD_CMD_FLAG_FUA : 0;
   const bool payload =
       request.operation == BackendOperation::read || request.operation == BackendOperation::write;
-  io.piece = std::min(left, payload ? shared_->facts.max_payload : kMaxRange);
+  io.piece = std::min(left, payload ? shared_->max_payload : kMaxRange);
   switch (request.operation) {
     case BackendOperation::read:
       return nbd_aio_pread(h, request.data + io.progress, io.piece, offset, done, 0);
@@ -297,7 +229,7 @@ int NbdConnection::on_extents(void* user, const char* context, std::uint64_t off
   const std::size_t max = std::max<std::size_t>(request.max_extents, 1);
   std::vector<BackendExtent>& extents = *request.extents;
   io.piece = 0;
-  const std::uint64_t end = inside(request, io.connection->shared_->facts.info) - io.progress;
+  const std::uint64_t end = inside(request, io.connection->shared_->info) - io.progress;
   for (std::size_t i = 0; i + 1 < count && io.piece < end; i += 2) {
     const std::uint64_t length = std::min<std::uint64_t>(entries[i], end - io.piece);
     const bool hole = (entries[i + 1] & LIBNBD_STATE_HOLE) != 0;
@@ -320,14 +252,10 @@ void NbdConnection::on_reply(NbdIo& io) {
   const BackendRequest& request = *io.request;
   if (io.error != 0) return finish(io, portable_errno(io.error));
   if (io.stage == NbdIo::Stage::flush || request.operation == BackendOperation::flush) {
-    raise(shared_->covered, io.answered);
-    // Its sender may have been told of changes that were lost before it got here.
-    const bool too_late =
-        io.stage != NbdIo::Stage::flush && io.losses != shared_->losses.happened();
-    return finish(io, too_late ? EIO : 0);
+    return finish(io, 0);
   }
   io.progress += io.piece;
-  const std::uint64_t end = inside(request, shared_->facts.info);
+  const std::uint64_t end = inside(request, shared_->info);
   if (request.operation == BackendOperation::extents) {
     if (io.appended == 0) return finish(io, EIO);
     // Part of the answer is an answer; the padding behind the end belongs to the last extent.
@@ -338,13 +266,8 @@ void NbdConnection::on_reply(NbdIo& io) {
   if (request.operation == BackendOperation::read) {
     std::memset(request.data + end, 0, request.length - end);
   }
-  const bool needs_flush = request.fua && !shared_->facts.native_fua && shared_->facts.can_flush;
-  if (!needs_flush) {
-    if (is_change(request.operation) && !request.fua && shared_->facts.can_flush) {
-      ++shared_->answered;
-    }
-    return finish(io, 0);
-  }
+  const bool needs_flush = request.fua && !shared_->native_fua && shared_->can_flush;
+  if (!needs_flush) return finish(io, 0);
   io.stage = NbdIo::Stage::flush;
   issue(io);
 }
@@ -362,8 +285,7 @@ void NbdConnection::run_deferred() {
   if (state_ != State::ready) return;
   if (nbd_aio_is_dead(handle_.get()) == 1 || nbd_aio_is_closed(handle_.get()) == 1) {
     const char* const why = nbd_get_error();
-    const End end = says_nothing_of_the_peer(nbd_get_errno()) ? End::severed : End::closed;
-    return lose(why != nullptr ? why : "it closed the connection", end);
+    return lose(why != nullptr ? why : "it closed the connection");
   }
   arm();
 }
@@ -371,14 +293,12 @@ void NbdConnection::run_deferred() {
 void NbdConnection::arm() {
   using boost::asio::posix::stream_descriptor;
   const auto wait = [this](bool reading) {
-    descriptor_.async_wait(reading ? stream_descriptor::wait_read : stream_descriptor::wait_write,
-                           [weak = weak_from_this(), reading,
-                            generation = generation_](const boost::system::error_code& error) {
-                             const auto self = weak.lock();
-                             if (self == nullptr || error || self->generation_ != generation)
-                               return;
-                             self->on_ready(reading);
-                           });
+    descriptor_.async_wait(
+        reading ? stream_descriptor::wait_read : stream_descriptor::wait_write,
+        [weak = weak_from_this(), reading](const boost::system::error_code& error) {
+          const auto self = weak.lock();
+          if (self != nullptr && !error) self->on_ready(reading);
+        });
   };
   const unsigned direction = nbd_aio_get_direction(handle_.get());
   if ((direction & LIBNBD_AIO_DIRECTION_READ) != 0 && !read_armed_) {
@@ -410,18 +330,17 @@ void NbdConnection::watch() {
   if (watching_) return;
   watching_ = true;
   stall_timer_.expires_after(kReplyTimeout);
-  stall_timer_.async_wait([weak = weak_from_this(), before = replies_,
-                           generation = generation_](const boost::system::error_code& error) {
-    const auto self = weak.lock();
-    if (self == nullptr || error || self->generation_ != generation) return;
-    self->watching_ = false;
-    if (self->in_flight_.empty()) return;
-    if (self->replies_ == before) {
-      return self->lose("no reply for " + std::to_string(kReplyTimeout.count()) + " seconds",
-                        End::severed);
-    }
-    self->watch();
-  });
+  stall_timer_.async_wait(
+      [weak = weak_from_this(), before = replies_](const boost::system::error_code& error) {
+        const auto self = weak.lock();
+        if (self == nullptr || error || self->state_ != State::ready) return;
+        self->watching_ = false;
+        if (self->in_flight_.empty()) return;
+        if (self->replies_ == before) {
+          return self->lose("no reply for " + std::to_string(kReplyTimeout.count()) + " seconds");
+        }
+        self->watch();
+      });
 }
 
 }  // namespace rnbd

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -12,24 +11,18 @@
 #include "bridge/backend/backend.hpp"
 #include "bridge/backend/file_engine.hpp"
 #include "bridge/backend/nbd_connect.hpp"
-#include "bridge/backend/nbd_facts.hpp"
 #include "rdma/transport/reactor.hpp"
 
 namespace rnbd {
 
 /// What all connections to an export know.
 struct NbdShared {
-  /// A connection is over. Counts a loss if there are answered changes that no flush has covered.
-  /// False: nothing can be lost. Threads: any.
-  bool note_loss();
-
   std::string uri;
-  bool read_only = false;  ///< opened so
-  NbdFacts facts;
+  BackendInfo info;
   rtrs::Log log;
-  std::atomic<std::uint64_t> answered{0};  ///< changes that a flush has to make durable
-  std::atomic<std::uint64_t> covered{0};   ///< of these, in their order, by a flush or a loss
-  LossCount losses;
+  bool native_fua = false;
+  bool can_flush = false;
+  std::uint64_t max_payload = 0;  ///< bytes per read and write command
   std::mutex mutex;
   NbdHandle first;  ///< connected when the backend was opened; for the first who asks
 };
@@ -46,8 +39,6 @@ struct NbdIo {
   NbdIo* next = nullptr;
   std::uint64_t progress = 0;  ///< bytes done
   std::uint64_t piece = 0;     ///< bytes asked for
-  std::uint64_t losses = 0;    ///< at the time of submission
-  std::uint64_t answered = 0;  ///< a flush: the changes that it covers
   std::uint32_t appended = 0;  ///< extents
   int error = 0;
   Stage stage = Stage::data;
@@ -59,7 +50,6 @@ static_assert(sizeof(NbdIo) <= sizeof(BackendRequest::scratch));
 class NbdIoList {
  public:
   bool empty() const { return head_ == nullptr; }
-  const NbdIo* first() const { return head_; }
   void push(NbdIo& io) {
     io.next = nullptr;
     io.previous = tail_;
@@ -81,9 +71,9 @@ class NbdIoList {
   NbdIo* tail_ = nullptr;
 };
 
-/// Connects when a request comes and it is not connected, without keeping its reactor waiting. It
-/// is lost for good when the export has become another one, or when the server may still carry out
-/// a change: a network that ate the answer says nothing of the request.
+/// Connects when the first request comes, without keeping its reactor waiting. As long as it was
+/// never connected it tries again with each request; once it was, it never comes back, because
+/// nobody knows which writes were lost.
 ///
 /// Threads: its home reactor's; start() is any thread's.
 class NbdConnection final : public std::enable_shared_from_this<NbdConnection>,
@@ -93,20 +83,13 @@ class NbdConnection final : public std::enable_shared_from_this<NbdConnection>,
   ~NbdConnection() override;
 
   rtrs::Reactor& home() { return home_; }
-  /// For good: every request fails from now on. Threads: any.
+  /// The connection broke: every request fails from now on. Threads: any.
   bool lost() const { return lost_; }
   /// Starts a request whose `scratch` holds an NbdIo.
   void start(NbdIo& io);
 
  private:
-  using Clock = std::chrono::steady_clock;
   enum class State : std::uint8_t { idle, connecting, ready, lost };
-  /// How a connection ends.
-  enum class End : std::uint8_t {
-    closed,   ///< by the server: what it has not done it does not do
-    severed,  ///< on the way: the server may know nothing of it
-    replaced  ///< by another export
-  };
   struct Connecting : FileOperation {
     NbdConnection* connection = nullptr;
     tl::expected<NbdHandle, Failure> result;
@@ -123,10 +106,8 @@ class NbdConnection final : public std::enable_shared_from_this<NbdConnection>,
   void on_reply(NbdIo& io);
   void finish(NbdIo& io, int error);
   void fail_all(NbdIoList& list);
-  void lose(const std::string& why, End end);
-  void disconnect();
-  bool changes_in_flight() const;
-  void log(rtrs::LogLevel level, const std::string& text) const;
+  void lose(const std::string& why);
+  void log(const std::string& text) const;
 
   void run_deferred() override;
   void arm();
@@ -142,10 +123,6 @@ class NbdConnection final : public std::enable_shared_from_this<NbdConnection>,
   State state_ = State::idle;
   std::atomic<bool> lost_{false};  ///< state_ == lost
   bool complained_ = false;        ///< that it cannot connect
-  unsigned generation_ = 0;        ///< of the connection; what waits for an older one is void
-  unsigned short_lives_ = 0;       ///< in a row
-  Clock::time_point connected_{};
-  Clock::time_point pause_until_{};  ///< before which no new connection is tried
   std::unique_ptr<FileEngine> threads_;
   Connecting connecting_;
   NbdHandle handle_;

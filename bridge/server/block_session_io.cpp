@@ -67,15 +67,11 @@ void BlockSession::submit(IoContext& io) {
     backend.offset = backend.length = 0;
     backend.data = nullptr;
   }
-  const bool flushes = backend.operation == BackendOperation::flush;
-  if (flushes && io.device->losses.learns()) return on_step_done(backend, EIO);
   io.device->queue.submit(backend);
 }
 
 void BlockSession::on_step_done(BackendRequest& backend, int error) {
   IoContext& io = *static_cast<IoContext*>(backend.context);
-  // A flush that fails tells of every loss until now.
-  if (error != 0 && backend.operation == BackendOperation::flush) io.device->losses.learns();
   if (error == 0 && io.step == IoContext::Step::flush_before) {
     io.step = IoContext::Step::operation;
     return io.session->submit(io);

@@ -18,10 +18,7 @@ namespace rnbd {
 /// One mapping of an export into a session.
 struct Device {
   Device(std::string device_name, Lease device_lease, BackendQueue& device_queue)
-      : name{std::move(device_name)},
-        lease{std::move(device_lease)},
-        queue{device_queue},
-        losses{lease.writable() ? lease.storage()->backend().losses() : nullptr} {}
+      : name{std::move(device_name)}, lease{std::move(device_lease)}, queue{device_queue} {}
 
   const Geometry& geometry() const { return lease.geometry(); }
 
@@ -30,7 +27,6 @@ struct Device {
   std::string name;               ///< exactly as the client spelled it
   Lease lease;
   BackendQueue& queue;
-  LossWitness losses;
   std::uint64_t writer_serial = 0;  ///< ExportCatalogue::note_writer()
   unsigned running = 0;             ///< requests at the backend
   bool closing = false;  ///< no longer found; its id is taken until the last request has ended

@@ -172,37 +172,6 @@ PY
 }
 it "nbd: when the server behind is back, who opens the export is served again" server_behind_returns
 
-# Its memory is gone with it: what was written and not flushed is the extreme case of lost.
-server_behind_forgets() {
-  requires_python nbd
-  nbdkit_name=inner start_nbdkit memory 1M
-  local inner_socket=$case_dir/inner.sock
-  start_server --export "disk0=nbd:$uri"
-  attach disk0
-  nbdsh <<PY
-import subprocess, time
-h.pwrite(b"o" * 512, 0)
-h.flush()
-h.pwrite(b"n" * 512, 512)
-os.kill(${pid[inner]}, 9)
-fails_with(errno.EIO, h.pread, 512, 0)
-os.remove("$inner_socket")
-subprocess.run(["nbdkit", "-U", "$inner_socket", "-P", "$case_dir/again.pid", "memory", "1M"], check=True)
-assert h.pread(512, 0) == bytes(512)
-fails_with(errno.EIO, h.flush)
-h.pwrite(b"n" * 512, 512)
-h.flush()
-assert h.pread(512, 512) == b"n" * 512
-PY
-  says server.log 'writes that were not flushed may be lost'
-  says server.log 'connected again'
-  stop nbdkit
-  stop server
-  kill "$(<"$case_dir/again.pid")"
-  wait_end inner 10
-}
-it "nbd: a server behind that is back serves those who never left, and their next flush says what is lost" server_behind_forgets
-
 faults() {
   requires_python nbd
   start_server --export "disk0=fault:$1=1:memory:1M"

@@ -45,7 +45,6 @@ class FakeBackend final : public Backend {
     present_size_ = size;
   }
   std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor*) override;
-  LossCount* losses() override { return &lost; }
 
   /// Answers the oldest request that is held.
   void answer(int error = 0);
@@ -58,7 +57,6 @@ class FakeBackend final : public Backend {
   std::vector<BackendExtent> extents;
   std::deque<BackendRequest*> held;
   bool hold = false;
-  LossCount lost;
   int fail_next = 0;  ///< errno for the next operation
   unsigned queues = 0;
   bool fail_queue = false;
