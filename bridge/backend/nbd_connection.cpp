@@ -130,7 +130,8 @@ void NbdConnection::lose(const std::string& why) {
   state_ = State::lost;
   lost_ = true;
   log("the NBD server is lost (" + why +
-      "); requests fail until the export is opened again, see that the server runs");
+      "); those who have the export open get EIO until they open it anew: see that the NBD server "
+      "runs, then let every client disconnect and connect again");
   if (descriptor_.is_open()) {
     descriptor_.cancel();
     descriptor_.release();

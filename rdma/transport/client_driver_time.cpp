@@ -50,19 +50,21 @@ void ClientDriver::give_up_changes_on_io(unsigned path) {
 /// Storage that hangs at a server without the extension delays whoever opens another device.
 void ClientDriver::tell_of_held_opens_on_io() {
   const std::string session = "session '" + options_.session_name + "': ";
+  if (!control_barrier_.closed() && std::exchange(held_told_, false)) {
+    log(LogLevel::warning, session + "devices can be opened again");
+  }
   if (!control_lane_->holds_back()) {
     held_since_ = {};
-    if (std::exchange(held_told_, false)) log(LogLevel::warning, session + "devices can be opened");
     return;
   }
   if (held_since_ == Instant{}) held_since_ = now();
-  const bool long_held =
-      now() - held_since_ > options_.heartbeat_interval * options_.heartbeat_misses;
-  if (!long_held || std::exchange(held_told_, true)) return;
+  const Duration limit = options_.heartbeat_interval * options_.heartbeat_misses;
+  if (now() - held_since_ < limit || std::exchange(held_told_, true)) return;
   log(LogLevel::warning,
       session +
-          "who opens or closes a device waits, because the server has not answered "
-          "changes whose callers have left; look at its storage");
+          "who opens or closes a device waits until the server has ended changes that it has not "
+          "answered: their callers have left, or their path is lost; look at its storage and "
+          "paths");
 }
 
 void ClientDriver::schedule_look_on_io() {

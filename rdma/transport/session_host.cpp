@@ -98,7 +98,7 @@ void SessionHost::on_lingering() {
     log(LogLevel::info, "no path is left; the session waits for the client to come back");
   } else if (!again) {
     log(LogLevel::info,
-        "the client left without having opened anything (does a path of it lead here by mistake?); "
+        "the client left with nothing open (does a path of it lead here by mistake?); "
         "the session waits for it, and is silent when that happens again");
   }
   linger_timer_.set(environment_.linger, [this] { session_.on_linger_expired(); });

@@ -80,7 +80,7 @@ class SessionHost {
   bool judging_later_ = false;
   bool lingering_ = false;
   bool draining_ = false;
-  bool in_vain_ = false;  ///< the client came and left without having opened anything
+  bool in_vain_ = false;  ///< the client came and left with nothing open
 };
 
 }  // namespace rtrs

@@ -205,19 +205,37 @@ TEST_CASE("without the extension: who opens is told that it waits for a change t
   while (server.handler.held == nullptr) std::this_thread::yield();
   left = true;
   writer.join();
+  SUBCASE("and waits") {}
+  SUBCASE("although the one before has left") {
+    std::atomic<bool> told_once{false};
+    std::thread impatient{[&] {
+      std::vector<std::byte> answer(512);
+      EchoOperation open{"ab", answer, {}};
+      const Interrupt when_told{
+          [](void* context) { return static_cast<std::atomic<bool>*>(context)->load(); },
+          &told_once};
+      CHECK(client->run_control(open, when_told) == EINTR);
+    }};
+    wait_until_told("waits until the server has ended changes");
+    told_once = true;
+    impatient.join();
+    std::this_thread::sleep_for(100ms);  // some heartbeats
+    const std::lock_guard lock{mutex};
+    CHECK(told.find("devices can be opened again") == std::string::npos);
+  }
   std::atomic<int> opened{-1};
   std::thread opener{[&] {
     std::vector<std::byte> answer(512);
     EchoOperation open{"ab", answer, {}};
     opened = client->run_control(open, {});
   }};
-  wait_until_told("the server has not answered changes whose callers have left");
+  wait_until_told("waits until the server has ended changes");
   CHECK(opened == -1);
   boost::asio::post(reactor_of(*server.handler.held.load()->session)->io(),
                     [&] { server.handler.held.load()->finish(0); });
   opener.join();
   CHECK(opened == 0);
-  wait_until_told("devices can be opened");
+  wait_until_told("devices can be opened again");
 }
 
 TEST_CASE("what was left to do while there was no path is done when one is back") {
