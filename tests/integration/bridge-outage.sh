@@ -40,10 +40,6 @@ PY
   eventually 20 test -e "$1.runs"
 }
 
-descriptors() { find "/proc/${pid[$1]}/fd" -mindepth 1 2>/dev/null | wc -l; }
-has_descriptors() { (($(descriptors "$1") == $2)); }
-threads_at_most() { (($(find "/proc/${pid[$1]}/task" -mindepth 1 -maxdepth 1 | wc -l) <= $2)); }
-
 # ---- It leaves --------------------------------------------------------------------------------------
 
 under_load() {

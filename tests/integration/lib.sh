@@ -275,6 +275,18 @@ qemu-io() { limited qemu-io "$@"; }
 nbdsh() {
   limited /usr/bin/python3 -m nbd -u "${1:-$uri}" -c "$nbdsh_prelude" -c -
 }
+# What a process holds. Not with find(1), which looks at each entry and fails when a thread ends meanwhile.
+threads() {
+  local tasks=("/proc/${pid[$1]}/task/"*)
+  echo "${#tasks[@]}"
+}
+descriptors() {
+  local open=("/proc/${pid[$1]}/fd/"*)
+  echo "${#open[@]}"
+}
+has_descriptors() { (($(descriptors "$1") == $2)); }
+threads_at_most() { (($(threads "$1") <= $2)); }
+
 # For `eventually`, when requests fail until a path is back.
 writes() { nbdsh <<<'h.pwrite(b"x" * 65536, 0, nbd.CMD_FLAG_FUA)' 2>/dev/null; }
 nbdsh_prelude=$(

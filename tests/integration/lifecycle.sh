@@ -30,10 +30,6 @@ except nbd.Error as error:
   [[ $line == running ]] || fail "the load did not start: $line"
 }
 
-# What a process holds, for `eventually`.
-descriptors() { find "/proc/${pid[$1]}/fd" -mindepth 1 2>/dev/null | wc -l; }
-has_descriptors() { (($(descriptors "$1") == $2)); }
-threads_at_most() { (($(find "/proc/${pid[$1]}/task" -mindepth 1 -maxdepth 1 | wc -l) <= $2)); }
 # The server's own descriptors are few; a session has at least two sockets.
 no_session() {
   local sockets
@@ -273,7 +269,7 @@ ghost_write() {
   attach disk0
   nbdinfo "$uri"
   local idle
-  idle=$(find "/proc/${pid[nbdkit]}/task" -mindepth 1 -maxdepth 1 | wc -l)
+  idle=$(threads nbdkit)
   touch hold
   spawn client /usr/bin/python3 -c '
 import sys, nbd
