@@ -152,6 +152,19 @@ every_address() {
 }
 it "listening where others can reach it earns a warning; IPv6 works" every_address
 
+# Attaching takes the kernel's nbd module: that is in the lab.
+stock_client() {
+  requires nbd-client
+  start_server --export first=memory:1M --export second=memory:1M
+  start_bridge --listen tcp:127.0.0.1:0 "rnbd+tcp://$address"
+  local port
+  port=$(grep -oE 'tcp:127\.0\.0\.1:[0-9]+' bridge.log | head -n 1)
+  nbd-client -l 127.0.0.1 "${port##*:}" | tee exports
+  says exports '^first$'
+  says exports '^second$'
+}
+it "the stock nbd-client lists the exports" stock_client
+
 # activate KIND PROGRAM...: passes a listening socket as the service manager does.
 activation_script='
 import os, socket, sys
