@@ -1,5 +1,7 @@
 #include "bridge/backend/nbd_connection.hpp"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cerrno>
@@ -43,10 +45,7 @@ std::uint64_t inside(const BackendRequest& request, const BackendInfo& info) {
 NbdConnection::NbdConnection(std::shared_ptr<NbdShared> shared, rtrs::Reactor& home)
     : shared_{std::move(shared)}, home_{home}, descriptor_{home.io()}, stall_timer_{home.io()} {}
 
-NbdConnection::~NbdConnection() {
-  home_.forget(*this);
-  if (descriptor_.is_open()) descriptor_.release();  // libnbd closes it
-}
+NbdConnection::~NbdConnection() { home_.forget(*this); }
 
 void NbdConnection::start(NbdIo& io) {
   io.connection = this;
@@ -118,7 +117,12 @@ void NbdConnection::log(const std::string& text) const {
 
 void NbdConnection::use(NbdHandle handle) {
   handle_ = std::move(handle);
-  descriptor_.assign(nbd_aio_get_fd(handle_.get()));
+  // One of our own: libnbd closes its one when it notices the end, and a new socket may have the
+  // number before we hear of it.
+  const int descriptor = fcntl(nbd_aio_get_fd(handle_.get()), F_DUPFD_CLOEXEC, 0);
+  if (descriptor < 0)
+    return lose(std::string{"its socket cannot be watched: "} + std::strerror(errno));
+  descriptor_.assign(descriptor);
   state_ = State::ready;
   while (!waiting_.empty() && state_ == State::ready) issue(waiting_.pop());
   home_.defer(*this);
@@ -132,10 +136,8 @@ void NbdConnection::lose(const std::string& why) {
   log("the NBD server is lost (" + why +
       "); those who have the export open get EIO until they open it anew: see that the NBD server "
       "runs, then let every client disconnect and connect again");
-  if (descriptor_.is_open()) {
-    descriptor_.cancel();
-    descriptor_.release();
-  }
+  boost::system::error_code ignored;
+  descriptor_.close(ignored);
   stall_timer_.cancel();
   handle_.reset();  // no callback runs after this
   const auto self = shared_from_this();
