@@ -40,6 +40,8 @@ std::uint64_t inside(const BackendRequest& request, const BackendInfo& info) {
   return request.offset >= info.size ? 0 : std::min(request.length, info.size - request.offset);
 }
 
+bool has_ended(nbd_handle* h) { return nbd_aio_is_dead(h) == 1 || nbd_aio_is_closed(h) == 1; }
+
 }  // namespace
 
 NbdConnection::NbdConnection(std::shared_ptr<NbdShared> shared, rtrs::Reactor& home)
@@ -286,8 +288,8 @@ void NbdConnection::finish(NbdIo& io, int error) {
 void NbdConnection::run_deferred() {
   while (!replied_.empty()) on_reply(replied_.pop());
   if (state_ != State::ready) return;
-  if (nbd_aio_is_dead(handle_.get()) == 1 || nbd_aio_is_closed(handle_.get()) == 1) {
-    const char* const why = nbd_get_error();
+  if (has_ended(handle_.get())) {
+    const char* const why = nbd_aio_is_dead(handle_.get()) == 1 ? nbd_get_error() : nullptr;
     return lose(why != nullptr ? why : "it closed the connection");
   }
   arm();
@@ -323,7 +325,8 @@ void NbdConnection::on_ready(bool reading) {
   for (unsigned calls = 0; calls < kMaxBatch; ++calls) {
     if ((nbd_aio_get_direction(h) & wanted) == 0) break;
     if ((reading ? nbd_aio_notify_read(h) : nbd_aio_notify_write(h)) < 0) break;
-    if (!reading || is_silent(h)) break;
+    // A question to a handle that has ended would replace the reason.
+    if (!reading || has_ended(h) || is_silent(h)) break;
   }
   home_.defer(*this);
 }

@@ -143,6 +143,7 @@ fails_with(errno.EIO, h.pwrite, bytes(512), 0)
 fails_with(errno.EIO, h.flush)
 PY
   wait_end inner 10
+  says server.log 'the NBD server is lost \((it closed the connection|.*(reset|pipe).*)\); .* open it anew'
   nbdkit_name=second attach other
   [[ $(nbdinfo --size "$uri") == 1048576 ]]
 }
