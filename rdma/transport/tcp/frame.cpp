@@ -5,9 +5,32 @@
 #include <algorithm>
 #include <limits>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 namespace rtrs::tcp {
 
 using wire::DecodeError;
+
+namespace {
+
+#if defined(__x86_64__)
+const bool has_avx = __builtin_cpu_supports("avx") != 0;
+
+/// ISA-L leaves the upper halves of the AVX registers in use. Every SSE instruction of the program
+/// then has to keep them, until somebody clears them, and a 4 KiB read at depth 32 takes a third
+/// longer.
+[[gnu::target("avx")]] void clear_upper_halves() { _mm256_zeroupper(); }
+
+void leave_library() {
+  if (has_avx) clear_upper_halves();
+}
+#else
+void leave_library() {}
+#endif
+
+}  // namespace
 
 std::uint32_t crc_update(std::uint32_t state, ConstBytes bytes) {
   constexpr std::size_t kPiece = std::numeric_limits<int>::max();
@@ -18,6 +41,7 @@ std::uint32_t crc_update(std::uint32_t state, ConstBytes bytes) {
     state = crc32_iscsi(data, static_cast<int>(size), state);
     bytes = bytes.subspan(size);
   }
+  leave_library();
   return state;
 }
 
