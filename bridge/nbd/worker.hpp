@@ -82,6 +82,7 @@ class Worker {
   std::size_t first_socket_ = 0;  ///< in polled_
   bool answered_ = false;         ///< since the last wait, so that a request is likely to follow
   bool started_ = false;          ///< since the last wait: an answer is likely to follow
+  std::size_t moved_ = 0;         ///< requests and answers since the last wait() looked
   unsigned alone_ = 0;            ///< turns in a row that waited for one socket only
   bool stopping_ = false;
   std::chrono::steady_clock::time_point deadline_{};  ///< when stopping
