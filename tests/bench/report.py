@@ -90,6 +90,25 @@ def memory_lines(results):
     return lines
 
 
+def scaling_lines(results):
+    """The shapes that were measured; ratios are to the first."""
+    shapes = list(dict.fromkeys((run["sessions"], run["reactors"], run["cpus"])
+                                for run in results.select("scaling")))
+    if not shapes:
+        return ["Not measured."]
+    lines = ["Native front, 4 KiB random read, depth 32 in each session; all processes share the CPUs.", "",
+             "| sessions | reactors | CPUs | IOPS together | CPU µs/IO | spread | IOPS × |",
+             "|---:|---:|---:|---:|---:|---:|---:|"]
+    base = None
+    for shape in sorted(shapes, key=lambda shape: (shape[2], shape[1], shape[0])):
+        what = dict(zip(("sessions", "reactors", "cpus"), shape))
+        iops, cpu = (results.median("scaling", key, **what) for key in ("iops", "cpu_us"))
+        base = base or iops
+        lines.append(row(*map(str, shape), f"{iops:.0f}", f"{cpu:.2f}",
+                         f"{results.spread('scaling', 'iops', **what):.0%}", f"{iops / base:.2f}"))
+    return lines
+
+
 def rounds(results, workload, placement):
     """The least of all chains."""
     runs = [len(results.select("runs", chain=chain, workload=workload, placement=placement))
@@ -115,5 +134,6 @@ def report(results):
                           f"{rounds(results, workload, placement)} rounds.", "",
                           *timed_table(results, workload, placement), ""]
     lines += ["### System calls and context switches per I/O", "", *calls_table(results), "",
-              "### Memory", "", *(memory_lines(results) or ["Not measured."])]
+              "### Memory", "", *(memory_lines(results) or ["Not measured."]),
+              "### Sessions, reactors and CPUs", "", *scaling_lines(results)]
     return "\n".join(lines).rstrip() + "\n"

@@ -30,7 +30,8 @@ def state():
 class Results:
     def __init__(self, settings):
         self.data = {"state": state(), "began": time.strftime("%Y-%m-%d %H:%M"), "machine": machine(),
-                     "settings": settings, "limits": [], "runs": [], "calls": [], "memory": []}
+                     "settings": settings, "limits": [], "runs": [], "calls": [], "memory": [],
+                     "scaling": []}
 
     @classmethod
     def load(cls, path, settings=None):
@@ -46,10 +47,10 @@ class Results:
         pathlib.Path(path).write_text(json.dumps(self.data, indent=1) + "\n", encoding="utf-8")
 
     def add(self, kind, figures, **what):
-        self.data[kind].append(what | figures)
+        self.data.setdefault(kind, []).append(what | figures)
 
     def select(self, kind, **what):
-        return [entry for entry in self.data[kind]
+        return [entry for entry in self.data.get(kind, [])
                 if all(entry[key] == value for key, value in what.items())]
 
     def present(self, kind, key, order):
