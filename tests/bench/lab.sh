@@ -2,12 +2,12 @@
 # Measures Linux's RNBD, NVMe over RDMA and TCP, and ours, side by side between two guests.
 #   tests/lab/run tests/bench/lab.sh --kernel 6.12 --verbose
 # ours-native is rnbd-bridge with the kernel's NBD client; the other ones of ours are nbdkit with fio as its client.
-# No test: it fails only when something does not work. ROUNDS (3) and SECONDS_EACH (4) may be set.
+# No test: it fails only when something does not work. ROUNDS (3), SECONDS_EACH (4) and SIDES (all) may be set.
 # Emulated guests are slow: only the ratios of one run say something.
 
 rounds=${ROUNDS:-3}
 runtime=${SECONDS_EACH:-4}
-sides=(kernel-rnbd nvme-rdma nvme-tcp ours-to-kernel ours-to-ours ours-native ours-invalidating)
+read -ra sides <<<"${SIDES:-kernel-rnbd nvme-rdma nvme-tcp ours-to-kernel ours-to-ours ours-native ours-invalidating}"
 loads=(4k-1 4k-32 128k-4)
 
 # ---- In the server ------------------------------------------------------------------------------------
