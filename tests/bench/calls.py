@@ -17,7 +17,7 @@ from measure import Client
 TOTAL = "raw_syscalls:sys_enter"
 NAMED = ("read write readv writev pread64 pwrite64 preadv2 pwritev2 recvfrom sendto recvmsg sendmsg "
          "recvmmsg sendmmsg poll ppoll epoll_wait epoll_pwait epoll_ctl futex io_uring_enter "
-         "clock_nanosleep").split()
+         "clock_nanosleep sched_yield").split()
 TRACED_AT_MOST = 60  # seconds until strace has attached itself to all threads
 
 

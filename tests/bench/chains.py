@@ -169,6 +169,8 @@ def missing_programs(bench, arguments):
     needs += [("every measurement", "nbdload"), ("every measurement", "limits")]
     if "fio" in arguments.parts:
         needs.append(("the part fio", "fio"))
+    if "scaling" in arguments.parts:
+        needs += [("the part scaling", "server"), ("the part scaling", "bridge")]
     if "memory" in arguments.parts:
         needs += [("the part memory", "server"), ("the part memory", "plugin")]
     sentences = []

@@ -12,6 +12,7 @@ WORKLOADS = {
     "write-1": ("4 KiB random write, depth 1", "randwrite", 4096, 1),
     "write-32": ("4 KiB random write, depth 32", "randwrite", 4096, 32),
     "sequential": ("1 MiB sequential read, depth 4, one connection", "read", 1 << 20, 4),
+    "sequential-write": ("1 MiB sequential write, depth 4, one connection", "write", 1 << 20, 4),
 }
 FIO = "fio-32"
 TITLES = {key: title for key, (title, *_) in WORKLOADS.items()} | {

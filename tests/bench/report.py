@@ -23,7 +23,8 @@ def timed_table(results, workload, placement):
     limited = workload == "read-1" and placement == "one" and limit
     columns = ["chain", "IOPS", "MB/s", "p50 µs", "p99 µs", "p99.9 µs", "CPU µs/IO", "front", "server",
                "client", "switches/IO", "spread", "others", "IOPS ×", "p50 ×", "CPU ×"]
-    if workload == "sequential":
+    sequential = workload.startswith("sequential")
+    if sequential:
         columns.insert(7, "CPU s/GB")
     if limited:
         columns.append("p50 / limit")
@@ -45,7 +46,7 @@ def timed_table(results, workload, placement):
                  number(figure("others"), ".0%"),
                  *(number(results.ratio(key, chain, "base", **where), ".2f")
                    for key in ("iops", "p50_us", "cpu_us"))]
-        if workload == "sequential":
+        if sequential:
             cells.insert(7, f"{figure('cpu_us') / WORKLOADS[workload][2] * 1e3:.3f}")
         if limited:
             cells.append(f"{figure('p50_us') / limit:.2f}")

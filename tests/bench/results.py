@@ -68,6 +68,11 @@ class Results:
         values = [entry[figure] for entry in self.select(kind, **what)]
         return (max(values) - min(values)) / statistics.median(values)
 
+    def ratios(self, figure, chain, other, **what):
+        """Round by round."""
+        pairs = zip(self.select("runs", chain=chain, **what), self.select("runs", chain=other, **what))
+        return [mine[figure] / others[figure] for mine, others in pairs if figure in mine and figure in others]
+
     def ratio(self, figure, chain, other, **what):
         """Of the medians of two chains; None when one was not measured."""
         value = self.median("runs", figure, chain=chain, **what)

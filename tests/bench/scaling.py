@@ -9,13 +9,18 @@ WORKLOAD = "read-32"
 SHAPES = [(1, 1, 1), (4, 1, 1), (1, 1, 2), (4, 1, 2), (4, 2, 2)]
 
 
+def shapes():
+    """Those that this machine has CPUs for."""
+    return [shape for shape in SHAPES if shape[2] <= len(os.sched_getaffinity(0))]
+
+
 class Fleet(Chain):
     """A server and so many fronts, each with a session of its own."""
 
     def __init__(self, bench, sessions, reactors, cpus):
         super().__init__(bench, False)
-        if cpus < os.cpu_count():
-            self.prefix = ["taskset", "-c", f"{bench.cpu}-{bench.cpu + cpus - 1}"]
+        cpu_list = ",".join(map(str, sorted(os.sched_getaffinity(0))[:cpus]))
+        self.prefix = ["taskset", "-c", cpu_list]
         self.sessions, self.reactors = sessions, reactors
         self.sockets = [f"{self.directory.name}/front{i}.sock" for i in range(sessions)]
 
