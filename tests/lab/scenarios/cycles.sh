@@ -78,26 +78,45 @@ ours_to_ours() {
 
 # One nbdkit, which makes a new session whenever the old one is lost.
 use() { qemu-io -f raw -c 'write -P 0x5a 0 300k' -c 'read -P 0x5a 0 300k' "$nbd_uri"; }
-restarts() {
+restart() {
+  stop rnbd-server
+  serve
+}
+reload() {
+  modprobe -r rnbd_server rtrs_server
+  kernel_server
+}
+
+# renew CYCLES FUNCTION: the server comes anew by that, and is used.
+renew() {
   local i
   for ((i = 0; i < $1; i++)); do
-    on server stop rnbd-server
-    on server serve
+    on server "$2"
     on client use
   done
 }
-new_sessions() {
-  on server serve
-  on client attach rnbd://10.99.0.1/a
-  restarts "$warm_up"
+new_sessions() { # URI FUNCTION
+  on client attach "$1"
+  on client use
+  renew "$warm_up" "$2"
   on client remember_held nbdkit
-  restarts "$((cycles / 2))"
+  renew "$cycles" "$2"
   on client holds_no_more nbdkit
+}
+new_sessions_with_ours() {
+  on server serve
+  new_sessions rnbd://10.99.0.1/a restart
+}
+new_sessions_with_kernel() {
+  on server ramdisk 16
+  on server kernel_server
+  new_sessions rnbd://10.99.0.1/dev/ram0 reload
 }
 
 boot server client
 it "$cycles sessions of our plugin with Linux's server leave nothing behind" ours_to_kernel
 it "$cycles sessions of Linux's client with our server leave nothing behind" kernel_to_ours
 it "$cycles sessions of our plugin with our server leave nothing behind" ours_to_ours
-it "a plugin whose server comes and goes keeps nothing of the lost sessions" new_sessions
+it "one nbdkit keeps nothing of $cycles sessions that our server ended" new_sessions_with_ours
+it "one nbdkit keeps nothing of $cycles sessions that Linux's server ended" new_sessions_with_kernel
 finish
