@@ -74,7 +74,7 @@ bridge() {
   on client stop rnbd-bridge
 }
 
-# ---- QEMU's drives -------------------------------------------------------------------------------------
+# ---- QEMU's images -------------------------------------------------------------------------------------
 
 make_source() {
   mke2fs -q -t ext4 -d "$source_dir/docs" /tmp/source 32M
@@ -110,7 +110,7 @@ same_image() {
   [[ ${sums[*]} == "$sum $sum" ]] || fail "the images are ${sums[*]}, what was written is $sum"
 }
 
-qcow2_drive() {
+qcow2_image() {
   qemu-img create -q -f qcow2 "$nbd_uri" 64M
   qemu-io -f qcow2 -c 'write -P 0x71 1M 3M' -c 'write -z 2M 64k' -c 'discard 3M 64k' "$nbd_uri"
   qemu-img snapshot -c before "$nbd_uri"
@@ -120,10 +120,10 @@ qcow2_drive() {
   qemu-io -r -f qcow2 -c 'read -P 0x71 1M 1M' -c 'read -P 0 2M 64k' -c 'read -P 0 3M 64k' "$nbd_uri"
 }
 
-drive() {
+qcow2() {
   on server serve_image
   on client attach "$rdma"
-  on client qcow2_drive
+  on client qcow2_image
 }
 
 # ---- nbdkit's filters ----------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ it_full "the same over TCP" file_system "$tcp"
 it_full "fio's checksums hold on /dev/nbd0, and qemu-io shares the disk" verify
 it "rnbd-bridge serves the kernel's client with four connections, and others beside it, over RDMA" bridge "$rdma"
 it_full "RDMA and TCP leave the same image, byte for byte" same_image
-it "a qcow2 drive of QEMU in it keeps its snapshots" drive
+it "a qcow2 image that qemu-img makes in it goes back to its snapshot, and is clean" qcow2
 it_full "a partition behind nbdkit's cache and readahead is that part of the image" filters
 it_full "a file system under nbdkit's cow leaves the server's image alone" copy_on_write
 it_full "a client that comes after the server's restart finds its data" reconnect
