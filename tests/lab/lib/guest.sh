@@ -103,8 +103,10 @@ kernel_map() {
   echo "/dev/$(basename "$(readlink -f "/sys/class/rnbd-client/ctl/devices/$name")")"
 }
 
-# writes_reach /dev/NAME COUNT: since it is there.
-writes_reach() { awk -v min="$2" '{ exit !($5 >= min) }' "/sys/block/${1##*/}/stat"; }
+# writes_of /dev/NAME: since it is there.
+writes_of() { [[ ! -e /sys/block/${1##*/} ]] || awk '{ print $5 }' "/sys/block/${1##*/}/stat"; }
+# writes_reach /dev/NAME COUNT: of those that fio_verify checks.
+writes_reach() { [[ -s wiped ]] && (($(writes_of "$1") >= $(<wiped) + $2)); }
 
 # kernel_unmap /dev/rnbdN [force|normal]
 kernel_unmap() { echo "${2:-normal}" >"/sys/block/${1##*/}/rnbd/unmap_device"; }
@@ -216,16 +218,39 @@ digest() { md5sum "$1" | cut -d' ' -f1; }
 
 # ---- Load ------------------------------------------------------------------------------------------
 
-# fio_verify DEVICE [FIO-OPTION...]: random writes of several sizes, then every block's CRC is checked.
+# fio_verify DEVICE [FIO-OPTION...]: random writes of several sizes, then every block is read and its CRC checked. Any time
+# limit would end fio before it has read all, so none may be among the options. fio takes what an earlier run has left for
+# what it has written itself, so nothing is left: zeroes come first.
 fio_verify() {
-  local device=$1
+  local device=$1 size=${load_mib}M option log
   shift
+  for option; do [[ $option != --size=* ]] || size=${option#*=}; done
+  head -c "$size" /dev/zero | dd of="$device" bs=128k oflag=direct iflag=fullblock conv=notrunc,fsync status=none
+  writes_of "$device" >"$case_dir/wiped"
+  log=$(mktemp "$case_dir/fio-$HOSTNAME.XXXX.json")
   fio --name=verify --filename="$device" --direct=1 --ioengine=libaio --iodepth=16 \
-    --rw=randwrite --bssplit=4k/50:16k/30:128k/20 --size="${load_mib}M" --verify=crc32c --verify_fatal=1 --verify_state_save=0 \
-    --randseed=7 --output="$case_dir/fio-$HOSTNAME.$$" "$@" || {
-    cat "$case_dir/fio-$HOSTNAME.$$"
+    --rw=randwrite --bssplit=4k/50:16k/30:128k/20 --size="$size" --verify=crc32c --verify_fatal=1 --verify_state_save=0 \
+    --randseed="$RANDOM" --output-format=json --output="$log" "$@" || {
+    cat "$log"
     fail "fio on $device"
   }
+  all_verified "$log" || fail "fio has not read all that it wrote to $device"
+}
+# all_verified FILE: as much was read as was written, and that was something.
+all_verified() {
+  python3 -c '
+import json, sys
+text = open(sys.argv[1]).read()
+job = json.loads(text[text.index("{"):])["jobs"][0]
+written, read = job["write"]["io_bytes"], job["read"]["io_bytes"]
+print(f"fio wrote {written} bytes and verified {read}")
+sys.exit(not 0 < written <= read)' "$1"
+}
+# verify_until FILE DEVICE [FIO-OPTION...]: again and again, until the file is there; the last round is ended, too.
+verify_until() {
+  local end=$1
+  shift
+  until [[ -e $end ]]; do fio_verify "$@"; done
 }
 
 # write_block DEVICE PLACE LETTER / block_is DEVICE PLACE LETTER: 64 KiB of it, past the cache. Or of a

@@ -22,22 +22,15 @@ use() {
 
 # start_load: checked I/O in the background; end_load [SECONDS] sees that nothing was wrong or took too long.
 start_load() {
-  limit=600 on client verify_until_enough & load=$!
-  on client eventually 20 writes_reach /dev/nbd0 100
-}
-verify_until_enough() {
-  local n
-  for ((n = 0; ; n++)); do
-    [[ ! -e enough ]] || return 0
-    fio_verify /dev/nbd0 --output-format=json --output="fio.$n.json"
-  done
+  limit=600 on client verify_until enough /dev/nbd0 & load=$!
+  on client eventually 100 writes_reach /dev/nbd0 100
 }
 end_load() {
   local longest most=${1:-$noticed}
   touch enough
   wait "$load"
   same_data /dev/nbd0 /tmp/a
-  longest=$(longest_io fio.*.json)
+  longest=$(longest_io fio-*.json)
   echo "the longest I/O took $longest s"
   awk -v a="$longest" -v b="$most" 'BEGIN { exit !(a <= b) }' || fail "not within $most s"
 }

@@ -115,8 +115,8 @@ unmap_under_load() {
   local other load
   serve_and_map
   other=$(on client kernel_map k b)
-  on client fio_verify "$device" --time_based --runtime=60 & load=$!
-  on client eventually 20 writes_reach "$device" 100
+  on client verify_until never "$device" & load=$!
+  on client eventually 100 writes_reach "$device" 100
   fails on client kernel_unmap "$device"
   on client kernel_unmap "$device" force
   if wait "$load"; then fail "the load did not notice that its device went away"; fi

@@ -57,9 +57,17 @@ sees_failures() {
   rm "$work_dir/server/hangs"
 }
 
+load_is_checked() {
+  truncate -s 8M /tmp/disk
+  fio_verify /tmp/disk
+  # In a subshell, which is what fails.
+  if (fio_verify /tmp/disk --time_based --runtime=1); then fail "fio did not read all, and nobody noticed"; fi
+}
+
 boot server client
 it "rping gets its data over one cable by IPv4 and over the other by IPv6" rping_both_cables
 it_full "a pulled cable is down, the other is not, and comes up when plugged" pull_and_plug
 it_full "a guest can be paused and reset" pause_and_reset
 it "failures, hangs and complaints of the kernel in a guest are seen" sees_failures
+it "a load that has not read all that it wrote is an error" on client load_is_checked
 finish
