@@ -146,8 +146,8 @@ class LaneLoop {
   /// Submits the operation's first requests; flush() sends them.
   virtual void start(Job& job) = 0;
   virtual void flush() = 0;
-  /// Appends what to poll.
-  virtual void watch(std::vector<pollfd>& descriptors) = 0;
+  /// Appends what to poll. Returns how many jobs are under way.
+  virtual std::size_t watch(std::vector<pollfd>& descriptors) = 0;
   /// Receives what has arrived; `polled` is what watch() appended last, after poll(2). True: there
   /// is more, call again before sleeping.
   virtual bool progress(std::span<const pollfd> polled) = 0;

@@ -45,8 +45,6 @@ class Connection {
   bool at_rest() const { return reading() && in_flight_ == 0 && replies_.empty() && !more_; }
   /// One request is on the lane, as has been usual lately, and nothing else is to be done.
   bool one_under_way() const;
-  /// Requests that were started and are not answered yet.
-  std::size_t under_way() const { return in_flight_; }
   /// More has arrived than was received.
   bool more() const { return more_; }
 

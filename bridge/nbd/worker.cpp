@@ -19,6 +19,10 @@ constexpr std::chrono::seconds kGrace{2};
 /// Turns in a row that may wait for one socket only: a request and its answer are two. Everybody
 /// else, and what is posted, waits for so many at most.
 constexpr unsigned kMaxAlone = 16;
+/// Somebody else wants this CPU who has nothing to do with us, if letting others run takes so long;
+/// then nobody is let run for a while.
+constexpr std::chrono::microseconds kLongYield{500};
+constexpr std::chrono::seconds kNoYield{1};
 
 }  // namespace
 
@@ -73,6 +77,7 @@ void Worker::run() {
   while (!stopping_ || !connections_.empty()) {
     if (wait_alone()) {
       ++alone_;
+      moved_ = 0;
     } else {
       alone_ = 0;
       wait();
@@ -118,27 +123,34 @@ void Worker::wait() {
   polled_.clear();
   polled_.push_back({wake_, POLLIN, 0});
   bool more = false;
+  std::size_t under_way = 0;
   for (Lane& lane : lanes_) {
     lane.first = polled_.size();
-    lane.loop->watch(polled_);
+    under_way += lane.loop->watch(polled_);
     lane.count = polled_.size() - lane.first;
     more = more || lane.more;
   }
   first_socket_ = polled_.size();
   bool ending = stopping_;
-  std::size_t under_way = 0;
   for (const Connection& connection : connections_) {
     // Who has left stays readable for ever.
     polled_.push_back({connection.left() ? -1 : connection.socket(), connection.events(), 0});
     more = more || connection.more();
     ending = ending || connection.left();
-    under_way += connection.under_way();
   }
-  // Little came of many: who lets others run first finds more at once, decision 23.
   const std::size_t moved = std::exchange(moved_, 0);
-  if (!more && under_way > 1 && moved < under_way / 2) sched_yield();
+  if (!more && under_way > 1 && moved < under_way / 2) let_others_run();
   const int timeout = ending ? give_up_the_late() : -1;
   ::poll(polled_.data(), polled_.size(), more ? 0 : timeout);
+}
+
+/// Little came of many: who lets others run first finds more at once, decision 23.
+void Worker::let_others_run() {
+  const auto began = std::chrono::steady_clock::now();
+  if (began < no_yield_before_) return;
+  sched_yield();
+  const auto ended = std::chrono::steady_clock::now();
+  if (ended - began > kLongYield) no_yield_before_ = ended + kNoYield;
 }
 
 /// Returns the milliseconds until somebody may be late again.

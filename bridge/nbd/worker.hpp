@@ -60,6 +60,7 @@ class Worker {
   bool wait_alone();
   void forget_polled();
   void wait();
+  void let_others_run();
   int give_up_the_late();
   void serve_sockets();
   void serve_lanes();
@@ -84,6 +85,7 @@ class Worker {
   bool started_ = false;          ///< since the last wait: an answer is likely to follow
   std::size_t moved_ = 0;         ///< requests and answers since the last wait() looked
   unsigned alone_ = 0;            ///< turns in a row that waited for one socket only
+  std::chrono::steady_clock::time_point no_yield_before_{};
   bool stopping_ = false;
   std::chrono::steady_clock::time_point deadline_{};  ///< when stopping
 

@@ -38,7 +38,7 @@ class LaneDriver::Loop final : public LaneLoop {
     driver_.lane_.flush();
   }
 
-  void watch(std::vector<pollfd>& descriptors) override {
+  std::size_t watch(std::vector<pollfd>& descriptors) override {
     const Lock lock{driver_.mutex_};
     descriptors.push_back({driver_.kick_, POLLIN, 0});
     // One entry per path, so that progress() knows which is which; poll() ignores -1.
@@ -47,6 +47,7 @@ class LaneDriver::Loop final : public LaneLoop {
       const short events = driver_.events_of(path);
       descriptors.push_back({events != 0 ? path.connection->descriptor() : -1, events, 0});
     }
+    return under_way_;
   }
 
   bool progress(std::span<const pollfd> polled) override {
