@@ -18,6 +18,7 @@ serve_and_map() {
 
 verify() {
   serve_and_map
+  says rnbd-server.log "connected with $connections connections"
   on client fio_verify "$device" --fsync=16
   on client fio_verify "$device" --rw=write --bssplit=1m/100 --iodepth=4
   same_data "$device" /tmp/a
@@ -33,6 +34,18 @@ new_keys() {
   same_data "$device" /tmp/a
   on client kernel_unmap "$device"
   on server stop rnbd-server
+}
+
+# Cable 0 only: both clients, each with an export of its own.
+ipv6() {
+  on server rnbd_server --listen 'rdma:[fd99::0:1]:1234' --export a=memory:16M --export b=memory:16M
+  device=$(on client kernel_map k a ip:fd99::0:2@ip:fd99::0:1)
+  on client attach 'rnbd://[fd99::0:1]:1234/b'
+  on client nbd_device
+  on client write_block "$device" 3 K
+  on client write_block /dev/nbd0 3 O
+  on client block_is "$device" 3 K
+  on client block_is /dev/nbd0 3 O
 }
 
 use_file_system() {
@@ -167,13 +180,14 @@ restart() {
 }
 remap() { [[ $(<"/sys/block/${1##*/}/rnbd/state") == open ]] || echo 1 >"/sys/block/${1##*/}/rnbd/remap_device"; }
 
-# Linux makes a connection for each CPU that there might be.
-cpus=4
-[[ -z ${FULL:-} ]] || cpus=4,maxcpus=160
+# Linux makes a connection for each CPU that there might be, and one more.
+cpus=4 connections=5
+[[ -z ${FULL:-} ]] || cpus=4,maxcpus=160 connections=161
 boot server client
-it "fio's checksums hold, and the file has what the client reads" verify
+it "fio's checksums hold over $connections connections, and the file has what the client reads" verify
 it "the same over two paths, with keys that end with each request" new_keys
 it "ext4 is clean, a discarded range reads as zeroes, and a read-only device refuses writes" file_system
+it "over IPv6, Linux's client and our plugin read what each has written" ipv6
 it_full "every write fails at the client when it fails at the storage" failing_storage
 it_full "two devices of one session are two devices" two_devices
 it_full "a device can be forced away under load, the other stays, and it can be mapped again" unmap_under_load
