@@ -1,11 +1,12 @@
 # shellcheck shell=bash
 # Linux's RNBD client with our server.
 
+# An emulated guest may take more than the usual 10 s to make 161 connections.
 serve() { # [OPTION...]
   truncate -s "${disk_mib}M" /tmp/a
   truncate -s "${disk_mib}M" /tmp/b
   rnbd_server --listen rdma:10.99.0.1:1234 --listen rdma:10.99.1.1:1234 \
-    --export a=/tmp/a --export b=/tmp/b "$@"
+    --export a=/tmp/a --export b=/tmp/b --handshake-timeout 60s "$@"
 }
 first_path=ip:10.99.0.2@ip:10.99.0.1
 second_path=ip:10.99.1.2@ip:10.99.1.1
