@@ -94,9 +94,9 @@ void Front::accept_clients() {
 
 void Front::admit(int socket) {
   unsigned clients = 0;
-  for (const auto& worker : workers_) clients += worker->connections();
   {
-    const std::lock_guard lock{mutex_};
+    const std::lock_guard lock{mutex_};  // who is handed over meanwhile counts once
+    for (const auto& worker : workers_) clients += worker->connections();
     clients += handshakes_;
     if (clients < options_.max_connections) ++handshakes_;
   }
@@ -121,30 +121,28 @@ void Front::meet(int socket) {
   const Interrupt interrupt{
       [](void* context) { return static_cast<const Front*>(context)->stopping_.load(); }, this};
   auto agreement = shake_hands(socket, exports_, into(handshake_complaints_), interrupt);
-  if (agreement) {
-    hand_over(socket, std::move(*agreement));
-  } else {
-    ::close(socket);
-  }
+  if (agreement && hand_over(socket, *agreement)) return;
+  ::close(socket);
   agreement.reset();  // closes what was open
   const std::lock_guard lock{mutex_};
   --handshakes_;
   changed_.notify_all();
 }
 
-/// A worker that was told to stop takes nobody any more: its thread may have ended.
-void Front::hand_over(int socket, Agreement agreement) {
+/// Ends the handshake. False: a worker that was told to stop takes nobody any more, as its thread
+/// may have ended.
+bool Front::hand_over(int socket, Agreement& agreement) {
   const std::lock_guard lock{mutex_};
-  if (stopping_) {
-    ::close(socket);
-    return;
-  }
+  if (stopping_) return false;
   const std::size_t lanes = std::max(agreement.device->session().lanes(), 1U);
   const auto end = workers_.begin() + static_cast<std::ptrdiff_t>(std::min(lanes, workers_.size()));
   const auto idlest = std::min_element(workers_.begin(), end, [](const auto& a, const auto& b) {
     return a->connections() < b->connections();
   });
   (*idlest)->adopt(socket, std::move(agreement));
+  --handshakes_;
+  changed_.notify_all();
+  return true;
 }
 
 void Front::complain(const std::string& text) {

@@ -41,7 +41,7 @@ class Front {
   void accept_clients();
   void admit(int socket);
   void meet(int socket);
-  void hand_over(int socket, Agreement agreement);
+  bool hand_over(int socket, Agreement& agreement);
   void complain(const std::string& text);
   static rtrs::Log into(rtrs::ComplaintLog& complaints);
 
