@@ -100,7 +100,8 @@ CmAddress local_address(rdma_cm_id* id) {
       break;
     default:
       std::memcpy(&local.storage, address, sizeof(sockaddr_ib));
-      reinterpret_cast<sockaddr_ib*>(&local.storage)->sib_sid = 0;
+      // Without its prefix the kernel would not know the port space.
+      reinterpret_cast<sockaddr_ib*>(&local.storage)->sib_sid = htobe64(kServiceIdPrefix);
       break;
   }
   return local;

@@ -1,12 +1,78 @@
 // What needs no RDMA device of the verbs transport.
 #include <doctest/doctest.h>
+#include <endian.h>
+#include <infiniband/ib.h>
 
 #include <cerrno>
+#include <cstring>
+#include <string>
+#include <vector>
 
+#include "rdma/transport/verbs/cm.hpp"
 #include "rdma/transport/verbs/domain.hpp"
 
 namespace rtrs::verbs {
 namespace {
+
+/// The first `size` bytes of an address.
+std::vector<int> first_bytes(const CmAddress& address, std::size_t size) {
+  const auto* bytes = reinterpret_cast<const unsigned char*>(&address.storage);
+  return {bytes, bytes + size};
+}
+
+TEST_CASE("the address of a GID, byte by byte") {
+  const auto address = parse_address("gid:fe80::2:c903:1:1", 1234);
+  REQUIRE(address);
+  CHECK(address->space == RDMA_PS_IB);
+  CHECK(address->storage.ss_family == 27);  // AF_IB of every Linux
+  // As struct sockaddr_ib of rdma_cm(7): all but the family are big-endian.
+  const std::vector<int> wanted{
+      27,   0,    0xFF, 0xFF, 0,    0,    0,    0,     // family, P_Key, flow info
+      0xFE, 0x80, 0,    0,    0,    0,    0,    0,     // GID: subnet
+      0,    2,    0xC9, 3,    0,    1,    0,    1,     // GID: port
+      0,    0,    0,    0,    1,    0x3F, 0x04, 0xD2,  // service id: prefix, port 1234
+      0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF,  // mask of the service id
+      0,    0,    0,    0,    0,    0,    0,    0};    // scope
+  static_assert(sizeof(sockaddr_ib) == 48);
+  if (htobe16(1) == 1) return;  // the family is in the order of the host
+  CHECK(first_bytes(*address, sizeof(sockaddr_ib)) == wanted);
+}
+
+TEST_CASE("addresses are read as they are written") {
+  for (const std::string text :
+       {"gid:fe80::2:c903:1:1", "gid:::", "gid:ffff:ffff:ffff:ffff:1:2:3:4", "10.0.0.1"}) {
+    for (const std::uint16_t port : {1, 1234, 65535}) {
+      CAPTURE(text);
+      auto address = parse_address(text, port);
+      REQUIRE(address);
+      CHECK(text_of(address->get()) == text + ':' + std::to_string(port));
+    }
+  }
+  auto address = parse_address("fe80::1", 1234);
+  REQUIRE(address);
+  CHECK(address->space == RDMA_PS_TCP);
+  CHECK(address->storage.ss_family == AF_INET6);
+  CHECK(text_of(address->get()) == "[fe80::1]:1234");
+  for (const std::string text :
+       {"gid:", "gid:10.0.0.1", "gid:fe80::1::2", "gid:fe80", "gid", "host"}) {
+    CAPTURE(text);
+    CHECK_FALSE(parse_address(text, 1234));
+  }
+}
+
+TEST_CASE("where something is bound is told without its port, in the same port space") {
+  rdma_cm_id id{};
+  for (const std::string text : {"gid:fe80::1", "10.0.0.1", "fe80::1"}) {
+    CAPTURE(text);
+    const auto bound = parse_address(text, 1234);
+    auto free = parse_address(text, 0);
+    REQUIRE(bound);
+    REQUIRE(free);
+    std::memcpy(&id.route.addr.src_storage, &bound->storage, sizeof(bound->storage));
+    const std::size_t size = sizeof(sockaddr_ib);
+    CHECK(first_bytes(local_address(&id), size) == first_bytes(*free, size));
+  }
+}
 
 TEST_CASE("a queue pair that cannot be had: what was asked for, what there is, and what to do") {
   ibv_qp_cap asked{};
