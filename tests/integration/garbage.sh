@@ -20,6 +20,14 @@ it "the info exchange at the wrong place, with wrong sizes and names" stage info
 it "frames that are damaged, too large, out of place or out of bounds" stage frame
 it "requests whose headers contradict their chunk" stage request
 it "RNBD messages that nobody should send are answered with an errno" stage message
+# 4096-byte blocks, and neither TRIM nor WRITE ZEROES.
+crude() {
+  truncate -s 1M part
+  nbdkit_name=inner start_nbdkit --filter=blocksize-policy --filter=nozero split part blocksize-minimum=4096
+  start_server --export disk0=memory:1M --export "crude=$uri"
+  limited /usr/bin/python3 "$source_dir/tests/integration/garbage.py" "$port" crude
+}
+it "RNBD messages for what the storage cannot do, and for parts of its blocks" crude
 # More than 200 lines in a few seconds, then as many as seconds have gone by; all parts of the server together.
 comes_and_goes() {
   local start=$SECONDS

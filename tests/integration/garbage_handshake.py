@@ -100,6 +100,33 @@ def hello_with_a_uuid_of_zeros():
                answered=[errno.EINVAL])
 
 
+def hello_that_a_later_attempt_has_overtaken():
+    for features in (USER_MESSAGES, USER_MESSAGES | EXACTLY_ONCE):
+        session = Session(PORT, features=features, reconnect=7)
+        for cid in (1, 0) if features & EXACTLY_ONCE else (1,):
+            for older in (6, 0, 65535):
+                hello_case(record=session.request(cid, 2, features, reconnect=older),
+                           answered=[errno.ECONNRESET])
+        reads_and_leaves(session)
+
+
+def hello_of_an_old_attempt_after_the_path_started_again():
+    features = USER_MESSAGES | EXACTLY_ONCE
+    session = Session(PORT, features=features, reconnect=65535)
+    again = Wire(PORT)
+    again.hello(session.request(0, 2, features, reconnect=0))  # the number after 65535
+    expect(again.hello_answer()["error"], 0)
+    session.expect_close()
+    for cid in (0, 1):
+        hello_case(record=session.request(cid, 2, features, reconnect=65535),
+                   answered=[errno.ECONNRESET])
+    second = Wire(PORT)
+    second.hello(session.request(1, 2, features, reconnect=0))
+    expect(second.hello_answer()["error"], 0)
+    again.close()
+    second.close()
+
+
 def hello_for_a_session_that_does_not_exist():
     hello_case(record=connect_request(cid=1, first=0, session_uuid=os.urandom(16)),
                answered=[errno.ENXIO, errno.ECONNRESET])

@@ -37,6 +37,75 @@ def message_too_short():
     still_works(session, device)
 
 
+def message_one_byte_too_short():
+    """What the one before it left in the server's memory must not complete it."""
+    session, device, _ = message_session(mode=RW)
+    kinds = {0: (struct.pack("<HHB31x", 0, 0, 2), 36), 0x8001: (struct.pack("<HHI", 0x8001, 0, device), 64),
+             0x8003: (struct.pack("<HHI", 0x8003, 0, 0), 4096),
+             0x8005: (struct.pack("<HHIQQ", 0x8005, 0, device, 0, 4096), 64),
+             0x8007: (struct.pack("<HHIQQ", 0x8007, 0, device, 0, 4096), None),
+             4: (session.io(device, READ_IO, 0, 512)[:26], 512),
+             2: (struct.pack("<HHBB255s3x", 2, 0, RO, 0, b"readonly"), 56),
+             5: (struct.pack("<HHI", 5, 0, 0xFFFFFFFF), None)}
+    for kind, (message, room) in kinds.items():
+        least = errno.EOPNOTSUPP if kind == 0x8007 else 0  # files know no read-ahead but in the cache
+        expect(session.call(message, room)[0], 0, least)
+        for size in (len(message) - 1, 5, 4):
+            assert session.call(message[:size], room)[0] == errno.EINVAL, (kind, size)
+        expect(session.call(message, room)[0], 0, least)
+    assert session.call(struct.pack("<HHI", 5, 0, device)[:7])[0] == errno.EINVAL
+    still_works(session, device)
+
+
+def message_in_the_wrong_direction():
+    """Without a descriptor a read has room for nothing, whatever is written in front of its message."""
+    session, device, _ = message_session(mode=RW)
+    _, before = session.read(device, 0, 4096)
+    for operation in (READ_IO, WRITE_IO, DISCARD, WRITE_ZEROES):
+        message = session.io(device, operation, 0, 512)
+        expect(session.call(message, 0)[0], errno.EINVAL)
+        expect(session.call(message, 512)[0], 0 if operation == READ_IO else errno.EINVAL)
+    for operation in (READ_IO, DISCARD):
+        expect(session.call(session.io(device, operation, 0, 512), None, bytes(512))[0], errno.EINVAL)
+    expect(session.call(session.io(device, WRITE_ZEROES, 0, 512), None, bytes(512))[0], errno.EOPNOTSUPP)
+    # FLUSH may come either way, but has neither data nor a length.
+    for room in (0, None):
+        expect(session.call(session.io(device, FLUSH, 2**64 - 1), room)[0], 0)
+        expect(session.call(session.io(device, FLUSH, 0, 512), room)[0], errno.EINVAL)
+    expect(session.call(session.io(device, FLUSH), 512)[0], errno.EINVAL)
+    expect(session.call(session.io(device, FLUSH), None, bytes(512))[0], errno.EINVAL)
+    expect(session.read(device, 0, 4096), (0, before))
+    still_works(session, device)
+
+
+def on_crude(answer):
+    """On storage of 4096-byte blocks that has neither DISCARD nor WRITE ZEROES."""
+    session, device, sectors = message_session(b"crude", RW)
+    _, before = session.read(device, 0, 8192)
+    answer(session, device, sectors)
+    expect(session.read(device, 0, 8192), (0, before))
+    session.close()
+
+
+def crude_operation_that_was_not_offered():
+    def answer(session, device, sectors):
+        for operation in (DISCARD, WRITE_ZEROES):
+            for sector, length in ((0, 4096), (1, 512), (sectors, 4096), (0, 0)):
+                expect(session.call(session.io(device, operation, sector, length))[0],
+                       errno.EOPNOTSUPP)
+        error, data = session.call(struct.pack("<HHBB255s3x", 2, 0, RW, 0, b"crude"), 56)
+        expect((error, *struct.unpack_from("<III", data, 20)), (0, 0, 0, 0))
+    on_crude(answer)
+
+
+def crude_io_of_a_part_of_a_block():
+    def answer(session, device, _):
+        for sector, length in ((0, 512), (0, 3584), (1, 4096), (7, 512), (0, 4608), (4, 8192)):
+            expect(session.read(device, sector, length)[0], errno.EINVAL)
+            expect(session.write(device, sector, b"!" * length)[0], errno.EINVAL)
+    on_crude(answer)
+
+
 def message_random():
     session, device, _ = message_session()
     for _ in range(200):

@@ -6,8 +6,10 @@ import time
 
 import nbd_peer as nbd
 from hostile_face import SLOW, Face
-from hostile_peer import (CLOSE, DEVICE_INFO, IO, LIST_EXPORTS, OPEN, SESSION_INFO, SIZE, Server,
-                          device_info, exports, open_response)
+from hostile_peer import (ACCESS_NOTICE, CLOSE, DEPTH, DEVICE_INFO, FEATURES, HELLO, INFO, IO, KEY,
+                          LIST_EXPORTS, MAX_HEADER, MAX_IO, OPEN, SESSION_INFO, SIZE, Server,
+                          device_info, exports, hello, info_response, open_response, response)
+from raw_peer import SEND
 
 HUGE = 2**64 - 1
 
@@ -116,6 +118,28 @@ def renewal_of_something_else(face, server):
         server.order(IO, lambda request: request.connection.hang_up())
         assert client.read(0, 4096)[0] == nbd.EIO
         face.says("'disk0' (?:is not what it was|has)")
+        assert client.read(0, 4096)[0] == nbd.EIO
+        face.serves(server)
+        client.leave()
+
+
+def renewal_with_other_limits(face, server):
+    """As with another device. Larger requests than before would do no harm."""
+    for named in ({"queue_depth": DEPTH // 2}, {"queue_depth": DEPTH * 2}, {"max_io_size": MAX_IO // 2},
+                  {"features": FEATURES & ~ACCESS_NOTICE}):
+        depth, size = named.get("queue_depth", DEPTH), named.get("max_io_size", MAX_IO)
+        memory = ((0, KEY, depth * (size + MAX_HEADER)),)
+        client = face.client()
+        face.forget_log()
+        server.epoch += 1
+        server.order(HELLO, lambda connection, named=named: connection.send(
+            hello(response(epoch=server.epoch, **named))), times=None)
+        server.order(INFO, lambda connection, memory=memory: connection.frame(
+            SEND, info_response(descriptors=memory)), times=None)
+        server.order(IO, lambda request: request.connection.hang_up())
+        assert client.read(0, 4096)[0] == nbd.EIO
+        face.says("came back with other limits")
+        server.behave()
         assert client.read(0, 4096)[0] == nbd.EIO
         face.serves(server)
         client.leave()

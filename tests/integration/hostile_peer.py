@@ -18,7 +18,8 @@ CHUNK = MAX_IO + MAX_HEADER
 OFFSET_BITS = 28 - (DEPTH - 1).bit_length()
 KEY = 1
 SIZE = 1 << 20  # bytes, of the disk
-FEATURES = 1 | 2 | 1 << 16
+ACCESS_NOTICE = 2
+FEATURES = 1 | ACCESS_NOTICE | 1 << 16
 HEARTBEAT, HEARTBEAT_ANSWER, GOODBYE, ACCESS = 0x80000000, 0x90000000, 0xA0000000, 0xB0000000
 # Steps that orders are about. The last ones are RNBD messages by their type.
 HELLO, INFO, UP = "hello", "info", "up"

@@ -144,13 +144,13 @@ class Session:
     """All connections of a path, through the info exchange unless told otherwise."""
 
     def __init__(self, port, cids=2, name=None, info=True, digests=DIGEST_HEADER | DIGEST_DATA,
-                 features=USER_MESSAGES, session_uuid=None):
+                 features=USER_MESSAGES, session_uuid=None, reconnect=0):
         """`session_uuid` is of a session that is there, and of which this is another path."""
         self.session_uuid, self.path_uuid = session_uuid or os.urandom(16), os.urandom(16)
         self.wires = []
         for cid in range(cids):
             wire = Wire(port)
-            wire.hello(self.request(cid, cids, features), digests)
+            wire.hello(self.request(cid, cids, features, reconnect=reconnect), digests)
             self.answer = wire.hello_answer()
             if self.answer["error"]:
                 raise OSError(self.answer["error"], "the server refused the connection")
@@ -190,9 +190,11 @@ class Session:
         return buffer << self.offset_bits | offset
 
     def start_read(self, message, length, buffer=0, cid=1, **named):
-        """A request whose answer brings up to `length` bytes."""
+        """A request whose answer brings up to `length` bytes; 0: it has no descriptor."""
         address, key = self.chunks[buffer]
-        header = struct.pack("<HHHH", 3, len(message), 0, 1) + struct.pack("<QII", 0x1000, 77, length)
+        header = struct.pack("<HHHH", 3, len(message), 0, 1 if length else 0)
+        if length:
+            header += struct.pack("<QII", 0x1000, 77, length)
         self.wires[cid].frame(WRITE, message + header, self.immediate(buffer, length + len(message)),
                               key, address + length, **named)
 
