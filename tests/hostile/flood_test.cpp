@@ -68,7 +68,7 @@ TEST_CASE("a client that falls silent is let go") {
 TEST_CASE("helper: an honest client" * doctest::skip()) {
   const auto session = honest_session("first");
   std::vector<std::byte> block(4096);
-  for (const std::string name : {"disk0", "doomed", "small", "slow"}) {
+  for (const std::string name : {"disk0", "doomed", "small", "slow", "crude"}) {
     auto device = session->open(name, {}, {});
     REQUIRE(device.has_value());
     CHECK((*device)->write(0, block, false, {}) == 0);

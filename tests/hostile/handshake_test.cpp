@@ -45,6 +45,10 @@ TEST_CASE("connect requests that cannot be are refused with ECONNRESET") {
   victim.complains("not its first connection");
   CHECK(answer_to(44, std::uint8_t{0}) == ENXIO);
   victim.complains("unknown session");
+  CHECK(answer_to(12, wire::Uuid{}) == EINVAL);  // path_uuid
+  victim.complains("a uuid of zeros");
+  CHECK(answer_to(28, wire::Uuid{}) == EINVAL);  // session_uuid
+  victim.complains("a uuid of zeros");
 }
 
 TEST_CASE("a connect request without private data is refused") {
@@ -82,6 +86,51 @@ TEST_CASE("connections that contradict those that are there are refused, and tho
   victim.complains("unknown session");
   const auto device = session.open("disk0", rnbd::wire::AccessMode::read_only);
   CHECK(session.read(wire::bytes_of(io(device, 0, 0, 512)), 512) == 0);
+}
+
+TEST_CASE("attempts that a later one of their path has overtaken are refused, and it goes on") {
+  auto& victim = Victim::get();
+  const auto answer = [](const RawSession& session, std::uint16_t cid, std::uint16_t count) {
+    auto p = session.first;
+    p.cid = cid;
+    p.reconnect_count = count;
+    return Caller{p}.answer.error;
+  };
+  const char* overtaken = "a later one has overtaken";
+  // The count of `first` is 1. Without generations connection 0 has another reason to be refused.
+  for (const std::uint32_t features :
+       {std::uint32_t{0}, std::uint32_t{wire::kFeatureExactlyOnce}}) {
+    RawSession session{{.own_peer = true, .features = features}};
+    victim.forget_log();
+    for (const std::uint16_t older : {0, 65535, 32770}) {
+      CHECK(answer(session, 1, older) == ECONNRESET);
+      victim.complains(overtaken);
+      CHECK(answer(session, 0, older) == ECONNRESET);
+      victim.complains(features != 0 ? overtaken : "still closing");
+    }
+    const auto device = session.open("disk0", rnbd::wire::AccessMode::read_only);
+    CHECK(session.read(wire::bytes_of(io(device, 0, 0, 512)), 512) == 0);
+  }
+}
+
+TEST_CASE("a path that was started again does not go back to its life before") {
+  auto& victim = Victim::get();
+  RawSession session{{.own_peer = true, .features = wire::kFeatureExactlyOnce}};
+  victim.forget_log();
+  auto p = session.first;
+  p.reconnect_count = 2;
+  const Caller again{p};
+  CHECK(again.answer.error == 0);
+  CHECK(session.is_closed());
+  victim.is_content("connected the path again");
+  p.reconnect_count = 1;
+  CHECK(Caller{p}.answer.error == ECONNRESET);
+  victim.complains("a later one has overtaken");
+  p.cid = 1;
+  CHECK(Caller{p}.answer.error == ECONNRESET);
+  victim.complains("a later one has overtaken");
+  p.reconnect_count = 2;
+  CHECK(Caller{p}.answer.error == 0);
 }
 
 TEST_CASE("a client that stops at any step of the handshake is let go by the deadline") {

@@ -33,6 +33,7 @@ RawSession::RawSession(RawOptions options) : first{parameters(0, options.cids)} 
   static int number = 0;
   if (options.name.empty()) options.name = "raw-" + std::to_string(++number);
   if (options.own_peer) first.extension.present = true;
+  first.extension.features = options.features;
   for (std::uint16_t n = 0; n < options.cids; ++n) {
     auto here = first;
     here.cid = n;

@@ -43,10 +43,11 @@ struct Caller {
 
 struct RawOptions {
   std::uint16_t cids = 2;
-  std::string name{};      ///< "" = one of its own
-  bool own_peer = false;   ///< announces the extension, and so gets short heartbeats
-  bool info = true;        ///< exchanges the infos
-  unsigned receives = 32;  ///< per connection
+  std::string name{};          ///< "" = one of its own
+  bool own_peer = false;       ///< announces the extension, and so gets short heartbeats
+  std::uint32_t features = 0;  ///< that it announces then
+  bool info = true;            ///< exchanges the infos
+  unsigned receives = 32;      ///< per connection
 };
 
 /// All connections of a path.
@@ -73,7 +74,8 @@ class RawSession {
   /// Writes `bytes` at `offset` of chunk `buffer` and points the immediate at `header_offset`.
   void request(std::uint32_t buffer, std::uint32_t offset, ConstBytes bytes,
                std::uint32_t header_offset, std::size_t on = 1);
-  /// An RTRS read whose descriptor is for `room` bytes (0: no descriptor).
+  /// An RTRS read whose descriptor is for `room` bytes (0: no descriptor). Writes have no
+  /// generation.
   void start_read(ConstBytes message, std::uint32_t room, std::uint32_t buffer = 0,
                   std::size_t on = 1);
   void start_write(ConstBytes message, ConstBytes data = {}, std::uint32_t buffer = 0,

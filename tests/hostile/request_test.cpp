@@ -187,6 +187,17 @@ TEST_CASE("descriptors that contradict their request close the path") {
   }
 }
 
+TEST_CASE("writes without a generation, where these were agreed on, close the path") {
+  for (const std::size_t size : {0, 4, 7}) {
+    auto& victim = Victim::get();
+    RawSession session{{.own_peer = true, .features = wire::kFeatureExactlyOnce}};
+    victim.forget_log();
+    session.start_write(std::vector<std::byte>(size));
+    CHECK(session.is_closed());
+    victim.complains("a write without a generation");
+  }
+}
+
 TEST_CASE("a chunk that is used while its request still executes closes the path") {
   // Over the same connection, and over another one of the path.
   for (const std::size_t second : {1, 0}) {

@@ -28,9 +28,11 @@ wire::AcceptParameters usual_accept() {
   return accept;
 }
 
-std::vector<std::byte> usual_info(const RawConnection& connection) {
+std::vector<std::byte> usual_info(const RawConnection& connection,
+                                  const wire::AcceptParameters& accept) {
   const RemoteMemory memory = connection.exposed();
-  const std::array descriptors{wire::Descriptor{memory.address, memory.key, 16 * 8192}};
+  const std::array descriptors{
+      wire::Descriptor{memory.address, memory.key, accept.queue_depth * accept.chunk_size()}};
   return wire::encode_info_response(descriptors);
 }
 
@@ -97,7 +99,7 @@ ScriptedServer::Connections ScriptedServer::accept_all(const wire::ConnectRespon
 ScriptedServer::Connections ScriptedServer::up(const wire::AcceptParameters& accept) {
   auto all = accept_all(wire::encode(accept));
   if (all.empty() || !all[0]->next()) return {};  // the info request
-  all[0]->post({.opcode = IBV_WR_SEND, .payload = usual_info(*all[0])});
+  all[0]->post({.opcode = IBV_WR_SEND, .payload = usual_info(*all[0], accept)});
   return all;
 }
 

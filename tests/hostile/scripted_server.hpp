@@ -52,6 +52,7 @@ class ScriptedServer {
 /// Sixteen chunks of 8 KiB.
 wire::AcceptParameters usual_accept();
 /// One descriptor for all chunks.
-std::vector<std::byte> usual_info(const RawConnection& connection);
+std::vector<std::byte> usual_info(const RawConnection& connection,
+                                  const wire::AcceptParameters& accept = usual_accept());
 
 }  // namespace rtrs::hostile

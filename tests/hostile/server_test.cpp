@@ -202,6 +202,43 @@ TEST_CASE("a server that hangs up or falls silent with requests under way") {
       own, [](auto&, Asked) {}, "does not answer heartbeats");
 }
 
+/// Would fill any new session.
+class Willing final : public SessionKeeper {
+ public:
+  std::unique_ptr<Operation> reopen(const SessionLimits&) override {
+    return std::make_unique<Read>();
+  }
+  int reopened(Operation&) override { return 0; }
+};
+
+TEST_CASE("a server that comes back with other limits ends the session for good") {
+  const auto comes_back = [](const wire::AcceptParameters& other) {
+    ScriptedServer server{[&](ScriptedServer& self) {
+      auto all = self.up(usual_accept());
+      if (all.empty() || !all[1]->next()) return;
+      all.clear();  // with a request under way
+      all = self.up(other);
+      ScriptedServer::until_closed(all);
+    }};
+    Willing keeper;
+    auto options = server.options();
+    options.keeper = &keeper;
+    const auto client = Client::connect(options, {});
+    REQUIRE_MESSAGE(client.has_value(), (client ? "" : client.error().text));
+    Read read;
+    CHECK((*client)->run(read, {}) == EIO);
+    CHECK_FALSE((*client)->alive());
+    const std::string why = (*client)->failure();
+    CHECK_MESSAGE(why.find("came back with other limits") != std::string::npos, why);
+    CHECK((*client)->run(read, {}) == EIO);
+  };
+  auto other = usual_accept();
+  SUBCASE("fewer permits") { other.queue_depth /= 2; }
+  SUBCASE("more permits") { other.queue_depth *= 2; }
+  SUBCASE("smaller requests") { other.max_io_size /= 2; }
+  comes_back(other);
+}
+
 TEST_CASE("a flood of heartbeats is answered or ends the path, and callers can give up") {
   loses(
       usual_accept(),

@@ -3,12 +3,17 @@
 
 # 48 chunks, so that not every number of an immediate is one; short deadlines, because tests wait for
 # them.
+# `crude` has 4096-byte blocks and neither DISCARD nor WRITE ZEROES.
 start_victim() { # [OPTION...]
   truncate -s 16M /tmp/image /tmp/doomed
+  truncate -s 1M /tmp/crude
+  background crude nbdkit -f -U /run/crude.sock -P /run/crude.pid --filter=blocksize-policy \
+    --filter=nozero split /tmp/crude blocksize-minimum=4096
+  eventually 30 ready_or_ended crude
   rnbd_server --log-level debug --listen rdma:10.99.0.1:1234 --queue-depth 48 --max-io-size 64K --max-sessions 8 \
     --handshake-timeout 3s --heartbeat 1s --export disk0=/tmp/image --export doomed=/tmp/doomed \
     --export small=memory:1M --export readonly=memory:1M,ro \
-    --export slow=delay:read=2s:memory:1M "$@"
+    --export slow=delay:read=2s:memory:1M --export crude='nbd+unix:///?socket=/run/crude.sock' "$@"
 }
 
 # attack [--always-invalidate] DOCTEST-ARGUMENTS...: afterwards nothing is held but what each of the server's threads keeps from
@@ -31,6 +36,7 @@ attack() {
   "$build_dir/bin/hostile_verbs" --duration=true "$@"
   holds_no_more rnbd-server
   stop rnbd-server
+  stop crude
 }
 no_connection_left() { [[ $(rdma resource show | tr -s ' ') == "$(grep rxe /tmp/empty)" ]]; }
 
