@@ -21,7 +21,7 @@ constexpr std::chrono::seconds kGrace{2};
 constexpr unsigned kMaxAlone = 16;
 /// Somebody else wants this CPU who has nothing to do with us, if letting others run takes so long;
 /// then nobody is let run for a while.
-constexpr std::chrono::microseconds kLongYield{500};
+constexpr std::chrono::microseconds kLongYield{1000};
 constexpr std::chrono::seconds kNoYield{1};
 
 }  // namespace
