@@ -28,8 +28,6 @@ class Ratio:
         return results.ratios(self.figure, *self.chains, **self.where)
 
 
-
-
 def to_limit(chain):
     def value(results):
         p50 = results.median("runs", "p50_us", chain=chain, workload="read-1", placement="one")
