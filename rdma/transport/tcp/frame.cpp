@@ -18,9 +18,9 @@ namespace {
 #if defined(__x86_64__)
 const bool has_avx = __builtin_cpu_supports("avx") != 0;
 
-/// ISA-L leaves the upper halves of the AVX registers in use. Every SSE instruction of the program
-/// then has to keep them, until somebody clears them, and a 4 KiB read at depth 32 takes a third
-/// longer.
+/// ISA-L leaves the upper halves of the AVX registers in use. On CPUs whose SSE instructions then
+/// have to keep them (Intel's since Skylake), everything that follows is slower until they are
+/// cleared.
 [[gnu::target("avx")]] void clear_upper_halves() { _mm256_zeroupper(); }
 
 void leave_library() {
