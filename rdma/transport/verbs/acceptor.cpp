@@ -1,5 +1,7 @@
 #include "rdma/transport/verbs/acceptor.hpp"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -8,12 +10,15 @@
 #include <string>
 #include <utility>
 
+#include "rdma/transport/alarm.hpp"
 #include "rdma/transport/verbs/queue_pair.hpp"
 
 namespace rtrs::verbs {
 namespace {
 
 constexpr int kBacklog = 64;
+/// Between two attempts to listen at an address whose device was removed.
+constexpr std::chrono::seconds kAgain{1};
 constexpr std::uint8_t kRetries = 7;  ///< never give up for a peer that has no receive posted
 
 class VerbsIncoming final : public Incoming {
@@ -85,71 +90,6 @@ tl::expected<std::unique_ptr<Connection>, Failure> VerbsIncoming::open(
   return std::move(*queue_pair);
 }
 
-class VerbsAcceptor final : public Acceptor {
- public:
-  VerbsAcceptor(Reactor& reactor, CmId id)
-      : id_{std::move(id)},
-        descriptor_{reactor.io(), id_.descriptor()},
-        address_{"rdma:" + text_of(rdma_get_local_addr(id_.get()))} {}
-  ~VerbsAcceptor() override { close(); }
-  VerbsAcceptor(const VerbsAcceptor&) = delete;
-  VerbsAcceptor& operator=(const VerbsAcceptor&) = delete;
-
-  void start(Welcome welcome) override {
-    welcome_ = std::move(welcome);
-    wait();
-  }
-  void close() override {
-    if (descriptor_.is_open()) descriptor_.release();
-    id_.reset();
-  }
-  std::string address() const override { return address_; }
-
- private:
-  void wait();
-  void read_events();
-  void on_request(rdma_cm_event* event);
-
-  CmId id_;
-  boost::asio::posix::stream_descriptor descriptor_;
-  std::string address_;
-  Welcome welcome_;
-};
-
-void VerbsAcceptor::wait() {
-  descriptor_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                         [this](boost::system::error_code error) {
-                           if (error || id_.get() == nullptr) return;
-                           read_events();
-                           wait();
-                         });
-}
-
-void VerbsAcceptor::read_events() {
-  rdma_cm_event* event = nullptr;
-  while (rdma_get_cm_event(id_.channel(), &event) == 0) {
-    if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
-      on_request(event);
-    } else {
-      // Of a connection that its session has not taken over yet; the session's deadline ends it.
-      rdma_ack_cm_event(event);
-    }
-  }
-}
-
-void VerbsAcceptor::on_request(rdma_cm_event* event) {
-  auto incoming = std::make_unique<VerbsIncoming>(id_.shared_channel(), event->id);
-  incoming->may_be_linux = true;
-  incoming->peer = text_of(rdma_get_peer_addr(event->id));
-  const auto& parameters = event->param.conn;
-  if (parameters.private_data != nullptr) {
-    std::memcpy(incoming->record.data(), parameters.private_data,
-                std::min<std::size_t>(parameters.private_data_len, incoming->record.size()));
-  }
-  rdma_ack_cm_event(event);  // before the id moves: that waits for its events
-  welcome_(std::move(incoming));
-}
-
 Failure cannot_listen(const ListenAddress& address, int error) {
   std::string text = "cannot listen on rdma:" + address.host + ':' + std::to_string(address.port) +
                      ": " + strerrordesc_np(error);
@@ -163,11 +103,8 @@ Failure cannot_listen(const ListenAddress& address, int error) {
   return {error, std::move(text)};
 }
 
-}  // namespace
-
-tl::expected<std::unique_ptr<Acceptor>, Failure> listen(Reactor& reactor,
-                                                        const ListenAddress& address,
-                                                        const AcceptorOptions& options) {
+tl::expected<CmId, Failure> bind_and_listen(const ListenAddress& address,
+                                            const AcceptorOptions& options) {
   const bool everywhere = address.host.empty() || address.host == "*";
   auto where = parse_address(everywhere ? "::" : address.host, address.port);
   if (!where) {
@@ -188,7 +125,118 @@ tl::expected<std::unique_ptr<Acceptor>, Failure> listen(Reactor& reactor,
     if (auto able = can_reserve_keys((*id)->verbs); !able) return tl::unexpected(able.error());
   }
   if (rdma_listen(id->get(), kBacklog) != 0) return tl::unexpected(cannot_listen(address, errno));
-  return std::make_unique<VerbsAcceptor>(reactor, std::move(*id));
+  return std::move(*id);
+}
+
+class VerbsAcceptor final : public Acceptor {
+ public:
+  VerbsAcceptor(Reactor& reactor, CmId id, ListenAddress asked, AcceptorOptions options)
+      : id_{std::move(id)},
+        descriptor_{reactor.io(), id_.descriptor()},
+        address_{"rdma:" + text_of(rdma_get_local_addr(id_.get()))},
+        asked_{std::move(asked)},
+        options_{std::move(options)},
+        again_{reactor.io()} {
+    asked_.port = ntohs(rdma_get_src_port(id_.get()));  // 0 was any
+  }
+  ~VerbsAcceptor() override { close(); }
+  VerbsAcceptor(const VerbsAcceptor&) = delete;
+  VerbsAcceptor& operator=(const VerbsAcceptor&) = delete;
+
+  void start(Welcome welcome) override {
+    welcome_ = std::move(welcome);
+    wait();
+  }
+  void close() override {
+    again_.cancel();
+    let_go();
+  }
+  std::string address() const override { return address_; }
+
+ private:
+  void wait();
+  void read_events();
+  void on_request(rdma_cm_event* event);
+  void let_go();
+  void listen_again();
+
+  CmId id_;
+  boost::asio::posix::stream_descriptor descriptor_;
+  std::string address_;
+  ListenAddress asked_;
+  AcceptorOptions options_;
+  Alarm again_;
+  Welcome welcome_;
+};
+
+void VerbsAcceptor::wait() {
+  descriptor_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                         [this](boost::system::error_code error) {
+                           if (error || id_.get() == nullptr) return;
+                           read_events();
+                           if (id_.get() != nullptr) wait();
+                         });
+}
+
+void VerbsAcceptor::read_events() {
+  rdma_cm_event* event = nullptr;
+  bool removed = false;
+  while (rdma_get_cm_event(id_.channel(), &event) == 0) {
+    if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+      on_request(event);
+      continue;
+    }
+    removed = removed || (event->event == RDMA_CM_EVENT_DEVICE_REMOVAL && event->id == id_.get());
+    // Others are of a connection that its session has not taken over yet; its deadline ends it.
+    rdma_ack_cm_event(event);
+  }
+  if (!removed) return;
+  if (options_.log)
+    options_.log(LogLevel::warning, address_ +
+                                        ": the RDMA device is being removed; the server "
+                                        "listens there again when the address has one");
+  let_go();
+  listen_again();
+}
+
+void VerbsAcceptor::let_go() {
+  if (descriptor_.is_open()) descriptor_.release();
+  id_.reset();
+}
+
+/// Its id is good for nothing any more, and keeps the device from going.
+void VerbsAcceptor::listen_again() {
+  again_.set(kAgain, [this] {
+    auto id = bind_and_listen(asked_, options_);
+    if (!id) return listen_again();
+    id_ = std::move(*id);
+    descriptor_.assign(id_.descriptor());
+    if (options_.log) options_.log(LogLevel::info, address_ + ": listening again");
+    wait();
+  });
+}
+
+void VerbsAcceptor::on_request(rdma_cm_event* event) {
+  auto incoming = std::make_unique<VerbsIncoming>(id_.shared_channel(), event->id);
+  incoming->may_be_linux = true;
+  incoming->peer = text_of(rdma_get_peer_addr(event->id));
+  const auto& parameters = event->param.conn;
+  if (parameters.private_data != nullptr) {
+    std::memcpy(incoming->record.data(), parameters.private_data,
+                std::min<std::size_t>(parameters.private_data_len, incoming->record.size()));
+  }
+  rdma_ack_cm_event(event);  // before the id moves: that waits for its events
+  welcome_(std::move(incoming));
+}
+
+}  // namespace
+
+tl::expected<std::unique_ptr<Acceptor>, Failure> listen(Reactor& reactor,
+                                                        const ListenAddress& address,
+                                                        const AcceptorOptions& options) {
+  auto id = bind_and_listen(address, options);
+  if (!id) return tl::unexpected(id.error());
+  return std::make_unique<VerbsAcceptor>(reactor, std::move(*id), address, options);
 }
 
 }  // namespace rtrs::verbs

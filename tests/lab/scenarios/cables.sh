@@ -89,7 +89,8 @@ loose_cables() {
 
 # ---- Devices ----------------------------------------------------------------------------------------
 
-# Soft-RoCE keeps whoever removes a device waiting until nobody has it open any more.
+# Soft-RoCE keeps whoever removes a device waiting until no process has it open any more, and librdmacm has it open until its
+# process ends: that a server listens there again by itself cannot be seen here.
 remove_device() { rdma link delete rxe0; }
 
 removed_device() {
@@ -99,6 +100,7 @@ removed_device() {
   on client eventually 20 moves packets0
   on server remove_device & removal=$!
   on client eventually 20 goes_over "$tcp"
+  says rnbd-server.log '10.99.0.1:1234: the RDMA device is being removed'
   on server stop rnbd-server
   wait "$removal"
   on server rxe_up
