@@ -285,6 +285,7 @@ tidy_up() {
     [[ ! -e $device ]] || kernel_unmap "$device" force
   done
   end_processes TERM || end_processes KILL
+  nothing_crashed
   for module in rnbd_client rtrs_client rnbd_server rtrs_server nbd brd; do
     [[ ! -e /sys/module/$module ]] || modprobe -r "$module" || fail "cannot unload $module"
   done
@@ -295,6 +296,18 @@ tidy_up() {
   check_checksums
   rxe_up
   dmesg --read-clear >"$case_dir/$HOSTNAME-dmesg.log"
+}
+
+# nothing_crashed: of what ran in the background. The kernel says nothing of programs that abort.
+nothing_crashed() {
+  local file crashed=()
+  for file in /run/*.status; do
+    [[ -e $file ]] || continue
+    case $(<"$file") in
+      132 | 134 | 135 | 136 | 139) crashed+=("$(basename "$file" .status)") ;; # SIGILL, ABRT, BUS, FPE, SEGV
+    esac
+  done
+  ((${#crashed[@]} == 0)) || fail "crashed: ${crashed[*]}"
 }
 
 # end_processes SIGNAL: of everything but init and this job; 1 = some are left after 5 s.

@@ -61,7 +61,7 @@ start_qemu() {
     -qmp "unix:$dir/qmp,server=on,wait=off" -device virtio-rng-pci \
     -chardev "pipe,id=agent,path=$dir/agent" -device virtio-serial-pci \
     -device virtserialport,chardev=agent,name=lab \
-    -drive "file=$dir/disk.img,format=raw,if=none,id=disk" -device virtio-blk-pci,drive=disk \
+    -drive "file=$dir/disk.img,format=raw,if=none,id=disk" -device "virtio-blk-pci,drive=disk,serial=lab$number" \
     -virtfs local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap \
     -virtfs "local,path=$work_dir,mount_tag=lab,security_model=none" "${network[@]}" \
     -kernel "$kernel_dir/vmlinuz" -initrd "$kernel_dir/initramfs.gz" \

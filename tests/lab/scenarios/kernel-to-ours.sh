@@ -188,7 +188,7 @@ boot server client
 it "fio's checksums hold over $connections connections, and the file has what the client reads" verify
 it "the same over two paths, with keys that end with each request" new_keys
 it "ext4 is clean, a discarded range reads as zeroes, and a read-only device refuses writes" file_system
-it "over IPv6, Linux's client and our plugin read what each has written" ipv6
+it_full "over IPv6, Linux's client and our plugin read what each has written" ipv6
 it_full "every write fails at the client when it fails at the storage" failing_storage
 it_full "two devices of one session are two devices" two_devices
 it_full "a device can be forced away under load, the other stays, and it can be mapped again" unmap_under_load

@@ -44,6 +44,11 @@ pause_and_reset() {
 
 kernel_warning() { echo "WARNING: CPU: 0 PID: 1 at a test of the lab" >/dev/kmsg; }
 
+aborts() {
+  background abortive sh -c 'kill -ABRT $$'
+  eventually 10 test -s /run/abortive.status
+}
+
 # In a subshell: what must fail here is what would fail the case.
 sees_failures() {
   fails on server false
@@ -51,6 +56,9 @@ sees_failures() {
   on server kernel_warning
   fails no_complaint server
   no_complaint server
+  on server aborts
+  fails on server nothing_crashed
+  on server rm /run/abortive.status
   limit=3
   (on server sleep 60) && fail "a hang went unnoticed"
   [[ -e $work_dir/server/hangs ]]
