@@ -168,8 +168,11 @@ int main(int argc, char** argv) {
       std::fputs(early.text.c_str(), early.status == 0 ? stdout : stderr);
       return early.status;
     }
-    return rnbd::run(*options);
+    const int status = rnbd::run(*options);
+    rnbd::finish_log();
+    return status;
   } catch (const std::exception& error) {
+    rnbd::finish_log();
     std::fprintf(stderr, "rnbd-bridge: cannot start: %s\n", error.what());
     return 1;
   }

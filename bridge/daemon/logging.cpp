@@ -1,15 +1,23 @@
 #include "bridge/daemon/logging.hpp"
 
-#include <spdlog/logger.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spdlog/async_logger.h>
+#include <spdlog/details/null_mutex.h>
+#include <spdlog/details/thread_pool.h>
 #include <spdlog/sinks/base_sink.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <string_view>
+#include <utility>
 
 namespace rnbd {
 namespace {
@@ -54,17 +62,51 @@ const char* word(spdlog::level::level_enum level) {
   }
 }
 
+using spdlog::details::thread_pool;
+
+/// Lines that wait for standard error to take them; the oldest go first.
+constexpr std::size_t kMaxWaiting = 1024;
+
 /// One write per line, so that lines of several processes on one terminal do not mix.
-class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
+///
+/// Threads: the log's; wait_for_flush() any.
+class StderrSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
  public:
   StderrSink() : journal_{stderr_is_journal()} {}
 
+  /// Whose queue the lines come from. Before the first line.
+  void come_from(thread_pool& queue) { queue_ = &queue; }
+
+  std::uint64_t flushes() {
+    const std::lock_guard lock{flush_mutex_};
+    return flushes_;
+  }
+  void wait_for_flush(std::uint64_t after, std::chrono::milliseconds limit) {
+    std::unique_lock lock{flush_mutex_};
+    flushed_.wait_for(lock, limit, [&] { return flushes_ > after; });
+  }
+
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {
-    std::string line = journal_ ? journal_prefix(message.level)
-                                : std::string{program_invocation_short_name} + ": ";
-    if (!journal_) line += word(message.level);
-    line.append(message.payload.data(), message.payload.size());
+    if (const std::size_t dropped = queue_->overrun_counter(); dropped > dropped_) {
+      write_line(spdlog::level::warn,
+                 std::to_string(dropped - std::exchange(dropped_, dropped)) +
+                     " lines of the log are missing here: standard error did not take them");
+    }
+    write_line(message.level, {message.payload.data(), message.payload.size()});
+  }
+  void flush_() override {
+    const std::lock_guard lock{flush_mutex_};
+    ++flushes_;
+    flushed_.notify_all();
+  }
+
+ private:
+  void write_line(spdlog::level::level_enum level, std::string_view text) {
+    std::string line =
+        journal_ ? journal_prefix(level) : std::string{program_invocation_short_name} + ": ";
+    if (!journal_) line += word(level);
+    line.append(text);
     line += '\n';
     std::size_t done = 0;
     while (done < line.size()) {
@@ -73,15 +115,46 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
       done += static_cast<std::size_t>(n);
     }
   }
-  void flush_() override {}
 
- private:
-  bool journal_;
+  const bool journal_;
+  thread_pool* queue_ = nullptr;
+  std::size_t dropped_ = 0;  ///< as far as the log has told
+  std::mutex flush_mutex_;
+  std::condition_variable flushed_;
+  std::uint64_t flushes_ = 0;
 };
 
-spdlog::logger& logger() {
-  // Never destroyed: threads of a hanging backend may still log while the process leaves.
-  static auto* const instance = new spdlog::logger{"", std::make_shared<StderrSink>()};
+/// One thread, which leaves all signals to others.
+std::shared_ptr<thread_pool> start_thread() {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  auto queue = std::make_shared<thread_pool>(kMaxWaiting, 1,
+                                             [] { pthread_setname_np(pthread_self(), "log"); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return queue;
+}
+
+/// Its thread could be had.
+std::atomic<bool> started{false};
+
+struct Logging {
+  Logging() {
+    sink->come_from(*queue);
+    started = true;
+  }
+
+  std::shared_ptr<StderrSink> sink = std::make_shared<StderrSink>();
+  std::shared_ptr<thread_pool> queue = start_thread();
+  std::shared_ptr<spdlog::async_logger> logger = std::make_shared<spdlog::async_logger>(
+      "", sink, queue, spdlog::async_overflow_policy::overrun_oldest);
+};
+
+Logging& logging() {
+  // Never destroyed: threads of a hanging backend may still log while the process leaves, and the
+  // log's own thread may hang in a write.
+  static auto* const instance = new Logging;
   return *instance;
 }
 
@@ -101,16 +174,24 @@ spdlog::level::level_enum level_of(rtrs::LogLevel level) {
 
 }  // namespace
 
-void start_logging(rtrs::LogLevel level) { logger().set_level(level_of(level)); }
+void start_logging(rtrs::LogLevel level) { logging().logger->set_level(level_of(level)); }
 
 rtrs::Log log_function() {
   return [](rtrs::LogLevel level, const std::string& line) {
-    logger().log(level_of(level), spdlog::string_view_t{line});
+    logging().logger->log(level_of(level), spdlog::string_view_t{line});
   };
 }
 
 void announce(const std::string& line) {
-  logger().log(spdlog::level::critical, spdlog::string_view_t{line});
+  logging().logger->log(spdlog::level::critical, spdlog::string_view_t{line});
+  finish_log();
+}
+
+void finish_log(std::chrono::milliseconds limit) {
+  if (!started) return;
+  const std::uint64_t before = logging().sink->flushes();
+  logging().logger->flush();
+  logging().sink->wait_for_flush(before, limit);
 }
 
 }  // namespace rnbd

@@ -1,19 +1,30 @@
-// The daemon's log: one line per event on standard error.
+// The daemon's log: one line per event on standard error. A thread of its own writes them, so that
+// whoever logs never waits for whoever reads.
 #pragma once
+
+#include <chrono>
 
 #include "rdma/log.hpp"
 
 namespace rnbd {
 
-/// Sets the log up. Under systemd each line carries its priority for the journal.
+/// Sets the log up, and starts its thread, which takes no signals. Under systemd each line carries
+/// its priority for the journal. When standard error takes no lines, 1024 of them wait; then the
+/// oldest are dropped, and the log says how many once it goes on.
 ///
-/// Threads: at start-up; what log_function() returns may be called from any thread.
+/// Errors:  std::system_error when the system grants no thread.
+/// Threads: at start-up; what log_function() returns may be called from any thread, and never
+/// waits.
 void start_logging(rtrs::LogLevel level);
 
 /// Writes to the log.
 rtrs::Log log_function();
 
-/// A line that is written whatever the level.
+/// A line that is written whatever the level, before this returns if standard error takes it.
 void announce(const std::string& line);
+
+/// Waits until all that was logged is written, but not for longer than the limit. Call it before
+/// the process ends.
+void finish_log(std::chrono::milliseconds limit = std::chrono::milliseconds{300});
 
 }  // namespace rnbd

@@ -4,6 +4,7 @@
 
 #include "bridge/daemon/command_line.hpp"
 #include "bridge/daemon/daemon.hpp"
+#include "bridge/daemon/logging.hpp"
 #include "bridge/daemon/process.hpp"
 
 int main(int argc, char** argv) {
@@ -15,8 +16,11 @@ int main(int argc, char** argv) {
       std::fputs(early.text.c_str(), early.status == 0 ? stdout : stderr);
       return early.status;
     }
-    return rnbd::run_daemon(*invocation);
+    const int status = rnbd::run_daemon(*invocation);
+    rnbd::finish_log();
+    return status;
   } catch (const std::exception& error) {
+    rnbd::finish_log();
     std::fprintf(stderr, "rnbd-server: cannot start: %s\n", error.what());
     return 1;
   }

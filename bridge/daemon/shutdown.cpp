@@ -99,6 +99,7 @@ void remove_files() {
 
 void leave(int status) {
   remove_files();
+  finish_log();
   ::_exit(status);
 }
 

@@ -9,8 +9,8 @@ namespace rnbd {
 /// From the first signal on the process ends within this time, whatever hangs.
 inline constexpr std::chrono::milliseconds kLeaveWithin{4500};
 
-/// Takes the signals over on a thread of its own. Call it before there is any other thread; SIGPIPE
-/// and SIGXFSZ are ignored from then on.
+/// Takes the signals over on a thread of its own. Call it before there is any other thread but the
+/// log's; SIGPIPE and SIGXFSZ are ignored from then on.
 ///
 /// Until signals_mean_drain() is called a signal ends the process at once with status 0. After the
 /// first signal a second one ends it at once (128 + its number), and so does the end of
@@ -29,7 +29,7 @@ void remove_files();
 /// Somebody else has removed it.
 void removed(const std::string& file);
 
-/// Ends the process now, without destructors.
+/// Ends the process now, without destructors, and hardly waits for the log.
 [[noreturn]] void leave(int status);
 
 }  // namespace rnbd

@@ -110,7 +110,7 @@ wrong_commands() {
   grep -qF "$listener_b" said || fail "the listeners that there are were not named"
   status_of 1 "$build_dir/bin/rnbd-ctl" "$control" access
   status_of 0 "$build_dir/bin/rnbd-ctl" "$control" access "$listener_a" non-optimized
-  grep -q "$listener_a is non-optimized from now on" server.log
+  says server.log "$listener_a is non-optimized from now on"
   status_of 1 timeout 20 "${server_command[@]}" --export disk0=memory:1M --control /nowhere/socket \
     --listen tcp:127.0.0.1:0
   grep -q /nowhere/socket said || fail "it was not said which socket"

@@ -138,11 +138,15 @@ fails() {
 
 # says FILE REGEX: the file has a line that matches.
 says() {
-  grep -qE -- "$2" "$1" || {
-    echo "--- $1:"
-    tail -n 40 "$1"
-    fail "no line in ${1##*/} matches: $2"
-  }
+  local try
+  # Nobody waits for the log: what has happened may be said a little later.
+  for ((try = 0; try < 20 * slow; try++)); do
+    if grep -qE -- "$2" "$1"; then return; fi
+    sleep 0.1
+  done
+  echo "--- $1:"
+  tail -n 40 "$1"
+  fail "no line in ${1##*/} matches: $2"
 }
 
 # random_file FILE BYTES
