@@ -8,10 +8,16 @@
 namespace rnbd::nbd {
 namespace {
 
-/// A thread without work for so long ends.
+/// A thread without work for so long ends, if it is not the last one.
 constexpr std::chrono::seconds kPatience{10};
 
 }  // namespace
+
+CallPool::CallPool(std::size_t most_threads) : most_{most_threads} {
+  const std::lock_guard lock{mutex_};
+  std::thread{[this] { run(); }}.detach();
+  ++threads_;
+}
 
 CallPool::~CallPool() {
   std::unique_lock lock{mutex_};
@@ -28,8 +34,7 @@ void CallPool::post(std::function<void()> call, std::function<void()> then) {
     std::thread{[this] { run(); }}.detach();
     ++threads_;
   } catch (const std::system_error&) {
-    // Whoever is there will do it, in time.
-    if (threads_ == 0) throw;
+    changed_.notify_one();  // somebody is there, and does it in time
   }
 }
 
@@ -39,7 +44,10 @@ void CallPool::run() {
     if (calls_.empty() && !ending_) {
       changed_.wait_for(lock, kPatience, [this] { return !calls_.empty() || ending_; });
     }
-    if (calls_.empty()) break;
+    if (calls_.empty()) {
+      if (ending_ || threads_ > 1) break;
+      continue;
+    }
     auto [call, then] = std::move(calls_.front());
     calls_.pop_front();
     ++busy_;

@@ -10,13 +10,14 @@
 namespace rnbd::nbd {
 
 /// Makes every call at once: one that waits for a server does not hold up those that wait for
-/// another one, or for nothing. Threads come when they are needed, and go when they are not. Calls
-/// beyond `most_threads` wait for others to end.
+/// another one, or for nothing. Threads come when they are needed, and go when they are not, but
+/// for one. Calls beyond `most_threads`, or beyond what the system allows, wait for others to end.
 ///
 /// Threads: post() from any.
 class CallPool {
  public:
-  explicit CallPool(std::size_t most_threads) : most_{most_threads} {}
+  /// Starts the thread that stays. Throws std::system_error.
+  explicit CallPool(std::size_t most_threads);
   /// Waits for what was given to it.
   ~CallPool();
   CallPool(const CallPool&) = delete;

@@ -28,6 +28,9 @@ constexpr int kReadsPerTurn = 8;
 constexpr std::chrono::microseconds kRequestWait{10'000};
 /// For one_under_way(): a client that begins to send more at a time loses that once.
 constexpr unsigned kUsual = 16;
+/// For the requests of a client that has gone. What is given up may still be carried out, and keeps
+/// its device open.
+constexpr std::chrono::seconds kGrace{2};
 constexpr std::size_t kMaxInFlight = 256;
 constexpr std::size_t kMaxMemory = 64 * 1024 * 1024;  ///< bytes; the last request may exceed it
 /// Bytes, whatever others have: enough for many small requests.
@@ -247,7 +250,7 @@ void Connection::drain() {
 
 void Connection::hang_up() {
   if (std::exchange(left_, true)) return;
-  left_at_ = std::chrono::steady_clock::now();
+  given_up_at_ = std::chrono::steady_clock::now() + kGrace;
   drain();
   replies_ = {};
   waiting_.clear();

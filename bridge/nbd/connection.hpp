@@ -58,12 +58,12 @@ class Connection {
   /// No more requests; what is under way is still answered.
   void drain();
   /// The client gets no more answers. Its requests may still end for a while, so that its device
-  /// can be closed; then give_up() is due.
+  /// can be closed; at given_up_at() give_up() is due.
   void hang_up();
   /// Its requests are given up.
   void give_up();
   bool left() const { return left_; }
-  std::chrono::steady_clock::time_point left_at() const { return left_at_; }
+  std::chrono::steady_clock::time_point given_up_at() const { return given_up_at_; }
   /// Nothing is under way any more, and nothing more will come.
   bool finished() const { return !open_ && in_flight_ == 0; }
   /// What only a thread that may wait should destroy.
@@ -109,7 +109,7 @@ class Connection {
   bool more_ = false;
   bool full_ = false;  ///< the socket takes no replies at the moment
   bool left_ = false;  ///< nobody waits for answers
-  std::chrono::steady_clock::time_point left_at_{};
+  std::chrono::steady_clock::time_point given_up_at_{};
   std::atomic<bool> given_up_{false};  ///< read by calls
 
   std::unique_ptr<std::byte[]> staging_;

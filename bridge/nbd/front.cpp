@@ -55,9 +55,9 @@ void Front::start() {
 }
 
 void Front::stop(std::chrono::milliseconds patience) {
-  if (!acceptor_.joinable()) return;
+  if (workers_.empty()) return;
   eventfd_write(stop_, 1);
-  acceptor_.join();
+  if (acceptor_.joinable()) acceptor_.join();  // else it could not be started
   {
     const std::lock_guard lock{mutex_};
     stopping_ = true;

@@ -13,9 +13,8 @@
 namespace rnbd::nbd {
 namespace {
 
-/// For the requests of a client that has left. What is given up may still be carried out, and keeps
-/// its device open.
-constexpr std::chrono::seconds kGrace{2};
+/// Until it is looked again at who is late.
+constexpr std::chrono::milliseconds kMostWait{1000};
 /// Turns in a row that may wait for one socket only: a request and its answer are two. Everybody
 /// else, and what is posted, waits for so many at most.
 constexpr unsigned kMaxAlone = 16;
@@ -87,7 +86,6 @@ void Worker::run() {
     serve_lanes();
     if (polled_[0].revents != 0) run_posted();
     send_replies();
-    flush_lanes();
     bury();
   }
 }
@@ -156,18 +154,19 @@ void Worker::let_others_run() {
 /// Returns the milliseconds until somebody may be late again.
 int Worker::give_up_the_late() {
   const auto now = std::chrono::steady_clock::now();
-  auto next = stopping_ ? deadline_ : now + kGrace;
+  auto next = stopping_ ? deadline_ : std::chrono::steady_clock::time_point::max();
   for (Connection& connection : connections_) {
     auto due = stopping_ ? deadline_ : std::chrono::steady_clock::time_point::max();
-    if (connection.left()) due = std::min(due, connection.left_at() + kGrace);
+    if (connection.left()) due = std::min(due, connection.given_up_at());
     if (due <= now) {
       connection.give_up();
     } else {
       next = std::min(next, due);
     }
   }
+  if (next > now + kMostWait) return static_cast<int>(kMostWait.count());
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - now);
-  return static_cast<int>(std::clamp<std::int64_t>(left.count(), 10, 1000));
+  return static_cast<int>(std::max<std::int64_t>(left.count(), 10));
 }
 
 void Worker::serve_sockets() {
@@ -200,6 +199,14 @@ void Worker::serve_lanes() {
     const bool ready =
         std::any_of(polled.begin(), polled.end(), [](const pollfd& p) { return p.revents != 0; });
     if (ready || lane.more) lane.more = lane.loop->progress(polled);
+  }
+  take_ended();
+}
+
+/// False: nothing has ended.
+bool Worker::take_ended() {
+  const std::size_t moved = moved_;
+  for (Lane& lane : lanes_) {
     for (rtrs::LaneLoop::Job* job = lane.loop->collect(); job != nullptr;) {
       auto& request = *static_cast<Request*>(job->context);
       job = job->next;
@@ -208,6 +215,7 @@ void Worker::serve_lanes() {
       ++moved_;
     }
   }
+  return moved_ != moved;
 }
 
 void Worker::run_posted() {
@@ -221,8 +229,13 @@ void Worker::run_posted() {
   for (const auto& function : posted) function();
 }
 
+/// Replies make room for requests that have arrived already; those may end while they are started,
+/// of which no descriptor tells.
 void Worker::send_replies() {
-  for (Connection& connection : connections_) connection.send();
+  do {
+    for (Connection& connection : connections_) connection.send();
+    flush_lanes();
+  } while (take_ended());
 }
 
 // ---- Clients that come and go

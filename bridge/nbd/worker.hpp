@@ -64,6 +64,7 @@ class Worker {
   int give_up_the_late();
   void serve_sockets();
   void serve_lanes();
+  bool take_ended();
   void flush_lanes();
   void send_replies();
   void bury();

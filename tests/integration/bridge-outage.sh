@@ -339,6 +339,7 @@ silent_server() {
   start_bridge "rnbd+tcp://$address/disk0" --no-path-timeout 5s --heartbeat "$((100 * slow))ms"
   spawn_peer client "$socket" "$slow" <<'PY'
 h = Client(sys.argv[1], contexts=True)
+many = Client(sys.argv[1])
 assert h.write(0, b"x" * 4096) == 0
 open("ready", "w").close()
 while not os.path.exists("frozen"):
@@ -353,6 +354,10 @@ for _ in asked:
     print(asked.index(cookie), error, f"{took:.2f}", flush=True)
     assert error == EIO, error
     assert 5 <= took < 5 + 3 * int(sys.argv[2]), took
+# More than are taken up at a time: those behind them end while they are started.
+many.socket.settimeout(10 * int(sys.argv[2]))
+asked = many.start_requests([(READ, 0, M)] * 100 + [(WRITE, 0, 512, 0, b"v" * 512)] * 300)
+assert sorted(many.reply()[:2] for _ in asked) == sorted((cookie, EIO) for cookie in asked)
 open("failed", "w").close()
 deadline = time.monotonic() + 20 * int(sys.argv[2])
 while h.write(0, b"w" * 4096) != 0:

@@ -34,6 +34,50 @@ bad_arguments() {
 }
 it "wrong arguments: status 2, and the message says what is right" bad_arguments
 
+# ---- A limit of threads ------------------------------------------------------------------------------
+
+# few_threads COUNT: a bridge of somebody who has no other process. 1 = it has left with $status.
+few_threads() {
+  local user=$((1000000000 + $$))
+  rm -f few.out
+  spawn few setpriv "--reuid=$user" "--regid=$user" --clear-groups prlimit "--nproc=$1" \
+    "$PWD/bridge" --listen "unix:$PWD/few.sock" --ready-fd 1 --connect now "rnbd+tcp://$address/disk0"
+  eventually 20 ready_or_gone && [[ -s few.out ]]
+}
+ready_or_gone() { [[ -s few.out ]] || wait_end few 0.1; }
+
+too_few_threads() {
+  local least
+  ((EUID == 0)) || skip "only root can become a user who has no other process"
+  requires setpriv
+  cp "$bridge_program" bridge
+  chmod 755 "$work_dir" bridge
+  chmod 777 "$case_dir"
+  start_server --export disk0=memory:1M
+  for ((least = 2; least < 20; least++)); do
+    if few_threads "$least"; then break; fi
+    [[ $status == 1 ]] || fail "with $least threads it was not ready, and left with $status"
+    says few.log 'Resource temporarily unavailable'
+  done
+  echo "it starts with $least threads"
+  stop few
+  few_threads $((least + 2)) # for the session, and one handshake
+  peer "$PWD/few.sock" <<'PY'
+import sys
+from nbd_peer import *
+h = Client(sys.argv[1])
+haggler = Haggler(sys.argv[1])
+haggler.ask_structured()
+assert h.write(100, b"y" * 10) == 0
+assert h.read(96, 18) == (0, bytes(4) + b"y" * 10 + bytes(4))
+haggler.close()
+h.leave()
+PY
+  stop few
+}
+it "too few threads to start are said; with just enough every client is served, one call after the other" \
+  too_few_threads
+
 bad_addresses() {
   local long
   long=unix:/tmp/$(printf 'x%.0s' {1..110})

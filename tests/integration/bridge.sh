@@ -292,6 +292,22 @@ PY
 }
 it "a write of 64 MiB is EINVAL after its payload, one of 32 MiB works on the same connection" too_long
 
+# They begin while replies to those before them are sent, and end at once.
+many_without_a_block() {
+  start_server --export disk0=memory:64M
+  start_bridge "rnbd+tcp://$address/disk0"
+  peer "$socket" <<'PY'
+import sys
+from nbd_peer import *
+h = Client(sys.argv[1])
+h.socket.settimeout(20)
+for count in 256, 257, 600, 2000:
+    asked = h.start_requests([(TRIM, 1, 10)] * count)
+    assert sorted(h.reply()[:2] for _ in asked) == sorted((cookie, 0) for cookie in asked), count
+PY
+}
+it "two thousand trims of less than a block at a time are all answered" many_without_a_block
+
 # ---- Several clients --------------------------------------------------------------------------------
 
 one_flush() {

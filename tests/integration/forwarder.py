@@ -3,6 +3,7 @@
 cut    both ends are told at once, as by a peer that resets; who connects is turned away
 mute   nothing arrives any more, and nobody is told; what is sent meanwhile arrives late, when the
        cable is mended, even if its sender has given up long ago
+lose_answers  what the server sends does not arrive, and never will; until it is cut
 mend   as new
 
 forward.py is the one for scripts: a process, to be killed (a cut) or stopped (silence).
@@ -37,6 +38,7 @@ class Cable:
         self.to_server = self.to_client = self.stuck = 0
         self.clients = self.servers = self.left = 0
         self._state = "open"
+        self._loses_answers = False
         self._ends = set()
         self._near = set()
         self._lock = threading.Lock()
@@ -57,9 +59,14 @@ class Cable:
     def mend(self):
         self._become("open")
 
+    def lose_answers(self):
+        with self._lock:
+            self._loses_answers = True
+
     def _become(self, state):
         with self._lock:
             self._state = state
+            self._loses_answers = False
             if state == "cut":
                 for end in list(self._ends):
                     self._drop(end)
@@ -114,6 +121,8 @@ class Cable:
 
     def _send(self, end):
         """What waits for this end, and the news that there will be nothing more."""
+        if self._loses_answers and end in self._near:
+            end.pending.clear()
         try:
             if end.pending:
                 # Counted first: whoever sees the answer sees the count.

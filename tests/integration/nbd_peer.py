@@ -143,6 +143,15 @@ class Client(Haggler):
         self.send(struct.pack(">IHH8sQI", magic, flags, command, cookie, offset, length) + data)
         return cookie
 
+    def start_requests(self, requests):
+        """Many at once: each the arguments of start_request()."""
+        pieces = []
+        self.send = pieces.append
+        cookies = [self.start_request(*request) for request in requests]
+        del self.send
+        self.send(b"".join(pieces))
+        return cookies
+
     def reply(self, sizes=None):
         """The next reply: (cookie, error, data). Simple replies have the data that `sizes` says for
         their cookie."""
