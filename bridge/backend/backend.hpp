@@ -39,6 +39,7 @@ struct BackendInfo {
   bool volatile_cache = true;             ///< needs flush
   std::uint32_t discard_granularity = 0;  ///< bytes
   std::array<std::uint8_t, 16> uuid{};    ///< the same as long as it is the same storage
+  bool outlives_server = true;            ///< another server process may find it as it is
 };
 
 enum class BackendOperation : std::uint8_t {
@@ -124,6 +125,9 @@ struct BackendOptions {
   bool direct = false;              ///< O_DIRECT, files and block devices
   bool use_uring = true;            ///< false: a thread pool instead of io_uring
   bool lock = true;                 ///< keep writers of other processes away
+  /// A flush has failed: writes that were answered may be lost. Before anybody is told; may block.
+  /// Threads: any.
+  std::function<void()> on_loss{};
   rtrs::Log log{};  ///< what happens to the storage later on (a dead NBD server, a failed flush)
 };
 

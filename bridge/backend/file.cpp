@@ -18,6 +18,7 @@
 #include <limits>
 
 #include "bridge/backend/file_queue.hpp"
+#include "bridge/backend/identity.hpp"
 #include "bridge/backend/specification.hpp"
 
 namespace rnbd {
@@ -99,28 +100,6 @@ std::string queue_attribute(dev_t device, const char* name) {
 std::uint64_t queue_number(dev_t device, const char* name) {
   const auto number = parse_number(queue_attribute(device, name));
   return number ? *number : 0;
-}
-
-/// Sixteen bytes that follow from what identifies the storage.
-std::array<std::uint8_t, 16> uuid_of(const struct statx& stat, bool block_device) {
-  // A file that was deleted and made again may get the same inode number, but not the same birth.
-  const std::array<std::uint64_t, 5> identity =
-      block_device ? std::array<std::uint64_t, 5>{1, stat.stx_rdev_major, stat.stx_rdev_minor, 0, 0}
-                   : std::array<std::uint64_t, 5>{
-                         2, makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino,
-                         static_cast<std::uint64_t>(stat.stx_btime.tv_sec), stat.stx_btime.tv_nsec};
-  std::array<std::uint8_t, 16> uuid{};
-  std::uint64_t hash = 0x9E3779B97F4A7C15;
-  for (std::size_t half = 0; half < 2; ++half) {
-    for (const std::uint64_t value : identity) {
-      hash = (hash ^ value) * 0xBF58476D1CE4E5B9;
-      hash ^= hash >> 29;
-    }
-    std::memcpy(uuid.data() + 8 * half, &hash, sizeof hash);
-  }
-  uuid[6] = static_cast<std::uint8_t>((uuid[6] & 0x0F) | 0x80);  // version 8, free form
-  uuid[8] = static_cast<std::uint8_t>((uuid[8] & 0x3F) | 0x80);
-  return uuid;
 }
 
 bool is_memory_backed(int fd) {
@@ -256,6 +235,7 @@ tl::expected<std::unique_ptr<Backend>, Failure> open_file(const std::string& pat
   if (error != 0) return fail(error, advice_for(error, path, !info.read_only));
   state->path = path;
   state->log = options.log;
+  state->on_loss = options.on_loss;
   state->use_uring = options.use_uring;
 
   struct statx stat {};
@@ -277,7 +257,9 @@ tl::expected<std::unique_ptr<Backend>, Failure> open_file(const std::string& pat
   info.can_write_zeroes = true;
   info.can_fua = true;
   info.can_cache = !options.direct;
-  info.uuid = uuid_of(stat, state->block_device);
+  const std::string identity = identity_of(stat);
+  info.uuid = uuid_of(identity);
+  if (state->log) state->log(rtrs::LogLevel::debug, path + ": known as: " + identity);
   state->block_device ? probe_block_device(*state, stat) : probe_file(*state, stat);
   if (info.size == 0) {
     return fail(EINVAL, "it is empty; give it a size first, like 'truncate -s 1G " + path + "'");

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "bridge/backend/backend.hpp"
 
@@ -43,6 +44,7 @@ struct FileState {
   UniqueFd direct;  ///< O_DIRECT, or none
   BackendInfo info;
   rtrs::Log log;
+  std::function<void()> on_loss;  ///< BackendOptions
   bool block_device = false;
   bool memory_backed = false;  ///< tmpfs: reads and writes never wait for a device
   std::atomic<bool> use_uring{true};
@@ -62,9 +64,18 @@ struct FileState {
   std::atomic<bool> zero_range{true};
 
   /// Set once fdatasync failed: the kernel has forgotten which writes were lost, so no later flush
-  /// may promise anything.
+  /// or FUA may promise anything.
   std::atomic<bool> flush_failed{false};
+
+  /// Descriptors for flushes that no queue uses: closing them may block as long as closing the
+  /// rest.
+  std::mutex spare_mutex;
+  std::vector<UniqueFd> spare_flush_fds;
 };
+
+/// None if there is none. Threads: any, as the next.
+UniqueFd take_spare(FileState& state);
+void give_back(FileState& state, UniqueFd fd);
 
 /// Requests may use so many bytes from now on.
 ///

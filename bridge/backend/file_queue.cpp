@@ -21,10 +21,7 @@ alignas(4096) std::byte zeroes[kZeroesSize];
 
 FileQueue::FileQueue(FileState& state, rtrs::Reactor& reactor)
     : state_{state}, bounce_pool_{state.direct_alignment} {
-  // An open file description of its own remembers by itself which write errors it has seen: a
-  // failed FUA write or another queue's flush does not use up the error this queue has to report.
-  const std::string self = "/proc/self/fd/" + std::to_string(state.fd.get());
-  flush_fd_ = UniqueFd{open(self.c_str(), O_RDONLY | O_CLOEXEC)};
+  flush_fd_ = take_spare(state);
   if (state.use_uring) engine_ = make_uring_engine(reactor);
   if (engine_ == nullptr) {
     engine_ = make_thread_engine(reactor);
@@ -34,11 +31,14 @@ FileQueue::FileQueue(FileState& state, rtrs::Reactor& reactor)
     }
   }
   sync_.kind = FileOperation::Kind::sync;
-  sync_.fd = flush_fd_ ? flush_fd_.get() : state.fd.get();
   sync_.memory = reinterpret_cast<std::byte*>(this);
   sync_.done = [](FileOperation& operation, std::int64_t result) {
     reinterpret_cast<FileQueue*>(operation.memory)->on_synced(result);
   };
+}
+
+FileQueue::~FileQueue() {
+  if (flush_fd_) give_back(state_, std::move(flush_fd_));
 }
 
 void FileQueue::submit(BackendRequest& request) {
@@ -48,14 +48,20 @@ void FileQueue::submit(BackendRequest& request) {
   const bool changes = request.operation == BackendOperation::write ||
                        request.operation == BackendOperation::discard ||
                        request.operation == BackendOperation::write_zeroes;
-  if (changes && state_.info.read_only) return finish(io, EROFS);
-  switch (request.operation) {
+  const bool flushes = request.operation == BackendOperation::flush;
+  if (state_.info.read_only && (changes || flushes)) return finish(io, changes ? EROFS : 0);
+  if ((changes || flushes) && !flush_fd_) return await_flush_fd(io);
+  perform(io);
+}
+
+void FileQueue::perform(FileIo& io) {
+  switch (io.request->operation) {
     case BackendOperation::read:
     case BackendOperation::write:
       if (!try_at_once(io)) transfer(io);
       break;
     case BackendOperation::flush:
-      state_.info.read_only ? finish(io, 0) : sync(io);
+      sync(io);
       break;
     case BackendOperation::discard:
       discard(io);
@@ -109,7 +115,9 @@ void FileQueue::transfer(FileIo& io) {
   if (request.operation == BackendOperation::read) {
     std::memset(request.data + end, 0, request.length - end);
   }
-  finish(io, 0);
+  // Its own bytes are on the disk, but whoever asks for that takes what was written before for
+  // durable, too, as after a flush.
+  finish(io, request.fua && state_.flush_failed ? EIO : 0);
 }
 
 void FileQueue::start_piece(FileIo& io) {
@@ -176,11 +184,7 @@ void FileQueue::on_transferred(FileIo& io, std::int64_t result) {
     io.bounce = nullptr;
     if (!bounce_waiting_.empty()) start_piece(io_of(bounce_waiting_.pop()));
   }
-  if (result < 0) {
-    // Without an open file description of its own for flushes, this may have used up their error.
-    if (!flush_fd_ && !reading && request.fua) state_.flush_failed = true;
-    return finish(io, static_cast<int>(-result));
-  }
+  if (result < 0) return finish(io, static_cast<int>(-result));
   // The file is shorter than it was when it was opened: somebody truncated it.
   if (result == 0) return finish(io, EIO);
   io.progress += static_cast<std::uint64_t>(result);

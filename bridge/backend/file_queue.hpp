@@ -27,9 +27,26 @@ static_assert(std::is_trivially_destructible_v<FileIo>);
 class FileQueue final : public BackendQueue {
  public:
   FileQueue(FileState& state, rtrs::Reactor& reactor);
+  ~FileQueue() override;
   void submit(BackendRequest& request) override;
 
  private:
+  /// Somebody is told of a flush that failed.
+  struct Noting : FileOperation {
+    FileQueue* queue = nullptr;
+    std::int64_t error = 0;  ///< negative
+  };
+  struct Opening : FileOperation {
+    FileQueue* queue = nullptr;
+  };
+
+  void perform(FileIo& io);
+
+  // The descriptor for flushes: opened elsewhere, because that may block, when the first request
+  // comes that needs it. What comes meanwhile waits.
+  void await_flush_fd(FileIo& io);
+  void on_opened(std::int64_t result);
+
   // The part of the request inside the file; the padding behind the end is not there.
   std::uint64_t inside(const BackendRequest& request) const {
     const std::uint64_t size = state_.size.load(std::memory_order_relaxed);
@@ -54,6 +71,7 @@ class FileQueue final : public BackendQueue {
   void sync(FileIo& io);
   void start_sync();
   void on_synced(std::int64_t result);
+  void end_sync(std::int64_t result);
 
   void extents(FileIo& io);
   void cache(FileIo& io);
@@ -63,6 +81,10 @@ class FileQueue final : public BackendQueue {
 
   FileState& state_;
   UniqueFd flush_fd_;
+  Opening opening_;
+  Noting noting_;
+  FileOperationList unopened_;  ///< wait for flush_fd_
+  bool complained_ = false;     ///< that it cannot be opened
   BouncePool bounce_pool_;
   FileOperationList bounce_waiting_;
   FileOperation sync_;

@@ -181,6 +181,7 @@ class MemoryBackend final : public Backend {
     info_.can_extents = info_.can_fua = true;
     info_.volatile_cache = false;
     info_.discard_granularity = kBlock;
+    info_.outlives_server = false;
     // Other storage every time: what was there before is gone.
     if (getrandom(info_.uuid.data(), info_.uuid.size(), 0) < 0) info_.uuid.fill(0);
   }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <new>
 
+#include "bridge/backend/identity.hpp"
 #include "bridge/backend/nbd_connection.hpp"
 #include "bridge/backend/specification.hpp"
 
@@ -43,6 +44,8 @@ class NbdQueue final : public BackendQueue {
   /// An error, 0, or -1 when the server has to be asked.
   int answer_at_once(const BackendRequest& request) const {
     const BackendInfo& info = shared_->info;
+    const int lost = shared_->flush_error;
+    if (lost != 0 && (request.fua || request.operation == BackendOperation::flush)) return lost;
     const bool none_inside = request.length == 0 || request.offset >= info.size;
     switch (request.operation) {
       case BackendOperation::flush:
@@ -125,21 +128,6 @@ std::uint64_t max_payload(nbd_handle* h, std::uint32_t block) {
   return std::max<std::uint64_t>(std::min<std::uint64_t>(size, kMost) / block, 1) * block;
 }
 
-std::array<std::uint8_t, 16> uuid_of(const std::string& uri) {
-  // NBD has no identity of storage: the same URI is taken for the same storage.
-  std::array<std::uint8_t, 16> uuid{};
-  std::uint64_t hash = 0xCBF29CE484222325;
-  for (std::size_t half = 0; half < 2; ++half) {
-    for (const char letter : uri) {
-      hash = (hash ^ static_cast<std::uint8_t>(letter)) * 0x100000001B3;
-    }
-    std::memcpy(uuid.data() + 8 * half, &hash, sizeof hash);
-  }
-  uuid[6] = static_cast<std::uint8_t>((uuid[6] & 0x0F) | 0x80);  // version 8, free form
-  uuid[8] = static_cast<std::uint8_t>((uuid[8] & 0x3F) | 0x80);
-  return uuid;
-}
-
 void probe(NbdShared& shared, nbd_handle* h, bool read_only) {
   BackendInfo& info = shared.info;
   info.size = static_cast<std::uint64_t>(std::max<std::int64_t>(nbd_get_size(h), 0));
@@ -158,6 +146,7 @@ void probe(NbdShared& shared, nbd_handle* h, bool read_only) {
   info.volatile_cache = shared.can_flush;
   info.can_fua = true;  // by the server, or by a flush, or there is no cache to write through
   info.discard_granularity = info.can_discard ? info.logical_block : 0;
+  // NBD has no identity of storage: the same URI is taken for the same storage.
   info.uuid = uuid_of(shared.uri);
 }
 

@@ -36,6 +36,10 @@ int portable_errno(int error) {
   }
 }
 
+/// A server that fails a flush with one of these has lost data. With the others it refuses, and
+/// ENOTCONN is libnbd's word for a connection that is over.
+bool tells_of_loss(int error) { return error == EIO || error == ENOSPC || error == ENOMEM; }
+
 std::uint64_t inside(const BackendRequest& request, const BackendInfo& info) {
   return request.offset >= info.size ? 0 : std::min(request.length, info.size - request.offset);
 }
@@ -162,7 +166,7 @@ void NbdConnection::issue(NbdIo& io) {
   if (send(io) < 0 && io.in_flight) {
     // Either this command was refused, or the connection is gone; run_deferred() finds out.
     const int error = nbd_get_errno();
-    to_replied(io, nbd_aio_is_ready(handle_.get()) == 1 && error != 0 ? error : EIO);
+    to_replied(io, nbd_aio_is_ready(handle_.get()) == 1 && error != 0 ? error : ENOTCONN);
   }
   watch();
   home_.defer(*this);
@@ -255,9 +259,9 @@ int NbdConnection::on_extents(void* user, const char* context, std::uint64_t off
 /// A command has ended: the next piece, the flush behind it, or the end.
 void NbdConnection::on_reply(NbdIo& io) {
   const BackendRequest& request = *io.request;
-  if (io.error != 0) return finish(io, portable_errno(io.error));
+  if (io.error != 0) return on_error(io);
   if (io.stage == NbdIo::Stage::flush || request.operation == BackendOperation::flush) {
-    return finish(io, 0);
+    return finish_durably(io);
   }
   io.progress += io.piece;
   const std::uint64_t end = inside(request, shared_->info);
@@ -272,10 +276,28 @@ void NbdConnection::on_reply(NbdIo& io) {
     std::memset(request.data + end, 0, request.length - end);
   }
   const bool needs_flush = request.fua && !shared_->native_fua && shared_->can_flush;
-  if (!needs_flush) return finish(io, 0);
+  if (!needs_flush) return request.fua ? finish_durably(io) : finish(io, 0);
   io.stage = NbdIo::Stage::flush;
   issue(io);
 }
+
+void NbdConnection::on_error(NbdIo& io) {
+  const BackendRequest& request = *io.request;
+  const bool flushes =
+      io.stage == NbdIo::Stage::flush || request.operation == BackendOperation::flush;
+  const int error = portable_errno(io.error);
+  int none = 0;
+  if (flushes && tells_of_loss(io.error) &&
+      shared_->flush_error.compare_exchange_strong(none, error)) {
+    log(std::string{"the NBD server failed a flush ("} + std::strerror(error) +
+        "); written data may be lost, and every later flush fails; see to that server's disk, then "
+        "restart this one");
+  }
+  finish(io, error);
+}
+
+/// Ends what was carried out, and promises to last.
+void NbdConnection::finish_durably(NbdIo& io) { finish(io, shared_->flush_error); }
 
 void NbdConnection::finish(NbdIo& io, int error) {
   BackendRequest& request = *io.request;

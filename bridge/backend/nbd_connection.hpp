@@ -23,6 +23,9 @@ struct NbdShared {
   bool native_fua = false;
   bool can_flush = false;
   std::uint64_t max_payload = 0;  ///< bytes per read and write command
+  /// What the first flush or request with FUA failed with at the server, or 0. Nobody knows which
+  /// writes were lost with it, so no later one may promise anything.
+  std::atomic<int> flush_error{0};
   std::mutex mutex;
   NbdHandle first;  ///< connected when the backend was opened; for the first who asks
 };
@@ -104,6 +107,8 @@ class NbdConnection final : public std::enable_shared_from_this<NbdConnection>,
   std::int64_t send_piece(NbdIo& io);
   void to_replied(NbdIo& io, int error);
   void on_reply(NbdIo& io);
+  void on_error(NbdIo& io);
+  void finish_durably(NbdIo& io);
   void finish(NbdIo& io, int error);
   void fail_all(NbdIoList& list);
   void lose(const std::string& why);

@@ -48,6 +48,7 @@ class NullBackend final : public Backend {
     info_.volatile_cache = false;
     info_.discard_granularity = info_.physical_block;
     // Every null device of a size holds the same blocks.
+    info_.outlives_server = false;
     std::memcpy(info_.uuid.data(), "rnbdnull", 8);
     std::memcpy(info_.uuid.data() + 8, &size, sizeof size);
   }

@@ -1,4 +1,5 @@
 #include <cerrno>
+#include <fstream>
 #include <mutex>
 
 #include "tests/unit/backend/bench.hpp"
@@ -99,6 +100,65 @@ TEST_CASE("nbd: the server's errors arrive") {
   CHECK(bench.flush() == 0);
 }
 
+namespace {
+
+/// A disk that keeps nothing, and fails a flush or a write with FUA once for each time that the
+/// file `fail` is made, with the error in it.
+Arguments fails_when_told(const TemporaryFolder& folder) {
+  const std::string told = "f=" + folder.path() +
+                           "/fail; if test -e $f; then cat $f >&2; rm $f; "
+                           "exit 1; fi";
+  return {"eval",
+          "get_size=echo 1048576",
+          "pread=dd if=/dev/zero count=$3 iflag=count_bytes",
+          "can_write=exit 0",
+          "can_flush=exit 0",
+          "can_fua=echo native",
+          "pwrite=cat > /dev/null; case $5 in *fua*) " + told + ";; esac",
+          "flush=" + told};
+}
+
+void fail_next(const TemporaryFolder& folder, const char* error) {
+  std::ofstream{folder.path() + "/fail"} << error << "\n";
+}
+
+}  // namespace
+
+TEST_CASE("nbd: a flush that failed is never followed by one that succeeds, nor by such a FUA") {
+  if (!can_run()) return;
+  const TemporaryFolder told;
+  const Served served{fails_when_told(told)};
+  std::vector<std::string> log;
+  Bench bench{served.server.uri(),
+              {.log = [&](rtrs::LogLevel, const auto& line) { log.push_back(line); }}};
+  const Bytes data = pattern(512, 1);
+  int expected = 0;
+  SUBCASE("a flush, EIO") {
+    fail_next(told, "EIO");
+    expected = bench.flush();
+    CHECK(expected == EIO);
+  }
+  SUBCASE("a flush, ENOSPC") {
+    fail_next(told, "ENOSPC");
+    expected = bench.flush();
+    CHECK(expected == ENOSPC);
+  }
+  SUBCASE("a write with FUA that fails says nothing of others") {
+    fail_next(told, "EIO");
+    CHECK(bench.write(0, data, /*fua=*/true) == EIO);
+  }
+  SUBCASE("what is only refused is no loss") {
+    fail_next(told, "EINVAL");
+    CHECK(bench.flush() == EINVAL);
+  }
+  CHECK(bench.write(0, data) == 0);
+  for (unsigned i = 0; i < 2; ++i) {
+    CHECK(bench.flush() == expected);
+    CHECK(bench.write(0, data, /*fua=*/true) == expected);
+  }
+  CHECK(log.size() == (expected != 0 ? 1 : 0));
+}
+
 TEST_CASE("nbd: a range longer than a command can name is zeroed and discarded in pieces") {
   if (!can_run()) return;
   const Served served{{"memory", "16G"}};
@@ -118,7 +178,13 @@ TEST_CASE("nbd: a server that dies gives EIO and a message, and a queue opened l
   const std::string socket = folder.path() + "/socket";
   std::mutex mutex;
   std::vector<std::string> log;
-  const Arguments slow{"--filter=delay", "memory", "1M", "rdelay=3600"};
+  const Arguments slow{"eval",
+                       "get_size=echo 1048576",
+                       "can_write=exit 0",
+                       "can_flush=exit 0",
+                       "pwrite=cat > /dev/null",
+                       "pread=exit 1",
+                       "flush=sleep 5"};
   auto server = std::make_unique<NbdServer>(socket, slow);
   const auto backend = must_open(server->uri(), {.log = [&](rtrs::LogLevel, const auto& line) {
                                    const std::lock_guard lock{mutex};
@@ -154,7 +220,8 @@ TEST_CASE("nbd: a server that dies gives EIO and a message, and a queue opened l
   CHECK(!queue->broken());
   start(*queue, request, BackendOperation::write);
   CHECK(wait() == 0);
-  start(*queue, request, BackendOperation::read);
+  // A flush that got no answer is no flush that failed.
+  start(*queue, request, BackendOperation::flush);
   server->kill();
   CHECK(wait() == EIO);
   CHECK(log.size() == 1);
@@ -169,6 +236,8 @@ TEST_CASE("nbd: a server that dies gives EIO and a message, and a queue opened l
     CHECK(wait() == EIO);
     queue = backend->open_queue(&reactor);
     start(*queue, request, BackendOperation::write);
+    CHECK(wait() == 0);
+    start(*queue, request, BackendOperation::flush);
     CHECK(wait() == 0);
   }
   SUBCASE("a server that comes back with another size is not the same storage") {
