@@ -33,6 +33,9 @@ struct ServerOptions {
   std::uint32_t max_io_size = 256 * 1024;  ///< bytes of data per request; multiple of 4096
   std::uint64_t memory_limit =
       0;  ///< bytes of chunks over all paths; 0 = min(1 GiB, a quarter of RAM)
+  /// Another number than in the life before says that answered writes may be lost, as a restart of
+  /// the machine does: part of SessionLimits::volatile_epoch.
+  std::uint64_t losses = 0;
   unsigned max_sessions = 256;
   unsigned max_paths_per_session = 8;
   unsigned max_connections = 1024;  ///< in all

@@ -16,6 +16,13 @@ namespace rnbd {
 /// anything, which cannot be seen on the wire: `automatic` trusts only rnbdkit servers.
 enum class Use : std::uint8_t { automatic, always, never };
 
+/// What tells, when a device is opened again, whether others were there meanwhile; see
+/// wire::DeviceInfoResponse. 0 = unknown.
+struct Witness {
+  std::uint64_t writer_serial = 0;
+  std::uint32_t server_life = 0;
+};
+
 /// Shape and abilities of an open device.
 ///
 /// Units: all sizes are bytes; a limit of 0 means that the server cannot do it.
@@ -39,9 +46,9 @@ struct DeviceGeometry {
   bool fast_zero = false;
   bool extents = false;
   bool cache = false;
-  bool flush_covers_all = true;     ///< a flush makes the writes of every connection durable
-  std::uint64_t writer_serial = 0;  ///< wire::DeviceInfoResponse
-  wire::Uuid export_uuid{};         ///< all zero when the server did not say
+  bool flush_covers_all = true;  ///< a flush makes the writes of every connection durable
+  Witness witness;
+  wire::Uuid export_uuid{};  ///< all zero when the server did not say
 
   /// What users see is a multiple of it, and so are requests of users who keep to sectors.
   std::uint32_t user_block() const { return size % wire::kSectorSize == 0 ? wire::kSectorSize : 1; }

@@ -20,16 +20,11 @@ std::string yes_or_no(const char* what, bool was) {
 
 bool known(const wire::Uuid& uuid) { return uuid != wire::Uuid{}; }
 
-/// In words of DeviceGeometry::writer_serial. 0: unknown.
-std::uint64_t life_of_server(const DeviceGeometry& geometry) {
-  return geometry.writer_serial >> 32;
-}
-
 /// The same server process has had it open all the time, so it is the same storage and has merely
 /// grown. Requests for what was there mean the same as before, unless they reached over its end.
 bool has_grown(const DeviceGeometry& was, const DeviceGeometry& is) {
-  const bool kept_open =
-      life_of_server(is) != 0 && life_of_server(is) == life_of_server(was) && known(is.export_uuid);
+  const bool kept_open = is.witness.server_life != 0 &&
+                         is.witness.server_life == was.witness.server_life && known(is.export_uuid);
   return kept_open && is.size > was.size && was.size % was.block == 0;
 }
 
@@ -49,8 +44,9 @@ std::string change_of_device(const DeviceGeometry& was, const DeviceGeometry& is
     return "it is other storage (its export UUID changed)";
   }
   // Requests that were in flight are not written over what somebody else has written since.
-  const bool same_life = life_of_server(was) == life_of_server(is);
-  if (same_life && was.writer_serial != is.writer_serial && !RTRS_PLANTED(other_writer_unseen)) {
+  const std::uint64_t before = was.witness.writer_serial;
+  const std::uint64_t now = is.witness.writer_serial;
+  if (before >> 32 == now >> 32 && before != now && !RTRS_PLANTED(other_writer_unseen)) {
     return "another client has had it open for writing meanwhile";
   }
   const bool grown = has_grown(was, is);
@@ -169,13 +165,12 @@ void ReopenOperation::judge(rtrs::ClientLane& lane, const wire::DeviceInfoRespon
   if (!change.empty()) {
     return fail(ESTALE, "'" + device().name + "' is not what it was: " + change);
   }
-  take_id(lane, opened_.device_id, is->writer_serial);
+  take_id(lane, opened_.device_id, is->witness);
 }
 
-void ReopenOperation::take_id(rtrs::ClientLane& lane, std::uint32_t id,
-                              std::uint64_t writer_serial) {
+void ReopenOperation::take_id(rtrs::ClientLane& lane, std::uint32_t id, Witness witness) {
   ids_.push_back(id);
-  writer_serials_.push_back(writer_serial);
+  witnesses_.push_back(witness);
   ask_next(lane);
 }
 

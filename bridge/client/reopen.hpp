@@ -43,8 +43,8 @@ class ReopenOperation final : public rtrs::Operation {
   /// Finished without an error: the new ids, in the order of the devices. kNoDevice for one that is
   /// leaving and is not there.
   const std::vector<std::uint32_t>& ids() const { return ids_; }
-  /// Likewise DeviceGeometry::writer_serial in the new session, with which the next is compared.
-  const std::vector<std::uint64_t>& writer_serials() const { return writer_serials_; }
+  /// Likewise DeviceGeometry::witness in the new session, with which the next is compared.
+  const std::vector<Witness>& witnesses() const { return witnesses_; }
   /// Why it failed; "" if it did not.
   const std::string& complaint() const { return complaint_; }
 
@@ -59,7 +59,7 @@ class ReopenOperation final : public rtrs::Operation {
   void on_answer(rtrs::ClientLane& lane, int error);
   void on_opened(rtrs::ClientLane& lane);
   void judge(rtrs::ClientLane& lane, const wire::DeviceInfoResponse* info);
-  void take_id(rtrs::ClientLane& lane, std::uint32_t id, std::uint64_t writer_serial = 0);
+  void take_id(rtrs::ClientLane& lane, std::uint32_t id, Witness witness = {});
   void fail(int error, std::string complaint);
   void fail_refused(int error);
   static void on_done(rtrs::ClientLane& lane, rtrs::Request& request);
@@ -72,7 +72,7 @@ class ReopenOperation final : public rtrs::Operation {
   rtrs::Request request_;
   wire::OpenResponse opened_;
   std::vector<std::uint32_t> ids_;
-  std::vector<std::uint64_t> writer_serials_;
+  std::vector<Witness> witnesses_;
   std::string complaint_;
 };
 

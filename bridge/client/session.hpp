@@ -130,7 +130,7 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
     DeviceGeometry geometry;
     /// As the newest session told it, in a life of the server that may have begun since; guarded
     /// by Session::mutex_.
-    std::uint64_t writer_serial = 0;
+    Witness witness;
     DeviceHandle handle;  ///< the id changes with the session
     WriteGate gate;
     /// Requests were given up that the server may still be carrying out.

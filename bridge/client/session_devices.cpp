@@ -124,7 +124,7 @@ tl::expected<void, Failure> Session::fetch_geometry(Mapping& mapping, const Inte
     if (era_.number != asked_in.number && !final) continue;  // it may be open in the session before
     if (!geometry) return tl::unexpected(geometry.error());
     mapping.geometry = *geometry;
-    mapping.writer_serial = geometry->writer_serial;
+    mapping.witness = geometry->witness;
     mapping.state = Mapping::State::open;
     changed_.notify_all();
     return {};

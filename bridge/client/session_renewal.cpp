@@ -58,7 +58,7 @@ std::unique_ptr<rtrs::Operation> Session::reopen(const rtrs::SessionLimits& limi
     // Who opens a device sees the new era and asks again.
     if (leaving || fate == Renewal::open) {
       devices.push_back({mapping->device, mapping->options, mapping->geometry, leaving});
-      devices.back().expected.writer_serial = mapping->writer_serial;
+      devices.back().expected.witness = mapping->witness;
       reopening_.push_back(mapping);
     }
     ++at;
@@ -91,7 +91,7 @@ void Session::adopt(const ReopenOperation& reopen, std::vector<std::string>& los
   for (auto& [name, mapping] : mappings_) mapping->handle.id = kNoDevice;
   for (std::size_t i = 0; i < reopening_.size(); ++i) {
     reopening_[i]->handle.id = reopen.ids()[i];
-    reopening_[i]->writer_serial = reopen.writer_serials()[i];
+    reopening_[i]->witness = reopen.witnesses()[i];
   }
 
   const bool restarted = volatile_epoch_.enter(era_.limits.volatile_epoch);

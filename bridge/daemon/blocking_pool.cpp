@@ -13,11 +13,25 @@ namespace rnbd {
 
 struct BlockingPool::Impl {
   boost::asio::thread_pool threads{2};
+  boost::asio::thread_pool recorder{1};
+
+  /// Runs `work` in a pool, then `then` on the reactor.
+  static auto in(boost::asio::thread_pool& pool) {
+    return [&pool](rtrs::Reactor* reactor, std::function<void()> work, std::function<void()> then) {
+      boost::asio::post(pool, [reactor, work = std::move(work), then = std::move(then)]() mutable {
+        if (work) work();
+        if (then) boost::asio::post(reactor->io(), std::move(then));
+      });
+    };
+  }
 };
 
 BlockingPool::BlockingPool() : impl_{std::make_unique<Impl>()} {}
 
-BlockingPool::~BlockingPool() { impl_->threads.join(); }
+BlockingPool::~BlockingPool() {
+  impl_->threads.join();
+  impl_->recorder.join();
+}
 
 Surroundings BlockingPool::surroundings(std::shared_ptr<rtrs::ClientLog> log) {
   Surroundings surroundings;
@@ -28,14 +42,9 @@ Surroundings BlockingPool::surroundings(std::shared_ptr<rtrs::ClientLog> log) {
   surroundings.later = [](rtrs::Reactor* reactor, std::function<void()> work) {
     boost::asio::post(reactor->io(), std::move(work));
   };
-  surroundings.offload = [this](rtrs::Reactor* reactor, std::function<void()> work,
-                                std::function<void()> then) {
-    boost::asio::post(impl_->threads,
-                      [reactor, work = std::move(work), then = std::move(then)]() mutable {
-                        if (work) work();
-                        if (then) boost::asio::post(reactor->io(), std::move(then));
-                      });
-  };
+  surroundings.offload = Impl::in(impl_->threads);
+  // What hangs in a client's file keeps nobody from opening an export.
+  surroundings.record = Impl::in(impl_->recorder);
   return surroundings;
 }
 

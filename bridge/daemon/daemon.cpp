@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 
 #include "bridge/control/control_socket.hpp"
@@ -14,6 +16,7 @@
 #include "bridge/daemon/process.hpp"
 #include "bridge/daemon/server_control.hpp"
 #include "bridge/daemon/shutdown.hpp"
+#include "bridge/daemon/state_directory.hpp"
 #include "bridge/server/block_server.hpp"
 #include "rdma/client_log.hpp"
 #include "rdma/server.hpp"
@@ -34,13 +37,55 @@ int complain(const std::string& text) {
 /// For the I/O of a server that was killed.
 constexpr std::chrono::seconds kPatience{10};
 
+/// What outlives the server. Null: a default that cannot be used, as that of somebody who only
+/// tries things out.
+struct State {
+  std::shared_ptr<TurnStore> turns;
+  std::shared_ptr<LossCount> losses;
+};
+
+/// Clients must not open what is kept of them.
+bool is_below(const std::string& path, std::string directory) {
+  constexpr std::string_view kEach = "/%SESSNAME%";
+  if (directory.ends_with(kEach)) directory.resize(directory.size() - kEach.size());
+  if (directory.empty()) return false;
+  const auto inner = std::filesystem::weakly_canonical(path);
+  const auto outer = std::filesystem::weakly_canonical(directory);
+  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+}
+
+tl::expected<State, std::string> open_state(const std::string& directory,
+                                            const std::string& search_path) {
+  const std::string where = directory.empty() ? default_state_directory() : directory;
+  if (is_below(where, search_path)) {
+    return tl::unexpected("the state directory " + where + " lies below the search path " +
+                          search_path +
+                          ", where clients could open it; name another "
+                          "--state-directory");
+  }
+  auto turns = TurnFiles::open(where + "/writers");
+  if (turns) return State{std::move(*turns), std::make_shared<LossCount>(where)};
+  if (!directory.empty()) return tl::unexpected("--state-directory: " + turns.error());
+  log_function()(rtrs::LogLevel::warning,
+                 "cannot remember who wrote last, " + turns.error() +
+                     ": a client that was cut off before a restart of this server may repeat a "
+                     "write over those of others, and a failed flush is forgotten then; name a "
+                     "--state-directory");
+  return State{};
+}
+
+/// `state`: null if nothing is to be served.
 tl::expected<std::unique_ptr<ExportCatalogue>, std::string> open_exports(const Settings& settings,
-                                                                         bool wait) {
+                                                                         const State* state) {
   CatalogueOptions options;
   options.direct = settings.direct;
   options.use_uring = !settings.no_uring;
   options.log = log_function();
-  if (wait) options.patience = kPatience;
+  if (state != nullptr) {
+    options.patience = kPatience;
+    options.turns = state->turns;
+    if (state->losses) options.on_loss = [losses = state->losses] { losses->add(); };
+  }
   auto catalogue = std::make_unique<ExportCatalogue>(std::move(options));
   // What is open for writing serves readers, too, but not the other way round.
   for (const bool read_only : {false, true}) {
@@ -164,11 +209,12 @@ void stop(std::unique_ptr<rtrs::Server> server, BlockServer& handler,
   server.reset();
 }
 
-int serve(const Invocation& invocation, ExportCatalogue& catalogue) {
+int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State& state) {
   const Settings& settings = invocation.settings;
   auto sockets = inherited_sockets(Sockets::tcp);
   if (!sockets) return complain(sockets.error());
   rtrs::ServerOptions options = server_options(settings, std::move(*sockets));
+  if (state.losses) options.losses = state.losses->count();
   // One for both, or a host would have twice what it may have.
   options.client_log = std::make_shared<rtrs::ClientLog>(options.log);
 
@@ -205,13 +251,16 @@ int run_daemon(const Invocation& invocation) {
     return complain(wrong);
   take_signals();
   raise_descriptor_limit();
-  auto catalogue = open_exports(settings, /*wait=*/!invocation.check_config);
+  tl::expected<State, std::string> state;
+  if (!invocation.check_config) state = open_state(settings.state_directory, settings.search_path);
+  if (!state) return complain(state.error());
+  auto catalogue = open_exports(settings, invocation.check_config ? nullptr : &*state);
   if (!catalogue) return complain(catalogue.error());
   if (invocation.check_config) {
     announce("the configuration is correct, exporting " + describe_exports(settings, **catalogue));
     return 0;
   }
-  const int status = serve(invocation, **catalogue);
+  const int status = serve(invocation, **catalogue, *state);
   remove_files();
   return status;
 }

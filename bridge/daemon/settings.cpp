@@ -80,6 +80,10 @@ constexpr SettingRule kRules[] = {
      "Let clients also open files and block devices below this directory by name. With "
      "/%SESSNAME% at its end each client sees only the directory that has its session's name.",
      [](Settings& s, Value v) { return set_text(s.search_path, v); }},
+    {"state-directory", "DIRECTORY", "/var/lib/rnbd",
+     "Keep there what has to outlive this server: who wrote to which storage last (default: "
+     "$STATE_DIRECTORY or /var/lib/rnbd).",
+     [](Settings& s, Value v) { return set_text(s.state_directory, v); }},
     {"log-level", "LEVEL", "info", "What to log: debug, info (default), warning or error.",
      [](Settings& s, Value v) { return set_log_level(s.log_level, v); }},
     {"pid-file", "FILE", "/run/rnbd-server.pid", "Write the process id there once ready.",

@@ -19,6 +19,7 @@ struct Settings {
   std::vector<rtrs::ListenAddress> listen;
   std::vector<ExportSpecification> exports;
   std::string search_path;
+  std::string state_directory;  ///< "" = the default, if it can be used
   std::string pid_file;
   std::string control;  ///< a path; "" = no control socket
   rtrs::LogLevel log_level = rtrs::LogLevel::info;

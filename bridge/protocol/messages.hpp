@@ -203,16 +203,18 @@ struct DeviceInfoResponse {
   Uuid export_uuid{};  ///< the same as long as the export is the same storage
   le32 flags = 0;
   le32 preferred_block = 0;  ///< bytes
-  /// The upper half says which life of the server has had the export open ever since, the lower one
-  /// is another number when another session opened it for writing; 0 = unknown.
+  /// Another number of the same upper half than before: meanwhile another session has had it open
+  /// for writing. 0 = unknown, or not open for writing.
   le64 writer_serial = 0;
-  std::array<std::uint8_t, 16> reserved{};
+  le32 server_life = 0;  ///< which life of the server has had it open ever since; 0 = none
+  std::array<std::uint8_t, 12> reserved{};
 };
 static_assert(sizeof(DeviceInfoResponse) == 64 && offsetof(DeviceInfoResponse, size) == 8);
 static_assert(offsetof(DeviceInfoResponse, export_uuid) == 16);
 static_assert(offsetof(DeviceInfoResponse, flags) == 32);
 static_assert(offsetof(DeviceInfoResponse, preferred_block) == 36);
 static_assert(offsetof(DeviceInfoResponse, writer_serial) == 40);
+static_assert(offsetof(DeviceInfoResponse, server_life) == 48);
 
 /// Asks for names of exports, from `first` on in the server's order.
 struct ListExports {

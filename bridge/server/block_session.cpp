@@ -33,6 +33,11 @@ std::string why(int error) {
   }
 }
 
+Failure unrecorded(const std::string& name, int error) {
+  return {EIO, quoted(name) + ": cannot record who writes to it: " + std::strerror(error) +
+                   "; see to the directory that --state-directory names"};
+}
+
 }  // namespace
 
 void finish(rtrs::ServerRequest& request, int error) {
@@ -73,9 +78,8 @@ void BlockSession::on_request(rtrs::ServerRequest& request) {
     case wire::MessageType::session_info:
       return session_info(request);
     case wire::MessageType::open:
-      return open(request);
     case wire::MessageType::close:
-      return close(request);
+      return open_or_close(request, *type);
     default:
       return extension(request, *type);
   }
@@ -116,6 +120,24 @@ void BlockSession::refuse(rtrs::ServerRequest& open, int error) {
   finish(open, error);
 }
 
+/// In the order in which they came: clients that do not number their OPENs rely on it.
+void BlockSession::open_or_close(rtrs::ServerRequest& request, wire::MessageType type) {
+  if (turns_under_way_ > 0) return held_.push_back({&request, type});
+  type == wire::MessageType::open ? open(request) : close(request);
+}
+
+/// What came while a turn was taken. The last answer may end the session, so nothing of it is
+/// touched afterwards.
+void BlockSession::go_on() {
+  bool more = !held_.empty();
+  while (more && turns_under_way_ == 0) {
+    const Held next = held_.front();
+    held_.pop_front();
+    more = !held_.empty();
+    open_or_close(*next.request, next.type);
+  }
+}
+
 void BlockSession::open(rtrs::ServerRequest& request) {
   auto wanted = wire::decode_open(request.message);
   // The room for the answer is checked first: nobody could close a device without its id.
@@ -134,7 +156,7 @@ void BlockSession::open_export(rtrs::ServerRequest& request, const wire::OpenReq
                                bool again) {
   const std::string& name = wanted.device_name;
   auto lease = catalogue_.open_named(name, wanted.mode);
-  if (lease) return opened(request, name, std::move(*lease));
+  if (lease) return take_turn(request, name, std::move(*lease));
   const bool retry = lease.error() == EPERM && !again &&
                      reclaim(catalogue_.writers(name), [this, &request, wanted] {
                        open_export(request, wanted, /*again=*/true);
@@ -142,6 +164,35 @@ void BlockSession::open_export(rtrs::ServerRequest& request, const wire::OpenReq
   if (retry) return;
   opened(request, name,
          tl::unexpected(Failure{lease.error(), quoted(name) + ": " + why(lease.error())}));
+}
+
+/// Of the writers, before anything is written. Who wants to migrate shares the turn of whoever is
+/// there, but not of one that was cut off. The session outlives this, because the request is not
+/// finished.
+void BlockSession::take_turn(rtrs::ServerRequest& request, const std::string& name, Lease lease) {
+  if (catalogue_.has_turn(lease, facts_.uuid)) return opened(request, name, std::move(lease));
+  const bool migrates = lease.mode() == wire::AccessMode::migration;
+  const WriterCount* const writers = lease.storage()->writers();
+  const auto job = std::make_shared<Turn>(Turn{&request, name, std::move(lease), 0});
+  ++turns_under_way_;
+  if (migrates && reclaim(writers, [this, job] { record_turn(job); })) return;
+  record_turn(job);
+}
+
+void BlockSession::record_turn(const std::shared_ptr<Turn>& turn) {
+  surroundings_.run_recording(
+      queues_.reactor(),
+      [this, turn] { turn->error = catalogue_.take_turn(turn->lease, facts_.uuid); },
+      [this, turn] {
+        --turns_under_way_;
+        const bool more = !held_.empty();
+        if (turn->error == 0) {
+          opened(*turn->request, turn->name, std::move(turn->lease));
+        } else {
+          opened(*turn->request, turn->name, tl::unexpected(unrecorded(turn->name, turn->error)));
+        }
+        if (more) go_on();
+      });
 }
 
 /// The session outlives this, because the request is not finished.
@@ -153,7 +204,7 @@ void BlockSession::open_file(rtrs::ServerRequest& request, wire::OpenRequest wan
   auto job = std::make_shared<Job>(Job{std::move(wanted), std::nullopt});
   const auto then = [this, job, &request, again] {
     auto& result = *job->result;
-    if (result) return opened(request, job->wanted.device_name, std::move(*result));
+    if (result) return take_turn(request, job->wanted.device_name, std::move(*result));
     const Refusal& refusal = result.error();
     const bool retry =
         refusal.error == EPERM && !again && reclaim(refusal.writers, [this, job, &request] {
@@ -199,7 +250,7 @@ void BlockSession::opened(rtrs::ServerRequest& request, const std::string& name,
   if (queue == nullptr) return refuse(request, ENOMEM);
   Device& device = devices_.add(std::make_unique<Device>(name, std::move(*lease), *queue));
   device.open_number = order_of(request, sizeof(wire::Open)).number;
-  device.writer_serial = catalogue_.note_writer(device.lease, facts_.uuid);
+  device.writer_serial = catalogue_.writer_serial(device.lease);
   surroundings_.say(rtrs::LogLevel::info, facts_.peer,
                     facts_.name + " (" + facts_.peer + "): opened " + quoted(name) + " " +
                         wire::to_string(device.lease.mode()));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -51,6 +52,19 @@ class BlockSession {
   bool writes_to(const WriterCount* storage) const;
 
  private:
+  /// An OPEN that waits until it is written down whose turn it is.
+  struct Turn {
+    rtrs::ServerRequest* request;
+    std::string name;
+    Lease lease;
+    int error = 0;
+  };
+  /// An OPEN or CLOSE that waits for such a one.
+  struct Held {
+    rtrs::ServerRequest* request;
+    wire::MessageType type;
+  };
+
   struct IoContext;
   static constexpr std::size_t kContextsPerBlock = 64;
 
@@ -63,6 +77,10 @@ class BlockSession {
   void open(rtrs::ServerRequest& request);
   void open_export(rtrs::ServerRequest& request, const wire::OpenRequest& wanted, bool again);
   void open_file(rtrs::ServerRequest& request, wire::OpenRequest wanted, bool again);
+  void take_turn(rtrs::ServerRequest& request, const std::string& name, Lease lease);
+  void record_turn(const std::shared_ptr<Turn>& turn);
+  void open_or_close(rtrs::ServerRequest& request, wire::MessageType type);
+  void go_on();
   bool reclaim(const WriterCount* storage, std::function<void()> again);
   void opened(rtrs::ServerRequest& request, const std::string& name,
               tl::expected<Lease, Failure> lease);
@@ -93,6 +111,8 @@ class BlockSession {
   QueueTable& queues_;
   const Surroundings& surroundings_;
   OpenTable devices_;
+  unsigned turns_under_way_ = 0;
+  std::deque<Held> held_;                 ///< behind them
   std::uint32_t settled_ = 0;             ///< OPENs below it have ended for the client
   std::map<std::uint32_t, int> refused_;  ///< by number, from settled_ on: the errno
   std::vector<std::unique_ptr<IoContext[]>> context_blocks_;

@@ -85,6 +85,7 @@ void BlockSession::device_info(rtrs::ServerRequest& request) {
   device->lease.look_again();
   auto response = device_info_response(device->geometry(), device->id);
   response.writer_serial = device->writer_serial;
+  response.server_life = catalogue_.life_of(device->lease);
   finish_with(request, rtrs::wire::bytes_of(response));
 }
 

@@ -7,36 +7,12 @@
 #include <utility>
 
 #include "bridge/server/surroundings.hpp"
+#include "rdma/core/plant.hpp"
 
 namespace rnbd {
 
-class WriterCount {
- public:
-  /// rw excludes every other writer; two may write while a machine migrates, because the old and
-  /// the new host have the device open for a moment.
-  int take(wire::AccessMode mode) {
-    const unsigned limit = mode == wire::AccessMode::migration ? 2 : 1;
-    if (count_ >= limit) return EPERM;
-    ++count_;
-    return 0;
-  }
-  void give_back() { --count_; }
-
-  /// The number of turns that writers have had; one who comes back at once has the turn still.
-  std::uint32_t turn_of(const wire::Uuid& writer) {
-    if (turns_ == 0 || writer != last_) ++turns_;
-    last_ = writer;
-    return turns_;
-  }
-
- private:
-  unsigned count_ = 0;
-  std::uint32_t turns_ = 0;
-  wire::Uuid last_{};
-};
-
 Lease::~Lease() {
-  if (storage_ != nullptr) catalogue_.give_back(*storage_, mode_);
+  if (storage_ != nullptr) catalogue_.give_back(*this);
 }
 
 namespace {
@@ -51,6 +27,19 @@ constexpr std::size_t kMaxDescription = 1024;
 template <class Map>
 void forget_expired(Map& map) {
   std::erase_if(map, [](const auto& entry) { return entry.second.expired(); });
+}
+
+/// Under what the turns of a storage are kept; zeros: they are not. One count, one key: files of
+/// cloned file systems have the same UUID.
+wire::Uuid turn_key(const BackendInfo& info, const std::optional<FileIdentity>& identity) {
+  if (!info.outlives_server) return {};
+  wire::Uuid key = info.uuid;
+  if (key == wire::Uuid{} || !identity) return key;
+  for (std::size_t i = 0; i < 8; ++i) {
+    key[i] ^= static_cast<std::uint8_t>(std::uint64_t{identity->device} >> 8 * i);
+    key[8 + i] ^= static_cast<std::uint8_t>(std::uint64_t{identity->inode} >> 8 * i);
+  }
+  return key;
 }
 
 std::optional<FileIdentity> identity_of(const std::string& storage) {
@@ -162,6 +151,7 @@ BackendOptions ExportCatalogue::backend_options(bool read_only) const {
   options.direct = options_.direct;
   options.use_uring = options_.use_uring;
   options.log = options_.log;
+  options.on_loss = options_.on_loss;
   return options;
 }
 
@@ -175,8 +165,10 @@ tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_storage(
   auto geometry = geometry_of((*backend)->info(), options.read_only);
   if (!geometry) return tl::unexpected(Failure{EINVAL, storage + ": " + geometry.error()});
   const std::lock_guard lock{mutex_};
-  auto opened =
-      std::make_shared<Storage>(std::move(*backend), *geometry, writers_of(identity), permanent);
+  const wire::Uuid key = turn_key((*backend)->info(), identity);
+  auto opened = std::make_shared<Storage>(std::move(*backend), *geometry, writers_of(identity, key),
+                                          permanent);
+  opened->turn_key_ = key;
   if (identity) {
     forget_expired(files_);
     files_[FileKey{*identity, !geometry->read_only}] = opened;
@@ -197,12 +189,12 @@ std::shared_ptr<Storage> ExportCatalogue::already_open(const FileIdentity& ident
   return nullptr;
 }
 
-std::shared_ptr<WriterCount> ExportCatalogue::writers_of(const MaybeIdentity& identity) {
-  if (!identity) return std::make_shared<WriterCount>();
-  forget_expired(writers_);
-  std::weak_ptr<WriterCount>& known = writers_[*identity];
-  std::shared_ptr<WriterCount> writers = known.lock();
-  if (writers == nullptr) known = writers = std::make_shared<WriterCount>();
+/// Stays for good: the turn of a file counts also while nobody has it open.
+std::shared_ptr<WriterCount> ExportCatalogue::writers_of(const MaybeIdentity& identity,
+                                                         const wire::Uuid& key) {
+  if (!identity && key == wire::Uuid{}) return std::make_shared<WriterCount>();
+  std::shared_ptr<WriterCount>& writers = identity ? writers_[*identity] : writers_by_key_[key];
+  if (writers == nullptr) writers = std::make_shared<WriterCount>();
   return writers;
 }
 
@@ -236,19 +228,47 @@ tl::expected<Lease, int> ExportCatalogue::lease(std::shared_ptr<Storage> storage
   return Lease{*this, std::move(storage), geometry, mode};
 }
 
-std::uint64_t ExportCatalogue::note_writer(const Lease& lease, const wire::Uuid& session) {
-  // Files of the search path are forgotten when nobody has them open.
-  if (!lease.storage()->permanent()) return 0;
-  const std::uint64_t life = std::uint64_t{life_} << 32;
-  if (lease.mode() != wire::AccessMode::read_write) return life;
+bool ExportCatalogue::has_turn(const Lease& lease, const wire::Uuid& session) const {
+  if (!lease.writable()) return true;
   const std::lock_guard lock{mutex_};
-  return life | lease.storage()->writers_->turn_of(session);
+  const auto& turn = lease.storage()->writers_->turn;
+  return turn && turn->is_of(session);
 }
 
-void ExportCatalogue::give_back(Storage& storage, wire::AccessMode mode) {
-  if (mode == wire::AccessMode::read_only) return;
+int ExportCatalogue::take_turn(const Lease& lease, const wire::Uuid& session) {
+  if (has_turn(lease, session)) return 0;
+  const std::lock_guard one_at_a_time{turn_mutex_};
+  WriterCount& writers = *lease.storage()->writers_;
+  const wire::Uuid& storage = lease.storage()->turn_key_;
+  const bool kept = options_.turns != nullptr && storage != wire::Uuid{};
+  std::unique_lock lock{mutex_};
+  if (!writers.turn && kept) {
+    lock.unlock();
+    const auto known = options_.turns->load(storage);
+    lock.lock();
+    writers.turn = known;
+    if (known && known->is_of(session)) return 0;
+  }
+  const WriterTurn next = writers.turn_with(session, life_);
+  lock.unlock();
+  if (kept && !RTRS_PLANTED(turn_forgotten)) {
+    if (const int error = options_.turns->save(storage, next)) return error;
+  }
+  lock.lock();
+  writers.turn = next;
+  return 0;
+}
+
+std::uint64_t ExportCatalogue::writer_serial(const Lease& lease) const {
+  if (!lease.writable()) return 0;
   const std::lock_guard lock{mutex_};
-  storage.writers_->give_back();
+  return lease.storage()->writers_->turn.value_or(WriterTurn{}).serial();
+}
+
+void ExportCatalogue::give_back(const Lease& lease) {
+  if (!lease.writable()) return;
+  const std::lock_guard lock{mutex_};
+  lease.storage_->writers_->give_back();
 }
 
 tl::expected<Lease, int> ExportCatalogue::open_named(std::string_view name, wire::AccessMode mode) {

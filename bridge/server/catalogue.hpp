@@ -18,6 +18,7 @@
 #include "bridge/protocol/messages.hpp"
 #include "bridge/server/geometry.hpp"
 #include "bridge/server/search_path.hpp"
+#include "bridge/server/writer_turns.hpp"
 #include "rdma/core/time.hpp"
 
 namespace rnbd {
@@ -30,9 +31,6 @@ struct ExportSpecification {
   bool read_only = false;
   bool direct = false;
 };
-
-/// How many mappings may write to one storage, over all its names and all sessions.
-class WriterCount;
 
 /// An open backend, shared by all exports and mappings of the same storage.
 ///
@@ -59,6 +57,7 @@ class Storage {
   std::unique_ptr<Backend> backend_;
   Geometry geometry_;
   std::shared_ptr<WriterCount> writers_;
+  wire::Uuid turn_key_{};
   bool permanent_;
 };
 
@@ -108,10 +107,13 @@ struct CatalogueOptions {
   bool direct = false;      ///< O_DIRECT for every export
   bool use_uring = true;    ///< false: a thread pool instead of io_uring
   BackendOpener open = {};  ///< empty: open_backend()
-  rtrs::Log log = {};       ///< given to the backends
+  rtrs::Log log = {};       ///< given to the backends, as the next
+  std::function<void()> on_loss = {};
   /// For so long after the start, what is in use is waited for: the I/O of a server that was killed
   /// holds its files until it has ended.
   rtrs::Duration patience{};
+  /// Where the turns of writers outlive the server; null: nowhere.
+  std::shared_ptr<TurnStore> turns = {};
 };
 
 /// All exports of one server. Must outlive every lease.
@@ -134,10 +136,19 @@ class ExportCatalogue {
   bool has(std::string_view name) const { return named_.find(name) != named_.end(); }
   bool has_search_path() const { return search_path_.has_value(); }
 
-  /// Who opens an export learns in its upper half which life of this server keeps it open, and who
-  /// opens it read-write in the lower one which turn at it this is: another number than before says
-  /// that somebody else had it in between. 0: not known. Never blocks.
-  std::uint64_t note_writer(const Lease& lease, const wire::Uuid& session);
+  /// Whether take_turn() has nothing to do. Never blocks.
+  bool has_turn(const Lease& lease, const wire::Uuid& session) const;
+  /// Gives the session a part in the turn of writers, before it writes. May block.
+  ///
+  /// Errors: an errno of the store.
+  int take_turn(const Lease& lease, const wire::Uuid& session);
+  /// The turn: another number than before says that another session had it open for writing in
+  /// between. 0: a reader, who does not care. Never blocks.
+  std::uint64_t writer_serial(const Lease& lease) const;
+  /// Which life of this server keeps the storage open; 0: it is open while somebody uses it.
+  std::uint32_t life_of(const Lease& lease) const {
+    return lease.storage()->permanent() ? life_ : 0;
+  }
 
   /// Never blocks.
   ///
@@ -192,8 +203,8 @@ class ExportCatalogue {
   std::shared_ptr<Storage> already_open(const FileIdentity& identity, bool writable);
   tl::expected<Lease, int> lease(std::shared_ptr<Storage> storage, const Geometry& geometry,
                                  wire::AccessMode mode);
-  std::shared_ptr<WriterCount> writers_of(const MaybeIdentity& identity);
-  void give_back(Storage& storage, wire::AccessMode mode);
+  std::shared_ptr<WriterCount> writers_of(const MaybeIdentity& identity, const wire::Uuid& key);
+  void give_back(const Lease& lease);
 
   CatalogueOptions options_;
   std::chrono::steady_clock::time_point impatient_from_;
@@ -204,8 +215,10 @@ class ExportCatalogue {
   /// not find it still locked.
   std::mutex file_mutex_;
   const std::uint32_t life_ = std::random_device{}() | 1U;  ///< of this process; never 0
+  std::mutex turn_mutex_;                                   ///< one turn is taken at a time
   mutable std::mutex mutex_;  ///< guards the maps below and all writer counts; never held for I/O
-  std::map<FileIdentity, std::weak_ptr<WriterCount>> writers_;
+  std::map<FileIdentity, std::shared_ptr<WriterCount>> writers_;
+  std::map<wire::Uuid, std::shared_ptr<WriterCount>> writers_by_key_;  ///< of what is no file
   std::map<FileKey, std::weak_ptr<Storage>> files_;
 };
 

@@ -27,7 +27,7 @@ struct Device {
   std::string name;               ///< exactly as the client spelled it
   Lease lease;
   BackendQueue& queue;
-  std::uint64_t writer_serial = 0;  ///< ExportCatalogue::note_writer()
+  std::uint64_t writer_serial = 0;  ///< ExportCatalogue::writer_serial() when it was opened
   unsigned running = 0;             ///< requests at the backend
   bool closing = false;  ///< no longer found; its id is taken until the last request has ended
   std::vector<rtrs::ServerRequest*> closers;  ///< answered then

@@ -4,14 +4,25 @@
 
 namespace rnbd {
 
-void Surroundings::run_blocking(rtrs::Reactor* reactor, std::function<void()> work,
-                                std::function<void()> then) const {
-  if (offload) {
-    offload(reactor, std::move(work), std::move(then));
-    return;
-  }
+namespace {
+
+using Work = std::function<void()>;
+
+void run(const std::function<void(rtrs::Reactor*, Work, Work)>& elsewhere, rtrs::Reactor* reactor,
+         Work work, Work then) {
+  if (elsewhere) return elsewhere(reactor, std::move(work), std::move(then));
   if (work) work();
   if (then) then();
+}
+
+}  // namespace
+
+void Surroundings::run_blocking(rtrs::Reactor* reactor, Work work, Work then) const {
+  run(offload, reactor, std::move(work), std::move(then));
+}
+
+void Surroundings::run_recording(rtrs::Reactor* reactor, Work work, Work then) const {
+  run(record, reactor, std::move(work), std::move(then));
 }
 
 void Surroundings::say(rtrs::LogLevel level, const std::string& peer,

@@ -24,6 +24,10 @@ struct Surroundings {
   std::function<void(rtrs::Reactor* reactor, std::function<void()> work,
                      std::function<void()> then)>
       offload;
+  /// As offload, for what waits for nothing but the server's own state directory.
+  std::function<void(rtrs::Reactor* reactor, std::function<void()> work,
+                     std::function<void()> then)>
+      record;
   /// Ends sessions without paths and requests that may write to this storage, then runs `then` on
   /// the reactor.
   std::function<void(rtrs::Reactor* reactor, const WriterCount* storage,
@@ -35,6 +39,9 @@ struct Surroundings {
   /// As offload, at once when there is none.
   void run_blocking(rtrs::Reactor* reactor, std::function<void()> work,
                     std::function<void()> then) const;
+  /// As record, at once when there is none.
+  void run_recording(rtrs::Reactor* reactor, std::function<void()> work,
+                     std::function<void()> then) const;
   void say(rtrs::LogLevel level, const std::string& peer, const std::string& line) const;
 };
 

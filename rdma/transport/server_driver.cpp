@@ -50,7 +50,7 @@ bool end_if_idle(ServerSession& session) { return session.end_if_idle(); }
 ServerDriver::ServerDriver(ServerOptions options, ServerHandler& handler)
     : options_{std::move(options)},
       handler_{handler},
-      volatile_epoch_{volatile_epoch_of_this_machine()},
+      volatile_epoch_{volatile_epoch_of_this_machine(options_.losses)},
       random_{seeded()},
       refusals_{options_.log},
       admission_{admission_limits(options_)} {

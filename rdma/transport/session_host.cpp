@@ -101,7 +101,10 @@ void SessionHost::on_lingering() {
         "the client left with nothing open (does a path of it lead here by mistake?); "
         "the session waits for it, and is silent when that happens again");
   }
-  linger_timer_.set(environment_.linger, [this] { session_.on_linger_expired(); });
+  linger_timer_.set(environment_.linger, [this] {
+    if (!in_vain_) log(LogLevel::info, "the client has not come back; the session is forgotten");
+    session_.on_linger_expired();
+  });
 }
 
 void SessionHost::on_gone() {

@@ -15,10 +15,12 @@ std::uint64_t volatile_epoch_of(std::string_view boot_id) {
   return hash;
 }
 
-std::uint64_t volatile_epoch_of_this_machine() {
+std::uint64_t volatile_epoch_of_this_machine(std::uint64_t losses) {
   std::ifstream file{"/proc/sys/kernel/random/boot_id"};
   std::string id;
-  if (file && std::getline(file, id)) return volatile_epoch_of(id);
+  if (file && std::getline(file, id)) {
+    return volatile_epoch_of(losses == 0 ? id : id + '+' + std::to_string(losses));
+  }
   std::random_device random;
   return (std::uint64_t{random()} << 32) | random();
 }

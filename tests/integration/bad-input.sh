@@ -39,6 +39,9 @@ bad_server_options() {
   rejects 'address' --listen tcp:192.0.2.1:0 --export a=memory:1M
   rejects 'cannot resolve host .no.such' --listen tcp:no.such.host.invalid:0 --export a=memory:1M
   rejects 'search' --listen tcp:127.0.0.1:0 --search-path "$PWD/missing"
+  mkdir served
+  rejects 'name another --state-directory' --listen tcp:127.0.0.1:0 --search-path "$PWD/served/%SESSNAME%" \
+    --state-directory "$PWD/served/state"
 }
 it "rnbd-server: options that cannot be are refused with the reason" bad_server_options
 

@@ -122,6 +122,95 @@ other_file() {
 }
 it "a server that comes back with another file of the same size does so, too" other_file
 
+# disk_in_use: a server of the loop device on the file `one`, by way of the link `disk`, attached and written to by a
+# user; then the server is killed. The device is in $device.
+disk_in_use() {
+  ((EUID == 0)) || skip "only root can make loop devices"
+  requires_python nbd
+  truncate -s 4M one two
+  device=$(losetup --find --show "$PWD/one" 2>/dev/null) || skip "no loop devices here"
+  at_end detach_all
+  ln -s "$device" disk
+  start_server --export "disk0=$PWD/disk"
+  attach disk0 "${quick[@]}"
+  user
+  works write || fail "cannot write"
+  works flush || fail "cannot flush"
+  crash server
+}
+detach_all() {
+  local file
+  for file in one two; do
+    losetup -j "$PWD/$file" | cut -d: -f1 | xargs -r losetup -d
+  done
+}
+
+other_disk_same_number() {
+  disk_in_use
+  losetup -d "$device"
+  eventually 10 losetup "$device" "$PWD/two"
+  restart_server 1 --export "disk0=$PWD/disk"
+  other_image "'disk0' is not what it was: it is other storage"
+  cmp -n 4096 one <(yes x | tr -d '\n' | head -c 4096)
+}
+it "another disk that has the number now does so, too" other_disk_same_number
+
+same_disk_other_number() {
+  disk_in_use
+  local old=$device
+  losetup -d "$old"
+  eventually 10 losetup "$old" "$PWD/two"
+  device=$(losetup --find --show "$PWD/one")
+  [[ $device != "$old" ]] || fail "it has the same number"
+  ln -sf "$device" disk
+  restart_server 1 --export "disk0=$PWD/disk"
+  works read || fail "cannot read"
+  works write || fail "cannot write"
+  end_user
+  cmp -n 4096 one <(yes x | tr -d '\n' | head -c 4096)
+  cmp two <(head -c 4M /dev/zero)
+}
+it "a disk that has another number now is the same disk" same_disk_other_number
+
+# One connection's flush fails, another one with answered writes is not told before the server ends.
+failed_flush() {
+  local server_command=("${server_command[@]}") library=${RNBD_FAILING_FLUSH:-$build_dir/tests/integration/libfailing_flush.so}
+  [[ -z $sanitizer ]] || skip "a sanitizer wants to be the first library"
+  requires_python nbd
+  truncate -s 4M image
+  server_command=(env "LD_PRELOAD=$library" "RNBD_FAIL_FLUSH=$PWD/fail" "${server_command[@]}" --no-uring)
+  start_server --export "disk0=$PWD/image"
+  attach disk0 "${quick[@]}"
+  spawn two /usr/bin/python3 -c '
+import os, sys, time, nbd
+def error_of(call):
+    try:
+        call()
+    except nbd.Error as error:
+        return error.errno
+other, one = nbd.NBD(), nbd.NBD()
+other.connect_uri(sys.argv[1])
+one.connect_uri(sys.argv[1])
+other.pwrite(bytes(4096), 8192)
+open("fail", "w").close()
+assert error_of(one.flush) == "EIO"
+assert error_of(one.flush) == "EIO"
+open("failed", "w").close()
+while os.path.exists("failed"):
+    time.sleep(0.02)
+assert error_of(other.flush) == "EIO", "it was not told"
+other.pwrite(bytes(4096), 8192)
+assert error_of(other.flush) is None, "it is told once"' "$uri"
+  eventually 20 test -e failed
+  crash server
+  restart_server 1 --export "disk0=$PWD/image"
+  rm failed
+  wait_end two $((20 * slow)) || fail "it still waits"
+  cat two.log
+  ((status == 0)) || fail "it left with $status"
+}
+it "a flush that failed is not forgotten when the server is killed" failed_flush
+
 gone() {
   used_and_crashed
   restart_server 1 --export "disk1=$PWD/image"

@@ -132,6 +132,48 @@ own_storage() {
     --hold 0.3 --others 40 "$@"
   end_ghost
 }
+# overtaken EXPORT [again] [-- ARGUMENTS OF THE SECOND CLIENT...]: the first client's write is carried out, its answer
+# lost; another client writes; the first one comes back. With `again` the server is killed in between.
+overtaken() {
+  local device=$1 answers_read asks_write again=false arguments=()
+  requires_python nbd
+  mkdir storage
+  truncate -s 1M storage/file
+  case $device in
+    disk0) arguments=(--export "disk0=$PWD/storage/file") ;;
+    file) arguments=(--search-path "$PWD/storage") ;;
+  esac
+  [[ ${2:-} != again ]] || { again=true && shift; }
+  [[ ${2:-} != -- ]] || shift
+  start_server "${arguments[@]}"
+  pipe asks asks_write
+  pipe answers_read answers
+  spawn overtaken /usr/bin/python3 -B "${ghost_program%/*}/overtaken.py" "$port" "$PWD/storage/file" \
+    "$asks_write" "$answers_read"
+  exec {asks_write}>&- {answers_read}<&-
+  await_line "$asks" 20
+  nbdkit_name=first attach_to "rnbd+tcp://127.0.0.1:$line/$device" "${quick[@]}"
+  local first=$socket
+  nbdkit_name=second attach_to "rnbd+tcp://$address/$device" "${quick[@]}" "${@:2}"
+  echo "$first $socket" >&"$answers"
+  await_line "$asks" 20
+  [[ $line == restart ]] || fail "it says: $line"
+  if $again; then
+    kill -KILL "${pid[server]}"
+    wait_end server 10
+    server_port=$port start_server "${arguments[@]}"
+  fi
+  echo "done" >&"$answers"
+  wait_end overtaken $((60 * slow)) || fail "the first client still waits"
+  cat overtaken.log
+  ((status == 0)) || fail "it left with $status"
+}
+it "a write whose answer was lost is not repeated over that of another client" overtaken disk0
+it "nor with a file of the search path" overtaken file
+it "nor when the server was killed meanwhile" overtaken disk0 again
+it "nor a file of the search path, then" overtaken file again
+it "nor when the other client had it for migration" overtaken disk0 -- access=migration
+
 it "a write that waits in the server itself keeps its own data, whatever is written meanwhile" \
   own_storage --runs "$(runs 5 200)"
 

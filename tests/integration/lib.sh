@@ -21,6 +21,7 @@ if [[ ! -x $server_program || ! -x $bridge_program || ! -e $plugin ]]; then
 fi
 
 work_dir=$(mktemp -d "${TMPDIR:-/tmp}/rnbd-test.XXXXXX")
+export STATE_DIRECTORY=$work_dir/state # what outlives a server
 source "$source_dir/tests/tools/cases.sh"
 
 # Sanitized builds are several times slower, and say on stderr what they find.

@@ -163,8 +163,7 @@ void ClientNode::opened(Control& control, const rnbd::wire::DeviceInfoResponse* 
     // A client that ignores what it was told.
     device->geometry.max_discard = device->geometry.max_write_zeroes = 1 << 20;
   }
-  const Checker::Knows knows{.losses = limits_.volatile_epoch != 0,
-                             .writers = info != nullptr && !environment_.knobs.search_path};
+  const Checker::Knows knows{.losses = limits_.volatile_epoch != 0, .writers = info != nullptr};
   device->opening = environment_.checker.opened(device->disk, driver_->serial(), control.mode,
                                                 control.asked, control.fresh, knows);
   device->known = true;

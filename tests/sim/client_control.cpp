@@ -146,7 +146,7 @@ bool ClientNode::numbers_opens() const { return rnbd::OpenOrders::numbered(limit
 
 void ClientNode::send_open(std::unique_ptr<Control> control) {
   control->asked = world_.now();
-  if (control->mode == AccessMode::read_write && !control->unknown) {
+  if (control->mode != AccessMode::read_only && !control->unknown) {
     environment_.checker.asks_to_write(control->slot, driver_->serial());
   }
   const std::string name =
@@ -189,7 +189,7 @@ void ClientNode::send_close(Mapping& mapping) {
   control->kind = Control::Kind::close;
   control->slot = device.slot;
   control->device = mapping.device;
-  if (device.half_closed && device.mode == AccessMode::read_write) {
+  if (device.half_closed && device.mode != AccessMode::read_only) {
     environment_.checker.asks_to_write(device.slot, driver_->serial());
   }
   const std::string name = environment_.disks[device.slot].name();

@@ -43,7 +43,7 @@ std::unique_ptr<rtrs::Operation> ClientNode::reopen(const rtrs::SessionLimits& l
     options.geometry = device.options;
     devices.push_back({environment_.disks[device.slot].name(), options, device.expected, leaving});
     reopening_.push_back(mapping.device);
-    if (device.mode == AccessMode::read_write) {
+    if (device.mode != AccessMode::read_only) {
       environment_.checker.asks_to_write(device.slot, driver_->serial());
     }
   }
@@ -109,7 +109,7 @@ void ClientNode::adopt(const rnbd::ReopenOperation& reopen) {
       continue;
     }
     device.handle.id = reopen.ids()[i];
-    device.expected.writer_serial = reopen.writer_serials()[i];
+    device.expected.witness = reopen.witnesses()[i];
     if (restarted) device.handle.unflushed.lose();
     environment_.checker.reopened(device.opening, *reopening_since_);
   }

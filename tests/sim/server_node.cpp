@@ -1,5 +1,8 @@
 #include "tests/sim/server_node.hpp"
 
+#include <map>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "tests/sim/server_process.hpp"
@@ -10,6 +13,22 @@ namespace {
 /// Each one that replaces another stays, and a loss of power looks at all of them.
 constexpr std::size_t kMaxDisks = 100;
 
+/// On a disk of the server's machine that loses nothing.
+class KeptTurns final : public rnbd::TurnStore {
+ public:
+  std::optional<rnbd::WriterTurn> load(const rnbd::wire::Uuid& storage) override {
+    const auto known = turns_.find(storage);
+    return known == turns_.end() ? std::nullopt : std::optional{known->second};
+  }
+  int save(const rnbd::wire::Uuid& storage, const rnbd::WriterTurn& turn) override {
+    turns_[storage] = turn;
+    return 0;
+  }
+
+ private:
+  std::map<rnbd::wire::Uuid, rnbd::WriterTurn> turns_;
+};
+
 }  // namespace
 
 ServerNode::ServerNode(World& world, const Knobs& knobs, Disks& disks, Checker& checker)
@@ -19,7 +38,8 @@ ServerNode::ServerNode(World& world, const Knobs& knobs, Disks& disks, Checker& 
       checker_{checker},
       node_{world.add_node()},
       scope_{world, node_},
-      volatile_epoch_{world.rng().next()} {
+      volatile_epoch_{world.rng().next()},
+      turns_{std::make_shared<KeptTurns>()} {
   for (const Disk& disk : disks) exports_.push_back(disk.number());
 }
 
@@ -33,7 +53,7 @@ void ServerNode::start() {
   access_ = {};
   checker_.server_started();
   process_ = std::make_unique<ServerProcess>(world_, knobs_, disks_, exports_, checker_, node_,
-                                             volatile_epoch_);
+                                             volatile_epoch_, turns_);
   if (calm_) process_->calm();
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "bridge/server/writer_turns.hpp"
 #include "rdma/wire/handshake.hpp"
 #include "tests/sim/checker.hpp"
 #include "tests/sim/knobs.hpp"
@@ -58,6 +59,7 @@ class ServerNode {
   bool was_up_ = false;
   std::vector<unsigned> exports_;  ///< slot -> number of the disk that is served
   std::vector<NodeId> clients_;    ///< by session
+  std::shared_ptr<rnbd::TurnStore> turns_;
   std::unique_ptr<ServerProcess> process_;
   std::optional<Scope> stopping_;
 };

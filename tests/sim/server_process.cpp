@@ -103,7 +103,7 @@ void WatchingHandler::check_copies(const rtrs::ServerSession& session) {
 
 ServerProcess::ServerProcess(World& world, const Knobs& knobs, Disks& disks,
                              const std::vector<unsigned>& exports, Checker& checker, NodeId node,
-                             std::uint64_t volatile_epoch)
+                             std::uint64_t volatile_epoch, std::shared_ptr<rnbd::TurnStore> turns)
     : world_{world},
       knobs_{knobs},
       disks_{disks},
@@ -118,7 +118,7 @@ ServerProcess::ServerProcess(World& world, const Knobs& knobs, Disks& disks,
                   .memory_limit = session_options_.chunk_memory() * knobs.max_sessions * 3,
                   .features = session_options_.features}},
       storage_{world, knobs.storage, disks, checker, node},
-      catalogue_{catalogue_options()},
+      catalogue_{catalogue_options(std::move(turns))},
       block_server_{catalogue_, block_server_limits(knobs), surroundings()},
       handler_{world, checker, open_chunks_, block_server_},
       scope_{world, node} {
@@ -138,8 +138,9 @@ ServerProcess::ServerProcess(World& world, const Knobs& knobs, Disks& disks,
   }
 }
 
-rnbd::CatalogueOptions ServerProcess::catalogue_options() {
+rnbd::CatalogueOptions ServerProcess::catalogue_options(std::shared_ptr<rnbd::TurnStore> turns) {
   rnbd::CatalogueOptions options;
+  options.turns = std::move(turns);
   options.open = [this](const std::string& specification, const rnbd::BackendOptions& how)
       -> tl::expected<std::unique_ptr<rnbd::Backend>, rtrs::Failure> {
     const bool is_export = specification.starts_with("sim:");
@@ -168,6 +169,7 @@ rnbd::Surroundings ServerProcess::surroundings() {
     };
     scope_.after(world_.rng().delay(1us, 1ms), [this, job] { run_offloaded(job); });
   };
+  surroundings.record = surroundings.offload;
   return surroundings;
 }
 

@@ -126,7 +126,7 @@ TEST_CASE("growth: an answer that makes no sense is said") {
 TEST_CASE("growth: a question that a restart meets is asked the new session") {
   World world;
   world.client->server.device_info.export_uuid = {1};
-  world.client->server.device_info.writer_serial = 0x7'0000'0004;
+  world.client->server.device_info.server_life = 7;
   const Device before = world.open("a");
   world.client->stalled = [](const Arrival& arrival) {
     return arrival.type() == MessageType::device_info;
@@ -144,7 +144,7 @@ TEST_CASE("growth: a question that a restart meets is asked the new session") {
 TEST_CASE("growth: a session is renewed with a device that a server has grown meanwhile") {
   World world;
   world.client->server.device_info.export_uuid = {1};
-  world.client->server.device_info.writer_serial = 0x7'0000'0004;
+  world.client->server.device_info.server_life = 7;
   const Device before = world.open("a");
   enlarge(world);
   SUBCASE("in the same life of the server") {
@@ -156,13 +156,13 @@ TEST_CASE("growth: a session is renewed with a device that a server has grown me
   }
   SUBCASE("in another life, when somebody has been told of it") {
     world.open("a");
-    world.client->server.device_info.writer_serial = 0x9'0000'0001;
+    world.client->server.device_info.server_life = 9;
     CHECK(world.client->renew(20) == 0);
     CHECK(size_of(before) == kSize);
     CHECK(world.reached(*before) == "a");
   }
   SUBCASE("but not in another life, when nobody has") {
-    world.client->server.device_info.writer_serial = 0x9'0000'0001;
+    world.client->server.device_info.server_life = 9;
     CHECK(world.client->renew(20) == ESTALE);
   }
   SUBCASE("but not when it has shrunk again") {

@@ -141,16 +141,17 @@ TEST_CASE("reopen: a device with any other value is refused, and the value is na
 TEST_CASE("reopen: what has grown is the same device only if the same server had it all the time") {
   FakeServer server;
   server.device_info.export_uuid = {1};
-  server.device_info.writer_serial = 0x7'0000'0000;
+  server.device_info.server_life = 7;
+  server.device_info.writer_serial = 0x7'0000'0004;
   ReopenDevice device = device_at(server, "disk0");
   server.open_response.sectors = server.open_response.sectors + 8;
   server.device_info.size = server.device_info.size + 4096;
   int error = ESTALE;
   SUBCASE("it had") { error = 0; }
-  SUBCASE("another process") { server.device_info.writer_serial = 0x9'0000'0000; }
+  SUBCASE("another process") { server.device_info.server_life = 9; }
   SUBCASE("nobody knows") {
-    server.device_info.writer_serial = 0;
-    device.expected.writer_serial = 0;
+    server.device_info.server_life = 0;
+    device.expected.witness.server_life = 0;
   }
   SUBCASE("other storage") { server.device_info.export_uuid = {2}; }
   SUBCASE("unknown storage") {
@@ -158,7 +159,7 @@ TEST_CASE("reopen: what has grown is the same device only if the same server had
     device.expected.export_uuid = {};
   }
   SUBCASE("requests may have reached over the old end") { device.expected.size -= 100; }
-  SUBCASE("somebody else has written to it") { server.device_info.writer_serial = 0x7'0000'0001; }
+  SUBCASE("somebody else has written to it") { server.device_info.writer_serial = 0x7'0000'0005; }
   CHECK(reopen(server, {device}).error == error);
 }
 
@@ -182,7 +183,7 @@ TEST_CASE("reopen: what somebody else has written since is not written over") {
     CHECK(outcome.error == ESTALE);
     CHECK(mentions(outcome.complaint, "another client"));
   }
-  SUBCASE("another life of the server does not know") {
+  SUBCASE("another count does not know") {
     server.device_info.writer_serial = 0x9'0000'0001;
     CHECK(reopen(server, {device}).error == 0);
   }

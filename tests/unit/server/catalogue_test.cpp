@@ -6,6 +6,10 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
 
 #include "tests/unit/server/fixture.hpp"
 
@@ -26,16 +30,21 @@ bool has(const std::string& text, const std::string& part) {
 
 /// A catalogue over fakes that remembers what it opened.
 struct Fakes {
+  explicit Fakes(std::shared_ptr<TurnStore> kept = nullptr) : turns{std::move(kept)} {}
+  std::shared_ptr<TurnStore> turns;
   std::vector<std::pair<std::string, BackendOptions>> opened;
   std::uint64_t size = 4096;
   ExportCatalogue catalogue{
       {.open = [this](const std::string& storage, const BackendOptions& options)
            -> tl::expected<std::unique_ptr<Backend>, Failure> {
-        opened.emplace_back(storage, options);
-        auto backend = std::make_unique<FakeBackend>(size);
-        backend->info_.read_only = options.read_only;
-        return backend;
-      }}};
+         opened.emplace_back(storage, options);
+         auto backend = std::make_unique<FakeBackend>(size);
+         backend->info_.read_only = options.read_only;
+         backend->info_.uuid = {1};
+         backend->info_.outlives_server = turns != nullptr;
+         return backend;
+       },
+       .turns = turns}};
 };
 
 struct TempFile {
@@ -137,26 +146,107 @@ TEST_CASE("catalogue: options of the export reach the backend") {
   CHECK_FALSE(fakes.opened[1].second.direct);
 }
 
+namespace {
+
+/// What outlives a catalogue.
+struct Turns final : TurnStore {
+  std::optional<WriterTurn> load(const wire::Uuid& storage) override {
+    const auto known = kept.find(storage);
+    return known == kept.end() ? std::nullopt : std::optional{known->second};
+  }
+  int save(const wire::Uuid& storage, const WriterTurn& turn) override {
+    if (error == 0) kept[storage] = turn;
+    return error;
+  }
+  std::map<wire::Uuid, WriterTurn> kept;
+  int error = 0;
+};
+
+constexpr auto kReadWrite = wire::AccessMode::read_write;
+constexpr auto kMigration = wire::AccessMode::migration;
+
+std::uint64_t take_turn(ExportCatalogue& catalogue, Lease& lease, std::uint8_t session) {
+  CHECK(catalogue.take_turn(lease, wire::Uuid{session}) == 0);
+  CHECK(catalogue.has_turn(lease, wire::Uuid{session}));
+  return catalogue.writer_serial(lease);
+}
+
+/// Opens it, and leaves.
+std::uint64_t turn(ExportCatalogue& catalogue, std::uint8_t session, const char* name = "rw",
+                   wire::AccessMode mode = kReadWrite) {
+  auto lease = catalogue.open_named(name, mode);
+  REQUIRE(lease.has_value());
+  return take_turn(catalogue, *lease, session);
+}
+
+}  // namespace
+
 TEST_CASE("catalogue: writers learn whether another one came between, under whatever name") {
   TempFile file;
   Fakes fakes;
-  CHECK(failure_of(fakes.catalogue, {"rw", file.path, "", false, false}).empty());
-  CHECK(failure_of(fakes.catalogue, {"too", file.path, "", false, false}).empty());
-  const auto turn = [&](const char* name, std::uint8_t session, wire::AccessMode mode) {
-    const auto lease = fakes.catalogue.open_named(name, mode);
-    REQUIRE(lease.has_value());
-    return fakes.catalogue.note_writer(*lease, wire::Uuid{session});
-  };
-  const auto rw = wire::AccessMode::read_write;
-  const std::uint64_t first = turn("rw", 1, rw);
+  ExportCatalogue& catalogue = fakes.catalogue;
+  CHECK(failure_of(catalogue, {"rw", file.path, "", false, false}).empty());
+  CHECK(failure_of(catalogue, {"too", file.path, "", false, false}).empty());
+  const std::uint64_t first = turn(catalogue, 1);
   CHECK((first >> 32) != 0);
-  CHECK(turn("too", 1, rw) == first);
-  CHECK(turn("rw", 2, wire::AccessMode::read_only) == first >> 32 << 32);
-  CHECK(turn("rw", 1, rw) == first);
-  CHECK(turn("too", 2, rw) != first);
-  const std::uint64_t back = turn("rw", 1, rw);
+  CHECK(turn(catalogue, 1, "too") == first);
+  CHECK(turn(catalogue, 2, "rw", wire::AccessMode::read_only) == 0);
+  CHECK(turn(catalogue, 1) == first);
+  CHECK(turn(catalogue, 2, "too") != first);
+  const std::uint64_t back = turn(catalogue, 1);
   CHECK(back != first);
   CHECK((back >> 32) == (first >> 32));
+  CHECK(turn(catalogue, 2, "rw", kMigration) != back);
+}
+
+TEST_CASE("catalogue: whose turn it is outlives the server, as far as it can be told") {
+  TempFile file;
+  const auto turns = std::make_shared<Turns>();
+  const auto serve = [&] {
+    auto fakes = std::make_unique<Fakes>(turns);
+    CHECK(failure_of(fakes->catalogue, {"rw", file.path, "", false, false}).empty());
+    return fakes;
+  };
+  auto server = serve();
+  const std::uint64_t first = turn(server->catalogue, 1);
+  server = serve();
+  CHECK(turn(server->catalogue, 1) == first);
+  const std::uint64_t second = turn(server->catalogue, 2);
+  CHECK(second == first + 1);
+  server = serve();
+  CHECK(turn(server->catalogue, 1) == first + 2);
+
+  turns->error = ENOSPC;
+  auto lease = server->catalogue.open_named("rw", kReadWrite);
+  REQUIRE(lease.has_value());
+  CHECK(server->catalogue.take_turn(*lease, wire::Uuid{2}) == ENOSPC);
+  CHECK_FALSE(server->catalogue.has_turn(*lease, wire::Uuid{2}));
+}
+
+TEST_CASE("catalogue: two share a turn while a machine migrates, and either may come back") {
+  TempFile file;
+  Fakes fakes;
+  ExportCatalogue& catalogue = fakes.catalogue;
+  CHECK(failure_of(catalogue, {"rw", file.path, "", false, false}).empty());
+  std::optional<Lease> from;
+  from.emplace(catalogue.open_named("rw", kReadWrite).value());
+  const std::uint64_t first = take_turn(catalogue, *from, 1);
+  std::optional<Lease> to;
+  to.emplace(catalogue.open_named("rw", kMigration).value());
+  CHECK(take_turn(catalogue, *to, 2) == first);
+  from.reset();
+  to.reset();
+  CHECK(turn(catalogue, 2) == first);
+  CHECK(turn(catalogue, 1) == first);
+  CHECK(turn(catalogue, 3) != first);
+  CHECK(turn(catalogue, 2) != first);
+}
+
+TEST_CASE("catalogue: a session without a UUID has no part in any turn") {
+  WriterCount writers;
+  REQUIRE(writers.take(kReadWrite) == 0);
+  writers.turn = writers.turn_with(wire::Uuid{1}, 7);
+  CHECK_FALSE(writers.turn->is_of(wire::Uuid{}));
 }
 
 TEST_CASE("catalogue: two exports of one file share it, and its one writer") {
