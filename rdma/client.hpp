@@ -45,22 +45,29 @@ class SessionKeeper {
   virtual int reopened(Operation& operation) = 0;
   /// Its path was lost meanwhile: nothing of it counts.
   virtual void reopening_failed(Operation& /*operation*/) {}
-  /// A path carries requests: what is left to do from the time when none did? The operation runs on
-  /// the control connection and belongs to the client from here on. Null: nothing more.
+  /// What is left to do that nobody waits for? Asked when a path has come, and every kErrandPause
+  /// while one stands; one errand at a time. The operation runs on the control connection and
+  /// belongs to the client from here on. Null: nothing now.
   virtual std::unique_ptr<Operation> errand() { return nullptr; }
-  /// It ended. Then the next one is asked for: at once, or after EIO when a path is back.
+  /// It ended. Then the next one is asked for: at once, or after EIO as above. Or it was given up,
+  /// not finished(), since it took longer than kErrandPause, and another one may be quicker. That
+  /// is done between own peers only, and as long as this leaves permits to others.
   virtual void errand_ended(Operation& /*operation*/) {}
 
  protected:
   ~SessionKeeper() = default;
 };
 
+inline constexpr Duration kErrandPause = std::chrono::seconds{1};
+
 /// Longer than this nobody spins: sleeping costs little of it.
 inline constexpr Duration kMaxSpin = std::chrono::milliseconds{1};
 
 struct ClientOptions {
   std::string session_name;  ///< 1..254 printable bytes without '/' and '.'; unique at the server
-  std::vector<PathAddress> paths;  ///< 1..8 to the same server, most wanted first
+  /// 1..8 to the same server; their order means nothing. Used are those to which the server gives
+  /// the best access, and of these RDMA before TCP; `policy` chooses among them.
+  std::vector<PathAddress> paths;
   PathPolicy policy = PathPolicy::min_inflight;
   /// How long requests wait while no path works, until they fail with EIO; 0 = for ever.
   Duration no_path_timeout = std::chrono::seconds{30};

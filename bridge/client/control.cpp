@@ -37,11 +37,11 @@ void ControlOperation::on_done(rtrs::ClientLane& /*lane*/, rtrs::Request& reques
   static_cast<ControlOperation*>(request.context)->finish(request.error);
 }
 
-CloseByName::CloseByName(const std::string& device, wire::AccessMode access,
-                         std::atomic<std::uint32_t>& device_id)
-    : device_id_{device_id}, open_{wire::encode_open(device, access)} {
+CloseByName::CloseByName(const std::string& device, wire::AccessMode access, DeviceHandle& handle)
+    : handle_{handle}, open_{wire::encode_open(device, access)} {
   close_.header = wire::header_of(wire::MessageType::close);
   request_.renew = &CloseByName::on_renew;
+  request_.given_up = &handle.given_up;
   request_.done = &CloseByName::on_done;
   request_.context = this;
 }
@@ -60,14 +60,14 @@ void CloseByName::on_opened(rtrs::ClientLane& lane, int error) {
   if (error != 0) return finish(error == EIO ? EIO : 0);
   const auto opened = wire::decode<wire::OpenResponse>(answer_, wire::MessageType::open_response);
   if (!opened) return finish(EPROTO);
-  device_id_ = opened->device_id;
+  handle_.id = opened->device_id;
   close_.device_id = opened->device_id;
   ask(lane, rtrs::wire::bytes_of(close_), {});
 }
 
 void CloseByName::on_renew(rtrs::Request& request) {
   auto& self = *static_cast<CloseByName*>(request.context);
-  self.close_.device_id = self.device_id_.load(std::memory_order_relaxed);
+  self.close_.device_id = self.handle_.id.load(std::memory_order_relaxed);
 }
 
 void CloseByName::on_done(rtrs::ClientLane& lane, rtrs::Request& request) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "bridge/client/device_handle.hpp"
 #include "bridge/protocol/messages.hpp"
 #include "rdma/core/client_lane.hpp"
 
@@ -28,17 +29,15 @@ class ControlOperation final : public rtrs::Operation {
   explicit ControlOperation(const T& message)
       : ControlOperation(rtrs::wire::bytes_of(message), {}, /*is_read=*/false) {}
   /// The same about an open device: the message gets the id that the device has when it is sent.
-  /// `device_id` must outlive the operation.
+  /// `device` must outlive the operation.
   template <class T>
-  ControlOperation(const std::atomic<std::uint32_t>& device_id, const T& message,
-                   rtrs::MutableBytes answer)
+  ControlOperation(const DeviceHandle& device, const T& message, rtrs::MutableBytes answer)
       : ControlOperation(message, answer) {
-    follow<T>(device_id);
+    follow<T>(device);
   }
   template <class T>
-  ControlOperation(const std::atomic<std::uint32_t>& device_id, const T& message)
-      : ControlOperation(message) {
-    follow<T>(device_id);
+  ControlOperation(const DeviceHandle& device, const T& message) : ControlOperation(message) {
+    follow<T>(device);
   }
 
   void start(rtrs::ClientLane& lane) override;
@@ -47,9 +46,10 @@ class ControlOperation final : public rtrs::Operation {
  private:
   ControlOperation(rtrs::ConstBytes message, rtrs::MutableBytes answer, bool is_read);
   template <class T>
-  void follow(const std::atomic<std::uint32_t>& device_id) {
+  void follow(const DeviceHandle& device) {
     static_assert(offsetof(T, device_id) == kIdOffset);
-    device_id_ = &device_id;
+    device_id_ = &device.id;
+    request_.given_up = &device.given_up;
     request_.renew = &ControlOperation::on_renew;
   }
   void take_device_id();
@@ -71,9 +71,8 @@ class ControlOperation final : public rtrs::Operation {
 /// Source:  docs/protocol.md, OPEN.
 class CloseByName final : public rtrs::Operation {
  public:
-  /// `device_id` gets the id, follows the session's renewals, and must outlive the operation.
-  CloseByName(const std::string& device, wire::AccessMode access,
-              std::atomic<std::uint32_t>& device_id);
+  /// `handle` gets the id, which follows the session's renewals, and must outlive the operation.
+  CloseByName(const std::string& device, wire::AccessMode access, DeviceHandle& handle);
   void start(rtrs::ClientLane& lane) override;
   void cancel(rtrs::ClientLane& lane) override { lane.cancel(request_); }
 
@@ -83,7 +82,7 @@ class CloseByName final : public rtrs::Operation {
   static void on_renew(rtrs::Request& request);
   static void on_done(rtrs::ClientLane& lane, rtrs::Request& request);
 
-  std::atomic<std::uint32_t>& device_id_;
+  DeviceHandle& handle_;
   const wire::Open open_;
   wire::Close close_;
   std::array<std::byte, sizeof(wire::OpenResponse)> answer_{};

@@ -3,7 +3,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
+
+#include "rdma/core/given_up.hpp"
 
 namespace rnbd {
 
@@ -69,11 +72,13 @@ class VolatileEpoch {
   std::uint64_t known_ = 0;
 };
 
-/// The part of an open device that is another one in each session with the server.
+/// How requests reach an open device, and what they leave behind.
 ///
 /// Threads: any; the id is read with a lane held, and changes only while no lane sends.
 struct DeviceHandle {
-  std::atomic<std::uint32_t> id{kNoDevice};
+  std::atomic<std::uint32_t> id{kNoDevice};  ///< another one in each session with the server
+  /// The messages to it, and those that close it, that nobody waits for any more.
+  const std::shared_ptr<rtrs::GivenUp> given_up = std::make_shared<rtrs::GivenUp>();
   UnflushedWrites unflushed;
 };
 

@@ -47,19 +47,12 @@ int RemoteDevice::begin_change(Transfer& transfer, Begun& begun) {
 }
 
 int RemoteDevice::end(const Transfer& transfer, const Begun& begun, int error) {
-  note_abandoned(transfer, error);
   if (begun.in_gate) mapping_->gate.leave_shared();
   if (transfer.operation == IoOperation::write_zeroes && error == EOPNOTSUPP && !transfer.fast) {
     return EAGAIN;
   }
   if (transfer.operation != IoOperation::flush) return error;
   return mapping_->handle.unflushed.end_flush(begun.flush, error, losses_told_);
-}
-
-void RemoteDevice::note_abandoned(const Transfer& transfer, int error) {
-  if (error != EINTR) return;
-  mapping_->abandoned = true;
-  if (changes(transfer)) mapping_->change_abandoned = true;
 }
 
 }  // namespace rnbd

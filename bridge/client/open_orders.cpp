@@ -15,23 +15,22 @@ wire::OpenOrder OpenOrders::begin(std::uint32_t again) {
   return order;
 }
 
-std::unique_ptr<rtrs::Operation> OpenOrders::close(const OpenedDevice& device,
-                                                   std::atomic<std::uint32_t>& id,
+std::unique_ptr<rtrs::Operation> OpenOrders::close(const OpenedDevice& device, DeviceHandle& handle,
                                                    const rtrs::SessionLimits& limits) const {
   if (!numbered(limits)) {
     // Its id may be another device's by now.
     if (device.half_closed && !RTRS_PLANTED(close_repeated_by_id)) {
-      return std::make_unique<CloseByName>(device.name, device.access, id);
+      return std::make_unique<CloseByName>(device.name, device.access, handle);
     }
     wire::Close close;
     close.header = wire::header_of(wire::MessageType::close);
-    return std::make_unique<ControlOperation>(id, close);
+    return std::make_unique<ControlOperation>(handle, close);
   }
   wire::NumberedClose close;
   close.header = wire::header_of(wire::MessageType::close);
   close.order.number = device.open_number;
   close.order.settled = unanswered_.empty() ? next_ : *unanswered_.begin();
-  return std::make_unique<ControlOperation>(id, close);
+  return std::make_unique<ControlOperation>(handle, close);
 }
 
 /// Any other error is an answer.

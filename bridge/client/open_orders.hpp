@@ -1,12 +1,12 @@
 // How the devices of a session are opened and closed at its server.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <set>
 #include <string>
 
+#include "bridge/client/device_handle.hpp"
 #include "bridge/client/geometry.hpp"
 #include "bridge/protocol/messages.hpp"
 #include "rdma/client.hpp"
@@ -50,9 +50,9 @@ class OpenOrders {
   /// It was answered, or nobody waits for its answer any more.
   void end(std::uint32_t number) { unanswered_.erase(number); }
 
-  /// `id` is what the device has, gets the one that it turns out to have, and must outlive the
+  /// `handle` is the device's, gets the id that it turns out to have, and must outlive the
   /// operation.
-  std::unique_ptr<rtrs::Operation> close(const OpenedDevice& device, std::atomic<std::uint32_t>& id,
+  std::unique_ptr<rtrs::Operation> close(const OpenedDevice& device, DeviceHandle& handle,
                                          const rtrs::SessionLimits& limits) const;
   /// Whether the end of a CLOSE says that the device is not open any more. Otherwise it is
   /// half_closed.

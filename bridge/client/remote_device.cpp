@@ -61,15 +61,11 @@ int RemoteDevice::check_change(std::uint64_t offset, std::uint64_t length) const
 
 int RemoteDevice::run(const Transfer& transfer, const Interrupt& interrupt) {
   TransferOperation operation{geometry(), mapping_->handle, transfer};
-  const int error = run(operation, interrupt);
-  note_abandoned(transfer, error);
-  return error;
+  return run(operation, interrupt);
 }
 
 int RemoteDevice::run(rtrs::Operation& operation, const Interrupt& interrupt) {
-  const int error = session_->client_->run(operation, interrupt);
-  if (error == EINTR) mapping_->abandoned = true;
-  return error;
+  return session_->client_->run(operation, interrupt);
 }
 
 /// A change of whole blocks, which patches stay out of.
@@ -265,7 +261,7 @@ int RemoteDevice::extents(std::uint64_t offset, std::uint64_t length, std::size_
       (geometry().max_io - sizeof(wire::BlockStatusResponse)) / sizeof(wire::Extent);
   std::vector<std::byte> answer(sizeof(wire::BlockStatusResponse) +
                                 std::min(max_extents, room) * sizeof(wire::Extent));
-  ControlOperation operation{mapping_->handle.id, question, answer};
+  ControlOperation operation{mapping_->handle, question, answer};
   if (int error = run(operation, interrupt)) return error;
   auto told = wire::decode_block_status_response(answer, length);
   if (!told) return EPROTO;
@@ -283,7 +279,7 @@ int RemoteDevice::cache(std::uint64_t offset, std::uint64_t length, const Interr
   message.header = wire::header_of(wire::MessageType::cache);
   message.offset = offset;
   message.length = length;
-  ControlOperation operation{mapping_->handle.id, message};
+  ControlOperation operation{mapping_->handle, message};
   return run(operation, interrupt);
 }
 

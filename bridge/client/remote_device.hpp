@@ -87,7 +87,6 @@ class RemoteDevice {
                bool read_only);
 
   int begin_change(Transfer& transfer, Begun& begun);
-  void note_abandoned(const Transfer& transfer, int error);
   int run(const Transfer& transfer, const Interrupt& interrupt);
   int run(rtrs::Operation& operation, const Interrupt& interrupt);
   int run_shared(const Transfer& transfer, const Interrupt& interrupt);

@@ -74,10 +74,11 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   bool has_extensions() const;
 
   /// Opens a device. One that this session has open already is shared, and its size asked afresh;
-  /// it is closed when the last user has left, unless reads on it were given up: a server that is
-  /// stuck with them could not close it, and the next one who asks may have it at once. After a
-  /// change was given up, that one waits until the server has closed it, which it does when the
-  /// change has ended. Asking for `ro` shares a writable mapping too.
+  /// it is closed when the last user has left. While reads are under way that were given up, it is
+  /// closed behind them only: a server that is stuck with them could not close it, and the next one
+  /// who asks may have it at once. After a change was given up, that one waits until the server has
+  /// closed it, which it does when the change has ended. Asking for `ro` shares a writable mapping
+  /// too.
   ///
   /// Errors: EBUSY (open here in a mode that does not allow the asked one), EROFS (open here, and
   ///         known to be read-only), EINVAL (name), EINTR, EPROTO (nonsense from the server), or
@@ -119,8 +120,7 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
     enum class State { opening, open, closing };
 
     State state = State::opening;  ///< guarded by Session::mutex_
-    unsigned users = 1;            ///< guarded by Session::mutex_; may be 0 after requests were
-                                   ///< abandoned
+    unsigned users = 1;            ///< guarded by Session::mutex_; if 0, errand() closes it
     /// Nobody knows whether the server has it open: a CLOSE must be answered before the next OPEN.
     bool half_closed = false;       ///< guarded by Session::mutex_
     std::uint32_t open_number = 0;  ///< of the newest OPEN; guarded by Session::mutex_
@@ -133,12 +133,11 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
     Witness witness;
     DeviceHandle handle;  ///< the id changes with the session
     WriteGate gate;
-    /// Requests were given up that the server may still be carrying out.
-    std::atomic<bool> abandoned{false};
-    /// One of them was a change, which may still land on top of what later ones write.
-    std::atomic<bool> change_abandoned{false};
-    /// One of them was the write of a patch: nobody knows when it lands.
+    /// The write of a patch was given up: nobody knows when it lands.
     std::atomic<bool> torn{false};
+
+    /// Nothing may land on top of what a new user writes.
+    bool fit_for_next() const { return !handle.given_up->changes() && !torn && !half_closed; }
   };
 
   /// A session with the server, of the several that a Session may see. What is asked in one must

@@ -30,7 +30,7 @@ void Session::leave_half_open(Mapping& mapping) {
 std::unique_ptr<rtrs::Operation> Session::make_close(Mapping& mapping) const {
   const OpenedDevice device{mapping.device, mapping.options.access, mapping.open_number,
                             mapping.half_closed};
-  return orders_.close(device, mapping.handle.id, era_.limits);
+  return orders_.close(device, mapping.handle, era_.limits);
 }
 
 int Session::close_at_server(Mapping& mapping, const Interrupt& interrupt) {
@@ -57,36 +57,27 @@ int Session::close_in_passing(Mapping& mapping) {
 }
 
 void Session::release(const std::shared_ptr<Mapping>& mapping) {
-  // Without a path nothing can be stuck at the server, and nobody will come back for it. After a
-  // change the next one would have to wait anyway.
-  const bool stuck = mapping->abandoned && !mapping->change_abandoned && alive() && has_path();
+  // Without a path nothing can be stuck at the server. After a change the next one would have to
+  // wait anyway.
+  const bool has_reads = mapping->handle.given_up->any() && alive() && has_path();
   {
     std::lock_guard lock{mutex_};
-    if (--mapping->users > 0 || stuck) return;
+    if (--mapping->users > 0 || (has_reads && mapping->fit_for_next())) return;
     mapping->state = Mapping::State::closing;
   }
   close_for_good(*mapping);
 }
 
-/// What cannot be closed now, for want of a path, is closed when one is back.
-void Session::close_for_good(Mapping& mapping) {
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    const int error = close_in_passing(mapping);
-    end_closing(mapping, error);
-    if (error != EIO || !has_path()) return;
-    // It came back before errand() could see this one.
-    std::lock_guard lock{mutex_};
-    if (mapping.users > 0 || mapping.state != Mapping::State::open) return;
-    mapping.state = Mapping::State::closing;
-  }
-}
+/// What cannot be closed now, for want of a path, a permit or an answer, errand() closes later.
+void Session::close_for_good(Mapping& mapping) { end_closing(mapping, close_in_passing(mapping)); }
 
+/// Closes what nobody uses, once nothing of it is under way: until then a CLOSE would only take a
+/// permit from those who open things.
 std::unique_ptr<rtrs::Operation> Session::errand() {
   std::lock_guard lock{mutex_};
   for (const auto& [name, mapping] : mappings_) {
-    if (mapping->state != Mapping::State::open || mapping->users > 0 || !mapping->half_closed) {
-      continue;
-    }
+    const bool left = mapping->state == Mapping::State::open && mapping->users == 0;
+    if (!left || mapping->handle.given_up->any()) continue;
     mapping->state = Mapping::State::closing;
     errand_ = mapping;
     errand_era_ = era_.number;
@@ -103,7 +94,8 @@ void Session::errand_ended(rtrs::Operation& operation) {
     mapping = std::move(errand_);
     believed = OpenOrders::believed(era_.number != errand_era_, era_.limits);
   }
-  end_closing(*mapping, believed ? operation.error() : EIO);
+  const int error = operation.finished() ? operation.error() : EINTR;
+  end_closing(*mapping, believed ? error : EIO);
 }
 
 void Session::end_closing(Mapping& mapping, int error) {

@@ -78,11 +78,11 @@ tl::expected<std::shared_ptr<Session::Mapping>, Failure> Session::join(const std
                              wire::to_string(mapping->options.access) + "; it cannot be opened " +
                              wire::to_string(options.access) + " until its users have left"});
     }
-    if (mapping->users > 0 || (fits && !mapping->change_abandoned && !mapping->half_closed)) {
+    if (mapping->users > 0 || (fits && mapping->fit_for_next())) {
       ++mapping->users;
       return mapping;
     }
-    // Left open with abandoned requests, and of no use as it is: the server has to finish them.
+    // Left open with requests given up, and of no use as it is: the server has to finish them.
     mapping->state = Mapping::State::closing;
     lock.unlock();
     const int error = close_at_server(*mapping, interrupt);
@@ -153,7 +153,7 @@ tl::expected<DeviceGeometry, Failure> Session::ask_geometry(Mapping& mapping, co
     wire::DeviceInfo question;
     question.header = wire::header_of(wire::MessageType::device_info);
     std::array<std::byte, sizeof(wire::DeviceInfoResponse)> reply{};
-    ControlOperation ask{mapping.handle.id, question, reply};
+    ControlOperation ask{mapping.handle, question, reply};
     int error = client_->run_control(ask, interrupt);
     auto told =
         wire::decode<wire::DeviceInfoResponse>(reply, wire::MessageType::device_info_response);
@@ -187,7 +187,7 @@ tl::expected<DeviceGeometry, Failure> Session::look_again(Mapping& mapping,
   wire::DeviceInfo question;
   question.header = wire::header_of(wire::MessageType::device_info);
   std::array<std::byte, sizeof(wire::DeviceInfoResponse)> reply{};
-  ControlOperation ask{mapping.handle.id, question, reply};
+  ControlOperation ask{mapping.handle, question, reply};
   WhileAnswerable patience{interrupt, *this};
   const int error = client_->run_control(ask, patience.interrupt());
   if (error == EINTR && interrupt()) {

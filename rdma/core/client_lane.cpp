@@ -91,6 +91,7 @@ void ClientLane::cancel(Request& request) {
       }
     }
     slot.request = nullptr;
+    count_given_up(slot, request);
     if (!exactly_once_ && slot.is_change) hold_back_opens(slot);
     // The answer to a read changes nothing, so that nobody needs it.
     if (slot.state == Slot::State::stranded && exactly_once_ && !slot.is_change) {
@@ -99,6 +100,13 @@ void ClientLane::cancel(Request& request) {
   }
   request.state = Request::State::idle;
   request.next = nullptr;
+}
+
+/// Its end will be known when the slot is free.
+void ClientLane::count_given_up(Slot& slot, const Request& request) {
+  if (request.given_up == nullptr) return;
+  slot.given_up = *request.given_up;
+  slot.given_up->add(slot.is_change);
 }
 
 void ClientLane::flush() {
@@ -256,6 +264,8 @@ void ClientLane::free_slot(std::uint16_t index) {
   const std::uint32_t generation = slot.generation;
   const bool held_back = slot.holds_back;
   const bool held_back_opens = slot.holds_back_opens;
+  const bool counted = slot.given_up != nullptr && !RTRS_PLANTED(given_up_for_ever);
+  if (counted) slot.given_up->remove(slot.is_change);
   slot = Slot{};
   slot.generation = generation;
   free_.push_back(index);

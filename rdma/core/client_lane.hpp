@@ -7,10 +7,12 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "rdma/core/given_up.hpp"
 #include "rdma/core/path.hpp"
 #include "rdma/core/queue_pair.hpp"
 #include "rdma/core/time.hpp"
@@ -34,6 +36,9 @@ struct Request {
   /// Called with the lane held before the request goes into a new session: brings the message up to
   /// date, whose length must stay. Null: it says nothing that depends on the session.
   void (*renew)(Request& request) = nullptr;
+  /// Counts the request when it is given up or failed, until its end is known. Null: nobody asks.
+  /// Must outlive the request.
+  const std::shared_ptr<GivenUp>* given_up = nullptr;
   void* context = nullptr;
 
   int error = 0;  ///< errno of the answer, 0 = success
@@ -169,7 +174,7 @@ class ClientLane final {
   /// when nothing can be sent.
   void submit(Request& request);
   /// Gives a request up: afterwards nothing refers to it or its memory, and done() is not called.
-  /// Its permit comes back with the server's answer.
+  /// Its permit comes back with the server's answer; until then Request::given_up counts it.
   void cancel(Request& request);
   /// Hands everything posted to the transport.
   void flush();
@@ -224,8 +229,9 @@ class ClientLane final {
     bool holds_back = false;        ///< counted in the barrier
     bool holds_back_opens = false;  ///< likewise in that of the lane that keeps order
     std::uint32_t expected_bytes = 0;
-    std::uint32_t generation = 0;  ///< of the newest change in this slot
-    std::uint64_t order = 0;       ///< among all requests of the lane
+    std::uint32_t generation = 0;       ///< of the newest change in this slot
+    std::uint64_t order = 0;            ///< among all requests of the lane
+    std::shared_ptr<GivenUp> given_up;  ///< counts it until it is free; null: it does not
   };
 
   bool fits(const Request& request) const;
@@ -251,6 +257,7 @@ class ClientLane final {
   void release(unsigned path);
   void forbid(unsigned path, bool forbidden);
   void fail(Slot& slot, int error);
+  void count_given_up(Slot& slot, const Request& request);
   void free_slot(std::uint16_t index);
   [[nodiscard]] Complaint complete(Path& path, std::uint32_t buffer_id, int error,
                                    std::uint32_t bytes);

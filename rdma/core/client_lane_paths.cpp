@@ -295,6 +295,7 @@ void ClientLane::fail_stranded(unsigned path, int error) {
 void ClientLane::fail(Slot& slot, int error) {
   Request* request = std::exchange(slot.request, nullptr);
   if (request == nullptr) return;
+  count_given_up(slot, *request);
   if (slot.is_change && !RTRS_PLANTED(failed_change_forgotten)) hold_back_newer(slot);
   if (slot.is_change && !exactly_once_) hold_back_opens(slot);
   end(*request, error);

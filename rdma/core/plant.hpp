@@ -49,6 +49,7 @@ struct PlantEntry {
   X(path_chunks_shared, "the paths of a session share their chunks")                               \
   X(failed_change_forgotten, "new changes do not wait for those that failed but may still land")   \
   X(write_left_behind, "an OPEN is sent although a write given up may reach what it opens")        \
+  X(given_up_for_ever, "what was given up counts as under way when it has ended")                  \
   X(close_left_behind, "an OPEN is sent although the end of a CLOSE is unknown")                   \
   X(close_repeated_by_id, "Linux's server is told again to close an id that another one may have") \
   X(stale_executed, "a write older than one that was answered is carried out")                     \
@@ -60,8 +61,8 @@ struct PlantEntry {
   X(renew_skipped, "requests in flight keep the device ids of a forgotten session")                \
   X(change_unseen, "a device that is another one now is taken for the one that was open")          \
   X(other_writer_unseen, "a device that others wrote to meanwhile is opened again")                \
-  X(loss_not_told, "a restart of the server's machine is not noticed")                             \
   X(turn_forgotten, "a server does not remember who wrote in its life before")                     \
+  X(loss_not_told, "a restart of the server's machine is not noticed")                             \
   X(access_notice_ignored, "the client goes on with what the server thought of a path before")     \
   X(flush_outlives_loss, "a flush under way when the machine restarts counts for what is lost")
 

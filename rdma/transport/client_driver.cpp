@@ -63,6 +63,7 @@ ClientDriver::ClientDriver(ClientOptions options)
       work_{io_.get_executor()},
       deadline_{io_},
       look_timer_{io_},
+      errand_timer_{io_},
       session_{session_options(options_), random_bits} {}
 
 ClientDriver::~ClientDriver() {
@@ -135,6 +136,7 @@ void ClientDriver::up_on_io() {
                           "' is up: " + std::to_string(accepted.queue_depth) + " requests of " +
                           std::to_string(accepted.max_io_size) + " bytes, " +
                           std::to_string(lanes_.size()) + " lanes");
+  ask_for_errands_on_io();
   const std::lock_guard lock{mutex_};
   alive_.store(true, std::memory_order_release);
   settled_ = true;
@@ -159,6 +161,7 @@ void ClientDriver::fail_on_io(Failure failure) {
 void ClientDriver::close_on_io() {
   deadline_.cancel();
   look_timer_.cancel();
+  errand_timer_.cancel();
   for (Path& path : paths_) {
     if (path.driver) path.driver->close();
     path.driver.reset();

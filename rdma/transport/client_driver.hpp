@@ -69,6 +69,7 @@ class ClientDriver final : public Client {
   void give_up_changes_on_io(unsigned path);
   void tell_of_held_opens_on_io();
   void apply_use_on_io();
+  void ask_for_errands_on_io();
 
   // client_driver_paths.cpp: paths that come and go
   enum class EndedBy { trouble, command };
@@ -88,6 +89,7 @@ class ClientDriver final : public Client {
   void retry_held_on_io();
   void run_errand_on_io();
   void errand_ended_on_io();
+  void give_up_slow_errand_on_io();
   void flush_control_on_io();
   void create_lanes_on_io(unsigned path);
   bool heard_on_io(unsigned path);
@@ -121,10 +123,12 @@ class ClientDriver final : public Client {
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   boost::asio::steady_timer deadline_;
   boost::asio::steady_timer look_timer_;
+  boost::asio::steady_timer errand_timer_;
   ClientSession session_;
   std::array<Path, kMaxPaths> paths_;
   std::unique_ptr<Renewal> renewal_;
   std::unique_ptr<Operation> errand_;  ///< of the keeper, on the control lane
+  Instant errand_since_{};
   ChangeBarrier barrier_;
   ChangeBarrier control_barrier_;
   std::unique_ptr<ClientLane> control_lane_;

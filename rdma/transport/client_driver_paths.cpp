@@ -199,6 +199,7 @@ void ClientDriver::run_errand_on_io() {
   if (closed_ || errand_ || options_.keeper == nullptr || control_lane_->slot_count() == 0) return;
   errand_ = options_.keeper->errand();
   if (!errand_) return;
+  errand_since_ = now();
   errand_->on_finish(
       [](void* context) {
         auto& self = *static_cast<ClientDriver*>(context);
@@ -212,7 +213,7 @@ void ClientDriver::run_errand_on_io() {
 void ClientDriver::errand_ended_on_io() {
   const auto errand = std::move(errand_);
   options_.keeper->errand_ended(*errand);
-  if (errand->error() != EIO) run_errand_on_io();  // otherwise when a path or the barrier lets it
+  if (errand->error() != EIO) run_errand_on_io();  // otherwise later: it may be over at once again
 }
 
 // ---- A path goes -------------------------------------------------------------------------------

@@ -80,6 +80,30 @@ void ClientDriver::schedule_look_on_io() {
   });
 }
 
+/// What waits for nothing that this side is told of, such as a permit, or the end of what callers
+/// have given up.
+void ClientDriver::ask_for_errands_on_io() {
+  if (options_.keeper == nullptr) return;
+  errand_timer_.expires_after(kErrandPause);
+  errand_timer_.async_wait([this](boost::system::error_code cancelled) {
+    if (cancelled || closed_) return;
+    give_up_slow_errand_on_io();
+    if (control_lane_->attached()) run_errand_on_io();
+    ask_for_errands_on_io();
+  });
+}
+
+/// Its permit is in use until the server answers, and one is left for those who open things. A
+/// server without the extension would let these wait, too: there it is waited for.
+void ClientDriver::give_up_slow_errand_on_io() {
+  if (!errand_ || errand_->finished() || now() - errand_since_ < kErrandPause) return;
+  const bool spare = control_lane_->permits_in_use() + 1 < control_lane_->slot_count();
+  if (!spare || (limits_.features & wire::kFeatureExactlyOnce) == 0) return;
+  errand_->cancel(*control_lane_);
+  const auto errand = std::move(errand_);
+  options_.keeper->errand_ended(*errand);
+}
+
 void ClientDriver::apply_use_on_io() {
   const PathMask mask = session_.in_use(now());
   if (mask == std::exchange(in_use_, mask)) return;

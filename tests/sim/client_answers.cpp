@@ -120,7 +120,7 @@ void ClientNode::ask_device_info(Control& open) {
   rnbd::wire::DeviceInfo question;
   question.header = rnbd::wire::header_of(MessageType::device_info);
   control->answer = buffers_.take(sizeof(rnbd::wire::DeviceInfoResponse));
-  control->operation = std::make_unique<ControlOperation>(open.device->handle.id, question,
+  control->operation = std::make_unique<ControlOperation>(open.device->handle, question,
                                                           rtrs::MutableBytes{*control->answer});
   launch(std::move(control));
 }

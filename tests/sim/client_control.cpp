@@ -91,7 +91,7 @@ void ClientNode::leave_half_open(const Control& open) {
   device.slot = open.slot;
   device.mode = open.mode;
   device.open_number = open.open_number != 0 ? open.open_number : device.open_number;
-  device.id_to_close = device.handle.id.load();
+  device.to_close.id = device.handle.id.load();
   device.closing = device.half_closed = true;
   mapping.state = Mapping::State::half_closed;
 }
@@ -178,7 +178,7 @@ void ClientNode::close_device(Mapping& mapping) {
   Device& device = *mapping.device;
   device.closing = true;
   environment_.checker.closing(device.opening);
-  device.id_to_close = device.handle.id.load();
+  device.to_close.id = device.handle.id.load();
   send_close(mapping);
 }
 
@@ -194,15 +194,16 @@ void ClientNode::send_close(Mapping& mapping) {
   }
   const std::string name = environment_.disks[device.slot].name();
   const rnbd::OpenedDevice what{name, device.mode, device.open_number, device.half_closed};
-  control->operation = orders_.close(what, device.id_to_close, limits_);
+  control->operation = orders_.close(what, device.to_close, limits_);
   launch(std::move(control));
 }
 
-/// The shipped client has an errand for that when a path is back.
+/// The shipped client has an errand for that, and waits as well for the end of what was given up.
 void ClientNode::close_what_was_left() {
   if (!may_open()) return;
   for (Mapping& mapping : mappings_) {
-    if (mapping.state == Mapping::State::half_closed) return send_close(mapping);
+    const bool left = mapping.state == Mapping::State::half_closed;
+    if (left && !mapping.device->has_given_up()) return send_close(mapping);
   }
 }
 
@@ -233,7 +234,7 @@ void ClientNode::ask_something() {
     question.offset = plan.first * kSector;
     question.length = std::uint64_t{plan.count} * kSector;
     control->answer = buffers_.take(room);
-    control->operation = std::make_unique<ControlOperation>(mapping.device->handle.id, question,
+    control->operation = std::make_unique<ControlOperation>(mapping.device->handle, question,
                                                             rtrs::MutableBytes{*control->answer});
     return launch(std::move(control));
   }
@@ -242,7 +243,7 @@ void ClientNode::ask_something() {
   message.header = rnbd::wire::header_of(MessageType::cache);
   message.offset = plan.first * kSector;
   message.length = std::uint64_t{plan.count} * kSector;
-  control->operation = std::make_unique<ControlOperation>(mapping.device->handle.id, message);
+  control->operation = std::make_unique<ControlOperation>(mapping.device->handle, message);
   launch(std::move(control));
 }
 

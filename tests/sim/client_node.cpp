@@ -101,6 +101,11 @@ void ClientNode::decide_leaving() {
   // Every answer came, and answers to what was given up must come too.
   if (driver_->permits_in_use() != 0) return;
   for (Mapping& mapping : mappings_) {
+    if (mapping.device && mapping.device->has_given_up()) {
+      violate("what was given up counts as under way, and no permit is in use");
+    }
+  }
+  for (Mapping& mapping : mappings_) {
     if (mapping.state == Mapping::State::open) return close_device(mapping);
   }
   driver_->shut_down(/*orderly=*/true);

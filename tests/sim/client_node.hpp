@@ -66,7 +66,7 @@ class ClientNode final : public rtrs::SessionKeeper {
     rnbd::DeviceGeometry geometry;
     rnbd::DeviceGeometry expected;  ///< as the server told it
     rnbd::DeviceHandle handle;
-    std::atomic<std::uint32_t> id_to_close{rnbd::kNoDevice};
+    rnbd::DeviceHandle to_close;  ///< for its CLOSE
     std::uint32_t open_number = 0;
     std::atomic<std::uint64_t> losses_told{0};
     unsigned running = 0;
@@ -74,6 +74,8 @@ class ClientNode final : public rtrs::SessionKeeper {
     bool closing = false;
     bool half_closed = false;  ///< rnbd::OpenedDevice
     bool known = false;        ///< to the checker
+
+    bool has_given_up() const { return handle.given_up->any() || to_close.given_up->any(); }
   };
   using DevicePtr = std::shared_ptr<Device>;
 

@@ -89,7 +89,7 @@ bool ClientNode::is_reopening(unsigned slot) const {
 
 void ClientNode::adopt(const rnbd::ReopenOperation& reopen) {
   const auto forget = [](const DevicePtr& device) {
-    if (device) device->handle.id = device->id_to_close = rnbd::kNoDevice;
+    if (device) device->handle.id = device->to_close.id = rnbd::kNoDevice;
   };
   for (const auto& [number, transfer] : transfers_) forget(transfer->device);
   for (const auto& [number, control] : controls_) forget(control->device);
@@ -105,7 +105,10 @@ void ClientNode::adopt(const rnbd::ReopenOperation& reopen) {
   for (std::size_t i = 0; i < reopening_.size(); ++i) {
     Device& device = *reopening_[i];
     if (device.closing) {
-      device.id_to_close = reopen.ids()[i];  // nothing but its CLOSE may reach it
+      device.to_close.id = reopen.ids()[i];  // nothing but its CLOSE may reach it
+      // Refused: the session before may have it, as long as something runs, whatever is closed
+      // here.
+      if (device.to_close.id == rnbd::kNoDevice) device.known = false;
       continue;
     }
     device.handle.id = reopen.ids()[i];

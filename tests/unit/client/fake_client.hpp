@@ -74,9 +74,13 @@ class FakeClient final : public rtrs::Client {
     return reopen(lock);
   }
 
-  /// A path is back: what the keeper had left to do is done. Returns how many messages that took.
+  /// A path is back, and then do_errands().
   unsigned come_back() {
     connected = true;
+    return do_errands();
+  }
+  /// What the keeper has left to do is done. Returns how many messages that took.
+  unsigned do_errands() {
     unsigned count = 0;
     for (;; ++count) {
       const auto operation = keeper->errand();

@@ -35,6 +35,7 @@ class EchoHandler final : public ServerHandler {
     if (message.starts_with("E")) return request.finish(std::stoi(message.substr(1)));
     if (message.starts_with("H")) {
       held = &request;
+      all_held.push_back(&request);
       return;
     }
     if (message.starts_with("B")) {
@@ -55,7 +56,8 @@ class EchoHandler final : public ServerHandler {
   std::atomic<int> sessions{0};
   std::atomic<int> requests{0};
   std::atomic<std::uint64_t> bytes_written{0};
-  std::atomic<ServerRequest*> held{nullptr};
+  std::atomic<ServerRequest*> held{nullptr};  ///< the last one
+  std::vector<ServerRequest*> all_held;       ///< of one session: its event loop's
   std::atomic<bool> blocked{false};
 };
 

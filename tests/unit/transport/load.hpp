@@ -21,16 +21,23 @@ class Keeper final : public SessionKeeper {
   }
   int reopened(Operation& operation) override { return operation.error(); }
   std::unique_ptr<Operation> errand() override {
+    if (hanging_errands > 0) {
+      --hanging_errands;
+      return std::make_unique<EchoOperation>("H", MutableBytes{}, ConstBytes{});
+    }
     if (errands == 0) return nullptr;
     return std::make_unique<EchoOperation>("E0", MutableBytes{}, ConstBytes{});
   }
   void errand_ended(Operation& operation) override {
-    if (operation.error() == 0) --errands;
+    if (!operation.finished()) ++given_up;
+    if (operation.finished() && operation.error() == 0) --errands;
   }
 
   std::atomic<int> asked{0};
   std::atomic<int> answer{0};
   std::atomic<int> errands{0};
+  std::atomic<int> hanging_errands{0};  ///< come first
+  std::atomic<int> given_up{0};         ///< of these
 };
 
 inline ClientOptions patient(std::uint16_t port, Keeper& keeper) {

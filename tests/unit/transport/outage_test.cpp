@@ -238,17 +238,6 @@ TEST_CASE("without the extension: who opens is told that it waits for a change t
   wait_until_told("devices can be opened again");
 }
 
-TEST_CASE("what was left to do while there was no path is done when one is back") {
-  Keeper keeper;
-  EchoServer server;
-  auto client = test::connect(patient(server.port, keeper));
-  REQUIRE(client->disconnect(client->paths()[0].address));
-  keeper.errands = 3;
-  REQUIRE(client->reconnect(client->paths()[0].address));
-  while (keeper.errands > 0) std::this_thread::yield();
-  CHECK(client->paths()[0].requests == 3);
-}
-
 TEST_CASE("two paths: what is in flight goes over the other one, and both are used again") {
   Keeper keeper;
   ServerOptions server_options;

@@ -1,0 +1,33 @@
+// How much of what callers have given up the server may still be at.
+#pragma once
+
+#include <atomic>
+
+#include "rdma/wire/ensure.hpp"
+
+namespace rtrs {
+
+/// Counts the requests of one purpose (those to an open device, say) whose callers do not wait for
+/// them any more, and whose end nobody knows: neither answered, nor certain never to be carried
+/// out. What was never sent is none of them.
+///
+/// Threads: any; add() and remove() with the lane of the request held.
+class GivenUp {
+ public:
+  void add(bool is_change) { ++count(is_change); }
+  void remove(bool is_change) {
+    const unsigned before = count(is_change)--;
+    RTRS_ENSURE(before != 0);
+  }
+  bool any() const { return reads_ != 0 || changes_ != 0; }
+  /// Of RTRS direction write: they may land on top of what later ones write.
+  bool changes() const { return changes_ != 0; }
+
+ private:
+  std::atomic<unsigned>& count(bool is_change) { return is_change ? changes_ : reads_; }
+
+  std::atomic<unsigned> reads_{0};
+  std::atomic<unsigned> changes_{0};
+};
+
+}  // namespace rtrs
