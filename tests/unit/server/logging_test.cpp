@@ -67,7 +67,9 @@ TEST_CASE("log: whoever logs never waits for who reads, and what is dropped is t
     const auto at = line.find(": line ");
     REQUIRE_MESSAGE(at != std::string::npos, line);
     const auto number = static_cast<unsigned>(std::stoul(line.substr(at + 7)));
-    CHECK(number == told + missing);
+    CHECK(number >= next);
+    // Those that were dropped while this line was on its way are told in front of it, too.
+    CHECK(number <= told + missing);
     ++told;
     next = number + 1;
   }
