@@ -64,14 +64,22 @@ tl::expected<State, std::string> open_state(const std::string& directory,
                           "--state-directory");
   }
   auto turns = TurnFiles::open(where + "/writers");
-  if (turns) return State{std::move(*turns), std::make_shared<LossCount>(where)};
-  if (!directory.empty()) return tl::unexpected("--state-directory: " + turns.error());
+  auto losses = turns ? LossCount::open(where) : tl::unexpected(turns.error());
+  if (losses) return State{std::move(*turns), std::make_shared<LossCount>(std::move(*losses))};
+  if (!directory.empty()) return tl::unexpected("--state-directory: " + losses.error());
   log_function()(rtrs::LogLevel::warning,
-                 "cannot remember who wrote last, " + turns.error() +
+                 "cannot remember who wrote last, " + losses.error() +
                      ": a client that was cut off before a restart of this server may repeat a "
                      "write over those of others, and a failed flush is forgotten then; name a "
                      "--state-directory");
   return State{};
+}
+
+void record_loss(const LossCount& losses) {
+  if (const auto added = losses.add(); !added) {
+    log_function()(rtrs::LogLevel::error, "cannot record that a flush failed, " + added.error() +
+                                              ": it is forgotten when this server ends");
+  }
 }
 
 /// `state`: null if nothing is to be served.
@@ -84,7 +92,7 @@ tl::expected<std::unique_ptr<ExportCatalogue>, std::string> open_exports(const S
   if (state != nullptr) {
     options.patience = kPatience;
     options.turns = state->turns;
-    if (state->losses) options.on_loss = [losses = state->losses] { losses->add(); };
+    if (state->losses) options.on_loss = [losses = state->losses] { record_loss(*losses); };
   }
   auto catalogue = std::make_unique<ExportCatalogue>(std::move(options));
   // What is open for writing serves readers, too, but not the other way round.

@@ -47,38 +47,51 @@ tl::expected<std::unique_ptr<TurnFiles>, std::string> TurnFiles::open(
   if (!failure && ::faccessat(fd.get(), ".", W_OK | X_OK, AT_EACCESS) < 0)
     failure = {errno, std::generic_category()};
   if (failure) return tl::unexpected(directory + ": " + failure.message());
-  return std::unique_ptr<TurnFiles>{new TurnFiles{std::move(fd)}};
+  return std::unique_ptr<TurnFiles>{new TurnFiles{std::move(fd), directory}};
 }
 
-std::optional<WriterTurn> TurnFiles::load(const wire::Uuid& storage) {
-  const OwnedFd file{::openat(directory_.get(), name_of(storage).c_str(), O_RDONLY | O_CLOEXEC)};
+tl::unexpected<std::string> TurnFiles::failure(const std::string& name, int error) const {
+  return tl::unexpected(path_ + '/' + name + ": " + std::strerror(error));
+}
+
+/// What cannot be read is no sign that there was nothing: taken for that, it would let somebody
+/// repeat a write over those of others.
+tl::expected<std::optional<WriterTurn>, std::string> TurnFiles::load(const wire::Uuid& storage) {
+  const std::string name = name_of(storage);
+  const OwnedFd file{::openat(directory_.get(), name.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (!file && errno == ENOENT) return std::nullopt;
+  if (!file) return failure(name, errno);
   WriterTurn turn;
-  if (file.get() < 0 || ::read(file.get(), &turn, sizeof(turn)) != sizeof(turn)) return {};
-  return turn;
+  const ssize_t count = ::read(file.get(), &turn, sizeof(turn));
+  if (count < 0) return failure(name, errno);
+  if (count == sizeof(turn) && turn.number != 0) return turn;
+  return tl::unexpected(path_ + '/' + name +
+                        ": is damaged; if no client has been cut off while it wrote, remove it");
 }
 
-int TurnFiles::save(const wire::Uuid& storage, const WriterTurn& turn) {
+tl::expected<void, std::string> TurnFiles::save(const wire::Uuid& storage, const WriterTurn& turn) {
   const std::string name = name_of(storage);
   const std::string draft = name + "." + kNew;
-  if (const int error = write_file(directory_.get(), draft, turn)) return error;
-  if (::renameat(directory_.get(), draft.c_str(), directory_.get(), name.c_str()) < 0) return errno;
-  return ::fsync(directory_.get()) < 0 ? errno : 0;
+  if (const int error = write_file(directory_.get(), draft, turn)) return failure(draft, error);
+  if (::renameat(directory_.get(), draft.c_str(), directory_.get(), name.c_str()) < 0)
+    return failure(name, errno);
+  if (::fsync(directory_.get()) < 0) return failure(name, errno);
+  return {};
 }
 
-LossCount::LossCount(const std::string& directory)
-    : file_{::open((directory + "/failed-flushes").c_str(),
-                   O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600)} {}
-
-std::uint64_t LossCount::count() const {
+tl::expected<LossCount, std::string> LossCount::open(const std::string& directory) {
+  std::string path = directory + "/failed-flushes";
+  OwnedFd file{::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600)};
   struct stat status {};
-  if (!file_ || ::fstat(file_.get(), &status) < 0) return 0;
-  return static_cast<std::uint64_t>(status.st_size);
+  if (!file || ::fstat(file.get(), &status) < 0)
+    return tl::unexpected(path + ": " + std::strerror(errno));
+  return LossCount{std::move(file), std::move(path), static_cast<std::uint64_t>(status.st_size)};
 }
 
-void LossCount::add() const {
-  if (!file_) return;
+tl::expected<void, std::string> LossCount::add() const {
   const char one = '+';
-  if (::write(file_.get(), &one, 1) == 1) ::fsync(file_.get());
+  if (::write(file_.get(), &one, 1) == 1 && ::fsync(file_.get()) == 0) return {};
+  return tl::unexpected(path_ + ": " + std::strerror(errno));
 }
 
 std::string default_state_directory() {

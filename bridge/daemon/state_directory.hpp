@@ -2,9 +2,12 @@
 // storage, and whether flushes have failed.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tl/expected.hpp>
+#include <utility>
 
 #include "bridge/server/owned_fd.hpp"
 #include "bridge/server/writer_turns.hpp"
@@ -21,13 +24,18 @@ class TurnFiles final : public TurnStore {
   /// Errors: what is wrong with it.
   static tl::expected<std::unique_ptr<TurnFiles>, std::string> open(const std::string& directory);
 
-  std::optional<WriterTurn> load(const wire::Uuid& storage) override;
-  int save(const wire::Uuid& storage, const WriterTurn& turn) override;
+  tl::expected<std::optional<WriterTurn>, std::string> load(const wire::Uuid& storage) override;
+  tl::expected<void, std::string> save(const wire::Uuid& storage, const WriterTurn& turn) override;
 
  private:
-  explicit TurnFiles(OwnedFd directory) : directory_{std::move(directory)} {}
+  TurnFiles(OwnedFd directory, std::string path)
+      : directory_{std::move(directory)}, path_{std::move(path)} {}
+
+  /// For people: the file's path, and what is wrong with it.
+  tl::unexpected<std::string> failure(const std::string& name, int error) const;
 
   OwnedFd directory_;
+  std::string path_;
 };
 
 /// Counts the times that answered writes may have been lost without a restart of the machine: the
@@ -36,15 +44,25 @@ class TurnFiles final : public TurnStore {
 /// Threads: any.
 class LossCount {
  public:
-  /// In a directory that is there. Without a file nothing is counted.
-  explicit LossCount(const std::string& directory);
+  /// In a directory that is there.
+  ///
+  /// Errors: what is wrong with the file.
+  static tl::expected<LossCount, std::string> open(const std::string& directory);
 
-  std::uint64_t count() const;
-  /// Durable when it returns, as far as the file can be written. May block.
-  void add() const;
+  /// Before add().
+  std::uint64_t count() const { return count_; }
+  /// Durable when it returns. May block.
+  ///
+  /// Errors: what is in the way; then the file may count it or not.
+  tl::expected<void, std::string> add() const;
 
  private:
+  LossCount(OwnedFd file, std::string path, std::uint64_t count)
+      : file_{std::move(file)}, path_{std::move(path)}, count_{count} {}
+
   OwnedFd file_;
+  std::string path_;
+  std::uint64_t count_;
 };
 
 /// Where a server keeps what has to outlive it, if nobody says: $STATE_DIRECTORY, which systemd

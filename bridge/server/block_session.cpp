@@ -33,9 +33,8 @@ std::string why(int error) {
   }
 }
 
-Failure unrecorded(const std::string& name, int error) {
-  return {EIO, quoted(name) + ": cannot record who writes to it: " + std::strerror(error) +
-                   "; see to the directory that --state-directory names"};
+Failure unrecorded(const std::string& name, const std::string& reason) {
+  return {EIO, quoted(name) + ": cannot record who writes to it: " + reason};
 }
 
 }  // namespace
@@ -173,7 +172,7 @@ void BlockSession::take_turn(rtrs::ServerRequest& request, const std::string& na
   if (catalogue_.has_turn(lease, facts_.uuid)) return opened(request, name, std::move(lease));
   const bool migrates = lease.mode() == wire::AccessMode::migration;
   const WriterCount* const writers = lease.storage()->writers();
-  const auto job = std::make_shared<Turn>(Turn{&request, name, std::move(lease), 0});
+  const auto job = std::make_shared<Turn>(Turn{&request, name, std::move(lease), {}});
   ++turns_under_way_;
   if (migrates && reclaim(writers, [this, job] { record_turn(job); })) return;
   record_turn(job);
@@ -182,14 +181,15 @@ void BlockSession::take_turn(rtrs::ServerRequest& request, const std::string& na
 void BlockSession::record_turn(const std::shared_ptr<Turn>& turn) {
   surroundings_.run_recording(
       queues_.reactor(),
-      [this, turn] { turn->error = catalogue_.take_turn(turn->lease, facts_.uuid); },
+      [this, turn] { turn->taken = catalogue_.take_turn(turn->lease, facts_.uuid); },
       [this, turn] {
         --turns_under_way_;
         const bool more = !held_.empty();
-        if (turn->error == 0) {
+        if (turn->taken) {
           opened(*turn->request, turn->name, std::move(turn->lease));
         } else {
-          opened(*turn->request, turn->name, tl::unexpected(unrecorded(turn->name, turn->error)));
+          opened(*turn->request, turn->name,
+                 tl::unexpected(unrecorded(turn->name, turn->taken.error())));
         }
         if (more) go_on();
       });

@@ -57,7 +57,7 @@ class BlockSession {
     rtrs::ServerRequest* request;
     std::string name;
     Lease lease;
-    int error = 0;
+    tl::expected<void, std::string> taken;
   };
   /// An OPEN or CLOSE that waits for such a one.
   struct Held {

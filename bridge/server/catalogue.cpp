@@ -235,8 +235,9 @@ bool ExportCatalogue::has_turn(const Lease& lease, const wire::Uuid& session) co
   return turn && turn->is_of(session);
 }
 
-int ExportCatalogue::take_turn(const Lease& lease, const wire::Uuid& session) {
-  if (has_turn(lease, session)) return 0;
+tl::expected<void, std::string> ExportCatalogue::take_turn(const Lease& lease,
+                                                           const wire::Uuid& session) {
+  if (has_turn(lease, session)) return {};
   const std::lock_guard one_at_a_time{turn_mutex_};
   WriterCount& writers = *lease.storage()->writers_;
   const wire::Uuid& storage = lease.storage()->turn_key_;
@@ -245,18 +246,19 @@ int ExportCatalogue::take_turn(const Lease& lease, const wire::Uuid& session) {
   if (!writers.turn && kept) {
     lock.unlock();
     const auto known = options_.turns->load(storage);
+    if (!known) return tl::unexpected(known.error());
     lock.lock();
-    writers.turn = known;
-    if (known && known->is_of(session)) return 0;
+    writers.turn = *known;
+    if (writers.turn && writers.turn->is_of(session)) return {};
   }
   const WriterTurn next = writers.turn_with(session, life_);
   lock.unlock();
   if (kept && !RTRS_PLANTED(turn_forgotten)) {
-    if (const int error = options_.turns->save(storage, next)) return error;
+    if (auto saved = options_.turns->save(storage, next); !saved) return saved;
   }
   lock.lock();
   writers.turn = next;
-  return 0;
+  return {};
 }
 
 std::uint64_t ExportCatalogue::writer_serial(const Lease& lease) const {

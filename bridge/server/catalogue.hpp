@@ -140,8 +140,8 @@ class ExportCatalogue {
   bool has_turn(const Lease& lease, const wire::Uuid& session) const;
   /// Gives the session a part in the turn of writers, before it writes. May block.
   ///
-  /// Errors: an errno of the store.
-  int take_turn(const Lease& lease, const wire::Uuid& session);
+  /// Errors: of the store.
+  tl::expected<void, std::string> take_turn(const Lease& lease, const wire::Uuid& session);
   /// The turn: another number than before says that another session had it open for writing in
   /// between. 0: a reader, who does not care. Never blocks.
   std::uint64_t writer_serial(const Lease& lease) const;

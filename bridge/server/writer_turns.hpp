@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <tl/expected.hpp>
 
 #include "bridge/protocol/messages.hpp"
 #include "rdma/wire/endian.hpp"
@@ -35,9 +37,14 @@ class TurnStore {
  public:
   virtual ~TurnStore() = default;
   /// None: there was no turn. May block.
-  virtual std::optional<WriterTurn> load(const wire::Uuid& storage) = 0;
-  /// Durable when it returns. May block. Returns 0 or an errno.
-  virtual int save(const wire::Uuid& storage, const WriterTurn& turn) = 0;
+  ///
+  /// Errors: what is in the way of knowing it.
+  virtual tl::expected<std::optional<WriterTurn>, std::string> load(const wire::Uuid& storage) = 0;
+  /// Durable when it returns. May block.
+  ///
+  /// Errors: what is in the way.
+  virtual tl::expected<void, std::string> save(const wire::Uuid& storage,
+                                               const WriterTurn& turn) = 0;
 };
 
 /// How many mappings may write to one storage, over all its names and all sessions, and the turn.

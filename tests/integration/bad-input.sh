@@ -42,6 +42,9 @@ bad_server_options() {
   mkdir served
   rejects 'name another --state-directory' --listen tcp:127.0.0.1:0 --search-path "$PWD/served/%SESSNAME%" \
     --state-directory "$PWD/served/state"
+  mkdir -p kept/failed-flushes
+  rejects 'kept/failed-flushes: Is a directory' --listen tcp:127.0.0.1:0 --export a=memory:1M \
+    --state-directory "$PWD/kept"
 }
 it "rnbd-server: options that cannot be are refused with the reason" bad_server_options
 

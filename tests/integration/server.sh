@@ -198,6 +198,25 @@ descriptors() {
 }
 it "the soft limit of open files is raised to the hard one" descriptors
 
+damaged_turn() {
+  local file
+  random_file image 1M
+  start_server --export "disk0=$PWD/image" --state-directory "$PWD/kept"
+  attach disk0
+  nbdinfo --size "$uri"
+  stop nbdkit
+  stop server
+  file=$(echo "$PWD/kept/writers/"*)
+  truncate -s 7 "$file"
+  start_server --export "disk0=$PWD/image" --state-directory "$PWD/kept"
+  attach disk0
+  fails nbdinfo --size "$uri"
+  says server.log "disk0.*cannot record who writes to it: $file: is damaged"
+  rm "$file"
+  nbdinfo --size "$uri"
+}
+it "a device is not opened for writing if it cannot be read who wrote to it last" damaged_turn
+
 # A request that hangs for an hour; `hang.log` says when it is on its way.
 hang() {
   spawn hang /usr/bin/python3 -c "

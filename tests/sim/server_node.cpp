@@ -16,13 +16,15 @@ constexpr std::size_t kMaxDisks = 100;
 /// On a disk of the server's machine that loses nothing.
 class KeptTurns final : public rnbd::TurnStore {
  public:
-  std::optional<rnbd::WriterTurn> load(const rnbd::wire::Uuid& storage) override {
+  tl::expected<std::optional<rnbd::WriterTurn>, std::string> load(
+      const rnbd::wire::Uuid& storage) override {
     const auto known = turns_.find(storage);
     return known == turns_.end() ? std::nullopt : std::optional{known->second};
   }
-  int save(const rnbd::wire::Uuid& storage, const rnbd::WriterTurn& turn) override {
+  tl::expected<void, std::string> save(const rnbd::wire::Uuid& storage,
+                                       const rnbd::WriterTurn& turn) override {
     turns_[storage] = turn;
-    return 0;
+    return {};
   }
 
  private:

@@ -150,23 +150,26 @@ namespace {
 
 /// What outlives a catalogue.
 struct Turns final : TurnStore {
-  std::optional<WriterTurn> load(const wire::Uuid& storage) override {
+  tl::expected<std::optional<WriterTurn>, std::string> load(const wire::Uuid& storage) override {
+    if (!unreadable.empty()) return tl::unexpected(unreadable);
     const auto known = kept.find(storage);
     return known == kept.end() ? std::nullopt : std::optional{known->second};
   }
-  int save(const wire::Uuid& storage, const WriterTurn& turn) override {
-    if (error == 0) kept[storage] = turn;
-    return error;
+  tl::expected<void, std::string> save(const wire::Uuid& storage, const WriterTurn& turn) override {
+    if (!unwritable.empty()) return tl::unexpected(unwritable);
+    kept[storage] = turn;
+    return {};
   }
   std::map<wire::Uuid, WriterTurn> kept;
-  int error = 0;
+  std::string unreadable;
+  std::string unwritable;
 };
 
 constexpr auto kReadWrite = wire::AccessMode::read_write;
 constexpr auto kMigration = wire::AccessMode::migration;
 
 std::uint64_t take_turn(ExportCatalogue& catalogue, Lease& lease, std::uint8_t session) {
-  CHECK(catalogue.take_turn(lease, wire::Uuid{session}) == 0);
+  CHECK(catalogue.take_turn(lease, wire::Uuid{session}).has_value());
   CHECK(catalogue.has_turn(lease, wire::Uuid{session}));
   return catalogue.writer_serial(lease);
 }
@@ -216,11 +219,21 @@ TEST_CASE("catalogue: whose turn it is outlives the server, as far as it can be 
   server = serve();
   CHECK(turn(server->catalogue, 1) == first + 2);
 
-  turns->error = ENOSPC;
-  auto lease = server->catalogue.open_named("rw", kReadWrite);
-  REQUIRE(lease.has_value());
-  CHECK(server->catalogue.take_turn(*lease, wire::Uuid{2}) == ENOSPC);
-  CHECK_FALSE(server->catalogue.has_turn(*lease, wire::Uuid{2}));
+  const auto refused = [&] {
+    auto lease = server->catalogue.open_named("rw", kReadWrite);
+    REQUIRE(lease.has_value());
+    const auto taken = server->catalogue.take_turn(*lease, wire::Uuid{2});
+    CHECK_FALSE(server->catalogue.has_turn(*lease, wire::Uuid{2}));
+    return taken ? "" : taken.error();
+  };
+  turns->unwritable = "full";
+  CHECK(refused() == "full");
+  turns->unwritable = "";
+  server = serve();
+  turns->unreadable = "damaged";
+  CHECK(refused() == "damaged");
+  turns->unreadable = "";
+  CHECK(turn(server->catalogue, 2) == first + 3);
 }
 
 TEST_CASE("catalogue: two share a turn while a machine migrates, and either may come back") {
