@@ -3,6 +3,7 @@
 
 #include <poll.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -69,7 +70,7 @@ struct ClientOptions {
   /// the best access, and of these RDMA before TCP; `policy` chooses among them.
   std::vector<PathAddress> paths;
   PathPolicy policy = PathPolicy::min_inflight;
-  /// How long requests wait while no path works, until they fail with EIO; 0 = for ever.
+  /// How long requests wait while no path works, until they fail; 0 = for ever.
   Duration no_path_timeout = std::chrono::seconds{30};
   /// Pauses between attempts to connect a path that was lost: they double, each is cut at random.
   Duration reconnect_min = std::chrono::milliseconds{100};
@@ -79,6 +80,8 @@ struct ClientOptions {
   /// Refuses servers that cannot promise that a request is carried out once.
   bool require_extension = false;
   /// Null: requests that were in flight in a session that the server has forgotten fail with EIO,
+  /// With what requests fail then. Operations on the control connection fail with EIO.
+  int no_path_error = EIO;
   /// and so does everything later. Must outlive the client.
   SessionKeeper* keeper = nullptr;
   unsigned lanes = 0;  ///< I/O connections per path; 0 = one per CPU, at most 4

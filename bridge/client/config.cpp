@@ -102,6 +102,11 @@ tl::expected<Use, std::string> parse_use(std::string_view value) {
   return choose<Use>(value, {{"auto", Use::automatic}, {"on", Use::always}, {"off", Use::never}});
 }
 
+/// Those that NBD can carry, and that mean something else than a wrong request.
+tl::expected<int, std::string> parse_error(std::string_view value) {
+  return choose<int>(value, {{"EIO", EIO}, {"ENOSPC", ENOSPC}, {"ESHUTDOWN", ESHUTDOWN}});
+}
+
 constexpr std::pair<std::string_view, rtrs::PathPolicy> kPolicies[] = {
     {"round-robin", rtrs::PathPolicy::round_robin},
     {"min-inflight", rtrs::PathPolicy::min_inflight},
@@ -136,6 +141,7 @@ std::optional<Done> set_option(ClientConfig& config, std::string_view key, std::
   if (key == "policy") return store(config.policy, parse_policy(value));
   if (key == "no-path-timeout")
     return store(config.no_path_timeout, rtrs::parse_duration(value, kWaits));
+  if (key == "no-path-error") return store(config.no_path_error, parse_error(value));
   if (key == "reconnect-min") {
     return store(config.reconnect_min, rtrs::parse_duration(value, kReconnectPauses));
   }
@@ -172,6 +178,8 @@ constexpr ConfigKey kKeys[] = {
      "Of equally good paths: round-robin, min-inflight or min-latency (default min-inflight)."},
     {"no-path-timeout", "DURATION",
      "Requests wait so long for a path, then fail (default 30s; 0 = for ever)."},
+    {"no-path-error", "ERRNO",
+     "With what reads and writes fail then: EIO, ENOSPC or ESHUTDOWN (default EIO)."},
     {"reconnect-min", "DURATION",
      "The first pause between attempts to connect a lost path; each is twice as long as the one "
      "before (default 100ms)."},

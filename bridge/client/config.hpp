@@ -31,6 +31,7 @@ struct ClientConfig {
   unsigned heartbeat_misses = 4;
   rtrs::PathPolicy policy = rtrs::PathPolicy::min_inflight;
   rtrs::Duration no_path_timeout = std::chrono::seconds{30};  ///< 0 = for ever
+  int no_path_error = EIO;
   rtrs::Duration reconnect_min = std::chrono::milliseconds{100};
   rtrs::Duration reconnect_max = std::chrono::seconds{2};
   rtrs::Duration settle_time = std::chrono::seconds{10};

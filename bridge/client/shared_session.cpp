@@ -35,6 +35,7 @@ tl::expected<rtrs::ClientOptions, Failure> SharedSession::options(const std::str
   options.data_digest = config_.data_digest;
   options.policy = wanted.policy;
   options.no_path_timeout = config_.no_path_timeout;
+  options.no_path_error = config_.no_path_error;
   options.reconnect_min = config_.reconnect_min;
   options.reconnect_max = config_.reconnect_max;
   options.settle_time = config_.settle_time;

@@ -67,6 +67,7 @@ class ClientDriver final : public Client {
   void look_on_io();
   void schedule_look_on_io();
   void give_up_changes_on_io(unsigned path);
+  int error_without_path(const ClientLane& lane) const;
   void tell_of_held_opens_on_io();
   void apply_use_on_io();
   void ask_for_errands_on_io();

@@ -20,18 +20,24 @@ void ClientDriver::look_on_io() {
                              (session_.has_path() ? "accessible " : "") +
                              "path for too long (no-path-timeout): requests fail until one is "
                              "back");
-    for_each_lane([](ClientLane& lane) { lane.fail_pending(EIO); });
+    for_each_lane([this](ClientLane& lane) { lane.fail_pending(error_without_path(lane)); });
   }
   while (const auto path = session_.overdue(now())) give_up_changes_on_io(*path);
   apply_use_on_io();
   schedule_look_on_io();
 }
 
+/// What is opened and closed over the control connection goes by EIO for a path that failed.
+int ClientDriver::error_without_path(const ClientLane& lane) const {
+  return &lane == control_lane_.get() ? EIO : options_.no_path_error;
+}
+
 /// A server without the extension may still carry out what came over a path that it has not let
 /// back: nothing newer may be written meanwhile, and nobody waits for that for ever.
 void ClientDriver::give_up_changes_on_io(unsigned path) {
-  for (ChangeBarrier* barrier : {&barrier_, &control_barrier_}) barrier->refuse(EIO);
-  for_each_lane([path](ClientLane& lane) { lane.fail_stranded(path, EIO); });
+  barrier_.refuse(options_.no_path_error);
+  control_barrier_.refuse(EIO);
+  for_each_lane([&](ClientLane& lane) { lane.fail_stranded(path, error_without_path(lane)); });
   for (ChangeBarrier* barrier : {&barrier_, &control_barrier_}) {
     if (!barrier->closed()) barrier->refuse(0);
   }

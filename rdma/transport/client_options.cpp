@@ -59,6 +59,13 @@ tl::expected<void, Failure> check(const ClientOptions& options) {
   }
   if (options.lanes >= wire::kMaxConnections) return invalid("too many lanes: use fewer than 4096");
   if (options.spin < Duration::zero() || options.spin > kMaxSpin) {
+  for (const PathAddress& path : options.paths) {
+    if (std::abs(path.preference) > kMaxPreference) {
+      return invalid("the preference of the path to " + path.host + " is out of range: choose -" +
+                     std::to_string(kMaxPreference) + " to " + std::to_string(kMaxPreference));
+    }
+  }
+  if (options.no_path_error <= 0) return invalid("the error while no path works must be an errno");
     return invalid("spinning for longer than a millisecond only wastes CPU: choose 0 to 1ms");
   }
   if (options.heartbeat_interval <= Duration::zero()) {

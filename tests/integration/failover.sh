@@ -258,6 +258,25 @@ frozen_for_long() {
 it "a server that is frozen for longer than no-path-timeout is EIO on time; then service resumes" \
   frozen_for_long
 
+error_of_choice() {
+  requires_python nbd
+  truncate -s 4M image
+  start_server --export "disk0=$PWD/image"
+  attach disk0 "${quick[@]}" no-path-timeout=300ms no-path-error="$1"
+  user
+  works write || fail "cannot write"
+  freeze server
+  for request in write read flush; do
+    ask "$request"
+    [[ $answer == "$1" ]] || fail "$request: got $answer"
+  done
+  thaw server
+  eventually 20 works write
+  end_user
+}
+it "no-path-error=ENOSPC: that is what requests fail with then, as qemu stops for" error_of_choice ENOSPC
+it "no-path-error=ESHUTDOWN" error_of_choice ESHUTDOWN
+
 leaves() {
   requires_python nbd
   start_server --export disk0=memory:4M

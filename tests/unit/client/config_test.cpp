@@ -62,6 +62,7 @@ TEST_CASE("a URI is all that is needed") {
   CHECK(config.heartbeat_misses == 4);
   CHECK(config.policy == rtrs::PathPolicy::min_inflight);
   CHECK(config.no_path_timeout == 30s);
+  CHECK(config.no_path_error == EIO);
   CHECK(config.reconnect_min == 100ms);
   CHECK(config.reconnect_max == 2s);
   CHECK(config.settle_time == 10s);
@@ -103,6 +104,7 @@ TEST_CASE("every option reaches the configuration") {
                                     {"heartbeat-misses", "7"},
                                     {"policy", "min-latency"},
                                     {"no-path-timeout", "0"},
+                                    {"no-path-error", "ENOSPC"},
                                     {"reconnect-min", "20ms"},
                                     {"reconnect-max", "5"},
                                     {"settle-time", "0"},
@@ -122,6 +124,7 @@ TEST_CASE("every option reaches the configuration") {
   CHECK(config.heartbeat_misses == 7);
   CHECK(config.policy == rtrs::PathPolicy::min_latency);
   CHECK(config.no_path_timeout == 0s);
+  CHECK(config.no_path_error == ENOSPC);
   CHECK(config.reconnect_min == 20ms);
   CHECK(config.reconnect_max == 5s);
   CHECK(config.settle_time == 0s);
@@ -148,6 +151,7 @@ TEST_CASE("a bad value is refused with its key and what to write") {
       {"heartbeat-misses", {"0", "1001", ""}},
       {"policy", {"", "roundrobin", "queue-depth"}},
       {"no-path-timeout", {"", "never", "-1", "2h"}},
+      {"no-path-error", {"", "5", "enospc", "ETIMEDOUT"}},
       {"reconnect-min", {"0", "x"}},
       {"reconnect-max", {"0", "2h"}},
       {"settle-time", {"", "-1"}},
@@ -243,10 +247,10 @@ TEST_CASE("the help has one line per parameter that the reader knows") {
                           "heartbeat",     "heartbeat-misses",
                           "policy",        "no-path-timeout",
                           "reconnect-min", "reconnect-max",
-                          "settle-time",   "control",
-                          "digest",        "extensions",
-                          "require-ext",   "discard",
-                          "write-zeroes"}) {
+                          "settle-time",   "no-path-error",
+                          "control",       "digest",
+                          "extensions",    "require-ext",
+                          "discard",       "write-zeroes"}) {
     CHECK(("\n" + help).find("\n" + std::string{key} + "=") != std::string::npos);
     ConfigReader reader;
     auto done = reader.set(key, "\x01");
