@@ -28,8 +28,15 @@ struct PathAddress {
   std::string source;
   std::string host;
   std::uint16_t port = wire::kDefaultPort;
-  friend bool operator==(const PathAddress&, const PathAddress&) = default;
+  /// Paths with a higher one are used first, down to -kMaxPreference; no part of what it leads to.
+  int preference = 0;
+
+  friend bool operator==(const PathAddress& a, const PathAddress& b) {
+    return a.transport == b.transport && a.source == b.source && a.host == b.host &&
+           a.port == b.port;
+  }
 };
+inline constexpr int kMaxPreference = 9;
 
 struct SessionLimits;
 
@@ -67,11 +74,14 @@ inline constexpr Duration kMaxSpin = std::chrono::milliseconds{1};
 struct ClientOptions {
   std::string session_name;  ///< 1..254 printable bytes without '/' and '.'; unique at the server
   /// 1..8 to the same server; their order means nothing. Used are those to which the server gives
-  /// the best access, and of these RDMA before TCP; `policy` chooses among them.
+  /// the best access, of these the most preferred, and of these RDMA before TCP; `policy` chooses
+  /// among them.
   std::vector<PathAddress> paths;
   PathPolicy policy = PathPolicy::min_inflight;
   /// How long requests wait while no path works, until they fail; 0 = for ever.
   Duration no_path_timeout = std::chrono::seconds{30};
+  /// With what requests fail then. Operations on the control connection fail with EIO.
+  int no_path_error = EIO;
   /// Pauses between attempts to connect a path that was lost: they double, each is cut at random.
   Duration reconnect_min = std::chrono::milliseconds{100};
   Duration reconnect_max = std::chrono::seconds{2};
@@ -80,8 +90,6 @@ struct ClientOptions {
   /// Refuses servers that cannot promise that a request is carried out once.
   bool require_extension = false;
   /// Null: requests that were in flight in a session that the server has forgotten fail with EIO,
-  /// With what requests fail then. Operations on the control connection fail with EIO.
-  int no_path_error = EIO;
   /// and so does everything later. Must outlive the client.
   SessionKeeper* keeper = nullptr;
   unsigned lanes = 0;  ///< I/O connections per path; 0 = one per CPU, at most 4

@@ -46,6 +46,7 @@ Json describe(const rtrs::PathStatus& path, bool has_session) {
   const auto latency = std::chrono::duration_cast<std::chrono::microseconds>(path.latency);
   return {{"address", to_string(path.address)},
           {"state", idle ? "idle" : state_name(path.state)},
+          {"preference", path.address.preference},
           {"in_use", path.in_use},
           {"leaving", path.leaving},
           {"access", access_of(path)},
@@ -85,7 +86,7 @@ Answer answer(const Done& done) {
 ControlCommand path_command(const ClientConfig& config, SharedSession& session, const char* name,
                             const char* help,
                             Done (SharedSession::*change)(const rtrs::PathAddress&)) {
-  return {name, "[tcp:|rdma:][SRC@]DST[:PORT]", help,
+  return {name, "[tcp:|rdma:][SRC@]DST[:PORT][,preference=N]", help,
           [&config, &session, change](const std::string& text) -> Answer {
             const auto path = parse_path(text, config.paths.front().transport);
             if (!path) return tl::unexpected(Failure{EINVAL, path.error()});

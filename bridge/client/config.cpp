@@ -173,7 +173,7 @@ constexpr ConfigKey kKeys[] = {
     {"transport", "tcp|rdma", "How to reach the server, when there is no uri (default tcp)."},
     {"path", "[SRC@]DST[:PORT]",
      "One more path to the server, or a source address for the one to DST; 8 in all. tcp: or rdma: "
-     "in front chooses the transport."},
+     "in front chooses the transport; ,preference=N behind it how much it is wanted (-9 to 9)."},
     {"policy", "POLICY",
      "Of equally good paths: round-robin, min-inflight or min-latency (default min-inflight)."},
     {"no-path-timeout", "DURATION",

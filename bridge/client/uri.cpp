@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 
 #include "bridge/protocol/messages.hpp"
 
@@ -100,6 +101,24 @@ tl::expected<std::string, std::string> parse_source(std::string_view text) {
   return std::string{text};
 }
 
+constexpr const char* kPathForm = "[tcp:|rdma:][SRC@]DST[:PORT][,preference=N]";
+
+/// `,preference=n`, or nothing: 0.
+tl::expected<int, std::string> parse_preference(std::string_view text) {
+  constexpr std::string_view kKey = ",preference=";
+  if (text.empty()) return 0;
+  int number = 0;
+  bool known = text.starts_with(kKey);
+  if (known) {
+    text.remove_prefix(kKey.size());
+    const auto [end, error] = std::from_chars(text.begin(), text.end(), number);
+    known = error == std::errc{} && end == text.end() && std::abs(number) <= rtrs::kMaxPreference;
+  }
+  if (known) return number;
+  return Error{"the preference of a path is a number from -9 to 9; write " +
+               std::string{kPathForm} + ", as in 10.0.0.2,preference=-1"};
+}
+
 }  // namespace
 
 std::string complaint_about_device_name(std::string_view name) {
@@ -192,7 +211,11 @@ tl::expected<rtrs::PathAddress, std::string> parse_path(std::string_view text,
                                                         rtrs::TransportKind transport) {
   rtrs::PathAddress path;
   path.transport = transport;
-  std::string_view destination = text;
+  const std::size_t comma = std::min(text.find(','), text.size());
+  const auto preference = parse_preference(text.substr(comma));
+  if (!preference) return Error{preference.error()};
+  path.preference = *preference;
+  std::string_view destination = text.substr(0, comma);
   if (constexpr std::string_view kTcp = "tcp:"; destination.starts_with(kTcp)) {
     path.transport = rtrs::TransportKind::tcp;
     destination.remove_prefix(kTcp.size());
@@ -200,7 +223,7 @@ tl::expected<rtrs::PathAddress, std::string> parse_path(std::string_view text,
     path.transport = rtrs::TransportKind::rdma;
     destination.remove_prefix(kRdma.size());
   }
-  constexpr const char* kForm = "; write [tcp:|rdma:][SRC@]DST[:PORT]";
+  const std::string kForm = std::string{"; write "} + kPathForm;
   if (std::size_t at = destination.find('@'); at != std::string_view::npos) {
     auto source = parse_source(destination.substr(0, at));
     if (!source) return Error{source.error() + kForm};

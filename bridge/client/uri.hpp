@@ -38,8 +38,8 @@ struct HostPort {
 };
 tl::expected<HostPort, std::string> parse_host_port(std::string_view text);
 
-/// Reads one path between client and server: `[tcp:|rdma:][src@]dst[:port]`; without a transport it
-/// has the given one.
+/// Reads one path between client and server: `[tcp:|rdma:][src@]dst[:port][,preference=n]`; without
+/// a transport it has the given one.
 ///
 /// Errors: a sentence that says what to write instead.
 tl::expected<rtrs::PathAddress, std::string> parse_path(std::string_view text,

@@ -207,7 +207,7 @@ bool ClientSession::may_carry(unsigned index) const {
 
 /// Lower is better: what the server thinks of a path counts more than what kind it is.
 unsigned ClientSession::rank(unsigned index) const {
-  constexpr unsigned kClasses = 16;
+  constexpr unsigned kClasses = 64;
   const auto access = static_cast<unsigned>(paths_[index].access);
   return access * kClasses + options_.paths[index].rank;
 }

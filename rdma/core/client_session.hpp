@@ -59,6 +59,7 @@ class ClientSession {
   bool leaving(unsigned path) const { return paths_[path].leaving; }
   /// It need not go after all.
   void stay(unsigned path) { paths_[path].leaving = false; }
+  void set_rank(unsigned path, unsigned rank) { options_.paths[path].rank = rank; }
   /// The path is gone, its number free: it must not be connected, and no lane bound to it.
   void remove(unsigned path);
 

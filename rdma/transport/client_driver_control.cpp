@@ -76,6 +76,8 @@ tl::expected<void, Failure> ClientDriver::add_path(const PathAddress& path) {
     if (auto added = list.add(path); !added) return added;
     if (const auto index = find_on_io(path)) {
       session_.stay(*index);
+      session_.set_rank(*index, session_path(path).rank);
+      options_.paths[*index].preference = path.preference;
       return {};
     }
     const auto index = session_.add(session_path(path), now());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <string>
 #include <thread>
 
@@ -21,7 +22,8 @@ ClientOptions with_defaults(ClientOptions options) {
 
 ClientSessionOptions::Path session_path(const PathAddress& address) {
   const bool rdma = address.transport == TransportKind::rdma;
-  return {rdma ? 0U : 1U, rdma, !rdma};
+  const auto behind = static_cast<unsigned>(kMaxPreference - address.preference);
+  return {2 * behind + (rdma ? 0U : 1U), rdma, !rdma};
 }
 
 ClientSessionOptions session_options(const ClientOptions& options) {
@@ -57,8 +59,6 @@ tl::expected<void, Failure> check(const ClientOptions& options) {
       return invalid("the path to " + end->host + " is given twice: name each only once");
     }
   }
-  if (options.lanes >= wire::kMaxConnections) return invalid("too many lanes: use fewer than 4096");
-  if (options.spin < Duration::zero() || options.spin > kMaxSpin) {
   for (const PathAddress& path : options.paths) {
     if (std::abs(path.preference) > kMaxPreference) {
       return invalid("the preference of the path to " + path.host + " is out of range: choose -" +
@@ -66,6 +66,8 @@ tl::expected<void, Failure> check(const ClientOptions& options) {
     }
   }
   if (options.no_path_error <= 0) return invalid("the error while no path works must be an errno");
+  if (options.lanes >= wire::kMaxConnections) return invalid("too many lanes: use fewer than 4096");
+  if (options.spin < Duration::zero() || options.spin > kMaxSpin) {
     return invalid("spinning for longer than a millisecond only wastes CPU: choose 0 to 1ms");
   }
   if (options.heartbeat_interval <= Duration::zero()) {

@@ -93,6 +93,30 @@ moves() {
 }
 it "paths come and go under load, the policy changes, and status says so" moves
 
+preferred() {
+  requires_python nbd
+  serve_two
+  attach_controlled disk0 settle-time=0
+  start_writers
+  progress 5
+  ctl add-path "$two,preference=-1"
+  is_so "path('$one')['in_use'] and path('$one')['preference'] == 0"
+  becomes "path('$two')['state'] == 'connected'"
+  is_so "not path('$two')['in_use'] and path('$two')['preference'] == -1"
+  ctl disconnect "$one"
+  becomes "path('$two')['in_use']"
+  progress 20
+  ctl reconnect "$one"
+  becomes "path('$one')['in_use'] and not path('$two')['in_use']"
+  ctl remove-path "$two"
+  ctl add-path "$two,preference=1"
+  becomes "path('$two')['in_use'] and not path('$one')['in_use']"
+  progress 20
+  end_writers
+  refused EINVAL add-path "$two,preference=10"
+}
+it "a path with a lower preference is a spare one" preferred
+
 back_and_forth() {
   requires_python nbd
   serve_two
@@ -187,8 +211,8 @@ print(text)
 if text:
     assert "policy:       min-inflight" in text.splitlines(), text
     rows = [line.split() for line in text.splitlines()]
-    assert rows[rows.index(next(r for r in rows if r[:1] == ["ADDRESS"])) + 1][:3] == \
-        ["$one", "connected", "yes"], text
+    assert rows[rows.index(next(r for r in rows if r[:1] == ["ADDRESS"])) + 1][:4] == \
+        ["$one", "connected", "0", "yes"], text
     assert ["disk0", "16777216", "rw", "1"] in rows, text
 PYTHON
   [[ -z $(ctl add-path "$two") ]] || fail "said something"

@@ -111,6 +111,23 @@ TEST_CASE("a path has a destination, and a source and a port when they matter") 
         PathAddress{TransportKind::tcp, "fd00::1", "fd00::2", 1234});
 }
 
+TEST_CASE("a path has a preference, which is no part of what it leads to") {
+  const auto plain = *parse_path("10.0.0.2", TransportKind::tcp);
+  const auto spare = *parse_path("10.0.0.2:1234,preference=-9", TransportKind::tcp);
+  CHECK(plain.preference == 0);
+  CHECK(spare.preference == -9);
+  CHECK(spare == plain);
+  CHECK(parse_path("rdma:[fd00::1]@[fd00::2]:99,preference=9", TransportKind::tcp)->preference ==
+        9);
+  for (const char* text : {"host,", "host,preference", "host,preference=", "host,preference=10",
+                           "host,preference=-10", "host,preference=1x", "host,prefer=1",
+                           "host,preference=1,preference=2", "host,preference= 1"}) {
+    const auto parsed = parse_path(text, TransportKind::tcp);
+    REQUIRE_MESSAGE(!parsed.has_value(), text);
+    CHECK(mentions(parsed.error(), "DST[:PORT][,preference=N]"));
+  }
+}
+
 TEST_CASE("a malformed path is refused with the form to write") {
   for (const char* text : {"", "@", "@host", "a b@host", "host:", "10.0.0.1:7@host", "a@b@c",
                            "10.0.0.1@", "fd00::2", "[fd00::2", "host:99999"}) {

@@ -96,6 +96,35 @@ TEST_CASE("a session moves from path to path under load") {
   }
 }
 
+TEST_CASE("the preferred of the paths that work is used, and may change under load") {
+  Bench bench{true};
+  bench.options.settle_time = 0ms;
+  bench.options.paths[0].preference = 1;
+  bench.second.preference = 2;
+  bench.client.reset();
+  bench.client = test::connect(bench.options);
+  Load load{*bench.client};
+  const auto used = [&](const PathAddress& path) { return bench.status(path).in_use; };
+  const auto wait_until = [&](bool first, bool second) {
+    while (used(bench.first) != first || used(bench.second) != second) std::this_thread::yield();
+  };
+  REQUIRE(used(bench.first));
+  REQUIRE(bench.client->add_path(bench.second));
+  wait_until(false, true);
+  CHECK(bench.status(bench.second).address.preference == 2);
+
+  REQUIRE(bench.client->disconnect(bench.second));
+  wait_until(true, false);
+  REQUIRE(bench.client->reconnect(bench.second));
+  wait_until(false, true);
+
+  REQUIRE(bench.client->remove_path(bench.second));
+  bench.wait_until_gone(bench.second);
+  bench.second.preference = 1;
+  REQUIRE(bench.client->add_path(bench.second));
+  wait_until(true, true);
+}
+
 TEST_CASE("what an event loop has under way goes on over a path that is added") {
   Bench bench{true};
   const auto loop = bench.client->take_lane(0);
