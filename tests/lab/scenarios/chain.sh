@@ -126,6 +126,33 @@ qcow2() {
   on client qcow2_image
 }
 
+# ---- A machine's disk ----------------------------------------------------------------------------------
+
+bootable_image() {
+  head -c 4k /dev/urandom >/tmp/random
+  as --32 -o /tmp/boot.o "$source_dir/tests/lab/lib/boot_sector.S"
+  ld -m elf_i386 -Ttext 0x7c00 --oformat binary -o /tmp/boot /tmp/boot.o
+  cat /tmp/boot /tmp/random >/tmp/image
+  truncate -s 128M /tmp/image
+}
+boot_machine() {
+  local status=0
+  qemu-system-x86_64 -accel tcg -machine pc -m 32 -nodefaults -display none -no-reboot -device isa-debug-exit,iobase=0xf4 \
+    -drive "file=$nbd_uri,format=raw,if=virtio,cache=none" || status=$?
+  [[ $status == 67 ]] || fail "the machine ended with $status"
+}
+was_copied() { cmp /tmp/random <(dd if=/tmp/image bs=512 skip=2048 count=8 status=none); }
+
+machine() {
+  on server bootable_image
+  on server serve_image
+  on client attach "$rdma"
+  on client boot_machine
+  on client stop nbdkit
+  on server stop rnbd-server
+  on server was_copied
+}
+
 # ---- nbdkit's filters ----------------------------------------------------------------------------------
 
 partitioned_image() {
@@ -182,6 +209,7 @@ it_full "fio's checksums hold on /dev/nbd0, and qemu-io shares the disk" verify
 it "rnbd-bridge serves the kernel's client with four connections, and others beside it, over RDMA" bridge "$rdma"
 it_full "RDMA and TCP leave the same image, byte for byte" same_image
 it "a qcow2 image that qemu-img makes in it goes back to its snapshot, and is clean" qcow2
+it_full "a machine of qemu boots from it, and reads and writes it" machine
 it_full "a partition behind nbdkit's cache and readahead is that part of the image" filters
 it_full "a file system under nbdkit's cow leaves the server's image alone" copy_on_write
 it_full "a client that comes after the server's restart finds its data" reconnect
