@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 
 namespace rtrs {
 
@@ -21,6 +22,9 @@ std::string to_string(const PathAddress& path) {
 tl::expected<void, Failure> PathList::add(const PathAddress& path) {
   if (contains(path)) {
     return tl::unexpected(Failure{EEXIST, "the path " + to_string(path) + " is there already"});
+  }
+  if (std::abs(path.preference) > kMaxPreference) {
+    return tl::unexpected(Failure{EINVAL, "the preference of a path is a number from -9 to 9"});
   }
   if (paths_.size() >= kMaxPaths) {
     return tl::unexpected(Failure{ENOSPC, "a session has at most " + std::to_string(kMaxPaths) +

@@ -188,6 +188,8 @@ TEST_CASE("what cannot be done with paths is refused, and changes nothing") {
   CHECK(error_of(client.remove_path(bench.second)) == ENOENT);
   CHECK(error_of(client.disconnect(bench.second)) == ENOENT);
   CHECK(error_of(client.reconnect(bench.second)) == ENOENT);
+  bench.second.preference = kMaxPreference + 1;
+  CHECK(error_of(client.add_path(bench.second)) == EINVAL);
   for (std::uint16_t port = 1; port < kMaxPaths; ++port) {
     CHECK(error_of(client.add_path(bench.nowhere(port))) == 0);
   }
