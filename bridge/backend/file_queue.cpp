@@ -184,6 +184,11 @@ void FileQueue::on_transferred(FileIo& io, std::int64_t result) {
     io.bounce = nullptr;
     if (!bounce_waiting_.empty()) start_piece(io_of(bounce_waiting_.pop()));
   }
+  if (result < 0 && (io.flags & RWF_DSYNC) != 0) {
+    // It may tell of what others wrote before, and nothing else would after this server's end.
+    io.failed = static_cast<int>(-result);
+    return sync(io);
+  }
   if (result < 0) return finish(io, static_cast<int>(-result));
   // The file is shorter than it was when it was opened: somebody truncated it.
   if (result == 0) return finish(io, EIO);
@@ -197,6 +202,8 @@ void FileQueue::call(FileIo& io, std::int64_t (*function)(FileOperation&)) {
   engine_->start(io);
 }
 
-void FileQueue::finish(FileIo& io, int error) { io.request->done(*io.request, error); }
+void FileQueue::finish(FileIo& io, int error) {
+  io.request->done(*io.request, io.failed != 0 ? io.failed : error);
+}
 
 }  // namespace rnbd

@@ -19,6 +19,7 @@ struct FileIo : FileOperation {
   FileQueue* queue = nullptr;
   BackendRequest* request = nullptr;
   std::uint64_t progress = 0;   ///< bytes done; read, write and zeroes written
+  int failed = 0;               ///< errno of a write with FUA, behind which a flush is made
   std::byte* bounce = nullptr;  ///< aligned memory, while a piece needs it
 };
 static_assert(sizeof(FileIo) <= sizeof(BackendRequest::scratch));

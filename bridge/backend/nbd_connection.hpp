@@ -23,8 +23,8 @@ struct NbdShared {
   bool native_fua = false;
   bool can_flush = false;
   std::uint64_t max_payload = 0;  ///< bytes per read and write command
-  /// What the first flush or request with FUA failed with at the server, or 0. Nobody knows which
-  /// writes were lost with it, so no later one may promise anything.
+  /// What the first flush failed with at the server, or 0. Nobody knows which writes were lost with
+  /// it, so no later one may promise anything, and neither may a request with FUA.
   std::atomic<int> flush_error{0};
   std::mutex mutex;
   NbdHandle first;  ///< connected when the backend was opened; for the first who asks
