@@ -1,6 +1,7 @@
 #include "bridge/daemon/blocking_pool.hpp"
 
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <chrono>
 #include <memory>
@@ -11,9 +12,17 @@
 
 namespace rnbd {
 
+namespace {
+
+/// For a few bytes that are written and made durable.
+constexpr std::chrono::seconds kSuspicious{5};
+
+}  // namespace
+
 struct BlockingPool::Impl {
   boost::asio::thread_pool threads{2};
   boost::asio::thread_pool recorder{1};
+  boost::asio::thread_pool watch{1};  ///< over the recorder
 
   /// Runs `work` in a pool, then `then` on the reactor.
   static auto in(boost::asio::thread_pool& pool) {
@@ -24,6 +33,15 @@ struct BlockingPool::Impl {
       });
     };
   }
+
+  /// Who waits for the work sees nothing but a server that does not answer.
+  void run_watched(const std::function<void()>& work, const std::function<void()>& complain) {
+    boost::asio::steady_timer timer{watch, kSuspicious};
+    timer.async_wait([complain](boost::system::error_code cancelled) {
+      if (!cancelled) complain();
+    });
+    work();
+  }
 };
 
 BlockingPool::BlockingPool() : impl_{std::make_unique<Impl>()} {}
@@ -31,6 +49,7 @@ BlockingPool::BlockingPool() : impl_{std::make_unique<Impl>()} {}
 BlockingPool::~BlockingPool() {
   impl_->threads.join();
   impl_->recorder.join();
+  impl_->watch.join();
 }
 
 Surroundings BlockingPool::surroundings(std::shared_ptr<rtrs::ClientLog> log) {
@@ -44,7 +63,17 @@ Surroundings BlockingPool::surroundings(std::shared_ptr<rtrs::ClientLog> log) {
   };
   surroundings.offload = Impl::in(impl_->threads);
   // What hangs in a client's file keeps nobody from opening an export.
-  surroundings.record = Impl::in(impl_->recorder);
+  const auto complain = [say = surroundings.log] {
+    say(rtrs::LogLevel::warning, "",
+        "the state directory does not answer: no device is opened for writing until it does; see "
+        "to its disk, or restart with another --state-directory");
+  };
+  surroundings.record = [this, complain](rtrs::Reactor* reactor, std::function<void()> work,
+                                         std::function<void()> then) {
+    Impl::in(impl_->recorder)(
+        reactor, [this, complain, work = std::move(work)] { impl_->run_watched(work, complain); },
+        std::move(then));
+  };
   return surroundings;
 }
 

@@ -40,7 +40,7 @@ constexpr std::chrono::seconds kPatience{10};
 /// What outlives the server. Null: a default that cannot be used, as that of somebody who only
 /// tries things out.
 struct State {
-  std::shared_ptr<TurnStore> turns;
+  std::shared_ptr<WriterStore> turns;
   std::shared_ptr<LossCount> losses;
 };
 
@@ -203,13 +203,14 @@ std::string tell_ready(const Invocation& invocation, const rtrs::Server& server,
 }
 
 /// Leaves in the order in which nothing is used after its end; what hangs is abandoned.
-void stop(std::unique_ptr<rtrs::Server> server, BlockServer& handler,
+void stop(std::unique_ptr<rtrs::Server> server, BlockServer& handler, ExportCatalogue& catalogue,
           std::unique_ptr<BlockingPool> pool) {
+  catalogue.end();
   server->stop(kDrain);
   if (const std::size_t left = handler.sessions(); left > 0) {
-    log_function()(rtrs::LogLevel::warning, "I/O of " + std::to_string(left) +
-                                                (left == 1 ? " session" : " sessions") +
-                                                " hangs in a backend and is abandoned");
+    log_function()(rtrs::LogLevel::warning,
+                   "I/O of " + std::to_string(left) + (left == 1 ? " session" : " sessions") +
+                       " hangs in a backend, or in the state directory, and is abandoned");
     leave(0);
   }
   pool.reset();
@@ -245,7 +246,7 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
     complain(wrong);
   }
   if (control) control->reset();
-  stop(std::move(server), handler, std::move(pool));
+  stop(std::move(server), handler, catalogue, std::move(pool));
   return wrong.empty() ? 0 : 1;
 }
 

@@ -4,11 +4,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <optional>
+#include <span>
 #include <system_error>
+#include <vector>
+
+#include "rdma/wire/endian.hpp"
 
 namespace rnbd {
 namespace {
@@ -25,14 +32,65 @@ std::string name_of(const wire::Uuid& storage) {
   return name;
 }
 
+/// A file: this, and so many parts behind it.
+struct Head {
+  rtrs::wire::le32 origin = 0;
+  rtrs::wire::le32 last = 0;
+  rtrs::wire::le32 parts = 0;
+  rtrs::wire::le32 reserved = 0;
+};
+struct Part {
+  wire::Uuid session{};
+  rtrs::wire::le32 number = 0;
+  rtrs::wire::le32 reserved = 0;
+};
+static_assert(sizeof(Head) == 16 && sizeof(Part) == 24);
+/// Two, and as many for each clone of the storage.
+constexpr std::size_t kMaxParts = 64;
+
+std::vector<std::byte> bytes_of(const WriterRecord& record) {
+  Head head;
+  head.origin = record.origin;
+  head.last = record.last;
+  head.parts = static_cast<std::uint32_t>(record.parts.size());
+  std::vector<std::byte> bytes(sizeof(Head) + record.parts.size() * sizeof(Part));
+  std::memcpy(bytes.data(), &head, sizeof(head));
+  std::size_t at = sizeof(Head);
+  for (const WriterRecord::Part& known : record.parts) {
+    Part part;
+    part.session = known.session;
+    part.number = known.number;
+    std::memcpy(bytes.data() + at, &part, sizeof(part));
+    at += sizeof(part);
+  }
+  return bytes;
+}
+
+/// None: it is damaged.
+std::optional<WriterRecord> record_of(std::span<const std::byte> bytes) {
+  Head head;
+  if (bytes.size() < sizeof(head)) return {};
+  std::memcpy(&head, bytes.data(), sizeof(head));
+  const std::uint32_t parts = head.parts;
+  if (head.origin == 0 || parts > kMaxParts || bytes.size() != sizeof(head) + parts * sizeof(Part))
+    return {};
+  WriterRecord record{.origin = head.origin, .last = head.last, .parts = {}};
+  for (std::size_t at = sizeof(head); at < bytes.size(); at += sizeof(Part)) {
+    Part part;
+    std::memcpy(&part, bytes.data() + at, sizeof(part));
+    record.parts.push_back({part.session, part.number});
+  }
+  return record;
+}
+
 /// 0 or an errno.
-int write_file(int directory, const std::string& name, const WriterTurn& turn) {
+int write_file(int directory, const std::string& name, std::span<const std::byte> bytes) {
   const OwnedFd file{
       ::openat(directory, name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)};
-  if (file.get() < 0) return errno;
-  const ssize_t written = ::write(file.get(), &turn, sizeof(turn));
+  if (!file) return errno;
+  const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
   if (written < 0) return errno;
-  if (written != sizeof(turn)) return ENOSPC;
+  if (static_cast<std::size_t>(written) != bytes.size()) return ENOSPC;
   return ::fsync(file.get()) < 0 ? errno : 0;
 }
 
@@ -56,23 +114,27 @@ tl::unexpected<std::string> TurnFiles::failure(const std::string& name, int erro
 
 /// What cannot be read is no sign that there was nothing: taken for that, it would let somebody
 /// repeat a write over those of others.
-tl::expected<std::optional<WriterTurn>, std::string> TurnFiles::load(const wire::Uuid& storage) {
+tl::expected<WriterRecord, std::string> TurnFiles::load(const wire::Uuid& storage) {
   const std::string name = name_of(storage);
   const OwnedFd file{::openat(directory_.get(), name.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (!file && errno == ENOENT) return std::nullopt;
+  if (!file && errno == ENOENT) return WriterRecord{};
   if (!file) return failure(name, errno);
-  WriterTurn turn;
-  const ssize_t count = ::read(file.get(), &turn, sizeof(turn));
+  std::array<std::byte, sizeof(Head) + kMaxParts * sizeof(Part) + 1> bytes;
+  const ssize_t count = ::read(file.get(), bytes.data(), bytes.size());
   if (count < 0) return failure(name, errno);
-  if (count == sizeof(turn) && turn.number != 0) return turn;
+  if (auto record = record_of(std::span{bytes}.first(static_cast<std::size_t>(count)))) {
+    return *std::move(record);
+  }
   return tl::unexpected(path_ + '/' + name +
                         ": is damaged; if no client has been cut off while it wrote, remove it");
 }
 
-tl::expected<void, std::string> TurnFiles::save(const wire::Uuid& storage, const WriterTurn& turn) {
+tl::expected<void, std::string> TurnFiles::save(const wire::Uuid& storage,
+                                                const WriterRecord& record) {
   const std::string name = name_of(storage);
   const std::string draft = name + "." + kNew;
-  if (const int error = write_file(directory_.get(), draft, turn)) return failure(draft, error);
+  if (const int error = write_file(directory_.get(), draft, bytes_of(record)))
+    return failure(draft, error);
   if (::renameat(directory_.get(), draft.c_str(), directory_.get(), name.c_str()) < 0)
     return failure(name, errno);
   if (::fsync(directory_.get()) < 0) return failure(name, errno);

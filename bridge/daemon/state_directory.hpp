@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <tl/expected.hpp>
 #include <utility>
@@ -15,17 +14,18 @@
 
 namespace rnbd {
 
-/// Files are replaced as a whole, and are durable. Servers with different storage may share the
-/// directory.
-class TurnFiles final : public TurnStore {
+/// Files are replaced as a whole, and are durable. Servers may share the directory, as long as only
+/// one of them has a storage open for writing.
+class TurnFiles final : public WriterStore {
  public:
   /// Makes the directory if it is not there.
   ///
   /// Errors: what is wrong with it.
   static tl::expected<std::unique_ptr<TurnFiles>, std::string> open(const std::string& directory);
 
-  tl::expected<std::optional<WriterTurn>, std::string> load(const wire::Uuid& storage) override;
-  tl::expected<void, std::string> save(const wire::Uuid& storage, const WriterTurn& turn) override;
+  tl::expected<WriterRecord, std::string> load(const wire::Uuid& storage) override;
+  tl::expected<void, std::string> save(const wire::Uuid& storage,
+                                       const WriterRecord& record) override;
 
  private:
   TurnFiles(OwnedFd directory, std::string path)

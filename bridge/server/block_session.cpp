@@ -66,6 +66,8 @@ BlockSession::~BlockSession() {
   for (const auto& device : devices_.slots()) {
     if (device != nullptr) release(*device);
   }
+  devices_ = OpenTable{};
+  record_leaving();
 }
 
 void BlockSession::on_request(rtrs::ServerRequest& request) {
@@ -165,11 +167,11 @@ void BlockSession::open_export(rtrs::ServerRequest& request, const wire::OpenReq
          tl::unexpected(Failure{lease.error(), quoted(name) + ": " + why(lease.error())}));
 }
 
-/// Of the writers, before anything is written. Who wants to migrate shares the turn of whoever is
-/// there, but not of one that was cut off. The session outlives this, because the request is not
-/// finished.
+/// Of the writers, before anything is written. Who wants to migrate takes part beside whoever is
+/// there, but not beside one that was cut off. The session outlives this, because the request is
+/// not finished.
 void BlockSession::take_turn(rtrs::ServerRequest& request, const std::string& name, Lease lease) {
-  if (catalogue_.has_turn(lease, facts_.uuid)) return opened(request, name, std::move(lease));
+  if (catalogue_.rejoin(lease, facts_.uuid)) return opened(request, name, std::move(lease));
   const bool migrates = lease.mode() == wire::AccessMode::migration;
   const WriterCount* const writers = lease.storage()->writers();
   const auto job = std::make_shared<Turn>(Turn{&request, name, std::move(lease), {}});
@@ -181,7 +183,11 @@ void BlockSession::take_turn(rtrs::ServerRequest& request, const std::string& na
 void BlockSession::record_turn(const std::shared_ptr<Turn>& turn) {
   surroundings_.run_recording(
       queues_.reactor(),
-      [this, turn] { turn->taken = catalogue_.take_turn(turn->lease, facts_.uuid); },
+      [this, turn] {
+        // Numbered: by somebody who opens it. What a session had open it opens without a number.
+        const bool anew = order_of(*turn->request, sizeof(wire::Open)).number != 0;
+        turn->taken = catalogue_.take_turn(turn->lease, facts_.uuid, anew);
+      },
       [this, turn] {
         --turns_under_way_;
         const bool more = !held_.empty();
@@ -287,8 +293,16 @@ void BlockSession::finish_close(Device& device) {
   surroundings_.say(rtrs::LogLevel::info, facts_.peer,
                     facts_.name + " (" + facts_.peer + "): closed " + quoted(device.name));
   release(device);
+  device.lease.close();
   devices_.take(device.id).reset();
+  record_leaving();
   for (rtrs::ServerRequest* request : closers) finish(*request, 0);
+}
+
+void BlockSession::record_leaving() {
+  if (!catalogue_.has_left()) return;
+  surroundings_.run_recording(queues_.reactor(),
+                              [&catalogue = catalogue_] { catalogue.record_left(); }, {});
 }
 
 void BlockSession::release(Device& device) { queues_.release(device.queue); }

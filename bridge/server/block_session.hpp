@@ -87,6 +87,7 @@ class BlockSession {
   void answer_open(rtrs::ServerRequest& request, Device& device);
   void close(rtrs::ServerRequest& request);
   void finish_close(Device& device);
+  void record_leaving();
   void release(Device& device);
   void log_refusal(const std::string& line);
 

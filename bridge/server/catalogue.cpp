@@ -29,17 +29,10 @@ void forget_expired(Map& map) {
   std::erase_if(map, [](const auto& entry) { return entry.second.expired(); });
 }
 
-/// Under what the turns of a storage are kept; zeros: they are not. One count, one key: files of
-/// cloned file systems have the same UUID.
-wire::Uuid turn_key(const BackendInfo& info, const std::optional<FileIdentity>& identity) {
-  if (!info.outlives_server) return {};
-  wire::Uuid key = info.uuid;
-  if (key == wire::Uuid{} || !identity) return key;
-  for (std::size_t i = 0; i < 8; ++i) {
-    key[i] ^= static_cast<std::uint8_t>(std::uint64_t{identity->device} >> 8 * i);
-    key[8 + i] ^= static_cast<std::uint8_t>(std::uint64_t{identity->inode} >> 8 * i);
-  }
-  return key;
+/// Under what is kept who takes part in writing to a storage; zeros: it is not kept. Numbers of
+/// devices are no part of it, since another boot gives others.
+wire::Uuid turn_key(const BackendInfo& info) {
+  return info.outlives_server ? info.uuid : wire::Uuid{};
 }
 
 std::optional<FileIdentity> identity_of(const std::string& storage) {
@@ -165,9 +158,10 @@ tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_storage(
   auto geometry = geometry_of((*backend)->info(), options.read_only);
   if (!geometry) return tl::unexpected(Failure{EINVAL, storage + ": " + geometry.error()});
   const std::lock_guard lock{mutex_};
-  const wire::Uuid key = turn_key((*backend)->info(), identity);
-  auto opened = std::make_shared<Storage>(std::move(*backend), *geometry, writers_of(identity, key),
-                                          permanent);
+  const wire::Uuid key = turn_key((*backend)->info());
+  auto opened = std::make_shared<Storage>(std::move(*backend), *geometry, permanent);
+  opened->writers_ = writers_of(identity, key);
+  opened->turns_ = turns_of(identity, key);
   opened->turn_key_ = key;
   if (identity) {
     forget_expired(files_);
@@ -189,13 +183,30 @@ std::shared_ptr<Storage> ExportCatalogue::already_open(const FileIdentity& ident
   return nullptr;
 }
 
-/// Stays for good: the turn of a file counts also while nobody has it open.
+namespace {
+
+/// What belongs to a storage, however often it is opened and closed.
+template <class T, class Files, class Keys>
+std::shared_ptr<T> kept_for(Files& files, Keys& keys, const std::optional<FileIdentity>& identity,
+                            const wire::Uuid& key) {
+  if (!identity && key == wire::Uuid{}) return std::make_shared<T>();
+  std::shared_ptr<T>& known = identity ? files[*identity] : keys[key];
+  if (known == nullptr) known = std::make_shared<T>();
+  return known;
+}
+
+}  // namespace
+
 std::shared_ptr<WriterCount> ExportCatalogue::writers_of(const MaybeIdentity& identity,
                                                          const wire::Uuid& key) {
-  if (!identity && key == wire::Uuid{}) return std::make_shared<WriterCount>();
-  std::shared_ptr<WriterCount>& writers = identity ? writers_[*identity] : writers_by_key_[key];
-  if (writers == nullptr) writers = std::make_shared<WriterCount>();
-  return writers;
+  return kept_for<WriterCount>(writers_, writers_by_key_, identity, key);
+}
+
+/// By key where there is one: another disk may get the number that this one has.
+std::shared_ptr<WriterTurns> ExportCatalogue::turns_of(const MaybeIdentity& identity,
+                                                       const wire::Uuid& key) {
+  const bool has_key = key != wire::Uuid{};
+  return kept_for<WriterTurns>(turns_, turns_by_key_, has_key ? std::nullopt : identity, key);
 }
 
 tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_found(
@@ -228,49 +239,88 @@ tl::expected<Lease, int> ExportCatalogue::lease(std::shared_ptr<Storage> storage
   return Lease{*this, std::move(storage), geometry, mode};
 }
 
-bool ExportCatalogue::has_turn(const Lease& lease, const wire::Uuid& session) const {
+bool ExportCatalogue::rejoin(Lease& lease, const wire::Uuid& session) {
   if (!lease.writable()) return true;
   const std::lock_guard lock{mutex_};
-  const auto& turn = lease.storage()->writers_->turn;
-  return turn && turn->is_of(session);
+  WriterTurns& turns = *lease.storage()->turns_;
+  if (session == wire::Uuid{} || !turns.is_there(session)) return false;
+  turns.enter(session);
+  lease.writer_ = session;
+  return true;
 }
 
-tl::expected<void, std::string> ExportCatalogue::take_turn(const Lease& lease,
-                                                           const wire::Uuid& session) {
-  if (has_turn(lease, session)) return {};
+tl::expected<void, std::string> ExportCatalogue::take_turn(Lease& lease, const wire::Uuid& session,
+                                                           bool anew) {
   const std::lock_guard one_at_a_time{turn_mutex_};
-  WriterCount& writers = *lease.storage()->writers_;
-  const wire::Uuid& storage = lease.storage()->turn_key_;
-  const bool kept = options_.turns != nullptr && storage != wire::Uuid{};
+  WriterTurns& turns = *lease.storage()->turns_;
+  const wire::Uuid& key = lease.storage()->turn_key_;
+  const bool kept = options_.turns != nullptr && key != wire::Uuid{};
   std::unique_lock lock{mutex_};
-  if (!writers.turn && kept) {
+  if (kept && !turns.anybody_there()) {  // another server may have had it meanwhile
     lock.unlock();
-    const auto known = options_.turns->load(storage);
+    auto known = options_.turns->load(key);
     if (!known) return tl::unexpected(known.error());
     lock.lock();
-    writers.turn = *known;
-    if (writers.turn && writers.turn->is_of(session)) return {};
+    if (known->origin != 0) turns.set_record(*std::move(known));
   }
-  const WriterTurn next = writers.turn_with(session, life_);
-  lock.unlock();
-  if (kept && !RTRS_PLANTED(turn_forgotten)) {
-    if (auto saved = options_.turns->save(storage, next); !saved) return saved;
+  if (anew || !turns.takes_part(session)) {
+    WriterRecord next = turns.with(session, life_);
+    while (kept && !RTRS_PLANTED(turn_forgotten)) {
+      lock.unlock();
+      if (auto saved = options_.turns->save(key, next); !saved) return saved;
+      lock.lock();
+      const WriterRecord now = turns.with(session, life_);
+      if (now == next) break;
+      next = now;  // somebody has left meanwhile
+    }
+    turns.set_record(std::move(next));
   }
-  lock.lock();
-  writers.turn = next;
+  turns.enter(session);
+  lease.writer_ = session;
   return {};
 }
 
 std::uint64_t ExportCatalogue::writer_serial(const Lease& lease) const {
   if (!lease.writable()) return 0;
   const std::lock_guard lock{mutex_};
-  return lease.storage()->writers_->turn.value_or(WriterTurn{}).serial();
+  return lease.storage()->turns_->serial_of(lease.writer_.value_or(wire::Uuid{}));
 }
 
 void ExportCatalogue::give_back(const Lease& lease) {
   if (!lease.writable()) return;
   const std::lock_guard lock{mutex_};
-  lease.storage_->writers_->give_back();
+  const Storage& storage = *lease.storage_;
+  storage.writers_->give_back();
+  if (!lease.writer_ || ending_) return;
+  if (!storage.turns_->leave(*lease.writer_, lease.closed_)) return;
+  if (options_.turns != nullptr && storage.turn_key_ != wire::Uuid{}) {
+    left_.insert(storage.turn_key_);
+  }
+}
+
+bool ExportCatalogue::has_left() const {
+  const std::lock_guard lock{mutex_};
+  return !left_.empty();
+}
+
+void ExportCatalogue::record_left() {
+  const std::lock_guard one_at_a_time{turn_mutex_};
+  std::unique_lock lock{mutex_};
+  while (!left_.empty()) {
+    const wire::Uuid key = left_.extract(left_.begin()).value();
+    const WriterRecord record = turns_by_key_.at(key)->record();
+    lock.unlock();
+    const auto saved = options_.turns->save(key, record);
+    if (!saved && options_.log) {
+      options_.log(rtrs::LogLevel::error, "cannot record who writes: " + saved.error());
+    }
+    lock.lock();
+  }
+}
+
+void ExportCatalogue::end() {
+  const std::lock_guard lock{mutex_};
+  ending_ = true;
 }
 
 tl::expected<Lease, int> ExportCatalogue::open_named(std::string_view name, wire::AccessMode mode) {

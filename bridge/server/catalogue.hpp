@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
@@ -37,12 +38,8 @@ struct ExportSpecification {
 /// Threads: immutable, apart from what the catalogue's lock guards.
 class Storage {
  public:
-  Storage(std::unique_ptr<Backend> backend, Geometry geometry, std::shared_ptr<WriterCount> writers,
-          bool permanent)
-      : backend_{std::move(backend)},
-        geometry_{geometry},
-        writers_{std::move(writers)},
-        permanent_{permanent} {}
+  Storage(std::unique_ptr<Backend> backend, Geometry geometry, bool permanent)
+      : backend_{std::move(backend)}, geometry_{geometry}, permanent_{permanent} {}
 
   Backend& backend() const { return *backend_; }
   const Geometry& geometry() const { return geometry_; }
@@ -57,6 +54,7 @@ class Storage {
   std::unique_ptr<Backend> backend_;
   Geometry geometry_;
   std::shared_ptr<WriterCount> writers_;
+  std::shared_ptr<WriterTurns> turns_;
   wire::Uuid turn_key_{};
   bool permanent_;
 };
@@ -80,6 +78,8 @@ class Lease {
   void look_again() { grow(geometry_, storage_->backend().present_size()); }
   wire::AccessMode mode() const { return mode_; }
   bool writable() const { return mode_ != wire::AccessMode::read_only; }
+  /// The client has closed what it had open, and repeats nothing of it.
+  void close() { closed_ = true; }
 
  private:
   friend class ExportCatalogue;
@@ -91,6 +91,8 @@ class Lease {
   std::shared_ptr<Storage> storage_;
   Geometry geometry_;
   wire::AccessMode mode_;
+  std::optional<wire::Uuid> writer_;  ///< the session, once it takes part in writing
+  bool closed_ = false;
 };
 
 /// Why a file was not opened.
@@ -112,8 +114,8 @@ struct CatalogueOptions {
   /// For so long after the start, what is in use is waited for: the I/O of a server that was killed
   /// holds its files until it has ended.
   rtrs::Duration patience{};
-  /// Where the turns of writers outlive the server; null: nowhere.
-  std::shared_ptr<TurnStore> turns = {};
+  /// Where it outlives the server who takes part in writing; null: nowhere.
+  std::shared_ptr<WriterStore> turns = {};
 };
 
 /// All exports of one server. Must outlive every lease.
@@ -136,15 +138,23 @@ class ExportCatalogue {
   bool has(std::string_view name) const { return named_.find(name) != named_.end(); }
   bool has_search_path() const { return search_path_.has_value(); }
 
-  /// Whether take_turn() has nothing to do. Never blocks.
-  bool has_turn(const Lease& lease, const wire::Uuid& session) const;
-  /// Gives the session a part in the turn of writers, before it writes. May block.
+  /// take_turn() for a session that has the storage open for writing, or that only reads. False: it
+  /// has not. Never blocks.
+  bool rejoin(Lease& lease, const wire::Uuid& session);
+  /// The session takes part in writing from here on; `anew`: it does not come back to what it had
+  /// open, but opens it. May block.
   ///
   /// Errors: of the store.
-  tl::expected<void, std::string> take_turn(const Lease& lease, const wire::Uuid& session);
-  /// The turn: another number than before says that another session had it open for writing in
+  tl::expected<void, std::string> take_turn(Lease& lease, const wire::Uuid& session, bool anew);
+  /// Another number than before, of the same upper half: another session has had it for writing in
   /// between. 0: a reader, who does not care. Never blocks.
   std::uint64_t writer_serial(const Lease& lease) const;
+  /// Sessions that left do not take part any more, which is to be recorded.
+  bool has_left() const;
+  /// May block.
+  void record_left();
+  /// The server ends: whoever leaves from here on is only cut off, as in a crash.
+  void end();
   /// Which life of this server keeps the storage open; 0: it is open while somebody uses it.
   std::uint32_t life_of(const Lease& lease) const {
     return lease.storage()->permanent() ? life_ : 0;
@@ -204,6 +214,7 @@ class ExportCatalogue {
   tl::expected<Lease, int> lease(std::shared_ptr<Storage> storage, const Geometry& geometry,
                                  wire::AccessMode mode);
   std::shared_ptr<WriterCount> writers_of(const MaybeIdentity& identity, const wire::Uuid& key);
+  std::shared_ptr<WriterTurns> turns_of(const MaybeIdentity& identity, const wire::Uuid& key);
   void give_back(const Lease& lease);
 
   CatalogueOptions options_;
@@ -219,6 +230,10 @@ class ExportCatalogue {
   mutable std::mutex mutex_;  ///< guards the maps below and all writer counts; never held for I/O
   std::map<FileIdentity, std::shared_ptr<WriterCount>> writers_;
   std::map<wire::Uuid, std::shared_ptr<WriterCount>> writers_by_key_;  ///< of what is no file
+  std::map<FileIdentity, std::shared_ptr<WriterTurns>> turns_;         ///< of what has no key
+  std::map<wire::Uuid, std::shared_ptr<WriterTurns>> turns_by_key_;
+  std::set<wire::Uuid> left_;  ///< keys of what record_left() is to record
+  bool ending_ = false;
   std::map<FileKey, std::weak_ptr<Storage>> files_;
 };
 

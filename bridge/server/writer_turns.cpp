@@ -1,29 +1,51 @@
 #include "bridge/server/writer_turns.hpp"
 
+#include <algorithm>
 #include <cerrno>
 
+#include "rdma/core/plant.hpp"
+
 namespace rnbd {
+namespace {
+
+constexpr wire::Uuid kUnknown{};
+
+}  // namespace
+
+std::uint32_t WriterTurns::number_of(const wire::Uuid& session) const {
+  const auto part = std::ranges::find(record_.parts, session, &WriterRecord::Part::session);
+  return part == record_.parts.end() ? 0 : part->number;
+}
+
+std::uint64_t WriterTurns::serial_of(const wire::Uuid& session) const {
+  const std::uint32_t number = takes_part(session) ? number_of(session) : record_.last;
+  return std::uint64_t{record_.origin} << 32 | number;
+}
+
+WriterRecord WriterTurns::with(const wire::Uuid& session, std::uint32_t origin) const {
+  WriterRecord record = record_;
+  std::erase_if(record.parts, [&](const auto& part) { return !is_there(part.session); });
+  if (record.origin == 0) record.origin = origin;
+  ++record.last;
+  if (session != kUnknown) record.parts.push_back({session, record.last});
+  return record;
+}
+
+bool WriterTurns::leave(const wire::Uuid& session, bool closed) {
+  if (--there_[session] > 0) return false;
+  there_.erase(session);
+  if (RTRS_PLANTED(part_outlives_leaving)) return false;
+  const bool others_take_part = record_.parts.size() > (takes_part(session) ? 1 : 0);
+  if (!anybody_there() && !(closed && others_take_part)) return false;
+  return std::erase_if(record_.parts, [&](const auto& part) { return part.session == session; }) >
+         0;
+}
 
 int WriterCount::take(wire::AccessMode mode) {
   const unsigned limit = mode == wire::AccessMode::migration ? 2 : 1;
   if (count_ >= limit) return EPERM;
   ++count_;
   return 0;
-}
-
-WriterTurn WriterCount::turn_with(const wire::Uuid& session, std::uint32_t origin) const {
-  WriterTurn next = turn.value_or(WriterTurn{});
-  if (next.is_of(session)) return next;
-  const bool shared = count_ > 1 && next.number != 0;
-  if (shared) {
-    if (next.holders[1] != wire::Uuid{}) next.holders[0] = next.holders[1];
-    next.holders[1] = session;
-    return next;
-  }
-  if (next.number == 0) next.origin = origin;
-  next.number = next.number + 1;
-  next.holders = {session, wire::Uuid{}};
-  return next;
 }
 
 }  // namespace rnbd

@@ -1,53 +1,85 @@
-// Who may write to a storage, and whose turn at it it is.
+// Who may write to a storage, and who may come back to it as if nothing had happened.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <optional>
+#include <map>
 #include <string>
 #include <tl/expected.hpp>
+#include <vector>
 
 #include "bridge/protocol/messages.hpp"
-#include "rdma/wire/endian.hpp"
 
 namespace rnbd {
 
-/// A turn lasts until a session opens the storage for writing that has no part in it: who opens it
-/// again in another turn than before must not repeat what was under way then.
-struct WriterTurn {
-  rtrs::wire::le32 origin = 0;  ///< of the count; never 0 once there was a turn
-  rtrs::wire::le32 number = 0;
-  /// Sessions that have a part in it, in the order in which they came; two while a machine
-  /// migrates.
-  std::array<wire::Uuid, 2> holders{};
+/// The sessions that take part in writing to a storage.
+struct WriterRecord {
+  struct Part {
+    wire::Uuid session{};
+    /// The same as long as the session takes part: who finds another one than before must not
+    /// repeat what was under way then.
+    std::uint32_t number = 0;
+    friend bool operator==(const Part&, const Part&) = default;
+  };
+  std::uint32_t origin = 0;  ///< of the numbers, 0: none was given yet
+  std::uint32_t last = 0;    ///< that was given
+  std::vector<Part> parts;
 
-  bool is_of(const wire::Uuid& session) const {
-    return number != 0 && session != wire::Uuid{} &&
-           (holders[0] == session || holders[1] == session);
-  }
-  std::uint64_t serial() const { return std::uint64_t{origin} << 32 | number; }
+  friend bool operator==(const WriterRecord&, const WriterRecord&) = default;
 };
-static_assert(sizeof(WriterTurn) == 40);
 
-/// Remembers turns across lives of the server. What is under way at a client when the server ends
+/// Remembers records across lives of the server. What is under way at a client when the server ends
 /// comes again in its next life, whoever has written meanwhile.
 ///
 /// Threads: one at a time.
-class TurnStore {
+class WriterStore {
  public:
-  virtual ~TurnStore() = default;
-  /// None: there was no turn. May block.
+  virtual ~WriterStore() = default;
+  /// No number was given yet: there is none. May block.
   ///
   /// Errors: what is in the way of knowing it.
-  virtual tl::expected<std::optional<WriterTurn>, std::string> load(const wire::Uuid& storage) = 0;
+  virtual tl::expected<WriterRecord, std::string> load(const wire::Uuid& storage) = 0;
   /// Durable when it returns. May block.
   ///
   /// Errors: what is in the way.
   virtual tl::expected<void, std::string> save(const wire::Uuid& storage,
-                                               const WriterTurn& turn) = 0;
+                                               const WriterRecord& record) = 0;
 };
 
-/// How many mappings may write to one storage, over all its names and all sessions, and the turn.
+/// Who has a storage open for writing, and who takes part in it. A session takes part when it opens
+/// the storage for writing, and until
+/// - somebody opens it anew, and the session is not there itself;
+/// - it leaves while another one is there, whether it closes the storage or is cut off;
+/// - it closes the storage, and another one who was cut off may come back.
+/// So two take part while a machine migrates, and both after a crash of the server.
+///
+/// Threads: its catalogue's lock.
+class WriterTurns {
+ public:
+  /// What it knows is no older than what the store knows.
+  bool anybody_there() const { return !there_.empty(); }
+  bool is_there(const wire::Uuid& session) const { return there_.contains(session); }
+  bool takes_part(const wire::Uuid& session) const { return number_of(session) != 0; }
+  /// With the origin in the upper half; of who takes no part, the number given last. 0: none was.
+  std::uint64_t serial_of(const wire::Uuid& session) const;
+
+  const WriterRecord& record() const { return record_; }
+  void set_record(WriterRecord record) { record_ = std::move(record); }
+  /// As it is to be when the session, which is not there, has opened the storage anew. A session
+  /// without a UUID takes no part: nobody knows it again.
+  WriterRecord with(const wire::Uuid& session, std::uint32_t origin) const;
+
+  void enter(const wire::Uuid& session) { ++there_[session]; }
+  /// True: the record has changed.
+  bool leave(const wire::Uuid& session, bool closed);
+
+ private:
+  std::uint32_t number_of(const wire::Uuid& session) const;
+
+  WriterRecord record_;
+  std::map<wire::Uuid, unsigned> there_;  ///< how often each has it open
+};
+
+/// How many mappings may write to one storage, over all its names and all sessions.
 ///
 /// Threads: its catalogue's lock.
 class WriterCount {
@@ -56,13 +88,6 @@ class WriterCount {
   /// the new host have the device open for a moment. Returns 0 or EPERM.
   int take(wire::AccessMode mode);
   void give_back() { --count_; }
-
-  /// None: nobody has looked yet what the store remembers.
-  std::optional<WriterTurn> turn;
-
-  /// The turn with a part for this session, which has the storage open for writing: the present one
-  /// if it has a part already or shares the storage with one that has, otherwise the next.
-  WriterTurn turn_with(const wire::Uuid& session, std::uint32_t origin) const;
 
  private:
   unsigned count_ = 0;

@@ -62,6 +62,7 @@ struct PlantEntry {
   X(change_unseen, "a device that is another one now is taken for the one that was open")          \
   X(other_writer_unseen, "a device that others wrote to meanwhile is opened again")                \
   X(turn_forgotten, "a server does not remember who wrote in its life before")                     \
+  X(part_outlives_leaving, "who is cut off while another one writes may repeat what it wrote")     \
   X(loss_not_told, "a restart of the server's machine is not noticed")                             \
   X(access_notice_ignored, "the client goes on with what the server thought of a path before")     \
   X(flush_outlives_loss, "a flush under way when the machine restarts counts for what is lost")

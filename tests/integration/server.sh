@@ -217,6 +217,28 @@ damaged_turn() {
 }
 it "a device is not opened for writing if it cannot be read who wrote to it last" damaged_turn
 
+# A pipe in its place, that nobody writes to.
+hanging_turn() {
+  local file
+  random_file image 1M
+  start_server --export "disk0=$PWD/image" --state-directory "$PWD/kept"
+  attach disk0
+  nbdinfo --size "$uri"
+  stop nbdkit
+  stop server
+  file=$(echo "$PWD/kept/writers/"*)
+  mv "$file" turn
+  mkfifo "$file"
+  start_server --export "disk0=$PWD/image" --state-directory "$PWD/kept"
+  attach disk0
+  spawn waiting nbdinfo --size "$uri"
+  eventually 30 grep -q 'the state directory does not answer' server.log
+  cat turn >"$file"
+  wait_end waiting 20 || fail "it still waits"
+  ((status == 0)) || fail "it left with $status"
+}
+it "a state directory that hangs is told" hanging_turn
+
 # A request that hangs for an hour; `hang.log` says when it is on its way.
 hang() {
   spawn hang /usr/bin/python3 -c "

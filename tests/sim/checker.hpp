@@ -120,6 +120,8 @@ class Checker {
     rnbd::wire::AccessMode mode{};
     Instant since{};        ///< the client knew of it; when it was opened last
     Instant first_since{};  ///< the same when it was opened first
+    Instant first_asked{};  ///< for that
+    Instant lost{};         ///< when its server forgot it last
     bool held = false;      ///< it held once, for certain
     bool closing = false;
     bool closed = false;

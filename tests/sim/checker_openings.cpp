@@ -1,6 +1,7 @@
 // Who may have a disk open, and when a session and its server's memory of it end.
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "tests/sim/checker.hpp"
 
@@ -23,6 +24,8 @@ std::uint64_t Checker::opened(unsigned disk, std::uint64_t session, AccessMode m
   opening.mode = mode;
   opening.since = world_.now();
   opening.first_since = opening.since;
+  opening.first_asked = asked;
+  opening.lost = opening.since;  // if the session is gone already
   opening.held = opening.holds = certain;
   opening.knows = knows;
   opening.life = life_;
@@ -68,11 +71,17 @@ void Checker::check_writers_again(Opening& opening, Instant asked) {
   opening.holds = false;
   check_writers(opening.disk, opening.session, opening.mode, asked);
   opening.holds = true;
-  if (opening.mode != AccessMode::read_write || !opening.knows.writers) return;
+  if (opening.mode == AccessMode::read_only || !opening.knows.writers) return;
   for (const Opening& other : openings_) {
     const bool wrote = other.disk == opening.disk && other.session != opening.session &&
-                       other.held && other.mode == AccessMode::read_write;
-    if (!wrote || other.first_since < opening.since || other.first_since > asked) continue;
+                       other.held && other.mode != AccessMode::read_only;
+    if (!wrote || other.first_since > asked) continue;
+    // Two may write while a machine migrates, as long as both are there.
+    const bool alone =
+        opening.mode == AccessMode::read_write && other.mode == AccessMode::read_write;
+    const bool was_there = alone ? other.first_since < opening.since
+                                 : other.first_asked < opening.lost || !other.knows.writers;
+    if (was_there) continue;
     // Over a restart the server knows storage by its UUID.
     const bool same_life = other.life == opening.life && opening.life == life_;
     if (!same_life && disks_[opening.disk].knobs().uuid == DiskKnobs{}.uuid) continue;
@@ -127,7 +136,9 @@ void Checker::session_gone(std::uint64_t session) {
   if (gone_.size() <= session) gone_.resize(session + 1);
   gone_[session] = true;
   for (Opening& opening : openings_) {
-    if (opening.session == session) opening.holds = false;
+    if (opening.session == session && std::exchange(opening.holds, false)) {
+      opening.lost = world_.now();
+    }
   }
   std::erase_if(active_, [&](OperationId id) {
     Operation& operation = of(id);

@@ -14,21 +14,19 @@ namespace {
 constexpr std::size_t kMaxDisks = 100;
 
 /// On a disk of the server's machine that loses nothing.
-class KeptTurns final : public rnbd::TurnStore {
+class KeptTurns final : public rnbd::WriterStore {
  public:
-  tl::expected<std::optional<rnbd::WriterTurn>, std::string> load(
-      const rnbd::wire::Uuid& storage) override {
-    const auto known = turns_.find(storage);
-    return known == turns_.end() ? std::nullopt : std::optional{known->second};
+  tl::expected<rnbd::WriterRecord, std::string> load(const rnbd::wire::Uuid& storage) override {
+    return records_[storage];
   }
   tl::expected<void, std::string> save(const rnbd::wire::Uuid& storage,
-                                       const rnbd::WriterTurn& turn) override {
-    turns_[storage] = turn;
+                                       const rnbd::WriterRecord& record) override {
+    records_[storage] = record;
     return {};
   }
 
  private:
-  std::map<rnbd::wire::Uuid, rnbd::WriterTurn> turns_;
+  std::map<rnbd::wire::Uuid, rnbd::WriterRecord> records_;
 };
 
 }  // namespace

@@ -59,7 +59,7 @@ class ServerNode {
   bool was_up_ = false;
   std::vector<unsigned> exports_;  ///< slot -> number of the disk that is served
   std::vector<NodeId> clients_;    ///< by session
-  std::shared_ptr<rnbd::TurnStore> turns_;
+  std::shared_ptr<rnbd::WriterStore> turns_;
   std::unique_ptr<ServerProcess> process_;
   std::optional<Scope> stopping_;
 };

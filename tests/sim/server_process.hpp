@@ -39,7 +39,7 @@ class ServerProcess {
  public:
   ServerProcess(World& world, const Knobs& knobs, Disks& disks,
                 const std::vector<unsigned>& exports, Checker& checker, NodeId node,
-                std::uint64_t volatile_epoch, std::shared_ptr<rnbd::TurnStore> turns);
+                std::uint64_t volatile_epoch, std::shared_ptr<rnbd::WriterStore> turns);
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
 
@@ -64,7 +64,7 @@ class ServerProcess {
   rnbd::Surroundings surroundings();
   void run_offloaded(std::uint64_t job);
   std::string stuck_writers();
-  rnbd::CatalogueOptions catalogue_options(std::shared_ptr<rnbd::TurnStore> turns);
+  rnbd::CatalogueOptions catalogue_options(std::shared_ptr<rnbd::WriterStore> turns);
 
   World& world_;
   const Knobs& knobs_;

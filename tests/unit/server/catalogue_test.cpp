@@ -30,8 +30,8 @@ bool has(const std::string& text, const std::string& part) {
 
 /// A catalogue over fakes that remembers what it opened.
 struct Fakes {
-  explicit Fakes(std::shared_ptr<TurnStore> kept = nullptr) : turns{std::move(kept)} {}
-  std::shared_ptr<TurnStore> turns;
+  explicit Fakes(std::shared_ptr<WriterStore> kept = nullptr) : turns{std::move(kept)} {}
+  std::shared_ptr<WriterStore> turns;
   std::vector<std::pair<std::string, BackendOptions>> opened;
   std::uint64_t size = 4096;
   ExportCatalogue catalogue{
@@ -149,18 +149,18 @@ TEST_CASE("catalogue: options of the export reach the backend") {
 namespace {
 
 /// What outlives a catalogue.
-struct Turns final : TurnStore {
-  tl::expected<std::optional<WriterTurn>, std::string> load(const wire::Uuid& storage) override {
+struct Turns final : WriterStore {
+  tl::expected<WriterRecord, std::string> load(const wire::Uuid& storage) override {
     if (!unreadable.empty()) return tl::unexpected(unreadable);
-    const auto known = kept.find(storage);
-    return known == kept.end() ? std::nullopt : std::optional{known->second};
+    return kept[storage];
   }
-  tl::expected<void, std::string> save(const wire::Uuid& storage, const WriterTurn& turn) override {
+  tl::expected<void, std::string> save(const wire::Uuid& storage,
+                                       const WriterRecord& record) override {
     if (!unwritable.empty()) return tl::unexpected(unwritable);
-    kept[storage] = turn;
+    kept[storage] = record;
     return {};
   }
-  std::map<wire::Uuid, WriterTurn> kept;
+  std::map<wire::Uuid, WriterRecord> kept;
   std::string unreadable;
   std::string unwritable;
 };
@@ -168,9 +168,11 @@ struct Turns final : TurnStore {
 constexpr auto kReadWrite = wire::AccessMode::read_write;
 constexpr auto kMigration = wire::AccessMode::migration;
 
-std::uint64_t take_turn(ExportCatalogue& catalogue, Lease& lease, std::uint8_t session) {
-  CHECK(catalogue.take_turn(lease, wire::Uuid{session}).has_value());
-  CHECK(catalogue.has_turn(lease, wire::Uuid{session}));
+std::uint64_t take_turn(ExportCatalogue& catalogue, Lease& lease, std::uint8_t session,
+                        bool anew = false) {
+  if (!catalogue.rejoin(lease, wire::Uuid{session})) {
+    CHECK(catalogue.take_turn(lease, wire::Uuid{session}, anew).has_value());
+  }
   return catalogue.writer_serial(lease);
 }
 
@@ -222,8 +224,7 @@ TEST_CASE("catalogue: whose turn it is outlives the server, as far as it can be 
   const auto refused = [&] {
     auto lease = server->catalogue.open_named("rw", kReadWrite);
     REQUIRE(lease.has_value());
-    const auto taken = server->catalogue.take_turn(*lease, wire::Uuid{2});
-    CHECK_FALSE(server->catalogue.has_turn(*lease, wire::Uuid{2}));
+    const auto taken = server->catalogue.take_turn(*lease, wire::Uuid{2}, false);
     return taken ? "" : taken.error();
   };
   turns->unwritable = "full";
@@ -236,30 +237,124 @@ TEST_CASE("catalogue: whose turn it is outlives the server, as far as it can be 
   CHECK(turn(server->catalogue, 2) == first + 3);
 }
 
-TEST_CASE("catalogue: two share a turn while a machine migrates, and either may come back") {
+TEST_CASE("catalogue: who takes part while a machine migrates, and who does not any more") {
   TempFile file;
-  Fakes fakes;
-  ExportCatalogue& catalogue = fakes.catalogue;
-  CHECK(failure_of(catalogue, {"rw", file.path, "", false, false}).empty());
-  std::optional<Lease> from;
-  from.emplace(catalogue.open_named("rw", kReadWrite).value());
-  const std::uint64_t first = take_turn(catalogue, *from, 1);
-  std::optional<Lease> to;
-  to.emplace(catalogue.open_named("rw", kMigration).value());
-  CHECK(take_turn(catalogue, *to, 2) == first);
-  from.reset();
-  to.reset();
-  CHECK(turn(catalogue, 2) == first);
-  CHECK(turn(catalogue, 1) == first);
-  CHECK(turn(catalogue, 3) != first);
-  CHECK(turn(catalogue, 2) != first);
+  const auto turns = std::make_shared<Turns>();
+  auto server = std::make_unique<Fakes>(turns);
+  const auto serve = [&] {
+    if (server) server->catalogue.end();
+    auto fakes = std::make_unique<Fakes>(turns);
+    CHECK(failure_of(fakes->catalogue, {"rw", file.path, "", false, false}).empty());
+    return fakes;
+  };
+  std::map<std::uint8_t, std::uint64_t> number;
+  std::map<std::uint8_t, Lease> there;
+  const auto comes = [&](std::uint8_t session, wire::AccessMode mode = kMigration) {
+    Lease lease = server->catalogue.open_named("rw", mode).value();
+    number[session] = take_turn(server->catalogue, lease, session);
+    there.emplace(session, std::move(lease));
+  };
+  const auto is_cut_off = [&](std::uint8_t session) {
+    there.erase(session);
+    server->catalogue.record_left();
+  };
+  const auto closes = [&](std::uint8_t session) {
+    there.at(session).close();
+    is_cut_off(session);
+  };
+  const auto comes_back = [&](std::uint8_t session) {
+    const std::uint64_t before = number[session];
+    comes(session);
+    return number[session] == before;
+  };
+  const auto crashes = [&] {
+    server->catalogue.end();
+    there.clear();
+    server = serve();
+  };
+  server = serve();
+  comes(1, kReadWrite);
+  comes(2);
+
+  SUBCASE("both may come back after a crash, in any order") {
+    crashes();
+    CHECK(comes_back(2));
+    CHECK(comes_back(1));
+  }
+  SUBCASE("who is cut off while the other one is there takes no part") {
+    is_cut_off(1);
+    CHECK_FALSE(comes_back(1));
+    SUBCASE("and the other one has not lost anything by it") {
+      crashes();
+      CHECK(comes_back(2));
+    }
+  }
+  SUBCASE("nor after a crash") {
+    is_cut_off(1);
+    crashes();
+    CHECK(comes_back(2));
+    CHECK_FALSE(comes_back(1));
+  }
+  SUBCASE("who stays keeps its part, whoever comes and goes") {
+    closes(2);
+    comes(3);
+    closes(3);
+    comes(4);
+    crashes();
+    CHECK(comes_back(1));
+    CHECK(comes_back(4));
+  }
+  SUBCASE("who was cut off by a crash does not take part with those who come anew") {
+    crashes();
+    comes(3);
+    comes(4);
+    closes(3);
+    CHECK_FALSE(comes_back(1));
+  }
+  SUBCASE("who comes back after a crash, closes and opens anew, is somebody else") {
+    crashes();
+    CHECK(comes_back(2));
+    closes(2);
+    comes(2);
+    CHECK_FALSE(comes_back(1));
+  }
+  SUBCASE("and so is who opens it without having come back") {
+    crashes();
+    Lease lease = server->catalogue.open_named("rw", kMigration).value();
+    CHECK(take_turn(server->catalogue, lease, 2, /*anew=*/true) != number[2]);
+    CHECK_FALSE(comes_back(1));
+  }
+  SUBCASE("two names of one storage are one part") {
+    closes(2);
+    Lease again = server->catalogue.open_named("rw", kMigration).value();
+    CHECK(take_turn(server->catalogue, again, 1) == number[1]);
+    is_cut_off(1);
+    comes(3);
+    crashes();
+    CHECK(comes_back(1));
+  }
 }
 
-TEST_CASE("catalogue: a session without a UUID has no part in any turn") {
-  WriterCount writers;
-  REQUIRE(writers.take(kReadWrite) == 0);
-  writers.turn = writers.turn_with(wire::Uuid{1}, 7);
-  CHECK_FALSE(writers.turn->is_of(wire::Uuid{}));
+TEST_CASE("catalogue: another server may have had the storage meanwhile") {
+  TempFile file;
+  const auto turns = std::make_shared<Turns>();
+  Fakes one{turns};
+  Fakes other{turns};
+  for (Fakes* server : {&one, &other}) {
+    CHECK(failure_of(server->catalogue, {"rw", file.path, "", false, false}).empty());
+  }
+  const std::uint64_t first = turn(one.catalogue, 1);
+  CHECK(turn(one.catalogue, 1) == first);
+  turn(other.catalogue, 2);
+  CHECK(turn(one.catalogue, 1) != first);
+}
+
+TEST_CASE("catalogue: a session without a UUID is never known again") {
+  TempFile file;
+  Fakes fakes;
+  CHECK(failure_of(fakes.catalogue, {"rw", file.path, "", false, false}).empty());
+  const std::uint64_t first = turn(fakes.catalogue, 0);
+  CHECK(turn(fakes.catalogue, 0) != first);
 }
 
 TEST_CASE("catalogue: two exports of one file share it, and its one writer") {
