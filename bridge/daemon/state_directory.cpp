@@ -1,6 +1,7 @@
 #include "bridge/daemon/state_directory.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -111,6 +112,14 @@ tl::expected<std::unique_ptr<TurnFiles>, std::string> TurnFiles::open(
 tl::unexpected<std::string> TurnFiles::failure(const std::string& name, int error) const {
   return tl::unexpected(path_ + '/' + name + ": " + std::strerror(error));
 }
+
+/// Of the directory, for all storage: it is not held for long.
+void TurnFiles::lock() {
+  while (::flock(directory_.get(), LOCK_EX) < 0 && errno == EINTR) {
+  }
+}
+
+void TurnFiles::unlock() { ::flock(directory_.get(), LOCK_UN); }
 
 /// What cannot be read is no sign that there was nothing: taken for that, it would let somebody
 /// repeat a write over those of others.

@@ -23,6 +23,8 @@ class TurnFiles final : public WriterStore {
   /// Errors: what is wrong with it.
   static tl::expected<std::unique_ptr<TurnFiles>, std::string> open(const std::string& directory);
 
+  void lock() override;
+  void unlock() override;
   tl::expected<WriterRecord, std::string> load(const wire::Uuid& storage) override;
   tl::expected<void, std::string> save(const wire::Uuid& storage,
                                        const WriterRecord& record) override;

@@ -100,6 +100,16 @@ wire::OpenOrder BlockSession::order_of(const rtrs::ServerRequest& request, std::
   return facts_.extensions ? wire::order_of(request.message, size) : wire::OpenOrder{};
 }
 
+/// Somebody's OPEN has a number. What a session had open it opens without one.
+Coming BlockSession::coming(const rtrs::ServerRequest& open) const {
+  if (!facts_.extensions) return Coming::unknown;
+  return order_of(open, sizeof(wire::Open)).number != 0 ? Coming::anew : Coming::again;
+}
+
+wire::Uuid BlockSession::coming_again(const rtrs::ServerRequest& open) const {
+  return coming(open) == Coming::again ? facts_.uuid : wire::Uuid{};
+}
+
 /// How an OPEN ends whatever it finds, because its sender has been answered elsewhere or has left:
 /// a copy that was late, or that took long. Nobody would close what it opens. 0: it may go on.
 int BlockSession::verdict(const rtrs::ServerRequest& open) const {
@@ -156,10 +166,10 @@ void BlockSession::open(rtrs::ServerRequest& request) {
 void BlockSession::open_export(rtrs::ServerRequest& request, const wire::OpenRequest& wanted,
                                bool again) {
   const std::string& name = wanted.device_name;
-  auto lease = catalogue_.open_named(name, wanted.mode);
+  auto lease = catalogue_.open_named(name, wanted.mode, coming_again(request));
   if (lease) return take_turn(request, name, std::move(*lease));
   const bool retry = lease.error() == EPERM && !again &&
-                     reclaim(catalogue_.writers(name), [this, &request, wanted] {
+                     reclaim(request, catalogue_.writers(name), [this, &request, wanted] {
                        open_export(request, wanted, /*again=*/true);
                      });
   if (retry) return;
@@ -176,7 +186,7 @@ void BlockSession::take_turn(rtrs::ServerRequest& request, const std::string& na
   const WriterCount* const writers = lease.storage()->writers();
   const auto job = std::make_shared<Turn>(Turn{&request, name, std::move(lease), {}});
   ++turns_under_way_;
-  if (migrates && reclaim(writers, [this, job] { record_turn(job); })) return;
+  if (migrates && reclaim(request, writers, [this, job] { record_turn(job); })) return;
   record_turn(job);
 }
 
@@ -184,9 +194,7 @@ void BlockSession::record_turn(const std::shared_ptr<Turn>& turn) {
   surroundings_.run_recording(
       queues_.reactor(),
       [this, turn] {
-        // Numbered: by somebody who opens it. What a session had open it opens without a number.
-        const bool anew = order_of(*turn->request, sizeof(wire::Open)).number != 0;
-        turn->taken = catalogue_.take_turn(turn->lease, facts_.uuid, anew);
+        turn->taken = catalogue_.take_turn(turn->lease, facts_.uuid, coming(*turn->request));
       },
       [this, turn] {
         --turns_under_way_;
@@ -197,6 +205,7 @@ void BlockSession::record_turn(const std::shared_ptr<Turn>& turn) {
           opened(*turn->request, turn->name,
                  tl::unexpected(unrecorded(turn->name, turn->taken.error())));
         }
+        record_leaving();
         if (more) go_on();
       });
 }
@@ -212,25 +221,27 @@ void BlockSession::open_file(rtrs::ServerRequest& request, wire::OpenRequest wan
     auto& result = *job->result;
     if (result) return take_turn(request, job->wanted.device_name, std::move(*result));
     const Refusal& refusal = result.error();
-    const bool retry =
-        refusal.error == EPERM && !again && reclaim(refusal.writers, [this, job, &request] {
-          open_file(request, job->wanted, /*again=*/true);
-        });
+    const bool retry = refusal.error == EPERM && !again &&
+                       reclaim(request, refusal.writers, [this, job, &request] {
+                         open_file(request, job->wanted, /*again=*/true);
+                       });
     if (!retry) opened(request, job->wanted.device_name, tl::unexpected(Failure{refusal}));
   };
   surroundings_.run_blocking(
       queues_.reactor(),
-      [this, job] {
+      [this, job, again_as = coming_again(request)] {
         job->result.emplace(
-            catalogue_.open_file(facts_.name, job->wanted.device_name, job->wanted.mode));
+            catalogue_.open_file(facts_.name, job->wanted.device_name, job->wanted.mode, again_as));
       },
       then);
 }
 
 /// Somebody else writes to it; perhaps a client that is gone and may come back, but does not use it
-/// now. `again` is to be tried then. False: there is nobody to ask.
-bool BlockSession::reclaim(const WriterCount* storage, std::function<void()> again) {
-  if (!surroundings_.reclaim) return false;
+/// now. `again` is to be tried then. False: there is nobody to ask. Who comes back takes nothing
+/// away from others: it may find that it must not write.
+bool BlockSession::reclaim(const rtrs::ServerRequest& open, const WriterCount* storage,
+                           std::function<void()> again) {
+  if (!surroundings_.reclaim || coming(open) == Coming::again) return false;
   surroundings_.reclaim(queues_.reactor(), storage, std::move(again));
   return true;
 }

@@ -81,7 +81,10 @@ class BlockSession {
   void record_turn(const std::shared_ptr<Turn>& turn);
   void open_or_close(rtrs::ServerRequest& request, wire::MessageType type);
   void go_on();
-  bool reclaim(const WriterCount* storage, std::function<void()> again);
+  bool reclaim(const rtrs::ServerRequest& open, const WriterCount* storage,
+               std::function<void()> again);
+  Coming coming(const rtrs::ServerRequest& open) const;
+  wire::Uuid coming_again(const rtrs::ServerRequest& open) const;
   void opened(rtrs::ServerRequest& request, const std::string& name,
               tl::expected<Lease, Failure> lease);
   void answer_open(rtrs::ServerRequest& request, Device& device);

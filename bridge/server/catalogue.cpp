@@ -230,11 +230,15 @@ tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_found(
 // ---- Mappings -----------------------------------------------------------------------------------
 
 tl::expected<Lease, int> ExportCatalogue::lease(std::shared_ptr<Storage> storage,
-                                                const Geometry& geometry, wire::AccessMode mode) {
+                                                const Geometry& geometry, wire::AccessMode mode,
+                                                const wire::Uuid& again) {
   if (mode != wire::AccessMode::read_only) {
     if (geometry.read_only) return tl::unexpected(EROFS);
     const std::lock_guard lock{mutex_};
-    if (const int error = storage->writers_->take(mode)) return tl::unexpected(error);
+    // It shared the storage before the server's end; the other one has come back first.
+    const bool shared = again != wire::Uuid{} && storage->turns_->takes_part(again);
+    const auto as = shared ? wire::AccessMode::migration : mode;
+    if (const int error = storage->writers_->take(as)) return tl::unexpected(error);
   }
   return Lease{*this, std::move(storage), geometry, mode};
 }
@@ -250,34 +254,62 @@ bool ExportCatalogue::rejoin(Lease& lease, const wire::Uuid& session) {
 }
 
 tl::expected<void, std::string> ExportCatalogue::take_turn(Lease& lease, const wire::Uuid& session,
-                                                           bool anew) {
+                                                           Coming coming) {
   const std::lock_guard one_at_a_time{turn_mutex_};
   WriterTurns& turns = *lease.storage()->turns_;
   const wire::Uuid& key = lease.storage()->turn_key_;
   const bool kept = options_.turns != nullptr && key != wire::Uuid{};
+  if (kept) options_.turns->lock();
+  auto taken = take_turn_of(turns, kept ? &key : nullptr, session, coming);
+  if (kept) options_.turns->unlock();
+  if (taken) lease.writer_ = session;
+  return taken;
+}
+
+/// `key`: null if it is not kept.
+tl::expected<void, std::string> ExportCatalogue::take_turn_of(WriterTurns& turns,
+                                                              const wire::Uuid* key,
+                                                              const wire::Uuid& session,
+                                                              Coming coming) {
   std::unique_lock lock{mutex_};
-  if (kept && !turns.anybody_there()) {  // another server may have had it meanwhile
+  if (key != nullptr && left_.contains(*key)) {
+    if (auto saved = save(turns, *key, lock); !saved) return saved;
+  }
+  if (key != nullptr && !turns.anybody_there()) {  // another server may have had it meanwhile
     lock.unlock();
-    auto known = options_.turns->load(key);
+    auto known = options_.turns->load(*key);
     if (!known) return tl::unexpected(known.error());
     lock.lock();
     if (known->origin != 0) turns.set_record(*std::move(known));
   }
-  if (anew || !turns.takes_part(session)) {
-    WriterRecord next = turns.with(session, life_);
-    while (kept && !RTRS_PLANTED(turn_forgotten)) {
+  const bool has_part = turns.takes_part(session);
+  if (!turns.is_there(session) && (coming == Coming::anew || !has_part)) {
+    WriterRecord next = turns.with(session, coming, life_);
+    while (key != nullptr && !RTRS_PLANTED(turn_forgotten)) {
       lock.unlock();
-      if (auto saved = options_.turns->save(key, next); !saved) return saved;
+      if (auto saved = options_.turns->save(*key, next); !saved) return saved;
       lock.lock();
-      const WriterRecord now = turns.with(session, life_);
+      const WriterRecord now = turns.with(session, coming, life_);
       if (now == next) break;
       next = now;  // somebody has left meanwhile
     }
     turns.set_record(std::move(next));
   }
   turns.enter(session);
-  lease.writer_ = session;
   return {};
+}
+
+/// What left_ is about. `lock` is that of mutex_, and is given up meanwhile.
+tl::expected<void, std::string> ExportCatalogue::save(const WriterTurns& turns,
+                                                      const wire::Uuid& key,
+                                                      std::unique_lock<std::mutex>& lock) {
+  left_.erase(key);
+  const WriterRecord record = turns.record();
+  lock.unlock();
+  auto saved = options_.turns->save(key, record);
+  lock.lock();
+  if (!saved) left_.insert(key);
+  return saved;
 }
 
 std::uint64_t ExportCatalogue::writer_serial(const Lease& lease) const {
@@ -291,7 +323,8 @@ void ExportCatalogue::give_back(const Lease& lease) {
   const std::lock_guard lock{mutex_};
   const Storage& storage = *lease.storage_;
   storage.writers_->give_back();
-  if (!lease.writer_ || ending_) return;
+  if (!lease.writer_) return;
+  if (ending_) return storage.turns_->vanish(*lease.writer_);
   if (!storage.turns_->leave(*lease.writer_, lease.closed_)) return;
   if (options_.turns != nullptr && storage.turn_key_ != wire::Uuid{}) {
     left_.insert(storage.turn_key_);
@@ -305,17 +338,34 @@ bool ExportCatalogue::has_left() const {
 
 void ExportCatalogue::record_left() {
   const std::lock_guard one_at_a_time{turn_mutex_};
+  options_.turns->lock();
   std::unique_lock lock{mutex_};
   while (!left_.empty()) {
-    const wire::Uuid key = left_.extract(left_.begin()).value();
-    const WriterRecord record = turns_by_key_.at(key)->record();
-    lock.unlock();
-    const auto saved = options_.turns->save(key, record);
-    if (!saved && options_.log) {
-      options_.log(rtrs::LogLevel::error, "cannot record who writes: " + saved.error());
+    const wire::Uuid key = *left_.begin();
+    const auto saved = record_left_of(*turns_by_key_.at(key), key, lock);
+    if (saved) continue;
+    if (options_.log) {
+      options_.log(rtrs::LogLevel::error, "cannot record who writes no more, " + saved.error() +
+                                              ": it is tried again before somebody writes");
     }
-    lock.lock();
+    break;
   }
+  lock.unlock();
+  options_.turns->unlock();
+}
+
+tl::expected<void, std::string> ExportCatalogue::record_left_of(
+    const WriterTurns& turns, const wire::Uuid& key, std::unique_lock<std::mutex>& lock) {
+  if (turns.anybody_there()) return save(turns, key, lock);
+  // Another server may have it by now.
+  lock.unlock();
+  const auto known = options_.turns->load(key);
+  lock.lock();
+  if (!known) return tl::unexpected(known.error());
+  const WriterRecord& mine = turns.record();
+  if (known->origin == mine.origin && known->last == mine.last) return save(turns, key, lock);
+  left_.erase(key);
+  return {};
 }
 
 void ExportCatalogue::end() {
@@ -323,28 +373,31 @@ void ExportCatalogue::end() {
   ending_ = true;
 }
 
-tl::expected<Lease, int> ExportCatalogue::open_named(std::string_view name, wire::AccessMode mode) {
+tl::expected<Lease, int> ExportCatalogue::open_named(std::string_view name, wire::AccessMode mode,
+                                                     const wire::Uuid& again) {
   const auto found = named_.find(name);
   if (found == named_.end()) return tl::unexpected(ENOENT);
-  return lease(found->second.storage, found->second.geometry, mode);
+  return lease(found->second.storage, found->second.geometry, mode, again);
 }
 
 tl::expected<Lease, Refusal> ExportCatalogue::open_file(std::string_view session_name,
                                                         std::string_view device_name,
-                                                        wire::AccessMode mode) {
+                                                        wire::AccessMode mode,
+                                                        const wire::Uuid& again) {
   if (!search_path_) return tl::unexpected(Failure{ENOENT, "there is no such export"});
   const auto file = search_path_->find(session_name, device_name);
   if (!file) return tl::unexpected(file.error());
   bool told = false;
   while (true) {
-    auto leased = lease_found(*file, device_name, mode);
+    auto leased = lease_found(*file, device_name, mode, again);
     if (leased || !wait_for(leased.error(), told)) return leased;
   }
 }
 
 tl::expected<Lease, Refusal> ExportCatalogue::lease_found(const FoundFile& file,
                                                           std::string_view device_name,
-                                                          wire::AccessMode mode) {
+                                                          wire::AccessMode mode,
+                                                          const wire::Uuid& again) {
   const std::lock_guard one_at_a_time{file_mutex_};
   const bool writable = mode != wire::AccessMode::read_only;
   auto storage = open_found(file, device_name, writable);
@@ -357,7 +410,7 @@ tl::expected<Lease, Refusal> ExportCatalogue::lease_found(const FoundFile& file,
   }
   const Geometry geometry = (*storage)->geometry();
   const WriterCount* writers = (*storage)->writers();
-  auto leased = lease(std::move(*storage), geometry, mode);
+  auto leased = lease(std::move(*storage), geometry, mode, again);
   if (!leased) {
     const char* why = leased.error() == EPERM ? "somebody else writes to it" : "it is read-only";
     return tl::unexpected(

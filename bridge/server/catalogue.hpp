@@ -141,11 +141,10 @@ class ExportCatalogue {
   /// take_turn() for a session that has the storage open for writing, or that only reads. False: it
   /// has not. Never blocks.
   bool rejoin(Lease& lease, const wire::Uuid& session);
-  /// The session takes part in writing from here on; `anew`: it does not come back to what it had
-  /// open, but opens it. May block.
+  /// The session takes part in writing from here on. May block.
   ///
   /// Errors: of the store.
-  tl::expected<void, std::string> take_turn(Lease& lease, const wire::Uuid& session, bool anew);
+  tl::expected<void, std::string> take_turn(Lease& lease, const wire::Uuid& session, Coming coming);
   /// Another number than before, of the same upper half: another session has had it for writing in
   /// between. 0: a reader, who does not care. Never blocks.
   std::uint64_t writer_serial(const Lease& lease) const;
@@ -163,12 +162,14 @@ class ExportCatalogue {
   /// Never blocks.
   ///
   /// Errors: ENOENT, EROFS (the export is read-only), EPERM (too many writers).
-  tl::expected<Lease, int> open_named(std::string_view name, wire::AccessMode mode);
+  tl::expected<Lease, int> open_named(std::string_view name, wire::AccessMode mode,
+                                      const wire::Uuid& again = {});
   /// Opens a file below the search path. May block as any file access may.
   ///
   /// Errors: as SearchPath::find(), EROFS, EPERM, or the backend's; the text is for the log.
   tl::expected<Lease, Refusal> open_file(std::string_view session_name,
-                                         std::string_view device_name, wire::AccessMode mode);
+                                         std::string_view device_name, wire::AccessMode mode,
+                                         const wire::Uuid& again = {});
   /// Of an export that exists.
   const WriterCount* writers(std::string_view name) const {
     return named_.find(name)->second.storage->writers();
@@ -209,10 +210,16 @@ class ExportCatalogue {
                                                              std::string_view device_name,
                                                              bool writable);
   tl::expected<Lease, Refusal> lease_found(const FoundFile& file, std::string_view device_name,
-                                           wire::AccessMode mode);
+                                           wire::AccessMode mode, const wire::Uuid& again);
+  tl::expected<void, std::string> take_turn_of(WriterTurns& turns, const wire::Uuid* key,
+                                               const wire::Uuid& session, Coming coming);
+  tl::expected<void, std::string> save(const WriterTurns& turns, const wire::Uuid& key,
+                                       std::unique_lock<std::mutex>& lock);
+  tl::expected<void, std::string> record_left_of(const WriterTurns& turns, const wire::Uuid& key,
+                                                 std::unique_lock<std::mutex>& lock);
   std::shared_ptr<Storage> already_open(const FileIdentity& identity, bool writable);
   tl::expected<Lease, int> lease(std::shared_ptr<Storage> storage, const Geometry& geometry,
-                                 wire::AccessMode mode);
+                                 wire::AccessMode mode, const wire::Uuid& again);
   std::shared_ptr<WriterCount> writers_of(const MaybeIdentity& identity, const wire::Uuid& key);
   std::shared_ptr<WriterTurns> turns_of(const MaybeIdentity& identity, const wire::Uuid& key);
   void give_back(const Lease& lease);

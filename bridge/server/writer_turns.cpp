@@ -9,6 +9,8 @@ namespace rnbd {
 namespace {
 
 constexpr wire::Uuid kUnknown{};
+/// Of clients that came back too late, until somebody opens the storage anew.
+constexpr std::size_t kMostParts = 32;
 
 }  // namespace
 
@@ -22,18 +24,27 @@ std::uint64_t WriterTurns::serial_of(const wire::Uuid& session) const {
   return std::uint64_t{record_.origin} << 32 | number;
 }
 
-WriterRecord WriterTurns::with(const wire::Uuid& session, std::uint32_t origin) const {
+WriterRecord WriterTurns::with(const wire::Uuid& session, Coming coming,
+                               std::uint32_t origin) const {
   WriterRecord record = record_;
-  std::erase_if(record.parts, [&](const auto& part) { return !is_there(part.session); });
+  // Who finds a new number will not write: whoever did meanwhile keeps what he has.
+  const bool alone = coming != Coming::again || record.parts.size() >= kMostParts;
+  std::erase_if(record.parts, [&](const auto& part) {
+    return part.session == session || (alone && !is_there(part.session));
+  });
   if (record.origin == 0) record.origin = origin;
   ++record.last;
   if (session != kUnknown) record.parts.push_back({session, record.last});
   return record;
 }
 
+void WriterTurns::vanish(const wire::Uuid& session) {
+  if (--there_[session] == 0) there_.erase(session);
+}
+
 bool WriterTurns::leave(const wire::Uuid& session, bool closed) {
-  if (--there_[session] > 0) return false;
-  there_.erase(session);
+  vanish(session);
+  if (is_there(session)) return false;
   if (RTRS_PLANTED(part_outlives_leaving)) return false;
   const bool others_take_part = record_.parts.size() > (takes_part(session) ? 1 : 0);
   if (!anybody_there() && !(closed && others_take_part)) return false;

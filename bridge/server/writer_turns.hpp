@@ -34,6 +34,9 @@ struct WriterRecord {
 class WriterStore {
  public:
   virtual ~WriterStore() = default;
+  /// Around a load and the save that depends on it: keeps other servers out. May block.
+  virtual void lock() {}
+  virtual void unlock() {}
   /// No number was given yet: there is none. May block.
   ///
   /// Errors: what is in the way of knowing it.
@@ -45,9 +48,17 @@ class WriterStore {
                                                const WriterRecord& record) = 0;
 };
 
+/// How a session comes to write.
+enum class Coming : std::uint8_t {
+  anew,     ///< somebody opens it there
+  again,    ///< it had it open, and looks at its number before it repeats anything
+  unknown,  ///< Linux's clients do not say
+};
+
 /// Who has a storage open for writing, and who takes part in it. A session takes part when it opens
 /// the storage for writing, and until
-/// - somebody opens it anew, and the session is not there itself;
+/// - somebody opens it anew, or a Linux client that takes no part opens it, and the session is not
+///   there itself;
 /// - it leaves while another one is there, whether it closes the storage or is cut off;
 /// - it closes the storage, and another one who was cut off may come back.
 /// So two take part while a machine migrates, and both after a crash of the server.
@@ -64,13 +75,15 @@ class WriterTurns {
 
   const WriterRecord& record() const { return record_; }
   void set_record(WriterRecord record) { record_ = std::move(record); }
-  /// As it is to be when the session, which is not there, has opened the storage anew. A session
-  /// without a UUID takes no part: nobody knows it again.
-  WriterRecord with(const wire::Uuid& session, std::uint32_t origin) const;
+  /// As it is to be when the session, which is not there, has a new part. A session without a UUID
+  /// takes no part: nobody knows it again.
+  WriterRecord with(const wire::Uuid& session, Coming coming, std::uint32_t origin) const;
 
   void enter(const wire::Uuid& session) { ++there_[session]; }
   /// True: the record has changed.
   bool leave(const wire::Uuid& session, bool closed);
+  /// Cut off with the server: the record stays as it is.
+  void vanish(const wire::Uuid& session);
 
  private:
   std::uint32_t number_of(const wire::Uuid& session) const;

@@ -69,7 +69,11 @@ void Checker::reopened(std::uint64_t id, Instant asked) {
 /// Those who had it meanwhile count as much as those who have it now.
 void Checker::check_writers_again(Opening& opening, Instant asked) {
   opening.holds = false;
-  check_writers(opening.disk, opening.session, opening.mode, asked);
+  // Beside one that shared the disk before, or that comes too late and will see it: below.
+  const auto as = opening.mode == AccessMode::read_write && opening.knows.writers
+                      ? AccessMode::migration
+                      : opening.mode;
+  check_writers(opening.disk, opening.session, as, asked);
   opening.holds = true;
   if (opening.mode == AccessMode::read_only || !opening.knows.writers) return;
   for (const Opening& other : openings_) {

@@ -52,8 +52,18 @@ TEST_CASE("access modes: who may open after whom") {
   }
 }
 
-TEST_CASE("access modes: who finds another writer asks for what idle sessions hold, once") {
+TEST_CASE("access modes: who comes back takes nothing from an idle session") {
   World world;
+  auto other = world.make_session("other");
+  REQUIRE(world.open(*other, "disk", kRw).error == 0);
+  world.surroundings.reclaim = [](rtrs::Reactor*, const WriterCount*, std::function<void()>) {
+    FAIL("it asks for it");
+  };
+  CHECK(world.open(world.session(), "disk", kRw).error == EPERM);
+}
+
+TEST_CASE("access modes: who finds another writer asks for what idle sessions hold, once") {
+  World world{{.extensions = false}};
   auto other = world.make_session("other");
   auto third = world.make_session("third");
   REQUIRE(world.open(*other, "disk", kRw).error == 0);

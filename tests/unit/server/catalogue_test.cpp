@@ -169,9 +169,9 @@ constexpr auto kReadWrite = wire::AccessMode::read_write;
 constexpr auto kMigration = wire::AccessMode::migration;
 
 std::uint64_t take_turn(ExportCatalogue& catalogue, Lease& lease, std::uint8_t session,
-                        bool anew = false) {
+                        Coming coming = Coming::unknown) {
   if (!catalogue.rejoin(lease, wire::Uuid{session})) {
-    CHECK(catalogue.take_turn(lease, wire::Uuid{session}, anew).has_value());
+    CHECK(catalogue.take_turn(lease, wire::Uuid{session}, coming).has_value());
   }
   return catalogue.writer_serial(lease);
 }
@@ -224,7 +224,7 @@ TEST_CASE("catalogue: whose turn it is outlives the server, as far as it can be 
   const auto refused = [&] {
     auto lease = server->catalogue.open_named("rw", kReadWrite);
     REQUIRE(lease.has_value());
-    const auto taken = server->catalogue.take_turn(*lease, wire::Uuid{2}, false);
+    const auto taken = server->catalogue.take_turn(*lease, wire::Uuid{2}, Coming::unknown);
     return taken ? "" : taken.error();
   };
   turns->unwritable = "full";
@@ -249,10 +249,15 @@ TEST_CASE("catalogue: who takes part while a machine migrates, and who does not 
   };
   std::map<std::uint8_t, std::uint64_t> number;
   std::multimap<std::uint8_t, Lease> there;
-  const auto comes = [&](std::uint8_t session, wire::AccessMode mode = kMigration) {
-    Lease lease = server->catalogue.open_named("rw", mode).value();
-    number[session] = take_turn(server->catalogue, lease, session);
-    there.emplace(session, std::move(lease));
+  std::map<std::uint8_t, wire::AccessMode> modes;
+  const auto comes = [&](std::uint8_t session, wire::AccessMode mode = kMigration,
+                         Coming coming = Coming::anew) {
+    modes[session] = mode;
+    const auto again = coming == Coming::again ? wire::Uuid{session} : wire::Uuid{};
+    auto lease = server->catalogue.open_named("rw", mode, again);
+    if (!lease) return;  // it asks again until the others have left
+    number[session] = take_turn(server->catalogue, *lease, session, coming);
+    there.emplace(session, *std::move(lease));
   };
   const auto is_cut_off = [&](std::uint8_t session) {
     there.erase(session);
@@ -264,7 +269,8 @@ TEST_CASE("catalogue: who takes part while a machine migrates, and who does not 
   };
   const auto comes_back = [&](std::uint8_t session) {
     const std::uint64_t before = number[session];
-    comes(session);
+    number[session] = 0;
+    comes(session, modes[session], Coming::again);
     return number[session] == before;
   };
   const auto crashes = [&] {
@@ -321,7 +327,44 @@ TEST_CASE("catalogue: who takes part while a machine migrates, and who does not 
   SUBCASE("and so is who opens it without having come back") {
     crashes();
     Lease lease = server->catalogue.open_named("rw", kMigration).value();
-    CHECK(take_turn(server->catalogue, lease, 2, /*anew=*/true) != number[2]);
+    CHECK(take_turn(server->catalogue, lease, 2, Coming::anew) != number[2]);
+    CHECK_FALSE(comes_back(1));
+  }
+  SUBCASE("who comes back too late does not throw out who had it last") {
+    is_cut_off(1);
+    crashes();
+    CHECK_FALSE(comes_back(1));
+    CHECK(comes_back(2));
+  }
+  SUBCASE("who left is not forgotten when that cannot be recorded") {
+    turns->unwritable = "full";
+    is_cut_off(1);
+    CHECK(server->catalogue.has_left());
+    turns->unwritable = "";
+    closes(2);
+    CHECK_FALSE(comes_back(1));
+  }
+  SUBCASE("what is recorded late does not undo what another server has recorded") {
+    crashes();
+    CHECK(comes_back(2));
+    there.find(2)->second.close();
+    there.clear();
+    CHECK(server->catalogue.has_left());
+    Fakes other{turns};
+    CHECK(failure_of(other.catalogue, {"rw", file.path, "", false, false}).empty());
+    {
+      Lease lease = other.catalogue.open_named("rw", kReadWrite).value();
+      take_turn(other.catalogue, lease, 3, Coming::anew);
+    }
+    server->catalogue.record_left();
+    CHECK_FALSE(comes_back(1));
+  }
+  SUBCASE("who comes while the server ends finds nobody there") {
+    server->catalogue.end();
+    there.clear();
+    comes(3);
+    crashes();
+    CHECK(comes_back(3));
     CHECK_FALSE(comes_back(1));
   }
   SUBCASE("two names of one storage are one part") {
