@@ -205,7 +205,6 @@ void BlockSession::record_turn(const std::shared_ptr<Turn>& turn) {
           opened(*turn->request, turn->name,
                  tl::unexpected(unrecorded(turn->name, turn->taken.error())));
         }
-        record_leaving();
         if (more) go_on();
       });
 }
