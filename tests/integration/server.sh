@@ -198,8 +198,8 @@ descriptors() {
 }
 it "the soft limit of open files is raised to the hard one" descriptors
 
-damaged_turn() {
-  local file
+# Sets file: where it is kept who did.
+somebody_wrote() {
   random_file image 1M
   start_server --export "disk0=$PWD/image" --state-directory "$PWD/kept"
   attach disk0
@@ -207,6 +207,11 @@ damaged_turn() {
   stop nbdkit
   stop server
   file=$(echo "$PWD/kept/writers/"*)
+}
+
+damaged_turn() {
+  local file
+  somebody_wrote
   truncate -s 7 "$file"
   start_server --export "disk0=$PWD/image" --state-directory "$PWD/kept"
   attach disk0
@@ -220,13 +225,7 @@ it "a device is not opened for writing if it cannot be read who wrote to it last
 # A pipe in its place, that nobody writes to.
 hanging_turn() {
   local file
-  random_file image 1M
-  start_server --export "disk0=$PWD/image" --state-directory "$PWD/kept"
-  attach disk0
-  nbdinfo --size "$uri"
-  stop nbdkit
-  stop server
-  file=$(echo "$PWD/kept/writers/"*)
+  somebody_wrote
   mv "$file" turn
   mkfifo "$file"
   start_server --export "disk0=$PWD/image" --state-directory "$PWD/kept"

@@ -1,0 +1,137 @@
+// Who takes part in writing to a storage of the catalogue, and how that is kept.
+#include "bridge/server/catalogue.hpp"
+#include "rdma/core/plant.hpp"
+
+namespace rnbd {
+
+bool ExportCatalogue::rejoin(Lease& lease, const wire::Uuid& session) {
+  if (!lease.writable()) return true;
+  const std::lock_guard lock{mutex_};
+  WriterTurns& turns = *lease.storage()->turns_;
+  if (session == wire::Uuid{} || !turns.is_there(session)) return false;
+  turns.enter(session);
+  lease.writer_ = session;
+  return true;
+}
+
+tl::expected<void, std::string> ExportCatalogue::take_turn(Lease& lease, const wire::Uuid& session,
+                                                           Coming coming) {
+  const std::lock_guard one_at_a_time{turn_mutex_};
+  WriterTurns& turns = *lease.storage()->turns_;
+  const wire::Uuid& key = lease.storage()->turn_key_;
+  const bool kept = options_.turns != nullptr && key != wire::Uuid{};
+  if (kept) options_.turns->lock();
+  auto taken = take_turn_of(turns, kept ? &key : nullptr, session, coming);
+  if (kept) options_.turns->unlock();
+  if (taken) lease.writer_ = session;
+  return taken;
+}
+
+/// `key`: null if it is not kept.
+tl::expected<void, std::string> ExportCatalogue::take_turn_of(WriterTurns& turns,
+                                                              const wire::Uuid* key,
+                                                              const wire::Uuid& session,
+                                                              Coming coming) {
+  std::unique_lock lock{mutex_};
+  if (key != nullptr && left_.contains(*key)) {
+    if (auto saved = save(turns, *key, lock); !saved) return saved;
+  }
+  if (key != nullptr && !turns.anybody_there()) {  // another server may have had it meanwhile
+    lock.unlock();
+    auto known = options_.turns->load(*key);
+    if (!known) return tl::unexpected(known.error());
+    lock.lock();
+    if (known->origin != 0) turns.set_record(*std::move(known));
+  }
+  const bool has_part = turns.takes_part(session);
+  if (!turns.is_there(session) && (coming == Coming::anew || !has_part)) {
+    WriterRecord next = turns.with(session, coming, life_);
+    while (key != nullptr && !RTRS_PLANTED(turn_forgotten)) {
+      lock.unlock();
+      if (auto saved = options_.turns->save(*key, next); !saved) return saved;
+      lock.lock();
+      const WriterRecord now = turns.with(session, coming, life_);
+      if (now == next) break;
+      next = now;  // somebody has left meanwhile
+    }
+    turns.set_record(std::move(next));
+  }
+  turns.enter(session);
+  return {};
+}
+
+/// What left_ is about. `lock` is that of mutex_, and is given up meanwhile.
+tl::expected<void, std::string> ExportCatalogue::save(const WriterTurns& turns,
+                                                      const wire::Uuid& key,
+                                                      std::unique_lock<std::mutex>& lock) {
+  left_.erase(key);
+  const WriterRecord record = turns.record();
+  lock.unlock();
+  auto saved = options_.turns->save(key, record);
+  lock.lock();
+  if (!saved) left_.insert(key);
+  return saved;
+}
+
+std::uint64_t ExportCatalogue::writer_serial(const Lease& lease) const {
+  if (!lease.writable()) return 0;
+  const std::lock_guard lock{mutex_};
+  return lease.storage()->turns_->serial_of(lease.writer_.value_or(wire::Uuid{}));
+}
+
+void ExportCatalogue::give_back(const Lease& lease) {
+  if (!lease.writable()) return;
+  const std::lock_guard lock{mutex_};
+  const Storage& storage = *lease.storage_;
+  storage.writers_->give_back();
+  if (!lease.writer_) return;
+  if (ending_) return storage.turns_->vanish(*lease.writer_);
+  if (!storage.turns_->leave(*lease.writer_, lease.closed_)) return;
+  if (options_.turns != nullptr && storage.turn_key_ != wire::Uuid{}) {
+    left_.insert(storage.turn_key_);
+  }
+}
+
+bool ExportCatalogue::has_left() const {
+  const std::lock_guard lock{mutex_};
+  return !left_.empty();
+}
+
+void ExportCatalogue::record_left() {
+  const std::lock_guard one_at_a_time{turn_mutex_};
+  options_.turns->lock();
+  std::unique_lock lock{mutex_};
+  while (!left_.empty()) {
+    const wire::Uuid key = *left_.begin();
+    const auto saved = record_left_of(*turns_by_key_.at(key), key, lock);
+    if (saved) continue;
+    if (options_.log) {
+      options_.log(rtrs::LogLevel::error, "cannot record who writes no more, " + saved.error() +
+                                              ": it is tried again before somebody writes");
+    }
+    break;
+  }
+  lock.unlock();
+  options_.turns->unlock();
+}
+
+tl::expected<void, std::string> ExportCatalogue::record_left_of(
+    const WriterTurns& turns, const wire::Uuid& key, std::unique_lock<std::mutex>& lock) {
+  if (turns.anybody_there()) return save(turns, key, lock);
+  // Another server may have it by now.
+  lock.unlock();
+  const auto known = options_.turns->load(key);
+  lock.lock();
+  if (!known) return tl::unexpected(known.error());
+  const WriterRecord& mine = turns.record();
+  if (known->origin == mine.origin && known->last == mine.last) return save(turns, key, lock);
+  left_.erase(key);
+  return {};
+}
+
+void ExportCatalogue::end() {
+  const std::lock_guard lock{mutex_};
+  ending_ = true;
+}
+
+}  // namespace rnbd
