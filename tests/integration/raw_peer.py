@@ -223,6 +223,9 @@ class Session:
 
     def open(self, name, mode=RW):
         message = struct.pack("<HHBB255s3x", 2, 0, mode, 0, name)
+        if self.answer["features"] & USER_MESSAGES:
+            self.opens = getattr(self, "opens", 0) + 1
+            message += struct.pack("<II", self.opens, 0)  # anew: without it comes back to it
         error, payload = self.call(message, 56)
         if error:
             raise OSError(error, "OPEN failed")
