@@ -34,7 +34,7 @@ tl::expected<void, std::string> ExportCatalogue::take_turn_of(WriterTurns& turns
                                                               Coming coming) {
   std::unique_lock lock{mutex_};
   if (key != nullptr && left_.contains(*key)) {
-    if (auto saved = save(turns, *key, lock); !saved) return saved;
+    if (auto saved = record_left_of(turns, *key, lock); !saved) return saved;
   }
   if (key != nullptr && !turns.anybody_there()) {  // another server may have had it meanwhile
     lock.unlock();

@@ -356,7 +356,8 @@ TEST_CASE("catalogue: who takes part while a machine migrates, and who does not 
       Lease lease = other.catalogue.open_named("rw", kReadWrite).value();
       take_turn(other.catalogue, lease, 3, Coming::anew);
     }
-    server->catalogue.record_left();
+    SUBCASE("by itself") { server->catalogue.record_left(); }
+    SUBCASE("when somebody comes") {}
     CHECK_FALSE(comes_back(1));
   }
   SUBCASE("who comes while the server ends finds nobody there") {
