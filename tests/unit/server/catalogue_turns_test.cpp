@@ -1,0 +1,269 @@
+// Who takes part in writing to a storage, and who may come back to it.
+#include <doctest/doctest.h>
+
+#include <cerrno>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "tests/unit/server/catalogue_fixture.hpp"
+
+using namespace rnbd;
+using namespace rnbd::test;
+
+namespace {
+
+/// What outlives a catalogue.
+struct Turns final : WriterStore {
+  tl::expected<WriterRecord, std::string> load(const wire::Uuid& storage) override {
+    if (!unreadable.empty()) return tl::unexpected(unreadable);
+    return kept[storage];
+  }
+  tl::expected<void, std::string> save(const wire::Uuid& storage,
+                                       const WriterRecord& record) override {
+    if (!unwritable.empty()) return tl::unexpected(unwritable);
+    kept[storage] = record;
+    return {};
+  }
+  std::map<wire::Uuid, WriterRecord> kept;
+  std::string unreadable;
+  std::string unwritable;
+};
+
+constexpr auto kReadWrite = wire::AccessMode::read_write;
+constexpr auto kMigration = wire::AccessMode::migration;
+
+std::uint64_t take_turn(ExportCatalogue& catalogue, Lease& lease, std::uint8_t session,
+                        Coming coming = Coming::unknown) {
+  if (!catalogue.rejoin(lease, wire::Uuid{session})) {
+    CHECK(catalogue.take_turn(lease, wire::Uuid{session}, coming).has_value());
+  }
+  return catalogue.writer_serial(lease);
+}
+
+/// Opens it, and leaves.
+std::uint64_t turn(ExportCatalogue& catalogue, std::uint8_t session, const char* name = "rw",
+                   wire::AccessMode mode = kReadWrite) {
+  auto lease = catalogue.open_named(name, mode);
+  REQUIRE(lease.has_value());
+  return take_turn(catalogue, *lease, session);
+}
+
+}  // namespace
+
+TEST_CASE("catalogue: writers learn whether another one came between, under whatever name") {
+  TempFile file;
+  Fakes fakes;
+  ExportCatalogue& catalogue = fakes.catalogue;
+  CHECK(failure_of(catalogue, {"rw", file.path, "", false, false}).empty());
+  CHECK(failure_of(catalogue, {"too", file.path, "", false, false}).empty());
+  const std::uint64_t first = turn(catalogue, 1);
+  CHECK((first >> 32) != 0);
+  CHECK(turn(catalogue, 1, "too") == first);
+  CHECK(turn(catalogue, 2, "rw", wire::AccessMode::read_only) == 0);
+  CHECK(turn(catalogue, 1) == first);
+  CHECK(turn(catalogue, 2, "too") != first);
+  const std::uint64_t back = turn(catalogue, 1);
+  CHECK(back != first);
+  CHECK((back >> 32) == (first >> 32));
+  CHECK(turn(catalogue, 2, "rw", kMigration) != back);
+}
+
+TEST_CASE("catalogue: whose turn it is outlives the server, as far as it can be told") {
+  TempFile file;
+  const auto turns = std::make_shared<Turns>();
+  const auto serve = [&] {
+    auto fakes = std::make_unique<Fakes>(turns);
+    CHECK(failure_of(fakes->catalogue, {"rw", file.path, "", false, false}).empty());
+    return fakes;
+  };
+  auto server = serve();
+  const std::uint64_t first = turn(server->catalogue, 1);
+  server = serve();
+  CHECK(turn(server->catalogue, 1) == first);
+  const std::uint64_t second = turn(server->catalogue, 2);
+  CHECK(second == first + 1);
+  server = serve();
+  CHECK(turn(server->catalogue, 1) == first + 2);
+
+  const auto refused = [&] {
+    auto lease = server->catalogue.open_named("rw", kReadWrite);
+    REQUIRE(lease.has_value());
+    const auto taken = server->catalogue.take_turn(*lease, wire::Uuid{2}, Coming::unknown);
+    return taken ? "" : taken.error();
+  };
+  turns->unwritable = "full";
+  CHECK(refused() == "full");
+  turns->unwritable = "";
+  server = serve();
+  turns->unreadable = "damaged";
+  CHECK(refused() == "damaged");
+  turns->unreadable = "";
+  CHECK(turn(server->catalogue, 2) == first + 3);
+}
+
+TEST_CASE("catalogue: who takes part while a machine migrates, and who does not any more") {
+  TempFile file;
+  const auto turns = std::make_shared<Turns>();
+  auto server = std::make_unique<Fakes>(turns);
+  const auto serve = [&] {
+    if (server) server->catalogue.end();
+    auto fakes = std::make_unique<Fakes>(turns);
+    CHECK(failure_of(fakes->catalogue, {"rw", file.path, "", false, false}).empty());
+    return fakes;
+  };
+  std::map<std::uint8_t, std::uint64_t> number;
+  std::multimap<std::uint8_t, Lease> there;
+  std::map<std::uint8_t, wire::AccessMode> modes;
+  const auto comes = [&](std::uint8_t session, wire::AccessMode mode = kMigration,
+                         Coming coming = Coming::anew) {
+    modes[session] = mode;
+    const auto again = coming == Coming::again ? wire::Uuid{session} : wire::Uuid{};
+    auto lease = server->catalogue.open_named("rw", mode, again);
+    if (!lease) return;  // it asks again until the others have left
+    number[session] = take_turn(server->catalogue, *lease, session, coming);
+    there.emplace(session, *std::move(lease));
+  };
+  const auto is_cut_off = [&](std::uint8_t session) {
+    there.erase(session);
+    server->catalogue.record_left();
+  };
+  const auto closes = [&](std::uint8_t session) {
+    there.find(session)->second.close();
+    is_cut_off(session);
+  };
+  const auto comes_back = [&](std::uint8_t session) {
+    const std::uint64_t before = number[session];
+    number[session] = 0;
+    comes(session, modes[session], Coming::again);
+    return number[session] == before;
+  };
+  const auto crashes = [&] {
+    server->catalogue.end();
+    there.clear();
+    server = serve();
+  };
+  server = serve();
+  comes(1, kReadWrite);
+  comes(2);
+
+  SUBCASE("both may come back after a crash, in any order") {
+    crashes();
+    CHECK(comes_back(2));
+    CHECK(comes_back(1));
+  }
+  SUBCASE("who is cut off while the other one is there takes no part") {
+    is_cut_off(1);
+    CHECK_FALSE(comes_back(1));
+    SUBCASE("and the other one has not lost anything by it") {
+      crashes();
+      CHECK(comes_back(2));
+    }
+  }
+  SUBCASE("nor after a crash") {
+    is_cut_off(1);
+    crashes();
+    CHECK(comes_back(2));
+    CHECK_FALSE(comes_back(1));
+  }
+  SUBCASE("who stays keeps its part, whoever comes and goes") {
+    closes(2);
+    comes(3);
+    closes(3);
+    comes(4);
+    crashes();
+    CHECK(comes_back(1));
+    CHECK(comes_back(4));
+  }
+  SUBCASE("who was cut off by a crash does not take part with those who come anew") {
+    crashes();
+    comes(3);
+    comes(4);
+    closes(3);
+    CHECK_FALSE(comes_back(1));
+  }
+  SUBCASE("who comes back after a crash, closes and opens anew, is somebody else") {
+    crashes();
+    CHECK(comes_back(2));
+    closes(2);
+    comes(2);
+    CHECK_FALSE(comes_back(1));
+  }
+  SUBCASE("and so is who opens it without having come back") {
+    crashes();
+    Lease lease = server->catalogue.open_named("rw", kMigration).value();
+    CHECK(take_turn(server->catalogue, lease, 2, Coming::anew) != number[2]);
+    CHECK_FALSE(comes_back(1));
+  }
+  SUBCASE("who comes back too late does not throw out who had it last") {
+    is_cut_off(1);
+    crashes();
+    CHECK_FALSE(comes_back(1));
+    CHECK(comes_back(2));
+  }
+  SUBCASE("who left is not forgotten when that cannot be recorded") {
+    turns->unwritable = "full";
+    is_cut_off(1);
+    CHECK(server->catalogue.has_left());
+    turns->unwritable = "";
+    closes(2);
+    CHECK_FALSE(comes_back(1));
+  }
+  SUBCASE("what is recorded late does not undo what another server has recorded") {
+    crashes();
+    CHECK(comes_back(2));
+    there.find(2)->second.close();
+    there.clear();
+    CHECK(server->catalogue.has_left());
+    Fakes other{turns};
+    CHECK(failure_of(other.catalogue, {"rw", file.path, "", false, false}).empty());
+    {
+      Lease lease = other.catalogue.open_named("rw", kReadWrite).value();
+      take_turn(other.catalogue, lease, 3, Coming::anew);
+    }
+    SUBCASE("by itself") { server->catalogue.record_left(); }
+    SUBCASE("when somebody comes") {}
+    CHECK_FALSE(comes_back(1));
+  }
+  SUBCASE("who comes while the server ends finds nobody there") {
+    server->catalogue.end();
+    there.clear();
+    comes(3);
+    crashes();
+    CHECK(comes_back(3));
+    CHECK_FALSE(comes_back(1));
+  }
+  SUBCASE("two names of one storage are one part") {
+    closes(2);
+    CHECK(comes_back(1));
+    there.erase(there.find(1));
+    CHECK(server->catalogue.has_left() == false);
+    comes(3);
+    crashes();
+    CHECK(comes_back(1));
+  }
+}
+
+TEST_CASE("catalogue: another server may have had the storage meanwhile") {
+  TempFile file;
+  const auto turns = std::make_shared<Turns>();
+  Fakes one{turns};
+  Fakes other{turns};
+  for (Fakes* server : {&one, &other}) {
+    CHECK(failure_of(server->catalogue, {"rw", file.path, "", false, false}).empty());
+  }
+  const std::uint64_t first = turn(one.catalogue, 1);
+  CHECK(turn(one.catalogue, 1) == first);
+  turn(other.catalogue, 2);
+  CHECK(turn(one.catalogue, 1) != first);
+}
+
+TEST_CASE("catalogue: a session without a UUID is never known again") {
+  TempFile file;
+  Fakes fakes;
+  CHECK(failure_of(fakes.catalogue, {"rw", file.path, "", false, false}).empty());
+  const std::uint64_t first = turn(fakes.catalogue, 0);
+  CHECK(turn(fakes.catalogue, 0) != first);
+}
