@@ -41,7 +41,9 @@ Result<RequestHeader> add_read_fields(RequestHeader header, ConstBytes rest) {
   header.descriptor = copy_once<Descriptor>(rest);
   header.has_descriptor = true;
   header.need_invalidate = (tail.flags & kNeedInvalidate) != 0;
-  if (header.descriptor.length == 0 || header.descriptor.length != header.data_length)
+  const std::uint64_t room = ~std::uint64_t{0} - header.descriptor.address;
+  if (header.descriptor.length == 0 || header.descriptor.length != header.data_length ||
+      header.descriptor.length - 1 > room)
     return tl::unexpected(DecodeError::bad_length);
   return header;
 }

@@ -1,6 +1,8 @@
 // Sessions that are up, and then break the rules of RTRS: the path closes, the log says why.
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include "tests/hostile/raw_session.hpp"
 #include "tests/hostile/victim.hpp"
@@ -179,6 +181,10 @@ TEST_CASE("descriptors that contradict their request close the path") {
       header_at(session, 64, read_header(32, 1), descriptor(session, length));
     });
   }
+  dies("a request larger than max_io_size", [&](RawSession& session) {
+    const std::uint32_t length = session.accepted.max_io_size + 4;
+    header_at(session, length + 32, read_header(32, 1), descriptor(session, length));
+  });
   for (const std::uint16_t count : {2, 3, 65535}) {
     dies("impossible count", [&](RawSession& session) {
       header_at(session, 64, read_header(32, count), descriptor(session, 32),
@@ -213,6 +219,21 @@ TEST_CASE("a chunk that is used while its request still executes closes the path
   }
 }
 
+TEST_CASE("what is written over a request while it executes has no effect" *
+          doctest::skip(with_new_keys())) {
+  auto& victim = Victim::get();
+  const std::vector<std::byte> garbage(2048, std::byte{0xEE});
+  RawSession session;
+  const auto device = session.open("slow", rnbd::wire::AccessMode::read_only);
+  session.start_read(bytes_of(io(device, 0, 0, 512)), 512, 3);
+  // Not before the server has looked at it; the answer takes 2 s.
+  std::this_thread::sleep_for(std::chrono::milliseconds{1000});
+  session.cid(1).post({.opcode = IBV_WR_RDMA_WRITE, .payload = garbage, .to = session.chunk(3)});
+  CHECK(session.answer() == 0);
+  CHECK(session.read(bytes_of(io(device, 0, 0, 512)), 512) == 0);
+  victim.forget_log();
+}
+
 TEST_CASE("a key is good for one request" * doctest::skip(!with_new_keys())) {
   const std::vector<std::byte> bytes(64);
   dies("a key or an address that it may not use", [&](RawSession& session) {
@@ -238,8 +259,12 @@ TEST_CASE("an answer that cannot be written to where the client wants it closes 
     const auto here = session.cid(1).exposed();
     read_to(session, {here.address, here.key + 1}, 0);
   });
+  // Across the end of all addresses: nothing is read from the storage for it.
+  dies("inconsistent length", [&](RawSession& session) {
+    read_to(session, {~std::uint64_t{0} - 510, session.cid(1).exposed().key}, 0);
+  });
   dies("the peer refuses", [&](RawSession& session) {
-    read_to(session, {~std::uint64_t{0} - 100, session.cid(1).exposed().key}, 0);
+    read_to(session, {~std::uint64_t{0} - 511, session.cid(1).exposed().key}, 0);
   });
 }
 

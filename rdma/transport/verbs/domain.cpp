@@ -10,6 +10,8 @@
 namespace rtrs::verbs {
 namespace {
 
+/// Only we receive into it, and send from it.
+constexpr int kLocalAccess = IBV_ACCESS_LOCAL_WRITE;
 /// The peer writes into it; we send from it.
 constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 /// The peer writes into it through memory windows only.
@@ -50,12 +52,14 @@ tl::expected<void, Failure> can_reserve_keys(ibv_context* device) {
                    " does not have (leave always-invalidate out, or use another device)"});
 }
 
-tl::expected<std::unique_ptr<Region>, Failure> Region::allocate(ibv_pd* domain, std::size_t size) {
+tl::expected<std::unique_ptr<Region>, Failure> Region::allocate(ibv_pd* domain, std::size_t size,
+                                                                bool peer_writes) {
   void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return tl::unexpected(cannot_lock(size, errno));
   std::unique_ptr<Region> region{
       new Region{{static_cast<std::byte*>(memory), size}, /*owned=*/true}};
-  if (auto ok = region->register_with(domain, kAccess); !ok) return tl::unexpected(ok.error());
+  auto ok = region->register_with(domain, peer_writes ? kAccess : kLocalAccess);
+  if (!ok) return tl::unexpected(ok.error());
   return region;
 }
 

@@ -33,7 +33,8 @@ class Region {
   /// Fresh memory of its own, zeroed.
   ///
   /// Errors: ENOMEM when it cannot be had or locked.
-  static tl::expected<std::unique_ptr<Region>, Failure> allocate(ibv_pd* domain, std::size_t size);
+  static tl::expected<std::unique_ptr<Region>, Failure> allocate(ibv_pd* domain, std::size_t size,
+                                                                 bool peer_writes = false);
   /// Memory of somebody else, which must outlive the region.
   static tl::expected<std::unique_ptr<Region>, Failure> adopt(ibv_pd* domain, MutableBytes memory,
                                                               bool with_windows = false);

@@ -46,6 +46,10 @@ tl::expected<void, Failure> VerbsQueuePair::build(const QueueSizes& sizes, unsig
   wanted.cap.max_inline_data = inlined;
   const int entries = static_cast<int>(std::min<std::uint64_t>(
       wanted.cap.max_send_wr + wanted.cap.max_recv_wr, static_cast<unsigned>(limits.max_cqe)));
+  if (wanted.cap.max_recv_wr < sizes.receives) {
+    return tl::unexpected(
+        refused_queue_pair(ibv_get_device_name(device->device), wanted.cap, most, ENOMEM));
+  }
 
   auto completions = CompletionQueue::create(device, entries);
   if (!completions) return tl::unexpected(completions.error());

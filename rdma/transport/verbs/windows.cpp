@@ -18,7 +18,7 @@ tl::expected<void, Failure> Windows::reserve(unsigned count, std::uint32_t bytes
   windows_.resize(count);
   if (count == 0) return {};
   slot_size_ = (bytes + kHeaderRoom + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
-  auto region = Region::allocate(domain_.handle(), count * slot_size_);
+  auto region = Region::allocate(domain_.handle(), count * slot_size_, /*peer_writes=*/true);
   if (!region) return tl::unexpected(region.error());
   slots_ = std::move(*region);
   return {};

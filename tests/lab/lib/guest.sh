@@ -179,6 +179,15 @@ ended_well() {
   [[ $(<"/run/$1.status") == 0 ]] || fail "$1 ended with status $(<"/run/$1.status")"
 }
 
+# run_doctest PROGRAM [ARGUMENT...]: doctest itself is content with filters that match nothing.
+run_doctest() {
+  local status=0
+  "$@" >"$case_dir/doctest.out" 2>&1 || status=$?
+  cat "$case_dir/doctest.out"
+  grep -Eq 'test cases: +[1-9]' "$case_dir/doctest.out" || fail "no test was run by: $*"
+  return "$status"
+}
+
 # nbdkit_says PATTERN: in its log.
 nbdkit_says() { grep -E "$1" "$case_dir/nbdkit.log"; }
 

@@ -2,11 +2,11 @@
 # Verbs is the same queue pair as TCP, carries the same sessions, and in two messages per request.
 
 verbs_conformance() {
-  RNBD_RDMA_ADDRESS=10.99.0.1 "$build_dir/bin/conformance_verbs"
+  RNBD_RDMA_ADDRESS=10.99.0.1 run_doctest "$build_dir/bin/conformance_verbs"
 }
 
 sessions() {
-  RNBD_RDMA_ADDRESS=$1 "$build_dir/bin/unit_transport" -sf='*session_test*'
+  RNBD_RDMA_ADDRESS=$1 run_doctest "$build_dir/bin/unit_transport" -sf='*session_test*'
 }
 
 # From then on the kernel counts what is registered; the number that was, ever.

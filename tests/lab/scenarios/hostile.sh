@@ -29,11 +29,11 @@ attack() {
   start_victim "${options[@]}"
   held rnbd-server >/tmp/empty
   for _ in 1 2; do
-    "$build_dir/bin/hostile_verbs" --no-skip --test-case='helper: an honest client'
+    run_doctest "$build_dir/bin/hostile_verbs" --no-skip --test-case='helper: an honest client'
   done
   eventually 20 no_connection_left
   remember_held rnbd-server
-  "$build_dir/bin/hostile_verbs" --duration=true "$@"
+  run_doctest "$build_dir/bin/hostile_verbs" --duration=true "$@"
   holds_no_more rnbd-server
   stop rnbd-server
   stop crude
@@ -50,7 +50,7 @@ clients_with_new_keys() {
 attack_client() {
   local before
   before=$(rdma resource show | tr -s ' ')
-  RNBD_TARGET=10.99.0.1:1 "$build_dir/bin/hostile_verbs" --duration=true \
+  RNBD_TARGET=10.99.0.1:1 run_doctest "$build_dir/bin/hostile_verbs" --duration=true \
     --source-file='*/server*_test*'
   [[ $(rdma resource show | tr -s ' ') == "$before" ]] || fail "the device holds more than before"
 }
@@ -107,6 +107,7 @@ no_memory() {
   background small unprivileged "$build_dir/bin/rnbd-server" --listen rdma:10.99.0.1:1234 \
     --export disk0=memory:1M
   eventually 20 grep -q ready small.log
+  says small.log 'warning: a path over RDMA locks 65 MiB, and only 64 KiB may be locked: .*ulimit -l'
   plugin_says "the peer closed the connection" rnbd://10.99.0.1/disk0
   says small.log "ulimit -l"
 }

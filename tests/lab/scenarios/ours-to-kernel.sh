@@ -199,6 +199,7 @@ idle() {
   on client qemu-io -f raw -r -c 'read -P 0x66 0 64k' /dev/nbd0
   on client qemu-io -f raw -r -c 'read -P 0x77 0 64k' "$device"
   [[ $(on client reconnects) == "$before" ]] || fail "Linux's client had to connect again"
+  ! on client nbdkit_says 'is lost' || fail "our plugin had to connect again"
 }
 
 reload_server() {

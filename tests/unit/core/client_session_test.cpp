@@ -11,14 +11,15 @@ using namespace std::chrono_literals;
 
 /// A session with two paths, whose server has the extension or not.
 struct Bench {
-  explicit Bench(bool own_peer, Duration no_path_timeout = 30s)
+  explicit Bench(bool own_peer, Duration no_path_timeout = 30s, bool require_extension = false)
       : features{own_peer ? wire::kFeatureExactlyOnce : 0U},
         session{{.path = {.session_name = "test", .features = features},
                  .paths = {{}, {}},
                  .no_path_timeout = no_path_timeout,
                  .reconnect_min = 1ms,
                  .reconnect_max = 1ms,
-                 .settle_time = 0s},
+                 .settle_time = 0s,
+                 .require_extension = require_extension},
                 [this] { return ++random; }} {}
 
   void connect(unsigned path, Instant now) {
@@ -69,6 +70,20 @@ TEST_CASE("changes that wait for a path of Linux's are given up when no-path-tim
     bench.connect(1, kStart + 2s);
     CHECK(bench.session.overdue(kStart + 30s) == 0U);
     CHECK_FALSE(bench.session.overdue(kStart + 300s));
+  }
+}
+
+TEST_CASE("a server without what require-ext demands is refused, now or when it comes back") {
+  for (const bool own_peer : {false, true}) {
+    Bench bench{own_peer, 30s, /*require_extension=*/true};
+    wire::AcceptParameters accept;
+    accept.queue_depth = 16;
+    accept.max_io_size = accept.max_header_size = 4096;
+    accept.extension = {
+        .present = own_peer, .features = bench.features, .session_epoch = own_peer ? 1U : 0U};
+    REQUIRE(bench.session.begin(0).on_answer(0, wire::bytes_of(encode(accept))) == nullptr);
+    const bool unfit = bench.session.judge(0) == ClientSession::Welcome::unfit;
+    CHECK(unfit == !own_peer);
   }
 }
 
