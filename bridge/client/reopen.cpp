@@ -106,8 +106,10 @@ void ReopenOperation::ask(rtrs::ClientLane& lane, Step step, const Message& mess
 
 void ReopenOperation::ask_next(rtrs::ClientLane& lane) {
   if (ids_.size() == devices_.size()) return finish(0);
-  ask(lane, Step::open, wire::encode_open(device().name, device().options.access),
-      sizeof(wire::OpenResponse));
+  wire::Open open = wire::encode_open(device().name, device().options.access);
+  if (!own_peer()) return ask(lane, Step::open, open, sizeof(wire::OpenResponse));
+  open.flags = wire::kOpenAgain;
+  ask(lane, Step::open, wire::NumberedOpen{open, device().order}, sizeof(wire::OpenResponse));
 }
 
 void ReopenOperation::on_done(rtrs::ClientLane& lane, rtrs::Request& request) {

@@ -20,6 +20,7 @@ struct ReopenDevice {
   /// Nobody uses it any more. A server that may still have it open is asked for its id, with which
   /// it can be closed.
   bool leaving = false;
+  wire::OpenOrder order{};  ///< zeros: toward a server that knows no numbers
 };
 
 /// Empty when requests that were made for a device of the one geometry may go to one of the other;

@@ -174,6 +174,7 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   void end_closing(Mapping& mapping, int error);
   void adopt(const ReopenOperation& reopen, std::vector<std::string>& lost);
   int reject(int error, const std::string& complaint);
+  void end_reopening();
   void say(rtrs::LogLevel level, const std::string& line) const;
 
   const rtrs::Log log_;
@@ -185,6 +186,7 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   Era era_;                                                   ///< guarded by mutex_
   VolatileEpoch volatile_epoch_;                              ///< guarded by mutex_
   std::vector<std::shared_ptr<Mapping>> reopening_;           ///< guarded by mutex_
+  std::vector<std::uint32_t> reopening_numbers_;              ///< guarded by mutex_
   /// An attempt to open things again failed; the server may have kept what it opened.
   bool half_reopened_ = false;            ///< guarded by mutex_
   std::shared_ptr<Mapping> errand_;       ///< being closed; guarded by mutex_

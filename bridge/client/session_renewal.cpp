@@ -39,7 +39,7 @@ std::unique_ptr<rtrs::Operation> Session::reopen(const rtrs::SessionLimits& limi
   // From here on nobody believes an id of the session before.
   ++era_.number;
   era_.limits = limits;
-  reopening_.clear();
+  end_reopening();
   // Without the extension the server may in truth have the session still, with all that is open;
   // after an attempt that failed the new session has what that one opened.
   const bool can_tell = (limits.features & rtrs::wire::kFeatureExactlyOnce) != 0;
@@ -59,6 +59,10 @@ std::unique_ptr<rtrs::Operation> Session::reopen(const rtrs::SessionLimits& limi
     if (leaving || fate == Renewal::open) {
       devices.push_back({mapping->device, mapping->options, mapping->geometry, leaving});
       devices.back().expected.witness = mapping->witness;
+      if (OpenOrders::numbered(limits)) {
+        devices.back().order = orders_.begin();
+        reopening_numbers_.push_back(devices.back().order.number);
+      }
       reopening_.push_back(mapping);
     }
     ++at;
@@ -82,6 +86,14 @@ int Session::reopened(rtrs::Operation& operation) {
 
 void Session::reopening_failed(rtrs::Operation&) {
   std::lock_guard lock{mutex_};
+  end_reopening();
+}
+
+/// What of it is still under way opens nothing any more once the server hears of the next OPEN or
+/// CLOSE.
+void Session::end_reopening() {
+  for (const std::uint32_t number : reopening_numbers_) orders_.end(number);
+  reopening_numbers_.clear();
   reopening_.clear();
 }
 
@@ -98,7 +110,7 @@ void Session::adopt(const ReopenOperation& reopen, std::vector<std::string>& los
   for (const std::shared_ptr<Mapping>& mapping : reopening_) {
     if (restarted && mapping->handle.unflushed.lose()) lost.push_back(mapping->device);
   }
-  reopening_.clear();
+  end_reopening();
   half_reopened_ = false;
   last_refusal_.clear();
 }
@@ -109,7 +121,7 @@ int Session::reject(int error, const std::string& complaint) {
   bool news = false;
   {
     std::lock_guard lock{mutex_};
-    reopening_.clear();
+    end_reopening();
     news = complaint != last_refusal_;
     last_refusal_ = complaint;
     if (final) stale_ = complaint;

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
@@ -21,6 +20,7 @@
 namespace rnbd {
 namespace {
 
+constexpr const char* kLock = ".lock";
 constexpr const char* kNew = "new";  ///< one turn is saved at a time
 
 std::string name_of(const wire::Uuid& storage) {
@@ -46,8 +46,8 @@ struct Part {
   rtrs::wire::le32 reserved = 0;
 };
 static_assert(sizeof(Head) == 16 && sizeof(Part) == 24);
-/// Two, and as many for each clone of the storage.
-constexpr std::size_t kMaxParts = 64;
+/// Two for each clone of the storage.
+constexpr std::size_t kMaxParts = 1024;
 
 std::vector<std::byte> bytes_of(const WriterRecord& record) {
   Head head;
@@ -106,20 +106,25 @@ tl::expected<std::unique_ptr<TurnFiles>, std::string> TurnFiles::open(
   if (!failure && ::faccessat(fd.get(), ".", W_OK | X_OK, AT_EACCESS) < 0)
     failure = {errno, std::generic_category()};
   if (failure) return tl::unexpected(directory + ": " + failure.message());
-  return std::unique_ptr<TurnFiles>{new TurnFiles{std::move(fd), directory}};
+  OwnedFd lock{::openat(fd.get(), kLock, O_RDWR | O_CREAT | O_CLOEXEC, 0600)};
+  if (!lock || (::flock(lock.get(), LOCK_EX | LOCK_NB) < 0 && errno != EWOULDBLOCK)) {
+    return tl::unexpected(directory + '/' + kLock + ": " + std::strerror(errno));
+  }
+  ::flock(lock.get(), LOCK_UN);
+  return std::unique_ptr<TurnFiles>{new TurnFiles{std::move(fd), std::move(lock), directory}};
 }
 
 tl::unexpected<std::string> TurnFiles::failure(const std::string& name, int error) const {
   return tl::unexpected(path_ + '/' + name + ": " + std::strerror(error));
 }
 
-/// Of the directory, for all storage: it is not held for long.
+/// For all storage: it is not held for long.
 void TurnFiles::lock() {
-  while (::flock(directory_.get(), LOCK_EX) < 0 && errno == EINTR) {
+  while (::flock(lock_.get(), LOCK_EX) < 0 && errno == EINTR) {
   }
 }
 
-void TurnFiles::unlock() { ::flock(directory_.get(), LOCK_UN); }
+void TurnFiles::unlock() { ::flock(lock_.get(), LOCK_UN); }
 
 /// What cannot be read is no sign that there was nothing: taken for that, it would let somebody
 /// repeat a write over those of others.
@@ -128,7 +133,7 @@ tl::expected<WriterRecord, std::string> TurnFiles::load(const wire::Uuid& storag
   const OwnedFd file{::openat(directory_.get(), name.c_str(), O_RDONLY | O_CLOEXEC)};
   if (!file && errno == ENOENT) return WriterRecord{};
   if (!file) return failure(name, errno);
-  std::array<std::byte, sizeof(Head) + kMaxParts * sizeof(Part) + 1> bytes;
+  std::vector<std::byte> bytes(sizeof(Head) + kMaxParts * sizeof(Part) + 1);
   const ssize_t count = ::read(file.get(), bytes.data(), bytes.size());
   if (count < 0) return failure(name, errno);
   if (auto record = record_of(std::span{bytes}.first(static_cast<std::size_t>(count)))) {
@@ -141,6 +146,7 @@ tl::expected<WriterRecord, std::string> TurnFiles::load(const wire::Uuid& storag
 tl::expected<void, std::string> TurnFiles::save(const wire::Uuid& storage,
                                                 const WriterRecord& record) {
   const std::string name = name_of(storage);
+  if (record.parts.size() > kMaxParts) return failure(name, EMLINK);
   const std::string draft = name + "." + kNew;
   if (const int error = write_file(directory_.get(), draft, bytes_of(record)))
     return failure(draft, error);

@@ -30,13 +30,14 @@ class TurnFiles final : public WriterStore {
                                        const WriterRecord& record) override;
 
  private:
-  TurnFiles(OwnedFd directory, std::string path)
-      : directory_{std::move(directory)}, path_{std::move(path)} {}
+  TurnFiles(OwnedFd directory, OwnedFd lock, std::string path)
+      : directory_{std::move(directory)}, lock_{std::move(lock)}, path_{std::move(path)} {}
 
   /// For people: the file's path, and what is wrong with it.
   tl::unexpected<std::string> failure(const std::string& name, int error) const;
 
   OwnedFd directory_;
+  OwnedFd lock_;  ///< a file in it, because NFS locks no directory
   std::string path_;
 };
 

@@ -88,7 +88,8 @@ Result<OpenRequest> decode_open(ConstBytes bytes) {
   const auto& field = open->device_name;
   // Without a NUL in the field the name has 255 characters, one more than is valid.
   const auto end = std::find(field.begin(), field.end(), '\0');
-  OpenRequest request{static_cast<AccessMode>(open->access_mode), std::string(field.begin(), end)};
+  OpenRequest request{static_cast<AccessMode>(open->access_mode), open->flags,
+                      std::string(field.begin(), end)};
   if (!is_valid_device_name(request.device_name)) return tl::unexpected(DecodeError::bad_name);
   return request;
 }

@@ -75,12 +75,15 @@ static_assert(sizeof(SessionInfo) == 36 && offsetof(SessionInfo, version) == 4);
 struct Open {
   Header header;
   std::uint8_t access_mode = 0;
-  std::uint8_t reserved0 = 0;
+  std::uint8_t flags = 0;  ///< between own peers; 0 of Linux's
   std::array<char, 255> device_name{};
   std::array<std::uint8_t, 3> reserved1{};
 };
 static_assert(sizeof(Open) == 264);
 static_assert(offsetof(Open, access_mode) == 4 && offsetof(Open, device_name) == 6);
+
+/// In Open::flags: the session had it open, and opens it in its next life at the server.
+inline constexpr std::uint8_t kOpenAgain = 1;
 
 /// What follows in an OPEN and a CLOSE between own peers. OPENs are numbered from 1 on; those below
 /// `settled` have ended for the client, whatever copies of them are still under way.
@@ -291,6 +294,7 @@ bool is_valid_device_name(std::string_view name);
 
 struct OpenRequest {
   AccessMode mode;
+  std::uint8_t flags;
   std::string device_name;
 };
 

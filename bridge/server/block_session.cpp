@@ -100,10 +100,11 @@ wire::OpenOrder BlockSession::order_of(const rtrs::ServerRequest& request, std::
   return facts_.extensions ? wire::order_of(request.message, size) : wire::OpenOrder{};
 }
 
-/// Somebody's OPEN has a number. What a session had open it opens without one.
+/// Only those who number their OPENs say.
 Coming BlockSession::coming(const rtrs::ServerRequest& open) const {
-  if (!facts_.extensions) return Coming::unknown;
-  return order_of(open, sizeof(wire::Open)).number != 0 ? Coming::anew : Coming::again;
+  if (order_of(open, sizeof(wire::Open)).number == 0) return Coming::unknown;
+  const auto wanted = wire::decode_open(open.message);
+  return wanted && (wanted->flags & wire::kOpenAgain) != 0 ? Coming::again : Coming::anew;
 }
 
 wire::Uuid BlockSession::coming_again(const rtrs::ServerRequest& open) const {
@@ -112,10 +113,12 @@ wire::Uuid BlockSession::coming_again(const rtrs::ServerRequest& open) const {
 
 /// How an OPEN ends whatever it finds, because its sender has been answered elsewhere or has left:
 /// a copy that was late, or that took long. Nobody would close what it opens. 0: it may go on.
-int BlockSession::verdict(const rtrs::ServerRequest& open) const {
+int BlockSession::verdict(const rtrs::ServerRequest& open, const std::string& name) const {
   const std::uint32_t number = order_of(open, sizeof(wire::Open)).number;
   if (number == 0) return 0;
   if (number < settled_) return ECANCELED;
+  const auto closed = closed_.find(name);
+  if (closed != closed_.end() && number <= closed->second) return ECANCELED;
   const auto refused = refused_.find(number);
   return refused != refused_.end() ? refused->second : 0;
 }
@@ -123,12 +126,19 @@ int BlockSession::verdict(const rtrs::ServerRequest& open) const {
 void BlockSession::settle(const wire::OpenOrder& order) {
   settled_ = std::max(settled_, order.settled.value());
   refused_.erase(refused_.begin(), refused_.lower_bound(settled_));
+  std::erase_if(closed_, [this](const auto& closed) { return closed.second < settled_; });
 }
 
 void BlockSession::refuse(rtrs::ServerRequest& open, int error) {
-  const std::uint32_t number = order_of(open, sizeof(wire::Open)).number;
-  if (number != 0 && refused_.size() < kMaxRefused) refused_.emplace(number, error);
+  refuse_copies(order_of(open, sizeof(wire::Open)).number, error);
   finish(open, error);
+}
+
+/// Until the number is settled, for which the client may have to wait for the answers to others.
+void BlockSession::refuse_copies(std::uint32_t number, int error) {
+  if (number >= settled_ && number != 0 && refused_.size() < kMaxRefused) {
+    refused_.emplace(number, error);
+  }
 }
 
 /// In the order in which they came: clients that do not number their OPENs rely on it.
@@ -155,7 +165,7 @@ void BlockSession::open(rtrs::ServerRequest& request) {
   if (!wanted || !request.is_read || request.data.size() < sizeof(wire::OpenResponse))
     return finish(request, EINVAL);
   settle(order_of(request, sizeof(wire::Open)));
-  if (int error = verdict(request)) return finish(request, error);
+  if (int error = verdict(request, wanted->device_name)) return finish(request, error);
   if (Device* device = devices_.find(wanted->device_name)) return answer_open(request, *device);
   if (devices_.full()) return refuse(request, EMFILE);
   if (!catalogue_.has(wanted->device_name) && catalogue_.has_search_path())
@@ -177,11 +187,21 @@ void BlockSession::open_export(rtrs::ServerRequest& request, const wire::OpenReq
          tl::unexpected(Failure{lease.error(), quoted(name) + ": " + why(lease.error())}));
 }
 
-/// Of the writers, before anything is written. Who wants to migrate takes part beside whoever is
-/// there, but not beside one that was cut off. The session outlives this, because the request is
-/// not finished.
+/// Of the writers, before anything is written, but not beside itself in whatever mode: what is
+/// closed while it still runs would undo what is written next. Who wants to migrate takes part
+/// beside whoever is there, but not beside one that was cut off. The session outlives this, because
+/// the request is not finished.
 void BlockSession::take_turn(rtrs::ServerRequest& request, const std::string& name, Lease lease) {
-  if (catalogue_.rejoin(lease, facts_.uuid)) return opened(request, name, std::move(lease));
+  if (int error = verdict(request, name)) return finish(request, error);
+  if (lease.writable() && is_closing(lease.storage()->writers())) {
+    return opened(
+        request, name,
+        tl::unexpected(Failure{EPERM, quoted(name) + ": what was under "
+                                                     "way when it was closed has not ended"}));
+  }
+  if (catalogue_.rejoin(lease, facts_.uuid, coming(request))) {
+    return opened(request, name, std::move(lease));
+  }
   const bool migrates = lease.mode() == wire::AccessMode::migration;
   const WriterCount* const writers = lease.storage()->writers();
   const auto job = std::make_shared<Turn>(Turn{&request, name, std::move(lease), {}});
@@ -245,6 +265,13 @@ bool BlockSession::reclaim(const rtrs::ServerRequest& open, const WriterCount* s
   return true;
 }
 
+bool BlockSession::is_closing(const WriterCount* storage) const {
+  return std::ranges::any_of(devices_.slots(), [&](const std::unique_ptr<Device>& device) {
+    return device != nullptr && device->closing && device->lease.writable() &&
+           device->lease.storage()->writers() == storage;
+  });
+}
+
 bool BlockSession::writes_to(const WriterCount* storage) const {
   return std::ranges::any_of(devices_.slots(), [&](const std::unique_ptr<Device>& device) {
     return device != nullptr && device->lease.writable() &&
@@ -254,11 +281,12 @@ bool BlockSession::writes_to(const WriterCount* storage) const {
 
 void BlockSession::opened(rtrs::ServerRequest& request, const std::string& name,
                           tl::expected<Lease, Failure> lease) {
-  if (int error = verdict(request)) return finish(request, error);
+  if (int error = verdict(request, name)) return finish(request, error);
   // Another OPEN of the same name may have finished while this one waited for a file.
   if (Device* device = devices_.find(name)) return answer_open(request, *device);
   if (!lease) {
-    log_refusal("refused to open " + lease.error().text);
+    // Who is content with reading asks again, as clients do by default.
+    if (lease.error().error != EROFS) log_refusal("refused to open " + lease.error().text);
     return refuse(request, lease.error().error);
   }
   if (devices_.full()) return refuse(request, EMFILE);
@@ -274,6 +302,8 @@ void BlockSession::opened(rtrs::ServerRequest& request, const std::string& name,
 }
 
 void BlockSession::answer_open(rtrs::ServerRequest& request, Device& device) {
+  const std::uint32_t number = order_of(request, sizeof(wire::Open)).number;
+  device.newest_number = std::max(device.newest_number, number);
   device.lease.look_again();
   const wire::OpenResponse response =
       open_response(device.geometry(), device.id, device.lease.writable(), facts_.max_io_size);
@@ -290,7 +320,13 @@ void BlockSession::close(rtrs::ServerRequest& request) {
   if (message->device_id == wire::kUnknownDevice && order.number != 0) {
     device = devices_.find_opened_by(order.number);
   }
+  refuse_copies(order.number, ECANCELED);
   if (device == nullptr) return finish(request, 0);
+  // A renewal that was cut short may have sent OPENs that come late, too.
+  const std::uint32_t newest = device->newest_number;
+  if (newest >= settled_ && newest != 0 && closed_.size() < kMaxRefused) {
+    closed_.insert_or_assign(device->name, newest);
+  }
   device->closing = true;
   if (RTRS_PLANTED(close_too_early) && device->running > 0) return finish(request, 0);
   device->closers.push_back(&request);

@@ -71,12 +71,14 @@ class BlockSession {
   // block_session.cpp: what happens seldom
   void session_info(rtrs::ServerRequest& request);
   wire::OpenOrder order_of(const rtrs::ServerRequest& request, std::size_t size) const;
-  int verdict(const rtrs::ServerRequest& open) const;
+  int verdict(const rtrs::ServerRequest& open, const std::string& name) const;
   void settle(const wire::OpenOrder& order);
   void refuse(rtrs::ServerRequest& open, int error);
+  void refuse_copies(std::uint32_t number, int error);
   void open(rtrs::ServerRequest& request);
   void open_export(rtrs::ServerRequest& request, const wire::OpenRequest& wanted, bool again);
   void open_file(rtrs::ServerRequest& request, wire::OpenRequest wanted, bool again);
+  bool is_closing(const WriterCount* storage) const;
   void take_turn(rtrs::ServerRequest& request, const std::string& name, Lease lease);
   void record_turn(const std::shared_ptr<Turn>& turn);
   void open_or_close(rtrs::ServerRequest& request, wire::MessageType type);
@@ -100,6 +102,7 @@ class BlockSession {
   void submit(IoContext& io);
   static void on_step_done(BackendRequest& backend, int error);
   void complete(IoContext& io, int error);
+  void report(Device& device, const IoPlan& plan, int error);
   void add_contexts();
 
   // block_session_extension.cpp: messages between rnbdkit peers
@@ -119,6 +122,8 @@ class BlockSession {
   std::deque<Held> held_;                 ///< behind them
   std::uint32_t settled_ = 0;             ///< OPENs below it have ended for the client
   std::map<std::uint32_t, int> refused_;  ///< by number, from settled_ on: the errno
+  /// By name, from settled_ on: the newest OPEN of what was closed.
+  std::map<std::string, std::uint32_t, std::less<>> closed_;
   std::vector<std::unique_ptr<IoContext[]>> context_blocks_;
   IoContext* free_contexts_ = nullptr;
   unsigned refusals_ = 0;

@@ -1,11 +1,36 @@
 // The data path: an I/O message becomes one to three operations of a backend and one answer.
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <string>
 #include <utility>
 
 #include "bridge/server/io_context.hpp"
 
 namespace rnbd {
+namespace {
+
+const char* name_of(BackendOperation operation) {
+  switch (operation) {
+    case BackendOperation::read:
+      return "read";
+    case BackendOperation::write:
+      return "write";
+    case BackendOperation::flush:
+      return "flush";
+    case BackendOperation::discard:
+      return "discard";
+    case BackendOperation::write_zeroes:
+      return "write zeroes";
+    case BackendOperation::extents:
+      return "block status";
+    case BackendOperation::cache:
+      return "cache";
+  }
+  return "request";
+}
+
+}  // namespace
 
 void BlockSession::add_contexts() {
   context_blocks_.push_back(std::make_unique<IoContext[]>(kContextsPerBlock));
@@ -83,6 +108,22 @@ void BlockSession::on_step_done(BackendRequest& backend, int error) {
   io.session->complete(io, error);
 }
 
+/// Storage that fails, fails often: the first failure of a device is told, the 10th, the 100th ...
+void BlockSession::report(Device& device, const IoPlan& plan, int error) {
+  std::uint64_t told = 1;
+  for (++device.failures; told < device.failures;) told *= 10;
+  if (told != device.failures) return;
+  const std::string which = plan.operation == BackendOperation::flush
+                                ? std::string{"flush"}
+                                : std::string{name_of(plan.operation)} + " of " +
+                                      std::to_string(plan.length) + " bytes at " +
+                                      std::to_string(plan.offset);
+  const std::string count = told == 1 ? "" : " (failure " + std::to_string(told) + ")";
+  surroundings_.say(rtrs::LogLevel::warning, facts_.peer,
+                    facts_.name + " (" + facts_.peer + "): the storage of " + quoted(device.name) +
+                        " fails: " + which + ": " + std::strerror(error) + count);
+}
+
 /// The answer may end the session, so nothing of it is touched afterwards, except while a CLOSE
 /// waits, which keeps it.
 void BlockSession::complete(IoContext& io, int error) {
@@ -90,6 +131,7 @@ void BlockSession::complete(IoContext& io, int error) {
   Device& device = *io.device;
   if (error == 0 && io.plan.operation == BackendOperation::extents)
     encode_extents(io.extents, io.plan.length, request.data);
+  if (error != 0 && error != EOPNOTSUPP) report(device, io.plan, error);
   io.next = std::exchange(free_contexts_, &io);
   --device.running;
   const bool close_now = device.closing && device.running == 0;

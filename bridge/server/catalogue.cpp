@@ -235,7 +235,8 @@ tl::expected<Lease, int> ExportCatalogue::lease(std::shared_ptr<Storage> storage
     if (geometry.read_only) return tl::unexpected(EROFS);
     const std::lock_guard lock{mutex_};
     // It shared the storage before the server's end; the other one has come back first.
-    const bool shared = again != wire::Uuid{} && storage->turns_->takes_part(again);
+    const bool shared = again != wire::Uuid{} && storage->turns_->takes_part(again) &&
+                        storage->writers_->all_take_part();
     const auto as = shared ? wire::AccessMode::migration : mode;
     if (const int error = storage->writers_->take(as)) return tl::unexpected(error);
   }

@@ -138,9 +138,10 @@ class ExportCatalogue {
   bool has(std::string_view name) const { return named_.find(name) != named_.end(); }
   bool has_search_path() const { return search_path_.has_value(); }
 
-  /// take_turn() for a session that has the storage open for writing, or that only reads. False: it
-  /// has not. Never blocks.
-  bool rejoin(Lease& lease, const wire::Uuid& session);
+  /// take_turn() where there is nothing to record: a session that reads only, or that has the
+  /// storage open for writing already and ends nobody's part. False: it is something else. Never
+  /// blocks.
+  bool rejoin(Lease& lease, const wire::Uuid& session, Coming coming);
   /// The session takes part in writing from here on. May block.
   ///
   /// Errors: of the store.

@@ -4,13 +4,15 @@
 
 namespace rnbd {
 
-bool ExportCatalogue::rejoin(Lease& lease, const wire::Uuid& session) {
+bool ExportCatalogue::rejoin(Lease& lease, const wire::Uuid& session, Coming coming) {
   if (!lease.writable()) return true;
   const std::lock_guard lock{mutex_};
   WriterTurns& turns = *lease.storage()->turns_;
   if (session == wire::Uuid{} || !turns.is_there(session)) return false;
+  if (coming == Coming::anew && turns.anybody_away()) return false;
   turns.enter(session);
   lease.writer_ = session;
+  lease.storage()->writers_->take_part();
   return true;
 }
 
@@ -23,7 +25,11 @@ tl::expected<void, std::string> ExportCatalogue::take_turn(Lease& lease, const w
   if (kept) options_.turns->lock();
   auto taken = take_turn_of(turns, kept ? &key : nullptr, session, coming);
   if (kept) options_.turns->unlock();
-  if (taken) lease.writer_ = session;
+  if (taken) {
+    const std::lock_guard lock{mutex_};
+    lease.writer_ = session;
+    lease.storage()->writers_->take_part();
+  }
   return taken;
 }
 
@@ -44,7 +50,8 @@ tl::expected<void, std::string> ExportCatalogue::take_turn_of(WriterTurns& turns
     if (known->origin != 0) turns.set_record(*std::move(known));
   }
   const bool has_part = turns.takes_part(session);
-  if (!turns.is_there(session) && (coming == Coming::anew || !has_part)) {
+  const bool anew = coming == Coming::anew;
+  if (turns.is_there(session) ? anew && turns.anybody_away() : anew || !has_part) {
     WriterRecord next = turns.with(session, coming, life_);
     while (key != nullptr && !RTRS_PLANTED(turn_forgotten)) {
       lock.unlock();
@@ -83,7 +90,7 @@ void ExportCatalogue::give_back(const Lease& lease) {
   if (!lease.writable()) return;
   const std::lock_guard lock{mutex_};
   const Storage& storage = *lease.storage_;
-  storage.writers_->give_back();
+  storage.writers_->give_back(lease.writer_.has_value());
   if (!lease.writer_) return;
   if (ending_) return storage.turns_->vanish(*lease.writer_);
   if (!storage.turns_->leave(*lease.writer_, lease.closed_)) return;
@@ -101,15 +108,14 @@ void ExportCatalogue::record_left() {
   const std::lock_guard one_at_a_time{turn_mutex_};
   options_.turns->lock();
   std::unique_lock lock{mutex_};
-  while (!left_.empty()) {
-    const wire::Uuid key = *left_.begin();
+  for (const wire::Uuid& key : std::set<wire::Uuid>{left_}) {
+    if (!left_.contains(key)) continue;
     const auto saved = record_left_of(*turns_by_key_.at(key), key, lock);
     if (saved) continue;
     if (options_.log) {
       options_.log(rtrs::LogLevel::error, "cannot record who writes no more, " + saved.error() +
                                               ": it is tried again before somebody writes");
     }
-    break;
   }
   lock.unlock();
   options_.turns->unlock();

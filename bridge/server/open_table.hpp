@@ -23,12 +23,14 @@ struct Device {
   const Geometry& geometry() const { return lease.geometry(); }
 
   std::uint32_t id = 0;
-  std::uint32_t open_number = 0;  ///< of the OPEN that opened it; 0: the client does not count
-  std::string name;               ///< exactly as the client spelled it
+  std::uint32_t open_number = 0;    ///< of the OPEN that opened it; 0: the client does not count
+  std::uint32_t newest_number = 0;  ///< of those that asked for it
+  std::string name;                 ///< exactly as the client spelled it
   Lease lease;
   BackendQueue& queue;
   std::uint64_t writer_serial = 0;  ///< ExportCatalogue::writer_serial() when it was opened
   unsigned running = 0;             ///< requests at the backend
+  std::uint64_t failures = 0;       ///< of its storage
   bool closing = false;  ///< no longer found; its id is taken until the last request has ended
   std::vector<rtrs::ServerRequest*> closers;  ///< answered then
 };

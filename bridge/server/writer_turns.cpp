@@ -29,9 +29,11 @@ WriterRecord WriterTurns::with(const wire::Uuid& session, Coming coming,
   WriterRecord record = record_;
   // Who finds a new number will not write: whoever did meanwhile keeps what he has.
   const bool alone = coming != Coming::again || record.parts.size() >= kMostParts;
+  const bool there = is_there(session);
   std::erase_if(record.parts, [&](const auto& part) {
-    return part.session == session || (alone && !is_there(part.session));
+    return (part.session == session && !there) || (alone && !is_there(part.session));
   });
+  if (there) return record;
   if (record.origin == 0) record.origin = origin;
   ++record.last;
   if (session != kUnknown) record.parts.push_back({session, record.last});

@@ -1,6 +1,7 @@
 // Who may write to a storage, and who may come back to it as if nothing had happened.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -68,6 +69,11 @@ class WriterTurns {
  public:
   /// What it knows is no older than what the store knows.
   bool anybody_there() const { return !there_.empty(); }
+  /// Who takes part, and is not there, and may come back.
+  bool anybody_away() const {
+    return std::ranges::any_of(record_.parts,
+                               [&](const auto& part) { return !is_there(part.session); });
+  }
   bool is_there(const wire::Uuid& session) const { return there_.contains(session); }
   bool takes_part(const wire::Uuid& session) const { return number_of(session) != 0; }
   /// With the origin in the upper half; of who takes no part, the number given last. 0: none was.
@@ -75,8 +81,8 @@ class WriterTurns {
 
   const WriterRecord& record() const { return record_; }
   void set_record(WriterRecord record) { record_ = std::move(record); }
-  /// As it is to be when the session, which is not there, has a new part. A session without a UUID
-  /// takes no part: nobody knows it again.
+  /// As it is to be when the session has a new part; one that is there keeps its own, and ends
+  /// those of who is not. A session without a UUID takes no part: nobody knows it again.
   WriterRecord with(const wire::Uuid& session, Coming coming, std::uint32_t origin) const;
 
   void enter(const wire::Uuid& session) { ++there_[session]; }
@@ -100,10 +106,18 @@ class WriterCount {
   /// rw excludes every other writer; two may write while a machine migrates, because the old and
   /// the new host have the device open for a moment. Returns 0 or EPERM.
   int take(wire::AccessMode mode);
-  void give_back() { --count_; }
+  /// One of them takes part from here on.
+  void take_part() { ++taking_part_; }
+  /// Who was let in, but takes no part yet, may still end the parts of others.
+  bool all_take_part() const { return taking_part_ == count_; }
+  void give_back(bool took_part) {
+    --count_;
+    if (took_part) --taking_part_;
+  }
 
  private:
   unsigned count_ = 0;
+  unsigned taking_part_ = 0;
 };
 
 }  // namespace rnbd

@@ -139,6 +139,7 @@ void ClientNode::connect() {
   era_ = 0;
   volatile_epoch_ = {};
   reopening_.clear();
+  reopening_numbers_.clear();
   reopening_since_.reset();
   orders_ = {};
   for (Mapping& mapping : mappings_) mapping = Mapping{};

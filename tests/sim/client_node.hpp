@@ -177,6 +177,7 @@ class ClientNode final : public rtrs::SessionKeeper {
   bool is_certain() const;
   bool is_reopening(unsigned slot) const;
   void adopt(const rnbd::ReopenOperation& reopen);
+  void end_reopening();
 
   void violate(const std::string& rule);
   Rng& rng() { return world_.rng(); }
@@ -195,6 +196,7 @@ class ClientNode final : public rtrs::SessionKeeper {
   rtrs::SessionLimits limits_;     ///< of the newest one
   rnbd::VolatileEpoch volatile_epoch_;
   std::vector<DevicePtr> reopening_;
+  std::vector<std::uint32_t> reopening_numbers_;
   std::optional<Instant> reopening_since_;
   bool certain_ = false;  ///< the session that is being renewed had nothing open before
   std::uint64_t next_ = 1;

@@ -22,7 +22,7 @@ bool ClientNode::is_certain() const {
 std::unique_ptr<rtrs::Operation> ClientNode::reopen(const rtrs::SessionLimits& limits) {
   ++era_;
   limits_ = limits;
-  reopening_.clear();
+  end_reopening();
   certain_ = is_certain();
   // An attempt that was cut short may have opened something already.
   if (!reopening_since_) reopening_since_ = world_.now();
@@ -42,6 +42,10 @@ std::unique_ptr<rtrs::Operation> ClientNode::reopen(const rtrs::SessionLimits& l
     options.access = device.mode;
     options.geometry = device.options;
     devices.push_back({environment_.disks[device.slot].name(), options, device.expected, leaving});
+    if (numbers_opens()) {
+      devices.back().order = orders_.begin();
+      reopening_numbers_.push_back(devices.back().order.number);
+    }
     reopening_.push_back(mapping.device);
     if (device.mode != AccessMode::read_only) {
       environment_.checker.asks_to_write(device.slot, driver_->serial());
@@ -57,13 +61,18 @@ int ClientNode::reopened(rtrs::Operation& operation) {
   } else {
     judge_refusal(reopen.error(), reopen.complaint());
   }
-  reopening_.clear();
+  end_reopening();
   return reopen.error();
 }
 
-/// Its OPENs have no numbers.
 void ClientNode::reopening_failed(rtrs::Operation&) {
   for (const DevicePtr& device : reopening_) mappings_[device->slot].copies = true;
+  end_reopening();
+}
+
+void ClientNode::end_reopening() {
+  for (const std::uint32_t number : reopening_numbers_) orders_.end(number);
+  reopening_numbers_.clear();
   reopening_.clear();
 }
 

@@ -85,6 +85,30 @@ TEST_CASE("renewal: a device that cannot be had yet is asked for again, and said
   CHECK(world.reached(*device) == "a");
 }
 
+TEST_CASE(
+    "renewal: each attempt has numbers of its own, says that it comes again, and ends the last") {
+  World world;
+  Device device = world.open("a");
+  struct Asked {
+    std::uint32_t number;
+    std::uint32_t settled;
+    bool again;
+    bool operator==(const Asked&) const = default;
+  };
+  std::vector<Asked> asked;
+  world.client->server.fail = [&](const Arrival& arrival) {
+    if (arrival.type() != MessageType::open) return 0;
+    const wire::OpenOrder order = wire::order_of(arrival.message, sizeof(wire::Open));
+    const auto open = wire::decode_open(arrival.message);
+    asked.push_back({order.number, order.settled, open->flags == wire::kOpenAgain});
+    return asked.size() == 1 ? EPERM : 0;
+  };
+  CHECK(world.client->renew(20) == EPERM);
+  CHECK(world.client->reopen() == 0);
+  const Device other = world.open("b");
+  CHECK(asked == std::vector<Asked>{{2, 2, true}, {3, 3, true}, {4, 4, false}});
+}
+
 TEST_CASE("renewal: what nobody uses is not opened again") {
   World world;
   Device device = world.open("a");

@@ -59,7 +59,10 @@ TEST_CASE("access modes: who comes back takes nothing from an idle session") {
   world.surroundings.reclaim = [](rtrs::Reactor*, const WriterCount*, std::function<void()>) {
     FAIL("it asks for it");
   };
-  CHECK(world.open(world.session(), "disk", kRw).error == EPERM);
+  wire::NumberedOpen message{wire::encode_open("disk", kRw), {1, 1}};
+  message.open.flags = wire::kOpenAgain;
+  const Call& call = world.send(world.session(), message, true, room(sizeof(wire::OpenResponse)));
+  CHECK(call.error == EPERM);
 }
 
 TEST_CASE("access modes: who finds another writer asks for what idle sessions hold, once") {

@@ -37,7 +37,7 @@ constexpr auto kMigration = wire::AccessMode::migration;
 
 std::uint64_t take_turn(ExportCatalogue& catalogue, Lease& lease, std::uint8_t session,
                         Coming coming = Coming::unknown) {
-  if (!catalogue.rejoin(lease, wire::Uuid{session})) {
+  if (!catalogue.rejoin(lease, wire::Uuid{session}, coming)) {
     CHECK(catalogue.take_turn(lease, wire::Uuid{session}, coming).has_value());
   }
   return catalogue.writer_serial(lease);
@@ -102,6 +102,55 @@ TEST_CASE("catalogue: whose turn it is outlives the server, as far as it can be 
   CHECK(refused() == "damaged");
   turns->unreadable = "";
   CHECK(turn(server->catalogue, 2) == first + 3);
+}
+
+TEST_CASE("catalogue: who comes back is not let in beside one who takes no part yet") {
+  TempFile file;
+  Fakes fakes{std::make_shared<Turns>()};
+  ExportCatalogue& catalogue = fakes.catalogue;
+  CHECK(failure_of(catalogue, {"rw", file.path, "", false, false}).empty());
+  const std::uint64_t first = turn(catalogue, 1);
+  const auto comes_back = [&] { return catalogue.open_named("rw", kReadWrite, wire::Uuid{1}); };
+  {
+    Lease other = catalogue.open_named("rw", kReadWrite).value();
+    CHECK(comes_back().error() == EPERM);
+    take_turn(catalogue, other, 2, Coming::anew);
+    CHECK(comes_back().error() == EPERM);
+  }
+  Lease lease = comes_back().value();
+  CHECK(take_turn(catalogue, lease, 1, Coming::again) != first);
+}
+
+TEST_CASE("catalogue: who opens a clone anew ends the part of who was cut off from it") {
+  TempFile one;
+  TempFile two;
+  const auto turns = std::make_shared<Turns>();
+  const auto serve = [&] {
+    auto fakes = std::make_unique<Fakes>(turns);
+    CHECK(failure_of(fakes->catalogue, {"one", one.path, "", false, false}).empty());
+    CHECK(failure_of(fakes->catalogue, {"two", two.path, "", false, false}).empty());
+    return fakes;
+  };
+  auto server = serve();
+  std::uint64_t before = 0;
+  {
+    Lease here = server->catalogue.open_named("one", kReadWrite).value();
+    Lease there = server->catalogue.open_named("two", kReadWrite).value();
+    take_turn(server->catalogue, here, 1, Coming::anew);
+    before = take_turn(server->catalogue, there, 2, Coming::anew);
+    server->catalogue.end();
+  }
+  server = serve();
+  Lease here = server->catalogue.open_named("one", kReadWrite, wire::Uuid{1}).value();
+  const std::uint64_t mine = take_turn(server->catalogue, here, 1, Coming::again);
+  {
+    Lease there = server->catalogue.open_named("two", kReadWrite).value();
+    CHECK(take_turn(server->catalogue, there, 1, Coming::anew) == mine);
+    there.close();
+  }
+  server->catalogue.record_left();
+  Lease late = server->catalogue.open_named("two", kReadWrite, wire::Uuid{2}).value();
+  CHECK(take_turn(server->catalogue, late, 2, Coming::again) != before);
 }
 
 TEST_CASE("catalogue: who takes part while a machine migrates, and who does not any more") {

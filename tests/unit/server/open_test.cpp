@@ -130,7 +130,7 @@ TEST_CASE("open: garbage behind the name's end does not matter") {
   open.header = wire::header_of(wire::MessageType::open);
   open.header.padding = 0xBEEF;
   open.access_mode = 1;
-  open.reserved0 = 0xFF;
+  open.flags = 0xFF;
   open.device_name.fill('\xEE');
   std::memcpy(open.device_name.data(), "disk", 5);
   CHECK(world.send(world.session(), open, true, room(56)).error == 0);
@@ -175,9 +175,9 @@ TEST_CASE("open: refusals in the log are few, and nobody can write its own lines
 
 namespace {
 
-Call& open_numbered(World& world, const char* name, std::uint32_t number, std::uint32_t settled) {
-  const wire::NumberedOpen message{wire::encode_open(name, wire::AccessMode::read_write),
-                                   {number, settled}};
+Call& open_numbered(World& world, const char* name, std::uint32_t number, std::uint32_t settled,
+                    wire::AccessMode mode = wire::AccessMode::read_write) {
+  const wire::NumberedOpen message{wire::encode_open(name, mode), {number, settled}};
   return world.send(world.session(), message, true, room(sizeof(wire::OpenResponse)));
 }
 
@@ -206,6 +206,43 @@ TEST_CASE("open: a copy that comes when its sender was answered elsewhere opens 
   CHECK(open_numbered(world, "disk", 1, 1).error == ECANCELED);
   CHECK(world.session().devices().size() == 0);
   CHECK(world.open(*world.make_session("other"), "disk").error == 0);  // nobody writes to it
+}
+
+TEST_CASE("open: what its CLOSE has overtaken opens nothing, whatever else is unanswered") {
+  World world;
+  SUBCASE("by its number") {
+    CHECK(close_numbered(world, wire::kUnknownDevice, 2, 1).error == 0);
+    CHECK(open_numbered(world, "disk", 2, 1).error == ECANCELED);
+  }
+  SUBCASE("by its id, in a copy") {
+    CHECK(open_numbered(world, "disk", 2, 1).error == 0);
+    CHECK(close_numbered(world, 0, 2, 1).error == 0);
+    CHECK(open_numbered(world, "disk", 2, 1).error == ECANCELED);
+  }
+  SUBCASE("though it names an older one: a renewal sent two, and the first one is late") {
+    CHECK(open_numbered(world, "disk", 4, 1).error == 0);
+    CHECK(close_numbered(world, 0, 2, 1).error == 0);
+    CHECK(open_numbered(world, "disk", 3, 1).error == ECANCELED);
+    CHECK(open_numbered(world, "disk", 4, 1).error == ECANCELED);
+  }
+  CHECK(world.session().devices().size() == 0);
+  CHECK(open_numbered(world, "disk", 5, 1, wire::AccessMode::read_only).error == 0);
+}
+
+TEST_CASE("open: nobody writes beside what he has closed while it still runs, in no mode") {
+  constexpr auto kMigration = wire::AccessMode::migration;
+  World world;
+  REQUIRE(open_numbered(world, "disk", 1, 1, kMigration).error == 0);
+  world.disk().hold = true;
+  const Call& slow = world.io(world.session(), 1, 0, 512, false, 512);
+  const Call& close = close_numbered(world, 0, 1, 2);
+  CHECK(open_numbered(world, "disk", 2, 2, kMigration).error == EPERM);
+  CHECK(open_numbered(world, "disk", 3, 3, wire::AccessMode::read_only).error == 0);
+  CHECK(world.open(*world.make_session("other"), "disk", kMigration).error == 0);
+  world.disk().answer();
+  CHECK(slow.finished + close.finished == 2);
+  CHECK(close_numbered(world, 1, 3, 4).error == 0);
+  CHECK(open_numbered(world, "disk", 4, 4, kMigration).error == 0);
 }
 
 TEST_CASE("open: what was refused opens nothing in a copy that is carried out later") {
