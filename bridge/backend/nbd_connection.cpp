@@ -64,7 +64,7 @@ void NbdConnection::accept(NbdIo& io) {
     case State::lost:
       return finish(io, EIO);
     case State::ready:
-      return issue(io);
+      return shutting_down_ ? finish(io, EIO) : issue(io);
     case State::idle:
       waiting_.push(io);
       return connect();
@@ -293,6 +293,8 @@ void NbdConnection::on_error(NbdIo& io) {
         "); written data may be lost, and every later flush fails; see to that server's disk, then "
         "restart this one");
   }
+  // It answers what it has begun, and then waits for us to leave.
+  shutting_down_ = shutting_down_ || io.error == ESHUTDOWN;
   finish(io, error);
 }
 
@@ -310,6 +312,7 @@ void NbdConnection::finish(NbdIo& io, int error) {
 void NbdConnection::run_deferred() {
   while (!replied_.empty()) on_reply(replied_.pop());
   if (state_ != State::ready) return;
+  if (shutting_down_ && in_flight_.empty()) return lose("it is shutting down");
   if (has_ended(handle_.get())) {
     const char* const why = nbd_aio_is_dead(handle_.get()) == 1 ? nbd_get_error() : nullptr;
     return lose(why != nullptr ? why : "it closed the connection");

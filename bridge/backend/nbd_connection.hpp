@@ -137,6 +137,7 @@ class NbdConnection final : public std::enable_shared_from_this<NbdConnection>,
   NbdIoList in_flight_;  ///< at the server
   NbdIoList replied_;    ///< libnbd is still on the stack
   std::uint64_t replies_ = 0;
+  bool shutting_down_ = false;  ///< the server says so
   bool read_armed_ = false;
   bool write_armed_ = false;
   bool watching_ = false;

@@ -1,10 +1,12 @@
 #include "bridge/daemon/daemon.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -54,6 +56,15 @@ bool is_below(const std::string& path, std::string directory) {
   return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
 
+/// Who only tries things out may find what a service of this machine keeps.
+bool is_mine(const std::string& directory) {
+  struct stat status {};
+  if (::stat((directory + "/writers").c_str(), &status) == 0) {
+    return ::geteuid() == 0 || status.st_uid == ::geteuid();
+  }
+  return errno != ENOENT && errno != ENOTDIR && errno != EACCES;
+}
+
 tl::expected<State, std::string> open_state(const std::string& directory,
                                             const std::string& search_path) {
   const std::string where = directory.empty() ? default_state_directory() : directory;
@@ -66,7 +77,11 @@ tl::expected<State, std::string> open_state(const std::string& directory,
   auto turns = TurnFiles::open(where + "/writers");
   auto losses = turns ? LossCount::open(where) : tl::unexpected(turns.error());
   if (losses) return State{std::move(*turns), std::make_shared<LossCount>(std::move(*losses))};
-  if (!directory.empty()) return tl::unexpected("--state-directory: " + losses.error());
+  // Without records that are there, a client would undo what others have written since.
+  if (!directory.empty() || std::getenv("STATE_DIRECTORY") != nullptr || is_mine(where)) {
+    return tl::unexpected("the state directory cannot be used: " + losses.error() +
+                          "; mend it, or name another --state-directory");
+  }
   log_function()(rtrs::LogLevel::warning,
                  "cannot remember who wrote last, " + losses.error() +
                      ": a client that was cut off before a restart of this server may repeat a "
@@ -178,6 +193,22 @@ void warn_of_strangers(const rtrs::Server& server) {
   }
 }
 
+/// Before a client is refused for it.
+void warn_of_little_memory(const Settings& settings, const rtrs::Server& server) {
+  const std::uint64_t may = raise_memlock_limit();
+  const std::uint64_t path =
+      std::uint64_t{settings.queue_depth} * (settings.max_io_size + std::uint64_t{4096});
+  const auto addresses = server.addresses();
+  const bool rdma = std::ranges::any_of(
+      addresses, [](const std::string& address) { return address.starts_with("rdma:"); });
+  if (!rdma || may >= path) return;
+  log_function()(rtrs::LogLevel::warning,
+                 "a path over RDMA locks " + std::to_string(path >> 20) + " MiB, and only " +
+                     std::to_string(may >> 10) +
+                     " KiB may be locked: clients will be refused (raise the limit of locked "
+                     "memory: 'ulimit -l', or LimitMEMLOCK= in the unit)");
+}
+
 using Control = std::unique_ptr<ControlSocket>;
 
 tl::expected<Control, std::string> open_control(const std::string& path, rtrs::Server& server) {
@@ -234,6 +265,7 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   auto server = rtrs::Server::create(options, handler);
   if (const auto started = server->start(); !started) return complain(started.error().text);
   warn_of_strangers(*server);
+  warn_of_little_memory(settings, *server);
 
   signals_mean_drain();
   auto control = open_control(settings.control, *server);

@@ -1,11 +1,15 @@
 #include "bridge/daemon/process.hpp"
 
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 
 #include "bridge/daemon/shutdown.hpp"
 
@@ -23,6 +27,20 @@ void raise_descriptor_limit() {
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+std::uint64_t raise_memlock_limit() {
+  constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> mine{};
+  if (::syscall(SYS_capget, &header, mine.data()) == 0 &&
+      (mine[0].effective & 1U << CAP_IPC_LOCK) != 0)
+    return kNone;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return kNone;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_MEMLOCK, &limit);
+  return limit.rlim_cur == RLIM_INFINITY ? kNone : limit.rlim_cur;
 }
 
 std::string write_pid_file(const std::string& path) {

@@ -1,6 +1,7 @@
 // What every daemon does at its start.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace rnbd {
@@ -11,6 +12,10 @@ bool open_standard_streams();
 
 /// Connections and files are descriptors; the default soft limit of 1024 is for select(2).
 void raise_descriptor_limit();
+
+/// Bytes of memory that this process may lock, once its own limit is as high as it may be. The
+/// largest number: there is no limit.
+std::uint64_t raise_memlock_limit();
 
 /// The file is removed at the end of the process. Returns "" or what is wrong.
 std::string write_pid_file(const std::string& path);

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <condition_variable>
+#include <cstring>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -35,15 +37,20 @@ sigset_t watched() {
   return signals;
 }
 
+/// The end of a terminal, unless whoever started us (nohup) does not care.
+bool hangup_matters() {
+  struct sigaction now {};
+  return ::sigaction(SIGHUP, nullptr, &now) == 0 && now.sa_handler != SIG_IGN;
+}
+
 timespec to_timespec(std::chrono::nanoseconds time) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
   return {static_cast<time_t>(seconds.count()), static_cast<long>((time - seconds).count())};
 }
 
-void watch() {
-  const sigset_t signals = watched();
+void watch(const sigset_t& first) {
   int number = 0;
-  while (sigwait(&signals, &number) != 0) {
+  while (sigwait(&first, &number) != 0) {
   }
   bool drain = false;
   {
@@ -54,6 +61,7 @@ void watch() {
   }
   if (!drain) leave(0);
   const timespec limit = to_timespec(kLeaveWithin);
+  const sigset_t signals = watched();  // a shell may pass on a hang-up that the kernel has told of
   number = sigtimedwait(&signals, nullptr, &limit);
   if (number > 0) leave(128 + number);
   log_function()(rtrs::LogLevel::warning, "something hangs and is abandoned; leaving");
@@ -66,9 +74,10 @@ void take_signals() {
   ::signal(SIGPIPE, SIG_IGN);
   // A limit of file sizes (ulimit -f) is EFBIG for one request then, not the end of the server.
   ::signal(SIGXFSZ, SIG_IGN);
-  const sigset_t signals = watched();
+  sigset_t signals = watched();
+  if (hangup_matters()) sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  std::thread{watch}.detach();
+  std::thread{watch, signals}.detach();
 }
 
 void signals_mean_drain() {
@@ -79,7 +88,7 @@ void signals_mean_drain() {
 std::string wait_for_shutdown() {
   std::unique_lock lock{state().mutex};
   state().changed.wait(lock, [] { return state().signal != 0; });
-  return state().signal == SIGINT ? "SIGINT" : "SIGTERM";
+  return std::string{"SIG"} + sigabbrev_np(state().signal);
 }
 
 void remove_at_exit(const std::string& file) {

@@ -224,7 +224,7 @@ void Connection::report(const Request& request, int error) {
     return;
   }
   reported_ = now;
-  std::string line = std::string{name_of(request.command)} + " of " +
+  std::string line = "'" + agreement_.device->name() + "': " + name_of(request.command) + " of " +
                      std::to_string(request.length) + " bytes at " +
                      std::to_string(request.offset) + ": " + describe_error(error);
   if (unreported_ > 0) line += " (and " + std::to_string(unreported_) + " other failures before)";

@@ -73,7 +73,7 @@ Admission::Decision Admission::admit_new(const wire::ConnectParameters& paramete
     return refuse(ENXIO, "unknown session, and not its first connection");
   }
   if (sessions_.size() >= limits_.max_sessions) {
-    return refuse(ENOMEM, "too many sessions (max_sessions)");
+    return refuse(ENOMEM, "too many sessions (--max-sessions)");
   }
   if (const Decision full = no_room(parameters); full.error != 0) return full;
   const SessionId id = next_++;

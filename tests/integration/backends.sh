@@ -149,6 +149,30 @@ PY
 }
 it "nbd: when the server behind dies, requests fail with EIO and other exports live on" server_behind_dies
 
+server_behind_is_told_to_end() {
+  requires_python nbd
+  nbdkit_name=inner start_nbdkit memory 1M
+  local behind=$uri
+  start_server --export "disk0=nbd:$behind"
+  attach disk0
+  nbdsh <<PY
+h.pwrite(bytes(512), 0)
+os.kill(${pid[inner]}, signal.SIGTERM)
+time.sleep(0.2)
+fails_with(errno.EIO, h.pread, 512, 0)
+PY
+  wait_end inner 10
+  says server.log 'the NBD server is lost \((it is shutting down|.*closed the connection|.*(reset|pipe).*)\)'
+  nbdkit_name=inner start_nbdkit memory 1M
+  [[ $uri == "$behind" ]]
+  stop nbdkit
+  attach disk0
+  nbdsh <<<'assert h.pread(512, 0) == bytes(512)'
+  stop nbdkit
+  stop server # it holds a connection to the second one
+}
+it "nbd: a server behind that is told to end is let go, and its successor used" server_behind_is_told_to_end
+
 server_behind_returns() {
   requires_python nbd
   nbdkit_name=inner start_nbdkit memory 1M
@@ -299,6 +323,8 @@ no_more_threads() {
   chmod 666 image
   chmod 755 "$work_dir" "$case_dir" server
   local user=$((1000000000 + $$))
+  install -d -o "$user" state
+  export STATE_DIRECTORY=$PWD/state
   server_command=(setpriv "--reuid=$user" "--regid=$user" --clear-groups prlimit --nproc=8
     "${server_command[@]/#*rnbd-server/$PWD/server}")
   start_server --export "disk0=$PWD/image" --reactors 1 "$@"

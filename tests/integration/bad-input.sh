@@ -63,7 +63,8 @@ no_permission() {
   chmod 600 image
   chmod 755 . ..
   cp "$server_program" ./rnbd-server
-  fails setpriv --reuid=65534 --regid=65534 --clear-groups "$PWD/rnbd-server" \
+  install -d -o 65534 state
+  STATE_DIRECTORY=$PWD/state fails setpriv --reuid=65534 --regid=65534 --clear-groups "$PWD/rnbd-server" \
     --listen tcp:127.0.0.1:0 --export "a=$PWD/image"
   says fails.out 'image.*[Pp]ermission'
 }

@@ -95,8 +95,8 @@ bad_addresses() {
 it "wrong addresses to listen on: status 2, and the message shows a right one" bad_addresses
 
 impossible_addresses() {
-  status_of 1 "$bridge_program" -l "unix:$PWD/missing/socket" rnbd+tcp://127.0.0.1/a
-  says said "missing/socket: No such file or directory; name a file in a directory"
+  status_of 1 "$bridge_program" -l "unix:$PWD/missing/too/socket" rnbd+tcp://127.0.0.1/a
+  says said "missing/too/socket: No such file or directory; name a file in a directory"
   status_of 1 "$bridge_program" -l tcp:192.0.2.1:0 rnbd+tcp://127.0.0.1/a
   says said 'tcp:192\.0\.2\.1:0: Cannot assign'
   status_of 1 "$bridge_program" -l tcp:no.such.host.invalid:0 rnbd+tcp://127.0.0.1/a
@@ -391,6 +391,25 @@ interrupted() {
   expect_gone bridge 0
 }
 it "SIGINT: leaves with status 0" interrupted
+
+hung_up() {
+  start_server --export disk0=memory:1M
+  start_bridge "rnbd+tcp://$address/disk0"
+  kill -HUP "${pid[bridge]}" "${pid[server]}"
+  expect_gone bridge 0
+  expect_gone server 0
+  says server.log 'SIGHUP: stopping'
+}
+it "SIGHUP, as of a terminal that is closed: both leave with status 0" hung_up
+
+not_hung_up() {
+  trap '' HUP # as nohup
+  start_server --export disk0=memory:1M
+  start_bridge "rnbd+tcp://$address/disk0"
+  kill -HUP "${pid[bridge]}" "${pid[server]}"
+  [[ $(nbdinfo --size "nbd+unix:///?socket=$socket") == 1048576 ]]
+}
+it "SIGHUP, when whoever started them ignores it: they go on" not_hung_up
 
 second_signal() {
   start_server --export disk0=delay:read=3600s:memory:1M

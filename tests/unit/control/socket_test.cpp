@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <string>
@@ -22,10 +23,7 @@ namespace {
 /// A folder that goes with the test.
 struct Folder {
   Folder() { REQUIRE(::mkdtemp(name) != nullptr); }
-  ~Folder() {
-    ::unlink(path().c_str());
-    ::rmdir(name);
-  }
+  ~Folder() { std::filesystem::remove_all(name); }
   std::string path() const { return std::string{name} + "/control"; }
   char name[32] = "/tmp/unit_control.XXXXXX";
 };
@@ -111,6 +109,14 @@ TEST_CASE("a socket that was left behind is replaced, what is in use or no socke
     peer.send("x\n");
     CHECK(peer.line() == "[x]\n");
   }
+  SUBCASE("in a directory that is made") {
+    const std::string path = folder.path() + ".d/control";
+    const auto socket = ControlSocket::open(path, echo);
+    REQUIRE(socket);
+    const Peer peer{path};
+    peer.send("x\n");
+    CHECK(peer.line() == "[x]\n");
+  }
   SUBCASE("in use") {
     const auto socket = serve(folder, echo);
     CHECK(refusal().find("another program listens there") != std::string::npos);
@@ -126,9 +132,9 @@ TEST_CASE("a socket that was left behind is replaced, what is in use or no socke
     CHECK(content == "precious");
   }
   SUBCASE("nowhere") {
-    const auto socket = ControlSocket::open("/nonexistent/control", echo);
+    const auto socket = ControlSocket::open(folder.path() + ".d/too/control", echo);
     REQUIRE_FALSE(socket);
-    CHECK(socket.error().find("/nonexistent/control: No such file") != std::string::npos);
+    CHECK(socket.error().find(".d/too/control: No such file") != std::string::npos);
     CHECK_FALSE(ControlSocket::open(std::string(108, 'x'), echo));
   }
 }
