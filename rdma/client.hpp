@@ -46,7 +46,8 @@ struct SessionLimits;
 class SessionKeeper {
  public:
   /// A new session has been made; nothing but this operation runs in it until it has ended. It runs
-  /// on the control connection and belongs to the client from here on.
+  /// on the control connection and belongs to the client from here on. All its requests must be
+  /// reads (Request::is_read), because behind it the generations of changes begin anew.
   virtual std::unique_ptr<Operation> reopen(const SessionLimits& limits) = 0;
   /// It ended. 0 lets all requests into the new session. ESTALE ends the client for good: what is
   /// there is not what was there. Any other errno: the client connects anew and tries again.

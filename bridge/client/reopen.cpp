@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "bridge/client/device_handle.hpp"
 #include "rdma/core/plant.hpp"
 
 namespace rnbd {
@@ -81,7 +80,7 @@ ReopenOperation::ReopenOperation(std::vector<ReopenDevice> devices,
   request_.is_read = true;
   request_.done = &ReopenOperation::on_done;
   request_.context = this;
-  ids_.reserve(devices_.size());
+  reopened_.reserve(devices_.size());
 }
 
 void ReopenOperation::start(rtrs::ClientLane& lane) {
@@ -105,7 +104,7 @@ void ReopenOperation::ask(rtrs::ClientLane& lane, Step step, const Message& mess
 }
 
 void ReopenOperation::ask_next(rtrs::ClientLane& lane) {
-  if (ids_.size() == devices_.size()) return finish(0);
+  if (reopened_.size() == devices_.size()) return finish(0);
   wire::Open open = wire::encode_open(device().name, device().options.access);
   if (!own_peer()) return ask(lane, Step::open, open, sizeof(wire::OpenResponse));
   open.flags = wire::kOpenAgain;
@@ -121,23 +120,22 @@ void ReopenOperation::on_answer(rtrs::ClientLane& lane, int error) {
   switch (step_) {
     case Step::session_info: {
       if (error != 0) {
-        return fail(error == ESTALE ? EIO : error,
-                    "the server does not answer the RNBD session info: " + in_words(error));
+        return fail(error, "the server does not answer the RNBD session info: " + in_words(error));
       }
       auto info = wire::decode<wire::SessionInfo>(answer, wire::MessageType::session_info_response);
       if (!info || info->version == 0) return fail(EPROTO, "a malformed session info");
       return ask_next(lane);
     }
     case Step::open: {
-      if (error != 0 && device().leaving) return take_id(lane, kNoDevice);
-      if (error != 0) return fail_refused(error);
+      if (error != 0 && device().leaving) return take(lane, {});
+      if (error != 0) return on_refused(lane, error);
       auto opened = wire::decode<wire::OpenResponse>(answer, wire::MessageType::open_response);
       if (!opened) return fail(EPROTO, "a malformed answer to OPEN of '" + device().name + "'");
       opened_ = *opened;
       return on_opened(lane);
     }
     case Step::device_info: {
-      if (error != 0) return fail_refused(error);
+      if (error != 0) return on_refused(lane, error);
       auto info =
           wire::decode<wire::DeviceInfoResponse>(answer, wire::MessageType::device_info_response);
       if (!info) return fail(EPROTO, "a malformed device info of '" + device().name + "'");
@@ -147,7 +145,7 @@ void ReopenOperation::on_answer(rtrs::ClientLane& lane, int error) {
 }
 
 void ReopenOperation::on_opened(rtrs::ClientLane& lane) {
-  if (device().leaving) return take_id(lane, opened_.device_id);
+  if (device().leaving) return take(lane, {.id = opened_.device_id, .witness = {}, .loss = ""});
   if (!own_peer()) return judge(lane, nullptr);
   wire::DeviceInfo question;
   question.header = wire::header_of(wire::MessageType::device_info);
@@ -157,7 +155,7 @@ void ReopenOperation::on_opened(rtrs::ClientLane& lane) {
 
 void ReopenOperation::judge(rtrs::ClientLane& lane, const wire::DeviceInfoResponse* info) {
   auto is = make_geometry(opened_, info, limits_, device().options.geometry);
-  if (!is) return fail(ESTALE, "'" + device().name + "' has " + is.error());
+  if (!is) return lose(lane, "'" + device().name + "' has " + is.error());
   is->read_only = is->read_only || device().options.export_read_only;
   // A reader does not care, and may share now what others have open for writing, or no longer.
   if (device().options.access == wire::AccessMode::read_only) {
@@ -165,33 +163,40 @@ void ReopenOperation::judge(rtrs::ClientLane& lane, const wire::DeviceInfoRespon
   }
   const std::string change = change_of_device(device().expected, *is);
   if (!change.empty()) {
-    return fail(ESTALE, "'" + device().name + "' is not what it was: " + change);
+    return lose(lane, "'" + device().name + "' is not what it was: " + change);
   }
-  take_id(lane, opened_.device_id, is->witness);
+  take(lane, {.id = opened_.device_id, .witness = is->witness, .loss = ""});
 }
 
-void ReopenOperation::take_id(rtrs::ClientLane& lane, std::uint32_t id, Witness witness) {
-  ids_.push_back(id);
-  witnesses_.push_back(witness);
+void ReopenOperation::take(rtrs::ClientLane& lane, ReopenedDevice device) {
+  reopened_.push_back(std::move(device));
   ask_next(lane);
+}
+
+void ReopenOperation::lose(rtrs::ClientLane& lane, std::string why) {
+  take(lane, {.id = opened_.device_id, .witness = {}, .loss = std::move(why)});
 }
 
 /// Only what tells of the storage itself is final. All else may be over soon: a server that is
 /// being set up, or somebody who holds the device.
-void ReopenOperation::fail_refused(int error) {
-  const bool gone = step_ == Step::open && (error == ENOENT || error == EROFS);
+void ReopenOperation::on_refused(rtrs::ClientLane& lane, int error) {
+  const bool at_open = step_ == Step::open;
   const std::string which = "'" + device().name + "' (" + to_string(device().options.access) + ")";
-  if (!gone) {
-    // A server's own ESTALE says no more than its other errors.
-    return fail(error == ESTALE ? EIO : error,
-                "the server cannot open " + which + " again: " + in_words(error));
+  std::string why = "the server cannot open " + which + " again: " + in_words(error);
+  const bool final = at_open && (error == ENOENT || error == EROFS);
+  if (final) why = which + (error == ENOENT ? " is gone from the server" : " became read-only");
+  if (!final && device().patient) {
+    refused_ = reopened_.size();
+    return fail(error, std::move(why));
   }
-  fail(ESTALE, which + (error == ENOENT ? " is gone from the server" : " became read-only"));
+  if (!at_open) return lose(lane, std::move(why));
+  take(lane, {.id = kNoDevice, .witness = {}, .loss = std::move(why)});
 }
 
 void ReopenOperation::fail(int error, std::string complaint) {
   complaint_ = std::move(complaint);
-  finish(error);
+  // That would end the session; a server's own ESTALE says no more than its other errors.
+  finish(error == ESTALE ? EIO : error);
 }
 
 }  // namespace rnbd

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "bridge/client/device_handle.hpp"
 #include "bridge/client/geometry.hpp"
 #include "bridge/protocol/messages.hpp"
 #include "rdma/core/client_lane.hpp"
@@ -21,16 +24,26 @@ struct ReopenDevice {
   /// it can be closed.
   bool leaving = false;
   wire::OpenOrder order{};  ///< zeros: toward a server that knows no numbers
+  /// What may be over soon ends the operation, which is tried again. Otherwise the device is lost.
+  bool patient = true;
+};
+
+/// A device in the new session.
+struct ReopenedDevice {
+  std::uint32_t id = kNoDevice;  ///< also of one that is lost, which is to be closed then
+  Witness witness;               ///< DeviceGeometry::witness, with which the next is compared
+  std::string loss;              ///< for people: why it is lost; "" = it is not
 };
 
 /// Empty when requests that were made for a device of the one geometry may go to one of the other;
 /// otherwise which of its values changed, in words.
 std::string change_of_device(const DeviceGeometry& was, const DeviceGeometry& is);
 
-/// SESSION INFO, then for each device OPEN and, between rnbdkit peers, DEVICE INFO.
+/// SESSION INFO, then for each device OPEN and, between rnbdkit peers, DEVICE INFO. A device that
+/// is gone, or is another one now, is lost, and the others go on without it.
 ///
-/// Errors:  ESTALE (a device is gone or is another one: for good), EPROTO (nonsense from the
-///          server), or what the server answered; complaint() says which device and why.
+/// Errors:  EPROTO (nonsense from the server), or what the server answered; complaint() says which
+///          device and why, refused() which one.
 /// Threads: as rtrs::Operation; pure.
 /// Source:  docs/protocol.md, closing; RNBD messages.
 class ReopenOperation final : public rtrs::Operation {
@@ -41,18 +54,17 @@ class ReopenOperation final : public rtrs::Operation {
   void start(rtrs::ClientLane& lane) override;
   void cancel(rtrs::ClientLane& lane) override;
 
-  /// Finished without an error: the new ids, in the order of the devices. kNoDevice for one that is
-  /// leaving and is not there.
-  const std::vector<std::uint32_t>& ids() const { return ids_; }
-  /// Likewise DeviceGeometry::witness in the new session, with which the next is compared.
-  const std::vector<Witness>& witnesses() const { return witnesses_; }
+  /// Finished without an error: in the order of the devices.
+  const std::vector<ReopenedDevice>& reopened() const { return reopened_; }
   /// Why it failed; "" if it did not.
   const std::string& complaint() const { return complaint_; }
+  /// It failed because the server does not open this one of the devices for now.
+  std::optional<std::size_t> refused() const { return refused_; }
 
  private:
   enum class Step : std::uint8_t { session_info, open, device_info };
 
-  const ReopenDevice& device() const { return devices_[ids_.size()]; }
+  const ReopenDevice& device() const { return devices_[reopened_.size()]; }
   bool own_peer() const { return (limits_.features & rtrs::wire::kFeatureUserMessages) != 0; }
   template <class Message>
   void ask(rtrs::ClientLane& lane, Step step, const Message& message, std::size_t answer);
@@ -60,9 +72,10 @@ class ReopenOperation final : public rtrs::Operation {
   void on_answer(rtrs::ClientLane& lane, int error);
   void on_opened(rtrs::ClientLane& lane);
   void judge(rtrs::ClientLane& lane, const wire::DeviceInfoResponse* info);
-  void take_id(rtrs::ClientLane& lane, std::uint32_t id, Witness witness = {});
+  void take(rtrs::ClientLane& lane, ReopenedDevice device);
+  void lose(rtrs::ClientLane& lane, std::string why);
   void fail(int error, std::string complaint);
-  void fail_refused(int error);
+  void on_refused(rtrs::ClientLane& lane, int error);
   static void on_done(rtrs::ClientLane& lane, rtrs::Request& request);
 
   std::vector<ReopenDevice> devices_;
@@ -72,9 +85,9 @@ class ReopenOperation final : public rtrs::Operation {
   std::array<std::byte, sizeof(wire::DeviceInfoResponse)> answer_{};
   rtrs::Request request_;
   wire::OpenResponse opened_;
-  std::vector<std::uint32_t> ids_;
-  std::vector<Witness> witnesses_;
+  std::vector<ReopenedDevice> reopened_;
   std::string complaint_;
+  std::optional<std::size_t> refused_;
 };
 
 }  // namespace rnbd

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
@@ -45,8 +47,9 @@ Failure nonsense_from_server(const std::string& what);
 /// An rtrs session that speaks RNBD.
 ///
 /// When the server has forgotten it (it was restarted), what is open is opened again before any
-/// request goes on, and must be what it was. Otherwise the session is dead and stays so: everything
-/// answers EIO. Its owner may make another one for those who are content with what is there now.
+/// request goes on, and must be what it was. A device that is not, or that the server does not open
+/// for long while there are others, is lost: to those who have it open everything answers EIO. Who
+/// opens it after that gets what is there now.
 ///
 /// Threads: any.
 class Session final : public rtrs::SessionKeeper, public std::enable_shared_from_this<Session> {
@@ -67,7 +70,7 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   Session& operator=(const Session&) = delete;
 
   bool alive() const { return client_->alive(); }
-  std::string failure() const;
+  std::string failure() const { return client_->failure(); }
   /// False while no path to the server works, and requests wait for one or fail.
   bool has_path() const { return trouble_with_paths().empty(); }
   /// True when the server has the messages that only rnbdkit peers know.
@@ -131,6 +134,9 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
     /// As the newest session told it, in a life of the server that may have begun since; guarded
     /// by Session::mutex_.
     Witness witness;
+    /// Since when the server refuses to open it again; guarded by Session::mutex_.
+    std::optional<std::chrono::steady_clock::time_point> refused_since;
+    bool lost = false;    ///< and in mappings_ no more; guarded by Session::mutex_
     DeviceHandle handle;  ///< the id changes with the session
     WriteGate gate;
     /// The write of a patch was given up: nobody knows when it lands.
@@ -172,8 +178,10 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   void close_for_good(Mapping& mapping);
   void forget(const Mapping& mapping);
   void end_closing(Mapping& mapping, int error);
-  void adopt(const ReopenOperation& reopen, std::vector<std::string>& lost);
-  int reject(int error, const std::string& complaint);
+  bool is_patient(const Mapping& mapping) const;
+  void lose(Mapping& mapping, std::uint32_t id);
+  std::vector<std::string> adopt(const ReopenOperation& reopen);
+  int reject(const ReopenOperation& reopen);
   void end_reopening();
   void say(rtrs::LogLevel level, const std::string& line) const;
 
@@ -192,7 +200,6 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   std::shared_ptr<Mapping> errand_;       ///< being closed; guarded by mutex_
   std::uint64_t errand_era_ = 0;          ///< in which it was asked; guarded by mutex_
   OpenOrders orders_;                     ///< guarded by mutex_
-  std::string stale_;                     ///< why this is not what it was; guarded by mutex_
   std::string last_refusal_;              ///< of a reopening; guarded by mutex_
   std::unique_ptr<rtrs::Client> client_;  ///< last: its thread calls reopen() until it is gone
 };

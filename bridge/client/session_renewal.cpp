@@ -1,5 +1,5 @@
 // What a session does when its server has forgotten it.
-#include <cerrno>
+#include <algorithm>
 #include <utility>
 
 #include "bridge/client/reopen.hpp"
@@ -25,12 +25,15 @@ void Session::enter_first_era() {
   volatile_epoch_.enter(limits.volatile_epoch);
 }
 
-std::string Session::failure() const {
-  {
-    std::lock_guard lock{mutex_};
-    if (!stale_.empty()) return stale_;
-  }
-  return client_->failure();
+/// With the session's lock held. A device that somebody else has taken must not keep the others
+/// waiting for ever; one that is alone may as well wait.
+bool Session::is_patient(const Mapping& mapping) const {
+  constexpr std::chrono::seconds kPatience{10};
+  const auto in_use = [](const auto& entry) {
+    return entry.second->state == Mapping::State::open && entry.second->users > 0;
+  };
+  return !mapping.refused_since || std::ranges::count_if(mappings_, in_use) == 1 ||
+         std::chrono::steady_clock::now() < *mapping.refused_since + kPatience;
 }
 
 std::unique_ptr<rtrs::Operation> Session::reopen(const rtrs::SessionLimits& limits) {
@@ -59,6 +62,7 @@ std::unique_ptr<rtrs::Operation> Session::reopen(const rtrs::SessionLimits& limi
     if (leaving || fate == Renewal::open) {
       devices.push_back({mapping->device, mapping->options, mapping->geometry, leaving});
       devices.back().expected.witness = mapping->witness;
+      devices.back().patient = is_patient(*mapping);
       if (OpenOrders::numbered(limits)) {
         devices.back().order = orders_.begin();
         reopening_numbers_.push_back(devices.back().order.number);
@@ -72,15 +76,13 @@ std::unique_ptr<rtrs::Operation> Session::reopen(const rtrs::SessionLimits& limi
 
 int Session::reopened(rtrs::Operation& operation) {
   auto& reopen = static_cast<ReopenOperation&>(operation);
-  if (reopen.error() != 0) return reject(reopen.error(), reopen.complaint());
-  std::vector<std::string> lost;
-  adopt(reopen, lost);
+  if (reopen.error() != 0) return reject(reopen);
+  const std::vector<std::string> complaints = adopt(reopen);
+  const auto open = std::ranges::count_if(
+      reopen.reopened(), [](const ReopenedDevice& device) { return device.id != kNoDevice; });
   say(rtrs::LogLevel::info, "the server had forgotten the session; it is renewed, with " +
-                                std::to_string(reopen.ids().size()) + " open devices");
-  for (const std::string& device : lost) {
-    say(rtrs::LogLevel::error, "the server's machine was restarted: writes to '" + device +
-                                   "' that were not flushed may be lost, and its next flush fails");
-  }
+                                std::to_string(open) + " open devices");
+  for (const std::string& complaint : complaints) say(rtrs::LogLevel::error, complaint);
   return 0;
 }
 
@@ -97,42 +99,73 @@ void Session::end_reopening() {
   reopening_.clear();
 }
 
-void Session::adopt(const ReopenOperation& reopen, std::vector<std::string>& lost) {
+/// With the session's lock held. What the server has open now is closed before the next one opens
+/// it, like all that nobody uses.
+void Session::lose(Mapping& mapping, std::uint32_t id) {
+  mapping.lost = true;
+  auto at = mappings_.find(mapping.device);
+  if (id == kNoDevice) {
+    mappings_.erase(at);
+    return;
+  }
+  auto left = std::make_shared<Mapping>();
+  left->state = Mapping::State::open;
+  left->users = 0;
+  left->half_closed = true;
+  left->open_number = mapping.open_number;
+  left->device = mapping.device;
+  left->options = mapping.options;
+  left->geometry = mapping.geometry;
+  left->handle.id = id;
+  at->second = std::move(left);
+}
+
+/// Returns what users have to know.
+std::vector<std::string> Session::adopt(const ReopenOperation& reopen) {
+  std::vector<std::string> complaints;
   std::lock_guard lock{mutex_};
   // Those that are being opened or closed are not open now.
   for (auto& [name, mapping] : mappings_) mapping->handle.id = kNoDevice;
-  for (std::size_t i = 0; i < reopening_.size(); ++i) {
-    reopening_[i]->handle.id = reopen.ids()[i];
-    reopening_[i]->witness = reopen.witnesses()[i];
-  }
-
   const bool restarted = volatile_epoch_.enter(era_.limits.volatile_epoch);
-  for (const std::shared_ptr<Mapping>& mapping : reopening_) {
-    if (restarted && mapping->handle.unflushed.lose()) lost.push_back(mapping->device);
+  for (std::size_t i = 0; i < reopening_.size(); ++i) {
+    const ReopenedDevice& reopened = reopen.reopened()[i];
+    Mapping& mapping = *reopening_[i];
+    mapping.refused_since.reset();
+    if (!reopened.loss.empty()) {
+      lose(mapping, reopened.id);
+      complaints.push_back(reopened.loss +
+                           "; those who have it open get EIO until they open it anew");
+      continue;
+    }
+    mapping.handle.id = reopened.id;
+    mapping.witness = reopened.witness;
+    if (restarted && mapping.handle.unflushed.lose()) {
+      complaints.push_back("the server's machine was restarted: writes to '" + mapping.device +
+                           "' that were not flushed may be lost, and its next flush fails");
+    }
   }
   end_reopening();
   half_reopened_ = false;
   last_refusal_.clear();
+  changed_.notify_all();
+  return complaints;
 }
 
 /// Says why the renewal failed, but not again and again.
-int Session::reject(int error, const std::string& complaint) {
-  const bool final = error == ESTALE;
+int Session::reject(const ReopenOperation& reopen) {
   bool news = false;
   {
     std::lock_guard lock{mutex_};
+    if (reopen.refused()) {
+      auto& since = reopening_[*reopen.refused()]->refused_since;
+      if (!since) since = std::chrono::steady_clock::now();
+    }
     end_reopening();
-    news = complaint != last_refusal_;
-    last_refusal_ = complaint;
-    if (final) stale_ = complaint;
+    news = reopen.complaint() != last_refusal_;
+    last_refusal_ = reopen.complaint();
   }
-  if (final) {
-    say(rtrs::LogLevel::error,
-        complaint + "; those who have it open get EIO until they open it anew");
-  } else if (news) {
-    say(rtrs::LogLevel::warning, complaint + "; it is tried again");
-  }
-  return error;
+  if (news) say(rtrs::LogLevel::warning, reopen.complaint() + "; it is tried again");
+  return reopen.error();
 }
 
 }  // namespace rnbd

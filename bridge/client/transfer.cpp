@@ -43,6 +43,7 @@ TransferOperation::TransferOperation(const DeviceGeometry& geometry, DeviceHandl
       end_{transfer.offset + transfer.length} {}
 
 int TransferOperation::complaint() const {
+  if (handle_.id.load(std::memory_order_relaxed) == kNoDevice) return EIO;  // it was lost
   if (transfer_.operation == IoOperation::flush) return 0;
   if (end_ < next_ || end_ > geometry_.padded_size ||
       !geometry_.is_aligned(transfer_.offset, transfer_.length)) {
@@ -246,7 +247,8 @@ void TransferOperation::on_done(rtrs::ClientLane& lane, rtrs::Request& request) 
   // With the lane held: whoever renews the session knows of every answer of the one before.
   if (request.error == 0 && self.needs_flush()) self.handle_.unflushed.note();
   if (request.error != 0 && self.first_error_ == 0) {
-    self.first_error_ = judged(self.transfer_.operation, request.error);
+    const bool lost = self.handle_.id.load(std::memory_order_relaxed) == kNoDevice;
+    self.first_error_ = lost ? EIO : judged(self.transfer_.operation, request.error);
   }
   self.send_pieces(lane);
 }

@@ -113,6 +113,63 @@ other_size() {
 }
 it "a server that comes back with another size serves new clients only; the log says why" other_size
 
+# Writers of `disk0` and a user of `other`, in one session.
+two_in_use() {
+  requires_python nbd
+  truncate -s 16M image
+  truncate -s 4M other
+  start_server --export "disk0=$PWD/image" --export "other=$PWD/other"
+  attach_to "rnbd+tcp://$address" dynamic-export=true "${quick[@]}"
+  uri="nbd+unix:///disk0?socket=$socket"
+  start_writers
+  uri="nbd+unix:///other?socket=$socket"
+  user
+  works write || fail "cannot write"
+}
+
+only_one_is_other() {
+  two_in_use
+  crash server
+  truncate -s 8M other
+  restart_server 1 --export "other=$PWD/other" --export "disk0=$PWD/image"
+  progress 20
+  other_image "'other' is not what it was: its size was 4194304 and is 8388608"
+  progress 20
+  end_writers
+}
+it "a device that is another one now does not disturb the others of its session" only_one_is_other
+
+# The server forgets the session while the program that has it stands still.
+one_is_taken() {
+  local mine refused="cannot open 'other' (rw) again: Operation not permitted"
+  two_in_use
+  mine=$uri
+  freeze nbdkit
+  crash server
+  restart_server 1 --export "disk0=$PWD/image" --export "other=$PWD/other"
+  nbdkit_name=taker attach other
+  spawn holder /usr/bin/python3 -c '
+import sys, time, nbd
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+h.pwrite(b"new!" * 1024, 0, nbd.CMD_FLAG_FUA)
+time.sleep(1000)' "$uri"
+  eventually 20 grep -qa 'new!new!' other
+  thaw nbdkit
+  eventually 20 grep -qF "$refused; it is tried again" nbdkit.log
+  eventually 30 grep -qF "$refused; those who have it open get EIO" nbdkit.log
+  progress 20
+  ask write
+  [[ $answer == EIO ]] || fail "a write to the device that somebody has taken: $answer"
+  end_user
+  end_writers
+  kill_hard holder
+  stop taker
+  uri=$mine
+  nbdsh <<<'assert h.pread(4096, 0) == b"new!" * 1024; h.pwrite(b"mine" * 1024, 0)'
+}
+it "a device that somebody has taken meanwhile does not disturb the others of its session" one_is_taken
+
 other_file() {
   used_and_crashed
   truncate -s 4M other

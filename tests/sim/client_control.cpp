@@ -119,8 +119,10 @@ void ClientNode::exchange_versions() {
 
 /// A device id that is free again must not be met by what is still under way to the old one.
 bool ClientNode::may_open() const {
-  return std::ranges::none_of(transfers_,
-                              [](const auto& entry) { return entry.second->device->closing; });
+  return std::ranges::none_of(transfers_, [](const auto& entry) {
+    const Device& device = *entry.second->device;
+    return device.closing && !device.lost;
+  });
 }
 
 void ClientNode::open_something() {

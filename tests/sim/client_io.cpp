@@ -134,11 +134,16 @@ rnbd::Transfer ClientNode::make_transfer(Transfer& transfer, const OperationPlan
 void ClientNode::end_transfer(Transfer& transfer) {
   if (transfer.ended) return violate("an operation told its end twice");
   int error = transfer.operation->error();
+  // What is being closed is not open in the next session, in which the shipped client has nobody
+  // any more who would ask.
+  const Device& asked = *transfer.device;
+  if (error == EIO && asked.closing && asked.handle.id == rnbd::kNoDevice) error = ENOTCONN;
   // Of a long transfer perhaps only one piece, some time ago.
   const bool failed = error == EIO && driver_->give_ups() != transfer.give_ups;
   // The server's success is one, whatever the client makes of it.
-  const bool unknown = error != 0 && (failed || !driver_->up() || driver_->gave_up());
   Device& device = *transfer.device;
+  const bool unknown =
+      error != 0 && (failed || device.lost || !driver_->up() || driver_->gave_up());
   if (transfer.flush) {
     error = device.handle.unflushed.end_flush(*transfer.flush, error, device.losses_told);
   }

@@ -72,6 +72,8 @@ class ClientNode final : public rtrs::SessionKeeper {
     unsigned running = 0;
     bool unwanted = false;  ///< is closed as soon as it may be, and not used until then
     bool closing = false;
+    bool patient = true;       ///< rnbd::ReopenDevice
+    bool lost = false;         ///< likewise
     bool half_closed = false;  ///< rnbd::OpenedDevice
     bool known = false;        ///< to the checker
 
@@ -174,6 +176,7 @@ class ClientNode final : public rtrs::SessionKeeper {
 
   // client_reopening.cpp: the next session
   void judge_refusal(int error, const std::string& complaint);
+  void lose(const DevicePtr& device, const rnbd::ReopenedDevice& reopened);
   bool is_certain() const;
   bool is_reopening(unsigned slot) const;
   void adopt(const rnbd::ReopenOperation& reopen);

@@ -37,11 +37,13 @@ std::unique_ptr<rtrs::Operation> ClientNode::reopen(const rtrs::SessionLimits& l
     if (fate == rnbd::Renewal::close_by_name) mapping.device->half_closed = true;
     if (fate != rnbd::Renewal::open && fate != rnbd::Renewal::open_to_close) continue;
     const bool leaving = fate == rnbd::Renewal::open_to_close;
-    const Device& device = *mapping.device;
+    Device& device = *mapping.device;
+    device.patient = !rng().chance(300);
     rnbd::OpenOptions options;
     options.access = device.mode;
     options.geometry = device.options;
     devices.push_back({environment_.disks[device.slot].name(), options, device.expected, leaving});
+    devices.back().patient = device.patient;
     if (numbers_opens()) {
       devices.back().order = orders_.begin();
       reopening_numbers_.push_back(devices.back().order.number);
@@ -78,17 +80,31 @@ void ClientNode::end_reopening() {
 
 void ClientNode::judge_refusal(int error, const std::string& complaint) {
   world_.note("client", driver_->serial(), "cannot open again", static_cast<std::uint64_t>(error));
-  if (error == ESTALE) {
-    for (const DevicePtr& device : reopening_) {
-      const bool replaced = environment_.disk_of(device->slot) != device->disk;
-      if (replaced || environment_.checker.may_be_stale(device->opening)) return;
-    }
-    return violate("a device is said to be another one: " + complaint);
-  }
   for (const DevicePtr& device : reopening_) {
     if (error == EPERM && device->mode != AccessMode::read_only) return;
   }
   violate("what was open was not opened again: " + complaint);
+}
+
+void ClientNode::lose(const DevicePtr& device, const rnbd::ReopenedDevice& reopened) {
+  world_.note("client", driver_->serial(), "loses a device", device->slot);
+  const bool replaced = environment_.disk_of(device->slot) != device->disk;
+  const bool refused = !device->patient && device->mode != AccessMode::read_only;
+  if (!replaced && !refused && !environment_.checker.may_be_stale(device->opening)) {
+    violate("a device is said to be another one: " + reopened.loss);
+  }
+  device->lost = device->closing = true;
+  environment_.checker.closing(device->opening);
+  Mapping& mapping = mappings_[device->slot];
+  if (reopened.id == rnbd::kNoDevice) return now_closed(mapping);
+  mapping.device = std::make_shared<Device>();
+  mapping.device->slot = device->slot;
+  mapping.device->disk = device->disk;
+  mapping.device->mode = device->mode;
+  mapping.device->open_number = device->open_number;
+  mapping.device->to_close.id = reopened.id;
+  mapping.device->closing = mapping.device->half_closed = true;
+  mapping.state = Mapping::State::half_closed;
 }
 
 bool ClientNode::is_reopening(unsigned slot) const {
@@ -113,15 +129,20 @@ void ClientNode::adopt(const rnbd::ReopenOperation& reopen) {
   const bool restarted = volatile_epoch_.enter(limits_.volatile_epoch);
   for (std::size_t i = 0; i < reopening_.size(); ++i) {
     Device& device = *reopening_[i];
+    const rnbd::ReopenedDevice& reopened = reopen.reopened()[i];
     if (device.closing) {
-      device.to_close.id = reopen.ids()[i];  // nothing but its CLOSE may reach it
+      device.to_close.id = reopened.id;  // nothing but its CLOSE may reach it
       // Refused: the session before may have it, as long as something runs, whatever is closed
       // here.
       if (device.to_close.id == rnbd::kNoDevice) device.known = false;
       continue;
     }
-    device.handle.id = reopen.ids()[i];
-    device.expected.witness = reopen.witnesses()[i];
+    if (!reopened.loss.empty()) {
+      lose(reopening_[i], reopened);
+      continue;
+    }
+    device.handle.id = reopened.id;
+    device.expected.witness = reopened.witness;
     if (restarted) device.handle.unflushed.lose();
     environment_.checker.reopened(device.opening, *reopening_since_);
   }

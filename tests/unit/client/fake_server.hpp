@@ -228,6 +228,7 @@ class FakeServer final : public rtrs::QueuePair {
 
   int execute_io(const Arrival& arrival, std::vector<std::byte>& reply) {
     const wire::Io io = arrival.io();
+    if (io.device_id == kNoDevice) return ENOTCONN;
     executed.push_back(io);
     const std::uint64_t offset = io.sector * 512;
     if (io.operation() == wire::IoOperation::flush) return 0;

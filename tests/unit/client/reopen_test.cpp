@@ -33,6 +33,7 @@ struct Outcome {
   int error;
   std::string complaint;
   std::vector<std::uint32_t> ids;
+  std::vector<std::string> losses;  ///< "" = it is not lost
 };
 
 Outcome reopen(FakeServer& server, std::vector<ReopenDevice> devices) {
@@ -40,7 +41,12 @@ Outcome reopen(FakeServer& server, std::vector<ReopenDevice> devices) {
   operation.start(server.lane);
   server.answer_all();
   REQUIRE(operation.finished());
-  return {operation.error(), operation.complaint(), operation.ids()};
+  Outcome outcome{operation.error(), operation.complaint(), {}, {}};
+  for (const rnbd::ReopenedDevice& device : operation.reopened()) {
+    outcome.ids.push_back(device.id);
+    outcome.losses.push_back(device.loss);
+  }
+  return outcome;
 }
 
 bool mentions(const std::string& text, const std::string& word) {
@@ -74,6 +80,7 @@ TEST_CASE("reopen: every device is opened in its mode and has a new id, in order
   CHECK(outcome.error == 0);
   CHECK(outcome.complaint.empty());
   CHECK(outcome.ids == std::vector<std::uint32_t>{20, 21, 22});
+  CHECK(outcome.losses == std::vector<std::string>(3));
   CHECK(modes == std::vector{AccessMode::read_write, AccessMode::read_only, AccessMode::migration});
   CHECK(server.count(MessageType::device_info) == 3);
 }
@@ -84,7 +91,7 @@ TEST_CASE("reopen: a server without the extension is not asked for more") {
   CHECK(server.count(MessageType::device_info) == 0);
 }
 
-TEST_CASE("reopen: a device with any other value is refused, and the value is named") {
+TEST_CASE("reopen: a device with any other value is lost, and the value is named") {
   struct Difference {
     const char* what;
     const char* word;  ///< in the complaint
@@ -131,10 +138,11 @@ TEST_CASE("reopen: a device with any other value is refused, and the value is na
     make(server, device);
     const Outcome outcome = reopen(server, {device});
     CAPTURE(what);
-    CAPTURE(outcome.complaint);
-    CHECK(outcome.error == ESTALE);
-    CHECK(mentions(outcome.complaint, word));
-    CHECK(mentions(outcome.complaint, "'disk0'"));
+    CHECK(outcome.error == 0);
+    CHECK(outcome.ids.at(0) == server.open.at("disk0"));
+    CAPTURE(outcome.losses.at(0));
+    CHECK(mentions(outcome.losses.at(0), word));
+    CHECK(mentions(outcome.losses.at(0), "'disk0'"));
   }
 }
 
@@ -146,8 +154,8 @@ TEST_CASE("reopen: what has grown is the same device only if the same server had
   ReopenDevice device = device_at(server, "disk0");
   server.open_response.sectors = server.open_response.sectors + 8;
   server.device_info.size = server.device_info.size + 4096;
-  int error = ESTALE;
-  SUBCASE("it had") { error = 0; }
+  bool lost = true;
+  SUBCASE("it had") { lost = false; }
   SUBCASE("another process") { server.device_info.server_life = 9; }
   SUBCASE("nobody knows") {
     server.device_info.server_life = 0;
@@ -160,7 +168,7 @@ TEST_CASE("reopen: what has grown is the same device only if the same server had
   }
   SUBCASE("requests may have reached over the old end") { device.expected.size -= 100; }
   SUBCASE("somebody else has written to it") { server.device_info.writer_serial = 0x7'0000'0005; }
-  CHECK(reopen(server, {device}).error == error);
+  CHECK(reopen(server, {device}).losses.at(0).empty() != lost);
 }
 
 TEST_CASE("reopen: towards a server that lost FUA nothing may go on") {
@@ -168,24 +176,22 @@ TEST_CASE("reopen: towards a server that lost FUA nothing may go on") {
   const ReopenDevice device = device_at(server, "disk0");
   server.open_response.cache_policy = rnbd::wire::kCacheWriteback;
   const Outcome outcome = reopen(server, {device});
-  CHECK(outcome.error == ESTALE);
-  CHECK(mentions(outcome.complaint, "FUA"));
+  CHECK(mentions(outcome.losses.at(0), "FUA"));
 }
 
 TEST_CASE("reopen: what somebody else has written since is not written over") {
   FakeServer server;
   server.device_info.writer_serial = 0x7'0000'0004;
   const ReopenDevice device = device_at(server, "disk0");
-  SUBCASE("nobody has had it") { CHECK(reopen(server, {device}).error == 0); }
+  SUBCASE("nobody has had it") { CHECK(reopen(server, {device}).losses.at(0).empty()); }
   SUBCASE("somebody has") {
     server.device_info.writer_serial = 0x7'0000'0006;
     const Outcome outcome = reopen(server, {device});
-    CHECK(outcome.error == ESTALE);
-    CHECK(mentions(outcome.complaint, "another client"));
+    CHECK(mentions(outcome.losses.at(0), "another client"));
   }
   SUBCASE("another count does not know") {
     server.device_info.writer_serial = 0x9'0000'0001;
-    CHECK(reopen(server, {device}).error == 0);
+    CHECK(reopen(server, {device}).losses.at(0).empty());
   }
 }
 
@@ -197,7 +203,7 @@ TEST_CASE("reopen: a reader may share what others have open for writing, or no l
     server.device_info.flags = server.device_info.flags | rnbd::wire::kDeviceReadOnly;
   }
   SUBCASE("now") { device.expected.read_only = true; }
-  CHECK(reopen(server, {device}).error == 0);
+  CHECK(reopen(server, {device}).losses.at(0).empty());
 }
 
 TEST_CASE("reopen: a device that nobody uses any more is found, not judged") {
@@ -233,26 +239,47 @@ TEST_CASE("reopen: what became larger, and an identity that is not known, do no 
   }
   SUBCASE("not known before") { device.expected.export_uuid = {}; }
   SUBCASE("not known now") { server.device_info.export_uuid = {}; }
-  CHECK(reopen(server, {device}).error == 0);
+  CHECK(reopen(server, {device}).losses.at(0).empty());
 }
 
-TEST_CASE("reopen: only a device that is gone or read-only now is refused for good") {
-  struct Case {
-    int answer;
-    int error;
-  };
-  for (const auto& [answer, error] : {Case{ENOENT, ESTALE}, Case{EROFS, ESTALE}, Case{EPERM, EPERM},
-                                      Case{EBUSY, EBUSY}, Case{EIO, EIO}, Case{ESTALE, EIO}}) {
+TEST_CASE("reopen: only a device that is gone or read-only now is lost at once") {
+  for (const int answer : {ENOENT, EROFS, EPERM, EBUSY, EIO, ESTALE}) {
+    CAPTURE(answer);
+    const bool final = answer == ENOENT || answer == EROFS;
     FakeServer server;
-    const auto device = device_at(server, "disk0");
+    ReopenDevice device = device_at(server, "disk0");
     server.fail = [&](const Arrival& arrival) {
-      return arrival.type() == MessageType::open ? answer : 0;
+      const bool first = server.count(MessageType::open) == 1;
+      return arrival.type() == MessageType::open && first ? answer : 0;
     };
-    const Outcome outcome = reopen(server, {device, device});
-    CHECK(outcome.error == error);
-    CHECK(mentions(outcome.complaint, "'disk0' (rw)"));
-    CHECK(server.count(MessageType::open) == 1);
+    SUBCASE("when it is asked for patiently") {
+      const Outcome outcome = reopen(server, {device, device});
+      // ESTALE would end the session.
+      CHECK(outcome.error == (final ? 0 : answer == ESTALE ? EIO : answer));
+      CHECK(server.count(MessageType::open) == (final ? 2 : 1));
+      CHECK(mentions(final ? outcome.losses.at(0) : outcome.complaint, "'disk0' (rw)"));
+    }
+    SUBCASE("otherwise any refusal is final") {
+      device.patient = false;
+      const Outcome outcome = reopen(server, {device, device});
+      CHECK(outcome.error == 0);
+      CHECK(mentions(outcome.losses.at(0), "'disk0' (rw)"));
+      CHECK(outcome.losses.at(1).empty());
+      CHECK(outcome.ids == std::vector{rnbd::kNoDevice, server.open.at("disk0")});
+    }
   }
+}
+
+TEST_CASE("reopen: whichever device is lost, the others go on") {
+  FakeServer server;
+  ReopenDevice lost = device_at(server, "lost");
+  lost.expected.size = 1;
+  const ReopenDevice other = device_at(server, "other");
+  const Outcome outcome = reopen(server, {other, lost, other});
+  CHECK(outcome.error == 0);
+  CHECK(outcome.losses.at(0).empty());
+  CHECK_FALSE(outcome.losses.at(1).empty());
+  CHECK(outcome.losses.at(2).empty());
 }
 
 TEST_CASE("reopen: an error of the greeting or of the device info is not final") {

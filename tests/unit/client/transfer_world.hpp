@@ -25,7 +25,7 @@ inline DeviceGeometry geometry_for(const FakeServer& server) {
   return geometry;
 }
 
-inline DeviceHandle handle;
+inline DeviceHandle handle{.id{7}, .unflushed{}};
 
 inline std::vector<std::byte> pattern(std::size_t size) {
   std::mt19937 random{1};
