@@ -186,7 +186,7 @@ void ReopenOperation::on_refused(rtrs::ClientLane& lane, int error) {
   const bool final = at_open && (error == ENOENT || error == EROFS);
   if (final) why = which + (error == ENOENT ? " is gone from the server" : " became read-only");
   if (!final && device().patient) {
-    refused_ = reopened_.size();
+    refused_ = true;
     return fail(error, std::move(why));
   }
   if (!at_open) return lose(lane, std::move(why));

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,7 +42,7 @@ std::string change_of_device(const DeviceGeometry& was, const DeviceGeometry& is
 /// is gone, or is another one now, is lost, and the others go on without it.
 ///
 /// Errors:  EPROTO (nonsense from the server), or what the server answered; complaint() says which
-///          device and why, refused() which one.
+///          device and why.
 /// Threads: as rtrs::Operation; pure.
 /// Source:  docs/protocol.md, closing; RNBD messages.
 class ReopenOperation final : public rtrs::Operation {
@@ -58,8 +57,8 @@ class ReopenOperation final : public rtrs::Operation {
   const std::vector<ReopenedDevice>& reopened() const { return reopened_; }
   /// Why it failed; "" if it did not.
   const std::string& complaint() const { return complaint_; }
-  /// It failed because the server does not open this one of the devices for now.
-  std::optional<std::size_t> refused() const { return refused_; }
+  /// It failed because the server does not open one of the devices for now.
+  bool refused() const { return refused_; }
 
  private:
   enum class Step : std::uint8_t { session_info, open, device_info };
@@ -87,7 +86,7 @@ class ReopenOperation final : public rtrs::Operation {
   wire::OpenResponse opened_;
   std::vector<ReopenedDevice> reopened_;
   std::string complaint_;
-  std::optional<std::size_t> refused_;
+  bool refused_ = false;
 };
 
 }  // namespace rnbd

@@ -134,8 +134,6 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
     /// As the newest session told it, in a life of the server that may have begun since; guarded
     /// by Session::mutex_.
     Witness witness;
-    /// Since when the server refuses to open it again; guarded by Session::mutex_.
-    std::optional<std::chrono::steady_clock::time_point> refused_since;
     bool lost = false;    ///< and in mappings_ no more; guarded by Session::mutex_
     DeviceHandle handle;  ///< the id changes with the session
     WriteGate gate;
@@ -178,7 +176,7 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   void close_for_good(Mapping& mapping);
   void forget(const Mapping& mapping);
   void end_closing(Mapping& mapping, int error);
-  bool is_patient(const Mapping& mapping) const;
+  bool is_patient() const;
   void lose(Mapping& mapping, std::uint32_t id);
   std::vector<std::string> adopt(const ReopenOperation& reopen);
   int reject(const ReopenOperation& reopen);
@@ -196,7 +194,9 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   std::vector<std::shared_ptr<Mapping>> reopening_;           ///< guarded by mutex_
   std::vector<std::uint32_t> reopening_numbers_;              ///< guarded by mutex_
   /// An attempt to open things again failed; the server may have kept what it opened.
-  bool half_reopened_ = false;            ///< guarded by mutex_
+  bool half_reopened_ = false;  ///< guarded by mutex_
+  /// Since when the server refuses to open something again; guarded by mutex_.
+  std::optional<std::chrono::steady_clock::time_point> refused_since_;
   std::shared_ptr<Mapping> errand_;       ///< being closed; guarded by mutex_
   std::uint64_t errand_era_ = 0;          ///< in which it was asked; guarded by mutex_
   OpenOrders orders_;                     ///< guarded by mutex_

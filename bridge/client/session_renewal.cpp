@@ -25,15 +25,13 @@ void Session::enter_first_era() {
   volatile_epoch_.enter(limits.volatile_epoch);
 }
 
-/// With the session's lock held. A device that somebody else has taken must not keep the others
-/// waiting for ever; one that is alone may as well wait.
-bool Session::is_patient(const Mapping& mapping) const {
+/// With the session's lock held. What somebody else has taken must not keep the others waiting for
+/// ever; a device that is alone may as well wait.
+bool Session::is_patient() const {
   constexpr std::chrono::seconds kPatience{10};
-  const auto in_use = [](const auto& entry) {
-    return entry.second->state == Mapping::State::open && entry.second->users > 0;
-  };
-  return !mapping.refused_since || std::ranges::count_if(mappings_, in_use) == 1 ||
-         std::chrono::steady_clock::now() < *mapping.refused_since + kPatience;
+  const auto in_use = [](const auto& entry) { return entry.second->users > 0; };
+  return !refused_since_ || std::ranges::count_if(mappings_, in_use) == 1 ||
+         std::chrono::steady_clock::now() < *refused_since_ + kPatience;
 }
 
 std::unique_ptr<rtrs::Operation> Session::reopen(const rtrs::SessionLimits& limits) {
@@ -62,7 +60,7 @@ std::unique_ptr<rtrs::Operation> Session::reopen(const rtrs::SessionLimits& limi
     if (leaving || fate == Renewal::open) {
       devices.push_back({mapping->device, mapping->options, mapping->geometry, leaving});
       devices.back().expected.witness = mapping->witness;
-      devices.back().patient = is_patient(*mapping);
+      devices.back().patient = is_patient();
       if (OpenOrders::numbered(limits)) {
         devices.back().order = orders_.begin();
         reopening_numbers_.push_back(devices.back().order.number);
@@ -78,8 +76,9 @@ int Session::reopened(rtrs::Operation& operation) {
   auto& reopen = static_cast<ReopenOperation&>(operation);
   if (reopen.error() != 0) return reject(reopen);
   const std::vector<std::string> complaints = adopt(reopen);
-  const auto open = std::ranges::count_if(
-      reopen.reopened(), [](const ReopenedDevice& device) { return device.id != kNoDevice; });
+  const auto open = std::ranges::count_if(reopen.reopened(), [](const ReopenedDevice& device) {
+    return device.id != kNoDevice && device.loss.empty();
+  });
   say(rtrs::LogLevel::info, "the server had forgotten the session; it is renewed, with " +
                                 std::to_string(open) + " open devices");
   for (const std::string& complaint : complaints) say(rtrs::LogLevel::error, complaint);
@@ -130,8 +129,7 @@ std::vector<std::string> Session::adopt(const ReopenOperation& reopen) {
   for (std::size_t i = 0; i < reopening_.size(); ++i) {
     const ReopenedDevice& reopened = reopen.reopened()[i];
     Mapping& mapping = *reopening_[i];
-    mapping.refused_since.reset();
-    if (!reopened.loss.empty()) {
+    if (!reopened.loss.empty() && mapping.users > 0) {
       lose(mapping, reopened.id);
       complaints.push_back(reopened.loss +
                            "; those who have it open get EIO until they open it anew");
@@ -139,11 +137,14 @@ std::vector<std::string> Session::adopt(const ReopenOperation& reopen) {
     }
     mapping.handle.id = reopened.id;
     mapping.witness = reopened.witness;
+    // Its users have left meanwhile, and nobody else may have it.
+    if (!reopened.loss.empty()) mapping.half_closed = true;
     if (restarted && mapping.handle.unflushed.lose()) {
       complaints.push_back("the server's machine was restarted: writes to '" + mapping.device +
                            "' that were not flushed may be lost, and its next flush fails");
     }
   }
+  refused_since_.reset();
   end_reopening();
   half_reopened_ = false;
   last_refusal_.clear();
@@ -156,10 +157,7 @@ int Session::reject(const ReopenOperation& reopen) {
   bool news = false;
   {
     std::lock_guard lock{mutex_};
-    if (reopen.refused()) {
-      auto& since = reopening_[*reopen.refused()]->refused_since;
-      if (!since) since = std::chrono::steady_clock::now();
-    }
+    if (reopen.refused() && !refused_since_) refused_since_ = std::chrono::steady_clock::now();
     end_reopening();
     news = reopen.complaint() != last_refusal_;
     last_refusal_ = reopen.complaint();

@@ -95,6 +95,31 @@ TEST_CASE("renewal: the other devices of the session go on without one that is l
   CHECK(world.reached(*c) == "c");
 }
 
+TEST_CASE("renewal: a device that turns out to be another one when its user has left is closed") {
+  World world;
+  Device device = world.open("a");
+  const Device other = world.open("b");
+  world.shrink_disk();
+  bool ends = false;
+  SUBCASE("when a path is back") {}
+  SUBCASE("by the end of the session, if the program ends") { ends = true; }
+  world.client->server.fail = [&](const Arrival& arrival) {
+    if (arrival.type() != MessageType::session_info) return 0;
+    world.client->connected = false;
+    if (ends) world.session->leave();
+    device.reset();
+    return 0;
+  };
+  CHECK(world.client->renew(30) == 0);
+  world.client->server.fail = nullptr;
+  REQUIRE(world.log.size() == 1);
+  CHECK(world.log[0].find("'b' is not what it was") == 0);
+  world.client->come_back();
+  CHECK(world.client->server.open.count("a") == (ends ? 1 : 0));
+  CHECK(world.client->server.open.count("b") == 0);
+  CHECK(world.session->devices().empty());
+}
+
 TEST_CASE("renewal: another writer is noticed in every life of the server") {
   World world;
   auto& writer_serial = world.client->server.device_info.writer_serial;
