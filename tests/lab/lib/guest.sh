@@ -137,6 +137,14 @@ start_held_storage() {
   eventually 30 ready_or_ended storage
 }
 
+# start_logged_storage [FUAMODE]: an NBD server with a write cache, at /run/storage.sock, which says in arrived.log what
+# reaches it. FUAMODE `pass`: it knows FUA; see nbdkit-fua-filter(1).
+start_logged_storage() {
+  background storage nbdkit -f -U /run/storage.sock -P /run/storage.pid --filter=fua --filter=log \
+    memory 16M logfile="$case_dir/arrived.log" ${1+fuamode="$1"}
+  eventually 30 ready_or_ended storage
+}
+
 # rnbd_server ARGUMENTS...: ready when this returns.
 rnbd_server() {
   local program=$build_dir/bin/rnbd-server

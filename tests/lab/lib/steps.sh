@@ -9,6 +9,15 @@ same_data() {
   [[ $here == "$there" ]] || fail "the client reads $here, the server has $there"
 }
 
+# arrives_as WHAT COMMAND...: what the client does is that for the storage; see start_logged_storage.
+arrives_as() {
+  local before arrived
+  before=$(wc -l <arrived.log)
+  on client "${@:2}"
+  arrived=$(tail -n "+$((before + 1))" arrived.log | sed -nE 's/.* (Write|Flush) id=[0-9]+( .*)? \.\.\.$/\1\2/p')
+  [[ $arrived == "$1" ]] || fail "${*:2} arrived as: $arrived"
+}
+
 # kernel_survives_pulled_cable SESSION DEVICE SERVER'S-FILE: of Linux's client, which has two paths.
 kernel_survives_pulled_cable() {
   local session=$1 device=$2 load

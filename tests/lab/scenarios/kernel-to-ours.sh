@@ -114,6 +114,58 @@ if len(woken) > 5:
     sys.exit("more than that cannot be its mistake")' "$@"
 }
 
+serve_logged() { # [FUAMODE]
+  start_logged_storage "$@"
+  rnbd_server --listen rdma:10.99.0.1:1234 --export 'a=nbd+unix:///?socket=/run/storage.sock'
+}
+# write_4k DEVICE [DD-OPTION...]: past the cache.
+write_4k() { dd if=/dev/zero of="$1" bs=4k seek=16 count=1 oflag=direct conv=notrunc status=none "${@:2}"; }
+
+# Linux sends a write with FUA only if OPEN has told of a cache. A program's O_DSYNC is that, and a flush.
+durable() {
+  local write='Write offset=0x10000 count=0x1000'
+  on server serve_logged pass
+  device=$(on client kernel_map k a "$first_path")
+  [[ $(on client cat "/sys/block/${device##*/}/queue/write_cache") == 'write back' ]]
+  arrives_as "$write fua=0" write_4k "$device"
+  arrives_as "$write fua=0"$'\nFlush' write_4k "$device" conv=fsync
+  arrives_as "$write fua=1"$'\nFlush' write_4k "$device" oflag=dsync
+}
+
+# Where the storage has no FUA, our server makes a flush of it.
+durable_without_fua() {
+  local write='Write offset=0x10000 count=0x1000 fua=0'
+  on server serve_logged
+  device=$(on client kernel_map k a "$first_path")
+  arrives_as "$write" write_4k "$device"
+  arrives_as "$write"$'\nFlush' write_4k "$device" conv=fsync
+  arrives_as "$write"$'\nFlush\nFlush' write_4k "$device" oflag=dsync
+}
+
+# /tmp/fail: the next fdatasync(2) of the server removes it, and fails; see tests/integration/failing_flush.cpp.
+serve_failing_flush() {
+  truncate -s 16M /tmp/a
+  LD_PRELOAD=$build_dir/tests/integration/libfailing_flush.so RNBD_FAIL_FLUSH=/tmp/fail \
+    rnbd_server --listen rdma:10.99.0.1:1234 --export a=/tmp/a --no-uring
+}
+fsync_fails() {
+  fails on client write_4k "$device" conv=fsync
+  says fails.out 'fsync failed.*Input/output error'
+}
+
+failing_flush() {
+  ! grep -qs '^RNBDKIT_SANITIZE:.*=.' "$build_dir/CMakeCache.txt" || skip "a sanitizer wants to be the first library"
+  on server serve_failing_flush
+  device=$(on client kernel_map k a "$first_path")
+  on client write_4k "$device" conv=fsync
+  on server touch /tmp/fail
+  on client write_4k "$device"
+  on server test -e /tmp/fail # nobody has asked for a flush
+  fsync_fails
+  on server test ! -e /tmp/fail
+  fsync_fails # whatever the next fdatasync says
+}
+
 two_devices() {
   local other
   serve_and_map
@@ -189,6 +241,9 @@ it "fio's checksums hold over $connections connections, and the file has what th
 it "the same over two paths, with keys that end with each request" new_keys
 it "ext4 is clean, a discarded range reads as zeroes, and a read-only device refuses writes" file_system
 it_full "over IPv6, Linux's client and our plugin read what each has written" ipv6
+it "what is to be durable reaches the server's storage as FUA, and a flush as a flush" durable
+it_full "the same with storage that has no FUA: as a write and a flush" durable_without_fua
+it "a flush that fails at the storage fails at the client, and so does every later one" failing_flush
 it_full "every write fails at the client when it fails at the storage" failing_storage
 it_full "two devices of one session are two devices" two_devices
 it_full "a device can be forced away under load, the other stays, and it can be mapped again" unmap_under_load

@@ -57,24 +57,15 @@ fua_and_odd_requests() {
   same_data /dev/nbd0 /dev/ram0
 }
 
-# A disk with a write cache, which says in arrived.log what reaches it.
-cached_disk() { # [FUAMODE]: `pass`: it knows FUA; see nbdkit-fua-filter(1)
-  background storage nbdkit -f -U /run/storage.sock -P /run/storage.pid --filter=fua --filter=log \
-    memory 16M logfile="$case_dir/arrived.log" ${1+fuamode="$1"}
-  eventually 30 ready_or_ended storage
+cached_disk() { # [FUAMODE]
+  start_logged_storage "$@"
   nbd_device /run/storage.sock
   [[ $(</sys/block/nbd0/queue/write_cache) == 'write back' ]]
 }
 
 ask() { nbdsh -u "$nbd_uri" -c "h.$1"; }
 # asked_is REQUEST WHAT: the call of nbdsh's is that for the disk.
-asked_is() {
-  local before arrived
-  before=$(wc -l <arrived.log)
-  on client ask "$1"
-  arrived=$(tail -n "+$((before + 1))" arrived.log | sed -nE 's/.* (Write|Flush) id=[0-9]+( .*)? \.\.\.$/\1\2/p')
-  [[ $arrived == "$2" ]] || fail "$1 arrived as: $arrived"
-}
+asked_is() { arrives_as "$2" ask "$1"; }
 
 durable() {
   local write='Write offset=0x10000 count=0x1000'
