@@ -261,6 +261,9 @@ attach_to() {
 }
 nbdkit_flags=()
 
+# it_plugin TITLE FUNCTION [ARGUMENTS...]: a case that, with rnbd-bridge, only FULL=1 has the time for.
+it_plugin() { [[ $face == bridge && -z ${FULL:-} ]] || it "$@"; }
+
 # attach DEVICE [PARAMETERS...]: the same for a device of the server at $address.
 attach() { attach_to "rnbd+tcp://$address/$1" "${@:2}"; }
 
