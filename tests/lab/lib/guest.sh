@@ -111,6 +111,9 @@ writes_reach() { [[ -s wiped ]] && (($(writes_of "$1") >= $(<wiped) + $2)); }
 # kernel_unmap /dev/rnbdN [force|normal]
 kernel_unmap() { echo "${2:-normal}" >"/sys/block/${1##*/}/rnbd/unmap_device"; }
 
+# kernel_remap /dev/rnbdN: its session is back; opened again, if it was not yet.
+kernel_remap() { [[ $(<"/sys/block/${1##*/}/rnbd/state") == open ]] || echo 1 >"/sys/block/${1##*/}/rnbd/remap_device"; }
+
 # path_state SESSION SERVER-ADDRESS: of a path of the kernel's client.
 path_state() { cat /sys/class/rtrs-client/"$1"/paths/*"$2"*/state; }
 path_is() { [[ $(path_state "$1" "$2") == "$3" ]]; }

@@ -227,11 +227,10 @@ restart() {
   on server serve
   # It tries again every 30 seconds.
   limit=240 on client eventually 100 path_is k 10.99.0.1 connected
-  on client remap "$device"
+  on client kernel_remap "$device"
   on client fio_verify "$device"
   same_data "$device" /tmp/a
 }
-remap() { [[ $(<"/sys/block/${1##*/}/rnbd/state") == open ]] || echo 1 >"/sys/block/${1##*/}/rnbd/remap_device"; }
 
 # Linux makes a connection for each CPU that there might be, and one more.
 cpus=4 connections=5
