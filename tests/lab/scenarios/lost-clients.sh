@@ -93,11 +93,12 @@ reconnects() {
 
 write_for_ever() { while write_block "$1" 1 A; do touch writes; done; }
 dies() {
-  local device
+  local device load
   use
-  on client write_for_ever "$device" &
+  on client write_for_ever "$device" & load=$!
   on client eventually 20 test -e writes
   cut_power client
+  kill "$load" # nothing will ever answer it
   is_forgotten
   power_on client
   fails on client map
