@@ -244,12 +244,12 @@ void TransferOperation::on_done(rtrs::ClientLane& lane, rtrs::Request& request) 
   const auto& fragment = *static_cast<const Fragment*>(request.context);
   TransferOperation& self = *fragment.owner;
   self.busy_ &= ~(1U << fragment.index);
+  // It was sent about no device then, whatever the server makes of that.
+  const bool lost = self.handle_.id.load(std::memory_order_relaxed) == kNoDevice;
+  const int error = lost ? EIO : judged(self.transfer_.operation, request.error);
   // With the lane held: whoever renews the session knows of every answer of the one before.
-  if (request.error == 0 && self.needs_flush()) self.handle_.unflushed.note();
-  if (request.error != 0 && self.first_error_ == 0) {
-    const bool lost = self.handle_.id.load(std::memory_order_relaxed) == kNoDevice;
-    self.first_error_ = lost ? EIO : judged(self.transfer_.operation, request.error);
-  }
+  if (error == 0 && self.needs_flush()) self.handle_.unflushed.note();
+  if (self.first_error_ == 0) self.first_error_ = error;
   self.send_pieces(lane);
 }
 
