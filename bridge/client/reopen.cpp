@@ -104,7 +104,7 @@ void ReopenOperation::ask(rtrs::ClientLane& lane, Step step, const Message& mess
 }
 
 void ReopenOperation::ask_next(rtrs::ClientLane& lane) {
-  if (reopened_.size() == devices_.size()) return finish(0);
+  if (reopened_.size() == devices_.size()) return end();
   wire::Open open = wire::encode_open(device().name, device().options.access);
   if (!own_peer()) return ask(lane, Step::open, open, sizeof(wire::OpenResponse));
   open.flags = wire::kOpenAgain;
@@ -120,7 +120,8 @@ void ReopenOperation::on_answer(rtrs::ClientLane& lane, int error) {
   switch (step_) {
     case Step::session_info: {
       if (error != 0) {
-        return fail(error, "the server does not answer the RNBD session info: " + in_words(error));
+        return fail(error == ESTALE ? EIO : error,
+                    "the server does not answer the RNBD session info: " + in_words(error));
       }
       auto info = wire::decode<wire::SessionInfo>(answer, wire::MessageType::session_info_response);
       if (!info || info->version == 0) return fail(EPROTO, "a malformed session info");
@@ -145,7 +146,8 @@ void ReopenOperation::on_answer(rtrs::ClientLane& lane, int error) {
 }
 
 void ReopenOperation::on_opened(rtrs::ClientLane& lane) {
-  if (device().leaving) return take(lane, {.id = opened_.device_id, .witness = {}, .loss = ""});
+  if (device().leaving)
+    return take(lane, {.id = opened_.device_id, .witness = {}, .loss = "", .refusal = 0});
   if (!own_peer()) return judge(lane, nullptr);
   wire::DeviceInfo question;
   question.header = wire::header_of(wire::MessageType::device_info);
@@ -155,7 +157,7 @@ void ReopenOperation::on_opened(rtrs::ClientLane& lane) {
 
 void ReopenOperation::judge(rtrs::ClientLane& lane, const wire::DeviceInfoResponse* info) {
   auto is = make_geometry(opened_, info, limits_, device().options.geometry);
-  if (!is) return lose(lane, "'" + device().name + "' has " + is.error());
+  if (!is) return lose(lane, opened_.device_id, "'" + device().name + "' has " + is.error());
   is->read_only = is->read_only || device().options.export_read_only;
   // A reader does not care, and may share now what others have open for writing, or no longer.
   if (device().options.access == wire::AccessMode::read_only) {
@@ -163,9 +165,9 @@ void ReopenOperation::judge(rtrs::ClientLane& lane, const wire::DeviceInfoRespon
   }
   const std::string change = change_of_device(device().expected, *is);
   if (!change.empty()) {
-    return lose(lane, "'" + device().name + "' is not what it was: " + change);
+    return lose(lane, opened_.device_id, "'" + device().name + "' is not what it was: " + change);
   }
-  take(lane, {.id = opened_.device_id, .witness = is->witness, .loss = ""});
+  take(lane, {.id = opened_.device_id, .witness = is->witness, .loss = "", .refusal = 0});
 }
 
 void ReopenOperation::take(rtrs::ClientLane& lane, ReopenedDevice device) {
@@ -173,30 +175,43 @@ void ReopenOperation::take(rtrs::ClientLane& lane, ReopenedDevice device) {
   ask_next(lane);
 }
 
-void ReopenOperation::lose(rtrs::ClientLane& lane, std::string why) {
-  take(lane, {.id = opened_.device_id, .witness = {}, .loss = std::move(why)});
+void ReopenOperation::lose(rtrs::ClientLane& lane, std::uint32_t id, std::string why) {
+  if (!loses_one_alone()) return fail(ESTALE, std::move(why));
+  take(lane, {.id = id, .witness = {}, .loss = std::move(why), .refusal = 0});
 }
 
 /// Only what tells of the storage itself is final. All else may be over soon: a server that is
-/// being set up, or somebody who holds the device.
+/// being set up, or somebody who holds the device. A server's own ESTALE says no more.
 void ReopenOperation::on_refused(rtrs::ClientLane& lane, int error) {
   const bool at_open = step_ == Step::open;
+  const std::uint32_t id = at_open ? kNoDevice : opened_.device_id.value();
   const std::string which = "'" + device().name + "' (" + to_string(device().options.access) + ")";
+  if (at_open && error == ENOENT) return lose(lane, id, which + " is gone from the server");
+  if (at_open && error == EROFS) return lose(lane, id, which + " became read-only");
   std::string why = "the server cannot open " + which + " again: " + in_words(error);
-  const bool final = at_open && (error == ENOENT || error == EROFS);
-  if (final) why = which + (error == ENOENT ? " is gone from the server" : " became read-only");
-  if (!final && device().patient) {
-    refused_ = true;
-    return fail(error, std::move(why));
+  const int refusal = error == ESTALE ? EIO : error;
+  if (!loses_one_alone()) return fail(refusal, std::move(why));
+  take(lane, {.id = id, .witness = {}, .loss = std::move(why), .refusal = refusal});
+}
+
+/// What is refused is lost when nobody wants to wait for it any more, and somebody gains by that.
+void ReopenOperation::end() {
+  const auto refused = std::ranges::find_if(
+      reopened_, [](const ReopenedDevice& device) { return device.refusal != 0; });
+  if (refused == reopened_.end()) return finish(0);
+  bool waits = false;
+  bool gains = false;
+  for (std::size_t i = 0; i < devices_.size(); ++i) {
+    waits = waits || (reopened_[i].refusal != 0 && devices_[i].patient);
+    gains = gains || (reopened_[i].loss.empty() && !devices_[i].leaving);
   }
-  if (!at_open) return lose(lane, std::move(why));
-  take(lane, {.id = kNoDevice, .witness = {}, .loss = std::move(why)});
+  if (!waits && gains) return finish(0);
+  fail(refused->refusal, refused->loss);
 }
 
 void ReopenOperation::fail(int error, std::string complaint) {
   complaint_ = std::move(complaint);
-  // That would end the session; a server's own ESTALE says no more than its other errors.
-  finish(error == ESTALE ? EIO : error);
+  finish(error);
 }
 
 }  // namespace rnbd

@@ -23,7 +23,7 @@ struct ReopenDevice {
   /// it can be closed.
   bool leaving = false;
   wire::OpenOrder order{};  ///< zeros: toward a server that knows no numbers
-  /// What may be over soon ends the operation, which is tried again. Otherwise the device is lost.
+  /// While the server refuses it, the others wait. Otherwise it is lost, if another one can go on.
   bool patient = true;
 };
 
@@ -32,6 +32,7 @@ struct ReopenedDevice {
   std::uint32_t id = kNoDevice;  ///< also of one that is lost, which is to be closed then
   Witness witness;               ///< DeviceGeometry::witness, with which the next is compared
   std::string loss;              ///< for people: why it is lost; "" = it is not
+  int refusal = 0;               ///< the server does not open it for now
 };
 
 /// Empty when requests that were made for a device of the one geometry may go to one of the other;
@@ -39,10 +40,11 @@ struct ReopenedDevice {
 std::string change_of_device(const DeviceGeometry& was, const DeviceGeometry& is);
 
 /// SESSION INFO, then for each device OPEN and, between rnbdkit peers, DEVICE INFO. A device that
-/// is gone, or is another one now, is lost, and the others go on without it.
+/// is gone, or is another one now, is lost, and the others go on without it. Not so toward a server
+/// that may have requests of it under way still, and give its number to another one.
 ///
-/// Errors:  EPROTO (nonsense from the server), or what the server answered; complaint() says which
-///          device and why.
+/// Errors:  ESTALE (a device is lost, and with it all: for good), EPROTO (nonsense from the
+///          server), or what the server answered; complaint() says which device and why.
 /// Threads: as rtrs::Operation; pure.
 /// Source:  docs/protocol.md, closing; RNBD messages.
 class ReopenOperation final : public rtrs::Operation {
@@ -53,17 +55,18 @@ class ReopenOperation final : public rtrs::Operation {
   void start(rtrs::ClientLane& lane) override;
   void cancel(rtrs::ClientLane& lane) override;
 
-  /// Finished without an error: in the order of the devices.
+  /// In the order of the devices; all of them when it has finished without an error.
   const std::vector<ReopenedDevice>& reopened() const { return reopened_; }
   /// Why it failed; "" if it did not.
   const std::string& complaint() const { return complaint_; }
-  /// It failed because the server does not open one of the devices for now.
-  bool refused() const { return refused_; }
 
  private:
   enum class Step : std::uint8_t { session_info, open, device_info };
 
   const ReopenDevice& device() const { return devices_[reopened_.size()]; }
+  bool loses_one_alone() const {
+    return own_peer() && (limits_.features & rtrs::wire::kFeatureExactlyOnce) != 0;
+  }
   bool own_peer() const { return (limits_.features & rtrs::wire::kFeatureUserMessages) != 0; }
   template <class Message>
   void ask(rtrs::ClientLane& lane, Step step, const Message& message, std::size_t answer);
@@ -72,7 +75,8 @@ class ReopenOperation final : public rtrs::Operation {
   void on_opened(rtrs::ClientLane& lane);
   void judge(rtrs::ClientLane& lane, const wire::DeviceInfoResponse* info);
   void take(rtrs::ClientLane& lane, ReopenedDevice device);
-  void lose(rtrs::ClientLane& lane, std::string why);
+  void lose(rtrs::ClientLane& lane, std::uint32_t id, std::string why);
+  void end();
   void fail(int error, std::string complaint);
   void on_refused(rtrs::ClientLane& lane, int error);
   static void on_done(rtrs::ClientLane& lane, rtrs::Request& request);
@@ -86,7 +90,6 @@ class ReopenOperation final : public rtrs::Operation {
   wire::OpenResponse opened_;
   std::vector<ReopenedDevice> reopened_;
   std::string complaint_;
-  bool refused_ = false;
 };
 
 }  // namespace rnbd

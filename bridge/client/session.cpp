@@ -112,21 +112,23 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Session::open(const std::st
   if (std::string complaint = complaint_about_device_name(device); !complaint.empty()) {
     return tl::unexpected(Failure{EINVAL, complaint});
   }
-  if (!alive()) return tl::unexpected(Failure{EIO, failure()});
-  bool created = false;
-  auto mapping = join(device, options, interrupt, created);
-  if (!mapping) return tl::unexpected(mapping.error());
-  if (created) {
-    auto fetched = finish_opening(**mapping, interrupt);
-    if (!fetched) return tl::unexpected(fetched.error());
-  }
-  bool read_only = options.access == wire::AccessMode::read_only;
-  std::unique_ptr<RemoteDevice> opened{
-      new RemoteDevice{shared_from_this(), std::move(*mapping), read_only}};
-  if (!created) {  // others have had it for some time
+  for (;;) {
+    if (!alive()) return tl::unexpected(Failure{EIO, failure()});
+    bool created = false;
+    auto joined = join(device, options, interrupt, created);
+    if (!joined) return tl::unexpected(joined.error());
+    const std::shared_ptr<Mapping> mapping = *std::move(joined);
+    if (created) {
+      auto fetched = finish_opening(*mapping, interrupt);
+      if (!fetched) return tl::unexpected(fetched.error());
+    }
+    const bool read_only = options.access == wire::AccessMode::read_only;
+    std::unique_ptr<RemoteDevice> opened{new RemoteDevice{shared_from_this(), mapping, read_only}};
+    if (created) return opened;
+    // Others have had it for some time.
     if (auto looked = opened->look_again(interrupt); !looked) return tl::unexpected(looked.error());
+    if (!is_lost(*mapping)) return opened;
   }
-  return opened;
 }
 
 tl::expected<std::vector<wire::ExportName>, Failure> Session::list_exports(

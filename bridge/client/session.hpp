@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
@@ -48,8 +47,9 @@ Failure nonsense_from_server(const std::string& what);
 ///
 /// When the server has forgotten it (it was restarted), what is open is opened again before any
 /// request goes on, and must be what it was. A device that is not, or that the server does not open
-/// for long while there are others, is lost: to those who have it open everything answers EIO. Who
-/// opens it after that gets what is there now.
+/// for long while it opens others, is lost: those who have it open get EIO for what they ask of it.
+/// Who opens it after that gets what is there now. Toward servers without kFeatureExactlyOnce the
+/// session is dead then, and stays so: everything answers EIO. Its owner may make another one.
 ///
 /// Threads: any.
 class Session final : public rtrs::SessionKeeper, public std::enable_shared_from_this<Session> {
@@ -70,7 +70,7 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   Session& operator=(const Session&) = delete;
 
   bool alive() const { return client_->alive(); }
-  std::string failure() const { return client_->failure(); }
+  std::string failure() const;
   /// False while no path to the server works, and requests wait for one or fail.
   bool has_path() const { return trouble_with_paths().empty(); }
   /// True when the server has the messages that only rnbdkit peers know.
@@ -134,6 +134,9 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
     /// As the newest session told it, in a life of the server that may have begun since; guarded
     /// by Session::mutex_.
     Witness witness;
+    /// Of opening it again, in a row, and since when; guarded by Session::mutex_.
+    unsigned refusals = 0;
+    std::chrono::steady_clock::time_point refused_since{};
     bool lost = false;    ///< and in mappings_ no more; guarded by Session::mutex_
     DeviceHandle handle;  ///< the id changes with the session
     WriteGate gate;
@@ -176,7 +179,9 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   void close_for_good(Mapping& mapping);
   void forget(const Mapping& mapping);
   void end_closing(Mapping& mapping, int error);
-  bool is_patient() const;
+  static bool is_patient(const Mapping& mapping);
+  static void note_refusal(Mapping& mapping, bool refused);
+  bool is_lost(const Mapping& mapping) const;
   void lose(Mapping& mapping, std::uint32_t id);
   std::vector<std::string> adopt(const ReopenOperation& reopen);
   int reject(const ReopenOperation& reopen);
@@ -194,12 +199,11 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   std::vector<std::shared_ptr<Mapping>> reopening_;           ///< guarded by mutex_
   std::vector<std::uint32_t> reopening_numbers_;              ///< guarded by mutex_
   /// An attempt to open things again failed; the server may have kept what it opened.
-  bool half_reopened_ = false;  ///< guarded by mutex_
-  /// Since when the server refuses to open something again; guarded by mutex_.
-  std::optional<std::chrono::steady_clock::time_point> refused_since_;
+  bool half_reopened_ = false;            ///< guarded by mutex_
   std::shared_ptr<Mapping> errand_;       ///< being closed; guarded by mutex_
   std::uint64_t errand_era_ = 0;          ///< in which it was asked; guarded by mutex_
   OpenOrders orders_;                     ///< guarded by mutex_
+  std::string stale_;                     ///< why this is not what it was; guarded by mutex_
   std::string last_refusal_;              ///< of a reopening; guarded by mutex_
   std::unique_ptr<rtrs::Client> client_;  ///< last: its thread calls reopen() until it is gone
 };

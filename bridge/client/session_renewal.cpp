@@ -1,5 +1,6 @@
 // What a session does when its server has forgotten it.
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "bridge/client/reopen.hpp"
@@ -25,13 +26,35 @@ void Session::enter_first_era() {
   volatile_epoch_.enter(limits.volatile_epoch);
 }
 
+std::string Session::failure() const {
+  {
+    std::lock_guard lock{mutex_};
+    if (!stale_.empty()) return stale_;
+  }
+  return client_->failure();
+}
+
 /// With the session's lock held. What somebody else has taken must not keep the others waiting for
-/// ever; a device that is alone may as well wait.
-bool Session::is_patient() const {
+/// ever. Several refusals, because an outage in between takes long, too.
+bool Session::is_patient(const Mapping& mapping) {
+  constexpr unsigned kRefusals = 3;
   constexpr std::chrono::seconds kPatience{10};
-  const auto in_use = [](const auto& entry) { return entry.second->users > 0; };
-  return !refused_since_ || std::ranges::count_if(mappings_, in_use) == 1 ||
-         std::chrono::steady_clock::now() < *refused_since_ + kPatience;
+  return mapping.refusals < kRefusals ||
+         std::chrono::steady_clock::now() < mapping.refused_since + kPatience;
+}
+
+/// Likewise.
+void Session::note_refusal(Mapping& mapping, bool refused) {
+  if (!refused) {
+    mapping.refusals = 0;
+  } else if (++mapping.refusals == 1) {
+    mapping.refused_since = std::chrono::steady_clock::now();
+  }
+}
+
+bool Session::is_lost(const Mapping& mapping) const {
+  std::lock_guard lock{mutex_};
+  return mapping.lost;
 }
 
 std::unique_ptr<rtrs::Operation> Session::reopen(const rtrs::SessionLimits& limits) {
@@ -60,7 +83,7 @@ std::unique_ptr<rtrs::Operation> Session::reopen(const rtrs::SessionLimits& limi
     if (leaving || fate == Renewal::open) {
       devices.push_back({mapping->device, mapping->options, mapping->geometry, leaving});
       devices.back().expected.witness = mapping->witness;
-      devices.back().patient = is_patient();
+      devices.back().patient = is_patient(*mapping);
       if (OpenOrders::numbered(limits)) {
         devices.back().order = orders_.begin();
         reopening_numbers_.push_back(devices.back().order.number);
@@ -102,6 +125,7 @@ void Session::end_reopening() {
 /// it, like all that nobody uses.
 void Session::lose(Mapping& mapping, std::uint32_t id) {
   mapping.lost = true;
+  mapping.handle.id = kNoDevice;
   auto at = mappings_.find(mapping.device);
   if (id == kNoDevice) {
     mappings_.erase(at);
@@ -123,12 +147,16 @@ void Session::lose(Mapping& mapping, std::uint32_t id) {
 std::vector<std::string> Session::adopt(const ReopenOperation& reopen) {
   std::vector<std::string> complaints;
   std::lock_guard lock{mutex_};
-  // Those that are being opened or closed are not open now.
-  for (auto& [name, mapping] : mappings_) mapping->handle.id = kNoDevice;
+  // Those that are being opened or closed are not open now. The others have their ids at once,
+  // because requests look at them.
+  for (auto& [name, mapping] : mappings_) {
+    if (std::ranges::find(reopening_, mapping) == reopening_.end()) mapping->handle.id = kNoDevice;
+  }
   const bool restarted = volatile_epoch_.enter(era_.limits.volatile_epoch);
   for (std::size_t i = 0; i < reopening_.size(); ++i) {
     const ReopenedDevice& reopened = reopen.reopened()[i];
     Mapping& mapping = *reopening_[i];
+    note_refusal(mapping, false);
     if (!reopened.loss.empty() && mapping.users > 0) {
       lose(mapping, reopened.id);
       complaints.push_back(reopened.loss +
@@ -144,25 +172,32 @@ std::vector<std::string> Session::adopt(const ReopenOperation& reopen) {
                            "' that were not flushed may be lost, and its next flush fails");
     }
   }
-  refused_since_.reset();
   end_reopening();
   half_reopened_ = false;
   last_refusal_.clear();
-  changed_.notify_all();
   return complaints;
 }
 
 /// Says why the renewal failed, but not again and again.
 int Session::reject(const ReopenOperation& reopen) {
+  const bool final = reopen.error() == ESTALE;
   bool news = false;
   {
     std::lock_guard lock{mutex_};
-    if (reopen.refused() && !refused_since_) refused_since_ = std::chrono::steady_clock::now();
+    for (std::size_t i = 0; i < reopen.reopened().size(); ++i) {
+      note_refusal(*reopening_[i], reopen.reopened()[i].refusal != 0);
+    }
     end_reopening();
     news = reopen.complaint() != last_refusal_;
     last_refusal_ = reopen.complaint();
+    if (final) stale_ = reopen.complaint();
   }
-  if (news) say(rtrs::LogLevel::warning, reopen.complaint() + "; it is tried again");
+  if (final) {
+    say(rtrs::LogLevel::error,
+        reopen.complaint() + "; those who have it open get EIO until they open it anew");
+  } else if (news) {
+    say(rtrs::LogLevel::warning, reopen.complaint() + "; it is tried again");
+  }
   return reopen.error();
 }
 

@@ -43,7 +43,6 @@ TransferOperation::TransferOperation(const DeviceGeometry& geometry, DeviceHandl
       end_{transfer.offset + transfer.length} {}
 
 int TransferOperation::complaint() const {
-  if (handle_.id.load(std::memory_order_relaxed) == kNoDevice) return EIO;  // it was lost
   if (transfer_.operation == IoOperation::flush) return 0;
   if (end_ < next_ || end_ > geometry_.padded_size ||
       !geometry_.is_aligned(transfer_.offset, transfer_.length)) {

@@ -80,6 +80,13 @@ void ClientNode::end_reopening() {
 
 void ClientNode::judge_refusal(int error, const std::string& complaint) {
   world_.note("client", driver_->serial(), "cannot open again", static_cast<std::uint64_t>(error));
+  if (error == ESTALE) {
+    for (const DevicePtr& device : reopening_) {
+      const bool replaced = environment_.disk_of(device->slot) != device->disk;
+      if (replaced || environment_.checker.may_be_stale(device->opening)) return;
+    }
+    return violate("a device is said to be another one: " + complaint);
+  }
   for (const DevicePtr& device : reopening_) {
     if (error == EPERM && device->mode != AccessMode::read_only) return;
   }

@@ -44,7 +44,7 @@ TEST_CASE("renewal: requests beside block I/O name the new id, too") {
 TEST_CASE("renewal: a device that is another one is lost for good, and the log says why") {
   World world;
   Device device = world.open("a");
-  const Device same = world.open("a");
+  Device same = world.open("a");
   world.shrink_disk();
   CHECK(world.client->renew(7) == 0);
   REQUIRE(world.log.size() == 1);
@@ -75,6 +75,39 @@ TEST_CASE("renewal: a device that is another one is lost for good, and the log s
   CHECK(world.client->renew(30) == 0);
   CHECK(world.reached(*again) == "a");
   lost(*same);
+  same.reset();
+  CHECK(world.open("a")->geometry().size == 4096);
+  CHECK(world.client->server.open.size() == 1);
+  CHECK(world.reached(*again) == "a");
+}
+
+TEST_CASE("renewal: without the extension a device that is another one ends the session for good") {
+  World world{{.features = 0}};
+  const Device device = world.open("a");
+  const Device other = world.open("b");
+  world.shrink_disk();
+  CHECK(world.client->renew(7) == ESTALE);
+  REQUIRE(world.log.size() == 1);
+  CHECK(world.log[0].find("'a' is not what it was: its size") == 0);
+  CHECK_FALSE(world.session->alive());
+  CHECK(world.reached(*device) == "Input/output error");
+  CHECK(world.reached(*other) == "Input/output error");
+  auto again = world.session->open("a", {}, {});
+  REQUIRE_FALSE(again);
+  CHECK(again.error().text.find("'a' is not what it was") == 0);
+}
+
+TEST_CASE("renewal: who opens a device while it is lost gets what is there now") {
+  World world;
+  const Device before = world.open("a");
+  world.after_first(MessageType::device_info, [&] {
+    world.shrink_disk();
+    CHECK(world.client->renew(20) == 0);
+  });
+  const Device now = world.open("a");
+  CHECK(now->geometry().size == 4096);
+  CHECK(world.reached(*now) == "a");
+  CHECK(world.reached(*before) == "Input/output error");
 }
 
 TEST_CASE("renewal: the other devices of the session go on without one that is lost") {

@@ -176,7 +176,8 @@ TEST_CASE("reopen: towards a server that lost FUA nothing may go on") {
   const ReopenDevice device = device_at(server, "disk0");
   server.open_response.cache_policy = rnbd::wire::kCacheWriteback;
   const Outcome outcome = reopen(server, {device});
-  CHECK(mentions(outcome.losses.at(0), "FUA"));
+  CHECK(outcome.error == ESTALE);
+  CHECK(mentions(outcome.complaint, "FUA"));
 }
 
 TEST_CASE("reopen: what somebody else has written since is not written over") {
@@ -247,26 +248,68 @@ TEST_CASE("reopen: only a device that is gone or read-only now is lost at once")
     CAPTURE(answer);
     const bool final = answer == ENOENT || answer == EROFS;
     FakeServer server;
-    ReopenDevice device = device_at(server, "disk0");
+    ReopenDevice refused = device_at(server, "disk0");
+    const ReopenDevice other = device_at(server, "other");
     server.fail = [&](const Arrival& arrival) {
-      const bool first = server.count(MessageType::open) == 1;
-      return arrival.type() == MessageType::open && first ? answer : 0;
+      const bool is_disk0 = arrival.type() == MessageType::open &&
+                            rnbd::wire::decode_open(arrival.message)->device_name == "disk0";
+      return is_disk0 ? answer : 0;
     };
+    const int error = answer == ESTALE ? EIO : answer;  // ESTALE would end the session
     SUBCASE("when it is asked for patiently") {
-      const Outcome outcome = reopen(server, {device, device});
-      // ESTALE would end the session.
-      CHECK(outcome.error == (final ? 0 : answer == ESTALE ? EIO : answer));
-      CHECK(server.count(MessageType::open) == (final ? 2 : 1));
+      const Outcome outcome = reopen(server, {refused, other});
+      CHECK(outcome.error == (final ? 0 : error));
+      CHECK(server.count(MessageType::open) == 2);
       CHECK(mentions(final ? outcome.losses.at(0) : outcome.complaint, "'disk0' (rw)"));
     }
+    refused.patient = false;
     SUBCASE("otherwise any refusal is final") {
-      device.patient = false;
-      const Outcome outcome = reopen(server, {device, device});
+      const Outcome outcome = reopen(server, {refused, other});
       CHECK(outcome.error == 0);
       CHECK(mentions(outcome.losses.at(0), "'disk0' (rw)"));
       CHECK(outcome.losses.at(1).empty());
-      CHECK(outcome.ids == std::vector{rnbd::kNoDevice, server.open.at("disk0")});
+      CHECK(outcome.ids == std::vector{rnbd::kNoDevice, server.open.at("other")});
     }
+    SUBCASE("but not if nobody gains by that") {
+      CHECK(reopen(server, {refused}).error == (final ? 0 : error));
+      ReopenDevice leaving = other;
+      leaving.leaving = true;
+      CHECK(reopen(server, {refused, leaving}).error == (final ? 0 : error));
+    }
+    SUBCASE("nor as long as another refusal is waited for") {
+      ReopenDevice patient = refused;
+      patient.patient = true;
+      CHECK(reopen(server, {refused, patient, other}).error == (final ? 0 : error));
+    }
+  }
+}
+
+TEST_CASE("reopen: a server that may have requests of a lost device still ends the session") {
+  for (const bool user_messages : {false, true}) {
+    const std::uint32_t features = rtrs::wire::kFeatureUserMessages;
+    FakeServer server{{.features = user_messages ? features : 0}};
+    ReopenDevice device = device_at(server, "disk0");
+    const ReopenDevice other = device_at(server, "other");
+    device.patient = false;
+    SUBCASE("another one") {
+      device.expected.padded_size += 512;
+      const Outcome outcome = reopen(server, {device, other});
+      CHECK(outcome.error == ESTALE);
+      CHECK(mentions(outcome.complaint, "'disk0' is not what it was"));
+    }
+    SUBCASE("gone") {
+      server.fail = [](const Arrival& arrival) {
+        return arrival.type() == MessageType::open ? ENOENT : 0;
+      };
+      CHECK(reopen(server, {device, other}).error == ESTALE);
+    }
+    SUBCASE("refused for now") {
+      server.fail = [](const Arrival& arrival) {
+        return arrival.type() == MessageType::open ? EPERM : 0;
+      };
+      CHECK(reopen(server, {device, other}).error == EPERM);
+    }
+    CHECK(server.count(MessageType::open) == 1);
   }
 }
 
