@@ -183,9 +183,11 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   static void note_refusal(Mapping& mapping, bool refused);
   bool is_lost(const Mapping& mapping) const;
   void lose(Mapping& mapping, std::uint32_t id);
+  std::vector<std::string> lose_devices(const ReopenOperation& reopen, bool also_refused);
   std::vector<std::string> adopt(const ReopenOperation& reopen);
   int reject(const ReopenOperation& reopen);
   void end_reopening();
+  void say(const std::vector<std::string>& complaints) const;
   void say(rtrs::LogLevel level, const std::string& line) const;
 
   const rtrs::Log log_;

@@ -12,6 +12,10 @@ void Session::say(rtrs::LogLevel level, const std::string& line) const {
   if (log_) log_(level, line);
 }
 
+void Session::say(const std::vector<std::string>& complaints) const {
+  for (const std::string& complaint : complaints) say(rtrs::LogLevel::error, complaint);
+}
+
 Session::Era Session::era() const {
   std::lock_guard lock{mutex_};
   return era_;
@@ -104,13 +108,18 @@ int Session::reopened(rtrs::Operation& operation) {
   });
   say(rtrs::LogLevel::info, "the server had forgotten the session; it is renewed, with " +
                                 std::to_string(open) + " open devices");
-  for (const std::string& complaint : complaints) say(rtrs::LogLevel::error, complaint);
+  say(complaints);
   return 0;
 }
 
-void Session::reopening_failed(rtrs::Operation&) {
-  std::lock_guard lock{mutex_};
-  end_reopening();
+void Session::reopening_failed(rtrs::Operation& operation) {
+  std::vector<std::string> complaints;
+  {
+    std::lock_guard lock{mutex_};
+    complaints = lose_devices(static_cast<ReopenOperation&>(operation), /*also_refused=*/false);
+    end_reopening();
+  }
+  say(complaints);
 }
 
 /// What of it is still under way opens nothing any more once the server hears of the next OPEN or
@@ -143,26 +152,37 @@ void Session::lose(Mapping& mapping, std::uint32_t id) {
   at->second = std::move(left);
 }
 
+/// With the session's lock held, and also if the renewal fails: the next server process may not
+/// know any more who else has written. Returns what users have to know.
+std::vector<std::string> Session::lose_devices(const ReopenOperation& reopen, bool also_refused) {
+  std::vector<std::string> complaints;
+  for (std::size_t i = 0; i < reopen.reopened().size(); ++i) {
+    const ReopenedDevice& reopened = reopen.reopened()[i];
+    Mapping& mapping = *reopening_[i];
+    if (reopened.loss.empty() || mapping.users == 0) continue;
+    if (reopened.refusal != 0 && !also_refused) continue;
+    lose(mapping, reopened.id);
+    complaints.push_back(reopened.loss +
+                         "; those who have it open get EIO until they open it anew");
+  }
+  return complaints;
+}
+
 /// Returns what users have to know.
 std::vector<std::string> Session::adopt(const ReopenOperation& reopen) {
-  std::vector<std::string> complaints;
   std::lock_guard lock{mutex_};
   // Those that are being opened or closed are not open now. The others have their ids at once,
   // because requests look at them.
   for (auto& [name, mapping] : mappings_) {
     if (std::ranges::find(reopening_, mapping) == reopening_.end()) mapping->handle.id = kNoDevice;
   }
+  std::vector<std::string> complaints = lose_devices(reopen, /*also_refused=*/true);
   const bool restarted = volatile_epoch_.enter(era_.limits.volatile_epoch);
   for (std::size_t i = 0; i < reopening_.size(); ++i) {
     const ReopenedDevice& reopened = reopen.reopened()[i];
     Mapping& mapping = *reopening_[i];
     note_refusal(mapping, false);
-    if (!reopened.loss.empty() && mapping.users > 0) {
-      lose(mapping, reopened.id);
-      complaints.push_back(reopened.loss +
-                           "; those who have it open get EIO until they open it anew");
-      continue;
-    }
+    if (mapping.lost) continue;
     mapping.handle.id = reopened.id;
     mapping.witness = reopened.witness;
     // Its users have left meanwhile, and nobody else may have it.
@@ -182,8 +202,10 @@ std::vector<std::string> Session::adopt(const ReopenOperation& reopen) {
 int Session::reject(const ReopenOperation& reopen) {
   const bool final = reopen.error() == ESTALE;
   bool news = false;
+  std::vector<std::string> complaints;
   {
     std::lock_guard lock{mutex_};
+    complaints = lose_devices(reopen, /*also_refused=*/false);
     for (std::size_t i = 0; i < reopen.reopened().size(); ++i) {
       note_refusal(*reopening_[i], reopen.reopened()[i].refusal != 0);
     }
@@ -192,6 +214,7 @@ int Session::reject(const ReopenOperation& reopen) {
     last_refusal_ = reopen.complaint();
     if (final) stale_ = reopen.complaint();
   }
+  say(complaints);
   if (final) {
     say(rtrs::LogLevel::error,
         reopen.complaint() + "; those who have it open get EIO until they open it anew");

@@ -176,6 +176,7 @@ class ClientNode final : public rtrs::SessionKeeper {
 
   // client_reopening.cpp: the next session
   void judge_refusal(int error, const std::string& complaint);
+  void lose_for_good(const rnbd::ReopenOperation& reopen);
   void lose(const DevicePtr& device, const rnbd::ReopenedDevice& reopened);
   bool is_certain() const;
   bool is_reopening(unsigned slot) const;

@@ -61,13 +61,15 @@ int ClientNode::reopened(rtrs::Operation& operation) {
   if (reopen.error() == 0) {
     adopt(reopen);
   } else {
+    lose_for_good(reopen);
     judge_refusal(reopen.error(), reopen.complaint());
   }
   end_reopening();
   return reopen.error();
 }
 
-void ClientNode::reopening_failed(rtrs::Operation&) {
+void ClientNode::reopening_failed(rtrs::Operation& operation) {
+  lose_for_good(static_cast<rnbd::ReopenOperation&>(operation));
   for (const DevicePtr& device : reopening_) mappings_[device->slot].copies = true;
   end_reopening();
 }
@@ -91,6 +93,17 @@ void ClientNode::judge_refusal(int error, const std::string& complaint) {
     if (error == EPERM && device->mode != AccessMode::read_only) return;
   }
   violate("what was open was not opened again: " + complaint);
+}
+
+/// What the server has said counts, whatever becomes of the attempt.
+void ClientNode::lose_for_good(const rnbd::ReopenOperation& reopen) {
+  for (std::size_t i = 0; i < reopen.reopened().size(); ++i) {
+    const rnbd::ReopenedDevice& reopened = reopen.reopened()[i];
+    const DevicePtr& device = reopening_[i];
+    if (reopened.loss.empty() || reopened.refusal != 0 || device->closing) continue;
+    device->handle.id = rnbd::kNoDevice;
+    lose(device, reopened);
+  }
 }
 
 void ClientNode::lose(const DevicePtr& device, const rnbd::ReopenedDevice& reopened) {

@@ -97,6 +97,31 @@ TEST_CASE("renewal: without the extension a device that is another one ends the 
   CHECK(again.error().text.find("'a' is not what it was") == 0);
 }
 
+TEST_CASE("renewal: a device is lost even if the attempt fails that has shown it") {
+  World world;
+  auto& writer_serial = world.client->server.device_info.writer_serial;
+  writer_serial = 0x7'0000'0004;
+  const Device a = world.open("a");
+  const Device b = world.open("b");
+  writer_serial = 0x7'0000'0006;
+  world.client->server.fail = [](const Arrival& arrival) {
+    const bool is_b = arrival.type() == MessageType::open &&
+                      wire::decode_open(arrival.message)->device_name == "b";
+    return is_b ? EPERM : 0;
+  };
+  CHECK(world.client->renew(20) == EPERM);
+  REQUIRE(world.log.size() == 2);
+  CHECK(world.log[0].find("'a' is not what it was: another client has had it") == 0);
+  CHECK(world.log[1].find("'b' (rw) again: Operation not permitted; it is tried again") !=
+        std::string::npos);
+  // This process of the server knows nothing of that.
+  world.client->server.fail = nullptr;
+  writer_serial = 0x9'0000'0001;
+  CHECK(world.client->renew(30) == 0);
+  CHECK(world.reached(*a) == "Input/output error");
+  CHECK(world.reached(*b) == "b");
+}
+
 TEST_CASE("renewal: who opens a device while it is lost gets what is there now") {
   World world;
   const Device before = world.open("a");
