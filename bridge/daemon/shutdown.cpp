@@ -3,6 +3,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
@@ -48,6 +51,18 @@ timespec to_timespec(std::chrono::nanoseconds time) {
   return {static_cast<time_t>(seconds.count()), static_cast<long>((time - seconds).count())};
 }
 
+/// The next of the signals, or -1 after `patience`. Neither a stop of the process (SIGSTOP) nor a
+/// debugger's look shortens that.
+int wait_for(const sigset_t& signals, std::chrono::nanoseconds patience) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  for (;;) {
+    const auto rest = until - std::chrono::steady_clock::now();
+    const timespec limit = to_timespec(std::max<std::chrono::nanoseconds>(rest, {}));
+    const int number = sigtimedwait(&signals, nullptr, &limit);
+    if (number > 0 || errno != EINTR) return number;
+  }
+}
+
 void watch(const sigset_t& first) {
   int number = 0;
   while (sigwait(&first, &number) != 0) {
@@ -60,9 +75,8 @@ void watch(const sigset_t& first) {
     state().changed.notify_all();
   }
   if (!drain) leave(0);
-  const timespec limit = to_timespec(kLeaveWithin);
-  const sigset_t signals = watched();  // a shell may pass on a hang-up that the kernel has told of
-  number = sigtimedwait(&signals, nullptr, &limit);
+  // A shell may pass on a hang-up that the kernel has told of.
+  number = wait_for(watched(), kLeaveWithin);
   if (number > 0) leave(128 + number);
   log_function()(rtrs::LogLevel::warning, "something hangs and is abandoned; leaving");
   leave(0);

@@ -112,6 +112,20 @@ answers_what_is_under_way() {
 }
 it "SIGTERM: writes under way are finished and answered" answers_what_is_under_way
 
+stands_still_meanwhile() {
+  start_server --export disk0=delay:write=1s:memory:1M
+  start_bridge "rnbd+tcp://$address/disk0"
+  spawn_slow_writer
+  kill -TERM "${pid[bridge]}"
+  eventually 10 grep -q 'SIGTERM: stopping' bridge.log
+  freeze bridge
+  thaw bridge
+  expect_gone writer 0
+  expect_gone bridge 0
+  if grep -q 'something hangs' bridge.log; then fail "it left in a hurry"; fi
+}
+it "SIGTERM, and it stands still for a moment: writes under way are finished and answered" stands_still_meanwhile
+
 never_ends_haggling() {
   start_server --export disk0=delay:write=1s:memory:1M
   start_bridge "rnbd+tcp://$address/disk0"
