@@ -146,8 +146,7 @@ void ReopenOperation::on_answer(rtrs::ClientLane& lane, int error) {
 }
 
 void ReopenOperation::on_opened(rtrs::ClientLane& lane) {
-  if (device().leaving)
-    return take(lane, {.id = opened_.device_id, .witness = {}, .loss = "", .refusal = 0});
+  if (device().leaving) return take(lane, {.id = opened_.device_id});
   if (!own_peer()) return judge(lane, nullptr);
   wire::DeviceInfo question;
   question.header = wire::header_of(wire::MessageType::device_info);
@@ -167,7 +166,7 @@ void ReopenOperation::judge(rtrs::ClientLane& lane, const wire::DeviceInfoRespon
   if (!change.empty()) {
     return lose(lane, opened_.device_id, "'" + device().name + "' is not what it was: " + change);
   }
-  take(lane, {.id = opened_.device_id, .witness = is->witness, .loss = "", .refusal = 0});
+  take(lane, {.id = opened_.device_id, .witness = is->witness});
 }
 
 void ReopenOperation::take(rtrs::ClientLane& lane, ReopenedDevice device) {
@@ -177,7 +176,7 @@ void ReopenOperation::take(rtrs::ClientLane& lane, ReopenedDevice device) {
 
 void ReopenOperation::lose(rtrs::ClientLane& lane, std::uint32_t id, std::string why) {
   if (!loses_one_alone()) return fail(ESTALE, std::move(why));
-  take(lane, {.id = id, .witness = {}, .loss = std::move(why), .refusal = 0});
+  take(lane, {.id = id, .loss = std::move(why)});
 }
 
 /// Only what tells of the storage itself is final. All else may be over soon: a server that is
@@ -191,7 +190,7 @@ void ReopenOperation::on_refused(rtrs::ClientLane& lane, int error) {
   std::string why = "the server cannot open " + which + " again: " + in_words(error);
   const int refusal = error == ESTALE ? EIO : error;
   if (!loses_one_alone()) return fail(refusal, std::move(why));
-  take(lane, {.id = id, .witness = {}, .loss = std::move(why), .refusal = refusal});
+  take(lane, {.id = id, .loss = std::move(why), .refusal = refusal});
 }
 
 /// What is refused is lost when nobody wants to wait for it any more, and somebody gains by that.

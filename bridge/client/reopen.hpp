@@ -30,8 +30,8 @@ struct ReopenDevice {
 /// A device in the new session.
 struct ReopenedDevice {
   std::uint32_t id = kNoDevice;  ///< also of one that is lost, which is to be closed then
-  Witness witness;               ///< DeviceGeometry::witness, with which the next is compared
-  std::string loss;              ///< for people: why it is lost; "" = it is not
+  Witness witness{};             ///< DeviceGeometry::witness, with which the next is compared
+  std::string loss{};            ///< for people: why it is lost; "" = it is not
   int refusal = 0;               ///< the server does not open it for now
 };
 
