@@ -2,6 +2,7 @@
 // waiting.
 #include <cerrno>
 #include <cstdint>
+#include <optional>
 
 #include "bridge/client/block_parts.hpp"
 #include "bridge/client/remote_device.hpp"
@@ -40,17 +41,28 @@ int RemoteDevice::begin_change(Transfer& transfer, Begun& begun) {
     if (!geometry().is_aligned(transfer.offset, transfer.length)) return EAGAIN;
   }
   if (!mapping_->gate.try_enter_shared()) return EAGAIN;
-  begun.in_gate = true;
-  if (!mapping_->torn.load(std::memory_order_relaxed)) return 0;
+  const bool torn = mapping_->torn.load(std::memory_order_relaxed);
+  const auto place =
+      torn ? std::nullopt
+           : mapping_->changes.try_enter(this, transfer.offset, transfer.offset + transfer.length);
+  begun.in_gate = place.has_value();
+  if (place) {
+    begun.place = *place;
+    return 0;
+  }
   mapping_->gate.leave_shared();
-  return EIO;
+  return torn ? EIO : EAGAIN;
 }
 
 int RemoteDevice::end(const Transfer& transfer, const Begun& begun, int error) {
-  if (begun.in_gate) mapping_->gate.leave_shared();
+  if (begun.in_gate) {
+    mapping_->changes.leave(begun.place);
+    mapping_->gate.leave_shared();
+  }
   if (transfer.operation == IoOperation::write_zeroes && error == EOPNOTSUPP && !transfer.fast) {
     return EAGAIN;
   }
+  if (error == EAGAIN) error = EIO;  // the server's own must not have it done once more
   if (transfer.operation != IoOperation::flush) return error;
   return mapping_->handle.unflushed.end_flush(begun.flush, error, losses_told_);
 }

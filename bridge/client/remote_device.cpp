@@ -72,8 +72,18 @@ int RemoteDevice::run(rtrs::Operation& operation, const Interrupt& interrupt) {
 int RemoteDevice::run_shared(const Transfer& transfer, const Interrupt& interrupt) {
   WriteGate& gate = mapping_->gate;
   if (!gate.enter_shared(interrupt)) return EINTR;
-  int error = mapping_->torn.load(std::memory_order_relaxed) ? EIO : run(transfer, interrupt);
+  int error = mapping_->torn.load(std::memory_order_relaxed) ? EIO : run_alone(transfer, interrupt);
   gate.leave_shared();
+  return error;
+}
+
+/// A change that no other user's overlaps.
+int RemoteDevice::run_alone(const Transfer& transfer, const Interrupt& interrupt) {
+  const auto place =
+      mapping_->changes.enter(this, transfer.offset, transfer.offset + transfer.length, interrupt);
+  if (!place) return EINTR;
+  const int error = run(transfer, interrupt);
+  mapping_->changes.leave(*place);
   return error;
 }
 

@@ -68,6 +68,7 @@ class RemoteDevice {
   /// What begin() leaves for end().
   struct Begun {
     bool in_gate = false;
+    ChangesUnderWay::Place place = 0;  ///< in the gate
     UnflushedWrites::Flush flush;
   };
   /// The same for event loops, which never wait: they run a TransferOperation over geometry() and
@@ -90,6 +91,7 @@ class RemoteDevice {
   int run(const Transfer& transfer, const Interrupt& interrupt);
   int run(rtrs::Operation& operation, const Interrupt& interrupt);
   int run_shared(const Transfer& transfer, const Interrupt& interrupt);
+  int run_alone(const Transfer& transfer, const Interrupt& interrupt);
   int check_change(std::uint64_t offset, std::uint64_t length) const;
   bool inside(std::uint64_t offset, std::uint64_t length) const;
   int read_partial(std::uint64_t offset, rtrs::MutableBytes data, const Interrupt& interrupt);

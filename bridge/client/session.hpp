@@ -12,6 +12,7 @@
 #include <tl/expected.hpp>
 #include <vector>
 
+#include "bridge/client/changes_under_way.hpp"
 #include "bridge/client/device_handle.hpp"
 #include "bridge/client/geometry.hpp"
 #include "bridge/client/open_orders.hpp"
@@ -140,6 +141,7 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
     bool lost = false;    ///< and in mappings_ no more; guarded by Session::mutex_
     DeviceHandle handle;  ///< the id changes with the session
     WriteGate gate;
+    ChangesUnderWay changes;
     /// The write of a patch was given up: nobody knows when it lands.
     std::atomic<bool> torn{false};
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <new>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include "rdma/core/plant.hpp"
@@ -174,7 +176,8 @@ TransferOperation::Fragment& TransferOperation::take_fragment(IoOperation operat
                                                               std::uint32_t rw) {
   auto index = static_cast<unsigned>(std::countr_one(busy_));
   busy_ |= 1U << index;
-  Fragment& fragment = fragments_[index].emplace();
+  static_assert(std::is_trivially_destructible_v<Fragment>);
+  Fragment& fragment = *::new (&fragments_[index].fragment) Fragment;
   fragment.io.header = wire::header_of(wire::MessageType::io);
   fragment.io.device_id = handle_.id.load(std::memory_order_relaxed);
   fragment.io.rw = static_cast<std::uint32_t>(operation) | rw;
@@ -182,6 +185,7 @@ TransferOperation::Fragment& TransferOperation::take_fragment(IoOperation operat
   fragment.request.done = &TransferOperation::on_done;
   fragment.request.renew = &TransferOperation::on_renew;
   fragment.request.given_up = &handle_.given_up;
+  fragment.request.waits_for_given_up = is_change();
   fragment.request.context = &fragment;
   fragment.owner = this;
   fragment.index = index;
@@ -254,7 +258,7 @@ void TransferOperation::on_done(rtrs::ClientLane& lane, rtrs::Request& request) 
 
 void TransferOperation::cancel(rtrs::ClientLane& lane) {
   for (unsigned i = 0; i < kWindow; ++i) {
-    if ((busy_ & (1U << i)) != 0) lane.cancel(fragments_[i]->request);
+    if ((busy_ & (1U << i)) != 0) lane.cancel(fragments_[i].fragment.request);
   }
   busy_ = 0;
 }

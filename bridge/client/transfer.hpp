@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 
 #include "bridge/client/device_handle.hpp"
 #include "bridge/client/geometry.hpp"
@@ -49,13 +48,17 @@ class TransferOperation final : public rtrs::Operation {
 
  private:
   struct Fragment {
-    Fragment() {}  // clang does not know the defaults of members for std::optional here
-
     rtrs::Request request;
     wire::Io io;
     TransferOperation* owner = nullptr;
     unsigned index = 0;
     unsigned renewals = 0;  ///< of the session, with those before it was sent
+  };
+  /// Room for one. An array of std::optional would be cleared as a whole for every operation: most
+  /// have one fragment, and all of them are 2.7 KiB.
+  union Room {
+    Room() {}
+    Fragment fragment;
   };
 
   int complaint() const;
@@ -88,9 +91,9 @@ class TransferOperation final : public rtrs::Operation {
   bool sending_ = false;
   unsigned renewals_ = 0;  ///< of the session since the start
   /// Offsets of the pieces that were in flight at the last one: they go on by themselves.
-  std::array<std::uint64_t, kWindow> kept_{};
+  std::array<std::uint64_t, kWindow> kept_;
   unsigned kept_count_ = 0;
-  std::array<std::optional<Fragment>, kWindow> fragments_;  ///< constructed when first used
+  std::array<Room, kWindow> fragments_;  ///< those that are busy
 };
 
 }  // namespace rnbd

@@ -1,5 +1,6 @@
 #include "bridge/nbd/front.hpp"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -15,19 +16,36 @@
 namespace rnbd::nbd {
 namespace {
 
-/// For the replies of a whole batch, but little enough that a client finds them in the CPU's cache.
-/// The kernel doubles it, as far as its limits allow.
+/// Of Unix sockets: for the replies of a whole batch, but little enough that a client finds them in
+/// the CPU's cache. The kernel doubles it, as far as its limits allow. That of a TCP socket grows
+/// by itself with the network, unless it is set.
 constexpr int kSendBuffer = 256 * 1024;
 /// For the system to have descriptors again.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
+bool is_unix(int socket) {
+  int domain = 0;
+  socklen_t size = sizeof(domain);
+  return ::getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX;
+}
+
 void prepare(int socket) {
   const int one = 1;
-  // Fails on Unix sockets, which have no such thing.
-  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
   ::setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
-  ::setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &kSendBuffer, sizeof(kSendBuffer));
+  if (is_unix(socket)) {
+    ::setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &kSendBuffer, sizeof(kSendBuffer));
+  } else {
+    ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+  }
 }
+
+bool has_gone(int socket) {
+  pollfd descriptor{socket, POLLRDHUP, 0};
+  return ::poll(&descriptor, 1, 0) > 0;
+}
+
+/// Who inherits a socket may share it: another process may take the client that poll(2) told of.
+void never_block(int socket) { ::fcntl(socket, F_SETFL, ::fcntl(socket, F_GETFL) | O_NONBLOCK); }
 
 }  // namespace
 
@@ -75,7 +93,10 @@ void Front::stop(std::chrono::milliseconds patience) {
 
 void Front::accept_clients() {
   std::vector<pollfd> descriptors{{stop_, POLLIN, 0}};
-  for (const Listener& listener : listeners_) descriptors.push_back({listener.fd(), POLLIN, 0});
+  for (const Listener& listener : listeners_) {
+    never_block(listener.fd());
+    descriptors.push_back({listener.fd(), POLLIN, 0});
+  }
   for (;;) {
     ::poll(descriptors.data(), descriptors.size(), -1);
     if (descriptors[0].revents != 0) return;
@@ -84,7 +105,7 @@ void Front::accept_clients() {
       const int socket = ::accept4(descriptors[i].fd, nullptr, nullptr, SOCK_CLOEXEC);
       if (socket >= 0) {
         admit(socket);
-      } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+      } else if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR) {
         complain("cannot accept a client: " + std::string{describe_error(errno)});
         std::this_thread::sleep_for(kAcceptPause);
       }
@@ -116,10 +137,18 @@ void Front::admit(int socket) {
   }
 }
 
-/// On a thread of its own, which may wait.
+/// On a thread of its own, which may wait: not longer than the client does, whose place somebody
+/// else may want.
 void Front::meet(int socket) {
-  const Interrupt interrupt{
-      [](void* context) { return static_cast<const Front*>(context)->stopping_.load(); }, this};
+  struct Patience {
+    const Front& front;
+    int socket;
+    static bool ended(void* context) {
+      const auto& self = *static_cast<const Patience*>(context);
+      return self.front.stopping_.load() || has_gone(self.socket);
+    }
+  } patience{*this, socket};
+  const Interrupt interrupt{&Patience::ended, &patience};
   auto agreement = shake_hands(socket, exports_, into(handshake_complaints_), interrupt);
   if (agreement && hand_over(socket, *agreement)) return;
   ::close(socket);

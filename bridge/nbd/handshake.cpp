@@ -266,7 +266,7 @@ Next Handshake::meta_context(std::uint32_t option, const std::string& data) {
   }
   if (!open(name)) return refuse_export(option);
   if (chosen && agreement_.device->geometry().extents) {
-    const big_uint32_t id{kBaseAllocationId};
+    const big_uint32_t id{set ? kBaseAllocationId : 0};  // reserved in a list
     if (!socket_.reply(option, Reply::meta_context, bytes_of(id) + kBaseAllocation)) {
       return Next::leave;
     }

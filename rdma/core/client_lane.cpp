@@ -9,6 +9,13 @@
 #include "rdma/wire/immediate.hpp"
 
 namespace rtrs {
+namespace {
+
+const GivenUp* owner_of(const Request& request) {
+  return request.given_up != nullptr ? request.given_up->get() : nullptr;
+}
+
+}  // namespace
 
 ClientLane::ClientLane(std::uint16_t first_slot, std::uint16_t slot_count, ChangeBarrier* barrier,
                        ChangeBarrier* opens)
@@ -39,10 +46,44 @@ void ClientLane::submit(Request& request) {
   if (!fits(request)) return end(request, EMSGSIZE);
   if (down_error_ != 0) return end(request, down_error_);
   if (held_back(request) && barrier_->refusal() != 0) return end(request, barrier_->refusal());
+  const bool held = held_back(request) || follows_given_up(request);
   const bool may_go = open() != 0 && !free_.empty() && waiting_head_ == nullptr;
-  if (may_go && !held_back(request)) return post(request);
+  if (may_go && !held && within_share(request)) return post(request);
   enqueue(request);
-  if (ordered_ && !request.is_read) start_waiting();  // it may pass what is held back
+  start_waiting();  // it may pass what is held back, or has more than its share
+}
+
+/// A change could be answered and then be undone by an older one of its owner, of which that one
+/// believes that it is over: he may have sent it again.
+bool ClientLane::follows_given_up(const Request& request) const {
+  if (!request.waits_for_given_up || RTRS_PLANTED(given_up_overtaken)) return false;
+  const GivenUp* owner = owner_of(request);
+  return owner != nullptr && owner->changes();
+}
+
+bool ClientLane::holds_back_owner() const {
+  for (const Request* request = waiting_head_; request != nullptr; request = request->next) {
+    if (follows_given_up(*request)) return true;
+  }
+  return false;
+}
+
+/// The last eighth is for those who have less than is left: whoever hangs takes a part of that, and
+/// some of it remains. Counted only when permits are short.
+bool ClientLane::within_share(const Request& request) const {
+  if (ordered_ || free_.size() > slot_count_ / 8U) return true;
+  return permits_of(owner_of(request)) < free_.size();
+}
+
+/// With those of requests that were given up.
+unsigned ClientLane::permits_of(const GivenUp* owner) const {
+  unsigned permits = 0;
+  for (const Slot& slot : slots_) {
+    if (slot.state == Slot::State::free) continue;
+    const GivenUp* whose = slot.request != nullptr ? owner_of(*slot.request) : slot.given_up.get();
+    if (whose == owner) ++permits;
+  }
+  return permits;
 }
 
 bool ClientLane::held_back(const Request& request) const {
@@ -156,9 +197,17 @@ void ClientLane::post(Request& request) {
 
 /// Of those that wait; null when all must go on waiting.
 Request* ClientLane::next_to_go() const {
+  const Request* beyond = nullptr;  // its share: its owner's others are, too
   for (Request* request = waiting_head_; request != nullptr; request = request->next) {
-    if (!held_back(*request) || barrier_->refusal() != 0) return request;
-    if (!ordered_) return nullptr;
+    const bool held = held_back(*request);
+    if (held && barrier_->refusal() != 0) return request;
+    if (held) {
+      if (!ordered_) return nullptr;
+    } else if (beyond == nullptr || owner_of(*request) != owner_of(*beyond)) {
+      if (follows_given_up(*request)) continue;
+      if (within_share(*request)) return request;
+      beyond = request;
+    }
   }
   return nullptr;
 }
@@ -265,12 +314,13 @@ void ClientLane::free_slot(std::uint16_t index) {
   const bool held_back = slot.holds_back;
   const bool held_back_opens = slot.holds_back_opens;
   const bool counted = slot.given_up != nullptr && !RTRS_PLANTED(given_up_for_ever);
-  if (counted) slot.given_up->remove(slot.is_change);
+  const bool lets_go = counted && slot.given_up->remove(slot.is_change);
   slot = Slot{};
   slot.generation = generation;
   free_.push_back(index);
   if (held_back) barrier_->remove();
   if (held_back_opens) opens_->remove();
+  if (lets_go && barrier_ != nullptr) barrier_->wake();
 }
 
 }  // namespace rtrs

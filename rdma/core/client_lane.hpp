@@ -36,9 +36,11 @@ struct Request {
   /// Called with the lane held before the request goes into a new session: brings the message up to
   /// date, whose length must stay. Null: it says nothing that depends on the session.
   void (*renew)(Request& request) = nullptr;
-  /// Counts the request when it is given up or failed, until its end is known. Null: nobody asks.
-  /// Must outlive the request.
+  /// Counts the request when it is given up or failed, until its end is known, and says whose it
+  /// is, among whom permits are shared. Null: nobody asks. Must outlive the request.
   const std::shared_ptr<GivenUp>* given_up = nullptr;
+  /// Is not sent while a change of its owner counts there, which it would be undone by.
+  bool waits_for_given_up = false;
   void* context = nullptr;
 
   int error = 0;  ///< errno of the answer, 0 = success
@@ -54,18 +56,23 @@ inline constexpr std::size_t kMaxUserMessage = 288;  ///< bytes, with what RTRS 
 
 /// Changes that the server may still carry out, although a caller was told that they failed, or,
 /// where order is kept, at another time than in their turn. As long as there are any, no lane of
-/// the barrier sends a new one: it could be acknowledged and then be undone.
+/// the barrier sends a new one: it could be acknowledged and then be undone. With
+/// kFeatureExactlyOnce that is so only for those that are not Request::waits_for_given_up: such an
+/// one holds back those of its owner alone, as it does everywhere if its caller gave it up.
 ///
 /// Threads: any.
 class ChangeBarrier {
  public:
-  /// Called when the last of them has ended, with a lane held: whoever refuses must take that back,
-  /// should it still be open then, and every lane must resume().
+  /// Called when the last of them has ended, or the last of an owner, with a lane held: whoever
+  /// refuses must take that back, should it be open then, and every lane must resume().
   std::function<void()> on_open;
 
   void add() { ++changes_; }
   void remove() {
-    if (--changes_ == 0 && on_open) on_open();
+    if (--changes_ == 0) wake();
+  }
+  void wake() const {
+    if (on_open) on_open();
   }
   bool closed() const { return changes_ != 0; }
   /// Nobody knows when it will open: until then new changes fail with `error` instead of waiting; 0
@@ -84,6 +91,9 @@ class ChangeBarrier {
 /// In a session with kFeatureExactlyOnce a request keeps permit and generation wherever it is sent
 /// again. Without it (Linux), a change waits until its path is back, which the server allows only
 /// when the first copy has ended; a read takes another permit, and the old one waits likewise.
+///
+/// Of several who use the lane none gets the last permits who has many: an answer that does not
+/// come (storage hangs) is waited for without a limit, and the others go on meanwhile.
 ///
 /// Threads: whoever holds the lane (one at a time).
 /// Source:  docs/protocol.md, requests, replies, several paths.
@@ -166,7 +176,9 @@ class ClientLane final {
   bool holds_back() const {
     return open() != 0 && waiting_head_ != nullptr && held_back(*waiting_head_);
   }
-  /// The barrier has opened, or refuses.
+  /// A change waits for the end of one of its owner's that was given up or failed.
+  bool holds_back_owner() const;
+  /// The barrier has opened or refuses, or the last change has ended that an owner gave up.
   void resume() { start_waiting(); }
   void set_latency(unsigned path, Duration latency) { paths_[path].latency = latency; }
 
@@ -235,6 +247,9 @@ class ClientLane final {
   };
 
   bool fits(const Request& request) const;
+  bool follows_given_up(const Request& request) const;
+  bool within_share(const Request& request) const;
+  unsigned permits_of(const GivenUp* owner) const;
   bool held_back(const Request& request) const;
   bool read_may_come_late() const;
   Request* next_to_go() const;

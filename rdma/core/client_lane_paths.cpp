@@ -296,7 +296,10 @@ void ClientLane::fail(Slot& slot, int error) {
   Request* request = std::exchange(slot.request, nullptr);
   if (request == nullptr) return;
   count_given_up(slot, *request);
-  if (slot.is_change && !RTRS_PLANTED(failed_change_forgotten)) hold_back_newer(slot);
+  const bool holds_back_all = ordered_ || !exactly_once_ || !request->waits_for_given_up;
+  if (slot.is_change && holds_back_all && !RTRS_PLANTED(failed_change_forgotten)) {
+    hold_back_newer(slot);
+  }
   if (slot.is_change && !exactly_once_) hold_back_opens(slot);
   end(*request, error);
 }

@@ -15,9 +15,11 @@ namespace rtrs {
 class GivenUp {
  public:
   void add(bool is_change) { ++count(is_change); }
-  void remove(bool is_change) {
+  /// True: this was the last change, so that newer ones may go.
+  bool remove(bool is_change) {
     const unsigned before = count(is_change)--;
     RTRS_ENSURE(before != 0);
+    return is_change && before == 1;
   }
   bool any() const { return reads_ != 0 || changes_ != 0; }
   /// Of RTRS direction write: they may land on top of what later ones write.

@@ -49,6 +49,7 @@ struct PlantEntry {
   X(path_chunks_shared, "the paths of a session share their chunks")                               \
   X(failed_change_forgotten, "new changes do not wait for those that failed but may still land")   \
   X(write_left_behind, "an OPEN is sent although a write given up may reach what it opens")        \
+  X(given_up_overtaken, "a change does not wait for one of its owner's that was given up")         \
   X(given_up_for_ever, "what was given up counts as under way when it has ended")                  \
   X(close_left_behind, "an OPEN is sent although the end of a CLOSE is unknown")                   \
   X(close_repeated_by_id, "Linux's server is told again to close an id that another one may have") \

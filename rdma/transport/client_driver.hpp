@@ -69,6 +69,7 @@ class ClientDriver final : public Client {
   void give_up_changes_on_io(unsigned path);
   int error_without_path(const ClientLane& lane) const;
   void tell_of_held_opens_on_io();
+  void tell_of_held_changes_on_io();
   void apply_use_on_io();
   void ask_for_errands_on_io();
 
@@ -138,6 +139,8 @@ class ClientDriver final : public Client {
   bool troubled_ = false;  ///< a path was lost
   Instant held_since_{};   ///< that the control lane holds back what waits; 0: it does not
   bool held_told_ = false;
+  Instant changes_held_since_{};  ///< likewise that lanes of I/O hold back changes
+  bool changes_held_told_ = false;
   bool closed_ = false;
 
   mutable std::mutex mutex_;

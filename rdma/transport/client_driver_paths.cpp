@@ -93,6 +93,7 @@ bool ClientDriver::heard_on_io(unsigned index) {
   }
   check_leaving_on_io(index);
   tell_of_held_opens_on_io();
+  tell_of_held_changes_on_io();
   return heard;
 }
 

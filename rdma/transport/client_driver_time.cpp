@@ -73,6 +73,24 @@ void ClientDriver::tell_of_held_opens_on_io() {
           "paths");
 }
 
+/// Likewise whoever changes a device of which an older change has not ended.
+void ClientDriver::tell_of_held_changes_on_io() {
+  const bool held =
+      std::ranges::any_of(lanes_, [](auto& lane) { return lane->holds_back_owner(); });
+  if (!held) {
+    changes_held_since_ = {};
+    changes_held_told_ = false;
+    return;
+  }
+  if (changes_held_since_ == Instant{}) changes_held_since_ = now();
+  constexpr Duration kPatience = std::chrono::seconds{5};
+  if (now() - changes_held_since_ < kPatience || std::exchange(changes_held_told_, true)) return;
+  log(LogLevel::warning,
+      "session '" + options_.session_name +
+          "': changes of a device wait until the server has ended an older one of it, whose caller "
+          "has left or was told that it failed; look at the server's storage");
+}
+
 void ClientDriver::schedule_look_on_io() {
   if (closed_) return;
   const Instant next = session_.next_event();

@@ -353,6 +353,11 @@ void LaneDriver::service() {
   }
 }
 
+bool LaneDriver::holds_back_owner() {
+  const Lock lock{mutex_};
+  return lane_.holds_back_owner();
+}
+
 bool LaneDriver::heard(unsigned index) {
   Path& path = paths_[index];
   const auto arrivals = path.arrivals.load(std::memory_order_relaxed);

@@ -53,6 +53,8 @@ class LaneDriver {
   void service();
   /// True when something arrived on the path since the last call.
   bool heard(unsigned path);
+  /// A change waits for one that was given up, see ClientLane.
+  bool holds_back_owner();
   /// At each heartbeat interval. False: the path's connection is dead, see ClientLane::probe().
   bool probe(unsigned path, unsigned misses_max);
   /// Ends everything with `error` and closes all connections.

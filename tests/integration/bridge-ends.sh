@@ -278,6 +278,26 @@ PY
 }
 it "an export whose storage hangs does not hold up the clients of another one" neighbour
 
+# Whole blocks need no threads, but permits, which all exports of a server share. As many clients as workers have
+# lanes: each lane has those that hang.
+permits() {
+  start_server --export slow=delay:read=600s:memory:4M --export disk0=memory:4M
+  start_bridge "rnbd+tcp://$address"
+  peer "$socket" <<'PY'
+import os
+slow = [Client(sys.argv[1], b"slow") for _ in range(2 * os.cpu_count())]
+for client in slow:
+    for i in range(256):
+        client.start_request(READ, 4096 * i, 4096)
+for _ in range(2 * os.cpu_count()):
+    good = Client(sys.argv[1], b"disk0")
+    for i in range(20):
+        assert good.read(i * 4096, 4096) == (0, bytes(4096))
+    good.leave()
+PY
+}
+it "an export whose storage hangs leaves permits for the clients of another one" permits
+
 come_and_go() {
   [[ -z $sanitizer ]] || skip "a sanitizer's own memory hides the bridge's"
   start_server --export disk0=memory:4M

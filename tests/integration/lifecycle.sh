@@ -290,6 +290,49 @@ PY
 }
 it "a write that a killed client left behind does not land on top of the next client's" ghost_write
 
+# The same with a client that has several connections, as nbd-client -C has: one dies, and what was under way there is
+# sent again over another one, which is there already or comes now.
+ghost_of_a_connection() {
+  requires_python nbd
+  truncate -s 1M image
+  start_server --export "disk0=delay:hold-file=$PWD/hold,hold=2s:$PWD/image"
+  local program=$2
+  case $program in
+    nbdkit) attach disk0 ;;
+    bridge) start_bridge "rnbd+tcp://$address/disk0" ;;
+  esac
+  /usr/bin/python3 - "$uri" "$1" <<'PY'
+import pathlib
+import sys
+import nbd
+
+def connect():
+    h = nbd.NBD()
+    h.connect_uri(sys.argv[1])
+    return h
+
+first, second = connect(), connect()
+pathlib.Path("hold").touch()
+old = nbd.Buffer.from_bytearray(bytearray(b"old!" * 128))
+first.aio_pwrite(old, 0)
+while pathlib.Path("hold").exists():
+    first.poll(10)
+del first
+heir = second if sys.argv[2] == "there" else connect()
+heir.pwrite(b"old!" * 128, 0)
+heir.pwrite(b"new!" * 128, 0)
+heir.flush()
+PY
+  stop "$program"
+  stop server
+  cmp -n 512 image <(yes 'new!' | tr -d '\n' | head -c 512)
+}
+for program in nbdkit bridge; do
+  it "$program: what a dead connection left behind does not land on top of what its client's other one wrote" \
+    ghost_of_a_connection there "$program"
+  it "$program: nor on top of what a new one wrote, while another one has the device" ghost_of_a_connection new "$program"
+done
+
 # ---- Captive nbdkit -----------------------------------------------------------------------------------------
 
 captive_dead_server() {

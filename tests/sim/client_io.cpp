@@ -190,7 +190,8 @@ void ClientNode::cancel(Transfer& transfer) {
   if (transfer.flush) {
     device.handle.unflushed.end_flush(*transfer.flush, EINTR, device.losses_told);
   }
-  environment_.checker.abandon(transfer.id);
+  // Whoever gives up may send it again, and something newer behind that.
+  environment_.checker.abandon(transfer.id, /*failed=*/true);
   buffers_.give_back(std::move(transfer.buffer));
   const std::uint64_t number = transfer.number;
   transfers_.erase(number);

@@ -48,7 +48,8 @@ TEST_CASE("a discard is cut where the server's limit and its granules allow") {
     for (std::size_t i = 0; i + 1 < pieces.size(); ++i) {
       CHECK((pieces[i].sector * 512 + pieces[i].length) % (1024 * 1024) == 512 * 1024);
     }
-    discard.cancel(server.lane);
+    server.fail = [](const Arrival&) { return EIO; };
+    server.answer_all();
   }
   SUBCASE("a granule larger than the limit does not stop the discard") {
     geometry.max_discard = 512 * 1024;
@@ -58,7 +59,8 @@ TEST_CASE("a discard is cut where the server's limit and its granules allow") {
     std::vector<wire::Io> pieces;
     for (const Arrival& arrival : server.arrivals) pieces.push_back(arrival.io());
     check_tiling(pieces, 512, 4 * 1024 * 1024, geometry.max_discard);
-    discard.cancel(server.lane);
+    server.fail = [](const Arrival&) { return EIO; };
+    server.answer_all();
   }
 }
 

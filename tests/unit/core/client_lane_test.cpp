@@ -2,7 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <deque>
+#include <memory>
 #include <string>
 
 #include "rdma/wire/immediate.hpp"
@@ -11,13 +15,14 @@
 namespace rtrs {
 namespace {
 
-/// A lane with `slots` permits of a session of 8, from permit 2 on.
+/// A lane with `slots` permits of a session of `depth`, from permit 2 on.
 struct Bench {
-  explicit Bench(std::uint16_t slots = 2, bool new_rkey = false) : lane{2, slots} {
+  explicit Bench(std::uint16_t slots = 2, bool new_rkey = false, std::uint32_t depth = 8)
+      : lane{2, slots} {
     for (std::uint32_t i = 0; i < slots; ++i) chunks.push_back({0x10000ULL * (i + 2), 70 + i});
     lane.attach(0, {.queue_pair = &queue_pair,
                     .chunks = chunks,
-                    .queue_depth = 8,
+                    .queue_depth = depth,
                     .chunk_size = 8192,
                     .max_io_size = 4096,
                     .new_rkey = new_rkey,
@@ -223,6 +228,63 @@ TEST_CASE("requests that can never be sent end at once") {
   bench.lane.submit(too_long);
   CHECK(too_long.error == EMSGSIZE);
   CHECK(bench.queue_pair.posts.empty());
+}
+
+/// Many requests of somebody.
+struct Owner {
+  void submit_to(ClientLane& lane, unsigned count) {
+    for (unsigned i = 0; i < count; ++i) {
+      requests.emplace_back();
+      requests.back().given_up = &given_up;
+      lane.submit(requests.back());
+    }
+  }
+  unsigned in_flight() const {
+    return static_cast<unsigned>(std::ranges::count_if(
+        requests, [](const Request& r) { return r.state == Request::State::in_flight; }));
+  }
+
+  std::shared_ptr<GivenUp> given_up = std::make_shared<GivenUp>();
+  std::deque<TestRequest> requests;
+};
+
+TEST_CASE("permits: those who get no answers leave some for everybody else") {
+  Bench bench{64, false, 128};
+  std::array<Owner, 3> hang;
+  for (Owner& owner : hang) owner.submit_to(bench.lane, 100);
+  CHECK(hang[0].in_flight() == 56);  // seven eighths
+  CHECK(hang[1].in_flight() == 4);   // half of the rest
+  CHECK(hang[2].in_flight() == 2);
+  Owner works;
+  works.submit_to(bench.lane, 50);
+  REQUIRE(works.in_flight() == 1);
+  for (unsigned i = 0; i < 50; ++i) {
+    REQUIRE(works.requests[i].state == Request::State::in_flight);
+    REQUIRE(bench.reply(2U + works.requests[i].slot, 0) == nullptr);
+  }
+  CHECK(works.in_flight() == 0);
+}
+
+TEST_CASE("permits: what was given up counts as its caller's until the server answers") {
+  Bench bench{64, false, 128};
+  Owner hangs, works;
+  hangs.submit_to(bench.lane, 60);
+  for (TestRequest& request : hangs.requests) bench.lane.cancel(request);
+  hangs.submit_to(bench.lane, 1);
+  CHECK(hangs.in_flight() == 0);
+  works.submit_to(bench.lane, 4);
+  CHECK(works.in_flight() == 4);
+}
+
+TEST_CASE("permits: who is alone and gets answers is not held up") {
+  Bench bench{64, false, 128};
+  Owner owner;
+  owner.submit_to(bench.lane, 200);
+  for (TestRequest& request : owner.requests) {
+    REQUIRE(request.state == Request::State::in_flight);
+    REQUIRE(bench.reply(2U + request.slot, 0) == nullptr);
+  }
+  CHECK(bench.lane.permits_in_use() == 0);
 }
 
 TEST_CASE("when the path is gone everything ends, and so does what comes later") {

@@ -129,5 +129,75 @@ TEST_CASE("given up: whoever counts may be gone before the answer") {
   CHECK(last.expired());
 }
 
+/// Two lanes of a session, and two who use both.
+struct TwoLanes {
+  TwoLanes() : bench{true, &barrier}, other{2, 2, &barrier} {
+    barrier.on_open = [this] { ++wakes; };
+    bench.attach(0);
+    other.attach(0, {.queue_pair = &other_queue_pair,
+                     .chunks = bench.chunks[1],
+                     .queue_depth = 4,
+                     .chunk_size = 8192,
+                     .max_io_size = 4096,
+                     .exactly_once = true});
+    for (TestRequest* request : {&change, &newer, &elsewhere, &foreign}) {
+      request->given_up = request == &foreign ? &somebody_else : &owner;
+      request->waits_for_given_up = true;
+    }
+    read.given_up = &owner;
+  }
+
+  int wakes = 0;
+  ChangeBarrier barrier;
+  std::shared_ptr<GivenUp> owner = std::make_shared<GivenUp>();
+  std::shared_ptr<GivenUp> somebody_else = std::make_shared<GivenUp>();
+  Bench bench;
+  FakeQueuePair other_queue_pair;
+  ClientLane other;
+  TestRequest change, newer, elsewhere, foreign, read{/*read=*/true};
+};
+
+TEST_CASE("given up: no newer change of its owner is sent before its end, on no lane") {
+  TwoLanes world;
+  ClientLane& lane = world.bench.lane;
+  lane.submit(world.change);
+  SUBCASE("its caller has left") { lane.cancel(world.change); }
+  SUBCASE("it failed for want of a path") {
+    lane.detach(0);
+    lane.fail_pending(EIO);
+    world.bench.attach(0);
+    CHECK(world.bench.trailer(0).flags == wire::kSettle);
+  }
+  const std::size_t posts = world.bench.posts(0);
+  lane.submit(world.newer);
+  world.other.submit(world.elsewhere);
+  CHECK(world.bench.posts(0) == posts);
+  CHECK(world.other_queue_pair.posts.empty());
+  CHECK(lane.holds_back_owner());
+  CHECK(world.other.holds_back_owner());
+  // Whoever has nothing to do with it goes on, and so do reads.
+  world.other.submit(world.foreign);
+  world.other.submit(world.read);
+  CHECK(world.other_queue_pair.posts.size() == 2);
+  CHECK_FALSE(world.barrier.closed());
+
+  CHECK(world.bench.reply(0, 0) == nullptr);
+  CHECK(world.wakes == 1);
+  CHECK(world.bench.posts(0) == posts + 1);
+  world.other.resume();
+  CHECK(world.other_queue_pair.posts.size() == 2);  // no permit is free
+  CHECK_FALSE(world.other.holds_back_owner());
+}
+
+TEST_CASE("given up: a change that was never sent holds back nothing") {
+  TwoLanes world;
+  world.bench.lane.detach(0);
+  world.bench.lane.submit(world.change);
+  world.bench.lane.cancel(world.change);
+  world.bench.attach(0);
+  world.bench.lane.submit(world.newer);
+  CHECK(world.bench.posts(0) == 1);
+}
+
 }  // namespace
 }  // namespace rtrs
