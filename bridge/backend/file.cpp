@@ -249,10 +249,11 @@ tl::expected<std::unique_ptr<Backend>, Failure> open_file(const std::string& pat
   }
   if (options.lock && lock(*state) != 0) {
     return fail(EBUSY, info.read_only
-                           ? "it is in use by another process (or another export) that writes to "
-                             "it; stop that first"
-                           : "it is in use by another process (or another export); stop that "
-                             "first, or export it read-only if that only reads");
+                           ? "it is in use by another process (or another export; see fuser and "
+                             "lslocks) that writes to it; stop that first"
+                           : "it is in use by another process (or another export; see fuser and "
+                             "lslocks); stop that first, or export it read-only if that only "
+                             "reads");
   }
   info.can_write_zeroes = true;
   info.can_fua = true;

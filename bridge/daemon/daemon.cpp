@@ -13,6 +13,7 @@
 
 #include "bridge/control/control_socket.hpp"
 #include "bridge/daemon/blocking_pool.hpp"
+#include "bridge/daemon/late_exports.hpp"
 #include "bridge/daemon/logging.hpp"
 #include "bridge/daemon/notify.hpp"
 #include "bridge/daemon/process.hpp"
@@ -29,14 +30,12 @@ namespace {
 /// For running requests; less than kLeaveWithin by what closing everything takes.
 constexpr std::chrono::milliseconds kDrain{3000};
 
-constexpr std::size_t kNamesAnnounced = 8;
-
 int complain(const std::string& text) {
   log_function()(rtrs::LogLevel::error, text);
   return 1;
 }
 
-/// For the I/O of a server that was killed.
+/// For the I/O of a server that was killed, where it has files of the search path.
 constexpr std::chrono::seconds kPatience{10};
 
 /// What outlives the server. Null: a default that cannot be used, as that of somebody who only
@@ -146,29 +145,8 @@ rtrs::ServerOptions server_options(const Settings& settings, std::vector<int> so
   return options;
 }
 
-std::string human_size(std::uint64_t bytes) {
-  static constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  double value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
-  char text[32];
-  std::snprintf(text, sizeof(text),
-                value == static_cast<double>(static_cast<long>(value)) ? "%.0f %s" : "%.1f %s",
-                value, kUnits[unit]);
-  return text;
-}
-
-/// "disk0 (1 GiB), iso (700.5 MiB, read-only) and 12 more"
-std::string describe_exports(const Settings& settings, const ExportCatalogue& catalogue) {
-  std::string text;
-  const auto names = catalogue.list();
-  for (std::size_t n = 0; n < names.size() && n < kNamesAnnounced; ++n) {
-    const Geometry& geometry = catalogue.geometry(names[n].name);
-    text += (n > 0 ? ", " : "") + names[n].name + " (" + human_size(geometry.size) +
-            (geometry.read_only ? ", read-only)" : ")");
-  }
-  if (names.size() > kNamesAnnounced)
-    text += " and " + std::to_string(names.size() - kNamesAnnounced) + " more";
+std::string describe(const Settings& settings, const ExportCatalogue& catalogue) {
+  std::string text = describe_exports(catalogue);
   if (!settings.search_path.empty())
     text += (text.empty() ? "" : "; ") + ("what is below " + settings.search_path);
   return text;
@@ -211,11 +189,11 @@ void warn_of_little_memory(const Settings& settings, const rtrs::Server& server)
 
 using Control = std::unique_ptr<ControlSocket>;
 
-tl::expected<Control, std::string> open_control(const std::string& path, rtrs::Server& server) {
+tl::expected<Control, std::string> open_control(const std::string& path, rtrs::Server& server,
+                                                const ExportCatalogue& catalogue) {
   if (path.empty()) return nullptr;
-  return ControlSocket::open(path, [commands = server_commands(server)](std::string_view line) {
-    return commands.answer(line);
-  });
+  return ControlSocket::open(path, [commands = server_commands(server, catalogue)](
+                                       std::string_view line) { return commands.answer(line); });
 }
 
 /// "" or what is wrong.
@@ -226,7 +204,7 @@ std::string tell_ready(const Invocation& invocation, const rtrs::Server& server,
     if (!wrong.empty()) return wrong;
   }
   const std::string ready = "ready, listening on " + listening_on(server);
-  const std::string exporting = "exporting " + describe_exports(invocation.settings, catalogue);
+  const std::string exporting = "exporting " + describe(invocation.settings, catalogue);
   announce(ready + ", " + exporting);
   notify_manager("READY=1\nSTATUS=" + exporting + "\n");
   if (invocation.ready_fd < 0) return "";
@@ -268,9 +246,12 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   warn_of_little_memory(settings, *server);
 
   signals_mean_drain();
-  auto control = open_control(settings.control, *server);
+  auto control = open_control(settings.control, *server, catalogue);
   const std::string wrong = control ? tell_ready(invocation, *server, catalogue) : control.error();
   if (wrong.empty()) {
+    const LateExports late{
+        catalogue,
+        [&] { notify_manager("STATUS=exporting " + describe(settings, catalogue) + "\n"); }};
     const std::string signal = wait_for_shutdown();
     notify_manager("STOPPING=1\n");
     log_function()(rtrs::LogLevel::info, signal + ": stopping");
@@ -298,9 +279,11 @@ int run_daemon(const Invocation& invocation) {
   auto catalogue = open_exports(settings, invocation.check_config ? nullptr : &*state);
   if (!catalogue) return complain(catalogue.error());
   if (invocation.check_config) {
-    announce("the configuration is correct, exporting " + describe_exports(settings, **catalogue));
+    tell_what_waits(**catalogue, "the server would serve the others meanwhile");
+    announce("the configuration is correct, exporting " + describe(settings, **catalogue));
     return 0;
   }
+  wait_for_storage(**catalogue);
   const int status = serve(invocation, **catalogue, *state);
   remove_files();
   return status;

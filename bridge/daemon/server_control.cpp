@@ -25,7 +25,20 @@ Json status_of_paths(const rtrs::ServerSessionStatus& session,
   return paths;
 }
 
-Json status(rtrs::Server& server) {
+/// Of those whose storage somebody else has the size is not known.
+Json status_of_exports(const ExportCatalogue& catalogue) {
+  Json exports = Json::array();
+  for (const ExportStatus& status : catalogue.exports()) {
+    exports.push_back({{"export", status.name},
+                       {"state", status.waits() ? "waiting" : "open"},
+                       {"size", status.waits() ? Json{} : Json(status.size)},
+                       {"read_only", status.read_only},
+                       {"trouble", status.trouble}});
+  }
+  return exports;
+}
+
+Json status(rtrs::Server& server, const ExportCatalogue& catalogue) {
   const auto listeners = server.listeners();
   Json answer{{"memory", server.memory()}};
   answer["listeners"] = Json::array();
@@ -33,6 +46,7 @@ Json status(rtrs::Server& server) {
     answer["listeners"].push_back(
         {{"listener", listener.address}, {"access", to_string(listener.access)}});
   }
+  answer["exports"] = status_of_exports(catalogue);
   for (const char* name : {"sessions", "paths", "devices"}) answer[name] = Json::array();
   for (const auto& session : server.sessions()) {
     answer["sessions"].push_back({{"session", session.name},
@@ -83,11 +97,12 @@ tl::expected<Json, rtrs::Failure> change_access(rtrs::Server& server, const std:
 
 }  // namespace
 
-ControlCommands server_commands(rtrs::Server& server) {
+ControlCommands server_commands(rtrs::Server& server, const ExportCatalogue& catalogue) {
   return ControlCommands{
-      {{"status", "", "listeners, sessions with their paths and devices, memory of requests",
-        [&server](const std::string&) -> tl::expected<Json, rtrs::Failure> {
-          return status(server);
+      {{"status", "",
+        "listeners, exports, sessions with their paths and devices, memory of requests",
+        [&](const std::string&) -> tl::expected<Json, rtrs::Failure> {
+          return status(server, catalogue);
         }},
        {"access", "LISTENER ACCESS",
         "optimized, non-optimized or inaccessible: whether clients send I/O over this listener",

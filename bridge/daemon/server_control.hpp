@@ -2,12 +2,13 @@
 #pragma once
 
 #include "bridge/control/commands.hpp"
+#include "bridge/server/catalogue.hpp"
 #include "rdma/server.hpp"
 
 namespace rnbd {
 
 /// Threads: answer() on any but the server's event loops, between its start() and stop().
 /// Source:  rnbd-server(8), CONTROL.
-ControlCommands server_commands(rtrs::Server& server);
+ControlCommands server_commands(rtrs::Server& server, const ExportCatalogue& catalogue);
 
 }  // namespace rnbd

@@ -1,7 +1,5 @@
 #include "bridge/server/catalogue.hpp"
 
-#include <sys/stat.h>
-
 #include <cerrno>
 #include <thread>
 #include <utility>
@@ -19,9 +17,6 @@ namespace {
 /// Between two looks at what is in use.
 constexpr auto kRetry = std::chrono::milliseconds{50};
 
-/// Bytes; a page of the list always has room for one entry.
-constexpr std::size_t kMaxDescription = 1024;
-
 /// Entries of files that nobody has open any more.
 template <class Map>
 void forget_expired(Map& map) {
@@ -34,43 +29,7 @@ wire::Uuid turn_key(const BackendInfo& info) {
   return info.outlives_server ? info.uuid : wire::Uuid{};
 }
 
-std::optional<FileIdentity> identity_of(const std::string& storage) {
-  const auto path = path_of(storage);
-  struct stat status {};
-  FileIdentity identity;
-  if (!path || ::stat(path->c_str(), &status) != 0 || !identify(status, identity))
-    return std::nullopt;
-  return identity;
-}
-
 }  // namespace
-
-std::string fault_of_name(std::string_view name) {
-  if (name.empty()) return "is empty; give the export a name of 1 to 254 bytes";
-  if (name.size() > wire::kMaxDeviceName) {
-    return "has " + std::to_string(name.size()) + " bytes; use at most " +
-           std::to_string(wire::kMaxDeviceName);
-  }
-  for (const char c : name) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F) return "has a control character; use printable characters";
-  }
-  if (!is_tame(name)) return "has a '.' or '..' component; use a plain name";
-  return "";
-}
-
-std::string fault_of_description(std::string_view description) {
-  if (description.size() > kMaxDescription) {
-    return "has " + std::to_string(description.size()) + " bytes; use at most " +
-           std::to_string(kMaxDescription);
-  }
-  for (const char c : description) {
-    const auto byte = static_cast<unsigned char>(c);
-    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F)
-      return "has a control character; use printable characters";
-  }
-  return "";
-}
 
 ExportCatalogue::ExportCatalogue(CatalogueOptions options) : options_{std::move(options)} {
   if (!options_.open) options_.open = open_backend;
@@ -81,43 +40,7 @@ ExportCatalogue::ExportCatalogue(CatalogueOptions options) : options_{std::move(
 
 ExportCatalogue::~ExportCatalogue() = default;
 
-// ---- Start-up -----------------------------------------------------------------------------------
-
-tl::expected<void, Failure> ExportCatalogue::add(const ExportSpecification& specification) {
-  const std::string& name = specification.name;
-  const auto fail = [&](int error, const std::string& text) {
-    return tl::unexpected(Failure{error, "export " + quoted(name) + text});
-  };
-  const std::string fault = fault_of_name(name);
-  if (!fault.empty()) return fail(EINVAL, ": the name " + fault);
-  const std::string description_fault = fault_of_description(specification.description);
-  if (!description_fault.empty()) return fail(EINVAL, ": the description " + description_fault);
-  if (has(name)) return fail(EEXIST, " is there twice; give each export a name of its own");
-
-  const auto identity = identity_of(specification.storage);
-  std::shared_ptr<Storage> storage;
-  if (identity) storage = already_open(*identity, !specification.read_only);
-  if (storage == nullptr) {
-    if (identity && !specification.read_only && already_open(*identity, false)) {
-      return fail(EBUSY, ": " + specification.storage +
-                             " is already exported read-only under another name; put the "
-                             "writable export before the read-only one");
-    }
-    BackendOptions options = backend_options(specification.read_only);
-    options.direct |= specification.direct;
-    bool told = false;
-    auto opened = open_storage(specification.storage, options, identity, true);
-    while (!opened && wait_for(opened.error(), told)) {
-      opened = open_storage(specification.storage, options, identity, true);
-    }
-    if (!opened) return fail(opened.error().error, ": " + opened.error().text);
-    storage = std::move(*opened);
-  }
-  // The export may be narrower than what is open.
-  const auto geometry = geometry_of(storage->backend().info(), specification.read_only).value();
-  named_.emplace(name, Named{std::move(storage), geometry, specification.description});
-  return {};
-}
+// ---- Files of the search path -------------------------------------------------------------------
 
 bool ExportCatalogue::wait_for(const Failure& failure, bool& told) const {
   const bool worth_it = failure.error == EBUSY && options_.patience > rtrs::Duration::zero() &&
@@ -247,7 +170,11 @@ tl::expected<Lease, int> ExportCatalogue::open_named(std::string_view name, wire
                                                      const wire::Uuid& again) {
   const auto found = named_.find(name);
   if (found == named_.end()) return tl::unexpected(ENOENT);
-  return lease(found->second.storage, found->second.geometry, mode, again);
+  std::unique_lock lock{mutex_};
+  std::shared_ptr<Storage> storage = found->second.storage;
+  lock.unlock();
+  if (storage == nullptr) return tl::unexpected(EBUSY);
+  return lease(std::move(storage), found->second.geometry, mode, again);
 }
 
 tl::expected<Lease, Refusal> ExportCatalogue::open_file(std::string_view session_name,

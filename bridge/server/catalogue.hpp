@@ -111,11 +111,21 @@ struct CatalogueOptions {
   BackendOpener open = {};  ///< empty: open_backend()
   rtrs::Log log = {};       ///< given to the backends, as the next
   std::function<void()> on_loss = {};
-  /// For so long after the start, what is in use is waited for: the I/O of a server that was killed
-  /// holds its files until it has ended.
+  /// For so long after the start a file of the search path that is in use is waited for: the I/O of
+  /// a server that was killed holds its files until it has ended.
   rtrs::Duration patience{};
   /// Where it outlives the server who takes part in writing; null: nowhere.
   std::shared_ptr<WriterStore> turns = {};
+};
+
+/// An export that has a name, as whoever runs the server sees it.
+struct ExportStatus {
+  std::string name;
+  std::uint64_t size = 0;  ///< bytes; 0 while it waits
+  bool read_only = false;
+  std::string trouble;  ///< why it waits for its storage; "": it is open
+
+  bool waits() const { return !trouble.empty(); }
 };
 
 /// All exports of one server. Must outlive every lease.
@@ -128,10 +138,20 @@ class ExportCatalogue {
   ExportCatalogue(const ExportCatalogue&) = delete;
   ExportCatalogue& operator=(const ExportCatalogue&) = delete;
 
-  /// Opens an export and keeps it open. Two exports of the same file share what is open.
+  /// Opens an export and keeps it open. Two exports of the same file share what is open. If the
+  /// storage is somebody else's for now, the export waits until open_waiting() has opened it.
   ///
   /// Errors: a sentence that names the export and says what to do.
   tl::expected<void, Failure> add(const ExportSpecification& specification);
+  /// Tries once to open what waits. True: some export is open, or waits for another reason. May
+  /// block as opening does.
+  ///
+  /// Threads: any, one at a time.
+  bool open_waiting();
+  /// Some export waits.
+  bool waits() const;
+  /// The exports that have a name, in the order of their names.
+  std::vector<ExportStatus> exports() const;
   /// Lets clients open files below a directory by name, after the exports that have one.
   tl::expected<void, Failure> set_search_path(const std::string& directory);
 
@@ -162,7 +182,8 @@ class ExportCatalogue {
 
   /// Never blocks.
   ///
-  /// Errors: ENOENT, EROFS (the export is read-only), EPERM (too many writers).
+  /// Errors: ENOENT, EBUSY (it waits for its storage), EROFS (the export is read-only), EPERM (too
+  ///         many writers).
   tl::expected<Lease, int> open_named(std::string_view name, wire::AccessMode mode,
                                       const wire::Uuid& again = {});
   /// Opens a file below the search path. May block as any file access may.
@@ -171,7 +192,7 @@ class ExportCatalogue {
   tl::expected<Lease, Refusal> open_file(std::string_view session_name,
                                          std::string_view device_name, wire::AccessMode mode,
                                          const wire::Uuid& again = {});
-  /// Of an export that exists.
+  /// Of an export that is open.
   const WriterCount* writers(std::string_view name) const {
     return named_.find(name)->second.storage->writers();
   }
@@ -181,10 +202,6 @@ class ExportCatalogue {
 
   /// Lets go of storage; the last one closes it. May block as any file access may.
   void close(std::shared_ptr<Storage> storage);
-  /// What an export that exists looks like.
-  const Geometry& geometry(std::string_view name) const {
-    return named_.find(name)->second.geometry;
-  }
 
  private:
   friend class Lease;
@@ -194,13 +211,22 @@ class ExportCatalogue {
     friend auto operator<=>(const FileKey&, const FileKey&) = default;
   };
   struct Named {
-    std::shared_ptr<Storage> storage;
-    Geometry geometry;  ///< of the storage, or read-only when only the export is
+    std::shared_ptr<Storage> storage;  ///< null while it waits; guarded by mutex_
+    Geometry geometry;                 ///< of the storage, or read-only when only the export is
     std::string description;
+  };
+  struct Waiting {
+    ExportSpecification specification;
+    std::string why;  ///< guarded by mutex_
   };
   using MaybeIdentity = std::optional<FileIdentity>;
 
   BackendOptions backend_options(bool read_only) const;
+  tl::expected<std::shared_ptr<Storage>, Failure> open_for_export(
+      const ExportSpecification& specification);
+  bool is_awaited_by_writer(const FileIdentity& identity) const;
+  void serve(Named& named, std::shared_ptr<Storage> storage, bool read_only);
+  bool try_waiting(Waiting& waiting);
   /// Whether to try once more to open what is in use; if so, some time has passed.
   bool wait_for(const Failure& failure, bool& told) const;
   tl::expected<std::shared_ptr<Storage>, Failure> open_storage(const std::string& storage,
@@ -227,7 +253,8 @@ class ExportCatalogue {
 
   CatalogueOptions options_;
   std::chrono::steady_clock::time_point impatient_from_;
-  std::map<std::string, Named, std::less<>> named_;
+  std::map<std::string, Named, std::less<>> named_;  ///< its keys are constant after the start
+  std::vector<Waiting> waiting_;                     ///< changed by open_waiting(), under mutex_
   std::optional<SearchPath> search_path_;
 
   /// One file is opened or closed at a time, so that whoever opens what somebody just closed does

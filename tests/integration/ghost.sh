@@ -81,6 +81,7 @@ end_ghost() {
 # Killed, but not waited for: what it had begun in the kernel keeps it alive. The next one may want to
 # wait for that.
 server_now=server
+ready_within=1 # seconds
 another_server() {
   local ready_write
   old_server=$server_now server_now=server$((++servers))
@@ -90,7 +91,7 @@ another_server() {
     "${server_arguments[@]}"
   exec {ready_write}>&-
   port=0
-  if await_line "$server_ready" 1; then port=${line##*:}; fi
+  if await_line "$server_ready" "$ready_within"; then port=${line##*:}; fi
   echo "$port" >&"$answers"
 }
 servers=0
@@ -207,6 +208,16 @@ file_of_killed_server() {
 mounted_or_not() { [[ -e mounted ]] || ! kill -0 "${pid[fuse]}" 2>/dev/null; }
 it "the server is killed while a write to its file does not end: the next one waits for it" \
   file_of_killed_server --runs "$(runs 3 50)"
+
+# It listens before the old one's file is free, and gives it to nobody.
+file_of_killed_server_later() {
+  ready_within=10
+  file_of_killed_server "$@"
+  says server1.log "ready, .*disk0 \(waiting for its storage\)"
+  says server1.log "export 'disk0' is served now"
+}
+it_plugin "the next server listens meanwhile, and serves the file when the write has ended" \
+  file_of_killed_server_later --runs "$(runs 2 20)"
 
 # Nobody locks an NBD export, but a server that has one connection at a time is as good.
 nbd_of_killed_server() {

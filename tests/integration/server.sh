@@ -351,4 +351,134 @@ strangers() {
 }
 it "listening where others can reach it earns a warning" strangers
 
+# ---- Storage that somebody else has ---------------------------------------------------------------------
+
+# hold FILE: a program has it locked, until it is ended with kill_hard.
+hold() {
+  spawn holder /usr/bin/python3 -c '
+import fcntl, signal, sys
+file = open(sys.argv[1], "r+b")
+fcntl.flock(file, fcntl.LOCK_EX)
+print("held", flush=True)
+signal.pause()
+' "$1"
+  wait_for_line holder.out held
+}
+
+# opens DEVICE: 0, or the errno that an OPEN is answered with, is in `opened`.
+opens() {
+  raw "$port" "$1" >opened <<'PY'
+import sys
+from raw_peer import *
+try:
+    Session(int(sys.argv[1])).open(sys.argv[2].encode())
+    print(0)
+except OSError as error:
+    print(error.errno)
+PY
+}
+opens_with() { opens "$1" && [[ $(<opened) == "$2" ]]; }
+
+waits() {
+  requires_python nbd
+  truncate -s 1M image
+  hold image
+  start_server --export "disk0=$PWD/image" --export disk1=memory:2M --export "iso=$PWD/image,ro" \
+    --control "$PWD/control"
+  says server.log "warning: export 'disk0': $PWD/image: it is in use by another process .*fuser.*; waiting for it"
+  wait_for_line server.log "warning: export 'disk0' is not served yet.*: $PWD/image: it is in use by another process"
+  says server.log 'ready, .* exporting disk0 \(waiting for its storage\), disk1 \(2 MiB\), iso \(waiting'
+  opens_with disk0 16 || fail "OPEN of what waits: $(<opened), not EBUSY"
+  opens_with iso 16 || fail "OPEN of what waits along: $(<opened), not EBUSY"
+  opens_with disk1 0 || fail "OPEN of what is free: $(<opened)"
+  start_nbdkit "$plugin" "server=$address" dynamic-export=true
+  limited /usr/bin/python3 - "$socket" >list <<'PY'
+import nbd, sys
+h = nbd.NBD()
+h.set_opt_mode(True)
+h.connect_unix(sys.argv[1])
+h.opt_list(lambda name, description: print(name))
+h.opt_abort()
+PY
+  printf '%s\n' disk0 disk1 iso | diff - list
+  stop nbdkit
+  "${ctl_command[@]}" "$PWD/control" status | tee status
+  says status '^disk0 +waiting +- +no +.*in use by another process'
+  says status '^disk1 +open +2097152 +no +-$'
+
+  kill_hard holder
+  eventually 10 grep -q "rnbd-server: export 'disk0' is served now" server.log
+  eventually 10 grep -q "rnbd-server: export 'iso' is served now" server.log
+  opens_with disk0 0 || fail "OPEN of what is free now: $(<opened)"
+  "${ctl_command[@]}" "$PWD/control" status | tee status
+  says status '^disk0 +open +1048576 +no +-$'
+  says status '^iso +open +1048576 +yes +-$'
+  [[ $(grep -c "'disk0'.*in use" server.log) == 2 ]] || fail "it is told again and again"
+}
+it "in use: the server comes up without that export, which is busy until its storage is free" waits
+
+waits_shortly() {
+  truncate -s 1M image
+  hold image
+  : >server.log
+  spawn free bash -c "until grep -q 'waiting for it' server.log; do sleep 0.02; done
+    kill -KILL ${pid[holder]}"
+  start_server --export "disk0=$PWD/image"
+  says server.log "'disk0'.*in use.*waiting for it"
+  says server.log 'ready, .* exporting disk0 \(1 MiB\)$'
+  ! grep -q 'not served yet' server.log || fail "it did not wait"
+  expect_gone free 0
+  wait_end holder 10
+}
+it "in use: what is free soon is waited for before clients are let in" waits_shortly
+
+leaves_waiting() {
+  truncate -s 1M image
+  hold image
+  start_server --export "disk0=$PWD/image"
+  stop server 2
+  spawn server "${server_command[@]}" --listen tcp:127.0.0.1:0 --export "disk0=$PWD/image"
+  wait_for_line server.log 'waiting for it'
+  stop server 2
+  kill_hard holder
+}
+it "in use: SIGTERM ends the waiting" leaves_waiting
+
+waits_and_wrong() {
+  truncate -s 1M image
+  hold image
+  status_of 1 "$server_program" --listen tcp:127.0.0.1:0 --export "a=$PWD/image" \
+    --export "b=$PWD/missing"
+  says said "'b'.*there is no such file"
+  status_of 0 "$server_program" --check-config --export "a=$PWD/image" --export b=memory:1M
+  says said "warning: export 'a': .*in use by another process"
+  says said 'correct, exporting a \(waiting for its storage\), b \(1 MiB\)'
+  kill_hard holder
+}
+it "in use: other mistakes still end the start, and --check-config tells" waits_and_wrong
+
+manager_hears() {
+  truncate -s 1M image
+  cat >manager.py <<'PY'
+import fcntl, os, signal, socket, subprocess, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.bind(sys.argv[1])
+s.settimeout(60)
+image = open("image", "r+b")
+fcntl.flock(image, fcntl.LOCK_EX)
+child = subprocess.Popen(sys.argv[2:], env=dict(os.environ, NOTIFY_SOCKET=sys.argv[1]))
+print(s.recv(4096).decode().replace("\n", "|"))
+image.close()
+print(s.recv(4096).decode().replace("\n", "|"))
+child.send_signal(signal.SIGTERM)
+print(s.recv(4096).decode().replace("\n", "|"))
+sys.exit(child.wait())
+PY
+  /usr/bin/python3 manager.py "$PWD/notify" "${server_command[@]}" --listen tcp:127.0.0.1:0 \
+    --export "a=$PWD/image" --export b=memory:1M >told
+  printf '%s\n' 'READY=1|STATUS=exporting a (waiting for its storage), b (1 MiB)|' \
+    'STATUS=exporting a (1 MiB), b (1 MiB)|' 'STOPPING=1|' | diff - told
+}
+it "systemd: READY=1 when it listens, the status tells what waits, and that it is there" manager_hears
+
 finish

@@ -11,43 +11,6 @@
 
 using namespace rnbd;
 using namespace rnbd::test;
-TEST_CASE("catalogue: what is in use at the start is waited for, but not for ever") {
-  unsigned tries = 0, lines = 0, busy_for = 0;
-  const auto opener =
-      [&](const std::string&,
-          const BackendOptions&) -> tl::expected<std::unique_ptr<Backend>, Failure> {
-    if (++tries <= busy_for) return tl::unexpected(Failure{EBUSY, "in use"});
-    return std::make_unique<FakeBackend>(4096);
-  };
-  CatalogueOptions options;
-  options.open = opener;
-  options.log = [&](rtrs::LogLevel, const std::string&) { ++lines; };
-  SUBCASE("it becomes free") {
-    options.patience = std::chrono::seconds{60};
-    busy_for = 3;
-    ExportCatalogue catalogue{options};
-    CHECK(failure_of(catalogue, {"a", "fake:a", "", false, false}).empty());
-    CHECK(tries == 4);
-    CHECK(lines == 1);
-  }
-  SUBCASE("it does not") {
-    options.patience = std::chrono::milliseconds{120};
-    busy_for = 1'000'000;
-    ExportCatalogue catalogue{options};
-    CHECK(has(failure_of(catalogue, {"a", "fake:a", "", false, false}), "in use"));
-    CHECK(tries > 1);
-    CHECK(lines == 1);
-    tries = 0;
-    CHECK(has(failure_of(catalogue, {"b", "fake:b", "", false, false}), "in use"));
-    CHECK(tries == 1);
-  }
-  SUBCASE("nobody asked to wait") {
-    busy_for = 1;
-    ExportCatalogue catalogue{options};
-    CHECK(has(failure_of(catalogue, {"a", "fake:a", "", false, false}), "in use"));
-    CHECK(tries == 1);
-  }
-}
 
 TEST_CASE("catalogue: bad names are refused with the reason") {
   Fakes fakes;
@@ -164,8 +127,8 @@ TEST_CASE("catalogue: real storage is opened by its specification") {
   ExportCatalogue catalogue{{}};
   CHECK(failure_of(catalogue, {"file", file.path, "", false, false}).empty());
   CHECK(failure_of(catalogue, {"memory", "memory:64M", "", false, false}).empty());
-  CHECK(catalogue.geometry("file").size == 4096);
-  CHECK(catalogue.geometry("memory").size == 64 << 20);
+  CHECK(catalogue.exports().at(0).size == 4096);
+  CHECK(catalogue.exports().at(1).size == 64 << 20);
   const auto missing = failure_of(catalogue, {"missing", file.path + ".not", "", false, false});
   CHECK(has(missing, "'missing'"));
   CHECK(has(missing, file.path + ".not"));

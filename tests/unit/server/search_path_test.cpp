@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
@@ -265,6 +266,48 @@ TEST_CASE("search path: another error of the backend arrives as it is") {
   world.next_error = EBUSY;
   CHECK(world.open("disk").error().error == EBUSY);
   CHECK(world.open("disk").has_value());
+}
+
+TEST_CASE("search path: what is in use right after the start is waited for, but not for ever") {
+  const Tree tree;
+  unsigned tries = 0, lines = 0, busy_for = 0;
+  CatalogueOptions options;
+  options.open = [&](const std::string&,
+                     const BackendOptions&) -> tl::expected<std::unique_ptr<Backend>, Failure> {
+    if (++tries <= busy_for) return tl::unexpected(Failure{EBUSY, "in use"});
+    return std::make_unique<FakeBackend>(4096);
+  };
+  options.log = [&](rtrs::LogLevel, const std::string&) { ++lines; };
+  const auto open = [&](ExportCatalogue& catalogue) {
+    REQUIRE(catalogue.set_search_path(tree.exported.string()).has_value());
+    const auto lease = catalogue.open_file("alice", "disk", wire::AccessMode::read_write);
+    return lease ? 0 : lease.error().error;
+  };
+  SUBCASE("it becomes free") {
+    options.patience = std::chrono::seconds{60};
+    busy_for = 3;
+    ExportCatalogue catalogue{options};
+    CHECK(open(catalogue) == 0);
+    CHECK(tries == 4);
+    CHECK(lines == 1);
+  }
+  SUBCASE("it does not") {
+    options.patience = std::chrono::milliseconds{120};
+    busy_for = 1'000'000;
+    ExportCatalogue catalogue{options};
+    CHECK(open(catalogue) == EBUSY);
+    CHECK(tries > 1);
+    CHECK(lines == 1);
+    tries = 0;
+    CHECK(open(catalogue) == EBUSY);
+    CHECK(tries == 1);
+  }
+  SUBCASE("nobody asked to wait") {
+    busy_for = 1;
+    ExportCatalogue catalogue{options};
+    CHECK(open(catalogue) == EBUSY);
+    CHECK(tries == 1);
+  }
 }
 
 TEST_CASE("search path: work that may block is given away, and the answer comes after it") {

@@ -1,0 +1,141 @@
+#include "bridge/daemon/late_exports.hpp"
+
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+#include <utility>
+
+#include "bridge/daemon/logging.hpp"
+#include "bridge/server/surroundings.hpp"
+
+namespace rnbd {
+namespace {
+
+using std::chrono::steady_clock;
+
+/// Before the first client. Linux's clients do not ask again by themselves when they were refused;
+/// those of exports that are free wait along.
+constexpr std::chrono::seconds kPatience{3};
+constexpr std::chrono::milliseconds kOften{50};   ///< between two attempts, meanwhile
+constexpr std::chrono::seconds kEvery{1};         ///< and afterwards
+constexpr std::chrono::minutes kRemindEvery{10};  ///< the log
+
+constexpr std::size_t kNamesAnnounced = 8;
+
+void warn(const std::string& text) { log_function()(rtrs::LogLevel::warning, text); }
+
+std::string human_size(std::uint64_t bytes) {
+  static constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+  char text[32];
+  std::snprintf(text, sizeof(text),
+                value == static_cast<double>(static_cast<long>(value)) ? "%.0f %s" : "%.1f %s",
+                value, kUnits[unit]);
+  return text;
+}
+
+/// Why, by name.
+using Waiting = std::map<std::string, std::string>;
+
+Waiting waiting_of(const ExportCatalogue& catalogue) {
+  Waiting waiting;
+  for (const ExportStatus& status : catalogue.exports()) {
+    if (status.waits()) waiting.emplace(status.name, status.trouble);
+  }
+  return waiting;
+}
+
+void tell_of(const std::string& name, const std::string& why) {
+  warn("export " + quoted(name) + " is not served yet, and who opens it is told that it is busy: " +
+       why + " (what a server that was killed has begun keeps it until it has ended)");
+}
+
+}  // namespace
+
+std::string describe_exports(const ExportCatalogue& catalogue) {
+  std::string text;
+  const auto exports = catalogue.exports();
+  for (std::size_t n = 0; n < exports.size() && n < kNamesAnnounced; ++n) {
+    const ExportStatus& status = exports[n];
+    text += (n > 0 ? ", " : "") + status.name;
+    text += status.waits()
+                ? " (waiting for its storage)"
+                : " (" + human_size(status.size) + (status.read_only ? ", read-only)" : ")");
+  }
+  if (exports.size() > kNamesAnnounced)
+    text += " and " + std::to_string(exports.size() - kNamesAnnounced) + " more";
+  return text;
+}
+
+void tell_what_waits(const ExportCatalogue& catalogue, const std::string& what_then) {
+  for (const auto& [name, why] : waiting_of(catalogue)) {
+    warn("export " + quoted(name) + ": " + why + "; " + what_then);
+  }
+}
+
+void wait_for_storage(ExportCatalogue& catalogue) {
+  const auto until = steady_clock::now() + kPatience;
+  tell_what_waits(catalogue, "waiting for it");
+  while (catalogue.waits() && steady_clock::now() < until) {
+    std::this_thread::sleep_for(kOften);
+    catalogue.open_waiting();
+  }
+}
+
+struct LateExports::Impl {
+  ExportCatalogue& catalogue;
+  std::function<void()> on_change;
+  Waiting told{};
+  steady_clock::time_point told_at{};
+  std::mutex mutex{};
+  std::condition_variable_any woken{};
+  std::jthread thread{};
+
+  void run(const std::stop_token& end) {
+    tell();
+    std::unique_lock lock{mutex};
+    while (catalogue.waits()) {
+      woken.wait_for(lock, end, kEvery, [] { return false; });
+      if (end.stop_requested()) return;
+      if (catalogue.open_waiting()) {
+        tell();
+        on_change();
+      } else if (steady_clock::now() > told_at + kRemindEvery) {
+        told.clear();
+        tell();
+      }
+    }
+  }
+
+  /// What the log does not say yet.
+  void tell() {
+    told_at = steady_clock::now();
+    const Waiting now = waiting_of(catalogue);
+    for (const auto& [name, why] : now) {
+      const auto known = told.find(name);
+      if (known == told.end() || known->second != why) tell_of(name, why);
+    }
+    for (const auto& [name, why] : told) {
+      if (!now.contains(name)) {
+        log_function()(rtrs::LogLevel::info, "export " + quoted(name) + " is served now");
+      }
+    }
+    told = now;
+  }
+};
+
+LateExports::LateExports(ExportCatalogue& catalogue, std::function<void()> on_change)
+    : impl_{new Impl{catalogue, std::move(on_change)}} {
+  if (!catalogue.waits()) return;
+  impl_->thread =
+      std::jthread{[impl = impl_.get()](const std::stop_token& end) { impl->run(end); }};
+}
+
+LateExports::~LateExports() = default;
+
+}  // namespace rnbd

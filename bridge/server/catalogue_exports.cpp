@@ -1,0 +1,177 @@
+// The exports that have a name: how they are added, and wait for their storage.
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "bridge/server/catalogue.hpp"
+#include "bridge/server/surroundings.hpp"
+
+namespace rnbd {
+namespace {
+
+/// Bytes; a page of the list always has room for one entry.
+constexpr std::size_t kMaxDescription = 1024;
+
+/// Somebody else has the storage; an NBD server that serves one client at a time merely does not
+/// answer then. All else that fails is the administrator's to put right.
+bool may_be_over_soon(int error) { return error == EBUSY || error == ETIMEDOUT; }
+
+std::optional<FileIdentity> identity_of(const std::string& storage) {
+  const auto path = path_of(storage);
+  struct stat status {};
+  FileIdentity identity;
+  if (!path || ::stat(path->c_str(), &status) != 0 || !identify(status, identity))
+    return std::nullopt;
+  return identity;
+}
+
+}  // namespace
+
+std::string fault_of_name(std::string_view name) {
+  if (name.empty()) return "is empty; give the export a name of 1 to 254 bytes";
+  if (name.size() > wire::kMaxDeviceName) {
+    return "has " + std::to_string(name.size()) + " bytes; use at most " +
+           std::to_string(wire::kMaxDeviceName);
+  }
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7F) return "has a control character; use printable characters";
+  }
+  if (!is_tame(name)) return "has a '.' or '..' component; use a plain name";
+  return "";
+}
+
+std::string fault_of_description(std::string_view description) {
+  if (description.size() > kMaxDescription) {
+    return "has " + std::to_string(description.size()) + " bytes; use at most " +
+           std::to_string(kMaxDescription);
+  }
+  for (const char c : description) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F)
+      return "has a control character; use printable characters";
+  }
+  return "";
+}
+
+// ---- Adding -------------------------------------------------------------------------------------
+
+tl::expected<void, Failure> ExportCatalogue::add(const ExportSpecification& specification) {
+  const std::string& name = specification.name;
+  const auto fail = [&](int error, const std::string& text) {
+    return tl::unexpected(Failure{error, "export " + quoted(name) + text});
+  };
+  const std::string fault = fault_of_name(name);
+  if (!fault.empty()) return fail(EINVAL, ": the name " + fault);
+  const std::string description_fault = fault_of_description(specification.description);
+  if (!description_fault.empty()) return fail(EINVAL, ": the description " + description_fault);
+  if (has(name)) return fail(EEXIST, " is there twice; give each export a name of its own");
+
+  auto storage = open_for_export(specification);
+  if (!storage && !may_be_over_soon(storage.error().error)) {
+    return fail(storage.error().error, ": " + storage.error().text);
+  }
+  Named& named = named_.emplace(name, Named{{}, {}, specification.description}).first->second;
+  if (storage) {
+    serve(named, std::move(*storage), specification.read_only);
+  } else {
+    waiting_.push_back({specification, storage.error().text});
+  }
+  return {};
+}
+
+/// What clients may have open is not locked if they only read, and does not stay.
+tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_for_export(
+    const ExportSpecification& specification) {
+  const auto identity = identity_of(specification.storage);
+  if (identity) {
+    const auto known = already_open(*identity, !specification.read_only);
+    if (known != nullptr && (known->permanent() || !known->geometry().read_only)) return known;
+    const auto reader = specification.read_only ? nullptr : already_open(*identity, false);
+    if (reader != nullptr && reader->permanent()) {
+      return tl::unexpected(
+          Failure{EEXIST, specification.storage +
+                              " is already exported read-only under another name; put the writable "
+                              "export before the read-only one"});
+    }
+    if (specification.read_only && is_awaited_by_writer(*identity)) {
+      return tl::unexpected(Failure{EBUSY, specification.storage +
+                                               ": a writable export of it waits for it, and "
+                                               "comes first"});
+    }
+  }
+  BackendOptions options = backend_options(specification.read_only);
+  options.direct |= specification.direct;
+  return open_storage(specification.storage, options, identity, true);
+}
+
+/// Whoever opened it to read would keep that export from it.
+bool ExportCatalogue::is_awaited_by_writer(const FileIdentity& identity) const {
+  return std::ranges::any_of(waiting_, [&](const Waiting& waiting) {
+    const ExportSpecification& specification = waiting.specification;
+    return !specification.read_only && identity_of(specification.storage) == identity;
+  });
+}
+
+/// The export may be narrower than what is open.
+void ExportCatalogue::serve(Named& named, std::shared_ptr<Storage> storage, bool read_only) {
+  const Geometry geometry = geometry_of(storage->backend().info(), read_only).value();
+  const std::lock_guard lock{mutex_};
+  named.geometry = geometry;
+  named.storage = std::move(storage);
+}
+
+// ---- What waits for its storage -----------------------------------------------------------------
+
+/// Without the lock under which files of the search path are opened, lest what hangs here keeps
+/// these closed: a client that opens the same file in the same moment may find it in use.
+bool ExportCatalogue::open_waiting() {
+  bool news = false;
+  for (std::size_t n = 0; n < waiting_.size();) {
+    Waiting& waiting = waiting_[n];
+    news |= try_waiting(waiting);
+    if (!waiting.why.empty()) {
+      ++n;
+      continue;
+    }
+    const std::lock_guard lock{mutex_};
+    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(n));
+  }
+  return news;
+}
+
+/// True: there is something to tell.
+bool ExportCatalogue::try_waiting(Waiting& waiting) {
+  const ExportSpecification& specification = waiting.specification;
+  auto storage = open_for_export(specification);
+  if (storage) {
+    serve(named_.find(specification.name)->second, std::move(*storage), specification.read_only);
+  }
+  const std::string why = storage ? "" : storage.error().text;
+  const std::lock_guard lock{mutex_};
+  return std::exchange(waiting.why, why) != why;
+}
+
+bool ExportCatalogue::waits() const {
+  const std::lock_guard lock{mutex_};
+  return !waiting_.empty();
+}
+
+std::vector<ExportStatus> ExportCatalogue::exports() const {
+  const std::lock_guard lock{mutex_};
+  std::vector<ExportStatus> all;
+  all.reserve(named_.size());
+  for (const auto& [name, entry] : named_) {
+    all.push_back({name, entry.geometry.size, entry.geometry.read_only, ""});
+    for (const Waiting& waiting : waiting_) {
+      if (waiting.specification.name != name) continue;
+      all.back().read_only = waiting.specification.read_only;
+      all.back().trouble = waiting.why;
+    }
+  }
+  return all;
+}
+
+}  // namespace rnbd
