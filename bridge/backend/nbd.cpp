@@ -15,6 +15,10 @@ namespace rnbd {
 
 namespace {
 
+/// A server that owes replies and sends none for that long counts as dead, unless it has changes
+/// under way.
+constexpr std::chrono::seconds kPatience{60};
+
 class NbdQueue final : public BackendQueue {
  public:
   NbdQueue(std::shared_ptr<NbdShared> shared, std::shared_ptr<NbdConnection> connection,
@@ -46,6 +50,7 @@ class NbdQueue final : public BackendQueue {
     const BackendInfo& info = shared_->info;
     const int lost = shared_->flush_error;
     if (lost != 0 && (request.fua || request.operation == BackendOperation::flush)) return lost;
+    if (shared_->uncertain && is_change(request.operation)) return EIO;
     const bool none_inside = request.length == 0 || request.offset >= info.size;
     switch (request.operation) {
       case BackendOperation::flush:
@@ -154,6 +159,11 @@ void probe(NbdShared& shared, nbd_handle* h, bool read_only) {
 
 tl::expected<std::unique_ptr<Backend>, Failure> open_nbd(const std::string& uri,
                                                          const BackendOptions& options) {
+  return open_patient_nbd(uri, options, kPatience);
+}
+
+tl::expected<std::unique_ptr<Backend>, Failure> open_patient_nbd(
+    const std::string& uri, const BackendOptions& options, std::chrono::nanoseconds patience) {
   if (!uri.starts_with("nbd://") && !uri.starts_with("nbds://") && !uri.starts_with("nbd+") &&
       !uri.starts_with("nbds+")) {
     return bad_specification(EINVAL, "nbd:" + uri,
@@ -171,6 +181,7 @@ tl::expected<std::unique_ptr<Backend>, Failure> open_nbd(const std::string& uri,
   auto shared = std::make_shared<NbdShared>();
   shared->uri = uri;
   shared->log = options.log;
+  shared->patience = patience;
   probe(*shared, handle->get(), options.read_only);
   if (shared->info.read_only && !options.read_only && !options.read_only_fallback) {
     return bad_specification(EROFS, uri, "the NBD server exports it read-only; do the same");

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -13,8 +12,6 @@ namespace rnbd {
 
 namespace {
 
-/// A server that owes replies and sends none for that long counts as dead.
-constexpr std::chrono::seconds kReplyTimeout{60};
 /// Bytes per zero, trim and block status command, which count them in 32 bits.
 constexpr std::uint64_t kMaxRange = 1024 * 1024 * 1024;
 
@@ -40,13 +37,27 @@ int portable_errno(int error) {
 /// ENOTCONN is libnbd's word for a connection that is over.
 bool tells_of_loss(int error) { return error == EIO || error == ENOSPC || error == ENOMEM; }
 
+/// The server may alter the storage for it. A flush behind a change alters nothing any more.
+bool may_alter(const NbdIo& io) {
+  return io.stage != NbdIo::Stage::flush && is_change(io.request->operation);
+}
+
 std::uint64_t inside(const BackendRequest& request, const BackendInfo& info) {
   return request.offset >= info.size ? 0 : std::min(request.length, info.size - request.offset);
 }
 
+bool is_over(int error) { return error == ENOTCONN; }
+
+bool can_send(nbd_handle* h) { return nbd_aio_is_ready(h) == 1 || nbd_aio_is_processing(h) == 1; }
+
 bool has_ended(nbd_handle* h) { return nbd_aio_is_dead(h) == 1 || nbd_aio_is_closed(h) == 1; }
 
 }  // namespace
+
+bool is_change(BackendOperation operation) {
+  return operation == BackendOperation::write || operation == BackendOperation::discard ||
+         operation == BackendOperation::write_zeroes;
+}
 
 NbdConnection::NbdConnection(std::shared_ptr<NbdShared> shared, rtrs::Reactor& home)
     : shared_{std::move(shared)}, home_{home}, descriptor_{home.io()}, stall_timer_{home.io()} {}
@@ -117,8 +128,8 @@ void NbdConnection::on_connected() {
   use(std::move(handle));
 }
 
-void NbdConnection::log(const std::string& text) const {
-  if (shared_->log) shared_->log(rtrs::LogLevel::error, shared_->uri + ": " + text);
+void NbdConnection::log(const std::string& text, rtrs::LogLevel level) const {
+  if (shared_->log) shared_->log(level, shared_->uri + ": " + text);
 }
 
 void NbdConnection::use(NbdHandle handle) {
@@ -129,6 +140,7 @@ void NbdConnection::use(NbdHandle handle) {
   if (descriptor < 0)
     return lose(std::string{"its socket cannot be watched: "} + std::strerror(errno));
   descriptor_.assign(descriptor);
+  keep_alive(descriptor);
   state_ = State::ready;
   while (!waiting_.empty() && state_ == State::ready) issue(waiting_.pop());
   home_.defer(*this);
@@ -139,9 +151,15 @@ void NbdConnection::lose(const std::string& why) {
   if (state_ == State::lost) return;
   state_ = State::lost;
   lost_ = true;
-  log("the NBD server is lost (" + why +
-      "); those who have the export open get EIO until they open it anew: see that the NBD server "
-      "runs, then let every client disconnect and connect again");
+  in_flight_.for_each([this](const NbdIo& io) { note_cut(io); });
+  log("the NBD server is lost (" + why + "); " +
+      (cut_changes_ == 0
+           ? "those who have the export open get EIO until they open it anew: see that the NBD "
+             "server runs, then let every client disconnect and connect again"
+           : "it had changes under way (" + std::to_string(cut_changes_) +
+                 ") and may still carry them out, over what is newer: so nothing is written to it "
+                 "any more, whoever opens it, until rnbd-server is restarted; before that see that "
+                 "the NBD server has ended them, or restart that, too"));
   boost::system::error_code ignored;
   descriptor_.close(ignored);
   stall_timer_.cancel();
@@ -150,6 +168,13 @@ void NbdConnection::lose(const std::string& why) {
   fail_all(waiting_);
   fail_all(in_flight_);
   fail_all(replied_);
+}
+
+/// Nobody learns any more how it ended. Before its sender learns that.
+void NbdConnection::note_cut(const NbdIo& io) {
+  if (!may_alter(io)) return;
+  ++cut_changes_;
+  shared_->uncertain = true;
 }
 
 void NbdConnection::fail_all(NbdIoList& list) {
@@ -163,10 +188,14 @@ void NbdConnection::fail_all(NbdIoList& list) {
 void NbdConnection::issue(NbdIo& io) {
   in_flight_.push(io);
   io.in_flight = true;
+  changes_ += may_alter(io) ? 1 : 0;
+  const bool could_send = can_send(handle_.get());
   if (send(io) < 0 && io.in_flight) {
     // Either this command was refused, or the connection is gone; run_deferred() finds out.
     const int error = nbd_get_errno();
-    to_replied(io, nbd_aio_is_ready(handle_.get()) == 1 && error != 0 ? error : ENOTCONN);
+    const bool refused = nbd_aio_is_ready(handle_.get()) == 1 && error != 0;
+    if (!refused && could_send) note_cut(io);
+    to_replied(io, refused ? error : ENOTCONN);
   }
   watch();
   home_.defer(*this);
@@ -216,6 +245,7 @@ int NbdConnection::on_completion(void* user, int* error) {
   NbdIo& io = *static_cast<NbdIo*>(user);
   NbdConnection& self = *io.connection;
   ++self.replies_;
+  if (is_over(*error)) self.note_cut(io);
   self.to_replied(io, *error);
   self.home_.defer(self);
   return 1;  // forget the command
@@ -224,6 +254,7 @@ int NbdConnection::on_completion(void* user, int* error) {
 void NbdConnection::to_replied(NbdIo& io, int error) {
   in_flight_.remove(io);
   io.in_flight = false;
+  changes_ -= may_alter(io) ? 1 : 0;
   io.error = error;
   replied_.push(io);
 }
@@ -354,24 +385,6 @@ void NbdConnection::on_ready(bool reading) {
     if (!reading || has_ended(h) || is_silent(h)) break;
   }
   home_.defer(*this);
-}
-
-/// Looks now and then whether a server that owes replies still sends some.
-void NbdConnection::watch() {
-  if (watching_) return;
-  watching_ = true;
-  stall_timer_.expires_after(kReplyTimeout);
-  stall_timer_.async_wait(
-      [weak = weak_from_this(), before = replies_](const boost::system::error_code& error) {
-        const auto self = weak.lock();
-        if (self == nullptr || error || self->state_ != State::ready) return;
-        self->watching_ = false;
-        if (self->in_flight_.empty()) return;
-        if (self->replies_ == before) {
-          return self->lose("no reply for " + std::to_string(kReplyTimeout.count()) + " seconds");
-        }
-        self->watch();
-      });
 }
 
 }  // namespace rnbd

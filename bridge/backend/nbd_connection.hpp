@@ -4,6 +4,7 @@
 #include <atomic>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -26,6 +27,10 @@ struct NbdShared {
   /// What the first flush failed with at the server, or 0. Nobody knows which writes were lost with
   /// it, so no later one may promise anything, and neither may a request with FUA.
   std::atomic<int> flush_error{0};
+  /// A connection ended with changes under way, which the server may still carry out: over whatever
+  /// is changed after that.
+  std::atomic<bool> uncertain{false};
+  std::chrono::nanoseconds patience{};  ///< with a server that owes replies and sends none
   std::mutex mutex;
   NbdHandle first;  ///< connected when the backend was opened; for the first who asks
 };
@@ -49,6 +54,9 @@ struct NbdIo {
 };
 static_assert(sizeof(NbdIo) <= sizeof(BackendRequest::scratch));
 
+/// Alters the storage.
+bool is_change(BackendOperation operation);
+
 /// Doubly linked, because replies come in any order.
 class NbdIoList {
  public:
@@ -62,6 +70,10 @@ class NbdIoList {
   void remove(NbdIo& io) {
     (io.previous != nullptr ? io.previous->next : head_) = io.next;
     (io.next != nullptr ? io.next->previous : tail_) = io.previous;
+  }
+  template <class Function>
+  void for_each(Function function) const {
+    for (const NbdIo* io = head_; io != nullptr; io = io->next) function(*io);
   }
   NbdIo& pop() {
     NbdIo& first = *head_;
@@ -112,12 +124,16 @@ class NbdConnection final : public std::enable_shared_from_this<NbdConnection>,
   void finish(NbdIo& io, int error);
   void fail_all(NbdIoList& list);
   void lose(const std::string& why);
-  void log(const std::string& text) const;
+  void note_cut(const NbdIo& io);
+  void log(const std::string& text, rtrs::LogLevel level = rtrs::LogLevel::error) const;
 
   void run_deferred() override;
   void arm();
   void on_ready(bool reading);
+  static void keep_alive(int descriptor);
   void watch();
+  void look();
+  void stand_still();
 
   static int on_completion(void* user, int* error);
   static int on_extents(void* user, const char* context, std::uint64_t offset,
@@ -137,7 +153,12 @@ class NbdConnection final : public std::enable_shared_from_this<NbdConnection>,
   NbdIoList in_flight_;  ///< at the server
   NbdIoList replied_;    ///< libnbd is still on the stack
   std::uint64_t replies_ = 0;
-  bool shutting_down_ = false;  ///< the server says so
+  std::uint64_t changes_ = 0;                ///< of those at the server
+  std::uint64_t cut_changes_ = 0;            ///< whose end nobody knows
+  std::uint64_t replies_then_ = 0;           ///< at the last look
+  std::chrono::nanoseconds silent_{};        ///< for so long
+  std::chrono::nanoseconds silence_told_{};  ///< when it was so long; 0: it was not
+  bool shutting_down_ = false;               ///< the server says so
   bool read_armed_ = false;
   bool write_armed_ = false;
   bool watching_ = false;

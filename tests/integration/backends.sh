@@ -189,6 +189,42 @@ server_behind_is_told_to_end() {
 it "nbd: a server behind that is told to end is let go, and its successor used" server_behind_is_told_to_end
 it "nbd: when the server behind is back, who opens the export is served again" successor_is_used SIGKILL
 
+# The server behind might carry out later what it was given.
+cut_while_it_writes() {
+  requires_python nbd
+  nbdkit_name=inner start_nbdkit --filter=delay memory 1M wdelay=60
+  local behind=$uri
+  start_server --export "disk0=nbd:$behind"
+  attach disk0
+  nbdsh <<PY
+h.aio_pwrite(bytes(512), 0)
+h.pread(512, 0) # it has had the write, too
+os.kill(${pid[inner]}, 9)
+fails_with(errno.EIO, h.pwrite, bytes(512), 0)
+PY
+  wait_end inner 10
+  says server.log 'the NBD server is lost .* changes under way \([12]\) .* until rnbd-server is restarted'
+  nbdkit_name=inner start_nbdkit memory 1M
+  [[ $uri == "$behind" ]]
+  uri="nbd+unix:///?socket=$case_dir/nbdkit.sock"
+  nbdsh <<PY
+assert h.pread(512, 0) == bytes(512)
+fails_with(errno.EIO, h.pwrite, b"n" * 512, 0)
+fails_with(errno.EIO, h.trim, 512, 0)
+PY
+  stop nbdkit
+  stop server
+  start_server --export "disk0=nbd:$behind"
+  attach disk0
+  nbdsh <<PY
+h.pwrite(b"n" * 512, 0)
+PY
+  stop nbdkit
+  stop server
+}
+it "nbd: when the connection is cut with changes under way, nothing is changed until a restart" \
+  cut_while_it_writes
+
 faults() {
   requires_python nbd
   start_server --export "disk0=fault:$1=1:memory:1M"
