@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "bridge/server/open_lines.hpp"
 #include "rdma/transport/reactor.hpp"
 
 namespace rnbd {
@@ -20,7 +21,8 @@ constexpr std::chrono::seconds kSuspicious{5};
 }  // namespace
 
 struct BlockingPool::Impl {
-  boost::asio::thread_pool threads{2};
+  /// One more than may hang.
+  boost::asio::thread_pool threads{OpenLines::kMostHung + 1};
   boost::asio::thread_pool recorder{1};
   boost::asio::thread_pool watch{1};  ///< over the recorder
 
@@ -60,6 +62,14 @@ Surroundings BlockingPool::surroundings(std::shared_ptr<rtrs::ClientLog> log) {
   };
   surroundings.later = [](rtrs::Reactor* reactor, std::function<void()> work) {
     boost::asio::post(reactor->io(), std::move(work));
+  };
+  surroundings.after = [](rtrs::Reactor* reactor, rtrs::Duration time,
+                          std::function<void()> work) -> std::shared_ptr<void> {
+    auto timer = std::make_shared<boost::asio::steady_timer>(reactor->io(), time);
+    timer->async_wait([work = std::move(work)](boost::system::error_code cancelled) {
+      if (!cancelled) work();
+    });
+    return timer;
   };
   surroundings.offload = Impl::in(impl_->threads);
   // What hangs in a client's file keeps nobody from opening an export.

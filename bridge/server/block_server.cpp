@@ -35,6 +35,7 @@ void* BlockServer::on_session_up(rtrs::ServerSession& session) {
   facts.queue_depth = limits_.queue_depth;
   facts.max_io_size = limits_.max_io_size;
   facts.ids = limits_.ids;
+  facts.open_timeout = limits_.open_timeout;
   const std::lock_guard lock{mutex_};
   auto mine = std::make_unique<BlockSession>(std::move(facts), catalogue_,
                                              queues_of(rtrs::reactor_of(session)), surroundings_);

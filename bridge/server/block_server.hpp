@@ -18,6 +18,7 @@ struct BlockServerLimits {
   std::uint32_t queue_depth = 256;         ///< requests in flight per session
   std::uint32_t max_io_size = 256 * 1024;  ///< bytes
   DeviceIds ids = DeviceIds::never_twice;
+  rtrs::Duration open_timeout = kOpenTimeout;
 };
 
 /// The handler to give to rtrs::Server::create().

@@ -20,24 +20,13 @@ constexpr unsigned kMaxRefusalLines = 20;
 /// Refused OPENs of which copies may be under way. Honest clients have a handful.
 constexpr std::size_t kMaxRefused = 1024;
 
-std::string why(int error) {
-  switch (error) {
-    case ENOENT:
-      return "there is no such export";
-    case EPERM:
-      return "somebody else writes to it";
-    case EROFS:
-      return "it is read-only";
-    default:
-      return std::strerror(error);
-  }
-}
-
-Failure unrecorded(const std::string& name, const std::string& reason) {
-  return {EIO, quoted(name) + ": cannot record who writes to it: " + reason};
-}
-
 }  // namespace
+
+void record_leaving(ExportCatalogue& catalogue, const Surroundings& surroundings,
+                    rtrs::Reactor* reactor) {
+  if (!catalogue.has_left()) return;
+  surroundings.run_recording(reactor, [&catalogue] { catalogue.record_left(); }, {});
+}
 
 void finish(rtrs::ServerRequest& request, int error) {
   if (RTRS_PLANTED(errno_truncated)) return request.finish(error & kMaxErrno);
@@ -148,166 +137,16 @@ void BlockSession::open_or_close(rtrs::ServerRequest& request, wire::MessageType
 }
 
 /// What came while a turn was taken. The last answer may end the session, so nothing of it is
-/// touched afterwards.
+/// touched afterwards, unless more of it waits. One that is refused at once comes here, too.
 void BlockSession::go_on() {
-  bool more = !held_.empty();
+  bool more = !held_.empty() && !going_on_;
   while (more && turns_under_way_ == 0) {
     const Held next = held_.front();
     held_.pop_front();
-    more = !held_.empty();
+    more = going_on_ = !held_.empty();
     open_or_close(*next.request, next.type);
   }
-}
-
-void BlockSession::open(rtrs::ServerRequest& request) {
-  auto wanted = wire::decode_open(request.message);
-  // The room for the answer is checked first: nobody could close a device without its id.
-  if (!wanted || !request.is_read || request.data.size() < sizeof(wire::OpenResponse))
-    return finish(request, EINVAL);
-  settle(order_of(request, sizeof(wire::Open)));
-  if (int error = verdict(request, wanted->device_name)) return finish(request, error);
-  if (Device* device = devices_.find(wanted->device_name)) return answer_open(request, *device);
-  if (devices_.full()) return refuse(request, EMFILE);
-  if (!catalogue_.has(wanted->device_name) && catalogue_.has_search_path())
-    return open_file(request, std::move(*wanted), /*again=*/false);
-  open_export(request, *wanted, /*again=*/false);
-}
-
-void BlockSession::open_export(rtrs::ServerRequest& request, const wire::OpenRequest& wanted,
-                               bool again) {
-  const std::string& name = wanted.device_name;
-  auto lease = catalogue_.open_named(name, wanted.mode, coming_again(request));
-  if (lease) return take_turn(request, name, std::move(*lease));
-  const bool retry = lease.error() == EPERM && !again &&
-                     reclaim(request, catalogue_.writers(name), [this, &request, wanted] {
-                       open_export(request, wanted, /*again=*/true);
-                     });
-  if (retry) return;
-  opened(request, name,
-         tl::unexpected(Failure{lease.error(), quoted(name) + ": " + why(lease.error())}));
-}
-
-/// Of the writers, before anything is written, but not beside itself in whatever mode: what is
-/// closed while it still runs would undo what is written next. Who wants to migrate takes part
-/// beside whoever is there, but not beside one that was cut off. The session outlives this, because
-/// the request is not finished.
-void BlockSession::take_turn(rtrs::ServerRequest& request, const std::string& name, Lease lease) {
-  if (int error = verdict(request, name)) return finish(request, error);
-  if (lease.writable() && is_closing(lease.storage()->writers())) {
-    return opened(
-        request, name,
-        tl::unexpected(Failure{EPERM, quoted(name) + ": what was under "
-                                                     "way when it was closed has not ended"}));
-  }
-  if (catalogue_.rejoin(lease, facts_.uuid, coming(request))) {
-    return opened(request, name, std::move(lease));
-  }
-  const bool migrates = lease.mode() == wire::AccessMode::migration;
-  const WriterCount* const writers = lease.storage()->writers();
-  const auto job = std::make_shared<Turn>(Turn{&request, name, std::move(lease), {}});
-  ++turns_under_way_;
-  if (migrates && reclaim(request, writers, [this, job] { record_turn(job); })) return;
-  record_turn(job);
-}
-
-void BlockSession::record_turn(const std::shared_ptr<Turn>& turn) {
-  surroundings_.run_recording(
-      queues_.reactor(),
-      [this, turn] {
-        turn->taken = catalogue_.take_turn(turn->lease, facts_.uuid, coming(*turn->request));
-      },
-      [this, turn] {
-        --turns_under_way_;
-        const bool more = !held_.empty();
-        if (turn->taken) {
-          opened(*turn->request, turn->name, std::move(turn->lease));
-        } else {
-          opened(*turn->request, turn->name,
-                 tl::unexpected(unrecorded(turn->name, turn->taken.error())));
-        }
-        if (more) go_on();
-      });
-}
-
-/// The session outlives this, because the request is not finished.
-void BlockSession::open_file(rtrs::ServerRequest& request, wire::OpenRequest wanted, bool again) {
-  struct Job {
-    wire::OpenRequest wanted;
-    std::optional<tl::expected<Lease, Refusal>> result;
-  };
-  auto job = std::make_shared<Job>(Job{std::move(wanted), std::nullopt});
-  const auto then = [this, job, &request, again] {
-    auto& result = *job->result;
-    if (result) return take_turn(request, job->wanted.device_name, std::move(*result));
-    const Refusal& refusal = result.error();
-    const bool retry = refusal.error == EPERM && !again &&
-                       reclaim(request, refusal.writers, [this, job, &request] {
-                         open_file(request, job->wanted, /*again=*/true);
-                       });
-    if (!retry) opened(request, job->wanted.device_name, tl::unexpected(Failure{refusal}));
-  };
-  surroundings_.run_blocking(
-      queues_.reactor(),
-      [this, job, again_as = coming_again(request)] {
-        job->result.emplace(
-            catalogue_.open_file(facts_.name, job->wanted.device_name, job->wanted.mode, again_as));
-      },
-      then);
-}
-
-/// Somebody else writes to it; perhaps a client that is gone and may come back, but does not use it
-/// now. `again` is to be tried then. False: there is nobody to ask. Who comes back takes nothing
-/// away from others: it may find that it must not write.
-bool BlockSession::reclaim(const rtrs::ServerRequest& open, const WriterCount* storage,
-                           std::function<void()> again) {
-  if (!surroundings_.reclaim || coming(open) == Coming::again) return false;
-  surroundings_.reclaim(queues_.reactor(), storage, std::move(again));
-  return true;
-}
-
-bool BlockSession::is_closing(const WriterCount* storage) const {
-  return std::ranges::any_of(devices_.slots(), [&](const std::unique_ptr<Device>& device) {
-    return device != nullptr && device->closing && device->lease.writable() &&
-           device->lease.storage()->writers() == storage;
-  });
-}
-
-bool BlockSession::writes_to(const WriterCount* storage) const {
-  return std::ranges::any_of(devices_.slots(), [&](const std::unique_ptr<Device>& device) {
-    return device != nullptr && device->lease.writable() &&
-           device->lease.storage()->writers() == storage;
-  });
-}
-
-void BlockSession::opened(rtrs::ServerRequest& request, const std::string& name,
-                          tl::expected<Lease, Failure> lease) {
-  if (int error = verdict(request, name)) return finish(request, error);
-  // Another OPEN of the same name may have finished while this one waited for a file.
-  if (Device* device = devices_.find(name)) return answer_open(request, *device);
-  if (!lease) {
-    // Who is content with reading asks again, as clients do by default.
-    if (lease.error().error != EROFS) log_refusal("refused to open " + lease.error().text);
-    return refuse(request, lease.error().error);
-  }
-  if (devices_.full()) return refuse(request, EMFILE);
-  BackendQueue* queue = queues_.acquire(lease->storage());
-  if (queue == nullptr) return refuse(request, ENOMEM);
-  Device& device = devices_.add(std::make_unique<Device>(name, std::move(*lease), *queue));
-  device.open_number = order_of(request, sizeof(wire::Open)).number;
-  device.writer_serial = catalogue_.writer_serial(device.lease);
-  surroundings_.say(rtrs::LogLevel::info, facts_.peer,
-                    facts_.name + " (" + facts_.peer + "): opened " + quoted(name) + " " +
-                        wire::to_string(device.lease.mode()));
-  answer_open(request, device);
-}
-
-void BlockSession::answer_open(rtrs::ServerRequest& request, Device& device) {
-  const std::uint32_t number = order_of(request, sizeof(wire::Open)).number;
-  device.newest_number = std::max(device.newest_number, number);
-  device.lease.look_again();
-  const wire::OpenResponse response =
-      open_response(device.geometry(), device.id, device.lease.writable(), facts_.max_io_size);
-  finish_with(request, rtrs::wire::bytes_of(response));
+  if (more) going_on_ = false;
 }
 
 void BlockSession::close(rtrs::ServerRequest& request) {
@@ -346,9 +185,7 @@ void BlockSession::finish_close(Device& device) {
 }
 
 void BlockSession::record_leaving() {
-  if (!catalogue_.has_left()) return;
-  surroundings_.run_recording(queues_.reactor(),
-                              [&catalogue = catalogue_] { catalogue.record_left(); }, {});
+  rnbd::record_leaving(catalogue_, surroundings_, queues_.reactor());
 }
 
 void BlockSession::release(Device& device) { queues_.release(device.queue); }

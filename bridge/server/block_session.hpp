@@ -1,6 +1,7 @@
 // One client's RNBD session: what it has open, and what each of its messages does.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -16,8 +17,14 @@
 #include "bridge/server/queue_table.hpp"
 #include "bridge/server/surroundings.hpp"
 #include "rdma/core/server_request.hpp"
+#include "rdma/core/time.hpp"
 
 namespace rnbd {
+
+/// Until an OPEN that has no result is refused for now. Opening takes milliseconds, and a disk that
+/// sleeps some seconds; but a client whose session is renewed keeps the requests of all its devices
+/// waiting meanwhile, and gives them up after 30 s (no-path-timeout).
+constexpr rtrs::Duration kOpenTimeout = std::chrono::seconds{5};
 
 /// Who the client is and what was agreed with it.
 struct SessionFacts {
@@ -28,6 +35,7 @@ struct SessionFacts {
   std::uint32_t queue_depth = 0;  ///< requests in flight at most
   std::uint32_t max_io_size = 0;  ///< bytes
   DeviceIds ids = DeviceIds::never_twice;
+  rtrs::Duration open_timeout = kOpenTimeout;
 };
 
 /// Answers every request exactly once; the data path allocates nothing.
@@ -52,20 +60,15 @@ class BlockSession {
   bool writes_to(const WriterCount* storage) const;
 
  private:
-  /// An OPEN that waits until it is written down whose turn it is.
-  struct Turn {
-    rtrs::ServerRequest* request;
-    std::string name;
-    Lease lease;
-    tl::expected<void, std::string> taken;
-  };
-  /// An OPEN or CLOSE that waits for such a one.
+  /// An OPEN or CLOSE that waits until it is written down whose turn it is.
   struct Held {
     rtrs::ServerRequest* request;
     wire::MessageType type;
   };
 
   struct IoContext;
+  struct Opening;
+  using OpeningPtr = std::shared_ptr<Opening>;
   static constexpr std::size_t kContextsPerBlock = 64;
 
   // block_session.cpp: what happens seldom
@@ -75,26 +78,31 @@ class BlockSession {
   void settle(const wire::OpenOrder& order);
   void refuse(rtrs::ServerRequest& open, int error);
   void refuse_copies(std::uint32_t number, int error);
-  void open(rtrs::ServerRequest& request);
-  void open_export(rtrs::ServerRequest& request, const wire::OpenRequest& wanted, bool again);
-  void open_file(rtrs::ServerRequest& request, wire::OpenRequest wanted, bool again);
-  bool is_closing(const WriterCount* storage) const;
-  void take_turn(rtrs::ServerRequest& request, const std::string& name, Lease lease);
-  void record_turn(const std::shared_ptr<Turn>& turn);
   void open_or_close(rtrs::ServerRequest& request, wire::MessageType type);
   void go_on();
-  bool reclaim(const rtrs::ServerRequest& open, const WriterCount* storage,
-               std::function<void()> again);
   Coming coming(const rtrs::ServerRequest& open) const;
   wire::Uuid coming_again(const rtrs::ServerRequest& open) const;
-  void opened(rtrs::ServerRequest& request, const std::string& name,
-              tl::expected<Lease, Failure> lease);
-  void answer_open(rtrs::ServerRequest& request, Device& device);
   void close(rtrs::ServerRequest& request);
   void finish_close(Device& device);
   void record_leaving();
   void release(Device& device);
   void log_refusal(const std::string& line);
+
+  // block_session_open.cpp: OPEN, with what it may have to wait for
+  void open(rtrs::ServerRequest& request);
+  void open_export(const OpeningPtr& opening);
+  void open_file(const OpeningPtr& opening);
+  void found(const OpeningPtr& opening);
+  bool is_closing(const WriterCount* storage) const;
+  void take_turn(const OpeningPtr& opening, Lease lease);
+  void record_turn(const OpeningPtr& opening);
+  void end_turn(const OpeningPtr& opening, tl::expected<Lease, Failure> lease);
+  bool reclaim(const OpeningPtr& opening, const WriterCount* storage, std::function<void()> again);
+  void limit(const OpeningPtr& opening);
+  void abandon(const OpeningPtr& opening);
+  bool may_be_its_own(int error) const;
+  void opened(const OpeningPtr& opening, tl::expected<Lease, Failure> lease);
+  void answer_open(rtrs::ServerRequest& request, Device& device);
 
   // block_session_io.cpp: the data path
   void io(rtrs::ServerRequest& request);
@@ -120,6 +128,7 @@ class BlockSession {
   OpenTable devices_;
   unsigned turns_under_way_ = 0;
   std::deque<Held> held_;                 ///< behind them
+  bool going_on_ = false;                 ///< with the first of these
   std::uint32_t settled_ = 0;             ///< OPENs below it have ended for the client
   std::map<std::uint32_t, int> refused_;  ///< by number, from settled_ on: the errno
   /// By name, from settled_ on: the newest OPEN of what was closed.
@@ -128,6 +137,10 @@ class BlockSession {
   IoContext* free_contexts_ = nullptr;
   unsigned refusals_ = 0;
 };
+
+/// Sessions that left do not take part any more: has it recorded, if there are any.
+void record_leaving(ExportCatalogue& catalogue, const Surroundings& surroundings,
+                    rtrs::Reactor* reactor);
 
 /// Ends a request; an errno that the wire cannot carry becomes EIO.
 void finish(rtrs::ServerRequest& request, int error);

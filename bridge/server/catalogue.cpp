@@ -82,6 +82,7 @@ tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_storage(
   const std::lock_guard lock{mutex_};
   const wire::Uuid key = turn_key((*backend)->info());
   auto opened = std::make_shared<Storage>(std::move(*backend), *geometry, permanent);
+  opened->identity_ = identity;
   opened->writers_ = writers_of(identity, key);
   opened->turns_ = turns_of(identity, key);
   opened->turn_key_ = key;
@@ -177,6 +178,12 @@ tl::expected<Lease, int> ExportCatalogue::open_named(std::string_view name, wire
   return lease(std::move(storage), found->second.geometry, mode, again);
 }
 
+std::string ExportCatalogue::line_of_file(std::string_view session_name,
+                                          std::string_view device_name) const {
+  const bool own = search_path_ && search_path_->per_session();
+  return (own ? std::string{session_name} + "/" : "") + std::string{device_name};
+}
+
 tl::expected<Lease, Refusal> ExportCatalogue::open_file(std::string_view session_name,
                                                         std::string_view device_name,
                                                         wire::AccessMode mode,
@@ -195,7 +202,8 @@ tl::expected<Lease, Refusal> ExportCatalogue::lease_found(const FoundFile& file,
                                                           std::string_view device_name,
                                                           wire::AccessMode mode,
                                                           const wire::Uuid& again) {
-  const std::lock_guard one_at_a_time{file_mutex_};
+  const auto mutex = lock_of(file.identity);
+  const std::lock_guard one_at_a_time{*mutex};
   const bool writable = mode != wire::AccessMode::read_only;
   auto storage = open_found(file, device_name, writable);
   if (!storage) {
@@ -217,8 +225,20 @@ tl::expected<Lease, Refusal> ExportCatalogue::lease_found(const FoundFile& file,
 }
 
 void ExportCatalogue::close(std::shared_ptr<Storage> storage) {
-  const std::lock_guard one_at_a_time{file_mutex_};
+  // What is no file is open as long as the server runs.
+  const auto mutex = storage->identity_ ? lock_of(*storage->identity_) : nullptr;
+  std::unique_lock<std::mutex> one_at_a_time;
+  if (mutex != nullptr) one_at_a_time = std::unique_lock{*mutex};
   storage.reset();
+}
+
+std::shared_ptr<std::mutex> ExportCatalogue::lock_of(const FileIdentity& identity) {
+  const std::lock_guard lock{mutex_};
+  forget_expired(file_locks_);
+  std::weak_ptr<std::mutex>& known = file_locks_[identity];
+  auto mutex = known.lock();
+  if (mutex == nullptr) known = mutex = std::make_shared<std::mutex>();
+  return mutex;
 }
 
 std::vector<wire::ExportName> ExportCatalogue::list() const {

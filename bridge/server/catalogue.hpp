@@ -18,6 +18,7 @@
 #include "bridge/backend/backend.hpp"
 #include "bridge/protocol/messages.hpp"
 #include "bridge/server/geometry.hpp"
+#include "bridge/server/open_lines.hpp"
 #include "bridge/server/search_path.hpp"
 #include "bridge/server/writer_turns.hpp"
 #include "rdma/core/time.hpp"
@@ -53,6 +54,7 @@ class Storage {
 
   std::unique_ptr<Backend> backend_;
   Geometry geometry_;
+  std::optional<FileIdentity> identity_;
   std::shared_ptr<WriterCount> writers_;
   std::shared_ptr<WriterTurns> turns_;
   wire::Uuid turn_key_{};
@@ -158,6 +160,12 @@ class ExportCatalogue {
   bool has(std::string_view name) const { return named_.find(name) != named_.end(); }
   bool has_search_path() const { return search_path_.has_value(); }
 
+  /// For whoever opens a file, in the line of its name, or takes a turn, in that of the state
+  /// directory: one server has one of it, so that all turns hang when one does.
+  OpenLines& lines() { return lines_; }
+  std::string line_of_file(std::string_view session_name, std::string_view device_name) const;
+  static std::string line_of_turns() { return {}; }
+
   /// take_turn() where there is nothing to record: a session that reads only, or that has the
   /// storage open for writing already and ends nobody's part. False: it is something else. Never
   /// blocks.
@@ -244,6 +252,7 @@ class ExportCatalogue {
                                        std::unique_lock<std::mutex>& lock);
   tl::expected<void, std::string> record_left_of(const WriterTurns& turns, const wire::Uuid& key,
                                                  std::unique_lock<std::mutex>& lock);
+  std::shared_ptr<std::mutex> lock_of(const FileIdentity& identity);
   std::shared_ptr<Storage> already_open(const FileIdentity& identity, bool writable);
   tl::expected<Lease, int> lease(std::shared_ptr<Storage> storage, const Geometry& geometry,
                                  wire::AccessMode mode, const wire::Uuid& again);
@@ -257,9 +266,6 @@ class ExportCatalogue {
   std::vector<Waiting> waiting_;                     ///< changed by open_waiting(), under mutex_
   std::optional<SearchPath> search_path_;
 
-  /// One file is opened or closed at a time, so that whoever opens what somebody just closed does
-  /// not find it still locked.
-  std::mutex file_mutex_;
   const std::uint32_t life_ = std::random_device{}() | 1U;  ///< of this process; never 0
   std::mutex turn_mutex_;                                   ///< one turn is taken at a time
   mutable std::mutex mutex_;  ///< guards the maps below and all writer counts; never held for I/O
@@ -270,6 +276,10 @@ class ExportCatalogue {
   std::set<wire::Uuid> left_;  ///< keys of what record_left() is to record
   bool ending_ = false;
   std::map<FileKey, std::weak_ptr<Storage>> files_;
+  /// Held while the file is opened or closed, so that whoever opens what somebody just closed does
+  /// not find it still locked. One each: a file that hangs keeps nobody from the others.
+  std::map<FileIdentity, std::weak_ptr<std::mutex>> file_locks_;
+  OpenLines lines_;
 };
 
 /// What is wrong with an export's name, as the end of a sentence; "" = nothing.

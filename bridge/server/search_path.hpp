@@ -53,6 +53,8 @@ class SearchPath {
                                         std::string_view device_name) const;
 
   const std::string& directory() const { return directory_; }
+  /// Names mean something else to each client.
+  bool per_session() const { return per_session_; }
 
  private:
   OwnedFd open_beneath(int directory, const std::string& name, int flags) const;

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
+#include "rdma/core/time.hpp"
 #include "rdma/log.hpp"
 
 namespace rtrs {
@@ -19,6 +21,11 @@ class WriterCount;
 struct Surroundings {
   /// Runs `work` on the reactor soon, from its event loop and not from inside the caller.
   std::function<void(rtrs::Reactor* reactor, std::function<void()> work)> later;
+  /// Runs `work` on the reactor when the time is over, unless what this returns is dropped before,
+  /// on the reactor. Empty: time never ends.
+  std::function<std::shared_ptr<void>(rtrs::Reactor* reactor, rtrs::Duration time,
+                                      std::function<void()> work)>
+      after;
   /// Runs `work`, which may block, on another thread, and then `then` on the reactor. Either may be
   /// empty.
   std::function<void(rtrs::Reactor* reactor, std::function<void()> work,

@@ -232,6 +232,45 @@ slashes() {
 }
 it "a device name may have slashes" slashes
 
+# One file hangs in open(2); whoever wants it is told so in time, and nobody else notices.
+hanging_file() {
+  local server_command=("${server_command[@]}") library=${RNBD_HANGING_OPEN:-$build_dir/tests/integration/libhanging_open.so} i
+  [[ -z $sanitizer ]] || skip "a sanitizer wants to be the first library"
+  mkdir tree
+  truncate -s 1M tree/stuck tree/healthy
+  touch tree/stuck.hangs
+  server_command=(env "LD_PRELOAD=$library" "${server_command[@]}")
+  start_server --search-path "$PWD/tree" --export named=memory:2M
+  nbdkit_name=first attach_to "rnbd+tcp://$address" dynamic-export=true
+  local stuck="nbd+unix:///stuck?socket=$socket" healthy="nbd+unix:///healthy?socket=$socket"
+  nbdkit_name=second attach_to "rnbd+tcp://$address" dynamic-export=true
+  for i in 1 2 3 4 5 6; do spawn "asker$i" nbdinfo --size "$stuck"; done
+  spawn stranger nbdinfo --size "nbd+unix:///stuck?socket=$socket"
+  eventually 20 opens_hang
+  limit=4 nbdinfo --size "nbd+unix:///healthy?socket=$socket"
+  for i in asker{1,2,3,4,5,6} stranger; do
+    wait_end "$i" $((15 * slow)) || fail "$i still waits"
+    ((status != 0)) || fail "$i has opened what hangs"
+  done
+  eventually 5 grep -q "refused to open 'stuck': opening its file hangs" server.log
+  # The client has its ways to open things again, and is refused at once what hangs still.
+  limit=4 nbdinfo --size "$healthy"
+  limit=4 nbdinfo --size "nbd+unix:///named?socket=$socket"
+  limit=4 fails nbdinfo "$stuck"
+  rm tree/stuck.hangs
+  eventually 10 opened "$stuck"
+}
+# Whoever is inside has a descriptor of the file.
+opens_hang() {
+  local descriptor
+  for descriptor in "/proc/${pid[server]}/fd/"*; do
+    [[ $(readlink "$descriptor") != */tree/stuck ]] || return 0
+  done
+  return 1
+}
+opened() { [[ $(nbdinfo --size "$1" 2>/dev/null) == 1048576 ]]; }
+it "a file below the search path that hangs is refused in time, and others are opened" hanging_file
+
 taken_session_name() {
   start_server --export disk0=memory:1M --export disk1=memory:1M
   nbdkit_name=first attach disk0 session=host-a

@@ -170,6 +170,47 @@ time.sleep(1000)' "$uri"
 }
 it "a device that somebody has taken meanwhile does not disturb the others of its session" one_is_taken
 
+# The lock of the state directory is held, as if its disk hung, so that no turn can be recorded.
+directory_hangs() {
+  requires_python nbd
+  truncate -s 4M image
+  random_file other 1M
+  start_server --state-directory "$PWD/state" --export "disk0=$PWD/image" --export "other=$PWD/other,ro"
+  attach_to "rnbd+tcp://$address" dynamic-export=true "${quick[@]}"
+  uri="nbd+unix:///disk0?socket=$socket"
+  user
+  works write || fail "cannot write"
+  spawn reader /usr/bin/python3 -c '
+import sys, time, nbd
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+while True:
+    h.pread(4096, 0)
+    open("reads", "a").write("x")
+    time.sleep(0.1)' "nbd+unix:///other?socket=$socket"
+  eventually 10 test -s reads
+  crash server
+  spawn holder /usr/bin/python3 -c '
+import fcntl, sys, time
+lock = open(sys.argv[1])
+fcntl.flock(lock, fcntl.LOCK_EX)
+time.sleep(1000)' state/writers/.lock
+  eventually 10 grep -q "FLOCK.*:$(stat -c %i state/writers/.lock) " /proc/locks
+  restart_server 1 --state-directory "$PWD/state" --export "disk0=$PWD/image" --export "other=$PWD/other,ro"
+  : >reads
+  eventually 25 test -s reads
+  grep -q "refused to open 'disk0': cannot record who writes to it" server1.log
+  grep -qF "cannot open 'disk0' (rw) again: Resource temporarily unavailable; it is tried again" nbdkit.log
+  eventually 5 grep -qF "(rw) again: Resource temporarily unavailable; those who have it open get EIO" nbdkit.log
+  ask write
+  [[ $answer == EIO ]] || fail "a write to the device that cannot be opened: $answer"
+  end_user
+  kill_hard holder
+  eventually 20 writes
+  kill_hard reader
+}
+it "a device whose turn cannot be recorded does not keep the others of its session waiting" directory_hangs
+
 other_file() {
   used_and_crashed
   truncate -s 4M other

@@ -80,7 +80,14 @@ void ClientNode::handle_answer(Control& control, int error) {
   }
 }
 
+/// What it takes to open it is a file, or the record of those who write.
+bool ClientNode::may_hang(AccessMode mode) const {
+  const Knobs& knobs = environment_.knobs;
+  return knobs.storage.hang_open > 0 && (knobs.search_path || mode != AccessMode::read_only);
+}
+
 bool ClientNode::may_refuse(const Control& open, int error) const {
+  if (may_hang(open.mode) && error == EAGAIN) return true;
   if (open.unknown) return error == ENOENT;
   if (open.mode == AccessMode::read_only) return false;
   return error == (environment_.disks[open.slot].writable() ? EPERM : EROFS);

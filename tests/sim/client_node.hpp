@@ -166,6 +166,7 @@ class ClientNode final : public rtrs::SessionKeeper {
   void end_control(Control& control);
   void handle_answer(Control& control, int error);
   bool may_refuse(const Control& open, int error) const;
+  bool may_hang(AccessMode mode) const;
   void opened(Control& control, const rnbd::wire::DeviceInfoResponse* info);
   unsigned find_disk(const Device& device) const;
   void check_geometry(const Device& device);

@@ -91,6 +91,7 @@ void ClientNode::judge_refusal(int error, const std::string& complaint) {
   }
   for (const DevicePtr& device : reopening_) {
     if (error == EPERM && device->mode != AccessMode::read_only) return;
+    if (error == EAGAIN && may_hang(device->mode)) return;
   }
   violate("what was open was not opened again: " + complaint);
 }
@@ -109,7 +110,8 @@ void ClientNode::lose_for_good(const rnbd::ReopenOperation& reopen) {
 void ClientNode::lose(const DevicePtr& device, const rnbd::ReopenedDevice& reopened) {
   world_.note("client", driver_->serial(), "loses a device", device->slot);
   const bool replaced = environment_.disk_of(device->slot) != device->disk;
-  const bool refused = !device->patient && device->mode != AccessMode::read_only;
+  const bool refused =
+      !device->patient && (device->mode != AccessMode::read_only || may_hang(device->mode));
   if (!replaced && !refused && !environment_.checker.may_be_stale(device->opening)) {
     violate("a device is said to be another one: " + reopened.loss);
   }

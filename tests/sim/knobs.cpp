@@ -128,6 +128,13 @@ void draw_new_keys(Knobs& knobs, Rng rng, bool faults) {
   knobs.faults.stale = knobs.new_keys && faults && rng.chance(500);
 }
 
+/// Likewise. Only our own server does something for an OPEN that may hang.
+void draw_hanging_opens(Knobs& knobs, Rng rng, bool faults) {
+  if (!faults || knobs.server_style != ServerStyle::own || !rng.chance(400)) return;
+  knobs.storage.hang_open = rng.pick({50U, 200U, 500U});
+  knobs.open_timeout = rng.pick<Duration>({2ms, 20ms, 200ms});
+}
+
 }  // namespace
 
 Duration Knobs::heartbeat_limit() const {
@@ -188,6 +195,7 @@ Knobs draw_knobs(Rng& rng, bool long_run) {
   }
   if (changes) knobs.access_mean = rng.pick<Duration>({500us, 3ms, 20ms});
   draw_new_keys(knobs, Rng{Rng{rng}.next()}, faults);
+  draw_hanging_opens(knobs, Rng{~Rng{rng}.next()}, faults);
   return knobs;
 }
 

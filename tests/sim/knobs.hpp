@@ -39,6 +39,9 @@ struct StorageKnobs {
   unsigned fail = 0;         ///< per mille of the operations
   unsigned break_queue = 0;  ///< likewise
   unsigned hang = 0;         ///< likewise: do not end as long as faults are allowed
+  /// Per mille of what an OPEN does to files and to the state directory: it takes longer than the
+  /// server waits, or does not end as long as faults are allowed.
+  unsigned hang_open = 0;
 };
 
 struct ClientKnobs {
@@ -113,6 +116,7 @@ struct Knobs {
   bool server_extensions = true;
   bool access_notices = true;  ///< the server tells when it thinks otherwise of a path
   Duration access_mean{};      ///< how often that happens; zero is never
+  Duration open_timeout{};     ///< until the server refuses an OPEN that hangs; 0 = it does not
   unsigned max_sessions = 16;
   Duration heartbeat_interval{};
   unsigned heartbeat_misses = 1;

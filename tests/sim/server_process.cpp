@@ -38,7 +38,7 @@ rtrs::ServerSessionOptions make_session_options(const Knobs& knobs, std::uint64_
 rnbd::BlockServerLimits block_server_limits(const Knobs& knobs) {
   const bool own = knobs.server_style == ServerStyle::own;
   return {knobs.queue_depth, knobs.max_io_size,
-          own ? rnbd::DeviceIds::never_twice : rnbd::DeviceIds::lowest_free};
+          own ? rnbd::DeviceIds::never_twice : rnbd::DeviceIds::lowest_free, knobs.open_timeout};
 }
 
 std::uint64_t serial_of(const rtrs::ServerSession& session) { return std::stoull(session.peer); }
@@ -163,8 +163,13 @@ rnbd::Surroundings ServerProcess::surroundings() {
     offloaded_[job] = std::move(work);
     scope_.soon([this, job] { run_offloaded(job); });
   };
+  surroundings.after = [this](rtrs::Reactor*, Duration time, std::function<void()> work) {
+    if (time > Duration::zero()) scope_.after(time, std::move(work));
+    return std::make_shared<int>();  // what comes too late is told apart by the server itself
+  };
   surroundings.offload = [this](rtrs::Reactor*, std::function<void()> work,
                                 std::function<void()> then) {
+    if (may_hang()) return hang(std::move(work), std::move(then));
     const std::uint64_t job = next_job_++;
     offloaded_[job] = [work = std::move(work), then = std::move(then)] {
       if (work) work();
@@ -176,6 +181,25 @@ rnbd::Surroundings ServerProcess::surroundings() {
   return surroundings;
 }
 
+bool ServerProcess::may_hang() {
+  const unsigned often = knobs_.storage.hang_open;
+  return often > 0 && !calm_ && world_.rng().chance(often);
+}
+
+/// Before anything is done, or when all is done but the end; for a while, or until calm().
+void ServerProcess::hang(std::function<void()> work, std::function<void()> then) {
+  Rng& rng = world_.rng();
+  world_.note("server", 0, "hangs in opening or closing something");
+  if (work && rng.chance(500)) std::exchange(work, nullptr)();
+  const std::uint64_t job = next_job_++;
+  offloaded_[job] = [work = std::move(work), then = std::move(then)] {
+    if (work) work();
+    if (then) then();
+  };
+  if (rng.chance(300)) return;
+  scope_.after(rng.delay(1ms, knobs_.open_timeout * 3), [this, job] { run_offloaded(job); });
+}
+
 void ServerProcess::run_offloaded(std::uint64_t job) {
   auto node = offloaded_.extract(job);
   if (!node.empty()) node.mapped()();
@@ -184,6 +208,9 @@ void ServerProcess::run_offloaded(std::uint64_t job) {
 void ServerProcess::calm() {
   calm_ = true;
   storage_.calm();
+  for (const auto& [job, work] : offloaded_) {
+    scope_.soon([this, number = job] { run_offloaded(number); });
+  }
 }
 
 void ServerProcess::accept(std::shared_ptr<Wire> wire, rtrs::ConstBytes record, NodeId client) {

@@ -63,6 +63,8 @@ class ServerProcess {
   void forget_soon(SessionId id);
   rnbd::Surroundings surroundings();
   void run_offloaded(std::uint64_t job);
+  bool may_hang();
+  void hang(std::function<void()> work, std::function<void()> then);
   std::string stuck_writers();
   rnbd::CatalogueOptions catalogue_options(std::shared_ptr<rnbd::WriterStore> turns);
 

@@ -1,0 +1,271 @@
+// OPEN: a device becomes a lease, its session's turn to write, and an id. What that takes may hang
+// in somebody's disk, but keeps the client waiting for a limited time only.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "bridge/server/opening.hpp"
+#include "rdma/core/plant.hpp"
+
+namespace rnbd {
+namespace {
+
+std::string why(int error) {
+  switch (error) {
+    case ENOENT:
+      return "there is no such export";
+    case EPERM:
+      return "somebody else writes to it";
+    case EROFS:
+      return "it is read-only";
+    default:
+      return std::strerror(error);
+  }
+}
+
+Failure refusal_of(const std::string& name, int error) {
+  return {error, quoted(name) + ": " + why(error)};
+}
+
+Failure unrecorded(const std::string& name, const std::string& reason) {
+  return {EIO, quoted(name) + ": cannot record who writes to it: " + reason};
+}
+
+/// Both are tried again by who wants the device: EAGAIN is a refusal for now.
+Failure file_hangs(const std::string& name) {
+  return {EAGAIN, quoted(name) + ": opening its file hangs; look at its disk or mount"};
+}
+Failure directory_hangs(const std::string& name) {
+  return {EAGAIN,
+          quoted(name) + ": cannot record who writes to it: the state directory does not answer"};
+}
+
+}  // namespace
+
+void BlockSession::Opening::let_go() {
+  if (file && *file) lease.emplace(std::move(**file));
+  file.reset();
+  if (!lease) return;
+  std::shared_ptr<Storage> storage = lease->storage();
+  lease.reset();
+  // Closing a file may block as long as opening it.
+  surroundings.run_blocking(reactor,
+                            [&catalogue = catalogue, storage = std::move(storage)]() mutable {
+                              catalogue.close(std::move(storage));
+                            },
+                            {});
+  rnbd::record_leaving(catalogue, surroundings, reactor);
+}
+
+void BlockSession::open(rtrs::ServerRequest& request) {
+  auto wanted = wire::decode_open(request.message);
+  // The room for the answer is checked first: nobody could close a device without its id.
+  if (!wanted || !request.is_read || request.data.size() < sizeof(wire::OpenResponse))
+    return finish(request, EINVAL);
+  settle(order_of(request, sizeof(wire::Open)));
+  if (int error = verdict(request, wanted->device_name)) return finish(request, error);
+  if (Device* device = devices_.find(wanted->device_name)) return answer_open(request, *device);
+  if (devices_.full()) return refuse(request, EMFILE);
+  const bool is_file = !catalogue_.has(wanted->device_name) && catalogue_.has_search_path();
+  const auto opening = std::make_shared<Opening>(request, std::move(*wanted), *this);
+  is_file ? open_file(opening) : open_export(opening);
+}
+
+void BlockSession::open_export(const OpeningPtr& opening) {
+  const std::string& name = opening->name();
+  auto lease = catalogue_.open_named(name, opening->wanted.mode, coming_again(opening->request));
+  if (lease) return take_turn(opening, std::move(*lease));
+  const bool retry = lease.error() == EPERM && reclaim(opening, catalogue_.writers(name),
+                                                       [this, opening] { open_export(opening); });
+  if (!retry) opened(opening, tl::unexpected(refusal_of(name, lease.error())));
+}
+
+void BlockSession::open_file(const OpeningPtr& opening) {
+  limit(opening);
+  opening->line = catalogue_.line_of_file(facts_.name, opening->name());
+  const auto work = [opening, session = facts_.name, again = coming_again(opening->request)] {
+    // Who is late may have waited for another one.
+    if (opening->state != Opening::State::late) {
+      opening->file.emplace(
+          opening->catalogue.open_file(session, opening->name(), opening->wanted.mode, again));
+    }
+    opening->catalogue.lines().end(opening->line);
+  };
+  const auto then = [this, opening] {
+    opening->state == Opening::State::late ? opening->let_go() : found(opening);
+  };
+  const bool begun = catalogue_.lines().begin(opening->line, opening.get(), [opening, work, then] {
+    opening->surroundings.run_blocking(opening->reactor, work, then);
+  });
+  if (!begun) opened(opening, tl::unexpected(file_hangs(opening->name())));
+}
+
+void BlockSession::found(const OpeningPtr& opening) {
+  auto file = *std::exchange(opening->file, std::nullopt);
+  if (file) return take_turn(opening, std::move(*file));
+  const Refusal& refusal = file.error();
+  const bool retry = refusal.error == EPERM &&
+                     reclaim(opening, refusal.writers, [this, opening] { open_file(opening); });
+  if (!retry) opened(opening, tl::unexpected(Failure{refusal}));
+}
+
+/// Of the writers, before anything is written, but not beside itself in whatever mode: what is
+/// closed while it still runs would undo what is written next. Who wants to migrate takes part
+/// beside whoever is there, but not beside one that was cut off.
+void BlockSession::take_turn(const OpeningPtr& opening, Lease lease) {
+  const std::string& name = opening->name();
+  if (int error = verdict(opening->request, name)) {
+    opening->state = Opening::State::over;
+    opening->timer.reset();
+    return finish(opening->request, error);
+  }
+  if (lease.writable() && is_closing(lease.storage()->writers())) {
+    return opened(opening,
+                  tl::unexpected(Failure{EPERM, quoted(name) + ": what was under way when it was "
+                                                               "closed has not ended"}));
+  }
+  if (catalogue_.rejoin(lease, facts_.uuid, coming(opening->request))) {
+    return opened(opening, std::move(lease));
+  }
+  limit(opening);
+  opening->lease.emplace(std::move(lease));
+  opening->line = ExportCatalogue::line_of_turns();
+  opening->in_turn = true;
+  ++turns_under_way_;
+  const bool migrates = opening->lease->mode() == wire::AccessMode::migration;
+  const WriterCount* const writers = opening->lease->storage()->writers();
+  opening->reclaimed = false;
+  if (migrates && reclaim(opening, writers, [this, opening] { record_turn(opening); })) return;
+  record_turn(opening);
+}
+
+void BlockSession::record_turn(const OpeningPtr& opening) {
+  const auto work = [opening, uuid = facts_.uuid, how = coming(opening->request)] {
+    if (opening->state != Opening::State::late) {
+      opening->turn = opening->catalogue.take_turn(*opening->lease, uuid, how);
+    }
+    opening->catalogue.lines().end(opening->line);
+  };
+  const auto then = [this, opening] {
+    if (opening->state == Opening::State::late) return opening->let_go();
+    Lease lease = std::move(*std::exchange(opening->lease, std::nullopt));
+    if (opening->turn) return end_turn(opening, std::move(lease));
+    end_turn(opening, tl::unexpected(unrecorded(opening->name(), opening->turn.error())));
+  };
+  const bool begun = catalogue_.lines().begin(opening->line, opening.get(), [opening, work, then] {
+    opening->surroundings.run_recording(opening->reactor, work, then);
+  });
+  if (begun) return;
+  opening->lease.reset();
+  end_turn(opening, tl::unexpected(directory_hangs(opening->name())));
+}
+
+void BlockSession::end_turn(const OpeningPtr& opening, tl::expected<Lease, Failure> lease) {
+  --turns_under_way_;
+  opening->in_turn = false;
+  const bool more = !held_.empty();
+  opened(opening, std::move(lease));
+  if (more) go_on();
+}
+
+/// Somebody else writes to it; perhaps a client that is gone and may come back, but does not use it
+/// now. `again` is to be tried then. False: there is nobody to ask. Who comes back takes nothing
+/// away from others: it may find that it must not write.
+bool BlockSession::reclaim(const OpeningPtr& opening, const WriterCount* storage,
+                           std::function<void()> again) {
+  if (!surroundings_.reclaim || coming(opening->request) == Coming::again) return false;
+  if (std::exchange(opening->reclaimed, true)) return false;
+  surroundings_.reclaim(queues_.reactor(), storage, [opening, again = std::move(again)] {
+    opening->state == Opening::State::late ? opening->let_go() : again();
+  });
+  return true;
+}
+
+// ---- What takes too long ------------------------------------------------------------------------
+
+/// From now on, for all that is done for it. Until it is over the session outlives it, because its
+/// request is not finished.
+void BlockSession::limit(const OpeningPtr& opening) {
+  if (!surroundings_.after || opening->timer != nullptr) return;
+  const std::weak_ptr<Opening> known = opening;
+  opening->timer = surroundings_.after(queues_.reactor(), facts_.open_timeout, [this, known] {
+    const OpeningPtr late = known.lock();
+    if (late != nullptr && late->state == Opening::State::running) abandon(late);
+  });
+}
+
+/// The client may ask again, and its other devices go on. What hangs ends some day and opens
+/// nothing.
+void BlockSession::abandon(const OpeningPtr& opening) {
+  catalogue_.lines().hang(opening->line, opening.get());
+  opening->state = Opening::State::late;
+  const Failure failure =
+      opening->in_turn ? directory_hangs(opening->name()) : file_hangs(opening->name());
+  log_refusal("refused to open " + failure.text);
+  if (std::exchange(opening->in_turn, false)) --turns_under_way_;
+  const bool more = !held_.empty();
+  refuse(opening->request, failure.error);
+  if (more) go_on();
+}
+
+/// The right to write may be held by an OPEN that is late, which is no reason to give up a device.
+bool BlockSession::may_be_its_own(int error) const {
+  return error == EPERM && catalogue_.lines().hangs(ExportCatalogue::line_of_turns());
+}
+
+// ---- The result ---------------------------------------------------------------------------------
+
+bool BlockSession::is_closing(const WriterCount* storage) const {
+  return std::ranges::any_of(devices_.slots(), [&](const std::unique_ptr<Device>& device) {
+    return device != nullptr && device->closing && device->lease.writable() &&
+           device->lease.storage()->writers() == storage;
+  });
+}
+
+bool BlockSession::writes_to(const WriterCount* storage) const {
+  return std::ranges::any_of(devices_.slots(), [&](const std::unique_ptr<Device>& device) {
+    return device != nullptr && device->lease.writable() &&
+           device->lease.storage()->writers() == storage;
+  });
+}
+
+/// The answer may end the session, unless somebody else waits, so nothing of it is touched
+/// afterwards.
+void BlockSession::opened(const OpeningPtr& opening, tl::expected<Lease, Failure> lease) {
+  opening->state = Opening::State::over;
+  opening->timer.reset();
+  rtrs::ServerRequest& request = opening->request;
+  const std::string& name = opening->name();
+  if (int error = verdict(request, name)) return finish(request, error);
+  // Another OPEN of the same name may have finished while this one waited for a file.
+  if (Device* device = devices_.find(name)) return answer_open(request, *device);
+  if (!lease) {
+    const Failure failure =
+        may_be_its_own(lease.error().error) ? directory_hangs(name) : std::move(lease.error());
+    // Who is content with reading asks again, as clients do by default.
+    if (failure.error != EROFS) log_refusal("refused to open " + failure.text);
+    return refuse(request, failure.error);
+  }
+  if (devices_.full()) return refuse(request, EMFILE);
+  BackendQueue* queue = queues_.acquire(lease->storage());
+  if (queue == nullptr) return refuse(request, ENOMEM);
+  Device& device = devices_.add(std::make_unique<Device>(name, std::move(*lease), *queue));
+  device.open_number = order_of(request, sizeof(wire::Open)).number;
+  device.writer_serial = catalogue_.writer_serial(device.lease);
+  surroundings_.say(rtrs::LogLevel::info, facts_.peer,
+                    facts_.name + " (" + facts_.peer + "): opened " + quoted(name) + " " +
+                        wire::to_string(device.lease.mode()));
+  answer_open(request, device);
+}
+
+void BlockSession::answer_open(rtrs::ServerRequest& request, Device& device) {
+  const std::uint32_t number = order_of(request, sizeof(wire::Open)).number;
+  device.newest_number = std::max(device.newest_number, number);
+  device.lease.look_again();
+  const wire::OpenResponse response =
+      open_response(device.geometry(), device.id, device.lease.writable(), facts_.max_io_size);
+  finish_with(request, rtrs::wire::bytes_of(response));
+}
+
+}  // namespace rnbd

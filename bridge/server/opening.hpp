@@ -1,0 +1,47 @@
+// An OPEN while what it needs may hang.
+#pragma once
+
+#include <atomic>
+#include <optional>
+
+#include "bridge/server/block_session.hpp"
+
+namespace rnbd {
+
+/// Shared by the session, the thread that does the work and the timer. Once it is late, its request
+/// has been answered and the session may be gone: then whoever comes from the thread calls
+/// let_go(), and touches nothing else.
+///
+/// Threads: the session's reactor, but for the results, which belong to the thread while it works.
+struct BlockSession::Opening {
+  enum class State : std::uint8_t { running, over, late };
+
+  Opening(rtrs::ServerRequest& open, wire::OpenRequest what, const BlockSession& session)
+      : request{open},
+        wanted{std::move(what)},
+        catalogue{session.catalogue_},
+        surroundings{session.surroundings_},
+        reactor{session.queues_.reactor()} {}
+
+  const std::string& name() const { return wanted.device_name; }
+  /// Of what it got when it was too late. The client has not begun anything with it, so a part in
+  /// writing that was its own before stays so, as if it had been cut off.
+  void let_go();
+
+  rtrs::ServerRequest& request;
+  const wire::OpenRequest wanted;
+  ExportCatalogue& catalogue;
+  const Surroundings& surroundings;
+  rtrs::Reactor* const reactor;
+
+  std::atomic<State> state{State::running};
+  std::shared_ptr<void> timer;
+  std::string line;                                  ///< OpenLines
+  bool in_turn = false;                              ///< of the session's turns_under_way_
+  bool reclaimed = false;                            ///< idle sessions have been ended for it
+  std::optional<tl::expected<Lease, Refusal>> file;  ///< result
+  std::optional<Lease> lease;                        ///< for which the turn is taken
+  tl::expected<void, std::string> turn;              ///< result
+};
+
+}  // namespace rnbd

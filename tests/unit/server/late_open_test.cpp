@@ -1,0 +1,333 @@
+// OPENs that hang: what their clients are told, and what becomes of what comes too late.
+#include <doctest/doctest.h>
+
+#include <cerrno>
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "bridge/server/open_lines.hpp"
+#include "tests/unit/server/fixture.hpp"
+
+using namespace rnbd;
+using namespace rnbd::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// With the files "a", "b" and "c".
+struct Directory {
+  Directory() {
+    std::string name = (fs::temp_directory_path() / "rnbd-late-XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    path = name;
+    for (const char* file : {"a", "b", "c"}) std::ofstream{path / file} << std::string(4096, 'x');
+  }
+  ~Directory() { fs::remove_all(path); }
+  fs::path path;
+};
+
+struct Job {
+  std::function<void()> work, then;
+};
+
+/// Time and threads are the test's: what may hang is held until it is run.
+struct LateWorld : World {
+  LateWorld()
+      : files{{.open = [this](const std::string& storage, const BackendOptions& options)
+                   -> tl::expected<std::unique_ptr<Backend>, Failure> {
+          ++open_files;
+          auto backend = std::make_unique<FakeBackend>(fs::file_size(storage));
+          backend->info_.read_only = options.read_only;
+          backend->on_close = [this] { --open_files; };
+          return backend;
+        }}},
+        file_queues{nullptr, files, surroundings} {
+    REQUIRE(files.set_search_path(directory.path.string()).has_value());
+    surroundings.later = [](rtrs::Reactor*, std::function<void()> work) { work(); };
+    surroundings.offload = [this](rtrs::Reactor*, std::function<void()> work,
+                                  std::function<void()> then) {
+      offloaded.push_back({std::move(work), std::move(then)});
+    };
+    surroundings.record = [this](rtrs::Reactor*, std::function<void()> work,
+                                 std::function<void()> then) {
+      records.push_back({std::move(work), std::move(then)});
+    };
+    surroundings.after = [this](rtrs::Reactor*, rtrs::Duration, std::function<void()> work) {
+      auto token = std::make_shared<int>();
+      timers.emplace_back(token, std::move(work));
+      return token;
+    };
+  }
+  std::unique_ptr<BlockSession> file_session(bool extensions = true) {
+    SessionFacts facts;
+    facts.name = "alice";
+    facts.extensions = extensions;
+    facts.queue_depth = 4;
+    facts.max_io_size = 4096;
+    return std::make_unique<BlockSession>(facts, files, file_queues, surroundings);
+  }
+  static void run(std::deque<Job>& jobs) {
+    REQUIRE(!jobs.empty());
+    const Job job = std::move(jobs.front());
+    jobs.pop_front();
+    if (job.work) job.work();
+    if (job.then) job.then();
+  }
+  static void run_all(std::deque<Job>& jobs) {
+    while (!jobs.empty()) run(jobs);
+  }
+  /// For all that runs.
+  void time_is_over() {
+    for (auto& [token, work] : std::exchange(timers, {})) {
+      if (!token.expired()) work();
+    }
+  }
+  unsigned limited() const {
+    unsigned count = 0;
+    for (const auto& [token, work] : timers) count += token.expired() ? 0 : 1;
+    return count;
+  }
+  bool logged(const std::string& text) const {
+    for (const std::string& line : log) {
+      if (line.find(text) != std::string::npos) return true;
+    }
+    return false;
+  }
+
+  Directory directory;
+  int open_files = 0;
+  std::deque<Job> offloaded, records;
+  std::vector<std::pair<std::weak_ptr<void>, std::function<void()>>> timers;
+  ExportCatalogue files;
+  QueueTable file_queues;
+};
+
+}  // namespace
+
+TEST_CASE("late open: an OPEN whose file hangs is refused for now, and opens nothing later") {
+  LateWorld world;
+  auto session = world.file_session();
+  Call& call = world.open(*session, "a");
+  CHECK(call.finished == 0);
+  world.time_is_over();
+  CHECK(call.finished == 1);
+  CHECK(call.error == EAGAIN);
+  CHECK(world.logged("refused to open 'a': opening its file hangs"));
+
+  SUBCASE("while its session lives") {}
+  SUBCASE("when its session is gone") { session.reset(); }
+  world.run_all(world.offloaded);
+  CHECK(call.finished == 1);
+  CHECK(world.open_files == 0);
+  if (session) CHECK(session->devices().size() == 0);
+
+  // Nobody has the right to write to it.
+  auto other = world.file_session();
+  Call& next = world.open(*other, "a");
+  world.run_all(world.offloaded);
+  world.run_all(world.records);
+  CHECK(next.error == 0);
+}
+
+TEST_CASE("late open: a file that was opened, but too late to be told, is closed") {
+  LateWorld world;
+  auto session = world.file_session();
+  Call& call = world.open(*session, "a");
+  const Job job = world.offloaded.front();
+  world.offloaded.clear();
+  job.work();
+  CHECK(world.open_files == 1);
+  world.time_is_over();
+  CHECK(call.error == EAGAIN);
+  session.reset();
+  job.then();
+  world.run_all(world.offloaded);
+  CHECK(world.open_files == 0);
+}
+
+TEST_CASE("late open: while a file hangs it is refused at once, and other files are opened") {
+  LateWorld world;
+  auto session = world.file_session();
+  world.open(*session, "a");
+  world.time_is_over();
+  auto stranger = world.file_session();
+  CHECK(world.open(*stranger, "a").error == EAGAIN);
+  CHECK(world.offloaded.size() == 1);
+
+  Call& healthy = world.open(*session, "b", wire::AccessMode::read_only);
+  REQUIRE(world.offloaded.size() == 2);
+  std::swap(world.offloaded[0], world.offloaded[1]);
+  world.run(world.offloaded);
+  CHECK(healthy.error == 0);
+
+  world.run_all(world.offloaded);
+  Call& again = world.open(*stranger, "a", wire::AccessMode::read_only);
+  world.run_all(world.offloaded);
+  CHECK(again.error == 0);
+}
+
+TEST_CASE("late open: those who want the same file take one thread, one after the other") {
+  LateWorld world;
+  auto first = world.file_session();
+  auto second = world.file_session();
+  auto third = world.file_session();
+  Call& one = world.open(*first, "a", wire::AccessMode::read_only);
+  Call& two = world.open(*second, "a", wire::AccessMode::read_only);
+  CHECK(world.offloaded.size() == 1);
+
+  SUBCASE("in time") {
+    world.run_all(world.offloaded);
+    CHECK(one.error == 0);
+    CHECK(two.error == 0);
+    CHECK(world.limited() == 0);
+  }
+  SUBCASE("late") {
+    world.time_is_over();
+    CHECK(one.error == EAGAIN);
+    CHECK(two.error == EAGAIN);
+    CHECK(world.open(*third, "a").error == EAGAIN);
+    first.reset();
+    second.reset();
+    world.run_all(world.offloaded);
+    CHECK(world.open_files == 0);
+    Call& again = world.open(*third, "a", wire::AccessMode::read_only);
+    world.run_all(world.offloaded);
+    CHECK(again.error == 0);
+  }
+}
+
+TEST_CASE("late open: who waits for the state directory is refused for now, the next ones go on") {
+  LateWorld world;
+  BlockSession& session = world.session();
+  world.add("more", 4096);
+  world.add("shared", 4096, /*read_only=*/true);
+  Call& reader = world.open(session, "shared", wire::AccessMode::read_only);
+  REQUIRE(reader.error == 0);
+  Call& writer = world.open(session, "disk");
+  Call& closing = world.close(session, reader.answer<wire::OpenResponse>().device_id);
+  Call& another = world.open(session, "more");
+  world.add("last", 4096);
+  Call& last = world.open(session, "last");
+  CHECK(closing.finished == 0);
+  CHECK(another.finished == 0);
+
+  world.time_is_over();
+  CHECK(writer.error == EAGAIN);
+  CHECK(world.logged("'disk': cannot record who writes to it: the state directory does not ans"));
+  CHECK(closing.error == 0);
+  // All turns need that directory.
+  CHECK(another.error == EAGAIN);
+  CHECK(last.error == EAGAIN);
+  CHECK(world.records.size() == 1);
+  // Its own attempt has the right to write still: that is no reason to lose it.
+  CHECK(world.open(session, "disk").error == EAGAIN);
+  CHECK(world.open(session, "shared", wire::AccessMode::read_only).error == 0);
+
+  world.run_all(world.records);
+  CHECK(writer.finished == 1);
+  CHECK(session.devices().size() == 1);
+  Call& again = world.open(session, "disk");
+  world.run_all(world.records);
+  CHECK(again.error == 0);
+}
+
+TEST_CASE("late open: its session may be gone when the turn has been recorded") {
+  LateWorld world;
+  auto session = world.make_session("bob");
+  Call& writer = world.open(*session, "disk");
+  world.time_is_over();
+  CHECK(writer.error == EAGAIN);
+  session.reset();
+  world.run_all(world.records);
+  CHECK(writer.finished == 1);
+  Call& again = world.open(world.session(), "disk");
+  world.run_all(world.records);
+  CHECK(again.error == 0);
+}
+
+TEST_CASE("late open: a copy of what was refused is refused, too") {
+  LateWorld world;
+  auto session = world.file_session();
+  const wire::NumberedOpen open{wire::encode_open("a", wire::AccessMode::read_only),
+                                {.number = 7, .settled = 7}};
+  Call& first = world.send(*session, open, true, room(sizeof(wire::OpenResponse)));
+  world.time_is_over();
+  CHECK(first.error == EAGAIN);
+  world.run_all(world.offloaded);
+  CHECK(world.send(*session, open, true, room(sizeof(wire::OpenResponse))).error == EAGAIN);
+  CHECK(world.offloaded.empty());
+}
+
+TEST_CASE("late open: only so many files may hang, and each is told apart") {
+  OpenLines lines;
+  unsigned started = 0;
+  const auto start = [&started] { ++started; };
+  const int who = 0;
+  const auto line = [](std::size_t n) { return "file" + std::to_string(n); };
+  for (std::size_t n = 0; n < OpenLines::kMostHung; ++n) {
+    CHECK(lines.begin(line(n), &who, start));
+    lines.hang(line(n), &who);
+  }
+  CHECK_FALSE(lines.begin("one more", &who, start));
+  lines.end(line(3));
+  CHECK(lines.begin("one more", &who, start));
+  CHECK(started == OpenLines::kMostHung + 1);
+
+  // It was over before its time was.
+  lines.end("one more");
+  lines.hang("one more", &who);
+  CHECK_FALSE(lines.hangs("one more"));
+  // Somebody else has been waiting.
+  const int other = 0;
+  CHECK(lines.begin("one more", &who, start));
+  CHECK(lines.begin("one more", &other, start));
+  lines.hang("one more", &other);
+  CHECK_FALSE(lines.hangs("one more"));
+  lines.end("one more");
+  CHECK(started == OpenLines::kMostHung + 3);
+  lines.hang("one more", &who);
+  CHECK_FALSE(lines.hangs("one more"));
+  lines.hang("one more", &other);
+  CHECK(lines.hangs("one more"));
+}
+
+TEST_CASE("late open: a file that hangs in open(2) keeps no thread from another file") {
+  Directory directory;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool inside = false, free = false;
+  ExportCatalogue catalogue{
+      {.open = [&](const std::string& storage,
+                   const BackendOptions&) -> tl::expected<std::unique_ptr<Backend>, Failure> {
+        if (fs::read_symlink(storage).filename() == "a") {
+          std::unique_lock lock{mutex};
+          inside = true;
+          changed.notify_all();
+          changed.wait(lock, [&] { return free; });
+        }
+        return std::make_unique<FakeBackend>(4096);
+      }}};
+  REQUIRE(catalogue.set_search_path(directory.path.string()).has_value());
+  std::thread stuck{[&] { catalogue.open_file("alice", "a", wire::AccessMode::read_only); }};
+  {
+    std::unique_lock lock{mutex};
+    changed.wait(lock, [&] { return inside; });
+  }
+  {
+    auto lease = catalogue.open_file("alice", "b", wire::AccessMode::read_write);
+    REQUIRE(lease.has_value());
+    auto storage = lease->storage();
+    { const Lease gone = std::move(*lease); }
+    catalogue.close(std::move(storage));
+  }
+  {
+    const std::lock_guard lock{mutex};
+    free = true;
+  }
+  changed.notify_all();
+  stuck.join();
+}
