@@ -114,8 +114,11 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Session::open(const std::st
   }
   for (;;) {
     if (!alive()) return tl::unexpected(Failure{EIO, failure()});
+    // Linux's server takes names for paths, and must not be asked for one device twice: that
+    // collides in its sysfs.
+    const std::string name = has_extensions() ? device : plain_path(device);
     bool created = false;
-    auto joined = join(device, options, interrupt, created);
+    auto joined = join(name, options, interrupt, created);
     if (!joined) return tl::unexpected(joined.error());
     const std::shared_ptr<Mapping> mapping = *std::move(joined);
     if (created) {

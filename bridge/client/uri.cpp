@@ -134,6 +134,19 @@ std::string complaint_about_device_name(std::string_view name) {
   return "";
 }
 
+std::string plain_path(std::string_view name) {
+  std::string path;
+  for (std::string_view rest = name; !rest.empty();) {
+    const std::size_t end = std::min(rest.find('/'), rest.size());
+    const std::string_view component = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    if (component.empty() || component == ".") continue;
+    if (!path.empty()) path += '/';
+    path += component;
+  }
+  return path.empty() ? std::string{name} : path;
+}
+
 tl::expected<HostPort, std::string> parse_host_port(std::string_view text) {
   HostPort result{"", rtrs::wire::kDefaultPort};
   std::string_view rest;

@@ -48,4 +48,8 @@ tl::expected<rtrs::PathAddress, std::string> parse_path(std::string_view text,
 /// Empty for a name that a server can be asked for; otherwise what is wrong with it.
 std::string complaint_about_device_name(std::string_view name);
 
+/// The one spelling of a name that is the path of a device below a directory: `dev/sdb` for
+/// `/dev/sdb`, `dev//sdb` and `./dev/sdb`. A name that has no component stays what it is.
+std::string plain_path(std::string_view name);
+
 }  // namespace rnbd

@@ -41,6 +41,33 @@ TEST_CASE("a device opened twice in one session is one mapping, closed by its la
   CHECK(world.client->server.count(MessageType::open) == 2);
 }
 
+TEST_CASE("all spellings of a path are one device to a server without the extension") {
+  World world{{.features = 0}};
+  std::vector<Device> devices;
+  for (const char* name : {"dev/ram0", "/dev/ram0", "dev//ram0", "//dev/./ram0", "./dev/ram0"}) {
+    devices.push_back(world.open(name));
+  }
+  CHECK(world.count(MessageType::open) == 1);
+  CHECK(world.client->server.open.contains("dev/ram0"));
+  devices.push_back(world.open("dev/ram1"));
+  devices.push_back(world.open("dev/.ram0"));
+  CHECK(world.count(MessageType::open) == 3);
+}
+
+TEST_CASE("a name without a component is left to the server, which has its own word for it") {
+  World world{{.features = 0}};
+  const Device root = world.open("//");
+  CHECK(world.client->server.open.contains("//"));
+}
+
+TEST_CASE("to a server with the extension names are names, whatever slashes they have") {
+  World world;
+  const Device one = world.open("dev/ram0");
+  const Device other = world.open("/dev//ram0");
+  CHECK(world.client->server.open.contains("dev/ram0"));
+  CHECK(world.client->server.open.contains("/dev//ram0"));
+}
+
 TEST_CASE("a device that is open read-only here cannot be opened for writing beside it") {
   World world;
   auto reader = world.session->open("disk0", {.access = AccessMode::read_only}, {});
