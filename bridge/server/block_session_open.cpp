@@ -198,14 +198,21 @@ void BlockSession::limit(const OpeningPtr& opening) {
 /// The client may ask again, and its other devices go on. What hangs ends some day and opens
 /// nothing.
 void BlockSession::abandon(const OpeningPtr& opening) {
+  const std::string& name = opening->name();
   catalogue_.lines().hang(opening->line, opening.get());
   opening->state = Opening::State::late;
-  const Failure failure =
-      opening->in_turn ? directory_hangs(opening->name()) : file_hangs(opening->name());
-  log_refusal("refused to open " + failure.text);
+  const Failure failure = opening->in_turn ? directory_hangs(name) : file_hangs(name);
   if (std::exchange(opening->in_turn, false)) --turns_under_way_;
   const bool more = !held_.empty();
-  refuse(opening->request, failure.error);
+  if (int error = verdict(opening->request, name)) {
+    finish(opening->request, error);
+  } else if (Device* device = devices_.find(name)) {
+    // By another OPEN of it, or a copy of this one whose answer was lost: nobody would close it.
+    answer_open(opening->request, *device);
+  } else {
+    log_refusal("refused to open " + failure.text);
+    refuse(opening->request, failure.error);
+  }
   if (more) go_on();
 }
 

@@ -133,6 +133,25 @@ TEST_CASE("late open: an OPEN whose file hangs is refused for now, and opens not
   CHECK(next.error == 0);
 }
 
+TEST_CASE("late open: a copy that hangs is told what the first one has opened") {
+  LateWorld world;
+  auto session = world.file_session();
+  Call& first = world.open(*session, "a");
+  Call& copy = world.open(*session, "a");
+  world.run(world.offloaded);
+  world.run_all(world.records);
+  REQUIRE(first.finished == 1);
+  REQUIRE(first.error == 0);
+  REQUIRE(copy.finished == 0);
+  world.time_is_over();
+  CHECK(copy.finished == 1);
+  CHECK(copy.error == 0);
+  world.run_all(world.offloaded);
+  world.run_all(world.records);
+  CHECK(session->devices().size() == 1);
+  CHECK(world.open_files == 1);
+}
+
 TEST_CASE("late open: a file that was opened, but too late to be told, is closed") {
   LateWorld world;
   auto session = world.file_session();
