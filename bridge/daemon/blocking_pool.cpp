@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "bridge/nbd/call_pool.hpp"
 #include "bridge/server/open_lines.hpp"
 #include "rdma/transport/reactor.hpp"
 
@@ -21,18 +22,17 @@ constexpr std::chrono::seconds kSuspicious{5};
 }  // namespace
 
 struct BlockingPool::Impl {
-  /// One more than may hang.
-  boost::asio::thread_pool threads{OpenLines::kMostHung + 1};
+  /// One more than may hang. They come when they are needed, which is seldom.
+  nbd::CallPool threads{OpenLines::kMostHung + 1};
   boost::asio::thread_pool recorder{1};
   boost::asio::thread_pool watch{1};  ///< over the recorder
 
-  /// Runs `work` in a pool, then `then` on the reactor.
-  static auto in(boost::asio::thread_pool& pool) {
-    return [&pool](rtrs::Reactor* reactor, std::function<void()> work, std::function<void()> then) {
-      boost::asio::post(pool, [reactor, work = std::move(work), then = std::move(then)]() mutable {
-        if (work) work();
-        if (then) boost::asio::post(reactor->io(), std::move(then));
-      });
+  /// `work`, then `then` on the reactor.
+  static std::function<void()> both(rtrs::Reactor* reactor, std::function<void()> work,
+                                    std::function<void()> then) {
+    return [reactor, work = std::move(work), then = std::move(then)] {
+      if (work) work();
+      if (then) boost::asio::post(reactor->io(), then);
     };
   }
 
@@ -49,7 +49,6 @@ struct BlockingPool::Impl {
 BlockingPool::BlockingPool() : impl_{std::make_unique<Impl>()} {}
 
 BlockingPool::~BlockingPool() {
-  impl_->threads.join();
   impl_->recorder.join();
   impl_->watch.join();
 }
@@ -71,7 +70,10 @@ Surroundings BlockingPool::surroundings(std::shared_ptr<rtrs::ClientLog> log) {
     });
     return timer;
   };
-  surroundings.offload = Impl::in(impl_->threads);
+  surroundings.offload = [this](rtrs::Reactor* reactor, std::function<void()> work,
+                                std::function<void()> then) {
+    impl_->threads.post(Impl::both(reactor, std::move(work), std::move(then)));
+  };
   // What hangs in a client's file keeps nobody from opening an export.
   const auto complain = [say = surroundings.log] {
     say(rtrs::LogLevel::warning, "",
@@ -80,9 +82,10 @@ Surroundings BlockingPool::surroundings(std::shared_ptr<rtrs::ClientLog> log) {
   };
   surroundings.record = [this, complain](rtrs::Reactor* reactor, std::function<void()> work,
                                          std::function<void()> then) {
-    Impl::in(impl_->recorder)(
-        reactor, [this, complain, work = std::move(work)] { impl_->run_watched(work, complain); },
-        std::move(then));
+    const auto watched = [this, complain, work = std::move(work)] {
+      impl_->run_watched(work, complain);
+    };
+    boost::asio::post(impl_->recorder, Impl::both(reactor, watched, std::move(then)));
   };
   return surroundings;
 }
