@@ -294,6 +294,7 @@ sent_more() { (($(sent "$1") > $2)); }
 # tidy_up: the end of whatever a case left running, mounted, mapped and loaded.
 tidy_up() {
   local device job module
+  trap keep_dmesg EXIT
   for job in /run/jobs/*; do
     [[ $job == "/run/jobs/$PPID" || ! -e $job ]] || kill -TERM -- "-${job##*/}" 2>/dev/null || true
   done
@@ -315,8 +316,8 @@ tidy_up() {
   weather
   check_checksums
   rxe_up
-  dmesg --read-clear >"$case_dir/$HOSTNAME-dmesg.log"
 }
+keep_dmesg() { dmesg --read-clear >>"$case_dir/$HOSTNAME-dmesg.log"; }
 
 # nothing_crashed: of what ran in the background. The kernel says nothing of programs that abort.
 nothing_crashed() {
@@ -349,8 +350,9 @@ end_processes() {
   return 1
 }
 
-# stuck: what the kernel's tasks wait for, on the console.
+# stuck: what the kernel's tasks wait for, on the console, when a guest could not be tidied up.
 stuck() {
+  keep_dmesg
   dmesg -n 8
   echo w >/proc/sysrq-trigger
   dmesg -n 5

@@ -49,6 +49,10 @@ aborts() {
   eventually 10 test -s /run/abortive.status
 }
 
+segfaults() {
+  python3 -c 'import ctypes; ctypes.string_at(0)' || keep_dmesg
+}
+
 # In a subshell: what must fail here is what would fail the case.
 sees_failures() {
   fails on server false
@@ -56,6 +60,9 @@ sees_failures() {
   on server kernel_warning
   fails no_complaint server
   no_complaint server
+  on server segfaults
+  fails no_complaint server
+  rm server-dmesg.log
   on server aborts
   fails on server nothing_crashed
   on server rm /run/abortive.status
