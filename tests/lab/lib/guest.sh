@@ -305,7 +305,7 @@ tidy_up() {
   for device in /sys/block/rnbd*; do
     [[ ! -e $device ]] || kernel_unmap "$device" force
   done
-  end_processes TERM || end_processes KILL
+  end_all
   nothing_crashed
   for module in rnbd_client rtrs_client rnbd_server rtrs_server nbd brd; do
     [[ ! -e /sys/module/$module ]] || modprobe -r "$module" || fail "cannot unload $module"
@@ -331,9 +331,31 @@ nothing_crashed() {
   ((${#crashed[@]} == 0)) || fail "crashed: ${crashed[*]}"
 }
 
-# end_processes SIGNAL: of everything but init and this job; 1 = some are left after 5 s.
+# end_all: of everything but init and this job. None of our programs may need SIGKILL; they have as long as `stop` gives them.
+end_all() {
+  local stubborn
+  end_processes TERM 5 && return
+  [[ -z $(our_programs) ]] || end_processes TERM 35 || true
+  stubborn=$(our_programs)
+  [[ -z $stubborn ]] || echo "FAILED: killed: $stubborn did not leave on SIGTERM"
+  end_processes KILL 5
+  [[ -z $stubborn ]]
+}
+# our_programs: those that run. Of nbdkits that have our plugin.
+our_programs() {
+  local file words
+  for file in /proc/[0-9]*/cmdline; do
+    { mapfile -d '' words <"$file"; } 2>/dev/null || continue
+    case ${words[*]} in
+      */rnbd-server\ * | */rnbd-bridge\ *) echo "${words[0]##*/}" ;;
+      nbdkit\ *nbdkit-rnbd-plugin.so*) echo nbdkit ;;
+    esac
+  done | sort -u | paste -s -d ' '
+}
+
+# end_processes SIGNAL SECONDS: of everything but init and this job; 1 = some are left by then.
 end_processes() {
-  local file process left command deadline=$((SECONDS + 5))
+  local file process left command deadline=$((SECONDS + $2))
   while ((SECONDS < deadline)); do
     left=0
     for file in /proc/[0-9]*/cmdline; do
