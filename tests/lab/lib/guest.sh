@@ -14,10 +14,12 @@ source "$source_dir/tests/tools/held_storage.sh"
 
 # ---- RDMA ------------------------------------------------------------------------------------------
 
-# rxe_up / rxe_down: soft-RoCE devices rxe0 and rxe1 on both cables.
+# rxe_up / rxe_down: soft-RoCE devices rxe0 and rxe1 on both cables. The kernel's log has what despite_rxe looks for.
 rxe_up() {
   local cable
   modprobe -a rdma_rxe ib_uverbs rdma_ucm
+  printf '%s\n' 'module rdma_rxe func rxe_reg_fast_mr +p' 'module rdma_rxe format "set rnr nak timer" +p' \
+    >/proc/dynamic_debug/control
   for cable in 0 1; do
     [[ -e /sys/class/infiniband/rxe$cable ]] ||
       rdma link add "rxe$cable" type rxe netdev "cable$cable"
@@ -378,4 +380,5 @@ stuck() {
   dmesg -n 8
   echo w >/proc/sysrq-trigger
   dmesg -n 5
+  nothing_crashed
 }

@@ -172,50 +172,41 @@ scenario_functions() {
   done < <(compgen -A function)
 }
 
-# ---- soft-RoCE's defect -------------------------------------------------------------------------------
+# ---- Defects of others ---------------------------------------------------------------------------------
 
-# despite_rxe FUNCTION [ARGUMENTS...]: for cases with always_invalidate at Linux's server. Soft-RoCE does not
-# survive a retransmission there, see docs/operations.md; when a kernel says that this has happened, the
-# guests start anew and so does the function, twice at most.
-despite_rxe() {
-  local rc attempt guest
-  for attempt in 1 2 3; do
-    set +e
-    (
-      # shellcheck disable=SC2046 # one word per job
-      trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
-      set -e
-      "$@"
-    )
-    rc=$?
-    set -e
-    if ((rc == 0 || attempt == 3)) || ! rxe_has_failed; then return "$rc"; fi
-    echo "-- soft-RoCE has failed; again"
-    for guest in "${guests[@]}"; do
-      plug_all "$guest" && reset "$guest"
-      rm -f "$work_dir/$guest/hangs"
-      stat -c %s "$work_dir/$guest/console.log" >"$work_dir/$guest/seen"
-    done
-  done
-}
-
-rxe_defect='rxe_reg_fast_mr: mr->lkey = .* not free|REG MR failed'
-rxe_has_failed() {
-  local guest
-  for guest in "${guests[@]}"; do
-    tail -c "+$(($(cat "$work_dir/$guest/seen" 2>/dev/null || echo 0) + 1))" "$work_dir/$guest/console.log" |
-      grep -aE "$rxe_defect" && return
-  done
-  return 1
-}
-
-# ---- QEMU's defect -------------------------------------------------------------------------------------
+# again_because: why a case that has failed is run again, see cases.sh.
+again_because() { qemu_has_failed || rxe_has_failed; }
 
 # QEMU 7.2 has lost its emulated CPU's flags while the host was busy: the kernel panicked, and said that it had
-# flags which no CPU has. Such a case is run again. Source: the bits 24 to 31 of EFLAGS are always 0.
-again_because() {
+# flags which no CPU has. Source: the bits 24 to 31 of EFLAGS are always 0.
+qemu_has_failed() {
   [[ $accelerator == tcg* ]] && grep -hsE 'EFLAGS: (0[1-9a-f]|[1-9a-f].)[0-9a-f]{6}' "$case_dir"/*.console | head -n 1 &&
     echo "(no CPU has such flags: QEMU has lost them)"
+}
+
+# despite_rxe FUNCTION [ARGUMENTS...]: for cases with always_invalidate at Linux's server. Soft-RoCE does not
+# survive a retransmission there, see docs/operations.md; when a kernel says that this has happened, the case is
+# run again.
+despite_rxe() {
+  touch "$case_dir/despite_rxe"
+  "$@"
+}
+
+# 6.12 says it in its log only, see rxe_up. Not "REG MR failed": every connection ends with that that has replies
+# under way, whoever ended it.
+rxe_defect='rxe_reg_fast_mr: +mr->lkey = .* not free'
+# What follows from it: a connection that sends nothing more, and tasks that hang.
+rxe_follows='INFO: task .* blocked|Call Trace:'
+# What does not, and a retransmission that is the receiver's fault.
+not_rxe='FAILED: (crashed|killed): |verify(: bad| failed)|io_u error|FAILED: the client reads|protocol violation'
+not_rxe+='|set rnr nak timer'
+
+rxe_has_failed() {
+  local kernels=("$case_dir"/*.console "$case_dir"/*-dmesg.log)
+  [[ -e $case_dir/despite_rxe ]] || return
+  ! grep -hasE "$complaints|$crashes" "${kernels[@]}" | grep -vE "$rxe_defect|$rxe_follows" >/dev/null || return
+  ! grep -qasE "$not_rxe" "$case_dir"/*.log || return
+  grep -hasE "$rxe_defect" "${kernels[@]}" | sed -n '1s/^/soft-RoCE has failed: /p'
 }
 
 # ---- The end of a case -------------------------------------------------------------------------------
