@@ -94,6 +94,10 @@ show_log() {
 
 # finish: the closing line, and the script's exit status (77 when everything was skipped).
 finish() {
+  if [[ -n ${ONLY:-} ]] && ((case_number == 0)); then
+    echo "FAIL  no case has a title that matches $ONLY"
+    failed=1
+  fi
   if [[ -n ${KEEP:-} ]]; then echo "kept: $work_dir"; else rm -rf "$work_dir"; fi
   echo "$passed passed, $failed failed, $skipped skipped"
   ((failed == 0)) || exit 1
