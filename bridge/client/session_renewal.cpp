@@ -5,6 +5,7 @@
 
 #include "bridge/client/reopen.hpp"
 #include "bridge/client/session.hpp"
+#include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
 
@@ -188,8 +189,9 @@ std::vector<std::string> Session::adopt(const ReopenOperation& reopen) {
     // Its users have left meanwhile, and nobody else may have it.
     if (!reopened.loss.empty()) mapping.half_closed = true;
     if (restarted && mapping.handle.unflushed.lose()) {
-      complaints.push_back("the server's machine was restarted: writes to '" + mapping.device +
-                           "' that were not flushed may be lost, and its next flush fails");
+      complaints.push_back("the server's machine was restarted: writes to " +
+                           quoted(mapping.device) +
+                           " that were not flushed may be lost, and its next flush fails");
     }
   }
   end_reopening();

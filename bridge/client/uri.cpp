@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "bridge/protocol/messages.hpp"
+#include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
 namespace {
@@ -13,15 +14,6 @@ using Error = tl::unexpected<std::string>;
 
 constexpr std::string_view kForms =
     "write rnbd+tcp://HOST[:PORT]/DEVICE (TCP) or rnbd://HOST[:PORT]/DEVICE (RDMA)";
-
-std::string quoted(std::string_view text) {
-  std::string out = "'";
-  for (char c : text) {
-    bool printable = static_cast<unsigned char>(c) >= 0x20 && c != 0x7F;
-    out += printable ? c : '?';
-  }
-  return out + "'";
-}
 
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';

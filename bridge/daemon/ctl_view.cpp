@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 #include <vector>
+
+#include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
 namespace {
@@ -71,8 +74,10 @@ std::string table(const Json& list) {
 }  // namespace
 
 std::string readable_text(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t shown = printable_length(std::string_view{text}.substr(at));
+    if (shown == 0) text[at] = '?';
+    at += std::max<std::size_t>(shown, 1);
   }
   return text;
 }

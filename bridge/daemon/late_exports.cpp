@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "bridge/daemon/logging.hpp"
+#include "bridge/protocol/printable.hpp"
 #include "bridge/server/surroundings.hpp"
 
 namespace rnbd {

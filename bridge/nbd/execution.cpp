@@ -8,6 +8,7 @@
 #include "bridge/nbd/connection.hpp"
 #include "bridge/nbd/errors.hpp"
 #include "bridge/nbd/worker.hpp"
+#include "bridge/protocol/printable.hpp"
 
 namespace rnbd::nbd {
 namespace {
@@ -224,7 +225,7 @@ void Connection::report(const Request& request, int error) {
     return;
   }
   reported_ = now;
-  std::string line = "'" + agreement_.device->name() + "': " + name_of(request.command) + " of " +
+  std::string line = quoted(agreement_.device->name()) + ": " + name_of(request.command) + " of " +
                      std::to_string(request.length) + " bytes at " +
                      std::to_string(request.offset) + ": " + describe_error(error);
   if (unreported_ > 0) line += " (and " + std::to_string(unreported_) + " other failures before)";

@@ -4,6 +4,7 @@
 
 #include "bridge/client/uri.hpp"
 #include "bridge/nbd/wire.hpp"
+#include "bridge/protocol/printable.hpp"
 
 namespace rnbd::nbd {
 
@@ -20,8 +21,8 @@ tl::expected<Lease, Failure> Exports::open(const std::string& name, const Interr
     return tl::unexpected(Failure{EINVAL, complaint});
   }
   if (!config_.dynamic_export && !name.empty() && name != config_.device) {
-    return tl::unexpected(Failure{ENOENT, "there is no export '" + name +
-                                              "' here; the only one is '" + config_.device + "'"});
+    return tl::unexpected(Failure{ENOENT, "there is no export " + quoted(name) +
+                                              " here; the only one is " + quoted(config_.device)});
   }
   auto device = connections_.open(name, /*readonly=*/false, interrupt);
   if (!device) return tl::unexpected(device.error());

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "bridge/protocol/printable.hpp"
 #include "rdma/server.hpp"
 
 namespace rnbd {

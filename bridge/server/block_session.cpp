@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "bridge/protocol/printable.hpp"
 #include "bridge/server/io_context.hpp"
 #include "rdma/core/plant.hpp"
 

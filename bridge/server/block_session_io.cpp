@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "bridge/protocol/printable.hpp"
 #include "bridge/server/io_context.hpp"
 
 namespace rnbd {

@@ -4,7 +4,7 @@
 #include <thread>
 #include <utility>
 
-#include "bridge/server/surroundings.hpp"
+#include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
 

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "bridge/protocol/printable.hpp"
 #include "bridge/server/catalogue.hpp"
 #include "bridge/server/surroundings.hpp"
 

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "bridge/server/surroundings.hpp"
+#include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
 namespace {

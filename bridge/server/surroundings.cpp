@@ -30,20 +30,4 @@ void Surroundings::say(rtrs::LogLevel level, const std::string& peer,
   if (log) log(level, peer, line);
 }
 
-std::string quoted(std::string_view name) {
-  static constexpr char kHex[] = "0123456789abcdef";
-  std::string text = "'";
-  for (const char c : name) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F || c == '\'' || c == '\\') {
-      text += "\\x";
-      text += kHex[byte >> 4];
-      text += kHex[byte & 15];
-    } else {
-      text += c;
-    }
-  }
-  return text += "'";
-}
-
 }  // namespace rnbd

@@ -5,7 +5,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "rdma/core/time.hpp"
 #include "rdma/log.hpp"
@@ -51,8 +50,5 @@ struct Surroundings {
                      std::function<void()> then) const;
   void say(rtrs::LogLevel level, const std::string& peer, const std::string& line) const;
 };
-
-/// A name from a peer between quotes, fit for a log line: control characters are escaped.
-std::string quoted(std::string_view name);
 
 }  // namespace rnbd

@@ -31,6 +31,7 @@ TEST_CASE("an empty answer says nothing, and so does an empty list") {
 
 TEST_CASE("nothing of an answer moves the cursor") {
   CHECK(shown(R"({"name":"a\u001b[2Jb\nc"})") == "name:  a?[2Jb?c\n");
+  CHECK(shown(R"({"name":"a\u009b2Jb\u007fö"})") == "name:  a??2Jb?ö\n");
 }
 
 }  // namespace

@@ -1,0 +1,55 @@
+#include "bridge/protocol/printable.hpp"
+
+#include <cstdint>
+
+namespace rnbd {
+namespace {
+
+/// Of a character that begins with this byte; 0: none does.
+std::size_t length_by(std::uint8_t first) {
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first <= 0xDF) return 2;
+  if (first >= 0xE0 && first <= 0xEF) return 3;
+  return first >= 0xF0 && first <= 0xF4 ? 4 : 0;
+}
+
+bool can_be_shown(std::uint32_t code) {
+  const bool is_control = code < 0x20 || (code >= 0x7F && code < 0xA0);
+  const bool is_surrogate = code >= 0xD800 && code <= 0xDFFF;
+  return !is_control && !is_surrogate && code <= 0x10FFFF;
+}
+
+}  // namespace
+
+std::size_t printable_length(std::string_view text) {
+  // Smaller ones have a shorter form, which alone is valid.
+  static constexpr std::uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
+  if (text.empty()) return 0;
+  const auto first = static_cast<std::uint8_t>(text[0]);
+  const std::size_t length = length_by(first);
+  if (length == 0 || length > text.size()) return 0;
+  std::uint32_t code = length == 1 ? first : first & (0x7FU >> length);
+  for (std::size_t i = 1; i < length; ++i) {
+    const auto byte = static_cast<std::uint8_t>(text[i]);
+    if ((byte & 0xC0) != 0x80) return 0;
+    code = code << 6 | (byte & 0x3FU);
+  }
+  return code >= kLeast[length] && can_be_shown(code) ? length : 0;
+}
+
+std::string quoted(std::string_view name) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  std::string text = "'";
+  while (!name.empty()) {
+    const std::size_t shown = name[0] == '\'' || name[0] == '\\' ? 0 : printable_length(name);
+    text += name.substr(0, shown);
+    if (shown == 0) {
+      const auto byte = static_cast<std::uint8_t>(name[0]);
+      text += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+    }
+    name.remove_prefix(shown == 0 ? 1 : shown);
+  }
+  return text += '\'';
+}
+
+}  // namespace rnbd

@@ -1,0 +1,18 @@
+// What of somebody else's text may be shown on a terminal.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace rnbd {
+
+/// Whether `text` begins with a character that can be shown: the number of its bytes. 0: it begins
+/// with a control character, of which Unicode has more than ASCII (a terminal may take U+009B for
+/// the start of a command), or with no UTF-8.
+std::size_t printable_length(std::string_view text);
+
+/// A name from a peer between quotes, fit for a log line: what cannot be shown is escaped.
+std::string quoted(std::string_view name);
+
+}  // namespace rnbd
