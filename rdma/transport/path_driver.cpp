@@ -70,12 +70,15 @@ asio::awaitable<tl::expected<void, Failure>> PathDriver::connect_all() {
   for (std::uint16_t cid = 0; cid < core_.connection_count(); ++cid) {
     auto opened = co_await open_connection(options_, core_.connect_request(cid),
                                            core_.queue_sizes(cid), context_);
-    if (closed_) co_return tl::unexpected(Failure{ECANCELED, "given up"});
+    if (closed_) {
+      context_.reset();  // it may be from after close(), and goes before its connection
+      co_return tl::unexpected(Failure{ECANCELED, "given up"});
+    }
     if (!opened) co_return tl::unexpected(opened.error());
+    connections_.push_back(std::move(opened->connection));  // close() knows what goes first
     if (const Complaint complaint = core_.on_answer(cid, opened->record)) {
       co_return tl::unexpected(refusal(complaint));
     }
-    connections_.push_back(std::move(opened->connection));
     restart_deadline();
   }
   co_return reserve_windows();

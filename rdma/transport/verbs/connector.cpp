@@ -130,9 +130,10 @@ tl::expected<std::optional<CmAddress>, Failure> source_of(const PathAddress& add
 }
 
 /// The path's, or for its first connection a new one.
-tl::expected<std::shared_ptr<Domain>, Failure> domain_for(rdma_cm_id* id, const PathDomain* path) {
-  if (path == nullptr) return Domain::create(id->verbs);
-  if (path->domain->device() == id->verbs) return path->domain;
+tl::expected<std::shared_ptr<Domain>, Failure> domain_for(rdma_cm_id* id,
+                                                          std::shared_ptr<Domain> of_path) {
+  if (of_path == nullptr) return Domain::create(id->verbs);
+  if (of_path->device() == id->verbs) return of_path;
   return tl::unexpected(Failure{
       EXDEV, "the connections of one path take different RDMA devices: name a source address"});
 }
@@ -158,22 +159,21 @@ struct Ends {
   CmAddress target;
 };
 
-/// An id that knows its device and the route to the server.
-asio::awaitable<tl::expected<CmId, Failure>> find_route(const PathAddress& address, Ends& ends) {
-  auto id = CmId::create(ends.target.space);
-  if (!id) co_return tl::unexpected(id.error());
-  Watch watch{co_await asio::this_coro::executor, id->descriptor()};
-  if (rdma_resolve_addr(id->get(), ends.source ? ends.source->get() : nullptr, ends.target.get(),
+/// The id knows its device and the route to the server then.
+asio::awaitable<tl::expected<void, Failure>> find_route(const PathAddress& address, Ends& ends,
+                                                        const CmId& id) {
+  Watch watch{co_await asio::this_coro::executor, id.descriptor()};
+  if (rdma_resolve_addr(id.get(), ends.source ? ends.source->get() : nullptr, ends.target.get(),
                         kResolveTimeout) != 0) {
     co_return refused_at_once(address,
                               ends.source ? " (is the source address one of this host?)" : "");
   }
-  Event event = co_await watch.next(*id);
+  Event event = co_await watch.next(id);
   if (event.type != RDMA_CM_EVENT_ADDR_RESOLVED) co_return tl::unexpected(explain(address, event));
-  if (rdma_resolve_route(id->get(), kResolveTimeout) != 0) co_return refused_at_once(address);
-  event = co_await watch.next(*id);
+  if (rdma_resolve_route(id.get(), kResolveTimeout) != 0) co_return refused_at_once(address);
+  event = co_await watch.next(id);
   if (event.type != RDMA_CM_EVENT_ROUTE_RESOLVED) co_return tl::unexpected(explain(address, event));
-  co_return std::move(*id);
+  co_return tl::expected<void, Failure>{};
 }
 
 asio::awaitable<tl::expected<Event, Failure>> connect(const PathAddress& address,
@@ -198,23 +198,35 @@ asio::awaitable<tl::expected<Event, Failure>> connect(const PathAddress& address
 /// A server's refusal is no error; what it said is in the event.
 struct Connected {
   std::unique_ptr<VerbsQueuePair> queue_pair;
-  std::shared_ptr<Domain> domain;
+  std::shared_ptr<Domain> domain;  ///< below its queue pair: it goes first
   Event answer;
 };
 
-asio::awaitable<tl::expected<Connected, Failure>> connect_to(const PathAddress& address, Ends ends,
+/// `of_path` is null for the path's first connection.
+asio::awaitable<tl::expected<Connected, Failure>> connect_to(const ConnectOptions& options,
+                                                             Ends ends,
                                                              const wire::ConnectRequest& request,
                                                              const QueueSizes& sizes,
-                                                             const PathDomain* path) {
-  auto id = co_await find_route(address, ends);
+                                                             std::shared_ptr<Domain> of_path) {
+  // However this ends, the domain goes before its id does: with the last id of a device that was
+  // removed the device is closed. So it is the last of these, and nobody else here has it.
+  auto id = CmId::create(ends.target.space);
+  std::unique_ptr<VerbsQueuePair> queue_pair;
+  std::shared_ptr<Domain> domain = std::move(of_path);
   if (!id) co_return tl::unexpected(id.error());
-  auto domain = domain_for(id->get(), path);
-  if (!domain) co_return tl::unexpected(domain.error());
-  auto queue_pair = VerbsQueuePair::create(std::move(*id), *domain, sizes);
-  if (!queue_pair) co_return tl::unexpected(queue_pair.error());
-  auto answer = co_await connect(address, **queue_pair, request);
+  const auto found = co_await find_route(options.address, ends, *id);
+  if (!found) co_return tl::unexpected(found.error());
+  {
+    auto fitting = domain_for(id->get(), std::move(domain));
+    if (!fitting) co_return tl::unexpected(fitting.error());
+    domain = std::move(*fitting);
+    auto made = VerbsQueuePair::create(std::move(*id), domain, sizes);
+    if (!made) co_return tl::unexpected(made.error());
+    queue_pair = std::move(*made);
+  }
+  const auto answer = co_await connect(options.address, *queue_pair, request);
   if (!answer) co_return tl::unexpected(answer.error());
-  co_return Connected{std::move(*queue_pair), std::move(*domain), *answer};
+  co_return Connected{std::move(queue_pair), std::move(domain), *answer};
 }
 
 /// All pairs of addresses that the path may take.
@@ -232,23 +244,34 @@ tl::expected<std::vector<Ends>, Failure> ends_of(const ConnectOptions& options,
   return result;
 }
 
+/// All that is taken from a path: whoever asked may give up before this ends, and then nobody may
+/// hold on to what it had.
+struct Start {
+  tl::expected<std::vector<Ends>, Failure> ends;
+  std::shared_ptr<Domain> domain;  ///< null for the path's first connection
+};
+
+Start start_of(const ConnectOptions& options, const std::shared_ptr<PathContext>& context) {
+  const auto* path = dynamic_cast<const PathDomain*>(context.get());
+  return {ends_of(options, path), path != nullptr ? path->domain : nullptr};
+}
+
 }  // namespace
 
 asio::awaitable<tl::expected<Opened, Failure>> open_connection(
     ConnectOptions options, wire::ConnectRequest request, QueueSizes sizes,
     std::shared_ptr<PathContext>& context) {
-  // Held, because whoever asked may have given up before this ends.
-  const std::shared_ptr<PathContext> held = context;
-  const auto* path = dynamic_cast<const PathDomain*>(held.get());
-  auto ends = ends_of(options, path);
-  if (!ends) co_return tl::unexpected(ends.error());
+  Start start = start_of(options, context);
+  if (!start.ends) co_return tl::unexpected(start.ends.error());
+  const bool is_first = start.domain == nullptr;
   tl::expected<Connected, Failure> connected;
-  for (const Ends& tried : *ends) {
-    connected = co_await connect_to(options.address, tried, request, sizes, path);
+  for (const Ends& tried : *start.ends) {
+    // Others than the first connection of a path have no choice of ends, so it is moved once.
+    connected = co_await connect_to(options, tried, request, sizes, std::move(start.domain));
     if (!connected) continue;
     Opened opened;
     opened.record = connected->answer.record;
-    if (path == nullptr) {
+    if (is_first) {
       auto first = std::make_shared<PathDomain>();
       first->domain = std::move(connected->domain);
       first->source = local_address(connected->queue_pair->id().get());
