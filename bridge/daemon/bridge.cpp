@@ -151,6 +151,7 @@ int run(const BridgeOptions& options) {
     return complain(wrong);
   take_signals();
   raise_descriptor_limit();
+  raise_memlock_limit();  // a path over RDMA locks some 65 MiB; what it may not is said then
   const int status = serve(options);
   remove_files();
   return status;

@@ -22,6 +22,7 @@
 #include "bridge/daemon/state_directory.hpp"
 #include "bridge/server/block_server.hpp"
 #include "rdma/client_log.hpp"
+#include "rdma/memlock.hpp"
 #include "rdma/server.hpp"
 
 namespace rnbd {
@@ -180,11 +181,10 @@ void warn_of_little_memory(const Settings& settings, const rtrs::Server& server)
   const bool rdma = std::ranges::any_of(
       addresses, [](const std::string& address) { return address.starts_with("rdma:"); });
   if (!rdma || may >= path) return;
-  log_function()(rtrs::LogLevel::warning,
-                 "a path over RDMA locks " + std::to_string(path >> 20) + " MiB, and only " +
-                     std::to_string(may >> 10) +
-                     " KiB may be locked: clients will be refused (raise the limit of locked "
-                     "memory: 'ulimit -l', or LimitMEMLOCK= in the unit)");
+  log_function()(rtrs::LogLevel::warning, "a path over RDMA locks " + std::to_string(path >> 20) +
+                                              " MiB, and only " + std::to_string(may >> 10) +
+                                              " KiB may be locked: clients will be refused (" +
+                                              rtrs::kMemlockAdvice + ')');
 }
 
 using Control = std::unique_ptr<ControlSocket>;

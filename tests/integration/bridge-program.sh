@@ -34,6 +34,21 @@ bad_arguments() {
 }
 it "wrong arguments: status 2, and the message says what is right" bad_arguments
 
+# Which a path over RDMA needs, unless its user may lock as much as he likes.
+locked_memory() {
+  ulimit -Sl 64
+  if ((EUID == 0)); then
+    requires setpriv
+    bridge_command=(setpriv --bounding-set=-ipc_lock "${bridge_command[@]}")
+  fi
+  start_server --export disk0=memory:1M
+  start_bridge "rnbd+tcp://$address/disk0"
+  local soft hard
+  read -r soft hard < <(awk '/^Max locked memory/ { print $4, $5 }' "/proc/${pid[bridge]}/limits")
+  [[ $soft == "$hard" ]] || fail "the limit is still $soft"
+}
+it "the soft limit of locked memory is raised to the hard one" locked_memory
+
 # ---- A limit of threads ------------------------------------------------------------------------------
 
 # few_threads COUNT: a bridge of somebody who has no other process. 1 = it has left with $status.

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "rdma/memlock.hpp"
+
 namespace rtrs::verbs {
 namespace {
 
@@ -17,27 +19,37 @@ constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 /// The peer writes into it through memory windows only.
 constexpr int kWindowedAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
 
+/// The system did not let memory be locked, as far as an errno can tell.
+bool is_for_want_of_memory(int error) {
+  return error == ENOMEM || error == EAGAIN || error == EPERM;
+}
+
+std::string memlock_advice(int error) {
+  return is_for_want_of_memory(error) ? std::string{" ("} + kMemlockAdvice + ')' : "";
+}
+
 Failure cannot_lock(std::size_t size, int error) {
-  std::string text = "cannot register " + std::to_string(size) +
-                     " bytes of memory for RDMA: " + strerrordesc_np(error);
-  if (error == ENOMEM || error == EAGAIN || error == EPERM) {
-    text += " (raise the limit of locked memory: 'ulimit -l', or LimitMEMLOCK= in the unit)";
-  }
-  return {ENOMEM, std::move(text)};
+  return {ENOMEM, "cannot register " + std::to_string(size) + " bytes of memory for RDMA: " +
+                      strerrordesc_np(error) + memlock_advice(error)};
 }
 
 }  // namespace
 
 Failure refused_queue_pair(const char* device, const ibv_qp_cap& asked, unsigned limit, int error) {
-  return {error, std::string{device} + ": no queue pair for " + std::to_string(asked.max_send_wr) +
-                     " sends and " + std::to_string(asked.max_recv_wr) + " receives: " +
-                     strerrordesc_np(error) + " (the device takes up to " + std::to_string(limit) +
+  const bool fits = asked.max_send_wr <= limit && asked.max_recv_wr <= limit;
+  std::string text = std::string{device} + ": no queue pair for " +
+                     std::to_string(asked.max_send_wr) + " sends and " +
+                     std::to_string(asked.max_recv_wr) + " receives: " + strerrordesc_np(error) +
+                     " (the device takes up to " + std::to_string(limit) +
                      " of each; lower the server's --queue-depth, or let programs that have many "
-                     "connections end)"};
+                     "connections end";
+  if (fits && is_for_want_of_memory(error)) text += std::string{", or "} + kMemlockAdvice;
+  return {error, text + ')'};
 }
 
 Failure refused(const char* what, int error) {
-  return {error, std::string{"the RDMA device refused "} + what + ": " + strerrordesc_np(error)};
+  return {error, std::string{"the RDMA device refused "} + what + ": " + strerrordesc_np(error) +
+                     memlock_advice(error)};
 }
 
 tl::expected<void, Failure> can_reserve_keys(ibv_context* device) {
@@ -84,10 +96,7 @@ Region::~Region() {
 
 tl::expected<std::shared_ptr<Domain>, Failure> Domain::create(ibv_context* device) {
   ibv_pd* handle = ibv_alloc_pd(device);
-  if (handle == nullptr) {
-    return tl::unexpected(Failure{
-        errno, std::string{"cannot allocate a protection domain: "} + strerrordesc_np(errno)});
-  }
+  if (handle == nullptr) return tl::unexpected(refused("a protection domain", errno));
   return std::shared_ptr<Domain>{new Domain{device, handle}};
 }
 

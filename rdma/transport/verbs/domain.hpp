@@ -12,7 +12,7 @@
 
 namespace rtrs::verbs {
 
-/// "the RDMA device refused a queue pair: ..."
+/// "the RDMA device refused a memory window: ...", with what to do if it is for want of memory.
 Failure refused(const char* what, int error);
 /// "no queue pair for 515 sends and 257 receives: ...", with the device's own limit and what to do:
 /// the numbers follow from the server's queue depth.

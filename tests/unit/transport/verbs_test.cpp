@@ -84,6 +84,19 @@ TEST_CASE("a queue pair that cannot be had: what was asked for, what there is, a
     CAPTURE(part);
     CHECK(failure.text.find(part) != std::string::npos);
   }
+  CHECK(failure.text.find("ulimit") == std::string::npos);
+}
+
+TEST_CASE("what is refused for want of memory names the limit of locked memory") {
+  ibv_qp_cap asked{};
+  asked.max_send_wr = asked.max_recv_wr = 16;
+  const auto names_it = [](const Failure& failure) {
+    return failure.text.find("ulimit -l") != std::string::npos;
+  };
+  CHECK(names_it(refused_queue_pair("rxe0", asked, 1024, ENOMEM)));
+  CHECK_FALSE(names_it(refused_queue_pair("rxe0", asked, 1024, EINVAL)));
+  CHECK(names_it(refused("a completion queue", ENOMEM)));
+  CHECK_FALSE(names_it(refused("a completion queue", EINVAL)));
 }
 
 }  // namespace

@@ -1,0 +1,10 @@
+// What to do when the system does not let RDMA have its memory.
+#pragma once
+
+namespace rtrs {
+
+/// Memory that a device may use is locked, and there is a limit to that.
+inline constexpr const char* kMemlockAdvice =
+    "raise the limit of locked memory: 'ulimit -l', or LimitMEMLOCK= in the unit";
+
+}  // namespace rtrs
