@@ -47,6 +47,12 @@ Failure refused_queue_pair(const char* device, const ibv_qp_cap& asked, unsigned
   return {error, text + ')'};
 }
 
+Failure refused_completions(const char* device, unsigned asked, unsigned limit) {
+  return {ENOMEM, std::string{device} + ": no completion queue of " + std::to_string(asked) +
+                      " entries: the device takes up to " + std::to_string(limit) +
+                      " (lower the server's --queue-depth)"};
+}
+
 Failure refused(const char* what, int error) {
   return {error, std::string{"the RDMA device refused "} + what + ": " + strerrordesc_np(error) +
                      memlock_advice(error)};

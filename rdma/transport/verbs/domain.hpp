@@ -19,6 +19,10 @@ Failure refused(const char* what, int error);
 ///
 /// Errors: `error`.
 Failure refused_queue_pair(const char* device, const ibv_qp_cap& asked, unsigned limit, int error);
+/// "no completion queue of 33000 entries", likewise.
+///
+/// Errors: ENOMEM.
+Failure refused_completions(const char* device, unsigned asked, unsigned limit);
 
 /// Whether a device can do always-invalidate: whether it has memory windows.
 ///

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "rdma/transport/verbs/queue_pair.hpp"
+#include "rdma/transport/verbs/queue_plan.hpp"
 
 namespace rtrs::verbs {
 
@@ -34,26 +35,15 @@ tl::expected<void, Failure> VerbsQueuePair::build(const QueueSizes& sizes, unsig
   if (const int error = ibv_query_device(device, &limits); error != 0) {
     return tl::unexpected(refused("to tell its limits", error));
   }
-  const auto most = static_cast<unsigned>(limits.max_qp_wr);
-  ibv_qp_init_attr wanted{};
-  wanted.qp_type = IBV_QPT_RC;
-  // Binds go past the send queue's own count.
-  wanted.cap.max_send_wr =
-      std::min(most, sizes.sends + sizes.keys + 2 * SendQueue::kSignalInterval);
-  wanted.cap.max_recv_wr = std::min(most, sizes.receives + 1);
-  wanted.cap.max_send_sge = 1;
-  wanted.cap.max_recv_sge = 1;
-  wanted.cap.max_inline_data = inlined;
-  const int entries = static_cast<int>(std::min<std::uint64_t>(
-      wanted.cap.max_send_wr + wanted.cap.max_recv_wr, static_cast<unsigned>(limits.max_cqe)));
-  if (wanted.cap.max_recv_wr < sizes.receives) {
-    return tl::unexpected(
-        refused_queue_pair(ibv_get_device_name(device->device), wanted.cap, most, ENOMEM));
-  }
-
-  auto completions = CompletionQueue::create(device, entries);
+  const char* name = ibv_get_device_name(device->device);
+  const auto plan = plan_queues(name, limits, sizes, inlined);
+  if (!plan) return tl::unexpected(plan.error());
+  auto completions = CompletionQueue::create(device, plan->completions);
   if (!completions) return tl::unexpected(completions.error());
   completions_ = std::move(*completions);
+  ibv_qp_init_attr wanted{};
+  wanted.qp_type = IBV_QPT_RC;
+  wanted.cap = plan->queues;
   wanted.send_cq = wanted.recv_cq = completions_->handle();
 
   ibv_qp_init_attr granted = wanted;
@@ -63,18 +53,20 @@ tl::expected<void, Failure> VerbsQueuePair::build(const QueueSizes& sizes, unsig
     granted.cap.max_inline_data = 0;
     if (rdma_create_qp(id_.get(), domain_->handle(), &granted) != 0) {
       return tl::unexpected(
-          refused_queue_pair(ibv_get_device_name(device->device), wanted.cap, most, errno));
+          refused_queue_pair(name, wanted.cap, static_cast<unsigned>(limits.max_qp_wr), errno));
     }
   }
   queue_pair_ = id_->qp;
-  if (granted.cap.max_send_wr <= sizes.keys) {
+  // Devices may grant more, for which the completion queue has no room.
+  const unsigned sends = std::min(granted.cap.max_send_wr, wanted.cap.max_send_wr);
+  if (sends <= sizes.keys) {
     return tl::unexpected(Failure{
         ENOTSUP, "always-invalidate needs a send queue of more than " + std::to_string(sizes.keys) +
-                     " entries, and the device gives " + std::to_string(granted.cap.max_send_wr) +
+                     " entries, and the device gives " + std::to_string(sends) +
                      ": lower --queue-depth, or leave --always-invalidate out"});
   }
 
-  const SendQueue::Limits send_limits{granted.cap.max_send_wr - sizes.keys,
+  const SendQueue::Limits send_limits{sends - sizes.keys,
                                       std::min(inlined, granted.cap.max_inline_data)};
   std::unique_ptr<Region> copies;
   if (send_limits.inlined < sizeof(Post::copy)) {

@@ -10,6 +10,7 @@
 
 #include "rdma/transport/verbs/cm.hpp"
 #include "rdma/transport/verbs/domain.hpp"
+#include "rdma/transport/verbs/queue_plan.hpp"
 
 namespace rtrs::verbs {
 namespace {
@@ -97,6 +98,56 @@ TEST_CASE("what is refused for want of memory names the limit of locked memory")
   CHECK_FALSE(names_it(refused_queue_pair("rxe0", asked, 1024, EINVAL)));
   CHECK(names_it(refused("a completion queue", ENOMEM)));
   CHECK_FALSE(names_it(refused("a completion queue", EINVAL)));
+}
+
+/// A device that takes so much.
+ibv_device_attr device_of(int requests, int completions) {
+  ibv_device_attr device{};
+  device.max_qp_wr = requests;
+  device.max_cqe = completions;
+  return device;
+}
+
+TEST_CASE("a completion queue has room for all that can be under way") {
+  const auto all = plan_queues("rxe0", device_of(1 << 20, 1 << 20), {768, 256, 512}, 320);
+  REQUIRE(all);
+  CHECK(all->queues.max_send_wr == 768 + 512 + 128);
+  CHECK(all->queues.max_recv_wr == 257);
+  CHECK(all->queues.max_inline_data == 320);
+  CHECK(all->completions == 768 + 512 + 128 + 257);
+  const auto few_requests = plan_queues("rxe0", device_of(300, 1 << 20), {768, 256, 0}, 0);
+  REQUIRE(few_requests);
+  CHECK(few_requests->queues.max_send_wr == 300);
+  CHECK(few_requests->completions == 300 + 257);
+}
+
+TEST_CASE("where completions are few, sends wait; where they are too few, there is no connection") {
+  const QueueSizes sizes{768, 256, 10};
+  const auto plan = plan_queues("rxe0", device_of(1 << 20, 600), sizes, 0);
+  REQUIRE(plan);
+  CHECK(plan->queues.max_recv_wr == 257);
+  CHECK(plan->queues.max_send_wr == 600 - 257);
+  CHECK(plan->completions == 600);
+  CHECK(plan_queues("rxe0", device_of(1 << 20, 257 + 11), sizes, 0).has_value());
+  for (const int entries : {257 + 10, 257, 256, 1, 0}) {
+    CAPTURE(entries);
+    const auto refused = plan_queues("rxe0", device_of(1 << 20, entries), sizes, 0);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().error == ENOMEM);
+    for (const std::string& part :
+         {std::string{"rxe0"}, std::string{"268 entries"}, "up to " + std::to_string(entries),
+          std::string{"--queue-depth"}}) {
+      CAPTURE(part);
+      CHECK(refused.error().text.find(part) != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("receives that a device does not take are told as they were asked for") {
+  const auto refused = plan_queues("rxe0", device_of(100, 1 << 20), {768, 256, 0}, 0);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().text.find("256 receives") != std::string::npos);
+  CHECK(refused.error().text.find("up to 100 of each") != std::string::npos);
 }
 
 }  // namespace

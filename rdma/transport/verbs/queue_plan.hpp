@@ -1,0 +1,26 @@
+// How large the queues of a queue pair become.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <tl/expected.hpp>
+
+#include "rdma/client.hpp"
+#include "rdma/core/queue_pair.hpp"
+
+namespace rtrs::verbs {
+
+/// What a queue pair asks of its device.
+struct QueuePlan {
+  ibv_qp_cap queues{};
+  int completions = 0;  ///< entries: one for each work request that can be in the queues
+};
+
+/// As much as is wanted where the device has room for it: what does not fit the send queue waits
+/// before it, but a receive that is not posted breaks the connection.
+///
+/// Errors: ENOMEM, with the device's limit and the setting to lower.
+tl::expected<QueuePlan, Failure> plan_queues(const char* device, const ibv_device_attr& limits,
+                                             const QueueSizes& sizes, unsigned inlined);
+
+}  // namespace rtrs::verbs
