@@ -1,4 +1,6 @@
 // Verbs: the suite that every transport passes. Runs in the lab, where there is a device.
+#include <poll.h>
+
 #include "tests/conformance/verbs_fixture.hpp"
 
 namespace rtrs::conformance {
@@ -49,6 +51,25 @@ TEST_CASE("verbs: a revoked key opens nothing, and the next one does") {
     CHECK(f.right_failed());
     CHECK(equal(memory, std::vector<std::byte>(memory.size())));
   }
+}
+
+bool is_ready(int descriptor, int milliseconds = 20'000) {
+  pollfd ready{descriptor, POLLIN, 0};
+  return poll(&ready, 1, milliseconds) == 1;
+}
+
+TEST_CASE("verbs: a connection's end that comes with its last message is found together with it") {
+  VerbsInlining f;
+  verbs::VerbsQueuePair& right = f.verbs_right();
+  right.post_receives(1, 0);
+  f.settle();
+  f.left().write_with_immediate({}, {}, {}, 7);
+  f.left().flush();
+  REQUIRE(is_ready(right.descriptor()));
+  f.close_left();
+  REQUIRE(is_ready(right.id().descriptor()));
+  CHECK(right.progress(f.heard_by_right()) == Connection::Status::closed);
+  CHECK(f.heard_by_right().events.size() == 1);
 }
 
 }  // namespace

@@ -155,8 +155,11 @@ bool VerbsQueuePair::arm() {
 Connection::Status VerbsQueuePair::progress(QueuePairHandler& handler) {
   if (!usable()) return failed_status();
   bool quiet = !completions_->armed() || !completions_->take_event();
+  told_ = told_ || !quiet;
   const Status status = read(handler, quiet);
-  if (quiet) read_cm_events();
+  // Whoever waits for edges is told once of all that is there. While completions are found without
+  // being told of them, this costs nothing.
+  if (quiet || (told_ && status == Status::drained)) read_cm_events();
   flush();
   return usable() ? status : failed_status();
 }
@@ -233,6 +236,7 @@ bool VerbsQueuePair::on_receive(const ibv_wc& completion, QueuePairHandler& hand
 }
 
 void VerbsQueuePair::read_cm_events() {
+  told_ = false;
   rdma_cm_event* event = nullptr;
   while (rdma_get_cm_event(id_.channel(), &event) == 0) {
     const rdma_cm_event_type type = event->event;

@@ -119,6 +119,7 @@ class VerbsQueuePair final : public Connection {
   std::uint64_t arrivals_ = 0;
   std::uint64_t send_completions_ = 0;
   bool progressing_ = false;
+  bool told_ = false;  ///< the descriptor has told of completions, and perhaps of more
   bool closed_by_peer_ = false;
   std::string failure_;
 };
