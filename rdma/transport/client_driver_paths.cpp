@@ -65,7 +65,8 @@ void ClientDriver::connect_on_io(unsigned index) {
                                                             .addresses = {},
                                                             .header_digest = options_.header_digest,
                                                             .data_digest = options_.data_digest,
-                                                            .patience = patience},
+                                                            .patience = patience,
+                                                            .log = options_.log},
                                              path.lookup, options_.session_name,
                                              options_.connect_timeout, std::move(environment));
   path.driver->start();

@@ -29,6 +29,7 @@ struct ConnectOptions {
   bool header_digest = true;
   bool data_digest = true;
   Duration patience = std::chrono::seconds{10};  ///< until an attempt is given up
+  Log log;                                       ///< of what becomes of a device
 };
 
 /// Opens one connection of a path, on the caller's io_context, and ends with it at the latest.

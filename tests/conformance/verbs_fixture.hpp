@@ -82,6 +82,7 @@ class VerbsFixture {
     return make(std::move(id));
   }
 
+  verbs::VerbsQueuePair& verbs_left() { return *left_.queue_pair; }
   verbs::VerbsQueuePair& verbs_right() { return *right_.queue_pair; }
 
   void settle() {

@@ -1,6 +1,10 @@
 // Verbs: the suite that every transport passes. Runs in the lab, where there is a device.
 #include <poll.h>
 
+#include <chrono>
+#include <optional>
+#include <thread>
+
 #include "tests/conformance/verbs_fixture.hpp"
 
 namespace rtrs::conformance {
@@ -70,6 +74,63 @@ TEST_CASE("verbs: a connection's end that comes with its last message is found t
   REQUIRE(is_ready(right.id().descriptor()));
   CHECK(right.progress(f.heard_by_right()) == Connection::Status::closed);
   CHECK(f.heard_by_right().events.size() == 1);
+}
+
+/// More completions than there is room for, which only somebody can make who goes past our queues.
+void overflow_completions(const verbs::VerbsQueuePair& queue_pair) {
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_RDMA_WRITE;
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.wr_id = std::uint64_t{1} << 62;  // of a bind, so that nobody misses its ticket
+  ibv_qp* const qp = queue_pair.id()->qp;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{60};
+  for (int left = qp->send_cq->cqe + 16; left > 0;) {
+    ibv_send_wr* bad = nullptr;
+    if (ibv_post_send(qp, &request, &bad) == 0) {
+      --left;
+      continue;
+    }
+    require(std::chrono::steady_clock::now() < deadline, "sends that end");
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+}
+
+TEST_CASE("verbs: a completion queue that overflows ends its own connection, and says so") {
+  std::optional<VerbsInlining> other;
+  std::optional<VerbsInlining> f;
+  SUBCASE("its side is the first, which reads what the device tells") {
+    f.emplace();
+    other.emplace();
+    overflow_completions(f->verbs_left());
+  }
+  SUBCASE("another connection reads it, and wakes whom it concerns") {
+    other.emplace();
+    f.emplace();
+    verbs::VerbsQueuePair& left = f->verbs_left();
+    overflow_completions(left);
+    auto status = Connection::Status::more;
+    while (status == Connection::Status::more) status = left.progress(f->heard_by_left());
+    CHECK(status == Connection::Status::drained);
+    CHECK_FALSE(is_ready(left.descriptor(), 100));
+    other->settle();
+    CHECK(is_ready(left.descriptor()));
+  }
+  SUBCASE("the one that read it has gone, and another one has taken over") {
+    other.emplace();
+    f.emplace();
+    other.reset();
+    overflow_completions(f->verbs_left());
+    other.emplace();
+  }
+  f->settle();
+  CHECK(f->left_failed());
+  CHECK(f->verbs_left().failure().find("completion queue overflowed") != std::string::npos);
+  other->right().post_receives(1, 0);
+  other->left().write_with_immediate({}, {}, {}, 7);
+  other->left().flush();
+  other->settle();
+  CHECK(other->heard_by_right().events.size() == 1);
+  CHECK_FALSE(other->left_failed());
 }
 
 }  // namespace

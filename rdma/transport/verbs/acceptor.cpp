@@ -23,7 +23,8 @@ constexpr std::uint8_t kRetries = 7;  ///< never give up for a peer that has no 
 
 class VerbsIncoming final : public Incoming {
  public:
-  VerbsIncoming(Channel listener, rdma_cm_id* id) : listener_{std::move(listener)}, arrived_{id} {}
+  VerbsIncoming(Channel listener, rdma_cm_id* id, Log log)
+      : listener_{std::move(listener)}, arrived_{id}, log_{std::move(log)} {}
   VerbsIncoming(const VerbsIncoming&) = delete;
   VerbsIncoming& operator=(const VerbsIncoming&) = delete;
   ~VerbsIncoming() override {
@@ -56,13 +57,14 @@ class VerbsIncoming final : public Incoming {
   Channel listener_;     ///< which may have been closed meanwhile
   rdma_cm_id* arrived_;  ///< on the listener's channel; null once it has moved
   CmId moved_;           ///< what no queue pair could be made of
+  Log log_;              ///< for what becomes of the device
   VerbsQueuePair* queue_pair_ = nullptr;
 };
 
 tl::expected<std::shared_ptr<Domain>, Failure> VerbsIncoming::domain_for(
     std::shared_ptr<PathContext>& context) {
   if (context == nullptr) {
-    auto domain = Domain::create(arrived_->verbs);
+    auto domain = Domain::create(arrived_->verbs, log_);
     if (!domain) return tl::unexpected(domain.error());
     context = std::move(*domain);
   }
@@ -217,7 +219,7 @@ void VerbsAcceptor::listen_again() {
 }
 
 void VerbsAcceptor::on_request(rdma_cm_event* event) {
-  auto incoming = std::make_unique<VerbsIncoming>(id_.shared_channel(), event->id);
+  auto incoming = std::make_unique<VerbsIncoming>(id_.shared_channel(), event->id, options_.log);
   incoming->may_be_linux = true;
   incoming->peer = text_of(rdma_get_peer_addr(event->id));
   const auto& parameters = event->param.conn;

@@ -100,13 +100,16 @@ Region::~Region() {
   if (owned_) munmap(bytes_.data(), bytes_.size());
 }
 
-tl::expected<std::shared_ptr<Domain>, Failure> Domain::create(ibv_context* device) {
+tl::expected<std::shared_ptr<Domain>, Failure> Domain::create(ibv_context* device, Log log) {
   ibv_pd* handle = ibv_alloc_pd(device);
   if (handle == nullptr) return tl::unexpected(refused("a protection domain", errno));
-  return std::shared_ptr<Domain>{new Domain{device, handle}};
+  std::shared_ptr<Domain> domain{new Domain{device, handle, AsyncEvents::of(device)}};
+  domain->events_->add_log(domain.get(), std::move(log));
+  return domain;
 }
 
 Domain::~Domain() {
+  events_->forget_log(this);
   for (ibv_mw* window : key_windows_) ibv_dealloc_mw(window);
   regions_.clear();
   ibv_dealloc_pd(handle_);

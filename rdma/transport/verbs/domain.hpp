@@ -5,10 +5,13 @@
 
 #include <memory>
 #include <tl/expected.hpp>
+#include <utility>
 #include <vector>
 
 #include "rdma/client.hpp"
+#include "rdma/log.hpp"
 #include "rdma/transport/connection.hpp"
+#include "rdma/transport/verbs/async_events.hpp"
 
 namespace rtrs::verbs {
 
@@ -70,14 +73,17 @@ class Region {
 /// Threads: adopt() while the path is set up; then any.
 class Domain final : public PathContext {
  public:
+  /// `log` hears of the device and its ports.
+  ///
   /// Errors: ENOMEM.
-  static tl::expected<std::shared_ptr<Domain>, Failure> create(ibv_context* device);
+  static tl::expected<std::shared_ptr<Domain>, Failure> create(ibv_context* device, Log log = {});
   ~Domain() override;
   Domain(const Domain&) = delete;
   Domain& operator=(const Domain&) = delete;
 
   ibv_context* device() const { return device_; }
   ibv_pd* handle() const { return handle_; }
+  AsyncEvents& events() const { return *events_; }
 
   /// Registers memory once for all connections.
   tl::expected<void, Failure> adopt(MutableBytes memory);
@@ -99,10 +105,12 @@ class Domain final : public PathContext {
   const Region* find(ConstBytes part) const;
 
  private:
-  Domain(ibv_context* device, ibv_pd* handle) : device_{device}, handle_{handle} {}
+  Domain(ibv_context* device, ibv_pd* handle, std::shared_ptr<AsyncEvents> events)
+      : device_{device}, handle_{handle}, events_{std::move(events)} {}
 
   ibv_context* device_;
   ibv_pd* handle_;
+  const std::shared_ptr<AsyncEvents> events_;
   std::vector<std::unique_ptr<Region>> regions_;
   std::vector<ibv_mw*> key_windows_;
 };

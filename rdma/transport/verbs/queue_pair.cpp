@@ -1,6 +1,7 @@
 #include "rdma/transport/verbs/queue_pair.hpp"
 
 #include <endian.h>
+#include <sys/epoll.h>
 
 #include <algorithm>
 #include <array>
@@ -159,7 +160,7 @@ Connection::Status VerbsQueuePair::progress(QueuePairHandler& handler) {
   const Status status = read(handler, quiet);
   // Whoever waits for edges is told once of all that is there. While completions are found without
   // being told of them, this costs nothing.
-  if (quiet || (told_ && status == Status::drained)) read_cm_events();
+  if (quiet || (told_ && status == Status::drained)) read_events();
   flush();
   return usable() ? status : failed_status();
 }
@@ -202,7 +203,7 @@ Connection::Status VerbsQueuePair::failed_status() {
 
 bool VerbsQueuePair::on_completion(const ibv_wc& completion, QueuePairHandler& handler) {
   if (completion.status != IBV_WC_SUCCESS) {
-    if (completion.status == IBV_WC_WR_FLUSH_ERR) read_cm_events();  // which may know better
+    if (completion.status == IBV_WC_WR_FLUSH_ERR) read_events();  // which may know better
     return fail(meaning_of(completion));
   }
   if ((completion.wr_id & ReceiveQueue::kIdBit) != 0) return on_receive(completion, handler);
@@ -235,8 +236,21 @@ bool VerbsQueuePair::on_receive(const ibv_wc& completion, QueuePairHandler& hand
   return true;
 }
 
-void VerbsQueuePair::read_cm_events() {
+/// What the descriptor tells beside completions.
+void VerbsQueuePair::read_events() {
   told_ = false;
+  AsyncEvents& device = domain_->events();
+  std::array<epoll_event, 4> ready;
+  const int count = epoll_wait(events_, ready.data(), static_cast<int>(ready.size()), 0);
+  for (int i = 0; i < count; ++i) {
+    const int descriptor = ready[static_cast<std::size_t>(i)].data.fd;
+    if (descriptor == id_.descriptor()) read_cm_events();
+    if (descriptor == device.descriptor()) device.read();
+  }
+  if (const char* trouble = trouble_.load(std::memory_order_relaxed)) fail(trouble);
+}
+
+void VerbsQueuePair::read_cm_events() {
   rdma_cm_event* event = nullptr;
   while (rdma_get_cm_event(id_.channel(), &event) == 0) {
     const rdma_cm_event_type type = event->event;

@@ -4,6 +4,7 @@
 #include <infiniband/verbs.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <tl/expected.hpp>
@@ -102,6 +103,7 @@ class VerbsQueuePair final : public Connection {
   bool on_completion(const ibv_wc& completion, QueuePairHandler& handler);
   bool on_receive(const ibv_wc& completion, QueuePairHandler& handler);
   Status read(QueuePairHandler& handler, bool& quiet);
+  void read_events();
   void read_cm_events();
   bool fail(std::string why);
   Status failed_status();
@@ -111,7 +113,8 @@ class VerbsQueuePair final : public Connection {
   CmId id_;
   std::unique_ptr<CompletionQueue> completions_;
   ibv_qp* queue_pair_ = nullptr;
-  int events_ = -1;  ///< epoll descriptor over the completion channel and the id's channel
+  /// An epoll descriptor over the channels of completions and id; see AsyncEvents, too.
+  int events_ = -1;
   std::unique_ptr<SendQueue> sends_;
   std::unique_ptr<ReceiveQueue> receives_;
   Windows windows_;
@@ -121,6 +124,7 @@ class VerbsQueuePair final : public Connection {
   bool progressing_ = false;
   bool told_ = false;  ///< the descriptor has told of completions, and perhaps of more
   bool closed_by_peer_ = false;
+  std::atomic<const char*> trouble_{nullptr};  ///< that the device has told of
   std::string failure_;
 };
 

@@ -93,6 +93,10 @@ tl::expected<void, Failure> VerbsQueuePair::watch() {
     if (epoll_ctl(events_, EPOLL_CTL_ADD, descriptor, &event) != 0) return failed();
   }
   if (!arm()) return tl::unexpected(Failure{EIO, failure_});
+  domain_->events().add({.id = id_.get(),
+                         .completions = completions_->handle(),
+                         .events = events_,
+                         .trouble = &trouble_});
   return {};
 }
 
@@ -118,6 +122,7 @@ void VerbsQueuePair::close() {
 /// Gives back all but the id. That goes last: with the last one of a device that was removed the
 /// device is closed.
 void VerbsQueuePair::release() {
+  if (queue_pair_ != nullptr) domain_->events().remove(queue_pair_);  // until then it may be told
   // From here on the device touches no memory of this connection.
   if (id_.get() != nullptr && id_->qp != nullptr) rdma_destroy_qp(id_.get());
   queue_pair_ = nullptr;

@@ -62,10 +62,26 @@ name_of_two() {
   stop nbdkit
 }
 
+port_goes_down() {
+  rnbd_server --listen rdma:10.99.0.1 --export disk0=memory:1M
+  attach -v -- rnbd://10.99.0.1/disk0 lanes=4
+  nbdsh -u "$nbd_uri" -c 'h.pwrite(b"x" * 4096, 0)'
+  ip link set cable0 down
+  eventually 20 grep -q 'RDMA device rxe0: port 1 is down' rnbd-server.log
+  eventually 20 nbdkit_says 'RDMA device rxe0: port 1 is down'
+  ip link set cable0 up
+  eventually 20 grep -q 'RDMA device rxe0: port 1 is up' rnbd-server.log
+  [[ $(grep -c 'port 1 is down' rnbd-server.log) == 1 ]] || fail "the server says it several times"
+  stop nbdkit
+  stop rnbd-server
+}
+
 boot server
 it "a queue pair over verbs passes the suite of all transports" on server verbs_conformance
 it "sessions over RDMA behave as over TCP, by IPv4" on server sessions 10.99.0.1
 it_full "sessions over RDMA behave as over TCP, by IPv6" on server sessions fd99::1
 it "a request is one message there and one back, and registers nothing" on server count_messages
 it "a server is found at the second address of its name when the first has no RDMA" on server name_of_two
+# The last one: the kernel forgets the IPv6 addresses of what goes down.
+it "server and client say once that a port of their RDMA device is down" on server port_goes_down
 finish
