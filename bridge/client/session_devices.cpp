@@ -21,6 +21,8 @@ const char* advice_for(int error) {
              "it moves from one host to another";
     case EBUSY:
       return "; a program at the server has it in use: stop that, or open it ro";
+    case EAGAIN:
+      return "; something hangs that this takes, as the server's log says: try again later";
     case EROFS:
     case EACCES:
       return "; open it ro, or let the server export it for writing";
