@@ -78,7 +78,9 @@ World::World() : World(Options{}) {}
 
 World::World(const Options& options)
     : surroundings{.later = {},
+                   .after = {},
                    .offload = {},
+                   .record = {},
                    .reclaim = {},
                    .log = [this](rtrs::LogLevel, const std::string&,
                                  const std::string& line) { log.push_back(line); }},
