@@ -297,9 +297,7 @@ void ClientLane::fail(Slot& slot, int error) {
   if (request == nullptr) return;
   count_given_up(slot, *request);
   const bool holds_back_all = ordered_ || !exactly_once_ || !request->waits_for_given_up;
-  if (slot.is_change && holds_back_all && !RTRS_PLANTED(failed_change_forgotten)) {
-    hold_back_newer(slot);
-  }
+  if (slot.is_change && holds_back_all) hold_back_newer(slot);
   if (slot.is_change && !exactly_once_) hold_back_opens(slot);
   end(*request, error);
 }

@@ -189,7 +189,9 @@ Knobs draw_knobs(Rng& rng, bool long_run) {
     knobs.clients.push_back(draw_client(rng, faults));
     // What closes late at Linux's server closes what was opened meanwhile.
     if (faults && knobs.server_style != ServerStyle::own) {
-      knobs.clients.back().close = std::max(knobs.clients.back().close, 100U);
+      ClientKnobs& client = knobs.clients.back();
+      client.close = std::max(client.close, 100U);
+      if (client.survives) client.paths = std::max(client.paths, 2U);
       knobs.faults.late = true;
     }
     const bool becomes = rng.chance(150) && knobs.server_style == ServerStyle::own;
