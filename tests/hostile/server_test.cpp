@@ -251,16 +251,20 @@ TEST_CASE("a flood of heartbeats is answered or ends the path, and callers can g
       "");
 }
 
-TEST_CASE("a queue depth as large as can be works") {
-  auto accept = usual_accept();
-  accept.queue_depth = 65535;
-  accept.max_io_size = 2048;
-  accept.max_header_size = 2048;
-  ScriptedServer server{[&](ScriptedServer& self) {
+/// A server of a session with so many permits, whose first request it answers with ENOSPC.
+struct DeepServer {
+  explicit DeepServer(std::uint16_t queue_depth) : accept{usual_accept()} {
+    accept.queue_depth = queue_depth;
+    accept.max_io_size = 2048;
+    accept.max_header_size = 2048;
+  }
+
+  void serve(ScriptedServer& self) const {
     auto all = self.accept_all(wire::encode(accept));
     if (all.empty() || !all[0]->next()) return;
     const RemoteMemory memory = all[0]->exposed();
-    const std::array descriptors{wire::Descriptor{memory.address, memory.key, 65535U * 4096}};
+    const std::array descriptors{
+        wire::Descriptor{memory.address, memory.key, accept.queue_depth * 4096U}};
     all[0]->post({.opcode = IBV_WR_SEND, .payload = wire::encode_info_response(descriptors)});
     for (auto arrival = all[1]->next(); arrival; arrival = all[1]->next()) {
       if (!arrival->immediate) continue;
@@ -269,14 +273,31 @@ TEST_CASE("a queue depth as large as can be works") {
       break;
     }
     ScriptedServer::until_closed(all);
-  }};
+  }
+
+  wire::AcceptParameters accept;
+};
+
+TEST_CASE("a queue depth as large as soft-RoCE takes works") {
+  const DeepServer deep{16000};  // 32,000 receives, of 32,767 completions
+  ScriptedServer server{[&](ScriptedServer& self) { deep.serve(self); }};
   auto options = server.options();
   options.connect_timeout = std::chrono::seconds{20};
   const auto client = Client::connect(options, {});
   REQUIRE_MESSAGE(client.has_value(), (client ? "" : client.error().text));
-  CHECK((*client)->limits().queue_depth == 65535);
-  Read read{accept.max_io_size};
+  CHECK((*client)->limits().queue_depth == deep.accept.queue_depth);
+  Read read{deep.accept.max_io_size};
   CHECK((*client)->run(read, {}) == ENOSPC);
+}
+
+TEST_CASE("a queue depth that the device has no room for is refused with the device's limit") {
+  const DeepServer deep{65535};
+  ScriptedServer server{[&](ScriptedServer& self) { deep.serve(self); }};
+  const auto client = Client::connect(server.options(), {});
+  REQUIRE_FALSE(client.has_value());
+  CAPTURE(client.error().text);
+  CHECK(client.error().text.find("the device takes up to 32767") != std::string::npos);
+  CHECK(client.error().text.find("--queue-depth") != std::string::npos);
 }
 
 }  // namespace
