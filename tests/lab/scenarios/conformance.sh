@@ -66,10 +66,11 @@ port_goes_down() {
   rnbd_server --listen rdma:10.99.0.1 --export disk0=memory:1M
   attach -v -- rnbd://10.99.0.1/disk0 lanes=4
   nbdsh -u "$nbd_uri" -c 'h.pwrite(b"x" * 4096, 0)'
+  # Both before anybody sends: who loses his last connection meanwhile reads no more events.
   ip link set cable0 down
+  ip link set cable0 up
   eventually 20 grep -q 'RDMA device rxe0: port 1 is down' rnbd-server.log
   eventually 20 nbdkit_says 'RDMA device rxe0: port 1 is down'
-  ip link set cable0 up
   eventually 20 grep -q 'RDMA device rxe0: port 1 is up' rnbd-server.log
   [[ $(grep -c 'port 1 is down' rnbd-server.log) == 1 ]] || fail "the server says it several times"
   stop nbdkit
