@@ -147,17 +147,20 @@ stop_all() {
 
 # Every process of a case carries RNBD_TEST_CASE; one that is still here now was leaked.
 no_process_left() {
-  local environ process rc=0
-  for environ in /proc/[0-9]*/environ; do
-    process=${environ//[!0-9]/}
-    [[ $process != "$BASHPID" && $process != "$$" ]] || continue
-    if grep -qsz "^RNBD_TEST_CASE=$RNBD_TEST_CASE$" "$environ"; then
-      echo "FAILED: left behind: $process $(tr '\0' ' ' <"/proc/$process/cmdline" 2>/dev/null)"
-      kill -KILL "$process" 2>/dev/null
-      rc=1
-    fi
-  done
+  local process mine=$BASHPID rc=0
+  while read -r process; do
+    [[ $process != "$mine" && $process != "$$" && -e /proc/$process ]] || continue
+    echo "FAILED: left behind: $process $(tr '\0' ' ' <"/proc/$process/cmdline" 2>/dev/null)"
+    kill -KILL "$process" 2>/dev/null
+    rc=1
+  done < <(processes_of_case)
   return "$rc"
+}
+# One grep for all of them; itself and the shell it is started from are gone when the list is read.
+processes_of_case() {
+  local found
+  found=$(grep -lsz "^RNBD_TEST_CASE=$RNBD_TEST_CASE$" /proc/[0-9]*/environ) || true
+  grep -oE '[0-9]+' <<<"$found"
 }
 
 # await_line FD SECONDS: the next line from a pipe, in $line.
