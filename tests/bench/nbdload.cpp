@@ -65,7 +65,10 @@ class Connection {
     std::uint64_t blocks = size_ / options.block;
     // Sequential connections start spread over the device.
     next_block_ = blocks * index / options.connections;
-    input_.resize(std::max<std::size_t>(256 * 1024, 2 * options.block));
+    // Of large blocks one reply at a time, as clients do that receive into the place where they want
+    // the data: moving the beginning of the next one would be a copy that no client needs.
+    const std::size_t whole = sizeof(Reply) + options.block;
+    input_.resize(options.block < kLarge ? 256 * 1024 : whole);
   }
   ~Connection() { ::close(fd_); }
   Connection(const Connection&) = delete;
@@ -86,6 +89,8 @@ class Connection {
   std::uint64_t bad() const { return bad_; }
 
  private:
+  static constexpr std::size_t kLarge = 64 * 1024;  ///< bytes
+
   struct Slot {
     std::uint64_t offset = 0;
     Clock::time_point began;
