@@ -22,7 +22,7 @@ def shellcheck(tree):
     """shell scripts are clean for shellcheck"""
     if not shutil.which("shellcheck"):
         raise Skip("shellcheck is not installed (apt-get install shellcheck)")
-    shells = [p for p in tree.files()
+    shells = [p for p in tree.suspects()
               if first_line(tree, p).split(b"/")[-1].strip() in (b"sh", b"bash", b"env bash")]
     if not shells:
         return

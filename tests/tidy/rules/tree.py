@@ -15,6 +15,7 @@ class Tree:
     def __init__(self, root, build=None):
         self.root = pathlib.Path(root).resolve()
         self.build = pathlib.Path(build).resolve() if build else None  # where programs are, if built
+        self.plant = None  # the file that is planted now
 
     def files(self, *suffixes, under=""):
         """Paths relative to the root, sorted; suffixes such as '.cpp', none = every file."""
@@ -26,6 +27,10 @@ class Tree:
                 if path.is_file() and (not suffixes or path.suffix in suffixes):
                     found.append(path.relative_to(self.root))
         return sorted(found)
+
+    def suspects(self):
+        """For rules that look at each file alone and take long: the planted one, or all."""
+        return [self.plant] if self.plant else self.files()
 
     def _foreign(self, folder, name):
         at_root = pathlib.Path(folder) == self.root
@@ -52,7 +57,9 @@ class Tree:
         file.write_bytes((before or b"") + text.encode())
         if "/bin/" in path:
             file.chmod(0o755)
+        self.plant = pathlib.Path(path)
         yield
+        self.plant = None
         if before is None:
             file.unlink()
         else:
