@@ -63,12 +63,11 @@ name_of_two() {
 }
 
 port_goes_down() {
-  rnbd_server --listen rdma:10.99.0.1 --export disk0=memory:1M
-  attach -v -- rnbd://10.99.0.1/disk0 lanes=4
+  rnbd_server --listen rdma:10.99.0.1 --export disk0=memory:1M --heartbeat 60s
+  attach -v -- rnbd://10.99.0.1/disk0 lanes=4 heartbeat=60s
   nbdsh -u "$nbd_uri" -c 'h.pwrite(b"x" * 4096, 0)'
-  # Both before anybody sends: who loses his last connection meanwhile reads no more events.
-  ip link set cable0 down
-  ip link set cable0 up
+  # Nobody sends meanwhile: who loses his last connection reads no more events.
+  printf 'link set cable0 %s\n' down up | ip -batch -
   eventually 20 grep -q 'RDMA device rxe0: port 1 is down' rnbd-server.log
   eventually 20 nbdkit_says 'RDMA device rxe0: port 1 is down'
   eventually 20 grep -q 'RDMA device rxe0: port 1 is up' rnbd-server.log
