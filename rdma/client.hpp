@@ -52,11 +52,6 @@ class SessionKeeper {
   /// It ended. 0 lets all requests into the new session. ESTALE ends the client for good: what is
   /// there is not what was there. Any other errno: the client connects anew and tries again.
   virtual int reopened(Operation& operation) = 0;
-  /// What it waits for, in words that change with each answer.
-  virtual std::string waits_for(const Operation& /*operation*/) const { return ""; }
-  /// It has waited for that for ClientOptions::renewal_patience. True: its path is given up, and it
-  /// is tried anew.
-  virtual bool gives_up_waiting(Operation& /*operation*/) { return false; }
   /// Its path was lost meanwhile: nothing of it counts.
   virtual void reopening_failed(Operation& /*operation*/) {}
   /// What is left to do that nobody waits for? Asked when a path has come, and every kErrandPause
@@ -93,9 +88,6 @@ struct ClientOptions {
   Duration reconnect_max = std::chrono::seconds{2};
   /// A better path that has come back must have been steady for so long before it is used again.
   Duration settle_time = std::chrono::seconds{10};
-  /// How long a renewal of the session waits for an answer until its keeper is asked. Longer than
-  /// any answer takes from a server that knows one, shorter than requests are kept waiting.
-  Duration renewal_patience = std::chrono::seconds{10};
   /// Refuses servers that cannot promise that a request is carried out once.
   bool require_extension = false;
   /// Null: requests that were in flight in a session that the server has forgotten fail with EIO,

@@ -28,10 +28,6 @@ bool has_grown(const DeviceGeometry& was, const DeviceGeometry& is) {
   return kept_open && is.size > was.size && was.size % was.block == 0;
 }
 
-std::string named(const ReopenDevice& device) {
-  return quoted(device.name) + " (" + to_string(device.options.access) + ")";
-}
-
 std::string in_words(int error) {
   const char* text = strerrordesc_np(error);
   return text != nullptr ? text : "Unknown error";
@@ -110,37 +106,10 @@ void ReopenOperation::ask(rtrs::ClientLane& lane, Step step, const Message& mess
 
 void ReopenOperation::ask_next(rtrs::ClientLane& lane) {
   if (reopened_.size() == devices_.size()) return end();
-  if (device().silent != 0 && !device().patient && gains()) return pass_over(lane);
   wire::Open open = wire::encode_open(device().name, device().options.access);
   if (!own_peer()) return ask(lane, Step::open, open, sizeof(wire::OpenResponse));
   open.flags = wire::kOpenAgain;
   ask(lane, Step::open, wire::NumberedOpen{open, device().order}, sizeof(wire::OpenResponse));
-}
-
-/// The server may open it yet, or have opened it.
-void ReopenOperation::pass_over(rtrs::ClientLane& lane) {
-  take(lane, {.loss = "the server does not answer the OPEN of " + named(device()),
-              .refusal = ETIMEDOUT,
-              .unasked = true});
-}
-
-std::string ReopenOperation::waits_for() const {
-  switch (step_) {
-    case Step::session_info:
-      return "the RNBD session info";
-    case Step::open:
-      return "the OPEN of " + named(device());
-    case Step::device_info:
-      return "the device info of " + named(device());
-  }
-  return "";
-}
-
-bool ReopenOperation::has_others() const {
-  if (!loses_one_alone()) return false;
-  return std::ranges::any_of(devices_, [this](const ReopenDevice& other) {
-    return &other != &device() && !other.leaving;
-  });
 }
 
 void ReopenOperation::on_done(rtrs::ClientLane& lane, rtrs::Request& request) {
@@ -216,7 +185,7 @@ void ReopenOperation::lose(rtrs::ClientLane& lane, std::uint32_t id, std::string
 void ReopenOperation::on_refused(rtrs::ClientLane& lane, int error) {
   const bool at_open = step_ == Step::open;
   const std::uint32_t id = at_open ? kNoDevice : opened_.device_id.value();
-  const std::string which = named(device());
+  const std::string which = quoted(device().name) + " (" + to_string(device().options.access) + ")";
   if (at_open && error == ENOENT) return lose(lane, id, which + " is gone from the server");
   if (at_open && error == EROFS) return lose(lane, id, which + " became read-only");
   std::string why = "the server cannot open " + which + " again: " + in_words(error);
@@ -231,19 +200,13 @@ void ReopenOperation::end() {
       reopened_, [](const ReopenedDevice& device) { return device.refusal != 0; });
   if (refused == reopened_.end()) return finish(0);
   bool waits = false;
+  bool gains = false;
   for (std::size_t i = 0; i < devices_.size(); ++i) {
     waits = waits || (reopened_[i].refusal != 0 && devices_[i].patient);
+    gains = gains || (reopened_[i].loss.empty() && !devices_[i].leaving);
   }
-  if (!waits && gains()) return finish(0);
+  if (!waits && gains) return finish(0);
   fail(refused->refusal, refused->loss);
-}
-
-/// One that is in use has been opened.
-bool ReopenOperation::gains() const {
-  for (std::size_t i = 0; i < reopened_.size(); ++i) {
-    if (reopened_[i].loss.empty() && !devices_[i].leaving) return true;
-  }
-  return false;
 }
 
 void ReopenOperation::fail(int error, std::string complaint) {

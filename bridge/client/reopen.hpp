@@ -1,12 +1,10 @@
 // Opens in a new session what was open in the one before, and sees whether it is the same.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "bridge/client/device_handle.hpp"
@@ -27,9 +25,6 @@ struct ReopenDevice {
   wire::OpenOrder order{};  ///< zeros: toward a server that knows no numbers
   /// While the server refuses it, the others wait. Otherwise it is lost, if another one can go on.
   bool patient = true;
-  /// An attempt before has waited for it in vain: it is asked for only if the others have nothing
-  /// to gain by doing without.
-  unsigned silent = 0;  ///< counts; 0: no
 };
 
 /// A device in the new session.
@@ -38,23 +33,7 @@ struct ReopenedDevice {
   Witness witness{};             ///< DeviceGeometry::witness, with which the next is compared
   std::string loss{};            ///< for people: why it is lost; "" = it is not
   int refusal = 0;               ///< the server does not open it for now
-  bool unasked = false;          ///< likewise: it was not waited for, and may be open
 };
-
-/// Those come last that the others may go on without, the newest behind the others, so that each is
-/// asked for in turn; both are in the same order.
-template <class Mapping>
-void put_silent_ones_last(std::vector<ReopenDevice>& devices, std::vector<Mapping>& mappings) {
-  std::vector<std::pair<ReopenDevice, Mapping>> all;
-  for (std::size_t i = 0; i < devices.size(); ++i) {
-    all.emplace_back(std::move(devices[i]), std::move(mappings[i]));
-  }
-  std::ranges::stable_sort(all, {}, [](const auto& one) { return one.first.silent; });
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    devices[i] = std::move(all[i].first);
-    mappings[i] = std::move(all[i].second);
-  }
-}
 
 /// Empty when requests that were made for a device of the one geometry may go to one of the other;
 /// otherwise which of its values changed, in words.
@@ -78,13 +57,6 @@ class ReopenOperation final : public rtrs::Operation {
 
   /// In the order of the devices; all of them when it has finished without an error.
   const std::vector<ReopenedDevice>& reopened() const { return reopened_; }
-  /// What has no answer yet; each step has another text. Until it has finished.
-  std::string waits_for() const;
-  /// The device that this is about; null: none.
-  const ReopenDevice* asked() const { return step_ == Step::session_info ? nullptr : &device(); }
-  std::size_t asked_index() const { return reopened_.size(); }
-  /// Somebody may go on without that device.
-  bool has_others() const;
   /// Why it failed; "" if it did not.
   const std::string& complaint() const { return complaint_; }
 
@@ -99,13 +71,11 @@ class ReopenOperation final : public rtrs::Operation {
   template <class Message>
   void ask(rtrs::ClientLane& lane, Step step, const Message& message, std::size_t answer);
   void ask_next(rtrs::ClientLane& lane);
-  void pass_over(rtrs::ClientLane& lane);
   void on_answer(rtrs::ClientLane& lane, int error);
   void on_opened(rtrs::ClientLane& lane);
   void judge(rtrs::ClientLane& lane, const wire::DeviceInfoResponse* info);
   void take(rtrs::ClientLane& lane, ReopenedDevice device);
   void lose(rtrs::ClientLane& lane, std::uint32_t id, std::string why);
-  bool gains() const;
   void end();
   void fail(int error, std::string complaint);
   void on_refused(rtrs::ClientLane& lane, int error);

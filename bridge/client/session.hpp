@@ -27,7 +27,6 @@ using rtrs::Interrupt;
 
 class RemoteDevice;
 class ReopenOperation;
-struct ReopenedDevice;
 
 /// A device that a session has open.
 struct DeviceStatus {
@@ -114,8 +113,6 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   std::unique_ptr<rtrs::Operation> reopen(const rtrs::SessionLimits& limits) override;
   int reopened(rtrs::Operation& operation) override;
   void reopening_failed(rtrs::Operation& operation) override;
-  std::string waits_for(const rtrs::Operation& operation) const override;
-  bool gives_up_waiting(rtrs::Operation& operation) override;
   std::unique_ptr<rtrs::Operation> errand() override;
   void errand_ended(rtrs::Operation& operation) override;
 
@@ -141,7 +138,6 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
     /// Of opening it again, in a row, and since when; guarded by Session::mutex_.
     unsigned refusals = 0;
     std::chrono::steady_clock::time_point refused_since{};
-    unsigned silent = 0;  ///< ReopenDevice; guarded by Session::mutex_
     bool lost = false;    ///< and in mappings_ no more; guarded by Session::mutex_
     DeviceHandle handle;  ///< the id changes with the session
     WriteGate gate;
@@ -187,9 +183,8 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   void end_closing(Mapping& mapping, int error);
   static bool is_patient(const Mapping& mapping);
   static void note_refusal(Mapping& mapping, bool refused);
-  void note_silence(Mapping& mapping);
   bool is_lost(const Mapping& mapping) const;
-  void lose(Mapping& mapping, const ReopenedDevice& reopened);
+  void lose(Mapping& mapping, std::uint32_t id);
   std::vector<std::string> lose_devices(const ReopenOperation& reopen, bool also_refused);
   std::vector<std::string> adopt(const ReopenOperation& reopen);
   int reject(const ReopenOperation& reopen);
@@ -209,7 +204,6 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   std::vector<std::uint32_t> reopening_numbers_;              ///< guarded by mutex_
   /// An attempt to open things again failed; the server may have kept what it opened.
   bool half_reopened_ = false;            ///< guarded by mutex_
-  unsigned silences_ = 0;                 ///< of servers; guarded by mutex_
   std::shared_ptr<Mapping> errand_;       ///< being closed; guarded by mutex_
   std::uint64_t errand_era_ = 0;          ///< in which it was asked; guarded by mutex_
   OpenOrders orders_;                     ///< guarded by mutex_

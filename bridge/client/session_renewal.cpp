@@ -8,12 +8,6 @@
 #include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
-namespace {
-
-constexpr unsigned kRefusals = 3;
-constexpr std::chrono::seconds kPatience{10};
-
-}  // namespace
 
 void Session::say(rtrs::LogLevel level, const std::string& line) const {
   if (log_) log_(level, line);
@@ -48,20 +42,14 @@ std::string Session::failure() const {
 /// With the session's lock held. What somebody else has taken must not keep the others waiting for
 /// ever. Several refusals, because an outage in between takes long, too.
 bool Session::is_patient(const Mapping& mapping) {
+  constexpr unsigned kRefusals = 3;
+  constexpr std::chrono::seconds kPatience{10};
   return mapping.refusals < kRefusals ||
          std::chrono::steady_clock::now() < mapping.refused_since + kPatience;
 }
 
-/// Likewise. So much patience is over with it: the path lives, and has been waited on for long.
-void Session::note_silence(Mapping& mapping) {
-  mapping.silent = ++silences_;
-  mapping.refusals = kRefusals;
-  mapping.refused_since = std::chrono::steady_clock::now() - kPatience;
-}
-
 /// Likewise.
 void Session::note_refusal(Mapping& mapping, bool refused) {
-  mapping.silent = 0;
   if (!refused) {
     mapping.refusals = 0;
   } else if (++mapping.refusals == 1) {
@@ -101,7 +89,6 @@ std::unique_ptr<rtrs::Operation> Session::reopen(const rtrs::SessionLimits& limi
       devices.push_back({mapping->device, mapping->options, mapping->geometry, leaving});
       devices.back().expected.witness = mapping->witness;
       devices.back().patient = is_patient(*mapping);
-      devices.back().silent = mapping->silent;
       if (OpenOrders::numbered(limits)) {
         devices.back().order = orders_.begin();
         reopening_numbers_.push_back(devices.back().order.number);
@@ -110,29 +97,7 @@ std::unique_ptr<rtrs::Operation> Session::reopen(const rtrs::SessionLimits& limi
     }
     ++at;
   }
-  put_silent_ones_last(devices, reopening_);
   return std::make_unique<ReopenOperation>(std::move(devices), limits);
-}
-
-std::string Session::waits_for(const rtrs::Operation& operation) const {
-  return static_cast<const ReopenOperation&>(operation).waits_for();
-}
-
-/// Servers that do not bound it themselves may be at an OPEN for ever.
-bool Session::gives_up_waiting(rtrs::Operation& operation) {
-  const auto& reopen = static_cast<ReopenOperation&>(operation);
-  const ReopenDevice* const asked = reopen.asked();
-  const bool others_gain = asked != nullptr && reopen.has_others();
-  if (others_gain) {
-    std::lock_guard lock{mutex_};
-    Mapping& mapping = *reopening_[reopen.asked_index()];
-    note_silence(mapping);
-    mapping.open_number = asked->order.number;  // with which it is closed, should it be open
-  }
-  say(rtrs::LogLevel::warning, "the server does not answer " + reopen.waits_for() + "; " +
-                                   (others_gain ? "it is tried again, and the others come first"
-                                                : "all requests wait for it"));
-  return others_gain;
 }
 
 int Session::reopened(rtrs::Operation& operation) {
@@ -168,11 +133,11 @@ void Session::end_reopening() {
 
 /// With the session's lock held. What the server has open now is closed before the next one opens
 /// it, like all that nobody uses.
-void Session::lose(Mapping& mapping, const ReopenedDevice& reopened) {
+void Session::lose(Mapping& mapping, std::uint32_t id) {
   mapping.lost = true;
   mapping.handle.id = kNoDevice;
   auto at = mappings_.find(mapping.device);
-  if (reopened.id == kNoDevice && !reopened.unasked) {
+  if (id == kNoDevice) {
     mappings_.erase(at);
     return;
   }
@@ -184,7 +149,7 @@ void Session::lose(Mapping& mapping, const ReopenedDevice& reopened) {
   left->device = mapping.device;
   left->options = mapping.options;
   left->geometry = mapping.geometry;
-  left->handle.id = reopened.id;
+  left->handle.id = id;
   at->second = std::move(left);
 }
 
@@ -197,7 +162,7 @@ std::vector<std::string> Session::lose_devices(const ReopenOperation& reopen, bo
     Mapping& mapping = *reopening_[i];
     if (reopened.loss.empty() || mapping.users == 0) continue;
     if (reopened.refusal != 0 && !also_refused) continue;
-    lose(mapping, reopened);
+    lose(mapping, reopened.id);
     complaints.push_back(reopened.loss +
                          "; those who have it open get EIO until they open it anew");
   }
@@ -244,8 +209,7 @@ int Session::reject(const ReopenOperation& reopen) {
     std::lock_guard lock{mutex_};
     complaints = lose_devices(reopen, /*also_refused=*/false);
     for (std::size_t i = 0; i < reopen.reopened().size(); ++i) {
-      const ReopenedDevice& reopened = reopen.reopened()[i];
-      if (!reopened.unasked) note_refusal(*reopening_[i], reopened.refusal != 0);
+      note_refusal(*reopening_[i], reopen.reopened()[i].refusal != 0);
     }
     end_reopening();
     news = reopen.complaint() != last_refusal_;

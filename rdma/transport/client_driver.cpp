@@ -64,7 +64,6 @@ ClientDriver::ClientDriver(ClientOptions options)
       deadline_{io_},
       look_timer_{io_},
       errand_timer_{io_},
-      renewal_timer_{io_},
       session_{session_options(options_), random_bits} {}
 
 ClientDriver::~ClientDriver() {
@@ -163,7 +162,6 @@ void ClientDriver::close_on_io() {
   deadline_.cancel();
   look_timer_.cancel();
   errand_timer_.cancel();
-  renewal_timer_.cancel();
   for (Path& path : paths_) {
     if (path.driver) path.driver->close();
     path.driver.reset();

@@ -86,6 +86,9 @@ class ClientDriver final : public Client {
   void tell_of_end(unsigned path, bool was_connected, const Failure& failure, EndedBy ended_by);
   void tell_statistics(unsigned path) const;
   void first_attempt_failed_on_io(const Failure& failure);
+  void renew_on_io(unsigned path);
+  void renewed_on_io();
+  void retry_held_on_io();
   void run_errand_on_io();
   void errand_ended_on_io();
   void give_up_slow_errand_on_io();
@@ -97,12 +100,6 @@ class ClientDriver final : public Client {
   /// Whoever was told of trouble is told of its end in the same voice.
   LogLevel news_level() const { return troubled_ ? LogLevel::warning : LogLevel::info; }
   void for_each_lane(const std::function<void(ClientLane&)>& function);
-
-  // client_driver_renewal.cpp
-  void renew_on_io(unsigned path);
-  void watch_renewal_on_io();
-  void renewed_on_io();
-  void retry_held_on_io();
 
   /// A path between its lives is null.
   struct Path {
@@ -119,8 +116,6 @@ class ClientDriver final : public Client {
     bool broken = false;
     std::unique_ptr<ClientLane> lane;
     std::unique_ptr<Operation> operation;
-    std::string waits_for;
-    Instant waits_since{};
   };
 
   ClientOptions options_;  ///< `paths`: by their numbers, those that are free as well
@@ -131,7 +126,6 @@ class ClientDriver final : public Client {
   boost::asio::steady_timer deadline_;
   boost::asio::steady_timer look_timer_;
   boost::asio::steady_timer errand_timer_;
-  boost::asio::steady_timer renewal_timer_;
   ClientSession session_;
   std::array<Path, kMaxPaths> paths_;
   std::unique_ptr<Renewal> renewal_;

@@ -98,8 +98,6 @@ class ClientDriver {
     bool broken = false;
     std::unique_ptr<rtrs::ClientLane> lane;
     std::unique_ptr<rtrs::Operation> operation;
-    std::string waits_for;
-    Instant waits_since{};
   };
 
   static rtrs::ClientSessionOptions::Path path_options(const Setup& setup, Rng& rng);
@@ -127,7 +125,6 @@ class ClientDriver {
   void check_leaving(unsigned path);
   // client_renewal.cpp
   void renew(unsigned path);
-  void watch_renewal(unsigned life);
   void break_renewal(unsigned path);
   void renewed();
   void retry_held();
@@ -152,7 +149,6 @@ class ClientDriver {
   rtrs::ClientSession session_;
   std::vector<Path> paths_;
   std::unique_ptr<Renewal> renewal_;
-  unsigned renewals_ = 0;
   rtrs::ChangeBarrier barrier_;
   rtrs::ChangeBarrier control_barrier_;
   std::vector<std::unique_ptr<rtrs::ClientLane>> lanes_;

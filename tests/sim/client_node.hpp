@@ -53,8 +53,6 @@ class ClientNode final : public rtrs::SessionKeeper {
   std::unique_ptr<rtrs::Operation> reopen(const rtrs::SessionLimits& limits) override;
   int reopened(rtrs::Operation& operation) override;
   void reopening_failed(rtrs::Operation& operation) override;
-  std::string waits_for(const rtrs::Operation& operation) const override;
-  bool gives_up_waiting(rtrs::Operation& operation) override;
 
  private:
   using AccessMode = rnbd::wire::AccessMode;
@@ -75,7 +73,6 @@ class ClientNode final : public rtrs::SessionKeeper {
     bool unwanted = false;  ///< is closed as soon as it may be, and not used until then
     bool closing = false;
     bool patient = true;       ///< rnbd::ReopenDevice
-    unsigned silent = 0;       ///< likewise
     bool lost = false;         ///< likewise
     bool half_closed = false;  ///< rnbd::OpenedDevice
     bool known = false;        ///< to the checker
@@ -170,7 +167,6 @@ class ClientNode final : public rtrs::SessionKeeper {
   void handle_answer(Control& control, int error);
   bool may_refuse(const Control& open, int error) const;
   bool may_hang(AccessMode mode) const;
-  void note_answers(const rnbd::ReopenOperation& reopen);
   void opened(Control& control, const rnbd::wire::DeviceInfoResponse* info);
   unsigned find_disk(const Device& device) const;
   void check_geometry(const Device& device);
@@ -205,7 +201,6 @@ class ClientNode final : public rtrs::SessionKeeper {
   rtrs::SessionLimits limits_;     ///< of the newest one
   rnbd::VolatileEpoch volatile_epoch_;
   std::vector<DevicePtr> reopening_;
-  unsigned silences_ = 0;
   std::vector<std::uint32_t> reopening_numbers_;
   std::optional<Instant> reopening_since_;
   bool certain_ = false;  ///< the session that is being renewed had nothing open before

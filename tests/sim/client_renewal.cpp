@@ -35,26 +35,6 @@ void ClientDriver::renew(unsigned index) {
       this);
   renewal_->operation->start(*renewal_->lane);
   control.flush();
-  renewal_->waits_since = world_.now();
-  if (setup_.client.renewal_patience > Duration::zero()) watch_renewal(++renewals_);
-}
-
-/// `life`: of the renewal.
-void ClientDriver::watch_renewal(unsigned life) {
-  if (closed_ || failing_ || life != renewals_ || !renewal_ || renewal_->broken) return;
-  if (renewal_->operation->finished()) return;
-  const std::string waits_for = setup_.keeper->waits_for(*renewal_->operation);
-  if (waits_for != renewal_->waits_for) {
-    renewal_->waits_for = waits_for;
-    renewal_->waits_since = world_.now();
-  } else if (world_.now() - renewal_->waits_since >= setup_.client.renewal_patience) {
-    renewal_->waits_since = world_.now();
-    world_.note("client", serial_, "has waited for long for an answer", renewal_->path);
-    if (setup_.keeper->gives_up_waiting(*renewal_->operation)) {
-      return lose(renewal_->path, "the server does not answer when something is opened again");
-    }
-  }
-  scope_.after(setup_.client.renewal_patience / 20, [this, life] { watch_renewal(life); });
 }
 
 /// Its path is lost; the operation ends with that.

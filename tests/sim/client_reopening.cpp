@@ -38,13 +38,12 @@ std::unique_ptr<rtrs::Operation> ClientNode::reopen(const rtrs::SessionLimits& l
     if (fate != rnbd::Renewal::open && fate != rnbd::Renewal::open_to_close) continue;
     const bool leaving = fate == rnbd::Renewal::open_to_close;
     Device& device = *mapping.device;
-    device.patient = !rng().chance(300) && device.silent == 0;
+    device.patient = !rng().chance(300);
     rnbd::OpenOptions options;
     options.access = device.mode;
     options.geometry = device.options;
     devices.push_back({environment_.disks[device.slot].name(), options, device.expected, leaving});
     devices.back().patient = device.patient;
-    devices.back().silent = device.silent;
     if (numbers_opens()) {
       devices.back().order = orders_.begin();
       reopening_numbers_.push_back(devices.back().order.number);
@@ -54,34 +53,11 @@ std::unique_ptr<rtrs::Operation> ClientNode::reopen(const rtrs::SessionLimits& l
       environment_.checker.asks_to_write(device.slot, driver_->serial());
     }
   }
-  rnbd::put_silent_ones_last(devices, reopening_);
   return std::make_unique<rnbd::ReopenOperation>(std::move(devices), limits);
-}
-
-std::string ClientNode::waits_for(const rtrs::Operation& operation) const {
-  return static_cast<const rnbd::ReopenOperation&>(operation).waits_for();
-}
-
-bool ClientNode::gives_up_waiting(rtrs::Operation& operation) {
-  const auto& reopen = static_cast<rnbd::ReopenOperation&>(operation);
-  const rnbd::ReopenDevice* const asked = reopen.asked();
-  if (asked == nullptr || !reopen.has_others()) return false;
-  Device& device = *reopening_[reopen.asked_index()];
-  world_.note("client", driver_->serial(), "does not wait for a device any more", device.slot);
-  device.silent = ++silences_;
-  device.open_number = asked->order.number;
-  return true;
-}
-
-void ClientNode::note_answers(const rnbd::ReopenOperation& reopen) {
-  for (std::size_t i = 0; i < reopen.reopened().size(); ++i) {
-    if (!reopen.reopened()[i].unasked) reopening_[i]->silent = 0;
-  }
 }
 
 int ClientNode::reopened(rtrs::Operation& operation) {
   const auto& reopen = static_cast<rnbd::ReopenOperation&>(operation);
-  note_answers(reopen);
   if (reopen.error() == 0) {
     adopt(reopen);
   } else {
@@ -116,7 +92,6 @@ void ClientNode::judge_refusal(int error, const std::string& complaint) {
   for (const DevicePtr& device : reopening_) {
     if (error == EPERM && device->mode != AccessMode::read_only) return;
     if (error == EAGAIN && may_hang(device->mode)) return;
-    if (error == ETIMEDOUT && device->silent != 0) return;
   }
   violate("what was open was not opened again: " + complaint);
 }
@@ -137,14 +112,13 @@ void ClientNode::lose(const DevicePtr& device, const rnbd::ReopenedDevice& reope
   const bool replaced = environment_.disk_of(device->slot) != device->disk;
   const bool refused =
       !device->patient && (device->mode != AccessMode::read_only || may_hang(device->mode));
-  if (!replaced && !refused && !reopened.unasked &&
-      !environment_.checker.may_be_stale(device->opening)) {
+  if (!replaced && !refused && !environment_.checker.may_be_stale(device->opening)) {
     violate("a device is said to be another one: " + reopened.loss);
   }
   device->lost = device->closing = true;
   environment_.checker.closing(device->opening);
   Mapping& mapping = mappings_[device->slot];
-  if (reopened.id == rnbd::kNoDevice && !reopened.unasked) return now_closed(mapping);
+  if (reopened.id == rnbd::kNoDevice) return now_closed(mapping);
   mapping.device = std::make_shared<Device>();
   mapping.device->slot = device->slot;
   mapping.device->disk = device->disk;

@@ -128,37 +128,11 @@ void draw_new_keys(Knobs& knobs, Rng rng, bool faults) {
   knobs.faults.stale = knobs.new_keys && faults && rng.chance(500);
 }
 
-/// A server that says nothing while an OPEN hangs keeps those waiting whose sessions are renewed,
-/// with several devices: so that is what happens.
-void draw_silent_server(Knobs& knobs, Rng& rng) {
-  knobs.storage.hang_later = true;
-  if (rng.chance(200)) return;
-  knobs.server_extensions = true;
-  knobs.storage.hang_open = rng.pick({300U, 600U});
-  knobs.safety_time = std::max<Duration>(knobs.safety_time, 3s);
-  const Duration mean = rng.pick<Duration>({3ms, 20ms, 50ms});
-  knobs.faults = {.mean = mean, .cut = rng.chance(200), .restart = true};
-  for (ClientKnobs& client : knobs.clients) {
-    if (client.resends_at_once || client.linux_like) continue;
-    client.survives = client.extensions = client.exactly_once = client.renews = true;
-    client.no_path_timeout = rng.pick<Duration>({0ms, 1s, 10s});
-    client.disconnect = 0;
-  }
-  if (knobs.disks.size() > 1) return;
-  knobs.disks.push_back(knobs.disks.front());
-  std::uint8_t& first = knobs.disks.back().uuid[0];
-  first = static_cast<std::uint8_t>(first + 1);
-}
-
 /// Likewise. Only our own server does something for an OPEN that may hang.
 void draw_hanging_opens(Knobs& knobs, Rng rng, bool faults) {
   if (!faults || knobs.server_style != ServerStyle::own || !rng.chance(400)) return;
   knobs.storage.hang_open = rng.pick({50U, 200U, 500U});
-  knobs.open_timeout = rng.pick<Duration>({2ms, 20ms, 200ms, 0ms, 0ms});
-  for (ClientKnobs& client : knobs.clients) {
-    client.renewal_patience = rng.pick<Duration>({10ms, 50ms, 300ms});
-  }
-  if (knobs.open_timeout == 0ms) draw_silent_server(knobs, rng);
+  knobs.open_timeout = rng.pick<Duration>({2ms, 20ms, 200ms});
 }
 
 }  // namespace

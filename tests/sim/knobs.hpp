@@ -42,7 +42,6 @@ struct StorageKnobs {
   /// Per mille of what an OPEN does to files and to the state directory: it takes longer than the
   /// server waits, or does not end as long as faults are allowed.
   unsigned hang_open = 0;
-  bool hang_later = false;  ///< not in the server's first life, in which things get opened
 };
 
 struct ClientKnobs {
@@ -61,7 +60,6 @@ struct ClientKnobs {
   bool ranked = false;         ///< the paths are not equally good
   Duration no_path_timeout{};  ///< 0 = for ever
   Duration settle_time{};
-  Duration renewal_patience{};  ///< with a server that does not answer an OPEN
   Duration reconnect_min{};
   Duration reconnect_max{};
   bool same_name = false;     ///< a new session has the name of the last one

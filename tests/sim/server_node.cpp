@@ -54,7 +54,6 @@ void ServerNode::start() {
   checker_.server_started();
   process_ = std::make_unique<ServerProcess>(world_, knobs_, disks_, exports_, checker_, node_,
                                              volatile_epoch_, turns_);
-  if (again || !knobs_.storage.hang_later) process_->let_hang();
   if (calm_) process_->calm();
 }
 

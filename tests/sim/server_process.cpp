@@ -169,7 +169,7 @@ rnbd::Surroundings ServerProcess::surroundings() {
   };
   surroundings.offload = [this](rtrs::Reactor*, std::function<void()> work,
                                 std::function<void()> then) {
-    if (hangs_now()) return hang(std::move(work), std::move(then));
+    if (may_hang()) return hang(std::move(work), std::move(then));
     const std::uint64_t job = next_job_++;
     offloaded_[job] = [work = std::move(work), then = std::move(then)] {
       if (work) work();
@@ -181,9 +181,9 @@ rnbd::Surroundings ServerProcess::surroundings() {
   return surroundings;
 }
 
-bool ServerProcess::hangs_now() {
+bool ServerProcess::may_hang() {
   const unsigned often = knobs_.storage.hang_open;
-  return often > 0 && may_hang_ && !calm_ && world_.rng().chance(often);
+  return often > 0 && !calm_ && world_.rng().chance(often);
 }
 
 /// Before anything is done, or when all is done but the end; for a while, or until calm().
@@ -197,8 +197,7 @@ void ServerProcess::hang(std::function<void()> work, std::function<void()> then)
     if (then) then();
   };
   if (rng.chance(300)) return;
-  const Duration most = knobs_.open_timeout > Duration::zero() ? knobs_.open_timeout * 3 : 500ms;
-  scope_.after(rng.delay(1ms, most), [this, job] { run_offloaded(job); });
+  scope_.after(rng.delay(1ms, knobs_.open_timeout * 3), [this, job] { run_offloaded(job); });
 }
 
 void ServerProcess::run_offloaded(std::uint64_t job) {

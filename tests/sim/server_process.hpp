@@ -48,8 +48,6 @@ class ServerProcess {
   /// Every connection is closed and everything that runs ends; then this can be destroyed.
   void kill();
   void calm();
-  /// What its OPENs need may hang.
-  void let_hang() { may_hang_ = true; }
   void set_access(unsigned listener, rtrs::wire::PathAccess access);
   bool idle() const { return hosts_.empty(); }
   std::string leftovers();
@@ -65,7 +63,7 @@ class ServerProcess {
   void forget_soon(SessionId id);
   rnbd::Surroundings surroundings();
   void run_offloaded(std::uint64_t job);
-  bool hangs_now();
+  bool may_hang();
   void hang(std::function<void()> work, std::function<void()> then);
   std::string stuck_writers();
   rnbd::CatalogueOptions catalogue_options(std::shared_ptr<rnbd::WriterStore> turns);
@@ -77,7 +75,6 @@ class ServerProcess {
   Checker& checker_;
   NodeId node_;
   bool calm_ = false;
-  bool may_hang_ = false;
   rtrs::ServerSessionOptions session_options_;
   std::array<rtrs::wire::PathAccess, kListeners> access_{};
   rtrs::Admission admission_;

@@ -74,25 +74,6 @@ class FakeClient final : public rtrs::Client {
     return reopen(lock);
   }
 
-  /// The same, but the server does not answer the OPEN of `device`. Returns whether the keeper
-  /// gives the path up for that.
-  bool reopen_in_vain(const std::string& device) {
-    rtrs::ClientLane privileged{0, server.options.slots};
-    server.attach(privileged);
-    auto operation = keeper->reopen(limits_);
-    operation->start(privileged);
-    const auto is_that = [&](const Arrival& arrival) {
-      return arrival.type() == wire::MessageType::open &&
-             wire::decode_open(arrival.message)->device_name == device;
-    };
-    while (!is_that(server.arrivals.front())) server.answer();
-    const bool gives_up = keeper->gives_up_waiting(*operation);
-    server.arrivals.clear();
-    privileged.shut_down(EIO);
-    keeper->reopening_failed(*operation);
-    return gives_up;
-  }
-
   /// A path is back, and then do_errands().
   unsigned come_back() {
     connected = true;

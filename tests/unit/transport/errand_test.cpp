@@ -1,4 +1,4 @@
-// What a client has left to do that nobody waits for, and what it has to do before anything else.
+// What a client has left to do that nobody waits for.
 #include <doctest/doctest.h>
 
 #include <boost/asio/post.hpp>
@@ -86,48 +86,6 @@ TEST_CASE("an errand that hangs makes room for the next one, but leaves a permit
     end_all();
     CHECK(done());
   }
-}
-
-/// Ends what the server keeps.
-void end_held(EchoServer& server) {
-  std::promise<void> ended;
-  ServerRequest& held = *server.handler.held.load();
-  boost::asio::post(reactor_of(*held.session)->io(), [&] {
-    held.finish(0);
-    ended.set_value();
-  });
-  ended.get_future().wait();
-}
-
-TEST_CASE("a renewal that has no answer for long is tried anew if its keeper gives it up") {
-  Keeper keeper;
-  ServerOptions server_options;
-  server_options.features = wire::kFeatureExactlyOnce;
-  auto server = std::make_unique<EchoServer>(server_options);
-  ClientOptions options = patient(server->port, keeper);
-  options.features = wire::kFeatureExactlyOnce;
-  options.renewal_patience = 200ms;
-  auto client = test::connect(options);
-  server.reset();
-  keeper.hanging_renewals = 1;
-  EchoServer again{server_options, options.paths[0].port};
-  SUBCASE("it does") {
-    keeper.gives_up = true;
-    EchoOperation request{"E0", {}, {}};
-    CHECK(client->run(request, {}) == 0);
-    CHECK(keeper.asked == 2);
-    end_held(again);
-  }
-  SUBCASE("it waits") {
-    while (keeper.tired == 0) std::this_thread::yield();
-    std::this_thread::sleep_for(500ms);
-    CHECK(keeper.asked == 1);
-    end_held(again);
-    EchoOperation request{"E0", {}, {}};
-    CHECK(client->run(request, {}) == 0);
-    CHECK(keeper.asked == 1);
-  }
-  CHECK(keeper.tired == 1);
 }
 
 }  // namespace

@@ -16,18 +16,10 @@ class Keeper final : public SessionKeeper {
  public:
   std::unique_ptr<Operation> reopen(const SessionLimits&) override {
     ++asked;
-    if (hanging_renewals > 0) {
-      --hanging_renewals;
-      return std::make_unique<EchoOperation>("H", MutableBytes{}, ConstBytes{});
-    }
     return std::make_unique<EchoOperation>("E" + std::to_string(answer), MutableBytes{},
                                            ConstBytes{});
   }
   int reopened(Operation& operation) override { return operation.error(); }
-  bool gives_up_waiting(Operation&) override {
-    ++tired;
-    return gives_up;
-  }
   std::unique_ptr<Operation> errand() override {
     if (hanging_errands > 0) {
       --hanging_errands;
@@ -46,9 +38,6 @@ class Keeper final : public SessionKeeper {
   std::atomic<int> errands{0};
   std::atomic<int> hanging_errands{0};  ///< come first
   std::atomic<int> given_up{0};         ///< of these
-  std::atomic<int> hanging_renewals{0};
-  std::atomic<bool> gives_up{false};  ///< a renewal that hangs
-  std::atomic<int> tired{0};          ///< times that one was asked about
 };
 
 inline ClientOptions patient(std::uint16_t port, Keeper& keeper) {
