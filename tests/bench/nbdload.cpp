@@ -65,8 +65,8 @@ class Connection {
     std::uint64_t blocks = size_ / options.block;
     // Sequential connections start spread over the device.
     next_block_ = blocks * index / options.connections;
-    // Of large blocks one reply at a time, as clients do that receive into the place where they want
-    // the data: moving the beginning of the next one would be a copy that no client needs.
+    // Of large blocks one reply at a time, as clients do that receive into the place where they
+    // want the data: moving the beginning of the next one would be a copy that no client needs.
     const std::size_t whole = sizeof(Reply) + options.block;
     input_.resize(options.block < kLarge ? 256 * 1024 : whole);
   }
