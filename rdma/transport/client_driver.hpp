@@ -86,9 +86,6 @@ class ClientDriver final : public Client {
   void tell_of_end(unsigned path, bool was_connected, const Failure& failure, EndedBy ended_by);
   void tell_statistics(unsigned path) const;
   void first_attempt_failed_on_io(const Failure& failure);
-  void renew_on_io(unsigned path);
-  void renewed_on_io();
-  void retry_held_on_io();
   void run_errand_on_io();
   void errand_ended_on_io();
   void give_up_slow_errand_on_io();
@@ -100,6 +97,11 @@ class ClientDriver final : public Client {
   /// Whoever was told of trouble is told of its end in the same voice.
   LogLevel news_level() const { return troubled_ ? LogLevel::warning : LogLevel::info; }
   void for_each_lane(const std::function<void(ClientLane&)>& function);
+
+  // client_driver_renewal.cpp
+  void renew_on_io(unsigned path);
+  void renewed_on_io();
+  void retry_held_on_io();
 
   /// A path between its lives is null.
   struct Path {
