@@ -81,7 +81,12 @@ class Checker {
   /// Whether there is a reason to say that an opening shows something else than before.
   bool may_be_stale(std::uint64_t opening) const;
   /// A new process; it remembers nothing.
-  void server_started() { ++life_; }
+  void server_started() {
+    ++life_;
+    server_ends_ = false;
+  }
+  /// Those that it cuts off from here on may all come back.
+  void server_ends() { server_ends_ = true; }
   /// The disk has forgotten what was not durable.
   void power_lost(unsigned disk);
   /// The server has let go of everything that belongs to the session.
@@ -122,6 +127,7 @@ class Checker {
     Instant first_since{};  ///< the same when it was opened first
     Instant first_asked{};  ///< for that
     Instant lost{};         ///< when its server forgot it last
+    bool outlived = false;  ///< others had it for writing then, and the server lived on
     bool held = false;      ///< it held once, for certain
     bool closing = false;
     bool closed = false;
@@ -150,6 +156,7 @@ class Checker {
   bool is_loss_told(OperationId id, int error);
   void note_losses(Operation& operation);
   void check_writers_again(Opening& opening, Instant asked);
+  bool others_write(const Opening& opening) const;
   void check_writers(unsigned disk, std::uint64_t session, rnbd::wire::AccessMode mode,
                      Instant asked);
   void promise(OperationId id, std::uint64_t number, std::uint32_t position);
@@ -166,6 +173,7 @@ class Checker {
   std::vector<bool> renews_;   ///< by session
   std::uint64_t moment_ = 0;   ///< counts what clients ask and are told, and losses of power
   unsigned life_ = 0;          ///< of the server
+  bool server_ends_ = false;
   std::vector<std::vector<std::pair<std::uint64_t, Instant>>>
       writers_;  ///< by export: who came when
 };

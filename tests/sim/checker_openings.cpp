@@ -64,6 +64,7 @@ void Checker::reopened(std::uint64_t id, Instant asked) {
   opening.reopened = ++moment_;
   if (opening.power_loss > opening.learnt) opening.learnt = opening.reopened;
   opening.life = life_;
+  opening.outlived = false;
 }
 
 /// Those who had it meanwhile count as much as those who have it now.
@@ -76,6 +77,11 @@ void Checker::check_writers_again(Opening& opening, Instant asked) {
   check_writers(opening.disk, opening.session, as, asked);
   opening.holds = true;
   if (opening.mode == AccessMode::read_only || !opening.knows.writers) return;
+  if (opening.outlived && opening.life == life_) {
+    world_.violate("session " + std::to_string(opening.session) + " opened disk" +
+                   std::to_string(opening.disk) +
+                   " again, although another one went on writing when it was cut off");
+  }
   for (const Opening& other : openings_) {
     const bool wrote = other.disk == opening.disk && other.session != opening.session &&
                        other.held && other.mode != AccessMode::read_only;
@@ -101,6 +107,13 @@ bool Checker::may_be_stale(std::uint64_t id) const {
   if (slot >= writers_.size()) return false;
   return std::ranges::any_of(writers_[slot],
                              [&](const auto& ask) { return ask.first != opening.session; });
+}
+
+bool Checker::others_write(const Opening& opening) const {
+  return std::ranges::any_of(openings_, [&](const Opening& other) {
+    return other.holds && other.disk == opening.disk && other.session != opening.session &&
+           other.mode != AccessMode::read_only;
+  });
 }
 
 void Checker::closing(std::uint64_t opening) {
@@ -142,6 +155,7 @@ void Checker::session_gone(std::uint64_t session) {
   for (Opening& opening : openings_) {
     if (opening.session == session && std::exchange(opening.holds, false)) {
       opening.lost = world_.now();
+      opening.outlived = !server_ends_ && others_write(opening);
     }
   }
   std::erase_if(active_, [&](OperationId id) {

@@ -79,6 +79,7 @@ void ServerNode::kill(bool power_loss) {
   stopping_.reset();
   if (!process_) return;
   world_.note("server", 0, power_loss ? "loses power" : "is killed");
+  checker_.server_ends();
   process_->kill();
   if (world_.broken()) return;
   process_.reset();
@@ -96,6 +97,7 @@ void ServerNode::kill(bool power_loss) {
 void ServerNode::stop() {
   if (!process_) return;
   world_.note("server", 0, "stops");
+  checker_.server_ends();
   process_->drain();
   // Shorter than a peer's patience, for who drains does not answer.
   stopping_.emplace(world_, node_);
