@@ -162,6 +162,18 @@ TEST_CASE("a client that stops at any step of the handshake is let go by the dea
     CHECK(session.is_closed());
     victim.complains(kTooLate);
   }
+  SUBCASE("each connection is in time, all of them together are not") {
+    auto p = parameters(0, 60);
+    const Caller first{p};
+    std::vector<Caller> others;
+    while (p.cid < 59 && !first.connection->is_closed(std::chrono::milliseconds{300})) {
+      ++p.cid;
+      others.emplace_back(p);
+    }
+    CHECK(p.cid < 59);
+    // The one that came when it was too late is told so as well.
+    victim.complains(kTooLate, 2);
+  }
 }
 
 TEST_CASE("a client that goes after any step of the handshake leaves nothing behind") {

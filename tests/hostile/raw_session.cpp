@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <random>
 #include <stdexcept>
+#include <utility>
 
 namespace rtrs::hostile {
 
@@ -29,9 +30,14 @@ wire::ConnectParameters parameters(std::uint16_t cid, std::uint16_t cid_count) {
   return p;
 }
 
-RawSession::RawSession(RawOptions options) : first{parameters(0, options.cids)} {
+RawSession::RawSession(RawOptions options)
+    : name{std::move(options.name)}, first{parameters(0, options.cids)} {
   static int number = 0;
-  if (options.name.empty()) options.name = "raw-" + std::to_string(++number);
+  if (options.beside != nullptr) {
+    name = options.beside->name;
+    first.session_uuid = options.beside->first.session_uuid;
+  }
+  if (name.empty()) name = "raw-" + std::to_string(++number);
   if (options.own_peer) first.extension.present = true;
   first.extension.features = options.features;
   for (std::uint16_t n = 0; n < options.cids; ++n) {
@@ -47,7 +53,7 @@ RawSession::RawSession(RawOptions options) : first{parameters(0, options.cids)} 
   }
   accepted = connections.front()->accepted();
   if (!options.info) return;
-  send_info(wire::bytes_of(wire::encode_info_request(options.name)));
+  send_info(wire::bytes_of(wire::encode_info_request(name)));
   REQUIRE(heard_info());
 }
 
@@ -115,8 +121,8 @@ std::optional<int> RawSession::answer(std::size_t on) {
   return std::nullopt;
 }
 
-std::uint32_t RawSession::open(std::string_view name, rnbd::wire::AccessMode mode) {
-  REQUIRE(read(wire::bytes_of(rnbd::wire::encode_open(name, mode)),
+std::uint32_t RawSession::open(std::string_view device, rnbd::wire::AccessMode mode) {
+  REQUIRE(read(wire::bytes_of(rnbd::wire::encode_open(device, mode)),
                sizeof(rnbd::wire::OpenResponse)) == 0);
   return wire::copy_of<rnbd::wire::OpenResponse>(data().first(sizeof(rnbd::wire::OpenResponse)))
       .device_id;

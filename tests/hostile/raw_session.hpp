@@ -41,13 +41,16 @@ struct Caller {
   Answer answer;
 };
 
+class RawSession;
+
 struct RawOptions {
   std::uint16_t cids = 2;
-  std::string name{};          ///< "" = one of its own
-  bool own_peer = false;       ///< announces the extension, and so gets short heartbeats
-  std::uint32_t features = 0;  ///< that it announces then
-  bool info = true;            ///< exchanges the infos
-  unsigned receives = 32;      ///< per connection
+  std::string name{};                  ///< "" = one of its own
+  bool own_peer = false;               ///< announces the extension, and so gets short heartbeats
+  std::uint32_t features = 0;          ///< that it announces then
+  bool info = true;                    ///< exchanges the infos
+  unsigned receives = 32;              ///< per connection
+  const RawSession* beside = nullptr;  ///< another path of this one's session
 };
 
 /// All connections of a path.
@@ -94,8 +97,9 @@ class RawSession {
   /// What the last read brought.
   ConstBytes data(std::size_t on = 1) { return cid(on).memory(); }
   /// Returns the device's id.
-  std::uint32_t open(std::string_view name, rnbd::wire::AccessMode mode);
+  std::uint32_t open(std::string_view device, rnbd::wire::AccessMode mode);
 
+  std::string name;
   wire::ConnectParameters first;
   wire::AcceptParameters accepted;
   std::vector<wire::ChunkAddress> chunks;

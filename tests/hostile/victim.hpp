@@ -16,9 +16,9 @@ class Victim {
   static Victim& get();
   ~Victim();
 
-  /// After an attack: the log has exactly one new complaint and it has `text` in it, and the honest
-  /// session reads and writes.
-  void complains(const std::string& text);
+  /// After an attack: the log has new complaints, at most so many, and one has `text` in it; the
+  /// honest session reads and writes.
+  void complains(const std::string& text, std::size_t most = 1);
   /// Nothing was worth a complaint; the honest session reads and writes. The log says `text`, if
   /// any.
   void is_content(const std::string& text = {});

@@ -28,6 +28,22 @@ crude() {
   limited /usr/bin/python3 "$source_dir/tests/integration/garbage.py" "$port" crude
 }
 it "RNBD messages for what the storage cannot do, and for parts of its blocks" crude
+# What a name could lead to, in the directory of the session or beside it.
+search() {
+  mkdir -p tree/own/inner tree/other
+  truncate -s 1M tree/own/disk tree/other/disk outside
+  truncate -s 2M tree/own/inner/disk
+  ln -s ../../outside tree/own/link
+  ln -s ../../../outside tree/own/inner/link
+  ln -s .. tree/own/up
+  ln -s loop tree/own/loop
+  ln -s /proc/self/root tree/own/magic
+  mkfifo tree/own/fifo
+  /usr/bin/python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("tree/own/socket")'
+  start_server --export disk0=memory:1M --search-path "$PWD/tree/%SESSNAME%"
+  limited /usr/bin/python3 "$source_dir/tests/integration/garbage.py" "$port" search
+}
+it "names with the search path: nothing but the files below the session's directory is opened" search
 # More than 200 lines in a few seconds, then as many as seconds have gone by; all parts of the server together.
 comes_and_goes() {
   local start=$SECONDS

@@ -1,9 +1,10 @@
 """Garbage in RNBD messages, see garbage.py: answered with an errno, and the session goes on."""
 import errno
+import os
 import struct
 
 from garbage_peer import PORT, RANDOM, expect
-from raw_peer import DISCARD, FLUSH, MIGRATION, READ_IO, RO, RW, WRITE_IO, WRITE_ZEROES, Session
+from raw_peer import DISCARD, FLUSH, MIGRATION, READ_IO, RO, RW, WRITE_IO, WRITE_ZEROES, Closed, Session
 
 
 def message_session(name=b"disk0", mode=RO):
@@ -127,6 +128,42 @@ def message_open_with_a_bad_name():
     unterminated = struct.pack("<HHBB255s3x", 2, 0, RO, 0, b"x" * 255)
     expect(session.call(unterminated, 56)[0], errno.EINVAL)
     still_works(session, device)
+
+
+def search_names_that_lead_out_of_the_directory_or_to_no_disk():
+    """The directory of the session is tree/own, see garbage.sh."""
+    session = Session(PORT, name=b"own")
+    for name, size in ((b"disk", 2048), (b"inner/disk", 4096)):
+        expect(session.open(name, RO)[1], size)
+    outside = os.path.abspath("outside").encode()
+    names = (b"", b".", b"..", b"/", b"//", b"../other/disk", b"../../outside", b"inner/../../other/disk",
+             b"inner/..", b"./../other/disk", outside, b"/" + outside, b"/../../outside", b"link", b"inner/link",
+             b"up/other/disk", b"loop", b"magic/etc/passwd", b"magic" + outside, b"fifo", b"socket", b"inner", b"inner/",
+             b"disk/../disk/..", b"disk/x", b"disk\n", b"\xff\xfe", b"\\..\\other", b"%2e%2e/other/disk", b"x" * 254,
+             b"inner/" * 42, b"../" * 84 + b"etc", b"%SESSNAME%", b"no-such-disk")
+    for mode in (RO, RW, MIGRATION):
+        for name in names:
+            message = struct.pack("<HHBB255s3x", 2, 0, mode, 0, name)
+            error, payload = session.call(message, 56)
+            assert error != 0, (name, mode, payload)
+            expect(error, errno.ENOENT, errno.EINVAL, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EISDIR,
+                   errno.ENOTBLK, errno.EXDEV)
+    unterminated = struct.pack("<HHBB255s3x", 2, 0, RO, 0, b"disk/" * 51)
+    expect(session.call(unterminated, 56)[0], errno.EINVAL)
+    expect(session.open(b"inner/disk", RW)[1], 4096)
+    session.close()
+
+
+def search_sessions_without_a_directory_of_their_own():
+    for session_name in (b"nobody", b"tree", b"own%2f"):
+        try:
+            session = Session(PORT, name=session_name)
+        except (Closed, OSError):
+            continue  # no name of a session at all
+        for name in (b"disk", b"own/disk", b"../own/disk", b"outside"):
+            message = struct.pack("<HHBB255s3x", 2, 0, RO, 0, name)
+            expect(session.call(message, 56)[0], errno.ENOENT, errno.EINVAL)
+        session.close()
 
 
 def message_open_with_an_unknown_mode():

@@ -13,7 +13,7 @@ start_victim() { # [OPTION...]
   rnbd_server --log-level debug --listen rdma:10.99.0.1:1234 --queue-depth 48 --max-io-size 64K --max-sessions 8 \
     --handshake-timeout 3s --heartbeat 1s --export disk0=/tmp/image --export doomed=/tmp/doomed \
     --export small=memory:1M --export readonly=memory:1M,ro \
-    --export slow=delay:read=2s:memory:1M --export crude='nbd+unix:///?socket=/run/crude.sock' "$@"
+    --export slow=delay:read=2s:memory:1M --export slow-writes=delay:write=2s:memory:1M --export crude='nbd+unix:///?socket=/run/crude.sock' "$@"
 }
 
 # attack [--always-invalidate] DOCTEST-ARGUMENTS...: afterwards nothing is held but what each of the server's threads keeps from
