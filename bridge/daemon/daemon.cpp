@@ -20,6 +20,7 @@
 #include "bridge/daemon/server_control.hpp"
 #include "bridge/daemon/shutdown.hpp"
 #include "bridge/daemon/state_directory.hpp"
+#include "bridge/daemon/storage_watch.hpp"
 #include "bridge/server/block_server.hpp"
 #include "rdma/client_log.hpp"
 #include "rdma/memlock.hpp"
@@ -252,6 +253,7 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
     const LateExports late{
         catalogue,
         [&] { notify_manager("STATUS=exporting " + describe(settings, catalogue) + "\n"); }};
+    const StorageWatch watch{[&] { return server->sessions(); }, log_function()};
     const std::string signal = wait_for_shutdown();
     notify_manager("STOPPING=1\n");
     log_function()(rtrs::LogLevel::info, signal + ": stopping");

@@ -57,8 +57,10 @@ Json status(rtrs::Server& server, const ExportCatalogue& catalogue) {
       answer["paths"].push_back(std::move(path));
     }
     for (const auto& item : session.items) {
-      answer["devices"].push_back(
-          {{"session", session.name}, {"device", item.name}, {"access_mode", item.how}});
+      answer["devices"].push_back({{"session", session.name},
+                                   {"device", item.name},
+                                   {"access_mode", item.how},
+                                   {"requests", item.requests}});
     }
   }
   return answer;

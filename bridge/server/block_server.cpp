@@ -60,7 +60,8 @@ std::vector<rtrs::SessionItem> BlockServer::items(rtrs::ServerSession& session) 
   const auto& mine = *static_cast<const BlockSession*>(rtrs::context_of(session));
   std::vector<rtrs::SessionItem> all;
   for (const auto& device : mine.devices().slots()) {
-    if (device) all.push_back({device->name, to_string(device->lease.mode())});
+    if (!device) continue;
+    all.push_back({device->name, to_string(device->lease.mode()), device->running, device->ended});
   }
   return all;
 }

@@ -135,6 +135,7 @@ void BlockSession::complete(IoContext& io, int error) {
   if (error != 0 && error != EOPNOTSUPP) report(device, io.plan, error);
   io.next = std::exchange(free_contexts_, &io);
   --device.running;
+  ++device.ended;
   const bool close_now = device.closing && device.running == 0;
   finish(request, error);
   if (close_now) finish_close(device);

@@ -30,6 +30,7 @@ struct Device {
   BackendQueue& queue;
   std::uint64_t writer_serial = 0;  ///< ExportCatalogue::writer_serial() when it was opened
   unsigned running = 0;             ///< requests at the backend
+  std::uint64_t ended = 0;          ///< of those that were
   std::uint64_t failures = 0;       ///< of its storage
   bool closing = false;  ///< no longer found; its id is taken until the last request has ended
   std::vector<rtrs::ServerRequest*> closers;  ///< answered then

@@ -51,6 +51,8 @@ struct ServerRequest {
 struct SessionItem {
   std::string name;
   std::string how;
+  unsigned requests = 0;    ///< that execute
+  std::uint64_t ended = 0;  ///< since it was opened
 };
 
 /// The protocol above RTRS. All calls come on the session's reactor; nothing may block.

@@ -70,4 +70,19 @@ in_order() {
 }
 it "a start that fails: every line is there, in order" in_order
 
+# Nobody gives up what storage holds, so it has to be in the log.
+one_under_way() { "${ctl_command[@]}" control status --json | grep -q '"requests": *1'; }
+storage_hangs() {
+  start_server --control "$PWD/control" --export disk0=delay:read=16s:memory:1M
+  attach disk0
+  spawn reader /usr/bin/python3 -m nbd -u "$uri" -c 'import time' \
+    -c 'h.pread(512, 0)' -c 'time.sleep(8)'
+  eventually 10 one_under_way
+  eventually $((16 * slow)) grep -q "the storage of 'disk0' .* has ended none of its 1 request for 1[0-9] seconds" server.log
+  eventually $((16 * slow)) grep -q "the storage of 'disk0' .* answers again, after" server.log
+  wait_end reader $((20 * slow))
+  ((status == 0)) || fail "the read failed"
+}
+it "storage that takes requests and ends none is in the log, and when it goes on" storage_hangs
+
 finish

@@ -1,0 +1,77 @@
+// Storage that takes requests and ends none: nobody gives those up, so the log has to tell of them.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "rdma/log.hpp"
+#include "rdma/server.hpp"
+
+namespace rnbd {
+
+/// What of the open devices stands still, as seen from time to time.
+///
+/// Not seen is a request that hangs while others of its device end.
+///
+/// Threads: one at a time.
+class Standstills {
+ public:
+  /// Before the log is told; again after twice as long, and so on.
+  static constexpr std::chrono::seconds kFirst{10};
+
+  struct Line {
+    rtrs::LogLevel level;
+    std::string text;
+  };
+
+  /// What there is to say, `passed` after the last look.
+  std::vector<Line> look(const std::vector<rtrs::ServerSessionStatus>& sessions,
+                         std::chrono::nanoseconds passed);
+
+ private:
+  using Key = std::pair<std::string, std::string>;  ///< session and device
+  struct Device {
+    std::uint64_t ended = 0;
+    bool busy = false;
+    std::chrono::nanoseconds still{};
+    std::chrono::nanoseconds told{};  ///< 0: not yet
+  };
+
+  static void look_at(const Key& key, const rtrs::SessionItem& item, Device& device,
+                      std::chrono::nanoseconds passed, std::vector<Line>& lines);
+
+  std::map<Key, Device> devices_;
+};
+
+/// Looks every 5 s, on a thread of its own.
+class StorageWatch {
+ public:
+  using Look = std::function<std::vector<rtrs::ServerSessionStatus>()>;
+
+  /// Both are called on its thread.
+  StorageWatch(Look look, rtrs::Log log);
+  /// Waits for the look that is under way.
+  ~StorageWatch() = default;
+  StorageWatch(const StorageWatch&) = delete;
+  StorageWatch& operator=(const StorageWatch&) = delete;
+
+ private:
+  void run(const std::stop_token& end);
+
+  Look look_;
+  rtrs::Log log_;
+  Standstills standstills_;
+  std::mutex mutex_;
+  std::condition_variable_any woken_;
+  std::jthread thread_;  // last: ends before what it uses
+};
+
+}  // namespace rnbd
