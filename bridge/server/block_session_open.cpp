@@ -20,6 +20,8 @@ std::string why(int error) {
       return "somebody else writes to it";
     case EROFS:
       return "it is read-only";
+    case EBUSY:
+      return "somebody else has its storage";
     default:
       return std::strerror(error);
   }
