@@ -31,7 +31,8 @@ struct Request {
   ConstBytes write_data;   ///< data for the server (a write), at most max_io_size bytes
   MutableBytes read_data;  ///< where the answer goes (a read), at most max_io_size bytes
   bool is_read = false;    ///< RTRS direction; a read may have no buffer (flush)
-  /// Called once with the lane held; may submit further requests.
+  /// Called once with the lane held; may submit further requests, but must not give up or destroy
+  /// others: one of those may be in the midst of being submitted, and have led here.
   void (*done)(ClientLane& lane, Request& request) = nullptr;
   /// Called with the lane held before the request goes into a new session: brings the message up to
   /// date, whose length must stay. Null: it says nothing that depends on the session.
@@ -319,7 +320,8 @@ class Operation {
   bool finished() const { return finished_; }
   int error() const { return error_; }  ///< errno, valid once finished
 
-  /// Called by whoever waits, before start(): is told when the operation finishes.
+  /// Called by whoever waits, before start(): is told when the operation finishes, as Request::done
+  /// is, and with the same restriction.
   void on_finish(void (*callback)(void*), void* context) {
     callback_ = callback;
     context_ = context;

@@ -173,8 +173,12 @@ void ClientNode::end_transfer(Transfer& transfer) {
   } else {
     scope_.soon([this, number] { transfers_.erase(number); });
   }
-  // The callback may give up others and submit further requests.
-  if (!finishing_ && rng().chance(knobs_.cancel / 2)) cancel_something();
+  // Callbacks may submit further requests, but give up others only later.
+  if (!finishing_ && rng().chance(knobs_.cancel / 2)) {
+    scope_.soon([this] {
+      if (!finishing_) cancel_something();
+    });
+  }
   if (!leaving_ && driver_->up() && !driver_->gave_up() && informed_ && rng().chance(200) &&
       transfers_.size() < knobs_.concurrency) {
     start_transfer();
