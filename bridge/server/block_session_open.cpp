@@ -202,8 +202,8 @@ void BlockSession::limit(const OpeningPtr& opening) {
 /// nothing.
 void BlockSession::abandon(const OpeningPtr& opening) {
   const std::string& name = opening->name();
-  catalogue_.lines().hang(opening->line, opening.get());
   opening->state = Opening::State::late;
+  if (catalogue_.lines().give_up(opening->line, opening.get())) opening->let_go();
   const Failure failure = opening->in_turn ? directory_hangs(name) : file_hangs(name);
   if (std::exchange(opening->in_turn, false)) --turns_under_way_;
   const bool more = !held_.empty();

@@ -20,12 +20,16 @@ bool OpenLines::begin(const std::string& line, Who who, std::function<void()> st
   return true;
 }
 
-void OpenLines::hang(const std::string& line, Who who) {
+bool OpenLines::give_up(const std::string& line, Who who) {
   const std::lock_guard lock{mutex_};
   const auto known = lines_.find(line);
-  if (known == lines_.end() || known->second.first != who || known->second.hangs) return;
-  known->second.hangs = true;
-  ++hanging_;
+  if (known == lines_.end()) return false;
+  Line& here = known->second;
+  if (here.first != who) {
+    return std::erase_if(here.waiting, [who](const Next& next) { return next.who == who; }) > 0;
+  }
+  if (!std::exchange(here.hangs, true)) ++hanging_;
+  return false;
 }
 
 void OpenLines::end(const std::string& line) {

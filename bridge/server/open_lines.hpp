@@ -25,8 +25,9 @@ class OpenLines {
   /// Calls `start` when it is the turn of `who`, which may be in here or in another thread's end().
   /// False: the line hangs, and `start` is not called.
   bool begin(const std::string& line, Who who, std::function<void()> start);
-  /// What `who` has started takes too long. If it is over by now, or waits still, nothing changes.
-  void hang(const std::string& line, Who who);
+  /// It takes `who` too long: the line takes nobody in until what he has started is over. True: he
+  /// has not started anything, and is out of the line.
+  bool give_up(const std::string& line, Who who);
   /// What was started is over.
   void end(const std::string& line);
   bool hangs(const std::string& line) const;

@@ -289,7 +289,7 @@ TEST_CASE("late open: only so many files may hang, and each is told apart") {
   const auto line = [](std::size_t n) { return "file" + std::to_string(n); };
   for (std::size_t n = 0; n < OpenLines::kMostHung; ++n) {
     CHECK(lines.begin(line(n), &who, start));
-    lines.hang(line(n), &who);
+    lines.give_up(line(n), &who);
   }
   CHECK_FALSE(lines.begin("one more", &who, start));
   lines.end(line(3));
@@ -298,20 +298,45 @@ TEST_CASE("late open: only so many files may hang, and each is told apart") {
 
   // It was over before its time was.
   lines.end("one more");
-  lines.hang("one more", &who);
+  lines.give_up("one more", &who);
   CHECK_FALSE(lines.hangs("one more"));
-  // Somebody else has been waiting.
-  const int other = 0;
+  // Two others have been waiting, and one of them does not any more.
+  const int other = 0, third = 0;
   CHECK(lines.begin("one more", &who, start));
   CHECK(lines.begin("one more", &other, start));
-  lines.hang("one more", &other);
+  CHECK(lines.begin("one more", &third, start));
+  CHECK(lines.give_up("one more", &other));
   CHECK_FALSE(lines.hangs("one more"));
+  CHECK_FALSE(lines.give_up("one more", &other));
   lines.end("one more");
   CHECK(started == OpenLines::kMostHung + 3);
-  lines.hang("one more", &who);
+  CHECK_FALSE(lines.give_up("one more", &who));
   CHECK_FALSE(lines.hangs("one more"));
-  lines.hang("one more", &other);
+  CHECK_FALSE(lines.give_up("one more", &third));
   CHECK(lines.hangs("one more"));
+}
+
+TEST_CASE("late open: who was refused while he waited stands in nobody's way, and keeps no file") {
+  LateWorld world;
+  auto first = world.file_session();
+  auto second = world.file_session();
+  Call& one = world.open(*first, "a");
+  world.run_all(world.offloaded);
+  Call& two = world.open(*second, "b");
+  world.run_all(world.offloaded);
+  CHECK(world.records.size() == 1);  // the first one's turn, for which the second one waits
+  CHECK(world.open_files == 2);
+  world.time_is_over();
+  CHECK(one.error == EAGAIN);
+  CHECK(two.error == EAGAIN);
+  world.run_all(world.offloaded);
+  CHECK(world.open_files == 1);
+  const std::size_t turns = world.records.size();
+  world.run_all(world.records);
+  CHECK(turns == 1);
+  CHECK(world.records.empty());
+  world.run_all(world.offloaded);
+  CHECK(world.open_files == 0);
 }
 
 TEST_CASE("late open: a file that hangs in open(2) keeps no thread from another file") {
