@@ -202,7 +202,7 @@ void ClientLane::resend_stranded() {
 
 bool ClientLane::probe(unsigned index, unsigned misses_max) {
   Path& path = paths_[index];
-  if (!attached(index) || !path.link.exactly_once) return true;
+  if (!attached(index) || !path.link.exactly_once || RTRS_PLANTED(lane_not_probed)) return true;
   const bool heard = std::exchange(path.received_before, path.received) != path.received;
   if (heard || path.in_flight == 0) {
     path.silent = 0;

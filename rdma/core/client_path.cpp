@@ -132,6 +132,8 @@ Heartbeat::Verdict ClientPath::on_tick(Instant now, bool traffic) {
   const bool heard = std::exchange(heard_, false);  // also when there was traffic besides
   if (RTRS_PLANTED(heard_twice) && traffic) heard_ = heard;
   if ((traffic || heard) && !RTRS_PLANTED(heartbeat_deaf)) heartbeat_.on_traffic();
+  const bool counts = exactly_once() && !RTRS_PLANTED(control_silence_ignored);
+  control_silence_ = heard || !counts ? 0 : control_silence_ + 1;
   const auto verdict = heartbeat_.on_tick(now);
   if (verdict == Heartbeat::Verdict::send) {
     asked_ = now;

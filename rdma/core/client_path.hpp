@@ -108,6 +108,11 @@ class ClientPath final : public QueuePairHandler {
   /// From a heartbeat to its answer.
   Duration latency() const { return latency_; }
 
+  /// Ticks in a row, until now, in which nothing came on connection 0, while each time an answer to
+  /// a heartbeat was due: whatever the others carry, it may be dead. Servers without the extension
+  /// do not count, since their transport tells it.
+  unsigned control_silence() const { return control_silence_; }
+
   void close() { state_ = ClientPathState::closed; }
   ClientPathState state() const { return state_; }
   const wire::AcceptParameters& accepted() const { return accepted_; }
@@ -139,7 +144,8 @@ class ClientPath final : public QueuePairHandler {
   wire::PathAccess access_ = wire::PathAccess::optimized;
   std::optional<wire::PathAccess> notice_;  ///< not acknowledged yet
   Ticket last_ack_ = 0;
-  bool heard_ = false;            ///< something came on connection 0
+  bool heard_ = false;  ///< something came on connection 0
+  unsigned control_silence_ = 0;
   bool acked_ = false;            ///< an answer to a heartbeat was among it
   std::optional<Instant> asked_;  ///< when the heartbeat was sent whose answer is awaited
   Duration latency_{};

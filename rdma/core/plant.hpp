@@ -18,6 +18,8 @@ struct PlantEntry {
   X(reply_on_wrong_slot, "an answer with an error goes to the neighbouring permit")                \
   X(data_offset_wrong, "a write of the largest size is taken 8 bytes too late from its chunk")     \
   X(heartbeat_deaf, "arrivals at the client do not count as life")                                 \
+  X(control_silence_ignored, "a connection 0 that carries nothing is none, while others carry")    \
+  X(lane_not_probed, "a connection that owes answers and carries nothing is not looked at")        \
   X(heard_twice, "one sign of life counts for two intervals")                                      \
   X(heartbeat_never_dead, "the server never gives up a silent client")                             \
   X(cancelled_window_exposed, "a read that was given up may still write to its memory")            \

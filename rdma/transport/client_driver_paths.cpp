@@ -72,12 +72,13 @@ void ClientDriver::connect_on_io(unsigned index) {
 
 bool ClientDriver::heard_on_io(unsigned index) {
   bool heard = false;
-  bool lives = true;
   ProbePatience& patience = paths_[index].patience;
+  const unsigned misses_max = patience.misses_max(options_.heartbeat_misses);
+  bool lives = session_.path(index).control_silence() <= misses_max;
   for (auto& lane : lanes_) {
     lane->service();
     heard |= lane->heard(index);
-    lives &= lane->probe(index, patience.misses_max(options_.heartbeat_misses));
+    lives &= lane->probe(index, misses_max);
   }
   if (lives) {
     patience.on_alive(now());

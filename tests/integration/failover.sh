@@ -449,4 +449,25 @@ one_is_frozen() {
 }
 it "of two paths one says nothing any more: the other takes over, and both are used again" one_is_frozen
 
+# Under load the others carry enough to make the path look alive; what goes over connection 0 must not wait for ever.
+control_is_mute() {
+  requires_python nbd
+  truncate -s 16M image
+  start_server --export "disk0=$PWD/image" --export other=memory:1M
+  start_forward 127.0.0.1
+  attach_to "rnbd+tcp://127.0.0.1:$forward_port" dynamic-export=true "${quick[@]}"
+  uri="nbd+unix:///disk0?socket=$socket"
+  start_writers
+  touch mute.127.0.0.1
+  progress 20
+  limit=10 nbdinfo --size "nbd+unix:///other?socket=$socket"
+  eventually 20 grep -q "a connection that owes answers carries nothing" nbdkit.log
+  progress 20
+  end_writers
+  rm mute.127.0.0.1
+  stop nbdkit
+  end_forward 127.0.0.1
+}
+it "connection 0 of a path says nothing while the others carry: the path is given up, and devices are opened" control_is_mute
+
 finish

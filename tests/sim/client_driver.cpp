@@ -124,6 +124,7 @@ void ClientDriver::progress(unsigned index, std::size_t cid) {
   const auto status = queue_pair.progress(*handler, heard);
   if (world_.broken() || closed_ || path.life != life || !path.open) return;
   if (heard > 0 && path.watch) path.watch->heard();
+  if (heard > 0 && cid == 0) path.control_heard = world_.now();
   if (core.state() == ClientPathState::connected && !was_connected && !failing_) ready(index);
   if (closed_ || path.life != life || !path.open) return;
   if (cid == 0 && core.measure_latency(world_.now())) {
@@ -182,12 +183,43 @@ void ClientDriver::tick(unsigned index) {
     const std::uint64_t arrivals = lanes_[i]->received(index);
     traffic |= std::exchange(path.seen[i], arrivals) != arrivals;
   }
+  const bool lives = probe(index);
   if (session_.path(index).on_tick(world_.now(), traffic) == rtrs::Heartbeat::Verdict::dead) {
     path.watch->dead(silenced(index));
     return lose(index, "the server is silent");
   }
+  if (!lives) return lose(index, "a connection that owes answers carries nothing");
   schedule_tick(index);
   check_leaving(index);
+}
+
+/// Whatever the other connections carry. Each tick may be a twentieth late.
+void ClientDriver::check_control(unsigned index, unsigned misses_max) {
+  if (!session_.path(index).exactly_once()) return;
+  const Instant since = std::max(paths_[index].control_heard, world_.awake_since(setup_.node));
+  const Duration interval = setup_.knobs.heartbeat_interval;
+  const Duration limit = (interval + interval / 20) * (misses_max + 3) + 20ms;
+  if (world_.now() - since > limit) {
+    world_.violate(who() + " keeps a path whose connection 0 says nothing");
+  }
+}
+
+/// As the shipped driver does: false when a connection is dead, whatever the others carry.
+bool ClientDriver::probe(unsigned index) {
+  rtrs::ProbePatience& patience = paths_[index].patience;
+  const unsigned misses_max = patience.misses_max(setup_.knobs.heartbeat_misses);
+  check_control(index, misses_max);
+  bool lives = session_.path(index).control_silence() <= misses_max;
+  for (std::size_t i = 1; i < lanes_.size(); ++i) {
+    lives &= lanes_[i]->probe(index, misses_max);
+    lanes_[i]->flush();
+  }
+  if (lives) {
+    patience.on_alive(world_.now());
+  } else {
+    patience.on_dead(world_.now());
+  }
+  return lives;
 }
 
 bool ClientDriver::silenced(unsigned index) const {

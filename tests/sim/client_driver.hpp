@@ -90,6 +90,8 @@ class ClientDriver {
     std::vector<Link> links;
     std::optional<HeartbeatWatch> watch;
     std::vector<std::uint64_t> seen;  ///< arrivals per lane at the last tick
+    rtrs::ProbePatience patience;
+    Instant control_heard{};  ///< when something came on connection 0 last
   };
 
   /// A new session that is being filled.
@@ -135,6 +137,8 @@ class ClientDriver {
   void end_giving_up();
   void set_giving_up(bool giving_up);
   void apply_use();
+  void check_control(unsigned path, unsigned misses_max);
+  bool probe(unsigned path);
   bool silenced(unsigned path) const;
   /// Runs `action` later, unless the path has died until then.
   void later(unsigned path, Duration delay, std::function<void()> action);

@@ -135,6 +135,24 @@ void draw_hanging_opens(Knobs& knobs, Rng rng, bool faults) {
   knobs.open_timeout = rng.pick<Duration>({2ms, 20ms, 200ms});
 }
 
+/// Likewise. A middle box, or a peer that hangs, may acknowledge for ever what it does not deliver;
+/// only peers with the extension can tell a dead connection from those beside it.
+void draw_patient_transport(Knobs& knobs, Rng rng, bool faults) {
+  if (!knobs.network.stream || !knobs.server_extensions) return;
+  for (const ClientKnobs& client : knobs.clients) {
+    if (!client.exactly_once || client.resends_at_once) return;
+  }
+  if (!rng.chance(500)) return;
+  knobs.network.transport_timeout = 24h;
+  if (!faults || !rng.chance(500)) return;
+  // Heartbeats that are missed while there is I/O all the time.
+  knobs.faults.mute = true;
+  knobs.heartbeat_interval = 60ms;
+  knobs.heartbeat_misses = 1;
+  knobs.operations = 200;
+  for (ClientKnobs& client : knobs.clients) client.think_max = 2ms;
+}
+
 }  // namespace
 
 Duration Knobs::heartbeat_limit() const {
@@ -198,6 +216,7 @@ Knobs draw_knobs(Rng& rng, bool long_run) {
   if (changes) knobs.access_mean = rng.pick<Duration>({500us, 3ms, 20ms});
   draw_new_keys(knobs, Rng{Rng{rng}.next()}, faults);
   draw_hanging_opens(knobs, Rng{~Rng{rng}.next()}, faults);
+  draw_patient_transport(knobs, Rng{Rng{rng}.next() + 1}, faults);
   return knobs;
 }
 

@@ -92,6 +92,7 @@ struct FaultKnobs {
   bool cut = false;
   bool late = false;     ///< a connection is over for the client, and what it sent arrives late
   bool silence = false;  ///< messages vanish, nobody is told
+  bool mute = false;     ///< connection 0 of a path says nothing any more
   bool stall = false;    ///< a connection is slow for a while
   bool pause = false;
   bool kill_client = false;

@@ -33,6 +33,7 @@ void Nemesis::strike() {
   if (faults.cut) choices.push_back([this] { cut(); });
   if (faults.late) choices.insert(choices.end(), 3, [this] { cut_late(); });
   if (faults.silence) choices.push_back([this] { silence(); });
+  if (faults.mute) choices.insert(choices.end(), 3, [this] { mute(); });
   if (faults.stale) choices.insert(choices.end(), 2, [this] { send_stale_copy(); });
   if (faults.stall) choices.push_back([this] { stall(); });
   if (faults.pause) choices.push_back([this] { pause(); });
@@ -96,6 +97,15 @@ void Nemesis::silence() {
     if (to_server) other->silence(Side::client);
     if (to_client) other->silence(Side::server);
   }
+}
+
+/// What the server says on connection 0 of a path is lost, and only that.
+void Nemesis::mute() {
+  std::vector<std::shared_ptr<Wire>> choices;
+  for (const auto& wire : network_.wires()) {
+    if (!wire->over() && wire->cid() == 0) choices.push_back(wire);
+  }
+  if (!choices.empty()) choices[world_.rng().below(choices.size())]->silence(Side::server);
 }
 
 /// A client, or its hardware, that has not noticed how old its request is.

@@ -29,6 +29,7 @@ class Nemesis {
   void cut();
   void cut_late();
   void silence();
+  void mute();
   void stall();
   void send_stale_copy();
   void pause();

@@ -21,15 +21,18 @@ struct ConnectedPath {
     options.session_name = "test";
     options.heartbeat_interval = 100ms;
     options.heartbeat_misses = 1;
+    options.features = wire::kFeatureExactlyOnce;
     return options;
   }
 
-  explicit ConnectedPath(bool new_keys = false) {
-    const wire::AcceptParameters accept{.queue_depth = 8,
-                                        .max_io_size = 4096,
-                                        .max_header_size = 4096,
-                                        .new_rkey = new_keys,
-                                        .extension = {}};
+  explicit ConnectedPath(bool new_keys = false, std::uint32_t features = 0) {
+    wire::AcceptParameters accept{.queue_depth = 8,
+                                  .max_io_size = 4096,
+                                  .max_header_size = 4096,
+                                  .new_rkey = new_keys,
+                                  .extension = {}};
+    accept.extension.present = features != 0;
+    accept.extension.features = features;
     REQUIRE(path.on_answer(0, wire::bytes_of(wire::encode(accept))) == nullptr);
     path.start_exchange(control);
     const std::array chunks{wire::Descriptor{0x10000, 7, 8 * accept.chunk_size()}};
@@ -77,6 +80,24 @@ TEST_CASE("client path: traffic on a lane alone keeps the server alive") {
   for (int i = 1; i <= 20; ++i) {
     CHECK(connected.path.on_tick(Instant{i * 100ms}, /*traffic=*/true) == Verdict::send);
   }
+}
+
+TEST_CASE("client path: traffic on a lane alone does not hide that connection 0 says nothing") {
+  ConnectedPath connected{false, wire::kFeatureExactlyOnce};
+  ClientPath& path = connected.path;
+  for (int i = 1; i <= 3; ++i) {
+    CHECK(path.on_tick(Instant{i * 100ms}, /*traffic=*/true) == Verdict::send);
+  }
+  CHECK(path.control_silence() == 3);
+  REQUIRE(path.on_write_with_immediate(wire::kHeartbeatAck, 0) == nullptr);
+  path.on_tick(Instant{400ms}, true);
+  CHECK(path.control_silence() == 0);
+}
+
+TEST_CASE("client path: a server without the extension answers heartbeats when it likes") {
+  ConnectedPath connected;
+  for (int i = 1; i <= 3; ++i) connected.path.on_tick(Instant{i * 100ms}, /*traffic=*/true);
+  CHECK(connected.path.control_silence() == 0);
 }
 
 }  // namespace

@@ -236,6 +236,26 @@ TEST_CASE("a connection that owes an answer and carries nothing ends its path, i
   CHECK(client->paths()[0].trouble.find("owes answers") != std::string::npos);
 }
 
+TEST_CASE("a connection 0 that carries nothing ends its path, although another one lives") {
+  ScriptedServer server{[](ScriptedServer::Wire wire) {
+                          wire.say(wire.control, wire.info_response());
+                          // As an I/O connection under load: something comes all the time.
+                          const auto life = ScriptedServer::Wire::frame(
+                              tcp::Opcode::write, tcp::kHasImmediate, wire::kHeartbeatAck);
+                          while (wire.say(wire.lane, life)) std::this_thread::sleep_for(2ms);
+                        },
+                        wire::kFeatureExactlyOnce};
+  ClientOptions options = server.options();
+  options.features = wire::kFeatureExactlyOnce;
+  options.heartbeat_interval = 20ms;
+  options.no_path_timeout = 10ms;
+  auto client = connect(options);
+  std::vector<std::byte> buffer(4096);
+  EchoOperation read{"x", buffer, {}};
+  CHECK(client->run(read, {}) == EIO);
+  CHECK(client->paths()[0].trouble.find("carries nothing") != std::string::npos);
+}
+
 TEST_CASE("however long a request takes, its path lives") {
   ServerOptions server_options;
   server_options.features = wire::kFeatureExactlyOnce;
