@@ -113,6 +113,11 @@ class Backend {
   /// Units:   bytes.
   /// Threads: any; never blocks.
   virtual std::uint64_t present_size() { return info().size; }
+  /// Another number than before: what was answered and not flushed may be gone since, although
+  /// this process and this machine live. 0 where that cannot be.
+  ///
+  /// Threads: any.
+  virtual std::uint32_t life() const { return 0; }
   /// `reactor` is null only in the simulator, which uses `memory:` and `null:`. The backend and the
   /// reactor outlive the queue.
   virtual std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) = 0;

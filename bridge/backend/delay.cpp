@@ -137,6 +137,7 @@ class DelayBackend final : public Backend {
       : pace_{std::move(options)}, inner_{std::move(inner)} {}
 
   const BackendInfo& info() const override { return inner_->info(); }
+  std::uint32_t life() const override { return inner_->life(); }
   std::uint64_t present_size() override { return inner_->present_size(); }
   std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) override {
     return std::make_unique<DelayQueue>(pace_, inner_->open_queue(reactor), *reactor);

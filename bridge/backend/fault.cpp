@@ -68,6 +68,7 @@ class FaultBackend final : public Backend {
       : fate_{std::move(options)}, inner_{std::move(inner)} {}
 
   const BackendInfo& info() const override { return inner_->info(); }
+  std::uint32_t life() const override { return inner_->life(); }
   std::uint64_t present_size() override { return inner_->present_size(); }
   std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) override {
     return std::make_unique<FaultQueue>(fate_, inner_->open_queue(reactor));

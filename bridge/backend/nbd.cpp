@@ -92,6 +92,7 @@ class NbdBackend final : public Backend {
       : shared_{std::move(shared)}, multi_conn_{multi_conn} {}
 
   const BackendInfo& info() const override { return shared_->info; }
+  std::uint32_t life() const override { return shared_->life; }
 
   std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) override {
     return std::make_unique<NbdQueue>(shared_, connection_for(*reactor), *reactor);

@@ -151,6 +151,7 @@ void NbdConnection::lose(const std::string& why) {
   if (state_ == State::lost) return;
   state_ = State::lost;
   lost_ = true;
+  ++shared_->life;
   in_flight_.for_each([this](const NbdIo& io) { note_cut(io); });
   log("the NBD server is lost (" + why + "); " +
       (cut_changes_ == 0

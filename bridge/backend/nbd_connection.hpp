@@ -30,6 +30,9 @@ struct NbdShared {
   /// A connection ended with changes under way, which the server may still carry out: over whatever
   /// is changed after that.
   std::atomic<bool> uncertain{false};
+  /// Counts the connections that were lost: the server may have been restarted, with what it had in
+  /// a cache.
+  std::atomic<std::uint32_t> life{1};
   std::chrono::nanoseconds patience{};  ///< with a server that owes replies and sends none
   std::mutex mutex;
   NbdHandle first;  ///< connected when the backend was opened; for the first who asks

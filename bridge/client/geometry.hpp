@@ -21,6 +21,7 @@ enum class Use : std::uint8_t { automatic, always, never };
 struct Witness {
   std::uint64_t writer_serial = 0;
   std::uint32_t server_life = 0;
+  std::uint32_t storage_life = 0;
 };
 
 /// Shape and abilities of an open device.

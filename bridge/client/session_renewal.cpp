@@ -185,13 +185,15 @@ std::vector<std::string> Session::adopt(const ReopenOperation& reopen) {
     note_refusal(mapping, false);
     if (mapping.lost) continue;
     mapping.handle.id = reopened.id;
+    const bool storage_was_lost = mapping.witness.storage_life != reopened.witness.storage_life;
     mapping.witness = reopened.witness;
     // Its users have left meanwhile, and nobody else may have it.
     if (!reopened.loss.empty()) mapping.half_closed = true;
-    if (restarted && mapping.handle.unflushed.lose()) {
-      complaints.push_back("the server's machine was restarted: writes to " +
-                           quoted(mapping.device) +
-                           " that were not flushed may be lost, and its next flush fails");
+    if ((restarted || storage_was_lost) && mapping.handle.unflushed.lose()) {
+      complaints.push_back(
+          (restarted ? "the server's machine was restarted: writes to "
+                     : "the server has lost its own connection to the storage: writes to ") +
+          quoted(mapping.device) + " that were not flushed may be lost, and its next flush fails");
     }
   }
   end_reopening();

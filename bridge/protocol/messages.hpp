@@ -210,7 +210,9 @@ struct DeviceInfoResponse {
   /// for writing. 0 = unknown, or not open for writing.
   le64 writer_serial = 0;
   le32 server_life = 0;  ///< which life of the server has had it open ever since; 0 = none
-  std::array<std::uint8_t, 12> reserved{};
+  /// Another number than before: what was answered and not flushed may be lost since.
+  le32 storage_life = 0;
+  std::array<std::uint8_t, 8> reserved{};
 };
 static_assert(sizeof(DeviceInfoResponse) == 64 && offsetof(DeviceInfoResponse, size) == 8);
 static_assert(offsetof(DeviceInfoResponse, export_uuid) == 16);
@@ -218,6 +220,7 @@ static_assert(offsetof(DeviceInfoResponse, flags) == 32);
 static_assert(offsetof(DeviceInfoResponse, preferred_block) == 36);
 static_assert(offsetof(DeviceInfoResponse, writer_serial) == 40);
 static_assert(offsetof(DeviceInfoResponse, server_life) == 48);
+static_assert(offsetof(DeviceInfoResponse, storage_life) == 52);
 
 /// Asks for names of exports, from `first` on in the server's order.
 struct ListExports {

@@ -86,6 +86,7 @@ void BlockSession::device_info(rtrs::ServerRequest& request) {
   auto response = device_info_response(device->geometry(), device->id);
   response.writer_serial = device->writer_serial;
   response.server_life = catalogue_.life_of(device->lease);
+  response.storage_life = device->lease.storage()->backend().life();
   finish_with(request, rtrs::wire::bytes_of(response));
 }
 

@@ -309,6 +309,38 @@ assert error_of(other.flush) is None, "it is told once"' "$uri"
 }
 it "a flush that failed is not forgotten when the server is killed" failed_flush
 
+# An NBD server that writes late is killed while nobody uses it, because the client stands still: what the client comes back
+# to has lost what it had not flushed. rnbd-server lives, and so does its machine.
+upstream_restarted() {
+  requires_python nbd
+  truncate -s 4M upstream
+  local upstream=(--filter=cache file "$PWD/upstream" cache=writeback)
+  nbdkit_name=upstream start_nbdkit "${upstream[@]}"
+  start_server --heartbeat "$((100 * slow))ms" --export "disk0=$uri"
+  attach disk0 "${quick[@]}" no-path-timeout=60s
+  user
+  works write
+  works flush
+  works write
+  freeze nbdkit
+  eventually 30 grep -q "the session is forgotten" server.log
+  kill_hard upstream
+  eventually 10 grep -q "the NBD server is lost" server.log
+  local user_of=$uri
+  nbdkit_name=upstream start_nbdkit "${upstream[@]}"
+  uri=$user_of
+  thaw nbdkit
+  ask flush
+  [[ $answer == EIO ]] || fail "the flush hides that a write is lost"
+  says nbdkit.log "lost its own connection to the storage: writes to 'disk0' .* may be lost"
+  works write
+  works flush
+  end_user
+  stop nbdkit
+  stop server # nbdkit waits for its clients
+}
+it "an NBD upstream that has lost what was not flushed makes the next flush fail, once" upstream_restarted
+
 gone() {
   used_and_crashed
   restart_server 1 --export "disk1=$PWD/image"
