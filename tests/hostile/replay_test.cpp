@@ -1,6 +1,9 @@
 // Writes that come twice, late, or out of turn, over one path or two: each is carried out once.
 // Source of the rules: docs/protocol.md, RTRS extension.
 #include <cerrno>
+#include <chrono>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 #include "tests/hostile/raw_session.hpp"
@@ -36,6 +39,17 @@ int write(RawSession& path, std::uint32_t device, std::uint32_t generation, char
           std::uint16_t flags = 0, std::uint64_t sector = 0) {
   start(path, device, generation, fill, flags, sector);
   return path.answer().value_or(-1);
+}
+
+/// A write of a lost session that still runs keeps everybody from opening it for writing.
+std::uint32_t open_when_free(RawSession& path, std::string_view name) {
+  const auto open = rnbd::wire::encode_open(name, AccessMode::read_write);
+  const auto deadline = std::chrono::steady_clock::now() + kLimit;
+  while (path.read(bytes_of(open), sizeof(rnbd::wire::OpenResponse)) == EPERM &&
+         std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{100});
+  }
+  return path.open(name, AccessMode::read_write);  // it is the same one
 }
 
 /// Also that nothing else was answered: the next answer is that of this read.
@@ -93,7 +107,7 @@ TEST_CASE("a write that still executes and comes over another path is carried ou
   RawSession one{with_generations()};
   RawSession two{with_generations(&one)};
   victim.forget_log();
-  const auto device = one.open("slow-writes", AccessMode::read_write);
+  const auto device = open_when_free(one, "slow-writes");
   start(one, device, 1, 'A');
   start(two, device, 1, 'B');
   CHECK(one.answer() == 0);
@@ -109,7 +123,7 @@ TEST_CASE("a permit that is used before its answer, over another path, costs the
   auto& victim = Victim::get();
   RawSession one{with_generations()};
   RawSession two{with_generations(&one)};
-  const auto device = one.open("slow-writes", AccessMode::read_write);
+  const auto device = open_when_free(one, "slow-writes");
   victim.forget_log();
   start(one, device, 1, 'A');
   start(two, device, 2, 'B');
@@ -122,7 +136,7 @@ TEST_CASE("without generations what comes over another path ends the first one")
   auto& victim = Victim::get();
   RawSession one;
   RawSession two{{.beside = &one}};
-  const auto device = one.open("slow-writes", AccessMode::read_write);
+  const auto device = open_when_free(one, "slow-writes");
   victim.forget_log();
   const auto message = io(device, kWrite, 0, kLength);
   one.start_write(bytes_of(message), filled('A'), kPermit);
