@@ -1,6 +1,8 @@
 // What others see and change of the shared session, and of every one after it.
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <string>
 
 #include "bridge/client/shared_session.hpp"
 
@@ -92,6 +94,20 @@ void SharedSession::bring_up_to_date(Session& session) {
   client.set_policy(wanted.policy);
 }
 
+namespace {
+
+/// True both while requests wait and when they fail already.
+std::string trouble_without_path(rtrs::Duration timeout) {
+  const std::string what = "no path may carry I/O: requests wait until one is back";
+  if (timeout == rtrs::Duration::zero()) return what;
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count();
+  const std::string time =
+      ms % 1000 == 0 ? std::to_string(ms / 1000) + "s" : std::to_string(ms) + "ms";
+  return what + ", and fail when none was for " + time + " (no-path-timeout)";
+}
+
+}  // namespace
+
 SessionStatus SharedSession::status() {
   SessionStatus status;
   std::shared_ptr<Session> session;
@@ -116,7 +132,7 @@ SessionStatus SharedSession::status() {
   status.limits = session->client().limits();
   status.paths = session->client().paths();
   if (std::ranges::none_of(status.paths, &rtrs::PathStatus::in_use)) {
-    status.trouble = "no path may carry I/O: requests wait for one, and fail after no-path-timeout";
+    status.trouble = trouble_without_path(config_.no_path_timeout);
   }
   status.devices = session->devices();
   return status;
