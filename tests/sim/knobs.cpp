@@ -149,6 +149,7 @@ void draw_patient_transport(Knobs& knobs, Rng rng, bool faults) {
   knobs.faults.mute = true;
   knobs.heartbeat_interval = 60ms;
   knobs.heartbeat_misses = 1;
+  knobs.network.late_read_max = knobs.heartbeat_interval / 4;
   knobs.operations = 200;
   for (ClientKnobs& client : knobs.clients) client.think_max = 2ms;
 }
