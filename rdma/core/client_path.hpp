@@ -144,8 +144,8 @@ class ClientPath final : public QueuePairHandler {
   wire::PathAccess access_ = wire::PathAccess::optimized;
   std::optional<wire::PathAccess> notice_;  ///< not acknowledged yet
   Ticket last_ack_ = 0;
-  bool heard_ = false;  ///< something came on connection 0
   unsigned control_silence_ = 0;
+  bool heard_ = false;            ///< something came on connection 0
   bool acked_ = false;            ///< an answer to a heartbeat was among it
   std::optional<Instant> asked_;  ///< when the heartbeat was sent whose answer is awaited
   Duration latency_{};
