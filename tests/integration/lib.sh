@@ -77,6 +77,7 @@ spawn() {
   local name=$1 r w
   shift
   pipe r w
+  : >"$case_dir/$name.log" # what one of that name has said before is not what this one says
   "$@" >"$case_dir/$name.out" 2>"$case_dir/$name.log" &
   pid[$name]=$!
   end_of[$name]=$r

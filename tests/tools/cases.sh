@@ -43,7 +43,9 @@ it() {
     printf 'skip  %s: %s\n' "$title" "$reason"
   else
     failed=$((failed + 1))
-    printf 'FAIL  %s (exit status %d, %s s)\n' "$title" "$rc" "$took"
+    # In one line, so that a summary has the reason, too.
+    reason=$(sed -n 's/^FAILED: /: /p' "$case_dir/case.log" | tail -n 1)
+    printf 'FAIL  %s (exit status %d, %s s)%s\n' "$title" "$rc" "$took" "$reason"
     tail -n "${LOG_LINES:-40}" "$case_dir/case.log" | sed 's/^/      | /'
     show_logs
   fi
