@@ -502,4 +502,36 @@ control_is_mute() {
 }
 it "connection 0 of a path says nothing while the others carry: the path is given up, and devices are opened" control_is_mute
 
+# Every one of them ends its connection, whichever byte it hits; and nothing that comes of it is a wrong byte. TCP's
+# checksum does not see them: they are in what is sent.
+bits_flip() {
+  requires_python nbd
+  local flips=20 to_server to_client ready_read ready_write
+  [[ -z ${FULL:-} ]] || flips=1000
+  truncate -s 16M image
+  start_server --export "disk0=$PWD/image"
+  pipe ready_read ready_write
+  spawn damage /usr/bin/python3 -B "$here/damage.py" "$port" "$flips" "$ready_write"
+  exec {ready_write}>&-
+  await_line "$ready_read" 20
+  exec {ready_read}<&-
+  attach_to "rnbd+tcp://127.0.0.1:$line/disk0" "${quick[@]}" no-path-timeout=0
+  start_writers 16384
+  touch begin
+  eventually $((60 + flips)) flips_ended
+  read -r to_server to_client <flipped
+  end_writers
+  stop nbdkit
+  kill_hard damage
+  # Who finds it says so. Of many the logs leave out some.
+  [[ -z ${FULL:-} ]] || return 0
+  [[ $(grep -c 'damaged on the way' server.log) == "$to_server" ]] || fail "not all that went to the server"
+  [[ $(grep -c 'damaged on the way' nbdkit.log) == "$to_client" ]] || fail "not all that went to the client"
+}
+flips_ended() {
+  [[ ! -s damage.log ]] || fail "$(<damage.log)"
+  [[ -e flipped ]]
+}
+it "bits that flip on the way: each is found, at no cost but its connection" bits_flip
+
 finish

@@ -3,12 +3,14 @@
 cut    both ends are told at once, as by a peer that resets; who connects is turned away
 mute   nothing arrives any more, and nobody is told; what is sent meanwhile arrives late, when the
        cable is mended, even if its sender has given up long ago
+flip   one bit of what arrives next is another one then
 lose_answers  what the server sends does not arrive, and never will; until it is cut
 mend   as new
 
 forward.py is the one for scripts: a process, to be killed (a cut) or stopped (silence).
 """
 import os
+import random
 import selectors
 import socket
 import threading
@@ -23,6 +25,7 @@ class _End:
         self.pending = bytearray()  # to be sent to it
         self.ended = False  # it sends nothing any more
         self.told = False  # that the other one sends nothing any more
+        self.damaged = False  # a bit was flipped on the way to it, or from it
 
 
 class Cable:
@@ -30,7 +33,7 @@ class Cable:
 
     `to_server` and `to_client` count the bytes that have arrived, `stuck` those on their way to the
     server. `clients` and `servers` are the connections that these have not ended, `left` counts those
-    that clients have.
+    that clients have. `damaged` are the connections with a flipped bit, that still stand.
     """
 
     def __init__(self, target_port):
@@ -39,6 +42,9 @@ class Cable:
         self.clients = self.servers = self.left = 0
         self._state = "open"
         self._loses_answers = False
+        self.damaged = 0
+        self._flips = None  # towards the server (True) or the client (False)
+        self._dice = random.Random(0)
         self._ends = set()
         self._near = set()
         self._lock = threading.Lock()
@@ -58,6 +64,21 @@ class Cable:
 
     def mend(self):
         self._become("open")
+
+    def flip(self, towards_server):
+        """`flipped` is true when it has happened."""
+        with self._lock:
+            self._flips = towards_server
+
+    @property
+    def flipped(self):
+        return self._flips is None
+
+    def _damage(self, end):
+        byte = self._dice.randrange(len(end.pending))
+        end.pending[byte] ^= 1 << self._dice.randrange(8)
+        end.damaged = end.other.damaged = True
+        self._flips = None
 
     def lose_answers(self):
         with self._lock:
@@ -123,6 +144,8 @@ class Cable:
         """What waits for this end, and the news that there will be nothing more."""
         if self._loses_answers and end in self._near:
             end.pending.clear()
+        if end.pending and self._flips is (end not in self._near):
+            self._damage(end)
         try:
             if end.pending:
                 # Counted first: whoever sees the answer sees the count.
@@ -157,3 +180,4 @@ class Cable:
         self.stuck = sum(len(end.pending) for end in far)
         self.clients = sum(not end.ended for end in self._near)
         self.servers = sum(not end.ended for end in far)
+        self.damaged = sum(end.damaged for end in far)
