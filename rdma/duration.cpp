@@ -18,13 +18,14 @@ std::string short_text(Duration duration) {
 
 tl::expected<Duration, std::string> parse_duration(std::string_view text) {
   constexpr std::pair<std::string_view, double> kUnits[] = {
-      {"", 1e9}, {"s", 1e9}, {"ms", 1e6}, {"us", 1e3}, {"\xC2\xB5s", 1e3}, {"ns", 1}};
+      {"", 1e9},          {"s", 1e9}, {"ms", 1e6},   {"us", 1e3},
+      {"\xC2\xB5s", 1e3}, {"ns", 1},  {"min", 60e9}, {"h", 3600e9}};
   constexpr double kMaxSeconds = 1e9;
 
   const auto wrong = [&] {
     return tl::unexpected("'" + std::string{text} +
-                          "' is not a duration; write seconds (1.5) or a number with s, ms, us or "
-                          "ns (100ms)");
+                          "' is not a duration; write seconds (1.5) or a number with h, min, s, "
+                          "ms, us or ns (100ms)");
   };
   // Digits only: from_chars would also take "inf" and a minus sign.
   if (text.empty() || text.find_first_of("0123456789.") != 0) return wrong();

@@ -9,7 +9,7 @@
 
 namespace rtrs {
 
-/// Reads `1.5` (seconds), `2s`, `100ms`, `20us` or `500ns`.
+/// Reads `1.5` (seconds), `2h`, `5min`, `2s`, `100ms`, `20us` or `500ns`.
 ///
 /// Errors: a sentence that says what to write instead.
 tl::expected<Duration, std::string> parse_duration(std::string_view text);

@@ -19,6 +19,8 @@ TEST_CASE("a unit may follow the number") {
   CHECK(*parse_duration("20us") == 20us);
   CHECK(*parse_duration("20\xC2\xB5s") == 20us);
   CHECK(*parse_duration("7ns") == 7ns);
+  CHECK(*parse_duration("5min") == 5min);
+  CHECK(*parse_duration("2h") == 2h);
 }
 
 TEST_CASE("anything else is no duration") {
