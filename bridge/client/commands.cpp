@@ -72,7 +72,8 @@ Json describe(const ClientConfig& config, const SessionStatus& status) {
     answer["devices"].push_back({{"device", device.name},
                                  {"size", device.size},
                                  {"access", device.read_only ? "ro" : "rw"},
-                                 {"users", device.users}});
+                                 {"users", device.users},
+                                 {"trouble", device.trouble}});
   }
   return answer;
 }

@@ -27,6 +27,7 @@ using rtrs::Interrupt;
 
 class RemoteDevice;
 class ReopenOperation;
+struct ReopenedDevice;
 
 /// A device that a session has open.
 struct DeviceStatus {
@@ -34,6 +35,7 @@ struct DeviceStatus {
   std::uint64_t size = 0;  ///< bytes
   bool read_only = false;
   unsigned users = 0;
+  std::string trouble{};  ///< why its users get EIO until they open it anew; "" = they do not
 };
 
 /// An errno in words, the same in every language setting.
@@ -138,7 +140,8 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
     /// Of opening it again, in a row, and since when; guarded by Session::mutex_.
     unsigned refusals = 0;
     std::chrono::steady_clock::time_point refused_since{};
-    bool lost = false;    ///< and in mappings_ no more; guarded by Session::mutex_
+    /// Why it is lost, and in mappings_ no more; guarded by Session::mutex_.
+    std::string loss;
     DeviceHandle handle;  ///< the id changes with the session
     WriteGate gate;
     ChangesUnderWay changes;
@@ -184,7 +187,7 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   static bool is_patient(const Mapping& mapping);
   static void note_refusal(Mapping& mapping, bool refused);
   bool is_lost(const Mapping& mapping) const;
-  void lose(Mapping& mapping, std::uint32_t id);
+  void lose(const std::shared_ptr<Mapping>& mapping, const ReopenedDevice& reopened);
   std::vector<std::string> lose_devices(const ReopenOperation& reopen, bool also_refused);
   std::vector<std::string> adopt(const ReopenOperation& reopen);
   int reject(const ReopenOperation& reopen);
@@ -198,6 +201,7 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::shared_ptr<Mapping>> mappings_;  ///< guarded by mutex_
+  std::vector<std::weak_ptr<Mapping>> lost_;                  ///< guarded by mutex_
   Era era_;                                                   ///< guarded by mutex_
   VolatileEpoch volatile_epoch_;                              ///< guarded by mutex_
   std::vector<std::shared_ptr<Mapping>> reopening_;           ///< guarded by mutex_

@@ -62,7 +62,8 @@ void Session::release(const std::shared_ptr<Mapping>& mapping) {
   const bool has_reads = mapping->handle.given_up->any() && alive() && has_path();
   {
     std::lock_guard lock{mutex_};
-    if (--mapping->users > 0 || mapping->lost || (has_reads && mapping->fit_for_next())) return;
+    if (--mapping->users > 0 || !mapping->loss.empty() || (has_reads && mapping->fit_for_next()))
+      return;
     mapping->state = Mapping::State::closing;
   }
   close_for_good(*mapping);

@@ -237,12 +237,17 @@ Failure Session::not_opened(const Mapping& mapping, int error) const {
 
 std::vector<DeviceStatus> Session::devices() const {
   std::vector<DeviceStatus> devices;
-  std::lock_guard lock{mutex_};
-  for (const auto& [name, mapping] : mappings_) {
-    if (mapping->state != Mapping::State::open || mapping->users == 0) continue;
+  const auto describe = [&](const Mapping& mapping) {
+    if (mapping.state != Mapping::State::open || mapping.users == 0) return;
     const bool read_only =
-        mapping->options.access == wire::AccessMode::read_only || mapping->geometry.read_only;
-    devices.push_back({name, mapping->geometry.size, read_only, mapping->users});
+        mapping.options.access == wire::AccessMode::read_only || mapping.geometry.read_only;
+    devices.push_back(
+        {mapping.device, mapping.geometry.size, read_only, mapping.users, mapping.loss});
+  };
+  std::lock_guard lock{mutex_};
+  for (const auto& [name, mapping] : mappings_) describe(*mapping);
+  for (const auto& lost : lost_) {
+    if (const auto mapping = lost.lock()) describe(*mapping);
   }
   return devices;
 }

@@ -59,7 +59,7 @@ void Session::note_refusal(Mapping& mapping, bool refused) {
 
 bool Session::is_lost(const Mapping& mapping) const {
   std::lock_guard lock{mutex_};
-  return mapping.lost;
+  return !mapping.loss.empty();
 }
 
 std::unique_ptr<rtrs::Operation> Session::reopen(const rtrs::SessionLimits& limits) {
@@ -133,11 +133,14 @@ void Session::end_reopening() {
 
 /// With the session's lock held. What the server has open now is closed before the next one opens
 /// it, like all that nobody uses.
-void Session::lose(Mapping& mapping, std::uint32_t id) {
-  mapping.lost = true;
+void Session::lose(const std::shared_ptr<Mapping>& lost, const ReopenedDevice& reopened) {
+  Mapping& mapping = *lost;
+  mapping.loss = reopened.loss;
   mapping.handle.id = kNoDevice;
+  std::erase_if(lost_, [](const auto& earlier) { return earlier.expired(); });
+  lost_.push_back(lost);
   auto at = mappings_.find(mapping.device);
-  if (id == kNoDevice) {
+  if (reopened.id == kNoDevice) {
     mappings_.erase(at);
     return;
   }
@@ -149,7 +152,7 @@ void Session::lose(Mapping& mapping, std::uint32_t id) {
   left->device = mapping.device;
   left->options = mapping.options;
   left->geometry = mapping.geometry;
-  left->handle.id = id;
+  left->handle.id = reopened.id;
   at->second = std::move(left);
 }
 
@@ -159,10 +162,9 @@ std::vector<std::string> Session::lose_devices(const ReopenOperation& reopen, bo
   std::vector<std::string> complaints;
   for (std::size_t i = 0; i < reopen.reopened().size(); ++i) {
     const ReopenedDevice& reopened = reopen.reopened()[i];
-    Mapping& mapping = *reopening_[i];
-    if (reopened.loss.empty() || mapping.users == 0) continue;
+    if (reopened.loss.empty() || reopening_[i]->users == 0) continue;
     if (reopened.refusal != 0 && !also_refused) continue;
-    lose(mapping, reopened.id);
+    lose(reopening_[i], reopened);
     complaints.push_back(reopened.loss +
                          "; those who have it open get EIO until they open it anew");
   }
@@ -183,7 +185,7 @@ std::vector<std::string> Session::adopt(const ReopenOperation& reopen) {
     const ReopenedDevice& reopened = reopen.reopened()[i];
     Mapping& mapping = *reopening_[i];
     note_refusal(mapping, false);
-    if (mapping.lost) continue;
+    if (!mapping.loss.empty()) continue;
     mapping.handle.id = reopened.id;
     const bool storage_was_lost = mapping.witness.storage_life != reopened.witness.storage_life;
     mapping.witness = reopened.witness;

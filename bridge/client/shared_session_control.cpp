@@ -124,7 +124,9 @@ SessionStatus SharedSession::status() {
         rtrs::PathStatus& idle = status.paths.emplace_back();
         idle.address = path;
         const bool off = std::ranges::count(wanted_.disconnected, path) != 0;
-        idle.state = off ? rtrs::PathState::disconnected : rtrs::PathState::waiting;
+        idle.state = off           ? rtrs::PathState::disconnected
+                     : connecting_ ? rtrs::PathState::connecting
+                                   : rtrs::PathState::waiting;
       }
     }
   }

@@ -14,7 +14,9 @@ TEST_CASE("renewal: a device that is another one is lost for good, and the log s
   CHECK(world.client->renew(7) == 0);
   REQUIRE(world.log.size() == 1);
   CHECK(world.log[0].find("'a' is not what it was: its size was 1048576 and is 4096") == 0);
-  CHECK(world.session->devices().empty());
+  REQUIRE(world.session->devices().size() == 1);
+  CHECK(world.session->devices()[0].users == 2);
+  CHECK(world.session->devices()[0].trouble.find("'a' is not what it was: its size") == 0);
   const auto lost = [&](RemoteDevice& gone) {
     std::array<std::byte, 512> block{};
     std::vector<wire::Extent> runs;
@@ -35,12 +37,17 @@ TEST_CASE("renewal: a device that is another one is lost for good, and the log s
   CHECK(world.count(MessageType::close) == 1);
   CHECK(again->geometry().size == 4096);
   CHECK(world.reached(*again) == "a");
+  REQUIRE(world.session->devices().size() == 2);
+  CHECK(world.session->devices()[0].trouble.empty());
+  CHECK(world.session->devices()[1].users == 2);
   device.reset();
   CHECK(world.reached(*again) == "a");
+  CHECK(world.session->devices()[1].users == 1);
   CHECK(world.client->renew(30) == 0);
   CHECK(world.reached(*again) == "a");
   lost(*same);
   same.reset();
+  CHECK(world.session->devices().size() == 1);
   CHECK(world.open("a")->geometry().size == 4096);
   CHECK(world.client->server.open.size() == 1);
   CHECK(world.reached(*again) == "a");
@@ -140,7 +147,10 @@ TEST_CASE("renewal: a device that turns out to be another one when its user has 
   world.client->come_back();
   CHECK(world.client->server.open.count("a") == (ends ? 1 : 0));
   CHECK(world.client->server.open.count("b") == 0);
-  CHECK(world.session->devices().empty());
+  const auto left = world.session->devices();
+  REQUIRE(left.size() == 1);
+  CHECK(left[0].name == "b");
+  CHECK_FALSE(left[0].trouble.empty());
 }
 
 TEST_CASE("renewal: another writer is noticed in every life of the server") {

@@ -1,4 +1,5 @@
-// Writes that were answered but not flushed when the server's machine was restarted.
+// Writes that were answered but not flushed when the server's machine was restarted, or its storage
+// lost.
 #include <doctest/doctest.h>
 
 #include "tests/unit/client/session_world.hpp"
@@ -74,6 +75,44 @@ TEST_CASE("volatile epoch: everybody who uses the device is told, and nobody els
   CHECK(late->flush({}) == EIO);
   Device later = world.open("a");
   for (const Device* device : {&writer, &second, &late, &later}) CHECK((*device)->flush({}) == 0);
+}
+
+TEST_CASE("storage life: the next flush of a device fails once when its storage was lost") {
+  World world;
+  const Device of_a = world.open("a");
+  const Device of_b = world.open("b");
+  CHECK(world.reached(*of_a) == "a");
+  CHECK(world.reached(*of_b) == "b");
+  // While the session was cut off the server has connected anew to what is behind `b`.
+  world.client->server.fail = [&](const Arrival& arrival) {
+    if (arrival.type() != MessageType::device_info) return 0;
+    const std::uint32_t id = rtrs::wire::copy_of<wire::DeviceInfo>(arrival.message).device_id;
+    world.client->server.device_info.storage_life = id == world.client->server.open["b"] ? 1 : 0;
+    return 0;
+  };
+  CHECK(world.client->renew(20) == 0);
+  REQUIRE(world.log.size() == 1);
+  CHECK(world.log[0].find("has lost its own connection to the storage: writes to 'b'") !=
+        std::string::npos);
+  CHECK(of_a->flush({}) == 0);
+  CHECK(of_b->flush({}) == EIO);
+  CHECK(of_b->flush({}) == 0);
+  // It is compared with what the last session said, not with the first.
+  CHECK(world.reached(*of_b) == "b");
+  CHECK(world.client->renew(30) == 0);
+  CHECK(of_b->flush({}) == 0);
+  CHECK(world.log.size() == 1);
+}
+
+TEST_CASE("storage life: what was flushed is not lost") {
+  World world;
+  const Device device = world.open("a");
+  CHECK(world.reached(*device) == "a");
+  CHECK(device->flush({}) == 0);
+  world.client->server.device_info.storage_life = 1;
+  CHECK(world.client->renew(20) == 0);
+  CHECK(device->flush({}) == 0);
+  CHECK(world.log.empty());
 }
 
 TEST_CASE("volatile epoch: a flush that was under way fails even if the server says success") {
