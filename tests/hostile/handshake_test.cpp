@@ -136,31 +136,20 @@ TEST_CASE("a path that was started again does not go back to its life before") {
 TEST_CASE("a client that stops at any step of the handshake is let go by the deadline") {
   auto& victim = Victim::get();
   victim.forget_log();
-  SUBCASE("before it takes the answer of connection 0") {
+  SUBCASE("four of them at once, each at another one") {
     auto connection = RawConnection::toward(target().host, target().port);
-    connection->connect(wire::bytes_of(wire::encode(parameters(0, 2))));
-    victim.complains(kTooLate);
-  }
-  SUBCASE("after connection 0") {
-    const Caller first{parameters(0, 2)};
-    CHECK(first.answer.error == 0);
-    CHECK(first.connection->is_closed());
-    victim.complains(kTooLate);
-  }
-  SUBCASE("one connection before the last") {
+    connection->connect(wire::bytes_of(wire::encode(parameters(0, 2))));  // and takes no answer
+    const Caller alone{parameters(0, 2)};
+    CHECK(alone.answer.error == 0);
     auto p = parameters(0, 3);
     const Caller first{p};
     p.cid = 1;
-    const Caller second{p};
+    const Caller second{p};  // one before the last
     CHECK(second.answer.error == 0);
-    CHECK(first.connection->is_closed());
-    CHECK(second.connection->is_closed());
-    victim.complains(kTooLate);
-  }
-  SUBCASE("before the info request") {
-    RawSession session{{.info = false}};
-    CHECK(session.is_closed());
-    victim.complains(kTooLate);
+    RawSession uninformed{{.info = false}};
+    for (const Caller* caller : {&alone, &first, &second}) CHECK(caller->connection->is_closed());
+    CHECK(uninformed.is_closed());
+    victim.complains_of_each(4, kTooLate);
   }
   SUBCASE("each connection is in time, all of them together are not") {
     auto p = parameters(0, 60);

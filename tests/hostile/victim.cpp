@@ -99,20 +99,22 @@ void Victim::forget_log() {
   lines_.clear();
 }
 
-/// How many complaints there are until a line has the text in it (or the deadline has passed).
-std::size_t Victim::wait_for(const std::string& text) {
+/// How many complaints there are until so many lines have the text in them (or the deadline has
+/// passed).
+std::size_t Victim::wait_for(const std::string& text, std::size_t times) {
   const auto deadline = std::chrono::steady_clock::now() + kLimit;
   for (;;) {
     for (auto& line : new_lines()) lines_.push_back(std::move(line));
-    const bool there = std::any_of(lines_.begin(), lines_.end(), [&](const std::string& line) {
+    const auto said = std::count_if(lines_.begin(), lines_.end(), [&](const std::string& line) {
       return line.find(text) != std::string::npos;
     });
+    const bool there = static_cast<std::size_t>(said) >= times;
     const auto complaints =
         static_cast<std::size_t>(std::count_if(lines_.begin(), lines_.end(), is_complaint));
-    if (there || complaints > 0 || std::chrono::steady_clock::now() > deadline) {
+    if (there || complaints >= times || std::chrono::steady_clock::now() > deadline) {
       std::string all;
       for (const auto& line : lines_) all += "\n  " + line;
-      CHECK_MESSAGE(there, "the log does not say '" << text << "':" << all);
+      CHECK_MESSAGE(there, "the log does not say '" << text << "', " << times << " times:" << all);
       return complaints;
     }
     std::this_thread::yield();
@@ -125,6 +127,13 @@ void Victim::complains(const std::string& text, std::size_t most) {
   const std::size_t complaints = wait_for(text);
   CHECK_MESSAGE((complaints >= 1 && complaints <= most),
                 "one complaint is enough for '" << text << "'");
+  lines_.clear();
+}
+
+void Victim::complains_of_each(std::size_t count, const std::string& text) {
+  wait_for(text, count);
+  check_honest();
+  CHECK(wait_for(text, count) == count);
   lines_.clear();
 }
 

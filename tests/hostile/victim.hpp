@@ -19,6 +19,8 @@ class Victim {
   /// After an attack: the log has new complaints, at most so many, and one has `text` in it; the
   /// honest session reads and writes.
   void complains(const std::string& text, std::size_t most = 1);
+  /// The same after `count` attacks at once: one complaint for each, with `text` in it.
+  void complains_of_each(std::size_t count, const std::string& text);
   /// Nothing was worth a complaint; the honest session reads and writes. The log says `text`, if
   /// any.
   void is_content(const std::string& text = {});
@@ -30,7 +32,7 @@ class Victim {
  private:
   Victim();
   std::vector<std::string> new_lines();
-  std::size_t wait_for(const std::string& text);
+  std::size_t wait_for(const std::string& text, std::size_t times = 1);
 
   std::string log_;
   std::size_t seen_ = 0;  ///< bytes of the log

@@ -184,9 +184,9 @@ qemu_has_failed() {
     echo "(no CPU has such flags: QEMU has lost them)"
 }
 
-# despite_rxe FUNCTION [ARGUMENTS...]: for cases with always_invalidate at Linux's server. Soft-RoCE does not
-# survive a retransmission there, see docs/operations.md; when a kernel says that this has happened, the case is
-# run again.
+# despite_rxe FUNCTION [ARGUMENTS...]: for cases in which Linux registers memory for each request, as its server does with
+# always_invalidate, and its client. Soft-RoCE does not survive a retransmission there, see docs/operations.md; when a
+# kernel says that this has happened, the case is run again.
 despite_rxe() {
   touch "$case_dir/despite_rxe"
   "$@"

@@ -23,7 +23,7 @@ unmap_in_time() {
   local began=$SECONDS
   kernel_unmap "$1"
   echo "unmapped after $((SECONDS - began)) s"
-  ((SECONDS - began <= 10)) || fail "the server has not answered Linux's disconnection request (DREQ): it waited for that"
+  ((SECONDS - began <= 20)) || fail "the server has not answered Linux's disconnection request (DREQ): it waited for that"
 }
 
 verify() {
@@ -234,7 +234,8 @@ restart() {
   on server stop rnbd-server
   on client eventually 30 path_is k 10.99.0.1 disconnected
   on server serve
-  # It tries again every 30 seconds.
+  # By itself it tries again every 30 seconds.
+  [[ -n ${FULL:-} ]] || on client kernel_reconnect k 10.99.0.1
   limit=240 on client eventually 100 path_is k 10.99.0.1 connected
   on client kernel_remap "$device"
   on client fio_verify "$device"
@@ -245,8 +246,8 @@ restart() {
 cpus=4 connections=5
 [[ -z ${FULL:-} ]] || cpus=4,maxcpus=160 connections=161
 boot server client
-it "fio's checksums hold over $connections connections, and the file has what the client reads" verify
-it "the same over two paths, with keys that end with each request" new_keys
+it "fio's checksums hold over $connections connections, and the file has what the client reads" despite_rxe verify
+it "the same over two paths, with keys that end with each request" despite_rxe new_keys
 it "ext4 is clean, a discarded range reads as zeroes, and a read-only device refuses writes" file_system
 it_full "over IPv6, Linux's client and our plugin read what each has written" ipv6
 it "what is to be durable reaches the server's storage as FUA, and a flush as a flush" durable
