@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "rdma/transport/tcp/send_buffer.hpp"
 #include "rdma/wire/ensure.hpp"
 
 namespace rtrs::tcp {
@@ -31,7 +32,9 @@ TcpQueuePair::TcpQueuePair(int socket, Digests digests)
       digests_{digests},
       staging_{std::make_unique_for_overwrite<std::byte[]>(kStaging)},
       read_size_{kStaging},
-      awaited_{-EAGAIN} {}
+      awaited_{-EAGAIN} {
+  bound_send_buffer(socket);
+}
 
 TcpQueuePair::~TcpQueuePair() { close(); }
 
