@@ -135,9 +135,12 @@ server_hangs() {
   echo "in service again $took s after it was stopped"
   touch enough
   writer_ends writer0
-  at_most $((seconds + 3)) || fail "the server was away for $seconds s, a write for $took s"
+  at_most $((seconds + over)) || fail "the server was away for $seconds s, a write for $took s"
   "$here/stamps.py" check image
 }
+# Seconds. What runs beside it may hold it up; where nothing does, a second is enough.
+over=3
+[[ -z ${FULL:-} ]] || over=1
 older_than() {
   since "$1"
   at_least "$2"
