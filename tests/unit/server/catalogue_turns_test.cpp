@@ -295,6 +295,38 @@ TEST_CASE("catalogue: who takes part while a machine migrates, and who does not 
   }
 }
 
+TEST_CASE(
+    "catalogue: who comes back from a life of which nothing is known ends the parts of who is "
+    "away") {
+  TempFile file;
+  Fakes fakes;  // keeps nothing
+  ExportCatalogue& catalogue = fakes.catalogue;
+  CHECK(failure_of(catalogue, {"rw", file.path, "", false, false}).empty());
+  const auto comes = [&](std::uint8_t session, Coming coming) {
+    auto lease = catalogue.open_named("rw", kReadWrite);
+    REQUIRE(lease.has_value());
+    return take_turn(catalogue, *lease, session, coming);  // and is cut off
+  };
+  SUBCASE("so that they cannot write over what it writes") {
+    const std::uint64_t first = comes(1, Coming::anew);
+    const std::uint64_t stranger = comes(2, Coming::again);  // compares with nothing, and writes
+    CHECK(comes(1, Coming::again) != first);
+    CHECK(comes(2, Coming::again) == stranger);  // which 1, who finds another number, leaves alone
+  }
+  SUBCASE("nor it over what they write") {
+    (void)comes(1, Coming::unknown);
+    const std::uint64_t stranger = comes(2, Coming::again);
+    (void)comes(1, Coming::unknown);
+    CHECK(comes(2, Coming::again) != stranger);
+  }
+  SUBCASE("who had a part in this life is none of those") {
+    const std::uint64_t first = comes(1, Coming::anew);
+    const std::uint64_t second = comes(2, Coming::anew);
+    CHECK(comes(1, Coming::again) != first);
+    CHECK(comes(2, Coming::again) == second);
+  }
+}
+
 TEST_CASE("catalogue: another server may have had the storage meanwhile") {
   TempFile file;
   const auto turns = std::make_shared<Turns>();
