@@ -35,12 +35,15 @@ class Results:
 
     @classmethod
     def load(cls, path, settings=None):
-        """What a file has; with `settings` it must have been measured with the same."""
+        """What a file has; with `settings` it must have been measured with the same, here and now."""
         results = cls({})
         results.data = json.loads(pathlib.Path(path).read_text("utf-8"))
         if settings is not None and results.data["settings"] != settings:
             raise SystemExit(f"{path} was measured with {results.data['settings']}, which is not "
                              f"{settings}: do not mix them")
+        if settings is not None and (results.data["state"], results.data["machine"]) != (state(), machine()):
+            raise SystemExit(f"{path} is of {results.data['state']} on {results.data['machine']}, and this is "
+                             f"{state()} on {machine()}: do not mix them, name another file")
         return results
 
     def save(self, path):

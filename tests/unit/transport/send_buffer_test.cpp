@@ -14,7 +14,7 @@
 namespace rtrs::tcp {
 namespace {
 
-constexpr int kFew = 208 * 1024;
+constexpr int kFew = 416 * 1024;
 
 TEST_CASE("send buffer: the kernel's choice where the way is long, or nobody knows") {
   CHECK(send_buffer_for(0) == 0);
