@@ -30,7 +30,8 @@ TEST_CASE("durations have a unit, or are seconds") {
   CHECK(parse_short_duration("5") == 5s);
   CHECK(parse_short_duration("0.25") == 250ms);
   CHECK(parse_short_duration("3600") == 3600s);
-  for (const char* const bad : {"", ".", "3601", "5 s", "5min", "-1s", "100000s"}) {
+  CHECK(parse_short_duration("5min") == 300s);
+  for (const char* const bad : {"", ".", "3601", "5 s", "5m", "2h", "-1s", "100000s"}) {
     CAPTURE(bad);
     CHECK(!parse_short_duration(bad).has_value());
   }
