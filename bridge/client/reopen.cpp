@@ -28,6 +28,14 @@ bool has_grown(const DeviceGeometry& was, const DeviceGeometry& is) {
   return kept_open && is.size > was.size && was.size % was.block == 0;
 }
 
+/// Where a server has lost its records of who wrote, or keeps none, numbers begin with 1: who gets
+/// another one is not the first who came to write since.
+bool somebody_came_first(const Witness& was, const Witness& is) {
+  const bool other_origin = was.writer_serial >> 32 != is.writer_serial >> 32;
+  const bool both = was.writer_serial != 0 && is.writer_serial != 0;
+  return both && other_origin && static_cast<std::uint32_t>(is.writer_serial) > 1;
+}
+
 std::string in_words(int error) {
   const char* text = strerrordesc_np(error);
   return text != nullptr ? text : "Unknown error";
@@ -163,7 +171,12 @@ void ReopenOperation::judge(rtrs::ClientLane& lane, const wire::DeviceInfoRespon
   if (device().options.access == wire::AccessMode::read_only) {
     is->read_only = device().expected.read_only;
   }
-  const std::string change = change_of_device(device().expected, *is);
+  std::string change = change_of_device(device().expected, *is);
+  // While a machine migrates two write, and both come back.
+  if (change.empty() && device().options.access == wire::AccessMode::read_write &&
+      somebody_came_first(device().expected.witness, is->witness)) {
+    change = "another client has opened it for writing since the server began its records anew";
+  }
   if (!change.empty()) {
     return lose(lane, opened_.device_id, quoted(device().name) + " is not what it was: " + change);
   }

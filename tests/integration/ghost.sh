@@ -145,7 +145,7 @@ own_storage() {
 # overtaken EXPORT [again] [-- ARGUMENTS OF THE SECOND CLIENT...]: the first client's write is carried out, its answer
 # lost; another client writes; the first one comes back. With `again` the server is killed in between.
 overtaken() {
-  local device=$1 answers_read asks_write again=false arguments=()
+  local device=$1 answers_read asks_write again=false wiped=false arguments=()
   requires_python nbd
   mkdir storage
   truncate -s 1M storage/file
@@ -154,6 +154,7 @@ overtaken() {
     file) arguments=(--search-path "$PWD/storage") ;;
   esac
   [[ ${2:-} != again ]] || { again=true && shift; }
+  [[ ${2:-} != wiped ]] || { again=true wiped=true && shift; }
   [[ ${2:-} != -- ]] || shift
   start_server "${arguments[@]}"
   pipe asks asks_write
@@ -171,6 +172,7 @@ overtaken() {
   if $again; then
     kill -KILL "${pid[server]}"
     wait_end server 10
+    ! $wiped || rm -r "$STATE_DIRECTORY"
     server_port=$port start_server "${arguments[@]}"
   fi
   echo "done" >&"$answers"
@@ -182,6 +184,7 @@ it "a write whose answer was lost is not repeated over that of another client" o
 it_plugin "nor with a file of the search path" overtaken file
 it "nor when the server was killed meanwhile" overtaken disk0 again
 it_plugin "nor a file of the search path, then" overtaken file again
+it "nor when what the server kept was lost with it, if the other client came after that" overtaken disk0 wiped
 it "nor when the other client had it for migration" overtaken disk0 -- access=migration
 
 it_plugin "a write that waits in the server itself keeps its own data, whatever is written meanwhile" \

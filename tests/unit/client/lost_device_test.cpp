@@ -153,6 +153,34 @@ TEST_CASE("renewal: a device that turns out to be another one when its user has 
   CHECK_FALSE(left[0].trouble.empty());
 }
 
+TEST_CASE("renewal: another writer is noticed where the server's records begin anew") {
+  World world;
+  auto& writer_serial = world.client->server.device_info.writer_serial;
+  AccessMode access = AccessMode::read_write;
+  bool lost = true;
+  writer_serial = 0x7'0000'0004;
+  std::uint64_t now = 0x9'0000'0002;
+  SUBCASE("it came first") {}
+  SUBCASE("nobody came before this one") {
+    now = 0x9'0000'0001;
+    lost = false;
+  }
+  SUBCASE("two write while a machine migrates") {
+    access = AccessMode::migration;
+    lost = false;
+  }
+  SUBCASE("the server did not say before") {
+    writer_serial = 0;
+    lost = false;
+  }
+  const Device device = world.open("a", {.access = access});
+  writer_serial = now;
+  CHECK(world.client->renew(20) == 0);
+  CHECK(world.reached(*device) == (lost ? "Input/output error" : "a"));
+  REQUIRE(world.log.size() == (lost ? 1 : 0));
+  if (lost) CHECK(world.log[0].find("began its records anew") != std::string::npos);
+}
+
 TEST_CASE("renewal: another writer is noticed in every life of the server") {
   World world;
   auto& writer_serial = world.client->server.device_info.writer_serial;
