@@ -213,7 +213,7 @@ if text:
     rows = [line.split() for line in text.splitlines()]
     assert rows[rows.index(next(r for r in rows if r[:1] == ["ADDRESS"])) + 1][:4] == \
         ["$one", "connected", "0", "yes"], text
-    assert ["disk0", "16777216", "rw", "1"] in rows, text
+    assert ["disk0", "16777216", "rw", "1", "-"] in rows, text
 PYTHON
   [[ -z $(ctl add-path "$two") ]] || fail "said something"
   ctl help | tee help.txt
