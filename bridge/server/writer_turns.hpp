@@ -59,9 +59,8 @@ enum class Coming : std::uint8_t {
 
 /// Who has a storage open for writing, and who takes part in it. A session takes part when it opens
 /// the storage for writing, and until
-/// - somebody opens it anew, or a Linux client that takes no part opens it, or one comes back from
-/// a
-///   life of the server of which nothing is known, and the session is not there itself;
+/// - somebody opens it anew, or a Linux client that takes no part opens it, or one comes back that
+///   knows none of this life's numbers, and the session is not there itself;
 /// - it leaves while another one is there, whether it closes the storage or is cut off;
 /// - it closes the storage, and another one who was cut off may come back.
 /// So two take part while a machine migrates, and both after a crash of the server.
@@ -100,7 +99,7 @@ class WriterTurns {
 
   WriterRecord record_;
   std::map<wire::Uuid, unsigned> there_;  ///< how often each has it open
-  std::set<wire::Uuid> known_;            ///< who had a part here, at most kMostKnown
+  std::set<wire::Uuid> known_;            ///< who had a part here, kMostKnown or so
 };
 
 /// How many mappings may write to one storage, over all its names and all sessions.

@@ -78,6 +78,7 @@ class Cable:
         byte = self._dice.randrange(len(end.pending))
         end.pending[byte] ^= 1 << self._dice.randrange(8)
         end.damaged = end.other.damaged = True
+        self.damaged += 1  # before anybody sees that it has happened
         self._flips = None
 
     def lose_answers(self):

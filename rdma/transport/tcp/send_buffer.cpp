@@ -10,7 +10,7 @@ namespace rtrs::tcp {
 namespace {
 
 /// The kernel doubles it: a round trip of kNear carries 8 GB/s then, on each connection of a path.
-/// Where net.core.wmem_max is 208 KiB, as it was before Linux 6.17, it is half of that.
+/// Where net.core.wmem_max is 208 KiB, as in Linux 6.1, it is half of that.
 constexpr int kFew = 416 * 1024;
 constexpr std::uint32_t kNear = 100;  ///< microseconds
 

@@ -119,7 +119,7 @@ kernel_remap() { [[ $(<"/sys/block/${1##*/}/rnbd/state") == open ]] || echo 1 >"
 # path_state SESSION SERVER-ADDRESS: of a path of the kernel's client.
 path_state() { cat /sys/class/rtrs-client/"$1"/paths/*"$2"*/state; }
 # kernel_reconnect SESSION SERVER-ADDRESS: now, and not when it is time.
-kernel_reconnect() { for path in /sys/class/rtrs-client/"$1"/paths/*"$2"*; do echo 1 >"$path/reconnect"; done; }
+kernel_reconnect() { echo 1 | tee /sys/class/rtrs-client/"$1"/paths/*"$2"*/reconnect; }
 path_is() { [[ $(path_state "$1" "$2") == "$3" ]]; }
 
 # ---- Our programs ----------------------------------------------------------------------------------
