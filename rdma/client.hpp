@@ -136,7 +136,7 @@ struct PathStatus {
   bool leaving = false;  ///< was removed, but the server may still be at what came over it
   /// What the server thinks of it, or thought when it was connected last; none = it never was.
   std::optional<wire::PathAccess> access;
-  std::string trouble;         ///< why it is not connected; "" if it is
+  std::string trouble;         ///< why it is not connected, or not trusted; "" if it is both
   std::uint64_t requests = 0;  ///< sent over it so far
   unsigned in_flight = 0;
   Duration latency{};  ///< of the last heartbeat

@@ -119,18 +119,7 @@ void ClientLane::cancel(Request& request) {
     unlink(request);
   } else if (request.state == Request::State::in_flight) {
     Slot& slot = slots_[request.slot];
-    // Not when the end of another request asks for it in shut_down().
-    if (slot.state == Slot::State::in_flight && attached(slot.path)) {
-      QueuePair& queue_pair = *paths_[slot.path].link.queue_pair;
-      if (slot.exposed && !RTRS_PLANTED(cancelled_window_exposed)) {
-        queue_pair.withdraw(request.slot);
-        slot.exposed = false;
-      }
-      if (!RTRS_PLANTED(cancelled_data_unowned) && !request.write_data.empty() &&
-          queue_pair.sent() < request.ticket) {
-        queue_pair.disown_unsent();
-      }
-    }
+    withdraw(request);
     slot.request = nullptr;
     count_given_up(slot, request);
     if (!exactly_once_ && slot.is_change) hold_back_opens(slot);
@@ -141,6 +130,22 @@ void ClientLane::cancel(Request& request) {
   }
   request.state = Request::State::idle;
   request.next = nullptr;
+}
+
+/// Its connection, if it is on one, refers to nothing of it any more.
+void ClientLane::withdraw(const Request& request) {
+  Slot& slot = slots_[request.slot];
+  // Not when the end of another request asks for it in shut_down().
+  if (slot.state != Slot::State::in_flight || !attached(slot.path)) return;
+  QueuePair& queue_pair = *paths_[slot.path].link.queue_pair;
+  if (slot.exposed && !RTRS_PLANTED(cancelled_window_exposed)) {
+    queue_pair.withdraw(request.slot);
+    slot.exposed = false;
+  }
+  if (!RTRS_PLANTED(cancelled_data_unowned) && !request.write_data.empty() &&
+      queue_pair.sent() < request.ticket) {
+    queue_pair.disown_unsent();
+  }
 }
 
 /// Its end will be known when the slot is free.

@@ -124,8 +124,9 @@ class ClientLane final {
 
   /// A path is up: what waits and what was in flight on dead paths is sent.
   void attach(unsigned path, const Link& link);
-  /// A path is gone and its connection quiet; what was in flight there goes elsewhere or waits.
-  void detach(unsigned path);
+  /// A path is gone and its connection quiet; what was in flight there goes elsewhere or waits
+  /// (overdue()).
+  void detach(unsigned path, Instant now = Instant::max());
   /// Whether the server lets an attached path carry new requests. What is in flight there ends
   /// there; what waits or was in flight on dead paths is sent when a path may carry it.
   void allow(unsigned path, bool accessible);
@@ -137,7 +138,15 @@ class ClientLane final {
   /// this lane has carried nothing for too long, although the server was asked for a sign of life;
   /// it is dead, whatever the path's other connections carry. Servers answer that however slow
   /// their storage is; those without the extension are not asked.
-  bool probe(unsigned path, unsigned misses_max);
+  bool probe(unsigned path, unsigned misses_max, Instant now = Instant::max());
+  /// It owes answers, and has said nothing since it was asked for a sign of life an interval ago.
+  bool mute(unsigned path) const { return paths_[path].mute(); }
+  /// Something has waited since `limit` for a connection that carries it: all that it was sent over
+  /// since became mute(), and none was alive in between. Paths may come and be lost all the time:
+  /// of those that let small messages through, large ones would wait for ever. What a server holds
+  /// that is alive is not meant. Without kFeatureExactlyOnce nothing is known of connections.
+  bool overdue(Instant limit) const;
+  void fail_overdue(Instant limit, int error);  ///< ends what is
   /// A permit of the session, as the server counts them, for what goes over a path before it is
   /// attached. The server does certainly not use it now that this path is back. Without
   /// kFeatureExactlyOnce it is bound to the path until that is attached: if the path dies first,
@@ -220,6 +229,8 @@ class ClientLane final {
     std::uint64_t sent = 0;
     std::uint64_t received_before = 0;  ///< at the last probe()
     unsigned silent = 0;                ///< intervals since the server was asked
+    unsigned alive = 0;                 ///< intervals in which it was heard, until now
+    bool mute() const { return silent > 1; }
 
     [[nodiscard]] Complaint on_write_with_immediate(std::uint32_t immediate,
                                                     std::uint32_t bytes) override;
@@ -242,9 +253,10 @@ class ClientLane final {
     bool holds_back = false;        ///< counted in the barrier
     bool holds_back_opens = false;  ///< likewise in that of the lane that keeps order
     std::uint32_t expected_bytes = 0;
-    std::uint32_t generation = 0;       ///< of the newest change in this slot
-    std::uint64_t order = 0;            ///< among all requests of the lane
-    std::shared_ptr<GivenUp> given_up;  ///< counts it until it is free; null: it does not
+    std::uint32_t generation = 0;          ///< of the newest change in this slot
+    std::uint64_t order = 0;               ///< among all requests of the lane
+    Instant waits_since = Instant::max();  ///< for a connection that carries it
+    std::shared_ptr<GivenUp> given_up;     ///< counts it until it is free; null: it does not
   };
 
   bool fits(const Request& request) const;
@@ -267,6 +279,9 @@ class ClientLane final {
   void transmit(std::uint16_t index, unsigned path);
   void resend_stranded();
   void strand(Slot& slot);
+  void note_wait(unsigned path, Instant since);
+  bool overdue(const Slot& slot, Instant limit) const;
+  void withdraw(const Request& request);
   void hold_back_newer(Slot& slot);
   void hold_back_opens(Slot& slot);
   void bind(std::uint16_t index, unsigned path);

@@ -99,7 +99,7 @@ void ClientLane::attach(unsigned path_index, const Link& link) {
   Path& path = paths_[path_index];
   path.link = link;
   path.in_flight = 0;
-  path.silent = 0;
+  path.silent = path.alive = 0;
   path.answered = false;
   attached_ = static_cast<PathMask>(attached_ | 1U << path_index);
   exactly_once_ = link.exactly_once;
@@ -132,14 +132,17 @@ void ClientLane::release(unsigned path) {
   start_waiting();
 }
 
-void ClientLane::detach(unsigned path) {
+void ClientLane::detach(unsigned path, Instant now) {
   if (!attached(path)) return;
+  const bool in_vain = paths_[path].mute() && !RTRS_PLANTED(wait_forgotten);
   attached_ = static_cast<PathMask>(attached_ & ~(1U << path));
   paths_[path].link = Link{};
   paths_[path].in_flight = 0;
   for (std::uint16_t i = slot_count_; i > 0; --i) {
     Slot& slot = slots_[i - 1];
-    if (slot.state == Slot::State::in_flight && slot.path == path) strand(slot);
+    if (slot.state != Slot::State::in_flight || slot.path != path) continue;
+    if (!in_vain || slot.waits_since == Instant::max()) slot.waits_since = now;
+    strand(slot);
   }
   resend_stranded();
   start_waiting();
@@ -200,10 +203,11 @@ void ClientLane::resend_stranded() {
   }
 }
 
-bool ClientLane::probe(unsigned index, unsigned misses_max) {
+bool ClientLane::probe(unsigned index, unsigned misses_max, Instant now) {
   Path& path = paths_[index];
   if (!attached(index) || !path.link.exactly_once || RTRS_PLANTED(lane_not_probed)) return true;
   const bool heard = std::exchange(path.received_before, path.received) != path.received;
+  note_wait(index, heard ? Instant::max() : now);
   if (heard || path.in_flight == 0) {
     path.silent = 0;
     return true;
@@ -213,6 +217,41 @@ bool ClientLane::probe(unsigned index, unsigned misses_max) {
     path.link.queue_pair->write_with_immediate({}, {}, {}, wire::kHeartbeat);
   }
   return true;
+}
+
+/// `since`: what is in flight on the path waits for a connection that carries it; max: for its
+/// server, if it was heard long enough, since what comes first may pass where the rest does not.
+void ClientLane::note_wait(unsigned index, Instant since) {
+  constexpr unsigned kLongEnough = 3;
+  Path& path = paths_[index];
+  const bool heard = since == Instant::max();
+  path.alive = heard ? path.alive + 1 : 0;
+  const bool carries = heard && (path.silent > 0 || path.alive >= kLongEnough);
+  if (!carries && !path.mute()) return;
+  for (Slot& slot : slots_) {
+    if (slot.state != Slot::State::in_flight || slot.path != index) continue;
+    if (heard || slot.waits_since == Instant::max()) slot.waits_since = since;
+  }
+}
+
+bool ClientLane::overdue(const Slot& slot, Instant limit) const {
+  constexpr Duration kSoon = std::chrono::seconds{2};  // until a path is back that can be
+  if (!exactly_once_ || slot.request == nullptr) return false;
+  if (slot.state == Slot::State::stranded) return slot.waits_since <= limit - kSoon;
+  return slot.waits_since <= limit && paths_[slot.path].mute();
+}
+
+bool ClientLane::overdue(Instant limit) const {
+  return std::ranges::any_of(slots_, [&](const Slot& slot) { return overdue(slot, limit); });
+}
+
+void ClientLane::fail_overdue(Instant limit, int error) {
+  for (Slot& slot : slots_) {
+    if (!overdue(slot, limit)) continue;
+    withdraw(*slot.request);
+    fail(slot, error);
+  }
+  resend_stranded();  // reads are over
 }
 
 void ClientLane::renew() {

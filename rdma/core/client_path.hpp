@@ -113,6 +113,9 @@ class ClientPath final : public QueuePairHandler {
   /// do not count, since their transport tells it.
   unsigned control_silence() const { return control_silence_; }
 
+  /// Ticks since something came on any of its connections.
+  unsigned silence() const { return heartbeat_.missed(); }
+
   void close() { state_ = ClientPathState::closed; }
   ClientPathState state() const { return state_; }
   const wire::AcceptParameters& accepted() const { return accepted_; }

@@ -6,6 +6,11 @@
 #include "rdma/wire/ensure.hpp"
 
 namespace rtrs {
+namespace {
+
+constexpr unsigned kDistrusted = 1024;  ///< added to the rank of a path
+
+}  // namespace
 
 ClientSession::ClientSession(ClientSessionOptions options, std::function<std::uint64_t()> random)
     : options_{std::move(options)}, random_{std::move(random)} {
@@ -109,7 +114,7 @@ void ClientSession::connected(unsigned index, Instant now) {
   path.access = path.core->access();
   path.was_connected = true;
   path.lost_before = std::exchange(path.lost_at, std::nullopt);
-  path.trouble.clear();
+  if (!path.distrusted) path.trouble.clear();
   if (connected_++ == 0) {
     const std::uint32_t max_io_size = accepted_.max_io_size;
     accepted_ = path.core->accepted();
@@ -168,6 +173,29 @@ Duration ClientSession::pause(unsigned failures) {
   return Duration{static_cast<Duration::rep>(random_() % range)};
 }
 
+/// Some other path takes requests.
+bool ClientSession::trusted_without(unsigned index) const {
+  for (unsigned i = 0; i < path_count(); ++i) {
+    if (i != index && may_be_used(i) && !paths_[i].distrusted) return true;
+  }
+  return false;
+}
+
+void ClientSession::looks_dead(unsigned index, Instant now) {
+  if (!trusted_without(index)) paths_[index].patience.on_dead(now);
+}
+
+void ClientSession::distrust(unsigned index, Instant now) {
+  constexpr Duration kShortest = std::chrono::seconds{10};
+  constexpr Duration kLongest = std::chrono::minutes{10};
+  constexpr Duration kLongAgo = std::chrono::minutes{2};
+  Path& path = paths_[index];
+  const bool long_ago = now >= path.distrusted_until + std::max(path.quarantine, kLongAgo);
+  path.quarantine = long_ago ? kShortest : std::clamp(2 * path.quarantine, kShortest, kLongest);
+  path.distrusted_until = now + path.quarantine;
+  path.distrusted = true;
+}
+
 void ClientSession::disconnect(unsigned index, Instant now) {
   lost(index, now, "");
   Path& path = paths_[index];
@@ -205,14 +233,21 @@ bool ClientSession::may_carry(unsigned index) const {
   return path.state == PathState::connected && path.core->accessible();
 }
 
-/// Lower is better: what the server thinks of a path counts more than what kind it is.
+/// Lower is better: that it carries what it is given counts more than what the server thinks of it,
+/// and that more than what kind it is.
 unsigned ClientSession::rank(unsigned index) const {
   constexpr unsigned kClasses = 64;
   const auto access = static_cast<unsigned>(paths_[index].access);
-  return access * kClasses + options_.paths[index].rank;
+  const unsigned trust = paths_[index].distrusted ? kDistrusted : 0;
+  return trust + access * kClasses + options_.paths[index].rank;
 }
 
 PathMask ClientSession::in_use(Instant now) {
+  for (Path& path : paths_) {
+    if (!path.distrusted || now < path.distrusted_until) continue;
+    path.distrusted = false;
+    if (path.state == PathState::connected) path.trouble.clear();
+  }
   unsigned best = ~0U;     // of all that may carry requests
   unsigned settled = ~0U;  // of those that are better than now, and have been for long enough
   bool still_there = false;
@@ -222,7 +257,8 @@ PathMask ClientSession::in_use(Instant now) {
     still_there = still_there || rank(i) == rank_;
     if (now >= paths_[i].since + options_.settle_time) settled = std::min(settled, rank(i));
   }
-  if (!still_there) {
+  const bool better_than_none = rank_ >= kDistrusted && best < kDistrusted;
+  if (!still_there || better_than_none) {
     rank_ = best;
   } else {
     rank_ = std::min(rank_, settled);
@@ -241,6 +277,7 @@ Instant ClientSession::next_event() const {
   for (unsigned i = 0; i < path_count(); ++i) {
     const Path& path = paths_[i];
     if (path.state == PathState::waiting) next = std::min(next, path.due);
+    if (path.distrusted) next = std::min(next, path.distrusted_until);
     if (may_be_used(i) && rank(i) < rank_) {
       next = std::min(next, path.since + options_.settle_time);
     }

@@ -85,6 +85,20 @@ class ClientSession {
   /// that went over it `in_vain`, because it ended soon and before it had answered any of them,
   /// have waited all the time (give_up_waiting(), overdue()).
   void lost(unsigned path, Instant now, const std::string& why, bool in_vain = false);
+  /// A connection of the path owes answers and carries nothing, while others live: a smaller MTU on
+  /// the way than the hosts believe, say. To be followed by lost(). It would look well as soon as
+  /// it is connected again, and fail as soon as it is used: it takes no requests for a while, twice
+  /// as long each time, as long as there is another one.
+  void distrust(unsigned path, Instant now);
+  bool distrusted(unsigned path) const { return paths_[path].distrusted; }
+  /// At each heartbeat interval: whether all connections of the path live.
+  void lives(unsigned path, Instant now) { paths_[path].patience.on_alive(now); }
+  void looks_dead(unsigned path, Instant now);
+  /// How many intervals a connection of the path may be silent that owes answers. More after it has
+  /// looked dead (ProbePatience), unless requests can do without it.
+  unsigned misses_max(unsigned path) const {
+    return paths_[path].patience.misses_max(options_.path.heartbeat_misses);
+  }
   /// By command; no attempt is made until reconnect().
   void disconnect(unsigned path, Instant now);
   void reconnect(unsigned path, Instant now);
@@ -127,6 +141,10 @@ class ClientSession {
     std::optional<Instant> lost_at;
     std::optional<Instant> lost_before;  ///< connected: what lost_at was
     std::string trouble;
+    ProbePatience patience;
+    bool distrusted = false;
+    Duration quarantine{};  ///< how long it was, or will have been, distrusted
+    Instant distrusted_until{};
     bool exists = true;
     bool leaving = false;
   };
@@ -135,6 +153,7 @@ class ClientSession {
   unsigned rank(unsigned path) const;
   bool may_carry(unsigned path) const;
   bool may_be_used(unsigned path) const { return may_carry(path) && !paths_[path].leaving; }
+  bool trusted_without(unsigned path) const;
   void look_for_usable(Instant now, bool was_of_use = true);
   wire::Uuid random_uuid();
 

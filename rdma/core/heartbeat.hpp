@@ -39,6 +39,7 @@ class Heartbeat {
     return missed_++ == 0 ? Verdict::send : Verdict::nothing;
   }
 
+  unsigned missed() const { return missed_; }  ///< ticks since the last traffic
   Instant next_deadline() const { return next_; }
 
  private:

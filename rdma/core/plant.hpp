@@ -44,6 +44,7 @@ struct PlantEntry {
   X(resent_as_new, "a change that is sent again gets a new generation")                            \
   X(resent_without_proof, "a change is sent again before Linux's server has ended the first")      \
   X(stranded_forgotten, "what was in flight on a dead path is not sent again")                     \
+  X(wait_forgotten, "what a path has carried in vain begins to wait anew when it is lost")         \
   X(settle_skipped, "a given-up change does not hold its permit when its path dies")               \
   X(no_attach, "a write that still executes is carried out again when it is sent again")           \
   X(no_dedup, "a write that has ended is carried out again when it is sent again")                 \

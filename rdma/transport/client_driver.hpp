@@ -67,7 +67,9 @@ class ClientDriver final : public Client {
   void look_on_io();
   void schedule_look_on_io();
   void give_up_changes_on_io(unsigned path);
+  bool fail_overdue_on_io();
   int error_without_path(const ClientLane& lane) const;
+  int error_without_path() const;
   void tell_of_held_opens_on_io();
   void tell_of_held_changes_on_io();
   void apply_use_on_io();
@@ -83,6 +85,8 @@ class ClientDriver final : public Client {
   void lose_on_io(unsigned path, unsigned life, const Failure& failure,
                   EndedBy ended_by = EndedBy::trouble);
   bool in_vain_on_io(unsigned path);
+  bool lives_in_part_on_io(unsigned path);
+  void distrust_on_io(unsigned path);
   void tell_of_end(unsigned path, bool was_connected, const Failure& failure, EndedBy ended_by);
   void tell_statistics(unsigned path) const;
   void first_attempt_failed_on_io(const Failure& failure);
@@ -108,7 +112,6 @@ class ClientDriver final : public Client {
     std::shared_ptr<PathDriver> driver;
     std::shared_ptr<HostLookup> lookup;  ///< kept, for what it remembers
     unsigned life = 0;
-    ProbePatience patience;
     bool held = false;    ///< ready, but waits until the session has been renewed
     bool silent = false;  ///< its trouble has been told
   };
@@ -143,6 +146,7 @@ class ClientDriver final : public Client {
   bool held_told_ = false;
   Instant changes_held_since_{};  ///< likewise that lanes of I/O hold back changes
   bool changes_held_told_ = false;
+  Instant overdue_at_{};  ///< when requests failed last that paths had carried in vain
   bool closed_ = false;
 
   mutable std::mutex mutex_;

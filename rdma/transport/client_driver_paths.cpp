@@ -72,23 +72,27 @@ void ClientDriver::connect_on_io(unsigned index) {
 
 bool ClientDriver::heard_on_io(unsigned index) {
   bool heard = false;
-  ProbePatience& patience = paths_[index].patience;
-  const unsigned misses_max = patience.misses_max(options_.heartbeat_misses);
+  const unsigned misses_max = session_.misses_max(index);
   bool lives = session_.path(index).control_silence() <= misses_max;
   for (auto& lane : lanes_) {
     lane->service();
     heard |= lane->heard(index);
     lives &= lane->probe(index, misses_max);
   }
+  // A life in which something has waited for too long is of no use to the rest either.
+  if (fail_overdue_on_io())
+    lives &= std::ranges::none_of(lanes_, [&](auto& l) { return l->mute(index); });
   if (lives) {
-    patience.on_alive(now());
+    session_.lives(index, now());
   } else {
-    patience.on_dead(now());
+    session_.looks_dead(index, now());
     // Later: its heartbeat is on the stack.
     asio::post(io_, [this, index, life = paths_[index].life] {
       lose_on_io(index, life,
-                 {EIO, name_of_path(index) + ": a connection that owes answers carries "
-                                             "nothing, not even a heartbeat's"});
+                 {EIO, name_of_path(index) +
+                           ": a connection that owes answers carries nothing, not even a "
+                           "heartbeat's; if others live, look for an MTU on the way that is too "
+                           "small for large requests"});
     });
   }
   check_leaving_on_io(index);
@@ -231,6 +235,7 @@ void ClientDriver::lose_on_io(unsigned index, unsigned life, const Failure& fail
     renewal_->lane->shut_down(EIO);
   }
   const bool in_vain = was_connected && in_vain_on_io(index);
+  if (was_connected && lives_in_part_on_io(index)) distrust_on_io(index);
   tell_statistics(index);
   for (auto& lane : lanes_) lane->detach(index);
   if (control_lane_) control_lane_->detach(index);
@@ -238,9 +243,26 @@ void ClientDriver::lose_on_io(unsigned index, unsigned life, const Failure& fail
   if (!session_.was_up()) return first_attempt_failed_on_io(failure);
   tell_of_end(index, was_connected, failure, ended_by);
   flush_control_on_io();
+  fail_overdue_on_io();
   apply_use_on_io();
   schedule_look_on_io();
   check_leaving_on_io(index);
+}
+
+/// Some connection of the path is mute, though the server is heard on others.
+bool ClientDriver::lives_in_part_on_io(unsigned path) {
+  const ClientPath& core = session_.path(path);
+  bool mute = core.control_silence() > session_.misses_max(path);
+  for (auto& lane : lanes_) mute |= lane->mute(path);
+  return mute && core.silence() < 2;
+}
+
+void ClientDriver::distrust_on_io(unsigned index) {
+  session_.distrust(index, now());
+  if (session_.path_count() == 1) return;
+  log(LogLevel::warning, "session '" + options_.session_name + "': path to " + name_of_path(index) +
+                             " carries some connections only: it is not used for a while if "
+                             "another path works");
 }
 
 /// Something went over the path, and nothing of it was answered.

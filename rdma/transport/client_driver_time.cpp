@@ -23,13 +23,35 @@ void ClientDriver::look_on_io() {
     for_each_lane([this](ClientLane& lane) { lane.fail_pending(error_without_path(lane)); });
   }
   while (const auto path = session_.overdue(now())) give_up_changes_on_io(*path);
+  fail_overdue_on_io();
   apply_use_on_io();
   schedule_look_on_io();
 }
 
-/// What is opened and closed over the control connection goes by EIO for a path that failed.
+/// Paths come, but none carries certain requests. True: they have failed.
+bool ClientDriver::fail_overdue_on_io() {
+  if (options_.no_path_timeout == Duration::zero()) return false;
+  const Instant limit = now() - options_.no_path_timeout;
+  bool failed = false;
+  for (auto& lane : lanes_) failed |= lane->fail_overdue(limit, error_without_path());
+  constexpr Duration kPause = std::chrono::minutes{1};
+  if (!failed || now() - overdue_at_ < kPause) return failed;
+  overdue_at_ = now();
+  log(LogLevel::error, "session '" + options_.session_name +
+                           "': paths come, but have carried some requests in vain for too long "
+                           "(no-path-timeout): these fail; look for an MTU on the way that is too "
+                           "small for large ones");
+  return true;
+}
+
+/// What is opened and closed goes by EIO for a path that failed.
 int ClientDriver::error_without_path(const ClientLane& lane) const {
-  return &lane == control_lane_.get() ? EIO : options_.no_path_error;
+  return &lane == control_lane_.get() ? EIO : error_without_path();
+}
+
+/// Of I/O, in whose lane devices are opened as well if there is one permit only.
+int ClientDriver::error_without_path() const {
+  return control_lane_->slot_count() == 0 ? EIO : options_.no_path_error;
 }
 
 /// A server without the extension may still carry out what came over a path that it has not let

@@ -19,6 +19,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+Instant now() { return Instant{Clock::now().time_since_epoch()}; }
+
 /// How long a waiting thread sleeps before it looks whether it was interrupted.
 constexpr auto kSlice = std::chrono::milliseconds{250};
 
@@ -328,7 +330,7 @@ void LaneDriver::detach(unsigned index) {
   Path& path = paths_[index];
   if (!path.connection) return;
   path.connection->close();  // before the lane hands memory on that it may still touch
-  lane_.detach(index);
+  lane_.detach(index, now());
   path.connection.reset();
   lane_.flush();
   if (leading_) kick();
@@ -367,7 +369,21 @@ bool LaneDriver::heard(unsigned index) {
 bool LaneDriver::probe(unsigned index, unsigned misses_max) {
   const Lock lock{mutex_};
   posted_ = true;
-  return lane_.probe(index, misses_max);
+  return lane_.probe(index, misses_max, now());
+}
+
+bool LaneDriver::mute(unsigned index) {
+  const Lock lock{mutex_};
+  return lane_.mute(index);
+}
+
+bool LaneDriver::fail_overdue(Instant limit, int error) {
+  if (const Lock lock{mutex_}; !lane_.overdue(limit)) return false;
+  const auto lock = take_quiet();  // nobody receives into what callers get back
+  lane_.fail_overdue(limit, error);
+  lane_.flush();
+  if (leading_) kick();
+  return true;
 }
 
 void LaneDriver::shut_down(int error) {

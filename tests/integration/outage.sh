@@ -3,6 +3,7 @@
 # the other end has noticed and is rid of it. FULL=1 lets servers hang for up to 60 s,
 # and cables go dead 100 times; or ROUNDS.
 source "${BASH_SOURCE[0]%/*}/lib.sh"
+source "${BASH_SOURCE[0]%/*}/two_hosts.sh"
 
 here=$(realpath "${BASH_SOURCE[0]%/*}")
 # Seconds until a silent peer counts as dead: 5 to 6 times 500 ms, and some for the machine.
@@ -209,29 +210,6 @@ it_plugin "SIGTERM of nbdkit while its server hangs and nobody has noticed: it l
 
 # ---- Two cables ---------------------------------------------------------------------------------------
 
-# Two hosts with two cables: network namespaces that end with the case.
-two_hosts() {
-  ((EUID == 0)) || skip "only root makes network namespaces"
-  near=rnbd-near-$BASHPID far=rnbd-far-$BASHPID
-  requires ip
-  ip netns add "$near" 2>error || skip "no network namespaces here: $(<error)"
-  at_end ip netns del "$near"
-  ip netns add "$far"
-  at_end ip netns del "$far"
-  local i
-  for i in 0 1; do
-    ip -n "$near" link add "cable$i" type veth peer name "cable$i" netns "$far" 2>error ||
-      skip "no veth here: $(<error)"
-    ip -n "$near" addr add "10.99.$i.2/24" dev "cable$i"
-    ip -n "$far" addr add "10.99.$i.1/24" dev "cable$i"
-    ip -n "$near" link set "cable$i" up
-    ip -n "$far" link set "cable$i" up
-  done
-  ip -n "$far" link set lo up
-  server_command=(ip netns exec "$far" "${server_command[@]}")
-  nbdkit_command=(ip netns exec "$near" "${nbdkit_command[@]}")
-  bridge_command=(ip netns exec "$near" "${bridge_command[@]}")
-}
 # carried CABLE: what has arrived at the server.
 carried() { ip netns exec "$far" cat "/sys/class/net/cable$1/statistics/rx_bytes"; }
 more_carried() { (($(carried "$1") > $2)); }

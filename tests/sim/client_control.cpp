@@ -27,6 +27,7 @@ void ClientNode::launch(std::unique_ptr<Control> owner) {
   control.number = next_++;
   control.era = era_;
   control.losses = driver_->losses();
+  control.give_ups = driver_->give_ups();
   control.lane = driver_->control_lane();
   control.operation->on_finish(
       [](void* context) {
@@ -45,15 +46,18 @@ void ClientNode::end_control(Control& control) {
   if (control.ended) return violate("a control message told its end twice");
   control.ended = true;
   driver_->end_wait(control.lane);
-  const bool asks_again = control.era != era_ && driver_->up() && !driver_->gave_up();
+  const int error = control.operation->error();
+  const bool failed = error == EIO && driver_->give_ups() != control.give_ups;
+  const bool answered = driver_->up() && !driver_->gave_up() && !failed;
+  const bool asks_again = control.era != era_ && answered;
   if (!asks_again) orders_.end(control.open_number);
   const std::uint64_t number = control.number;
-  if (driver_->up() && !driver_->gave_up()) {
-    handle_answer(control, control.operation->error());
+  if (answered) {
+    handle_answer(control, error);
   } else if (control.id != 0) {
     environment_.checker.abandon(control.id);
   }
-  if (driver_->up() && driver_->gave_up()) leave_open_question(control);
+  if (driver_->up() && !answered) leave_open_question(control);
   buffers_.give_back(std::move(control.answer));
   controls_.erase(number);
 }

@@ -66,6 +66,7 @@ void ClientDriver::look() {
   if (failing_) return;
   while (const auto path = session_.connect_due(world_.now())) connect(*path);
   if (session_.give_up_waiting(world_.now())) set_giving_up(true);
+  fail_overdue();
   while (const auto path = session_.overdue(world_.now())) {
     world_.note("client", serial_, "has waited long enough for path", *path);
     ++give_ups_;
@@ -153,6 +154,11 @@ void ClientDriver::start(rtrs::Operation& operation, LaneIndex i) {
 }
 
 void ClientDriver::cancel(rtrs::Operation& operation, LaneIndex i) {
+  give_up(i, [&](rtrs::ClientLane& lane) { operation.cancel(lane); });
+  end_wait(i);
+}
+
+void ClientDriver::give_up(LaneIndex i, const std::function<void(rtrs::ClientLane&)>& what) {
   const auto set_giving_up = [&](bool on) {
     for (unsigned path = 0; path < paths_.size(); ++path) {
       const bool open = lanes_[i]->attached(path) && paths_[path].open;
@@ -160,9 +166,38 @@ void ClientDriver::cancel(rtrs::Operation& operation, LaneIndex i) {
     }
   };
   set_giving_up(true);
-  operation.cancel(*lanes_[i]);
+  what(*lanes_[i]);
   set_giving_up(false);
-  end_wait(i);
+}
+
+/// As the shipped driver does.
+bool ClientDriver::fail_overdue() {
+  if (setup_.client.no_path_timeout == Duration::zero()) return false;
+  bool failed = false;
+  const Instant limit = world_.now() - setup_.client.no_path_timeout;
+  for (std::size_t i = 1; i < lanes_.size(); ++i) {
+    if (!lanes_[i]->overdue(limit)) continue;
+    failed = true;
+    world_.note("client", serial_, "fails what paths carry in vain");
+    ++give_ups_;
+    give_up(i, [&](rtrs::ClientLane& lane) { lane.fail_overdue(limit, EIO); });
+    lanes_[i]->flush();
+  }
+  return failed;
+}
+
+bool ClientDriver::mute(unsigned path) const {
+  for (std::size_t i = 1; i < lanes_.size(); ++i) {
+    if (lanes_[i]->mute(path)) return true;
+  }
+  return false;
+}
+
+/// Likewise.
+bool ClientDriver::lives_in_part(unsigned index) const {
+  const rtrs::ClientPath& core = session_.path(index);
+  const bool control = core.control_silence() > session_.misses_max(index);
+  return (control || mute(index)) && core.silence() < 2;
 }
 
 void ClientDriver::schedule_tick(unsigned index) {
@@ -206,18 +241,18 @@ void ClientDriver::check_control(unsigned index, unsigned misses_max) {
 
 /// As the shipped driver does: false when a connection is dead, whatever the others carry.
 bool ClientDriver::probe(unsigned index) {
-  rtrs::ProbePatience& patience = paths_[index].patience;
-  const unsigned misses_max = patience.misses_max(setup_.knobs.heartbeat_misses);
+  const unsigned misses_max = session_.misses_max(index);
   check_control(index, misses_max);
   bool lives = session_.path(index).control_silence() <= misses_max;
   for (std::size_t i = 1; i < lanes_.size(); ++i) {
-    lives &= lanes_[i]->probe(index, misses_max);
+    lives &= lanes_[i]->probe(index, misses_max, world_.now());
     lanes_[i]->flush();
   }
+  if (fail_overdue()) lives &= !mute(index);
   if (lives) {
-    patience.on_alive(world_.now());
+    session_.lives(index, world_.now());
   } else {
-    patience.on_dead(world_.now());
+    session_.looks_dead(index, world_.now());
   }
   return lives;
 }
@@ -238,14 +273,18 @@ void ClientDriver::lose(unsigned index, const char* why) {
   ++losses_;
   break_renewal(index);
   close_path(index);
+  if (session_.state(index) == rtrs::PathState::connected && lives_in_part(index)) {
+    session_.distrust(index, world_.now());
+  }
   bool answered = false, unanswered = false;
   for (auto& lane : lanes_) {
     answered = answered || lane->answered(index);
     unanswered = unanswered || lane->unanswered(index);
-    lane->detach(index);
+    lane->detach(index, world_.now());
     lane->flush();
   }
   session_.lost(index, world_.now(), why, unanswered && !answered);
+  fail_overdue();
   apply_use();
   schedule_look();
   check_leaving(index);

@@ -90,8 +90,7 @@ class ClientDriver {
     std::vector<Link> links;
     std::optional<HeartbeatWatch> watch;
     std::vector<std::uint64_t> seen;  ///< arrivals per lane at the last tick
-    rtrs::ProbePatience patience;
-    Instant control_heard{};  ///< when something came on connection 0 last
+    Instant control_heard{};          ///< when something came on connection 0 last
   };
 
   /// A new session that is being filled.
@@ -139,6 +138,10 @@ class ClientDriver {
   void apply_use();
   void check_control(unsigned path, unsigned misses_max);
   bool probe(unsigned path);
+  void give_up(LaneIndex i, const std::function<void(rtrs::ClientLane&)>& what);
+  bool fail_overdue();
+  bool mute(unsigned path) const;
+  bool lives_in_part(unsigned path) const;
   bool silenced(unsigned path) const;
   /// Runs `action` later, unless the path has died until then.
   void later(unsigned path, Duration delay, std::function<void()> action);

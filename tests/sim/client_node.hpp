@@ -103,6 +103,7 @@ class ClientNode final : public rtrs::SessionKeeper {
     Kind kind{};
     std::uint64_t era = 0;  ///< when it was sent first
     unsigned losses = 0;    ///< of paths, likewise
+    unsigned give_ups = 0;  ///< likewise
     unsigned slot = 0;
     AccessMode mode{};
     bool unknown = false;  ///< an OPEN of what does not exist

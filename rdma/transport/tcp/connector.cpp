@@ -103,9 +103,21 @@ int open_socket(int family) {
   return ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
 }
 
+/// Of a path only connection 0 has always something to say: what watches connections on the way and
+/// forgets those that are idle must not forget the others, and if it has, they are better lost
+/// before somebody needs them. Source: tcp(7); seconds.
+static void keep_alive(int socket) {
+  const int on = 1, idle = 30, interval = 10, count = 3;
+  setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+  setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+  setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
+  setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+}
+
 void tune_socket(int socket) {
   const int on = 1;
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  keep_alive(socket);
 }
 
 asio::awaitable<tl::expected<Opened, Failure>> open_connection(ConnectOptions options,

@@ -221,6 +221,80 @@ TEST_CASE("a connection that owes an answer is asked for a sign of life, and dea
   }
 }
 
+TEST_CASE("what paths carry in vain, though others live on them, does not wait for ever") {
+  static constexpr Instant kStart{std::chrono::seconds{100}};
+  const auto after = [](int seconds) { return kStart + std::chrono::seconds{seconds}; };
+  Bench bench;
+  bench.attach(0);
+  TestRequest large;
+  bench.lane.submit(large);
+  const auto fall_silent = [&](Instant now) {
+    for (int i = 0; i < 3; ++i) CHECK(bench.lane.probe(0, 4, now));
+    CHECK(bench.lane.mute(0));
+  };
+  const auto is_heard = [&](Instant now) {
+    CHECK(bench.lane.handler(0).on_write_with_immediate(wire::kHeartbeatAck, 0) == nullptr);
+    CHECK(bench.lane.probe(0, 4, now));
+  };
+  for (int i = 0; i < 2; ++i) CHECK(bench.lane.probe(0, 4, kStart));
+  CHECK_FALSE(bench.lane.overdue(after(1000)));  // the server may be at it
+  CHECK(bench.lane.probe(0, 4, kStart));
+  CHECK(bench.lane.mute(0));
+  CHECK_FALSE(bench.lane.overdue(kStart - std::chrono::nanoseconds{1}));
+  CHECK(bench.lane.overdue(kStart));
+  SUBCASE("but for a server that is slow") {
+    is_heard(after(1));
+    CHECK_FALSE(bench.lane.overdue(after(1000)));
+    fall_silent(after(2));
+    CHECK_FALSE(bench.lane.overdue(after(1)));
+    CHECK(bench.lane.overdue(after(2)));
+  }
+  bench.lane.detach(0, after(1));
+  SUBCASE("fails in flight, and its permit is free when its end is known") {
+    bench.attach(0);
+    CHECK_FALSE(bench.lane.overdue(after(1000)));  // the server may be at it
+    is_heard(after(2));                            // by what came before it
+    fall_silent(after(3));
+    CHECK_FALSE(bench.lane.overdue(kStart - std::chrono::nanoseconds{1}));
+    REQUIRE(bench.lane.overdue(kStart));
+    bench.lane.fail_overdue(kStart, ESHUTDOWN);
+    CHECK(large.calls == 1);
+    CHECK(large.error == ESHUTDOWN);
+    CHECK(bench.lane.permits_in_use() == 1);
+    bench.lane.detach(0, after(40));
+    bench.attach(0);
+    CHECK(bench.trailer(0).flags == wire::kSettle);
+    CHECK(bench.reply(0, large.slot) == nullptr);
+    CHECK(bench.lane.permits_in_use() == 0);
+  }
+  SUBCASE("fails between two paths") {
+    CHECK_FALSE(bench.lane.overdue(after(2) - std::chrono::nanoseconds{1}));
+    CHECK(bench.lane.overdue(after(2)));
+    bench.lane.fail_overdue(after(2), EIO);
+    CHECK(large.calls == 1);
+  }
+  SUBCASE("waits anew after a path that lived until it was lost") {
+    bench.attach(0);
+    SUBCASE("was heard for a while") {
+      for (int i = 0; i < 3; ++i) is_heard(after(5 + i));
+      fall_silent(after(10));
+    }
+    SUBCASE("was lost before it was silent") {}
+    bench.lane.detach(0, after(10));
+    CHECK_FALSE(bench.lane.overdue(after(12) - std::chrono::nanoseconds{1}));
+    CHECK(bench.lane.overdue(after(12)));
+  }
+  SUBCASE("has waited since the first of several losses") {
+    for (int life = 1; life < 4; ++life) {
+      bench.attach(0);
+      fall_silent(after(10 * life - 1));
+      bench.lane.detach(0, after(10 * life));
+    }
+    CHECK(bench.lane.overdue(after(2)));
+  }
+  bench.lane.shut_down(EIO);
+}
+
 TEST_CASE("a path is needed as long as its answers are awaited, there or when it is back") {
   bool once = true;
   SUBCASE("with an own peer") {}

@@ -171,6 +171,50 @@ TEST_CASE("what went over paths in vain has waited all the time") {
   }
 }
 
+TEST_CASE("a path that carries some connections only is not used for a while") {
+  Bench bench{/*own_peer=*/true};
+  ClientSession& session = bench.session;
+  bench.connect(0, kStart);
+  bench.connect(1, kStart);
+  const auto lose_in_part = [&](unsigned path, Instant now) {
+    session.looks_dead(path, now);
+    session.distrust(path, now);
+    session.lost(path, now, "in part");
+    bench.connect(path, now);
+  };
+  lose_in_part(0, kStart);
+  CHECK(session.in_use(kStart + 10s - 1ns) == 0b10);
+  CHECK(session.distrusted(0));
+  CHECK(session.trouble(0) == "in part");
+  CHECK(session.next_event() == kStart + 10s);
+  CHECK(session.misses_max(0) == 4);  // nobody waits for it
+  SUBCASE("twice as long each time, until that is long ago") {
+    CHECK(session.in_use(kStart + 10s) == 0b11);
+    CHECK(session.trouble(0).empty());
+    lose_in_part(0, kStart + 12s);
+    CHECK(session.in_use(kStart + 32s - 1ns) == 0b10);
+    CHECK(session.in_use(kStart + 32s) == 0b11);
+    lose_in_part(0, kStart + 152s);
+    CHECK(session.in_use(kStart + 162s) == 0b11);
+    for (int i = 0; i < 10; ++i) lose_in_part(0, kStart + 200s);
+    CHECK(session.in_use(kStart + 200s + 10min - 1ns) == 0b10);
+    CHECK(session.in_use(kStart + 200s + 10min) == 0b11);
+  }
+  SUBCASE("but it is when no other one is there, until one is") {
+    session.lost(1, kStart + 1s, "cut");
+    CHECK(session.in_use(kStart + 1s) == 0b01);
+    bench.connect(1, kStart + 2s);
+    CHECK(session.in_use(kStart + 2s) == 0b10);
+  }
+  SUBCASE("or when none is better, and they get more time") {
+    lose_in_part(1, kStart + 5s);
+    CHECK(session.misses_max(1) == 8);
+    CHECK(session.in_use(kStart + 5s) == 0b11);
+    CHECK(session.in_use(kStart + 10s) == 0b01);
+    CHECK(session.in_use(kStart + 15s) == 0b11);
+  }
+}
+
 TEST_CASE("a path that is added is due at once, and takes requests when it is connected") {
   Bench bench{/*own_peer=*/true};
   bench.connect(0, kStart);
