@@ -96,6 +96,20 @@ Admission::Decision Admission::no_room(const wire::ConnectParameters& parameters
   return {};
 }
 
+std::uint64_t Admission::memory() const {
+  std::uint64_t sum = 0;
+  for (const auto& [id, session] : sessions_) {
+    for (const Path& path : session.paths) sum += path.memory;
+  }
+  return sum;
+}
+
+std::uint64_t Admission::kept_by_storage(const Session& session) const {
+  std::uint64_t sum = 0;
+  for (const Path& path : session.paths) sum += path.shrunk ? path.memory : 0;
+  return sum;
+}
+
 Admission::Decision Admission::add_path(SessionId id, Session& session,
                                         const wire::ConnectParameters& parameters) {
   if (const Decision full = no_room(parameters); full.error != 0) return full;
@@ -106,12 +120,20 @@ Admission::Decision Admission::add_path(SessionId id, Session& session,
       session.paths.size() >= 2 * std::size_t{limits_.max_paths_per_session}) {
     return refuse(ENOMEM, "too many paths in the session (max_paths_per_session)");
   }
+  // Reads are carried out anew on every path: a session whose storage hangs must leave room for
+  // the others.
+  if (kept_by_storage(session) > std::max(limits_.memory_limit / 4, limits_.path_memory)) {
+    return refuse(
+        ENOMEM,
+        "storage hangs: what it has not ended of the session's lost paths holds more than "
+        "a quarter of the memory (--memory-limit)");
+  }
   session.paths.push_back({.id = next_++,
                            .uuid = parameters.path_uuid,
                            .reconnect_count = parameters.reconnect_count,
                            .connected = std::vector<bool>(parameters.cid_count),
-                           .closing = false});
-  ++paths_;
+                           .closing = false,
+                           .memory = limits_.path_memory});
   session.idle = false;
   connect(session, session.paths.back(), parameters.cid);
   return {.session = id, .path = session.paths.back().id, .new_path = true};
@@ -155,10 +177,20 @@ void Admission::close_path(SessionId session, PathId path) {
   if (alone && !lingers(found->second)) found->second.over = true;
 }
 
+void Admission::shrink_path(SessionId session, PathId path, std::uint64_t memory) {
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end()) return;
+  auto& paths = found->second.paths;
+  const auto known = std::ranges::find(paths, path, &Path::id);
+  if (known == paths.end()) return;
+  known->shrunk = true;
+  known->memory = memory;
+}
+
 void Admission::remove_path(SessionId session, PathId path) {
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
-  paths_ -= std::erase_if(found->second.paths, [&](const Path& p) { return p.id == path; });
+  std::erase_if(found->second.paths, [&](const Path& p) { return p.id == path; });
 }
 
 void Admission::close(SessionId session) {
@@ -170,7 +202,6 @@ void Admission::remove(SessionId session) {
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
   if (RTRS_PLANTED(half_open_session_leaks) && !found->second.completed) return;
-  paths_ -= found->second.paths.size();
   sessions_.erase(found);
 }
 

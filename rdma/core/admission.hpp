@@ -62,6 +62,8 @@ class Admission {
   void set_idle(SessionId session);
   /// The path has begun to close: no further connections of it.
   void close_path(SessionId session, PathId path);
+  /// The path's connections are closed, and of its memory it holds only what requests execute in.
+  void shrink_path(SessionId session, PathId path, std::uint64_t memory);
   /// The path and its memory are gone.
   void remove_path(SessionId session, PathId path);
   /// The session is over: no path may join it any more.
@@ -70,7 +72,7 @@ class Admission {
   void remove(SessionId session);
 
   std::size_t sessions() const { return sessions_.size(); }
-  std::uint64_t memory() const { return paths_ * limits_.path_memory; }
+  std::uint64_t memory() const;
 
  private:
   struct Path {
@@ -79,6 +81,8 @@ class Admission {
     std::uint16_t reconnect_count = 0;  ///< which attempt of the client this is
     std::vector<bool> connected;        ///< by cid
     bool closing = false;
+    bool shrunk = false;       ///< storage keeps it, not the client
+    std::uint64_t memory = 0;  ///< bytes that it holds
   };
   struct Session {
     wire::Uuid uuid{};
@@ -97,12 +101,12 @@ class Admission {
   Decision admit_known(SessionId id, Session& session, const wire::ConnectParameters& parameters);
   Decision admit_new(const wire::ConnectParameters& parameters);
   Decision no_room(const wire::ConnectParameters& parameters) const;
+  std::uint64_t kept_by_storage(const Session& session) const;
   Decision add_path(SessionId id, Session& session, const wire::ConnectParameters& parameters);
   static void connect(Session& session, Path& path, std::uint16_t cid);
 
   AdmissionLimits limits_;
   std::uint64_t next_ = 1;
-  std::size_t paths_ = 0;
   std::map<SessionId, Session> sessions_;
 };
 

@@ -13,6 +13,13 @@ namespace {
 
 /// Requests and heartbeats that connection 0 may have under way beside the permits.
 constexpr unsigned kControlReceives = 64;
+/// What memory is given back in, on nearly all machines.
+constexpr std::uint64_t kPage = 4096;
+
+bool executes(const ServerRequest& request) {
+  return request.state == ServerRequest::State::executing ||
+         request.state == ServerRequest::State::ended;
+}
 
 }  // namespace
 
@@ -116,6 +123,41 @@ void ServerPath::fence(const char* why, bool fault) {
   if (state_ == ServerPathState::closed) return;
   close();
   if (on_fenced) on_fenced(why, fault);
+}
+
+/// The driver has closed it: nobody but what executes writes to the chunks any more.
+void ServerPath::release() {
+  released_ = true;
+  if (executing_ != 0) give_back_unused();
+  check_gone();
+}
+
+void ServerPath::give_back_unused() {
+  if (!on_unused) return;
+  std::vector<MutableBytes> unused;
+  std::size_t from = 0;
+  for (const ServerRequest& request : requests_) {
+    if (!executes(request) || RTRS_PLANTED(chunk_given_back_early)) continue;
+    const auto begin = static_cast<std::size_t>(request.data.data() - chunks_.data());
+    unused.push_back(chunks_.subspan(from, begin - from));
+    from = begin + request.data.size();
+  }
+  unused.push_back(chunks_.subspan(from));
+  on_unused(unused, held());
+}
+
+void ServerPath::give_back(const ServerRequest& ended) {
+  if (!released_ || executing_ == 0 || !on_unused) return;
+  const MutableBytes unused = chunk(ended.buffer_id);
+  on_unused({&unused, 1}, held());
+}
+
+std::uint64_t ServerPath::held() const {
+  std::uint64_t sum = 0;
+  for (const ServerRequest& request : requests_) {
+    if (executes(request)) sum += (request.data.size() + kPage - 1) / kPage * kPage;
+  }
+  return sum;
 }
 
 void ServerPath::check_gone() {

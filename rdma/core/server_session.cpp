@@ -57,8 +57,7 @@ std::vector<SessionItem> ServerSession::items() {
 
 void ServerSession::on_path_closed(ServerPath& path) {
   RTRS_ENSURE(path.state() == ServerPathState::closed);
-  path.released_ = true;
-  path.check_gone();
+  path.release();
   check_gone();
 }
 
@@ -233,6 +232,7 @@ void ServerSession::answer(ServerRequest& request, int error) {
   --executing_;
   --path.executing_;
   path.end(request, error);
+  path.give_back(request);
   ServerRequest* successor = nullptr;
   while (waiting != nullptr) {
     ServerRequest& next = *waiting;

@@ -1,6 +1,7 @@
 #include "rdma/transport/path_host.hpp"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
@@ -17,6 +18,16 @@ namespace asio = boost::asio;
 constexpr auto kErrorDelay = std::chrono::milliseconds{10};
 
 Instant now() { return Instant{std::chrono::steady_clock::now().time_since_epoch()}; }
+
+/// Whole pages. False: memory that somebody has locked stays.
+bool discard(MutableBytes part) {
+  static const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<std::uintptr_t>(part.data());
+  const std::uintptr_t first = (begin + page - 1) / page * page;
+  const std::uintptr_t end = (begin + part.size()) / page * page;
+  if (first >= end) return true;
+  return madvise(part.data() + (first - begin), end - first, MADV_DONTNEED) == 0;
+}
 
 }  // namespace
 
@@ -73,6 +84,9 @@ PathHost::PathHost(Reactor& reactor, ServerSession& session, ServerPathOptions o
   path_.claim_name = environment_.claim_name;
   path_.provide_chunks = [this] { return provide_chunks(); };
   path_.on_fenced = [this](const char* why, bool fault) { on_fenced(why, fault); };
+  path_.on_unused = [this](std::span<const MutableBytes> unused, std::uint64_t held) {
+    give_back(unused, held);
+  };
   path_.on_gone = [this] { environment_.on_gone(); };
   path_.delay_answer = [this](ServerRequest& request, int error) { delay_answer(request, error); };
 }
@@ -104,6 +118,11 @@ bool PathHost::provide_chunks() {
     }
   }
   return true;
+}
+
+/// The connections are closed, so that no device has the memory registered.
+void PathHost::give_back(std::span<const MutableBytes> unused, std::uint64_t held) const {
+  if (std::ranges::all_of(unused, discard)) environment_.on_shrunk(held);
 }
 
 void PathHost::add(std::uint16_t cid, std::unique_ptr<Incoming> incoming) {

@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,10 +21,11 @@ namespace rtrs {
 /// What a path needs of its session's host.
 struct PathEnvironment {
   std::function<bool(std::string_view)> claim_name;
-  std::function<void()> on_closing;            ///< it takes no more connections
-  std::function<void()> on_gone;               ///< it may be destroyed from a later event
-  std::function<void()> on_connection_closed;  ///< once per connection
-  std::function<void()> on_pending;            ///< see ServerSession::has_pending()
+  std::function<void()> on_closing;                   ///< it takes no more connections
+  std::function<void(std::uint64_t held)> on_shrunk;  ///< it is closed, and holds so much memory
+  std::function<void()> on_gone;                      ///< it may be destroyed from a later event
+  std::function<void()> on_connection_closed;         ///< once per connection
+  std::function<void()> on_pending;                   ///< see ServerSession::has_pending()
   Log log;
   Duration handshake_timeout{};
 };
@@ -72,6 +74,7 @@ class PathHost {
   void progress_later(Link& link);
   void schedule_tick();
   bool provide_chunks();
+  void give_back(std::span<const MutableBytes> unused, std::uint64_t held) const;
   void delay_answer(ServerRequest& request, int error);
   void answer_delayed();
   void check_drained();

@@ -225,6 +225,10 @@ SessionEnvironment ServerDriver::environment(Admission::SessionId id, Reactor& r
     admission_.close_path(id, path);
     if (over) admission_.close(id);
   };
+  environment.on_path_shrunk = [this, id](Admission::PathId path, std::uint64_t held) {
+    const std::lock_guard lock{mutex_};
+    admission_.shrink_path(id, path, held);
+  };
   environment.on_idle = [this, id] {
     const std::lock_guard lock{mutex_};
     admission_.set_idle(id);

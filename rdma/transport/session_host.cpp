@@ -44,6 +44,9 @@ PathHost& SessionHost::add_path(const Arrival& arrival, const std::string& peer)
     if (session_.has_pending()) judge_later();  // what waits for this path need not any more
   };
   environment.on_pending = [this] { read_and_judge(); };
+  environment.on_shrunk = [this, path](std::uint64_t held) {
+    environment_.on_path_shrunk(path, held);
+  };
   environment.on_gone = [this, path] { environment_.on_path_gone(path); };
   environment.on_connection_closed = environment_.on_connection_closed;
   if (environment_.log) {

@@ -155,6 +155,44 @@ it "the same with a server that cannot tell a copy from a new write" without_ext
 
 # ---- Without a working path ----------------------------------------------------------------------------
 
+# Three paths fit into the server's memory. One dies ten times over a read that hangs, each time with all
+# of its chunks in use shortly before.
+storage_hangs() {
+  requires_python nbd
+  start_server --export disk0=delay:read=3600s:memory:16M --export other=memory:1M --queue-depth 64 \
+    --memory-limit 50M --control server.sock
+  attach_controlled disk0 lanes=1
+  local one=tcp:127.0.0.1:$port i before
+  spawn reader /usr/bin/python3 -c '
+import sys, nbd
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+h.pread(65536, 0)' "$uri"
+  for i in {1..10}; do
+    becomes "path('$one')['state'] == 'connected' and path('$one')['in_flight'] > 0"
+    nbdsh <<'PY'
+all = [h.aio_pwrite(nbd.Buffer.from_bytearray(bytearray(b"x" * 262144)), at << 18) for at in range(60)]
+while all:
+    h.poll(-1)
+    all = [cookie for cookie in all if not h.aio_command_completed(cookie)]
+PY
+    [[ -n ${before:-} ]] || before=$(rss server)
+    ctl disconnect "$one"
+    ctl reconnect "$one"
+  done
+  limited "${ctl_command[@]}" server.sock --json status >server.json
+  /usr/bin/python3 -c '
+import json
+memory = json.load(open("server.json"))["memory"]
+assert memory <= 64 * 266240 + 10 * 65536, memory'
+  [[ -n $sanitizer ]] || (($(rss server) < before + 4096)) ||
+    fail "the server grew from $before to $(rss server) kB"
+  nbdkit_name=second attach other lanes=1
+  writes || fail "nobody else is let in"
+  kill_hard reader
+}
+it "paths that are lost while storage hangs leave the server's memory to others" storage_hangs
+
 unreachable() {
   serve_two
   attach_controlled disk0

@@ -27,24 +27,25 @@ ServerHost::ServerHost(HostEnvironment environment, rtrs::ServerSessionOptions o
 }
 
 ServerPathHost& ServerHost::add_path(PathId path, const rtrs::ServerPathOptions& options) {
-  PathEnvironment environment{.world = world_,
-                              .knobs = environment_.knobs,
-                              .server = environment_.server,
-                              .client = environment_.client,
-                              .serial = serial_,
-                              .claim_name = environment_.claim_name,
-                              .have_memory = environment_.have_memory,
-                              .shared_chunks = environment_.knobs.server_style == ServerStyle::own
-                                                   ? nullptr
-                                                   : &shared_chunks_,
-                              .open_chunks = environment_.open_chunks,
-                              .on_closing =
-                                  [this, path] {
-                                    environment_.on_path_closing(path, session_.over());
-                                    if (session_.has_pending()) judge_later();
-                                  },
-                              .on_pending = [this] { read_and_judge(); },
-                              .on_gone = [this, path] { environment_.on_path_gone(path); }};
+  PathEnvironment environment{
+      .world = world_,
+      .knobs = environment_.knobs,
+      .server = environment_.server,
+      .client = environment_.client,
+      .serial = serial_,
+      .claim_name = environment_.claim_name,
+      .have_memory = environment_.have_memory,
+      .shared_chunks =
+          environment_.knobs.server_style == ServerStyle::own ? nullptr : &shared_chunks_,
+      .open_chunks = environment_.open_chunks,
+      .on_closing =
+          [this, path] {
+            environment_.on_path_closing(path, session_.over());
+            if (session_.has_pending()) judge_later();
+          },
+      .on_pending = [this] { read_and_judge(); },
+      .on_shrunk = [this, path](std::uint64_t held) { environment_.on_path_shrunk(path, held); },
+      .on_gone = [this, path] { environment_.on_path_gone(path); }};
   auto host = std::make_unique<ServerPathHost>(std::move(environment), session_, options);
   return *(paths_[path] = std::move(host));
 }

@@ -26,6 +26,7 @@ struct HostEnvironment {
   std::function<bool()> have_memory;
   OpenChunks& open_chunks;
   std::function<void(PathId, bool over)> on_path_closing;
+  std::function<void(PathId, std::uint64_t held)> on_path_shrunk;
   std::function<void(PathId)> on_path_gone;  ///< answer with forget(), from a later event
   std::function<void()> on_idle;
   std::function<void()> on_gone;  ///< the host may be destroyed from a later event

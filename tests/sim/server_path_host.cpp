@@ -28,6 +28,9 @@ ServerPathHost::ServerPathHost(PathEnvironment environment, rtrs::ServerSession&
   };
   path_.provide_chunks = [this] { return provide_chunks(); };
   path_.on_fenced = [this](const char* why, bool fault) { on_fenced(why, fault); };
+  path_.on_unused = [this](std::span<const rtrs::MutableBytes> unused, std::uint64_t held) {
+    give_back(unused, held);
+  };
   path_.on_gone = [this] { environment_.on_gone(); };
 }
 
@@ -38,6 +41,14 @@ bool ServerPathHost::provide_chunks() {
   chunks.resize(session_.options().chunk_memory());
   path_.set_chunks(chunks);
   return true;
+}
+
+/// Whoever still reads there gets what nobody has written.
+void ServerPathHost::give_back(std::span<const rtrs::MutableBytes> unused,
+                               std::uint64_t held) const {
+  if (environment_.shared_chunks != nullptr) return;
+  for (const rtrs::MutableBytes part : unused) std::ranges::fill(part, std::byte{0xDD});
+  environment_.on_shrunk(held);
 }
 
 void ServerPathHost::add(std::uint16_t cid, std::shared_ptr<Wire> wire) {

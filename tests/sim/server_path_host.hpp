@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,8 @@ struct PathEnvironment {
   OpenChunks& open_chunks;
   std::function<void()> on_closing;
   std::function<void()> on_pending;  ///< see ServerSession::has_pending()
-  std::function<void()> on_gone;     ///< the host may be destroyed from a later event
+  std::function<void(std::uint64_t held)> on_shrunk;
+  std::function<void()> on_gone;  ///< the host may be destroyed from a later event
 };
 
 class ServerPathHost {
@@ -64,6 +66,7 @@ class ServerPathHost {
   void on_fenced(const char* why, bool fault);
   void check_drained();
   bool provide_chunks();
+  void give_back(std::span<const rtrs::MutableBytes> unused, std::uint64_t held) const;
   std::string who() const { return "server, session " + std::to_string(environment_.serial); }
 
   PathEnvironment environment_;

@@ -268,6 +268,8 @@ ServerHost& ServerProcess::create_host(SessionId id,
             admission_.close_path(id, path);
             if (over) admission_.close(id);
           },
+      .on_path_shrunk = [this, id](PathId path,
+                                   std::uint64_t held) { admission_.shrink_path(id, path, held); },
       .on_path_gone = [this, id](PathId path) { forget_path_soon(id, path); },
       .on_idle = [this, id] { admission_.set_idle(id); },
       .on_gone = [this, id] { forget_soon(id); }};

@@ -180,6 +180,52 @@ TEST_CASE("closed paths that still execute cannot be collected") {
   CHECK(admitted == 6);
 }
 
+TEST_CASE("a closed path counts with what it still holds") {
+  Admission admission{limits()};
+  const auto old = admission.admit(once(1, 0, 1));
+  REQUIRE(admission.admit(once(2, 0, 1)).error == 0);
+  admission.close_path(old.session, old.path);
+  CHECK(admission.memory() == 200);
+  admission.shrink_path(old.session, old.path, 30);
+  CHECK(admission.memory() == 130);
+  CHECK(admission.admit(once(1, 0, 1)).error == 0);
+  CHECK(admission.memory() == 230);
+  admission.remove_path(old.session, old.path);
+  CHECK(admission.memory() == 200);
+  admission.shrink_path(old.session, old.path, 30);  // told late
+  CHECK(admission.memory() == 200);
+}
+
+/// How often the path comes back while what it had under way hangs, up to a number.
+unsigned returns(Admission& admission, std::uint8_t session, std::uint64_t held, unsigned times) {
+  for (unsigned i = 0; i < times; ++i) {
+    const auto decision = admission.admit(once(session, 0, 1));
+    if (decision.error != 0) return i;
+    admission.close_path(decision.session, decision.path);
+    admission.shrink_path(decision.session, decision.path, held);
+  }
+  return times;
+}
+
+TEST_CASE("what hangs of one session's lost paths leaves three quarters of the memory to others") {
+  SUBCASE("a path with all of its requests under way") {
+    Admission admission{limits()};
+    CHECK(returns(admission, 1, 100, 100) == 3);
+    CHECK(admission.admit(once(1, 0, 1)).error == ENOMEM);
+    CHECK(admission.admit(once(2, 0, 1)).error == 0);
+  }
+  SUBCASE("one with few: others notice nothing of it") {
+    Admission admission{limits()};
+    CHECK(returns(admission, 1, 10, 6) == 6);
+    CHECK(admission.memory() == 60);
+  }
+  SUBCASE("where a quarter is less than a path, its client may come back once") {
+    Admission admission{{.path_memory = 100, .memory_limit = 300, .features = kExactlyOnce}};
+    CHECK(returns(admission, 1, 100, 100) == 2);
+    CHECK(admission.admit(once(2, 0, 1)).error == 0);
+  }
+}
+
 TEST_CASE(
     "a path of a peer without generations comes back when its old life has ended, not before") {
   Admission admission{limits()};

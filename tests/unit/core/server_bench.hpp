@@ -3,9 +3,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,6 +20,7 @@
 namespace rtrs::test {
 
 inline constexpr std::uint32_t kChunk = 8192;
+inline constexpr std::byte kUnused{0xDD};
 
 /// Keeps what it is asked until told to finish it, or ends it at once.
 class Handler final : public ServerHandler {
@@ -70,6 +73,10 @@ struct TestPath {
       faulty = fault;
       session.on_path_closed(path);
     };
+    path.on_unused = [this](std::span<const MutableBytes> unused, std::uint64_t bytes) {
+      for (const MutableBytes part : unused) std::ranges::fill(part, kUnused);
+      held = bytes;
+    };
     path.on_gone = [this] { gone = true; };
     handler = &path.add(0, pair);
     REQUIRE(say_name("host") == nullptr);
@@ -112,6 +119,11 @@ struct TestPath {
     path.close();
     session.on_path_closed(path);
   }
+  /// The first bytes of the permit's chunk whose memory has not been given back.
+  std::size_t kept(std::uint32_t permit) const {
+    const auto chunk = memory.begin() + std::ptrdiff_t{permit} * kChunk;
+    return static_cast<std::size_t>(std::find(chunk, chunk + kChunk, kUnused) - chunk);
+  }
   bool closed() const { return path.state() == ServerPathState::closed; }
   /// The errno of its only answer, -1 = none.
   int answer(std::uint32_t permit) const {
@@ -131,6 +143,7 @@ struct TestPath {
   bool fenced = false;
   bool faulty = false;
   bool gone = false;
+  std::optional<std::uint64_t> held;  ///< as the path said last
 };
 
 /// A session without paths.

@@ -38,6 +38,43 @@ TEST_CASE("a path that died lives on until its last request has ended") {
   CHECK(bench.lingered == 0);
 }
 
+TEST_CASE("a path that died holds what its requests execute in, and gives that back as they end") {
+  Bench bench;
+  TestPath a{bench.session};
+  REQUIRE(a.write(0, 1) == nullptr);
+  REQUIRE(a.read(2) == nullptr);
+  REQUIRE(a.write(3, 1) == nullptr);
+  a.close();
+  CHECK(a.held == 3 * 4096);
+  CHECK(a.kept(0) == 512);
+  CHECK(a.kept(1) == 0);
+  CHECK(a.kept(2) == 64);
+  CHECK(a.kept(3) == 512);
+  bench.handler.finish_oldest();
+  CHECK(a.held == 2 * 4096);
+  CHECK(a.kept(0) == 0);
+  CHECK(a.kept(2) == 64);
+  bench.handler.finish_oldest();
+  CHECK(a.held == 4096);
+  bench.handler.finish_oldest();
+  CHECK(a.gone);
+}
+
+TEST_CASE("a path that lives, or holds nothing when it dies, gives nothing back by parts") {
+  Bench bench;
+  TestPath a{bench.session}, b{bench.session};
+  REQUIRE(a.write(0, 1) == nullptr);
+  REQUIRE(a.write(1, 1) == nullptr);
+  bench.handler.finish_oldest();
+  CHECK_FALSE(a.held.has_value());
+  // What was only to be answered together with another one executes nowhere.
+  REQUIRE(b.write(1, 1) == nullptr);
+  b.close();
+  CHECK(b.gone);
+  CHECK_FALSE(b.held.has_value());
+  bench.handler.finish_oldest();
+}
+
 TEST_CASE("who comes back finds what became of its requests") {
   Bench bench;
   TestPath a{bench.session};
