@@ -107,6 +107,8 @@ tl::expected<std::shared_ptr<Session>, Failure> SharedSession::get(const Interru
   connecting_ = true;
   std::shared_ptr<Session> dead = std::move(session_);
   session_ = nullptr;
+  std::erase_if(lost_, [](const auto& earlier) { return earlier.expired(); });
+  if (dead != nullptr) lost_.push_back(dead);
   const Wanted wanted = wanted_;
   const std::uint64_t changes = changes_;
   lock.unlock();

@@ -24,7 +24,7 @@ struct SessionStatus {
   rtrs::PathPolicy policy{};
   std::optional<rtrs::SessionLimits> limits;  ///< none without a session
   std::vector<rtrs::PathStatus> paths;        ///< without a session: those that it will have
-  std::vector<DeviceStatus> devices;
+  std::vector<DeviceStatus> devices;          ///< also those of sessions that were lost
 };
 
 /// Connects when the session is first asked for, and anew when it has died.
@@ -76,6 +76,7 @@ class SharedSession {
       const std::function<tl::expected<void, Failure>(Wanted&)>& wish,
       const std::function<tl::expected<void, Failure>(rtrs::Client&)>& step);
   void bring_up_to_date(Session& session);
+  static void add_lost_devices(const Session& lost, std::vector<DeviceStatus>& devices);
 
   const ClientConfig& config_;
   rtrs::Log log_;
@@ -83,6 +84,7 @@ class SharedSession {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::shared_ptr<Session> session_;                     ///< guarded by mutex_
+  std::vector<std::weak_ptr<Session>> lost_;             ///< some may be used; guarded by mutex_
   bool connecting_ = false;                              ///< guarded by mutex_
   std::uint64_t attempts_ = 0;                           ///< ended ones; guarded by mutex_
   Failure last_failure_;                                 ///< of the last attempt; guarded by mutex_

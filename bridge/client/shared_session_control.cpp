@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <chrono>
 #include <string>
+#include <utility>
 
 #include "bridge/client/shared_session.hpp"
 
@@ -108,18 +109,30 @@ std::string trouble_without_path(rtrs::Duration timeout) {
 
 }  // namespace
 
+/// Its users get EIO until they open anew what they have open.
+void SharedSession::add_lost_devices(const Session& lost, std::vector<DeviceStatus>& devices) {
+  for (DeviceStatus& device : lost.devices()) {
+    if (device.trouble.empty()) device.trouble = lost.failure();
+    devices.push_back(std::move(device));
+  }
+}
+
 SessionStatus SharedSession::status() {
   SessionStatus status;
   std::shared_ptr<Session> session;
+  std::vector<std::shared_ptr<Session>> lost;
   {
     const std::lock_guard lock{mutex_};
     session = session_;
+    for (const auto& earlier : lost_) {
+      if (auto used = earlier.lock()) lost.push_back(std::move(used));
+    }
     status.policy = wanted_.policy;
     if (session != nullptr && session->alive()) {
       status.name = name_;
     } else {
       status.trouble = session != nullptr ? session->failure() : last_failure_.text;
-      session = nullptr;
+      if (session != nullptr) lost.push_back(std::exchange(session, nullptr));
       for (const PathAddress& path : wanted_.paths.all()) {
         rtrs::PathStatus& idle = status.paths.emplace_back();
         idle.address = path;
@@ -130,13 +143,15 @@ SessionStatus SharedSession::status() {
       }
     }
   }
+  for (const auto& earlier : lost) add_lost_devices(*earlier, status.devices);
   if (session == nullptr) return status;
   status.limits = session->client().limits();
   status.paths = session->client().paths();
   if (std::ranges::none_of(status.paths, &rtrs::PathStatus::in_use)) {
     status.trouble = trouble_without_path(config_.no_path_timeout);
   }
-  status.devices = session->devices();
+  const auto open = session->devices();
+  status.devices.insert(status.devices.begin(), open.begin(), open.end());
   return status;
 }
 

@@ -72,8 +72,13 @@ void ClientPath::start_exchange(QueuePair& control) {
   control.flush();
 }
 
+std::uint16_t ClientPath::permits() const {
+  const std::uint16_t granted = accepted_.queue_depth;
+  return options_.permits == 0 ? granted : std::min(granted, options_.permits);
+}
+
 std::vector<std::uint16_t> ClientPath::slots_per_lane() const {
-  const unsigned depth = accepted_.queue_depth;
+  const unsigned depth = permits();
   const unsigned lanes = options_.io_connections;
   unsigned control = 0;
   if (depth >= 4U * kControlSlots) {
@@ -89,16 +94,14 @@ std::vector<std::uint16_t> ClientPath::slots_per_lane() const {
   return slots;
 }
 
-std::uint16_t ClientPath::control_slots() const {
-  return std::min(accepted_.queue_depth, kControlSlots);
-}
+std::uint16_t ClientPath::control_slots() const { return std::min(permits(), kControlSlots); }
 
 ClientLane::Link ClientPath::link(QueuePair& queue_pair, std::size_t first, std::size_t count) {
   RTRS_ENSURE(state_ == ClientPathState::connected);
   ClientLane::Link link;
   link.queue_pair = &queue_pair;
   link.chunks = std::span{chunks_}.subspan(first, count);
-  link.queue_depth = accepted_.queue_depth;
+  link.queue_depth = RTRS_PLANTED(old_layout_kept) ? permits() : accepted_.queue_depth;
   link.chunk_size = accepted_.chunk_size();
   link.max_io_size = accepted_.max_io_size;
   link.new_rkey = accepted_.new_rkey;

@@ -31,6 +31,8 @@ struct ClientPathOptions {
   std::uint16_t reconnect_count = 1;  ///< attempts to make this path so far, with this one
   bool first_connection = true;       ///< the server may create the session
   std::uint16_t io_connections = 1;   ///< beside connection 0
+  /// Permits that the session's lanes share, however many the server grants now; 0 = all of them.
+  std::uint16_t permits = 0;
   std::uint32_t features = 0;
   Duration heartbeat_interval{};
   unsigned heartbeat_misses = 4;
@@ -64,6 +66,8 @@ class ClientPath final : public QueuePairHandler {
 
   /// All connections stand: posts the receive and sends the info request.
   void start_exchange(QueuePair& control);
+  /// Of those that the server grants, how many are dealt; valid once connection 0 was accepted.
+  std::uint16_t permits() const;
   /// The slots are dealt to the control connection and the lanes once the depth is known.
   /// Index 0 is the control lane; a lane may get none when the server grants very few permits.
   std::vector<std::uint16_t> slots_per_lane() const;

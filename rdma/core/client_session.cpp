@@ -77,6 +77,7 @@ ClientPath& ClientSession::begin(unsigned index) {
   ClientPathOptions options = options_.path;
   options.path_uuid = path.uuid;
   options.reconnect_count = ++path.attempts;
+  options.permits = accepted_.queue_depth;
   // A second path that by mistake leads to another server must not make a session there.
   options.first_connection = !has_path();
   path.may_be_new = was_up_ && options.first_connection;
@@ -91,9 +92,12 @@ ClientSession::Welcome ClientSession::judge(unsigned index) const {
   const wire::AcceptParameters& now = path.accepted();
   if (options_.require_extension && !path.exactly_once()) return Welcome::unfit;
   if (!was_up_) return Welcome::first;
-  const bool same = now.queue_depth == accepted_.queue_depth &&
-                    now.max_io_size >= accepted_.max_io_size &&
-                    now.extension.features == accepted_.extension.features;
+  const bool enough = now.queue_depth >= accepted_.queue_depth &&
+                      now.max_io_size >= accepted_.max_io_size &&
+                      now.extension.features == accepted_.extension.features;
+  // Begun before anybody knew how many permits the lanes share: the next attempt deals as many.
+  if (enough && path.permits() != accepted_.queue_depth) return Welcome::stranger;
+  const bool same = enough && now.queue_depth == granted_depth_;
   if (path.exactly_once() && now.extension.session_epoch == accepted_.extension.session_epoch) {
     return same ? Welcome::joined : Welcome::stranger;
   }
@@ -103,7 +107,7 @@ ClientSession::Welcome ClientSession::judge(unsigned index) const {
     const bool known = !path.exactly_once() && !paths_[index].may_be_new;
     return known && same ? Welcome::joined : Welcome::stranger;
   }
-  return same ? Welcome::renewed : Welcome::changed;
+  return enough ? Welcome::renewed : Welcome::changed;
 }
 
 void ClientSession::connected(unsigned index, Instant now) {
@@ -116,9 +120,12 @@ void ClientSession::connected(unsigned index, Instant now) {
   path.lost_before = std::exchange(path.lost_at, std::nullopt);
   if (!path.distrusted) path.trouble.clear();
   if (connected_++ == 0) {
-    const std::uint32_t max_io_size = accepted_.max_io_size;
-    accepted_ = path.core->accepted();
-    if (was_up_) accepted_.max_io_size = max_io_size;  // callers go on with what they know
+    const auto known = std::exchange(accepted_, path.core->accepted());
+    granted_depth_ = accepted_.queue_depth;
+    if (was_up_) {  // callers and lanes go on with what they know
+      accepted_.max_io_size = known.max_io_size;
+      accepted_.queue_depth = known.queue_depth;
+    }
   }
   was_up_ = true;
   look_for_usable(now, /*was_of_use=*/false);

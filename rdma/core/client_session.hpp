@@ -41,7 +41,7 @@ class ClientSession {
     joined,    ///< the session that we have
     renewed,   ///< the server has forgotten the session, this is another one
     stranger,  ///< another server's session: the path must be closed
-    changed,   ///< like renewed, but with limits that the client cannot work with
+    changed,   ///< like renewed, but with less than the client works with
     unfit,     ///< the server lacks what was required
   };
 
@@ -121,7 +121,8 @@ class ClientSession {
   /// When to ask connect_due(), give_up_waiting(), overdue() and in_use() again.
   Instant next_event() const;
 
-  /// What the session was granted.
+  /// What the session was granted first, which those who use it go on with: a server that has come
+  /// back may grant more.
   const wire::AcceptParameters& accepted() const { return accepted_; }
 
  private:
@@ -161,6 +162,7 @@ class ClientSession {
   std::function<std::uint64_t()> random_;
   std::vector<Path> paths_;
   wire::AcceptParameters accepted_;
+  std::uint16_t granted_depth_ = 0;  ///< by the server's session as it is now
   unsigned connected_ = 0;
   bool was_up_ = false;
   unsigned rank_ = ~0U;                 ///< of the paths in use

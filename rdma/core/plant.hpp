@@ -50,6 +50,7 @@ struct PlantEntry {
   X(no_dedup, "a write that has ended is carried out again when it is sent again")                 \
   X(linger_forgets, "a session without paths forgets which writes it has seen")                    \
   X(path_chunks_shared, "the paths of a session share their chunks")                               \
+  X(old_layout_kept, "immediates of a renewed session are laid out for the old queue depth")       \
   X(chunk_given_back_early, "a dead path gives back chunks that writes execute in")                \
   X(write_left_behind, "an OPEN is sent although a write given up may reach what it opens")        \
   X(given_up_overtaken, "a change does not wait for one of its owner's that was given up")         \

@@ -14,6 +14,19 @@ namespace asio = boost::asio;
 
 Instant now() { return Instant{std::chrono::steady_clock::now().time_since_epoch()}; }
 
+/// "queue depth 16, which was 256": what a server has less of than before.
+std::string shortage(const wire::AcceptParameters& before, const wire::AcceptParameters& now) {
+  std::string text;
+  const auto add = [&](const std::string& what) { text += (text.empty() ? "" : ", ") + what; };
+  const auto compare = [&](const char* what, std::uint64_t had, std::uint64_t has) {
+    if (has < had) add(what + std::to_string(has) + ", which was " + std::to_string(had));
+  };
+  compare("queue depth ", before.queue_depth, now.queue_depth);
+  compare("request size ", before.max_io_size, now.max_io_size);
+  if (now.extension.features != before.extension.features) add("other features");
+  return text;
+}
+
 }  // namespace
 
 std::string ClientDriver::name_of_path(unsigned path) const {
@@ -123,9 +136,10 @@ void ClientDriver::ready_on_io(unsigned index) {
                     "it has another session than the other paths (another server, or it "
                     "was restarted a moment ago)");
     case Welcome::changed:
-      return fail_on_io({ESTALE, name_of_path(index) +
-                                     " came back with other limits (queue depth, request size or "
-                                     "features): restart the client to work with these"});
+      return fail_on_io(
+          {ESTALE, name_of_path(index) + " came back with other limits (" +
+                       shortage(session_.accepted(), session_.path(index).accepted()) +
+                       "); those who have something open get EIO until they open it anew"});
     case Welcome::unfit:
       return refuse(EPROTO,
                     "it cannot promise that a request is carried out once, which "

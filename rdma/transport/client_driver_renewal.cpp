@@ -34,7 +34,7 @@ void ClientDriver::renew_on_io(unsigned index) {
   const auto& accepted = core.accepted();
   // Other paths may have less room than this one.
   const std::uint32_t max_io_size = std::min(accepted.max_io_size, session_.accepted().max_io_size);
-  const SessionLimits limits{max_io_size, accepted.queue_depth, accepted.extension.features,
+  const SessionLimits limits{max_io_size, core.permits(), accepted.extension.features,
                              accepted.extension.volatile_epoch};
   renewal_ = std::make_unique<Renewal>();
   renewal_->path = index;

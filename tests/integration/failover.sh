@@ -52,6 +52,56 @@ killed_again_and_again() {
 it "the server is killed and started again $kills times under durable writes: no error, nothing lost" \
   killed_again_and_again
 
+larger_limits() {
+  requires_python nbd
+  truncate -s 16M image
+  start_server --export "disk0=$PWD/image" --queue-depth 48 --max-io-size 64K
+  attach disk0 "${quick[@]}"
+  start_writers
+  crash server
+  # Other bits of the immediates name the chunk then, and then the same again.
+  restart_server 1 --export "disk0=$PWD/image" --queue-depth 300 --max-io-size 128K
+  progress 20
+  crash server1
+  restart_server 2 --export "disk0=$PWD/image" --queue-depth 49 --max-io-size 64K
+  progress 20
+  end_writers
+}
+it "a server that comes back with a larger queue depth and larger requests: no error, nothing lost" larger_limits
+
+# user_has TROUBLE: status says so of the one device that is open; "" = it has none.
+user_has() {
+  limited "${ctl_command[@]}" control --json status | tee status.json
+  /usr/bin/python3 -c '
+import json, sys
+devices = json.load(open("status.json"))["devices"]
+[(users, trouble)] = [(d["users"], d["trouble"]) for d in devices]
+sys.exit(users != 1 or (sys.argv[1] not in trouble if sys.argv[1] else trouble != ""))
+' "$1"
+}
+smaller_limits() {
+  local quick=("${quick[@]}" "control=$PWD/control") why="other limits (queue depth 16, which was 256)"
+  image_in_use
+  crash server
+  restart_server 1 --export "disk0=$PWD/image" --queue-depth 16
+  ask write
+  [[ $answer == EIO ]] || fail "a write to what is open: $answer"
+  grep -qF "$why; those who have something open get EIO until they open it anew" nbdkit.log ||
+    fail "the log does not say why"
+  user_has "$why" || fail "status does not know who gets EIO"
+  writes || fail "a client that comes now is not served"
+  ask read
+  [[ $answer == EIO ]] || fail "a read of what is open: $answer"
+  user_has "$why" || fail "status has forgotten who gets EIO"
+  end_user
+  user
+  works write
+  user_has "" || fail "status tells of users who have left"
+  end_user
+}
+it "a server that comes back with a smaller queue depth serves new clients only; log and status say who gets EIO" \
+  smaller_limits
+
 two_devices() {
   requires_python nbd
   truncate -s 16M image

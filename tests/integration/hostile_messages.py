@@ -124,8 +124,8 @@ def renewal_of_something_else(face, server):
 
 
 def renewal_with_other_limits(face, server):
-    """As with another device. Larger requests than before would do no harm."""
-    for named in ({"queue_depth": DEPTH // 2}, {"queue_depth": DEPTH * 2}, {"max_io_size": MAX_IO // 2},
+    """As with another device. More than before would do no harm."""
+    for named in ({"queue_depth": DEPTH // 2}, {"max_io_size": MAX_IO // 2},
                   {"features": FEATURES & ~ACCESS_NOTICE}):
         depth, size = named.get("queue_depth", DEPTH), named.get("max_io_size", MAX_IO)
         memory = ((0, KEY, depth * (size + MAX_HEADER)),)

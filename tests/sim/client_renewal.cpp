@@ -18,7 +18,7 @@ void ClientDriver::renew(unsigned index) {
   rtrs::ClientPath& core = session_.path(index);
   const auto& accepted = core.accepted();
   const std::uint32_t max_io_size = std::min(accepted.max_io_size, session_.accepted().max_io_size);
-  const rtrs::SessionLimits limits{max_io_size, accepted.queue_depth, accepted.extension.features,
+  const rtrs::SessionLimits limits{max_io_size, core.permits(), accepted.extension.features,
                                    accepted.extension.volatile_epoch};
   SimQueuePair& control = *paths_[index].links[0].queue_pair;
   renewal_ = std::make_unique<Renewal>();

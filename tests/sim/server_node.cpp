@@ -47,14 +47,19 @@ ServerNode::~ServerNode() = default;
 
 void ServerNode::start() {
   world_.note("server", 0, "starts");
-  const bool again = std::exchange(was_up_, true);
+  const bool again = starts_++ > 0;
   const bool replaces = again && !calm_ && disks_.size() < kMaxDisks;
   if (replaces && world_.rng().chance(knobs_.faults.replace)) replace_something();
   access_ = {};
   checker_.server_started();
-  process_ = std::make_unique<ServerProcess>(world_, knobs_, disks_, exports_, checker_, node_,
-                                             volatile_epoch_, turns_);
+  process_ = std::make_unique<ServerProcess>(world_, knobs_, queue_depth(), disks_, exports_,
+                                             checker_, node_, volatile_epoch_, turns_);
   if (calm_) process_->calm();
+}
+
+/// Now and then an administrator lets clients have more under way.
+std::uint16_t ServerNode::queue_depth() const {
+  return static_cast<std::uint16_t>(knobs_.queue_depth + (starts_ - 1) / 2);
 }
 
 /// An export shows other storage from now on, or the same one with another size, which is as good

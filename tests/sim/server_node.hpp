@@ -46,6 +46,7 @@ class ServerNode {
 
  private:
   void replace_something();
+  std::uint16_t queue_depth() const;
 
   World& world_;
   const Knobs& knobs_;
@@ -56,7 +57,7 @@ class ServerNode {
   std::uint64_t volatile_epoch_;  ///< another one after each loss of power
   std::array<rtrs::wire::PathAccess, kListeners> access_{};  ///< what an administrator wants
   bool calm_ = false;
-  bool was_up_ = false;
+  unsigned starts_ = 0;
   std::vector<unsigned> exports_;  ///< slot -> number of the disk that is served
   std::vector<NodeId> clients_;    ///< by session
   std::shared_ptr<rnbd::WriterStore> turns_;

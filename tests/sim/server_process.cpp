@@ -22,9 +22,10 @@ namespace {
 
 constexpr std::uint32_t kMaxHeaderSize = 4096;
 
-rtrs::ServerSessionOptions make_session_options(const Knobs& knobs, std::uint64_t volatile_epoch) {
+rtrs::ServerSessionOptions make_session_options(const Knobs& knobs, std::uint16_t queue_depth,
+                                                std::uint64_t volatile_epoch) {
   rtrs::ServerSessionOptions options;
-  options.queue_depth = knobs.queue_depth;
+  options.queue_depth = queue_depth;
   options.max_io_size = knobs.max_io_size;
   options.max_header_size = kMaxHeaderSize;
   if (knobs.server_extensions) {
@@ -35,9 +36,9 @@ rtrs::ServerSessionOptions make_session_options(const Knobs& knobs, std::uint64_
   return options;
 }
 
-rnbd::BlockServerLimits block_server_limits(const Knobs& knobs) {
+rnbd::BlockServerLimits block_server_limits(const Knobs& knobs, std::uint16_t queue_depth) {
   const bool own = knobs.server_style == ServerStyle::own;
-  return {knobs.queue_depth, knobs.max_io_size,
+  return {queue_depth, knobs.max_io_size,
           own ? rnbd::DeviceIds::never_twice : rnbd::DeviceIds::lowest_free, knobs.open_timeout};
 }
 
@@ -104,16 +105,17 @@ void WatchingHandler::check_copies(const rtrs::ServerSession& session) {
 
 // ---- ServerProcess ------------------------------------------------------------------------------
 
-ServerProcess::ServerProcess(World& world, const Knobs& knobs, Disks& disks,
-                             const std::vector<unsigned>& exports, Checker& checker, NodeId node,
-                             std::uint64_t volatile_epoch, std::shared_ptr<rnbd::WriterStore> turns)
+ServerProcess::ServerProcess(World& world, const Knobs& knobs, std::uint16_t queue_depth,
+                             Disks& disks, const std::vector<unsigned>& exports, Checker& checker,
+                             NodeId node, std::uint64_t volatile_epoch,
+                             std::shared_ptr<rnbd::WriterStore> turns)
     : world_{world},
       knobs_{knobs},
       disks_{disks},
       exports_{exports},
       checker_{checker},
       node_{node},
-      session_options_{make_session_options(knobs, volatile_epoch)},
+      session_options_{make_session_options(knobs, queue_depth, volatile_epoch)},
       admission_{{.max_sessions = knobs.max_sessions,
                   .max_connections_per_path = 128,
                   .path_memory = session_options_.chunk_memory(),
@@ -122,7 +124,7 @@ ServerProcess::ServerProcess(World& world, const Knobs& knobs, Disks& disks,
                   .features = session_options_.features}},
       storage_{world, knobs.storage, disks, checker, node},
       catalogue_{catalogue_options(std::move(turns))},
-      block_server_{catalogue_, block_server_limits(knobs), surroundings()},
+      block_server_{catalogue_, block_server_limits(knobs, queue_depth), surroundings()},
       handler_{world, checker, open_chunks_, block_server_},
       scope_{world, node} {
   if (knobs.search_path) {

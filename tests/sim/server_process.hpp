@@ -37,7 +37,7 @@ class WatchingHandler final : public rtrs::ServerHandler {
 
 class ServerProcess {
  public:
-  ServerProcess(World& world, const Knobs& knobs, Disks& disks,
+  ServerProcess(World& world, const Knobs& knobs, std::uint16_t queue_depth, Disks& disks,
                 const std::vector<unsigned>& exports, Checker& checker, NodeId node,
                 std::uint64_t volatile_epoch, std::shared_ptr<rnbd::WriterStore> turns);
   ServerProcess(const ServerProcess&) = delete;

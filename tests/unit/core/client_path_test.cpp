@@ -100,5 +100,33 @@ TEST_CASE("client path: a server without the extension answers heartbeats when i
   CHECK(connected.path.control_silence() == 0);
 }
 
+TEST_CASE(
+    "client path: of more permits than the lanes share, the first are used, by the new layout") {
+  ClientPathOptions options = ConnectedPath::options();
+  options.permits = 8;
+  options.io_connections = 2;
+  ClientPath path{options};
+  const wire::AcceptParameters accept{
+      .queue_depth = 40, .max_io_size = 4096, .max_header_size = 4096, .extension = {}};
+  REQUIRE(path.on_answer(0, wire::bytes_of(wire::encode(accept))) == nullptr);
+  CHECK(path.slots_per_lane() == std::vector<std::uint16_t>{1, 4, 3});
+  FakeQueuePair control;
+  path.start_exchange(control);
+  const std::array chunks{wire::Descriptor{0x10000, 7, 40 * accept.chunk_size()}};
+  REQUIRE(path.on_message(wire::encode_info_response(chunks), std::nullopt) == nullptr);
+
+  ClientLane lane{5, 3};
+  FakeQueuePair pair;
+  path.attach(lane, 0, 2, pair);
+  const std::array<std::byte, 8> message{};
+  Request request;
+  request.message = message;
+  lane.submit(request);
+  REQUIRE(pair.posts.size() == 1);
+  const auto where = wire::decode_request(pair.posts[0].immediate, 40);
+  CHECK(where.buffer_id == 5U + request.slot);
+  CHECK(pair.posts[0].to.address == 0x10000 + where.buffer_id * accept.chunk_size());
+}
+
 }  // namespace
 }  // namespace rtrs

@@ -23,13 +23,28 @@ struct Bench {
                 [this] { return ++random; }} {}
 
   void connect(unsigned path, Instant now) {
-    wire::AcceptParameters accept;
-    accept.queue_depth = 16;
-    accept.max_io_size = accept.max_header_size = 4096;
-    accept.extension = {.present = features != 0, .features = features, .session_epoch = 1};
-    ClientPath& core = session.begin(path);
-    REQUIRE(core.on_answer(0, wire::bytes_of(encode(accept))) == nullptr);
+    session.begin(path);
+    accept(path, 16, 1);
     session.connected(path, now);
+  }
+  /// What the server says when connection 0 comes.
+  void accept(unsigned path, std::uint16_t depth, std::uint64_t epoch,
+              std::uint32_t max_io_size = 4096) {
+    wire::AcceptParameters accept;
+    accept.queue_depth = depth;
+    accept.max_io_size = max_io_size;
+    accept.max_header_size = 4096;
+    accept.extension = {.present = features != 0, .features = features, .session_epoch = epoch};
+    REQUIRE(session.path(path).on_answer(0, wire::bytes_of(encode(accept))) == nullptr);
+  }
+  /// What the path leads to, and that it is lost again.
+  ClientSession::Welcome try_out(unsigned path, Instant now, std::uint16_t depth,
+                                 std::uint64_t epoch, std::uint32_t max_io_size = 4096) {
+    session.begin(path);
+    accept(path, depth, epoch, max_io_size);
+    const auto welcome = session.judge(path);
+    session.lost(path, now, "tried");
+    return welcome;
   }
 
   std::uint64_t random = 0;
@@ -271,6 +286,55 @@ TEST_CASE("a path that leaves takes no new requests, but is connected again when
   CHECK(bench.session.has_path());
   bench.session.stay(0);
   CHECK(bench.session.in_use(kStart + 2s) == 0b01);
+}
+
+TEST_CASE("a server may come back with larger limits, not with smaller ones") {
+  using Welcome = ClientSession::Welcome;
+  for (const bool own_peer : {true, false}) {
+    Bench bench{own_peer};
+    bench.connect(0, kStart);
+    bench.session.lost(0, kStart, "the server is restarted");
+    CHECK(bench.try_out(0, kStart, 16, 2) == Welcome::renewed);
+    CHECK(bench.try_out(0, kStart, 300, 2, 8192) == Welcome::renewed);
+    CHECK(bench.try_out(0, kStart, 15, 2) == Welcome::changed);
+    CHECK(bench.try_out(0, kStart, 300, 2, 2048) == Welcome::changed);
+  }
+}
+
+TEST_CASE("a session that is renewed with more goes on with the permits that it had") {
+  using Welcome = ClientSession::Welcome;
+  Bench bench{/*own_peer=*/true};
+  bench.connect(0, kStart);
+  const auto dealt = bench.session.path(0).slots_per_lane();
+  bench.session.lost(0, kStart, "the server is restarted");
+  bench.session.begin(0);
+  bench.accept(0, 300, 2, 8192);
+  REQUIRE(bench.session.judge(0) == Welcome::renewed);
+  CHECK(bench.session.path(0).slots_per_lane() == dealt);
+  CHECK(bench.session.path(0).permits() == 16);
+  bench.session.connected(0, kStart);
+  CHECK(bench.session.accepted().queue_depth == 16);
+  CHECK(bench.session.accepted().max_io_size == 4096);
+  // Its other paths are of the session as it is now.
+  CHECK(bench.try_out(1, kStart, 300, 2, 8192) == Welcome::joined);
+  CHECK(bench.try_out(1, kStart, 16, 2) == Welcome::stranger);
+  CHECK(bench.try_out(1, kStart, 300, 3, 8192) == Welcome::stranger);
+  // Less than that is still enough when it comes back again.
+  bench.session.lost(0, kStart, "the server is restarted");
+  CHECK(bench.try_out(0, kStart, 16, 4) == Welcome::renewed);
+}
+
+TEST_CASE(
+    "a path that was begun before the session was up deals no other permits than the lanes have") {
+  using Welcome = ClientSession::Welcome;
+  Bench bench{/*own_peer=*/true};
+  bench.session.begin(1);
+  bench.connect(0, kStart);
+  bench.session.lost(0, kStart, "the server is restarted");
+  bench.accept(1, 300, 2);
+  CHECK(bench.session.judge(1) == Welcome::stranger);
+  bench.session.lost(1, kStart, "tried");
+  CHECK(bench.try_out(1, kStart, 300, 2) == Welcome::renewed);
 }
 
 }  // namespace
