@@ -97,7 +97,8 @@ struct ClientOptions {
   /// How long one who waits on a lane looks again and again before it sleeps, as long as answers
   /// come so soon; at most kMaxSpin, 0 = sleep at once.
   Duration spin{};
-  Duration connect_timeout = std::chrono::seconds{10};  ///< for the whole of connect()
+  /// For the whole of connect(); who is not there yet is tried again until then.
+  Duration connect_timeout = std::chrono::seconds{10};
   Duration heartbeat_interval = std::chrono::milliseconds{500};
   unsigned heartbeat_misses = 4;  ///< silent intervals until a path counts as dead
   bool header_digest = true;      ///< TCP: ask for CRC32C of frame headers
@@ -194,7 +195,8 @@ class LaneLoop {
 /// inside).
 class Client {
  public:
-  /// Connects all connections and exchanges the infos. No thread exists before this call.
+  /// Connects all connections and exchanges the infos. A server that is not there yet is tried
+  /// again until `connect_timeout` has passed. No thread exists before this call.
   ///
   /// Errors: ETIMEDOUT, ECONNREFUSED, EHOSTUNREACH, EPROTO, EINTR (interrupted), or the server's
   /// refusal.

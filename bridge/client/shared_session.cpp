@@ -1,8 +1,10 @@
 #include "bridge/client/shared_session.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <memory>
 #include <thread>
 
 #include "bridge/client/interruptible_wait.hpp"
@@ -51,8 +53,13 @@ tl::expected<rtrs::ClientOptions, Failure> SharedSession::options(const std::str
 tl::expected<std::shared_ptr<Session>, Failure> SharedSession::connect_for_probe() {
   // Under another name: a server may need a moment to forget this session.
   auto probe = options("-probe", wanted_);
-  probe->log = {};  // said once, below
+  // Who waits is told why. What is wrong with single paths is said once, below.
+  const auto waiting = std::make_shared<std::atomic<bool>>(true);
+  probe->log = [log = log_, waiting](rtrs::LogLevel level, const std::string& text) {
+    if (log && *waiting && level >= rtrs::LogLevel::warning) log(level, text);
+  };
   auto session = Session::connect(*std::move(probe), {});
+  *waiting = false;
   if (session) try_all_paths((*session)->client());
   return session;
 }

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <exception>
 #include <random>
+#include <sstream>
 #include <utility>
 
 #include "rdma/transport/client_options.hpp"
@@ -121,10 +122,30 @@ void ClientDriver::wait_for_deadline_on_io() {
   deadline_.expires_after(options_.connect_timeout);
   deadline_.async_wait([this](boost::system::error_code cancelled) {
     if (cancelled || closed_ || alive()) return;
-    fail_on_io({ETIMEDOUT, "timed out while connecting to " + name_of_path(0) +
-                               " (is the address right, does a firewall drop packets, does the "
-                               "server hang?)"});
+    fail_on_io(too_late_on_io());
   });
+}
+
+/// What the last attempt came to, and the one that is not over.
+Failure ClientDriver::too_late_on_io() const {
+  Failure failure = absent_;
+  for (unsigned i = 0; i < session_.path_count(); ++i) {
+    if (session_.state(i) != PathState::connecting) continue;
+    if (failure.error == 0) failure.error = ETIMEDOUT;
+    failure.text += std::string{failure.text.empty() ? "" : "; then "} +
+                    "timed out while connecting to " + name_of_path(i) +
+                    " (is the address right, does a firewall drop packets, does the server hang?)";
+    break;
+  }
+  return failure;
+}
+
+void ClientDriver::tell_of_absence() const {
+  std::ostringstream limit;
+  limit << std::chrono::duration<double>{options_.connect_timeout}.count();
+  log(LogLevel::warning, "session '" + options_.session_name + "': " + absent_.text +
+                             "; it is tried again until " + limit.str() +
+                             " s have passed (connect-timeout)");
 }
 
 void ClientDriver::up_on_io() {

@@ -51,6 +51,8 @@ class ClientDriver final : public Client {
   void run_background_thread();
   void call_on_io(const std::function<void()>& function);
   void wait_for_deadline_on_io();
+  Failure too_late_on_io() const;
+  void tell_of_absence() const;
   void up_on_io();
   void fail_on_io(Failure failure);
   void close_on_io();
@@ -89,7 +91,7 @@ class ClientDriver final : public Client {
   void distrust_on_io(unsigned path);
   void tell_of_end(unsigned path, bool was_connected, const Failure& failure, EndedBy ended_by);
   void tell_statistics(unsigned path) const;
-  void first_attempt_failed_on_io(const Failure& failure);
+  void first_attempt_failed_on_io(unsigned path, const Failure& failure);
   void run_errand_on_io();
   void errand_ended_on_io();
   void give_up_slow_errand_on_io();
@@ -141,7 +143,8 @@ class ClientDriver final : public Client {
   std::unique_ptr<ClientLane> control_lane_;
   std::vector<std::unique_ptr<LaneDriver>> lanes_;  ///< constant once alive
   PathMask in_use_ = 0;
-  bool troubled_ = false;  ///< a path was lost
+  bool troubled_ = false;  ///< a path was lost, or there was none at first
+  Failure absent_;         ///< not up yet: of the last attempt that found nobody
   Instant held_since_{};   ///< that the control lane holds back what waits; 0: it does not
   bool held_told_ = false;
   Instant changes_held_since_{};  ///< likewise that lanes of I/O hold back changes

@@ -27,6 +27,12 @@ std::string shortage(const wire::AcceptParameters& before, const wire::AcceptPar
   return text;
 }
 
+/// As long as a server, its host, its network or its name server is not there yet.
+bool may_come_yet(int error) {
+  return error == ECONNREFUSED || error == EHOSTUNREACH || error == ENETUNREACH ||
+         error == ETIMEDOUT;
+}
+
 }  // namespace
 
 std::string ClientDriver::name_of_path(unsigned path) const {
@@ -254,7 +260,7 @@ void ClientDriver::lose_on_io(unsigned index, unsigned life, const Failure& fail
   for (auto& lane : lanes_) lane->detach(index);
   if (control_lane_) control_lane_->detach(index);
   session_.lost(index, now(), failure.text, in_vain);
-  if (!session_.was_up()) return first_attempt_failed_on_io(failure);
+  if (!session_.was_up()) return first_attempt_failed_on_io(index, failure);
   tell_of_end(index, was_connected, failure, ended_by);
   flush_control_on_io();
   fail_overdue_on_io();
@@ -320,16 +326,22 @@ void ClientDriver::check_leaving_on_io(unsigned index) {
   if (session_.leaving(index)) asio::post(io_, [this, index] { let_go_on_io(index); });
 }
 
-/// The session fails when no path can make it; the first one's reason is the user's.
-void ClientDriver::first_attempt_failed_on_io(const Failure& failure) {
-  {
+/// Whoever may come yet is tried again until the deadline. The session fails before that when no
+/// path can make it and one of them was refused; the first refusal is the user's reason.
+void ClientDriver::first_attempt_failed_on_io(unsigned index, const Failure& failure) {
+  if (may_come_yet(failure.error) && session_.path(index).refusal() == 0) {
+    absent_ = failure;
+  } else if (failure_.text.empty()) {
     const std::lock_guard lock{mutex_};
-    if (failure_.text.empty()) failure_ = failure;
+    failure_ = failure;
   }
+  const bool refused = !failure_.text.empty();
+  if (!refused) schedule_look_on_io();
   for (unsigned i = 0; i < session_.path_count(); ++i) {
     if (session_.state(i) == PathState::connecting) return;
   }
-  fail_on_io(Failure{failure_});
+  if (refused) return fail_on_io(Failure{failure_});
+  if (!std::exchange(troubled_, true)) tell_of_absence();
 }
 
 }  // namespace rtrs

@@ -38,9 +38,9 @@ tl::expected<HostLookup::Addresses, Failure> ask_system(const std::string& host,
   hints.ai_flags = flags;
   addrinfo* found = nullptr;
   if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found); error != 0) {
-    return tl::unexpected(
-        Failure{EHOSTUNREACH, "cannot resolve host '" + host + "': " + gai_strerror(error) +
-                                  " (check the spelling, or use a numeric address)"});
+    return tl::unexpected(Failure{error == EAI_AGAIN ? EHOSTUNREACH : ENXIO,
+                                  "cannot resolve host '" + host + "': " + gai_strerror(error) +
+                                      " (check the spelling, or use a numeric address)"});
   }
   HostLookup::Addresses addresses;
   for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {

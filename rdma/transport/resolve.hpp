@@ -19,7 +19,8 @@ std::string name_of(const PathAddress& address);
 /// The numeric addresses of a name to listen on, each once. What is none for the resolver stays as
 /// it is: a numeric address, one for the transport (gid:...), "" and "*".
 ///
-/// Errors: EHOSTUNREACH with the resolver's sentence. Blocks as long as the resolver.
+/// Errors: EHOSTUNREACH (no name server answers), ENXIO, with the resolver's sentence. Blocks as
+/// long as the resolver.
 tl::expected<std::vector<std::string>, Failure> addresses_of_listener(const std::string& host);
 
 /// Finds a host's addresses for one attempt to connect after another, and remembers them: a host
@@ -39,8 +40,8 @@ class HostLookup : public std::enable_shared_from_this<HostLookup> {
   /// The addresses, best first; a numeric one is its own, and one for the transport (gid:...) has
   /// none. Addresses from before are taken when the resolver fails, or needs longer than a second.
   ///
-  /// Errors: EHOSTUNREACH with the resolver's sentence; ETIMEDOUT after `patience`.
-  /// Source: getaddrinfo(3).
+  /// Errors: EHOSTUNREACH (no name server answers), ENXIO, with the resolver's sentence; ETIMEDOUT
+  /// after `patience`. Source: getaddrinfo(3).
   boost::asio::awaitable<tl::expected<Addresses, Failure>> find(Duration patience);
 
  private:

@@ -145,8 +145,9 @@ connect_now() {
   [[ $(nbdinfo --size "$uri") == 1048576 ]]
   stop bridge
   stop server
-  status_of 1 "$bridge_program" -l "unix:$PWD/socket" --connect now "rnbd+tcp://$address/disk0"
-  says said "$address.*[Cc]onnection refused"
+  status_of 1 "$bridge_program" -l "unix:$PWD/socket" --connect now --connect-timeout 500ms "rnbd+tcp://$address/disk0"
+  says said "warning: .*$address.*[Cc]onnection refused.*tried again until 0\.5 s have passed"
+  says said "error: .*$address.*[Cc]onnection refused"
 }
 it "--connect now: no start without a server and its export" connect_now
 

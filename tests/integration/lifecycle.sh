@@ -37,6 +37,55 @@ no_session() {
   ((sockets <= 1))
 }
 
+# ---- rnbd-server comes late -----------------------------------------------------------------------------
+
+# come_late LOG: the server comes back when somebody has found nobody there.
+come_late() {
+  eventually 20 grep -qE "$address.*[Cc]onnection refused.*it is tried again" "$1"
+  server_port=$port server_name=late start_server --export disk0=memory:2M
+}
+# starts_before_server PROGRAM
+starts_before_server() {
+  start_server --export disk0=memory:1M
+  stop server
+  case $1 in
+    nbdkit) attach disk0 connect-timeout=60s ;;
+    bridge) start_bridge "rnbd+tcp://$address/disk0" --connect-timeout 60s ;;
+  esac
+  spawn client nbdinfo --size "$uri"
+  come_late "$1.log"
+  wait_end client 20 || fail "the client still waits"
+  cat client.log
+  says client.out '^2097152$'
+}
+for program in nbdkit bridge; do
+  it "a client of $program that comes before the server waits for it, up to connect-timeout" \
+    starts_before_server "$program"
+done
+
+# waits_for_server PROGRAM
+waits_for_server() {
+  start_server --export disk0=memory:1M
+  stop server
+  local uri="nbd+unix:///?socket=$PWD/socket"
+  case $1 in
+    nbdkit)
+      spawn nbdkit "${nbdkit_command[@]}" -f -U "$PWD/socket" "$plugin" "rnbd+tcp://$address/disk0" \
+        connect=now connect-timeout=60s
+      ;;
+    bridge)
+      spawn bridge "${bridge_command[@]}" --listen "unix:$PWD/socket" "rnbd+tcp://$address/disk0" \
+        --connect now --connect-timeout 60s
+      ;;
+  esac
+  come_late "$1.log"
+  eventually 20 is_served
+}
+is_served() { [[ $(nbdinfo --size "$uri" 2>/dev/null) == 2097152 ]]; }
+for program in nbdkit bridge; do
+  it "$program with connect=now that comes before the server waits for it and starts" waits_for_server "$program"
+done
+
 # ---- rnbd-server leaves ---------------------------------------------------------------------------------
 
 announced() {
