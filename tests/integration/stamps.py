@@ -4,10 +4,13 @@
   stamps.py write URI WRITER [BLOCK_BYTES]
       until the file `enough` exists; the file `acked.WRITER` always has the number of writes that
       were answered. Every block is read back now and then, and all of them in the end, into
-      `blocks.WRITER`. Prints the number of writes and the longest one in seconds. Every write is
-      durable when it is answered.
+      `blocks.WRITER`. Prints the number of writes and the longest one in seconds; those that took
+      longer than STALL are in `stalls.WRITER`. Every write is durable when it is answered.
   stamps.py check IMAGE
       compares an image with all that was noted in `blocks.*`.
+  stamps.py stalls OUTAGES SECONDS
+      no write of `stalls.*` took SECONDS longer than the outages during it. The file OUTAGES has a line
+      BEGIN END for each, in seconds since the epoch.
 """
 import glob
 import json
@@ -19,6 +22,7 @@ import sys
 import time
 
 BLOCKS = 64  # of each writer, one behind the other
+STALL = 0.1  # seconds
 
 
 def block(writer, place, sequence, size):
@@ -41,6 +45,7 @@ def write(uri, writer, size):
     newest = [0] * BLOCKS
     sequence = 0
     longest = 0.0
+    stalls = []
     dice = random.Random(writer)
 
     def check(place):
@@ -58,7 +63,10 @@ def write(uri, writer, size):
             began = time.monotonic()
             handle.pwrite(block(writer, place, sequence, size), base + place * size,
                           nbd.CMD_FLAG_FUA)
-            longest = max(longest, time.monotonic() - began)
+            took = time.monotonic() - began
+            longest = max(longest, took)
+            if took > STALL:
+                stalls.append((time.time(), took))
             newest[place] = sequence
             acked[:] = struct.pack("<Q", sequence)
             if dice.randrange(4) == 0:
@@ -67,6 +75,8 @@ def write(uri, writer, size):
         check(place)
     with open(f"blocks.{writer}", "w", encoding="ascii") as file:
         json.dump({"writer": writer, "size": size, "newest": newest}, file)
+    with open(f"stalls.{writer}", "w", encoding="ascii") as file:
+        json.dump(stalls, file)
     print(sequence, f"{longest:.3f}")
 
 
@@ -86,7 +96,27 @@ def check_image(path):
                         f"block {place} of the image")
 
 
+def check_stalls(path, more):
+    with open(path, encoding="ascii") as file:
+        outages = [tuple(map(float, line.split())) for line in file]
+    noted = glob.glob("stalls.*")
+    assert noted, "nothing was written"
+    worst = 0.0
+    for name in noted:
+        with open(name, encoding="ascii") as file:
+            stalls = json.load(file)
+        for ended, took in stalls:
+            during = [end - begin for begin, end in outages if begin < ended and end > ended - took]
+            worst = max(worst, took - sum(during))
+            if took > sum(during) + more:
+                sys.exit(f"a write took {took:.2f} s, and no server was away for longer than "
+                         f"{sum(during):.2f} s meanwhile")
+    print(f"no write took more than {worst:.2f} s longer than the outage during it")
+
+
 if sys.argv[1] == "write":
     write(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]) if len(sys.argv) > 4 else 4096)
+elif sys.argv[1] == "stalls":
+    check_stalls(sys.argv[2], float(sys.argv[3]))
 else:
     check_image(sys.argv[2])
