@@ -28,12 +28,16 @@ bool has_grown(const DeviceGeometry& was, const DeviceGeometry& is) {
   return kept_open && is.size > was.size && was.size % was.block == 0;
 }
 
-/// Where a server has lost its records of who wrote, or keeps none, numbers begin with 1: who gets
-/// another one is not the first who came to write since.
-bool somebody_came_first(const Witness& was, const Witness& is) {
-  const bool other_origin = was.writer_serial >> 32 != is.writer_serial >> 32;
-  const bool both = was.writer_serial != 0 && is.writer_serial != 0;
-  return both && other_origin && static_cast<std::uint32_t>(is.writer_serial) > 1;
+/// Requests that were in flight are not written over what somebody else has written since. A
+/// server that has lost its records, or keeps none, knows nothing of before, and its numbers begin
+/// with 1 again: only who gets that one is the first to write since.
+std::string change_of_writer(std::uint64_t was, std::uint64_t is) {
+  if (was >> 32 == is >> 32) {
+    if (was == is || RTRS_PLANTED(other_writer_unseen)) return "";
+    return "another client has had it open for writing meanwhile";
+  }
+  if (static_cast<std::uint32_t>(is) <= 1 || RTRS_PLANTED(first_comer_unseen)) return "";
+  return "another client has opened it for writing since the server began its records anew";
 }
 
 std::string in_words(int error) {
@@ -51,12 +55,8 @@ std::string change_of_device(const DeviceGeometry& was, const DeviceGeometry& is
   if (known(was.export_uuid) && known(is.export_uuid) && was.export_uuid != is.export_uuid) {
     return "it is other storage (its export UUID changed)";
   }
-  // Requests that were in flight are not written over what somebody else has written since.
-  const std::uint64_t before = was.witness.writer_serial;
-  const std::uint64_t now = is.witness.writer_serial;
-  if (before >> 32 == now >> 32 && before != now && !RTRS_PLANTED(other_writer_unseen)) {
-    return "another client has had it open for writing meanwhile";
-  }
+  std::string writer = change_of_writer(was.witness.writer_serial, is.witness.writer_serial);
+  if (!writer.empty()) return writer;
   const bool grown = has_grown(was, is);
   if (was.size != is.size && !grown) return changed("its size", was.size, is.size);
   if (was.padded_size != is.padded_size && !grown) {
@@ -171,12 +171,7 @@ void ReopenOperation::judge(rtrs::ClientLane& lane, const wire::DeviceInfoRespon
   if (device().options.access == wire::AccessMode::read_only) {
     is->read_only = device().expected.read_only;
   }
-  std::string change = change_of_device(device().expected, *is);
-  // While a machine migrates two write, and both come back.
-  if (change.empty() && device().options.access == wire::AccessMode::read_write &&
-      somebody_came_first(device().expected.witness, is->witness)) {
-    change = "another client has opened it for writing since the server began its records anew";
-  }
+  const std::string change = change_of_device(device().expected, *is);
   if (!change.empty()) {
     return lose(lane, opened_.device_id, quoted(device().name) + " is not what it was: " + change);
   }

@@ -11,8 +11,6 @@ namespace {
 constexpr wire::Uuid kUnknown{};
 /// Of clients that came back too late, until somebody opens the storage anew.
 constexpr std::size_t kMostParts = 32;
-/// Who is forgotten counts as one from another life of the server.
-constexpr std::size_t kMostKnown = 1024;
 
 }  // namespace
 
@@ -26,28 +24,18 @@ std::uint64_t WriterTurns::serial_of(const wire::Uuid& session) const {
   return std::uint64_t{record_.origin} << 32 | number;
 }
 
-void WriterTurns::set_record(WriterRecord record) {
-  record_ = std::move(record);
-  if (known_.size() > kMostKnown) known_.clear();
-  for (const WriterRecord::Part& part : record_.parts) known_.insert(part.session);
-}
-
-/// Numbers that begin with this life of the server are compared with none of another one.
-bool WriterTurns::compares_numbers(const wire::Uuid& session, std::uint32_t life) const {
-  return (record_.origin != 0 && record_.origin != life) || known_.contains(session);
-}
-
-WriterRecord WriterTurns::with(const wire::Uuid& session, Coming coming, std::uint32_t life) const {
+WriterRecord WriterTurns::with(const wire::Uuid& session, Coming coming,
+                               std::uint32_t origin) const {
   WriterRecord record = record_;
-  // Who finds a new number will not write: whoever did meanwhile keeps what he has.
-  const bool alone = coming != Coming::again || !compares_numbers(session, life) ||
-                     record.parts.size() >= kMostParts;
+  // Who finds a new number will not write, unless it is the first one that is given: whoever did
+  // meanwhile keeps what he has.
+  const bool alone = coming != Coming::again || record.parts.size() >= kMostParts;
   const bool there = is_there(session);
   std::erase_if(record.parts, [&](const auto& part) {
     return (part.session == session && !there) || (alone && !is_there(part.session));
   });
   if (there) return record;
-  if (record.origin == 0) record.origin = life;
+  if (record.origin == 0) record.origin = origin;
   ++record.last;
   if (session != kUnknown) record.parts.push_back({session, record.last});
   return record;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
-#include <set>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
@@ -59,8 +58,8 @@ enum class Coming : std::uint8_t {
 
 /// Who has a storage open for writing, and who takes part in it. A session takes part when it opens
 /// the storage for writing, and until
-/// - somebody opens it anew, or a Linux client that takes no part opens it, or one comes back that
-///   knows none of this life's numbers, and the session is not there itself;
+/// - somebody opens it anew, or a Linux client that takes no part opens it, and the session is not
+///   there itself;
 /// - it leaves while another one is there, whether it closes the storage or is cut off;
 /// - it closes the storage, and another one who was cut off may come back.
 /// So two take part while a machine migrates, and both after a crash of the server.
@@ -81,11 +80,11 @@ class WriterTurns {
   std::uint64_t serial_of(const wire::Uuid& session) const;
 
   const WriterRecord& record() const { return record_; }
-  void set_record(WriterRecord record);
+  void set_record(WriterRecord record) { record_ = std::move(record); }
   /// As it is to be when the session has a new part; one that is there keeps its own, and ends
-  /// those of who is not. A session without a UUID takes no part: nobody knows it again. `life` is
-  /// the server's, and the origin of the first number.
-  WriterRecord with(const wire::Uuid& session, Coming coming, std::uint32_t life) const;
+  /// those of who is not. A session without a UUID takes no part: nobody knows it again. `origin`
+  /// is that of the first number, which is 1.
+  WriterRecord with(const wire::Uuid& session, Coming coming, std::uint32_t origin) const;
 
   void enter(const wire::Uuid& session) { ++there_[session]; }
   /// True: the record has changed.
@@ -95,11 +94,9 @@ class WriterTurns {
 
  private:
   std::uint32_t number_of(const wire::Uuid& session) const;
-  bool compares_numbers(const wire::Uuid& session, std::uint32_t life) const;
 
   WriterRecord record_;
   std::map<wire::Uuid, unsigned> there_;  ///< how often each has it open
-  std::set<wire::Uuid> known_;            ///< who had a part here, kMostKnown or so
 };
 
 /// How many mappings may write to one storage, over all its names and all sessions.

@@ -66,6 +66,7 @@ struct PlantEntry {
   X(renew_skipped, "requests in flight keep the device ids of a forgotten session")                \
   X(change_unseen, "a device that is another one now is taken for the one that was open")          \
   X(other_writer_unseen, "a device that others wrote to meanwhile is opened again")                \
+  X(first_comer_unseen, "where records were lost, who is not the first writes all the same")       \
   X(turn_forgotten, "a server does not remember who wrote in its life before")                     \
   X(part_outlives_leaving, "who is cut off while another one writes may repeat what it wrote")     \
   X(loss_not_told, "a restart of the server's machine is not noticed")                             \

@@ -163,7 +163,7 @@ overtaken() {
     "$asks_write" "$answers_read"
   exec {asks_write}>&- {answers_read}<&-
   await_line "$asks" 20
-  nbdkit_name=first attach_to "rnbd+tcp://127.0.0.1:$line/$device" "${quick[@]}"
+  nbdkit_name=first attach_to "rnbd+tcp://127.0.0.1:$line/$device" "${quick[@]}" "${first_options[@]}"
   local first=$socket
   nbdkit_name=second attach_to "rnbd+tcp://$address/$device" "${quick[@]}" "${@:2}"
   echo "$first $socket" >&"$answers"
@@ -180,11 +180,18 @@ overtaken() {
   cat overtaken.log
   ((status == 0)) || fail "it left with $status"
 }
+first_options=()
+
 it "a write whose answer was lost is not repeated over that of another client" overtaken disk0
 it_plugin "nor with a file of the search path" overtaken file
 it "nor when the server was killed meanwhile" overtaken disk0 again
 it_plugin "nor a file of the search path, then" overtaken file again
 it "nor when what the server kept was lost with it, if the other client came after that" overtaken disk0 wiped
+overtaken_in_migration() {
+  first_options=(access=migration)
+  overtaken disk0 wiped -- access=migration
+}
+it "nor then when both have it for migration" overtaken_in_migration
 it "nor when the other client had it for migration" overtaken disk0 -- access=migration
 
 it_plugin "a write that waits in the server itself keeps its own data, whatever is written meanwhile" \

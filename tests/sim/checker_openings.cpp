@@ -63,7 +63,7 @@ void Checker::reopened(std::uint64_t id, Instant asked) {
   opening.since = world_.now();
   opening.reopened = ++moment_;
   if (opening.power_loss > opening.learnt) opening.learnt = opening.reopened;
-  opening.life = life_;
+  if (opening.holds) opening.life = life_;
   opening.outlived = false;
 }
 
@@ -82,19 +82,26 @@ void Checker::check_writers_again(Opening& opening, Instant asked) {
                    std::to_string(opening.disk) +
                    " again, although another one went on writing when it was cut off");
   }
+  // Over a restart the server knows storage by its UUID.
+  const bool forgotten =
+      opening.life != life_ && disks_[opening.disk].knobs().uuid == DiskKnobs{}.uuid;
   for (const Opening& other : openings_) {
     const bool wrote = other.disk == opening.disk && other.session != opening.session &&
                        other.held && other.mode != AccessMode::read_only;
     if (!wrote || other.first_since > asked) continue;
+    if (forgotten) {
+      if (other.life != life_ || other.since > asked) continue;
+      return world_.violate("session " + std::to_string(opening.session) + " opened disk" +
+                            std::to_string(opening.disk) + " again, although session " +
+                            std::to_string(other.session) +
+                            " came first to a server that knows of nobody");
+    }
     // Two may write while a machine migrates, as long as both are there.
     const bool alone =
         opening.mode == AccessMode::read_write && other.mode == AccessMode::read_write;
     const bool was_there = alone ? other.first_since < opening.since
                                  : other.first_asked < opening.lost || !other.knows.writers;
     if (was_there) continue;
-    // Over a restart the server knows storage by its UUID.
-    const bool same_life = other.life == opening.life && opening.life == life_;
-    if (!same_life && disks_[opening.disk].knobs().uuid == DiskKnobs{}.uuid) continue;
     world_.violate("session " + std::to_string(opening.session) + " opened disk" +
                    std::to_string(opening.disk) + " again, although session " +
                    std::to_string(other.session) + " had it for writing meanwhile");

@@ -157,20 +157,19 @@ TEST_CASE("renewal: another writer is noticed where the server's records begin a
   World world;
   auto& writer_serial = world.client->server.device_info.writer_serial;
   AccessMode access = AccessMode::read_write;
-  bool lost = true;
+  SUBCASE("for itself") {}
+  SUBCASE("while a machine migrates") { access = AccessMode::migration; }
   writer_serial = 0x7'0000'0004;
   std::uint64_t now = 0x9'0000'0002;
+  bool lost = true;
   SUBCASE("it came first") {}
   SUBCASE("nobody came before this one") {
     now = 0x9'0000'0001;
     lost = false;
   }
-  SUBCASE("two write while a machine migrates") {
-    access = AccessMode::migration;
-    lost = false;
-  }
-  SUBCASE("the server did not say before") {
-    writer_serial = 0;
+  SUBCASE("it came first, and the server did not say before") { writer_serial = 0; }
+  SUBCASE("the server does not say any more") {
+    now = 0;
     lost = false;
   }
   const Device device = world.open("a", {.access = access});
@@ -179,6 +178,15 @@ TEST_CASE("renewal: another writer is noticed where the server's records begin a
   CHECK(world.reached(*device) == (lost ? "Input/output error" : "a"));
   REQUIRE(world.log.size() == (lost ? 1 : 0));
   if (lost) CHECK(world.log[0].find("began its records anew") != std::string::npos);
+}
+
+TEST_CASE("renewal: both go on that migrate when the server has kept its records") {
+  World world;
+  world.client->server.device_info.writer_serial = 0x7'0000'0004;
+  const Device device = world.open("a", {.access = AccessMode::migration});
+  CHECK(world.client->renew(20) == 0);
+  CHECK(world.reached(*device) == "a");
+  CHECK(world.log.empty());
 }
 
 TEST_CASE("renewal: another writer is noticed in every life of the server") {

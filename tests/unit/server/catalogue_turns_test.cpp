@@ -295,33 +295,43 @@ TEST_CASE("catalogue: who takes part while a machine migrates, and who does not 
   }
 }
 
-TEST_CASE(
-    "catalogue: who comes back from a life of which nothing is known ends the parts of who is "
-    "away") {
+TEST_CASE("catalogue: where nothing is known, the first number is for who comes first") {
   TempFile file;
   Fakes fakes;  // keeps nothing
   ExportCatalogue& catalogue = fakes.catalogue;
   CHECK(failure_of(catalogue, {"rw", file.path, "", false, false}).empty());
+  auto mode = kReadWrite;
+  SUBCASE("for itself") {}
+  SUBCASE("for migration") { mode = kMigration; }
   const auto comes = [&](std::uint8_t session, Coming coming) {
-    auto lease = catalogue.open_named("rw", kReadWrite);
+    auto lease = catalogue.open_named("rw", mode, wire::Uuid{session});
     REQUIRE(lease.has_value());
     return take_turn(catalogue, *lease, session, coming);  // and is cut off
   };
-  SUBCASE("so that they cannot write over what it writes") {
-    const std::uint64_t first = comes(1, Coming::anew);
-    const std::uint64_t stranger = comes(2, Coming::again);  // compares with nothing, and writes
-    CHECK(comes(1, Coming::again) != first);
-    CHECK(comes(2, Coming::again) == stranger);  // which 1, who finds another number, leaves alone
+  const auto number_of = [](std::uint64_t serial) { return static_cast<std::uint32_t>(serial); };
+  SUBCASE("and stays its own when others come back behind it") {
+    const std::uint64_t first = comes(1, Coming::again);
+    CHECK(number_of(first) == 1);
+    CHECK(number_of(comes(2, Coming::again)) > 1);  // and so 2 does not write
+    CHECK(comes(1, Coming::again) == first);
+    CHECK(number_of(comes(2, Coming::again)) > 1);
   }
-  SUBCASE("nor it over what they write") {
-    (void)comes(1, Coming::unknown);
-    const std::uint64_t stranger = comes(2, Coming::again);
-    (void)comes(1, Coming::unknown);
-    CHECK(comes(2, Coming::again) != stranger);
-  }
-  SUBCASE("who had a part in this life is none of those") {
+  SUBCASE("who opened it anew keeps it when another one comes back") {
     const std::uint64_t first = comes(1, Coming::anew);
-    const std::uint64_t second = comes(2, Coming::anew);
+    CHECK(number_of(first) == 1);
+    CHECK(number_of(comes(2, Coming::again)) > 1);
+    CHECK(comes(1, Coming::again) == first);
+  }
+  SUBCASE("so does a client that does not say") {
+    CHECK(number_of(comes(1, Coming::unknown)) == 1);
+    CHECK(number_of(comes(2, Coming::again)) > 1);
+  }
+  SUBCASE("it is lost when somebody opens it anew, or does not say") {
+    const std::uint64_t first = comes(1, Coming::again);
+    auto other = Coming::anew;
+    SUBCASE("anew") {}
+    SUBCASE("unknown") { other = Coming::unknown; }
+    const std::uint64_t second = comes(2, other);
     CHECK(comes(1, Coming::again) != first);
     CHECK(comes(2, Coming::again) == second);
   }
