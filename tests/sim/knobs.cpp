@@ -135,14 +135,17 @@ void draw_hanging_opens(Knobs& knobs, Rng rng, bool faults) {
   knobs.open_timeout = rng.pick<Duration>({2ms, 20ms, 200ms});
 }
 
-/// Likewise. A middle box, or a peer that hangs, may acknowledge for ever what it does not deliver;
-/// only peers with the extension can tell a dead connection from those beside it.
+/// Only peers with the extension can tell a dead connection from those beside it.
+bool may_be_patient(const Knobs& knobs) {
+  return knobs.network.stream && knobs.server_extensions &&
+         std::ranges::all_of(knobs.clients, [](const ClientKnobs& client) {
+           return client.exactly_once && !client.resends_at_once;
+         });
+}
+
+/// Likewise. A middle box, or a peer that hangs, may acknowledge for ever what it does not deliver.
 void draw_patient_transport(Knobs& knobs, Rng rng, bool faults) {
-  if (!knobs.network.stream || !knobs.server_extensions) return;
-  for (const ClientKnobs& client : knobs.clients) {
-    if (!client.exactly_once || client.resends_at_once) return;
-  }
-  if (!rng.chance(500)) return;
+  if (!may_be_patient(knobs) || !rng.chance(500)) return;
   knobs.network.transport_timeout = 24h;
   if (!faults || !rng.chance(500)) return;
   // Heartbeats that are missed while there is I/O all the time.
@@ -152,6 +155,26 @@ void draw_patient_transport(Knobs& knobs, Rng rng, bool faults) {
   knobs.network.late_read_max = knobs.heartbeat_interval / 4;
   knobs.operations = 200;
   for (ClientKnobs& client : knobs.clients) client.think_max = 2ms;
+}
+
+/// Likewise, and these take seconds to be noticed and to go. In some seeds nothing else goes wrong.
+void draw_obstacles(Knobs& knobs, Rng rng, bool faults) {
+  const bool survives =
+      std::ranges::any_of(knobs.clients, [](const auto& client) { return client.survives; });
+  if (!faults || !survives || knobs.faults.mute || !rng.chance(100)) return;
+  if (rng.chance(600)) knobs.faults = {};
+  knobs.faults.large = rng.chance(800);
+  knobs.faults.idle = !knobs.faults.large || rng.chance(300);
+  knobs.max_io_size = rng.pick({8192U, 16384U});
+  knobs.heartbeat_interval = rng.pick<Duration>({60ms, 60ms, 200ms});
+  knobs.network.late_read_max = std::min(knobs.network.late_read_max, knobs.heartbeat_interval / 4);
+  knobs.storage.hang = knobs.storage.hang_open = 0;
+  knobs.storage.stall_max = 100ms;
+  if (may_be_patient(knobs)) knobs.network.transport_timeout = 24h;  // as TCP, nearly
+  for (ClientKnobs& client : knobs.clients)
+    client.think_max = rng.pick<Duration>({2ms, 20ms, 100ms});
+  knobs.operations = 200;
+  knobs.safety_time = rng.pick<Duration>({20s, 60s});
 }
 
 }  // namespace
@@ -218,6 +241,7 @@ Knobs draw_knobs(Rng& rng, bool long_run) {
   draw_new_keys(knobs, Rng{Rng{rng}.next()}, faults);
   draw_hanging_opens(knobs, Rng{~Rng{rng}.next()}, faults);
   draw_patient_transport(knobs, Rng{Rng{rng}.next() + 1}, faults);
+  draw_obstacles(knobs, Rng{Rng{rng}.next() + 2}, faults);
   return knobs;
 }
 

@@ -94,6 +94,8 @@ struct FaultKnobs {
   bool silence = false;  ///< messages vanish, nobody is told
   bool mute = false;     ///< connection 0 of a path says nothing any more
   bool stall = false;    ///< a connection is slow for a while
+  bool large = false;    ///< a path loses what is large for a while, see Obstacle
+  bool idle = false;     ///< a path forgets idle connections for a while
   bool pause = false;
   bool kill_client = false;
   bool restart = false;

@@ -1,5 +1,6 @@
 #include "tests/sim/nemesis.hpp"
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 
@@ -17,6 +18,7 @@ Nemesis::Nemesis(World& world, const Knobs& knobs, Network& network, ServerNode&
 void Nemesis::start() {
   if (knobs_.faults.mean > Duration::zero()) schedule();
   if (knobs_.access_mean > Duration::zero()) schedule_access();
+  if (knobs_.faults.large || knobs_.faults.idle) schedule_obstacle();
 }
 
 void Nemesis::schedule() {
@@ -140,6 +142,50 @@ void Nemesis::pause() {
   });
 }
 
+/// One after the other, each for a while.
+void Nemesis::schedule_obstacle() {
+  scope_.after(world_.rng().delay(0us, 2s), [this] {
+    if (healed_) return;
+    obstruct();
+    const Duration longest = world_.rng().pick<Duration>({3s, 15s, 100s});
+    scope_.after(world_.rng().delay(1s, longest), [this] {
+      world_.note("network", 0, "lets everything pass");
+      network_.clear();
+      schedule_obstacle();
+    });
+  });
+}
+
+/// On one path of a session, or on all of them.
+void Nemesis::obstruct() {
+  const auto wire = pick_wire();
+  if (!wire) return;
+  const Obstacle obstacle = draw_obstacle();
+  const bool all = world_.rng().chance(300);
+  world_.note("network", wire->session(), "obstructs", all ? rtrs::kMaxPaths : wire->path(),
+              std::min(obstacle.largest[0], obstacle.largest[1]),
+              static_cast<std::uint64_t>(obstacle.idle_max.count()));
+  for (unsigned path = 0; path < rtrs::kMaxPaths; ++path) {
+    if (all || path == wire->path()) network_.obstruct(wire->session(), path, obstacle);
+  }
+}
+
+Obstacle Nemesis::draw_obstacle() {
+  Rng& rng = world_.rng();
+  const FaultKnobs& faults = knobs_.faults;
+  Obstacle obstacle;
+  const bool large = faults.large && (!faults.idle || rng.chance(600));
+  if (large) {
+    const std::uint64_t ways = rng.between(1, 3);
+    for (unsigned from = 0; from < 2; ++from) {
+      if ((ways >> from & 1) != 0) obstacle.largest[from] = rng.between(1000, 4000);
+    }
+  } else {
+    obstacle.idle_max = rng.pick<Duration>({100ms, 500ms, 2s});
+  }
+  return obstacle;
+}
+
 /// No fault: an administrator.
 void Nemesis::schedule_access() {
   scope_.after(world_.rng().delay(0us, knobs_.access_mean * 2), [this] {
@@ -177,6 +223,7 @@ void Nemesis::start_again() {
 
 void Nemesis::heal() {
   healed_ = true;
+  network_.clear();
   if (knobs_.access_mean == Duration::zero()) return;
   using enum rtrs::wire::PathAccess;
   for (unsigned i = 0; i < kListeners; ++i) {

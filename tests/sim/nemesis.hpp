@@ -23,6 +23,9 @@ class Nemesis {
   void schedule();
   void strike();
   void schedule_access();
+  void schedule_obstacle();
+  void obstruct();
+  Obstacle draw_obstacle();
   std::shared_ptr<Wire> pick_wire();
   unsigned draw_extent(unsigned whole_path);
   static bool is_hit(const Wire& other, const Wire& wire, unsigned extent);

@@ -1,7 +1,9 @@
 // All connections of a run, for those who make and who break them.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "tests/sim/server_node.hpp"
@@ -26,7 +28,20 @@ class Network {
           server_.accept(std::move(wire), record);
         }));
     wires_.back()->set_path(path);
+    const auto obstacle = obstacles_.find({session, path});
+    if (obstacle != obstacles_.end()) wires_.back()->set_obstacle(obstacle->second);
     return wires_.back();
+  }
+  /// Until clear().
+  void obstruct(std::uint64_t session, unsigned path, const Obstacle& obstacle) {
+    obstacles_[{session, path}] = obstacle;
+    for (const auto& wire : wires_) {
+      if (wire->session() == session && wire->path() == path) wire->set_obstacle(obstacle);
+    }
+  }
+  void clear() {
+    obstacles_.clear();
+    for (const auto& wire : wires_) wire->set_obstacle({});
   }
   /// Also those that are over.
   const std::vector<std::shared_ptr<Wire>>& wires() const { return wires_; }
@@ -37,6 +52,7 @@ class Network {
   ServerNode& server_;
   std::uint64_t sessions_ = 0;
   std::vector<std::shared_ptr<Wire>> wires_;
+  std::map<std::pair<std::uint64_t, unsigned>, Obstacle> obstacles_;  ///< by session and path
 };
 
 }  // namespace sim

@@ -14,7 +14,8 @@ Wire::Wire(World& world, const NetworkKnobs& knobs, std::uint64_t session, std::
       session_{session},
       cid_{cid},
       accept_{std::move(accept)},
-      scope_{world, 0} {}
+      scope_{world, 0},
+      last_carried_{world.now()} {}
 
 bool Wire::full(Side from) const {
   return knobs_.stream && under_way_[index(from)] >= knobs_.window;
@@ -26,11 +27,22 @@ void Wire::carry(Side from, Packet packet) {
   const bool is_request =
       from == Side::client && packet.kind == Packet::Kind::write && !packet.payload.empty();
   if (keeps_copies_ && is_request && !packet.stale) copy_ = packet;
+  meet_obstacle(from, packet);
   if (silent_[i]) return lose(from);
   flight_[i].push_back(std::move(packet));
   const Duration latency = world_.rng().delay(knobs_.latency_min, knobs_.latency_max);
   last_arrival_[i] = std::max(last_arrival_[i], world_.now() + latency);
   scope_.after(last_arrival_[i] - world_.now(), [this, from] { deliver(from); });
+}
+
+/// What is lost here stays so until the connection is closed.
+void Wire::meet_obstacle(Side from, const Packet& packet) {
+  const bool idle = cid_ != 0 && obstacle_.idle_max > Duration::zero() &&
+                    world_.now() - last_carried_ > obstacle_.idle_max;
+  const bool large = packet.payload.size() > obstacle_.largest[index(from)];
+  last_carried_ = world_.now();
+  if ((large || idle) && !silent_[index(from)]) silence(from);
+  if (idle && !silent_[index(other(from))]) silence(other(from));
 }
 
 std::optional<Instant> Wire::acknowledged(Side from) {
@@ -118,6 +130,8 @@ void Wire::stall(Duration time) {
   world_.note("wire", session_, "stalls", cid_, static_cast<std::uint64_t>(time.count()));
   for (Instant& arrival : last_arrival_) arrival = std::max(arrival, world_.now() + time);
 }
+
+void Wire::set_obstacle(const Obstacle& obstacle) { obstacle_ = obstacle; }
 
 void Wire::silence(Side from) {
   world_.note("wire", session_, "silent", cid_, index(from));

@@ -46,6 +46,15 @@ struct Packet {
   }
 };
 
+/// What is wrong with the way of a path: all its connections meet it, also later ones.
+struct Obstacle {
+  /// Bytes of a message, by its sender; what is larger never arrives, and nothing behind it does,
+  /// because a transport that keeps order sends the same again and again.
+  std::array<std::size_t, 2> largest{~std::size_t{0}, ~std::size_t{0}};
+  /// A connection, but 0, that carried nothing for longer is forgotten on the way; 0 = never.
+  Duration idle_max{};
+};
+
 /// Packets of one direction arrive in order; everything else is up to the seed.
 class Wire : public std::enable_shared_from_this<Wire> {
  public:
@@ -88,6 +97,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
   void cut_late(Duration lag);
   /// What the client has sent ends with its end of the connection, as on hardware queue pairs.
   void set_prompt() { prompt_ = true; }
+  void set_obstacle(const Obstacle& obstacle);
   /// Remembers the last write of the client.
   void keep_copies() { keeps_copies_ = true; }
   /// Its key is over, so that no copy of it must land.
@@ -99,6 +109,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
 
  private:
   static std::size_t index(Side side) { return static_cast<std::size_t>(side); }
+  void meet_obstacle(Side from, const Packet& packet);
   void deliver(Side from);
   void lose(Side from);
   void end(Side from);
@@ -117,6 +128,8 @@ class Wire : public std::enable_shared_from_this<Wire> {
   std::array<unsigned, 2> under_way_{};
   std::array<bool, 2> silent_{};
   std::array<bool, 2> breaking_{};
+  Obstacle obstacle_;
+  Instant last_carried_;
   Instant late_until_{};  ///< what comes from the client arrives then
   bool prompt_ = false;
   bool keeps_copies_ = false;
