@@ -2,17 +2,13 @@
 #include "tests/sim/client_driver.hpp"
 
 namespace sim {
-namespace {
-
-constexpr std::uint32_t kInaccessible = 2;
-
-}  // namespace
-
 /// What the server said is read here as it is on the wire, not as the code under test has it.
 void ClientDriver::note_accept(unsigned index, rtrs::ConstBytes record) {
   const auto response = rtrs::wire::copy_of<rtrs::wire::ConnectResponse>(record);
   const bool tells =
       setup_.client.access_notices && (response.features & rtrs::wire::kFeatureAccessNotice) != 0;
+  paths_[index].access = response.access;
+  paths_[index].tells_access = tells;
   paths_[index].forbidden = tells && response.access == kInaccessible;
 }
 
@@ -22,6 +18,8 @@ void ClientDriver::look_for_notice(unsigned index) {
   if (!notice) return;
   rtrs::ClientPath& core = session_.path(index);
   world_.note("client", serial_, "is told of access", index, *notice);
+  paths_[index].access = *notice;
+  path_watch_.access_changed(index, *notice, *notice != kInaccessible);
   if (!core.access_noticed()) world_.violate(who() + " was told of access and did not notice");
   if (session_.state(index) == rtrs::PathState::connected) {
     session_.access_changed(index, world_.now());

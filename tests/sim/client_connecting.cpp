@@ -42,6 +42,10 @@ void ClientDriver::connect_next(unsigned index) {
   link.queue_pair->on_record = [this, index, cid](rtrs::ConstBytes record) {
     answered(index, cid, record);
   };
+  link.queue_pair->on_request = [this, index, cid](std::uint32_t) {
+    path_watch_.requested(index, cid);
+  };
+  link.queue_pair->on_answer = [this, index] { path_watch_.answered(index); };
   const auto request = session_.path(index).connect_request(cid);
   link.queue_pair->send_record(rtrs::wire::bytes_of(request));
 }
@@ -115,6 +119,8 @@ void ClientDriver::create_lanes(unsigned index) {
 
 void ClientDriver::join(unsigned index) {
   Path& path = paths_[index];
+  const auto access = path.links[0].queue_pair->notice().value_or(path.access);
+  path_watch_.joined(index, access, access != kInaccessible || !path.tells_access);
   session_.connected(index, world_.now());
   path.seen.assign(lanes_.size(), 0);
   for (std::size_t i = 0; i < lanes_.size(); ++i) path.seen[i] = lanes_[i]->received(index);

@@ -1,5 +1,6 @@
 #include "tests/sim/client_driver.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -41,8 +42,12 @@ ClientDriver::ClientDriver(World& world, Network& network, const Setup& setup)
       serial_{network.new_session(setup.node)},
       scope_{world, setup.node},
       keys_{world, /*shared=*/false},
-      session_{session_options(setup, world.rng()), [&rng = world.rng()] { return rng.next(); }},
-      paths_(rtrs::kMaxPaths) {}
+      options_{session_options(setup, world.rng())},
+      session_{options_, [&rng = world.rng()] { return rng.next(); }},
+      path_watch_{world, setup.knobs, setup.client, setup.node, who()},
+      paths_(rtrs::kMaxPaths) {
+  for (unsigned i = 0; i < options_.paths.size(); ++i) path_watch_.added(i, options_.paths[i].rank);
+}
 
 void ClientDriver::later(unsigned path, Duration delay, std::function<void()> action) {
   const unsigned life = paths_[path].life;
@@ -69,6 +74,7 @@ void ClientDriver::look() {
   fail_overdue();
   while (const auto path = session_.overdue(world_.now())) {
     world_.note("client", serial_, "has waited long enough for path", *path);
+    path_watch_.gave_up(*path);
     ++give_ups_;
     const auto barriers = {&barrier_, &control_barrier_};
     for (rtrs::ChangeBarrier* barrier : barriers) barrier->refuse(EIO);
@@ -270,6 +276,7 @@ void ClientDriver::lose(unsigned index, const char* why) {
   if (failing_ || !paths_[index].open) return;
   world_.note("client", serial_, why, index);
   if (!setup_.client.survives) return fail(why);
+  path_watch_.lost(index);
   ++losses_;
   break_renewal(index);
   close_path(index);
@@ -308,6 +315,7 @@ void ClientDriver::close_path(unsigned index) {
 void ClientDriver::set_giving_up(bool giving_up) {
   if (std::exchange(gave_up_, giving_up) == giving_up || !giving_up) return;
   world_.note("client", serial_, "gives up waiting for a path");
+  path_watch_.gave_up();
   ++give_ups_;
   for (auto& lane : lanes_) lane->fail_pending(EIO);
 }
@@ -337,6 +345,26 @@ void ClientDriver::close() {
   for (auto& lane : lanes_) lane->shut_down(EIO);
   if (renewal_) renewal_->lane->shut_down(EIO);
   if (on_down) on_down();
+}
+
+void ClientDriver::check_wait(Instant asked, bool writes, std::size_t bytes) const {
+  if (!up_ || failing_) return;
+  path_watch_.check_wait(asked);
+  const auto blocked = blocked_since(writes, bytes);
+  if (blocked) path_watch_.check_blocked(std::max(asked, *blocked));
+}
+
+/// On all paths.
+std::optional<Instant> ClientDriver::blocked_since(bool writes, std::size_t bytes) const {
+  const Side from = writes ? Side::client : Side::server;
+  std::optional<Instant> since;
+  for (unsigned i = 0; i < session_.path_count(); ++i) {
+    if (!session_.has(i)) continue;
+    const auto blocked = network_.blocks(serial_, i, from, bytes);
+    if (!blocked) return std::nullopt;
+    since = std::max(*blocked, since.value_or(*blocked));
+  }
+  return since;
 }
 
 rtrs::SessionLimits ClientDriver::limits() const {

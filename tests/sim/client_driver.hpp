@@ -12,9 +12,13 @@
 #include "rdma/core/client_session.hpp"
 #include "tests/sim/heartbeat_watch.hpp"
 #include "tests/sim/network.hpp"
+#include "tests/sim/path_watch.hpp"
 #include "tests/sim/sim_queue_pair.hpp"
 
 namespace sim {
+
+/// By the wire: no requests for now.
+inline constexpr std::uint32_t kInaccessible = 2;
 
 class ClientDriver {
  public:
@@ -73,6 +77,9 @@ class ClientDriver {
   void cancel(rtrs::Operation& operation, LaneIndex i);
   void end_wait(LaneIndex i) { --waiters_[i]; }
   unsigned permits_in_use() const;
+  /// A request of then has no end yet. `bytes`: of its data, which the client sends if it `writes`;
+  /// 0 if nothing can be said of it.
+  void check_wait(Instant asked, bool writes, std::size_t bytes) const;
 
  private:
   struct Link {
@@ -84,8 +91,10 @@ class ClientDriver {
     unsigned life = 0;  ///< events of an earlier one are ignored
     unsigned step = 0;  ///< of connecting
     bool open = false;
-    bool ready = false;      ///< the infos have been exchanged
-    bool held = false;       ///< ready, but waits until the session has been renewed
+    bool ready = false;   ///< the infos have been exchanged
+    bool held = false;    ///< ready, but waits until the session has been renewed
+    unsigned access = 0;  ///< by the newest words of the server
+    bool tells_access = false;
     bool forbidden = false;  ///< by the newest words of the server that were acted on
     std::vector<Link> links;
     std::optional<HeartbeatWatch> watch;
@@ -129,6 +138,7 @@ class ClientDriver {
   void break_renewal(unsigned path);
   void renewed();
   void retry_held();
+  std::optional<Instant> blocked_since(bool writes, std::size_t bytes) const;
   // client_access.cpp
   void note_accept(unsigned path, rtrs::ConstBytes record);
   void look_for_notice(unsigned path);
@@ -153,7 +163,9 @@ class ClientDriver {
   std::uint64_t serial_;
   Scope scope_;
   KeySource keys_;
+  rtrs::ClientSessionOptions options_;
   rtrs::ClientSession session_;
+  PathWatch path_watch_;
   std::vector<Path> paths_;
   std::unique_ptr<Renewal> renewal_;
   rtrs::ChangeBarrier barrier_;

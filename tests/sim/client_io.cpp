@@ -52,11 +52,13 @@ void ClientNode::start_transfer() {
   transfer.client = this;
   transfer.number = next_++;
   transfer.device = devices[rng().below(devices.size())];
+  transfer.begun = world_.now();
   OperationPlan plan = draw_plan(*transfer.device);
   transfer.id = environment_.checker.begin(plan);
   ++transfer.device->running;
   transfer.lane = 1 + rng().below(driver_->lanes() - 1);
   transfer.give_ups = driver_->give_ups() - (driver_->gave_up() ? 1 : 0);
+  transfer.writes = plan.action == Action::write;
   if (plan.action == Action::flush) {
     transfer.flush = transfer.device->handle.unflushed.begin_flush();
   }

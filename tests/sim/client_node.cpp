@@ -57,6 +57,7 @@ std::string ClientNode::wait() const {
 
 void ClientNode::think() {
   if (left_) return;
+  check_waits();
   if (leaving_) {
     decide_leaving();
     return scope_.after(kLookAgain, [this] { think(); });
@@ -67,6 +68,17 @@ void ClientNode::think() {
   Duration pause = driver_ ? rng().delay(0us, knobs_.think_max) : kReconnectDelay;
   if (fruitless_ > 0) pause += kPatience * (1U << fruitless_);
   scope_.after(pause, [this] { think(); });
+}
+
+void ClientNode::check_waits() {
+  if (!driver_) return;
+  for (const auto& [number, transfer] : transfers_) {
+    if (transfer->ended) continue;
+    // Of a long one that goes in parts nobody knows what is missing.
+    const std::size_t bytes = transfer->buffer ? transfer->buffer->size() : 0;
+    const bool whole = bytes <= driver_->limits().max_io_size;
+    driver_->check_wait(transfer->begun, transfer->writes, whole ? bytes : 0);
+  }
 }
 
 void ClientNode::decide() {

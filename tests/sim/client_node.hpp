@@ -91,6 +91,8 @@ class ClientNode final : public rtrs::SessionKeeper {
     std::size_t lane = 0;
     bool ended = false;
     std::optional<rnbd::UnflushedWrites::Flush> flush;
+    Instant begun{};
+    bool writes = false;
     unsigned give_ups = 0;  ///< of the driver, before this; one more if it has given up now
     std::optional<rnbd::TransferOperation> operation;
   };
@@ -137,6 +139,7 @@ class ClientNode final : public rtrs::SessionKeeper {
   void session_up();
   void session_down();
   void cancel_something();
+  void check_waits();
   bool idle() const { return transfers_.empty() && controls_.empty(); }
 
   // client_io.cpp: transfers

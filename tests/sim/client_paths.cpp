@@ -21,9 +21,13 @@ void ClientDriver::change_paths() {
   if (staying.size() > 1 && rng.chance(500)) {
     remove_path(staying[rng.below(staying.size())]);
   } else if (!leaving.empty() && rng.chance(200)) {
-    session_.stay(leaving[rng.below(leaving.size())]);
+    const unsigned path = leaving[rng.below(leaving.size())];
+    path_watch_.set_leaving(path, false);
+    session_.stay(path);
   } else if (staying.size() + leaving.size() < kMostPaths) {
-    if (const auto added = session_.add(path_options(setup_, rng), world_.now())) {
+    const auto options = path_options(setup_, rng);
+    if (const auto added = session_.add(options, world_.now())) {
+      path_watch_.added(*added, options.rank);
       world_.note("client", serial_, "gets another path", *added);
     }
   }
@@ -33,6 +37,7 @@ void ClientDriver::change_paths() {
 void ClientDriver::remove_path(unsigned index) {
   world_.note("client", serial_, "is to leave path", index);
   const bool connected = session_.state(index) == rtrs::PathState::connected;
+  path_watch_.set_leaving(index, true);
   session_.leave(index, world_.now());
   apply_use();
   if (!connected || session_.path(index).exactly_once()) lose(index, "removed");

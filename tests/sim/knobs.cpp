@@ -157,11 +157,23 @@ void draw_patient_transport(Knobs& knobs, Rng rng, bool faults) {
   for (ClientKnobs& client : knobs.clients) client.think_max = 2ms;
 }
 
+/// Our own peers over TCP, who have to notice everything themselves.
+void become_own(Knobs& knobs, Rng& rng) {
+  knobs.server_style = ServerStyle::own;
+  knobs.server_extensions = knobs.network.stream = true;
+  knobs.new_keys = knobs.faults.stale = false;
+  knobs.network.transport_timeout = 24h;
+  for (ClientKnobs& client : knobs.clients) {
+    client.linux_like = client.resends_at_once = false;
+    client.extensions = client.survives = client.exactly_once = true;
+    client.paths = static_cast<unsigned>(rng.between(1, 3));
+    client.no_path_timeout = rng.pick<Duration>({0ms, 5ms, 1s, 5s});
+  }
+}
+
 /// Likewise, and these take seconds to be noticed and to go. In some seeds nothing else goes wrong.
 void draw_obstacles(Knobs& knobs, Rng rng, bool faults) {
-  const bool survives =
-      std::ranges::any_of(knobs.clients, [](const auto& client) { return client.survives; });
-  if (!faults || !survives || knobs.faults.mute || !rng.chance(100)) return;
+  if (!faults || knobs.faults.mute || !rng.chance(80)) return;
   if (rng.chance(600)) knobs.faults = {};
   knobs.faults.large = rng.chance(800);
   knobs.faults.idle = !knobs.faults.large || rng.chance(300);
@@ -169,15 +181,21 @@ void draw_obstacles(Knobs& knobs, Rng rng, bool faults) {
   knobs.heartbeat_interval = rng.pick<Duration>({60ms, 60ms, 200ms});
   knobs.network.late_read_max = std::min(knobs.network.late_read_max, knobs.heartbeat_interval / 4);
   knobs.storage.hang = knobs.storage.hang_open = 0;
+  knobs.open_timeout = 0ms;
   knobs.storage.stall_max = 100ms;
-  if (may_be_patient(knobs)) knobs.network.transport_timeout = 24h;  // as TCP, nearly
+  if (rng.chance(700)) become_own(knobs, rng);
   for (ClientKnobs& client : knobs.clients)
-    client.think_max = rng.pick<Duration>({2ms, 20ms, 100ms});
+    client.think_max = rng.pick<Duration>({10ms, 100ms, 400ms});
   knobs.operations = 200;
   knobs.safety_time = rng.pick<Duration>({20s, 60s});
 }
 
 }  // namespace
+
+bool Knobs::excuses_obstacles() const {
+  const bool judged = kLargeLoss && network.transport_timeout >= 1h;
+  return (faults.large || faults.idle) && !judged;
+}
 
 Duration Knobs::heartbeat_limit() const {
   // A tick comes up to a twentieth of the interval late (HeartbeatTimer).

@@ -104,6 +104,10 @@ struct FaultKnobs {
   unsigned no_memory = 0;  ///< per mille of the sessions get no chunk memory
 };
 
+/// Whether clients are judged by what they make of paths that lose large messages, or forget idle
+/// connections (FaultKnobs::large, idle), over transports that do not give up by themselves.
+inline constexpr bool kLargeLoss = false;
+
 /// The paths of a client come in by these in turn.
 inline constexpr unsigned kListeners = 2;
 
@@ -135,6 +139,8 @@ struct Knobs {
   Duration safety_time{};   ///< the same phase ends after this at the latest
   unsigned final_operations = 0;  ///< each client must get so many through afterwards
 
+  /// Obstacles may be met, and nobody is judged by what they do.
+  bool excuses_obstacles() const;
   /// Until a silent peer counts as dead, at the latest.
   Duration heartbeat_limit() const;
 };

@@ -174,6 +174,7 @@ Obstacle Nemesis::draw_obstacle() {
   Rng& rng = world_.rng();
   const FaultKnobs& faults = knobs_.faults;
   Obstacle obstacle;
+  obstacle.since = world_.now();
   const bool large = faults.large && (!faults.idle || rng.chance(600));
   if (large) {
     const std::uint64_t ways = rng.between(1, 3);

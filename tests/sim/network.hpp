@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,15 @@ class Network {
     for (const auto& wire : wires_) {
       if (wire->session() == session && wire->path() == path) wire->set_obstacle(obstacle);
     }
+  }
+  /// Since when a path lets no message of `bytes` through; none if it does.
+  std::optional<Instant> blocks(std::uint64_t session, unsigned path, Side from,
+                                std::size_t bytes) const {
+    const auto found = obstacles_.find({session, path});
+    if (found == obstacles_.end()) return std::nullopt;
+    const Obstacle& obstacle = found->second;
+    if (bytes <= obstacle.largest[from == Side::client ? 0 : 1]) return std::nullopt;
+    return obstacle.since;
   }
   void clear() {
     obstacles_.clear();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rdma/wire/handshake.hpp"
+#include "rdma/wire/immediate.hpp"
 
 namespace sim {
 namespace {
@@ -246,6 +247,7 @@ SimQueuePair::Status SimQueuePair::progress(rtrs::QueuePairHandler& handler, uns
       continue;
     }
     if (packet.kind == Packet::Kind::message || packet.immediate) ++heard;
+    announce(packet);
     dispatch(packet, handler);
     if (complaint_ != nullptr) return Status::ended;
     if (closed_) return Status::ended;
@@ -264,6 +266,13 @@ std::vector<std::byte> SimQueuePair::extended(rtrs::ConstBytes record) const {
   }
   const auto bytes = rtrs::wire::bytes_of(response);
   return {bytes.begin(), bytes.end()};
+}
+
+void SimQueuePair::announce(const Packet& packet) const {
+  using enum rtrs::wire::ImmediateType;
+  if (!on_answer || !packet.immediate) return;
+  const auto type = rtrs::wire::type_of(*packet.immediate);
+  if (type == io_response || type == io_response_with_invalidate) on_answer();
 }
 
 void SimQueuePair::dispatch(const Packet& packet, rtrs::QueuePairHandler& handler) {

@@ -64,6 +64,8 @@ class SimQueuePair final : public rtrs::QueuePair {
   std::function<void()> on_ready;                   ///< progress() has something to do
   std::function<void()> on_post;                    ///< something waits for flush()
   std::function<void(rtrs::ConstBytes)> on_record;  ///< a connect record came
+  std::function<void(std::uint32_t)> on_request;    ///< one is posted, with this immediate
+  std::function<void()> on_answer;                  ///< the handler is about to be told of one
   void send_record(rtrs::ConstBytes record);
   /// Tells the handler of some of what arrived; `heard` counts what it was told.
   Status progress(rtrs::QueuePairHandler& handler, unsigned& heard);
@@ -131,6 +133,7 @@ class SimQueuePair final : public rtrs::QueuePair {
   bool take_receive(const Packet& packet);
   void watch_for_receive();
   std::vector<std::byte> extended(rtrs::ConstBytes record) const;
+  void announce(const Packet& packet) const;
   void dispatch(const Packet& packet, rtrs::QueuePairHandler& handler);
   void invalidate(std::uint32_t key);
   void violate(const std::string& rule);

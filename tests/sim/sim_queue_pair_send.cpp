@@ -41,6 +41,7 @@ rtrs::Ticket SimQueuePair::write_with_immediate(rtrs::RemoteMemory to, rtrs::Con
   if (requests_forbidden_ && type == rtrs::wire::ImmediateType::io_request) {
     violate("a request goes over a path that the server has called inaccessible");
   }
+  if (on_request && type == rtrs::wire::ImmediateType::io_request) on_request(immediate);
   if (options_.linux_server != nullptr && type != rtrs::wire::ImmediateType::heartbeat &&
       type != rtrs::wire::ImmediateType::heartbeat_ack) {
     return reply_as_linux(to, data, immediate);

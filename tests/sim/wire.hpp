@@ -53,6 +53,7 @@ struct Obstacle {
   std::array<std::size_t, 2> largest{~std::size_t{0}, ~std::size_t{0}};
   /// A connection, but 0, that carried nothing for longer is forgotten on the way; 0 = never.
   Duration idle_max{};
+  Instant since{};
 };
 
 /// Packets of one direction arrive in order; everything else is up to the seed.

@@ -1,0 +1,174 @@
+#include "tests/sim/path_watch.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace sim {
+namespace {
+
+/// Between an event and what somebody else finds of it.
+constexpr Duration kSlack = 1ms;
+/// A path that ends sooner, and has answered nothing, is none. docs/reliability.md.
+constexpr Duration kSoon = 2s;
+/// Of ProbePatience.
+constexpr unsigned kMostPatience = 8;
+
+}  // namespace
+
+PathWatch::PathWatch(World& world, const Knobs& knobs, const ClientKnobs& client, NodeId self,
+                     std::string who)
+    : world_{world}, knobs_{knobs}, client_{client}, self_{self}, who_{std::move(who)} {}
+
+bool PathWatch::any_joined() const {
+  return std::ranges::any_of(paths_, [](const Path& path) { return path.joined; });
+}
+
+// ---- What happens to the paths ------------------------------------------------------------------
+
+void PathWatch::added(unsigned index, unsigned rank) {
+  paths_[index] = Path{};
+  paths_[index].rank = rank;
+}
+
+void PathWatch::joined(unsigned index, unsigned access, bool accessible) {
+  Path& path = paths_[index];
+  const Instant now = world_.now();
+  if (good_before_ == Instant{}) good_until_ = good_before_ = now;
+  gave_up_early_ = false;
+  path.access = access;
+  path.accessible = accessible;
+  path.joined = true;
+  path.joined_at = path.since = path.usable_since = now;
+  path.requests = path.answers = 0;
+}
+
+void PathWatch::access_changed(unsigned index, unsigned access, bool accessible) {
+  Path& path = paths_[index];
+  const Instant now = world_.now();
+  if (!path.joined) return;
+  if (path.may_carry()) good_until_ = now;
+  good_before_ = now;
+  if (access < path.access) path.since = now;
+  if (path.accessible || access > path.access) reshuffled_ = now;
+  path.access = access;
+  if (accessible && !path.accessible) path.usable_since = now;
+  path.accessible = accessible;
+}
+
+void PathWatch::set_leaving(unsigned index, bool leaving) {
+  paths_[index].leaving = leaving;
+  paths_[index].usable_since = reshuffled_ = world_.now();
+}
+
+bool PathWatch::of_use(const Path& path) const {
+  const bool in_vain = path.requests > 0 && path.answers == 0;
+  return !in_vain || world_.now() >= path.joined_at + kSoon;
+}
+
+void PathWatch::lost(unsigned index) {
+  Path& path = paths_[index];
+  if (!path.joined) return;
+  const Instant now = world_.now();
+  if (of_use(path)) {
+    if (path.may_carry()) good_until_ = now;
+    good_before_ = path.good_until = now;
+  }
+  // It did not come in vain: it was there when another one still worked.
+  if (good_before_ >= path.joined_at) good_before_ = now;
+  path.joined = false;
+  lost_ = reshuffled_ = now;
+}
+
+void PathWatch::answered(unsigned index) {
+  ++paths_[index].answers;
+  answered_ = world_.now();
+}
+
+// ---- Which of them ------------------------------------------------------------------------------
+
+void PathWatch::requested(unsigned index, std::uint16_t cid) {
+  ++paths_[index].requests;
+  if (cid != 0) check_choice(index);
+}
+
+void PathWatch::check_choice(unsigned chosen) {
+  const Instant now = world_.now();
+  const Path& path = paths_[chosen];
+  // What was in flight on a path that is lost goes on before anybody has looked at the others.
+  const bool looked = now > std::max(reshuffled_, world_.awake_since(self_));
+  bool best = true;     // of all that are usable
+  bool before = false;  // another one was used when it came
+  for (unsigned i = 0; i < paths_.size(); ++i) {
+    const Path& other = paths_[i];
+    if (i == chosen || !other.usable()) continue;
+    const bool settled = now > std::max(other.since, other.usable_since) + client_.settle_time;
+    if (other.order() < path.order() && settled && looked) {
+      return world_.violate(who_ + " does not use its best path, which has settled");
+    }
+    best = best && other.order() > path.order();
+    before = before || other.usable_since < path.since;
+  }
+  const bool early = now < path.since + client_.settle_time && reshuffled_ < path.since;
+  if (best && before && early && path.usable()) {
+    world_.violate(who_ + " uses a better path before it has settled");
+  }
+}
+
+// ---- How long -----------------------------------------------------------------------------------
+
+void PathWatch::gave_up() {
+  const bool carries =
+      std::ranges::any_of(paths_, [](const Path& path) { return path.may_carry(); });
+  gave_up_early_ = any_joined();
+  if (carries || world_.now() < good_until_ + client_.no_path_timeout) {
+    world_.violate(who_ + " gives up waiting for a path too early");
+  }
+}
+
+void PathWatch::gave_up(unsigned index) {
+  if (world_.now() < paths_[index].good_until + client_.no_path_timeout) {
+    world_.violate(who_ + " gives up what waits for a path too early");
+  }
+}
+
+/// What executes takes up to three pieces, and may have to wait for another one that does.
+Duration PathWatch::storage_time() const {
+  const StorageKnobs& storage = knobs_.storage;
+  const Duration slow = storage.delay_max * (storage.slow > 0 ? 100 : 1);
+  return 6 * std::max(slow, storage.stall > 0 ? storage.stall_max : Duration::zero());
+}
+
+/// Until a path that stands is given up because it carries nothing.
+Duration PathWatch::detection() const {
+  const Duration interval = knobs_.heartbeat_interval + knobs_.heartbeat_interval / 20;
+  const Duration transport = knobs_.network.transport_timeout;
+  const Duration silence = interval * (knobs_.heartbeat_misses * kMostPatience + 3);
+  return silence + (transport < 1h ? 2 * transport : Duration::zero());
+}
+
+void PathWatch::check_wait(Instant asked) const {
+  if (has_no_limit()) return;
+  const Instant now = world_.now();
+  const Instant awake = world_.awake_since(self_);
+  const Instant deadline = std::max(good_before_, awake) + client_.no_path_timeout;
+  if (!any_joined() && !gave_up_early_ && now > std::max(lost_, deadline) + kSlack) {
+    return world_.violate(who_ + " still waits, and no path has come for too long");
+  }
+  if (knobs_.storage.hang > 0 || knobs_.excuses_obstacles()) return;
+  const Instant since = std::max({asked, answered_, good_before_, awake});
+  const Duration longest = client_.no_path_timeout + detection() + storage_time() + kSoon + 1s;
+  if (now > since + longest) {
+    world_.violate(who_ + " still waits, and no path has answered anything for too long");
+  }
+}
+
+/// That small ones get through makes no path of it.
+void PathWatch::check_blocked(Instant since) const {
+  if (has_no_limit() || !client_.exactly_once || knobs_.excuses_obstacles()) return;
+  const Duration longest = client_.no_path_timeout + 2 * detection() + storage_time() + kSoon + 1s;
+  if (world_.now() > std::max(since, world_.awake_since(self_)) + longest) {
+    world_.violate(who_ + " still waits for what no path has let through for too long");
+  }
+}
+
+}  // namespace sim
