@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "rdma/core/plant.hpp"
 #include "rdma/wire/ensure.hpp"
 
 namespace rtrs {
@@ -146,7 +147,7 @@ void ClientSession::look_for_usable(Instant now, bool was_of_use) {
   bool usable = false;
   for (unsigned i = 0; i < path_count(); ++i) usable = usable || may_carry(i);
   if (std::exchange(usable_, usable) == usable) return;
-  gave_up_ = false;
+  if (!RTRS_PLANTED(no_path_once)) gave_up_ = false;
   if (!usable && !alone_since_) alone_since_ = now;
 }
 
@@ -159,7 +160,7 @@ void ClientSession::lost(unsigned index, Instant now, const std::string& why, bo
   if (path.state == PathState::connected) {
     // A server that ends a path with its first answer, every time, is not asked again at once.
     if (now >= path.up_since + options_.reconnect_max) path.failures = 0;
-    was_of_use = !in_vain || now >= path.up_since + kSoon;
+    was_of_use = !in_vain || now >= path.up_since + kSoon || RTRS_PLANTED(vain_path_counts);
     if (was_of_use) path.lost_before.reset();
     if (!path.core->exactly_once()) path.lost_at = path.lost_before.value_or(now);
     --connected_;
@@ -221,7 +222,7 @@ void ClientSession::reconnect(unsigned index, Instant now) {
 
 bool ClientSession::give_up_waiting(Instant now) {
   if (usable_ || gave_up_ || options_.no_path_timeout == Duration::zero()) return false;
-  gave_up_ = now >= *alone_since_ + options_.no_path_timeout;
+  gave_up_ = now >= *alone_since_ + options_.no_path_timeout || RTRS_PLANTED(no_path_at_once);
   return gave_up_;
 }
 
@@ -262,7 +263,8 @@ PathMask ClientSession::in_use(Instant now) {
     if (!may_be_used(i)) continue;
     best = std::min(best, rank(i));
     still_there = still_there || rank(i) == rank_;
-    if (now >= paths_[i].since + options_.settle_time) settled = std::min(settled, rank(i));
+    const bool is_settled = now >= paths_[i].since + options_.settle_time;
+    if (is_settled || RTRS_PLANTED(settle_time_ignored)) settled = std::min(settled, rank(i));
   }
   const bool better_than_none = rank_ >= kDistrusted && best < kDistrusted;
   if (!still_there || better_than_none) {
@@ -285,7 +287,7 @@ Instant ClientSession::next_event() const {
     const Path& path = paths_[i];
     if (path.state == PathState::waiting) next = std::min(next, path.due);
     if (path.distrusted) next = std::min(next, path.distrusted_until);
-    if (may_be_used(i) && rank(i) < rank_) {
+    if (may_be_used(i) && rank(i) < rank_ && !RTRS_PLANTED(better_path_unused)) {
       next = std::min(next, path.since + options_.settle_time);
     }
     if (path.lost_at && options_.no_path_timeout > Duration::zero()) {

@@ -70,6 +70,11 @@ struct PlantEntry {
   X(turn_forgotten, "a server does not remember who wrote in its life before")                     \
   X(part_outlives_leaving, "who is cut off while another one writes may repeat what it wrote")     \
   X(loss_not_told, "a restart of the server's machine is not noticed")                             \
+  X(no_path_once, "only the first time without a path ends by no-path-timeout")                    \
+  X(no_path_at_once, "without a path requests fail at once instead of after no-path-timeout")      \
+  X(vain_path_counts, "a path that ends soon and has answered nothing counts as one")              \
+  X(settle_time_ignored, "a better path that comes back is used before it has settled")            \
+  X(better_path_unused, "nobody looks at a better path that came back when it has settled")        \
   X(access_notice_ignored, "the client goes on with what the server thought of a path before")     \
   X(flush_outlives_loss, "a flush under way when the machine restarts counts for what is lost")
 
