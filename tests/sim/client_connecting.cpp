@@ -1,6 +1,7 @@
 // How a path of the simulated client comes: its connections, and what it leads to.
 #include <utility>
 
+#include "rdma/wire/immediate.hpp"
 #include "tests/sim/client_driver.hpp"
 
 namespace sim {
@@ -42,12 +43,22 @@ void ClientDriver::connect_next(unsigned index) {
   link.queue_pair->on_record = [this, index, cid](rtrs::ConstBytes record) {
     answered(index, cid, record);
   };
-  link.queue_pair->on_request = [this, index, cid](std::uint32_t) {
-    path_watch_.requested(index, cid);
+  link.queue_pair->on_request = [this, index, cid](std::uint32_t immediate) {
+    requested(index, cid, immediate);
   };
-  link.queue_pair->on_answer = [this, index] { path_watch_.answered(index); };
+  link.queue_pair->on_answer = [this, index](std::uint32_t immediate) {
+    path_watch_.answered(index);
+    latency_watch_.answered(rtrs::wire::decode_response(immediate).buffer_id);
+  };
   const auto request = session_.path(index).connect_request(cid);
   link.queue_pair->send_record(rtrs::wire::bytes_of(request));
+}
+
+void ClientDriver::requested(unsigned index, std::uint16_t cid, std::uint32_t immediate) {
+  path_watch_.requested(index, cid);
+  if (cid == 0) return;
+  const std::uint32_t depth = session_.accepted().queue_depth;
+  latency_watch_.requested(rtrs::wire::decode_request(immediate, depth).buffer_id);
 }
 
 void ClientDriver::answered(unsigned index, std::uint16_t cid, rtrs::ConstBytes record) {

@@ -45,6 +45,7 @@ ClientDriver::ClientDriver(World& world, Network& network, const Setup& setup)
       options_{session_options(setup, world.rng())},
       session_{options_, [&rng = world.rng()] { return rng.next(); }},
       path_watch_{world, setup.knobs, setup.client, setup.node, who()},
+      latency_watch_{world, setup.knobs, setup.node, setup.server, who()},
       paths_(rtrs::kMaxPaths) {
   for (unsigned i = 0; i < options_.paths.size(); ++i) path_watch_.added(i, options_.paths[i].rank);
 }
@@ -75,6 +76,7 @@ void ClientDriver::look() {
   while (const auto path = session_.overdue(world_.now())) {
     world_.note("client", serial_, "has waited long enough for path", *path);
     path_watch_.gave_up(*path);
+    latency_watch_.forget();
     ++give_ups_;
     const auto barriers = {&barrier_, &control_barrier_};
     for (rtrs::ChangeBarrier* barrier : barriers) barrier->refuse(EIO);
@@ -171,6 +173,7 @@ void ClientDriver::give_up(LaneIndex i, const std::function<void(rtrs::ClientLan
       if (open) paths_[path].links[i].queue_pair->set_giving_up(on);
     }
   };
+  latency_watch_.forget();
   set_giving_up(true);
   what(*lanes_[i]);
   set_giving_up(false);
@@ -229,7 +232,10 @@ void ClientDriver::tick(unsigned index) {
     path.watch->dead(silenced(index));
     return lose(index, "the server is silent");
   }
-  if (!lives) return lose(index, "a connection that owes answers carries nothing");
+  if (!lives) {
+    check_stall(index);
+    return lose(index, "a connection that owes answers carries nothing");
+  }
   schedule_tick(index);
   check_leaving(index);
 }
@@ -316,6 +322,7 @@ void ClientDriver::set_giving_up(bool giving_up) {
   if (std::exchange(gave_up_, giving_up) == giving_up || !giving_up) return;
   world_.note("client", serial_, "gives up waiting for a path");
   path_watch_.gave_up();
+  latency_watch_.forget();
   ++give_ups_;
   for (auto& lane : lanes_) lane->fail_pending(EIO);
 }
@@ -352,6 +359,36 @@ void ClientDriver::check_wait(Instant asked, bool writes, std::size_t bytes) con
   path_watch_.check_wait(asked);
   const auto blocked = blocked_since(writes, bytes);
   if (blocked) path_watch_.check_blocked(std::max(asked, *blocked));
+}
+
+bool ClientDriver::exactly_once() const {
+  return !setup_.client.resends_at_once &&
+         (session_.accepted().extension.features & rtrs::wire::kFeatureExactlyOnce) != 0;
+}
+
+void ClientDriver::check_latency() const {
+  if (!up_ || failing_ || !exactly_once()) return;
+  unsigned misses_max = 0;
+  for (const Path& path : paths_) {
+    misses_max = std::max(misses_max, path.patience.misses_max(setup_.knobs.heartbeat_misses));
+  }
+  latency_watch_.check(healthy_since(), misses_max);
+}
+
+/// Of the path that has been so for the longest time.
+std::optional<Instant> ClientDriver::healthy_since() const {
+  std::optional<Instant> longest;
+  for (unsigned i = 0; i < paths_.size(); ++i) {
+    const auto since = path_watch_.usable_since(i);
+    const bool touched = std::ranges::any_of(
+        paths_[i].links, [](const Link& link) { return link.wire && link.wire->touched(); });
+    if (since && !touched) longest = std::min(*since, longest.value_or(*since));
+  }
+  return longest;
+}
+
+void ClientDriver::check_stall(unsigned index) {
+  if (network_.is_obstructed(serial_, index)) latency_watch_.stalled(index, healthy_since());
 }
 
 /// On all paths.

@@ -11,6 +11,7 @@
 #include "rdma/client.hpp"
 #include "rdma/core/client_session.hpp"
 #include "tests/sim/heartbeat_watch.hpp"
+#include "tests/sim/latency_watch.hpp"
 #include "tests/sim/network.hpp"
 #include "tests/sim/path_watch.hpp"
 #include "tests/sim/sim_queue_pair.hpp"
@@ -80,6 +81,8 @@ class ClientDriver {
   /// A request of then has no end yet. `bytes`: of its data, which the client sends if it `writes`;
   /// 0 if nothing can be said of it.
   void check_wait(Instant asked, bool writes, std::size_t bytes) const;
+  /// Likewise, of what has been sent.
+  void check_latency() const;
 
  private:
   struct Link {
@@ -116,6 +119,7 @@ class ClientDriver {
   void schedule_look();
   void connect(unsigned path);
   void connect_next(unsigned path);
+  void requested(unsigned path, std::uint16_t cid, std::uint32_t immediate);
   void answered(unsigned path, std::uint16_t cid, rtrs::ConstBytes record);
   void ready(unsigned path);
   void welcome(unsigned path);
@@ -138,6 +142,9 @@ class ClientDriver {
   void break_renewal(unsigned path);
   void renewed();
   void retry_held();
+  bool exactly_once() const;
+  std::optional<Instant> healthy_since() const;
+  void check_stall(unsigned path);
   std::optional<Instant> blocked_since(bool writes, std::size_t bytes) const;
   // client_access.cpp
   void note_accept(unsigned path, rtrs::ConstBytes record);
@@ -166,6 +173,7 @@ class ClientDriver {
   rtrs::ClientSessionOptions options_;
   rtrs::ClientSession session_;
   PathWatch path_watch_;
+  LatencyWatch latency_watch_;
   std::vector<Path> paths_;
   std::unique_ptr<Renewal> renewal_;
   rtrs::ChangeBarrier barrier_;

@@ -56,6 +56,7 @@ void ClientDriver::renewed() {
   if (error == ESTALE) return fail("the server shows something else than before");
   if (error == 0) {
     renewal->lane->shut_down(EIO);  // nothing is in flight
+    latency_watch_.forget();
     for (auto& lane : lanes_) lane->renew();
     join(index);
   } else {

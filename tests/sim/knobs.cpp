@@ -192,6 +192,12 @@ void draw_obstacles(Knobs& knobs, Rng rng, bool faults) {
 
 }  // namespace
 
+Duration Knobs::longest_storage() const {
+  constexpr int kPieces = 3;  // of each of the two
+  const Duration slow = storage.delay_max * (storage.slow > 0 ? 100 : 1);
+  return 2 * kPieces * std::max(slow, storage.stall > 0 ? storage.stall_max : Duration::zero());
+}
+
 bool Knobs::excuses_obstacles() const {
   const bool judged = kLargeLoss && network.transport_timeout >= 1h;
   return (faults.large || faults.idle) && !judged;

@@ -141,6 +141,8 @@ struct Knobs {
 
   /// Obstacles may be met, and nobody is judged by what they do.
   bool excuses_obstacles() const;
+  /// What an operation may take that does not hang, with another one that it has to wait for.
+  Duration longest_storage() const;
   /// Until a silent peer counts as dead, at the latest.
   Duration heartbeat_limit() const;
 };

@@ -49,9 +49,12 @@ class Network {
     if (bytes <= obstacle.largest[from == Side::client ? 0 : 1]) return std::nullopt;
     return obstacle.since;
   }
+  bool is_obstructed(std::uint64_t session, unsigned path) const {
+    return obstacles_.contains({session, path});
+  }
   void clear() {
     obstacles_.clear();
-    for (const auto& wire : wires_) wire->set_obstacle({});
+    for (const auto& wire : wires_) wire->end_obstacle();
   }
   /// Also those that are over.
   const std::vector<std::shared_ptr<Wire>>& wires() const { return wires_; }

@@ -131,13 +131,6 @@ void PathWatch::gave_up(unsigned index) {
   }
 }
 
-/// What executes takes up to three pieces, and may have to wait for another one that does.
-Duration PathWatch::storage_time() const {
-  const StorageKnobs& storage = knobs_.storage;
-  const Duration slow = storage.delay_max * (storage.slow > 0 ? 100 : 1);
-  return 6 * std::max(slow, storage.stall > 0 ? storage.stall_max : Duration::zero());
-}
-
 /// Until a path that stands is given up because it carries nothing.
 Duration PathWatch::detection() const {
   const Duration interval = knobs_.heartbeat_interval + knobs_.heartbeat_interval / 20;
@@ -156,7 +149,8 @@ void PathWatch::check_wait(Instant asked) const {
   }
   if (knobs_.storage.hang > 0 || knobs_.excuses_obstacles()) return;
   const Instant since = std::max({asked, answered_, good_before_, awake});
-  const Duration longest = client_.no_path_timeout + detection() + storage_time() + kSoon + 1s;
+  const Duration longest =
+      client_.no_path_timeout + detection() + knobs_.longest_storage() + kSoon + 1s;
   if (now > since + longest) {
     world_.violate(who_ + " still waits, and no path has answered anything for too long");
   }
@@ -165,7 +159,8 @@ void PathWatch::check_wait(Instant asked) const {
 /// That small ones get through makes no path of it.
 void PathWatch::check_blocked(Instant since) const {
   if (has_no_limit() || !client_.exactly_once || knobs_.excuses_obstacles()) return;
-  const Duration longest = client_.no_path_timeout + 2 * detection() + storage_time() + kSoon + 1s;
+  const Duration longest =
+      client_.no_path_timeout + 2 * detection() + knobs_.longest_storage() + kSoon + 1s;
   if (world_.now() > std::max(since, world_.awake_since(self_)) + longest) {
     world_.violate(who_ + " still waits for what no path has let through for too long");
   }

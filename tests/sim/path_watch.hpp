@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "rdma/core/path.hpp"
@@ -33,6 +34,11 @@ class PathWatch {
   void gave_up();
   /// The same of the path that changes wait for.
   void gave_up(unsigned path);
+  /// Since when a path can be used for everything; none if it cannot.
+  std::optional<Instant> usable_since(unsigned path) const {
+    if (!paths_[path].usable()) return std::nullopt;
+    return paths_[path].usable_since;
+  }
   /// Somebody who has asked then is still waiting.
   void check_wait(Instant asked) const;
   /// Likewise, and no path lets it through since then.
@@ -58,7 +64,6 @@ class PathWatch {
   bool any_joined() const;
   bool of_use(const Path& path) const;
   void check_choice(unsigned chosen);
-  Duration storage_time() const;
   Duration detection() const;
   bool has_no_limit() const {
     return !client_.survives || client_.no_path_timeout == Duration::zero();

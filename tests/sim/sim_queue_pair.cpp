@@ -272,7 +272,7 @@ void SimQueuePair::announce(const Packet& packet) const {
   using enum rtrs::wire::ImmediateType;
   if (!on_answer || !packet.immediate) return;
   const auto type = rtrs::wire::type_of(*packet.immediate);
-  if (type == io_response || type == io_response_with_invalidate) on_answer();
+  if (type == io_response || type == io_response_with_invalidate) on_answer(*packet.immediate);
 }
 
 void SimQueuePair::dispatch(const Packet& packet, rtrs::QueuePairHandler& handler) {

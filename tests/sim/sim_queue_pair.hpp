@@ -65,7 +65,7 @@ class SimQueuePair final : public rtrs::QueuePair {
   std::function<void()> on_post;                    ///< something waits for flush()
   std::function<void(rtrs::ConstBytes)> on_record;  ///< a connect record came
   std::function<void(std::uint32_t)> on_request;    ///< one is posted, with this immediate
-  std::function<void()> on_answer;                  ///< the handler is about to be told of one
+  std::function<void(std::uint32_t)> on_answer;     ///< the handler is about to be told of one
   void send_record(rtrs::ConstBytes record);
   /// Tells the handler of some of what arrived; `heard` counts what it was told.
   Status progress(rtrs::QueuePairHandler& handler, unsigned& heard);

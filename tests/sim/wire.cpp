@@ -128,10 +128,14 @@ void Wire::cut_late(Duration lag) {
 
 void Wire::stall(Duration time) {
   world_.note("wire", session_, "stalls", cid_, static_cast<std::uint64_t>(time.count()));
+  touched_ = true;
   for (Instant& arrival : last_arrival_) arrival = std::max(arrival, world_.now() + time);
 }
 
-void Wire::set_obstacle(const Obstacle& obstacle) { obstacle_ = obstacle; }
+void Wire::set_obstacle(const Obstacle& obstacle) {
+  obstacle_ = obstacle;
+  touched_ = true;
+}
 
 void Wire::silence(Side from) {
   world_.note("wire", session_, "silent", cid_, index(from));

@@ -99,6 +99,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
   /// What the client has sent ends with its end of the connection, as on hardware queue pairs.
   void set_prompt() { prompt_ = true; }
   void set_obstacle(const Obstacle& obstacle);
+  void end_obstacle() { obstacle_ = {}; }
   /// Remembers the last write of the client.
   void keep_copies() { keeps_copies_ = true; }
   /// Its key is over, so that no copy of it must land.
@@ -106,6 +107,8 @@ class Wire : public std::enable_shared_from_this<Wire> {
   void send_stale_copy();
   /// Messages were lost, or are late.
   bool disturbed() const { return silent_[0] || silent_[1] || late_until_ != Instant{}; }
+  /// Some fault has hit it.
+  bool touched() const { return touched_ || disturbed(); }
   bool over() const { return over_; }
 
  private:
@@ -132,6 +135,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
   Obstacle obstacle_;
   Instant last_carried_;
   Instant late_until_{};  ///< what comes from the client arrives then
+  bool touched_ = false;
   bool prompt_ = false;
   bool keeps_copies_ = false;
   std::optional<Packet> copy_;

@@ -1,0 +1,44 @@
+// How long a request may take while one path of its session works.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "rdma/core/path.hpp"
+#include "tests/sim/knobs.hpp"
+#include "tests/sim/world.hpp"
+
+namespace sim {
+
+/// Sees requests by their permits, which they keep when they are sent again. Only for servers and
+/// clients with the extension: with others what is lost waits for its own path.
+class LatencyWatch {
+ public:
+  LatencyWatch(World& world, const Knobs& knobs, NodeId self, NodeId server, std::string who);
+
+  void requested(std::uint32_t permit) { since_.try_emplace(permit, world_.now()); }
+  void answered(std::uint32_t permit) { since_.erase(permit); }
+  /// Some permits may be free without an answer: callers have given up, or the session is another.
+  void forget() { since_.clear(); }
+
+  /// `healthy_since`: of a path that carries everything and is not disturbed. `misses_max`:
+  /// heartbeat intervals that a connection may be silent for.
+  void check(std::optional<Instant> healthy_since, unsigned misses_max) const;
+  /// A path is lost because a connection that owed answers carried nothing, and something is in the
+  /// way of it. What has stalled once is not trusted again soon.
+  void stalled(unsigned path, std::optional<Instant> healthy_since);
+
+ private:
+  World& world_;
+  const Knobs& knobs_;
+  NodeId self_;
+  NodeId server_;
+  std::string who_;
+  std::map<std::uint32_t, Instant> since_;  ///< by permit: sent first
+  std::array<std::optional<Instant>, rtrs::kMaxPaths> stalled_{};
+};
+
+}  // namespace sim
