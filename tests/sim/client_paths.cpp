@@ -52,6 +52,7 @@ void ClientDriver::let_go(unsigned index) {
   lose(index, "nothing depends on it");
   for (const auto& lane : lanes_) lane->forget(index);
   session_.remove(index);
+  path_watch_.removed(index);
   world_.note("client", serial_, "has left path", index);
 }
 

@@ -28,6 +28,7 @@ bool PathWatch::any_joined() const {
 void PathWatch::added(unsigned index, unsigned rank) {
   paths_[index] = Path{};
   paths_[index].rank = rank;
+  paths_[index].exists = true;
 }
 
 void PathWatch::joined(unsigned index, unsigned access, bool accessible) {
@@ -38,7 +39,7 @@ void PathWatch::joined(unsigned index, unsigned access, bool accessible) {
   path.access = access;
   path.accessible = accessible;
   path.joined = true;
-  path.joined_at = path.since = path.usable_since = now;
+  path.joined_at = path.since = path.usable_since = came_ = now;
   path.requests = path.answers = 0;
 }
 
@@ -139,6 +140,18 @@ Duration PathWatch::detection() const {
   return silence + (transport < 1h ? 2 * transport : Duration::zero());
 }
 
+bool PathWatch::extension() const {
+  return client_.exactly_once && (knobs_.server_extensions || client_.resends_at_once);
+}
+
+/// Without the extension permits wait for their path, and whoever has none waits with them.
+Instant PathWatch::permits_free_since() const {
+  if (extension()) return {};
+  const bool complete =
+      std::ranges::all_of(paths_, [](const Path& path) { return path.joined || !path.exists; });
+  return complete ? came_ : world_.now();
+}
+
 void PathWatch::check_wait(Instant asked) const {
   if (has_no_limit()) return;
   const Instant now = world_.now();
@@ -148,7 +161,7 @@ void PathWatch::check_wait(Instant asked) const {
     return world_.violate(who_ + " still waits, and no path has come for too long");
   }
   if (knobs_.storage.hang > 0 || knobs_.excuses_obstacles()) return;
-  const Instant since = std::max({asked, answered_, good_before_, awake});
+  const Instant since = std::max({asked, answered_, good_before_, permits_free_since(), awake});
   const Duration longest =
       client_.no_path_timeout + detection() + knobs_.longest_storage() + kSoon + 1s;
   if (now > since + longest) {
@@ -158,7 +171,7 @@ void PathWatch::check_wait(Instant asked) const {
 
 /// That small ones get through makes no path of it.
 void PathWatch::check_blocked(Instant since) const {
-  if (has_no_limit() || !client_.exactly_once || knobs_.excuses_obstacles()) return;
+  if (has_no_limit() || !extension() || knobs_.excuses_obstacles()) return;
   const Duration longest =
       client_.no_path_timeout + 2 * detection() + knobs_.longest_storage() + kSoon + 1s;
   if (world_.now() > std::max(since, world_.awake_since(self_)) + longest) {

@@ -26,6 +26,7 @@ class PathWatch {
   void access_changed(unsigned path, unsigned access, bool accessible);
   void set_leaving(unsigned path, bool leaving);
   void lost(unsigned path);
+  void removed(unsigned path) { paths_[path].exists = false; }
   /// On connection `cid`.
   void requested(unsigned path, std::uint16_t cid);
   void answered(unsigned path);
@@ -48,6 +49,7 @@ class PathWatch {
   struct Path {
     unsigned rank = 0;
     unsigned access = 0;
+    bool exists = false;
     bool joined = false;
     bool accessible = false;
     bool leaving = false;
@@ -62,6 +64,8 @@ class PathWatch {
     unsigned order() const { return access * 64 + rank; }
   };
   bool any_joined() const;
+  bool extension() const;
+  Instant permits_free_since() const;
   bool of_use(const Path& path) const;
   void check_choice(unsigned chosen);
   Duration detection() const;
@@ -78,7 +82,8 @@ class PathWatch {
   Instant good_until_{};   ///< a path that was of use could carry requests, at least until then
   Instant good_before_{};  ///< likewise, at most
   Instant answered_{};     ///< the last time
-  Instant lost_{};         ///< likewise: some path
+  Instant came_{};         ///< likewise: some path
+  Instant lost_{};         ///< likewise
   /// While a path stood, if an inaccessible one: what is in flight there when that one is lost too
   /// waits until another one comes, as nobody gives up a second time.
   bool gave_up_early_ = false;
