@@ -102,6 +102,7 @@ bool ClientLane::read_may_come_late() const {
 
 void ClientLane::enqueue(Request& request) {
   request.state = Request::State::waiting;
+  request.waits_since = Instant::max();
   request.next = nullptr;
   (waiting_tail_ != nullptr ? waiting_tail_->next : waiting_head_) = &request;
   waiting_tail_ = &request;
@@ -257,6 +258,9 @@ Complaint ClientLane::Path::on_write_with_immediate(std::uint32_t immediate, std
     }
     case wire::ImmediateType::io_request:
       return "a request from a server";
+    case wire::ImmediateType::heartbeat_ack:
+      acked = true;
+      return nullptr;
     default:
       return nullptr;  // heartbeats are the path's business; unknown kinds are ignored
   }

@@ -50,6 +50,7 @@ struct Request {
   State state = State::idle;
   std::uint16_t slot = 0;
   Ticket ticket = 0;
+  Instant waits_since = Instant::max();  ///< for a connection that carries what is before it
   Request* next = nullptr;
 };
 
@@ -139,7 +140,9 @@ class ClientLane final {
   /// it is dead, whatever the path's other connections carry. Servers answer that however slow
   /// their storage is; those without the extension are not asked.
   bool probe(unsigned path, unsigned misses_max, Instant now = Instant::max());
-  /// It owes answers, and has said nothing since it was asked for a sign of life an interval ago.
+  /// Intervals in which it owed answers and said nothing, although it was asked for a sign of life.
+  unsigned silence(unsigned path) const { return paths_[path].silent; }
+  /// For at least an interval since it was asked.
   bool mute(unsigned path) const { return paths_[path].mute(); }
   /// Something has waited since `limit` for a connection that carries it: all that it was sent over
   /// since became mute(), and none was alive in between. Paths may come and be lost all the time:
@@ -229,7 +232,8 @@ class ClientLane final {
     std::uint64_t sent = 0;
     std::uint64_t received_before = 0;  ///< at the last probe()
     unsigned silent = 0;                ///< intervals since the server was asked
-    unsigned alive = 0;                 ///< intervals in which it was heard, until now
+    bool asked = false;                 ///< for a sign of life
+    bool acked = false;                 ///< it has given one
     bool mute() const { return silent > 1; }
 
     [[nodiscard]] Complaint on_write_with_immediate(std::uint32_t immediate,
@@ -279,8 +283,14 @@ class ClientLane final {
   void transmit(std::uint16_t index, unsigned path);
   void resend_stranded();
   void strand(Slot& slot);
-  void note_wait(unsigned path, Instant since);
+  static bool on_path(const Slot& slot, unsigned path);
+  void ask(Path& path);
+  bool holds_waiting(unsigned path) const;
+  void note_carried(unsigned path);
+  void note_wait(unsigned path, Instant now);
+  bool all_wait() const;
   bool overdue(const Slot& slot, Instant limit) const;
+  Request* overdue_waiting(Instant limit) const;
   void withdraw(const Request& request);
   void hold_back_newer(Slot& slot);
   void hold_back_opens(Slot& slot);

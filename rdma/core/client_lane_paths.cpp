@@ -1,6 +1,7 @@
 // What a lane does when paths come and go, and how a request becomes bytes on one of them.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -12,6 +13,9 @@
 
 namespace rtrs {
 namespace {
+
+/// A path that can be back is back by then, and what waits has another try.
+constexpr Duration kBackSoon = std::chrono::seconds{2};
 
 /// What follows the data in a chunk: the user message and the RTRS header.
 class Trailer {
@@ -99,7 +103,8 @@ void ClientLane::attach(unsigned path_index, const Link& link) {
   Path& path = paths_[path_index];
   path.link = link;
   path.in_flight = 0;
-  path.silent = path.alive = 0;
+  path.silent = 0;
+  path.asked = path.acked = false;
   path.answered = false;
   attached_ = static_cast<PathMask>(attached_ | 1U << path_index);
   exactly_once_ = link.exactly_once;
@@ -207,42 +212,81 @@ bool ClientLane::probe(unsigned index, unsigned misses_max, Instant now) {
   Path& path = paths_[index];
   if (!attached(index) || !path.link.exactly_once || RTRS_PLANTED(lane_not_probed)) return true;
   const bool heard = std::exchange(path.received_before, path.received) != path.received;
-  note_wait(index, heard ? Instant::max() : now);
+  // Answers alone may be those to what came before something that did not pass.
+  if (std::exchange(path.acked, false)) note_carried(index);
   if (heard || path.in_flight == 0) {
     path.silent = 0;
+    if (!path.asked && holds_waiting(index)) ask(path);
     return true;
   }
   if (path.silent > misses_max) return false;
-  if (path.silent++ == 0) {
-    path.link.queue_pair->write_with_immediate({}, {}, {}, wire::kHeartbeat);
-  }
+  if (path.silent++ == 0) ask(path);
+  if (path.mute()) note_wait(index, now);
   return true;
 }
 
-/// `since`: what is in flight on the path waits for a connection that carries it; max: for its
-/// server, if it was heard long enough, since what comes first may pass where the rest does not.
-void ClientLane::note_wait(unsigned index, Instant since) {
-  constexpr unsigned kLongEnough = 3;
-  Path& path = paths_[index];
-  const bool heard = since == Instant::max();
-  path.alive = heard ? path.alive + 1 : 0;
-  const bool carries = heard && (path.silent > 0 || path.alive >= kLongEnough);
-  if (!carries && !path.mute()) return;
+void ClientLane::ask(Path& path) {
+  path.asked = true;
+  path.link.queue_pair->write_with_immediate({}, {}, {}, wire::kHeartbeat);
+}
+
+bool ClientLane::on_path(const Slot& slot, unsigned path) {
+  return slot.state == Slot::State::in_flight && slot.path == path;
+}
+
+/// Something is in flight on the path that was lost with others.
+bool ClientLane::holds_waiting(unsigned path) const {
+  return std::ranges::any_of(slots_, [path](const Slot& slot) {
+    return on_path(slot, path) && slot.waits_since != Instant::max();
+  });
+}
+
+/// What is in flight on the path has reached its server, and nobody waits for a path.
+void ClientLane::note_carried(unsigned index) {
+  paths_[index].asked = false;
   for (Slot& slot : slots_) {
-    if (slot.state != Slot::State::in_flight || slot.path != index) continue;
-    if (heard || slot.waits_since == Instant::max()) slot.waits_since = since;
+    if (on_path(slot, index)) slot.waits_since = Instant::max();
+  }
+  for (Request* r = waiting_head_; r != nullptr; r = r->next) r->waits_since = Instant::max();
+}
+
+/// What is in flight on the path waits for a connection that carries it, and so does what waits for
+/// the permits.
+void ClientLane::note_wait(unsigned index, Instant now) {
+  for (Slot& slot : slots_) {
+    if (on_path(slot, index)) slot.waits_since = std::min(slot.waits_since, now);
+  }
+  if (!all_wait()) return;
+  for (Request* r = waiting_head_; r != nullptr; r = r->next) {
+    r->waits_since = std::min(r->waits_since, now);
   }
 }
 
+/// All permits in use are with requests that wait for a path.
+bool ClientLane::all_wait() const {
+  return std::ranges::all_of(slots_, [](const Slot& slot) {
+    return slot.state == Slot::State::free || slot.waits_since != Instant::max();
+  });
+}
+
 bool ClientLane::overdue(const Slot& slot, Instant limit) const {
-  constexpr Duration kSoon = std::chrono::seconds{2};  // until a path is back that can be
   if (!exactly_once_ || slot.request == nullptr) return false;
-  if (slot.state == Slot::State::stranded) return slot.waits_since <= limit - kSoon;
+  if (slot.state == Slot::State::stranded) return slot.waits_since <= limit - kBackSoon;
   return slot.waits_since <= limit && paths_[slot.path].mute();
 }
 
+/// The first of those that are.
+Request* ClientLane::overdue_waiting(Instant limit) const {
+  if (attached_ == 0) limit -= kBackSoon;
+  if (!exactly_once_ || !all_wait()) return nullptr;
+  Request* request = waiting_head_;
+  while (request != nullptr && request->waits_since > limit) request = request->next;
+  return request;
+}
+
 bool ClientLane::overdue(Instant limit) const {
-  return std::ranges::any_of(slots_, [&](const Slot& slot) { return overdue(slot, limit); });
+  return overdue_waiting(limit) != nullptr ||
+         std::ranges::any_of(slots_, [&](const Slot& slot) { return overdue(slot, limit); });
 }
 
 void ClientLane::fail_overdue(Instant limit, int error) {
@@ -250,6 +294,10 @@ void ClientLane::fail_overdue(Instant limit, int error) {
     if (!overdue(slot, limit)) continue;
     withdraw(*slot.request);
     fail(slot, error);
+  }
+  while (Request* request = overdue_waiting(limit)) {
+    unlink(*request);
+    end(*request, error);
   }
   resend_stranded();  // reads are over
 }

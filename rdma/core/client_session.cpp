@@ -162,6 +162,7 @@ void ClientSession::lost(unsigned index, Instant now, const std::string& why, bo
     if (now >= path.up_since + options_.reconnect_max) path.failures = 0;
     was_of_use = !in_vain || now >= path.up_since + kSoon || RTRS_PLANTED(vain_path_counts);
     if (was_of_use) path.lost_before.reset();
+    gave_up_ = false;  // what it carried has been told nothing yet
     if (!path.core->exactly_once()) path.lost_at = path.lost_before.value_or(now);
     --connected_;
   }
@@ -187,6 +188,14 @@ bool ClientSession::trusted_without(unsigned index) const {
     if (i != index && may_be_used(i) && !paths_[i].distrusted) return true;
   }
   return false;
+}
+
+/// When all die at once, what was silent before has been so for two intervals longer at most; that
+/// can be told apart only if more than one may be missed.
+bool ClientSession::lives_in_part(unsigned index, unsigned silence) const {
+  const ClientPath& core = *paths_[index].core;
+  const unsigned longest = std::max(silence, core.control_silence());
+  return longest >= core.silence() + std::clamp(misses_max(index), 2U, 3U);
 }
 
 void ClientSession::looks_dead(unsigned index, Instant now) {

@@ -91,6 +91,9 @@ class ClientSession {
   /// as long each time, as long as there is another one.
   void distrust(unsigned path, Instant now);
   bool distrusted(unsigned path) const { return paths_[path].distrusted; }
+  /// `silence`: of the connection of the path that owes answers and says nothing for longest, in
+  /// intervals. Others have lived meanwhile.
+  bool lives_in_part(unsigned path, unsigned silence) const;
   /// At each heartbeat interval: whether all connections of the path live.
   void lives(unsigned path, Instant now) { paths_[path].patience.on_alive(now); }
   void looks_dead(unsigned path, Instant now);

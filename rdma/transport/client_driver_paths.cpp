@@ -269,12 +269,10 @@ void ClientDriver::lose_on_io(unsigned index, unsigned life, const Failure& fail
   check_leaving_on_io(index);
 }
 
-/// Some connection of the path is mute, though the server is heard on others.
 bool ClientDriver::lives_in_part_on_io(unsigned path) {
-  const ClientPath& core = session_.path(path);
-  bool mute = core.control_silence() > session_.misses_max(path);
-  for (auto& lane : lanes_) mute |= lane->mute(path);
-  return mute && core.silence() < 2;
+  unsigned silence = 0;
+  for (auto& lane : lanes_) silence = std::max(silence, lane->silence(path));
+  return session_.lives_in_part(path, silence);
 }
 
 void ClientDriver::distrust_on_io(unsigned index) {

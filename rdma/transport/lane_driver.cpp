@@ -372,6 +372,11 @@ bool LaneDriver::probe(unsigned index, unsigned misses_max) {
   return lane_.probe(index, misses_max, now());
 }
 
+unsigned LaneDriver::silence(unsigned index) {
+  const Lock lock{mutex_};
+  return lane_.silence(index);
+}
+
 bool LaneDriver::mute(unsigned index) {
   const Lock lock{mutex_};
   return lane_.mute(index);

@@ -57,7 +57,8 @@ class LaneDriver {
   bool holds_back_owner();
   /// At each heartbeat interval. False: the path's connection is dead, see ClientLane::probe().
   bool probe(unsigned path, unsigned misses_max);
-  bool mute(unsigned path);  ///< see ClientLane
+  unsigned silence(unsigned path);  ///< see ClientLane
+  bool mute(unsigned path);
   /// See ClientLane. True: something has failed.
   bool fail_overdue(Instant limit, int error);
   /// Ends everything with `error` and closes all connections.

@@ -100,6 +100,9 @@ void ClientDriver::schedule_look() {
 
 void ClientDriver::apply_use() {
   const rtrs::PathMask mask = session_.in_use(world_.now());
+  for (unsigned i = 0; i < session_.path_count(); ++i) {
+    path_watch_.set_distrusted(i, session_.distrusted(i));
+  }
   for (auto& lane : lanes_) lane->use(mask, setup_.client.policy);
 }
 
@@ -204,9 +207,11 @@ bool ClientDriver::mute(unsigned path) const {
 
 /// Likewise.
 bool ClientDriver::lives_in_part(unsigned index) const {
-  const rtrs::ClientPath& core = session_.path(index);
-  const bool control = core.control_silence() > session_.misses_max(index);
-  return (control || mute(index)) && core.silence() < 2;
+  unsigned silence = 0;
+  for (std::size_t i = 1; i < lanes_.size(); ++i) {
+    silence = std::max(silence, lanes_[i]->silence(index));
+  }
+  return session_.lives_in_part(index, silence);
 }
 
 void ClientDriver::schedule_tick(unsigned index) {
@@ -232,10 +237,7 @@ void ClientDriver::tick(unsigned index) {
     path.watch->dead(silenced(index));
     return lose(index, "the server is silent");
   }
-  if (!lives) {
-    check_stall(index);
-    return lose(index, "a connection that owes answers carries nothing");
-  }
+  if (!lives) return lose(index, "a connection that owes answers carries nothing");
   schedule_tick(index);
   check_leaving(index);
 }
@@ -269,6 +271,18 @@ bool ClientDriver::probe(unsigned index) {
   return lives;
 }
 
+/// Something hinders some of its connections, or may seem to.
+bool ClientDriver::is_in_the_way(unsigned index) const {
+  if (!exactly_once()) return true;  // such servers say nothing on connections but 0
+  const Instant awake =
+      std::max(world_.awake_since(setup_.node), world_.awake_since(setup_.server));
+  if (world_.now() - awake < setup_.knobs.heartbeat_interval * (session_.misses_max(index) + 3)) {
+    return true;
+  }
+  return std::ranges::any_of(paths_[index].links,
+                             [](const Link& link) { return link.wire && link.wire->touched(); });
+}
+
 bool ClientDriver::silenced(unsigned index) const {
   for (const Link& link : paths_[index].links) {
     if (link.wire && link.wire->disturbed()) return true;
@@ -285,9 +299,13 @@ void ClientDriver::lose(unsigned index, const char* why) {
   path_watch_.lost(index);
   ++losses_;
   break_renewal(index);
+  const bool in_the_way = is_in_the_way(index);
   close_path(index);
   if (session_.state(index) == rtrs::PathState::connected && lives_in_part(index)) {
+    if (!in_the_way) world_.violate(who() + " distrusts a path that nothing is in the way of");
+    check_stall(index);
     session_.distrust(index, world_.now());
+    path_watch_.set_distrusted(index, true);
   }
   bool answered = false, unanswered = false;
   for (auto& lane : lanes_) {
@@ -319,9 +337,10 @@ void ClientDriver::close_path(unsigned index) {
 }
 
 void ClientDriver::set_giving_up(bool giving_up) {
-  if (std::exchange(gave_up_, giving_up) == giving_up || !giving_up) return;
+  const bool before = std::exchange(gave_up_, giving_up);
+  if (!giving_up) return;
   world_.note("client", serial_, "gives up waiting for a path");
-  path_watch_.gave_up();
+  if (!before) path_watch_.gave_up();
   latency_watch_.forget();
   ++give_ups_;
   for (auto& lane : lanes_) lane->fail_pending(EIO);
@@ -369,8 +388,8 @@ bool ClientDriver::exactly_once() const {
 void ClientDriver::check_latency() const {
   if (!up_ || failing_ || !exactly_once()) return;
   unsigned misses_max = 0;
-  for (const Path& path : paths_) {
-    misses_max = std::max(misses_max, path.patience.misses_max(setup_.knobs.heartbeat_misses));
+  for (unsigned i = 0; i < session_.path_count(); ++i) {
+    misses_max = std::max(misses_max, session_.misses_max(i));
   }
   latency_watch_.check(healthy_since(), misses_max);
 }
@@ -382,7 +401,8 @@ std::optional<Instant> ClientDriver::healthy_since() const {
     const auto since = path_watch_.usable_since(i);
     const bool touched = std::ranges::any_of(
         paths_[i].links, [](const Link& link) { return link.wire && link.wire->touched(); });
-    if (since && !touched) longest = std::min(*since, longest.value_or(*since));
+    if (since && !touched && !session_.distrusted(i))
+      longest = std::min(*since, longest.value_or(*since));
   }
   return longest;
 }

@@ -159,6 +159,7 @@ class ClientDriver {
   bool fail_overdue();
   bool mute(unsigned path) const;
   bool lives_in_part(unsigned path) const;
+  bool is_in_the_way(unsigned path) const;
   bool silenced(unsigned path) const;
   /// Runs `action` later, unless the path has died until then.
   void later(unsigned path, Duration delay, std::function<void()> action);

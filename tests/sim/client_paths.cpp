@@ -28,6 +28,7 @@ void ClientDriver::change_paths() {
     const auto options = path_options(setup_, rng);
     if (const auto added = session_.add(options, world_.now())) {
       path_watch_.added(*added, options.rank);
+      latency_watch_.added(*added);
       world_.note("client", serial_, "gets another path", *added);
     }
   }

@@ -106,7 +106,7 @@ struct FaultKnobs {
 
 /// Whether clients are judged by what they make of paths that lose large messages, or forget idle
 /// connections (FaultKnobs::large, idle), over transports that do not give up by themselves.
-inline constexpr bool kLargeLoss = false;
+inline constexpr bool kLargeLoss = true;
 
 /// The paths of a client come in by these in turn.
 inline constexpr unsigned kListeners = 2;

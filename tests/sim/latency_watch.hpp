@@ -19,6 +19,7 @@ class LatencyWatch {
  public:
   LatencyWatch(World& world, const Knobs& knobs, NodeId self, NodeId server, std::string who);
 
+  void added(unsigned path) { stalled_[path].reset(); }
   void requested(std::uint32_t permit) { since_.try_emplace(permit, world_.now()); }
   void answered(std::uint32_t permit) { since_.erase(permit); }
   /// Some permits may be free without an answer: callers have given up, or the session is another.

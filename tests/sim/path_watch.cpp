@@ -35,7 +35,6 @@ void PathWatch::joined(unsigned index, unsigned access, bool accessible) {
   Path& path = paths_[index];
   const Instant now = world_.now();
   if (good_before_ == Instant{}) good_until_ = good_before_ = now;
-  gave_up_early_ = false;
   path.access = access;
   path.accessible = accessible;
   path.joined = true;
@@ -59,6 +58,10 @@ void PathWatch::access_changed(unsigned index, unsigned access, bool accessible)
 void PathWatch::set_leaving(unsigned index, bool leaving) {
   paths_[index].leaving = leaving;
   paths_[index].usable_since = reshuffled_ = world_.now();
+}
+
+void PathWatch::set_distrusted(unsigned index, bool distrusted) {
+  if (std::exchange(paths_[index].distrusted, distrusted) != distrusted) reshuffled_ = world_.now();
 }
 
 bool PathWatch::of_use(const Path& path) const {
@@ -107,7 +110,7 @@ void PathWatch::check_choice(unsigned chosen) {
       return world_.violate(who_ + " does not use its best path, which has settled");
     }
     best = best && other.order() > path.order();
-    before = before || other.usable_since < path.since;
+    before = before || (other.usable_since < path.since && !other.distrusted);
   }
   const bool early = now < path.since + client_.settle_time && reshuffled_ < path.since;
   if (best && before && early && path.usable()) {
@@ -120,7 +123,6 @@ void PathWatch::check_choice(unsigned chosen) {
 void PathWatch::gave_up() {
   const bool carries =
       std::ranges::any_of(paths_, [](const Path& path) { return path.may_carry(); });
-  gave_up_early_ = any_joined();
   if (carries || world_.now() < good_until_ + client_.no_path_timeout) {
     world_.violate(who_ + " gives up waiting for a path too early");
   }
@@ -157,7 +159,7 @@ void PathWatch::check_wait(Instant asked) const {
   const Instant now = world_.now();
   const Instant awake = world_.awake_since(self_);
   const Instant deadline = std::max(good_before_, awake) + client_.no_path_timeout;
-  if (!any_joined() && !gave_up_early_ && now > std::max(lost_, deadline) + kSlack) {
+  if (!any_joined() && now > std::max(lost_, deadline) + kSlack) {
     return world_.violate(who_ + " still waits, and no path has come for too long");
   }
   if (knobs_.storage.hang > 0 || knobs_.excuses_obstacles()) return;

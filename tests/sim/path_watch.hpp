@@ -25,6 +25,7 @@ class PathWatch {
   void joined(unsigned path, unsigned access, bool accessible);
   void access_changed(unsigned path, unsigned access, bool accessible);
   void set_leaving(unsigned path, bool leaving);
+  void set_distrusted(unsigned path, bool distrusted);
   void lost(unsigned path);
   void removed(unsigned path) { paths_[path].exists = false; }
   /// On connection `cid`.
@@ -53,6 +54,7 @@ class PathWatch {
     bool joined = false;
     bool accessible = false;
     bool leaving = false;
+    bool distrusted = false;
     Instant joined_at{};
     Instant since{};         ///< joined: so good, or better
     Instant usable_since{};  ///< usable()
@@ -61,7 +63,7 @@ class PathWatch {
     Instant good_until{};  ///< when it was lost last, and had been of use
     bool may_carry() const { return joined && accessible; }
     bool usable() const { return may_carry() && !leaving; }
-    unsigned order() const { return access * 64 + rank; }
+    unsigned order() const { return (distrusted ? 1024 : 0) + access * 64 + rank; }
   };
   bool any_joined() const;
   bool extension() const;
@@ -83,10 +85,7 @@ class PathWatch {
   Instant good_before_{};  ///< likewise, at most
   Instant answered_{};     ///< the last time
   Instant came_{};         ///< likewise: some path
-  Instant lost_{};         ///< likewise
-  /// While a path stood, if an inaccessible one: what is in flight there when that one is lost too
-  /// waits until another one comes, as nobody gives up a second time.
-  bool gave_up_early_ = false;
+  Instant lost_{};
   Instant reshuffled_{};  ///< other than by paths that came
 };
 

@@ -112,6 +112,11 @@ TEST_CASE("access: requests wait for an accessible path as long as for any, and 
       CHECK(bench.session.give_up_waiting(kStart + 130s));
       CHECK_FALSE(bench.session.give_up_waiting(kStart + 1000s));
       CHECK((bench.session.next_event() == Instant::max()));
+      if (what[0] == 'b') {  // what it still carries has waited for long enough when it is lost
+        bench.session.lost(1, kStart + 1500s, "cut");
+        CHECK(bench.session.give_up_waiting(kStart + 1500s));
+        CHECK_FALSE(bench.session.give_up_waiting(kStart + 1501s));
+      }
       bench.tell(0, PathAccess::optimized, kStart + 2000s);
       CHECK(bench.session.in_use(kStart + 2000s) == 0b01);
     }

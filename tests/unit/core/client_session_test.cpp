@@ -186,6 +186,17 @@ TEST_CASE("what went over paths in vain has waited all the time") {
   }
 }
 
+TEST_CASE("what a lost path carried is told, too, when requests have given up waiting") {
+  Bench bench{/*own_peer=*/true};
+  ClientSession& session = bench.session;
+  bench.connect(0, kStart);
+  session.lost(0, kStart, "cut");
+  CHECK(session.give_up_waiting(kStart + 30s));
+  CHECK_FALSE(session.give_up_waiting(kStart + 31s));
+  session.lost(0, kStart + 32s, "not there");  // nothing went over it
+  CHECK_FALSE(session.give_up_waiting(kStart + 33s));
+}
+
 TEST_CASE("a path that carries some connections only is not used for a while") {
   Bench bench{/*own_peer=*/true};
   ClientSession& session = bench.session;
