@@ -144,9 +144,9 @@ class ClientLane final {
   unsigned silence(unsigned path) const { return paths_[path].silent; }
   /// For at least an interval since it was asked.
   bool mute(unsigned path) const { return paths_[path].mute(); }
-  /// Something has waited since `limit` for a connection that carries it: all that it was sent over
-  /// since became mute(), and none was alive in between. Paths may come and be lost all the time:
-  /// of those that let small messages through, large ones would wait for ever. What a server holds
+  /// Something has waited since `limit` for a connection that carries it: none that it was sent
+  /// over since has given a sign of life behind it. Paths may come and be lost all the time: of
+  /// those that let small messages through, large ones would wait for ever. What a server holds
   /// that is alive is not meant. Without kFeatureExactlyOnce nothing is known of connections.
   bool overdue(Instant limit) const;
   void fail_overdue(Instant limit, int error);  ///< ends what is
@@ -234,6 +234,7 @@ class ClientLane final {
     unsigned silent = 0;                ///< intervals since the server was asked
     bool asked = false;                 ///< for a sign of life
     bool acked = false;                 ///< it has given one
+    unsigned signs = 0;                 ///< of life since it was attached
     bool mute() const { return silent > 1; }
 
     [[nodiscard]] Complaint on_write_with_immediate(std::uint32_t immediate,
@@ -286,7 +287,7 @@ class ClientLane final {
   static bool on_path(const Slot& slot, unsigned path);
   void ask(Path& path);
   bool holds_waiting(unsigned path) const;
-  void note_carried(unsigned path);
+  void note_life(unsigned path);
   void note_wait(unsigned path, Instant now);
   bool all_wait() const;
   bool overdue(const Slot& slot, Instant limit) const;

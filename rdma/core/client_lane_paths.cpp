@@ -103,7 +103,7 @@ void ClientLane::attach(unsigned path_index, const Link& link) {
   Path& path = paths_[path_index];
   path.link = link;
   path.in_flight = 0;
-  path.silent = 0;
+  path.silent = path.signs = 0;
   path.asked = path.acked = false;
   path.answered = false;
   attached_ = static_cast<PathMask>(attached_ | 1U << path_index);
@@ -139,14 +139,14 @@ void ClientLane::release(unsigned path) {
 
 void ClientLane::detach(unsigned path, Instant now) {
   if (!attached(path)) return;
-  const bool in_vain = paths_[path].mute() && !RTRS_PLANTED(wait_forgotten);
   attached_ = static_cast<PathMask>(attached_ & ~(1U << path));
   paths_[path].link = Link{};
   paths_[path].in_flight = 0;
   for (std::uint16_t i = slot_count_; i > 0; --i) {
     Slot& slot = slots_[i - 1];
     if (slot.state != Slot::State::in_flight || slot.path != path) continue;
-    if (!in_vain || slot.waits_since == Instant::max()) slot.waits_since = now;
+    const bool first = slot.waits_since == Instant::max() || RTRS_PLANTED(wait_forgotten);
+    if (first) slot.waits_since = now;
     strand(slot);
   }
   resend_stranded();
@@ -212,8 +212,7 @@ bool ClientLane::probe(unsigned index, unsigned misses_max, Instant now) {
   Path& path = paths_[index];
   if (!attached(index) || !path.link.exactly_once || RTRS_PLANTED(lane_not_probed)) return true;
   const bool heard = std::exchange(path.received_before, path.received) != path.received;
-  // Answers alone may be those to what came before something that did not pass.
-  if (std::exchange(path.acked, false)) note_carried(index);
+  if (std::exchange(path.acked, false)) note_life(index);
   if (heard || path.in_flight == 0) {
     path.silent = 0;
     if (!path.asked && holds_waiting(index)) ask(path);
@@ -241,9 +240,13 @@ bool ClientLane::holds_waiting(unsigned path) const {
   });
 }
 
-/// What is in flight on the path has reached its server, and nobody waits for a path.
-void ClientLane::note_carried(unsigned index) {
+/// A sign of life for which the connection was asked. Answers prove nothing: what they answer may
+/// have come before something that did not pass. After some signs what is in flight has certainly
+/// reached a server that is slow, and an answer to it is not stuck: nobody waits for a path.
+void ClientLane::note_life(unsigned index) {
+  constexpr unsigned kEnough = 3;
   paths_[index].asked = false;
+  if (++paths_[index].signs < kEnough) return;
   for (Slot& slot : slots_) {
     if (on_path(slot, index)) slot.waits_since = Instant::max();
   }

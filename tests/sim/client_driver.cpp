@@ -377,7 +377,7 @@ void ClientDriver::check_wait(Instant asked, bool writes, std::size_t bytes) con
   if (!up_ || failing_) return;
   path_watch_.check_wait(asked);
   const auto blocked = blocked_since(writes, bytes);
-  if (blocked) path_watch_.check_blocked(std::max(asked, *blocked));
+  if (blocked) path_watch_.check_blocked(std::max(asked, *blocked), writes);
 }
 
 bool ClientDriver::exactly_once() const {

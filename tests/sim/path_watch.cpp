@@ -61,7 +61,9 @@ void PathWatch::set_leaving(unsigned index, bool leaving) {
 }
 
 void PathWatch::set_distrusted(unsigned index, bool distrusted) {
-  if (std::exchange(paths_[index].distrusted, distrusted) != distrusted) reshuffled_ = world_.now();
+  Path& path = paths_[index];
+  if (std::exchange(path.distrusted, distrusted) == distrusted) return;
+  path.usable_since = reshuffled_ = world_.now();
 }
 
 bool PathWatch::of_use(const Path& path) const {
@@ -171,9 +173,11 @@ void PathWatch::check_wait(Instant asked) const {
   }
 }
 
-/// That small ones get through makes no path of it.
-void PathWatch::check_blocked(Instant since) const {
-  if (has_no_limit() || !extension() || knobs_.excuses_obstacles()) return;
+/// That small ones get through makes no path of it. An answer that storage takes long for looks,
+/// until it is on its way, as if nothing were lost.
+void PathWatch::check_blocked(Instant since, bool writes) const {
+  const bool slow = knobs_.longest_storage() > 3 * knobs_.heartbeat_interval;
+  if ((slow && !writes) || has_no_limit() || !extension() || knobs_.excuses_obstacles()) return;
   const Duration longest =
       client_.no_path_timeout + 2 * detection() + knobs_.longest_storage() + kSoon + 1s;
   if (world_.now() > std::max(since, world_.awake_since(self_)) + longest) {

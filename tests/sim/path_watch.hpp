@@ -44,7 +44,7 @@ class PathWatch {
   /// Somebody who has asked then is still waiting.
   void check_wait(Instant asked) const;
   /// Likewise, and no path lets it through since then.
-  void check_blocked(Instant since) const;
+  void check_blocked(Instant since, bool writes) const;
 
  private:
   struct Path {
