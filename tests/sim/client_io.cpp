@@ -136,12 +136,12 @@ rnbd::Transfer ClientNode::make_transfer(Transfer& transfer, const OperationPlan
 void ClientNode::end_transfer(Transfer& transfer) {
   if (transfer.ended) return violate("an operation told its end twice");
   int error = transfer.operation->error();
+  // Of a long transfer perhaps only one piece, some time ago.
+  const bool failed = error == EIO && driver_->give_ups() != transfer.give_ups;
   // What is being closed is not open in the next session, in which the shipped client has nobody
   // any more who would ask.
   const Device& asked = *transfer.device;
   if (error == EIO && asked.closing && asked.handle.id == rnbd::kNoDevice) error = ENOTCONN;
-  // Of a long transfer perhaps only one piece, some time ago.
-  const bool failed = error == EIO && driver_->give_ups() != transfer.give_ups;
   // The server's success is one, whatever the client makes of it.
   Device& device = *transfer.device;
   const bool unknown =
