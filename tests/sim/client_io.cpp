@@ -136,8 +136,9 @@ rnbd::Transfer ClientNode::make_transfer(Transfer& transfer, const OperationPlan
 void ClientNode::end_transfer(Transfer& transfer) {
   if (transfer.ended) return violate("an operation told its end twice");
   int error = transfer.operation->error();
-  // Of a long transfer perhaps only one piece, some time ago.
-  const bool failed = error == EIO && driver_->give_ups() != transfer.give_ups;
+  // Of a long transfer perhaps only one piece, some time ago, or after another was refused.
+  const bool gone = error == ENOTCONN && transfer.device->closing;
+  const bool failed = (error == EIO || gone) && driver_->give_ups() != transfer.give_ups;
   // What is being closed is not open in the next session, in which the shipped client has nobody
   // any more who would ask.
   const Device& asked = *transfer.device;
