@@ -167,7 +167,9 @@ TEST_CASE("a reply right behind the info response ends the session, not the clie
     wire.say(wire.control, bytes);
     Listener::until_closed(wire.control);
   }};
-  const auto client = Client::connect(server.options(), {});
+  ClientOptions options = server.options();
+  options.no_path_timeout = 100ms;
+  const auto client = Client::connect(options, {});
   if (client) {
     EchoOperation read{"x", {}, {}};
     CHECK((*client)->run(read, {}) == EIO);
