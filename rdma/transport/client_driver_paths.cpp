@@ -257,14 +257,16 @@ void ClientDriver::lose_on_io(unsigned index, unsigned life, const Failure& fail
   const bool in_vain = was_connected && in_vain_on_io(index);
   if (was_connected && lives_in_part_on_io(index)) distrust_on_io(index);
   tell_statistics(index);
+  session_.lost(index, now(), failure.text, in_vain);
+  if (session_.was_up()) {
+    tell_of_end(index, was_connected, failure, ended_by);
+    apply_use_on_io();  // for what goes over another path at once
+  }
   for (auto& lane : lanes_) lane->detach(index);
   if (control_lane_) control_lane_->detach(index);
-  session_.lost(index, now(), failure.text, in_vain);
   if (!session_.was_up()) return first_attempt_failed_on_io(index, failure);
-  tell_of_end(index, was_connected, failure, ended_by);
   flush_control_on_io();
   fail_overdue_on_io();
-  apply_use_on_io();
   schedule_look_on_io();
   check_leaving_on_io(index);
 }

@@ -311,12 +311,14 @@ void ClientDriver::lose(unsigned index, const char* why) {
   for (auto& lane : lanes_) {
     answered = answered || lane->answered(index);
     unanswered = unanswered || lane->unanswered(index);
+  }
+  session_.lost(index, world_.now(), why, unanswered && !answered);
+  apply_use();
+  for (auto& lane : lanes_) {
     lane->detach(index, world_.now());
     lane->flush();
   }
-  session_.lost(index, world_.now(), why, unanswered && !answered);
   fail_overdue();
-  apply_use();
   schedule_look();
   check_leaving(index);
 }

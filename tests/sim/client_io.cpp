@@ -137,8 +137,7 @@ void ClientNode::end_transfer(Transfer& transfer) {
   if (transfer.ended) return violate("an operation told its end twice");
   int error = transfer.operation->error();
   // Of a long transfer perhaps only one piece, some time ago, or after another was refused.
-  const bool gone = error == ENOTCONN && transfer.device->closing;
-  const bool failed = (error == EIO || gone) && driver_->give_ups() != transfer.give_ups;
+  const bool failed = error != 0 && driver_->give_ups() != transfer.give_ups;
   // What is being closed is not open in the next session, in which the shipped client has nobody
   // any more who would ask.
   const Device& asked = *transfer.device;
@@ -146,7 +145,7 @@ void ClientNode::end_transfer(Transfer& transfer) {
   // The server's success is one, whatever the client makes of it.
   Device& device = *transfer.device;
   const bool unknown =
-      error != 0 && (failed || device.lost || !driver_->up() || driver_->gave_up());
+      failed || (error != 0 && (device.lost || !driver_->up() || driver_->gave_up()));
   if (transfer.flush) {
     error = device.handle.unflushed.end_flush(*transfer.flush, error, device.losses_told);
   }
