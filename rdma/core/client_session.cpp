@@ -162,7 +162,7 @@ void ClientSession::lost(unsigned index, Instant now, const std::string& why, bo
     if (now >= path.up_since + options_.reconnect_max) path.failures = 0;
     was_of_use = !in_vain || now >= path.up_since + kSoon || RTRS_PLANTED(vain_path_counts);
     if (was_of_use) path.lost_before.reset();
-    gave_up_ = false;  // what it carried has been told nothing yet
+    if (!RTRS_PLANTED(no_path_once)) gave_up_ = false;  // what it carried was told nothing yet
     if (!path.core->exactly_once()) path.lost_at = path.lost_before.value_or(now);
     --connected_;
   }
