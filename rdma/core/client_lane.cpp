@@ -43,6 +43,7 @@ bool ClientLane::fits(const Request& request) const {
 
 void ClientLane::submit(Request& request) {
   RTRS_ENSURE(request.state == Request::State::idle);
+  request.waits_since = Instant::max();
   if (!fits(request)) return end(request, EMSGSIZE);
   if (down_error_ != 0) return end(request, down_error_);
   if (held_back(request) && barrier_->refusal() != 0) return end(request, barrier_->refusal());
@@ -102,7 +103,6 @@ bool ClientLane::read_may_come_late() const {
 
 void ClientLane::enqueue(Request& request) {
   request.state = Request::State::waiting;
-  request.waits_since = Instant::max();
   request.next = nullptr;
   (waiting_tail_ != nullptr ? waiting_tail_->next : waiting_head_) = &request;
   waiting_tail_ = &request;
@@ -196,6 +196,7 @@ void ClientLane::post(Request& request) {
   slot.is_change = !request.is_read;
   if (slot.is_change) ++slot.generation;
   slot.order = ++posted_;
+  slot.waits_since = request.waits_since;
   request.slot = index;
   request.state = Request::State::in_flight;
   transmit(index, choose());

@@ -149,7 +149,10 @@ class ClientLane final {
   /// those that let small messages through, large ones would wait for ever. What a server holds
   /// that is alive is not meant. Without kFeatureExactlyOnce nothing is known of connections.
   bool overdue(Instant limit) const;
-  void fail_overdue(Instant limit, int error);  ///< ends what is
+  /// Ends what is. Paths that had some of it in flight are of no use to the rest either.
+  PathMask fail_overdue(Instant limit, int error);
+  /// This process itself stood still for so long, and could not have heard anything.
+  void note_pause(Duration pause);
   /// A permit of the session, as the server counts them, for what goes over a path before it is
   /// attached. The server does certainly not use it now that this path is back. Without
   /// kFeatureExactlyOnce it is bound to the path until that is attached: if the path dies first,
@@ -289,7 +292,8 @@ class ClientLane final {
   bool holds_waiting(unsigned path) const;
   void note_life(unsigned path);
   void note_wait(unsigned path, Instant now);
-  bool all_wait() const;
+  bool permits_wait() const;
+  bool waits_for_permit(const Request& request) const;
   bool overdue(const Slot& slot, Instant limit) const;
   Request* overdue_waiting(Instant limit) const;
   void withdraw(const Request& request);

@@ -93,6 +93,10 @@ void ClientLane::transmit(std::uint16_t index, unsigned path_index) {
              path.link.queue_depth);
   const Ticket ticket = queue_pair.write_with_immediate(target, data, trailer.bytes(), immediate);
   if (request != nullptr) request->ticket = ticket;
+  if (slot.waits_since != Instant::max()) {  // signs of life count from now on
+    path.signs = 0;
+    path.asked = path.acked = false;
+  }
   ++path.sent;
   ++path.in_flight;
 }
@@ -254,22 +258,34 @@ void ClientLane::note_life(unsigned index) {
 }
 
 /// What is in flight on the path waits for a connection that carries it, and so does what waits for
-/// the permits.
+/// nothing but the permits.
 void ClientLane::note_wait(unsigned index, Instant now) {
   for (Slot& slot : slots_) {
     if (on_path(slot, index)) slot.waits_since = std::min(slot.waits_since, now);
   }
-  if (!all_wait()) return;
+  if (!permits_wait()) return;
   for (Request* r = waiting_head_; r != nullptr; r = r->next) {
-    r->waits_since = std::min(r->waits_since, now);
+    if (waits_for_permit(*r)) r->waits_since = std::min(r->waits_since, now);
   }
 }
 
-/// All permits in use are with requests that wait for a path.
-bool ClientLane::all_wait() const {
-  return std::ranges::all_of(slots_, [](const Slot& slot) {
-    return slot.state == Slot::State::free || slot.waits_since != Instant::max();
-  });
+/// All permits are with requests that wait for a path.
+bool ClientLane::permits_wait() const {
+  return free_.empty() && std::ranges::all_of(slots_, [](const Slot& slot) {
+           return slot.waits_since != Instant::max();
+         });
+}
+
+bool ClientLane::waits_for_permit(const Request& request) const {
+  return !held_back(request) && !follows_given_up(request);
+}
+
+void ClientLane::note_pause(Duration pause) {
+  const auto put_off = [pause](Instant& since) {
+    if (since != Instant::max()) since += pause;
+  };
+  for (Slot& slot : slots_) put_off(slot.waits_since);
+  for (Request* r = waiting_head_; r != nullptr; r = r->next) put_off(r->waits_since);
 }
 
 bool ClientLane::overdue(const Slot& slot, Instant limit) const {
@@ -281,9 +297,11 @@ bool ClientLane::overdue(const Slot& slot, Instant limit) const {
 /// The first of those that are.
 Request* ClientLane::overdue_waiting(Instant limit) const {
   if (attached_ == 0) limit -= kBackSoon;
-  if (!exactly_once_ || !all_wait()) return nullptr;
+  if (!exactly_once_ || !permits_wait()) return nullptr;
   Request* request = waiting_head_;
-  while (request != nullptr && request->waits_since > limit) request = request->next;
+  while (request != nullptr && (request->waits_since > limit || !waits_for_permit(*request))) {
+    request = request->next;
+  }
   return request;
 }
 
@@ -292,17 +310,20 @@ bool ClientLane::overdue(Instant limit) const {
          std::ranges::any_of(slots_, [&](const Slot& slot) { return overdue(slot, limit); });
 }
 
-void ClientLane::fail_overdue(Instant limit, int error) {
-  for (Slot& slot : slots_) {
-    if (!overdue(slot, limit)) continue;
-    withdraw(*slot.request);
-    fail(slot, error);
-  }
+PathMask ClientLane::fail_overdue(Instant limit, int error) {
+  unsigned mute = 0;
   while (Request* request = overdue_waiting(limit)) {
     unlink(*request);
     end(*request, error);
   }
+  for (Slot& slot : slots_) {
+    if (!overdue(slot, limit)) continue;
+    if (slot.state == Slot::State::in_flight) mute |= 1U << slot.path;
+    withdraw(*slot.request);
+    fail(slot, error);
+  }
   resend_stranded();  // reads are over
+  return static_cast<PathMask>(mute);
 }
 
 void ClientLane::renew() {

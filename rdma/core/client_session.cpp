@@ -225,6 +225,15 @@ void ClientSession::reconnect(unsigned index, Instant now) {
   if (path.state != PathState::disconnected) return;
   path.state = PathState::waiting;
   path.due = now;
+  path.distrusted = false;  // whoever commands it knows better
+  path.quarantine = {};
+}
+
+std::optional<Duration> ClientSession::own_pause(Instant now) {
+  const auto before =
+      std::exchange(awake_at_, has_path() ? std::optional<Instant>{now} : std::nullopt);
+  if (!before || now - *before <= 2 * options_.path.heartbeat_interval) return std::nullopt;
+  return now - *before;
 }
 
 // ---- Time --------------------------------------------------------------------------------------

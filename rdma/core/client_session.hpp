@@ -109,6 +109,10 @@ class ClientSession {
   /// The server has changed its mind about a path (ClientPath::access()). True: to the worse.
   bool access_changed(unsigned path, Instant now);
 
+  /// To be asked at each heartbeat, and whenever a path is lost: how long this process itself stood
+  /// still, if it did. Known only while a path is connected, when something happens all the time.
+  std::optional<Duration> own_pause(Instant now);
+
   bool has_path() const { return connected_ > 0; }
   /// Some path may carry requests, if need be one that is leaving.
   bool usable() const { return usable_; }
@@ -167,6 +171,7 @@ class ClientSession {
   wire::AcceptParameters accepted_;
   std::uint16_t granted_depth_ = 0;  ///< by the server's session as it is now
   unsigned connected_ = 0;
+  std::optional<Instant> awake_at_;  ///< of own_pause()
   bool was_up_ = false;
   unsigned rank_ = ~0U;                 ///< of the paths in use
   bool usable_ = true;                  ///< some path may carry requests

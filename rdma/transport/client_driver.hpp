@@ -69,7 +69,8 @@ class ClientDriver final : public Client {
   void look_on_io();
   void schedule_look_on_io();
   void give_up_changes_on_io(unsigned path);
-  bool fail_overdue_on_io();
+  void note_pause_on_io();
+  void fail_overdue_on_io();
   int error_without_path(const ClientLane& lane) const;
   int error_without_path() const;
   void tell_of_held_opens_on_io();
@@ -89,6 +90,7 @@ class ClientDriver final : public Client {
   bool in_vain_on_io(unsigned path);
   bool lives_in_part_on_io(unsigned path);
   void distrust_on_io(unsigned path);
+  void give_up_path_on_io(unsigned path);
   void tell_of_end(unsigned path, bool was_connected, const Failure& failure, EndedBy ended_by);
   void tell_statistics(unsigned path) const;
   void first_attempt_failed_on_io(unsigned path, const Failure& failure);

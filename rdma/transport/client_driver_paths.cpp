@@ -90,6 +90,7 @@ void ClientDriver::connect_on_io(unsigned index) {
 }
 
 bool ClientDriver::heard_on_io(unsigned index) {
+  note_pause_on_io();
   bool heard = false;
   const unsigned misses_max = session_.misses_max(index);
   bool lives = session_.path(index).control_silence() <= misses_max;
@@ -98,26 +99,28 @@ bool ClientDriver::heard_on_io(unsigned index) {
     heard |= lane->heard(index);
     lives &= lane->probe(index, misses_max);
   }
-  // A life in which something has waited for too long is of no use to the rest either.
-  if (fail_overdue_on_io())
-    lives &= std::ranges::none_of(lanes_, [&](auto& l) { return l->mute(index); });
   if (lives) {
     session_.lives(index, now());
   } else {
-    session_.looks_dead(index, now());
-    // Later: its heartbeat is on the stack.
-    asio::post(io_, [this, index, life = paths_[index].life] {
-      lose_on_io(index, life,
-                 {EIO, name_of_path(index) +
-                           ": a connection that owes answers carries nothing, not even a "
-                           "heartbeat's; if others live, look for an MTU on the way that is too "
-                           "small for large requests"});
-    });
+    give_up_path_on_io(index);
   }
+  fail_overdue_on_io();
   check_leaving_on_io(index);
   tell_of_held_opens_on_io();
   tell_of_held_changes_on_io();
   return heard;
+}
+
+/// Later: its heartbeat is on the stack.
+void ClientDriver::give_up_path_on_io(unsigned index) {
+  session_.looks_dead(index, now());
+  asio::post(io_, [this, index, life = paths_[index].life] {
+    lose_on_io(index, life,
+               {EIO, name_of_path(index) +
+                         ": a connection that owes answers carries nothing, not even a "
+                         "heartbeat's; if others live, look for an MTU on the way that is too "
+                         "small for large requests"});
+  });
 }
 
 void ClientDriver::ready_on_io(unsigned index) {
@@ -248,6 +251,7 @@ void ClientDriver::lose_on_io(unsigned index, unsigned life, const Failure& fail
   Path& path = paths_[index];
   if (closed_ || life != path.life || !path.driver) return;
   const bool was_connected = session_.state(index) == PathState::connected;
+  note_pause_on_io();
   path.driver->close();
   path.driver.reset();
   path.held = false;
@@ -255,7 +259,9 @@ void ClientDriver::lose_on_io(unsigned index, unsigned life, const Failure& fail
     renewal_->lane->shut_down(EIO);
   }
   const bool in_vain = was_connected && in_vain_on_io(index);
-  if (was_connected && lives_in_part_on_io(index)) distrust_on_io(index);
+  if (was_connected && ended_by == EndedBy::trouble && lives_in_part_on_io(index)) {
+    distrust_on_io(index);
+  }
   tell_statistics(index);
   session_.lost(index, now(), failure.text, in_vain);
   if (session_.was_up()) {

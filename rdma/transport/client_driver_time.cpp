@@ -28,20 +28,34 @@ void ClientDriver::look_on_io() {
   schedule_look_on_io();
 }
 
-/// Paths come, but none carries certain requests. True: they have failed.
-bool ClientDriver::fail_overdue_on_io() {
-  if (options_.no_path_timeout == Duration::zero()) return false;
+/// What this process did not look for in time it cannot have missed.
+void ClientDriver::note_pause_on_io() {
+  const auto pause = session_.own_pause(now());
+  if (!pause) return;
+  for (auto& lane : lanes_) lane->with_lane([&](ClientLane& l) { l.note_pause(*pause); });
+}
+
+/// Paths come, but none carries certain requests.
+void ClientDriver::fail_overdue_on_io() {
+  if (options_.no_path_timeout == Duration::zero()) return;
   const Instant limit = now() - options_.no_path_timeout;
   bool failed = false;
-  for (auto& lane : lanes_) failed |= lane->fail_overdue(limit, error_without_path());
+  unsigned mute = 0;
+  for (auto& lane : lanes_) {
+    const auto paths = lane->fail_overdue(limit, error_without_path());
+    failed = failed || paths;
+    mute |= paths.value_or(0);
+  }
+  for (unsigned i = 0; i < session_.path_count(); ++i) {
+    if ((mute >> i & 1) != 0) give_up_path_on_io(i);
+  }
   constexpr Duration kPause = std::chrono::minutes{1};
-  if (!failed || now() - overdue_at_ < kPause) return failed;
+  if (!failed || now() - overdue_at_ < kPause) return;
   overdue_at_ = now();
   log(LogLevel::error, "session '" + options_.session_name +
-                           "': paths come, but have carried some requests in vain for too long "
-                           "(no-path-timeout): these fail; look for an MTU on the way that is too "
-                           "small for large ones");
-  return true;
+                           "': paths have carried some requests in vain for too long "
+                           "(no-path-timeout): these fail; does the server hang, or is an MTU on "
+                           "the way too small for large ones?");
 }
 
 /// What is opened and closed goes by EIO for a path that failed.

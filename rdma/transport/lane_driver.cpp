@@ -377,18 +377,13 @@ unsigned LaneDriver::silence(unsigned index) {
   return lane_.silence(index);
 }
 
-bool LaneDriver::mute(unsigned index) {
-  const Lock lock{mutex_};
-  return lane_.mute(index);
-}
-
-bool LaneDriver::fail_overdue(Instant limit, int error) {
-  if (const Lock lock{mutex_}; !lane_.overdue(limit)) return false;
+std::optional<PathMask> LaneDriver::fail_overdue(Instant limit, int error) {
+  if (const Lock lock{mutex_}; !lane_.overdue(limit)) return std::nullopt;
   const auto lock = take_quiet();  // nobody receives into what callers get back
-  lane_.fail_overdue(limit, error);
+  const PathMask mute = lane_.fail_overdue(limit, error);
   lane_.flush();
   if (leading_) kick();
-  return true;
+  return mute;
 }
 
 void LaneDriver::shut_down(int error) {

@@ -58,9 +58,8 @@ class LaneDriver {
   /// At each heartbeat interval. False: the path's connection is dead, see ClientLane::probe().
   bool probe(unsigned path, unsigned misses_max);
   unsigned silence(unsigned path);  ///< see ClientLane
-  bool mute(unsigned path);
-  /// See ClientLane. True: something has failed.
-  bool fail_overdue(Instant limit, int error);
+  /// See ClientLane. None: nothing has failed.
+  std::optional<PathMask> fail_overdue(Instant limit, int error);
   /// Ends everything with `error` and closes all connections.
   void shut_down(int error);
   /// Makes an event loop the leader until it is destroyed.

@@ -50,7 +50,7 @@ for i in range(2):
     print(f"a small write behind it took {took:.2f} s")
     assert took <= 3.5 * int(os.environ["slow"]), took
 PY
-  grep -q 'carried some requests in vain for too long (no-path-timeout)' nbdkit.log || fail "the log does not say why"
+  grep -q 'have carried some requests in vain for too long (no-path-timeout)' nbdkit.log || fail "the log does not say why"
   ip -n "$far" link set cable0 mtu 1500
   ip -n "$near" link set cable0 mtu 1500
   eventually 40 writes

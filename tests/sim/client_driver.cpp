@@ -183,26 +183,42 @@ void ClientDriver::give_up(LaneIndex i, const std::function<void(rtrs::ClientLan
 }
 
 /// As the shipped driver does.
-bool ClientDriver::fail_overdue() {
-  if (setup_.client.no_path_timeout == Duration::zero()) return false;
-  bool failed = false;
+void ClientDriver::fail_overdue() {
+  if (setup_.client.no_path_timeout == Duration::zero()) return;
   const Instant limit = world_.now() - setup_.client.no_path_timeout;
+  unsigned mute = 0;
   for (std::size_t i = 1; i < lanes_.size(); ++i) {
     if (!lanes_[i]->overdue(limit)) continue;
-    failed = true;
+    check_overdue();
     world_.note("client", serial_, "fails what paths carry in vain");
     ++give_ups_;
-    give_up(i, [&](rtrs::ClientLane& lane) { lane.fail_overdue(limit, EIO); });
+    give_up(i, [&](rtrs::ClientLane& lane) { mute |= lane.fail_overdue(limit, EIO); });
     lanes_[i]->flush();
   }
-  return failed;
+  for (unsigned i = 0; i < paths_.size(); ++i) {
+    if ((mute >> i & 1) == 0) continue;
+    session_.looks_dead(i, world_.now());
+    later(i, 0us, [this, i] { lose(i, "it has carried something in vain for too long"); });
+  }
 }
 
-bool ClientDriver::mute(unsigned path) const {
-  for (std::size_t i = 1; i < lanes_.size(); ++i) {
-    if (lanes_[i]->mute(path)) return true;
+void ClientDriver::note_pause() {
+  const auto pause = session_.own_pause(world_.now());
+  if (!pause) return;
+  for (auto& lane : lanes_) lane->note_pause(*pause);
+}
+
+/// Nothing fails while nothing is in the way for as long as requests may wait.
+void ClientDriver::check_overdue() const {
+  const Instant awake =
+      std::max(world_.awake_since(setup_.node), world_.awake_since(setup_.server));
+  const Instant since = world_.now() - setup_.client.no_path_timeout;
+  for (unsigned i = 0; i < paths_.size(); ++i) {
+    if (is_in_the_way(i)) return;
   }
-  return false;
+  if (std::max(awake, lost_at_) < since - 1s) {
+    world_.violate(who() + " fails requests although nothing is in the way of any path");
+  }
 }
 
 /// Likewise.
@@ -232,7 +248,10 @@ void ClientDriver::tick(unsigned index) {
     const std::uint64_t arrivals = lanes_[i]->received(index);
     traffic |= std::exchange(path.seen[i], arrivals) != arrivals;
   }
+  note_pause();
   const bool lives = probe(index);
+  fail_overdue();
+  if (path.life != life || !path.open) return;
   if (session_.path(index).on_tick(world_.now(), traffic) == rtrs::Heartbeat::Verdict::dead) {
     path.watch->dead(silenced(index));
     return lose(index, "the server is silent");
@@ -262,7 +281,6 @@ bool ClientDriver::probe(unsigned index) {
     lives &= lanes_[i]->probe(index, misses_max, world_.now());
     lanes_[i]->flush();
   }
-  if (fail_overdue()) lives &= !mute(index);
   if (lives) {
     session_.lives(index, world_.now());
   } else {
@@ -296,8 +314,10 @@ void ClientDriver::lose(unsigned index, const char* why) {
   if (failing_ || !paths_[index].open) return;
   world_.note("client", serial_, why, index);
   if (!setup_.client.survives) return fail(why);
+  note_pause();
   path_watch_.lost(index);
   ++losses_;
+  lost_at_ = world_.now();
   break_renewal(index);
   const bool in_the_way = is_in_the_way(index);
   close_path(index);

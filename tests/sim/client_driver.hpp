@@ -156,8 +156,9 @@ class ClientDriver {
   void check_control(unsigned path, unsigned misses_max);
   bool probe(unsigned path);
   void give_up(LaneIndex i, const std::function<void(rtrs::ClientLane&)>& what);
-  bool fail_overdue();
-  bool mute(unsigned path) const;
+  void fail_overdue();
+  void note_pause();
+  void check_overdue() const;
   bool lives_in_part(unsigned path) const;
   bool is_in_the_way(unsigned path) const;
   bool silenced(unsigned path) const;
@@ -186,6 +187,7 @@ class ClientDriver {
   bool up_ = false;
   bool gave_up_ = false;
   unsigned give_ups_ = 0;
+  Instant lost_at_{};  ///< some path
   unsigned losses_ = 0;
   bool failing_ = false;
   bool closed_ = false;

@@ -312,6 +312,71 @@ TEST_CASE("what paths carry in vain, though others live on them, does not wait f
   bench.lane.shut_down(EIO);
 }
 
+TEST_CASE("only what waits for permits waits for a path with those that hold them") {
+  static constexpr Instant kStart{std::chrono::seconds{100}};
+  const auto given_up = std::make_shared<GivenUp>();
+  Bench bench;
+  bench.attach(0);
+  TestRequest left;
+  left.given_up = &given_up;
+  bench.lane.submit(left);
+  bench.lane.cancel(left);  // its end is awaited
+  TestRequest change;
+  change.given_up = &given_up;
+  change.waits_for_given_up = true;
+  bench.lane.submit(change);
+  TestRequest read{/*read=*/true};
+  bench.lane.submit(read);
+  REQUIRE(change.state == Request::State::waiting);
+  for (int i = 0; i < 3; ++i) CHECK(bench.lane.probe(0, 4, kStart));
+  bench.lane.fail_overdue(kStart + std::chrono::hours{1}, EIO);
+  CHECK(read.calls == 1);
+  CHECK(change.calls == 0);
+  bench.lane.shut_down(EIO);
+}
+
+TEST_CASE("a wait for a path is none as long as this process stands still") {
+  static constexpr Instant kStart{std::chrono::seconds{100}};
+  constexpr Duration kPause = std::chrono::minutes{1};
+  Bench bench;
+  bench.attach(0);
+  TestRequest request;
+  bench.lane.submit(request);
+  bench.lane.note_pause(kPause);  // nothing waits yet
+  for (int i = 0; i < 3; ++i) CHECK(bench.lane.probe(0, 4, kStart));
+  bench.lane.note_pause(kPause);
+  CHECK_FALSE(bench.lane.overdue(kStart + kPause - std::chrono::nanoseconds{1}));
+  CHECK(bench.lane.overdue(kStart + kPause));
+  bench.lane.shut_down(EIO);
+}
+
+TEST_CASE("signs of life from before something came to a path say nothing of it") {
+  static constexpr Instant kStart{std::chrono::seconds{100}};
+  Bench bench;
+  bench.attach(0);
+  bench.attach(1);
+  bench.lane.use(0b01, PathPolicy::round_robin);
+  TestRequest large;
+  bench.lane.submit(large);
+  bench.lane.use(0b10, PathPolicy::round_robin);
+  TestRequest slow{/*read=*/true};
+  bench.lane.submit(slow);
+  REQUIRE(bench.posts(1) == 1);
+  const auto sign = [&] {
+    CHECK(bench.lane.handler(1).on_write_with_immediate(wire::kHeartbeatAck, 0) == nullptr);
+  };
+  for (int i = 0; i < 4; ++i) {
+    sign();
+    CHECK(bench.lane.probe(1, 4, kStart));
+  }
+  sign();
+  bench.lane.detach(0, kStart);  // large goes over the other path now
+  CHECK(bench.lane.probe(1, 4, kStart));
+  for (int i = 0; i < 3; ++i) CHECK(bench.lane.probe(1, 4, kStart));
+  CHECK(bench.lane.overdue(kStart));
+  bench.lane.shut_down(EIO);
+}
+
 TEST_CASE("a path is needed as long as its answers are awaited, there or when it is back") {
   bool once = true;
   SUBCASE("with an own peer") {}

@@ -9,11 +9,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
+constexpr Duration kInterval = 500ms;
+
 /// A session with two paths, whose server has the extension or not.
 struct Bench {
   explicit Bench(bool own_peer, Duration no_path_timeout = 30s, bool require_extension = false)
       : features{own_peer ? wire::kFeatureExactlyOnce : 0U},
-        session{{.path = {.session_name = "test", .features = features},
+        session{{.path = {.session_name = "test",
+                          .features = features,
+                          .heartbeat_interval = kInterval},
                  .paths = {{}, {}},
                  .no_path_timeout = no_path_timeout,
                  .reconnect_min = 1ms,
@@ -186,6 +190,20 @@ TEST_CASE("what went over paths in vain has waited all the time") {
   }
 }
 
+TEST_CASE("a session knows that it stood still, as long as it has a path") {
+  Bench bench{/*own_peer=*/true};
+  ClientSession& session = bench.session;
+  CHECK_FALSE(session.own_pause(kStart));
+  CHECK_FALSE(session.own_pause(kStart + 1h));
+  bench.connect(0, kStart + 1h);
+  CHECK_FALSE(session.own_pause(kStart + 1h));
+  CHECK_FALSE(session.own_pause(kStart + 1h + 2 * kInterval));
+  CHECK(session.own_pause(kStart + 1h + 5 * kInterval) == 3 * kInterval);
+  session.lost(0, kStart + 1h + 6 * kInterval, "cut");
+  CHECK_FALSE(session.own_pause(kStart + 1h + 7 * kInterval));
+  CHECK_FALSE(session.own_pause(kStart + 2h));
+}
+
 TEST_CASE("what a lost path carried is told, too, when requests have given up waiting") {
   Bench bench{/*own_peer=*/true};
   ClientSession& session = bench.session;
@@ -225,6 +243,13 @@ TEST_CASE("a path that carries some connections only is not used for a while") {
     for (int i = 0; i < 10; ++i) lose_in_part(0, kStart + 200s);
     CHECK(session.in_use(kStart + 200s + 10min - 1ns) == 0b10);
     CHECK(session.in_use(kStart + 200s + 10min) == 0b11);
+  }
+  SUBCASE("or until it is reconnected by command") {
+    session.disconnect(0, kStart + 1s);
+    session.reconnect(0, kStart + 2s);
+    bench.connect(0, kStart + 2s);
+    CHECK(session.in_use(kStart + 2s) == 0b11);
+    CHECK(session.trouble(0).empty());
   }
   SUBCASE("but it is when no other one is there, until one is") {
     session.lost(1, kStart + 1s, "cut");
