@@ -117,7 +117,7 @@ def answer_with_half_a_frame_and_a_hang_up(face, server):
 
 
 def answer_by_hanging_up_each_time():
-    """Paths that come and end without an answer do not count: no-path-timeout, 2 s, is over once."""
+    """Paths that come and end without an answer do not count: no-path-timeout is over once."""
     server = Server()
     face = Face(server.ports)
     client = face.client()

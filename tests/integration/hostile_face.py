@@ -27,7 +27,7 @@ class Face:
         self.log_name = f"face-{number}.log"
         self.mark = 0
         options = {"lanes": "1", "heartbeat": f"{200 * SLOW}ms", "reconnect-min": "10ms",
-                   "reconnect-max": "50ms", "no-path-timeout": "2s", **options}
+                   "reconnect-max": "50ms", "no-path-timeout": f"{2 * SLOW}s", **options}
         self.options = {key.replace("_", "-"): value for key, value in options.items()}
         for port in ports[1:]:
             self.options["path"] = f"127.0.0.1:{port}"
