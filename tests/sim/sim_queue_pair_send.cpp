@@ -12,6 +12,11 @@ namespace {
 
 std::vector<std::byte> copy(rtrs::ConstBytes bytes) { return {bytes.begin(), bytes.end()}; }
 
+/// The device does it by itself, without a network.
+bool is_local(const Packet& packet) {
+  return packet.kind == Packet::Kind::bind || packet.kind == Packet::Kind::unbind;
+}
+
 }  // namespace
 
 rtrs::Ticket SimQueuePair::post(Packet packet) {
@@ -149,7 +154,8 @@ void SimQueuePair::flush() {
 void SimQueuePair::pump() {
   while (!departing_ && flushed_ > 0 && !closed_ && !wire_->full(side_)) {
     const NetworkKnobs& knobs = wire_->knobs();
-    if (world_.rng().chance(knobs.eager)) {
+    // A path that comes up binds each of its chunks in front of the info response.
+    if (is_local(queue_.front()) || world_.rng().chance(knobs.eager)) {
       depart();
       continue;
     }
@@ -169,9 +175,7 @@ void SimQueuePair::depart() {
   packet.payload.insert(packet.payload.begin(), packet.source.begin(), packet.source.end());
   packet.source = {};
   sent_ = std::max(sent_, packet.ticket);
-  if (packet.kind == Packet::Kind::bind || packet.kind == Packet::Kind::unbind) {
-    return carry_out(packet);
-  }
+  if (is_local(packet)) return carry_out(packet);
   wire_->carry(side_, std::move(packet));
 }
 
