@@ -260,6 +260,7 @@ class ClientLane final {
     bool is_change = false;         ///< RTRS direction write
     bool holds_back = false;        ///< counted in the barrier
     bool holds_back_opens = false;  ///< likewise in that of the lane that keeps order
+    std::uint8_t arrivals = 0;      ///< paths on which it had certainly reached the server in vain
     std::uint32_t expected_bytes = 0;
     std::uint32_t generation = 0;          ///< of the newest change in this slot
     std::uint64_t order = 0;               ///< among all requests of the lane

@@ -12,6 +12,10 @@ namespace {
 /// A path that can be back is back by then, and what waits has another try.
 constexpr Duration kBackSoon = std::chrono::seconds{2};
 
+/// How often a request that reaches its server is lost again until that does not end its wait any
+/// more: the answer is too large for the path, as often as slow storage gives it.
+constexpr std::uint8_t kArrivals = 8;
+
 }  // namespace
 
 bool ClientLane::probe(unsigned index, unsigned misses_max, Instant now) {
@@ -54,7 +58,10 @@ void ClientLane::note_life(unsigned index) {
   paths_[index].asked = false;
   if (++paths_[index].signs < kEnough) return;
   for (Slot& slot : slots_) {
-    if (on_path(slot, index)) slot.waits_since = Instant::max();
+    if (!on_path(slot, index) || slot.waits_since == Instant::max()) continue;
+    if (slot.arrivals == kArrivals) continue;
+    ++slot.arrivals;
+    slot.waits_since = Instant::max();
   }
   for (Request* r = waiting_head_; r != nullptr; r = r->next) r->waits_since = Instant::max();
 }

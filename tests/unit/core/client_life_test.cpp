@@ -134,6 +134,17 @@ TEST_CASE("what paths carry in vain, though others live on them, does not wait f
     CHECK_FALSE(bench.lane.overdue(after(12) - std::chrono::nanoseconds{1}));
     CHECK(bench.lane.overdue(after(12)));
   }
+  SUBCASE("nor does its answer, whenever a server that is slow sends one") {
+    constexpr int kArrivals = 8;
+    for (int life = 1; life <= kArrivals + 1; ++life) {
+      bench.attach(0);
+      for (int i = 0; i < 3; ++i) is_heard(after(10 * life));
+      fall_silent(after(10 * life + 1));
+      const bool counts = bench.lane.overdue(after(10 * life - 1));
+      CHECK(counts == (life > kArrivals));
+      bench.lane.detach(0, after(10 * life + 2));
+    }
+  }
   SUBCASE("has waited since the first of several losses") {
     for (int life = 1; life < 4; ++life) {
       bench.attach(0);
