@@ -27,10 +27,11 @@ std::string shortage(const wire::AcceptParameters& before, const wire::AcceptPar
   return text;
 }
 
-/// As long as a server, its host, its network or its name server is not there yet.
+/// As long as a server, its host, its network, our own or a name server is not there yet.
 bool may_come_yet(int error) {
-  return error == ECONNREFUSED || error == EHOSTUNREACH || error == ENETUNREACH ||
-         error == ETIMEDOUT;
+  constexpr int kAbsent[] = {ECONNREFUSED, ECONNRESET,    EHOSTUNREACH, ENETUNREACH,
+                             ENETDOWN,     EADDRNOTAVAIL, ETIMEDOUT};
+  return std::ranges::find(kAbsent, error) != std::end(kAbsent);
 }
 
 }  // namespace
