@@ -207,9 +207,7 @@ void ClientLane::post(Request& request) {
 Request* ClientLane::next_to_go() const {
   const Request* beyond = nullptr;  // its share: its owner's others are, too
   for (Request* request = waiting_head_; request != nullptr; request = request->next) {
-    const bool held = held_back(*request);
-    if (held && barrier_->refusal() != 0) return request;
-    if (held) {
+    if (held_back(*request)) {
       if (!ordered_) return nullptr;
     } else if (beyond == nullptr || owner_of(*request) != owner_of(*beyond)) {
       if (follows_given_up(*request)) continue;
@@ -220,18 +218,31 @@ Request* ClientLane::next_to_go() const {
   return nullptr;
 }
 
+Request* ClientLane::first_held_back() const {
+  Request* request = waiting_head_;
+  while (request != nullptr && !held_back(*request)) request = request->next;
+  return request;
+}
+
+/// They need neither a permit nor a path for that.
+void ClientLane::refuse_waiting() {
+  if (barrier_ == nullptr) return;
+  while (const int refusal = barrier_->refusal()) {
+    Request* request = first_held_back();
+    if (request == nullptr) return;
+    unlink(*request);
+    end(*request, refusal);
+  }
+}
+
 void ClientLane::start_waiting() {
+  refuse_waiting();
   while (!free_.empty() && open() != 0) {
     Request* request = next_to_go();
     if (request == nullptr) return;
-    const bool held = held_back(*request);
-    const int refusal = held ? barrier_->refusal() : 0;
-    if (held && refusal == 0) return;
     unlink(*request);
     request->next = nullptr;
-    if (held) {
-      end(*request, refusal);
-    } else if (fits(*request)) {
+    if (fits(*request)) {
       post(*request);
     } else {
       end(*request, EMSGSIZE);

@@ -275,6 +275,8 @@ class ClientLane final {
   bool held_back(const Request& request) const;
   bool read_may_come_late() const;
   Request* next_to_go() const;
+  Request* first_held_back() const;
+  void refuse_waiting();
   void unlink(Request& request);
   void enqueue(Request& request);
   /// The paths that new requests may take.

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "rdma/core/client_lane.hpp"
 #include "rdma/wire/immediate.hpp"
@@ -128,6 +129,24 @@ TEST_CASE("fail-over to Linux: the permit of a read is not used until the server
   bench.attach(0);
   CHECK(bench.posts(0) == 1);
   CHECK(bench.lane.permits_in_use() == 1);
+}
+
+TEST_CASE("fail-over to Linux: a change that waits for a permit is refused like any other") {
+  ChangeBarrier barrier;
+  Bench bench{/*once=*/false, &barrier};
+  bench.attach(0);
+  bench.attach(1);
+  bench.lane.use(0b01, PathPolicy::round_robin);
+  std::vector<TestRequest> changes(bench.lane.slot_count() + 1);
+  for (TestRequest& change : changes) bench.lane.submit(change);
+  bench.lane.detach(0);
+  bench.lane.fail_stranded(0, EIO);
+  CHECK(changes.front().error == EIO);
+  CHECK(changes.back().state == Request::State::waiting);
+  barrier.refuse(ENODEV);
+  bench.lane.resume();
+  CHECK(changes.back().calls == 1);
+  CHECK(changes.back().error == ENODEV);
 }
 
 TEST_CASE("fail-over to Linux: what opens waits for a close that may come late") {
