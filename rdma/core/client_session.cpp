@@ -128,7 +128,7 @@ void ClientSession::connected(unsigned index, Instant now) {
       accepted_.queue_depth = known.queue_depth;
     }
   }
-  was_up_ = true;
+  if (!std::exchange(was_up_, true)) awake_at_ = now;
   look_for_usable(now, /*was_of_use=*/false);
 }
 
@@ -230,10 +230,16 @@ void ClientSession::reconnect(unsigned index, Instant now) {
 }
 
 std::optional<Duration> ClientSession::own_pause(Instant now) {
-  const auto before =
-      std::exchange(awake_at_, has_path() ? std::optional<Instant>{now} : std::nullopt);
-  if (!before || now - *before <= 2 * options_.path.heartbeat_interval) return std::nullopt;
-  return now - *before;
+  if (!awake_at_) return std::nullopt;
+  const Duration pause = now - std::exchange(*awake_at_, now);
+  if (pause <= 2 * options_.path.heartbeat_interval) return std::nullopt;
+  if (RTRS_PLANTED(own_pause_counts)) return std::nullopt;
+  if (alone_since_) *alone_since_ += pause;
+  for (Path& path : paths_) {
+    if (path.lost_at) *path.lost_at += pause;
+    if (path.lost_before) *path.lost_before += pause;
+  }
+  return pause;
 }
 
 // ---- Time --------------------------------------------------------------------------------------
@@ -312,9 +318,10 @@ Instant ClientSession::next_event() const {
       next = std::min(next, *path.lost_at + options_.no_path_timeout);
     }
   }
-  if (!usable_ && !gave_up_ && options_.no_path_timeout > Duration::zero()) {
-    next = std::min(next, *alone_since_ + options_.no_path_timeout);
-  }
+  if (usable_ || options_.no_path_timeout == Duration::zero()) return next;
+  if (!gave_up_) next = std::min(next, *alone_since_ + options_.no_path_timeout);
+  // No heartbeat tells whether this process stands still.
+  if (!has_path()) next = std::min(next, *awake_at_ + options_.path.heartbeat_interval);
   return next;
 }
 

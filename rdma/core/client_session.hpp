@@ -109,8 +109,8 @@ class ClientSession {
   /// The server has changed its mind about a path (ClientPath::access()). True: to the worse.
   bool access_changed(unsigned path, Instant now);
 
-  /// To be asked at each heartbeat, and whenever a path is lost: how long this process itself stood
-  /// still, if it did. Known only while a path is connected, when something happens all the time.
+  /// To be asked at each heartbeat, at each next_event(), and whenever a path is lost: how long
+  /// this process itself stood still, if it did. The session's own waits are put off by it.
   std::optional<Duration> own_pause(Instant now);
 
   bool has_path() const { return connected_ > 0; }
@@ -125,7 +125,7 @@ class ClientSession {
   std::optional<unsigned> overdue(Instant now);
   /// The paths that take new requests.
   PathMask in_use(Instant now);
-  /// When to ask connect_due(), give_up_waiting(), overdue() and in_use() again.
+  /// When to ask own_pause(), connect_due(), give_up_waiting(), overdue() and in_use() again.
   Instant next_event() const;
 
   /// What the session was granted first, which those who use it go on with: a server that has come
@@ -171,7 +171,7 @@ class ClientSession {
   wire::AcceptParameters accepted_;
   std::uint16_t granted_depth_ = 0;  ///< by the server's session as it is now
   unsigned connected_ = 0;
-  std::optional<Instant> awake_at_;  ///< of own_pause()
+  std::optional<Instant> awake_at_;  ///< when own_pause() was asked last, if it was up
   bool was_up_ = false;
   unsigned rank_ = ~0U;                 ///< of the paths in use
   bool usable_ = true;                  ///< some path may carry requests

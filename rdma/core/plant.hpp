@@ -72,6 +72,7 @@ struct PlantEntry {
   X(loss_not_told, "a restart of the server's machine is not noticed")                             \
   X(no_path_once, "only the first time without a path ends by no-path-timeout")                    \
   X(no_path_at_once, "without a path requests fail at once instead of after no-path-timeout")      \
+  X(own_pause_counts, "time in which the client itself stood still counts for no-path-timeout")    \
   X(vain_path_counts, "a path that ends soon and has answered nothing counts as one")              \
   X(settle_time_ignored, "a better path that comes back is used before it has settled")            \
   X(better_path_unused, "nobody looks at a better path that came back when it has settled")        \

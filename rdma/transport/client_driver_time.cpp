@@ -14,6 +14,7 @@ Instant now() { return Instant{std::chrono::steady_clock::now().time_since_epoch
 
 void ClientDriver::look_on_io() {
   if (closed_) return;
+  note_pause_on_io();
   while (const auto path = session_.connect_due(now())) connect_on_io(*path);
   if (session_.give_up_waiting(now())) {
     log(LogLevel::error, "session '" + options_.session_name + "': no " +

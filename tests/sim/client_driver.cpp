@@ -70,6 +70,7 @@ void ClientDriver::start() {
 
 void ClientDriver::look() {
   if (failing_) return;
+  note_pause();
   while (const auto path = session_.connect_due(world_.now())) connect(*path);
   if (session_.give_up_waiting(world_.now())) set_giving_up(true);
   fail_overdue();

@@ -125,7 +125,11 @@ void PathWatch::check_choice(unsigned chosen) {
 void PathWatch::gave_up() {
   const bool carries =
       std::ranges::any_of(paths_, [](const Path& path) { return path.may_carry(); });
-  if (carries || world_.now() < good_until_ + client_.no_path_timeout) {
+  // What it cannot have missed does not count.
+  const Duration stood = world_.stood_still(self_, good_until_);
+  const bool noticed = stood > 2 * knobs_.heartbeat_interval;
+  const Duration least = client_.no_path_timeout + (noticed ? stood : Duration::zero());
+  if (carries || world_.now() < good_until_ + least) {
     world_.violate(who_ + " gives up waiting for a path too early");
   }
 }

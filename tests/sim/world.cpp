@@ -82,7 +82,10 @@ void World::violate(const std::string& rule) {
   note("rule", 0, "broken");
 }
 
-void World::pause(NodeId node) { nodes_[node].paused = true; }
+void World::pause(NodeId node) {
+  nodes_[node].paused = true;
+  nodes_[node].stopped_at = now_;
+}
 
 void World::resume(NodeId node) {
   Node& state = nodes_[node];
@@ -100,6 +103,11 @@ void World::resume(NodeId node) {
 
 Instant World::awake_since(NodeId node) const {
   return nodes_[node].paused ? now_ : nodes_[node].awake_since;
+}
+
+Duration World::stood_still(NodeId node, Instant since) const {
+  const Node& state = nodes_[node];
+  return state.stopped_at > since ? awake_since(node) - state.stopped_at : Duration::zero();
 }
 
 Scope::Scope(World& world, NodeId node)

@@ -48,6 +48,8 @@ class World {
   bool paused(NodeId node) const { return nodes_[node].paused; }
   /// Since when the node has been running without a stop; now() while it is stopped.
   Instant awake_since(NodeId node) const;
+  /// How long its last stop was that began after `since`; zero: there was none.
+  Duration stood_still(NodeId node, Instant since) const;
 
  private:
   friend class Scope;
@@ -60,6 +62,7 @@ class World {
   };
   struct Node {
     bool paused = false;
+    Instant stopped_at{};
     Instant awake_since{};
     std::vector<Event> parked;
   };

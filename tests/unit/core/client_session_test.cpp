@@ -190,7 +190,7 @@ TEST_CASE("what went over paths in vain has waited all the time") {
   }
 }
 
-TEST_CASE("a session knows that it stood still, as long as it has a path") {
+TEST_CASE("a session knows that it stood still, and that puts its waits off") {
   Bench bench{/*own_peer=*/true};
   ClientSession& session = bench.session;
   CHECK_FALSE(session.own_pause(kStart));
@@ -199,9 +199,19 @@ TEST_CASE("a session knows that it stood still, as long as it has a path") {
   CHECK_FALSE(session.own_pause(kStart + 1h));
   CHECK_FALSE(session.own_pause(kStart + 1h + 2 * kInterval));
   CHECK(session.own_pause(kStart + 1h + 5 * kInterval) == 3 * kInterval);
-  session.lost(0, kStart + 1h + 6 * kInterval, "cut");
-  CHECK_FALSE(session.own_pause(kStart + 1h + 7 * kInterval));
-  CHECK_FALSE(session.own_pause(kStart + 2h));
+  const Instant lost = kStart + 1h + 6 * kInterval;
+  CHECK_FALSE(session.own_pause(lost));
+  session.lost(0, lost, "cut");
+  session.begin(0);
+  session.begin(1);
+  for (int i = 1; i <= 4; ++i) {  // attempts may take long
+    CHECK((session.next_event() == lost + i * kInterval));
+    CHECK_FALSE(session.own_pause(lost + i * kInterval));
+  }
+  CHECK(session.own_pause(lost + 1h) == 1h - 4 * kInterval);
+  CHECK_FALSE(session.give_up_waiting(lost + 1h));
+  CHECK_FALSE(session.give_up_waiting(lost + 1h - 4 * kInterval + 30s - 1ns));
+  CHECK(session.give_up_waiting(lost + 1h - 4 * kInterval + 30s));
 }
 
 TEST_CASE("what a lost path carried is told, too, when requests have given up waiting") {
