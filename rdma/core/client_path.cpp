@@ -139,7 +139,8 @@ Heartbeat::Verdict ClientPath::on_tick(Instant now, bool traffic) {
   control_silence_ = heard || !counts ? 0 : control_silence_ + 1;
   const auto verdict = heartbeat_.on_tick(now);
   if (verdict == Heartbeat::Verdict::send) {
-    asked_ = now;
+    ++unanswered_;
+    if (!asked_) asked_ = Asked{now, unanswered_};
     control_->write_with_immediate({}, {}, {}, wire::kHeartbeat);
     control_->flush();
   }
@@ -147,8 +148,8 @@ Heartbeat::Verdict ClientPath::on_tick(Instant now, bool traffic) {
 }
 
 bool ClientPath::measure_latency(Instant now) {
-  if (!std::exchange(acked_, false) || !asked_) return false;
-  latency_ = now - *asked_;
+  if (!asked_ || asked_->answers > 0) return false;
+  latency_ = now - asked_->at;
   asked_.reset();
   return true;
 }
@@ -170,7 +171,8 @@ Complaint ClientPath::on_write_with_immediate(std::uint32_t immediate, std::uint
       control_->post_receives(1, receive_bytes());
       return nullptr;
     case wire::ImmediateType::heartbeat_ack:
-      acked_ = true;
+      if (unanswered_ > 0) --unanswered_;
+      if (asked_ && asked_->answers > 0) --asked_->answers;
       control_->post_receives(1, receive_bytes());
       return nullptr;
     case wire::ImmediateType::access:

@@ -152,9 +152,14 @@ class ClientPath final : public QueuePairHandler {
   std::optional<wire::PathAccess> notice_;  ///< not acknowledged yet
   Ticket last_ack_ = 0;
   unsigned control_silence_ = 0;
-  bool heard_ = false;            ///< something came on connection 0
-  bool acked_ = false;            ///< an answer to a heartbeat was among it
-  std::optional<Instant> asked_;  ///< when the heartbeat was sent whose answer is awaited
+  bool heard_ = false;       ///< something came on connection 0
+  unsigned unanswered_ = 0;  ///< heartbeats
+  /// The heartbeat that is measured.
+  struct Asked {
+    Instant at;        ///< when it was sent
+    unsigned answers;  ///< until its own; they come in order
+  };
+  std::optional<Asked> asked_;
   Duration latency_{};
 };
 

@@ -94,6 +94,23 @@ TEST_CASE("client path: traffic on a lane alone does not hide that connection 0 
   CHECK(path.control_silence() == 0);
 }
 
+TEST_CASE("client path: latency is that of one heartbeat, however many are on their way") {
+  ConnectedPath connected;
+  ClientPath& path = connected.path;
+  const auto answered = [&](Instant now) {
+    REQUIRE(path.on_write_with_immediate(wire::kHeartbeatAck, 0) == nullptr);
+    return path.measure_latency(now);
+  };
+  for (int i = 1; i <= 3; ++i) path.on_tick(Instant{i * 100ms}, /*traffic=*/true);
+  CHECK(answered(Instant{350ms}));
+  CHECK(path.latency() == 250ms);
+  path.on_tick(Instant{400ms}, true);
+  CHECK_FALSE(answered(Instant{450ms}));
+  CHECK_FALSE(answered(Instant{550ms}));
+  CHECK(answered(Instant{650ms}));
+  CHECK(path.latency() == 250ms);
+}
+
 TEST_CASE("client path: a server without the extension answers heartbeats when it likes") {
   ConnectedPath connected;
   for (int i = 1; i <= 3; ++i) connected.path.on_tick(Instant{i * 100ms}, /*traffic=*/true);
