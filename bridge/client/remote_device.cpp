@@ -289,7 +289,9 @@ int RemoteDevice::cache(std::uint64_t offset, std::uint64_t length, const Interr
   message.header = wire::header_of(wire::MessageType::cache);
   message.offset = offset;
   message.length = length;
-  ControlOperation operation{mapping_->handle, message};
+  // A question without an answer: it changes nothing, so that nobody waits for it if it is given
+  // up.
+  ControlOperation operation{mapping_->handle, message, {}};
   return run(operation, interrupt);
 }
 
