@@ -55,7 +55,7 @@ void ClientDriver::connect_next(unsigned index) {
 }
 
 void ClientDriver::requested(unsigned index, std::uint16_t cid, std::uint32_t immediate) {
-  path_watch_.requested(index, cid);
+  if (!failing_) path_watch_.requested(index, cid);  // else nobody looks after the paths any more
   if (cid == 0) return;
   const std::uint32_t depth = session_.path(index).accepted().queue_depth;
   latency_watch_.requested(rtrs::wire::decode_request(immediate, depth).buffer_id);
