@@ -44,7 +44,7 @@ class Incoming {
 /// it can be told from a refusal of the device.
 inline Failure broke_while_accepted(int error) {
   return {ECONNRESET,
-          std::string{"a connection broke while it was accepted: "} + strerrordesc_np(error)};
+          std::string{"a connection broke while it was accepted: "} + std::strerror(error)};
 }
 
 struct AcceptorOptions {

@@ -71,7 +71,7 @@ ClientDriver::~ClientDriver() {
   if (!thread_.joinable()) return;
   asio::post(io_, [this] {
     for (Path& path : paths_) {
-      if (path.driver) path.driver->core().say_goodbye();
+      if (path.driver) path.driver->say_goodbye();
     }
     fail_on_io({ESHUTDOWN, "the session was closed"});
     io_.stop();  // also when a name is still being resolved or a connection being made

@@ -279,6 +279,11 @@ void PathHost::check_drained() {
   for (const auto& link : links_) {
     if (link && link->connection->wants_to_write()) return;
   }
+  // Short, since nobody else is served meanwhile; a peer that is dead needs it all.
+  const Instant until = now() + std::chrono::milliseconds{100};
+  for (const auto& link : links_) {
+    if (link) link->connection->finish(until);
+  }
   close("the server stops", LogLevel::info);
 }
 

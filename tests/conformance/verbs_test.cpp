@@ -76,7 +76,26 @@ TEST_CASE("verbs: a connection's end that comes with its last message is found t
   CHECK(f.heard_by_right().events.size() == 1);
 }
 
+TEST_CASE("verbs: what was sent before an orderly end arrives before it") {
+  constexpr std::uint32_t kMessages = 40;
+  VerbsInlining f;
+  verbs::VerbsQueuePair& right = f.verbs_right();
+  right.post_receives(kMessages, 0);
+  f.settle();
+  for (std::uint32_t i = 0; i < kMessages; ++i) f.left().write_with_immediate({}, {}, {}, i);
+  f.verbs_left().finish(Instant::max());
+  f.close_left();
+  REQUIRE(is_ready(right.id().descriptor()));
+  auto status = Connection::Status::more;
+  while (status == Connection::Status::more || status == Connection::Status::drained) {
+    status = right.progress(f.heard_by_right());
+  }
+  CHECK(status == Connection::Status::closed);
+  CHECK(f.heard_by_right().events.size() == kMessages);
+}
+
 /// More completions than there is room for, which only somebody can make who goes past our queues.
+/// Devices may have twice the room that they tell.
 void overflow_completions(const verbs::VerbsQueuePair& queue_pair) {
   ibv_send_wr request{};
   request.opcode = IBV_WR_RDMA_WRITE;
@@ -84,7 +103,7 @@ void overflow_completions(const verbs::VerbsQueuePair& queue_pair) {
   request.wr_id = std::uint64_t{1} << 62;  // of a bind, so that nobody misses its ticket
   ibv_qp* const qp = queue_pair.id()->qp;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{60};
-  for (int left = qp->send_cq->cqe + 16; left > 0;) {
+  for (int left = 2 * qp->send_cq->cqe + 16; left > 0;) {
     ibv_send_wr* bad = nullptr;
     if (ibv_post_send(qp, &request, &bad) == 0) {
       --left;
@@ -109,9 +128,11 @@ TEST_CASE("verbs: a completion queue that overflows ends its own connection, and
     verbs::VerbsQueuePair& left = f->verbs_left();
     overflow_completions(left);
     auto status = Connection::Status::more;
-    while (status == Connection::Status::more) status = left.progress(f->heard_by_left());
-    CHECK(status == Connection::Status::drained);
-    CHECK_FALSE(is_ready(left.descriptor(), 100));
+    // Some kernels complete what was posted little by little.
+    while (status == Connection::Status::more || is_ready(left.descriptor(), 100)) {
+      status = left.progress(f->heard_by_left());
+      REQUIRE((status == Connection::Status::drained || status == Connection::Status::more));
+    }
     other->settle();
     CHECK(is_ready(left.descriptor()));
   }

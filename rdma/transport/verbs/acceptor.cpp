@@ -82,8 +82,8 @@ tl::expected<std::unique_ptr<Connection>, Failure> VerbsIncoming::open(
   auto domain = domain_for(context);
   if (!domain) return tl::unexpected(domain.error());
   if (rdma_migrate_id(arrived_, channel->get()) != 0) {
-    return tl::unexpected(Failure{
-        errno, std::string{"cannot move a connection to its reactor: "} + strerrordesc_np(errno)});
+    return tl::unexpected(
+        Failure{errno, std::string{"cannot move a connection to its reactor: "} + describe(errno)});
   }
   moved_ = CmId{std::move(*channel), std::exchange(arrived_, nullptr)};
   auto queue_pair = VerbsQueuePair::create(std::move(moved_), std::move(*domain), sizes);
@@ -94,7 +94,7 @@ tl::expected<std::unique_ptr<Connection>, Failure> VerbsIncoming::open(
 
 Failure cannot_listen(const ListenAddress& address, int error) {
   std::string text = "cannot listen on rdma:" + address.host + ':' + std::to_string(address.port) +
-                     ": " + strerrordesc_np(error);
+                     ": " + describe(error);
   if (error == EADDRINUSE) {
     text +=
         " (another program, or Linux's rnbd_server, uses this port over RDMA: see 'rdma "
@@ -115,9 +115,13 @@ tl::expected<CmId, Failure> bind_and_listen(const ListenAddress& address,
   }
   auto id = CmId::create(where->space);
   if (!id) return tl::unexpected(id.error());
-  if (!everywhere && address.host.find(':') != std::string::npos) {
-    int only = 1;  // as for TCP: an IPv6 address means IPv6
-    rdma_set_option(id->get(), RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof(only));
+  if (everywhere || address.host.find(':') != std::string::npos) {
+    // As for TCP, whatever the system's default is: an IPv6 address means IPv6, * means both.
+    int only = everywhere ? 0 : 1;
+    if (rdma_set_option(id->get(), RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof(only)) !=
+        0) {
+      return tl::unexpected(cannot_listen(address, errno));
+    }
   }
   if (rdma_bind_addr(id->get(), where->get()) != 0) {
     return tl::unexpected(cannot_listen(address, errno));

@@ -7,6 +7,7 @@
 
 #include <boost/asio/ip/tcp.hpp>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <sstream>
 #include <string_view>
@@ -21,12 +22,14 @@ constexpr std::uint16_t kDefaultPartition = 0xFFFF;
 
 }  // namespace
 
+std::string describe(int error) { return std::strerror(std::abs(error)); }
+
 tl::expected<Channel, Failure> open_channel() {
   rdma_event_channel* raw = rdma_create_event_channel();
   if (raw == nullptr) {
     const int error = errno != 0 ? errno : ENODEV;
     return tl::unexpected(
-        Failure{error, std::string{"cannot use RDMA on this host: "} + strerrordesc_np(error) +
+        Failure{error, std::string{"cannot use RDMA on this host: "} + describe(error) +
                            " (is there an RDMA device, see 'rdma link', and is the module rdma_ucm "
                            "loaded?)"});
   }
@@ -41,7 +44,7 @@ tl::expected<CmId, Failure> CmId::create(rdma_port_space space) {
   rdma_cm_id* id = nullptr;
   if (rdma_create_id(channel->get(), &id, nullptr, space) != 0) {
     return tl::unexpected(
-        Failure{errno, std::string{"cannot create an RDMA connection: "} + strerrordesc_np(errno)});
+        Failure{errno, std::string{"cannot create an RDMA connection: "} + describe(errno)});
   }
   return CmId{std::move(*channel), id};
 }

@@ -14,6 +14,9 @@
 
 namespace rtrs::verbs {
 
+/// An errno in words; also what some providers return: negated, or one that only kernels know.
+std::string describe(int error);
+
 /// Where the events of one or more ids are read, without blocking. Must outlive them.
 using Channel = std::shared_ptr<rdma_event_channel>;
 

@@ -26,8 +26,7 @@ constexpr int kRejectNoListener = 8;
 constexpr int kRejectByConsumer = 28;
 
 Failure failure(const PathAddress& address, int error, const std::string& hint = {}) {
-  return {error,
-          "cannot connect to " + name_of(address) + " over RDMA: " + strerrordesc_np(error) + hint};
+  return {error, "cannot connect to " + name_of(address) + " over RDMA: " + describe(error) + hint};
 }
 
 /// What happened to an id.

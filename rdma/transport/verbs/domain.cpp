@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "rdma/memlock.hpp"
+#include "rdma/transport/verbs/cm.hpp"
 
 namespace rtrs::verbs {
 namespace {
@@ -29,8 +30,8 @@ std::string memlock_advice(int error) {
 }
 
 Failure cannot_lock(std::size_t size, int error) {
-  return {ENOMEM, "cannot register " + std::to_string(size) + " bytes of memory for RDMA: " +
-                      strerrordesc_np(error) + memlock_advice(error)};
+  return {ENOMEM, "cannot register " + std::to_string(size) +
+                      " bytes of memory for RDMA: " + describe(error) + memlock_advice(error)};
 }
 
 }  // namespace
@@ -39,7 +40,7 @@ Failure refused_queue_pair(const char* device, const ibv_qp_cap& asked, unsigned
   const bool fits = asked.max_send_wr <= limit && asked.max_recv_wr <= limit;
   std::string text = std::string{device} + ": no queue pair for " +
                      std::to_string(asked.max_send_wr) + " sends and " +
-                     std::to_string(asked.max_recv_wr) + " receives: " + strerrordesc_np(error) +
+                     std::to_string(asked.max_recv_wr) + " receives: " + describe(error) +
                      " (the device takes up to " + std::to_string(limit) +
                      " of each; lower the server's --queue-depth, or let programs that have many "
                      "connections end";
@@ -54,7 +55,7 @@ Failure refused_completions(const char* device, unsigned asked, unsigned limit) 
 }
 
 Failure refused(const char* what, int error) {
-  return {error, std::string{"the RDMA device refused "} + what + ": " + strerrordesc_np(error) +
+  return {error, std::string{"the RDMA device refused "} + what + ": " + describe(error) +
                      memlock_advice(error)};
 }
 

@@ -17,8 +17,6 @@ namespace {
 constexpr int kPollBatch = 16;
 /// Completions per progress(), so that one busy peer cannot keep a reactor to itself.
 constexpr int kMaxCompletions = 256;
-/// Marks the ids of binds among those of all work requests; below it stands the window.
-constexpr std::uint64_t kBindBit = std::uint64_t{1} << 62;
 
 }  // namespace
 
@@ -59,7 +57,7 @@ bool VerbsQueuePair::bind(ibv_mw* key_window, ConstBytes memory, std::uint64_t i
   request.bind_info.length = memory.size();
   request.bind_info.mw_access_flags = memory.empty() ? 0 : IBV_ACCESS_REMOTE_WRITE;
   if (const int error = ibv_bind_mw(queue_pair_, key_window, &request); error != 0) {
-    return fail(std::string{"cannot bind a memory window: "} + strerrordesc_np(error));
+    return fail(std::string{"cannot bind a memory window: "} + describe(error));
   }
   return true;
 }
@@ -149,8 +147,7 @@ void VerbsQueuePair::flush() {
 
 bool VerbsQueuePair::arm() {
   const int error = completions_->arm();
-  return error == 0 ||
-         fail(std::string{"cannot ask for completion events: "} + strerrordesc_np(error));
+  return error == 0 || fail(std::string{"cannot ask for completion events: "} + describe(error));
 }
 
 Connection::Status VerbsQueuePair::progress(QueuePairHandler& handler) {
@@ -161,6 +158,10 @@ Connection::Status VerbsQueuePair::progress(QueuePairHandler& handler) {
   // Whoever waits for edges is told once of all that is there. While completions are found without
   // being told of them, this costs nothing.
   if (quiet || (told_ && status == Status::drained)) read_events();
+  if (usable() && closed_by_peer_) {
+    read(handler, quiet);  // what came before
+    end_by_peer();
+  }
   flush();
   return usable() ? status : failed_status();
 }
@@ -204,7 +205,7 @@ Connection::Status VerbsQueuePair::failed_status() {
 bool VerbsQueuePair::on_completion(const ibv_wc& completion, QueuePairHandler& handler) {
   if (completion.status != IBV_WC_SUCCESS) {
     if (completion.status == IBV_WC_WR_FLUSH_ERR) read_events();  // which may know better
-    return fail(meaning_of(completion));
+    return closed_by_peer_ ? end_by_peer() : fail(meaning_of(completion));
   }
   if ((completion.wr_id & ReceiveQueue::kIdBit) != 0) return on_receive(completion, handler);
   if ((completion.wr_id & kBindBit) != 0) {
@@ -236,6 +237,8 @@ bool VerbsQueuePair::on_receive(const ibv_wc& completion, QueuePairHandler& hand
   return true;
 }
 
+bool VerbsQueuePair::end_by_peer() { return fail("the peer closed the connection"); }
+
 /// What the descriptor tells beside completions.
 void VerbsQueuePair::read_events() {
   told_ = false;
@@ -260,8 +263,7 @@ void VerbsQueuePair::read_cm_events() {
       case RDMA_CM_EVENT_TIMEWAIT_EXIT:
         break;
       case RDMA_CM_EVENT_DISCONNECTED:
-        closed_by_peer_ = failure_.empty();
-        fail("the peer closed the connection");
+        closed_by_peer_ = closed_by_peer_ || failure_.empty();
         break;
       case RDMA_CM_EVENT_DEVICE_REMOVAL:
         fail("the RDMA device was removed");

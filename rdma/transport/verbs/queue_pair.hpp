@@ -86,11 +86,15 @@ class VerbsQueuePair final : public Connection {
   Status glance(QueuePairHandler& handler) override;
   int descriptor() const override { return events_; }
   bool wants_to_write() const override { return usable() && !sends_->empty(); }
+  void finish(Instant until) override;
   void close() override;
   const std::string& failure() const override { return failure_; }
   std::string statistics() const override;
 
  private:
+  /// Marks the ids of binds among those of all work requests; below it stands the window.
+  static constexpr std::uint64_t kBindBit = std::uint64_t{1} << 62;
+
   VerbsQueuePair(CmId id, std::shared_ptr<Domain> domain);
   tl::expected<void, Failure> build(const QueueSizes& sizes, unsigned inlined);
   tl::expected<void, Failure> watch();
@@ -100,6 +104,8 @@ class VerbsQueuePair final : public Connection {
   Ticket posted();
   Ticket post_message(ibv_wr_opcode opcode, ConstBytes message, std::uint32_t immediate);
   bool arm();
+  bool collect_sends();
+  bool end_by_peer();
   bool on_completion(const ibv_wc& completion, QueuePairHandler& handler);
   bool on_receive(const ibv_wc& completion, QueuePairHandler& handler);
   Status read(QueuePairHandler& handler, bool& quiet);

@@ -3,15 +3,23 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "rdma/transport/verbs/queue_pair.hpp"
 #include "rdma/transport/verbs/queue_plan.hpp"
 
 namespace rtrs::verbs {
+namespace {
+
+Instant steady_now() { return Instant{std::chrono::steady_clock::now().time_since_epoch()}; }
+
+}  // namespace
 
 VerbsQueuePair::VerbsQueuePair(CmId id, std::shared_ptr<Domain> domain)
     : domain_{std::move(domain)}, id_{std::move(id)}, windows_{*domain_} {}
@@ -83,7 +91,7 @@ tl::expected<void, Failure> VerbsQueuePair::watch() {
   const auto failed = [] {
     const int error = errno;
     return tl::unexpected(Failure{
-        error, std::string{"cannot watch an RDMA connection: "} + strerrordesc_np(error) +
+        error, std::string{"cannot watch an RDMA connection: "} + describe(error) +
                    (error == EMFILE ? " (raise the limit of open files, see 'ulimit -n')" : "")});
   };
   events_ = epoll_create1(EPOLL_CLOEXEC);
@@ -109,6 +117,33 @@ tl::expected<void, Failure> VerbsQueuePair::on_established() {
   Failure failure = refused("to set a connection's receiver-not-ready timer", error);
   fail(failure.text);
   return tl::unexpected(std::move(failure));
+}
+
+/// A write of nothing, behind all that was posted: its completion says that all has arrived.
+/// Source: InfiniBand specification, volume 1, C9-88, a write of no bytes needs no key.
+void VerbsQueuePair::finish(Instant until) {
+  constexpr std::chrono::microseconds kPause{50};
+  flush();
+  if (!usable() || !sends_->empty() || sends_->idle()) return;
+  sends_->add(IBV_WR_RDMA_WRITE, {}, 0).signalled = true;
+  flush();
+  while (usable() && !sends_->idle() && steady_now() < until) {
+    if (!collect_sends()) return;
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+/// False: the connection has ended.
+bool VerbsQueuePair::collect_sends() {
+  std::array<ibv_wc, 16> batch;
+  const int n = completions_->poll(batch);
+  for (int i = 0; i < n; ++i) {
+    const ibv_wc& completion = batch[static_cast<std::size_t>(i)];
+    if (completion.status != IBV_WC_SUCCESS) return false;
+    const bool is_send = (completion.wr_id & (ReceiveQueue::kIdBit | kBindBit)) == 0;
+    if (is_send) sends_->complete(completion.wr_id);
+  }
+  return n >= 0;
 }
 
 void VerbsQueuePair::close() {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "rdma/transport/verbs/cm.hpp"
 #include "rdma/wire/ensure.hpp"
 
 namespace rtrs::verbs {
@@ -60,7 +61,7 @@ std::string ReceiveQueue::post(const Wanted& wanted) {
     }
     ibv_recv_wr* bad = nullptr;
     if (const int error = ibv_post_recv(queue_pair_, requests.data(), &bad); error != 0) {
-      return std::string{"cannot post receives: "} + strerrordesc_np(error);
+      return std::string{"cannot post receives: "} + describe(error);
     }
     left -= n;
   }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "rdma/transport/verbs/cm.hpp"
 #include "rdma/wire/ensure.hpp"
 
 namespace rtrs::verbs {
@@ -42,6 +43,7 @@ Post& SendQueue::add(ibv_wr_opcode opcode, RemoteMemory to, std::uint32_t immedi
   post.length = 0;
   post.immediate = immediate;
   post.copied = 0;
+  post.signalled = false;
   return post;
 }
 
@@ -64,7 +66,7 @@ std::string SendQueue::flush() {
     }
     ibv_send_wr* bad = nullptr;
     if (const int error = ibv_post_send(queue_pair_, requests.data(), &bad); error != 0) {
-      return std::string{"cannot post sends: "} + strerrordesc_np(error);
+      return std::string{"cannot post sends: "} + describe(error);
     }
     for (unsigned i = 0; i < n; ++i) {
       if (Post& post = at(++head_); post.owned) kept_.push_back({head_, std::move(post.owned)});
@@ -81,7 +83,8 @@ void SendQueue::fill(ibv_send_wr& request, ibv_sge& element, Post& post, Ticket 
   if (post.opcode == IBV_WR_SEND_WITH_INV) request.invalidate_rkey = post.immediate;
   request.wr.rdma.remote_addr = post.to.address;
   request.wr.rdma.rkey = post.to.key;
-  if (ticket % interval_ == 0 || post.owned) request.send_flags |= IBV_SEND_SIGNALED;
+  if (ticket % interval_ == 0 || post.signalled || post.owned)
+    request.send_flags |= IBV_SEND_SIGNALED;
   if (post.length > 0) {
     element = {reinterpret_cast<std::uintptr_t>(post.data), post.length, post.key};
   } else if (post.copied == 0) {

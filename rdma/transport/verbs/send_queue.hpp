@@ -22,6 +22,7 @@ struct Post {
   std::uint32_t key = 0;          ///< local key of `data`
   std::uint32_t immediate = 0;    ///< or the key that the peer shall invalidate
   std::uint32_t copied = 0;       ///< bytes of `copy`; never together with `data`
+  bool signalled = false;         ///< its completion is wanted
   std::unique_ptr<Region> owned;  ///< a message too long for `copy`; `data` points into it
   std::array<std::byte, 320> copy;
 
@@ -51,6 +52,8 @@ class SendQueue {
   Ticket waiting() const { return tail_ - head_; }
   Ticket last_pushed() const { return tail_; }
   Ticket last_posted() const { return head_; }
+  /// The device is certainly done with everything that it was given.
+  bool idle() const { return completed_ == head_; }
 
   /// Posts as many as the device takes. Errors: the reason, in words; "" = fine.
   std::string flush();

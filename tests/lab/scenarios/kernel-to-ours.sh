@@ -228,6 +228,18 @@ migration() {
   on client block_is /dev/nbd0 0 N
 }
 
+# A server that is told to stop answers what it has begun, and only then ends its connections.
+is_writing() { [[ $(awk '{ print $2 }' "/sys/block/${1##*/}/inflight") -gt 0 ]]; }
+write_outlives_its_server() {
+  on server rnbd_server --listen rdma:10.99.0.1:1234 --export a=delay:write=2s:memory:16M
+  device=$(on client kernel_map k a "$first_path")
+  on client background write write_4k "$device"
+  on client eventually 20 is_writing "$device"
+  sleep 0.5 # until the server has it
+  on server stop rnbd-server
+  on client ended_well write
+}
+
 restart() {
   serve_and_map
   on client fio_verify "$device"
@@ -259,5 +271,6 @@ it_full "a device can be forced away under load, the other stays, and it can be 
 # In short: ghosts.sh.
 it_full "I/O of a client with two paths goes on over the second when a cable is pulled" two_paths
 it_full "two clients have a device while it moves from one to the other, and no third" migration
+it "a write that a server is at when it is told to stop succeeds" write_outlives_its_server
 it "the client finds a restarted server" restart
 finish
