@@ -234,10 +234,13 @@ std::optional<Duration> ClientSession::own_pause(Instant now) {
   const Duration pause = now - std::exchange(*awake_at_, now);
   if (pause <= 2 * options_.path.heartbeat_interval) return std::nullopt;
   if (RTRS_PLANTED(own_pause_counts)) return std::nullopt;
-  if (alone_since_) *alone_since_ += pause;
+  const auto put_off = [&](std::optional<Instant>& since) {
+    if (since) since = std::min(*since + pause, now);  // some began when this process went on
+  };
+  put_off(alone_since_);
   for (Path& path : paths_) {
-    if (path.lost_at) *path.lost_at += pause;
-    if (path.lost_before) *path.lost_before += pause;
+    put_off(path.lost_at);
+    put_off(path.lost_before);
   }
   return pause;
 }

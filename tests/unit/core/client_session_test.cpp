@@ -214,6 +214,16 @@ TEST_CASE("a session knows that it stood still, and that puts its waits off") {
   CHECK(session.give_up_waiting(lost + 1h - 4 * kInterval + 30s));
 }
 
+TEST_CASE("what began after a session stood still is not put off") {
+  Bench bench{/*own_peer=*/true};
+  ClientSession& session = bench.session;
+  bench.connect(0, kStart);
+  session.lost(0, kStart + 1h, "cut");  // by somebody who has not asked yet
+  CHECK(session.own_pause(kStart + 1h) == 1h);
+  CHECK_FALSE(session.give_up_waiting(kStart + 1h + 30s - 1ns));
+  CHECK(session.give_up_waiting(kStart + 1h + 30s));
+}
+
 TEST_CASE("what a lost path carried is told, too, when requests have given up waiting") {
   Bench bench{/*own_peer=*/true};
   ClientSession& session = bench.session;
