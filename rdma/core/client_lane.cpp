@@ -197,7 +197,7 @@ void ClientLane::post(Request& request) {
   if (slot.is_change) ++slot.generation;
   slot.order = ++posted_;
   slot.waits_since = request.waits_since;
-  slot.arrivals = 0;
+  slot.arrivals = slot.losses = 0;
   request.slot = index;
   request.state = Request::State::in_flight;
   transmit(index, choose());

@@ -261,12 +261,16 @@ class ClientLane final {
     bool holds_back = false;        ///< counted in the barrier
     bool holds_back_opens = false;  ///< likewise in that of the lane that keeps order
     std::uint8_t arrivals = 0;      ///< paths on which it had certainly reached the server in vain
+    std::uint8_t losses = 0;        ///< paths that it was lost with since it waits
     std::uint32_t expected_bytes = 0;
     std::uint32_t generation = 0;          ///< of the newest change in this slot
     std::uint64_t order = 0;               ///< among all requests of the lane
     Instant waits_since = Instant::max();  ///< for a connection that carries it
     std::shared_ptr<GivenUp> given_up;     ///< counts it until it is free; null: it does not
   };
+
+  /// After so many lives of paths one more will not help a request that waits.
+  static constexpr std::uint8_t kLives = 8;
 
   bool fits(const Request& request) const;
   bool follows_given_up(const Request& request) const;

@@ -12,10 +12,6 @@ namespace {
 /// A path that can be back is back by then, and what waits has another try.
 constexpr Duration kBackSoon = std::chrono::seconds{2};
 
-/// How often a request that reaches its server is lost again until that does not end its wait any
-/// more: the answer is too large for the path, as often as slow storage gives it.
-constexpr std::uint8_t kArrivals = 8;
-
 }  // namespace
 
 bool ClientLane::probe(unsigned index, unsigned misses_max, Instant now) {
@@ -59,8 +55,10 @@ void ClientLane::note_life(unsigned index) {
   if (++paths_[index].signs < kEnough) return;
   for (Slot& slot : slots_) {
     if (!on_path(slot, index) || slot.waits_since == Instant::max()) continue;
-    if (slot.arrivals == kArrivals) continue;
+    // The answer may be too large for the path, as often as slow storage gives it.
+    if (slot.arrivals == kLives) continue;
     ++slot.arrivals;
+    slot.losses = 0;
     slot.waits_since = Instant::max();
   }
   for (Request* r = waiting_head_; r != nullptr; r = r->next) r->waits_since = Instant::max();
@@ -100,7 +98,8 @@ void ClientLane::note_pause(Duration pause) {
 bool ClientLane::overdue(const Slot& slot, Instant limit) const {
   if (!exactly_once_ || slot.request == nullptr) return false;
   if (slot.state == Slot::State::stranded) return slot.waits_since <= limit - kBackSoon;
-  return slot.waits_since <= limit && paths_[slot.path].mute();
+  // A path that is lost before it falls silent, again and again, is none either.
+  return slot.waits_since <= limit && (paths_[slot.path].mute() || slot.losses == kLives);
 }
 
 /// The first of those that are.
@@ -127,7 +126,8 @@ PathMask ClientLane::fail_overdue(Instant limit, int error) {
   }
   for (Slot& slot : slots_) {
     if (!overdue(slot, limit)) continue;
-    if (slot.state == Slot::State::in_flight) mute |= 1U << slot.path;
+    const bool is_mute = slot.state == Slot::State::in_flight && paths_[slot.path].mute();
+    if (is_mute) mute |= 1U << slot.path;
     withdraw(*slot.request);
     fail(slot, error);
   }

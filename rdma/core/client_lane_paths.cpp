@@ -147,6 +147,7 @@ void ClientLane::detach(unsigned path, Instant now) {
     if (slot.state != Slot::State::in_flight || slot.path != path) continue;
     const bool first = slot.waits_since == Instant::max() || RTRS_PLANTED(wait_forgotten);
     if (first) slot.waits_since = now;
+    if (slot.losses < kLives) ++slot.losses;
     strand(slot);
   }
   resend_stranded();

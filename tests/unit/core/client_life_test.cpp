@@ -145,6 +145,18 @@ TEST_CASE("what paths carry in vain, though others live on them, does not wait f
       bench.lane.detach(0, after(10 * life + 2));
     }
   }
+  SUBCASE("nor is lost for ever with paths that are cut before they fall silent") {
+    for (int life = 2; life <= 8; ++life) {
+      bench.attach(0);
+      CHECK_FALSE(bench.lane.overdue(after(1000)));
+      bench.lane.detach(0, after(life));
+    }
+    bench.attach(0);
+    CHECK_FALSE(bench.lane.overdue(kStart - std::chrono::nanoseconds{1}));
+    CHECK(bench.lane.overdue(kStart));
+    CHECK(bench.lane.fail_overdue(kStart, EIO) == 0);  // that path may be a good one
+    CHECK(large.calls == 1);
+  }
   SUBCASE("has waited since the first of several losses") {
     for (int life = 1; life < 4; ++life) {
       bench.attach(0);
