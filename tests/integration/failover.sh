@@ -90,11 +90,11 @@ smaller_limits() {
   writes || fail "a client that comes now is not served"
   ask read
   [[ $answer == EIO ]] || fail "a read of what is open: $answer"
-  user_has "$why" || fail "status has forgotten who gets EIO"
+  eventually 5 user_has "$why" # and nobody else: nbdkit may need a moment to close what a client has left
   end_user
   user
   works write
-  user_has "" || fail "status tells of users who have left"
+  eventually 5 user_has ""
   end_user
 }
 it "a server that comes back with a smaller queue depth serves new clients only; log and status say who gets EIO" \
