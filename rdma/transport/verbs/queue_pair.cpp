@@ -159,7 +159,8 @@ Connection::Status VerbsQueuePair::progress(QueuePairHandler& handler) {
   // being told of them, this costs nothing.
   if (quiet || (told_ && status == Status::drained)) read_events();
   if (usable() && closed_by_peer_) {
-    read(handler, quiet);  // what came before
+    // What came before; a peer that goes on sending all the same is not read for ever.
+    for (int round = 0; round < 4 && read(handler, quiet) == Status::more; ++round) continue;
     end_by_peer();
   }
   flush();
