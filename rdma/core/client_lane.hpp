@@ -260,7 +260,8 @@ class ClientLane final {
     bool is_change = false;         ///< RTRS direction write
     bool holds_back = false;        ///< counted in the barrier
     bool holds_back_opens = false;  ///< likewise in that of the lane that keeps order
-    std::uint8_t arrivals = 0;      ///< paths on which it had certainly reached the server in vain
+    bool arrived = false;           ///< over this path it has certainly reached the server
+    std::uint8_t arrivals = 0;      ///< paths over which it had
     std::uint8_t losses = 0;        ///< paths that it was lost with since it waits
     std::uint32_t expected_bytes = 0;
     std::uint32_t generation = 0;          ///< of the newest change in this slot

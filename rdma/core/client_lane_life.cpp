@@ -56,8 +56,8 @@ void ClientLane::note_life(unsigned index) {
   for (Slot& slot : slots_) {
     if (!on_path(slot, index) || slot.waits_since == Instant::max()) continue;
     // The answer may be too large for the path, as often as slow storage gives it.
-    if (slot.arrivals == kLives) continue;
-    ++slot.arrivals;
+    if (!std::exchange(slot.arrived, true) && slot.arrivals <= kLives) ++slot.arrivals;
+    if (slot.arrivals > kLives) continue;
     slot.losses = 0;
     slot.waits_since = Instant::max();
   }

@@ -89,6 +89,7 @@ void ClientLane::transmit(std::uint16_t index, unsigned path_index) {
              path.link.queue_depth);
   const Ticket ticket = queue_pair.write_with_immediate(target, data, trailer.bytes(), immediate);
   if (request != nullptr) request->ticket = ticket;
+  slot.arrived = false;
   if (slot.waits_since != Instant::max()) {  // signs of life count from now on
     path.signs = 0;
     path.asked = path.acked = false;

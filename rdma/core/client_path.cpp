@@ -154,10 +154,11 @@ bool ClientPath::measure_latency(Instant now) {
   return true;
 }
 
-void ClientPath::say_goodbye() {
-  if (state_ != ClientPathState::connected || !exactly_once()) return;
+bool ClientPath::say_goodbye() {
+  if (state_ != ClientPathState::connected || !exactly_once()) return false;
   control_->write_with_immediate({}, {}, {}, wire::kGoodbye);
   control_->flush();
+  return true;
 }
 
 Complaint ClientPath::on_write_with_immediate(std::uint32_t immediate, std::uint32_t bytes) {

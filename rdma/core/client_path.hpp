@@ -88,7 +88,8 @@ class ClientPath final : public QueuePairHandler {
   /// What takes the arrivals on connection 0 that are no heartbeats: a control lane.
   void set_control_handler(QueuePairHandler* handler) { control_handler_ = handler; }
   /// Tells the server that the session ends (it would wait for the client to come back).
-  void say_goodbye();
+  /// False: it was not said, because the path does not stand, or to this server.
+  bool say_goodbye();
   /// Both sides know that requests are carried out once.
   bool exactly_once() const {
     return (accepted_.extension.features & wire::kFeatureExactlyOnce) != 0;

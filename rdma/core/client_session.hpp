@@ -112,6 +112,10 @@ class ClientSession {
   /// To be asked at each heartbeat, at each next_event(), and whenever a path is lost: how long
   /// this process itself stood still, if it did. The session's own waits are put off by it.
   std::optional<Duration> own_pause(Instant now);
+  /// What its caller has just waited for, a device that lets go of a connection say, is none.
+  void was_busy(Instant now) {
+    if (awake_at_) awake_at_ = now;
+  }
 
   bool has_path() const { return connected_ > 0; }
   /// Some path may carry requests, if need be one that is leaving.

@@ -17,6 +17,8 @@
 namespace rtrs {
 namespace {
 
+Instant now() { return Instant{std::chrono::steady_clock::now().time_since_epoch()}; }
+
 namespace asio = boost::asio;
 constexpr auto kSlice = std::chrono::milliseconds{250};
 
@@ -70,13 +72,23 @@ ClientDriver::ClientDriver(ClientOptions options)
 ClientDriver::~ClientDriver() {
   if (!thread_.joinable()) return;
   asio::post(io_, [this] {
-    for (Path& path : paths_) {
-      if (path.driver) path.driver->say_goodbye();
-    }
+    say_goodbye_on_io();
     fail_on_io({ESHUTDOWN, "the session was closed"});
     io_.stop();  // also when a name is still being resolved or a connection being made
   });
   thread_.join();
+}
+
+/// The first that arrives ends the session, with all its paths.
+void ClientDriver::say_goodbye_on_io() {
+  std::vector<PathDriver*> told;
+  for (Path& path : paths_) {
+    if (path.driver && path.driver->core().say_goodbye()) told.push_back(path.driver.get());
+  }
+  const Instant until = now() + std::chrono::milliseconds{100};
+  for (PathDriver* path : told) {
+    if (path->finish(until)) return;
+  }
 }
 
 std::string ClientDriver::failure() const {

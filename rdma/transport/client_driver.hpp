@@ -54,6 +54,7 @@ class ClientDriver final : public Client {
   Failure too_late_on_io() const;
   void tell_of_absence() const;
   void up_on_io();
+  void say_goodbye_on_io();
   void fail_on_io(Failure failure);
   void close_on_io();
   void log(LogLevel level, const std::string& text) const;

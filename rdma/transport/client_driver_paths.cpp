@@ -271,6 +271,7 @@ void ClientDriver::lose_on_io(unsigned index, unsigned life, const Failure& fail
   }
   for (auto& lane : lanes_) lane->detach(index);
   if (control_lane_) control_lane_->detach(index);
+  session_.was_busy(now());
   if (!session_.was_up()) return first_attempt_failed_on_io(index, failure);
   flush_control_on_io();
   fail_overdue_on_io();

@@ -78,8 +78,8 @@ class Connection : public QueuePair {
   virtual bool wants_to_write() const = 0;
   /// Waits, if the transport throws away what is under way when it is closed, until it has arrived,
   /// for so long at most. To be followed by close(): nobody is told any more of what comes
-  /// meanwhile.
-  virtual void finish(Instant /*until*/) {}
+  /// meanwhile. False: it has not.
+  virtual bool finish(Instant /*until*/) { return true; }
   /// Ends the connection. Afterwards no memory is read or written by the transport.
   virtual void close() = 0;
   virtual const std::string& failure() const = 0;

@@ -329,6 +329,8 @@ void LaneDriver::detach(unsigned index) {
   const auto lock = take_quiet();
   Path& path = paths_[index];
   if (!path.connection) return;
+  // What was answered before the end need not be asked for again.
+  if (!path.broken) path.connection->glance(lane_.handler(index));
   path.connection->close();  // before the lane hands memory on that it may still touch
   lane_.detach(index, now());
   path.connection.reset();

@@ -162,11 +162,6 @@ void PathDriver::progress() {
   }
 }
 
-void PathDriver::say_goodbye() {
-  core_.say_goodbye();
-  if (control_) control_->finish(now() + std::chrono::milliseconds{100});
-}
-
 void PathDriver::flush() {
   if (closed_ || !control_) return;
   control_->flush();

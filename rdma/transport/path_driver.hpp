@@ -51,8 +51,8 @@ class PathDriver : public std::enable_shared_from_this<PathDriver> {
   ClientPath& core() { return core_; }
   /// Sends what is queued on connection 0.
   void flush();
-  /// Tells the server that the session ends, and gives that a moment to arrive; close() it then.
-  void say_goodbye();
+  /// What was sent on connection 0 has arrived (Connection::finish()).
+  bool finish(Instant until) { return control_ && control_->finish(until); }
   /// Ends everything, an attempt that is under way as well; afterwards the transport touches no
   /// memory.
   void close();

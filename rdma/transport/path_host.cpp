@@ -279,12 +279,21 @@ void PathHost::check_drained() {
   for (const auto& link : links_) {
     if (link && link->connection->wants_to_write()) return;
   }
-  // Short, since nobody else is served meanwhile; a peer that is dead needs it all.
-  const Instant until = now() + std::chrono::milliseconds{100};
+  finish();
+  close("the server stops", LogLevel::info);
+}
+
+/// Nobody else is served meanwhile, and a peer that is dead needs all the time there is: little for
+/// a path, and for all paths of the reactor together not so much that others are not drained in
+/// time.
+void PathHost::finish() {
+  constexpr Duration kLongest = std::chrono::milliseconds{100};
+  const Instant began = now();
+  const Instant until = began + std::min(kLongest, reactor_.time_to_finish());
   for (const auto& link : links_) {
     if (link) link->connection->finish(until);
   }
-  close("the server stops", LogLevel::info);
+  reactor_.take_time_to_finish(now() - began);
 }
 
 /// A connection that is in the middle of its progress cannot be closed.

@@ -78,6 +78,7 @@ class PathHost {
   void delay_answer(ServerRequest& request, int error);
   void answer_delayed();
   void check_drained();
+  void finish();
   void on_fenced(const char* why, bool fault);
   void log(LogLevel level, const std::string& text) const;
 

@@ -2,8 +2,11 @@
 // reactor.
 #pragma once
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
+#include <chrono>
 
+#include "rdma/core/time.hpp"
 #include "rdma/transport/readiness.hpp"
 
 namespace rtrs {
@@ -66,6 +69,11 @@ class Reactor {
   /// handlers.
   void solo(Soloist& soloist) { heard_ = &soloist; }
 
+  /// What is left of the time in which its connections, when they are all to end, may keep others
+  /// waiting until what they have sent has arrived (Connection::finish()).
+  Duration time_to_finish() const { return time_to_finish_; }
+  void take_time_to_finish(Duration taken) { time_to_finish_ -= std::min(taken, time_to_finish_); }
+
   /// Until stop().
   void run();
   /// Any thread.
@@ -76,6 +84,7 @@ class Reactor {
   void let_play();
 
   unsigned index_;
+  Duration time_to_finish_ = std::chrono::milliseconds{500};
   boost::asio::io_context io_;
   HangUps hang_ups_;
   Deferred* head_ = nullptr;

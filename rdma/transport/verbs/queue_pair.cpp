@@ -200,12 +200,13 @@ Connection::Status VerbsQueuePair::read(QueuePairHandler& handler, bool& quiet) 
 
 Connection::Status VerbsQueuePair::failed_status() {
   if (queue_pair_ != nullptr) read_cm_events();
-  return closed_by_peer_ ? Status::closed : Status::broken;
+  return ended_by_peer_ ? Status::closed : Status::broken;
 }
 
 bool VerbsQueuePair::on_completion(const ibv_wc& completion, QueuePairHandler& handler) {
   if (completion.status != IBV_WC_SUCCESS) {
-    if (completion.status == IBV_WC_WR_FLUSH_ERR) read_events();  // which may know better
+    if (completion.status != IBV_WC_WR_FLUSH_ERR) return fail(meaning_of(completion));
+    read_events();  // which may know better
     return closed_by_peer_ ? end_by_peer() : fail(meaning_of(completion));
   }
   if ((completion.wr_id & ReceiveQueue::kIdBit) != 0) return on_receive(completion, handler);
@@ -238,7 +239,10 @@ bool VerbsQueuePair::on_receive(const ibv_wc& completion, QueuePairHandler& hand
   return true;
 }
 
-bool VerbsQueuePair::end_by_peer() { return fail("the peer closed the connection"); }
+bool VerbsQueuePair::end_by_peer() {
+  ended_by_peer_ = failure_.empty();
+  return fail("the peer closed the connection");
+}
 
 /// What the descriptor tells beside completions.
 void VerbsQueuePair::read_events() {

@@ -86,7 +86,7 @@ class VerbsQueuePair final : public Connection {
   Status glance(QueuePairHandler& handler) override;
   int descriptor() const override { return events_; }
   bool wants_to_write() const override { return usable() && !sends_->empty(); }
-  void finish(Instant until) override;
+  bool finish(Instant until) override;
   void close() override;
   const std::string& failure() const override { return failure_; }
   std::string statistics() const override;
@@ -128,8 +128,9 @@ class VerbsQueuePair final : public Connection {
   std::uint64_t arrivals_ = 0;
   std::uint64_t send_completions_ = 0;
   bool progressing_ = false;
-  bool told_ = false;  ///< the descriptor has told of completions, and perhaps of more
-  bool closed_by_peer_ = false;
+  bool told_ = false;            ///< the descriptor has told of completions, and perhaps of more
+  bool closed_by_peer_ = false;  ///< what came before is still to be read
+  bool ended_by_peer_ = false;   ///< that is what it failed of
   std::atomic<const char*> trouble_{nullptr};  ///< that the device has told of
   std::string failure_;
 };

@@ -121,16 +121,18 @@ tl::expected<void, Failure> VerbsQueuePair::on_established() {
 
 /// A write of nothing, behind all that was posted: its completion says that all has arrived.
 /// Source: InfiniBand specification, volume 1, C9-88, a write of no bytes needs no key.
-void VerbsQueuePair::finish(Instant until) {
+bool VerbsQueuePair::finish(Instant until) {
   constexpr std::chrono::microseconds kPause{50};
-  flush();
-  if (!usable() || !sends_->empty() || sends_->idle()) return;
+  if (!usable()) return false;
+  if (sends_->empty() && sends_->idle()) return true;
   sends_->add(IBV_WR_RDMA_WRITE, {}, 0).signalled = true;
-  flush();
-  while (usable() && !sends_->idle() && steady_now() < until) {
-    if (!collect_sends()) return;
+  while (usable() && steady_now() < until) {
+    flush();
+    if (!collect_sends()) return false;
+    if (sends_->empty() && sends_->idle()) return true;
     std::this_thread::sleep_for(kPause);
   }
+  return false;
 }
 
 /// False: the connection has ended.
