@@ -12,12 +12,11 @@
 #include <utility>
 
 #include "rdma/transport/client_options.hpp"
+#include "rdma/transport/clock.hpp"
 #include "rdma/transport/system_failure.hpp"
 
 namespace rtrs {
 namespace {
-
-Instant now() { return Instant{std::chrono::steady_clock::now().time_since_epoch()}; }
 
 namespace asio = boost::asio;
 constexpr auto kSlice = std::chrono::milliseconds{250};

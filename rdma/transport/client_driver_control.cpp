@@ -6,14 +6,9 @@
 #include "rdma/path_list.hpp"
 #include "rdma/transport/client_driver.hpp"
 #include "rdma/transport/client_options.hpp"
+#include "rdma/transport/clock.hpp"
 
 namespace rtrs {
-namespace {
-
-Instant now() { return Instant{std::chrono::steady_clock::now().time_since_epoch()}; }
-
-}  // namespace
-
 std::vector<PathStatus> ClientDriver::paths() {
   std::vector<PathStatus> all;
   call_on_io([&] {

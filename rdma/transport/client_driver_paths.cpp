@@ -5,14 +5,13 @@
 #include <utility>
 
 #include "rdma/transport/client_driver.hpp"
+#include "rdma/transport/clock.hpp"
 #include "rdma/transport/resolve.hpp"
 
 namespace rtrs {
 namespace {
 
 namespace asio = boost::asio;
-
-Instant now() { return Instant{std::chrono::steady_clock::now().time_since_epoch()}; }
 
 /// "queue depth 16, which was 256": what a server has less of than before.
 std::string shortage(const wire::AcceptParameters& before, const wire::AcceptParameters& now) {

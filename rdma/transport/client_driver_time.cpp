@@ -4,14 +4,9 @@
 #include <utility>
 
 #include "rdma/transport/client_driver.hpp"
+#include "rdma/transport/clock.hpp"
 
 namespace rtrs {
-namespace {
-
-Instant now() { return Instant{std::chrono::steady_clock::now().time_since_epoch()}; }
-
-}  // namespace
-
 void ClientDriver::look_on_io() {
   if (closed_) return;
   note_pause_on_io();

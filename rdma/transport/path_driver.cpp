@@ -8,14 +8,13 @@
 #include <exception>
 #include <utility>
 
+#include "rdma/transport/clock.hpp"
 #include "rdma/transport/system_failure.hpp"
 
 namespace rtrs {
 namespace {
 
 namespace asio = boost::asio;
-
-Instant now() { return Instant{std::chrono::steady_clock::now().time_since_epoch()}; }
 
 }  // namespace
 

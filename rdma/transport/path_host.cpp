@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "rdma/transport/clock.hpp"
+
 namespace rtrs {
 namespace {
 
@@ -16,8 +18,6 @@ namespace asio = boost::asio;
 
 /// Far longer than a client needs to end a memory registration, far shorter than anybody minds.
 constexpr auto kErrorDelay = std::chrono::milliseconds{10};
-
-Instant now() { return Instant{std::chrono::steady_clock::now().time_since_epoch()}; }
 
 /// Whole pages. False: memory that somebody has locked stays.
 bool discard(MutableBytes part) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "rdma/client_log.hpp"
+#include "rdma/transport/clock.hpp"
 #include "rdma/transport/factory.hpp"
 #include "rdma/transport/resolve.hpp"
 #include "rdma/transport/server_options.hpp"
@@ -19,8 +20,6 @@ namespace {
 namespace asio = boost::asio;
 /// How long sessions that were told to close get to do so.
 constexpr auto kClosePause = std::chrono::milliseconds{100};
-
-Instant now() { return Instant{std::chrono::steady_clock::now().time_since_epoch()}; }
 
 /// Why an address of this machine's name cannot be listened on: the machine does not have it.
 bool is_absent(int error) {

@@ -11,16 +11,11 @@
 #include <thread>
 #include <utility>
 
+#include "rdma/transport/clock.hpp"
 #include "rdma/transport/verbs/queue_pair.hpp"
 #include "rdma/transport/verbs/queue_plan.hpp"
 
 namespace rtrs::verbs {
-namespace {
-
-Instant steady_now() { return Instant{std::chrono::steady_clock::now().time_since_epoch()}; }
-
-}  // namespace
-
 VerbsQueuePair::VerbsQueuePair(CmId id, std::shared_ptr<Domain> domain)
     : domain_{std::move(domain)}, id_{std::move(id)}, windows_{*domain_} {}
 
@@ -126,7 +121,7 @@ bool VerbsQueuePair::finish(Instant until) {
   if (!usable()) return false;
   if (sends_->empty() && sends_->idle()) return true;
   sends_->add(IBV_WR_RDMA_WRITE, {}, 0).signalled = true;
-  while (usable() && steady_now() < until) {
+  while (usable() && now() < until) {
     flush();
     if (!collect_sends()) return false;
     if (sends_->empty() && sends_->idle()) return true;
