@@ -1,0 +1,152 @@
+// What a client does with servers that are no good servers, or not there yet.
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include "tests/unit/transport/raw_peer.hpp"
+
+namespace rtrs::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// At which nobody listens now.
+std::uint16_t free_port() { return RawServer{""}.port(); }
+
+/// What a client says that finds nobody.
+struct Absence {
+  using Connecting = std::future<tl::expected<std::unique_ptr<Client>, Failure>>;
+
+  /// A client that has found nobody, or has ended.
+  Connecting of(ClientOptions options) {
+    options.log = [this](LogLevel level, const std::string& line) {
+      if (level == LogLevel::warning && line.find("it is tried again") != std::string::npos) ++told;
+    };
+    Connecting client = std::async(std::launch::async, [options = std::move(options)] {
+      return Client::connect(options, {});
+    });
+    while (told == 0 && client.wait_for(1ms) != std::future_status::ready) {
+    }
+    return client;
+  }
+  std::atomic<int> told{0};
+};
+
+TEST_CASE("a server that comes later than its client is found, and its absence is told once") {
+  Absence absence;
+  auto options = client_options(free_port());
+  options.connect_timeout = 60s;
+  options.reconnect_max = 100ms;
+  SUBCASE("over the only path") {}
+  SUBCASE("over one of two") {
+    auto second = options.paths[0];
+    second.port = free_port();
+    options.paths.push_back(second);
+  }
+  auto connecting = absence.of(options);
+  EchoServer server{ServerOptions{}, options.paths.back().port};
+  CHECK(connecting.get().has_value());
+  CHECK(absence.told == 1);
+}
+
+TEST_CASE("a server that hangs up, because it is just stopping, is as good as none") {
+  Absence absence;
+  auto options = client_options(0);
+  options.connect_timeout = 60s;
+  options.reconnect_max = 100ms;
+  Absence::Connecting connecting;
+  {
+    Listener stops;
+    options.paths[0].port = stops.port;
+    std::thread stopping{[&stops] { ::close(stops.accept()); }};
+    connecting = absence.of(options);
+    stopping.join();
+    stops.stop();
+  }
+  EchoServer server{ServerOptions{}, options.paths[0].port};
+  CHECK(connecting.get().has_value());
+  CHECK(absence.told == 1);
+}
+
+TEST_CASE("a refusal ends a client's waiting for a server") {
+  Absence absence;
+  auto options = client_options(free_port());
+  options.connect_timeout = 60s;
+  options.reconnect_max = 100ms;
+  ServerOptions refuses;
+  refuses.max_connections_per_path = 1;
+  SUBCASE("when it is there") {
+    auto connecting = absence.of(options);
+    EchoServer server{refuses, options.paths[0].port};
+    CHECK(connecting.get().error().error == EINVAL);
+    CHECK(absence.told == 1);
+  }
+  SUBCASE("on one of two paths") {
+    EchoServer server{refuses};
+    options.paths.push_back(options.paths[0]);
+    options.paths[1].port = server.port;
+    CHECK(absence.of(options).get().error().error == EINVAL);
+  }
+  SUBCASE("with an errno that networks have, too") {
+    const auto hello = tcp::make_hello(wire::bytes_of(wire::encode_reject(ECONNREFUSED)), 0);
+    const auto bytes = wire::bytes_of(hello);
+    RawServer server{{reinterpret_cast<const char*>(bytes.data()), bytes.size()}};
+    options.paths[0].port = server.port();
+    const auto failure = absence.of(options).get().error();
+    CHECK(failure.error == ECONNREFUSED);
+    CHECK(failure.text.find("refused the session") != std::string::npos);
+    CHECK(absence.told == 0);
+  }
+}
+
+TEST_CASE("a client says what is wrong with a server that is none") {
+  const auto failure_of = [](ClientOptions options) {
+    auto client = Client::connect(std::move(options), {});
+    REQUIRE_FALSE(client.has_value());
+    return client.error();
+  };
+  SUBCASE("nobody listens") {
+    auto options = client_options(free_port());
+    options.connect_timeout = 100ms;
+    const auto failure = failure_of(options);
+    CHECK(failure.error == ECONNREFUSED);
+    CHECK(failure.text.find("is rnbd-server running") != std::string::npos);
+  }
+  SUBCASE("an NBD server") {
+    RawServer server{"NBDMAGICIHAVEOPT\0\3"};
+    const auto failure = failure_of(client_options(server.port()));
+    CHECK(failure.error == EPROTO);
+    CHECK(failure.text.find("NBD server") != std::string::npos);
+  }
+  SUBCASE("something else") {
+    RawServer server{"220 mail.example ESMTP ready\r\n"};
+    CHECK(failure_of(client_options(server.port())).error == EPROTO);
+  }
+  SUBCASE("a server that says nothing") {
+    RawServer server{""};
+    auto options = client_options(server.port());
+    options.connect_timeout = 100ms;
+    CHECK(failure_of(options).error == ETIMEDOUT);
+  }
+  SUBCASE("a host that does not exist") {
+    auto options = client_options(1);
+    options.paths[0].host = "no-such-host.invalid";
+    options.connect_timeout = 1s;  // where no name server is there, it may come
+    CHECK(failure_of(options).text.find("no-such-host.invalid") != std::string::npos);
+  }
+  SUBCASE("an interrupted attempt") {
+    RawServer server{""};
+    const auto client = Client::connect(client_options(server.port()),
+                                        Interrupt{[](void*) { return true; }, nullptr});
+    REQUIRE_FALSE(client.has_value());
+    CHECK(client.error().error == EINTR);
+  }
+  SUBCASE("a session name that cannot be") {
+    auto options = client_options(1);
+    options.session_name = "host.example";
+    CHECK(failure_of(options).error == EINVAL);
+  }
+}
+
+}  // namespace
+}  // namespace rtrs::test
