@@ -1,0 +1,121 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The Debian packages: they build, lintian accepts them, and the disk of one program reaches another
+# on a machine that has nothing but them.
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+
+# Packages what the build folder has, once, into $work_dir/packages. FULL=1 compiles it anew, as
+# dpkg-buildpackage does for people.
+packages() {
+  requires dpkg-buildpackage dh
+  [[ -z $sanitizer ]] || skip "nobody packages sanitized programs"
+  [[ ! -d $work_dir/packages/done ]] || return 0
+  [[ ! -d $work_dir/packages ]] || fail "the packages do not build, see the first case"
+  mkdir -p "$work_dir/packages/source"
+  (cd "$source_dir" && { git ls-files -co --exclude-standard 2>/dev/null ||
+    find . -name 'build*' -prune -o -type f -print; } | tar -cT - --ignore-failed-read) |
+    tar -xC "$work_dir/packages/source"
+  local build=$build_dir
+  [[ -z ${FULL-} ]] || build=
+  (cd "$work_dir/packages/source" &&
+    env ${build:+RNBDKIT_BUILD="$build"} DEB_BUILD_OPTIONS="nocheck noautodbgsym parallel=$(nproc)" \
+      dpkg-buildpackage -b -us -uc -d) >"$work_dir/packages/build.log" 2>&1 ||
+    { tail -n 40 "$work_dir/packages/build.log"; fail "dpkg-buildpackage fails"; }
+  mkdir "$work_dir/packages/done"
+}
+
+# on_clean_root COMMAND...: with the root of this machine as it is, in namespaces of its own: what is
+# installed there is gone afterwards.
+on_clean_root() {
+  requires unshare ip chroot
+  mkdir -p overlay
+  # shellcheck disable=SC2016 # the inner shell's
+  unshare --mount --net --pid --fork bash -euc '
+    mount -t tmpfs tmpfs overlay
+    mkdir overlay/{upper,work,root}
+    mount -t overlay -o "lowerdir=/,upperdir=overlay/upper,workdir=overlay/work" overlay overlay/root
+    for folder in dev sys; do mount --rbind "/$folder" "overlay/root/$folder"; done
+    mount -t proc proc overlay/root/proc
+    mount -t tmpfs tmpfs overlay/root/run
+    mount -t tmpfs tmpfs overlay/root/tmp
+    mkdir overlay/root/run/packages
+    cp "$1"/*.deb overlay/root/run/packages/
+    ip link set lo up
+    shift
+    exec chroot overlay/root "$@"' bash "$work_dir/packages" "$@"
+}
+
+lintian_accepts() {
+  packages
+  requires lintian
+  lintian --fail-on error --no-tag-display-limit --allow-root "$work_dir"/packages/*.changes | tee lintian.txt ||
+    fail "lintian finds errors"
+}
+it "the packages build and lintian finds no error in them" lintian_accepts
+
+contents() {
+  packages
+  local package file
+  while read -r package file; do
+    dpkg-deb -c "$work_dir"/packages/"$package"_*.deb | awk '{ print $6 }' >"$package.txt"
+    grep -qE "^\./$file\$" "$package.txt" || fail "$package has no $file"
+  done <<'FILES'
+rnbd-server usr/sbin/rnbd-server
+rnbd-server lib/systemd/system/rnbd-server.service
+rnbd-server usr/lib/sysusers.d/rnbd-server.conf
+rnbd-server usr/share/man/man5/rnbd-server.conf.5.gz
+rnbd-bridge usr/sbin/rnbd-bridge
+rnbd-bridge lib/systemd/system/rnbd-bridge@.service
+rnbd-ctl usr/sbin/rnbd-ctl
+rnbd-ctl usr/share/bash-completion/completions/rnbd-ctl
+nbdkit-plugin-rnbd usr/lib/.*/nbdkit/plugins/nbdkit-rnbd-plugin.so
+rnbdkit-doc usr/share/doc/rnbdkit-doc/protocol.md(.gz)?
+FILES
+}
+it "each package has its programs, units and manual pages" contents
+
+scripts() {
+  packages
+  local package
+  for package in rnbd-server rnbd-bridge; do
+    dpkg-deb -e "$work_dir"/packages/"$package"_*.deb "$package"
+  done
+  says rnbd-server/postinst 'systemd-sysusers'
+  says rnbd-server/postinst 'daemon-reload|deb-systemd'
+  # Disks of this machine hang on the bridges: an upgrade leaves them alone.
+  if grep -E 'deb-systemd-invoke (stop|restart)' rnbd-bridge/p*; then
+    fail "an upgrade of rnbd-bridge ends the bridges that run"
+  fi
+}
+it "an upgrade restarts the server, and leaves bridges alone" scripts
+
+hardened() {
+  packages
+  requires readelf
+  local file
+  for file in usr/sbin/rnbd-{server,bridge,ctl}; do
+    dpkg-deb -x "$work_dir/packages/${file##*/}"_*.deb root
+    readelf -dl "root/$file" >elf.txt
+    says elf.txt 'BIND_NOW|\(FLAGS_1\).*NOW'
+    says elf.txt 'GNU_RELRO'
+    readelf -Ws --dyn-syms "root/$file" >symbols.txt
+    says symbols.txt '__stack_chk_fail'
+    says symbols.txt '_chk@'
+    if readelf -S "root/$file" | grep -q '\.debug_info'; then fail "$file has debug information"; fi
+  done
+}
+it "programs are hardened as Debian's own are, and stripped" hardened
+
+works_installed() {
+  packages
+  ((EUID == 0)) || skip "only root makes namespaces with a root of their own"
+  unshare --mount true 2>/dev/null || skip "this machine allows no mount namespaces"
+  # shellcheck disable=SC2016 # the inner shell's
+  on_clean_root bash -euc '
+    dpkg -i /run/packages/*.deb >/tmp/dpkg.log 2>&1 || { cat /tmp/dpkg.log; exit 1; }
+    getent passwd rnbd
+    AUTOPKGTEST_TMP=$(mktemp -d) exec bash -eu "$0"' "$source_dir/debian/tests/smoke"
+}
+it "a machine with the packages alone serves and attaches a disk" works_installed
+
+finish
