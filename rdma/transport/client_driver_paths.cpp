@@ -65,18 +65,16 @@ void ClientDriver::connect_on_io(unsigned index) {
       session_.was_up()
           ? std::min(options_.connect_timeout, std::max(kPatience, options_.heartbeat_interval * 4))
           : options_.connect_timeout;
-  PathEnvironment environment;
-  environment.ready = [this, index] { ready_on_io(index); };
-  environment.lost = [this, index, life](const Failure& failure) {
-    lose_on_io(index, life, failure);
-  };
-  environment.traffic = [this, index] { return heard_on_io(index); };
-  environment.latency = [this, index](Duration latency) {
+  ClientPathHooks hooks;
+  hooks.ready = [this, index] { ready_on_io(index); };
+  hooks.lost = [this, index, life](const Failure& failure) { lose_on_io(index, life, failure); };
+  hooks.traffic = [this, index] { return heard_on_io(index); };
+  hooks.latency = [this, index](Duration latency) {
     if (options_.policy != PathPolicy::min_latency) return;
     for_each_lane([&](ClientLane& lane) { lane.set_latency(index, latency); });
   };
-  environment.access = [this, index] { access_changed_on_io(index); };
-  environment.flush_all = [this] { flush_control_on_io(); };
+  hooks.access = [this, index] { access_changed_on_io(index); };
+  hooks.flush_all = [this] { flush_control_on_io(); };
   path.driver = std::make_shared<PathDriver>(io_, session_.begin(index),
                                              ConnectOptions{.address = options_.paths[index],
                                                             .addresses = {},
@@ -85,7 +83,7 @@ void ClientDriver::connect_on_io(unsigned index) {
                                                             .patience = patience,
                                                             .log = options_.log},
                                              path.lookup, options_.session_name,
-                                             options_.connect_timeout, std::move(environment));
+                                             options_.connect_timeout, std::move(hooks));
   path.driver->start();
 }
 

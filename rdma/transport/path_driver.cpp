@@ -20,7 +20,7 @@ namespace asio = boost::asio;
 
 PathDriver::PathDriver(asio::io_context& io, ClientPath& core, ConnectOptions options,
                        std::shared_ptr<HostLookup> lookup, std::string session_name,
-                       Duration lookup_patience, PathEnvironment environment)
+                       Duration lookup_patience, ClientPathHooks hooks)
     : io_{io},
       core_{core},
       options_{std::move(options)},
@@ -28,7 +28,7 @@ PathDriver::PathDriver(asio::io_context& io, ClientPath& core, ConnectOptions op
       server_{name_of(options_.address)},
       session_name_{std::move(session_name)},
       lookup_patience_{lookup_patience},
-      environment_{std::move(environment)},
+      hooks_{std::move(hooks)},
       deadline_{io},
       heartbeat_timer_{io},
       control_descriptor_{io} {}
@@ -139,9 +139,9 @@ void PathDriver::progress() {
   const Status status = control_->progress(core_);
   if (core_.state() == ClientPathState::connected && !ready_) is_ready();
   if (closed_) return;
-  if (core_.measure_latency(now())) environment_.latency(core_.latency());
+  if (core_.measure_latency(now())) hooks_.latency(core_.latency());
   if (core_.access_noticed()) {
-    environment_.access();
+    hooks_.access();
     core_.acknowledge_access();
   }
   if (status == Status::broken || status == Status::closed) {
@@ -150,7 +150,7 @@ void PathDriver::progress() {
     return fail({EIO, std::move(text)});
   }
   flush();
-  environment_.flush_all();
+  hooks_.flush_all();
   if (closed_) return;
   if (status == Status::more) {
     asio::post(io_, [self = shared_from_this()] {
@@ -178,7 +178,7 @@ void PathDriver::is_ready() {
   deadline_.cancel();
   core_.start_heartbeat(now());
   schedule_tick();
-  environment_.ready();
+  hooks_.ready();
 }
 
 // ---- Life and death ----------------------------------------------------------------------------
@@ -191,7 +191,7 @@ void PathDriver::schedule_tick() {
 }
 
 void PathDriver::tick() {
-  if (core_.on_tick(now(), environment_.traffic()) == Heartbeat::Verdict::dead) {
+  if (core_.on_tick(now(), hooks_.traffic()) == Heartbeat::Verdict::dead) {
     return fail({EIO, server_ + " does not answer heartbeats"});
   }
   if (closed_) return;
@@ -201,7 +201,7 @@ void PathDriver::tick() {
 
 void PathDriver::fail(Failure failure) {
   if (closed_) return;
-  const auto lost = std::move(environment_.lost);
+  const auto lost = std::move(hooks_.lost);
   close();
   lost(std::move(failure));
 }
@@ -215,7 +215,7 @@ void PathDriver::close() {
   if (control_descriptor_.is_open()) control_descriptor_.release();
   if (control_) control_->close();
   connections_.clear();
-  environment_ = {};
+  hooks_ = {};
 }
 
 }  // namespace rtrs

@@ -23,7 +23,7 @@ namespace rtrs {
 
 /// What a path needs of its session. Called on the background thread; `ready` and `lost` once each
 /// at most, and nothing after close().
-struct PathEnvironment {
+struct ClientPathHooks {
   std::function<void()> ready;        ///< the infos have been exchanged
   std::function<void(Failure)> lost;  ///< the attempt failed, or the path died
   std::function<bool()> traffic;      ///< something arrived on an I/O connection since last asked
@@ -42,7 +42,7 @@ class PathDriver : public std::enable_shared_from_this<PathDriver> {
   /// `options.patience`, which begins when the host's address is known.
   PathDriver(boost::asio::io_context& io, ClientPath& core, ConnectOptions options,
              std::shared_ptr<HostLookup> lookup, std::string session_name, Duration lookup_patience,
-             PathEnvironment environment);
+             ClientPathHooks hooks);
 
   void start();
   /// The connection of a lane, which belongs to the lane from then on.
@@ -78,7 +78,7 @@ class PathDriver : public std::enable_shared_from_this<PathDriver> {
   std::string server_;  ///< for messages
   std::string session_name_;
   Duration lookup_patience_;
-  PathEnvironment environment_;
+  ClientPathHooks hooks_;
 
   Alarm deadline_;
   boost::asio::steady_timer heartbeat_timer_;

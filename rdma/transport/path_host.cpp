@@ -72,22 +72,22 @@ bool PathHost::Link::play_on() {
 }
 
 PathHost::PathHost(Reactor& reactor, ServerSession& session, ServerPathOptions options,
-                   std::string peer, PathEnvironment environment)
+                   std::string peer, ServerPathHooks hooks)
     : reactor_{reactor},
       session_{session},
       peer_{std::move(peer)},
-      environment_{std::move(environment)},
+      hooks_{std::move(hooks)},
       path_{session, options},
       links_(options.cid_count),
       delay_timer_{reactor.io()},
       timer_{reactor.io()} {
-  path_.claim_name = environment_.claim_name;
+  path_.claim_name = hooks_.claim_name;
   path_.provide_chunks = [this] { return provide_chunks(); };
   path_.on_fenced = [this](const char* why, bool fault) { on_fenced(why, fault); };
   path_.on_unused = [this](std::span<const MutableBytes> unused, std::uint64_t held) {
     give_back(unused, held);
   };
-  path_.on_gone = [this] { environment_.on_gone(); };
+  path_.on_gone = [this] { hooks_.on_gone(); };
   path_.delay_answer = [this](ServerRequest& request, int error) { delay_answer(request, error); };
 }
 
@@ -96,9 +96,9 @@ PathHost::~PathHost() {
 }
 
 void PathHost::log(LogLevel level, const std::string& text) const {
-  if (!environment_.log) return;
+  if (!hooks_.log) return;
   const std::string name = session_.name.empty() ? "" : " '" + session_.name + "'";
-  environment_.log(level, "session" + name + " from " + peer_ + ": " + text);
+  hooks_.log(level, "session" + name + " from " + peer_ + ": " + text);
 }
 
 bool PathHost::provide_chunks() {
@@ -122,12 +122,12 @@ bool PathHost::provide_chunks() {
 
 /// The connections are closed, so that no device has the memory registered.
 void PathHost::give_back(std::span<const MutableBytes> unused, std::uint64_t held) const {
-  if (std::ranges::all_of(unused, discard)) environment_.on_shrunk(held);
+  if (std::ranges::all_of(unused, discard)) hooks_.on_shrunk(held);
 }
 
 void PathHost::add(std::uint16_t cid, std::unique_ptr<Incoming> incoming) {
   if (closed_ || draining_) {
-    environment_.on_connection_closed();
+    hooks_.on_connection_closed();
     return;  // the client sees its connection closed and tries again
   }
   if (!started_) start_timers();
@@ -139,7 +139,7 @@ void PathHost::add(std::uint16_t cid, std::unique_ptr<Incoming> incoming) {
     ready = (*connection)->reserve_keys(session_.options().queue_depth);
   }
   if (!ready) {
-    environment_.on_connection_closed();
+    hooks_.on_connection_closed();
     incoming->reject(wire::encode_reject(ready.error().error));
     return close(ready.error().text, LogLevel::error);
   }
@@ -174,7 +174,7 @@ void PathHost::answer_delayed() {
 
 void PathHost::start_timers() {
   started_ = true;
-  timer_.expires_after(environment_.handshake_timeout);
+  timer_.expires_after(hooks_.handshake_timeout);
   timer_.async_wait([this](boost::system::error_code cancelled) {
     if (cancelled || closed_) return;
     if (path_.state() == ServerPathState::connecting) {
@@ -203,7 +203,7 @@ Connection::Status PathHost::take_arrivals(Link& link, Look look) {
     on_fenced(fence_.why, fence_.fault);
     return Status::drained;
   }
-  if (session_.has_pending() && status != Status::more) environment_.on_pending();
+  if (session_.has_pending() && status != Status::more) hooks_.on_pending();
   // What was answered at once leaves now, as one batch; waiting for more would cost another look at
   // the events.
   reactor_.forget(link);
@@ -308,7 +308,7 @@ void PathHost::on_fenced(const char* why, bool fault) {
 void PathHost::close(const std::string& why, LogLevel level) {
   if (std::exchange(closed_, true)) return;
   log(level, why);
-  environment_.on_closing();
+  hooks_.on_closing();
   timer_.cancel();
   path_.close();
   context_.reset();  // the last connection takes the path's domain with it
@@ -321,7 +321,7 @@ void PathHost::close(const std::string& why, LogLevel level) {
     reactor_.forget(*link);
     link->readiness.close();
     link->connection->close();
-    environment_.on_connection_closed();
+    hooks_.on_connection_closed();
   }
   delay_timer_.cancel();
   answer_delayed();

@@ -19,7 +19,7 @@
 namespace rtrs {
 
 /// What a path needs of its session's host.
-struct PathEnvironment {
+struct ServerPathHooks {
   std::function<bool(std::string_view)> claim_name;
   std::function<void()> on_closing;                   ///< it takes no more connections
   std::function<void(std::uint64_t held)> on_shrunk;  ///< it is closed, and holds so much memory
@@ -34,7 +34,7 @@ struct PathEnvironment {
 class PathHost {
  public:
   PathHost(Reactor& reactor, ServerSession& session, ServerPathOptions options, std::string peer,
-           PathEnvironment environment);
+           ServerPathHooks hooks);
   ~PathHost();
   PathHost(const PathHost&) = delete;
   PathHost& operator=(const PathHost&) = delete;
@@ -85,7 +85,7 @@ class PathHost {
   Reactor& reactor_;
   ServerSession& session_;
   std::string peer_;
-  PathEnvironment environment_;
+  ServerPathHooks hooks_;
   ServerPath path_;
   MutableBytes memory_;  ///< of the chunks
   std::vector<std::unique_ptr<Link>> links_;

@@ -37,24 +37,22 @@ void SessionHost::pass_on(LogLevel level, const std::string& line) {
 
 PathHost& SessionHost::add_path(const Arrival& arrival, const std::string& peer) {
   const auto path = arrival.path;
-  PathEnvironment environment;
-  environment.claim_name = environment_.claim_name;
-  environment.on_closing = [this, path] {
+  ServerPathHooks hooks;
+  hooks.claim_name = environment_.claim_name;
+  hooks.on_closing = [this, path] {
     environment_.on_path_closing(path, session_.over());
     if (session_.has_pending()) judge_later();  // what waits for this path need not any more
   };
-  environment.on_pending = [this] { read_and_judge(); };
-  environment.on_shrunk = [this, path](std::uint64_t held) {
-    environment_.on_path_shrunk(path, held);
-  };
-  environment.on_gone = [this, path] { environment_.on_path_gone(path); };
-  environment.on_connection_closed = environment_.on_connection_closed;
+  hooks.on_pending = [this] { read_and_judge(); };
+  hooks.on_shrunk = [this, path](std::uint64_t held) { environment_.on_path_shrunk(path, held); };
+  hooks.on_gone = [this, path] { environment_.on_path_gone(path); };
+  hooks.on_connection_closed = environment_.on_connection_closed;
   if (environment_.log) {
-    environment.log = [this](LogLevel level, const std::string& line) { pass_on(level, line); };
+    hooks.log = [this](LogLevel level, const std::string& line) { pass_on(level, line); };
   }
-  environment.handshake_timeout = environment_.handshake_timeout;
+  hooks.handshake_timeout = environment_.handshake_timeout;
   auto host =
-      std::make_unique<PathHost>(reactor_, session_, arrival.options, peer, std::move(environment));
+      std::make_unique<PathHost>(reactor_, session_, arrival.options, peer, std::move(hooks));
   return *(paths_[path] = std::move(host));
 }
 

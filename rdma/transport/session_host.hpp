@@ -20,7 +20,7 @@ struct SessionEnvironment {
 
   std::function<bool(std::string_view)> claim_name;
   std::function<void(PathId, bool over)> on_path_closing;  ///< over: and the session is over
-  std::function<void(PathId, std::uint64_t held)> on_path_shrunk;  ///< see PathEnvironment
+  std::function<void(PathId, std::uint64_t held)> on_path_shrunk;  ///< see ServerPathHooks
   std::function<void(PathId)> on_path_gone;  ///< answer with forget(), from a later event
   std::function<void()> on_idle;             ///< it lingers, and nothing executes
   std::function<void()> on_gone;  ///< nothing is left; the host may be destroyed from a later event
