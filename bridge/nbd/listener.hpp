@@ -14,8 +14,8 @@ inline constexpr std::uint16_t kDefaultPort = 10809;
 
 /// `unix:PATH` or `tcp:HOST[:PORT]`.
 struct NbdAddress {
-  std::string path;  ///< of a Unix socket; "" = TCP
-  std::string host;  ///< "" = every address
+  std::string path{};  ///< of a Unix socket; "" = TCP
+  std::string host{};  ///< "" = every address
   std::uint16_t port = kDefaultPort;
   friend bool operator==(const NbdAddress&, const NbdAddress&) = default;
 };
