@@ -29,7 +29,7 @@ constexpr const char* kExamples = R"(Examples:
     qemu-system-x86_64 -drive file=nbd+unix:///?socket=/run/rnbd/disk0.sock ...
 
   Everything that a server exports:
-    rnbd-bridge rnbd+tcp://storage &
+    rnbd-bridge --access ro rnbd+tcp://storage &
     nbdinfo --list nbd://localhost
 
 rnbd-bridge(8) explains everything.)";

@@ -32,8 +32,7 @@ constexpr const char* kExamples = R"(Examples:
     rnbd-server --config /etc/rnbd-server.conf --check-config
 
   Attach an export on a client, and look at it:
-    nbdkit rnbd rnbd+tcp://127.0.0.1:1234/disk0
-    nbdinfo nbd://localhost
+    nbdkit -r -U - rnbd rnbd+tcp://127.0.0.1:1234/disk0 --run 'nbdinfo "$uri"'
 
 rnbd-server(8) and rnbd-server.conf(5) explain everything.)";
 

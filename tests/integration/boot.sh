@@ -22,6 +22,7 @@ Wants=remote-fs-pre.target
 Before=remote-fs-pre.target'
   put /etc/systemd/system/rnbd-server.service.d/images.conf <<<'[Service]
 ReadWritePaths=/srv'
+  # shellcheck disable=SC2016
   put /usr/sbin/mount.nbdfuse <<<'#!/bin/sh
 rm -f /run/nbdfuse.pid
 nbdfuse -o "fsname=$1" --pidfile /run/nbdfuse.pid "$2" "$1" &
@@ -37,6 +38,7 @@ while ! test -s /run/nbdfuse.pid; do kill -0 $! || exit 1; done'
 # A program on the disk that reads it when it starts, and writes to it when it is stopped: not before
 # systemd has stopped the bridge, or made that wait for us.
 program_on_the_disk() {
+  # shellcheck disable=SC2016
   put /usr/local/sbin/last-words <<<'#!/bin/bash
 bridge_waits() { systemctl list-jobs --no-legend | grep -E "rnbd-bridge@disk0.service +stop +waiting"; }
 until bridge_waits || ! systemctl is-active rnbd-bridge@disk0.service; do :; done
@@ -66,5 +68,17 @@ mounts() {
   shut_down_machine
 }
 it "what a mount stands on comes before it, and is there for its last writes" mounts
+
+without_configuration() {
+  make_machine
+  start_machine
+  local unit
+  for unit in rnbd-server.service rnbd-server.socket rnbd-bridge@typo.socket; do
+    if in_machine systemctl start "$unit" >said 2>&1; then fail "$unit has started"; fi
+    says said "Assertion failed on job for $unit"
+  done
+  shut_down_machine
+}
+it "a unit without its configuration file does not start, and systemctl says so" without_configuration
 
 finish

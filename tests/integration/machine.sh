@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# SPDX-License-Identifier: BSD-3-Clause
 # A machine for tests of units: systemd as process 1 of namespaces of its own, over an overlay of this
 # machine's files with our programs installed in it. What it writes is kept until the case ends, so it
 # can be shut down and started again. Source it behind lib.sh.
@@ -22,7 +23,12 @@ make_machine() {
   put /etc/fstab </dev/null
   put /etc/machine-id </dev/null
 }
-remove_machine_cgroup() { find "$1" -depth -type d -exec rmdir {} +; }
+# Whatever has become of the machine.
+remove_machine_cgroup() {
+  echo 1 >"$1/cgroup.kill"
+  eventually 10 remove_cgroups "$1"
+}
+remove_cgroups() { find "$1" -depth -type d -exec rmdir {} + 2>/dev/null; }
 
 # put FILE: standard input becomes that file of the machine.
 put() {
@@ -41,6 +47,7 @@ mount_files() {
 
 # in_files COMMAND...: with the machine's files, while it is off.
 in_files() {
+  # shellcheck disable=SC2016
   unshare -m bash -ec "$(declare -f mount_files)"'; mount_files "$0"; exec chroot "$0/root" "$@"' \
     "$machine" "$@"
 }

@@ -77,6 +77,16 @@ def references(tree):
                     yield f"{path}:{number}: {document} has no section \"{section}\""
 
 
+def examples_of_nbdkit(tree):
+    """every example that starts nbdkit with the plugin says where it listens, if it serves"""
+    for path in tree.files(".md", ".pod") + tree.code("bridge/daemon"):
+        for number, line in enumerate(tree.read(path).splitlines(), 1):
+            command = re.search(r"nbdkit (?=[-r])[^`]*?\brnbd (?=[\w-]+[=:/+]|--)[^`]*", line)
+            if command and not re.search(r" -[Ui] | --dump-plugin", command.group(0)):
+                yield (f"{path}:{number}: nbdkit would listen on every address of the machine; "
+                       "write -U SOCKET")
+
+
 RULES = {
     plugin_parameters: [("bridge/client/aaa.cpp",
                          'constexpr ConfigKey kKeys[] = {\n    {"planted", "N", "x"},\n};\n'),
@@ -85,4 +95,8 @@ RULES = {
                      ("planted/bin/rnbd-server", "#!/bin/sh\necho 'says nothing'\n")],
     references: [("rdma/wire/planted.hpp", "/// Source: docs/protocol.md, planted section.\n"),
                  ("rdma/wire/planted.hpp", "/// Source: docs/protocol.md, heartbeats, planted.\n")],
+    examples_of_nbdkit: [("docs/operations.md", "    nbdkit rnbd rnbd+tcp://storage/disk0\n"),
+                         ("docs/hacking.md", "\n`nbdkit -f rnbd server=storage`\n"),
+                         ("nbdkit-plugin/nbdkit-rnbd-plugin.pod",
+                          " nbdkit --filter=cow rnbd rnbd://storage/disk0\n")],
 }
