@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -105,6 +106,10 @@ struct ClientOptions {
   bool data_digest = true;        ///< TCP: ask for CRC32C of payloads
   std::uint32_t features = 0;     ///< extension features to offer (wire::Feature)
   Log log;
+  /// Told of each attempt at a path that failed before the session was up.
+  ///
+  /// Threads: the background thread.
+  std::function<void(const PathAddress& path, const std::string& why)> on_failed_attempt = {};
 };
 
 /// Says whether a waiting caller should give up (program ends, its own client hung up). Called

@@ -90,6 +90,11 @@ tl::expected<std::shared_ptr<Session>, Failure> SharedSession::connect(const Wan
   try {
     auto all = options("", wanted);
     if (!all) return tl::unexpected(all.error());
+    failed_attempts_->clear();
+    all->on_failed_attempt = [failed = failed_attempts_](const rtrs::PathAddress& path,
+                                                         const std::string& why) {
+      failed->note(path, why);
+    };
     {
       const std::lock_guard lock{mutex_};
       name_ = all->session_name;

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,6 +26,30 @@ struct SessionStatus {
   std::optional<rtrs::SessionLimits> limits;  ///< none without a session
   std::vector<rtrs::PathStatus> paths;        ///< without a session: those that it will have
   std::vector<DeviceStatus> devices;          ///< also those of sessions that were lost
+};
+
+/// Why paths did not come, while a session is being connected and after that has failed.
+///
+/// Threads: any.
+class FailedAttempts {
+ public:
+  void clear() {
+    const std::lock_guard lock{mutex_};
+    why_.clear();
+  }
+  void note(const rtrs::PathAddress& path, const std::string& why) {
+    const std::lock_guard lock{mutex_};
+    why_[to_string(path)] = why;
+  }
+  std::string at(const rtrs::PathAddress& path) const {
+    const std::lock_guard lock{mutex_};
+    const auto found = why_.find(to_string(path));
+    return found != why_.end() ? found->second : "";
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, std::string> why_;
 };
 
 /// Connects when the session is first asked for, and anew when it has died.
@@ -80,6 +105,8 @@ class SharedSession {
 
   const ClientConfig& config_;
   rtrs::Log log_;
+  /// Shared with sessions, which may outlive this.
+  const std::shared_ptr<FailedAttempts> failed_attempts_ = std::make_shared<FailedAttempts>();
   std::mutex control_mutex_;  ///< whoever changes the session's paths; taken before mutex_
   std::mutex mutex_;
   std::condition_variable changed_;

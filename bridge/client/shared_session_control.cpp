@@ -131,11 +131,14 @@ SessionStatus SharedSession::status() {
     if (session != nullptr && session->alive()) {
       status.name = name_;
     } else {
-      status.trouble = session != nullptr ? session->failure() : last_failure_.text;
+      // That somebody left before it was there is no trouble; the paths say why it was not.
+      const bool given_up = last_failure_.error == EINTR;
+      status.trouble = session != nullptr ? session->failure() : given_up ? "" : last_failure_.text;
       if (session != nullptr) lost.push_back(std::exchange(session, nullptr));
       for (const PathAddress& path : wanted_.paths.all()) {
         rtrs::PathStatus& idle = status.paths.emplace_back();
         idle.address = path;
+        idle.trouble = failed_attempts_->at(path);
         const bool off = std::ranges::count(wanted_.disconnected, path) != 0;
         idle.state = off           ? rtrs::PathState::disconnected
                      : connecting_ ? rtrs::PathState::connecting

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <exception>
 #include <random>
-#include <sstream>
 #include <utility>
 
 #include "rdma/transport/client_options.hpp"
@@ -149,14 +148,6 @@ Failure ClientDriver::too_late_on_io() const {
     break;
   }
   return failure;
-}
-
-void ClientDriver::tell_of_absence() const {
-  std::ostringstream limit;
-  limit << std::chrono::duration<double>{options_.connect_timeout}.count();
-  log(LogLevel::warning, "session '" + options_.session_name + "': " + absent_.text +
-                             "; it is tried again until " + limit.str() +
-                             " s have passed (connect-timeout)");
 }
 
 void ClientDriver::up_on_io() {

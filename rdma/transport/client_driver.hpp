@@ -52,7 +52,6 @@ class ClientDriver final : public Client {
   void call_on_io(const std::function<void()>& function);
   void wait_for_deadline_on_io();
   Failure too_late_on_io() const;
-  void tell_of_absence() const;
   void up_on_io();
   void say_goodbye_on_io();
   void fail_on_io(Failure failure);
@@ -94,6 +93,7 @@ class ClientDriver final : public Client {
   void give_up_path_on_io(unsigned path);
   void tell_of_end(unsigned path, bool was_connected, const Failure& failure, EndedBy ended_by);
   void tell_statistics(unsigned path) const;
+  void tell_of_absence(unsigned path, const Failure& failure, bool may_come);
   void first_attempt_failed_on_io(unsigned path, const Failure& failure);
   void run_errand_on_io();
   void errand_ended_on_io();
@@ -146,7 +146,7 @@ class ClientDriver final : public Client {
   std::unique_ptr<ClientLane> control_lane_;
   std::vector<std::unique_ptr<LaneDriver>> lanes_;  ///< constant once alive
   PathMask in_use_ = 0;
-  bool troubled_ = false;  ///< a path was lost, or there was none at first
+  bool troubled_ = false;  ///< a path was lost, or not there at first
   Failure absent_;         ///< not up yet: of the last attempt that found nobody
   Instant held_since_{};   ///< that the control lane holds back what waits; 0: it does not
   bool held_told_ = false;

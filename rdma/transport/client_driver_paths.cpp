@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cerrno>
+#include <sstream>
 #include <utility>
 
 #include "rdma/transport/client_driver.hpp"
@@ -331,10 +332,30 @@ void ClientDriver::check_leaving_on_io(unsigned index) {
   if (session_.leaving(index)) asio::post(io_, [this, index] { let_go_on_io(index); });
 }
 
+/// Each path is told of once. Why the only one refuses is what the session fails with.
+void ClientDriver::tell_of_absence(unsigned index, const Failure& failure, bool may_come) {
+  const bool alone = session_.path_count() == 1;
+  if (!may_come && alone) return;
+  troubled_ = true;
+  std::ostringstream text;
+  text << "session '" << options_.session_name << "': ";
+  if (!alone) text << "path " << to_string(options_.paths[index]) << ": ";
+  text << failure.text;
+  if (may_come) {
+    text << "; it is tried again until "
+         << std::chrono::duration<double>{options_.connect_timeout}.count()
+         << " s have passed (connect-timeout)";
+  }
+  log(LogLevel::warning, text.str());
+}
+
 /// Whoever may come yet is tried again until the deadline. The session fails before that when no
 /// path can make it and one of them was refused; the first refusal is the user's reason.
 void ClientDriver::first_attempt_failed_on_io(unsigned index, const Failure& failure) {
-  if (may_come_yet(failure.error) && session_.path(index).refusal() == 0) {
+  const bool may_come = may_come_yet(failure.error) && session_.path(index).refusal() == 0;
+  if (options_.on_failed_attempt) options_.on_failed_attempt(options_.paths[index], failure.text);
+  if (!std::exchange(paths_[index].silent, true)) tell_of_absence(index, failure, may_come);
+  if (may_come) {
     absent_ = failure;
   } else if (failure_.text.empty()) {
     const std::lock_guard lock{mutex_};
@@ -345,8 +366,7 @@ void ClientDriver::first_attempt_failed_on_io(unsigned index, const Failure& fai
   for (unsigned i = 0; i < session_.path_count(); ++i) {
     if (session_.state(i) == PathState::connecting) return;
   }
-  if (refused) return fail_on_io(Failure{failure_});
-  if (!std::exchange(troubled_, true)) tell_of_absence();
+  if (refused) fail_on_io(Failure{failure_});
 }
 
 }  // namespace rtrs

@@ -50,6 +50,23 @@ serve_two() {
   two=tcp:127.0.0.2@127.0.0.1:$port
 }
 
+# ---- Nobody is there ----------------------------------------------------------------------------------
+
+nobody_there() {
+  requires_python nbd
+  serve_two
+  stop server
+  attach_controlled disk0 "path=$two" connect-timeout=3600s
+  spawn client /usr/bin/python3 -m nbd -u "$uri"
+  becomes "all(path(p)['state'] == 'connecting' and 'refused' in path(p)['trouble'] for p in ['$one', '$two'])"
+  local log=$face.log
+  says "$log" "path $one: .*: Connection refused .*tried again until 3600 s have passed"
+  says "$log" "path $two: .*: Connection refused .*tried again until 3600 s have passed"
+  kill_hard client
+  becomes "path('$one')['state'] == 'idle' and not s['trouble'] and 'refused' in path('$one')['trouble']"
+}
+it "while a client waits for servers that are not there, status and log say why of each path" nobody_there
+
 # ---- Paths under load ---------------------------------------------------------------------------------
 
 moves() {
