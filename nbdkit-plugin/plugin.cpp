@@ -4,6 +4,7 @@
 #include <string>
 
 #include "bridge/nbd/errors.hpp"
+#include "nbdkit-plugin/listening.hpp"
 #include "nbdkit-plugin/state.hpp"
 
 extern "C" {
@@ -90,9 +91,21 @@ int on_get_ready() {
   });
 }
 
+/// Whether nbdkit demands certificates (--tls=require) it does not tell.
+void warn_of_strangers() {
+  const std::string addresses =
+      state->config.access == wire::AccessMode::read_only ? "" : open_to_strangers();
+  if (addresses.empty()) return;
+  log_line(rtrs::LogLevel::warning,
+           "nbdkit listens on " + addresses +
+               ": without --tls=require whoever reaches it may write to the device; give nbdkit "
+               "-U SOCKET or -i 127.0.0.1");
+}
+
 /// Threads begin here, and with control= the first one.
 int on_after_fork() {
   return guarded(-1, [] {
+    warn_of_strangers();
     if (state->config.control.empty()) return 0;
     state->commands =
         std::make_unique<ControlCommands>(client_commands(state->config, *state->connections));

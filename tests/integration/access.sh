@@ -283,4 +283,28 @@ PY
 }
 it "a session name that another client has is refused" taken_session_name
 
+# listens_with OPTIONS... -- PARAMETERS...: an nbdkit over TCP on a free port; its log is complete
+# when it has its control socket.
+listens_with() {
+  local options=()
+  while [[ $1 != -- ]]; do options+=("$1") && shift; done
+  spawn open "${nbdkit_command[@]}" -f -p 0 "${options[@]}" "$plugin" "rnbd+tcp://127.0.0.1:$port/disk0" \
+    "control=$PWD/control" "${@:2}"
+  eventually 20 limited "${ctl_command[@]}" "$PWD/control" help
+}
+open_to_everybody() {
+  start_server --export disk0=memory:1M
+  listens_with --
+  says open.log 'listens on .* port [0-9]+.*whoever reaches it may write to the device; give nbdkit -U SOCKET'
+  stop open
+  local quiet
+  for quiet in '-i 127.0.0.1 --' '-i ::1 --' '-- access=ro'; do
+    # shellcheck disable=SC2086
+    listens_with $quiet
+    if grep 'whoever reaches' open.log; then fail "it warns with $quiet"; fi
+    stop open
+  done
+}
+it "nbdkit that listens for everybody, and may write, is warned of" open_to_everybody
+
 finish
