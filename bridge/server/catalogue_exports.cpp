@@ -165,7 +165,9 @@ std::vector<ExportStatus> ExportCatalogue::exports() const {
   std::vector<ExportStatus> all;
   all.reserve(named_.size());
   for (const auto& [name, entry] : named_) {
-    all.push_back({name, entry.geometry.size, entry.geometry.read_only, ""});
+    Geometry now = entry.geometry;
+    if (entry.storage != nullptr) grow(now, entry.storage->backend().present_size());
+    all.push_back({name, now.size, now.read_only, ""});
     for (const Waiting& waiting : waiting_) {
       if (waiting.specification.name != name) continue;
       all.back().read_only = waiting.specification.read_only;

@@ -129,6 +129,8 @@ TEST_CASE("catalogue: real storage is opened by its specification") {
   CHECK(failure_of(catalogue, {"memory", "memory:64M", "", false, false}).empty());
   CHECK(catalogue.exports().at(0).size == 4096);
   CHECK(catalogue.exports().at(1).size == 64 << 20);
+  fs::resize_file(file.path, 8192);
+  CHECK(catalogue.exports().at(0).size == 8192);
   const auto missing = failure_of(catalogue, {"missing", file.path + ".not", "", false, false});
   CHECK(has(missing, "'missing'"));
   CHECK(has(missing, file.path + ".not"));
