@@ -48,17 +48,6 @@ tl::expected<std::string, std::string> absolute_socket_path(std::string_view pat
   return absolute;
 }
 
-namespace {
-
-/// One level, as systemd does for its sockets: what is in /run does not outlive a boot.
-bool make_directory_of(const std::string& path) {
-  std::error_code failure;
-  std::filesystem::create_directory(std::filesystem::path{path}.parent_path(), failure);
-  return !failure;  // or somebody else has just made it
-}
-
-}  // namespace
-
 tl::expected<int, std::string> listen_on_unix_socket(const std::string& path, mode_t mode) {
   if (std::string wrong = complaint_about_socket_path(path); !wrong.empty()) {
     return tl::unexpected(wrong);
@@ -74,8 +63,11 @@ tl::expected<int, std::string> listen_on_unix_socket(const std::string& path, mo
     return done ? 0 : errno;
   };
   int error = bind();
-  if (error == ENOENT && make_directory_of(path)) error = bind();
-  const char* advice = "name a file in a directory that is there, and that you may write to";
+  std::string advice = "name a file in a directory that is there, and that you may write to";
+  if (error == ENOENT) {
+    const std::string directory = std::filesystem::path{path}.parent_path().string();
+    advice = "there is no directory " + directory + "; create it, or name another one";
+  }
   if (error == EADDRINUSE) {
     if (const char* reason_to_stay = why_not_replace(address); reason_to_stay != nullptr) {
       advice = reason_to_stay;

@@ -109,13 +109,12 @@ TEST_CASE("a socket that was left behind is replaced, what is in use or no socke
     peer.send("x\n");
     CHECK(peer.line() == "[x]\n");
   }
-  SUBCASE("in a directory that is made") {
-    const std::string path = folder.path() + ".d/control";
-    const auto socket = ControlSocket::open(path, echo);
-    REQUIRE(socket);
-    const Peer peer{path};
-    peer.send("x\n");
-    CHECK(peer.line() == "[x]\n");
+  SUBCASE("in a directory that is not there, and is not made") {
+    const std::string directory = folder.path() + ".d";
+    const auto socket = ControlSocket::open(directory + "/control", echo);
+    REQUIRE_FALSE(socket);
+    CHECK(socket.error().find("there is no directory " + directory) != std::string::npos);
+    CHECK(::access(directory.c_str(), F_OK) != 0);
   }
   SUBCASE("in use") {
     const auto socket = serve(folder, echo);
