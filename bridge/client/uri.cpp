@@ -93,20 +93,32 @@ tl::expected<std::string, std::string> parse_source(std::string_view text) {
   return std::string{text};
 }
 
+/// "[fe80::1]", or, where the end may be a port, "[::1]:1300, or [::1:1300] without a port".
+std::string in_brackets(std::string_view text) {
+  const std::string all = "[" + std::string{text} + "]";
+  const std::size_t colon = text.rfind(':');
+  const std::string_view address = text.substr(0, colon);
+  if (!parse_port(text.substr(colon + 1)) || !parse_ipv6(address)) return all;
+  return "[" + std::string{address} + "]" + std::string{text.substr(colon)} + ", or " + all +
+         " if all of it is the address";
+}
+
 constexpr const char* kPathForm = "[tcp:|rdma:][SRC@]DST[:PORT][,preference=N]";
 
 /// `,preference=n`, or nothing: 0.
 tl::expected<int, std::string> parse_preference(std::string_view text) {
   constexpr std::string_view kKey = ",preference=";
   if (text.empty()) return 0;
-  int number = 0;
-  bool known = text.starts_with(kKey);
-  if (known) {
-    text.remove_prefix(kKey.size());
-    const auto [end, error] = std::from_chars(text.begin(), text.end(), number);
-    known = error == std::errc{} && end == text.end() && std::abs(number) <= rtrs::kMaxPreference;
+  if (!text.starts_with(kKey)) {
+    return Error{"behind the address of a path only preference=N is possible, not " +
+                 quoted(text.substr(1)) + "; write " + std::string{kPathForm}};
   }
-  if (known) return number;
+  text.remove_prefix(kKey.size());
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.begin(), text.end(), number);
+  if (error == std::errc{} && end == text.end() && std::abs(number) <= rtrs::kMaxPreference) {
+    return number;
+  }
   return Error{"the preference of a path is a number from -9 to 9; write " +
                std::string{kPathForm} + ", as in 10.0.0.2,preference=-1"};
 }
@@ -139,6 +151,20 @@ std::string plain_path(std::string_view name) {
   return path.empty() ? std::string{name} : path;
 }
 
+tl::expected<std::string, std::string> parse_local_host(std::string_view text) {
+  constexpr std::string_view kZoneInUri = "%25";
+  std::string host{text};
+  if (const std::size_t at = host.find(kZoneInUri); at != std::string::npos) {
+    host.replace(at, kZoneInUri.size(), "%");
+  }
+  // Source: RFC 4291, link-local addresses: fe80::/10.
+  const bool link_local = host.size() > 4 && hex_digit(host[0]) == 0xf &&
+                          hex_digit(host[1]) == 0xe && hex_digit(host[2]) >= 0x8 &&
+                          hex_digit(host[2]) <= 0xb && host[4] == ':';
+  if (!link_local || host.find('%') != std::string::npos) return host;
+  return Error{"the link-local address needs its interface; write e.g. [" + host + "%eth0]"};
+}
+
 tl::expected<HostPort, std::string> parse_host_port(std::string_view text) {
   HostPort result{"", rtrs::wire::kDefaultPort};
   std::string_view rest;
@@ -151,7 +177,7 @@ tl::expected<HostPort, std::string> parse_host_port(std::string_view text) {
     rest = text.substr(close + 1);
   } else {
     if (std::count(text.begin(), text.end(), ':') > 1) {
-      return Error{"put the IPv6 address in brackets: [" + std::string{text} + "]"};
+      return Error{"put the IPv6 address in brackets: " + in_brackets(text)};
     }
     std::size_t colon = std::min(text.find(':'), text.size());
     result.host = text.substr(0, colon);

@@ -38,6 +38,11 @@ struct HostPort {
 };
 tl::expected<HostPort, std::string> parse_host_port(std::string_view text);
 
+/// The host of an address to listen on, as the system wants it: fe80::1%25eth0 is fe80::1%eth0.
+///
+/// Errors: a sentence about a link-local address without its interface.
+tl::expected<std::string, std::string> parse_local_host(std::string_view text);
+
 /// Reads one path between client and server: `[tcp:|rdma:][src@]dst[:port][,preference=n]`; without
 /// a transport it has the given one.
 ///

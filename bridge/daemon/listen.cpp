@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "bridge/client/uri.hpp"
 #include "bridge/daemon/settings.hpp"
 
 namespace rnbd {
@@ -31,7 +32,9 @@ tl::expected<rtrs::ListenAddress, std::string> parse_listen(std::string_view tex
     const std::size_t end = rest.find(']');
     if (end == std::string_view::npos)
       return fail("the bracket of the IPv6 address is not closed; write e.g. tcp:[::1]:1234");
-    address.host = rest.substr(1, end - 1);
+    const auto host = parse_local_host(rest.substr(1, end - 1));
+    if (!host) return fail(host.error());
+    address.host = *host;
     rest.remove_prefix(end + 1);
   } else {
     const std::size_t colon = std::min(rest.find(':'), rest.size());

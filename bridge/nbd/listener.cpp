@@ -12,6 +12,7 @@
 #include <cstring>
 #include <memory>
 
+#include "bridge/client/uri.hpp"
 #include "bridge/control/unix_socket.hpp"
 
 namespace rnbd::nbd {
@@ -47,7 +48,9 @@ tl::expected<NbdAddress, std::string> parse_nbd_address(std::string_view text) {
     if (end == std::string_view::npos) {
       return fail("the bracket of the IPv6 address is not closed; write e.g. tcp:[::1]:10809");
     }
-    address.host = rest.substr(1, end - 1);
+    const auto host = parse_local_host(rest.substr(1, end - 1));
+    if (!host) return fail(host.error());
+    address.host = *host;
     rest.remove_prefix(end + 1);
   } else {
     const std::size_t colon = std::min(rest.find(':'), rest.size());

@@ -58,7 +58,11 @@ TEST_CASE("an IPv6 address stands in brackets, with its zone if it has one") {
   CHECK(uri("rnbd+tcp://[fe80::1%25eth0]:5/d") ==
         DeviceUri{TransportKind::tcp, "fe80::1%eth0", 5, "d"});
   CHECK(uri("rnbd+tcp://[::ffff:10.0.0.1]/d").host == "::ffff:10.0.0.1");
-  CHECK(mentions(complaint("rnbd+tcp://::1/d"), "brackets"));
+  CHECK(mentions(complaint("rnbd+tcp://::1/d"), "brackets: [::1];"));
+  CHECK(mentions(complaint("rnbd+tcp://fe80::1/d"), "brackets: [fe80::1];"));
+  CHECK(mentions(complaint("rnbd+tcp://::1:1300/d"),
+                 "brackets: [::1]:1300, or [::1:1300] if all of it is the address"));
+  CHECK(mentions(complaint("rnbd+tcp://fe80::1:99999/d"), "brackets: [fe80::1:99999];"));
   CHECK(mentions(complaint("rnbd+tcp://[::1/d"), "']' is missing"));
   CHECK(mentions(complaint("rnbd+tcp://[host]/d"), "not an IPv6 address"));
   CHECK(mentions(complaint("rnbd+tcp://[]/d"), "not an IPv6 address"));
@@ -126,6 +130,8 @@ TEST_CASE("a path has a preference, which is no part of what it leads to") {
     REQUIRE_MESSAGE(!parsed.has_value(), text);
     CHECK(mentions(parsed.error(), "DST[:PORT][,preference=N]"));
   }
+  CHECK(mentions(parse_path("host,pref=3", TransportKind::tcp).error(),
+                 "only preference=N is possible, not 'pref=3'"));
 }
 
 TEST_CASE("a malformed path is refused with the form to write") {

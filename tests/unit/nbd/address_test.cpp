@@ -28,6 +28,7 @@ TEST_CASE("address: Unix and TCP, names, IPv6, ports") {
   CHECK(parse_nbd_address("tcp:host:65535") == NbdAddress{.host = "host", .port = 65535});
   CHECK(parse_nbd_address("tcp:[::1]") == NbdAddress{.host = "::1", .port = 10809});
   CHECK(parse_nbd_address("tcp:[fe80::1%eth0]:7") == NbdAddress{.host = "fe80::1%eth0", .port = 7});
+  CHECK(parse_nbd_address("tcp:[fe80::1%25e]:7") == NbdAddress{.host = "fe80::1%e", .port = 7});
   CHECK(parse_nbd_address("tcp:*") == NbdAddress{.host = "", .port = 10809});
   CHECK(parse_nbd_address("tcp:*:1") == NbdAddress{.host = "", .port = 1});
 }
@@ -44,6 +45,7 @@ TEST_CASE("address: what cannot be one is refused with a right one") {
   CHECK(refuses("tcp:[]:1", "tcp:*:10809 for all"));
   CHECK(refuses("tcp:::1", "brackets"));
   CHECK(refuses("tcp:[::1", "not closed"));
+  CHECK(refuses("tcp:[fe80::1]", "write e.g. [fe80::1%eth0]"));
   CHECK(refuses("tcp:[::1]x", "not a number"));
   for (const char* port : {"", "65536", "-1", "+1", "1x", " 1", "0x10"}) {
     CHECK(refuses(std::string{"tcp:host:"} + port, "not a number from 0 to 65535"));

@@ -38,6 +38,9 @@ TEST_CASE("listen: every form of an address") {
       {"tcp:[fe80::1%eth0]", "fe80::1%eth0", 1234},
       {"tcp:*:5", "*", 5},
       {"tcp::1234", "", 1234},
+      {"tcp:[fe80::1%eth0]:1", "fe80::1%eth0", 1},
+      {"tcp:[fe80::1%25eth0]:1", "fe80::1%eth0", 1},
+      {"tcp:[fec0::1]:1", "fec0::1", 1},
   };
   for (const auto& row : rows) {
     CAPTURE(row.text);
@@ -67,6 +70,8 @@ TEST_CASE("listen: wrong forms are refused with the right one") {
       {"tcp:::1", "brackets"},
       {"tcp:fe80::1:1234", "brackets"},
       {"tcp:[::1", "not closed"},
+      {"tcp:[fe80::1]:1234", "needs its interface; write e.g. [fe80::1%eth0]"},
+      {"rdma:[FEBF::1]", "needs its interface"},
       {"tcp:[::1]1234", "colon"},
   };
   for (const auto& row : rows) {
