@@ -12,6 +12,7 @@
 #include "bridge/client/connections.hpp"
 #include "bridge/control/control_socket.hpp"
 #include "bridge/daemon/bridge_options.hpp"
+#include "bridge/daemon/bridge_status.hpp"
 #include "bridge/daemon/logging.hpp"
 #include "bridge/daemon/notify.hpp"
 #include "bridge/daemon/process.hpp"
@@ -79,8 +80,8 @@ std::string tell_ready(const BridgeOptions& options, const std::string& listenin
     if (!wrong.empty()) return wrong;
   }
   const std::string ready = "ready, listening on " + listening;
-  announce(ready + ", in front of " + describe(options.client));
-  notify_manager("READY=1\nSTATUS=in front of " + describe(options.client) + "\n");
+  log_function()(rtrs::LogLevel::info, ready + ", in front of " + describe(options.client));
+  notify_manager("READY=1\n");
   return options.ready_fd < 0 ? "" : write_ready_line(options.ready_fd, ready);
 }
 
@@ -132,6 +133,8 @@ int serve(const BridgeOptions& options) {
   signals_mean_drain();
   const std::string wrong = tell_ready(options, listening);
   if (wrong.empty()) {
+    const BridgeStatus status{[&] { return connections.session().status(); },
+                              "in front of " + describe(options.client)};
     const std::string signal = wait_for_shutdown();
     notify_manager("STOPPING=1\n");
     log_function()(rtrs::LogLevel::info, signal + ": stopping");

@@ -115,8 +115,11 @@ bad_addresses() {
 it "wrong addresses to listen on: status 2, and the message shows a right one" bad_addresses
 
 impossible_addresses() {
-  status_of 1 "$bridge_program" -l "unix:$PWD/missing/too/socket" rnbd+tcp://127.0.0.1/a
-  says said "missing/too/socket: No such file or directory; name a file in a directory"
+  status_of 1 "$bridge_program" -l "unix:$PWD/missing/socket" rnbd+tcp://127.0.0.1/a
+  says said "missing/socket: No such file or directory; there is no directory $PWD/missing; create it"
+  status_of 1 "$bridge_program" -l "unix:$PWD/socket" --control "$PWD/missing/control" rnbd+tcp://127.0.0.1/a
+  says said "missing/control: No such file or directory; there is no directory $PWD/missing; create it"
+  [[ ! -e missing ]] || fail "a directory was made for a wrong path"
   status_of 1 "$bridge_program" -l tcp:192.0.2.1:0 rnbd+tcp://127.0.0.1/a
   says said 'tcp:192\.0\.2\.1:0: Cannot assign'
   status_of 1 "$bridge_program" -l tcp:no.such.host.invalid:0 rnbd+tcp://127.0.0.1/a
@@ -273,7 +276,7 @@ ready() {
   local r w
   pipe r w
   spawn bridge "$bridge_program" -l "unix:$PWD/a.sock" -l tcp:127.0.0.1:0 --ready-fd "$w" \
-    --pid-file "$PWD/pid" --log-level error "rnbd+tcp://$address/disk0"
+    --pid-file "$PWD/pid" "rnbd+tcp://$address/disk0"
   exec {w}>&-
   await_line "$r" 10
   [[ $line =~ ^ready,\ listening\ on\ unix:$PWD/a.sock,\ tcp:127\.0\.0\.1:[0-9]+$ ]] ||
@@ -281,7 +284,7 @@ ready() {
   local said=$line
   [[ $(<pid) == "${pid[bridge]}" ]] || fail "the pid file says $(<pid)"
   ! await_line "$r" 10 || fail "a second line: $line"
-  grep -qxF "rnbd-bridge: $said, in front of rnbd+tcp://$address/disk0" bridge.log ||
+  grep -qF " rnbd-bridge: $said, in front of rnbd+tcp://$address/disk0" bridge.log ||
     fail "the log says: $(<bridge.log)"
   stop bridge
   [[ ! -e pid && ! -e a.sock ]] || fail "files are left"
@@ -297,15 +300,42 @@ s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 s.bind(sys.argv[1])
 s.settimeout(60)
 child = subprocess.Popen(sys.argv[2:], env=dict(os.environ, NOTIFY_SOCKET=sys.argv[1]))
-for _ in range(2):
-    print(s.recv(4096).decode().replace("\n", "|"))
-    child.send_signal(signal.SIGTERM)
+told = ""
+while "STOPPING=1" not in told:
+    told = s.recv(4096).decode()
+    print(told.replace("\n", "|"))
+    if "STATUS=" in told:
+        child.send_signal(signal.SIGTERM)
 assert child.wait() in (0, 128 + signal.SIGTERM), child.returncode
 PY
-  says told '^READY=1\|STATUS=in front of rnbd\+tcp://.*/disk0\|$'
+  says told '^READY=1\|$'
+  says told '^STATUS=in front of rnbd\+tcp://.*/disk0: not connected yet\|$'
   says told '^STOPPING=1\|$'
 }
 it "the service manager hears READY=1 and STOPPING=1" service_manager
+
+manager_hears_of_paths() {
+  requires_python nbd
+  start_server --export disk0=memory:1M
+  local lines
+  mkfifo lines
+  spawn manager /usr/bin/python3 -uc '
+import socket, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.bind(sys.argv[1])
+while True:
+    print(s.recv(4096).decode())' "$PWD/notify"
+  eventually 10 test -S notify
+  bridge_command=(env "NOTIFY_SOCKET=$PWD/notify" "${bridge_command[@]}")
+  start_bridge --path "127.0.0.2@127.0.0.1:$port" "rnbd+tcp://$address/disk0"
+  spawn client /usr/bin/python3 -m nbd -u "$uri" -c 'import sys' -c 'sys.stdin.read()'
+  wait_for_line manager.out '^STATUS=in front of .*: 2 of 2 paths$'
+  kill_hard server
+  wait_for_line manager.out '^STATUS=in front of .*: no path for [0-9]+ s \(.*'"$port"
+  kill -KILL "${pid[manager]}"
+  wait_end manager 10
+}
+it "the service manager hears how many paths work, and for how long none has" manager_hears_of_paths
 
 limit_of_clients() {
   start_server --export disk0=memory:1M
