@@ -206,7 +206,7 @@ std::string tell_ready(const Invocation& invocation, const rtrs::Server& server,
   }
   const std::string ready = "ready, listening on " + listening_on(server);
   const std::string exporting = "exporting " + describe(invocation.settings, catalogue);
-  announce(ready + ", " + exporting);
+  log_function()(rtrs::LogLevel::info, ready + ", " + exporting);
   notify_manager("READY=1\nSTATUS=" + exporting + "\n");
   if (invocation.ready_fd < 0) return "";
   return write_ready_line(invocation.ready_fd, ready);

@@ -4,16 +4,19 @@
 #include <signal.h>
 #include <spdlog/async_logger.h>
 #include <spdlog/details/null_mutex.h>
+#include <spdlog/details/os.h>
 #include <spdlog/details/thread_pool.h>
 #include <spdlog/sinks/base_sink.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -62,6 +65,18 @@ const char* word(spdlog::level::level_enum level) {
   }
 }
 
+/// "2026-11-25 14:36:49.123 "
+std::string local_time(spdlog::log_clock::time_point time) {
+  const auto since_epoch = time.time_since_epoch();
+  const auto milliseconds = std::chrono::floor<std::chrono::milliseconds>(since_epoch).count();
+  const std::tm parts = spdlog::details::os::localtime(spdlog::log_clock::to_time_t(time));
+  std::array<char, 32> text{};
+  const std::size_t size = std::strftime(text.data(), text.size(), "%F %T", &parts);
+  std::snprintf(text.data() + size, text.size() - size, ".%03d ",
+                static_cast<int>(milliseconds % 1000));
+  return text.data();
+}
+
 using spdlog::details::thread_pool;
 
 /// Lines that wait for standard error to take them; the oldest go first.
@@ -89,11 +104,11 @@ class StderrSink final : public spdlog::sinks::base_sink<spdlog::details::null_m
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {
     if (const std::size_t dropped = queue_->overrun_counter(); dropped > dropped_) {
-      write_line(spdlog::level::warn,
+      write_line(message.time, spdlog::level::warn,
                  std::to_string(dropped - std::exchange(dropped_, dropped)) +
                      " lines of the log are missing here: standard error did not take them");
     }
-    write_line(message.level, {message.payload.data(), message.payload.size()});
+    write_line(message.time, message.level, {message.payload.data(), message.payload.size()});
   }
   void flush_() override {
     const std::lock_guard lock{flush_mutex_};
@@ -102,10 +117,11 @@ class StderrSink final : public spdlog::sinks::base_sink<spdlog::details::null_m
   }
 
  private:
-  void write_line(spdlog::level::level_enum level, std::string_view text) {
-    std::string line =
-        journal_ ? journal_prefix(level) : std::string{program_invocation_short_name} + ": ";
-    if (!journal_) line += word(level);
+  void write_line(spdlog::log_clock::time_point time, spdlog::level::level_enum level,
+                  std::string_view text) {
+    std::string line = journal_
+                           ? journal_prefix(level)
+                           : local_time(time) + program_invocation_short_name + ": " + word(level);
     line.append(text);
     line += '\n';
     std::size_t done = 0;

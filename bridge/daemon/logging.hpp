@@ -9,8 +9,9 @@
 namespace rnbd {
 
 /// Sets the log up, and starts its thread, which takes no signals. Under systemd each line carries
-/// its priority for the journal. When standard error takes no lines, 1024 of them wait; then the
-/// oldest are dropped, and the log says how many once it goes on.
+/// its priority for the journal, elsewhere local time and the program's name. When standard error
+/// takes no lines, 1024 of them wait; then the oldest are dropped, and the log says how many once
+/// it goes on.
 ///
 /// Errors:  std::system_error when the system grants no thread.
 /// Threads: at start-up; what log_function() returns may be called from any thread, and never
@@ -20,7 +21,8 @@ void start_logging(rtrs::LogLevel level);
 /// Writes to the log.
 rtrs::Log log_function();
 
-/// A line that is written whatever the level, before this returns if standard error takes it.
+/// The answer to a question: a line that is written whatever the level, before this returns if
+/// standard error takes it.
 void announce(const std::string& line);
 
 /// Waits until all that was logged is written, but not for longer than the limit. Call it before
