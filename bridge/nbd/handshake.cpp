@@ -50,6 +50,7 @@ class Handshake {
   Exports& exports_;
   const rtrs::Log& log_;
   const Interrupt& interrupt_;
+  bool fixed_ = false;  ///< the client understands replies to options
   bool no_zeroes_ = false;
   bool tried_ = false;  ///< to open an export
   Agreement agreement_;
@@ -83,10 +84,7 @@ bool Handshake::greet() {
     return false;
   }
   no_zeroes_ = (flags & kNoZeroes) != 0;
-  if ((flags & kFixedNewstyle) == 0) {
-    complain("it does not speak fixed newstyle negotiation; use a client of this decade");
-    return false;
-  }
+  fixed_ = (flags & kFixedNewstyle) != 0;
   if ((flags & ~std::uint32_t{kFixedNewstyle | kNoZeroes}) != 0) {
     complain("it set client flags that we have not offered (" + std::to_string(flags) + ")");
     return false;
@@ -101,8 +99,14 @@ Next Handshake::answer_option() {
     complain("it sent garbage where an option should be");
     return Next::leave;
   }
+  const bool has_reply = header.option != static_cast<std::uint32_t>(Option::export_name);
+  if (has_reply && !fixed_) {
+    complain("it sent option " + std::to_string(header.option) +
+             ", but not the flag for fixed newstyle negotiation; without that it can only name an "
+             "export");
+    return Next::leave;
+  }
   if (header.length > kMaxOption) {
-    const bool has_reply = header.option != static_cast<std::uint32_t>(Option::export_name);
     if (!has_reply || header.length > kMaxSkipped || !socket_.skip(header.length)) {
       complain("it sent an option of " + std::to_string(header.length) + " bytes");
       return Next::leave;

@@ -13,8 +13,26 @@ def haggles(haggler):
 
 
 def handshake_with_unknown_flags():
-    for flags in (0, NO_ZEROES, 4 | FIXED_NEWSTYLE, 0xFFFFFFFF, 1 << 31):
+    for flags in (4, 4 | FIXED_NEWSTYLE, 0xFFFFFFFF, 1 << 31):
         Haggler(ADDRESS, flags).expect_close()
+
+
+def handshake_without_fixed_newstyle_has_no_option_but_the_name():
+    for flags in (0, NO_ZEROES):
+        for option in (ABORT, LIST, GO, STRUCTURED_REPLY, 99):
+            h = Haggler(ADDRESS, flags)
+            h.start(option, string(b"disk0") + b"\0\0" if option == GO else b"")
+            h.expect_close()
+        h = Haggler(ADDRESS, flags)
+        h.start(EXPORT_NAME, b"disk0")
+        size, told = h.unpack(">QH")
+        assert size == 4 * M and told & HAS_FLAGS, (size, told)
+        if not flags & NO_ZEROES:
+            assert h.receive(124) == bytes(124)
+        h.send(struct.pack(">IHHQQI", 0x25609513, 0, READ, 7, 0, 512))
+        assert h.unpack(">IIQ") == (0x67446698, 0, 7)
+        assert len(h.receive(512)) == 512
+        h.close()
 
 
 def handshake_with_garbage_instead_of_flags_and_options():
