@@ -15,11 +15,10 @@ struct BlockSizes {
   std::uint32_t maximum = 32 * 1024 * 1024;  ///< what portable clients send at most
 };
 
-/// Any request works. Larger blocks are not demanded, because clients that cannot do without
-/// sectors would refuse the device; a size that is no multiple of sectors needs smaller ones yet.
+/// Single bytes work, so no more is demanded: clients themselves refuse what is below the minimum.
+/// The preferred size says what is fast.
 inline BlockSizes block_sizes(const DeviceGeometry& geometry) {
   BlockSizes sizes;
-  sizes.minimum = geometry.user_block();
   sizes.preferred =
       std::min(sizes.maximum,
                std::max({sizes.preferred, geometry.physical_block, geometry.preferred_block}));

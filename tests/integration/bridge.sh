@@ -34,7 +34,7 @@ print(all_of_it)
 assert struct.unpack(">QH", all_of_it[INFO_EXPORT]) == (size, flags | SEND_DF)
 assert all_of_it[INFO_NAME] == b"disk0", "the name of the default export"
 assert b"disk0" in all_of_it[INFO_DESCRIPTION]
-assert struct.unpack(">III", all_of_it[INFO_BLOCK_SIZE]) == (512, 4096, 32 * M)
+assert struct.unpack(">III", all_of_it[INFO_BLOCK_SIZE]) == (1, 4096, 32 * M)
 wanted = HAS_FLAGS | SEND_FLUSH | SEND_FUA | SEND_TRIM | SEND_WRITE_ZEROES | CAN_MULTI_CONN
 assert flags & wanted == wanted and not flags & (READ_ONLY | ROTATIONAL), hex(flags)
 assert h.option(LIST) == [(SERVER, string(b"disk0")), (ACK, b"")]
