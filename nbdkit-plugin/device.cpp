@@ -56,7 +56,7 @@ int on_block_size(void* handle, uint32_t* minimum, uint32_t* preferred, uint32_t
 }
 
 int on_can_write(void* handle) { return device_of(handle).read_only() ? 0 : 1; }
-int on_can_flush(void* /*handle*/) { return 1; }
+int on_can_flush(void* handle) { return geometry_of(handle).can_flush ? 1 : 0; }
 int on_is_rotational(void* handle) { return geometry_of(handle).rotational ? 1 : 0; }
 int on_can_zero(void* /*handle*/) { return 1; }  // by writing zeroes, if there is nothing better
 int on_can_fast_zero(void* handle) { return geometry_of(handle).fast_zero ? 1 : 0; }
@@ -64,6 +64,7 @@ int on_can_extents(void* handle) { return geometry_of(handle).extents ? 1 : 0; }
 int on_can_trim(void* handle) { return geometry_of(handle).max_discard != 0 ? 1 : 0; }
 
 int on_can_fua(void* handle) {
+  if (!geometry_of(handle).can_fua) return NBDKIT_FUA_NONE;
   return geometry_of(handle).native_fua ? NBDKIT_FUA_NATIVE : NBDKIT_FUA_EMULATE;
 }
 

@@ -35,8 +35,12 @@ struct BackendInfo {
   bool can_fast_zero = false;  ///< `fast` zeroing succeeds at least sometimes
   bool can_extents = false;    ///< tells holes from data
   bool can_cache = false;      ///< read-ahead does something
-  bool can_fua = false;
-  bool volatile_cache = true;             ///< needs flush
+  /// False: nothing tells when writes are durable, and a flush is refused.
+  bool can_flush = true;
+  /// A flush makes durable, and a read shows, what every queue has written.
+  bool queues_share = true;
+  bool can_fua = false;                   ///< by itself; else by a flush, if it has that
+  bool volatile_cache = true;             ///< needs flush, or FUA where it has only that
   std::uint32_t discard_granularity = 0;  ///< bytes
   std::array<std::uint8_t, 16> uuid{};    ///< the same as long as it is the same storage
   bool outlives_server = true;            ///< another server process may find it as it is
@@ -57,6 +61,13 @@ struct BackendExtent {
   std::uint64_t length = 0;  ///< bytes
   bool hole = false;         ///< not allocated
   bool zero = false;         ///< reads as zeroes
+};
+
+/// Whether storage is still what its name leads to.
+enum class Whereabouts : std::uint8_t {
+  named,
+  unnamed,  ///< a file that was deleted or replaced; it works as before, until it is closed
+  gone,     ///< a device that was taken away; no request works any more
 };
 
 /// One operation. The caller keeps it and its memory until done() was called.
@@ -113,13 +124,15 @@ class Backend {
   /// Units:   bytes.
   /// Threads: any; never blocks.
   virtual std::uint64_t present_size() { return info().size; }
+  /// Threads: any; never blocks.
+  virtual Whereabouts whereabouts() const { return Whereabouts::named; }
   /// Another number than before: what was answered and not flushed may be gone since, although
   /// this process and this machine live. 0 where that cannot be.
   ///
   /// Threads: any.
   virtual std::uint32_t life() const { return 0; }
   /// `reactor` is null only in the simulator, which uses `memory:` and `null:`. The backend and the
-  /// reactor outlive the queue.
+  /// reactor outlive the queue. Null: what the queue needs is not to be had (descriptors).
   virtual std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) = 0;
 };
 
@@ -130,6 +143,8 @@ struct BackendOptions {
   bool direct = false;              ///< O_DIRECT, files and block devices
   bool use_uring = true;            ///< false: a thread pool instead of io_uring
   bool lock = true;                 ///< keep writers of other processes away
+  /// Open at a time at most. What they need and may run out is taken together with the storage.
+  std::size_t queues = 1;
   /// A flush has failed: writes that were answered may be lost. Before anybody is told; may block.
   /// Threads: any.
   std::function<void()> on_loss{};

@@ -8,6 +8,7 @@
 
 #include "bridge/backend/chance.hpp"
 #include "bridge/backend/specification.hpp"
+#include "bridge/backend/wrapper.hpp"
 #include "rdma/transport/reactor.hpp"
 
 namespace rnbd {
@@ -131,21 +132,18 @@ class DelayQueue final : public BackendQueue {
   std::uint64_t next_number_ = 0;
 };
 
-class DelayBackend final : public Backend {
+class DelayBackend final : public WrapperBackend {
  public:
   DelayBackend(DelayOptions options, std::unique_ptr<Backend> inner)
-      : pace_{std::move(options)}, inner_{std::move(inner)} {}
-
-  const BackendInfo& info() const override { return inner_->info(); }
-  std::uint32_t life() const override { return inner_->life(); }
-  std::uint64_t present_size() override { return inner_->present_size(); }
-  std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) override {
-    return std::make_unique<DelayQueue>(pace_, inner_->open_queue(reactor), *reactor);
-  }
+      : WrapperBackend{std::move(inner)}, pace_{std::move(options)} {}
 
  private:
+  std::unique_ptr<BackendQueue> wrap(std::unique_ptr<BackendQueue> queue,
+                                     rtrs::Reactor* reactor) override {
+    return std::make_unique<DelayQueue>(pace_, std::move(queue), *reactor);
+  }
+
   Pace pace_;
-  std::unique_ptr<Backend> inner_;
 };
 
 /// Takes one option. Errors: what is wrong with it.

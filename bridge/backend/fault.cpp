@@ -6,6 +6,7 @@
 
 #include "bridge/backend/chance.hpp"
 #include "bridge/backend/specification.hpp"
+#include "bridge/backend/wrapper.hpp"
 
 namespace rnbd {
 
@@ -62,21 +63,17 @@ class FaultQueue final : public BackendQueue {
   std::unique_ptr<BackendQueue> inner_;
 };
 
-class FaultBackend final : public Backend {
+class FaultBackend final : public WrapperBackend {
  public:
   FaultBackend(FaultOptions options, std::unique_ptr<Backend> inner)
-      : fate_{std::move(options)}, inner_{std::move(inner)} {}
-
-  const BackendInfo& info() const override { return inner_->info(); }
-  std::uint32_t life() const override { return inner_->life(); }
-  std::uint64_t present_size() override { return inner_->present_size(); }
-  std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) override {
-    return std::make_unique<FaultQueue>(fate_, inner_->open_queue(reactor));
-  }
+      : WrapperBackend{std::move(inner)}, fate_{std::move(options)} {}
 
  private:
+  std::unique_ptr<BackendQueue> wrap(std::unique_ptr<BackendQueue> queue, rtrs::Reactor*) override {
+    return std::make_unique<FaultQueue>(fate_, std::move(queue));
+  }
+
   Fate fate_;
-  std::unique_ptr<Backend> inner_;
 };
 
 // ---- Options ------------------------------------------------------------------------------------

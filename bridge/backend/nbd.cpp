@@ -54,7 +54,7 @@ class NbdQueue final : public BackendQueue {
     const bool none_inside = request.length == 0 || request.offset >= info.size;
     switch (request.operation) {
       case BackendOperation::flush:
-        return shared_->can_flush ? -1 : 0;
+        return info.can_flush ? -1 : EOPNOTSUPP;
       case BackendOperation::read:
         if (!none_inside) return -1;
         std::memset(request.data, 0, request.length);
@@ -88,8 +88,7 @@ class NbdQueue final : public BackendQueue {
 
 class NbdBackend final : public Backend {
  public:
-  NbdBackend(std::shared_ptr<NbdShared> shared, bool multi_conn)
-      : shared_{std::move(shared)}, multi_conn_{multi_conn} {}
+  explicit NbdBackend(std::shared_ptr<NbdShared> shared) : shared_{std::move(shared)} {}
 
   const BackendInfo& info() const override { return shared_->info; }
   std::uint32_t life() const override { return shared_->life; }
@@ -100,7 +99,7 @@ class NbdBackend final : public Backend {
 
  private:
   std::shared_ptr<NbdConnection> connection_for(rtrs::Reactor& reactor) {
-    if (multi_conn_) return std::make_shared<NbdConnection>(shared_, reactor);
+    if (shared_->multi_conn) return std::make_shared<NbdConnection>(shared_, reactor);
     // Without multi-conn one connection may not see what another one wrote.
     const std::lock_guard lock{shared_->mutex};
     auto connection = only_.lock();
@@ -112,7 +111,6 @@ class NbdBackend final : public Backend {
   }
 
   std::shared_ptr<NbdShared> shared_;
-  const bool multi_conn_;
   std::weak_ptr<NbdConnection> only_;
 };
 
@@ -146,14 +144,27 @@ void probe(NbdShared& shared, nbd_handle* h, bool read_only) {
   info.can_fast_zero = nbd_can_fast_zero(h) == 1;
   info.can_extents = nbd_can_meta_context(h, LIBNBD_CONTEXT_BASE_ALLOCATION) == 1;
   info.can_cache = nbd_can_cache(h) == 1;
-  shared.can_flush = nbd_can_flush(h) == 1;
+  shared.multi_conn = nbd_can_multi_conn(h) == 1;
   shared.native_fua = nbd_can_fua(h) == 1;
   shared.max_payload = max_payload(h, info.logical_block);
-  info.volatile_cache = shared.can_flush;
-  info.can_fua = true;  // by the server, or by a flush, or there is no cache to write through
+  info.can_flush = nbd_can_flush(h) == 1;
+  info.can_fua = shared.native_fua || info.can_flush;
+  // Without either nobody knows, and a cache that cannot be emptied is of no use to anybody.
+  info.volatile_cache = info.can_fua;
+  info.queues_share = shared.multi_conn || info.can_flush;  // all may have one connection
   info.discard_granularity = info.can_discard ? info.logical_block : 0;
   // NBD has no identity of storage: the same URI is taken for the same storage.
   info.uuid = uuid_of(shared.uri);
+}
+
+/// A server that does not offer a flush may have nothing to flush, or may lose what it has.
+void warn_without_flush(const NbdShared& shared) {
+  if (shared.info.can_flush || shared.info.read_only || !shared.log) return;
+  shared.log(rtrs::LogLevel::warning,
+             shared.uri + ": the NBD server has no flush" +
+                 (shared.info.can_fua ? "" : ", nor FUA") +
+                 ", so clients are not offered any: nothing tells them when their writes are "
+                 "durable");
 }
 
 }  // namespace
@@ -187,6 +198,9 @@ tl::expected<std::unique_ptr<Backend>, Failure> open_patient_nbd(
   if (shared->info.read_only && !options.read_only && !options.read_only_fallback) {
     return bad_specification(EROFS, uri, "the NBD server exports it read-only; do the same");
   }
+  if (nbd_get_size(handle->get()) < 0) {
+    return bad_specification(EINVAL, uri, "the NBD server tells no size that can be");
+  }
   const std::int64_t minimum = nbd_get_block_size(handle->get(), LIBNBD_SIZE_MINIMUM);
   if (minimum > kMaxBlock) {
     return bad_specification(EINVAL, uri,
@@ -194,10 +208,9 @@ tl::expected<std::unique_ptr<Backend>, Failure> open_patient_nbd(
                                  " bytes, and RNBD has room for 32768; make it take smaller ones, "
                                  "or put nbdkit's blocksize filter in front of it");
   }
-  if (shared->info.size == 0) return bad_specification(EINVAL, uri, "the export is empty");
-  const bool multi_conn = nbd_can_multi_conn(handle->get()) == 1;
+  warn_without_flush(*shared);
   shared->first = std::move(*handle);
-  return std::make_unique<NbdBackend>(std::move(shared), multi_conn);
+  return std::make_unique<NbdBackend>(std::move(shared));
 }
 
 }  // namespace rnbd

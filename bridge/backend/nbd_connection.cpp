@@ -125,6 +125,13 @@ void NbdConnection::on_connected() {
   if (nbd_get_size(handle.get()) != static_cast<std::int64_t>(shared_->info.size)) {
     return lose("its size has changed");
   }
+  // What clients were told that they may rely on.
+  const bool flushes = nbd_can_flush(handle.get()) == 1 || !shared_->info.can_flush;
+  const bool forces = nbd_can_fua(handle.get()) == 1 || !shared_->native_fua;
+  const bool shares = nbd_can_multi_conn(handle.get()) == 1 || !shared_->multi_conn;
+  if (!flushes || !forces || !shares) {
+    return lose("it has no longer the flush, FUA or multi-conn that it had");
+  }
   use(std::move(handle));
 }
 
@@ -307,7 +314,7 @@ void NbdConnection::on_reply(NbdIo& io) {
   if (request.operation == BackendOperation::read) {
     std::memset(request.data + end, 0, request.length - end);
   }
-  const bool needs_flush = request.fua && !shared_->native_fua && shared_->can_flush;
+  const bool needs_flush = request.fua && !shared_->native_fua && shared_->info.can_flush;
   if (!needs_flush) return request.fua ? finish_durably(io) : finish(io, 0);
   io.stage = NbdIo::Stage::flush;
   issue(io);

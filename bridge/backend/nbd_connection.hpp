@@ -22,7 +22,7 @@ struct NbdShared {
   BackendInfo info;
   rtrs::Log log;
   bool native_fua = false;
-  bool can_flush = false;
+  bool multi_conn = false;
   std::uint64_t max_payload = 0;  ///< bytes per read and write command
   /// What the first flush failed with at the server, or 0. Nobody knows which writes were lost with
   /// it, so no later one may promise anything, and neither may a request with FUA.

@@ -36,6 +36,8 @@ void add_info(DeviceGeometry& geometry, const wire::DeviceInfoResponse& info) {
   geometry.extents = (flags & wire::kDeviceExtents) != 0;
   geometry.fast_zero = (flags & wire::kDeviceFastZero) != 0 && geometry.max_write_zeroes != 0;
   geometry.cache = (flags & wire::kDeviceCache) != 0;
+  geometry.can_flush = (flags & wire::kDeviceNoFlush) == 0;
+  geometry.can_fua = geometry.native_fua = (flags & wire::kDeviceNoFua) == 0;
   geometry.flush_covers_all = (flags & wire::kDeviceMultiWriter) != 0;
   if (std::has_single_bit(std::uint32_t{info.preferred_block})) {
     geometry.preferred_block = info.preferred_block;

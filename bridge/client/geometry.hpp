@@ -39,7 +39,9 @@ struct DeviceGeometry {
   std::uint64_t max_write_zeroes = 0;  ///< per request
   std::uint32_t discard_granularity = 0;
   std::uint32_t discard_alignment = 0;
-  bool native_fua = false;
+  bool can_flush = true;
+  bool can_fua = true;      ///< by the server, or by a flush behind the write
+  bool native_fua = false;  ///< of writes
   bool volatile_cache = false;
   bool rotational = false;
   bool read_only = false;  ///< the export itself

@@ -76,6 +76,7 @@ std::string change_of_device(const DeviceGeometry& was, const DeviceGeometry& is
     return changed("its largest zeroing", was.max_write_zeroes, is.max_write_zeroes);
   }
   // Users were told that they may rely on these.
+  if (was.can_flush && !is.can_flush) return "its storage no longer has a flush";
   if (was.native_fua && !is.native_fua) return "its server no longer honours FUA";
   if (was.flush_covers_all && !is.flush_covers_all) {
     return "a flush no longer covers the writes of all connections";

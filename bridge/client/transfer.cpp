@@ -45,11 +45,12 @@ TransferOperation::TransferOperation(const DeviceGeometry& geometry, DeviceHandl
       end_{transfer.offset + transfer.length} {}
 
 int TransferOperation::complaint() const {
-  if (transfer_.operation == IoOperation::flush) return 0;
+  if (transfer_.operation == IoOperation::flush) return geometry_.can_flush ? 0 : EOPNOTSUPP;
   if (end_ < next_ || end_ > geometry_.padded_size ||
       !geometry_.is_aligned(transfer_.offset, transfer_.length)) {
     return EINVAL;
   }
+  if (transfer_.fua && !geometry_.can_fua) return EOPNOTSUPP;
   switch (transfer_.operation) {
     case IoOperation::read:
     case IoOperation::write:

@@ -97,6 +97,7 @@ class Connection {
   void answer(Request& request, int error);
   void report(const Request& request, int error);
   bool inside(const Request& request) const;
+  bool offered(const Request& request) const;
 
   Worker& worker_;
   int socket_;

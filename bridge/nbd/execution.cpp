@@ -41,6 +41,22 @@ const char* name_of(Command command) {
   return "unknown command";
 }
 
+/// The transmission flag that offers a command; 0: it needs none.
+constexpr std::uint16_t offer_of(Command command) {
+  switch (command) {
+    case Command::flush:
+      return kSendFlush;
+    case Command::trim:
+      return kSendTrim;
+    case Command::cache:
+      return kSendCache;
+    case Command::write_zeroes:
+      return kSendWriteZeroes;
+    default:
+      return 0;
+  }
+}
+
 }  // namespace
 
 void Connection::execute(Request& request) {
@@ -57,6 +73,16 @@ void Connection::execute(Request& request) {
 bool Connection::inside(const Request& request) const {
   const std::uint64_t size = agreement_.device->geometry().size;
   return request.offset <= size && request.length <= size - request.offset;
+}
+
+/// Whether the client was told that it may ask for that.
+bool Connection::offered(const Request& request) const {
+  const bool changes = request.command == Command::write || request.command == Command::trim ||
+                       request.command == Command::write_zeroes;
+  unsigned needed = offer_of(request.command);
+  if (changes && (request.flags & kFua) != 0) needed |= kSendFua;
+  if ((request.flags & kFastZero) != 0) needed |= kSendFastZero;
+  return (needed & ~unsigned{agreement_.flags}) == 0;
 }
 
 /// 0: `transfer` has been begun. EAGAIN: it takes a call that may wait. Otherwise the answer.
@@ -79,11 +105,12 @@ int Connection::prepare(Request& request) {
       if (const int error = prepare_change(request)) return error;
       break;
     case Command::flush:
-      if (flags != 0 || request.offset != 0 || request.length != 0) return EINVAL;
+      if (!offered(request) || flags != 0 || request.offset != 0 || request.length != 0)
+        return EINVAL;
       request.transfer.operation = IoOperation::flush;
       break;
     case Command::cache:
-      return flags != 0 ? EINVAL : EAGAIN;
+      return !offered(request) || flags != 0 ? EINVAL : EAGAIN;
     case Command::block_status:
       if ((flags & ~unsigned{kReqOne}) != 0 || !agreement_.block_status) return EINVAL;
       if (request.length == 0 || !inside(request)) return EINVAL;
@@ -101,6 +128,7 @@ int Connection::prepare_change(Request& request) {
   const unsigned known = zeroes ? kFua | kNoHole | kFastZero : kFua;
   if ((flags & ~known) != 0 || request.length == 0) return EINVAL;
   if (agreement_.device->read_only()) return EROFS;
+  if (!offered(request)) return EINVAL;
   if (!inside(request)) return request.command == Command::trim ? EINVAL : ENOSPC;
   request.transfer.fua = (flags & kFua) != 0;
   if (request.command == Command::write) {

@@ -31,12 +31,18 @@ tl::expected<Lease, Failure> Exports::open(const std::string& name, const Interr
 
 std::uint16_t Exports::flags(const RemoteDevice& device, bool structured) const {
   const DeviceGeometry& geometry = device.geometry();
-  unsigned flags = kHasFlags | kSendFlush | kSendFua | kSendWriteZeroes;
-  if (device.read_only()) flags |= kReadOnly;
+  unsigned flags = kHasFlags;
+  if (geometry.can_flush) flags |= kSendFlush;
   if (geometry.rotational) flags |= kRotational;
-  if (geometry.max_discard != 0) flags |= kSendTrim;
   if (geometry.cache) flags |= kSendCache;
-  if (geometry.fast_zero) flags |= kSendFastZero;
+  if (device.read_only()) {
+    flags |= kReadOnly;
+  } else {
+    flags |= kSendWriteZeroes;  // by writing zeroes, if there is nothing better
+    if (geometry.can_fua) flags |= kSendFua;
+    if (geometry.max_discard != 0) flags |= kSendTrim;
+    if (geometry.fast_zero) flags |= kSendFastZero;
+  }
   if (structured) flags |= kSendDf;
   // In migration mode another host may write as well.
   const bool alone = config_.access != rnbd::wire::AccessMode::migration;

@@ -38,6 +38,9 @@ class Handshake {
   Next meta_context(std::uint32_t option, const std::string& data);
   bool open(const std::string& name);
   bool look_again();
+  std::uint16_t tell_flags(const RemoteDevice& device) {
+    return agreement_.flags = exports_.flags(device, agreement_.structured);
+  }
   Next refuse_export(std::uint32_t option);
   Next reply(std::uint32_t option, Reply type, std::string_view text = {}) {
     return socket_.reply(option, type, clipped(text)) ? Next::haggle : Next::leave;
@@ -176,7 +179,7 @@ Next Handshake::export_name(const std::string& name) {
   if (name.size() > kMaxNameLength || !open(name)) return Next::leave;  // there is no other answer
   const RemoteDevice& device = *agreement_.device;
   const big_uint64_t size{device.geometry().size};
-  const big_uint16_t flags{exports_.flags(device, agreement_.structured)};
+  const big_uint16_t flags{tell_flags(device)};
   std::string answer = bytes_of(size) + bytes_of(flags);
   if (!no_zeroes_) answer.append(124, '\0');
   return socket_.send(answer) ? Next::transmit : Next::leave;
@@ -218,7 +221,7 @@ bool Handshake::send_info(std::uint32_t option, const std::string& wanted,
     return socket_.reply(option, Reply::info, bytes_of(number) + data);
   };
   const big_uint64_t size{device.geometry().size};
-  const big_uint16_t flags{exports_.flags(device, agreement_.structured)};
+  const big_uint16_t flags{tell_flags(device)};
   if (!send(Info::export_, bytes_of(size) + bytes_of(flags))) return false;
   OptionReader reader{wanted};
   while (reader.left() > 0) {

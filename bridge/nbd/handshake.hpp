@@ -12,6 +12,7 @@ namespace rnbd::nbd {
 /// What a client and we have agreed on.
 struct Agreement {
   Lease device;
+  std::uint16_t flags = 0;    ///< of the transmission, as the client was told
   bool structured = false;    ///< replies are structured
   bool block_status = false;  ///< the client has chosen base:allocation
 };

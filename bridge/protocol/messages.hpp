@@ -191,6 +191,8 @@ enum DeviceFlag : std::uint32_t {
   kDeviceFastZero = 8,      ///< kIoFast is understood, and zeroing is fast at least sometimes
   kDeviceCache = 16,        ///< the cache message starts a read-ahead
   kDeviceMultiWriter = 32,  ///< a flush covers writes of every connection
+  kDeviceNoFlush = 64,      ///< the storage has no flush, and one is refused
+  kDeviceNoFua = 128,       ///< it has neither FUA nor a flush to do that by
 };
 
 struct DeviceInfo {

@@ -27,8 +27,6 @@ constexpr std::uint16_t kMaxSegments = 128;
 }  // namespace
 
 tl::expected<Geometry, std::string> geometry_of(const BackendInfo& info, bool read_only) {
-  if (info.size == 0)
-    return tl::unexpected(std::string{"it is empty; give it a size first (truncate -s 10G FILE)"});
   const std::uint32_t logical = std::max(info.logical_block, wire::kSectorSize);
   if (!std::has_single_bit(logical) || logical > kMaxBlock) {
     return tl::unexpected("its block size of " + std::to_string(info.logical_block) +
@@ -53,6 +51,8 @@ tl::expected<Geometry, std::string> geometry_of(const BackendInfo& info, bool re
   geometry.can_fast_zero = info.can_fast_zero && geometry.can_write_zeroes;
   geometry.can_extents = info.can_extents;
   geometry.can_cache = info.can_cache;
+  geometry.can_flush = info.can_flush;
+  geometry.queues_share = info.queues_share;
   geometry.can_fua = info.can_fua;
   geometry.volatile_cache = info.volatile_cache;
   geometry.uuid = info.uuid;
@@ -84,9 +84,10 @@ wire::OpenResponse open_response(const Geometry& geometry, std::uint32_t device_
   response.logical_block_size = static_cast<std::uint16_t>(geometry.logical_block);
   response.max_segments = kMaxSegments;
   response.rotational = geometry.rotational ? 1 : 0;
-  // FUA is honoured for every backend: by itself, or by a flush after the write.
-  response.cache_policy =
-      geometry.volatile_cache ? std::uint8_t{wire::kCacheFua | wire::kCacheWriteback} : 0;
+  // FUA is done by a flush if need be. Without a flush Linux's clients must not know of a cache:
+  // they would fail over each flush that is refused.
+  const bool flushed = geometry.volatile_cache && geometry.can_flush;
+  response.cache_policy = flushed ? std::uint8_t{wire::kCacheFua | wire::kCacheWriteback} : 0;
   return response;
 }
 
@@ -96,8 +97,10 @@ wire::DeviceInfoResponse device_info_response(const Geometry& geometry, std::uin
   response.device_id = device_id;
   response.size = geometry.size;
   response.export_uuid = geometry.uuid;
-  // All connections of a session share one queue of the backend, so that a flush covers them all.
-  std::uint32_t flags = wire::kDeviceMultiWriter;
+  std::uint32_t flags = 0;
+  if (geometry.queues_share) flags |= wire::kDeviceMultiWriter;
+  if (!geometry.can_flush) flags |= wire::kDeviceNoFlush;
+  if (!geometry.honours_fua()) flags |= wire::kDeviceNoFua;
   if (geometry.read_only) flags |= wire::kDeviceReadOnly;
   if (geometry.rotational) flags |= wire::kDeviceRotational;
   if (geometry.can_extents) flags |= wire::kDeviceExtents;

@@ -25,10 +25,14 @@ struct Geometry {
   bool can_fast_zero = false;
   bool can_extents = false;
   bool can_cache = false;
-  bool can_fua = false;
+  bool can_flush = true;
+  bool queues_share = true;
+  bool can_fua = false;  ///< by itself
   bool volatile_cache = true;
   wire::Uuid uuid{};
 
+  /// A write can be made durable before it is answered.
+  bool honours_fua() const { return can_fua || can_flush; }
   /// The first byte that no request may touch.
   std::uint64_t end() const { return sectors * wire::kSectorSize; }
 };

@@ -33,7 +33,10 @@ int check_operation(const wire::Io& io, const Geometry& geometry, IoRights right
   const std::uint32_t known = rights.extensions ? kKnownFlags | wire::kIoFast : kKnownFlags;
   // An unknown flag may change what the operation means (as NOUNMAP did), so it is not ignored.
   if ((io.flags() & ~known) != 0) return EOPNOTSUPP;
-  if (is_flush(io)) return has(io, wire::kIoNoUnmap | wire::kIoFast) ? EINVAL : 0;
+  if (is_flush(io)) {
+    if (has(io, wire::kIoNoUnmap | wire::kIoFast)) return EINVAL;
+    return geometry.can_flush || RTRS_PLANTED(flush_made_up) ? 0 : EOPNOTSUPP;
+  }
   const bool reads = io.operation() == IoOperation::read;
   const bool writable = rights.writable || RTRS_PLANTED(read_only_not_enforced);
   if (!reads && (!writable || geometry.read_only)) return EROFS;
@@ -42,6 +45,8 @@ int check_operation(const wire::Io& io, const Geometry& geometry, IoRights right
   if (!zeroes && has(io, wire::kIoNoUnmap | wire::kIoFast)) return EINVAL;
   if (io.operation() == IoOperation::discard && !geometry.can_discard) return EOPNOTSUPP;
   if (zeroes && !geometry.can_write_zeroes) return EOPNOTSUPP;
+  if (has(io, wire::kIoPreflush) && !geometry.can_flush) return EOPNOTSUPP;
+  if (has(io, wire::kIoFua) && !geometry.honours_fua()) return EOPNOTSUPP;
   if (has(io, wire::kIoFast) && !geometry.can_fast_zero) return EOPNOTSUPP;
   return 0;
 }

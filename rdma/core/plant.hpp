@@ -29,6 +29,7 @@ struct PlantEntry {
   X(last_piece_misplaced, "the last piece of a split write goes to the wrong place")               \
   X(flush_too_early, "the flush behind a transfer does not wait for its pieces")                   \
   X(fua_dropped, "FUA is ignored where the backend has none of its own")                           \
+  X(flush_made_up, "a flush is handed on to storage that has none")                                \
   X(read_only_not_enforced, "a read-only opening may write")                                       \
   X(close_too_early, "CLOSE is answered while requests run")                                       \
   X(tail_cut, "the last, partial sector of an export is missing")                                  \

@@ -67,6 +67,7 @@ void Checker::finish(OperationId id, int error, std::span<const std::byte> data)
   forget_active(id);
   if (error != 0) return check_error(id, error);
   if (!operation.plan.allowed) return violate(id, "changed a disk that was opened read-only");
+  if (!operation.plan.offered) return violate(id, "flushed a disk that cannot be flushed");
   switch (operation.plan.action) {
     case Action::read:
       return check_read(id, data);
@@ -120,6 +121,7 @@ void Checker::check_error(OperationId id, int error) {
   const Operation& operation = of(id);
   const OperationPlan& plan = operation.plan;
   if (!plan.allowed && error == EROFS) return;
+  if (!plan.offered && (error == EOPNOTSUPP || error == EIO)) return;  // EIO: it was told otherwise
   if (openings_[plan.opening].closing && error == ENOTCONN) return;
   if (is_loss_told(id, error)) return;
   const auto& errors = operation.errors;

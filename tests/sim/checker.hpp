@@ -23,6 +23,7 @@ struct OperationPlan {
   bool no_unmap = false;
   bool fast = false;
   bool allowed = true;        ///< by the access mode of the opening
+  bool offered = true;        ///< false: the storage has no flush
   bool may_repeat = false;    ///< the server keeps no memory of what it carried out
   std::uint64_t session = 0;  ///< serial number of the client's session
   std::uint64_t opening = 0;  ///< serial number of the successful OPEN

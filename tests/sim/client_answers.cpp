@@ -170,6 +170,7 @@ void ClientNode::opened(Control& control, const rnbd::wire::DeviceInfoResponse* 
     // A client that ignores what it was told.
     device->geometry.max_discard = device->geometry.max_write_zeroes = 1 << 20;
   }
+  if (rng().chance(500)) device->geometry.can_flush = true;  // likewise
   const Checker::Knows knows{.losses = limits_.volatile_epoch != 0, .writers = info != nullptr};
   device->opening = environment_.checker.opened(device->disk, driver_->serial(), control.mode,
                                                 control.asked, control.fresh, knows);
@@ -188,7 +189,13 @@ void ClientNode::check_geometry(const Device& device) {
   if (geometry.own_peer && known && geometry.read_only != !disk.writable()) {
     violate("the device does not say truly whether it is read-only");
   }
-  if (geometry.volatile_cache != disk.knobs().volatile_cache) violate("the cache mode is wrong");
+  const bool flushed = disk.knobs().volatile_cache && disk.knobs().can_flush;
+  if (geometry.volatile_cache != flushed) violate("the cache mode is wrong");
+  if (!geometry.own_peer) return;
+  if (geometry.can_flush != disk.knobs().can_flush) violate("the flush is not told as it is");
+  if (geometry.can_fua != (disk.knobs().can_flush || disk.knobs().can_fua)) {
+    violate("FUA is not told as it is");
+  }
 }
 
 }  // namespace sim

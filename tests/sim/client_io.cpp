@@ -74,7 +74,8 @@ void ClientNode::start_transfer() {
   driver_->start(*transfer.operation, transfer.lane);
 }
 
-/// What is asked for is always possible, except that a read-only opening may be written to.
+/// What is asked for is always possible, except that a read-only opening may be written to, and
+/// that what has no flush may be flushed.
 OperationPlan ClientNode::draw_plan(const Device& device) {
   const rnbd::DeviceGeometry& geometry = device.geometry;
   OperationPlan plan;
@@ -91,7 +92,11 @@ OperationPlan ClientNode::draw_plan(const Device& device) {
   if (plan.action == Action::zero && geometry.max_write_zeroes == 0) plan.action = Action::write;
   if (!writable && plan.action == Action::write && finishing_) plan.action = Action::read;
   plan.allowed = writable || !is_change(plan.action);
-  plan.fua = is_change(plan.action) && rng().chance(250);
+  const bool can_flush = environment_.disks[device.disk].knobs().can_flush;
+  plan.offered = plan.action != Action::flush || can_flush;
+  // Without the extension nobody hears of FUA where there is no flush.
+  const bool can_force = geometry.own_peer ? geometry.can_fua : can_flush;
+  plan.fua = is_change(plan.action) && can_force && rng().chance(250);
   if (plan.action == Action::zero) {
     plan.no_unmap = geometry.own_peer && rng().chance(300);
     plan.fast = geometry.fast_zero && rng().chance(300);

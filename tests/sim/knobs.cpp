@@ -48,6 +48,7 @@ DiskKnobs draw_disk(Rng& rng) {
   disk.can_fast_zero = rng.chance(500);
   disk.can_fua = rng.chance(500);
   disk.volatile_cache = rng.chance(700);
+  disk.can_flush = rng.chance(900);
   return disk;
 }
 

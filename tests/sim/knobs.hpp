@@ -81,6 +81,7 @@ struct DiskKnobs {
   bool can_discard = false;
   bool can_write_zeroes = false;
   bool can_fast_zero = false;
+  bool can_flush = true;
   bool can_fua = false;
   bool volatile_cache = false;
   std::array<std::uint8_t, 16> uuid{};  ///< zeros: unknown

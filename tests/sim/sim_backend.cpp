@@ -33,6 +33,7 @@ class SimBackend final : public rnbd::Backend {
     info_.can_write_zeroes = knobs.can_write_zeroes;
     info_.can_fast_zero = knobs.can_fast_zero;
     info_.can_extents = info_.can_cache = true;
+    info_.can_flush = knobs.can_flush;
     info_.can_fua = knobs.can_fua;
     info_.volatile_cache = knobs.volatile_cache;
     info_.discard_granularity = knobs.discard_granularity;

@@ -78,7 +78,10 @@ void Storage::check(const Disk& disk, const BackendRequest& request) {
   }
   if (is_change(action) && knobs.backend_read_only) refuse("a change, but it is read-only");
   if (request.fua && !knobs.can_fua) refuse("FUA, which it does not have");
-  if (action == Action::flush) return;
+  if (action == Action::flush) {
+    if (!knobs.can_flush) refuse("a flush, which it does not have");
+    return;
+  }
   const std::uint64_t end = disk.sectors() * kSector;
   if (request.length == 0 || request.offset > end || request.length > end - request.offset) {
     return refuse("a range that it does not have");

@@ -91,6 +91,21 @@ TEST_CASE("the extension's flags say what the device can do") {
   CHECK_FALSE(make_geometry(open, &info, kOwn, {})->fast_zero);
 }
 
+TEST_CASE("flush and FUA are there unless an rnbdkit server says that they are not") {
+  const auto linux_device = make_geometry(disk_of(100), nullptr, kLinux, {});
+  CHECK((linux_device->can_flush && linux_device->can_fua));
+  wire::DeviceInfoResponse info;
+  const auto told = [&](std::uint32_t flags) {
+    info.flags = flags;
+    return *make_geometry(disk_of(100), &info, kOwn, {});
+  };
+  CHECK((told(0).can_flush && told(0).can_fua && told(0).native_fua));
+  CHECK_FALSE(told(wire::kDeviceNoFlush).can_flush);
+  CHECK(told(wire::kDeviceNoFlush).can_fua);
+  CHECK_FALSE(told(wire::kDeviceNoFlush | wire::kDeviceNoFua).can_fua);
+  CHECK_FALSE(told(wire::kDeviceNoFlush | wire::kDeviceNoFua).native_fua);
+}
+
 TEST_CASE("sizes that no device can have are refused") {
   for (std::uint16_t block : {0, 1, 256, 513, 1000, 3 * 4096}) {
     auto open = disk_of(100);

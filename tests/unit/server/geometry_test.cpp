@@ -24,7 +24,6 @@ TEST_CASE("geometry: a size inside a sector rounds up to whole sectors") {
 }
 
 TEST_CASE("geometry: storage that clients could not use is refused with a reason") {
-  CHECK(geometry_of(plain(0), false).error().find("empty") != std::string::npos);
   BackendInfo info = plain(1 << 20);
   info.logical_block = 65536;
   CHECK(geometry_of(info, false).error().find("65536") != std::string::npos);
@@ -91,6 +90,26 @@ TEST_CASE("open response: storage without a volatile cache asks for no flushes")
   BackendInfo info = plain(1 << 20);
   info.volatile_cache = false;
   CHECK(open_response(*geometry_of(info, false), 0, true, 4096).cache_policy == 0);
+}
+
+TEST_CASE("open response: storage that cannot be flushed asks Linux's clients for no flushes") {
+  BackendInfo info = plain(1 << 20);
+  info.can_flush = false;
+  CHECK(open_response(*geometry_of(info, false), 0, true, 4096).cache_policy == 0);
+}
+
+TEST_CASE("device info: says what the storage has not, flush and FUA apart") {
+  const auto flags = [](bool flush, bool fua, bool share) {
+    BackendInfo info = plain(1 << 20);
+    info.can_flush = flush;
+    info.can_fua = fua;
+    info.queues_share = share;
+    return std::uint32_t{device_info_response(*geometry_of(info, false), 0).flags};
+  };
+  CHECK(flags(true, true, true) == wire::kDeviceMultiWriter);
+  CHECK(flags(true, false, true) == wire::kDeviceMultiWriter);
+  CHECK(flags(false, true, false) == wire::kDeviceNoFlush);
+  CHECK(flags(false, false, false) == (wire::kDeviceNoFlush | wire::kDeviceNoFua));
 }
 
 TEST_CASE("device info: tells the exact size and each ability apart") {

@@ -176,6 +176,21 @@ TEST_CASE("io: FUA goes to the backend, or becomes a flush after the write") {
   CHECK_FALSE(nothing.flush_after);
 }
 
+TEST_CASE("io: what the storage has not is refused, not made up") {
+  const Geometry fua_only = device([](BackendInfo& info) { info.can_flush = false; });
+  CHECK(plan(kFlush, 0, 0, kOut, 0, fua_only).error == EOPNOTSUPP);
+  CHECK(plan(kWrite | 0x200, 0, 0, kIn, 0, fua_only).error == EOPNOTSUPP);
+  CHECK(plan(kWrite | 0x400, 0, 512, kIn, 512, fua_only).error == EOPNOTSUPP);
+  CHECK(plan(kWrite | 0x200, 0, 512, kIn, 512, fua_only).fua);
+  const Geometry neither = device([](BackendInfo& info) { info.can_flush = info.can_fua = false; });
+  CHECK(plan(kWrite, 0, 512, kIn, 512, neither).error == 0);
+  for (const std::uint32_t operation : {kWrite, kDiscard, kZeroes}) {
+    CAPTURE(operation);
+    const std::size_t data = operation == kWrite ? 512 : 0;
+    CHECK(plan(operation | 0x200, 0, 512, kIn, data, neither).error == EOPNOTSUPP);
+  }
+}
+
 TEST_CASE("io: PREFLUSH puts a flush in front, NOUNMAP and fast reach the backend") {
   const IoPlan write = plan(kWrite | 0x600, 2, 512, kIn, 512);
   CHECK(write.flush_before);

@@ -1,0 +1,34 @@
+// Storage around other storage.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "bridge/backend/backend.hpp"
+
+namespace rnbd {
+
+/// Is and can what the storage inside is and can; only its queues differ.
+///
+/// Threads: as Backend.
+class WrapperBackend : public Backend {
+ public:
+  explicit WrapperBackend(std::unique_ptr<Backend> inner) : inner_{std::move(inner)} {}
+
+  const BackendInfo& info() const final { return inner_->info(); }
+  std::uint64_t present_size() final { return inner_->present_size(); }
+  Whereabouts whereabouts() const final { return inner_->whereabouts(); }
+  std::uint32_t life() const final { return inner_->life(); }
+  std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) final {
+    auto queue = inner_->open_queue(reactor);
+    return queue == nullptr ? nullptr : wrap(std::move(queue), reactor);
+  }
+
+ private:
+  virtual std::unique_ptr<BackendQueue> wrap(std::unique_ptr<BackendQueue> queue,
+                                             rtrs::Reactor* reactor) = 0;
+
+  std::unique_ptr<Backend> inner_;
+};
+
+}  // namespace rnbd
