@@ -17,6 +17,7 @@
 #include <fstream>
 #include <limits>
 
+#include "bridge/backend/advice.hpp"
 #include "bridge/backend/file_queue.hpp"
 #include "bridge/backend/identity.hpp"
 #include "bridge/backend/specification.hpp"
@@ -34,8 +35,14 @@ class FileBackend final : public Backend {
   explicit FileBackend(std::unique_ptr<FileState> state) : state_{std::move(state)} {}
   const BackendInfo& info() const override { return state_->info; }
   std::uint64_t present_size() override { return present_size_of(*state_); }
+  Whereabouts whereabouts() const override { return whereabouts_of(*state_); }
   std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) override {
-    return std::make_unique<FileQueue>(*state_, *reactor);
+    UniqueFd flush_fd;
+    if (!state_->info.read_only) {
+      flush_fd = take_flush_fd(*state_);
+      if (!flush_fd) return nullptr;
+    }
+    return std::make_unique<FileQueue>(*state_, *reactor, std::move(flush_fd));
   }
 
  private:
@@ -50,18 +57,10 @@ int open_plain(const std::string& path, int flags) {
   return fd < 0 ? -errno : fd;
 }
 
-/// Another open file description of an open file, whatever has happened to its name.
-int reopen(int fd, int flags) {
-  return open_plain("/proc/self/fd/" + std::to_string(fd), flags | O_CLOEXEC);
-}
-
 std::string advice_for(int error, const std::string& path, bool writing) {
   switch (error) {
     case ENOENT:
-      return path.find(':') == std::string::npos
-                 ? "there is no such file; create it with 'truncate -s SIZE " + path + "'"
-                 : "there is no such file, and no backend begins like that; write a PATH, "
-                   "memory:SIZE, null:SIZE, nbd:URI, fault:OPTIONS:SPEC or delay:OPTIONS:SPEC";
+      return advice_for_missing(path);
     case EACCES:
     case EPERM:
       return std::string{"permission denied; let the server's user "} +
@@ -78,6 +77,9 @@ std::string advice_for(int error, const std::string& path, bool writing) {
     case ENOMEDIUM:
       return "there is no device behind it (" + std::string{std::strerror(error)} +
              "); check that it is plugged in and its driver loaded";
+    case EMFILE:
+    case ENFILE:
+      return std::string{std::strerror(error)} + "; let the server have more (LimitNOFILE=)";
     default:
       return std::strerror(error);
   }
@@ -201,6 +203,16 @@ int open_first(const std::string& path, const BackendOptions& options, bool& rea
   return open_with(O_RDONLY);
 }
 
+/// One for each queue, so that a request cannot want for it later. 0 or an errno.
+int open_flush_descriptors(FileState& state, std::size_t queues) {
+  for (std::size_t n = state.info.read_only ? queues : 0; n < queues; ++n) {
+    UniqueFd fd{reopen(state.fd.get(), O_RDONLY)};
+    if (!fd) return -fd.get();
+    give_back(state, std::move(fd));
+  }
+  return 0;
+}
+
 constexpr char kNoDirect[] =
     "its file system has no direct I/O (O_DIRECT); leave out the option for it";
 
@@ -262,11 +274,15 @@ tl::expected<std::unique_ptr<Backend>, Failure> open_file(const std::string& pat
   info.uuid = uuid_of(identity);
   if (state->log) state->log(rtrs::LogLevel::debug, path + ": known as: " + identity);
   state->block_device ? probe_block_device(*state, stat) : probe_file(*state, stat);
-  if (info.size == 0) {
-    return fail(EINVAL, "it is empty; give it a size first, like 'truncate -s 1G " + path + "'");
-  }
+  if (info.size == 0 && state->block_device) return fail(ENXIO, advice_for(ENXIO, path, false));
   if (options.direct && probe_direct(*state) != 0) return fail(EINVAL, kNoDirect);
   set_size(*state, info.size);
+  if (const int missing = open_flush_descriptors(*state, options.queues); missing != 0) {
+    return fail(missing, advice_for(missing, path, false));
+  }
+  if (info.size == 0 && state->log) {
+    state->log(rtrs::LogLevel::warning, path + ": it is empty, and so is what clients see of it");
+  }
   return std::make_unique<FileBackend>(std::move(state));
 }
 

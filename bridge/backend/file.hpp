@@ -46,7 +46,8 @@ struct FileState {
   rtrs::Log log;
   std::function<void()> on_loss;  ///< BackendOptions
   bool block_device = false;
-  bool memory_backed = false;  ///< tmpfs: reads and writes never wait for a device
+  std::atomic<bool> told_of_end{false};  ///< the log, that the storage is gone or was cut
+  bool memory_backed = false;            ///< tmpfs: reads and writes never wait for a device
   std::atomic<bool> use_uring{true};
   std::uint32_t block_size = 512;      ///< bytes; fallocate and discard on block devices
   std::uint32_t direct_alignment = 0;  ///< bytes; of offset, length and memory
@@ -73,8 +74,13 @@ struct FileState {
   std::vector<UniqueFd> spare_flush_fds;
 };
 
-/// None if there is none. Threads: any, as the next.
-UniqueFd take_spare(FileState& state);
+/// Another open file description of an open file, whatever has happened to its name: a descriptor,
+/// or a negative errno.
+int reopen(int fd, int flags);
+
+/// For the flushes of a queue. None: there is none left, and none to be had. Threads: any, as the
+/// next.
+UniqueFd take_flush_fd(FileState& state);
 void give_back(FileState& state, UniqueFd fd);
 
 /// Requests may use so many bytes from now on.
@@ -84,5 +90,16 @@ void set_size(FileState& state, std::uint64_t size);
 
 /// Backend::present_size().
 std::uint64_t present_size_of(FileState& state);
+
+/// Backend::whereabouts().
+Whereabouts whereabouts_of(const FileState& state);
+
+/// Whether a part of the range is not there any more: the device was taken away or has shrunk, or
+/// somebody has cut the file. Never blocks.
+bool is_cut(const FileState& state, std::uint64_t end);
+
+/// What becomes of a request that failed: an error of the kernel's that means a missing device, or
+/// that it is asked for more than there is, becomes EIO. The first time the log is told.
+int error_told(FileState& state, const BackendRequest& request, int error);
 
 }  // namespace rnbd

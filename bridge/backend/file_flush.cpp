@@ -11,9 +11,15 @@
 
 namespace rnbd {
 
-UniqueFd take_spare(FileState& state) {
+int reopen(int fd, int flags) {
+  const std::string self = "/proc/self/fd/" + std::to_string(fd);
+  const int other = open(self.c_str(), flags | O_CLOEXEC);
+  return other < 0 ? -errno : other;
+}
+
+UniqueFd take_flush_fd(FileState& state) {
   const std::lock_guard lock{state.spare_mutex};
-  if (state.spare_flush_fds.empty()) return {};
+  if (state.spare_flush_fds.empty()) return UniqueFd{reopen(state.fd.get(), O_RDONLY)};
   UniqueFd fd = std::move(state.spare_flush_fds.back());
   state.spare_flush_fds.pop_back();
   return fd;
@@ -22,45 +28,6 @@ UniqueFd take_spare(FileState& state) {
 void give_back(FileState& state, UniqueFd fd) {
   const std::lock_guard lock{state.spare_mutex};
   state.spare_flush_fds.push_back(std::move(fd));
-}
-
-// ---- The descriptor
-// ------------------------------------------------------------------------------
-
-/// An open file description of its own remembers by itself which write errors it has seen: a failed
-/// FUA write or another queue's flush does not use up the error this queue has to report. So it
-/// must be there before this queue changes anything.
-void FileQueue::await_flush_fd(FileIo& io) {
-  const bool under_way = !unopened_.empty();
-  unopened_.push(io);
-  if (under_way) return;
-  opening_.queue = this;
-  opening_.kind = FileOperation::Kind::call;
-  opening_.fd = state_.fd.get();
-  opening_.call = [](FileOperation& operation) -> std::int64_t {
-    const std::string self = "/proc/self/fd/" + std::to_string(operation.fd);
-    const int fd = open(self.c_str(), O_RDONLY | O_CLOEXEC);
-    return fd < 0 ? -errno : fd;
-  };
-  opening_.done = [](FileOperation& operation, std::int64_t result) {
-    static_cast<Opening&>(operation).queue->on_opened(result);
-  };
-  engine_->start(opening_);
-}
-
-void FileQueue::on_opened(std::int64_t result) {
-  FileOperationList waiting = unopened_.take();
-  if (result >= 0) {
-    flush_fd_ = UniqueFd{static_cast<int>(result)};
-  } else if (!std::exchange(complained_, true) && state_.log) {
-    state_.log(rtrs::LogLevel::error, state_.path + ": cannot be opened once more for flushes (" +
-                                          std::strerror(static_cast<int>(-result)) +
-                                          "); writes and flushes fail until it can");
-  }
-  while (!waiting.empty()) {
-    FileIo& io = io_of(waiting.pop());
-    result >= 0 ? perform(io) : finish(io, static_cast<int>(-result));
-  }
 }
 
 // ---- Flushes ------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <string>
 
 #include "bridge/backend/file.hpp"
 
@@ -35,7 +37,42 @@ std::uint64_t unit_of_growth(const FileState& state) {
   return state.block_device ? state.direct_alignment : page_of(state);
 }
 
+std::string bytes_of(std::uint64_t size) { return std::to_string(size) + " bytes"; }
+
+bool names_no_device(int error) { return error == ENXIO || error == ENODEV || error == ENOMEDIUM; }
+
+/// The kernel says ENOSPC to a write behind the end of a device, and EINVAL to a zeroing.
+void tell_of_end(FileState& state, int error) {
+  if (state.told_of_end.exchange(true) || !state.log) return;
+  const std::uint64_t size = ask_kernel(state);
+  const bool gone = state.block_device && (size == 0 || names_no_device(error));
+  state.log(rtrs::LogLevel::error,
+            state.path +
+                (gone ? ": the device is gone; requests fail with EIO. Once it is back, let every "
+                        "client disconnect and connect again"
+                      : ": it has shrunk to " + bytes_of(size) + " from " + bytes_of(state.size) +
+                            "; requests behind that fail with EIO"));
+}
+
 }  // namespace
+
+Whereabouts whereabouts_of(const FileState& state) {
+  if (state.block_device) return ask_kernel(state) == 0 ? Whereabouts::gone : Whereabouts::named;
+  struct statx stat {};
+  const int flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
+  const bool known = statx(state.fd.get(), "", flags, STATX_NLINK, &stat) == 0;
+  return known && stat.stx_nlink == 0 ? Whereabouts::unnamed : Whereabouts::named;
+}
+
+bool is_cut(const FileState& state, std::uint64_t end) { return ask_kernel(state) < end; }
+
+int error_told(FileState& state, const BackendRequest& request, int error) {
+  const std::uint64_t end = std::min(request.offset + request.length, state.size.load());
+  const bool cut = state.block_device && is_cut(state, end);
+  if (!cut && !names_no_device(error)) return error;
+  tell_of_end(state, error);
+  return EIO;
+}
 
 void set_size(FileState& state, std::uint64_t size) {
   if (state.direct) {

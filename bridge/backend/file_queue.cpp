@@ -19,9 +19,8 @@ alignas(4096) std::byte zeroes[kZeroesSize];
 
 }  // namespace
 
-FileQueue::FileQueue(FileState& state, rtrs::Reactor& reactor)
-    : state_{state}, bounce_pool_{state.direct_alignment} {
-  flush_fd_ = take_spare(state);
+FileQueue::FileQueue(FileState& state, rtrs::Reactor& reactor, UniqueFd flush_fd)
+    : state_{state}, flush_fd_{std::move(flush_fd)}, bounce_pool_{state.direct_alignment} {
   if (state.use_uring) engine_ = make_uring_engine(reactor);
   if (engine_ == nullptr) {
     engine_ = make_thread_engine(reactor);
@@ -50,7 +49,6 @@ void FileQueue::submit(BackendRequest& request) {
                        request.operation == BackendOperation::write_zeroes;
   const bool flushes = request.operation == BackendOperation::flush;
   if (state_.info.read_only && (changes || flushes)) return finish(io, changes ? EROFS : 0);
-  if ((changes || flushes) && !flush_fd_) return await_flush_fd(io);
   perform(io);
 }
 
@@ -203,7 +201,9 @@ void FileQueue::call(FileIo& io, std::int64_t (*function)(FileOperation&)) {
 }
 
 void FileQueue::finish(FileIo& io, int error) {
-  io.request->done(*io.request, io.failed != 0 ? io.failed : error);
+  BackendRequest& request = *io.request;
+  if (io.failed != 0) error = io.failed;
+  request.done(request, error == 0 ? 0 : error_told(state_, request, error));
 }
 
 }  // namespace rnbd

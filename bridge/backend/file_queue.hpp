@@ -27,7 +27,8 @@ static_assert(std::is_trivially_destructible_v<FileIo>);
 
 class FileQueue final : public BackendQueue {
  public:
-  FileQueue(FileState& state, rtrs::Reactor& reactor);
+  /// `flush_fd`: none for storage that is read-only.
+  FileQueue(FileState& state, rtrs::Reactor& reactor, UniqueFd flush_fd);
   ~FileQueue() override;
   void submit(BackendRequest& request) override;
 
@@ -37,16 +38,8 @@ class FileQueue final : public BackendQueue {
     FileQueue* queue = nullptr;
     std::int64_t error = 0;  ///< negative
   };
-  struct Opening : FileOperation {
-    FileQueue* queue = nullptr;
-  };
 
   void perform(FileIo& io);
-
-  // The descriptor for flushes: opened elsewhere, because that may block, when the first request
-  // comes that needs it. What comes meanwhile waits.
-  void await_flush_fd(FileIo& io);
-  void on_opened(std::int64_t result);
 
   // The part of the request inside the file; the padding behind the end is not there.
   std::uint64_t inside(const BackendRequest& request) const {
@@ -81,11 +74,11 @@ class FileQueue final : public BackendQueue {
   void finish(FileIo& io, int error);
 
   FileState& state_;
+  /// An open file description of its own remembers by itself which write errors it has seen: a
+  /// failed FUA write or another queue's flush does not use up the error this queue has to report.
+  /// So it is there before this queue changes anything.
   UniqueFd flush_fd_;
-  Opening opening_;
   Noting noting_;
-  FileOperationList unopened_;  ///< wait for flush_fd_
-  bool complained_ = false;     ///< that it cannot be opened
   BouncePool bounce_pool_;
   FileOperationList bounce_waiting_;
   FileOperation sync_;

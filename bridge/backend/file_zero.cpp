@@ -69,6 +69,10 @@ void FileQueue::zero(FileIo& io) {
 }
 
 void FileQueue::on_zeroed(FileIo& io, std::int64_t result) {
+  // The kernel zeroes as much as there is, and says nothing of the rest.
+  if (result >= 0 && is_cut(state_, io.offset + io.length)) {
+    return finish(io, EIO);
+  }
   if (result >= 0) return finish_durably(io);
   if (result != -EOPNOTSUPP) return finish(io, static_cast<int>(-result));
   const bool was_punch = (io.flags & FALLOC_FL_PUNCH_HOLE) != 0;

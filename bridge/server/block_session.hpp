@@ -91,6 +91,7 @@ class BlockSession {
   // block_session_open.cpp: OPEN, with what it may have to wait for
   void open(rtrs::ServerRequest& request);
   void open_export(const OpeningPtr& opening);
+  void renew_export(const OpeningPtr& opening);
   void open_file(const OpeningPtr& opening);
   void found(const OpeningPtr& opening);
   bool is_closing(const WriterCount* storage) const;

@@ -77,11 +77,36 @@ void BlockSession::open(rtrs::ServerRequest& request) {
 
 void BlockSession::open_export(const OpeningPtr& opening) {
   const std::string& name = opening->name();
+  if (!std::exchange(opening->renewed, true) && catalogue_.is_stale(name)) {
+    return renew_export(opening);
+  }
   auto lease = catalogue_.open_named(name, opening->wanted.mode, coming_again(opening->request));
   if (lease) return take_turn(opening, std::move(*lease));
   const bool retry = lease.error() == EPERM && reclaim(opening, catalogue_.writers(name),
                                                        [this, opening] { open_export(opening); });
-  if (!retry) opened(opening, tl::unexpected(refusal_of(name, lease.error())));
+  if (retry) return;
+  Failure refusal = refusal_of(name, lease.error());
+  if (refusal.error == EBUSY) refusal.text = quoted(name) + ": " + catalogue_.trouble_of(name);
+  opened(opening, tl::unexpected(std::move(refusal)));
+}
+
+/// What lies under its name may be another storage by now.
+void BlockSession::renew_export(const OpeningPtr& opening) {
+  limit(opening);
+  opening->line = opening->name();
+  const auto work = [opening] {
+    if (opening->state != Opening::State::late) opening->catalogue.renew(opening->name());
+    opening->catalogue.lines().end(opening->line);
+  };
+  const auto then = [this, opening] {
+    if (opening->state == Opening::State::late) return;
+    queues_.retire_what_is_over();
+    open_export(opening);
+  };
+  const bool begun = catalogue_.lines().begin(opening->line, opening.get(), [opening, work, then] {
+    opening->surroundings.run_blocking(opening->reactor, work, then);
+  });
+  if (!begun) opened(opening, tl::unexpected(file_hangs(opening->name())));
 }
 
 void BlockSession::open_file(const OpeningPtr& opening) {
@@ -259,13 +284,21 @@ void BlockSession::opened(const OpeningPtr& opening, tl::expected<Lease, Failure
   }
   if (devices_.full()) return refuse(request, EMFILE);
   BackendQueue* queue = queues_.acquire(lease->storage());
-  if (queue == nullptr) return refuse(request, ENOMEM);
+  if (queue == nullptr) {
+    log_refusal("refused to open " + quoted(name) +
+                ": there are no descriptors or memory for it (LimitNOFILE=)");
+    return refuse(request, ENOMEM);
+  }
   Device& device = devices_.add(std::make_unique<Device>(name, std::move(*lease), *queue));
   device.open_number = order_of(request, sizeof(wire::Open)).number;
   device.writer_serial = catalogue_.writer_serial(device.lease);
   surroundings_.say(rtrs::LogLevel::info, facts_.peer,
                     facts_.name + " (" + facts_.peer + "): opened " + quoted(name) + " " +
                         wire::to_string(device.lease.mode()));
+  if (device.lease.storage()->backend().whereabouts() == Whereabouts::unnamed) {
+    log_refusal("the file of " + quoted(name) +
+                " was deleted or replaced: what is written to it is gone when this server ends");
+  }
   answer_open(request, device);
 }
 

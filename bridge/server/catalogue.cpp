@@ -65,6 +65,7 @@ BackendOptions ExportCatalogue::backend_options(bool read_only) const {
   options.read_only = read_only;
   options.direct = options_.direct;
   options.use_uring = options_.use_uring;
+  options.queues = options_.queues;
   options.log = options_.log;
   options.on_loss = options_.on_loss;
   return options;
@@ -101,7 +102,9 @@ std::shared_ptr<Storage> ExportCatalogue::already_open(const FileIdentity& ident
     if (writable && !open_for_writing) break;
     const auto known = files_.find(FileKey{identity, open_for_writing});
     if (known == files_.end()) continue;
-    if (auto storage = known->second.lock()) return storage;
+    auto storage = known->second.lock();
+    // Another device may have got the number of one that was taken away.
+    if (storage != nullptr && storage->backend().whereabouts() != Whereabouts::gone) return storage;
   }
   return nullptr;
 }
@@ -155,15 +158,16 @@ tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_found(
 tl::expected<Lease, int> ExportCatalogue::lease(std::shared_ptr<Storage> storage,
                                                 const Geometry& geometry, wire::AccessMode mode,
                                                 const wire::Uuid& again) {
+  const std::lock_guard lock{mutex_};
   if (mode != wire::AccessMode::read_only) {
     if (geometry.read_only) return tl::unexpected(EROFS);
-    const std::lock_guard lock{mutex_};
     // It shared the storage before the server's end; the other one has come back first.
     const bool shared = again != wire::Uuid{} && storage->turns_->takes_part(again) &&
                         storage->writers_->all_take_part();
     const auto as = shared ? wire::AccessMode::migration : mode;
     if (const int error = storage->writers_->take(as)) return tl::unexpected(error);
   }
+  ++storage->leases_;
   return Lease{*this, std::move(storage), geometry, mode};
 }
 
@@ -173,9 +177,16 @@ tl::expected<Lease, int> ExportCatalogue::open_named(std::string_view name, wire
   if (found == named_.end()) return tl::unexpected(ENOENT);
   std::unique_lock lock{mutex_};
   std::shared_ptr<Storage> storage = found->second.storage;
+  const Geometry geometry = found->second.geometry;
   lock.unlock();
   if (storage == nullptr) return tl::unexpected(EBUSY);
-  return lease(std::move(storage), found->second.geometry, mode, again);
+  return lease(std::move(storage), geometry, mode, again);
+}
+
+const WriterCount* ExportCatalogue::writers(std::string_view name) const {
+  const std::lock_guard lock{mutex_};
+  const std::shared_ptr<Storage>& storage = named_.find(name)->second.storage;
+  return storage != nullptr ? storage->writers() : nullptr;
 }
 
 std::string ExportCatalogue::line_of_file(std::string_view session_name,
@@ -244,7 +255,7 @@ std::shared_ptr<std::mutex> ExportCatalogue::lock_of(const FileIdentity& identit
 std::vector<wire::ExportName> ExportCatalogue::list() const {
   std::vector<wire::ExportName> names;
   names.reserve(named_.size());
-  for (const auto& [name, entry] : named_) names.push_back({name, entry.description});
+  for (const auto& [name, entry] : named_) names.push_back({name, entry.specification.description});
   return names;
 }
 

@@ -1,6 +1,7 @@
 // What a server exports: names, the storage behind them, and who may write to it.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -46,8 +47,11 @@ class Storage {
   const Geometry& geometry() const { return geometry_; }
   /// Names what its writers share with other exports of the same storage.
   const WriterCount* writers() const { return writers_.get(); }
-  /// Open as long as the server runs; the others close with their last user.
+  /// Open as long as the server runs, or another takes its place; the others close with their last
+  /// user.
   bool permanent() const { return permanent_; }
+  /// Another one has taken its place, and nobody opens it any more.
+  bool replaced() const { return replaced_; }
 
  private:
   friend class ExportCatalogue;
@@ -58,6 +62,8 @@ class Storage {
   std::shared_ptr<WriterCount> writers_;
   std::shared_ptr<WriterTurns> turns_;
   wire::Uuid turn_key_{};
+  std::size_t leases_ = 0;  ///< guarded by the catalogue's lock
+  std::atomic<bool> replaced_{false};
   bool permanent_;
 };
 
@@ -110,6 +116,7 @@ using BackendOpener = std::function<tl::expected<std::unique_ptr<Backend>, Failu
 struct CatalogueOptions {
   bool direct = false;      ///< O_DIRECT for every export
   bool use_uring = true;    ///< false: a thread pool instead of io_uring
+  std::size_t queues = 1;   ///< BackendOptions: as many as there are reactors
   BackendOpener open = {};  ///< empty: open_backend()
   rtrs::Log log = {};       ///< given to the backends, as the next
   std::function<void()> on_loss = {};
@@ -157,6 +164,16 @@ class ExportCatalogue {
   /// Lets clients open files below a directory by name, after the exports that have one.
   tl::expected<void, Failure> set_search_path(const std::string& directory);
 
+  /// The storage of an export is not what its name leads to any more (a file was deleted or
+  /// replaced, a device was taken away), and nobody has it open. Never blocks.
+  bool is_stale(std::string_view name) const;
+  /// Puts what the name leads to now in its place. Where there is nothing a deleted file stays, and
+  /// the export of a device has no storage until somebody calls this again. May block as opening
+  /// does.
+  void renew(std::string_view name);
+  /// Why an export that has a name has no storage now.
+  std::string trouble_of(std::string_view name) const;
+
   bool has(std::string_view name) const { return named_.find(name) != named_.end(); }
   bool has_search_path() const { return search_path_.has_value(); }
 
@@ -201,9 +218,7 @@ class ExportCatalogue {
                                          std::string_view device_name, wire::AccessMode mode,
                                          const wire::Uuid& again = {});
   /// Of an export that is open.
-  const WriterCount* writers(std::string_view name) const {
-    return named_.find(name)->second.storage->writers();
-  }
+  const WriterCount* writers(std::string_view name) const;
 
   /// The exports that have a name, in the order of their names.
   std::vector<wire::ExportName> list() const;
@@ -220,8 +235,9 @@ class ExportCatalogue {
   };
   struct Named {
     std::shared_ptr<Storage> storage;  ///< null while it waits; guarded by mutex_
-    Geometry geometry;                 ///< of the storage, or read-only when only the export is
-    std::string description;
+    Geometry geometry;                 ///< likewise; read-only when only the export is
+    ExportSpecification specification;
+    std::string lost;  ///< why it has no storage any more; guarded by mutex_
   };
   struct Waiting {
     ExportSpecification specification;

@@ -74,7 +74,7 @@ tl::expected<void, Failure> ExportCatalogue::add(const ExportSpecification& spec
   if (!storage && !may_be_over_soon(storage.error().error)) {
     return fail(storage.error().error, ": " + storage.error().text);
   }
-  Named& named = named_.emplace(name, Named{{}, {}, specification.description}).first->second;
+  Named& named = named_.emplace(name, Named{{}, {}, specification, {}}).first->second;
   if (storage) {
     serve(named, std::move(*storage), specification.read_only);
   } else {
@@ -122,6 +122,7 @@ void ExportCatalogue::serve(Named& named, std::shared_ptr<Storage> storage, bool
   const std::lock_guard lock{mutex_};
   named.geometry = geometry;
   named.storage = std::move(storage);
+  named.lost.clear();
 }
 
 // ---- What waits for its storage -----------------------------------------------------------------
@@ -166,8 +167,12 @@ std::vector<ExportStatus> ExportCatalogue::exports() const {
   all.reserve(named_.size());
   for (const auto& [name, entry] : named_) {
     Geometry now = entry.geometry;
-    if (entry.storage != nullptr) grow(now, entry.storage->backend().present_size());
-    all.push_back({name, now.size, now.read_only, ""});
+    if (entry.storage != nullptr) {
+      grow(now, entry.storage->backend().present_size());
+    } else {
+      now.size = 0;
+    }
+    all.push_back({name, now.size, now.read_only, entry.lost});
     for (const Waiting& waiting : waiting_) {
       if (waiting.specification.name != name) continue;
       all.back().read_only = waiting.specification.read_only;

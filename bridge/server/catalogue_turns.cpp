@@ -87,9 +87,10 @@ std::uint64_t ExportCatalogue::writer_serial(const Lease& lease) const {
 }
 
 void ExportCatalogue::give_back(const Lease& lease) {
-  if (!lease.writable()) return;
   const std::lock_guard lock{mutex_};
-  const Storage& storage = *lease.storage_;
+  Storage& storage = *lease.storage_;
+  --storage.leases_;
+  if (!lease.writable()) return;
   storage.writers_->give_back(lease.writer_.has_value());
   if (!lease.writer_) return;
   if (ending_) return storage.turns_->vanish(*lease.writer_);

@@ -38,6 +38,7 @@ struct BlockSession::Opening {
   std::shared_ptr<void> timer;
   std::string line;                                  ///< OpenLines
   bool in_turn = false;                              ///< of the session's turns_under_way_
+  bool renewed = false;                              ///< it was seen whether the storage is there
   bool reclaimed = false;                            ///< idle sessions have been ended for it
   std::optional<tl::expected<Lease, Refusal>> file;  ///< result
   std::optional<Lease> lease;                        ///< for which the turn is taken

@@ -8,8 +8,12 @@ namespace rnbd {
 
 QueueTable::~QueueTable() = default;
 
+bool QueueTable::is_over(const Entry& entry) {
+  return entry.queue->broken() || entry.storage->replaced();
+}
+
 BackendQueue* QueueTable::acquire(const std::shared_ptr<Storage>& storage) {
-  retire_broken();
+  retire_what_is_over();
   if (!surroundings_.later) bury();
   for (Entry& entry : entries_) {
     if (entry.storage != storage || entry.queue->broken()) continue;
@@ -26,13 +30,14 @@ void QueueTable::release(const BackendQueue& queue) {
   const auto entry = std::find_if(entries_.begin(), entries_.end(),
                                   [&](const Entry& e) { return e.queue.get() == &queue; });
   if (entry == entries_.end() || --entry->users > 0) return;
-  if (!entry->storage->permanent() || queue.broken()) retire(entry);
+  if (!entry->storage->permanent() || is_over(*entry)) retire(entry);
 }
 
-/// A queue that broke while nobody used it; those in use go with their last user.
-void QueueTable::retire_broken() {
+/// A queue that broke, or lost its storage to another, while nobody used it; those in use go with
+/// their last user.
+void QueueTable::retire_what_is_over() {
   for (auto entry = entries_.begin(); entry != entries_.end();) {
-    entry = entry->users == 0 && entry->queue->broken() ? retire(entry) : std::next(entry);
+    entry = entry->users == 0 && is_over(*entry) ? retire(entry) : std::next(entry);
   }
 }
 

@@ -11,8 +11,9 @@
 namespace rnbd {
 
 /// Opens a BackendQueue per storage when the first session of the reactor needs it. Queues of
-/// permanent storage stay; those of other files, and queues that broke (an NBD server went away),
-/// go with their last user. Who opens a device after that gets a new one.
+/// permanent storage stay; those of other files, and queues that broke (an NBD server went away) or
+/// whose storage was replaced, go with their last user. Who opens a device after that gets a new
+/// one.
 ///
 /// Threads: its reactor; the destructor when the reactor has stopped and nothing runs.
 class QueueTable {
@@ -29,6 +30,9 @@ class QueueTable {
   /// May be called from inside a completion of the very queue: it dies later.
   void release(const BackendQueue& queue);
 
+  /// Those of storage that was replaced close now, if nobody uses them.
+  void retire_what_is_over();
+
   rtrs::Reactor* reactor() const { return reactor_; }
 
  private:
@@ -40,7 +44,7 @@ class QueueTable {
 
   using Entries = std::vector<Entry>;
 
-  void retire_broken();
+  static bool is_over(const Entry& entry);
   Entries::iterator retire(Entries::iterator entry);
   void bury();
 

@@ -87,7 +87,50 @@ void check_growth(const BackendOptions& options) {
   CHECK(bench.read(2 * kSize - data.size(), data.size()) == data);
 }
 
+/// What a client is told when so much of a device is left.
+void check_rest(std::uint64_t left, const BackendOptions& options, const std::string& told) {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("disk", kSize);
+  const LoopDevice device{file};
+  if (!device.exists()) return;
+  std::vector<std::string> log;
+  BackendOptions logged = options;
+  logged.log = [&](rtrs::LogLevel level, const std::string& line) {
+    if (level == rtrs::LogLevel::error) log.push_back(line);
+  };
+  Bench bench{device.path(), logged};
+  std::filesystem::resize_file(file, left);
+  REQUIRE(std::system(("losetup -c " + device.path()).c_str()) == 0);
+  const Bytes data = pattern(65536, 4);
+  const std::uint64_t behind = kSize - 2 * data.size();
+  CHECK(bench.write(behind, data) == EIO);
+  CHECK(bench.write(behind, data, /*fua=*/true) == EIO);
+  CHECK(bench.zero(behind, data.size(), {}) == EIO);
+  CHECK(bench.zero(behind, data.size(), {.no_unmap = true}) == EIO);
+  CHECK(bench.zero(0, kSize, {}) == EIO);
+  CHECK(bench.discard(behind, data.size()) == EIO);
+  Bytes read(512);
+  BackendRequest request;
+  request.offset = behind;
+  request.length = read.size();
+  request.data = read.data();
+  CHECK(bench.run(request) == EIO);
+  REQUIRE(log.size() == 1);
+  CHECK(log.front().find(told) != std::string::npos);
+  CHECK((bench.backend().whereabouts() == Whereabouts::gone) == (left == 0));
+  if (left > 0) CHECK(bench.write(0, data) == 0);
+}
+
 }  // namespace
+
+TEST_CASE("block device: one that was taken away is EIO, never a lack of space") {
+  check_rest(0, {}, "the device is gone");
+  check_rest(0, {.direct = true}, "the device is gone");
+}
+TEST_CASE("block device: behind the end of one that has shrunk is EIO, before it all is well") {
+  check_rest(kSize / 2, {}, "has shrunk to 2097152 bytes");
+  check_rest(kSize / 2, {.use_uring = false}, "has shrunk to 2097152 bytes");
+}
 
 TEST_CASE("block device: behaves like a disk") { check_device({}); }
 TEST_CASE("block device, direct: behaves like a disk") { check_device({.direct = true}); }

@@ -145,11 +145,75 @@ TEST_CASE("file: what cannot be an export says why") {
   };
   CHECK(error_of(folder.path() + "/none") == ENOENT);
   CHECK(error_of(folder.path()) == EISDIR);
-  CHECK(error_of(folder.file("empty", 0)) == EINVAL);
   CHECK(error_of("/dev/null") == EINVAL);
   const std::string fifo = folder.path() + "/fifo";
   REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
   CHECK(error_of(fifo) == EINVAL);
+}
+
+TEST_CASE("file: an empty one is served, and what it grows by can be used") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("empty", 0);
+  std::vector<std::string> log;
+  Bench bench{path, {.log = [&](rtrs::LogLevel, const auto& line) { log.push_back(line); }}};
+  CHECK(bench.info().size == 0);
+  CHECK(log.back().find("it is empty") != std::string::npos);
+  CHECK(bench.flush() == 0);
+  std::filesystem::resize_file(path, 8192);
+  CHECK(bench.backend().present_size() == 8192);
+  CHECK(bench.write(4096, pattern(4096, 1)) == 0);
+  CHECK(bench.read(4096, 4096) == pattern(4096, 1));
+}
+
+TEST_CASE("file: the advice about what is missing fits the place") {
+  const TemporaryFolder folder;
+  const auto advice = [](const std::string& path) {
+    const auto backend = open_backend(path, {});
+    REQUIRE(!backend.has_value());
+    CHECK(backend.error().error == ENOENT);
+    return backend.error().text;
+  };
+  const auto says = [&](const std::string& path, const std::string& words) {
+    const std::string text = advice(path);
+    CAPTURE(text);
+    CHECK(text.find(words) != std::string::npos);
+    return text.find("truncate") != std::string::npos;
+  };
+  CHECK(says(folder.path() + "/none", "truncate -s SIZE " + folder.path() + "/none'"));
+  CHECK(says(folder.path() + "/no ne", "truncate -s SIZE \"" + folder.path() + "/no ne\"'"));
+  CHECK(says("/dev/shm/rnbdkit-none", "truncate -s SIZE /dev/shm/rnbdkit-none'"));
+  CHECK_FALSE(says("/dev/vg0/vm7", "plug it in, or activate it"));
+  CHECK_FALSE(says("/dev/rnbdkit-none", "plug it in, or activate it"));
+  CHECK_FALSE(says("/tmp/../dev/rnbdkit-none", "plug it in, or activate it"));
+  CHECK_FALSE(says(folder.path() + "/none/disk", "no directory " + folder.path() + "/none;"));
+  CHECK_FALSE(says("/proc/none", "there is no such file"));
+  CHECK_FALSE(says("memoryy:1M", "no backend begins like that"));
+  std::filesystem::create_symlink("/dev/vg0/vm7", folder.path() + "/link");
+  CHECK_FALSE(says(folder.path() + "/link", "a link to /dev/vg0/vm7: there is no such device"));
+  std::filesystem::create_symlink("none", folder.path() + "/near");
+  CHECK(says(folder.path() + "/near", "truncate -s SIZE " + folder.path() + "/none'"));
+}
+
+TEST_CASE("file: a deleted or replaced one has lost its name, and works as before") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("disk", 1 << 20);
+  Bench bench{path};
+  CHECK(bench.backend().whereabouts() == Whereabouts::named);
+  SUBCASE("deleted") { std::filesystem::remove(path); }
+  SUBCASE("replaced") { std::filesystem::rename(folder.file("other", 1 << 20), path); }
+  CHECK(bench.backend().whereabouts() == Whereabouts::unnamed);
+  CHECK(bench.write(0, pattern(512, 1)) == 0);
+  CHECK(bench.flush() == 0);
+}
+
+TEST_CASE("file: zeroes are not written where somebody has cut it") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("disk", 1 << 20);
+  Bench bench{path};
+  std::filesystem::resize_file(path, 4096);
+  CHECK(bench.zero(0, 4096, {}) == 0);
+  CHECK(bench.zero(0, 8192, {}) == EIO);
+  CHECK(bench.zero(65536, 4096, {.no_unmap = true}) == EIO);
 }
 
 TEST_CASE("file: a file that was truncated behind our back gives EIO where it ends, not zeroes") {

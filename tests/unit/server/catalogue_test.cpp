@@ -39,12 +39,13 @@ TEST_CASE("catalogue: a description that could not be listed is refused") {
   CHECK(text("b", "two\nlines,\tübung").empty());
 }
 
-TEST_CASE("catalogue: an empty backend is refused and the sentence names the export") {
+TEST_CASE("catalogue: an empty backend is an export of no sectors") {
   Fakes fakes;
   fakes.size = 0;
-  const auto text = failure_of(fakes.catalogue, {"disk0", "null:0", "", false, false});
-  CHECK(has(text, "disk0"));
-  CHECK(has(text, "empty"));
+  CHECK(failure_of(fakes.catalogue, {"disk0", "x:", "", false, false}).empty());
+  const auto lease = fakes.catalogue.open_named("disk0", wire::AccessMode::read_write);
+  REQUIRE(lease);
+  CHECK(lease->geometry().sectors == 0);
 }
 
 TEST_CASE("catalogue: options of the export reach the backend") {
@@ -135,4 +136,73 @@ TEST_CASE("catalogue: real storage is opened by its specification") {
   CHECK(has(missing, "'missing'"));
   CHECK(has(missing, file.path + ".not"));
   CHECK_FALSE(failure_of(catalogue, {"directory", "/tmp", "", false, false}).empty());
+}
+
+namespace {
+
+/// What the name leads to, as its users see it.
+std::uint64_t size_of(ExportCatalogue& catalogue) {
+  if (catalogue.is_stale("disk")) catalogue.renew("disk");
+  const auto lease = catalogue.open_named("disk", wire::AccessMode::read_write);
+  return lease ? lease->geometry().size : 0;
+}
+
+}  // namespace
+
+TEST_CASE("catalogue: what comes back under the name is served once nobody has the old one open") {
+  const TempFile file;
+  std::vector<std::string> log;
+  ExportCatalogue catalogue{
+      {.log = [&](rtrs::LogLevel, const std::string& line) { log.push_back(line); }}};
+  REQUIRE(failure_of(catalogue, {"disk", file.path, "", false, false}).empty());
+  {
+    const auto reader = catalogue.open_named("disk", wire::AccessMode::read_only);
+    fs::remove(file.path);
+    std::ofstream{file.path} << std::string(8192, 'y');
+    CHECK_FALSE(catalogue.is_stale("disk"));
+    CHECK(size_of(catalogue) == 4096);
+  }
+  CHECK(catalogue.is_stale("disk"));
+  CHECK(size_of(catalogue) == 8192);
+  CHECK_FALSE(catalogue.is_stale("disk"));
+  CHECK(has(log.back(), "its storage is another one now"));
+}
+
+TEST_CASE("catalogue: a deleted file that nothing has replaced is served on") {
+  const TempFile file;
+  ExportCatalogue catalogue{{}};
+  REQUIRE(failure_of(catalogue, {"disk", file.path, "", false, false}).empty());
+  fs::remove(file.path);
+  CHECK(size_of(catalogue) == 4096);
+  CHECK(size_of(catalogue) == 4096);
+}
+
+TEST_CASE("catalogue: a device that is gone is let go, says so, and is opened when it is back") {
+  struct Device final : Backend {
+    Device(std::uint64_t size, Whereabouts& where) : where_{where} { info_.size = size; }
+    const BackendInfo& info() const override { return info_; }
+    Whereabouts whereabouts() const override { return where_; }
+    std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor*) override { return nullptr; }
+    BackendInfo info_;
+    Whereabouts& where_;
+  };
+  Whereabouts where = Whereabouts::named;
+  std::uint64_t size = 4096;
+  ExportCatalogue catalogue{
+      {.open = [&](const std::string&,
+                   const BackendOptions&) -> tl::expected<std::unique_ptr<Backend>, Failure> {
+        if (size == 0) return tl::unexpected(Failure{ENXIO, "there is no device"});
+        return std::make_unique<Device>(size, where);
+      }}};
+  REQUIRE(failure_of(catalogue, {"disk", "x:", "", false, false}).empty());
+  where = Whereabouts::gone;
+  size = 0;
+  CHECK(size_of(catalogue) == 0);
+  CHECK(catalogue.trouble_of("disk") == "there is no device");
+  CHECK(catalogue.exports().front().trouble == "there is no device");
+  CHECK(catalogue.open_named("disk", wire::AccessMode::read_only).error() == EBUSY);
+  where = Whereabouts::named;
+  size = 8192;
+  CHECK(size_of(catalogue) == 8192);
+  CHECK(catalogue.exports().front().trouble.empty());
 }

@@ -1,0 +1,59 @@
+// Exports whose storage was taken away, deleted or replaced while the server runs.
+#include <utility>
+
+#include "bridge/protocol/printable.hpp"
+#include "bridge/server/catalogue.hpp"
+
+namespace rnbd {
+
+bool ExportCatalogue::is_stale(std::string_view name) const {
+  const auto found = named_.find(name);
+  if (found == named_.end()) return false;
+  const std::lock_guard lock{mutex_};
+  const Named& named = found->second;
+  if (named.storage == nullptr) return !named.lost.empty();
+  return named.storage->leases_ == 0 &&
+         named.storage->backend().whereabouts() != Whereabouts::named;
+}
+
+/// Two at a time would be in each other's way: whoever calls is in the line of the name.
+void ExportCatalogue::renew(std::string_view name) {
+  if (!is_stale(name)) return;
+  Named& named = named_.find(name)->second;
+  auto fresh = open_for_export(named.specification);
+  std::shared_ptr<Storage> old;
+  const auto say = [&](rtrs::LogLevel level, const std::string& what) {
+    if (options_.log) options_.log(level, "export " + quoted(name) + ": " + what);
+  };
+  std::unique_lock lock{mutex_};
+  old = named.storage;
+  const bool taken = old != nullptr && old->leases_ > 0;
+  if (taken) return;  // by somebody who opened it meanwhile
+  if (fresh) {
+    lock.unlock();
+    if (*fresh == old) return;
+    if (old != nullptr) old->replaced_ = true;
+    serve(named, std::move(*fresh), named.specification.read_only);
+    return say(rtrs::LogLevel::warning,
+               "its storage is another one now, which is served from here on");
+  }
+  const bool unnamed = old != nullptr && old->backend().whereabouts() == Whereabouts::unnamed;
+  if (unnamed) return;  // the only way to what is in it
+  if (old != nullptr) old->replaced_ = true;
+  named.storage.reset();
+  const bool news = std::exchange(named.lost, fresh.error().text) != fresh.error().text;
+  lock.unlock();
+  if (news) say(rtrs::LogLevel::error, "it has no storage any more: " + fresh.error().text);
+}
+
+std::string ExportCatalogue::trouble_of(std::string_view name) const {
+  const std::lock_guard lock{mutex_};
+  const auto found = named_.find(name);
+  if (found != named_.end() && !found->second.lost.empty()) return found->second.lost;
+  for (const Waiting& waiting : waiting_) {
+    if (waiting.specification.name == name) return waiting.why;
+  }
+  return "";
+}
+
+}  // namespace rnbd
