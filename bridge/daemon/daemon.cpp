@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <thread>
 
 #include "bridge/control/control_socket.hpp"
 #include "bridge/daemon/blocking_pool.hpp"
@@ -98,12 +99,20 @@ void record_loss(const LossCount& losses) {
   }
 }
 
+/// Both the server and what it opens for each of them have to know.
+unsigned reactors_of(const Settings& settings) {
+  constexpr unsigned kMost = 8;
+  return settings.reactors != 0 ? settings.reactors
+                                : std::clamp(std::thread::hardware_concurrency(), 1U, kMost);
+}
+
 /// `state`: null if nothing is to be served.
 tl::expected<std::unique_ptr<ExportCatalogue>, std::string> open_exports(const Settings& settings,
                                                                          const State* state) {
   CatalogueOptions options;
   options.direct = settings.direct;
   options.use_uring = !settings.no_uring;
+  options.queues = reactors_of(settings);
   options.log = log_function();
   if (state != nullptr) {
     options.patience = kPatience;
@@ -131,7 +140,7 @@ rtrs::ServerOptions server_options(const Settings& settings, std::vector<int> so
   options.listen = settings.listen;
   if (options.listen.empty() && sockets.empty()) options.listen.push_back({.host = "127.0.0.1"});
   options.listen_fds = std::move(sockets);
-  options.reactors = settings.reactors;
+  options.reactors = reactors_of(settings);
   options.queue_depth = settings.queue_depth;
   options.max_io_size = settings.max_io_size;
   options.memory_limit = settings.memory_limit;

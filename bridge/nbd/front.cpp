@@ -13,6 +13,8 @@
 #include <system_error>
 #include <utility>
 
+#include "rdma/descriptor_reserve.hpp"
+
 namespace rnbd::nbd {
 namespace {
 
@@ -103,7 +105,12 @@ void Front::accept_clients() {
     for (std::size_t i = 1; i < descriptors.size(); ++i) {
       if (descriptors[i].revents == 0) continue;
       const int socket = ::accept4(descriptors[i].fd, nullptr, nullptr, SOCK_CLOEXEC);
-      if (socket >= 0) {
+      if (socket >= 0 && rtrs::is_reserved(socket)) {
+        ::close(socket);
+        complain(
+            "a client was turned away: the last descriptors are kept for those who are there "
+            "(raise LimitNOFILE)");
+      } else if (socket >= 0) {
         admit(socket);
       } else if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR) {
         complain("cannot accept a client: " + std::string{describe_error(errno)});

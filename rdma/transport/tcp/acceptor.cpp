@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -18,6 +19,7 @@
 #include <sstream>
 #include <utility>
 
+#include "rdma/descriptor_reserve.hpp"
 #include "rdma/transport/tcp/connector.hpp"
 #include "rdma/transport/tcp/frame.hpp"
 #include "rdma/transport/tcp/queue_pair.hpp"
@@ -170,10 +172,19 @@ void TcpAcceptor::receive(Socket socket) {
             "refused: there are as many connections as allowed (max_connections)");
     return;  // closes it
   }
-  if (handshakes_.size() >= options_.max_handshakes) {
+  const bool reserved = is_reserved(socket.native_handle());
+  if (reserved || handshakes_.size() >= options_.max_handshakes) {
     // An honest client needs milliseconds, so the oldest is the least likely one.
     error_code ignored;
-    handshakes_.front()->socket.close(ignored);
+    const auto oldest = std::ranges::find_if(
+        handshakes_, [](const auto& handshake) { return handshake->socket.is_open(); });
+    if (oldest != handshakes_.end()) {
+      (*oldest)->socket.close(ignored);
+    } else if (reserved) {
+      return refused(LogLevel::warning, text_of(socket.remote_endpoint(ignored)),
+                     "refused: the last descriptors are kept for those who are there (raise "
+                     "LimitNOFILE)");
+    }
   }
   handshakes_.push_back(std::make_shared<Handshake>(std::move(socket)));
   asio::co_spawn(reactor_.io(), shake_hands(std::prev(handshakes_.end())), asio::detached);

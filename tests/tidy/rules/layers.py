@@ -13,7 +13,8 @@ PURE = {
 # The public doors (rdma/client.hpp, ...) are interfaces that rdma/transport implements, so they
 # lie below it.
 DOORS = ["rdma/client.hpp", "rdma/server.hpp", "rdma/log.hpp", "rdma/complaint_log.hpp",
-         "rdma/client_log.hpp", "rdma/duration.hpp", "rdma/memlock.hpp", "rdma/path_list.hpp"]
+         "rdma/client_log.hpp", "rdma/duration.hpp", "rdma/descriptor_reserve.hpp",
+         "rdma/memlock.hpp", "rdma/path_list.hpp"]
 CORE = ["rdma/core/", "rdma/wire/"]
 RTRS = DOORS + CORE + ["rdma/transport/reactor.hpp"]
 

@@ -1,0 +1,90 @@
+#!/bin/bash
+# Strangers who connect until there are no descriptors left harm nobody who is there.
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+
+# Enough for the programs and some clients.
+few=(prlimit --nofile=128:128)
+
+# crowd HOW WHERE: 300 strangers who connect and say nothing, until the end of the case.
+crowd() {
+  local ready_read ready_write
+  pipe ready_read ready_write
+  spawn crowd /usr/bin/python3 -c '
+import os, signal, socket, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+how, where, ready = sys.argv[1], sys.argv[2], int(sys.argv[3])
+strangers = []
+for _ in range(300):
+    stranger = socket.socket(socket.AF_UNIX if how == "unix" else socket.AF_INET)
+    stranger.settimeout(5)
+    try:
+        stranger.connect(where if how == "unix" else ("127.0.0.1", int(where)))
+    except OSError:
+        continue  # it was not even let in
+    strangers.append(stranger)
+os.write(ready, b"all there\n")
+signal.sigwait([signal.SIGTERM])
+' "$1" "$2" "$ready_write"
+  exec {ready_write}>&-
+  await_line "$ready_read" 60 || fail "the crowd did not gather"
+  exec {ready_read}<&-
+}
+
+# The first changes and flushes, for which descriptors and threads might be wanted.
+works() {
+  nbdsh <<'PY'
+for offset in range(0, 1 << 20, 65536):
+    h.pwrite(b"x" * 65536, offset, nbd.CMD_FLAG_FUA if offset % 131072 else 0)
+h.zero(65536, 0)
+h.trim(65536, 65536)
+h.flush()
+assert h.pread(65536, 131072) == b"x" * 65536
+PY
+}
+
+at_the_server() {
+  requires prlimit
+  requires_python nbd
+  truncate -s 4M image other
+  server_command=("${few[@]}" "${server_command[@]}")
+  # shellcheck disable=SC2086 # options
+  start_server $1 --export "disk0=$PWD/image" --export "disk1=$PWD/other"
+  attach disk0
+  nbdinfo --size "$uri"
+  crowd tcp "$port"
+  works
+  nbdkit_name=second attach disk1
+  works
+}
+it "at the server: attached clients write and flush, and others are let in" at_the_server ""
+it "the same with threads instead of io_uring" at_the_server --no-uring
+
+at_the_bridge() {
+  requires prlimit
+  requires_python nbd
+  truncate -s 4M image
+  start_server --export "disk0=$PWD/image"
+  bridge_command=("${few[@]}" "${bridge_command[@]}")
+  start_bridge "rnbd+tcp://$address/disk0"
+  limited /usr/bin/python3 - "$uri" <<'PY' &
+import os, sys, time, nbd
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+open("attached", "w").close()
+while not os.path.exists("restarted"):
+    time.sleep(0.05)
+h.pwrite(b"x" * 65536, 0)
+h.flush()
+PY
+  local client=$!
+  eventually 20 test -e attached
+  crowd unix "$socket"
+  says bridge.log 'a client was turned away'
+  stop server
+  server_port=$port start_server --export "disk0=$PWD/image"
+  touch restarted
+  wait "$client"
+}
+[[ $face != bridge ]] || it "at the bridge: it comes back to its server, and its client goes on" at_the_bridge
+
+finish
