@@ -84,15 +84,65 @@ std::optional<WriterRecord> record_of(std::span<const std::byte> bytes) {
   return record;
 }
 
-/// 0 or an errno.
+/// Files that are kept ready, so that a full disk is no reason to refuse a writer: as many storages
+/// may get their first record then. Those that have one go on in what the older record leaves.
+constexpr unsigned kSpares = 64;
+/// Bytes of a spare file: 170 parts.
+constexpr off_t kSpareSize = 4096;
+
+std::string spare_name(unsigned number) { return ".spare-" + std::to_string(number); }
+
+/// What is missing is made as long as there is room.
+void make_spares(int directory) {
+  for (unsigned n = 0; n < kSpares; ++n) {
+    const std::string name = spare_name(n);
+    const OwnedFd file{
+        ::openat(directory, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)};
+    if (!file) {
+      if (errno == EEXIST) continue;
+      return;
+    }
+    if (::fallocate(file.get(), 0, 0, kSpareSize) == 0) continue;
+    ::unlinkat(directory, name.c_str(), 0);
+    return;
+  }
+}
+
+/// False: there is none.
+bool take_spare(int directory, const std::string& name) {
+  for (unsigned n = 0; n < kSpares; ++n) {
+    if (::renameat(directory, spare_name(n).c_str(), directory, name.c_str()) == 0) return true;
+  }
+  return false;
+}
+
+bool has_no_room(int error) { return error == ENOSPC || error == EDQUOT; }
+
+/// 0 or an errno. Written over what the file has, and only then made shorter, so that it keeps its
+/// room.
 int write_file(int directory, const std::string& name, std::span<const std::byte> bytes) {
-  const OwnedFd file{
-      ::openat(directory, name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)};
+  const OwnedFd file{::openat(directory, name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600)};
   if (!file) return errno;
   const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
   if (written < 0) return errno;
   if (static_cast<std::size_t>(written) != bytes.size()) return ENOSPC;
+  if (::ftruncate(file.get(), written) < 0) return errno;
   return ::fsync(file.get()) < 0 ? errno : 0;
+}
+
+/// The same where the disk may be full.
+int write_draft(int directory, const std::string& name, std::span<const std::byte> bytes) {
+  const int error = write_file(directory, name, bytes);
+  if (!has_no_room(error)) return error;
+  return take_spare(directory, name) ? write_file(directory, name, bytes) : error;
+}
+
+/// Puts the draft in the place of the record, whose file is the next draft. 0 or an errno.
+int replace(int directory, const std::string& draft, const std::string& name) {
+  if (::renameat2(directory, draft.c_str(), directory, name.c_str(), RENAME_EXCHANGE) == 0)
+    return 0;
+  // There is no record yet, or the file system cannot do that (NFS).
+  return ::renameat(directory, draft.c_str(), directory, name.c_str()) < 0 ? errno : 0;
 }
 
 }  // namespace
@@ -110,6 +160,7 @@ tl::expected<std::unique_ptr<TurnFiles>, std::string> TurnFiles::open(
   if (!lock || (::flock(lock.get(), LOCK_EX | LOCK_NB) < 0 && errno != EWOULDBLOCK)) {
     return tl::unexpected(directory + '/' + kLock + ": " + std::strerror(errno));
   }
+  make_spares(fd.get());
   ::flock(lock.get(), LOCK_UN);
   return std::unique_ptr<TurnFiles>{new TurnFiles{std::move(fd), std::move(lock), directory}};
 }
@@ -148,10 +199,9 @@ tl::expected<void, std::string> TurnFiles::save(const wire::Uuid& storage,
   const std::string name = name_of(storage);
   if (record.parts.size() > kMaxParts) return failure(name, EMLINK);
   const std::string draft = name + "." + kNew;
-  if (const int error = write_file(directory_.get(), draft, bytes_of(record)))
+  if (const int error = write_draft(directory_.get(), draft, bytes_of(record)))
     return failure(draft, error);
-  if (::renameat(directory_.get(), draft.c_str(), directory_.get(), name.c_str()) < 0)
-    return failure(name, errno);
+  if (const int error = replace(directory_.get(), draft, name)) return failure(name, error);
   if (::fsync(directory_.get()) < 0) return failure(name, errno);
   return {};
 }
@@ -162,6 +212,8 @@ tl::expected<LossCount, std::string> LossCount::open(const std::string& director
   struct stat status {};
   if (!file || ::fstat(file.get(), &status) < 0)
     return tl::unexpected(path + ": " + std::strerror(errno));
+  // For a full disk later on; where that cannot be done, the failure is told then.
+  (void)::fallocate(file.get(), FALLOC_FL_KEEP_SIZE, status.st_size, kSpareSize);
   return LossCount{std::move(file), std::move(path), static_cast<std::uint64_t>(status.st_size)};
 }
 
