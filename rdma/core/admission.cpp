@@ -8,99 +8,251 @@
 namespace rtrs {
 namespace {
 
-Admission::Decision refuse(int error, const char* why) { return {.error = error, .why = why}; }
+Admission::Considered refuse(int error, const char* why) { return {.error = error, .why = why}; }
+
+constexpr const char* kOvertaken = "an attempt to connect this path that a later one has overtaken";
+constexpr const char* kOtherCount = "the number of connections changed";
+constexpr const char* kExists = "this connection exists already";
+constexpr const char* kTooManySessions = "too many sessions (--max-sessions)";
+
+/// Numbers of attempts wrap.
+bool is_older(std::uint16_t attempt, std::uint16_t than) {
+  return static_cast<std::int16_t>(attempt - than) < 0;
+}
 
 }  // namespace
 
-Admission::Decision Admission::admit(const wire::ConnectParameters& parameters) {
+// ---- Connect requests ---------------------------------------------------------------------------
+
+Admission::Considered Admission::consider(const wire::ConnectParameters& parameters) {
   // Everybody who forgot to make one would share a session: its devices, and the ends of its
   // writes.
   if (parameters.session_uuid == wire::Uuid{} || parameters.path_uuid == wire::Uuid{}) {
     return refuse(EINVAL, "a uuid of zeros");
   }
-  for (auto& [id, session] : sessions_) {
-    if (session.uuid == parameters.session_uuid) return admit_known(id, session, parameters);
-  }
-  return admit_new(parameters);
+  const auto known = find(parameters);
+  Considered considered = known == sessions_.end()
+                              ? consider_new(parameters)
+                              : consider_known(known->first, known->second, parameters);
+  if (half_open() > limits_.max_half_open) considered.makes_room = turn_away_oldest();
+  return considered;
 }
 
-Admission::Decision Admission::admit_known(SessionId id, Session& session,
-                                           const wire::ConnectParameters& parameters) {
+/// The session that is in, or else one that is half open and agrees: a stranger must not be able to
+/// keep a session's own client from making it.
+std::map<Admission::SessionId, Admission::Session>::iterator Admission::find(
+    const wire::ConnectParameters& parameters) {
+  const auto has_uuid = [&](const auto& entry) {
+    return entry.second.uuid == parameters.session_uuid;
+  };
+  const auto in = std::ranges::find_if(
+      sessions_, [&](const auto& entry) { return has_uuid(entry) && entry.second.admitted; });
+  if (in != sessions_.end()) return in;
+  return std::ranges::find_if(sessions_, [&](const auto& entry) {
+    return has_uuid(entry) && !entry.second.over && entry.second.agrees(parameters);
+  });
+}
+
+Admission::Considered Admission::consider_known(SessionId id, Session& session,
+                                                const wire::ConnectParameters& parameters) {
   if (session.over) return refuse(ECONNRESET, "the session is over and still closing");
-  if (parameters.extension.present != session.extension ||
-      parameters.extension.features != session.features) {
-    return refuse(ECONNRESET, "the session has other features");
-  }
-  const auto newest =
-      std::find_if(session.paths.rbegin(), session.paths.rend(),
-                   [&](const Path& path) { return path.uuid == parameters.path_uuid; });
-  if (newest == session.paths.rend()) return add_path(id, session, parameters);
-  const bool starts_again = parameters.cid == 0 && (newest->closing || newest->connected[0]);
-  if (starts_again && !lingers(session)) {
+  if (!session.agrees(parameters)) return refuse(ECONNRESET, "the session has other features");
+  if (parameters.cid != 0) return connect(id, session, parameters);
+  const Path* const older = newest_life(session, parameters.path_uuid);
+  if (older != nullptr && !lingers(session)) {
     // A peer without generations takes its path's return for the proof that all it sent over the
     // old life has ended; Linux's server keeps that promise in the same way.
     return refuse(ECONNRESET, "the old life of this path is still closing");
   }
-  if (static_cast<std::int16_t>(parameters.reconnect_count - newest->reconnect_count) < 0) {
-    return refuse(ECONNRESET, "an attempt to connect this path that a later one has overtaken");
+  if (older != nullptr && is_older(parameters.reconnect_count, older->reconnect_count)) {
+    return refuse(ECONNRESET, kOvertaken);
   }
-  if (starts_again) {
-    // Whoever starts again knows better than we that the path's old life is over.
-    const PathId replaced = newest->closing ? 0 : newest->id;
-    const bool was_closing = std::exchange(newest->closing, true);
-    const auto position = session.paths.rend() - newest - 1;
-    Decision decision = add_path(id, session, parameters);
-    if (decision.error != 0)
-      session.paths[static_cast<std::size_t>(position)].closing = was_closing;
-    decision.replaces = decision.error == 0 ? replaced : 0;
-    return decision;
-  }
-  if (newest->closing) return refuse(ECONNRESET, "this path is closing");
-  if (newest->connected.size() != parameters.cid_count) {
-    return refuse(ECONNRESET, "the number of connections changed");
-  }
-  if (newest->connected[parameters.cid]) {
-    return refuse(ECONNRESET, "this connection exists already");
-  }
-  connect(session, *newest, parameters.cid);
-  return {.session = id, .path = newest->id};
+  return add_path(id, session, parameters);
 }
 
-Admission::Decision Admission::admit_new(const wire::ConnectParameters& parameters) {
+/// Another connection of a path that is half open.
+Admission::Considered Admission::connect(SessionId id, Session& session,
+                                         const wire::ConnectParameters& parameters) {
+  const auto path =
+      std::find_if(session.paths.rbegin(), session.paths.rend(), [&](const Path& candidate) {
+        return candidate.is_waiting() && candidate.uuid == parameters.path_uuid &&
+               candidate.reconnect_count == parameters.reconnect_count;
+      });
+  if (path == session.paths.rend()) return refuse(ECONNRESET, late(session, parameters));
+  if (path->connected.size() != parameters.cid_count) return refuse(ECONNRESET, kOtherCount);
+  if (path->connected[parameters.cid]) return refuse(ECONNRESET, kExists);
+  path->connected[parameters.cid] = true;
+  return {.session = id, .path = path->id};
+}
+
+/// Why the path has no use for the connection.
+const char* Admission::late(const Session& session, const wire::ConnectParameters& parameters) {
+  const Path* const life = newest_life(session, parameters.path_uuid);
+  if (life == nullptr) return "connection 0 of this path is missing";
+  if (is_older(parameters.reconnect_count, life->reconnect_count)) return kOvertaken;
+  if (life->reconnect_count != parameters.reconnect_count || life->closing) {
+    return "connection 0 of this attempt is missing";
+  }
+  return life->connected.size() != parameters.cid_count ? kOtherCount : kExists;
+}
+
+Admission::Considered Admission::consider_new(const wire::ConnectParameters& parameters) {
   // Connections are opened in order: another one than the first is left over from an attempt that
   // is over, and whoever takes it for a session would let later paths join an empty one.
   if (!parameters.first_connection || parameters.cid != 0) {
     return refuse(ENXIO, "unknown session, and not its first connection");
   }
-  if (sessions_.size() >= limits_.max_sessions) {
-    return refuse(ENOMEM, "too many sessions (--max-sessions)");
-  }
-  if (const Decision full = no_room(parameters); full.error != 0) return full;
-  const SessionId id = next_++;
-  Session& session = sessions_[id];
+  Session session;
   session.uuid = parameters.session_uuid;
   session.extension = parameters.extension.present;
   session.features = parameters.extension.features;
-  Decision decision = add_path(id, session, parameters);
-  decision.new_session = true;
-  return decision;
+  const SessionId id = next_++;
+  Considered considered = add_path(id, session, parameters);
+  if (considered.error != 0) return considered;
+  considered.new_session = true;
+  sessions_.emplace(id, std::move(session));
+  return considered;
 }
 
-Admission::Decision Admission::no_room(const wire::ConnectParameters& parameters) const {
+Admission::Considered Admission::add_path(SessionId id, Session& session,
+                                          const wire::ConnectParameters& parameters) {
   if (parameters.cid_count > limits_.max_connections_per_path) {
     return refuse(EINVAL, "more connections per path than allowed (max_connections_per_path)");
   }
-  if (memory() + limits_.path_memory > limits_.memory_limit) {
-    return refuse(ENOMEM, "no memory left for another path's chunks (--memory-limit)");
+  // Known before the client has spent anything on the rest of its handshake.
+  if (const char* why = no_room(session, parameters.path_uuid)) return refuse(ENOMEM, why);
+  Considered considered{.session = id, .path = next_++, .new_path = true};
+  if (RTRS_PLANTED(hello_closes_older_life)) {
+    const Path* const older = newest_life(session, parameters.path_uuid);
+    if (older != nullptr) considered.makes_room = {id, older->id};
   }
-  return {};
+  session.paths.push_back({.id = considered.path,
+                           .uuid = parameters.path_uuid,
+                           .reconnect_count = parameters.reconnect_count,
+                           .connected = std::vector<bool>(parameters.cid_count)});
+  session.paths.back().connected[0] = true;
+  if (RTRS_PLANTED(hello_counts_memory)) session.paths.back().memory = limits_.path_memory;
+  return considered;
+}
+
+const Admission::Path* Admission::newest_life(const Session& session, const wire::Uuid& path) {
+  const auto newest = std::find_if(
+      session.paths.rbegin(), session.paths.rend(),
+      [&](const Path& candidate) { return !candidate.half_open && candidate.uuid == path; });
+  return newest == session.paths.rend() ? nullptr : &*newest;
+}
+
+const char* Admission::no_room(const Session& session, const wire::Uuid& path) const {
+  if (!session.admitted && sessions() >= limits_.max_sessions) return kTooManySessions;
+  if (memory() + limits_.path_memory > limits_.memory_limit) {
+    return "no memory left for another path's chunks (--memory-limit)";
+  }
+  const auto open = std::ranges::count_if(
+      session.paths, [&](const Path& other) { return other.is_open() && other.uuid != path; });
+  const auto all = std::ranges::count(session.paths, false, &Path::half_open);
+  // Those that have closed stay while requests execute in them; somebody who comes back all the
+  // time must not collect them.
+  if (open >= limits_.max_paths_per_session ||
+      all >= 2 * std::int64_t{limits_.max_paths_per_session}) {
+    return "too many paths in the session (max_paths_per_session)";
+  }
+  // Reads are carried out anew on every path: a session whose storage hangs must leave room for
+  // the others.
+  if (kept_by_storage(session) > std::max(limits_.memory_limit / 4, limits_.path_memory)) {
+    return "storage hangs: what it has not ended of the session's lost paths holds more than "
+           "a quarter of the memory (--memory-limit)";
+  }
+  return nullptr;
+}
+
+Admission::Place Admission::turn_away_oldest() {
+  Place oldest;
+  for (const auto& [id, session] : sessions_) {
+    for (const Path& path : session.paths) {
+      const bool older = oldest.path == 0 || path.id < oldest.path;
+      if (path.is_waiting() && older) oldest = {id, path.id};
+    }
+  }
+  if (oldest.path != 0) close_path(oldest.session, oldest.path);
+  return oldest;
+}
+
+// ---- Finished handshakes ------------------------------------------------------------------------
+
+Admission::Admitted Admission::admit(SessionId id, PathId path_id, std::string_view name) {
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end()) return {.why_not = "the session is gone"};
+  Session& session = found->second;
+  const auto path = std::ranges::find(session.paths, path_id, &Path::id);
+  if (path == session.paths.end() || !path->is_waiting()) {
+    return {.why_not = "the path was turned away"};
+  }
+  if (const char* why = no_admission(session, *path)) return {.why_not = why};
+  Admitted admitted = claim_name(id, name);
+  if (admitted.why_not != nullptr) return admitted;
+  for (Path& other : session.paths) {
+    if (!other.is_open() || other.uuid != path->uuid) continue;
+    // Whoever starts again knows better than we that the path's old life is over.
+    other.closing = true;
+    admitted.replaces = other.id;
+  }
+  path->half_open = false;
+  path->memory = limits_.path_memory;
+  session.admitted = true;
+  session.idle = false;
+  return admitted;
+}
+
+/// Much may have happened since the path was considered.
+const char* Admission::no_admission(const Session& session, const Path& path) const {
+  if (session.over) return "the session is over and still closing";
+  const bool made_meanwhile = std::ranges::any_of(sessions_, [&](const auto& entry) {
+    return entry.second.admitted && entry.second.uuid == session.uuid;
+  });
+  if (!session.admitted && made_meanwhile) return "the session was made by another path meanwhile";
+  if (const Path* const older = newest_life(session, path.uuid); older != nullptr) {
+    if (!lingers(session)) return "the old life of this path is still closing";
+    if (is_older(path.reconnect_count, older->reconnect_count)) return kOvertaken;
+  }
+  return no_room(session, path.uuid);
+}
+
+Admission::Admitted Admission::claim_name(SessionId session, std::string_view name) {
+  Admitted claim;
+  for (auto& [id, other] : sessions_) {
+    if (id == session || other.name != name) continue;
+    if (!other.idle) return {.why_not = "the session name is in use by another client"};
+    claim.ends = id;
+  }
+  if (const auto idle = sessions_.find(claim.ends); idle != sessions_.end()) {
+    idle->second.over = true;
+    idle->second.name.clear();
+  }
+  sessions_.at(session).name = name;
+  return claim;
+}
+
+// ---- What becomes of them -----------------------------------------------------------------------
+
+template <class Visit>
+void Admission::for_each_path(Visit visit) const {
+  for (const auto& [id, session] : sessions_) std::ranges::for_each(session.paths, visit);
+}
+
+std::size_t Admission::sessions() const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(sessions_, [](const auto& entry) { return entry.second.admitted; }));
+}
+
+std::size_t Admission::half_open() const {
+  std::size_t count = 0;
+  for_each_path([&](const Path& path) { count += path.is_waiting() ? 1U : 0U; });
+  return count;
 }
 
 std::uint64_t Admission::memory() const {
   std::uint64_t sum = 0;
-  for (const auto& [id, session] : sessions_) {
-    for (const Path& path : session.paths) sum += path.memory;
-  }
+  for_each_path([&](const Path& path) { sum += path.memory; });
   return sum;
 }
 
@@ -110,60 +262,11 @@ std::uint64_t Admission::kept_by_storage(const Session& session) const {
   return sum;
 }
 
-Admission::Decision Admission::add_path(SessionId id, Session& session,
-                                        const wire::ConnectParameters& parameters) {
-  if (const Decision full = no_room(parameters); full.error != 0) return full;
-  const auto open = std::ranges::count(session.paths, false, &Path::closing);
-  // Those that have closed stay while requests execute in them; somebody who comes back all the
-  // time must not collect them.
-  if (open >= limits_.max_paths_per_session ||
-      session.paths.size() >= 2 * std::size_t{limits_.max_paths_per_session}) {
-    return refuse(ENOMEM, "too many paths in the session (max_paths_per_session)");
-  }
-  // Reads are carried out anew on every path: a session whose storage hangs must leave room for
-  // the others.
-  if (kept_by_storage(session) > std::max(limits_.memory_limit / 4, limits_.path_memory)) {
-    return refuse(
-        ENOMEM,
-        "storage hangs: what it has not ended of the session's lost paths holds more than "
-        "a quarter of the memory (--memory-limit)");
-  }
-  session.paths.push_back({.id = next_++,
-                           .uuid = parameters.path_uuid,
-                           .reconnect_count = parameters.reconnect_count,
-                           .connected = std::vector<bool>(parameters.cid_count),
-                           .closing = false,
-                           .memory = limits_.path_memory});
-  session.idle = false;
-  connect(session, session.paths.back(), parameters.cid);
-  return {.session = id, .path = session.paths.back().id, .new_path = true};
-}
-
-void Admission::connect(Session& session, Path& path, std::uint16_t cid) {
-  path.connected[cid] = true;
-  if (std::ranges::find(path.connected, false) == path.connected.end()) session.completed = true;
-}
-
-Admission::Claim Admission::claim_name(SessionId session, std::string_view name) {
-  const auto self = sessions_.find(session);
-  if (self == sessions_.end()) return {};
-  Claim claim{.granted = true};
-  for (auto& [id, other] : sessions_) {
-    if (id == session || other.name != name) continue;
-    if (!other.idle) return {};
-    other.over = true;
-    other.name.clear();
-    claim.ends = id;
-  }
-  self->second.name = name;
-  return claim;
-}
-
 void Admission::set_idle(SessionId session) {
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
   // A path may have been let in meanwhile.
-  found->second.idle = std::ranges::all_of(found->second.paths, &Path::closing);
+  found->second.idle = std::ranges::none_of(found->second.paths, &Path::is_open);
 }
 
 void Admission::close_path(SessionId session, PathId path) {
@@ -174,7 +277,8 @@ void Admission::close_path(SessionId session, PathId path) {
     known->closing = true;
   }
   const bool alone = std::ranges::all_of(paths, &Path::closing);
-  if (alone && !lingers(found->second)) found->second.over = true;
+  const bool waits = found->second.admitted && lingers(found->second);
+  if (alone && !waits) found->second.over = true;
 }
 
 void Admission::shrink_path(SessionId session, PathId path, std::uint64_t memory) {
@@ -201,7 +305,7 @@ void Admission::close(SessionId session) {
 void Admission::remove(SessionId session) {
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
-  if (RTRS_PLANTED(half_open_session_leaks) && !found->second.completed) return;
+  if (RTRS_PLANTED(half_open_session_leaks) && !found->second.admitted) return;
   sessions_.erase(found);
 }
 

@@ -15,6 +15,7 @@ struct AdmissionLimits {
   unsigned max_sessions = 256;
   unsigned max_paths_per_session = 8;
   unsigned max_connections_per_path = 1024;
+  unsigned max_half_open = 64;     ///< paths that have not finished their handshake
   std::uint64_t path_memory = 0;   ///< bytes of chunks that one path takes
   std::uint64_t memory_limit = 0;  ///< bytes of chunks over all paths
   std::uint32_t features = 0;      ///< that the server offers
@@ -22,8 +23,10 @@ struct AdmissionLimits {
 
 /// The sessions of a server, their paths, and what they hold, as far as admission needs to know.
 ///
-/// Memory is only counted here when the first connection is accepted; it is allocated when the
-/// handshake is through.
+/// In two steps. A connect request proves nothing: consider() judges it, and its path is half open
+/// then. That counts no session and no memory, takes no name and ends nothing of anybody's; the
+/// oldest half-open path makes room for a newcomer. admit() counts the path when its handshake is
+/// finished.
 ///
 /// Threads: pure; the driver guards it.
 /// Source:  docs/protocol.md, admission.
@@ -32,32 +35,42 @@ class Admission {
   using SessionId = std::uint64_t;  ///< never used twice
   using PathId = std::uint64_t;     ///< likewise; 0 is none. A path that comes back is another one
 
-  struct Decision {
+  struct Place {
+    SessionId session = 0;
+    PathId path = 0;  ///< 0 = none
+  };
+
+  struct Considered {
     int error = 0;         ///< errno of the reject record, 0 = accept
     const char* why = "";  ///< for the log
     SessionId session = 0;
     PathId path = 0;
     bool new_session = false;
     bool new_path = false;
-    PathId replaces = 0;  ///< an older life of the path, which the driver must close
+    Place makes_room{};  ///< a half-open path that the driver must close
   };
 
-  struct Claim {
-    bool granted = false;
-    SessionId ends = 0;  ///< the idle session that had the name; the driver must end it
+  struct Admitted {
+    const char* why_not = nullptr;  ///< null = the path is in
+    PathId replaces = 0;            ///< an older life of the path, which the driver must close
+    SessionId ends = 0;             ///< an idle session that had the name; the driver must end it
   };
 
   explicit Admission(AdmissionLimits limits) : limits_{limits} {}
 
-  /// Judges one connect request and, when it is accepted, counts the connection in.
+  /// Judges one connect request. The connections of a half-open path belong together by both uuids
+  /// and the number of the attempt.
   ///
   /// Errors: ENXIO (unknown session and not its first connection), ENOMEM (too many sessions or
   ///         paths, or too much memory: try again later), EINVAL (a uuid of zeros, too many
   ///         connections), ECONNRESET (contradicts what is known of the session or the path).
-  Decision admit(const wire::ConnectParameters& parameters);
+  Considered consider(const wire::ConnectParameters& parameters);
+  /// The client has told the session's name over a path whose connections are all there: counts the
+  /// path, unless it finds no room now, or another session has the name.
+  Admitted admit(SessionId session, PathId path, std::string_view name);
+  /// Some connection needs room: the oldest half-open path, which the driver must close.
+  Place turn_away_oldest();
 
-  /// The session announces its name. Not granted: another session has it.
-  Claim claim_name(SessionId session, std::string_view name);
   /// The session lingers without paths, and nothing executes: it may lose its name.
   void set_idle(SessionId session);
   /// The path has begun to close: no further connections of it.
@@ -71,7 +84,11 @@ class Admission {
   /// The session and all of its paths are gone.
   void remove(SessionId session);
 
-  std::size_t sessions() const { return sessions_.size(); }
+  /// Those with half-open paths only do not count.
+  std::size_t sessions() const;
+  /// Nothing is known of anybody, half-open paths included.
+  bool empty() const { return sessions_.empty(); }
+  std::size_t half_open() const;
   std::uint64_t memory() const;
 
  private:
@@ -80,9 +97,13 @@ class Admission {
     wire::Uuid uuid{};
     std::uint16_t reconnect_count = 0;  ///< which attempt of the client this is
     std::vector<bool> connected;        ///< by cid
+    bool half_open = true;
     bool closing = false;
     bool shrunk = false;       ///< storage keeps it, not the client
     std::uint64_t memory = 0;  ///< bytes that it holds
+
+    bool is_open() const { return !half_open && !closing; }
+    bool is_waiting() const { return half_open && !closing; }
   };
   struct Session {
     wire::Uuid uuid{};
@@ -90,20 +111,32 @@ class Admission {
     std::uint32_t features = 0;  ///< as asked for
     std::vector<Path> paths;     ///< oldest first; of one uuid only the newest may be open
     std::string name;
-    bool completed = false;  ///< all connections of some path were accepted once
+    bool admitted = false;  ///< some path of it was
     bool idle = false;
     bool over = false;
+
+    bool agrees(const wire::ConnectParameters& parameters) const {
+      return parameters.extension.present == extension && parameters.extension.features == features;
+    }
   };
 
   bool lingers(const Session& session) const {
     return (session.features & limits_.features & wire::kFeatureExactlyOnce) != 0;
   }
-  Decision admit_known(SessionId id, Session& session, const wire::ConnectParameters& parameters);
-  Decision admit_new(const wire::ConnectParameters& parameters);
-  Decision no_room(const wire::ConnectParameters& parameters) const;
+  std::map<SessionId, Session>::iterator find(const wire::ConnectParameters& parameters);
+  Considered consider_known(SessionId id, Session& session,
+                            const wire::ConnectParameters& parameters);
+  Considered consider_new(const wire::ConnectParameters& parameters);
+  Considered connect(SessionId id, Session& session, const wire::ConnectParameters& parameters);
+  Considered add_path(SessionId id, Session& session, const wire::ConnectParameters& parameters);
+  static const char* late(const Session& session, const wire::ConnectParameters& parameters);
+  const char* no_admission(const Session& session, const Path& path) const;
+  const char* no_room(const Session& session, const wire::Uuid& path) const;
+  static const Path* newest_life(const Session& session, const wire::Uuid& path);
   std::uint64_t kept_by_storage(const Session& session) const;
-  Decision add_path(SessionId id, Session& session, const wire::ConnectParameters& parameters);
-  static void connect(Session& session, Path& path, std::uint16_t cid);
+  Admitted claim_name(SessionId session, std::string_view name);
+  template <class Visit>
+  void for_each_path(Visit visit) const;
 
   AdmissionLimits limits_;
   std::uint64_t next_ = 1;

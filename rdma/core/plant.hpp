@@ -35,6 +35,8 @@ struct PlantEntry {
   X(tail_cut, "the last, partial sector of an export is missing")                                  \
   X(gone_too_early, "a session ends while its requests execute")                                   \
   X(device_id_reused, "the id of a closed device is given to the next one")                        \
+  X(hello_counts_memory, "a path counts as memory before its handshake is finished")               \
+  X(hello_closes_older_life, "a connect request alone closes the path's older life")               \
   X(half_open_session_leaks, "a session that failed its handshake counts for ever")                \
   X(invalidate_too_late, "a key is invalidated behind the answer")                                 \
   X(revocation_not_awaited, "a request is carried out before the key of its chunk has ended")      \

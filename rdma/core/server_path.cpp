@@ -225,7 +225,9 @@ Complaint ServerPath::on_info_request(ConstBytes message) {
   const auto name = wire::decode_info_request(message);
   if (!name) return to_string(name.error());
   if (session_.up_ && *name != session_.name) return "another name than the session's other paths";
-  if (claim_name && !claim_name(*name)) return "the session name is in use by another client";
+  if (admit) {
+    if (const Complaint refused = admit(*name); refused != nullptr) return refused;
+  }
   if (provide_chunks && !provide_chunks()) return "no memory for the path's chunks";
   session_.name = *name;
 
@@ -237,8 +239,9 @@ Complaint ServerPath::on_info_request(ConstBytes message) {
   }
   requests_.resize(options.queue_depth);
   messages_.resize(options.queue_depth * kMaxUserMessage);
-  state_ = ServerPathState::connected;
   session_.up();
+  state_ = ServerPathState::connected;
+  if (on_connected) on_connected();
   connections_[0].queue_pair->send(wire::encode_info_response(expose_chunks()));
   tell_access();  // what has changed since the path was accepted
   return nullptr;

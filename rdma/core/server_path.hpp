@@ -55,10 +55,13 @@ class ServerPath {
   void set_chunks(MutableBytes chunks);
   MutableBytes chunks() const { return chunks_; }
 
-  /// Asked when the client tells its session name: false refuses it.
-  std::function<bool(std::string_view)> claim_name;
+  /// Asked when all connections are there and the client has told its session name: a complaint
+  /// refuses the path. Nothing that concerns others happens before.
+  std::function<Complaint(std::string_view name)> admit;
   /// Called before the info response: must have given the path its chunks. False = no memory.
   std::function<bool()> provide_chunks;
+  /// It serves from now on; the info response has not left yet.
+  std::function<void()> on_connected;
   /// The session has closed the path: the driver must close its connections, at once or when it is
   /// back from QueuePair::progress(). `fault`: the peer broke a rule.
   std::function<void(const char* why, bool fault)> on_fenced;

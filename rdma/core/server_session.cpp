@@ -30,22 +30,25 @@ ServerSession::~ServerSession() { RTRS_ENSURE(executing_ == 0 && paths_.empty())
 
 // ---- Paths --------------------------------------------------------------------------------------
 
-void ServerSession::join(ServerPath& path) {
+void ServerSession::join(ServerPath& path) { paths_.push_back(&path); }
+
+void ServerSession::leave(ServerPath& path) { std::erase(paths_, &path); }
+
+/// One that has not finished its handshake may be a stranger's: it does not keep a session that
+/// lingers.
+bool ServerSession::has_live_path() const {
+  const bool half_open_counts = !lingers();
+  return std::ranges::any_of(paths_, [=](const ServerPath* path) {
+    return path->state() == ServerPathState::connected ||
+           (half_open_counts && path->state() == ServerPathState::connecting);
+  });
+}
+
+void ServerSession::up() {
   if (RTRS_PLANTED(linger_forgets) && up_ && !has_live_path()) {
     slots_.assign(options_.queue_depth, {});
   }
   linger_expired_ = false;
-  paths_.push_back(&path);
-}
-
-void ServerSession::leave(ServerPath& path) { std::erase(paths_, &path); }
-
-bool ServerSession::has_live_path() const {
-  return std::ranges::any_of(
-      paths_, [](const ServerPath* path) { return path->state() != ServerPathState::closed; });
-}
-
-void ServerSession::up() {
   if (std::exchange(up_, true)) return;
   slots_.resize(options_.queue_depth);
   context = handler_.on_session_up(*this);
@@ -271,12 +274,17 @@ void ServerSession::end() {
 }
 
 void ServerSession::on_linger_expired() {
+  if (idle()) {
+    end_if_idle();
+    return;
+  }
   linger_expired_ = true;
   check_gone();
 }
 
 bool ServerSession::end_if_idle() {
   if (!idle()) return false;
+  fence_all("the session has ended", /*fault=*/false);  // those that are half open
   end();
   return true;
 }

@@ -81,7 +81,8 @@ PathHost::PathHost(Reactor& reactor, ServerSession& session, ServerPathOptions o
       links_(options.cid_count),
       delay_timer_{reactor.io()},
       timer_{reactor.io()} {
-  path_.claim_name = hooks_.claim_name;
+  path_.admit = hooks_.admit;
+  path_.on_connected = hooks_.on_connected;
   path_.provide_chunks = [this] { return provide_chunks(); };
   path_.on_fenced = [this](const char* why, bool fault) { on_fenced(why, fault); };
   path_.on_unused = [this](std::span<const MutableBytes> unused, std::uint64_t held) {
@@ -177,7 +178,7 @@ void PathHost::start_timers() {
   timer_.expires_after(hooks_.handshake_timeout);
   timer_.async_wait([this](boost::system::error_code cancelled) {
     if (cancelled || closed_) return;
-    if (path_.state() == ServerPathState::connecting) {
+    if (half_open()) {
       close("the handshake was not finished in time", LogLevel::warning);
     }
   });
@@ -195,7 +196,7 @@ void PathHost::progress(Link& link) { take_arrivals(link, &Connection::progress)
 Connection::Status PathHost::take_arrivals(Link& link, Look look) {
   using Status = Connection::Status;
   if (draining_) return Status::drained;
-  const bool was_connecting = path_.state() == ServerPathState::connecting;
+  const bool was_half_open = half_open();
   in_progress_ = true;
   const Status status = (link.connection.get()->*look)(*link.handler);
   in_progress_ = false;
@@ -209,7 +210,7 @@ Connection::Status PathHost::take_arrivals(Link& link, Look look) {
   reactor_.forget(link);
   link.run_deferred();
   if (closed_) return Status::drained;
-  if (was_connecting && path_.state() == ServerPathState::connected) {
+  if (was_half_open && path_.state() == ServerPathState::connected) {
     log(LogLevel::info, "connected with " + std::to_string(links_.size()) + " connections");
     path_.start_heartbeat(now());
     schedule_tick();

@@ -20,7 +20,8 @@ namespace rtrs {
 
 /// What a path needs of its session's host.
 struct ServerPathHooks {
-  std::function<bool(std::string_view)> claim_name;
+  std::function<Complaint(std::string_view name)> admit;
+  std::function<void()> on_connected;                 ///< it serves; the client does not know yet
   std::function<void()> on_closing;                   ///< it takes no more connections
   std::function<void(std::uint64_t held)> on_shrunk;  ///< it is closed, and holds so much memory
   std::function<void()> on_gone;                      ///< it may be destroyed from a later event
@@ -48,6 +49,8 @@ class PathHost {
   void drain();
   void close(const std::string& why, LogLevel level);
   bool closed() const { return closed_; }
+  /// Its handshake is not finished.
+  bool half_open() const { return path_.state() == ServerPathState::connecting; }
   ServerSessionStatus::Path status() const;
 
  private:

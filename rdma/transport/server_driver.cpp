@@ -168,24 +168,34 @@ void ServerDriver::welcome(std::unique_ptr<Incoming> incoming, unsigned entrance
   };
   const auto parameters = wire::decode_connect_request(incoming->record);
   if (!parameters) return refuse(ECONNRESET, to_string(parameters.error()));
-  if (connections_ >= options_.max_connections) {
-    return refuse(ENOMEM, "there are " + std::to_string(options_.max_connections) +
-                              " connections already (max_connections)");
-  }
   // Also while it is posted: set_access() must reach the path after it is there.
   const std::lock_guard lock{mutex_};
   if (stopping_) return;
-  const auto decision = admission_.admit(*parameters);
+  if (connections_ >= options_.max_connections && !turn_away(admission_.turn_away_oldest())) {
+    return refuse(ENOMEM, "there are " + std::to_string(options_.max_connections) +
+                              " connections already (max_connections)");
+  }
+  const auto decision = admission_.consider(*parameters);
+  turn_away(decision.makes_room);
   if (decision.error != 0) return refuse(decision.error, decision.why);
   auto host = decision.new_session ? create_session(decision.session, *parameters, *incoming)
                                    : sessions_.at(decision.session);
-  const Arrival arrival{decision.path, decision.new_path, decision.replaces, parameters->cid,
+  const Arrival arrival{decision.path, decision.new_path, parameters->cid,
                         path_options(*parameters, *incoming, entrance)};
   ++connections_;
   // A shared pointer only because the event loop wants its handlers to be copied.
   auto shared = std::make_shared<std::unique_ptr<Incoming>>(std::move(incoming));
   asio::post(host->reactor().io(),
              [host, shared, arrival] { host->add(arrival, std::move(*shared)); });
+}
+
+/// False: there is none.
+bool ServerDriver::turn_away(Admission::Place half_open) {
+  const auto found = sessions_.find(half_open.session);
+  if (found == sessions_.end()) return false;
+  asio::post(found->second->reactor().io(),
+             [host = found->second, path = half_open.path] { host->turn_away(path); });
+  return true;
 }
 
 std::shared_ptr<SessionHost> ServerDriver::create_session(Admission::SessionId id,
@@ -218,7 +228,9 @@ ServerPathOptions ServerDriver::path_options(const wire::ConnectParameters& para
 SessionEnvironment ServerDriver::environment(Admission::SessionId id, Reactor& reactor,
                                              const std::string& peer) {
   SessionEnvironment environment;
-  environment.claim_name = [this, id](std::string_view name) { return claim_name(id, name); };
+  environment.admit = [this, id](Admission::PathId path, std::string_view name) {
+    return admit(id, path, name);
+  };
   environment.on_path_closing = [this, id](Admission::PathId path, bool over) {
     const std::lock_guard lock{mutex_};
     admission_.close_path(id, path);
@@ -254,18 +266,14 @@ SessionEnvironment ServerDriver::environment(Admission::SessionId id, Reactor& r
   return environment;
 }
 
-bool ServerDriver::claim_name(Admission::SessionId id, std::string_view name) {
-  std::shared_ptr<SessionHost> idle;
-  {
-    const std::lock_guard lock{mutex_};
-    const auto claim = admission_.claim_name(id, name);
-    if (!claim.granted) return false;
-    if (const auto found = sessions_.find(claim.ends); found != sessions_.end()) {
-      idle = found->second;
-    }
+Admission::Admitted ServerDriver::admit(Admission::SessionId id, Admission::PathId path,
+                                        std::string_view name) {
+  const std::lock_guard lock{mutex_};
+  const auto admitted = admission_.admit(id, path, name);
+  if (const auto found = sessions_.find(admitted.ends); found != sessions_.end()) {
+    asio::post(found->second->reactor().io(), [idle = found->second] { idle->end_if_idle(); });
   }
-  if (idle != nullptr) asio::post(idle->reactor().io(), [idle] { idle->end_if_idle(); });
-  return true;
+  return admitted;
 }
 
 void ServerDriver::forget_path(Admission::SessionId id, Admission::PathId path) {

@@ -46,7 +46,8 @@ class ServerDriver final : public Server {
                                  const Incoming& incoming, unsigned entrance) const;
   SessionEnvironment environment(Admission::SessionId id, Reactor& reactor,
                                  const std::string& peer);
-  bool claim_name(Admission::SessionId id, std::string_view name);
+  bool turn_away(Admission::Place half_open);
+  Admission::Admitted admit(Admission::SessionId id, Admission::PathId path, std::string_view name);
   void forget_path(Admission::SessionId id, Admission::PathId path);
   void forget_session(Admission::SessionId id);
   tl::expected<void, Failure> open_entrances();

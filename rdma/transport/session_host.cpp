@@ -38,8 +38,10 @@ void SessionHost::pass_on(LogLevel level, const std::string& line) {
 PathHost& SessionHost::add_path(const Arrival& arrival, const std::string& peer) {
   const auto path = arrival.path;
   ServerPathHooks hooks;
-  hooks.claim_name = environment_.claim_name;
+  hooks.admit = [this, path](std::string_view name) { return admit(path, name); };
+  hooks.on_connected = [this] { close_older_life(); };
   hooks.on_closing = [this, path] {
+    close_older_life();  // what was admitted may find no memory for its chunks
     environment_.on_path_closing(path, session_.over());
     if (session_.has_pending()) judge_later();  // what waits for this path need not any more
   };
@@ -65,13 +67,29 @@ void SessionHost::add(const Arrival& arrival, std::unique_ptr<Incoming> incoming
     if (arrival.new_path) environment_.on_path_gone(arrival.path);
     return;
   }
-  if (std::exchange(lingering_, false)) linger_timer_.cancel();
   PathHost& path = arrival.new_path ? add_path(arrival, incoming->peer) : *known->second;
-  // Only now, or the session might have no path for a moment.
-  if (const auto old = paths_.find(arrival.replaces); old != paths_.end()) {
-    old->second->close("the client has connected the path again", LogLevel::info);
-  }
   path.add(arrival.cid, std::move(incoming));
+}
+
+void SessionHost::turn_away(Admission::PathId path) {
+  const auto found = paths_.find(path);
+  if (found == paths_.end()) return;
+  found->second->close("others came while it had not finished its handshake", LogLevel::info);
+}
+
+Complaint SessionHost::admit(Admission::PathId path, std::string_view name) {
+  const Admission::Admitted admitted = environment_.admit(path, name);
+  if (admitted.why_not != nullptr) return admitted.why_not;
+  if (std::exchange(lingering_, false)) linger_timer_.cancel();
+  older_life_ = admitted.replaces;
+  return nullptr;
+}
+
+/// Not earlier than the new one is there, or the session might have no path for a moment.
+void SessionHost::close_older_life() {
+  const auto old = paths_.find(std::exchange(older_life_, 0));
+  if (old == paths_.end()) return;
+  old->second->close("the client has connected the path again", LogLevel::info);
 }
 
 /// See ServerSession::has_pending().

@@ -18,7 +18,7 @@ namespace rtrs {
 struct SessionEnvironment {
   using PathId = Admission::PathId;
 
-  std::function<bool(std::string_view)> claim_name;
+  std::function<Admission::Admitted(PathId, std::string_view name)> admit;
   std::function<void(PathId, bool over)> on_path_closing;  ///< over: and the session is over
   std::function<void(PathId, std::uint64_t held)> on_path_shrunk;  ///< see ServerPathHooks
   std::function<void(PathId)> on_path_gone;  ///< answer with forget(), from a later event
@@ -30,11 +30,10 @@ struct SessionEnvironment {
   Duration linger{};
 };
 
-/// A connection that was admitted, and where it belongs.
+/// A connection that was accepted, and where it belongs.
 struct Arrival {
   Admission::PathId path = 0;
   bool new_path = false;
-  Admission::PathId replaces = 0;  ///< a path to close
   std::uint16_t cid = 0;
   ServerPathOptions options;
 };
@@ -51,6 +50,8 @@ class SessionHost {
   Reactor& reactor() { return reactor_; }
 
   void add(const Arrival& arrival, std::unique_ptr<Incoming> incoming);
+  /// A path that is half open makes room for another one.
+  void turn_away(Admission::PathId path);
   /// A path is gone.
   void forget(Admission::PathId path) { paths_.erase(path); }
   /// No more requests are read; ends as soon as everything is answered.
@@ -65,6 +66,8 @@ class SessionHost {
   void end_if_idle() { session_.end_if_idle(); }
 
  private:
+  Complaint admit(Admission::PathId path, std::string_view name);
+  void close_older_life();
   PathHost& add_path(const Arrival& arrival, const std::string& peer);
   void read_and_judge();
   void judge_later();
@@ -77,6 +80,7 @@ class SessionHost {
   SessionEnvironment environment_;
   ServerSession session_;
   std::map<Admission::PathId, std::unique_ptr<PathHost>> paths_;
+  Admission::PathId older_life_ = 0;  ///< of the path that is admitted at the moment
   Alarm linger_timer_;
   bool judging_later_ = false;
   bool lingering_ = false;

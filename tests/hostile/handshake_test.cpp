@@ -117,20 +117,32 @@ TEST_CASE("a path that was started again does not go back to its life before") {
   auto& victim = Victim::get();
   RawSession session{{.own_peer = true, .features = wire::kFeatureExactlyOnce}};
   victim.forget_log();
-  auto p = session.first;
-  p.reconnect_count = 2;
-  const Caller again{p};
-  CHECK(again.answer.error == 0);
+  RawSession again{{.own_peer = true, .features = wire::kFeatureExactlyOnce, .again = &session}};
   CHECK(session.is_closed());
   victim.is_content("connected the path again");
-  p.reconnect_count = 1;
+  auto p = session.first;
   CHECK(Caller{p}.answer.error == ECONNRESET);
   victim.complains("a later one has overtaken");
   p.cid = 1;
   CHECK(Caller{p}.answer.error == ECONNRESET);
   victim.complains("a later one has overtaken");
+  const auto device = again.open("disk0", rnbd::wire::AccessMode::read_only);
+  CHECK(again.read(wire::bytes_of(io(device, 0, 0, 512)), 512) == 0);
+}
+
+TEST_CASE("a connect request alone does not close what is there, and its path is let go") {
+  auto& victim = Victim::get();
+  RawSession session{{.own_peer = true, .features = wire::kFeatureExactlyOnce}};
+  victim.forget_log();
+  auto p = session.first;
   p.reconnect_count = 2;
-  CHECK(Caller{p}.answer.error == 0);
+  {
+    const Caller again{p};
+    CHECK(again.answer.error == 0);
+    const auto device = session.open("disk0", rnbd::wire::AccessMode::read_only);
+    CHECK(session.read(wire::bytes_of(io(device, 0, 0, 512)), 512) == 0);
+  }
+  victim.is_content("closed by the client");
 }
 
 TEST_CASE("a client that stops at any step of the handshake is let go by the deadline") {

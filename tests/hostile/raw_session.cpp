@@ -37,6 +37,11 @@ RawSession::RawSession(RawOptions options)
     name = options.beside->name;
     first.session_uuid = options.beside->first.session_uuid;
   }
+  if (options.again != nullptr) {
+    name = options.again->name;
+    first = options.again->first;
+    ++first.reconnect_count;
+  }
   if (name.empty()) name = "raw-" + std::to_string(++number);
   if (options.own_peer) first.extension.present = true;
   first.extension.features = options.features;

@@ -51,6 +51,7 @@ struct RawOptions {
   bool info = true;                    ///< exchanges the infos
   unsigned receives = 32;              ///< per connection
   const RawSession* beside = nullptr;  ///< another path of this one's session
+  const RawSession* again = nullptr;   ///< this one's path, connected once more
 };
 
 /// All connections of a path.

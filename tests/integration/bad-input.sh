@@ -236,29 +236,38 @@ it "a handshake that trickles in is closed at the deadline, too" trickle
 too_many_connections() {
   start_server --export disk0=memory:1M --max-connections 8
   raw <<'PY'
-import sys
+import errno, sys
 from raw_peer import *
 port = int(sys.argv[1])
 first = Session(port, cids=4)
 device, _ = first.open(b"disk0")
 crowd = [Wire(port) for _ in range(20)]
-refused = 0
-for wire in crowd[4:]:
+for wire in crowd[:16]:  # those that came first
     wire.expect_close()
+half = [Session(port, cids=2, info=False) for _ in range(20)]
+for session in half[:18]:
+    session.expect_close()
+second = Session(port, cids=4)
+assert second.read(second.open(b"disk0", RO)[0], 0, 512)[0] == 0
+try:
+    Session(port)
+    raise AssertionError("nobody is left who could make room")
+except OSError as error:
+    assert error.errno == errno.ENOMEM, error
 assert first.read(device, 0, 512)[0] == 0
-for wire in crowd:
-    wire.close()
+second.close()
 # Room comes back when the server has seen them go.
 for attempt in range(200):
     try:
-        second = Session(port, cids=4)
+        third = Session(port, cids=4)
         break
-    except (Closed, OSError):
-        pass
-assert second.read(second.open(b"disk0", RO)[0], 0, 512)[0] == 0
+    except OSError as error:
+        assert error.errno == errno.ENOMEM, error
+assert third.read(third.open(b"disk0", RO)[0], 0, 512)[0] == 0
 PY
 }
-it "connections beyond the limit are closed, the others work, and room comes back" too_many_connections
+it "beyond the limit the oldest connection makes room that has not introduced itself, and no other" \
+  too_many_connections
 
 memory_limit() {
   # One session takes 16 x (64K + 4K) = 1088K: there is room for two.
@@ -286,6 +295,28 @@ assert three.read(three.open(b"disk0", RO)[0], 0, 512)[0] == 0
 PY
 }
 it "the memory limit refuses a session with ENOMEM, and admits it when another has left" memory_limit
+
+# What a stranger can know who has seen the uuids of a client on the wire.
+only_hellos() {
+  start_server --export disk0=memory:1M --queue-depth 16 --max-io-size 64K --memory-limit 2200K
+  raw <<'PY'
+import sys
+from raw_peer import *
+port = int(sys.argv[1])
+first = Session(port, features=USER_MESSAGES | EXACTLY_ONCE)
+device, _ = first.open(b"disk0")
+crowd = [Session(port, info=False) for _ in range(100)]
+for again in range(100):
+    wire = Wire(port)
+    wire.hello(first.request(0, 2, USER_MESSAGES | EXACTLY_ONCE, reconnect=again))
+    assert wire.hello_answer()["error"] == 0
+    crowd.append(wire)
+second = Session(port)
+assert second.read(second.open(b"disk0", RO)[0], 0, 512)[0] == 0
+assert first.read(device, 0, 512)[0] == 0
+PY
+}
+it "200 that say hello and no more take no room and close nobody's path" only_hellos
 
 idle_crowd() {
   [[ -z $sanitizer ]] || skip "a sanitizer's own memory hides the server's"

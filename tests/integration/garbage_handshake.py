@@ -113,18 +113,18 @@ def hello_that_a_later_attempt_has_overtaken():
 def hello_of_an_old_attempt_after_the_path_started_again():
     features = USER_MESSAGES | EXACTLY_ONCE
     session = Session(PORT, features=features, reconnect=65535)
-    again = Wire(PORT)
-    again.hello(session.request(0, 2, features, reconnect=0))  # the number after 65535
-    expect(again.hello_answer()["error"], 0)
-    session.expect_close()
+    again = [Wire(PORT), Wire(PORT)]
+    for cid, wire in enumerate(again):
+        wire.hello(session.request(cid, 2, features, reconnect=0))  # the number after 65535
+        expect(wire.hello_answer()["error"], 0)
+    old, session.wires = session.wires, again
+    session.exchange_info(session.name)
+    for wire in old:
+        wire.expect_close()
     for cid in (0, 1):
         hello_case(record=session.request(cid, 2, features, reconnect=65535),
                    answered=[errno.ECONNRESET])
-    second = Wire(PORT)
-    second.hello(session.request(1, 2, features, reconnect=0))
-    expect(second.hello_answer()["error"], 0)
-    again.close()
-    second.close()
+    reads_and_leaves(session)
 
 
 def hello_for_a_session_that_does_not_exist():

@@ -158,8 +158,9 @@ class Session:
         self.queue_depth = self.answer["queue_depth"]
         self.chunk_size = self.answer["max_io_size"] + self.answer["max_header_size"]
         self.offset_bits = 28 - (self.queue_depth - 1).bit_length()
+        self.name = name or b"raw-" + os.urandom(4).hex().encode()
         if info:
-            self.exchange_info(name or b"raw-" + os.urandom(4).hex().encode())
+            self.exchange_info(self.name)
 
     def request(self, cid, cids, features=USER_MESSAGES, **named):
         return connect_request(cid, cids, self.path_uuid, self.session_uuid, features=features,

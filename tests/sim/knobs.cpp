@@ -120,6 +120,13 @@ bool may_replace(const Knobs& knobs) {
   return true;
 }
 
+/// Chance of its own, so that all else is as it is without.
+void draw_strangers(Knobs& knobs, Rng rng, bool faults) {
+  if (!faults || knobs.server_style != ServerStyle::own || !rng.chance(150)) return;
+  knobs.faults.strangers = true;
+  knobs.max_half_open = rng.pick({2U, 8U, 64U});
+}
+
 /// Only verbs have keys. Chance of its own, so that all else is as it is without.
 void draw_new_keys(Knobs& knobs, Rng rng, bool faults) {
   if (knobs.server_style != ServerStyle::own || knobs.network.stream) return;
@@ -267,6 +274,7 @@ Knobs draw_knobs(Rng& rng, bool long_run) {
   draw_hanging_opens(knobs, Rng{~Rng{rng}.next()}, faults);
   draw_patient_transport(knobs, Rng{Rng{rng}.next() + 1}, faults);
   draw_obstacles(knobs, Rng{Rng{rng}.next() + 2}, faults);
+  draw_strangers(knobs, Rng{Rng{rng}.next() + 3}, faults);
   return knobs;
 }
 

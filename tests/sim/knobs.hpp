@@ -100,6 +100,7 @@ struct FaultKnobs {
   bool pause = false;
   bool kill_client = false;
   bool restart = false;
+  bool strangers = false;  ///< somebody says hello to the server and nothing more
   bool stale = false;      ///< a connection carries a request again whose key is over
   unsigned replace = 0;    ///< per mille of the restarts: an export is another disk afterwards
   unsigned no_memory = 0;  ///< per mille of the sessions get no chunk memory
@@ -126,6 +127,7 @@ struct Knobs {
   Duration access_mean{};      ///< how often that happens; zero is never
   Duration open_timeout{};     ///< until the server refuses an OPEN that hangs; 0 = it does not
   unsigned max_sessions = 16;
+  unsigned max_half_open = 64;
   Duration heartbeat_interval{};
   unsigned heartbeat_misses = 1;
   Duration connect_timeout{};

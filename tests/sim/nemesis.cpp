@@ -39,6 +39,7 @@ void Nemesis::strike() {
   if (faults.stale) choices.insert(choices.end(), 2, [this] { send_stale_copy(); });
   if (faults.stall) choices.push_back([this] { stall(); });
   if (faults.pause) choices.push_back([this] { pause(); });
+  if (faults.strangers) choices.insert(choices.end(), 4, [this] { server_.knock(); });
   if (faults.restart) choices.push_back([this] { restart(); });
   if (faults.kill_client) {
     choices.push_back([this] { clients_[world_.rng().below(clients_.size())]->kill(); });

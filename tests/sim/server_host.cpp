@@ -33,13 +33,15 @@ ServerPathHost& ServerHost::add_path(PathId path, const rtrs::ServerPathOptions&
       .server = environment_.server,
       .client = environment_.client,
       .serial = serial_,
-      .claim_name = environment_.claim_name,
+      .admit = [this, path](std::string_view name) { return admit(path, name); },
+      .on_connected = [this] { close_older_life(); },
       .have_memory = environment_.have_memory,
       .shared_chunks =
           environment_.knobs.server_style == ServerStyle::own ? nullptr : &shared_chunks_,
       .open_chunks = environment_.open_chunks,
       .on_closing =
           [this, path] {
+            close_older_life();
             environment_.on_path_closing(path, session_.over());
             if (session_.has_pending()) judge_later();
           },
@@ -50,19 +52,42 @@ ServerPathHost& ServerHost::add_path(PathId path, const rtrs::ServerPathOptions&
   return *(paths_[path] = std::move(host));
 }
 
-void ServerHost::add(const rtrs::Admission::Decision& decision, std::uint16_t cid,
+void ServerHost::add(const rtrs::Admission::Considered& considered, std::uint16_t cid,
                      const rtrs::ServerPathOptions& options, std::shared_ptr<Wire> wire) {
-  const auto known = paths_.find(decision.path);
-  if (session_.over() || draining_ || (!decision.new_path && known == paths_.end())) {
-    if (decision.new_path) environment_.on_path_gone(decision.path);
+  const auto known = paths_.find(considered.path);
+  if (session_.over() || draining_ || (!considered.new_path && known == paths_.end())) {
+    if (considered.new_path) environment_.on_path_gone(considered.path);
     return wire->close(Side::server);
   }
-  linger_.reset();
-  ServerPathHost& path = decision.new_path ? add_path(decision.path, options) : *known->second;
-  if (const auto old = paths_.find(decision.replaces); old != paths_.end()) {
-    old->second->close("the client has connected the path again");
-  }
+  ServerPathHost& path = considered.new_path ? add_path(considered.path, options) : *known->second;
   path.add(cid, std::move(wire));
+}
+
+void ServerHost::turn_away(PathId path) {
+  const auto found = paths_.find(path);
+  if (found == paths_.end()) return;
+  if (!found->second->half_open()) {
+    world_.violate("a connection that has only said hello closed a path of a session");
+  }
+  found->second->close("others came while it had not finished its handshake");
+}
+
+std::size_t ServerHost::admitted() const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(paths_, [](const auto& path) { return !path.second->half_open(); }));
+}
+
+rtrs::Complaint ServerHost::admit(PathId path, std::string_view name) {
+  const rtrs::Admission::Admitted admitted = environment_.admit(path, name);
+  if (admitted.why_not != nullptr) return admitted.why_not;
+  linger_.reset();
+  older_life_ = admitted.replaces;
+  return nullptr;
+}
+
+void ServerHost::close_older_life() {
+  const auto old = paths_.find(std::exchange(older_life_, 0));
+  if (old != paths_.end()) old->second->close("the client has connected the path again");
 }
 
 /// As the shipped host does it. Linux's server carries out what it has read at once.

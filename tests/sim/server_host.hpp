@@ -22,7 +22,7 @@ struct HostEnvironment {
   const Knobs& knobs;
   NodeId server = 0;
   NodeId client = 0;
-  std::function<bool(std::string_view)> claim_name;
+  std::function<rtrs::Admission::Admitted(PathId, std::string_view name)> admit;
   std::function<bool()> have_memory;
   OpenChunks& open_chunks;
   std::function<void(PathId, bool over)> on_path_closing;
@@ -42,20 +42,26 @@ class ServerHost {
   ServerHost& operator=(const ServerHost&) = delete;
 
   /// Takes a connection whose connect request was accepted.
-  void add(const rtrs::Admission::Decision& decision, std::uint16_t cid,
+  void add(const rtrs::Admission::Considered& considered, std::uint16_t cid,
            const rtrs::ServerPathOptions& options, std::shared_ptr<Wire> wire);
   void set_access(unsigned listener, rtrs::wire::PathAccess access) {
     session_.set_access(listener, access);
   }
+  /// A path that is half open makes room for another one.
+  void turn_away(PathId path);
   void forget(PathId path) { paths_.erase(path); }
   /// Ends as soon as everything is answered and the replies are out.
   void drain();
   void close(const char* why);
   void end_if_idle() { session_.end_if_idle(); }
+  /// Paths whose handshake was finished; also those that are closed.
+  std::size_t admitted() const;
   std::uint64_t serial() const { return serial_; }
   const std::string& name() const { return session_.name; }
 
  private:
+  rtrs::Complaint admit(PathId path, std::string_view name);
+  void close_older_life();
   ServerPathHost& add_path(PathId path, const rtrs::ServerPathOptions& options);
   void read_and_judge();
   void judge_later();
@@ -67,6 +73,7 @@ class ServerHost {
   Scope scope_;
   rtrs::ServerSession session_;
   std::map<PathId, std::unique_ptr<ServerPathHost>> paths_;
+  PathId older_life_ = 0;                 ///< of the path that is admitted at the moment
   std::optional<Scope> linger_;           ///< while nobody has a path
   std::vector<std::byte> shared_chunks_;  ///< of a server in Linux's style
   bool judging_later_ = false;

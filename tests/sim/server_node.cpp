@@ -138,6 +138,12 @@ void ServerNode::accept(std::shared_ptr<Wire> wire, rtrs::ConstBytes record) {
       });
 }
 
+void ServerNode::knock() {
+  scope_.soon([this] {
+    if (process_) process_->knock();
+  });
+}
+
 std::string ServerNode::leftovers() { return process_ ? process_->leftovers() : ""; }
 
 }  // namespace sim

@@ -38,6 +38,8 @@ class ServerNode {
 
   /// A connect record has arrived at this machine.
   void accept(std::shared_ptr<Wire> wire, rtrs::ConstBytes record);
+  /// A stranger comes, see ServerProcess::knock().
+  void knock();
   /// Which node a client's session belongs to.
   void introduce(std::uint64_t session, NodeId client);
 

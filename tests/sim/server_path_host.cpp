@@ -22,10 +22,12 @@ ServerPathHost::ServerPathHost(PathEnvironment environment, rtrs::ServerSession&
                           style == ServerStyle::linux_new_keys);
   }
   if (options.new_keys) chunk_keys_.emplace(world_, environment_.open_chunks);
-  path_.claim_name = [this](std::string_view name) {
-    refused_ = !environment_.claim_name(name);
-    return !refused_;
+  path_.admit = [this](std::string_view name) {
+    const rtrs::Complaint why_not = environment_.admit(name);
+    refused_ = why_not != nullptr;
+    return why_not;
   };
+  path_.on_connected = environment_.on_connected;
   path_.provide_chunks = [this] { return provide_chunks(); };
   path_.on_fenced = [this](const char* why, bool fault) { on_fenced(why, fault); };
   path_.on_unused = [this](std::span<const rtrs::MutableBytes> unused, std::uint64_t held) {

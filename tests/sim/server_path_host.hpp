@@ -22,7 +22,8 @@ struct PathEnvironment {
   NodeId server = 0;
   NodeId client = 0;
   std::uint64_t serial = 0;  ///< of the client's session
-  std::function<bool(std::string_view)> claim_name;
+  std::function<rtrs::Complaint(std::string_view name)> admit;
+  std::function<void()> on_connected;
   std::function<bool()> have_memory;
   /// Not null: all paths of the session have their chunks here, as Linux's server does it.
   std::vector<std::byte>* shared_chunks = nullptr;
@@ -48,6 +49,7 @@ class ServerPathHost {
   void drain();
   void close(const char* why);
   bool silenced() const;
+  bool half_open() const { return path_.state() == rtrs::ServerPathState::connecting; }
 
  private:
   struct Link {

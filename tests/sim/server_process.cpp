@@ -118,6 +118,7 @@ ServerProcess::ServerProcess(World& world, const Knobs& knobs, std::uint16_t que
       session_options_{make_session_options(knobs, queue_depth, volatile_epoch)},
       admission_{{.max_sessions = knobs.max_sessions,
                   .max_connections_per_path = 128,
+                  .max_half_open = knobs.max_half_open,
                   .path_memory = session_options_.chunk_memory(),
                   // Room for all paths: without generations a change may have to wait for its own.
                   .memory_limit = session_options_.chunk_memory() * knobs.max_sessions * 3,
@@ -218,30 +219,68 @@ void ServerProcess::calm() {
 void ServerProcess::accept(std::shared_ptr<Wire> wire, rtrs::ConstBytes record, NodeId client) {
   const auto parameters = rtrs::wire::decode_connect_request(record);
   if (!parameters) return world_.violate("the server cannot read a connect request of the client");
-  const auto decision = admission_.admit(*parameters);
-  world_.note("server", wire->session(), "judges", parameters->cid,
-              static_cast<std::uint64_t>(decision.error));
-  if (decision.error != 0) {
+  seen_ = Seen{*parameters, wire->session(), client};
+  judge(std::move(wire), *parameters, client);
+}
+
+void ServerProcess::knock() {
+  Rng& rng = world_.rng();
+  for (std::uint64_t i = rng.between(1, 12); i > 0 && !world_.broken(); --i) {
+    Seen stranger = seen_.value_or(Seen{});
+    rtrs::wire::ConnectParameters& hello = stranger.parameters;
+    hello.cid = 0;
+    hello.first_connection = true;
+    if (!seen_ || rng.chance(500)) {
+      stranger.serial = 0;
+      hello.cid_count = static_cast<std::uint16_t>(rng.between(1, 3));
+      for (auto* uuid : {&hello.session_uuid, &hello.path_uuid}) {
+        for (auto& byte : *uuid) byte = static_cast<std::uint8_t>(rng.between(1, 255));
+      }
+    }
+    hello.reconnect_count = static_cast<std::uint16_t>(hello.reconnect_count + rng.below(3));
+    world_.note("stranger", stranger.serial, "says hello");
+    judge(std::make_shared<Wire>(world_, knobs_.network, stranger.serial, hello.cid, nullptr),
+          hello, stranger.client);
+  }
+}
+
+/// Nobody has a path's memory who has not finished its handshake.
+void ServerProcess::check_memory() {
+  std::uint64_t most = 0;
+  for (const auto& [id, host] : hosts_) most += host->admitted() * session_options_.chunk_memory();
+  if (admission_.memory() > most) {
+    world_.violate("memory is counted for paths that have only said hello");
+  }
+}
+
+void ServerProcess::judge(std::shared_ptr<Wire> wire,
+                          const rtrs::wire::ConnectParameters& parameters, NodeId client) {
+  const auto considered = admission_.consider(parameters);
+  turn_away_soon(considered.makes_room);
+  check_memory();
+  world_.note("server", wire->session(), "judges", parameters.cid,
+              static_cast<std::uint64_t>(considered.error));
+  if (considered.error != 0) {
     // ECONNRESET: the path closes already, and the client does not know it yet. ENXIO: another path
     // of a session that is over.
     const bool forgotten =
-        decision.error == ENXIO && (!parameters->first_connection || parameters->cid != 0);
-    if (decision.error != ENOMEM && decision.error != ECONNRESET && !forgotten) {
-      world_.violate(std::string{"the server refused a connection: "} + decision.why);
+        considered.error == ENXIO && (!parameters.first_connection || parameters.cid != 0);
+    if (considered.error != ENOMEM && considered.error != ECONNRESET && !forgotten) {
+      world_.violate(std::string{"the server refused a connection: "} + considered.why);
     }
-    return refuse(*wire, decision.error);
+    return refuse(*wire, considered.error);
   }
-  ServerHost& host = decision.new_session
-                         ? create_host(decision.session, *parameters, wire->session(), client)
-                         : *hosts_.at(decision.session);
+  ServerHost& host = considered.new_session
+                         ? create_host(considered.session, parameters, wire->session(), client)
+                         : *hosts_.at(considered.session);
   const unsigned listener = wire->path() % kListeners;
-  const rtrs::ServerPathOptions options{.cid_count = parameters->cid_count,
+  const rtrs::ServerPathOptions options{.cid_count = parameters.cid_count,
                                         .new_keys = knobs_.new_keys,
                                         .access = access_[listener],
                                         .entrance = listener,
                                         .heartbeat_interval = knobs_.heartbeat_interval,
                                         .heartbeat_misses = knobs_.heartbeat_misses};
-  host.add(decision, parameters->cid, options, std::move(wire));
+  host.add(considered, parameters.cid, options, std::move(wire));
 }
 
 void ServerProcess::set_access(unsigned listener, rtrs::wire::PathAccess access) {
@@ -262,7 +301,7 @@ ServerHost& ServerProcess::create_host(SessionId id,
       .knobs = knobs_,
       .server = node_,
       .client = client,
-      .claim_name = [this, id](std::string_view name) { return claim_name(id, name); },
+      .admit = [this, id](PathId path, std::string_view name) { return admit(id, path, name); },
       .have_memory = [this] { return calm_ || !world_.rng().chance(knobs_.faults.no_memory); },
       .open_chunks = open_chunks_,
       .on_path_closing =
@@ -279,14 +318,22 @@ ServerHost& ServerProcess::create_host(SessionId id,
   return *(hosts_[id] = std::move(host));
 }
 
-bool ServerProcess::claim_name(SessionId id, std::string_view name) {
-  const auto claim = admission_.claim_name(id, name);
-  if (claim.ends != 0) {
-    scope_.soon([this, idle = claim.ends] {
+rtrs::Admission::Admitted ServerProcess::admit(SessionId id, PathId path, std::string_view name) {
+  const auto admitted = admission_.admit(id, path, name);
+  if (admitted.ends != 0) {
+    scope_.soon([this, idle = admitted.ends] {
       if (const auto found = hosts_.find(idle); found != hosts_.end()) found->second->end_if_idle();
     });
   }
-  return claim.granted;
+  return admitted;
+}
+
+void ServerProcess::turn_away_soon(rtrs::Admission::Place half_open) {
+  if (half_open.path == 0) return;
+  scope_.soon([this, half_open] {
+    const auto found = hosts_.find(half_open.session);
+    if (found != hosts_.end()) found->second->turn_away(half_open.path);
+  });
 }
 
 void ServerProcess::forget_path_soon(SessionId id, PathId path) {
@@ -317,7 +364,7 @@ void ServerProcess::kill() {
 
 std::string ServerProcess::leftovers() {
   if (!hosts_.empty()) return std::to_string(hosts_.size()) + " sessions";
-  if (admission_.sessions() != 0) return "sessions that admission still counts";
+  if (!admission_.empty()) return "sessions that admission still counts";
   if (block_server_.sessions() != 0) return "RNBD sessions without a transport session";
   if (storage_.running() != 0) return "requests at the storage";
   return stuck_writers();

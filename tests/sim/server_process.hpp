@@ -5,6 +5,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,9 @@ class ServerProcess {
   ServerProcess& operator=(const ServerProcess&) = delete;
 
   void accept(std::shared_ptr<Wire> wire, rtrs::ConstBytes record, NodeId client);
+  /// Some strangers say hello and nothing more: for sessions of their own, or for one whose uuids
+  /// they have seen on the way.
+  void knock();
   void drain();
   /// Every connection is closed and everything that runs ends; then this can be destroyed.
   void kill();
@@ -56,9 +60,13 @@ class ServerProcess {
   using SessionId = rtrs::Admission::SessionId;
   using PathId = rtrs::Admission::PathId;
 
+  void judge(std::shared_ptr<Wire> wire, const rtrs::wire::ConnectParameters& parameters,
+             NodeId client);
+  void check_memory();
   ServerHost& create_host(SessionId id, const rtrs::wire::ConnectParameters& parameters,
                           std::uint64_t serial, NodeId client);
-  bool claim_name(SessionId id, std::string_view name);
+  rtrs::Admission::Admitted admit(SessionId id, PathId path, std::string_view name);
+  void turn_away_soon(rtrs::Admission::Place half_open);
   void forget_path_soon(SessionId id, PathId path);
   void forget_soon(SessionId id);
   rnbd::Surroundings surroundings();
@@ -84,6 +92,13 @@ class ServerProcess {
   OpenChunks open_chunks_;
   WatchingHandler handler_;
   std::map<SessionId, std::unique_ptr<ServerHost>> hosts_;
+  /// The newest connect request of a client, and whose it is.
+  struct Seen {
+    rtrs::wire::ConnectParameters parameters;
+    std::uint64_t serial = 0;
+    NodeId client = 0;
+  };
+  std::optional<Seen> seen_;
   std::map<std::uint64_t, std::function<void()>> offloaded_;  ///< what other threads would do
   std::uint64_t next_job_ = 0;
   Scope scope_;  // last: goes first

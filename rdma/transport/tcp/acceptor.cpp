@@ -166,18 +166,14 @@ asio::awaitable<void> TcpAcceptor::accept_loop() {
 }
 
 void TcpAcceptor::receive(Socket socket) {
-  if (handshakes_.size() >= options_.room()) {
-    error_code ignored;
-    refused(LogLevel::warning, text_of(socket.remote_endpoint(ignored)),
-            "refused: there are as many connections as allowed (max_connections)");
-    return;  // closes it
-  }
+  // One at least: its hello may push somebody out, or be answered with the reason why not.
+  const auto most = std::clamp(options_.room(), 1U, options_.max_handshakes);
   const bool reserved = is_reserved(socket.native_handle());
-  if (reserved || handshakes_.size() >= options_.max_handshakes) {
+  if (reserved || handshakes_.size() >= most) {
     // An honest client needs milliseconds, so the oldest is the least likely one.
-    error_code ignored;
     const auto oldest = std::ranges::find_if(
         handshakes_, [](const auto& handshake) { return handshake->socket.is_open(); });
+    error_code ignored;
     if (oldest != handshakes_.end()) {
       (*oldest)->socket.close(ignored);
     } else if (reserved) {

@@ -99,7 +99,7 @@ TEST_CASE("the exchange is refused when its conditions are not met") {
     return bench.control->on_message(wire::bytes_of(wire::encode_info_request("host")), {});
   };
   SUBCASE("the name is taken") {
-    bench.path.claim_name = [](std::string_view) { return false; };
+    bench.path.admit = [](std::string_view) { return "no"; };
     CHECK(exchange() != nullptr);
   }
   SUBCASE("there is no memory") {
