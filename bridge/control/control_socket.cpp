@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/buffer.hpp>
@@ -18,6 +19,7 @@
 #include <cerrno>
 #include <chrono>
 #include <exception>
+#include <list>
 #include <thread>
 #include <utility>
 
@@ -36,6 +38,8 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 /// For people who type.
 constexpr std::chrono::seconds kTimeForLine{60};
 constexpr std::chrono::seconds kTimeToReadAnswer{5};
+/// A program that connects sends its line at once; for a machine that is very busy.
+constexpr std::chrono::seconds kTimeToIntroduce{2};
 /// When no descriptor is left.
 constexpr std::chrono::milliseconds kPause{250};
 
@@ -70,15 +74,39 @@ class ControlSocket::Server {
     }
   }
 
-  awaitable<void> converse(Socket socket) {
-    struct Count {
-      unsigned& connections;
-      ~Count() { --connections; }
-    } const count{++connections_};
-    if (connections_ > kMaxConnections) {
+  struct Program {
+    explicit Program(Socket s) : socket{std::move(s)} {}
+    Socket socket;
+    std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
+    bool introduced = false;  ///< it has sent a line
+  };
+
+  /// The oldest one that is still silent goes.
+  void make_room() {
+    const auto silent = std::ranges::find_if(programs_, [](const Program* program) {
+      const auto age = std::chrono::steady_clock::now() - program->since;
+      return !program->introduced && program->socket.is_open() && age >= kTimeToIntroduce;
+    });
+    if (silent == programs_.end()) return;
+    boost::system::error_code ignored;
+    (*silent)->socket.close(ignored);
+    programs_.erase(silent);
+  }
+
+  awaitable<void> converse(Socket accepted) {
+    Program self{std::move(accepted)};
+    Socket& socket = self.socket;
+    if (programs_.size() >= kMaxConnections) make_room();
+    if (programs_.size() >= kMaxConnections) {
       co_await tell(socket, error_answer(EBUSY, "too many programs are connected here; try later"));
       co_return;
     }
+    struct Place {
+      std::list<Program*>& programs;
+      Program& program;
+      ~Place() { programs.remove(&program); }
+    } const place{programs_, self};
+    programs_.push_back(&self);
     std::string input;
     for (;;) {
       asio::steady_timer limit{io_, kTimeForLine};
@@ -94,6 +122,7 @@ class ControlSocket::Server {
         co_return;
       }
       if (error) co_return;
+      self.introduced = true;
       std::string_view line = std::string_view{input}.substr(0, size - 1);
       if (line.ends_with('\r')) line.remove_suffix(1);
       if (!co_await tell(socket, answer(line))) co_return;
@@ -118,7 +147,7 @@ class ControlSocket::Server {
     co_return written.index() == 0 && !std::get<0>(std::get<0>(written));
   }
 
-  unsigned connections_ = 0;  ///< before the loop, whose end ends those that are left
+  std::list<Program*> programs_;  ///< before the loop, whose end ends those that are left
   Handler handler_;
   asio::io_context io_{1};
   asio::local::stream_protocol::acceptor acceptor_;

@@ -11,7 +11,8 @@ namespace rnbd {
 
 /// Serves the socket from a thread of its own, for its owner only (mode 0600). A client may send
 /// one line after another. One that sends nothing for long, a line without an end, or does not read
-/// its answers is dropped; there are at most kMaxConnections.
+/// its answers is dropped. There are at most kMaxConnections; the oldest of those that have not
+/// sent a line in time makes room for the next.
 ///
 /// Threads: the handler runs on the thread of the socket, one line at a time, and may block: nobody
 ///          but other clients of the socket waits for it. No thread exists before open().

@@ -22,6 +22,8 @@ namespace {
 /// the CPU's cache. The kernel doubles it, as far as its limits allow. That of a TCP socket grows
 /// by itself with the network, unless it is set.
 constexpr int kSendBuffer = 256 * 1024;
+/// Clients that were turned away, until their threads have ended.
+constexpr unsigned kMostLeaving = 64;
 /// For the system to have descriptors again.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
@@ -85,7 +87,7 @@ void Front::stop(std::chrono::milliseconds patience) {
   for (const auto& worker : workers_) worker->stop(patience);
   {
     std::unique_lock lock{mutex_};
-    changed_.wait(lock, [this] { return handshakes_ == 0; });
+    changed_.wait(lock, [this] { return meetings_.empty(); });
   }
   workers_.clear();
 }
@@ -121,32 +123,41 @@ void Front::accept_clients() {
 }
 
 void Front::admit(int socket) {
-  unsigned clients = 0;
-  {
-    const std::lock_guard lock{mutex_};  // who is handed over meanwhile counts once
-    for (const auto& worker : workers_) clients += worker->connections();
-    clients += handshakes_;
-    if (clients < options_.max_connections) ++handshakes_;
-  }
-  if (clients >= options_.max_connections) {
+  std::unique_lock lock{mutex_};  // who is handed over meanwhile counts once
+  if (!make_room()) {
+    lock.unlock();
     ::close(socket);
-    return complain("a client was turned away: there are " + std::to_string(clients) +
-                    " already (--max-connections)");
+    return complain("a client was turned away: there are " +
+                    std::to_string(options_.max_connections) + " already (--max-connections)");
   }
+  const auto place = meetings_.insert(meetings_.end(), {.socket = socket});
+  lock.unlock();
   prepare(socket);
   try {
-    std::thread{[this, socket] { meet(socket); }}.detach();
+    std::thread{[this, place] { meet(place); }}.detach();
   } catch (const std::system_error& error) {
-    ::close(socket);
     complain(std::string{"a client was turned away: "} + error.what());
-    const std::lock_guard lock{mutex_};
-    --handshakes_;
+    forget(place);
   }
+}
+
+/// False: all that are there have introduced themselves, or those that are turned away are not gone
+/// yet, and there are many of them.
+bool Front::make_room() {
+  std::size_t clients = meetings_.size() - turned_away_;
+  for (const auto& worker : workers_) clients += worker->connections();
+  if (clients < options_.max_connections) return true;
+  const auto oldest = std::ranges::find(meetings_, false, &Meeting::turned_away);
+  if (oldest == meetings_.end() || turned_away_ >= kMostLeaving) return false;
+  oldest->turned_away = true;
+  ++turned_away_;
+  ::shutdown(oldest->socket, SHUT_RDWR);  // its thread sees the end
+  return true;
 }
 
 /// On a thread of its own, which may wait: not longer than the client does, whose place somebody
 /// else may want.
-void Front::meet(int socket) {
+void Front::meet(Meetings::iterator place) {
   struct Patience {
     const Front& front;
     int socket;
@@ -154,31 +165,37 @@ void Front::meet(int socket) {
       const auto& self = *static_cast<const Patience*>(context);
       return self.front.stopping_.load() || has_gone(self.socket);
     }
-  } patience{*this, socket};
+  } patience{*this, place->socket};
   const Interrupt interrupt{&Patience::ended, &patience};
-  auto agreement = shake_hands(socket, exports_, into(handshake_complaints_), interrupt);
-  if (agreement && hand_over(socket, *agreement)) return;
-  ::close(socket);
+  auto agreement = shake_hands(place->socket, exports_, into(handshake_complaints_), interrupt);
+  if (agreement && hand_over(place, *agreement)) return;
   agreement.reset();  // closes what was open
-  const std::lock_guard lock{mutex_};
-  --handshakes_;
-  changed_.notify_all();
+  forget(place);
 }
 
 /// Ends the handshake. False: a worker that was told to stop takes nobody any more, as its thread
 /// may have ended.
-bool Front::hand_over(int socket, Agreement& agreement) {
+bool Front::hand_over(Meetings::iterator place, Agreement& agreement) {
   const std::lock_guard lock{mutex_};
-  if (stopping_) return false;
+  if (stopping_ || place->turned_away) return false;
   const std::size_t lanes = std::max(agreement.device->session().lanes(), 1U);
   const auto end = workers_.begin() + static_cast<std::ptrdiff_t>(std::min(lanes, workers_.size()));
   const auto idlest = std::min_element(workers_.begin(), end, [](const auto& a, const auto& b) {
     return a->connections() < b->connections();
   });
-  (*idlest)->adopt(socket, std::move(agreement));
-  --handshakes_;
+  (*idlest)->adopt(place->socket, std::move(agreement));
+  meetings_.erase(place);
   changed_.notify_all();
   return true;
+}
+
+/// Closes the socket.
+void Front::forget(Meetings::iterator place) {
+  const std::lock_guard lock{mutex_};
+  ::close(place->socket);
+  turned_away_ -= place->turned_away ? 1U : 0U;
+  meetings_.erase(place);
+  changed_.notify_all();
 }
 
 void Front::complain(const std::string& text) {

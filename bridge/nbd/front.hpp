@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -39,9 +40,18 @@ class Front {
 
  private:
   void accept_clients();
+  /// A client that has not chosen its export yet. The oldest makes room when there are too many.
+  struct Meeting {
+    int socket = -1;
+    bool turned_away = false;  ///< guarded by mutex_
+  };
+  using Meetings = std::list<Meeting>;
+
   void admit(int socket);
-  void meet(int socket);
-  bool hand_over(int socket, Agreement& agreement);
+  bool make_room();
+  void meet(Meetings::iterator place);
+  bool hand_over(Meetings::iterator place, Agreement& agreement);
+  void forget(Meetings::iterator place);
   void complain(const std::string& text);
   static rtrs::Log into(rtrs::ComplaintLog& complaints);
 
@@ -59,7 +69,8 @@ class Front {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  unsigned handshakes_ = 0;            ///< guarded by mutex_
+  Meetings meetings_;                  ///< oldest first; guarded by mutex_
+  unsigned turned_away_ = 0;           ///< of meetings_
   std::atomic<bool> stopping_{false};  ///< changes with mutex_ held
 };
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -81,6 +82,30 @@ TEST_CASE("each line is answered by one, however the lines arrive") {
   CHECK(peer.line() == "[]\n");
   peer.send("ur\n");
   CHECK(peer.line() == "[four]\n");
+}
+
+TEST_CASE("programs that say nothing make room, the oldest first, and those that talk stay") {
+  const Folder folder;
+  const auto socket = serve(folder, echo);
+  const Peer talker{folder.path()};
+  talker.send("first\n");
+  REQUIRE(talker.line() == "[first]\n");
+  std::vector<std::unique_ptr<Peer>> crowd;
+  for (unsigned i = 1; i < ControlSocket::kMaxConnections; ++i) {
+    crowd.push_back(std::make_unique<Peer>(folder.path()));
+  }
+  // Who has come this moment may be about to talk.
+  for (std::string answer; answer != "[in]\n";) {
+    const Peer newcomer{folder.path()};
+    newcomer.send("in\n");
+    answer = newcomer.line();
+    if (answer != "[in]\n") CHECK(answer.find("EBUSY") != std::string::npos);
+  }
+  CHECK(crowd.front()->hung_up());
+  talker.send("still\n");
+  CHECK(talker.line() == "[still]\n");
+  crowd.back()->send("late\n");
+  CHECK(crowd.back()->line() == "[late]\n");
 }
 
 TEST_CASE("the socket is its owner's alone, and gone with its end") {

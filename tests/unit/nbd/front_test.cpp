@@ -26,16 +26,17 @@ namespace {
 
 /// A front with one export, of a server that is not there.
 struct World {
-  World() {
+  explicit World(unsigned max_connections = 256) {
     config.device = "disk0";
     auto listeners = Listener::open({.path = path, .host = {}});
     REQUIRE(listeners.has_value());
     front = std::make_unique<Front>(
         exports, std::move(*listeners),
-        FrontOptions{.log = [this](rtrs::LogLevel level, const std::string& line) {
-          const std::lock_guard lock{mutex};
-          if (level != rtrs::LogLevel::debug) said.push_back(line);
-        }});
+        FrontOptions{.max_connections = max_connections,
+                     .log = [this](rtrs::LogLevel level, const std::string& line) {
+                       const std::lock_guard lock{mutex};
+                       if (level != rtrs::LogLevel::debug) said.push_back(line);
+                     }});
     front->start();
   }
   ~World() { ::unlink(path.c_str()); }
@@ -117,6 +118,24 @@ TEST_CASE("front: a client that keeps sending options does not keep it from stop
   world.front->stop(0ms);
   CHECK(std::chrono::steady_clock::now() - began < 5s);
   busy.join();
+}
+
+TEST_CASE("front: of a crowd that chooses no export the oldest makes room for the next client") {
+  constexpr unsigned kMost = 4;
+  World world{kMost};
+  std::vector<std::unique_ptr<Client>> crowd;
+  for (unsigned i = 0; i < 10 * kMost; ++i) {
+    // It is greeted, or this ends here.
+    crowd.push_back(std::make_unique<Client>(world));
+    if (i < kMost) continue;
+    char none = 0;
+    CHECK_FALSE(crowd[i - kMost]->receive(&none, 1));
+  }
+  for (auto newest = crowd.end() - kMost; newest != crowd.end(); ++newest) {
+    CHECK((*newest)->send_option(99, ""));
+    OptionReply answer;
+    CHECK((*newest)->receive(&answer, sizeof(answer)));
+  }
 }
 
 TEST_CASE("front: a name that nobody has is told in few words, and not as it came") {
