@@ -84,6 +84,23 @@ std::optional<WriterRecord> record_of(std::span<const std::byte> bytes) {
   return record;
 }
 
+/// Whoever may write to the directory must not make the server write elsewhere by a link, nor wait
+/// by a FIFO. None: see errno.
+OwnedFd open_regular(int directory, const std::string& name, int flags) {
+  constexpr int kAlways = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+  OwnedFd file{::openat(directory, name.c_str(), flags | kAlways, 0600)};
+  struct stat status {};
+  if (!file || ::fstat(file.get(), &status) < 0) return {};
+  if (S_ISREG(status.st_mode)) return file;
+  errno = ENXIO;  // as open(2) says of a FIFO that nobody reads
+  return {};
+}
+
+std::string text_of(int error) {
+  if (error != ELOOP && error != ENXIO) return std::strerror(error);
+  return "is not a regular file; remove it";
+}
+
 /// Files that are kept ready, so that a full disk is no reason to refuse a writer: as many storages
 /// may get their first record then. Those that have one go on in what the older record leaves.
 constexpr unsigned kSpares = 64;
@@ -121,7 +138,7 @@ bool has_no_room(int error) { return error == ENOSPC || error == EDQUOT; }
 /// 0 or an errno. Written over what the file has, and only then made shorter, so that it keeps its
 /// room.
 int write_file(int directory, const std::string& name, std::span<const std::byte> bytes) {
-  const OwnedFd file{::openat(directory, name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600)};
+  const OwnedFd file = open_regular(directory, name, O_WRONLY | O_CREAT);
   if (!file) return errno;
   const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
   if (written < 0) return errno;
@@ -156,9 +173,9 @@ tl::expected<std::unique_ptr<TurnFiles>, std::string> TurnFiles::open(
   if (!failure && ::faccessat(fd.get(), ".", W_OK | X_OK, AT_EACCESS) < 0)
     failure = {errno, std::generic_category()};
   if (failure) return tl::unexpected(directory + ": " + failure.message());
-  OwnedFd lock{::openat(fd.get(), kLock, O_RDWR | O_CREAT | O_CLOEXEC, 0600)};
+  OwnedFd lock = open_regular(fd.get(), kLock, O_RDWR | O_CREAT);
   if (!lock || (::flock(lock.get(), LOCK_EX | LOCK_NB) < 0 && errno != EWOULDBLOCK)) {
-    return tl::unexpected(directory + '/' + kLock + ": " + std::strerror(errno));
+    return tl::unexpected(directory + '/' + kLock + ": " + text_of(errno));
   }
   make_spares(fd.get());
   ::flock(lock.get(), LOCK_UN);
@@ -166,7 +183,7 @@ tl::expected<std::unique_ptr<TurnFiles>, std::string> TurnFiles::open(
 }
 
 tl::unexpected<std::string> TurnFiles::failure(const std::string& name, int error) const {
-  return tl::unexpected(path_ + '/' + name + ": " + std::strerror(error));
+  return tl::unexpected(path_ + '/' + name + ": " + text_of(error));
 }
 
 /// For all storage: it is not held for long.
@@ -181,7 +198,7 @@ void TurnFiles::unlock() { ::flock(lock_.get(), LOCK_UN); }
 /// repeat a write over those of others.
 tl::expected<WriterRecord, std::string> TurnFiles::load(const wire::Uuid& storage) {
   const std::string name = name_of(storage);
-  const OwnedFd file{::openat(directory_.get(), name.c_str(), O_RDONLY | O_CLOEXEC)};
+  const OwnedFd file = open_regular(directory_.get(), name, O_RDONLY);
   if (!file && errno == ENOENT) return WriterRecord{};
   if (!file) return failure(name, errno);
   std::vector<std::byte> bytes(sizeof(Head) + kMaxParts * sizeof(Part) + 1);
@@ -208,10 +225,10 @@ tl::expected<void, std::string> TurnFiles::save(const wire::Uuid& storage,
 
 tl::expected<LossCount, std::string> LossCount::open(const std::string& directory) {
   std::string path = directory + "/failed-flushes";
-  OwnedFd file{::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600)};
+  OwnedFd file = open_regular(AT_FDCWD, path, O_WRONLY | O_APPEND | O_CREAT);
   struct stat status {};
   if (!file || ::fstat(file.get(), &status) < 0)
-    return tl::unexpected(path + ": " + std::strerror(errno));
+    return tl::unexpected(path + ": " + text_of(errno));
   // For a full disk later on; where that cannot be done, the failure is told then.
   (void)::fallocate(file.get(), FALLOC_FL_KEEP_SIZE, status.st_size, kSpareSize);
   return LossCount{std::move(file), std::move(path), static_cast<std::uint64_t>(status.st_size)};

@@ -48,6 +48,49 @@ bad_server_options() {
 }
 it "rnbd-server: options that cannot be are refused with the reason" bad_server_options
 
+links_in_state_directory() {
+  local state=$PWD/state start=(--listen tcp:127.0.0.1:0 --export a=memory:1M --state-directory "$PWD/state")
+  mkdir -p "$state/writers"
+  echo precious >outside
+  ln -s "$PWD/made" "$state/writers/.lock"
+  rejects 'writers/.lock: is not a regular file' "${start[@]}"
+  [[ ! -e made ]] || fail "what the link leads to was made"
+  rm "$state/writers/.lock"
+  ln -s "$PWD/outside" "$state/failed-flushes"
+  rejects 'failed-flushes: is not a regular file' "${start[@]}"
+  rm "$state/failed-flushes"
+  mkfifo "$state/failed-flushes"
+  rejects 'failed-flushes: is not a regular file' "${start[@]}"
+  rm "$state/failed-flushes"
+  mkfifo "$state/writers/.lock"
+  rejects 'writers/.lock: is not a regular file' "${start[@]}"
+  rm "$state/writers/.lock"
+  random_file image 1M
+  start_server --export "disk0=$PWD/image" --state-directory "$state"
+  raw <<'PY'
+import sys
+from raw_peer import *
+session = Session(int(sys.argv[1]), features=USER_MESSAGES | EXACTLY_ONCE)
+session.open(b"disk0")
+PY
+  local record
+  record=$(find "$state/writers" -type f -size +0 -printf '%f\n')
+  [[ -n $record ]] || fail "no record was made: $(ls -R "$state")"
+  ln -s "$PWD/outside" "$state/writers/$record.new"
+  raw <<'PY'
+import errno, sys
+from raw_peer import *
+session = Session(int(sys.argv[1]), features=USER_MESSAGES | EXACTLY_ONCE)
+try:
+    session.open(b"disk0")
+    raise AssertionError("the record could be written")
+except OSError as error:
+    assert error.errno == errno.EIO, error
+PY
+  [[ $(<outside) == precious ]] || fail "what the link leads to was overwritten"
+}
+it "rnbd-server: links and FIFOs in the state directory are not followed nor waited for" links_in_state_directory
+
 busy_port() {
   start_server --export a=memory:1M
   rejects "$port.*(in use|another)" --listen "tcp:127.0.0.1:$port" --export a=memory:1M
