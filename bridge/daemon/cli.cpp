@@ -10,6 +10,7 @@
 
 #include "bridge/client/closest.hpp"
 #include "bridge/daemon/settings.hpp"
+#include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
 namespace {
@@ -102,7 +103,8 @@ std::string complaint_about_number(const std::string& text, unsigned least, unsi
 }
 
 EarlyExit usage_error(const CLI::App& app, const std::string& text) {
-  return {2, app.get_name() + ": " + text + "\nTry '" + app.get_name() + " --help'.\n"};
+  return {2,
+          app.get_name() + ": " + on_one_line(text) + "\nTry '" + app.get_name() + " --help'.\n"};
 }
 
 std::optional<EarlyExit> parse_arguments(CLI::App& app, const std::string& examples,

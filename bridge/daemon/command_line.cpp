@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "bridge/daemon/config_file.hpp"
+#include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
 namespace {
@@ -125,7 +126,8 @@ tl::expected<Invocation, EarlyExit> parse_command_line(int argc, const char* con
     auto loaded = load_config(arguments.config);
     if (!loaded) {
       std::string text;
-      for (const std::string& line : loaded.error()) text += "rnbd-server: " + line + "\n";
+      for (const std::string& line : loaded.error())
+        text += "rnbd-server: " + on_one_line(line) + "\n";
       return tl::unexpected(EarlyExit{1, text});
     }
     invocation.settings = std::move(*loaded);

@@ -29,6 +29,8 @@ class Reader {
   explicit Reader(std::string path) : path_{std::move(path)} {}
 
   tl::expected<Settings, ConfigErrors> read(const toml::table& document) {
+    refuse_nul(document);
+    if (!errors_.empty()) return tl::unexpected(std::move(errors_));
     for (const auto& [key, node] : document) {
       if (key == "server" && node.is_table()) {
         read_server(*node.as_table());
@@ -46,6 +48,26 @@ class Reader {
   }
 
  private:
+  /// The system would take what stands before it for the whole.
+  void refuse_nul(const toml::table& table) {
+    for (const auto& [key, node] : table) {
+      if (key.str().find('\0') != std::string_view::npos) {
+        errors_.push_back(place(key.source()) + "a key with a NUL inside; remove it");
+      }
+      refuse_nul(node, std::string{key.str()});
+    }
+  }
+
+  void refuse_nul(const toml::node& node, const std::string& key) {
+    if (const auto* inner = node.as_table()) return refuse_nul(*inner);
+    if (const auto* list = node.as_array()) {
+      for (const auto& item : *list) refuse_nul(item, key);
+    }
+    const auto* text = node.as_string();
+    if (text != nullptr && text->get().find('\0') != std::string::npos)
+      complain(node, key, "has a NUL inside; remove it");
+  }
+
   void read_server(const toml::table& table) {
     for (const auto& [key, node] : table) {
       if (key == "listen") {

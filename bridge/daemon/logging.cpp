@@ -22,6 +22,8 @@
 #include <string_view>
 #include <utility>
 
+#include "bridge/protocol/printable.hpp"
+
 namespace rnbd {
 namespace {
 
@@ -122,7 +124,7 @@ class StderrSink final : public spdlog::sinks::base_sink<spdlog::details::null_m
     std::string line = journal_
                            ? journal_prefix(level)
                            : local_time(time) + program_invocation_short_name + ": " + word(level);
-    line.append(text);
+    line += on_one_line(text);
     line += '\n';
     std::size_t done = 0;
     while (done < line.size()) {

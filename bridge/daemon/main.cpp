@@ -6,6 +6,7 @@
 #include "bridge/daemon/daemon.hpp"
 #include "bridge/daemon/logging.hpp"
 #include "bridge/daemon/process.hpp"
+#include "bridge/protocol/printable.hpp"
 
 int main(int argc, char** argv) {
   if (!rnbd::open_standard_streams()) return 1;
@@ -21,7 +22,8 @@ int main(int argc, char** argv) {
     return status;
   } catch (const std::exception& error) {
     rnbd::finish_log();
-    std::fprintf(stderr, "rnbd-server: cannot start: %s\n", error.what());
+    std::fprintf(stderr, "rnbd-server: cannot start: %s\n",
+                 rnbd::on_one_line(error.what()).c_str());
     return 1;
   }
 }

@@ -16,7 +16,27 @@ std::size_t length_by(std::uint8_t first) {
 bool can_be_shown(std::uint32_t code) {
   const bool is_control = code < 0x20 || (code >= 0x7F && code < 0xA0);
   const bool is_surrogate = code >= 0xD800 && code <= 0xDFFF;
-  return !is_control && !is_surrogate && code <= 0x10FFFF;
+  const bool is_bidirectional = (code >= 0x202A && code <= 0x202E) ||
+                                (code >= 0x2066 && code <= 0x2069) || code == 0x200E ||
+                                code == 0x200F || code == 0x061C;
+  const bool is_line_end = code == 0x2028 || code == 0x2029;
+  return !is_control && !is_surrogate && !is_bidirectional && !is_line_end && code <= 0x10FFFF;
+}
+
+std::string escaped(std::string_view text, std::string_view also) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  std::string result;
+  while (!text.empty()) {
+    const bool is_special = also.find(text[0]) != std::string_view::npos;
+    const std::size_t shown = is_special ? 0 : printable_length(text);
+    result += text.substr(0, shown);
+    if (shown == 0) {
+      const auto byte = static_cast<std::uint8_t>(text[0]);
+      result += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+    }
+    text.remove_prefix(shown == 0 ? 1 : shown);
+  }
+  return result;
 }
 
 }  // namespace
@@ -37,19 +57,8 @@ std::size_t printable_length(std::string_view text) {
   return code >= kLeast[length] && can_be_shown(code) ? length : 0;
 }
 
-std::string quoted(std::string_view name) {
-  static constexpr char kHex[] = "0123456789abcdef";
-  std::string text = "'";
-  while (!name.empty()) {
-    const std::size_t shown = name[0] == '\'' || name[0] == '\\' ? 0 : printable_length(name);
-    text += name.substr(0, shown);
-    if (shown == 0) {
-      const auto byte = static_cast<std::uint8_t>(name[0]);
-      text += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
-    }
-    name.remove_prefix(shown == 0 ? 1 : shown);
-  }
-  return text += '\'';
-}
+std::string quoted(std::string_view name) { return "'" + escaped(name, "'\\") + "'"; }
+
+std::string on_one_line(std::string_view message) { return escaped(message, ""); }
 
 }  // namespace rnbd

@@ -9,10 +9,14 @@ namespace rnbd {
 
 /// Whether `text` begins with a character that can be shown: the number of its bytes. 0: it begins
 /// with a control character, of which Unicode has more than ASCII (a terminal may take U+009B for
-/// the start of a command), or with no UTF-8.
+/// the start of a command) and some that change the order in which others are shown, or with no
+/// UTF-8.
 std::size_t printable_length(std::string_view text);
 
 /// A name from a peer between quotes, fit for a log line: what cannot be shown is escaped.
 std::string quoted(std::string_view name);
+
+/// A message that has texts of others in it, fit for one line of a terminal.
+std::string on_one_line(std::string_view message);
 
 }  // namespace rnbd

@@ -91,6 +91,19 @@ PY
 }
 it "rnbd-server: links and FIFOs in the state directory are not followed nor waited for" links_in_state_directory
 
+shown_as_text() {
+  printf '[export."\\u001b[2Jx\\nrnbd-server: forged"]\nstorage = "memory:1M"\n' >name.toml
+  rejects 'x1b\[2Jx.x0arnbd-server: forged' --config "$PWD/name.toml" --check-config
+  rejects 'x1b\[2J' --listen tcp:127.0.0.1:0 --export $'\e[2J=memory:1M'
+  rejects 'xe2.x80.xae' --listen tcp:127.0.0.1:0 --export a=memory:1M --queue-depth $'1\u202e2'
+  printf '[export.a]\npath = "/etc/passwd\\u0000.img"\n' >nul.toml
+  rejects 'path: has a NUL inside' --config "$PWD/nul.toml" --check-config
+  printf '[server]\nlisten = ["tcp:127.0.0.1:0\\u0000"]\n[export."a\\u0000"]\nstorage = "memory:1M"\n' >nuls.toml
+  rejects 'listen: has a NUL inside' --config "$PWD/nuls.toml" --check-config
+  says fails.out 'a key with a NUL inside'
+}
+it "rnbd-server: what configuration and command line bring is shown as text, NULs are refused" shown_as_text
+
 busy_port() {
   start_server --export a=memory:1M
   rejects "$port.*(in use|another)" --listen "tcp:127.0.0.1:$port" --export a=memory:1M

@@ -17,6 +17,19 @@ TEST_CASE("a quoted name has no control characters, neither those of ASCII nor t
         "'\\xc2\\x80 \\xc2\\x9b \\xc2\\x9f \xC2\xA0'");
 }
 
+TEST_CASE("a quoted name cannot change the order in which others are shown, nor end the line") {
+  // U+200E, U+202E, U+2066, U+2069, U+061C, U+2028; U+200D joins, in names of people too.
+  CHECK(quoted("\u200E\u202E\u2066\u2069") ==
+        "'\\xe2\\x80\\x8e\\xe2\\x80\\xae\\xe2\\x81\\xa6\\xe2\\x81\\xa9'");
+  CHECK(quoted("\u061C\u2028") == "'\\xd8\\x9c\\xe2\\x80\\xa8'");
+  CHECK(quoted("a\u200Db") == "'a\u200Db'");
+}
+
+TEST_CASE("a message stays on its line, and its own quotes stay as they are") {
+  CHECK(on_one_line("'a' \\ \x1B[2J\nforged: \u202E") ==
+        "'a' \\ \\x1b[2J\\x0aforged: \\xe2\\x80\\xae");
+}
+
 TEST_CASE("a quoted name is valid UTF-8, whatever bytes it was made of") {
   CHECK(quoted("\x9B"
                "2J") == "'\\x9b2J'");
