@@ -18,6 +18,7 @@
 #include "bridge/daemon/process.hpp"
 #include "bridge/daemon/shutdown.hpp"
 #include "bridge/nbd/front.hpp"
+#include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
 namespace {
@@ -149,6 +150,7 @@ int serve(const BridgeOptions& options) {
 }
 
 int run(const BridgeOptions& options) {
+  keep_no_freed_memory();
   start_logging(options.log_level);
   if (const std::string wrong = complaint_about_ready_fd(options.ready_fd); !wrong.empty())
     return complain(wrong);
@@ -177,7 +179,8 @@ int main(int argc, char** argv) {
     return status;
   } catch (const std::exception& error) {
     rnbd::finish_log();
-    std::fprintf(stderr, "rnbd-bridge: cannot start: %s\n", error.what());
+    std::fprintf(stderr, "rnbd-bridge: cannot start: %s\n",
+                 rnbd::on_one_line(error.what()).c_str());
     return 1;
   }
 }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <malloc.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -29,6 +30,16 @@ void raise_descriptor_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/// malloc raises its threshold with each large buffer that is freed, up to 32 MiB: what is smaller
+/// from then on stays in its arenas, of which there are many. A fixed threshold stays.
+void keep_no_freed_memory() {
+  constexpr int kThreshold = 128 * 1024;
+  constexpr int kArenas = 2;
+  ::mallopt(M_MMAP_THRESHOLD, kThreshold);
+  ::mallopt(M_TRIM_THRESHOLD, kThreshold);
+  ::mallopt(M_ARENA_MAX, kArenas);
+}
+
 std::uint64_t raise_memlock_limit() {
   constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
@@ -44,7 +55,8 @@ std::uint64_t raise_memlock_limit() {
 }
 
 std::string write_pid_file(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+  const int fd = ::open(path.c_str(),
+                        O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
   const std::string text = std::to_string(::getpid()) + "\n";
   const bool written =
       fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());

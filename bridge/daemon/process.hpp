@@ -12,6 +12,9 @@ bool open_standard_streams();
 
 /// Connections and files are descriptors; the default soft limit of 1024 is for select(2).
 void raise_descriptor_limit();
+/// Memory of large buffers goes back to the system when it is freed, whichever thread frees it.
+/// Before any other thread.
+void keep_no_freed_memory();
 
 /// Bytes of memory that this process may lock, once its own limit is as high as it may be. The
 /// largest number: there is no limit.
