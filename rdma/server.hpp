@@ -31,8 +31,9 @@ struct ServerOptions {
   unsigned reactors = 0;                   ///< event-loop threads; 0 = one per CPU, at most 8
   std::uint32_t queue_depth = 256;         ///< requests in flight per session
   std::uint32_t max_io_size = 256 * 1024;  ///< bytes of data per request; multiple of 4096
-  std::uint64_t memory_limit =
-      0;  ///< bytes of chunks over all paths; 0 = min(1 GiB, a quarter of RAM)
+  /// Bytes of chunks over all paths; 0 = one path for each of max_sessions, at most half of
+  /// memory_of_machine().
+  std::uint64_t memory_limit = 0;
   /// Another number than in the life before says that answered writes may be lost, as a restart of
   /// the machine does: part of SessionLimits::volatile_epoch.
   std::uint64_t losses = 0;
@@ -41,7 +42,8 @@ struct ServerOptions {
   unsigned max_connections = 1024;  ///< in all
   /// Linux takes one per possible CPU, one more, and its poll queues.
   unsigned max_connections_per_path = 1024;
-  unsigned max_handshakes = 64;  ///< connections that have not finished their handshake
+  /// Connections that have not finished their handshake, and paths that have not.
+  unsigned max_handshakes = 64;
   Duration handshake_timeout = std::chrono::seconds{10};
   /// How long a session without paths waits for its client (kFeatureExactlyOnce).
   Duration session_linger = std::chrono::seconds{4};
@@ -58,6 +60,9 @@ struct ServerOptions {
   /// `log`.
   std::shared_ptr<ClientLog> client_log;
 };
+
+/// Units: bytes; 0 = unknown.
+std::uint64_t memory_of_machine();
 
 /// A listener as it is now.
 struct ListenerStatus {

@@ -280,6 +280,8 @@ int run_daemon(const Invocation& invocation) {
   const Settings& settings = invocation.settings;
   start_logging(settings.log_level);
   if (const std::string wrong = contradiction_in(settings); !wrong.empty()) return complain(wrong);
+  if (const std::string doubt = doubt_about(settings); !doubt.empty())
+    log_function()(rtrs::LogLevel::warning, doubt);
   if (const std::string wrong = complaint_about_ready_fd(invocation.ready_fd); !wrong.empty())
     return complain(wrong);
   take_signals();

@@ -1,7 +1,5 @@
 #include "bridge/daemon/settings.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <limits>
@@ -96,9 +94,10 @@ constexpr SettingRule kRules[] = {
     {"max-io-size", "SIZE", "256K",
      "Data per request, a multiple of 4096 bytes (default 256K); clients split larger ones.",
      [](Settings& s, Value v) { return set_size(s.max_io_size, v, 4096, 128U << 20); }},
-    {"memory-limit", "SIZE", "1G",
-     "Request memory of all sessions together (default: the lesser of 1G and a quarter of the "
-     "memory). Each path of a session takes queue depth x (max I/O size + 4096).",
+    {"memory-limit", "SIZE", "4G",
+     "Request memory of all sessions together (default: one path for each of max-sessions, but at "
+     "most half of the machine's memory). Each path of a session takes queue depth x (max I/O size "
+     "+ 4096).",
      [](Settings& s, Value v) { return set_size(s.memory_limit, v, 8192, kUnlimited); }},
     {"max-sessions", "N", "256", "Client sessions at a time (default 256).",
      [](Settings& s, Value v) { return set_number(s.max_sessions, v, 1, 65535); }},
@@ -163,13 +162,6 @@ void take_description(ExportSpecification& target, std::string_view& rest) {
   rest = rest.substr(0, at);
 }
 
-std::uint64_t default_memory_limit() {
-  const auto pages = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PHYS_PAGES)));
-  const auto page = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PAGESIZE)));
-  constexpr std::uint64_t kMost = 1U << 30;
-  return pages == 0 ? kMost : std::min(kMost, pages * page / 4);
-}
-
 }  // namespace
 
 std::span<const SettingRule> setting_rules() { return kRules; }
@@ -229,14 +221,25 @@ std::string contradiction_in(const Settings& settings) {
            " do not fit together into the protocol; halve one of them";
   }
   const std::uint64_t needed = std::uint64_t{settings.queue_depth} * chunk;
-  const std::uint64_t limit =
-      settings.memory_limit != 0 ? settings.memory_limit : default_memory_limit();
+  const std::uint64_t most = needed * settings.max_sessions;
+  const std::uint64_t limit = settings.memory_limit != 0
+                                  ? settings.memory_limit
+                                  : std::min(most, rtrs::memory_of_machine() / 2);
   if (needed > limit) {
     return "one path needs " + std::to_string(needed) + " bytes (queue-depth x (max-io-size + " +
            std::to_string(kChunkOverhead) + ")), but the memory limit is " + std::to_string(limit) +
            "; raise memory-limit, or lower queue-depth or max-io-size";
   }
   return "";
+}
+
+std::string doubt_about(const Settings& settings) {
+  const std::uint64_t machine = rtrs::memory_of_machine();
+  if (machine == 0 || settings.memory_limit <= machine) return "";
+  return "memory-limit is " + std::to_string(settings.memory_limit) +
+         " bytes, and this machine has " + std::to_string(machine) +
+         ": when clients use more than that, the system ends this server; lower memory-limit, or "
+         "queue-depth or max-io-size";
 }
 
 }  // namespace rnbd

@@ -62,6 +62,8 @@ tl::expected<ExportSpecification, std::string> parse_export(std::string_view tex
 
 /// What makes the settings as a whole impossible, as a sentence that says what to do; "" = nothing.
 std::string contradiction_in(const Settings& settings);
+/// What may end badly, or "".
+std::string doubt_about(const Settings& settings);
 
 /// True when only this machine can connect.
 bool is_loopback(const rtrs::ListenAddress& address);

@@ -301,6 +301,7 @@ Reply refusal(int error) {
     case EACCES:
     case EROFS:
     case EBUSY:
+    case ENOMEM:  // a server that is full; it is not about to end
     case EOPNOTSUPP:
       return Reply::policy;
     default:

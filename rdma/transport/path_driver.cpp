@@ -100,8 +100,8 @@ Failure PathDriver::refusal(Complaint complaint) const {
   switch (error) {
     case ENOMEM:
       text +=
-          " (it has too many sessions or no memory for more: try again later, or raise its "
-          "limits)";
+          " (it is full: too many sessions or no memory for more. Try again later, or raise its "
+          "--memory-limit or --max-sessions)";
       break;
     case EINVAL:
       text += " (probably more connections than it allows: use fewer lanes)";

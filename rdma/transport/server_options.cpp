@@ -18,14 +18,19 @@ constexpr std::uint32_t kMaxHeaderSize = 4096;
 
 }  // namespace
 
+std::uint64_t memory_of_machine() {
+  const auto pages = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PHYS_PAGES)));
+  const auto page = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PAGESIZE)));
+  return pages * page;
+}
+
 ServerOptions with_defaults(ServerOptions options) {
   if (options.reactors == 0) {
     options.reactors = std::clamp(std::thread::hardware_concurrency(), 1U, kMaxDefaultReactors);
   }
   if (options.memory_limit == 0) {
-    const auto ram = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
-                     static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-    options.memory_limit = std::min<std::uint64_t>(1ULL << 30, ram / 4);
+    const std::uint64_t all = options.max_sessions * admission_limits(options).path_memory;
+    options.memory_limit = std::min(all, memory_of_machine() / 2);
   }
   if (!options.client_log) options.client_log = std::make_shared<ClientLog>(options.log);
   return options;
@@ -55,6 +60,7 @@ AdmissionLimits admission_limits(const ServerOptions& options) {
   return {.max_sessions = options.max_sessions,
           .max_paths_per_session = options.max_paths_per_session,
           .max_connections_per_path = options.max_connections_per_path,
+          .max_half_open = options.max_handshakes,
           .path_memory = session_options(options).chunk_memory(),
           .memory_limit = options.memory_limit,
           .features = options.features};

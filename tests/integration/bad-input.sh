@@ -104,6 +104,14 @@ shown_as_text() {
 }
 it "rnbd-server: what configuration and command line bring is shown as text, NULs are refused" shown_as_text
 
+too_large_limit() {
+  "$server_program" --export a=memory:1M --memory-limit 1000T --check-config >check.out 2>&1
+  says check.out 'warning: memory-limit is .* bytes, and this machine has'
+  "$server_program" --export a=memory:1M --memory-limit 100M --check-config >check.out 2>&1
+  ! grep warning check.out || fail "a limit that fits is warned of"
+}
+it "rnbd-server: a memory limit beyond the machine's memory is warned of" too_large_limit
+
 busy_port() {
   start_server --export a=memory:1M
   rejects "$port.*(in use|another)" --listen "tcp:127.0.0.1:$port" --export a=memory:1M
