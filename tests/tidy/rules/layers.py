@@ -1,4 +1,5 @@
 """What each folder may include. Arrows only go down, and the pure parts stay pure."""
+import collections
 import re
 
 # In rdma/wire and rdma/core: nothing whose result depends on hash order, threads or clocks.
@@ -99,6 +100,33 @@ def clocks(tree):
                 yield f"{path}:{number}: the time is an argument here, never read from a clock"
 
 
+NAMESPACE = re.compile(r"^namespace(?: ([\w:]+))? \{")
+CLASS = re.compile(r"^(?:struct|class|union|enum class) (?:alignas\(\S+\) )?(\w+)(?: final)?(?:\s*:\s[^;]*)?\s*\{")
+
+
+def classes(tree, path):
+    """(line number, qualified name) of each class at the outermost level that others can name."""
+    spaces = []
+    for number, line in tree.lines(path):
+        if match := NAMESPACE.match(line):
+            spaces.append(match[1])
+        elif line.startswith("}") and not line.startswith("};") and spaces and not line[1:].strip():
+            spaces.pop()
+        elif (match := CLASS.match(line)) and spaces and None not in spaces:
+            yield number, "::".join([*spaces, match[1]])
+
+
+def one_definition(tree):
+    """a class of one name is defined once: whoever links two gets a mixture of both"""
+    found = collections.defaultdict(list)
+    for path in (path for top in sorted(TOP) for path in tree.code(top)):
+        for number, name in classes(tree, path):
+            found[name].append(f"{path}:{number}")
+    for name, places in found.items():
+        if len(places) > 1:
+            yield f"{places[-1]}: {name} is also defined at {places[0]}"
+
+
 # Rule -> violations that it must notice: (file, text to add).
 RULES = {
     pure_includes: [("rdma/core/planted.cpp", f"#include <{name}>\n") for name in (
@@ -119,6 +147,10 @@ RULES = {
     ],
     tests_included: [("bridge/client/planted.cpp", '#include "tests/fuzz/fuzz.hpp"\n')],
     plugin_header: [("bridge/client/planted.cpp", "#include <nbdkit-plugin.h>\n")],
+    one_definition: [
+        ("rdma/transport/planted.cpp", "namespace rtrs {\nstruct Admission final {\n};\n}  // namespace rtrs\n"),
+        ("bridge/planted.hpp", "namespace rnbd::nbd {\nclass Front : public Base {\n};\n}\n"),
+    ],
     clocks: [
         ("rdma/core/planted.cpp", "auto t = std::chrono::steady_clock::now();\n"),
         ("rdma/wire/planted.cpp", "auto t = Clock::now ();\n"),
