@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Input: whether peers number their requests (1), then a script of who knocks at a server and what
+// becomes of them, one step after another:
+//   0 session (1), path (1), cid (1), cid_count (1), attempt (1), first (1)    a connect request
+//   1 path (1), name (1)                                                   a handshake is finished
+//   2 path (1)                                                             a path begins to close
+//   3 path (1), KiB (1)                                                    it keeps so much
+//   4 path (1)                                                             it is gone
+//   5 path (1)                                                             its session is idle
+//   6 path (1)                                                             its session is over
+//   7 path (1)                                                             its session is gone
+//   8                                                                      somebody needs room
+#include "rdma/core/admission.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/fuzz/fuzz.hpp"
+
+using namespace rtrs;
+
+namespace {
+
+constexpr AdmissionLimits kLimits{.max_sessions = 3,
+                                  .max_paths_per_session = 2,
+                                  .max_connections_per_path = 4,
+                                  .max_half_open = 5,
+                                  .path_memory = 64 << 10,
+                                  .memory_limit = 6 * (64 << 10),
+                                  .features = wire::kFeatureExactlyOnce};
+
+/// A driver that does what it is told, and knows who is in.
+class Script {
+ public:
+  explicit Script(bool numbered) : features_{numbered ? wire::kFeatureExactlyOnce : 0U} {}
+
+  void step(fuzz::Input& input) {
+    switch (input.take<std::uint8_t>() % 9) {
+      case 0:
+        consider(input);
+        break;
+      case 1:
+        admit(input);
+        break;
+      case 2:
+        if (const auto* path = pick(input)) admission_.close_path(path->session, path->path);
+        break;
+      case 3:
+        if (const auto* path = pick(input)) {
+          // Requests end, and none are added.
+          auto& kept = kept_.try_emplace(path->path, kLimits.path_memory).first->second;
+          kept = std::min(kept, std::uint64_t{input.take<std::uint8_t>()} % 65 << 10);
+          admission_.shrink_path(path->session, path->path, in(*path) ? kept : 0);
+        }
+        break;
+      case 4:
+        if (const auto* path = pick(input)) admission_.remove_path(path->session, path->path);
+        break;
+      case 5:
+        if (const auto* path = pick(input)) admission_.set_idle(path->session);
+        break;
+      case 6:
+        if (const auto* path = pick(input)) admission_.close(path->session);
+        break;
+      case 7:
+        if (const auto* path = pick(input)) admission_.remove(path->session);
+        break;
+      default:
+        turned_away(admission_.turn_away_oldest());
+    }
+    fuzz::require(admission_.half_open() <= kLimits.max_half_open, "few are half open");
+    fuzz::require(admission_.sessions() <= kLimits.max_sessions, "there are few sessions");
+    fuzz::require(admission_.memory() <= kLimits.memory_limit, "they have so much memory at most");
+  }
+
+ private:
+  void consider(fuzz::Input& input) {
+    wire::ConnectParameters hello;
+    hello.session_uuid.fill(input.take<std::uint8_t>() % 8);
+    hello.path_uuid.fill(input.take<std::uint8_t>() % 4);
+    hello.cid_count = static_cast<std::uint16_t>(1 + input.take<std::uint8_t>() % 5);
+    hello.cid = static_cast<std::uint16_t>(input.take<std::uint8_t>() % hello.cid_count);
+    hello.reconnect_count = static_cast<std::uint16_t>(input.take<std::int8_t>());
+    const auto first = input.take<std::uint8_t>();
+    hello.first_connection = (first & 1) != 0;
+    hello.extension = {.present = features_ != 0 || (first & 2) != 0, .features = features_};
+
+    const auto memory = admission_.memory();
+    const auto sessions = admission_.sessions();
+    const auto considered = admission_.consider(hello);
+    fuzz::require(memory == admission_.memory(), "a connect request counts no memory");
+    fuzz::require(sessions == admission_.sessions(), "a connect request makes no session");
+    fuzz::require((considered.error == 0) == (considered.session != 0), "accepted, or an errno");
+    turned_away(considered.makes_room);
+    if (considered.error == 0 && considered.new_path) {
+      paths_.push_back({considered.session, considered.path});
+    }
+  }
+
+  void admit(fuzz::Input& input) {
+    const auto* path = pick(input);
+    if (path == nullptr) return;
+    const std::string name(1, static_cast<char>('a' + input.take<std::uint8_t>() % 4));
+    const auto memory = admission_.memory();
+    const auto admitted = admission_.admit(path->session, path->path, name);
+    if (admitted.why_not != nullptr) {
+      fuzz::require(memory == admission_.memory(), "who is refused has nothing");
+      fuzz::require(admitted.replaces == 0 && admitted.ends == 0, "and takes nothing");
+      return;
+    }
+    fuzz::require(memory + kLimits.path_memory == admission_.memory(), "a path has its memory");
+    fuzz::require(in_.insert(path->path).second, "a path is admitted once");
+    fuzz::require(admitted.replaces == 0 || in_.contains(admitted.replaces),
+                  "what is replaced was admitted");
+    fuzz::require(admitted.ends != path->session, "nobody ends its own session");
+  }
+
+  void turned_away(const Admission::Place& place) {
+    fuzz::require(!in_.contains(place.path), "who is in is not turned away");
+  }
+
+  bool in(const Admission::Place& path) const { return in_.contains(path.path); }
+  const Admission::Place* pick(fuzz::Input& input) const {
+    const auto which = input.take<std::uint8_t>();
+    return paths_.empty() ? nullptr : &paths_[which % paths_.size()];
+  }
+
+  const std::uint32_t features_;
+  Admission admission_{kLimits};
+  std::vector<Admission::Place> paths_;
+  std::set<Admission::PathId> in_;
+  std::map<Admission::PathId, std::uint64_t> kept_;  ///< bytes, by a path that was lost
+};
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  fuzz::Input input{data, size};
+  Script script{(input.take<std::uint8_t>() & 1) != 0};
+  while (!input.rest().empty()) script.step(input);
+  return 0;
+}
