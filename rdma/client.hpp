@@ -17,6 +17,7 @@
 #include "rdma/core/path.hpp"
 #include "rdma/core/time.hpp"
 #include "rdma/log.hpp"
+#include "rdma/server_id.hpp"
 #include "rdma/wire/handshake.hpp"
 
 namespace rtrs {
@@ -79,6 +80,14 @@ struct ClientOptions {
   /// the best access, of these the most preferred, and of these RDMA before TCP; `policy` chooses
   /// among them.
   std::vector<PathAddress> paths;
+  /// The one whose other end is the server, by definition; none: the first of `paths`. It may be
+  /// none of them. Others have to prove that they lead to the same server before a session begins
+  /// or goes on there.
+  std::optional<PathAddress> naming{};
+  /// Who the server said it was in an earlier session, by which all paths can prove that; 0 =
+  /// unknown.
+  ServerId server_id = 0;
+  bool only_this_server = false;  ///< also `naming` must lead to `server_id`
   PathPolicy policy = PathPolicy::min_inflight;
   /// How long requests wait while no path works, until they fail; 0 = for ever.
   Duration no_path_timeout = std::chrono::seconds{30};
@@ -140,6 +149,7 @@ struct PathStatus {
   PathState state = PathState::connecting;
   bool in_use = false;   ///< takes new requests
   bool leaving = false;  ///< was removed, but the server may still be at what came over it
+  bool foreign = false;  ///< by its last attempt it leads to another server
   /// What the server thinks of it, or thought when it was connected last; none = it never was.
   std::optional<wire::PathAccess> access;
   std::string trouble;         ///< why it is not connected, or not trusted; "" if it is both
@@ -213,6 +223,8 @@ class Client {
   virtual bool alive() const = 0;
   virtual std::string failure() const = 0;  ///< why it is not alive; "" while it is
   virtual std::vector<PathStatus> paths() { return {}; }
+  /// Who the server says it is, in the newest session.
+  virtual ServerId server_id() { return 0; }
   /// One more path, which is connected from now on as the others are: it may take a while, and
   /// paths() says how it goes. One that is leaving stays.
   ///
@@ -222,7 +234,7 @@ class Client {
   /// path is leaving until the server has certainly ended what came over it: while it works, until
   /// all is answered; else until it was connected once more.
   ///
-  /// Errors: ENOENT, EBUSY (the last one), EIO.
+  /// Errors: ENOENT, EBUSY (the last one, or the last that has led to the server), EIO.
   virtual tl::expected<void, Failure> remove_path(const PathAddress& path) { return no_such(path); }
   /// Takes a path out of service until reconnect(). Errors: ENOENT, EIO.
   virtual tl::expected<void, Failure> disconnect(const PathAddress& path) { return no_such(path); }

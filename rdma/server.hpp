@@ -11,6 +11,7 @@
 #include "rdma/core/server_request.hpp"
 #include "rdma/core/time.hpp"
 #include "rdma/log.hpp"
+#include "rdma/server_id.hpp"
 
 namespace rtrs {
 
@@ -37,6 +38,8 @@ struct ServerOptions {
   /// Another number than in the life before says that answered writes may be lost, as a restart of
   /// the machine does: part of SessionLimits::volatile_epoch.
   std::uint64_t losses = 0;
+  ServerId id =
+      0;  ///< to clients it is the same server as long as this is the same; 0 = a random one
   unsigned max_sessions = 256;
   unsigned max_paths_per_session = 8;
   unsigned max_connections = 1024;  ///< in all
@@ -105,6 +108,7 @@ class Server {
   virtual tl::expected<void, Failure> start() = 0;
   /// Where it listens, as TRANSPORT:HOST:PORT, with the real ports.
   virtual std::vector<std::string> addresses() const = 0;
+  virtual ServerId id() const = 0;
   virtual std::vector<ListenerStatus> listeners() const = 0;
   /// Changes what is thought of a listener, and so of all paths that came and will come in there.
   /// Clients that know of notices (wire::kFeatureAccessNotice) are told. False: there is no such

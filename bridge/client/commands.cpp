@@ -57,7 +57,9 @@ Json describe(const rtrs::PathStatus& path, bool has_session) {
 }
 
 Json describe(const ClientConfig& config, const SessionStatus& status) {
+  const rtrs::ServerId id = status.server_id;
   Json answer{{"server", config.server()},
+              {"server_id", id != 0 ? Json(rtrs::server_id_text(id)) : Json()},
               {"session", status.name.empty() ? Json() : Json(status.name)},
               {"policy", name_of(status.policy)},
               {"queue_depth", status.limits ? Json(status.limits->queue_depth) : Json()},

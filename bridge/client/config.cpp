@@ -123,6 +123,7 @@ std::optional<Done> set_option(ClientConfig& config, std::string_view key, std::
     config.access = *mode;
     return Done{};
   }
+  if (key == "server-id") return store(config.server_id, rtrs::parse_server_id(value));
   if (key == "dynamic-export") return store(config.dynamic_export, parse_bool(value));
   if (key == "session") return store(config.session_name, parse_session_name(value));
   if (key == "lanes") return store(config.lanes, parse_number(value, 1, 64));
@@ -187,6 +188,10 @@ constexpr ConfigKey kKeys[] = {
     {"settle-time", "DURATION",
      "A better path must be steady so long to be used again (default 10s)."},
     {"device", "NAME", "The export to open, when the uri does not name one."},
+    {"server-id", "ID",
+     "The server must have this identity, which rnbd-ctl shows; each path may begin the session "
+     "then, not only that of the uri. Also in the URI, "
+     "behind the device: ?server-id=ID."},
     {"dynamic-export", "BOOL", "Open the export that each client names (default false)."},
     {"access", "ro|rw|migration",
      "Access mode (default rw, and ro where the export is read-only)."},
@@ -265,7 +270,7 @@ Done ConfigReader::set(std::string_view key, std::string_view value) {
     if (!done) return Error{std::string{key} + "=: " + done.error()};
     return done;
   };
-  if (key == "uri") return named(store_once(uri_, parse_device_uri(value)));
+  if (key == "uri") return named(set_uri(value));
   if (key == "server") return named(store_once(server_, parse_host_port(value)));
   if (key == "transport") {
     return named(store_once(
@@ -283,6 +288,19 @@ Done ConfigReader::set(std::string_view key, std::string_view value) {
   if (auto done = set_option(config_, key, value)) return named(*std::move(done));
   return Error{"unknown parameter " + quoted(key) + "; " + guess(key) +
                "`nbdkit rnbd --help` and nbdkit-rnbd-plugin(1) list all"};
+}
+
+/// What names the server may stand in the URI; the rest are keys of their own.
+Done ConfigReader::set_uri(std::string_view text) {
+  if (auto done = store_once(uri_, parse_device_uri(text)); !done) return done;
+  for (const auto& [key, value] : uri_->options) {
+    if (key != "server-id") {
+      return Error{"only server-id= may stand behind '?' in the URI; give " +
+                   quoted(key + "=") + " as a separate key"};
+    }
+    if (auto done = set(key, value); !done) return done;
+  }
+  return {};
 }
 
 /// The first path is that of the URI or server.

@@ -20,6 +20,7 @@ inline constexpr unsigned kMaxPaths = 8;  ///< of a session
 struct ClientConfig {
   std::vector<rtrs::PathAddress> paths;
   std::string device;                      ///< "" = the export name of each client decides
+  rtrs::ServerId server_id = 0;            ///< of the server; 0 = that at the first path
   std::optional<wire::AccessMode> access;  ///< none: rw, and ro where the server allows no more
   bool dynamic_export = false;
   std::string session_name;  ///< "" = made up for each session
@@ -62,6 +63,7 @@ class ConfigReader {
   tl::expected<ClientConfig, std::string> complete() const;
 
  private:
+  tl::expected<void, std::string> set_uri(std::string_view text);
   tl::expected<void, std::string> collect_paths(ClientConfig& config) const;
 
   ClientConfig config_;

@@ -15,7 +15,11 @@ namespace rnbd {
 SharedSession::SharedSession(const ClientConfig& config, rtrs::Log log)
     : config_{config},
       log_{std::move(log)},
-      wanted_{.paths = rtrs::PathList{config.paths}, .disconnected = {}, .policy = config.policy} {}
+      wanted_{.paths = rtrs::PathList{config.paths},
+              .disconnected = {},
+              .policy = config.policy,
+              .naming = config.paths.front(),
+              .server_id = config.server_id} {}
 
 tl::expected<rtrs::ClientOptions, Failure> SharedSession::options(const std::string& name_suffix,
                                                                   const Wanted& wanted) const {
@@ -28,6 +32,9 @@ tl::expected<rtrs::ClientOptions, Failure> SharedSession::options(const std::str
     return tl::unexpected(
         Failure{ENOTCONN, "all paths were disconnected by command; reconnect one"});
   }
+  options.naming = wanted.naming;
+  options.server_id = wanted.server_id;
+  options.only_this_server = config_.server_id != 0;
   options.lanes = config_.lanes;
   options.spin = config_.spin;
   options.connect_timeout = config_.connect_timeout;
@@ -60,12 +67,15 @@ tl::expected<std::shared_ptr<Session>, Failure> SharedSession::connect_for_probe
   };
   auto session = Session::connect(*std::move(probe), {});
   *waiting = false;
-  if (session) try_all_paths((*session)->client());
+  if (!session) return session;
+  rtrs::Client& client = (*session)->client();
+  if (auto tried = try_all_paths(client); !tried) return tl::unexpected(tried.error());
+  wanted_.server_id = client.server_id();
   return session;
 }
 
 /// One path is enough for a session, so the others would only be missed when they are needed.
-void SharedSession::try_all_paths(rtrs::Client& client) const {
+tl::expected<void, Failure> SharedSession::try_all_paths(rtrs::Client& client) const {
   constexpr std::chrono::milliseconds kLook{10};
   const auto untried = [](const rtrs::PathStatus& path) {
     return path.state != rtrs::PathState::connected && path.trouble.empty();
@@ -76,12 +86,18 @@ void SharedSession::try_all_paths(rtrs::Client& client) const {
     std::this_thread::sleep_for(kLook);
     paths = client.paths();
   }
+  tl::expected<void, Failure> tried;
   for (const rtrs::PathStatus& path : paths) {
-    if (path.state == rtrs::PathState::connected || !log_) continue;
-    log_(rtrs::LogLevel::warning,
-         "the path to " + to_string(path.address) + " does not work: " +
-             (untried(path) ? "no answer within connect-timeout" : path.trouble));
+    if (path.state == rtrs::PathState::connected) continue;
+    const std::string text = "the path to " + to_string(path.address) + " does not work: " +
+                             (untried(path) ? "no answer within connect-timeout" : path.trouble);
+    if (path.foreign) {
+      tried = tl::unexpected(Failure{ESTALE, text + "; correct the path, or leave it out"});
+    } else if (log_) {
+      log_(rtrs::LogLevel::warning, text);
+    }
   }
+  return tried;
 }
 
 /// Nothing may escape: those who wait for the attempt would wait for ever.
@@ -121,15 +137,17 @@ tl::expected<std::shared_ptr<Session>, Failure> SharedSession::get(const Interru
   session_ = nullptr;
   std::erase_if(lost_, [](const auto& earlier) { return earlier.expired(); });
   if (dead != nullptr) lost_.push_back(dead);
-  const Wanted wanted = wanted_;
+  Wanted wanted = wanted_;
   const std::uint64_t changes = changes_;
   lock.unlock();
+  if (dead != nullptr) wanted.server_id = dead->client().server_id();
   if (dead != nullptr && log_) {
     log_(rtrs::LogLevel::warning,
          "the session was lost (" + dead->failure() + "); connecting anew");
   }
   auto connected = connect(wanted, interrupt);
   lock.lock();
+  wanted_.server_id = wanted.server_id;
   connecting_ = false;
   ++attempts_;
   changed_.notify_all();

@@ -20,8 +20,9 @@ namespace rnbd {
 
 /// The session as it is now.
 struct SessionStatus {
-  std::string name;     ///< at the server; "" = there is none now
-  std::string trouble;  ///< why there is none; "" = nobody has asked for it yet
+  std::string name;              ///< at the server; "" = there is none now
+  std::string trouble;           ///< why there is none; "" = nobody has asked for it yet
+  rtrs::ServerId server_id = 0;  ///< 0 = not known
   rtrs::PathPolicy policy{};
   std::optional<rtrs::SessionLimits> limits;  ///< none without a session
   std::vector<rtrs::PathStatus> paths;        ///< without a session: those that it will have
@@ -79,18 +80,22 @@ class SharedSession {
   /// Ends the session. Nobody may ask for it any more.
   void leave();
 
-  /// Connects once, for a look: nothing is kept. Returns when every path has been tried, or after
-  /// the connect timeout; the log says which ones do not work.
+  /// Connects once, for a look: nothing is kept but who the server is. Returns when every path has
+  /// been tried, or after the connect timeout; the log says which ones do not work.
+  ///
+  /// Errors: as Session::connect(); ESTALE (a path leads to another server).
   tl::expected<std::shared_ptr<Session>, Failure> connect_for_probe();
 
  private:
-  void try_all_paths(rtrs::Client& client) const;
+  tl::expected<void, Failure> try_all_paths(rtrs::Client& client) const;
 
   /// What was configured, and changed since.
   struct Wanted {
     rtrs::PathList paths{{}};
     std::vector<rtrs::PathAddress> disconnected;
     rtrs::PathPolicy policy{};
+    rtrs::PathAddress naming;      ///< rtrs::ClientOptions
+    rtrs::ServerId server_id = 0;  ///< likewise; of the newest session
   };
 
   tl::expected<rtrs::ClientOptions, Failure> options(const std::string& name_suffix,
@@ -101,6 +106,7 @@ class SharedSession {
       const std::function<tl::expected<void, Failure>(Wanted&)>& wish,
       const std::function<tl::expected<void, Failure>(rtrs::Client&)>& step);
   void bring_up_to_date(Session& session);
+  void name_another();
   static void add_lost_devices(const Session& lost, std::vector<DeviceStatus>& devices);
 
   const ClientConfig& config_;

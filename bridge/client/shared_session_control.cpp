@@ -39,12 +39,29 @@ Done SharedSession::add_path(const PathAddress& path) {
 }
 
 Done SharedSession::remove_path(const PathAddress& path) {
-  return change(
+  auto done = change(
       [&](Wanted& wanted) {
         std::erase(wanted.disconnected, path);
         return wanted.paths.remove(path);
       },
       [&](rtrs::Client& client) { return client.remove_path(path); });
+  if (done) name_another();
+  return done;
+}
+
+/// When the path is gone that named the server for sessions to come, one does that has led there.
+void SharedSession::name_another() {
+  std::unique_lock lock{mutex_};
+  const std::shared_ptr<Session> session = session_;
+  lock.unlock();
+  const auto paths =
+      session != nullptr ? session->client().paths() : std::vector<rtrs::PathStatus>{};
+  const auto proved = std::ranges::find_if(paths, [](const rtrs::PathStatus& path) {
+    return path.access.has_value() && !path.leaving && !path.foreign;
+  });
+  lock.lock();
+  if (wanted_.paths.contains(wanted_.naming)) return;
+  wanted_.naming = proved != paths.end() ? proved->address : wanted_.paths.all().front();
 }
 
 Done SharedSession::disconnect(const PathAddress& path) {
@@ -128,6 +145,7 @@ SessionStatus SharedSession::status() {
       if (auto used = earlier.lock()) lost.push_back(std::move(used));
     }
     status.policy = wanted_.policy;
+    status.server_id = wanted_.server_id;
     if (session != nullptr && session->alive()) {
       status.name = name_;
     } else {
@@ -149,6 +167,7 @@ SessionStatus SharedSession::status() {
   for (const auto& earlier : lost) add_lost_devices(*earlier, status.devices);
   if (session == nullptr) return status;
   status.limits = session->client().limits();
+  status.server_id = session->client().server_id();
   status.paths = session->client().paths();
   if (std::ranges::none_of(status.paths, &rtrs::PathStatus::in_use)) {
     status.trouble = trouble_without_path(config_.no_path_timeout);

@@ -103,6 +103,24 @@ std::string in_brackets(std::string_view text) {
          " if all of it is the address";
 }
 
+/// `key=value[&key=value ...]`
+tl::expected<std::vector<std::pair<std::string, std::string>>, std::string> parse_query(
+    std::string_view query) {
+  std::vector<std::pair<std::string, std::string>> options;
+  for (std::string_view rest = query; !rest.empty();) {
+    const std::string_view part = rest.substr(0, rest.find('&'));
+    rest.remove_prefix(std::min(part.size() + 1, rest.size()));
+    const std::size_t equals = part.find('=');
+    const auto value = percent_decode(part.substr(std::min(equals + 1, part.size())));
+    if (equals == std::string_view::npos || !value) {
+      return Error{"behind '?' in the URI are " + quoted(part) +
+                   " and no KEY=VALUE; write '?' as " + "%3F if it belongs to the device name"};
+    }
+    options.emplace_back(part.substr(0, equals), *value);
+  }
+  return options;
+}
+
 constexpr const char* kPathForm = "[tcp:|rdma:][SRC@]DST[:PORT][,preference=N]";
 
 /// `,preference=n`, or nothing: 0.
@@ -213,10 +231,15 @@ tl::expected<DeviceUri, std::string> parse_device_uri(std::string_view text) {
   }
 
   std::string_view rest = text.substr(scheme_end + 3);
-  if (std::size_t odd = rest.find_first_of("?#"); odd != std::string_view::npos) {
-    return Error{"'" + std::string{rest[odd]} + "' has no meaning in this URI; write it as " +
-                 (rest[odd] == '?' ? "%3F" : "%23") +
-                 " if it belongs to the device name, and give options as separate keys"};
+  if (rest.find('#') != std::string_view::npos) {
+    return Error{
+        "'#' has no meaning in this URI; write it as %23 if it belongs to the device name"};
+  }
+  if (const std::size_t query = rest.find('?'); query != std::string_view::npos) {
+    auto options = parse_query(rest.substr(query + 1));
+    if (!options) return Error{options.error()};
+    uri.options = *std::move(options);
+    rest = rest.substr(0, query);
   }
   std::size_t slash = std::min(rest.find('/'), rest.size());
   std::string_view authority = rest.substr(0, slash);

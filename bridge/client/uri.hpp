@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
+#include <utility>
+#include <vector>
 
 #include "rdma/client.hpp"
 
@@ -15,12 +17,15 @@ struct DeviceUri {
   std::string host;  ///< name or address, an IPv6 address without brackets
   std::uint16_t port = 0;
   std::string device;  ///< "" when the URI names only the server
+  /// The keys behind '?' with their values, for somebody who knows them.
+  std::vector<std::pair<std::string, std::string>> options{};
   friend bool operator==(const DeviceUri&, const DeviceUri&) = default;
 
   rtrs::PathAddress path() const { return {transport, "", host, port}; }
 };
 
-/// Reads `rnbd://host[:port][/device]` (RDMA) or `rnbd+tcp://host[:port][/device]` (TCP).
+/// Reads `rnbd://host[:port][/device]` (RDMA) or `rnbd+tcp://host[:port][/device]` (TCP), either of
+/// which may end with `?key=value[&key=value ...]`.
 ///
 /// The device is what follows the first slash: `disk0`, or `dev/sdb`, or with a second slash
 /// `/dev/sdb`. `%41` stands for the byte 0x41; '?', '#' and control characters must be written so.

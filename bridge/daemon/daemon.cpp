@@ -46,6 +46,7 @@ constexpr std::chrono::seconds kPatience{10};
 struct State {
   std::shared_ptr<WriterStore> turns;
   std::shared_ptr<LossCount> losses;
+  std::shared_ptr<ServerIdentity> identity;
 };
 
 /// Clients must not open what is kept of them.
@@ -67,6 +68,17 @@ bool is_mine(const std::string& directory) {
   return errno != ENOENT && errno != ENOTDIR && errno != EACCES;
 }
 
+/// Null: this process has one of its own.
+std::shared_ptr<ServerIdentity> open_identity(const std::string& directory) {
+  auto identity = ServerIdentity::open(directory);
+  if (identity) return std::make_shared<ServerIdentity>(std::move(*identity));
+  log_function()(rtrs::LogLevel::warning,
+                 "cannot keep the identity of this server, " + identity.error() +
+                     ": after a restart clients find it again at the address that they name only; "
+                     "give each server a --state-directory of its own");
+  return nullptr;
+}
+
 tl::expected<State, std::string> open_state(const std::string& directory,
                                             const std::string& search_path) {
   const std::string where = directory.empty() ? default_state_directory() : directory;
@@ -78,7 +90,10 @@ tl::expected<State, std::string> open_state(const std::string& directory,
   }
   auto turns = TurnFiles::open(where + "/writers");
   auto losses = turns ? LossCount::open(where) : tl::unexpected(turns.error());
-  if (losses) return State{std::move(*turns), std::make_shared<LossCount>(std::move(*losses))};
+  if (losses) {
+    return State{std::move(*turns), std::make_shared<LossCount>(std::move(*losses)),
+                 open_identity(where)};
+  }
   // Without records that are there, a client would undo what others have written since.
   if (!directory.empty() || std::getenv("STATE_DIRECTORY") != nullptr || is_mine(where)) {
     return tl::unexpected("the state directory cannot be used: " + losses.error() +
@@ -243,6 +258,7 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   if (!sockets) return complain(sockets.error());
   rtrs::ServerOptions options = server_options(settings, std::move(*sockets));
   if (state.losses) options.losses = state.losses->count();
+  if (state.identity) options.id = state.identity->id();
   // One for both, or a host would have twice what it may have.
   options.client_log = std::make_shared<rtrs::ClientLog>(options.log);
 

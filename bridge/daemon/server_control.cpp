@@ -40,7 +40,7 @@ Json status_of_exports(const ExportCatalogue& catalogue) {
 
 Json status(rtrs::Server& server, const ExportCatalogue& catalogue) {
   const auto listeners = server.listeners();
-  Json answer{{"memory", server.memory()}};
+  Json answer{{"server_id", rtrs::server_id_text(server.id())}, {"memory", server.memory()}};
   answer["listeners"] = Json::array();
   for (const auto& listener : listeners) {
     answer["listeners"].push_back(

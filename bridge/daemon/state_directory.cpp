@@ -5,13 +5,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <random>
 #include <span>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -238,6 +241,32 @@ tl::expected<void, std::string> LossCount::add() const {
   const char one = '+';
   if (::write(file_.get(), &one, 1) == 1 && ::fsync(file_.get()) == 0) return {};
   return tl::unexpected(path_ + ": " + std::strerror(errno));
+}
+
+tl::expected<ServerIdentity, std::string> ServerIdentity::open(const std::string& directory) {
+  const std::string path = directory + "/server-id";
+  const auto failed = [&](const char* why) { return tl::unexpected(path + ": " + why); };
+  OwnedFd file{::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)};
+  if (!file) return failed(std::strerror(errno));
+  if (::flock(file.get(), LOCK_EX | LOCK_NB) < 0) {
+    return failed(errno == EWOULDBLOCK ? "another server that runs has it" : std::strerror(errno));
+  }
+  std::array<char, 64> text{};
+  const ssize_t size = ::pread(file.get(), text.data(), text.size(), 0);
+  if (size < 0) return failed(std::strerror(errno));
+  if (size > 0) {
+    const std::string_view all{text.data(), static_cast<std::size_t>(size)};
+    const auto id = rtrs::parse_server_id(all.substr(0, all.find('\n')));
+    if (!id) return failed("is damaged; remove it, and the server gets another identity");
+    return ServerIdentity{std::move(file), *id};
+  }
+  std::random_device random;
+  const rtrs::ServerId id = rtrs::ServerId{random()} << 32 | random() | 1;
+  const std::string line = rtrs::server_id_text(id) + '\n';
+  const ssize_t written = ::pwrite(file.get(), line.data(), line.size(), 0);
+  if (written < 0 || ::fsync(file.get()) < 0) return failed(std::strerror(errno));
+  if (static_cast<std::size_t>(written) != line.size()) return failed(std::strerror(ENOSPC));
+  return ServerIdentity{std::move(file), id};
 }
 
 std::string default_state_directory() {

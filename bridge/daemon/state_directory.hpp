@@ -1,5 +1,5 @@
 // What outlives a server, in its state directory: the turns of writers, one small file for each
-// storage, and whether flushes have failed.
+// storage, whether flushes have failed, and who the server is.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 #include "bridge/server/owned_fd.hpp"
 #include "bridge/server/writer_turns.hpp"
-#include "rdma/client.hpp"
+#include "rdma/server_id.hpp"
 
 namespace rnbd {
 
@@ -66,6 +66,26 @@ class LossCount {
   OwnedFd file_;
   std::string path_;
   std::uint64_t count_;
+};
+
+/// Who the server is to its clients, in a file of its state directory. One process at a time is the
+/// server: a second one that uses the directory meanwhile serves something else.
+///
+/// Threads: one.
+class ServerIdentity {
+ public:
+  /// In a directory that is there. Makes an identity if there is none.
+  ///
+  /// Errors: what is wrong with the file; EWOULDBLOCK in words: another process is that server.
+  static tl::expected<ServerIdentity, std::string> open(const std::string& directory);
+
+  rtrs::ServerId id() const { return id_; }
+
+ private:
+  ServerIdentity(OwnedFd file, rtrs::ServerId id) : file_{std::move(file)}, id_{id} {}
+
+  OwnedFd file_;  ///< locked
+  rtrs::ServerId id_;
 };
 
 /// Where a server keeps what has to outlive it, if nobody says: $STATE_DIRECTORY, which systemd

@@ -47,6 +47,7 @@ Complaint ClientPath::on_answer(std::uint16_t cid, ConstBytes record) {
   }
   if (cid == 0) {  // later records repeat it; Linux reads them on connection 0 only, and so do we
     accepted_ = answer->accept;
+    if (foreign()) return "the path leads to another server than it must";
     accepted_.extension.features &= options_.features;
     access_ = accepted_.extension.access;
     if (options_.may_be_linux && !accepted_.extension.present) {

@@ -33,6 +33,8 @@ struct ClientPathOptions {
   std::uint16_t io_connections = 1;   ///< beside connection 0
   /// Permits that the session's lanes share, however many the server grants now; 0 = all of them.
   std::uint16_t permits = 0;
+  /// What the server must say who it is, 0 that it does not say so; none: whatever it says.
+  std::optional<std::uint64_t> server_id{};
   std::uint32_t features = 0;
   Duration heartbeat_interval{};
   unsigned heartbeat_misses = 4;
@@ -59,6 +61,15 @@ class ClientPath final : public QueuePairHandler {
   /// server's errno if any.
   [[nodiscard]] Complaint on_answer(std::uint16_t cid, ConstBytes record);
   int refusal() const { return refusal_; }
+  /// The server let the path in, and is another one than it must be.
+  bool foreign() const {
+    return answered() && options_.server_id && *options_.server_id != accepted_.extension.server_id;
+  }
+  std::uint64_t required_server() const { return options_.server_id.value_or(0); }
+  /// It let connection 0 in.
+  bool answered() const { return accepted_.queue_depth != 0; }
+  /// The server was asked to make the session if it does not know it.
+  bool may_begin() const { return options_.first_connection; }
 
   /// What connection `cid` will have to hold; known for connection 0 at once, for the others when
   /// connection 0 was accepted.

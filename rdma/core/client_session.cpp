@@ -1,6 +1,7 @@
 #include "rdma/core/client_session.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "rdma/core/plant.hpp"
@@ -60,13 +61,14 @@ void ClientSession::remove(unsigned index) {
   path = Path{};
   path.exists = false;
   path.state = PathState::disconnected;
+  if (std::exchange(options_.paths[index].names_server, false)) name_another();
 }
 
 // ---- Attempts ----------------------------------------------------------------------------------
 
 std::optional<unsigned> ClientSession::connect_due(Instant now) const {
   for (unsigned i = 0; i < path_count(); ++i) {
-    if (paths_[i].state == PathState::waiting && paths_[i].due <= now) return i;
+    if (paths_[i].state == PathState::waiting && paths_[i].due <= now && may_try(i)) return i;
   }
   return std::nullopt;
 }
@@ -80,7 +82,8 @@ ClientPath& ClientSession::begin(unsigned index) {
   options.reconnect_count = ++path.attempts;
   options.permits = accepted_.queue_depth;
   // A second path that by mistake leads to another server must not make a session there.
-  options.first_connection = !has_path();
+  options.first_connection = !has_path() && may_begin(index);
+  options.server_id = required_id(index);
   path.may_be_new = was_up_ && options.first_connection;
   options.may_be_linux = options_.paths[index].may_be_linux;
   options.data_rides_with_reply = options_.paths[index].data_rides_with_reply;
@@ -91,6 +94,7 @@ ClientPath& ClientSession::begin(unsigned index) {
 ClientSession::Welcome ClientSession::judge(unsigned index) const {
   const ClientPath& path = *paths_[index].core;
   const wire::AcceptParameters& now = path.accepted();
+  if (leads_elsewhere(index)) return Welcome::foreign;
   if (options_.require_extension && !path.exactly_once()) return Welcome::unfit;
   if (!was_up_) return Welcome::first;
   const bool enough = now.queue_depth >= accepted_.queue_depth &&
@@ -118,11 +122,13 @@ void ClientSession::connected(unsigned index, Instant now) {
   path.since = path.up_since = now;
   path.access = path.core->access();
   path.was_connected = true;
+  path.foreign = false;
   path.lost_before = std::exchange(path.lost_at, std::nullopt);
   if (!path.distrusted) path.trouble.clear();
   if (connected_++ == 0) {
     const auto known = std::exchange(accepted_, path.core->accepted());
     granted_depth_ = accepted_.queue_depth;
+    options_.server_id = accepted_.extension.server_id;
     if (was_up_) {  // callers and lanes go on with what they know
       accepted_.max_io_size = known.max_io_size;
       accepted_.queue_depth = known.queue_depth;
@@ -165,6 +171,13 @@ void ClientSession::lost(unsigned index, Instant now, const std::string& why, bo
     if (!RTRS_PLANTED(no_path_once)) gave_up_ = false;  // what it carried was told nothing yet
     if (!path.core->exactly_once()) path.lost_at = path.lost_before.value_or(now);
     --connected_;
+  } else {
+    const bool unknown = path.core->refusal() == ENXIO && !path.core->may_begin();
+    path.foreign = unknown || (path.core->answered() && leads_elsewhere(index));
+    // Others may be needed to go on there: all permits may be bound to them.
+    if (path.core->answered() && decides(index)) {
+      options_.server_id = path.core->accepted().extension.server_id;
+    }
   }
   path.core->close();
   path.state = PathState::waiting;
@@ -312,7 +325,7 @@ Instant ClientSession::next_event() const {
   Instant next = Instant::max();
   for (unsigned i = 0; i < path_count(); ++i) {
     const Path& path = paths_[i];
-    if (path.state == PathState::waiting) next = std::min(next, path.due);
+    if (path.state == PathState::waiting && may_try(i)) next = std::min(next, path.due);
     if (path.distrusted) next = std::min(next, path.distrusted_until);
     if (may_be_used(i) && rank(i) < rank_ && !RTRS_PLANTED(better_path_unused)) {
       next = std::min(next, path.since + options_.settle_time);

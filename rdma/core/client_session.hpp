@@ -22,9 +22,13 @@ struct ClientSessionOptions {
     unsigned rank = 0;
     bool may_be_linux = false;
     bool data_rides_with_reply = false;
+    /// Its other end is the server by definition; other paths have to prove that theirs is.
+    bool names_server = false;
   };
   std::vector<Path> paths;
-  Duration no_path_timeout{};  ///< 0 = for ever
+  std::uint64_t server_id = 0;    ///< of the server, if that is known; 0 = it is not
+  bool only_this_server = false;  ///< also the paths that name it must lead to that one
+  Duration no_path_timeout{};     ///< 0 = for ever
   Duration reconnect_min{};
   Duration reconnect_max{};
   Duration settle_time{};
@@ -43,6 +47,7 @@ class ClientSession {
     stranger,  ///< another server's session: the path must be closed
     changed,   ///< like renewed, but with less than the client works with
     unfit,     ///< the server lacks what was required
+    foreign,   ///< another server, or one that may be: the path must be closed
   };
 
   /// `random` yields 64 random bits.
@@ -60,8 +65,17 @@ class ClientSession {
   /// It need not go after all.
   void stay(unsigned path) { paths_[path].leaving = false; }
   void set_rank(unsigned path, unsigned rank) { options_.paths[path].rank = rank; }
-  /// The path is gone, its number free: it must not be connected, and no lane bound to it.
+  /// The path is gone, its number free: it must not be connected, and no lane bound to it. Another
+  /// one has been connected, and names the server if this one did.
   void remove(unsigned path);
+
+  /// An attempt may lead somewhere: there is a session to join, or the path may begin or renew one.
+  bool may_try(unsigned path) const { return has_path() || may_begin(path); }
+  bool names_server(unsigned path) const { return options_.paths[path].names_server; }
+  /// The last attempt led to another server, by all that it said.
+  bool foreign(unsigned path) const { return paths_[path].foreign; }
+  /// Who the server says it is; 0 = it does not, or there was none yet.
+  std::uint64_t server_id() const { return options_.server_id; }
 
   /// The path whose next attempt is due.
   std::optional<unsigned> connect_due(Instant now) const;
@@ -148,6 +162,7 @@ class ClientSession {
     Instant since{};        ///< connected: from when on it has been so good, or better
     wire::PathAccess access = wire::PathAccess::optimized;  ///< what the server thought of it last
     bool was_connected = false;
+    bool foreign = false;
     bool may_be_new = false;  ///< the attempt may have made a session anew at the server
     /// Changes that were in flight then wait for the path, or for another session.
     std::optional<Instant> lost_at;
@@ -163,6 +178,11 @@ class ClientSession {
 
   Duration pause(unsigned failures);
   unsigned rank(unsigned path) const;
+  void name_another();
+  bool may_begin(unsigned path) const;
+  bool decides(unsigned path) const;
+  std::optional<std::uint64_t> required_id(unsigned path) const;
+  bool leads_elsewhere(unsigned path) const;
   bool may_carry(unsigned path) const;
   bool may_be_used(unsigned path) const { return may_carry(path) && !paths_[path].leaving; }
   bool trusted_without(unsigned path) const;

@@ -77,6 +77,9 @@ struct PlantEntry {
   X(no_path_at_once, "without a path requests fail at once instead of after no-path-timeout")      \
   X(own_pause_counts, "time in which the client itself stood still counts for no-path-timeout")    \
   X(vain_path_counts, "a path that ends soon and has answered nothing counts as one")              \
+  X(foreign_path_begins, "a path that leads to another server begins the session there")           \
+  X(foreign_path_renews, "a path that leads to another server renews the session there")           \
+  X(unproven_path_begins, "where servers tell no identity, any path begins or renews a session")   \
   X(settle_time_ignored, "a better path that comes back is used before it has settled")            \
   X(better_path_unused, "nobody looks at a better path that came back when it has settled")        \
   X(access_notice_ignored, "the client goes on with what the server thought of a path before")     \

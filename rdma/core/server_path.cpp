@@ -49,8 +49,8 @@ wire::AcceptParameters ServerPath::accept_parameters() const {
   parameters.max_io_size = session.max_io_size;
   parameters.max_header_size = session.max_header_size;
   parameters.new_rkey = options_.new_keys;
-  parameters.extension = {session.extension, session.features, session.session_epoch,
-                          session.volatile_epoch, options_.access};
+  parameters.extension = {session.extension,      session.features, session.session_epoch,
+                          session.volatile_epoch, options_.access,  session.server_id};
   return parameters;
 }
 

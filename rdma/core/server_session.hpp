@@ -28,6 +28,7 @@ struct ServerSessionOptions {
   wire::Uuid uuid{};                       ///< the client's
   std::uint64_t session_epoch = 0;         ///< a random number of this session
   std::uint64_t volatile_epoch = 0;        ///< another one when unflushed writes may be lost
+  std::uint64_t server_id = 0;             ///< the same for all sessions of the server
 
   std::uint32_t chunk_size() const { return max_io_size + max_header_size; }
   std::uint64_t chunk_memory() const { return std::uint64_t{queue_depth} * chunk_size(); }

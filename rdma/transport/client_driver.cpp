@@ -139,15 +139,33 @@ void ClientDriver::wait_for_deadline_on_io() {
 /// What the last attempt came to, and the one that is not over.
 Failure ClientDriver::too_late_on_io() const {
   Failure failure = absent_;
+  const auto add = [&](int error, const char* link, const std::string& text) {
+    if (failure.error == 0) failure.error = error;
+    failure.text += (failure.text.empty() ? "" : link) + text;
+  };
   for (unsigned i = 0; i < session_.path_count(); ++i) {
     if (session_.state(i) != PathState::connecting) continue;
-    if (failure.error == 0) failure.error = ETIMEDOUT;
-    failure.text += std::string{failure.text.empty() ? "" : "; then "} +
-                    "timed out while connecting to " + name_of_path(i) +
-                    " (is the address right, does a firewall drop packets, does the server hang?)";
+    add(ETIMEDOUT, "; then ",
+        "timed out while connecting to " + name_of_path(i) +
+            " (is the address right, does a firewall drop packets, does the server hang?)");
     break;
   }
+  if (!foreign_.text.empty()) add(foreign_.error, "; and ", foreign_.text);
+  if (failure.text.empty()) add(ETIMEDOUT, "", "the path that names the server is disconnected");
+  failure.text += waiting_paths_on_io();
   return failure;
+}
+
+/// What has not been tried, for those who count on it.
+std::string ClientDriver::waiting_paths_on_io() const {
+  std::string names;
+  for (unsigned i = 0; i < session_.path_count(); ++i) {
+    if (!session_.may_try(i)) names += (names.empty() ? "" : ", ") + name_of_path(i);
+  }
+  if (names.empty()) return "";
+  return "; " + names +
+         " may join its session only, since nothing else tells that it is the same server "
+         "(server-id= does)";
 }
 
 void ClientDriver::up_on_io() {

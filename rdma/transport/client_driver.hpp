@@ -36,6 +36,7 @@ class ClientDriver final : public Client {
   bool alive() const override { return alive_.load(std::memory_order_acquire); }
   std::string failure() const override;
   std::vector<PathStatus> paths() override;
+  ServerId server_id() override;
   tl::expected<void, Failure> add_path(const PathAddress& path) override;
   tl::expected<void, Failure> remove_path(const PathAddress& path) override;
   tl::expected<void, Failure> disconnect(const PathAddress& path) override;
@@ -52,6 +53,7 @@ class ClientDriver final : public Client {
   void call_on_io(const std::function<void()>& function);
   void wait_for_deadline_on_io();
   Failure too_late_on_io() const;
+  std::string waiting_paths_on_io() const;
   void up_on_io();
   void say_goodbye_on_io();
   void fail_on_io(Failure failure);
@@ -63,6 +65,7 @@ class ClientDriver final : public Client {
   PathStatus status_on_io(unsigned path);
   PathList staying_on_io() const;
   std::optional<unsigned> find_on_io(const PathAddress& address) const;
+  bool others_have_led_there_on_io(unsigned path) const;
   void let_go_on_io(unsigned path);
 
   // client_driver_time.cpp
@@ -148,6 +151,7 @@ class ClientDriver final : public Client {
   PathMask in_use_ = 0;
   bool troubled_ = false;  ///< a path was lost, or not there at first
   Failure absent_;         ///< not up yet: of the last attempt that found nobody
+  Failure foreign_;        ///< likewise, that found another server
   Instant held_since_{};   ///< that the control lane holds back what waits; 0: it does not
   bool held_told_ = false;
   Instant changes_held_since_{};  ///< likewise that lanes of I/O hold back changes

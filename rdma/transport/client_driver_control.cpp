@@ -9,6 +9,13 @@
 #include "rdma/transport/clock.hpp"
 
 namespace rtrs {
+namespace {
+
+constexpr const char* kWaitsForOthers =
+    "waits for a session that it can join: nothing tells yet whether it leads to the same server";
+
+}  // namespace
+
 std::vector<PathStatus> ClientDriver::paths() {
   std::vector<PathStatus> all;
   call_on_io([&] {
@@ -19,6 +26,12 @@ std::vector<PathStatus> ClientDriver::paths() {
   return all;
 }
 
+ServerId ClientDriver::server_id() {
+  ServerId id = 0;
+  call_on_io([&] { id = session_.server_id(); });
+  return id;
+}
+
 PathStatus ClientDriver::status_on_io(unsigned path) {
   PathStatus status;
   status.address = options_.paths[path];
@@ -26,7 +39,11 @@ PathStatus ClientDriver::status_on_io(unsigned path) {
   status.in_use = !closed_ && (in_use_ >> path & 1) != 0;
   status.leaving = session_.leaving(path);
   status.access = session_.access(path);
+  status.foreign = session_.foreign(path);
   status.trouble = session_.trouble(path);
+  if (status.state == PathState::waiting && !session_.may_try(path)) {
+    status.trouble = kWaitsForOthers;
+  }
   if (paths_[path].driver) status.latency = session_.path(path).latency();
   for_each_lane([&](ClientLane& lane) {
     status.requests += lane.sent(path);
@@ -71,11 +88,11 @@ tl::expected<void, Failure> ClientDriver::add_path(const PathAddress& path) {
     if (auto added = list.add(path); !added) return added;
     if (const auto index = find_on_io(path)) {
       session_.stay(*index);
-      session_.set_rank(*index, session_path(path).rank);
+      session_.set_rank(*index, session_path(options_, path).rank);
       options_.paths[*index].preference = path.preference;
       return {};
     }
-    const auto index = session_.add(session_path(path), now());
+    const auto index = session_.add(session_path(options_, path), now());
     if (!index) {
       return tl::unexpected(
           Failure{ENOSPC,
@@ -95,6 +112,11 @@ tl::expected<void, Failure> ClientDriver::remove_path(const PathAddress& path) {
     PathList list = staying_on_io();
     if (auto removed = list.remove(path); !removed) return removed;
     const unsigned index = *find_on_io(path);
+    if (!others_have_led_there_on_io(index)) {
+      return tl::unexpected(Failure{
+          EBUSY, "no other path has led to the server yet, so none could take the place of " +
+                     to_string(path) + "; wait until another one is connected"});
+    }
     const bool connected = session_.state(index) == PathState::connected;
     session_.leave(index, now());
     apply_use_on_io();
@@ -105,6 +127,15 @@ tl::expected<void, Failure> ClientDriver::remove_path(const PathAddress& path) {
     let_go_on_io(index);
     return {};
   });
+}
+
+/// So that one of them could begin the session anew.
+bool ClientDriver::others_have_led_there_on_io(unsigned path) const {
+  for (unsigned i = 0; i < session_.path_count(); ++i) {
+    const bool stays = i != path && session_.has(i) && !session_.leaving(i);
+    if (stays && session_.access(i)) return true;
+  }
+  return false;
 }
 
 /// Ends a path that is leaving when nothing depends on it any more.

@@ -125,7 +125,7 @@ void ClientDriver::give_up_path_on_io(unsigned index) {
 void ClientDriver::ready_on_io(unsigned index) {
   using Welcome = ClientSession::Welcome;
   Path& path = paths_[index];
-  const auto refuse = [&](int error, const char* why) {
+  const auto refuse = [&](int error, const std::string& why) {
     lose_on_io(index, path.life, {error, name_of_path(index) + ": " + why});
   };
   switch (session_.judge(index)) {
@@ -148,6 +148,9 @@ void ClientDriver::ready_on_io(unsigned index) {
           {ESTALE, name_of_path(index) + " came back with other limits (" +
                        shortage(session_.accepted(), session_.path(index).accepted()) +
                        "); those who have something open get EIO until they open it anew"});
+    case Welcome::foreign:
+      return refuse(ESTALE, another_server(session_.path(index).accepted().extension.server_id,
+                                           session_.server_id()));
     case Welcome::unfit:
       return refuse(EPROTO,
                     "it cannot promise that a request is carried out once, which "
@@ -342,7 +345,7 @@ void ClientDriver::tell_of_absence(unsigned index, const Failure& failure, bool 
   if (!alone) text << "path " << to_string(options_.paths[index]) << ": ";
   text << failure.text;
   if (may_come) {
-    text << "; it is tried again until "
+    text << waiting_paths_on_io() << "; it is tried again until "
          << std::chrono::duration<double>{options_.connect_timeout}.count()
          << " s have passed (connect-timeout)";
   }
@@ -350,12 +353,17 @@ void ClientDriver::tell_of_absence(unsigned index, const Failure& failure, bool 
 }
 
 /// Whoever may come yet is tried again until the deadline. The session fails before that when no
-/// path can make it and one of them was refused; the first refusal is the user's reason.
+/// path can make it and one of them was refused; the first refusal is the user's reason. A path to
+/// another server says nothing of this one.
 void ClientDriver::first_attempt_failed_on_io(unsigned index, const Failure& failure) {
-  const bool may_come = may_come_yet(failure.error) && session_.path(index).refusal() == 0;
+  const bool foreign = session_.foreign(index) && !session_.names_server(index);
+  const bool may_come =
+      foreign || (may_come_yet(failure.error) && session_.path(index).refusal() == 0);
   if (options_.on_failed_attempt) options_.on_failed_attempt(options_.paths[index], failure.text);
   if (!std::exchange(paths_[index].silent, true)) tell_of_absence(index, failure, may_come);
-  if (may_come) {
+  if (foreign) {
+    foreign_ = failure;
+  } else if (may_come) {
     absent_ = failure;
   } else if (failure_.text.empty()) {
     const std::lock_guard lock{mutex_};

@@ -17,13 +17,14 @@ ClientOptions with_defaults(ClientOptions options) {
   if (options.lanes == 0) {
     options.lanes = std::clamp(std::thread::hardware_concurrency(), 1U, kMaxDefaultLanes);
   }
+  if (!options.naming && !options.paths.empty()) options.naming = options.paths.front();
   return options;
 }
 
-ClientSessionOptions::Path session_path(const PathAddress& address) {
+ClientSessionOptions::Path session_path(const ClientOptions& options, const PathAddress& address) {
   const bool rdma = address.transport == TransportKind::rdma;
   const auto behind = static_cast<unsigned>(kMaxPreference - address.preference);
-  return {2 * behind + (rdma ? 0U : 1U), rdma, !rdma};
+  return {2 * behind + (rdma ? 0U : 1U), rdma, !rdma, address == options.naming};
 }
 
 ClientSessionOptions session_options(const ClientOptions& options) {
@@ -34,8 +35,10 @@ ClientSessionOptions session_options(const ClientOptions& options) {
   session.path.heartbeat_interval = options.heartbeat_interval;
   session.path.heartbeat_misses = options.heartbeat_misses;
   for (const PathAddress& address : options.paths) {
-    session.paths.push_back(session_path(address));
+    session.paths.push_back(session_path(options, address));
   }
+  session.server_id = options.server_id;
+  session.only_this_server = options.only_this_server;
   session.no_path_timeout = options.no_path_timeout;
   session.reconnect_min = options.reconnect_min;
   session.reconnect_max = options.reconnect_max;

@@ -15,7 +15,7 @@ ClientOptions with_defaults(ClientOptions options);
 tl::expected<void, Failure> check(const ClientOptions& options);
 
 /// What the session's machine has to know of a path, and of all options.
-ClientSessionOptions::Path session_path(const PathAddress& address);
+ClientSessionOptions::Path session_path(const ClientOptions& options, const PathAddress& address);
 ClientSessionOptions session_options(const ClientOptions& options);
 
 }  // namespace rtrs

@@ -95,6 +95,10 @@ tl::expected<void, Failure> PathDriver::reserve_windows() {
 
 Failure PathDriver::refusal(Complaint complaint) const {
   const int error = core_.refusal();
+  if (core_.foreign()) {
+    const ServerId is = core_.accepted().extension.server_id;
+    return {ESTALE, server_ + ": " + another_server(is, core_.required_server())};
+  }
   if (error == 0) return {EPROTO, server_ + ": " + complaint};
   std::string text = "the server " + server_ + " refused the session: " + std::strerror(error);
   switch (error) {
@@ -107,7 +111,9 @@ Failure PathDriver::refusal(Complaint complaint) const {
       text += " (probably more connections than it allows: use fewer lanes)";
       break;
     case ENXIO:
-      text += " (it does not know this session: is it the server of the other paths?)";
+      text +=
+          " (it does not know this session: it is another server than that of the other paths, "
+          "or was restarted a moment ago)";
       break;
     case ENOTSUP:
       text += " (its RDMA device cannot do what the server was told to do: its log says what)";

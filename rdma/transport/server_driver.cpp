@@ -51,6 +51,7 @@ ServerDriver::ServerDriver(ServerOptions options, ServerHandler& handler)
       handler_{handler},
       volatile_epoch_{volatile_epoch_of_this_machine(options_.losses)},
       random_{seeded()},
+      id_{options_.id != 0 ? options_.id : random_() | 1},
       refusals_{options_.log},
       admission_{admission_limits(options_)} {
   for (unsigned i = 0; i < options_.reactors; ++i) {
@@ -208,6 +209,7 @@ std::shared_ptr<SessionHost> ServerDriver::create_session(Admission::SessionId i
   options.uuid = parameters.session_uuid;
   options.session_epoch = random_();
   options.volatile_epoch = volatile_epoch_;
+  options.server_id = id_;
   auto host = std::make_shared<SessionHost>(reactor, options, handler_, incoming.peer,
                                             environment(id, reactor, incoming.peer));
   sessions_.emplace(id, host);

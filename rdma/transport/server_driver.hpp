@@ -30,6 +30,7 @@ class ServerDriver final : public Server {
 
   tl::expected<void, Failure> start() override;
   std::vector<std::string> addresses() const override;
+  ServerId id() const override { return id_; }
   std::vector<ListenerStatus> listeners() const override;
   bool set_access(unsigned listener, wire::PathAccess access) override;
   std::vector<ServerSessionStatus> sessions() override;
@@ -60,7 +61,8 @@ class ServerDriver final : public Server {
   ServerHandler& handler_;
   std::uint64_t volatile_epoch_;
   std::mt19937_64 random_;  ///< reactor 0
-  RefusalLog refusals_;     ///< reactor 0
+  const ServerId id_;
+  RefusalLog refusals_;  ///< reactor 0
   std::vector<std::unique_ptr<Reactor>> reactors_;
   std::vector<std::thread> threads_;
   struct Entrance {

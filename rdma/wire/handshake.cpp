@@ -90,6 +90,7 @@ ConnectResponse encode(const AcceptParameters& parameters) {
     record.session_epoch = parameters.extension.session_epoch;
     record.volatile_epoch = parameters.extension.volatile_epoch;
     record.access = static_cast<std::uint8_t>(parameters.extension.access);
+    record.server_id = parameters.extension.server_id;
   }
   return record;
 }
@@ -138,6 +139,7 @@ Result<ConnectAnswer> decode_connect_response(ConstBytes bytes) {
     const auto access = decode_access(record->access);
     if (!access) return tl::unexpected(access.error());
     answer.accept.extension.access = *access;
+    answer.accept.extension.server_id = record->server_id;
   }
   if (!sizes_can_work(answer.accept)) return tl::unexpected(DecodeError::bad_value);
   return answer;

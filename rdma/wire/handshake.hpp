@@ -61,6 +61,7 @@ struct Extension {
                                      ///< was sent before
   std::uint64_t volatile_epoch = 0;  ///< changes when unflushed writes may have been lost
   PathAccess access = PathAccess::optimized;
+  std::uint64_t server_id = 0;  ///< which server this is, on whatever path; 0 = it does not tell
 };
 
 /// Client to server, once per connection.
@@ -112,7 +113,8 @@ struct ConnectResponse {
   le64 session_epoch = 0;
   le64 volatile_epoch = 0;
   std::uint8_t access = 0;
-  std::array<std::uint8_t, 11> reserved1{};
+  std::array<std::uint8_t, 3> reserved1{};
+  le64 server_id = 0;
 };
 static_assert(sizeof(ConnectResponse) == 56);
 static_assert(offsetof(ConnectResponse, error) == 4);
@@ -125,6 +127,7 @@ static_assert(offsetof(ConnectResponse, features) == 24);
 static_assert(offsetof(ConnectResponse, session_epoch) == 28);
 static_assert(offsetof(ConnectResponse, volatile_epoch) == 36);
 static_assert(offsetof(ConnectResponse, access) == 44);
+static_assert(offsetof(ConnectResponse, server_id) == 48);
 
 /// ConnectResponse::flags: every reply brings a new key for its chunk.
 inline constexpr std::uint32_t kFlagNewRkey = 0x2;

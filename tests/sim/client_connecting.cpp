@@ -32,7 +32,7 @@ void ClientDriver::connect_next(unsigned index) {
     return session_.path(index).start_exchange(*path.links[0].queue_pair);
   }
   Link& link = path.links[cid];
-  link.wire = network_.open(serial_, index, cid);
+  link.wire = network_.open(serial_, index, cid, path.elsewhere);
   if (setup_.client.resends_at_once) link.wire->set_prompt();
   link.queue_pair = std::make_unique<SimQueuePair>(
       link.wire, Side::client, keys_,
@@ -65,7 +65,8 @@ void ClientDriver::answered(unsigned index, std::uint16_t cid, rtrs::ConstBytes 
   if (failing_ || !paths_[index].open) return;
   rtrs::ClientPath& core = session_.path(index);
   if (rtrs::Complaint complaint = core.on_answer(cid, record)) {
-    if (core.refusal() == 0) world_.violate(who() + " complains: " + complaint);
+    if (core.foreign() && !paths_[index].elsewhere) check_foreign(index);
+    if (core.refusal() == 0 && !core.foreign()) world_.violate(who() + " complains: " + complaint);
     // From a later event: the queue pair is on the stack.
     return later(index, 0us, [this, index] { lose(index, "refused"); });
   }
@@ -94,12 +95,22 @@ void ClientDriver::welcome(unsigned index) {
     case Welcome::renewed:
       if (renewal_) break;
       return renew(index);
+    case Welcome::foreign:
+      check_foreign(index);
+      return lose(index, "another server");
     case Welcome::stranger:
       return lose(index, "another session");
     default:
       return fail("the server has other limits now");
   }
   paths_[index].held = true;
+}
+
+/// Nobody is sent away who leads to the server that it must be.
+void ClientDriver::check_foreign(unsigned index) {
+  const bool changes = setup_.knobs.identity == Identity::per_process;
+  if (paths_[index].elsewhere || changes) return;
+  world_.violate(who() + " takes its server for another one");
 }
 
 void ClientDriver::create_lanes(unsigned index) {

@@ -28,6 +28,9 @@ rtrs::ClientSessionOptions ClientDriver::session_options(const Setup& setup, Rng
   options.path.heartbeat_interval = setup.knobs.heartbeat_interval;
   options.path.heartbeat_misses = setup.knobs.heartbeat_misses;
   for (unsigned i = 0; i < client.paths; ++i) options.paths.push_back(path_options(setup, rng));
+  options.paths.front().names_server = true;
+  options.server_id = setup.server_id;
+  options.only_this_server = client.knows_server;
   options.no_path_timeout = client.no_path_timeout;
   options.reconnect_min = client.reconnect_min;
   options.reconnect_max = client.reconnect_max;
@@ -47,7 +50,14 @@ ClientDriver::ClientDriver(World& world, Network& network, const Setup& setup)
       path_watch_{world, setup.knobs, setup.client, setup.node, who()},
       latency_watch_{world, setup.knobs, setup.node, setup.server, who()},
       paths_(rtrs::kMaxPaths) {
-  for (unsigned i = 0; i < options_.paths.size(); ++i) path_watch_.added(i, options_.paths[i].rank);
+  for (unsigned i = 0; i < options_.paths.size(); ++i) {
+    path_watch_.added(i, options_.paths[i].rank);
+    paths_[i].elsewhere = i > 0 && draw_elsewhere();
+  }
+}
+
+bool ClientDriver::draw_elsewhere() {
+  return setup_.client.foreign > 0 && world_.rng().chance(setup_.client.foreign);
 }
 
 void ClientDriver::later(unsigned path, Duration delay, std::function<void()> action) {
@@ -281,8 +291,10 @@ void ClientDriver::lose(unsigned index, const char* why) {
   if (!setup_.client.survives) return fail(why);
   note_pause();
   path_watch_.lost(index);
-  ++losses_;
-  lost_at_ = world_.now();
+  if (!paths_[index].elsewhere) {
+    ++losses_;
+    lost_at_ = world_.now();
+  }
   break_renewal(index);
   const bool in_the_way = is_in_the_way(index);
   close_path(index);

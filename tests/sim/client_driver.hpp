@@ -28,6 +28,7 @@ class ClientDriver {
     const ClientKnobs& client;
     NodeId node = 0;
     NodeId server = 0;
+    std::uint64_t server_id = 0;  ///< 0 = not known
     std::string session_name;
     rtrs::SessionKeeper* keeper = nullptr;  ///< null: leaves when the server has forgotten it
   };
@@ -68,6 +69,7 @@ class ClientDriver {
   }
   std::uint64_t serial() const { return serial_; }
   rtrs::SessionLimits limits() const;
+  std::uint64_t server_id() const { return session_.server_id(); }
 
   /// Where messages that are no I/O go.
   LaneIndex control_lane() const { return lanes_[0]->slot_count() > 0 ? 0 : 1; }
@@ -94,9 +96,10 @@ class ClientDriver {
     unsigned life = 0;  ///< events of an earlier one are ignored
     unsigned step = 0;  ///< of connecting
     bool open = false;
-    bool ready = false;   ///< the infos have been exchanged
-    bool held = false;    ///< ready, but waits until the session has been renewed
-    unsigned access = 0;  ///< by the newest words of the server
+    bool elsewhere = false;  ///< it leads to another server
+    bool ready = false;      ///< the infos have been exchanged
+    bool held = false;       ///< ready, but waits until the session has been renewed
+    unsigned access = 0;     ///< by the newest words of the server
     bool tells_access = false;
     bool forbidden = false;  ///< by the newest words of the server that were acted on
     std::vector<Link> links;
@@ -114,6 +117,7 @@ class ClientDriver {
   };
 
   static rtrs::ClientSessionOptions::Path path_options(const Setup& setup, Rng& rng);
+  bool draw_elsewhere();
   static rtrs::ClientSessionOptions session_options(const Setup& setup, Rng& rng);
   void look();
   void schedule_look();
@@ -123,6 +127,7 @@ class ClientDriver {
   void answered(unsigned path, std::uint16_t cid, rtrs::ConstBytes record);
   void ready(unsigned path);
   void welcome(unsigned path);
+  void check_foreign(unsigned path);
   void join(unsigned path);
   void create_lanes(unsigned path);
   void schedule_progress(unsigned path, std::size_t cid);

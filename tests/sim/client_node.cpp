@@ -24,7 +24,8 @@ ClientNode::ClientNode(const ClientEnvironment& environment, unsigned number,
       node_{world_.add_node()},
       scope_{world_, node_},
       buffers_{world_},
-      mappings_(environment.disks.size()) {}
+      mappings_(environment.disks.size()),
+      server_id_{knobs.knows_server ? environment.server_id : 0} {}
 
 ClientNode::~ClientNode() = default;
 
@@ -160,7 +161,7 @@ void ClientNode::connect() {
   if (!knobs_.same_name) name += "-" + std::to_string(sessions_);
   driver_ = std::make_unique<ClientDriver>(
       world_, environment_.network,
-      ClientDriver::Setup{environment_.knobs, knobs_, node_, environment_.server, name,
+      ClientDriver::Setup{environment_.knobs, knobs_, node_, environment_.server, server_id_, name,
                           knobs_.renews ? this : nullptr});
   if (knobs_.resends_at_once) environment_.checker.resends_at_once(driver_->serial());
   if (knobs_.renews) environment_.checker.renews(driver_->serial());
@@ -185,6 +186,7 @@ void ClientNode::session_down() {
     if (!control->ended) violate("a control message never ended, but its session did");
   }
   informed_ = false;
+  server_id_ = driver_->server_id();
   // The driver is still on the stack.
   scope_.after(rng().delay(0us, kReconnectDelay), [this] { driver_.reset(); });
 }

@@ -28,6 +28,7 @@ struct ClientEnvironment {
   Checker& checker;
   Network& network;
   NodeId server = 0;
+  std::uint64_t server_id = 0;                ///< for those who know it
   std::function<unsigned(unsigned)> disk_of;  ///< what an export shows now
 };
 
@@ -217,6 +218,7 @@ class ClientNode final : public rtrs::SessionKeeper {
   bool leaving_ = false;
   bool left_ = false;
   unsigned final_left_ = 0;
+  std::uint64_t server_id_ = 0;  ///< as this process knows it
   std::unique_ptr<ClientDriver> driver_;
 };
 

@@ -1,5 +1,7 @@
 // Somebody adds paths to a simulated client's session and removes others while it works, as
 // rdma/transport/client_driver_control.cpp does.
+#include <algorithm>
+
 #include "tests/sim/client_driver.hpp"
 
 namespace sim {
@@ -19,7 +21,11 @@ void ClientDriver::change_paths() {
   }
   Rng& rng = world_.rng();
   if (staying.size() > 1 && rng.chance(500)) {
-    remove_path(staying[rng.below(staying.size())]);
+    const unsigned path = staying[rng.below(staying.size())];
+    // One has to stay that has led to the server.
+    const bool others = std::ranges::any_of(
+        staying, [&](unsigned i) { return i != path && session_.access(i).has_value(); });
+    if (others) remove_path(path);
   } else if (!leaving.empty() && rng.chance(200)) {
     const unsigned path = leaving[rng.below(leaving.size())];
     path_watch_.set_leaving(path, false);
@@ -28,6 +34,7 @@ void ClientDriver::change_paths() {
     const auto options = path_options(setup_, rng);
     if (const auto added = session_.add(options, world_.now())) {
       path_watch_.added(*added, options.rank);
+      paths_[*added].elsewhere = draw_elsewhere();
       latency_watch_.added(*added);
       world_.note("client", serial_, "gets another path", *added);
     }

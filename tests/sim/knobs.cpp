@@ -198,6 +198,21 @@ void draw_obstacles(Knobs& knobs, Rng rng, bool faults) {
   knobs.safety_time = rng.pick<Duration>({20s, 60s});
 }
 
+/// Likewise. Another server has exports of the same names, and some paths lead there by mistake.
+void draw_foreign(Knobs& knobs, Rng rng) {
+  if (knobs.server_style == ServerStyle::own) {
+    knobs.identity = rng.pick({Identity::none, Identity::per_process, Identity::kept});
+  }
+  const bool mistaken = rng.chance(300);
+  for (ClientKnobs& client : knobs.clients) {
+    const bool kept = knobs.identity == Identity::kept && !client.linux_like;
+    client.knows_server = kept && rng.chance(500);
+    if (!mistaken || !client.survives) continue;
+    client.foreign = rng.pick({300U, 700U});
+    client.paths = std::max(client.paths, 2U);
+  }
+}
+
 }  // namespace
 
 Duration Knobs::longest_storage() const {
@@ -275,6 +290,7 @@ Knobs draw_knobs(Rng& rng, bool long_run) {
   draw_patient_transport(knobs, Rng{Rng{rng}.next() + 1}, faults);
   draw_obstacles(knobs, Rng{Rng{rng}.next() + 2}, faults);
   draw_strangers(knobs, Rng{Rng{rng}.next() + 3}, faults);
+  draw_foreign(knobs, Rng{Rng{rng}.next() + 4});
   return knobs;
 }
 

@@ -70,6 +70,8 @@ struct ClientKnobs {
   unsigned close = 0;         ///< likewise
   unsigned disconnect = 0;    ///< likewise
   unsigned change_paths = 0;  ///< likewise: one is added, or removed
+  unsigned foreign = 0;       ///< per mille of its paths but the first: lead to another server
+  bool knows_server = false;  ///< who the server is, from the beginning
 };
 
 struct DiskKnobs {
@@ -116,8 +118,16 @@ inline constexpr unsigned kListeners = 2;
 /// Who the server is on the wire.
 enum class ServerStyle : std::uint8_t { own, linux_static_keys, linux_new_keys };
 
+/// Who a server says it is.
+enum class Identity : std::uint8_t {
+  none,         ///< it does not, as Linux's
+  per_process,  ///< another one after each start: it has nowhere to keep it
+  kept,
+};
+
 struct Knobs {
   ServerStyle server_style = ServerStyle::own;
+  Identity identity = Identity::none;
   bool new_keys = false;     ///< of our own server: chunks have new keys with each reply
   bool search_path = false;  ///< disks are files that clients name, instead of exports
   std::uint16_t queue_depth = 1;

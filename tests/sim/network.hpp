@@ -14,20 +14,25 @@ namespace sim {
 
 class Network {
  public:
-  Network(World& world, const NetworkKnobs& knobs, ServerNode& server)
-      : world_{world}, knobs_{knobs}, server_{server} {}
+  Network(World& world, const NetworkKnobs& knobs, ServerNode& server, ServerNode& foreign)
+      : world_{world}, knobs_{knobs}, server_{server}, foreign_{foreign} {}
 
   /// A new session of a client; the number is never used twice.
   std::uint64_t new_session(NodeId client) {
     server_.introduce(++sessions_, client);
+    foreign_.introduce(sessions_, client);
     return sessions_;
   }
-  std::shared_ptr<Wire> open(std::uint64_t session, unsigned path, std::uint16_t cid) {
+  /// `elsewhere`: to the server that no client means.
+  std::shared_ptr<Wire> open(std::uint64_t session, unsigned path, std::uint16_t cid,
+                             bool elsewhere) {
+    ServerNode& server = elsewhere ? foreign_ : server_;
     std::erase_if(wires_, [](const auto& wire) { return wire->over() && wire.use_count() == 1; });
-    wires_.push_back(std::make_shared<Wire>(
-        world_, knobs_, session, cid, [this](std::shared_ptr<Wire> wire, rtrs::ConstBytes record) {
-          server_.accept(std::move(wire), record);
-        }));
+    wires_.push_back(
+        std::make_shared<Wire>(world_, knobs_, session, cid,
+                               [&server](std::shared_ptr<Wire> wire, rtrs::ConstBytes record) {
+                                 server.accept(std::move(wire), record);
+                               }));
     wires_.back()->set_path(path);
     const auto obstacle = obstacles_.find({session, path});
     if (obstacle != obstacles_.end()) wires_.back()->set_obstacle(obstacle->second);
@@ -63,6 +68,7 @@ class Network {
   World& world_;
   const NetworkKnobs& knobs_;
   ServerNode& server_;
+  ServerNode& foreign_;
   std::uint64_t sessions_ = 0;
   std::vector<std::shared_ptr<Wire>> wires_;
   std::map<std::pair<std::uint64_t, unsigned>, Obstacle> obstacles_;  ///< by session and path

@@ -31,11 +31,13 @@ class KeptTurns final : public rnbd::WriterStore {
 
 }  // namespace
 
-ServerNode::ServerNode(World& world, const Knobs& knobs, Disks& disks, Checker& checker)
+ServerNode::ServerNode(World& world, const Knobs& knobs, Disks& disks, Checker& checker,
+                       bool foreign)
     : world_{world},
       knobs_{knobs},
       disks_{disks},
       checker_{checker},
+      foreign_{foreign},
       node_{world.add_node()},
       scope_{world, node_},
       volatile_epoch_{world.rng().next()},
@@ -45,6 +47,13 @@ ServerNode::ServerNode(World& world, const Knobs& knobs, Disks& disks, Checker& 
 
 ServerNode::~ServerNode() = default;
 
+std::uint64_t ServerNode::id() const {
+  constexpr std::uint64_t kServers = 2;
+  if (knobs_.identity == Identity::none) return 0;
+  const unsigned life = knobs_.identity == Identity::kept ? 1 : starts_;
+  return kServers * life + (foreign_ ? 1 : 0);
+}
+
 void ServerNode::start() {
   world_.note("server", 0, "starts");
   const bool again = starts_++ > 0;
@@ -52,8 +61,9 @@ void ServerNode::start() {
   if (replaces && world_.rng().chance(knobs_.faults.replace)) replace_something();
   access_ = {};
   checker_.server_started();
-  process_ = std::make_unique<ServerProcess>(world_, knobs_, queue_depth(), disks_, exports_,
-                                             checker_, node_, volatile_epoch_, turns_);
+  process_ =
+      std::make_unique<ServerProcess>(world_, knobs_, queue_depth(), disks_, exports_, checker_,
+                                      ServerFace{node_, id(), volatile_epoch_, foreign_}, turns_);
   if (calm_) process_->calm();
 }
 

@@ -19,10 +19,13 @@ class ServerProcess;
 
 class ServerNode {
  public:
-  ServerNode(World& world, const Knobs& knobs, Disks& disks, Checker& checker);
+  /// `foreign`: one that no client means.
+  ServerNode(World& world, const Knobs& knobs, Disks& disks, Checker& checker, bool foreign);
   ~ServerNode();
 
   NodeId node() const { return node_; }
+  /// Who it says it is; another one with each start if it cannot keep it.
+  std::uint64_t id() const;
   void start();
   bool running() const { return process_ != nullptr; }
   /// The process ends at once; with `power_loss` the disks forget what was not durable.
@@ -54,6 +57,7 @@ class ServerNode {
   const Knobs& knobs_;
   Disks& disks_;
   Checker& checker_;
+  const bool foreign_;
   NodeId node_;
   Scope scope_;
   std::uint64_t volatile_epoch_;  ///< another one after each loss of power

@@ -23,7 +23,7 @@ namespace {
 constexpr std::uint32_t kMaxHeaderSize = 4096;
 
 rtrs::ServerSessionOptions make_session_options(const Knobs& knobs, std::uint16_t queue_depth,
-                                                std::uint64_t volatile_epoch) {
+                                                const ServerFace& face) {
   rtrs::ServerSessionOptions options;
   options.queue_depth = queue_depth;
   options.max_io_size = knobs.max_io_size;
@@ -32,7 +32,8 @@ rtrs::ServerSessionOptions make_session_options(const Knobs& knobs, std::uint16_
     options.features = rtrs::wire::kFeatureUserMessages | rtrs::wire::kFeatureExactlyOnce |
                        (knobs.access_notices ? rtrs::wire::kFeatureAccessNotice : 0U);
   }
-  options.volatile_epoch = volatile_epoch;
+  options.volatile_epoch = face.volatile_epoch;
+  options.server_id = face.id;
   return options;
 }
 
@@ -56,6 +57,7 @@ void refuse(Wire& wire, int error) {
 // ---- WatchingHandler ----------------------------------------------------------------------------
 
 void* WatchingHandler::on_session_up(rtrs::ServerSession& session) {
+  if (foreign_) world_.violate("a session came up at a server that its client does not mean");
   // A client that comes back too late gets another session, and leaves.
   if (std::exchange(up_[serial_of(session)], 1U) == 1) world_.violate("a session came up twice");
   checker_.session_up(serial_of(session));
@@ -107,15 +109,14 @@ void WatchingHandler::check_copies(const rtrs::ServerSession& session) {
 
 ServerProcess::ServerProcess(World& world, const Knobs& knobs, std::uint16_t queue_depth,
                              Disks& disks, const std::vector<unsigned>& exports, Checker& checker,
-                             NodeId node, std::uint64_t volatile_epoch,
-                             std::shared_ptr<rnbd::WriterStore> turns)
+                             const ServerFace& face, std::shared_ptr<rnbd::WriterStore> turns)
     : world_{world},
       knobs_{knobs},
       disks_{disks},
       exports_{exports},
       checker_{checker},
-      node_{node},
-      session_options_{make_session_options(knobs, queue_depth, volatile_epoch)},
+      node_{face.node},
+      session_options_{make_session_options(knobs, queue_depth, face)},
       admission_{{.max_sessions = knobs.max_sessions,
                   .max_connections_per_path = 128,
                   .max_half_open = knobs.max_half_open,
@@ -123,11 +124,11 @@ ServerProcess::ServerProcess(World& world, const Knobs& knobs, std::uint16_t que
                   // Room for all paths: without generations a change may have to wait for its own.
                   .memory_limit = session_options_.chunk_memory() * knobs.max_sessions * 3,
                   .features = session_options_.features}},
-      storage_{world, knobs.storage, disks, checker, node},
+      storage_{world, knobs.storage, disks, checker, face.node},
       catalogue_{catalogue_options(std::move(turns))},
       block_server_{catalogue_, block_server_limits(knobs, queue_depth), surroundings()},
-      handler_{world, checker, open_chunks_, block_server_},
-      scope_{world, node} {
+      handler_{world, checker, open_chunks_, block_server_, face.foreign},
+      scope_{world, face.node} {
   if (knobs.search_path) {
     const auto found = catalogue_.set_search_path(search_directory());
     if (!found) world.violate("the catalogue refuses its search path: " + found.error().text);

@@ -16,12 +16,24 @@
 
 namespace sim {
 
+/// One life of a server, as its clients see it.
+struct ServerFace {
+  NodeId node = 0;
+  std::uint64_t id = 0;  ///< who it says it is
+  std::uint64_t volatile_epoch = 0;
+  bool foreign = false;  ///< no client means it
+};
+
 /// Passes everything on, and checks what a handler is promised.
 class WatchingHandler final : public rtrs::ServerHandler {
  public:
   WatchingHandler(World& world, Checker& checker, const OpenChunks& open_chunks,
-                  rtrs::ServerHandler& next)
-      : world_{world}, checker_{checker}, open_chunks_{open_chunks}, next_{next} {}
+                  rtrs::ServerHandler& next, bool foreign)
+      : world_{world},
+        checker_{checker},
+        open_chunks_{open_chunks},
+        next_{next},
+        foreign_{foreign} {}
   void* on_session_up(rtrs::ServerSession& session) override;
   void on_request(rtrs::ServerSession& session, rtrs::ServerRequest& request) override;
   void on_session_down(rtrs::ServerSession& session) override;
@@ -33,14 +45,15 @@ class WatchingHandler final : public rtrs::ServerHandler {
   Checker& checker_;
   const OpenChunks& open_chunks_;
   rtrs::ServerHandler& next_;
+  const bool foreign_;
   std::map<std::uint64_t, unsigned> up_;  ///< session serial -> times up
 };
 
 class ServerProcess {
  public:
   ServerProcess(World& world, const Knobs& knobs, std::uint16_t queue_depth, Disks& disks,
-                const std::vector<unsigned>& exports, Checker& checker, NodeId node,
-                std::uint64_t volatile_epoch, std::shared_ptr<rnbd::WriterStore> turns);
+                const std::vector<unsigned>& exports, Checker& checker, const ServerFace& face,
+                std::shared_ptr<rnbd::WriterStore> turns);
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
 

@@ -23,13 +23,17 @@ class Simulation {
         knobs_{draw_knobs(world_.rng(), long_run)},
         disks_{make_disks(knobs_)},
         checker_{world_, disks_},
-        server_{world_, knobs_, disks_, checker_},
-        network_{world_, knobs_.network, server_},
+        server_{world_, knobs_, disks_, checker_, /*foreign=*/false},
+        foreign_disks_{make_disks(knobs_)},
+        foreign_checker_{world_, foreign_disks_},
+        foreign_{world_, knobs_, foreign_disks_, foreign_checker_, /*foreign=*/true},
+        network_{world_, knobs_.network, server_, foreign_},
         nemesis_{world_, knobs_, network_, server_, clients_} {
     const ClientEnvironment environment{
-        world_, knobs_, disks_, checker_, network_, server_.node(), [this](unsigned slot) {
-          return server_.disk_of(slot);
-        }};
+        world_,       knobs_,
+        disks_,       checker_,
+        network_,     server_.node(),
+        server_.id(), [this](unsigned slot) { return server_.disk_of(slot); }};
     for (unsigned i = 0; i < knobs_.clients.size(); ++i) {
       clients_.push_back(std::make_unique<ClientNode>(environment, i, knobs_.clients[i]));
     }
@@ -54,6 +58,7 @@ class Simulation {
 
   void safety_phase() {
     server_.start();
+    foreign_.start();
     for (auto& client : clients_) client->start();
     nemesis_.start();
     const Instant end = world_.now() + knobs_.safety_time;
@@ -66,6 +71,7 @@ class Simulation {
     world_.note("nemesis", 0, "faults are over");
     nemesis_.heal();
     server_.calm();
+    foreign_.calm();
     for (auto& client : clients_) client->finish();
     // Each of these may have to be waited out once or twice, one after the other.
     const Instant deadline = world_.now() + 20 * knobs_.heartbeat_limit() +
@@ -81,10 +87,11 @@ class Simulation {
         world_.violate("after the faults were over a client waits for ever for " + client->wait());
       }
     }
-    while (!server_.leftovers().empty() && world_.now() < deadline && step()) {
-    }
-    const std::string leftovers = server_.leftovers();
-    if (!leftovers.empty()) {
+    for (ServerNode* server : {&server_, &foreign_}) {
+      while (!server->leftovers().empty() && world_.now() < deadline && step()) {
+      }
+      const std::string leftovers = server->leftovers();
+      if (leftovers.empty()) continue;
       world_.violate("all clients have left, but the server still has " + leftovers);
     }
   }
@@ -99,6 +106,9 @@ class Simulation {
   Disks disks_;
   Checker checker_;
   ServerNode server_;
+  Disks foreign_disks_;
+  Checker foreign_checker_;
+  ServerNode foreign_;
   Network network_;
   std::vector<std::unique_ptr<ClientNode>> clients_;
   Nemesis nemesis_;

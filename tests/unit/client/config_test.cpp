@@ -138,6 +138,19 @@ TEST_CASE("every option reaches the configuration") {
   CHECK(config.control == std::filesystem::absolute("disk0.ctl"));
 }
 
+TEST_CASE("the server may be pinned, by a key or in the URI") {
+  const std::string id = "00000000000000ab";
+  const std::string uri = "rnbd+tcp://host/disk0";
+  for (const Pairs& pairs :
+       {Pairs{{"uri", uri}, {"server-id", id}}, Pairs{{"uri", uri + "?server-id=" + id}}}) {
+    const ClientConfig config = good(pairs);
+    CHECK(config.device == "disk0");
+    CHECK(config.server_id == 0xAB);
+  }
+  CHECK(mentions(complaint({{"uri", uri + "?server-id=1"}}), "uri=: server-id=: '1'"));
+  CHECK(mentions(complaint({{"uri", uri + "?lanes=1"}}), "give 'lanes=' as a separate key"));
+}
+
 TEST_CASE("a bad value is refused with its key and what to write") {
   const std::vector<std::pair<std::string, std::vector<std::string>>> bad = {
       {"access", {"", "RW", "readonly"}},
@@ -145,6 +158,7 @@ TEST_CASE("a bad value is refused with its key and what to write") {
       {"device", {"", std::string(255, 'x'), "a\nb"}},
       {"lanes", {"", "0", "65", "-1", "2x", "two"}},
       {"spin", {"", "on", "-1us", "50", "1001us"}},
+      {"server-id", {"", "0", "12"}},
       {"connect", {"", "later"}},
       {"connect-timeout", {"", "0", "2h", "soon", "-1"}},
       {"heartbeat", {"1ms", "2h", "x"}},

@@ -82,7 +82,7 @@ TEST_CASE("a malformed URI is refused with what to write instead") {
   CHECK(mentions(complaint("rnbd+tcp://host:12x/d"), "1 to 65535"));
   CHECK(mentions(complaint("rnbd+tcp://ho st/d"), "not a host name"));
   CHECK(mentions(complaint("rnbd+tcp://user@host/d"), "path=SRC@DST"));
-  CHECK(mentions(complaint("rnbd+tcp://host/d?access=ro"), "%3F"));
+  CHECK(mentions(complaint("rnbd+tcp://host/d?what"), "%3F"));
   CHECK(mentions(complaint("rnbd+tcp://host/d#1"), "%23"));
   CHECK(mentions(complaint("rnbd+tcp://host/100%"), "%25"));
   CHECK(mentions(complaint("rnbd+tcp://host/%4"), "%25"));
@@ -90,6 +90,16 @@ TEST_CASE("a malformed URI is refused with what to write instead") {
   CHECK(mentions(complaint("rnbd+tcp://host/a%00b"), "control characters"));
   CHECK(mentions(complaint("rnbd+tcp://host/" + std::string(255, 'x')), "at most 254"));
   CHECK(uri("rnbd+tcp://host/" + std::string(254, 'x')).device.size() == 254);
+}
+
+TEST_CASE("behind the device a URI may have keys with values") {
+  using Options = std::vector<std::pair<std::string, std::string>>;
+  const DeviceUri one = uri("rnbd+tcp://host:99/disk0?uuid=1%322&x=");
+  CHECK(one.port == 99);
+  CHECK(one.device == "disk0");
+  CHECK(one.options == Options{{"uuid", "122"}, {"x", ""}});
+  CHECK(uri("rnbd+tcp://host?a=b").host == "host");
+  CHECK(uri("rnbd+tcp://host/disk0?").options.empty());
 }
 
 TEST_CASE("a host may be the GID of an RDMA port") {

@@ -54,7 +54,7 @@ struct SessionBench {
   std::uint64_t random = 0;
   FakeQueuePair control[2];
   ClientSession session{{.path = {.session_name = "test", .features = features},
-                         .paths = {{}, {}},
+                         .paths = {{.names_server = true}, {}},
                          .no_path_timeout = 30s,
                          .reconnect_min = 1ms,
                          .reconnect_max = 1ms,

@@ -18,7 +18,7 @@ struct Bench {
         session{{.path = {.session_name = "test",
                           .features = features,
                           .heartbeat_interval = kInterval},
-                 .paths = {{}, {}},
+                 .paths = {{.names_server = true}, {}},
                  .no_path_timeout = no_path_timeout,
                  .reconnect_min = 1ms,
                  .reconnect_max = 1ms,
@@ -126,7 +126,7 @@ TEST_CASE("a path that ends as soon as it is connected is connected less and les
   // The longest pause leaves this remainder, shorter ones a small one.
   const auto random = [] { return std::uint64_t{2'000'000'000}; };
   ClientSession session{{.path = {.session_name = "test"},
-                         .paths = {{}},
+                         .paths = {{.names_server = true}},
                          .reconnect_min = 100ms,
                          .reconnect_max = 2s},
                         random};

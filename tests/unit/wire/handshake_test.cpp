@@ -240,6 +240,16 @@ TEST_CASE("connect response: the extension carries features and the session epoc
   CHECK(foreign->accept.extension.session_epoch == 0);
 }
 
+TEST_CASE("connect response: a server says who it is in its last eight bytes, or not at all") {
+  AcceptParameters accept{64, 4096, 4096, false, {}};
+  accept.extension = {.present = true, .server_id = 0x1122'3344'5566'7788};
+  auto bytes = copy(bytes_of(encode(accept)));
+  CHECK(to_hex(bytes).substr(to_hex(bytes).size() - 23) == "88 77 66 55 44 33 22 11");
+  CHECK(decode_connect_response(bytes)->accept.extension.server_id == 0x1122'3344'5566'7788);
+  bytes[20] = std::byte{0};  // what a peer without the extension left there says nothing
+  CHECK(decode_connect_response(bytes)->accept.extension.server_id == 0);
+}
+
 TEST_CASE("connect response: an opinion of the path that does not exist is refused") {
   AcceptParameters accept{64, 4096, 4096, false, {}};
   accept.extension = {true, kFeatureExactlyOnce, 7, 8, PathAccess::inaccessible};

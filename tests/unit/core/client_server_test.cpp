@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which server a client's session is with, when its paths do not all lead to the same one.
+#include <doctest/doctest.h>
+
+#include <cerrno>
+#include <chrono>
+#include <vector>
+
+#include "rdma/core/client_session.hpp"
+
+namespace rtrs {
+namespace {
+
+using namespace std::chrono_literals;
+using Welcome = ClientSession::Welcome;
+
+constexpr Instant kStart{100s};
+constexpr std::uint64_t kRight = 0xA;
+constexpr std::uint64_t kWrong = 0xB;
+constexpr std::uint64_t kSilent = 0;  ///< a server that does not say who it is
+
+/// Path 0 names the server, path 1 is another one to it, as its user believes.
+struct Bench {
+  explicit Bench(std::uint64_t known = 0, bool only_this_server = false, bool own_peer = true)
+      : features{own_peer ? wire::kFeatureExactlyOnce : 0U},
+        session{
+            {.path = {.session_name = "test", .features = features, .heartbeat_interval = 500ms},
+             .paths = {{.names_server = true}, {}},
+             .server_id = known,
+             .only_this_server = only_this_server,
+             .reconnect_min = 1ms,
+             .reconnect_max = 1ms},
+            [this] { return ++random; }} {}
+
+  /// What `server` says when connection 0 comes. False: that ends the attempt.
+  bool answer(unsigned path, std::uint64_t server, std::uint64_t epoch = 1) {
+    wire::AcceptParameters accept;
+    accept.queue_depth = 16;
+    accept.max_io_size = accept.max_header_size = 4096;
+    accept.extension = {
+        .present = true, .features = features, .session_epoch = epoch, .server_id = server};
+    return session.path(path).on_answer(0, wire::bytes_of(encode(accept))) == nullptr;
+  }
+  /// What the path leads to. It is connected if it may be.
+  Welcome connect(unsigned path, std::uint64_t server, std::uint64_t epoch = 1) {
+    session.begin(path);
+    const bool goes_on = answer(path, server, epoch);
+    const Welcome welcome = session.judge(path);
+    CHECK(goes_on == (welcome != Welcome::foreign));
+    if (welcome == Welcome::foreign || welcome == Welcome::stranger) {
+      session.lost(path, kStart, "refused");
+    } else {
+      session.connected(path, kStart);
+    }
+    return welcome;
+  }
+  void lose(unsigned path) { session.lost(path, kStart, "cut"); }
+  /// Those that are tried when their time has come.
+  std::vector<unsigned> tried() {
+    std::vector<unsigned> paths;
+    while (const auto path = session.connect_due(kStart + 1h)) {
+      paths.push_back(*path);
+      session.begin(*path);
+    }
+    for (const unsigned path : paths) session.lost(path, kStart, "nobody is there");
+    return paths;
+  }
+  bool may_make_session(unsigned path) {
+    const auto record = session.begin(path).connect_request(0);
+    session.lost(path, kStart, "nobody is there");
+    return wire::decode_connect_request(wire::bytes_of(record))->first_connection;
+  }
+
+  std::uint64_t random = 0;
+  std::uint32_t features;
+  ClientSession session;
+};
+
+using Paths = std::vector<unsigned>;
+
+TEST_CASE("only the path that names the server is tried until it is known which one it is") {
+  Bench bench;
+  CHECK(bench.session.connect_due(kStart) == 0U);
+  CHECK(bench.tried() == Paths{0});
+  CHECK_FALSE(bench.session.may_try(1));
+  CHECK(bench.session.next_event() < kStart + 1h);
+  CHECK(bench.connect(0, kRight) == Welcome::first);
+  CHECK(bench.session.may_try(1));
+  CHECK_FALSE(bench.may_make_session(1));
+  CHECK(bench.connect(1, kRight) == Welcome::joined);
+}
+
+TEST_CASE("whose server is known begins a session over any path that leads there") {
+  Bench bench{kRight};
+  CHECK(bench.tried() == Paths{0, 1});
+  CHECK(bench.may_make_session(1));
+  CHECK(bench.connect(1, kWrong) == Welcome::foreign);
+  CHECK(bench.session.foreign(1));
+  CHECK(bench.connect(1, kSilent) == Welcome::foreign);
+  CHECK(bench.connect(1, kRight) == Welcome::first);
+  CHECK_FALSE(bench.session.foreign(1));
+  SUBCASE("and joins it over that which names the server") {
+    CHECK(bench.connect(0, kRight) == Welcome::joined);
+  }
+  SUBCASE("but not at another server, although that is named") {
+    CHECK(bench.connect(0, kWrong, 2) == Welcome::foreign);
+    CHECK(bench.session.server_id() == kRight);
+  }
+}
+
+TEST_CASE("a path that leads to another server does not renew a session") {
+  Bench bench;
+  REQUIRE(bench.connect(0, kRight) == Welcome::first);
+  SUBCASE("if it has never led to the right one") {}
+  SUBCASE("even if it has led to the right one") {
+    REQUIRE(bench.connect(1, kRight) == Welcome::joined);
+    bench.lose(1);
+  }
+  bench.lose(0);
+  CHECK(bench.connect(1, kWrong, 2) == Welcome::foreign);
+  CHECK(bench.connect(1, kSilent, 2) == Welcome::foreign);
+  CHECK(bench.connect(1, kRight, 2) == Welcome::renewed);
+}
+
+TEST_CASE("where servers tell no identity, who has been in the session may renew it") {
+  for (const bool own_peer : {true, false}) {
+    Bench bench{0, false, own_peer};
+    REQUIRE(bench.connect(0, kSilent) == Welcome::first);
+    const bool joins = bench.connect(1, kSilent) == Welcome::joined;
+    CHECK(joins);
+    bench.lose(0);
+    bench.lose(1);
+    CHECK(bench.tried() == Paths{0, 1});
+    CHECK(bench.may_make_session(1));
+    CHECK(bench.connect(1, kSilent, 2) == Welcome::renewed);
+  }
+}
+
+TEST_CASE("where servers tell no identity, nobody else may renew a session") {
+  Bench bench;
+  REQUIRE(bench.connect(0, kSilent) == Welcome::first);
+  bench.lose(0);
+  CHECK(bench.tried() == Paths{0});
+  CHECK(bench.connect(0, kSilent, 2) == Welcome::renewed);
+}
+
+TEST_CASE("the path that names the server may find another one there") {
+  Bench bench;
+  REQUIRE(bench.connect(0, kRight) == Welcome::first);
+  REQUIRE(bench.connect(1, kRight) == Welcome::joined);
+  bench.lose(0);
+  SUBCASE("but not while the session lives elsewhere") {
+    CHECK(bench.connect(0, kWrong, 2) == Welcome::foreign);
+  }
+  SUBCASE("and takes the others along") {
+    bench.lose(1);
+    CHECK(bench.connect(0, kWrong, 2) == Welcome::renewed);
+    CHECK(bench.connect(1, kRight, 1) == Welcome::foreign);
+    CHECK(bench.connect(1, kWrong, 2) == Welcome::joined);
+  }
+}
+
+TEST_CASE("the path that names the server says which one it is, also when it cannot go on itself") {
+  Bench bench;
+  REQUIRE(bench.connect(0, kRight) == Welcome::first);
+  REQUIRE(bench.connect(1, kRight) == Welcome::joined);
+  bench.lose(0);
+  bench.lose(1);
+  bench.session.begin(0);
+  REQUIRE(bench.answer(0, kWrong, 2));
+  CHECK(bench.session.judge(0) == Welcome::renewed);
+  bench.lose(0);
+  CHECK(bench.connect(1, kRight) == Welcome::foreign);
+  CHECK(bench.connect(1, kWrong, 2) == Welcome::renewed);
+}
+
+TEST_CASE("who names the identity of the server finds it there, or nothing") {
+  Bench bench{kRight, /*only_this_server=*/true};
+  for (const unsigned path : {0U, 1U}) {
+    CHECK(bench.connect(path, kWrong) == Welcome::foreign);
+    CHECK(bench.connect(path, kSilent) == Welcome::foreign);
+  }
+  REQUIRE(bench.connect(0, kRight) == Welcome::first);
+  bench.lose(0);
+  CHECK(bench.connect(0, kWrong, 2) == Welcome::foreign);
+}
+
+TEST_CASE("a server that does not know a session is another one, for those who may only join") {
+  Bench bench;
+  REQUIRE(bench.connect(0, kRight) == Welcome::first);
+  bench.session.begin(1);
+  const auto record = wire::encode_reject(ENXIO);
+  REQUIRE(bench.session.path(1).on_answer(0, wire::bytes_of(record)) != nullptr);
+  bench.lose(1);
+  CHECK(bench.session.foreign(1));
+}
+
+TEST_CASE("when the path goes that names the server, another one does that has led there") {
+  Bench bench;
+  REQUIRE(bench.connect(0, kRight) == Welcome::first);
+  REQUIRE(bench.session.add({}, kStart) == 2U);
+  REQUIRE(bench.connect(2, kRight) == Welcome::joined);
+  bench.lose(0);
+  bench.session.remove(0);
+  CHECK_FALSE(bench.session.names_server(1));
+  CHECK(bench.session.names_server(2));
+}
+
+}  // namespace
+}  // namespace rtrs
