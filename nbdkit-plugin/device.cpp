@@ -35,9 +35,8 @@ void on_close(void* handle) {
 
 const char* on_export_description(void* handle) {
   return guarded<const char*>(nullptr, [&] {
-    RemoteDevice& device = device_of(handle);
-    return nbdkit_printf_intern("%s at %s (%s)", device.name().c_str(),
-                                state->config.server().c_str(), device.read_only() ? "ro" : "rw");
+    const std::string text = state->connections->describe(device_of(handle));
+    return nbdkit_strdup_intern(text.c_str());
   });
 }
 

@@ -74,6 +74,7 @@ Json describe(const ClientConfig& config, const SessionStatus& status) {
     answer["devices"].push_back({{"device", device.name},
                                  {"size", device.size},
                                  {"access", device.read_only ? "ro" : "rw"},
+                                 {"uuid", device.uuid.empty() ? Json() : Json(device.uuid)},
                                  {"users", device.users},
                                  {"trouble", device.trouble}});
   }

@@ -10,6 +10,7 @@
 
 #include "bridge/client/closest.hpp"
 #include "bridge/control/unix_socket.hpp"
+#include "bridge/protocol/uuid.hpp"
 #include "rdma/duration.hpp"
 #include "rdma/wire/messages.hpp"
 
@@ -123,6 +124,7 @@ std::optional<Done> set_option(ClientConfig& config, std::string_view key, std::
     config.access = *mode;
     return Done{};
   }
+  if (key == "uuid") return store(config.uuid, parse_uuid(value));
   if (key == "server-id") return store(config.server_id, rtrs::parse_server_id(value));
   if (key == "dynamic-export") return store(config.dynamic_export, parse_bool(value));
   if (key == "session") return store(config.session_name, parse_session_name(value));
@@ -188,10 +190,12 @@ constexpr ConfigKey kKeys[] = {
     {"settle-time", "DURATION",
      "A better path must be steady so long to be used again (default 10s)."},
     {"device", "NAME", "The export to open, when the uri does not name one."},
+    {"uuid", "UUID",
+     "The disk must have this UUID, which nbdinfo shows; another one is refused. Also in the URI, "
+     "behind the device: ?uuid=UUID."},
     {"server-id", "ID",
      "The server must have this identity, which rnbd-ctl shows; each path may begin the session "
-     "then, not only that of the uri. Also in the URI, "
-     "behind the device: ?server-id=ID."},
+     "then, not only that of the uri. Also in the URI, like uuid."},
     {"dynamic-export", "BOOL", "Open the export that each client names (default false)."},
     {"access", "ro|rw|migration",
      "Access mode (default rw, and ro where the export is read-only)."},
@@ -290,12 +294,12 @@ Done ConfigReader::set(std::string_view key, std::string_view value) {
                "`nbdkit rnbd --help` and nbdkit-rnbd-plugin(1) list all"};
 }
 
-/// What names the server may stand in the URI; the rest are keys of their own.
+/// What names disk and server may stand in the URI; the rest are keys of their own.
 Done ConfigReader::set_uri(std::string_view text) {
   if (auto done = store_once(uri_, parse_device_uri(text)); !done) return done;
   for (const auto& [key, value] : uri_->options) {
-    if (key != "server-id") {
-      return Error{"only server-id= may stand behind '?' in the URI; give " +
+    if (key != "uuid" && key != "server-id") {
+      return Error{"only uuid= and server-id= may stand behind '?' in the URI; give " +
                    quoted(key + "=") + " as a separate key"};
     }
     if (auto done = set(key, value); !done) return done;
@@ -355,6 +359,13 @@ tl::expected<ClientConfig, std::string> ConfigReader::complete() const {
     return Error{
         "no device is named; append it to the URI, write device=NAME, or let clients choose with "
         "dynamic-export=true"};
+  }
+  if (config.uuid != wire::Uuid{} && config.dynamic_export) {
+    return Error{
+        "uuid= is that of one disk; name its device as well, and leave dynamic-export= out"};
+  }
+  if (config.uuid != wire::Uuid{} && !config.extensions) {
+    return Error{"uuid= contradicts extensions=false, without which no server tells UUIDs"};
   }
   if (config.require_extension && !config.extensions) {
     return Error{"require-ext=true contradicts extensions=false; leave one of them out"};

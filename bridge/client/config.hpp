@@ -20,6 +20,7 @@ inline constexpr unsigned kMaxPaths = 8;  ///< of a session
 struct ClientConfig {
   std::vector<rtrs::PathAddress> paths;
   std::string device;                      ///< "" = the export name of each client decides
+  wire::Uuid uuid{};                       ///< of the disk; zeros = any
   rtrs::ServerId server_id = 0;            ///< of the server; 0 = that at the first path
   std::optional<wire::AccessMode> access;  ///< none: rw, and ro where the server allows no more
   bool dynamic_export = false;

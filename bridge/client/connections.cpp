@@ -4,6 +4,8 @@
 #include <chrono>
 #include <thread>
 
+#include "bridge/protocol/uuid.hpp"
+
 namespace rnbd {
 
 Connections::Connections(const ClientConfig& config, rtrs::Log log)
@@ -43,6 +45,7 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
   constexpr std::chrono::milliseconds kPause{250};
   OpenOptions options;
   options.geometry = config_.geometry;
+  options.uuid = config_.uuid;
   options.access = readonly ? wire::AccessMode::read_only
                             : config_.access.value_or(wire::AccessMode::read_write);
   const auto deadline = std::chrono::steady_clock::now() + config_.connect_timeout;
@@ -91,6 +94,12 @@ void Connections::close(RemoteDevice* device) {
   if (found == open_.end()) return;
   last = std::move(found->second);
   open_.erase(found);
+}
+
+std::string Connections::describe(const RemoteDevice& device) const {
+  const std::string uuid = uuid_text(device.geometry().export_uuid);
+  return device.name() + " at " + config_.server() + (device.read_only() ? " (ro)" : " (rw)") +
+         (uuid.empty() ? "" : ", UUID " + uuid);
 }
 
 tl::expected<void, Failure> Connections::probe() {

@@ -25,6 +25,8 @@ class Connections {
   tl::expected<RemoteDevice*, Failure> open(const std::string& name, bool readonly,
                                             const Interrupt& interrupt);
   void close(RemoteDevice* device);
+  /// `disk0 at rnbd+tcp://storage:1234 (rw), UUID ...`, for those who look at an export.
+  std::string describe(const RemoteDevice& device) const;
 
   /// The server's exports. Errors: EOPNOTSUPP when it cannot tell.
   tl::expected<std::vector<wire::ExportName>, Failure> exports(const Interrupt& interrupt);

@@ -86,6 +86,7 @@ struct OpenOptions {
   /// themselves.
   bool export_read_only = false;
   GeometryOptions geometry{};
+  wire::Uuid uuid{};  ///< that it must have; zeros = any
 };
 
 /// Makes sense of a server's answer to OPEN, and to DEVICE_INFO when it has that extension (null

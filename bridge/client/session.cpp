@@ -9,6 +9,8 @@
 #include "bridge/client/interruptible_wait.hpp"
 #include "bridge/client/remote_device.hpp"
 #include "bridge/client/uri.hpp"
+#include "bridge/protocol/printable.hpp"
+#include "bridge/protocol/uuid.hpp"
 
 namespace rnbd {
 namespace {
@@ -36,6 +38,16 @@ class Limited {
   const Interrupt& original_;
   std::chrono::steady_clock::time_point end_;
 };
+
+tl::expected<void, Failure> expect_disk(const RemoteDevice& device, const wire::Uuid& wanted) {
+  const wire::Uuid& is = device.geometry().export_uuid;
+  if (wanted == wire::Uuid{} || wanted == is) return {};
+  const std::string about =
+      is == wire::Uuid{} ? " cannot be told from others, since its server knows no UUID of it"
+                         : " is another disk: its UUID is " + uuid_text(is);
+  return tl::unexpected(Failure{
+      ESTALE, quoted(device.name()) + about + "; wanted is " + uuid_text(wanted) + " (uuid=)"});
+}
 
 Failure too_many_exports(const std::string& how_many) {
   return {EOVERFLOW, "the server has " + how_many + ", too many to list; name a device"};
@@ -127,6 +139,9 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Session::open(const std::st
     }
     const bool read_only = options.access == wire::AccessMode::read_only;
     std::unique_ptr<RemoteDevice> opened{new RemoteDevice{shared_from_this(), mapping, read_only}};
+    if (auto right = expect_disk(*opened, options.uuid); !right) {
+      return tl::unexpected(right.error());
+    }
     if (created) return opened;
     // Others have had it for some time.
     if (auto looked = opened->look_again(interrupt); !looked) return tl::unexpected(looked.error());

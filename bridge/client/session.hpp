@@ -34,6 +34,7 @@ struct DeviceStatus {
   std::string name;
   std::uint64_t size = 0;  ///< bytes
   bool read_only = false;
+  std::string uuid{};  ///< "" = its server does not tell
   unsigned users = 0;
   std::string trouble{};  ///< why its users get EIO until they open it anew; "" = they do not
 };
@@ -87,8 +88,8 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   /// too.
   ///
   /// Errors: EBUSY (open here in a mode that does not allow the asked one), EROFS (open here, and
-  ///         known to be read-only), EINVAL (name), EINTR, EPROTO (nonsense from the server), or
-  ///         what the server answered.
+  ///         known to be read-only), ESTALE (it is not the disk that it must be), EINVAL (name),
+  ///         EINTR, EPROTO (nonsense from the server), or what the server answered.
   tl::expected<std::unique_ptr<RemoteDevice>, Failure> open(const std::string& device,
                                                             const OpenOptions& options,
                                                             const Interrupt& interrupt);

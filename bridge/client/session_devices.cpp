@@ -6,6 +6,7 @@
 #include "bridge/client/interruptible_wait.hpp"
 #include "bridge/client/session.hpp"
 #include "bridge/protocol/printable.hpp"
+#include "bridge/protocol/uuid.hpp"
 
 namespace rnbd {
 namespace {
@@ -246,8 +247,8 @@ std::vector<DeviceStatus> Session::devices() const {
     if (mapping.state != Mapping::State::open || mapping.users == 0) return;
     const bool read_only =
         mapping.options.access == wire::AccessMode::read_only || mapping.geometry.read_only;
-    devices.push_back(
-        {mapping.device, mapping.geometry.size, read_only, mapping.users, mapping.loss});
+    devices.push_back({mapping.device, mapping.geometry.size, read_only,
+                       uuid_text(mapping.geometry.export_uuid), mapping.users, mapping.loss});
   };
   std::lock_guard lock{mutex_};
   for (const auto& [name, mapping] : mappings_) describe(*mapping);

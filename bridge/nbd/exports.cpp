@@ -51,7 +51,7 @@ std::uint16_t Exports::flags(const RemoteDevice& device, bool structured) const 
 }
 
 std::string Exports::description(const RemoteDevice& device) const {
-  return device.name() + " at " + config_.server() + (device.read_only() ? " (ro)" : " (rw)");
+  return connections_.describe(device);
 }
 
 }  // namespace rnbd::nbd

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The session is with the server that was named: paths that lead to another server, which has exports of the
-# same names, and identities.
+# The session is with the server that was named, and the disk is the one that was meant: paths that lead to
+# another server, which has exports of the same names, and pinned identities.
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 source "${BASH_SOURCE[0]%/*}/load.sh"
 
@@ -39,6 +39,7 @@ has_foreign_trouble() { [[ $(trouble_of "$1" 2>/dev/null) == *"another server"* 
 # letter: what the disk is full of, for a new NBD client.
 letter() { nbdcopy "$uri" - | head -c 1; }
 reads() { [[ $(letter 2>/dev/null) == "$1" ]]; }
+uuid_of_disk() { nbdinfo --json "$uri" | grep -oE 'UUID [0-9a-f-]{36}' | cut -d ' ' -f 2; }
 # untouched SERVER: no session has ever been there.
 untouched() { ! grep -E 'connected with|opened' "$1.log" || fail "a client has come to the server '$1'"; }
 
@@ -164,5 +165,35 @@ remembered() {
   stop nbdkit
 }
 it "a server that was restarted is known again by its other address, by what it keeps" remembered
+
+# ---- Which disk ----------------------------------------------------------------------------------------
+
+disks() {
+  local uuid other
+  serve_two
+  attach_to_disk "$wrong"
+  other=$(uuid_of_disk)
+  stop nbdkit
+  attach_to_disk "$right"
+  uuid=$(uuid_of_disk)
+  [[ -n $uuid && -n $other && $uuid != "$other" ]] || fail "no UUIDs: '$uuid', '$other'"
+  nbdsh <<PYTHON
+import subprocess
+status = subprocess.check_output(["$ctl_program", "$PWD/control", "status"], text=True)
+assert "$uuid" in status, status
+PYTHON
+  stop nbdkit
+  attach_to_disk "$right" "uuid=$uuid"
+  reads R || fail "refused, and is the right one"
+  stop nbdkit
+  start_nbdkit "$plugin" "rnbd+tcp://$right/disk0?uuid=$uuid"
+  reads R || fail "refused, and is the right one, with the UUID in the URI"
+  stop nbdkit
+  attach_to_disk "$wrong" "uuid=$uuid"
+  fails nbdinfo "$uri"
+  says nbdkit.log "'disk0' is another disk: its UUID is $other; wanted is $uuid"
+  stop nbdkit
+}
+it "the UUID of a disk is shown, and with uuid= no other disk is used" disks
 
 finish

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "bridge/protocol/uuid.hpp"
 #include "rdma/wire/messages.hpp"
 
 using namespace std::chrono_literals;
@@ -138,17 +139,24 @@ TEST_CASE("every option reaches the configuration") {
   CHECK(config.control == std::filesystem::absolute("disk0.ctl"));
 }
 
-TEST_CASE("the server may be pinned, by a key or in the URI") {
+TEST_CASE("disk and server may be pinned, by keys or in the URI") {
+  const std::string uuid = "01234567-89ab-cdef-0123-456789abcdef";
   const std::string id = "00000000000000ab";
   const std::string uri = "rnbd+tcp://host/disk0";
-  for (const Pairs& pairs :
-       {Pairs{{"uri", uri}, {"server-id", id}}, Pairs{{"uri", uri + "?server-id=" + id}}}) {
+  for (const Pairs& pairs : {Pairs{{"uri", uri}, {"uuid", uuid}, {"server-id", id}},
+                             Pairs{{"uri", uri + "?uuid=" + uuid + "&server-id=" + id}}}) {
     const ClientConfig config = good(pairs);
     CHECK(config.device == "disk0");
+    CHECK(rnbd::uuid_text(config.uuid) == uuid);
     CHECK(config.server_id == 0xAB);
   }
-  CHECK(mentions(complaint({{"uri", uri + "?server-id=1"}}), "uri=: server-id=: '1'"));
+  CHECK(good({{"uri", uri}}).uuid == rnbd::wire::Uuid{});
+  CHECK(mentions(complaint({{"uri", uri + "?uuid=1"}}), "uri=: uuid=: '1'"));
   CHECK(mentions(complaint({{"uri", uri + "?lanes=1"}}), "give 'lanes=' as a separate key"));
+  CHECK(mentions(complaint({{"uri", "rnbd+tcp://host"}, {"uuid", uuid}, {"dynamic-export", "yes"}}),
+                 "uuid= is that of one disk"));
+  CHECK(mentions(complaint({{"uri", uri}, {"uuid", uuid}, {"extensions", "no"}}),
+                 "uuid= contradicts extensions=false"));
 }
 
 TEST_CASE("a bad value is refused with its key and what to write") {
@@ -158,6 +166,7 @@ TEST_CASE("a bad value is refused with its key and what to write") {
       {"device", {"", std::string(255, 'x'), "a\nb"}},
       {"lanes", {"", "0", "65", "-1", "2x", "two"}},
       {"spin", {"", "on", "-1us", "50", "1001us"}},
+      {"uuid", {"", "disk0"}},
       {"server-id", {"", "0", "12"}},
       {"connect", {"", "later"}},
       {"connect-timeout", {"", "0", "2h", "soon", "-1"}},

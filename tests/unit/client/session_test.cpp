@@ -41,6 +41,37 @@ TEST_CASE("a device opened twice in one session is one mapping, closed by its la
   CHECK(world.client->server.count(MessageType::open) == 2);
 }
 
+TEST_CASE("a device that is another disk than it must be is closed again, with both UUIDs told") {
+  World world;
+  world.client->server.device_info.export_uuid = {1};
+  OpenOptions options;
+  options.uuid = {2};
+  Device other;
+  SUBCASE("at once") {}
+  SUBCASE("also when somebody else has it open") { other = world.open("disk0"); }
+  const auto wrong = world.session->open("disk0", options, {});
+  REQUIRE_FALSE(wrong);
+  CHECK(wrong.error().error == ESTALE);
+  CHECK(wrong.error().text.find("01000000-") != std::string::npos);
+  CHECK(wrong.error().text.find("02000000-") != std::string::npos);
+  CHECK(world.count(MessageType::close) == (other ? 0 : 1));
+  options.uuid = {1};
+  const auto right = world.session->open("disk0", options, {});
+  REQUIRE(right);
+  CHECK(world.session->devices().front().uuid.starts_with("01000000-"));
+}
+
+TEST_CASE("a disk whose UUID nobody knows is none that must have one") {
+  World world;
+  world.client->server.device_info.export_uuid = {};
+  OpenOptions options;
+  options.uuid = {2};
+  const auto unknown = world.session->open("disk0", options, {});
+  REQUIRE_FALSE(unknown);
+  CHECK(unknown.error().error == ESTALE);
+  CHECK(world.count(MessageType::close) == 1);
+}
+
 TEST_CASE("all spellings of a path are one device to a server without the extension") {
   World world{{.features = 0}};
   std::vector<Device> devices;
