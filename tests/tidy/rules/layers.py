@@ -26,6 +26,7 @@ MAY_INCLUDE = {
     "rdma/core/": ["rdma/wire/"],
     "rdma/": DOORS + CORE,
     "rdma/transport/": DOORS + CORE,
+    "rdma/library/": DOORS + CORE + ["rdma/transport/reactor.hpp"],
     "bridge/protocol/": ["rdma/wire/"],
     "bridge/backend/": DOORS + ["rdma/core/time.hpp", "rdma/transport/reactor.hpp"],
     "bridge/control/": DOORS,

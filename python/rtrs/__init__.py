@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Requests to a server over RDMA or TCP that survive paths and are carried out once.
+
+    server = rtrs.Server("rtrs+tcp://127.0.0.1:4321", lambda request: request.data)
+    client = rtrs.Client("rtrs+tcp://127.0.0.1:4321")
+    client.call(b"echo", b"hello", room=5)                    # b"hello"
+    await client.call_async(b"echo", b"hello", room=5)        # the same with asyncio
+
+`out` and `into` are anything with the buffer protocol (bytes, bytearray, numpy arrays) or a list of
+such things; they are not copied on the way to the library.
+"""
+from ._abi import CONTROL, MAX_MESSAGE, MAYBE_DONE, NOWAIT, REPEATABLE, RESEND, UNKNOWN_OUTCOME
+from ._client import Client
+from ._server import Request, Server, serve
+from ._buffers import RtrsError, UnknownOutcome
+
+__all__ = ["Client", "Server", "Request", "serve", "RtrsError", "UnknownOutcome", "REPEATABLE", "RESEND",
+           "NOWAIT", "CONTROL", "MAYBE_DONE", "MAX_MESSAGE", "UNKNOWN_OUTCOME"]

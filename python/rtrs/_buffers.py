@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Memory of Python's objects, and errors, as the C interface wants them."""
+import ctypes as c
+
+from . import _abi
+
+library = _abi.load()
+free = c.CDLL(None).free
+free.argtypes, free.restype = [c.c_void_p], None
+
+
+class RtrsError(OSError):
+    """What a call or a set-up ended with; `errno` tells which."""
+
+
+class UnknownOutcome(RtrsError):
+    """The answer is lost: the request was carried out once, or not at all."""
+
+
+def failure(code, text=None):
+    kind = UnknownOutcome if code == _abi.UNKNOWN_OUTCOME else RtrsError
+    return kind(code, text if text else library.rtrs_strerror(code).decode())
+
+
+class _Buffer(c.Structure):
+    """Py_buffer. Source: the buffer protocol of Python's C interface."""
+    _fields_ = [("buf", c.c_void_p), ("obj", c.py_object), ("len", c.c_ssize_t),
+                ("itemsize", c.c_ssize_t), ("readonly", c.c_int), ("ndim", c.c_int),
+                ("format", c.c_char_p), ("shape", c.c_void_p), ("strides", c.c_void_p),
+                ("suboffsets", c.c_void_p), ("internal", c.c_void_p)]
+
+
+_get = c.pythonapi.PyObject_GetBuffer
+_get.argtypes = [c.py_object, c.POINTER(_Buffer), c.c_int]
+_release = c.pythonapi.PyBuffer_Release
+_release.argtypes = [c.POINTER(_Buffer)]
+_release.restype = None
+_WRITABLE = 1
+
+
+class Vectors:
+    """An array of iovec over contiguous objects, which stay where they are as long as it lives."""
+
+    def __init__(self, objects, writable=False):
+        if objects is None:
+            objects = []
+        elif not isinstance(objects, (list, tuple)):
+            objects = [objects]
+        self._held = []
+        self.array = (_abi.IoVec * max(len(objects), 1))()
+        for place, thing in enumerate(objects):
+            view = _Buffer()
+            _get(thing, c.byref(view), _WRITABLE if writable else 0)  # raises BufferError
+            self._held.append(view)
+            self.array[place] = _abi.IoVec(view.buf, view.len)
+        self.count = len(objects)
+
+    def close(self):
+        while self._held:
+            _release(c.byref(self._held.pop()))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def memory(address, length):
+    """A view of memory of the library."""
+    if not length:
+        return memoryview(b"")
+    return memoryview((c.c_ubyte * length).from_address(address)).cast("B").toreadonly()

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The client: calls that block, and calls for asyncio."""
+import asyncio
+import ctypes as c
+
+from . import _abi
+from ._buffers import Vectors, failure, library
+
+_TEXTS = ("session_name", "policy")
+
+
+class Client:
+    """A session with a server. Any thread may call; options are the fields of
+    rtrs_client_options."""
+
+    def __init__(self, uri, **options):
+        for name in _TEXTS:
+            if name in options:
+                options[name] = options[name].encode()
+        error = _abi.Error()
+        self._client = library.rtrs_connect(uri.encode(), _abi.ClientOptions(**options),
+                                            c.byref(error))
+        if not self._client:
+            raise failure(error.code, error.text.decode())
+        self._loop = None
+        self._waiting = {}  # address of an operation -> what must live as long as it
+
+    def call(self, message, out=None, into=None, room=0, flags=0):
+        """Sends a request and waits. Returns the answer: bytes when `room` says how long it may
+        be, and its length when it goes into a buffer of the caller."""
+        buffer = bytearray(room) if into is None else into
+        length = c.c_size_t()
+        with Vectors(out) as source, Vectors(buffer, writable=True) as target:
+            count = target.count if into is not None or room else 0
+            error = library.rtrs_call(self._client, message, len(message), source.array,
+                                      source.count, target.array, count, c.byref(length), flags)
+        if error:
+            raise failure(error)
+        return bytes(buffer[:length.value]) if into is None else length.value
+
+    async def call_async(self, message, out=None, into=None, room=0, flags=0):
+        """The same for asyncio: other tasks run meanwhile."""
+        loop = asyncio.get_running_loop()
+        self._watch(loop)
+        buffer = bytearray(room) if into is None else into
+        source, target = Vectors(out), Vectors(buffer, writable=True)
+        operation = _abi.Operation(
+            flags=flags | _abi.NOWAIT, message=message, message_length=len(message),
+            out=source.array, out_count=source.count, into=target.array,
+            in_count=target.count if into is not None or room else 0)
+        done = loop.create_future()
+        try:
+            await self._submit(operation, flags)
+        except BaseException:
+            source.close()
+            target.close()
+            raise
+        # From here on it is the library's, until _ended() or a cancellation that comes in time.
+        self._waiting[c.addressof(operation)] = (operation, source, target, done)
+        try:
+            await done
+        except asyncio.CancelledError:
+            if library.rtrs_cancel(self._client, operation) == 0:
+                self._take_back(operation)
+            raise
+        if operation.error:
+            raise failure(operation.error)
+        length = operation.answer_length
+        return bytes(buffer[:length]) if into is None else length
+
+    async def _submit(self, operation, flags):
+        """Without blocking the event loop: a permit is waited for by trying again."""
+        while error := library.rtrs_submit(self._client, operation):
+            if error != 11 or flags & _abi.NOWAIT:  # EAGAIN
+                raise failure(error)
+            await asyncio.sleep(0.001)
+
+    def _watch(self, loop):
+        if self._loop is loop:
+            return
+        descriptor = library.rtrs_fd(self._client)
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(descriptor)
+        loop.add_reader(descriptor, self._ended)
+        self._loop = loop
+
+    def _ended(self):
+        operations = (c.POINTER(_abi.Operation) * 64)()
+        while count := library.rtrs_next(self._client, operations, 64):
+            for place in range(count):
+                done = self._take_back(operations[place].contents)
+                if not done.done():
+                    done.set_result(None)
+
+    def _take_back(self, operation):
+        _, source, target, done = self._waiting.pop(c.addressof(operation))
+        source.close()
+        target.close()
+        return done
+
+    @property
+    def alive(self):
+        """False when the session is over for good."""
+        return bool(library.rtrs_client_alive(self._client))
+
+    def close(self):
+        if self._client:
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.remove_reader(library.rtrs_fd(self._client))
+            library.rtrs_disconnect(self._client)
+            self._client = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __del__(self):
+        if getattr(self, "_client", None):
+            self.close()

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The server: a function that answers requests."""
+import ctypes as c
+import errno
+import signal
+import sys
+import traceback
+import weakref
+
+from . import _abi
+from ._buffers import Vectors, failure, free, library, memory
+
+
+_HELD = 65536  # bytes; what is shorter is cheaper to copy
+_held = {}  # answers that the library still needs
+
+
+@_abi.RELEASE
+def _give_back(token):
+    _held.pop(token).close()
+
+
+class Request:
+    """A request, to be finished once, on any thread."""
+
+    def __init__(self, incoming):
+        self._request = incoming.request
+        self.message = c.string_at(incoming.message, incoming.message_length)
+        self._data = (incoming.data, incoming.data_length)
+        self.room = incoming.room
+        self.flags = incoming.flags
+        self.id = (bytes(incoming.id.client), incoming.id.number)
+        self.client = library.rtrs_session_name(incoming.session).decode()
+        self.finished = False
+
+    @property
+    def data(self):
+        """What the client sent, as bytes. For as long as the request is not finished."""
+        return bytes(self.view)
+
+    @property
+    def view(self):
+        """The same without a copy: a memoryview that must not be used when the request is finished."""
+        if self.finished:
+            raise ValueError("the request has been finished: its data are gone")
+        return memory(*self._data)
+
+    def take(self):
+        """The same without a copy where that is possible, and to be kept: a memoryview."""
+        if self.finished:
+            raise ValueError("the request has been finished: its data are gone")
+        address = library.rtrs_take_data(self._request)
+        if not address:
+            return memoryview(self.data)
+        length = self._data[1]
+        self._data = (None, 0)
+        array = (c.c_ubyte * length).from_address(address)
+        weakref.finalize(array, free, address)
+        return memoryview(array).cast("B")
+
+    def finish(self, answer=None):
+        """Ends it with an answer. What is large is not copied: it must not change any more."""
+        source = Vectors(answer)
+        address, length = source.array[0].base, source.array[0].length
+        if length < _HELD:
+            self._end(0, address, length)
+            source.close()
+            return
+        self._begin_end()
+        token = c.addressof(source.array)
+        _held[token] = source
+        library.rtrs_finish_with(self._request, address, length, _give_back, token)
+
+    def fail(self, code):
+        """Ends it with an errno."""
+        self._end(code, None, 0)
+
+    def _end(self, code, address, length):
+        self._begin_end()
+        library.rtrs_finish(self._request, code, address, length)
+
+    def _begin_end(self):
+        if self.finished:
+            raise ValueError("the request has been finished already")
+        self.finished = True
+
+
+class Server:
+    """Listens and calls handler(request) until it is closed.
+
+    What the handler returns is the answer; an OSError that it raises is the client's error. LATER
+    says that finish() or fail() will be called elsewhere. It runs on `workers` threads, which may
+    block; options are the fields of rtrs_server_options.
+    """
+
+    LATER = object()
+
+    def __init__(self, uri, handler, workers=1, **options):
+        self._handler = handler
+        self._callback = _abi.REQUEST(self._on_request)  # lives as long as the server
+        ops = _abi.ServerOps(request=self._callback)
+        error = _abi.Error()
+        self._server = library.rtrs_listen(uri.encode(), ops, None,
+                                           _abi.ServerOptions(workers=workers, **options),
+                                           c.byref(error))
+        if not self._server:
+            raise failure(error.code, error.text.decode())
+
+    def _on_request(self, _, incoming):
+        request = Request(incoming.contents)
+        try:
+            answer = self._handler(request)
+            if answer is not Server.LATER and not request.finished:
+                request.finish(answer)
+        except OSError as problem:
+            self._failed(request, problem.errno or errno.EIO)
+        except Exception:  # of the handler: the client must not wait for ever
+            traceback.print_exc(file=sys.stderr)
+            self._failed(request, errno.EIO)
+
+    @staticmethod
+    def _failed(request, code):
+        if not request.finished:
+            request.fail(code)
+
+    @property
+    def port(self):
+        """Of the first listener."""
+        return library.rtrs_server_port(self._server)
+
+    def close(self, drain_ms=2000):
+        """Stops; waits so long for requests that run."""
+        if self._server:
+            error = library.rtrs_server_close(self._server, drain_ms)
+            self._server = None
+            if error:
+                raise failure(error)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def serve(uri, handler, **options):
+    """Serves until SIGTERM or SIGINT, and says on standard output where. Call it on the main
+    thread."""
+    stop = {signal.SIGTERM, signal.SIGINT}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, stop)
+    try:
+        with Server(uri, handler, **options) as server:
+            print(f"listening on port {server.port}", flush=True)
+            signal.sigwait(stop)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rdma/library/call_operation.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+namespace rtrs::library {
+namespace {
+
+/// A transport has had it: a server may have carried it out, whatever its end.
+bool was_sent(const Request& request) { return request.ticket != 0; }
+
+}  // namespace
+
+CallOperation::CallOperation(const CallPlan& plan, Start* started)
+    : plan_{plan}, started_{started} {
+  const std::uint64_t out = plan_.out.size();
+  const bool fits_behind = out <= kMaxMessage - plan_.message.size();
+  // Without an answer the data ride in the call, as those of a write do.
+  const bool rides = plan_.in.size() == 0 && out <= plan_.max_io_size;
+  inlined_ = fits_behind && !rides;
+  staged_ = !fits_behind && !rides;
+}
+
+CallOperation::~CallOperation() {
+  for (unsigned i = 0; i < kWindow; ++i) {
+    if ((busy_ & (1U << i)) != 0) fragments_[i].fragment.~Fragment();
+  }
+}
+
+void CallOperation::start(ClientLane& lane) {
+  const bool full = lane.permits_in_use() >= lane.slot_count();
+  refused_ = plan_.no_wait && (full || !lane.attached());
+  // Who waits without the lane may free the operation as soon as it has ended.
+  Start* const started = started_;
+  if (refused_) {
+    finish(EAGAIN);
+  } else {
+    go_on(lane);
+  }
+  if (started != nullptr) *started = {finished(), refused_};
+}
+
+void CallOperation::cancel(ClientLane& lane) {
+  for (unsigned i = 0; i < kWindow; ++i) {
+    if ((busy_ & (1U << i)) == 0) continue;
+    lane.cancel(fragments_[i].fragment.request);
+    free(fragments_[i].fragment);
+  }
+}
+
+void CallOperation::go_on(ClientLane& lane) {
+  if (going_on_) return;  // a request ended while it was submitted; the loop below goes on
+  going_on_ = true;
+  do {
+    while (busy_ != (1U << kWindow) - 1 && step(lane)) {
+    }
+    const bool again = !call_sent_ || plan_.repeatable || plan_.resend;
+    if (busy_ != 0 || !lost_ || no_path_ || !again) break;
+    start_over();
+  } while (true);
+  going_on_ = false;
+  // Last, for the waiter may free the operation as soon as it is told.
+  if (busy_ == 0) finish(outcome());
+}
+
+/// Submits the next request. False: there is none, or not yet.
+bool CallOperation::step(ClientLane& lane) {
+  if (error_ != 0 || lost_ || no_path_) return false;
+  if (staged_ && next_out_ < plan_.out.size()) {
+    submit_piece(lane);
+  } else if (!call_submitted_) {
+    if (!may_call()) return false;
+    submit_call(lane);
+  } else if (answered_ && next_in_ < answer_length_) {
+    submit_fetch(lane);
+  } else if (answered_ && answer_length_ > kDirectAnswer && busy_ == 0 && !forgotten_) {
+    forgotten_ = true;
+    submit(lane, take(CallKind::forget), {}, 0);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool CallOperation::may_call() const { return !overtook_ || busy_ == 0; }
+
+int CallOperation::outcome() const {
+  if (error_ != 0 || (!lost_ && !no_path_)) return error_;
+  const bool all_here = answered_ && (answer_length_ <= kDirectAnswer || forgotten_);
+  if (all_here) return 0;
+  if (no_path_ && (plan_.repeatable || !call_sent_)) return EHOSTUNREACH;
+  return ENOTRECOVERABLE;
+}
+
+/// The server knows nothing of what was sent before.
+void CallOperation::start_over() {
+  next_out_ = next_in_ = 0;
+  call_submitted_ = answered_ = lost_ = forgotten_ = overtook_ = false;
+}
+
+// ---- Requests -----------------------------------------------------------------------------------
+
+CallOperation::Fragment& CallOperation::take(CallKind kind) {
+  const auto index = static_cast<unsigned>(std::countr_one(busy_));
+  busy_ |= 1U << index;
+  // Not value-initialised: most of it is written by submit().
+  Fragment& fragment = *::new (&fragments_[index].fragment) Fragment;
+  fragment.owner = this;
+  fragment.index = index;
+  fragment.message.header.kind = kind;
+  fragment.message.header.slot = plan_.slot;
+  fragment.message.header.generation = plan_.generation;
+  fragment.message.header.number = plan_.number;
+  fragment.message.header.out_length = plan_.out.size();
+  fragment.message.header.piece_size = plan_.max_io_size;
+  fragment.request.done = &CallOperation::on_done;
+  fragment.request.renew = &CallOperation::on_renew;
+  fragment.request.context = &fragment;
+  return fragment;
+}
+
+void CallOperation::free(Fragment& fragment) {
+  busy_ &= ~(1U << fragment.index);
+  fragment.~Fragment();
+}
+
+/// False: no memory.
+bool CallOperation::give_data(Fragment& fragment, std::uint64_t offset, std::size_t length) {
+  if (const auto part = plan_.out.contiguous(offset, length)) {
+    fragment.request.write_data = *part;
+    return true;
+  }
+  fragment.bounce.reset(new (std::nothrow) std::byte[length]);
+  if (!fragment.bounce) return false;
+  plan_.out.gather(offset, {fragment.bounce.get(), length});
+  fragment.request.write_data = {fragment.bounce.get(), length};
+  return true;
+}
+
+/// False: no memory.
+bool CallOperation::give_room(Fragment& fragment, std::uint64_t offset, std::size_t length) {
+  fragment.request.is_read = true;
+  fragment.offset = offset;
+  if (const auto part = plan_.in.contiguous(offset, length)) {
+    fragment.request.read_data = *part;
+    return true;
+  }
+  fragment.bounce.reset(new (std::nothrow) std::byte[length]);
+  if (!fragment.bounce) return false;
+  fragment.request.read_data = {fragment.bounce.get(), length};
+  return true;
+}
+
+void CallOperation::no_memory(Fragment& fragment) {
+  if (error_ == 0) error_ = ENOMEM;
+  free(fragment);
+}
+
+void CallOperation::submit(ClientLane& lane, Fragment& fragment, ConstBytes message,
+                           std::size_t inline_length) {
+  static_assert(offsetof(Message, rest) == sizeof(CallHeader));
+  fragment.message.header.message_length = static_cast<std::uint16_t>(message.size());
+  fragment.message.header.inline_length = static_cast<std::uint16_t>(inline_length);
+  if (!message.empty()) std::memcpy(fragment.message.rest.data(), message.data(), message.size());
+  if (inline_length != 0) {
+    plan_.out.gather(0, MutableBytes{fragment.message.rest}.subspan(message.size(), inline_length));
+  }
+  fragment.request.message = {reinterpret_cast<const std::byte*>(&fragment.message),
+                              sizeof(CallHeader) + message.size() + inline_length};
+  lane.submit(fragment.request);
+}
+
+void CallOperation::submit_piece(ClientLane& lane) {
+  Fragment& fragment = take(CallKind::piece);
+  const auto length = std::min<std::uint64_t>(plan_.max_io_size, plan_.out.size() - next_out_);
+  fragment.message.header.place = next_out_;
+  if (!give_data(fragment, next_out_, length)) return no_memory(fragment);
+  next_out_ += length;
+  submit(lane, fragment, {}, 0);
+}
+
+void CallOperation::submit_call(ClientLane& lane) {
+  call_submitted_ = true;
+  Fragment& fragment = take(CallKind::call);
+  std::uint8_t flags = 0;
+  if (plan_.repeatable) flags |= kRepeatable;
+  if (plan_.resend) flags |= kResend;
+  if (call_sent_) flags |= kMaybeDone;
+  if (staged_) flags |= kStaged;
+  fragment.message.header.flags = flags;
+  fragment.message.header.place = plan_.in.size();
+  if (inlined_ || staged_) {
+    fragment.request.is_read = true;
+    fragment.request.read_data = MutableBytes{reply_}.first(reply_size(plan_.in.size()));
+  } else if (!give_data(fragment, 0, plan_.out.size())) {
+    return no_memory(fragment);
+  }
+  submit(lane, fragment, plan_.message, inlined_ ? plan_.out.size() : 0);
+}
+
+void CallOperation::submit_fetch(ClientLane& lane) {
+  Fragment& fragment = take(CallKind::fetch);
+  const auto length = std::min<std::uint64_t>(plan_.max_io_size, answer_length_ - next_in_);
+  fragment.message.header.place = next_in_;
+  if (!give_room(fragment, next_in_, length)) return no_memory(fragment);
+  next_in_ += length;
+  submit(lane, fragment, {}, 0);
+}
+
+// ---- Ends ---------------------------------------------------------------------------------------
+
+void CallOperation::on_done(ClientLane& lane, Request& request) {
+  Fragment& fragment = *static_cast<Fragment*>(request.context);
+  CallOperation& self = *fragment.owner;
+  if (request.error != 0 || fragment.voided) {
+    self.failed(fragment);
+  } else {
+    self.ended(fragment);
+  }
+  self.free(fragment);
+  self.go_on(lane);
+}
+
+void CallOperation::ended(Fragment& fragment) {
+  const Request& request = fragment.request;
+  if (fragment.bounce && request.is_read) {
+    plan_.in.scatter(fragment.offset, {fragment.bounce.get(), request.read_data.size()});
+  }
+  if (fragment.message.header.kind != CallKind::call) return;
+  answered_ = call_sent_ = true;
+  if (request.is_read) take_reply();
+}
+
+/// Its length, and as much of the answer as fits.
+void CallOperation::take_reply() {
+  answer_length_ = wire::copy_of<wire::le64>(ConstBytes{reply_}.first(kReplyHeader));
+  if (answer_length_ > plan_.in.size()) {
+    error_ = EPROTO;
+    return;
+  }
+  const auto here = std::min<std::uint64_t>(answer_length_, kDirectAnswer);
+  plan_.in.scatter(0, ConstBytes{reply_}.subspan(kReplyHeader, here));
+  next_in_ = here;
+}
+
+void CallOperation::failed(const Fragment& fragment) {
+  const Request& request = fragment.request;
+  const CallKind kind = fragment.message.header.kind;
+  if (kind == CallKind::forget) return;  // all is here
+  if (fragment.voided) {
+    lost_ = true;
+  } else if (request.error == kIncomplete && kind == CallKind::call && !overtook_) {
+    overtook_ = true;
+    call_submitted_ = false;
+  } else if (request.error == kNoPathError || (plan_.no_path_is_eio && request.error == EIO)) {
+    no_path_ = true;
+    if (kind == CallKind::call && was_sent(request)) call_sent_ = true;
+  } else if (error_ == 0) {
+    in_doubt_ = kind != CallKind::piece && was_sent(request);
+    error_ = request.error;
+  }
+}
+
+/// The server has forgotten the session. What it has of a call is gone with it; nobody knows
+/// whether what was sent was carried out.
+void CallOperation::on_renew(Request& request) {
+  Fragment& fragment = *static_cast<Fragment*>(request.context);
+  CallOperation& self = *fragment.owner;
+  const bool is_call = fragment.message.header.kind == CallKind::call;
+  if (is_call && was_sent(request)) self.call_sent_ = true;
+  const bool is_whole = is_call && !self.staged_ && !was_sent(request);
+  if (is_whole) return;
+  fragment.voided = true;
+  fragment.message.header.flags |= kVoid;
+}
+
+}  // namespace rtrs::library

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rdma/library/client_handle.hpp"
+
+#include <cerrno>
+#include <chrono>
+#include <exception>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "rdma/library/options.hpp"
+
+using rtrs::Client;
+using rtrs::Failure;
+using rtrs::library::CallOperation;
+using rtrs::library::CallPlan;
+using rtrs::library::CallSlots;
+using rtrs::library::Submissions;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// When a call must have ended.
+struct Deadline {
+  std::optional<Clock::time_point> at;
+
+  explicit Deadline(rtrs::Duration timeout) {
+    if (timeout != rtrs::Duration::zero()) at = Clock::now() + timeout;
+  }
+  static bool passed(void* context) {
+    const auto& self = *static_cast<Deadline*>(context);
+    return self.at && Clock::now() >= *self.at;
+  }
+};
+
+}  // namespace
+
+namespace rtrs::library {
+
+tl::expected<CallPlan, int> plan_call(const void* message, std::size_t message_length,
+                                      const iovec* out, int out_count, const iovec* in,
+                                      int in_count, unsigned flags) {
+  constexpr unsigned kFlags = RTRS_REPEATABLE | RTRS_RESEND | RTRS_NOWAIT | RTRS_CONTROL;
+  const bool nothing_there = (message == nullptr && message_length != 0) ||
+                             (out == nullptr && out_count != 0) || (in == nullptr && in_count != 0);
+  if ((flags & ~kFlags) != 0 || out_count < 0 || in_count < 0 || nothing_there) {
+    return tl::unexpected(EINVAL);
+  }
+  if (message_length > kMaxMessage) return tl::unexpected(EMSGSIZE);
+  CallPlan plan;
+  plan.message = {static_cast<const std::byte*>(message), message_length};
+  plan.out = SgList{{out, static_cast<std::size_t>(out_count)}};
+  plan.in = SgList{{in, static_cast<std::size_t>(in_count)}};
+  plan.repeatable = (flags & RTRS_REPEATABLE) != 0;
+  plan.resend = (flags & RTRS_RESEND) != 0;
+  plan.no_wait = (flags & RTRS_NOWAIT) != 0;
+  return plan;
+}
+
+}  // namespace rtrs::library
+
+tl::expected<std::unique_ptr<rtrs_client>, Failure> rtrs_client::connect(
+    const char* uri, const rtrs_client_options& options) {
+  std::unique_ptr<rtrs_client> self{new rtrs_client};
+  auto settings = rtrs::library::client_options(uri, options, self->renewal_);
+  if (!settings) return tl::unexpected(settings.error());
+  auto client = Client::connect(std::move(*settings), {});
+  if (!client) return tl::unexpected(client.error());
+  const rtrs::SessionLimits& limits = (*client)->limits();
+  if ((limits.features & rtrs::library::kFeatureCalls) == 0) {
+    return tl::unexpected(Failure{EPROTONOSUPPORT,
+                                  "the server speaks RTRS, but it is none of "
+                                  "librtrs: name one that rtrs_listen() made"});
+  }
+  self->client_ = std::move(*client);
+  self->renewal_.expect(limits);
+  self->slots_ = std::make_unique<CallSlots>(limits.queue_depth);
+  self->call_timeout_ = std::chrono::milliseconds{options.call_timeout_ms};
+  return self;
+}
+
+int rtrs_client::run(CallPlan plan, unsigned flags, std::size_t* answer_length) {
+  if (Submissions::on_its_thread()) return EDEADLK;
+  Deadline deadline{call_timeout_};
+  const auto late = [&] { return Deadline::passed(&deadline) || !client_->alive(); };
+  const auto taken = plan.no_wait ? slots_->try_take() : slots_->take(late);
+  if (!taken) return plan.no_wait ? EAGAIN : client_->alive() ? ETIMEDOUT : EIO;
+  std::tie(plan.slot, plan.generation, plan.number) =
+      std::tie(taken->slot, taken->generation, taken->number);
+  plan.max_io_size = client_->limits().max_io_size;
+  plan.no_path_is_eio = (flags & RTRS_CONTROL) != 0;
+  CallOperation call{plan};
+  const rtrs::Interrupt interrupt{&Deadline::passed, &deadline};
+  int error =
+      plan.no_path_is_eio ? client_->run_control(call, interrupt) : client_->run(call, interrupt);
+  slots_->give_back(plan.slot);
+  if (error == EINTR) error = ETIMEDOUT;
+  if (error == EIO && call.in_doubt() && !client_->alive()) error = ENOTRECOVERABLE;
+  if (answer_length != nullptr) *answer_length = error == 0 ? call.answer_length() : 0;
+  return error;
+}
+
+/// Created when it is needed first: a client that only waits has no thread for that.
+Submissions* rtrs_client::submissions() {
+  if (Submissions* ready = ready_.load(std::memory_order_acquire)) return ready;
+  const std::lock_guard lock{mutex_};
+  if (!submissions_) {
+    try {
+      const rtrs::library::NoSignals no_signals;
+      submissions_ = std::make_unique<Submissions>(*client_, *slots_);
+    } catch (const std::exception&) {
+      return nullptr;
+    }
+    ready_.store(submissions_.get(), std::memory_order_release);
+  }
+  return submissions_.get();
+}
+
+int rtrs_client::submit(rtrs_operation& operation, CallPlan plan) {
+  Submissions* const submissions = this->submissions();
+  if (submissions == nullptr) return EAGAIN;
+  const bool wait = !plan.no_wait && !Submissions::on_its_thread();
+  const auto taken = wait ? slots_->take([this] { return !client_->alive(); }) : slots_->try_take();
+  if (!taken) return wait ? EIO : EAGAIN;
+  std::tie(plan.slot, plan.generation, plan.number) =
+      std::tie(taken->slot, taken->generation, taken->number);
+  plan.max_io_size = client_->limits().max_io_size;
+  return submissions->submit(operation, plan);
+}
+
+int rtrs_client::cancel(rtrs_operation& operation) {
+  Submissions* const ready = ready_.load(std::memory_order_acquire);
+  return ready != nullptr ? ready->cancel(operation) : ENOENT;
+}
+
+int rtrs_client::descriptor() {
+  Submissions* const submissions = this->submissions();
+  return submissions != nullptr ? submissions->descriptor() : -1;
+}
+
+int rtrs_client::next(rtrs_operation** operations, int count) {
+  Submissions* const ready = ready_.load(std::memory_order_acquire);
+  return ready != nullptr ? ready->next(operations, count) : 0;
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a caller of the C interface holds of a client.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include "rdma/client.hpp"
+#include "rdma/library/call_operation.hpp"
+#include "rdma/library/call_slots.hpp"
+#include "rdma/library/include/rtrs.h"
+#include "rdma/library/renewal.hpp"
+#include "rdma/library/submissions.hpp"
+
+/// A client with what the library adds to it: the slots of its calls, what becomes of them when the
+/// server is another one, and the thread for those that nobody waits for.
+///
+/// Threads: any, but the destructor: nobody may be inside.
+struct rtrs_client {
+ public:
+  /// Errors: as rtrs::Client::connect(); EPROTONOSUPPORT: the server is none of this library.
+  static tl::expected<std::unique_ptr<rtrs_client>, rtrs::Failure> connect(
+      const char* uri, const rtrs_client_options& options);
+
+  /// Runs a call and waits for its end. Errors: as rtrs_call().
+  int run(rtrs::library::CallPlan plan, unsigned flags, std::size_t* answer_length);
+  int submit(rtrs_operation& operation, rtrs::library::CallPlan plan);
+  int cancel(rtrs_operation& operation);
+  /// -1: the system has no descriptor or thread left.
+  int descriptor();
+  int next(rtrs_operation** operations, int count);
+
+  rtrs::Client& client() { return *client_; }
+
+ private:
+  rtrs_client() = default;
+  rtrs::library::Submissions* submissions();
+
+  rtrs::library::Renewal renewal_;  // outlives the client
+  std::unique_ptr<rtrs::Client> client_;
+  std::unique_ptr<rtrs::library::CallSlots> slots_;
+  rtrs::Duration call_timeout_{};
+  std::mutex mutex_;  ///< guards the creation of submissions_
+  std::unique_ptr<rtrs::library::Submissions> submissions_;
+  std::atomic<rtrs::library::Submissions*> ready_{nullptr};
+};
+
+namespace rtrs::library {
+
+/// What a caller of the C interface asks for. Errors: EINVAL, EMSGSIZE, EOPNOTSUPP.
+tl::expected<CallPlan, int> plan_call(const void* message, std::size_t message_length,
+                                      const iovec* out, int out_count, const iovec* in,
+                                      int in_count, unsigned flags);
+
+}  // namespace rtrs::library

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The client's half of the C interface.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <span>
+
+#include "rdma/library/client_handle.hpp"
+#include "rdma/library/options.hpp"
+#include "rdma/library/uri.hpp"
+#include "rdma/path_list.hpp"
+
+using rtrs::Failure;
+using rtrs::library::plan_call;
+using rtrs::library::tell;
+
+namespace {
+
+/// No exception may pass the C interface.
+Failure failure_of(const std::exception& exception) {
+  const bool memory = dynamic_cast<const std::bad_alloc*>(&exception) != nullptr;
+  return {memory ? ENOMEM : EAGAIN, exception.what()};
+}
+
+int change_path(rtrs_client& client, const char* text, rtrs_error* error,
+                tl::expected<void, Failure> (rtrs::Client::*change)(const rtrs::PathAddress&)) {
+  const auto path =
+      rtrs::library::parse_path(text != nullptr ? text : "", rtrs::TransportKind::tcp);
+  if (!path) return tell(path.error(), error), path.error().error;
+  const auto done = (client.client().*change)(*path);
+  if (!done) return tell(done.error(), error), done.error().error;
+  return 0;
+}
+
+/// As much as the caller knows of.
+template <class T>
+void write_out(T from, T* to) {
+  const std::size_t size = std::min(to->size, sizeof(T));
+  from.size = to->size;
+  std::memcpy(to, &from, size);
+}
+
+rtrs_path view_of(const rtrs::PathStatus& status) {
+  rtrs_path path{};
+  const std::string address = rtrs::to_string(status.address);
+  std::memcpy(path.address, address.data(), std::min(address.size(), sizeof(path.address) - 1));
+  path.connected = status.state == rtrs::PathState::connected ? 1 : 0;
+  path.in_use = status.in_use ? 1 : 0;
+  path.requests = status.requests;
+  path.in_flight = status.in_flight;
+  path.latency_ns = static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(status.latency).count());
+  return path;
+}
+
+}  // namespace
+
+const char* rtrs_version(void) { return RNBDKIT_VERSION; }
+
+const char* rtrs_strerror(int error) {
+  switch (error) {
+    case RTRS_UNKNOWN_OUTCOME:
+      return "the answer is lost with the server or the paths: carried out once, or not at all";
+    case EHOSTUNREACH:
+      return "no path to the server worked in time: not carried out";
+    case EMSGSIZE:
+      return "the message, the data or the answer is too long";
+    case ENOBUFS:
+      return "the server has no memory for so large a request now";
+    default:
+      return strerrordesc_np(error) != nullptr ? strerrordesc_np(error) : "unknown error";
+  }
+}
+
+rtrs_client* rtrs_connect(const char* uri, const rtrs_client_options* options, rtrs_error* error) {
+  try {
+    const rtrs::library::NoSignals no_signals;
+    const auto known = rtrs::library::read_options(options);
+    if (!known) return tell(known.error(), error), nullptr;
+    auto client = rtrs_client::connect(uri, *known);
+    if (!client) return tell(client.error(), error), nullptr;
+    return client->release();
+  } catch (const std::exception& exception) {
+    return tell(failure_of(exception), error), nullptr;
+  }
+}
+
+void rtrs_disconnect(rtrs_client* client) { delete client; }
+
+int rtrs_call(rtrs_client* client, const void* message, size_t message_length, const iovec* out,
+              int out_count, const iovec* in, int in_count, size_t* answer_length, unsigned flags) {
+  const auto plan = plan_call(message, message_length, out, out_count, in, in_count, flags);
+  if (!plan) return plan.error();
+  try {
+    return client->run(*plan, flags, answer_length);
+  } catch (const std::exception& exception) {
+    return failure_of(exception).error;
+  }
+}
+
+int rtrs_submit(rtrs_client* client, rtrs_operation* operation) {
+  if (operation->size < sizeof(rtrs_operation)) return EINVAL;
+  if ((operation->flags & RTRS_CONTROL) != 0) return EOPNOTSUPP;
+  const auto plan =
+      plan_call(operation->message, operation->message_length, operation->out, operation->out_count,
+                operation->in, operation->in_count, operation->flags);
+  if (!plan) return plan.error();
+  try {
+    return client->submit(*operation, *plan);
+  } catch (const std::exception& exception) {
+    return failure_of(exception).error;
+  }
+}
+
+int rtrs_cancel(rtrs_client* client, rtrs_operation* operation) {
+  return client->cancel(*operation);
+}
+
+int rtrs_fd(rtrs_client* client) { return client->descriptor(); }
+
+int rtrs_next(rtrs_client* client, rtrs_operation** operations, int count) {
+  return client->next(operations, count);
+}
+
+void rtrs_client_limits(rtrs_client* client, rtrs_limits* limits) {
+  const rtrs::SessionLimits& session = client->client().limits();
+  rtrs_limits result{};
+  result.queue_depth = session.queue_depth;
+  result.max_io_size = session.max_io_size;
+  write_out(result, limits);
+}
+
+int rtrs_client_alive(rtrs_client* client) { return client->client().alive() ? 1 : 0; }
+
+int rtrs_client_paths(rtrs_client* client, rtrs_path* paths, int count) {
+  try {
+    const auto all = client->client().paths();
+    const auto known = std::min<std::size_t>(all.size(), std::max(count, 0));
+    // The caller's elements are as large as he says.
+    auto* at = reinterpret_cast<unsigned char*>(paths);
+    for (std::size_t i = 0; i < known; ++i) {
+      auto* path = reinterpret_cast<rtrs_path*>(at);
+      at += path->size;
+      write_out(view_of(all[i]), path);
+    }
+    return static_cast<int>(all.size());
+  } catch (const std::exception&) {
+    return 0;
+  }
+}
+
+int rtrs_add_path(rtrs_client* client, const char* path, rtrs_error* error) {
+  return change_path(*client, path, error, &rtrs::Client::add_path);
+}
+
+int rtrs_remove_path(rtrs_client* client, const char* path, rtrs_error* error) {
+  return change_path(*client, path, error, &rtrs::Client::remove_path);
+}
+
+int rtrs_set_policy(rtrs_client* client, const char* policy) {
+  const auto parsed = rtrs::library::parse_policy(policy != nullptr ? policy : "");
+  if (!parsed) return parsed.error().error;
+  client->client().set_policy(*parsed);
+  return 0;
+}

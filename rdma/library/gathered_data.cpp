@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rdma/library/gathered_data.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+namespace rtrs::library {
+
+int GatheredData::begin(std::uint64_t length, std::uint32_t piece_size) {
+  clear();
+  if (!budget_.take(length)) return ENOBUFS;
+  memory_ = static_cast<std::byte*>(std::malloc(length));
+  if (memory_ == nullptr) {
+    budget_.give_back(length);
+    return ENOBUFS;
+  }
+  length_ = length;
+  piece_size_ = piece_size;
+  missing_ = (length + piece_size - 1) / piece_size;
+  present_.assign(missing_, false);
+  return 0;
+}
+
+int GatheredData::add(std::uint64_t offset, ConstBytes piece) {
+  const bool whole = offset < length_ && offset % piece_size_ == 0 &&
+                     piece.size() == std::min<std::uint64_t>(piece_size_, length_ - offset);
+  if (!whole) return EBADMSG;
+  const std::uint64_t index = offset / piece_size_;
+  if (present_[index]) return 0;
+  std::memcpy(memory_ + offset, piece.data(), piece.size());
+  present_[index] = true;
+  --missing_;
+  return 0;
+}
+
+void* GatheredData::take() {
+  if (empty()) return nullptr;
+  budget_.give_back(length_);
+  return std::exchange(memory_, nullptr);
+}
+
+void GatheredData::clear() {
+  std::free(take());
+  present_.clear();
+}
+
+}  // namespace rtrs::library

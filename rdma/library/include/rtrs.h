@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Requests to a server over RDMA or TCP that survive paths and are carried out once.
+ *
+ * A client connects, sends a message with data out and room for data in, and is told how it ended.
+ * A server listens, and a handler ends each request, at once or later, from any thread. The
+ * tutorial is docs/library.md. Functions return 0 or a positive errno unless they say otherwise.
+ * A structure begins with its size: set it to sizeof, and everything that stays 0 is the default.
+ */
+#ifndef RTRS_H
+#define RTRS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define RTRS_API __attribute__((visibility("default")))
+#else
+#define RTRS_API
+#endif
+
+typedef struct rtrs_client rtrs_client;
+typedef struct rtrs_server rtrs_server;
+typedef struct rtrs_session rtrs_session; /* a client, as its server knows it */
+typedef struct rtrs_request rtrs_request; /* one request at the server, until it is finished */
+
+/* Why something failed: an errno for programs, a sentence for people. */
+struct rtrs_error {
+  int code;
+  char text[508];
+};
+
+#define RTRS_MAX_MESSAGE 240 /* bytes of a message; what is longer belongs to `out` */
+#define RTRS_FOREVER 0xFFFFFFFFu /* of a time in milliseconds: no limit */
+
+/* The outcome is unknown: the request was sent, and the server was restarted, or no path came back
+ * in time, before its answer was here. It was carried out once or not at all. Every other error is
+ * the server's answer, or says that the request was not carried out. */
+#define RTRS_UNKNOWN_OUTCOME 131 /* ENOTRECOVERABLE */
+
+/* How a request is to be treated. */
+enum rtrs_flags {
+  /* It may be carried out more than once (a read does no harm): the server keeps no answer for it,
+   * and it is sent again after a restart of the server. */
+  RTRS_REPEATABLE = 1u << 0,
+  /* After a restart of the server it is sent again under its id, marked RTRS_MAYBE_DONE: the
+   * application recognises what it has recorded. */
+  RTRS_RESEND = 1u << 1,
+  /* EAGAIN instead of waiting for a permit or a path. */
+  RTRS_NOWAIT = 1u << 2,
+  /* On the control connection: in the order of the calls, beside the I/O of others. */
+  RTRS_CONTROL = 1u << 3,
+  /* Of an incoming request: a server before this one may have carried it out. */
+  RTRS_MAYBE_DONE = 1u << 4
+};
+
+/* How loud a line of the log is. */
+enum rtrs_log_level { RTRS_DEBUG, RTRS_INFO, RTRS_WARNING, RTRS_ERROR };
+
+/* The same number on every machine for one request, however often it is sent; another one for every
+ * other request. */
+struct rtrs_id {
+  uint8_t client[16];
+  uint64_t number; /* grows with each request of the client */
+};
+
+/* "0.1.0" */
+RTRS_API const char *rtrs_version(void);
+/* A sentence for an error of this library. */
+RTRS_API const char *rtrs_strerror(int error);
+
+/* ---- Client --------------------------------------------------------------------------------- */
+
+struct rtrs_client_options {
+  size_t size;
+  const char *session_name; /* unique at the server, without '/' and '.'; NULL makes one */
+  const char *policy;       /* "min-inflight" (default), "round-robin" or "min-latency" */
+  unsigned lanes;           /* connections per path for I/O; 0 = one per CPU, at most 4 */
+  unsigned connect_timeout_ms; /* 0 = 10000 */
+  unsigned no_path_timeout_ms; /* requests wait so long for a path; 0 = 30000, or RTRS_FOREVER */
+  unsigned call_timeout_ms;    /* of rtrs_call(), in steps of 250 ms; 0 = none */
+  unsigned heartbeat_interval_ms; /* 0 = 500 */
+  unsigned heartbeat_misses;      /* 0 = 4 */
+  unsigned spin_us; /* look for an answer so long before sleeping, 1000 at most; 0 = sleep at once */
+  int no_digests;   /* TCP: send no checksums of frames and data */
+  void (*log)(void *context, enum rtrs_log_level level, const char *line); /* from any thread */
+  void *log_context;
+};
+
+/* One request that is submitted and not waited for. Belongs to the caller, with all memory that it
+ * names, from its end on: when `done` is called or rtrs_next() has returned it. */
+struct rtrs_operation {
+  size_t size;
+  unsigned flags;
+  const void *message; /* at most RTRS_MAX_MESSAGE bytes */
+  size_t message_length;
+  const struct iovec *out; /* data for the server */
+  int out_count;
+  const struct iovec *in; /* room for the answer */
+  int in_count;
+  /* Called when it has ended, on a thread of the library, which may submit but not wait. NULL puts
+   * it into the queue of rtrs_next(). */
+  void (*done)(struct rtrs_operation *operation);
+  void *context; /* the caller's own */
+  int error;     /* how it ended */
+  size_t answer_length;
+  void *private_data; /* the library's, while it is under way */
+};
+
+struct rtrs_limits {
+  size_t size;
+  uint32_t queue_depth;  /* requests in flight */
+  uint32_t max_io_size;  /* bytes in one message; what is larger is cut by the library */
+};
+
+/* A path as it is now. */
+struct rtrs_path {
+  size_t size;
+  char address[256]; /* "tcp:10.0.0.1:1234" */
+  int connected;
+  int in_use; /* takes new requests */
+  uint64_t requests;
+  unsigned in_flight;
+  uint64_t latency_ns; /* of the last heartbeat */
+};
+
+/* Connects to rtrs+tcp://HOST[:PORT][,HOST[:PORT]...][/SESSION-NAME] over TCP, to rtrs://... over
+ * RDMA. Each address is one path to the same server and may begin with "tcp:", "rdma:" and a source
+ * address with '@'. Port 1234 unless said. A server that is not there yet is tried again until
+ * connect_timeout_ms. NULL: `error` (which may be NULL) says why, and so does errno. */
+RTRS_API rtrs_client *rtrs_connect(const char *uri, const struct rtrs_client_options *options,
+                                   struct rtrs_error *error);
+/* What was submitted and has not ended ends with ECANCELED. Nobody may be inside a call. */
+RTRS_API void rtrs_disconnect(rtrs_client *client);
+
+/* Sends a request and waits for its end. `out` are data for the server, `in` is room for the
+ * answer; `answer_length` (may be NULL) tells how much of it was filled.
+ *
+ * Errors: what the handler said; RTRS_UNKNOWN_OUTCOME; EHOSTUNREACH (no path in time, certainly not
+ * carried out), ETIMEDOUT (call_timeout_ms has passed: carried out once, now or later, or not at
+ * all), EAGAIN (RTRS_NOWAIT), EMSGSIZE (the message is longer than RTRS_MAX_MESSAGE, the data are
+ * more than the server takes, or the answer was longer than the room: then it was carried out),
+ * ENOBUFS (the server has no memory for such a large request now), EDEADLK (called in `done`),
+ * EIO (the session is over). Threads: any. */
+RTRS_API int rtrs_call(rtrs_client *client, const void *message, size_t message_length,
+                       const struct iovec *out, int out_count, const struct iovec *in, int in_count,
+                       size_t *answer_length, unsigned flags);
+
+/* Sends a request; its end is told as the operation says. Errors: EAGAIN (RTRS_NOWAIT), EINVAL,
+ * EMSGSIZE; then it has not been taken. Waits for a permit as rtrs_call() does. Threads: any. */
+RTRS_API int rtrs_submit(rtrs_client *client, struct rtrs_operation *operation);
+/* Gives an operation up, which may be carried out all the same, once. 0: it is the caller's again,
+ * and its end will not be told. ENOENT: it has ended, and that is told. Threads: any. */
+RTRS_API int rtrs_cancel(rtrs_client *client, struct rtrs_operation *operation);
+/* Readable while rtrs_next() has something to return. Belongs to the client. */
+RTRS_API int rtrs_fd(rtrs_client *client);
+/* Returns up to `count` operations that have ended; how many, without waiting. */
+RTRS_API int rtrs_next(rtrs_client *client, struct rtrs_operation **operations, int count);
+
+RTRS_API void rtrs_client_limits(rtrs_client *client, struct rtrs_limits *limits);
+/* 0 when the session is over for good: every call answers EIO. */
+RTRS_API int rtrs_client_alive(rtrs_client *client);
+/* Fills up to `count` paths, each with its `size` set; returns how many there are. */
+RTRS_API int rtrs_client_paths(rtrs_client *client, struct rtrs_path *paths, int count);
+/* One path more or less: "[tcp:|rdma:][SOURCE@]HOST[:PORT]". Errors: EINVAL, EEXIST, ENOSPC,
+ * ENOENT, EBUSY (the last one), EIO. */
+RTRS_API int rtrs_add_path(rtrs_client *client, const char *path, struct rtrs_error *error);
+RTRS_API int rtrs_remove_path(rtrs_client *client, const char *path, struct rtrs_error *error);
+RTRS_API int rtrs_set_policy(rtrs_client *client, const char *policy);
+
+/* ---- Server --------------------------------------------------------------------------------- */
+
+/* A request as it came; valid until it is finished. */
+struct rtrs_incoming {
+  size_t size;
+  rtrs_request *request;
+  rtrs_session *session;
+  const void *message;
+  size_t message_length;
+  /* What the client sent. In one message the client could still change it: copy what you check. */
+  const void *data;
+  size_t data_length;
+  size_t room;   /* bytes that the answer may have */
+  void *answer;  /* memory of that size to write the answer to, which saves a copy; NULL when room is
+                    0 or larger than 4088 */
+  unsigned flags; /* RTRS_REPEATABLE, RTRS_RESEND, RTRS_MAYBE_DONE */
+  struct rtrs_id id;
+};
+
+/* The handler of a server. All but `request` may be NULL. `request` comes on an event loop, where
+ * it must not block, or on one of the workers (rtrs_server_options.workers); the others come on the
+ * event loop of their session. */
+struct rtrs_server_ops {
+  size_t size;
+  /* Must lead to exactly one rtrs_finish(), now or later. */
+  void (*request)(void *context, const struct rtrs_incoming *incoming);
+  void (*session_up)(void *context, rtrs_session *session);
+  /* Everything of the session has been finished; nothing more comes from it. */
+  void (*session_down)(void *context, rtrs_session *session);
+};
+
+struct rtrs_server_options {
+  size_t size;
+  unsigned loops;   /* event loops; 0 = 1: no two handlers run at the same time */
+  unsigned workers; /* threads that run `request` instead of the loops; 0 = none */
+  unsigned queue_depth;      /* requests in flight per session; 0 = 256 */
+  unsigned max_io_size;      /* bytes in one message, a multiple of 4096; 0 = 256 KiB */
+  uint64_t max_request_size; /* bytes of data of a request or an answer; 0 = 1 GiB */
+  uint64_t request_memory;   /* for requests and answers larger than max_io_size, in all; 0 = 4 GiB or a
+                                quarter of the RAM */
+  uint64_t memory_limit;     /* for the messages of all paths; 0 = 1 GiB or a quarter of the RAM */
+  unsigned max_sessions;     /* 0 = 256 */
+  unsigned session_linger_ms; /* a session without paths is kept so long; 0 = 30000 */
+  unsigned heartbeat_interval_ms; /* 0 = 500 */
+  unsigned heartbeat_misses;      /* 0 = 4 */
+  int no_digests;                 /* TCP: send no checksums of frames and data */
+  void (*log)(void *context, enum rtrs_log_level level, const char *line); /* from any thread */
+  void *log_context;
+};
+
+/* Listens on rtrs+tcp://HOST[:PORT][,...] or rtrs://...; HOST may be "*", PORT 0 is any free one.
+ * NULL: `error` says why, and so does errno. */
+RTRS_API rtrs_server *rtrs_listen(const char *uri, const struct rtrs_server_ops *ops, void *context,
+                                  const struct rtrs_server_options *options,
+                                  struct rtrs_error *error);
+/* Stops, waits up to `drain_ms` for running requests, and frees the server. EBUSY: the handler has
+ * still not finished some; the server serves nobody any more, and its memory stays. */
+RTRS_API int rtrs_server_close(rtrs_server *server, unsigned drain_ms);
+/* Where it listens, "tcp:127.0.0.1:1234" with the real port. ENOENT: there is no such listener. */
+RTRS_API int rtrs_server_address(rtrs_server *server, unsigned index, char *text, size_t size);
+/* The port of the first listener. */
+RTRS_API unsigned rtrs_server_port(rtrs_server *server);
+
+/* Ends a request: with an errno (1 to 511), or with 0 and an answer, which is copied before the
+ * function returns. The request is gone then. An answer longer than the room ends it with EMSGSIZE.
+ * Threads: any. */
+RTRS_API void rtrs_finish(rtrs_request *request, int error, const void *answer, size_t length);
+/* The same with an answer that is not copied: `release` is called once, from any thread, when the
+ * library does not need it any more. */
+RTRS_API void rtrs_finish_with(rtrs_request *request, const void *answer, size_t length,
+                               void (*release)(void *context), void *context);
+/* Takes the data of a request that came in several messages (more than max_io_size, or data that
+ * wait for an answer), to be freed with free(). NULL: they came in one message, or were taken. */
+RTRS_API void *rtrs_take_data(rtrs_request *request);
+
+/* The name under which the client announced itself, and where it is. */
+RTRS_API const char *rtrs_session_name(rtrs_session *session);
+RTRS_API const char *rtrs_session_peer(rtrs_session *session);
+/* The handler's own. Threads: set on the session's event loop. */
+RTRS_API void rtrs_session_set_context(rtrs_session *session, void *context);
+RTRS_API void *rtrs_session_context(rtrs_session *session);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

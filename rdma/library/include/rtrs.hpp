@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The C++ face of rtrs.h: owners, spans, callables and results. Header only; C++20.
+//
+//   auto client = rtrs::Client::connect("rtrs+tcp://127.0.0.1:4321");
+//   auto length = client->call("hello", rtrs::bytes(data), rtrs::room(answer));
+#pragma once
+
+#include <rtrs.h>
+#include <signal.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace rtrs {
+inline namespace v0 {
+
+/// Why something failed: an errno for programs, a sentence for people.
+struct Error {
+  int code = 0;
+  std::string text;
+};
+
+/// A value, or why there is none.
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_{std::move(value)} {}      // NOLINT: implicit on purpose
+  Result(Error error) : error_{std::move(error)} {}  // NOLINT: implicit on purpose
+
+  explicit operator bool() const { return value_.has_value(); }
+  T& operator*() & { return *value_; }
+  T&& operator*() && { return std::move(*value_); }
+  const T& operator*() const& { return *value_; }
+  T* operator->() { return &*value_; }
+  const T* operator->() const { return &*value_; }
+  /// 0 when there is a value.
+  int code() const { return error_.code; }
+  const Error& error() const { return error_; }
+
+ private:
+  std::optional<T> value_;
+  Error error_;
+};
+
+using ConstBytes = std::span<const std::byte>;
+using Bytes = std::span<std::byte>;
+
+/// The bytes of anything contiguous: a string, a vector, an array.
+template <class Range>
+ConstBytes bytes(const Range& range) {
+  return std::as_bytes(std::span{std::data(range), std::size(range)});
+}
+/// The same as room for an answer.
+template <class Range>
+Bytes room(Range& range) {
+  return std::as_writable_bytes(std::span{std::data(range), std::size(range)});
+}
+/// The characters of bytes.
+inline std::string_view text(ConstBytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// Options whose `size` is right.
+template <class Options>
+Options defaults() {
+  Options options{};
+  options.size = sizeof(options);
+  return options;
+}
+using ClientOptions = rtrs_client_options;
+using ServerOptions = rtrs_server_options;
+
+/// How long a server that goes out of scope waits for requests that run.
+inline constexpr unsigned kDrainMs = 2000;
+
+/// A session with a server. Threads: any, but the destructor.
+class Client {
+ public:
+  /// How an operation has ended: an errno, and the length of its answer.
+  using Done = std::function<void(int error, std::size_t answer_length)>;
+
+  static Result<Client> connect(const char* uri,
+                                const ClientOptions& options = defaults<ClientOptions>()) {
+    rtrs_error error{};
+    rtrs_client* client = rtrs_connect(uri, &options, &error);
+    if (client == nullptr) return Error{error.code, error.text};
+    return Client{client};
+  }
+
+  /// Sends a request and waits; returns the length of the answer. Errors: see rtrs_call().
+  Result<std::size_t> call(std::string_view message, ConstBytes out = {}, Bytes in = {},
+                           unsigned flags = 0) {
+    const iovec from = {const_cast<std::byte*>(out.data()), out.size()};
+    const iovec to = {in.data(), in.size()};
+    return call(message, {&from, out.empty() ? 0U : 1U}, {&to, in.empty() ? 0U : 1U}, flags);
+  }
+  /// The same with data in several parts.
+  Result<std::size_t> call(std::string_view message, std::span<const iovec> out,
+                           std::span<const iovec> in, unsigned flags = 0) {
+    std::size_t length = 0;
+    const int error = rtrs_call(client_.get(), message.data(), message.size(), out.data(),
+                                static_cast<int>(out.size()), in.data(),
+                                static_cast<int>(in.size()), &length, flags);
+    if (error != 0) return Error{error, rtrs_strerror(error)};
+    return length;
+  }
+
+  /// Sends a request and returns; `done` is called on a thread of the library. The memory of `out`
+  /// and `in` must stay until then. Errors: see rtrs_submit(); then `done` is not called.
+  int submit(std::string_view message, ConstBytes out, Bytes in, Done done, unsigned flags = 0) {
+    auto submitted = std::make_unique<Submitted>(message, out, in, flags);
+    submitted->told = std::move(done);
+    submitted->operation.done = [](rtrs_operation* operation) { tell(*operation); };
+    return hand_over(std::move(submitted));
+  }
+  /// The same for those who poll: run_ended() calls `done` when descriptor() is readable.
+  int enqueue(std::string_view message, ConstBytes out, Bytes in, Done done, unsigned flags = 0) {
+    auto submitted = std::make_unique<Submitted>(message, out, in, flags);
+    submitted->told = std::move(done);
+    return hand_over(std::move(submitted));
+  }
+  int descriptor() { return rtrs_fd(client_.get()); }
+  /// Tells of all that was enqueued and has ended; how many those were.
+  std::size_t run_ended() {
+    std::array<rtrs_operation*, 64> ended;
+    std::size_t told = 0;
+    while (const int count = rtrs_next(client_.get(), ended.data(), int{ended.size()})) {
+      for (int i = 0; i < count; ++i, ++told) tell(*ended[i]);
+    }
+    return told;
+  }
+
+  bool alive() const { return rtrs_client_alive(client_.get()) != 0; }
+  rtrs_client* get() const { return client_.get(); }
+
+ private:
+  struct Submitted;
+  /// What has been handed over and has not ended.
+  struct UnderWay {
+    std::mutex mutex;
+    std::set<Submitted*> all;
+  };
+  /// An operation with all that must stay as long as it.
+  struct Submitted {
+    Submitted(std::string_view words, ConstBytes out, Bytes in, unsigned flags)
+        : message{words},
+          from{const_cast<std::byte*>(out.data()), out.size()},
+          to{in.data(), in.size()} {
+      operation.flags = flags;
+      operation.message = message.data();
+      operation.message_length = message.size();
+      operation.out = &from;
+      operation.out_count = out.empty() ? 0 : 1;
+      operation.in = &to;
+      operation.in_count = in.empty() ? 0 : 1;
+      operation.context = this;
+    }
+    std::shared_ptr<UnderWay> registered;
+    std::string message;
+    iovec from;
+    iovec to;
+    Done told;
+    rtrs_operation operation = defaults<rtrs_operation>();
+  };
+
+  explicit Client(rtrs_client* client)
+      : client_{client, Disconnect{std::make_shared<UnderWay>()}} {}
+
+  int hand_over(std::unique_ptr<Submitted> submitted) {
+    UnderWay& under_way = *client_.get_deleter().under_way;
+    submitted->registered = client_.get_deleter().under_way;
+    {
+      const std::lock_guard lock{under_way.mutex};
+      under_way.all.insert(submitted.get());
+    }
+    Submitted* const operation = submitted.release();  // its end takes it back
+    const int error = rtrs_submit(client_.get(), &operation->operation);
+    if (error != 0) take_back(*operation);
+    return error;
+  }
+  static std::unique_ptr<Submitted> take_back(Submitted& submitted) {
+    const std::lock_guard lock{submitted.registered->mutex};
+    submitted.registered->all.erase(&submitted);
+    return std::unique_ptr<Submitted>{&submitted};
+  }
+  static void tell(rtrs_operation& operation) {
+    const auto self = take_back(*static_cast<Submitted*>(operation.context));
+    self->told(operation.error, operation.answer_length);
+  }
+
+  struct Disconnect {
+    void operator()(rtrs_client* client) const {
+      rtrs_disconnect(client);
+      // What was enqueued and has not been told of belongs to us again.
+      for (Submitted* submitted : std::set<Submitted*>{std::move(under_way->all)}) delete submitted;
+    }
+    std::shared_ptr<UnderWay> under_way;
+  };
+  std::unique_ptr<rtrs_client, Disconnect> client_;
+};
+
+/// Waits for SIGTERM or SIGINT, which from its making on do not end the program by themselves. The
+/// library's threads take no signals.
+class StopSignal {
+ public:
+  StopSignal() {
+    sigemptyset(&signals_);
+    sigaddset(&signals_, SIGTERM);
+    sigaddset(&signals_, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+  }
+  int wait() const {
+    int signal = 0;
+    sigwait(&signals_, &signal);
+    return signal;
+  }
+
+ private:
+  sigset_t signals_;
+};
+
+/// A request at the server. Whoever has it must finish it, once, on any thread.
+class Request {
+ public:
+  explicit Request(const rtrs_incoming& incoming) : incoming_{incoming} {}
+
+  std::string_view message() const {
+    return {static_cast<const char*>(incoming_.message), incoming_.message_length};
+  }
+  ConstBytes data() const {
+    return {static_cast<const std::byte*>(incoming_.data), incoming_.data_length};
+  }
+  std::size_t room() const { return incoming_.room; }
+  unsigned flags() const { return incoming_.flags; }
+  const rtrs_id& id() const { return incoming_.id; }
+  rtrs_session* session() const { return incoming_.session; }
+  const rtrs_incoming& get() const { return incoming_; }
+
+  void finish() { rtrs_finish(incoming_.request, 0, nullptr, 0); }
+  void fail(int error) { rtrs_finish(incoming_.request, error, nullptr, 0); }
+  /// The answer is copied.
+  void finish(ConstBytes answer) {
+    rtrs_finish(incoming_.request, 0, answer.data(), answer.size());
+  }
+  void finish(std::string_view answer) { finish(bytes(answer)); }
+
+ private:
+  rtrs_incoming incoming_;
+};
+
+/// Listens, and gives requests to a handler. Threads: its owner's; the handler's as
+/// rtrs_server_ops.
+class Server {
+ public:
+  using Handler = std::function<void(Request)>;
+
+  static Result<Server> listen(const char* uri, Handler handler,
+                               const ServerOptions& options = defaults<ServerOptions>()) {
+    auto own = std::make_unique<Handler>(std::move(handler));
+    auto ops = defaults<rtrs_server_ops>();
+    ops.request = [](void* context, const rtrs_incoming* incoming) {
+      (*static_cast<Handler*>(context))(Request{*incoming});
+    };
+    rtrs_error error{};
+    rtrs_server* server = rtrs_listen(uri, &ops, own.get(), &options, &error);
+    if (server == nullptr) return Error{error.code, error.text};
+    return Server{server, std::move(own)};
+  }
+
+  Server(Server&& other) noexcept
+      : server_{std::exchange(other.server_, nullptr)}, handler_{std::move(other.handler_)} {}
+  Server& operator=(Server&&) = delete;
+  ~Server() { close(kDrainMs); }
+
+  unsigned port() const { return rtrs_server_port(server_); }
+  /// Waits so long for requests that run. EBUSY: some still do; the handler stays, too.
+  int close(unsigned drain_ms) {
+    const int error = rtrs_server_close(std::exchange(server_, nullptr), drain_ms);
+    if (error != 0) handler_.release();  // NOLINT: it may still be called
+    return error;
+  }
+  rtrs_server* get() const { return server_; }
+
+ private:
+  Server(rtrs_server* server, std::unique_ptr<Handler> handler)
+      : server_{server}, handler_{std::move(handler)} {}
+
+  rtrs_server* server_;
+  std::unique_ptr<Handler> handler_;
+};
+
+}  // namespace v0
+}  // namespace rtrs

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rdma/library/options.hpp"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <random>
+#include <utility>
+
+#include "rdma/library/call_message.hpp"
+#include "rdma/library/call_operation.hpp"
+#include "rdma/library/uri.hpp"
+
+namespace rtrs::library {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::uint32_t kFeatures =
+    wire::kFeatureExactlyOnce | wire::kFeatureAccessNotice | kFeatureCalls;
+
+/// 0 is the default, and for times without a limit RTRS_FOREVER is none.
+Duration time_of(unsigned value, Duration otherwise, Duration forever = {}) {
+  if (value == RTRS_FOREVER) return forever;
+  return value == 0 ? otherwise : Duration{milliseconds{value}};
+}
+
+template <class Options>
+Log log_of(const Options& options) {
+  if (options.log == nullptr) return nullptr;
+  return
+      [log = options.log, context = options.log_context](LogLevel level, const std::string& line) {
+        log(context, static_cast<rtrs_log_level>(level), line.c_str());
+      };
+}
+
+/// Unique among all clients of a server.
+std::string name_of_its_own() {
+  static std::atomic<unsigned> serial{0};
+  std::random_device random;
+  std::string program = program_invocation_short_name;
+  std::erase_if(program, [](char c) { return c == '.' || c == '/' || c <= ' ' || c > '~'; });
+  program.resize(std::min<std::size_t>(program.size(), 64));
+  return program + "-" + std::to_string(getpid()) + "-" + std::to_string(++serial) + "-" +
+         std::to_string(random());
+}
+
+}  // namespace
+
+void tell(const Failure& failure, rtrs_error* error) {
+  errno = failure.error;
+  if (error == nullptr) return;
+  error->code = failure.error;
+  const std::size_t length = std::min(failure.text.size(), sizeof(error->text) - 1);
+  std::memcpy(error->text, failure.text.data(), length);
+  error->text[length] = '\0';
+}
+
+tl::expected<ClientOptions, Failure> client_options(const char* uri,
+                                                    const rtrs_client_options& options,
+                                                    SessionKeeper& keeper) {
+  auto parsed = parse_uri(uri != nullptr ? uri : "");
+  if (!parsed) return tl::unexpected(parsed.error());
+  const auto policy = parse_policy(options.policy != nullptr ? options.policy : "min-inflight");
+  if (!policy) return tl::unexpected(policy.error());
+  ClientOptions result;
+  if (options.session_name != nullptr) parsed->name = options.session_name;
+  result.session_name = parsed->name.empty() ? name_of_its_own() : parsed->name;
+  result.paths = std::move(parsed->paths);
+  result.policy = *policy;
+  result.lanes = options.lanes;
+  result.no_path_timeout = time_of(options.no_path_timeout_ms, result.no_path_timeout);
+  result.no_path_error = kNoPathError;
+  const Duration for_ever = std::chrono::hours{24 * 365};
+  result.connect_timeout = time_of(options.connect_timeout_ms, result.connect_timeout, for_ever);
+  result.heartbeat_interval = time_of(options.heartbeat_interval_ms, result.heartbeat_interval);
+  if (options.heartbeat_misses != 0) result.heartbeat_misses = options.heartbeat_misses;
+  result.spin = std::chrono::microseconds{options.spin_us};
+  result.header_digest = result.data_digest = options.no_digests == 0;
+  result.require_extension = true;
+  result.features = kFeatures;
+  result.keeper = &keeper;
+  result.log = log_of(options);
+  return result;
+}
+
+tl::expected<ServerOptions, Failure> server_options(const char* uri,
+                                                    const rtrs_server_options& options) {
+  auto parsed = parse_uri(uri != nullptr ? uri : "");
+  if (!parsed) return tl::unexpected(parsed.error());
+  if (!parsed->name.empty()) {
+    return tl::unexpected(Failure{
+        EINVAL, "a server has no session name: leave '/" + parsed->name + "' out of the URI"});
+  }
+  ServerOptions result;
+  for (const PathAddress& path : parsed->paths) {
+    result.listen.push_back({path.transport, path.host, path.port});
+  }
+  result.reactors = options.loops == 0 ? 1 : options.loops;
+  if (options.queue_depth != 0) result.queue_depth = options.queue_depth;
+  if (options.max_io_size != 0) result.max_io_size = options.max_io_size;
+  if (options.max_sessions != 0) result.max_sessions = options.max_sessions;
+  result.memory_limit = options.memory_limit;
+  result.session_linger =
+      time_of(options.session_linger_ms, std::chrono::seconds{30}, std::chrono::hours{24 * 365});
+  result.heartbeat_interval = time_of(options.heartbeat_interval_ms, result.heartbeat_interval);
+  if (options.heartbeat_misses != 0) result.heartbeat_misses = options.heartbeat_misses;
+  result.header_digest = result.data_digest = options.no_digests == 0;
+  result.features = kFeatures;
+  result.log = log_of(options);
+  return result;
+}
+
+}  // namespace rtrs::library

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the options of the C interface mean to the doors of RTRS.
+#pragma once
+
+#include <signal.h>
+
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <tl/expected.hpp>
+
+#include "rdma/client.hpp"
+#include "rdma/library/include/rtrs.h"
+#include "rdma/server.hpp"
+
+namespace rtrs::library {
+
+/// Puts a failure where a caller of the C interface looks for it; `error` may be null.
+void tell(const Failure& failure, rtrs_error* error);
+
+/// As long as it lives, threads that are created take no signals: those are the program's.
+class NoSignals {
+ public:
+  NoSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  NoSignals(const NoSignals&) = delete;
+  NoSignals& operator=(const NoSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+/// A structure of a caller that was compiled against another version: what he does not have is the
+/// default.
+///
+/// Errors: EINVAL: it has something that this version does not know, or no size.
+template <class Options>
+tl::expected<Options, Failure> read_options(const Options* from) {
+  Options options{};
+  if (from == nullptr) return options;
+  constexpr std::size_t kSmallest = sizeof(std::size_t);
+  const auto* bytes = reinterpret_cast<const unsigned char*>(from);
+  bool unknown = from->size < kSmallest;
+  for (std::size_t i = sizeof(Options); i < from->size && !unknown; ++i) unknown = bytes[i] != 0;
+  if (unknown) {
+    return tl::unexpected(
+        Failure{EINVAL,
+                "the options have a size that this version of librtrs does not know: set `size` to "
+                "sizeof, and everything that is not used to 0"});
+  }
+  std::memcpy(&options, from, from->size < sizeof(Options) ? from->size : sizeof(Options));
+  return options;
+}
+
+/// `keeper` as in ClientOptions. Errors: EINVAL, with what to write instead.
+tl::expected<ClientOptions, Failure> client_options(const char* uri,
+                                                    const rtrs_client_options& options,
+                                                    SessionKeeper& keeper);
+/// Errors: as above.
+tl::expected<ServerOptions, Failure> server_options(const char* uri,
+                                                    const rtrs_server_options& options);
+
+}  // namespace rtrs::library

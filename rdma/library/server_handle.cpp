@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rdma/library/server_handle.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+#include <utility>
+
+using rtrs::ServerRequest;
+using rtrs::ServerSession;
+
+namespace {
+
+constexpr std::uint64_t kDefaultMaxRequest = 1ULL << 30;
+constexpr std::uint64_t kDefaultMemory = 4ULL << 30;
+
+std::uint64_t request_memory(const rtrs_server_options& options) {
+  if (options.request_memory != 0) return options.request_memory;
+  const auto ram = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+                   static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  return std::min(kDefaultMemory, ram / 4);
+}
+
+}  // namespace
+
+rtrs_server::rtrs_server(rtrs::ServerOptions settings, const rtrs_server_options& options,
+                         const rtrs_server_ops& ops, void* context)
+    : ops_{ops},
+      context_{context},
+      max_request_size_{options.max_request_size != 0 ? options.max_request_size
+                                                      : kDefaultMaxRequest},
+      queue_depth_{settings.queue_depth},
+      budget_{request_memory(options)} {
+  if (options.workers != 0) {
+    workers_ = std::make_unique<rtrs::library::Workers>(
+        options.workers, [this](rtrs_request& call) { call_handler(call); });
+  }
+  server_ = rtrs::Server::create(std::move(settings), *this);
+}
+
+void* rtrs_server::on_session_up(ServerSession& session) {
+  auto* client = new rtrs_session{*this, session};
+  if (client->is_client_of_ours() && ops_.session_up != nullptr) ops_.session_up(context_, client);
+  return client;
+}
+
+void rtrs_server::on_session_down(ServerSession& session) {
+  auto* client = static_cast<rtrs_session*>(rtrs::context_of(session));
+  if (client->is_client_of_ours() && ops_.session_down != nullptr) {
+    ops_.session_down(context_, client);
+  }
+  delete client;
+}
+
+void rtrs_server::on_request(ServerSession& session, ServerRequest& request) {
+  try {
+    static_cast<rtrs_session*>(rtrs::context_of(session))->on_request(request);
+  } catch (const std::bad_alloc&) {
+    request.finish(ENOBUFS);  // what allocates does so before anything else
+  }
+}
+
+void rtrs_server::execute(rtrs_request& call) {
+  if (workers_) return workers_->run(call);
+  call_handler(call);
+}
+
+void rtrs_server::call_handler(rtrs_request& call) const {
+  const rtrs_incoming incoming = call.view(call.session().client_id());
+  ops_.request(context_, &incoming);
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a caller of the C interface holds of a server.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rdma/library/include/rtrs.h"
+#include "rdma/library/memory_budget.hpp"
+#include "rdma/library/server_session.hpp"
+#include "rdma/library/workers.hpp"
+#include "rdma/server.hpp"
+
+/// A server whose requests are calls.
+///
+/// Threads: start(), stop() and the destructor on the owner's thread; the rest on event loops.
+struct rtrs_server final : private rtrs::ServerHandler {
+ public:
+  rtrs_server(rtrs::ServerOptions settings, const rtrs_server_options& options,
+              const rtrs_server_ops& ops, void* context);
+  rtrs_server(const rtrs_server&) = delete;
+  rtrs_server& operator=(const rtrs_server&) = delete;
+
+  tl::expected<void, rtrs::Failure> start() { return server_->start(); }
+  /// False: some requests have not been finished, and nothing may be destroyed.
+  bool stop(rtrs::Duration drain) { return server_->stop(drain); }
+  std::vector<std::string> addresses() const { return server_->addresses(); }
+
+  rtrs::library::MemoryBudget& budget() { return budget_; }
+  std::uint64_t max_request_size() const { return max_request_size_; }
+  std::uint32_t queue_depth() const { return queue_depth_; }
+  /// Gives a call to the handler.
+  void execute(rtrs_request& call);
+
+ private:
+  void* on_session_up(rtrs::ServerSession& session) override;
+  void on_request(rtrs::ServerSession& session, rtrs::ServerRequest& request) override;
+  void on_session_down(rtrs::ServerSession& session) override;
+  void call_handler(rtrs_request& call) const;
+
+  rtrs_server_ops ops_;
+  void* context_;
+  std::uint64_t max_request_size_;  ///< bytes
+  std::uint32_t queue_depth_;
+  rtrs::library::MemoryBudget budget_;
+  std::unique_ptr<rtrs::library::Workers> workers_;  ///< null: the event loops run the handler
+  std::unique_ptr<rtrs::Server> server_;
+};

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Calls that nobody waits for: a thread carries them through, and tells of their ends.
+#pragma once
+
+#include <poll.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "rdma/client.hpp"
+#include "rdma/library/call_operation.hpp"
+#include "rdma/library/call_slots.hpp"
+#include "rdma/library/include/rtrs.h"
+
+namespace rtrs::library {
+
+/// Leads the last lane of a client with an event loop of its own. Whoever submits also sends.
+///
+/// Threads: any, but the destructor, which waits for the thread.
+class Submissions {
+ public:
+  /// Client and slots must outlive it. Throws when the system has no descriptors or threads left.
+  Submissions(Client& client, CallSlots& slots);
+  /// What is under way ends with ECANCELED.
+  ~Submissions();
+  Submissions(const Submissions&) = delete;
+  Submissions& operator=(const Submissions&) = delete;
+
+  /// Errors: EAGAIN (refused at once), then nothing is told.
+  int submit(rtrs_operation& operation, const CallPlan& plan);
+  /// Errors: ENOENT.
+  int cancel(rtrs_operation& operation);
+  /// Readable while next() has something.
+  int descriptor() const { return done_signal_; }
+  int next(rtrs_operation** operations, int count);
+
+  /// The caller is inside rtrs_operation::done.
+  static bool on_its_thread();
+
+ private:
+  struct Job;
+
+  void run();
+  void tell_all(LaneLoop::Job* ended);
+  bool has_unsent();
+  void end(Job& job);
+  void tell(rtrs_operation& operation);
+  Job& take_job();
+  void give_back(Job& job);
+  void wake() const;
+
+  Client& client_;
+  CallSlots& slots_;
+  std::mutex loop_mutex_;  ///< guards loop_, but for the sleep in poll(2)
+  std::unique_ptr<LaneLoop> loop_;
+  std::vector<pollfd> descriptors_;  ///< of has_unsent()
+  int wake_;                         ///< eventfd: looks at what the descriptors do not tell
+  int done_signal_;                  ///< eventfd
+  std::atomic<bool> stopping_{false};
+
+  std::mutex mutex_;  ///< guards what follows; never taken with the lane held
+  std::vector<std::unique_ptr<Job>> jobs_;
+  std::vector<Job*> idle_;
+  rtrs_operation* done_head_ = nullptr;  ///< linked by private_data
+  rtrs_operation* done_tail_ = nullptr;
+
+  std::thread thread_;
+};
+
+}  // namespace rtrs::library

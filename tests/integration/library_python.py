@@ -1,0 +1,237 @@
+"""Python's face of librtrs against a server in the same process."""
+import array
+import asyncio
+import errno
+import threading
+import time
+import unittest
+
+import rtrs
+from forwarder import Cable
+
+SERVER = "rtrs+tcp://127.0.0.1:0"
+
+
+def handle(request):
+    """What the cases ask for, by the message."""
+    if request.message == b"fail":
+        raise OSError(errno.EDOM, "as asked")
+    if request.message == b"raise":
+        raise ValueError("a bug of the handler")
+    if request.message == b"size":
+        return str(len(request.view)).encode()
+    if request.message.startswith(b"make "):
+        return bytes(int(request.message[5:])) if request.message[5:] != b"0" else None
+    return request.data
+
+
+class Calls(unittest.TestCase):
+    def setUp(self):
+        self.server = rtrs.Server(SERVER, handle)
+        self.uri = f"rtrs+tcp://127.0.0.1:{self.server.port}"
+        self.client = rtrs.Client(self.uri)
+
+    def tearDown(self):
+        self.client.close()
+        self.server.close()
+
+    def fails(self, number, *arguments, **named):
+        with self.assertRaises(rtrs.RtrsError) as caught:
+            self.client.call(*arguments, **named)
+        self.assertEqual(caught.exception.errno, number)
+
+    def test_an_answer_is_as_long_as_the_handler_made_it(self):
+        self.assertEqual(self.client.call(b"echo", b"abc", room=4096), b"abc")
+        self.assertEqual(self.client.call(b"make 0", room=4096), b"")
+        self.assertEqual(self.client.call(b"echo", room=4096), b"")
+
+    def test_data_of_every_size_come_back(self):
+        edge = 256 * 1024
+        for size in (1, 200, 239, 240, 241, 4096, edge - 1, edge, edge + 1, 3 * edge + 7):
+            data = bytes(i % 251 for i in range(size))
+            for room in (size, size + 1, size + edge):
+                with self.subTest(size=size, room=room):
+                    self.assertEqual(self.client.call(b"echo", data, room=room), data)
+            self.assertEqual(self.client.call(b"size", data, room=20), str(size).encode())
+
+    def test_data_in_parts_are_one(self):
+        parts = [b"one ", bytearray(b"two "), array.array("B", b"three"), b"." * 300_000]
+        into = [bytearray(6), bytearray(1), bytearray(400_000)]
+        whole = b"".join(bytes(part) for part in parts)
+        length = self.client.call(b"echo", parts, into=into)
+        self.assertEqual(b"".join(bytes(part) for part in into)[:length], whole)
+
+    def test_what_the_handler_raises_is_the_callers_error(self):
+        self.fails(errno.EDOM, b"fail", room=4)
+        self.fails(errno.EDOM, b"fail", b"data without an answer")
+        self.fails(errno.EIO, b"raise")
+
+    def test_an_answer_longer_than_its_room_is_an_error(self):
+        self.fails(errno.EMSGSIZE, b"make 11", room=10)
+        self.fails(errno.EMSGSIZE, b"make 300001", room=300_000)
+        self.assertEqual(self.client.call(b"make 10", room=10), bytes(10))
+
+    def test_a_message_has_a_limit(self):
+        self.fails(errno.EMSGSIZE, b"x" * (rtrs.MAX_MESSAGE + 1))
+        self.client.call(b"x" * rtrs.MAX_MESSAGE, b"y", room=1)
+
+    def test_a_buffer_that_cannot_be_written_is_refused(self):
+        with self.assertRaises(BufferError):
+            self.client.call(b"echo", b"abc", into=b"not writable")
+
+    def test_a_session_name_is_taken_only_once(self):
+        with rtrs.Client(self.uri, session_name="mine"):
+            with self.assertRaises(rtrs.RtrsError):
+                rtrs.Client(self.uri, session_name="mine", connect_timeout_ms=300)
+
+    def test_a_wrong_uri_says_what_to_write(self):
+        with self.assertRaisesRegex(rtrs.RtrsError, "rtrs[+]tcp://"):
+            rtrs.Client("tcp://127.0.0.1")
+        with self.assertRaisesRegex(rtrs.RtrsError, "policy"):
+            rtrs.Client(self.uri, policy="any")
+
+
+class Limits(unittest.TestCase):
+    def test_a_request_too_large_for_the_server_is_not_carried_out(self):
+        seen = []
+        with rtrs.Server(SERVER, lambda request: seen.append(request.message),
+                         max_request_size=1_000_000, request_memory=600_000) as server, \
+                rtrs.Client(f"rtrs+tcp://127.0.0.1:{server.port}") as client:
+            for size, number in ((1_000_001, errno.EMSGSIZE), (700_000, errno.ENOBUFS)):
+                with self.assertRaises(rtrs.RtrsError) as caught:
+                    client.call(b"out", bytes(size))
+                self.assertEqual(caught.exception.errno, number)
+                with self.assertRaises(rtrs.RtrsError) as caught:
+                    client.call(b"in", room=size)
+                self.assertEqual(caught.exception.errno, number)
+            self.assertEqual(seen, [])
+            for _ in range(3):  # nothing of those has kept memory
+                client.call(b"fits", bytes(500_000))
+            self.assertEqual(seen, [b"fits"] * 3)
+
+    def test_without_a_permit_nowait_says_again(self):
+        go = threading.Event()
+        with rtrs.Server(SERVER, lambda request: go.wait(20) and None, workers=8,
+                         queue_depth=4) as server, \
+                rtrs.Client(f"rtrs+tcp://127.0.0.1:{server.port}", lanes=1) as client:
+            threads = []
+            refused = None
+            while refused is None:
+                self.assertLess(len(threads), 20)
+                threads.append(threading.Thread(target=client.call, args=(b"wait",)))
+                threads[-1].start()
+                try:
+                    asyncio.run(self.probe(client))
+                except rtrs.RtrsError as error:
+                    refused = error.errno
+            self.assertEqual(refused, errno.EAGAIN)
+            go.set()
+            for thread in threads:
+                thread.join()
+
+    @staticmethod
+    async def probe(client):
+        task = asyncio.ensure_future(client.call_async(b"probe", flags=rtrs.NOWAIT))
+        await asyncio.sleep(0.01)
+        if task.done():
+            task.result()
+        task.cancel()
+
+
+class Tasks(unittest.IsolatedAsyncioTestCase):
+    async def asyncSetUp(self):
+        self.server = rtrs.Server(SERVER, handle)
+        self.client = rtrs.Client(f"rtrs+tcp://127.0.0.1:{self.server.port}")
+
+    async def asyncTearDown(self):
+        self.client.close()
+        self.server.close()
+
+    async def test_a_thousand_calls_at_once_all_come_back(self):
+        calls = [self.client.call_async(b"echo", str(i).encode(), room=8) for i in range(1000)]
+        answers = await asyncio.gather(*calls)
+        self.assertEqual([int(answer) for answer in answers], list(range(1000)))
+
+    async def test_large_calls_and_errors_beside_each_other(self):
+        data = bytes(range(256)) * 4000
+        large = self.client.call_async(b"echo", data, room=len(data))
+        failing = self.client.call_async(b"fail")
+        answers = await asyncio.gather(large, failing, return_exceptions=True)
+        self.assertEqual(answers[0], data)
+        self.assertEqual(answers[1].errno, errno.EDOM)
+
+
+class Cancellation(unittest.IsolatedAsyncioTestCase):
+    async def test_a_cancelled_call_leaves_the_client_usable(self):
+        go = threading.Event()
+        with rtrs.Server(SERVER, lambda request: request.message == b"wait" and go.wait(20) and None,
+                         workers=2) as server, \
+                rtrs.Client(f"rtrs+tcp://127.0.0.1:{server.port}") as client:
+            with self.assertRaises(asyncio.TimeoutError):
+                await asyncio.wait_for(client.call_async(b"wait"), 0.05)
+            go.set()
+
+
+class Once(unittest.TestCase):
+    def test_a_call_whose_path_dies_is_carried_out_once(self):
+        begun, go, runs = threading.Event(), threading.Event(), []
+
+        def slow(request):
+            runs.append(request.id)
+            begun.set()
+            go.wait(20)
+            return request.message
+
+        with rtrs.Server(SERVER, slow, workers=4) as server:
+            cable = Cable(server.port)
+            with rtrs.Client(f"rtrs+tcp://127.0.0.1:{cable.port}") as client:
+                answers = []
+                thread = threading.Thread(
+                    target=lambda: answers.append(client.call(b"once", b"x" * 1000, room=10)))
+                thread.start()
+                self.assertTrue(begun.wait(20))
+                cable.cut()
+                cable.mend()
+                deadline = time.monotonic() + 20
+                while cable.clients == 0 and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                go.set()
+                thread.join()
+                self.assertEqual(answers, [b"once"])
+                self.assertEqual(len(runs), 1)
+
+    def test_an_answer_that_was_lost_is_given_again(self):
+        runs = []
+        with rtrs.Server(SERVER, lambda request: runs.append(1) or b"answer") as server:
+            cable = Cable(server.port)
+            with rtrs.Client(f"rtrs+tcp://127.0.0.1:{cable.port}") as client:
+                cable.lose_answers()
+                answers = []
+                thread = threading.Thread(
+                    target=lambda: answers.append(client.call(b"once", room=10)))
+                thread.start()
+                deadline = time.monotonic() + 20
+                while not runs and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                cable.cut()
+                cable.mend()
+                thread.join()
+                self.assertEqual((answers, runs), ([b"answer"], [1]))
+
+    def test_without_a_path_a_call_that_was_not_sent_says_so(self):
+        with rtrs.Server(SERVER, handle) as server:
+            cable = Cable(server.port)
+            with rtrs.Client(f"rtrs+tcp://127.0.0.1:{cable.port}",
+                             no_path_timeout_ms=500) as client:
+                client.call(b"echo", b"x", room=1)
+                cable.cut()
+                for _ in range(2):
+                    with self.assertRaises(rtrs.RtrsError) as caught:
+                        client.call(b"echo", b"x", room=1)
+                    if caught.exception.errno == errno.EHOSTUNREACH:
+                        break
+                self.assertEqual(caught.exception.errno, errno.EHOSTUNREACH)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
