@@ -144,5 +144,7 @@ void* context_of(const ServerSession& session);
 ///
 /// Threads: the session's reactor. Calls on_session_down().
 bool end_if_idle(ServerSession& session);
+/// Whether it would. Threads: likewise.
+bool is_idle(const ServerSession& session);
 
 }  // namespace rtrs

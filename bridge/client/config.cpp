@@ -198,7 +198,7 @@ constexpr ConfigKey kKeys[] = {
      "then, not only that of the uri. Also in the URI, like uuid."},
     {"dynamic-export", "BOOL", "Open the export that each client names (default false)."},
     {"access", "ro|rw|migration",
-     "Access mode (default rw, and ro where the export is read-only)."},
+     "Access mode (default: rw from the first write on, ro where it may not write)."},
     {"session", "NAME", "Name of the session at the server (default: made up)."},
     {"lanes", "N", "I/O connections to the server (default: one per CPU, at most 4)."},
     {"spin", "DURATION",

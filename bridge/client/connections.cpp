@@ -40,6 +40,26 @@ tl::expected<std::string, Failure> Connections::default_device(const Interrupt& 
                  "is started"}));
 }
 
+/// Another client may write to it. Perhaps it leaves in this moment; otherwise this one reads only,
+/// so that whoever attaches a disk that is in use hears of it now, and not at its first write.
+tl::expected<void, Failure> Connections::wait_for_writer(RemoteDevice& device,
+                                                         const Interrupt& interrupt) {
+  constexpr std::chrono::seconds kMoment{1};
+  constexpr std::chrono::milliseconds kPause{50};
+  const auto deadline = std::chrono::steady_clock::now() + kMoment;
+  const std::uint64_t seen = device.sight();
+  while (device.in_use() && !interrupt()) {
+    // The server may not have noticed yet that our last session died with this device open.
+    const bool may_be_ours = shared_.replaced_lately();
+    const bool writes_on = device.sight() != seen;
+    if (!may_be_ours && (writes_on || std::chrono::steady_clock::now() >= deadline)) break;
+    std::this_thread::sleep_for(kPause);
+    if (auto looked = device.look_again(interrupt); !looked) return looked;
+  }
+  if (device.in_use()) device.refuse_changes();
+  return {};
+}
+
 tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
     Session& session, const std::string& device, bool readonly, const Interrupt& interrupt) {
   constexpr std::chrono::milliseconds kPause{250};
@@ -48,14 +68,22 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
   options.uuid = config_.uuid;
   options.access = readonly ? wire::AccessMode::read_only
                             : config_.access.value_or(wire::AccessMode::read_write);
+  options.unclaimed = !readonly && !config_.access;
   const auto deadline = std::chrono::steady_clock::now() + config_.connect_timeout;
   for (;;) {
     auto opened = session.open(device, options, interrupt);
-    if (opened) return opened;
+    if (opened) {
+      if (!options.unclaimed || readonly) return opened;
+      auto waited = wait_for_writer(**opened, interrupt);
+      if (!waited) return tl::unexpected(waited.error());
+      return opened;
+    }
     const int error = opened.error().error;
-    if (error == EROFS && !readonly && !config_.access) {
+    // EBUSY: a program at the server has the file.
+    if ((error == EROFS || error == EBUSY) && !readonly && !config_.access) {
       options.access = wire::AccessMode::read_only;
-      options.export_read_only = true;
+      options.unclaimed = false;
+      options.export_read_only = error == EROFS;
       readonly = true;
       continue;
     }
@@ -98,7 +126,7 @@ void Connections::close(RemoteDevice* device) {
 
 std::string Connections::describe(const RemoteDevice& device) const {
   const std::string uuid = uuid_text(device.geometry().export_uuid);
-  return device.name() + " at " + config_.server() + (device.read_only() ? " (ro)" : " (rw)") +
+  return device.name() + " at " + config_.server() + " (" + device.access_in_words() + ")" +
          (uuid.empty() ? "" : ", UUID " + uuid);
 }
 

@@ -48,6 +48,7 @@ class Connections {
                                                                const std::string& device,
                                                                bool readonly,
                                                                const Interrupt& interrupt);
+  tl::expected<void, Failure> wait_for_writer(RemoteDevice& device, const Interrupt& interrupt);
   Failure named(Failure failure) const;
 
   const ClientConfig& config_;

@@ -40,6 +40,7 @@ int RemoteDevice::begin_change(Transfer& transfer, Begun& begun) {
     if (transfer.fast && !geometry().fast_zero) return EOPNOTSUPP;
     if (!geometry().is_aligned(transfer.offset, transfer.length)) return EAGAIN;
   }
+  if (!may_change_.load(std::memory_order_relaxed)) return EAGAIN;
   if (!mapping_->gate.try_enter_shared()) return EAGAIN;
   const bool torn = mapping_->torn.load(std::memory_order_relaxed);
   const auto place =

@@ -30,7 +30,8 @@ void add_info(DeviceGeometry& geometry, const wire::DeviceInfoResponse& info) {
     geometry.size = size;
   }
   geometry.export_uuid = info.export_uuid;
-  geometry.witness = {info.writer_serial, info.server_life, info.storage_life};
+  geometry.witness = {info.writer_serial, info.server_life, info.storage_life, info.sight};
+  geometry.in_use = (flags & wire::kDeviceInUse) != 0;
   geometry.read_only = (flags & wire::kDeviceReadOnly) != 0;
   geometry.rotational = geometry.rotational || (flags & wire::kDeviceRotational) != 0;
   geometry.extents = (flags & wire::kDeviceExtents) != 0;

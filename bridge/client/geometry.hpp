@@ -22,6 +22,7 @@ struct Witness {
   std::uint64_t writer_serial = 0;
   std::uint32_t server_life = 0;
   std::uint32_t storage_life = 0;
+  std::uint64_t sight = 0;  ///< for the CLAIM of an unclaimed device
 };
 
 /// Shape and abilities of an open device.
@@ -45,6 +46,7 @@ struct DeviceGeometry {
   bool volatile_cache = false;
   bool rotational = false;
   bool read_only = false;  ///< the export itself
+  bool in_use = false;     ///< another session may write to it, the server said when it was asked
   bool own_peer = false;   ///< an rnbdkit server: FUA on every operation, NOUNMAP honoured
   bool fast_zero = false;
   bool extents = false;
@@ -82,6 +84,9 @@ struct GeometryOptions {
 /// How to open a device.
 struct OpenOptions {
   wire::AccessMode access = wire::AccessMode::read_write;
+  /// The reservation of its writer is claimed before the first change, not here. Where the server
+  /// knows nothing of that, it has it from the start.
+  bool unclaimed = false;
   /// The server has refused to open it for writing. Only servers with the extension say so
   /// themselves.
   bool export_read_only = false;

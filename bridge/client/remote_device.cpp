@@ -39,6 +39,7 @@ RemoteDevice::RemoteDevice(std::shared_ptr<Session> session,
       mapping_{std::move(mapping)},
       geometry_{session_->geometry_of(*mapping_)},
       read_only_{read_only},
+      may_change_{session_->claimed(*mapping_)},
       losses_told_{mapping_->handle.unflushed.told()} {}
 
 RemoteDevice::~RemoteDevice() { session_->release(mapping_); }
@@ -135,6 +136,7 @@ int RemoteDevice::write(std::uint64_t offset, rtrs::ConstBytes data, bool fua,
                         const Interrupt& interrupt) {
   if (int error = check_change(offset, data.size())) return error;
   if (data.empty()) return 0;
+  if (int error = claim(interrupt)) return error;
   const Transfer transfer{.operation = IoOperation::write,
                           .offset = offset,
                           .length = data.size(),
@@ -228,6 +230,7 @@ int RemoteDevice::discard(std::uint64_t offset, std::uint64_t length, bool fua,
   if (geometry().max_discard == 0) return EOPNOTSUPP;
   const BlockParts parts = whole_blocks_at_end(geometry(), offset, length);
   if (parts.middle_end <= parts.head_end) return 0;
+  if (int error = claim(interrupt)) return error;
   return run_shared({.operation = IoOperation::discard,
                      .offset = parts.head_end,
                      .length = parts.middle_end - parts.head_end,
@@ -240,6 +243,7 @@ int RemoteDevice::write_zeroes(std::uint64_t offset, std::uint64_t length, ZeroO
   if (int error = check_change(offset, length)) return error;
   if (options.fast && !geometry().fast_zero) return EOPNOTSUPP;
   if (length == 0) return 0;
+  if (int error = claim(interrupt)) return error;
   return write_any({.operation = IoOperation::write_zeroes,
                     .offset = offset,
                     .length = length,

@@ -25,7 +25,8 @@ struct ZeroOptions {
 /// Every call blocks until the server has answered, and is one of:
 /// Errors:  0 for success, else an errno: what the server said, EIO (path died, or the outcome of
 ///          an earlier write is unknown), EINTR (interrupted), EROFS (opened ro), EINVAL (range
-///          outside the device), EOPNOTSUPP (the server cannot).
+///          outside the device), EOPNOTSUPP (the server cannot); of the first change also EPERM
+///          (another client writes to it) and ESTALE (one has written since this was opened).
 /// Threads: any.
 class RemoteDevice {
  public:
@@ -38,6 +39,16 @@ class RemoteDevice {
   const DeviceGeometry& geometry() const { return geometry_; }
   const std::string& name() const { return mapping_->device; }
   bool read_only() const { return read_only_ || geometry_.read_only; }
+  /// Another client may write to it, as the server said when it was opened or looked at.
+  bool in_use() const { return geometry_.in_use; }
+  /// Another value than before: that client has written meanwhile.
+  std::uint64_t sight() const { return geometry_.witness.sight; }
+  /// Of its access, for people.
+  const char* access_in_words() const;
+  /// It is only read from here on.
+  ///
+  /// Threads: its user's, before the first request.
+  void refuse_changes() { read_only_ = true; }
   Session& session() { return *session_; }
 
   /// Takes over what the device has grown by since it was opened. A server that cannot be asked
@@ -88,6 +99,7 @@ class RemoteDevice {
                bool read_only);
 
   int begin_change(Transfer& transfer, Begun& begun);
+  int claim(const Interrupt& interrupt);
   int run(const Transfer& transfer, const Interrupt& interrupt);
   int run(rtrs::Operation& operation, const Interrupt& interrupt);
   int run_shared(const Transfer& transfer, const Interrupt& interrupt);
@@ -107,6 +119,7 @@ class RemoteDevice {
   std::shared_ptr<Session::Mapping> mapping_;
   DeviceGeometry geometry_;
   bool read_only_;
+  std::atomic<bool> may_change_;            ///< the writer's reservation covers this user
   std::atomic<std::uint64_t> losses_told_;  ///< to the user of this one
 };
 

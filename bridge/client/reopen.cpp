@@ -118,6 +118,7 @@ void ReopenOperation::ask_next(rtrs::ClientLane& lane) {
   wire::Open open = wire::encode_open(device().name, device().options.access);
   if (!own_peer()) return ask(lane, Step::open, open, sizeof(wire::OpenResponse));
   open.flags = wire::kOpenAgain;
+  if (device().options.unclaimed) open.flags |= wire::kOpenUnclaimed;
   ask(lane, Step::open, wire::NumberedOpen{open, device().order}, sizeof(wire::OpenResponse));
 }
 
@@ -171,6 +172,10 @@ void ReopenOperation::judge(rtrs::ClientLane& lane, const wire::DeviceInfoRespon
   // A reader does not care, and may share now what others have open for writing, or no longer.
   if (device().options.access == wire::AccessMode::read_only) {
     is->read_only = device().expected.read_only;
+  }
+  // Nothing is repeated that others' writes could suffer from; a CLAIM looks at theirs.
+  if (device().options.unclaimed) {
+    is->witness.writer_serial = device().expected.witness.writer_serial;
   }
   const std::string change = change_of_device(device().expected, *is);
   if (!change.empty()) {

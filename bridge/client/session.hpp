@@ -133,6 +133,11 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
     std::uint32_t open_number = 0;  ///< of the newest OPEN; guarded by Session::mutex_
     std::string device;
     OpenOptions options;
+    /// Its users may change it, as far as they know what it holds; guarded by Session::mutex_.
+    bool claimed = true;
+    bool claiming = false;      ///< somebody waits for the answer; guarded by Session::mutex_
+    Witness claimed_on;         ///< what he knew who claimed it; guarded by Session::mutex_
+    std::string claim_refusal;  ///< told last; guarded by Session::mutex_
     /// The newest known: its size may grow once it is open; guarded by Session::mutex_.
     DeviceGeometry geometry;
     /// As the newest session told it, in a life of the server that may have begun since; guarded
@@ -170,6 +175,10 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
                                                      const Interrupt& interrupt);
   tl::expected<DeviceGeometry, Failure> look_again(Mapping& mapping, const Interrupt& interrupt);
   DeviceGeometry geometry_of(const Mapping& mapping) const;
+  bool claimed(const Mapping& mapping) const;
+  int claim(Mapping& mapping, const Witness& seen, const Interrupt& interrupt);
+  int ask_claim(Mapping& mapping, const Witness& seen, Witness& told, const Interrupt& interrupt);
+  int end_claim(Mapping& mapping, const Witness& seen, const Witness& told, int error);
   Failure not_opened(const Mapping& mapping, int error) const;
   std::string trouble_with_paths() const;
   tl::expected<std::shared_ptr<Mapping>, Failure> join(const std::string& device,

@@ -210,12 +210,18 @@ tl::expected<DeviceGeometry, Failure> Session::look_again(Mapping& mapping,
   if (!told) return tl::unexpected(nonsense_from_server("a malformed device info"));
   std::lock_guard lock{mutex_};
   grow(mapping.geometry, told->size);
+  mapping.geometry.witness.sight = told->sight;
+  mapping.geometry.witness.writer_serial = told->writer_serial;
+  mapping.geometry.in_use = (told->flags & wire::kDeviceInUse) != 0;
   return mapping.geometry;
 }
 
 int Session::ask_open(Mapping& mapping, const Era& era, rtrs::MutableBytes answer,
                       const Interrupt& interrupt) {
-  const wire::Open open = wire::encode_open(mapping.device, mapping.options.access);
+  wire::Open open = wire::encode_open(mapping.device, mapping.options.access);
+  const bool unclaimed =
+      mapping.options.unclaimed && (era.limits.features & wire::kFeatureClaims) != 0;
+  if (unclaimed) open.flags = wire::kOpenUnclaimed;
   if (!OpenOrders::numbered(era.limits)) {
     ControlOperation operation{open, answer};
     return client_->run_control(operation, interrupt);
@@ -223,6 +229,7 @@ int Session::ask_open(Mapping& mapping, const Era& era, rtrs::MutableBytes answe
   wire::NumberedOpen message{open, {}};
   {
     std::lock_guard lock{mutex_};
+    mapping.claimed = !unclaimed;
     message.order = orders_.begin(mapping.open_number);
     mapping.open_number = message.order.number;
   }

@@ -87,6 +87,7 @@ std::unique_ptr<rtrs::Operation> Session::reopen(const rtrs::SessionLimits& limi
     // Who opens a device sees the new era and asks again.
     if (leaving || fate == Renewal::open) {
       devices.push_back({mapping->device, mapping->options, mapping->geometry, leaving});
+      devices.back().options.unclaimed = !mapping->claimed;
       devices.back().expected.witness = mapping->witness;
       devices.back().patient = is_patient(*mapping);
       if (OpenOrders::numbered(limits)) {

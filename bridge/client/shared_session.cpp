@@ -51,7 +51,7 @@ tl::expected<rtrs::ClientOptions, Failure> SharedSession::options(const std::str
   options.require_extension = config_.require_extension;
   if (config_.extensions) {
     options.features = rtrs::wire::kFeatureExactlyOnce | rtrs::wire::kFeatureUserMessages |
-                       rtrs::wire::kFeatureAccessNotice;
+                       rtrs::wire::kFeatureAccessNotice | wire::kFeatureClaims;
   }
   options.log = log_;
   return options;

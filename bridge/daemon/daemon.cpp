@@ -166,7 +166,7 @@ rtrs::ServerOptions server_options(const Settings& settings, std::vector<int> so
   options.always_invalidate = settings.always_invalidate;
   options.header_digest = options.data_digest = !settings.no_digest;
   options.features = rtrs::wire::kFeatureUserMessages | rtrs::wire::kFeatureExactlyOnce |
-                     rtrs::wire::kFeatureAccessNotice;
+                     rtrs::wire::kFeatureAccessNotice | wire::kFeatureClaims;
   options.log = log_function();
   return options;
 }

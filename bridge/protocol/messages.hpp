@@ -23,6 +23,9 @@ using rtrs::wire::Result;
 using rtrs::wire::Uuid;
 
 inline constexpr std::uint8_t kProtocolMajor = 2;
+/// A feature of the user protocol's half, see rtrs::wire::Feature: a device may be opened without
+/// its writer's reservation, which is claimed before the first change.
+inline constexpr std::uint32_t kFeatureClaims = 1U << 17;
 inline constexpr std::size_t kMaxDeviceName = 254;
 inline constexpr std::uint32_t kSectorSize = 512;
 
@@ -41,6 +44,7 @@ enum class MessageType : std::uint16_t {
   block_status = 0x8005,
   block_status_response = 0x8006,
   cache = 0x8007,
+  claim = 0x8009,  ///< with kFeatureClaims; answered like device_info
 };
 
 enum class AccessMode : std::uint8_t { read_only = 0, read_write = 1, migration = 2 };
@@ -84,6 +88,8 @@ static_assert(offsetof(Open, access_mode) == 4 && offsetof(Open, device_name) ==
 
 /// In Open::flags: the session had it open, and opens it in its next life at the server.
 inline constexpr std::uint8_t kOpenAgain = 1;
+/// Likewise, of a read-write OPEN with kFeatureClaims: nothing is changed before a CLAIM.
+inline constexpr std::uint8_t kOpenUnclaimed = 2;
 
 /// What follows in an OPEN and a CLOSE between own peers. OPENs are numbered from 1 on; those below
 /// `settled` have ended for the client, whatever copies of them are still under way.
@@ -193,6 +199,7 @@ enum DeviceFlag : std::uint32_t {
   kDeviceMultiWriter = 32,  ///< a flush covers writes of every connection
   kDeviceNoFlush = 64,      ///< the storage has no flush, and one is refused
   kDeviceNoFua = 128,       ///< it has neither FUA nor a flush to do that by
+  kDeviceInUse = 256,       ///< of who may not: another session may write, and has a path
 };
 
 struct DeviceInfo {
@@ -214,7 +221,8 @@ struct DeviceInfoResponse {
   le32 server_life = 0;  ///< which life of the server has had it open ever since; 0 = none
   /// Another number than before: what was answered and not flushed may be lost since.
   le32 storage_life = 0;
-  std::array<std::uint8_t, 8> reserved{};
+  /// Of an unclaimed device: for its CLAIM. Another number: somebody may have changed it since.
+  le64 sight = 0;
 };
 static_assert(sizeof(DeviceInfoResponse) == 64 && offsetof(DeviceInfoResponse, size) == 8);
 static_assert(offsetof(DeviceInfoResponse, export_uuid) == 16);
@@ -223,6 +231,18 @@ static_assert(offsetof(DeviceInfoResponse, preferred_block) == 36);
 static_assert(offsetof(DeviceInfoResponse, writer_serial) == 40);
 static_assert(offsetof(DeviceInfoResponse, server_life) == 48);
 static_assert(offsetof(DeviceInfoResponse, storage_life) == 52);
+static_assert(offsetof(DeviceInfoResponse, sight) == 56);
+
+/// Takes the writer's reservation of a device that was opened without.
+struct Claim {
+  Header header;
+  le32 device_id = 0;
+  /// As the DEVICE INFO said on which the claimant's knowledge of the content rests.
+  le64 sight = 0;
+  le64 writer_serial = 0;
+};
+static_assert(sizeof(Claim) == 24);
+static_assert(offsetof(Claim, sight) == 8 && offsetof(Claim, writer_serial) == 16);
 
 /// Asks for names of exports, from `first` on in the server's order.
 struct ListExports {

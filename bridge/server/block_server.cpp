@@ -15,7 +15,15 @@ BlockServer::BlockServer(ExportCatalogue& catalogue, BlockServerLimits limits,
     : catalogue_{catalogue}, limits_{limits}, surroundings_{std::move(surroundings)} {
   surroundings_.reclaim = [this](rtrs::Reactor* reactor, const WriterCount* storage,
                                  std::function<void()> then) {
-    reclaim(reactor, storage, std::move(then));
+    ask_writers(
+        reactor, storage, [this](rtrs::ServerSession& session) { return end_idle(session); },
+        [then = std::move(then)](bool) { then(); });
+  };
+  surroundings_.survey = [this](rtrs::Reactor* reactor, const WriterCount* storage,
+                                std::function<void(bool)> then) {
+    ask_writers(
+        reactor, storage, [](rtrs::ServerSession& session) { return !rtrs::is_idle(session); },
+        std::move(then));
   };
 }
 
@@ -33,6 +41,7 @@ void* BlockServer::on_session_up(rtrs::ServerSession& session) {
   facts.peer = rtrs::peer_of(session);
   facts.uuid = rtrs::uuid_of(session);
   facts.extensions = (rtrs::features_of(session) & rtrs::wire::kFeatureUserMessages) != 0;
+  facts.claims = facts.extensions && (rtrs::features_of(session) & wire::kFeatureClaims) != 0;
   facts.queue_depth = limits_.queue_depth;
   facts.max_io_size = limits_.max_io_size;
   facts.ids = limits_.ids;
@@ -61,7 +70,9 @@ std::vector<rtrs::SessionItem> BlockServer::items(rtrs::ServerSession& session) 
   std::vector<rtrs::SessionItem> all;
   for (const auto& device : mine.devices().slots()) {
     if (!device) continue;
-    all.push_back({device->name, to_string(device->lease.mode()), device->running, device->ended});
+    const char* const access =
+        device->lease.unclaimed() ? "unclaimed" : to_string(device->lease.mode());
+    all.push_back({device->name, access, device->running, device->ended});
   }
   return all;
 }
@@ -73,24 +84,33 @@ void BlockServer::later(rtrs::Reactor* reactor, std::function<void()> work) cons
   work();
 }
 
-/// A session is looked at and ended on its own reactor only, so each of them is asked.
-void BlockServer::reclaim(rtrs::Reactor* reactor, const WriterCount* storage,
-                          std::function<void()> then) {
+/// A session is looked at and ended on its own reactor only, so each of them is asked. `then` is
+/// told whether `look` said yes to one of those that may write to the storage.
+void BlockServer::ask_writers(rtrs::Reactor* reactor, const WriterCount* storage, const Look& look,
+                              std::function<void(bool)> then) {
+  struct Round {
+    std::atomic<std::size_t> left;
+    std::atomic<bool> any{false};
+    std::function<void(bool)> then;
+  };
   std::set<rtrs::Reactor*> all;
   {
     const std::lock_guard lock{mutex_};
     for (const auto& [session, mine] : sessions_) all.insert(rtrs::reactor_of(*session));
   }
-  auto left = std::make_shared<std::atomic<std::size_t>>(all.size());
+  auto round = std::make_shared<Round>();
+  round->left = all.size();
+  round->then = std::move(then);
   for (rtrs::Reactor* asked : all) {
-    later(asked, [this, asked, storage, left, reactor, then] {
-      end_idle(asked, storage);
-      if (--*left == 0) later(reactor, then);
+    later(asked, [this, asked, storage, look, round, reactor] {
+      if (look_at_writers(asked, storage, look)) round->any = true;
+      if (--round->left == 0) later(reactor, [round] { round->then(round->any); });
     });
   }
 }
 
-void BlockServer::end_idle(rtrs::Reactor* reactor, const WriterCount* storage) {
+bool BlockServer::look_at_writers(rtrs::Reactor* reactor, const WriterCount* storage,
+                                  const Look& look) {
   std::vector<rtrs::ServerSession*> holders;
   {
     const std::lock_guard lock{mutex_};
@@ -100,14 +120,18 @@ void BlockServer::end_idle(rtrs::Reactor* reactor, const WriterCount* storage) {
       }
     }
   }
-  for (rtrs::ServerSession* session : holders) {
-    const std::string name = quoted(rtrs::name_of(*session));
-    const std::string peer = rtrs::peer_of(*session);
-    if (rtrs::end_if_idle(*session)) {
-      surroundings_.say(rtrs::LogLevel::info, peer,
-                        "session " + name + " has no path; what it had open goes to another one");
-    }
-  }
+  bool any = false;
+  for (rtrs::ServerSession* session : holders) any = look(*session) || any;
+  return any;
+}
+
+bool BlockServer::end_idle(rtrs::ServerSession& session) const {
+  const std::string name = quoted(rtrs::name_of(session));
+  const std::string peer = rtrs::peer_of(session);
+  if (!rtrs::end_if_idle(session)) return false;
+  surroundings_.say(rtrs::LogLevel::info, peer,
+                    "session " + name + " has no path; what it had open goes to another one");
+  return true;
 }
 
 void BlockServer::close_queues() {

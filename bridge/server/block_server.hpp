@@ -45,8 +45,11 @@ class BlockServer final : public rtrs::ServerHandler {
 
  private:
   QueueTable& queues_of(rtrs::Reactor* reactor);
-  void reclaim(rtrs::Reactor* reactor, const WriterCount* storage, std::function<void()> then);
-  void end_idle(rtrs::Reactor* reactor, const WriterCount* storage);
+  using Look = std::function<bool(rtrs::ServerSession& session)>;
+  void ask_writers(rtrs::Reactor* reactor, const WriterCount* storage, const Look& look,
+                   std::function<void(bool)> then);
+  bool look_at_writers(rtrs::Reactor* reactor, const WriterCount* storage, const Look& look);
+  bool end_idle(rtrs::ServerSession& session) const;
   void later(rtrs::Reactor* reactor, std::function<void()> work) const;
 
   ExportCatalogue& catalogue_;

@@ -70,7 +70,7 @@ void BlockSession::on_request(rtrs::ServerRequest& request) {
       return session_info(request);
     case wire::MessageType::open:
     case wire::MessageType::close:
-      return open_or_close(request, *type);
+      return in_order(request, *type);
     default:
       return extension(request, *type);
   }
@@ -91,14 +91,10 @@ wire::OpenOrder BlockSession::order_of(const rtrs::ServerRequest& request, std::
 }
 
 /// Only those who number their OPENs say.
-Coming BlockSession::coming(const rtrs::ServerRequest& open) const {
+Coming BlockSession::coming(const rtrs::ServerRequest& open,
+                            const wire::OpenRequest& wanted) const {
   if (order_of(open, sizeof(wire::Open)).number == 0) return Coming::unknown;
-  const auto wanted = wire::decode_open(open.message);
-  return wanted && (wanted->flags & wire::kOpenAgain) != 0 ? Coming::again : Coming::anew;
-}
-
-wire::Uuid BlockSession::coming_again(const rtrs::ServerRequest& open) const {
-  return coming(open) == Coming::again ? facts_.uuid : wire::Uuid{};
+  return (wanted.flags & wire::kOpenAgain) != 0 ? Coming::again : Coming::anew;
 }
 
 /// How an OPEN ends whatever it finds, because its sender has been answered elsewhere or has left:
@@ -132,8 +128,9 @@ void BlockSession::refuse_copies(std::uint32_t number, int error) {
 }
 
 /// In the order in which they came: clients that do not number their OPENs rely on it.
-void BlockSession::open_or_close(rtrs::ServerRequest& request, wire::MessageType type) {
+void BlockSession::in_order(rtrs::ServerRequest& request, wire::MessageType type) {
   if (turns_under_way_ > 0) return held_.push_back({&request, type});
+  if (type == wire::MessageType::claim) return claim(request);
   type == wire::MessageType::open ? open(request) : close(request);
 }
 
@@ -145,7 +142,7 @@ void BlockSession::go_on() {
     const Held next = held_.front();
     held_.pop_front();
     more = going_on_ = !held_.empty();
-    open_or_close(*next.request, next.type);
+    in_order(*next.request, next.type);
   }
   if (more) going_on_ = false;
 }

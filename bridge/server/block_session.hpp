@@ -32,6 +32,7 @@ struct SessionFacts {
   std::string peer;               ///< its address, for the log
   wire::Uuid uuid{};              ///< the client's own number of its session
   bool extensions = false;        ///< kFeatureUserMessages was negotiated
+  bool claims = false;            ///< wire::kFeatureClaims likewise
   std::uint32_t queue_depth = 0;  ///< requests in flight at most
   std::uint32_t max_io_size = 0;  ///< bytes
   DeviceIds ids = DeviceIds::never_twice;
@@ -60,7 +61,7 @@ class BlockSession {
   bool writes_to(const WriterCount* storage) const;
 
  private:
-  /// An OPEN or CLOSE that waits until it is written down whose turn it is.
+  /// An OPEN, CLAIM or CLOSE that waits until it is written down whose turn it is.
   struct Held {
     rtrs::ServerRequest* request;
     wire::MessageType type;
@@ -78,10 +79,9 @@ class BlockSession {
   void settle(const wire::OpenOrder& order);
   void refuse(rtrs::ServerRequest& open, int error);
   void refuse_copies(std::uint32_t number, int error);
-  void open_or_close(rtrs::ServerRequest& request, wire::MessageType type);
+  void in_order(rtrs::ServerRequest& request, wire::MessageType type);
   void go_on();
-  Coming coming(const rtrs::ServerRequest& open) const;
-  wire::Uuid coming_again(const rtrs::ServerRequest& open) const;
+  Coming coming(const rtrs::ServerRequest& open, const wire::OpenRequest& wanted) const;
   void close(rtrs::ServerRequest& request);
   void finish_close(Device& device);
   void record_leaving();
@@ -99,11 +99,18 @@ class BlockSession {
   void record_turn(const OpeningPtr& opening);
   void end_turn(const OpeningPtr& opening, tl::expected<Lease, Failure> lease);
   bool reclaim(const OpeningPtr& opening, const WriterCount* storage, std::function<void()> again);
+  bool wait_for_leaver(const OpeningPtr& opening, std::function<void()> again);
   void limit(const OpeningPtr& opening);
   void abandon(const OpeningPtr& opening);
   bool may_be_its_own(int error) const;
   void opened(const OpeningPtr& opening, tl::expected<Lease, Failure> lease);
   void answer_open(rtrs::ServerRequest& request, Device& device);
+
+  // block_session_claim.cpp: the right to write to what is open
+  void claim(rtrs::ServerRequest& request);
+  void try_claim(const OpeningPtr& opening);
+  void claimed(const OpeningPtr& opening, tl::expected<Lease, Failure> lease);
+  void tell_device(rtrs::ServerRequest& request, Device& device, bool in_use);
 
   // block_session_io.cpp: the data path
   void io(rtrs::ServerRequest& request);

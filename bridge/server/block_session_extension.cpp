@@ -65,6 +65,8 @@ void BlockSession::extension(rtrs::ServerRequest& request, wire::MessageType typ
   switch (type) {
     case wire::MessageType::device_info:
       return device_info(request);
+    case wire::MessageType::claim:
+      return in_order(request, type);
     case wire::MessageType::list_exports:
       return list_exports(request);
     case wire::MessageType::block_status:
@@ -82,12 +84,14 @@ void BlockSession::device_info(rtrs::ServerRequest& request) {
   if (!message) return finish(request, EINVAL);
   Device* device = usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
-  device->lease.look_again();
-  auto response = device_info_response(device->geometry(), device->id);
-  response.writer_serial = device->writer_serial;
-  response.server_life = catalogue_.life_of(device->lease);
-  response.storage_life = device->lease.storage()->backend().life();
-  finish_with(request, rtrs::wire::bytes_of(response));
+  const bool asks = facts_.claims && !device->lease.writable() && surroundings_.survey;
+  if (!asks) return tell_device(request, *device, false);
+  surroundings_.survey(queues_.reactor(), device->lease.storage()->writers(),
+                       [this, &request, id = device->id](bool in_use) {
+                         Device* const still = usable(id);
+                         if (still == nullptr) return finish(request, ENOTCONN);
+                         tell_device(request, *still, in_use);
+                       });
 }
 
 void BlockSession::list_exports(rtrs::ServerRequest& request) {

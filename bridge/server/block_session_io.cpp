@@ -132,6 +132,7 @@ void BlockSession::complete(IoContext& io, int error) {
   Device& device = *io.device;
   if (error == 0 && io.plan.operation == BackendOperation::extents)
     encode_extents(io.extents, io.plan.length, request.data);
+  if (io.plan.changes()) device.lease.storage()->changed();
   if (error != 0 && error != EOPNOTSUPP) report(device, io.plan, error);
   io.next = std::exchange(free_contexts_, &io);
   --device.running;

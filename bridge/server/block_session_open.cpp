@@ -22,13 +22,11 @@ std::string why(int error) {
       return "it is read-only";
     case EBUSY:
       return "somebody else has its storage";
+    case ESTALE:
+      return "somebody else may have written since this client looked at it";
     default:
       return std::strerror(error);
   }
-}
-
-Failure refusal_of(const std::string& name, int error) {
-  return {error, quoted(name) + ": " + why(error)};
 }
 
 Failure unrecorded(const std::string& name, const std::string& reason) {
@@ -39,12 +37,16 @@ Failure unrecorded(const std::string& name, const std::string& reason) {
 Failure file_hangs(const std::string& name) {
   return {EAGAIN, quoted(name) + ": opening its file hangs; look at its disk or mount"};
 }
+}  // namespace
+
+Failure refusal_of(const std::string& name, int error) {
+  return {error, quoted(name) + ": " + why(error)};
+}
+
 Failure directory_hangs(const std::string& name) {
   return {EAGAIN,
           quoted(name) + ": cannot record who writes to it: the state directory does not answer"};
 }
-
-}  // namespace
 
 void BlockSession::Opening::let_go() {
   if (file && *file) lease.emplace(std::move(**file));
@@ -71,7 +73,11 @@ void BlockSession::open(rtrs::ServerRequest& request) {
   if (Device* device = devices_.find(wanted->device_name)) return answer_open(request, *device);
   if (devices_.full()) return refuse(request, EMFILE);
   const bool is_file = !catalogue_.has(wanted->device_name) && catalogue_.has_search_path();
-  const auto opening = std::make_shared<Opening>(request, std::move(*wanted), *this);
+  const Coming how = coming(request, *wanted);
+  const auto opening = std::make_shared<Opening>(request, std::move(*wanted), how, *this);
+  opening->access.unclaimed = facts_.claims &&
+                              (opening->wanted.flags & wire::kOpenUnclaimed) != 0 &&
+                              opening->wanted.mode == wire::AccessMode::read_write;
   is_file ? open_file(opening) : open_export(opening);
 }
 
@@ -80,7 +86,7 @@ void BlockSession::open_export(const OpeningPtr& opening) {
   if (!std::exchange(opening->renewed, true) && catalogue_.is_stale(name)) {
     return renew_export(opening);
   }
-  auto lease = catalogue_.open_named(name, opening->wanted.mode, coming_again(opening->request));
+  auto lease = catalogue_.open_named(name, opening->access);
   if (lease) return take_turn(opening, std::move(*lease));
   const bool retry = lease.error() == EPERM && reclaim(opening, catalogue_.writers(name),
                                                        [this, opening] { open_export(opening); });
@@ -112,11 +118,11 @@ void BlockSession::renew_export(const OpeningPtr& opening) {
 void BlockSession::open_file(const OpeningPtr& opening) {
   limit(opening);
   opening->line = catalogue_.line_of_file(facts_.name, opening->name());
-  const auto work = [opening, session = facts_.name, again = coming_again(opening->request)] {
+  const auto work = [opening, session = facts_.name] {
     // Who is late may have waited for another one.
     if (opening->state != Opening::State::late) {
       opening->file.emplace(
-          opening->catalogue.open_file(session, opening->name(), opening->wanted.mode, again));
+          opening->catalogue.open_file(session, opening->name(), opening->access));
     }
     opening->catalogue.lines().end(opening->line);
   };
@@ -153,7 +159,7 @@ void BlockSession::take_turn(const OpeningPtr& opening, Lease lease) {
                   tl::unexpected(Failure{EPERM, quoted(name) + ": what was under way when it was "
                                                                "closed has not ended"}));
   }
-  if (catalogue_.rejoin(lease, facts_.uuid, coming(opening->request))) {
+  if (catalogue_.rejoin(lease, facts_.uuid, opening->coming)) {
     return opened(opening, std::move(lease));
   }
   limit(opening);
@@ -169,9 +175,9 @@ void BlockSession::take_turn(const OpeningPtr& opening, Lease lease) {
 }
 
 void BlockSession::record_turn(const OpeningPtr& opening) {
-  const auto work = [opening, uuid = facts_.uuid, how = coming(opening->request)] {
+  const auto work = [opening, uuid = facts_.uuid] {
     if (opening->state != Opening::State::late) {
-      opening->turn = opening->catalogue.take_turn(*opening->lease, uuid, how);
+      opening->turn = opening->catalogue.take_turn(*opening->lease, uuid, opening->coming);
     }
     opening->catalogue.lines().end(opening->line);
   };
@@ -195,19 +201,6 @@ void BlockSession::end_turn(const OpeningPtr& opening, tl::expected<Lease, Failu
   const bool more = !held_.empty();
   opened(opening, std::move(lease));
   if (more) go_on();
-}
-
-/// Somebody else writes to it; perhaps a client that is gone and may come back, but does not use it
-/// now. `again` is to be tried then. False: there is nobody to ask. Who comes back takes nothing
-/// away from others: it may find that it must not write.
-bool BlockSession::reclaim(const OpeningPtr& opening, const WriterCount* storage,
-                           std::function<void()> again) {
-  if (!surroundings_.reclaim || coming(opening->request) == Coming::again) return false;
-  if (std::exchange(opening->reclaimed, true)) return false;
-  surroundings_.reclaim(queues_.reactor(), storage, [opening, again = std::move(again)] {
-    opening->state == Opening::State::late ? opening->let_go() : again();
-  });
-  return true;
 }
 
 // ---- What takes too long ------------------------------------------------------------------------
@@ -234,7 +227,7 @@ void BlockSession::abandon(const OpeningPtr& opening) {
   const bool more = !held_.empty();
   if (int error = verdict(opening->request, name)) {
     finish(opening->request, error);
-  } else if (Device* device = devices_.find(name)) {
+  } else if (Device* device = devices_.find(name); device != nullptr && !opening->claim) {
     // By another OPEN of it, or a copy of this one whose answer was lost: nobody would close it.
     answer_open(opening->request, *device);
   } else {
@@ -268,6 +261,7 @@ bool BlockSession::writes_to(const WriterCount* storage) const {
 /// The answer may end the session, unless somebody else waits, so nothing of it is touched
 /// afterwards.
 void BlockSession::opened(const OpeningPtr& opening, tl::expected<Lease, Failure> lease) {
+  if (opening->claim) return claimed(opening, std::move(lease));
   opening->state = Opening::State::over;
   opening->timer.reset();
   rtrs::ServerRequest& request = opening->request;
@@ -294,7 +288,8 @@ void BlockSession::opened(const OpeningPtr& opening, tl::expected<Lease, Failure
   device.writer_serial = catalogue_.writer_serial(device.lease);
   surroundings_.say(rtrs::LogLevel::info, facts_.peer,
                     facts_.name + " (" + facts_.peer + "): opened " + quoted(name) + " " +
-                        wire::to_string(device.lease.mode()));
+                        wire::to_string(device.lease.mode()) +
+                        (device.lease.unclaimed() ? ", unclaimed" : ""));
   if (device.lease.storage()->backend().whereabouts() == Whereabouts::unnamed) {
     log_refusal("the file of " + quoted(name) +
                 " was deleted or replaced: what is written to it is gone when this server ends");
@@ -307,7 +302,8 @@ void BlockSession::answer_open(rtrs::ServerRequest& request, Device& device) {
   device.newest_number = std::max(device.newest_number, number);
   device.lease.look_again();
   const wire::OpenResponse response =
-      open_response(device.geometry(), device.id, device.lease.writable(), facts_.max_io_size);
+      open_response(device.geometry(), device.id,
+                    device.lease.mode() != wire::AccessMode::read_only, facts_.max_io_size);
   finish_with(request, rtrs::wire::bytes_of(response));
 }
 

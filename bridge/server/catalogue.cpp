@@ -80,12 +80,17 @@ tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_storage(
   if (!backend) return tl::unexpected(backend.error());
   auto geometry = geometry_of((*backend)->info(), options.read_only);
   if (!geometry) return tl::unexpected(Failure{EINVAL, storage + ": " + geometry.error()});
-  const std::lock_guard lock{mutex_};
   const wire::Uuid key = turn_key((*backend)->info());
+  // What cannot be read is complained of when somebody wants to write.
+  const auto record = options_.turns != nullptr && key != wire::Uuid{}
+                          ? options_.turns->load(key)
+                          : tl::expected<WriterRecord, std::string>{};
+  const std::lock_guard lock{mutex_};
   auto opened = std::make_shared<Storage>(std::move(*backend), *geometry, permanent);
   opened->identity_ = identity;
   opened->writers_ = writers_of(identity, key);
   opened->turns_ = turns_of(identity, key);
+  if (record && opened->turns_->record().origin == 0) opened->turns_->set_record(*record);
   opened->turn_key_ = key;
   if (identity) {
     forget_expired(files_);
@@ -156,23 +161,22 @@ tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_found(
 // ---- Mappings -----------------------------------------------------------------------------------
 
 tl::expected<Lease, int> ExportCatalogue::lease(std::shared_ptr<Storage> storage,
-                                                const Geometry& geometry, wire::AccessMode mode,
-                                                const wire::Uuid& again) {
+                                                const Geometry& geometry, const Access& access) {
+  const bool writes = access.mode != wire::AccessMode::read_only;
   const std::lock_guard lock{mutex_};
-  if (mode != wire::AccessMode::read_only) {
-    if (geometry.read_only) return tl::unexpected(EROFS);
+  if (writes && geometry.read_only) return tl::unexpected(EROFS);
+  if (writes && !access.unclaimed) {
     // It shared the storage before the server's end; the other one has come back first.
-    const bool shared = again != wire::Uuid{} && storage->turns_->takes_part(again) &&
+    const bool shared = access.again != wire::Uuid{} && storage->turns_->takes_part(access.again) &&
                         storage->writers_->all_take_part();
-    const auto as = shared ? wire::AccessMode::migration : mode;
+    const auto as = shared ? wire::AccessMode::migration : access.mode;
     if (const int error = storage->writers_->take(as)) return tl::unexpected(error);
   }
   ++storage->leases_;
-  return Lease{*this, std::move(storage), geometry, mode};
+  return Lease{*this, std::move(storage), geometry, access.mode, writes && access.unclaimed};
 }
 
-tl::expected<Lease, int> ExportCatalogue::open_named(std::string_view name, wire::AccessMode mode,
-                                                     const wire::Uuid& again) {
+tl::expected<Lease, int> ExportCatalogue::open_named(std::string_view name, const Access& access) {
   const auto found = named_.find(name);
   if (found == named_.end()) return tl::unexpected(ENOENT);
   std::unique_lock lock{mutex_};
@@ -180,7 +184,7 @@ tl::expected<Lease, int> ExportCatalogue::open_named(std::string_view name, wire
   const Geometry geometry = found->second.geometry;
   lock.unlock();
   if (storage == nullptr) return tl::unexpected(EBUSY);
-  return lease(std::move(storage), geometry, mode, again);
+  return lease(std::move(storage), geometry, access);
 }
 
 const WriterCount* ExportCatalogue::writers(std::string_view name) const {
@@ -197,25 +201,23 @@ std::string ExportCatalogue::line_of_file(std::string_view session_name,
 
 tl::expected<Lease, Refusal> ExportCatalogue::open_file(std::string_view session_name,
                                                         std::string_view device_name,
-                                                        wire::AccessMode mode,
-                                                        const wire::Uuid& again) {
+                                                        const Access& access) {
   if (!search_path_) return tl::unexpected(Failure{ENOENT, "there is no such export"});
   const auto file = search_path_->find(session_name, device_name);
   if (!file) return tl::unexpected(file.error());
   bool told = false;
   while (true) {
-    auto leased = lease_found(*file, device_name, mode, again);
+    auto leased = lease_found(*file, device_name, access);
     if (leased || !wait_for(leased.error(), told)) return leased;
   }
 }
 
 tl::expected<Lease, Refusal> ExportCatalogue::lease_found(const FoundFile& file,
                                                           std::string_view device_name,
-                                                          wire::AccessMode mode,
-                                                          const wire::Uuid& again) {
+                                                          const Access& access) {
   const auto mutex = lock_of(file.identity);
   const std::lock_guard one_at_a_time{*mutex};
-  const bool writable = mode != wire::AccessMode::read_only;
+  const bool writable = access.mode != wire::AccessMode::read_only;
   auto storage = open_found(file, device_name, writable);
   if (!storage) {
     Failure failure = storage.error();
@@ -226,7 +228,7 @@ tl::expected<Lease, Refusal> ExportCatalogue::lease_found(const FoundFile& file,
   }
   const Geometry geometry = (*storage)->geometry();
   const WriterCount* writers = (*storage)->writers();
-  auto leased = lease(std::move(*storage), geometry, mode, again);
+  auto leased = lease(std::move(*storage), geometry, access);
   if (!leased) {
     const char* why = leased.error() == EPERM ? "somebody else writes to it" : "it is read-only";
     return tl::unexpected(
@@ -255,7 +257,13 @@ std::shared_ptr<std::mutex> ExportCatalogue::lock_of(const FileIdentity& identit
 std::vector<wire::ExportName> ExportCatalogue::list() const {
   std::vector<wire::ExportName> names;
   names.reserve(named_.size());
-  for (const auto& [name, entry] : named_) names.push_back({name, entry.specification.description});
+  const std::lock_guard lock{mutex_};
+  for (const auto& [name, entry] : named_) {
+    names.push_back({name, entry.specification.description});
+    if (entry.storage == nullptr || !entry.storage->writers_->anybody()) continue;
+    std::string& about = names.back().description;
+    about += about.empty() ? "in use" : " (in use)";
+  }
   return names;
 }
 

@@ -47,6 +47,8 @@ class Storage {
   const Geometry& geometry() const { return geometry_; }
   /// Names what its writers share with other exports of the same storage.
   const WriterCount* writers() const { return writers_.get(); }
+  /// See WriterCount.
+  void changed() const { writers_->changed(); }
   /// Open as long as the server runs, or another takes its place; the others close with their last
   /// user.
   bool permanent() const { return permanent_; }
@@ -69,7 +71,8 @@ class Storage {
 
 class ExportCatalogue;
 
-/// The right to use an export in one access mode; given back by the destructor.
+/// The right to use an export in one access mode; given back by the destructor. One that is
+/// unclaimed is a reader's until it takes over a claimed one.
 class Lease {
  public:
   Lease(Lease&& other) noexcept = default;
@@ -85,20 +88,30 @@ class Lease {
   /// Threads: its user's.
   void look_again() { grow(geometry_, storage_->backend().present_size()); }
   wire::AccessMode mode() const { return mode_; }
-  bool writable() const { return mode_ != wire::AccessMode::read_only; }
+  bool writable() const { return mode_ != wire::AccessMode::read_only && !unclaimed_; }
+  bool unclaimed() const { return unclaimed_; }
+  void take_over(Lease claimed) {
+    unclaimed_ = std::exchange(claimed.unclaimed_, true);
+    writer_ = claimed.writer_;
+  }
   /// The client has closed what it had open, and repeats nothing of it.
   void close() { closed_ = true; }
 
  private:
   friend class ExportCatalogue;
   Lease(ExportCatalogue& catalogue, std::shared_ptr<Storage> storage, const Geometry& geometry,
-        wire::AccessMode mode)
-      : catalogue_{catalogue}, storage_{std::move(storage)}, geometry_{geometry}, mode_{mode} {}
+        wire::AccessMode mode, bool unclaimed)
+      : catalogue_{catalogue},
+        storage_{std::move(storage)},
+        geometry_{geometry},
+        mode_{mode},
+        unclaimed_{unclaimed} {}
 
   ExportCatalogue& catalogue_;
   std::shared_ptr<Storage> storage_;
   Geometry geometry_;
   wire::AccessMode mode_;
+  bool unclaimed_;
   std::optional<wire::Uuid> writer_;  ///< the session, once it takes part in writing
   bool closed_ = false;
 };
@@ -192,8 +205,16 @@ class ExportCatalogue {
   /// Errors: of the store.
   tl::expected<void, std::string> take_turn(Lease& lease, const wire::Uuid& session, Coming coming);
   /// Another number than before, of the same upper half: another session has had it for writing in
-  /// between. 0: a reader, who does not care. Never blocks.
+  /// between. 0: a reader, who does not care. Never blocks. Of an unclaimed lease: the number of
+  /// who came last; 0 while somebody is there.
   std::uint64_t writer_serial(const Lease& lease) const;
+  /// What an unclaimed lease's user has to show when he claims it. Never blocks.
+  std::uint64_t look(const Lease& lease) const;
+  /// The right to write, for an unclaimed lease whose user has looked. It takes no part yet. Never
+  /// blocks.
+  ///
+  /// Errors: EPERM (too many writers), ESTALE (others may have written since he looked).
+  tl::expected<Lease, int> claim(const Lease& lease, const wire::Claim& seen);
   /// Sessions that left do not take part any more, which is to be recorded.
   bool has_left() const;
   /// May block.
@@ -209,18 +230,17 @@ class ExportCatalogue {
   ///
   /// Errors: ENOENT, EBUSY (it waits for its storage), EROFS (the export is read-only), EPERM (too
   ///         many writers).
-  tl::expected<Lease, int> open_named(std::string_view name, wire::AccessMode mode,
-                                      const wire::Uuid& again = {});
+  tl::expected<Lease, int> open_named(std::string_view name, const Access& access);
   /// Opens a file below the search path. May block as any file access may.
   ///
   /// Errors: as SearchPath::find(), EROFS, EPERM, or the backend's; the text is for the log.
   tl::expected<Lease, Refusal> open_file(std::string_view session_name,
-                                         std::string_view device_name, wire::AccessMode mode,
-                                         const wire::Uuid& again = {});
+                                         std::string_view device_name, const Access& access);
   /// Of an export that is open.
   const WriterCount* writers(std::string_view name) const;
 
-  /// The exports that have a name, in the order of their names.
+  /// The exports that have a name, in the order of their names; the descriptions say which of them
+  /// somebody may write to.
   std::vector<wire::ExportName> list() const;
 
   /// Lets go of storage; the last one closes it. May block as any file access may.
@@ -261,7 +281,7 @@ class ExportCatalogue {
                                                              std::string_view device_name,
                                                              bool writable);
   tl::expected<Lease, Refusal> lease_found(const FoundFile& file, std::string_view device_name,
-                                           wire::AccessMode mode, const wire::Uuid& again);
+                                           const Access& access);
   tl::expected<void, std::string> take_turn_of(WriterTurns& turns, const wire::Uuid* key,
                                                const wire::Uuid& session, Coming coming);
   tl::expected<void, std::string> save(const WriterTurns& turns, const wire::Uuid& key,
@@ -271,7 +291,7 @@ class ExportCatalogue {
   std::shared_ptr<std::mutex> lock_of(const FileIdentity& identity);
   std::shared_ptr<Storage> already_open(const FileIdentity& identity, bool writable);
   tl::expected<Lease, int> lease(std::shared_ptr<Storage> storage, const Geometry& geometry,
-                                 wire::AccessMode mode, const wire::Uuid& again);
+                                 const Access& access);
   std::shared_ptr<WriterCount> writers_of(const MaybeIdentity& identity, const wire::Uuid& key);
   std::shared_ptr<WriterTurns> turns_of(const MaybeIdentity& identity, const wire::Uuid& key);
   void give_back(const Lease& lease);

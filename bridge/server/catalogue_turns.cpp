@@ -1,4 +1,6 @@
 // Who takes part in writing to a storage of the catalogue, and how that is kept.
+#include <cerrno>
+
 #include "bridge/server/catalogue.hpp"
 #include "rdma/core/plant.hpp"
 
@@ -80,10 +82,30 @@ tl::expected<void, std::string> ExportCatalogue::save(const WriterTurns& turns,
   return saved;
 }
 
-std::uint64_t ExportCatalogue::writer_serial(const Lease& lease) const {
-  if (!lease.writable()) return 0;
+std::uint64_t ExportCatalogue::look(const Lease& lease) const {
+  return std::uint64_t{life_} << 32 | lease.storage()->writers_->look();
+}
+
+/// From another life of the server only who came last is known, not when he wrote last.
+tl::expected<Lease, int> ExportCatalogue::claim(const Lease& lease, const wire::Claim& seen) {
+  const Storage& storage = *lease.storage();
   const std::lock_guard lock{mutex_};
-  return lease.storage()->turns_->serial_of(lease.writer_.value_or(wire::Uuid{}));
+  const bool looked_here = seen.sight >> 32 == life_;
+  const std::uint32_t changes = looked_here ? static_cast<std::uint32_t>(seen.sight) : 0;
+  const bool changed =
+      storage.writers_->changes() != changes ||
+      (!looked_here && seen.writer_serial != storage.turns_->serial_of(wire::Uuid{}));
+  if (changed) return tl::unexpected(ESTALE);
+  if (const int error = storage.writers_->take(lease.mode())) return tl::unexpected(error);
+  return Lease{*this, lease.storage(), lease.geometry(), lease.mode(), false};
+}
+
+std::uint64_t ExportCatalogue::writer_serial(const Lease& lease) const {
+  if (lease.mode() == wire::AccessMode::read_only) return 0;
+  const std::lock_guard lock{mutex_};
+  const WriterTurns& turns = *lease.storage()->turns_;
+  if (lease.unclaimed() && turns.anybody_there()) return 0;
+  return turns.serial_of(lease.writer_.value_or(wire::Uuid{}));
 }
 
 void ExportCatalogue::give_back(const Lease& lease) {

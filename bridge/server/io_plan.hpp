@@ -22,6 +22,11 @@ struct IoPlan {
   bool fast = false;
   std::uint64_t offset = 0;  ///< bytes
   std::uint64_t length = 0;  ///< bytes
+
+  bool changes() const {
+    return operation == BackendOperation::write || operation == BackendOperation::discard ||
+           operation == BackendOperation::write_zeroes;
+  }
 };
 
 /// What the sender may do with the device.

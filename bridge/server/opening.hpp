@@ -1,4 +1,4 @@
-// An OPEN while what it needs may hang.
+// An OPEN or CLAIM while what it needs may hang.
 #pragma once
 
 #include <atomic>
@@ -16,9 +16,12 @@ namespace rnbd {
 struct BlockSession::Opening {
   enum class State : std::uint8_t { running, over, late };
 
-  Opening(rtrs::ServerRequest& open, wire::OpenRequest what, const BlockSession& session)
+  Opening(rtrs::ServerRequest& open, wire::OpenRequest what, Coming how,
+          const BlockSession& session)
       : request{open},
         wanted{std::move(what)},
+        coming{how},
+        access{wanted.mode, how == Coming::again ? session.facts_.uuid : wire::Uuid{}},
         catalogue{session.catalogue_},
         surroundings{session.surroundings_},
         reactor{session.queues_.reactor()} {}
@@ -30,19 +33,29 @@ struct BlockSession::Opening {
 
   rtrs::ServerRequest& request;
   const wire::OpenRequest wanted;
+  const Coming coming;
+  Access access;
+  std::optional<wire::Claim> claim;  ///< of what is open already
   ExportCatalogue& catalogue;
   const Surroundings& surroundings;
   rtrs::Reactor* const reactor;
 
   std::atomic<State> state{State::running};
   std::shared_ptr<void> timer;
-  std::string line;                                  ///< OpenLines
-  bool in_turn = false;                              ///< of the session's turns_under_way_
-  bool renewed = false;                              ///< it was seen whether the storage is there
-  bool reclaimed = false;                            ///< idle sessions have been ended for it
+  std::string line;        ///< OpenLines
+  bool in_turn = false;    ///< of the session's turns_under_way_
+  bool renewed = false;    ///< it was seen whether the storage is there
+  bool reclaimed = false;  ///< idle sessions have been ended for it
+  unsigned waits = 0;      ///< for a writer to leave
+  std::shared_ptr<void> wait;
   std::optional<tl::expected<Lease, Refusal>> file;  ///< result
   std::optional<Lease> lease;                        ///< for which the turn is taken
   tl::expected<void, std::string> turn;              ///< result
 };
+
+/// Why a device is not opened, or not claimed.
+Failure refusal_of(const std::string& name, int error);
+/// Is tried again by who wants the device: EAGAIN is a refusal for now.
+Failure directory_hangs(const std::string& name);
 
 }  // namespace rnbd

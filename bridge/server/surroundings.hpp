@@ -39,6 +39,11 @@ struct Surroundings {
   std::function<void(rtrs::Reactor* reactor, const WriterCount* storage,
                      std::function<void()> then)>
       reclaim;
+  /// Tells `then` on the reactor whether a session may write to this storage that has a path, or
+  /// requests.
+  std::function<void(rtrs::Reactor* reactor, const WriterCount* storage,
+                     std::function<void(bool)> then)>
+      survey;
   /// A line about the client at an address.
   std::function<void(rtrs::LogLevel level, const std::string& peer, const std::string& line)> log;
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -11,6 +12,15 @@
 #include "bridge/protocol/messages.hpp"
 
 namespace rnbd {
+
+/// How an export is opened.
+struct Access {
+  Access(wire::AccessMode how, const wire::Uuid& session = {}) : mode{how}, again{session} {}
+
+  wire::AccessMode mode;
+  wire::Uuid again;        ///< of a session that had it open
+  bool unclaimed = false;  ///< excludes nobody, and is excluded by nobody
+};
 
 /// The sessions that take part in writing to a storage.
 struct WriterRecord {
@@ -99,9 +109,10 @@ class WriterTurns {
   std::map<wire::Uuid, unsigned> there_;  ///< how often each has it open
 };
 
-/// How many mappings may write to one storage, over all its names and all sessions.
+/// How many mappings may write to one storage, over all its names and all sessions, and whether
+/// they have since somebody looked.
 ///
-/// Threads: its catalogue's lock.
+/// Threads: its catalogue's lock; look() and changed() any.
 class WriterCount {
  public:
   /// rw excludes every other writer; two may write while a machine migrates, because the old and
@@ -111,14 +122,30 @@ class WriterCount {
   void take_part() { ++taking_part_; }
   /// Who was let in, but takes no part yet, may still end the parts of others.
   bool all_take_part() const { return taking_part_ == count_; }
+  bool anybody() const { return count_ > 0; }
   void give_back(bool took_part) {
     --count_;
     if (took_part) --taking_part_;
   }
 
+  /// Somebody is about to read, and to claim the storage later. The number is another one when what
+  /// he has read may have been changed.
+  std::uint32_t look() {
+    looked_at_ = true;
+    return changes_;
+  }
+  std::uint32_t changes() const { return changes_; }
+  /// A change has ended, which may have begun before the look. On the path of every write: the line
+  /// stays shared, but for the first one after a look.
+  void changed() {
+    if (looked_at_.load(std::memory_order_acquire) && looked_at_.exchange(false)) ++changes_;
+  }
+
  private:
   unsigned count_ = 0;
   unsigned taking_part_ = 0;
+  std::atomic<bool> looked_at_{true};  ///< in the server's life before, perhaps
+  std::atomic<std::uint32_t> changes_{0};
 };
 
 }  // namespace rnbd

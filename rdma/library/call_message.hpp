@@ -16,7 +16,7 @@ using wire::ConstBytes;
 using wire::MutableBytes;
 
 /// The user protocol of a session (wire::Feature, upper half): its messages are calls.
-inline constexpr std::uint32_t kFeatureCalls = 1U << 17;
+inline constexpr std::uint32_t kFeatureCalls = 1U << 24;
 
 enum class CallKind : std::uint8_t {
   call = 1,    ///< carry this out

@@ -45,6 +45,7 @@ std::uint32_t features_of(const ServerSession& session) { return session.options
 const wire::Uuid& uuid_of(const ServerSession& session) { return session.options().uuid; }
 void* context_of(const ServerSession& session) { return session.context; }
 bool end_if_idle(ServerSession& session) { return session.end_if_idle(); }
+bool is_idle(const ServerSession& session) { return session.idle(); }
 
 ServerDriver::ServerDriver(ServerOptions options, ServerHandler& handler)
     : options_{std::move(options)},

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "bridge/protocol/messages.hpp"
@@ -77,6 +78,12 @@ class Checker {
   bool may_resend(std::uint64_t session) const;
   /// It has done so. `asked`: when the client asked.
   void reopened(std::uint64_t opening, Instant asked);
+  /// What was opened unclaimed, for this model to read, may be written to by the client from here
+  /// on: it knows that nobody else has since it was opened, and nobody else does.
+  void claimed(std::uint64_t opening, Instant asked);
+  bool anybody_asked(unsigned slot) const {
+    return slot < writers_.size() && !writers_[slot].empty();
+  }
   /// The client is about to ask for it for itself.
   void asks_to_write(unsigned slot, std::uint64_t session);
   /// Whether there is a reason to say that an opening shows something else than before.
@@ -135,6 +142,7 @@ class Checker {
     bool holds = false;  ///< for certain, as far as a client can know
     Knows knows;
     unsigned life = 0;             ///< of the server when it was opened last
+    unsigned first_life = 0;       ///< likewise, first
     bool dirty = false;            ///< a change was asked for that is not durable by itself
     std::uint64_t reopened = 0;    ///< the moment of the last time
     std::uint64_t power_loss = 0;  ///< the moment of one that no flush has told of
@@ -174,6 +182,11 @@ class Checker {
   std::vector<bool> renews_;   ///< by session
   std::uint64_t moment_ = 0;   ///< counts what clients ask and are told, and losses of power
   unsigned life_ = 0;          ///< of the server
+  struct LastWrite {
+    Instant executed{};
+    unsigned life = 0;
+  };
+  std::map<std::pair<unsigned, std::uint64_t>, LastWrite> last_writes_;  ///< by disk and session
   bool server_ends_ = false;
   std::vector<std::vector<std::pair<std::uint64_t, Instant>>>
       writers_;  ///< by export: who came when

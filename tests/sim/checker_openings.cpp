@@ -28,7 +28,7 @@ std::uint64_t Checker::opened(unsigned disk, std::uint64_t session, AccessMode m
   opening.lost = opening.since;  // if the session is gone already
   opening.held = opening.holds = certain;
   opening.knows = knows;
-  opening.life = life_;
+  opening.life = opening.first_life = life_;
   openings_.push_back(std::move(opening));
   return openings_.size() - 1;
 }
@@ -46,6 +46,24 @@ void Checker::check_writers(unsigned disk, std::uint64_t session, AccessMode mod
                    " (" + rnbd::wire::to_string(mode) + ") although " + std::to_string(writers) +
                    " others write to it");
   }
+}
+
+/// Of a life of the server before this one it is only known who came, not when he wrote last.
+void Checker::claimed(std::uint64_t id, Instant asked) {
+  Opening& opening = openings_[id];
+  world_.note("checker", opening.session, "claims", opening.disk, id);
+  if (opening.holds) check_writers(opening.disk, opening.session, AccessMode::read_write, asked);
+  for (const auto& [whose, last] : last_writes_) {
+    const bool others = whose.first == opening.disk && whose.second != opening.session;
+    const bool known = opening.first_life == life_ && last.life == life_;
+    if (!others || !known || last.executed <= opening.first_since) continue;
+    world_.violate("session " + std::to_string(opening.session) + " claimed disk" +
+                   std::to_string(opening.disk) + ", although session " +
+                   std::to_string(whose.second) + " has written since it was opened");
+  }
+  opening.mode = AccessMode::read_write;
+  opening.since = opening.first_since = world_.now();
+  opening.first_asked = asked;
 }
 
 void Checker::asks_to_write(unsigned slot, std::uint64_t session) {

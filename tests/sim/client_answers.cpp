@@ -75,21 +75,25 @@ void ClientNode::handle_answer(Control& control, int error) {
       }
       return;
     }
+    case Control::Kind::claim:
+      return handle_claim(control, error);
     default:
       return handle_status(control, error);
   }
 }
 
 /// What it takes to open it is a file, or the record of those who write.
-bool ClientNode::may_hang(AccessMode mode) const {
+bool ClientNode::may_hang(bool writes) const {
   const Knobs& knobs = environment_.knobs;
-  return knobs.storage.hang_open > 0 && (knobs.search_path || mode != AccessMode::read_only);
+  return knobs.storage.hang_open > 0 && (knobs.search_path || writes);
 }
 
 bool ClientNode::may_refuse(const Control& open, int error) const {
-  if (may_hang(open.mode) && error == EAGAIN) return true;
+  const bool writes = open.mode != AccessMode::read_only && !open.unclaimed;
+  if (may_hang(writes) && error == EAGAIN) return true;
   if (open.unknown) return error == ENOENT;
   if (open.mode == AccessMode::read_only) return false;
+  if (!writes) return !environment_.disks[open.slot].writable() && error == EROFS;
   return error == (environment_.disks[open.slot].writable() ? EPERM : EROFS);
 }
 
@@ -120,6 +124,7 @@ void ClientNode::ask_device_info(Control& open) {
   control->kind = Control::Kind::device_info;
   control->slot = open.slot;
   control->mode = open.mode;
+  control->unclaimed = open.unclaimed;
   control->fresh = open.fresh;
   control->asked = open.asked;
   control->opened = *response;
@@ -138,6 +143,7 @@ void ClientNode::ask_anew(Control& old) {
   control->kind = Control::Kind::open;
   control->slot = old.slot;
   control->mode = old.mode;
+  control->unclaimed = old.unclaimed;
   control->unknown = old.unknown;
   control->open_number = old.open_number;
   control->fresh = false;  // it may be open already
@@ -162,8 +168,11 @@ void ClientNode::opened(Control& control, const rnbd::wire::DeviceInfoResponse* 
   const DevicePtr& device = control.device;
   device->slot = control.slot;
   device->mode = control.mode;
+  device->unclaimed = control.unclaimed;
+  device->never_claims = control.unclaimed && rng().chance(300);
   device->options = options;
   device->geometry = device->expected = *geometry;
+  device->seen = geometry->witness;
   device->disk = find_disk(*device);
   check_geometry(*device);
   if (control.mode == AccessMode::read_only) {
@@ -171,9 +180,10 @@ void ClientNode::opened(Control& control, const rnbd::wire::DeviceInfoResponse* 
     device->geometry.max_discard = device->geometry.max_write_zeroes = 1 << 20;
   }
   if (rng().chance(500)) device->geometry.can_flush = true;  // likewise
+  const AccessMode as = device->writes() ? control.mode : AccessMode::read_only;
   const Checker::Knows knows{.losses = limits_.volatile_epoch != 0, .writers = info != nullptr};
-  device->opening = environment_.checker.opened(device->disk, driver_->serial(), control.mode,
-                                                control.asked, control.fresh, knows);
+  device->opening = environment_.checker.opened(device->disk, driver_->serial(), as, control.asked,
+                                                control.fresh, knows);
   device->known = true;
   mappings_[control.slot].state = Mapping::State::open;
 }

@@ -70,6 +70,7 @@ void ClientNode::leave_open_question(const Control& control) {
     case Control::Kind::open:
     case Control::Kind::device_info:
       mapping.asked = control.mode;
+      mapping.asked_unclaimed = control.unclaimed;
       mapping.copies = true;
       mapping.device = control.device;
       mapping.state = Mapping::State::closed;
@@ -83,6 +84,9 @@ void ClientNode::leave_open_question(const Control& control) {
     case Control::Kind::info:
       driver_->shut_down(/*orderly=*/false);
       break;
+    case Control::Kind::claim:
+      control.device->claiming = false;
+      break;
     default:
       break;
   }
@@ -94,6 +98,7 @@ void ClientNode::leave_half_open(const Control& open) {
   Device& device = *mapping.device;
   device.slot = open.slot;
   device.mode = open.mode;
+  device.unclaimed = open.unclaimed;
   device.open_number = open.open_number != 0 ? open.open_number : device.open_number;
   device.to_close.id = device.handle.id.load();
   device.closing = device.half_closed = true;
@@ -140,9 +145,15 @@ void ClientNode::open_something() {
   control->slot = disk;
   control->mode = rng().pick({AccessMode::read_only, AccessMode::read_write, AccessMode::read_write,
                               AccessMode::migration});
-  if (mapping.asked) control->mode = *mapping.asked;
+  control->unclaimed = control->mode == AccessMode::read_write && rng().chance(500) &&
+                       (limits_.features & rnbd::wire::kFeatureClaims) != 0;
+  if (mapping.asked) {
+    control->mode = *mapping.asked;
+    control->unclaimed = mapping.asked_unclaimed;
+  }
   control->fresh = !mapping.asked;
   mapping.asked = control->mode;
+  mapping.asked_unclaimed = control->unclaimed;
   mapping.state = Mapping::State::opening;
   control->unknown = !finishing_ && rng().chance(20);
   send_open(std::move(control));
@@ -152,12 +163,13 @@ bool ClientNode::numbers_opens() const { return rnbd::OpenOrders::numbered(limit
 
 void ClientNode::send_open(std::unique_ptr<Control> control) {
   control->asked = world_.now();
-  if (control->mode != AccessMode::read_only && !control->unknown) {
+  if (control->mode != AccessMode::read_only && !control->unclaimed && !control->unknown) {
     environment_.checker.asks_to_write(control->slot, driver_->serial());
   }
   const std::string name =
       control->unknown ? "no-such-disk" : environment_.disks[control->slot].name();
-  const auto message = rnbd::wire::encode_open(name, control->mode);
+  auto message = rnbd::wire::encode_open(name, control->mode);
+  if (control->unclaimed) message.flags = rnbd::wire::kOpenUnclaimed;
   if (!numbers_opens()) {
     return start_control(std::move(control), message, sizeof(rnbd::wire::OpenResponse));
   }
@@ -195,7 +207,7 @@ void ClientNode::send_close(Mapping& mapping) {
   control->kind = Control::Kind::close;
   control->slot = device.slot;
   control->device = mapping.device;
-  if (device.half_closed && device.mode != AccessMode::read_only) {
+  if (device.half_closed && device.writes()) {
     environment_.checker.asks_to_write(device.slot, driver_->serial());
   }
   const std::string name = environment_.disks[device.slot].name();

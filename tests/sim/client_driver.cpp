@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "bridge/protocol/messages.hpp"
+
 namespace sim {
 namespace {
 
@@ -24,7 +26,8 @@ rtrs::ClientSessionOptions ClientDriver::session_options(const Setup& setup, Rng
   options.path.io_connections = client.lanes;
   options.path.features = (client.extensions ? rtrs::wire::kFeatureUserMessages : 0U) |
                           (client.exactly_once ? rtrs::wire::kFeatureExactlyOnce : 0U) |
-                          (client.access_notices ? rtrs::wire::kFeatureAccessNotice : 0U);
+                          (client.access_notices ? rtrs::wire::kFeatureAccessNotice : 0U) |
+                          (client.claims ? rnbd::wire::kFeatureClaims : 0U);
   options.path.heartbeat_interval = setup.knobs.heartbeat_interval;
   options.path.heartbeat_misses = setup.knobs.heartbeat_misses;
   for (unsigned i = 0; i < client.paths; ++i) options.paths.push_back(path_options(setup, rng));

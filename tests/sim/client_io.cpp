@@ -52,6 +52,7 @@ void ClientNode::start_transfer() {
   transfer.client = this;
   transfer.number = next_++;
   transfer.device = devices[rng().below(devices.size())];
+  if (may_claim(*transfer.device)) return send_claim(transfer.device);
   transfer.begun = world_.now();
   OperationPlan plan = draw_plan(*transfer.device);
   transfer.id = environment_.checker.begin(plan);
@@ -84,8 +85,9 @@ OperationPlan ClientNode::draw_plan(const Device& device) {
   plan.opening = device.opening;
   plan.may_repeat = driver_->may_repeat();
   plan.action = draw_action(rng());
-  const bool writable = device.mode != AccessMode::read_only;
-  if (!writable && is_change(plan.action) && (finishing_ || rng().chance(700))) {
+  const bool writable = device.writes();
+  const bool waits = device.unclaimed && !device.never_claims;
+  if (!writable && is_change(plan.action) && (finishing_ || waits || rng().chance(700))) {
     plan.action = Action::read;
   }
   if (plan.action == Action::discard && geometry.max_discard == 0) plan.action = Action::write;

@@ -73,11 +73,18 @@ class ClientNode final : public rtrs::SessionKeeper {
     unsigned running = 0;
     bool unwanted = false;  ///< is closed as soon as it may be, and not used until then
     bool closing = false;
+    /// It was opened so, and has claimed nothing yet. Some never claim, and try to write all the
+    /// same.
+    bool unclaimed = false;
+    bool never_claims = false;
+    bool claiming = false;
+    rnbd::Witness seen;        ///< when it was opened, for its CLAIM
     bool patient = true;       ///< rnbd::ReopenDevice
     bool lost = false;         ///< likewise
     bool half_closed = false;  ///< rnbd::OpenedDevice
     bool known = false;        ///< to the checker
 
+    bool writes() const { return mode != AccessMode::read_only && !unclaimed; }
     bool has_given_up() const { return handle.given_up->any() || to_close.given_up->any(); }
   };
   using DevicePtr = std::shared_ptr<Device>;
@@ -100,7 +107,7 @@ class ClientNode final : public rtrs::SessionKeeper {
 
   /// One message that is no block I/O.
   struct Control {
-    enum class Kind : std::uint8_t { info, open, device_info, close, list, status, cache };
+    enum class Kind : std::uint8_t { info, open, device_info, close, list, status, cache, claim };
     ClientNode* client = nullptr;
     std::uint64_t number = 0;
     Kind kind{};
@@ -109,9 +116,11 @@ class ClientNode final : public rtrs::SessionKeeper {
     unsigned give_ups = 0;  ///< likewise
     unsigned slot = 0;
     AccessMode mode{};
-    bool unknown = false;  ///< an OPEN of what does not exist
-    Instant asked{};       ///< when OPEN was sent
-    bool fresh = true;     ///< no earlier OPEN of it was given up in this session
+    bool unclaimed = false;  ///< an OPEN that takes no reservation
+    bool alone = false;      ///< a CLAIM: nobody has asked to write before
+    bool unknown = false;    ///< an OPEN of what does not exist
+    Instant asked{};         ///< when OPEN was sent
+    bool fresh = true;       ///< no earlier OPEN of it was given up in this session
     std::uint32_t open_number = 0;
     DevicePtr device;
     rnbd::wire::OpenResponse opened;
@@ -127,6 +136,7 @@ class ClientNode final : public rtrs::SessionKeeper {
     State state = State::closed;
     DevicePtr device;
     std::optional<AccessMode> asked;
+    bool asked_unclaimed = false;
     /// Of an OPEN that was given up, or without numbers one whose path died: they may come late, so
     /// that the next one asks for the same.
     bool copies = false;
@@ -171,11 +181,16 @@ class ClientNode final : public rtrs::SessionKeeper {
   void end_control(Control& control);
   void handle_answer(Control& control, int error);
   bool may_refuse(const Control& open, int error) const;
-  bool may_hang(AccessMode mode) const;
+  bool may_hang(bool writes) const;
   void opened(Control& control, const rnbd::wire::DeviceInfoResponse* info);
   unsigned find_disk(const Device& device) const;
   void check_geometry(const Device& device);
   void handle_status(Control& control, int error);
+
+  // client_claims.cpp: what is opened without the right to write
+  bool may_claim(const Device& device);
+  void send_claim(const DevicePtr& device);
+  void handle_claim(Control& control, int error);
   void leave_open_question(const Control& control);
   void leave_half_open(const Control& open);
   void cancel(Control& control);

@@ -41,6 +41,7 @@ std::unique_ptr<rtrs::Operation> ClientNode::reopen(const rtrs::SessionLimits& l
     device.patient = !rng().chance(300);
     rnbd::OpenOptions options;
     options.access = device.mode;
+    options.unclaimed = device.unclaimed;
     options.geometry = device.options;
     devices.push_back({environment_.disks[device.slot].name(), options, device.expected, leaving});
     devices.back().patient = device.patient;
@@ -49,7 +50,7 @@ std::unique_ptr<rtrs::Operation> ClientNode::reopen(const rtrs::SessionLimits& l
       reopening_numbers_.push_back(devices.back().order.number);
     }
     reopening_.push_back(mapping.device);
-    if (device.mode != AccessMode::read_only) {
+    if (device.writes()) {
       environment_.checker.asks_to_write(device.slot, driver_->serial());
     }
   }
@@ -90,8 +91,8 @@ void ClientNode::judge_refusal(int error, const std::string& complaint) {
     return violate("a device is said to be another one: " + complaint);
   }
   for (const DevicePtr& device : reopening_) {
-    if (error == EPERM && device->mode != AccessMode::read_only) return;
-    if (error == EAGAIN && may_hang(device->mode)) return;
+    if (error == EPERM && device->writes()) return;
+    if (error == EAGAIN && may_hang(device->writes())) return;
   }
   violate("what was open was not opened again: " + complaint);
 }
@@ -110,9 +111,9 @@ void ClientNode::lose_for_good(const rnbd::ReopenOperation& reopen) {
 void ClientNode::lose(const DevicePtr& device, const rnbd::ReopenedDevice& reopened) {
   world_.note("client", driver_->serial(), "loses a device", device->slot);
   const bool replaced = environment_.disk_of(device->slot) != device->disk;
-  const bool refused =
-      !device->patient && (device->mode != AccessMode::read_only || may_hang(device->mode));
-  if (!replaced && !refused && !environment_.checker.may_be_stale(device->opening)) {
+  const bool refused = !device->patient && (device->writes() || may_hang(device->writes()));
+  const bool stale = device->writes() && environment_.checker.may_be_stale(device->opening);
+  if (!replaced && !refused && !stale) {
     violate("a device is said to be another one: " + reopened.loss);
   }
   device->lost = device->closing = true;
@@ -123,6 +124,7 @@ void ClientNode::lose(const DevicePtr& device, const rnbd::ReopenedDevice& reope
   mapping.device->slot = device->slot;
   mapping.device->disk = device->disk;
   mapping.device->mode = device->mode;
+  mapping.device->unclaimed = device->unclaimed;
   mapping.device->open_number = device->open_number;
   mapping.device->to_close.id = reopened.id;
   mapping.device->closing = mapping.device->half_closed = true;

@@ -81,6 +81,7 @@ ClientKnobs draw_client(Rng& rng, bool faults) {
     client.close = rng.pick({0U, 20U});
   }
   client.access_notices = client.extensions && rng.chance(900);
+  client.claims = client.extensions && rng.chance(700);
   return client;
 }
 
@@ -88,7 +89,7 @@ ClientKnobs draw_client(Rng& rng, bool faults) {
 void become_linux(ClientKnobs& client, Rng& rng) {
   client.linux_like = client.resends_at_once = true;
   client.survives = client.renews = client.exactly_once = true;
-  client.extensions = client.access_notices = false;
+  client.extensions = client.access_notices = client.claims = false;
   client.paths = static_cast<unsigned>(rng.between(1, 3));
   client.no_path_timeout = 0ms;
   client.cancel = 0;

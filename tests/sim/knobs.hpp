@@ -54,6 +54,7 @@ struct ClientKnobs {
   bool survives = false;        ///< sessions outlive their paths; else they end with the first one
   bool exactly_once = false;    ///< with extensions
   bool access_notices = false;  ///< likewise
+  bool claims = false;          ///< likewise
   bool renews = false;          ///< sessions outlive the server's memory of them
   unsigned paths = 1;
   rtrs::PathPolicy policy{};

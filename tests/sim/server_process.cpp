@@ -15,6 +15,7 @@ std::uint32_t features_of(const ServerSession& session) { return session.options
 const wire::Uuid& uuid_of(const ServerSession& session) { return session.options().uuid; }
 void* context_of(const ServerSession& session) { return session.context; }
 bool end_if_idle(ServerSession& session) { return session.end_if_idle(); }
+bool is_idle(const ServerSession& session) { return session.idle(); }
 }  // namespace rtrs
 
 namespace sim {
@@ -30,7 +31,8 @@ rtrs::ServerSessionOptions make_session_options(const Knobs& knobs, std::uint16_
   options.max_header_size = kMaxHeaderSize;
   if (knobs.server_extensions) {
     options.features = rtrs::wire::kFeatureUserMessages | rtrs::wire::kFeatureExactlyOnce |
-                       (knobs.access_notices ? rtrs::wire::kFeatureAccessNotice : 0U);
+                       (knobs.access_notices ? rtrs::wire::kFeatureAccessNotice : 0U) |
+                       rnbd::wire::kFeatureClaims;
   }
   options.volatile_epoch = face.volatile_epoch;
   options.server_id = face.id;

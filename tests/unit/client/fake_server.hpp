@@ -195,6 +195,9 @@ class FakeServer final : public rtrs::QueuePair {
           open.erase(opened_by[wire::order_of(arrival.message, sizeof(wire::Close)).number]);
         }
         return 0;
+      case wire::MessageType::claim:
+        device_info.sight = 0;
+        [[fallthrough]];
       case wire::MessageType::device_info:
         if (name_of(device_of(arrival)).empty()) return ENOTCONN;
         device_info.device_id = device_of(arrival);

@@ -110,7 +110,7 @@ TEST_CASE("catalogue: who comes back is not let in beside one who takes no part 
   ExportCatalogue& catalogue = fakes.catalogue;
   CHECK(failure_of(catalogue, {"rw", file.path, "", false, false}).empty());
   const std::uint64_t first = turn(catalogue, 1);
-  const auto comes_back = [&] { return catalogue.open_named("rw", kReadWrite, wire::Uuid{1}); };
+  const auto comes_back = [&] { return catalogue.open_named("rw", {kReadWrite, wire::Uuid{1}}); };
   {
     Lease other = catalogue.open_named("rw", kReadWrite).value();
     CHECK(comes_back().error() == EPERM);
@@ -141,7 +141,7 @@ TEST_CASE("catalogue: who opens a clone anew ends the part of who was cut off fr
     server->catalogue.end();
   }
   server = serve();
-  Lease here = server->catalogue.open_named("one", kReadWrite, wire::Uuid{1}).value();
+  Lease here = server->catalogue.open_named("one", {kReadWrite, wire::Uuid{1}}).value();
   const std::uint64_t mine = take_turn(server->catalogue, here, 1, Coming::again);
   {
     Lease there = server->catalogue.open_named("two", kReadWrite).value();
@@ -149,7 +149,7 @@ TEST_CASE("catalogue: who opens a clone anew ends the part of who was cut off fr
     there.close();
   }
   server->catalogue.record_left();
-  Lease late = server->catalogue.open_named("two", kReadWrite, wire::Uuid{2}).value();
+  Lease late = server->catalogue.open_named("two", {kReadWrite, wire::Uuid{2}}).value();
   CHECK(take_turn(server->catalogue, late, 2, Coming::again) != before);
 }
 
@@ -170,7 +170,7 @@ TEST_CASE("catalogue: who takes part while a machine migrates, and who does not 
                          Coming coming = Coming::anew) {
     modes[session] = mode;
     const auto again = coming == Coming::again ? wire::Uuid{session} : wire::Uuid{};
-    auto lease = server->catalogue.open_named("rw", mode, again);
+    auto lease = server->catalogue.open_named("rw", {mode, again});
     if (!lease) return;  // it asks again until the others have left
     number[session] = take_turn(server->catalogue, *lease, session, coming);
     there.emplace(session, *std::move(lease));
@@ -304,7 +304,7 @@ TEST_CASE("catalogue: where nothing is known, the first number is for who comes 
   SUBCASE("for itself") {}
   SUBCASE("for migration") { mode = kMigration; }
   const auto comes = [&](std::uint8_t session, Coming coming) {
-    auto lease = catalogue.open_named("rw", mode, wire::Uuid{session});
+    auto lease = catalogue.open_named("rw", {mode, wire::Uuid{session}});
     REQUIRE(lease.has_value());
     return take_turn(catalogue, *lease, session, coming);  // and is cut off
   };

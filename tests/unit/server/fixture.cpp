@@ -82,6 +82,7 @@ World::World(const Options& options)
                    .offload = {},
                    .record = {},
                    .reclaim = {},
+                   .survey = {},
                    .log = [this](rtrs::LogLevel, const std::string&,
                                  const std::string& line) { log.push_back(line); }},
       catalogue{{.open = [this](const std::string&, const BackendOptions& how)
@@ -114,7 +115,7 @@ std::unique_ptr<BlockSession> World::make_session(const std::string& name, bool 
   SessionFacts facts;
   facts.name = name;
   facts.peer = "127.0.0.1:40000";
-  facts.extensions = extensions;
+  facts.extensions = facts.claims = extensions;
   facts.ids = ids;
   facts.queue_depth = 4;
   facts.max_io_size = 65536;

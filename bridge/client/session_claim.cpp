@@ -1,0 +1,110 @@
+// How a device that was opened unclaimed comes to its writer's reservation.
+#include <array>
+#include <cerrno>
+
+#include "bridge/client/control.hpp"
+#include "bridge/client/interruptible_wait.hpp"
+#include "bridge/client/remote_device.hpp"
+#include "bridge/protocol/printable.hpp"
+
+namespace rnbd {
+namespace {
+
+bool same_sight(const Witness& one, const Witness& other) {
+  return one.sight == other.sight && one.writer_serial == other.writer_serial;
+}
+
+std::string refusal_of(const std::string& device, int error) {
+  const std::string what = "the server does not let " + quoted(device) + " be changed from here: ";
+  switch (error) {
+    case EPERM:
+      return what + "another client writes to it; connect anew when that one has left";
+    case ESTALE:
+      return what + "another client may have written since it was opened; connect anew";
+    case EAGAIN:
+      return what + "something hangs that this takes, as the server's log says; try again later";
+    default:
+      return what + describe_error(error);
+  }
+}
+
+}  // namespace
+
+/// Before a change. The first one asks the server.
+int RemoteDevice::claim(const Interrupt& interrupt) {
+  if (may_change_.load(std::memory_order_relaxed)) return 0;
+  if (int error = session_->claim(*mapping_, geometry_.witness, interrupt)) return error;
+  may_change_ = true;
+  return 0;
+}
+
+const char* RemoteDevice::access_in_words() const {
+  if (!read_only()) return "rw";
+  return in_use() ? "ro, another client writes to it" : "ro";
+}
+
+bool Session::claimed(const Mapping& mapping) const {
+  std::lock_guard lock{mutex_};
+  return mapping.claimed;
+}
+
+/// For a user who knows the content as it was when `seen` was told. Whoever else has the device
+/// open may change it then, too, if he knows as much.
+int Session::claim(Mapping& mapping, const Witness& seen, const Interrupt& interrupt) {
+  std::unique_lock lock{mutex_};
+  if (!interruptible_wait(changed_, lock, interrupt, [&] { return !mapping.claiming; })) {
+    return EINTR;
+  }
+  if (mapping.claimed) {
+    return end_claim(mapping, seen, {}, same_sight(seen, mapping.claimed_on) ? 0 : ESTALE);
+  }
+  mapping.claiming = true;
+  for (;;) {
+    const std::uint64_t asked_in = era_.number;
+    lock.unlock();
+    Witness told;
+    const int error = ask_claim(mapping, seen, told, interrupt);
+    const bool final = error == EINTR || !alive();
+    lock.lock();
+    if (era_.number != asked_in && !final) continue;  // the session before may have it
+    mapping.claiming = false;
+    changed_.notify_all();
+    return end_claim(mapping, seen, told, error);
+  }
+}
+
+int Session::ask_claim(Mapping& mapping, const Witness& seen, Witness& told,
+                       const Interrupt& interrupt) {
+  wire::Claim message;
+  message.header = wire::header_of(wire::MessageType::claim);
+  message.sight = seen.sight;
+  message.writer_serial = seen.writer_serial;
+  std::array<std::byte, sizeof(wire::DeviceInfoResponse)> answer{};
+  ControlOperation operation{mapping.handle, message, answer};
+  if (const int error = client_->run_control(operation, interrupt)) {
+    return error == ENOTCONN ? EIO : error;  // it was lost
+  }
+  const auto info =
+      wire::decode<wire::DeviceInfoResponse>(answer, wire::MessageType::device_info_response);
+  if (!info) return EPROTO;
+  told = {info->writer_serial, info->server_life, info->storage_life, info->sight};
+  return 0;
+}
+
+/// With the session's lock held. A refusal is told once, not for every change.
+int Session::end_claim(Mapping& mapping, const Witness& seen, const Witness& told, int error) {
+  if (error == 0) {
+    if (mapping.claimed) return 0;
+    mapping.claimed = true;
+    mapping.claimed_on = seen;
+    mapping.witness = told;
+    mapping.claim_refusal.clear();
+  } else if (error != EINTR && error != EIO) {
+    std::string refusal = refusal_of(mapping.device, error);
+    if (mapping.claim_refusal != refusal) say(rtrs::LogLevel::error, refusal);
+    mapping.claim_refusal = std::move(refusal);
+  }
+  return error;
+}
+
+}  // namespace rnbd

@@ -1,0 +1,112 @@
+// CLAIM: what was opened without the right to write gets it, before its first change. And what is
+// done about those who are in the way of that, or of an OPEN.
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include "bridge/protocol/printable.hpp"
+#include "bridge/server/opening.hpp"
+
+namespace rnbd {
+
+void BlockSession::claim(rtrs::ServerRequest& request) {
+  const auto message = wire::decode<wire::Claim>(request.message, wire::MessageType::claim);
+  // The room for the answer is checked first, so that the client knows what it has.
+  if (!message || !facts_.claims || !request.is_read ||
+      request.data.size() < sizeof(wire::DeviceInfoResponse)) {
+    return finish(request, EINVAL);
+  }
+  const Device* const device = usable(message->device_id);
+  if (device == nullptr) return finish(request, ENOTCONN);
+  wire::OpenRequest wanted{device->lease.mode(), 0, device->name};
+  const auto opening = std::make_shared<Opening>(request, std::move(wanted), Coming::anew, *this);
+  opening->claim = *message;
+  try_claim(opening);
+}
+
+/// Again and again, while another writer leaves.
+void BlockSession::try_claim(const OpeningPtr& opening) {
+  Device* const device = usable(opening->claim->device_id);
+  if (device == nullptr) {
+    opening->state = Opening::State::over;
+    return finish(opening->request, ENOTCONN);
+  }
+  if (device->lease.writable()) {
+    opening->state = Opening::State::over;
+    return tell_device(opening->request, *device, false);
+  }
+  const std::string& name = opening->name();
+  if (!device->lease.unclaimed()) return claimed(opening, tl::unexpected(refusal_of(name, EROFS)));
+  auto lease = catalogue_.claim(device->lease, *opening->claim);
+  if (lease) return take_turn(opening, std::move(*lease));
+  const bool retry = lease.error() == EPERM && reclaim(opening, device->lease.storage()->writers(),
+                                                       [this, opening] { try_claim(opening); });
+  if (!retry) claimed(opening, tl::unexpected(refusal_of(name, lease.error())));
+}
+
+/// The answer may end the session, unless somebody else waits, so nothing of it is touched
+/// afterwards.
+void BlockSession::claimed(const OpeningPtr& opening, tl::expected<Lease, Failure> lease) {
+  opening->state = Opening::State::over;
+  opening->timer.reset();
+  rtrs::ServerRequest& request = opening->request;
+  Device* const device = usable(opening->claim->device_id);
+  if (device == nullptr) return finish(request, ENOTCONN);
+  if (!lease) {
+    const Failure failure = may_be_its_own(lease.error().error) ? directory_hangs(opening->name())
+                                                                : std::move(lease.error());
+    log_refusal("refused to let it write to " + failure.text);
+    return finish(request, failure.error);
+  }
+  device->lease.take_over(std::move(*lease));
+  device->writer_serial = catalogue_.writer_serial(device->lease);
+  surroundings_.say(rtrs::LogLevel::info, facts_.peer,
+                    facts_.name + " (" + facts_.peer + "): claimed " + quoted(device->name));
+  tell_device(request, *device, false);
+}
+
+/// Somebody else writes to it; perhaps a client that is gone and may come back, but does not use it
+/// now. `again` is to be tried then. False: there is nobody to ask. Who comes back takes nothing
+/// away from others: it may find that it must not write.
+bool BlockSession::reclaim(const OpeningPtr& opening, const WriterCount* storage,
+                           std::function<void()> again) {
+  if (opening->coming == Coming::again) return false;
+  if (!surroundings_.reclaim || std::exchange(opening->reclaimed, true)) {
+    return wait_for_leaver(opening, std::move(again));
+  }
+  surroundings_.reclaim(queues_.reactor(), storage, [opening, again = std::move(again)] {
+    opening->state == Opening::State::late ? opening->let_go() : again();
+  });
+  return true;
+}
+
+/// A writer may be about to leave: his machine has given the disk up, and says so in this moment.
+bool BlockSession::wait_for_leaver(const OpeningPtr& opening, std::function<void()> again) {
+  constexpr unsigned kMostWaits = 20;
+  constexpr auto kWait = std::chrono::milliseconds{50};
+  if (!surroundings_.after || opening->waits == kMostWaits) return false;
+  ++opening->waits;
+  opening->wait =
+      surroundings_.after(queues_.reactor(), kWait, [opening, again = std::move(again)] {
+        if (opening->state == Opening::State::late) return opening->let_go();
+        opening->reclaimed = false;
+        again();
+      });
+  return true;
+}
+
+void BlockSession::tell_device(rtrs::ServerRequest& request, Device& device, bool in_use) {
+  device.lease.look_again();
+  auto response = device_info_response(device.geometry(), device.id);
+  response.writer_serial = device.writer_serial;
+  response.server_life = catalogue_.life_of(device.lease);
+  response.storage_life = device.lease.storage()->backend().life();
+  if (in_use) response.flags = response.flags | wire::kDeviceInUse;
+  if (device.lease.unclaimed()) {
+    response.sight = catalogue_.look(device.lease);
+    response.writer_serial = catalogue_.writer_serial(device.lease);
+  }
+  finish_with(request, rtrs::wire::bytes_of(response));
+}
+
+}  // namespace rnbd
