@@ -88,7 +88,7 @@ std::uint64_t ExportCatalogue::look(const Lease& lease) const {
 
 /// From another life of the server only who came last is known, not when he wrote last.
 tl::expected<Lease, int> ExportCatalogue::claim(const Lease& lease, const wire::Claim& seen) {
-  const Storage& storage = *lease.storage();
+  Storage& storage = *lease.storage();
   const std::lock_guard lock{mutex_};
   const bool looked_here = seen.sight >> 32 == life_;
   const std::uint32_t changes = looked_here ? static_cast<std::uint32_t>(seen.sight) : 0;
@@ -97,6 +97,7 @@ tl::expected<Lease, int> ExportCatalogue::claim(const Lease& lease, const wire::
       (!looked_here && seen.writer_serial != storage.turns_->serial_of(wire::Uuid{}));
   if (changed) return tl::unexpected(ESTALE);
   if (const int error = storage.writers_->take(lease.mode())) return tl::unexpected(error);
+  ++storage.leases_;
   return Lease{*this, lease.storage(), lease.geometry(), lease.mode(), false};
 }
 
