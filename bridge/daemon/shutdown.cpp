@@ -40,10 +40,23 @@ sigset_t watched() {
   return signals;
 }
 
-/// The end of a terminal, unless whoever started us (nohup) does not care.
+/// Unless whoever started us (nohup) does not care.
 bool hangup_matters() {
   struct sigaction now {};
   return ::sigaction(SIGHUP, nullptr, &now) == 0 && now.sa_handler != SIG_IGN;
+}
+
+/// The first signal that asks the program to leave. A hang-up does not: log rotation sends it, and
+/// so does who expects that the configuration is read again.
+int first_of(const sigset_t& signals) {
+  for (;;) {
+    int number = 0;
+    if (sigwait(&signals, &number) != 0) continue;
+    if (number != SIGHUP) return number;
+    log_function()(rtrs::LogLevel::info,
+                   "SIGHUP: going on; what was configured is read at the start only, so restart "
+                   "this program to have it read again");
+  }
 }
 
 timespec to_timespec(std::chrono::nanoseconds time) {
@@ -64,9 +77,7 @@ int wait_for(const sigset_t& signals, std::chrono::nanoseconds patience) {
 }
 
 void watch(const sigset_t& first) {
-  int number = 0;
-  while (sigwait(&first, &number) != 0) {
-  }
+  int number = first_of(first);
   bool drain = false;
   {
     const std::lock_guard lock{state().mutex};
@@ -75,7 +86,6 @@ void watch(const sigset_t& first) {
     state().changed.notify_all();
   }
   if (!drain) leave(0);
-  // A shell may pass on a hang-up that the kernel has told of.
   number = wait_for(watched(), kLeaveWithin);
   if (number > 0) leave(128 + number);
   log_function()(rtrs::LogLevel::warning, "something hangs and is abandoned; leaving");
@@ -88,6 +98,9 @@ void take_signals() {
   ::signal(SIGPIPE, SIG_IGN);
   // A limit of file sizes (ulimit -f) is EFBIG for one request then, not the end of the server.
   ::signal(SIGXFSZ, SIG_IGN);
+  // Other programs' sign to open their logs anew.
+  ::signal(SIGUSR1, SIG_IGN);
+  ::signal(SIGUSR2, SIG_IGN);
   sigset_t signals = watched();
   if (hangup_matters()) sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);

@@ -10,7 +10,8 @@ namespace rnbd {
 inline constexpr std::chrono::milliseconds kLeaveWithin{4500};
 
 /// Takes the signals over on a thread of its own. Call it before there is any other thread but the
-/// log's; SIGPIPE and SIGXFSZ are ignored from then on.
+/// log's; SIGPIPE, SIGXFSZ, SIGUSR1 and SIGUSR2 are ignored from then on, and SIGHUP is a line in
+/// the log.
 ///
 /// Until signals_mean_drain() is called a signal ends the process at once with status 0. After the
 /// first signal a second one ends it at once (128 + its number), and so does the end of

@@ -439,15 +439,20 @@ interrupted() {
 }
 it "SIGINT: leaves with status 0" interrupted
 
-hung_up() {
+# A program that a signal ends does not answer the next request.
+signals_that_end_nothing() {
   start_server --export disk0=memory:1M
   start_bridge "rnbd+tcp://$address/disk0"
-  kill -HUP "${pid[bridge]}" "${pid[server]}"
-  expect_gone bridge 0
-  expect_gone server 0
-  says server.log 'SIGHUP: stopping'
+  local signal
+  for signal in HUP USR1 USR2 HUP; do
+    kill "-$signal" "${pid[bridge]}" "${pid[server]}"
+    [[ $(nbdinfo --size "$uri") == 1048576 ]] || fail "not after SIG$signal"
+  done
+  wait_for_line server.log 'SIGHUP: going on.*restart'
+  wait_for_line bridge.log 'SIGHUP: going on'
+  ! grep -q 'stopping' server.log bridge.log || fail "one of them stops"
 }
-it "SIGHUP, as of a terminal that is closed: both leave with status 0" hung_up
+it "SIGHUP, SIGUSR1 and SIGUSR2 end neither server nor bridge; SIGHUP is told" signals_that_end_nothing
 
 not_hung_up() {
   trap '' HUP # as nohup
