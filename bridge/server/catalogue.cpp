@@ -195,7 +195,7 @@ const WriterCount* ExportCatalogue::writers(std::string_view name) const {
 
 std::string ExportCatalogue::line_of_file(std::string_view session_name,
                                           std::string_view device_name) const {
-  const bool own = search_path_ && search_path_->per_session();
+  const bool own = search_path_ && SearchPath::is_per_session(search_path_->directory());
   return (own ? std::string{session_name} + "/" : "") + std::string{device_name};
 }
 

@@ -1,14 +1,13 @@
 #include "bridge/server/search_path.hpp"
 
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 
 #include <cerrno>
 #include <cstring>
 
 #include "bridge/protocol/printable.hpp"
+#include "bridge/server/beneath.hpp"
 
 namespace rnbd {
 namespace {
@@ -18,38 +17,6 @@ constexpr std::string_view kSessionPlaceholder = "%SESSNAME%";
 std::string_view without_leading_slashes(std::string_view name) {
   while (name.starts_with('/')) name.remove_prefix(1);
   return name;
-}
-
-/// One system call that is kept inside the directory by the kernel.
-OwnedFd open_at_once(int directory, const std::string& name, int flags) {
-  open_how how{};
-  how.flags = static_cast<std::uint64_t>(flags) | O_PATH | O_CLOEXEC;
-  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
-  // EAGAIN: something on the way was renamed meanwhile and the kernel could not be sure.
-  for (int attempt = 0; attempt < 16; ++attempt) {
-    const long fd = ::syscall(SYS_openat2, directory, name.c_str(), &how, sizeof(how));
-    if (fd >= 0) return OwnedFd{static_cast<int>(fd)};
-    if (errno != EAGAIN && errno != EINTR) break;
-  }
-  return {};
-}
-
-/// The same component by component, for names without `..`: no component is followed if it is a
-/// link, so there is no way out either.
-OwnedFd open_step_by_step(int directory, std::string_view name, int flags) {
-  OwnedFd here;
-  while (true) {
-    name = without_leading_slashes(name);
-    const std::size_t slash = name.find('/');
-    const bool last = slash == std::string_view::npos;
-    const std::string component{name.substr(0, slash)};
-    const int wanted = last ? flags : O_DIRECTORY;
-    OwnedFd next{::openat(here ? here.get() : directory, component.c_str(),
-                          wanted | O_PATH | O_NOFOLLOW | O_CLOEXEC)};
-    if (!next || last) return next;
-    here = std::move(next);
-    name.remove_prefix(slash);
-  }
 }
 
 /// The errno for the client: which of several reasons made a name unusable is not its business.
@@ -63,9 +30,9 @@ Failure failure_of(int error, std::string_view name, const char* what) {
     case EIO:
       return {error, text + ": " + std::strerror(error)};
     case EXDEV:
-      return {ENOENT, text + ": the name leads out of the search path"};
+      return {ENOENT, text + ": a symbolic link leads out of it"};
     case ELOOP:
-      return {ENOENT, text + ": symbolic links are not followed; name the file itself"};
+      return {ENOENT, text + ": symbolic links in a loop, or one that is not followed"};
     default:
       return {ENOENT, text + ": " + std::strerror(error)};
   }
@@ -95,10 +62,8 @@ bool is_tame(std::string_view name) {
   return true;
 }
 
-/// Opens a place below `directory` that is reached without `..` and without links.
-OwnedFd SearchPath::open_beneath(int directory, const std::string& name, int flags) const {
-  return use_openat2_ ? open_at_once(directory, name, flags)
-                      : open_step_by_step(directory, name, flags);
+bool SearchPath::is_per_session(const std::string& directory) {
+  return directory.ends_with(kSessionPlaceholder);
 }
 
 tl::expected<SearchPath, Failure> SearchPath::open(const std::string& directory, bool use_openat2) {
@@ -123,9 +88,7 @@ tl::expected<SearchPath, Failure> SearchPath::open(const std::string& directory,
                                              "': " + std::strerror(error) +
                                              "; name a directory that the server may enter"});
   }
-  // Old kernels do not have it, and sandboxes hide it because they cannot look into its arguments
-  // (systemd does with RestrictSUIDSGID=).
-  path.use_openat2_ = use_openat2 && open_at_once(path.fd_.get(), ".", O_DIRECTORY);
+  path.use_openat2_ = use_openat2 && has_openat2(path.fd_.get());
   return path;
 }
 
@@ -138,14 +101,21 @@ tl::expected<FoundFile, Failure> SearchPath::find(std::string_view session_name,
   if (per_session_) {
     if (session_name.find('/') != std::string_view::npos || !is_tame(session_name))
       return tl::unexpected(failure_of(ENOENT, session_name, "not a directory's name"));
-    session_directory = open_beneath(base, std::string{session_name}, O_DIRECTORY);
+    // Who may make links in one directory must not come into another one.
+    session_directory =
+        open_beneath(base, std::string{session_name}, O_DIRECTORY, Links::refuse, use_openat2_);
     if (!session_directory)
       return tl::unexpected(failure_of(errno, session_name, "the session's directory"));
     base = session_directory.get();
   }
   FoundFile found;
-  found.fd = open_beneath(base, std::string{without_leading_slashes(device_name)}, 0);
-  if (!found.fd) return tl::unexpected(failure_of(errno, device_name, "not found"));
+  found.fd = open_beneath(base, std::string{without_leading_slashes(device_name)}, 0, Links::follow,
+                          use_openat2_);
+  if (!found.fd) {
+    const int error = errno;
+    const std::string where = "no export has this name, and below the search path " + directory_;
+    return tl::unexpected(failure_of(error, device_name, where.c_str()));
+  }
   struct stat status {};
   if (::fstat(found.fd.get(), &status) != 0)
     return tl::unexpected(failure_of(errno, device_name, "fstat"));

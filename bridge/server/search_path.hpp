@@ -44,21 +44,20 @@ class SearchPath {
   static tl::expected<SearchPath, Failure> open(const std::string& directory,
                                                 bool use_openat2 = true);
 
-  /// Looks a name up. May block as any file access may.
+  /// Looks a name up. Symbolic links that stay below the directory are followed. May block as any
+  /// file access may.
   ///
-  /// Errors: ENOENT for everything that is not there or not allowed (symbolic links, `..`, ways out
-  ///         of the directory, anything but regular files and block devices), with the reason in
-  ///         the text for the server's log; ENOMEM, EMFILE and the like as they are.
+  /// Errors: ENOENT for everything that is not there or not allowed (`..`, ways out of the
+  ///         directory, anything but regular files and block devices), with the reason in the text
+  ///         for the server's log; ENOMEM, EMFILE and the like as they are.
   tl::expected<FoundFile, Failure> find(std::string_view session_name,
                                         std::string_view device_name) const;
 
   const std::string& directory() const { return directory_; }
   /// Names mean something else to each client.
-  bool per_session() const { return per_session_; }
+  static bool is_per_session(const std::string& directory);
 
  private:
-  OwnedFd open_beneath(int directory, const std::string& name, int flags) const;
-
   std::string directory_;
   OwnedFd fd_;
   bool use_openat2_ = true;

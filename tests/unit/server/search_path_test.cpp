@@ -5,10 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "tests/unit/server/fixture.hpp"
 
@@ -37,6 +39,18 @@ class Tree {
     fs::create_directory_symlink("bob", exported / "mallory");
     fs::create_hard_link(exported / "disk", exported / "twin");
     fs::create_symlink("/proc/self/fd", exported / "magic");
+    fs::create_symlink("../disk", exported / "sub/up");
+    fs::create_symlink("sub/up", exported / "chain");
+    fs::create_symlink("../sublink//../sub/./up", exported / "sub/winding");
+    fs::create_symlink("../secret", exported / "away");
+    fs::create_symlink("../exported/disk", exported / "away-and-back");
+    fs::create_symlink(exported / "disk", exported / "absolute");
+    fs::create_symlink("..", exported / "parent");
+    fs::create_symlink("loop", exported / "loop");
+    fs::create_symlink("nothing", exported / "dangling");
+    fs::create_symlink("disk/", exported / "no-directory");
+    fs::create_symlink("../bob/his", exported / "alice/his");
+    fs::create_symlink("mine", exported / "alice/own");
     REQUIRE(mkfifo((exported / "fifo").c_str(), 0600) == 0);
   }
   ~Tree() { fs::remove_all(top); }
@@ -110,6 +124,68 @@ TEST_CASE("search path: finds files below it, with slashes in front and in betwe
   });
 }
 
+TEST_CASE("search path: links that stay below it lead to what they name") {
+  for_both_ways([](bool use_openat2) {
+    Tree tree;
+    const auto path = SearchPath::open(tree.exported.string(), use_openat2);
+    REQUIRE(path.has_value());
+    const auto disk = path->find("alice", "disk");
+    REQUIRE(disk.has_value());
+    for (const char* name : {"link", "sub/up", "chain", "sublink/up", "sub/winding"}) {
+      CAPTURE(name);
+      const auto found = path->find("alice", name);
+      REQUIRE(found.has_value());
+      CHECK(found->identity == disk->identity);
+    }
+    CHECK(error_of(*path, "sublink/deep") == 0);
+  });
+}
+
+TEST_CASE("search path: forty links in a row are followed, and not forty-one") {
+  for_both_ways([](bool use_openat2) {
+    Tree tree;
+    fs::create_symlink("disk", tree.exported / "1");
+    for (int n = 2; n <= 41; ++n) {
+      fs::create_symlink(std::to_string(n - 1), tree.exported / std::to_string(n));
+    }
+    const auto path = SearchPath::open(tree.exported.string(), use_openat2);
+    REQUIRE(path.has_value());
+    CHECK(error_of(*path, "40") == 0);
+    CHECK(error_of(*path, "41") == ENOENT);
+  });
+}
+
+TEST_CASE("search path: a way that others turn around while it is walked does not lead out") {
+  for_both_ways([](bool use_openat2) {
+    Tree tree;
+    const fs::path outside = tree.top / "outside";
+    fs::create_directories(outside);
+    std::ofstream{outside / "deep"} << "secret";
+    struct stat secret {};
+    REQUIRE(::stat((outside / "deep").c_str(), &secret) == 0);
+    const auto path = SearchPath::open(tree.exported.string(), use_openat2);
+    REQUIRE(path.has_value());
+    std::atomic<bool> over{false};
+    std::thread turns{[&] {
+      const fs::path sub = tree.exported / "sub", away = tree.exported / "sub.away";
+      while (!over) {
+        fs::rename(sub, away);
+        fs::create_directory_symlink("../outside", sub);
+        fs::remove(sub);
+        fs::rename(away, sub);
+      }
+    }};
+    for (int n = 0; n < 5000; ++n) {
+      for (const char* name : {"sub/deep", "sublink/deep", "chain"}) {
+        const auto found = path->find("alice", name);
+        if (found && found->identity.inode == secret.st_ino) FAIL("it led out");
+      }
+    }
+    over = true;
+    turns.join();
+  });
+}
+
 TEST_CASE("search path: every way out and everything that is no disk looks like a missing file") {
   for_both_ways([](bool use_openat2) {
     Tree tree;
@@ -126,9 +202,18 @@ TEST_CASE("search path: every way out and everything that is no disk looks like 
                              "/",
                              "",
                              "//",
-                             "link",
                              "out",
-                             "sublink/deep",
+                             "away",
+                             "away-and-back",
+                             "absolute",
+                             "parent",
+                             "parent/secret",
+                             "loop",
+                             "dangling",
+                             "no-directory",
+                             "link/",
+                             "sublink",
+                             "sublink/",
                              "magic",
                              "magic/0",
                              "fifo",
@@ -163,6 +248,7 @@ TEST_CASE("search path: with %SESSNAME% each client sees its own directory only"
     CHECK(error_of(*path, "his", "alice") == ENOENT);
     CHECK(error_of(*path, "../bob/his", "alice") == ENOENT);
     CHECK(error_of(*path, "bob/his", "alice") == ENOENT);
+    CHECK(error_of(*path, "own", "alice") == 0);
     CHECK(error_of(*path, "his", "mallory") == ENOENT);
     CHECK(error_of(*path, "secret", "..") == ENOENT);
     CHECK(error_of(*path, "disk", ".") == ENOENT);
@@ -189,6 +275,8 @@ TEST_CASE("search path: two spellings of one file are one storage with one write
   REQUIRE(first.has_value());
   CHECK(world.open("/disk").error().error == EPERM);
   CHECK(world.open("twin").error().error == EPERM);
+  CHECK(world.open("link").error().error == EPERM);
+  CHECK(world.open("sublink/up").error().error == EPERM);
   CHECK(world.opened == 1);
   const auto reader = world.open("twin", wire::AccessMode::read_only);
   REQUIRE(reader.has_value());
@@ -245,6 +333,14 @@ TEST_CASE("search path: the file is closed with its last user, and can be opened
   CHECK(world.now_open == 1);
   CHECK(open(three, "disk") == 0);
   CHECK(world.opened == 4);
+}
+
+TEST_CASE("search path: who mistypes a name is told where it was looked for") {
+  FileWorld world;
+  const auto refused = world.open("dsik");
+  CHECK(refused.error().error == ENOENT);
+  CHECK(refused.error().text == "'dsik': no export has this name, and below the search path " +
+                                    world.tree.exported.string() + ": No such file or directory");
 }
 
 TEST_CASE("search path: a file that the server may read but not write is EROFS to a writer") {
