@@ -62,6 +62,8 @@ struct ServerOptions {
   /// For what clients cause, if other parts of the program say such things, too; null = made of
   /// `log`.
   std::shared_ptr<ClientLog> client_log;
+  /// A listener that waited listens, or waits for another reason. Threads: a reactor's.
+  std::function<void()> on_listener;
 };
 
 /// Units: bytes; 0 = unknown.
@@ -69,15 +71,18 @@ std::uint64_t memory_of_machine();
 
 /// A listener as it is now.
 struct ListenerStatus {
-  std::string address;  ///< TRANSPORT:HOST:PORT, with the real port
+  std::string address;  ///< TRANSPORT:HOST:PORT, with the real port, or as it was asked for
   wire::PathAccess access = wire::PathAccess::optimized;
+  std::string trouble;  ///< why it waits for its address; "": it listens
+
+  bool waits() const { return !trouble.empty(); }
 };
 
 /// A session as it is now.
 struct ServerSessionStatus {
   struct Path {
     std::string peer;
-    unsigned listener = 0;   ///< index into Server::listeners()
+    unsigned listener = 0;   ///< index into what Server::listeners() says later
     bool connected = false;  ///< the handshake is through
     wire::PathAccess access = wire::PathAccess::optimized;
     /// The client knows of it and has acted on it.
@@ -103,16 +108,20 @@ class Server {
   static std::unique_ptr<Server> create(ServerOptions options, ServerHandler& handler);
   virtual ~Server() = default;
 
-  /// Binds, listens and starts the threads. A failure says which address and what to do (port in
-  /// use, no permission).
+  /// Binds, listens and starts the threads. An address that this machine lacks now, an RDMA device
+  /// or a name that is not known yet, may come later: it is tried every second.
+  ///
+  /// Errors: of an address that is no matter of time (EADDRINUSE, EACCES, EINVAL, ENOTSUP), with
+  ///         what to do.
   virtual tl::expected<void, Failure> start() = 0;
   /// Where it listens, as TRANSPORT:HOST:PORT, with the real ports.
   virtual std::vector<std::string> addresses() const = 0;
   virtual ServerId id() const = 0;
+  /// Those that listen, which keep their places, and behind them those that wait.
   virtual std::vector<ListenerStatus> listeners() const = 0;
   /// Changes what is thought of a listener, and so of all paths that came and will come in there.
   /// Clients that know of notices (wire::kFeatureAccessNotice) are told. False: there is no such
-  /// listener. Does not wait.
+  /// listener, or it waits. Does not wait.
   ///
   /// Source: docs/protocol.md, access notices.
   virtual bool set_access(unsigned listener, wire::PathAccess access) = 0;

@@ -3,13 +3,14 @@
 #include <cerrno>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "bridge/protocol/uuid.hpp"
 
 namespace rnbd {
 
 Connections::Connections(const ClientConfig& config, rtrs::Log log)
-    : config_{config}, shared_{config, std::move(log)} {}
+    : config_{config}, log_{log}, shared_{config, std::move(log)} {}
 
 Failure Connections::named(Failure failure) const {
   failure.text = config_.server() + ": " + failure.text;
@@ -70,6 +71,7 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
                             : config_.access.value_or(wire::AccessMode::read_write);
   options.unclaimed = !readonly && !config_.access;
   const auto deadline = std::chrono::steady_clock::now() + config_.connect_timeout;
+  bool told = false;
   for (;;) {
     auto opened = session.open(device, options, interrupt);
     if (opened) {
@@ -89,10 +91,16 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
     }
     // The server may not have noticed yet that our last session died with this device open.
     const bool may_be_ours = error == EPERM && shared_.replaced_lately();
+    const bool in_time = std::chrono::steady_clock::now() < deadline;
     // Others have waited for a path for long, but who comes now has not.
-    const bool may_come_back =
-        error == EIO && !session.has_path() && std::chrono::steady_clock::now() < deadline;
-    if ((!may_be_ours && !may_come_back) || interrupt()) return opened;
+    const bool may_come_back = error == EIO && !session.has_path() && in_time;
+    // Its storage is not there yet, or somebody else has it.
+    const bool may_come = (error == EAGAIN || error == EBUSY) && in_time;
+    if ((!may_be_ours && !may_come_back && !may_come) || interrupt()) return opened;
+    if (may_come && !std::exchange(told, true) && log_) {
+      log_(rtrs::LogLevel::warning,
+           named(opened.error()).text + "; it is tried again until connect-timeout has passed");
+    }
     std::this_thread::sleep_for(kPause);
   }
 }

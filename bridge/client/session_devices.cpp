@@ -25,7 +25,8 @@ const char* advice_for(int error) {
     case EBUSY:
       return "; a program at the server has it in use: stop that, or open it ro";
     case EAGAIN:
-      return "; something hangs that this takes, as the server's log says: try again later";
+      return "; its storage is not there yet, or something hangs that this takes, as the server's "
+             "log says: try again later";
     case EIO:
       return "; its storage fails, or there is no room to record who writes to it (a full state "
              "directory), as the server's log says";

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
@@ -11,6 +10,7 @@
 #include "bridge/client/commands.hpp"
 #include "bridge/client/connections.hpp"
 #include "bridge/control/control_socket.hpp"
+#include "bridge/daemon/bridge_listeners.hpp"
 #include "bridge/daemon/bridge_options.hpp"
 #include "bridge/daemon/bridge_status.hpp"
 #include "bridge/daemon/logging.hpp"
@@ -29,24 +29,6 @@ constexpr std::chrono::milliseconds kDrain{3000};
 int complain(const std::string& text) {
   log_function()(rtrs::LogLevel::error, text);
   return 1;
-}
-
-tl::expected<std::vector<nbd::Listener>, std::string> listen(const BridgeOptions& options) {
-  auto inherited = inherited_sockets(Sockets::tcp_and_unix);
-  if (!inherited) return tl::unexpected(inherited.error());
-  std::vector<nbd::Listener> listeners;
-  for (const int fd : *inherited) listeners.emplace_back(fd);
-  std::vector<nbd::NbdAddress> addresses = options.listen;
-  if (addresses.empty() && listeners.empty()) {
-    addresses.emplace_back();
-    addresses.back().host = "127.0.0.1";
-  }
-  for (const nbd::NbdAddress& address : addresses) {
-    auto opened = nbd::Listener::open(address);
-    if (!opened) return tl::unexpected(opened.error());
-    std::move(opened->begin(), opened->end(), std::back_inserter(listeners));
-  }
-  return listeners;
 }
 
 /// The files of Unix sockets that were made here go when the process ends in a hurry, too. Destroy
@@ -74,15 +56,23 @@ std::string describe(const ClientConfig& config) {
   return config.server() + (config.dynamic_export ? "" : "/" + config.device);
 }
 
+/// For who looks at the service.
+std::string status_line(const BridgeOptions& options, const BridgeListeners& listeners) {
+  const bool waits = std::ranges::any_of(
+      listeners.status(), [](const auto& listener) { return !listener.trouble.empty(); });
+  return "STATUS=in front of " + describe(options.client) +
+         (waits ? "; listening on " + listeners.describe() : "") + "\n";
+}
+
 /// "" or what is wrong.
-std::string tell_ready(const BridgeOptions& options, const std::string& listening) {
+std::string tell_ready(const BridgeOptions& options, const BridgeListeners& listeners) {
   if (!options.pid_file.empty()) {
     std::string wrong = write_pid_file(options.pid_file);
     if (!wrong.empty()) return wrong;
   }
-  const std::string ready = "ready, listening on " + listening;
+  const std::string ready = "ready, listening on " + listeners.describe();
   log_function()(rtrs::LogLevel::info, ready + ", in front of " + describe(options.client));
-  notify_manager("READY=1\n");
+  notify_manager("READY=1\n" + status_line(options, listeners));
   return options.ready_fd < 0 ? "" : write_ready_line(options.ready_fd, ready);
 }
 
@@ -101,38 +91,41 @@ unsigned count_workers(const ClientConfig& config) {
   return config.lanes != 0 ? config.lanes : std::clamp(std::thread::hardware_concurrency(), 1U, 4U);
 }
 
+void warn_of_strangers(const BridgeListeners& listeners) {
+  if (!std::ranges::any_of(listeners.status(), &BridgeListeners::Status::reachable_from_outside))
+    return;
+  log_function()(rtrs::LogLevel::warning, "there is no authentication: whoever reaches " +
+                                              listeners.describe() +
+                                              " may use the device; prefer a Unix socket");
+}
+
 int serve(const BridgeOptions& options) {
-  auto opened = listen(options);
+  auto opened = BridgeListeners::open(options);
   if (!opened) return complain(opened.error());
-  const SocketFiles socket_files{*opened};
-  std::vector<nbd::Listener> listeners{std::move(*opened)};
-  std::string listening;
-  bool open_to_strangers = false;
-  for (const nbd::Listener& listener : listeners) {
-    listening += (listening.empty() ? "" : ", ") + listener.address();
-    open_to_strangers = open_to_strangers || listener.reachable_from_outside();
-  }
-  if (open_to_strangers) {
-    log_function()(rtrs::LogLevel::warning, "there is no authentication: whoever reaches " +
-                                                listening +
-                                                " may use the device; prefer a Unix socket");
-  }
+  BridgeListeners& listeners = **opened;
+  std::vector<nbd::Listener> first = listeners.take_first();
+  const SocketFiles socket_files{first};
+  std::vector<nbd::Listener> served{std::move(first)};
+  warn_of_strangers(listeners);
   Connections connections{options.client, log_function()};
   if (options.client.connect_now) {
     if (auto usable = connections.probe(); !usable) return complain(usable.error().text);
   }
-  const ControlCommands commands{client_commands(options.client, connections)};
+  const ControlCommands commands{
+      with_listeners(client_commands(options.client, connections), listeners)};
   auto control = open_control(options.client.control, commands);
   if (!control) return complain(control.error());
   nbd::Exports exports{options.client, connections};
   nbd::Front front{exports,
-                   std::move(listeners),
+                   std::move(served),
                    {.workers = count_workers(options.client),
                     .max_connections = options.max_connections,
                     .log = log_function()}};
   front.start();
   signals_mean_drain();
-  const std::string wrong = tell_ready(options, listening);
+  const std::string wrong = tell_ready(options, listeners);
+  listeners.await_others([&](auto late) { front.add(std::move(late)); },
+                         [&] { notify_manager(status_line(options, listeners)); });
   if (wrong.empty()) {
     const BridgeStatus status{[&] { return connections.session().status(); },
                               "in front of " + describe(options.client)};
@@ -144,6 +137,7 @@ int serve(const BridgeOptions& options) {
   }
   control->reset();
   removed(options.client.control);
+  listeners.end();
   front.stop(kDrain);
   connections.leave();
   return wrong.empty() ? 0 : 1;
@@ -152,8 +146,10 @@ int serve(const BridgeOptions& options) {
 int run(const BridgeOptions& options) {
   keep_no_freed_memory();
   start_logging(options.log_level);
-  if (const std::string wrong = complaint_about_ready_fd(options.ready_fd); !wrong.empty())
-    return complain(wrong);
+  if (const std::string wrong = complaint_about_ready_fd(options.ready_fd); !wrong.empty()) {
+    complain(wrong);
+    return 2;
+  }
   take_signals();
   raise_descriptor_limit();
   raise_memlock_limit();  // a path over RDMA locks some 65 MiB; what it may not is said then

@@ -10,7 +10,7 @@ namespace rnbd {
 
 /// Why a program ends before it has begun: `--help`, or a mistake.
 struct EarlyExit {
-  int status = 0;    ///< 0 help or version, 1 wrong configuration file, 2 wrong command line
+  int status = 0;    ///< 0 help or version, 1 what may get better, 2 wrong command line or file
   std::string text;  ///< for standard output when status is 0, else for standard error
 };
 

@@ -124,15 +124,17 @@ tl::expected<Invocation, EarlyExit> parse_command_line(int argc, const char* con
   if (!bad_fd.empty()) return tl::unexpected(usage_error(app, bad_fd));
   if (!arguments.config.empty()) {
     auto loaded = load_config(arguments.config);
-    if (!loaded) {
+    if (!loaded && (!arguments.check_config || loaded.error().unreadable)) {
       std::string text;
-      for (const std::string& line : loaded.error())
-        text += "rnbd-server: " + on_one_line(line) + "\n";
-      return tl::unexpected(EarlyExit{1, text});
+      for (const auto& mistake : loaded.error().mistakes)
+        text += "rnbd-server: " + on_one_line(mistake.text) + "\n";
+      return tl::unexpected(EarlyExit{loaded.error().unreadable ? 1 : 2, text});
     }
-    invocation.settings = std::move(*loaded);
+    if (!loaded) invocation.mistakes = std::move(loaded.error().mistakes);
+    invocation.settings = loaded ? std::move(*loaded) : std::move(loaded.error().rest);
     apply(arguments, invocation.settings);
   }
+  invocation.config = arguments.config;
   invocation.check_config = arguments.check_config;
   invocation.ready_fd = arguments.ready_fd;
   return invocation;

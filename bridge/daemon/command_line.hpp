@@ -4,8 +4,10 @@
 #include <optional>
 #include <string>
 #include <tl/expected.hpp>
+#include <vector>
 
 #include "bridge/daemon/cli.hpp"
+#include "bridge/daemon/config_file.hpp"
 #include "bridge/daemon/settings.hpp"
 
 namespace rnbd {
@@ -13,8 +15,10 @@ namespace rnbd {
 /// What the command line asks for, with the configuration file's settings under its own.
 struct Invocation {
   Settings settings;
+  std::string config;  ///< the file; "" = none
   bool check_config = false;
-  int ready_fd = -1;  ///< -1 = none
+  std::vector<ConfigMistake> mistakes;  ///< of the file; none unless it is to be checked
+  int ready_fd = -1;                    ///< -1 = none
 };
 
 tl::expected<Invocation, EarlyExit> parse_command_line(int argc, const char* const* argv);

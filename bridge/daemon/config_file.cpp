@@ -2,6 +2,7 @@
 
 #include <toml++/toml.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -23,14 +24,21 @@ std::string plain_text(double number) {
   return {text.data(), error == std::errc{} ? end : text.data()};
 }
 
+ConfigMistake mistake_at(const std::string& path, const toml::source_region& source,
+                         const std::string& text) {
+  const auto& at = source.begin;
+  return {at.line, at.column,
+          path + ":" + std::to_string(at.line) + ":" + std::to_string(at.column) + ": " + text};
+}
+
 /// Walks the document and collects what is wrong with it.
 class Reader {
  public:
   explicit Reader(std::string path) : path_{std::move(path)} {}
 
-  tl::expected<Settings, ConfigErrors> read(const toml::table& document) {
+  tl::expected<Settings, BadConfig> read(const toml::table& document) {
     refuse_nul(document);
-    if (!errors_.empty()) return tl::unexpected(std::move(errors_));
+    if (!mistakes_.empty()) return tl::unexpected(BadConfig{std::move(mistakes_), {}});
     for (const auto& [key, node] : document) {
       if (key == "server" && node.is_table()) {
         read_server(*node.as_table());
@@ -43,8 +51,13 @@ class Reader {
         unknown(key, {"server", "export"}, "the top level");
       }
     }
-    if (!errors_.empty()) return tl::unexpected(std::move(errors_));
-    return std::move(settings_);
+    // The tables of a document have the order of their keys.
+    std::ranges::stable_sort(settings_.exports, {}, &ExportSpecification::line);
+    if (mistakes_.empty()) return std::move(settings_);
+    std::ranges::stable_sort(mistakes_, [](const auto& a, const auto& b) {
+      return std::pair{a.line, a.column} < std::pair{b.line, b.column};
+    });
+    return tl::unexpected(BadConfig{std::move(mistakes_), std::move(settings_)});
   }
 
  private:
@@ -52,7 +65,7 @@ class Reader {
   void refuse_nul(const toml::table& table) {
     for (const auto& [key, node] : table) {
       if (key.str().find('\0') != std::string_view::npos) {
-        errors_.push_back(place(key.source()) + "a key with a NUL inside; remove it");
+        mistakes_.push_back(mistake_at(path_, key.source(), "a key with a NUL inside; remove it"));
       }
       refuse_nul(node, std::string{key.str()});
     }
@@ -134,23 +147,24 @@ class Reader {
   void read_export(const toml::key& name, const toml::node& node) {
     ExportSpecification specification;
     specification.name = name.str();
+    specification.line = name.source().begin.line;
     const std::string where = "export." + specification.name;
     const auto* table = node.as_table();
     if (table == nullptr)
       return complain(node, where,
                       "is a table; write [" + where + "] and below it path = \"/srv/disk.img\"");
+    const std::size_t mistakes_before = mistakes_.size();
     if (const std::string fault = fault_of_name(specification.name); !fault.empty())
       complain(node, where, "the name " + fault);
-    const std::size_t errors_before = errors_.size();
     for (const auto& [key, value] : *table) read_export_key(specification, where, key, value);
     const bool has_path = table->contains("path");
-    if (has_path == table->contains("storage") && errors_.size() == errors_before) {
+    if (has_path == table->contains("storage") && mistakes_.size() == mistakes_before) {
       complain(node, where,
                has_path ? "has both path and storage; keep one of them"
                         : "says not what to export; write path = \"/srv/disk.img\" or storage = "
                           "\"memory:64M\"");
     }
-    settings_.exports.push_back(std::move(specification));
+    if (mistakes_.size() == mistakes_before) settings_.exports.push_back(std::move(specification));
   }
 
   void read_export_key(ExportSpecification& target, const std::string& where, const toml::key& key,
@@ -192,42 +206,41 @@ class Reader {
       text += "known are:";
       for (const std::string& each : known) text += " " + each;
     }
-    errors_.push_back(place(key.source()) + text);
+    add(key.source(), text);
   }
 
   void complain(const toml::node& node, const std::string& key, const std::string& text) {
-    errors_.push_back(place(node.source()) + key + ": " + text);
+    add(node.source(), key + ": " + text);
   }
 
-  std::string place(const toml::source_region& source) const {
-    return path_ + ":" + std::to_string(source.begin.line) + ":" +
-           std::to_string(source.begin.column) + ": ";
+  void add(const toml::source_region& source, const std::string& text) {
+    mistakes_.push_back(mistake_at(path_, source, text));
   }
 
   std::string path_;
   Settings settings_;
-  ConfigErrors errors_;
+  std::vector<ConfigMistake> mistakes_;
 };
 
 }  // namespace
 
-tl::expected<Settings, ConfigErrors> parse_config(const std::string& text,
-                                                  const std::string& path) {
+tl::expected<Settings, BadConfig> parse_config(const std::string& text, const std::string& path) {
   try {
     return Reader{path}.read(toml::parse(text, path));
   } catch (const toml::parse_error& error) {
-    const auto& at = error.source().begin;
-    return tl::unexpected(ConfigErrors{
-        path + ":" + std::to_string(at.line) + ":" + std::to_string(at.column) + ": " +
+    const ConfigMistake mistake = mistake_at(
+        path, error.source(),
         std::string{error.description()} +
-        " (this is TOML: texts stand between quotes, tables are named like [export.disk0])"});
+            " (this is TOML: texts stand between quotes, tables are named like [export.disk0])");
+    return tl::unexpected(BadConfig{{mistake}, {}});
   }
 }
 
-tl::expected<Settings, ConfigErrors> load_config(const std::string& path) {
+tl::expected<Settings, BadConfig> load_config(const std::string& path) {
   const auto fail = [&](int error) {
-    return tl::unexpected(ConfigErrors{path + ": " + std::strerror(error) +
-                                       "; name a readable configuration file behind --config"});
+    const std::string text =
+        path + ": " + std::strerror(error) + "; name a readable configuration file behind --config";
+    return tl::unexpected(BadConfig{{{.text = text}}, {}, /*unreadable=*/true});
   };
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) return fail(EISDIR);

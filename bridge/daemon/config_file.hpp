@@ -9,13 +9,24 @@
 
 namespace rnbd {
 
-/// Everything that is wrong, one sentence each, with file, line, column and key.
-using ConfigErrors = std::vector<std::string>;
+/// A sentence with file, line, column and key.
+struct ConfigMistake {
+  unsigned line = 0;
+  unsigned column = 0;
+  std::string text;
+};
+
+/// Everything that is wrong with a file, from its beginning to its end.
+struct BadConfig {
+  std::vector<ConfigMistake> mistakes;
+  Settings rest;            ///< what is right
+  bool unreadable = false;  ///< nothing is known of what is in it
+};
 
 /// Reads a file.
-tl::expected<Settings, ConfigErrors> load_config(const std::string& path);
+tl::expected<Settings, BadConfig> load_config(const std::string& path);
 
-/// The same for a text; `path` is only for the messages.
-tl::expected<Settings, ConfigErrors> parse_config(const std::string& text, const std::string& path);
+/// The same for a text; `path` is only for the messages. Exports are in the order of the file.
+tl::expected<Settings, BadConfig> parse_config(const std::string& text, const std::string& path);
 
 }  // namespace rnbd

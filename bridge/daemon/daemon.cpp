@@ -14,9 +14,11 @@
 
 #include "bridge/control/control_socket.hpp"
 #include "bridge/daemon/blocking_pool.hpp"
+#include "bridge/daemon/check.hpp"
 #include "bridge/daemon/late_exports.hpp"
 #include "bridge/daemon/logging.hpp"
 #include "bridge/daemon/notify.hpp"
+#include "bridge/daemon/open_exports.hpp"
 #include "bridge/daemon/process.hpp"
 #include "bridge/daemon/server_control.hpp"
 #include "bridge/daemon/shutdown.hpp"
@@ -33,9 +35,16 @@ namespace {
 /// For running requests; less than kLeaveWithin by what closing everything takes.
 constexpr std::chrono::milliseconds kDrain{3000};
 
-int complain(const std::string& text) {
+/// Of what may get better by itself, and of what was asked for.
+constexpr int kFailed = 1, kMistaken = 2;
+
+int complain(const std::string& text, int status = kFailed) {
   log_function()(rtrs::LogLevel::error, text);
-  return 1;
+  return status;
+}
+
+int exit_status_of(int error) {
+  return error == EINVAL || error == EOPNOTSUPP ? kMistaken : kFailed;
 }
 
 /// For the I/O of a server that was killed, where it has files of the search path.
@@ -114,40 +123,12 @@ void record_loss(const LossCount& losses) {
   }
 }
 
-/// Both the server and what it opens for each of them have to know.
-unsigned reactors_of(const Settings& settings) {
-  constexpr unsigned kMost = 8;
-  return settings.reactors != 0 ? settings.reactors
-                                : std::clamp(std::thread::hardware_concurrency(), 1U, kMost);
-}
-
-/// `state`: null if nothing is to be served.
-tl::expected<std::unique_ptr<ExportCatalogue>, std::string> open_exports(const Settings& settings,
-                                                                         const State* state) {
+CatalogueOptions catalogue_options(const State& state) {
   CatalogueOptions options;
-  options.direct = settings.direct;
-  options.use_uring = !settings.no_uring;
-  options.queues = reactors_of(settings);
-  options.log = log_function();
-  if (state != nullptr) {
-    options.patience = kPatience;
-    options.turns = state->turns;
-    if (state->losses) options.on_loss = [losses = state->losses] { record_loss(*losses); };
-  }
-  auto catalogue = std::make_unique<ExportCatalogue>(std::move(options));
-  // What is open for writing serves readers, too, but not the other way round.
-  for (const bool read_only : {false, true}) {
-    for (const ExportSpecification& specification : settings.exports) {
-      if (specification.read_only != read_only) continue;
-      const auto added = catalogue->add(specification);
-      if (!added) return tl::unexpected(added.error().text);
-    }
-  }
-  if (!settings.search_path.empty()) {
-    const auto set = catalogue->set_search_path(settings.search_path);
-    if (!set) return tl::unexpected(set.error().text);
-  }
-  return catalogue;
+  options.patience = kPatience;
+  options.turns = state.turns;
+  if (state.losses) options.on_loss = [losses = state.losses] { record_loss(*losses); };
+  return options;
 }
 
 rtrs::ServerOptions server_options(const Settings& settings, std::vector<int> sockets) {
@@ -171,27 +152,32 @@ rtrs::ServerOptions server_options(const Settings& settings, std::vector<int> so
   return options;
 }
 
-std::string describe(const Settings& settings, const ExportCatalogue& catalogue) {
-  std::string text = describe_exports(catalogue);
-  if (!settings.search_path.empty())
-    text += (text.empty() ? "" : "; ") + ("what is below " + settings.search_path);
-  return text;
+/// "tcp:127.0.0.1:1234 (waiting for tcp:192.0.2.1:1234)"
+std::string listening_on(const rtrs::Server& server) {
+  std::string open, waiting;
+  for (const rtrs::ListenerStatus& listener : server.listeners()) {
+    std::string& list = listener.waits() ? waiting : open;
+    list += (list.empty() ? "" : ", ") + listener.address;
+  }
+  if (open.empty()) open = "no address yet";
+  return waiting.empty() ? open : open + " (waiting for " + waiting + ")";
 }
 
-std::string listening_on(const rtrs::Server& server) {
-  std::string text;
-  for (const std::string& address : server.addresses())
-    text += (text.empty() ? "" : ", ") + address;
-  return text;
+/// For who looks at the service.
+std::string status_line(const Settings& settings, const rtrs::Server& server,
+                        const ExportCatalogue& catalogue) {
+  const bool waits = std::ranges::any_of(server.listeners(), &rtrs::ListenerStatus::waits);
+  return "STATUS=exporting " + describe(settings, catalogue) +
+         (waits ? "; listening on " + listening_on(server) : "") + "\n";
 }
 
 /// Also of sockets that the service manager opened.
 void warn_of_strangers(const rtrs::Server& server) {
-  for (const std::string& text : server.addresses()) {
-    const auto address = parse_listen(text);
+  for (const rtrs::ListenerStatus& listener : server.listeners()) {
+    const auto address = parse_listen(listener.address);
     if (address && is_loopback(*address)) continue;
     log_function()(rtrs::LogLevel::warning,
-                   "there is no authentication: whoever reaches " + text +
+                   "there is no authentication: whoever reaches " + listener.address +
                        " may read and write the exports; keep it in a trusted network");
     return;
   }
@@ -202,9 +188,9 @@ void warn_of_little_memory(const Settings& settings, const rtrs::Server& server)
   const std::uint64_t may = raise_memlock_limit();
   const std::uint64_t path =
       std::uint64_t{settings.queue_depth} * (settings.max_io_size + std::uint64_t{4096});
-  const auto addresses = server.addresses();
-  const bool rdma = std::ranges::any_of(
-      addresses, [](const std::string& address) { return address.starts_with("rdma:"); });
+  const bool rdma = std::ranges::any_of(server.listeners(), [](const auto& listener) {
+    return listener.address.starts_with("rdma:");
+  });
   if (!rdma || may >= path) return;
   log_function()(rtrs::LogLevel::warning, "a path over RDMA locks " + std::to_string(path >> 20) +
                                               " MiB, and only " + std::to_string(may >> 10) +
@@ -231,7 +217,7 @@ std::string tell_ready(const Invocation& invocation, const rtrs::Server& server,
   const std::string ready = "ready, listening on " + listening_on(server);
   const std::string exporting = "exporting " + describe(invocation.settings, catalogue);
   log_function()(rtrs::LogLevel::info, ready + ", " + exporting);
-  notify_manager("READY=1\nSTATUS=" + exporting + "\n");
+  notify_manager("READY=1\n" + status_line(invocation.settings, server, catalogue));
   if (invocation.ready_fd < 0) return "";
   return write_ready_line(invocation.ready_fd, ready);
 }
@@ -266,8 +252,13 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   BlockServer handler{catalogue,
                       {.queue_depth = settings.queue_depth, .max_io_size = settings.max_io_size},
                       pool->surroundings(options.client_log)};
-  auto server = rtrs::Server::create(options, handler);
-  if (const auto started = server->start(); !started) return complain(started.error().text);
+  std::unique_ptr<rtrs::Server> server;
+  const auto tell_manager = [&] { notify_manager(status_line(settings, *server, catalogue)); };
+  options.on_listener = tell_manager;
+  server = rtrs::Server::create(options, handler);
+  if (const auto started = server->start(); !started) {
+    return complain(started.error().text, exit_status_of(started.error().error));
+  }
   warn_of_strangers(*server);
   warn_of_little_memory(settings, *server);
 
@@ -275,9 +266,7 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   auto control = open_control(settings.control, *server, catalogue);
   const std::string wrong = control ? tell_ready(invocation, *server, catalogue) : control.error();
   if (wrong.empty()) {
-    const LateExports late{
-        catalogue,
-        [&] { notify_manager("STATUS=exporting " + describe(settings, catalogue) + "\n"); }};
+    const LateExports late{catalogue, tell_manager};
     const StorageWatch watch{[&] { return server->sessions(); }, log_function()};
     const std::string signal = wait_for_shutdown();
     notify_manager("STOPPING=1\n");
@@ -295,25 +284,22 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
 int run_daemon(const Invocation& invocation) {
   const Settings& settings = invocation.settings;
   start_logging(settings.log_level);
-  if (const std::string wrong = contradiction_in(settings); !wrong.empty()) return complain(wrong);
+  if (invocation.check_config) return check_configuration(invocation);
+  if (const std::string wrong = contradiction_in(settings); !wrong.empty())
+    return complain(wrong, kMistaken);
   if (const std::string doubt = doubt_about(settings); !doubt.empty())
     log_function()(rtrs::LogLevel::warning, doubt);
   if (const std::string wrong = complaint_about_ready_fd(invocation.ready_fd); !wrong.empty())
-    return complain(wrong);
+    return complain(wrong, kMistaken);
   take_signals();
   raise_descriptor_limit();
-  tl::expected<State, std::string> state;
-  if (!invocation.check_config) state = open_state(settings.state_directory, settings.search_path);
+  const auto state = open_state(settings.state_directory, settings.search_path);
   if (!state) return complain(state.error());
-  auto catalogue = open_exports(settings, invocation.check_config ? nullptr : &*state);
-  if (!catalogue) return complain(catalogue.error());
-  if (invocation.check_config) {
-    tell_what_waits(**catalogue, "the server would serve the others meanwhile");
-    announce("the configuration is correct, exporting " + describe(settings, **catalogue));
-    return 0;
-  }
-  wait_for_storage(**catalogue);
-  const int status = serve(invocation, **catalogue, *state);
+  const auto [catalogue, mistakes] = open_exports(settings, catalogue_options(*state));
+  for (const Mistake& mistake : mistakes) complain(mistake.text);
+  if (!mistakes.empty()) return kMistaken;
+  wait_for_storage(*catalogue);
+  const int status = serve(invocation, *catalogue, *state);
   remove_files();
   return status;
 }

@@ -1,5 +1,6 @@
 #include "bridge/daemon/late_exports.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <map>
@@ -17,8 +18,8 @@ namespace {
 
 using std::chrono::steady_clock;
 
-/// Before the first client. Linux's clients do not ask again by themselves when they were refused;
-/// those of exports that are free wait along.
+/// Before the first client, for what is in use. Linux's clients do not ask again by themselves when
+/// they were refused; those of exports that are free wait along.
 constexpr std::chrono::seconds kPatience{3};
 constexpr std::chrono::milliseconds kOften{50};   ///< between two attempts, meanwhile
 constexpr std::chrono::seconds kEvery{1};         ///< and afterwards
@@ -40,20 +41,33 @@ std::string human_size(std::uint64_t bytes) {
   return text;
 }
 
-/// Why, by name.
-using Waiting = std::map<std::string, std::string>;
+/// By name; that of the search path is empty.
+using Waiting = std::map<std::string, ExportStatus>;
 
 Waiting waiting_of(const ExportCatalogue& catalogue) {
   Waiting waiting;
   for (const ExportStatus& status : catalogue.exports()) {
-    if (status.waits()) waiting.emplace(status.name, status.trouble);
+    if (status.waits()) waiting.emplace(status.name, status);
   }
+  ExportStatus search_path;
+  search_path.trouble = catalogue.trouble_with_search_path();
+  if (search_path.waits()) waiting.emplace("", search_path);
   return waiting;
 }
 
-void tell_of(const std::string& name, const std::string& why) {
-  warn("export " + quoted(name) + " is not served yet, and who opens it is told that it is busy: " +
-       why + " (what a server that was killed has begun keeps it until it has ended)");
+std::string subject(const std::string& name) {
+  return name.empty() ? "what is below the search path" : "export " + quoted(name);
+}
+
+void tell_of(const std::string& name, const ExportStatus& status) {
+  warn(subject(name) + " is not served yet, and who opens it is told " +
+       (status.in_use ? "that it is busy: " : "to try again later: ") + status.trouble +
+       (status.in_use ? " (what a server that was killed has begun keeps it until it has ended)"
+                      : "; it is tried again every second"));
+}
+
+bool some_in_use(const ExportCatalogue& catalogue) {
+  return std::ranges::any_of(catalogue.exports(), &ExportStatus::in_use);
 }
 
 }  // namespace
@@ -73,16 +87,18 @@ std::string describe_exports(const ExportCatalogue& catalogue) {
   return text;
 }
 
-void tell_what_waits(const ExportCatalogue& catalogue, const std::string& what_then) {
-  for (const auto& [name, why] : waiting_of(catalogue)) {
-    warn("export " + quoted(name) + ": " + why + "; " + what_then);
+void tell_what_is_in_use(const ExportCatalogue& catalogue, const std::string& what_then) {
+  for (const ExportStatus& status : catalogue.exports()) {
+    if (status.in_use) {
+      warn("export " + quoted(status.name) + ": " + status.trouble + "; " + what_then);
+    }
   }
 }
 
 void wait_for_storage(ExportCatalogue& catalogue) {
   const auto until = steady_clock::now() + kPatience;
-  tell_what_waits(catalogue, "waiting for it");
-  while (catalogue.waits() && steady_clock::now() < until) {
+  tell_what_is_in_use(catalogue, "waiting for it");
+  while (some_in_use(catalogue) && steady_clock::now() < until) {
     std::this_thread::sleep_for(kOften);
     catalogue.open_waiting();
   }
@@ -117,13 +133,13 @@ struct LateExports::Impl {
   void tell() {
     told_at = steady_clock::now();
     const Waiting now = waiting_of(catalogue);
-    for (const auto& [name, why] : now) {
+    for (const auto& [name, status] : now) {
       const auto known = told.find(name);
-      if (known == told.end() || known->second != why) tell_of(name, why);
+      if (known == told.end() || known->second.trouble != status.trouble) tell_of(name, status);
     }
-    for (const auto& [name, why] : told) {
+    for (const auto& [name, status] : told) {
       if (!now.contains(name)) {
-        log_function()(rtrs::LogLevel::info, "export " + quoted(name) + " is served now");
+        log_function()(rtrs::LogLevel::info, subject(name) + " is served now");
       }
     }
     told = now;

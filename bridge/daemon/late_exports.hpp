@@ -1,5 +1,5 @@
-// The exports whose storage somebody else has when the server starts: above all the I/O of a server
-// that was killed.
+// The exports whose storage is not there when the server starts, or that somebody else has: above
+// all the I/O of a server that was killed.
 #pragma once
 
 #include <functional>
@@ -13,10 +13,11 @@ namespace rnbd {
 /// "disk0 (1 GiB), iso (700.5 MiB, read-only), vm (waiting for its storage) and 12 more"
 std::string describe_exports(const ExportCatalogue& catalogue);
 
-/// A line in the log for each export that waits.
-void tell_what_waits(const ExportCatalogue& catalogue, const std::string& what_then);
+/// A line in the log for each export whose storage somebody else has.
+void tell_what_is_in_use(const ExportCatalogue& catalogue, const std::string& what_then);
 
-/// Waits a little before clients are let in: as a rule such I/O ends soon, and nobody is refused.
+/// Waits a little for what is in use before clients are let in: as a rule such I/O ends soon, and
+/// nobody is refused.
 void wait_for_storage(ExportCatalogue& catalogue);
 
 /// Opens while the server serves what still waits then, and tells the log.

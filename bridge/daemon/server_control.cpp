@@ -25,7 +25,7 @@ Json status_of_paths(const rtrs::ServerSessionStatus& session,
   return paths;
 }
 
-/// Of those whose storage somebody else has the size is not known.
+/// Of those that wait the size is not known.
 Json status_of_exports(const ExportCatalogue& catalogue) {
   Json exports = Json::array();
   for (const ExportStatus& status : catalogue.exports()) {
@@ -38,17 +38,28 @@ Json status_of_exports(const ExportCatalogue& catalogue) {
   return exports;
 }
 
+Json status_of_listeners(const std::vector<rtrs::ListenerStatus>& listeners) {
+  Json all = Json::array();
+  for (const auto& listener : listeners) {
+    all.push_back({{"listener", listener.address},
+                   {"access", to_string(listener.access)},
+                   {"state", listener.waits() ? "waiting" : "listening"},
+                   {"trouble", listener.trouble}});
+  }
+  return all;
+}
+
 Json status(rtrs::Server& server, const ExportCatalogue& catalogue) {
+  // Their paths name listeners, of which there may be more a moment later.
+  const auto sessions = server.sessions();
   const auto listeners = server.listeners();
   Json answer{{"server_id", rtrs::server_id_text(server.id())}, {"memory", server.memory()}};
-  answer["listeners"] = Json::array();
-  for (const auto& listener : listeners) {
-    answer["listeners"].push_back(
-        {{"listener", listener.address}, {"access", to_string(listener.access)}});
-  }
+  answer["listeners"] = status_of_listeners(listeners);
+  const std::string trouble = catalogue.trouble_with_search_path();
+  if (!trouble.empty()) answer["search_path"] = "waiting: " + trouble;
   answer["exports"] = status_of_exports(catalogue);
   for (const char* name : {"sessions", "paths", "devices"}) answer[name] = Json::array();
-  for (const auto& session : server.sessions()) {
+  for (const auto& session : sessions) {
     answer["sessions"].push_back({{"session", session.name},
                                   {"paths", session.paths.size()},
                                   {"devices", session.items.size()},
@@ -88,6 +99,9 @@ tl::expected<Json, rtrs::Failure> change_access(rtrs::Server& server, const std:
   std::string known;
   const auto listeners = server.listeners();
   for (unsigned i = 0; i < listeners.size(); ++i) {
+    if (listeners[i].address == wanted && listeners[i].waits()) {
+      return fail(EAGAIN, "nobody comes by " + wanted + ", which waits: " + listeners[i].trouble);
+    }
     if (listeners[i].address == wanted) {
       server.set_access(i, *access);
       return Json::object();

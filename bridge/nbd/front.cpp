@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -60,13 +61,13 @@ Front::Front(Exports& exports, std::vector<Listener> listeners, FrontOptions opt
       door_complaints_{options_.log},
       handshake_complaints_{options_.log},
       request_complaints_{options_.log},
-      stop_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
-  if (stop_ < 0) throw std::system_error{errno, std::generic_category(), "eventfd"};
+      wake_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
+  if (wake_ < 0) throw std::system_error{errno, std::generic_category(), "eventfd"};
 }
 
 Front::~Front() {
   stop({});
-  ::close(stop_);
+  ::close(wake_);
 }
 
 void Front::start() {
@@ -76,9 +77,21 @@ void Front::start() {
   acceptor_ = std::thread{[this] { accept_clients(); }};
 }
 
+void Front::add(std::vector<Listener> listeners) {
+  {
+    const std::lock_guard lock{mutex_};
+    std::ranges::move(listeners, std::back_inserter(added_));
+  }
+  eventfd_write(wake_, 1);
+}
+
 void Front::stop(std::chrono::milliseconds patience) {
   if (workers_.empty()) return;
-  eventfd_write(stop_, 1);
+  {
+    const std::lock_guard lock{mutex_};
+    closed_ = true;
+  }
+  eventfd_write(wake_, 1);
   if (acceptor_.joinable()) acceptor_.join();  // else it could not be started
   {
     const std::lock_guard lock{mutex_};
@@ -96,14 +109,13 @@ void Front::stop(std::chrono::milliseconds patience) {
 // -------------------------------------------------------------------------------------
 
 void Front::accept_clients() {
-  std::vector<pollfd> descriptors{{stop_, POLLIN, 0}};
-  for (const Listener& listener : listeners_) {
-    never_block(listener.fd());
-    descriptors.push_back({listener.fd(), POLLIN, 0});
-  }
-  for (;;) {
+  std::vector<pollfd> descriptors{{wake_, POLLIN, 0}};
+  while (look_around()) {
+    for (std::size_t i = descriptors.size() - 1; i < listeners_.size(); ++i) {
+      never_block(listeners_[i].fd());
+      descriptors.push_back({listeners_[i].fd(), POLLIN, 0});
+    }
     ::poll(descriptors.data(), descriptors.size(), -1);
-    if (descriptors[0].revents != 0) return;
     for (std::size_t i = 1; i < descriptors.size(); ++i) {
       if (descriptors[i].revents == 0) continue;
       const int socket = ::accept4(descriptors[i].fd, nullptr, nullptr, SOCK_CLOEXEC);
@@ -120,6 +132,16 @@ void Front::accept_clients() {
       }
     }
   }
+}
+
+/// Takes up what was added. False: nobody comes in any more.
+bool Front::look_around() {
+  eventfd_t wakes = 0;
+  eventfd_read(wake_, &wakes);
+  const std::lock_guard lock{mutex_};
+  std::ranges::move(added_, std::back_inserter(listeners_));
+  added_.clear();
+  return !closed_;
 }
 
 void Front::admit(int socket) {

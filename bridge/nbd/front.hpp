@@ -35,11 +35,14 @@ class Front {
   Front& operator=(const Front&) = delete;
 
   void start();
+  /// One more place where clients come in.
+  void add(std::vector<Listener> listeners);
   /// Answers what is under way, for at most `patience`, and ends every connection.
   void stop(std::chrono::milliseconds patience);
 
  private:
   void accept_clients();
+  bool look_around();
   /// A client that has not chosen its export yet. The oldest makes room when there are too many.
   struct Meeting {
     int socket = -1;
@@ -56,21 +59,23 @@ class Front {
   static rtrs::Log into(rtrs::ComplaintLog& complaints);
 
   Exports& exports_;
-  std::vector<Listener> listeners_;
+  std::vector<Listener> listeners_;  ///< the accepting thread's, once it runs
   const FrontOptions options_;
   // Apart, so that one kind of trouble does not hide the other.
   rtrs::ComplaintLog door_complaints_;       ///< clients that do not come in
   rtrs::ComplaintLog handshake_complaints_;  ///< those that haggle
   rtrs::ComplaintLog request_complaints_;    ///< those that are served
-  int stop_;                                 ///< eventfd, readable once stop() was called
+  int wake_;                                 ///< eventfd, for the thread that accepts
   Pool pool_{options_.max_connections};
   std::vector<std::unique_ptr<Worker>> workers_;
   std::thread acceptor_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  Meetings meetings_;                  ///< oldest first; guarded by mutex_
+  Meetings meetings_;                  ///< oldest first; guarded by mutex_, as the next three
   unsigned turned_away_ = 0;           ///< of meetings_
+  std::vector<Listener> added_;        ///< not taken up yet
+  bool closed_ = false;                ///< nobody comes in any more
   std::atomic<bool> stopping_{false};  ///< changes with mutex_ held
 };
 

@@ -104,14 +104,21 @@ bool Listener::reachable_from_outside() const {
          !text.starts_with("tcp:[::1]");
 }
 
-tl::expected<Listener, std::string> Listener::open_unix(const std::string& path) {
+std::string text_of(const NbdAddress& address) {
+  if (!address.path.empty()) return "unix:" + address.path;
+  const bool brackets = address.host.find(':') != std::string::npos;
+  const std::string host = address.host.empty() ? "*" : address.host;
+  return "tcp:" + (brackets ? '[' + host + ']' : host) + ":" + std::to_string(address.port);
+}
+
+tl::expected<Listener, Failure> Listener::open_unix(const std::string& path) {
   constexpr mode_t kWhatTheUmaskLeaves = 0777;
   const auto fd = listen_on_unix_socket(path, kWhatTheUmaskLeaves);
-  if (!fd) return tl::unexpected("unix:" + path + ": " + fd.error());
+  if (!fd) return tl::unexpected(Failure{EIO, "unix:" + path + ": " + fd.error()});
   return Listener{*fd, path};
 }
 
-tl::expected<std::vector<Listener>, std::string> Listener::open(const NbdAddress& address) {
+tl::expected<std::vector<Listener>, Failure> Listener::open(const NbdAddress& address) {
   std::vector<Listener> listeners;
   if (!address.path.empty()) {
     auto listener = open_unix(address.path);
@@ -119,15 +126,17 @@ tl::expected<std::vector<Listener>, std::string> Listener::open(const NbdAddress
     listeners.push_back(std::move(*listener));
     return listeners;
   }
-  const std::string text =
-      "tcp:" + (address.host.empty() ? "*" : address.host) + ":" + std::to_string(address.port);
+  const std::string text = text_of(address);
   addrinfo hints{};
   hints.ai_flags = AI_PASSIVE;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   const int failed = ::getaddrinfo(address.host.empty() ? nullptr : address.host.c_str(),
                                    std::to_string(address.port).c_str(), &hints, &found);
-  if (failed != 0) return tl::unexpected(text + ": " + ::gai_strerror(failed));
+  if (failed != 0) {
+    return tl::unexpected(
+        Failure{failed == EAI_AGAIN ? EHOSTUNREACH : ENXIO, text + ": " + ::gai_strerror(failed)});
+  }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner{found, &::freeaddrinfo};
   int error = EADDRNOTAVAIL;
   for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
@@ -152,9 +161,10 @@ tl::expected<std::vector<Listener>, std::string> Listener::open(const NbdAddress
     }
   }
   if (listeners.empty()) {
-    return tl::unexpected(
+    return tl::unexpected(Failure{
+        error,
         text + ": " + reason(error) +
-        (error == EADDRINUSE ? "; another program listens there, choose another port" : ""));
+            (error == EADDRINUSE ? "; another program listens there, choose another port" : "")});
   }
   return listeners;
 }

@@ -8,7 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "rdma/client.hpp"
+
 namespace rnbd::nbd {
+
+using rtrs::Failure;
 
 inline constexpr std::uint16_t kDefaultPort = 10809;
 
@@ -22,6 +26,9 @@ struct NbdAddress {
 
 /// Errors: a sentence that shows the right form.
 tl::expected<NbdAddress, std::string> parse_nbd_address(std::string_view text);
+
+/// As it is written.
+std::string text_of(const NbdAddress& address);
 
 /// A socket that listens. Its end removes the file of a Unix socket that it has made.
 class Listener {
@@ -43,12 +50,14 @@ class Listener {
   /// Listens on every address that `address` stands for. A Unix socket on which nobody listens any
   /// more is replaced.
   ///
-  /// Errors: a sentence that names the address and says what to do.
-  static tl::expected<std::vector<Listener>, std::string> open(const NbdAddress& address);
+  /// Errors: EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, EHOSTUNREACH (no name server answers), ENXIO
+  ///         (no such name) and others, each with a sentence that names the address and says what
+  ///         to do.
+  static tl::expected<std::vector<Listener>, Failure> open(const NbdAddress& address);
 
  private:
   Listener(int fd, std::string path) : fd_{fd}, path_{std::move(path)} {}
-  static tl::expected<Listener, std::string> open_unix(const std::string& path);
+  static tl::expected<Listener, Failure> open_unix(const std::string& path);
 
   int fd_;
   std::string path_;  ///< of the file to remove

@@ -24,6 +24,8 @@ std::string why(int error) {
       return "somebody else has its storage";
     case ESTALE:
       return "somebody else may have written since this client looked at it";
+    case EAGAIN:
+      return "its storage is not there yet";
     default:
       return std::strerror(error);
   }
@@ -92,7 +94,8 @@ void BlockSession::open_export(const OpeningPtr& opening) {
                                                        [this, opening] { open_export(opening); });
   if (retry) return;
   Failure refusal = refusal_of(name, lease.error());
-  if (refusal.error == EBUSY) refusal.text = quoted(name) + ": " + catalogue_.trouble_of(name);
+  if (refusal.error == EBUSY || refusal.error == EAGAIN)
+    refusal.text = quoted(name) + ": " + catalogue_.trouble_of(name);
   opened(opening, tl::unexpected(std::move(refusal)));
 }
 

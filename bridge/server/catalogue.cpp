@@ -54,10 +54,30 @@ bool ExportCatalogue::wait_for(const Failure& failure, bool& told) const {
 }
 
 tl::expected<void, Failure> ExportCatalogue::set_search_path(const std::string& directory) {
-  auto path = SearchPath::open(directory);
-  if (!path) return tl::unexpected(path.error());
-  search_path_ = std::move(*path);
+  search_directory_ = directory;
+  const auto opened = open_search_path();
+  const bool final = !opened && (opened.error().error == EINVAL || opened.error().error == ENOTDIR);
+  if (final) return opened;
   return {};
+}
+
+tl::expected<void, Failure> ExportCatalogue::open_search_path() {
+  auto path = SearchPath::open(search_directory_);
+  const std::lock_guard lock{mutex_};
+  why_no_search_path_ = path ? "" : path.error().text;
+  if (!path) return tl::unexpected(path.error());
+  search_path_ = std::make_shared<const SearchPath>(std::move(*path));
+  return {};
+}
+
+std::shared_ptr<const SearchPath> ExportCatalogue::search_path() const {
+  const std::lock_guard lock{mutex_};
+  return search_path_;
+}
+
+std::string ExportCatalogue::trouble_with_search_path() const {
+  const std::lock_guard lock{mutex_};
+  return why_no_search_path_;
 }
 
 BackendOptions ExportCatalogue::backend_options(bool read_only) const {
@@ -183,7 +203,7 @@ tl::expected<Lease, int> ExportCatalogue::open_named(std::string_view name, cons
   std::shared_ptr<Storage> storage = found->second.storage;
   const Geometry geometry = found->second.geometry;
   lock.unlock();
-  if (storage == nullptr) return tl::unexpected(EBUSY);
+  if (storage == nullptr) return tl::unexpected(why_not_open(name));
   return lease(std::move(storage), geometry, access);
 }
 
@@ -195,15 +215,19 @@ const WriterCount* ExportCatalogue::writers(std::string_view name) const {
 
 std::string ExportCatalogue::line_of_file(std::string_view session_name,
                                           std::string_view device_name) const {
-  const bool own = search_path_ && SearchPath::is_per_session(search_path_->directory());
+  const bool own = SearchPath::is_per_session(search_directory_);
   return (own ? std::string{session_name} + "/" : "") + std::string{device_name};
 }
 
 tl::expected<Lease, Refusal> ExportCatalogue::open_file(std::string_view session_name,
                                                         std::string_view device_name,
                                                         const Access& access) {
-  if (!search_path_) return tl::unexpected(Failure{ENOENT, "there is no such export"});
-  const auto file = search_path_->find(session_name, device_name);
+  if (!has_search_path()) return tl::unexpected(Failure{ENOENT, "there is no such export"});
+  const auto path = search_path();
+  if (path == nullptr) {
+    return tl::unexpected(Failure{EAGAIN, quoted(device_name) + ": " + trouble_with_search_path()});
+  }
+  const auto file = path->find(session_name, device_name);
   if (!file) return tl::unexpected(file.error());
   bool told = false;
   while (true) {

@@ -33,6 +33,7 @@ struct ExportSpecification {
   std::string description;
   bool read_only = false;
   bool direct = false;
+  unsigned line = 0;  ///< of the configuration file; 0 = on the command line
 };
 
 /// An open backend, shared by all exports and mappings of the same storage.
@@ -146,6 +147,7 @@ struct ExportStatus {
   std::uint64_t size = 0;  ///< bytes; 0 while it waits
   bool read_only = false;
   std::string trouble;  ///< why it waits for its storage; "": it is open
+  bool in_use = false;  ///< it waits because somebody else has its storage
 
   bool waits() const { return !trouble.empty(); }
 };
@@ -161,9 +163,11 @@ class ExportCatalogue {
   ExportCatalogue& operator=(const ExportCatalogue&) = delete;
 
   /// Opens an export and keeps it open. Two exports of the same file share what is open. If the
-  /// storage is somebody else's for now, the export waits until open_waiting() has opened it.
+  /// storage is somebody else's for now, or is not there, the export waits until open_waiting() has
+  /// opened it.
   ///
-  /// Errors: a sentence that names the export and says what to do.
+  /// Errors: of what was asked for, which time does not mend (EINVAL, EEXIST, EISDIR ...): a
+  ///         sentence that names the export and says what to do.
   tl::expected<void, Failure> add(const ExportSpecification& specification);
   /// Tries once to open what waits. True: some export is open, or waits for another reason. May
   /// block as opening does.
@@ -174,8 +178,13 @@ class ExportCatalogue {
   bool waits() const;
   /// The exports that have a name, in the order of their names.
   std::vector<ExportStatus> exports() const;
-  /// Lets clients open files below a directory by name, after the exports that have one.
+  /// Lets clients open files below a directory by name, after the exports that have one. If the
+  /// directory is not there, it waits as an export does.
+  ///
+  /// Errors: EINVAL, ENOTDIR, with what to do.
   tl::expected<void, Failure> set_search_path(const std::string& directory);
+  /// Why there is no search path yet; "": there is one, or none was set.
+  std::string trouble_with_search_path() const;
 
   /// The storage of an export is not what its name leads to any more (a file was deleted or
   /// replaced, a device was taken away), and nobody has it open. Never blocks.
@@ -188,7 +197,7 @@ class ExportCatalogue {
   std::string trouble_of(std::string_view name) const;
 
   bool has(std::string_view name) const { return named_.find(name) != named_.end(); }
-  bool has_search_path() const { return search_path_.has_value(); }
+  bool has_search_path() const { return !search_directory_.empty(); }
 
   /// For whoever opens a file, in the line of its name, or takes a turn, in that of the state
   /// directory: one server has one of it, so that all turns hang when one does.
@@ -228,12 +237,13 @@ class ExportCatalogue {
 
   /// Never blocks.
   ///
-  /// Errors: ENOENT, EBUSY (it waits for its storage), EROFS (the export is read-only), EPERM (too
-  ///         many writers).
+  /// Errors: ENOENT, EBUSY (somebody else has its storage), EAGAIN (its storage is not there),
+  ///         EROFS (the export is read-only), EPERM (too many writers).
   tl::expected<Lease, int> open_named(std::string_view name, const Access& access);
   /// Opens a file below the search path. May block as any file access may.
   ///
-  /// Errors: as SearchPath::find(), EROFS, EPERM, or the backend's; the text is for the log.
+  /// Errors: as SearchPath::find(), EAGAIN (the directory is not there yet), EROFS, EPERM, or the
+  ///         backend's; the text is for the log.
   tl::expected<Lease, Refusal> open_file(std::string_view session_name,
                                          std::string_view device_name, const Access& access);
   /// Of an export that is open.
@@ -261,7 +271,7 @@ class ExportCatalogue {
   };
   struct Waiting {
     ExportSpecification specification;
-    std::string why;  ///< guarded by mutex_
+    Failure why;  ///< error 0: it is open; guarded by mutex_
   };
   using MaybeIdentity = std::optional<FileIdentity>;
 
@@ -271,6 +281,10 @@ class ExportCatalogue {
   bool is_awaited_by_writer(const FileIdentity& identity) const;
   void serve(Named& named, std::shared_ptr<Storage> storage, bool read_only);
   bool try_waiting(Waiting& waiting);
+  bool try_search_path();
+  tl::expected<void, Failure> open_search_path();
+  std::shared_ptr<const SearchPath> search_path() const;
+  int why_not_open(std::string_view name) const;
   /// Whether to try once more to open what is in use; if so, some time has passed.
   bool wait_for(const Failure& failure, bool& told) const;
   tl::expected<std::shared_ptr<Storage>, Failure> open_storage(const std::string& storage,
@@ -300,7 +314,9 @@ class ExportCatalogue {
   std::chrono::steady_clock::time_point impatient_from_;
   std::map<std::string, Named, std::less<>> named_;  ///< its keys are constant after the start
   std::vector<Waiting> waiting_;                     ///< changed by open_waiting(), under mutex_
-  std::optional<SearchPath> search_path_;
+  std::string search_directory_;                     ///< constant after the start; "": none
+  std::shared_ptr<const SearchPath> search_path_;    ///< null while it waits; guarded by mutex_
+  std::string why_no_search_path_;                   ///< guarded by mutex_
 
   const std::uint32_t life_ = std::random_device{}() | 1U;  ///< of this process; never 0
   std::mutex turn_mutex_;                                   ///< one turn is taken at a time

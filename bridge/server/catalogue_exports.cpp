@@ -16,8 +16,15 @@ namespace {
 constexpr std::size_t kMaxDescription = 1024;
 
 /// Somebody else has the storage; an NBD server that serves one client at a time merely does not
-/// answer then. All else that fails is the administrator's to put right.
-bool may_be_over_soon(int error) { return error == EBUSY || error == ETIMEDOUT; }
+/// answer then.
+bool is_in_use(int error) { return error == EBUSY || error == ETIMEDOUT; }
+
+/// What was asked for is impossible. All else may come, or be allowed, while the server serves the
+/// other exports: a disk, a mount, an upstream, a permission.
+bool is_final(int error) {
+  return error == EINVAL || error == EISDIR || error == EEXIST || error == ENAMETOOLONG ||
+         error == EOPNOTSUPP;
+}
 
 std::optional<FileIdentity> identity_of(const std::string& storage) {
   const auto path = path_of(storage);
@@ -71,14 +78,14 @@ tl::expected<void, Failure> ExportCatalogue::add(const ExportSpecification& spec
   if (has(name)) return fail(EEXIST, " is there twice; give each export a name of its own");
 
   auto storage = open_for_export(specification);
-  if (!storage && !may_be_over_soon(storage.error().error)) {
+  if (!storage && is_final(storage.error().error)) {
     return fail(storage.error().error, ": " + storage.error().text);
   }
   Named& named = named_.emplace(name, Named{{}, {}, specification, {}}).first->second;
   if (storage) {
     serve(named, std::move(*storage), specification.read_only);
   } else {
-    waiting_.push_back({specification, storage.error().text});
+    waiting_.push_back({specification, storage.error()});
   }
   return {};
 }
@@ -130,11 +137,11 @@ void ExportCatalogue::serve(Named& named, std::shared_ptr<Storage> storage, bool
 /// Without the lock under which files of the search path are opened, lest what hangs here keeps
 /// these closed: a client that opens the same file in the same moment may find it in use.
 bool ExportCatalogue::open_waiting() {
-  bool news = false;
+  bool news = try_search_path();
   for (std::size_t n = 0; n < waiting_.size();) {
     Waiting& waiting = waiting_[n];
     news |= try_waiting(waiting);
-    if (!waiting.why.empty()) {
+    if (waiting.why.error != 0) {
       ++n;
       continue;
     }
@@ -151,14 +158,31 @@ bool ExportCatalogue::try_waiting(Waiting& waiting) {
   if (storage) {
     serve(named_.find(specification.name)->second, std::move(*storage), specification.read_only);
   }
-  const std::string why = storage ? "" : storage.error().text;
+  const Failure why = storage ? Failure{} : storage.error();
   const std::lock_guard lock{mutex_};
-  return std::exchange(waiting.why, why) != why;
+  return std::exchange(waiting.why, why).text != why.text;
+}
+
+/// True: there is something to tell.
+bool ExportCatalogue::try_search_path() {
+  const std::string before = trouble_with_search_path();
+  if (before.empty()) return false;
+  const auto opened = open_search_path();
+  return opened || opened.error().text != before;
 }
 
 bool ExportCatalogue::waits() const {
   const std::lock_guard lock{mutex_};
-  return !waiting_.empty();
+  return !waiting_.empty() || !why_no_search_path_.empty();
+}
+
+/// The errno for who opens it.
+int ExportCatalogue::why_not_open(std::string_view name) const {
+  const std::lock_guard lock{mutex_};
+  for (const Waiting& waiting : waiting_) {
+    if (waiting.specification.name == name) return is_in_use(waiting.why.error) ? EBUSY : EAGAIN;
+  }
+  return EAGAIN;  // it is open by now
 }
 
 std::vector<ExportStatus> ExportCatalogue::exports() const {
@@ -172,11 +196,12 @@ std::vector<ExportStatus> ExportCatalogue::exports() const {
     } else {
       now.size = 0;
     }
-    all.push_back({name, now.size, now.read_only, entry.lost});
+    all.push_back({name, now.size, now.read_only, entry.lost, false});
     for (const Waiting& waiting : waiting_) {
       if (waiting.specification.name != name) continue;
       all.back().read_only = waiting.specification.read_only;
-      all.back().trouble = waiting.why;
+      all.back().trouble = waiting.why.text;
+      all.back().in_use = is_in_use(waiting.why.error);
     }
   }
   return all;

@@ -51,7 +51,7 @@ std::string ExportCatalogue::trouble_of(std::string_view name) const {
   const auto found = named_.find(name);
   if (found != named_.end() && !found->second.lost.empty()) return found->second.lost;
   for (const Waiting& waiting : waiting_) {
-    if (waiting.specification.name == name) return waiting.why;
+    if (waiting.specification.name == name) return waiting.why.text;
   }
   return "";
 }

@@ -3,14 +3,14 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <utility>
 
 #include "rdma/client_log.hpp"
 #include "rdma/transport/clock.hpp"
-#include "rdma/transport/factory.hpp"
-#include "rdma/transport/resolve.hpp"
 #include "rdma/transport/server_options.hpp"
 #include "rdma/transport/volatile_epoch.hpp"
 
@@ -20,11 +20,6 @@ namespace {
 namespace asio = boost::asio;
 /// How long sessions that were told to close get to do so.
 constexpr auto kClosePause = std::chrono::milliseconds{100};
-
-/// Why an address of this machine's name cannot be listened on: the machine does not have it.
-bool is_absent(int error) {
-  return error == EADDRNOTAVAIL || error == EAFNOSUPPORT || error == ENODEV;
-}
 
 std::mt19937_64 seeded() {
   std::random_device device;
@@ -77,49 +72,13 @@ void ServerDriver::log(LogLevel level, const std::string& text) const {
 tl::expected<void, Failure> ServerDriver::start() {
   if (auto ok = check(options_); !ok) return ok;
   if (auto ok = open_entrances(); !ok) return ok;
-  for (unsigned i = 0; i < entrances_.size(); ++i) {
-    entrances_[i].acceptor->start(
-        [this, i](std::unique_ptr<Incoming> incoming) { welcome(std::move(incoming), i); });
-  }
+  for (unsigned i = 0; i < entrances_.size(); ++i) start_entrance(i);
+  if (!late_.empty()) asio::co_spawn(reactors_[0]->io(), open_late_entrances(), asio::detached);
   for (auto& reactor : reactors_) {
     threads_.emplace_back([&loop = *reactor] {
       pthread_setname_np(pthread_self(), ("rtrs-" + std::to_string(loop.index())).c_str());
       loop.run();
     });
-  }
-  return {};
-}
-
-tl::expected<void, Failure> ServerDriver::open_entrances() {
-  const auto keep = [this](auto acceptor, wire::PathAccess access) -> tl::expected<void, Failure> {
-    if (!acceptor) return tl::unexpected(acceptor.error());
-    entrances_.push_back({std::move(*acceptor), access});
-    return {};
-  };
-  AcceptorOptions settings = acceptor_options(options_);
-  settings.refused = [this](LogLevel level, const std::string& peer, const std::string& why) {
-    refusals_.say(level, peer, why, now());
-  };
-  settings.room = [this] {
-    return options_.max_connections - std::min(options_.max_connections, connections_.load());
-  };
-  for (const int descriptor : options_.listen_fds) {
-    auto ok = keep(adopt(*reactors_[0], descriptor, settings), wire::PathAccess::optimized);
-    if (!ok) return ok;
-  }
-  for (const ListenAddress& address : options_.listen) {
-    const auto hosts = addresses_of_listener(address.host);
-    if (!hosts) return tl::unexpected(hosts.error());
-    const std::size_t before = entrances_.size();
-    tl::expected<void, Failure> ok;
-    for (const std::string& host : *hosts) {
-      ListenAddress numeric = address;
-      numeric.host = host;
-      ok = keep(listen(*reactors_[0], numeric, settings), address.access);
-      // Half of a name's addresses would be a surprise; a machine without IPv6 is none.
-      if (!ok && (hosts->size() == 1 || !is_absent(ok.error().error))) return ok;
-    }
-    if (entrances_.size() == before) return ok;
   }
   return {};
 }

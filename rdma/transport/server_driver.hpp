@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <boost/asio/awaitable.hpp>
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "rdma/transport/acceptor.hpp"
 #include "rdma/transport/reactor.hpp"
 #include "rdma/transport/refusal_log.hpp"
+#include "rdma/transport/resolve.hpp"
 #include "rdma/transport/session_host.hpp"
 
 namespace rtrs {
@@ -39,6 +41,18 @@ class ServerDriver final : public Server {
   std::vector<Reactor*> reactors() override;
 
  private:
+  struct Entrance {
+    std::unique_ptr<Acceptor> acceptor;
+    wire::PathAccess access;  ///< of the paths that come in there; guarded by mutex_
+  };
+  using Entrances = std::vector<Entrance>;
+  /// What the machine lacks for now.
+  struct LateEntrance {
+    ListenAddress address;
+    std::string why;                     ///< guarded by mutex_
+    std::shared_ptr<HostLookup> lookup;  ///< null: the host is no name
+  };
+
   void welcome(std::unique_ptr<Incoming> incoming, unsigned entrance);
   std::shared_ptr<SessionHost> create_session(Admission::SessionId id,
                                               const wire::ConnectParameters& parameters,
@@ -52,6 +66,13 @@ class ServerDriver final : public Server {
   void forget_path(Admission::SessionId id, Admission::PathId path);
   void forget_session(Admission::SessionId id);
   tl::expected<void, Failure> open_entrances();
+  tl::expected<Entrances, Failure> open_entrances_at(const ListenAddress& address,
+                                                     const std::vector<std::string>& hosts);
+  AcceptorOptions entrance_options();
+  void start_entrance(unsigned entrance);
+  boost::asio::awaitable<void> open_late_entrances();
+  boost::asio::awaitable<bool> try_late(LateEntrance& late);
+  bool take_in(Entrances entrances);
   void close_acceptors();
   template <class Function>
   void for_each_session(Function function);
@@ -65,11 +86,8 @@ class ServerDriver final : public Server {
   RefusalLog refusals_;  ///< reactor 0
   std::vector<std::unique_ptr<Reactor>> reactors_;
   std::vector<std::thread> threads_;
-  struct Entrance {
-    std::unique_ptr<Acceptor> acceptor;
-    wire::PathAccess access;  ///< of the paths that come in there; guarded by mutex_
-  };
-  std::vector<Entrance> entrances_;
+  Entrances entrances_;             ///< grows on reactor 0, under mutex_
+  std::vector<LateEntrance> late_;  ///< changes on reactor 0, under mutex_
   std::size_t next_reactor_ = 0;
   std::atomic<unsigned> connections_{0};
 

@@ -23,17 +23,9 @@ struct Answers {
 }  // namespace
 
 std::vector<std::string> ServerDriver::addresses() const {
+  const std::lock_guard lock{mutex_};
   std::vector<std::string> all;
   for (const Entrance& entrance : entrances_) all.push_back(entrance.acceptor->address());
-  return all;
-}
-
-std::vector<ListenerStatus> ServerDriver::listeners() const {
-  const std::lock_guard lock{mutex_};
-  std::vector<ListenerStatus> all;
-  for (const Entrance& entrance : entrances_) {
-    all.push_back({entrance.acceptor->address(), entrance.access});
-  }
   return all;
 }
 

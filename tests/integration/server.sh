@@ -16,14 +16,17 @@ exit_statuses() {
   status_of 2 "$server_program" --exprot a=memory:1M
   says said 'did you mean --export'
   status_of 2 "$server_program" --export a=memory:1M --queue-depth none
-  status_of 1 "$server_program"
-  status_of 1 "$server_program" --listen tcp:127.0.0.1:0 --export "a=$PWD/missing"
-  says said "$PWD/missing"
+  status_of 2 "$server_program"
+  status_of 2 "$server_program" --listen tcp:127.0.0.1:0 --export "a=$PWD"
+  says said "$PWD.*directory"
   echo 'nonsense' >wrong.conf
-  status_of 1 "$server_program" --config wrong.conf
+  status_of 2 "$server_program" --config wrong.conf
   says said 'wrong\.conf:1:'
+  status_of 1 "$server_program" --config missing.conf
+  says said 'missing\.conf: No such file'
+  status_of 1 "$server_program" --listen tcp:127.0.0.1:0 --export a=memory:1M --state-directory /proc/x
 }
-it "exit status: 0 for help, 1 for what cannot be served, 2 for a wrong command line" exit_statuses
+it "exit status: 0 for help, 1 for what may get better, 2 for a wrong command line or file" exit_statuses
 
 check_config() {
   truncate -s 1M "a,b.img"
@@ -40,7 +43,7 @@ TOML
   says said 'correct, exporting odd \(1 MiB, read-only\), scratch \(2 MiB\)'
   rm "a,b.img"
   status_of 1 "$server_program" --config good.conf --check-config
-  says said "'odd'.*a,b\.img"
+  says said "good\.conf:3: export 'odd': .*a,b\.img: there is no such file"
   status_of 1 "$server_program" --config "$PWD" --check-config
   says said 'Is a directory'
   status_of 0 "$server_program" --config "$source_dir/contrib/systemd/rnbd-server.conf" --check-config
@@ -49,12 +52,38 @@ it "--check-config opens everything, listens nowhere, and the shipped example pa
 
 many_mistakes() {
   printf '[server]\nqueue_depth = 1\nreactors = "x"\n[export.a]\nfile = "/a"\n' >wrong.conf
-  status_of 1 "$server_program" --config wrong.conf
+  status_of 2 "$server_program" --config wrong.conf
   says said "wrong\.conf:2:1: unknown key 'queue_depth' in \[server\]; did you mean 'queue-depth'"
   says said 'wrong\.conf:3:12: reactors:'
   says said "wrong\.conf:5:1: unknown key 'file' in \[export\.a\]"
 }
 it "configuration: every mistake of a file is told at once" many_mistakes
+
+all_mistakes() {
+  truncate -s 1M image
+  mkdir directory
+  cat >wrong.conf <<END
+[export.z]
+path = "$PWD/missing"
+[export.y]
+path = "$PWD/image"
+read_only = true
+[export.x]
+path = "$PWD/directory"
+[export.w]
+path = "$PWD/image"
+[server]
+heartbeat = "soon"
+[export.v]
+path = "$PWD/lost"
+read-only = true
+END
+  status_of 2 "$server_program" --config wrong.conf --check-config
+  grep -o 'wrong.conf:[0-9]*' said | uniq >places
+  printf 'wrong.conf:%s\n' 1 5 6 11 12 | diff - places
+  ! grep -q correct said || fail "it is correct"
+}
+it "--check-config tells all that is wrong, with keys and with storage, in the order of the file" all_mistakes
 
 # A TOML table has no order, so the user could not change it either.
 two_names() {
@@ -112,7 +141,7 @@ ready_nowhere() {
   expect_gone server 1
   says server.log 'ready-fd.*Broken pipe'
   exec {w}>&-
-  status_of 1 "$server_program" --listen tcp:127.0.0.1:0 --export a=memory:1M --ready-fd 99
+  status_of 2 "$server_program" --listen tcp:127.0.0.1:0 --export a=memory:1M --ready-fd 99
   says said 'ready-fd 99 is not open'
 }
 it "ready: a descriptor that nobody reads ends the start with a message" ready_nowhere
@@ -174,9 +203,9 @@ journal() {
   : >journal
   local stream
   stream=$(stat -c '%d:%i' journal)
-  JOURNAL_STREAM=$stream "$server_program" --export "a=$PWD/missing" 2>journal && fail
+  JOURNAL_STREAM=$stream "$server_program" --export "a=$PWD" 2>journal && fail
   says journal "^<3>export 'a':"
-  JOURNAL_STREAM=1:1 "$server_program" --export "a=$PWD/missing" 2>journal && fail
+  JOURNAL_STREAM=1:1 "$server_program" --export "a=$PWD" 2>journal && fail
   says journal ' rnbd-server: error: '
 }
 it "systemd: lines for the journal carry their priority, others the program's name" journal
@@ -449,15 +478,18 @@ it "in use: SIGTERM ends the waiting" leaves_waiting
 waits_and_wrong() {
   truncate -s 1M image
   hold image
-  status_of 1 "$server_program" --listen tcp:127.0.0.1:0 --export "a=$PWD/image" \
-    --export "b=$PWD/missing"
-  says said "'b'.*there is no such file"
+  status_of 2 "$server_program" --listen tcp:127.0.0.1:0 --export "a=$PWD/image" \
+    --export "b=$PWD" --export c=memory:12Q
+  says said "'b'.*directory"
+  says said "'c'.*12Q"
+  status_of 1 "$server_program" --check-config --export "a=$PWD/image" --export "b=$PWD/missing"
+  says said "error: export 'b': .*there is no such file"
   status_of 0 "$server_program" --check-config --export "a=$PWD/image" --export b=memory:1M
   says said "warning: export 'a': .*in use by another process"
   says said 'correct, exporting a \(waiting for its storage\), b \(1 MiB\)'
   kill_hard holder
 }
-it "in use: other mistakes still end the start, and --check-config tells" waits_and_wrong
+it "in use: what is asked for wrongly ends the start and is told completely, and --check-config tells" waits_and_wrong
 
 manager_hears() {
   truncate -s 1M image

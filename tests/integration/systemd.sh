@@ -63,6 +63,18 @@ files() {
 }
 it "the files are installed where Debian expects them" files
 
+restarts() {
+  install_server
+  local unit
+  for unit in root/usr/lib/systemd/system/rnbd-{server,bridge@}.service; do
+    says "$unit" '^Restart=always$'
+    says "$unit" '^RestartPreventExitStatus=2$'
+    says "$unit" '^RestartSec=1$'
+    says "$unit" '^StartLimitIntervalSec=0$'
+  done
+}
+it "the services are started again for as long as it takes, but for a wrong command line or file" restarts
+
 boot_id() {
   install_server
   ! grep -E '^ProcSubset=pid|^InaccessiblePaths=.*/proc' root/usr/lib/systemd/system/rnbd-server.service ||

@@ -5,6 +5,13 @@ server_says() {
   fails "$build_dir/bin/rnbd-server" --export disk0=memory:1M "${@:2}"
   says fails.out "$1"
 }
+# What may come later keeps the server waiting.
+server_waits() {
+  rnbd_server --export disk0=memory:1M "${@:2}"
+  says rnbd-server.log "$1.*it is tried again every second"
+  stop rnbd-server
+  rm rnbd-server.log
+}
 # shellcheck disable=SC2016 # for nbdkit
 ask_plugin() {
   "${as[@]+"${as[@]}"}" nbdkit -U - "$build_dir/nbdkit-plugin/nbdkit-rnbd-plugin.so" "$@" --run 'nbdinfo "$uri"'
@@ -16,10 +23,10 @@ plugin_says() {
 
 no_device() {
   rxe_down
-  server_says "rdma link" --listen rdma:10.99.0.1:1234
+  server_waits "rdma link" --listen rdma:10.99.0.1:1234
   plugin_says "rdma link" rnbd://10.99.0.1/disk0
   modprobe -r rdma_rxe rdma_ucm
-  server_says "rdma link" --listen rdma:10.99.0.1:1234
+  server_waits "rdma link" --listen rdma:10.99.0.1:1234
   plugin_says "rdma link" rnbd://10.99.0.1/disk0
 }
 
@@ -27,9 +34,10 @@ no_address() {
   rnbd_server --listen rdma:10.99.0.1:1234 --export disk0=memory:1M
   server_says "rdma:10.99.0.1:1234: Address already in use .*rdma resource show" \
     --listen rdma:10.99.0.1:1234
-  server_says "cannot listen on rdma:10.99.0.77:1234: .*no RDMA device" --listen rdma:10.99.0.77:1234
-  server_says "cannot listen on rdma:127.0.0.1:1234: .*no RDMA device" --listen rdma:127.0.0.1:1234
-  server_says "cannot listen on rdma:gid:fe80::77:1234: .*no RDMA device" \
+  stop rnbd-server
+  server_waits "cannot listen on rdma:10.99.0.77:1234: .*no RDMA device" --listen rdma:10.99.0.77:1234
+  server_waits "cannot listen on rdma:127.0.0.1:1234: .*no RDMA device" --listen rdma:127.0.0.1:1234
+  server_waits "cannot listen on rdma:gid:fe80::77:1234: .*no RDMA device" \
     --listen 'rdma:[gid:fe80::77]:1234'
   plugin_says "10.99.0.1:4321 over RDMA: Connection refused .*is rnbd-server" rnbd://10.99.0.1:4321/disk0 connect-timeout=1s
   plugin_says "cannot connect to 10.99.0.77:1234 over RDMA" rnbd://10.99.0.77/disk0

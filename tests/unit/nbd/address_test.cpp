@@ -62,8 +62,8 @@ TEST_CASE("listener: TCP on a free port says which, and who can reach it") {
   CHECK_FALSE(listeners->at(0).reachable_from_outside());
   const auto taken = Listener::open(*parse_nbd_address(text));
   REQUIRE_FALSE(taken);
-  CHECK(taken.error().starts_with(text + ": "));
-  CHECK(taken.error().find("choose another port") != std::string::npos);
+  CHECK(taken.error().text.starts_with(text + ": "));
+  CHECK(taken.error().text.find("choose another port") != std::string::npos);
 }
 
 TEST_CASE("listener: the file of a Unix socket goes with it, also when it was moved") {

@@ -112,11 +112,25 @@ TEST_CASE("command line: wins over the file, and adds to its exports") {
   CHECK(plain->settings.listen[0].port == 1);
 }
 
-TEST_CASE("command line: a wrong file is status 1, a wrong option beside it is still status 2") {
+TEST_CASE(
+    "command line: a wrong file is status 2 as a wrong option is, one that cannot be read is "
+    "status 1") {
   const ConfigFile file{"[server]\nwrong = 1\n"};
   const auto wrong_file = parse({"--config", file.path.c_str()});
-  CHECK(wrong_file.error().status == 1);
+  CHECK(wrong_file.error().status == 2);
   CHECK(has(wrong_file.error().text, file.path + ":2:1"));
   const auto both = parse({"--config", file.path.c_str(), "--queue-depth", "x"});
   CHECK(both.error().status == 2);
+  CHECK(parse({"--config", "/nonexistent/rnbd.conf"}).error().status == 1);
+  CHECK(parse({"--config", "/nonexistent/rnbd.conf", "--check-config"}).error().status == 1);
+}
+
+TEST_CASE("command line: a file that is to be checked is read to its end") {
+  const ConfigFile file{"[server]\nwrong = 1\n[export.a]\npath = \"/a\"\n"};
+  const auto invocation = parse({"--config", file.path.c_str(), "--check-config"});
+  REQUIRE(invocation.has_value());
+  REQUIRE(invocation->mistakes.size() == 1);
+  CHECK(has(invocation->mistakes[0].text, file.path + ":2:1"));
+  CHECK(invocation->settings.exports.size() == 1);
+  CHECK(invocation->config == file.path);
 }

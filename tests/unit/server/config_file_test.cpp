@@ -13,7 +13,7 @@ std::string error_of(const std::string& text) {
   const auto settings = parse_config(text, "test.conf");
   if (settings) return "";
   std::string all;
-  for (const std::string& line : settings.error()) all += line + "\n";
+  for (const ConfigMistake& mistake : settings.error().mistakes) all += mistake.text + "\n";
   return all;
 }
 
@@ -56,7 +56,7 @@ direct = true
 storage = "memory:64M"
 )",
                                      "test.conf");
-  REQUIRE_MESSAGE(settings.has_value(), (settings ? "" : settings.error().front()));
+  REQUIRE_MESSAGE(settings.has_value(), (settings ? "" : settings.error().mistakes.front().text));
   CHECK(settings->listen.size() == 2);
   CHECK(settings->listen[1].host == "::1");
   CHECK(settings->search_path == "/srv/rnbd");
@@ -74,14 +74,14 @@ storage = "memory:64M"
   CHECK(settings->direct);
   CHECK(settings->no_uring);
   REQUIRE(settings->exports.size() == 3);
-  CHECK(settings->exports[0].name == "dev/sdb");
-  CHECK(settings->exports[0].storage == "./fault:line.img");
-  CHECK(settings->exports[0].read_only);
-  CHECK(settings->exports[0].direct);
-  CHECK(settings->exports[1].name == "disk0");
-  CHECK(settings->exports[1].storage == "/srv/a, b.img");
-  CHECK(settings->exports[1].description == "the first, the best");
-  CHECK_FALSE(settings->exports[1].read_only);
+  CHECK(settings->exports[0].name == "disk0");
+  CHECK(settings->exports[0].storage == "/srv/a, b.img");
+  CHECK(settings->exports[0].description == "the first, the best");
+  CHECK_FALSE(settings->exports[0].read_only);
+  CHECK(settings->exports[1].name == "dev/sdb");
+  CHECK(settings->exports[1].storage == "./fault:line.img");
+  CHECK(settings->exports[1].read_only);
+  CHECK(settings->exports[1].direct);
   CHECK(settings->exports[2].storage == "memory:64M");
 }
 
@@ -159,12 +159,31 @@ TEST_CASE("configuration: all mistakes are told at once") {
   const auto settings = parse_config(
       "[server]\nqueue-dept = 1\nreactors = \"x\"\n[export.a]\nfile = \"/a\"\n", "test.conf");
   REQUIRE_FALSE(settings.has_value());
-  CHECK(settings.error().size() == 3);
+  CHECK(settings.error().mistakes.size() == 3);
+}
+
+TEST_CASE(
+    "configuration: mistakes and exports are in the order of the file, what is right is kept") {
+  const auto settings = parse_config(
+      "[server]\nreactors = 1\nqueue-dept = 1\n[export.z]\npath = \"/z\"\n"
+      "[export.b]\nfile = \"/b\"\n[export.a]\npath = \"/a\"\ndirect = 1\n"
+      "[export.c]\npath = \"/c\"\n[server2]\n",
+      "test.conf");
+  REQUIRE_FALSE(settings.has_value());
+  std::vector<unsigned> lines;
+  for (const ConfigMistake& mistake : settings.error().mistakes) lines.push_back(mistake.line);
+  CHECK(lines == std::vector<unsigned>{3, 7, 10, 13});
+  const Settings& rest = settings.error().rest;
+  CHECK(rest.reactors == 1);
+  REQUIRE(rest.exports.size() == 2);
+  CHECK(rest.exports[0].name == "z");
+  CHECK(rest.exports[0].line == 4);
+  CHECK(rest.exports[1].name == "c");
 }
 
 TEST_CASE("configuration: a file that cannot be read is said to be so") {
   const auto missing = load_config("/nonexistent/rnbd.conf");
-  CHECK(has(missing.error().front(), "/nonexistent/rnbd.conf: No such file"));
+  CHECK(has(missing.error().mistakes.front().text, "/nonexistent/rnbd.conf: No such file"));
   const auto directory = load_config(std::filesystem::temp_directory_path().string());
-  CHECK(has(directory.error().front(), "Is a directory"));
+  CHECK(has(directory.error().mistakes.front().text, "Is a directory"));
 }

@@ -1,4 +1,4 @@
-// Exports whose storage somebody else has when they are added.
+// Exports whose storage is not there when they are added, or that somebody else has.
 #include <doctest/doctest.h>
 
 #include <cerrno>
@@ -79,14 +79,50 @@ TEST_CASE("waiting: an NBD server that does not answer may have another client")
   CHECK(openings.open("a") == EBUSY);
 }
 
-TEST_CASE("waiting: what does not get better by itself is refused at once") {
-  for (const int error : {ENOENT, EACCES, EPERM, EINVAL, EROFS, ECONNREFUSED}) {
+TEST_CASE("waiting: what was asked for wrongly does not get better by itself") {
+  for (const int error : {EINVAL, EISDIR, EEXIST, ENAMETOOLONG, EOPNOTSUPP}) {
     Openings openings;
     openings.errors["fake:a"] = error;
     CHECK(has(openings.add("a", "fake:a"), "export 'a': other trouble"));
     CHECK_FALSE(openings.catalogue.has("a"));
     CHECK_FALSE(openings.catalogue.waits());
   }
+}
+
+TEST_CASE("waiting: what is not there, or not allowed, may come, and is not busy until then") {
+  for (const int error : {ENOENT, ENOTDIR, EACCES, EPERM, EROFS, ENXIO, ENODEV, ENOMEDIUM, EIO,
+                          ESTALE, ECONNREFUSED, EHOSTUNREACH, ENOMEM}) {
+    CAPTURE(error);
+    Openings openings;
+    openings.errors["fake:a"] = error;
+    CHECK(openings.add("a", "fake:a").empty());
+    CHECK(openings.open("a") == EAGAIN);
+    CHECK(openings.open("a", kReadOnly) == EAGAIN);
+    CHECK(openings.trouble(0) == "other trouble");
+    CHECK_FALSE(openings.catalogue.exports().at(0).in_use);
+    openings.errors["fake:a"] = 0;
+    CHECK(openings.catalogue.open_waiting());
+    CHECK(openings.open("a") == 0);
+  }
+}
+
+TEST_CASE("waiting: a search path that is not there yet, and then is") {
+  const TempFile file;
+  const fs::path directory{file.path + ".d"};
+  ExportCatalogue catalogue{{}};
+  REQUIRE(catalogue.set_search_path(directory.string()).has_value());
+  CHECK(catalogue.has_search_path());
+  CHECK(catalogue.waits());
+  CHECK(has(catalogue.trouble_with_search_path(), "No such file"));
+  CHECK(catalogue.open_file("client", "disk", kReadOnly).error().error == EAGAIN);
+  CHECK_FALSE(catalogue.open_waiting());
+  fs::create_directory(directory);
+  fs::copy(file.path, directory / "disk");
+  CHECK(catalogue.open_waiting());
+  CHECK_FALSE(catalogue.waits());
+  CHECK(catalogue.trouble_with_search_path().empty());
+  CHECK(catalogue.open_file("client", "disk", kReadOnly).has_value());
+  fs::remove_all(directory);
 }
 
 TEST_CASE("waiting: it goes on when the trouble becomes another one, which is told") {
@@ -96,7 +132,7 @@ TEST_CASE("waiting: it goes on when the trouble becomes another one, which is to
   openings.errors["fake:a"] = ENOENT;
   CHECK(openings.catalogue.open_waiting());
   CHECK(openings.trouble(0) == "other trouble");
-  CHECK(openings.open("a") == EBUSY);
+  CHECK(openings.open("a") == EAGAIN);
   CHECK_FALSE(openings.catalogue.open_waiting());
   openings.errors["fake:a"] = 0;
   CHECK(openings.catalogue.open_waiting());

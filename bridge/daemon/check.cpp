@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/daemon/check.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "bridge/daemon/late_exports.hpp"
+#include "bridge/daemon/logging.hpp"
+#include "bridge/daemon/open_exports.hpp"
+#include "bridge/protocol/printable.hpp"
+
+namespace rnbd {
+namespace {
+
+void complain(const std::string& text) { log_function()(rtrs::LogLevel::error, text); }
+
+/// What the server would wait for, but for what is in use: by a server that runs, as a rule.
+void add_absent(const Settings& settings, const ExportCatalogue& catalogue,
+                std::vector<Mistake>& mistakes) {
+  for (const ExportStatus& status : catalogue.exports()) {
+    if (!status.waits() || status.in_use) continue;
+    const auto specification =
+        std::ranges::find(settings.exports, status.name, &ExportSpecification::name);
+    mistakes.push_back(
+        {specification->line, "export " + rnbd::quoted(status.name) + ": " + status.trouble});
+  }
+  const std::string trouble = catalogue.trouble_with_search_path();
+  if (!trouble.empty()) mistakes.push_back({0, trouble});
+}
+
+std::string place(const Invocation& invocation, unsigned line) {
+  return line == 0 ? "" : invocation.config + ":" + std::to_string(line) + ": ";
+}
+
+}  // namespace
+
+int check_configuration(const Invocation& invocation) {
+  const Settings& settings = invocation.settings;
+  std::vector<Mistake> mistakes;
+  for (const ConfigMistake& each : invocation.mistakes) mistakes.push_back({each.line, each.text});
+  const std::string contradiction = invocation.mistakes.empty() ? contradiction_in(settings) : "";
+  if (!contradiction.empty()) mistakes.push_back({0, contradiction});
+  const OpenedExports opened = open_exports(settings, {});
+  for (const Mistake& each : opened.mistakes) {
+    mistakes.push_back({each.line, place(invocation, each.line) + each.text});
+  }
+  const bool final =
+      !opened.mistakes.empty() || !invocation.mistakes.empty() || !contradiction.empty();
+  std::vector<Mistake> absent;
+  add_absent(settings, *opened.catalogue, absent);
+  for (const Mistake& each : absent) {
+    mistakes.push_back({each.line, place(invocation, each.line) + each.text});
+  }
+  std::ranges::stable_sort(mistakes, {}, &Mistake::line);
+  for (const Mistake& each : mistakes) complain(each.text);
+  tell_what_is_in_use(*opened.catalogue, "the server would serve the others meanwhile");
+  if (!mistakes.empty()) return final ? 2 : 1;
+  announce("the configuration is correct, exporting " + describe(settings, *opened.catalogue));
+  return 0;
+}
+
+}  // namespace rnbd
