@@ -8,6 +8,7 @@
 #include "bridge/daemon/late_exports.hpp"
 #include "bridge/daemon/logging.hpp"
 #include "bridge/daemon/open_exports.hpp"
+#include "bridge/daemon/service_rights.hpp"
 #include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
@@ -37,7 +38,9 @@ std::string place(const Invocation& invocation, unsigned line) {
 
 int check_configuration(const Invocation& invocation) {
   const Settings& settings = invocation.settings;
+  const Judge judge = judge_as_service(invocation.config);
   std::vector<Mistake> mistakes;
+  if (!judge.mistake.empty()) mistakes.push_back({0, judge.mistake});
   for (const ConfigMistake& each : invocation.mistakes) mistakes.push_back({each.line, each.text});
   const std::string contradiction = invocation.mistakes.empty() ? contradiction_in(settings) : "";
   if (!contradiction.empty()) mistakes.push_back({0, contradiction});
@@ -55,6 +58,7 @@ int check_configuration(const Invocation& invocation) {
   std::ranges::stable_sort(mistakes, {}, &Mistake::line);
   for (const Mistake& each : mistakes) complain(each.text);
   tell_what_is_in_use(*opened.catalogue, "the server would serve the others meanwhile");
+  if (!judge.note.empty()) log_function()(rtrs::LogLevel::warning, judge.note);
   if (!mistakes.empty()) return final ? 2 : 1;
   announce("the configuration is correct, exporting " + describe(settings, *opened.catalogue));
   return 0;

@@ -114,6 +114,82 @@ pages() {
 }
 it "the man pages can be read, and name every key of the configuration file and option" pages
 
+# ---- --check-config for the service -----------------------------------------------------------------
+
+# A machine of its own for `on_machine COMMAND...`: /etc has the user rnbd, /run has no systemd, and
+# /etc/rnbd-server.conf exports $PWD/disks/image, which root alone may open.
+own_machine() {
+  ((EUID == 0)) || skip "only root mounts"
+  requires unshare
+  requires setpriv
+  unshare --mount true || skip "no mount namespaces here"
+  chmod 755 . ..
+  mkdir bin run disks
+  truncate -s 1M disks/image
+  chmod 600 disks/image
+  cp -a /etc etc
+  sed -i '/^rnbd:/d' etc/passwd etc/group
+  echo 'rnbd:x:64321:64321::/var/lib/rnbd:/usr/sbin/nologin' >>etc/passwd
+  echo 'rnbd:x:64321:' >>etc/group
+  printf '[export.b]\nstorage = "memory:1M"\n[export.a]\npath = "%s/disks/image"\n' "$PWD" >etc/rnbd-server.conf
+  chmod 644 etc/rnbd-server.conf
+}
+on_machine() {
+  PATH=$PWD/bin:$PATH unshare --mount sh -c 'mount --bind etc /etc && mount --bind run /run && exec "$@"' sh "$@"
+}
+check_of_service() { status_of "$1" on_machine "${server_command[@]}" --config /etc/rnbd-server.conf --check-config; }
+
+as_user() {
+  own_machine
+  check_of_service 1
+  says said "rnbd-server.conf:3: export 'a': .*permission denied"
+  ! grep -q correct said || fail "it is correct"
+  chown 64321 disks/image
+  check_of_service 0
+  says said 'judged with the rights of the user rnbd, but not in the sandbox'
+  chmod 600 etc/rnbd-server.conf
+  check_of_service 1
+  says said 'rnbd-server.conf: .*rnbd may not read it'
+  cp etc/rnbd-server.conf other.conf
+  status_of 0 on_machine "${server_command[@]}" --config other.conf --check-config
+  says said 'judged with the rights of the user root; those of rnbd-server.service'
+}
+it "--check-config by root: storage that the service's user may not open is wrong" as_user
+
+in_sandbox() {
+  own_machine
+  chown 64321 disks/image
+  mkdir -p run/systemd/system
+  cat >bin/systemctl <<'END'
+#!/bin/sh
+printf '%s\n' LoadState=loaded User=rnbd Group= ProtectSystem=strict 'ReadWritePaths=-/srv/rnbd' \
+  'DeviceAllow=block-* rw' 'DeviceAllow=char-infiniband_verbs rw'
+END
+  # What systemd makes of these properties, as far as it is needed here.
+  cat >bin/systemd-run <<'END'
+#!/bin/sh
+while [ "$1" != -- ]; do
+  printf '%s\n' "$1" >>run/options
+  case $1 in --setenv=*) export "${1#--setenv=}" ;; esac
+  shift
+done
+shift
+mount --bind disks disks && mount -o remount,ro,bind disks
+export INVOCATION_ID=1
+exec setpriv --reuid=64321 --regid=64321 --clear-groups "$@"
+END
+  chmod +x bin/*
+  check_of_service 1
+  says said "export 'a': .*read-only file system.*ReadWritePaths="
+  grep '^--property' run/options >properties
+  printf -- '--property=%s\n' User=rnbd ProtectSystem=strict ReadWritePaths=-/srv/rnbd 'DeviceAllow=block-* rw' \
+    'DeviceAllow=char-infiniband_verbs rw' | diff - properties
+  printf '#!/bin/sh\necho LoadState=not-found\n' >bin/systemctl
+  check_of_service 0
+  says said 'judged with the rights of the user rnbd, but not in the sandbox'
+}
+it "--check-config by root: under systemd the check has the unit's user and sandbox" in_sandbox
+
 # The command line of the bridge's unit with the settings of a file. systemd expands $OPTIONS and
 # ${URI} as a shell does, as long as nothing is quoted in them.
 from_unit() {
