@@ -323,13 +323,13 @@ while True:
     print(s.recv(4096).decode())' "$PWD/notify"
   eventually 10 test -S notify
   bridge_command=(env "NOTIFY_SOCKET=$PWD/notify" "${bridge_command[@]}")
-  start_bridge --path "127.0.0.2@127.0.0.1:$port" "rnbd+tcp://$address/disk0"
-  spawn client /usr/bin/python3 -m nbd -u "$uri" -c 'import sys' -c 'sys.stdin.read()'
+  start_bridge --path "127.0.0.2@$address" --path "127.0.0.3@$address" "rnbd+tcp://$address/disk0"
+  spawn client /usr/bin/python3 -m nbd -u "$uri" -c 'import signal' -c 'signal.pause()'
   wait_for_line manager.out '^STATUS=in front of .*: 2 of 2 paths$'
   kill_hard server
   wait_for_line manager.out '^STATUS=in front of .*: no path for [0-9]+ s \(.*'"$port"
-  kill -KILL "${pid[manager]}"
-  wait_end manager 10
+  kill_hard client
+  kill_hard manager
 }
 it "the service manager hears how many paths work, and for how long none has" manager_hears_of_paths
 

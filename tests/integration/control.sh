@@ -56,10 +56,11 @@ nobody_there() {
   requires_python nbd
   serve_two
   stop server
-  attach_controlled disk0 "path=$two" connect-timeout=3600s
+  one=tcp:127.0.0.3@127.0.0.1:$port
+  attach_controlled disk0 "path=$one" "path=$two" connect-timeout=3600s
   spawn client /usr/bin/python3 -m nbd -u "$uri"
   becomes "all(path(p)['state'] == 'connecting' and 'refused' in path(p)['trouble'] for p in ['$one', '$two'])"
-  local log=$face.log
+  local log=nbdkit.log # of either face
   says "$log" "path $one: .*: Connection refused .*tried again until 3600 s have passed"
   says "$log" "path $two: .*: Connection refused .*tried again until 3600 s have passed"
   kill_hard client
