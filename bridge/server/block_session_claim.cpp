@@ -39,9 +39,13 @@ void BlockSession::try_claim(const OpeningPtr& opening) {
   if (!device->lease.unclaimed()) return claimed(opening, tl::unexpected(refusal_of(name, EROFS)));
   auto lease = catalogue_.claim(device->lease, *opening->claim);
   if (lease) return take_turn(opening, std::move(*lease));
-  const bool retry = lease.error() == EPERM && reclaim(opening, device->lease.storage()->writers(),
-                                                       [this, opening] { try_claim(opening); });
-  if (!retry) claimed(opening, tl::unexpected(refusal_of(name, lease.error())));
+  const WriterCount* const writers = device->lease.storage()->writers();
+  const bool retry = lease.error() == EPERM &&
+                     reclaim(opening, writers, [this, opening] { try_claim(opening); });
+  if (retry) return;
+  Failure refusal = refusal_of(name, lease.error());
+  if (refusal.error == EPERM) refusal.text = quoted(name) + ": " + catalogue_.who_writes(writers);
+  claimed(opening, tl::unexpected(std::move(refusal)));
 }
 
 /// The answer may end the session, unless somebody else waits, so nothing of it is touched
@@ -60,6 +64,7 @@ void BlockSession::claimed(const OpeningPtr& opening, tl::expected<Lease, Failur
   }
   device->lease.take_over(std::move(*lease));
   device->writer_serial = catalogue_.writer_serial(device->lease);
+  catalogue_.name_writer(device->lease, quoted(facts_.name) + " (" + facts_.peer + ")");
   surroundings_.say(rtrs::LogLevel::info, facts_.peer,
                     facts_.name + " (" + facts_.peer + "): claimed " + quoted(device->name));
   tell_device(request, *device, false);

@@ -16,8 +16,6 @@ std::string why(int error) {
   switch (error) {
     case ENOENT:
       return "there is no such export";
-    case EPERM:
-      return "somebody else writes to it";
     case EROFS:
       return "it is read-only";
     case EBUSY:
@@ -96,6 +94,8 @@ void BlockSession::open_export(const OpeningPtr& opening) {
   Failure refusal = refusal_of(name, lease.error());
   if (refusal.error == EBUSY || refusal.error == EAGAIN)
     refusal.text = quoted(name) + ": " + catalogue_.trouble_of(name);
+  if (refusal.error == EPERM)
+    refusal.text = quoted(name) + ": " + catalogue_.who_writes(catalogue_.writers(name));
   opened(opening, tl::unexpected(std::move(refusal)));
 }
 
@@ -289,6 +289,7 @@ void BlockSession::opened(const OpeningPtr& opening, tl::expected<Lease, Failure
   Device& device = devices_.add(std::make_unique<Device>(name, std::move(*lease), *queue));
   device.open_number = order_of(request, sizeof(wire::Open)).number;
   device.writer_serial = catalogue_.writer_serial(device.lease);
+  catalogue_.name_writer(device.lease, quoted(facts_.name) + " (" + facts_.peer + ")");
   surroundings_.say(rtrs::LogLevel::info, facts_.peer,
                     facts_.name + " (" + facts_.peer + "): opened " + quoted(name) + " " +
                         wire::to_string(device.lease.mode()) +

@@ -254,7 +254,7 @@ tl::expected<Lease, Refusal> ExportCatalogue::lease_found(const FoundFile& file,
   const WriterCount* writers = (*storage)->writers();
   auto leased = lease(std::move(*storage), geometry, access);
   if (!leased) {
-    const char* why = leased.error() == EPERM ? "somebody else writes to it" : "it is read-only";
+    const std::string why = leased.error() == EPERM ? who_writes(writers) : "it is read-only";
     return tl::unexpected(
         Refusal{Failure{leased.error(), quoted(device_name) + ": " + why}, writers});
   }

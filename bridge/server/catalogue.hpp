@@ -114,6 +114,7 @@ class Lease {
   wire::AccessMode mode_;
   bool unclaimed_;
   std::optional<wire::Uuid> writer_;  ///< the session, once it takes part in writing
+  std::string writer_name_;           ///< for people; "" = not told
   bool closed_ = false;
 };
 
@@ -213,6 +214,10 @@ class ExportCatalogue {
   ///
   /// Errors: of the store.
   tl::expected<void, std::string> take_turn(Lease& lease, const wire::Uuid& session, Coming coming);
+  /// Who writes by this lease is what others are told who may not: "'vm1' (10.0.0.5:40312)".
+  void name_writer(Lease& lease, const std::string& who);
+  /// "'vm1' (10.0.0.5:40312) writes to it", "somebody else writes to it" if nobody is named.
+  std::string who_writes(const WriterCount* storage) const;
   /// Another number than before, of the same upper half: another session has had it for writing in
   /// between. 0: a reader, who does not care. Never blocks. Of an unclaimed lease: the number of
   /// who came last; 0 while somebody is there.
@@ -309,6 +314,7 @@ class ExportCatalogue {
   std::shared_ptr<WriterCount> writers_of(const MaybeIdentity& identity, const wire::Uuid& key);
   std::shared_ptr<WriterTurns> turns_of(const MaybeIdentity& identity, const wire::Uuid& key);
   void give_back(const Lease& lease);
+  void forget_writer(const Lease& lease);
 
   CatalogueOptions options_;
   std::chrono::steady_clock::time_point impatient_from_;
@@ -325,6 +331,7 @@ class ExportCatalogue {
   std::map<wire::Uuid, std::shared_ptr<WriterCount>> writers_by_key_;  ///< of what is no file
   std::map<FileIdentity, std::shared_ptr<WriterTurns>> turns_;         ///< of what has no key
   std::map<wire::Uuid, std::shared_ptr<WriterTurns>> turns_by_key_;
+  std::map<const WriterCount*, std::multiset<std::string>> writer_names_;
   std::set<wire::Uuid> left_;  ///< keys of what record_left() is to record
   bool ending_ = false;
   std::map<FileKey, std::weak_ptr<Storage>> files_;

@@ -109,12 +109,39 @@ std::uint64_t ExportCatalogue::writer_serial(const Lease& lease) const {
   return turns.serial_of(lease.writer_.value_or(wire::Uuid{}));
 }
 
+void ExportCatalogue::name_writer(Lease& lease, const std::string& who) {
+  if (!lease.writable()) return;
+  const std::lock_guard lock{mutex_};
+  forget_writer(lease);
+  lease.writer_name_ = who;
+  writer_names_[lease.storage()->writers()].insert(who);
+}
+
+/// With the lock held.
+void ExportCatalogue::forget_writer(const Lease& lease) {
+  const auto found = writer_names_.find(lease.storage_->writers());
+  if (lease.writer_name_.empty() || found == writer_names_.end()) return;
+  std::multiset<std::string>& names = found->second;
+  names.erase(names.find(lease.writer_name_));
+  if (names.empty()) writer_names_.erase(found);
+}
+
+std::string ExportCatalogue::who_writes(const WriterCount* storage) const {
+  const std::lock_guard lock{mutex_};
+  const auto found = writer_names_.find(storage);
+  if (found == writer_names_.end()) return "somebody else writes to it";
+  std::string names;
+  for (const std::string& name : found->second) names += (names.empty() ? "" : ", ") + name;
+  return names + (found->second.size() == 1 ? " writes to it" : " write to it");
+}
+
 void ExportCatalogue::give_back(const Lease& lease) {
   const std::lock_guard lock{mutex_};
   Storage& storage = *lease.storage_;
   --storage.leases_;
   if (!lease.writable()) return;
   storage.writers_->give_back(lease.writer_.has_value());
+  forget_writer(lease);
   if (!lease.writer_) return;
   if (ending_) return storage.turns_->vanish(*lease.writer_);
   if (!storage.turns_->leave(*lease.writer_, lease.closed_)) return;

@@ -1,7 +1,9 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cerrno>
 
+#include "bridge/protocol/printable.hpp"
 #include "tests/unit/server/fixture.hpp"
 
 using namespace rnbd;
@@ -99,6 +101,30 @@ TEST_CASE("access modes: who finds another writer asks for what idle sessions ho
   CHECK(world.open(*third, "disk", kRo).error == 0);
   CHECK_FALSE(third->writes_to(asked));
   CHECK(times == 1);
+}
+
+TEST_CASE("access modes: who is refused is told who writes, and no longer when he does not") {
+  World world;
+  auto first = world.make_session("first\x1b[2J");
+  auto second = world.make_session("second");
+  const auto told = [&](const std::string& text) {
+    return std::ranges::any_of(world.log, [&](const std::string& line) {
+      return line.find("refused") != std::string::npos && line.find(text) != std::string::npos;
+    });
+  };
+  REQUIRE(world.open(*first, "disk", kMigration).error == 0);
+  REQUIRE(world.open(*second, "disk", kMigration).error == 0);
+  CHECK(world.open(world.session(), "disk", kRw).error == EPERM);
+  CHECK(told("'second' (127.0.0.1:40000) write to it"));
+  CHECK(told(quoted("first\x1b[2J") + " (127.0.0.1:40000), "));
+  CHECK_FALSE(told("\x1b"));
+  first.reset();
+  second.reset();
+  REQUIRE(world.open(world.session(), "disk", kRw).error == 0);
+  world.log.clear();
+  auto third = world.make_session("third");
+  CHECK(world.open(*third, "disk", kRw).error == EPERM);
+  CHECK(told("'disk': 'client' (127.0.0.1:40000) writes to it"));
 }
 
 TEST_CASE("access modes: a close gives the right to write to the next client") {
