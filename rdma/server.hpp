@@ -147,6 +147,8 @@ const std::string& peer_of(const ServerSession& session);
 std::uint32_t features_of(const ServerSession& session);
 /// The client's own number of its session, which stays when a server forgets it.
 const wire::Uuid& uuid_of(const ServerSession& session);
+/// Its paths that serve requests now.
+unsigned paths_of(const ServerSession& session);
 /// What ServerHandler::on_session_up returned.
 void* context_of(const ServerSession& session);
 /// Ends a session that has no path at the moment and executes nothing. False: it is not like that.

@@ -6,7 +6,6 @@ import sys
 import rtrs
 
 values = {}
-
 def handle(request):
     if request.message[:1] == b"P":
         values[request.message[1:]] = request.data

@@ -55,12 +55,13 @@ class Incoming(c.Structure):
 
 REQUEST = c.CFUNCTYPE(None, c.c_void_p, c.POINTER(Incoming))
 SESSION = c.CFUNCTYPE(None, c.c_void_p, c.c_void_p)
+PATHS = c.CFUNCTYPE(None, c.c_void_p, c.c_void_p, c.c_uint)
 RELEASE = c.CFUNCTYPE(None, c.c_void_p)
 
 
 class ServerOps(Sized):
     _fields_ = [("size", c.c_size_t), ("request", REQUEST), ("session_up", SESSION),
-                ("session_down", SESSION)]
+                ("session_down", SESSION), ("paths_changed", PATHS)]
 
 
 class ServerOptions(Sized):

@@ -242,6 +242,7 @@ Complaint ServerPath::on_info_request(ConstBytes message) {
   session_.up();
   state_ = ServerPathState::connected;
   if (on_connected) on_connected();
+  session_.handler_.on_paths_changed(session_);
   connections_[0].queue_pair->send(wire::encode_info_response(expose_chunks()));
   tell_access();  // what has changed since the path was accepted
   return nullptr;

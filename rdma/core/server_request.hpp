@@ -63,6 +63,8 @@ class ServerHandler {
   virtual void* on_session_up(ServerSession& session) = 0;
   /// Must lead to exactly one request.finish(), now or later.
   virtual void on_request(ServerSession& session, ServerRequest& request) = 0;
+  /// A path of a session that is up has come, or has closed.
+  virtual void on_paths_changed(ServerSession& /*session*/) {}
   /// The session is over and every request has been finished.
   virtual void on_session_down(ServerSession& session) = 0;
   /// What a session that is up has open, for people.

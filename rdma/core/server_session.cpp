@@ -44,6 +44,11 @@ bool ServerSession::has_live_path() const {
   });
 }
 
+unsigned ServerSession::connected_paths() const {
+  return static_cast<unsigned>(std::ranges::count_if(
+      paths_, [](const ServerPath* path) { return path->state() == ServerPathState::connected; }));
+}
+
 void ServerSession::up() {
   if (RTRS_PLANTED(linger_forgets) && up_ && !has_live_path()) {
     slots_.assign(options_.queue_depth, {});
@@ -61,6 +66,8 @@ std::vector<SessionItem> ServerSession::items() {
 void ServerSession::on_path_closed(ServerPath& path) {
   RTRS_ENSURE(path.state() == ServerPathState::closed);
   path.release();
+  const bool was_connected = !path.requests_.empty();
+  if (up_ && was_connected) handler_.on_paths_changed(*this);
   check_gone();
 }
 
@@ -93,9 +100,7 @@ void ServerSession::take(ServerRequest& request, const wire::WriteTrailer& trail
 /// no answers stops asking, so that reading comes to an end.
 bool ServerSession::must_wait() const {
   if (options_.exactly_once() || RTRS_PLANTED(unread_paths)) return false;
-  const auto live = std::ranges::count_if(
-      paths_, [](const ServerPath* path) { return path->state() == ServerPathState::connected; });
-  return live > 1 || !pending_.empty();
+  return connected_paths() > 1 || !pending_.empty();
 }
 
 /// A request that was read last may have copies on the paths that were read before it: all of them

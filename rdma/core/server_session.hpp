@@ -68,6 +68,7 @@ class ServerSession {
   bool over() const { return over_ || gone_; }
   bool gone() const { return gone_; }
   bool has_live_path() const;
+  unsigned connected_paths() const;
   /// Lingers, and nothing executes.
   bool idle() const { return !gone_ && lingers() && !has_live_path() && executing_ == 0; }
   /// What the handler says it has open.

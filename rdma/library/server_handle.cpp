@@ -54,6 +54,13 @@ void rtrs_server::on_session_down(ServerSession& session) {
   delete client;
 }
 
+void rtrs_server::on_paths_changed(ServerSession& session) {
+  auto* client = static_cast<rtrs_session*>(rtrs::context_of(session));
+  if (client->is_client_of_ours() && ops_.paths_changed != nullptr) {
+    ops_.paths_changed(context_, client, rtrs::paths_of(session));
+  }
+}
+
 void rtrs_server::on_request(ServerSession& session, ServerRequest& request) {
   try {
     static_cast<rtrs_session*>(rtrs::context_of(session))->on_request(request);

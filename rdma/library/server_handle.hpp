@@ -37,6 +37,7 @@ struct rtrs_server final : private rtrs::ServerHandler {
  private:
   void* on_session_up(rtrs::ServerSession& session) override;
   void on_request(rtrs::ServerSession& session, rtrs::ServerRequest& request) override;
+  void on_paths_changed(rtrs::ServerSession& session) override;
   void on_session_down(rtrs::ServerSession& session) override;
   void call_handler(rtrs_request& call) const;
 

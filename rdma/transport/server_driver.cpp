@@ -38,6 +38,7 @@ const std::string& name_of(const ServerSession& session) { return session.name; 
 const std::string& peer_of(const ServerSession& session) { return session.peer; }
 std::uint32_t features_of(const ServerSession& session) { return session.options().features; }
 const wire::Uuid& uuid_of(const ServerSession& session) { return session.options().uuid; }
+unsigned paths_of(const ServerSession& session) { return session.connected_paths(); }
 void* context_of(const ServerSession& session) { return session.context; }
 bool end_if_idle(ServerSession& session) { return session.end_if_idle(); }
 bool is_idle(const ServerSession& session) { return session.idle(); }

@@ -201,6 +201,8 @@ struct rtrs_server_ops {
   void (*session_up)(void *context, rtrs_session *session);
   /* Everything of the session has been finished; nothing more comes from it. */
   void (*session_down)(void *context, rtrs_session *session);
+  /* So many paths of the session are connected now. 0: its client may come back. */
+  void (*paths_changed)(void *context, rtrs_session *session, unsigned paths);
 };
 
 struct rtrs_server_options {

@@ -41,6 +41,9 @@ struct TestServer {
       CHECK(rtrs_session_context(session) == context);
       static_cast<TestServer*>(context)->events += "down ";
     };
+    ops.paths_changed = [](void* context, rtrs_session*, unsigned paths) {
+      static_cast<TestServer*>(context)->events += std::to_string(paths) + " ";
+    };
     rtrs_server_options options{};
     options.size = sizeof(options);
     options.workers = workers;
@@ -87,11 +90,11 @@ void echo(const rtrs_incoming& incoming) {
   rtrs_finish(incoming.request, 0, incoming.data, incoming.data_length);
 }
 
-TEST_CASE("a server hears of sessions as they come and go") {
+TEST_CASE("a server hears of sessions and their paths as they come and go") {
   TestServer server{echo};
   { TestClient client{server}; }
   CHECK(server.close() == 0);
-  CHECK(server.events == "up down ");
+  CHECK(server.events == "up 1 0 down ");
 }
 
 TEST_CASE("a request may be finished by another thread, with memory of its own") {
@@ -111,6 +114,7 @@ TEST_CASE("a request may be finished by another thread, with memory of its own")
     CHECK(client.call("m", {}, &in) == 0);
     CHECK(in == answer);
   }
+  CHECK(server.close() == 0);
   for (std::thread& thread : threads) thread.join();
   CHECK(released == 3);  // an answer that has arrived is not kept
 }
