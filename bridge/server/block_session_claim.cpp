@@ -89,7 +89,7 @@ bool BlockSession::reclaim(const OpeningPtr& opening, const WriterCount* storage
 bool BlockSession::wait_for_leaver(const OpeningPtr& opening, std::function<void()> again) {
   constexpr unsigned kMostWaits = 20;
   constexpr auto kWait = std::chrono::milliseconds{50};
-  if (!surroundings_.after || opening->waits == kMostWaits) return false;
+  if (!surroundings_.after || opening->waits == kMostWaits || may_be_its_own(EPERM)) return false;
   ++opening->waits;
   opening->wait =
       surroundings_.after(queues_.reactor(), kWait, [opening, again = std::move(again)] {

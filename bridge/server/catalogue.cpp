@@ -102,9 +102,8 @@ tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_storage(
   if (!geometry) return tl::unexpected(Failure{EINVAL, storage + ": " + geometry.error()});
   const wire::Uuid key = turn_key((*backend)->info());
   // What cannot be read is complained of when somebody wants to write.
-  const auto record = options_.turns != nullptr && key != wire::Uuid{}
-                          ? options_.turns->load(key)
-                          : tl::expected<WriterRecord, std::string>{};
+  const bool kept = options_.turns != nullptr && key != wire::Uuid{} && !options.read_only;
+  const auto record = kept ? options_.turns->load(key) : tl::expected<WriterRecord, std::string>{};
   const std::lock_guard lock{mutex_};
   auto opened = std::make_shared<Storage>(std::move(*backend), *geometry, permanent);
   opened->identity_ = identity;
