@@ -5,12 +5,13 @@
 #include <thread>
 #include <utility>
 
+#include "bridge/protocol/printable.hpp"
 #include "bridge/protocol/uuid.hpp"
 
 namespace rnbd {
 
 Connections::Connections(const ClientConfig& config, rtrs::Log log)
-    : config_{config}, log_{log}, shared_{config, std::move(log)} {}
+    : config_{config}, log_{std::move(log)}, shared_{config, log_} {}
 
 Failure Connections::named(Failure failure) const {
   failure.text = config_.server() + ": " + failure.text;
@@ -57,7 +58,13 @@ tl::expected<void, Failure> Connections::wait_for_writer(RemoteDevice& device,
     std::this_thread::sleep_for(kPause);
     if (auto looked = device.look_again(interrupt); !looked) return looked;
   }
-  if (device.in_use()) device.refuse_changes();
+  if (!device.in_use()) return {};
+  device.refuse_changes();
+  if (log_) {
+    log_(rtrs::LogLevel::warning, quoted(device.name()) +
+                                      ": another client writes to it, so this one may only read; "
+                                      "connect anew when that one has left");
+  }
   return {};
 }
 

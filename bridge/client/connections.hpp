@@ -52,7 +52,7 @@ class Connections {
   Failure named(Failure failure) const;
 
   const ClientConfig& config_;
-  rtrs::Log log_;
+  const rtrs::Log log_;
   SharedSession shared_;
   std::mutex mutex_;
   std::unordered_map<RemoteDevice*, std::unique_ptr<RemoteDevice>> open_;  ///< guarded by mutex_
