@@ -61,25 +61,37 @@ class Reader {
   }
 
  private:
-  /// The system would take what stands before it for the whole.
-  void refuse_nul(const toml::table& table) {
-    for (const auto& [key, node] : table) {
-      if (key.str().find('\0') != std::string_view::npos) {
-        mistakes_.push_back(mistake_at(path_, key.source(), "a key with a NUL inside; remove it"));
+  /// The system would take what stands before it for the whole. Tables may be nested as deep as a
+  /// file is long.
+  void refuse_nul(const toml::table& document) {
+    std::vector<const toml::table*> tables{&document};
+    while (!tables.empty()) {
+      const toml::table& table = *tables.back();
+      tables.pop_back();
+      for (const auto& [key, node] : table) {
+        if (has_nul(key.str())) {
+          mistakes_.push_back(
+              mistake_at(path_, key.source(), "a key with a NUL inside; remove it"));
+        }
+        refuse_nul_in(node, key);
+        if (const auto* inner = node.as_table()) tables.push_back(inner);
       }
-      refuse_nul(node, std::string{key.str()});
     }
   }
 
-  void refuse_nul(const toml::node& node, const std::string& key) {
-    if (const auto* inner = node.as_table()) return refuse_nul(*inner);
+  void refuse_nul_in(const toml::node& node, const toml::key& key) {
+    const auto refuse = [&](const toml::node& value) {
+      const auto* text = value.as_string();
+      if (text != nullptr && has_nul(text->get()))
+        complain(value, std::string{key.str()}, "has a NUL inside; remove it");
+    };
+    refuse(node);
     if (const auto* list = node.as_array()) {
-      for (const auto& item : *list) refuse_nul(item, key);
+      for (const auto& item : *list) refuse(item);
     }
-    const auto* text = node.as_string();
-    if (text != nullptr && text->get().find('\0') != std::string::npos)
-      complain(node, key, "has a NUL inside; remove it");
   }
+
+  static bool has_nul(std::string_view text) { return text.find('\0') != std::string_view::npos; }
 
   void read_server(const toml::table& table) {
     for (const auto& [key, node] : table) {
