@@ -18,6 +18,7 @@
 #include "rdma/core/time.hpp"
 #include "rdma/log.hpp"
 #include "rdma/server_id.hpp"
+#include "rdma/tls.hpp"
 #include "rdma/wire/handshake.hpp"
 
 namespace rtrs {
@@ -113,7 +114,10 @@ struct ClientOptions {
   unsigned heartbeat_misses = 4;  ///< silent intervals until a path counts as dead
   bool header_digest = true;      ///< TCP: ask for CRC32C of frame headers
   bool data_digest = true;        ///< TCP: ask for CRC32C of payloads
-  std::uint32_t features = 0;     ///< extension features to offer (wire::Feature)
+  /// All paths, which must lead over TCP then, are encrypted, or none; there is no `on`.
+  TlsMode tls = TlsMode::off;
+  TlsKeys tls_keys;
+  std::uint32_t features = 0;  ///< extension features to offer (wire::Feature)
   Log log;
   /// Told of each attempt at a path that failed before the session was up.
   ///
@@ -155,7 +159,8 @@ struct PathStatus {
   std::string trouble;         ///< why it is not connected, or not trusted; "" if it is both
   std::uint64_t requests = 0;  ///< sent over it so far
   unsigned in_flight = 0;
-  Duration latency{};  ///< of the last heartbeat
+  Duration latency{};         ///< of the last heartbeat
+  std::string security = {};  ///< "tls13/aes128gcm host1", "none"; "" while it is not connected
 };
 
 /// One I/O lane of a client in the hands of an event loop, which polls other descriptors beside the

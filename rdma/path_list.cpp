@@ -19,6 +19,14 @@ std::string to_string(const PathAddress& path) {
          std::to_string(path.port);
 }
 
+tl::expected<void, Failure> can_carry(const PathAddress& path, TlsMode tls) {
+  if (tls == TlsMode::off || path.transport == TransportKind::tcp) return {};
+  return tl::unexpected(
+      Failure{EPROTONOSUPPORT, "RDMA does not encrypt, so " + to_string(path) +
+                                   " cannot be a path of a session with TLS: name a tcp: path, or "
+                                   "give TLS up for all of them"});
+}
+
 tl::expected<void, Failure> PathList::add(const PathAddress& path) {
   if (contains(path)) {
     return tl::unexpected(Failure{EEXIST, "the path " + to_string(path) + " is there already"});

@@ -13,6 +13,11 @@ namespace rtrs {
 /// `tcp:127.0.0.1:1234`, `rdma:10.0.0.2@10.0.0.1:1234`, IPv6 addresses in brackets.
 std::string to_string(const PathAddress& path);
 
+/// Whether a path can keep what is asked of all paths of its session.
+///
+/// Errors: EPROTONOSUPPORT (RDMA does not encrypt).
+tl::expected<void, Failure> can_carry(const PathAddress& path, TlsMode tls);
+
 /// Decides whether one may be added or taken away.
 class PathList {
  public:

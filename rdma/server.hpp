@@ -4,14 +4,17 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "rdma/client.hpp"
+#include "rdma/core/identity.hpp"
 #include "rdma/core/server_request.hpp"
 #include "rdma/core/time.hpp"
 #include "rdma/log.hpp"
 #include "rdma/server_id.hpp"
+#include "rdma/tls.hpp"
 
 namespace rtrs {
 
@@ -24,6 +27,7 @@ struct ListenAddress {
   std::uint16_t port = wire::kDefaultPort;  ///< 0 = any free one
   /// Told to our own clients: which of several paths to use.
   wire::PathAccess access = wire::PathAccess::optimized;
+  std::optional<TlsMode> tls = {};  ///< none: ServerOptions::tls
 };
 
 struct ServerOptions {
@@ -57,6 +61,8 @@ struct ServerOptions {
   /// RDMA: a chunk is closed to its client while a request executes in it. Costs every request two
   /// binds of a memory window.
   bool always_invalidate = false;
+  TlsMode tls = TlsMode::off;  ///< of listeners on TCP that say nothing themselves
+  TlsKeys tls_keys;
   std::uint32_t features = 0;  ///< extension features to offer
   Log log;
   /// For what clients cause, if other parts of the program say such things, too; null = made of
@@ -73,7 +79,8 @@ std::uint64_t memory_of_machine();
 struct ListenerStatus {
   std::string address;  ///< TRANSPORT:HOST:PORT, with the real port, or as it was asked for
   wire::PathAccess access = wire::PathAccess::optimized;
-  std::string trouble;  ///< why it waits for its address; "": it listens
+  TlsMode tls = TlsMode::off;
+  std::string trouble = {};  ///< why it waits for its address; "": it listens
 
   bool waits() const { return !trouble.empty(); }
 };
@@ -88,10 +95,12 @@ struct ServerSessionStatus {
     /// The client knows of it and has acted on it.
     bool access_known = false;
     unsigned connections = 0;
-    unsigned requests = 0;  ///< under way
+    unsigned requests = 0;      ///< under way
+    std::string security = {};  ///< "tls13/aes128gcm host1", or "none"
   };
   std::string name;  ///< "" before the handshake is through
   wire::Uuid uuid{};
+  Identity identity = {};  ///< what its first connection has proven
   std::uint32_t features = 0;
   std::vector<Path> paths;  ///< those that are not closed; none: it waits for its client
   unsigned requests = 0;    ///< that execute
@@ -143,6 +152,8 @@ Reactor* reactor_of(const ServerSession& session);
 const std::string& name_of(const ServerSession& session);
 /// Where the client is, for logs ("127.0.0.1:40000").
 const std::string& peer_of(const ServerSession& session);
+/// What the client has proven, on each of its connections.
+const Identity& identity_of(const ServerSession& session);
 /// The extension features both sides have.
 std::uint32_t features_of(const ServerSession& session);
 /// The client's own number of its session, which stays when a server forgets it.

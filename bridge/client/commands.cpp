@@ -53,6 +53,7 @@ Json describe(const rtrs::PathStatus& path, bool has_session) {
           {"requests", path.requests},
           {"in_flight", path.in_flight},
           {"latency_us", latency.count() > 0 ? Json(latency.count()) : Json()},
+          {"security", path.security},
           {"trouble", path.trouble}};
 }
 

@@ -12,6 +12,7 @@
 #include "bridge/control/unix_socket.hpp"
 #include "bridge/protocol/uuid.hpp"
 #include "rdma/duration.hpp"
+#include "rdma/path_list.hpp"
 #include "rdma/wire/messages.hpp"
 
 namespace rnbd {
@@ -94,8 +95,7 @@ tl::expected<std::string, std::string> parse_device(std::string_view value) {
 Done set_digest(ClientConfig& config, std::string_view value) {
   auto level = choose<int>(value, {{"all", 2}, {"header", 1}, {"none", 0}});
   if (!level) return Error{level.error()};
-  config.header_digest = *level >= 1;
-  config.data_digest = *level >= 2;
+  config.digest = *level;
   return {};
 }
 
@@ -112,6 +112,31 @@ constexpr std::pair<std::string_view, rtrs::PathPolicy> kPolicies[] = {
     {"round-robin", rtrs::PathPolicy::round_robin},
     {"min-inflight", rtrs::PathPolicy::min_inflight},
     {"min-latency", rtrs::PathPolicy::min_latency}};
+
+tl::expected<std::string, std::string> parse_file(std::string_view value) {
+  if (value.empty()) return Error{"the name is missing"};
+  // nbdkit changes its directory, and the files are read again later.
+  return absolute_path(value);
+}
+
+/// Also behind the '?' of a URI, where tls-psk has the name that libnbd gives it.
+std::optional<Done> set_tls_key(rtrs::TlsKeys& keys, std::string_view key, std::string_view value) {
+  if (key == "tls-psk") return store(keys.psk, parse_file(value));
+  if (key == "tls-certificates") return store(keys.certificates, parse_file(value));
+  if (key == "tls-verify") return store(keys.verify_peer, parse_bool(value));
+  if (key != "tls-username") return std::nullopt;
+  if (value.empty()) return Done{Error{"the name is missing"}};
+  keys.username = value;
+  return Done{};
+}
+
+tl::expected<rtrs::TlsMode, std::string> parse_tls(std::string_view value) {
+  if (value == "on") {
+    return Error{"'on' would let anybody on the way choose to send in clear; write require or off"};
+  }
+  return choose<rtrs::TlsMode>(value,
+                               {{"off", rtrs::TlsMode::off}, {"require", rtrs::TlsMode::require}});
+}
 
 /// The keys that stand for themselves.
 std::optional<Done> set_option(ClientConfig& config, std::string_view key, std::string_view value) {
@@ -156,6 +181,7 @@ std::optional<Done> set_option(ClientConfig& config, std::string_view key, std::
   if (key == "control") return store(config.control, absolute_socket_path(value));
   if (key == "digest") return set_digest(config, value);
   if (key == "extensions") return store(config.extensions, parse_bool(value));
+  if (auto done = set_tls_key(config.tls_keys, key, value)) return done;
   if (key == "discard") return store(config.geometry.discard, parse_use(value));
   if (key == "write-zeroes") return store(config.geometry.write_zeroes, parse_use(value));
   return std::nullopt;
@@ -171,7 +197,9 @@ Done store_once(std::optional<T>& to, tl::expected<T, std::string> value) {
 }
 
 constexpr ConfigKey kKeys[] = {
-    {"uri", "<URI>", "rnbd+tcp://HOST[:PORT]/DEVICE (TCP) or rnbd://HOST[:PORT]/DEVICE (RDMA)."},
+    {"uri", "<URI>",
+     "rnbd+tcp://HOST[:PORT]/DEVICE (TCP), rnbds+tcp://[USER@]HOST[:PORT]/DEVICE (with TLS) or "
+     "rnbd://HOST[:PORT]/DEVICE (RDMA)."},
     {"server", "HOST[:PORT]", "The server, when there is no uri. Default port 1234."},
     {"transport", "tcp|rdma", "How to reach the server, when there is no uri (default tcp)."},
     {"path", "[SRC@]DST[:PORT]",
@@ -211,7 +239,14 @@ constexpr ConfigKey kKeys[] = {
     {"heartbeat", "DURATION", "Interval between signs of life (default 500ms)."},
     {"heartbeat-misses", "N", "Silent intervals until the server counts as lost (default 4)."},
     {"control", "PATH", "Unix socket for rnbd-ctl, which shows and changes the session's paths."},
-    {"digest", "all|header|none", "CRC32C over TCP of headers and data (default all)."},
+    {"digest", "all|header|none",
+     "CRC32C over TCP of headers and data (default all; none with TLS, which checks itself)."},
+    {"tls", "off|require", "Encrypt over TCP; rnbds+tcp:// in the uri says require (default off)."},
+    {"tls-psk", "FILE", "File with the shared key, a line NAME:HEX."},
+    {"tls-username", "NAME", "The name of that key, if the file has several."},
+    {"tls-certificates", "DIRECTORY",
+     "Directory with ca-cert.pem and perhaps client-cert.pem and client-key.pem."},
+    {"tls-verify", "BOOL", "Demand that the server's certificate is right (default true)."},
     {"extensions", "BOOL", "Use what only rnbdkit servers have (default true)."},
     {"require-ext", "BOOL", "Refuse servers that do not have it (default false)."},
     {"discard", "auto|on|off", "Pass trim on (default auto: to rnbdkit servers)."},
@@ -265,7 +300,8 @@ std::string config_help() {
 std::string ClientConfig::server() const {
   const rtrs::PathAddress& path = paths.front();
   const bool ipv6 = path.host.find(':') != std::string::npos;
-  return std::string{path.transport == rtrs::TransportKind::tcp ? "rnbd+tcp" : "rnbd"} + "://" +
+  const char* const tcp = tls == rtrs::TlsMode::off ? "rnbd+tcp" : "rnbds+tcp";
+  return std::string{path.transport == rtrs::TransportKind::tcp ? tcp : "rnbd"} + "://" +
          (ipv6 ? "[" + path.host + "]" : path.host) + ":" + std::to_string(path.port);
 }
 
@@ -275,6 +311,7 @@ Done ConfigReader::set(std::string_view key, std::string_view value) {
     return done;
   };
   if (key == "uri") return named(set_uri(value));
+  if (key == "tls") return named(store_once(tls_, parse_tls(value)));
   if (key == "server") return named(store_once(server_, parse_host_port(value)));
   if (key == "transport") {
     return named(store_once(
@@ -294,15 +331,21 @@ Done ConfigReader::set(std::string_view key, std::string_view value) {
                "`nbdkit rnbd --help` and nbdkit-rnbd-plugin(1) list all"};
 }
 
-/// What names disk and server may stand in the URI; the rest are keys of their own.
+/// What names disk and server, and the keys of TLS, may stand in the URI; the rest are keys of
+/// their own.
 Done ConfigReader::set_uri(std::string_view text) {
   if (auto done = store_once(uri_, parse_device_uri(text)); !done) return done;
+  constexpr std::string_view kKnown[] = {"uuid", "server-id", "tls-psk-file", "tls-certificates",
+                                         "tls-verify"};
   for (const auto& [key, value] : uri_->options) {
-    if (key != "uuid" && key != "server-id") {
-      return Error{"only uuid= and server-id= may stand behind '?' in the URI; give " +
-                   quoted(key + "=") + " as a separate key"};
+    if (std::ranges::find(kKnown, key) == std::end(kKnown)) {
+      return Error{
+          "only uuid=, server-id=, tls-psk-file=, tls-certificates= and tls-verify= may stand "
+          "behind '?' in the URI; give " +
+          quoted(key + "=") + " as a separate key"};
     }
-    if (auto done = set(key, value); !done) return done;
+    // As libnbd calls it there.
+    if (auto done = set(key == "tls-psk-file" ? "tls-psk" : key, value); !done) return done;
   }
   return {};
 }
@@ -341,6 +384,43 @@ Done ConfigReader::collect_paths(ClientConfig& config) const {
   return {};
 }
 
+/// What is meant to be encrypted must not go in clear because of a word that is missing.
+Done ConfigReader::collect_tls(ClientConfig& config) const {
+  const bool by_uri = uri_ && uri_->tls;
+  if (by_uri && tls_ == rtrs::TlsMode::off) {
+    return Error{"tls=off contradicts the uri; write rnbd+tcp:// to send in clear"};
+  }
+  config.tls = by_uri ? rtrs::TlsMode::require : tls_.value_or(rtrs::TlsMode::off);
+  rtrs::TlsKeys& keys = config.tls_keys;
+  if (uri_ && !uri_->user.empty()) {
+    if (!keys.username.empty() && keys.username != uri_->user) {
+      return Error{"uri= and tls-username= name different users; name it once"};
+    }
+    keys.username = uri_->user;
+  }
+  if (config.tls == rtrs::TlsMode::off) {
+    if (keys.none() && keys.username.empty()) return {};
+    return Error{
+        "keys of TLS are named, but not that it is used; write rnbds+tcp:// in the uri, or "
+        "tls=require"};
+  }
+  if (keys.none()) {
+    return Error{
+        "TLS needs keys; write tls-psk=FILE or tls-certificates=DIRECTORY, or behind the "
+        "uri ?tls-psk-file=FILE"};
+  }
+  if (!keys.psk.empty() && !keys.certificates.empty()) {
+    return Error{"tls-psk= and tls-certificates= are two ways to prove the same; leave one out"};
+  }
+  if (!keys.username.empty() && keys.psk.empty()) {
+    return Error{"a user belongs to a shared key (tls-psk=); a certificate has its own name"};
+  }
+  for (const rtrs::PathAddress& path : config.paths) {
+    if (auto fits = rtrs::can_carry(path, config.tls); !fits) return Error{fits.error().text};
+  }
+  return {};
+}
+
 tl::expected<ClientConfig, std::string> ConfigReader::complete() const {
   ClientConfig config = config_;
   if (uri_) {
@@ -355,6 +435,7 @@ tl::expected<ClientConfig, std::string> ConfigReader::complete() const {
     if (!uri_->device.empty()) config.device = uri_->device;
   }
   if (auto done = collect_paths(config); !done) return Error{done.error()};
+  if (auto done = collect_tls(config); !done) return Error{done.error()};
   if (config.device.empty() && !config.dynamic_export) {
     return Error{
         "no device is named; append it to the URI, write device=NAME, or let clients choose with "

@@ -37,8 +37,11 @@ struct ClientConfig {
   rtrs::Duration reconnect_min = std::chrono::milliseconds{100};
   rtrs::Duration reconnect_max = std::chrono::seconds{2};
   rtrs::Duration settle_time = std::chrono::seconds{10};
-  bool header_digest = true;
-  bool data_digest = true;
+  std::optional<int> digest;  ///< 0 none, 1 of headers, 2 of data, too; none: 2, and 0 with TLS
+  bool header_digest() const { return digest.value_or(tls_default_digest()) >= 1; }
+  bool data_digest() const { return digest.value_or(tls_default_digest()) >= 2; }
+  rtrs::TlsMode tls = rtrs::TlsMode::off;
+  rtrs::TlsKeys tls_keys;
   bool extensions = true;          ///< offer what only rnbdkit peers know
   bool require_extension = false;  ///< refuse servers that do not know it
   GeometryOptions geometry;
@@ -46,6 +49,10 @@ struct ClientConfig {
 
   /// `rnbd+tcp://host:port`, for messages.
   std::string server() const;
+
+ private:
+  /// TLS has better checks of its own.
+  int tls_default_digest() const { return tls == rtrs::TlsMode::off ? 2 : 0; }
 };
 
 /// `round-robin`, `min-inflight`, `min-latency`.
@@ -66,11 +73,13 @@ class ConfigReader {
  private:
   tl::expected<void, std::string> set_uri(std::string_view text);
   tl::expected<void, std::string> collect_paths(ClientConfig& config) const;
+  tl::expected<void, std::string> collect_tls(ClientConfig& config) const;
 
   ClientConfig config_;
   std::optional<DeviceUri> uri_;
   std::optional<HostPort> server_;
   std::optional<rtrs::TransportKind> transport_;
+  std::optional<rtrs::TlsMode> tls_;
   std::vector<std::string> paths_;
 };
 

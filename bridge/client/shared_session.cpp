@@ -40,8 +40,10 @@ tl::expected<rtrs::ClientOptions, Failure> SharedSession::options(const std::str
   options.connect_timeout = config_.connect_timeout;
   options.heartbeat_interval = config_.heartbeat;
   options.heartbeat_misses = config_.heartbeat_misses;
-  options.header_digest = config_.header_digest;
-  options.data_digest = config_.data_digest;
+  options.header_digest = config_.header_digest();
+  options.data_digest = config_.data_digest();
+  options.tls = config_.tls;
+  options.tls_keys = config_.tls_keys;
   options.policy = wanted.policy;
   options.no_path_timeout = config_.no_path_timeout;
   options.no_path_error = config_.no_path_error;

@@ -34,6 +34,7 @@ Done SharedSession::change(const std::function<Done(Wanted&)>& wish,
 }
 
 Done SharedSession::add_path(const PathAddress& path) {
+  if (auto fits = rtrs::can_carry(path, config_.tls); !fits) return fits;
   return change([&](Wanted& wanted) { return wanted.paths.add(path); },
                 [&](rtrs::Client& client) { return client.add_path(path); });
 }

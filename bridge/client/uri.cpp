@@ -13,7 +13,8 @@ namespace {
 using Error = tl::unexpected<std::string>;
 
 constexpr std::string_view kForms =
-    "write rnbd+tcp://HOST[:PORT]/DEVICE (TCP) or rnbd://HOST[:PORT]/DEVICE (RDMA)";
+    "write rnbd+tcp://HOST[:PORT]/DEVICE (TCP), rnbds+tcp://[USER@]HOST[:PORT]/DEVICE (TCP with "
+    "TLS) or rnbd://HOST[:PORT]/DEVICE (RDMA)";
 
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -141,6 +142,22 @@ tl::expected<int, std::string> parse_preference(std::string_view text) {
                std::string{kPathForm} + ", as in 10.0.0.2,preference=-1"};
 }
 
+/// Takes the user, which only a URI of TLS has. Returns what is left of HOST[:PORT].
+tl::expected<std::string_view, std::string> take_user(DeviceUri& uri, std::string_view authority) {
+  const std::size_t at = authority.rfind('@');
+  if (!uri.tls || at == std::string_view::npos) return authority;
+  auto user = percent_decode(authority.substr(0, at));
+  if (!user) return Error{user.error()};
+  if (user->empty()) return Error{"the user in front of '@' is missing"};
+  if (user->find(':') != std::string::npos) {
+    return Error{
+        "a URI has no password: name a file with tls-psk-file, and leave out what is "
+        "behind the ':' of the user"};
+  }
+  uri.user = *std::move(user);
+  return authority.substr(at + 1);
+}
+
 }  // namespace
 
 std::string complaint_about_device_name(std::string_view name) {
@@ -224,8 +241,13 @@ tl::expected<DeviceUri, std::string> parse_device_uri(std::string_view text) {
   std::string_view scheme = text.substr(0, scheme_end);
   if (scheme == "rnbd") {
     uri.transport = rtrs::TransportKind::rdma;
-  } else if (scheme == "rnbd+tcp") {
+  } else if (scheme == "rnbd+tcp" || scheme == "rnbds+tcp") {
     uri.transport = rtrs::TransportKind::tcp;
+    uri.tls = scheme == "rnbds+tcp";
+  } else if (scheme == "rnbds") {
+    return Error{
+        "RDMA does not encrypt, so there is no rnbds://; write rnbds+tcp://HOST/DEVICE for "
+        "TLS over TCP, or rnbd://HOST/DEVICE for RDMA in clear"};
   } else {
     return Error{"unknown scheme " + quoted(scheme) + "; " + std::string{kForms}};
   }
@@ -242,9 +264,13 @@ tl::expected<DeviceUri, std::string> parse_device_uri(std::string_view text) {
     rest = rest.substr(0, query);
   }
   std::size_t slash = std::min(rest.find('/'), rest.size());
-  std::string_view authority = rest.substr(0, slash);
+  const auto host = take_user(uri, rest.substr(0, slash));
+  if (!host) return Error{host.error()};
+  const std::string_view authority = *host;
   if (authority.find('@') != std::string_view::npos) {
-    return Error{"'@' has no meaning in this URI; name a source address with path=SRC@DST[:PORT]"};
+    return Error{
+        "'@' has no meaning in this URI; name a source address with path=SRC@DST[:PORT], "
+        "and a user of TLS with rnbds+tcp://USER@HOST"};
   }
   auto address = parse_host_port(authority);
   if (!address) return Error{address.error() + "; " + std::string{kForms}};

@@ -17,6 +17,8 @@ struct DeviceUri {
   std::string host;  ///< name or address, an IPv6 address without brackets
   std::uint16_t port = 0;
   std::string device;  ///< "" when the URI names only the server
+  bool tls = false;
+  std::string user = {};  ///< with TLS: who one is; "" = not said
   /// The keys behind '?' with their values, for somebody who knows them.
   std::vector<std::pair<std::string, std::string>> options{};
   friend bool operator==(const DeviceUri&, const DeviceUri&) = default;
@@ -24,8 +26,9 @@ struct DeviceUri {
   rtrs::PathAddress path() const { return {transport, "", host, port}; }
 };
 
-/// Reads `rnbd://host[:port][/device]` (RDMA) or `rnbd+tcp://host[:port][/device]` (TCP), either of
-/// which may end with `?key=value[&key=value ...]`.
+/// Reads `rnbd://host[:port][/device]` (RDMA), `rnbd+tcp://host[:port][/device]` (TCP) or
+/// `rnbds+tcp://[user@]host[:port][/device]` (TCP with TLS), each of which may end with
+/// `?key=value[&key=value ...]`.
 ///
 /// The device is what follows the first slash: `disk0`, or `dev/sdb`, or with a second slash
 /// `/dev/sdb`. `%41` stands for the byte 0x41; '?', '#' and control characters must be written so.

@@ -13,6 +13,9 @@ namespace rnbd {
 std::string complaint_about_socket_path(const std::string& path);
 
 /// The path for a program that is going to have another working directory.
+std::string absolute_path(std::string_view path);
+
+/// The same for a socket.
 ///
 /// Errors: complaint_about_socket_path().
 tl::expected<std::string, std::string> absolute_socket_path(std::string_view path);

@@ -19,6 +19,7 @@
 #include "bridge/daemon/shutdown.hpp"
 #include "bridge/nbd/front.hpp"
 #include "bridge/protocol/printable.hpp"
+#include "rdma/transport/tls/credentials.hpp"
 
 namespace rnbd {
 namespace {
@@ -91,12 +92,34 @@ unsigned count_workers(const ClientConfig& config) {
   return config.lanes != 0 ? config.lanes : std::clamp(std::thread::hardware_concurrency(), 1U, 4U);
 }
 
-void warn_of_strangers(const BridgeListeners& listeners) {
-  if (!std::ranges::any_of(listeners.status(), &BridgeListeners::Status::reachable_from_outside))
-    return;
-  log_function()(rtrs::LogLevel::warning, "there is no authentication: whoever reaches " +
-                                              listeners.describe() +
-                                              " may use the device; prefer a Unix socket");
+tl::expected<nbd::FrontTls, std::string> front_tls(const BridgeOptions& options) {
+  nbd::FrontTls tls{.mode = options.tls_mode(), .keys = nullptr};
+  if (tls.mode == rtrs::TlsMode::off) return tls;
+  auto keys = rtrs::tls::KeyStore::open(options.tls_keys, log_function());
+  if (!keys) return tl::unexpected(keys.error());
+  tls.keys = *std::move(keys);
+  return tls;
+}
+
+bool leads_elsewhere(const rtrs::PathAddress& path) {
+  return path.host != "localhost" && path.host != "::1" && !path.host.starts_with("127.");
+}
+
+void warn(const BridgeOptions& options, const BridgeListeners& listeners) {
+  const bool open_to_strangers =
+      std::ranges::any_of(listeners.status(), &BridgeListeners::Status::reachable_from_outside);
+  if (open_to_strangers && options.tls_mode() != rtrs::TlsMode::require) {
+    log_function()(rtrs::LogLevel::warning,
+                   "there is no authentication: whoever reaches " + listeners.describe() +
+                       " may use the device; prefer a Unix socket, or use --tls=require");
+  }
+  // Who encrypts one half may think that it is the whole.
+  if (options.tls_mode() != rtrs::TlsMode::off && options.client.tls == rtrs::TlsMode::off &&
+      std::ranges::any_of(options.client.paths, leads_elsewhere)) {
+    log_function()(rtrs::LogLevel::warning,
+                   "NBD clients come with TLS, but the way to the server is not encrypted: write "
+                   "rnbds+tcp:// if it is to be (--tls is about NBD clients only)");
+  }
 }
 
 int serve(const BridgeOptions& options) {
@@ -106,7 +129,9 @@ int serve(const BridgeOptions& options) {
   std::vector<nbd::Listener> first = listeners.take_first();
   const SocketFiles socket_files{first};
   std::vector<nbd::Listener> served{std::move(first)};
-  warn_of_strangers(listeners);
+  auto tls = front_tls(options);
+  if (!tls) return complain(tls.error());
+  warn(options, listeners);
   Connections connections{options.client, log_function()};
   if (options.client.connect_now) {
     if (auto usable = connections.probe(); !usable) return complain(usable.error().text);
@@ -120,6 +145,7 @@ int serve(const BridgeOptions& options) {
                    std::move(served),
                    {.workers = count_workers(options.client),
                     .max_connections = options.max_connections,
+                    .tls = *std::move(tls),
                     .log = log_function()}};
   front.start();
   signals_mean_drain();

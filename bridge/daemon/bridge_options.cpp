@@ -8,13 +8,16 @@
 #include <string_view>
 #include <utility>
 
+#include "bridge/control/unix_socket.hpp"
+
 namespace rnbd {
 namespace {
 
 constexpr const char* kDescription =
     "rnbd-bridge - an NBD server in front of a block device of an RNBD server\n"
     "\n"
-    "URI is rnbd+tcp://HOST[:PORT][/DEVICE] (TCP) or rnbd://HOST[:PORT][/DEVICE] (RDMA).\n"
+    "URI is rnbd+tcp://HOST[:PORT][/DEVICE] (TCP), rnbds+tcp://[USER@]HOST[:PORT][/DEVICE] (TCP "
+    "with\nTLS) or rnbd://HOST[:PORT][/DEVICE] (RDMA).\n"
     "Without DEVICE every export of the server is there under its own name.\n"
     "Without --listen it listens on 127.0.0.1, port 10809.\n";
 
@@ -53,6 +56,50 @@ bool is_option(const ConfigKey& key) {
   return name != "uri" && name != "server" && name != "transport" && name != "dynamic-export";
 }
 
+/// TLS towards the server has names of its own: --tls and its like are about the NBD clients, as
+/// they are of nbdkit.
+std::string option_of(const ConfigKey& key) {
+  const std::string name{key.key};
+  return "--" + (name.starts_with("tls") ? "upstream-" + name : name);
+}
+
+/// As nbdkit calls them: they are about the NBD clients.
+void add_tls_options(CLI::App& app, BridgeOptions& options) {
+  static const std::map<std::string, rtrs::TlsMode> kModes{
+      {"off", rtrs::TlsMode::off}, {"on", rtrs::TlsMode::on}, {"require", rtrs::TlsMode::require}};
+  const auto file = [&app](const char* name, std::string& to, const char* value, const char* help) {
+    app.add_option_function<std::string>(
+           name, [&to](const std::string& text) { to = absolute_path(text); }, help)
+        ->type_name(value);
+  };
+  app.add_option_function<std::string>(
+         "--tls",
+         [&options](const std::string& text) {
+           const auto mode = kModes.find(text);
+           if (mode == kModes.end()) {
+             throw CLI::ValidationError("--tls", "'" + text + "' is not off, on or require");
+           }
+           options.tls = mode->second;
+         },
+         "Encrypt NBD connections: off, on (clients choose) or require. The default is off, and "
+         "require as soon as keys are named. The way to the server is encrypted by rnbds+tcp://.")
+      ->type_name("off|on|require");
+  file("--tls-psk", options.tls_keys.psk, "FILE",
+       "File of shared keys of NBD clients, a line NAME:HEX each.");
+  file("--tls-certificates", options.tls_keys.certificates, "DIRECTORY",
+       "Directory with ca-cert.pem, server-cert.pem and server-key.pem for NBD clients.");
+  app.add_option_function<std::string>(
+         "--tls-verify-peer",
+         [&options](const std::string& text) {
+           if (text != "on" && text != "off") {
+             throw CLI::ValidationError("--tls-verify-peer", "'" + text + "' is not on or off");
+           }
+           options.tls_keys.verify_peer = text == "on";
+         },
+         "Whether NBD clients need a certificate that the CA has signed (default on).")
+      ->type_name("on|off");
+}
+
 void add_options(CLI::App& app, Arguments& arguments, BridgeOptions& options) {
   app.add_option("URI", arguments.uri, "Server and device.");
   app.add_option("-l,--listen", arguments.listen,
@@ -67,11 +114,12 @@ void add_options(CLI::App& app, Arguments& arguments, BridgeOptions& options) {
       for (const std::string& value : values) arguments.keys.emplace_back(&key, value);
       return true;
     };
-    app.add_option("--" + std::string{key.key}, take, key.help)
+    app.add_option(option_of(key), take, key.help)
         ->type_name(key.value)
         ->allow_extra_args(false)
         ->take_all();
   }
+  add_tls_options(app, options);
   app.add_option("--max-connections", options.max_connections,
                  "NBD clients at the same time (default 256).")
       ->type_name("N")
@@ -95,8 +143,7 @@ void add_options(CLI::App& app, Arguments& arguments, BridgeOptions& options) {
 std::string as_options(std::string text) {
   for (const ConfigKey& key : config_keys()) {
     const std::string word = std::string{key.key} + "=";
-    const std::string name =
-        is_option(key) ? "--" + std::string{key.key} : "the " + std::string{key.key};
+    const std::string name = is_option(key) ? option_of(key) : "the " + std::string{key.key};
     for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at)) {
       const bool whole = at == 0 || text[at - 1] == ' ';
       if (!whole) {
@@ -114,10 +161,11 @@ std::string as_options(std::string text) {
 /// Which option has the URI for its value, if one has.
 std::string taker_of_uri(const Arguments& arguments, const BridgeOptions& options) {
   const auto is_uri = [](const std::string& text) {
-    return text.starts_with("rnbd://") || text.starts_with("rnbd+tcp://");
+    return text.starts_with("rnbd://") || text.starts_with("rnbd+tcp://") ||
+           text.starts_with("rnbds+tcp://");
   };
   for (const auto& [key, value] : arguments.keys) {
-    if (is_uri(value)) return "--" + std::string{key->key};
+    if (is_uri(value)) return option_of(*key);
   }
   for (const std::string& value : arguments.listen) {
     if (is_uri(value)) return "--listen";
@@ -148,6 +196,10 @@ std::string apply(const Arguments& arguments, BridgeOptions& options) {
     options.listen.push_back(*std::move(address));
   }
   options.log_level = kLogLevels.at(arguments.log_level);
+  if (options.tls_mode() != rtrs::TlsMode::off && options.tls_keys.none()) {
+    return "--tls needs keys of the NBD clients; add --tls-psk FILE or --tls-certificates "
+           "DIRECTORY";
+  }
   return "";
 }
 

@@ -1,6 +1,7 @@
 // The command line of rnbd-bridge.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
@@ -9,12 +10,18 @@
 #include "bridge/daemon/cli.hpp"
 #include "bridge/nbd/listener.hpp"
 #include "rdma/log.hpp"
+#include "rdma/tls.hpp"
 
 namespace rnbd {
 
 struct BridgeOptions {
   ClientConfig client;
   std::vector<nbd::NbdAddress> listen;  ///< empty: what was inherited, else 127.0.0.1
+  std::optional<rtrs::TlsMode> tls;     ///< of NBD clients; none: require if there are keys
+  rtrs::TlsKeys tls_keys;
+  rtrs::TlsMode tls_mode() const {
+    return tls.value_or(tls_keys.none() ? rtrs::TlsMode::off : rtrs::TlsMode::require);
+  }
   unsigned max_connections = 256;
   rtrs::LogLevel log_level = rtrs::LogLevel::info;
   std::string pid_file;

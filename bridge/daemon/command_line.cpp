@@ -14,7 +14,8 @@ namespace {
 constexpr const char* kDescription =
     "rnbd-server - exports files and block devices to RNBD clients\n"
     "\n"
-    "There is no authentication: whoever reaches a listening address may use every export.\n"
+    "Without --tls there is no authentication: whoever reaches a listening address may use every\n"
+    "export.\n"
     "Without --listen it listens on 127.0.0.1, port 1234.\n";
 
 constexpr const char* kExamples = R"(Examples:
@@ -24,6 +25,11 @@ constexpr const char* kExamples = R"(Examples:
   A writable image, a read-only one and 64 MiB of memory, for a trusted network:
     rnbd-server --listen tcp:192.0.2.1:1234 --export disk0=/srv/disk0.img \
                 --export iso=/srv/install.iso,ro --export scratch=memory:64M
+
+  Encrypted, for a client that has the copy of its key:
+    rnbd-ctl keygen host1 /etc/rnbd/keys.psk --out host1.psk
+    rnbd-server --listen tcp:192.0.2.1:1234 --tls=require --tls-psk=/etc/rnbd/keys.psk \
+                --export disk0=/srv/disk0.img
 
   Every file and block device below a directory, by its name:
     rnbd-server --search-path /srv/rnbd
@@ -56,8 +62,8 @@ void add_options(CLI::App& app, Arguments& arguments) {
       ->take_all();
   app.add_option("-l,--listen", arguments.listen,
                  "Listen on tcp:HOST:PORT or rdma:HOST:PORT; IPv6 as tcp:[::1]:1234, port 0 = any "
-                 "free one (default tcp:127.0.0.1:1234). May be repeated. Behind a comma: "
-                 "non-optimized (clients that know others use them first).")
+                 "free one (default tcp:127.0.0.1:1234). May be repeated. Behind commas: "
+                 "non-optimized (clients that know others use them first), tls=off|on|require.")
       ->type_name("ADDRESS")
       ->allow_extra_args(false)
       ->take_all();

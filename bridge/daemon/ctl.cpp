@@ -19,6 +19,7 @@
 
 #include "bridge/control/unix_socket.hpp"
 #include "bridge/daemon/cli.hpp"
+#include "bridge/daemon/ctl_keys.hpp"
 #include "bridge/daemon/ctl_view.hpp"
 #include "bridge/daemon/process.hpp"
 
@@ -30,7 +31,9 @@ constexpr const char* kDescription =
     "\n"
     "SOCKET is the control socket of rnbd-bridge or rnbd-server (--control) or of nbdkit's rnbd "
     "plugin (control=).\n"
-    "COMMAND is one that the program knows; `help` lists them.\n";
+    "COMMAND is one that the program knows; `help` lists them.\n"
+    "\n"
+    "rnbd-ctl keygen and rnbd-ctl certgen make keys for TLS; both have a --help of their own.\n";
 
 constexpr const char* kExamples = R"(Examples:
   Which paths are there, and how are they?
@@ -170,6 +173,7 @@ tl::expected<Invocation, EarlyExit> parse(int argc, const char* const* argv) {
 int main(int argc, char** argv) {
   if (!rnbd::open_standard_streams()) return 1;
   try {
+    if (const auto status = rnbd::run_key_command(argc, argv)) return *status;
     const auto invocation = rnbd::parse(argc, argv);
     if (invocation) return rnbd::run(*invocation);
     const rnbd::EarlyExit& early = invocation.error();

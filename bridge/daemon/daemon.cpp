@@ -146,6 +146,8 @@ rtrs::ServerOptions server_options(const Settings& settings, std::vector<int> so
   options.heartbeat_interval = settings.heartbeat;
   options.always_invalidate = settings.always_invalidate;
   options.header_digest = options.data_digest = !settings.no_digest;
+  options.tls = settings.tls_mode();
+  options.tls_keys = settings.tls_keys;
   options.features = rtrs::wire::kFeatureUserMessages | rtrs::wire::kFeatureExactlyOnce |
                      rtrs::wire::kFeatureAccessNotice | wire::kFeatureClaims;
   options.log = log_function();
@@ -176,9 +178,13 @@ void warn_of_strangers(const rtrs::Server& server) {
   for (const rtrs::ListenerStatus& listener : server.listeners()) {
     const auto address = parse_listen(listener.address);
     if (address && is_loopback(*address)) continue;
+    if (listener.tls == rtrs::TlsMode::require) continue;
     log_function()(rtrs::LogLevel::warning,
-                   "there is no authentication: whoever reaches " + listener.address +
-                       " may read and write the exports; keep it in a trusted network");
+                   "there is no authentication and no encryption: whoever reaches " +
+                       listener.address +
+                       " may read and write the exports, and whoever is on the way may read and "
+                       "change what is sent; keep it in a trusted network, or use --tls=require "
+                       "(docs/security.md)");
     return;
   }
 }

@@ -6,6 +6,25 @@
 #include "bridge/daemon/settings.hpp"
 
 namespace rnbd {
+namespace {
+
+/// "" or what is wrong.
+std::string apply_listen_option(rtrs::ListenAddress& address, std::string_view option) {
+  constexpr std::string_view kTls = "tls=";
+  if (option == "non-optimized") {
+    address.access = rtrs::wire::PathAccess::non_optimized;
+    return "";
+  }
+  if (!option.starts_with(kTls)) {
+    return "unknown option behind the comma; non-optimized and tls=off|on|require are known";
+  }
+  const auto mode = parse_tls_mode(option.substr(kTls.size()));
+  if (!mode) return "tls= " + mode.error();
+  address.tls = *mode;
+  return "";
+}
+
+}  // namespace
 
 tl::expected<rtrs::ListenAddress, std::string> parse_listen(std::string_view text) {
   const auto fail = [&](const std::string& why) {
@@ -22,11 +41,15 @@ tl::expected<rtrs::ListenAddress, std::string> parse_listen(std::string_view tex
         "rdma:10.0.0.1:1234");
   }
   std::string_view rest = text.substr(std::min(scheme_end + 1, text.size()));
-  if (const std::size_t comma = rest.find(','); comma != std::string_view::npos) {
-    if (rest.substr(comma + 1) != "non-optimized")
-      return fail("unknown option behind the comma; only non-optimized is known");
-    address.access = rtrs::wire::PathAccess::non_optimized;
-    rest = rest.substr(0, comma);
+  std::size_t comma = std::min(rest.find(','), rest.size());
+  std::string_view options = rest.substr(comma);
+  rest = rest.substr(0, comma);
+  while (!options.empty()) {
+    options.remove_prefix(1);
+    comma = std::min(options.find(','), options.size());
+    const std::string wrong = apply_listen_option(address, options.substr(0, comma));
+    if (!wrong.empty()) return fail(wrong);
+    options.remove_prefix(comma);
   }
   if (rest.starts_with('[')) {
     const std::size_t end = rest.find(']');

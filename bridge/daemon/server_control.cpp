@@ -20,7 +20,8 @@ Json status_of_paths(const rtrs::ServerSessionStatus& session,
                      {"access", to_string(path.access)},
                      {"access_known", path.access_known},
                      {"connections", path.connections},
-                     {"requests", path.requests}});
+                     {"requests", path.requests},
+                     {"security", path.security}});
   }
   return paths;
 }
@@ -43,6 +44,7 @@ Json status_of_listeners(const std::vector<rtrs::ListenerStatus>& listeners) {
   for (const auto& listener : listeners) {
     all.push_back({{"listener", listener.address},
                    {"access", to_string(listener.access)},
+                   {"tls", to_string(listener.tls)},
                    {"state", listener.waits() ? "waiting" : "listening"},
                    {"trouble", listener.trouble}});
   }
@@ -60,7 +62,11 @@ Json status(rtrs::Server& server, const ExportCatalogue& catalogue) {
   answer["exports"] = status_of_exports(catalogue);
   for (const char* name : {"sessions", "paths", "devices"}) answer[name] = Json::array();
   for (const auto& session : sessions) {
+    const rtrs::Identity& user = session.identity;
     answer["sessions"].push_back({{"session", session.name},
+                                  {"identity", user.name},
+                                  {"proven_by", to_string(user.how)},
+                                  {"key", user.key},
                                   {"paths", session.paths.size()},
                                   {"devices", session.items.size()},
                                   {"requests", session.requests}});

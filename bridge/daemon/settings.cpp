@@ -6,10 +6,19 @@
 
 #include "bridge/backend/specification.hpp"
 #include "bridge/client/closest.hpp"
+#include "bridge/control/unix_socket.hpp"
 #include "rdma/duration.hpp"
 #include "rdma/wire/immediate.hpp"
 
 namespace rnbd {
+
+tl::expected<rtrs::TlsMode, std::string> parse_tls_mode(std::string_view value) {
+  using rtrs::TlsMode;
+  for (const TlsMode mode : {TlsMode::off, TlsMode::on, TlsMode::require}) {
+    if (value == to_string(mode)) return mode;
+  }
+  return tl::unexpected("'" + std::string{value} + "' is not off, on or require");
+}
 namespace {
 
 /// Room for the message and its header behind the data of a request.
@@ -70,6 +79,13 @@ std::string set_text(std::string& target, const std::string& value) {
   return "";
 }
 
+/// A program may change its directory, and reads keys again later.
+std::string set_path(std::string& target, const std::string& value) {
+  if (value.empty()) return "must not be empty";
+  target = absolute_path(value);
+  return "";
+}
+
 constexpr std::uint64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 using Value = const std::string&;
 
@@ -117,6 +133,30 @@ constexpr SettingRule kRules[] = {
     {"always-invalidate", nullptr, "true",
      "RDMA: lock a request's memory against its client while it executes.",
      [](Settings& s, Value v) { return set_switch(s.always_invalidate, v); }},
+    {"tls", "off|on|require", "require",
+     "Encrypt connections over TCP: off, on (clients choose) or require. The default is off, and "
+     "require as soon as keys are named.",
+     [](Settings& s, Value v) -> std::string {
+       const auto mode = parse_tls_mode(v);
+       if (!mode) return mode.error();
+       s.tls = *mode;
+       return "";
+     }},
+    {"tls-psk", "FILE", "/etc/rnbd/keys.psk",
+     "File of shared keys, a line NAME:HEX for each client, as rnbd-ctl keygen makes them.",
+     [](Settings& s, Value v) { return set_path(s.tls_keys.psk, v); }},
+    {"tls-certificates", "DIRECTORY", "/etc/rnbd/tls",
+     "Directory with ca-cert.pem, server-cert.pem, server-key.pem and perhaps ca-crl.pem, as "
+     "nbdkit's, and as rnbd-ctl certgen makes them.",
+     [](Settings& s, Value v) { return set_path(s.tls_keys.certificates, v); }},
+    {"tls-verify-peer", "on|off", "on",
+     "Whether clients need a certificate that the CA has signed (default on). With off everybody "
+     "may come in.",
+     [](Settings& s, Value v) -> std::string {
+       if (v != "on" && v != "off") return "'" + v + "' is neither on nor off";
+       s.tls_keys.verify_peer = v == "on";
+       return "";
+     }},
     {"direct", nullptr, "true", "Bypass the page cache (O_DIRECT) for every export.",
      [](Settings& s, Value v) { return set_switch(s.direct, v); }},
     {"no-uring", nullptr, "true", "Use threads instead of io_uring for files.",
@@ -165,6 +205,33 @@ void take_description(ExportSpecification& target, std::string_view& rest) {
 }  // namespace
 
 std::span<const SettingRule> setting_rules() { return kRules; }
+
+rtrs::TlsMode Settings::tls_mode() const {
+  return tls.value_or(tls_keys.none() ? rtrs::TlsMode::off : rtrs::TlsMode::require);
+}
+
+namespace {
+
+/// "" or what is wrong with how TLS was asked for.
+std::string contradiction_in_tls(const Settings& settings) {
+  using rtrs::TlsMode;
+  bool wanted = settings.tls_mode() != TlsMode::off;
+  for (const rtrs::ListenAddress& address : settings.listen) {
+    const TlsMode mode = address.tls.value_or(settings.tls_mode());
+    wanted = wanted || mode != TlsMode::off;
+    if (address.transport == rtrs::TransportKind::rdma && mode == TlsMode::require) {
+      return "RDMA does not encrypt, and tls is require; write ,tls=off behind the rdma: listener "
+             "to serve it in clear, or leave it out";
+    }
+  }
+  if (wanted && settings.tls_keys.none()) {
+    return "TLS needs keys; name a file of shared ones with tls-psk (rnbd-ctl keygen makes it), or "
+           "a directory with tls-certificates (rnbd-ctl certgen)";
+  }
+  return "";
+}
+
+}  // namespace
 
 tl::expected<ExportSpecification, std::string> parse_export(std::string_view text) {
   const std::string shown = "'" + std::string{text} + "': ";
@@ -230,7 +297,7 @@ std::string contradiction_in(const Settings& settings) {
            std::to_string(kChunkOverhead) + ")), but the memory limit is " + std::to_string(limit) +
            "; raise memory-limit, or lower queue-depth or max-io-size";
   }
-  return "";
+  return contradiction_in_tls(settings);
 }
 
 std::string doubt_about(const Settings& settings) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include "rdma/core/time.hpp"
 #include "rdma/log.hpp"
 #include "rdma/server.hpp"
+#include "rdma/tls.hpp"
 
 namespace rnbd {
 
@@ -35,6 +37,9 @@ struct Settings {
   bool always_invalidate = false;
   bool direct = false;
   bool no_uring = false;
+  std::optional<rtrs::TlsMode> tls;  ///< none: require if there are keys
+  rtrs::TlsKeys tls_keys;
+  rtrs::TlsMode tls_mode() const;
 };
 
 /// One value that has a name: `--queue-depth 64` on the command line is `queue-depth = 64` in the
@@ -50,7 +55,11 @@ struct SettingRule {
 
 std::span<const SettingRule> setting_rules();
 
-/// `tcp:HOST[:PORT]`, with IPv6 addresses in brackets; an empty host or `*` is every address.
+/// `off`, `on` or `require`. Errors: a sentence that lists them.
+tl::expected<rtrs::TlsMode, std::string> parse_tls_mode(std::string_view value);
+
+/// `tcp:HOST[:PORT][,non-optimized][,tls=off|on|require]`, with IPv6 addresses in brackets; an
+/// empty host or `*` is every address.
 ///
 /// Errors: a sentence that shows the right form.
 tl::expected<rtrs::ListenAddress, std::string> parse_listen(std::string_view text);

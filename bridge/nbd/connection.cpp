@@ -3,12 +3,12 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "bridge/nbd/block_sizes.hpp"
@@ -42,8 +42,8 @@ constexpr std::size_t kOwnCalls = 1;
 Connection::Connection(Worker& worker, int socket, Agreement agreement, rtrs::LaneLoop& lane,
                        const rtrs::Log& log)
     : worker_{worker},
-      socket_{socket},
       agreement_{std::move(agreement)},
+      stream_{socket, std::move(agreement_.tls)},
       lane_{&lane},
       log_{log},
       staging_{std::make_unique_for_overwrite<std::byte[]>(kStaging)},
@@ -51,10 +51,10 @@ Connection::Connection(Worker& worker, int socket, Agreement agreement, rtrs::La
       memory_{worker.pool().memory, kOwnMemory},
       calls_{worker.pool().more_calls, kOwnCalls} {
   const timeval limit{.tv_sec = 0, .tv_usec = kRequestWait.count()};
-  ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 }
 
-Connection::~Connection() { ::close(socket_); }
+Connection::~Connection() = default;
 
 bool Connection::wait_for_request() {
   receive(0);
@@ -67,13 +67,13 @@ bool Connection::one_under_way() const {
 
 short Connection::events() const {
   unsigned events = reading() ? POLLIN : 0;
-  if (!replies_.empty()) events |= POLLOUT;
+  if (!replies_.empty() || stream_.has_unsent()) events |= POLLOUT;
   return static_cast<short>(events);
 }
 
 void Connection::on_socket(short revents) {
   if ((revents & POLLOUT) != 0) full_ = false;
-  if (reading() && ((revents & ~POLLOUT) != 0 || more_)) {
+  if (reading() && ((revents & ~POLLOUT) != 0 || more())) {
     receive(MSG_DONTWAIT);
   } else if ((revents & (POLLHUP | POLLERR)) != 0) {
     hang_up();
@@ -91,7 +91,7 @@ void Connection::receive(int flags) {
     if (!reading() || !receive_once(flags, room, received)) return;
     parse();
     flags = MSG_DONTWAIT;
-    if (received < room) return;
+    if (received < room && !stream_.has_more()) return;
   }
   more_ = true;
 }
@@ -108,12 +108,9 @@ bool Connection::receive_once(int flags, std::size_t& room, std::size_t& receive
   }
   const std::size_t rest = std::min(read_size_, kStaging - staged_);
   pieces[count++] = {staging_.get() + staged_, rest};
-  msghdr message{};
-  message.msg_iov = pieces.data();
-  message.msg_iovlen = count;
-  const ssize_t n = ::recvmsg(socket_, &message, flags);
+  const ssize_t n = stream_.receive(std::span{pieces}.first(count), flags);
   if (n <= 0) {
-    if (n == 0 || (errno != EAGAIN && errno != EINTR)) hang_up();
+    if (n != -EAGAIN && n != -EINTR) hang_up();
     return false;
   }
   room = direct + rest;
@@ -235,8 +232,8 @@ void Connection::recycle(Request& request) {
 }
 
 void Connection::send() {
-  if (replies_.empty() || full_) return;
-  const Replies::Status status = replies_.send(socket_, *this, &Connection::recycle);
+  if (full_ || (replies_.empty() && !stream_.has_unsent())) return;
+  const Replies::Status status = replies_.send(stream_, *this, &Connection::recycle);
   if (status == Replies::Status::broken) return hang_up();
   full_ = status == Replies::Status::full;
   if (crowded_) parse();

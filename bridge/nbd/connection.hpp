@@ -13,6 +13,7 @@
 #include "bridge/nbd/handshake.hpp"
 #include "bridge/nbd/replies.hpp"
 #include "bridge/nbd/request.hpp"
+#include "rdma/transport/tcp/stream.hpp"
 
 namespace rnbd::nbd {
 
@@ -32,7 +33,7 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  int socket() const { return socket_; }
+  int socket() const { return stream_.descriptor(); }
   /// What to poll the socket for; 0 = only whether the client has gone.
   short events() const;
   /// The client has sent something, or has gone.
@@ -42,11 +43,13 @@ class Connection {
   /// so is likely to go on.
   bool wait_for_request();
   /// Nothing is under way, and nothing is left to send.
-  bool at_rest() const { return reading() && in_flight_ == 0 && replies_.empty() && !more_; }
+  bool at_rest() const {
+    return reading() && in_flight_ == 0 && replies_.empty() && !more() && !stream_.has_unsent();
+  }
   /// One request is on the lane, as has been usual lately, and nothing else is to be done.
   bool one_under_way() const;
   /// More has arrived than was received.
-  bool more() const { return more_; }
+  bool more() const { return more_ || (reading() && stream_.has_more()); }
 
   /// The lane has ended a request.
   void on_lane(Request& request);
@@ -65,7 +68,7 @@ class Connection {
   bool left() const { return left_; }
   std::chrono::steady_clock::time_point given_up_at() const { return given_up_at_; }
   /// Nothing is under way any more, and nothing more will come.
-  bool finished() const { return !open_ && in_flight_ == 0; }
+  bool finished() const { return !open_ && in_flight_ == 0 && (left_ || !stream_.has_unsent()); }
   /// What only a thread that may wait should destroy.
   Lease take_lease() { return std::move(agreement_.device); }
   rtrs::LaneLoop& lane() const { return *lane_; }
@@ -100,8 +103,8 @@ class Connection {
   bool offered(const Request& request) const;
 
   Worker& worker_;
-  int socket_;
   Agreement agreement_;
+  rtrs::tcp::Stream stream_;
   rtrs::LaneLoop* lane_;
   const rtrs::Log& log_;
 

@@ -189,7 +189,8 @@ void Front::meet(Meetings::iterator place) {
     }
   } patience{*this, place->socket};
   const Interrupt interrupt{&Patience::ended, &patience};
-  auto agreement = shake_hands(place->socket, exports_, into(handshake_complaints_), interrupt);
+  auto agreement = shake_hands(place->socket, exports_, into(handshake_complaints_), interrupt,
+                               kHandshakePatience, options_.tls);
   if (agreement && hand_over(place, *agreement)) return;
   agreement.reset();  // closes what was open
   forget(place);

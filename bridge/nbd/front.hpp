@@ -22,6 +22,7 @@ namespace rnbd::nbd {
 struct FrontOptions {
   unsigned workers = 1;            ///< as many as a session has lanes, or fewer
   unsigned max_connections = 256;  ///< clients at the same time
+  FrontTls tls = {};
   rtrs::Log log;
 };
 

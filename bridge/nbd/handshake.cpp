@@ -21,8 +21,12 @@ enum class Next { haggle, transmit, leave };
 class Handshake {
  public:
   Handshake(int socket, Exports& exports, const rtrs::Log& log, const Interrupt& interrupt,
-            std::chrono::milliseconds patience)
-      : socket_{socket, interrupt, patience}, exports_{exports}, log_{log}, interrupt_{interrupt} {}
+            std::chrono::milliseconds patience, const FrontTls& tls)
+      : socket_{socket, interrupt, patience},
+        exports_{exports},
+        log_{log},
+        interrupt_{interrupt},
+        tls_{tls} {}
 
   std::optional<Agreement> run();
 
@@ -34,6 +38,8 @@ class Handshake {
   Next list(std::uint32_t option, const std::string& data);
   Next info(std::uint32_t option, const std::string& data);
   bool send_info(std::uint32_t option, const std::string& data, const RemoteDevice& device);
+  Next start_tls(std::uint32_t option, const std::string& data);
+  Next demand_tls(std::uint32_t option);
   Next structured_reply(std::uint32_t option, const std::string& data);
   Next meta_context(std::uint32_t option, const std::string& data);
   bool open(const std::string& name);
@@ -53,6 +59,7 @@ class Handshake {
   Exports& exports_;
   const rtrs::Log& log_;
   const Interrupt& interrupt_;
+  const FrontTls& tls_;
   bool fixed_ = false;  ///< the client understands replies to options
   bool no_zeroes_ = false;
   bool tried_ = false;  ///< to open an export
@@ -122,6 +129,11 @@ Next Handshake::answer_option() {
 }
 
 Next Handshake::dispatch(std::uint32_t option, const std::string& data) {
+  if (tls_.mode == rtrs::TlsMode::require && !agreement_.tls &&
+      option != static_cast<std::uint32_t>(Option::starttls) &&
+      option != static_cast<std::uint32_t>(Option::abort)) {
+    return demand_tls(option);
+  }
   switch (static_cast<Option>(option)) {
     case Option::export_name:
       return export_name(data);
@@ -139,7 +151,7 @@ Next Handshake::dispatch(std::uint32_t option, const std::string& data) {
     case Option::set_meta_context:
       return meta_context(option, data);
     case Option::starttls:
-      return reply(option, Reply::unsupported, "TLS is not supported; use nbdkit's rnbd plugin");
+      return start_tls(option, data);
   }
   return reply(option, Reply::unsupported);
 }
@@ -248,6 +260,49 @@ bool Handshake::send_info(std::uint32_t option, const std::string& wanted,
   return true;
 }
 
+Next Handshake::demand_tls(std::uint32_t option) {
+  complain("it comes without TLS, which is required (--tls)");
+  // To an export's bare name there is no answer.
+  if (option == static_cast<std::uint32_t>(Option::export_name)) return Next::leave;
+  return reply(option, Reply::tls_required, "this server requires TLS: use nbds:// or STARTTLS");
+}
+
+/// Nothing that was said in clear counts afterwards: anybody on the way may have said it.
+Next Handshake::start_tls(std::uint32_t option, const std::string& data) {
+  if (tls_.mode == rtrs::TlsMode::off) {
+    return reply(option, Reply::policy, "TLS is not enabled here (--tls)");
+  }
+  if (agreement_.tls) return reply(option, Reply::invalid, "TLS has begun already");
+  if (!data.empty()) return reply(option, Reply::invalid, "STARTTLS has no data");
+  if (socket_.has_arrivals()) {
+    complain("it sent something in clear behind STARTTLS");
+    return Next::leave;
+  }
+  auto session = rtrs::tls::Session::create(
+      {.credentials = tls_.keys->current(), .server_name = "", .protocol = ""});
+  if (!session) {
+    complain(session.error().text);
+    return reply(option, Reply::policy, "TLS cannot be used now");
+  }
+  if (reply(option, Reply::ack) == Next::leave) return Next::leave;
+  if (!socket_.secure(**session)) {
+    const std::string& why = (*session)->failure().text;
+    complain("refused: " + (why.empty() ? std::string{"it left during the TLS handshake"} : why));
+    return Next::leave;
+  }
+  const rtrs::Identity& who = (*session)->identity();
+  if (log_) {
+    log_(rtrs::LogLevel::info,
+         "NBD client: auth ok identity=" + (who.name.empty() ? "-" : who.name) +
+             " how=" + to_string(who.how) + " cipher=" + who.cipher);
+  }
+  agreement_ = {};
+  name_.clear();
+  context_name_.clear();
+  agreement_.tls = *std::move(session);
+  return Next::haggle;
+}
+
 Next Handshake::structured_reply(std::uint32_t option, const std::string& data) {
   if (!data.empty()) return reply(option, Reply::invalid, "STRUCTURED_REPLY has no data");
   agreement_.structured = true;
@@ -310,9 +365,9 @@ Reply refusal(int error) {
 }
 
 std::optional<Agreement> shake_hands(int socket, Exports& exports, const rtrs::Log& log,
-                                     const Interrupt& interrupt,
-                                     std::chrono::milliseconds patience) {
-  return Handshake{socket, exports, log, interrupt, patience}.run();
+                                     const Interrupt& interrupt, std::chrono::milliseconds patience,
+                                     const FrontTls& tls) {
+  return Handshake{socket, exports, log, interrupt, patience, tls}.run();
 }
 
 }  // namespace rnbd::nbd

@@ -2,25 +2,35 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <optional>
 
 #include "bridge/nbd/exports.hpp"
 #include "bridge/nbd/wire.hpp"
+#include "rdma/tls.hpp"
+#include "rdma/transport/tls/session.hpp"
 
 namespace rnbd::nbd {
 
 /// What a client and we have agreed on.
 struct Agreement {
   Lease device;
-  std::uint16_t flags = 0;    ///< of the transmission, as the client was told
-  bool structured = false;    ///< replies are structured
-  bool block_status = false;  ///< the client has chosen base:allocation
+  std::unique_ptr<rtrs::tls::Session> tls = {};  ///< null: in clear
+  std::uint16_t flags = 0;                       ///< of the transmission, as the client was told
+  bool structured = false;                       ///< replies are structured
+  bool block_status = false;                     ///< the client has chosen base:allocation
 };
 
 /// What a client is told when its export cannot be opened, or the exports cannot be listed, because
 /// of this errno: that there is no such export, that it may not have it, or that the server cannot
 /// be used now. NBD has no word for the last; shutdown is what clients take for a reason to return.
 Reply refusal(int error);
+
+/// Whether NBD clients come with TLS (STARTTLS).
+struct FrontTls {
+  rtrs::TlsMode mode = rtrs::TlsMode::off;
+  std::shared_ptr<rtrs::tls::KeyStore> keys;  ///< unless it is off
+};
 
 /// For the whole handshake: a client that haggles holds one of --max-connections.
 inline constexpr std::chrono::seconds kHandshakePatience{60};
@@ -33,6 +43,7 @@ inline constexpr std::chrono::seconds kHandshakePatience{60};
 /// Source:  the NBD protocol, fixed newstyle negotiation.
 std::optional<Agreement> shake_hands(int socket, Exports& exports, const rtrs::Log& log,
                                      const Interrupt& interrupt,
-                                     std::chrono::milliseconds patience = kHandshakePatience);
+                                     std::chrono::milliseconds patience = kHandshakePatience,
+                                     const FrontTls& tls = {});
 
 }  // namespace rnbd::nbd

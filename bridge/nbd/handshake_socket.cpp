@@ -29,9 +29,10 @@ bool HandshakeSocket::wait_for(short events) {
 bool HandshakeSocket::receive(void* data, std::size_t size) {
   auto* at = static_cast<char*>(data);
   while (size > 0) {
-    if (!wait_for(POLLIN)) return false;
-    const ssize_t got = ::recv(fd_, at, size, MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    const bool has_some = tls_ != nullptr && tls_->has_more();
+    if (!has_some && !wait_for(POLLIN)) return false;
+    const ssize_t got = receive_some(at, size);
+    if (got == -EAGAIN || got == -EINTR) continue;
     if (got <= 0) return false;
     at += got;
     size -= static_cast<std::size_t>(got);
@@ -52,8 +53,8 @@ bool HandshakeSocket::skip(std::size_t size) {
 bool HandshakeSocket::send(const void* data, std::size_t size) {
   const auto* at = static_cast<const char*>(data);
   while (size > 0) {
-    const ssize_t sent = ::send(fd_, at, size, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent < 0 && errno != EAGAIN && errno != EINTR) return false;
+    const ssize_t sent = send_some(at, size);
+    if (sent < 0 && sent != -EAGAIN && sent != -EINTR) return false;
     if (sent < 0) {
       if (!wait_for(POLLOUT)) return false;
       continue;
@@ -61,7 +62,50 @@ bool HandshakeSocket::send(const void* data, std::size_t size) {
     at += sent;
     size -= static_cast<std::size_t>(sent);
   }
-  return true;
+  return tls_ == nullptr || flush();
+}
+
+ssize_t HandshakeSocket::receive_some(void* data, std::size_t size) {
+  if (tls_ != nullptr) return tls_->receive(fd_, std::array<iovec, 1>{{{data, size}}});
+  const ssize_t got = ::recv(fd_, data, size, MSG_DONTWAIT);
+  return got >= 0 ? got : -errno;
+}
+
+ssize_t HandshakeSocket::send_some(const void* data, std::size_t size) {
+  if (tls_ != nullptr) {
+    return tls_->send(fd_, std::array<iovec, 1>{{{const_cast<void*>(data), size}}});
+  }
+  const ssize_t sent = ::send(fd_, data, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+  return sent >= 0 ? sent : -errno;
+}
+
+bool HandshakeSocket::flush() {
+  while (tls_->flush(fd_) == 0) {
+    if (!tls_->has_output()) return true;
+    if (!wait_for(POLLOUT)) return false;
+  }
+  return false;
+}
+
+bool HandshakeSocket::has_arrivals() const {
+  char byte = 0;
+  return ::recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+bool HandshakeSocket::secure(rtrs::tls::Session& session) {
+  using Step = rtrs::tls::Session::Step;
+  tls_ = &session;
+  for (;;) {
+    const Step step = session.shake_hands();
+    if (!flush() || step == Step::failed) return false;
+    if (step == Step::done) return true;
+    ssize_t got = -EAGAIN;
+    while (got == -EAGAIN || got == -EINTR) {
+      if (!wait_for(POLLIN)) return false;
+      got = session.fetch(fd_);
+    }
+    if (got < 0) return false;
+  }
 }
 
 std::string_view clipped(std::string_view text) {

@@ -9,6 +9,7 @@
 
 #include "bridge/nbd/wire.hpp"
 #include "rdma/client.hpp"
+#include "rdma/transport/tls/session.hpp"
 
 namespace rnbd::nbd {
 
@@ -24,6 +25,11 @@ class HandshakeSocket {
   [[nodiscard]] bool skip(std::size_t size);
   [[nodiscard]] bool send(const void* data, std::size_t size);
   [[nodiscard]] bool send(const std::string& bytes) { return send(bytes.data(), bytes.size()); }
+  /// The client has sent something that nobody has asked for yet.
+  bool has_arrivals() const;
+  /// From now on everything goes through this session, whose handshake comes first; it is wrong to
+  /// have read ahead. False: it failed, session.failure() says why if the client was there.
+  [[nodiscard]] bool secure(rtrs::tls::Session& session);
   /// The client is not charged for what we kept it waiting.
   void prolong(std::chrono::steady_clock::duration time) { deadline_ += time; }
   /// Answers an option.
@@ -31,8 +37,12 @@ class HandshakeSocket {
 
  private:
   bool wait_for(short events);
+  ssize_t receive_some(void* data, std::size_t size);
+  ssize_t send_some(const void* data, std::size_t size);
+  bool flush();
 
   int fd_;
+  rtrs::tls::Session* tls_ = nullptr;
   const rtrs::Interrupt& interrupt_;
   std::chrono::steady_clock::time_point deadline_;
 };

@@ -1,11 +1,11 @@
 #include "bridge/nbd/replies.hpp"
 
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 #include "bridge/nbd/connection.hpp"
 #include "bridge/nbd/errors.hpp"
@@ -80,8 +80,12 @@ void make_reply(Request& request, bool structured) {
   make_simple(request);
 }
 
-Replies::Status Replies::send(int socket, Connection& connection,
+Replies::Status Replies::send(rtrs::tcp::Stream& stream, Connection& connection,
                               void (Connection::*done)(Request&)) {
+  if (stream.has_unsent()) {
+    if (stream.flush() != 0) return Status::broken;
+    if (stream.has_unsent()) return Status::full;
+  }
   while (head_ != nullptr) {
     std::array<iovec, kBatch> pieces;
     std::size_t count = 0;
@@ -100,12 +104,9 @@ Replies::Status Replies::send(int socket, Connection& connection,
       add(r->header.data(), r->header_size);
       if (r->payload_size > 0) add(r->payload(), r->payload_size);
     }
-    msghdr message{};
-    message.msg_iov = pieces.data();
-    message.msg_iovlen = count;
-    const ssize_t n = ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno == EAGAIN ? Status::full : Status::broken;
+    const ssize_t n = stream.send(std::span{pieces}.first(count));
+    if (n == -EINTR) continue;
+    if (n < 0) return n == -EAGAIN ? Status::full : Status::broken;
     sent_ += static_cast<std::size_t>(n);
     while (head_ != nullptr && sent_ >= head_->header_size + head_->payload_size) {
       Request& finished = *head_;
@@ -116,7 +117,7 @@ Replies::Status Replies::send(int socket, Connection& connection,
     }
     if (static_cast<std::size_t>(n) < offered) return Status::full;
   }
-  return Status::sent;
+  return stream.has_unsent() ? Status::full : Status::sent;
 }
 
 }  // namespace rnbd::nbd

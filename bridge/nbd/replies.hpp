@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "bridge/nbd/request.hpp"
+#include "rdma/transport/tcp/stream.hpp"
 
 namespace rnbd::nbd {
 
@@ -30,7 +31,8 @@ class Replies {
     tail_ = &request;
   }
   /// Sends what the socket takes; `done` gets each request whose reply is on its way.
-  Status send(int socket, Connection& connection, void (Connection::*done)(Request&));
+  Status send(rtrs::tcp::Stream& stream, Connection& connection,
+              void (Connection::*done)(Request&));
 
  private:
   Request* head_ = nullptr;

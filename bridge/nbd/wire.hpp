@@ -63,6 +63,7 @@ enum class Reply : std::uint32_t {
   meta_context = 4,
   unsupported = 0x80000001,
   policy = 0x80000002,
+  tls_required = 0x80000005,
   invalid = 0x80000003,
   unknown = 0x80000006,
   shutdown = 0x80000007,

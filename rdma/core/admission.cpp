@@ -24,15 +24,20 @@ bool is_older(std::uint16_t attempt, std::uint16_t than) {
 
 // ---- Connect requests ---------------------------------------------------------------------------
 
-Admission::Considered Admission::consider(const wire::ConnectParameters& parameters) {
+Admission::Considered Admission::consider(const wire::ConnectParameters& parameters,
+                                          std::string_view user) {
   // Everybody who forgot to make one would share a session: its devices, and the ends of its
   // writes.
   if (parameters.session_uuid == wire::Uuid{} || parameters.path_uuid == wire::Uuid{}) {
     return refuse(EINVAL, "a uuid of zeros");
   }
-  const auto known = find(parameters);
+  const auto known = find(parameters, user);
+  // Its number goes over the wire, and may have been seen there.
+  if (known != sessions_.end() && known->second.user != user) {
+    return refuse(EACCES, "the session belongs to another user");
+  }
   Considered considered = known == sessions_.end()
-                              ? consider_new(parameters)
+                              ? consider_new(parameters, user)
                               : consider_known(known->first, known->second, parameters);
   if (half_open() > limits_.max_half_open) considered.makes_room = turn_away_oldest();
   return considered;
@@ -41,7 +46,7 @@ Admission::Considered Admission::consider(const wire::ConnectParameters& paramet
 /// The session that is in, or else one that is half open and agrees: a stranger must not be able to
 /// keep a session's own client from making it.
 std::map<Admission::SessionId, Admission::Session>::iterator Admission::find(
-    const wire::ConnectParameters& parameters) {
+    const wire::ConnectParameters& parameters, std::string_view user) {
   const auto has_uuid = [&](const auto& entry) {
     return entry.second.uuid == parameters.session_uuid;
   };
@@ -49,7 +54,8 @@ std::map<Admission::SessionId, Admission::Session>::iterator Admission::find(
       sessions_, [&](const auto& entry) { return has_uuid(entry) && entry.second.admitted; });
   if (in != sessions_.end()) return in;
   return std::ranges::find_if(sessions_, [&](const auto& entry) {
-    return has_uuid(entry) && !entry.second.over && entry.second.agrees(parameters);
+    return has_uuid(entry) && !entry.second.over && entry.second.user == user &&
+           entry.second.agrees(parameters);
   });
 }
 
@@ -96,7 +102,8 @@ const char* Admission::late(const Session& session, const wire::ConnectParameter
   return life->connected.size() != parameters.cid_count ? kOtherCount : kExists;
 }
 
-Admission::Considered Admission::consider_new(const wire::ConnectParameters& parameters) {
+Admission::Considered Admission::consider_new(const wire::ConnectParameters& parameters,
+                                              std::string_view user) {
   // Connections are opened in order: another one than the first is left over from an attempt that
   // is over, and whoever takes it for a session would let later paths join an empty one.
   if (!parameters.first_connection || parameters.cid != 0) {
@@ -104,6 +111,7 @@ Admission::Considered Admission::consider_new(const wire::ConnectParameters& par
   }
   Session session;
   session.uuid = parameters.session_uuid;
+  session.user = user;
   session.extension = parameters.extension.present;
   session.features = parameters.extension.features;
   const SessionId id = next_++;
@@ -219,8 +227,10 @@ const char* Admission::no_admission(const Session& session, const Path& path) co
 
 Admission::Admitted Admission::claim_name(SessionId session, std::string_view name) {
   Admitted claim;
+  Session& self = sessions_.at(session);
   for (auto& [id, other] : sessions_) {
-    if (id == session || other.name != name) continue;
+    // A user has names of his own, or others could end his sessions by theirs.
+    if (id == session || other.name != name || other.user != self.user) continue;
     if (!other.idle) return {.why_not = "the session name is in use by another client"};
     claim.ends = id;
   }
@@ -228,7 +238,7 @@ Admission::Admitted Admission::claim_name(SessionId session, std::string_view na
     idle->second.over = true;
     idle->second.name.clear();
   }
-  sessions_.at(session).name = name;
+  self.name = name;
   return claim;
 }
 

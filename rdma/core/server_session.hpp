@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rdma/core/identity.hpp"
 #include "rdma/core/server_request.hpp"
 #include "rdma/core/server_slot.hpp"
 #include "rdma/core/time.hpp"
@@ -108,6 +109,7 @@ class ServerSession {
   // For the handler and the driver.
   std::string name;
   std::string peer;
+  Identity identity;  ///< of all connections
   Reactor* reactor = nullptr;
   void* context = nullptr;
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <boost/asio/any_io_executor.hpp>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -15,6 +16,10 @@
 
 namespace rtrs {
 
+namespace tls {
+class KeyStore;
+}
+
 /// A client at the door: its connect request has been read, and it waits for the answer. Destroyed
 /// without one, it is turned away.
 ///
@@ -25,6 +30,7 @@ class Incoming {
 
   bool may_be_linux = false;  ///< comes over a transport that Linux speaks
   std::string peer;           ///< for logs, "127.0.0.1:40000"
+  Identity identity;          ///< what the client has proven
   std::array<std::byte, sizeof(wire::ConnectRequest)> record{};
 
   /// Refuses with a record that says why.
@@ -47,6 +53,14 @@ inline Failure broke_while_accepted(int error) {
           std::string{"a connection broke while it was accepted: "} + std::strerror(error)};
 }
 
+/// Whether clients of a listener come with TLS.
+struct TlsDoor {
+  TlsMode mode = TlsMode::off;
+  std::shared_ptr<tls::KeyStore> keys;  ///< unless it is off
+  /// Where public-key work is done, so that it holds up no reactor.
+  boost::asio::any_io_executor workers;
+};
+
 struct AcceptorOptions {
   /// How many more connections the server takes, beside those whose handshake is under way.
   std::function<unsigned()> room;
@@ -55,6 +69,7 @@ struct AcceptorOptions {
   bool header_digest = true;
   bool data_digest = true;
   bool need_keys = false;  ///< over RDMA: reserve_keys() of every connection must succeed
+  TlsDoor tls;
   Log log;
   /// Why a peer was turned away before it was a client.
   std::function<void(LogLevel level, const std::string& peer, const std::string& why)> refused;

@@ -44,7 +44,10 @@ PathStatus ClientDriver::status_on_io(unsigned path) {
   if (status.state == PathState::waiting && !session_.may_try(path)) {
     status.trouble = kWaitsForOthers;
   }
-  if (paths_[path].driver) status.latency = session_.path(path).latency();
+  if (paths_[path].driver) {
+    status.latency = session_.path(path).latency();
+    status.security = paths_[path].driver->security();
+  }
   for_each_lane([&](ClientLane& lane) {
     status.requests += lane.sent(path);
     status.in_flight += lane.in_flight(path);
@@ -84,6 +87,7 @@ tl::expected<void, Failure> ClientDriver::change(
 
 tl::expected<void, Failure> ClientDriver::add_path(const PathAddress& path) {
   return change([&]() -> tl::expected<void, Failure> {
+    if (auto fits = can_carry(path, options_.tls); !fits) return fits;
     PathList list = staying_on_io();
     if (auto added = list.add(path); !added) return added;
     if (const auto index = find_on_io(path)) {

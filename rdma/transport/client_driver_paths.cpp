@@ -14,6 +14,11 @@ namespace {
 
 namespace asio = boost::asio;
 
+std::optional<TlsKeys> keys_of(const ClientOptions& options) {
+  if (options.tls == TlsMode::off) return std::nullopt;
+  return options.tls_keys;
+}
+
 /// "queue depth 16, which was 256": what a server has less of than before.
 std::string shortage(const wire::AcceptParameters& before, const wire::AcceptParameters& now) {
   std::string text;
@@ -82,6 +87,8 @@ void ClientDriver::connect_on_io(unsigned index) {
                                                             .header_digest = options_.header_digest,
                                                             .data_digest = options_.data_digest,
                                                             .patience = patience,
+                                                            .tls_keys = keys_of(options_),
+                                                            .tls = nullptr,
                                                             .log = options_.log},
                                              path.lookup, options_.session_name,
                                              options_.connect_timeout, std::move(hooks));

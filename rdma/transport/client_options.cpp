@@ -6,6 +6,8 @@
 #include <string>
 #include <thread>
 
+#include "rdma/path_list.hpp"
+
 namespace rtrs {
 namespace {
 
@@ -62,7 +64,9 @@ tl::expected<void, Failure> check(const ClientOptions& options) {
       return invalid("the path to " + end->host + " is given twice: name each only once");
     }
   }
+  if (options.tls == TlsMode::on) return invalid("a client uses TLS, or it does not: choose");
   for (const PathAddress& path : options.paths) {
+    if (auto fits = can_carry(path, options.tls); !fits) return fits;
     if (std::abs(path.preference) > kMaxPreference) {
       return invalid("the preference of the path to " + path.host + " is out of range: choose -" +
                      std::to_string(kMaxPreference) + " to " + std::to_string(kMaxPreference));

@@ -7,6 +7,7 @@
 #include <tl/expected.hpp>
 
 #include "rdma/client.hpp"
+#include "rdma/core/identity.hpp"
 #include "rdma/core/queue_pair.hpp"
 
 namespace rtrs {
@@ -83,6 +84,8 @@ class Connection : public QueuePair {
   /// Ends the connection. Afterwards no memory is read or written by the transport.
   virtual void close() = 0;
   virtual const std::string& failure() const = 0;
+  /// Who is at the other end. Null: the transport cannot tell.
+  virtual const Identity* peer() const { return nullptr; }
   /// What it has moved, for the log of its end; "" when nobody counted.
   virtual std::string statistics() const { return {}; }
 

@@ -4,6 +4,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/address.hpp>
 #include <memory>
+#include <optional>
 #include <tl/expected.hpp>
 #include <vector>
 
@@ -15,6 +16,10 @@
 #include "rdma/wire/handshake.hpp"
 
 namespace rtrs {
+
+namespace tls {
+class Credentials;
+}
 
 /// A connection that stands, and what the server said to it.
 struct Opened {
@@ -28,8 +33,10 @@ struct ConnectOptions {
   std::vector<boost::asio::ip::address> addresses;  ///< of the host, best first
   bool header_digest = true;
   bool data_digest = true;
-  Duration patience = std::chrono::seconds{10};  ///< until an attempt is given up
-  Log log;                                       ///< of what becomes of a device
+  Duration patience = std::chrono::seconds{10};      ///< until an attempt is given up
+  std::optional<TlsKeys> tls_keys = {};              ///< none = in clear
+  std::shared_ptr<const tls::Credentials> tls = {};  ///< what was read of them
+  Log log;                                           ///< of what becomes of a device
 };
 
 /// Opens one connection of a path, on the caller's io_context, and ends with it at the latest.

@@ -10,6 +10,7 @@
 
 #include "rdma/transport/clock.hpp"
 #include "rdma/transport/system_failure.hpp"
+#include "rdma/transport/tls/credentials.hpp"
 
 namespace rtrs {
 namespace {
@@ -60,7 +61,23 @@ void PathDriver::restart_deadline() {
   });
 }
 
+std::string PathDriver::security() const {
+  if (!control_) return "";
+  const Identity* const peer = control_->peer();
+  return describe(peer != nullptr ? *peer : Identity{});
+}
+
+/// Anew for every life of the path, so that keys can be exchanged meanwhile.
+tl::expected<void, Failure> PathDriver::load_keys() {
+  if (!options_.tls_keys) return {};
+  auto loaded = tls::Credentials::load(*options_.tls_keys, tls::Role::client);
+  if (!loaded) return tl::unexpected(Failure{ENOKEY, loaded.error()});
+  options_.tls = *std::move(loaded);
+  return {};
+}
+
 asio::awaitable<tl::expected<void, Failure>> PathDriver::connect_all() {
+  if (auto loaded = load_keys(); !loaded) co_return loaded;
   auto addresses = co_await lookup_->find(lookup_patience_);
   if (closed_) co_return tl::unexpected(Failure{ECANCELED, "given up"});
   if (!addresses) co_return tl::unexpected(addresses.error());
@@ -80,6 +97,7 @@ asio::awaitable<tl::expected<void, Failure>> PathDriver::connect_all() {
     }
     restart_deadline();
   }
+  options_.tls.reset();
   co_return reserve_windows();
 }
 
@@ -114,6 +132,12 @@ Failure PathDriver::refusal(Complaint complaint) const {
       text +=
           " (it does not know this session: it is another server than that of the other paths, "
           "or was restarted a moment ago)";
+      break;
+    case EPROTONOSUPPORT:
+      text += " (it wants TLS: write rnbds+tcp:// and name your keys)";
+      break;
+    case EACCES:
+      text += " (the session belongs to another user, or to one without TLS)";
       break;
     case ENOTSUP:
       text += " (its RDMA device cannot do what the server was told to do: its log says what)";

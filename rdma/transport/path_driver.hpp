@@ -49,6 +49,8 @@ class PathDriver : public std::enable_shared_from_this<PathDriver> {
   std::unique_ptr<Connection> take(std::uint16_t cid) { return std::move(connections_[cid]); }
   Connection& control() { return *control_; }
   ClientPath& core() { return core_; }
+  /// How the connections are protected, "" before there are any.
+  std::string security() const;
   /// Sends what is queued on connection 0.
   void flush();
   /// What was sent on connection 0 has arrived (Connection::finish()).
@@ -59,6 +61,7 @@ class PathDriver : public std::enable_shared_from_this<PathDriver> {
 
  private:
   boost::asio::awaitable<tl::expected<void, Failure>> connect_all();
+  tl::expected<void, Failure> load_keys();
   tl::expected<void, Failure> reserve_windows();
   Failure refusal(Complaint complaint) const;
   void restart_deadline();

@@ -211,7 +211,8 @@ Connection::Status PathHost::take_arrivals(Link& link, Look look) {
   link.run_deferred();
   if (closed_) return Status::drained;
   if (was_half_open && path_.state() == ServerPathState::connected) {
-    log(LogLevel::info, "connected with " + std::to_string(links_.size()) + " connections");
+    log(LogLevel::info, "connected with " + std::to_string(links_.size()) + " connections" +
+                            (session_.identity.cipher.empty() ? "" : ", " + security()));
     path_.start_heartbeat(now());
     schedule_tick();
   }
@@ -265,9 +266,15 @@ ServerSessionStatus::Path PathHost::status() const {
                                    .connected = path_.state() == ServerPathState::connected,
                                    .access = path_.access(),
                                    .access_known = path_.access_known(),
-                                   .requests = path_.unanswered()};
+                                   .requests = path_.unanswered(),
+                                   .security = security()};
   for (const auto& link : links_) status.connections += link ? 1U : 0U;
   return status;
+}
+
+std::string PathHost::security() const {
+  const Identity* const peer = links_[0] ? links_[0]->connection->peer() : nullptr;
+  return describe(peer != nullptr ? *peer : Identity{});
 }
 
 void PathHost::drain() {

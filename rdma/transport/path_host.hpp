@@ -75,6 +75,7 @@ class PathHost {
   Connection::Status take_arrivals(Link& link, Look look);
   void follow_up(Link& link, Connection::Status status);
   void progress_later(Link& link);
+  std::string security() const;
   void schedule_tick();
   bool provide_chunks();
   void give_back(std::span<const MutableBytes> unused, std::uint64_t held) const;

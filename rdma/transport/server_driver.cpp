@@ -36,6 +36,7 @@ std::unique_ptr<Server> Server::create(ServerOptions options, ServerHandler& han
 Reactor* reactor_of(const ServerSession& session) { return session.reactor; }
 const std::string& name_of(const ServerSession& session) { return session.name; }
 const std::string& peer_of(const ServerSession& session) { return session.peer; }
+const Identity& identity_of(const ServerSession& session) { return session.identity; }
 std::uint32_t features_of(const ServerSession& session) { return session.options().features; }
 const wire::Uuid& uuid_of(const ServerSession& session) { return session.options().uuid; }
 unsigned paths_of(const ServerSession& session) { return session.connected_paths(); }
@@ -117,6 +118,10 @@ bool ServerDriver::stop(Duration drain) {
   for (auto& reactor : reactors_) reactor->stop();
   for (auto& thread : threads_) thread.join();
   threads_.clear();
+  if (tls_workers_) {
+    tls_workers_->stop();
+    tls_workers_->join();
+  }
   close_acceptors();  // the loop may have ended before it came to that
   return all_gone;
 }
@@ -137,7 +142,7 @@ void ServerDriver::welcome(std::unique_ptr<Incoming> incoming, unsigned entrance
     return refuse(ENOMEM, "there are " + std::to_string(options_.max_connections) +
                               " connections already (max_connections)");
   }
-  const auto decision = admission_.consider(*parameters);
+  const auto decision = admission_.consider(*parameters, incoming->identity.name);
   turn_away(decision.makes_room);
   if (decision.error != 0) return refuse(decision.error, decision.why);
   auto host = decision.new_session ? create_session(decision.session, *parameters, *incoming)
@@ -171,8 +176,9 @@ std::shared_ptr<SessionHost> ServerDriver::create_session(Admission::SessionId i
   options.session_epoch = random_();
   options.volatile_epoch = volatile_epoch_;
   options.server_id = id_;
-  auto host = std::make_shared<SessionHost>(reactor, options, handler_, incoming.peer,
-                                            environment(id, reactor, incoming.peer));
+  auto host =
+      std::make_shared<SessionHost>(reactor, options, handler_, incoming.peer, incoming.identity,
+                                    environment(id, reactor, incoming.peer));
   sessions_.emplace(id, host);
   return host;
 }

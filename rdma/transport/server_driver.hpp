@@ -3,10 +3,12 @@
 
 #include <atomic>
 #include <boost/asio/awaitable.hpp>
+#include <boost/asio/thread_pool.hpp>
 #include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -44,6 +46,7 @@ class ServerDriver final : public Server {
   struct Entrance {
     std::unique_ptr<Acceptor> acceptor;
     wire::PathAccess access;  ///< of the paths that come in there; guarded by mutex_
+    TlsMode tls = TlsMode::off;
   };
   using Entrances = std::vector<Entrance>;
   /// What the machine lacks for now.
@@ -66,9 +69,11 @@ class ServerDriver final : public Server {
   void forget_path(Admission::SessionId id, Admission::PathId path);
   void forget_session(Admission::SessionId id);
   tl::expected<void, Failure> open_entrances();
+  tl::expected<void, Failure> prepare_tls();
+  TlsMode tls_mode(const ListenAddress& address) const;
   tl::expected<Entrances, Failure> open_entrances_at(const ListenAddress& address,
                                                      const std::vector<std::string>& hosts);
-  AcceptorOptions entrance_options();
+  AcceptorOptions entrance_options(TlsMode tls);
   void start_entrance(unsigned entrance);
   boost::asio::awaitable<void> open_late_entrances();
   boost::asio::awaitable<bool> try_late(LateEntrance& late);
@@ -86,8 +91,10 @@ class ServerDriver final : public Server {
   RefusalLog refusals_;  ///< reactor 0
   std::vector<std::unique_ptr<Reactor>> reactors_;
   std::vector<std::thread> threads_;
-  Entrances entrances_;             ///< grows on reactor 0, under mutex_
-  std::vector<LateEntrance> late_;  ///< changes on reactor 0, under mutex_
+  std::shared_ptr<tls::KeyStore> tls_keys_;              ///< null: no listener has TLS
+  std::optional<boost::asio::thread_pool> tls_workers_;  ///< goes before the reactors
+  Entrances entrances_;                                  ///< grows on reactor 0, under mutex_
+  std::vector<LateEntrance> late_;                       ///< changes on reactor 0, under mutex_
   std::size_t next_reactor_ = 0;
   std::atomic<unsigned> connections_{0};
 

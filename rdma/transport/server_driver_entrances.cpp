@@ -13,6 +13,7 @@
 #include "rdma/transport/factory.hpp"
 #include "rdma/transport/server_driver.hpp"
 #include "rdma/transport/server_options.hpp"
+#include "rdma/transport/tls/credentials.hpp"
 
 namespace rtrs {
 namespace {
@@ -61,7 +62,27 @@ std::string text_of(const ListenAddress& address) {
 
 }  // namespace
 
-AcceptorOptions ServerDriver::entrance_options() {
+TlsMode ServerDriver::tls_mode(const ListenAddress& address) const {
+  if (address.transport == TransportKind::rdma) return TlsMode::off;
+  return address.tls.value_or(options_.tls);
+}
+
+/// Public-key work has two threads, so that those who only knock hold up nobody who is in.
+tl::expected<void, Failure> ServerDriver::prepare_tls() {
+  constexpr unsigned kWorkers = 2;
+  const bool wanted = (!options_.listen_fds.empty() && options_.tls != TlsMode::off) ||
+                      std::ranges::any_of(options_.listen, [this](const ListenAddress& address) {
+                        return tls_mode(address) != TlsMode::off;
+                      });
+  if (!wanted) return {};
+  auto keys = tls::KeyStore::open(options_.tls_keys, options_.log);
+  if (!keys) return tl::unexpected(Failure{ENOKEY, keys.error()});
+  tls_keys_ = *std::move(keys);
+  tls_workers_.emplace(kWorkers);
+  return {};
+}
+
+AcceptorOptions ServerDriver::entrance_options(TlsMode tls) {
   AcceptorOptions settings = acceptor_options(options_);
   settings.refused = [this](LogLevel level, const std::string& peer, const std::string& why) {
     refusals_.say(level, peer, why, now());
@@ -69,14 +90,18 @@ AcceptorOptions ServerDriver::entrance_options() {
   settings.room = [this] {
     return options_.max_connections - std::min(options_.max_connections, connections_.load());
   };
+  if (tls != TlsMode::off) {
+    settings.tls = {.mode = tls, .keys = tls_keys_, .workers = tls_workers_->get_executor()};
+  }
   return settings;
 }
 
 tl::expected<void, Failure> ServerDriver::open_entrances() {
+  if (auto ok = prepare_tls(); !ok) return ok;
   for (const int descriptor : options_.listen_fds) {
-    auto acceptor = adopt(*reactors_[0], descriptor, entrance_options());
+    auto acceptor = adopt(*reactors_[0], descriptor, entrance_options(options_.tls));
     if (!acceptor) return tl::unexpected(acceptor.error());
-    entrances_.push_back({std::move(*acceptor), wire::PathAccess::optimized});
+    entrances_.push_back({std::move(*acceptor), wire::PathAccess::optimized, options_.tls});
   }
   for (const ListenAddress& address : options_.listen) {
     const auto hosts = addresses_of_listener(address.host);
@@ -100,18 +125,19 @@ tl::expected<void, Failure> ServerDriver::open_entrances() {
 tl::expected<ServerDriver::Entrances, Failure> ServerDriver::open_entrances_at(
     const ListenAddress& address, const std::vector<std::string>& hosts) {
   Entrances opened;
+  const TlsMode tls = tls_mode(address);
   tl::expected<std::unique_ptr<Acceptor>, Failure> acceptor = tl::unexpected(
       Failure{ENXIO, "cannot listen on " + text_of(address) + ": the name has no address"});
   for (const std::string& host : hosts) {
     ListenAddress numeric = address;
     numeric.host = host;
-    acceptor = listen(*reactors_[0], numeric, entrance_options());
+    acceptor = listen(*reactors_[0], numeric, entrance_options(tls));
     if (!acceptor && is_everywhere(host) && acceptor.error().error == EAFNOSUPPORT) {
       numeric.host = "0.0.0.0";  // a kernel without IPv6
-      acceptor = listen(*reactors_[0], numeric, entrance_options());
+      acceptor = listen(*reactors_[0], numeric, entrance_options(tls));
     }
     if (acceptor) {
-      opened.push_back({std::move(*acceptor), address.access});
+      opened.push_back({std::move(*acceptor), address.access, tls});
       continue;
     }
     // Half of a name's addresses would be a surprise; a machine without IPv6 is none.
@@ -194,10 +220,10 @@ std::vector<ListenerStatus> ServerDriver::listeners() const {
   const std::lock_guard lock{mutex_};
   std::vector<ListenerStatus> all;
   for (const Entrance& entrance : entrances_) {
-    all.push_back({entrance.acceptor->address(), entrance.access, ""});
+    all.push_back({entrance.acceptor->address(), entrance.access, entrance.tls, ""});
   }
   for (const LateEntrance& late : late_) {
-    all.push_back({text_of(late.address), late.address.access, late.why});
+    all.push_back({text_of(late.address), late.address.access, tls_mode(late.address), late.why});
   }
   return all;
 }

@@ -9,13 +9,14 @@ namespace rtrs {
 namespace asio = boost::asio;
 
 SessionHost::SessionHost(Reactor& reactor, ServerSessionOptions options, ServerHandler& handler,
-                         std::string peer, SessionEnvironment environment)
+                         std::string peer, Identity identity, SessionEnvironment environment)
     : reactor_{reactor},
       environment_{std::move(environment)},
       session_{options, handler},
       linger_timer_{reactor.io()} {
   session_.reactor = &reactor;
   session_.peer = std::move(peer);
+  session_.identity = std::move(identity);
   session_.on_lingering = [this] { on_lingering(); };
   session_.on_gone = [this] { on_gone(); };
 }
@@ -141,6 +142,7 @@ void SessionHost::on_gone() {
 ServerSessionStatus SessionHost::status() {
   ServerSessionStatus status{.name = session_.name,
                              .uuid = session_.options().uuid,
+                             .identity = session_.identity,
                              .features = session_.options().features,
                              .paths = {},
                              .requests = session_.executing(),

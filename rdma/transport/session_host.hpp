@@ -42,7 +42,7 @@ struct Arrival {
 class SessionHost {
  public:
   SessionHost(Reactor& reactor, ServerSessionOptions options, ServerHandler& handler,
-              std::string peer, SessionEnvironment environment);
+              std::string peer, Identity identity, SessionEnvironment environment);
   ~SessionHost();
   SessionHost(const SessionHost&) = delete;
   SessionHost& operator=(const SessionHost&) = delete;

@@ -3,6 +3,8 @@
   base    client -> Unix socket -> nbdkit nbd  -> TCP -> nbdkit file -> file
   plugin  client -> Unix socket -> nbdkit rnbd -> TCP -> rnbd-server -> file
   native  client -> Unix socket -> rnbd-bridge -> TCP -> rnbd-server -> file
+  native-tls, plugin-tls          the same over TLS, with a shared key
+  base-tls-psk, base-tls-x509     base over TLS, with a shared key or certificates
   direct  client -> TCP -> nbdkit file -> file            (no bridge, but the network)
   local   client -> Unix socket -> nbdkit file -> file    (no bridge and no network)
 """
@@ -62,12 +64,13 @@ class Chain:
         self.spawn_until_ready(lambda fd: ["nbdkit", "-f", "-U", self.socket, "-P", f"/dev/fd/{fd}",
                                            *threads, *arguments])
 
-    def spawn_nbdkit_tcp(self):
+    def spawn_nbdkit_tcp(self, *options):
         # Socket activation gives nbdkit a free port that nobody else can take in between.
         listener = socket.create_server(("127.0.0.1", 0))
         port = listener.getsockname()[1]
         self.spawn(["sh", "-c", f'exec 3<&{listener.fileno()}; LISTEN_FDS=1 LISTEN_PID=$$ '
-                    f'exec nbdkit -f file "{self.bench.file}"'], pass_fds=[listener.fileno()])
+                    f'exec nbdkit -f {shlex.join(options)} file "{self.bench.file}"'],
+                   pass_fds=[listener.fileno()])
         listener.close()
         return port
 
@@ -152,7 +155,58 @@ class Local(Chain):
         self.spawn_nbdkit("file", self.bench.file)
 
 
-CHAINS = {"base": Base, "plugin": Plugin, "native": Native, "direct": Direct, "local": Local}
+class WithKeys(Chain):
+    """Makes the keys of both ends in the chain's directory."""
+
+    def make_keys(self):
+        subprocess.run([self.bench.ctl, "keygen", "bench", f"{self.directory.name}/keys.psk"],
+                       check=True, stdout=subprocess.DEVNULL)
+        return f"{self.directory.name}/keys.psk"
+
+    def make_certificates(self):
+        subprocess.run([self.bench.ctl, "certgen", self.directory.name, "--server",
+                        "localhost,127.0.0.1", "--client", "bench"],
+                       check=True, stdout=subprocess.DEVNULL)
+        return self.directory.name
+
+    def spawn_rnbd_server(self, *options):
+        keys = self.make_keys()
+        uri = super().spawn_rnbd_server("--tls=require", f"--tls-psk={keys}", *options)
+        return uri.replace("rnbd+tcp://", "rnbds+tcp://bench@") + f"?tls-psk-file={keys}"
+
+
+class PluginTls(WithKeys, Plugin):
+    needs = [*Plugin.needs, "ctl"]
+
+
+class NativeTls(WithKeys, Native):
+    needs = [*Native.needs, "ctl"]
+
+
+class BaseTlsPsk(WithKeys):
+    needs = ["nbdkit", "ctl"]
+
+    def start(self):
+        keys = self.make_keys()
+        port = self.spawn_nbdkit_tcp("--tls=require", f"--tls-psk={keys}")
+        self.spawn_nbdkit("nbd", "hostname=127.0.0.1", f"port={port}", "tls=require",
+                          f"tls-psk={keys}", "tls-username=bench")
+
+
+class BaseTlsX509(WithKeys):
+    needs = ["nbdkit", "ctl"]
+
+    def start(self):
+        keys = self.make_certificates()
+        port = self.spawn_nbdkit_tcp("--tls=require", f"--tls-certificates={keys}",
+                                     "--tls-verify-peer")
+        self.spawn_nbdkit("nbd", "hostname=localhost", f"port={port}", "tls=require",
+                          f"tls-certificates={keys}")
+
+
+IN_CLEAR = {"base": Base, "plugin": Plugin, "native": Native, "direct": Direct, "local": Local}
+CHAINS = {**IN_CLEAR, "native-tls": NativeTls, "plugin-tls": PluginTls,
+          "base-tls-psk": BaseTlsPsk, "base-tls-x509": BaseTlsX509}
 
 
 def add_variant(name):

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -35,13 +36,24 @@ inline std::array<int, 2> connected_sockets() {
   const int right = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   close(listener);
   fcntl(left, F_SETFL, fcntl(left, F_GETFL) | O_NONBLOCK);
+  // What is sent arrives, whatever was sent before.
+  const int on = 1;
+  for (const int end : {left, right}) setsockopt(end, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   return {left, right};
 }
 
-template <bool kDigests>
+/// Both ends in clear.
+struct InClear {
+  static std::array<tcp::Stream, 2> streams() {
+    const auto sockets = connected_sockets();
+    return {tcp::Stream{sockets[0]}, tcp::Stream{sockets[1]}};
+  }
+};
+
+template <bool kDigests, class Security = InClear>
 class TcpFixture {
  public:
-  TcpFixture() : TcpFixture{connected_sockets()} {}
+  TcpFixture() : TcpFixture{Security::streams()} {}
 
   QueuePair& left() { return left_.queue_pair; }
   QueuePair& right() { return right_.queue_pair; }
@@ -65,7 +77,8 @@ class TcpFixture {
 
  private:
   struct Side {
-    explicit Side(int socket) : queue_pair{socket, {kDigests, kDigests}} {}
+    explicit Side(tcp::Stream stream)
+        : queue_pair{std::move(stream), tcp::Digests{kDigests, kDigests}} {}
 
     bool move() {
       if (failed) return false;
@@ -86,7 +99,8 @@ class TcpFixture {
     bool failed = false;
   };
 
-  explicit TcpFixture(std::array<int, 2> sockets) : left_{sockets[0]}, right_{sockets[1]} {}
+  explicit TcpFixture(std::array<tcp::Stream, 2> streams)
+      : left_{std::move(streams[0])}, right_{std::move(streams[1])} {}
 
   Side left_;
   Side right_;

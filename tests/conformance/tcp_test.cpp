@@ -2,12 +2,13 @@
 #include <algorithm>
 #include <vector>
 
-#include "tests/conformance/tcp_fixture.hpp"
+#include "tests/conformance/tls_fixture.hpp"
 
 namespace rtrs::conformance {
 namespace {
 
-TEST_CASE_TEMPLATE_INVOKE(queue_pair_conformance, TcpWithDigests, TcpWithoutDigests);
+TEST_CASE_TEMPLATE_INVOKE(queue_pair_conformance, TcpWithDigests, TcpWithoutDigests, TcpWithPsk,
+                          TcpWithCertificates);
 
 using tcp::Digests;
 using tcp::FrameHeader;
@@ -39,7 +40,7 @@ struct RawPeer {
 
  private:
   explicit RawPeer(std::array<int, 2> sockets)
-      : raw{sockets[0]}, queue_pair{sockets[1], Digests{true, true}} {}
+      : raw{sockets[0]}, queue_pair{tcp::Stream{sockets[1]}, Digests{true, true}} {}
 };
 
 /// The bytes of one write with immediate, as a correct peer sends it.

@@ -57,7 +57,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   Memory memory;
   Handler handler;
   {
-    rtrs::tcp::TcpQueuePair queue_pair{sockets[0],
+    rtrs::tcp::TcpQueuePair queue_pair{rtrs::tcp::Stream{sockets[0]},
                                        {.header = (options & 1) != 0, .data = (options & 2) != 0}};
     queue_pair.expose(0, memory.exposed());
     queue_pair.expose(1, memory.withdrawn());

@@ -250,8 +250,8 @@ start_bridge() {
 }
 
 # attach_to URI [PARAMETERS...]: the face in front of a server; sets $socket and $uri. Parameters are
-# the plugin's, KEY=VALUE, which the bridge has as --KEY VALUE. The program is called `nbdkit` here,
-# whichever it is, or $nbdkit_name.
+# the plugin's, KEY=VALUE, which the bridge has as --KEY VALUE, and tls=... as --upstream-tls. The program
+# is called `nbdkit` here, whichever it is, or $nbdkit_name.
 attach_to() {
   if [[ $face != bridge ]]; then
     start_nbdkit "${nbdkit_flags[@]+"${nbdkit_flags[@]}"}" "$plugin" "$@"
@@ -259,6 +259,7 @@ attach_to() {
   fi
   local options=() parameter
   for parameter in "${@:2}"; do
+    [[ $parameter != tls* ]] || parameter=upstream-$parameter
     [[ $parameter == dynamic-export=true ]] || options+=("--${parameter%%=*}" "${parameter#*=}")
   done
   bridge_name=${nbdkit_name:-nbdkit} start_bridge "$1" "${options[@]+"${options[@]}"}"

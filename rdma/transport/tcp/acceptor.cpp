@@ -11,7 +11,6 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ip/v6_only.hpp>
-#include <boost/asio/read.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <cerrno>
@@ -21,8 +20,8 @@
 
 #include "rdma/descriptor_reserve.hpp"
 #include "rdma/transport/tcp/connector.hpp"
-#include "rdma/transport/tcp/frame.hpp"
-#include "rdma/transport/tcp/queue_pair.hpp"
+#include "rdma/transport/tcp/greeting.hpp"
+#include "rdma/transport/tcp/incoming.hpp"
 
 namespace rtrs::tcp {
 namespace {
@@ -41,51 +40,12 @@ std::string text_of(const AsioTcp::endpoint& endpoint) {
   return text.str();
 }
 
-/// A hello fits into the empty buffer of a new socket, so this never blocks.
-bool send_record(int socket, const wire::ConnectResponse& record, std::uint16_t digests) {
-  const Hello hello = make_hello(wire::bytes_of(record), digests);
-  return ::send(socket, &hello, sizeof(hello), MSG_NOSIGNAL | MSG_DONTWAIT) ==
-         static_cast<ssize_t>(sizeof(hello));
-}
-
 /// Errors of accept(2) that concern one connection, or none at all.
 bool is_transient(int error) {
   return error == EAGAIN || error == EINTR || error == ECONNABORTED || error == EPROTO ||
          error == EPERM || error == ENETDOWN || error == ENETUNREACH || error == EHOSTUNREACH ||
          error == EHOSTDOWN || error == ENONET || error == ENOPROTOOPT || error == EOPNOTSUPP;
 }
-
-class TcpIncoming final : public Incoming {
- public:
-  TcpIncoming(int socket, std::uint16_t digests) : socket_{socket}, digests_{digests} {}
-  TcpIncoming(const TcpIncoming&) = delete;
-  TcpIncoming& operator=(const TcpIncoming&) = delete;
-  ~TcpIncoming() override {
-    if (owned_) ::close(socket_);
-  }
-
-  void reject(const wire::ConnectResponse& answer) override { send_record(socket_, answer, 0); }
-
-  tl::expected<std::unique_ptr<Connection>, Failure> open(const QueueSizes&,
-                                                          std::shared_ptr<PathContext>&) override {
-    auto queue_pair = std::make_unique<TcpQueuePair>(
-        socket_,
-        Digests{.header = (digests_ & kDigestHeader) != 0, .data = (digests_ & kDigestData) != 0});
-    owned_ = false;
-    return queue_pair;
-  }
-
-  tl::expected<void, Failure> accept(const wire::ConnectResponse& answer) override {
-    errno = EIO;  // of a socket that took a part only
-    if (!send_record(socket_, answer, digests_)) return tl::unexpected(broke_while_accepted(errno));
-    return {};
-  }
-
- private:
-  int socket_;
-  std::uint16_t digests_;
-  bool owned_ = true;
-};
 
 class TcpAcceptor final : public Acceptor {
  public:
@@ -120,7 +80,6 @@ class TcpAcceptor final : public Acceptor {
   asio::awaitable<void> accept_loop();
   void receive(Socket socket);
   asio::awaitable<void> shake_hands(Handshakes::iterator place);
-  void on_hello(Handshake& handshake, const Hello& bytes);
   void log(LogLevel level, const std::string& text) const {
     if (options_.log) options_.log(level, text);
   }
@@ -197,41 +156,24 @@ asio::awaitable<void> TcpAcceptor::shake_hands(Handshakes::iterator place) {
     error_code unused;
     if (!cancelled) handshake->socket.close(unused);
   });
-  Hello hello;
-  // The magic first, so that a peer of another kind is sent away at once.
-  auto [failed, n] = co_await asio::async_read(handshake->socket,
-                                               asio::buffer(&hello, sizeof(hello.magic)), kAwait);
-  if (!failed && hello.magic == kHelloMagic) {
-    auto [failed_later, m] = co_await asio::async_read(
-        handshake->socket,
-        asio::buffer(reinterpret_cast<char*>(&hello) + sizeof(hello.magic),
-                     sizeof(hello) - sizeof(hello.magic)),
-        kAwait);
-    failed = failed_later;
+  auto greeting = co_await receive_greeting(handshake->socket, options_);
+  if (!greeting) {
+    // Closed by the deadline or a newcomer, perhaps.
+    const Refusal& why = greeting.error();
+    refused(why.level, handshake->peer, why.text);
+    if (why.answered) co_await let_read(handshake->socket);
   }
   deadline.cancel();
   handshakes_.erase(place);
-  // Closed by the deadline or a newcomer in the moment the last byte came.
-  if (!handshake->socket.is_open()) failed = asio::error::operation_aborted;
-  if (failed) {
-    refused(LogLevel::info, handshake->peer, "no handshake (" + failed.message() + ")");
-  } else {
-    on_hello(*handshake, hello);
+  if (!greeting) co_return;
+  if (!handshake->socket.is_open()) {
+    // In the moment the last byte came.
+    co_return refused(LogLevel::info, handshake->peer, "no handshake (it came too late)");
   }
-}
-
-void TcpAcceptor::on_hello(Handshake& handshake, const Hello& bytes) {
-  const auto hello = decode_hello(wire::bytes_of(bytes));
-  if (!hello) {
-    refused(LogLevel::info, handshake.peer, std::string{"refused: "} + to_string(hello.error()));
-    return;
-  }
-  const int wanted =
-      (options_.header_digest ? kDigestHeader : 0) | (options_.data_digest ? kDigestData : 0);
   auto incoming = std::make_unique<TcpIncoming>(
-      handshake.socket.release(), static_cast<std::uint16_t>(hello->digests & wanted));
-  incoming->peer = handshake.peer;
-  incoming->record = hello->record;
+      Stream{handshake->socket.release(), std::move(greeting->tls)}, greeting->digests);
+  incoming->peer = handshake->peer;
+  incoming->record = greeting->record;
   welcome_(std::move(incoming));
 }
 

@@ -7,19 +7,19 @@
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/read.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
 #include <cerrno>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "rdma/transport/resolve.hpp"
 #include "rdma/transport/tcp/frame.hpp"
 #include "rdma/transport/tcp/queue_pair.hpp"
+#include "rdma/transport/tcp/secure.hpp"
 
 namespace rtrs::tcp {
 namespace {
@@ -97,6 +97,50 @@ Failure explain_magic(const PathAddress& address, const Hello& hello) {
   return no_rtrs(address, "unexpected greeting (check host and port)");
 }
 
+/// The magic first: a peer of another kind may never send as much as a whole hello.
+asio::awaitable<tl::expected<Hello, boost::system::error_code>> exchange_hellos(tcp::socket& socket,
+                                                                                tls::Session* tls,
+                                                                                Hello ours) {
+  Hello theirs;
+  const auto bytes = std::as_writable_bytes(std::span{&theirs, 1});
+  auto failed = co_await write_all(socket, tls, std::as_bytes(std::span{&ours, 1}));
+  if (!failed) failed = co_await read_all(socket, tls, bytes.first(sizeof(theirs.magic)));
+  if (!failed && theirs.magic == kHelloMagic) {
+    failed = co_await read_all(socket, tls, bytes.subspan(sizeof(theirs.magic)));
+  }
+  if (failed) co_return tl::unexpected(failed);
+  co_return theirs;
+}
+
+/// A server that refuses a client may say so only when the client thinks that it is in.
+Failure explain_hello(const ConnectOptions& options, const tls::Session* tls,
+                      const boost::system::error_code& error) {
+  const PathAddress& address = options.address;
+  if (tls != nullptr && tls->failure().error == EACCES) {
+    return {EACCES, name_of(address) + ": " + tls->failure().text};
+  }
+  if (error == asio::error::eof || error == asio::error::connection_reset) {
+    return {ECONNRESET, name_of(address) +
+                            " closed the connection during the handshake (it is busy, or does not "
+                            "speak RTRS over TCP)"};
+  }
+  return failure(address, error, "handshake failed with");
+}
+
+asio::awaitable<tl::expected<std::unique_ptr<tls::Session>, Failure>> secure(
+    const ConnectOptions& options, tcp::socket& socket) {
+  const std::string name = name_of(options.address);
+  auto session = tls::Session::create(
+      {.credentials = options.tls, .server_name = options.address.host, .protocol = kTlsProtocol});
+  if (!session) co_return tl::unexpected(session.error());
+  const auto done = co_await shake_hands(socket, **session);
+  if (done) co_return std::move(*session);
+  Failure why = done.error();
+  why.text = name + ": " + why.text;
+  if (why.error == ECONNRESET) why.text += " (does that listener have TLS, is it busy?)";
+  co_return tl::unexpected(std::move(why));
+}
+
 }  // namespace
 
 int open_socket(int family) {
@@ -130,44 +174,29 @@ asio::awaitable<tl::expected<Opened, Failure>> open_connection(ConnectOptions op
   const Socket& socket = *connected;
   tune_socket(socket->native_handle());
 
-  const Hello ours = make_hello(wire::bytes_of(request), digests);
-  Hello theirs;
-  auto [not_sent, sent] =
-      co_await asio::async_write(*socket, asio::buffer(&ours, sizeof(ours)), kAwait);
-  if (not_sent) co_return tl::unexpected(failure(address, not_sent, "handshake failed with"));
-  // The magic first: a peer of another kind may never send as much as a whole hello.
-  auto [no_magic, n] =
-      co_await asio::async_read(*socket, asio::buffer(&theirs, sizeof(theirs.magic)), kAwait);
-  if (!no_magic && theirs.magic != kHelloMagic) {
-    co_return tl::unexpected(explain_magic(address, theirs));
+  std::unique_ptr<tls::Session> tls;
+  if (options.tls) {
+    auto secured = co_await secure(options, *socket);
+    if (!secured) co_return tl::unexpected(secured.error());
+    tls = *std::move(secured);
   }
-  boost::system::error_code broken = no_magic;
-  if (!broken) {
-    auto [failed, m] = co_await asio::async_read(
-        *socket,
-        asio::buffer(reinterpret_cast<char*>(&theirs) + sizeof(theirs.magic),
-                     sizeof(theirs) - sizeof(theirs.magic)),
-        kAwait);
-    broken = failed;
-  }
-  if (broken == asio::error::eof || broken == asio::error::connection_reset) {
-    co_return tl::unexpected(Failure{
-        ECONNRESET, name_of(address) +
-                        " closed the connection during the handshake (it is busy, or does not "
-                        "speak RTRS over TCP)"});
-  }
-  if (broken) co_return tl::unexpected(failure(address, broken, "handshake failed with"));
-
-  const auto hello = decode_hello(wire::bytes_of(theirs));
+  const auto theirs =
+      co_await exchange_hellos(*socket, tls.get(), make_hello(wire::bytes_of(request), digests));
+  if (!theirs) co_return tl::unexpected(explain_hello(options, tls.get(), theirs.error()));
+  if (theirs->magic != kHelloMagic) co_return tl::unexpected(explain_magic(address, *theirs));
+  const auto hello = decode_hello(wire::bytes_of(*theirs));
   if (!hello) co_return tl::unexpected(no_rtrs(address, to_string(hello.error())));
   const std::uint16_t chosen = hello->digests;
   if ((chosen & ~digests) != 0) {
     co_return tl::unexpected(no_rtrs(address, "it chose digests that were not offered"));
   }
+  if (tls && tls->has_more()) {
+    co_return tl::unexpected(no_rtrs(address, "there is more behind its hello than may be there"));
+  }
   Opened opened;
   opened.record = hello->record;
   opened.connection = std::make_unique<TcpQueuePair>(
-      socket->release(),
+      Stream{socket->release(), std::move(tls)},
       Digests{.header = (chosen & kDigestHeader) != 0, .data = (chosen & kDigestData) != 0});
   co_return opened;
 }

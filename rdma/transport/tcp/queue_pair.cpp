@@ -1,7 +1,5 @@
 #include "rdma/transport/tcp/queue_pair.hpp"
 
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -27,19 +25,19 @@ FrameHeader frame(Opcode opcode, RemoteMemory to = {},
 
 }  // namespace
 
-TcpQueuePair::TcpQueuePair(int socket, Digests digests)
-    : socket_{socket},
+TcpQueuePair::TcpQueuePair(Stream stream, Digests digests)
+    : stream_{std::move(stream)},
       digests_{digests},
       staging_{std::make_unique_for_overwrite<std::byte[]>(kStaging)},
       read_size_{kStaging},
       awaited_{-EAGAIN} {
-  bound_send_buffer(socket);
+  bound_send_buffer(stream_.descriptor());
 }
 
 TcpQueuePair::~TcpQueuePair() { close(); }
 
 void TcpQueuePair::close() {
-  if (socket_ >= 0) ::close(std::exchange(socket_, -1));
+  stream_.close();
   queue_.clear();
   if (failure_.empty()) failure_ = "closed";
 }
@@ -50,7 +48,8 @@ bool TcpQueuePair::fail(std::string why) {
 }
 
 bool TcpQueuePair::fail(const char* what, int error) {
-  return fail(std::string{what} + ": " + std::strerror(error));
+  std::string why = stream_.failure();
+  return fail(why.empty() ? std::string{what} + ": " + std::strerror(error) : std::move(why));
 }
 
 // ---- Sending ---------------------------------------------------------------------------------
@@ -102,9 +101,9 @@ Ticket TcpQueuePair::send_with_invalidate(std::uint32_t key) {
 }
 
 void TcpQueuePair::flush() {
-  if (socket_ < 0 || queue_.empty()) return;
+  if (!wants_to_write()) return;
   // A failure is found by the next progress(): whoever drives the connection closes the path then.
-  if (const int error = queue_.send(socket_); error != 0) fail("sending failed", error);
+  if (const int error = queue_.send(stream_); error != 0) fail("sending failed", error);
 }
 
 // ---- Memory and receives ---------------------------------------------------------------------

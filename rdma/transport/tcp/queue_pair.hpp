@@ -12,6 +12,7 @@
 #include "rdma/transport/connection.hpp"
 #include "rdma/transport/tcp/frame.hpp"
 #include "rdma/transport/tcp/send_queue.hpp"
+#include "rdma/transport/tcp/stream.hpp"
 
 namespace rtrs::tcp {
 
@@ -29,8 +30,7 @@ struct Digests {
 /// Source:  docs/protocol.md, TCP binding.
 class TcpQueuePair final : public Connection {
  public:
-  /// Takes over a connected socket, which must be non-blocking.
-  TcpQueuePair(int socket, Digests digests);
+  TcpQueuePair(Stream stream, Digests digests);
   ~TcpQueuePair() override;
   TcpQueuePair(const TcpQueuePair&) = delete;
   TcpQueuePair& operator=(const TcpQueuePair&) = delete;
@@ -50,12 +50,17 @@ class TcpQueuePair final : public Connection {
   void disown_unsent() override { queue_.disown(); }
 
   Status progress(QueuePairHandler& handler) override;
-  int descriptor() const override { return socket_; }
+  int descriptor() const override { return stream_.descriptor(); }
   bool can_await() const override;
   bool await() override;
-  bool wants_to_write() const override { return !queue_.empty() && socket_ >= 0; }
+  bool wants_to_write() const override {
+    return stream_.is_open() && (!queue_.empty() || stream_.has_unsent());
+  }
   void close() override;
   const std::string& failure() const override { return failure_; }
+  const Identity* peer() const override { return stream_.peer(); }
+  /// For the hello, which goes before all frames.
+  Stream& stream() { return stream_; }
 
  private:
   static constexpr std::size_t kStaging = 64 * 1024;
@@ -101,7 +106,7 @@ class TcpQueuePair final : public Connection {
   static void note_landed(Window& window, const FrameHeader& header);
   bool end(QueuePairHandler& handler);
 
-  int socket_;
+  Stream stream_;
   Digests digests_;
   SendQueue queue_;
   std::vector<Window> windows_;

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "rdma/transport/tcp/queue_pair.hpp"
@@ -28,18 +29,20 @@ constexpr timeval kAwait{.tv_sec = 0, .tv_usec = 2000};
 
 /// Not in the middle of a payload: it goes to memory that may be withdrawn meanwhile.
 bool TcpQueuePair::can_await() const {
-  return socket_ >= 0 && failure_.empty() && !arrival_.active && queue_.empty() &&
+  return stream_.is_open() && failure_.empty() && !arrival_.active && !wants_to_write() &&
          awaited_ == -EAGAIN && room() > 0;
 }
 
 bool TcpQueuePair::await() {
   if (!may_block_) {
     // All else says MSG_DONTWAIT.
-    fcntl(socket_, F_SETFL, fcntl(socket_, F_GETFL) & ~O_NONBLOCK);
-    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &kAwait, sizeof(kAwait));
+    const int socket = stream_.descriptor();
+    fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) & ~O_NONBLOCK);
+    setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &kAwait, sizeof(kAwait));
     may_block_ = true;
   }
-  const ssize_t n = recv(socket_, staging_.get() + staged_, room(), 0);
+  if (stream_.encrypted()) return stream_.await();
+  const ssize_t n = recv(stream_.descriptor(), staging_.get() + staged_, room(), 0);
   awaited_ = n >= 0 ? n : -errno;
   return awaited_ != -EAGAIN;
 }
@@ -70,11 +73,8 @@ Connection::Status TcpQueuePair::receive_some(QueuePairHandler& handler) {
   }
   const std::size_t staging_room = room();
   vector[count++] = {staging_.get() + staged_, staging_room};
-  msghdr message{};
-  message.msg_iov = vector.data();
-  message.msg_iovlen = count;
-  const ssize_t n = recvmsg(socket_, &message, MSG_DONTWAIT);
-  return take(handler, n >= 0 ? n : -errno, direct, staging_room);
+  const ssize_t n = stream_.receive(std::span{vector}.first(count));
+  return take(handler, n, direct, staging_room);
 }
 
 /// Of what was received `direct` bytes at most are where they belong, up to `room` in the staging
@@ -106,7 +106,7 @@ Connection::Status TcpQueuePair::take(QueuePairHandler& handler, ssize_t result,
   if (!consume(handler, {staging_.get(), total}, used)) return Status::broken;
   staged_ = total - used;
   if (used > 0 && staged_ > 0) std::memmove(staging_.get(), staging_.get() + used, staged_);
-  return received < direct + room ? Status::drained : Status::more;
+  return received < direct + room && !stream_.has_more() ? Status::drained : Status::more;
 }
 
 bool TcpQueuePair::consume(QueuePairHandler& handler, ConstBytes bytes, std::size_t& used) {

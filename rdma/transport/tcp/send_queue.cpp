@@ -1,11 +1,11 @@
 #include "rdma/transport/tcp/send_queue.hpp"
 
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "rdma/wire/ensure.hpp"
@@ -31,12 +31,7 @@ class Gather {
   bool full() const { return count_ + 3 > kMaxVector; }
   std::size_t total() const { return total_; }
 
-  ssize_t send(int socket) {
-    msghdr message{};
-    message.msg_iov = vector_.data();
-    message.msg_iovlen = count_;
-    return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  }
+  ssize_t send(Stream& stream) { return stream.send(std::span{vector_}.first(count_)); }
 
  private:
   std::array<iovec, kMaxVector> vector_;
@@ -76,7 +71,10 @@ Ticket SendQueue::push_copy(const FrameHeader& header, ConstBytes message) {
   return posted_;
 }
 
-int SendQueue::send(int socket) {
+int SendQueue::send(Stream& stream) {
+  if (stream.has_unsent()) {
+    if (const int error = stream.flush(); error != 0 || stream.has_unsent()) return error;
+  }
   while (count_ > 0) {
     Gather gather{offset_};
     for (std::size_t i = 0; i < count_ && !gather.full(); ++i) {
@@ -89,10 +87,10 @@ int SendQueue::send(int socket) {
       gather.add(frame.data.data(), frame.data.size());
       if (frame.inlined > 0) gather.add(frame.bytes.data() + sizeof(FrameHeader), frame.inlined);
     }
-    const ssize_t n = gather.send(socket);
+    const ssize_t n = gather.send(stream);
     if (n < 0) {
-      if (errno == EINTR) continue;
-      return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : errno;
+      if (n == -EINTR) continue;
+      return n == -EAGAIN ? 0 : static_cast<int>(-n);
     }
     advance(static_cast<std::size_t>(n));
     if (static_cast<std::size_t>(n) < gather.total()) return 0;  // the socket is full

@@ -8,6 +8,7 @@
 
 #include "rdma/core/queue_pair.hpp"
 #include "rdma/transport/tcp/frame.hpp"
+#include "rdma/transport/tcp/stream.hpp"
 
 namespace rtrs::tcp {
 
@@ -21,8 +22,8 @@ class SendQueue {
   /// Appends [header][message] with a copy of the message of any size.
   Ticket push_copy(const FrameHeader& header, ConstBytes message);
 
-  /// Sends as much as the socket takes. Returns 0, or the errno of a failure.
-  int send(int socket);
+  /// Sends as much as the stream takes. Returns 0, or the errno of a failure.
+  int send(Stream& stream);
   bool empty() const { return count_ == 0; }
 
   /// The last frame whose memory is not needed any more.

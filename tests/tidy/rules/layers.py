@@ -15,7 +15,7 @@ PURE = {
 # lie below it.
 DOORS = ["rdma/client.hpp", "rdma/server.hpp", "rdma/log.hpp", "rdma/complaint_log.hpp",
          "rdma/client_log.hpp", "rdma/duration.hpp", "rdma/descriptor_reserve.hpp",
-         "rdma/memlock.hpp", "rdma/path_list.hpp", "rdma/server_id.hpp"]
+         "rdma/memlock.hpp", "rdma/path_list.hpp", "rdma/server_id.hpp", "rdma/tls.hpp"]
 CORE = ["rdma/core/", "rdma/wire/"]
 RTRS = DOORS + CORE + ["rdma/transport/reactor.hpp"]
 
@@ -31,8 +31,10 @@ MAY_INCLUDE = {
     "bridge/backend/": DOORS + ["rdma/core/time.hpp", "rdma/transport/reactor.hpp"],
     "bridge/control/": DOORS,
     "bridge/client/": RTRS + ["bridge/protocol/", "bridge/control/"],
-    "bridge/nbd/": RTRS + ["bridge/client/", "bridge/protocol/", "bridge/control/unix_socket.hpp"],
+    "bridge/nbd/": RTRS + ["bridge/client/", "bridge/protocol/", "bridge/control/unix_socket.hpp",
+                           "rdma/transport/tls/", "rdma/transport/tcp/stream.hpp"],
     "bridge/server/": RTRS + ["bridge/protocol/", "bridge/backend/"],
+    "bridge/daemon/": RTRS + ["bridge/", "rdma/transport/tls/"],
     "bridge/": RTRS + ["bridge/"],
     "nbdkit-plugin/": RTRS + ["bridge/client/", "bridge/control/", "bridge/protocol/",
                               "bridge/nbd/errors.hpp", "bridge/nbd/block_sizes.hpp"],
@@ -93,6 +95,14 @@ def plugin_header(tree):
                 yield f"{path}:{number}: only nbdkit-plugin/ knows nbdkit-plugin.h"
 
 
+def gnutls_header(tree):
+    """GnuTLS is included in rdma/transport/tls/ only"""
+    for path in tree.code():
+        for number, _, name in includes(tree, path):
+            if name.startswith("gnutls/") and not str(path).startswith("rdma/transport/tls/"):
+                yield f"{path}:{number}: only rdma/transport/tls/ knows GnuTLS"
+
+
 def clocks(tree):
     """rdma/wire and rdma/core read no clock"""
     for path in tree.code("rdma/wire") + tree.code("rdma/core"):
@@ -147,6 +157,8 @@ RULES = {
         ("bridge/client/planted.cpp", '#include "geometry.hpp"\n'),
     ],
     tests_included: [("bridge/client/planted.cpp", '#include "tests/fuzz/fuzz.hpp"\n')],
+    gnutls_header: [("rdma/transport/tcp/planted.cpp", "#include <gnutls/gnutls.h>\n"),
+                    ("bridge/nbd/planted.hpp", "#include <gnutls/x509.h>\n")],
     plugin_header: [("bridge/client/planted.cpp", "#include <nbdkit-plugin.h>\n")],
     one_definition: [
         ("rdma/transport/planted.cpp", "namespace rtrs {\nstruct Admission final {\n};\n}  // namespace rtrs\n"),

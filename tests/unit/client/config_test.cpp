@@ -69,8 +69,8 @@ TEST_CASE("a URI is all that is needed") {
   CHECK(config.settle_time == 10s);
   CHECK(config.spin == 0s);
   CHECK_FALSE(config.require_extension);
-  CHECK(config.header_digest);
-  CHECK(config.data_digest);
+  CHECK(config.header_digest());
+  CHECK(config.data_digest());
   CHECK(config.extensions);
   CHECK_FALSE(config.dynamic_export);
   CHECK_FALSE(config.connect_now);
@@ -129,8 +129,8 @@ TEST_CASE("every option reaches the configuration") {
   CHECK(config.reconnect_min == 20ms);
   CHECK(config.reconnect_max == 5s);
   CHECK(config.settle_time == 0s);
-  CHECK(config.header_digest);
-  CHECK_FALSE(config.data_digest);
+  CHECK(config.header_digest());
+  CHECK_FALSE(config.data_digest());
   CHECK_FALSE(config.extensions);
   CHECK(config.geometry.discard == Use::always);
   CHECK(config.geometry.write_zeroes == Use::never);

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/daemon/ctl_keys.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "bridge/daemon/cli.hpp"
+#include "rdma/transport/tls/generate.hpp"
+#include "rdma/transport/tls/psk_file.hpp"
+
+namespace rnbd {
+namespace {
+
+namespace tls = rtrs::tls;
+using Done = tl::expected<void, std::string>;
+using For = tls::CertificateRequest::For;
+
+constexpr const char* kKeygenDescription =
+    "rnbd-ctl keygen - make a shared key for TLS\n"
+    "\n"
+    "Appends a line NAME:HEX with 32 random bytes to FILE, the server's, and writes a copy with\n"
+    "that line alone to the file behind --out, the client's. The key itself is never shown.\n"
+    "A NAME that is there already gets a second key, NAME/2, so that both work until you remove\n"
+    "the older line. NAME is who the client is: 1 to 63 printable characters without * / @ :\n";
+constexpr const char* kKeygenExamples = R"(Examples:
+  A key for host1, and its copy to hand out:
+    rnbd-ctl keygen host1 /etc/rnbd/keys.psk --out host1.psk
+    rnbd-server --listen tcp:192.0.2.1:1234 --tls=require --tls-psk=/etc/rnbd/keys.psk ...
+    nbdkit rnbd 'rnbds+tcp://host1@192.0.2.1/disk0?tls-psk-file=/etc/rnbd/host1.psk'
+
+  A new key for host1, beside the old one:
+    rnbd-ctl keygen host1 /etc/rnbd/keys.psk --out host1-new.psk)";
+
+constexpr const char* kCertgenDescription =
+    "rnbd-ctl certgen - make certificates for TLS\n"
+    "\n"
+    "Keeps an authority (CA) in DIRECTORY: ca-cert.pem, and ca-key.pem, which nobody else needs.\n"
+    "It is made when there is none. --server makes server-cert.pem and server-key.pem, --client\n"
+    "makes client-cert.pem and client-key.pem; --out puts them, with a copy of ca-cert.pem, into\n"
+    "another directory, ready to hand out. Keys are ECDSA on P-256.\n";
+constexpr const char* kCertgenExamples = R"(Examples:
+  An authority and the server's certificate, for all names that clients use for it:
+    rnbd-ctl certgen /etc/rnbd/tls --server storage.example,192.0.2.1
+
+  A directory for the client host1:
+    rnbd-ctl certgen /etc/rnbd/tls --client host1 --out host1-tls
+    nbdkit rnbd 'rnbds+tcp://storage.example/disk0?tls-certificates=/etc/rnbd/host1-tls')";
+
+std::string system_reason(const std::string& path) { return path + ": " + std::strerror(errno); }
+
+/// Writes a new file, which then is there as a whole. `mode` also holds while it is written.
+Done write_file(const std::string& path, std::string_view text, mode_t mode) {
+  const std::string fresh = path + ".new";
+  ::unlink(fresh.c_str());
+  const int fd = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+  if (fd < 0) return tl::unexpected(system_reason(fresh));
+  bool good = true;
+  while (good && !text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    good = n > 0;
+    if (good) text.remove_prefix(static_cast<std::size_t>(n));
+  }
+  good = good && ::fsync(fd) == 0;
+  if (::close(fd) != 0) good = false;
+  if (good && ::rename(fresh.c_str(), path.c_str()) == 0) return {};
+  auto wrong = tl::unexpected(system_reason(path));
+  ::unlink(fresh.c_str());
+  return wrong;
+}
+
+// ---- Shared keys -------------------------------------------------------------------------------
+
+/// NAME, or NAME/2 and so on if there is one.
+std::string next_name(const std::vector<tls::PskKey>& keys, const std::string& name) {
+  const auto taken = [&](const std::string& candidate) {
+    for (const auto& key : keys) {
+      if (key.name == candidate) return true;
+    }
+    return false;
+  };
+  if (!taken(name)) return name;
+  unsigned id = 2;
+  while (taken(name + '/' + std::to_string(id))) ++id;
+  return name + '/' + std::to_string(id);
+}
+
+Done make_key(const std::string& name, const std::string& file, const std::string& out) {
+  if (const std::string fault = tls::fault_of_identity(name); !fault.empty()) {
+    return tl::unexpected("the name '" + name + "' " + fault);
+  }
+  std::vector<char> all;
+  std::string key_name = name;
+  if (tls::is_there(file)) {
+    const auto content = tls::read_key_file(file, tls::Kind::secret);
+    if (!content) return tl::unexpected(content.error());
+    const auto text = content->text();
+    if (!text.empty()) {
+      const auto keys = tls::parse_psk(text);
+      if (!keys) return tl::unexpected(file + ": " + keys.error());
+      key_name = next_name(*keys, name);
+      all.reserve(text.size() + 512);
+      all.assign(text.begin(), text.end());
+      if (all.back() != '\n') all.push_back('\n');
+    }
+  }
+  const auto line = tls::make_psk_line(key_name);
+  if (!line) return tl::unexpected(line.error());
+  all.reserve(all.size() + line->text().size());
+  all.insert(all.end(), line->text().begin(), line->text().end());
+  const tls::Content whole{std::move(all)};
+  if (!out.empty()) {
+    if (tls::is_there(out)) {
+      return tl::unexpected(out + " is there already; name a new file behind --out");
+    }
+    if (auto done = write_file(out, line->text(), 0600); !done) return done;
+  }
+  if (auto done = write_file(file, whole.text(), 0600); !done) {
+    if (!out.empty()) ::unlink(out.c_str());
+    return done;
+  }
+  std::printf("the key '%s' is in %s%s%s\n", key_name.c_str(), file.c_str(),
+              out.empty() ? "" : " and, alone, in ", out.c_str());
+  return {};
+}
+
+std::optional<EarlyExit> parse_keygen(int argc, const char* const* argv, Done& done) {
+  CLI::App app{kKeygenDescription, "rnbd-ctl keygen"};
+  std::string name, file, out;
+  app.add_option("NAME", name, "Who the client is.");
+  app.add_option("FILE", file, "The server's file of keys.");
+  app.add_option("--out", out, "A new file for the client.")->type_name("FILE");
+  if (auto early = parse_arguments(app, kKeygenExamples, "name a client and a file", argc, argv)) {
+    return early;
+  }
+  if (file.empty()) return usage_error(app, "write rnbd-ctl keygen NAME FILE");
+  done = make_key(name, file, out);
+  return std::nullopt;
+}
+
+// ---- Certificates ------------------------------------------------------------------------------
+
+struct CertificateWish {
+  std::string directory, out, client;
+  std::vector<std::string> server;
+  unsigned days = 398;
+};
+
+constexpr std::time_t kDay = 86400;
+constexpr std::time_t kClockSkew = 3600;  ///< seconds; other clocks may be behind
+constexpr unsigned kAuthorityDays = 3650;
+
+tl::expected<tls::Issued, std::string> make_authority(const std::string& directory) {
+  const std::time_t now = std::time(nullptr);
+  auto made = tls::issue({.use = For::authority,
+                          .common_name = "rnbdkit CA",
+                          .hosts = {},
+                          .begin = now - kClockSkew,
+                          .end = now + kAuthorityDays * kDay},
+                         nullptr);
+  if (!made) return made;
+  auto done = write_file(directory + "/ca-key.pem", made->key.text(), 0600);
+  if (done) done = write_file(directory + '/' + tls::kCaCertificate, made->certificate, 0644);
+  if (!done) return tl::unexpected(done.error());
+  std::printf("made an authority in %s; keep ca-key.pem there, and to yourself\n",
+              directory.c_str());
+  return made;
+}
+
+tl::expected<tls::Issued, std::string> find_authority(const std::string& directory) {
+  const std::string certificate = directory + '/' + tls::kCaCertificate;
+  const std::string key = directory + "/ca-key.pem";
+  if (!tls::is_there(certificate) && !tls::is_there(key)) return make_authority(directory);
+  const auto certificate_text = tls::read_key_file(certificate, tls::Kind::open);
+  if (!certificate_text) return tl::unexpected(certificate_text.error());
+  auto key_text = tls::read_key_file(key, tls::Kind::secret);
+  if (!key_text) return tl::unexpected(key_text.error());
+  return tls::Issued{std::string{certificate_text->text()}, *std::move(key_text)};
+}
+
+Done make_directory(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (!error) return {};
+  return tl::unexpected(path + ": " + error.message());
+}
+
+Done issue_into(const std::string& directory, const tls::Issued& authority,
+                const tls::CertificateRequest& request) {
+  const bool server = request.use == For::server;
+  const std::string certificate =
+      directory + '/' + (server ? tls::kServerCertificate : tls::kClientCertificate);
+  const std::string key = directory + '/' + (server ? tls::kServerKey : tls::kClientKey);
+  const auto issued = tls::issue(request, &authority);
+  if (!issued) return tl::unexpected(issued.error());
+  auto done = write_file(key, issued->key.text(), 0600);
+  if (done) done = write_file(certificate, issued->certificate, 0644);
+  if (done) {
+    std::printf("made %s for '%s' and its key\n", certificate.c_str(), request.common_name.c_str());
+  }
+  return done;
+}
+
+Done make_certificates(const CertificateWish& wish) {
+  if (!wish.client.empty()) {
+    if (const auto fault = tls::fault_of_identity(wish.client); !fault.empty()) {
+      return tl::unexpected("the name '" + wish.client + "' " + fault);
+    }
+  }
+  const std::string& out = wish.out.empty() ? wish.directory : wish.out;
+  for (const std::string& directory : {wish.directory, out}) {
+    if (auto done = make_directory(directory); !done) return done;
+  }
+  const auto authority = find_authority(wish.directory);
+  if (!authority) return tl::unexpected(authority.error());
+  const std::time_t begin = std::time(nullptr) - kClockSkew;
+  const std::time_t end = begin + kClockSkew + wish.days * kDay;
+  Done done;
+  if (!wish.server.empty()) {
+    done = issue_into(out, *authority,
+                      {.use = For::server,
+                       .common_name = wish.server.front(),
+                       .hosts = wish.server,
+                       .begin = begin,
+                       .end = end});
+  }
+  if (done && !wish.client.empty()) {
+    done = issue_into(
+        out, *authority,
+        {.use = For::client, .common_name = wish.client, .hosts = {}, .begin = begin, .end = end});
+  }
+  if (done && out != wish.directory) {
+    done = write_file(out + '/' + tls::kCaCertificate, authority->certificate, 0644);
+  }
+  return done;
+}
+
+std::optional<EarlyExit> parse_certgen(int argc, const char* const* argv, Done& done) {
+  CLI::App app{kCertgenDescription, "rnbd-ctl certgen"};
+  CertificateWish wish;
+  app.add_option("DIRECTORY", wish.directory, "Where the authority is, or will be.");
+  app.add_option("--server", wish.server,
+                 "A certificate for a server: the names and addresses that clients use for it.")
+      ->type_name("HOST[,HOST...]")
+      ->delimiter(',');
+  app.add_option("--client", wish.client, "A certificate for a client: who it is.")
+      ->type_name("NAME");
+  app.add_option("--out", wish.out, "Put what is made there, with a copy of ca-cert.pem.")
+      ->type_name("DIRECTORY");
+  app.add_option("--days", wish.days, "For how long they hold (default 398).")
+      ->type_name("N")
+      ->check([](const std::string& text) { return complaint_about_number(text, 1, 3650); });
+  if (auto early = parse_arguments(app, kCertgenExamples, "name one directory", argc, argv)) {
+    return early;
+  }
+  if (wish.directory.empty()) return usage_error(app, "write rnbd-ctl certgen DIRECTORY ...");
+  if (wish.server.empty() && wish.client.empty()) {
+    return usage_error(app, "say what to make: --server HOST or --client NAME");
+  }
+  done = make_certificates(wish);
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<int> run_key_command(int argc, const char* const* argv) {
+  if (argc < 2) return std::nullopt;
+  const std::string_view command{argv[1]};
+  if (command != "keygen" && command != "certgen") return std::nullopt;
+  Done done;
+  const auto early = command == "keygen" ? parse_keygen(argc - 1, argv + 1, done)
+                                         : parse_certgen(argc - 1, argv + 1, done);
+  if (early) {
+    std::fputs(early->text.c_str(), early->status == 0 ? stdout : stderr);
+    return early->status;
+  }
+  if (done) return 0;
+  std::fprintf(stderr, "rnbd-ctl %s: %s\n", argv[1], done.error().c_str());
+  return 1;
+}
+
+}  // namespace rnbd

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Where the keys of TLS are, and when it is used.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace rtrs {
+
+enum class TlsMode : std::uint8_t {
+  off,
+  on,       ///< of a listener: clients choose
+  require,  ///< nothing is sent or taken in clear
+};
+
+inline const char* to_string(TlsMode mode) {
+  constexpr const char* kNames[] = {"off", "on", "require"};
+  return kNames[static_cast<int>(mode)];
+}
+
+/// Names of files, never what is in them. They are read again when they have changed.
+struct TlsKeys {
+  std::string psk;           ///< file of shared keys, NAME:HEX a line; "" = none
+  std::string certificates;  ///< directory with the file names of nbdkit; "" = none
+  /// Of a client: the name of its key; "" = the only one of the file.
+  std::string username;
+  bool verify_peer = true;  ///< the other end needs a certificate that the CA has signed
+  bool none() const { return psk.empty() && certificates.empty(); }
+};
+
+}  // namespace rtrs

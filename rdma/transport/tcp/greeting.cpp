@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rdma/transport/tcp/greeting.hpp"
+
+#include <sys/socket.h>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "rdma/transport/tls/credentials.hpp"
+
+namespace rtrs::tcp {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+constexpr unsigned char kTlsHandshake = 0x16;  ///< the first byte of a ClientHello's record
+
+tl::unexpected<Refusal> no_handshake(const std::string& why) {
+  return tl::unexpected(Refusal{LogLevel::info, "no handshake (" + why + ")"});
+}
+
+/// The first byte, which stays to be read.
+asio::awaitable<tl::expected<unsigned char, error_code>> peek(AsioSocket& socket) {
+  for (;;) {
+    auto [failed] = co_await socket.async_wait(AsioSocket::wait_read, kAwait);
+    if (failed) co_return tl::unexpected(failed);
+    if (!socket.is_open()) {
+      co_return tl::unexpected(error_code{asio::error::operation_aborted});
+    }
+    unsigned char first = 0;
+    const ssize_t n = ::recv(socket.native_handle(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (n == 1) co_return first;
+    if (n == 0) co_return tl::unexpected(error_code{asio::error::eof});
+    if (errno != EAGAIN && errno != EINTR) {
+      co_return tl::unexpected(error_code{errno, boost::system::system_category()});
+    }
+  }
+}
+
+asio::awaitable<tl::expected<std::unique_ptr<tls::Session>, Refusal>> secure(AsioSocket& socket,
+                                                                             const TlsDoor& door) {
+  auto session = tls::Session::create(
+      {.credentials = door.keys->current(), .server_name = "", .protocol = kTlsProtocol});
+  if (!session) {
+    co_return tl::unexpected(Refusal{LogLevel::error, session.error().text});
+  }
+  const auto done = co_await shake_hands(socket, **session, door.workers);
+  if (done) co_return std::move(*session);
+  const Failure& why = done.error();
+  const bool left = why.error == ECONNRESET || why.error == ECANCELED;
+  if (left) co_return no_handshake(why.text);
+  co_return tl::unexpected(Refusal{LogLevel::warning, "refused: " + why.text, true});
+}
+
+/// The magic first, so that a peer of another kind is sent away at once.
+asio::awaitable<error_code> read_hello(AsioSocket& socket, tls::Session* tls, Hello& hello) {
+  const auto bytes = std::as_writable_bytes(std::span{&hello, 1});
+  const std::size_t magic = sizeof(hello.magic);
+  const auto failed = co_await read_all(socket, tls, bytes.first(magic));
+  if (failed || hello.magic != kHelloMagic) co_return failed;
+  co_return co_await read_all(socket, tls, bytes.subspan(magic));
+}
+
+/// Tells a client that speaks in clear what is wrong.
+void demand_tls(AsioSocket& socket) {
+  const auto answer = wire::encode_reject(EPROTONOSUPPORT);
+  const Hello hello = make_hello(wire::bytes_of(answer), 0);
+  (void)::send(socket.native_handle(), &hello, sizeof(hello), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+}  // namespace
+
+asio::awaitable<tl::expected<Greeting, Refusal>> receive_greeting(AsioSocket& socket,
+                                                                  const AcceptorOptions& options) {
+  Greeting greeting;
+  const auto first = co_await peek(socket);
+  if (!first) co_return no_handshake(first.error().message());
+  const TlsMode mode = options.tls.mode;
+  if (*first == kTlsHandshake) {
+    if (mode == TlsMode::off) {
+      co_return tl::unexpected(
+          Refusal{LogLevel::info,
+                  "refused: it begins with TLS, which this listener does not have "
+                  "(--tls)"});
+    }
+    auto session = co_await secure(socket, options.tls);
+    if (!session) co_return tl::unexpected(session.error());
+    greeting.tls = *std::move(session);
+  }
+  Hello bytes;
+  if (const auto failed = co_await read_hello(socket, greeting.tls.get(), bytes)) {
+    co_return no_handshake(failed.message());
+  }
+  const auto hello = decode_hello(wire::bytes_of(bytes));
+  if (!hello) {
+    co_return tl::unexpected(
+        Refusal{LogLevel::info, std::string{"refused: "} + to_string(hello.error())});
+  }
+  if (mode == TlsMode::require && !greeting.tls) {
+    demand_tls(socket);
+    co_return tl::unexpected(Refusal{
+        LogLevel::warning, "refused: it comes without TLS, which this listener requires", true});
+  }
+  if (greeting.tls && greeting.tls->has_more()) {
+    co_return tl::unexpected(
+        Refusal{LogLevel::info, "refused: there is more behind its hello than may be there"});
+  }
+  const int wanted =
+      (options.header_digest ? kDigestHeader : 0) | (options.data_digest ? kDigestData : 0);
+  greeting.record = hello->record;
+  greeting.digests = static_cast<std::uint16_t>(hello->digests & wanted);
+  co_return greeting;
+}
+
+asio::awaitable<void> let_read(AsioSocket& socket) {
+  constexpr std::size_t kMost = 64 * 1024;  ///< bytes; whoever sends more does not listen
+  error_code ignored;
+  socket.shutdown(AsioSocket::shutdown_send, ignored);
+  std::array<char, 1024> nothing;
+  for (std::size_t read = 0; read < kMost && socket.is_open();) {
+    auto [failed, n] = co_await socket.async_read_some(asio::buffer(nothing), kAwait);
+    if (failed) co_return;
+    read += n;
+  }
+}
+
+}  // namespace rtrs::tcp

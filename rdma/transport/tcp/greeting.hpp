@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a client says first: TLS or not, then its hello.
+#pragma once
+
+#include <array>
+#include <boost/asio/awaitable.hpp>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tl/expected.hpp>
+
+#include "rdma/transport/acceptor.hpp"
+#include "rdma/transport/tcp/frame.hpp"
+#include "rdma/transport/tcp/secure.hpp"
+
+namespace rtrs::tcp {
+
+struct Greeting {
+  std::unique_ptr<tls::Session> tls;  ///< null: in clear
+  std::array<std::byte, sizeof(Hello::record)> record{};
+  std::uint16_t digests = 0;  ///< that both ends want
+};
+
+/// Why a client does not come in.
+struct Refusal {
+  LogLevel level = LogLevel::info;
+  std::string text;
+  bool answered = false;  ///< the client was told, and should have the time to read that
+};
+
+/// Reads it. The socket's deadline is its owner's, who may close it meanwhile.
+///
+/// Source: docs/protocol.md, TCP binding, TLS.
+boost::asio::awaitable<tl::expected<Greeting, Refusal>> receive_greeting(
+    AsioSocket& socket, const AcceptorOptions& options);
+
+/// Lets a client that was refused read why: what it sends meanwhile would make the system throw
+/// that away. Ends when the client or the socket's owner closes.
+boost::asio::awaitable<void> let_read(AsioSocket& socket);
+
+}  // namespace rtrs::tcp

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rdma/transport/tls/credentials.hpp"
+
+#include <gnutls/crypto.h>
+#include <gnutls/gnutls.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "rdma/transport/tls/key_files.hpp"
+#include "rdma/transport/tls/session.hpp"
+
+namespace rtrs::tls {
+namespace {
+
+/// AES-128 first: shared keys leave no larger AES, and GnuTLS prefers a ChaCha20 that is ten times
+/// slower to it. Never +PSK, which has no forward secrecy. Source: gnutls_priority_init(3).
+constexpr const char* kPriority =
+    "NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+AES-128-GCM:+AES-256-GCM:+CHACHA20-POLY1305:"
+    "-GROUP-ALL:+GROUP-X25519:+GROUP-SECP256R1:%SERVER_PRECEDENCE";
+
+gnutls_datum_t datum_of(std::string_view text) {
+  return {reinterpret_cast<unsigned char*>(const_cast<char*>(text.data())),
+          static_cast<unsigned>(text.size())};
+}
+
+/// A name that is not in the file gets a key that nobody has: so it fails as a wrong key does, and
+/// names cannot be tried out.
+int find_server_key(gnutls_session_t session, const gnutls_datum_t* name, gnutls_datum_t* key) {
+  auto& self = *static_cast<Session*>(gnutls_session_get_ptr(session));
+  const std::string_view text{reinterpret_cast<const char*>(name->data), name->size};
+  const Secret* const secret = self.claimed_key(text);
+  constexpr unsigned kStranger = 32;  ///< bytes
+  const unsigned size =
+      secret != nullptr ? static_cast<unsigned>(secret->bytes().size()) : kStranger;
+  key->data = static_cast<unsigned char*>(gnutls_malloc(size));
+  if (key->data == nullptr) return GNUTLS_E_MEMORY_ERROR;
+  key->size = size;
+  if (secret == nullptr) return gnutls_rnd(GNUTLS_RND_KEY, key->data, size);
+  std::memcpy(key->data, secret->bytes().data(), size);
+  return 0;
+}
+
+}  // namespace
+
+Credentials::~Credentials() {
+  if (certificate_ != nullptr) gnutls_certificate_free_credentials(certificate_);
+  if (psk_client_ != nullptr) gnutls_psk_free_client_credentials(psk_client_);
+  if (psk_server_ != nullptr) gnutls_psk_free_server_credentials(psk_server_);
+}
+
+const Secret* Credentials::find(std::string_view key_name) const {
+  const auto found = std::ranges::find(keys_, key_name, &PskKey::name);
+  return found == keys_.end() ? nullptr : &found->secret;
+}
+
+int Credentials::apply(gnutls_session_int* session) const {
+  const std::string priority = std::string{kPriority} + (has_psk() ? ":+ECDHE-PSK" : "");
+  int error = gnutls_priority_set_direct(session, priority.c_str(), nullptr);
+  if (error == 0 && certificate_ != nullptr) {
+    error = gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, certificate_);
+  }
+  if (error == 0 && psk_client_ != nullptr) {
+    error = gnutls_credentials_set(session, GNUTLS_CRD_PSK, psk_client_);
+  }
+  if (error == 0 && psk_server_ != nullptr) {
+    error = gnutls_credentials_set(session, GNUTLS_CRD_PSK, psk_server_);
+  }
+  return error;
+}
+
+tl::expected<std::shared_ptr<const Credentials>, std::string> Credentials::load(const TlsKeys& keys,
+                                                                                Role role) {
+  if (keys.none()) {
+    return tl::unexpected(
+        std::string{"TLS needs keys: name a file of shared ones with tls-psk, or a directory with "
+                    "tls-certificates"});
+  }
+  const std::shared_ptr<Credentials> loaded{new Credentials{role}};
+  loaded->verify_peer_ = keys.verify_peer;
+  std::string wrong;
+  if (!keys.psk.empty()) wrong = loaded->load_psk(keys);
+  if (wrong.empty() && !keys.certificates.empty()) {
+    wrong = loaded->load_certificates(keys.certificates);
+  }
+  if (!wrong.empty()) return tl::unexpected(wrong);
+  return loaded;
+}
+
+std::string Credentials::load_psk(const TlsKeys& keys) {
+  const auto content = read_key_file(keys.psk, Kind::secret);
+  if (!content) return content.error();
+  const std::string where = "TLS: " + keys.psk + ": ";
+  auto all = parse_psk(content->text());
+  if (!all) return where + all.error();
+  keys_ = *std::move(all);
+  if (role_ == Role::server) {
+    if (gnutls_psk_allocate_server_credentials(&psk_server_) < 0) return "TLS: out of memory";
+    gnutls_psk_set_server_credentials_function2(psk_server_, find_server_key);
+    return "";
+  }
+  const auto own = choose_key(keys_, keys.username);
+  if (!own) return where + own.error();
+  key_name_ = (*own)->name;
+  const gnutls_datum_t name = datum_of(key_name_);
+  const auto secret = (*own)->secret.bytes();
+  const gnutls_datum_t key{reinterpret_cast<unsigned char*>(const_cast<std::byte*>(secret.data())),
+                           static_cast<unsigned>(secret.size())};
+  const bool made =
+      gnutls_psk_allocate_client_credentials(&psk_client_) >= 0 &&
+      gnutls_psk_set_client_credentials2(psk_client_, &name, &key, GNUTLS_PSK_KEY_RAW) >= 0;
+  return made ? "" : "TLS: out of memory";
+}
+
+std::string Credentials::load_certificates(const std::string& directory) {
+  if (gnutls_certificate_allocate_credentials(&certificate_) < 0) return "TLS: out of memory";
+  const std::string authority = directory + '/' + kCaCertificate;
+  const bool demanded = verify_peer_ || is_there(authority);
+  if (demanded) {
+    const auto content = read_key_file(authority, Kind::open);
+    if (!content) return content.error();
+    const auto pem = datum_of(content->text());
+    if (gnutls_certificate_set_x509_trust_mem(certificate_, &pem, GNUTLS_X509_FMT_PEM) < 1) {
+      return "TLS: " + authority + ": there is no certificate in it (PEM is needed)";
+    }
+  }
+  const std::string revocations = directory + '/' + kRevocations;
+  if (demanded && is_there(revocations)) {
+    const auto content = read_key_file(revocations, Kind::open);
+    if (!content) return content.error();
+    const auto pem = datum_of(content->text());
+    const int read = gnutls_certificate_set_x509_crl_mem(certificate_, &pem, GNUTLS_X509_FMT_PEM);
+    if (read < 1) {
+      return "TLS: " + revocations +
+             ": there is no revocation list in it that the authority has signed" +
+             (read < 0 ? std::string{" ("} + gnutls_strerror(read) + ")" : "");
+    }
+  }
+  return load_own_certificate(directory);
+}
+
+/// A client may be without; whether that suffices is for the server to say.
+std::string Credentials::load_own_certificate(const std::string& directory) {
+  const bool server = role_ == Role::server;
+  const std::string chain = directory + '/' + (server ? kServerCertificate : kClientCertificate);
+  const std::string key = directory + '/' + (server ? kServerKey : kClientKey);
+  if (!server && !is_there(chain) && !is_there(key)) return "";
+  const auto chain_content = read_key_file(chain, Kind::open);
+  if (!chain_content) return chain_content.error();
+  const auto key_content = read_key_file(key, Kind::secret);
+  if (!key_content) return key_content.error();
+  const auto chain_pem = datum_of(chain_content->text());
+  const auto key_pem = datum_of(key_content->text());
+  const int error = gnutls_certificate_set_x509_key_mem2(certificate_, &chain_pem, &key_pem,
+                                                         GNUTLS_X509_FMT_PEM, nullptr, 0);
+  if (error >= 0) return "";
+  return "TLS: " + chain + " and " + key +
+         " do not belong together, or are no PEM: " + gnutls_strerror(error);
+}
+
+// ---- Files that are exchanged ------------------------------------------------------------------
+
+tl::expected<std::shared_ptr<KeyStore>, std::string> KeyStore::open(TlsKeys keys, Log log) {
+  const std::shared_ptr<KeyStore> store{new KeyStore{std::move(keys), std::move(log)}};
+  store->stamp_ = store->stamp();
+  auto loaded = Credentials::load(store->names_, Role::server);
+  if (!loaded) return tl::unexpected(loaded.error());
+  store->current_ = *std::move(loaded);
+  return store;
+}
+
+std::string KeyStore::stamp() const {
+  std::string stamp;
+  if (!names_.psk.empty()) stamp += stamp_of(names_.psk);
+  if (names_.certificates.empty()) return stamp;
+  for (const char* const name : {kCaCertificate, kRevocations, kServerCertificate, kServerKey}) {
+    stamp += stamp_of(names_.certificates + '/' + name);
+  }
+  return stamp;
+}
+
+std::shared_ptr<const Credentials> KeyStore::current() {
+  const std::lock_guard lock{mutex_};
+  // Before they are read: what is written meanwhile is looked at the next time.
+  std::string now = stamp();
+  if (now == stamp_) return current_;
+  stamp_ = std::move(now);
+  auto loaded = Credentials::load(names_, Role::server);
+  if (loaded) {
+    current_ = *std::move(loaded);
+    say(LogLevel::info, "the TLS keys have changed: new connections need the new ones");
+  } else {
+    say(LogLevel::error, loaded.error() + "; the keys that were read before stay in force");
+  }
+  return current_;
+}
+
+}  // namespace rtrs::tls

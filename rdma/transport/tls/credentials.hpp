@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Keys and certificates, read from the files that a user names.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "rdma/log.hpp"
+#include "rdma/tls.hpp"
+#include "rdma/transport/tls/psk_file.hpp"
+
+struct gnutls_session_int;
+struct gnutls_certificate_credentials_st;
+struct gnutls_psk_client_credentials_st;
+struct gnutls_psk_server_credentials_st;
+
+namespace rtrs::tls {
+
+enum class Role { client, server };
+
+/// All that one end shows and demands; does not change.
+///
+/// Threads: any.
+class Credentials {
+ public:
+  /// Errors: a sentence that names the file and says what to do.
+  static tl::expected<std::shared_ptr<const Credentials>, std::string> load(const TlsKeys& keys,
+                                                                            Role role);
+  ~Credentials();
+  Credentials(const Credentials&) = delete;
+  Credentials& operator=(const Credentials&) = delete;
+
+  Role role() const { return role_; }
+  bool has_psk() const { return !keys_.empty(); }
+  bool has_certificates() const { return certificate_ != nullptr; }
+  bool verifies_peer() const { return verify_peer_; }
+  /// Of a client: the name of its shared key.
+  const std::string& key_name() const { return key_name_; }
+  /// Null: there is none of this name.
+  const Secret* find(std::string_view key_name) const;
+
+  /// Makes a new session use them. Errors: of GnuTLS.
+  int apply(gnutls_session_int* session) const;
+
+ private:
+  explicit Credentials(Role role) : role_{role} {}
+  std::string load_psk(const TlsKeys& keys);
+  std::string load_certificates(const std::string& directory);
+  std::string load_own_certificate(const std::string& directory);
+
+  Role role_;
+  bool verify_peer_ = true;
+  std::vector<PskKey> keys_;
+  std::string key_name_;
+  gnutls_certificate_credentials_st* certificate_ = nullptr;
+  gnutls_psk_client_credentials_st* psk_client_ = nullptr;
+  gnutls_psk_server_credentials_st* psk_server_ = nullptr;
+};
+
+/// The credentials of a server, whose files may be exchanged while it runs: who comes then is
+/// measured by the new ones. Files that cannot be used leave the old ones in force.
+///
+/// Threads: any.
+class KeyStore {
+ public:
+  /// Errors: as Credentials::load().
+  static tl::expected<std::shared_ptr<KeyStore>, std::string> open(TlsKeys keys, Log log);
+
+  std::shared_ptr<const Credentials> current();
+
+ private:
+  KeyStore(TlsKeys keys, Log log) : names_{std::move(keys)}, log_{std::move(log)} {}
+  std::string stamp() const;
+  void say(LogLevel level, const std::string& text) const {
+    if (log_) log_(level, text);
+  }
+
+  TlsKeys names_;
+  Log log_;
+  std::mutex mutex_;
+  std::shared_ptr<const Credentials> current_;
+  std::string stamp_;  ///< of the files as they were looked at last
+};
+
+}  // namespace rtrs::tls

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rdma/transport/tls/generate.hpp"
+
+#include <arpa/inet.h>
+#include <gnutls/crypto.h>
+#include <gnutls/gnutls.h>
+#include <gnutls/x509.h>
+
+#include <array>
+#include <utility>
+
+namespace rtrs::tls {
+namespace {
+
+/// A key and a certificate of GnuTLS, for as long as they are needed.
+struct Handles {
+  Handles() = default;
+  Handles(const Handles&) = delete;
+  Handles& operator=(const Handles&) = delete;
+  ~Handles() {
+    if (certificate != nullptr) gnutls_x509_crt_deinit(certificate);
+    if (key != nullptr) gnutls_x509_privkey_deinit(key);
+  }
+  int make() {
+    const int error = gnutls_x509_crt_init(&certificate);
+    return error < 0 ? error : gnutls_x509_privkey_init(&key);
+  }
+
+  gnutls_x509_crt_t certificate = nullptr;
+  gnutls_x509_privkey_t key = nullptr;
+};
+
+gnutls_datum_t datum_of(std::string_view text) {
+  return {reinterpret_cast<unsigned char*>(const_cast<char*>(text.data())),
+          static_cast<unsigned>(text.size())};
+}
+
+/// The errors of GnuTLS are negative.
+class Steps {
+ public:
+  template <class Function, class... Arguments>
+  void run(Function function, Arguments... arguments) {
+    if (error_ >= 0) error_ = function(arguments...);
+  }
+  bool failed() const { return error_ < 0; }
+  tl::unexpected<std::string> failure() const {
+    return tl::unexpected(std::string{gnutls_strerror(error_)});
+  }
+
+ private:
+  int error_ = 0;
+};
+
+void add_host(Steps& steps, gnutls_x509_crt_t certificate, const std::string& host) {
+  std::array<unsigned char, 16> address{};
+  const int family = host.find(':') == std::string::npos ? AF_INET : AF_INET6;
+  if (inet_pton(family, host.c_str(), address.data()) == 1) {
+    steps.run(gnutls_x509_crt_set_subject_alt_name, certificate, GNUTLS_SAN_IPADDRESS,
+              static_cast<const void*>(address.data()), family == AF_INET ? 4U : 16U,
+              unsigned{GNUTLS_FSAN_APPEND});
+  } else {
+    steps.run(gnutls_x509_crt_set_subject_alt_name, certificate, GNUTLS_SAN_DNSNAME,
+              static_cast<const void*>(host.data()), static_cast<unsigned>(host.size()),
+              unsigned{GNUTLS_FSAN_APPEND});
+  }
+}
+
+void describe(Steps& steps, gnutls_x509_crt_t certificate, const CertificateRequest& request) {
+  using For = CertificateRequest::For;
+  std::array<unsigned char, 16> serial{};
+  steps.run(gnutls_rnd, GNUTLS_RND_NONCE, static_cast<void*>(serial.data()), serial.size());
+  serial[0] &= 0x7F;  // a number that is not negative
+  serial[0] |= 0x40;
+  steps.run(gnutls_x509_crt_set_version, certificate, 3U);
+  steps.run(gnutls_x509_crt_set_serial, certificate, static_cast<const void*>(serial.data()),
+            serial.size());
+  steps.run(gnutls_x509_crt_set_activation_time, certificate, request.begin);
+  steps.run(gnutls_x509_crt_set_expiration_time, certificate, request.end);
+  steps.run(gnutls_x509_crt_set_dn_by_oid, certificate, GNUTLS_OID_X520_COMMON_NAME, 0U,
+            static_cast<const void*>(request.common_name.data()),
+            static_cast<unsigned>(request.common_name.size()));
+  const bool authority = request.use == For::authority;
+  steps.run(gnutls_x509_crt_set_basic_constraints, certificate, authority ? 1U : 0U,
+            authority ? 0 : -1);
+  steps.run(gnutls_x509_crt_set_key_usage, certificate,
+            authority ? unsigned{GNUTLS_KEY_KEY_CERT_SIGN | GNUTLS_KEY_CRL_SIGN}
+                      : unsigned{GNUTLS_KEY_DIGITAL_SIGNATURE});
+  if (!authority) {
+    steps.run(gnutls_x509_crt_set_key_purpose_oid, certificate,
+              static_cast<const void*>(request.use == For::server ? GNUTLS_KP_TLS_WWW_SERVER
+                                                                  : GNUTLS_KP_TLS_WWW_CLIENT),
+              0U);
+  }
+  for (const std::string& host : request.hosts) add_host(steps, certificate, host);
+}
+
+template <class Handle, class Export>
+std::vector<char> pem_of(Steps& steps, Handle handle, Export function) {
+  gnutls_datum_t text{};
+  steps.run(function, handle, GNUTLS_X509_FMT_PEM, &text);
+  if (steps.failed()) return {};
+  std::vector<char> pem{text.data, text.data + text.size};
+  forget(std::as_writable_bytes(std::span{text.data, text.size}));
+  gnutls_free(text.data);
+  return pem;
+}
+
+}  // namespace
+
+tl::expected<Issued, std::string> issue(const CertificateRequest& request,
+                                        const Issued* authority) {
+  Steps steps;
+  Handles own;
+  Handles signer;
+  steps.run([&] { return own.make(); });
+  steps.run([&] {
+    return gnutls_x509_privkey_generate(own.key, GNUTLS_PK_ECDSA,
+                                        GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP256R1), 0);
+  });
+  steps.run([&] { return gnutls_x509_crt_set_key(own.certificate, own.key); });
+  describe(steps, own.certificate, request);
+  std::array<unsigned char, 20> id{};
+  std::size_t id_size = id.size();
+  steps.run([&] {
+    return gnutls_x509_crt_get_key_id(own.certificate, GNUTLS_KEYID_USE_SHA1, id.data(), &id_size);
+  });
+  steps.run(
+      [&] { return gnutls_x509_crt_set_subject_key_id(own.certificate, id.data(), id_size); });
+  if (authority != nullptr) {
+    const auto certificate = datum_of(authority->certificate);
+    const auto key = datum_of(authority->key.text());
+    steps.run([&] { return signer.make(); });
+    steps.run([&] {
+      return gnutls_x509_crt_import(signer.certificate, &certificate, GNUTLS_X509_FMT_PEM);
+    });
+    steps.run([&] { return gnutls_x509_privkey_import(signer.key, &key, GNUTLS_X509_FMT_PEM); });
+  }
+  const Handles& by = authority != nullptr ? signer : own;
+  steps.run([&] {
+    return gnutls_x509_crt_sign2(own.certificate, by.certificate, by.key, GNUTLS_DIG_SHA256, 0);
+  });
+  const auto certificate = pem_of(steps, own.certificate, gnutls_x509_crt_export2);
+  Content key{pem_of(steps, own.key, gnutls_x509_privkey_export2)};
+  if (steps.failed()) return steps.failure();
+  return Issued{{certificate.begin(), certificate.end()}, std::move(key)};
+}
+
+tl::expected<Content, std::string> make_psk_line(const std::string& name) {
+  std::array<std::byte, 32> bytes{};
+  Steps steps;
+  steps.run(gnutls_rnd, GNUTLS_RND_KEY, static_cast<void*>(bytes.data()), bytes.size());
+  if (steps.failed()) return steps.failure();
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::vector<char> line;
+  line.reserve(name.size() + 2 + 2 * bytes.size());
+  line.insert(line.end(), name.begin(), name.end());
+  line.push_back(':');
+  for (const std::byte byte : bytes) {
+    line.push_back(kDigits[static_cast<unsigned>(byte) >> 4U]);
+    line.push_back(kDigits[static_cast<unsigned>(byte) & 0xFU]);
+  }
+  line.push_back('\n');
+  forget(bytes);
+  return Content{std::move(line)};
+}
+
+}  // namespace rtrs::tls

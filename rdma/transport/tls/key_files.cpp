@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rdma/transport/tls/key_files.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace rtrs::tls {
+namespace {
+
+constexpr off_t kLargest = 4 << 20;  ///< bytes; thousands of keys, or a long list of authorities
+
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_{number} {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  int get() const { return number_; }
+
+ private:
+  int number_;
+};
+
+tl::unexpected<std::string> fail(const std::string& path, const std::string& why) {
+  return tl::unexpected("TLS: " + path + ": " + why);
+}
+
+}  // namespace
+
+tl::expected<Content, std::string> read_key_file(const std::string& path, Kind kind) {
+  // A FIFO without a writer would hold up whoever opens it.
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  struct stat status {};
+  if (file.get() < 0 || ::fstat(file.get(), &status) != 0) {
+    const char* const advice = errno == ENOENT   ? " (name an existing file)"
+                               : errno == EACCES ? " (the user that this program runs as must be "
+                                                   "able to read it)"
+                                                 : "";
+    return fail(path, std::string{std::strerror(errno)} + advice);
+  }
+  if (!S_ISREG(status.st_mode)) return fail(path, "is not a regular file; name one");
+  if (kind == Kind::secret && (status.st_mode & (S_IRWXO | S_IWGRP | S_IXGRP)) != 0) {
+    return fail(path, "others may read it, or its group may change it; run: chmod 600 " + path);
+  }
+  if (status.st_size > kLargest) return fail(path, "is larger than 4 MiB; name another file");
+  std::vector<char> bytes(static_cast<std::size_t>(status.st_size));
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n = ::read(file.get(), bytes.data() + done, bytes.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return fail(path, std::strerror(errno));
+    if (n == 0) break;
+    done += static_cast<std::size_t>(n);
+  }
+  bytes.resize(done);
+  return Content{std::move(bytes)};
+}
+
+bool is_there(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 || errno != ENOENT;
+}
+
+std::string stamp_of(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return "-;";
+  std::string stamp;
+  for (const auto part :
+       {static_cast<std::uint64_t>(status.st_dev), static_cast<std::uint64_t>(status.st_ino),
+        static_cast<std::uint64_t>(status.st_size),
+        static_cast<std::uint64_t>(status.st_mtim.tv_sec),
+        static_cast<std::uint64_t>(status.st_mtim.tv_nsec),
+        static_cast<std::uint64_t>(status.st_ctim.tv_sec),
+        static_cast<std::uint64_t>(status.st_ctim.tv_nsec)}) {
+    stamp += std::to_string(part) + '.';
+  }
+  return stamp + ';';
+}
+
+}  // namespace rtrs::tls

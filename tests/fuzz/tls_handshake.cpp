@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Input: one byte (the size of the pieces that arrive), what a stranger sends to a listener with
+// TLS.
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "rdma/transport/tls/session.hpp"
+#include "tests/fuzz/fuzz.hpp"
+
+using namespace rtrs::tls;
+
+namespace {
+
+std::shared_ptr<const Credentials> make_credentials() {
+  std::string path = std::filesystem::temp_directory_path() / "fuzz-keys-XXXXXX";
+  const int fd = mkstemp(path.data());  // 0600
+  fuzz::require(fd >= 0, "a file of keys was made");
+  std::ofstream{path} << "host1:" << std::string(64, '7') << '\n';
+  close(fd);
+  auto loaded = Credentials::load(
+      {.psk = path, .certificates = "", .username = "", .verify_peer = true}, Role::server);
+  std::filesystem::remove(path);
+  fuzz::require(loaded.has_value(), "the keys are good");
+  return *loaded;
+}
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const auto credentials = make_credentials();
+  fuzz::Input input{data, size};
+  const std::size_t piece = std::size_t{1} + input.take<std::uint8_t>();
+  std::array<int, 2> sockets{};
+  fuzz::require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets.data()) == 0,
+                "a pair of sockets was made");
+  {
+    auto session =
+        Session::create({.credentials = credentials, .server_name = "", .protocol = "rtrs/1"});
+    fuzz::require(session.has_value(), "a session was made");
+    auto step = Session::Step::receive;
+    auto rest = input.rest();
+    while (!rest.empty() && step == Session::Step::receive) {
+      const auto now = rest.first(std::min(piece, rest.size()));
+      fuzz::require(write(sockets[1], now.data(), now.size()) == static_cast<ssize_t>(now.size()),
+                    "a small write never blocks");
+      rest = rest.subspan(now.size());
+      (*session)->fetch(sockets[0]);
+      step = (*session)->shake_hands();
+      (*session)->flush(sockets[0]);
+    }
+    fuzz::require(step != Session::Step::done, "nobody comes in without the key");
+    fuzz::require((step == Session::Step::failed) == !(*session)->failure().text.empty(),
+                  "whoever is refused is refused with a sentence");
+  }
+  close(sockets[0]);
+  close(sockets[1]);
+  return 0;
+}

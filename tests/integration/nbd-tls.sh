@@ -1,0 +1,188 @@
+#!/bin/bash
+# TLS between NBD clients and rnbd-bridge: nbdinfo, nbdcopy and qemu, with shared keys and certificates.
+# SPDX-License-Identifier: BSD-3-Clause
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+
+ctl() { "${ctl_command[@]}" "$@"; }
+
+# bridge_with OPTIONS...: rnbd-bridge on TCP in front of the server's export x; sets $front.
+bridge_with() {
+  local ready_read ready_write
+  pipe ready_read ready_write
+  spawn bridge "${bridge_command[@]}" --listen tcp:127.0.0.1:0 --ready-fd "$ready_write" "$@" \
+    "rnbd+tcp://$address/x"
+  exec {ready_write}>&-
+  await_line "$ready_read" 20 || fail "rnbd-bridge did not become ready"
+  exec {ready_read}<&-
+  front=$(grep -oE '127\.0\.0\.1:[0-9]+' <<<"$line" | head -n 1)
+}
+with_psk() {
+  ctl keygen host1 keys.psk --out host1.psk
+  random_file image 8M
+  start_server --export "x=$PWD/image"
+  bridge_with --tls=require --tls-psk=keys.psk
+}
+with_certificates() {
+  ctl certgen tls --server localhost,127.0.0.1
+  ctl certgen tls --client host1 --out host1
+  random_file image 8M
+  start_server --export "x=$PWD/image"
+  bridge_with --tls=require --tls-certificates=tls
+}
+
+psk() {
+  with_psk
+  local there="nbds://host1@$front/x?tls-psk-file=$PWD/host1.psk"
+  nbdinfo "$there" | tee info
+  says info 'protocol: newstyle-fixed with TLS, using structured packets'
+  nbdcopy "$there" copy
+  cmp image copy
+  random_file other 8M
+  nbdcopy --flush other "$there"
+  cmp other image
+  says bridge.log 'auth ok identity=host1 how=tls-psk'
+}
+it "nbdinfo and nbdcopy come in with a shared key" psk
+
+x509() {
+  with_certificates
+  local there="nbds://localhost:${front#*:}/x?tls-certificates=$PWD/host1"
+  nbdcopy "$there" copy
+  cmp image copy
+  says bridge.log 'auth ok identity=host1 how=tls-x509'
+}
+it "nbdcopy comes in with a certificate" x509
+
+many_in_flight() {
+  with_psk
+  limited /usr/bin/python3 -m nbd -c 'h.set_uri_allow_local_file(True)' \
+    -c "h.connect_uri('nbds://host1@$front/x?tls-psk-file=$PWD/host1.psk')" -c - <<<'
+import hashlib
+blocks = {}
+for turn in range(20):
+    buffers = []
+    for i in range(32):
+        data = hashlib.sha256(f"{turn}-{i}".encode()).digest() * 2048
+        blocks[i] = data
+        buffers.append(h.aio_pwrite(nbd.Buffer.from_bytearray(bytearray(data)), i * 65536))
+    while h.aio_in_flight() > 0: h.poll(-1)
+    for cookie in buffers: assert h.aio_command_completed(cookie)
+for i, data in blocks.items(): assert h.pread(65536, i * 65536) == data'
+}
+it "many requests at a time are right" many_in_flight
+
+qemu_psk() {
+  with_psk
+  mkdir creds
+  cp host1.psk creds/keys.psk
+  qemu-img convert --object "tls-creds-psk,id=t,dir=$PWD/creds,endpoint=client,username=host1" \
+    --image-opts "driver=nbd,host=127.0.0.1,port=${front#*:},export=x,tls-creds=t" -O raw copy
+  cmp image copy
+}
+it "qemu comes in with a shared key" qemu_psk
+
+qemu_x509() {
+  with_certificates
+  qemu-img convert --object "tls-creds-x509,id=t,dir=$PWD/host1,endpoint=client" \
+    --image-opts "driver=nbd,host=localhost,port=${front#*:},export=x,tls-creds=t" -O raw copy
+  cmp image copy
+}
+it "qemu comes in with a certificate" qemu_x509
+
+refusals() {
+  with_psk
+  status_of 1 nbdinfo "nbd://$front/x"
+  says said 'TLS'
+  says bridge.log 'it comes without TLS, which is required'
+  ctl keygen host1 wrong.psk
+  status_of 1 nbdinfo "nbds://host1@$front/x?tls-psk-file=$PWD/wrong.psk"
+  says bridge.log 'refused: it does not have a key that this server has'
+}
+it "an NBD client in clear, or with a wrong key, does not come in" refusals
+
+off() {
+  start_server --export x=memory:1M
+  ctl keygen host1 host1.psk
+  bridge_with
+  status_of 1 nbdinfo "nbds://host1@$front/x?tls-psk-file=$PWD/host1.psk"
+  nbdinfo --size "nbd://$front/x"
+}
+it "an NBD client that needs TLS leaves a bridge without it" off
+
+# haggle: Python that speaks NBD's handshake; `say` sends an option, `hear` its answers.
+haggle() {
+  limited python3 - "${front#*:}" <<PYTHON
+import socket, struct, sys
+s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+def read(n):
+    data = b""
+    while len(data) < n:
+        more = s.recv(n - len(data))
+        if not more: raise EOFError
+        data += more
+    return data
+assert read(16) == b"NBDMAGICIHAVEOPT"
+read(2)
+s.sendall(struct.pack(">I", 3))
+def option(number, data=b""):
+    return b"IHAVEOPT" + struct.pack(">II", number, len(data)) + data
+def hear():
+    magic, number, kind, length = struct.unpack(">QIII", read(20))
+    return kind, read(length)
+STARTTLS, LIST, STRUCTURED, ABORT, EXPORT_NAME = 5, 3, 8, 2, 1
+ACK, TLS_REQUIRED, POLICY, INVALID = 1, 0x80000005, 0x80000002, 0x80000003
+$1
+PYTHON
+}
+
+options_in_clear() {
+  with_psk
+  haggle '
+for number in (LIST, STRUCTURED, 6, 7, 9, 10, 99):
+    s.sendall(option(number))
+    kind, _ = hear()
+    assert kind == TLS_REQUIRED, (number, hex(kind))
+s.sendall(option(STARTTLS, b"x"))
+assert hear()[0] == INVALID
+s.sendall(option(ABORT))
+assert hear()[0] == ACK'
+  haggle '
+s.sendall(option(EXPORT_NAME, b"x"))
+try:
+    read(1)
+    raise SystemExit("an export was opened in clear")
+except EOFError:
+    pass'
+}
+it "where TLS is required nothing but STARTTLS and ABORT is answered in clear" options_in_clear
+
+injected() {
+  with_psk
+  haggle '
+s.sendall(option(STARTTLS) + option(STRUCTURED))
+try:
+    while True: read(1)
+except (EOFError, ConnectionError):
+    pass'
+  says bridge.log 'it sent something in clear behind STARTTLS|refused'
+}
+it "what lies in clear behind STARTTLS ends the connection" injected
+
+both_halves() {
+  ctl keygen host1 keys.psk --out host1.psk
+  random_file image 4M
+  start_server --tls=require --tls-psk=keys.psk --export "x=$PWD/image"
+  local ready_read ready_write
+  pipe ready_read ready_write
+  spawn bridge "${bridge_command[@]}" --listen tcp:127.0.0.1:0 --ready-fd "$ready_write" \
+    --tls=require --tls-psk=keys.psk "rnbds+tcp://host1@$address/x?tls-psk-file=$PWD/host1.psk"
+  exec {ready_write}>&-
+  await_line "$ready_read" 20 || fail "rnbd-bridge did not become ready"
+  exec {ready_read}<&-
+  front=$(grep -oE '127\.0\.0\.1:[0-9]+' <<<"$line" | head -n 1)
+  nbdcopy "nbds://host1@$front/x?tls-psk-file=$PWD/host1.psk" copy
+  cmp image copy
+}
+it "both halves of the way can be encrypted" both_halves
+
+finish

@@ -1,0 +1,309 @@
+#!/bin/bash
+# TLS between client and server: who comes in, who does not, and why; with the keys of rnbd-ctl and of others.
+# SPDX-License-Identifier: BSD-3-Clause
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+
+ctl() { "${ctl_command[@]}" "$@"; }
+
+# keys NAME...: a shared key for each; keys.psk is the server's, NAME.psk the client's.
+keys() {
+  local name
+  for name in "$@"; do ctl keygen "$name" keys.psk --out "$name.psk"; done
+}
+# certificates NAME: tls/ is the server's directory, NAME/ the client's.
+certificates() {
+  ctl certgen tls --server localhost,127.0.0.1
+  ctl certgen tls --client "$1" --out "$1"
+}
+# uri_of USER@ QUERY: of the export x.
+encrypted() { echo "rnbds+tcp://$1$address/x?$2"; }
+
+# refused URI TEXT...: a client that connects at its start ends, and says so.
+refused() {
+  local uri=$1 text
+  shift
+  if [[ $face == bridge ]]; then
+    status_of 1 "${bridge_command[@]}" --listen "unix:$PWD/refused.sock" --connect now \
+      --connect-timeout 2s "$uri"
+  else
+    status_of 1 "${nbdkit_command[@]}" -f -U "$PWD/refused.sock" "$plugin" "$uri" connect=now \
+      connect-timeout=2s
+  fi
+  for text in "$@"; do says said "$text"; done
+}
+
+shared_key() {
+  random_file image 16M
+  keys host1
+  start_server --tls=require --tls-psk=keys.psk --export "x=$PWD/image" --control "$PWD/control"
+  attach_to "$(encrypted host1@ "tls-psk-file=$PWD/host1.psk")"
+  nbdcopy "$uri" copy
+  cmp image copy
+  random_file other 16M
+  nbdcopy --flush other "$uri"
+  cmp other image
+  ctl "$PWD/control" status | tee status
+  says status 'tls13/aes128gcm host1'
+  says status 'require'
+  says server.log 'tls13/aes128gcm host1'
+}
+it "with a shared key everything is copied in and out, and the server knows the client's name" shared_key
+
+by_keys() {
+  keys host1
+  start_server --tls=require --tls-psk=keys.psk --export x=memory:1M
+  attach_to "rnbd+tcp://$address/x" tls=require "tls-psk=$PWD/host1.psk" tls-username=host1
+  nbdinfo --size "$uri"
+}
+it "TLS can be asked for with keys in place of the URI" by_keys
+
+x509() {
+  random_file image 16M
+  certificates host7
+  start_server --tls=require --tls-certificates=tls --export "x=$PWD/image" --control "$PWD/control"
+  attach_to "$(encrypted '' "tls-certificates=$PWD/host7")"
+  nbdcopy "$uri" copy
+  cmp image copy
+  ctl --json "$PWD/control" status | tee status
+  says status '"identity":"host7"'
+  says status '"proven_by":"tls-x509"'
+}
+it "with certificates everything is copied, and the client's common name is its identity" x509
+
+keys_of_others() {
+  psktool -u host1 -p others.psk
+  chmod 600 others.psk
+  start_server --tls=require --tls-psk=others.psk --export x=memory:1M
+  attach_to "$(encrypted host1@ "tls-psk-file=$PWD/others.psk")"
+  nbdinfo --size "$uri"
+}
+it "a file of psktool serves both ends" keys_of_others
+
+# ---- Refusals --------------------------------------------------------------------------------------
+
+wrong_key() {
+  keys host1 host2
+  ctl keygen host1 wrong.psk
+  start_server --tls=require --tls-psk=keys.psk --export x=memory:1M
+  refused "$(encrypted host1@ "tls-psk-file=$PWD/wrong.psk")" \
+    "it does not have the key 'host1', or another secret for it"
+  ctl keygen host9 unknown.psk
+  refused "$(encrypted host9@ "tls-psk-file=$PWD/unknown.psk")" \
+    "it does not have the key 'host9', or another secret for it"
+  (($(grep -c 'refused: it does not have a key that this server has' server.log) >= 1)) ||
+    fail "the server does not say why"
+}
+it "a wrong key and a name that is not known are refused alike" wrong_key
+
+plain_client() {
+  keys host1
+  start_server --tls=require --tls-psk=keys.psk --export x=memory:1M
+  refused "rnbd+tcp://$address/x" 'Protocol not supported' 'it wants TLS: write rnbds\+tcp://'
+  says server.log 'it comes without TLS, which this listener requires'
+}
+it "a client in clear is told to use TLS, and does not come in" plain_client
+
+plain_server() {
+  keys host1
+  start_server --export x=memory:1M
+  refused "$(encrypted host1@ "tls-psk-file=$PWD/host1.psk")" 'TLS'
+  says server.log 'it begins with TLS, which this listener does not have'
+}
+it "a client with TLS sends nothing to a server without it" plain_server
+
+bad_certificates() {
+  certificates host1
+  ctl certgen other --client host1 --out stranger
+  cp tls/ca-cert.pem stranger/
+  start_server --tls=require --tls-certificates=tls --export x=memory:1M
+  refused "$(encrypted '' "tls-certificates=$PWD/stranger")" "its log says why"
+  says server.log 'its certificate does not hold'
+  mkdir none
+  cp tls/ca-cert.pem none/
+  refused "$(encrypted '' "tls-certificates=$PWD/none")" 'it wants a certificate of this client'
+  ctl certgen other --server wrong.example
+  cp host1/client-* other/
+  refused "$(encrypted '' "tls-certificates=$PWD/other")" 'its certificate does not hold'
+}
+it "certificates of another authority are refused, and so is a client without any" bad_certificates
+
+wrong_host() {
+  ctl certgen tls --server other.example
+  ctl certgen tls --client host1 --out host1
+  start_server --tls=require --tls-certificates=tls --export x=memory:1M
+  refused "$(encrypted '' "tls-certificates=$PWD/host1")" 'its certificate does not hold'
+  attach_to "$(encrypted '' "tls-certificates=$PWD/host1&tls-verify=false")"
+  nbdinfo --size "$uri"
+}
+it "a server whose certificate names another host is left, unless the client does not look" wrong_host
+
+open_files() {
+  keys host1
+  chmod 644 keys.psk
+  status_of 1 "${server_command[@]}" --listen tcp:127.0.0.1:0 --tls-psk=keys.psk --export x=memory:1M
+  says said 'chmod 600'
+  chmod 600 keys.psk
+  echo 'host2:1234' >>keys.psk
+  status_of 1 "${server_command[@]}" --listen tcp:127.0.0.1:0 --tls-psk=keys.psk --export x=memory:1M
+  says said 'line 2: the key has 2 bytes'
+  status_of 2 "${server_command[@]}" --listen tcp:127.0.0.1:0 --tls=require --export x=memory:1M
+  says said 'TLS needs keys'
+  status_of 2 "${server_command[@]}" --listen rdma:127.0.0.1:0 --tls-psk=keys.psk --export x=memory:1M
+  says said 'RDMA does not encrypt'
+}
+it "keys that others can read, that are too short or that are missing are refused at the start" open_files
+
+no_rdma() {
+  if [[ $face == bridge ]]; then
+    status_of 2 "${bridge_command[@]}" rnbds://127.0.0.1/x
+  else
+    status_of 1 nbdkit -U - "$plugin" rnbds://127.0.0.1/x
+  fi
+  says said 'RDMA does not encrypt'
+}
+it "rnbds:// is refused with what to write instead" no_rdma
+
+# ---- On the way ------------------------------------------------------------------------------------
+
+# recorded: a cable in front of the server, at $address, that keeps all it has carried in `wire`.
+recorded() {
+  local ready_read ready_write line
+  pipe ready_read ready_write
+  spawn cable python3 - "$port" "$ready_write" <<'PYTHON'
+import os, socket, sys, threading
+out = open("wire", "wb", buffering=0)
+def pump(source, sink):
+    try:
+        while data := source.recv(1 << 16):
+            out.write(data)
+            sink.sendall(data)
+    except OSError:
+        pass
+    for end in (source, sink):
+        try:
+            end.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+server = socket.create_server(("127.0.0.1", 0))
+os.write(int(sys.argv[2]), f"{server.getsockname()[1]}\n".encode())
+while True:
+    near, _ = server.accept()
+    far = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+    for pair in ((near, far), (far, near)):
+        threading.Thread(target=pump, args=pair, daemon=True).start()
+PYTHON
+  exec {ready_write}>&-
+  await_line "$ready_read" 20
+  exec {ready_read}<&-
+  address=127.0.0.1:$line
+}
+trap_stop_cable() { kill_hard cable; }
+
+not_in_clear() {
+  keys host1
+  start_server --tls=on --tls-psk=keys.psk --export x=memory:1M
+  recorded
+  nbdkit_name=clear attach_to "rnbd+tcp://$address/x"
+  nbdsh <<<'h.pwrite(b"planted-in-clear" * 256, 0, nbd.CMD_FLAG_FUA)'
+  stop clear
+  grep -q 'planted-in-clear' wire || fail "the cable does not see what is sent in clear"
+  attach_to "$(encrypted host1@ "tls-psk-file=$PWD/host1.psk")"
+  nbdsh <<<'h.pwrite(b"planted-with-tls" * 256, 0, nbd.CMD_FLAG_FUA)'
+  nbdsh <<<'assert h.pread(16, 0) == b"planted-with-tls"'
+  stop nbdkit
+  trap_stop_cable
+  if grep -q 'planted-with-tls' wire; then fail "what was written is readable on the way"; fi
+}
+it "what is written is not seen on the way" not_in_clear
+
+fail_over() {
+  keys host1
+  server_port=0 start_server --tls=require --tls-psk=keys.psk --export x=memory:8M
+  local direct=$address
+  recorded
+  attach_to "$(encrypted host1@ "tls-psk-file=$PWD/host1.psk")" "path=$direct" \
+    reconnect-min=50ms reconnect-max=100ms
+  nbdsh <<<'h.pwrite(b"a" * 65536, 0)'
+  trap_stop_cable
+  nbdsh <<<'
+for i in range(200): h.pwrite(bytes([i]) * 65536, i % 64 * 65536)
+assert h.pread(65536, 0) == bytes([192]) * 65536'
+}
+it "a path with TLS that is cut is replaced by another one, without an error" fail_over
+
+rotation() {
+  keys host1
+  start_server --tls=require --tls-psk=keys.psk --export x=memory:8M --control "$PWD/control"
+  nbdkit_name=before attach_to "$(encrypted host1@ "tls-psk-file=$PWD/host1.psk")"
+  local before=$uri
+  nbdsh "$before" <<<'h.pwrite(b"b" * 4096, 0)'
+  ctl keygen host1 keys.psk --out renewed.psk
+  nbdkit_name=after attach_to "$(encrypted host1@ "tls-psk-file=$PWD/renewed.psk")"
+  nbdsh <<<'assert h.pread(4096, 0) == b"b" * 4096'
+  nbdsh "$before" <<<'h.pwrite(b"c" * 4096, 0)'
+  ctl --json "$PWD/control" status | tee status
+  says status '"key":"host1/2"'
+  grep -v '^host1:' keys.psk >fewer.psk
+  chmod 600 fewer.psk
+  mv fewer.psk keys.psk
+  refused "$(encrypted host1@ "tls-psk-file=$PWD/host1.psk")" "it does not have the key 'host1'"
+  nbdsh "$before" <<<'assert h.pread(4096, 0) == b"c" * 4096'
+}
+it "a key is exchanged without a restart and without a pause" rotation
+
+# ---- Others' ends ----------------------------------------------------------------------------------
+
+interop_gnutls() {
+  keys host1
+  start_server --tls=require --tls-psk=keys.psk --export x=memory:1M
+  local secret
+  secret=$(sed 's/.*://' host1.psk)
+  gnutls-cli --port "$port" --pskusername host1 --pskkey "$secret" --alpn rtrs/1 \
+    --priority NORMAL:-KX-ALL:+ECDHE-PSK:-VERS-ALL:+VERS-TLS1.3 127.0.0.1 </dev/null >said 2>&1 || true
+  cat said
+  says said 'TLS1.3'
+  says said 'AES-128-GCM'
+  says said 'Application protocol: rtrs/1'
+}
+it "gnutls-cli shakes hands with a shared key, and gets AES-128-GCM and the protocol" interop_gnutls
+
+interop_openssl() {
+  certificates host1
+  start_server --tls=require --tls-certificates=tls --export x=memory:1M
+  openssl s_client -connect "$address" -alpn rtrs/1 -CAfile tls/ca-cert.pem \
+    -cert host1/client-cert.pem -key host1/client-key.pem </dev/null >said 2>&1 || true
+  cat said
+  says said 'Verify return code: 0'
+  says said 'ALPN protocol: rtrs/1'
+  says said 'TLS_AES_128_GCM_SHA256'
+}
+it "openssl s_client shakes hands with certificates" interop_openssl
+
+no_alpn() {
+  certificates host1
+  start_server --tls=require --tls-certificates=tls --export x=memory:1M
+  openssl s_client -connect "$address" -CAfile tls/ca-cert.pem \
+    -cert host1/client-cert.pem -key host1/client-key.pem </dev/null >said 2>&1 || true
+  wait_for_line server.log 'it does not name the protocol'
+  openssl s_client -connect "$address" -tls1_2 </dev/null >said 2>&1 && fail "TLS 1.2 was accepted"
+  wait_for_line server.log 'it offers no TLS 1.3 that is good enough'
+}
+it "who names no protocol, or has no TLS 1.3, is refused" no_alpn
+
+# ---- Secrets ---------------------------------------------------------------------------------------
+
+silent() {
+  keys host1
+  local secret
+  secret=$(sed 's/.*://' host1.psk)
+  start_server --tls=require --tls-psk=keys.psk --export x=memory:1M --control "$PWD/control" \
+    --log-level debug
+  attach_to "$(encrypted host1@ "tls-psk-file=$PWD/host1.psk")"
+  nbdinfo --size "$uri"
+  ctl --json "$PWD/control" status >status
+  if grep -l "$secret" ./*.log ./*.out status; then fail "the key is written there"; fi
+  if tr '\0' ' ' <"/proc/${pid[server]}/cmdline" | grep -q "$secret"; then fail "the key is in argv"; fi
+}
+it "no log, status or command line has a key in it" silent
+
+finish
