@@ -37,14 +37,22 @@ TEST_CASE("a server that comes later than its client is found, and its absence i
   auto options = client_options(free_port());
   options.connect_timeout = 60s;
   options.reconnect_max = 100ms;
+  ServerOptions known;
+  known.id = 7;
+  std::uint16_t port = options.paths[0].port;
   SUBCASE("over the only path") {}
-  SUBCASE("over one of two") {
+  SUBCASE("over two") {
     auto second = options.paths[0];
     second.port = free_port();
     options.paths.push_back(second);
+    SUBCASE("at the address that names it") {}
+    SUBCASE("at another one, when it is known which server it is") {
+      options.server_id = known.id;
+      port = second.port;
+    }
   }
   auto connecting = absence.of(options);
-  EchoServer server{ServerOptions{}, options.paths.back().port};
+  EchoServer server{known, port};
   CHECK(connecting.get().has_value());
   CHECK(absence.told == 1);
 }
@@ -83,6 +91,7 @@ TEST_CASE("a refusal ends a client's waiting for a server") {
   }
   SUBCASE("on one of two paths") {
     EchoServer server{refuses};
+    options.server_id = 7;  // so that the other path is tried, too
     options.paths.push_back(options.paths[0]);
     options.paths[1].port = server.port;
     CHECK(absence.of(options).get().error().error == EINVAL);
