@@ -167,10 +167,14 @@ rnbd::Surroundings ServerProcess::surroundings() {
   surroundings.later = [this](rtrs::Reactor*, std::function<void()> work) {
     const std::uint64_t job = next_job_++;
     offloaded_[job] = std::move(work);
-    scope_.soon([this, job] { run_offloaded(job); });
+    scope_.soon([this, job] { run(offloaded_, job); });
   };
   surroundings.after = [this](rtrs::Reactor*, Duration time, std::function<void()> work) {
-    if (time > Duration::zero()) scope_.after(time, std::move(work));
+    if (time > Duration::zero()) {
+      const std::uint64_t job = next_job_++;
+      timed_[job] = std::move(work);
+      scope_.after(time, [this, job] { run(timed_, job); });
+    }
     return std::make_shared<int>();  // what comes too late is told apart by the server itself
   };
   surroundings.offload = [this](rtrs::Reactor*, std::function<void()> work,
@@ -181,7 +185,7 @@ rnbd::Surroundings ServerProcess::surroundings() {
       if (work) work();
       if (then) then();
     };
-    scope_.after(world_.rng().delay(1us, 1ms), [this, job] { run_offloaded(job); });
+    scope_.after(world_.rng().delay(1us, 1ms), [this, job] { run(offloaded_, job); });
   };
   surroundings.record = surroundings.offload;
   return surroundings;
@@ -203,11 +207,11 @@ void ServerProcess::hang(std::function<void()> work, std::function<void()> then)
     if (then) then();
   };
   if (rng.chance(300)) return;
-  scope_.after(rng.delay(1ms, knobs_.open_timeout * 3), [this, job] { run_offloaded(job); });
+  scope_.after(rng.delay(1ms, knobs_.open_timeout * 3), [this, job] { run(offloaded_, job); });
 }
 
-void ServerProcess::run_offloaded(std::uint64_t job) {
-  auto node = offloaded_.extract(job);
+void ServerProcess::run(Jobs& jobs, std::uint64_t job) {
+  auto node = jobs.extract(job);
   if (!node.empty()) node.mapped()();
 }
 
@@ -215,7 +219,7 @@ void ServerProcess::calm() {
   calm_ = true;
   storage_.calm();
   for (const auto& [job, work] : offloaded_) {
-    scope_.soon([this, number = job] { run_offloaded(number); });
+    scope_.soon([this, number = job] { run(offloaded_, number); });
   }
 }
 
@@ -362,7 +366,10 @@ void ServerProcess::kill() {
   catalogue_.end();
   for (auto& [id, host] : hosts_) host->close("the server is killed");
   storage_.kill();
-  while (!offloaded_.empty()) run_offloaded(offloaded_.begin()->first);
+  while (!offloaded_.empty() || !timed_.empty()) {
+    Jobs& jobs = offloaded_.empty() ? timed_ : offloaded_;
+    run(jobs, jobs.begin()->first);
+  }
 }
 
 std::string ServerProcess::leftovers() {

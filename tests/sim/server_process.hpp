@@ -83,7 +83,8 @@ class ServerProcess {
   void forget_path_soon(SessionId id, PathId path);
   void forget_soon(SessionId id);
   rnbd::Surroundings surroundings();
-  void run_offloaded(std::uint64_t job);
+  using Jobs = std::map<std::uint64_t, std::function<void()>>;
+  void run(Jobs& jobs, std::uint64_t job);
   bool may_hang();
   void hang(std::function<void()> work, std::function<void()> then);
   std::string stuck_writers();
@@ -112,7 +113,8 @@ class ServerProcess {
     NodeId client = 0;
   };
   std::optional<Seen> seen_;
-  std::map<std::uint64_t, std::function<void()>> offloaded_;  ///< what other threads would do
+  Jobs offloaded_;  ///< what other threads would do
+  Jobs timed_;      ///< what waits for its time; a process that is killed does it at once
   std::uint64_t next_job_ = 0;
   Scope scope_;  // last: goes first
 };
