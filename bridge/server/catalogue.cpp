@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "bridge/protocol/printable.hpp"
+#include "rdma/core/plant.hpp"
 
 namespace rnbd {
 
@@ -184,7 +185,8 @@ tl::expected<Lease, int> ExportCatalogue::lease(std::shared_ptr<Storage> storage
   const bool writes = access.mode != wire::AccessMode::read_only;
   const std::lock_guard lock{mutex_};
   if (writes && geometry.read_only) return tl::unexpected(EROFS);
-  if (writes && !access.unclaimed) {
+  const bool unclaimed = access.unclaimed && !RTRS_PLANTED(opening_claims);
+  if (writes && !unclaimed) {
     // It shared the storage before the server's end; the other one has come back first.
     const bool shared = access.again != wire::Uuid{} && storage->turns_->takes_part(access.again) &&
                         storage->writers_->all_take_part();
@@ -192,7 +194,7 @@ tl::expected<Lease, int> ExportCatalogue::lease(std::shared_ptr<Storage> storage
     if (const int error = storage->writers_->take(as)) return tl::unexpected(error);
   }
   ++storage->leases_;
-  return Lease{*this, std::move(storage), geometry, access.mode, writes && access.unclaimed};
+  return Lease{*this, std::move(storage), geometry, access.mode, writes && unclaimed};
 }
 
 tl::expected<Lease, int> ExportCatalogue::open_named(std::string_view name, const Access& access) {

@@ -72,6 +72,9 @@ struct PlantEntry {
   X(first_comer_unseen, "where records were lost, who is not the first writes all the same")       \
   X(turn_forgotten, "a server does not remember who wrote in its life before")                     \
   X(part_outlives_leaving, "who is cut off while another one writes may repeat what it wrote")     \
+  X(opening_claims, "an opening that has changed nothing excludes other writers")                  \
+  X(claim_unseen, "who claims a disk need not know what others have written since")                \
+  X(unclaimed_writes, "a change needs no reservation")                                             \
   X(loss_not_told, "a restart of the server's machine is not noticed")                             \
   X(no_path_once, "only the first time without a path ends by no-path-timeout")                    \
   X(no_path_at_once, "without a path requests fail at once instead of after no-path-timeout")      \
