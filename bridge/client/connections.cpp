@@ -71,6 +71,7 @@ tl::expected<void, Failure> Connections::wait_for_writer(RemoteDevice& device,
 tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
     Session& session, const std::string& device, bool readonly, const Interrupt& interrupt) {
   constexpr std::chrono::milliseconds kPause{250};
+  constexpr std::chrono::seconds kLongPause{1};  // as the server looks, which logs each refusal
   OpenOptions options;
   options.geometry = config_.geometry;
   options.uuid = config_.uuid;
@@ -108,7 +109,7 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
       log_(rtrs::LogLevel::warning,
            named(opened.error()).text + "; it is tried again until connect-timeout has passed");
     }
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(may_come ? kLongPause : kPause);
   }
 }
 

@@ -241,9 +241,10 @@ hanging_file() {
   touch tree/stuck.hangs
   server_command=(env "LD_PRELOAD=$library" "${server_command[@]}")
   start_server --search-path "$PWD/tree" --export named=memory:2M
-  nbdkit_name=first attach_to "rnbd+tcp://$address" dynamic-export=true
+  # Who is refused for now asks again within connect-timeout, which is over when the server answers.
+  nbdkit_name=first attach_to "rnbd+tcp://$address" dynamic-export=true connect-timeout=2s
   local stuck="nbd+unix:///stuck?socket=$socket" healthy="nbd+unix:///healthy?socket=$socket"
-  nbdkit_name=second attach_to "rnbd+tcp://$address" dynamic-export=true
+  nbdkit_name=second attach_to "rnbd+tcp://$address" dynamic-export=true connect-timeout=2s
   for i in 1 2 3 4 5 6; do spawn "asker$i" nbdinfo --size "$stuck"; done
   spawn stranger nbdinfo --size "nbd+unix:///stuck?socket=$socket"
   eventually 20 opens_hang

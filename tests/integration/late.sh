@@ -115,7 +115,7 @@ links() {
   opens absolute 2
   says server.log "'out': no export has this name, and below the search path $PWD/dev: a symbolic link leads out"
   attach mapper/vg-lv
-  spawn holder timeout 60 /usr/bin/python3 -m nbd -u "$uri" -c 'h.pwrite(b"x" * 512, 0)' -c \
+  spawn holder /usr/bin/python3 -m nbd -u "$uri" -c 'h.pwrite(b"x" * 512, 0)' -c \
     'print("held", flush=True)' -c 'import signal; signal.pause()'
   wait_for_line holder.out held
   opens dm-0 1
@@ -198,6 +198,7 @@ bridge_address() {
   ctl status | tee status
   says status '^tcp:10\.99\.9\.2:10809 +waiting +.*Cannot assign requested address'
   [[ $(nbdinfo --size "$uri") == 1048576 ]]
+  ip -n "$near" link set lo up
   ip -n "$near" addr add 10.99.9.2/24 dev cable0
   wait_for_line bridge.log 'listening on tcp:10\.99\.9\.2:10809 now'
   [[ $(limit=20 limited ip netns exec "$near" nbdinfo --size nbd://10.99.9.2) == 1048576 ]]

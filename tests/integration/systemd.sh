@@ -116,8 +116,8 @@ it "the man pages can be read, and name every key of the configuration file and 
 
 # ---- --check-config for the service -----------------------------------------------------------------
 
-# A machine of its own for `on_machine COMMAND...`: /etc has the user rnbd, /run has no systemd, and
-# /etc/rnbd-server.conf exports $PWD/disks/image, which root alone may open.
+# A machine of its own for `"${on_machine[@]}" COMMAND...`: /etc has the user rnbd, /run has no systemd,
+# and /etc/rnbd-server.conf exports $PWD/disks/image, which root alone may open.
 own_machine() {
   ((EUID == 0)) || skip "only root mounts"
   requires unshare
@@ -133,11 +133,13 @@ own_machine() {
   echo 'rnbd:x:64321:' >>etc/group
   printf '[export.b]\nstorage = "memory:1M"\n[export.a]\npath = "%s/disks/image"\n' "$PWD" >etc/rnbd-server.conf
   chmod 644 etc/rnbd-server.conf
+  # shellcheck disable=SC2016 # expanded by that shell
+  on_machine=(env "PATH=$PWD/bin:$PATH" unshare --mount
+    sh -c 'mount --bind etc /etc && mount --bind run /run && exec "$@"' sh)
 }
-on_machine() {
-  PATH=$PWD/bin:$PATH unshare --mount sh -c 'mount --bind etc /etc && mount --bind run /run && exec "$@"' sh "$@"
+check_of_service() {
+  status_of "$1" "${on_machine[@]}" "${server_command[@]}" --config /etc/rnbd-server.conf --check-config
 }
-check_of_service() { status_of "$1" on_machine "${server_command[@]}" --config /etc/rnbd-server.conf --check-config; }
 
 as_user() {
   own_machine
@@ -151,7 +153,7 @@ as_user() {
   check_of_service 1
   says said 'rnbd-server.conf: .*rnbd may not read it'
   cp etc/rnbd-server.conf other.conf
-  status_of 0 on_machine "${server_command[@]}" --config other.conf --check-config
+  status_of 0 "${on_machine[@]}" "${server_command[@]}" --config other.conf --check-config
   says said 'judged with the rights of the user root; those of rnbd-server.service'
 }
 it "--check-config by root: storage that the service's user may not open is wrong" as_user
