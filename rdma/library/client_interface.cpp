@@ -2,6 +2,8 @@
 // The client's half of the C interface.
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -17,6 +19,9 @@ using rtrs::library::plan_call;
 using rtrs::library::tell;
 
 namespace {
+
+/// The size of an operation in the first version: the smallest there is.
+constexpr std::size_t kOperation = offsetof(rtrs_operation, private_data) + sizeof(void*);
 
 /// No exception may pass the C interface.
 Failure failure_of(const std::exception& exception) {
@@ -101,7 +106,7 @@ int rtrs_call(rtrs_client* client, const void* message, size_t message_length, c
 }
 
 int rtrs_submit(rtrs_client* client, rtrs_operation* operation) {
-  if (operation->size < sizeof(rtrs_operation)) return EINVAL;
+  if (operation->size < kOperation) return EINVAL;
   if ((operation->flags & RTRS_CONTROL) != 0) return EOPNOTSUPP;
   const auto plan =
       plan_call(operation->message, operation->message_length, operation->out, operation->out_count,

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <doctest/doctest.h>
+#include <poll.h>
+
+#include <future>
+
+#include "rdma/library/include/rtrs.hpp"
+
+// Nothing of the project itself is included here: its names are those of the face.
+namespace {
+
+std::string uri_of(const rtrs::Server& server) {
+  return "rtrs+tcp://127.0.0.1:" + std::to_string(server.port());
+}
+
+rtrs::Server echo_server() {
+  auto server = rtrs::Server::listen("rtrs+tcp://127.0.0.1:0",
+                                     [](rtrs::Request request) { request.finish(request.data()); });
+  REQUIRE(server);
+  return std::move(*server);
+}
+
+rtrs::Client client_of(const rtrs::Server& server) {
+  auto client = rtrs::Client::connect(uri_of(server).c_str());
+  REQUIRE(client);
+  return std::move(*client);
+}
+
+TEST_CASE("what is submitted is told of on another thread") {
+  rtrs::Server server = echo_server();
+  rtrs::Client client = client_of(server);
+  const std::string out = "some data";
+  std::string in(20, '?');
+  std::promise<std::pair<int, std::size_t>> end;
+  REQUIRE(client.submit("m", rtrs::bytes(out), rtrs::room(in), [&](int error, std::size_t length) {
+    end.set_value({error, length});
+  }) == 0);
+  const auto [error, length] = end.get_future().get();
+  CHECK(error == 0);
+  CHECK(in.substr(0, length) == out);
+}
+
+TEST_CASE("what is enqueued is told of when its owner asks") {
+  rtrs::Server server = echo_server();
+  rtrs::Client client = client_of(server);
+  int told = 0;
+  for (int i = 0; i < 100; ++i) {
+    REQUIRE(client.enqueue("m", {}, {}, [&](int error, std::size_t) { told += error == 0; }) == 0);
+  }
+  pollfd polled{client.descriptor(), POLLIN, 0};
+  while (told < 100) {
+    REQUIRE(poll(&polled, 1, 20'000) == 1);
+    client.run_ended();
+  }
+  CHECK(client.run_ended() == 0);
+  const std::string too_long(RTRS_MAX_MESSAGE + 1, 'x');
+  CHECK(client.enqueue(too_long, {}, {}, [&](int, std::size_t) { ++told; }) == EMSGSIZE);
+  CHECK(told == 100);
+}
+
+TEST_CASE("a client may go while something that it enqueued is under way") {
+  std::promise<rtrs_request*> begun;
+  auto server = rtrs::Server::listen("rtrs+tcp://127.0.0.1:0", [&](rtrs::Request request) {
+    begun.set_value(request.get().request);
+  });
+  REQUIRE(server);
+  const auto alive = std::make_shared<int>();
+  {
+    rtrs::Client client = client_of(*server);
+    REQUIRE(client.enqueue("m", {}, {}, [alive](int, std::size_t) {}) == 0);
+    rtrs_finish(begun.get_future().get(), 0, nullptr, 0);
+  }
+  CHECK(alive.use_count() == 1);
+}
+
+TEST_CASE("errors are numbers and sentences") {
+  rtrs::Server server = echo_server();
+  rtrs::Client client = client_of(server);
+  const auto length = client.call(std::string(300, 'x'));
+  REQUIRE_FALSE(length);
+  CHECK(length.code() == EMSGSIZE);
+  CHECK(length.error().text == rtrs_strerror(EMSGSIZE));
+  const auto nobody = rtrs::Client::connect("nowhere");
+  REQUIRE_FALSE(nobody);
+  CHECK(nobody.code() == EINVAL);
+}
+
+}  // namespace
