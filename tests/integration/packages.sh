@@ -69,6 +69,12 @@ rnbd-bridge lib/systemd/system/rnbd-bridge@.service
 rnbd-ctl usr/sbin/rnbd-ctl
 rnbd-ctl usr/share/bash-completion/completions/rnbd-ctl
 nbdkit-plugin-rnbd usr/lib/.*/nbdkit/plugins/nbdkit-rnbd-plugin.so
+librtrs0 usr/lib/.*/librtrs.so.0
+librtrs-dev usr/lib/.*/librtrs.so
+librtrs-dev usr/lib/.*/pkgconfig/rtrs.pc
+librtrs-dev usr/include/rtrs.hpp
+librtrs-dev usr/share/doc/librtrs-dev/examples/echo/client.cpp
+python3-rtrs usr/lib/python3/dist-packages/rtrs/__init__.py
 rnbdkit-doc usr/share/doc/rnbdkit-doc/protocol.md(.gz)?
 FILES
 }
@@ -117,5 +123,18 @@ works_installed() {
     AUTOPKGTEST_TMP=$(mktemp -d) exec bash -eu "$0"' "$source_dir/debian/tests/smoke"
 }
 it "a machine with the packages alone serves and attaches a disk" works_installed
+
+library_installed() {
+  packages
+  requires pkg-config c++
+  ((EUID == 0)) || skip "only root makes namespaces with a root of their own"
+  unshare --mount true 2>/dev/null || skip "this machine allows no mount namespaces"
+  # shellcheck disable=SC2016 # the inner shell's
+  on_clean_root bash -euc '
+    dpkg -i /run/packages/{librtrs0,librtrs-dev,python3-rtrs}_*.deb >/tmp/dpkg.log 2>&1 ||
+      { cat /tmp/dpkg.log; exit 1; }
+    AUTOPKGTEST_TMP=$(mktemp -d) exec bash -eu "$0"' "$source_dir/debian/tests/library"
+}
+it "with the library packages alone its examples compile and talk to each other" library_installed
 
 finish
