@@ -70,7 +70,7 @@ TEST_CASE("claim: unclaimed openings neither exclude a writer nor are excluded b
   const auto seen = world.look(world.session());
   SUBCASE("a claim beside a writer is refused, and the log says so") {
     CHECK(world.claim(world.session(), seen).error == EPERM);
-    CHECK(world.log.back().find("refused to let it write to 'disk': somebody else writes to it") !=
+    CHECK(world.log.back().find("refused to let it write to 'disk': 'writer' (") !=
           std::string::npos);
     CHECK(world.write(world.session()) == EROFS);
     CHECK(world.write(*writer) == 0);
