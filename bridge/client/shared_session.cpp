@@ -18,7 +18,7 @@ SharedSession::SharedSession(const ClientConfig& config, rtrs::Log log)
       wanted_{.paths = rtrs::PathList{config.paths},
               .disconnected = {},
               .policy = config.policy,
-              .naming = config.paths.front(),
+              .naming = config.paths.empty() ? rtrs::PathAddress{} : config.paths.front(),
               .server_id = config.server_id} {}
 
 tl::expected<rtrs::ClientOptions, Failure> SharedSession::options(const std::string& name_suffix,

@@ -32,13 +32,14 @@ struct Absence {
   std::atomic<int> told{0};
 };
 
-TEST_CASE("a server that comes later than its client is found, and its absence is told once") {
+TEST_CASE("a server that comes later than its client is found, and each absence is told once") {
   Absence absence;
   auto options = client_options(free_port());
   options.connect_timeout = 60s;
   options.reconnect_max = 100ms;
   ServerOptions known;
   known.id = 7;
+  int most = 1;
   std::uint16_t port = options.paths[0].port;
   SUBCASE("over the only path") {}
   SUBCASE("over two") {
@@ -49,12 +50,14 @@ TEST_CASE("a server that comes later than its client is found, and its absence i
     SUBCASE("at another one, when it is known which server it is") {
       options.server_id = known.id;
       port = second.port;
+      most = 2;  // the other address, which nobody listens at, may have been tried first
     }
   }
   auto connecting = absence.of(options);
   EchoServer server{known, port};
   CHECK(connecting.get().has_value());
-  CHECK(absence.told == 1);
+  CHECK(absence.told >= 1);
+  CHECK(absence.told <= most);
 }
 
 TEST_CASE("a server that hangs up, because it is just stopping, is as good as none") {
