@@ -139,6 +139,49 @@ TEST_CASE("every option reaches the configuration") {
   CHECK(config.control == std::filesystem::absolute("disk0.ctl"));
 }
 
+TEST_CASE("a URI of TLS names the user and the keys") {
+  const ClientConfig config =
+      good({{"uri", "rnbds+tcp://host1@storage/disk0?tls-psk-file=/etc/rnbd/host1.psk"}});
+  CHECK(config.tls == rtrs::TlsMode::require);
+  CHECK(config.tls_keys.username == "host1");
+  CHECK(config.tls_keys.psk == "/etc/rnbd/host1.psk");
+  CHECK(config.paths[0].host == "storage");
+  CHECK(config.device == "disk0");
+  CHECK(config.server() == "rnbds+tcp://storage:1234");
+  CHECK_FALSE(config.header_digest());
+  CHECK_FALSE(config.data_digest());
+}
+
+TEST_CASE("TLS may be asked for by keys, and checksums beside it") {
+  const ClientConfig config = good({{"uri", "rnbd+tcp://storage/disk0"},
+                                    {"tls", "require"},
+                                    {"tls-certificates", "/etc/pki/x"},
+                                    {"tls-verify", "false"},
+                                    {"digest", "header"}});
+  CHECK(config.tls == rtrs::TlsMode::require);
+  CHECK(config.tls_keys.certificates == "/etc/pki/x");
+  CHECK_FALSE(config.tls_keys.verify_peer);
+  CHECK(config.header_digest());
+  CHECK_FALSE(config.data_digest());
+}
+
+TEST_CASE(
+    "nothing is sent in clear that was meant to be encrypted, and nothing is half asked for") {
+  const std::string tls = "rnbds+tcp://host/disk0";
+  const std::string with_key = tls + "?tls-psk-file=/k";
+  CHECK(mentions(complaint("tls", "on"), "require or off"));
+  CHECK(mentions(complaint("tls", "require"), "TLS needs keys"));
+  CHECK(mentions(complaint("tls-psk", "/k"), "but not that it is used"));
+  CHECK(mentions(complaint({{"uri", with_key}, {"tls", "off"}}), "contradicts the uri"));
+  CHECK(mentions(complaint({{"uri", tls}}), "TLS needs keys"));
+  CHECK(mentions(complaint({{"uri", with_key}, {"tls-certificates", "/d"}}), "leave one out"));
+  CHECK(mentions(complaint({{"uri", "rnbds+tcp://a@host/x?tls-certificates=/d"}}), "shared key"));
+  CHECK(mentions(complaint({{"uri", "rnbds+tcp://a:b@host/x?tls-psk-file=/k"}}), "no password"));
+  CHECK(
+      mentions(complaint({{"uri", with_key}, {"path", "rdma:10.0.0.2"}}), "RDMA does not encrypt"));
+  CHECK(mentions(complaint({{"uri", "rnbds://host/disk0"}}), "RDMA does not encrypt"));
+}
+
 TEST_CASE("disk and server may be pinned, by keys or in the URI") {
   const std::string uuid = "01234567-89ab-cdef-0123-456789abcdef";
   const std::string id = "00000000000000ab";

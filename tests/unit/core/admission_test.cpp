@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace rtrs {
@@ -94,6 +95,52 @@ TEST_CASE("a uuid of zeros is nobody's: whoever has one would share a session wi
   auto joins = nearly;
   joins.path_uuid = {};
   CHECK(admission.consider(joins).error == EINVAL);
+}
+
+TEST_CASE("a session is that of one user, whoever else knows its uuid") {
+  Admission admission{limits()};
+  const auto by = [&](const char* user, std::uint16_t cid) {
+    return admission.consider(request(1, cid, 2, 0, kExactlyOnce), user);
+  };
+  const auto first = by("host1", 0);
+  REQUIRE(first.error == 0);
+  REQUIRE(by("host1", 1).error == 0);
+  REQUIRE(admission.admit(first.session, first.path, "name").why_not == nullptr);
+  SUBCASE("another user does not join it") { CHECK(by("host2", 0).error == EACCES); }
+  SUBCASE("nor does one who has proven nothing") { CHECK(by("", 0).error == EACCES); }
+  SUBCASE("nor when it waits for its client") {
+    admission.close_path(first.session, first.path);
+    admission.set_idle(first.session);
+    CHECK(by("host2", 0).error == EACCES);
+    CHECK(by("host1", 0).error == 0);
+  }
+}
+
+TEST_CASE("a half-open session of another user is in nobody's way") {
+  Admission admission{limits()};
+  const auto by = [&](const char* user) { return admission.consider(request(1, 0, 1), user); };
+  const auto other = by("host2");
+  const auto own = by("host1");
+  REQUIRE(own.error == 0);
+  CHECK(own.session != other.session);
+  CHECK(admission.admit(own.session, own.path, "name").why_not == nullptr);
+  CHECK(admission.admit(other.session, other.path, "name").why_not != nullptr);
+}
+
+TEST_CASE("a user cannot end an idle session of another by taking its name") {
+  Admission admission{limits()};
+  const auto enter_as = [&](std::uint8_t uuid, const char* user) {
+    const auto considered = admission.consider(request(uuid, 0, 1, 0, kExactlyOnce), user);
+    REQUIRE(considered.error == 0);
+    const auto admitted = admission.admit(considered.session, considered.path, "same");
+    REQUIRE(admitted.why_not == nullptr);
+    return std::pair{considered, admitted};
+  };
+  const auto [first, in] = enter_as(1, "host1");
+  admission.close_path(first.session, first.path);
+  admission.set_idle(first.session);
+  CHECK(enter_as(2, "host2").second.ends == 0);
+  CHECK(enter_as(3, "host1").second.ends == first.session);
 }
 
 TEST_CASE("a connection that contradicts its path or session is refused") {
