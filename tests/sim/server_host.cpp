@@ -66,7 +66,7 @@ void ServerHost::add(const rtrs::Admission::Considered& considered, std::uint16_
 void ServerHost::turn_away(PathId path) {
   const auto found = paths_.find(path);
   if (found == paths_.end()) return;
-  if (!found->second->half_open()) {
+  if (found->second->connected()) {
     world_.violate("a connection that has only said hello closed a path of a session");
   }
   found->second->close("others came while it had not finished its handshake");

@@ -50,6 +50,7 @@ class ServerPathHost {
   void close(const char* why);
   bool silenced() const;
   bool half_open() const { return path_.state() == rtrs::ServerPathState::connecting; }
+  bool connected() const { return path_.state() == rtrs::ServerPathState::connected; }
 
  private:
   struct Link {
