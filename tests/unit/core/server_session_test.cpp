@@ -21,10 +21,14 @@ class Handler final : public ServerHandler {
     return this;
   }
   void on_session_down(ServerSession&) override { ++downs; }
+  void on_paths_changed(ServerSession& session) override {
+    paths.push_back(session.connected_paths());
+  }
   void on_request(ServerSession&, ServerRequest& request) override { last = &request; }
 
   int ups = 0;
   int downs = 0;
+  std::vector<unsigned> paths;  ///< connected, at each change
   ServerRequest* last = nullptr;
 };
 
@@ -76,6 +80,19 @@ struct Bench {
 };
 
 using Kind = FakeQueuePair::Post::Kind;
+
+TEST_CASE("the handler hears when paths of a session come and go, and of none that never came") {
+  Bench bench;
+  CHECK(bench.handler.paths == std::vector<unsigned>{1});
+  ServerPath other{bench.session, path_options()};
+  other.close();
+  bench.session.on_path_closed(other);
+  CHECK(bench.handler.paths == std::vector<unsigned>{1});
+  bench.path.close();
+  bench.session.on_path_closed(bench.path);
+  CHECK(bench.handler.paths == std::vector<unsigned>{1, 0});
+  CHECK(bench.handler.downs == 1);
+}
 
 TEST_CASE("the info response comes when everything is ready, and describes all chunks") {
   Bench bench{false};
