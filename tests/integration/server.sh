@@ -444,7 +444,7 @@ PY
   "${ctl_command[@]}" "$PWD/control" status | tee status
   says status '^disk0 +open +1048576 +no +-$'
   says status '^iso +open +1048576 +yes +-$'
-  [[ $(grep -c "'disk0'.*in use" server.log) == 2 ]] || fail "it is told again and again"
+  [[ $(grep -c "warning: export 'disk0'.*in use" server.log) == 2 ]] || fail "it is told again and again"
 }
 it "in use: the server comes up without that export, which is busy until its storage is free" waits
 
