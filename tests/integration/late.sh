@@ -131,7 +131,7 @@ late_address() {
   says server.log 'cannot listen on tcp:10\.99\.9\.1:7777: .*no such address.*tried again every second'
   says server.log 'ready, listening on tcp:127\.0\.0\.1:[0-9]+ \(waiting for tcp:10\.99\.9\.1:7777\), exporting'
   ctl status | tee status
-  says status '^tcp:10\.99\.9\.1:7777 +optimized +waiting +.*no such address'
+  says status '^tcp:10\.99\.9\.1:7777 +optimized +off +waiting +.*no such address'
   says status '^tcp:127\.0\.0\.1:[0-9]+ +optimized +listening +-$'
   status_of 1 "${ctl_command[@]}" "$PWD/control" access tcp:10.99.9.1:7777 inaccessible
   says said 'waits'
