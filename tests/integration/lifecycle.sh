@@ -219,7 +219,7 @@ killed_nbdkit() {
   # One reactor: each opens descriptors of its own when it is first used.
   start_server --reactors 1 --export disk0=memory:4M
   nbdkit_name=first attach disk0
-  nbdinfo --size "$uri"
+  /usr/bin/python3 -m nbd -u "$uri" -c "h.pwrite(bytes(512), 0)" # what writers need is opened for the first one
   stop first
   eventually 20 no_session
   local before i
