@@ -58,6 +58,8 @@ int check_configuration(const Invocation& invocation) {
   std::ranges::stable_sort(mistakes, {}, &Mistake::line);
   for (const Mistake& each : mistakes) complain(each.text);
   tell_what_is_in_use(*opened.catalogue, "the server would serve the others meanwhile");
+  if (const std::string doubt = doubt_about(settings); !doubt.empty())
+    log_function()(rtrs::LogLevel::warning, doubt);
   if (!judge.note.empty()) log_function()(rtrs::LogLevel::warning, judge.note);
   if (!mistakes.empty()) return final ? 2 : 1;
   announce("the configuration is correct, exporting " + describe(settings, *opened.catalogue));

@@ -40,8 +40,8 @@ void BlockSession::try_claim(const OpeningPtr& opening) {
   auto lease = catalogue_.claim(device->lease, *opening->claim);
   if (lease) return take_turn(opening, std::move(*lease));
   const WriterCount* const writers = device->lease.storage()->writers();
-  const bool retry = lease.error() == EPERM &&
-                     reclaim(opening, writers, [this, opening] { try_claim(opening); });
+  const bool retry =
+      lease.error() == EPERM && reclaim(opening, writers, [this, opening] { try_claim(opening); });
   if (retry) return;
   Failure refusal = refusal_of(name, lease.error());
   if (refusal.error == EPERM) refusal.text = quoted(name) + ": " + catalogue_.who_writes(writers);

@@ -121,9 +121,10 @@ it "nbd: a qcow2 image behind qemu-nbd" behind_qemu
 
 read_only_behind() {
   nbdkit_name=inner start_nbdkit -r memory 1M
-  fails timeout 20 "$server_program" --listen tcp:127.0.0.1:0 --export "disk0=nbd:$uri"
-  says fails.out 'read-only'
-  start_server --export "disk0=nbd:$uri,ro"
+  local behind=$uri
+  status_of 1 "$server_program" --check-config --export "disk0=nbd:$behind"
+  says said 'read-only'
+  start_server --export "disk0=nbd:$behind,ro"
   attach disk0
   nbdinfo "$uri" | tee info
   says info 'is_read_only: true'

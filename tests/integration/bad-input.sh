@@ -3,6 +3,10 @@
 # errno, and the server serves the next client as if nothing had been.
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
+raw() {
+  PYTHONPATH=$source_dir/tests/integration PYTHONDONTWRITEBYTECODE=1 limited /usr/bin/python3 - "$port"
+}
+
 # ---- rnbd-server's command line and configuration ----------------------------------------------------
 
 # rejects REGEX ARGUMENTS...: rnbd-server ends with an error status and a message that matches.
@@ -62,6 +66,7 @@ links_in_state_directory() {
   mkfifo "$state/failed-flushes"
   rejects 'failed-flushes: is not a regular file' "${start[@]}"
   rm "$state/failed-flushes"
+  rm -f "$state/writers/.lock" # which the starts above have made
   mkfifo "$state/writers/.lock"
   rejects 'writers/.lock: is not a regular file' "${start[@]}"
   rm "$state/writers/.lock"
@@ -74,7 +79,7 @@ session = Session(int(sys.argv[1]), features=USER_MESSAGES | EXACTLY_ONCE)
 session.open(b"disk0")
 PY
   local record
-  record=$(find "$state/writers" -type f -size +0 -printf '%f\n')
+  record=$(find "$state/writers" -type f -size +0 ! -name '.*' -printf '%f\n')
   [[ -n $record ]] || fail "no record was made: $(ls -R "$state")"
   ln -s "$PWD/outside" "$state/writers/$record.new"
   raw <<'PY'
@@ -108,7 +113,7 @@ too_large_limit() {
   "$server_program" --export a=memory:1M --memory-limit 1000T --check-config >check.out 2>&1
   says check.out 'warning: memory-limit is .* bytes, and this machine has'
   "$server_program" --export a=memory:1M --memory-limit 100M --check-config >check.out 2>&1
-  ! grep warning check.out || fail "a limit that fits is warned of"
+  ! grep 'warning: memory-limit' check.out || fail "a limit that fits is warned of"
 }
 it "rnbd-server: a memory limit beyond the machine's memory is warned of" too_large_limit
 
@@ -230,10 +235,6 @@ it "a peer that is an NBD server" an_nbd_server
 # ---- Crowds and stalls ------------------------------------------------------------------------------------
 
 # raw: Python with raw_peer; $port is its first argument.
-raw() {
-  PYTHONPATH=$source_dir/tests/integration PYTHONDONTWRITEBYTECODE=1 limited /usr/bin/python3 - "$port"
-}
-
 stalled_handshakes() {
   start_server --export disk0=memory:1M --handshake-timeout 300ms
   raw <<'PY'

@@ -266,6 +266,7 @@ neighbour() {
   start_bridge "rnbd+tcp://$address"
   peer "$socket" <<'PY'
 slow = Client(sys.argv[1], b"slow")
+assert slow.write(0, b"x" * 512) == 0  # the first one reserves the device, for which it needs a thread
 for i in range(64):
     slow.start_request(READ, 512 * i, 100)  # not whole sectors: each keeps a thread waiting
 assert slow.write(0, b"x" * 512) == 0

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Preloaded into rnbd-server: opening a file FILE hangs as long as there is a FILE.hangs beside it,
 // as a mount whose server is away does. No file system here can be made to.
 #include <dlfcn.h>
@@ -11,22 +12,58 @@
 namespace {
 
 /// The server opens what clients name by way of a descriptor in /proc.
-void hang(const char* path) {
+std::string target_of(const std::string& path) {
   char target[PATH_MAX];
-  const ssize_t length = ::readlink(path, target, sizeof(target));
-  const std::string file =
-      length > 0 ? std::string(target, static_cast<std::size_t>(length)) : path;
+  const ssize_t length = ::readlink(path.c_str(), target, sizeof(target));
+  return length > 0 ? std::string(target, static_cast<std::size_t>(length)) : path;
+}
+
+void hang(const std::string& path) {
+  const std::string file = target_of(path);
   while (::access((file + ".hangs").c_str(), F_OK) == 0) ::usleep(20000);
+}
+
+void hang_at(int directory, const std::string& name) {
+  if (directory == AT_FDCWD || name.starts_with('/')) return hang(name);
+  hang(target_of("/proc/self/fd/" + std::to_string(directory)) + "/" + name);
+}
+
+template <class Function>
+Function* next(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+mode_t mode_of(int flags, std::va_list arguments) {
+  return (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
 }
 
 }  // namespace
 
 extern "C" int open(const char* path, int flags, ...) {
-  static const auto real = reinterpret_cast<decltype(&open)>(dlsym(RTLD_NEXT, "open"));
   std::va_list arguments;
   va_start(arguments, flags);
-  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
+  const mode_t mode = mode_of(flags, arguments);
   va_end(arguments);
   hang(path);
-  return real(path, flags, mode);
+  return next<int(const char*, int, ...)>("open")(path, flags, mode);
+}
+
+extern "C" int openat(int directory, const char* path, int flags, ...) {
+  std::va_list arguments;
+  va_start(arguments, flags);
+  const mode_t mode = mode_of(flags, arguments);
+  va_end(arguments);
+  hang_at(directory, path);
+  return next<int(int, const char*, int, ...)>("openat")(directory, path, flags, mode);
+}
+
+// What these are with _FORTIFY_SOURCE.
+extern "C" int __open_2(const char* path, int flags) {
+  hang(path);
+  return next<int(const char*, int)>("__open_2")(path, flags);
+}
+
+extern "C" int __openat_2(int directory, const char* path, int flags) {
+  hang_at(directory, path);
+  return next<int(int, const char*, int)>("__openat_2")(directory, path, flags);
 }

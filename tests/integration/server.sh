@@ -254,18 +254,19 @@ damaged_turn() {
 }
 it "a device is not opened for writing if it cannot be read who wrote to it last" damaged_turn
 
-# A pipe in its place, that nobody writes to.
 hanging_turn() {
-  local file
+  local file library=${RNBD_HANGING_OPEN:-$build_dir/tests/integration/libhanging_open.so}
+  [[ -e $library ]] || skip "there is no $library"
+  [[ -z $sanitizer ]] || skip "the sanitizer's library would have to be loaded first"
   somebody_wrote
-  mv "$file" turn
-  mkfifo "$file"
+  server_command=(env "LD_PRELOAD=$library" "${server_command[@]}")
   start_server --export "disk0=$PWD/image" --state-directory "$PWD/kept"
   attach disk0
+  touch "$file.new.hangs" # what the record is written to first
   fails changes
   says server.log 'the state directory does not answer'
   says nbdkit.log 'something hangs that this takes'
-  cat turn >"$file"
+  rm "$file.new.hangs"
   eventually 20 changes
 }
 it "a state directory that hangs is told, and whoever opens a device is refused until it answers" hanging_turn
