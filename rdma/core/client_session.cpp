@@ -91,10 +91,11 @@ ClientPath& ClientSession::begin(unsigned index) {
   return *path.core;
 }
 
-ClientSession::Welcome ClientSession::judge(unsigned index) const {
+ClientSession::Welcome ClientSession::judge(unsigned index) {
   const ClientPath& path = *paths_[index].core;
   const wire::AcceptParameters& now = path.accepted();
   if (leads_elsewhere(index)) return Welcome::foreign;
+  paths_[index].proven = true;
   if (options_.require_extension && !path.exactly_once()) return Welcome::unfit;
   if (!was_up_) return Welcome::first;
   const bool enough = now.queue_depth >= accepted_.queue_depth &&

@@ -92,7 +92,7 @@ class ClientSession {
   }
 
   /// The infos have been exchanged.
-  Welcome judge(unsigned path) const;
+  Welcome judge(unsigned path);
   /// The path carries requests from now on. The first path of a session decides which one it is.
   void connected(unsigned path, Instant now);
   /// The attempt failed or the path died. The next attempt is due after a pause. Requests
@@ -162,6 +162,8 @@ class ClientSession {
     Instant since{};        ///< connected: from when on it has been so good, or better
     wire::PathAccess access = wire::PathAccess::optimized;  ///< what the server thought of it last
     bool was_connected = false;
+    /// It has led to the server: a permit may be bound to it, which no other path can free.
+    bool proven = false;
     bool foreign = false;
     bool may_be_new = false;  ///< the attempt may have made a session anew at the server
     /// Changes that were in flight then wait for the path, or for another session.

@@ -9,7 +9,7 @@ namespace rtrs {
 /// Somebody has taken the path away that named the server: one that has led there names it now.
 void ClientSession::name_another() {
   for (unsigned i = 0; i < path_count(); ++i) {
-    if (!paths_[i].exists || paths_[i].leaving || !paths_[i].was_connected) continue;
+    if (!paths_[i].exists || paths_[i].leaving || !paths_[i].proven) continue;
     options_.paths[i].names_server = true;
     return;
   }
@@ -20,7 +20,7 @@ void ClientSession::name_another() {
 /// session.
 bool ClientSession::may_begin(unsigned index) const {
   if (options_.paths[index].names_server || options_.server_id != 0) return true;
-  return paths_[index].was_connected || RTRS_PLANTED(unproven_path_begins);
+  return paths_[index].proven || RTRS_PLANTED(unproven_path_begins);
 }
 
 /// The server is the one that is found there.
