@@ -73,6 +73,12 @@ Admission::Considered Admission::consider_known(SessionId id, Session& session,
   if (older != nullptr && is_older(parameters.reconnect_count, older->reconnect_count)) {
     return refuse(ECONNRESET, kOvertaken);
   }
+  // Nothing could tell to which of the two its other connections belong.
+  const bool twice = std::ranges::any_of(session.paths, [&](const Path& path) {
+    return path.is_waiting() && path.uuid == parameters.path_uuid &&
+           path.reconnect_count == parameters.reconnect_count;
+  });
+  if (twice) return refuse(ECONNRESET, "this attempt to connect the path is under way already");
   return add_path(id, session, parameters);
 }
 

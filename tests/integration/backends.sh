@@ -196,7 +196,7 @@ cut_while_it_writes() {
   nbdkit_name=inner start_nbdkit --filter=delay memory 1M wdelay=60
   local behind=$uri
   start_server --export "disk0=nbd:$behind"
-  attach disk0
+  attach disk0 access=rw # so that the first write goes to the storage at once
   nbdsh <<PY
 h.aio_pwrite(bytes(512), 0)
 h.pread(512, 0) # it has had the write, too
