@@ -56,7 +56,9 @@ int Session::claim(Mapping& mapping, const Witness& seen, const Interrupt& inter
     return EINTR;
   }
   if (mapping.claimed) {
-    return end_claim(mapping, seen, {}, same_sight(seen, mapping.claimed_on) ? 0 : ESTALE);
+    // He looked as the one who claimed it did, or when the session had the reservation already.
+    const bool knows = same_sight(seen, mapping.claimed_on) || same_sight(seen, mapping.witness);
+    return end_claim(mapping, seen, {}, knows ? 0 : ESTALE);
   }
   mapping.claiming = true;
   for (;;) {

@@ -21,7 +21,8 @@ void ClientNode::send_claim(const DevicePtr& device) {
   control->kind = Control::Kind::claim;
   control->slot = device->slot;
   control->device = device;
-  control->asked = world_.now();
+  if (!std::exchange(device->claim_given_up, false)) device->claim_asked = world_.now();
+  control->asked = device->claim_asked;
   control->alone = !environment_.checker.anybody_asked(device->slot);
   environment_.checker.asks_to_write(device->slot, driver_->serial());
   rnbd::wire::Claim message;

@@ -86,6 +86,7 @@ void ClientNode::leave_open_question(const Control& control) {
       break;
     case Control::Kind::claim:
       control.device->claiming = false;
+      control.device->claim_given_up = true;
       break;
     default:
       break;

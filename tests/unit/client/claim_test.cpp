@@ -168,6 +168,19 @@ TEST_CASE("claim: of those who share a device only who knows what the claimant k
   CHECK(notes.claims.size() == 1);
 }
 
+TEST_CASE("claim: who looked when his session had the reservation already may write, too") {
+  World world{kClaims};
+  Notes notes{world};
+  const Device first = world.open("a", kUnclaimed);
+  // As the server tells it behind the first one's CLAIM, whose answer is still on the way.
+  world.client->server.device_info.sight = 0;
+  world.client->server.device_info.writer_serial = 0x700000005;
+  const Device second = world.open("a", kUnclaimed);
+  CHECK(write(*first) == 0);
+  CHECK(write(*second) == 0);
+  CHECK(notes.claims.size() == 1);
+}
+
 TEST_CASE("claim: a device that others write to says so when it is opened") {
   World world{kClaims};
   auto& flags = world.client->server.device_info.flags;
