@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // An open device as nbdkit sees it: thin callbacks around rnbd::RemoteDevice.
 #include <chrono>
 #include <mutex>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The plugin as nbdkit sees it: its configuration, its life, and the exports that it has.
 #include <chrono>
 #include <cstdio>

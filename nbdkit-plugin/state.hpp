@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What all callbacks of the plugin share.
 #pragma once
 

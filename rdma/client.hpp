@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The client's door to RTRS: a session with a server, as easy as a socket.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a server says of its clients, who may come and go, open and close without end.
 #pragma once
 

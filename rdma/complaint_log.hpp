@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a program says of its peers, who may give it reasons without end.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Descriptors that nobody gets by connecting.
 #pragma once
 

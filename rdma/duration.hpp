@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Durations as users write them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What to do when the system does not let RDMA have its memory.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The paths that a session is to have, as people name them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The server's door to RTRS: listens, admits sessions, hands requests to a ServerHandler.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What people are told to do about storage that is not there.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Where an export's blocks are. A new kind of storage implements Backend and BackendQueue, and adds
 // one line to the factory; docs/backends.md shows how.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Aligned memory for direct I/O whose own memory is not aligned.
 #pragma once
 

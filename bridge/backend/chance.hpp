@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Reproducible luck for the backends that make trouble.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // delay:OPTIONS:SPEC - storage that takes its time, for testing and for modelling slow disks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which backends there are. A new one adds one line to the list.
 #include <cerrno>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // fault:OPTIONS:SPEC - storage that fails now and then, for testing what is built on it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // PATH - a regular file or a block device.
 #pragma once
 

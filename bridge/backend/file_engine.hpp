@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the file backend asks of the kernel when an answer cannot be had at once, and the two ways
 // to ask: io_uring, and threads.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Flushes of a file: one at a time; who comes later waits for the next one, which covers all that
 // wait. A flush may only succeed if no error was lost on the way to the disk.
 #include <fcntl.h>

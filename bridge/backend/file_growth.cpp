@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How large a file or block device is while it is open.
 #include <fcntl.h>
 #include <linux/fs.h>

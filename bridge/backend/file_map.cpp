@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Where a file has data, and read-ahead.
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A reactor's own access to a file or block device. Reads and writes are in file_queue.cpp, flushes
 // in file_flush.cpp, holes and zeroes in file_zero.cpp, extents and read-ahead in file_map.cpp.
 #pragma once

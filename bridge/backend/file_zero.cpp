@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Holes and zeroes in a file.
 #include <fcntl.h>
 #include <linux/fs.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What storage is, whatever its name or number is today.
 #pragma once
 

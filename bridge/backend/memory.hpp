@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // memory:SIZE - a disk in the server's memory, for tests and scratch space. Gone when it is closed.
 #pragma once
 

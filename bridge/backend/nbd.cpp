@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/backend/nbd.hpp"
 
 #include <algorithm>

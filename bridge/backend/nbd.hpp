@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // nbd:URI - the export of another NBD server, so that everything that speaks NBD can be exported.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // libnbd's handle, and how to get a connected one.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One connection to an NBD server, driven by one reactor through libnbd's asynchronous calls.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // NBD servers that say nothing: which of them are given up, and which are waited for.
 #include <netinet/in.h>
 #include <netinet/tcp.h>

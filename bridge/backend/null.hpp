@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // null:SIZE - reads zeroes and forgets writes: measures everything but the storage.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The parts of a backend specification that people type: sizes, durations, KEY=VALUE lists.
 #pragma once
 

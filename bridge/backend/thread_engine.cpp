@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The file engine where io_uring is not to be had: blocking calls on a pool of threads.
 #include <fcntl.h>
 #include <sys/uio.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The file engine on io_uring: submissions of a batch of events go out with one system call, and
 // completions wake the reactor through the ring's own descriptor.
 #include <liburing.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Ranges of bytes, cut where blocks begin.
 #pragma once
 

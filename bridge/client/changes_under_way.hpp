@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Keeps two users of a device from having changes of the same bytes under way.
 #pragma once
 

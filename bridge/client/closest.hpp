@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What somebody may have meant who wrote a word that nobody knows.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a client is asked and told over its control socket.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a user says of a server and how to use it: parameters of the plugin, options of the bridge.
 #pragma once
 

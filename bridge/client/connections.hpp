@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The open devices of all NBD clients, over the session that they share.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One message and its answer: all that is not block I/O.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How requests name an open device, and what its changes owe to a flush.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A device in the hands of an event loop: what comes before a transfer and after it, without
 // waiting.
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a client knows of an open device: sizes, limits, and what its server can do.
 #pragma once
 

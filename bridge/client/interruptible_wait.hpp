@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Waiting for a condition that also ends when the caller is asked to leave.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/client/open_orders.hpp"
 
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A block device somewhere else, as easy to use as a file descriptor.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Opens in a new session what was open in the one before, and sees whether it is the same.
 #pragma once
 

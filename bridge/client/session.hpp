@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A session with a block server: opens its devices and shares them among all who ask.
 #pragma once
 

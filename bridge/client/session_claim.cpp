@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How a device that was opened unclaimed comes to its writer's reservation.
 #include <array>
 #include <cerrno>

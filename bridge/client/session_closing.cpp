@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How the devices of a session are closed, also when there is no path to do it on.
 #include <cerrno>
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How the devices of a session are opened and shared.
 #include <array>
 #include <cerrno>

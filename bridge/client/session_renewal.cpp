@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a session does when its server has forgotten it.
 #include <algorithm>
 #include <cerrno>

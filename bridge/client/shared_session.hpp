@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The one session that all NBD connections of this nbdkit share.
 #pragma once
 

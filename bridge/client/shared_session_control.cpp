@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What others see and change of the shared session, and of every one after it.
 #include <algorithm>
 #include <cerrno>

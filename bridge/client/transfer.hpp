@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Reads, writes, flushes, discards and zeroing of any length as one rtrs operation.
 #pragma once
 

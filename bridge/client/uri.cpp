@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/client/uri.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How users name a device somewhere else, and the ways to it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Extents whose borders clients can use.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/client/write_gate.hpp"
 
 #include "bridge/client/interruptible_wait.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Lets read-modify-write of a block coexist with ordinary writes without a lock on those.
 #pragma once
 

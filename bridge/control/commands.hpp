@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What may be asked for over a control socket: `COMMAND [ARGUMENT]` in, JSON out.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/control/control_socket.hpp"
 
 #include <pthread.h>

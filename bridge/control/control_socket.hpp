@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A Unix socket over which a running program is asked and told: a line in, a line out.
 #pragma once
 

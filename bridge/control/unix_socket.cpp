@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/control/unix_socket.hpp"
 
 #include <sys/socket.h>

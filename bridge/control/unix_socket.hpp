@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Unix sockets on which a program listens.
 #pragma once
 

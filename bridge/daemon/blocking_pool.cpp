@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/daemon/blocking_pool.hpp"
 
 #include <boost/asio/post.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Threads for what may block: opening and closing files that clients name.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // rnbd-bridge: an NBD server in front of a block device of an RNBD server.
 #include <algorithm>
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/daemon/cli.hpp"
 
 #include <CLI/Config.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The manners that the command lines of all daemons have.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The configuration file of rnbd-server, in TOML.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // rnbd-ctl: asks and tells a running program over its control socket.
 #include <sys/socket.h>
 #include <sys/stat.h>

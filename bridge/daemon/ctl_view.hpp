@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What rnbd-ctl shows of an answer.
 #pragma once
 

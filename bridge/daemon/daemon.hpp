@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The life of rnbd-server from its settings to its exit status.
 #pragma once
 

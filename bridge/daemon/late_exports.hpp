@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The exports whose storage is not there when the server starts, or that somebody else has: above
 // all the I/O of a server that was killed.
 #pragma once

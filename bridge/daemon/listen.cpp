@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The addresses of --listen.
 #include <algorithm>
 #include <charconv>

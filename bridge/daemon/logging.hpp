@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The daemon's log: one line per event on standard error. A thread of its own writes them, so that
 // whoever logs never waits for whoever reads.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // rnbd-server: exports files and block devices to RNBD clients.
 #include <cstdio>
 #include <exception>

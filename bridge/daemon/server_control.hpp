@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What rnbd-server can be asked and told over its control socket.
 #pragma once
 

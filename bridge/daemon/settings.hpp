@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What rnbd-server can be told, by its command line and by its configuration file alike.
 #pragma once
 

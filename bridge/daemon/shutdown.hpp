@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // SIGTERM and SIGINT: the first one asks the program to leave, and it does leave.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/daemon/state_directory.hpp"
 
 #include <fcntl.h>

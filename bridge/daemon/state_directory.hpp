@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What outlives a server, in its state directory: the turns of writers, one small file for each
 // storage, whether flushes have failed, and who the server is.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/daemon/storage_watch.hpp"
 
 #include "bridge/protocol/printable.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Storage that takes requests and ends none: nobody gives those up, so the log has to tell of them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The sizes of requests that NBD clients should keep to.
 #pragma once
 

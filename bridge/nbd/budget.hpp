@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A limit for all connections together, of which each may always have a little.
 #pragma once
 

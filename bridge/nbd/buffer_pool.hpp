@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory for the data of requests, by size, without going back to the allocator.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Threads for calls that may have to wait: what an event loop must not do itself.
 #pragma once
 

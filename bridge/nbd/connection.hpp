@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // An NBD connection after its handshake: requests in, replies out, whole batches at a time.
 #pragma once
 

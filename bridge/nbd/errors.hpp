@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which errno an NBD client is told.
 #pragma once
 

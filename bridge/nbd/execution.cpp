@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What NBD requests mean: the half of Connection that knows devices.
 #include <cerrno>
 #include <cstring>

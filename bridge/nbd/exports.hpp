@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What NBD clients may open, and what they are told of it.
 #pragma once
 

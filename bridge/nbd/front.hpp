@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // An NBD server in front of a client: listens, shakes hands, hands connections to its workers.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The beginning of an NBD connection: which export, and what both sides understand.
 #pragma once
 

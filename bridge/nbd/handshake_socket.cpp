@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/nbd/handshake_socket.hpp"
 
 #include <poll.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A socket on which one message follows the other, while the client and we haggle.
 #pragma once
 

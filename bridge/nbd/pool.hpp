@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What all connections of a front draw from.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/nbd/replies.hpp"
 
 #include <sys/uio.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Replies on their way to an NBD client: as many as there are in one system call.
 #pragma once
 

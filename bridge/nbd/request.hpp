@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One request of an NBD client, from its header to its reply.
 #pragma once
 

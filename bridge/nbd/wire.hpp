@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // NBD on the wire.
 // Source: the NBD protocol, doc/proto.md of the NBD project.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A thread that moves requests between NBD connections and one lane of a session.
 #pragma once
 

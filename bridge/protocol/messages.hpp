@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // RNBD messages: what block clients and servers say to each other inside RTRS requests.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What of somebody else's text may be shown on a terminal.
 #pragma once
 

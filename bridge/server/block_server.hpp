@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // RNBD over RTRS: gives every RTRS session its RNBD session.
 #pragma once
 

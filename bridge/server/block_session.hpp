@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One client's RNBD session: what it has open, and what each of its messages does.
 #pragma once
 

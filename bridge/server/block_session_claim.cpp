@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // CLAIM: what was opened without the right to write gets it, before its first change. And what is
 // done about those who are in the way of that, or of an OPEN.
 #include <cerrno>

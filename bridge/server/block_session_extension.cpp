@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Messages that only rnbdkit peers send, and only when both said that they know them.
 #include <algorithm>
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The data path: an I/O message becomes one to three operations of a backend and one answer.
 #include <algorithm>
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // OPEN: a device becomes a lease, its session's turn to write, and an id. What that takes may hang
 // in somebody's disk, but keeps the client waiting for a limited time only.
 #include <algorithm>

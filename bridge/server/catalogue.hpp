@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a server exports: names, the storage behind them, and who may write to it.
 #pragma once
 

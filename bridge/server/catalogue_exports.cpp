@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The exports that have a name: how they are added, and wait for their storage.
 #include <sys/stat.h>
 

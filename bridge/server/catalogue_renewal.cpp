@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Exports whose storage was taken away, deleted or replaced while the server runs.
 #include <utility>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Who takes part in writing to a storage of the catalogue, and how that is kept.
 #include <cerrno>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // An export's shape as RNBD tells it to clients.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A request while it is at the backend.
 #pragma once
 

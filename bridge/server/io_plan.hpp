@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Judges one I/O message before anything happens: what the backend has to do for it, or which error
 // it earns.
 #pragma once

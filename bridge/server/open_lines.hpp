@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Who waits for which disk, so that one that hangs costs one thread and nobody else's time.
 #pragma once
 

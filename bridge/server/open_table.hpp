@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The devices that one session has open, by id.
 #pragma once
 

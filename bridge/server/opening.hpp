@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // An OPEN or CLAIM while what it needs may hang.
 #pragma once
 

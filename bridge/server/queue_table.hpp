@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One reactor's queues into the storage that its sessions use.
 #pragma once
 

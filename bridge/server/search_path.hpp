@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Finds the file that a client names below a directory, and nothing outside of it.
 #pragma once
 

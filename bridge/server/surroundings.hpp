@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the request logic may ask of the program around it. Everything may be empty: the simulator
 // and the unit tests have no threads and no event loop.
 #pragma once

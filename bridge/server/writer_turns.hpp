@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Who may write to a storage, and who may come back to it as if nothing had happened.
 #pragma once
 

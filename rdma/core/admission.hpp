@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Who may connect: the checks a server makes before it spends anything on a client.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A session in miniature for one CPU: its slice of the permits, its connection on each path, its
 // requests in flight. All that happens per I/O at the client happens here, shared with no other
 // lane.

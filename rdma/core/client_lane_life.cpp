@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Whether the connections of a lane live, and how long something waits for one that carries it.
 // Source: docs/protocol.md, heartbeats; docs/decisions, 30.
 #include <algorithm>

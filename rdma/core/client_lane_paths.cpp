@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a lane does when paths come and go, and how a request becomes bytes on one of them.
 #include <algorithm>
 #include <array>

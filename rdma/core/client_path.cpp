@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "rdma/core/client_path.hpp"
 
 #include <algorithm>

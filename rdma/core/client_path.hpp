@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One path of a client: connects its connections in order, exchanges the infos, keeps the
 // heartbeat.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A client's session over all its paths: which of them to connect when, which session the server
 // says it is, which paths carry I/O, when to stop waiting. Decisions only; a driver acts on them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How much of what callers have given up the server may still be at.
 #pragma once
 

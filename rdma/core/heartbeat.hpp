@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Decides when a silent peer is dead.
 #pragma once
 

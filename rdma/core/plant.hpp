@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Bugs on purpose, to prove that the simulator finds them. Without RNBDKIT_PLANT_BUGS every one of
 // them is a constant false. Only for .cpp files.
 #pragma once

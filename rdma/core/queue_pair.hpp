@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The narrow waist: what a session needs of a transport. Verbs has it in hardware, TCP emulates it,
 // the simulator queues events; one conformance suite runs against all of them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One path at the server: its connections, the info exchange, the heartbeat, its chunks with the
 // requests in them, the replies.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The requests of a path, from the immediate that announces one to its reply.
 #include <cstring>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the server core and the protocol above it say to each other.
 #pragma once
 

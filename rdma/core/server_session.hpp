@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A session at the server: its paths, and what it remembers of the requests that came on them.
 #pragma once
 

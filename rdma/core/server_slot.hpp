@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a server remembers of each permit: its newest write, and what became of it.
 #pragma once
 

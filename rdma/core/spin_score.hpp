@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Decides whether to look for an answer again and again before sleeping for it.
 #pragma once
 

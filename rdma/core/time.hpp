@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Time as the core sees it: an argument, never a clock.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How clients come in: what listens, and what it brings.
 #pragma once
 

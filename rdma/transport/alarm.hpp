@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A timer of which only the newest setting counts.
 #pragma once
 

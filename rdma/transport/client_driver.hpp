@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The client session in operation: one background thread, the paths, the lanes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What others see and change of a session's paths while it works.
 #include <algorithm>
 #include <boost/asio/post.hpp>

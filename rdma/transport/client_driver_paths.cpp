@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Paths that come and go, and what becomes of the session then.
 #include <algorithm>
 #include <boost/asio/post.hpp>

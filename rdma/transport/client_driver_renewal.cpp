@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a client does when its server has forgotten the session.
 #include <algorithm>
 #include <boost/asio/post.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What time brings to a session: attempts that are due, waits that end, paths that have settled.
 #include <algorithm>
 #include <cerrno>

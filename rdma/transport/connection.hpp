@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A queue pair with a pulse: what drivers need of a transport beside posting.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Which transports there are: one line each in factory.cpp.
 #pragma once
 

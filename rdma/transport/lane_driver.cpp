@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "rdma/transport/lane_driver.hpp"
 
 #include <linux/futex.h>

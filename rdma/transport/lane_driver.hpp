@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Where callers drive a lane: the thread that waits for an answer polls the connections itself.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the background thread asks of a lane: its paths come and go, and are looked after.
 #include <algorithm>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "rdma/transport/path_driver.hpp"
 
 #include <boost/asio/bind_cancellation_slot.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One life of a client's path in operation: its connections are made, connection 0 is served, the
 // heart beats.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "rdma/transport/path_host.hpp"
 
 #include <sys/mman.h>

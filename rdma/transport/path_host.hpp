@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One path of a server's session in operation: its connections on its reactor, its chunks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "rdma/transport/reactor.hpp"
 
 #include <boost/asio/executor_work_guard.hpp>

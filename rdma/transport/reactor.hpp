@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One thread with an event loop. Connections, sessions and block queues belong to exactly one
 // reactor.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Learns when a connection's descriptor becomes readable, without a system call each time.
 #pragma once
 

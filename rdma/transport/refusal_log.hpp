@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a server says of clients that it turns away, who come back again and again.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Host names to addresses, without blocking the event loop.
 #pragma once
 

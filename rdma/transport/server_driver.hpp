@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The server in operation: reactors, acceptors, sessions.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a running server tells of itself, and what can be changed of it.
 #include <boost/asio/post.hpp>
 #include <optional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the parts of a server make of ServerOptions.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One session of a server in operation: its paths on its reactor, and how long it waits for them.
 #pragma once
 

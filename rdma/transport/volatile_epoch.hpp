@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Whether writes that were answered but not flushed may be gone.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Little-endian integers as they lie on the wire.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Assertions that stay on: a broken invariant of our own stops the program before it damages data.
 #pragma once
 

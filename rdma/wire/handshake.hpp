@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The two 56-byte records that open a connection, and what rnbdkit peers add in their reserved
 // bytes.
 #pragma once

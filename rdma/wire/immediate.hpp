@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The 32 bits that travel beside a message: what kind of event, which chunk, where its header is.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // RTRS messages after the handshake: info exchange, request headers, key updates.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a decoder says of bytes that came from a peer.
 #pragma once
 

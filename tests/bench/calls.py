@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """System calls and context switches per request, of front and server, in a pass of its own: what
 counts also slows down.
 

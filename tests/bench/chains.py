@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The ways from an NBD client to a file that are compared.
 
   base    client -> Unix socket -> nbdkit nbd  -> TCP -> nbdkit file -> file

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What rnbdkit must reach, and what it aims at, beside what was measured."""
 import dataclasses
 

@@ -4,6 +4,7 @@
 # ours-native is rnbd-bridge with the kernel's NBD client; the other ones of ours are nbdkit with fio as its client.
 # No test: it fails only when something does not work. ROUNDS (3), SECONDS_EACH (4) and SIDES (all) may be set.
 # Emulated guests are slow: only the ratios of one run say something.
+# SPDX-License-Identifier: BSD-3-Clause
 
 rounds=${ROUNDS:-3}
 runtime=${SECONDS_EACH:-4}

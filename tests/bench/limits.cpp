@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a bridged 4 KiB read cannot do without, each alone: a request and its answer over a Unix
 // socket, the same over TCP, and reading the file. Prints the medians, in microseconds, as JSON.
 //

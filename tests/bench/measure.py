@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Timed runs: one client on one chain, with nothing attached that could disturb it."""
 import json
 import os

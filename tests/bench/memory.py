@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What rnbd-server needs in memory for many sessions, beyond the chunk pools that it was told to have."""
 import re
 

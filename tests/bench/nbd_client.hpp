@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The part of NBD that a load generator needs: connect, NBD_OPT_GO, simple replies.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Load for NBD servers: as little client as possible, so that the server is what is measured. Reads
 // are checked against a stamp (the block's own offset) that `nbdload --stamp` or its writes put
 // there.

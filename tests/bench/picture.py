@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """An SVG picture of Results: how many times as fast as nbdkit's own bridge the chains are."""
 from html import escape
 

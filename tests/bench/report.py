@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Markdown of Results."""
 import goals
 from chains import CHAINS

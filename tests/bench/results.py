@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The figures of a measurement, which may go on in a later run: kept as JSON."""
 import json
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What more CPUs, reactors and sessions are worth: several native fronts on one rnbd-server."""
 import os
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What blocks hold so that every read can be checked: a block's own offset, throughout.
 #pragma once
 

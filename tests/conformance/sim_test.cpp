@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The simulator's queue pair passes what real transports pass; what it calls a broken rule counts
 // as a broken connection.
 #include <memory>

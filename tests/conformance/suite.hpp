@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What every transport must do, written once. A transport adds a fixture and one line at its end:
 //   TEST_CASE_TEMPLATE_INVOKE(queue_pair_conformance, MyFixture);
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Two TCP queue pairs over loopback, driven by one thread.
 #pragma once
 

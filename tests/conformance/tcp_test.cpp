@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The TCP binding: the suite that every transport passes, and what is its own.
 #include <algorithm>
 #include <vector>

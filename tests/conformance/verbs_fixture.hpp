@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Two verbs queue pairs that a device connects to each other, driven by one thread.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Verbs: what the connection manager and the device are told when a connection is made, by our
 // client and by our server. Runs in the lab, where there is a device.
 #include <boost/asio/co_spawn.hpp>

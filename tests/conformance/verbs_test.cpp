@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Verbs: the suite that every transport passes. Runs in the lab, where there is a device.
 #include <poll.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Input: le64 length that was asked for, message.
 #include "bridge/protocol/messages.hpp"
 #include "tests/fuzz/fuzz.hpp"

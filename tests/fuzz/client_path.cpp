@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Input: whether access notices are agreed on (1), then the immediates that a hostile server sends
 // on connection 0 of a path that stands (4 each). A notice is answered before the next one comes.
 #include "rdma/core/client_path.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "rdma/wire/handshake.hpp"
 #include "tests/fuzz/fuzz.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What every fuzz target needs: input taken apart, and properties that must hold.
 #pragma once
 

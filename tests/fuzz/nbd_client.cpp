@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Input: what an NBD client sends, from its first byte on. A whole rnbd-bridge is behind it, with
 // its server and 256 KiB of storage, all in this process; each input is a connection of its own.
 // The storage is zeros again before each, so that an input does the same every time.

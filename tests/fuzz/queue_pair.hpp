@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A queue pair that sends nothing, for state machines under test to speak to.
 #pragma once
 

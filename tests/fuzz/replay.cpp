@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Runs a fuzz target over stored inputs, for builds without libFuzzer.
 //
 // Usage: fuzz_NAME FILE-OR-DIRECTORY...

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Input: the bytes of a chunk. The header is looked for at every offset.
 #include "rdma/wire/messages.hpp"
 #include "tests/fuzz/fuzz.hpp"

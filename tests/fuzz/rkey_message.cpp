@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Input: le32 expected buffer, message.
 #include "rdma/wire/messages.hpp"
 #include "tests/fuzz/fuzz.hpp"

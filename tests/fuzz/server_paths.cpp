@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Input: whether the client numbers its requests (1), then a script of what happens to a session
 // with several paths, one step after another:
 //   0                                                        a path joins

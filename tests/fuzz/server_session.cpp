@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Input: a script of what a client does to a server's session, one step after another:
 //   0 message (272 bytes)           the info request
 //   1 place (2), length (1), bytes  a write into chunk memory

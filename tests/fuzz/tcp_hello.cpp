@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Input: one byte (odd: put the right checksum in), hello.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Clients that ask without reading, fall silent, or are killed.
 #include <spawn.h>
 #include <sys/wait.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Clients that do not get through the handshake, or should not.
 #include <cerrno>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // RNBD messages that nobody should send are answered with an errno, and the session goes on.
 #include <array>
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Preloaded into rnbd-server: its RDMA devices say that they have no memory windows. Neither
 // soft-RoCE nor anything else that a guest can have is so.
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A queue pair in the hands of somebody who may post anything.
 #pragma once
 

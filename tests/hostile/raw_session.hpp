@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A client of RTRS and RNBD that can say what no honest one says.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Writes that come twice, late, or out of turn, over one path or two: each is carried out once.
 // Source of the rules: docs/protocol.md, RTRS extension.
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Sessions that are up, and then break the rules of RTRS: the path closes, the log says why.
 #include <array>
 #include <cerrno>

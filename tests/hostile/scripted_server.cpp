@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "tests/hostile/scripted_server.hpp"
 
 #include <netinet/in.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A server of RTRS over RDMA that answers as a test tells it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Servers that do harm to our client before a session is up: connect() says what was wrong, in
 // time.
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Servers that do harm to a session of our client: the path ends and says why, and nobody hangs.
 #include <cerrno>
 #include <chrono>

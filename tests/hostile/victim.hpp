@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The attacked server as others see it: its log, and an honest session that is open all the time.
 #pragma once
 

@@ -1,6 +1,7 @@
 #!/bin/bash
 # NBD clients are offered what the storage can do, all of it and nothing else, whatever the storage
 # is and whatever wraps it.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 # Says what is offered at URIs, and what becomes of commands that are not. nbdkit itself knows that

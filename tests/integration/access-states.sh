@@ -1,5 +1,6 @@
 #!/bin/bash
 # The server takes paths out of service while clients use them, and puts them back.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 source "${BASH_SOURCE[0]%/*}/load.sh"
 

@@ -1,5 +1,6 @@
 #!/bin/bash
 # Who may open what: exclusive writers, readers beside them, migration, names, the search path.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 # python ARGUMENTS...: Python with libnbd; `connect(uri)` returns a handle.

@@ -1,5 +1,6 @@
 #!/bin/bash
 # Every backend behind rnbd-server, and those that break or slow down another one on purpose.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 # carries STORAGE [SERVER ARGUMENTS...]: a 16 MiB export takes and gives back data.

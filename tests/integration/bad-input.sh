@@ -1,6 +1,7 @@
 #!/bin/bash
 # What people and networks do wrong: a clear message that says what to do, the right status or
 # errno, and the server serves the next client as if nothing had been.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 raw() {

@@ -1,5 +1,6 @@
 #!/bin/bash
 # The main job: a file at the server is a block device for NBD clients.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 copy_out() {

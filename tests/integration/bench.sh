@@ -1,6 +1,7 @@
 #!/bin/bash
 # tests/bench: that it measures to its end, reports what it measured, and notices wrong data. Its figures
 # are not looked at.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 bench() { limited "$source_dir/tests/bench/run" "$@"; }

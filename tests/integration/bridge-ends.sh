@@ -1,5 +1,6 @@
 #!/bin/bash
 # rnbd-bridge when something ends: itself, its clients, the server, and what is behind the server.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 # peer ARGUMENTS...: Python with nbd_peer.

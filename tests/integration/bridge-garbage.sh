@@ -1,6 +1,7 @@
 #!/bin/bash
 # NBD clients that do not play by the rules: each gets what the protocol says, or is sent away, and
 # nobody else notices.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 # garbage STAGE unix|tcp [DEVICE]: in front of all exports, or of this one.

@@ -1,6 +1,7 @@
 #!/bin/bash
 # rnbd-bridge as a program: its command line, the sockets that it listens on, how it says that it is
 # ready, and how it leaves.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 peer() {

@@ -2,6 +2,7 @@
 # rnbd-bridge as an NBD server: what it says of itself is true, and whatever a client asks for is
 # done. What it has in common with the plugin is in flags.sh, io.sh, fio.sh, qemu.sh and failover.sh,
 # which run in front of both.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 # peer ADDRESS...: Python with nbd_peer.

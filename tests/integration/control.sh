@@ -1,5 +1,6 @@
 #!/bin/bash
 # The control socket: paths come, go and are seen while a session works, and what else is said to it.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 source "${BASH_SOURCE[0]%/*}/load.sh"
 

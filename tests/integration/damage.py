@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: BSD-3-Clause
 """A cable that damages: damage.py TARGET_PORT FLIPS READY_FD
 
 Writes its port to READY_FD. When there is a file `begin` it flips FLIPS bits, one after the other, in

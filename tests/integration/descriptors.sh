@@ -1,5 +1,6 @@
 #!/bin/bash
 # Strangers who connect until there are no descriptors left harm nobody who is there.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 # Enough for the programs and some clients.

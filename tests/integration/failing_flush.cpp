@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Preloaded into rnbd-server: fdatasync(2) fails once when there is a file that says so, as the
 // kernel reports an error of writing back, once, to each open file description. No disk here can be
 // made to.

@@ -1,5 +1,6 @@
 #!/bin/bash
 # Paths die, servers are restarted, frozen and replaced: what the clients of the plugin notice of it.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 source "${BASH_SOURCE[0]%/*}/load.sh"
 

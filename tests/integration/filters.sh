@@ -1,5 +1,6 @@
 #!/bin/bash
 # The plugin under the nbdkit filters that people use: each attaches and carries verified data.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 requires_filter() {

@@ -1,5 +1,6 @@
 #!/bin/bash
 # Load that checks what it reads. FULL=1 makes the mixed run 10 minutes long.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 requires_fio() {

@@ -1,5 +1,6 @@
 #!/bin/bash
 # Every flag that is advertised to NBD clients is true, and errors arrive with the right errno.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 requires_nbdsh() { requires_python nbd; }

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: BSD-3-Clause
 """A cable that can be cut: forward.py LISTEN_HOST LISTEN_PORT TARGET_HOST TARGET_PORT READY_FD
 
 Forwards TCP connections until it is killed. Writes its port to READY_FD, and the number of bytes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A TCP cable inside a Python test: it can be cut, go silent, and be mended.
 
 cut    both ends are told at once, as by a peer that resets; who connects is turned away

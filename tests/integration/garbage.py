@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: BSD-3-Clause
 """Sends one stage's worth of garbage to a server: garbage.py PORT STAGE
 
 Each function of the modules below that is named STAGE_... is a case. A title says what the server

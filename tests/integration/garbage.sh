@@ -1,6 +1,7 @@
 #!/bin/bash
 # Peers that do not play by the rules, at every stage of the protocol: the server sends them away,
 # and the next client finds it as if nothing had been.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 stage() {

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Garbage in frames and requests, see garbage.py: the path closes."""
 import struct
 

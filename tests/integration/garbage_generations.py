@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Writes whose generations cannot be, see garbage.py: answered as docs/protocol.md says, RTRS extension.
 
 The server has a queue depth of 48, and `slow`, whose writes take a second.

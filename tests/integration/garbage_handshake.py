@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Garbage instead of a hello or an info request, see garbage.py."""
 import errno
 import os

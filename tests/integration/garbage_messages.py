@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Garbage in RNBD messages, see garbage.py: answered with an errno, and the session goes on."""
 import errno
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What the cases of garbage.py share: the server's port, chance, and sessions that are correct."""
 import os
 import random

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: BSD-3-Clause
 """Ghost writes: the first copy of a write that was sent again must not land on newer data.
 
 ghost.py [OPTIONS] SERVER_PORT ASK_FD ANSWER_FD

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Ghost writes: a write is held by the storage, its path dies, it is sent again, a newer write of the
 # same block is answered, and then the held copy goes on. FULL=1 makes it 1,000 runs and more.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 source "$source_dir/tests/tools/held_storage.sh"
 

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Servers that do not play by the rules, at every stage of the protocol: a client program of ours says who
 # and why, its NBD clients get an error or the right data, and it serves when the server is good again.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 # In stages with time in them many programs run side by side.

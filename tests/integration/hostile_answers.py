@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Servers that do harm to a session that is up, see hostile_server.py. What ends the path is told
 with its cause, the request goes over its next life, and the NBD client gets the right data."""
 import struct

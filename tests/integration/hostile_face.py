@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A program of ours in front of a hostile server, as its operator and its NBD clients see it."""
 import itertools
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Servers that do harm before a session is up, see hostile_server.py: clients are refused, the log
 names the server and the cause, and when the server is good the program serves."""
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Servers as Linux's, whose ids are used again, and CLOSEs that end late, see hostile_server.py: no
 device's requests may reach another one, whatever becomes of a CLOSE."""
 import socket

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Servers whose RNBD messages make no sense, see hostile_server.py: a client is refused with the
 reason, or the numbers do no harm."""
 import os

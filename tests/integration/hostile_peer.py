@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A server of docs/protocol.md's TCP binding, byte by byte, that can be told to do harm.
 
 It shares no code with the programs it talks to. Without orders it is correct: one disk of memory,

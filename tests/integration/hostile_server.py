@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: BSD-3-Clause
 """Does one stage's worth of harm to a client program: hostile_server.py STAGE KIND COMMAND...
 
 KIND is nbdkit or bridge, COMMAND starts it. Each function of the modules below that is named

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Servers that fall silent or talk nonsense at a step, see hostile_server.py: the program gives up
 by its connect-timeout, leaves on SIGTERM, and with connect=now does not even start."""
 import signal

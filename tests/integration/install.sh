@@ -1,5 +1,6 @@
 #!/bin/bash
 # What `cmake --install` puts where, and that it works from there.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 # install_into DIRECTORY [PREFIX]

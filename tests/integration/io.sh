@@ -1,5 +1,6 @@
 #!/bin/bash
 # Requests of every size and alignment do exactly what they say, and nothing beside it.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 # A bytearray is the model; the device must agree after every step. Arguments: URI SEED STEPS MAX.

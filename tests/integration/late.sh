@@ -1,6 +1,7 @@
 #!/bin/bash
 # What is not there when rnbd-server or rnbd-bridge starts, and comes later: storage, addresses, names,
 # families of addresses. The rest is served meanwhile.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 source "${BASH_SOURCE[0]%/*}/two_hosts.sh"
 

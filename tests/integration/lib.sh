@@ -2,6 +2,7 @@
 # What the integration scripts share: test cases with a closing line, programs that are started,
 # waited for without polling and always stopped, and small assertions.
 # By hand: RNBD_BUILD_DIR=build tests/integration/basic.sh; see ../tools/cases.sh for the cases.
+# SPDX-License-Identifier: BSD-3-Clause
 
 set -euo pipefail
 shopt -s inherit_errexit

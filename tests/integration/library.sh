@@ -1,5 +1,6 @@
 #!/bin/bash
 # librtrs as a stranger has it: installed, found with pkg-config, used by the programs in examples/.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 source "${BASH_SOURCE[0]%/*}/load.sh"
 

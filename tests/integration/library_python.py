@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Python's face of librtrs against a server in the same process."""
 import array
 import asyncio

@@ -1,5 +1,6 @@
 #!/bin/bash
 # Starting, stopping, dying: both sides leave in time, and leave nothing behind.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 # load NAME: a spawned client that keeps reading and writing $uri until something fails; it says

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Load under which things happen: writers whose every block is checked, a user who waits for each
 # answer, and cables whose bytes are counted. For scripts that have sourced lib.sh.
+# SPDX-License-Identifier: BSD-3-Clause
 
 here=$(realpath "${BASH_SOURCE[0]%/*}")
 

@@ -1,5 +1,6 @@
 #!/bin/bash
 # The log of rnbd-server and rnbd-bridge: whole and in order, and nothing waits for who reads it.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 # fill FD: a pipe takes nothing more.

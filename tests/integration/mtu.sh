@@ -1,6 +1,7 @@
 #!/bin/bash
 # Networks that carry small packets and lose large ones without a word, because a switch has a smaller
 # MTU than the hosts believe: a path looks well until it is used. With the default heartbeats.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 source "${BASH_SOURCE[0]%/*}/two_hosts.sh"
 

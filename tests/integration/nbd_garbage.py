@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: BSD-3-Clause
 """Sends one stage's worth of garbage to an NBD server: nbd_garbage.py ADDRESS STAGE [DEVICE]
 
 Each function of the modules below that is named STAGE_... is a case; its title says what the client

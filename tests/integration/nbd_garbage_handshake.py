@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Garbage while an export is chosen, see nbd_garbage.py."""
 # pylint: disable=wildcard-import,unused-wildcard-import
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What the cases of nbd_garbage.py share: the server's address, chance, and what must always work."""
 import os
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Garbage instead of requests, see nbd_garbage.py."""
 # pylint: disable=wildcard-import,unused-wildcard-import
 import struct

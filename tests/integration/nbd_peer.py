@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A second implementation of the NBD client's side: it can send what no honest client sends.
 
 An address is the path of a Unix socket, or a TCP port of 127.0.0.1. Numbers and names are those of

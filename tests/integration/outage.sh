@@ -2,6 +2,7 @@
 # Ends that die or hang, and cables that go dead, with the default heartbeats: how long it takes until
 # the other end has noticed and is rid of it. FULL=1 lets servers hang for up to 60 s,
 # and cables go dead 100 times; or ROUNDS.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 source "${BASH_SOURCE[0]%/*}/two_hosts.sh"
 

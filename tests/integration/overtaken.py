@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A write whose answer is lost, and a client that has the storage meanwhile: overtaken.py PORT FILE
 SAYS HEARS
 

@@ -1,5 +1,6 @@
 #!/bin/bash
 # QEMU as the client: its tools, and a guest whose disk is one of ours.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 serve_image() {

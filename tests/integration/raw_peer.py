@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A client of docs/protocol.md's TCP binding, byte by byte, for sending what no honest client sends.
 
 It shares no code with the programs it talks to.

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Files and block devices that become larger while they are served: who connects next has the new
 # size, and nobody who is connected notices.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 source "${BASH_SOURCE[0]%/*}/load.sh"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Preloaded into programs that load a sanitized library, next to the sanitizer's own library.
 //
 // Linked with -z initfirst and itself sanitized, so that the sanitizer starts before any other

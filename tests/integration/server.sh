@@ -1,6 +1,7 @@
 #!/bin/bash
 # rnbd-server as a program: how it says that it is ready, takes sockets over, leaves, and which
 # status it leaves with.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 # raw ARGUMENTS...: Python with raw_peer.

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: BSD-3-Clause
 """Writes blocks that carry a sequence number, and finds out whether one is lost.
 
   stamps.py write URI WRITER [BLOCK_BYTES]

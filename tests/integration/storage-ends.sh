@@ -1,6 +1,7 @@
 #!/bin/bash
 # Storage that is taken away, cut, deleted, replaced or empty, and a disk without room for the
 # server's own records.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 # device_ends SIZE WHAT: the device becomes that small while a client has it open.

@@ -1,6 +1,7 @@
 #!/bin/bash
 # The systemd units: accepted by systemd's own checker, sandboxed, installed where they belong, and
 # what the bridge's starts.
+# SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 # Installs the programs and their units below root, as a package would.

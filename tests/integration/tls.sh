@@ -300,6 +300,7 @@ silent() {
     --log-level debug
   attach_to "$(encrypted host1@ "tls-psk-file=$PWD/host1.psk")"
   nbdinfo --size "$uri"
+  # shellcheck disable=SC2094 # "status" is the command
   ctl --json "$PWD/control" status >status
   if grep -l "$secret" ./*.log ./*.out status; then fail "the key is written there"; fi
   if tr '\0' ' ' <"/proc/${pid[server]}/cmdline" | grep -q "$secret"; then fail "the key is in argv"; fi

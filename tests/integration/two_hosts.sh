@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2154 # what lib.sh sets
 # Client and server in a network namespace each, with two cables in between.
+# SPDX-License-Identifier: BSD-3-Clause
 
 # Two hosts with two cables: network namespaces that end with the case.
 two_hosts() {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The memory of a client's callers, which nobody may touch once a request has ended.
 #pragma once
 

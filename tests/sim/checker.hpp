@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The rules of block storage, checked from outside: what clients were told against what the disks
 // went through.
 #pragma once

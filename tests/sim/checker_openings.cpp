@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Who may have a disk open, and when a session and its server's memory of it end.
 #include <algorithm>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Memory windows of a simulated server that gives its chunks new keys (always-invalidate).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a simulated client does when the server thinks otherwise of a path, and who sees to it.
 #include "tests/sim/client_driver.hpp"
 

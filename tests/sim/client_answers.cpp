@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the simulated client makes of the answers to its messages; client_control.cpp sends them.
 #include <cerrno>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How a simulated client comes to the right to write to what it has open, as rnbd::Session does it.
 #include <cerrno>
 #include <cstring>

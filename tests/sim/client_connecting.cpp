@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How a path of the simulated client comes: its connections, and what it leads to.
 #include <utility>
 

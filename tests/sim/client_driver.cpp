@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "tests/sim/client_driver.hpp"
 
 #include <algorithm>

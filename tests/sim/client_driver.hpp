@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One session of a simulated client: does for ClientSession and its lanes what
 // rdma/transport/client_driver.hpp does with sockets and threads.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the simulator makes of a client's paths and waits.
 #include <algorithm>
 

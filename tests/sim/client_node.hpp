@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A simulated client machine: connects, opens devices, does block I/O, gives up, closes, comes
 // back.
 #pragma once

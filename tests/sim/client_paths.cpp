@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Somebody adds paths to a simulated client's session and removes others while it works, as
 // rdma/transport/client_driver_control.cpp does.
 #include <algorithm>

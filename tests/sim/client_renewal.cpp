@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the driver of a simulated client does when the server has forgotten the session.
 #include <algorithm>
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How a simulated client brings what it has open into the next session, as rnbd::Session does.
 #include <algorithm>
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The truth about one disk: every value each sector ever had, and which of them is durable.
 #pragma once
 

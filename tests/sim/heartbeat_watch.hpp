@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Judges the verdicts of one end of a path: a silent peer must be found dead in time, a live one
 // never.
 #pragma once

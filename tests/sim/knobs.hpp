@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What one run looks like; everything is drawn from the seed.
 #pragma once
 

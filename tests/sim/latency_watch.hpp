@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How long a request may take while one path of its session works.
 #pragma once
 

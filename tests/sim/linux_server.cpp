@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "tests/sim/linux_server.hpp"
 
 #include "rdma/wire/immediate.hpp"

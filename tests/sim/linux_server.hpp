@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a Linux server does differently on the wire, between our server's core and the network.
 #pragma once
 

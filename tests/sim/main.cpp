@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // rnbd-sim: runs seeds through the simulator.
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What goes wrong, and when it stops going wrong.
 #pragma once
 

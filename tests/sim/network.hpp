@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // All connections of a run, for those who make and who break them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the paths of a client's session owe those who wait: how long, and over which of them.
 #pragma once
 

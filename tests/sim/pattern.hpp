@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the sectors contain: every write brings a value that no other write has, and every byte of a
 // sector tells which value it belongs to.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The only source of chance in the simulator: the same everywhere, unlike std distributions.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A directory with one empty file per disk, for servers that let clients open files by name.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One session of the simulated server in operation: does for ServerSession what
 // rdma/transport/session_host.hpp does with sockets.
 #pragma once

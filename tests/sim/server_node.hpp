@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The simulated server machine: its process with all sessions, which can die and come back.
 #pragma once
 

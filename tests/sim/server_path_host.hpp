@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One path of a session of the simulated server in operation: does for ServerPath what
 // rdma/transport/path_host.hpp does with sockets.
 #pragma once

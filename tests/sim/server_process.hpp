@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One life of the simulated server: the shipped admission, sessions and RNBD logic on simulated
 // storage.
 #pragma once

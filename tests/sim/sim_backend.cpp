@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "tests/sim/sim_backend.hpp"
 
 #include "tests/sim/disk.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the server's catalogue opens: a door to the simulated storage.
 #pragma once
 

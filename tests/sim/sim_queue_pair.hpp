@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A queue pair whose network is the event queue, and which forgives nothing.
 #pragma once
 

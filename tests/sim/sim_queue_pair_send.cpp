@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The sending half of the simulated queue pair.
 #include <cstring>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One run: from a seed to a verdict.
 #pragma once
 

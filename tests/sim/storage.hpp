@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The storage of a simulated server: slow, failing, out of order, and it forgets when power is
 // lost.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // One simulated connection between a client and the server: two directions with delays, and what
 // can happen to them.
 #pragma once

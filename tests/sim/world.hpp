@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Simulated time: one queue of events, one clock, one source of chance, one trace.
 #pragma once
 

@@ -7,6 +7,7 @@
 # The script defines close_case, which is called when a case has ended, however it ended, and fails
 # it by its status; and it may define more_logs, which is called when a case failed, and again_because,
 # which says why a case that failed is to be run again, twice at most, for what is not ours to mend.
+# SPDX-License-Identifier: BSD-3-Clause
 
 passed=0 failed=0 skipped=0 case_number=0
 slow=1 # by how much everything takes longer than usual here

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # Storage that holds a write until it is told, for tests that look for ghost writes.
+# SPDX-License-Identifier: BSD-3-Clause
 
 # held_storage FOLDER [THREAD-MODEL] [MULTI-CONN]: sets `held_storage` to nbdkit's arguments for a disk of
 # 4 MiB in FOLDER/image. The write that finds the file `hold` there removes it, waits for a line in the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Listens on a TCP socket and reads the hello of whoever connects.
 #pragma once
 

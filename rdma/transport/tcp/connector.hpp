@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Opens one connection of a path over TCP: connect, exchange the hello records.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The bytes of the TCP binding: two hello records, then frames.
 #pragma once
 

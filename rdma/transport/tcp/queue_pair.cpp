@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "rdma/transport/tcp/queue_pair.hpp"
 
 #include <cerrno>

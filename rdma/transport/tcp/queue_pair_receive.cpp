@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What arrives at a queue pair on a TCP socket.
 #include <fcntl.h>
 #include <sys/socket.h>

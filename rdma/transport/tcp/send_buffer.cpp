@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "rdma/transport/tcp/send_buffer.hpp"
 
 #include <linux/tcp.h>  // tcpi_min_rtt, which netinet/tcp.h does not have

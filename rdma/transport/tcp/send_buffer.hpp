@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How much a TCP connection may have under way.
 #pragma once
 

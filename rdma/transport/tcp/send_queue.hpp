@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Frames that wait to be sent: gathered from the callers' memory, many per system call.
 #pragma once
 

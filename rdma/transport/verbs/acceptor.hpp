@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Listens on an address of the connection manager.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a device tells of itself and its ports, and of queue pairs whose completions cannot tell it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The connection manager: ids, their events, addresses, and what went wrong in words.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The completion queue of a queue pair, and the channel that tells when to look at it.
 #pragma once
 

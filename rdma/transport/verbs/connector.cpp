@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "rdma/transport/verbs/connector.hpp"
 
 #include <boost/asio/posix/stream_descriptor.hpp>

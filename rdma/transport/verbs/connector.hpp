@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Opens one connection of a path over verbs: make the queue pair, connect.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How a queue pair of an RDMA device is made and closed; queue_pair.cpp has what it does between.
 #include <sys/epoll.h>
 #include <unistd.h>

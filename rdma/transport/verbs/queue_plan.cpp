@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "rdma/transport/verbs/queue_plan.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How large the queues of a queue pair become.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The receives of a verbs queue pair and the buffers behind them.
 #pragma once
 

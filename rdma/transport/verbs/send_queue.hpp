@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The sends of a verbs queue pair: gathered until the doorbell, posted as one chain.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The memory of a queue pair that the peer may write, and that data are sent from.
 #pragma once
 

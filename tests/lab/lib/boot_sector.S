@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 # The first sector of a disk that a machine is booted from: it copies sectors 1 to 8 to 2048 to 2055
 # by the BIOS, and leaves qemu with status 67, or 69 if the disk failed.
 # Source: Ralf Brown's Interrupt List, INT 13h functions 42h and 43h; qemu's isa-debug-exit.

@@ -2,6 +2,7 @@
 # What scenarios use inside of a guest, through `on GUEST FUNCTION ...`. Variables that are there:
 # $source_dir, $build_dir, $case_dir (shared with the host, and where the function runs; slow: big
 # files belong to /tmp).
+# SPDX-License-Identifier: BSD-3-Clause
 
 # shellcheck source=/dev/null
 source /lab/settings

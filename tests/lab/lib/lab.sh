@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # What a scenario uses on the host: guests, what runs in them, and their cables. See docs/hacking.md,
 # The lab. Started by tests/lab/run, which sets $source_dir, $build_dir, $kernel_dir and $work_dir.
+# SPDX-License-Identifier: BSD-3-Clause
 
 set -euo pipefail
 shopt -s inherit_errexit

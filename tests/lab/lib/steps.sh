@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # What more than one scenario does, on the host, with the guests `server` and `client`.
+# SPDX-License-Identifier: BSD-3-Clause
 
 # same_data CLIENT'S-FILE SERVER'S-FILE: both read the same.
 same_data() {

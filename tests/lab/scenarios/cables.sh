@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # Our plugin and our server: cables that are pulled or loose, RDMA devices that are taken away.
+# SPDX-License-Identifier: BSD-3-Clause
 
 # Emulated guests are slow: four times the defaults, and what follows from them: 3.5 s become 14, and the way
 # over the other path takes seconds where it takes milliseconds on a real machine.

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # From a file on one guest to a file system on the other, over RDMA and TCP: our programs, NBD's clients.
+# SPDX-License-Identifier: BSD-3-Clause
 
 serve_image() {
   [[ -e /tmp/image ]] || truncate -s 128M /tmp/image

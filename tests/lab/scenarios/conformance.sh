@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # Verbs is the same queue pair as TCP, carries the same sessions, and in two messages per request.
+# SPDX-License-Identifier: BSD-3-Clause
 
 verbs_conformance() {
   RNBD_RDMA_ADDRESS=10.99.0.1 run_doctest "$build_dir/bin/conformance_verbs"

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # Connecting, I/O and disconnecting again and again, in every pairing, leaves nothing behind.
+# SPDX-License-Identifier: BSD-3-Clause
 
 cycles=4
 [[ -z ${FULL:-} ]] || cycles=50

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # A write is held by the storage, its RDMA path dies, it is sent again: the newer write stays.
+# SPDX-License-Identifier: BSD-3-Clause
 
 runs=1
 [[ -z ${FULL:-} ]] || runs=20

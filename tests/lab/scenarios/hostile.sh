@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # Peers over RDMA that do harm, in both directions: one guest.
+# SPDX-License-Identifier: BSD-3-Clause
 
 # 48 chunks, so that not every number of an immediate is one; short deadlines, because tests wait for
 # them.

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # Linux's RNBD with itself: what our programs are compared with, and the proof that the lab's RDMA works.
+# SPDX-License-Identifier: BSD-3-Clause
 
 both_paths=(ip:10.99.0.2@ip:10.99.0.1 ip:10.99.1.2@ip:10.99.1.1)
 size=64 # MiB

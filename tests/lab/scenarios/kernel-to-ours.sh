@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # Linux's RNBD client with our server.
+# SPDX-License-Identifier: BSD-3-Clause
 
 # An emulated guest may take more than the usual 10 s to make 161 connections.
 serve() { # [OPTION...]

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # Linux's client stands still, or dies: our server is rid of it, and nothing of it comes later.
+# SPDX-License-Identifier: BSD-3-Clause
 
 # Linux's heartbeats, and 5 s more; see docs/reliability.md, what is promised.
 noticed=40

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # Our plugin with Linux's RNBD server.
+# SPDX-License-Identifier: BSD-3-Clause
 
 # serve_and_attach [PARAMETER=VALUE...]: the server's module parameters.
 serve_and_attach() {

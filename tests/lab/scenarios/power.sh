@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # Our plugin and our server, whose machine loses its power: what was not on its disk is gone.
+# SPDX-License-Identifier: BSD-3-Clause
 
 cuts=1
 [[ -z ${FULL:-} ]] || cuts=10

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # What cannot work over RDMA is refused with the reason, on either side: one guest.
+# SPDX-License-Identifier: BSD-3-Clause
 
 server_says() {
   fails "$build_dir/bin/rnbd-server" --export disk0=memory:1M "${@:2}"

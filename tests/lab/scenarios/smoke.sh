@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # soft-RoCE works between two guests, and the lab does to them what it says.
+# SPDX-License-Identifier: BSD-3-Clause
 
 listens() { rdma resource show cm_id | grep -q 'state LISTEN'; }
 

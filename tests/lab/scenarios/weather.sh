@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # Our plugin and our server over a bad network: loss, delay, disorder, duplicates, damage, little bandwidth.
+# SPDX-License-Identifier: BSD-3-Clause
 
 # Of what each guest sends, so there and back it is twice as bad. Source: tc-netem(8)
 weathers=(

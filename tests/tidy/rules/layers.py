@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What each folder may include. Arrows only go down, and the pure parts stay pure."""
 import collections
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Rules for scripts: they can be started, and shellcheck has nothing to say."""
 import os
 import shutil

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Rules that keep the documentation true: what programs accept is in their man pages, and what the
 code refers to exists."""
 import re
@@ -87,7 +88,24 @@ def examples_of_nbdkit(tree):
                        "write -U SOCKET")
 
 
+LICENCE = "SPDX-License-Identifier: BSD-3-Clause"
+
+
+def licence(tree):
+    """every source file and script names its licence (SPDX)"""
+    for path in tree.files():
+        if "corpus" in path.parts or (tree.root / path).is_symlink():
+            continue
+        text = tree.read(path)
+        script = path.suffix not in (".pod", ".md") and (
+            path.suffix in (".sh", ".py", ".cmake") or path.name == "CMakeLists.txt" or
+            text.startswith("#!"))
+        if (script or path.suffix in (".cpp", ".hpp", ".h")) and LICENCE not in text[:4000]:
+            yield f"{path}:1: lacks a line with {LICENCE}"
+
+
 RULES = {
+    licence: [("rdma/core/planted.hpp", "#pragma once\n"), ("tests/planted", "#!/bin/sh\n")],
     plugin_parameters: [("bridge/client/aaa.cpp",
                          'constexpr ConfigKey kKeys[] = {\n    {"planted", "N", "x"},\n};\n'),
                         ("bridge/client/aaa.cpp", "constexpr ConfigKey kKeys[] = {\n\n};\n")],

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The source tree as the rules see it."""
 import contextlib
 import os

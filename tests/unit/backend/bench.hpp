@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What the backend tests share: an event loop on the test's thread, and requests that wait.
 #pragma once
 

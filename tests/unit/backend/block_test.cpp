@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Block devices, by way of loop devices. Skipped, with the reason, where there are none.
 #include <fcntl.h>
 #include <sys/mount.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The checks that every backend with memory passes, whatever is behind it.
 #include <algorithm>
 #include <boost/asio/post.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The example of docs/backends.md, so that it stays true.
 #include <fstream>
 #include <iterator>

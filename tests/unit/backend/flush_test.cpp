@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Flushes and FUA of files that fail.
 #include <fcntl.h>
 #include <sys/resource.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Files that become larger while they are open.
 #include <algorithm>
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What storage is known by, with a system that the tests make up.
 #include "bridge/backend/identity.hpp"
 

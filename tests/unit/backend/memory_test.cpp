@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include <cerrno>
 
 #include "tests/unit/backend/bench.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A real NBD server for the tests: nbdkit on a Unix socket.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // NBD servers that hold requests, and connections to them that are cut meanwhile.
 #include <doctest/doctest.h>
 

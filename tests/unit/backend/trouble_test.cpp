@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // fault: and delay:, the backends that make trouble.
 #include <cerrno>
 #include <filesystem>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A device that is opened without its writer's reservation, and claimed before its first change.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // When a device is closed whose requests, or whose CLOSE, nobody waits for any more.
 #include <doctest/doctest.h>
 

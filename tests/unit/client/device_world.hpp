@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A device of a fake server and what tests of it share.
 #pragma once
 

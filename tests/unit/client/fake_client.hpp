@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A connected client whose server is the fake one: operations run to their end on the calling
 // thread.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A block server in memory at the other end of one lane: it keeps every request until the test lets
 // it answer.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Devices that become larger while a session has them open.
 #include <doctest/doctest.h>
 

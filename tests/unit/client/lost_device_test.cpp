@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What becomes of a device that a renewed session finds gone, or another one, and of the others.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Patches: writes of a part of a block, which are a read and a write, and what happens beside them.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Requests that are in flight when the server was restarted, and threads that go on meanwhile.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What becomes of a session, and of what is open in it, when the server was restarted.
 #include <doctest/doctest.h>
 

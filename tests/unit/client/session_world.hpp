@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A session with a fake server, for tests of what is open in it and of what becomes of it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What each kind of transfer, but plain reads and writes, asks of the server.
 #include <doctest/doctest.h>
 

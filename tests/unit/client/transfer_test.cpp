@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How a transfer is cut into pieces, ends and is given up.
 #include "bridge/client/transfer.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What tests of transfers share: a fake server's device, and transfers of it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Writes that were answered but not flushed when the server's machine was restarted, or its storage
 // lost.
 #include <doctest/doctest.h>

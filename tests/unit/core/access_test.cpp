@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How the two ends of a path tell each other of its access.
 #include <array>
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a client makes of paths whose access the server changes.
 #include <doctest/doctest.h>
 

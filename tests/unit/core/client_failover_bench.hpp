@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A lane on which paths come and go, for the tests of fail-over.
 #pragma once
 

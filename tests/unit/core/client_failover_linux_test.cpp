@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Fail-over toward servers that cannot tell a request from its repetition.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Whether connections live, and how long requests wait for one that carries them.
 #include <doctest/doctest.h>
 

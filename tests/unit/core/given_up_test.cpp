@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What was given up is counted until its end is known.
 #include "rdma/core/given_up.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A session with any number of paths, driven by hand.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How sessions with several paths begin and end.
 #include <cerrno>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Sessions with several paths of clients without generations, as Linux's are.
 #include <cerrno>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Sessions with several paths: what becomes of requests that are sent again, with generations.
 #include <cerrno>
 

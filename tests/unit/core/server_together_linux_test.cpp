@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Sessions of clients without generations, as Linux's are: what is read of several paths together.
 #include <cerrno>
 

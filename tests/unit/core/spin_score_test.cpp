@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // When to spin before sleeping.
 #include "rdma/core/spin_score.hpp"
 

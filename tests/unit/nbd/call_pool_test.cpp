@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/nbd/call_pool.hpp"
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/nbd/front.hpp"
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The bytes of replies, as the NBD protocol has them.
 #include "bridge/nbd/replies.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Messages that only rnbdkit peers exchange.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/protocol/messages.hpp"
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // RNBD messages with the RTRS header behind them, as they lie in a chunk.
 #include <doctest/doctest.h>
 

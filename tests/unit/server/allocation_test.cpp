@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Counts what the data path takes from the heap.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Who takes part in writing to a storage, and who may come back to it.
 #include <doctest/doctest.h>
 

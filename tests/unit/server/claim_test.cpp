@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Devices that are opened without the right to write, and CLAIM, which asks for it.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/daemon/command_line.hpp"
 
 #include <doctest/doctest.h>

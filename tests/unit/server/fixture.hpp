@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A fake transport and a fake backend around the RNBD session logic.
 #pragma once
 

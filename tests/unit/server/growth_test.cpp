@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Exports that become larger while clients have them open.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/server/io_plan.hpp"
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // OPENs that hang: what their clients are told, and what becomes of what comes too late.
 #include <doctest/doctest.h>
 

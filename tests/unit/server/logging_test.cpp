@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The log when nobody reads it.
 #include "bridge/daemon/logging.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/server/search_path.hpp"
 
 #include <doctest/doctest.h>

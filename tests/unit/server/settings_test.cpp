@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/daemon/settings.hpp"
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Exports whose storage is not there when they are added, or that somebody else has.
 #include <doctest/doctest.h>
 

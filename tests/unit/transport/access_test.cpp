@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A server that changes its mind about paths while clients use them.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "rdma/transport/alarm.hpp"
 
 #include <doctest/doctest.h>

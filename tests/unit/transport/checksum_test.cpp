@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // The CRC32C of the TCP binding (RFC 3720, B.4 has the examples), and what it leaves in the CPU.
 
 #include <doctest/doctest.h>

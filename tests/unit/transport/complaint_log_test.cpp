@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "rdma/complaint_log.hpp"
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a client does with servers that are no good servers, or not there yet.
 #include <atomic>
 #include <future>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What sessions do with the process's descriptors: pass none on, and do without more.
 #include <fcntl.h>
 #include <sys/resource.h>

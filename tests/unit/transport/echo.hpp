@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A tiny protocol over RTRS for tests of sessions: no blocks, only "store these bytes" and "give
 // them back".
 #pragma once

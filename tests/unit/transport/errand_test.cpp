@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a client has left to do that nobody waits for.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What a server does with peers that are no good clients.
 #include <algorithm>
 #include <atomic>

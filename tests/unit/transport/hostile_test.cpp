@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Peers that got through the handshake and then do harm, or come at the worst moment.
 #include <boost/asio/post.hpp>
 #include <deque>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Sessions that outlive their paths, over real sockets.
 #include <array>
 #include <boost/asio/post.hpp>

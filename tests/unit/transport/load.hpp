@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Sessions that outlive their paths, and load on them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // How names become addresses when the name server is slow, wrong or gone.
 #include <doctest/doctest.h>
 

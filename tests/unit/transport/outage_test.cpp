@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Servers that go away and come back, seen from a client with one path.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Paths that are added to a session and removed from it while it works.
 #include <doctest/doctest.h>
 

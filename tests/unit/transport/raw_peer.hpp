@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Peers made of bytes, for what no honest peer would do.
 #pragma once
 

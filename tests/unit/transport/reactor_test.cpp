@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Who sleeps for a reactor, and who waits for that.
 #include "rdma/transport/reactor.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // A server made of bytes that gets through the handshake, and then does what a test tells it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "rdma/transport/tcp/send_buffer.hpp"
 
 #include <arpa/inet.h>

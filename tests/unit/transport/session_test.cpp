@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Client and Server over real sockets, with real threads. Run under TSan too.
 #include <boost/asio/post.hpp>
 #include <thread>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Callers that look for their answers again and again before they sleep.
 #include <sys/resource.h>
 

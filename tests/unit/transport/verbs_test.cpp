@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // What needs no RDMA device of the verbs transport.
 #include <doctest/doctest.h>
 #include <endian.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 // Bytes written as hexadecimal text, for tests that compare messages byte for byte.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
 #include "rdma/wire/immediate.hpp"
 
 #include <doctest/doctest.h>
