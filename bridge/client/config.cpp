@@ -22,7 +22,7 @@ namespace {
 using Error = tl::unexpected<std::string>;
 using Done = tl::expected<void, std::string>;
 
-std::string quoted(std::string_view text) { return "'" + std::string{text} + "'"; }
+std::string in_quotes(std::string_view text) { return "'" + std::string{text} + "'"; }
 
 /// One of a few words.
 template <class T, std::size_t N>
@@ -33,7 +33,7 @@ tl::expected<T, std::string> choose(std::string_view value,
     if (word == value) return meaning;
     list += (list.empty() ? "" : ", ") + std::string{word};
   }
-  return Error{quoted(value) + " is none of " + list};
+  return Error{in_quotes(value) + " is none of " + list};
 }
 
 template <class T>
@@ -60,7 +60,7 @@ tl::expected<unsigned, std::string> parse_number(std::string_view value, unsigne
   auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   if (error != std::errc{} || end != value.data() + value.size() || number < least ||
       number > most) {
-    return Error{quoted(value) + " is not a number from " + std::to_string(least) + " to " +
+    return Error{in_quotes(value) + " is not a number from " + std::to_string(least) + " to " +
                  std::to_string(most)};
   }
   return number;
@@ -76,14 +76,14 @@ constexpr rtrs::DurationRange kWaits{};  ///< 0 has a meaning
 tl::expected<rtrs::Duration, std::string> parse_spin(std::string_view value) {
   auto duration = rtrs::parse_duration(value);
   if (duration && *duration > rtrs::kMaxSpin) {
-    return Error{quoted(value) + " is longer than 1ms; write a time such as 50us, or 0"};
+    return Error{in_quotes(value) + " is longer than 1ms; write a time such as 50us, or 0"};
   }
   return duration;
 }
 
 tl::expected<std::string, std::string> parse_session_name(std::string_view value) {
   if (rtrs::wire::is_valid_session_name(value)) return std::string{value};
-  return Error{quoted(value) +
+  return Error{in_quotes(value) +
                " is not a session name; write 1 to 254 printable characters without '/' and '.'"};
 }
 
@@ -259,7 +259,7 @@ std::string guess(std::string_view key) {
   std::vector<std::string> known;
   for (const ConfigKey& entry : kKeys) known.emplace_back(entry.key);
   const std::string best = closest(key, known);
-  return best.empty() ? "" : "did you mean " + quoted(best) + "? ";
+  return best.empty() ? "" : "did you mean " + in_quotes(best) + "? ";
 }
 
 }  // namespace
@@ -328,7 +328,7 @@ Done ConfigReader::set(std::string_view key, std::string_view value) {
     return {};
   }
   if (auto done = set_option(config_, key, value)) return named(*std::move(done));
-  return Error{"unknown parameter " + quoted(key) + "; " + guess(key) +
+  return Error{"unknown parameter " + in_quotes(key) + "; " + guess(key) +
                "`nbdkit rnbd --help` and nbdkit-rnbd-plugin(1) list all"};
 }
 
@@ -343,7 +343,7 @@ Done ConfigReader::set_uri(std::string_view text) {
       return Error{
           "only uuid=, server-id=, tls-psk-file=, tls-certificates= and tls-verify= may stand "
           "behind '?' in the URI; give " +
-          quoted(key + "=") + " as a separate key"};
+          in_quotes(key + "=") + " as a separate key"};
     }
     // As libnbd calls it there.
     if (auto done = set(key == "tls-psk-file" ? "tls-psk" : key, value); !done) return done;
@@ -363,7 +363,7 @@ Done ConfigReader::collect_paths(ClientConfig& config) const {
   for (const std::string& text : paths_) {
     rtrs::PathAddress path = *parse_path(text, transport);
     if (std::count(config.paths.begin(), config.paths.end(), path) != 0) {
-      return Error{"path=: " + quoted(text) + " is there already; leave it out"};
+      return Error{"path=: " + in_quotes(text) + " is there already; leave it out"};
     }
     // From here to where another one leads without saying from where: that one is meant.
     rtrs::PathAddress anywhere = path;
@@ -430,8 +430,8 @@ tl::expected<ClientConfig, std::string> ConfigReader::complete() const {
       return Error{"transport= contradicts uri=; leave transport= out"};
     }
     if (!uri_->device.empty() && !config.device.empty() && uri_->device != config.device) {
-      return Error{"uri= names the device " + quoted(uri_->device) + " and device= another one, " +
-                   quoted(config.device) + "; name it once"};
+      return Error{"uri= names the device " + in_quotes(uri_->device) +
+                   " and device= another one, " + in_quotes(config.device) + "; name it once"};
     }
     if (!uri_->device.empty()) config.device = uri_->device;
   }

@@ -62,7 +62,7 @@ tl::expected<void, Failure> Connections::wait_for_writer(RemoteDevice& device,
   if (!device.in_use()) return {};
   device.refuse_changes();
   if (log_) {
-    log_(rtrs::LogLevel::warning, quoted(device.name()) +
+    log_(rtrs::LogLevel::warning, in_quotes(device.name()) +
                                       ": another client writes to it, so this one may only read; "
                                       "connect anew when that one has left");
   }

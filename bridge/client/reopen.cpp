@@ -143,7 +143,7 @@ void ReopenOperation::on_answer(rtrs::ClientLane& lane, int error) {
       if (error != 0 && device().leaving) return take(lane, {});
       if (error != 0) return on_refused(lane, error);
       auto opened = wire::decode<wire::OpenResponse>(answer, wire::MessageType::open_response);
-      if (!opened) return fail(EPROTO, "a malformed answer to OPEN of " + quoted(device().name));
+      if (!opened) return fail(EPROTO, "a malformed answer to OPEN of " + in_quotes(device().name));
       opened_ = *opened;
       return on_opened(lane);
     }
@@ -151,7 +151,7 @@ void ReopenOperation::on_answer(rtrs::ClientLane& lane, int error) {
       if (error != 0) return on_refused(lane, error);
       auto info =
           wire::decode<wire::DeviceInfoResponse>(answer, wire::MessageType::device_info_response);
-      if (!info) return fail(EPROTO, "a malformed device info of " + quoted(device().name));
+      if (!info) return fail(EPROTO, "a malformed device info of " + in_quotes(device().name));
       return judge(lane, &*info);
     }
   }
@@ -168,7 +168,7 @@ void ReopenOperation::on_opened(rtrs::ClientLane& lane) {
 
 void ReopenOperation::judge(rtrs::ClientLane& lane, const wire::DeviceInfoResponse* info) {
   auto is = make_geometry(opened_, info, limits_, device().options.geometry);
-  if (!is) return lose(lane, opened_.device_id, quoted(device().name) + " has " + is.error());
+  if (!is) return lose(lane, opened_.device_id, in_quotes(device().name) + " has " + is.error());
   is->read_only = is->read_only || device().options.export_read_only;
   // A reader does not care, and may share now what others have open for writing, or no longer.
   if (device().options.access == wire::AccessMode::read_only) {
@@ -180,7 +180,8 @@ void ReopenOperation::judge(rtrs::ClientLane& lane, const wire::DeviceInfoRespon
   }
   const std::string change = change_of_device(device().expected, *is);
   if (!change.empty()) {
-    return lose(lane, opened_.device_id, quoted(device().name) + " is not what it was: " + change);
+    return lose(lane, opened_.device_id,
+                in_quotes(device().name) + " is not what it was: " + change);
   }
   take(lane, {.id = opened_.device_id, .witness = is->witness});
 }
@@ -200,7 +201,8 @@ void ReopenOperation::lose(rtrs::ClientLane& lane, std::uint32_t id, std::string
 void ReopenOperation::on_refused(rtrs::ClientLane& lane, int error) {
   const bool at_open = step_ == Step::open;
   const std::uint32_t id = at_open ? kNoDevice : opened_.device_id.value();
-  const std::string which = quoted(device().name) + " (" + to_string(device().options.access) + ")";
+  const std::string which =
+      in_quotes(device().name) + " (" + to_string(device().options.access) + ")";
   if (at_open && error == ENOENT) return lose(lane, id, which + " is gone from the server");
   if (at_open && error == EROFS) return lose(lane, id, which + " became read-only");
   std::string why = "the server cannot open " + which + " again: " + in_words(error);

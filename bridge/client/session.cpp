@@ -47,7 +47,7 @@ tl::expected<void, Failure> expect_disk(const RemoteDevice& device, const wire::
       is == wire::Uuid{} ? " cannot be told from others, since its server knows no UUID of it"
                          : " is another disk: its UUID is " + uuid_text(is);
   return tl::unexpected(Failure{
-      ESTALE, quoted(device.name()) + about + "; wanted is " + uuid_text(wanted) + " (uuid=)"});
+      ESTALE, in_quotes(device.name()) + about + "; wanted is " + uuid_text(wanted) + " (uuid=)"});
 }
 
 Failure too_many_exports(const std::string& how_many) {

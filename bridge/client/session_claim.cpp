@@ -16,7 +16,8 @@ bool same_sight(const Witness& one, const Witness& other) {
 }
 
 std::string refusal_of(const std::string& device, int error) {
-  const std::string what = "the server does not let " + quoted(device) + " be changed from here: ";
+  const std::string what =
+      "the server does not let " + in_quotes(device) + " be changed from here: ";
   switch (error) {
     case EPERM:
       return what + "another client writes to it; connect anew when that one has left";

@@ -40,7 +40,7 @@ const char* advice_for(int error) {
 }
 
 Failure refused(const std::string& device, wire::AccessMode access, int error) {
-  return {error, "the server cannot open " + quoted(device) + " (" + wire::to_string(access) +
+  return {error, "the server cannot open " + in_quotes(device) + " (" + wire::to_string(access) +
                      "): " + describe_error(error) + advice_for(error)};
 }
 
@@ -68,7 +68,7 @@ tl::expected<std::shared_ptr<Session::Mapping>, Failure> Session::join(const std
                                                                        bool& created) {
   const auto interrupted = [&] {
     return tl::unexpected(
-        Failure{EINTR, "interrupted while " + quoted(device) + " was being opened"});
+        Failure{EINTR, "interrupted while " + in_quotes(device) + " was being opened"});
   };
   std::unique_lock lock{mutex_};
   for (;;) {
@@ -86,7 +86,7 @@ tl::expected<std::shared_ptr<Session::Mapping>, Failure> Session::join(const std
       return tl::unexpected(refused(device, options.access, EROFS));
     if (mapping->users > 0 && !fits) {
       return tl::unexpected(
-          Failure{EBUSY, quoted(device) + " is open here in access mode " +
+          Failure{EBUSY, in_quotes(device) + " is open here in access mode " +
                              wire::to_string(mapping->options.access) + "; it cannot be opened " +
                              wire::to_string(options.access) + " until its users have left"});
     }
@@ -204,7 +204,7 @@ tl::expected<DeviceGeometry, Failure> Session::look_again(Mapping& mapping,
   const int error = client_->run_control(ask, patience.interrupt());
   if (error == EINTR && interrupt()) {
     return tl::unexpected(
-        Failure{EINTR, "interrupted while " + quoted(mapping.device) + " was being opened"});
+        Failure{EINTR, "interrupted while " + in_quotes(mapping.device) + " was being opened"});
   }
   if (error != 0) return geometry_of(mapping);
   auto told =

@@ -197,7 +197,8 @@ std::vector<std::string> Session::adopt(const ReopenOperation& reopen) {
       complaints.push_back(
           (restarted ? "the server's machine was restarted: writes to "
                      : "the server has lost its own connection to the storage: writes to ") +
-          quoted(mapping.device) + " that were not flushed may be lost, and its next flush fails");
+          in_quotes(mapping.device) +
+          " that were not flushed may be lost, and its next flush fails");
     }
   }
   end_reopening();

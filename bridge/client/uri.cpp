@@ -34,7 +34,7 @@ tl::expected<std::string, std::string> percent_decode(std::string_view text) {
     int high = i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
     int low = i + 2 < text.size() ? hex_digit(text[i + 2]) : -1;
     if (high < 0 || low < 0) {
-      return Error{"'%' in " + quoted(text) +
+      return Error{"'%' in " + in_quotes(text) +
                    " must be followed by two hexadecimal digits; write %25 for a percent sign"};
     }
     out += static_cast<char>(high * 16 + low);
@@ -52,7 +52,7 @@ tl::expected<std::uint16_t, std::string> parse_port(std::string_view text) {
   unsigned port = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
   if (error != std::errc{} || end != text.data() + text.size() || port == 0 || port > 65535) {
-    return Error{"port " + quoted(text) + " is not a number from 1 to 65535"};
+    return Error{"port " + in_quotes(text) + " is not a number from 1 to 65535"};
   }
   return static_cast<std::uint16_t>(port);
 }
@@ -90,7 +90,7 @@ tl::expected<std::string, std::string> parse_source(std::string_view text) {
   }
   if (text.find(':') != std::string_view::npos) return parse_ipv6(text);
   if (text.empty() || !std::all_of(text.begin(), text.end(), good_host_character)) {
-    return Error{"source address " + quoted(text) + " is not an address of this machine"};
+    return Error{"source address " + in_quotes(text) + " is not an address of this machine"};
   }
   return std::string{text};
 }
@@ -115,7 +115,7 @@ tl::expected<std::vector<std::pair<std::string, std::string>>, std::string> pars
     const std::size_t equals = part.find('=');
     const auto value = percent_decode(part.substr(std::min(equals + 1, part.size())));
     if (equals == std::string_view::npos || !value) {
-      return Error{"behind '?' in the URI are " + quoted(part) +
+      return Error{"behind '?' in the URI are " + in_quotes(part) +
                    " and no KEY=VALUE; write '?' as " + "%3F if it belongs to the device name"};
     }
     options.emplace_back(part.substr(0, equals), *value);
@@ -131,7 +131,7 @@ tl::expected<int, std::string> parse_preference(std::string_view text) {
   if (text.empty()) return 0;
   if (!text.starts_with(kKey)) {
     return Error{"behind the address of a path only preference=N is possible, not " +
-                 quoted(text.substr(1)) + "; write " + std::string{kPathForm}};
+                 in_quotes(text.substr(1)) + "; write " + std::string{kPathForm}};
   }
   text.remove_prefix(kKey.size());
   int number = 0;
@@ -170,7 +170,7 @@ std::string complaint_about_device_name(std::string_view name) {
   bool control = std::any_of(name.begin(), name.end(), [](char c) {
     return static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
   });
-  if (control) return "the device name " + quoted(name) + " has control characters";
+  if (control) return "the device name " + in_quotes(name) + " has control characters";
   return "";
 }
 
@@ -206,7 +206,7 @@ tl::expected<HostPort, std::string> parse_host_port(std::string_view text) {
   std::string_view rest;
   if (!text.empty() && text.front() == '[') {
     std::size_t close = text.find(']');
-    if (close == std::string_view::npos) return Error{"']' is missing in " + quoted(text)};
+    if (close == std::string_view::npos) return Error{"']' is missing in " + in_quotes(text)};
     auto address = parse_ipv6(text.substr(1, close - 1));
     if (!address) return Error{address.error()};
     result.host = *address;
@@ -218,14 +218,14 @@ tl::expected<HostPort, std::string> parse_host_port(std::string_view text) {
     std::size_t colon = std::min(text.find(':'), text.size());
     result.host = text.substr(0, colon);
     rest = text.substr(colon);
-    if (result.host.empty()) return Error{"the host is missing in " + quoted(text)};
+    if (result.host.empty()) return Error{"the host is missing in " + in_quotes(text)};
     if (!std::all_of(result.host.begin(), result.host.end(), good_host_character)) {
-      return Error{quoted(result.host) + " is not a host name or address"};
+      return Error{in_quotes(result.host) + " is not a host name or address"};
     }
   }
   if (rest.empty()) return result;
   if (rest.front() != ':') {
-    return Error{"only a port may follow the address in " + quoted(text)};
+    return Error{"only a port may follow the address in " + in_quotes(text)};
   }
   auto port = parse_port(rest.substr(1));
   if (!port) return Error{port.error()};
@@ -237,7 +237,7 @@ tl::expected<DeviceUri, std::string> parse_device_uri(std::string_view text) {
   DeviceUri uri;
   std::size_t scheme_end = text.find("://");
   if (scheme_end == std::string_view::npos) {
-    return Error{quoted(text) + " is not a URI; " + std::string{kForms}};
+    return Error{in_quotes(text) + " is not a URI; " + std::string{kForms}};
   }
   std::string_view scheme = text.substr(0, scheme_end);
   if (scheme == "rnbd") {
@@ -250,7 +250,7 @@ tl::expected<DeviceUri, std::string> parse_device_uri(std::string_view text) {
         "RDMA does not encrypt, so there is no rnbds://; write rnbds+tcp://HOST/DEVICE for "
         "TLS over TCP, or rnbd://HOST/DEVICE for RDMA in clear"};
   } else {
-    return Error{"unknown scheme " + quoted(scheme) + "; " + std::string{kForms}};
+    return Error{"unknown scheme " + in_quotes(scheme) + "; " + std::string{kForms}};
   }
 
   std::string_view rest = text.substr(scheme_end + 3);

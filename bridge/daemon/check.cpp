@@ -24,7 +24,7 @@ void add_absent(const Settings& settings, const ExportCatalogue& catalogue,
     const auto specification =
         std::ranges::find(settings.exports, status.name, &ExportSpecification::name);
     mistakes.push_back(
-        {specification->line, "export " + rnbd::quoted(status.name) + ": " + status.trouble});
+        {specification->line, "export " + rnbd::in_quotes(status.name) + ": " + status.trouble});
   }
   const std::string trouble = catalogue.trouble_with_search_path();
   if (!trouble.empty()) mistakes.push_back({0, trouble});

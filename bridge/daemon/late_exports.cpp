@@ -21,7 +21,7 @@ using std::chrono::steady_clock;
 
 /// Before the first client, for what is in use. Linux's clients do not ask again by themselves when
 /// they were refused; those of exports that are free wait along.
-constexpr std::chrono::seconds kPatience{3};
+constexpr std::chrono::seconds kStartPatience{3};
 constexpr std::chrono::milliseconds kOften{50};   ///< between two attempts, meanwhile
 constexpr std::chrono::seconds kEvery{1};         ///< and afterwards
 constexpr std::chrono::minutes kRemindEvery{10};  ///< the log
@@ -57,7 +57,7 @@ Waiting waiting_of(const ExportCatalogue& catalogue) {
 }
 
 std::string subject(const std::string& name) {
-  return name.empty() ? "what is below the search path" : "export " + quoted(name);
+  return name.empty() ? "what is below the search path" : "export " + in_quotes(name);
 }
 
 void tell_of(const std::string& name, const ExportStatus& status) {
@@ -91,13 +91,13 @@ std::string describe_exports(const ExportCatalogue& catalogue) {
 void tell_what_is_in_use(const ExportCatalogue& catalogue, const std::string& what_then) {
   for (const ExportStatus& status : catalogue.exports()) {
     if (status.in_use) {
-      warn("export " + quoted(status.name) + ": " + status.trouble + "; " + what_then);
+      warn("export " + in_quotes(status.name) + ": " + status.trouble + "; " + what_then);
     }
   }
 }
 
 void wait_for_storage(ExportCatalogue& catalogue) {
-  const auto until = steady_clock::now() + kPatience;
+  const auto until = steady_clock::now() + kStartPatience;
   tell_what_is_in_use(catalogue, "waiting for it");
   while (some_in_use(catalogue) && steady_clock::now() < until) {
     std::this_thread::sleep_for(kOften);

@@ -38,8 +38,8 @@ void Standstills::look_at(const Key& key, const rtrs::SessionItem& item, Device&
                           nanoseconds passed, std::vector<Line>& lines) {
   const bool was_busy = std::exchange(device.busy, item.requests > 0);
   const auto say = [&](rtrs::LogLevel level, const std::string& what) {
-    lines.push_back({level, "the storage of " + quoted(key.second) + " (session " +
-                                quoted(key.first) + ") " + what});
+    lines.push_back({level, "the storage of " + in_quotes(key.second) + " (session " +
+                                in_quotes(key.first) + ") " + what});
   };
   if (item.ended != device.ended) {
     if (device.told > nanoseconds{0}) {

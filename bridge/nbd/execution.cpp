@@ -254,8 +254,8 @@ void Connection::report(const Request& request, int error) {
     return;
   }
   reported_ = now;
-  std::string line = quoted(agreement_.device->name()) + ": " + name_of(request.command) + " of " +
-                     std::to_string(request.length) + " bytes at " +
+  std::string line = in_quotes(agreement_.device->name()) + ": " + name_of(request.command) +
+                     " of " + std::to_string(request.length) + " bytes at " +
                      std::to_string(request.offset) + ": " + describe_error(error);
   if (unreported_ > 0) line += " (and " + std::to_string(unreported_) + " other failures before)";
   unreported_ = 0;

@@ -22,8 +22,9 @@ tl::expected<Lease, Failure> Exports::open(const std::string& name, const Interr
     return tl::unexpected(Failure{EINVAL, complaint});
   }
   if (!config_.dynamic_export && !name.empty() && name != config_.device) {
-    return tl::unexpected(Failure{ENOENT, "there is no export " + quoted(name) +
-                                              " here; the only one is " + quoted(config_.device)});
+    return tl::unexpected(Failure{ENOENT, "there is no export " + in_quotes(name) +
+                                              " here; the only one is " +
+                                              in_quotes(config_.device)});
   }
   auto device = connections_.open(name, /*readonly=*/false, interrupt);
   if (!device) return tl::unexpected(device.error());

@@ -58,7 +58,7 @@ std::size_t printable_length(std::string_view text) {
   return code >= kLeast[length] && can_be_shown(code) ? length : 0;
 }
 
-std::string quoted(std::string_view name) { return "'" + escaped(name, "'\\") + "'"; }
+std::string in_quotes(std::string_view name) { return "'" + escaped(name, "'\\") + "'"; }
 
 std::string on_one_line(std::string_view message) { return escaped(message, ""); }
 

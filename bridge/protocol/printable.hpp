@@ -15,7 +15,7 @@ namespace rnbd {
 std::size_t printable_length(std::string_view text);
 
 /// A name from a peer between quotes, fit for a log line: what cannot be shown is escaped.
-std::string quoted(std::string_view name);
+std::string in_quotes(std::string_view name);
 
 /// A message that has texts of others in it, fit for one line of a terminal.
 std::string on_one_line(std::string_view message);

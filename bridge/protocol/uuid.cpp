@@ -43,7 +43,7 @@ tl::expected<Uuid, std::string> parse_uuid(std::string_view text) {
     rest.remove_prefix(digits.size());
   }
   if (good && rest.empty() && uuid != Uuid{}) return uuid;
-  return tl::unexpected(quoted(text) +
+  return tl::unexpected(in_quotes(text) +
                         " is not the UUID of a disk; write it as nbdinfo and `rnbd-ctl SOCKET "
                         "status` show it, e.g. 01234567-89ab-cdef-0123-456789abcdef");
 }

@@ -127,7 +127,7 @@ bool BlockServer::look_at_writers(rtrs::Reactor* reactor, const WriterCount* sto
 }
 
 bool BlockServer::end_idle(rtrs::ServerSession& session) const {
-  const std::string name = quoted(rtrs::name_of(session));
+  const std::string name = in_quotes(rtrs::name_of(session));
   const std::string peer = rtrs::peer_of(session);
   if (!rtrs::end_if_idle(session)) return false;
   surroundings_.say(rtrs::LogLevel::info, peer,

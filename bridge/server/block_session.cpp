@@ -175,7 +175,7 @@ void BlockSession::close(rtrs::ServerRequest& request) {
 void BlockSession::finish_close(Device& device) {
   const auto closers = std::move(device.closers);
   surroundings_.say(rtrs::LogLevel::info, facts_.peer,
-                    facts_.name + " (" + facts_.peer + "): closed " + quoted(device.name));
+                    facts_.name + " (" + facts_.peer + "): closed " + in_quotes(device.name));
   release(device);
   device.lease.close();
   devices_.take(device.id).reset();

@@ -45,7 +45,8 @@ void BlockSession::try_claim(const OpeningPtr& opening) {
       lease.error() == EPERM && reclaim(opening, writers, [this, opening] { try_claim(opening); });
   if (retry) return;
   Failure refusal = refusal_of(name, lease.error());
-  if (refusal.error == EPERM) refusal.text = quoted(name) + ": " + catalogue_.who_writes(writers);
+  if (refusal.error == EPERM)
+    refusal.text = in_quotes(name) + ": " + catalogue_.who_writes(writers);
   claimed(opening, tl::unexpected(std::move(refusal)));
 }
 
@@ -65,9 +66,9 @@ void BlockSession::claimed(const OpeningPtr& opening, tl::expected<Lease, Failur
   }
   device->lease.take_over(std::move(*lease));
   device->writer_serial = catalogue_.writer_serial(device->lease);
-  catalogue_.name_writer(device->lease, quoted(facts_.name) + " (" + facts_.peer + ")");
+  catalogue_.name_writer(device->lease, in_quotes(facts_.name) + " (" + facts_.peer + ")");
   surroundings_.say(rtrs::LogLevel::info, facts_.peer,
-                    facts_.name + " (" + facts_.peer + "): claimed " + quoted(device->name));
+                    facts_.name + " (" + facts_.peer + "): claimed " + in_quotes(device->name));
   tell_device(request, *device, false);
 }
 

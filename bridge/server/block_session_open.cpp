@@ -31,22 +31,22 @@ std::string why(int error) {
 }
 
 Failure unrecorded(const std::string& name, const std::string& reason) {
-  return {EIO, quoted(name) + ": cannot record who writes to it: " + reason};
+  return {EIO, in_quotes(name) + ": cannot record who writes to it: " + reason};
 }
 
 /// Both are tried again by who wants the device: EAGAIN is a refusal for now.
 Failure file_hangs(const std::string& name) {
-  return {EAGAIN, quoted(name) + ": opening its file hangs; look at its disk or mount"};
+  return {EAGAIN, in_quotes(name) + ": opening its file hangs; look at its disk or mount"};
 }
 }  // namespace
 
 Failure refusal_of(const std::string& name, int error) {
-  return {error, quoted(name) + ": " + why(error)};
+  return {error, in_quotes(name) + ": " + why(error)};
 }
 
 Failure directory_hangs(const std::string& name) {
-  return {EAGAIN,
-          quoted(name) + ": cannot record who writes to it: the state directory does not answer"};
+  return {EAGAIN, in_quotes(name) +
+                      ": cannot record who writes to it: the state directory does not answer"};
 }
 
 void BlockSession::Opening::let_go() {
@@ -94,9 +94,9 @@ void BlockSession::open_export(const OpeningPtr& opening) {
   if (retry) return;
   Failure refusal = refusal_of(name, lease.error());
   if (refusal.error == EBUSY || refusal.error == EAGAIN)
-    refusal.text = quoted(name) + ": " + catalogue_.trouble_of(name);
+    refusal.text = in_quotes(name) + ": " + catalogue_.trouble_of(name);
   if (refusal.error == EPERM)
-    refusal.text = quoted(name) + ": " + catalogue_.who_writes(catalogue_.writers(name));
+    refusal.text = in_quotes(name) + ": " + catalogue_.who_writes(catalogue_.writers(name));
   opened(opening, tl::unexpected(std::move(refusal)));
 }
 
@@ -159,9 +159,9 @@ void BlockSession::take_turn(const OpeningPtr& opening, Lease lease) {
     return finish(opening->request, error);
   }
   if (lease.writable() && is_closing(lease.storage()->writers())) {
-    return opened(opening,
-                  tl::unexpected(Failure{EPERM, quoted(name) + ": what was under way when it was "
-                                                               "closed has not ended"}));
+    return opened(
+        opening, tl::unexpected(Failure{EPERM, in_quotes(name) + ": what was under way when it was "
+                                                                 "closed has not ended"}));
   }
   if (catalogue_.rejoin(lease, facts_.uuid, opening->coming)) {
     return opened(opening, std::move(lease));
@@ -283,20 +283,20 @@ void BlockSession::opened(const OpeningPtr& opening, tl::expected<Lease, Failure
   if (devices_.full()) return refuse(request, EMFILE);
   BackendQueue* queue = queues_.acquire(lease->storage());
   if (queue == nullptr) {
-    log_refusal("refused to open " + quoted(name) +
+    log_refusal("refused to open " + in_quotes(name) +
                 ": there are no descriptors or memory for it (LimitNOFILE=)");
     return refuse(request, ENOMEM);
   }
   Device& device = devices_.add(std::make_unique<Device>(name, std::move(*lease), *queue));
   device.open_number = order_of(request, sizeof(wire::Open)).number;
   device.writer_serial = catalogue_.writer_serial(device.lease);
-  catalogue_.name_writer(device.lease, quoted(facts_.name) + " (" + facts_.peer + ")");
+  catalogue_.name_writer(device.lease, in_quotes(facts_.name) + " (" + facts_.peer + ")");
   surroundings_.say(rtrs::LogLevel::info, facts_.peer,
-                    facts_.name + " (" + facts_.peer + "): opened " + quoted(name) + " " +
+                    facts_.name + " (" + facts_.peer + "): opened " + in_quotes(name) + " " +
                         wire::to_string(device.lease.mode()) +
                         (device.lease.unclaimed() ? ", unclaimed" : ""));
   if (device.lease.storage()->backend().whereabouts() == Whereabouts::unnamed) {
-    log_refusal("the file of " + quoted(name) +
+    log_refusal("the file of " + in_quotes(name) +
                 " was deleted or replaced: what is written to it is gone when this server ends");
   }
   answer_open(request, device);

@@ -174,7 +174,7 @@ tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_found(
   if (!opened) {
     std::string& text = opened.error().text;  // the reader knows the name, not the descriptor
     for (auto at = text.find(path); at != std::string::npos; at = text.find(path))
-      text.replace(at, path.size(), quoted(device_name));
+      text.replace(at, path.size(), in_quotes(device_name));
   }
   return opened;
 }
@@ -227,7 +227,8 @@ tl::expected<Lease, Refusal> ExportCatalogue::open_file(std::string_view session
   if (!has_search_path()) return tl::unexpected(Failure{ENOENT, "there is no such export"});
   const auto path = search_path();
   if (path == nullptr) {
-    return tl::unexpected(Failure{EAGAIN, quoted(device_name) + ": " + trouble_with_search_path()});
+    return tl::unexpected(
+        Failure{EAGAIN, in_quotes(device_name) + ": " + trouble_with_search_path()});
   }
   const auto file = path->find(session_name, device_name);
   if (!file) return tl::unexpected(file.error());
@@ -258,7 +259,7 @@ tl::expected<Lease, Refusal> ExportCatalogue::lease_found(const FoundFile& file,
   if (!leased) {
     const std::string why = leased.error() == EPERM ? who_writes(writers) : "it is read-only";
     return tl::unexpected(
-        Refusal{Failure{leased.error(), quoted(device_name) + ": " + why}, writers});
+        Refusal{Failure{leased.error(), in_quotes(device_name) + ": " + why}, writers});
   }
   return std::move(*leased);
 }

@@ -70,7 +70,7 @@ std::string fault_of_description(std::string_view description) {
 tl::expected<void, Failure> ExportCatalogue::add(const ExportSpecification& specification) {
   const std::string& name = specification.name;
   const auto fail = [&](int error, const std::string& text) {
-    return tl::unexpected(Failure{error, "export " + quoted(name) + text});
+    return tl::unexpected(Failure{error, "export " + in_quotes(name) + text});
   };
   const std::string fault = fault_of_name(name);
   if (!fault.empty()) return fail(EINVAL, ": the name " + fault);

@@ -24,7 +24,7 @@ void ExportCatalogue::renew(std::string_view name) {
   auto fresh = open_for_export(named.specification);
   std::shared_ptr<Storage> old;
   const auto say = [&](rtrs::LogLevel level, const std::string& what) {
-    if (options_.log) options_.log(level, "export " + quoted(name) + ": " + what);
+    if (options_.log) options_.log(level, "export " + in_quotes(name) + ": " + what);
   };
   std::unique_lock lock{mutex_};
   old = named.storage;

@@ -22,7 +22,7 @@ std::string_view without_leading_slashes(std::string_view name) {
 
 /// The errno for the client: which of several reasons made a name unusable is not its business.
 Failure failure_of(int error, std::string_view name, const char* what) {
-  const std::string text = quoted(name) + ": " + what;
+  const std::string text = in_quotes(name) + ": " + what;
   switch (error) {
     case ENOMEM:
     case EMFILE:

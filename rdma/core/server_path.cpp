@@ -13,7 +13,7 @@ namespace rtrs {
 namespace {
 
 /// Requests and heartbeats that connection 0 may have under way beside the permits.
-constexpr unsigned kControlReceives = 64;
+constexpr unsigned kServerControlReceives = 64;
 /// What memory is given back in, on nearly all machines.
 constexpr std::uint64_t kPage = 4096;
 
@@ -58,7 +58,7 @@ wire::AcceptParameters ServerPath::accept_parameters() const {
 QueueSizes ServerPath::queue_sizes() const {
   const unsigned depth = session_.options().queue_depth;
   const unsigned keys = options_.new_keys ? 2U * depth : 0;
-  return {3U * depth + kControlReceives, depth + kControlReceives, keys};
+  return {3U * depth + kServerControlReceives, depth + kServerControlReceives, keys};
 }
 
 QueuePairHandler& ServerPath::add(std::uint16_t cid, QueuePair& queue_pair) {
@@ -236,7 +236,7 @@ Complaint ServerPath::on_info_request(ConstBytes message) {
   const auto& options = session_.options();
   for (Connection& connection : connections_) {
     connection.queue_pair->post_receives(
-        options.queue_depth + (connection.cid == 0 ? kControlReceives : 1U), 0);
+        options.queue_depth + (connection.cid == 0 ? kServerControlReceives : 1U), 0);
   }
   requests_.resize(options.queue_depth);
   messages_.resize(options.queue_depth * kMaxUserMessage);

@@ -23,7 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// How long a waiting thread sleeps before it looks whether it was interrupted.
-constexpr auto kSlice = std::chrono::milliseconds{250};
+constexpr auto kLaneSlice = std::chrono::milliseconds{250};
 
 /// Wakes one thread once. May be destroyed as soon as the waiter returned: the waker uses only the
 /// address from then on, and a wake-up that meets nobody is harmless. Source: futex(2).
@@ -34,7 +34,7 @@ class Signal {
     syscall(SYS_futex, &raised_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
   }
   void wait() {
-    while (!wait_for(kSlice)) {
+    while (!wait_for(kLaneSlice)) {
     }
   }
   /// False when it was not raised in time; may return early.
@@ -116,14 +116,14 @@ int LaneDriver::run(Operation& operation, const Interrupt& interrupt) {
 void LaneDriver::lead(Lock& lock, Waiter& self, const Interrupt& interrupt) {
   leading_ = true;
   // By the clock: on a busy lane the sleep never lasts a whole slice.
-  auto ask_at = Clock::now() + kSlice;
+  auto ask_at = Clock::now() + kLaneSlice;
   while (!self.operation->finished() && !self.interrupted && !looping_) {
     if (more_ || !spin_as_leader()) receive_as_leader(lock, *self.operation);
     if (Clock::now() < ask_at) continue;
     lock.unlock();
     self.interrupted = interrupt();
     lock.lock();
-    ask_at = Clock::now() + kSlice;
+    ask_at = Clock::now() + kLaneSlice;
   }
   leading_ = looping_;   // run() hands over
   if (looping_) kick();  // in the loop's place this thread may have heard one
@@ -199,7 +199,7 @@ void LaneDriver::sleep_as_leader(Lock& lock) {
     }
   }
   lock.unlock();
-  const int ready = poll(descriptors.data(), count, kSlice.count());
+  const int ready = poll(descriptors.data(), count, kLaneSlice.count());
   lock.lock();
   if (ready > 0 && descriptors[0].revents != 0) {
     eventfd_t ignored;
@@ -267,7 +267,7 @@ void LaneDriver::follow(Lock& lock, Waiter& self, const Interrupt& interrupt) {
   self.call = Waiter::Call::none;
   link(self);
   lock.unlock();
-  while (!self.wake.wait_for(kSlice)) {
+  while (!self.wake.wait_for(kLaneSlice)) {
     if (!interrupt()) continue;
     lock.lock();
     if (self.call == Waiter::Call::none) {

@@ -6,11 +6,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -19,11 +17,12 @@
 #include <thread>
 #include <utility>
 
+#include "rdma/transport/await.hpp"
+
 namespace rtrs {
 namespace {
 
 namespace asio = boost::asio;
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 /// How often to look whether a name has been found.
 constexpr auto kFirstLook = std::chrono::milliseconds{1};
 constexpr auto kLongestLook = std::chrono::milliseconds{50};

@@ -2,13 +2,12 @@
 // Where clients come in: the addresses that the machine has when the server starts, and those that
 // come later.
 #include <algorithm>
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <cerrno>
 #include <iterator>
 #include <utility>
 
+#include "rdma/transport/await.hpp"
 #include "rdma/transport/clock.hpp"
 #include "rdma/transport/factory.hpp"
 #include "rdma/transport/server_driver.hpp"
@@ -19,7 +18,6 @@ namespace rtrs {
 namespace {
 
 namespace asio = boost::asio;
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 /// Between two attempts to listen at an address that the machine lacks.
 constexpr auto kAgain = std::chrono::seconds{1};
 /// For a name server, so that other addresses are tried meanwhile; the search goes on.

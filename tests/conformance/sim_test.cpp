@@ -6,7 +6,7 @@
 #include "tests/conformance/suite.hpp"
 #include "tests/sim/sim_queue_pair.hpp"
 
-namespace rtrs::conformance {
+namespace rtrs::conformance::sim_test {
 namespace {
 
 /// Two queue pairs on one simulated wire. `kStream`: with the habits of TCP, else of verbs.
@@ -77,4 +77,4 @@ using SimLikeVerbs = SimFixture<false>;
 TEST_CASE_TEMPLATE_INVOKE(queue_pair_conformance, SimLikeTcp, SimLikeVerbs);
 
 }  // namespace
-}  // namespace rtrs::conformance
+}  // namespace rtrs::conformance::sim_test

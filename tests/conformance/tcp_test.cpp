@@ -5,7 +5,7 @@
 
 #include "tests/conformance/tls_fixture.hpp"
 
-namespace rtrs::conformance {
+namespace rtrs::conformance::tcp_test {
 namespace {
 
 TEST_CASE_TEMPLATE_INVOKE(queue_pair_conformance, TcpWithDigests, TcpWithoutDigests, TcpWithPsk,
@@ -223,4 +223,4 @@ TEST_CASE("a frame header is refused for each thing that can be wrong with it") 
 }
 
 }  // namespace
-}  // namespace rtrs::conformance
+}  // namespace rtrs::conformance::tcp_test

@@ -9,7 +9,7 @@
 
 #include "tests/conformance/tls_fixture.hpp"
 
-namespace rtrs::conformance {
+namespace rtrs::conformance::tls_test {
 namespace {
 
 using Status = Connection::Status;
@@ -117,4 +117,4 @@ TEST_CASE("what a full socket does not take arrives later, and is not lost at th
 }
 
 }  // namespace
-}  // namespace rtrs::conformance
+}  // namespace rtrs::conformance::tls_test

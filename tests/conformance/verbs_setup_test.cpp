@@ -12,7 +12,7 @@
 #include "rdma/transport/verbs/connector.hpp"
 #include "tests/conformance/verbs_fixture.hpp"
 
-namespace rtrs::conformance {
+namespace rtrs::conformance::verbs_setup_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -220,4 +220,4 @@ TEST_CASE("verbs: a device that refuses the timer costs that connection, and is 
 }
 
 }  // namespace
-}  // namespace rtrs::conformance
+}  // namespace rtrs::conformance::verbs_setup_test

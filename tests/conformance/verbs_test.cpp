@@ -8,7 +8,7 @@
 
 #include "tests/conformance/verbs_fixture.hpp"
 
-namespace rtrs::conformance {
+namespace rtrs::conformance::verbs_test {
 namespace {
 
 TEST_CASE_TEMPLATE_INVOKE(queue_pair_conformance, VerbsInlining, VerbsWithoutInline);
@@ -156,4 +156,4 @@ TEST_CASE("verbs: a completion queue that overflows ends its own connection, and
 }
 
 }  // namespace
-}  // namespace rtrs::conformance
+}  // namespace rtrs::conformance::verbs_test

@@ -11,7 +11,7 @@
 #include "tests/hostile/raw_session.hpp"
 #include "tests/hostile/victim.hpp"
 
-namespace rtrs::hostile {
+namespace rtrs::hostile::flood_test {
 namespace {
 
 using rnbd::wire::AccessMode;
@@ -129,4 +129,4 @@ TEST_CASE("a client that is killed in the middle of its writes leaves nothing be
 }
 
 }  // namespace
-}  // namespace rtrs::hostile
+}  // namespace rtrs::hostile::flood_test

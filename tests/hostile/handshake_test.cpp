@@ -6,7 +6,7 @@
 #include "tests/hostile/raw_session.hpp"
 #include "tests/hostile/victim.hpp"
 
-namespace rtrs::hostile {
+namespace rtrs::hostile::handshake_test {
 namespace {
 
 constexpr const char* kTooLate = "the handshake was not finished in time";
@@ -298,4 +298,4 @@ TEST_CASE("whatever comes before the info request closes the path") {
 }
 
 }  // namespace
-}  // namespace rtrs::hostile
+}  // namespace rtrs::hostile::handshake_test

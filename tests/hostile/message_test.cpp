@@ -6,7 +6,7 @@
 #include "tests/hostile/raw_session.hpp"
 #include "tests/hostile/victim.hpp"
 
-namespace rtrs::hostile {
+namespace rtrs::hostile::message_test {
 namespace {
 
 using rnbd::wire::AccessMode;
@@ -263,4 +263,4 @@ TEST_CASE("what is not open can be closed, twice") {
 }
 
 }  // namespace
-}  // namespace rtrs::hostile
+}  // namespace rtrs::hostile::message_test

@@ -10,7 +10,7 @@
 #include "tests/hostile/raw_session.hpp"
 #include "tests/hostile/victim.hpp"
 
-namespace rtrs::hostile {
+namespace rtrs::hostile::replay_test {
 namespace {
 
 using rnbd::wire::AccessMode;
@@ -150,4 +150,4 @@ TEST_CASE("without generations what comes over another path ends the first one")
 }
 
 }  // namespace
-}  // namespace rtrs::hostile
+}  // namespace rtrs::hostile::replay_test

@@ -8,7 +8,7 @@
 #include "tests/hostile/raw_session.hpp"
 #include "tests/hostile/victim.hpp"
 
-namespace rtrs::hostile {
+namespace rtrs::hostile::request_test {
 namespace {
 
 using wire::bytes_of;
@@ -303,4 +303,4 @@ TEST_CASE("what has no meaning is ignored") {
 }
 
 }  // namespace
-}  // namespace rtrs::hostile
+}  // namespace rtrs::hostile::request_test

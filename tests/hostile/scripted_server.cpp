@@ -16,7 +16,7 @@ namespace {
 
 constexpr unsigned kReceives = 64;
 
-void require(bool ok, const char* what) {
+void demand(bool ok, const char* what) {
   if (!ok) throw std::runtime_error{std::string{"scripted server: "} + what};
 }
 
@@ -40,12 +40,12 @@ std::vector<std::byte> usual_info(const RawConnection& connection,
 ScriptedServer::ScriptedServer(std::function<void(ScriptedServer&)> script)
     : stop_{eventfd(0, EFD_CLOEXEC)} {
   auto address = verbs::parse_address(target().host, 0);
-  require(address.has_value(), "not an address");
+  demand(address.has_value(), "not an address");
   auto listener = verbs::CmId::create(address->space);
-  require(listener.has_value(), "no listener");
+  demand(listener.has_value(), "no listener");
   listener_ = std::move(*listener);
-  require(rdma_bind_addr(listener_.get(), address->get()) == 0, "bind");
-  require(rdma_listen(listener_.get(), 8) == 0, "listen");
+  demand(rdma_bind_addr(listener_.get(), address->get()) == 0, "bind");
+  demand(rdma_listen(listener_.get(), 8) == 0, "listen");
   port = ntohs(rdma_get_src_port(listener_.get()));
   thread_ = std::thread{[this, script = std::move(script)] { script(*this); }};
 }
@@ -77,7 +77,7 @@ std::unique_ptr<RawConnection> ScriptedServer::next() {
     rdma_ack_cm_event(event);
     if (id == nullptr) continue;
     auto channel = verbs::open_channel();
-    require(channel.has_value() && rdma_migrate_id(id, channel->get()) == 0, "migrate");
+    demand(channel.has_value() && rdma_migrate_id(id, channel->get()) == 0, "migrate");
     auto connection =
         std::make_unique<RawConnection>(verbs::CmId{std::move(*channel), id}, domain_);
     domain_ = connection->domain();

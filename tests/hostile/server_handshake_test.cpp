@@ -7,7 +7,7 @@
 #include "tests/hostile/raw_session.hpp"
 #include "tests/hostile/scripted_server.hpp"
 
-namespace rtrs::hostile {
+namespace rtrs::hostile::server_handshake_test {
 namespace {
 
 using Script = std::function<void(ScriptedServer&)>;
@@ -203,4 +203,4 @@ TEST_CASE("what comes before the info response, or in its place, ends the attemp
 }
 
 }  // namespace
-}  // namespace rtrs::hostile
+}  // namespace rtrs::hostile::server_handshake_test

@@ -8,7 +8,7 @@
 #include "tests/hostile/raw_session.hpp"
 #include "tests/hostile/scripted_server.hpp"
 
-namespace rtrs::hostile {
+namespace rtrs::hostile::server_test {
 namespace {
 
 class Read final : public Operation {
@@ -301,4 +301,4 @@ TEST_CASE("a queue depth that the device has no room for is refused with the dev
 }
 
 }  // namespace
-}  // namespace rtrs::hostile
+}  // namespace rtrs::hostile::server_test

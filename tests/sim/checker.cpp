@@ -16,8 +16,6 @@ std::string text_of(Stamp value) {
          std::to_string(operation_of(value));
 }
 
-bool is_change(Action action) { return action != Action::read && action != Action::flush; }
-
 std::string place(unsigned disk, std::uint64_t sector) {
   return "sector " + std::to_string(sector) + " of disk" + std::to_string(disk);
 }

@@ -27,8 +27,6 @@ IoOperation operation_for(Action action) {
   }
 }
 
-bool is_change(Action action) { return action != Action::read && action != Action::flush; }
-
 Action draw_action(Rng& rng) {
   const std::uint64_t n = rng.below(100);
   if (n < 38) return Action::read;

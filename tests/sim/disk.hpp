@@ -24,6 +24,11 @@ enum class Action : std::uint8_t {
   crash,
 };
 
+/// Whether the disk's content differs afterwards.
+constexpr bool is_change(Action action) {
+  return action != Action::read && action != Action::flush;
+}
+
 const char* to_string(Action action);
 
 /// Outlives the servers that export it.

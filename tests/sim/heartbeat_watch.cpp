@@ -8,7 +8,7 @@ namespace sim {
 namespace {
 
 /// Between an answer and the moment somebody looks at it.
-constexpr Duration kSlack = 20ms;
+constexpr Duration kHeartbeatSlack = 20ms;
 
 }  // namespace
 
@@ -25,7 +25,7 @@ HeartbeatWatch::HeartbeatWatch(World& world, const Knobs& knobs, std::string who
 }
 
 void HeartbeatWatch::check() {
-  const Duration limit = knobs_.heartbeat_limit() + kSlack;
+  const Duration limit = knobs_.heartbeat_limit() + kHeartbeatSlack;
   const Instant deadline = std::max(last_heard_, world_.awake_since(self_)) + limit;
   if (world_.now() >= deadline) {
     return world_.violate(who_ + " has not declared dead a peer that is silent for too long");
@@ -38,7 +38,7 @@ void HeartbeatWatch::dead(bool disturbed) {
     return world_.violate(who_ + " has declared its peer dead too early");
   }
   // Both ends ran, and nothing was lost, since before the peer was last heard of.
-  const Instant since = last_heard_ - kSlack;
+  const Instant since = last_heard_ - kHeartbeatSlack;
   const bool stopped = world_.awake_since(self_) > since || world_.awake_since(peer_) > since;
   if (!disturbed && !stopped) world_.violate(who_ + " has declared dead a peer that is alive");
 }

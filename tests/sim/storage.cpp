@@ -32,10 +32,6 @@ Action action_of(BackendOperation operation) {
   }
 }
 
-bool is_change(Action action) {
-  return action == Action::write || action == Action::discard || action == Action::zero;
-}
-
 }  // namespace
 
 Storage::Storage(World& world, const StorageKnobs& knobs, Disks& disks, Checker& checker,

@@ -6,20 +6,19 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <cerrno>
 #include <list>
 #include <sstream>
 #include <utility>
 
 #include "rdma/descriptor_reserve.hpp"
+#include "rdma/transport/await.hpp"
 #include "rdma/transport/tcp/connector.hpp"
 #include "rdma/transport/tcp/greeting.hpp"
 #include "rdma/transport/tcp/incoming.hpp"
@@ -31,7 +30,6 @@ namespace asio = boost::asio;
 using AsioTcp = asio::ip::tcp;
 using Socket = AsioTcp::socket;
 using boost::system::error_code;
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 /// How long to wait before accepting again when the process is out of descriptors or memory.
 constexpr auto kAcceptPause = std::chrono::milliseconds{100};
 

@@ -6,17 +6,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <cerrno>
 #include <memory>
 #include <span>
 #include <string>
 #include <utility>
 
+#include "rdma/transport/await.hpp"
 #include "rdma/transport/resolve.hpp"
 #include "rdma/transport/tcp/frame.hpp"
 #include "rdma/transport/tcp/queue_pair.hpp"
@@ -27,7 +26,6 @@ namespace {
 
 namespace asio = boost::asio;
 using asio::ip::tcp;
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 
 Failure failure(const PathAddress& address, const boost::system::error_code& error,
                 const std::string& what) {
@@ -54,11 +52,11 @@ std::shared_ptr<tcp::socket> make_socket(const asio::any_io_executor& executor, 
   return socket;
 }
 
-using Socket = std::shared_ptr<tcp::socket>;
+using SharedSocket = std::shared_ptr<tcp::socket>;
 
-asio::awaitable<tl::expected<Socket, Failure>> connect(const ConnectOptions& options) {
+asio::awaitable<tl::expected<SharedSocket, Failure>> connect(const ConnectOptions& options) {
   const PathAddress& address = options.address;
-  const Socket socket = make_socket(co_await asio::this_coro::executor, options.patience);
+  const SharedSocket socket = make_socket(co_await asio::this_coro::executor, options.patience);
   boost::system::error_code error;
   const bool has_source = !address.source.empty();
   const auto source =
@@ -172,7 +170,7 @@ asio::awaitable<tl::expected<Opened, Failure>> open_connection(ConnectOptions op
                                                   (options.data_digest ? kDigestData : 0));
   const auto connected = co_await connect(options);
   if (!connected) co_return tl::unexpected(connected.error());
-  const Socket& socket = *connected;
+  const SharedSocket& socket = *connected;
   tune_socket(socket->native_handle());
 
   std::unique_ptr<tls::Session> tls;

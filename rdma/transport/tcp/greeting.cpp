@@ -3,12 +3,11 @@
 
 #include <sys/socket.h>
 
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "rdma/transport/await.hpp"
 #include "rdma/transport/tls/credentials.hpp"
 
 namespace rtrs::tcp {
@@ -16,7 +15,6 @@ namespace {
 
 namespace asio = boost::asio;
 using boost::system::error_code;
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr unsigned char kTlsHandshake = 0x16;  ///< the first byte of a ClientHello's record
 
 tl::unexpected<Refusal> no_handshake(const std::string& why) {

@@ -24,7 +24,7 @@ constexpr std::size_t kSmallRead = 1024;
 /// System calls per progress(), so that one busy peer cannot keep a reactor to itself.
 constexpr int kReadsPerProgress = 16;
 /// Of await(): long for a network, short for whoever has to wait for its end.
-constexpr timeval kAwait{.tv_sec = 0, .tv_usec = 2000};
+constexpr timeval kReceiveTimeout{.tv_sec = 0, .tv_usec = 2000};
 
 }  // namespace
 
@@ -39,7 +39,7 @@ bool TcpQueuePair::await() {
     // All else says MSG_DONTWAIT.
     const int socket = stream_.descriptor();
     fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) & ~O_NONBLOCK);
-    setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &kAwait, sizeof(kAwait));
+    setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &kReceiveTimeout, sizeof(kReceiveTimeout));
     may_block_ = true;
   }
   if (stream_.encrypted()) return stream_.await();

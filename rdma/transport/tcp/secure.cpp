@@ -2,7 +2,6 @@
 #include "rdma/transport/tcp/secure.hpp"
 
 #include <array>
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -10,12 +9,13 @@
 #include <cerrno>
 #include <cstring>
 
+#include "rdma/transport/await.hpp"
+
 namespace rtrs::tcp {
 namespace {
 
 namespace asio = boost::asio;
 using boost::system::error_code;
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 using Step = tls::Session::Step;
 
 error_code system_error(int number) { return {number, boost::system::system_category()}; }

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "rdma/transport/tls/datum.hpp"
 #include "rdma/transport/tls/key_files.hpp"
 #include "rdma/transport/tls/session.hpp"
 
@@ -20,11 +21,6 @@ namespace {
 constexpr const char* kPriority =
     "NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+AES-128-GCM:+AES-256-GCM:+CHACHA20-POLY1305:"
     "-GROUP-ALL:+GROUP-X25519:+GROUP-SECP256R1:%SERVER_PRECEDENCE";
-
-gnutls_datum_t datum_of(std::string_view text) {
-  return {reinterpret_cast<unsigned char*>(const_cast<char*>(text.data())),
-          static_cast<unsigned>(text.size())};
-}
 
 /// A name that is not in the file gets a key that nobody has: so it fails as a wrong key does, and
 /// names cannot be tried out.

@@ -9,6 +9,8 @@
 #include <array>
 #include <utility>
 
+#include "rdma/transport/tls/datum.hpp"
+
 namespace rtrs::tls {
 namespace {
 
@@ -29,11 +31,6 @@ struct Handles {
   gnutls_x509_crt_t certificate = nullptr;
   gnutls_x509_privkey_t key = nullptr;
 };
-
-gnutls_datum_t datum_of(std::string_view text) {
-  return {reinterpret_cast<unsigned char*>(const_cast<char*>(text.data())),
-          static_cast<unsigned>(text.size())};
-}
 
 /// The errors of GnuTLS are negative.
 class Steps {

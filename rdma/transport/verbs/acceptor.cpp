@@ -20,7 +20,8 @@ namespace {
 constexpr int kBacklog = 64;
 /// Between two attempts to listen at an address whose device was removed.
 constexpr std::chrono::seconds kAgain{1};
-constexpr std::uint8_t kRetries = 7;  ///< never give up for a peer that has no receive posted
+constexpr std::uint8_t kReceiverRetries =
+    7;  ///< never give up for a peer that has no receive posted
 
 class VerbsIncoming final : public Incoming {
  public:
@@ -44,7 +45,7 @@ class VerbsIncoming final : public Incoming {
     rdma_conn_param parameters{};
     parameters.private_data = &answer;
     parameters.private_data_len = sizeof(answer);
-    parameters.rnr_retry_count = kRetries;
+    parameters.rnr_retry_count = kReceiverRetries;
     if (rdma_accept(queue_pair_->id().get(), &parameters) != 0) {
       return tl::unexpected(broke_while_accepted(errno));
     }

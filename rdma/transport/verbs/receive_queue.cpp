@@ -11,7 +11,7 @@
 namespace rtrs::verbs {
 namespace {
 
-constexpr unsigned kBatch = 32;
+constexpr unsigned kReceiveBatch = 32;
 constexpr unsigned kPoolShift = 32;
 constexpr std::uint64_t kNoBuffer = ReceiveQueue::kIdBit;  ///< pool 0 = none
 constexpr std::size_t kAlignment = 8;
@@ -43,9 +43,9 @@ std::string ReceiveQueue::post(const Wanted& wanted) {
     if (std::string error = grow(pool, missing); !error.empty()) return error;
   }
   for (unsigned left = wanted.count; left > 0;) {
-    std::array<ibv_recv_wr, kBatch> requests{};
-    std::array<ibv_sge, kBatch> elements{};
-    const unsigned n = std::min(left, kBatch);
+    std::array<ibv_recv_wr, kReceiveBatch> requests{};
+    std::array<ibv_sge, kReceiveBatch> elements{};
+    const unsigned n = std::min(left, kReceiveBatch);
     for (unsigned i = 0; i < n; ++i) {
       ibv_recv_wr& request = requests[i];
       request.wr_id = kNoBuffer;

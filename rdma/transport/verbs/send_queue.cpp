@@ -13,7 +13,7 @@
 namespace rtrs::verbs {
 namespace {
 
-constexpr unsigned kBatch = 16;
+constexpr unsigned kSendBatch = 16;
 constexpr std::size_t kFirstRing = 64;
 
 bool carries_immediate(ibv_wr_opcode opcode) {
@@ -57,10 +57,10 @@ void SendQueue::grow() {
 std::string SendQueue::flush() {
   while (!empty()) {
     const auto room = static_cast<unsigned>(limits_.depth - (head_ - completed_));
-    const auto n = static_cast<unsigned>(std::min({waiting(), Ticket{room}, Ticket{kBatch}}));
+    const auto n = static_cast<unsigned>(std::min({waiting(), Ticket{room}, Ticket{kSendBatch}}));
     if (n == 0) return {};
-    std::array<ibv_send_wr, kBatch> requests;
-    std::array<ibv_sge, kBatch> elements;
+    std::array<ibv_send_wr, kSendBatch> requests;
+    std::array<ibv_sge, kSendBatch> elements;
     for (unsigned i = 0; i < n; ++i) {
       fill(requests[i], elements[i], at(head_ + 1 + i), head_ + 1 + i);
       requests[i].next = i + 1 < n ? &requests[i + 1] : nullptr;

@@ -12,7 +12,7 @@
 #include "bridge/backend/file.hpp"
 #include "tests/unit/backend/bench.hpp"
 
-namespace rnbd::test {
+namespace rnbd::test::block_test {
 
 namespace {
 
@@ -180,4 +180,4 @@ TEST_CASE("block device: a flush that failed is never followed by one that succe
   CHECK(log.size() == 1);
 }
 
-}  // namespace rnbd::test
+}  // namespace rnbd::test::block_test

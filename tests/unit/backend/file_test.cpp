@@ -10,7 +10,7 @@
 
 #include "tests/unit/backend/bench.hpp"
 
-namespace rnbd::test {
+namespace rnbd::test::file_test {
 
 namespace {
 
@@ -295,4 +295,4 @@ TEST_CASE("file, direct: memory that is not aligned is served all the same") {
   CHECK(bench.read(kSize / 2, large.size()) == large);
 }
 
-}  // namespace rnbd::test
+}  // namespace rnbd::test::file_test

@@ -10,7 +10,7 @@
 #include "bridge/backend/file_queue.hpp"
 #include "tests/unit/backend/bench.hpp"
 
-namespace rnbd::test {
+namespace rnbd::test::flush_test {
 
 namespace {
 
@@ -108,4 +108,4 @@ TEST_CASE("file, threads: a flush that failed is never followed by a FUA that su
   check_fua_after_failed_flush(/*use_uring=*/false);
 }
 
-}  // namespace rnbd::test
+}  // namespace rnbd::test::flush_test

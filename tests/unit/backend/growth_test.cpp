@@ -7,7 +7,7 @@
 
 #include "tests/unit/backend/bench.hpp"
 
-namespace rnbd::test {
+namespace rnbd::test::growth_test {
 
 namespace {
 
@@ -118,4 +118,4 @@ TEST_CASE("growth: storage that cannot grow is as large as it was made") {
   }
 }
 
-}  // namespace rnbd::test
+}  // namespace rnbd::test::growth_test

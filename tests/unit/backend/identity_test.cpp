@@ -9,7 +9,7 @@
 
 #include "tests/unit/backend/bench.hpp"
 
-namespace rnbd::test {
+namespace rnbd::test::identity_test {
 
 namespace {
 
@@ -187,4 +187,4 @@ TEST_CASE("identity: other words, other UUID") {
   CHECK(uuid_of("wwid naa.1") != uuid_of("wwid naa.2"));
 }
 
-}  // namespace rnbd::test
+}  // namespace rnbd::test::identity_test

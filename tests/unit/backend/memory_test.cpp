@@ -3,7 +3,7 @@
 
 #include "tests/unit/backend/bench.hpp"
 
-namespace rnbd::test {
+namespace rnbd::test::memory_test {
 
 TEST_CASE("memory: behaves like a disk") { check_conformance({must_open("memory:4M")}); }
 
@@ -55,4 +55,4 @@ TEST_CASE("null: reads zeroes and forgets writes") {
   CHECK(extents[0].hole);
 }
 
-}  // namespace rnbd::test
+}  // namespace rnbd::test::memory_test

@@ -14,6 +14,8 @@
 #include "tests/unit/backend/bench.hpp"
 #include "tests/unit/backend/nbd_server.hpp"
 
+namespace nbd_silence_test {
+
 using namespace rnbd;
 using namespace rnbd::test;
 using namespace std::chrono_literals;
@@ -167,3 +169,5 @@ TEST_CASE("nbd silence: after one that was cut with nothing but reads under way 
   CHECK(world.run(BackendOperation::write) == 0);
   CHECK(world.told("open it anew"));
 }
+
+}  // namespace nbd_silence_test

@@ -6,7 +6,7 @@
 #include "tests/unit/backend/bench.hpp"
 #include "tests/unit/backend/nbd_server.hpp"
 
-namespace rnbd::test {
+namespace rnbd::test::nbd_test {
 
 namespace {
 
@@ -286,4 +286,4 @@ TEST_CASE("nbd: what cannot be opened says what to look at") {
   CHECK(failure_of("nbd://[").error == EINVAL);
 }
 
-}  // namespace rnbd::test
+}  // namespace rnbd::test::nbd_test

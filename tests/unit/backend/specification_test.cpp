@@ -5,7 +5,7 @@
 
 #include "tests/unit/backend/bench.hpp"
 
-namespace rnbd::test {
+namespace rnbd::test::specification_test {
 
 TEST_CASE("sizes are bytes, or numbers with a unit of 1024") {
   CHECK(parse_size("4096") == 4096U);
@@ -69,4 +69,4 @@ TEST_CASE("a bad specification is answered with what to write instead") {
   CHECK(unknown.error().text.find("memory:SIZE") != std::string::npos);
 }
 
-}  // namespace rnbd::test
+}  // namespace rnbd::test::specification_test

@@ -5,7 +5,7 @@
 
 #include "tests/unit/backend/bench.hpp"
 
-namespace rnbd::test {
+namespace rnbd::test::trouble_test {
 
 namespace {
 
@@ -92,4 +92,4 @@ TEST_CASE("bad options of wrappers are answered with the good ones") {
   CHECK(text_of_failure("delay:write=5ms:memory:many").find("64M") != std::string::npos);
 }
 
-}  // namespace rnbd::test
+}  // namespace rnbd::test::trouble_test

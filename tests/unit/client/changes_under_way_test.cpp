@@ -6,7 +6,7 @@
 #include <atomic>
 #include <thread>
 
-namespace rnbd {
+namespace rnbd::changes_under_way_test {
 namespace {
 
 const rtrs::Interrupt never{[](void*) { return false; }, nullptr};
@@ -56,4 +56,4 @@ TEST_CASE("changes under way: who waits goes on when the last that overlaps has 
 }
 
 }  // namespace
-}  // namespace rnbd
+}  // namespace rnbd::changes_under_way_test

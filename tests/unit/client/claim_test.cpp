@@ -6,6 +6,8 @@
 
 #include "tests/unit/client/session_world.hpp"
 
+namespace claim_test {
+
 using namespace rnbd;
 using namespace rnbd::test;
 
@@ -196,3 +198,5 @@ TEST_CASE("claim: a device that others write to says so when it is opened") {
   CHECK(device->look_again({}).has_value());
   CHECK_FALSE(device->in_use());
 }
+
+}  // namespace claim_test

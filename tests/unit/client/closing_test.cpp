@@ -6,7 +6,7 @@
 
 #include "tests/unit/client/session_world.hpp"
 
-namespace rnbd::test {
+namespace rnbd::test::closing_test {
 namespace {
 
 using Block = std::array<std::byte, 512>;
@@ -234,4 +234,4 @@ TEST_CASE("a CLOSE that was never sent is repeated when there is a permit") {
 }
 
 }  // namespace
-}  // namespace rnbd::test
+}  // namespace rnbd::test::closing_test

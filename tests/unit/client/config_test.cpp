@@ -8,6 +8,8 @@
 #include "bridge/protocol/uuid.hpp"
 #include "rdma/wire/messages.hpp"
 
+namespace config_test {
+
 using namespace std::chrono_literals;
 using rnbd::ClientConfig;
 using rnbd::ConfigReader;
@@ -331,3 +333,5 @@ TEST_CASE("a made up session name is valid and never the same twice") {
   CHECK(rtrs::wire::is_valid_session_name(name + "-probe"));
   CHECK(name != rnbd::make_session_name());
 }
+
+}  // namespace config_test

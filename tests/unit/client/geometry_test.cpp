@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+namespace geometry_test {
+
 using rnbd::DeviceGeometry;
 using rnbd::GeometryOptions;
 using rnbd::make_geometry;
@@ -162,3 +164,5 @@ TEST_CASE("ranges are aligned at blocks, and at the end of the device") {
   CHECK(geometry.round_up(8193) == 8704);
   CHECK(geometry.round_down(8191) == 4096);
 }
+
+}  // namespace geometry_test

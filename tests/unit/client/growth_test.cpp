@@ -6,7 +6,7 @@
 
 #include "tests/unit/client/session_world.hpp"
 
-namespace rnbd::test {
+namespace rnbd::test::growth_test {
 namespace {
 
 constexpr std::uint64_t kSize = 1 << 20;
@@ -176,4 +176,4 @@ TEST_CASE("growth: a session is renewed with a device that a server has grown me
 }
 
 }  // namespace
-}  // namespace rnbd::test
+}  // namespace rnbd::test::growth_test

@@ -4,7 +4,7 @@
 
 #include "tests/unit/client/session_world.hpp"
 
-namespace rnbd::test {
+namespace rnbd::test::lost_device_test {
 namespace {
 
 TEST_CASE("renewal: a device that is another one is lost for good, and the log says why") {
@@ -206,4 +206,4 @@ TEST_CASE("renewal: another writer is noticed in every life of the server") {
 }
 
 }  // namespace
-}  // namespace rnbd::test
+}  // namespace rnbd::test::lost_device_test

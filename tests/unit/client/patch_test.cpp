@@ -6,7 +6,7 @@
 
 #include "tests/unit/client/device_world.hpp"
 
-namespace rnbd::test {
+namespace rnbd::test::patch_test {
 namespace {
 
 TEST_CASE("after a patch was given up half-way nothing is written any more") {
@@ -111,4 +111,4 @@ TEST_CASE("an aligned write of the patched block is never undone by the patch") 
 }
 
 }  // namespace
-}  // namespace rnbd::test
+}  // namespace rnbd::test::patch_test

@@ -5,7 +5,7 @@
 
 #include "tests/unit/client/device_world.hpp"
 
-namespace rnbd::test {
+namespace rnbd::test::remote_device_test {
 namespace {
 
 TEST_CASE("any mix of unaligned reads, writes and zeroes behaves like memory") {
@@ -213,4 +213,4 @@ TEST_CASE("a waiting call ends when its caller is asked to leave") {
 }
 
 }  // namespace
-}  // namespace rnbd::test
+}  // namespace rnbd::test::remote_device_test

@@ -7,7 +7,7 @@
 
 #include "tests/unit/client/session_world.hpp"
 
-namespace rnbd::test {
+namespace rnbd::test::renewal_in_flight_test {
 namespace {
 
 TEST_CASE("renewal: a request in flight reaches its device, not the one that has its id now") {
@@ -242,4 +242,4 @@ TEST_CASE("renewal: devices are opened, used and closed while the server restart
 }
 
 }  // namespace
-}  // namespace rnbd::test
+}  // namespace rnbd::test::renewal_in_flight_test

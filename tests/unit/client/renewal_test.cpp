@@ -4,7 +4,7 @@
 
 #include "tests/unit/client/session_world.hpp"
 
-namespace rnbd::test {
+namespace rnbd::test::renewal_test {
 namespace {
 
 TEST_CASE("renewal: open devices go on under their new ids, even when those changed hands") {
@@ -271,4 +271,4 @@ TEST_CASE("a CLOSE that nobody answered is sent again before the device is opene
 }
 
 }  // namespace
-}  // namespace rnbd::test
+}  // namespace rnbd::test::renewal_test

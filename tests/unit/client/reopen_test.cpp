@@ -6,6 +6,8 @@
 #include "bridge/client/device_handle.hpp"
 #include "tests/unit/client/fake_server.hpp"
 
+namespace reopen_test {
+
 using rnbd::DeviceGeometry;
 using rnbd::ReopenDevice;
 using rnbd::ReopenOperation;
@@ -370,3 +372,5 @@ TEST_CASE("reopen: a path that dies ends it, and a cancelled one is referred to 
     CHECK(server.lane.permits_in_use() == 0);
   }
 }
+
+}  // namespace reopen_test

@@ -7,7 +7,7 @@
 
 #include "tests/unit/client/session_world.hpp"
 
-namespace rnbd::test {
+namespace rnbd::test::session_test {
 namespace {
 
 TEST_CASE("a session starts with the exchange of versions") {
@@ -265,4 +265,4 @@ TEST_CASE("a dead session answers EIO and says why") {
 }
 
 }  // namespace
-}  // namespace rnbd::test
+}  // namespace rnbd::test::session_test

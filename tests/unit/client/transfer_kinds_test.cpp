@@ -4,7 +4,7 @@
 
 #include "tests/unit/client/transfer_world.hpp"
 
-namespace rnbd::test {
+namespace rnbd::test::transfer_kinds_test {
 namespace {
 
 TEST_CASE("a flush is a read without data, as Linux sends it") {
@@ -167,4 +167,4 @@ TEST_CASE("a range that the server would not take is refused before anything is 
 }
 
 }  // namespace
-}  // namespace rnbd::test
+}  // namespace rnbd::test::transfer_kinds_test

@@ -8,7 +8,7 @@
 
 #include "tests/unit/client/transfer_world.hpp"
 
-namespace rnbd::test {
+namespace rnbd::test::transfer_test {
 namespace {
 
 TEST_CASE("a transfer of any length arrives whole, in pieces that fit") {
@@ -200,4 +200,4 @@ TEST_CASE("whoever waits is told once, after the last piece") {
 }
 
 }  // namespace
-}  // namespace rnbd::test
+}  // namespace rnbd::test::transfer_test

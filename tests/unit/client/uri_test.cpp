@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+namespace uri_test {
+
 using rnbd::DeviceUri;
 using rnbd::HostPort;
 using rnbd::parse_device_uri;
@@ -153,3 +155,5 @@ TEST_CASE("a malformed path is refused with the form to write") {
     CHECK(mentions(parsed.error(), "[SRC@]DST[:PORT]"));
   }
 }
+
+}  // namespace uri_test

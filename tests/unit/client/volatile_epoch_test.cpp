@@ -5,7 +5,7 @@
 
 #include "tests/unit/client/session_world.hpp"
 
-namespace rnbd::test {
+namespace rnbd::test::volatile_epoch_test {
 namespace {
 
 TEST_CASE("volatile epoch: the next flush fails once when answered writes may be lost") {
@@ -151,4 +151,4 @@ TEST_CASE("volatile epoch: a second flush at the same time is not believed eithe
 }
 
 }  // namespace
-}  // namespace rnbd::test
+}  // namespace rnbd::test::volatile_epoch_test

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-namespace rnbd {
+namespace rnbd::whole_extents_test {
 namespace {
 
 struct Run {
@@ -79,4 +79,4 @@ TEST_CASE("extents: whatever comes, no byte of data becomes a hole, and all bord
 }
 
 }  // namespace
-}  // namespace rnbd
+}  // namespace rnbd::whole_extents_test

@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+namespace write_gate_test {
+
 using rnbd::WriteGate;
 
 namespace {
@@ -72,3 +74,5 @@ TEST_CASE("a patch excludes every writer at all times") {
   CHECK(violations == 0);
   CHECK(unprotected == 1500);
 }
+
+}  // namespace write_gate_test

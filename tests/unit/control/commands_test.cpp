@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
-namespace rnbd {
+namespace rnbd::commands_test {
 namespace {
 
 using rtrs::Failure;
@@ -64,4 +64,4 @@ TEST_CASE("help lists every command with what to write behind it") {
 }
 
 }  // namespace
-}  // namespace rnbd
+}  // namespace rnbd::commands_test

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace rnbd {
+namespace rnbd::ctl_view_test {
 namespace {
 
 std::string shown(const char* json) { return readable(nlohmann::ordered_json::parse(json)); }
@@ -36,4 +36,4 @@ TEST_CASE("nothing of an answer moves the cursor") {
 }
 
 }  // namespace
-}  // namespace rnbd
+}  // namespace rnbd::ctl_view_test

@@ -19,7 +19,7 @@
 #include "bridge/control/control_socket.hpp"
 #include "bridge/control/unix_socket.hpp"
 
-namespace rnbd {
+namespace rnbd::socket_test {
 namespace {
 
 /// A folder that goes with the test.
@@ -243,4 +243,4 @@ TEST_CASE("the end does not wait for those who are connected") {
 }
 
 }  // namespace
-}  // namespace rnbd
+}  // namespace rnbd::socket_test

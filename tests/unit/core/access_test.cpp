@@ -6,7 +6,7 @@
 #include "rdma/core/client_path.hpp"
 #include "tests/unit/core/server_bench.hpp"
 
-namespace rtrs::test {
+namespace rtrs::test::access_test {
 namespace {
 
 using wire::PathAccess;
@@ -193,4 +193,4 @@ TEST_CASE("access: a notice that is out of order breaks the path") {
 }
 
 }  // namespace
-}  // namespace rtrs::test
+}  // namespace rtrs::test::access_test

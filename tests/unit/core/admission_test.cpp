@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace rtrs {
+namespace rtrs::admission_test {
 namespace {
 
 constexpr std::uint32_t kExactlyOnce = wire::kFeatureExactlyOnce;
@@ -474,4 +474,4 @@ TEST_CASE("an idle session yields its name and ends; one that was joined again d
 }
 
 }  // namespace
-}  // namespace rtrs
+}  // namespace rtrs::admission_test

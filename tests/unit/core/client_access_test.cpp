@@ -11,7 +11,7 @@
 #include "rdma/wire/immediate.hpp"
 #include "tests/unit/core/fake_queue_pair.hpp"
 
-namespace rtrs::test {
+namespace rtrs::test::client_access_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -287,4 +287,4 @@ TEST_CASE("access: what opens and closes goes over a forbidden path if there is 
 }
 
 }  // namespace
-}  // namespace rtrs::test
+}  // namespace rtrs::test::client_access_test

@@ -12,7 +12,7 @@
 #include "rdma/wire/immediate.hpp"
 #include "tests/unit/core/client_failover_bench.hpp"
 
-namespace rtrs {
+namespace rtrs::client_failover_linux_test {
 namespace {
 
 TEST_CASE("fail-over: without generations a renewed session waits for the path of each change") {
@@ -322,4 +322,4 @@ TEST_CASE("fail-over: with generations nothing waits for a close that was given 
 }
 
 }  // namespace
-}  // namespace rtrs
+}  // namespace rtrs::client_failover_linux_test

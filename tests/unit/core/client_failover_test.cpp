@@ -10,7 +10,7 @@
 #include "rdma/wire/immediate.hpp"
 #include "tests/unit/core/client_failover_bench.hpp"
 
-namespace rtrs {
+namespace rtrs::client_failover_test {
 namespace {
 
 TEST_CASE("fail-over: a change goes over another path with the same permit and generation") {
@@ -253,4 +253,4 @@ TEST_CASE("policies choose among the paths in use, and among all when none of th
 }
 
 }  // namespace
-}  // namespace rtrs
+}  // namespace rtrs::client_failover_test

@@ -13,7 +13,7 @@
 #include "rdma/wire/immediate.hpp"
 #include "tests/unit/core/fake_queue_pair.hpp"
 
-namespace rtrs {
+namespace rtrs::client_lane_test {
 namespace {
 
 /// A lane with `slots` permits of a session of `depth`, from permit 2 on.
@@ -335,4 +335,4 @@ TEST_CASE("heartbeats and unknown immediates are none of a lane's business") {
 }
 
 }  // namespace
-}  // namespace rtrs
+}  // namespace rtrs::client_lane_test

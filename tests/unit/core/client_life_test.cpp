@@ -11,7 +11,7 @@
 #include "rdma/wire/immediate.hpp"
 #include "tests/unit/core/client_failover_bench.hpp"
 
-namespace rtrs {
+namespace rtrs::client_life_test {
 namespace {
 
 TEST_CASE("a connection that owes an answer is asked for a sign of life, and dead without one") {
@@ -239,4 +239,4 @@ TEST_CASE("signs of life from before something came to a path say nothing of it"
 }
 
 }  // namespace
-}  // namespace rtrs
+}  // namespace rtrs::client_life_test

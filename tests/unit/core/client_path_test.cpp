@@ -9,7 +9,7 @@
 #include "rdma/wire/immediate.hpp"
 #include "tests/unit/core/fake_queue_pair.hpp"
 
-namespace rtrs {
+namespace rtrs::client_path_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -147,4 +147,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace rtrs
+}  // namespace rtrs::client_path_test

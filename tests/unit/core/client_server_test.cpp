@@ -8,7 +8,7 @@
 
 #include "rdma/core/client_session.hpp"
 
-namespace rtrs {
+namespace rtrs::client_server_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -207,4 +207,4 @@ TEST_CASE("when the path goes that names the server, another one does that has l
 }
 
 }  // namespace
-}  // namespace rtrs
+}  // namespace rtrs::client_server_test

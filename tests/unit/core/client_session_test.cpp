@@ -5,7 +5,7 @@
 
 #include <chrono>
 
-namespace rtrs {
+namespace rtrs::client_session_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -395,4 +395,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace rtrs
+}  // namespace rtrs::client_session_test

@@ -9,7 +9,7 @@
 
 #include "tests/unit/core/client_failover_bench.hpp"
 
-namespace rtrs {
+namespace rtrs::given_up_test {
 namespace {
 
 struct World {
@@ -201,4 +201,4 @@ TEST_CASE("given up: a change that was never sent holds back nothing") {
 }
 
 }  // namespace
-}  // namespace rtrs
+}  // namespace rtrs::given_up_test

@@ -5,7 +5,7 @@
 
 #include <optional>
 
-namespace rtrs {
+namespace rtrs::heartbeat_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -89,4 +89,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace rtrs
+}  // namespace rtrs::heartbeat_test

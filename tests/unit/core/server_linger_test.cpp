@@ -4,7 +4,7 @@
 
 #include "tests/unit/core/server_bench.hpp"
 
-namespace rtrs::test {
+namespace rtrs::test::server_linger_test {
 namespace {
 
 TEST_CASE("a session comes up with its first path and goes down once") {
@@ -200,4 +200,4 @@ TEST_CASE("a session that never had a name does not linger") {
 }
 
 }  // namespace
-}  // namespace rtrs::test
+}  // namespace rtrs::test::server_linger_test

@@ -4,7 +4,7 @@
 
 #include "tests/unit/core/server_bench.hpp"
 
-namespace rtrs::test {
+namespace rtrs::test::server_paths_linux_test {
 namespace {
 
 TEST_CASE("Linux: a write whose permit executes on another path is the same one, sent again") {
@@ -113,4 +113,4 @@ TEST_CASE("Linux: a session ends with its last path and its last request, and ne
 }
 
 }  // namespace
-}  // namespace rtrs::test
+}  // namespace rtrs::test::server_paths_linux_test

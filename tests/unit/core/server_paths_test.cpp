@@ -4,7 +4,7 @@
 
 #include "tests/unit/core/server_bench.hpp"
 
-namespace rtrs::test {
+namespace rtrs::test::server_paths_test {
 namespace {
 
 // ---- The table of docs/protocol.md, RTRS extension ----------------------------------------------
@@ -170,4 +170,4 @@ TEST_CASE("a write without room for a generation, or twice on one path, breaks t
 }
 
 }  // namespace
-}  // namespace rtrs::test
+}  // namespace rtrs::test::server_paths_test

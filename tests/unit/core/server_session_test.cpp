@@ -12,7 +12,7 @@
 #include "rdma/wire/messages.hpp"
 #include "tests/unit/core/fake_queue_pair.hpp"
 
-namespace rtrs {
+namespace rtrs::server_session_test {
 namespace {
 
 class Handler final : public ServerHandler {
@@ -340,4 +340,4 @@ TEST_CASE("an error of a write of a client without the extension is told later, 
 }
 
 }  // namespace
-}  // namespace rtrs
+}  // namespace rtrs::server_session_test

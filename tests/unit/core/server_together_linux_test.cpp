@@ -4,7 +4,7 @@
 
 #include "tests/unit/core/server_bench.hpp"
 
-namespace rtrs::test {
+namespace rtrs::test::server_together_linux_test {
 namespace {
 
 /// Two paths that are read together.
@@ -268,4 +268,4 @@ TEST_CASE("Linux: all copies wait for one whose key is still being withdrawn, or
 }
 
 }  // namespace
-}  // namespace rtrs::test
+}  // namespace rtrs::test::server_together_linux_test

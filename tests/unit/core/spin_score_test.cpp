@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 
-namespace rtrs {
+namespace rtrs::spin_score_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -58,4 +58,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace rtrs
+}  // namespace rtrs::spin_score_test

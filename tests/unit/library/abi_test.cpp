@@ -6,6 +6,8 @@
 
 #include "rdma/library/include/rtrs.h"
 
+namespace abi_test {
+
 namespace {
 
 #define AT(type, field, offset) static_assert(offsetof(type, field) == (offset))
@@ -135,3 +137,5 @@ static_assert(RTRS_REPEATABLE == 1 && RTRS_RESEND == 2 && RTRS_NOWAIT == 4 && RT
 static_assert(RTRS_MAYBE_DONE == 16 && RTRS_DEBUG == 0 && RTRS_ERROR == 3);
 
 }  // namespace
+
+}  // namespace abi_test

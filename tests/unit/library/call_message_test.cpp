@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace rtrs::library {
+namespace rtrs::library::call_message_test {
 namespace {
 
 std::vector<std::byte> encoded(CallHeader header, const std::string& rest = {}) {
@@ -88,4 +88,4 @@ TEST_CASE("data come in pieces or behind the message, not both") {
 }
 
 }  // namespace
-}  // namespace rtrs::library
+}  // namespace rtrs::library::call_message_test

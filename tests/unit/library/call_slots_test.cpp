@@ -5,7 +5,7 @@
 
 #include <thread>
 
-namespace rtrs::library {
+namespace rtrs::library::call_slots_test {
 namespace {
 
 TEST_CASE("a slot belongs to one call at a time, and each call has a newer generation") {
@@ -34,4 +34,4 @@ TEST_CASE("whoever waits for a slot gets one that comes back, or may give up") {
 }
 
 }  // namespace
-}  // namespace rtrs::library
+}  // namespace rtrs::library::call_slots_test

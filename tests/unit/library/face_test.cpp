@@ -6,6 +6,8 @@
 
 #include "rdma/library/include/rtrs.hpp"
 
+namespace face_test {
+
 // Nothing of the project itself is included here: its names are those of the face.
 namespace {
 
@@ -86,3 +88,5 @@ TEST_CASE("errors are numbers and sentences") {
 }
 
 }  // namespace
+
+}  // namespace face_test

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <string>
 
-namespace rtrs::library {
+namespace rtrs::library::gathered_data_test {
 namespace {
 
 ConstBytes bytes(const std::string& text) { return std::as_bytes(std::span{text}); }
@@ -62,4 +62,4 @@ TEST_CASE("memory counts from begin() until it is cleared or taken") {
 }
 
 }  // namespace
-}  // namespace rtrs::library
+}  // namespace rtrs::library::gathered_data_test

@@ -14,7 +14,7 @@
 
 #include "tests/unit/library/bench.hpp"
 
-namespace rtrs::library {
+namespace rtrs::library::interface_test {
 namespace {
 
 TEST_CASE("a server hears of sessions and their paths as they come and go") {
@@ -216,4 +216,4 @@ TEST_CASE("options of another version are refused when they say something unknow
 }
 
 }  // namespace
-}  // namespace rtrs::library
+}  // namespace rtrs::library::interface_test

@@ -11,7 +11,7 @@
 #include "rdma/library/call_message.hpp"
 #include "tests/unit/library/bench.hpp"
 
-namespace rtrs::library {
+namespace rtrs::library::repeats_test {
 namespace {
 
 /// A client that says what no client of the library says.
@@ -171,4 +171,4 @@ TEST_CASE("messages that no client of the library sends are refused, and harm no
 }
 
 }  // namespace
-}  // namespace rtrs::library
+}  // namespace rtrs::library::repeats_test

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace rtrs::library {
+namespace rtrs::library::sg_list_test {
 namespace {
 
 struct Parts {
@@ -51,4 +51,4 @@ TEST_CASE("what is scattered touches its range and nothing else") {
 }
 
 }  // namespace
-}  // namespace rtrs::library
+}  // namespace rtrs::library::sg_list_test

@@ -7,7 +7,7 @@
 
 #include "rdma/path_list.hpp"
 
-namespace rtrs::library {
+namespace rtrs::library::uri_test {
 namespace {
 
 std::string path_of(std::string_view text) {
@@ -54,4 +54,4 @@ TEST_CASE("a wrong URI is told what to write instead") {
 }
 
 }  // namespace
-}  // namespace rtrs::library
+}  // namespace rtrs::library::uri_test

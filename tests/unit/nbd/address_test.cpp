@@ -6,6 +6,8 @@
 
 #include "bridge/nbd/listener.hpp"
 
+namespace address_test {
+
 using namespace rnbd::nbd;
 
 namespace {
@@ -86,3 +88,5 @@ TEST_CASE("listener: the file of a Unix socket goes with it, also when it was mo
   CHECK_FALSE(std::filesystem::exists(path));
   std::filesystem::remove(directory);
 }
+
+}  // namespace address_test

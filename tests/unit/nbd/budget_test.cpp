@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+namespace budget_test {
+
 using rnbd::nbd::Budget;
 using rnbd::nbd::Share;
 
@@ -61,3 +63,5 @@ TEST_CASE("budget: threads that use it at the same time leave nothing behind") {
   for (std::thread& thread : threads) thread.join();
   CHECK(budget.used() == 0);
 }
+
+}  // namespace budget_test

@@ -8,6 +8,8 @@
 #include <set>
 #include <vector>
 
+namespace buffer_pool_test {
+
 using rnbd::nbd::BufferPool;
 
 namespace {
@@ -64,3 +66,5 @@ TEST_CASE("buffers: none may be given back, too") {
   pool.give_back({});
   CHECK(pool.take(1).size == 4096);
 }
+
+}  // namespace buffer_pool_test

@@ -9,6 +9,8 @@
 #include <set>
 #include <thread>
 
+namespace call_pool_test {
+
 using rnbd::nbd::CallPool;
 
 TEST_CASE("calls: a hundred that wait do not hold up the next one") {
@@ -77,3 +79,5 @@ TEST_CASE("calls: one after the other, each posted when the last one has ended, 
   done.wait();
   CHECK(threads.size() == 1);
 }
+
+}  // namespace call_pool_test

@@ -5,6 +5,8 @@
 
 #include <initializer_list>
 
+namespace errors_test {
+
 using rnbd::errno_for_nbd;
 
 TEST_CASE("what NBD can say stays as it is") {
@@ -26,3 +28,5 @@ TEST_CASE("a wait that was given up means going down, a missing right means no p
   CHECK(rnbd::errno_for_nbd(EINTR) == ESHUTDOWN);
   CHECK(rnbd::errno_for_nbd(EACCES) == EPERM);
 }
+
+}  // namespace errors_test

@@ -18,6 +18,8 @@
 
 #include "bridge/nbd/handshake_socket.hpp"
 
+namespace front_test {
+
 using namespace rnbd;
 using namespace rnbd::nbd;
 using namespace std::chrono_literals;
@@ -174,3 +176,5 @@ TEST_CASE("front: a client that asks for the wrong export without end does not f
   CHECK(world.said.size() >= 1);
   CHECK(world.said.size() < 50);
 }
+
+}  // namespace front_test

@@ -14,6 +14,8 @@
 
 #include "bridge/nbd/handshake_socket.hpp"
 
+namespace handshake_test {
+
 using namespace rnbd;
 using namespace rnbd::nbd;
 using namespace std::chrono_literals;
@@ -150,3 +152,5 @@ TEST_CASE("handshake: a text that is too long for NBD ends with a whole characte
   CHECK(clipped(std::string(4095, 'x') + umlaut).size() == 4095);
   CHECK(clipped(std::string(4094, 'x') + umlaut + "x").size() == 4096);
 }
+
+}  // namespace handshake_test

@@ -3,6 +3,8 @@
 
 #include "bridge/nbd/handshake_socket.hpp"
 
+namespace option_reader_test {
+
 using namespace rnbd::nbd;
 using namespace std::string_literals;
 
@@ -33,3 +35,5 @@ TEST_CASE("options: what contradicts itself is noticed and stays noticed") {
   CHECK(reader.take_string().empty());
   CHECK_FALSE(reader.good());
 }
+
+}  // namespace option_reader_test

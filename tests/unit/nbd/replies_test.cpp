@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <string>
 
+namespace replies_test {
+
 using namespace rnbd::nbd;
 
 namespace {
@@ -75,3 +77,5 @@ TEST_CASE("replies: structured ones") {
         "00000001");
   CHECK(status.payload_size == 16);
 }
+
+}  // namespace replies_test

@@ -7,6 +7,8 @@
 #include "bridge/protocol/messages.hpp"
 #include "tests/unit/wire/hex.hpp"
 
+namespace extension_test {
+
 using namespace rnbd::wire;
 using test::Bytes;
 using test::from_hex;
@@ -214,3 +216,5 @@ TEST_CASE("extension: random pages and extents survive the way there and back") 
             to_hex(encode_block_status_response(extents)));
   }
 }
+
+}  // namespace extension_test

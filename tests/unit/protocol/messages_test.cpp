@@ -5,6 +5,8 @@
 
 #include "tests/unit/wire/hex.hpp"
 
+namespace messages_test {
+
 using namespace rnbd::wire;
 using test::Bytes;
 using test::copy;
@@ -214,3 +216,5 @@ TEST_CASE("protocol: random opens and ios survive the way there and back") {
     REQUIRE(open->mode == mode);
   }
 }
+
+}  // namespace messages_test

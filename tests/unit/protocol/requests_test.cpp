@@ -7,6 +7,8 @@
 #include "rdma/wire/messages.hpp"
 #include "tests/unit/wire/hex.hpp"
 
+namespace requests_test {
+
 using namespace rnbd::wire;
 using rtrs::wire::bytes_of;
 using test::Bytes;
@@ -123,3 +125,5 @@ TEST_CASE("requests: a close is the documented write of 12 bytes") {
   CHECK(to_hex(request) == "05 00 00 00 00 00 00 00 02 00 08 00");
   CHECK(header_in(request, 0, 0x0028'0008).user_length == 8);
 }
+
+}  // namespace requests_test

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+namespace uuid_test {
+
 using rnbd::parse_uuid;
 using rnbd::uuid_text;
 using rtrs::wire::Uuid;
@@ -25,3 +27,5 @@ TEST_CASE("an unknown UUID is no text, and what is no UUID is refused") {
     CHECK_MESSAGE(!parse_uuid(bad), bad);
   }
 }
+
+}  // namespace uuid_test

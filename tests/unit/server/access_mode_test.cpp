@@ -7,6 +7,8 @@
 #include "bridge/protocol/printable.hpp"
 #include "tests/unit/server/fixture.hpp"
 
+namespace access_mode_test {
+
 using namespace rnbd;
 using namespace rnbd::test;
 using wire::AccessMode;
@@ -117,7 +119,7 @@ TEST_CASE("access modes: who is refused is told who writes, and no longer when h
   REQUIRE(world.open(*second, "disk", kMigration).error == 0);
   CHECK(world.open(world.session(), "disk", kRw).error == EPERM);
   CHECK(told("'second' (127.0.0.1:40000) write to it"));
-  CHECK(told(quoted("first\x1b[2J") + " (127.0.0.1:40000), "));
+  CHECK(told(in_quotes("first\x1b[2J") + " (127.0.0.1:40000), "));
   CHECK_FALSE(told("\x1b"));
   first.reset();
   second.reset();
@@ -170,3 +172,5 @@ TEST_CASE("access modes: both writers of a migration may write, a reader beside 
   CHECK(world.io(*target, 1, 0, 512, false, 512).error == 0);
   CHECK(world.io(*reader, 1, 0, 512, false, 512).error == EROFS);
 }
+
+}  // namespace access_mode_test

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+namespace bridge_options_test {
+
 using namespace rnbd;
 
 namespace {
@@ -101,3 +103,5 @@ TEST_CASE("bridge options: no message has the plugin's spelling") {
   CHECK(refuses({"rnbd+tcp://x@a/b"}, "name a source address with --path SRC@DST[:PORT]"));
   CHECK(refuses({uri, "--path", "a"}, "--path: 'a' is there already"));
 }
+
+}  // namespace bridge_options_test

@@ -10,6 +10,8 @@
 
 #include "tests/unit/server/catalogue_fixture.hpp"
 
+namespace catalogue_test {
+
 using namespace rnbd;
 using namespace rnbd::test;
 
@@ -208,3 +210,5 @@ TEST_CASE("catalogue: a device that is gone is let go, says so, and is opened wh
   CHECK(size_of(catalogue) == 8192);
   CHECK(catalogue.exports().front().trouble.empty());
 }
+
+}  // namespace catalogue_test

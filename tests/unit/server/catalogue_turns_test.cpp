@@ -11,6 +11,8 @@
 
 #include "tests/unit/server/catalogue_fixture.hpp"
 
+namespace catalogue_turns_test {
+
 using namespace rnbd;
 using namespace rnbd::test;
 
@@ -359,3 +361,5 @@ TEST_CASE("catalogue: a session without a UUID is never known again") {
   const std::uint64_t first = turn(fakes.catalogue, 0);
   CHECK(turn(fakes.catalogue, 0) != first);
 }
+
+}  // namespace catalogue_turns_test

@@ -10,6 +10,8 @@
 
 #include "tests/unit/server/fixture.hpp"
 
+namespace claim_test {
+
 using namespace rnbd;
 using namespace rnbd::test;
 using wire::AccessMode;
@@ -231,3 +233,5 @@ TEST_CASE("claim: an OPEN or a CLAIM beside a writer who is leaving waits for a 
   CHECK(call.finished == 1);
   if (!leaves) CHECK(world.write(*writer) == 0);
 }
+
+}  // namespace claim_test

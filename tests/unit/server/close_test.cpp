@@ -5,6 +5,8 @@
 
 #include "tests/unit/server/fixture.hpp"
 
+namespace close_test {
+
 using namespace rnbd;
 using namespace rnbd::test;
 
@@ -93,3 +95,5 @@ TEST_CASE("close: the session may end inside the answer") {
   world.disk().answer();
   CHECK(close.finished == 1);
 }
+
+}  // namespace close_test

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+namespace command_line_test {
+
 using namespace rnbd;
 
 namespace {
@@ -135,3 +137,5 @@ TEST_CASE("command line: a file that is to be checked is read to its end") {
   CHECK(invocation->settings.exports.size() == 1);
   CHECK(invocation->config == file.path);
 }
+
+}  // namespace command_line_test

@@ -5,6 +5,8 @@
 
 #include <filesystem>
 
+namespace config_file_test {
+
 using namespace rnbd;
 using namespace std::chrono_literals;
 
@@ -188,3 +190,5 @@ TEST_CASE("configuration: a file that cannot be read is said to be so") {
   const auto directory = load_config(std::filesystem::temp_directory_path().string());
   CHECK(has(directory.error().mistakes.front().text, "Is a directory"));
 }
+
+}  // namespace config_file_test

@@ -6,6 +6,8 @@
 
 #include "tests/unit/server/fixture.hpp"
 
+namespace data_path_test {
+
 using namespace rnbd;
 using namespace rnbd::test;
 
@@ -170,3 +172,5 @@ TEST_CASE("data path: a session may end inside the answer of its last request") 
   auto next = world.make_session("next");
   CHECK(world.open(*next, "disk").error == 0);
 }
+
+}  // namespace data_path_test

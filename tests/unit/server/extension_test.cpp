@@ -5,6 +5,8 @@
 
 #include "tests/unit/server/fixture.hpp"
 
+namespace extension_test {
+
 using namespace rnbd;
 using namespace rnbd::test;
 
@@ -180,3 +182,5 @@ TEST_CASE("cache: reaches the backend, also for a reader") {
   world.disk().fail_next = EIO;
   CHECK(cache(world, 512, 4096).error == EIO);
 }
+
+}  // namespace extension_test

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+namespace geometry_test {
+
 using namespace rnbd;
 
 namespace {
@@ -133,3 +135,5 @@ TEST_CASE("device info: tells the exact size and each ability apart") {
   CHECK((response.flags & wire::kDeviceReadOnly) != 0);
   CHECK((response.flags & wire::kDeviceFastZero) == 0);
 }
+
+}  // namespace geometry_test

@@ -6,6 +6,8 @@
 
 #include "tests/unit/server/fixture.hpp"
 
+namespace growth_test {
+
 using namespace rnbd;
 using namespace rnbd::test;
 
@@ -92,3 +94,5 @@ TEST_CASE("growth: block status tells of the new part, too") {
   device_info(world, world.session());
   CHECK(ask() == 0);
 }
+
+}  // namespace growth_test

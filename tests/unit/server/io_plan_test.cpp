@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <functional>
 
+namespace io_plan_test {
+
 using namespace rnbd;
 
 namespace {
@@ -204,3 +206,5 @@ TEST_CASE("io: PREFLUSH puts a flush in front, NOUNMAP and fast reach the backen
   CHECK_FALSE(plan(kZeroes, 0, 512, kIn, 0).no_unmap);
   CHECK(plan(kWrite | 0x600, 0, 0, kIn, 0).operation == BackendOperation::flush);
 }
+
+}  // namespace io_plan_test

@@ -13,6 +13,8 @@
 #include "bridge/server/open_lines.hpp"
 #include "tests/unit/server/fixture.hpp"
 
+namespace late_open_test {
+
 using namespace rnbd;
 using namespace rnbd::test;
 namespace fs = std::filesystem;
@@ -376,3 +378,5 @@ TEST_CASE("late open: a file that hangs in open(2) keeps no thread from another 
   changed.notify_all();
   stuck.join();
 }
+
+}  // namespace late_open_test

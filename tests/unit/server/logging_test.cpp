@@ -9,7 +9,7 @@
 #include <array>
 #include <string>
 
-namespace rnbd::test {
+namespace rnbd::test::logging_test {
 
 namespace {
 
@@ -79,4 +79,4 @@ TEST_CASE("log: whoever logs never waits for who reads, and what is dropped is t
   alarm(0);
 }
 
-}  // namespace rnbd::test
+}  // namespace rnbd::test::logging_test

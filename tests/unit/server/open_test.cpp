@@ -5,6 +5,8 @@
 
 #include "tests/unit/server/fixture.hpp"
 
+namespace open_test {
+
 using namespace rnbd;
 using namespace rnbd::test;
 
@@ -298,3 +300,5 @@ TEST_CASE("open: what Linux's clients leave behind a message has no meaning") {
   CHECK(close_numbered(world, 0, 1, 99).error == 0);
   CHECK(open_numbered(world, "disk", 1, 1).error == 0);
 }
+
+}  // namespace open_test

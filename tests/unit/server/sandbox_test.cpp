@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <string>
 
+namespace sandbox_test {
+
 using namespace rnbd;
 
 namespace {
@@ -43,3 +45,5 @@ TEST_CASE("sandbox: it is not blamed for what it has nothing to do with") {
   CHECK(sandbox_hint(EACCES, "/homely/image") == "");
   CHECK(sandbox_hint(EROFS, "nbd://storage/image") == "");
 }
+
+}  // namespace sandbox_test

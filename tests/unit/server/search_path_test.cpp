@@ -15,6 +15,8 @@
 
 #include "tests/unit/server/fixture.hpp"
 
+namespace search_path_test {
+
 using namespace rnbd;
 using namespace rnbd::test;
 namespace fs = std::filesystem;
@@ -461,3 +463,5 @@ TEST_CASE("search path: work that may block is given away, and the answer comes 
   work[0]();
   CHECK(world.now_open == 0);
 }
+
+}  // namespace search_path_test

@@ -7,6 +7,8 @@
 
 #include "bridge/client/closest.hpp"
 
+namespace settings_test {
+
 using namespace rnbd;
 using namespace std::chrono_literals;
 
@@ -241,3 +243,5 @@ TEST_CASE("guessing: a near word is found, a far one is not") {
   CHECK(closest("frobnicate", words) == "");
   CHECK(closest("", words) == "");
 }
+
+}  // namespace settings_test

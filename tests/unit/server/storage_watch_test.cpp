@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-namespace rnbd {
+namespace rnbd::storage_watch_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -62,4 +62,4 @@ TEST_CASE("a device that is gone is forgotten") {
 }
 
 }  // namespace
-}  // namespace rnbd
+}  // namespace rnbd::storage_watch_test

@@ -7,6 +7,8 @@
 
 #include "tests/unit/server/catalogue_fixture.hpp"
 
+namespace waiting_export_test {
+
 using namespace rnbd;
 using namespace rnbd::test;
 
@@ -204,3 +206,5 @@ TEST_CASE(
     CHECK(catalogue.open_named("a", kReadOnly).has_value());
   }
 }
+
+}  // namespace waiting_export_test

@@ -7,7 +7,7 @@
 
 #include "tests/unit/transport/scripted_server.hpp"
 
-namespace rtrs::test {
+namespace rtrs::test::access_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -211,4 +211,4 @@ TEST_CASE("access: a client that answers notices that were not sent loses its pa
 }
 
 }  // namespace
-}  // namespace rtrs::test
+}  // namespace rtrs::test::access_test

@@ -8,7 +8,7 @@
 #include <functional>
 #include <optional>
 
-namespace rtrs {
+namespace rtrs::alarm_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -58,4 +58,4 @@ TEST_CASE("an alarm goes off once for each setting") {
 }
 
 }  // namespace
-}  // namespace rtrs
+}  // namespace rtrs::alarm_test

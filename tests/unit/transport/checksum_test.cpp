@@ -9,7 +9,7 @@
 
 #include "rdma/transport/tcp/frame.hpp"
 
-namespace rtrs::tcp {
+namespace rtrs::tcp::checksum_test {
 
 namespace {
 
@@ -81,4 +81,4 @@ TEST_CASE("a checksum leaves the upper halves of the AVX registers clear") {
 
 #endif
 
-}  // namespace rtrs::tcp
+}  // namespace rtrs::tcp::checksum_test

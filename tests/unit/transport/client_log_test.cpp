@@ -7,7 +7,7 @@
 
 #include "tests/unit/transport/raw_peer.hpp"
 
-namespace rtrs::test {
+namespace rtrs::test::client_log_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -92,4 +92,4 @@ TEST_CASE("a client that comes and goes all the time does not fill the server's 
 }
 
 }  // namespace
-}  // namespace rtrs::test
+}  // namespace rtrs::test::client_log_test

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+namespace complaint_log_test {
+
 using namespace rtrs;
 using namespace std::chrono_literals;
 
@@ -88,3 +90,5 @@ TEST_CASE("complaints: what is for debugging only takes no room, and is always s
   CHECK_FALSE(log.is_rested(now));
   CHECK(log.is_rested(now + 1s));
 }
+
+}  // namespace complaint_log_test

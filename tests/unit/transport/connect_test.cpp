@@ -6,7 +6,7 @@
 
 #include "tests/unit/transport/raw_peer.hpp"
 
-namespace rtrs::test {
+namespace rtrs::test::connect_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -162,4 +162,4 @@ TEST_CASE("a client says what is wrong with a server that is none") {
 }
 
 }  // namespace
-}  // namespace rtrs::test
+}  // namespace rtrs::test::connect_test

@@ -7,7 +7,7 @@
 
 #include "tests/unit/transport/raw_peer.hpp"
 
-namespace rtrs::test {
+namespace rtrs::test::descriptors_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -96,4 +96,4 @@ TEST_CASE("a socket that is passed to the server must be one that listens") {
 }
 
 }  // namespace
-}  // namespace rtrs::test
+}  // namespace rtrs::test::descriptors_test

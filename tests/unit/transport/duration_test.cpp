@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+namespace duration_test {
+
 using namespace std::chrono_literals;
 using rtrs::parse_duration;
 
@@ -50,3 +52,5 @@ TEST_CASE("a duration out of its range says the range, and what was perhaps mean
         "did you mean 7200ms? A number alone is seconds, and '7200' is not between 0 and 3600s");
   CHECK(complaint("x", range).find("is not a duration") != std::string::npos);
 }
+
+}  // namespace duration_test

@@ -10,7 +10,7 @@
 #include "rdma/transport/reactor.hpp"
 #include "tests/unit/transport/load.hpp"
 
-namespace rtrs {
+namespace rtrs::errand_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -90,4 +90,4 @@ TEST_CASE("an errand that hangs makes room for the next one, but leaves a permit
 }
 
 }  // namespace
-}  // namespace rtrs
+}  // namespace rtrs::errand_test

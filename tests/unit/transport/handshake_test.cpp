@@ -9,7 +9,7 @@
 #include "rdma/transport/reactor.hpp"
 #include "tests/unit/transport/raw_peer.hpp"
 
-namespace rtrs::test {
+namespace rtrs::test::handshake_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -289,4 +289,4 @@ TEST_CASE("a client that falls silent is let go, with all it held") {
 }
 
 }  // namespace
-}  // namespace rtrs::test
+}  // namespace rtrs::test::handshake_test

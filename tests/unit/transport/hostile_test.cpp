@@ -9,7 +9,7 @@
 #include "rdma/transport/reactor.hpp"
 #include "tests/unit/transport/scripted_server.hpp"
 
-namespace rtrs::test {
+namespace rtrs::test::hostile_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -307,4 +307,4 @@ TEST_CASE("an extension is answered only to those who offered one") {
 }
 
 }  // namespace
-}  // namespace rtrs::test
+}  // namespace rtrs::test::hostile_test

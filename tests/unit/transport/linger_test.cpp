@@ -9,7 +9,7 @@
 #include "rdma/transport/volatile_epoch.hpp"
 #include "tests/unit/transport/raw_peer.hpp"
 
-namespace rtrs::test {
+namespace rtrs::test::linger_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -217,4 +217,4 @@ TEST_CASE("a client that comes and leaves without opening anything is logged onc
 }
 
 }  // namespace
-}  // namespace rtrs::test
+}  // namespace rtrs::test::linger_test

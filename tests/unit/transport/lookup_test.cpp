@@ -13,7 +13,7 @@
 
 #include "rdma/transport/resolve.hpp"
 
-namespace rtrs {
+namespace rtrs::lookup_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -122,4 +122,4 @@ TEST_CASE("a name to listen on is all of its addresses, anything else is itself"
 }
 
 }  // namespace
-}  // namespace rtrs
+}  // namespace rtrs::lookup_test

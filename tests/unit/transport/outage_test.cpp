@@ -14,7 +14,7 @@
 #include "tests/unit/transport/load.hpp"
 #include "tests/unit/transport/raw_peer.hpp"
 
-namespace rtrs {
+namespace rtrs::outage_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -312,4 +312,4 @@ TEST_CASE("two paths: a control message that waited for a permit leaves, whateve
 }
 
 }  // namespace
-}  // namespace rtrs
+}  // namespace rtrs::outage_test

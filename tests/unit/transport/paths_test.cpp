@@ -11,7 +11,7 @@
 #include "rdma/transport/reactor.hpp"
 #include "tests/unit/transport/load.hpp"
 
-namespace rtrs {
+namespace rtrs::paths_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -283,4 +283,4 @@ TEST_CASE("paths are written as people write them") {
 }
 
 }  // namespace
-}  // namespace rtrs
+}  // namespace rtrs::paths_test

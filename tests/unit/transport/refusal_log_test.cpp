@@ -6,7 +6,7 @@
 
 #include "tests/unit/transport/raw_peer.hpp"
 
-namespace rtrs::test {
+namespace rtrs::test::refusal_log_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -85,4 +85,4 @@ TEST_CASE("a server that refuses a client a hundred times says so once") {
 }
 
 }  // namespace
-}  // namespace rtrs::test
+}  // namespace rtrs::test::refusal_log_test

@@ -12,7 +12,7 @@
 #include <fstream>
 #include <limits>
 
-namespace rtrs::tcp {
+namespace rtrs::tcp::send_buffer_test {
 namespace {
 
 constexpr int kFew = 416 * 1024;
@@ -78,4 +78,4 @@ TEST_CASE("send buffer: what is no connection is left alone") {
 }
 
 }  // namespace
-}  // namespace rtrs::tcp
+}  // namespace rtrs::tcp::send_buffer_test

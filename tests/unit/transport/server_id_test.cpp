@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-namespace rtrs {
+namespace rtrs::server_id_test {
 namespace {
 
 TEST_CASE("the identity of a server is written with 16 digits and read so") {
@@ -17,4 +17,4 @@ TEST_CASE("the identity of a server is written with 16 digits and read so") {
 }
 
 }  // namespace
-}  // namespace rtrs
+}  // namespace rtrs::server_id_test

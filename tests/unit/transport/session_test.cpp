@@ -6,7 +6,7 @@
 #include "rdma/transport/reactor.hpp"
 #include "tests/unit/transport/echo.hpp"
 
-namespace rtrs::test {
+namespace rtrs::test::session_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -220,4 +220,4 @@ TEST_CASE("idle sessions stay, because heartbeats are answered") {
 }
 
 }  // namespace
-}  // namespace rtrs::test
+}  // namespace rtrs::test::session_test

@@ -9,7 +9,7 @@
 #include "rdma/transport/reactor.hpp"
 #include "tests/unit/transport/echo.hpp"
 
-namespace rtrs::test {
+namespace rtrs::test::spin_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -200,4 +200,4 @@ TEST_CASE("a spin longer than a millisecond is refused") {
 }
 
 }  // namespace
-}  // namespace rtrs::test
+}  // namespace rtrs::test::spin_test

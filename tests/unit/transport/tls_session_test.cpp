@@ -7,7 +7,7 @@
 #include "tests/unit/transport/echo.hpp"
 #include "tests/unit/transport/tls_keys.hpp"
 
-namespace rtrs::test {
+namespace rtrs::test::tls_session_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -333,4 +333,4 @@ TEST_CASE("nobody comes in with nothing where both kinds of keys are accepted") 
 }
 
 }  // namespace
-}  // namespace rtrs::test
+}  // namespace rtrs::test::tls_session_test

@@ -13,7 +13,7 @@
 #include "rdma/transport/verbs/domain.hpp"
 #include "rdma/transport/verbs/queue_plan.hpp"
 
-namespace rtrs::verbs {
+namespace rtrs::verbs::verbs_test {
 namespace {
 
 /// The first `size` bytes of an address.
@@ -152,4 +152,4 @@ TEST_CASE("receives that a device does not take are told as they were asked for"
 }
 
 }  // namespace
-}  // namespace rtrs::verbs
+}  // namespace rtrs::verbs::verbs_test

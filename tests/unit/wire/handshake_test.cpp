@@ -8,6 +8,8 @@
 #include "rdma/wire/messages.hpp"
 #include "tests/unit/wire/hex.hpp"
 
+namespace handshake_test {
+
 using namespace rtrs::wire;
 using test::Bytes;
 using test::copy;
@@ -321,3 +323,5 @@ TEST_CASE("handshake: 20000 random records survive the way there and back") {
     REQUIRE(to_hex(bytes_of(encode(answer->accept))) == to_hex(bytes_of(encode(accept))));
   }
 }
+
+}  // namespace handshake_test

@@ -7,6 +7,8 @@
 
 #include "tests/unit/wire/hex.hpp"
 
+namespace immediate_test {
+
 using namespace rtrs::wire;
 
 TEST_CASE("immediate: offset bits are 28 less the bits that the highest buffer id needs") {
@@ -97,3 +99,5 @@ TEST_CASE("immediate: replies keep 19 bits of buffer id and 9 bits of errno") {
 TEST_CASE("immediate: an errno above 511 turns into another one, as it does in Linux") {
   CHECK(decode_response(encode(ResponseImmediate{5, 524})).error == ENOMEM);
 }
+
+}  // namespace immediate_test

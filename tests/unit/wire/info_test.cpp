@@ -6,6 +6,8 @@
 #include "rdma/wire/messages.hpp"
 #include "tests/unit/wire/hex.hpp"
 
+namespace info_test {
+
 using namespace rtrs::wire;
 using test::Bytes;
 using test::copy;
@@ -183,3 +185,5 @@ TEST_CASE("info exchange: random layouts and names survive the way there and bac
     REQUIRE(decode_info_request(bytes_of(encode_info_request(name))) == name);
   }
 }
+
+}  // namespace info_test

@@ -4,6 +4,8 @@
 #include "rdma/wire/messages.hpp"
 #include "tests/unit/wire/hex.hpp"
 
+namespace request_test {
+
 using namespace rtrs::wire;
 using test::Bytes;
 using test::from_hex;
@@ -207,3 +209,5 @@ TEST_CASE("rkey message: a foreign buffer, another type or 7 bytes are refused")
   CHECK(decode_rkey_message(from_hex("04 00 05 00 02 26 01"), 5).error() == DecodeError::too_short);
   CHECK(decode_rkey_message(from_hex("04 00 05 00 02 26 01 00 ff"), 5));
 }
+
+}  // namespace request_test
