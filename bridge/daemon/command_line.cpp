@@ -30,7 +30,7 @@ constexpr const char* kExamples = R"(Examples:
   Encrypted, for a client that has the copy of its key:
     rnbd-ctl keygen host1 /etc/rnbd/keys.psk --out host1.psk
     rnbd-server --listen tcp:192.0.2.1:1234 --tls=require --tls-psk=/etc/rnbd/keys.psk \
-                --export disk0=/srv/disk0.img
+                --export disk0=/srv/disk0.img,rw=host1
 
   Every file and block device below a directory, by its name:
     rnbd-server --search-path /srv/rnbd
@@ -57,7 +57,7 @@ void add_options(CLI::App& app, Arguments& arguments) {
   app.add_option("-e,--export", arguments.exports,
                  "Export storage under a name: a file or block device, or memory:SIZE, null:SIZE, "
                  "nbd:URI, fault:OPTIONS:STORAGE, delay:OPTIONS:STORAGE. Behind commas: ro, "
-                 "direct, description=TEXT. May be repeated.")
+                 "direct, rw=USER and ro=USER (who may use it), description=TEXT. May be repeated.")
       ->type_name("NAME=STORAGE[,OPTION]")
       ->allow_extra_args(false)
       ->take_all();

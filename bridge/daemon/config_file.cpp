@@ -13,6 +13,7 @@
 #include <iterator>
 
 #include "bridge/client/closest.hpp"
+#include "bridge/daemon/rights_check.hpp"
 
 namespace rnbd {
 namespace {
@@ -45,11 +46,13 @@ class Reader {
         read_server(*node.as_table());
       } else if (key == "export" && node.is_table()) {
         for (const auto& [name, table] : *node.as_table()) read_export(name, table);
-      } else if (key == "server" || key == "export") {
+      } else if (key == "search" && node.is_table()) {
+        read_search(*node.as_table());
+      } else if (key == "server" || key == "export" || key == "search") {
         complain(node, std::string{key.str()},
-                 "is a table; write [server] or [export.NAME] on a line of its own");
+                 "is a table; write [server], [search] or [export.NAME] on a line of its own");
       } else {
-        unknown(key, {"server", "export"}, "the top level");
+        unknown(key, {"server", "export", "search"}, "the top level");
       }
     }
     // The tables of a document have the order of their keys.
@@ -111,6 +114,44 @@ class Reader {
       const std::string wrong = text ? rule->apply(settings_, *text) : "has the wrong type";
       if (!wrong.empty()) complain(node, rule->key, wrong + "; write e.g. " + example(*rule));
     }
+  }
+
+  void read_search(const toml::table& table) {
+    for (const auto& [key, node] : table) {
+      if (key == "rw" || key == "ro") {
+        read_rights(settings_.search_rights, "search", key, node);
+      } else if (key == "path") {
+        const auto* text = node.as_string();
+        if (text == nullptr || text->get().empty()) {
+          complain(node, "search.path", "is a string; write e.g. path = \"/srv/rnbd\"");
+        } else {
+          settings_.search_path = text->get();
+        }
+      } else {
+        unknown(key, {"path", "rw", "ro"}, "[search]");
+      }
+    }
+  }
+
+  /// A string, or a list of strings; an empty list would be no rights for nobody.
+  void read_rights(Rights& target, const std::string& where, const toml::key& key,
+                   const toml::node& node) {
+    const std::string word{key.str()};
+    std::vector<std::string>& patterns = key == "rw" ? target.rw : target.ro;
+    const auto read_one = [&](const toml::node& item) {
+      const auto* text = item.as_string();
+      const std::string wrong =
+          text == nullptr ? "is a list of strings" : add_patterns(patterns, text->get());
+      if (!wrong.empty()) {
+        complain(item, where + "." + word, wrong + "; write e.g. " + word + " = [\"host1\"]");
+      }
+    };
+    const auto* list = node.as_array();
+    if (list == nullptr) return read_one(node);
+    if (list->empty()) {
+      complain(node, where + "." + word, "is empty; leave it out, or name a user");
+    }
+    for (const auto& item : *list) read_one(item);
   }
 
   static const SettingRule* find_rule(const toml::key& key) {
@@ -203,8 +244,11 @@ class Reader {
         return complain(value, where + "." + std::string{key.str()},
                         "is a switch; write " + std::string{key.str()} + " = true");
       (key == "direct" ? target.direct : target.read_only) = flag->get();
+    } else if (key == "rw" || key == "ro") {
+      read_rights(target.rights, where, key, value);
     } else {
-      unknown(key, {"path", "storage", "description", "read-only", "direct"}, "[" + where + "]");
+      unknown(key, {"path", "storage", "description", "read-only", "direct", "rw", "ro"},
+              "[" + where + "]");
     }
   }
 

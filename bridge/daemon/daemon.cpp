@@ -61,8 +61,9 @@ struct State {
 
 /// Clients must not open what is kept of them.
 bool is_below(const std::string& path, std::string directory) {
-  constexpr std::string_view kEach = "/%SESSNAME%";
-  if (directory.ends_with(kEach)) directory.resize(directory.size() - kEach.size());
+  for (const std::string_view each : {"/%SESSNAME%", "/%IDENTITY%"}) {
+    if (directory.ends_with(each)) directory.resize(directory.size() - each.size());
+  }
   if (directory.empty()) return false;
   const auto inner = std::filesystem::weakly_canonical(path);
   const auto outer = std::filesystem::weakly_canonical(directory);

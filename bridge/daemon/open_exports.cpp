@@ -47,6 +47,7 @@ OpenedExports open_exports(const Settings& settings, CatalogueOptions options) {
     }
   }
   for (auto& [n, mistake] : mistakes) opened.mistakes.push_back(std::move(mistake));
+  opened.catalogue->set_search_rights(settings.search_rights);
   if (!settings.search_path.empty()) {
     const auto set = opened.catalogue->set_search_path(settings.search_path);
     if (!set) opened.mistakes.push_back({0, set.error().text});

@@ -8,6 +8,7 @@
 #include "bridge/backend/specification.hpp"
 #include "bridge/client/closest.hpp"
 #include "bridge/control/unix_socket.hpp"
+#include "bridge/daemon/rights_check.hpp"
 #include "rdma/duration.hpp"
 #include "rdma/wire/immediate.hpp"
 
@@ -93,8 +94,15 @@ using Value = const std::string&;
 constexpr SettingRule kRules[] = {
     {"search-path", "DIRECTORY", "/srv/rnbd",
      "Let clients also open files and block devices below this directory by name. With "
-     "/%SESSNAME% at its end each client sees only the directory that has its session's name.",
+     "/%SESSNAME% or /%IDENTITY% at its end each client sees only the directory that has its "
+     "session's name, or the name that it has proven.",
      [](Settings& s, Value v) { return set_text(s.search_path, v); }},
+    {"search-rw", "USER,...", "host1,vm-*",
+     "Who may write to what is below the search path: names that clients prove, or beginnings of "
+     "some with * behind it, or @NETWORK for clients that prove none.",
+     [](Settings& s, Value v) { return add_patterns(s.search_rights.rw, v); }},
+    {"search-ro", "USER,...", "backup", "Who may read what is below the search path.",
+     [](Settings& s, Value v) { return add_patterns(s.search_rights.ro, v); }},
     {"state-directory", "DIRECTORY", "/var/lib/rnbd",
      "Keep there what has to outlive this server: who wrote to which storage last (default: "
      "$STATE_DIRECTORY or /var/lib/rnbd).",
@@ -166,20 +174,24 @@ constexpr SettingRule kRules[] = {
 
 /// Options behind the commas of an export. "" = understood.
 std::string apply_export_option(ExportSpecification& target, std::string_view option) {
-  constexpr std::string_view kDescription = "description=";
+  constexpr std::string_view kAbout = "description=";
   if (option == "ro") {
     target.read_only = true;
   } else if (option == "direct") {
     target.direct = true;
-  } else if (option.starts_with(kDescription)) {
-    target.description = option.substr(kDescription.size());
+  } else if (option.starts_with(kAbout)) {
+    target.description = option.substr(kAbout.size());
+  } else if (option.starts_with("rw=")) {
+    return add_patterns(target.rights.rw, option.substr(3));
+  } else if (option.starts_with("ro=")) {
+    return add_patterns(target.rights.ro, option.substr(3));
   } else if (option == "rw") {
     return "an export is writable unless it says ro: leave ',rw' out";
   } else {
     const std::string word{option};
-    const std::string guess = closest(word, {"ro", "direct", "description="});
+    const std::string guess = closest(word, {"ro", "direct", "rw=", "ro=", "description="});
     return "unknown option '" + word + "' behind the comma; " +
-           (guess.empty() ? "use ro, direct or description=TEXT"
+           (guess.empty() ? "use ro, direct, rw=USER, ro=USER or description=TEXT"
                           : "did you mean '" + guess + "'?") +
            " (if the comma belongs to the path, put the export into a configuration file)";
   }
@@ -298,7 +310,8 @@ std::string contradiction_in(const Settings& settings) {
            std::to_string(kChunkOverhead) + ")), but the memory limit is " + std::to_string(limit) +
            "; raise memory-limit, or lower queue-depth or max-io-size";
   }
-  return contradiction_in_tls(settings);
+  std::string wrong = contradiction_in_tls(settings);
+  return wrong.empty() ? contradiction_in_rights(settings) : wrong;
 }
 
 std::string doubt_about(const Settings& settings) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bridge/server/catalogue.hpp"
+#include "bridge/server/rights.hpp"
 #include "rdma/core/time.hpp"
 #include "rdma/log.hpp"
 #include "rdma/server.hpp"
@@ -22,6 +23,7 @@ struct Settings {
   std::vector<rtrs::ListenAddress> listen;
   std::vector<ExportSpecification> exports;
   std::string search_path;
+  Rights search_rights;
   std::string state_directory;  ///< "" = the default, if it can be used
   std::string pid_file;
   std::string control;  ///< a path; "" = no control socket
@@ -65,7 +67,8 @@ tl::expected<rtrs::TlsMode, std::string> parse_tls_mode(std::string_view value);
 /// Errors: a sentence that shows the right form.
 tl::expected<rtrs::ListenAddress, std::string> parse_listen(std::string_view text);
 
-/// `NAME=STORAGE[,ro][,direct][,description=TEXT]`.
+/// `NAME=STORAGE[,ro][,direct][,rw=USER][,ro=USER][,description=TEXT]`; the last two but one may be
+/// repeated.
 ///
 /// Errors: a sentence that shows the right form.
 tl::expected<ExportSpecification, std::string> parse_export(std::string_view text);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bridge/protocol/printable.hpp"
+#include "bridge/server/rights.hpp"
 #include "rdma/server.hpp"
 
 namespace rnbd {
@@ -40,7 +41,8 @@ void* BlockServer::on_session_up(rtrs::ServerSession& session) {
   SessionFacts facts;
   facts.name = rtrs::name_of(session);
   facts.peer = rtrs::peer_of(session);
-  facts.uuid = rtrs::uuid_of(session);
+  facts.identity = rtrs::identity_of(session).name;
+  facts.uuid = number_of_user(rtrs::uuid_of(session), facts.identity);
   facts.extensions = (rtrs::features_of(session) & rtrs::wire::kFeatureUserMessages) != 0;
   facts.claims = facts.extensions && (rtrs::features_of(session) & wire::kFeatureClaims) != 0;
   facts.queue_depth = limits_.queue_depth;

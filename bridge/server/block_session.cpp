@@ -16,9 +16,6 @@ namespace {
 /// Bits that the reply has for an errno.
 constexpr int kMaxErrno = 511;
 
-/// Lines of refused OPENs that one client may cause in the log.
-constexpr unsigned kMaxRefusalLines = 20;
-
 /// Refused OPENs of which copies may be under way. Honest clients have a handful.
 constexpr std::size_t kMaxRefused = 1024;
 

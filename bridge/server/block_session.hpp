@@ -31,7 +31,8 @@ constexpr rtrs::Duration kOpenTimeout = std::chrono::seconds{5};
 struct SessionFacts {
   std::string name;
   std::string peer;               ///< its address, for the log
-  wire::Uuid uuid{};              ///< the client's own number of its session
+  std::string identity;           ///< the name that it has proven; "": none
+  wire::Uuid uuid{};              ///< the number of its session, see number_of_user()
   bool extensions = false;        ///< kFeatureUserMessages was negotiated
   bool claims = false;            ///< wire::kFeatureClaims likewise
   std::uint32_t queue_depth = 0;  ///< requests in flight at most
@@ -58,6 +59,7 @@ class BlockSession {
 
   const SessionFacts& facts() const { return facts_; }
   const OpenTable& devices() const { return devices_; }
+  User user() const { return {facts_.identity, facts_.peer}; }
   /// Has the right to write to it.
   bool writes_to(const WriterCount* storage) const;
 
@@ -72,6 +74,8 @@ class BlockSession {
   struct Opening;
   using OpeningPtr = std::shared_ptr<Opening>;
   static constexpr std::size_t kContextsPerBlock = 64;
+  /// Lines of refused OPENs that one client may cause in the log.
+  static constexpr unsigned kMaxRefusalLines = 20;
 
   // block_session.cpp: what happens seldom
   void session_info(rtrs::ServerRequest& request);
@@ -94,6 +98,9 @@ class BlockSession {
   void open_export(const OpeningPtr& opening);
   void renew_export(const OpeningPtr& opening);
   void open_file(const OpeningPtr& opening);
+  void refuse_stranger(const OpeningPtr& opening);
+  void audit_refusal(const std::string& name, wire::AccessMode mode, const char* why,
+                     rtrs::LogLevel level);
   void found(const OpeningPtr& opening);
   bool is_closing(const WriterCount* storage) const;
   void take_turn(const OpeningPtr& opening, Lease lease);

@@ -100,8 +100,9 @@ void BlockSession::list_exports(rtrs::ServerRequest& request) {
       wire::decode<wire::ListExports>(request.message, wire::MessageType::list_exports);
   if (!message || !request.is_read || request.data.size() < sizeof(wire::ListExportsResponse))
     return finish(request, EINVAL);
-  finish_with(request,
-              wire::encode_export_page(catalogue_.list(), message->first, request.data.size()));
+  const User asking = user();
+  finish_with(request, wire::encode_export_page(catalogue_.list(&asking), message->first,
+                                                request.data.size()));
 }
 
 void BlockSession::block_status(rtrs::ServerRequest& request) {

@@ -8,6 +8,7 @@
 
 #include "bridge/protocol/printable.hpp"
 #include "bridge/server/opening.hpp"
+#include "bridge/server/rights.hpp"
 #include "rdma/core/plant.hpp"
 
 namespace rnbd {
@@ -32,6 +33,10 @@ std::string why(int error) {
 
 Failure unrecorded(const std::string& name, const std::string& reason) {
   return {EIO, in_quotes(name) + ": cannot record who writes to it: " + reason};
+}
+
+Failure refusal_of_stranger(const std::string& name) {
+  return {ENOENT, in_quotes(name) + ": this client has no right to it"};
 }
 
 /// Both are tried again by who wants the device: EAGAIN is a refusal for now.
@@ -73,13 +78,61 @@ void BlockSession::open(rtrs::ServerRequest& request) {
   if (int error = verdict(request, wanted->device_name)) return finish(request, error);
   if (Device* device = devices_.find(wanted->device_name)) return answer_open(request, *device);
   if (devices_.full()) return refuse(request, EMFILE);
+  const Permission permission = catalogue_.permission(wanted->device_name, user());
   const bool is_file = !catalogue_.has(wanted->device_name) && catalogue_.has_search_path();
   const Coming how = coming(request, *wanted);
   const auto opening = std::make_shared<Opening>(request, std::move(*wanted), how, *this);
   opening->access.unclaimed = facts_.claims &&
                               (opening->wanted.flags & wire::kOpenUnclaimed) != 0 &&
                               opening->wanted.mode == wire::AccessMode::read_write;
+  if (permission == Permission::none) return refuse_stranger(opening);
+  if (permission == Permission::read && opening->wanted.mode != wire::AccessMode::read_only) {
+    audit_refusal(opening->name(), opening->wanted.mode, "not in rw", rtrs::LogLevel::info);
+    return refuse(request, EROFS);
+  }
   is_file ? open_file(opening) : open_export(opening);
+}
+
+/// As if there were no such export, and not sooner than if there were none.
+void BlockSession::refuse_stranger(const OpeningPtr& opening) {
+  audit_refusal(
+      opening->name(), opening->wanted.mode,
+      catalogue_.has(opening->name()) ? "not in rw or ro" : "not in rw or ro of the search path",
+      rtrs::LogLevel::warning);
+  if (!catalogue_.has_search_path()) {
+    return opened(opening, tl::unexpected(refusal_of_stranger(opening->name())));
+  }
+  limit(opening);
+  const std::string& owner = catalogue_.owner_of_files(facts_.name, facts_.identity);
+  opening->line = catalogue_.line_of_file(owner, opening->name());
+  const auto work = [opening, owner] {
+    if (opening->state != Opening::State::late) {
+      opening->catalogue.look_in_vain(owner, opening->name());
+    }
+    opening->catalogue.lines().end(opening->line);
+  };
+  const auto then = [this, opening] {
+    if (opening->state == Opening::State::late) return;
+    opened(opening, tl::unexpected(refusal_of_stranger(opening->name())));
+  };
+  const bool begun = catalogue_.lines().begin(opening->line, opening.get(), [opening, work, then] {
+    opening->surroundings.run_blocking(opening->reactor, work, then);
+  });
+  if (!begun) opened(opening, tl::unexpected(file_hangs(opening->name())));
+}
+
+/// Who may read only asks again, as clients do by default: that is worth no warning.
+void BlockSession::audit_refusal(const std::string& name, wire::AccessMode mode, const char* why,
+                                 rtrs::LogLevel level) {
+  if (refusals_ == kMaxRefusalLines) return;
+  ++refusals_;
+  surroundings_.say(level, facts_.peer,
+                    audit_line("open refused", {{"peer", facts_.peer},
+                                                {"identity", facts_.identity},
+                                                {"session", facts_.name},
+                                                {"export", name},
+                                                {"access", wire::to_string(mode)},
+                                                {"why", why}}));
 }
 
 void BlockSession::open_export(const OpeningPtr& opening) {
@@ -121,12 +174,12 @@ void BlockSession::renew_export(const OpeningPtr& opening) {
 
 void BlockSession::open_file(const OpeningPtr& opening) {
   limit(opening);
-  opening->line = catalogue_.line_of_file(facts_.name, opening->name());
-  const auto work = [opening, session = facts_.name] {
+  const std::string& owner = catalogue_.owner_of_files(facts_.name, facts_.identity);
+  opening->line = catalogue_.line_of_file(owner, opening->name());
+  const auto work = [opening, owner] {
     // Who is late may have waited for another one.
     if (opening->state != Opening::State::late) {
-      opening->file.emplace(
-          opening->catalogue.open_file(session, opening->name(), opening->access));
+      opening->file.emplace(opening->catalogue.open_file(owner, opening->name(), opening->access));
     }
     opening->catalogue.lines().end(opening->line);
   };
@@ -295,6 +348,14 @@ void BlockSession::opened(const OpeningPtr& opening, tl::expected<Lease, Failure
                     facts_.name + " (" + facts_.peer + "): opened " + in_quotes(name) + " " +
                         wire::to_string(device.lease.mode()) +
                         (device.lease.unclaimed() ? ", unclaimed" : ""));
+  if (!facts_.identity.empty()) {
+    surroundings_.say(rtrs::LogLevel::info, facts_.peer,
+                      audit_line("open ok", {{"peer", facts_.peer},
+                                             {"identity", facts_.identity},
+                                             {"session", facts_.name},
+                                             {"export", name},
+                                             {"access", wire::to_string(device.lease.mode())}}));
+  }
   if (device.lease.storage()->backend().whereabouts() == Whereabouts::unnamed) {
     log_refusal("the file of " + in_quotes(name) +
                 " was deleted or replaced: what is written to it is gone when this server ends");

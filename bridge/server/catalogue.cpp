@@ -199,9 +199,9 @@ tl::expected<Lease, int> ExportCatalogue::lease(std::shared_ptr<Storage> storage
 }
 
 tl::expected<Lease, int> ExportCatalogue::open_named(std::string_view name, const Access& access) {
+  std::unique_lock lock{mutex_};
   const auto found = named_.find(name);
   if (found == named_.end()) return tl::unexpected(ENOENT);
-  std::unique_lock lock{mutex_};
   std::shared_ptr<Storage> storage = found->second.storage;
   const Geometry geometry = found->second.geometry;
   lock.unlock();
@@ -211,17 +211,18 @@ tl::expected<Lease, int> ExportCatalogue::open_named(std::string_view name, cons
 
 const WriterCount* ExportCatalogue::writers(std::string_view name) const {
   const std::lock_guard lock{mutex_};
-  const std::shared_ptr<Storage>& storage = named_.find(name)->second.storage;
-  return storage != nullptr ? storage->writers() : nullptr;
+  const auto found = named_.find(name);
+  const bool open = found != named_.end() && found->second.storage != nullptr;
+  return open ? found->second.storage->writers() : nullptr;
 }
 
-std::string ExportCatalogue::line_of_file(std::string_view session_name,
+std::string ExportCatalogue::line_of_file(std::string_view owner,
                                           std::string_view device_name) const {
-  const bool own = SearchPath::is_per_session(search_directory_);
-  return (own ? std::string{session_name} + "/" : "") + std::string{device_name};
+  const bool own = SearchPath::is_per_owner(search_directory_);
+  return (own ? std::string{owner} + "/" : "") + std::string{device_name};
 }
 
-tl::expected<Lease, Refusal> ExportCatalogue::open_file(std::string_view session_name,
+tl::expected<Lease, Refusal> ExportCatalogue::open_file(std::string_view owner,
                                                         std::string_view device_name,
                                                         const Access& access) {
   if (!has_search_path()) return tl::unexpected(Failure{ENOENT, "there is no such export"});
@@ -230,7 +231,7 @@ tl::expected<Lease, Refusal> ExportCatalogue::open_file(std::string_view session
     return tl::unexpected(
         Failure{EAGAIN, in_quotes(device_name) + ": " + trouble_with_search_path()});
   }
-  const auto file = path->find(session_name, device_name);
+  const auto file = path->find(owner, device_name);
   if (!file) return tl::unexpected(file.error());
   bool told = false;
   while (true) {
@@ -281,11 +282,41 @@ std::shared_ptr<std::mutex> ExportCatalogue::lock_of(const FileIdentity& identit
   return mutex;
 }
 
-std::vector<wire::ExportName> ExportCatalogue::list() const {
-  std::vector<wire::ExportName> names;
-  names.reserve(named_.size());
+// ---- Who may ------------------------------------------------------------------------------------
+
+bool ExportCatalogue::has(std::string_view name) const {
   const std::lock_guard lock{mutex_};
+  return named_.find(name) != named_.end();
+}
+
+Permission ExportCatalogue::permission(std::string_view name, const User& user) const {
+  const std::lock_guard lock{mutex_};
+  const auto found = named_.find(name);
+  return permission_of(found != named_.end() ? found->second.specification.rights : search_rights_,
+                       user);
+}
+
+void ExportCatalogue::set_search_rights(Rights rights) {
+  const std::lock_guard lock{mutex_};
+  search_rights_ = std::move(rights);
+}
+
+void ExportCatalogue::look_in_vain(std::string_view owner, std::string_view device_name) const {
+  if (const auto path = search_path()) (void)path->find(owner, device_name);
+}
+
+const std::string& ExportCatalogue::owner_of_files(const std::string& session_name,
+                                                   const std::string& user) const {
+  return SearchPath::is_per_user(search_directory_) ? user : session_name;
+}
+
+std::vector<wire::ExportName> ExportCatalogue::list(const User* user) const {
+  std::vector<wire::ExportName> names;
+  const std::lock_guard lock{mutex_};
+  names.reserve(named_.size());
   for (const auto& [name, entry] : named_) {
+    const Rights& rights = entry.specification.rights;
+    if (user != nullptr && permission_of(rights, *user) == Permission::none) continue;
     names.push_back({name, entry.specification.description});
     if (entry.storage == nullptr || !entry.storage->writers_->anybody()) continue;
     std::string& about = names.back().description;

@@ -21,6 +21,7 @@
 #include "bridge/protocol/messages.hpp"
 #include "bridge/server/geometry.hpp"
 #include "bridge/server/open_lines.hpp"
+#include "bridge/server/rights.hpp"
 #include "bridge/server/search_path.hpp"
 #include "bridge/server/writer_turns.hpp"
 #include "rdma/core/time.hpp"
@@ -34,6 +35,7 @@ struct ExportSpecification {
   std::string description;
   bool read_only = false;
   bool direct = false;
+  Rights rights = {};
   unsigned line = 0;  ///< of the configuration file; 0 = on the command line
 };
 
@@ -198,13 +200,22 @@ class ExportCatalogue {
   /// Why an export that has a name has no storage now.
   std::string trouble_of(std::string_view name) const;
 
-  bool has(std::string_view name) const { return named_.find(name) != named_.end(); }
+  /// What a user may do with an export, or with the files of the search path, under this name.
+  Permission permission(std::string_view name, const User& user) const;
+  /// Of the files below the search path; before the first session, or by a reload.
+  void set_search_rights(Rights rights);
+  /// Clients are told that a file is not there without a look at it, but not sooner than otherwise.
+  void look_in_vain(std::string_view owner, std::string_view device_name) const;
+  /// Whose directory of the search path it is: the session's or the user's name.
+  const std::string& owner_of_files(const std::string& session_name, const std::string& user) const;
+
+  bool has(std::string_view name) const;
   bool has_search_path() const { return !search_directory_.empty(); }
 
   /// For whoever opens a file, in the line of its name, or takes a turn, in that of the state
   /// directory: one server has one of it, so that all turns hang when one does.
   OpenLines& lines() { return lines_; }
-  std::string line_of_file(std::string_view session_name, std::string_view device_name) const;
+  std::string line_of_file(std::string_view owner, std::string_view device_name) const;
   static std::string line_of_turns() { return {}; }
 
   /// take_turn() where there is nothing to record: a session that reads only, or that has the
@@ -250,14 +261,14 @@ class ExportCatalogue {
   ///
   /// Errors: as SearchPath::find(), EAGAIN (the directory is not there yet), EROFS, EPERM, or the
   ///         backend's; the text is for the log.
-  tl::expected<Lease, Refusal> open_file(std::string_view session_name,
-                                         std::string_view device_name, const Access& access);
+  tl::expected<Lease, Refusal> open_file(std::string_view owner, std::string_view device_name,
+                                         const Access& access);
   /// Of an export that is open.
   const WriterCount* writers(std::string_view name) const;
 
   /// The exports that have a name, in the order of their names; the descriptions say which of them
-  /// somebody may write to.
-  std::vector<wire::ExportName> list() const;
+  /// somebody may write to. Of a user those that he may open only; null: all.
+  std::vector<wire::ExportName> list(const User* user = nullptr) const;
 
   /// Lets go of storage; the last one closes it. May block as any file access may.
   void close(std::shared_ptr<Storage> storage);
@@ -323,6 +334,7 @@ class ExportCatalogue {
   std::vector<Waiting> waiting_;                     ///< changed by open_waiting(), under mutex_
   std::string search_directory_;                     ///< constant after the start; "": none
   std::shared_ptr<const SearchPath> search_path_;    ///< null while it waits; guarded by mutex_
+  Rights search_rights_;                             ///< guarded by mutex_
   std::string why_no_search_path_;                   ///< guarded by mutex_
 
   const std::uint32_t life_ = std::random_device{}() | 1U;  ///< of this process; never 0

@@ -8,9 +8,9 @@
 namespace rnbd {
 
 bool ExportCatalogue::is_stale(std::string_view name) const {
+  const std::lock_guard lock{mutex_};
   const auto found = named_.find(name);
   if (found == named_.end()) return false;
-  const std::lock_guard lock{mutex_};
   const Named& named = found->second;
   if (named.storage == nullptr) return !named.lost.empty();
   return named.storage->leases_ == 0 &&

@@ -13,7 +13,7 @@
 namespace rnbd {
 namespace {
 
-constexpr std::string_view kSessionPlaceholder = "%SESSNAME%";
+constexpr std::string_view kPlaceholders[] = {"%SESSNAME%", "%IDENTITY%"};
 
 std::string_view without_leading_slashes(std::string_view name) {
   while (name.starts_with('/')) name.remove_prefix(1);
@@ -63,22 +63,28 @@ bool is_tame(std::string_view name) {
   return true;
 }
 
-bool SearchPath::is_per_session(const std::string& directory) {
-  return directory.ends_with(kSessionPlaceholder);
+bool SearchPath::is_per_owner(const std::string& directory) {
+  return directory.ends_with(kPlaceholders[0]) || is_per_user(directory);
+}
+
+bool SearchPath::is_per_user(const std::string& directory) {
+  return directory.ends_with(kPlaceholders[1]);
 }
 
 tl::expected<SearchPath, Failure> SearchPath::open(const std::string& directory, bool use_openat2) {
   SearchPath path;
   path.directory_ = directory;
   std::string base = directory;
-  if (const std::size_t at = base.find(kSessionPlaceholder); at != std::string::npos) {
-    if (at + kSessionPlaceholder.size() != base.size() || (at > 0 && base[at - 1] != '/')) {
+  for (const std::string_view placeholder : kPlaceholders) {
+    const std::size_t at = base.find(placeholder);
+    if (at == std::string::npos) continue;
+    if (at + placeholder.size() != base.size() || (at > 0 && base[at - 1] != '/')) {
+      const std::string word{placeholder};
       return tl::unexpected(
-          Failure{EINVAL, "search path '" + directory +
-                              "': %SESSNAME% must be its last component; write e.g. "
-                              "/srv/rnbd/%SESSNAME%"});
+          Failure{EINVAL, "search path '" + directory + "': " + word +
+                              " must be its last component; write e.g. /srv/rnbd/" + word});
     }
-    path.per_session_ = true;
+    path.per_owner_ = true;
     base.resize(at);
   }
   if (base.empty()) base.push_back('.');
@@ -93,21 +99,20 @@ tl::expected<SearchPath, Failure> SearchPath::open(const std::string& directory,
   return path;
 }
 
-tl::expected<FoundFile, Failure> SearchPath::find(std::string_view session_name,
+tl::expected<FoundFile, Failure> SearchPath::find(std::string_view owner,
                                                   std::string_view device_name) const {
   if (!is_tame(device_name))
     return tl::unexpected(failure_of(ENOENT, device_name, "'.' and '..' are not allowed"));
-  OwnedFd session_directory;
+  OwnedFd own_directory;
   int base = fd_.get();
-  if (per_session_) {
-    if (session_name.find('/') != std::string_view::npos || !is_tame(session_name))
-      return tl::unexpected(failure_of(ENOENT, session_name, "not a directory's name"));
+  if (per_owner_) {
+    if (owner.find('/') != std::string_view::npos || !is_tame(owner))
+      return tl::unexpected(failure_of(ENOENT, owner, "not a directory's name"));
     // Who may make links in one directory must not come into another one.
-    session_directory =
-        open_beneath(base, std::string{session_name}, O_DIRECTORY, Links::refuse, use_openat2_);
-    if (!session_directory)
-      return tl::unexpected(failure_of(errno, session_name, "the session's directory"));
-    base = session_directory.get();
+    own_directory =
+        open_beneath(base, std::string{owner}, O_DIRECTORY, Links::refuse, use_openat2_);
+    if (!own_directory) return tl::unexpected(failure_of(errno, owner, "its directory"));
+    base = own_directory.get();
   }
   FoundFile found;
   found.fd = open_beneath(base, std::string{without_leading_slashes(device_name)}, 0, Links::follow,

@@ -38,8 +38,9 @@ struct FoundFile {
 /// Source:  openat2(2).
 class SearchPath {
  public:
-  /// `directory` may end with `/%SESSNAME%`: then every client sees only the directory below it
-  /// that has the name of its session. `use_openat2` is true except in tests.
+  /// `directory` may end with `/%SESSNAME%` or `/%IDENTITY%`: then every client sees only the
+  /// directory below it that has the name of its session, or the name that it has proven.
+  /// `use_openat2` is true except in tests.
   ///
   /// Errors: a sentence that says what to do.
   static tl::expected<SearchPath, Failure> open(const std::string& directory,
@@ -51,18 +52,19 @@ class SearchPath {
   /// Errors: ENOENT for everything that is not there or not allowed (`..`, ways out of the
   ///         directory, anything but regular files and block devices), with the reason in the text
   ///         for the server's log; ENOMEM, EMFILE and the like as they are.
-  tl::expected<FoundFile, Failure> find(std::string_view session_name,
-                                        std::string_view device_name) const;
+  tl::expected<FoundFile, Failure> find(std::string_view owner, std::string_view device_name) const;
 
   const std::string& directory() const { return directory_; }
   /// Names mean something else to each client.
-  static bool is_per_session(const std::string& directory);
+  static bool is_per_owner(const std::string& directory);
+  /// Those are told apart by the names that they have proven.
+  static bool is_per_user(const std::string& directory);
 
  private:
   std::string directory_;
   OwnedFd fd_;
   bool use_openat2_ = true;
-  bool per_session_ = false;
+  bool per_owner_ = false;
 };
 
 /// Whether a client may use `name` for a device at all: no empty, `.` or `..` component (slashes in

@@ -75,11 +75,13 @@ class Chain:
         listener.close()
         return port
 
+    rights = ""  # of the export's users; who authenticates must say them
+
     def spawn_rnbd_server(self, *options):
         """Returns the URI of the export."""
         line = self.spawn_until_ready(
             lambda fd: [self.bench.server, "--listen", "tcp:127.0.0.1:0", "--ready-fd", str(fd),
-                        "--export", f"bench={self.bench.file}", *options])
+                        "--export", f"bench={self.bench.file}{self.rights}", *options])
         port = re.search(r"127\.0\.0\.1:(\d+)", line + self.logs()).group(1)
         return f"rnbd+tcp://127.0.0.1:{port}/bench"
 
@@ -169,6 +171,8 @@ class WithKeys(Chain):
                         "localhost,127.0.0.1", "--client", "bench"],
                        check=True, stdout=subprocess.DEVNULL)
         return self.directory.name
+
+    rights = ",rw=*"
 
     def spawn_rnbd_server(self, *options):
         keys = self.make_keys()

@@ -171,7 +171,7 @@ it "what lies in clear behind STARTTLS ends the connection" injected
 both_halves() {
   ctl keygen host1 keys.psk --out host1.psk
   random_file image 4M
-  start_server --tls=require --tls-psk=keys.psk --export "x=$PWD/image"
+  start_server --tls=require --tls-psk=keys.psk --export "x=$PWD/image,rw=*"
   local ready_read ready_write
   pipe ready_read ready_write
   spawn bridge "${bridge_command[@]}" --listen tcp:127.0.0.1:0 --ready-fd "$ready_write" \

@@ -35,7 +35,7 @@ refused() {
 shared_key() {
   random_file image 16M
   keys host1
-  start_server --tls=require --tls-psk=keys.psk --export "x=$PWD/image" --control "$PWD/control"
+  start_server --tls=require --tls-psk=keys.psk --export "x=$PWD/image,rw=*" --control "$PWD/control"
   attach_to "$(encrypted host1@ "tls-psk-file=$PWD/host1.psk")"
   nbdcopy "$uri" copy
   cmp image copy
@@ -51,7 +51,7 @@ it "with a shared key everything is copied in and out, and the server knows the 
 
 by_keys() {
   keys host1
-  start_server --tls=require --tls-psk=keys.psk --export x=memory:1M
+  start_server --tls=require --tls-psk=keys.psk --export x=memory:1M,rw=*
   attach_to "rnbd+tcp://$address/x" tls=require "tls-psk=$PWD/host1.psk" tls-username=host1
   nbdinfo --size "$uri"
 }
@@ -60,7 +60,7 @@ it "TLS can be asked for with keys in place of the URI" by_keys
 x509() {
   random_file image 16M
   certificates host7
-  start_server --tls=require --tls-certificates=tls --export "x=$PWD/image" --control "$PWD/control"
+  start_server --tls=require --tls-certificates=tls --export "x=$PWD/image,rw=*" --control "$PWD/control"
   attach_to "$(encrypted '' "tls-certificates=$PWD/host7")"
   nbdcopy "$uri" copy
   cmp image copy
@@ -73,7 +73,7 @@ it "with certificates everything is copied, and the client's common name is its 
 keys_of_others() {
   psktool -u host1 -p others.psk
   chmod 600 others.psk
-  start_server --tls=require --tls-psk=others.psk --export x=memory:1M
+  start_server --tls=require --tls-psk=others.psk --export x=memory:1M,rw=*
   attach_to "$(encrypted host1@ "tls-psk-file=$PWD/others.psk")"
   nbdinfo --size "$uri"
 }
@@ -84,7 +84,7 @@ it "a file of psktool serves both ends" keys_of_others
 wrong_key() {
   keys host1 host2
   ctl keygen host1 wrong.psk
-  start_server --tls=require --tls-psk=keys.psk --export x=memory:1M
+  start_server --tls=require --tls-psk=keys.psk --export x=memory:1M,rw=*
   refused "$(encrypted host1@ "tls-psk-file=$PWD/wrong.psk")" \
     "it does not have the key 'host1', or another secret for it"
   ctl keygen host9 unknown.psk
@@ -97,7 +97,7 @@ it "a wrong key and a name that is not known are refused alike" wrong_key
 
 plain_client() {
   keys host1
-  start_server --tls=require --tls-psk=keys.psk --export x=memory:1M
+  start_server --tls=require --tls-psk=keys.psk --export x=memory:1M,rw=*
   refused "rnbd+tcp://$address/x" 'Protocol not supported' 'it wants TLS: write rnbds\+tcp://'
   says server.log 'it comes without TLS, which this listener requires'
 }
@@ -105,7 +105,7 @@ it "a client in clear is told to use TLS, and does not come in" plain_client
 
 plain_server() {
   keys host1
-  start_server --export x=memory:1M
+  start_server --export x=memory:1M,rw=*
   refused "$(encrypted host1@ "tls-psk-file=$PWD/host1.psk")" 'TLS'
   says server.log 'it begins with TLS, which this listener does not have'
 }
@@ -115,7 +115,7 @@ bad_certificates() {
   certificates host1
   ctl certgen other --client host1 --out stranger
   cp tls/ca-cert.pem stranger/
-  start_server --tls=require --tls-certificates=tls --export x=memory:1M
+  start_server --tls=require --tls-certificates=tls --export x=memory:1M,rw=*
   refused "$(encrypted '' "tls-certificates=$PWD/stranger")" "its log says why"
   says server.log 'its certificate does not hold'
   mkdir none
@@ -130,7 +130,7 @@ it "certificates of another authority are refused, and so is a client without an
 wrong_host() {
   ctl certgen tls --server other.example
   ctl certgen tls --client host1 --out host1
-  start_server --tls=require --tls-certificates=tls --export x=memory:1M
+  start_server --tls=require --tls-certificates=tls --export x=memory:1M,rw=*
   refused "$(encrypted '' "tls-certificates=$PWD/host1")" 'its certificate does not hold'
   attach_to "$(encrypted '' "tls-certificates=$PWD/host1&tls-verify=false")"
   nbdinfo --size "$uri"
@@ -140,15 +140,15 @@ it "a server whose certificate names another host is left, unless the client doe
 open_files() {
   keys host1
   chmod 644 keys.psk
-  status_of 1 "${server_command[@]}" --listen tcp:127.0.0.1:0 --tls-psk=keys.psk --export x=memory:1M
+  status_of 1 "${server_command[@]}" --listen tcp:127.0.0.1:0 --tls-psk=keys.psk --export x=memory:1M,rw=*
   says said 'chmod 600'
   chmod 600 keys.psk
   echo 'host2:1234' >>keys.psk
-  status_of 1 "${server_command[@]}" --listen tcp:127.0.0.1:0 --tls-psk=keys.psk --export x=memory:1M
+  status_of 1 "${server_command[@]}" --listen tcp:127.0.0.1:0 --tls-psk=keys.psk --export x=memory:1M,rw=*
   says said 'line 2: the key has 2 bytes'
-  status_of 2 "${server_command[@]}" --listen tcp:127.0.0.1:0 --tls=require --export x=memory:1M
+  status_of 2 "${server_command[@]}" --listen tcp:127.0.0.1:0 --tls=require --export x=memory:1M,rw=*
   says said 'TLS needs keys'
-  status_of 2 "${server_command[@]}" --listen rdma:127.0.0.1:0 --tls-psk=keys.psk --export x=memory:1M
+  status_of 2 "${server_command[@]}" --listen rdma:127.0.0.1:0 --tls-psk=keys.psk --export x=memory:1M,rw=*
   says said 'RDMA does not encrypt'
 }
 it "keys that others can read, that are too short or that are missing are refused at the start" open_files
@@ -201,7 +201,7 @@ trap_stop_cable() { kill_hard cable; }
 
 not_in_clear() {
   keys host1
-  start_server --tls=on --tls-psk=keys.psk --export x=memory:1M
+  start_server --tls=on --tls-psk=keys.psk --export x=memory:1M,rw=*,rw=@127.0.0.1
   recorded
   nbdkit_name=clear attach_to "rnbd+tcp://$address/x"
   nbdsh <<<'h.pwrite(b"planted-in-clear" * 256, 0, nbd.CMD_FLAG_FUA)'
@@ -218,7 +218,7 @@ it "what is written is not seen on the way" not_in_clear
 
 fail_over() {
   keys host1
-  server_port=0 start_server --tls=require --tls-psk=keys.psk --export x=memory:8M
+  server_port=0 start_server --tls=require --tls-psk=keys.psk --export x=memory:8M,rw=*
   local direct=$address
   recorded
   attach_to "$(encrypted host1@ "tls-psk-file=$PWD/host1.psk")" "path=$direct" \
@@ -233,7 +233,7 @@ it "a path with TLS that is cut is replaced by another one, without an error" fa
 
 rotation() {
   keys host1
-  start_server --tls=require --tls-psk=keys.psk --export x=memory:8M --control "$PWD/control"
+  start_server --tls=require --tls-psk=keys.psk --export x=memory:8M,rw=* --control "$PWD/control"
   nbdkit_name=before attach_to "$(encrypted host1@ "tls-psk-file=$PWD/host1.psk")"
   local before=$uri
   nbdsh "$before" <<<'h.pwrite(b"b" * 4096, 0)'
@@ -255,7 +255,7 @@ it "a key is exchanged without a restart and without a pause" rotation
 
 interop_gnutls() {
   keys host1
-  start_server --tls=require --tls-psk=keys.psk --export x=memory:1M
+  start_server --tls=require --tls-psk=keys.psk --export x=memory:1M,rw=*
   local secret
   secret=$(sed 's/.*://' host1.psk)
   gnutls-cli --port "$port" --pskusername host1 --pskkey "$secret" --alpn rtrs/1 \
@@ -269,7 +269,7 @@ it "gnutls-cli shakes hands with a shared key, and gets AES-128-GCM and the prot
 
 interop_openssl() {
   certificates host1
-  start_server --tls=require --tls-certificates=tls --export x=memory:1M
+  start_server --tls=require --tls-certificates=tls --export x=memory:1M,rw=*
   openssl s_client -connect "$address" -alpn rtrs/1 -CAfile tls/ca-cert.pem \
     -cert host1/client-cert.pem -key host1/client-key.pem </dev/null >said 2>&1 || true
   cat said
@@ -281,7 +281,7 @@ it "openssl s_client shakes hands with certificates" interop_openssl
 
 no_alpn() {
   certificates host1
-  start_server --tls=require --tls-certificates=tls --export x=memory:1M
+  start_server --tls=require --tls-certificates=tls --export x=memory:1M,rw=*
   openssl s_client -connect "$address" -CAfile tls/ca-cert.pem \
     -cert host1/client-cert.pem -key host1/client-key.pem </dev/null >said 2>&1 || true
   wait_for_line server.log 'it does not name the protocol'
@@ -296,7 +296,7 @@ silent() {
   keys host1
   local secret
   secret=$(sed 's/.*://' host1.psk)
-  start_server --tls=require --tls-psk=keys.psk --export x=memory:1M --control "$PWD/control" \
+  start_server --tls=require --tls-psk=keys.psk --export x=memory:1M,rw=* --control "$PWD/control" \
     --log-level debug
   attach_to "$(encrypted host1@ "tls-psk-file=$PWD/host1.psk")"
   nbdinfo --size "$uri"

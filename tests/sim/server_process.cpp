@@ -14,6 +14,7 @@ const std::string& name_of(const ServerSession& session) { return session.name; 
 const std::string& peer_of(const ServerSession& session) { return session.peer; }
 std::uint32_t features_of(const ServerSession& session) { return session.options().features; }
 const wire::Uuid& uuid_of(const ServerSession& session) { return session.options().uuid; }
+const Identity& identity_of(const ServerSession& session) { return session.identity; }
 void* context_of(const ServerSession& session) { return session.context; }
 bool end_if_idle(ServerSession& session) { return session.end_if_idle(); }
 bool is_idle(const ServerSession& session) { return session.idle(); }

@@ -156,7 +156,7 @@ TEST_CASE("export: what cannot be meant is refused with the right form") {
       {"disk0=,ro", "storage is missing"},
       {"disk0=/a,r0", "did you mean 'ro'"},
       {"disk0=/a,rw", "writable unless it says ro"},
-      {"disk0=/a,readonly", "use ro, direct or description"},
+      {"disk0=/a,readonly", "use ro, direct, rw=USER, ro=USER or description"},
       {"disk0=/a,ro,", "unknown option ''"},
       {"disk0=/a,b/c.img", "configuration file"},
       {std::string(255, 'x') + "=/a", "255 bytes"},
@@ -242,6 +242,32 @@ TEST_CASE("guessing: a near word is found, a far one is not") {
   CHECK(closest("reactor", words) == "reactors");
   CHECK(closest("frobnicate", words) == "");
   CHECK(closest("", words) == "");
+}
+
+TEST_CASE("rights: they are taken from the options of an export") {
+  const auto parsed = parse_export("disk0=/a,rw=host1,rw=vm-*,ro,ro=backup,description=b,c");
+  REQUIRE(parsed.has_value());
+  CHECK(parsed->rights == Rights{.rw = {"host1", "vm-*"}, .ro = {"backup"}});
+  CHECK(parsed->read_only);
+  CHECK(parsed->storage == "/a");
+  CHECK_FALSE(parse_export("disk0=/a,rw=a*b").has_value());
+}
+
+TEST_CASE("rights: where clients prove their names, it is said of everything who may use it") {
+  Settings settings;
+  settings.exports.push_back(parse_export("a=memory:1M").value());
+  settings.search_path = "/srv/%IDENTITY%";
+  CHECK_FALSE(contradiction_in(settings).empty());  // nobody proves a name
+  settings.search_path = "/srv";
+  CHECK(contradiction_in(settings).empty());
+  settings.tls_keys.psk = "/keys";
+  CHECK(contradiction_in(settings).find("'a'") != std::string::npos);
+  settings.exports[0].rights.ro = {"*"};
+  CHECK(contradiction_in(settings).find("--search-rw") != std::string::npos);
+  settings.search_rights.rw = {"*"};
+  CHECK(contradiction_in(settings).empty());
+  settings.search_path = "/srv/%SESSNAME%";
+  CHECK(contradiction_in(settings).find("%IDENTITY%") != std::string::npos);
 }
 
 }  // namespace settings_test

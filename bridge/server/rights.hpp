@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Who may use an export, and how that is told to the log.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "rdma/wire/handshake.hpp"
+
+namespace rnbd {
+
+/// Patterns of users: a name, the beginning of one with `*` behind it, `*` for every user that has
+/// proven a name, `@ADDRESS` or `@NETWORK/BITS` for who has proven none and comes from there.
+struct Rights {
+  std::vector<std::string> rw;  ///< these may write and read
+  std::vector<std::string> ro;  ///< these may read
+
+  /// None: everybody may do everything.
+  bool given() const { return !rw.empty() || !ro.empty(); }
+  friend bool operator==(const Rights&, const Rights&) = default;
+};
+
+/// At the other end of a session.
+struct User {
+  std::string name = {};  ///< "": nobody has proven anything
+  std::string peer = {};  ///< address and port, as "127.0.0.1:40000" or "[::1]:40000"
+};
+
+enum class Permission : std::uint8_t { none, read, write };
+
+/// Threads: any; pure.
+Permission permission_of(const Rights& rights, const User& user);
+
+/// What is wrong with a pattern, as the end of a sentence; "" = nothing.
+std::string fault_of_pattern(std::string_view pattern);
+
+/// `open refused peer=10.0.0.7:40112 identity=host1 export="my disk"`: values are in quotes if they
+/// have other characters than those of names and addresses, and nothing in them ends the quotes or
+/// the line.
+std::string audit_line(std::string_view event,
+                       std::initializer_list<std::pair<std::string_view, std::string_view>> fields);
+
+/// The number of a session among those of all users: nobody else can make the same one by choosing
+/// the number of his session. Who has proven no name keeps his own.
+rtrs::wire::Uuid number_of_user(const rtrs::wire::Uuid& session, std::string_view user);
+
+}  // namespace rnbd

@@ -1,0 +1,131 @@
+#!/bin/bash
+# Rights: who may open, write and see what, and how that is refused and written down.
+# SPDX-License-Identifier: BSD-3-Clause
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+
+ctl() { "${ctl_command[@]}" "$@"; }
+
+keys() {
+  local name
+  for name in "$@"; do ctl keygen "$name" keys.psk --out "$name.psk"; done
+}
+# as NAME EXPORT [PARAMETERS...]: attaches the export with the client's key.
+as() {
+  local name=$1 export=$2
+  nbdkit_name=$name attach_to \
+    "rnbds+tcp://$name@$address/$export?tls-psk-file=$PWD/$name.psk" "${@:3}"
+}
+serve() { start_server --tls=require --tls-psk=keys.psk --log-level debug "$@"; }
+
+# refused NAME EXPORT TEXT: what the client is told when it opens the export at its start.
+refused() {
+  local uri="rnbds+tcp://$1@$address/$2?tls-psk-file=$PWD/$1.psk"
+  if [[ $face == bridge ]]; then
+    status_of 1 "${bridge_command[@]}" --listen "unix:$PWD/refused.sock" --connect now \
+      --connect-timeout 2s "$uri"
+  else
+    status_of 1 "${nbdkit_command[@]}" -f -U "$PWD/refused.sock" "$plugin" "$uri" connect=now \
+      connect-timeout=2s
+  fi
+  says said "$3"
+}
+
+opened() {
+  keys host1 vm-3 backup
+  serve --export 'x=memory:1M,rw=host1,rw=vm-*,ro=backup'
+  as host1 x
+  nbdsh <<<'h.pwrite(b"1" * 512, 0)'
+  stop host1
+  as vm-3 x
+  nbdsh <<<'assert h.pread(512, 0) == b"1" * 512; h.pwrite(b"3" * 512, 0)'
+  stop vm-3
+  as backup x
+  nbdsh <<<'
+assert h.is_read_only()
+assert h.pread(512, 0) == b"3" * 512'
+  says server.log 'open ok peer=127\.0\.0\.1:[0-9]+ identity=host1 session=.* export=x access=rw'
+  says server.log 'open refused peer=.* identity=backup session=.* export=x access=.* why="not in rw"'
+}
+it "who is in rw writes, who is in ro reads only, and the log says who opened what" opened
+
+alike() {
+  keys host1 stranger
+  serve --export x=memory:1M,rw=host1
+  refused stranger x 'No such file'
+  sed -E "s/'?\<x\>'?/EXPORT/g; s/[0-9]{2,}/N/g" said >forbidden
+  refused stranger y 'No such file'
+  sed -E "s/'?\<y\>'?/EXPORT/g; s/[0-9]{2,}/N/g" said >absent
+  diff forbidden absent
+  says server.log 'open refused peer=.* identity=stranger session=.* export=x access=.* why="not in rw or ro"'
+}
+it "an export that is forbidden looks like one that is not there" alike
+
+listed() {
+  keys host1 host2
+  serve --export a=memory:1M,rw=host1 --export b=memory:1M,ro=host1 --export c=memory:1M,rw=host2
+  nbdkit_name=lister start_nbdkit "$plugin" \
+    "rnbds+tcp://host1@$address?tls-psk-file=$PWD/host1.psk" dynamic-export=true
+  nbdinfo --list --json "$uri" >list
+  says list '"export-name": "a"'
+  says list '"export-name": "b"'
+  if grep -q '"export-name": "c"' list; then fail "another user's export is in the list"; fi
+}
+it_plugin "a list shows what its reader may open" listed
+
+unsaid() {
+  keys host1
+  status_of 2 "${server_command[@]}" --listen tcp:127.0.0.1:0 --tls-psk=keys.psk \
+    --export x=memory:1M --search-path "$PWD"
+  says said "exports 'x': write --export NAME=STORAGE,rw=host1"
+  says said 'search-rw='
+  cat >conf <<END
+[server]
+listen = "tcp:127.0.0.1:0"
+tls-psk = "$PWD/keys.psk"
+[export.x]
+storage = "memory:1M"
+END
+  status_of 2 "${server_command[@]}" --config conf --check-config
+  says said 'rw = \["host1"\]'
+  echo 'rw = ["host1"]' >>conf
+  status_of 0 "${server_command[@]}" --config conf --check-config
+  echo 'ro = ["a*b"]' >>conf
+  status_of 2 "${server_command[@]}" --config conf --check-config
+  says said "conf:7:.*export.x.ro: 'a\*b' has a \* that is not at its end"
+}
+it "a server that authenticates does not start before it is said who may use what" unsaid
+
+directories() {
+  keys host1 host2
+  mkdir -p srv/host1 srv/host2
+  random_file srv/host1/disk 1M
+  random_file srv/host2/disk 1M
+  status_of 2 "${server_command[@]}" --listen tcp:127.0.0.1:0 --tls-psk=keys.psk \
+    --search-path "$PWD/srv/%SESSNAME%" --search-rw='*'
+  says said 'write %IDENTITY%'
+  serve --search-path "$PWD/srv/%IDENTITY%" --search-rw='*'
+  as host1 disk
+  nbdcopy "$uri" copy1
+  cmp copy1 srv/host1/disk
+  as host2 disk
+  nbdcopy "$uri" copy2
+  cmp copy2 srv/host2/disk
+  refused host1 ../host2/disk 'No such file'
+}
+it "with %IDENTITY% in the search path each user has a directory" directories
+
+names() {
+  keys host1 host2
+  serve --export x=memory:1M,rw=host1 --export y=memory:1M,rw=host2 --control "$PWD/control"
+  as host1 x session=same
+  local first=$uri
+  as host2 y session=same
+  nbdsh <<<'h.pwrite(b"2" * 512, 0)'
+  nbdsh "$first" <<<'h.pwrite(b"1" * 512, 0)'
+  ctl --json "$PWD/control" status | tee status
+  says status '"session":"same","identity":"host1"'
+  says status '"session":"same","identity":"host2"'
+}
+it "two users may call their sessions the same, and do not disturb each other" names
+
+finish
