@@ -111,7 +111,7 @@ struct ServerSessionStatus {
 /// Listens and serves from its own threads between start() and stop().
 ///
 /// Threads: start(), stop() and the destructor on the owner's thread; listeners(), set_access(),
-///          sessions() and memory() on any thread between start() and stop().
+///          sessions(), end_session() and memory() on any thread between start() and stop().
 class Server {
  public:
   /// Which reactor a session of the handler runs on is told by `reactor_of(session)` below.
@@ -137,6 +137,9 @@ class Server {
   virtual bool set_access(unsigned listener, wire::PathAccess access) = 0;
   /// Waits for the event loops, so on none of them; leaves out those that do not answer for long.
   virtual std::vector<ServerSessionStatus> sessions() = 0;
+  /// Ends a session, soon: its client may come back only as a new one. `why` is for the log.
+  virtual void end_session(const wire::Uuid& uuid, const std::string& user,
+                           const std::string& why) = 0;
   /// Bytes of chunks that the paths take.
   virtual std::uint64_t memory() const = 0;
   /// Stops accepting, waits up to `drain` for running requests, closes everything, joins the

@@ -47,7 +47,8 @@ tl::expected<Json, rtrs::Failure> ControlCommands::run(const std::string& name,
   if (command == commands_.end()) {
     return invalid("unknown command '" + name + "'; there are " + names());
   }
-  if (argument.empty() && !command->argument.empty()) {
+  const bool optional = command->argument.starts_with('[');
+  if (argument.empty() && !command->argument.empty() && !optional) {
     return invalid("write " + name + " " + command->argument);
   }
   if (!argument.empty() && command->argument.empty()) {

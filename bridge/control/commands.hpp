@@ -22,7 +22,7 @@ std::string error_answer(int error, const std::string& message);
 
 struct ControlCommand {
   std::string name;
-  std::string argument;  ///< what to write behind it, for people; "" = it takes none
+  std::string argument;  ///< what to write behind it, for people; "" = none; "[...]": may lack
   std::string help;
   /// `argument` is the rest of the line, "" if the command takes none. Answers an object, which is
   /// empty when there is nothing to say.

@@ -141,6 +141,7 @@ tl::expected<Invocation, EarlyExit> parse_command_line(int argc, const char* con
     invocation.settings = loaded ? std::move(*loaded) : std::move(loaded.error().rest);
     apply(arguments, invocation.settings);
   }
+  invocation.words.assign(argv, argv + argc);
   invocation.config = arguments.config;
   invocation.check_config = arguments.check_config;
   invocation.ready_fd = arguments.ready_fd;

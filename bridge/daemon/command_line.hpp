@@ -20,6 +20,7 @@ struct Invocation {
   bool check_config = false;
   std::vector<ConfigMistake> mistakes;  ///< of the file; none unless it is to be checked
   int ready_fd = -1;                    ///< -1 = none
+  std::vector<std::string> words;       ///< the command line itself, for a reload
 };
 
 tl::expected<Invocation, EarlyExit> parse_command_line(int argc, const char* const* argv);

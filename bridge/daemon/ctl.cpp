@@ -150,6 +150,9 @@ tl::expected<Invocation, EarlyExit> parse(int argc, const char* const* argv) {
   CLI::App app{kDescription, "rnbd-ctl"};
   Invocation invocation;
   app.add_flag("--json", invocation.json, "Print the answer as it is, one line of JSON.");
+  bool check = false, force = false;
+  app.add_flag("--check", check, "reload: only say what it would do.");
+  app.add_flag("--force", force, "Do it although somebody uses what it is about.");
   app.add_option("SOCKET", invocation.socket, "The program's control socket.");
   app.add_option("COMMAND", invocation.words, "What to do, and with what.")
       ->type_name("[ARGUMENT...]");
@@ -160,6 +163,8 @@ tl::expected<Invocation, EarlyExit> parse(int argc, const char* const* argv) {
     return tl::unexpected(usage_error(
         app, "write rnbd-ctl SOCKET COMMAND, e.g. rnbd-ctl /run/rnbd/x.control status"));
   }
+  if (check) invocation.words.emplace_back("--check");
+  if (force) invocation.words.emplace_back("--force");
   for (const std::string& word : invocation.words) {
     if (word.find('\n') != std::string::npos) {
       return tl::unexpected(usage_error(app, "a command has one line only"));

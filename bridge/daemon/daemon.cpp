@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "bridge/control/control_socket.hpp"
@@ -21,6 +22,7 @@
 #include "bridge/daemon/notify.hpp"
 #include "bridge/daemon/open_exports.hpp"
 #include "bridge/daemon/process.hpp"
+#include "bridge/daemon/reload.hpp"
 #include "bridge/daemon/server_control.hpp"
 #include "bridge/daemon/shutdown.hpp"
 #include "bridge/daemon/state_directory.hpp"
@@ -209,9 +211,10 @@ void warn_of_little_memory(const Settings& settings, const rtrs::Server& server)
 using Control = std::unique_ptr<ControlSocket>;
 
 tl::expected<Control, std::string> open_control(const std::string& path, rtrs::Server& server,
-                                                const ExportCatalogue& catalogue) {
+                                                const ExportCatalogue& catalogue,
+                                                Reloader& reloader) {
   if (path.empty()) return nullptr;
-  return ControlSocket::open(path, [commands = server_commands(server, catalogue)](
+  return ControlSocket::open(path, [commands = server_commands(server, catalogue, reloader)](
                                        std::string_view line) { return commands.answer(line); });
 }
 
@@ -271,7 +274,9 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   warn_of_little_memory(settings, *server);
 
   signals_mean_drain();
-  auto control = open_control(settings.control, *server, catalogue);
+  std::optional<Reloader> reloader;
+  reloader.emplace(invocation, Reloader::Serving{catalogue, handler, *server, tell_manager});
+  auto control = open_control(settings.control, *server, catalogue, *reloader);
   const std::string wrong = control ? tell_ready(invocation, *server, catalogue) : control.error();
   if (wrong.empty()) {
     const LateExports late{catalogue, tell_manager};
@@ -283,6 +288,7 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
     complain(wrong);
   }
   if (control) control->reset();
+  reloader.reset();
   stop(std::move(server), handler, catalogue, std::move(pool));
   return wrong.empty() ? 0 : 1;
 }

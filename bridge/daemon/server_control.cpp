@@ -120,7 +120,8 @@ tl::expected<Json, rtrs::Failure> change_access(rtrs::Server& server, const std:
 
 }  // namespace
 
-ControlCommands server_commands(rtrs::Server& server, const ExportCatalogue& catalogue) {
+ControlCommands server_commands(rtrs::Server& server, const ExportCatalogue& catalogue,
+                                Reloader& reloader) {
   return ControlCommands{
       {{"status", "",
         "listeners, exports, sessions with their paths and devices, memory of requests",
@@ -129,7 +130,8 @@ ControlCommands server_commands(rtrs::Server& server, const ExportCatalogue& cat
         }},
        {"access", "LISTENER ACCESS",
         "optimized, non-optimized or inaccessible: whether clients send I/O over this listener",
-        [&server](const std::string& argument) { return change_access(server, argument); }}}};
+        [&server](const std::string& argument) { return change_access(server, argument); }},
+       reloader.command()}};
 }
 
 }  // namespace rnbd

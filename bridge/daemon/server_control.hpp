@@ -3,6 +3,7 @@
 #pragma once
 
 #include "bridge/control/commands.hpp"
+#include "bridge/daemon/reload.hpp"
 #include "bridge/server/catalogue.hpp"
 #include "rdma/server.hpp"
 
@@ -10,6 +11,7 @@ namespace rnbd {
 
 /// Threads: answer() on any but the server's event loops, between its start() and stop().
 /// Source:  rnbd-server(8), CONTROL.
-ControlCommands server_commands(rtrs::Server& server, const ExportCatalogue& catalogue);
+ControlCommands server_commands(rtrs::Server& server, const ExportCatalogue& catalogue,
+                                Reloader& reloader);
 
 }  // namespace rnbd

@@ -9,9 +9,11 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "bridge/daemon/logging.hpp"
@@ -25,6 +27,7 @@ struct State {
   bool serving = false;
   int signal = 0;
   std::vector<std::string> files;
+  std::function<void()> hangup;
 };
 
 /// Never destroyed: the signal thread uses it until the very end.
@@ -54,6 +57,11 @@ int first_of(const sigset_t& signals) {
     int number = 0;
     if (sigwait(&signals, &number) != 0) continue;
     if (number != SIGHUP) return number;
+    const std::lock_guard lock{state().mutex};
+    if (state().hangup) {
+      state().hangup();
+      continue;
+    }
     log_function()(rtrs::LogLevel::info,
                    "SIGHUP: going on; what was configured is read at the start only, so restart "
                    "this program to have it read again");
@@ -106,6 +114,11 @@ void take_signals() {
   if (hangup_matters()) sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::thread{watch, signals}.detach();
+}
+
+void on_hangup(std::function<void()> work) {
+  const std::lock_guard lock{state().mutex};
+  state().hangup = std::move(work);
 }
 
 void signals_mean_drain() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 
 namespace rnbd {
@@ -12,12 +13,16 @@ inline constexpr std::chrono::milliseconds kLeaveWithin{4500};
 
 /// Takes the signals over on a thread of its own. Call it before there is any other thread but the
 /// log's; SIGPIPE, SIGXFSZ, SIGUSR1 and SIGUSR2 are ignored from then on, and SIGHUP is a line in
-/// the log.
+/// the log, unless on_hangup() says otherwise.
 ///
 /// Until signals_mean_drain() is called a signal ends the process at once with status 0. After the
 /// first signal a second one ends it at once (128 + its number), and so does the end of
 /// kLeaveWithin (status 0).
 void take_signals();
+
+/// What SIGHUP does in place of the line in the log; empty: that line again. It is called on the
+/// thread of the signals, which must not wait.
+void on_hangup(std::function<void()> work);
 
 /// Call it before anybody is told that the program is ready.
 void signals_mean_drain();

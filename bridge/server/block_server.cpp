@@ -137,6 +137,14 @@ bool BlockServer::end_idle(rtrs::ServerSession& session) const {
   return true;
 }
 
+void BlockServer::retire_queues() {
+  const std::lock_guard lock{mutex_};
+  for (const auto& [reactor, table] : queues_) {
+    if (!surroundings_.later) continue;
+    surroundings_.later(reactor, [known = table.get()] { known->retire_what_is_over(); });
+  }
+}
+
 void BlockServer::close_queues() {
   const std::lock_guard lock{mutex_};
   queues_.clear();

@@ -41,6 +41,10 @@ class BlockServer final : public rtrs::ServerHandler {
   /// Sessions that are still there. After the reactors stopped these have requests that hang in a
   /// backend, and neither this nor the catalogue may be destroyed.
   std::size_t sessions() const;
+  /// Closes the queues into storage that was exchanged or removed, soon, on their reactors.
+  ///
+  /// Threads: any.
+  void retire_queues();
   /// Closes the queues into the backends, which need their reactors alive; when no session is left.
   void close_queues();
 

@@ -156,9 +156,18 @@ struct ExportStatus {
   bool waits() const { return !trouble.empty(); }
 };
 
+/// What a reload makes of the exports; all of it at once, or nothing.
+struct CatalogueChange {
+  std::vector<ExportSpecification> add;     ///< new, or in place of those that are removed
+  std::vector<std::string> remove;          ///< names
+  std::vector<ExportSpecification> update;  ///< rights and description of exports that stay
+  Rights search_rights;
+};
+
 /// All exports of one server. Must outlive every lease.
 ///
-/// Threads: add() and set_search_path() before the first session; the rest any.
+/// Threads: add() and set_search_path() before the first session; the rest any. What blocks is not
+/// called on an event loop.
 class ExportCatalogue {
  public:
   explicit ExportCatalogue(CatalogueOptions options);
@@ -187,6 +196,15 @@ class ExportCatalogue {
   ///
   /// Errors: EINVAL, ENOTDIR, with what to do.
   tl::expected<void, Failure> set_search_path(const std::string& directory);
+  /// Opens the storage of what is new, and puts the change into force; nothing of it if something
+  /// cannot be opened now, or is to be checked only. Of an export that is removed while a client
+  /// has it open, the storage stays until the client closes it. Waits some seconds for an attempt
+  /// to open what waits; may block as opening does.
+  ///
+  /// Errors: what is wrong, a sentence each; none: it is done.
+  ///
+  /// Threads: any.
+  std::vector<std::string> change(CatalogueChange wanted, bool check_only);
   /// Why there is no search path yet; "": there is one, or none was set.
   std::string trouble_with_search_path() const;
 
@@ -284,7 +302,13 @@ class ExportCatalogue {
     std::shared_ptr<Storage> storage;  ///< null while it waits; guarded by mutex_
     Geometry geometry;                 ///< likewise; read-only when only the export is
     ExportSpecification specification;
-    std::string lost;  ///< why it has no storage any more; guarded by mutex_
+    std::string lost;      ///< why it has no storage any more; guarded by mutex_
+    bool removed = false;  ///< by a reload; guarded by mutex_
+  };
+  using NamedExports = std::map<std::string, Named, std::less<>>;
+  struct Added {
+    ExportSpecification specification;
+    std::shared_ptr<Storage> storage;
   };
   struct Waiting {
     ExportSpecification specification;
@@ -296,6 +320,7 @@ class ExportCatalogue {
   tl::expected<std::shared_ptr<Storage>, Failure> open_for_export(
       const ExportSpecification& specification);
   bool is_awaited_by_writer(const FileIdentity& identity) const;
+  void commit(CatalogueChange& wanted, std::vector<Added> added);
   void serve(Named& named, std::shared_ptr<Storage> storage, bool read_only);
   bool try_waiting(Waiting& waiting);
   bool try_search_path();
@@ -330,12 +355,15 @@ class ExportCatalogue {
 
   CatalogueOptions options_;
   std::chrono::steady_clock::time_point impatient_from_;
-  std::map<std::string, Named, std::less<>> named_;  ///< its keys are constant after the start
-  std::vector<Waiting> waiting_;                     ///< changed by open_waiting(), under mutex_
-  std::string search_directory_;                     ///< constant after the start; "": none
-  std::shared_ptr<const SearchPath> search_path_;    ///< null while it waits; guarded by mutex_
-  Rights search_rights_;                             ///< guarded by mutex_
-  std::string why_no_search_path_;                   ///< guarded by mutex_
+  NamedExports named_;  ///< guarded by mutex_; changed by change() only after the start
+  /// Somebody may still be about to give one of them a storage.
+  std::vector<NamedExports::node_type> removed_;
+  std::timed_mutex admin_mutex_;  ///< around open_waiting() and change(); taken before mutex_
+  std::vector<Waiting> waiting_;  ///< changed by these two, under mutex_
+  std::string search_directory_;  ///< constant after the start; "": none
+  std::shared_ptr<const SearchPath> search_path_;  ///< null while it waits; guarded by mutex_
+  Rights search_rights_;                           ///< guarded by mutex_
+  std::string why_no_search_path_;                 ///< guarded by mutex_
 
   const std::uint32_t life_ = std::random_device{}() | 1U;  ///< of this process; never 0
   std::mutex turn_mutex_;                                   ///< one turn is taken at a time

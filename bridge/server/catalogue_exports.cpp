@@ -118,16 +118,22 @@ tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_for_export
 
 /// Whoever opened it to read would keep that export from it.
 bool ExportCatalogue::is_awaited_by_writer(const FileIdentity& identity) const {
-  return std::ranges::any_of(waiting_, [&](const Waiting& waiting) {
-    const ExportSpecification& specification = waiting.specification;
-    return !specification.read_only && identity_of(specification.storage) == identity;
-  });
+  std::vector<std::string> awaited;
+  {
+    const std::lock_guard lock{mutex_};
+    for (const Waiting& waiting : waiting_) {
+      if (!waiting.specification.read_only) awaited.push_back(waiting.specification.storage);
+    }
+  }
+  return std::ranges::any_of(awaited,
+                             [&](const auto& storage) { return identity_of(storage) == identity; });
 }
 
 /// The export may be narrower than what is open.
 void ExportCatalogue::serve(Named& named, std::shared_ptr<Storage> storage, bool read_only) {
   const Geometry geometry = geometry_of(storage->backend().info(), read_only).value();
   const std::lock_guard lock{mutex_};
+  if (named.removed) return;
   named.geometry = geometry;
   named.storage = std::move(storage);
   named.lost.clear();
@@ -138,6 +144,7 @@ void ExportCatalogue::serve(Named& named, std::shared_ptr<Storage> storage, bool
 /// Without the lock under which files of the search path are opened, lest what hangs here keeps
 /// these closed: a client that opens the same file in the same moment may find it in use.
 bool ExportCatalogue::open_waiting() {
+  const std::lock_guard admin{admin_mutex_};
   bool news = try_search_path();
   for (std::size_t n = 0; n < waiting_.size();) {
     Waiting& waiting = waiting_[n];

@@ -20,21 +20,26 @@ bool ExportCatalogue::is_stale(std::string_view name) const {
 /// Two at a time would be in each other's way: whoever calls is in the line of the name.
 void ExportCatalogue::renew(std::string_view name) {
   if (!is_stale(name)) return;
-  Named& named = named_.find(name)->second;
-  auto fresh = open_for_export(named.specification);
+  std::unique_lock lock{mutex_};
+  const auto found = named_.find(name);
+  if (found == named_.end()) return;
+  Named& named = found->second;  // stays, also if it is removed
+  const ExportSpecification specification = named.specification;
+  lock.unlock();
+  auto fresh = open_for_export(specification);
   std::shared_ptr<Storage> old;
   const auto say = [&](rtrs::LogLevel level, const std::string& what) {
     if (options_.log) options_.log(level, "export " + in_quotes(name) + ": " + what);
   };
-  std::unique_lock lock{mutex_};
+  lock.lock();
   old = named.storage;
-  const bool taken = old != nullptr && old->leases_ > 0;
+  const bool taken = named.removed || (old != nullptr && old->leases_ > 0);
   if (taken) return;  // by somebody who opened it meanwhile
   if (fresh) {
     lock.unlock();
     if (*fresh == old) return;
     if (old != nullptr) old->replaced_ = true;
-    serve(named, std::move(*fresh), named.specification.read_only);
+    serve(named, std::move(*fresh), specification.read_only);
     return say(rtrs::LogLevel::warning,
                "its storage is another one now, which is served from here on");
   }

@@ -39,6 +39,8 @@ class ServerDriver final : public Server {
   std::vector<ListenerStatus> listeners() const override;
   bool set_access(unsigned listener, wire::PathAccess access) override;
   std::vector<ServerSessionStatus> sessions() override;
+  void end_session(const wire::Uuid& uuid, const std::string& user,
+                   const std::string& why) override;
   std::uint64_t memory() const override;
   bool stop(Duration drain) override;
   std::vector<Reactor*> reactors() override;

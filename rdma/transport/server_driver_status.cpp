@@ -69,6 +69,16 @@ std::vector<ServerSessionStatus> ServerDriver::sessions() {
   return all;
 }
 
+void ServerDriver::end_session(const wire::Uuid& uuid, const std::string& user,
+                               const std::string& why) {
+  const std::lock_guard lock{mutex_};
+  for (auto& [id, host] : sessions_) {
+    asio::post(host->reactor().io(), [host = host, uuid, user, why] {
+      if (host->is(uuid, user)) host->close(why, LogLevel::warning);
+    });
+  }
+}
+
 std::uint64_t ServerDriver::memory() const {
   const std::lock_guard lock{mutex_};
   return admission_.memory();

@@ -62,6 +62,10 @@ class SessionHost {
   void set_access(unsigned entrance, wire::PathAccess access) {
     session_.set_access(entrance, access);
   }
+  /// Of one user only.
+  bool is(const wire::Uuid& uuid, const std::string& user) const {
+    return session_.options().uuid == uuid && session_.identity.name == user;
+  }
   ServerSessionStatus status();
   /// Somebody else may have what it holds.
   void end_if_idle() { session_.end_if_idle(); }

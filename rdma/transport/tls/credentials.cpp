@@ -3,10 +3,13 @@
 
 #include <gnutls/crypto.h>
 #include <gnutls/gnutls.h>
+#include <gnutls/x509.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <ctime>
+#include <span>
 #include <utility>
 
 #include "rdma/transport/tls/datum.hpp"
@@ -39,6 +42,39 @@ int find_server_key(gnutls_session_t session, const gnutls_datum_t* name, gnutls
   return 0;
 }
 
+std::string hex_of(std::span<const unsigned char> bytes) {
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string text;
+  for (const unsigned char byte : bytes) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
+/// The serial numbers of revocation lists, written as those of identities.
+std::set<std::string> revoked_in(const gnutls_datum_t& pem) {
+  std::set<std::string> serials;
+  gnutls_x509_crl_t* lists = nullptr;
+  unsigned count = 0;
+  if (gnutls_x509_crl_list_import2(&lists, &count, &pem, GNUTLS_X509_FMT_PEM, 0) < 0) return {};
+  for (unsigned n = 0; n < count; ++n) {
+    for (int index = 0; index < gnutls_x509_crl_get_crt_count(lists[n]); ++index) {
+      std::array<unsigned char, 64> serial{};
+      std::size_t size = serial.size();
+      time_t since = 0;
+      if (gnutls_x509_crl_get_crt_serial(lists[n], static_cast<unsigned>(index), serial.data(),
+                                         &size, &since) < 0) {
+        continue;
+      }
+      serials.insert(hex_of(std::span{serial}.first(size)));
+    }
+    gnutls_x509_crl_deinit(lists[n]);
+  }
+  gnutls_free(lists);
+  return serials;
+}
+
 }  // namespace
 
 Credentials::~Credentials() {
@@ -50,6 +86,16 @@ Credentials::~Credentials() {
 const Secret* Credentials::find(std::string_view key_name) const {
   const auto found = std::ranges::find(keys_, key_name, &PskKey::name);
   return found == keys_.end() ? nullptr : &found->secret;
+}
+
+std::string Credentials::withdrawn(const Identity& user) const {
+  if (user.how == Identity::How::psk && find(user.key) == nullptr) {
+    return "the key '" + user.key + "' was withdrawn";
+  }
+  if (user.how == Identity::How::certificate && revoked_.contains(user.key)) {
+    return "the certificate of '" + user.name + "' was revoked";
+  }
+  return "";
 }
 
 int Credentials::apply(gnutls_session_int* session) const {
@@ -133,6 +179,7 @@ std::string Credentials::load_certificates(const std::string& directory) {
              ": there is no revocation list in it that the authority has signed" +
              (read < 0 ? std::string{" ("} + gnutls_strerror(read) + ")" : "");
     }
+    revoked_ = revoked_in(pem);
   }
   return load_own_certificate(directory);
 }

@@ -4,11 +4,13 @@
 
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
 #include <vector>
 
+#include "rdma/core/identity.hpp"
 #include "rdma/log.hpp"
 #include "rdma/tls.hpp"
 #include "rdma/transport/tls/psk_file.hpp"
@@ -43,6 +45,10 @@ class Credentials {
   /// Null: there is none of this name.
   const Secret* find(std::string_view key_name) const;
 
+  /// Why a user who was let in by former ones would not be now; "": he would. Of a shared key its
+  /// name is looked at, of a certificate whether it is revoked.
+  std::string withdrawn(const Identity& user) const;
+
   /// Makes a new session use them. Errors: of GnuTLS.
   int apply(gnutls_session_int* session) const;
 
@@ -55,6 +61,7 @@ class Credentials {
   Role role_;
   bool verify_peer_ = true;
   std::vector<PskKey> keys_;
+  std::set<std::string> revoked_;  ///< serial numbers, in hexadecimal digits
   std::string key_name_;
   gnutls_certificate_credentials_st* certificate_ = nullptr;
   gnutls_psk_client_credentials_st* psk_client_ = nullptr;

@@ -1,0 +1,148 @@
+#!/bin/bash
+# Reload: the configuration and the keys are read again while clients work; all of it counts, or nothing.
+# SPDX-License-Identifier: BSD-3-Clause
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+
+ctl() { "${ctl_command[@]}" "$@"; }
+reload() { ctl --json "$PWD/control" reload "$@"; }
+
+# config LINES: the file; serve: a server with it.
+config() { printf '%s\n' '[server]' "control = \"$PWD/control\"" "$@" >conf; }
+serve() { start_server --config "$PWD/conf" "$@"; }
+
+# hold NAME [URI]: an NBD client that wrote, reads again on each SIGUSR1, and stays.
+hold() {
+  spawn "$1" /usr/bin/python3 -u -c '
+import nbd, os, signal, sys
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+h.pwrite(b"1" * 512, 0)
+def look(*_):
+    try: print("reads" if h.pread(512, 0) == b"1" * 512 else "reads otherwise")
+    except nbd.Error as error: print("fails", error.string)
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+signal.signal(signal.SIGUSR1, look)
+print("holds")
+while True: signal.pause()' "${2:-$uri}"
+  wait_for_line "$1.out" holds
+}
+# looks NAME TEXT: what a holder finds now.
+looks() {
+  kill -USR1 "${pid[$1]}"
+  wait_for_line "$1.out" "$2"
+}
+
+comes_and_goes() {
+  truncate -s 1M a b
+  config '[export.a]' "path = \"$PWD/a\"" '[export.old]' 'storage = "memory:1M"'
+  serve
+  attach a
+  hold keeper
+  config '[export.a]' "path = \"$PWD/a\"" 'description = "the first"' '[export.b]' "path = \"$PWD/b\""
+  reload --check | tee said
+  says said '"checked_only":true,"added":\["b"\],"changed":\["a"\],"removed":\["old"\]'
+  ctl --json "$PWD/control" status | tee status
+  says status '"export":"old"'
+  reload | tee said
+  says said '"checked_only":false,"added":\["b"\]'
+  ctl --json "$PWD/control" status | tee status
+  says status '"export":"b"'
+  if grep -q '"export":"old"' status; then fail "what was removed is still there"; fi
+  nbdkit_name=second attach b
+  nbdsh <<<'h.pwrite(b"2" * 512, 0)'
+  looks keeper reads$
+}
+it "exports come, change and go, and a client of one that stays notices nothing" comes_and_goes
+
+hangs_up() {
+  config '[export.a]' 'storage = "memory:1M"'
+  serve
+  config '[export.a]' 'storage = "memory:1M"' '[export.b]' 'storage = "memory:2M"'
+  kill -HUP "${pid[server]}"
+  wait_for_line server.log 'reloaded: added b'
+  attach b
+  [[ $(nbdinfo --size "$uri") == 2097152 ]]
+  echo 'nonsense' >>conf
+  kill -HUP "${pid[server]}"
+  wait_for_line server.log 'reload: nothing was changed: .*conf:'
+}
+it "SIGHUP does it, too, and the log says what came of it" hangs_up
+
+mistakes() {
+  config '[export.a]' 'storage = "memory:1M"'
+  serve
+  ctl --json "$PWD/control" status >before
+  local line
+  for line in 'x' '[export.a]' '[export.b]' 'colour = 1' 'description = 7' 'ro = ["a*b"]' 'rw = []' \
+    '[export.""]' '[search]' 'path = "/nowhere/at/all"'; do
+    config '[export.b]' 'storage = "memory:1M"' '[export.a]' "path = \"$PWD/absent\"" "$line"
+    status_of 1 "${ctl_command[@]}" "$PWD/control" reload
+    says said 'nothing was changed'
+  done
+  config 'colour = 1' 'size = 2' '[export.b]' 'storage = "memory:1M"'
+  status_of 1 "${ctl_command[@]}" "$PWD/control" reload
+  says said "unknown key 'colour'.*unknown key 'size'"
+  rm conf
+  status_of 1 "${ctl_command[@]}" "$PWD/control" reload
+  ctl --json "$PWD/control" status >after
+  cmp before after
+}
+it "a file that is wrong, or whose storage does not open, changes nothing and says all" mistakes
+
+held() {
+  truncate -s 1M a
+  config '[export.a]' "path = \"$PWD/a\"" '[export.b]' 'storage = "memory:1M"'
+  serve
+  attach_to "rnbd+tcp://$address/a" session=holder
+  hold client
+  config '[export.b]' 'storage = "memory:1M"' '[export.c]' 'storage = "memory:1M"'
+  status_of 1 "${ctl_command[@]}" "$PWD/control" reload
+  says said "export 'a' is open: session 'holder' \(127\.0\.0\.1:[0-9]+\) has it"
+  ctl --json "$PWD/control" status >exports.json
+  if grep -q '"export":"c"' exports.json; then fail "a part of it was done"; fi
+  reload --force
+  looks client reads$
+  ctl --json "$PWD/control" status >exports.json
+  if grep -q '"export":"a"' exports.json; then fail "it is still there"; fi
+}
+it "an export that is open is not removed, and its holder is named" held
+
+restart() {
+  config 'queue-depth = 64' '[export.a]' 'storage = "memory:1M"'
+  serve
+  config 'queue-depth = 32' '[export.a]' 'storage = "memory:1M"'
+  reload | tee said
+  says said '"needs_restart":\["queue-depth"\]'
+}
+it "what only a restart changes is named" restart
+
+withdrawn() {
+  ctl keygen host1 keys.psk --out host1.psk
+  ctl keygen host2 keys.psk --out host2.psk
+  config "tls-psk = \"$PWD/keys.psk\"" '[export.a]' 'storage = "memory:1M"' 'rw = ["host1"]' \
+    '[export.b]' 'storage = "memory:1M"' 'rw = ["host2"]' '[export.c]' 'storage = "memory:1M"' 'rw = ["*"]'
+  serve
+  local name each
+  for each in host1/a host2/b host2/c; do
+    name=${each%/*}
+    nbdkit_name=${each#*/} attach_to \
+      "rnbds+tcp://$name@$address/${each#*/}?tls-psk-file=$PWD/$name.psk" "session=s-${each#*/}"
+    hold "client-${each#*/}"
+  done
+  grep -v '^host1' keys.psk >fewer
+  chmod 600 fewer
+  mv fewer keys.psk
+  sed -i 's/rw = \["host2"\]/rw = ["host3"]/' conf
+  reload | tee said
+  says said '"sessions_ended":\["s-[ab]","s-[ab]"\]'
+  wait_for_line server.log "session 's-a'.*the key 'host1/?1?' was withdrawn"
+  wait_for_line server.log "session 's-b'.*its right to 'b' was withdrawn"
+  wait_for_line server.log 'open refused peer=.* identity=host2 session=s-b export=b access=rw why="not in rw or ro"'
+  looks client-c reads$
+  chmod 644 keys.psk
+  status_of 1 "${ctl_command[@]}" "$PWD/control" reload
+  says said 'chmod 600'
+}
+it "who lost his key or his right loses his session, and the others go on" withdrawn
+
+finish
