@@ -145,4 +145,26 @@ withdrawn() {
 }
 it "who lost his key or his right loses his session, and the others go on" withdrawn
 
+revoked() {
+  requires certtool
+  ctl certgen tls --server localhost,127.0.0.1
+  ctl certgen tls --client host1 --out host1
+  ctl certgen tls --client host2 --out host2
+  config "tls-certificates = \"$PWD/tls\"" '[export.a]' 'storage = "memory:1M"' 'rw = ["host1"]' \
+    '[export.b]' 'storage = "memory:1M"' 'rw = ["host2"]'
+  serve
+  nbdkit_name=a attach_to "rnbds+tcp://$address/a?tls-certificates=$PWD/host1" session=s-a
+  hold client-a
+  nbdkit_name=b attach_to "rnbds+tcp://$address/b?tls-certificates=$PWD/host2" session=s-b
+  hold client-b
+  printf '%s\n' 'crl_next_update = 30' 'crl_number = 1' >template
+  certtool --generate-crl --load-ca-privkey tls/ca-key.pem --load-ca-certificate tls/ca-cert.pem \
+    --load-certificate host1/client-cert.pem --template template --outfile tls/ca-crl.pem
+  reload | tee said
+  says said '"sessions_ended":\["s-a"\]'
+  wait_for_line server.log "session 's-a'.*the certificate of 'host1' was revoked"
+  looks client-b reads$
+}
+it "a certificate that is revoked ends its session, and no other" revoked
+
 finish
