@@ -71,6 +71,9 @@ class SessionKeeper {
   ~SessionKeeper() = default;
 };
 
+/// Frames that arrived damaged in this process: their checksum does not match. Any thread.
+std::uint64_t digest_errors();
+
 inline constexpr Duration kErrandPause = std::chrono::seconds{1};
 
 /// Longer than this nobody spins: sleeping costs little of it.
@@ -160,8 +163,9 @@ struct PathStatus {
   std::string trouble;         ///< why it is not connected, or not trusted; "" if it is both
   std::uint64_t requests = 0;  ///< sent over it so far
   unsigned in_flight = 0;
-  Duration latency{};         ///< of the last heartbeat
-  std::string security = {};  ///< "tls13/aes128gcm host1", "none"; "" while it is not connected
+  std::uint64_t connects = 0;  ///< how often it was connected in this session
+  Duration latency{};          ///< of the last heartbeat
+  std::string security = {};   ///< "tls13/aes128gcm host1", "none"; "" while it is not connected
 };
 
 /// One I/O lane of a client in the hands of an event loop, which polls other descriptors beside the
@@ -229,6 +233,8 @@ class Client {
   virtual bool alive() const = 0;
   virtual std::string failure() const = 0;  ///< why it is not alive; "" while it is
   virtual std::vector<PathStatus> paths() { return {}; }
+  /// How long altogether no path could carry requests, since one did first.
+  virtual Duration time_without_path() { return {}; }
   /// Who the server says it is, in the newest session.
   virtual ServerId server_id() { return 0; }
   /// One more path, which is connected from now on as the others are: it may take a while, and

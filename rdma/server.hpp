@@ -97,6 +97,7 @@ struct ServerSessionStatus {
     bool access_known = false;
     unsigned connections = 0;
     unsigned requests = 0;      ///< under way
+    std::uint64_t begun = 0;    ///< requests that came over it so far
     std::string security = {};  ///< "tls13/aes128gcm host1", or "none"
   };
   std::string name;  ///< "" before the handshake is through
@@ -105,13 +106,15 @@ struct ServerSessionStatus {
   std::uint32_t features = 0;
   std::vector<Path> paths;  ///< those that are not closed; none: it waits for its client
   unsigned requests = 0;    ///< that execute
+  Repeats repeats = {};
   std::vector<SessionItem> items;
 };
 
 /// Listens and serves from its own threads between start() and stop().
 ///
 /// Threads: start(), stop() and the destructor on the owner's thread; listeners(), set_access(),
-///          sessions(), end_session() and memory() on any thread between start() and stop().
+///          sessions(), end_session(), memory() and past_repeats() on any thread between start()
+///          and stop().
 class Server {
  public:
   /// Which reactor a session of the handler runs on is told by `reactor_of(session)` below.
@@ -142,6 +145,9 @@ class Server {
                            const std::string& why) = 0;
   /// Bytes of chunks that the paths take.
   virtual std::uint64_t memory() const = 0;
+  virtual std::uint64_t memory_limit() const = 0;  ///< bytes
+  /// Of the sessions that are gone.
+  virtual Repeats past_repeats() const = 0;
   /// Stops accepting, waits up to `drain` for running requests, closes everything, joins the
   /// threads. False: requests still run somewhere (a backend hangs); then neither the server nor
   /// its handler may be destroyed, and the program should leave by _exit().

@@ -27,6 +27,7 @@ struct SessionStatus {
   rtrs::PathPolicy policy{};
   std::optional<rtrs::SessionLimits> limits;  ///< none without a session
   std::vector<rtrs::PathStatus> paths;        ///< without a session: those that it will have
+  rtrs::Duration without_path{};              ///< in all, since the session began
   std::vector<DeviceStatus> devices;          ///< also those of sessions that were lost
 };
 

@@ -171,6 +171,7 @@ SessionStatus SharedSession::status() {
   status.limits = session->client().limits();
   status.server_id = session->client().server_id();
   status.paths = session->client().paths();
+  status.without_path = session->client().time_without_path();
   if (std::ranges::none_of(status.paths, &rtrs::PathStatus::in_use)) {
     status.trouble = trouble_without_path(config_.no_path_timeout);
   }

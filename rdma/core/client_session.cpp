@@ -124,6 +124,7 @@ void ClientSession::connected(unsigned index, Instant now) {
   path.since = path.up_since = now;
   path.access = path.core->access();
   path.was_connected = true;
+  ++path.connects;
   path.foreign = false;
   path.lost_before = std::exchange(path.lost_at, std::nullopt);
   if (!path.distrusted) path.trouble.clear();
@@ -155,6 +156,8 @@ void ClientSession::look_for_usable(Instant now, bool was_of_use) {
   bool usable = false;
   for (unsigned i = 0; i < path_count(); ++i) usable = usable || may_carry(i);
   if (std::exchange(usable_, usable) == usable) return;
+  if (usable) without_path_ += now - unusable_since_;
+  unusable_since_ = now;
   if (!RTRS_PLANTED(no_path_once)) gave_up_ = false;
   if (!usable && !alone_since_) alone_since_ = now;
 }

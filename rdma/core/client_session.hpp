@@ -92,6 +92,8 @@ class ClientSession {
     return paths_[path].access;
   }
 
+  std::uint64_t connects(unsigned path) const { return paths_[path].connects; }
+
   /// The infos have been exchanged.
   Welcome judge(unsigned path);
   /// The path carries requests from now on. The first path of a session decides which one it is.
@@ -135,6 +137,10 @@ class ClientSession {
   bool has_path() const { return connected_ > 0; }
   /// Some path may carry requests, if need be one that is leaving.
   bool usable() const { return usable_; }
+  /// How long altogether it was not, until now.
+  Duration time_without_path(Instant now) const {
+    return without_path_ + (usable_ ? Duration{} : now - unusable_since_);
+  }
   bool was_up() const { return was_up_; }
   /// True once when requests have waited for too long for a path that may carry them.
   bool give_up_waiting(Instant now);
@@ -163,6 +169,7 @@ class ClientSession {
     Instant since{};        ///< connected: from when on it has been so good, or better
     wire::PathAccess access = wire::PathAccess::optimized;  ///< what the server thought of it last
     bool was_connected = false;
+    std::uint64_t connects = 0;
     /// It has led to the server: a permit may be bound to it, which no other path can free.
     bool proven = false;
     bool foreign = false;
@@ -200,8 +207,10 @@ class ClientSession {
   unsigned connected_ = 0;
   std::optional<Instant> awake_at_;  ///< when own_pause() was asked last, if it was up
   bool was_up_ = false;
-  unsigned rank_ = ~0U;                 ///< of the paths in use
-  bool usable_ = true;                  ///< some path may carry requests
+  unsigned rank_ = ~0U;  ///< of the paths in use
+  bool usable_ = true;   ///< some path may carry requests
+  Instant unusable_since_{};
+  Duration without_path_{};             ///< until it became usable last
   std::optional<Instant> alone_since_;  ///< none since, or none that was of use
   bool gave_up_ = false;                ///< that has been told
 };

@@ -94,6 +94,8 @@ class ServerPath {
   ServerPathState state() const { return state_; }
   /// Requests whose reply is not posted yet.
   unsigned unanswered() const { return unanswered_; }
+  /// That came over it so far.
+  std::uint64_t requests() const { return begun_; }
 
  private:
   friend class ServerSession;
@@ -152,6 +154,7 @@ class ServerPath {
   std::vector<ServerRequest> requests_;  ///< one per chunk, once connected
   std::vector<std::byte> messages_;      ///< copies of the user messages, kMaxUserMessage each
   unsigned unanswered_ = 0;
+  std::uint64_t begun_ = 0;              ///< requests so far
   unsigned executing_ = 0;               ///< the handler has them, or their answer is delayed
   std::vector<std::uint32_t> revoking_;  ///< new keys: the immediate of each chunk's request
   Heartbeat heartbeat_;

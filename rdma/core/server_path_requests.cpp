@@ -52,6 +52,7 @@ Complaint ServerPath::begin(std::uint16_t cid, std::uint32_t immediate) {
   if (!header) return to_string(header.error());
   if (header->data_length > options.max_io_size) return "a request larger than max_io_size";
   if (header->user_length > kMaxUserMessage) return "a user message longer than any we know";
+  ++begun_;
 
   std::byte* message = messages_.data() + std::size_t{where.buffer_id} * kMaxUserMessage;
   std::memcpy(message, chunk.data() + header->user_offset, header->user_length);

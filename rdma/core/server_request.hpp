@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "rdma/core/queue_pair.hpp"
+#include "rdma/core/time.hpp"
 
 namespace rtrs {
 
@@ -54,6 +55,21 @@ struct SessionItem {
   std::string how;
   unsigned requests = 0;    ///< that execute
   std::uint64_t ended = 0;  ///< since it was opened
+  Duration oldest{};        ///< how long one that executes has done so, as far as it is known
+};
+
+/// What came more than once to a session.
+struct Repeats {
+  std::uint64_t attached = 0;  ///< answered together with the first one
+  std::uint64_t answered = 0;  ///< answered from memory
+  std::uint64_t dropped = 0;   ///< older than what had been answered
+
+  Repeats& operator+=(const Repeats& more) {
+    attached += more.attached;
+    answered += more.answered;
+    dropped += more.dropped;
+    return *this;
+  }
 };
 
 /// The protocol above RTRS. All calls come on the session's reactor; nothing may block.

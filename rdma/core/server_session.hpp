@@ -99,12 +99,6 @@ class ServerSession {
   /// Judges them at once.
   void judge_pending();
 
-  /// What came more than once, for the log.
-  struct Repeats {
-    std::uint64_t attached = 0;  ///< answered together with the first one
-    std::uint64_t answered = 0;  ///< answered from memory
-    std::uint64_t dropped = 0;   ///< older than what had been answered
-  };
   const Repeats& repeats() const { return repeats_; }
 
   // For the handler and the driver.

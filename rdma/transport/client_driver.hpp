@@ -37,6 +37,7 @@ class ClientDriver final : public Client {
   bool alive() const override { return alive_.load(std::memory_order_acquire); }
   std::string failure() const override;
   std::vector<PathStatus> paths() override;
+  Duration time_without_path() override;
   ServerId server_id() override;
   tl::expected<void, Failure> add_path(const PathAddress& path) override;
   tl::expected<void, Failure> remove_path(const PathAddress& path) override;

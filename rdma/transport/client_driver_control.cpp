@@ -27,6 +27,12 @@ std::vector<PathStatus> ClientDriver::paths() {
   return all;
 }
 
+Duration ClientDriver::time_without_path() {
+  Duration time{};
+  call_on_io([&] { time = session_.time_without_path(now()); });
+  return time;
+}
+
 ServerId ClientDriver::server_id() {
   ServerId id = 0;
   call_on_io([&] { id = session_.server_id(); });
@@ -45,6 +51,7 @@ PathStatus ClientDriver::status_on_io(unsigned path) {
   if (status.state == PathState::waiting && !session_.may_try(path)) {
     status.trouble = kWaitsForOthers;
   }
+  status.connects = session_.connects(path);
   if (paths_[path].driver) {
     status.latency = session_.path(path).latency();
     status.security = paths_[path].driver->security();

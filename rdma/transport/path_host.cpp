@@ -268,6 +268,7 @@ ServerSessionStatus::Path PathHost::status() const {
                                    .access = path_.access(),
                                    .access_known = path_.access_known(),
                                    .requests = path_.unanswered(),
+                                   .begun = path_.requests(),
                                    .security = security()};
   for (const auto& link : links_) status.connections += link ? 1U : 0U;
   return status;

@@ -264,6 +264,7 @@ void ServerDriver::forget_session(Admission::SessionId id) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
   host = std::move(found->second);
+  past_repeats_ += host->repeats();
   sessions_.erase(found);
   admission_.remove(id);
   session_gone_.notify_all();

@@ -42,6 +42,8 @@ class ServerDriver final : public Server {
   void end_session(const wire::Uuid& uuid, const std::string& user,
                    const std::string& why) override;
   std::uint64_t memory() const override;
+  std::uint64_t memory_limit() const override { return options_.memory_limit; }
+  Repeats past_repeats() const override;
   bool stop(Duration drain) override;
   std::vector<Reactor*> reactors() override;
 
@@ -105,6 +107,7 @@ class ServerDriver final : public Server {
   std::condition_variable session_gone_;
   Admission admission_;
   std::map<Admission::SessionId, std::shared_ptr<SessionHost>> sessions_;
+  Repeats past_repeats_;
   bool stopping_ = false;
 };
 

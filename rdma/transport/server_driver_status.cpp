@@ -84,4 +84,9 @@ std::uint64_t ServerDriver::memory() const {
   return admission_.memory();
 }
 
+Repeats ServerDriver::past_repeats() const {
+  const std::lock_guard lock{mutex_};
+  return past_repeats_;
+}
+
 }  // namespace rtrs

@@ -147,6 +147,7 @@ ServerSessionStatus SessionHost::status() {
                              .features = session_.options().features,
                              .paths = {},
                              .requests = session_.executing(),
+                             .repeats = session_.repeats(),
                              .items = session_.items()};
   for (const auto& [id, path] : paths_) {
     if (!path->closed()) status.paths.push_back(path->status());

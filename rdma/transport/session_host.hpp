@@ -67,6 +67,7 @@ class SessionHost {
     return session_.options().uuid == uuid && session_.identity.name == user;
   }
   ServerSessionStatus status();
+  const Repeats& repeats() const { return session_.repeats(); }
   /// Somebody else may have what it holds.
   void end_if_idle() { session_.end_if_idle(); }
 

@@ -4,15 +4,31 @@
 #include <isa-l/crc.h>
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
+
+#include "rdma/client.hpp"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
+namespace rtrs {
+namespace {
+
+std::atomic<std::uint64_t> damaged_frames{0};
+
+}  // namespace
+
+std::uint64_t digest_errors() { return damaged_frames.load(std::memory_order_relaxed); }
+
+}  // namespace rtrs
+
 namespace rtrs::tcp {
 
 using wire::DecodeError;
+
+void count_digest_error() { damaged_frames.fetch_add(1, std::memory_order_relaxed); }
 
 namespace {
 
@@ -60,6 +76,7 @@ wire::Result<Hello> decode_hello(ConstBytes bytes) {
   if (hello.magic != kHelloMagic) return tl::unexpected(DecodeError::bad_magic);
   if (hello.version != kBindingVersion) return tl::unexpected(DecodeError::bad_version);
   if (hello.crc != crc32c(bytes.first(offsetof(Hello, crc)))) {
+    count_digest_error();
     return tl::unexpected(DecodeError::digest_mismatch);
   }
   return hello;
@@ -69,6 +86,7 @@ wire::Result<FrameHeader> decode_frame_header(ConstBytes bytes, bool check_diges
   if (bytes.size() < sizeof(FrameHeader)) return tl::unexpected(DecodeError::too_short);
   const auto header = wire::copy_of<FrameHeader>(bytes);
   if (check_digest && header.header_crc != crc32c(bytes.first(offsetof(FrameHeader, header_crc)))) {
+    count_digest_error();
     return tl::unexpected(DecodeError::digest_mismatch);
   }
   if (header.length > kMaxPayload) return tl::unexpected(DecodeError::bad_length);

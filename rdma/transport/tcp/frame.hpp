@@ -76,6 +76,9 @@ inline std::uint32_t crc32c(ConstBytes bytes) { return crc_finish(crc_update(kCr
 
 Hello make_hello(ConstBytes record, std::uint16_t digests);
 
+/// For digest_errors(). Any thread.
+void count_digest_error();
+
 /// A peer's hello. Errors: too_short, bad_magic, bad_version, digest_mismatch.
 wire::Result<Hello> decode_hello(ConstBytes bytes);
 

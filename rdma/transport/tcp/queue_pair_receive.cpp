@@ -192,6 +192,7 @@ bool TcpQueuePair::end(QueuePairHandler& handler) {
   arrival_.active = false;
   arrival_.target = nullptr;
   if (digests_.data && header.length > 0 && crc_finish(arrival_.crc) != header.payload_crc) {
+    count_digest_error();
     return fail("the payload of a frame was damaged on the way (CRC32C mismatch)");
   }
   const bool has_immediate = (header.flags & kHasImmediate) != 0;
