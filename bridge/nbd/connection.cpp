@@ -50,7 +50,8 @@ Connection::Connection(Worker& worker, int socket, Agreement agreement, rtrs::La
       staging_{std::make_unique_for_overwrite<std::byte[]>(kStaging)},
       read_size_{kStaging},
       memory_{worker.pool().memory, kOwnMemory},
-      calls_{worker.pool().more_calls, kOwnCalls} {
+      calls_{worker.pool().more_calls, kOwnCalls},
+      meter_{worker.pool().meters.meter(agreement_.device->name(), &worker)} {
   const timeval limit{.tv_sec = 0, .tv_usec = kRequestWait.count()};
   ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 }
@@ -223,6 +224,7 @@ bool Connection::take_buffer(Request& request, std::size_t bytes) {
 }
 
 void Connection::recycle(Request& request) {
+  end_metering(request, EINTR);  // nobody waits for what has not been answered
   memory_.give_back(request.buffer.size);
   worker_.give_back(std::move(request.buffer));
   request.buffer = {};

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "bridge/metrics/meter.hpp"
 #include "bridge/nbd/budget.hpp"
 #include "bridge/nbd/handshake.hpp"
 #include "bridge/nbd/replies.hpp"
@@ -102,6 +103,8 @@ class Connection {
   void report(const Request& request, int error);
   bool inside(const Request& request) const;
   bool offered(const Request& request) const;
+  void begin_metering(Request& request);
+  void end_metering(Request& request, int error);
 
   Worker& worker_;
   Agreement agreement_;
@@ -131,6 +134,7 @@ class Connection {
   Share calls_;                   ///< that are made
   std::deque<Request*> waiting_;  ///< for a call to end, in order
   Replies replies_;
+  const std::shared_ptr<Meter> meter_;  ///< of its device and its worker
 
   std::chrono::steady_clock::time_point reported_{};
   std::uint64_t unreported_ = 0;

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bridge/nbd/block_sizes.hpp"
@@ -58,9 +59,44 @@ constexpr std::uint16_t offer_of(Command command) {
   }
 }
 
+MeteredOperation metered(Command command) {
+  switch (command) {
+    case Command::read:
+      return MeteredOperation::read;
+    case Command::write:
+      return MeteredOperation::write;
+    case Command::flush:
+      return MeteredOperation::flush;
+    case Command::trim:
+      return MeteredOperation::discard;
+    case Command::write_zeroes:
+      return MeteredOperation::write_zeroes;
+    default:
+      return MeteredOperation::other;
+  }
+}
+
 }  // namespace
 
+void Connection::begin_metering(Request& request) {
+  request.metered = true;
+  const bool timed = meter_->begin(metered(request.command));
+  request.began =
+      timed ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point{};
+}
+
+void Connection::end_metering(Request& request, int error) {
+  if (!std::exchange(request.metered, false)) return;
+  std::chrono::nanoseconds took{};
+  if (request.began.time_since_epoch().count() != 0) {
+    took = std::chrono::steady_clock::now() - request.began;
+  }
+  meter_->end(metered(request.command), request.length, error,
+              static_cast<std::uint64_t>(took.count()));
+}
+
 void Connection::execute(Request& request) {
+  begin_metering(request);
   const int error = prepare(request);
   if (error == EAGAIN) return call(request);
   if (error != 0) return answer(request, error);
@@ -238,6 +274,7 @@ void Connection::on_call(Request& request, int error) {
 
 void Connection::answer(Request& request, int error) {
   if (left_) return recycle(request);
+  end_metering(request, error);
   if (error != 0) report(request, error);
   request.error = error;
   make_reply(request, agreement_.structured);

@@ -106,6 +106,12 @@ void Front::stop(std::chrono::milliseconds patience) {
   workers_.clear();
 }
 
+Front::Usage Front::usage() const {
+  Usage usage{.memory = pool_.memory.used()};
+  for (const auto& worker : workers_) usage.clients += worker->connections();
+  return usage;
+}
+
 // ---- Clients
 // -------------------------------------------------------------------------------------
 

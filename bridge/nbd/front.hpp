@@ -42,6 +42,15 @@ class Front {
   /// Answers what is under way, for at most `patience`, and ends every connection.
   void stop(std::chrono::milliseconds patience);
 
+  /// What monitoring asks for. Between start() and stop().
+  struct Usage {
+    unsigned clients = 0;    ///< that are served
+    std::size_t memory = 0;  ///< bytes beyond what each of them may have at any time
+  };
+  Usage usage() const;
+  /// By the names of the devices.
+  const MeterBook& meters() const { return pool_.meters; }
+
  private:
   void accept_clients();
   bool look_around();

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 
+#include "bridge/metrics/meter.hpp"
 #include "bridge/nbd/budget.hpp"
 #include "bridge/nbd/call_pool.hpp"
 
@@ -24,6 +25,7 @@ struct Pool {
   explicit Pool(std::size_t max_connections) : calls{max_connections + kMoreCalls + kClosing} {}
 
   CallPool calls;
+  MeterBook meters;
   Budget more_calls{kMoreCalls};
   Budget memory{kMemory};
 };

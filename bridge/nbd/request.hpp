@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 
@@ -34,6 +35,8 @@ struct Request {
   std::uint32_t length = 0;  ///< bytes
   int error = 0;             ///< errno
   BufferPool::Buffer buffer;
+  bool metered = false;  ///< begun, and not ended yet, for the meter of its connection
+  std::chrono::steady_clock::time_point began{};  ///< of those that are timed
 
   Transfer transfer;
   RemoteDevice::Begun begun;

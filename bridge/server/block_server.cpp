@@ -69,13 +69,13 @@ void BlockServer::on_session_down(rtrs::ServerSession& session) {
 }
 
 std::vector<rtrs::SessionItem> BlockServer::items(rtrs::ServerSession& session) {
-  const auto& mine = *static_cast<const BlockSession*>(rtrs::context_of(session));
+  auto& mine = *static_cast<BlockSession*>(rtrs::context_of(session));
   std::vector<rtrs::SessionItem> all;
   for (const auto& device : mine.devices().slots()) {
     if (!device) continue;
     const char* const access =
         device->lease.unclaimed() ? "unclaimed" : to_string(device->lease.mode());
-    all.push_back({device->name, access, device->running, device->ended});
+    all.push_back({device->name, access, device->running, device->ended, mine.oldest_of(*device)});
   }
   return all;
 }

@@ -115,6 +115,7 @@ void BlockSession::settle(const wire::OpenOrder& order) {
 
 void BlockSession::refuse(rtrs::ServerRequest& open, int error) {
   refuse_copies(order_of(open, sizeof(wire::Open)).number, error);
+  if (surroundings_.meters != nullptr) surroundings_.meters->refused(error);
   finish(open, error);
 }
 

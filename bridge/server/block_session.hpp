@@ -60,6 +60,9 @@ class BlockSession {
   const SessionFacts& facts() const { return facts_; }
   const OpenTable& devices() const { return devices_; }
   User user() const { return {facts_.identity, facts_.peer}; }
+  /// For how long the oldest request of a device that is under way has been there, or has been
+  /// seen by this function.
+  rtrs::Duration oldest_of(const Device& device);
   /// Has the right to write to it.
   bool writes_to(const WriterCount* storage) const;
 

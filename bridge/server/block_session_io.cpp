@@ -33,6 +33,25 @@ const char* name_of(BackendOperation operation) {
   return "request";
 }
 
+MeteredOperation metered(BackendOperation operation) {
+  switch (operation) {
+    case BackendOperation::read:
+      return MeteredOperation::read;
+    case BackendOperation::write:
+      return MeteredOperation::write;
+    case BackendOperation::flush:
+      return MeteredOperation::flush;
+    case BackendOperation::discard:
+      return MeteredOperation::discard;
+    case BackendOperation::write_zeroes:
+      return MeteredOperation::write_zeroes;
+    case BackendOperation::extents:
+    case BackendOperation::cache:
+      break;
+  }
+  return MeteredOperation::other;
+}
+
 bool may_write(const Lease& lease) {
   return lease.writable() || (lease.unclaimed() && RTRS_PLANTED(unclaimed_writes));
 }
@@ -77,6 +96,8 @@ BlockSession::IoContext& BlockSession::take_context(rtrs::ServerRequest& request
   io.device = &device;
   io.plan = plan;
   io.step = plan.flush_before ? IoContext::Step::flush_before : IoContext::Step::operation;
+  io.timed = device.meter->begin(metered(plan.operation));
+  io.began = io.timed ? surroundings_.now() : 0;
   ++device.running;
   return io;
 }
@@ -141,12 +162,30 @@ void BlockSession::complete(IoContext& io, int error) {
     encode_extents(io.extents, io.plan.length, request.data);
   if (io.plan.changes()) device.lease.storage()->changed();
   if (error != 0 && error != EOPNOTSUPP) report(device, io.plan, error);
+  const std::uint64_t took = io.timed && io.began != 0 ? surroundings_.now() - io.began : 0;
+  device.meter->end(metered(io.plan.operation), io.plan.length, error, took);
+  io.device = nullptr;
   io.next = std::exchange(free_contexts_, &io);
   --device.running;
   ++device.ended;
   const bool close_now = device.closing && device.running == 0;
   finish(request, error);
   if (close_now) finish_close(device);
+}
+
+/// Few are timed, so that the others count from the first look.
+rtrs::Duration BlockSession::oldest_of(const Device& device) {
+  const std::uint64_t now = surroundings_.now();
+  std::uint64_t first = now;
+  for (const auto& block : context_blocks_) {
+    for (std::size_t n = 0; n < kContextsPerBlock; ++n) {
+      IoContext& io = block[n];
+      if (io.device != &device) continue;
+      if (io.began == 0) io.began = now;
+      first = std::min(first, io.began);
+    }
+  }
+  return std::chrono::nanoseconds{now - first};
 }
 
 }  // namespace rnbd

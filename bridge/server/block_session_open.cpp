@@ -340,7 +340,8 @@ void BlockSession::opened(const OpeningPtr& opening, tl::expected<Lease, Failure
                 ": there are no descriptors or memory for it (LimitNOFILE=)");
     return refuse(request, ENOMEM);
   }
-  Device& device = devices_.add(std::make_unique<Device>(name, std::move(*lease), *queue));
+  Device& device = devices_.add(std::make_unique<Device>(
+      name, std::move(*lease), *queue, surroundings_.meter(name, queues_.reactor())));
   device.open_number = order_of(request, sizeof(wire::Open)).number;
   device.writer_serial = catalogue_.writer_serial(device.lease);
   catalogue_.name_writer(device.lease, in_quotes(facts_.name) + " (" + facts_.peer + ")");

@@ -2,6 +2,7 @@
 // A request while it is at the backend.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "bridge/server/block_session.hpp"
@@ -17,6 +18,9 @@ struct BlockSession::IoContext {
   Device* device = nullptr;
   IoPlan plan;
   Step step = Step::operation;
+  bool timed = false;
+  /// By Surroundings::clock: the begin of what is timed, of the rest when it was looked at first.
+  std::uint64_t began = 0;
   std::vector<BackendExtent> extents;  ///< block_status only
   IoContext* next = nullptr;           ///< while free
 };

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bridge/metrics/meter.hpp"
 #include "bridge/server/catalogue.hpp"
 
 namespace rtrs {
@@ -18,8 +19,12 @@ namespace rnbd {
 
 /// One mapping of an export into a session.
 struct Device {
-  Device(std::string device_name, Lease device_lease, BackendQueue& device_queue)
-      : name{std::move(device_name)}, lease{std::move(device_lease)}, queue{device_queue} {}
+  Device(std::string device_name, Lease device_lease, BackendQueue& device_queue,
+         std::shared_ptr<Meter> device_meter)
+      : name{std::move(device_name)},
+        lease{std::move(device_lease)},
+        queue{device_queue},
+        meter{std::move(device_meter)} {}
 
   const Geometry& geometry() const { return lease.geometry(); }
 
@@ -29,6 +34,7 @@ struct Device {
   std::string name;                 ///< exactly as the client spelled it
   Lease lease;
   BackendQueue& queue;
+  std::shared_ptr<Meter> meter;     ///< of its name and its reactor
   std::uint64_t writer_serial = 0;  ///< ExportCatalogue::writer_serial() when it was opened
   unsigned running = 0;             ///< requests at the backend
   std::uint64_t ended = 0;          ///< of those that were

@@ -31,4 +31,9 @@ void Surroundings::say(rtrs::LogLevel level, const std::string& peer,
   if (log) log(level, peer, line);
 }
 
+std::shared_ptr<Meter> Surroundings::meter(const std::string& device,
+                                           const rtrs::Reactor* reactor) const {
+  return meters != nullptr ? meters->meter(device, reactor) : std::make_shared<Meter>();
+}
+
 }  // namespace rnbd

@@ -3,10 +3,12 @@
 // and the unit tests have no threads and no event loop.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 
+#include "bridge/metrics/meter.hpp"
 #include "rdma/core/time.hpp"
 #include "rdma/log.hpp"
 
@@ -48,12 +50,21 @@ struct Surroundings {
   /// A line about the client at an address.
   std::function<void(rtrs::LogLevel level, const std::string& peer, const std::string& line)> log;
 
+  /// Where what the devices do is counted; null: each device counts for itself.
+  std::shared_ptr<MeterBook> meters = {};
+  /// A steady clock. Null: nothing is timed.
+  ///
+  /// Units: nanoseconds, never 0.
+  std::uint64_t (*clock)() = nullptr;
+
   /// As offload, at once when there is none.
   void run_blocking(rtrs::Reactor* reactor, std::function<void()> work,
                     std::function<void()> then) const;
   /// As record, at once when there is none.
   void run_recording(rtrs::Reactor* reactor, std::function<void()> work,
                      std::function<void()> then) const;
+  std::shared_ptr<Meter> meter(const std::string& device, const rtrs::Reactor* reactor) const;
+  std::uint64_t now() const { return clock != nullptr ? clock() : 0; }
   void say(rtrs::LogLevel level, const std::string& peer, const std::string& line) const;
 };
 
