@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
@@ -15,6 +16,9 @@
 #include "bridge/daemon/bridge_options.hpp"
 #include "bridge/daemon/bridge_status.hpp"
 #include "bridge/daemon/logging.hpp"
+#include "bridge/daemon/metrics_bridge.hpp"
+#include "bridge/daemon/metrics_common.hpp"
+#include "bridge/daemon/metrics_door.hpp"
 #include "bridge/daemon/notify.hpp"
 #include "bridge/daemon/process.hpp"
 #include "bridge/daemon/shutdown.hpp"
@@ -137,10 +141,6 @@ int serve(const BridgeOptions& options) {
   if (options.client.connect_now) {
     if (auto usable = connections.probe(); !usable) return complain(usable.error().text);
   }
-  const ControlCommands commands{
-      with_listeners(client_commands(options.client, connections), listeners)};
-  auto control = open_control(options.client.control, commands);
-  if (!control) return complain(control.error());
   nbd::Exports exports{options.client, connections};
   nbd::Front front{exports,
                    std::move(served),
@@ -148,9 +148,16 @@ int serve(const BridgeOptions& options) {
                     .max_connections = options.max_connections,
                     .tls = *std::move(tls),
                     .log = log_function()}};
+  const BridgeMetrics metrics{connections.session(), front};
+  auto all = with_listeners(client_commands(options.client, connections), listeners);
+  std::ranges::move(metrics.commands(), std::back_inserter(all));
+  const ControlCommands commands{std::move(all)};
+  auto control = open_control(options.client.control, commands);
+  if (!control) return complain(control.error());
   front.start();
+  auto door = open_metrics_door(options.metrics, [&] { return metrics.page(); });
   signals_mean_drain();
-  const std::string wrong = tell_ready(options, listeners);
+  const std::string wrong = door ? tell_ready(options, listeners) : door.error();
   listeners.await_others([&](auto late) { front.add(std::move(late)); },
                          [&] { notify_manager(status_line(options, listeners)); });
   if (wrong.empty()) {
@@ -162,6 +169,7 @@ int serve(const BridgeOptions& options) {
   } else {
     complain(wrong);
   }
+  if (door) door->reset();
   control->reset();
   removed(options.client.control);
   listeners.end();

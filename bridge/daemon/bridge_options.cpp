@@ -133,6 +133,15 @@ void add_options(CLI::App& app, Arguments& arguments, BridgeOptions& options) {
                    ? ""
                    : "'" + text + "' is not a level; use debug, info, warning or error";
       });
+  app.add_option_function<std::string>(
+         "--metrics",
+         [&options](const std::string& text) {
+           const auto address = parse_metrics_address(text);
+           if (!address) throw CLI::ValidationError("--metrics", address.error());
+           options.metrics = *address;
+         },
+         "Serve metrics there for Prometheus, over HTTP at /metrics; without ADDRESS on 127.0.0.1.")
+      ->type_name("ADDRESS:PORT");
   app.add_option("--pid-file", options.pid_file, "Write the process id there once ready.")
       ->type_name("FILE");
   app.add_option("--ready-fd", options.ready_fd,

@@ -9,6 +9,7 @@
 
 #include "bridge/client/config.hpp"
 #include "bridge/daemon/cli.hpp"
+#include "bridge/daemon/metrics_address.hpp"
 #include "bridge/nbd/listener.hpp"
 #include "rdma/log.hpp"
 #include "rdma/tls.hpp"
@@ -26,7 +27,8 @@ struct BridgeOptions {
   unsigned max_connections = 256;
   rtrs::LogLevel log_level = rtrs::LogLevel::info;
   std::string pid_file;
-  int ready_fd = -1;  ///< -1 = none
+  std::optional<MetricsAddress> metrics;  ///< none: they are not served
+  int ready_fd = -1;                      ///< -1 = none
 };
 
 tl::expected<BridgeOptions, EarlyExit> parse_bridge_options(int argc, const char* const* argv);

@@ -129,6 +129,8 @@ int show(const Invocation& invocation, const std::string& answer) {
   } else if (json.contains("error")) {
     const std::string message = json.value("message", std::string{});
     std::fprintf(stderr, "rnbd-ctl: %s\n", readable_text(message).c_str());
+  } else if (json.size() == 1 && json.contains("text") && json["text"].is_string()) {
+    std::fputs(json["text"].get_ref<const std::string&>().c_str(), stdout);
   } else {
     std::fputs(readable(json).c_str(), stdout);
   }

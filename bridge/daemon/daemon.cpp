@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -19,6 +20,9 @@
 #include "bridge/daemon/check.hpp"
 #include "bridge/daemon/late_exports.hpp"
 #include "bridge/daemon/logging.hpp"
+#include "bridge/daemon/metrics_common.hpp"
+#include "bridge/daemon/metrics_door.hpp"
+#include "bridge/daemon/metrics_server.hpp"
 #include "bridge/daemon/notify.hpp"
 #include "bridge/daemon/open_exports.hpp"
 #include "bridge/daemon/process.hpp"
@@ -212,9 +216,11 @@ using Control = std::unique_ptr<ControlSocket>;
 
 tl::expected<Control, std::string> open_control(const std::string& path, rtrs::Server& server,
                                                 const ExportCatalogue& catalogue,
-                                                Reloader& reloader) {
+                                                Reloader& reloader, const ServerMetrics& metrics) {
   if (path.empty()) return nullptr;
-  return ControlSocket::open(path, [commands = server_commands(server, catalogue, reloader)](
+  auto all = server_commands(server, catalogue, reloader);
+  std::ranges::move(metrics.commands(), std::back_inserter(all));
+  return ControlSocket::open(path, [commands = ControlCommands{std::move(all)}](
                                        std::string_view line) { return commands.answer(line); });
 }
 
@@ -260,9 +266,13 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   options.client_log = std::make_shared<rtrs::ClientLog>(options.log);
 
   auto pool = std::make_unique<BlockingPool>();
+  const auto meters = std::make_shared<MeterBook>();
+  Surroundings surroundings = pool->surroundings(options.client_log);
+  surroundings.meters = meters;
+  surroundings.clock = &metrics_clock;
   BlockServer handler{catalogue,
                       {.queue_depth = settings.queue_depth, .max_io_size = settings.max_io_size},
-                      pool->surroundings(options.client_log)};
+                      std::move(surroundings)};
   std::unique_ptr<rtrs::Server> server;
   const auto tell_manager = [&] { notify_manager(status_line(settings, *server, catalogue)); };
   options.on_listener = tell_manager;
@@ -276,8 +286,11 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   signals_mean_drain();
   std::optional<Reloader> reloader;
   reloader.emplace(invocation, Reloader::Serving{catalogue, handler, *server, tell_manager});
-  auto control = open_control(settings.control, *server, catalogue, *reloader);
-  const std::string wrong = control ? tell_ready(invocation, *server, catalogue) : control.error();
+  const ServerMetrics metrics{*server, catalogue, *meters, settings.queue_depth};
+  auto control = open_control(settings.control, *server, catalogue, *reloader, metrics);
+  auto door = open_metrics_door(settings.metrics, [&] { return metrics.page(); });
+  std::string wrong = !control ? control.error() : !door ? door.error() : "";
+  if (wrong.empty()) wrong = tell_ready(invocation, *server, catalogue);
   if (wrong.empty()) {
     const LateExports late{catalogue, tell_manager};
     const StorageWatch watch{[&] { return server->sessions(); }, log_function()};
@@ -287,6 +300,7 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   } else {
     complain(wrong);
   }
+  if (door) door->reset();
   if (control) control->reset();
   reloader.reset();
   stop(std::move(server), handler, catalogue, std::move(pool));

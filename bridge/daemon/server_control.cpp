@@ -120,18 +120,17 @@ tl::expected<Json, rtrs::Failure> change_access(rtrs::Server& server, const std:
 
 }  // namespace
 
-ControlCommands server_commands(rtrs::Server& server, const ExportCatalogue& catalogue,
-                                Reloader& reloader) {
-  return ControlCommands{
-      {{"status", "",
-        "listeners, exports, sessions with their paths and devices, memory of requests",
-        [&](const std::string&) -> tl::expected<Json, rtrs::Failure> {
-          return status(server, catalogue);
-        }},
-       {"access", "LISTENER ACCESS",
-        "optimized, non-optimized or inaccessible: whether clients send I/O over this listener",
-        [&server](const std::string& argument) { return change_access(server, argument); }},
-       reloader.command()}};
+std::vector<ControlCommand> server_commands(rtrs::Server& server, const ExportCatalogue& catalogue,
+                                            Reloader& reloader) {
+  return {{"status", "",
+           "listeners, exports, sessions with their paths and devices, memory of requests",
+           [&](const std::string&) -> tl::expected<Json, rtrs::Failure> {
+             return status(server, catalogue);
+           }},
+          {"access", "LISTENER ACCESS",
+           "optimized, non-optimized or inaccessible: whether clients send I/O over this listener",
+           [&server](const std::string& argument) { return change_access(server, argument); }},
+          reloader.command()};
 }
 
 }  // namespace rnbd

@@ -2,6 +2,8 @@
 // What rnbd-server can be asked and told over its control socket.
 #pragma once
 
+#include <vector>
+
 #include "bridge/control/commands.hpp"
 #include "bridge/daemon/reload.hpp"
 #include "bridge/server/catalogue.hpp"
@@ -11,7 +13,7 @@ namespace rnbd {
 
 /// Threads: answer() on any but the server's event loops, between its start() and stop().
 /// Source:  rnbd-server(8), CONTROL.
-ControlCommands server_commands(rtrs::Server& server, const ExportCatalogue& catalogue,
-                                Reloader& reloader);
+std::vector<ControlCommand> server_commands(rtrs::Server& server, const ExportCatalogue& catalogue,
+                                            Reloader& reloader);
 
 }  // namespace rnbd

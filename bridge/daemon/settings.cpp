@@ -8,6 +8,7 @@
 #include "bridge/backend/specification.hpp"
 #include "bridge/client/closest.hpp"
 #include "bridge/control/unix_socket.hpp"
+#include "bridge/daemon/metrics_address.hpp"
 #include "bridge/daemon/rights_check.hpp"
 #include "rdma/duration.hpp"
 #include "rdma/wire/immediate.hpp"
@@ -114,6 +115,14 @@ constexpr SettingRule kRules[] = {
     {"control", "PATH", "/run/rnbd-server/control",
      "Serve a control socket there for rnbd-ctl: status, and taking listeners out of service.",
      [](Settings& s, Value v) { return set_text(s.control, v); }},
+    {"metrics", "ADDRESS:PORT", "127.0.0.1:9234",
+     "Serve metrics there for Prometheus, over HTTP at /metrics; without ADDRESS on 127.0.0.1.",
+     [](Settings& s, Value v) -> std::string {
+       const auto address = parse_metrics_address(v);
+       if (!address) return address.error();
+       s.metrics = v;
+       return "";
+     }},
     {"queue-depth", "N", "256", "Requests in flight per client session (default 256).",
      [](Settings& s, Value v) { return set_number(s.queue_depth, v, 1, 65535); }},
     {"max-io-size", "SIZE", "256K",

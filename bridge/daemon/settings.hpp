@@ -27,6 +27,7 @@ struct Settings {
   std::string state_directory;  ///< "" = the default, if it can be used
   std::string pid_file;
   std::string control;  ///< a path; "" = no control socket
+  std::string metrics;  ///< as parse_metrics_address() takes it; "" = they are not served
   rtrs::LogLevel log_level = rtrs::LogLevel::info;
   unsigned reactors = 0;
   std::uint32_t queue_depth = 256;

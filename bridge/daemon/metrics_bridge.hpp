@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The metrics of rnbd-bridge.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "bridge/client/shared_session.hpp"
+#include "bridge/control/commands.hpp"
+#include "bridge/nbd/front.hpp"
+
+namespace rnbd {
+
+/// From where the numbers come. All must outlive it.
+///
+/// Threads: any, while the front serves.
+class BridgeMetrics {
+ public:
+  BridgeMetrics(SharedSession& session, const nbd::Front& front)
+      : session_{session}, front_{front} {}
+
+  /// The page of docs/metrics.md.
+  std::string page() const;
+  /// For `rnbd-ctl top`.
+  Json counters() const;
+  /// `metrics` and `counters`; this must outlive them.
+  std::vector<ControlCommand> commands() const;
+
+ private:
+  SharedSession& session_;
+  const nbd::Front& front_;
+};
+
+}  // namespace rnbd

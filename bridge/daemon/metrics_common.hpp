@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the metrics of rnbd-server and rnbd-bridge have in common.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <utility>
+#include <vector>
+
+#include "bridge/control/commands.hpp"
+#include "bridge/daemon/metrics_door.hpp"
+#include "bridge/metrics/exposition.hpp"
+#include "bridge/metrics/meter.hpp"
+
+namespace rnbd {
+
+using MeterReadings = std::vector<std::pair<std::string, MeterReading>>;
+
+/// Sessions that have lines of their own; the others are added up under MeterBook::kOthers.
+inline constexpr std::size_t kMostSessionsInMetrics = 256;
+
+void add_build_info(Exposition& page);
+/// NAME_ops_total, NAME_bytes_total, NAME_errors_total, NAME_latency_seconds and NAME_inflight,
+/// with the label `name`: "export" or "device".
+void add_operations(Exposition& page, const std::string& name, const MeterReadings& readings);
+/// A sample per state, 1 for the one that it is in.
+void add_state(Exposition& page, Exposition::Labels labels, std::string_view state,
+               std::initializer_list<std::string_view> all);
+
+/// A device as `rnbd-ctl top` reads it.
+Json counters_of(const std::string& device, const MeterReading& reading);
+
+/// `metrics` and `counters` of a control socket.
+///
+/// Threads: those of the functions.
+std::vector<ControlCommand> metrics_commands(std::function<std::string()> page,
+                                             std::function<Json()> counters);
+
+using MetricsDoorPtr = std::unique_ptr<MetricsDoor>;
+/// Opens the door and says where it is; null if no address is given.
+///
+/// Errors: as MetricsDoor::open().
+tl::expected<MetricsDoorPtr, std::string> open_metrics_door(
+    const std::optional<MetricsAddress>& address, MetricsDoor::Page page);
+/// The same for an address that has been judged; "" = none.
+tl::expected<MetricsDoorPtr, std::string> open_metrics_door(const std::string& address,
+                                                            MetricsDoor::Page page);
+
+/// A steady clock for Surroundings::clock. Units: nanoseconds.
+std::uint64_t metrics_clock();
+
+}  // namespace rnbd

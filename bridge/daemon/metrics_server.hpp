@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The metrics of rnbd-server.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "bridge/control/commands.hpp"
+#include "bridge/metrics/meter.hpp"
+#include "bridge/server/catalogue.hpp"
+#include "rdma/server.hpp"
+
+namespace rnbd {
+
+/// From where the numbers come. All must outlive it.
+///
+/// Threads: any, while the server runs.
+class ServerMetrics {
+ public:
+  ServerMetrics(rtrs::Server& server, const ExportCatalogue& catalogue, const MeterBook& meters,
+                std::uint32_t queue_depth)
+      : server_{server}, catalogue_{catalogue}, meters_{meters}, queue_depth_{queue_depth} {}
+
+  /// The page of docs/metrics.md. Waits for the event loops.
+  std::string page() const;
+  /// For `rnbd-ctl top`. Likewise.
+  Json counters() const;
+  /// `metrics` and `counters`; this must outlive them.
+  std::vector<ControlCommand> commands() const;
+
+ private:
+  rtrs::Server& server_;
+  const ExportCatalogue& catalogue_;
+  const MeterBook& meters_;
+  std::uint32_t queue_depth_;
+};
+
+}  // namespace rnbd

@@ -1,0 +1,166 @@
+#!/bin/bash
+# Metrics: what server and bridge count, over HTTP and over the control socket, and who reads it badly.
+# SPDX-License-Identifier: BSD-3-Clause
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+
+# ---- Helpers --------------------------------------------------------------------------------------
+
+reader=$source_dir/tests/integration/metrics_page.py
+read_page() { PYTHONDONTWRITEBYTECODE=1 limited /usr/bin/python3 "$reader" "$@"; }
+
+# scrape NAME PAGE [PYTHON]: the metrics of a started program, by HTTP; strictly read.
+scrape() {
+  local where
+  where=$(grep -oE 'metrics at http://[^ ]+' "$case_dir/$1.log" | tail -n 1)
+  limited /usr/bin/python3 -c '
+import sys, urllib.request
+with urllib.request.urlopen(sys.argv[1], timeout=20) as answer:
+    assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4"), answer.headers
+    sys.stdout.buffer.write(answer.read())' "${where#metrics at }" >"$2"
+  read_page "$2" "${@:3}"
+}
+
+# serve: a server and a bridge with both ways to their metrics, and some I/O.
+serve() {
+  requires_python nbd
+  start_server --export 'di"sk\0=memory:16M' --export idle=memory:1M --control "$PWD/server.control" \
+    --metrics 0 "$@"
+  start_bridge "rnbd+tcp://$address" --control "$PWD/bridge.control" --metrics 127.0.0.1:0
+}
+
+io() {
+  limited /usr/bin/python3 -c '
+import nbd, sys
+h = nbd.NBD()
+h.set_export_name("di\"sk\\0")
+h.connect_unix(sys.argv[1])
+for i in range(20):
+    h.pwrite(b"x" * 4096, i * 4096)
+for i in range(10):
+    assert h.pread(8192, i * 4096)[:1] == b"x"
+h.flush()
+h.shutdown()' "$socket"
+}
+
+# ---- Cases ----------------------------------------------------------------------------------------
+
+counted() {
+  serve
+  io
+  scrape server server.page
+  read_page server.page "value('export_ops_total', export='di\"sk\\\\0', op='write') == 20"
+  read_page server.page "value('export_bytes_total', export='di\"sk\\\\0', op='write') == 20 * 4096"
+  read_page server.page "value('export_ops_total', export='di\"sk\\\\0', op='read') == 10"
+  read_page server.page "value('export_bytes_total', export='di\"sk\\\\0', op='read') == 10 * 8192"
+  # The first one, and every eighth.
+  read_page server.page "value('export_latency_seconds_count', export='di\"sk\\\\0', op='write') == 3"
+  read_page server.page "value('export_state', export='idle', state='served') == 1"
+  read_page server.page "value('export_inflight', export='di\"sk\\\\0') == 0"
+  read_page server.page "value('sessions') == 1 and value('chunk_memory_bytes') > 0"
+  read_page server.page "value('chunk_memory_limit_bytes') >= value('chunk_memory_bytes')"
+  scrape bridge bridge.page
+  read_page bridge.page "value('device_ops_total', device='di\"sk\\\\0', op='write') == 20"
+  read_page bridge.page "value('device_bytes_total', device='di\"sk\\\\0', op='read') == 10 * 8192"
+  read_page bridge.page "value('device_latency_seconds_count', device='di\"sk\\\\0', op='read') == 2"
+  read_page bridge.page "value('path_requests_total', path='tcp:$address') >= 30"
+  read_page bridge.page "value('path_state', path='tcp:$address', state='connected') == 1"
+  read_page bridge.page "value('requests_waiting_for_path') == 0 and value('no_path_seconds_total') == 0"
+}
+it "server and bridge count each operation and its bytes, and time one in eight" counted
+
+both_ways() {
+  serve
+  io
+  local program
+  for program in server bridge; do
+    limited "${ctl_command[@]}" "$PWD/$program.control" metrics >"$program.ctl"
+    scrape "$program" "$program.http"
+    read_page "$program.ctl"
+    diff <(grep '^#' "$program.ctl") <(grep '^#' "$program.http")
+    grep -E '_ops_total' "$program.http" | diff - <(grep -E '_ops_total' "$program.ctl")
+  done
+  read_page --names "$source_dir/contrib/grafana/rnbd.json" \
+    "$source_dir/contrib/prometheus/rnbd-alerts.yml" "$source_dir/docs/metrics.md" -- server.http bridge.http
+  # The page of the manual leaves none out.
+  local name
+  sed -n 's/^# TYPE \(rnbd_[a-z_]*\) .*/\1/p' server.http bridge.http >names
+  while read -r name; do
+    grep -q "\`$name\`" "$source_dir/docs/metrics.md" || fail "docs/metrics.md does not tell of $name"
+  done <names
+}
+it "rnbd-ctl prints what HTTP serves, and board, alerts and manual use names that are there" both_ways
+
+hung() {
+  requires_python nbd
+  start_server --export slow=delay:write=3600s:memory:1M --metrics 0
+  start_bridge "rnbd+tcp://$address/slow"
+  spawn client /usr/bin/python3 -m nbd -u "$uri" -c 'h.pwrite(b"x" * 512, 0)'
+  grows() { scrape server page "value('export_inflight', export='slow') == 1 and value('export_oldest_request_seconds', export='slow') > 0"; }
+  eventually 20 grows
+  kill_hard client
+  kill_hard bridge
+  kill_hard server
+}
+it "a request that hangs in its storage is in flight, and its age is told" hung
+
+refused() {
+  start_server --export x=memory:1M --metrics 0
+  start_bridge "rnbd+tcp://$address"
+  nbdinfo "nbd+unix:///nothing?socket=$socket" && fail "there is such an export"
+  scrape server page "value('refused_total', reason='no_such_export') >= 1"
+}
+it "a refusal to open is counted with its reason" refused
+
+bad_readers() {
+  requires_python nbd
+  serve
+  local where
+  where=$(grep -oE 'metrics at http://127.0.0.1:[0-9]+' "$case_dir/server.log" | sed 's/.*://')
+  limited /usr/bin/python3 -c '
+import os, socket, sys
+port = int(sys.argv[1])
+def connect():
+    return socket.create_connection(("127.0.0.1", port), timeout=20)
+def ask(text):
+    with connect() as s:
+        s.sendall(text)
+        answer = b""
+        while piece := s.recv(65536):
+            answer += piece
+        return answer.split(b"\r\n")[0]
+assert ask(b"GET / HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 404"), "404"
+assert ask(b"POST /metrics HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 405"), "405"
+assert ask(b"nonsense\r\n\r\n").startswith(b"HTTP/1.1 400"), "400"
+assert ask(b"GET /metrics?x=1 HTTP/1.0\n\n").startswith(b"HTTP/1.1 200"), "200"
+assert ask(b"x" * 8192).startswith(b"HTTP/1.1 431"), "431"
+silent = [connect() for _ in range(40)]
+for s in silent[:20]:
+    try:
+        s.sendall(os.urandom(100).replace(b"\n", b"x"))
+    except OSError:
+        pass
+assert ask(b"GET /metrics HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 200"), "beside silent ones"
+left = connect()
+left.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+left.close()
+' "$where"
+  scrape server page
+  io
+}
+it "garbage, silent readers and those that leave keep nobody from the metrics" bad_readers
+
+wrong_addresses() {
+  local text
+  for text in '' 70000 x:y '::1:9234' '[::1]' '[::1'; do
+    status_of 2 "$server_program" --export x=memory:1M --metrics "$text"
+    says said 'metrics'
+  done
+  start_server --export x=memory:1M --metrics 0
+  local taken
+  taken=$(grep -oE 'metrics at http://127.0.0.1:[0-9]+' "$case_dir/server.log" | sed 's/.*://')
+  status_of 1 "$server_program" --listen tcp:127.0.0.1:0 --export x=memory:1M --metrics "$taken"
+  says said "cannot serve metrics at 127.0.0.1:$taken: Address already in use"
+}
+it "an address for metrics that is wrong or taken is refused" wrong_addresses
+
+finish
