@@ -9,6 +9,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <CLI/Validators.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -21,6 +22,7 @@
 #include "bridge/control/unix_socket.hpp"
 #include "bridge/daemon/cli.hpp"
 #include "bridge/daemon/ctl_keys.hpp"
+#include "bridge/daemon/ctl_top.hpp"
 #include "bridge/daemon/ctl_view.hpp"
 #include "bridge/daemon/process.hpp"
 
@@ -44,6 +46,9 @@ constexpr const char* kExamples = R"(Examples:
     rnbd-ctl /run/rnbd/disk0.control add-path 10.0.1.1
     rnbd-ctl /run/rnbd/disk0.control remove-path 10.0.0.1
 
+  What do devices and paths do now?
+    rnbd-ctl /run/rnbd/disk0.control top
+
   For scripts:
     rnbd-ctl --json /run/rnbd/disk0.control status | jq .paths
 
@@ -59,6 +64,7 @@ struct Invocation {
   std::string socket;
   std::vector<std::string> words;
   bool json = false;
+  TopOptions top = {};
 };
 
 std::string reason() {
@@ -137,12 +143,22 @@ int show(const Invocation& invocation, const std::string& answer) {
   return json.contains("error") ? 1 : 0;
 }
 
+Answer ask_once(const std::string& socket, const std::string& line) {
+  const auto fd = connect_to(socket);
+  Answer answer = fd ? ask(*fd, line) : Answer{tl::unexpect, fd.error()};
+  if (fd) ::close(*fd);
+  return answer;
+}
+
 int run(const Invocation& invocation) {
+  if (invocation.words.front() == "top") {
+    TopOptions top = invocation.top;
+    top.json = invocation.json;
+    return run_top(top, [&] { return ask_once(invocation.socket, "counters"); });
+  }
   std::string line;
   for (const std::string& word : invocation.words) line += (line.empty() ? "" : " ") + word;
-  const auto fd = connect_to(invocation.socket);
-  const Answer answer = fd ? ask(*fd, line) : Answer{tl::unexpect, fd.error()};
-  if (fd) ::close(*fd);
+  const Answer answer = ask_once(invocation.socket, line);
   if (answer) return show(invocation, *answer);
   std::fprintf(stderr, "rnbd-ctl: %s: %s\n", invocation.socket.c_str(), answer.error().c_str());
   return 1;
@@ -155,6 +171,10 @@ tl::expected<Invocation, EarlyExit> parse(int argc, const char* const* argv) {
   bool check = false, force = false;
   app.add_flag("--check", check, "reload: only say what it would do.");
   app.add_flag("--force", force, "Do it although somebody uses what it is about.");
+  app.add_flag("--once", invocation.top.once, "top: one interval, then end.");
+  app.add_option("--interval", invocation.top.interval, "top: seconds to measure (default 1).")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.1, 3600.0));
   app.add_option("SOCKET", invocation.socket, "The program's control socket.");
   app.add_option("COMMAND", invocation.words, "What to do, and with what.")
       ->type_name("[ARGUMENT...]");

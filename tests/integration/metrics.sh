@@ -103,6 +103,26 @@ hung() {
 }
 it "a request that hangs in its storage is in flight, and its age is told" hung
 
+live() {
+  serve
+  io
+  local program
+  for program in server bridge; do
+    limited "${ctl_command[@]}" "$PWD/$program.control" top --once --interval 0.2 >shown
+    says shown 'DEVICE +R/S +W/S'
+    says shown '^di"sk'
+    says shown "^PATH +SESSION +STATE"
+    limited "${ctl_command[@]}" --json "$PWD/$program.control" top --once --interval 0.2 >json
+    limited /usr/bin/python3 -c '
+import json
+answer = json.load(open("json"))
+assert answer["paths"][0]["state"] == "connected", answer
+assert [d["r/s"] for d in answer["devices"] if d["device"] == "di\"sk\\0"] == [0.0], answer'
+  done
+  status_of 1 "${ctl_command[@]}" "$PWD/nothing.control" top
+}
+it "rnbd-ctl top shows devices and paths, once and as JSON" live
+
 refused() {
   start_server --export x=memory:1M --metrics 0
   start_bridge "rnbd+tcp://$address"
