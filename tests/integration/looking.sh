@@ -156,6 +156,36 @@ PY
 it "of two who have a disk open the first to write has it; the other is refused with a sentence until it connects anew" \
   both_look
 
+all_at_once() {
+  requires_python nbd
+  start_server --export disk0=memory:4M
+  attach disk0
+  nbdsh <<'PY'
+import threading
+h.shutdown()
+failures = []
+def use(number, all_there):
+    try:
+        user = nbd.NBD()
+        user.connect_uri(h.get_uri())
+        user.pwrite(bytes([number]) * 512, 512 * number)
+        all_there.wait(60)  # so that all have it open at the same time
+        user.shutdown()
+    except Exception as error:
+        failures.append(f"round {turn}, client {number}: {error}")
+        all_there.abort()
+for turn in range(60):
+    all_there = threading.Barrier(8)
+    users = [threading.Thread(target=use, args=(n, all_there)) for n in range(8)]
+    for user in users:
+        user.start()
+    for user in users:
+        user.join()
+    assert not failures, failures
+PY
+}
+it "of eight clients of one program that attach a disk at once each may write, 60 times" all_at_once
+
 asked_for() {
   start_server --export disk0=memory:4M
   attach disk0 access=rw

@@ -184,6 +184,21 @@ TEST_CASE("claim: who looked when his session had the reservation already may wr
   CHECK(notes.claims.size() == 1);
 }
 
+TEST_CASE("claim: who saw the same may write, whoever came or left while he looked") {
+  World world{kClaims};
+  Notes notes{world};
+  const Device first = world.open("a", kUnclaimed);
+  // As the server tells it while the reservation is being taken or given back.
+  world.client->server.device_info.writer_serial = 0;
+  const Device second = world.open("a", kUnclaimed);
+  world.client->server.device_info.writer_serial = 0x700000005;
+  const Device third = world.open("a", kUnclaimed);
+  CHECK(write(*first) == 0);
+  CHECK(write(*second) == 0);
+  CHECK(write(*third) == 0);
+  CHECK(notes.claims.size() == 1);
+}
+
 TEST_CASE("claim: a device that others write to says so when it is opened") {
   World world{kClaims};
   auto& flags = world.client->server.device_info.flags;
