@@ -10,10 +10,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <string_view>
 
 #include "bridge/client/closest.hpp"
 #include "bridge/daemon/rights_check.hpp"
+#include "bridge/daemon/unclosed_text.hpp"
 
 namespace rnbd {
 namespace {
@@ -26,11 +27,38 @@ std::string plain_text(double number) {
   return {text.data(), error == std::errc{} ? end : text.data()};
 }
 
-ConfigMistake mistake_at(const std::string& path, const toml::source_region& source,
+ConfigMistake mistake_at(const std::string& path, const toml::source_position& at,
                          const std::string& text) {
-  const auto& at = source.begin;
   return {at.line, at.column,
           path + ":" + std::to_string(at.line) + ":" + std::to_string(at.column) + ": " + text};
+}
+
+ConfigMistake mistake_at(const std::string& path, const toml::source_region& source,
+                         const std::string& text) {
+  return mistake_at(path, source.begin, text);
+}
+
+std::string complaint_about(const UnclosedText& text) {
+  const std::string says =
+      "the text that begins here has no closing quote; end it with " + text.end;
+  if (text.end.size() > 1) return says;
+  return says + " in the same line" +
+         (text.escaped_quote ? R"(, and write \\ for a backslash)" : "");
+}
+
+/// Where a text has no end, the parser complains of what it takes for part of it.
+ConfigMistake mistake_of(const std::string& path, const toml::parse_error& error,
+                         std::string_view document) {
+  const toml::source_position& at = error.source().begin;
+  if (const auto text = find_unclosed_text(document)) {
+    const toml::source_position begin{text->line, text->column};
+    const bool is_it = begin <= at && (text->end.size() > 1 || begin.line == at.line);
+    if (is_it) return mistake_at(path, begin, complaint_about(*text));
+  }
+  return mistake_at(
+      path, at,
+      std::string{error.description()} +
+          " (this is TOML: texts stand between quotes, tables are named like [export.disk0])");
 }
 
 /// Walks the document and collects what is wrong with it.
@@ -285,15 +313,12 @@ tl::expected<Settings, BadConfig> parse_config(const std::string& text, const st
   try {
     return Reader{path}.read(toml::parse(text, path));
   } catch (const toml::parse_error& error) {
-    const ConfigMistake mistake = mistake_at(
-        path, error.source(),
-        std::string{error.description()} +
-            " (this is TOML: texts stand between quotes, tables are named like [export.disk0])");
-    return tl::unexpected(BadConfig{{mistake}, {}});
+    return tl::unexpected(BadConfig{{mistake_of(path, error, text)}, {}});
   }
 }
 
 tl::expected<Settings, BadConfig> load_config(const std::string& path) {
+  constexpr std::size_t kMostBytes = std::size_t{16} << 20;  // devices may have no end at all
   const auto fail = [&](int error) {
     const std::string text =
         path + ": " + std::strerror(error) + "; name a readable configuration file behind --config";
@@ -304,8 +329,14 @@ tl::expected<Settings, BadConfig> load_config(const std::string& path) {
   errno = 0;
   std::ifstream file{path, std::ios::binary};
   if (!file) return fail(errno != 0 ? errno : EIO);
-  const std::string text{std::istreambuf_iterator<char>{file}, {}};
+  std::string text;
+  std::array<char, 65536> part{};
+  do {
+    file.read(part.data(), part.size());
+    text.append(part.data(), static_cast<std::size_t>(file.gcount()));
+  } while (file && text.size() <= kMostBytes);
   if (file.bad()) return fail(EIO);
+  if (text.size() > kMostBytes) return fail(EFBIG);
   return parse_config(text, path);
 }
 

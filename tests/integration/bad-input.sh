@@ -128,10 +128,13 @@ it "rnbd-server: a busy port is named, and its owner is not disturbed" busy_port
 
 bad_config() {
   rejects 'missing\.toml' --config "$PWD/missing.toml"
+  rejects '/dev/zero: File too large' --config /dev/zero
   printf '[server]\nlisten = ["tcp:127.0.0.1:0"]\nqueue-dept = 3\n' >key.toml
   rejects 'key\.toml:3.*queue-dept' --config "$PWD/key.toml"
   printf '[server\nlisten = 1\n' >syntax.toml
   rejects 'syntax\.toml:1' --config "$PWD/syntax.toml"
+  printf '[server]\nsearch-path = "/srv/rnbd\nqueue-depth = 64\n' >quote.toml
+  rejects 'quote\.toml:2:15: .*no closing quote; end it with "' --config "$PWD/quote.toml"
   printf '[server]\nlisten = ["tcp:127.0.0.1:0"]\nmemory-limit = "much"\n' >value.toml
   rejects 'value\.toml:3.*memory-limit' --config "$PWD/value.toml"
 }

@@ -158,6 +158,42 @@ TEST_CASE("configuration: mistakes are named with line, column, key and what to 
   }
 }
 
+TEST_CASE("configuration: a text without an end is told where it begins") {
+  struct Row {
+    const char* text;
+    const char* place;
+    const char* says;
+  };
+  const Row rows[] = {
+      {"[export.a]\npath = \"/srv/a.img\nread-only = true\n", "test.conf:2:8:",
+       "no closing quote; end it with \" in the same line"},
+      {"[export.a]\npath = '/srv/a.img\n", "test.conf:2:8:", "end it with ' in the same line"},
+      {"[export.a]\npath = \"/srv/a.img", "test.conf:2:8:", "end it with \""},
+      {"[export.a]\npath = \"/srv/a\"\ndescription = \"\"\"two\nlines\n", "test.conf:3:15:",
+       "end it with \"\"\""},
+      {"[server]\nlisten = [\"tcp:1.2.3.4:1\", \"tcp:1.2.3.4:2]\n", "test.conf:2:28:",
+       "no closing quote"},
+      {"[export.\"a]\npath = \"/srv/a\"\n", "test.conf:1:9:", "no closing quote"},
+      {"[export.a]\npath = \"C:\\\"\nread-only = true\n", "test.conf:2:8:",
+       "write \\\\ for a backslash"},
+      // Quotes in comments and in other texts begin nothing.
+      {"# it's\n[export.a]\npath = \"it's\" # don't\ndescription = \"x\n", "test.conf:4:15:",
+       "no closing quote"},
+      {"[export.\"\u00e4\"]\npath = '''a'b''''\ndescription = ['\u00e4', 'b]\n", "test.conf:3:21:",
+       "end it with '"},
+      // The first mistake is told.
+      {"[export.a]\npath = it's\n", "test.conf:2:8:", "between quotes"},
+      {"[server]\nlisten = [\"a, \"b\"]\n", "test.conf:2:15:", "expected comma"},
+  };
+  for (const auto& row : rows) {
+    CAPTURE(row.text);
+    const std::string error = error_of(row.text);
+    CAPTURE(error);
+    CHECK(error.starts_with(row.place));
+    CHECK(has(error, row.says));
+  }
+}
+
 TEST_CASE("configuration: all mistakes are told at once") {
   const auto settings = parse_config(
       "[server]\nqueue-dept = 1\nreactors = \"x\"\n[export.a]\nfile = \"/a\"\n", "test.conf");
