@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -16,9 +17,10 @@ BlockServer::BlockServer(ExportCatalogue& catalogue, BlockServerLimits limits,
                          Surroundings surroundings)
     : catalogue_{catalogue}, limits_{limits}, surroundings_{std::move(surroundings)} {
   surroundings_.reclaim = [this](rtrs::Reactor* reactor, const WriterCount* storage,
-                                 std::function<void()> then) {
+                                 const std::string& reason, std::function<void()> then) {
     ask_writers(
-        reactor, storage, [this](rtrs::ServerSession& session) { return end_idle(session); },
+        reactor, storage,
+        [this, reason](rtrs::ServerSession& session) { return end_idle(session, reason); },
         [then = std::move(then)](bool) { then(); });
   };
   surroundings_.survey = [this](rtrs::Reactor* reactor, const WriterCount* storage,
@@ -128,12 +130,12 @@ bool BlockServer::look_at_writers(rtrs::Reactor* reactor, const WriterCount* sto
   return any;
 }
 
-bool BlockServer::end_idle(rtrs::ServerSession& session) const {
+bool BlockServer::end_idle(rtrs::ServerSession& session, const std::string& reason) const {
   const std::string name = in_quotes(rtrs::name_of(session));
   const std::string peer = rtrs::peer_of(session);
   if (!rtrs::end_if_idle(session)) return false;
   surroundings_.say(rtrs::LogLevel::info, peer,
-                    "session " + name + " has no path; what it had open goes to another one");
+                    "session " + name + " has no path and is ended: " + reason);
   return true;
 }
 

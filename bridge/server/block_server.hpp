@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "bridge/server/block_session.hpp"
 #include "bridge/server/catalogue.hpp"
@@ -54,7 +55,7 @@ class BlockServer final : public rtrs::ServerHandler {
   void ask_writers(rtrs::Reactor* reactor, const WriterCount* storage, const Look& look,
                    std::function<void(bool)> then);
   bool look_at_writers(rtrs::Reactor* reactor, const WriterCount* storage, const Look& look);
-  bool end_idle(rtrs::ServerSession& session) const;
+  bool end_idle(rtrs::ServerSession& session, const std::string& reason) const;
   void later(rtrs::Reactor* reactor, std::function<void()> work) const;
 
   ExportCatalogue& catalogue_;

@@ -3,6 +3,7 @@
 // done about those who are in the way of that, or of an OPEN.
 #include <cerrno>
 #include <chrono>
+#include <string>
 #include <utility>
 
 #include "bridge/protocol/printable.hpp"
@@ -81,7 +82,9 @@ bool BlockSession::reclaim(const OpeningPtr& opening, const WriterCount* storage
   if (!surroundings_.reclaim || std::exchange(opening->reclaimed, true)) {
     return wait_for_leaver(opening, std::move(again));
   }
-  surroundings_.reclaim(queues_.reactor(), storage, [opening, again = std::move(again)] {
+  const std::string reason = in_quotes(facts_.name) + " (" + facts_.peer + ") wants to write to " +
+                             in_quotes(opening->name()) + ", which it has open";
+  surroundings_.reclaim(queues_.reactor(), storage, reason, [opening, again = std::move(again)] {
     opening->state == Opening::State::late ? opening->let_go() : again();
   });
   return true;

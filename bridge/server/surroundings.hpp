@@ -38,8 +38,8 @@ struct Surroundings {
                      std::function<void()> then)>
       record;
   /// Ends sessions without paths and requests that may write to this storage, then runs `then` on
-  /// the reactor.
-  std::function<void(rtrs::Reactor* reactor, const WriterCount* storage,
+  /// the reactor. `reason` is for the log: who wants what they have.
+  std::function<void(rtrs::Reactor* reactor, const WriterCount* storage, const std::string& reason,
                      std::function<void()> then)>
       reclaim;
   /// Tells `then` on the reactor whether a session may write to this storage that has a path, or

@@ -151,6 +151,7 @@ first.close()
 assert open_by_another(b"slow", 1) == errno.EPERM, "the write still runs"
 assert open_by_another(b"slow", 3) == 0
 PY
+  says server.log "has no path and is ended: '.*' \(127\.0\.0\.1:[0-9]+\) wants to write to 'disk0', which it has open"
 }
 it "a client without paths keeps its right to write until somebody else asks, or its writes have ended" yields
 

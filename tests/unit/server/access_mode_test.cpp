@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string>
 
 #include "bridge/protocol/printable.hpp"
 #include "tests/unit/server/fixture.hpp"
@@ -61,9 +62,8 @@ TEST_CASE("access modes: who comes back takes nothing from an idle session") {
   World world;
   auto other = world.make_session("other");
   REQUIRE(world.open(*other, "disk", kRw).error == 0);
-  world.surroundings.reclaim = [](rtrs::Reactor*, const WriterCount*, std::function<void()>) {
-    FAIL("it asks for it");
-  };
+  world.surroundings.reclaim = [](rtrs::Reactor*, const WriterCount*, const std::string&,
+                                  std::function<void()>) { FAIL("it asks for it"); };
   wire::NumberedOpen message{wire::encode_open("disk", kRw), {1, 1}};
   message.open.flags = wire::kOpenAgain;
   const Call& call = world.send(world.session(), message, true, room(sizeof(wire::OpenResponse)));
@@ -78,15 +78,20 @@ TEST_CASE("access modes: who finds another writer asks for what idle sessions ho
   const WriterCount* asked = nullptr;
   unsigned times = 0;
   std::function<void()> go_on;
+  std::string reason;
   world.surroundings.reclaim = [&](rtrs::Reactor*, const WriterCount* storage,
-                                   std::function<void()> then) {
+                                   const std::string& why, std::function<void()> then) {
     asked = storage;
+    reason = why;
     ++times;
     go_on = std::move(then);
   };
   Call& call = world.open(world.session(), "disk", kRw);
   CHECK(call.finished == 0);
   CHECK(times == 1);
+  const SessionFacts& facts = world.session().facts();
+  CHECK(reason == "'" + facts.name + "' (" + facts.peer +
+                      ") wants to write to 'disk', which it has open");
   CHECK(other->writes_to(asked));
   CHECK_FALSE(third->writes_to(asked));
   SUBCASE("somebody was idle") {

@@ -146,7 +146,7 @@ TEST_CASE("claim: an idle session's reservation goes to who claims, not to who l
   auto idle = world.make_session("idle");
   REQUIRE(world.open(*idle, "disk", AccessMode::read_write).error == 0);
   unsigned ended = 0;
-  world.surroundings.reclaim = [&](rtrs::Reactor*, const WriterCount*,
+  world.surroundings.reclaim = [&](rtrs::Reactor*, const WriterCount*, const std::string&,
                                    const std::function<void()>& then) {
     ++ended;
     idle.reset();
