@@ -275,7 +275,7 @@ attach() { attach_to "rnbd+tcp://$address/$1" "${@:2}"; }
 
 # ---- Clients, each with a limit, so that a hang fails one case and not the whole run --------------------
 
-limit=60
+limit=180
 limited() { timeout -k 5 $((limit * slow)) "$@"; }
 nbdinfo() { limited nbdinfo "$@"; }
 nbdcopy() { limited nbdcopy "$@"; }
