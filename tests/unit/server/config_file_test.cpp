@@ -165,25 +165,25 @@ TEST_CASE("configuration: a text without an end is told where it begins") {
     const char* says;
   };
   const Row rows[] = {
-      {"[export.a]\npath = \"/srv/a.img\nread-only = true\n", "test.conf:2:8:",
-       "no closing quote; end it with \" in the same line"},
+      {"[export.a]\npath = \"/srv/a.img\nread-only = true\n",
+       "test.conf:2:8:", "no closing quote; end it with \" in the same line"},
       {"[export.a]\npath = '/srv/a.img\n", "test.conf:2:8:", "end it with ' in the same line"},
       {"[export.a]\npath = \"/srv/a.img", "test.conf:2:8:", "end it with \""},
-      {"[export.a]\npath = \"/srv/a\"\ndescription = \"\"\"two\nlines\n", "test.conf:3:15:",
-       "end it with \"\"\""},
-      {"[server]\nlisten = [\"tcp:1.2.3.4:1\", \"tcp:1.2.3.4:2]\n", "test.conf:2:28:",
-       "no closing quote"},
+      {"[export.a]\npath = \"/srv/a\"\ndescription = \"\"\"two\nlines\n",
+       "test.conf:3:15:", "end it with \"\"\""},
+      {"[server]\nlisten = [\"tcp:1.2.3.4:1\", \"tcp:1.2.3.4:2]\n",
+       "test.conf:2:28:", "no closing quote"},
       {"[export.\"a]\npath = \"/srv/a\"\n", "test.conf:1:9:", "no closing quote"},
-      {"[export.a]\npath = \"C:\\\"\nread-only = true\n", "test.conf:2:8:",
-       "write \\\\ for a backslash"},
+      {"[export.a]\npath = \"C:\\\"\nread-only = true\n",
+       "test.conf:2:8:", "write \\\\ for a backslash"},
       // Quotes in comments and in other texts begin nothing.
-      {"# it's\n[export.a]\npath = \"it's\" # don't\ndescription = \"x\n", "test.conf:4:15:",
-       "no closing quote"},
-      {"[export.\"\u00e4\"]\npath = '''a'b''''\ndescription = ['\u00e4', 'b]\n", "test.conf:3:21:",
-       "end it with '"},
+      {"# it's\n[export.a]\npath = \"it's\" # don't\ndescription = \"x\n",
+       "test.conf:4:15:", "no closing quote"},
+      {"[export.\"\u00e4\"]\npath = '''a'b''''\ndescription = ['\u00e4', 'b]\n",
+       "test.conf:3:21:", "end it with '"},
       // The first mistake is told.
-      {"[export.a]\npath = it's\n", "test.conf:2:8:", "between quotes"},
-      {"[server]\nlisten = [\"a, \"b\"]\n", "test.conf:2:15:", "expected comma"},
+      {"[export.a]\npath = it's\n", "test.conf:2:9:", "between quotes"},
+      {"[server]\nlisten = [\"a, \"b\"]\n", "test.conf:2:16:", "expected comma"},
   };
   for (const auto& row : rows) {
     CAPTURE(row.text);
