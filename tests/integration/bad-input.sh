@@ -236,6 +236,13 @@ an_nbd_server() {
 }
 it "a peer that is an NBD server" an_nbd_server
 
+an_nbd_client() {
+  start_server --export disk0=memory:1M --handshake-timeout 300ms
+  fails limited nbdinfo "nbd://$address"
+  says server.log 'no handshake \(it said nothing; so do NBD clients, which need nbdkit or rnbd-bridge'
+}
+it "a peer that is an NBD client" an_nbd_client
+
 # ---- Crowds and stalls ------------------------------------------------------------------------------------
 
 # raw: Python with raw_peer; $port is its first argument.

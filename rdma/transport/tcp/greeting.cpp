@@ -76,7 +76,12 @@ asio::awaitable<tl::expected<Greeting, Refusal>> receive_greeting(AsioSocket& so
                                                                   const AcceptorOptions& options) {
   Greeting greeting;
   const auto first = co_await peek(socket);
-  if (!first) co_return no_handshake(first.error().message());
+  if (!first) {
+    const bool silent = first.error() == asio::error::operation_aborted;
+    co_return no_handshake(
+        silent ? "it said nothing; so do NBD clients, which need nbdkit or rnbd-bridge in between"
+               : first.error().message());
+  }
   const TlsMode mode = options.tls.mode;
   if (*first == kTlsHandshake) {
     if (mode == TlsMode::off) {
