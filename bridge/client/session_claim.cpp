@@ -11,8 +11,8 @@
 namespace rnbd {
 namespace {
 
-/// As the server judges: a sight is proof by itself. The writer's number, which depends on who comes
-/// and goes in that moment, counts only where there is no sight.
+/// As the server judges: a sight is proof by itself. The writer's number, which depends on who
+/// comes and goes in that moment, counts only where there is no sight.
 bool same_sight(const Witness& one, const Witness& other) {
   if (one.sight != other.sight) return false;
   return one.sight != 0 || one.writer_serial == other.writer_serial;

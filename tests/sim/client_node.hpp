@@ -79,7 +79,8 @@ class ClientNode final : public rtrs::SessionKeeper {
     bool unclaimed = false;
     bool never_claims = false;
     bool claiming = false;
-    /// When the right was asked for first; a CLAIM that was given up may be carried out all the same.
+    /// When the right was asked for first; a CLAIM that was given up may be carried out all the
+    /// same.
     Instant claim_asked{};
     bool claim_given_up = false;
     rnbd::Witness seen;        ///< when it was opened, for its CLAIM

@@ -90,8 +90,8 @@ TEST_CASE("access modes: who finds another writer asks for what idle sessions ho
   CHECK(call.finished == 0);
   CHECK(times == 1);
   const SessionFacts& facts = world.session().facts();
-  CHECK(reason == "'" + facts.name + "' (" + facts.peer +
-                      ") wants to write to 'disk', which it has open");
+  CHECK(reason ==
+        "'" + facts.name + "' (" + facts.peer + ") wants to write to 'disk', which it has open");
   CHECK(other->writes_to(asked));
   CHECK_FALSE(third->writes_to(asked));
   SUBCASE("somebody was idle") {

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <new>
 
@@ -10,7 +11,7 @@
 
 namespace {
 
-std::size_t allocations = 0;
+std::atomic<std::size_t> allocations = 0;  // tests beside it have threads
 
 }  // namespace
 
