@@ -355,7 +355,7 @@ no_more_threads() {
   local user=$((1000000000 + $$))
   install -d -o "$user" state
   export STATE_DIRECTORY=$PWD/state
-  server_command=(setpriv "--reuid=$user" "--regid=$user" --clear-groups prlimit --nproc=8
+  server_command=(setpriv "--reuid=$user" "--regid=$user" --clear-groups prlimit --nproc=9
     "${server_command[@]/#*rnbd-server/$PWD/server}")
   start_server --export "disk0=$PWD/image" --reactors 1 "$@"
   attach disk0

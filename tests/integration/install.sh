@@ -106,6 +106,7 @@ units() {
   install_into "$PWD/root"
   local unit
   for unit in root/usr/lib/systemd/system/rnbd-server.*; do
+    [[ -f $unit ]] || continue # drop-ins
     # The program of the unit is not installed on this machine.
     sed "s|/usr/sbin/rnbd-server|$PWD/root/usr/sbin/rnbd-server|" "$unit" >"${unit##*/}"
   done

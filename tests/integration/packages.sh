@@ -30,7 +30,7 @@ on_clean_root() {
   requires unshare ip chroot
   mkdir -p overlay
   # shellcheck disable=SC2016 # the inner shell's
-  unshare --mount --net --pid --fork bash -euc '
+  SOURCE=$source_dir unshare --mount --net --pid --fork bash -euc '
     mount -t tmpfs tmpfs overlay
     mkdir overlay/{upper,work,root}
     mount -t overlay -o "lowerdir=/,upperdir=overlay/upper,workdir=overlay/work" overlay overlay/root
@@ -38,6 +38,9 @@ on_clean_root() {
     mount -t proc proc overlay/root/proc
     mount -t tmpfs tmpfs overlay/root/run
     mount -t tmpfs tmpfs overlay/root/tmp
+    # The tree may be in a folder that has just been covered.
+    mkdir -p "overlay/root$SOURCE"
+    mount --bind "$SOURCE" "overlay/root$SOURCE"
     mkdir overlay/root/run/packages
     cp "$1"/*.deb overlay/root/run/packages/
     ip link set lo up

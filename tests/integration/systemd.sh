@@ -104,10 +104,10 @@ pages() {
   [[ ! -s warnings ]] || { cat warnings; fail "the man pages have mistakes"; }
   says rnbd-server.8 'no authentication'
   says rnbd-server.conf.5 'read-only'
-  # Every key of the file has its place in the page, and every option of the bridge.
+  # Every key of the file has its place in the page (those of --search-rw and -ro are in a table), and every option of the bridge.
   local key
   for key in $("$server_program" --help | sed -n 's/^  --\([a-z-]*\).*/\1/p'); do
-    [[ $key =~ ^(check-config|ready-fd|version|help)$ ]] || says rnbd-server.conf.5 "^ *$key( |$)"
+    [[ $key =~ ^(check-config|ready-fd|version|help|search-r[wo])$ ]] || says rnbd-server.conf.5 "^ *$key( |$)"
   done
   for key in $("$bridge_program" --help | grep -oE '^ *(-., ?)?--[a-z-]+' | grep -oE '[-]-[a-z-]+'); do
     says rnbd-bridge.8 "^ *(-., ?)?$key( |,|$)|, $key( |$)"
