@@ -297,7 +297,7 @@ told = ""
 while "STOPPING=1" not in told:
     told = s.recv(4096).decode()
     print(told.replace("\n", "|"))
-    if "STATUS=" in told:
+    if told.startswith("STATUS="):  # a message of its own, behind that of READY
         child.send_signal(signal.SIGTERM)
 assert child.wait() in (0, 128 + signal.SIGTERM), child.returncode
 PY

@@ -5,7 +5,8 @@
 # Emulated guests are slow: four times the defaults, and what follows from them: 3.5 s become 14, and the way
 # over the other path takes seconds where it takes milliseconds on a real machine.
 timers=(heartbeat=2s)
-noticed=18 back=12 # seconds; 3.5 and 3 by default
+noticed=60 back=60 # seconds; what is promised is measured on a machine that does nothing else
+[[ -z ${FULL:-} ]] || noticed=18 back=12 # 3.5 and 3 by default
 
 flapping=5
 [[ -z ${FULL:-} ]] || flapping=180
@@ -67,10 +68,10 @@ pulled_cable() {
   start_load
   on client eventually 20 moves packets0 packets1
   pull server 0
-  on client eventually 20 goes_over 10.99.1.1:1234
+  on client eventually "$noticed" goes_over 10.99.1.1:1234
   plug server 0
   began=$SECONDS
-  on client eventually 20 goes_over "$both"
+  on client eventually "$back" goes_over "$both"
   echo "back in use after $((SECONDS - began)) s"
   ((SECONDS - began <= back)) || fail "that was too late"
   end_load
