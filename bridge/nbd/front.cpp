@@ -176,7 +176,8 @@ bool Front::make_room() {
   std::size_t clients = meetings_.size() - turned_away_;
   for (const auto& worker : workers_) clients += worker->connections();
   if (clients < options_.max_connections) return true;
-  const auto oldest = std::ranges::find(meetings_, false, &Meeting::turned_away);
+  const auto oldest = std::ranges::find_if(
+      meetings_, [](const Meeting& one) { return !one.turned_away && !one.chosen; });
   if (oldest == meetings_.end() || turned_away_ >= kMostLeaving) return false;
   oldest->turned_away = true;
   ++turned_away_;
@@ -196,8 +197,12 @@ void Front::meet(Meetings::iterator place) {
     }
   } patience{*this, place->socket};
   const Interrupt interrupt{&Patience::ended, &patience};
+  const auto chosen = [this, place] {
+    const std::lock_guard lock{mutex_};
+    place->chosen = true;
+  };
   auto agreement = shake_hands(place->socket, exports_, into(handshake_complaints_), interrupt,
-                               kHandshakePatience, options_.tls);
+                               kHandshakePatience, options_.tls, chosen);
   if (agreement && hand_over(place, *agreement)) return;
   agreement.reset();  // closes what was open
   forget(place);

@@ -57,7 +57,8 @@ class Front {
   /// A client that has not chosen its export yet. The oldest makes room when there are too many.
   struct Meeting {
     int socket = -1;
-    bool turned_away = false;  ///< guarded by mutex_
+    bool turned_away = false;  ///< guarded by mutex_, as the next
+    bool chosen = false;       ///< it is about to hear that it has its export
   };
   using Meetings = std::list<Meeting>;
 

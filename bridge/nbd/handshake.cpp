@@ -22,12 +22,14 @@ enum class Next { haggle, transmit, leave };
 class Handshake {
  public:
   Handshake(int socket, Exports& exports, const rtrs::Log& log, const Interrupt& interrupt,
-            std::chrono::milliseconds patience, const FrontTls& tls)
+            std::chrono::milliseconds patience, const FrontTls& tls,
+            const std::function<void()>& chosen)
       : socket_{socket, interrupt, patience},
         exports_{exports},
         log_{log},
         interrupt_{interrupt},
-        tls_{tls} {}
+        tls_{tls},
+        chosen_{chosen} {}
 
   std::optional<Agreement> run();
 
@@ -61,6 +63,7 @@ class Handshake {
   const rtrs::Log& log_;
   const Interrupt& interrupt_;
   const FrontTls& tls_;
+  const std::function<void()>& chosen_;
   bool fixed_ = false;  ///< the client understands replies to options
   bool no_zeroes_ = false;
   bool tried_ = false;  ///< to open an export
@@ -195,6 +198,7 @@ Next Handshake::export_name(const std::string& name) {
   const big_uint16_t flags{tell_flags(device)};
   std::string answer = bytes_of(size) + bytes_of(flags);
   if (!no_zeroes_) answer.append(124, '\0');
+  if (chosen_) chosen_();
   return socket_.send(answer) ? Next::transmit : Next::leave;
 }
 
@@ -222,9 +226,11 @@ Next Handshake::info(std::uint32_t option, const std::string& data) {
   }
   if (!open(name)) return refuse_export(option);
   const std::string wanted = data.substr(data.size() - reader.left());
+  const bool go = option == static_cast<std::uint32_t>(Option::go);
+  if (go && chosen_) chosen_();
   if (!send_info(option, wanted, *agreement_.device)) return Next::leave;
   if (!socket_.reply(option, Reply::ack)) return Next::leave;
-  return option == static_cast<std::uint32_t>(Option::go) ? Next::transmit : Next::haggle;
+  return go ? Next::transmit : Next::haggle;
 }
 
 bool Handshake::send_info(std::uint32_t option, const std::string& wanted,
@@ -367,8 +373,8 @@ Reply refusal(int error) {
 
 std::optional<Agreement> shake_hands(int socket, Exports& exports, const rtrs::Log& log,
                                      const Interrupt& interrupt, std::chrono::milliseconds patience,
-                                     const FrontTls& tls) {
-  return Handshake{socket, exports, log, interrupt, patience, tls}.run();
+                                     const FrontTls& tls, const std::function<void()>& chosen) {
+  return Handshake{socket, exports, log, interrupt, patience, tls, chosen}.run();
 }
 
 }  // namespace rnbd::nbd

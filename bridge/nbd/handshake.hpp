@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -38,6 +39,7 @@ inline constexpr std::chrono::seconds kHandshakePatience{60};
 
 /// Haggles until the client has chosen an export. A client that has not done so within `patience`,
 /// or sends nonsense, has lost its chance; opening its export for the first time is not counted.
+/// `chosen` is called before the client hears that it has its export: from then on it is in use.
 ///
 /// Errors:  none when the client left or was sent away; `log` knows why.
 /// Threads: blocks; any.
@@ -45,6 +47,7 @@ inline constexpr std::chrono::seconds kHandshakePatience{60};
 std::optional<Agreement> shake_hands(int socket, Exports& exports, const rtrs::Log& log,
                                      const Interrupt& interrupt,
                                      std::chrono::milliseconds patience = kHandshakePatience,
-                                     const FrontTls& tls = {});
+                                     const FrontTls& tls = {},
+                                     const std::function<void()>& chosen = {});
 
 }  // namespace rnbd::nbd
