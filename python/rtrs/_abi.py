@@ -3,6 +3,7 @@
 import ctypes as c
 
 REPEATABLE, RESEND, NOWAIT, CONTROL, MAYBE_DONE = 1, 2, 4, 8, 16
+TLS_OFF, TLS_ON, TLS_REQUIRE = 0, 1, 2
 UNKNOWN_OUTCOME = 131
 MAX_MESSAGE = 240
 
@@ -35,7 +36,9 @@ class ClientOptions(Sized):
                 ("no_path_timeout_ms", c.c_uint), ("call_timeout_ms", c.c_uint),
                 ("heartbeat_interval_ms", c.c_uint), ("heartbeat_misses", c.c_uint),
                 ("spin_us", c.c_uint), ("no_digests", c.c_int), ("log", LOG),
-                ("log_context", c.c_void_p)]
+                ("log_context", c.c_void_p), ("tls", c.c_int), ("tls_no_verify_peer", c.c_int),
+                ("tls_psk", c.c_char_p), ("tls_certificates", c.c_char_p),
+                ("tls_username", c.c_char_p)]
 
 
 class Operation(Sized):
@@ -71,7 +74,8 @@ class ServerOptions(Sized):
                 ("memory_limit", c.c_uint64), ("max_sessions", c.c_uint),
                 ("session_linger_ms", c.c_uint), ("heartbeat_interval_ms", c.c_uint),
                 ("heartbeat_misses", c.c_uint), ("no_digests", c.c_int), ("log", LOG),
-                ("log_context", c.c_void_p)]
+                ("log_context", c.c_void_p), ("tls", c.c_int), ("tls_no_verify_peer", c.c_int),
+                ("tls_psk", c.c_char_p), ("tls_certificates", c.c_char_p)]
 
 
 def _declare(library, name, result, *arguments):
@@ -102,6 +106,7 @@ def load(name="librtrs.so.0"):
             ("rtrs_finish", None, pointer, c.c_int, pointer, c.c_size_t),
             ("rtrs_finish_with", None, pointer, pointer, c.c_size_t, RELEASE, pointer),
             ("rtrs_take_data", pointer, pointer),
-            ("rtrs_session_name", text, pointer), ("rtrs_session_peer", text, pointer)):
+            ("rtrs_session_name", text, pointer), ("rtrs_session_peer", text, pointer),
+            ("rtrs_session_user", text, pointer)):
         _declare(library, *declaration)
     return library

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Memory of Python's objects, and errors, as the C interface wants them."""
 import ctypes as c
+import os
 
 from . import _abi
 
@@ -20,6 +21,12 @@ class UnknownOutcome(RtrsError):
 def failure(code, text=None):
     kind = UnknownOutcome if code == _abi.UNKNOWN_OUTCOME else RtrsError
     return kind(code, text if text else library.rtrs_strerror(code).decode())
+
+
+def encoded(options):
+    """Texts as C has them; paths may be texts or os.PathLike."""
+    return {name: os.fsencode(value) if isinstance(value, (str, os.PathLike)) else value
+            for name, value in options.items()}
 
 
 class _Buffer(c.Structure):

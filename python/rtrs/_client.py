@@ -4,9 +4,8 @@ import asyncio
 import ctypes as c
 
 from . import _abi
-from ._buffers import Vectors, failure, library
+from ._buffers import Vectors, encoded, failure, library
 
-_TEXTS = ("session_name", "policy")
 
 
 class Client:
@@ -14,11 +13,8 @@ class Client:
     rtrs_client_options."""
 
     def __init__(self, uri, **options):
-        for name in _TEXTS:
-            if name in options:
-                options[name] = options[name].encode()
         error = _abi.Error()
-        self._client = library.rtrs_connect(uri.encode(), _abi.ClientOptions(**options),
+        self._client = library.rtrs_connect(uri.encode(), _abi.ClientOptions(**encoded(options)),
                                             c.byref(error))
         if not self._client:
             raise failure(error.code, error.text.decode())

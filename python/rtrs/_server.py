@@ -8,7 +8,7 @@ import traceback
 import weakref
 
 from . import _abi
-from ._buffers import Vectors, failure, free, library, memory
+from ._buffers import Vectors, encoded, failure, free, library, memory
 
 
 _HELD = 65536  # bytes; what is shorter is cheaper to copy
@@ -31,6 +31,7 @@ class Request:
         self.flags = incoming.flags
         self.id = (bytes(incoming.id.client), incoming.id.number)
         self.client = library.rtrs_session_name(incoming.session).decode()
+        self.user = library.rtrs_session_user(incoming.session).decode()  # "" = nothing is proven
         self.finished = False
 
     @property
@@ -101,7 +102,8 @@ class Server:
         ops = _abi.ServerOps(request=self._callback)
         error = _abi.Error()
         self._server = library.rtrs_listen(uri.encode(), ops, None,
-                                           _abi.ServerOptions(workers=workers, **options),
+                                           _abi.ServerOptions(workers=workers,
+                                                               **encoded(options)),
                                            c.byref(error))
         if not self._server:
             raise failure(error.code, error.text.decode())

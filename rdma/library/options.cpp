@@ -38,6 +38,29 @@ Log log_of(const Options& options) {
       };
 }
 
+std::string text_of(const char* text) { return text != nullptr ? text : ""; }
+
+/// Of a client or a server; what does not fit together is for those to say.
+template <class Options, class Result>
+tl::expected<void, Failure> read_tls(const Options& options, Result& result) {
+  if (options.tls > RTRS_TLS_REQUIRE) {
+    return tl::unexpected(
+        Failure{EINVAL,
+                "tls is RTRS_TLS_OFF, RTRS_TLS_ON (of a server: clients choose) or "
+                "RTRS_TLS_REQUIRE"});
+  }
+  result.tls = static_cast<TlsMode>(options.tls);
+  result.tls_keys.psk = text_of(options.tls_psk);
+  result.tls_keys.certificates = text_of(options.tls_certificates);
+  result.tls_keys.verify_peer = options.tls_no_verify_peer == 0;
+  if ((result.tls == TlsMode::off) == result.tls_keys.none()) return {};
+  return tl::unexpected(Failure{
+      EINVAL, result.tls == TlsMode::off
+                  ? "there are keys, but tls is off: set tls to RTRS_TLS_REQUIRE as well"
+                  : "TLS needs keys: set tls_psk to a file of them, or tls_certificates to the "
+                    "directory of the certificates"});
+}
+
 /// Unique among all clients of a server.
 std::string name_of_its_own() {
   static std::atomic<unsigned> serial{0};
@@ -85,6 +108,8 @@ tl::expected<ClientOptions, Failure> client_options(const char* uri,
   result.features = kFeatures;
   result.keeper = &keeper;
   result.log = log_of(options);
+  if (auto read = read_tls(options, result); !read) return tl::unexpected(read.error());
+  result.tls_keys.username = text_of(options.tls_username);
   return result;
 }
 
@@ -112,6 +137,7 @@ tl::expected<ServerOptions, Failure> server_options(const char* uri,
   result.header_digest = result.data_digest = options.no_digests == 0;
   result.features = kFeatures;
   result.log = log_of(options);
+  if (auto read = read_tls(options, result); !read) return tl::unexpected(read.error());
   return result;
 }
 

@@ -85,5 +85,6 @@ void* rtrs_take_data(rtrs_request* request) { return request->gathered.take(); }
 
 const char* rtrs_session_name(rtrs_session* session) { return session->name().c_str(); }
 const char* rtrs_session_peer(rtrs_session* session) { return session->peer().c_str(); }
+const char* rtrs_session_user(rtrs_session* session) { return session->user().c_str(); }
 void rtrs_session_set_context(rtrs_session* session, void* context) { session->context = context; }
 void* rtrs_session_context(rtrs_session* session) { return session->context; }

@@ -34,6 +34,8 @@ struct rtrs_session {
 
   const std::string& name() const { return rtrs::name_of(session_); }
   const std::string& peer() const { return rtrs::peer_of(session_); }
+  /// What it has proven; "" = nothing.
+  const std::string& user() const { return rtrs::identity_of(session_).name; }
   rtrs_server& server() const { return server_; }
   /// Of its client, for ids.
   const std::uint8_t (&client_id() const)[16] { return client_id_; }

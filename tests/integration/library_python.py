@@ -3,6 +3,8 @@
 import array
 import asyncio
 import errno
+import pathlib
+import tempfile
 import threading
 import time
 import unittest
@@ -90,6 +92,21 @@ class Calls(unittest.TestCase):
             rtrs.Client("tcp://127.0.0.1")
         with self.assertRaisesRegex(rtrs.RtrsError, "policy"):
             rtrs.Client(self.uri, policy="any")
+
+
+class Security(unittest.TestCase):
+    def test_a_server_knows_the_name_of_a_clients_key(self):
+        with tempfile.TemporaryDirectory() as directory:
+            keys = pathlib.Path(directory, "keys.psk")
+            keys.write_text("host1:" + "a1" * 32 + "\n")
+            keys.chmod(0o600)
+            tls = {"tls": rtrs.TLS_REQUIRE, "tls_psk": keys}
+            with rtrs.Server(SERVER, lambda request: request.user.encode(), **tls) as server:
+                uri = f"rtrs+tcp://127.0.0.1:{server.port}"
+                with rtrs.Client(uri, **tls) as client:
+                    self.assertEqual(client.call(b"who", room=20), b"host1")
+                with self.assertRaises(rtrs.RtrsError):
+                    rtrs.Client(uri)
 
 
 class Limits(unittest.TestCase):

@@ -58,6 +58,13 @@ enum rtrs_flags {
   RTRS_MAYBE_DONE = 1u << 4
 };
 
+/* Whether connections over TCP are encrypted (TLS 1.3). */
+enum rtrs_tls {
+  RTRS_TLS_OFF,
+  RTRS_TLS_ON,     /* of a server: its clients choose */
+  RTRS_TLS_REQUIRE /* nothing is sent or taken in clear */
+};
+
 /* How loud a line of the log is. */
 enum rtrs_log_level { RTRS_DEBUG, RTRS_INFO, RTRS_WARNING, RTRS_ERROR };
 
@@ -89,6 +96,11 @@ struct rtrs_client_options {
   int no_digests;   /* TCP: send no checksums of frames and data */
   void (*log)(void *context, enum rtrs_log_level level, const char *line); /* from any thread */
   void *log_context;
+  enum rtrs_tls tls;            /* OFF or REQUIRE; then all paths must lead over TCP */
+  int tls_no_verify_peer;       /* take a server whose certificate no CA of ours has signed */
+  const char *tls_psk;          /* file of shared keys, NAME:HEX a line */
+  const char *tls_certificates; /* directory of ca-cert.pem, client-cert.pem, client-key.pem */
+  const char *tls_username;     /* which key of the file; NULL = its only one */
 };
 
 /* One request that is submitted and not waited for. Belongs to the caller, with all memory that it
@@ -222,6 +234,10 @@ struct rtrs_server_options {
   int no_digests;                 /* TCP: send no checksums of frames and data */
   void (*log)(void *context, enum rtrs_log_level level, const char *line); /* from any thread */
   void *log_context;
+  enum rtrs_tls tls;            /* of listeners on TCP */
+  int tls_no_verify_peer;       /* clients need no certificate, and are nobody then */
+  const char *tls_psk;          /* file of shared keys, NAME:HEX a line, one per client */
+  const char *tls_certificates; /* directory of ca-cert.pem, server-cert.pem, server-key.pem */
 };
 
 /* Listens on rtrs+tcp://HOST[:PORT][,...] or rtrs://...; HOST may be "*", PORT 0 is any free one.
@@ -252,6 +268,8 @@ RTRS_API void *rtrs_take_data(rtrs_request *request);
 /* The name under which the client announced itself, and where it is. */
 RTRS_API const char *rtrs_session_name(rtrs_session *session);
 RTRS_API const char *rtrs_session_peer(rtrs_session *session);
+/* The name that the client has proven with its key or its certificate; "" = none. */
+RTRS_API const char *rtrs_session_user(rtrs_session *session);
 /* The handler's own. Threads: set on the session's event loop. */
 RTRS_API void rtrs_session_set_context(rtrs_session *session, void *context);
 RTRS_API void *rtrs_session_context(rtrs_session *session);

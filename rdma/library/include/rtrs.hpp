@@ -246,6 +246,8 @@ class Request {
   unsigned flags() const { return incoming_.flags; }
   const rtrs_id& id() const { return incoming_.id; }
   rtrs_session* session() const { return incoming_.session; }
+  /// The name that the client has proven; "" = none.
+  std::string_view user() const { return rtrs_session_user(incoming_.session); }
   const rtrs_incoming& get() const { return incoming_; }
 
   void finish() { rtrs_finish(incoming_.request, 0, nullptr, 0); }

@@ -33,7 +33,12 @@ AT(rtrs_client_options, spin_us, 48);
 AT(rtrs_client_options, no_digests, 52);
 AT(rtrs_client_options, log, 56);
 AT(rtrs_client_options, log_context, 64);
-static_assert(sizeof(rtrs_client_options) >= 72);
+AT(rtrs_client_options, tls, 72);
+AT(rtrs_client_options, tls_no_verify_peer, 76);
+AT(rtrs_client_options, tls_psk, 80);
+AT(rtrs_client_options, tls_certificates, 88);
+AT(rtrs_client_options, tls_username, 96);
+static_assert(sizeof(rtrs_client_options) >= 104);
 
 AT(rtrs_operation, size, 0);
 AT(rtrs_operation, flags, 8);
@@ -99,7 +104,11 @@ AT(rtrs_server_options, heartbeat_misses, 60);
 AT(rtrs_server_options, no_digests, 64);
 AT(rtrs_server_options, log, 72);
 AT(rtrs_server_options, log_context, 80);
-static_assert(sizeof(rtrs_server_options) >= 88);
+AT(rtrs_server_options, tls, 88);
+AT(rtrs_server_options, tls_no_verify_peer, 92);
+AT(rtrs_server_options, tls_psk, 96);
+AT(rtrs_server_options, tls_certificates, 104);
+static_assert(sizeof(rtrs_server_options) >= 112);
 
 #define IS(name, ...) static_assert(std::is_same_v<decltype(name), __VA_ARGS__>)
 
@@ -129,11 +138,13 @@ IS(rtrs_finish_with, void(rtrs_request*, const void*, size_t, void (*)(void*), v
 IS(rtrs_take_data, void*(rtrs_request*));
 IS(rtrs_session_name, const char*(rtrs_session*));
 IS(rtrs_session_peer, const char*(rtrs_session*));
+IS(rtrs_session_user, const char*(rtrs_session*));
 IS(rtrs_session_set_context, void(rtrs_session*, void*));
 IS(rtrs_session_context, void*(rtrs_session*));
 
 static_assert(RTRS_MAX_MESSAGE == 240 && RTRS_UNKNOWN_OUTCOME == 131);
 static_assert(RTRS_REPEATABLE == 1 && RTRS_RESEND == 2 && RTRS_NOWAIT == 4 && RTRS_CONTROL == 8);
+static_assert(RTRS_TLS_OFF == 0 && RTRS_TLS_ON == 1 && RTRS_TLS_REQUIRE == 2);
 static_assert(RTRS_MAYBE_DONE == 16 && RTRS_DEBUG == 0 && RTRS_ERROR == 3);
 
 }  // namespace

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// TLS and what it proves, through the C interface.
+#include <doctest/doctest.h>
+
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "rdma/library/include/rtrs.h"
+#include "tests/unit/library/bench.hpp"
+#include "tests/unit/transport/tls_keys.hpp"
+
+namespace rtrs::library::security_test {
+namespace {
+
+/// Answers with the name that its client has proven.
+struct WhoAreYou {
+  explicit WhoAreYou(rtrs_server_options options) {
+    options.size = sizeof(options);
+    rtrs_server_ops ops{};
+    ops.size = sizeof(ops);
+    ops.request = [](void*, const rtrs_incoming* incoming) {
+      const std::string user = rtrs_session_user(incoming->session);
+      rtrs_finish(incoming->request, 0, user.data(), user.size());
+    };
+    rtrs_error error{};
+    server = rtrs_listen("rtrs+tcp://127.0.0.1:0", &ops, nullptr, &options, &error);
+    REQUIRE_MESSAGE(server != nullptr, error.text);
+  }
+  ~WhoAreYou() { CHECK(rtrs_server_close(server, 5000) == 0); }
+
+  /// How the server calls a client with these options, or why there is none.
+  std::pair<std::string, int> calls(rtrs_client_options options) const {
+    options.size = sizeof(options);
+    options.connect_timeout_ms = 60'000;
+    const auto uri = "rtrs+tcp://127.0.0.1:" + std::to_string(rtrs_server_port(server));
+    rtrs_error error{};
+    rtrs_client* const client = rtrs_connect(uri.c_str(), &options, &error);
+    if (client == nullptr) return {error.text, error.code};
+    std::string name(100, '?');
+    const iovec in{name.data(), name.size()};
+    std::size_t length = 0;
+    const int failed = rtrs_call(client, "", 0, nullptr, 0, &in, 1, &length, 0);
+    rtrs_disconnect(client);
+    return {name.substr(0, length), failed};
+  }
+
+  rtrs_server* server;
+};
+
+TEST_CASE("a server knows the name of a client's key, and nothing goes in clear") {
+  const test::KeyDirectory files;
+  const std::string keys = files.psk("host1", test::hex_key()).psk;
+  const std::string others = files.psk("host2", test::hex_key()).psk;
+  rtrs_server_options at_server{};
+  at_server.tls = RTRS_TLS_REQUIRE;
+  at_server.tls_psk = keys.c_str();
+  const WhoAreYou server{at_server};
+  rtrs_client_options at_client{};
+  at_client.tls = RTRS_TLS_REQUIRE;
+  at_client.tls_psk = keys.c_str();
+  CHECK(server.calls(at_client) == std::pair{std::string{"host1"}, 0});
+  at_client.tls_username = "host1";
+  CHECK(server.calls(at_client).first == "host1");
+  at_client.tls_username = "host3";
+  CHECK(server.calls(at_client).second == ENOKEY);
+  at_client.tls_psk = others.c_str();
+  at_client.tls_username = nullptr;
+  CHECK(server.calls(at_client).second == EACCES);
+  CHECK(server.calls({}).second != 0);
+}
+
+TEST_CASE("... or that of its certificate") {
+  const test::KeyDirectory files;
+  const std::string directory = test::TestAuthority{}.fill(files).certificates;
+  rtrs_server_options at_server{};
+  at_server.tls = RTRS_TLS_ON;
+  at_server.tls_certificates = directory.c_str();
+  const WhoAreYou server{at_server};
+  rtrs_client_options at_client{};
+  at_client.tls = RTRS_TLS_REQUIRE;
+  at_client.tls_certificates = directory.c_str();
+  CHECK(server.calls(at_client) == std::pair{std::string{"host1"}, 0});
+  CHECK(server.calls({}) == std::pair{std::string{}, 0});  // nobody, for the server lets it choose
+}
+
+TEST_CASE("keys and the wish to use them come together") {
+  const TestServer server{echo};
+  const auto refused = [&](rtrs_client_options options) {
+    options.size = sizeof(options);
+    rtrs_error error{};
+    REQUIRE(rtrs_connect(server.uri.c_str(), &options, &error) == nullptr);
+    CHECK(error.code == EINVAL);
+    return std::string{error.text};
+  };
+  rtrs_client_options options{};
+  options.tls_psk = "keys.psk";
+  CHECK(refused(options).find("set tls to RTRS_TLS_REQUIRE") != std::string::npos);
+  options = {};
+  options.tls = RTRS_TLS_REQUIRE;
+  CHECK(refused(options).find("TLS needs keys") != std::string::npos);
+  options.tls_psk = "keys.psk";
+  options.tls = RTRS_TLS_ON;
+  CHECK(refused(options).find("a client uses TLS, or it does not") != std::string::npos);
+  options.tls = static_cast<rtrs_tls>(3);
+  CHECK(refused(options).find("RTRS_TLS_OFF") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace rtrs::library::security_test
