@@ -253,6 +253,15 @@ class Client {
   virtual tl::expected<void, Failure> reconnect(const PathAddress& path) { return no_such(path); }
   virtual void set_policy(PathPolicy /*policy*/) {}
 
+  /// Lets requests on the I/O lanes send from this memory and receive into it without a copy, over
+  /// RDMA paths; the server can write all of it until it is forgotten. It stays the caller's, and
+  /// must stay until then. A path that comes and cannot register it (a warning says so) copies.
+  ///
+  /// Errors: EINVAL (it is empty), EEXIST, ENOMEM (it cannot be locked), EIO (the session is over).
+  virtual tl::expected<void, Failure> register_memory(MutableBytes /*memory*/) { return {}; }
+  /// No request that names it may be under way. Errors: ENOENT.
+  virtual tl::expected<void, Failure> forget_memory(MutableBytes /*memory*/) { return {}; }
+
   /// Runs an operation on one of the I/O lanes and waits for its end.
   /// Returns operation.error(), or EINTR when interrupted (the operation is cancelled then), or EIO
   /// (path died).

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ships numpy arrays without a copy in Python: tensor.py serve URI | tensor.py send URI [MIB]"""
+"""Ships numpy arrays without a copy at the client: tensor.py serve URI | tensor.py send URI [MIB]"""
 import json
 import sys
 import time
@@ -34,7 +34,7 @@ def main(what, uri, mib="1024"):
         return rtrs.serve(uri, handle)
     array = numpy.arange(int(mib) << 17, dtype="u8").reshape(-1, 1024)
     back = numpy.zeros_like(array)
-    with rtrs.Client(uri) as client:
+    with rtrs.Client(uri) as client, client.registered(array), client.registered(back):
         for step, name in ((send, "sent"), (receive, "received")):
             began = time.monotonic()
             step(client, "weights", array if step is send else back)

@@ -98,6 +98,8 @@ def load(name="librtrs.so.0"):
             ("rtrs_cancel", c.c_int, pointer, c.POINTER(Operation)),
             ("rtrs_fd", c.c_int, pointer),
             ("rtrs_next", c.c_int, pointer, c.POINTER(c.POINTER(Operation)), c.c_int),
+            ("rtrs_register_memory", c.c_int, pointer, pointer, c.c_size_t, error),
+            ("rtrs_unregister_memory", c.c_int, pointer, pointer, c.c_size_t),
             ("rtrs_client_alive", c.c_int, pointer),
             ("rtrs_listen", pointer, text, c.POINTER(ServerOps), pointer,
              c.POINTER(ServerOptions), error),

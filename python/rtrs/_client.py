@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The client: calls that block, and calls for asyncio."""
 import asyncio
+import contextlib
 import ctypes as c
 
 from . import _abi
@@ -93,6 +94,20 @@ class Client:
         source.close()
         target.close()
         return done
+
+    @contextlib.contextmanager
+    def registered(self, memory):
+        """Within it, calls use this writable buffer, or parts of it, without a copy, over RDMA, too.
+        The server can write all of it meanwhile."""
+        with Vectors(memory, writable=True) as held:
+            address, length = held.array[0].base, held.array[0].length
+            error = _abi.Error()
+            if library.rtrs_register_memory(self._client, address, length, c.byref(error)):
+                raise failure(error.code, error.text.decode())
+            try:
+                yield memory
+            finally:
+                library.rtrs_unregister_memory(self._client, address, length)
 
     @property
     def alive(self):

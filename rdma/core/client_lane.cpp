@@ -140,6 +140,7 @@ void ClientLane::withdraw(const Request& request) {
   // Not when the end of another request asks for it in shut_down().
   if (slot.state != Slot::State::in_flight || !attached(slot.path)) return;
   QueuePair& queue_pair = *paths_[slot.path].link.queue_pair;
+  if (slot.exposed || !request.write_data.empty()) queue_pair.abandon(request.slot);
   if (slot.exposed && !RTRS_PLANTED(cancelled_window_exposed)) {
     queue_pair.withdraw(request.slot);
     slot.exposed = false;

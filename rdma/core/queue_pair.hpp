@@ -95,6 +95,10 @@ class QueuePair {
   virtual bool collect(std::uint32_t /*window*/, std::uint32_t /*bytes*/) { return true; }
   /// Ends the exposure at once, also in the middle of an arriving write: the rest is dropped.
   virtual void withdraw(std::uint32_t window) = 0;
+  /// The caller takes memory back that was exposed or staged for the window, and nothing has told
+  /// that the peer is done with it. To be called before withdraw(). Where the device itself works
+  /// in that memory, this breaks the connection.
+  virtual void abandon(std::uint32_t /*window*/) {}
   /// Ends the exposure for what is on its way, too, and for whatever other connection of the path;
   /// on_revoked() tells when that is so. Only transports with keys of their own for every window
   /// can.

@@ -129,6 +129,24 @@ int rtrs_next(rtrs_client* client, rtrs_operation** operations, int count) {
   return client->next(operations, count);
 }
 
+int rtrs_register_memory(rtrs_client* client, void* memory, size_t length, rtrs_error* error) {
+  try {
+    const auto known = client->client().register_memory({static_cast<std::byte*>(memory), length});
+    return known ? 0 : (tell(known.error(), error), known.error().error);
+  } catch (const std::exception& exception) {
+    return tell(failure_of(exception), error), ENOMEM;
+  }
+}
+
+int rtrs_unregister_memory(rtrs_client* client, void* memory, size_t length) {
+  try {
+    const auto known = client->client().forget_memory({static_cast<std::byte*>(memory), length});
+    return known ? 0 : known.error().error;
+  } catch (const std::exception&) {
+    return ENOMEM;
+  }
+}
+
 void rtrs_client_limits(rtrs_client* client, rtrs_limits* limits) {
   const rtrs::SessionLimits& session = client->client().limits();
   rtrs_limits result{};

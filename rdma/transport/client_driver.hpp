@@ -44,6 +44,8 @@ class ClientDriver final : public Client {
   tl::expected<void, Failure> disconnect(const PathAddress& path) override;
   tl::expected<void, Failure> reconnect(const PathAddress& path) override;
   void set_policy(PathPolicy policy) override;
+  tl::expected<void, Failure> register_memory(MutableBytes memory) override;
+  tl::expected<void, Failure> forget_memory(MutableBytes memory) override;
   int run(Operation& operation, const Interrupt& interrupt) override;
   int run_control(Operation& operation, const Interrupt& interrupt) override;
   unsigned lanes() const override { return static_cast<unsigned>(lanes_.size()); }
@@ -69,6 +71,11 @@ class ClientDriver final : public Client {
   std::optional<unsigned> find_on_io(const PathAddress& address) const;
   bool others_have_led_there_on_io(unsigned path) const;
   void let_go_on_io(unsigned path);
+
+  // client_driver_memory.cpp
+  tl::expected<void, Failure> register_on_io(MutableBytes memory);
+  void forget_on_io(MutableBytes memory);
+  void register_all_on_io(unsigned path, Connection& connection) const;
 
   // client_driver_time.cpp
   void look_on_io();
@@ -150,6 +157,7 @@ class ClientDriver final : public Client {
   ChangeBarrier control_barrier_;
   std::unique_ptr<ClientLane> control_lane_;
   std::vector<std::unique_ptr<LaneDriver>> lanes_;  ///< constant once alive
+  std::vector<MutableBytes> memories_;              ///< of callers; for the paths that will come
   PathMask in_use_ = 0;
   bool troubled_ = false;  ///< a path was lost, or not there at first
   Failure absent_;         ///< not up yet: of the last attempt that found nobody

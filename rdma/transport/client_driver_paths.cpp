@@ -202,7 +202,9 @@ void ClientDriver::join_on_io(unsigned index) {
   core.set_control_handler(&control_lane_->handler(index));
   core.attach(*control_lane_, index, 0, path.driver->control());
   for (std::uint16_t cid = 1; cid <= lanes_.size(); ++cid) {
-    lanes_[cid - 1U]->attach(index, path.life, path.driver->take(cid),
+    auto connection = path.driver->take(cid);
+    register_all_on_io(index, *connection);
+    lanes_[cid - 1U]->attach(index, path.life, std::move(connection),
                              [&](ClientLane& lane, QueuePair& queue_pair) {
                                core.attach(lane, index, cid, queue_pair);
                              });

@@ -48,10 +48,13 @@ class Connection : public QueuePair {
     return {};
   }
   /// Makes memory known to the transport, so that it can be exposed and sent from where it is. It
-  /// must stay until every connection of the path is closed.
+  /// must stay until the connection is closed or has forgotten it. Connections of a path share what
+  /// that costs.
   ///
   /// Errors: ENOMEM when it cannot be locked.
   virtual tl::expected<void, Failure> register_memory(MutableBytes /*memory*/) { return {}; }
+  /// Nothing that was exposed or staged may lie in it.
+  virtual void forget_memory(MutableBytes /*memory*/) {}
 
   /// Readies a key of its own for each of `count` windows of the path, so that they can be revoked.
   ///

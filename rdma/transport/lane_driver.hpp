@@ -48,6 +48,8 @@ class LaneDriver {
   void detach(unsigned path);
   /// What the path's connection has moved, see Connection; "" when there is none.
   std::string statistics(unsigned path);
+  /// What is to be done with the connection of each path, while the lane is held.
+  void with_connections(const std::function<void(Connection&)>& function);
   /// What else is to be done with the lane, while it is held.
   void with_lane(const std::function<void(ClientLane&)>& function);
   /// Looks after a lane that nobody drives.

@@ -40,6 +40,13 @@ std::string LaneDriver::statistics(unsigned index) {
   return path.connection ? path.connection->statistics() : std::string{};
 }
 
+void LaneDriver::with_connections(const std::function<void(Connection&)>& function) {
+  const Lock lock{mutex_};
+  for (const Path& path : paths_) {
+    if (path.connection) function(*path.connection);
+  }
+}
+
 void LaneDriver::with_lane(const std::function<void(ClientLane&)>& function) {
   const Lock lock{mutex_};
   function(lane_);

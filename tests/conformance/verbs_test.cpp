@@ -58,6 +58,57 @@ TEST_CASE("verbs: a revoked key opens nothing, and the next one does") {
   }
 }
 
+TEST_CASE("verbs: registered memory is sent and received where it lies") {
+  VerbsInlining f;
+  auto memory = pattern(3 * 4096);
+  const auto before = memory;
+  REQUIRE(f.verbs_left().register_memory(memory).has_value());
+  const MutableBytes part = MutableBytes{memory}.subspan(100, 4096);
+  std::vector<std::byte> chunk(8192);
+  f.share_right(chunk);
+  f.left().post_receives(4, 0);
+  f.right().post_receives(4, 0);
+  const RemoteMemory where = f.right().expose(0, chunk);
+
+  SUBCASE("data and what is said behind them are one message") {
+    const ConstBytes data = f.left().stage(1, part);
+    CHECK(data.data() == part.data());
+    const auto header = pattern(40, 7);
+    f.left().write_with_immediate(where, data, header, 9);
+    f.left().flush();
+    f.settle();
+    REQUIRE(f.heard_by_right().events.size() == 1);
+    CHECK(f.heard_by_right().events[0].immediate == 9);
+    CHECK(equal(ConstBytes{chunk}.first(4096), part));
+    CHECK(equal(ConstBytes{chunk}.subspan(4096, 40), header));
+  }
+  SUBCASE("the peer writes into it") {
+    const RemoteMemory room = f.left().expose(1, part);
+    CHECK(room.address == reinterpret_cast<std::uintptr_t>(part.data()));
+    std::ranges::fill(chunk, std::byte{5});
+    f.right().write_with_immediate(room, ConstBytes{chunk}.first(4096), {}, 9);
+    f.right().flush();
+    f.settle();
+    CHECK(equal(part, ConstBytes{chunk}.first(4096)));
+    CHECK(equal(ConstBytes{memory}.subspan(4196), ConstBytes{before}.subspan(4196)));
+  }
+  SUBCASE("whoever takes it back too early has it for himself, and the connection breaks") {
+    const RemoteMemory room = f.left().expose(1, part);
+    f.left().abandon(1);
+    f.left().withdraw(1);
+    f.right().write_with_immediate(room, ConstBytes{chunk}.first(4096), {}, 9);
+    f.right().flush();
+    f.settle();
+    CHECK(f.left_failed());
+    CHECK(equal(memory, before));
+  }
+  SUBCASE("what is forgotten is copied again") {
+    f.verbs_left().forget_memory(memory);
+    CHECK(f.left().stage(1, part).data() != part.data());
+    CHECK(f.left().expose(2, part).address != reinterpret_cast<std::uintptr_t>(part.data()));
+  }
+}
+
 bool is_ready(int descriptor, int milliseconds = 20'000) {
   pollfd ready{descriptor, POLLIN, 0};
   return poll(&ready, 1, milliseconds) == 1;

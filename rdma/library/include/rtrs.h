@@ -173,6 +173,19 @@ RTRS_API int rtrs_fd(rtrs_client *client);
 /* Returns up to `count` operations that have ended; how many, without waiting. */
 RTRS_API int rtrs_next(rtrs_client *client, struct rtrs_operation **operations, int count);
 
+/* Lets requests use this memory without a copy over RDMA: `out` is sent from it, `in` is received
+ * into it. Over TCP that is so for all memory. It stays the caller's, and must stay until it is
+ * unregistered or the client is gone. Until then the server can write all of it at any time. A
+ * request in it that is given up (rtrs_cancel(), call_timeout_ms) breaks its path, which comes
+ * back by itself. Requests with RTRS_CONTROL copy. Takes as long as the system needs to lock it.
+ *
+ * Errors: EINVAL (it is empty), EEXIST, ENOMEM (it cannot be locked), EIO (the session is over).
+ * Threads: any. */
+RTRS_API int rtrs_register_memory(rtrs_client *client, void *memory, size_t length,
+                                  struct rtrs_error *error);
+/* No request that uses it may be under way. Errors: ENOENT. Threads: any. */
+RTRS_API int rtrs_unregister_memory(rtrs_client *client, void *memory, size_t length);
+
 RTRS_API void rtrs_client_limits(rtrs_client *client, struct rtrs_limits *limits);
 /* 0 when the session is over for good: every call answers EIO. */
 RTRS_API int rtrs_client_alive(rtrs_client *client);

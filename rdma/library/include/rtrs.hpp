@@ -142,6 +142,32 @@ class Client {
     return told;
   }
 
+  /// Memory that requests use without a copy as long as this lives. Must go before its client.
+  class Registration {
+   public:
+    Registration(Registration&& other) noexcept
+        : client_{std::exchange(other.client_, nullptr)}, memory_{other.memory_} {}
+    Registration& operator=(Registration&&) = delete;
+    ~Registration() {
+      if (client_ != nullptr) rtrs_unregister_memory(client_, memory_.data(), memory_.size());
+    }
+
+   private:
+    friend Client;
+    Registration(rtrs_client* client, Bytes memory) : client_{client}, memory_{memory} {}
+
+    rtrs_client* client_;
+    Bytes memory_;
+  };
+  /// Errors: see rtrs_register_memory().
+  Result<Registration> register_memory(Bytes memory) {
+    rtrs_error error{};
+    if (rtrs_register_memory(client_.get(), memory.data(), memory.size(), &error) != 0) {
+      return Error{error.code, error.text};
+    }
+    return Registration{client_.get(), memory};
+  }
+
   bool alive() const { return rtrs_client_alive(client_.get()) != 0; }
   rtrs_client* get() const { return client_.get(); }
 

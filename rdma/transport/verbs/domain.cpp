@@ -83,9 +83,9 @@ tl::expected<std::unique_ptr<Region>, Failure> Region::allocate(ibv_pd* domain, 
   return region;
 }
 
-tl::expected<std::unique_ptr<Region>, Failure> Region::adopt(ibv_pd* domain, MutableBytes memory,
+tl::expected<std::shared_ptr<Region>, Failure> Region::adopt(ibv_pd* domain, MutableBytes memory,
                                                              bool with_windows) {
-  std::unique_ptr<Region> region{new Region{memory, /*owned=*/false}};
+  std::shared_ptr<Region> region{new Region{memory, /*owned=*/false}};
   auto ok = region->register_with(domain, with_windows ? kWindowedAccess : kAccess);
   if (!ok) return tl::unexpected(ok.error());
   return region;
@@ -113,16 +113,18 @@ tl::expected<std::shared_ptr<Domain>, Failure> Domain::create(ibv_context* devic
 Domain::~Domain() {
   events_->forget_log(this);
   for (ibv_mw* window : key_windows_) ibv_dealloc_mw(window);
-  regions_.clear();
   ibv_dealloc_pd(handle_);
 }
 
-tl::expected<void, Failure> Domain::adopt(MutableBytes memory) {
-  if (find(memory) != nullptr) return {};
+tl::expected<std::shared_ptr<const Region>, Failure> Domain::adopt(MutableBytes memory) {
+  std::erase_if(regions_, [](const auto& region) { return region.expired(); });
+  for (const auto& known : regions_) {
+    const auto region = known.lock();
+    if (region && region->is(memory)) return region;
+  }
   auto region = Region::adopt(handle_, memory, /*with_windows=*/!key_windows_.empty());
-  if (!region) return tl::unexpected(region.error());
-  regions_.push_back(std::move(*region));
-  return {};
+  if (region) regions_.push_back(*region);
+  return region;
 }
 
 tl::expected<void, Failure> Domain::reserve_keys(unsigned count) {
@@ -133,13 +135,6 @@ tl::expected<void, Failure> Domain::reserve_keys(unsigned count) {
     key_windows_.push_back(window);
   }
   return {};
-}
-
-const Region* Domain::find(ConstBytes part) const {
-  for (const auto& region : regions_) {
-    if (region->contains(part)) return region.get();
-  }
-  return nullptr;
 }
 
 }  // namespace rtrs::verbs

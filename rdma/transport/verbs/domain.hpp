@@ -44,7 +44,7 @@ class Region {
   static tl::expected<std::unique_ptr<Region>, Failure> allocate(ibv_pd* domain, std::size_t size,
                                                                  bool peer_writes = false);
   /// Memory of somebody else, which must outlive the region.
-  static tl::expected<std::unique_ptr<Region>, Failure> adopt(ibv_pd* domain, MutableBytes memory,
+  static tl::expected<std::shared_ptr<Region>, Failure> adopt(ibv_pd* domain, MutableBytes memory,
                                                               bool with_windows = false);
   ~Region();
   Region(const Region&) = delete;
@@ -54,6 +54,9 @@ class Region {
   bool contains(ConstBytes part) const {
     return part.data() >= bytes_.data() &&
            part.data() + part.size() <= bytes_.data() + bytes_.size();
+  }
+  bool is(ConstBytes memory) const {
+    return memory.data() == bytes_.data() && memory.size() == bytes_.size();
   }
   ibv_mr* registration() const { return registration_; }
   std::uint32_t local_key() const { return registration_->lkey; }
@@ -71,7 +74,7 @@ class Region {
 /// What the connections of one path share: a protection domain of their own, so that no key of one
 /// client opens the memory of another.
 ///
-/// Threads: adopt() while the path is set up; then any.
+/// Threads: adopt() and reserve_keys() one at a time; the rest any.
 class Domain final : public PathContext {
  public:
   /// `log` hears of the device and its ports.
@@ -86,8 +89,11 @@ class Domain final : public PathContext {
   ibv_pd* handle() const { return handle_; }
   AsyncEvents& events() const { return *events_; }
 
-  /// Registers memory once for all connections.
-  tl::expected<void, Failure> adopt(MutableBytes memory);
+  /// Registers memory once for all connections, and for as long as one of them has the region. That
+  /// must end before the domain does.
+  ///
+  /// Errors: ENOMEM.
+  tl::expected<std::shared_ptr<const Region>, Failure> adopt(MutableBytes memory);
   /// Memory windows of type 1, one for each window of the path: their keys are good on all of its
   /// connections.
   ///
@@ -99,12 +105,6 @@ class Domain final : public PathContext {
     return window < key_windows_.size() ? key_windows_[window] : nullptr;
   }
 
-  /// What they are bound to: the memory that was adopted after reserve_keys().
-  ibv_mr* windowed() const { return regions_.front()->registration(); }
-
-  /// The adopted memory that contains `part`, or null.
-  const Region* find(ConstBytes part) const;
-
  private:
   Domain(ibv_context* device, ibv_pd* handle, std::shared_ptr<AsyncEvents> events)
       : device_{device}, handle_{handle}, events_{std::move(events)} {}
@@ -112,7 +112,7 @@ class Domain final : public PathContext {
   ibv_context* device_;
   ibv_pd* handle_;
   const std::shared_ptr<AsyncEvents> events_;
-  std::vector<std::unique_ptr<Region>> regions_;
+  std::vector<std::weak_ptr<const Region>> regions_;
   std::vector<ibv_mw*> key_windows_;
 };
 

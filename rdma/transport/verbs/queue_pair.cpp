@@ -33,6 +33,23 @@ bool VerbsQueuePair::fail(std::string why) {
 
 // ---- Windows -----------------------------------------------------------------------------------
 
+tl::expected<void, Failure> VerbsQueuePair::register_memory(MutableBytes memory) {
+  auto region = domain_->adopt(memory);
+  if (!region) return tl::unexpected(region.error());
+  windows_.know(std::move(*region));
+  return {};
+}
+
+/// In the error state the device sends nothing, and takes nothing that comes.
+/// Source: ibv_modify_qp(3); InfiniBand specification, volume 1, 10.3.1.6.
+void VerbsQueuePair::abandon(std::uint32_t window) {
+  if (!usable() || !windows_.works_in_place(window)) return;
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  ibv_modify_qp(queue_pair_, &attributes, IBV_QP_STATE);
+  fail("a caller took back memory in which the device worked");
+}
+
 RemoteMemory VerbsQueuePair::expose(std::uint32_t window, MutableBytes memory) {
   if (ibv_mw* key_window = domain_->key_window(window); key_window != nullptr) {
     // In the order of the queue, so it holds before the message that tells the key.
@@ -53,7 +70,7 @@ bool VerbsQueuePair::bind(ibv_mw* key_window, ConstBytes memory, std::uint64_t i
   ibv_mw_bind request{};
   request.wr_id = id;
   request.send_flags = flags;
-  request.bind_info.mr = domain_->windowed();
+  request.bind_info.mr = windows_.windowed();
   request.bind_info.addr = reinterpret_cast<std::uintptr_t>(memory.data());
   request.bind_info.length = memory.size();
   request.bind_info.mw_access_flags = memory.empty() ? 0 : IBV_ACCESS_REMOTE_WRITE;
@@ -79,6 +96,12 @@ void VerbsQueuePair::attach_data(Post& post, ConstBytes data) const {
 
 Ticket VerbsQueuePair::write_with_immediate(RemoteMemory to, ConstBytes data, ConstBytes header,
                                             std::uint32_t immediate) {
+  if (!header.empty() && !data.empty() && !windows_.is_staged(data)) {
+    // There is no room behind them. The device keeps the order of two writes.
+    write(to, data);
+    to.address += data.size();
+    data = {};
+  }
   Post& post = sends_->add(IBV_WR_RDMA_WRITE_WITH_IMM, to, immediate);
   attach_data(post, data);
   if (!header.empty() && data.empty()) {

@@ -57,9 +57,8 @@ class VerbsQueuePair final : public Connection {
   tl::expected<void, Failure> reserve_keys(unsigned count) override {
     return domain_->reserve_keys(count);
   }
-  tl::expected<void, Failure> register_memory(MutableBytes memory) override {
-    return domain_->adopt(memory);
-  }
+  tl::expected<void, Failure> register_memory(MutableBytes memory) override;
+  void forget_memory(MutableBytes memory) override { windows_.forget(memory); }
 
   Ticket write_with_immediate(RemoteMemory to, ConstBytes data, ConstBytes header,
                               std::uint32_t immediate) override;
@@ -74,6 +73,7 @@ class VerbsQueuePair final : public Connection {
     return true;
   }
   void withdraw(std::uint32_t window) override { windows_.withdraw(window); }
+  void abandon(std::uint32_t window) override;
   void revoke(std::uint32_t window) override;
   ConstBytes stage(std::uint32_t window, ConstBytes data) override {
     return windows_.stage(window, data);

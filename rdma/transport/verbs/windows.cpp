@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rdma/transport/verbs/windows.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "rdma/transport/verbs/send_queue.hpp"
 #include "rdma/wire/ensure.hpp"
@@ -25,12 +27,28 @@ tl::expected<void, Failure> Windows::reserve(unsigned count, std::uint32_t bytes
   return {};
 }
 
+void Windows::know(std::shared_ptr<const Region> region) {
+  if (std::ranges::find(known_, region) == known_.end()) known_.push_back(std::move(region));
+}
+
+void Windows::forget(ConstBytes memory) {
+  std::erase_if(known_, [memory](const auto& region) { return region->is(memory); });
+}
+
+/// Null: nothing that is registered contains it.
+const Region* Windows::find(ConstBytes part) const {
+  for (const auto& region : known_) {
+    if (region->contains(part)) return region.get();
+  }
+  return nullptr;
+}
+
 RemoteMemory Windows::expose(std::uint32_t window, MutableBytes memory) {
   if (window >= windows_.size()) windows_.resize(window + 1);
   Window& w = windows_[window];
   RTRS_ENSURE(!w.exposed);
-  const Region* region = domain_.find(memory);
-  w = {memory, /*exposed=*/true, /*in_place=*/region != nullptr};
+  const Region* region = find(memory);
+  w = {memory, /*exposed=*/true, /*in_place=*/region != nullptr, /*sent_in_place=*/false};
   if (region != nullptr) {
     return {reinterpret_cast<std::uintptr_t>(memory.data()), region->remote_key()};
   }
@@ -44,8 +62,10 @@ void Windows::collect(std::uint32_t window, std::uint32_t bytes) const {
   if (!w.in_place) std::memcpy(w.target.data(), slot(window).data(), bytes);
 }
 
-ConstBytes Windows::stage(std::uint32_t window, ConstBytes data) const {
+ConstBytes Windows::stage(std::uint32_t window, ConstBytes data) {
   if (data.empty()) return {};
+  windows_[window].sent_in_place = find(data) != nullptr;
+  if (windows_[window].sent_in_place) return data;
   RTRS_ENSURE(data.size() + kHeaderRoom <= slot_size_);
   const MutableBytes copy = slot(window).first(data.size());
   std::memcpy(copy.data(), data.data(), data.size());
@@ -59,7 +79,7 @@ void Windows::append(ConstBytes staged, ConstBytes header) const {
 }
 
 std::uint32_t Windows::key_of(ConstBytes data) const {
-  const Region* region = is_staged(data) ? slots_.get() : domain_.find(data);
+  const Region* region = is_staged(data) ? slots_.get() : find(data);
   RTRS_ENSURE(region != nullptr);
   return region->local_key();
 }

@@ -122,6 +122,8 @@ IS(rtrs_submit, int(rtrs_client*, rtrs_operation*));
 IS(rtrs_cancel, int(rtrs_client*, rtrs_operation*));
 IS(rtrs_fd, int(rtrs_client*));
 IS(rtrs_next, int(rtrs_client*, rtrs_operation**, int));
+IS(rtrs_register_memory, int(rtrs_client*, void*, size_t, rtrs_error*));
+IS(rtrs_unregister_memory, int(rtrs_client*, void*, size_t));
 IS(rtrs_client_limits, void(rtrs_client*, rtrs_limits*));
 IS(rtrs_client_alive, int(rtrs_client*));
 IS(rtrs_client_paths, int(rtrs_client*, rtrs_path*, int));

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cstring>
 #include <functional>
 #include <string>
 #include <utility>
@@ -45,7 +46,8 @@ struct TestServer {
     rtrs_error error{};
     server = rtrs_listen(where, &ops, this, &options, &error);
     REQUIRE_MESSAGE(server != nullptr, error.text);
-    uri = "rtrs+tcp://127.0.0.1:" + std::to_string(rtrs_server_port(server));
+    const std::string first{where, std::strcspn(where, ",")};
+    uri = first.substr(0, first.rfind(':') + 1) + std::to_string(rtrs_server_port(server));
   }
   ~TestServer() { CHECK(close() == 0); }
   int close() { return rtrs_server_close(std::exchange(server, nullptr), 5000); }

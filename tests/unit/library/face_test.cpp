@@ -75,6 +75,20 @@ TEST_CASE("a client may go while something that it enqueued is under way") {
   CHECK(alive.use_count() == 1);
 }
 
+TEST_CASE("memory is registered as long as somebody holds that") {
+  rtrs::Server server = echo_server();
+  rtrs::Client client = client_of(server);
+  std::string memory(10'000, 'm');
+  {
+    const auto held = client.register_memory(rtrs::room(memory));
+    REQUIRE(held);
+    CHECK(client.register_memory(rtrs::room(memory)).code() == EEXIST);
+    const auto length = client.call("m", rtrs::bytes(memory), rtrs::room(memory));
+    CHECK((length && *length == memory.size()));
+  }
+  CHECK(client.register_memory(rtrs::room(memory)));
+}
+
 TEST_CASE("errors are numbers and sentences") {
   rtrs::Server server = echo_server();
   rtrs::Client client = client_of(server);

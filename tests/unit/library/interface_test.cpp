@@ -62,6 +62,24 @@ TEST_CASE("data in pieces may be taken, those of one message not") {
   CHECK(taken == std::vector<std::string>{large, "nothing"});
 }
 
+TEST_CASE("memory is registered once, and a client without RDMA goes on using it as before") {
+  TestServer server{echo};
+  TestClient client{server};
+  std::string memory(1'000'000, 'm');
+  rtrs_error error{};
+  CHECK(rtrs_register_memory(client.client, nullptr, 0, &error) == EINVAL);
+  CHECK(rtrs_register_memory(client.client, memory.data(), memory.size(), &error) == 0);
+  CHECK(rtrs_register_memory(client.client, memory.data(), memory.size(), &error) == EEXIST);
+  const iovec out{memory.data(), 600'000};
+  const iovec in{memory.data() + 300'000, 600'000};
+  std::size_t length = 0;
+  CHECK(rtrs_call(client.client, "m", 1, &out, 1, &in, 1, &length, 0) == 0);
+  CHECK(length == 600'000);
+  CHECK(rtrs_unregister_memory(client.client, memory.data(), memory.size() - 1) == ENOENT);
+  CHECK(rtrs_unregister_memory(client.client, memory.data(), memory.size()) == 0);
+  CHECK(rtrs_unregister_memory(client.client, memory.data(), memory.size()) == ENOENT);
+}
+
 TEST_CASE("an answer can be written where it is sent from") {
   TestServer server{[](const rtrs_incoming& incoming) {
     REQUIRE(incoming.answer != nullptr);
