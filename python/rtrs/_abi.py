@@ -23,6 +23,16 @@ class IoVec(c.Structure):
     _fields_ = [("base", c.c_void_p), ("length", c.c_size_t)]
 
 
+class Limits(Sized):
+    _fields_ = [("size", c.c_size_t), ("queue_depth", c.c_uint32), ("max_io_size", c.c_uint32)]
+
+
+class Path(Sized):
+    _fields_ = [("size", c.c_size_t), ("address", c.c_char * 256), ("connected", c.c_int),
+                ("in_use", c.c_int), ("requests", c.c_uint64), ("in_flight", c.c_uint),
+                ("latency_ns", c.c_uint64)]
+
+
 class Id(c.Structure):
     _fields_ = [("client", c.c_uint8 * 16), ("number", c.c_uint64)]
 
@@ -100,6 +110,11 @@ def load(name="librtrs.so.0"):
             ("rtrs_next", c.c_int, pointer, c.POINTER(c.POINTER(Operation)), c.c_int),
             ("rtrs_register_memory", c.c_int, pointer, pointer, c.c_size_t, error),
             ("rtrs_unregister_memory", c.c_int, pointer, pointer, c.c_size_t),
+            ("rtrs_client_limits", None, pointer, c.POINTER(Limits)),
+            ("rtrs_client_paths", c.c_int, pointer, c.POINTER(Path), c.c_int),
+            ("rtrs_add_path", c.c_int, pointer, text, error),
+            ("rtrs_remove_path", c.c_int, pointer, text, error),
+            ("rtrs_set_policy", c.c_int, pointer, text),
             ("rtrs_client_alive", c.c_int, pointer),
             ("rtrs_listen", pointer, text, c.POINTER(ServerOps), pointer,
              c.POINTER(ServerOptions), error),

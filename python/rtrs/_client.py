@@ -109,6 +109,40 @@ class Client:
             finally:
                 library.rtrs_unregister_memory(self._client, address, length)
 
+    def paths(self):
+        """A list of dictionaries with the fields of rtrs_path: each path as it is now."""
+        paths = (_abi.Path * 16)(*(_abi.Path() for _ in range(16)))
+        count = min(library.rtrs_client_paths(self._client, paths, len(paths)), len(paths))
+        return [{"address": path.address.decode(), "connected": bool(path.connected),
+                 "in_use": bool(path.in_use), "requests": path.requests,
+                 "in_flight": path.in_flight, "latency_ns": path.latency_ns}
+                for path in paths[:count]]
+
+    def add_path(self, path):
+        """One path more to the same server: "[tcp:|rdma:][SOURCE@]HOST[:PORT]"."""
+        self._change(library.rtrs_add_path, path)
+
+    def remove_path(self, path):
+        self._change(library.rtrs_remove_path, path)
+
+    def _change(self, function, path):
+        error = _abi.Error()
+        if function(self._client, path.encode(), c.byref(error)):
+            raise failure(error.code, error.text.decode())
+
+    def set_policy(self, policy):
+        """"min-inflight", "round-robin" or "min-latency"."""
+        if error := library.rtrs_set_policy(self._client, policy.encode()):
+            raise failure(error, f"'{policy}' is no policy: choose min-inflight, round-robin or "
+                                 "min-latency")
+
+    @property
+    def limits(self):
+        """(requests in flight, bytes in one message)."""
+        limits = _abi.Limits()
+        library.rtrs_client_limits(self._client, limits)
+        return limits.queue_depth, limits.max_io_size
+
     @property
     def alive(self):
         """False when the session is over for good."""

@@ -82,6 +82,37 @@ class Calls(unittest.TestCase):
         with self.assertRaises(BufferError):
             self.client.call(b"echo", b"abc", into=b"not writable")
 
+    def test_registered_memory_takes_part_as_any_other(self):
+        memory = bytearray(900_000)
+        with self.client.registered(memory) as held:
+            view = memoryview(held)
+            view[:5] = b"hello"
+            self.assertEqual(self.client.call(b"echo", view[:400_000], into=view[500_000:]), 400_000)
+            with self.assertRaises(rtrs.RtrsError) as caught:
+                with self.client.registered(memory):
+                    pass
+            self.assertEqual(caught.exception.errno, errno.EEXIST)
+        self.assertEqual(memory[500_000:500_005], b"hello")
+        with self.assertRaises(BufferError):
+            with self.client.registered(b"not writable"):
+                pass
+
+    def test_paths_are_seen_and_changed(self):
+        path, = self.client.paths()
+        self.assertTrue(path["connected"] and path["in_use"])
+        for number, change, address in ((errno.EEXIST, self.client.add_path, path["address"]),
+                                        (errno.EBUSY, self.client.remove_path, path["address"]),
+                                        (errno.EINVAL, self.client.add_path, "[::1")):
+            with self.assertRaises(rtrs.RtrsError) as caught:
+                change(address)
+            self.assertEqual(caught.exception.errno, number)
+        self.client.add_path("127.0.0.2:1")
+        self.assertEqual(len(self.client.paths()), 2)
+        self.client.set_policy("round-robin")
+        with self.assertRaisesRegex(rtrs.RtrsError, "min-latency"):
+            self.client.set_policy("any")
+        self.assertEqual(self.client.limits, (256, 256 * 1024))
+
     def test_a_session_name_is_taken_only_once(self):
         with rtrs.Client(self.uri, session_name="mine"):
             with self.assertRaises(rtrs.RtrsError):

@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -168,10 +169,29 @@ class Client {
     return Registration{client_.get(), memory};
   }
 
+  rtrs_limits limits() const {
+    auto limits = defaults<rtrs_limits>();
+    rtrs_client_limits(client_.get(), &limits);
+    return limits;
+  }
+  std::vector<rtrs_path> paths() const {
+    std::vector<rtrs_path> paths(kMaxPaths, defaults<rtrs_path>());
+    const int count = rtrs_client_paths(client_.get(), paths.data(), kMaxPaths);
+    paths.resize(static_cast<std::size_t>(count < kMaxPaths ? count : kMaxPaths));
+    return paths;
+  }
+  /// An errno as the code, 0 = done. Errors: see rtrs_add_path().
+  Error add_path(const char* path) { return change(rtrs_add_path, path); }
+  Error remove_path(const char* path) { return change(rtrs_remove_path, path); }
+  /// Errors: EINVAL.
+  int set_policy(const char* policy) { return rtrs_set_policy(client_.get(), policy); }
+
   bool alive() const { return rtrs_client_alive(client_.get()) != 0; }
   rtrs_client* get() const { return client_.get(); }
 
  private:
+  static constexpr int kMaxPaths = 16;  ///< more than a client can have
+
   struct Submitted;
   /// What has been handed over and has not ended.
   struct UnderWay {
@@ -200,6 +220,12 @@ class Client {
     Done told;
     rtrs_operation operation = defaults<rtrs_operation>();
   };
+
+  Error change(int (*function)(rtrs_client*, const char*, rtrs_error*), const char* path) {
+    rtrs_error error{};
+    function(client_.get(), path, &error);
+    return {error.code, error.text};
+  }
 
   explicit Client(rtrs_client* client)
       : client_{client, Disconnect{std::make_shared<UnderWay>()}} {}
@@ -283,9 +309,30 @@ class Request {
     rtrs_finish(incoming_.request, 0, answer.data(), answer.size());
   }
   void finish(std::string_view answer) { finish(bytes(answer)); }
+  /// The answer is not copied: it lives, and what it owns, until the client has it.
+  template <class Range>
+  void finish_with(Range answer) {
+    auto* const kept = new Range(std::move(answer));
+    const ConstBytes memory = bytes(*kept);
+    rtrs_finish_with(
+        incoming_.request, memory.data(), memory.size(),
+        [](void* context) { delete static_cast<Range*>(context); }, kept);
+  }
+  /// Memory of data that came in several messages, of data().size() bytes; null = they did not.
+  std::unique_ptr<std::byte[], void (*)(void*)> take_data() {
+    return {static_cast<std::byte*>(rtrs_take_data(incoming_.request)), std::free};
+  }
 
  private:
   rtrs_incoming incoming_;
+};
+
+/// What a server hears beside requests; what is empty is not told. Threads: the session's event
+/// loop.
+struct SessionEvents {
+  std::function<void(rtrs_session*)> up = {};
+  std::function<void(rtrs_session*)> down = {};
+  std::function<void(rtrs_session*, unsigned paths)> paths = {};
 };
 
 /// Listens, and gives requests to a handler. Threads: its owner's; the handler's as
@@ -295,11 +342,24 @@ class Server {
   using Handler = std::function<void(Request)>;
 
   static Result<Server> listen(const char* uri, Handler handler,
-                               const ServerOptions& options = defaults<ServerOptions>()) {
-    auto own = std::make_unique<Handler>(std::move(handler));
+                               const ServerOptions& options = defaults<ServerOptions>(),
+                               SessionEvents events = {}) {
+    auto own = std::make_unique<Handlers>(std::move(handler), std::move(events));
     auto ops = defaults<rtrs_server_ops>();
     ops.request = [](void* context, const rtrs_incoming* incoming) {
-      (*static_cast<Handler*>(context))(Request{*incoming});
+      static_cast<Handlers*>(context)->request(Request{*incoming});
+    };
+    ops.session_up = [](void* context, rtrs_session* session) {
+      const auto& told = static_cast<Handlers*>(context)->events.up;
+      if (told) told(session);
+    };
+    ops.session_down = [](void* context, rtrs_session* session) {
+      const auto& told = static_cast<Handlers*>(context)->events.down;
+      if (told) told(session);
+    };
+    ops.paths_changed = [](void* context, rtrs_session* session, unsigned paths) {
+      const auto& told = static_cast<Handlers*>(context)->events.paths;
+      if (told) told(session, paths);
     };
     rtrs_error error{};
     rtrs_server* server = rtrs_listen(uri, &ops, own.get(), &options, &error);
@@ -308,7 +368,7 @@ class Server {
   }
 
   Server(Server&& other) noexcept
-      : server_{std::exchange(other.server_, nullptr)}, handler_{std::move(other.handler_)} {}
+      : server_{std::exchange(other.server_, nullptr)}, handlers_{std::move(other.handlers_)} {}
   Server& operator=(Server&&) = delete;
   ~Server() { close(kDrainMs); }
 
@@ -316,17 +376,24 @@ class Server {
   /// Waits so long for requests that run. EBUSY: some still do; the handler stays, too.
   int close(unsigned drain_ms) {
     const int error = rtrs_server_close(std::exchange(server_, nullptr), drain_ms);
-    if (error != 0) handler_.release();  // NOLINT: it may still be called
+    if (error != 0) handlers_.release();  // NOLINT: they may still be called
     return error;
   }
   rtrs_server* get() const { return server_; }
 
  private:
-  Server(rtrs_server* server, std::unique_ptr<Handler> handler)
-      : server_{server}, handler_{std::move(handler)} {}
+  struct Handlers {
+    Handlers(Handler handler, SessionEvents told)
+        : request{std::move(handler)}, events{std::move(told)} {}
+    Handler request;
+    SessionEvents events;
+  };
+
+  Server(rtrs_server* server, std::unique_ptr<Handlers> handlers)
+      : server_{server}, handlers_{std::move(handlers)} {}
 
   rtrs_server* server_;
-  std::unique_ptr<Handler> handler_;
+  std::unique_ptr<Handlers> handlers_;
 };
 
 }  // namespace v0

@@ -75,6 +75,46 @@ TEST_CASE("a client may go while something that it enqueued is under way") {
   CHECK(alive.use_count() == 1);
 }
 
+TEST_CASE("a server hears of sessions, and gives and takes memory as it is") {
+  std::string heard;
+  rtrs::SessionEvents events;
+  events.up = [&](rtrs_session*) { heard += "up "; };
+  events.down = [&](rtrs_session*) { heard += "down "; };
+  events.paths = [&](rtrs_session*, unsigned paths) { heard += std::to_string(paths) + " "; };
+  auto server = rtrs::Server::listen(
+      "rtrs+tcp://127.0.0.1:0",
+      [](rtrs::Request request) {
+        const auto taken = request.take_data();
+        std::string answer{reinterpret_cast<const char*>(taken.get()), request.data().size()};
+        request.finish_with(std::move(answer));
+      },
+      rtrs::defaults<rtrs::ServerOptions>(), std::move(events));
+  REQUIRE(server);
+  {
+    rtrs::Client client = client_of(*server);
+    const std::string out(client.limits().max_io_size + 1, 'x');
+    std::string in(out.size(), '?');
+    CHECK(client.call("m", rtrs::bytes(out), rtrs::room(in)));
+    CHECK(in == out);
+  }
+  CHECK(server->close(5000) == 0);
+  CHECK(heard == "up 1 0 down ");
+}
+
+TEST_CASE("a client's paths are seen and changed") {
+  rtrs::Server server = echo_server();
+  rtrs::Client client = client_of(server);
+  REQUIRE(client.paths().size() == 1);
+  const std::string first = client.paths()[0].address;
+  CHECK(client.add_path(first.c_str()).code == EEXIST);
+  CHECK(client.remove_path(first.c_str()).code == EBUSY);
+  CHECK(client.add_path("127.0.0.2:1").code == 0);
+  CHECK(client.paths().size() == 2);
+  CHECK(client.remove_path("127.0.0.2:1").code == 0);
+  CHECK(client.set_policy("round-robin") == 0);
+  CHECK(client.set_policy("any") == EINVAL);
+}
+
 TEST_CASE("memory is registered as long as somebody holds that") {
   rtrs::Server server = echo_server();
   rtrs::Client client = client_of(server);
