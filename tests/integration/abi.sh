@@ -1,0 +1,56 @@
+#!/bin/bash
+# The ABI of librtrs is that of rdma/library/librtrs.abi: programs go on working that were compiled before.
+# UPDATE=1 writes that file anew, for a change that is meant: fields at the end, new functions.
+# SPDX-License-Identifier: BSD-3-Clause
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+
+library=$build_dir/rdma/library/librtrs.so.0
+baseline=$source_dir/rdma/library/librtrs.abi
+headers=$source_dir/rdma/library/include
+
+can_compare() {
+  [[ -z $sanitizer ]] || skip "a sanitizer adds to what the library exports"
+  requires abidiff abidw
+  [[ $(uname -m) == x86_64 ]] || skip "the ABI was recorded on x86_64, and this is $(uname -m)"
+}
+
+# The public types and functions, and nothing that depends on the folder or the compiler's options.
+record() {
+  abidw --headers-dir "$headers" --drop-private-types --exported-interfaces-only --no-comp-dir-path \
+    --no-corpus-path --no-show-locs --no-elf-needed --out-file "$1" "$library"
+}
+
+# compare BASELINE: 0 when the library has exactly that ABI.
+compare() {
+  record now.abi
+  abidiff "$1" now.abi >difference.txt
+}
+
+same_as_recorded() {
+  can_compare
+  [[ -z ${UPDATE-} ]] || record "$baseline"
+  compare "$baseline" && return
+  cat difference.txt
+  fail "the ABI has changed. If fields were added at an end, or functions: UPDATE=1 tests/integration/abi.sh"
+}
+it "types and functions are those of rdma/library/librtrs.abi" same_as_recorded
+
+# planted WHAT SED-EXPRESSION: another ABI, which must be told from the library's.
+planted() {
+  sed -E "$2" "$baseline" >other.abi
+  ! cmp -s other.abi "$baseline" || fail "the record has no $1"
+  if compare other.abi; then fail "$1 goes unnoticed"; fi
+}
+
+differences_are_seen() {
+  can_compare
+  planted "a field at another place" \
+    '/class-decl name=.rtrs_incoming./,/<\/class-decl>/ s/layout-offset-in-bits=.640./layout-offset-in-bits="704"/'
+  planted "a function that is gone" "s/rtrs_set_policy/rtrs_use_policy/"
+  planted "another size of a structure" "/class-decl name='rtrs_id'/ s/size-in-bits='192'/size-in-bits='128'/"
+  planted "another value of a name" "/enumerator name='RTRS_WARNING'/ s/value='2'/value='4'/"
+}
+it "... and a field that moves, a function that goes and a value that changes are noticed" \
+  differences_are_seen
+
+finish
