@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "rdma/library/plant.hpp"
+
 using namespace rtrs::library;
 namespace wire = rtrs::wire;
 using rtrs::ServerRequest;
@@ -79,5 +81,6 @@ int rtrs_request::judge(int end, std::size_t length) const {
 }
 
 bool rtrs_request::keeps(std::size_t length) const {
-  return !has(kRepeatable) || is_staged() || length > kDirectAnswer;
+  const bool is_long = length > kDirectAnswer && !RTRS_CALL_PLANTED(long_answer_dropped);
+  return !has(kRepeatable) || is_staged() || is_long;
 }

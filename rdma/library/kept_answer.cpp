@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "rdma/library/plant.hpp"
+
 namespace rtrs::library {
 namespace {
 
@@ -26,7 +28,8 @@ void KeptAnswer::hold(ConstBytes answer, void (*release)(void*), void* context) 
 
 void KeptAnswer::clear() {
   bytes_ = {};
-  if (auto* release = std::exchange(release_, nullptr)) release(context_);
+  auto* const release = std::exchange(release_, nullptr);
+  if (release != nullptr && !RTRS_CALL_PLANTED(never_given_back)) release(context_);
   copy_.clear();
   if (copy_.capacity() > kKeptRoom) copy_ = {};
 }
