@@ -2,6 +2,8 @@
 """What rnbdkit must reach, and what it aims at, beside what was measured."""
 import dataclasses
 
+import library
+
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
@@ -83,6 +85,11 @@ GOALS = [
     Goal("plugin, 1 MiB sequential read: CPU s/GB / base", 0.75, 0.55,
          Ratio("cpu_us", "plugin", "base", "sequential")),
     Goal("rnbd-server beyond its chunk pools, 64 sessions: MiB", 64, 32, memory),
+    Goal("librtrs, 64 bytes: p50 / bare TCP", 1.25, 1.1, library.ratio("p50_us", "librtrs", "bare", "get-1")),
+    Goal("librtrs, 64 bytes: p50 / request of RTRS", 1.05, 1.02,
+         library.ratio("p50_us", "librtrs", "lane", "get-1")),
+    Goal("librtrs, one large call: MB/s / iperf3", 0.9, 1,
+         library.ratio("mb_per_s", "librtrs", "iperf3", "put"), True),
 ]
 
 

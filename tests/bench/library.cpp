@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a call of librtrs costs beside a bare TCP connection, interleaved in one run:
-//   bench-library [ROUNDS]
+// One measurement of librtrs, or of something that it is compared with, over TCP on this machine:
+//   bench-library WAY CASE SECONDS MIB
 //
-// GET of 64 bytes, one after another: median and 99th percentile of both. Then 64 MiB to a server
-// and back in one call, beside the same bytes through the bare connection. Server and clients are
-// one process, with a thread each.
+// Ways: bare (a TCP connection), lane (requests of RTRS, as the library itself sends them),
+// librtrs. Cases: get-1, get-32 (64 bytes, so many at once; not on a lane), put (MIB to the server
+// in one call), get (back). Server and client are one process, with a thread each. Prints JSON.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -15,168 +15,350 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <future>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
+#include "rdma/client.hpp"
 #include "rdma/library/include/rtrs.h"
+#include "rdma/server.hpp"
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kSmall = 64;
-constexpr std::size_t kLarge = 64U << 20;
-constexpr int kCalls = 2000;  ///< per round
+constexpr unsigned kDepth = 32;
 
-double microseconds(Clock::duration time) {
-  return std::chrono::duration<double, std::micro>(time).count();
-}
-
-[[noreturn]] void die(const char* what) {
-  std::perror(what);
+[[noreturn]] void die(std::string_view what) {
+  std::fprintf(stderr, "bench-library: %.*s\n", static_cast<int>(what.size()), what.data());
   std::exit(1);
 }
+double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
-/// Ends with the program when the other side is gone.
-bool receive(int socket, std::string& into) {
-  return recv(socket, into.data(), into.size(), MSG_WAITALL) == static_cast<ssize_t>(into.size());
+/// What is measured. What a way cannot do ends the program.
+class Way {
+ public:
+  virtual ~Way() = default;
+  virtual void get(std::string& /*in*/) { die("this way has no such case"); }
+  /// Keeps kDepth of them under way until then; returns how many came back.
+  virtual std::uint64_t get_many(Clock::time_point /*until*/) { die("no such case"); }
+  virtual void put(const std::string& /*out*/) { die("this way has no such case"); }
+  virtual void get_back(std::string& /*in*/) { die("this way has no such case"); }
+};
+
+// ---- A bare connection --------------------------------------------------------------------------
+
+bool receive(int socket, void* into, std::size_t size) {
+  return recv(socket, into, size, MSG_WAITALL) == static_cast<ssize_t>(size);
 }
-void send_all(int socket, const std::string& data) {
-  for (std::size_t sent = 0; sent < data.size();) {
-    const ssize_t some = send(socket, data.data() + sent, data.size() - sent, MSG_NOSIGNAL);
-    if (some <= 0) die("send");
+bool send_all(int socket, const char* data, std::size_t size) {
+  for (std::size_t sent = 0; sent < size;) {
+    const ssize_t some = send(socket, data + sent, size - sent, MSG_NOSIGNAL);
+    if (some <= 0) return false;
     sent += static_cast<std::size_t>(some);
   }
+  return true;
 }
 
-/// A bare connection whose other end sends back each 64 bytes, and the 64 MiB when all are there.
-class Bare {
+/// Its other end sends back what comes, or takes and gives `large` bytes when 64 bytes say so.
+class Bare final : public Way {
  public:
-  Bare() {
+  explicit Bare(std::size_t large) : large_(large, 'x') {
     const int listener = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof(address);
     auto* const where = reinterpret_cast<sockaddr*>(&address);
-    if (bind(listener, where, size) != 0 || listen(listener, 1) != 0) die("listen");
+    if (bind(listener, where, size) != 0 || listen(listener, 1) != 0) die("cannot listen");
     getsockname(listener, where, &size);
     socket_ = socket(AF_INET, SOCK_STREAM, 0);
-    if (connect(socket_, where, size) != 0) die("connect");
+    if (connect(socket_, where, size) != 0) die("cannot connect");
     const int other = accept(listener, nullptr, nullptr);
     for (const int end : {socket_, other}) {
       const int on = 1;
       setsockopt(end, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     }
     close(listener);
-    thread_ = std::thread{[other] {
-      std::string small(kSmall, '\0'), large(kLarge, '\0');
-      char kind = 0;
-      while (recv(other, &kind, 1, MSG_WAITALL) == 1) {
-        std::string& data = kind == 's' ? small : large;
-        if (!receive(other, data)) break;
-        send_all(other, data);
-      }
-      close(other);
-    }};
+    thread_ = std::thread{[this, other] { serve(other); }};
   }
-  ~Bare() {
+  ~Bare() override {
     close(socket_);
     thread_.join();
   }
-  void ask(const std::string& out, std::string& in) {
-    if (out.size() == kSmall) {
-      send_all(socket_, "s" + out);
-    } else {
-      send_all(socket_, "l");
-      send_all(socket_, out);
+  void get(std::string& in) override {
+    if (!send_all(socket_, words('g').data(), kSmall) || !receive(socket_, in.data(), kSmall)) {
+      die("the connection ended");
     }
-    if (!receive(socket_, in)) die("recv");
+  }
+  std::uint64_t get_many(Clock::time_point until) override {
+    std::string some(kDepth * kSmall, 'g');
+    std::uint64_t bytes = 0;
+    send_all(socket_, some.data(), some.size());
+    std::size_t open = 0;  // bytes to be asked for again
+    while (Clock::now() < until) {
+      const ssize_t came = recv(socket_, some.data(), some.size(), 0);
+      if (came <= 0) die("the connection ended");
+      bytes += static_cast<std::uint64_t>(came);
+      open += static_cast<std::size_t>(came);
+      const std::size_t whole = open / kSmall * kSmall;
+      std::memset(some.data(), 'g', whole);
+      send_all(socket_, some.data(), whole);
+      open -= whole;
+    }
+    return bytes / kSmall;
+  }
+  void put(const std::string& out) override {
+    char done = 0;
+    if (!send_all(socket_, words('p').data(), kSmall) ||
+        !send_all(socket_, out.data(), out.size()) || !receive(socket_, &done, 1)) {
+      die("the connection ended");
+    }
+  }
+  void get_back(std::string& in) override {
+    if (!send_all(socket_, words('b').data(), kSmall) || !receive(socket_, in.data(), in.size())) {
+      die("the connection ended");
+    }
   }
 
  private:
+  static std::string words(char what) { return std::string(kSmall, what); }
+  void serve(int other) {
+    std::string some(kDepth * kSmall, '\0');
+    for (ssize_t came = 0; (came = recv(other, some.data(), some.size(), 0)) > 0;) {
+      bool alive = true;
+      if (some[0] == 'p') {
+        const std::size_t here = static_cast<std::size_t>(came) - kSmall;  // came with the words
+        alive = receive(other, large_.data(), large_.size() - here) && send_all(other, "d", 1);
+      } else if (some[0] == 'b') {
+        alive = send_all(other, large_.data(), large_.size());
+      } else {
+        alive = send_all(other, some.data(), static_cast<std::size_t>(came));
+      }
+      if (!alive) break;
+    }
+    close(other);
+  }
+
+  std::string large_;  ///< the other end's
   int socket_;
   std::thread thread_;
 };
 
-/// The same by a call.
-class Library {
+// ---- Requests of RTRS ---------------------------------------------------------------------------
+
+std::uint16_t port_of(const std::string& address) {
+  return static_cast<std::uint16_t>(std::atoi(address.substr(address.rfind(':') + 1).c_str()));
+}
+
+/// What the library is made of: one request on a lane, to a handler that answers at once.
+class Lane final : public Way, private rtrs::ServerHandler {
  public:
-  Library() {
+  Lane() {
+    rtrs::ServerOptions server;
+    server.listen = {{rtrs::TransportKind::tcp, "127.0.0.1", 0}};
+    server.reactors = 1;
+    server.features = rtrs::wire::kFeatureExactlyOnce;
+    server_ = rtrs::Server::create(std::move(server), *this);
+    if (!server_->start()) die("cannot listen");
+    rtrs::ClientOptions client;
+    client.session_name = "lane";
+    client.paths = {
+        {rtrs::TransportKind::tcp, "", "127.0.0.1", port_of(server_->addresses().front())}};
+    client.features = rtrs::wire::kFeatureExactlyOnce;
+    auto connected = rtrs::Client::connect(client, {});
+    if (!connected) die(connected.error().text);
+    client_ = std::move(*connected);
+  }
+  ~Lane() override {
+    client_.reset();
+    server_->stop(std::chrono::seconds{1});
+  }
+  void get(std::string& in) override {
+    Once once;
+    once.request.message = std::as_bytes(std::span{"get", 3});
+    once.request.is_read = true;
+    once.request.read_data = std::as_writable_bytes(std::span{in});
+    once.request.context = &once;
+    once.request.done = [](rtrs::ClientLane&, rtrs::Request& request) {
+      static_cast<Once*>(request.context)->finish(request.error);
+    };
+    if (client_->run(once, {}) != 0) die("a request failed");
+  }
+
+ private:
+  struct Once final : rtrs::Operation {
+    using Operation::finish;
+    rtrs::Request request;
+    void start(rtrs::ClientLane& lane) override { lane.submit(request); }
+    void cancel(rtrs::ClientLane& lane) override { lane.cancel(request); }
+  };
+  void* on_session_up(rtrs::ServerSession&) override { return nullptr; }
+  void on_session_down(rtrs::ServerSession&) override {}
+  void on_request(rtrs::ServerSession&, rtrs::ServerRequest& request) override {
+    std::memset(request.data.data(), 'x', request.data.size());
+    request.finish(0);
+  }
+
+  std::unique_ptr<rtrs::Server> server_;
+  std::unique_ptr<rtrs::Client> client_;
+};
+
+/// The same by calls.
+class Library final : public Way {
+ public:
+  explicit Library(std::size_t large) : large_(large, 'x') {
     rtrs_server_ops ops{};
     ops.size = sizeof(ops);
-    ops.request = [](void*, const rtrs_incoming* incoming) {
-      if (incoming->data_length <= kSmall) {
-        return rtrs_finish(incoming->request, 0, incoming->data, incoming->data_length);
-      }
-      const std::size_t length = incoming->data_length;
-      void* const data = rtrs_take_data(incoming->request);
-      rtrs_finish_with(incoming->request, data, length, std::free, data);
+    ops.request = [](void* self, const rtrs_incoming* incoming) {
+      static_cast<Library*>(self)->handle(*incoming);
     };
     rtrs_error error{};
-    server_ = rtrs_listen("rtrs+tcp://127.0.0.1:0", &ops, nullptr, nullptr, &error);
+    server_ = rtrs_listen("rtrs+tcp://127.0.0.1:0", &ops, this, nullptr, &error);
     if (server_ == nullptr) die(error.text);
     const auto uri = "rtrs+tcp://127.0.0.1:" + std::to_string(rtrs_server_port(server_));
     client_ = rtrs_connect(uri.c_str(), nullptr, &error);
     if (client_ == nullptr) die(error.text);
   }
-  ~Library() {
+  ~Library() override {
     rtrs_disconnect(client_);
     rtrs_server_close(server_, 1000);
   }
-  void ask(const std::string& out, std::string& in) {
-    const iovec from{const_cast<char*>(out.data()), out.size()};
-    const iovec to{in.data(), in.size()};
-    std::size_t length = 0;
-    const int failed = rtrs_call(client_, "get", 3, &from, 1, &to, 1, &length, 0);
-    if (failed != 0 || length != in.size()) die(rtrs_strerror(failed));
+  void get(std::string& in) override { call("get", nullptr, &in); }
+  void put(const std::string& out) override { call("put", &out, nullptr); }
+  void get_back(std::string& in) override { call("back", nullptr, &in); }
+  std::uint64_t get_many(Clock::time_point until) override {
+    std::vector<Asker> askers(kDepth);
+    for (Asker& asker : askers) asker.begin(client_, until);
+    std::uint64_t all = 0;
+    for (Asker& asker : askers) all += asker.end.get_future().get();
+    return all;
   }
 
  private:
+  /// Asks again as soon as it is answered.
+  struct Asker {
+    std::string in = std::string(kSmall, '\0');
+    iovec room{};
+    rtrs_operation operation{};
+    rtrs_client* client = nullptr;
+    Clock::time_point until;
+    std::uint64_t count = 0;
+    std::promise<std::uint64_t> end;
+
+    void begin(rtrs_client* of, Clock::time_point time) {
+      client = of;
+      until = time;
+      room = {in.data(), in.size()};
+      operation.size = sizeof(operation);
+      operation.message = "get";
+      operation.message_length = 3;
+      operation.in = &room;
+      operation.in_count = 1;
+      operation.context = this;
+      operation.done = [](rtrs_operation* done) { static_cast<Asker*>(done->context)->on_done(); };
+      if (rtrs_submit(client, &operation) != 0) die("cannot submit");
+    }
+    void on_done() {
+      if (operation.error != 0) die(rtrs_strerror(operation.error));
+      ++count;
+      if (Clock::now() >= until) return end.set_value(count);
+      if (rtrs_submit(client, &operation) != 0) die("cannot submit again");
+    }
+  };
+
+  void handle(const rtrs_incoming& incoming) {
+    const std::string_view what{static_cast<const char*>(incoming.message),
+                                incoming.message_length};
+    if (what == "get") return rtrs_finish(incoming.request, 0, large_.data(), kSmall);
+    if (what == "put") {
+      std::free(rtrs_take_data(incoming.request));
+      return rtrs_finish(incoming.request, 0, nullptr, 0);
+    }
+    rtrs_finish_with(
+        incoming.request, large_.data(), large_.size(), [](void*) {}, nullptr);
+  }
+  void call(std::string_view what, const std::string* out, std::string* in) {
+    const iovec from{out != nullptr ? const_cast<char*>(out->data()) : nullptr,
+                     out != nullptr ? out->size() : 0};
+    const iovec to{in != nullptr ? in->data() : nullptr, in != nullptr ? in->size() : 0};
+    std::size_t length = 0;
+    const int failed = rtrs_call(client_, what.data(), what.size(), &from, out != nullptr ? 1 : 0,
+                                 &to, in != nullptr ? 1 : 0, &length, 0);
+    if (failed != 0 || length != to.iov_len) die(rtrs_strerror(failed));
+  }
+
+  std::string large_;  ///< the server's
   rtrs_server* server_;
   rtrs_client* client_;
 };
 
-struct Times {
-  std::vector<double> small, large;
+// ---- Measuring ----------------------------------------------------------------------------------
 
-  template <class Way>
-  void measure(Way& way) {
-    std::string out(kSmall, 'x'), in(kSmall, '\0');
-    for (int i = 0; i < kCalls; ++i) {
-      const auto began = Clock::now();
-      way.ask(out, in);
-      small.push_back(microseconds(Clock::now() - began));
-      if (in != out) die("other bytes came back");
-    }
-    out.assign(kLarge, 'y');
-    in.assign(kLarge, '\0');
-    const auto began = Clock::now();
-    way.ask(out, in);
-    large.push_back(microseconds(Clock::now() - began));
-    if (in != out) die("other bytes came back");
+std::unique_ptr<Way> make(std::string_view name, std::size_t large) {
+  if (name == "bare") return std::make_unique<Bare>(large);
+  if (name == "lane") return std::make_unique<Lane>();
+  if (name == "librtrs") return std::make_unique<Library>(large);
+  die("the ways are bare, lane and librtrs");
+}
+
+void measure_one(Way& way, Clock::duration time) {
+  std::string in(kSmall, '\0');
+  std::vector<double> all;
+  const auto warm = Clock::now() + time / 10;
+  while (Clock::now() < warm) way.get(in);
+  const auto begin = Clock::now();
+  for (auto now = begin; now < begin + time;) {
+    way.get(in);
+    const auto then = std::exchange(now, Clock::now());
+    all.push_back(1e6 * seconds(now - then));
   }
-  static double at(std::vector<double>& all, double part) {
-    std::ranges::sort(all);
-    return all[static_cast<std::size_t>(part * static_cast<double>(all.size() - 1))];
-  }
-  void report(const char* name) {
-    std::printf("%-8s GET 64 bytes: p50 %6.1f us, p99 %6.1f us   64 MiB and back: %5.2f GB/s\n",
-                name, at(small, 0.5), at(small, 0.99), 2e-3 * kLarge / at(large, 0.5));
-  }
-};
+  const double took = seconds(Clock::now() - begin);
+  std::ranges::sort(all);
+  const double count = static_cast<double>(all.size());
+  std::printf("{\"p50_us\":%.3f,\"p99_us\":%.3f,\"per_s\":%.1f}\n", all[all.size() / 2],
+              all[all.size() * 99 / 100], count / took);
+}
+
+void measure_many(Way& way, Clock::duration time) {
+  way.get_many(Clock::now() + time / 10);
+  const auto begin = Clock::now();
+  const auto count = static_cast<double>(way.get_many(begin + time));
+  std::printf("{\"per_s\":%.1f}\n", count / seconds(Clock::now() - begin));
+}
+
+/// The first time memory is touched counts for nobody.
+template <class Move>
+void measure_large(std::size_t large, Move move) {
+  std::string data(large, 'y');
+  move(data);
+  const auto begin = Clock::now();
+  move(data);
+  std::printf("{\"mb_per_s\":%.1f}\n",
+              1e-6 * static_cast<double>(large) / seconds(Clock::now() - begin));
+}
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int rounds = argc > 1 ? std::atoi(argv[1]) : 5;
-  Bare bare;
-  Library library;
-  Times of_bare, of_library;
-  for (int i = 0; i < rounds; ++i) {
-    of_bare.measure(bare);
-    of_library.measure(library);
+  if (argc != 5) die("usage: bench-library WAY CASE SECONDS MIB");
+  const std::string_view what = argv[2];
+  const auto time = std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(std::atof(argv[3])));
+  const std::size_t large = static_cast<std::size_t>(std::atoi(argv[4])) << 20;
+  const auto way = make(argv[1], large);
+  if (what == "get-1") {
+    measure_one(*way, time);
+  } else if (what == "get-32") {
+    measure_many(*way, time);
+  } else if (what == "put") {
+    measure_large(large, [&](const std::string& data) { way->put(data); });
+  } else if (what == "get") {
+    measure_large(large, [&](std::string& data) { way->get_back(data); });
+  } else {
+    die("the cases are get-1, get-32, put and get");
   }
-  of_bare.report("bare TCP");
-  of_library.report("librtrs");
 }

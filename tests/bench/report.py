@@ -2,6 +2,7 @@
 """Markdown of Results."""
 import goals
 from chains import CHAINS
+from library import library_lines
 from measure import TITLES, WORKLOADS
 
 PLACES = {"one": "all on one CPU", "free": "placed by the scheduler"}
@@ -137,5 +138,6 @@ def report(results):
                           *timed_table(results, workload, placement), ""]
     lines += ["### System calls and context switches per I/O", "", *calls_table(results), "",
               "### Memory", "", *(memory_lines(results) or ["Not measured."]),
-              "### Sessions, reactors and CPUs", "", *scaling_lines(results)]
+              "### Sessions, reactors and CPUs", "", *scaling_lines(results), "",
+              "### librtrs", "", *library_lines(results)]
     return "\n".join(lines).rstrip() + "\n"

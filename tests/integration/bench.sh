@@ -11,7 +11,7 @@ figures_and_reports() {
   requires python3
   [[ -n $(command -v perf || command -v strace) ]] || skip "neither perf nor strace is installed"
   bench --build "$build_dir" --quick --chains base,plugin,native,direct --workloads read-1,sequential \
-    --parts pinned,free,calls,memory,scaling --json figures.json --output tables.md --picture picture.svg
+    --parts pinned,free,calls,memory,scaling,library --json figures.json --output tables.md --picture picture.svg
   python3 - <<'END'
 import json, xml.etree.ElementTree
 figures = json.load(open("figures.json"))
@@ -30,11 +30,16 @@ assert memory["sessions"] == 64 and memory["other_mib"] > 0, memory
 cpus = len(__import__("os").sched_getaffinity(0))
 assert len(figures["scaling"]) == 2 * (5 if cpus > 1 else 2), figures["scaling"]
 assert all(run["iops"] > 0 and run["cpu_us"] > 0 for run in figures["scaling"]), figures["scaling"]
+for way, case in ("bare", "get-1"), ("lane", "get-1"), ("librtrs", "get-1"):
+    runs = [run for run in figures["library"] if (run["way"], run["case"]) == (way, case)]
+    assert len(runs) == 2 and all(run["p50_us"] > 0 for run in runs), (way, case, runs)
+assert all(run.get("mb_per_s", 1) > 0 and run.get("per_s", 1) > 0 for run in figures["library"])
 assert xml.etree.ElementTree.parse("picture.svg").getroot().tag.endswith("svg")
 END
   says tables.md '^\| native, 4 KiB read, depth 1: p50 / base \|.* [0-9.]+ \| .*(met|missed)'
   says tables.md '^\| native, 1 MiB sequential read: MB/s / base \|.*(met|missed)'
   says tables.md '^\| rnbd-server beyond its chunk pools, 64 sessions: MiB \|.*(met|missed)'
+  says tables.md '^\| librtrs, 64 bytes: p50 / bare TCP \|.*(met|missed)'
   says tables.md '^\| 4 \| 1 \| 1 \| [0-9]+ \|'
   bench --report figures.json --output again.md
   cmp tables.md again.md
