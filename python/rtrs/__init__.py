@@ -6,8 +6,9 @@
     client.call(b"echo", b"hello", room=5)                    # b"hello"
     await client.call_async(b"echo", b"hello", room=5)        # the same with asyncio
 
-`out` and `into` are anything with the buffer protocol (bytes, bytearray, numpy arrays) or a list of
-such things; they are not copied on the way to the library.
+A message is bytes or a text, which is sent as UTF-8; a handler gets bytes. `out` and `into` are
+anything with the buffer protocol (bytes, bytearray, numpy arrays) or a list of such things; they are
+not copied on the way to the library.
 """
 from ._abi import CONTROL, MAX_MESSAGE, MAYBE_DONE, NOWAIT, REPEATABLE, RESEND, UNKNOWN_OUTCOME
 from ._abi import TLS_OFF, TLS_ON, TLS_REQUIRE

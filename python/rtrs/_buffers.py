@@ -12,10 +12,12 @@ free.argtypes, free.restype = [c.c_void_p], None
 
 class RtrsError(OSError):
     """What a call or a set-up ended with; `errno` tells which."""
+    __module__ = "rtrs"
 
 
 class UnknownOutcome(RtrsError):
     """The answer is lost: the request was carried out once, or not at all."""
+    __module__ = "rtrs"
 
 
 def failure(code, text=None):
@@ -45,8 +47,14 @@ _release.restype = None
 _WRITABLE = 1
 
 
+def words(message):
+    """Of a caller, as bytes: a text, or anything with the buffer protocol."""
+    return message.encode() if isinstance(message, str) else bytes(memoryview(message))
+
+
 class Vectors:
-    """An array of iovec over contiguous objects, which stay where they are as long as it lives."""
+    """An array of iovec over contiguous objects, which stay where they are as long as it lives.
+    Texts are UTF-8."""
 
     def __init__(self, objects, writable=False):
         if objects is None:
@@ -57,6 +65,8 @@ class Vectors:
         self.array = (_abi.IoVec * max(len(objects), 1))()
         for place, thing in enumerate(objects):
             view = _Buffer()
+            if isinstance(thing, str) and not writable:
+                thing = thing.encode()
             _get(thing, c.byref(view), _WRITABLE if writable else 0)  # raises BufferError
             self._held.append(view)
             self.array[place] = _abi.IoVec(view.buf, view.len)

@@ -5,7 +5,7 @@ import contextlib
 import ctypes as c
 
 from . import _abi
-from ._buffers import Vectors, encoded, failure, library
+from ._buffers import Vectors, encoded, failure, library, words
 
 
 
@@ -25,6 +25,7 @@ class Client:
     def call(self, message, out=None, into=None, room=0, flags=0):
         """Sends a request and waits. Returns the answer: bytes when `room` says how long it may
         be, and its length when it goes into a buffer of the caller."""
+        message = words(message)
         buffer = bytearray(room) if into is None else into
         length = c.c_size_t()
         with Vectors(out) as source, Vectors(buffer, writable=True) as target:
@@ -37,6 +38,7 @@ class Client:
 
     async def call_async(self, message, out=None, into=None, room=0, flags=0):
         """The same for asyncio: other tasks run meanwhile."""
+        message = words(message)
         loop = asyncio.get_running_loop()
         self._watch(loop)
         buffer = bytearray(room) if into is None else into

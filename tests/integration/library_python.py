@@ -48,6 +48,14 @@ class Calls(unittest.TestCase):
         self.assertEqual(self.client.call(b"make 0", room=4096), b"")
         self.assertEqual(self.client.call(b"echo", room=4096), b"")
 
+    def test_texts_go_as_utf_8(self):
+        self.assertEqual(self.client.call("écho", "größe", room=20), "größe".encode())
+        self.assertEqual(self.client.call(bytearray(b"echo"), memoryview(b"abc"), room=4), b"abc")
+        with self.assertRaises(TypeError):
+            self.client.call(7)
+        with self.assertRaises(TypeError):
+            self.client.call(b"echo", {"not": "bytes"})
+
     def test_data_of_every_size_come_back(self):
         edge = 256 * 1024
         for size in (1, 200, 239, 240, 241, 4096, edge - 1, edge, edge + 1, 3 * edge + 7):
