@@ -26,7 +26,7 @@ bool is_older(std::uint16_t attempt, std::uint16_t than) {
 // ---- Connect requests ---------------------------------------------------------------------------
 
 Admission::Considered Admission::consider(const wire::ConnectParameters& parameters,
-                                          std::string_view user) {
+                                          std::optional<std::string_view> user) {
   // Everybody who forgot to make one would share a session: its devices, and the ends of its
   // writes.
   if (parameters.session_uuid == wire::Uuid{} || parameters.path_uuid == wire::Uuid{}) {
@@ -34,7 +34,7 @@ Admission::Considered Admission::consider(const wire::ConnectParameters& paramet
   }
   const auto known = find(parameters, user);
   // Its number goes over the wire, and may have been seen there.
-  if (known != sessions_.end() && known->second.user != user) {
+  if (known != sessions_.end() && user && known->second.user != user) {
     return refuse(EACCES, "the session belongs to another user");
   }
   Considered considered = known == sessions_.end()
@@ -47,7 +47,7 @@ Admission::Considered Admission::consider(const wire::ConnectParameters& paramet
 /// The session that is in, or else one that is half open and agrees: a stranger must not be able to
 /// keep a session's own client from making it.
 std::map<Admission::SessionId, Admission::Session>::iterator Admission::find(
-    const wire::ConnectParameters& parameters, std::string_view user) {
+    const wire::ConnectParameters& parameters, std::optional<std::string_view> user) {
   const auto has_uuid = [&](const auto& entry) {
     return entry.second.uuid == parameters.session_uuid;
   };
@@ -110,7 +110,7 @@ const char* Admission::late(const Session& session, const wire::ConnectParameter
 }
 
 Admission::Considered Admission::consider_new(const wire::ConnectParameters& parameters,
-                                              std::string_view user) {
+                                              std::optional<std::string_view> user) {
   // Connections are opened in order: another one than the first is left over from an attempt that
   // is over, and whoever takes it for a session would let later paths join an empty one.
   if (!parameters.first_connection || parameters.cid != 0) {
@@ -118,7 +118,7 @@ Admission::Considered Admission::consider_new(const wire::ConnectParameters& par
   }
   Session session;
   session.uuid = parameters.session_uuid;
-  session.user = user;
+  if (user) session.user = *user;
   session.extension = parameters.extension.present;
   session.features = parameters.extension.features;
   const SessionId id = next_++;
@@ -194,7 +194,8 @@ Admission::Place Admission::turn_away_oldest() {
 
 // ---- Finished handshakes ------------------------------------------------------------------------
 
-Admission::Admitted Admission::admit(SessionId id, PathId path_id, std::string_view name) {
+Admission::Admitted Admission::admit(SessionId id, PathId path_id, std::string_view name,
+                                     std::optional<std::string_view> user) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return {.why_not = "the session is gone"};
   Session& session = found->second;
@@ -203,6 +204,10 @@ Admission::Admitted Admission::admit(SessionId id, PathId path_id, std::string_v
     return {.why_not = "the path was turned away"};
   }
   if (const char* why = no_admission(session, *path)) return {.why_not = why};
+  if (user && !session.admitted) session.user = *user;
+  if (user && session.user != *user && !RTRS_PLANTED(other_user_joins)) {
+    return {.why_not = "the session belongs to another user"};
+  }
   Admitted admitted = claim_name(id, name);
   if (admitted.why_not != nullptr) return admitted;
   for (Path& other : session.paths) {

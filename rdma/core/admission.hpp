@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,16 +62,20 @@ class Admission {
 
   /// Judges one connect request. The connections of a half-open path belong together by both uuids
   /// and the number of the attempt. `user` is whom the connection has proven to come from, "" =
-  /// nobody: a session, half open or not, is that of one user only.
+  /// nobody, none = that will be proven before admit(). A session, half open or not, is that of one
+  /// user only.
   ///
   /// Errors: ENXIO (unknown session and not its first connection), ENOMEM (too many sessions or
   ///         paths, or too much memory: try again later), EINVAL (a uuid of zeros, too many
   ///         connections), EACCES (another user's session), ECONNRESET (contradicts what is known
   ///         of the session or the path).
-  Considered consider(const wire::ConnectParameters& parameters, std::string_view user = "");
+  Considered consider(const wire::ConnectParameters& parameters,
+                      std::optional<std::string_view> user = "");
   /// The client has told the session's name over a path whose connections are all there: counts the
-  /// path, unless it finds no room now, or another session has the name.
-  Admitted admit(SessionId session, PathId path, std::string_view name);
+  /// path, unless it finds no room now, or another session has the name. `user` is what all of them
+  /// have proven since consider(), if they had to; none: as they came.
+  Admitted admit(SessionId session, PathId path, std::string_view name,
+                 std::optional<std::string_view> user = std::nullopt);
   /// Some connection needs room: the oldest half-open path, which the driver must close.
   Place turn_away_oldest();
 
@@ -114,8 +119,8 @@ class Admission {
     std::uint32_t features = 0;  ///< as asked for
     std::vector<Path> paths;     ///< oldest first; of one uuid only the newest may be open
     std::string name;
-    std::string user;       ///< see consider()
-    bool admitted = false;  ///< some path of it was
+    std::optional<std::string> user;  ///< see consider()
+    bool admitted = false;            ///< some path of it was
     bool idle = false;
     bool over = false;
 
@@ -128,10 +133,11 @@ class Admission {
     return (session.features & limits_.features & wire::kFeatureExactlyOnce) != 0;
   }
   std::map<SessionId, Session>::iterator find(const wire::ConnectParameters& parameters,
-                                              std::string_view user);
+                                              std::optional<std::string_view> user);
   Considered consider_known(SessionId id, Session& session,
                             const wire::ConnectParameters& parameters);
-  Considered consider_new(const wire::ConnectParameters& parameters, std::string_view user);
+  Considered consider_new(const wire::ConnectParameters& parameters,
+                          std::optional<std::string_view> user);
   Considered connect(SessionId id, Session& session, const wire::ConnectParameters& parameters);
   Considered add_path(SessionId id, Session& session, const wire::ConnectParameters& parameters);
   static const char* late(const Session& session, const wire::ConnectParameters& parameters);

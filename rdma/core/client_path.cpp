@@ -16,6 +16,8 @@ namespace {
 /// I/O.
 constexpr std::uint16_t kControlSlots = 4;
 constexpr unsigned kControlReceives = 2 * kControlSlots + 56;
+constexpr const char* kNoAuthentication =
+    "the server does not authenticate, which auth=off accepts";
 /// Answers to heartbeats and notices that may wait for a server to read them.
 constexpr Ticket kMaxUnsentAcks = 1024;
 
@@ -23,7 +25,12 @@ constexpr Ticket kMaxUnsentAcks = 1024;
 
 ClientPath::ClientPath(ClientPathOptions options)
     : options_{std::move(options)},
-      heartbeat_{options_.heartbeat_interval, options_.heartbeat_misses} {}
+      heartbeat_{options_.heartbeat_interval, options_.heartbeat_misses} {
+  if (options_.authenticates) {
+    answers_.resize(connection_count());
+    proofs_.resize(connection_count());
+  }
+}
 
 wire::ConnectRequest ClientPath::connect_request(std::uint16_t cid) const {
   wire::ConnectParameters parameters;
@@ -35,7 +42,8 @@ wire::ConnectRequest ClientPath::connect_request(std::uint16_t cid) const {
   // Once connection 0 stands the session exists, as Linux has it.
   parameters.first_connection = options_.first_connection || cid != 0;
   parameters.extension.present = true;
-  parameters.extension.features = options_.features;
+  parameters.extension.features =
+      options_.features | (options_.authenticates ? wire::kFeatureAuthentication : 0U);
   return wire::encode(parameters);
 }
 
@@ -46,6 +54,11 @@ Complaint ClientPath::on_answer(std::uint16_t cid, ConstBytes record) {
     refusal_ = answer->error;
     return "the server refused the connection";
   }
+  const bool proves = (answer->accept.extension.features & wire::kFeatureAuthentication) != 0;
+  if (proves != options_.authenticates) {
+    return proves ? "the server wants a proof that was not offered" : kNoAuthentication;
+  }
+  if (proves) answers_[cid] = wire::copy_of<wire::ConnectResponse>(record);
   if (cid == 0) {  // later records repeat it; Linux reads them on connection 0 only, and so do we
     accepted_ = answer->accept;
     if (foreign()) return "the path leads to another server than it must";
@@ -58,10 +71,21 @@ Complaint ClientPath::on_answer(std::uint16_t cid, ConstBytes record) {
   return nullptr;
 }
 
+auth::ClientProof& ClientPath::start_proof(std::uint16_t cid, QueuePair& queue_pair,
+                                           auth::ClientKey key, const auth::Nonce& nonce) {
+  proofs_[cid].start(queue_pair, std::move(key), nonce,
+                     {.request = connect_request(cid), .response = answers_[cid]});
+  return proofs_[cid];
+}
+
+bool ClientPath::all_proven() const {
+  return std::ranges::all_of(proofs_, &auth::ClientProof::proven);
+}
+
 QueueSizes ClientPath::queue_sizes(std::uint16_t cid) const {
-  if (cid == 0) return {2U * kControlSlots + 3, 1U + kControlReceives, 0};
+  if (cid == 0) return {2U * kControlSlots + 3, 2U + kControlReceives, 0};
   const unsigned slots = slots_per_lane()[cid];
-  return {slots + 2U, ClientLane::receives_needed(slots), 0};
+  return {slots + 2U, ClientLane::receives_needed(slots) + (options_.authenticates ? 1U : 0U), 0};
 }
 
 void ClientPath::start_exchange(QueuePair& control) {

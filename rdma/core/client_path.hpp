@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "rdma/core/auth/proof.hpp"
 #include "rdma/core/client_lane.hpp"
 #include "rdma/core/heartbeat.hpp"
 #include "rdma/core/queue_pair.hpp"
@@ -40,6 +41,9 @@ struct ClientPathOptions {
   Duration heartbeat_interval{};
   unsigned heartbeat_misses = 4;
   bool data_rides_with_reply = false;  ///< a property of the transport, see ClientLane::Link
+  /// Each connection begins with a proof that both ends have a key; a server that knows no such
+  /// thing is refused.
+  bool authenticates = false;
   /// A server without the extension is Linux's: its heartbeat limits hold, and only with the
   /// extension do the data ride with the reply.
   bool may_be_linux = false;
@@ -72,11 +76,20 @@ class ClientPath final : public QueuePairHandler {
   /// The server was asked to make the session if it does not know it.
   bool may_begin() const { return options_.first_connection; }
 
+  bool authenticates() const { return options_.authenticates; }
+  /// Connection `cid` was let in, and proves itself first of all: what handles its arrivals until
+  /// then. What is received there may come while other connections are made.
+  auth::ClientProof& start_proof(std::uint16_t cid, QueuePair& queue_pair, auth::ClientKey key,
+                                 const auth::Nonce& nonce);
+  auth::ClientProof& proof(std::uint16_t cid) { return proofs_.at(cid); }
+  /// The server has proven on each connection that it has the key.
+  bool all_proven() const;
+
   /// What connection `cid` will have to hold; known for connection 0 at once, for the others when
   /// connection 0 was accepted.
   QueueSizes queue_sizes(std::uint16_t cid) const;
 
-  /// All connections stand: posts the receive and sends the info request.
+  /// All connections stand, and are proven: posts the receive and sends the info request.
   void start_exchange(QueuePair& control);
   /// Of those that the server grants, how many are dealt; valid once connection 0 was accepted.
   std::uint16_t permits() const;
@@ -156,6 +169,8 @@ class ClientPath final : public QueuePairHandler {
   ClientPathOptions options_;
   ClientPathState state_ = ClientPathState::connecting;
   wire::AcceptParameters accepted_;
+  std::vector<wire::ConnectResponse> answers_;  ///< by cid, for the proofs
+  std::vector<auth::ClientProof> proofs_;       ///< by cid, if there are any
   int refusal_ = 0;
   std::vector<wire::ChunkAddress> chunks_;
   QueuePair* control_ = nullptr;

@@ -8,7 +8,7 @@
 namespace rtrs {
 
 struct Identity {
-  enum class How : std::uint8_t { none, psk, certificate };
+  enum class How : std::uint8_t { none, psk, certificate, proof };
 
   How how = How::none;
   std::string name;    ///< "" = nobody has proven anything
@@ -20,12 +20,13 @@ struct Identity {
 };
 
 inline const char* to_string(Identity::How how) {
-  constexpr const char* kNames[] = {"none", "tls-psk", "tls-x509"};
+  constexpr const char* kNames[] = {"none", "tls-psk", "tls-x509", "proof"};
   return kNames[static_cast<int>(how)];
 }
 
-/// For a column of a table: "tls13/aes128gcm host1", or "none".
+/// For a column of a table: "tls13/aes128gcm host1", "proof host1", or "none".
 inline std::string describe(const Identity& identity) {
+  if (identity.how == Identity::How::proof) return "proof " + identity.name;
   if (identity.cipher.empty()) return "none";
   return identity.cipher + (identity.name.empty() ? "" : " " + identity.name);
 }

@@ -87,6 +87,9 @@ struct PlantEntry {
   X(settle_time_ignored, "a better path that comes back is used before it has settled")            \
   X(better_path_unused, "nobody looks at a better path that came back when it has settled")        \
   X(access_notice_ignored, "the client goes on with what the server thought of a path before")     \
+  X(proof_of_others_skipped, "a path serves before all its connections have proven their user")    \
+  X(other_user_joins, "another user's connection gets into a path, or its path into a session")    \
+  X(server_proof_unchecked, "a client takes a server that does not prove that it has the key")     \
   X(flush_outlives_loss, "a flush under way when the machine restarts counts for what is lost")
 
 #ifdef RNBDKIT_PLANT_BUGS

@@ -3,6 +3,7 @@
 // the simulator queues events; one conformance suite runs against all of them.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -30,6 +31,9 @@ struct QueueSizes {
 
 /// Position in the order of posts of one queue pair; the first post has 1.
 using Ticket = std::uint64_t;
+
+/// What both ends of one connection see alike, and no other connection has.
+using Binding = std::array<std::byte, 48>;
 
 /// Why a path must close, in words for the log; nullptr = all is well.
 using Complaint = const char*;
@@ -113,6 +117,9 @@ class QueuePair {
   virtual Ticket sent() const = 0;
   /// Copies what is still unsent, so that the callers' memory may go (seldom: a caller gives up).
   virtual void disown_unsent() = 0;
+
+  /// Once the connection stands. Zeros: the transport has nothing of the kind.
+  virtual Binding binding() const { return {}; }
 
   static constexpr std::size_t kMaxInline = 512;
 };

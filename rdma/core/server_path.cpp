@@ -50,22 +50,29 @@ wire::AcceptParameters ServerPath::accept_parameters() const {
   parameters.max_io_size = session.max_io_size;
   parameters.max_header_size = session.max_header_size;
   parameters.new_rkey = options_.new_keys;
-  parameters.extension = {session.extension,      session.features, session.session_epoch,
-                          session.volatile_epoch, options_.access,  session.server_id};
+  std::uint32_t features = session.features;
+  if (!authenticates()) features &= ~std::uint32_t{wire::kFeatureAuthentication};
+  parameters.extension = {session.extension,      features,        session.session_epoch,
+                          session.volatile_epoch, options_.access, session.server_id};
   return parameters;
 }
 
 QueueSizes ServerPath::queue_sizes() const {
   const unsigned depth = session_.options().queue_depth;
-  const unsigned keys = options_.new_keys ? 2U * depth : 0;
+  const unsigned keys = options_.new_keys ? 2U * depth : 0;  // far fewer for the proof before
   return {3U * depth + kServerControlReceives, depth + kServerControlReceives, keys};
 }
 
-QueuePairHandler& ServerPath::add(std::uint16_t cid, QueuePair& queue_pair) {
+QueuePairHandler& ServerPath::add(std::uint16_t cid, QueuePair& queue_pair,
+                                  const wire::ConnectRequest& request) {
   Connection& connection = connections_.at(cid);
   RTRS_ENSURE(connection.queue_pair == nullptr);
   connection.queue_pair = &queue_pair;
   ++present_;
+  if (authenticates()) {
+    connection.proof.start(queue_pair, options_.keys,
+                           {.request = request, .response = wire::encode(accept_parameters())});
+  }
   if (cid == 0) queue_pair.post_receives(1, sizeof(wire::InfoRequest));
   return connection;
 }
@@ -209,7 +216,9 @@ Complaint ServerPath::Connection::on_revoked(std::uint32_t window) {
 
 Complaint ServerPath::Connection::on_message(ConstBytes message, std::optional<std::uint32_t>) {
   if (path->state_ == ServerPathState::closed) return nullptr;
-  if (cid != 0 || path->state_ != ServerPathState::connecting) return "an unexpected message";
+  if (path->state_ != ServerPathState::connecting) return "an unexpected message";
+  if (path->authenticates() && !proof.proven()) return path->on_proof(*this, message);
+  if (cid != 0) return "an unexpected message";
   return path->on_info_request(message);
 }
 
@@ -221,16 +230,49 @@ void ServerPath::set_chunks(MutableBytes chunks) {
   }
 }
 
+/// They arrive in whatever order, and the info request may be earlier than some of them.
+Complaint ServerPath::on_proof(Connection& connection, ConstBytes message) {
+  if (const Complaint refused = connection.proof.on_message(message)) return refused;
+  if (!connection.proof.proven()) return nullptr;
+  for (const Connection& other : connections_) {
+    const bool same =
+        !other.proof.proven() || other.proof.user().same_user(connection.proof.user());
+    if (!same && !RTRS_PLANTED(other_user_joins)) {
+      return "its connections have proven different users";
+    }
+  }
+  return all_proven() && !told_name_.empty() ? take_in(told_name_) : nullptr;
+}
+
+bool ServerPath::all_proven() const {
+  if (!authenticates()) return true;
+  for (const Connection& connection : connections_) {
+    if (!connection.proof.proven()) return false;
+    if (RTRS_PLANTED(proof_of_others_skipped)) return true;
+  }
+  return true;
+}
+
 Complaint ServerPath::on_info_request(ConstBytes message) {
   if (!complete()) return "an info request while connections are missing";
   const auto name = wire::decode_info_request(message);
   if (!name) return to_string(name.error());
-  if (session_.up_ && *name != session_.name) return "another name than the session's other paths";
+  if (!told_name_.empty()) return "a second info request";
+  if (!all_proven()) {
+    told_name_ = *name;
+    return nullptr;
+  }
+  return take_in(*name);
+}
+
+Complaint ServerPath::take_in(const std::string& name) {
+  if (session_.up_ && name != session_.name) return "another name than the session's other paths";
   if (admit) {
-    if (const Complaint refused = admit(*name); refused != nullptr) return refused;
+    if (const Complaint refused = admit(name); refused != nullptr) return refused;
   }
   if (provide_chunks && !provide_chunks()) return "no memory for the path's chunks";
-  session_.name = *name;
+  session_.name = name;
+  if (authenticates() && !session_.up_) session_.identity = connections_[0].proof.user();
 
   // The client may send as soon as it has the response, so everything is ready before.
   const auto& options = session_.options();

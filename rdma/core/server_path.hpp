@@ -5,10 +5,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "rdma/core/auth/proof.hpp"
 #include "rdma/core/heartbeat.hpp"
 #include "rdma/core/server_session.hpp"
 
@@ -30,6 +33,8 @@ struct ServerPathOptions {
   unsigned entrance = 0;  ///< the server's own number of the listener that it came in by
   Duration heartbeat_interval = std::chrono::milliseconds{500};
   unsigned heartbeat_misses = 4;
+  /// By which each connection proves whose it is; null: they need not.
+  std::shared_ptr<auth::ServerKeys> keys = nullptr;
 };
 
 /// Belongs to its session from construction to destruction, which must wait for on_gone: requests
@@ -48,9 +53,15 @@ class ServerPath {
   wire::AcceptParameters accept_parameters() const;
   /// What each of its connections will have to hold.
   QueueSizes queue_sizes() const;
-  /// A connection was accepted: posts what it must receive. The result handles its arrivals.
-  QueuePairHandler& add(std::uint16_t cid, QueuePair& queue_pair);
+  /// A connection was accepted whose request is given: posts what it must receive. The result
+  /// handles its arrivals.
+  QueuePairHandler& add(std::uint16_t cid, QueuePair& queue_pair,
+                        const wire::ConnectRequest& request = {});
   bool complete() const { return present_ == connections_.size(); }
+  /// Its connections have to prove whose they are.
+  bool authenticates() const { return options_.keys != nullptr; }
+  /// What connection `cid` has proven, or claims as long as the path is connecting.
+  const auth::ServerProof& proof(std::uint16_t cid) const { return connections_[cid].proof; }
 
   /// The chunk memory; given by the driver before the exchange can end, and kept until on_gone.
   void set_chunks(MutableBytes chunks);
@@ -106,6 +117,7 @@ class ServerPath {
     QueuePair* queue_pair = nullptr;
     std::uint16_t cid = 0;
     Ticket last_answer = 0;
+    auth::ServerProof proof;
 
     [[nodiscard]] Complaint on_write_with_immediate(std::uint32_t immediate,
                                                     std::uint32_t bytes) override;
@@ -115,7 +127,10 @@ class ServerPath {
   };
 
   // The exchange
+  [[nodiscard]] Complaint on_proof(Connection& connection, ConstBytes message);
+  bool all_proven() const;
   [[nodiscard]] Complaint on_info_request(ConstBytes message);
+  [[nodiscard]] Complaint take_in(const std::string& name);
   std::vector<wire::Descriptor> expose_chunks();
   wire::Descriptor expose_chunk(QueuePair& queue_pair, std::uint32_t buffer_id);
 
@@ -150,6 +165,7 @@ class ServerPath {
   bool notice_unanswered_ = false;
   std::vector<Connection> connections_;
   std::size_t present_ = 0;
+  std::string told_name_;  ///< the session's, until all connections have proven whose they are
   MutableBytes chunks_;
   std::vector<ServerRequest> requests_;  ///< one per chunk, once connected
   std::vector<std::byte> messages_;      ///< copies of the user messages, kMaxUserMessage each

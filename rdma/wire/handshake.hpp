@@ -32,6 +32,9 @@ enum Feature : std::uint32_t {
   kFeatureExactlyOnce = 1U << 0,
   /// The server says when it changes its mind about a path (docs/protocol.md, access notices).
   kFeatureAccessNotice = 1U << 1,
+  /// Each connection begins with a proof that both ends have the same key (docs/protocol.md,
+  /// authentication).
+  kFeatureAuthentication = 1U << 2,
   kFeatureUserMessages =
       1U << 16,  ///< the RNBD extension messages (docs/protocol.md, RNBD extension)
 };
