@@ -121,6 +121,9 @@ struct ClientOptions {
   /// All paths, which must lead over TCP then, are encrypted, or none; there is no `on`.
   TlsMode tls = TlsMode::off;
   TlsKeys tls_keys;
+  /// Without TLS: both ends prove that they have the shared key of this file, on all paths; none =
+  /// nobody proves anything.
+  std::optional<TlsKeys> auth_keys = {};
   std::uint32_t features = 0;  ///< extension features to offer (wire::Feature)
   Log log;
   /// Told of each attempt at a path that failed before the session was up.
@@ -165,7 +168,8 @@ struct PathStatus {
   unsigned in_flight = 0;
   std::uint64_t connects = 0;  ///< how often it was connected in this session
   Duration latency{};          ///< of the last heartbeat
-  std::string security = {};   ///< "tls13/aes128gcm host1", "none"; "" while it is not connected
+  std::string security =
+      {};  ///< "tls13/aes128gcm host1", "proof host1", "none"; "" while it is not connected
 };
 
 /// One I/O lane of a client in the hands of an event loop, which polls other descriptors beside the

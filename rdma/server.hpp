@@ -14,6 +14,7 @@
 #include "rdma/core/server_request.hpp"
 #include "rdma/core/time.hpp"
 #include "rdma/log.hpp"
+#include "rdma/network.hpp"
 #include "rdma/server_id.hpp"
 #include "rdma/tls.hpp"
 
@@ -28,7 +29,9 @@ struct ListenAddress {
   std::uint16_t port = wire::kDefaultPort;  ///< 0 = any free one
   /// Told to our own clients: which of several paths to use.
   wire::PathAccess access = wire::PathAccess::optimized;
-  std::optional<TlsMode> tls = {};  ///< none: ServerOptions::tls
+  std::optional<TlsMode> tls = {};    ///< none: ServerOptions::tls
+  std::optional<AuthMode> auth = {};  ///< none: ServerOptions::auth
+  std::vector<Network> from = {};     ///< from where clients may come; none: from everywhere
 };
 
 struct ServerOptions {
@@ -62,9 +65,10 @@ struct ServerOptions {
   /// RDMA: a chunk is closed to its client while a request executes in it. Costs every request two
   /// binds of a memory window.
   bool always_invalidate = false;
-  TlsMode tls = TlsMode::off;  ///< of listeners on TCP that say nothing themselves
-  TlsKeys tls_keys;
-  std::uint32_t features = 0;  ///< extension features to offer
+  TlsMode tls = TlsMode::off;      ///< of listeners on TCP that say nothing themselves
+  AuthMode auth = AuthMode::none;  ///< of listeners that say nothing themselves
+  TlsKeys tls_keys;                ///< of TLS and of proofs
+  std::uint32_t features = 0;      ///< extension features to offer
   Log log;
   /// For what clients cause, if other parts of the program say such things, too; null = made of
   /// `log`.
@@ -81,6 +85,7 @@ struct ListenerStatus {
   std::string address;  ///< TRANSPORT:HOST:PORT, with the real port, or as it was asked for
   wire::PathAccess access = wire::PathAccess::optimized;
   TlsMode tls = TlsMode::off;
+  AuthMode auth = AuthMode::none;
   std::string trouble = {};  ///< why it waits for its address; "": it listens
 
   bool waits() const { return !trouble.empty(); }
@@ -98,7 +103,7 @@ struct ServerSessionStatus {
     unsigned connections = 0;
     unsigned requests = 0;      ///< under way
     std::uint64_t begun = 0;    ///< requests that came over it so far
-    std::string security = {};  ///< "tls13/aes128gcm host1", or "none"
+    std::string security = {};  ///< "tls13/aes128gcm host1", "proof host1", "none"
   };
   std::string name;  ///< "" before the handshake is through
   wire::Uuid uuid{};

@@ -18,6 +18,11 @@ inline const char* to_string(TlsMode mode) {
   return kNames[static_cast<int>(mode)];
 }
 
+/// Whether clients that come without TLS have to prove that they have a key.
+enum class AuthMode : std::uint8_t { none, psk };
+
+inline const char* to_string(AuthMode mode) { return mode == AuthMode::psk ? "psk" : "none"; }
+
 /// Names of files, never what is in them. They are read again when they have changed.
 struct TlsKeys {
   std::string psk;           ///< file of shared keys, NAME:HEX a line; "" = none

@@ -245,6 +245,10 @@ constexpr ConfigKey kKeys[] = {
     {"tls", "off|require", "Encrypt over TCP; rnbds+tcp:// in the uri says require (default off)."},
     {"tls-psk", "FILE", "File with the shared key, a line NAME:HEX."},
     {"tls-username", "NAME", "The name of that key, if the file has several."},
+    {"auth-psk", "FILE",
+     "Without TLS, as over RDMA: both ends prove that they have the shared key of this file. "
+     "Nothing is encrypted."},
+    {"auth-username", "NAME", "The name of that key, if the file has several."},
     {"tls-certificates", "DIRECTORY",
      "Directory with ca-cert.pem and perhaps client-cert.pem and client-key.pem."},
     {"tls-verify", "BOOL", "Demand that the server's certificate is right (default true)."},
@@ -313,6 +317,12 @@ Done ConfigReader::set(std::string_view key, std::string_view value) {
   };
   if (key == "uri") return named(set_uri(value));
   if (key == "tls") return named(store_once(tls_, parse_tls(value)));
+  if (key == "auth-psk") return named(store(auth_keys_.psk, parse_file(value)));
+  if (key == "auth-username") {
+    if (value.empty()) return named(Error{"the name is missing"});
+    auth_keys_.username = value;
+    return {};
+  }
   if (key == "server") return named(store_once(server_, parse_host_port(value)));
   if (key == "transport") {
     return named(store_once(
@@ -336,17 +346,19 @@ Done ConfigReader::set(std::string_view key, std::string_view value) {
 /// their own.
 Done ConfigReader::set_uri(std::string_view text) {
   if (auto done = store_once(uri_, parse_device_uri(text)); !done) return done;
-  constexpr std::string_view kKnown[] = {"uuid", "server-id", "tls-psk-file", "tls-certificates",
-                                         "tls-verify"};
+  constexpr std::string_view kKnown[] = {
+      "uuid", "server-id", "tls-psk-file", "tls-certificates", "tls-verify", "auth-psk-file"};
   for (const auto& [key, value] : uri_->options) {
     if (std::ranges::find(kKnown, key) == std::end(kKnown)) {
       return Error{
-          "only uuid=, server-id=, tls-psk-file=, tls-certificates= and tls-verify= may stand "
-          "behind '?' in the URI; give " +
+          "only uuid=, server-id=, tls-psk-file=, tls-certificates=, tls-verify= and "
+          "auth-psk-file= may stand behind '?' in the URI; give " +
           in_quotes(key + "=") + " as a separate key"};
     }
     // As libnbd calls it there.
-    if (auto done = set(key == "tls-psk-file" ? "tls-psk" : key, value); !done) return done;
+    const bool is_file = key.ends_with("-psk-file");
+    const auto name = std::string_view{key}.substr(0, is_file ? key.size() - 5 : key.size());
+    if (auto done = set(name, value); !done) return done;
   }
   return {};
 }
@@ -386,6 +398,25 @@ Done ConfigReader::collect_paths(ClientConfig& config) const {
 }
 
 /// What is meant to be encrypted must not go in clear because of a word that is missing.
+Done ConfigReader::collect_auth(ClientConfig& config) const {
+  if (auth_keys_.none() && auth_keys_.username.empty()) return {};
+  if (auth_keys_.none()) {
+    return Error{"auth-username= names a key and no file of it; write auth-psk=FILE as well"};
+  }
+  if (config.tls != rtrs::TlsMode::off) {
+    return Error{"TLS proves both ends already; leave auth-psk= out"};
+  }
+  rtrs::TlsKeys keys = auth_keys_;
+  if (uri_ && !uri_->user.empty()) {
+    if (!keys.username.empty() && keys.username != uri_->user) {
+      return Error{"uri= and auth-username= name different users; name it once"};
+    }
+    keys.username = uri_->user;
+  }
+  config.auth_keys = std::move(keys);
+  return {};
+}
+
 Done ConfigReader::collect_tls(ClientConfig& config) const {
   const bool by_uri = uri_ && uri_->tls;
   if (by_uri && tls_ == rtrs::TlsMode::off) {
@@ -393,7 +424,7 @@ Done ConfigReader::collect_tls(ClientConfig& config) const {
   }
   config.tls = by_uri ? rtrs::TlsMode::require : tls_.value_or(rtrs::TlsMode::off);
   rtrs::TlsKeys& keys = config.tls_keys;
-  if (uri_ && !uri_->user.empty()) {
+  if (uri_ && !uri_->user.empty() && auth_keys_.none()) {
     if (!keys.username.empty() && keys.username != uri_->user) {
       return Error{"uri= and tls-username= name different users; name it once"};
     }
@@ -437,6 +468,7 @@ tl::expected<ClientConfig, std::string> ConfigReader::complete() const {
   }
   if (auto done = collect_paths(config); !done) return Error{done.error()};
   if (auto done = collect_tls(config); !done) return Error{done.error()};
+  if (auto done = collect_auth(config); !done) return Error{done.error()};
   if (config.device.empty() && !config.dynamic_export) {
     return Error{
         "no device is named; append it to the URI, write device=NAME, or let clients choose with "

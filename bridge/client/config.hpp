@@ -43,8 +43,9 @@ struct ClientConfig {
   bool data_digest() const { return digest.value_or(tls_default_digest()) >= 2; }
   rtrs::TlsMode tls = rtrs::TlsMode::off;
   rtrs::TlsKeys tls_keys;
-  bool extensions = true;          ///< offer what only rnbdkit peers know
-  bool require_extension = false;  ///< refuse servers that do not know it
+  std::optional<rtrs::TlsKeys> auth_keys;  ///< both ends prove that they have this key, in clear
+  bool extensions = true;                  ///< offer what only rnbdkit peers know
+  bool require_extension = false;          ///< refuse servers that do not know it
   GeometryOptions geometry;
   std::string control;  ///< absolute path of the control socket; "" = none
 
@@ -75,12 +76,14 @@ class ConfigReader {
   tl::expected<void, std::string> set_uri(std::string_view text);
   tl::expected<void, std::string> collect_paths(ClientConfig& config) const;
   tl::expected<void, std::string> collect_tls(ClientConfig& config) const;
+  tl::expected<void, std::string> collect_auth(ClientConfig& config) const;
 
   ClientConfig config_;
   std::optional<DeviceUri> uri_;
   std::optional<HostPort> server_;
   std::optional<rtrs::TransportKind> transport_;
   std::optional<rtrs::TlsMode> tls_;
+  rtrs::TlsKeys auth_keys_;
   std::vector<std::string> paths_;
 };
 

@@ -45,6 +45,7 @@ tl::expected<rtrs::ClientOptions, Failure> SharedSession::options(const std::str
   options.data_digest = config_.data_digest();
   options.tls = config_.tls;
   options.tls_keys = config_.tls_keys;
+  options.auth_keys = config_.auth_keys;
   options.policy = wanted.policy;
   options.no_path_timeout = config_.no_path_timeout;
   options.no_path_error = config_.no_path_error;

@@ -143,10 +143,17 @@ tl::expected<int, std::string> parse_preference(std::string_view text) {
                std::string{kPathForm} + ", as in 10.0.0.2,preference=-1"};
 }
 
-/// Takes the user, which only a URI of TLS has. Returns what is left of HOST[:PORT].
+/// It names a key.
+bool may_have_user(const DeviceUri& uri) {
+  return uri.tls || std::ranges::any_of(uri.options, [](const auto& option) {
+           return option.first == "auth-psk-file";
+         });
+}
+
+/// Takes the user, which only a URI with a key has. Returns what is left of HOST[:PORT].
 tl::expected<std::string_view, std::string> take_user(DeviceUri& uri, std::string_view authority) {
   const std::size_t at = authority.rfind('@');
-  if (!uri.tls || at == std::string_view::npos) return authority;
+  if (at == std::string_view::npos || !may_have_user(uri)) return authority;
   auto user = percent_decode(authority.substr(0, at));
   if (!user) return Error{user.error()};
   if (user->empty()) return Error{"the user in front of '@' is missing"};
@@ -271,7 +278,8 @@ tl::expected<DeviceUri, std::string> parse_device_uri(std::string_view text) {
   if (authority.find('@') != std::string_view::npos) {
     return Error{
         "'@' has no meaning in this URI; name a source address with path=SRC@DST[:PORT], "
-        "and a user of TLS with rnbds+tcp://USER@HOST"};
+        "a user of TLS with rnbds+tcp://USER@HOST, and one who proves a key with "
+        "rnbd://USER@HOST/DEVICE?auth-psk-file=FILE"};
   }
   auto address = parse_host_port(authority);
   if (!address) return Error{address.error() + "; " + std::string{kForms}};

@@ -156,6 +156,7 @@ rtrs::ServerOptions server_options(const Settings& settings, std::vector<int> so
   options.header_digest = options.data_digest = !settings.no_digest;
   options.tls = settings.tls_mode();
   options.tls_keys = settings.tls_keys;
+  options.auth = settings.auth;
   options.features = rtrs::wire::kFeatureUserMessages | rtrs::wire::kFeatureExactlyOnce |
                      rtrs::wire::kFeatureAccessNotice | wire::kFeatureClaims;
   options.log = log_function();
@@ -187,6 +188,13 @@ void warn_of_strangers(const rtrs::Server& server) {
     const auto address = parse_listen(listener.address);
     if (address && is_loopback(*address)) continue;
     if (listener.tls == rtrs::TlsMode::require) continue;
+    if (listener.auth == rtrs::AuthMode::psk) {
+      log_function()(rtrs::LogLevel::warning,
+                     "clients prove who they are at " + listener.address +
+                         ", and nothing is encrypted: whoever is on the way may read and change "
+                         "what is sent (docs/security.md)");
+      continue;
+    }
     log_function()(rtrs::LogLevel::warning,
                    "there is no authentication and no encryption: whoever reaches " +
                        listener.address +

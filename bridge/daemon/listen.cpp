@@ -11,13 +11,26 @@ namespace {
 
 /// "" or what is wrong.
 std::string apply_listen_option(rtrs::ListenAddress& address, std::string_view option) {
-  constexpr std::string_view kTls = "tls=";
+  constexpr std::string_view kTls = "tls=", kAuth = "auth=", kFrom = "from=";
   if (option == "non-optimized") {
     address.access = rtrs::wire::PathAccess::non_optimized;
     return "";
   }
+  if (option.starts_with(kAuth)) {
+    const auto mode = parse_auth_mode(option.substr(kAuth.size()));
+    if (!mode) return "auth= " + mode.error();
+    address.auth = *mode;
+    return "";
+  }
+  if (option.starts_with(kFrom)) {
+    const auto network = rtrs::parse_network(option.substr(kFrom.size()));
+    if (!network) return "from= is followed by a network; write e.g. from=10.0.0.0/24";
+    address.from.push_back(*network);
+    return "";
+  }
   if (!option.starts_with(kTls)) {
-    return "unknown option behind the comma; non-optimized and tls=off|on|require are known";
+    return "unknown option behind the comma; non-optimized, tls=off|on|require, auth=psk|none and "
+           "from=NETWORK are known";
   }
   const auto mode = parse_tls_mode(option.substr(kTls.size()));
   if (!mode) return "tls= " + mode.error();

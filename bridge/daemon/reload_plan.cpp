@@ -13,7 +13,7 @@ namespace {
 bool same_listeners(const Settings& a, const Settings& b) {
   return std::ranges::equal(a.listen, b.listen, [](const auto& x, const auto& y) {
     return x.transport == y.transport && x.host == y.host && x.port == y.port &&
-           x.access == y.access && x.tls == y.tls;
+           x.access == y.access && x.tls == y.tls && x.auth == y.auth && x.from == y.from;
   });
 }
 
@@ -47,6 +47,7 @@ constexpr Fixed kFixed[] = {
     {"direct", same<&Settings::direct>},
     {"no-uring", same<&Settings::no_uring>},
     {"tls", [](const Settings& a, const Settings& b) { return a.tls_mode() == b.tls_mode(); }},
+    {"auth", same<&Settings::auth>},
     {"tls-psk",
      [](const Settings& a, const Settings& b) { return a.tls_keys.psk == b.tls_keys.psk; }},
     {"tls-certificates",

@@ -34,7 +34,8 @@ std::string contradiction_in_placeholder(const Settings& settings) {
   }
   if (!authenticates(settings) && path.ends_with("%IDENTITY%")) {
     return "search path '" + path +
-           "': no client proves a name here; ask for it with tls = \"require\" and keys";
+           "': no client proves a name here; ask for it with tls = \"require\" or auth = \"psk\", "
+           "and keys";
   }
   return "";
 }
@@ -45,9 +46,11 @@ bool authenticates(const Settings& settings) {
   const bool proves = !settings.tls_keys.psk.empty() ||
                       (!settings.tls_keys.certificates.empty() && settings.tls_keys.verify_peer);
   if (!proves) return false;
+  if (settings.auth == rtrs::AuthMode::psk) return true;
   // Also for sockets of the service manager, and for the default address.
   if (settings.listen.empty()) return settings.tls_mode() != rtrs::TlsMode::off;
   return std::ranges::any_of(settings.listen, [&](const rtrs::ListenAddress& address) {
+    if (address.auth == rtrs::AuthMode::psk) return true;
     return address.transport != rtrs::TransportKind::rdma &&
            address.tls.value_or(settings.tls_mode()) != rtrs::TlsMode::off;
   });

@@ -46,6 +46,7 @@ Json status_of_listeners(const std::vector<rtrs::ListenerStatus>& listeners) {
     all.push_back({{"listener", listener.address},
                    {"access", to_string(listener.access)},
                    {"tls", to_string(listener.tls)},
+                   {"auth", to_string(listener.auth)},
                    {"state", listener.waits() ? "waiting" : "listening"},
                    {"trouble", listener.trouble}});
   }

@@ -175,6 +175,15 @@ constexpr SettingRule kRules[] = {
        s.tls_keys.verify_peer = v == "on";
        return "";
      }},
+    {"auth", "psk|none", "psk",
+     "Whether clients that come without TLS, as over RDMA, must prove that they have a key of "
+     "tls-psk (default none). It encrypts nothing.",
+     [](Settings& s, Value v) -> std::string {
+       const auto mode = parse_auth_mode(v);
+       if (!mode) return mode.error();
+       s.auth = *mode;
+       return "";
+     }},
     {"direct", nullptr, "true", "Bypass the page cache (O_DIRECT) for every export.",
      [](Settings& s, Value v) { return set_switch(s.direct, v); }},
     {"no-uring", nullptr, "true", "Use threads instead of io_uring for files.",
@@ -226,6 +235,13 @@ void take_description(ExportSpecification& target, std::string_view& rest) {
 
 }  // namespace
 
+tl::expected<rtrs::AuthMode, std::string> parse_auth_mode(std::string_view value) {
+  for (const rtrs::AuthMode mode : {rtrs::AuthMode::none, rtrs::AuthMode::psk}) {
+    if (value == to_string(mode)) return mode;
+  }
+  return tl::unexpected("'" + std::string{value} + "' is neither psk nor none");
+}
+
 std::span<const SettingRule> setting_rules() { return kRules; }
 
 rtrs::TlsMode Settings::tls_mode() const {
@@ -234,16 +250,38 @@ rtrs::TlsMode Settings::tls_mode() const {
 
 namespace {
 
+/// "" or what is wrong with how proofs without TLS were asked for.
+std::string contradiction_in_auth(const Settings& settings) {
+  using rtrs::AuthMode;
+  bool wanted = settings.auth == AuthMode::psk;
+  for (const rtrs::ListenAddress& address : settings.listen) {
+    wanted = wanted || address.auth == AuthMode::psk;
+    if (address.auth == AuthMode::none && address.from.empty()) {
+      return "a listener with auth=none lets in everybody who reaches it; write ,from=10.0.0.0/24 "
+             "behind it, the network of those who cannot prove anything";
+    }
+  }
+  if (wanted && settings.tls_keys.psk.empty()) {
+    return "auth=psk needs keys; name a file of shared ones with tls-psk (rnbd-ctl keygen makes "
+           "it)";
+  }
+  return "";
+}
+
 /// "" or what is wrong with how TLS was asked for.
 std::string contradiction_in_tls(const Settings& settings) {
+  using rtrs::AuthMode;
   using rtrs::TlsMode;
   bool wanted = settings.tls_mode() != TlsMode::off;
   for (const rtrs::ListenAddress& address : settings.listen) {
     const TlsMode mode = address.tls.value_or(settings.tls_mode());
     wanted = wanted || mode != TlsMode::off;
-    if (address.transport == rtrs::TransportKind::rdma && mode == TlsMode::require) {
+    // That there are keys says that clients shall prove who they are, which these do as well.
+    const bool proves = address.auth.value_or(settings.auth) == AuthMode::psk || address.auth;
+    const bool by_default = !address.tls && !settings.tls && proves;
+    if (address.transport == rtrs::TransportKind::rdma && mode == TlsMode::require && !by_default) {
       return "RDMA does not encrypt, and tls is require; write ,tls=off behind the rdma: listener "
-             "to serve it in clear, or leave it out";
+             "to serve it in clear (with ,auth=psk clients prove who they are), or leave it out";
     }
   }
   if (wanted && settings.tls_keys.none()) {
@@ -319,7 +357,8 @@ std::string contradiction_in(const Settings& settings) {
            std::to_string(kChunkOverhead) + ")), but the memory limit is " + std::to_string(limit) +
            "; raise memory-limit, or lower queue-depth or max-io-size";
   }
-  std::string wrong = contradiction_in_tls(settings);
+  std::string wrong = contradiction_in_auth(settings);
+  if (wrong.empty()) wrong = contradiction_in_tls(settings);
   return wrong.empty() ? contradiction_in_rights(settings) : wrong;
 }
 

@@ -44,6 +44,7 @@ struct Settings {
   std::optional<rtrs::TlsMode> tls;  ///< none: require if there are keys
   rtrs::TlsKeys tls_keys;
   rtrs::TlsMode tls_mode() const;
+  rtrs::AuthMode auth = rtrs::AuthMode::none;
 };
 
 /// One value that has a name: `--queue-depth 64` on the command line is `queue-depth = 64` in the
@@ -62,8 +63,11 @@ std::span<const SettingRule> setting_rules();
 /// `off`, `on` or `require`. Errors: a sentence that lists them.
 tl::expected<rtrs::TlsMode, std::string> parse_tls_mode(std::string_view value);
 
-/// `tcp:HOST[:PORT][,non-optimized][,tls=off|on|require]`, with IPv6 addresses in brackets; an
-/// empty host or `*` is every address.
+/// `psk` or `none`. Errors: a sentence that lists them.
+tl::expected<rtrs::AuthMode, std::string> parse_auth_mode(std::string_view value);
+
+/// `tcp:HOST[:PORT][,non-optimized][,tls=off|on|require][,auth=psk|none][,from=NETWORK]`, with IPv6
+/// addresses in brackets; an empty host or `*` is every address.
 ///
 /// Errors: a sentence that shows the right form.
 tl::expected<rtrs::ListenAddress, std::string> parse_listen(std::string_view text);

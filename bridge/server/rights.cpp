@@ -1,85 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/server/rights.hpp"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <array>
 #include <boost/uuid/name_generator_sha1.hpp>
 #include <boost/uuid/uuid.hpp>
-#include <charconv>
 #include <cstring>
-#include <optional>
 
 #include "bridge/protocol/printable.hpp"
+#include "rdma/network.hpp"
 
 namespace rnbd {
 namespace {
 
-/// An IPv4 address is written as IPv6 does it, ::ffff:a.b.c.d.
-using AddressBytes = std::array<unsigned char, 16>;
-
-constexpr unsigned kMappedBits = 96;
-
-struct Network {
-  AddressBytes address{};
-  unsigned bits = 128;
-};
-
-/// `v4`: it was written as IPv4.
-std::optional<AddressBytes> parse_address(const std::string& text, bool& v4) {
-  AddressBytes bytes{};
-  v4 = text.find(':') == std::string::npos;
-  if (!v4) {
-    if (::inet_pton(AF_INET6, text.c_str(), bytes.data()) != 1) return std::nullopt;
-    return bytes;
-  }
-  bytes[10] = bytes[11] = 0xFF;
-  if (::inet_pton(AF_INET, text.c_str(), bytes.data() + 12) != 1) return std::nullopt;
-  return bytes;
-}
-
-/// `10.0.0.0/24`, `fd00::/8`, or one address.
-std::optional<Network> parse_network(std::string_view text) {
-  const std::size_t slash = text.find('/');
-  bool v4 = false;
-  const auto address = parse_address(std::string{text.substr(0, slash)}, v4);
-  if (!address) return std::nullopt;
-  Network network{*address};
-  if (slash == std::string_view::npos) return network;
-  const std::string_view digits = text.substr(slash + 1);
-  const auto [end, error] =
-      std::from_chars(digits.data(), digits.data() + digits.size(), network.bits);
-  if (error != std::errc{} || end != digits.data() + digits.size()) return std::nullopt;
-  if (network.bits > (v4 ? 32U : 128U)) return std::nullopt;
-  if (v4) network.bits += kMappedBits;
-  return network;
-}
-
-bool lies_in(const AddressBytes& address, const Network& network) {
-  for (unsigned bit = 0; bit < network.bits; ++bit) {
-    const unsigned mask = 0x80U >> (bit % 8);
-    if (((address[bit / 8] ^ network.address[bit / 8]) & mask) != 0) return false;
-  }
-  return true;
-}
-
-/// Without the port, the brackets and the interface of IPv6.
-std::optional<AddressBytes> address_of(std::string_view peer) {
-  const std::size_t colon = peer.rfind(':');
-  if (colon == std::string_view::npos) return std::nullopt;
-  peer = peer.substr(0, colon);
-  if (peer.starts_with('[') && peer.ends_with(']')) peer = peer.substr(1, peer.size() - 2);
-  peer = peer.substr(0, peer.find('%'));
-  bool v4 = false;
-  return parse_address(std::string{peer}, v4);
-}
-
 bool matches(std::string_view pattern, const User& user) {
   if (pattern.starts_with('@')) {
-    const auto network = parse_network(pattern.substr(1));
-    const auto address = address_of(user.peer);
-    return user.name.empty() && network && address && lies_in(*address, *network);
+    const auto network = rtrs::parse_network(pattern.substr(1));
+    return user.name.empty() && network && rtrs::lies_in(user.peer, *network);
   }
   if (user.name.empty()) return false;
   if (!pattern.ends_with('*')) return pattern == user.name;
@@ -110,7 +47,7 @@ std::string fault_of_pattern(std::string_view pattern) {
   constexpr std::size_t kLongest = 63;  ///< bytes of an identity
   if (pattern.empty()) return "is empty";
   if (pattern.starts_with('@')) {
-    return parse_network(pattern.substr(1)) ? "" : "is no address; write e.g. @10.0.0.0/24";
+    return rtrs::parse_network(pattern.substr(1)) ? "" : "is no address; write e.g. @10.0.0.0/24";
   }
   const std::string_view name =
       pattern.substr(0, pattern.size() - (pattern.ends_with('*') ? 1 : 0));

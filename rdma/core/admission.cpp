@@ -39,7 +39,7 @@ Admission::Considered Admission::consider(const wire::ConnectParameters& paramet
   }
   Considered considered = known == sessions_.end()
                               ? consider_new(parameters, user)
-                              : consider_known(known->first, known->second, parameters);
+                              : consider_known(known->first, known->second, parameters, !user);
   if (half_open() > limits_.max_half_open) considered.makes_room = turn_away_oldest();
   return considered;
 }
@@ -61,10 +61,11 @@ std::map<Admission::SessionId, Admission::Session>::iterator Admission::find(
 }
 
 Admission::Considered Admission::consider_known(SessionId id, Session& session,
-                                                const wire::ConnectParameters& parameters) {
+                                                const wire::ConnectParameters& parameters,
+                                                bool proves) {
   if (session.over) return refuse(ECONNRESET, "the session is over and still closing");
   if (!session.agrees(parameters)) return refuse(ECONNRESET, "the session has other features");
-  if (parameters.cid != 0) return connect(id, session, parameters);
+  if (parameters.cid != 0) return connect(id, session, parameters, proves);
   const Path* const older = newest_life(session, parameters.path_uuid);
   if (older != nullptr && !lingers(session)) {
     // A peer without generations takes its path's return for the proof that all it sent over the
@@ -80,12 +81,12 @@ Admission::Considered Admission::consider_known(SessionId id, Session& session,
            path.reconnect_count == parameters.reconnect_count;
   });
   if (twice) return refuse(ECONNRESET, "this attempt to connect the path is under way already");
-  return add_path(id, session, parameters);
+  return add_path(id, session, parameters, proves);
 }
 
 /// Another connection of a path that is half open.
 Admission::Considered Admission::connect(SessionId id, Session& session,
-                                         const wire::ConnectParameters& parameters) {
+                                         const wire::ConnectParameters& parameters, bool proves) {
   const auto path =
       std::find_if(session.paths.rbegin(), session.paths.rend(), [&](const Path& candidate) {
         return candidate.is_waiting() && candidate.uuid == parameters.path_uuid &&
@@ -94,6 +95,7 @@ Admission::Considered Admission::connect(SessionId id, Session& session,
   if (path == session.paths.rend()) return refuse(ECONNRESET, late(session, parameters));
   if (path->connected.size() != parameters.cid_count) return refuse(ECONNRESET, kOtherCount);
   if (path->connected[parameters.cid]) return refuse(ECONNRESET, kExists);
+  if (path->proves != proves) return refuse(EACCES, "the path came by another kind of listener");
   path->connected[parameters.cid] = true;
   return {.session = id, .path = path->id};
 }
@@ -122,7 +124,7 @@ Admission::Considered Admission::consider_new(const wire::ConnectParameters& par
   session.extension = parameters.extension.present;
   session.features = parameters.extension.features;
   const SessionId id = next_++;
-  Considered considered = add_path(id, session, parameters);
+  Considered considered = add_path(id, session, parameters, !user);
   if (considered.error != 0) return considered;
   considered.new_session = true;
   sessions_.emplace(id, std::move(session));
@@ -130,7 +132,7 @@ Admission::Considered Admission::consider_new(const wire::ConnectParameters& par
 }
 
 Admission::Considered Admission::add_path(SessionId id, Session& session,
-                                          const wire::ConnectParameters& parameters) {
+                                          const wire::ConnectParameters& parameters, bool proves) {
   if (parameters.cid_count > limits_.max_connections_per_path) {
     return refuse(EINVAL, "more connections per path than allowed (max_connections_per_path)");
   }
@@ -144,7 +146,8 @@ Admission::Considered Admission::add_path(SessionId id, Session& session,
   session.paths.push_back({.id = considered.path,
                            .uuid = parameters.path_uuid,
                            .reconnect_count = parameters.reconnect_count,
-                           .connected = std::vector<bool>(parameters.cid_count)});
+                           .connected = std::vector<bool>(parameters.cid_count),
+                           .proves = proves});
   session.paths.back().connected[0] = true;
   if (RTRS_PLANTED(hello_counts_memory)) session.paths.back().memory = limits_.path_memory;
   return considered;

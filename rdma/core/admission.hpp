@@ -105,6 +105,7 @@ class Admission {
     wire::Uuid uuid{};
     std::uint16_t reconnect_count = 0;  ///< which attempt of the client this is
     std::vector<bool> connected;        ///< by cid
+    bool proves = false;                ///< its connections came without a proven user
     bool half_open = true;
     bool closing = false;
     bool shrunk = false;       ///< storage keeps it, not the client
@@ -135,11 +136,13 @@ class Admission {
   std::map<SessionId, Session>::iterator find(const wire::ConnectParameters& parameters,
                                               std::optional<std::string_view> user);
   Considered consider_known(SessionId id, Session& session,
-                            const wire::ConnectParameters& parameters);
+                            const wire::ConnectParameters& parameters, bool proves);
   Considered consider_new(const wire::ConnectParameters& parameters,
                           std::optional<std::string_view> user);
-  Considered connect(SessionId id, Session& session, const wire::ConnectParameters& parameters);
-  Considered add_path(SessionId id, Session& session, const wire::ConnectParameters& parameters);
+  Considered connect(SessionId id, Session& session, const wire::ConnectParameters& parameters,
+                     bool proves);
+  Considered add_path(SessionId id, Session& session, const wire::ConnectParameters& parameters,
+                      bool proves);
   static const char* late(const Session& session, const wire::ConnectParameters& parameters);
   const char* no_admission(const Session& session, const Path& path) const;
   const char* no_room(const Session& session, const wire::Uuid& path) const;

@@ -90,6 +90,7 @@ void ClientDriver::connect_on_io(unsigned index) {
                                                             .patience = patience,
                                                             .tls_keys = keys_of(options_),
                                                             .tls = nullptr,
+                                                            .auth_keys = options_.auth_keys,
                                                             .log = options_.log},
                                              path.lookup, options_.session_name,
                                              options_.connect_timeout, std::move(hooks));

@@ -35,6 +35,7 @@ ClientSessionOptions session_options(const ClientOptions& options) {
   session.path.session_name = options.session_name;
   session.path.io_connections = static_cast<std::uint16_t>(options.lanes);
   session.path.features = options.features;
+  session.path.authenticates = options.auth_keys.has_value();
   session.path.heartbeat_interval = options.heartbeat_interval;
   session.path.heartbeat_misses = options.heartbeat_misses;
   for (const PathAddress& address : options.paths) {
@@ -72,6 +73,9 @@ tl::expected<void, Failure> check(const ClientOptions& options) {
       return invalid("the preference of the path to " + path.host + " is out of range: choose -" +
                      std::to_string(kMaxPreference) + " to " + std::to_string(kMaxPreference));
     }
+  }
+  if (options.auth_keys && options.tls != TlsMode::off) {
+    return invalid("TLS proves both ends already: leave the key of the proof out");
   }
   if (options.no_path_error <= 0) return invalid("the error while no path works must be an errno");
   if (options.lanes >= wire::kMaxConnections) return invalid("too many lanes: use fewer than 4096");

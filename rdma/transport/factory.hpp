@@ -37,6 +37,7 @@ struct ConnectOptions {
   Duration patience = std::chrono::seconds{10};      ///< until an attempt is given up
   std::optional<TlsKeys> tls_keys = {};              ///< none = in clear
   std::shared_ptr<const tls::Credentials> tls = {};  ///< what was read of them
+  std::optional<TlsKeys> auth_keys = {};             ///< none = nothing is proven without TLS
   Log log;                                           ///< of what becomes of a device
 };
 

@@ -9,9 +9,11 @@
 #include <exception>
 #include <utility>
 
+#include "rdma/transport/await.hpp"
 #include "rdma/transport/clock.hpp"
 #include "rdma/transport/system_failure.hpp"
 #include "rdma/transport/tls/credentials.hpp"
+#include "rdma/transport/tls/proof_keys.hpp"
 
 namespace rtrs {
 namespace {
@@ -64,14 +66,16 @@ void PathDriver::restart_deadline() {
 
 std::string PathDriver::security() const {
   if (!control_) return "";
+  if (core_.authenticates()) return "proof " + proven_as_;
   const Identity* const peer = control_->peer();
   return describe(peer != nullptr ? *peer : Identity{});
 }
 
 /// Anew for every life of the path, so that keys can be exchanged meanwhile.
 tl::expected<void, Failure> PathDriver::load_keys() {
-  if (!options_.tls_keys) return {};
-  auto loaded = tls::Credentials::load(*options_.tls_keys, tls::Role::client);
+  const auto& names = options_.tls_keys ? options_.tls_keys : options_.auth_keys;
+  if (!names) return {};
+  auto loaded = tls::Credentials::load(*names, tls::Role::client);
   if (!loaded) return tl::unexpected(Failure{ENOKEY, loaded.error()});
   options_.tls = *std::move(loaded);
   return {};
@@ -79,6 +83,8 @@ tl::expected<void, Failure> PathDriver::load_keys() {
 
 asio::awaitable<tl::expected<void, Failure>> PathDriver::connect_all() {
   if (auto loaded = load_keys(); !loaded) co_return loaded;
+  // They are of one use or the other.
+  const auto proving = options_.tls_keys ? nullptr : std::exchange(options_.tls, nullptr);
   auto addresses = co_await lookup_->find(lookup_patience_);
   if (closed_) co_return tl::unexpected(Failure{ECANCELED, "given up"});
   if (!addresses) co_return tl::unexpected(addresses.error());
@@ -96,10 +102,67 @@ asio::awaitable<tl::expected<void, Failure>> PathDriver::connect_all() {
     if (const Complaint complaint = core_.on_answer(cid, opened->record)) {
       co_return tl::unexpected(refusal(complaint));
     }
+    if (proving) start_proof(cid, proving);
     restart_deadline();
   }
   options_.tls.reset();
+  if (proving) {
+    if (auto proven = co_await prove_all(); !proven) co_return proven;
+  }
   co_return reserve_windows();
+}
+
+/// The challenge comes while the other connections are made.
+void PathDriver::start_proof(std::uint16_t cid,
+                             const std::shared_ptr<const tls::Credentials>& keys) {
+  proven_as_ = tls::identity_of(keys->key_name());
+  core_.start_proof(cid, *connections_[cid],
+                    {keys->key_name(), keys->find(keys->key_name())->bytes()}, tls::random_nonce());
+}
+
+/// Keeps the connections meanwhile: nobody may close them while they are waited for.
+asio::awaitable<tl::expected<void, Failure>> PathDriver::prove_all() {
+  auto connections = std::exchange(connections_, {});
+  tl::expected<void, Failure> proven;
+  for (std::uint16_t cid = 0; proven && cid < connections.size(); ++cid) {
+    proven = co_await prove(*connections[cid], cid);
+  }
+  if (closed_) {
+    context_.reset();
+    co_return tl::unexpected(Failure{ECANCELED, "given up"});
+  }
+  connections_ = std::move(connections);
+  co_return proven;
+}
+
+asio::awaitable<tl::expected<void, Failure>> PathDriver::prove(Connection& connection,
+                                                               std::uint16_t cid) {
+  using Status = Connection::Status;
+  asio::posix::stream_descriptor waiting{io_, connection.descriptor()};
+  const auto release = [](asio::posix::stream_descriptor* one) { one->release(); };
+  const std::unique_ptr<asio::posix::stream_descriptor, decltype(release)> guard{&waiting, release};
+  auth::ClientProof& proof = core_.proof(cid);
+  for (;;) {
+    const Status status = connection.progress(proof);
+    if (proof.proven()) co_return tl::expected<void, Failure>{};
+    if (status == Status::broken || status == Status::closed) {
+      co_return tl::unexpected(proof_failure(connection, proof));
+    }
+    auto [ended] = co_await waiting.async_wait(asio::posix::stream_descriptor::wait_read, kAwait);
+    if (ended || closed_) co_return tl::unexpected(Failure{ECANCELED, "given up"});
+  }
+}
+
+Failure PathDriver::proof_failure(const Connection& connection,
+                                  const auth::ClientProof& proof) const {
+  std::string text = server_ + ": ";
+  if (proof.why_not() != nullptr) {
+    text += proof.why_not();
+  } else {
+    text += connection.failure() + ", while both prove that they have the key";
+  }
+  text += " (key '" + proof.key_name() + "')";
+  return {proof.refusal() != 0 ? proof.refusal() : EACCES, std::move(text)};
 }
 
 tl::expected<void, Failure> PathDriver::reserve_windows() {
@@ -138,7 +201,9 @@ Failure PathDriver::refusal(Complaint complaint) const {
       text += " (it wants TLS: write rnbds+tcp:// and name your keys)";
       break;
     case EACCES:
-      text += " (the session belongs to another user, or to one without TLS)";
+      text +=
+          " (it wants a proof: name a key with auth-psk-file; or it takes nobody from here; or the "
+          "session belongs to another user, or to one without TLS)";
       break;
     case ENOTSUP:
       text += " (its RDMA device cannot do what the server was told to do: its log says what)";

@@ -63,8 +63,13 @@ class PathDriver : public std::enable_shared_from_this<PathDriver> {
  private:
   boost::asio::awaitable<tl::expected<void, Failure>> connect_all();
   tl::expected<void, Failure> load_keys();
+  void start_proof(std::uint16_t cid, const std::shared_ptr<const tls::Credentials>& keys);
+  boost::asio::awaitable<tl::expected<void, Failure>> prove_all();
+  boost::asio::awaitable<tl::expected<void, Failure>> prove(Connection& connection,
+                                                            std::uint16_t cid);
   tl::expected<void, Failure> reserve_windows();
   Failure refusal(Complaint complaint) const;
+  Failure proof_failure(const Connection& connection, const auth::ClientProof& proof) const;
   void restart_deadline();
   void exchange_infos();
   void wait_for_control();
@@ -91,6 +96,7 @@ class PathDriver : public std::enable_shared_from_this<PathDriver> {
   std::shared_ptr<PathContext> context_;  ///< what the transport keeps for the path
   std::unique_ptr<Connection> control_;
   std::vector<std::unique_ptr<Connection>> connections_;  ///< until they are taken
+  std::string proven_as_;                                 ///< the user of our key
   bool ready_ = false;
   bool closed_ = false;
 };

@@ -147,7 +147,8 @@ void PathHost::add(std::uint16_t cid, std::unique_ptr<Incoming> incoming) {
   }
   links_[cid] = std::make_unique<Link>(*this, std::move(*connection));
   Link& link = *links_[cid];
-  link.handler = &path_.add(cid, *link.connection);
+  link.handler =
+      &path_.add(cid, *link.connection, wire::copy_of<wire::ConnectRequest>(incoming->record));
   if (const auto in = incoming->accept(wire::encode(path_.accept_parameters())); !in) {
     // Who leaves, perhaps having looked for open ports, is nobody's fault.
     const bool left = in.error().error == ECONNRESET;
@@ -212,8 +213,9 @@ Connection::Status PathHost::take_arrivals(Link& link, Look look) {
   link.run_deferred();
   if (closed_) return Status::drained;
   if (was_half_open && path_.state() == ServerPathState::connected) {
-    log(LogLevel::info, "connected with " + std::to_string(links_.size()) + " connections" +
-                            (session_.identity.cipher.empty() ? "" : ", " + security()));
+    log(LogLevel::info,
+        "connected with " + std::to_string(links_.size()) + " connections" +
+            (session_.identity.how == Identity::How::none ? "" : ", " + security()));
     path_.start_heartbeat(now());
     schedule_tick();
   }
@@ -231,10 +233,33 @@ void PathHost::follow_up(Link& link, Connection::Status status) {
     case Status::more:
       return progress_later(link);
     case Status::closed:
+      if (const std::string key = unproven_key(link); !key.empty()) {
+        return close("closed by the client, which did not prove that it has the key " + key,
+                     LogLevel::warning);
+      }
       return close("closed by the client", LogLevel::info);
     default:
-      return close(link.connection->failure(), LogLevel::warning);
+      return close(why_broken(link), LogLevel::warning);
   }
+}
+
+std::string PathHost::why_broken(const Link& link) const {
+  const std::string key = unproven_key(link);
+  return link.connection->failure() + (key.empty() ? "" : ": " + key);
+}
+
+/// That the client claims to have, as long as it has proven nothing; "" = none.
+std::string PathHost::unproven_key(const Link& link) const {
+  if (!path_.authenticates() || !half_open()) return "";
+  const auto place =
+      std::ranges::find(links_, &link, [](const auto& one) { return one.get(); }) - links_.begin();
+  const auth::ServerProof& proof = path_.proof(static_cast<std::uint16_t>(place));
+  return proof.proven() || proof.claimed().empty() ? "" : "'" + proof.claimed() + "'";
+}
+
+std::optional<std::string_view> PathHost::user() const {
+  if (!path_.authenticates()) return std::nullopt;
+  return path_.proof(0).user().name;
 }
 
 /// Others first, then on.
@@ -275,6 +300,8 @@ ServerSessionStatus::Path PathHost::status() const {
 }
 
 std::string PathHost::security() const {
+  if (path_.authenticates())
+    return describe(path_.proof(0).proven() ? path_.proof(0).user() : Identity{});
   const Identity* const peer = links_[0] ? links_[0]->connection->peer() : nullptr;
   return describe(peer != nullptr ? *peer : Identity{});
 }

@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -52,6 +53,8 @@ class PathHost {
   bool closed() const { return closed_; }
   /// Its handshake is not finished.
   bool half_open() const { return path_.state() == ServerPathState::connecting; }
+  /// What its client has proven since it came, if it had to.
+  std::optional<std::string_view> user() const;
   ServerSessionStatus::Path status() const;
 
  private:
@@ -77,6 +80,8 @@ class PathHost {
   void follow_up(Link& link, Connection::Status status);
   void progress_later(Link& link);
   std::string security() const;
+  std::string why_broken(const Link& link) const;
+  std::string unproven_key(const Link& link) const;
   void schedule_tick();
   bool provide_chunks();
   void give_back(std::span<const MutableBytes> unused, std::uint64_t held) const;

@@ -13,6 +13,7 @@
 #include "rdma/client_log.hpp"
 #include "rdma/transport/clock.hpp"
 #include "rdma/transport/server_options.hpp"
+#include "rdma/transport/tls/proof_keys.hpp"
 #include "rdma/transport/volatile_epoch.hpp"
 
 namespace rtrs {
@@ -136,6 +137,14 @@ void ServerDriver::welcome(std::unique_ptr<Incoming> incoming, unsigned entrance
   };
   const auto parameters = wire::decode_connect_request(incoming->record);
   if (!parameters) return refuse(ECONNRESET, to_string(parameters.error()));
+  const Entrance& in = entrances_[entrance];
+  if (!in.lets_in(incoming->peer)) return refuse(EACCES, "this listener has from= other networks");
+  const bool proves = in.auth == AuthMode::psk && incoming->identity.name.empty();
+  if (proves && (parameters->extension.features & wire::kFeatureAuthentication) == 0) {
+    return refuse(EACCES, "it offers no proof of a key, which this listener requires (auth=psk)");
+  }
+  std::optional<std::string_view> user;  // none: it proves that later
+  if (!proves) user = incoming->identity.name;
   // Also while it is posted: set_access() must reach the path after it is there.
   const std::lock_guard lock{mutex_};
   if (stopping_) return;
@@ -143,18 +152,23 @@ void ServerDriver::welcome(std::unique_ptr<Incoming> incoming, unsigned entrance
     return refuse(ENOMEM, "there are " + std::to_string(options_.max_connections) +
                               " connections already (max_connections)");
   }
-  const auto decision = admission_.consider(*parameters, incoming->identity.name);
+  const auto decision = admission_.consider(*parameters, user);
   turn_away(decision.makes_room);
   if (decision.error != 0) return refuse(decision.error, decision.why);
   auto host = decision.new_session ? create_session(decision.session, *parameters, *incoming)
                                    : sessions_.at(decision.session);
   const Arrival arrival{decision.path, decision.new_path, parameters->cid,
-                        path_options(*parameters, *incoming, entrance)};
+                        path_options(*parameters, *incoming, entrance, proves)};
   ++connections_;
   // A shared pointer only because the event loop wants its handlers to be copied.
   auto shared = std::make_shared<std::unique_ptr<Incoming>>(std::move(incoming));
   asio::post(host->reactor().io(),
              [host, shared, arrival] { host->add(arrival, std::move(*shared)); });
+}
+
+bool ServerDriver::Entrance::lets_in(std::string_view peer) const {
+  return from.empty() ||
+         std::ranges::any_of(from, [&](const Network& network) { return lies_in(peer, network); });
 }
 
 /// False: there is none.
@@ -185,21 +199,24 @@ std::shared_ptr<SessionHost> ServerDriver::create_session(Admission::SessionId i
 }
 
 ServerPathOptions ServerDriver::path_options(const wire::ConnectParameters& parameters,
-                                             const Incoming& incoming, unsigned entrance) const {
+                                             const Incoming& incoming, unsigned entrance,
+                                             bool proves) const {
   const bool linux_peer = !parameters.extension.present && incoming.may_be_linux;
   return {.cid_count = parameters.cid_count,
           .new_keys = options_.always_invalidate && incoming.may_be_linux,
           .access = entrances_[entrance].access,
           .entrance = entrance,
           .heartbeat_interval = linux_peer ? kLinuxHeartbeatInterval : options_.heartbeat_interval,
-          .heartbeat_misses = linux_peer ? kLinuxHeartbeatMisses : options_.heartbeat_misses};
+          .heartbeat_misses = linux_peer ? kLinuxHeartbeatMisses : options_.heartbeat_misses,
+          .keys = proves ? tls::proof_keys(tls_keys_->current()) : nullptr};
 }
 
 SessionEnvironment ServerDriver::environment(Admission::SessionId id, Reactor& reactor,
                                              const std::string& peer) {
   SessionEnvironment environment;
-  environment.admit = [this, id](Admission::PathId path, std::string_view name) {
-    return admit(id, path, name);
+  environment.admit = [this, id](Admission::PathId path, std::string_view name,
+                                 std::optional<std::string_view> user) {
+    return admit(id, path, name, user);
   };
   environment.on_path_closing = [this, id](Admission::PathId path, bool over) {
     const std::lock_guard lock{mutex_};
@@ -237,9 +254,10 @@ SessionEnvironment ServerDriver::environment(Admission::SessionId id, Reactor& r
 }
 
 Admission::Admitted ServerDriver::admit(Admission::SessionId id, Admission::PathId path,
-                                        std::string_view name) {
+                                        std::string_view name,
+                                        std::optional<std::string_view> user) {
   const std::lock_guard lock{mutex_};
-  const auto admitted = admission_.admit(id, path, name);
+  const auto admitted = admission_.admit(id, path, name, user);
   if (const auto found = sessions_.find(admitted.ends); found != sessions_.end()) {
     asio::post(found->second->reactor().io(), [idle = found->second] { idle->end_if_idle(); });
   }

@@ -52,6 +52,10 @@ class ServerDriver final : public Server {
     std::unique_ptr<Acceptor> acceptor;
     wire::PathAccess access;  ///< of the paths that come in there; guarded by mutex_
     TlsMode tls = TlsMode::off;
+    AuthMode auth = AuthMode::none;
+    std::vector<Network> from = {};
+
+    bool lets_in(std::string_view peer) const;
   };
   using Entrances = std::vector<Entrance>;
   /// What the machine lacks for now.
@@ -66,16 +70,20 @@ class ServerDriver final : public Server {
                                               const wire::ConnectParameters& parameters,
                                               const Incoming& incoming);
   ServerPathOptions path_options(const wire::ConnectParameters& parameters,
-                                 const Incoming& incoming, unsigned entrance) const;
+                                 const Incoming& incoming, unsigned entrance, bool proves) const;
   SessionEnvironment environment(Admission::SessionId id, Reactor& reactor,
                                  const std::string& peer);
   bool turn_away(Admission::Place half_open);
-  Admission::Admitted admit(Admission::SessionId id, Admission::PathId path, std::string_view name);
+  Admission::Admitted admit(Admission::SessionId id, Admission::PathId path, std::string_view name,
+                            std::optional<std::string_view> user);
   void forget_path(Admission::SessionId id, Admission::PathId path);
   void forget_session(Admission::SessionId id);
   tl::expected<void, Failure> open_entrances();
   tl::expected<void, Failure> prepare_tls();
   TlsMode tls_mode(const ListenAddress& address) const;
+  AuthMode auth_mode(const ListenAddress& address) const {
+    return address.auth.value_or(options_.auth);
+  }
   tl::expected<Entrances, Failure> open_entrances_at(const ListenAddress& address,
                                                      const std::vector<std::string>& hosts);
   AcceptorOptions entrance_options(TlsMode tls);
@@ -96,7 +104,7 @@ class ServerDriver final : public Server {
   RefusalLog refusals_;  ///< reactor 0
   std::vector<std::unique_ptr<Reactor>> reactors_;
   std::vector<std::thread> threads_;
-  std::shared_ptr<tls::KeyStore> tls_keys_;              ///< null: no listener has TLS
+  std::shared_ptr<tls::KeyStore> tls_keys_;              ///< null: nobody proves anything
   std::optional<boost::asio::thread_pool> tls_workers_;  ///< goes before the reactors
   Entrances entrances_;                                  ///< grows on reactor 0, under mutex_
   std::vector<LateEntrance> late_;                       ///< changes on reactor 0, under mutex_

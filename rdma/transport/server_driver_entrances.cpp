@@ -65,18 +65,22 @@ TlsMode ServerDriver::tls_mode(const ListenAddress& address) const {
   return address.tls.value_or(options_.tls);
 }
 
-/// Public-key work has two threads, so that those who only knock hold up nobody who is in.
+/// Public-key work of TLS has two threads, so that those who only knock hold up nobody who is in.
 tl::expected<void, Failure> ServerDriver::prepare_tls() {
   constexpr unsigned kWorkers = 2;
   const bool wanted = (!options_.listen_fds.empty() && options_.tls != TlsMode::off) ||
                       std::ranges::any_of(options_.listen, [this](const ListenAddress& address) {
                         return tls_mode(address) != TlsMode::off;
                       });
-  if (!wanted) return {};
+  const bool proofs = (!options_.listen_fds.empty() && options_.auth == AuthMode::psk) ||
+                      std::ranges::any_of(options_.listen, [this](const ListenAddress& address) {
+                        return auth_mode(address) == AuthMode::psk;
+                      });
+  if (!wanted && !proofs) return {};
   auto keys = tls::KeyStore::open(options_.tls_keys, options_.log);
   if (!keys) return tl::unexpected(Failure{ENOKEY, keys.error()});
   tls_keys_ = *std::move(keys);
-  tls_workers_.emplace(kWorkers);
+  if (wanted) tls_workers_.emplace(kWorkers);
   return {};
 }
 
@@ -99,7 +103,8 @@ tl::expected<void, Failure> ServerDriver::open_entrances() {
   for (const int descriptor : options_.listen_fds) {
     auto acceptor = adopt(*reactors_[0], descriptor, entrance_options(options_.tls));
     if (!acceptor) return tl::unexpected(acceptor.error());
-    entrances_.push_back({std::move(*acceptor), wire::PathAccess::optimized, options_.tls});
+    entrances_.push_back(
+        {std::move(*acceptor), wire::PathAccess::optimized, options_.tls, options_.auth});
   }
   for (const ListenAddress& address : options_.listen) {
     const auto hosts = addresses_of_listener(address.host);
@@ -135,7 +140,8 @@ tl::expected<ServerDriver::Entrances, Failure> ServerDriver::open_entrances_at(
       acceptor = listen(*reactors_[0], numeric, entrance_options(tls));
     }
     if (acceptor) {
-      opened.push_back({std::move(*acceptor), address.access, tls});
+      opened.push_back(
+          {std::move(*acceptor), address.access, tls, auth_mode(address), address.from});
       continue;
     }
     // Half of a name's addresses would be a surprise; a machine without IPv6 is none.
@@ -218,10 +224,11 @@ std::vector<ListenerStatus> ServerDriver::listeners() const {
   const std::lock_guard lock{mutex_};
   std::vector<ListenerStatus> all;
   for (const Entrance& entrance : entrances_) {
-    all.push_back({entrance.acceptor->address(), entrance.access, entrance.tls, ""});
+    all.push_back({entrance.acceptor->address(), entrance.access, entrance.tls, entrance.auth, ""});
   }
   for (const LateEntrance& late : late_) {
-    all.push_back({text_of(late.address), late.address.access, tls_mode(late.address), late.why});
+    all.push_back({text_of(late.address), late.address.access, tls_mode(late.address),
+                   auth_mode(late.address), late.why});
   }
   return all;
 }

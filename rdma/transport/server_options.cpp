@@ -33,6 +33,10 @@ ServerOptions with_defaults(ServerOptions options) {
     const std::uint64_t all = options.max_sessions * admission_limits(options).path_memory;
     options.memory_limit = std::min(all, memory_of_machine() / 2);
   }
+  const bool proves = std::ranges::any_of(options.listen, [&](const ListenAddress& address) {
+    return address.auth.value_or(options.auth) == AuthMode::psk;
+  });
+  if (proves || options.auth == AuthMode::psk) options.features |= wire::kFeatureAuthentication;
   if (!options.client_log) options.client_log = std::make_shared<ClientLog>(options.log);
   return options;
 }

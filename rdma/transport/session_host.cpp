@@ -80,7 +80,7 @@ void SessionHost::turn_away(Admission::PathId path) {
 }
 
 Complaint SessionHost::admit(Admission::PathId path, std::string_view name) {
-  const Admission::Admitted admitted = environment_.admit(path, name);
+  const Admission::Admitted admitted = environment_.admit(path, name, paths_.at(path)->user());
   if (admitted.why_not != nullptr) return admitted.why_not;
   if (std::exchange(lingering_, false)) linger_timer_.cancel();
   older_life_ = admitted.replaces;

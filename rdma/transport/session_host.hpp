@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "rdma/core/admission.hpp"
@@ -19,7 +20,10 @@ namespace rtrs {
 struct SessionEnvironment {
   using PathId = Admission::PathId;
 
-  std::function<Admission::Admitted(PathId, std::string_view name)> admit;
+  /// `user`: what the path has proven, if it had to.
+  std::function<Admission::Admitted(PathId, std::string_view name,
+                                    std::optional<std::string_view> user)>
+      admit;
   std::function<void(PathId, bool over)> on_path_closing;  ///< over: and the session is over
   std::function<void(PathId, std::uint64_t held)> on_path_shrunk;  ///< see ServerPathHooks
   std::function<void(PathId)> on_path_gone;  ///< answer with forget(), from a later event

@@ -45,8 +45,7 @@ Proofs prove(ConstBytes secret, const Digest& transcript) {
   return proofs;
 }
 
-// ---- Client
-// --------------------------------------------------------------------------------------
+// ---- Client -------------------------------------------------------------------------------------
 
 void ClientProof::start(QueuePair& queue_pair, ClientKey key, const Nonce& nonce,
                         const Context& context) {
@@ -64,12 +63,11 @@ Complaint ClientProof::on_message(ConstBytes message, std::optional<std::uint32_
   const auto challenge = wire::decode_auth_challenge(message);
   if (!challenge) return to_string(challenge.error());
   if (proven_) return "a second challenge";
-  refusal_ = wire::error_of(*challenge);
-  if (refusal_ != 0) return "the server refuses the proof";
+  const int error = wire::error_of(*challenge);
+  if (error != 0) return refuse(error, "the server refuses the proof");
   const Proofs proofs = prove(key_.secret, transcript(context_, hello_, *challenge));
   if (!equal(proofs.server, challenge->proof) && !RTRS_PLANTED(server_proof_unchecked)) {
-    refusal_ = EACCES;
-    return kOtherKey;
+    return refuse(EACCES, kOtherKey);
   }
   proven_ = true;
   queue_pair_->send(wire::bytes_of(wire::AuthProof{.proof = proofs.client}));
@@ -77,8 +75,13 @@ Complaint ClientProof::on_message(ConstBytes message, std::optional<std::uint32_
   return nullptr;
 }
 
-// ---- Server
-// --------------------------------------------------------------------------------------
+Complaint ClientProof::refuse(int error, Complaint why) {
+  refusal_ = error;
+  why_not_ = why;
+  return why;
+}
+
+// ---- Server -------------------------------------------------------------------------------------
 
 void ServerProof::start(QueuePair& queue_pair, std::shared_ptr<ServerKeys> keys,
                         const Context& context) {

@@ -56,6 +56,9 @@ class ClientProof final : public QueuePairHandler {
   bool proven() const { return proven_; }
   /// With what the server refused the proof, or did not prove anything itself; 0 = neither.
   int refusal() const { return refusal_; }
+  /// As a sentence, or null.
+  Complaint why_not() const { return why_not_; }
+  const std::string& key_name() const { return key_.name; }
 
   [[nodiscard]] Complaint on_write_with_immediate(std::uint32_t, std::uint32_t) override {
     return "an immediate before the proof";
@@ -64,12 +67,15 @@ class ClientProof final : public QueuePairHandler {
                                      std::optional<std::uint32_t> immediate) override;
 
  private:
+  [[nodiscard]] Complaint refuse(int error, Complaint why);
+
   QueuePair* queue_pair_ = nullptr;
   ClientKey key_;
   Context context_;
   wire::AuthHello hello_;
   bool proven_ = false;
   int refusal_ = 0;
+  Complaint why_not_ = nullptr;
 };
 
 /// A key as a server finds it. The secret stays as long as the ServerKeys.

@@ -89,7 +89,8 @@ const Secret* Credentials::find(std::string_view key_name) const {
 }
 
 std::string Credentials::withdrawn(const Identity& user) const {
-  if (user.how == Identity::How::psk && find(user.key) == nullptr) {
+  const bool shared = user.how == Identity::How::psk || user.how == Identity::How::proof;
+  if (shared && find(user.key) == nullptr) {
     return "the key '" + user.key + "' was withdrawn";
   }
   if (user.how == Identity::How::certificate && revoked_.contains(user.key)) {

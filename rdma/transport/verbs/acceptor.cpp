@@ -49,7 +49,7 @@ class VerbsIncoming final : public Incoming {
     if (rdma_accept(queue_pair_->id().get(), &parameters) != 0) {
       return tl::unexpected(broke_while_accepted(errno));
     }
-    return queue_pair_->on_established();
+    return queue_pair_->on_established(VerbsQueuePair::End::server);
   }
 
  private:

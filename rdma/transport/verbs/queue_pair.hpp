@@ -49,7 +49,8 @@ class VerbsQueuePair final : public Connection {
   ///
   /// Errors: what the device refused; the connection is of no use then.
   /// Source: docs/protocol.md, RDMA parameters.
-  tl::expected<void, Failure> on_established();
+  enum class End { client, server };
+  tl::expected<void, Failure> on_established(End end = End::client);
 
   tl::expected<void, Failure> reserve_windows(unsigned count, std::uint32_t bytes) override {
     return windows_.reserve(count, bytes);
@@ -81,6 +82,8 @@ class VerbsQueuePair final : public Connection {
   void flush() override;
   /// All data are in registered memory that stays, so posting to the device is enough.
   Ticket sent() const override { return std::max(sends_->last_posted(), disowned_); }
+  /// The addresses and numbers of both queue pairs, the connecting side's first; zeros over iWARP.
+  Binding binding() const override;
   void disown_unsent() override { disowned_ = sends_->last_pushed(); }
 
   Status progress(QueuePairHandler& handler) override;
@@ -125,6 +128,7 @@ class VerbsQueuePair final : public Connection {
   std::unique_ptr<SendQueue> sends_;
   std::unique_ptr<ReceiveQueue> receives_;
   Windows windows_;
+  End end_ = End::client;
   Ticket disowned_ = 0;
   std::uint64_t arrivals_ = 0;
   std::uint64_t send_completions_ = 0;

@@ -104,7 +104,32 @@ tl::expected<void, Failure> VerbsQueuePair::watch() {
   return {};
 }
 
-tl::expected<void, Failure> VerbsQueuePair::on_established() {
+/// GIDs and numbers of both queue pairs, the client's first.
+Binding VerbsQueuePair::binding() const {
+  Binding binding{};
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr initial{};
+  union ibv_gid own {};
+  if (!usable() || queue_pair_->context->device->transport_type == IBV_TRANSPORT_IWARP ||
+      ibv_query_qp(queue_pair_, &attributes, IBV_QP_AV | IBV_QP_DEST_QPN, &initial) != 0) {
+    return binding;
+  }
+  const ibv_ah_attr& way = attributes.ah_attr;
+  if (ibv_query_gid(queue_pair_->context, way.port_num, way.grh.sgid_index, &own) != 0) return {};
+  const std::array<wire::le32, 2> numbers{queue_pair_->qp_num, attributes.dest_qp_num};
+  const std::size_t ours = end_ == End::client ? 0 : 1;
+  const auto put = [&](const void* from, std::size_t size, std::size_t at) {
+    std::memcpy(binding.data() + at, from, size);
+  };
+  put(own.raw, sizeof(own.raw), 16 * ours);
+  put(way.grh.dgid.raw, sizeof(own.raw), 16 * (1 - ours));
+  put(&numbers[0], sizeof(numbers[0]), 32 + 4 * ours);
+  put(&numbers[1], sizeof(numbers[1]), 32 + 4 * (1 - ours));
+  return binding;
+}
+
+tl::expected<void, Failure> VerbsQueuePair::on_established(End end) {
+  end_ = end;
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTS;
   attributes.min_rnr_timer = kRnrTimer;

@@ -220,7 +220,10 @@ struct Bench {
       handlers[cid] = &path.add(cid, servers[cid], context_of(cid).request);
     }
   }
-  ~Bench() { session.on_path_closed(path); }
+  ~Bench() {
+    path.close();
+    session.on_path_closed(path);
+  }
   Complaint prove(std::uint16_t cid, const char* name, std::uint8_t secret) {
     const auto key = secret_of(secret);
     FakeQueuePair pair;
