@@ -4,6 +4,7 @@
 
 #include "rdma/wire/immediate.hpp"
 #include "tests/sim/client_driver.hpp"
+#include "tests/sim/proofs.hpp"
 
 namespace sim {
 namespace {
@@ -18,6 +19,8 @@ void ClientDriver::connect(unsigned index) {
   path.open = true;
   path.ready = path.held = false;
   path.links = std::vector<Link>(session_.begin(index).connection_count());
+  // A session that it may make would be the impostor's.
+  path.impostor = up_ && !session_.path(index).may_begin() && draw_impostor();
   connect_next(index);
 }
 
@@ -30,6 +33,8 @@ void ClientDriver::connect_next(unsigned index) {
     if (up_ && !paths_[index].ready && paths_[index].step == step) lose(index, "too slow");
   });
   if (cid == path.links.size()) {
+    const rtrs::ClientPath& core = session_.path(index);
+    if (core.authenticates() && !core.all_proven()) return;
     return session_.path(index).start_exchange(*path.links[0].queue_pair);
   }
   Link& link = path.links[cid];
@@ -72,7 +77,47 @@ void ClientDriver::answered(unsigned index, std::uint16_t cid, rtrs::ConstBytes 
     return later(index, 0us, [this, index] { lose(index, "refused"); });
   }
   if (cid == 0) note_accept(index, record);
+  if (core.authenticates()) start_proof(index, cid);
   connect_next(index);
+}
+
+/// Now and then somebody with another key tries to get into the session.
+bool ClientDriver::draw_impostor() {
+  constexpr unsigned kMost = 4;
+  if (setup_.client.impostor == 0 || impostors_ >= kMost) return false;
+  const bool drawn = world_.rng().chance(setup_.client.impostor);
+  if (drawn) ++impostors_;
+  return drawn;
+}
+
+void ClientDriver::start_proof(unsigned index, std::uint16_t cid) {
+  Path& path = paths_[index];
+  const bool impostor = path.impostor || (cid > 0 && draw_impostor());
+  if (impostor) path.links[cid].wire->set_impostor();
+  const std::string user = impostor ? kOtherUser : user_of(setup_.node);
+  const Secret& secret = secrets_.try_emplace(user, secret_of(user, false)).first->second;
+  session_.path(index).start_proof(cid, *path.links[cid].queue_pair,
+                                   {user, rtrs::wire::bytes_of(secret)}, draw_nonce(world_.rng()));
+}
+
+void ClientDriver::proved(unsigned index, std::size_t cid, SimQueuePair::Status status) {
+  Path& path = paths_[index];
+  rtrs::ClientPath& core = session_.path(index);
+  SimQueuePair& queue_pair = *path.links[cid].queue_pair;
+  queue_pair.flush();
+  const auto& proof = core.proof(static_cast<std::uint16_t>(cid));
+  if (proof.proven() && path.elsewhere) {
+    return world_.violate(who() + " takes a server for its own that has other keys");
+  }
+  if (status == SimQueuePair::Status::ended) {
+    const rtrs::Complaint complaint = queue_pair.complaint();
+    if (complaint != nullptr && !(path.elsewhere && proof.refusal() != 0)) {
+      world_.violate(who() + " complains: " + complaint);
+    }
+    return lose(index, "a connection ended");
+  }
+  if (status == SimQueuePair::Status::more) schedule_progress(index, cid);
+  if (core.all_proven()) connect_next(index);
 }
 
 void ClientDriver::ready(unsigned index) {

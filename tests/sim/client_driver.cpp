@@ -29,6 +29,7 @@ rtrs::ClientSessionOptions ClientDriver::session_options(const Setup& setup, Rng
                           (client.exactly_once ? rtrs::wire::kFeatureExactlyOnce : 0U) |
                           (client.access_notices ? rtrs::wire::kFeatureAccessNotice : 0U) |
                           (client.claims ? rnbd::wire::kFeatureClaims : 0U);
+  options.path.authenticates = client.proves;
   options.path.heartbeat_interval = setup.knobs.heartbeat_interval;
   options.path.heartbeat_misses = setup.knobs.heartbeat_misses;
   for (unsigned i = 0; i < client.paths; ++i) options.paths.push_back(path_options(setup, rng));
@@ -145,11 +146,14 @@ void ClientDriver::progress(unsigned index, std::size_t cid) {
   SimQueuePair& queue_pair = *path.links[cid].queue_pair;
   rtrs::QueuePairHandler* handler = &core;
   if (cid != 0 && cid < lanes_.size()) handler = &lanes_[cid]->handler(index);
+  const bool proving = core.state() == ClientPathState::connecting && core.authenticates();
+  if (proving) handler = &core.proof(static_cast<std::uint16_t>(cid));
   const unsigned life = path.life;
   const bool was_connected = core.state() == ClientPathState::connected;
   unsigned heard = 0;
   const auto status = queue_pair.progress(*handler, heard);
   if (world_.broken() || closed_ || path.life != life || !path.open) return;
+  if (proving) return proved(index, cid, status);
   if (heard > 0 && path.watch) path.watch->heard();
   if (heard > 0 && cid == 0) path.control_heard = world_.now();
   if (core.state() == ClientPathState::connected && !was_connected && !failing_) ready(index);

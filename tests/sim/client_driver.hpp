@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -97,6 +98,7 @@ class ClientDriver {
     unsigned life = 0;  ///< events of an earlier one are ignored
     unsigned step = 0;  ///< of connecting
     bool open = false;
+    bool impostor = false;   ///< all its connections prove to be somebody else's
     bool elsewhere = false;  ///< it leads to another server
     bool ready = false;      ///< the infos have been exchanged
     bool held = false;       ///< ready, but waits until the session has been renewed
@@ -124,6 +126,9 @@ class ClientDriver {
   void schedule_look();
   void connect(unsigned path);
   void connect_next(unsigned path);
+  void start_proof(unsigned path, std::uint16_t cid);
+  bool draw_impostor();
+  void proved(unsigned path, std::size_t cid, SimQueuePair::Status status);
   void requested(unsigned path, std::uint16_t cid, std::uint32_t immediate);
   void answered(unsigned path, std::uint16_t cid, rtrs::ConstBytes record);
   void ready(unsigned path);
@@ -187,8 +192,10 @@ class ClientDriver {
   rtrs::ChangeBarrier barrier_;
   rtrs::ChangeBarrier control_barrier_;
   std::vector<std::unique_ptr<rtrs::ClientLane>> lanes_;
-  std::vector<unsigned> waiters_;  ///< by lane
-  std::vector<Link> graveyard_;    ///< queue pairs that may still be on the stack
+  std::vector<unsigned> waiters_;                      ///< by lane
+  std::map<std::string, rtrs::auth::Digest> secrets_;  ///< by user
+  unsigned impostors_ = 0;                             ///< connections or paths of them so far
+  std::vector<Link> graveyard_;  ///< queue pairs that may still be on the stack
   unsigned looks_ = 0;
   bool up_ = false;
   bool gave_up_ = false;

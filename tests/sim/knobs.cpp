@@ -215,6 +215,16 @@ void draw_foreign(Knobs& knobs, Rng rng) {
   }
 }
 
+/// Likewise. Linux's clients come by another listener.
+void draw_proofs(Knobs& knobs, Rng rng) {
+  knobs.proofs = knobs.server_extensions && rng.chance(400);
+  if (!knobs.proofs) return;
+  for (ClientKnobs& client : knobs.clients) {
+    client.proves = client.extensions && rng.chance(850);
+    if (client.proves && rng.chance(300)) client.impostor = rng.pick({50U, 300U});
+  }
+}
+
 }  // namespace
 
 Duration Knobs::longest_storage() const {
@@ -293,6 +303,7 @@ Knobs draw_knobs(Rng& rng, bool long_run) {
   draw_obstacles(knobs, Rng{Rng{rng}.next() + 2}, faults);
   draw_strangers(knobs, Rng{Rng{rng}.next() + 3}, faults);
   draw_foreign(knobs, Rng{Rng{rng}.next() + 4});
+  draw_proofs(knobs, Rng{Rng{rng}.next() + 5});
   return knobs;
 }
 

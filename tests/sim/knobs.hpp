@@ -73,6 +73,8 @@ struct ClientKnobs {
   unsigned disconnect = 0;    ///< likewise
   unsigned change_paths = 0;  ///< likewise: one is added, or removed
   unsigned foreign = 0;       ///< per mille of its paths but the first: lead to another server
+  bool proves = false;        ///< proves whose it is, if its server wants that
+  unsigned impostor = 0;      ///< per mille of its connections prove to be somebody else's
   bool knows_server = false;  ///< who the server is, from the beginning
 };
 
@@ -130,6 +132,7 @@ enum class Identity : std::uint8_t {
 struct Knobs {
   ServerStyle server_style = ServerStyle::own;
   Identity identity = Identity::none;
+  bool proofs = false;       ///< the server takes proofs, from clients that offer them
   bool new_keys = false;     ///< of our own server: chunks have new keys with each reply
   bool search_path = false;  ///< disks are files that clients name, instead of exports
   std::uint16_t queue_depth = 1;

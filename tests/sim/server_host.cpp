@@ -53,7 +53,8 @@ ServerPathHost& ServerHost::add_path(PathId path, const rtrs::ServerPathOptions&
   return *(paths_[path] = std::move(host));
 }
 
-void ServerHost::add(const rtrs::Admission::Considered& considered, std::uint16_t cid,
+void ServerHost::add(const rtrs::Admission::Considered& considered,
+                     const rtrs::wire::ConnectParameters& request,
                      const rtrs::ServerPathOptions& options, std::shared_ptr<Wire> wire) {
   const auto known = paths_.find(considered.path);
   if (session_.over() || draining_ || (!considered.new_path && known == paths_.end())) {
@@ -61,7 +62,7 @@ void ServerHost::add(const rtrs::Admission::Considered& considered, std::uint16_
     return wire->close(Side::server);
   }
   ServerPathHost& path = considered.new_path ? add_path(considered.path, options) : *known->second;
-  path.add(cid, std::move(wire));
+  path.add(request, std::move(wire));
 }
 
 void ServerHost::turn_away(PathId path) {
@@ -79,7 +80,8 @@ std::size_t ServerHost::admitted() const {
 }
 
 rtrs::Complaint ServerHost::admit(PathId path, std::string_view name) {
-  const rtrs::Admission::Admitted admitted = environment_.admit(path, name);
+  const rtrs::Admission::Admitted admitted =
+      environment_.admit(path, name, paths_.at(path)->user());
   if (admitted.why_not != nullptr) return admitted.why_not;
   linger_.reset();
   older_life_ = admitted.replaces;

@@ -23,7 +23,10 @@ struct HostEnvironment {
   const Knobs& knobs;
   NodeId server = 0;
   NodeId client = 0;
-  std::function<rtrs::Admission::Admitted(PathId, std::string_view name)> admit;
+  /// `user`: what the path has proven, if it had to.
+  std::function<rtrs::Admission::Admitted(PathId, std::string_view name,
+                                          std::optional<std::string_view> user)>
+      admit;
   std::function<bool()> have_memory;
   OpenChunks& open_chunks;
   std::function<void(PathId, bool over)> on_path_closing;
@@ -43,8 +46,9 @@ class ServerHost {
   ServerHost& operator=(const ServerHost&) = delete;
 
   /// Takes a connection whose connect request was accepted.
-  void add(const rtrs::Admission::Considered& considered, std::uint16_t cid,
-           const rtrs::ServerPathOptions& options, std::shared_ptr<Wire> wire);
+  void add(const rtrs::Admission::Considered& considered,
+           const rtrs::wire::ConnectParameters& request, const rtrs::ServerPathOptions& options,
+           std::shared_ptr<Wire> wire);
   void set_access(unsigned listener, rtrs::wire::PathAccess access) {
     session_.set_access(listener, access);
   }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "tests/sim/proofs.hpp"
+
 namespace sim {
 
 using rtrs::ServerPathState;
@@ -54,7 +56,28 @@ void ServerPathHost::give_back(std::span<const rtrs::MutableBytes> unused,
   environment_.on_shrunk(held);
 }
 
-void ServerPathHost::add(std::uint16_t cid, std::shared_ptr<Wire> wire) {
+std::optional<std::string_view> ServerPathHost::user() const {
+  if (!path_.authenticates()) return std::nullopt;
+  return path_.proof(0).user().name;
+}
+
+bool ServerPathHost::has_impostors() const {
+  return std::ranges::any_of(links_,
+                             [](const auto& link) { return link && link->wire->is_impostor(); });
+}
+
+/// Nothing but the client itself may have got in.
+void ServerPathHost::check_users() {
+  if (!path_.authenticates()) return;
+  for (std::uint16_t cid = 0; cid < links_.size(); ++cid) {
+    const auto& proof = path_.proof(cid);
+    if (proof.proven() && proof.user().name == user_of(environment_.client)) continue;
+    world_.violate(who() + " has a connection that did not prove to be its client's");
+  }
+}
+
+void ServerPathHost::add(const rtrs::wire::ConnectParameters& request, std::shared_ptr<Wire> wire) {
+  const std::uint16_t cid = request.cid;
   if (closed_ || draining_) return wire->close(Side::server);
   if (!std::exchange(started_, true)) {
     scope_.after(environment_.knobs.handshake_timeout, [this] {
@@ -75,7 +98,7 @@ void ServerPathHost::add(std::uint16_t cid, std::shared_ptr<Wire> wire) {
                             .chunk_keys = chunk_keys_ ? &*chunk_keys_ : nullptr});
   link.queue_pair->on_ready = [this, &link] { schedule_progress(link); };
   link.queue_pair->on_post = [this, &link] { schedule_flush(link); };
-  link.handler = &path_.add(cid, *link.queue_pair);
+  link.handler = &path_.add(cid, *link.queue_pair, rtrs::wire::encode(request));
   auto accept = path_.accept_parameters();
   if (linux_server_) accept.new_rkey = linux_server_->new_keys();
   link.queue_pair->send_record(rtrs::wire::bytes_of(rtrs::wire::encode(accept)));
@@ -118,6 +141,7 @@ bool ServerPathHost::progress(Link& link) {
   if (world_.broken() || closed_) return true;
   if (was_connecting && path_.state() == ServerPathState::connected) {
     world_.note("server", environment_.serial, "path is up");
+    check_users();
     path_.start_heartbeat(world_.now());
     watch_.emplace(world_, environment_.knobs, who(), environment_.server, environment_.client);
     schedule_tick();
@@ -137,7 +161,7 @@ bool ServerPathHost::progress(Link& link) {
 }
 
 void ServerPathHost::on_complaint(rtrs::Complaint complaint) {
-  if (refused_) return;
+  if (refused_ || (path_.authenticates() && half_open() && has_impostors())) return;
   world_.violate(who() + " complains: " + complaint);
 }
 

@@ -43,7 +43,9 @@ class ServerPathHost {
   ServerPathHost& operator=(const ServerPathHost&) = delete;
 
   /// Takes a connection whose connect request was accepted.
-  void add(std::uint16_t cid, std::shared_ptr<Wire> wire);
+  void add(const rtrs::wire::ConnectParameters& request, std::shared_ptr<Wire> wire);
+  /// What its client has proven, if it had to.
+  std::optional<std::string_view> user() const;
   /// Looks at all connections. False: there may be more.
   bool read();
   /// Closes as soon as everything is answered and the replies are out.
@@ -67,6 +69,8 @@ class ServerPathHost {
   void schedule_flush(Link& link);
   void schedule_tick();
   void on_complaint(rtrs::Complaint complaint);
+  bool has_impostors() const;
+  void check_users();
   void on_fenced(const char* why, bool fault);
   void check_drained();
   bool provide_chunks();

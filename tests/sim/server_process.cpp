@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rdma/server.hpp"
+#include "tests/sim/proofs.hpp"
 #include "tests/sim/search_directory.hpp"
 
 // What the server logic asks of a session, as rdma/transport/ answers it for sockets.
@@ -34,6 +35,7 @@ rtrs::ServerSessionOptions make_session_options(const Knobs& knobs, std::uint16_
   if (knobs.server_extensions) {
     options.features = rtrs::wire::kFeatureUserMessages | rtrs::wire::kFeatureExactlyOnce |
                        (knobs.access_notices ? rtrs::wire::kFeatureAccessNotice : 0U) |
+                       (knobs.proofs ? rtrs::wire::kFeatureAuthentication : 0U) |
                        rnbd::wire::kFeatureClaims;
   }
   options.volatile_epoch = face.volatile_epoch;
@@ -120,6 +122,7 @@ ServerProcess::ServerProcess(World& world, const Knobs& knobs, std::uint16_t que
       exports_{exports},
       checker_{checker},
       node_{face.node},
+      keys_{make_keys(world, face.foreign)},
       session_options_{make_session_options(knobs, queue_depth, face)},
       admission_{{.max_sessions = knobs.max_sessions,
                   .max_connections_per_path = 128,
@@ -264,7 +267,10 @@ void ServerProcess::check_memory() {
 
 void ServerProcess::judge(std::shared_ptr<Wire> wire,
                           const rtrs::wire::ConnectParameters& parameters, NodeId client) {
-  const auto considered = admission_.consider(parameters);
+  const bool proves =
+      knobs_.proofs && (parameters.extension.features & rtrs::wire::kFeatureAuthentication) != 0;
+  const auto considered =
+      admission_.consider(parameters, proves ? std::nullopt : std::optional<std::string_view>{""});
   turn_away_soon(considered.makes_room);
   check_memory();
   world_.note("server", wire->session(), "judges", parameters.cid,
@@ -288,8 +294,9 @@ void ServerProcess::judge(std::shared_ptr<Wire> wire,
                                         .access = access_[listener],
                                         .entrance = listener,
                                         .heartbeat_interval = knobs_.heartbeat_interval,
-                                        .heartbeat_misses = knobs_.heartbeat_misses};
-  host.add(considered, parameters.cid, options, std::move(wire));
+                                        .heartbeat_misses = knobs_.heartbeat_misses,
+                                        .keys = proves ? keys_ : nullptr};
+  host.add(considered, parameters, options, std::move(wire));
 }
 
 void ServerProcess::set_access(unsigned listener, rtrs::wire::PathAccess access) {
@@ -310,7 +317,9 @@ ServerHost& ServerProcess::create_host(SessionId id,
       .knobs = knobs_,
       .server = node_,
       .client = client,
-      .admit = [this, id](PathId path, std::string_view name) { return admit(id, path, name); },
+      .admit = [this, id](
+                   PathId path, std::string_view name,
+                   std::optional<std::string_view> user) { return admit(id, path, name, user); },
       .have_memory = [this] { return calm_ || !world_.rng().chance(knobs_.faults.no_memory); },
       .open_chunks = open_chunks_,
       .on_path_closing =
@@ -327,8 +336,9 @@ ServerHost& ServerProcess::create_host(SessionId id,
   return *(hosts_[id] = std::move(host));
 }
 
-rtrs::Admission::Admitted ServerProcess::admit(SessionId id, PathId path, std::string_view name) {
-  const auto admitted = admission_.admit(id, path, name);
+rtrs::Admission::Admitted ServerProcess::admit(SessionId id, PathId path, std::string_view name,
+                                               std::optional<std::string_view> user) {
+  const auto admitted = admission_.admit(id, path, name, user);
   if (admitted.ends != 0) {
     scope_.soon([this, idle = admitted.ends] {
       if (const auto found = hosts_.find(idle); found != hosts_.end()) found->second->end_if_idle();

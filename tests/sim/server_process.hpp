@@ -79,7 +79,8 @@ class ServerProcess {
   void check_memory();
   ServerHost& create_host(SessionId id, const rtrs::wire::ConnectParameters& parameters,
                           std::uint64_t serial, NodeId client);
-  rtrs::Admission::Admitted admit(SessionId id, PathId path, std::string_view name);
+  rtrs::Admission::Admitted admit(SessionId id, PathId path, std::string_view name,
+                                  std::optional<std::string_view> user);
   void turn_away_soon(rtrs::Admission::Place half_open);
   void forget_path_soon(SessionId id, PathId path);
   void forget_soon(SessionId id);
@@ -97,6 +98,7 @@ class ServerProcess {
   const std::vector<unsigned> exports_;  ///< numbers of the disks, by slot
   Checker& checker_;
   NodeId node_;
+  std::shared_ptr<rtrs::auth::ServerKeys> keys_;
   bool calm_ = false;
   rtrs::ServerSessionOptions session_options_;
   std::array<rtrs::wire::PathAccess, kListeners> access_{};

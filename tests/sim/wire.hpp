@@ -73,6 +73,9 @@ class Wire : public std::enable_shared_from_this<Wire> {
   /// The path of the session that it belongs to.
   unsigned path() const { return path_; }
   void set_path(unsigned path) { path_ = path; }
+  /// Its client proves to be somebody else.
+  void set_impostor() { impostor_ = true; }
+  bool is_impostor() const { return impostor_; }
   /// Which of its sessions the server has taken the connection into: a secret between the ends.
   std::uint64_t session_epoch() const { return session_epoch_; }
   void set_session_epoch(std::uint64_t epoch) { session_epoch_ = epoch; }
@@ -138,6 +141,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
   Instant late_until_{};  ///< what comes from the client arrives then
   bool touched_ = false;
   bool prompt_ = false;
+  bool impostor_ = false;
   bool keeps_copies_ = false;
   std::optional<Packet> copy_;
   bool over_ = false;

@@ -114,7 +114,6 @@ Complaint ServerProof::on_hello(ConstBytes message) {
   expected_ = proofs.client;
   state_ = State::proof;
   queue_pair_->send(wire::bytes_of(challenge));
-  queue_pair_->flush();
   return nullptr;
 }
 
