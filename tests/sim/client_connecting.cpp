@@ -19,6 +19,11 @@ void ClientDriver::connect(unsigned index) {
   path.open = true;
   path.ready = path.held = false;
   path.links = std::vector<Link>(session_.begin(index).connection_count());
+  // Somebody answers in the server's place, to whom its number means nothing yet.
+  if (std::exchange(path.hijacked, false)) path.elsewhere = false;
+  if (!up_ && !path.elsewhere && options_.server_id == 0 && draw_impostor()) {
+    path.hijacked = path.elsewhere = true;
+  }
   // A session that it may make would be the impostor's.
   path.impostor = up_ && !session_.path(index).may_begin() && draw_impostor();
   connect_next(index);

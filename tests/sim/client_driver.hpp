@@ -99,6 +99,7 @@ class ClientDriver {
     unsigned step = 0;  ///< of connecting
     bool open = false;
     bool impostor = false;   ///< all its connections prove to be somebody else's
+    bool hijacked = false;   ///< it leads to another server, this time
     bool elsewhere = false;  ///< it leads to another server
     bool ready = false;      ///< the infos have been exchanged
     bool held = false;       ///< ready, but waits until the session has been renewed

@@ -1,0 +1,133 @@
+#!/bin/bash
+# The mutual proof without TLS, over plain TCP: who comes in, who does not, and why.
+# SPDX-License-Identifier: BSD-3-Clause
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+
+ctl() { "${ctl_command[@]}" "$@"; }
+
+# keys NAME...: a shared key for each; keys.psk is the server's, NAME.psk the client's.
+keys() {
+  local name
+  for name in "$@"; do ctl keygen "$name" keys.psk --out "$name.psk"; done
+}
+# proven USER@ FILE: of the export x.
+proven() { echo "rnbd+tcp://$1$address/x?auth-psk-file=$PWD/$2"; }
+# start_proving [RIGHTS ARGUMENT...]: a server that takes proofs only.
+start_proving() {
+  start_server --tls=off --auth=psk --tls-psk=keys.psk --export "x=memory:16M,rw=${1:-*}" \
+    --control "$PWD/control" "${@:2}"
+}
+# refused URI TEXT...: a client that connects at its start ends, and says so.
+refused() {
+  local uri=$1 text
+  shift
+  if [[ $face == bridge ]]; then
+    status_of 1 "${bridge_command[@]}" --listen "unix:$PWD/refused.sock" --connect now \
+      --connect-timeout 2s "$uri"
+  else
+    status_of 1 "${nbdkit_command[@]}" -f -U "$PWD/refused.sock" "$plugin" "$uri" connect=now \
+      connect-timeout=2s
+  fi
+  for text in "$@"; do says said "$text"; done
+}
+
+right_key() {
+  random_file image 16M
+  keys host1
+  start_proving host1
+  attach_to "$(proven host1@ host1.psk)"
+  nbdcopy --flush image "$uri"
+  nbdcopy "$uri" copy
+  cmp image copy
+  ctl --json "$PWD/control" status | tee status
+  says status '"identity":"host1"'
+  says status '"proven_by":"proof"'
+  says server.log 'connected with .*, proof host1'
+  says server.log 'open ok .* identity=host1'
+}
+it "who proves a key is known by its user, and everything is copied in and out" right_key
+
+by_keys() {
+  keys host1 host2
+  start_proving host2
+  attach_to "rnbd+tcp://$address/x" "auth-psk=$PWD/keys.psk" auth-username=host2
+  nbdinfo --size "$uri"
+  says server.log 'proof host2'
+}
+it "the key can be named without the URI, and chosen from several" by_keys
+
+wrong_key() {
+  keys host1
+  ctl keygen host1 wrong.psk
+  ctl keygen nobody unknown.psk
+  start_proving
+  refused "$(proven host1@ wrong.psk)" "does not have this key.* .key 'host1'"
+  refused "$(proven nobody@ unknown.psk)" "does not have this key.* .key 'nobody'"
+  says server.log "did not prove that it has the key 'host1'"
+  says server.log "did not prove that it has the key 'nobody'"
+}
+it "a wrong key and a name that is not known are refused alike" wrong_key
+
+no_proof() {
+  keys host1
+  start_proving
+  refused "rnbd+tcp://$address/x" 'Permission denied' 'it wants a proof'
+  says server.log 'it offers no proof of a key'
+}
+it "a client without a key is told that the server wants a proof" no_proof
+
+no_server() {
+  keys host1
+  start_server --export x=memory:1M
+  refused "$(proven host1@ host1.psk)" 'the server does not authenticate'
+}
+it "a client with a key refuses a server that proves nothing" no_server
+
+listeners() {
+  keys host1
+  local -a common=("${server_command[@]}" --tls=off --tls-psk=keys.psk --export x=memory:1M,rw=@127.0.0.1)
+  status_of 2 "${common[@]}" --auth=psk --listen tcp:127.0.0.1:0,auth=none
+  says said 'write ,from='
+  status_of 2 "${server_command[@]}" --auth=psk --export x=memory:1M,rw=*
+  says said 'auth=psk needs keys'
+  status_of 2 "${common[@]}" --listen tcp:127.0.0.1:0,auth=none,from=nowhere
+  says said 'from=10.0.0.0/24'
+  start_server --tls=off --tls-psk=keys.psk --auth=psk --export x=memory:1M,rw=@127.0.0.0/8 \
+    --listen tcp:127.0.0.1:0,auth=none,from=127.0.0.0/8 --listen tcp:127.0.0.1:0,auth=none,from=10.0.0.0/8
+  local -a ports
+  mapfile -t ports < <(grep 'ready' server.log | grep -oE '127\.0\.0\.1:[0-9]+')
+  refused "rnbd+tcp://${ports[0]}/x" 'it wants a proof'
+  refused "rnbd+tcp://${ports[2]}/x" 'Permission denied'
+  says server.log 'from= other networks'
+  attach_to "rnbd+tcp://${ports[1]}/x"
+  nbdinfo --size "$uri"
+}
+it "who cannot prove anything comes in by a listener that says from where" listeners
+
+attacks() {
+  keys host1 host2
+  start_proving
+  limited /usr/bin/python3 "$source_dir/tests/integration/auth_peer.py" "$port" keys.psk
+  says server.log "the client does not have the key: 'host1'"
+  says server.log 'its connections have proven different users'
+  says server.log 'the session belongs to another user'
+}
+it_plugin "replays, changed records, reflections and other users' keys are refused" attacks
+
+withdrawn() {
+  keys host1 host2
+  start_proving
+  nbdkit_name=first attach_to "$(proven host1@ host1.psk)"
+  nbdinfo --size "$uri"
+  nbdkit_name=second attach_to "$(proven host2@ host2.psk)"
+  grep -v '^host1:' keys.psk >fewer.psk
+  chmod 600 fewer.psk
+  mv fewer.psk keys.psk
+  ctl --json "$PWD/control" reload | tee said
+  wait_for_line server.log "the key 'host1' was withdrawn"
+  nbdinfo --size "$uri"
+  refused "$(proven host1@ host1.psk)" "does not have this key"
+}
+it "a key that is withdrawn ends its sessions at the reload, and no others" withdrawn
+
+finish
