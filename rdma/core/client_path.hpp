@@ -73,6 +73,8 @@ class ClientPath final : public QueuePairHandler {
   std::uint64_t required_server() const { return options_.server_id.value_or(0); }
   /// It let connection 0 in.
   bool answered() const { return accepted_.queue_depth != 0; }
+  /// And whatever its answer says is of somebody who has our key, where that has to be proven.
+  bool believed() const { return answered() && (proofs_.empty() || proofs_[0].proven()); }
   /// The server was asked to make the session if it does not know it.
   bool may_begin() const { return options_.first_connection; }
 

@@ -178,9 +178,9 @@ void ClientSession::lost(unsigned index, Instant now, const std::string& why, bo
     --connected_;
   } else {
     const bool unknown = path.core->refusal() == ENXIO && !path.core->may_begin();
-    path.foreign = unknown || (path.core->answered() && leads_elsewhere(index));
+    path.foreign = unknown || (path.core->believed() && leads_elsewhere(index));
     // Others may be needed to go on there: all permits may be bound to them.
-    if (path.core->answered() && decides(index)) {
+    if (path.core->believed() && decides(index)) {
       options_.server_id = path.core->accepted().extension.server_id;
     }
   }
