@@ -132,8 +132,8 @@ late_address() {
   says server.log 'cannot listen on tcp:10\.99\.9\.1:7777: .*no such address.*tried again every second'
   says server.log 'ready, listening on tcp:127\.0\.0\.1:[0-9]+ \(waiting for tcp:10\.99\.9\.1:7777\), exporting'
   ctl status | tee status
-  says status '^tcp:10\.99\.9\.1:7777 +optimized +off +waiting +.*no such address'
-  says status '^tcp:127\.0\.0\.1:[0-9]+ +optimized +off +listening +-$'
+  says status '^tcp:10\.99\.9\.1:7777 +optimized +off +none +waiting +.*no such address'
+  says status '^tcp:127\.0\.0\.1:[0-9]+ +optimized +off +none +listening +-$'
   status_of 1 "${ctl_command[@]}" "$PWD/control" access tcp:10.99.9.1:7777 inaccessible
   says said 'waits'
   ip -n "$near" addr add 10.99.9.2/24 dev cable0
@@ -142,7 +142,7 @@ late_address() {
   attach_to rnbd+tcp://10.99.9.1:7777/disk0
   [[ $(nbdinfo --size "$uri") == 1048576 ]]
   ctl status | tee status
-  says status '^tcp:10\.99\.9\.1:7777 +optimized +off +listening +-$'
+  says status '^tcp:10\.99\.9\.1:7777 +optimized +off +none +listening +-$'
   says status ' tcp:10\.99\.9\.1:7777 +connected '
   ctl access tcp:10.99.9.1:7777 non-optimized
 }
