@@ -85,7 +85,7 @@ it "a client with a key refuses a server that proves nothing" no_server
 
 listeners() {
   keys host1
-  local -a common=("${server_command[@]}" --tls=off --tls-psk=keys.psk --export x=memory:1M,rw=@127.0.0.1)
+  local -a common=("${server_command[@]}" --tls=off --tls-psk=keys.psk --export 'x=memory:1M,rw=@127.0.0.1')
   status_of 2 "${common[@]}" --auth=psk --listen tcp:127.0.0.1:0,auth=none
   says said 'write ,from='
   status_of 2 "${server_command[@]}" --auth=psk --export x=memory:1M,rw=*
