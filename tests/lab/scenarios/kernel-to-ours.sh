@@ -232,7 +232,7 @@ migration() {
 # A server that is told to stop answers what it has begun, and only then ends its connections.
 is_writing() { [[ $(awk '{ print $2 }' "/sys/block/${1##*/}/inflight") -gt 0 ]]; }
 write_outlives_its_server() {
-  on server rnbd_server --listen rdma:10.99.0.1:1234 --export a=delay:write=2s:memory:16M
+  on server rnbd_server --listen rdma:10.99.0.1:1234 --export a=delay:write=10s:memory:16M
   device=$(on client kernel_map k a "$first_path")
   on client background write write_4k "$device"
   on client eventually 20 is_writing "$device"
