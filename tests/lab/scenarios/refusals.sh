@@ -82,9 +82,30 @@ no_windows() {
   ask_plugin rnbd://10.99.0.1/disk0
 }
 
+# The queue pairs' own numbers are part of it, which only a device has.
+proofs() {
+  local ctl="$build_dir/bin/rnbd-ctl"
+  umask 077
+  "$ctl" keygen host1 keys.psk --out host1.psk
+  "$ctl" keygen host1 wrong.psk
+  rnbd_server --listen rdma:10.99.0.1:1234 --listen rdma:10.99.0.1:1235,auth=none,from=192.0.2.0/24 \
+    --listen rdma:10.99.0.1:1236,auth=none,from=10.99.0.0/24 --auth=psk --tls-psk "$PWD/keys.psk" \
+    --export disk0=memory:1M,rw=host1,ro=@10.99.0.0/24
+  ask_plugin "rnbd://host1@10.99.0.1/disk0?auth-psk-file=$PWD/host1.psk"
+  says rnbd-server.log "connected with .* connections, proof host1"
+  plugin_says "does not have this key, or another secret" "rnbd://host1@10.99.0.1/disk0?auth-psk-file=$PWD/wrong.psk" \
+    connect-timeout=2s
+  plugin_says "Permission denied .it wants a proof" rnbd://10.99.0.1/disk0
+  plugin_says "Permission denied" rnbd://10.99.0.1:1235/disk0
+  plugin_says "the server does not authenticate" \
+    "rnbd://host1@10.99.0.1:1236/disk0?auth-psk-file=$PWD/host1.psk" connect-timeout=2s
+  ask_plugin rnbd://10.99.0.1:1236/disk0
+}
+
 boot server
 it "no RDMA device" on server no_device
 it "no such address, and a port that is in use" on server no_address
 it "too little memory may be locked: both sides name the limit" on server no_memory
 it "a device without memory windows: always-invalidate is refused with the reason" on server no_windows
+it "who proves no key comes in only by a listener that says from where" on server proofs
 finish
