@@ -23,8 +23,8 @@ class Le {
 
  public:
   constexpr Le() = default;
-  constexpr Le(T value)
-      : bytes_{std::bit_cast<Bytes>(to_little(value))} {}  // NOLINT: implicit on purpose
+  // NOLINTNEXTLINE(google-explicit-constructor): implicit on purpose
+  constexpr Le(T value) : bytes_{std::bit_cast<Bytes>(to_little(value))} {}
   constexpr operator T() const { return to_little(std::bit_cast<T>(bytes_)); }  // NOLINT
   constexpr T value() const { return *this; }
 
