@@ -13,6 +13,14 @@ namespace {
 
 TEST_CASE_TEMPLATE_INVOKE(queue_pair_conformance, VerbsInlining, VerbsWithoutInline);
 
+TEST_CASE("verbs: both ends see the same binding, which no other connection has") {
+  VerbsInlining one, other;
+  const Binding binding = one.left().binding();
+  CHECK(binding != Binding{});
+  CHECK(binding == one.right().binding());
+  CHECK(binding != other.left().binding());
+}
+
 TEST_CASE("verbs: a revoked key opens nothing, and the next one does") {
   VerbsInlining f;
   std::vector<std::byte> memory(3 * 4096);
