@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <string>
 #include <utility>
 
 #include "rdma/transport/await.hpp"
@@ -14,6 +15,7 @@
 #include "rdma/transport/system_failure.hpp"
 #include "rdma/transport/tls/credentials.hpp"
 #include "rdma/transport/tls/proof_keys.hpp"
+#include "rdma/wire/auth.hpp"
 
 namespace rtrs {
 namespace {
@@ -77,6 +79,12 @@ tl::expected<void, Failure> PathDriver::load_keys() {
   if (!names) return {};
   auto loaded = tls::Credentials::load(*names, tls::Role::client);
   if (!loaded) return tl::unexpected(Failure{ENOKEY, loaded.error()});
+  if (!options_.tls_keys && (*loaded)->key_name().size() > wire::kMaxAuthKeyName) {
+    return tl::unexpected(
+        Failure{ENOKEY, "the name of a key that is proven without TLS has at most " +
+                            std::to_string(wire::kMaxAuthKeyName) + " characters; '" +
+                            (*loaded)->key_name() + "' is longer"});
+  }
   options_.tls = *std::move(loaded);
   return {};
 }

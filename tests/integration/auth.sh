@@ -68,6 +68,14 @@ wrong_key() {
 }
 it "a wrong key and a name that is not known are refused alike" wrong_key
 
+long_name() {
+  keys host1
+  (umask 077 && printf '%060d/second:%064d\n' 1 1 >long.psk) # by another tool than ours
+  start_proving
+  refused "$(proven "" long.psk)" 'at most 64 characters'
+}
+it "a name that is too long for a proof is refused with the limit" long_name
+
 no_proof() {
   keys host1
   start_proving
