@@ -229,13 +229,18 @@ migration() {
   on client block_is /dev/nbd0 0 N
 }
 
-# A server that is told to stop answers what it has begun, and only then ends its connections.
+# A server that is told to stop answers what it has begun, and only then ends its connections. It
+# leaves after 5 s whatever hangs.
 is_writing() { [[ $(awk '{ print $2 }' "/sys/block/${1##*/}/inflight") -gt 0 ]]; }
+# In one job of the guest, whose next may begin when the write has ended.
+begin_write() {
+  background write write_4k "$1"
+  eventually 20 is_writing "$1"
+}
 write_outlives_its_server() {
-  on server rnbd_server --listen rdma:10.99.0.1:1234 --export a=delay:write=10s:memory:16M
+  on server rnbd_server --listen rdma:10.99.0.1:1234 --export a=delay:write=4s:memory:16M
   device=$(on client kernel_map k a "$first_path")
-  on client background write write_4k "$device"
-  on client eventually 20 is_writing "$device"
+  on client begin_write "$device"
   sleep 0.5 # until the server has it
   on server stop rnbd-server
   on client ended_well write
