@@ -154,6 +154,9 @@ rtrs::ServerOptions server_options(const Settings& settings, std::vector<int> so
   options.heartbeat_interval = settings.heartbeat;
   options.always_invalidate = settings.always_invalidate;
   options.header_digest = options.data_digest = !settings.no_digest;
+  for (rtrs::ListenAddress& address : options.listen) {  // the settings have been judged
+    if (address.transport == rtrs::TransportKind::rdma) address.tls = rtrs::TlsMode::off;
+  }
   options.tls = settings.tls_mode();
   options.tls_keys = settings.tls_keys;
   options.auth = settings.auth;
@@ -190,9 +193,9 @@ void warn_of_strangers(const rtrs::Server& server) {
     if (listener.tls == rtrs::TlsMode::require) continue;
     if (listener.auth == rtrs::AuthMode::psk) {
       log_function()(rtrs::LogLevel::warning,
-                     "clients prove who they are at " + listener.address +
-                         ", and nothing is encrypted: whoever is on the way may read and change "
-                         "what is sent (docs/security.md)");
+                     "clients prove their key at " + listener.address +
+                         ", but without TLS nothing is encrypted: attackers on the way may read "
+                         "and change all data (docs/security.md)");
       continue;
     }
     log_function()(rtrs::LogLevel::warning,

@@ -104,6 +104,13 @@ tl::expected<void, Failure> check(const ServerOptions& options) {
   if (options.handshake_timeout <= Duration::zero()) {
     return invalid("the handshake timeout must be longer than zero");
   }
+  for (const ListenAddress& address : options.listen) {
+    if (address.transport == TransportKind::rdma &&
+        address.tls.value_or(options.tls) == TlsMode::require) {
+      return invalid("RDMA does not encrypt, so a server that requires TLS cannot listen on rdma:" +
+                     address.host + ": listen on tcp: instead");
+    }
+  }
   if (options.listen.empty() && options.listen_fds.empty()) {
     return invalid("no address to listen on");
   }

@@ -84,6 +84,24 @@ TEST_CASE("... or that of its certificate") {
   CHECK(server.calls({}) == std::pair{std::string{}, 0});  // nobody, for the server lets it choose
 }
 
+TEST_CASE("a server that requires TLS does not listen over RDMA, which encrypts nothing") {
+  const test::KeyDirectory files;
+  const std::string keys = files.psk("host1", test::hex_key()).psk;
+  rtrs_server_ops ops{};
+  ops.size = sizeof(ops);
+  ops.request = [](void*, const rtrs_incoming* incoming) {
+    rtrs_finish(incoming->request, 0, nullptr, 0);
+  };
+  rtrs_server_options options{};
+  options.size = sizeof(options);
+  options.tls = RTRS_TLS_REQUIRE;
+  options.tls_psk = keys.c_str();
+  rtrs_error error{};
+  CHECK(rtrs_listen("rtrs://127.0.0.1", &ops, nullptr, &options, &error) == nullptr);
+  CHECK(error.code == EINVAL);
+  CHECK(std::string{error.text}.find("RDMA does not encrypt") != std::string::npos);
+}
+
 TEST_CASE("keys and the wish to use them come together") {
   const TestServer server{echo};
   const auto refused = [&](rtrs_client_options options) {
