@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// All keys together: whether they fit, and the configuration that they make.
+#include <algorithm>
+#include <utility>
+
+#include "bridge/client/config.hpp"
+#include "rdma/path_list.hpp"
+
+namespace rnbd {
+namespace {
+
+using Error = tl::unexpected<std::string>;
+using Done = tl::expected<void, std::string>;
+
+}  // namespace
+
+/// The first path is that of the URI or server.
+Done ConfigReader::collect_paths(ClientConfig& config) const {
+  rtrs::TransportKind transport = transport_.value_or(rtrs::TransportKind::tcp);
+  if (uri_) {
+    transport = uri_->transport;
+    config.paths.push_back(uri_->path());
+  } else if (server_) {
+    config.paths.push_back({transport, "", server_->host, server_->port});
+  }
+  for (const std::string& text : paths_) {
+    rtrs::PathAddress path = *parse_path(text, transport);
+    if (std::count(config.paths.begin(), config.paths.end(), path) != 0) {
+      return Error{"path=: '" + text + "' is there already; leave it out"};
+    }
+    // From here to where another one leads without saying from where: that one is meant.
+    rtrs::PathAddress anywhere = path;
+    anywhere.source.clear();
+    const auto found = std::find(config.paths.begin(), config.paths.end(), anywhere);
+    if (found != config.paths.end()) {
+      *found = path;
+    } else {
+      config.paths.push_back(path);
+    }
+  }
+  if (config.paths.empty()) {
+    return Error{"no server is named; write uri=rnbd+tcp://HOST[:PORT]/DEVICE"};
+  }
+  if (config.paths.size() > kMaxPaths) {
+    return Error{"a session has at most " + std::to_string(kMaxPaths) + " paths, not " +
+                 std::to_string(config.paths.size()) + "; leave some path= out"};
+  }
+  return {};
+}
+
+Done ConfigReader::collect_auth(ClientConfig& config) const {
+  if (auth_keys_.none() && auth_keys_.username.empty()) return {};
+  if (auth_keys_.none()) {
+    return Error{"auth-username= names a key and no file of it; write auth-psk=FILE as well"};
+  }
+  if (config.tls != rtrs::TlsMode::off) {
+    return Error{"TLS proves both ends already; leave auth-psk= out"};
+  }
+  rtrs::TlsKeys keys = auth_keys_;
+  if (uri_ && !uri_->user.empty()) {
+    if (!keys.username.empty() && keys.username != uri_->user) {
+      return Error{"uri= and auth-username= name different users; name it once"};
+    }
+    keys.username = uri_->user;
+  }
+  config.auth_keys = std::move(keys);
+  return {};
+}
+
+/// A word that is missing must not send in clear the data that were meant to be encrypted.
+Done ConfigReader::collect_tls(ClientConfig& config) const {
+  const bool by_uri = uri_ && uri_->tls;
+  if (by_uri && tls_ == rtrs::TlsMode::off) {
+    return Error{"tls=off contradicts the uri; write rnbd+tcp:// to send in clear"};
+  }
+  config.tls = by_uri ? rtrs::TlsMode::require : tls_.value_or(rtrs::TlsMode::off);
+  rtrs::TlsKeys& keys = config.tls_keys;
+  if (uri_ && !uri_->user.empty() && auth_keys_.none()) {
+    if (!keys.username.empty() && keys.username != uri_->user) {
+      return Error{"uri= and tls-username= name different users; name it once"};
+    }
+    keys.username = uri_->user;
+  }
+  if (config.tls == rtrs::TlsMode::off) {
+    if (keys.none() && keys.username.empty()) return {};
+    return Error{
+        "keys of TLS are named, but not that it is used; write rnbds+tcp:// in the uri, or "
+        "tls=require"};
+  }
+  if (keys.none()) {
+    return Error{
+        "TLS needs keys; write tls-psk=FILE or tls-certificates=DIRECTORY, or behind the "
+        "uri ?tls-psk-file=FILE"};
+  }
+  if (!keys.psk.empty() && !keys.certificates.empty()) {
+    return Error{"tls-psk= and tls-certificates= are two ways to prove the same; leave one out"};
+  }
+  if (!keys.username.empty() && keys.psk.empty()) {
+    return Error{"a user belongs to a shared key (tls-psk=); a certificate has its own name"};
+  }
+  for (const rtrs::PathAddress& path : config.paths) {
+    if (auto fits = rtrs::can_carry(path, config.tls); !fits) return Error{fits.error().text};
+  }
+  return {};
+}
+
+tl::expected<ClientConfig, std::string> ConfigReader::complete() const {
+  ClientConfig config = config_;
+  if (uri_) {
+    if (server_) return Error{"give either uri= or server=, not both"};
+    if (transport_ && *transport_ != uri_->transport) {
+      return Error{"transport= contradicts uri=; leave transport= out"};
+    }
+    if (!uri_->device.empty() && !config.device.empty() && uri_->device != config.device) {
+      return Error{"uri= names the device '" + uri_->device + "' and device= another one, '" +
+                   config.device + "'; name it once"};
+    }
+    if (!uri_->device.empty()) config.device = uri_->device;
+  }
+  if (auto done = collect_paths(config); !done) return Error{done.error()};
+  if (auto done = collect_tls(config); !done) return Error{done.error()};
+  if (auto done = collect_auth(config); !done) return Error{done.error()};
+  if (config.device.empty() && !config.dynamic_export) {
+    return Error{
+        "no device is named; append it to the URI, write device=NAME, or let clients choose with "
+        "dynamic-export=true"};
+  }
+  if (config.uuid != wire::Uuid{} && config.dynamic_export) {
+    return Error{
+        "uuid= is that of one disk; name its device as well, and leave dynamic-export= out"};
+  }
+  if (config.uuid != wire::Uuid{} && !config.extensions) {
+    return Error{"uuid= contradicts extensions=false, without which no server tells UUIDs"};
+  }
+  if (config.require_extension && !config.extensions) {
+    return Error{"require-ext=true contradicts extensions=false; leave one of them out"};
+  }
+  if (config.reconnect_min > config.reconnect_max) {
+    return Error{"reconnect-min= is longer than reconnect-max= (default 2s); change one of them"};
+  }
+  return config;
+}
+
+}  // namespace rnbd
