@@ -17,19 +17,6 @@ start_proving() {
   start_server --tls=off --auth=psk --tls-psk=keys.psk --export "x=memory:16M,rw=${1:-*}" \
     --control "$PWD/control" "${@:2}"
 }
-# refused URI TEXT...: a client that connects at its start ends, and says so.
-refused() {
-  local uri=$1 text
-  shift
-  if [[ $face == bridge ]]; then
-    status_of 1 "${bridge_command[@]}" --listen "unix:$PWD/refused.sock" --connect now \
-      --connect-timeout 2s "$uri"
-  else
-    status_of 1 "${nbdkit_command[@]}" -f -U "$PWD/refused.sock" "$plugin" "$uri" connect=now \
-      connect-timeout=2s
-  fi
-  for text in "$@"; do says said "$text"; done
-}
 
 right_key() {
   random_file image 16M
@@ -45,7 +32,7 @@ right_key() {
   says server.log 'connected with .*, proof host1'
   says server.log 'open ok .* identity=host1'
 }
-it "who proves a key is known by its user, and everything is copied in and out" right_key
+it "a client that proves a key is known by its user, and its data are right" right_key
 
 by_keys() {
   keys host1 host2
@@ -61,8 +48,8 @@ wrong_key() {
   ctl keygen host1 wrong.psk
   ctl keygen nobody unknown.psk
   start_proving
-  refused "$(proven host1@ wrong.psk)" "does not have this key.* .key 'host1'"
-  refused "$(proven nobody@ unknown.psk)" "does not have this key.* .key 'nobody'"
+  refused_client "$(proven host1@ wrong.psk)" "does not have this key.* .key 'host1'"
+  refused_client "$(proven nobody@ unknown.psk)" "does not have this key.* .key 'nobody'"
   says server.log "did not prove that it has the key 'host1'"
   says server.log "did not prove that it has the key 'nobody'"
 }
@@ -72,14 +59,14 @@ long_name() {
   keys host1
   (umask 077 && printf '%060d/second:%064d\n' 1 1 >long.psk) # by another tool than ours
   start_proving
-  refused "$(proven "" long.psk)" 'at most 64 characters'
+  refused_client "$(proven "" long.psk)" 'at most 64 characters'
 }
 it "a name that is too long for a proof is refused with the limit" long_name
 
 no_proof() {
   keys host1
   start_proving
-  refused "rnbd+tcp://$address/x" 'Permission denied' 'it wants a proof'
+  refused_client "rnbd+tcp://$address/x" 'Permission denied' 'it wants a proof'
   says server.log 'it offers no proof of a key'
 }
 it "a client without a key is told that the server wants a proof" no_proof
@@ -87,7 +74,7 @@ it "a client without a key is told that the server wants a proof" no_proof
 no_server() {
   keys host1
   start_server --export x=memory:1M
-  refused "$(proven host1@ host1.psk)" 'the server does not authenticate'
+  refused_client "$(proven host1@ host1.psk)" 'the server does not authenticate'
 }
 it "a client with a key refuses a server that proves nothing" no_server
 
@@ -104,13 +91,24 @@ listeners() {
     --listen tcp:127.0.0.1:0,auth=none,from=127.0.0.0/8 --listen tcp:127.0.0.1:0,auth=none,from=10.0.0.0/8
   local -a ports
   mapfile -t ports < <(grep 'ready' server.log | grep -oE '127\.0\.0\.1:[0-9]+')
-  refused "rnbd+tcp://${ports[0]}/x" 'it wants a proof'
-  refused "rnbd+tcp://${ports[2]}/x" 'Permission denied'
+  refused_client "rnbd+tcp://${ports[0]}/x" 'it wants a proof'
+  refused_client "rnbd+tcp://${ports[2]}/x" 'Permission denied'
   says server.log 'from= other networks'
   attach_to "rnbd+tcp://${ports[1]}/x"
   nbdinfo --size "$uri"
 }
-it "who cannot prove anything comes in by a listener that says from where" listeners
+it "a client without a key comes in by a listener that says from where" listeners
+
+# Without a device it waits, which is enough.
+over_rdma() {
+  keys host1
+  start_server --tls-psk=keys.psk --export 'x=memory:1M,rw=*' --control "$PWD/control" \
+    --listen rdma:10.99.0.1:1234,auth=psk
+  ctl "$PWD/control" status | tee status
+  says status '^rdma:10\.99\.0\.1:1234 .* off +psk '
+  says server.log 'at rdma:10\.99\.0\.1:1234, but without TLS nothing is encrypted'
+}
+it_plugin "a listener over RDMA is shown, and warned of, as not encrypted, whatever keys there are" over_rdma
 
 attacks() {
   keys host1 host2
@@ -134,7 +132,7 @@ withdrawn() {
   ctl --json "$PWD/control" reload | tee said
   wait_for_line server.log "the key 'host1' was withdrawn"
   nbdinfo --size "$uri"
-  refused "$(proven host1@ host1.psk)" "does not have this key"
+  refused_client "$(proven host1@ host1.psk)" "does not have this key"
 }
 it "a key that is withdrawn ends its sessions at the reload, and no others" withdrawn
 

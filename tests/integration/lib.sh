@@ -250,6 +250,20 @@ start_bridge() {
   uri="nbd+unix:///?socket=$socket"
 }
 
+# refused_client URI TEXT...: a client that connects at its start ends, and says so.
+refused_client() {
+  local uri=$1 text
+  shift
+  if [[ $face == bridge ]]; then
+    status_of 1 "${bridge_command[@]}" --listen "unix:$PWD/refused.sock" --connect now \
+      --connect-timeout 2s "$uri"
+  else
+    status_of 1 "${nbdkit_command[@]}" -f -U "$PWD/refused.sock" "$plugin" "$uri" connect=now \
+      connect-timeout=2s
+  fi
+  for text in "$@"; do says said "$text"; done
+}
+
 # attach_to URI [PARAMETERS...]: the face in front of a server; sets $socket and $uri. Parameters are
 # the plugin's, KEY=VALUE, which the bridge has as --KEY VALUE, and tls=... as --upstream-tls. The program
 # is called `nbdkit` here, whichever it is, or $nbdkit_name.

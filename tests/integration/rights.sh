@@ -18,17 +18,7 @@ as() {
 serve() { start_server --tls=require --tls-psk=keys.psk --log-level debug "$@"; }
 
 # refused NAME EXPORT TEXT: what the client is told when it opens the export at its start.
-refused() {
-  local uri="rnbds+tcp://$1@$address/$2?tls-psk-file=$PWD/$1.psk"
-  if [[ $face == bridge ]]; then
-    status_of 1 "${bridge_command[@]}" --listen "unix:$PWD/refused.sock" --connect now \
-      --connect-timeout 2s "$uri"
-  else
-    status_of 1 "${nbdkit_command[@]}" -f -U "$PWD/refused.sock" "$plugin" "$uri" connect=now \
-      connect-timeout=2s
-  fi
-  says said "$3"
-}
+refused() { refused_client "rnbds+tcp://$1@$address/$2?tls-psk-file=$PWD/$1.psk" "$3"; }
 
 opened() {
   keys host1 vm-3 backup

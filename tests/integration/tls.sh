@@ -18,20 +18,6 @@ certificates() {
 # uri_of USER@ QUERY: of the export x.
 encrypted() { echo "rnbds+tcp://$1$address/x?$2"; }
 
-# refused URI TEXT...: a client that connects at its start ends, and says so.
-refused() {
-  local uri=$1 text
-  shift
-  if [[ $face == bridge ]]; then
-    status_of 1 "${bridge_command[@]}" --listen "unix:$PWD/refused.sock" --connect now \
-      --connect-timeout 2s "$uri"
-  else
-    status_of 1 "${nbdkit_command[@]}" -f -U "$PWD/refused.sock" "$plugin" "$uri" connect=now \
-      connect-timeout=2s
-  fi
-  for text in "$@"; do says said "$text"; done
-}
-
 shared_key() {
   random_file image 16M
   keys host1
@@ -85,10 +71,10 @@ wrong_key() {
   keys host1 host2
   ctl keygen host1 wrong.psk
   start_server --tls=require --tls-psk=keys.psk --export x=memory:1M,rw=*
-  refused "$(encrypted host1@ "tls-psk-file=$PWD/wrong.psk")" \
+  refused_client "$(encrypted host1@ "tls-psk-file=$PWD/wrong.psk")" \
     "it does not have the key 'host1', or another secret for it"
   ctl keygen host9 unknown.psk
-  refused "$(encrypted host9@ "tls-psk-file=$PWD/unknown.psk")" \
+  refused_client "$(encrypted host9@ "tls-psk-file=$PWD/unknown.psk")" \
     "it does not have the key 'host9', or another secret for it"
   (($(grep -c 'refused: it does not have a key that this server has' server.log) >= 1)) ||
     fail "the server does not say why"
@@ -98,7 +84,7 @@ it "a wrong key and a name that is not known are refused alike" wrong_key
 plain_client() {
   keys host1
   start_server --tls=require --tls-psk=keys.psk --export x=memory:1M,rw=*
-  refused "rnbd+tcp://$address/x" 'Protocol not supported' 'it wants TLS: write rnbds\+tcp://'
+  refused_client "rnbd+tcp://$address/x" 'Protocol not supported' 'it wants TLS: write rnbds\+tcp://'
   says server.log 'it comes without TLS, which this listener requires'
 }
 it "a client in clear is told to use TLS, and does not come in" plain_client
@@ -106,7 +92,7 @@ it "a client in clear is told to use TLS, and does not come in" plain_client
 plain_server() {
   keys host1
   start_server --export x=memory:1M,rw=*
-  refused "$(encrypted host1@ "tls-psk-file=$PWD/host1.psk")" 'TLS'
+  refused_client "$(encrypted host1@ "tls-psk-file=$PWD/host1.psk")" 'TLS'
   says server.log 'it begins with TLS, which this listener does not have'
 }
 it "a client with TLS sends nothing to a server without it" plain_server
@@ -116,14 +102,14 @@ bad_certificates() {
   ctl certgen other --client host1 --out stranger
   cp tls/ca-cert.pem stranger/
   start_server --tls=require --tls-certificates=tls --export x=memory:1M,rw=*
-  refused "$(encrypted '' "tls-certificates=$PWD/stranger")" "its log says why"
+  refused_client "$(encrypted '' "tls-certificates=$PWD/stranger")" "its log says why"
   says server.log 'its certificate does not hold'
   mkdir none
   cp tls/ca-cert.pem none/
-  refused "$(encrypted '' "tls-certificates=$PWD/none")" 'it wants a certificate of this client'
+  refused_client "$(encrypted '' "tls-certificates=$PWD/none")" 'it wants a certificate of this client'
   ctl certgen other --server wrong.example
   cp host1/client-* other/
-  refused "$(encrypted '' "tls-certificates=$PWD/other")" 'its certificate does not hold'
+  refused_client "$(encrypted '' "tls-certificates=$PWD/other")" 'its certificate does not hold'
 }
 it "certificates of another authority are refused, and so is a client without any" bad_certificates
 
@@ -131,7 +117,7 @@ wrong_host() {
   ctl certgen tls --server other.example
   ctl certgen tls --client host1 --out host1
   start_server --tls=require --tls-certificates=tls --export x=memory:1M,rw=*
-  refused "$(encrypted '' "tls-certificates=$PWD/host1")" 'its certificate does not hold'
+  refused_client "$(encrypted '' "tls-certificates=$PWD/host1")" 'its certificate does not hold'
   attach_to "$(encrypted '' "tls-certificates=$PWD/host1&tls-verify=false")"
   nbdinfo --size "$uri"
 }
@@ -246,7 +232,7 @@ rotation() {
   grep -v '^host1:' keys.psk >fewer.psk
   chmod 600 fewer.psk
   mv fewer.psk keys.psk
-  refused "$(encrypted host1@ "tls-psk-file=$PWD/host1.psk")" "it does not have the key 'host1'"
+  refused_client "$(encrypted host1@ "tls-psk-file=$PWD/host1.psk")" "it does not have the key 'host1'"
   nbdsh "$before" <<<'assert h.pread(4096, 0) == b"c" * 4096'
 }
 it "a key is exchanged without a restart and without a pause" rotation
