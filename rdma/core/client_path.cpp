@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint16_t kControlSlots = 4;
 constexpr unsigned kControlReceives = 2 * kControlSlots + 56;
 constexpr const char* kNoAuthentication =
-    "the server does not authenticate, which auth=off accepts";
+    "the server does not authenticate: let it ask for auth=psk, or leave the key out";
 /// Answers to heartbeats and notices that may wait for a server to read them.
 constexpr Ticket kMaxUnsentAcks = 1024;
 

@@ -135,12 +135,12 @@ tl::expected<std::shared_ptr<const Credentials>, std::string> Credentials::load(
 std::string Credentials::load_psk(const TlsKeys& keys) {
   const auto content = read_key_file(keys.psk, Kind::secret);
   if (!content) return content.error();
-  const std::string where = "TLS: " + keys.psk + ": ";
+  const std::string where = keys.psk + ": ";
   auto all = parse_psk(content->text());
   if (!all) return where + all.error();
   keys_ = *std::move(all);
   if (role_ == Role::server) {
-    if (gnutls_psk_allocate_server_credentials(&psk_server_) < 0) return "TLS: out of memory";
+    if (gnutls_psk_allocate_server_credentials(&psk_server_) < 0) return "out of memory for keys";
     gnutls_psk_set_server_credentials_function2(psk_server_, find_server_key);
     return "";
   }
@@ -154,11 +154,11 @@ std::string Credentials::load_psk(const TlsKeys& keys) {
   const bool made =
       gnutls_psk_allocate_client_credentials(&psk_client_) >= 0 &&
       gnutls_psk_set_client_credentials2(psk_client_, &name, &key, GNUTLS_PSK_KEY_RAW) >= 0;
-  return made ? "" : "TLS: out of memory";
+  return made ? "" : "out of memory for keys";
 }
 
 std::string Credentials::load_certificates(const std::string& directory) {
-  if (gnutls_certificate_allocate_credentials(&certificate_) < 0) return "TLS: out of memory";
+  if (gnutls_certificate_allocate_credentials(&certificate_) < 0) return "out of memory for keys";
   const std::string authority = directory + '/' + kCaCertificate;
   const bool demanded = verify_peer_ || is_there(authority);
   if (demanded) {
@@ -166,7 +166,7 @@ std::string Credentials::load_certificates(const std::string& directory) {
     if (!content) return content.error();
     const auto pem = datum_of(content->text());
     if (gnutls_certificate_set_x509_trust_mem(certificate_, &pem, GNUTLS_X509_FMT_PEM) < 1) {
-      return "TLS: " + authority + ": there is no certificate in it (PEM is needed)";
+      return authority + ": there is no certificate in it (PEM is needed)";
     }
   }
   const std::string revocations = directory + '/' + kRevocations;
@@ -176,8 +176,7 @@ std::string Credentials::load_certificates(const std::string& directory) {
     const auto pem = datum_of(content->text());
     const int read = gnutls_certificate_set_x509_crl_mem(certificate_, &pem, GNUTLS_X509_FMT_PEM);
     if (read < 1) {
-      return "TLS: " + revocations +
-             ": there is no revocation list in it that the authority has signed" +
+      return revocations + ": there is no revocation list in it that the authority has signed" +
              (read < 0 ? std::string{" ("} + gnutls_strerror(read) + ")" : "");
     }
     revoked_ = revoked_in(pem);
@@ -200,7 +199,7 @@ std::string Credentials::load_own_certificate(const std::string& directory) {
   const int error = gnutls_certificate_set_x509_key_mem2(certificate_, &chain_pem, &key_pem,
                                                          GNUTLS_X509_FMT_PEM, nullptr, 0);
   if (error >= 0) return "";
-  return "TLS: " + chain + " and " + key +
+  return chain + " and " + key +
          " do not belong together, or are no PEM: " + gnutls_strerror(error);
 }
 

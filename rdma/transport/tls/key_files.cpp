@@ -28,7 +28,7 @@ class Descriptor {
 };
 
 tl::unexpected<std::string> fail(const std::string& path, const std::string& why) {
-  return tl::unexpected("TLS: " + path + ": " + why);
+  return tl::unexpected(path + ": " + why);
 }
 
 }  // namespace

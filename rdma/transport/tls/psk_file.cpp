@@ -95,7 +95,8 @@ tl::expected<const PskKey*, std::string> choose_key(const std::vector<PskKey>& k
   if (name.empty()) {
     if (keys.size() == 1) return &keys.front();
     return Error{"it has " + std::to_string(keys.size()) +
-                 " keys; name yours as rnbds+tcp://NAME@HOST, or with tls-username=NAME"};
+                 " keys; name yours as NAME@HOST in the URI, or with tls-username=NAME "
+                 "(auth-username= of a proof)"};
   }
   const auto exact = std::ranges::find(keys, name, &PskKey::name);
   if (exact != keys.end()) return &*exact;
