@@ -168,8 +168,8 @@ struct PathStatus {
   unsigned in_flight = 0;
   std::uint64_t connects = 0;  ///< how often it was connected in this session
   Duration latency{};          ///< of the last heartbeat
-  std::string security =
-      {};  ///< "tls13/aes128gcm host1", "proof host1", "none"; "" while it is not connected
+  /// "tls13/aes128gcm host1", "proof host1", "none"; "" while it is not connected.
+  std::string security = {};
 };
 
 /// One I/O lane of a client in the hands of an event loop, which polls other descriptors beside the

@@ -32,7 +32,7 @@ struct QueueSizes {
 /// Position in the order of posts of one queue pair; the first post has 1.
 using Ticket = std::uint64_t;
 
-/// What both ends of one connection see alike, and no other connection has.
+/// Bytes that both ends of a connection see alike, and that no other connection has.
 using Binding = std::array<std::byte, 48>;
 
 /// Why a path must close, in words for the log; nullptr = all is well.

@@ -60,7 +60,7 @@ class ServerPath {
   bool complete() const { return present_ == connections_.size(); }
   /// Its connections have to prove whose they are.
   bool authenticates() const { return options_.keys != nullptr; }
-  /// What connection `cid` has proven, or claims as long as the path is connecting.
+  /// The proof of connection `cid`, or its claim as long as the path is connecting.
   const auth::ServerProof& proof(std::uint16_t cid) const { return connections_[cid].proof; }
 
   /// The chunk memory; given by the driver before the exchange can end, and kept until on_gone.

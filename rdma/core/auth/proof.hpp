@@ -18,7 +18,7 @@ namespace rtrs::auth {
 using wire::Digest;
 using wire::Nonce;
 
-/// What both ends have seen of a connection before the proof, as it was on the wire.
+/// The records that both ends have exchanged before the proof, as they were on the wire.
 struct Context {
   wire::ConnectRequest request;
   wire::ConnectResponse response;
@@ -34,12 +34,12 @@ struct Proofs {
 /// connection manager may change, and the challenge's proof are left out.
 Digest transcript(const Context& context, const wire::AuthHello& hello,
                   const wire::AuthChallenge& challenge);
-/// What each end shows to have `secret`.
+/// The proofs by which each end shows that it has `secret`.
 ///
 /// Source: docs/protocol.md, authentication.
 Proofs prove(ConstBytes secret, const Digest& transcript);
 
-/// What a client proves itself with. The secret must stay until ClientProof::proven().
+/// The key of a client. The secret must stay until ClientProof::proven().
 struct ClientKey {
   std::string name;  ///< 1 to wire::kMaxAuthKeyName printable characters
   ConstBytes secret;

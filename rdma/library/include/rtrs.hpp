@@ -327,7 +327,7 @@ class Request {
   rtrs_incoming incoming_;
 };
 
-/// What a server hears beside requests; what is empty is not told. Threads: the session's event
+/// A server's events beside requests; empty functions are not called. Threads: the session's event
 /// loop.
 struct SessionEvents {
   std::function<void(rtrs_session*)> up = {};

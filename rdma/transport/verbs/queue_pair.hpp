@@ -45,11 +45,12 @@ class VerbsQueuePair final : public Connection {
   static constexpr std::uint8_t kRnrTimer = 12;
 
   const CmId& id() const { return id_; }
-  /// The connection stands: what can only be set now.
+  enum class End { client, server };
+
+  /// The connection stands: sets the parameters that could not be set before.
   ///
   /// Errors: what the device refused; the connection is of no use then.
   /// Source: docs/protocol.md, RDMA parameters.
-  enum class End { client, server };
   tl::expected<void, Failure> on_established(End end = End::client);
 
   tl::expected<void, Failure> reserve_windows(unsigned count, std::uint32_t bytes) override {
