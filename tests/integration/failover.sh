@@ -85,7 +85,7 @@ smaller_limits() {
   restart_server 1 --export "disk0=$PWD/image" --queue-depth 16
   ask write
   [[ $answer == EIO ]] || fail "a write to what is open: $answer"
-  grep -qF "$why; those who have something open get EIO until they open it anew" nbdkit.log ||
+  eventually 5 grep -qF "$why; those who have something open get EIO until they open it anew" nbdkit.log ||
     fail "the log does not say why"
   user_has "$why" || fail "status does not know who gets EIO"
   writes || fail "a client that comes now is not served"
