@@ -200,6 +200,8 @@ run_doctest() {
   local status=0
   "$@" >"$case_dir/doctest.out" 2>&1 || status=$?
   cat "$case_dir/doctest.out"
+  # Once more at the end, of which a report shows the last lines only.
+  [[ $status == 0 ]] || grep -E -B 8 -A 6 'ERROR:' "$case_dir/doctest.out" || true
   grep -Eq 'test cases: +[1-9]' "$case_dir/doctest.out" || fail "no test was run by: $*"
   return "$status"
 }

@@ -237,11 +237,15 @@ begin_write() {
   background write write_4k "$1"
   eventually 20 is_writing "$1"
 }
+is_being_written() {
+  "$build_dir/bin/rnbd-ctl" /run/rnbd-server.control metrics | grep -qx "rnbd_export_inflight{export=\"$1\"} 1"
+}
 write_outlives_its_server() {
-  on server rnbd_server --listen rdma:10.99.0.1:1234 --export a=delay:write=4s:memory:16M
+  on server rnbd_server --listen rdma:10.99.0.1:1234 --export a=delay:write=4s:memory:16M \
+    --control /run/rnbd-server.control
   device=$(on client kernel_map k a "$first_path")
   on client begin_write "$device"
-  sleep 0.5 # until the server has it
+  on server eventually 20 is_being_written a
   on server stop rnbd-server
   on client ended_well write
 }
