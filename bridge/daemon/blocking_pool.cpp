@@ -37,7 +37,7 @@ struct BlockingPool::Impl {
     };
   }
 
-  /// Who waits for the work sees nothing but a server that does not answer.
+  /// The client that waits for the work only sees a server that does not answer.
   void run_watched(const std::function<void()>& work, const std::function<void()>& complain) {
     boost::asio::steady_timer timer{watch, kSuspicious};
     timer.async_wait([complain](boost::system::error_code cancelled) {
@@ -75,7 +75,7 @@ Surroundings BlockingPool::surroundings(std::shared_ptr<rtrs::ClientLog> log) {
                                 std::function<void()> then) {
     impl_->threads.post(Impl::both(reactor, std::move(work), std::move(then)));
   };
-  // What hangs in a client's file keeps nobody from opening an export.
+  // A hang in one client's file keeps nobody from opening an export.
   const auto complain = [say = surroundings.log] {
     say(rtrs::LogLevel::warning, "",
         "the state directory does not answer: no device is opened for writing until it does; see "

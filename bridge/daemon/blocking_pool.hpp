@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Threads for what may block: opening and closing files that clients name.
+// Threads for calls that may block: opening and closing files that clients name.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace rnbd {
 class BlockingPool {
  public:
   BlockingPool();
-  /// Waits for what was given to it.
+  /// Waits for all work that was given to it.
   ~BlockingPool();
   BlockingPool(const BlockingPool&) = delete;
   BlockingPool& operator=(const BlockingPool&) = delete;

@@ -29,7 +29,7 @@
 namespace rnbd {
 namespace {
 
-/// For requests under way; less than kLeaveWithin by what closing everything takes.
+/// For requests under way; less than kLeaveWithin by the time that closing everything takes.
 constexpr std::chrono::milliseconds kDrain{3000};
 
 int complain(const std::string& text) {
@@ -38,7 +38,7 @@ int complain(const std::string& text) {
 }
 
 /// The files of Unix sockets that were made here go when the process ends in a hurry, too. Destroy
-/// it after the listeners: what is at their paths then is somebody else's.
+/// it after the listeners: files at their paths then are somebody else's.
 class SocketFiles {
  public:
   explicit SocketFiles(const std::vector<nbd::Listener>& listeners) {
@@ -62,7 +62,7 @@ std::string describe(const ClientConfig& config) {
   return config.server() + (config.dynamic_export ? "" : "/" + config.device);
 }
 
-/// For who looks at the service.
+/// For `systemctl status`.
 std::string status_line(const BridgeOptions& options, const BridgeListeners& listeners) {
   const bool waits = std::ranges::any_of(
       listeners.status(), [](const auto& listener) { return !listener.trouble.empty(); });
@@ -70,7 +70,7 @@ std::string status_line(const BridgeOptions& options, const BridgeListeners& lis
          (waits ? "; listening on " + listeners.describe() : "") + "\n";
 }
 
-/// "" or what is wrong.
+/// "" or the mistake.
 std::string tell_ready(const BridgeOptions& options, const BridgeListeners& listeners) {
   if (!options.pid_file.empty()) {
     std::string wrong = write_pid_file(options.pid_file);
@@ -118,7 +118,7 @@ void warn(const BridgeOptions& options, const BridgeListeners& listeners) {
                    "there is no authentication: whoever reaches " + listeners.describe() +
                        " may use the device; prefer a Unix socket, or use --tls=require");
   }
-  // Who encrypts one half may think that it is the whole.
+  // A user with one half encrypted may believe that all is.
   if (options.tls_mode() != rtrs::TlsMode::off && options.client.tls == rtrs::TlsMode::off &&
       std::ranges::any_of(options.client.paths, leads_elsewhere)) {
     log_function()(rtrs::LogLevel::warning,
@@ -187,7 +187,7 @@ int run(const BridgeOptions& options) {
   }
   take_signals();
   raise_descriptor_limit();
-  raise_memlock_limit();  // a path over RDMA locks some 65 MiB; what it may not is said then
+  raise_memlock_limit();  // a path over RDMA locks some 65 MiB; it says so then if it may not
   const int status = serve(options);
   remove_files();
   return status;

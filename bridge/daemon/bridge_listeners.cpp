@@ -20,7 +20,7 @@ namespace {
 /// Between two attempts.
 constexpr std::chrono::seconds kAgain{1};
 
-/// The address, its family or its name may come without anybody changing what was asked for.
+/// The address, its family or its name may come without a change of the settings.
 bool may_come(int error) {
   return error == EADDRNOTAVAIL || error == EAFNOSUPPORT || error == ENXIO || error == EHOSTUNREACH;
 }

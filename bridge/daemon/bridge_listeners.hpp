@@ -27,10 +27,10 @@ class BridgeListeners {
     bool reachable_from_outside = false;
   };
 
-  /// Listens on what the service manager has handed over, and where the options say. What the
+  /// Listens on the service manager's sockets, and where the options say. An address that the
   /// machine lacks now is no failure.
   ///
-  /// Errors: a sentence that names the address and says what to do.
+  /// Errors: a sentence that names the address and the cure.
   static tl::expected<std::unique_ptr<BridgeListeners>, std::string> open(
       const BridgeOptions& options);
   ~BridgeListeners() { end(); }
@@ -39,7 +39,7 @@ class BridgeListeners {
 
   /// Those that are open from the start, once.
   std::vector<nbd::Listener> take_first();
-  /// Tries every second what waits. Both are called on a thread of its own.
+  /// Tries every second those that wait. Both are called on a thread of its own.
   void await_others(Take take, std::function<void()> on_change);
   /// From then on neither is called. Does not wait for a name server.
   void end();

@@ -149,7 +149,7 @@ void add_options(CLI::App& app, Arguments& arguments, BridgeOptions& options) {
       ->type_name("N");
 }
 
-/// What the plugin's users write as KEY=VALUE or KEY=, as options.
+/// The plugin's parameters, KEY=VALUE or KEY=, as options.
 std::string as_options(std::string text) {
   for (const ConfigKey& key : config_keys()) {
     const std::string word = std::string{key.key} + "=";

@@ -18,7 +18,7 @@ namespace rnbd {
 
 struct BridgeOptions {
   ClientConfig client;
-  std::vector<nbd::NbdAddress> listen;  ///< empty: what was inherited, else 127.0.0.1
+  std::vector<nbd::NbdAddress> listen;  ///< empty: inherited sockets, else 127.0.0.1
   std::optional<rtrs::TlsMode> tls;     ///< of NBD clients; none: require if there are keys
   rtrs::TlsKeys tls_keys;
   rtrs::TlsMode tls_mode() const {

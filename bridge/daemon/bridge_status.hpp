@@ -22,7 +22,7 @@ class BridgeStatus {
  public:
   using Look = std::function<SessionStatus()>;
 
-  /// `about`: what stands in front of the words.
+  /// `about`: the text in front of the words.
   BridgeStatus(Look look, std::string about);
 
  private:

@@ -16,7 +16,7 @@ namespace {
 
 void complain(const std::string& text) { log_function()(rtrs::LogLevel::error, text); }
 
-/// What the server would wait for, but for what is in use: by a server that runs, as a rule.
+/// The storage that a server would wait for, except that in use: by a running server, as a rule.
 void add_absent(const Settings& settings, const ExportCatalogue& catalogue,
                 std::vector<Mistake>& mistakes) {
   for (const ExportStatus& status : catalogue.exports()) {

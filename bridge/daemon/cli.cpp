@@ -53,7 +53,7 @@ const CLI::Option* option_in(const CLI::App& app, std::string_view argument) {
   return app.get_option_no_throw(std::string{argument.substr(0, argument.find('='))});
 }
 
-/// "" or what an option's value lacks. Told here, because CLI11 takes whatever comes next for it.
+/// "" or the lack of an option's value. Told here, because CLI11 takes the next argument for it.
 std::string complaint_about_missing_value(const CLI::App& app, int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument{argv[i]};
@@ -76,7 +76,7 @@ std::string complaint_about_missing_value(const CLI::App& app, int argc, const c
   return "";
 }
 
-/// What CLI11 says, in words for users.
+/// CLI11's message, in words for users.
 std::string text_of(const CLI::App& app, const CLI::ParseError& error) {
   const std::string text = error.what();
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {

@@ -11,14 +11,14 @@ namespace rnbd {
 
 /// Why a program ends before it has begun: `--help`, or a mistake.
 struct EarlyExit {
-  int status = 0;    ///< 0 help or version, 1 what may get better, 2 wrong command line or file
+  int status = 0;    ///< 0 help or version, 1 may get better, 2 wrong command line or file
   std::string text;  ///< for standard output when status is 0, else for standard error
 };
 
 /// A mistake of the command line.
 EarlyExit usage_error(const CLI::App& app, const std::string& text);
 
-/// Parses, with --help, --version, and guesses at what was meant. `stray` says what to do with an
+/// Parses, with --help, --version, and guesses at typing mistakes. `stray` has the advice about an
 /// argument that belongs to no option.
 std::optional<EarlyExit> parse_arguments(CLI::App& app, const std::string& examples,
                                          const std::string& stray, int argc,

@@ -13,7 +13,7 @@
 
 namespace rnbd {
 
-/// What the command line asks for, with the configuration file's settings under its own.
+/// The command line's settings, with those of the configuration file under them.
 struct Invocation {
   Settings settings;
   std::string config;  ///< the file; "" = none

@@ -47,7 +47,7 @@ std::string complaint_about(const UnclosedText& text) {
          (text.escaped_quote ? R"(, and write \\ for a backslash)" : "");
 }
 
-/// Where a text has no end, the parser complains of what it takes for part of it.
+/// Where a text has no end, the parser complains of the lines that it takes for part of it.
 ConfigMistake mistake_of(const std::string& path, const toml::parse_error& error,
                          std::string_view document) {
   const toml::source_position& at = error.source().begin;
@@ -62,7 +62,7 @@ ConfigMistake mistake_of(const std::string& path, const toml::parse_error& error
           " (this is TOML: texts stand between quotes, tables are named like [export.disk0])");
 }
 
-/// Walks the document and collects what is wrong with it.
+/// Walks the document and collects its mistakes.
 class Reader {
  public:
   explicit Reader(std::string path) : path_{std::move(path)} {}
@@ -94,7 +94,7 @@ class Reader {
   }
 
  private:
-  /// The system would take what stands before it for the whole. Tables may be nested as deep as a
+  /// The system would take the part before it for the whole. Tables may be nested as deep as a
   /// file is long.
   void refuse_nul(const toml::table& document) {
     std::vector<const toml::table*> tables{&document};
@@ -263,7 +263,7 @@ class Reader {
         target.description = text->get();
       } else {
         target.storage = text->get();
-        // A path is never taken for one of the other kinds of storage, whatever is in it.
+        // A path is never taken for one of the other kinds of storage, with any characters in it.
         const bool plain = target.storage.front() == '/' || target.storage.front() == '.';
         if (key == "path" && !plain) target.storage.insert(0, "./");
       }

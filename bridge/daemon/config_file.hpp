@@ -20,8 +20,8 @@ struct ConfigMistake {
 /// Everything that is wrong with a file, from its beginning to its end.
 struct BadConfig {
   std::vector<ConfigMistake> mistakes;
-  Settings rest;            ///< what is right
-  bool unreadable = false;  ///< nothing is known of what is in it
+  Settings rest;            ///< those that are right
+  bool unreadable = false;  ///< nothing is known of its content
 };
 
 /// Reads a file.

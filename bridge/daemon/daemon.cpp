@@ -39,10 +39,10 @@
 namespace rnbd {
 namespace {
 
-/// For running requests; less than kLeaveWithin by what closing everything takes.
+/// For running requests; less than kLeaveWithin by the time that closing everything takes.
 constexpr std::chrono::milliseconds kDrain{3000};
 
-/// Of what may get better by itself, and of what was asked for.
+/// Of conditions that may get better by themselves, and of wrong settings.
 constexpr int kFailed = 1, kMistaken = 2;
 
 int complain(const std::string& text, int status = kFailed) {
@@ -57,15 +57,14 @@ int exit_status_of(int error) {
 /// For the I/O of a server that was killed, where it has files of the search path.
 constexpr std::chrono::seconds kPatience{10};
 
-/// What outlives the server. Null: a default that cannot be used, as that of somebody who only
-/// tries things out.
+/// The records that outlive the server. Null: a default that cannot be used, as in a mere trial.
 struct State {
   std::shared_ptr<WriterStore> turns;
   std::shared_ptr<LossCount> losses;
   std::shared_ptr<ServerIdentity> identity;
 };
 
-/// Clients must not open what is kept of them.
+/// Clients must not open the server's own records.
 bool is_below(const std::string& path, std::string directory) {
   for (const std::string_view each : {"/%SESSNAME%", "/%IDENTITY%"}) {
     if (directory.ends_with(each)) directory.resize(directory.size() - each.size());
@@ -76,7 +75,7 @@ bool is_below(const std::string& path, std::string directory) {
   return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
 
-/// Who only tries things out may find what a service of this machine keeps.
+/// A mere trial may find the records of this machine's service.
 bool is_mine(const std::string& directory) {
   struct stat status {};
   if (::stat((directory + "/writers").c_str(), &status) == 0) {
@@ -111,7 +110,7 @@ tl::expected<State, std::string> open_state(const std::string& directory,
     return State{std::move(*turns), std::make_shared<LossCount>(std::move(*losses)),
                  open_identity(where)};
   }
-  // Without records that are there, a client would undo what others have written since.
+  // Without these records, a client would undo what others have written since.
   if (!directory.empty() || std::getenv("STATE_DIRECTORY") != nullptr || is_mine(where)) {
     return tl::unexpected("the state directory cannot be used: " + losses.error() +
                           "; mend it, or name another --state-directory");
@@ -177,7 +176,7 @@ std::string listening_on(const rtrs::Server& server) {
   return waiting.empty() ? open : open + " (waiting for " + waiting + ")";
 }
 
-/// For who looks at the service.
+/// For `systemctl status`.
 std::string status_line(const Settings& settings, const rtrs::Server& server,
                         const ExportCatalogue& catalogue) {
   const bool waits = std::ranges::any_of(server.listeners(), &rtrs::ListenerStatus::waits);
@@ -235,7 +234,7 @@ tl::expected<Control, std::string> open_control(const std::string& path, rtrs::S
                                        std::string_view line) { return commands.answer(line); });
 }
 
-/// "" or what is wrong.
+/// "" or the mistake.
 std::string tell_ready(const Invocation& invocation, const rtrs::Server& server,
                        const ExportCatalogue& catalogue) {
   if (!invocation.settings.pid_file.empty()) {
@@ -250,7 +249,7 @@ std::string tell_ready(const Invocation& invocation, const rtrs::Server& server,
   return write_ready_line(invocation.ready_fd, ready);
 }
 
-/// Leaves in the order in which nothing is used after its end; what hangs is abandoned.
+/// Leaves in the order in which nothing is used after its end; abandons all that hangs.
 void stop(std::unique_ptr<rtrs::Server> server, BlockServer& handler, ExportCatalogue& catalogue,
           std::unique_ptr<BlockingPool> pool) {
   catalogue.end();
@@ -273,7 +272,7 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   rtrs::ServerOptions options = server_options(settings, std::move(*sockets));
   if (state.losses) options.losses = state.losses->count();
   if (state.identity) options.id = state.identity->id();
-  // One for both, or a host would have twice what it may have.
+  // One for both, or a host would have twice its share.
   options.client_log = std::make_shared<rtrs::ClientLog>(options.log);
 
   auto pool = std::make_unique<BlockingPool>();

@@ -19,7 +19,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-/// Before the first client, for what is in use. Linux's clients do not ask again by themselves when
+/// Before the first client, for storage in use. Linux's clients do not ask again by themselves when
 /// they were refused; those of exports that are free wait along.
 constexpr std::chrono::seconds kStartPatience{3};
 constexpr std::chrono::milliseconds kOften{50};   ///< between two attempts, meanwhile
@@ -130,7 +130,7 @@ struct LateExports::Impl {
     }
   }
 
-  /// What the log does not say yet.
+  /// Those that the log does not name yet.
   void tell() {
     told_at = steady_clock::now();
     const Waiting now = waiting_of(catalogue);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The exports whose storage is not there when the server starts, or that somebody else has: above
-// all the I/O of a server that was killed.
+// The exports without storage at the server's start, or with storage that somebody else has: mostly
+// the I/O of a server that was killed.
 #pragma once
 
 #include <functional>
@@ -14,14 +14,14 @@ namespace rnbd {
 /// "disk0 (1 GiB), iso (700.5 MiB, read-only), vm (waiting for its storage) and 12 more"
 std::string describe_exports(const ExportCatalogue& catalogue);
 
-/// A line in the log for each export whose storage somebody else has.
+/// A line in the log for each export with storage that somebody else has.
 void tell_what_is_in_use(const ExportCatalogue& catalogue, const std::string& what_then);
 
-/// Waits a little for what is in use before clients are let in: as a rule such I/O ends soon, and
+/// Waits a little for storage in use before clients are let in: as a rule such I/O ends soon, and
 /// nobody is refused.
 void wait_for_storage(ExportCatalogue& catalogue);
 
-/// Opens while the server serves what still waits then, and tells the log.
+/// Opens the exports that still wait while the server serves, and tells the log.
 class LateExports {
  public:
   /// `on_change` is called on a thread of its own.

@@ -9,7 +9,7 @@
 namespace rnbd {
 namespace {
 
-/// "" or what is wrong.
+/// "" or the mistake.
 std::string apply_listen_option(rtrs::ListenAddress& address, std::string_view option) {
   constexpr std::string_view kTls = "tls=", kAuth = "auth=", kFrom = "from=";
   if (option == "non-optimized") {

@@ -92,7 +92,7 @@ class StderrSink final : public spdlog::sinks::base_sink<spdlog::details::null_m
  public:
   StderrSink() : journal_{stderr_is_journal()} {}
 
-  /// Whose queue the lines come from. Before the first line.
+  /// The log with the queue. Before the first line.
   void come_from(thread_pool& queue) { queue_ = &queue; }
 
   std::uint64_t flushes() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The daemon's log: one line per event on standard error. A thread of its own writes them, so that
-// whoever logs never waits for whoever reads.
+// a caller never waits for the reader of the log.
 #pragma once
 
 #include <chrono>
@@ -15,14 +15,14 @@ namespace rnbd {
 /// it goes on.
 ///
 /// Errors:  std::system_error when the system grants no thread.
-/// Threads: at start-up; what log_function() returns may be called from any thread, and never
+/// Threads: at start-up; log_function()'s result may be called from any thread, and never
 /// waits.
 void start_logging(rtrs::LogLevel level);
 
 /// Writes to the log.
 rtrs::Log log_function();
 
-/// The answer to a question: a line that is written whatever the level, before this returns if
+/// The answer to a question: a line that is written at any level, before this returns if
 /// standard error takes it.
 void announce(const std::string& line);
 

@@ -16,7 +16,7 @@ struct MetricsAddress {
 
 /// `PORT`, `HOST:PORT` or `[IPV6]:PORT`; without a host it is 127.0.0.1, `*` is every address.
 ///
-/// Errors: a sentence that says what is wrong.
+/// Errors: a sentence that names the mistake.
 tl::expected<MetricsAddress, std::string> parse_metrics_address(std::string_view text);
 
 }  // namespace rnbd

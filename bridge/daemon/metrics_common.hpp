@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the metrics of rnbd-server and rnbd-bridge have in common.
+// Metrics that rnbd-server and rnbd-bridge have in common.
 #pragma once
 
 #include <cstddef>

@@ -39,7 +39,7 @@ using Socket = asio::ip::tcp::socket;
 constexpr auto kMetricsAwait = asio::as_tuple(asio::use_awaitable);
 constexpr std::chrono::seconds kTimeForRequest{5};
 constexpr std::chrono::seconds kTimeToTakePage{10};
-/// For a client to close first, so that what it has still sent does not cost it the answer.
+/// For a client to close first, so that bytes which it has still sent do not cost it the answer.
 constexpr std::chrono::seconds kTimeToLeave{1};
 constexpr std::chrono::milliseconds kPauseWithoutDescriptors{250};
 constexpr std::size_t kLongestRequest = 8192;  ///< bytes, with its header fields
@@ -222,7 +222,7 @@ class MetricsDoor::Server {
     }
   }
 
-  std::list<Socket*> readers_;  ///< oldest first; before the loop, whose end ends those left
+  std::list<Socket*> readers_;  ///< oldest first; before the loop: its end ends those left
   Page page_;
   asio::io_context io_{1};
   asio::ip::tcp::acceptor acceptor_;

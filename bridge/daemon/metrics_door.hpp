@@ -11,16 +11,16 @@
 
 namespace rnbd {
 
-/// Serves the page from a thread of its own, which no I/O waits for. Who sends garbage, or for
-/// 5 s no request, is dropped, and so is who does not take the answer within 10 s; there are at
-/// most 16 at a time, and the oldest makes room.
+/// Serves the page from a thread of its own, which no I/O waits for. Drops a client that
+/// sends garbage, or no request for 5 s, or does not take the answer within 10 s. There are at most
+/// 16 at a time, and the oldest makes room.
 ///
 /// Threads: the page is made on the thread of the door, one at a time.
 class MetricsDoor {
  public:
   using Page = std::function<std::string()>;
 
-  /// Errors: a sentence that names the address and says what to do.
+  /// Errors: a sentence that names the address and the cure.
   static tl::expected<std::unique_ptr<MetricsDoor>, std::string> open(const MetricsAddress& address,
                                                                       Page page);
   /// Waits for the page that is being made.

@@ -43,7 +43,7 @@ void notify_manager(const std::string& state) {
   const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return;
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length);
-  // Whoever does not hear it has gone; there is nobody to tell.
+  // A service manager that does not hear it has gone; there is nobody to tell.
   [[maybe_unused]] const ssize_t sent = ::sendto(fd, state.data(), state.size(), MSG_NOSIGNAL,
                                                  reinterpret_cast<const sockaddr*>(&address), size);
   ::close(fd);

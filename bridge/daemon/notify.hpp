@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the daemon and its service manager say to each other.
+// Messages between the daemon and its service manager.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace rnbd {
 /// Source: sd_notify(3).
 void notify_manager(const std::string& state);
 
-/// What a program can listen on.
+/// A socket on which a program can listen.
 enum class Sockets { tcp, tcp_and_unix };
 
 /// Sockets that the service manager listens on for us; none outside of socket activation.

@@ -37,7 +37,7 @@ OpenedExports open_exports(const Settings& settings, CatalogueOptions options) {
   OpenedExports opened;
   opened.catalogue = std::make_unique<ExportCatalogue>(std::move(options));
   std::map<std::size_t, Mistake> mistakes;
-  // What is open for writing serves readers, too, but not the other way round.
+  // Storage that is open for writing serves readers, too, but not the other way round.
   for (const bool read_only : {false, true}) {
     for (std::size_t n = 0; n < settings.exports.size(); ++n) {
       const ExportSpecification& specification = settings.exports[n];

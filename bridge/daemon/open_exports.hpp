@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Opens what the settings say is to be exported.
+// Opens the storage of all exports in the settings.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace rnbd {
 
-/// One more thing that is wrong with what is to be exported.
+/// One more mistake about an export.
 struct Mistake {
   unsigned line = 0;  ///< of the configuration file; 0 = the command line's
   std::string text;
@@ -25,7 +25,7 @@ struct OpenedExports {
 /// How many reactors the server has, and so queues for each storage.
 unsigned reactors_of(const Settings& settings);
 
-/// May block. `options` needs no opener, and not what the settings say.
+/// May block. `options` needs no opener, and none of the settings.
 OpenedExports open_exports(const Settings& settings, CatalogueOptions options);
 
 /// "disk0 (1 GiB), vm (waiting for its storage); what is below /srv/rnbd"

@@ -31,7 +31,7 @@ void raise_descriptor_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/// malloc raises its threshold with each large buffer that is freed, up to 32 MiB: what is smaller
+/// malloc raises its threshold with each large buffer that is freed, up to 32 MiB: a smaller one
 /// from then on stays in its arenas, of which there are many. A fixed threshold stays.
 void keep_no_freed_memory() {
   constexpr int kThreshold = 128 * 1024;

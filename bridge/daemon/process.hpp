@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What every daemon does at its start.
+// Every daemon's first steps.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ void keep_no_freed_memory();
 /// largest number: there is no limit.
 std::uint64_t raise_memlock_limit();
 
-/// The file is removed at the end of the process. Returns "" or what is wrong.
+/// The file is removed at the end of the process. Returns "" or the mistake.
 std::string write_pid_file(const std::string& path);
 
 /// "" or why nothing can be written to the descriptor of --ready-fd; -1 = there is none.

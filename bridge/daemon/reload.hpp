@@ -31,8 +31,8 @@ class Reloader {
     std::function<void()> on_change;  ///< after a reload that has succeeded
   };
   struct How {
-    bool check = false;  ///< say what it would do only
-    bool force = false;  ///< also remove what is open; it stays for who has it open
+    bool check = false;  ///< only say the changes, make none
+    bool force = false;  ///< also remove open exports; they stay for their users
   };
 
   Reloader(const Invocation& invocation, Serving serving);
@@ -41,7 +41,7 @@ class Reloader {
   Reloader(const Reloader&) = delete;
   Reloader& operator=(const Reloader&) = delete;
 
-  /// What was done: names of exports that were added, changed and removed, settings that need a
+  /// The changes: names of exports that were added, changed and removed, settings that need a
   /// restart, sessions that were ended. Waits for storage and for event loops.
   ///
   /// Errors: everything that is wrong, in one text; nothing was changed then.
@@ -69,7 +69,7 @@ class Reloader {
   std::mutex mutex_;
   std::condition_variable_any woken_;
   bool wanted_ = false;  ///< guarded by mutex_
-  std::jthread thread_;  // last: ends before what it uses
+  std::jthread thread_;  // last: ends before all that it uses
 };
 
 }  // namespace rnbd

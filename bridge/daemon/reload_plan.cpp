@@ -112,7 +112,7 @@ ReloadPlan plan_reload(const Settings& now, const Settings& next) {
   for (const Fixed& each : kFixed) {
     if (!each.same(now, next)) plan.needs_restart.emplace_back(each.key);
   }
-  // What would be in force is judged as well: TLS, say, is on until the restart.
+  // The settings in force then are judged as well: TLS, say, is on until the restart.
   for (const Settings& judged : {next, after_reload(now, next)}) {
     const std::string wrong = contradiction_in(judged);
     const bool news = std::ranges::find(plan.faults, wrong) == plan.faults.end();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is to be done when the configuration is read again.
+// The changes to make when the configuration is read again.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct ReloadPlan {
   CatalogueChange change;
 };
 
-/// From what the server does now to what it is to do. Pure.
+/// From the server's present settings to the new ones. Pure.
 ReloadPlan plan_reload(const Settings& now, const Settings& next);
 
 /// The settings that are in force after the plan was carried out.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What rnbd-server can be asked and told over its control socket.
+// The questions and commands of rnbd-server's control socket.
 #pragma once
 
 #include <vector>

@@ -23,7 +23,7 @@ constexpr const char* kConfig = "/etc/rnbd-server.conf";
 constexpr const char* kUnit = "rnbd-server.service";
 constexpr const char* kUser = "rnbd";                    ///< unless the unit says another one
 constexpr const char* kInUnit = "RNBD_CHECKED_IN_UNIT";  ///< set: the check was begun anew
-/// What decides which files a unit's program may open, and how.
+/// The properties that decide which files a unit's program may open, and how.
 constexpr const char* kShow =
     "systemctl show rnbd-server.service -p LoadState,User,Group,SupplementaryGroups,ProtectSystem,"
     "ProtectHome,PrivateTmp,PrivateDevices,DevicePolicy,DeviceAllow,ReadWritePaths,ReadOnlyPaths,"
@@ -45,7 +45,7 @@ std::optional<std::vector<std::string>> properties_of_unit() {
     std::string text{line};
     if (text.ends_with('\n')) text.pop_back();
     if (text == "LoadState=loaded") loaded = true;
-    // What is not set is what systemd-run has as well.
+    // Properties that are not set are those of systemd-run as well.
     if (!text.starts_with("LoadState=") && !text.ends_with('=')) properties.push_back(text);
   }
   std::free(line);

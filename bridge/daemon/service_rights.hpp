@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// --check-config for the service: what root may open, the service may not.
+// --check-config for the service: it may not open all that root may.
 #pragma once
 
 #include <string>
 
 namespace rnbd {
 
-/// What a check is worth.
+/// How far a check can be trusted.
 struct Judge {
-  std::string note;     ///< what was not judged, for a warning; "" = all was
-  std::string mistake;  ///< what the service cannot do with the file itself; "" = nothing
+  std::string note;     ///< the part that was not judged, for a warning; "" = none
+  std::string mistake;  ///< the service's trouble with the file itself; "" = none
 };
 
 /// Makes this process the service's: for the configuration file of rnbd-server.service, and run by

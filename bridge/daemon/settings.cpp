@@ -216,7 +216,7 @@ std::string apply_export_option(ExportSpecification& target, std::string_view op
   return "";
 }
 
-/// "fault:", "nbd:" and the like, whose specification may have commas of its own.
+/// "fault:", "nbd:" and the like: their specification may have commas of its own.
 bool has_scheme(std::string_view storage) {
   const std::size_t colon = storage.find(':');
   return colon != std::string_view::npos && colon > 0 &&
@@ -250,7 +250,7 @@ rtrs::TlsMode Settings::tls_mode() const {
 
 namespace {
 
-/// "" or what is wrong with how proofs without TLS were asked for.
+/// "" or the mistake in the settings of proofs without TLS.
 std::string contradiction_in_auth(const Settings& settings) {
   using rtrs::AuthMode;
   bool wanted = settings.auth == AuthMode::psk;
@@ -268,7 +268,7 @@ std::string contradiction_in_auth(const Settings& settings) {
   return "";
 }
 
-/// "" or what is wrong with how TLS was asked for.
+/// "" or the mistake in the settings of TLS.
 std::string contradiction_in_tls(const Settings& settings) {
   using rtrs::AuthMode;
   using rtrs::TlsMode;
@@ -276,7 +276,7 @@ std::string contradiction_in_tls(const Settings& settings) {
   for (const rtrs::ListenAddress& address : settings.listen) {
     const TlsMode mode = address.tls.value_or(settings.tls_mode());
     wanted = wanted || mode != TlsMode::off;
-    // That there are keys says that clients shall prove who they are, which these do as well.
+    // Keys mean that clients shall prove their identity, and these do so as well.
     const bool proves = address.auth.value_or(settings.auth) == AuthMode::psk || address.auth;
     const bool by_default = !address.tls && !settings.tls && proves;
     if (address.transport == rtrs::TransportKind::rdma && mode == TlsMode::require && !by_default) {
@@ -308,7 +308,7 @@ tl::expected<ExportSpecification, std::string> parse_export(std::string_view tex
   std::string_view rest = text.substr(equals + 1);
   take_description(specification, rest);
   if (has_scheme(rest)) {
-    // Only what is certainly an option is taken from the end.
+    // Only a text that is certainly an option is taken from the end.
     for (std::size_t comma = rest.rfind(','); comma != std::string_view::npos;
          comma = rest.rfind(',')) {
       if (!apply_export_option(specification, rest.substr(comma + 1)).empty()) break;

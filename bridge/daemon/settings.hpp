@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What rnbd-server can be told, by its command line and by its configuration file alike.
+// The settings of rnbd-server, from its command line and its configuration file alike.
 #pragma once
 
 #include <cstdint>
@@ -51,10 +51,10 @@ struct Settings {
 /// table [server] of the file.
 struct SettingRule {
   const char* key;
-  const char* value_name;  ///< for the help; null = a switch, whose value is "true" or "false"
+  const char* value_name;  ///< for the help; null = a switch: its value is "true" or "false"
   const char* example;     ///< a value that is right
   const char* help;
-  /// The sentence that says what is wrong with the value; "" = it has been set.
+  /// The sentence that names the mistake in the value; "" = it has been set.
   std::string (*apply)(Settings& settings, const std::string& value);
 };
 
@@ -78,9 +78,9 @@ tl::expected<rtrs::ListenAddress, std::string> parse_listen(std::string_view tex
 /// Errors: a sentence that shows the right form.
 tl::expected<ExportSpecification, std::string> parse_export(std::string_view text);
 
-/// What makes the settings as a whole impossible, as a sentence that says what to do; "" = nothing.
+/// The reason why the settings as a whole are impossible, as a sentence with the cure; "" = none.
 std::string contradiction_in(const Settings& settings);
-/// What may end badly, or "".
+/// A warning of settings that may end badly, or "".
 std::string doubt_about(const Settings& settings);
 
 /// True when only this machine can connect.

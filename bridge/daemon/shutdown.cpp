@@ -44,14 +44,14 @@ sigset_t watched() {
   return signals;
 }
 
-/// Unless whoever started us (nohup) does not care.
+/// Unless the parent (nohup) ignores the signal.
 bool hangup_matters() {
   struct sigaction now {};
   return ::sigaction(SIGHUP, nullptr, &now) == 0 && now.sa_handler != SIG_IGN;
 }
 
 /// The first signal that asks the program to leave. A hang-up does not: log rotation sends it, and
-/// so does who expects that the configuration is read again.
+/// so do users who expect that the configuration is read again.
 int first_of(const sigset_t& signals) {
   for (;;) {
     int number = 0;

@@ -8,7 +8,7 @@
 
 namespace rnbd {
 
-/// From the first signal on the process ends within this time, whatever hangs.
+/// From the first signal on the process ends within this time, even when something hangs.
 inline constexpr std::chrono::milliseconds kLeaveWithin{4500};
 
 /// Takes the signals over on a thread of its own. Call it before there is any other thread but the
@@ -20,8 +20,8 @@ inline constexpr std::chrono::milliseconds kLeaveWithin{4500};
 /// kLeaveWithin (status 0).
 void take_signals();
 
-/// What SIGHUP does in place of the line in the log; empty: that line again. It is called on the
-/// thread of the signals, which must not wait.
+/// The action of SIGHUP in place of the line in the log; empty: that line again. It is called on
+/// the thread of the signals, which must not wait.
 void on_hangup(std::function<void()> work);
 
 /// Call it before anybody is told that the program is ready.

@@ -88,8 +88,8 @@ std::optional<WriterRecord> record_of(std::span<const std::byte> bytes) {
   return record;
 }
 
-/// Whoever may write to the directory must not make the server write elsewhere by a link, nor wait
-/// by a FIFO. None: see errno.
+/// Others that may write to the directory must not make the server write elsewhere by a link, nor
+/// wait by a FIFO. None: see errno.
 OwnedFd open_regular(int directory, const std::string& name, int flags) {
   constexpr int kAlways = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
   OwnedFd file{::openat(directory, name.c_str(), flags | kAlways, 0600)};
@@ -106,14 +106,14 @@ std::string text_of(int error) {
 }
 
 /// Files that are kept ready, so that a full disk is no reason to refuse a writer: as many storages
-/// may get their first record then. Those that have one go on in what the older record leaves.
+/// may get their first record then. Those that have one go on in the room of the older record.
 constexpr unsigned kSpares = 64;
 /// Bytes of a spare file: 170 parts.
 constexpr off_t kSpareSize = 4096;
 
 std::string spare_name(unsigned number) { return ".spare-" + std::to_string(number); }
 
-/// What is missing is made as long as there is room.
+/// Missing files are made as long as there is room.
 void make_spares(int directory) {
   for (unsigned n = 0; n < kSpares; ++n) {
     const std::string name = spare_name(n);
@@ -139,8 +139,7 @@ bool take_spare(int directory, const std::string& name) {
 
 bool has_no_room(int error) { return error == ENOSPC || error == EDQUOT; }
 
-/// 0 or an errno. Written over what the file has, and only then made shorter, so that it keeps its
-/// room.
+/// 0 or an errno. Overwrites the content, and only then makes the file shorter: it keeps its room.
 int write_file(int directory, const std::string& name, std::span<const std::byte> bytes) {
   const OwnedFd file = open_regular(directory, name, O_WRONLY | O_CREAT);
   if (!file) return errno;
@@ -158,7 +157,7 @@ int write_draft(int directory, const std::string& name, std::span<const std::byt
   return take_spare(directory, name) ? write_file(directory, name, bytes) : error;
 }
 
-/// Puts the draft in the place of the record, whose file is the next draft. 0 or an errno.
+/// Puts the draft in the place of the record: the old file is the next draft. 0 or an errno.
 int replace(int directory, const std::string& draft, const std::string& name) {
   if (::renameat2(directory, draft.c_str(), directory, name.c_str(), RENAME_EXCHANGE) == 0)
     return 0;
@@ -198,7 +197,7 @@ void TurnFiles::lock() {
 
 void TurnFiles::unlock() { ::flock(lock_.get(), LOCK_UN); }
 
-/// What cannot be read is no sign that there was nothing: taken for that, it would let somebody
+/// An unreadable record is no sign that there was none: taken for that, it would let somebody
 /// repeat a write over those of others.
 tl::expected<WriterRecord, std::string> TurnFiles::load(const wire::Uuid& storage) {
   const std::string name = name_of(storage);

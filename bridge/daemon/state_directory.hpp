@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What outlives a server, in its state directory: the turns of writers, one small file for each
-// storage, whether flushes have failed, and who the server is.
+// The records that outlive a server, in its state directory: the turns of writers, one small file
+// for each storage, whether flushes have failed, and the server's identity.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class TurnFiles final : public WriterStore {
  public:
   /// Makes the directory if it is not there.
   ///
-  /// Errors: what is wrong with it.
+  /// Errors: the mistake in it.
   static tl::expected<std::unique_ptr<TurnFiles>, std::string> open(const std::string& directory);
 
   void lock() override;
@@ -34,7 +34,7 @@ class TurnFiles final : public WriterStore {
   TurnFiles(OwnedFd directory, OwnedFd lock, std::string path)
       : directory_{std::move(directory)}, lock_{std::move(lock)}, path_{std::move(path)} {}
 
-  /// For people: the file's path, and what is wrong with it.
+  /// For people: the file's path, and its trouble.
   tl::unexpected<std::string> failure(const std::string& name, int error) const;
 
   OwnedFd directory_;
@@ -50,14 +50,14 @@ class LossCount {
  public:
   /// In a directory that is there.
   ///
-  /// Errors: what is wrong with the file.
+  /// Errors: the trouble with the file.
   static tl::expected<LossCount, std::string> open(const std::string& directory);
 
   /// Before add().
   std::uint64_t count() const { return count_; }
   /// Durable when it returns. May block.
   ///
-  /// Errors: what is in the way; then the file may count it or not.
+  /// Errors: the obstacle; then the file may count it or not.
   tl::expected<void, std::string> add() const;
 
  private:
@@ -69,15 +69,15 @@ class LossCount {
   std::uint64_t count_;
 };
 
-/// Who the server is to its clients, in a file of its state directory. One process at a time is the
-/// server: a second one that uses the directory meanwhile serves something else.
+/// The server's identity toward its clients, in a file of its state directory. One process at a
+/// time is the server: a second one that uses the directory meanwhile serves something else.
 ///
 /// Threads: one.
 class ServerIdentity {
  public:
   /// In a directory that is there. Makes an identity if there is none.
   ///
-  /// Errors: what is wrong with the file; EWOULDBLOCK in words: another process is that server.
+  /// Errors: the trouble with the file; EWOULDBLOCK in words: another process is that server.
   static tl::expected<ServerIdentity, std::string> open(const std::string& directory);
 
   rtrs::ServerId id() const { return id_; }
@@ -89,7 +89,7 @@ class ServerIdentity {
   rtrs::ServerId id_;
 };
 
-/// Where a server keeps what has to outlive it, if nobody says: $STATE_DIRECTORY, which systemd
+/// Where a server keeps its lasting records by default: $STATE_DIRECTORY, which systemd
 /// sets, or /var/lib/rnbd.
 std::string default_state_directory();
 

@@ -18,7 +18,7 @@
 
 namespace rnbd {
 
-/// What of the open devices stands still, as seen from time to time.
+/// The open devices that stand still, as seen from time to time.
 ///
 /// Not seen is a request that hangs while others of its device end.
 ///
@@ -33,7 +33,7 @@ class Standstills {
     std::string text;
   };
 
-  /// What there is to say, `passed` after the last look.
+  /// The lines to log, `passed` after the last look.
   std::vector<Line> look(const std::vector<rtrs::ServerSessionStatus>& sessions,
                          std::chrono::nanoseconds passed);
 
@@ -72,7 +72,7 @@ class StorageWatch {
   Standstills standstills_;
   std::mutex mutex_;
   std::condition_variable_any woken_;
-  std::jthread thread_;  // last: ends before what it uses
+  std::jthread thread_;  // last: ends before all that it uses
 };
 
 }  // namespace rnbd

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Finds the text of a TOML document whose end is missing: the parser complains where it gives up,
+// Finds the text without an end in a TOML document: the parser complains where it gives up,
 // which is not where the mistake is.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace rnbd {
 struct UnclosedText {
   unsigned line;    ///< where it begins, from 1
   unsigned column;  ///< in characters, from 1
-  std::string end;  ///< what is missing: one quote, or three of a text of several lines
+  std::string end;  ///< the missing end: one quote, or three of a text of several lines
   /// A quote within does not end it, since a backslash stands before it.
   bool escaped_quote = false;
 };
