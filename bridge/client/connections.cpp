@@ -28,6 +28,15 @@ tl::expected<std::vector<wire::ExportName>, Failure> Connections::exports(
   return exports;
 }
 
+tl::expected<std::vector<wire::DirectoryEntry>, Failure> Connections::directory(
+    const Interrupt& interrupt) {
+  auto session = shared_.get(interrupt);
+  if (!session) return tl::unexpected(named(session.error()));
+  auto entries = (*session)->directory(interrupt);
+  if (!entries) return tl::unexpected(named(entries.error()));
+  return entries;
+}
+
 tl::expected<std::string, Failure> Connections::default_device(const Interrupt& interrupt) {
   if (!config_.device.empty()) return config_.device;
   auto all = exports(interrupt);

@@ -16,10 +16,6 @@
 namespace rnbd {
 namespace {
 
-/// Names that a list of exports may have. A server could go on for ever, and with it the memory.
-constexpr std::uint32_t kMaxExports = 100'000;
-constexpr std::size_t kMaxExportText = 16 << 20;  ///< bytes of names and descriptions
-
 /// An interrupt that also comes when time is up.
 ///
 /// Threads: as the original.
@@ -48,10 +44,6 @@ tl::expected<void, Failure> expect_disk(const RemoteDevice& device, const wire::
                          : " is another disk: its UUID is " + uuid_text(is);
   return tl::unexpected(Failure{
       ESTALE, in_quotes(device.name()) + about + "; wanted is " + uuid_text(wanted) + " (uuid=)"});
-}
-
-Failure too_many_exports(const std::string& how_many) {
-  return {EOVERFLOW, "the server has " + how_many + ", too many to list; name a device"};
 }
 
 }  // namespace
@@ -147,37 +139,6 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Session::open(const std::st
     // Others have had it for some time.
     if (auto looked = opened->look_again(interrupt); !looked) return tl::unexpected(looked.error());
     if (!is_lost(*mapping)) return opened;
-  }
-}
-
-tl::expected<std::vector<wire::ExportName>, Failure> Session::list_exports(
-    const Interrupt& interrupt) {
-  if (!has_extensions()) {
-    return tl::unexpected(
-        Failure{EOPNOTSUPP,
-                "this server cannot list its exports (only rnbdkit servers can); name a device"});
-  }
-  std::vector<wire::ExportName> exports;
-  std::size_t text = 0;
-  std::vector<std::byte> answer(std::min<std::size_t>(era().limits.max_io_size, 64 * 1024));
-  for (;;) {
-    wire::ListExports question;
-    question.header = wire::header_of(wire::MessageType::list_exports);
-    question.first = static_cast<std::uint32_t>(exports.size());
-    ControlOperation operation{question, answer};
-    if (int error = client_->run_control(operation, interrupt); error != 0) {
-      return tl::unexpected(Failure{
-          error, std::string{"the server does not list its exports: "} + describe_error(error)});
-    }
-    auto page = wire::decode_export_page(answer);
-    if (page && page->total > kMaxExports) {
-      return tl::unexpected(too_many_exports(std::to_string(page->total) + " exports"));
-    }
-    if (!page) return tl::unexpected(nonsense_from_server("a malformed list of exports"));
-    for (const auto& [name, description] : page->exports) text += name.size() + description.size();
-    if (text > kMaxExportText) return tl::unexpected(too_many_exports("long descriptions"));
-    std::move(page->exports.begin(), page->exports.end(), std::back_inserter(exports));
-    if (page->exports.empty() || exports.size() >= page->total) return exports;
   }
 }
 

@@ -18,6 +18,7 @@
 #include "bridge/client/geometry.hpp"
 #include "bridge/client/open_orders.hpp"
 #include "bridge/client/write_gate.hpp"
+#include "bridge/protocol/directory.hpp"
 #include "bridge/protocol/messages.hpp"
 #include "rdma/client.hpp"
 
@@ -101,6 +102,10 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   /// EINTR,
   ///         EPROTO, EIO.
   tl::expected<std::vector<wire::ExportName>, Failure> list_exports(const Interrupt& interrupt);
+  /// The server's exports with size, rights and state. Opens none of them.
+  ///
+  /// Errors: as list_exports(), EINVAL (a server of an older version).
+  tl::expected<std::vector<wire::DirectoryEntry>, Failure> directory(const Interrupt& interrupt);
 
   std::vector<DeviceStatus> devices() const;
   /// For those who look after its paths.
@@ -170,6 +175,7 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   Era era() const;
   void enter_first_era();
   int exchange_versions(const Interrupt& interrupt);
+  std::vector<std::byte> room_for_page() const;
   tl::expected<void, Failure> finish_opening(Mapping& mapping, const Interrupt& interrupt);
   tl::expected<void, Failure> fetch_geometry(Mapping& mapping, const Interrupt& interrupt);
   tl::expected<DeviceGeometry, Failure> ask_geometry(Mapping& mapping, const Era& era,

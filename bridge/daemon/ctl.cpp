@@ -21,6 +21,7 @@
 
 #include "bridge/control/unix_socket.hpp"
 #include "bridge/daemon/cli.hpp"
+#include "bridge/daemon/ctl_discover.hpp"
 #include "bridge/daemon/ctl_keys.hpp"
 #include "bridge/daemon/ctl_top.hpp"
 #include "bridge/daemon/ctl_view.hpp"
@@ -202,6 +203,7 @@ int main(int argc, char** argv) {
   if (!rnbd::open_standard_streams()) return 1;
   try {
     if (const auto status = rnbd::run_key_command(argc, argv)) return *status;
+    if (const auto status = rnbd::run_discover(argc, argv)) return *status;
     const auto invocation = rnbd::parse(argc, argv);
     if (invocation) return rnbd::run(*invocation);
     const rnbd::EarlyExit& early = invocation.error();

@@ -30,18 +30,6 @@ constexpr std::size_t kNamesAnnounced = 8;
 
 void warn(const std::string& text) { log_function()(rtrs::LogLevel::warning, text); }
 
-std::string human_size(std::uint64_t bytes) {
-  static constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  double value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
-  char text[32];
-  std::snprintf(text, sizeof(text),
-                value == static_cast<double>(static_cast<long>(value)) ? "%.0f %s" : "%.1f %s",
-                value, kUnits[unit]);
-  return text;
-}
-
 /// By name; that of the search path is empty.
 using Waiting = std::map<std::string, ExportStatus>;
 
@@ -81,7 +69,7 @@ std::string describe_exports(const ExportCatalogue& catalogue) {
     text += (n > 0 ? ", " : "") + status.name;
     text += status.waits()
                 ? " (waiting for its storage)"
-                : " (" + human_size(status.size) + (status.read_only ? ", read-only)" : ")");
+                : " (" + size_text(status.size) + (status.read_only ? ", read-only)" : ")");
   }
   if (exports.size() > kNamesAnnounced)
     text += " and " + std::to_string(exports.size() - kNamesAnnounced) + " more";

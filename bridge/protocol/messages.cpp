@@ -3,58 +3,18 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "rdma/wire/ensure.hpp"
 
 namespace rnbd::wire {
 namespace {
 
-/// Precedes every name in a page of exports.
-struct EntryHeader {
-  le16 name_length;
-  le16 description_length;
-};
-static_assert(sizeof(EntryHeader) == 4);
-
 bool is_control(char c) { return (c >= '\0' && c < ' ') || c == '\x7F'; }
-
-bool is_printable_text(std::string_view text) {
-  return std::all_of(text.begin(), text.end(),
-                     [](char c) { return !is_control(c) || c == '\n' || c == '\t'; });
-}
 
 template <class T>
 void append(std::vector<std::byte>& message, const T& part) {
   const ConstBytes bytes = rtrs::wire::bytes_of(part);
   message.insert(message.end(), bytes.begin(), bytes.end());
-}
-
-void append(std::vector<std::byte>& message, std::string_view text) {
-  const ConstBytes bytes = std::as_bytes(std::span{text.data(), text.size()});
-  message.insert(message.end(), bytes.begin(), bytes.end());
-}
-
-std::string text_of(ConstBytes bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-/// Takes one entry from the front of `bytes`.
-Result<ExportName> take_entry(ConstBytes& bytes) {
-  if (bytes.size() < sizeof(EntryHeader)) return tl::unexpected(DecodeError::too_short);
-  const auto header = rtrs::wire::copy_of<EntryHeader>(bytes);
-  bytes = bytes.subspan(sizeof(EntryHeader));
-  const std::size_t name_length = header.name_length;
-  const std::size_t description_length = header.description_length;
-  if (name_length == 0 || name_length > kMaxDeviceName ||
-      name_length + description_length > bytes.size())
-    return tl::unexpected(DecodeError::bad_length);
-  ExportName entry{text_of(bytes.first(name_length)),
-                   text_of(bytes.subspan(name_length, description_length))};
-  bytes = bytes.subspan(name_length + description_length);
-  if (!is_valid_device_name(entry.name) || !is_printable_text(entry.description))
-    return tl::unexpected(DecodeError::bad_name);
-  return entry;
 }
 
 }  // namespace
@@ -107,55 +67,6 @@ Open encode_open(std::string_view device_name, AccessMode mode) {
   open.access_mode = static_cast<std::uint8_t>(mode);
   std::copy_n(device_name.data(), device_name.size(), open.device_name.begin());
   return open;
-}
-
-std::vector<std::byte> encode_export_page(const std::vector<ExportName>& all, std::uint32_t first,
-                                          std::size_t capacity) {
-  ListExportsResponse page;
-  page.header = header_of(MessageType::list_exports_response);
-  page.total = static_cast<std::uint32_t>(all.size());
-  std::vector<std::byte> message;
-  append(message, page);
-  std::uint32_t count = 0;
-  for (std::size_t i = first; i < all.size(); ++i) {
-    const std::string_view name = all[i].name;
-    std::string_view description = all[i].description;
-    const std::size_t needed = message.size() + sizeof(EntryHeader) + name.size();
-    if (needed > capacity) break;
-    // Only the first entry of a page may lose text: the others have a page of their own to come.
-    const std::size_t room =
-        std::min<std::size_t>(capacity - needed, std::numeric_limits<std::uint16_t>::max());
-    if (description.size() > room && count > 0) break;
-    description = description.substr(0, room);
-    append(message, EntryHeader{static_cast<std::uint16_t>(name.size()),
-                                static_cast<std::uint16_t>(description.size())});
-    append(message, name);
-    append(message, description);
-    ++count;
-  }
-  page.count = count;
-  std::memcpy(message.data(), &page, sizeof(page));
-  return message;
-}
-
-Result<ExportPage> decode_export_page(ConstBytes bytes) {
-  const auto head = decode<ListExportsResponse>(bytes, MessageType::list_exports_response);
-  if (!head) return tl::unexpected(head.error());
-  bytes = bytes.subspan(sizeof(ListExportsResponse));
-  const std::size_t count = head->count;
-  // Counted before anything is allocated: the smallest entry has a name of one byte.
-  if (count > head->total || count > bytes.size() / (sizeof(EntryHeader) + 1))
-    return tl::unexpected(DecodeError::bad_count);
-
-  ExportPage page;
-  page.total = head->total;
-  page.exports.reserve(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    auto entry = take_entry(bytes);
-    if (!entry) return tl::unexpected(entry.error());
-    page.exports.push_back(*std::move(entry));
-  }
-  return page;
 }
 
 std::vector<std::byte> encode_block_status_response(std::span<const Extent> extents) {

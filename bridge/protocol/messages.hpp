@@ -46,6 +46,8 @@ enum class MessageType : std::uint16_t {
   block_status_response = 0x8006,
   cache = 0x8007,
   claim = 0x8009,  ///< with kFeatureClaims; answered like device_info
+  directory = 0x800b,
+  directory_response = 0x800c,
 };
 
 enum class AccessMode : std::uint8_t { read_only = 0, read_write = 1, migration = 2 };

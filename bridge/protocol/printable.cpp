@@ -2,6 +2,8 @@
 #include "bridge/protocol/printable.hpp"
 
 #include <cstdint>
+#include <cstdio>
+#include <iterator>
 
 namespace rnbd {
 namespace {
@@ -61,5 +63,17 @@ std::size_t printable_length(std::string_view text) {
 std::string in_quotes(std::string_view name) { return "'" + escaped(name, "'\\") + "'"; }
 
 std::string on_one_line(std::string_view message) { return escaped(message, ""); }
+
+std::string size_text(std::uint64_t bytes) {
+  static constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+  char text[32];
+  std::snprintf(text, sizeof(text),
+                value == static_cast<double>(static_cast<long>(value)) ? "%.0f %s" : "%.1f %s",
+                value, kUnits[unit]);
+  return text;
+}
 
 }  // namespace rnbd

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -19,5 +20,8 @@ std::string in_quotes(std::string_view name);
 
 /// A message that has texts of others in it, fit for one line of a terminal.
 std::string on_one_line(std::string_view message);
+
+/// "1 GiB", "700.5 MiB": in the largest unit of which there is one.
+std::string size_text(std::uint64_t bytes);
 
 }  // namespace rnbd

@@ -136,6 +136,7 @@ class BlockSession {
   void extension(rtrs::ServerRequest& request, wire::MessageType type);
   void device_info(rtrs::ServerRequest& request);
   void list_exports(rtrs::ServerRequest& request);
+  void directory(rtrs::ServerRequest& request);
   void block_status(rtrs::ServerRequest& request);
   void cache(rtrs::ServerRequest& request);
   Device* usable(std::uint32_t id) const;

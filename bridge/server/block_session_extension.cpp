@@ -70,6 +70,8 @@ void BlockSession::extension(rtrs::ServerRequest& request, wire::MessageType typ
       return in_order(request, type);
     case wire::MessageType::list_exports:
       return list_exports(request);
+    case wire::MessageType::directory:
+      return directory(request);
     case wire::MessageType::block_status:
       return block_status(request);
     case wire::MessageType::cache:
@@ -103,6 +105,15 @@ void BlockSession::list_exports(rtrs::ServerRequest& request) {
   const User asking = user();
   finish_with(request, wire::encode_export_page(catalogue_.list(&asking), message->first,
                                                 request.data.size()));
+}
+
+void BlockSession::directory(rtrs::ServerRequest& request) {
+  const auto message = wire::decode<wire::Directory>(request.message, wire::MessageType::directory);
+  if (!message || !request.is_read || request.data.size() < sizeof(wire::DirectoryResponse))
+    return finish(request, EINVAL);
+  const User asking = user();
+  finish_with(request, wire::encode_directory_page(catalogue_.directory(&asking), message->first,
+                                                   request.data.size()));
 }
 
 void BlockSession::block_status(rtrs::ServerRequest& request) {

@@ -325,4 +325,28 @@ std::vector<wire::ExportName> ExportCatalogue::list(const User* user) const {
   return names;
 }
 
+std::vector<wire::DirectoryEntry> ExportCatalogue::directory(const User* user) const {
+  std::vector<wire::DirectoryEntry> entries;
+  const std::lock_guard lock{mutex_};
+  entries.reserve(named_.size());
+  for (const auto& [name, named] : named_) {
+    const Permission permission =
+        user == nullptr ? Permission::write : permission_of(named.specification.rights, *user);
+    if (permission == Permission::none) continue;
+    wire::DirectoryEntry& entry = entries.emplace_back();
+    entry.name = name;
+    entry.description = named.specification.description;
+    entry.waiting = named.storage == nullptr;
+    entry.may_write = permission == Permission::write && !named.specification.read_only;
+    if (entry.waiting) continue;
+    Geometry now = named.geometry;
+    grow(now, named.storage->backend().present_size());
+    entry.size = now.size;
+    entry.uuid = now.uuid;
+    entry.may_write = entry.may_write && !now.read_only;
+    entry.in_use = named.storage->writers_->anybody();
+  }
+  return entries;
+}
+
 }  // namespace rnbd

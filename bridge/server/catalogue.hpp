@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "bridge/backend/backend.hpp"
+#include "bridge/protocol/directory.hpp"
 #include "bridge/protocol/messages.hpp"
 #include "bridge/server/geometry.hpp"
 #include "bridge/server/open_lines.hpp"
@@ -287,6 +288,8 @@ class ExportCatalogue {
   /// The exports that have a name, in the order of their names; the descriptions say which of them
   /// somebody may write to. Of a user those that he may open only; null: all.
   std::vector<wire::ExportName> list(const User* user = nullptr) const;
+  /// The same exports with their sizes, rights and states.
+  std::vector<wire::DirectoryEntry> directory(const User* user = nullptr) const;
 
   /// Lets go of storage; the last one closes it. May block as any file access may.
   void close(std::shared_ptr<Storage> storage);

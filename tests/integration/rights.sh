@@ -50,6 +50,33 @@ alike() {
 }
 it "an export that is forbidden looks like one that is not there" alike
 
+discovered() {
+  keys host1 host2
+  serve --export a=memory:1M,rw=host1 --export b=memory:2M,ro=host1 --export c=memory:1M,rw=host2 \
+    --export d=/nowhere/at-all,rw=host1
+  ctl discover --json "rnbds+tcp://host1@$address?tls-psk-file=$PWD/host1.psk" >found
+  python3 - found <<'EOF'
+import json, sys
+found = {e["name"]: e for e in json.load(open(sys.argv[1]))["exports"]}
+assert list(found) == ["a", "b", "d"], found
+assert [found[n]["access"] for n in "abd"] == ["rw", "ro", "rw"], found
+assert [found[n]["state"] for n in "abd"] == ["free", "free", "waiting"], found
+assert [found[n]["size"] for n in "abd"] == [1 << 20, 2 << 20, None], found
+EOF
+  as host1 a
+  nbdsh <<EOF
+import os
+h.pwrite(b"1" * 512, 0)
+assert os.system("${ctl_command[*]} discover rnbds+tcp://host1@$address tls-psk=$PWD/host1.psk >found") == 0
+EOF
+  says found '^a +1 MiB +rw +in use'
+  ! ctl discover "rnbds+tcp://host1@$address/a" 2>said || fail "a URI with an export was taken"
+  says said 'without /a'
+  ! ctl discover "rnbd+tcp://$address" connect-timeout=2s 2>said || fail "it was told without TLS"
+}
+it "rnbd-ctl discover shows a user the exports that he may open, and opens none" discovered
+
+
 listed() {
   keys host1 host2
   serve --export a=memory:1M,rw=host1 --export b=memory:1M,ro=host1 --export c=memory:1M,rw=host2

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "bridge/protocol/messages.hpp"
+#include "bridge/protocol/directory.hpp"
 #include "tests/unit/wire/hex.hpp"
 
 namespace extension_test {
@@ -123,6 +123,37 @@ TEST_CASE("export page: names and descriptions that could garble a terminal are 
   CHECK(page_error(patched(kPageDump, 21, "1b")) == DecodeError::bad_name);
   CHECK(page_error(patched(kPageDump, 21, "00")) == DecodeError::bad_name);
   CHECK(decode_export_page(patched(kPageDump, 21, "0a")));
+}
+
+TEST_CASE("directory: entries are written and read byte for byte") {
+  DirectoryEntry disk{.name = "disk0", .description = "first", .size = 0x10000};
+  disk.uuid[0] = 0xAA;
+  disk.may_write = disk.in_use = true;
+  const std::vector<DirectoryEntry> all = {disk, {.name = "z", .description = "", .waiting = true}};
+  const Bytes dump = from_hex(
+      "0c 80 00 00 02 00 00 00 02 00 00 00"
+      "00 00 01 00 00 00 00 00 aa 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00"
+      "03 00 00 00 05 00 05 00 64 69 73 6b 30 66 69 72 73 74"
+      "00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00"
+      "04 00 00 00 01 00 00 00 7a");
+  CHECK(to_hex(encode_directory_page(all, 0, 4096)) == to_hex(dump));
+  const auto page = decode_directory_page(dump);
+  REQUIRE(page);
+  CHECK(page->total == 2);
+  CHECK(page->entries == all);
+  CHECK(decode_directory_page(patched(dump, 36, "ff ff ff ff")));  // flags of the future
+  const auto error_of = [](const Bytes& bytes) {
+    const auto result = decode_directory_page(bytes);
+    REQUIRE_FALSE(result);
+    return result.error();
+  };
+  CHECK(error_of(patched(dump, 0, "04")) == DecodeError::bad_type);
+  CHECK(error_of(patched(dump, 4, "01")) == DecodeError::bad_count);
+  CHECK(error_of(patched(dump, 8, "ff ff ff ff")) == DecodeError::bad_count);
+  CHECK(error_of(patched(dump, 40, "00 00")) == DecodeError::bad_length);
+  CHECK(error_of(patched(dump, 42, "ff ff")) == DecodeError::bad_length);
+  CHECK(error_of(patched(dump, 44, "1b")) == DecodeError::bad_name);
+  CHECK(error_of(Bytes(dump.begin(), dump.end() - 1)) == DecodeError::bad_length);
 }
 
 TEST_CASE("block status: extents are written and read byte for byte") {

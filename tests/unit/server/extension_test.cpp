@@ -26,6 +26,13 @@ Call& list(World& world, std::uint32_t first, std::size_t size) {
   return world.send(world.session(), message, true, room(size));
 }
 
+Call& directory(World& world, std::uint32_t first, std::size_t size) {
+  wire::Directory message;
+  message.header = wire::header_of(wire::MessageType::directory);
+  message.first = first;
+  return world.send(world.session(), message, true, room(size));
+}
+
 Call& block_status(World& world, std::uint64_t offset, std::uint64_t length,
                    std::size_t size = 4096, std::uint32_t id = 0) {
   wire::BlockStatus message;
@@ -64,6 +71,7 @@ TEST_CASE("extension: to a client that did not negotiate it every message is EIN
   world.open(world.session(), "disk");
   CHECK(device_info(world, 0).error == EINVAL);
   CHECK(list(world, 0, 4096).error == EINVAL);
+  CHECK(directory(world, 0, 4096).error == EINVAL);
   CHECK(block_status(world, 0, 4096).error == EINVAL);
   CHECK(cache(world, 0, 4096).error == EINVAL);
   CHECK(world.disk().records.empty());
@@ -105,6 +113,32 @@ TEST_CASE("list: all exports with their descriptions, page by page") {
   CHECK(behind->exports.empty());
   CHECK(list(world, 0, 11).error == EINVAL);
   CHECK(list(world, UINT32_MAX, 4096).error == 0);
+}
+
+TEST_CASE("directory: sizes and states of all exports, page by page, and none is opened") {
+  World world;
+  world.add("zeta", 512);
+  const auto page = wire::decode_directory_page(directory(world, 0, 4096).data);
+  REQUIRE(page.has_value());
+  CHECK(page->total == 2);
+  REQUIRE(page->entries.size() == 2);
+  CHECK(page->entries[0].name == "disk");
+  CHECK(page->entries[0].may_write);
+  CHECK_FALSE(page->entries[0].in_use);
+  CHECK_FALSE(page->entries[0].waiting);
+  CHECK(page->entries[1].size == 512);
+  CHECK(page->entries[1].description == "the zeta");
+  const auto small = wire::decode_directory_page(directory(world, 1, 12 + 32 + 12).data);
+  REQUIRE(small.has_value());
+  REQUIRE(small->entries.size() == 1);
+  CHECK(small->entries[0].name == "zeta");
+  CHECK(directory(world, 0, 11).error == EINVAL);
+
+  world.open(world.session(), "disk");
+  const auto used = wire::decode_directory_page(directory(world, 0, 4096).data);
+  REQUIRE(used.has_value());
+  CHECK(used->entries[0].in_use);
+  CHECK_FALSE(used->entries[1].in_use);
 }
 
 TEST_CASE("block status: holes and data as the backend tells them, equal neighbours merged") {

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The server's lists of exports, which come page by page.
+#include <algorithm>
+#include <cerrno>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "bridge/client/control.hpp"
+#include "bridge/client/session.hpp"
+
+namespace rnbd {
+namespace {
+
+/// Names that a list of exports may have. A server could go on for ever, and with it the memory.
+constexpr std::uint32_t kMaxExports = 100'000;
+constexpr std::size_t kMaxExportText = 16 << 20;  ///< bytes of names and descriptions
+
+Failure too_many_exports(const std::string& how_many) {
+  return {EOVERFLOW, "the server has " + how_many + ", too many to list; name a device"};
+}
+
+std::vector<wire::ExportName>& entries_of(wire::ExportPage& page) { return page.exports; }
+std::vector<wire::DirectoryEntry>& entries_of(wire::DirectoryPage& page) { return page.entries; }
+
+/// Asks for page after page. `answer`: room for one of them.
+template <class Entry, class Question, class Page>
+tl::expected<std::vector<Entry>, Failure> all_pages(rtrs::Client& client, Question question,
+                                                    wire::Result<Page> (*decode)(rtrs::ConstBytes),
+                                                    std::vector<std::byte> answer,
+                                                    const Interrupt& interrupt) {
+  std::vector<Entry> all;
+  std::size_t text = 0;
+  for (;;) {
+    question.first = static_cast<std::uint32_t>(all.size());
+    ControlOperation operation{question, answer};
+    if (int error = client.run_control(operation, interrupt); error != 0) {
+      return tl::unexpected(Failure{
+          error, std::string{"the server does not list its exports: "} + describe_error(error)});
+    }
+    auto page = decode(answer);
+    if (page && page->total > kMaxExports) {
+      return tl::unexpected(too_many_exports(std::to_string(page->total) + " exports"));
+    }
+    if (!page) return tl::unexpected(nonsense_from_server("a malformed list of exports"));
+    std::vector<Entry>& entries = entries_of(*page);
+    for (const Entry& entry : entries) text += entry.name.size() + entry.description.size();
+    if (text > kMaxExportText) return tl::unexpected(too_many_exports("long descriptions"));
+    std::move(entries.begin(), entries.end(), std::back_inserter(all));
+    if (entries.empty() || all.size() >= page->total) return all;
+  }
+}
+
+Failure cannot_list() {
+  return {EOPNOTSUPP,
+          "this server cannot list its exports (only rnbdkit servers can); name a device"};
+}
+
+}  // namespace
+
+std::vector<std::byte> Session::room_for_page() const {
+  return std::vector<std::byte>(std::min<std::size_t>(era().limits.max_io_size, 64 * 1024));
+}
+
+tl::expected<std::vector<wire::ExportName>, Failure> Session::list_exports(
+    const Interrupt& interrupt) {
+  if (!has_extensions()) return tl::unexpected(cannot_list());
+  const wire::ListExports question{wire::header_of(wire::MessageType::list_exports)};
+  return all_pages<wire::ExportName>(*client_, question, &wire::decode_export_page, room_for_page(),
+                                     interrupt);
+}
+
+tl::expected<std::vector<wire::DirectoryEntry>, Failure> Session::directory(
+    const Interrupt& interrupt) {
+  if (!has_extensions()) return tl::unexpected(cannot_list());
+  const wire::Directory question{wire::header_of(wire::MessageType::directory)};
+  auto all = all_pages<wire::DirectoryEntry>(*client_, question, &wire::decode_directory_page,
+                                             room_for_page(), interrupt);
+  if (!all && all.error().error == EINVAL) {
+    all.error().text = "this server is of a version that has no directory of its exports";
+  }
+  return all;
+}
+
+}  // namespace rnbd
