@@ -123,6 +123,7 @@ Admission::Considered Admission::consider_new(const wire::ConnectParameters& par
   if (user) session.user = *user;
   session.extension = parameters.extension.present;
   session.features = parameters.extension.features;
+  session.admitted = RTRS_PLANTED(hello_counts_session);
   const SessionId id = next_++;
   Considered considered = add_path(id, session, parameters, !user);
   if (considered.error != 0) return considered;
@@ -221,6 +222,8 @@ Admission::Admitted Admission::admit(SessionId id, PathId path_id, std::string_v
   }
   path->half_open = false;
   path->memory = limits_.path_memory;
+  if (RTRS_PLANTED(admitted_not_counted) && admitted.replaces != 0) path->memory = 0;
+  if (RTRS_PLANTED(admitted_counted_twice) && session.admitted) path->memory *= 2;
   session.admitted = true;
   session.idle = false;
   return admitted;
@@ -319,6 +322,7 @@ void Admission::shrink_path(SessionId session, PathId path, std::uint64_t memory
 void Admission::remove_path(SessionId session, PathId path) {
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
+  if (RTRS_PLANTED(removed_path_counts) && found->second.paths.size() > 1) return;
   std::erase_if(found->second.paths, [&](const Path& p) { return p.id == path; });
 }
 

@@ -38,6 +38,10 @@ struct PlantEntry {
   X(device_id_reused, "the id of a closed device is given to the next one")                        \
   X(hello_counts_memory, "a path counts as memory before its handshake is finished")               \
   X(hello_closes_older_life, "a connect request alone closes the path's older life")               \
+  X(hello_counts_session, "a session counts before a handshake of it is finished")                 \
+  X(admitted_not_counted, "a path that takes the place of its older life counts no memory")        \
+  X(admitted_counted_twice, "a path that joins a session counts its memory twice")                 \
+  X(removed_path_counts, "the memory of a path that is gone counts on")                            \
   X(half_open_session_leaks, "a session that failed its handshake counts for ever")                \
   X(invalidate_too_late, "a key is invalidated behind the answer")                                 \
   X(revocation_not_awaited, "a request is carried out before the key of its chunk has ended")      \

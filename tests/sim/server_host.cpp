@@ -74,11 +74,6 @@ void ServerHost::turn_away(PathId path) {
   found->second->close("others came while it had not finished its handshake");
 }
 
-std::size_t ServerHost::admitted() const {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(paths_, [](const auto& path) { return !path.second->half_open(); }));
-}
-
 rtrs::Complaint ServerHost::admit(PathId path, std::string_view name) {
   const rtrs::Admission::Admitted admitted =
       environment_.admit(path, name, paths_.at(path)->user());

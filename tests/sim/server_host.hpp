@@ -59,8 +59,6 @@ class ServerHost {
   void drain();
   void close(const char* why);
   void end_if_idle() { session_.end_if_idle(); }
-  /// Paths whose handshake was finished; also those that are closed.
-  std::size_t admitted() const;
   std::uint64_t serial() const { return serial_; }
   const std::string& name() const { return session_.name; }
 

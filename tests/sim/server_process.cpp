@@ -256,13 +256,15 @@ void ServerProcess::knock() {
   }
 }
 
-/// Nobody has a path's memory who has not finished its handshake.
-void ServerProcess::check_memory() {
-  std::uint64_t most = 0;
-  for (const auto& [id, host] : hosts_) most += host->admitted() * session_options_.chunk_memory();
-  if (admission_.memory() > most) {
-    world_.violate("memory is counted for paths that have only said hello");
-  }
+/// Those count who have finished their handshake, once, and nobody else.
+void ServerProcess::check_counts() {
+  const auto compare = [&](const char* what, std::uint64_t is, std::uint64_t must) {
+    if (is == must) return;
+    world_.violate("admission counts " + std::to_string(is) + what + " where finished handshakes " +
+                   "make " + std::to_string(must));
+  };
+  compare(" sessions", admission_.sessions(), ledger_.sessions());
+  compare(" bytes", admission_.memory(), ledger_.memory());
 }
 
 void ServerProcess::judge(std::shared_ptr<Wire> wire,
@@ -272,7 +274,7 @@ void ServerProcess::judge(std::shared_ptr<Wire> wire,
   const auto considered =
       admission_.consider(parameters, proves ? std::nullopt : std::optional<std::string_view>{""});
   turn_away_soon(considered.makes_room);
-  check_memory();
+  check_counts();
   world_.note("server", wire->session(), "judges", parameters.cid,
               static_cast<std::uint64_t>(considered.error));
   if (considered.error != 0) {
@@ -327,8 +329,12 @@ ServerHost& ServerProcess::create_host(SessionId id,
             admission_.close_path(id, path);
             if (over) admission_.close(id);
           },
-      .on_path_shrunk = [this, id](PathId path,
-                                   std::uint64_t held) { admission_.shrink_path(id, path, held); },
+      .on_path_shrunk =
+          [this, id](PathId path, std::uint64_t held) {
+            admission_.shrink_path(id, path, held);
+            ledger_.shrink(path, held);
+            check_counts();
+          },
       .on_path_gone = [this, id](PathId path) { forget_path_soon(id, path); },
       .on_idle = [this, id] { admission_.set_idle(id); },
       .on_gone = [this, id] { forget_soon(id); }};
@@ -339,6 +345,8 @@ ServerHost& ServerProcess::create_host(SessionId id,
 rtrs::Admission::Admitted ServerProcess::admit(SessionId id, PathId path, std::string_view name,
                                                std::optional<std::string_view> user) {
   const auto admitted = admission_.admit(id, path, name, user);
+  if (admitted.why_not == nullptr) ledger_.admit(id, path, session_options_.chunk_memory());
+  check_counts();
   if (admitted.ends != 0) {
     scope_.soon([this, idle = admitted.ends] {
       if (const auto found = hosts_.find(idle); found != hosts_.end()) found->second->end_if_idle();
@@ -358,6 +366,8 @@ void ServerProcess::turn_away_soon(rtrs::Admission::Place half_open) {
 void ServerProcess::forget_path_soon(SessionId id, PathId path) {
   scope_.soon([this, id, path] {
     admission_.remove_path(id, path);
+    ledger_.remove_path(path);
+    check_counts();
     if (const auto found = hosts_.find(id); found != hosts_.end()) found->second->forget(path);
   });
 }
@@ -367,6 +377,8 @@ void ServerProcess::forget_soon(SessionId id) {
   scope_.soon([this, id] {
     hosts_.erase(id);
     admission_.remove(id);
+    ledger_.remove(id);
+    check_counts();
   });
 }
 

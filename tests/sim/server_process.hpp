@@ -12,6 +12,7 @@
 
 #include "bridge/server/block_server.hpp"
 #include "rdma/core/admission.hpp"
+#include "tests/sim/admission_ledger.hpp"
 #include "tests/sim/server_host.hpp"
 #include "tests/sim/storage.hpp"
 
@@ -76,7 +77,7 @@ class ServerProcess {
 
   void judge(std::shared_ptr<Wire> wire, const rtrs::wire::ConnectParameters& parameters,
              NodeId client);
-  void check_memory();
+  void check_counts();
   ServerHost& create_host(SessionId id, const rtrs::wire::ConnectParameters& parameters,
                           std::uint64_t serial, NodeId client);
   rtrs::Admission::Admitted admit(SessionId id, PathId path, std::string_view name,
@@ -103,6 +104,7 @@ class ServerProcess {
   rtrs::ServerSessionOptions session_options_;
   std::array<rtrs::wire::PathAccess, kListeners> access_{};
   rtrs::Admission admission_;
+  AdmissionLedger ledger_;
   Storage storage_;
   rnbd::ExportCatalogue catalogue_;
   rnbd::BlockServer block_server_;

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A second account of the sessions and the memory that a server's admission counts.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+
+#include "rdma/core/admission.hpp"
+
+namespace sim {
+
+/// Written when a handshake is finished and when something ends, never for a hello alone: admission
+/// must count the same at every moment.
+class AdmissionLedger {
+ public:
+  using SessionId = rtrs::Admission::SessionId;
+  using PathId = rtrs::Admission::PathId;
+
+  /// `memory`: bytes, for the path's chunks.
+  void admit(SessionId session, PathId path, std::uint64_t memory) {
+    sessions_.insert(session);
+    paths_[path] = {session, memory};
+  }
+  /// The path holds only so much any more.
+  void shrink(PathId path, std::uint64_t memory) {
+    if (const auto found = paths_.find(path); found != paths_.end()) found->second.memory = memory;
+  }
+  void remove_path(PathId path) { paths_.erase(path); }
+  void remove(SessionId session) {
+    sessions_.erase(session);
+    std::erase_if(paths_, [&](const auto& entry) { return entry.second.session == session; });
+  }
+
+  std::size_t sessions() const { return sessions_.size(); }
+  std::uint64_t memory() const {
+    std::uint64_t sum = 0;
+    for (const auto& [id, path] : paths_) sum += path.memory;
+    return sum;
+  }
+
+ private:
+  struct Path {
+    SessionId session = 0;
+    std::uint64_t memory = 0;
+  };
+  std::set<SessionId> sessions_;
+  std::map<PathId, Path> paths_;
+};
+
+}  // namespace sim
