@@ -126,7 +126,8 @@ struct ClientOptions {
   std::optional<TlsKeys> auth_keys = {};
   std::uint32_t features = 0;  ///< extension features to offer (wire::Feature)
   Log log;
-  /// Told of each attempt at a path that failed before the session was up.
+  /// Told of each attempt at a path that failed before the session was up, and of each path that is
+  /// not tried before.
   ///
   /// Threads: the background thread.
   std::function<void(const PathAddress& path, const std::string& why)> on_failed_attempt = {};

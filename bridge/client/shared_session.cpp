@@ -93,8 +93,9 @@ tl::expected<void, Failure> SharedSession::try_all_paths(rtrs::Client& client) c
   tl::expected<void, Failure> tried;
   for (const rtrs::PathStatus& path : paths) {
     if (path.state == rtrs::PathState::connected) continue;
-    const std::string text = "the path to " + to_string(path.address) + " does not work: " +
-                             (untried(path) ? "no answer within connect-timeout" : path.trouble);
+    const std::string why = untried(path) ? "no answer within connect-timeout" : path.trouble;
+    failed_attempts_->note(path.address, why);
+    const std::string text = "the path to " + to_string(path.address) + " does not work: " + why;
     if (path.foreign) {
       tried = tl::unexpected(Failure{ESTALE, text + "; correct the path, or leave it out"});
     } else if (log_) {

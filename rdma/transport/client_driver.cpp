@@ -105,6 +105,7 @@ void ClientDriver::run_background_thread() {
   pthread_setname_np(pthread_self(), "rtrs-client");
   asio::post(io_, [this] {
     wait_for_deadline_on_io();
+    note_waiting_paths_on_io();
     look_on_io();
   });
   while (!io_.stopped()) {
@@ -133,8 +134,32 @@ void ClientDriver::wait_for_deadline_on_io() {
   deadline_.expires_after(options_.connect_timeout);
   deadline_.async_wait([this](boost::system::error_code cancelled) {
     if (cancelled || closed_ || alive()) return;
+    note_late_paths_on_io();
     fail_on_io(too_late_on_io());
   });
+}
+
+std::string ClientDriver::lateness_of(unsigned path) const {
+  return "timed out while connecting to " + name_of_path(path) +
+         " (is the address right, does a firewall drop packets, does the server hang?)";
+}
+
+void ClientDriver::note_attempt_on_io(unsigned path, const std::string& why) const {
+  if (options_.on_failed_attempt) options_.on_failed_attempt(options_.paths[path], why);
+}
+
+/// Why those are not tried that may not begin the session.
+void ClientDriver::note_waiting_paths_on_io() const {
+  for (unsigned i = 0; i < session_.path_count(); ++i) {
+    if (!session_.may_try(i)) note_attempt_on_io(i, kWaitsForOthers);
+  }
+}
+
+/// The end of the session ends the attempts that are under way, which then fail with nothing.
+void ClientDriver::note_late_paths_on_io() const {
+  for (unsigned i = 0; i < session_.path_count(); ++i) {
+    if (session_.state(i) == PathState::connecting) note_attempt_on_io(i, lateness_of(i));
+  }
 }
 
 /// What the last attempt came to, and the one that is not over.
@@ -146,9 +171,7 @@ Failure ClientDriver::too_late_on_io() const {
   };
   for (unsigned i = 0; i < session_.path_count(); ++i) {
     if (session_.state(i) != PathState::connecting) continue;
-    add(ETIMEDOUT, "; then ",
-        "timed out while connecting to " + name_of_path(i) +
-            " (is the address right, does a firewall drop packets, does the server hang?)");
+    add(ETIMEDOUT, "; then ", lateness_of(i));
     break;
   }
   if (!foreign_.text.empty()) add(foreign_.error, "; and ", foreign_.text);

@@ -58,6 +58,10 @@ class ClientDriver final : public Client {
   void wait_for_deadline_on_io();
   Failure too_late_on_io() const;
   std::string waiting_paths_on_io() const;
+  std::string lateness_of(unsigned path) const;
+  void note_attempt_on_io(unsigned path, const std::string& why) const;
+  void note_waiting_paths_on_io() const;
+  void note_late_paths_on_io() const;
   void up_on_io();
   void say_goodbye_on_io();
   void fail_on_io(Failure failure);
@@ -66,6 +70,9 @@ class ClientDriver final : public Client {
 
   // client_driver_control.cpp: what others see and change of it
   tl::expected<void, Failure> change(const std::function<tl::expected<void, Failure>()>& step);
+  static constexpr const char* kWaitsForOthers =
+      "waits for a session that it can join: nothing tells yet whether it leads to the same server "
+      "(server-id= does)";
   PathStatus status_on_io(unsigned path);
   PathList staying_on_io() const;
   std::optional<unsigned> find_on_io(const PathAddress& address) const;

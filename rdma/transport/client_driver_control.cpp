@@ -10,13 +10,6 @@
 #include "rdma/transport/clock.hpp"
 
 namespace rtrs {
-namespace {
-
-constexpr const char* kWaitsForOthers =
-    "waits for a session that it can join: nothing tells yet whether it leads to the same server";
-
-}  // namespace
-
 std::vector<PathStatus> ClientDriver::paths() {
   std::vector<PathStatus> all;
   call_on_io([&] {

@@ -370,7 +370,7 @@ void ClientDriver::first_attempt_failed_on_io(unsigned index, const Failure& fai
   const bool foreign = session_.foreign(index) && !session_.names_server(index);
   const bool may_come =
       foreign || (may_come_yet(failure.error) && session_.path(index).refusal() == 0);
-  if (options_.on_failed_attempt) options_.on_failed_attempt(options_.paths[index], failure.text);
+  note_attempt_on_io(index, failure.text);
   if (!std::exchange(paths_[index].silent, true)) tell_of_absence(index, failure, may_come);
   if (foreign) {
     foreign_ = failure;

@@ -70,6 +70,26 @@ nobody_there() {
 }
 it "while a client waits for servers that are not there, status and log say why of each path" nobody_there
 
+may_only_join() {
+  requires_python nbd
+  serve_two
+  stop server
+  two=tcp:127.0.0.2:$port # another address: without its identity it may join only what the first one found
+  attach_controlled disk0 "path=$two" connect-timeout=3600s
+  spawn client /usr/bin/python3 -m nbd -u "$uri"
+  becomes "'refused' in path('$one')['trouble'] and 'can join' in path('$two')['trouble']"
+  kill_hard client
+  becomes "path('$one')['state'] == 'idle' and 'can join' in path('$two')['trouble']"
+}
+it "status tells of a path that is not tried what it waits for" may_only_join
+
+found_dead() {
+  serve_two
+  attach_controlled disk0 path=tcp:127.0.0.1:1 connect=now
+  is_so "path('$one')['trouble'] == '' and 'refused' in path('tcp:127.0.0.1:1')['trouble']"
+}
+it "status tells of a path that was found dead at the start, while there is no session" found_dead
+
 # ---- Paths under load ---------------------------------------------------------------------------------
 
 moves() {
