@@ -7,6 +7,7 @@
 
 #include "bridge/protocol/messages.hpp"
 #include "bridge/protocol/printable.hpp"
+#include "rdma/host_name.hpp"
 
 namespace rnbd {
 namespace {
@@ -229,6 +230,8 @@ tl::expected<HostPort, std::string> parse_host_port(std::string_view text) {
     if (!std::all_of(result.host.begin(), result.host.end(), good_host_character)) {
       return Error{in_quotes(result.host) + " is not a host name or address"};
     }
+    const std::string wrong = rtrs::complaint_about_host_name(result.host);
+    if (!wrong.empty()) return Error{in_quotes(result.host) + ": " + wrong};
   }
   if (rest.empty()) return result;
   if (rest.front() != ':') {

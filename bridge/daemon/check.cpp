@@ -10,6 +10,7 @@
 #include "bridge/daemon/open_exports.hpp"
 #include "bridge/daemon/service_rights.hpp"
 #include "bridge/protocol/printable.hpp"
+#include "rdma/host_name.hpp"
 
 namespace rnbd {
 namespace {
@@ -28,6 +29,16 @@ void add_absent(const Settings& settings, const ExportCatalogue& catalogue,
   }
   const std::string trouble = catalogue.trouble_with_search_path();
   if (!trouble.empty()) mistakes.push_back({0, trouble});
+}
+
+/// A name to listen on that has no address now: the server would wait, for a name server that is
+/// not there yet as for a word that is spelt wrong.
+void add_unknown_names(const Settings& settings, std::vector<Mistake>& mistakes) {
+  for (const rtrs::ListenAddress& address : settings.listen) {
+    if (address.host.empty() || address.host == "*" || address.host.starts_with("gid:")) continue;
+    const auto found = rtrs::resolve_host(address.host, AI_PASSIVE);
+    if (!found) mistakes.push_back({0, "listen: " + found.error().text});
+  }
 }
 
 std::string place(const Invocation& invocation, unsigned line) {
@@ -52,6 +63,7 @@ int check_configuration(const Invocation& invocation) {
       !opened.mistakes.empty() || !invocation.mistakes.empty() || !contradiction.empty();
   std::vector<Mistake> absent;
   add_absent(settings, *opened.catalogue, absent);
+  add_unknown_names(settings, absent);
   for (const Mistake& each : absent) {
     mistakes.push_back({each.line, place(invocation, each.line) + each.text});
   }

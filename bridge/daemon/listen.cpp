@@ -5,6 +5,7 @@
 
 #include "bridge/client/uri.hpp"
 #include "bridge/daemon/settings.hpp"
+#include "rdma/host_name.hpp"
 
 namespace rnbd {
 namespace {
@@ -79,6 +80,8 @@ tl::expected<rtrs::ListenAddress, std::string> parse_listen(std::string_view tex
       return fail("put an IPv6 address in brackets; write e.g. tcp:[::1]:1234");
     address.host = rest.substr(0, colon);
     rest.remove_prefix(colon);
+    const std::string wrong = rtrs::complaint_about_host_name(address.host);
+    if (!wrong.empty()) return fail(wrong);
   }
   if (rest.empty()) {
     if (address.host.empty()) return fail("the address is missing; write e.g. tcp:127.0.0.1:1234");

@@ -15,6 +15,7 @@
 
 #include "bridge/client/uri.hpp"
 #include "bridge/control/unix_socket.hpp"
+#include "rdma/host_name.hpp"
 
 namespace rnbd::nbd {
 namespace {
@@ -72,6 +73,8 @@ tl::expected<NbdAddress, std::string> parse_nbd_address(std::string_view text) {
     return fail("the address is missing; write e.g. tcp:127.0.0.1:10809, or tcp:*:10809 for all");
   }
   if (address.host == "*") address.host.clear();
+  const std::string wrong = rtrs::complaint_about_host_name(address.host);
+  if (!wrong.empty()) return fail(wrong);
   return address;
 }
 
@@ -135,8 +138,8 @@ tl::expected<std::vector<Listener>, Failure> Listener::open(const NbdAddress& ad
   const int failed = ::getaddrinfo(address.host.empty() ? nullptr : address.host.c_str(),
                                    std::to_string(address.port).c_str(), &hints, &found);
   if (failed != 0) {
-    return tl::unexpected(
-        Failure{failed == EAI_AGAIN ? EHOSTUNREACH : ENXIO, text + ": " + ::gai_strerror(failed)});
+    const Failure why = rtrs::no_address_of(address.host, failed);
+    return tl::unexpected(Failure{why.error, text + ": " + why.text});
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner{found, &::freeaddrinfo};
   int error = EADDRNOTAVAIL;

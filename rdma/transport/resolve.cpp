@@ -17,6 +17,7 @@
 #include <thread>
 #include <utility>
 
+#include "rdma/host_name.hpp"
 #include "rdma/transport/await.hpp"
 
 namespace rtrs {
@@ -33,23 +34,15 @@ constexpr auto kShortPatience = std::chrono::seconds{1};
 constexpr std::string_view kGidPrefix = "gid:";
 
 tl::expected<HostLookup::Addresses, Failure> ask_system(const std::string& host, int flags) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = flags;
-  addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found); error != 0) {
-    return tl::unexpected(Failure{error == EAI_AGAIN ? EHOSTUNREACH : ENXIO,
-                                  "cannot resolve host '" + host + "': " + gai_strerror(error) +
-                                      " (check the spelling, or use a numeric address)"});
-  }
+  const auto found = resolve_host(host, flags);
+  if (!found) return tl::unexpected(found.error());
   HostLookup::Addresses addresses;
-  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
+  for (const addrinfo* at = found->get(); at != nullptr; at = at->ai_next) {
     asio::ip::tcp::endpoint endpoint;
     if (at->ai_addrlen > endpoint.capacity()) continue;
     std::memcpy(endpoint.data(), at->ai_addr, at->ai_addrlen);
     addresses.push_back(endpoint.address());
   }
-  freeaddrinfo(found);
   return addresses;
 }
 

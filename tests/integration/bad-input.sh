@@ -41,6 +41,9 @@ bad_server_options() {
   rejects 'queue-depth' --listen tcp:127.0.0.1:0 --export a=memory:1M --queue-depth many
   rejects '4096' --listen tcp:127.0.0.1:0 --export a=memory:1M --max-io-size 5000
   rejects 'memory.limit' --listen tcp:127.0.0.1:0 --export a=memory:1M --memory-limit 1M
+  rejects 'at most 253 characters' --listen "tcp:$(printf 'a%.0s' {1..5000}):1" --export a=memory:1M
+  rejects "host 'no-such-host.invalid'" --check-config --listen tcp:no-such-host.invalid:1 --export a=memory:1M
+  ! grep correct fails.out || fail "it is correct, and nobody could connect"
   rejects 'tcp:' --listen udp:127.0.0.1:0 --export a=memory:1M
   rejects 'search' --check-config --search-path "$PWD/missing"
   rejects 'search' --listen tcp:127.0.0.1:0 --search-path "$PWD/x%SESSNAME%"

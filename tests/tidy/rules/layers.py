@@ -18,7 +18,7 @@ PURE = {
 # lie below it.
 DOORS = ["rdma/client.hpp", "rdma/server.hpp", "rdma/log.hpp", "rdma/complaint_log.hpp",
          "rdma/client_log.hpp", "rdma/duration.hpp", "rdma/descriptor_reserve.hpp",
-         "rdma/memlock.hpp", "rdma/network.hpp", "rdma/path_list.hpp", "rdma/server_id.hpp",
+         "rdma/host_name.hpp", "rdma/memlock.hpp", "rdma/network.hpp", "rdma/path_list.hpp", "rdma/server_id.hpp",
          "rdma/tls.hpp"]
 CORE = ["rdma/core/", "rdma/wire/"]
 RTRS = DOORS + CORE + ["rdma/transport/reactor.hpp"]
