@@ -76,6 +76,8 @@ int on_config_complete() {
       return -1;
     }
     state->config = *std::move(config);
+    state->config.how_to_list = "nbdkit -r -U - rnbd " + state->config.server() +
+                                " dynamic-export=true --run 'nbdinfo --list \"$uri\"'";
     state->connections = std::make_unique<Connections>(state->config, &log_line);
     return 0;
   });

@@ -48,6 +48,8 @@ struct ClientConfig {
   bool require_extension = false;          ///< refuse servers that do not know it
   GeometryOptions geometry;
   std::string control;  ///< absolute path of the control socket; "" = none
+  /// How to see the server's exports with this program, for who has named one that is not there.
+  std::string how_to_list;
 
   /// `rnbd+tcp://host:port`, for messages.
   std::string server() const;

@@ -78,6 +78,15 @@ tl::expected<void, Failure> Connections::wait_for_writer(RemoteDevice& device,
   return {};
 }
 
+Failure Connections::advised(Failure failure) const {
+  const bool unknown = failure.error == ENOENT || failure.error == ENXIO;
+  if (unknown && !config_.how_to_list.empty()) {
+    failure.text += "; see what the server exports, but for what is below its search path: " +
+                    config_.how_to_list;
+  }
+  return failure;
+}
+
 tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
     Session& session, const std::string& device, bool readonly, const Interrupt& interrupt) {
   constexpr std::chrono::milliseconds kPause{250};
@@ -114,7 +123,9 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
     const bool may_come_back = error == EIO && !session.has_path() && in_time;
     // Its storage is not there yet, or somebody else has it.
     const bool may_come = (error == EAGAIN || error == EBUSY) && in_time;
-    if ((!may_be_ours && !may_come_back && !may_come) || interrupt()) return opened;
+    if ((!may_be_ours && !may_come_back && !may_come) || interrupt()) {
+      return tl::unexpected(advised(opened.error()));
+    }
     if (may_come && !std::exchange(told, true) && log_) {
       log_(rtrs::LogLevel::warning,
            named(opened.error()).text + "; it is tried again until connect-timeout has passed");

@@ -53,6 +53,7 @@ class Connections {
                                                                const Interrupt& interrupt);
   tl::expected<void, Failure> wait_for_writer(RemoteDevice& device, const Interrupt& interrupt);
   Failure named(Failure failure) const;
+  Failure advised(Failure failure) const;
 
   const ClientConfig& config_;
   const rtrs::Log log_;

@@ -15,11 +15,6 @@ namespace {
 /// What a user can do about a refused OPEN.
 const char* advice_for(int error) {
   switch (error) {
-    case ENOENT:
-    case ENXIO:
-      return "; see what the server exports, but for what is below its search path: nbdkit -r -U - "
-             "rnbd server=HOST dynamic-export=true "
-             "--run 'nbdinfo --list \"$uri\"'";
     case EPERM:
       return "; another client has it open for writing: open it ro, or in migration mode while "
              "it moves from one host to another";

@@ -181,9 +181,12 @@ client_fails() {
 
 no_such_export() {
   start_server --export disk0=memory:1M
-  client_fails 'disk1' disk1
+  client_fails "'disk1'.*search path: nbdkit -r -U - rnbd rnbd\\+tcp://$address dynamic-export=true" disk1
   attach disk0
   nbdinfo --size "$uri"
+  # Each program says how itself shows the exports: not every machine has nbdkit.
+  status_of 1 "$bridge_program" --listen "unix:$PWD/other" --connect now "rnbd+tcp://$address/disk1"
+  says said "'disk1'.*search path: nbdinfo --list shows it at a bridge without a device"
 }
 it "no such export: the client is refused and nbdkit names the export" no_such_export
 
