@@ -31,7 +31,7 @@ Failure failure(const PathAddress& address, const boost::system::error_code& err
                 const std::string& what) {
   std::string text = what + ' ' + name_of(address) + ": " + error.message();
   if (error == asio::error::connection_refused) {
-    text += " (is rnbd-server running there, and listening on this address and port?)";
+    text += " (is the server running there, and listening on this address and port?)";
   }
   const bool is_errno = error.category() == boost::system::system_category();
   return {is_errno ? error.value() : EPROTO, std::move(text)};

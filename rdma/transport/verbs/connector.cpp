@@ -89,8 +89,7 @@ Failure explain(const PathAddress& address, const Event& event) {
     }
     case RDMA_CM_EVENT_REJECTED:
       if (event.status == kRejectNoListener) {
-        return failure(address, ECONNREFUSED,
-                       " (is rnbd-server, or Linux's rnbd_server, listening there over RDMA?)");
+        return failure(address, ECONNREFUSED, " (is a server listening there over RDMA?)");
       }
       return failure(address, ECONNREFUSED,
                      " (rejected with reason " + std::to_string(event.status) + ')');

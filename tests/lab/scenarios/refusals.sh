@@ -39,7 +39,7 @@ no_address() {
   server_waits "cannot listen on rdma:10.99.0.77:1234: .*no RDMA device" --listen rdma:10.99.0.77:1234
   server_waits "cannot listen on rdma:gid:fe80::77:1234: .*no RDMA device" \
     --listen 'rdma:[gid:fe80::77]:1234'
-  plugin_says "10.99.0.1:4321 over RDMA: Connection refused .*is rnbd-server" rnbd://10.99.0.1:4321/disk0 connect-timeout=1s
+  plugin_says "10.99.0.1:4321 over RDMA: Connection refused .*is a server listening" rnbd://10.99.0.1:4321/disk0 connect-timeout=1s
   plugin_says "cannot connect to 10.99.0.77:1234 over RDMA" rnbd://10.99.0.77/disk0
   plugin_says "cannot connect to 192.0.2.1:1234 over RDMA" rnbd://192.0.2.1/disk0
   plugin_says "cannot connect to .gid:fe80::77.:1234 over RDMA: .*no RDMA device" "rnbd://[gid:fe80::77]/disk0"

@@ -123,7 +123,7 @@ TEST_CASE("a client says what is wrong with a server that is none") {
     options.connect_timeout = 100ms;
     const auto failure = failure_of(options);
     CHECK(failure.error == ECONNREFUSED);
-    CHECK(failure.text.find("is rnbd-server running") != std::string::npos);
+    CHECK(failure.text.find("is the server running there") != std::string::npos);
   }
   SUBCASE("an NBD server") {
     RawServer server{"NBDMAGICIHAVEOPT\0\3"};
