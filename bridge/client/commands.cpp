@@ -53,6 +53,7 @@ Json describe(const rtrs::PathStatus& path, bool has_session) {
           {"access", access_of(path)},
           {"requests", path.requests},
           {"in_flight", path.in_flight},
+          {"reconnects", path.connects > 0 ? path.connects - 1 : 0},
           {"latency_us", latency.count() > 0 ? Json(latency.count()) : Json()},
           {"security", path.security},
           {"trouble", path.trouble}};

@@ -41,6 +41,7 @@ MAY_INCLUDE = {
                            "rdma/transport/tls/", "rdma/transport/tcp/stream.hpp"],
     "bridge/server/": RTRS + ["bridge/metrics/", "bridge/protocol/", "bridge/backend/"],
     "bridge/daemon/": RTRS + ["bridge/", "rdma/transport/tls/"],
+    "bridge/ctl/": ["bridge/", "rdma/transport/tls/"],
     "bridge/": RTRS + ["bridge/"],
     "nbdkit-plugin/": RTRS + ["bridge/client/", "bridge/control/", "bridge/protocol/",
                               "bridge/nbd/errors.hpp", "bridge/nbd/block_sizes.hpp"],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "bridge/daemon/ctl_top.hpp"
+#include "bridge/ctl/top.hpp"
 
 #include <unistd.h>
 

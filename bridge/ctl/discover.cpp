@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "bridge/daemon/ctl_discover.hpp"
+#include "bridge/ctl/discover.hpp"
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>

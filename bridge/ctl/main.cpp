@@ -1,29 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // rnbd-ctl: asks and tells a running program over its control socket.
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/time.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <CLI/Validators.hpp>
-#include <cerrno>
+#include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
 
-#include "bridge/control/unix_socket.hpp"
+#include "bridge/ctl/all_programs.hpp"
+#include "bridge/ctl/dialog.hpp"
+#include "bridge/ctl/discover.hpp"
+#include "bridge/ctl/keys.hpp"
+#include "bridge/ctl/programs.hpp"
+#include "bridge/ctl/top.hpp"
 #include "bridge/daemon/cli.hpp"
-#include "bridge/daemon/ctl_discover.hpp"
-#include "bridge/daemon/ctl_keys.hpp"
-#include "bridge/daemon/ctl_top.hpp"
 #include "bridge/daemon/ctl_view.hpp"
 #include "bridge/daemon/process.hpp"
 
@@ -35,11 +32,19 @@ constexpr const char* kDescription =
     "\n"
     "SOCKET is the control socket of rnbd-bridge or rnbd-server (--control) or of nbdkit's rnbd "
     "plugin (control=).\n"
+    "Those in /run/rnbd are found by their names, and need not be named if there is one only.\n"
     "COMMAND is one that the program knows; `help` lists them.\n"
+    "\n"
+    "rnbd-ctl list, show and others are about all running programs; `rnbd-ctl help` lists them.\n"
     "\n"
     "rnbd-ctl keygen and rnbd-ctl certgen make keys for TLS; both have a --help of their own.\n";
 
 constexpr const char* kExamples = R"(Examples:
+  What does this machine use, and what does it serve?
+    rnbd-ctl list
+    rnbd-ctl list sessions
+    rnbd-ctl show disk0
+
   Which paths are there, and how are they?
     rnbd-ctl /run/rnbd/disk0.control status
 
@@ -55,73 +60,12 @@ constexpr const char* kExamples = R"(Examples:
 
 rnbd-ctl(8) explains everything.)";
 
-/// Longer than any command takes.
-constexpr timeval kPatience{30, 0};
-constexpr std::size_t kLongestAnswer = 16 << 20;
-
-using Answer = tl::expected<std::string, std::string>;
-
 struct Invocation {
   std::string socket;
   std::vector<std::string> words;
   bool json = false;
   TopOptions top = {};
 };
-
-std::string reason() {
-  if (errno == EAGAIN) return "the program does not answer; does it hang?";
-  return std::strerror(errno);
-}
-
-bool is_socket(const std::string& path) {
-  struct stat status {};
-  return ::stat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode);
-}
-
-tl::expected<int, std::string> connect_to(const std::string& path) {
-  if (std::string wrong = complaint_about_socket_path(path); !wrong.empty()) {
-    return tl::unexpected(wrong);
-  }
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path, path.c_str(), path.size());
-  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return tl::unexpected(reason());
-  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof(kPatience));
-  ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof(kPatience));
-  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return fd;
-  const int error = errno;
-  std::string why = reason();
-  if (error == ECONNREFUSED) {
-    // Of what is no socket the system says that, too.
-    why = is_socket(path) ? why + "; the program that made it has ended"
-                          : "this is no socket; name what the program was given as --control or "
-                            "control=";
-  }
-  if (error == ENOENT) why += "; was the program started with a control socket there?";
-  ::close(fd);
-  return tl::unexpected(why);
-}
-
-/// Sends a line and returns the one that comes back.
-Answer ask(int fd, std::string line) {
-  line += '\n';
-  for (std::size_t sent = 0; sent < line.size();) {
-    const ssize_t n = ::send(fd, line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
-    if (n < 0 && errno != EPIPE) return tl::unexpected(reason());
-    if (n < 0) break;  // turned away: the answer says why
-    sent += static_cast<std::size_t>(n);
-  }
-  std::string answer;
-  for (char buffer[4096]; !answer.ends_with('\n') && answer.size() < kLongestAnswer;) {
-    const ssize_t n = ::recv(fd, buffer, sizeof(buffer), 0);
-    if (n < 0) return tl::unexpected(reason());
-    if (n == 0) return tl::unexpected(std::string{"the program hung up"});
-    answer.append(buffer, static_cast<std::size_t>(n));
-  }
-  answer.pop_back();
-  return answer;
-}
 
 /// The exit status.
 int show(const Invocation& invocation, const std::string& answer) {
@@ -144,25 +88,52 @@ int show(const Invocation& invocation, const std::string& answer) {
   return json.contains("error") ? 1 : 0;
 }
 
-Answer ask_once(const std::string& socket, const std::string& line) {
-  const auto fd = connect_to(socket);
-  Answer answer = fd ? ask(*fd, line) : Answer{tl::unexpect, fd.error()};
-  if (fd) ::close(*fd);
-  return answer;
+int complain(const std::string& text) {
+  std::fprintf(stderr, "rnbd-ctl: %s\n", text.c_str());
+  return 1;
 }
 
 int run(const Invocation& invocation) {
   if (invocation.words.front() == "top") {
     TopOptions top = invocation.top;
     top.json = invocation.json;
-    return run_top(top, [&] { return ask_once(invocation.socket, "counters"); });
+    return run_top(top, [&]() -> tl::expected<std::string, std::string> {
+      auto answer = ask_control_socket(invocation.socket, "counters");
+      if (!answer) return tl::unexpected(answer.error().text);
+      return *std::move(answer);
+    });
   }
   std::string line;
   for (const std::string& word : invocation.words) line += (line.empty() ? "" : " ") + word;
-  const Answer answer = ask_once(invocation.socket, line);
+  const auto answer = ask_control_socket(invocation.socket, line);
   if (answer) return show(invocation, *answer);
-  std::fprintf(stderr, "rnbd-ctl: %s: %s\n", invocation.socket.c_str(), answer.error().c_str());
-  return 1;
+  return complain(invocation.socket + ": " + answer.error().text);
+}
+
+/// The first word is a socket's path, or the name of a program that was found; else the socket is
+/// the only one that is found. "" or what is wrong.
+std::string find_socket(Invocation& invocation) {
+  const std::vector<CtlProgram> programs = find_programs("");
+  const auto named = std::ranges::find(programs, invocation.socket, &CtlProgram::name);
+  if (invocation.socket.find('/') != std::string::npos) return "";
+  if (named != programs.end()) {
+    invocation.socket = named->socket;
+    return "";
+  }
+  if (::access(invocation.socket.c_str(), F_OK) == 0) return "";
+  if (programs.empty()) {
+    return "'" + invocation.socket + "' is no control socket, and none is found; looked for " +
+           places_of_programs("");
+  }
+  if (programs.size() > 1) {
+    std::string names;
+    for (const CtlProgram& program : programs) names += ' ' + program.name;
+    return "'" + invocation.socket +
+           "' is no control socket; write the name of a program first, one of:" + names;
+  }
+  invocation.words.insert(invocation.words.begin(), invocation.socket);
+  invocation.socket = programs.front().socket;
+  return "";
 }
 
 tl::expected<Invocation, EarlyExit> parse(int argc, const char* const* argv) {
@@ -182,10 +153,13 @@ tl::expected<Invocation, EarlyExit> parse(int argc, const char* const* argv) {
   if (auto early = parse_arguments(app, kExamples, "name the socket first", argc, argv)) {
     return tl::unexpected(std::move(*early));
   }
-  if (invocation.words.empty()) {
-    return tl::unexpected(usage_error(
-        app, "write rnbd-ctl SOCKET COMMAND, e.g. rnbd-ctl /run/rnbd/x.control status"));
+  const std::string example =
+      "write rnbd-ctl SOCKET COMMAND, e.g. rnbd-ctl /run/rnbd/x.control status, or rnbd-ctl list";
+  if (invocation.socket.empty()) return tl::unexpected(usage_error(app, example));
+  if (std::string wrong = find_socket(invocation); !wrong.empty()) {
+    return tl::unexpected(usage_error(app, wrong));
   }
+  if (invocation.words.empty()) return tl::unexpected(usage_error(app, example));
   if (check) invocation.words.emplace_back("--check");
   if (force) invocation.words.emplace_back("--force");
   for (const std::string& word : invocation.words) {
@@ -204,6 +178,7 @@ int main(int argc, char** argv) {
   try {
     if (const auto status = rnbd::run_key_command(argc, argv)) return *status;
     if (const auto status = rnbd::run_discover(argc, argv)) return *status;
+    if (const auto status = rnbd::run_ctl_words(argc, argv)) return *status;
     const auto invocation = rnbd::parse(argc, argv);
     if (invocation) return rnbd::run(*invocation);
     const rnbd::EarlyExit& early = invocation.error();

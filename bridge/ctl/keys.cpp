@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "bridge/daemon/ctl_keys.hpp"
+#include "bridge/ctl/keys.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

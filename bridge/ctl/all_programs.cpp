@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/ctl/all_programs.hpp"
+
+#include <cerrno>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bridge/ctl/dialog.hpp"
+#include "bridge/ctl/inventory.hpp"
+#include "bridge/ctl/listing.hpp"
+#include "bridge/ctl/words.hpp"
+
+namespace rnbd {
+namespace {
+
+/// One that hangs must not keep the others from being shown for long.
+constexpr std::chrono::seconds kPatienceWithEach{5};
+
+struct Outcome {
+  int status = 0;
+  std::string out, error;
+};
+
+Outcome outcome_of(const tl::expected<std::string, std::string>& text) {
+  return text ? Outcome{0, *text, ""} : Outcome{1, "", text.error()};
+}
+
+/// Null when it does not answer with an object, or with an error.
+CtlJson ask(const CtlProgram& program, const char* command, std::string& trouble) {
+  const auto answer = ask_control_socket(program.socket, command, kPatienceWithEach);
+  if (!answer) {
+    // Left behind by a program that was killed.
+    if (answer.error().error != ECONNREFUSED) trouble = answer.error().text;
+    return nullptr;
+  }
+  CtlJson json = CtlJson::parse(*answer, nullptr, /*allow_exceptions=*/false);
+  if (json.is_object() && !json.contains("error")) return json;
+  trouble = "it does not answer as a program of rnbdkit does";
+  return nullptr;
+}
+
+/// What cannot be asked is told on standard error.
+std::vector<CtlReport> ask_all(const std::string& root, bool& complete) {
+  std::vector<CtlReport> reports;
+  for (const CtlProgram& program : find_programs(root)) {
+    std::string trouble, ignored;
+    CtlJson status = ask(program, "status", trouble);
+    if (!trouble.empty()) {
+      std::fprintf(stderr, "rnbd-ctl: %s: %s\n", program.socket.c_str(), trouble.c_str());
+      complete = false;
+    }
+    if (status.is_null()) continue;
+    // A plugin has none.
+    reports.push_back({program, std::move(status), ask(program, "counters", ignored)});
+  }
+  return reports;
+}
+
+Outcome list(const CtlAction& action) {
+  bool complete = true;
+  const CtlInventory inventory =
+      take_inventory(ask_all(action.root, complete), find_kernel_devices(action.root), action.side);
+  Outcome outcome = outcome_of(action.verb == CtlVerb::show ? showing(action, inventory)
+                                                            : listing(action, inventory));
+  if (!complete) outcome.status = 1;
+  return outcome;
+}
+
+/// Source: udev(7), IMPORT{program}.
+Outcome tell_udev(const CtlAction& action) {
+  const auto device = find_kernel_device(action.root, action.names.front());
+  if (!device) return {1, "", action.names.front() + " is no device of rnbd-bridge"};
+  return {0, "RNBD_NAME=" + device->name + "\nRNBD_UUID=" + device->uuid + "\n", ""};
+}
+
+Outcome perform(const CtlAction& action) {
+  switch (action.verb) {
+    case CtlVerb::help:
+      return {0, help_on_ctl_words(), ""};
+    case CtlVerb::list:
+    case CtlVerb::show:
+      return list(action);
+    case CtlVerb::udev:
+      return tell_udev(action);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::optional<int> run_ctl_words(int argc, const char* const* argv) {
+  const std::vector<std::string> words{argv + 1, argv + argc};
+  if (!begins_with_ctl_word(words)) return std::nullopt;
+  const auto action = parse_ctl_words(words);
+  const Outcome outcome = action ? perform(*action) : Outcome{2, "", action.error()};
+  std::fputs(outcome.out.c_str(), stdout);
+  if (!outcome.error.empty()) std::fprintf(stderr, "rnbd-ctl: %s\n", outcome.error.c_str());
+  return std::fflush(stdout) == 0 ? outcome.status : 1;
+}
+
+}  // namespace rnbd

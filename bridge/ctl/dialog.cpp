@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/ctl/dialog.hpp"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "bridge/control/unix_socket.hpp"
+
+namespace rnbd {
+namespace {
+
+constexpr std::size_t kLongestAnswer = 16 << 20;
+
+tl::unexpected<CtlTrouble> trouble(int error, std::string text = "") {
+  if (text.empty()) text = strerrordesc_np(error);
+  if (error == EAGAIN) text = "the program does not answer; does it hang?";
+  return tl::unexpected(CtlTrouble{error, std::move(text)});
+}
+
+bool is_socket(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode);
+}
+
+/// Of what is no socket the system says ECONNREFUSED, too.
+std::string advice_on(int error, const std::string& path) {
+  const std::string text = strerrordesc_np(error);
+  if (error == ENOENT) return text + "; was the program started with a control socket there?";
+  if (error != ECONNREFUSED) return "";
+  return is_socket(path) ? text + "; the program that made it has ended"
+                         : "this is no socket; name what the program was given as --control or "
+                           "control=";
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_{fd} {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+/// 0 or an errno.
+int connect_to(int fd, const std::string& path, std::chrono::seconds patience) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.c_str(), path.size());
+  const timeval limit{patience.count(), 0};
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+  return ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ? 0
+                                                                                          : errno;
+}
+
+/// 0 or an errno. Whoever is turned away finds the reason in the answer.
+int send_line(int fd, const std::string& line) {
+  for (std::size_t sent = 0; sent < line.size();) {
+    const ssize_t n = ::send(fd, line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
+    if (n < 0) return errno == EPIPE ? 0 : errno;
+    sent += static_cast<std::size_t>(n);
+  }
+  return 0;
+}
+
+}  // namespace
+
+tl::expected<std::string, CtlTrouble> ask_control_socket(const std::string& path, std::string line,
+                                                         std::chrono::seconds patience) {
+  if (std::string wrong = complaint_about_socket_path(path); !wrong.empty()) {
+    return trouble(EINVAL, wrong);
+  }
+  const Descriptor fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  if (fd.get() < 0) return trouble(errno);
+  if (const int error = connect_to(fd.get(), path, patience); error != 0) {
+    return trouble(error, advice_on(error, path));
+  }
+  line += '\n';
+  if (const int error = send_line(fd.get(), line); error != 0) return trouble(error);
+  std::string answer;
+  for (char buffer[4096]; !answer.ends_with('\n') && answer.size() < kLongestAnswer;) {
+    const ssize_t n = ::recv(fd.get(), buffer, sizeof(buffer), 0);
+    if (n < 0) return trouble(errno);
+    if (n == 0) return trouble(EPIPE, "the program hung up");
+    answer.append(buffer, static_cast<std::size_t>(n));
+  }
+  answer.pop_back();
+  return answer;
+}
+
+}  // namespace rnbd

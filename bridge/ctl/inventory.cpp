@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/ctl/inventory.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace rnbd {
+namespace {
+
+using Rows = std::vector<CtlJson>;
+
+constexpr std::uint64_t kSector = 512;  ///< bytes
+constexpr CtlKind kText = CtlKind::text, kNumber = CtlKind::number, kCount = CtlKind::count,
+                  kBytes = CtlKind::bytes;
+
+constexpr CtlField kDeviceFields[] = {
+    {"sessname", kText, true},   {"mapping_path", kText, true}, {"devname", kText, true},
+    {"devpath", kText, false},   {"state", kText, true},        {"access_mode", kText, true},
+    {"size", kBytes, false},     {"rx_sect", kCount, false},    {"tx_sect", kCount, false},
+    {"users", kCount, false},    {"uuid", kText, false},        {"program", kText, false},
+    {"direction", kText, false}, {"trouble", kText, false},
+};
+constexpr CtlField kSessionFields[] = {
+    {"sessname", kText, true},    {"path_cnt", kCount, false},  {"act_path_cnt", kCount, false},
+    {"state", kText, true},       {"path_uu", kText, true},     {"mp", kText, false},
+    {"mp_short", kText, true},    {"tx_bytes", kBytes, true},   {"rx_bytes", kBytes, true},
+    {"inflights", kCount, false}, {"reconnects", kCount, true}, {"srvname", kText, false},
+    {"hostname", kText, false},   {"program", kText, false},    {"direction", kText, false},
+    {"trouble", kText, false},
+};
+constexpr CtlField kPathFields[] = {
+    {"sessname", kText, true},      {"pathname", kText, false},   {"hca_name", kText, true},
+    {"hca_port", kText, true},      {"src_addr", kText, false},   {"dst_addr", kText, true},
+    {"state", kText, true},         {"tx_bytes", kBytes, true},   {"rx_bytes", kBytes, true},
+    {"inflights", kCount, true},    {"reconnects", kCount, true}, {"requests", kCount, false},
+    {"preference", kNumber, false}, {"access", kText, false},     {"latency_us", kNumber, false},
+    {"security", kText, false},     {"program", kText, false},    {"direction", kText, false},
+    {"trouble", kText, false},
+};
+
+constexpr std::pair<std::string_view, std::string_view> kShortPolicies[] = {
+    {"round-robin", "rr"}, {"min-inflight", "mi"}, {"min-latency", "ml"}};
+
+CtlJson short_policy(const CtlJson& policy) {
+  for (const auto& [name, shorter] : kShortPolicies) {
+    if (policy == name) return shorter;
+  }
+  return nullptr;
+}
+
+/// What a program says; null if it does not.
+CtlJson said(const CtlJson& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() ? *found : CtlJson{};
+}
+
+const CtlJson& list_of(const CtlJson& object, const char* name) {
+  static const CtlJson none = CtlJson::array();
+  const auto found = object.find(name);
+  return found != object.end() && found->is_array() ? *found : none;
+}
+
+std::uint64_t number_in(const CtlJson& object, const char* name) {
+  const CtlJson value = said(object, name);
+  return value.is_number_unsigned() ? value.get<std::uint64_t>() : 0;
+}
+
+std::uint64_t sum_of(const CtlJson& list, const char* name) {
+  std::uint64_t sum = 0;
+  for (const CtlJson& object : list) sum += number_in(object, name);
+  return sum;
+}
+
+/// The object of a list that has this value; an empty one if none has.
+CtlJson with(const CtlJson& list, const char* name, const CtlJson& value) {
+  const auto found =
+      std::ranges::find_if(list, [&](const CtlJson& each) { return said(each, name) == value; });
+  return found != list.end() ? *found : CtlJson::object();
+}
+
+/// A row with all fields of its object, in their order.
+CtlJson row_of(CtlObject object, const CtlJson& known) {
+  CtlJson row;
+  for (const CtlField& field : fields_of(object)) {
+    row[std::string{field.name}] = said(known, field.name.data());
+  }
+  return row;
+}
+
+bool is_connected(const CtlJson& path) { return said(path, "state") == "connected"; }
+
+std::string letters_of(const CtlJson& paths) {
+  std::string letters;
+  for (const CtlJson& path : paths) letters += is_connected(path) ? 'U' : '_';
+  return letters;
+}
+
+/// A client's address, [tcp:|rdma:][SRC@]DST:PORT[,preference=N], in parts.
+struct AddressParts {
+  CtlJson source, destination;
+};
+AddressParts parts_of(const CtlJson& address) {
+  if (!address.is_string()) return {};
+  std::string text = address.get<std::string>();
+  for (const char* transport : {"tcp:", "rdma:"}) {
+    if (text.starts_with(transport)) text.erase(0, text.find(':') + 1);
+  }
+  text.erase(std::min(text.find(','), text.size()));
+  const std::size_t at = text.find('@');
+  if (at == std::string::npos) return {{}, text};
+  return {text.substr(0, at), text.substr(at + 1)};
+}
+
+std::string without_port(const std::string& address) {
+  return address.substr(0, std::min(address.rfind(':'), address.size()));
+}
+
+CtlJson kernel_name(const CtlJson& device, const CtlProgram& program,
+                    const std::vector<KernelDevice>& kernel_devices) {
+  const CtlJson uuid = said(device, "uuid");
+  for (const KernelDevice& each : kernel_devices) {
+    if (each.name == program.name && (uuid.is_null() || uuid == each.uuid)) return each.device;
+  }
+  return nullptr;
+}
+
+CtlJson path_of_device(const CtlJson& name) {
+  return name.is_string() ? CtlJson("/dev/" + name.get<std::string>()) : CtlJson{};
+}
+
+/// Of a bridge or a plugin.
+class ClientRows {
+ public:
+  ClientRows(const CtlReport& report, const std::vector<KernelDevice>& kernel_devices)
+      : status_{report.status},
+        counted_{list_of(report.counters, "devices")},
+        has_counters_{report.counters.is_object()},
+        program_{report.program},
+        kernel_devices_{kernel_devices} {}
+
+  void add_to(CtlInventory& inventory) const {
+    for (const CtlJson& device : list_of(status_, "devices")) {
+      inventory.devices.push_back(row_of(CtlObject::device, about(device)));
+    }
+    inventory.sessions.push_back(row_of(CtlObject::session, session()));
+    for (const CtlJson& path : list_of(status_, "paths")) {
+      inventory.paths.push_back(row_of(CtlObject::path, about_path(path)));
+    }
+  }
+
+ private:
+  CtlJson bytes(const CtlJson& counters, const char* name, std::uint64_t unit) const {
+    return has_counters_ ? CtlJson(number_in(counters, name) / unit) : CtlJson{};
+  }
+
+  CtlJson about(const CtlJson& device) const {
+    const CtlJson counters = with(counted_, "device", said(device, "device"));
+    const CtlJson name = kernel_name(device, program_, kernel_devices_);
+    return {{"sessname", said(status_, "session")},
+            {"mapping_path", said(device, "device")},
+            {"devname", name},
+            {"devpath", path_of_device(name)},
+            {"state", said(device, "trouble") == "" ? "open" : "closed"},
+            {"access_mode", said(device, "access")},
+            {"size", said(device, "size")},
+            {"rx_sect", bytes(counters, "read_bytes", kSector)},
+            {"tx_sect", bytes(counters, "write_bytes", kSector)},
+            {"users", said(device, "users")},
+            {"uuid", said(device, "uuid")},
+            {"program", program_.name},
+            {"direction", "import"},
+            {"trouble", said(device, "trouble")}};
+  }
+
+  CtlJson session() const {
+    const CtlJson& paths = list_of(status_, "paths");
+    const auto active = std::ranges::count_if(paths, is_connected);
+    const CtlJson read = sum_of(counted_, "read_bytes"), written = sum_of(counted_, "write_bytes");
+    return {{"sessname", said(status_, "session")},
+            {"path_cnt", paths.size()},
+            {"act_path_cnt", active},
+            {"state", active > 0 ? "connected" : "disconnected"},
+            {"path_uu", letters_of(paths)},
+            {"mp", said(status_, "policy")},
+            {"mp_short", short_policy(said(status_, "policy"))},
+            {"rx_bytes", has_counters_ ? read : CtlJson{}},
+            {"tx_bytes", has_counters_ ? written : CtlJson{}},
+            {"inflights", sum_of(paths, "in_flight")},
+            {"reconnects", sum_of(paths, "reconnects")},
+            {"srvname", said(status_, "server")},
+            {"program", program_.name},
+            {"direction", "import"},
+            {"trouble", said(status_, "trouble")}};
+  }
+
+  CtlJson about_path(const CtlJson& path) const {
+    const AddressParts parts = parts_of(said(path, "address"));
+    CtlJson row = path;  // most of it has its name already
+    row["sessname"] = said(status_, "session");
+    row["pathname"] = said(path, "address");
+    row["src_addr"] = parts.source;
+    row["dst_addr"] = parts.destination;
+    row["inflights"] = said(path, "in_flight");
+    row["program"] = program_.name;
+    row["direction"] = "import";
+    return row;
+  }
+
+  const CtlJson& status_;
+  const CtlJson& counted_;
+  bool has_counters_;
+  const CtlProgram& program_;
+  const std::vector<KernelDevice>& kernel_devices_;
+};
+
+/// Of a server.
+class ServerRows {
+ public:
+  explicit ServerRows(const CtlReport& report)
+      : status_{report.status}, program_{report.program.name} {}
+
+  void add_to(CtlInventory& inventory) const {
+    for (const CtlJson& device : list_of(status_, "devices")) {
+      inventory.devices.push_back(row_of(CtlObject::device, about(device)));
+    }
+    for (const CtlJson& session : list_of(status_, "sessions")) {
+      inventory.sessions.push_back(row_of(CtlObject::session, about_session(session)));
+    }
+    for (const CtlJson& path : list_of(status_, "paths")) {
+      inventory.paths.push_back(row_of(CtlObject::path, about_path(path)));
+    }
+  }
+
+ private:
+  CtlJson about(const CtlJson& device) const {
+    const CtlJson name = said(device, "device");
+    return {{"sessname", said(device, "session")},
+            {"mapping_path", name},
+            {"state", "open"},
+            {"access_mode", said(device, "access_mode")},
+            {"size", said(with(list_of(status_, "exports"), "export", name), "size")},
+            {"program", program_},
+            {"direction", "export"}};
+  }
+
+  CtlJson about_session(const CtlJson& session) const {
+    const CtlJson name = said(session, "session");
+    CtlJson paths = CtlJson::array();
+    for (const CtlJson& path : list_of(status_, "paths")) {
+      if (said(path, "session") == name) paths.push_back(path);
+    }
+    const CtlJson client = paths.empty() ? CtlJson{} : said(paths.front(), "client");
+    return {{"sessname", name},
+            {"path_cnt", paths.size()},
+            {"act_path_cnt", std::ranges::count_if(paths, is_connected)},
+            {"path_uu", letters_of(paths)},
+            {"inflights", said(session, "requests")},
+            {"hostname", client.is_string() ? CtlJson(without_port(client)) : CtlJson{}},
+            {"program", program_},
+            {"direction", "export"}};
+  }
+
+  CtlJson about_path(const CtlJson& path) const {
+    CtlJson row = path;
+    row["sessname"] = said(path, "session");
+    row["pathname"] = said(path, "client");
+    row["src_addr"] = said(path, "listener");
+    row["dst_addr"] = said(path, "client");
+    row["inflights"] = said(path, "requests");
+    row["requests"] = nullptr;  // those under way are meant there
+    row["program"] = program_;
+    row["direction"] = "export";
+    return row;
+  }
+
+  const CtlJson& status_;
+  const std::string& program_;
+};
+
+bool is_server(const CtlReport& report) { return report.status.contains("sessions"); }
+
+/// The bridge is dead, or has no control socket.
+void add_orphans(CtlInventory& inventory, const std::vector<KernelDevice>& kernel_devices) {
+  std::set<std::string> seen;
+  for (const CtlJson& row : inventory.devices) {
+    if (row["devname"].is_string()) seen.insert(row["devname"]);
+  }
+  for (const KernelDevice& device : kernel_devices) {
+    if (seen.contains(device.device)) continue;
+    inventory.devices.push_back(row_of(CtlObject::device, {{"devname", device.device},
+                                                           {"devpath", "/dev/" + device.device},
+                                                           {"state", "unattended"},
+                                                           {"uuid", device.uuid},
+                                                           {"program", device.name},
+                                                           {"direction", "import"}}));
+  }
+}
+
+}  // namespace
+
+std::span<const CtlField> fields_of(CtlObject object) {
+  if (object == CtlObject::device) return kDeviceFields;
+  if (object == CtlObject::session) return kSessionFields;
+  return kPathFields;
+}
+
+CtlInventory take_inventory(const std::vector<CtlReport>& reports,
+                            const std::vector<KernelDevice>& kernel_devices, CtlSide side) {
+  CtlInventory inventory;
+  for (const CtlReport& report : reports) {
+    if (is_server(report)) {
+      if (side != CtlSide::client) ServerRows{report}.add_to(inventory);
+    } else if (side != CtlSide::server) {
+      ClientRows{report, kernel_devices}.add_to(inventory);
+    }
+  }
+  if (side != CtlSide::server) add_orphans(inventory, kernel_devices);
+  return inventory;
+}
+
+}  // namespace rnbd

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What all programs of rnbdkit on this machine have: devices, sessions and paths, as rows with the
+// names of fields that IONOS's `rnbd` has, too.
+#pragma once
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bridge/ctl/kernel_devices.hpp"
+#include "bridge/ctl/programs.hpp"
+#include "bridge/ctl/words.hpp"
+
+namespace rnbd {
+
+using CtlJson = nlohmann::ordered_json;
+
+/// What a program says of itself.
+struct CtlReport {
+  CtlProgram program;
+  CtlJson status;    ///< the answer to `status`
+  CtlJson counters;  ///< the answer to `counters`; null: it has none
+};
+
+/// How a field is shown, and whether a sum of it means something.
+enum class CtlKind : std::uint8_t { text, number, count, bytes };
+
+struct CtlField {
+  std::string_view name;
+  CtlKind kind;
+  bool usual;  ///< shown when nobody asks for certain ones
+};
+
+/// In the order in which they are shown.
+std::span<const CtlField> fields_of(CtlObject object);
+
+/// A row has a value for each field, or null where the program does not know it.
+struct CtlInventory {
+  std::vector<CtlJson> devices, sessions, paths;
+
+  const std::vector<CtlJson>& of(CtlObject object) const {
+    return object == CtlObject::device ? devices : object == CtlObject::session ? sessions : paths;
+  }
+};
+
+/// Devices of the kernel behind which no program is get rows of their own.
+CtlInventory take_inventory(const std::vector<CtlReport>& reports,
+                            const std::vector<KernelDevice>& kernel_devices, CtlSide side);
+
+}  // namespace rnbd

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The kernel's nbd devices that rnbd-bridge attached.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rnbd {
+
+/// What the kernel was told when the device was attached: `rnbd:UUID:NAME`.
+struct KernelDevice {
+  std::string device;  ///< "nbd0"
+  std::string uuid;    ///< of the export, or whatever stands for it
+  std::string name;    ///< of the mapping
+  friend bool operator==(const KernelDevice&, const KernelDevice&) = default;
+};
+
+/// Reads the identifier of a device; none: it is of somebody else.
+std::optional<KernelDevice> parse_backend_identifier(std::string_view device,
+                                                     std::string_view text);
+
+/// One device, and all of them by their numbers. Source: /sys/block/nbdN/backend, below `root`.
+std::optional<KernelDevice> find_kernel_device(const std::string& root, const std::string& device);
+std::vector<KernelDevice> find_kernel_devices(const std::string& root);
+
+}  // namespace rnbd

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Rows as people and programs read them: tables, CSV, JSON, XML.
+#pragma once
+
+#include <string>
+#include <tl/expected.hpp>
+
+#include "bridge/ctl/inventory.hpp"
+#include "bridge/ctl/words.hpp"
+
+namespace rnbd {
+
+/// What `list` prints.
+///
+/// Errors: a sentence about a field that there is not.
+tl::expected<std::string, std::string> listing(const CtlAction& action,
+                                               const CtlInventory& inventory);
+
+/// What `show NAME` prints: every field, unless some are asked for.
+///
+/// Errors: likewise, or a sentence when nothing has the name, or things of several kinds have it.
+tl::expected<std::string, std::string> showing(const CtlAction& action,
+                                               const CtlInventory& inventory);
+
+}  // namespace rnbd

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The programs of rnbdkit that run on this machine, found by their control sockets.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace rnbd {
+
+/// A program that may be asked.
+struct CtlProgram {
+  std::string name;    ///< disk0 for /run/rnbd/disk0.control and /run/rnbd-bridge/disk0/control
+  std::string socket;  ///< its control socket
+};
+
+/// In the order of their sockets: /run/rnbd/NAME.control, /run/rnbd/map/NAME.control,
+/// /run/rnbd-bridge/NAME/control and /run/rnbd-server/control, below `root`. Sockets of programs
+/// that have ended are among them.
+std::vector<CtlProgram> find_programs(const std::string& root);
+
+/// For people: where they are looked for.
+std::string places_of_programs(const std::string& root);
+
+}  // namespace rnbd

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/ctl/words.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "bridge/client/closest.hpp"
+
+namespace rnbd {
+namespace {
+
+using Parsed = tl::expected<CtlAction, std::string>;
+
+struct SideWord {
+  std::string_view word;
+  CtlSide side;
+};
+constexpr SideWord kSides[] = {
+    {"client", CtlSide::client}, {"server", CtlSide::server}, {"both", CtlSide::both}};
+
+struct ObjectWord {
+  std::string_view word;
+  CtlObject object;
+};
+constexpr ObjectWord kObjects[] = {
+    {"devices", CtlObject::device},   {"device", CtlObject::device},
+    {"dev", CtlObject::device},       {"devs", CtlObject::device},
+    {"sessions", CtlObject::session}, {"session", CtlObject::session},
+    {"sess", CtlObject::session},     {"paths", CtlObject::path},
+    {"path", CtlObject::path}};
+
+struct VerbWord {
+  std::string_view word;
+  CtlVerb verb;
+  std::size_t least_names, most_names;
+  std::string_view form;
+  std::string_view help;
+};
+constexpr VerbWord kVerbs[] = {
+    {"list", CtlVerb::list, 0, 0, "[client|server] list [devices|sessions|paths]",
+     "What all running programs have, in one table."},
+    {"ls", CtlVerb::list, 0, 0, "", ""},
+    {"show", CtlVerb::show, 1, 1, "[client|server] show [device|session|path] NAME",
+     "All about one of them."},
+    {"udev", CtlVerb::udev, 1, 1, "udev nbdN",
+     "Name and UUID of a kernel's device, for rules of udev."},
+};
+
+/// A word that stands for itself, or with a value behind it.
+struct OptionWord {
+  std::string_view word;
+  std::string_view value;  ///< "": none
+  std::string_view help;
+  void (*set)(CtlAction& action, const std::string& value);
+};
+using Text = const std::string&;
+constexpr OptionWord kOptions[] = {
+    {"csv", "", "Values with commas between them.",
+     [](CtlAction& action, Text) { action.format = CtlFormat::csv; }},
+    {"json", "", "JSON; its keys are the names of the fields.",
+     [](CtlAction& action, Text) { action.format = CtlFormat::json; }},
+    {"xml", "", "XML; its elements are named as the fields.",
+     [](CtlAction& action, Text) { action.format = CtlFormat::xml; }},
+    {"notree", "", "Sessions without their paths below them.",
+     [](CtlAction& action, Text) { action.tree = false; }},
+    {"noheaders", "", "Without the line of headings.",
+     [](CtlAction& action, Text) { action.headers = false; }},
+    {"nototals", "", "Without the line of sums.",
+     [](CtlAction& action, Text) { action.totals = false; }},
+    {"all", "", "All fields.", [](CtlAction& action, Text) { action.all_fields = true; }},
+    {"root", "DIRECTORY", "Look at run, etc and sys in there.",
+     [](CtlAction& action, Text value) { action.root = value; }},
+};
+
+template <class Table>
+auto find_word(const Table& table, std::string_view word) {
+  const auto* const end = std::end(table);
+  const auto* const found = std::ranges::find_if(
+      std::begin(table), end, [word](const auto& each) { return each.word == word; });
+  return found != end ? found : nullptr;
+}
+
+std::string_view without_dashes(std::string_view word) {
+  return word.starts_with("--") ? word.substr(2) : word;
+}
+
+bool is_unit(std::string_view word) {
+  return word.size() == 1 && kCtlUnits.find(word[0]) != std::string_view::npos;
+}
+
+/// "+a,b", "-a" and "a,b"; whether there are such fields is for who shows them to say.
+bool is_fields(std::string_view word) {
+  const bool changes = word.starts_with('+') || word.starts_with('-');
+  const std::string_view names = word.substr(changes ? 1 : 0);
+  return !names.empty() && names.find_first_not_of("abcdefghijklmnopqrstuvwxyz_,") == names.npos;
+}
+
+/// Reads word after word.
+class Reader {
+ public:
+  explicit Reader(const std::vector<std::string>& words) : words_{words} {}
+
+  Parsed read() {
+    while (at_ < words_.size()) {
+      if (std::string wrong = take(words_[at_++]); !wrong.empty()) return tl::unexpected(wrong);
+    }
+    return finish();
+  }
+
+ private:
+  using Step = bool (Reader::*)(std::string_view word);
+
+  /// "" or what is wrong.
+  std::string take(const std::string& word) {
+    wrong_.clear();
+    constexpr Step kSteps[] = {&Reader::take_option, &Reader::take_help,   &Reader::take_verb,
+                               &Reader::take_side,   &Reader::take_object, &Reader::take_unit,
+                               &Reader::take_name,   &Reader::take_fields};
+    for (const Step step : kSteps) {
+      if ((this->*step)(word)) return wrong_;
+    }
+    return "'" + word + "' has no meaning here" + guess(word) +
+           "; `rnbd-ctl help` tells of all words";
+  }
+
+  /// A name that looks like an option is written behind its verb, where a name is due.
+  bool names_due() const { return verb_ != nullptr && action_.names.size() < verb_->least_names; }
+
+  /// The first one was read, and more may come.
+  bool in_names() const {
+    return !action_.names.empty() && action_.names.size() < verb_->most_names;
+  }
+
+  bool take_option(std::string_view word) {
+    const bool dashes = word.starts_with("--");
+    if (names_due() && !dashes) return false;
+    const std::size_t equals = dashes ? word.find('=') : std::string_view::npos;
+    const OptionWord* option = find_word(kOptions, without_dashes(word.substr(0, equals)));
+    if (option == nullptr) return false;
+    if (option->value.empty() && equals != std::string_view::npos) {
+      wrong_ = std::string{word} + ": it takes no value";
+    } else if (option->value.empty()) {
+      option->set(action_, "");
+    } else if (equals != std::string_view::npos) {
+      option->set(action_, std::string{word.substr(equals + 1)});
+    } else if (at_ == words_.size()) {
+      wrong_ = std::string{word} + ": write " + std::string{option->value} + " behind it";
+    } else {
+      option->set(action_, words_[at_++]);
+    }
+    return true;
+  }
+  bool take_help(std::string_view word) {
+    if (names_due() ? word != "--help" : without_dashes(word) != "help" && word != "-h") {
+      return false;
+    }
+    helps_ = true;
+    return true;
+  }
+  bool take_verb(std::string_view word) {
+    if (verb_ != nullptr) return false;
+    verb_ = find_word(kVerbs, word);
+    return verb_ != nullptr;
+  }
+  bool take_side(std::string_view word) {
+    const SideWord* side = side_seen_ || in_names() ? nullptr : find_word(kSides, word);
+    if (side == nullptr) return false;
+    action_.side = side->side;
+    return side_seen_ = true;
+  }
+  bool take_object(std::string_view word) {
+    const ObjectWord* object = action_.object || in_names() ? nullptr : find_word(kObjects, word);
+    if (object == nullptr) return false;
+    action_.object = object->object;
+    return true;
+  }
+  bool take_unit(std::string_view word) {
+    if (names_due() || !is_unit(word)) return false;
+    action_.unit = word[0];
+    return true;
+  }
+  bool take_name(std::string_view word) {
+    if (verb_ == nullptr || action_.names.size() >= verb_->most_names || word.starts_with('-')) {
+      return false;
+    }
+    action_.names.emplace_back(word);
+    return true;
+  }
+  bool take_fields(std::string_view word) {
+    if (verb_ == nullptr || !is_fields(word)) return false;
+    action_.fields.emplace_back(word);
+    return true;
+  }
+
+  std::string guess(const std::string& word) const {
+    std::vector<std::string> known;
+    const auto add = [&known](const auto& table) {
+      for (const auto& each : table) known.emplace_back(each.word);
+    };
+    add(kVerbs), add(kSides), add(kObjects), add(kOptions);
+    const std::string close = closest(std::string{without_dashes(word)}, known);
+    return close.empty() ? "" : "; did you mean " + close + "?";
+  }
+
+  Parsed finish() {
+    if (helps_) return CtlAction{};
+    if (verb_ == nullptr) return tl::unexpected(std::string{"write what to do: list, show, ..."});
+    if (names_due()) {
+      return tl::unexpected("write rnbd-ctl " + std::string{verb_->form});
+    }
+    action_.verb = verb_->verb;
+    return action_;
+  }
+
+  const std::vector<std::string>& words_;
+  std::size_t at_ = 0;
+  const VerbWord* verb_ = nullptr;
+  bool side_seen_ = false;
+  bool helps_ = false;
+  std::string wrong_;
+  CtlAction action_;
+};
+
+std::string two_columns(std::string_view left, std::string_view right) {
+  constexpr std::size_t kWidth = 12;
+  std::string line = "  " + std::string{left};
+  line += left.size() > kWidth ? "\n      " : std::string(kWidth + 2 - left.size(), ' ');
+  return line + std::string{right} + "\n";
+}
+
+}  // namespace
+
+bool begins_with_ctl_word(const std::vector<std::string>& words) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string_view word = words[i];
+    const OptionWord* option =
+        word.starts_with("--") ? find_word(kOptions, word.substr(2)) : nullptr;
+    if (option != nullptr && !option->value.empty()) ++i;
+    if (word.starts_with('-')) continue;
+    return find_word(kVerbs, word) != nullptr || find_word(kSides, word) != nullptr ||
+           find_word(kObjects, word) != nullptr || word == "help";
+  }
+  return false;
+}
+
+tl::expected<CtlAction, std::string> parse_ctl_words(const std::vector<std::string>& words) {
+  return Reader{words}.read();
+}
+
+std::string help_on_ctl_words() {
+  std::string text = "Commands for all running programs:\n";
+  for (const VerbWord& verb : kVerbs) {
+    if (!verb.form.empty()) text += two_columns(verb.form, verb.help);
+  }
+  text += "\nWords behind them:\n";
+  for (const OptionWord& option : kOptions) {
+    const std::string gap = option.value.empty() ? "" : " ";
+    text += two_columns(std::string{option.word} + gap + std::string{option.value}, option.help);
+  }
+  text += two_columns("a,b +a -a", "These fields; besides the usual ones; not these.");
+  text += two_columns("B K M G T", "Sizes in this unit.");
+  return text;
+}
+
+const char* name_of(CtlObject object) {
+  constexpr std::array kNames{"device", "session", "path"};
+  return kNames.at(static_cast<std::size_t>(object));
+}
+
+}  // namespace rnbd

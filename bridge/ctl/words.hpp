@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The words of rnbd-ctl's own commands, as people write them: [SIDE] [OBJECT] VERB [NAME...]
+// [OPTION...].
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <vector>
+
+namespace rnbd {
+
+/// What a command is about.
+enum class CtlVerb : std::uint8_t { help, list, show, udev };
+enum class CtlSide : std::uint8_t { both, client, server };
+enum class CtlObject : std::uint8_t { device, session, path };
+enum class CtlFormat : std::uint8_t { table, csv, json, xml };
+
+/// Of sizes; each is 1024 times the one before it.
+constexpr std::string_view kCtlUnits = "BKMGTPE";
+
+/// A command line of rnbd-ctl that names no control socket.
+struct CtlAction {
+  CtlVerb verb = CtlVerb::help;
+  CtlSide side = CtlSide::both;
+  std::optional<CtlObject> object = {};
+  std::vector<std::string> names = {};  ///< whatever the verb is about
+  /// "a,b" or "+a" or "-a", in the order of the command line.
+  std::vector<std::string> fields = {};
+  CtlFormat format = CtlFormat::table;
+  char unit = '\0';  ///< one of kCtlUnits; 0: for people the one that fits, else bytes
+  bool tree = true;
+  bool headers = true;
+  bool totals = true;
+  bool all_fields = false;
+  std::string root = {};  ///< in front of /run, /etc and /sys; "": nothing
+  friend bool operator==(const CtlAction&, const CtlAction&) = default;
+};
+
+/// Whether the first word that is no option, nor the value of one, begins such a command.
+bool begins_with_ctl_word(const std::vector<std::string>& words);
+
+/// Reads the words behind the program's name. An option may have dashes in front.
+///
+/// Errors: a sentence that says what to write instead.
+tl::expected<CtlAction, std::string> parse_ctl_words(const std::vector<std::string>& words);
+
+/// For `rnbd-ctl list help` and the like: all words with what they do.
+std::string help_on_ctl_words();
+
+/// "device", "session" or "path".
+const char* name_of(CtlObject object);
+
+}  // namespace rnbd

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/ctl/listing.hpp"
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <sstream>
+
+namespace rnbd::listing_test {
+namespace {
+
+/// A bridge with two paths, a plugin without a session, and a server.
+std::vector<CtlReport> three_programs() {
+  const CtlJson bridge = CtlJson::parse(R"({
+    "server": "rnbd+tcp://10.0.0.1:1234", "server_id": "0123456789abcdef", "session": "web1@store",
+    "policy": "min-inflight", "queue_depth": 256, "max_io_size": 262144, "trouble": "",
+    "paths": [
+      {"address": "tcp:10.0.0.1:1234", "state": "connected", "preference": 0, "in_use": true,
+       "leaving": false, "access": "optimized", "requests": 1000, "in_flight": 3, "reconnects": 1,
+       "latency_us": 90, "security": "none", "trouble": ""},
+      {"address": "tcp:10.0.1.2@10.0.1.1:1234,preference=-1", "state": "waiting", "preference": -1,
+       "in_use": false, "leaving": false, "access": null, "requests": 7, "in_flight": 0,
+       "reconnects": 2, "latency_us": null, "security": "none", "trouble": "Connection refused"}],
+    "devices": [
+      {"device": "disk0", "size": 10737418240, "access": "rw",
+       "uuid": "6a0b7c2e-0000-4000-8000-000000000001", "users": 1, "trouble": ""}]})");
+  const CtlJson counters = CtlJson::parse(R"({"program": "rnbd-bridge", "devices": [
+    {"device": "disk0", "read_bytes": 1048576, "write_bytes": 1610612736}], "paths": []})");
+  const CtlJson plugin = CtlJson::parse(R"({
+    "server": "rnbd://10.9.9.9", "server_id": null, "session": null, "policy": "round-robin",
+    "queue_depth": null, "max_io_size": null, "trouble": "no server",
+    "paths": [{"address": "rdma:10.9.9.9:1234", "state": "connecting", "requests": 0,
+               "in_flight": 0, "reconnects": 0, "trouble": "No route to host"}],
+    "devices": []})");
+  const CtlJson server = CtlJson::parse(R"({
+    "server_id": "fedcba9876543210", "memory": 68157440, "listeners": [],
+    "exports": [{"export": "vol1", "state": "open", "size": 1073741824, "read_only": false,
+                 "trouble": ""}],
+    "sessions": [{"session": "db7@here", "identity": "", "paths": 2, "devices": 1, "requests": 4}],
+    "paths": [
+      {"session": "db7@here", "client": "10.0.0.7:40000", "listener": "tcp:10.0.0.2:1234",
+       "state": "connected", "access": "optimized", "connections": 5, "requests": 4,
+       "security": "none"},
+      {"session": "db7@here", "client": "10.0.1.7:40002", "listener": "tcp:10.0.1.2:1234",
+       "state": "connecting", "access": "optimized", "connections": 1, "requests": 0,
+       "security": "none"}],
+    "devices": [{"session": "db7@here", "device": "vol1", "access_mode": "rw", "requests": 4}]})");
+  return {{{"disk0", "/run/rnbd/disk0.control"}, bridge, counters},
+          {{"away", "/run/rnbd/away.control"}, plugin, {}},
+          {{"server", "/run/rnbd-server/control"}, server, {}}};
+}
+
+const std::vector<KernelDevice> kKernelDevices{
+    {"nbd0", "6a0b7c2e-0000-4000-8000-000000000001", "disk0"}, {"nbd3", "u3", "dead"}};
+
+CtlInventory inventory(CtlSide side = CtlSide::both) {
+  return take_inventory(three_programs(), kKernelDevices, side);
+}
+
+tl::expected<std::string, std::string> answer_to(const std::string& line) {
+  std::istringstream stream{line};
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  const auto action = parse_ctl_words(words);
+  REQUIRE_MESSAGE(action.has_value(), (action ? "" : action.error()));
+  const CtlInventory all = inventory(action->side);
+  return action->verb == CtlVerb::show ? showing(*action, all) : listing(*action, all);
+}
+
+std::string shown(const std::string& line) {
+  const auto text = answer_to(line);
+  REQUIRE_MESSAGE(text.has_value(), (text ? "" : text.error()));
+  return *text;
+}
+
+/// UPDATE=1 writes the files anew.
+void check_golden(const std::string& line, const std::string& name) {
+  CAPTURE(line);
+  const std::string path = std::string{RNBD_GOLDEN} + '/' + name;
+  const std::string text = shown(line);
+  if (std::getenv("UPDATE") != nullptr) std::ofstream{path} << text;
+  std::stringstream golden;
+  golden << std::ifstream{path}.rdbuf();
+  CHECK(text == golden.str());
+}
+
+TEST_CASE("the usual tables are those of the golden files") {
+  check_golden("list", "devices.txt");
+  check_golden("list sessions", "sessions.txt");
+  check_golden("list paths", "paths.txt");
+  check_golden("client list", "client-devices.txt");
+  check_golden("client list sessions", "client-sessions.txt");
+  check_golden("client list paths", "client-paths.txt");
+  check_golden("server list", "server-devices.txt");
+  check_golden("server list sessions", "server-sessions.txt");
+  check_golden("server list paths", "server-paths.txt");
+  check_golden("show disk0 --root x device", "show-device.txt");
+  check_golden("client list sessions xml", "sessions.xml");
+  check_golden("list sessions json", "sessions.json");
+  check_golden("list paths csv", "paths.csv");
+}
+
+TEST_CASE("fields are chosen, added and left out") {
+  CHECK(shown("client list mapping_path,size") ==
+        "MAPPING_PATH  SIZE\n"
+        "disk0          10G\n"
+        "-                -\n"
+        "TOTAL          10G\n");
+  CHECK(shown("list mapping_path,size noheaders nototals B server") == "vol1  1073741824\n");
+  CHECK(shown("client list sessions csv sessname +path_cnt -sessname") == "path_cnt\n2\n1\n");
+  CHECK(shown("show disk0 device state") == "state:  open\n");
+  CHECK(shown("show session web1@store tx_bytes") == "tx_bytes:  1.5G\n");
+  CHECK(shown("show session web1@store tx_bytes M") == "tx_bytes:  1536\n");
+  CHECK(shown("show session web1@store tx_bytes,rx_bytes csv G") == "tx_bytes,rx_bytes\n1.5,0\n");
+}
+
+TEST_CASE("programs find the same columns whatever the rows have") {
+  CHECK(shown("server list paths csv")
+            .starts_with("sessname,hca_name,hca_port,dst_addr,state,tx_bytes,rx_bytes,inflights,"
+                         "reconnects\n"));
+  const auto json = CtlJson::parse(shown("server list paths json"));
+  CHECK(json["paths"][0]["hca_name"].is_null());
+  CHECK(json["paths"].size() == 2);
+}
+
+TEST_CASE("a device of the kernel is found by all of its names") {
+  for (const char* name : {"disk0", "nbd0", "/dev/nbd0", "6a0b7c2e-0000-4000-8000-000000000001"}) {
+    CAPTURE(name);
+    CHECK(shown("show " + std::string{name} + " devname") == "devname:  nbd0\n");
+  }
+  CHECK(shown("show nbd3 state,program") == "state:    unattended\nprogram:  dead\n");
+}
+
+TEST_CASE("fields and names that there are not are told") {
+  CHECK(answer_to("list devnam").error() ==
+        "a device has no field 'devnam'; did you mean devname?");
+  CHECK(answer_to("list paths +zzz")
+            .error()
+            .starts_with("a path has no field 'zzz'; there are sessname, pathname, "));
+  CHECK(answer_to("show disk9").error() ==
+        "there is no device, session or path 'disk9'; `rnbd-ctl list` tells of all");
+  CHECK(answer_to("show path disk0").error().starts_with("there is no path 'disk0'"));
+  CHECK(answer_to("show disk0 state -state").error() == "no field is left to show");
+}
+
+TEST_CASE("what a peer calls itself moves no cursor and breaks no format") {
+  CtlJson status = three_programs()[0].status;
+  status["session"] = "a\x1b[2J<&>,\"\xff";
+  const CtlInventory all = take_inventory({{{"x", "y"}, status, {}}}, {}, CtlSide::both);
+  const auto as = [&](CtlFormat format) {
+    return *listing({.verb = CtlVerb::list,
+                     .object = CtlObject::session,
+                     .fields = {"sessname"},
+                     .format = format,
+                     .tree = false,
+                     .headers = false},
+                    all);
+  };
+  CHECK(as(CtlFormat::table) == "a?[2J<&>,\"?\n");
+  CHECK(as(CtlFormat::csv) == "\"a?[2J<&>,\"\"?\"\n");
+  CHECK(as(CtlFormat::xml).find("<sessname>a?[2J&lt;&amp;&gt;,\"?</sessname>") !=
+        std::string::npos);
+  CHECK(CtlJson::parse(as(CtlFormat::json))["sessions"].size() == 1);
+}
+
+TEST_CASE("an answer that lacks everything makes rows without values") {
+  const CtlInventory all = take_inventory(
+      {{{"x", "y"}, CtlJson::parse(R"({"devices":[{}],"paths":[{}],"session":3})"), {}},
+       {{"z", "y"}, CtlJson::parse(R"({"sessions":[{}],"devices":"none","paths":[{}]})"), {}}},
+      {}, CtlSide::both);
+  for (const CtlObject object : {CtlObject::device, CtlObject::session, CtlObject::path}) {
+    CHECK(listing({.verb = CtlVerb::list, .object = object}, all).has_value());
+  }
+  CHECK(all.sessions.size() == 2);
+}
+
+}  // namespace
+}  // namespace rnbd::listing_test

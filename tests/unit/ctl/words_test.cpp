@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/ctl/words.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <sstream>
+
+namespace rnbd::words_test {
+namespace {
+
+using Words = std::vector<std::string>;
+constexpr auto kList = CtlVerb::list, kShow = CtlVerb::show;
+constexpr auto kClient = CtlSide::client, kServer = CtlSide::server, kBoth = CtlSide::both;
+constexpr auto kDevice = CtlObject::device, kSession = CtlObject::session, kPath = CtlObject::path;
+
+Words split(const std::string& line) {
+  std::istringstream stream{line};
+  Words words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+struct Row {
+  const char* line;
+  CtlAction action;
+};
+
+TEST_CASE("command lines become what they ask for") {
+  const Row rows[] = {
+      {"help", {}},
+      {"list help", {}},
+      {"show --help", {}},
+      {"list", {.verb = kList}},
+      {"ls", {.verb = kList}},
+      {"list devices", {.verb = kList, .object = kDevice}},
+      {"devices list", {.verb = kList, .object = kDevice}},
+      {"dev ls", {.verb = kList, .object = kDevice}},
+      {"list sessions", {.verb = kList, .object = kSession}},
+      {"sess list", {.verb = kList, .object = kSession}},
+      {"list paths", {.verb = kList, .object = kPath}},
+      {"path list", {.verb = kList, .object = kPath}},
+      {"client list", {.verb = kList, .side = kClient}},
+      {"server list", {.verb = kList, .side = kServer}},
+      {"both list", {.verb = kList, .side = kBoth}},
+      {"list server", {.verb = kList, .side = kServer}},
+      {"client sessions list", {.verb = kList, .side = kClient, .object = kSession}},
+      {"server list paths", {.verb = kList, .side = kServer, .object = kPath}},
+      {"list csv", {.verb = kList, .format = CtlFormat::csv}},
+      {"list --csv", {.verb = kList, .format = CtlFormat::csv}},
+      {"list json", {.verb = kList, .format = CtlFormat::json}},
+      {"--json list", {.verb = kList, .format = CtlFormat::json}},
+      {"list xml paths", {.verb = kList, .object = kPath, .format = CtlFormat::xml}},
+      {"list B", {.verb = kList, .unit = 'B'}},
+      {"list sessions K", {.verb = kList, .object = kSession, .unit = 'K'}},
+      {"list M", {.verb = kList, .unit = 'M'}},
+      {"list G", {.verb = kList, .unit = 'G'}},
+      {"list T", {.verb = kList, .unit = 'T'}},
+      {"list E", {.verb = kList, .unit = 'E'}},
+      {"list notree", {.verb = kList, .tree = false}},
+      {"list noheaders", {.verb = kList, .headers = false}},
+      {"list --noheaders", {.verb = kList, .headers = false}},
+      {"list nototals", {.verb = kList, .totals = false}},
+      {"list all", {.verb = kList, .all_fields = true}},
+      {"list notree noheaders nototals",
+       {.verb = kList, .tree = false, .headers = false, .totals = false}},
+      {"list devname", {.verb = kList, .fields = {"devname"}}},
+      {"list devname,state", {.verb = kList, .fields = {"devname,state"}}},
+      {"list +size", {.verb = kList, .fields = {"+size"}}},
+      {"list -state", {.verb = kList, .fields = {"-state"}}},
+      {"list +size,uuid -state", {.verb = kList, .fields = {"+size,uuid", "-state"}}},
+      {"list paths +hca_name", {.verb = kList, .object = kPath, .fields = {"+hca_name"}}},
+      {"list sessname csv", {.verb = kList, .fields = {"sessname"}, .format = CtlFormat::csv}},
+      {"list --root /tmp/x", {.verb = kList, .root = "/tmp/x"}},
+      {"list --root=/tmp/x", {.verb = kList, .root = "/tmp/x"}},
+      {"--root /tmp/x list", {.verb = kList, .root = "/tmp/x"}},
+      {"show disk0", {.verb = kShow, .names = {"disk0"}}},
+      {"show device disk0", {.verb = kShow, .object = kDevice, .names = {"disk0"}}},
+      {"device show disk0", {.verb = kShow, .object = kDevice, .names = {"disk0"}}},
+      {"show session host@server", {.verb = kShow, .object = kSession, .names = {"host@server"}}},
+      {"client show path tcp:10.0.0.1:1234",
+       {.verb = kShow, .side = kClient, .object = kPath, .names = {"tcp:10.0.0.1:1234"}}},
+      {"show device device", {.verb = kShow, .object = kDevice, .names = {"device"}}},
+      {"show list", {.verb = kShow, .names = {"list"}}},
+      {"show csv", {.verb = kShow, .names = {"csv"}}},
+      {"show --csv disk0", {.verb = kShow, .names = {"disk0"}, .format = CtlFormat::csv}},
+      {"show disk0 json", {.verb = kShow, .names = {"disk0"}, .format = CtlFormat::json}},
+      {"show disk0 state", {.verb = kShow, .names = {"disk0"}, .fields = {"state"}}},
+      {"show disk0 +size K", {.verb = kShow, .names = {"disk0"}, .fields = {"+size"}, .unit = 'K'}},
+      {"show K", {.verb = kShow, .names = {"K"}}},
+      {"show nbd0", {.verb = kShow, .names = {"nbd0"}}},
+      {"udev nbd0", {.verb = CtlVerb::udev, .names = {"nbd0"}}},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.line);
+    const Words words = split(row.line);
+    CHECK(begins_with_ctl_word(words));
+    const auto action = parse_ctl_words(words);
+    REQUIRE_MESSAGE(action.has_value(), (action ? "" : action.error()));
+    CHECK((*action == row.action));
+  }
+}
+
+struct Mistake {
+  const char* line;
+  const char* says;
+};
+
+TEST_CASE("mistakes are told with what to write instead") {
+  const Mistake mistakes[] = {
+      {"devices", "write what to do"},
+      {"client", "write what to do"},
+      {"show", "write rnbd-ctl [client|server] show [device|session|path] NAME"},
+      {"show device", "show [device|session|path] NAME"},
+      {"udev", "udev nbdN"},
+      {"list --jason", "did you mean json?"},
+      {"list --frobnicate", "'--frobnicate' has no meaning here; `rnbd-ctl help`"},
+      {"list show Z9", "'Z9' has no meaning"},
+      {"list --csv=yes", "it takes no value"},
+      {"list --root", "write DIRECTORY behind it"},
+      {"list 4", "'4' has no meaning"},
+  };
+  for (const Mistake& mistake : mistakes) {
+    CAPTURE(mistake.line);
+    const auto action = parse_ctl_words(split(mistake.line));
+    REQUIRE_FALSE(action.has_value());
+    CAPTURE(action.error());
+    CHECK(action.error().find(mistake.says) != std::string::npos);
+  }
+}
+
+TEST_CASE("what begins with a socket, or with a command of a program, is none of these") {
+  for (const char* line : {"", "/run/rnbd/list status", "status", "--json status", "./list status",
+                           "reload --check", "--root /list status", "--version"}) {
+    CAPTURE(line);
+    CHECK_FALSE(begins_with_ctl_word(split(line)));
+  }
+}
+
+TEST_CASE("the help has every verb and word") {
+  const std::string help = help_on_ctl_words();
+  for (const char* word : {"list", "show", "udev nbdN", "csv", "json", "xml", "notree", "noheaders",
+                           "nototals", "all", "root DIRECTORY", "+a"}) {
+    CAPTURE(word);
+    CHECK(help.find(word) != std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace rnbd::words_test
