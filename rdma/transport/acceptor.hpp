@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How clients come in: what listens, and what it brings.
+// How clients come in: listeners and the connections that they accept.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ class Incoming {
 
   bool may_be_linux = false;  ///< comes over a transport that Linux speaks
   std::string peer;           ///< for logs, "127.0.0.1:40000"
-  Identity identity;          ///< what the client has proven
+  Identity identity;          ///< proven by the client
   std::array<std::byte, sizeof(wire::ConnectRequest)> record{};
 
   /// Refuses with a record that says why.
@@ -43,12 +43,12 @@ class Incoming {
       const QueueSizes& sizes, std::shared_ptr<PathContext>& context) = 0;
   /// Tells the client that it is in.
   ///
-  /// Errors: broke_while_accepted() when it is gone already, or what the device refused.
+  /// Errors: broke_while_accepted() when it is gone already, or the device's refusal.
   virtual tl::expected<void, Failure> accept(const wire::ConnectResponse& answer) = 0;
 };
 
-/// "a connection broke while it was accepted: ...": ECONNRESET, whatever the system says, so that
-/// it can be told from a refusal of the device.
+/// "a connection broke while it was accepted: ...": ECONNRESET, whichever error the system reports,
+/// so that it can be told from a refusal of the device.
 inline Failure broke_while_accepted(int error) {
   return {ECONNRESET,
           std::string{"a connection broke while it was accepted: "} + std::strerror(error)};
@@ -63,7 +63,7 @@ struct TlsDoor {
 };
 
 struct AcceptorOptions {
-  /// How many more connections the server takes, beside those whose handshake is under way.
+  /// Returns how many more connections the server takes, beside those with a handshake under way.
   std::function<unsigned()> room;
   unsigned max_handshakes = 64;
   Duration handshake_timeout = std::chrono::seconds{10};

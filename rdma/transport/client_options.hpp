@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the options of a client mean.
+// Checks the options of a client and derives the session's options from them.
 #pragma once
 
 #include <tl/expected.hpp>
@@ -12,10 +12,10 @@ namespace rtrs {
 /// The options with nothing left to be chosen.
 ClientOptions with_defaults(ClientOptions options);
 
-/// Errors: EINVAL, with what to do about it.
+/// Errors: EINVAL, with the remedy.
 tl::expected<void, Failure> check(const ClientOptions& options);
 
-/// What the session's machine has to know of a path, and of all options.
+/// The session machine's share of the options: of one path, and of all.
 ClientSessionOptions::Path session_path(const ClientOptions& options, const PathAddress& address);
 ClientSessionOptions session_options(const ClientOptions& options);
 

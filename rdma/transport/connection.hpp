@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A queue pair with a pulse: what drivers need of a transport beside posting.
+// A queue pair with a pulse: all that drivers need of a transport beside posting.
 #pragma once
 
 #include <cerrno>
@@ -13,7 +13,8 @@
 
 namespace rtrs {
 
-/// What a transport keeps for all connections of one path (a protection domain); null at first.
+/// The transport's state shared by all connections of one path (a protection domain); null at
+/// first.
 class PathContext {
  public:
   virtual ~PathContext() = default;
@@ -31,14 +32,15 @@ class Connection : public QueuePair {
     broken,   ///< an error; failure() tells which
   };
 
-  /// Reads what is there, without blocking, and tells the handler. Also sends what is still queued.
+  /// Reads everything available, without blocking, and calls the handler. Also sends everything
+  /// still queued.
   ///
   /// Errors: broken after an error of the system, a damaged or malformed frame, or the handler's
   /// complaint.
   virtual Status progress(QueuePairHandler& handler) = 0;
 
-  /// The same for a driver that has not been told of anything: an end of the connection, or what
-  /// else the descriptor tells, may be left for progress(), arrivals are not.
+  /// The same for a driver without an event from the descriptor: arrivals are read; the end of the
+  /// connection and other events may be left for progress().
   virtual Status glance(QueuePairHandler& handler) { return progress(handler); }
 
   /// Readies `count` windows of at most `bytes` each for stage() and expose(), before the first.
@@ -48,8 +50,8 @@ class Connection : public QueuePair {
     return {};
   }
   /// Makes memory known to the transport, so that it can be exposed and sent from where it is. It
-  /// must stay until the connection is closed or has forgotten it. Connections of a path share what
-  /// that costs.
+  /// must stay until the connection is closed or has forgotten it. The cost is shared by the
+  /// connections of a path.
   ///
   /// Errors: ENOMEM when it cannot be locked.
   virtual tl::expected<void, Failure> register_memory(MutableBytes /*memory*/) { return {}; }
@@ -81,16 +83,16 @@ class Connection : public QueuePair {
   virtual bool await() { return false; }
   /// Something queued waits for the descriptor to become writable.
   virtual bool wants_to_write() const = 0;
-  /// Waits, if the transport throws away what is under way when it is closed, until it has arrived,
-  /// for so long at most. To be followed by close(): nobody is told any more of what comes
-  /// meanwhile. False: it has not.
+  /// For a transport that discards data under way in close(): waits at most until `until` for their
+  /// arrival. To be followed by close(): the handler gets nothing that arrives meanwhile. False:
+  /// they have not arrived.
   virtual bool finish(Instant /*until*/) { return true; }
   /// Ends the connection. Afterwards no memory is read or written by the transport.
   virtual void close() = 0;
   virtual const std::string& failure() const = 0;
-  /// Who is at the other end. Null: the transport cannot tell.
+  /// The identity of the peer. Null: the transport cannot tell.
   virtual const Identity* peer() const { return nullptr; }
-  /// What it has moved, for the log of its end; "" when nobody counted.
+  /// Traffic counts, for the log of its end; "" when nobody counted.
   virtual std::string statistics() const { return {}; }
 
  protected:

@@ -22,13 +22,13 @@ namespace tls {
 class Credentials;
 }
 
-/// A connection that stands, and what the server said to it.
+/// An established connection, and the server's answer to it.
 struct Opened {
   std::unique_ptr<Connection> connection;
   std::array<std::byte, sizeof(wire::ConnectResponse)> record{};
 };
 
-/// What the connections of one path have in common.
+/// Settings shared by the connections of one path.
 struct ConnectOptions {
   PathAddress address;
   std::vector<boost::asio::ip::address> addresses;  ///< of the host, best first
@@ -36,9 +36,9 @@ struct ConnectOptions {
   bool data_digest = true;
   Duration patience = std::chrono::seconds{10};      ///< until an attempt is given up
   std::optional<TlsKeys> tls_keys = {};              ///< none = in clear
-  std::shared_ptr<const tls::Credentials> tls = {};  ///< what was read of them
+  std::shared_ptr<const tls::Credentials> tls = {};  ///< read from their files
   std::optional<TlsKeys> auth_keys = {};             ///< none = nothing is proven without TLS
-  Log log;                                           ///< of what becomes of a device
+  Log log;                                           ///< of events of the device
 };
 
 /// Opens one connection of a path, on the caller's io_context, and ends with it at the latest.
@@ -52,8 +52,7 @@ boost::asio::awaitable<tl::expected<Opened, Failure>> open_connection(
 
 /// Binds and listens.
 ///
-/// Errors: EADDRINUSE, EACCES, EADDRNOTAVAIL, EINVAL, ENODEV, ENOTSUP, each with what to do about
-/// it.
+/// Errors: EADDRINUSE, EACCES, EADDRNOTAVAIL, EINVAL, ENODEV, ENOTSUP, each with the remedy.
 tl::expected<std::unique_ptr<Acceptor>, Failure> listen(Reactor& reactor,
                                                         const ListenAddress& address,
                                                         AcceptorOptions options);

@@ -137,12 +137,12 @@ void LaneDriver::receive_as_leader(Lock& lock, const Operation& operation) {
   } else if (operation.finished() || looping_) {
     return;  // while it spun
   } else if (!await_as_leader(lock)) {
-    sleep_as_leader(lock);  // who did that in vain is in for a longer sleep
+    sleep_as_leader(lock);  // a spin in vain announces a longer sleep
   }
   if (!looping_) drive();  // the loop may be in a connection's await()
 }
 
-// A mutex is not fair: who gives it away and asks for it again has it before those who waited.
+// A mutex is not fair: a thread that unlocks it and locks it again gets it before the waiting ones.
 
 void LaneDriver::Mutex::lock() {
   if (mutex_.try_lock()) return;
@@ -152,8 +152,8 @@ void LaneDriver::Mutex::lock() {
   ++let_in_;
 }
 
-/// Whoever waits will have it, and give it away in turn: the last one sends. Every caller waits for
-/// an answer before it posts again, so there is a last one.
+/// A waiting thread gets it next and gives it away in turn: the last one sends. Every caller waits
+/// for an answer before it posts again, so there is a last one.
 void LaneDriver::Mutex::unlock() {
   if (driver_.posted_ && waiting_ == 0) driver_.send();
   mutex_.unlock();
@@ -181,7 +181,7 @@ bool LaneDriver::wants_to_write() const {
   return false;
 }
 
-/// What to wait for; 0 = nothing. A broken connection has nothing to say: the background thread
+/// Events to wait for; 0 = nothing. A broken connection has nothing to say: the background thread
 /// takes it away, and kicks.
 short LaneDriver::events_of(const Path& path) const {
   if (!path.connection || path.broken) return 0;
@@ -233,8 +233,8 @@ std::uint64_t LaneDriver::received() const {
   return sum;
 }
 
-/// Looks again and again for what arrives, and receives it. False: nothing came in time, or the
-/// lead is an event loop's now.
+/// Looks again and again for arrivals, and receives them. False: nothing came in time, or the lead
+/// is an event loop's now.
 bool LaneDriver::spin_as_leader() {
   const Duration time = spin_.next();
   if (time == Duration::zero()) return false;
@@ -249,7 +249,7 @@ bool LaneDriver::spin_as_leader() {
     came = more_ || received() != before;
     in_time = Clock::now() < end;
   } while (!came && in_time);
-  // What came late was not found by spinning: somebody else had the CPU.
+  // A late arrival was not found by spinning: somebody else had the CPU.
   spin_.ended(came && in_time);
   return came;
 }

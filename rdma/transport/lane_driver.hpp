@@ -19,10 +19,10 @@ namespace rtrs {
 
 /// Leader and followers: one waiting thread (the leader) receives for everybody and wakes the
 /// others as their operations finish; when its own is finished it hands the lead to one that still
-/// waits. The lane is held only while it is worked on, never while the leader sleeps, so whoever
-/// has something to send takes it, sends and leaves. Who gives it to another that waits for it
-/// leaves the sending to that one, so that what several post at once goes out together. A leader
-/// that spins before it sleeps leaves the lane to others between two looks.
+/// waits. The lane is held only while it is worked on, never while the leader sleeps, so a thread
+/// with something to send takes it, sends and leaves. A thread that unlocks it while another waits
+/// leaves the sending to that one, so that posts of several threads go out together. A leader that
+/// spins before it sleeps leaves the lane to others between two looks.
 ///
 /// Threads: run() any; the rest the session's background thread.
 class LaneDriver {
@@ -46,11 +46,11 @@ class LaneDriver {
               const std::function<void(ClientLane&, QueuePair&)>& attach);
   /// A path is gone: closes its connection.
   void detach(unsigned path);
-  /// What the path's connection has moved, see Connection; "" when there is none.
+  /// Traffic counts of the path's connection, see Connection; "" when there is none.
   std::string statistics(unsigned path);
-  /// What is to be done with the connection of each path, while the lane is held.
+  /// Runs the function on the connection of each path, while the lane is held.
   void with_connections(const std::function<void(Connection&)>& function);
-  /// What else is to be done with the lane, while it is held.
+  /// Runs the function on the lane, while it is held.
   void with_lane(const std::function<void(ClientLane&)>& function);
   /// Looks after a lane that nobody drives.
   void service();
@@ -73,7 +73,7 @@ class LaneDriver {
   struct Path;
   class Loop;
 
-  /// Held by whoever works on the lane; see std::mutex.
+  /// Held by the thread that works on the lane; see std::mutex.
   class Mutex {
    public:
     explicit Mutex(LaneDriver& driver) : driver_{driver} {}
@@ -81,7 +81,7 @@ class LaneDriver {
     bool try_lock() { return mutex_.try_lock(); }
     void unlock();
     bool wanted() const { return waiting_ != 0; }
-    /// Gives it to one of those who wait for it.
+    /// Gives it to one of the waiting threads.
     void let_others_in();
 
    private:
@@ -127,13 +127,13 @@ class LaneDriver {
   unsigned path_limit_ = 0;  ///< no path from here on was ever attached
   bool leading_ = false;
   bool looping_ = false;  ///< an event loop leads, or is about to
-  bool more_ = false;     ///< the descriptors need not tell of what has arrived
+  bool more_ = false;     ///< arrivals may exist without an event of the descriptors
   Waiter* followers_head_ = nullptr;
   Waiter* followers_tail_ = nullptr;
   bool awaiting_ = false;  ///< the leader is in a connection's await(), and does not hold the lane
   unsigned want_quiet_ = 0;  ///< threads that wait for the opposite
   std::condition_variable_any quiet_;
-  int kick_;  ///< eventfd: wakes the leader for what its descriptors do not tell
+  int kick_;  ///< eventfd: wakes the leader for events beside those of its descriptors
 };
 
 }  // namespace rtrs

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the background thread asks of a lane: its paths come and go, and are looked after.
+// The background thread's requests to a lane: its paths come and go, and are looked after.
 #include <algorithm>
 #include <utility>
 
@@ -25,7 +25,7 @@ void LaneDriver::detach(unsigned index) {
   const auto lock = take_quiet();
   Path& path = paths_[index];
   if (!path.connection) return;
-  // What was answered before the end need not be asked for again.
+  // Requests answered before the end need not be sent again.
   if (!path.broken) path.connection->glance(lane_.handler(index));
   path.connection->close();  // before the lane hands memory on that it may still touch
   lane_.detach(index, now());
@@ -84,7 +84,7 @@ unsigned LaneDriver::silence(unsigned index) {
 
 std::optional<PathMask> LaneDriver::fail_overdue(Instant limit, int error) {
   if (const Lock lock{mutex_}; !lane_.overdue(limit)) return std::nullopt;
-  const auto lock = take_quiet();  // nobody receives into what callers get back
+  const auto lock = take_quiet();  // nobody receives into memory that callers get back
   const PathMask mute = lane_.fail_overdue(limit, error);
   lane_.flush();
   if (leading_) kick();

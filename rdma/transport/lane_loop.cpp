@@ -14,7 +14,7 @@ class LaneDriver::Loop final : public LaneLoop {
     const auto lock = driver_.take_quiet();
     RTRS_ENSURE(!driver_.looping_);
     driver_.looping_ = true;
-    if (driver_.leading_) driver_.kick();  // who leads now becomes a follower
+    if (driver_.leading_) driver_.kick();  // the present leader becomes a follower
     driver_.leading_ = true;
   }
 
@@ -98,7 +98,7 @@ class LaneDriver::Loop final : public LaneLoop {
   }
 
  private:
-  /// With the lane held, by whatever thread.
+  /// With the lane held, by any thread.
   static void on_finish(void* context) {
     auto& job = *static_cast<Job*>(context);
     auto& self = *static_cast<Loop*>(job.loop);

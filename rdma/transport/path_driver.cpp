@@ -42,8 +42,8 @@ PathDriver::PathDriver(asio::io_context& io, ClientPath& core, ConnectOptions op
 // ---- Connecting --------------------------------------------------------------------------------
 
 void PathDriver::start() {
-  // Behind the coroutine: whoever gives up cancels it, and Asio throws out of the event loop when
-  // that happens inside a coroutine that never had to wait.
+  // Behind the coroutine: close() cancels it, and Asio throws out of the event loop when that
+  // happens inside a coroutine that never had to wait.
   const auto ended = [self = shared_from_this()](const std::exception_ptr& exception,
                                                  const tl::expected<void, Failure>& result) {
     if (self->closed_) return;
@@ -106,7 +106,7 @@ asio::awaitable<tl::expected<void, Failure>> PathDriver::connect_all() {
       co_return tl::unexpected(Failure{ECANCELED, "given up"});
     }
     if (!opened) co_return tl::unexpected(opened.error());
-    connections_.push_back(std::move(opened->connection));  // close() knows what goes first
+    connections_.push_back(std::move(opened->connection));  // close() ends them in order
     if (const Complaint complaint = core_.on_answer(cid, opened->record)) {
       co_return tl::unexpected(refusal(complaint));
     }
@@ -312,7 +312,7 @@ void PathDriver::fail(Failure failure) {
 
 void PathDriver::close() {
   if (std::exchange(closed_, true)) return;
-  attempt_.emit(asio::cancellation_type::terminal);  // it ends at what it waits for
+  attempt_.emit(asio::cancellation_type::terminal);  // it ends at its present wait
   deadline_.cancel();
   heartbeat_timer_.cancel();
   context_.reset();  // the last connection takes the path's domain with it

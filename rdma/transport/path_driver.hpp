@@ -22,15 +22,15 @@
 
 namespace rtrs {
 
-/// What a path needs of its session. Called on the background thread; `ready` and `lost` once each
-/// at most, and nothing after close().
+/// The session's functions for a path. Called on the background thread; `ready` and `lost` once
+/// each at most, and nothing after close().
 struct ClientPathHooks {
   std::function<void()> ready;        ///< the infos have been exchanged
   std::function<void(Failure)> lost;  ///< the attempt failed, or the path died
   std::function<bool()> traffic;      ///< something arrived on an I/O connection since last asked
   std::function<void(Duration)> latency;
   std::function<void()> access;  ///< the server thinks otherwise of the path now
-  /// Requests that waited for what arrived may go over connection 0 of whatever path.
+  /// Requests that waited for these arrivals may go over connection 0 of any path.
   std::function<void()> flush_all;
 };
 
@@ -52,9 +52,9 @@ class PathDriver : public std::enable_shared_from_this<PathDriver> {
   ClientPath& core() { return core_; }
   /// How the connections are protected, "" before there are any.
   std::string security() const;
-  /// Sends what is queued on connection 0.
+  /// Sends the queue of connection 0.
   void flush();
-  /// What was sent on connection 0 has arrived (Connection::finish()).
+  /// True: all data sent on connection 0 have arrived (Connection::finish()).
   bool finish(Instant until) { return control_ && control_->finish(until); }
   /// Ends everything, an attempt that is under way as well; afterwards the transport touches no
   /// memory.
@@ -93,7 +93,7 @@ class PathDriver : public std::enable_shared_from_this<PathDriver> {
   boost::asio::steady_timer heartbeat_timer_;
   boost::asio::posix::stream_descriptor control_descriptor_;
   bool control_writing_ = false;
-  std::shared_ptr<PathContext> context_;  ///< what the transport keeps for the path
+  std::shared_ptr<PathContext> context_;  ///< the transport's state for the path
   std::unique_ptr<Connection> control_;
   std::vector<std::unique_ptr<Connection>> connections_;  ///< until they are taken
   std::string proven_as_;                                 ///< the user of our key

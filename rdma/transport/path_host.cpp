@@ -150,7 +150,7 @@ void PathHost::add(std::uint16_t cid, std::unique_ptr<Incoming> incoming) {
   link.handler =
       &path_.add(cid, *link.connection, wire::copy_of<wire::ConnectRequest>(incoming->record));
   if (const auto in = incoming->accept(wire::encode(path_.accept_parameters())); !in) {
-    // Who leaves, perhaps having looked for open ports, is nobody's fault.
+    // A client that leaves, perhaps a port scan, is nobody's fault.
     const bool left = in.error().error == ECONNRESET;
     return close(in.error().text, left ? LogLevel::info : LogLevel::warning);
   }
@@ -207,8 +207,8 @@ Connection::Status PathHost::take_arrivals(Link& link, Look look) {
     return Status::drained;
   }
   if (session_.has_pending() && status != Status::more) hooks_.on_pending();
-  // What was answered at once leaves now, as one batch; waiting for more would cost another look at
-  // the events.
+  // Answers given at once leave now, as one batch; waiting for more would cost another look at the
+  // events.
   reactor_.forget(link);
   link.run_deferred();
   if (closed_) return Status::drained;

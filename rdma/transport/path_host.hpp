@@ -20,7 +20,7 @@
 
 namespace rtrs {
 
-/// What a path needs of its session's host.
+/// The host's functions for a path.
 struct ServerPathHooks {
   std::function<Complaint(std::string_view name)> admit;
   std::function<void()> on_connected;                 ///< it serves; the client does not know yet
@@ -42,9 +42,9 @@ class PathHost {
   PathHost(const PathHost&) = delete;
   PathHost& operator=(const PathHost&) = delete;
 
-  /// Lets a client's connection in whose connect request was admitted.
+  /// Lets a client's connection in after its connect request was admitted.
   void add(std::uint16_t cid, std::unique_ptr<Incoming> incoming);
-  /// Takes what has arrived on all connections, up to the first that has more than a turn's worth
+  /// Takes all arrivals on all connections, up to the first that has more than a turn's worth
   /// (false): that one goes on by itself.
   bool read();
   /// No more requests are read; closes as soon as everything is answered and the replies are out.
@@ -53,7 +53,7 @@ class PathHost {
   bool closed() const { return closed_; }
   /// Its handshake is not finished.
   bool half_open() const { return path_.state() == ServerPathState::connecting; }
-  /// What its client has proven since it came, if it had to.
+  /// The user proven by its client since it came, if it had to.
   std::optional<std::string_view> user() const;
   ServerSessionStatus::Path status() const;
 
@@ -107,7 +107,7 @@ class PathHost {
   };
   std::deque<Delayed> delayed_;
   boost::asio::steady_timer delay_timer_;
-  std::shared_ptr<PathContext> context_;  ///< what the transport keeps for the path
+  std::shared_ptr<PathContext> context_;  ///< the transport's state for the path
   boost::asio::steady_timer timer_;       ///< handshake deadline, then heartbeats
   struct Fence {
     const char* why = nullptr;

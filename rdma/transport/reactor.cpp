@@ -13,13 +13,13 @@ constexpr unsigned kMaxBatch = 64;
 /// Rounds of deferred work that deferred work itself asked for (a submission that finished at once
 /// and queued a reply), before the loop looks at new events again.
 constexpr unsigned kMaxRounds = 4;
-/// Turns that were all one connection's before it may wait for itself: many enough that whoever
-/// does something a hundred times a second is never made to wait.
+/// Turns that were all one connection's before it may wait for itself: enough of them that a
+/// connection with a hundred requests a second is never made to wait.
 constexpr unsigned kTurnsBeforeSolo = 512;
 /// Requests that it serves before the loop looks at other events.
 constexpr unsigned kMaxSolo = 32;
-/// Turns between two solos, so that whoever else has something to do comes in behind what the
-/// soloist's own descriptor still tells.
+/// Turns between two solos, so that other connections with work come in behind the events still to
+/// be read from the soloist's own descriptor.
 constexpr unsigned kTurnsBetween = 2;
 }  // namespace
 

@@ -27,7 +27,7 @@ class Deferred {
   bool queued_ = false;
 };
 
-/// Whoever can sleep for the whole loop, because its own next event is all that is likely to come.
+/// Can sleep for the whole loop, because its own next event is the only likely one.
 class Soloist {
  public:
   /// Waits some milliseconds at most for its next event, and handles it. False: none came, or it
@@ -38,10 +38,10 @@ class Soloist {
   ~Soloist() = default;
 };
 
-/// An event loop: handles what is ready, then runs what was deferred, then sleeps.
+/// An event loop: handles ready events, then runs deferred work, then sleeps.
 ///
-/// A connection whose requests come one at a time, and beside which nothing else has happened for
-/// hundreds of them, waits for the next one itself: receiving costs less than being told and
+/// A connection may wait for its next request itself, when its requests come one at a time and
+/// nothing else has happened for hundreds of them: receiving costs less than being told and
 /// receiving then. Everybody else waits for it meanwhile, for some requests or milliseconds.
 ///
 /// Threads: run() on one thread; all else on that thread, except posting to io() and stop().
@@ -70,8 +70,8 @@ class Reactor {
   /// handlers.
   void solo(Soloist& soloist) { heard_ = &soloist; }
 
-  /// What is left of the time in which its connections, when they are all to end, may keep others
-  /// waiting until what they have sent has arrived (Connection::finish()).
+  /// The rest of the time in which its connections, when all are to end, may keep others waiting
+  /// until their sent data have arrived (Connection::finish()).
   Duration time_to_finish() const { return time_to_finish_; }
   void take_time_to_finish(Duration taken) { time_to_finish_ -= std::min(taken, time_to_finish_); }
 

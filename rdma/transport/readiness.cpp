@@ -42,7 +42,7 @@ void HangUps::remove(int descriptor) {
 void HangUps::wait() {
   events_.async_wait(boost::asio::posix::stream_descriptor::wait_read, [this](error_code error) {
     if (error) return;
-    // One at a time: what it leads to may remove others.
+    // One at a time: its handler may remove others.
     epoll_event event{};
     const int count = epoll_wait(events_.native_handle(), &event, 1, 0);
     wait();
@@ -109,7 +109,7 @@ void Readiness::close() {
   if (!registration_) return;
   const std::unique_ptr<Registration> last = std::move(registration_);
   hang_ups_.remove(last->descriptor);
-  // What is under way ends with an error, in a later event.
+  // Waits under way end with an error, in a later event.
   last->reactor.deregister_descriptor(last->descriptor, last->data, /*closing=*/false);
   last->reactor.cleanup_descriptor_data(last->data);
   last->read->abandon();
@@ -129,7 +129,7 @@ void Readiness::wait_to_write() { start(*registration_->write, epoll_reactor::wr
 
 void Readiness::on_hang_up() {
   hung_up_ = true;
-  if (!registration_->read->pending) return;  // whoever reads looks
+  if (!registration_->read->pending) return;  // a reader without a wait looks by itself
   handler_.on_readable();
 }
 

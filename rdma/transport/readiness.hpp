@@ -30,7 +30,7 @@ class HangUps {
   boost::asio::posix::stream_descriptor events_;  ///< an epoll instance of its own
 };
 
-/// Who is told.
+/// Gets the events.
 class ReadinessHandler {
  public:
   virtual void on_readable() = 0;
@@ -41,11 +41,11 @@ class ReadinessHandler {
 };
 
 /// Waits for a descriptor again and again. Asio's own async_wait() arms the descriptor anew with
-/// epoll_ctl(2) every time, because it knows nothing of what was read meanwhile; here whoever waits
-/// has read what there was, so that the next edge is enough.
+/// epoll_ctl(2) every time, because it knows nothing of reads in between; here the caller has read
+/// until nothing was left, so that the next edge is enough.
 ///
 /// Threads: that of the io_context.
-/// Source:  epoll(7), edge-triggered. Made of what Boost 1.81's Asio makes its own sockets of.
+/// Source:  epoll(7), edge-triggered. Made of the same parts as the sockets of Boost 1.81's Asio.
 class Readiness {
  public:
   /// The descriptor must stay open until close().
@@ -60,7 +60,7 @@ class Readiness {
   void wait_to_read();
   /// Tells once when the socket takes more.
   void wait_to_write();
-  /// The peer will send nothing more: what is there must be read to its end.
+  /// The peer will send nothing more: everything that has arrived must be read to its end.
   bool hung_up() const { return hung_up_; }
   /// Nothing is told any more.
   void close();

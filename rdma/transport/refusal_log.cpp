@@ -7,7 +7,7 @@ namespace rtrs {
 namespace {
 
 constexpr Duration kPause = std::chrono::minutes{1};
-/// Hosts and reasons that are kept apart. What is beyond is counted as one.
+/// Hosts and reasons that are kept apart. Further ones are counted as one.
 constexpr std::size_t kMaxEntries = 256;
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a server says of clients that it turns away, who come back again and again.
+// Logs a server's refusals of clients that come back again and again.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace rtrs {
 
-/// Says why a host is turned away when it is news, and then once a minute how often. To those who
-/// want to know everything (debug) it says it each time.
+/// Says why a host is turned away when it is news, and then once a minute how often. At log level
+/// debug it says it each time.
 ///
 /// Threads: one at a time; the time is an argument.
 class RefusalLog {

@@ -74,7 +74,8 @@ std::string name_of(const PathAddress& address) {
 }
 
 /// A name being looked up in a thread of its own. getaddrinfo(3) cannot be interrupted and may take
-/// minutes, and Asio's resolver waits for it when it is destroyed: who gives up here just leaves.
+/// minutes, and Asio's resolver waits for it when it is destroyed: a caller that gives up here just
+/// leaves.
 struct HostLookup::Search {
   tl::expected<Addresses, Failure> result;
   std::atomic<bool> done{false};

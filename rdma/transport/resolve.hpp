@@ -17,8 +17,8 @@ namespace rtrs {
 /// "storage:1234", "[fd00::1]:1234": a path's other end, for messages.
 std::string name_of(const PathAddress& address);
 
-/// The numeric addresses of a name to listen on, each once. What is none for the resolver stays as
-/// it is: a numeric address, one for the transport (gid:...), "" and "*".
+/// The numeric addresses of a name to listen on, each once. Text that is no name for the resolver
+/// stays as it is: a numeric address, one for the transport (gid:...), "" and "*".
 ///
 /// Errors: EHOSTUNREACH (no name server answers), ENXIO, with the resolver's sentence. Blocks as
 /// long as the resolver.

@@ -58,7 +58,7 @@ class ServerDriver final : public Server {
     bool lets_in(std::string_view peer) const;
   };
   using Entrances = std::vector<Entrance>;
-  /// What the machine lacks for now.
+  /// An address that the machine lacks for now.
   struct LateEntrance {
     ListenAddress address;
     std::string why;                     ///< guarded by mutex_
@@ -111,7 +111,7 @@ class ServerDriver final : public Server {
   std::size_t next_reactor_ = 0;
   std::atomic<unsigned> connections_{0};
 
-  mutable std::mutex mutex_;  ///< guards what follows: touched at handshakes and closes only
+  mutable std::mutex mutex_;  ///< guards the following members:
   std::condition_variable session_gone_;
   Admission admission_;
   std::map<Admission::SessionId, std::shared_ptr<SessionHost>> sessions_;

@@ -28,13 +28,13 @@ bool is_absent(int error) {
   return error == EADDRNOTAVAIL || error == EAFNOSUPPORT || error == ENODEV;
 }
 
-/// It, or the means to find it, may come without anybody changing what was asked for.
+/// The address, or the means to find it, may appear while the configuration stays the same.
 bool may_come(int error) {
   return is_absent(error) || error == ENOENT || error == ENXIO || error == EHOSTUNREACH ||
          error == ETIMEDOUT || error == ENETDOWN || error == ENETUNREACH;
 }
 
-/// A name's addresses, for whoever asks again and again.
+/// A name's addresses, for repeated look-ups.
 tl::expected<HostLookup::Addresses, Failure> find_listener(const std::string& name) {
   const auto texts = addresses_of_listener(name);
   if (!texts) return tl::unexpected(texts.error());
@@ -65,7 +65,8 @@ TlsMode ServerDriver::tls_mode(const ListenAddress& address) const {
   return address.tls.value_or(options_.tls);
 }
 
-/// Public-key work of TLS has two threads, so that those who only knock hold up nobody who is in.
+/// Public-key work of TLS has two threads, so that clients that only knock hold up no established
+/// session.
 tl::expected<void, Failure> ServerDriver::prepare_tls() {
   constexpr unsigned kWorkers = 2;
   const bool wanted = (!options_.listen_fds.empty() && options_.tls != TlsMode::off) ||
@@ -193,7 +194,7 @@ asio::awaitable<bool> ServerDriver::try_late(LateEntrance& late) {
   }
   if (opened) opened = open_entrances_at(late.address, hosts);
   if (opened) co_return take_in(std::move(*opened));
-  // Whatever it is by now: nobody who uses the other addresses gains by an end of the server.
+  // Any error is only logged: users of the other addresses gain nothing by an end of the server.
   bool news = false;
   {
     const std::lock_guard lock{mutex_};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a running server tells of itself, and what can be changed of it.
+// Reports the status of a running server, and changes its settings.
 #include <boost/asio/post.hpp>
 #include <optional>
 #include <utility>
@@ -13,7 +13,7 @@ namespace asio = boost::asio;
 /// An event loop that is busy for longer hangs.
 constexpr auto kPatience = std::chrono::seconds{2};
 
-/// What the event loops answer, by session; outlives a caller who has lost patience.
+/// The event loops' answers, by session; outlives a caller that has lost patience.
 struct Answers {
   std::mutex mutex;
   std::condition_variable complete;

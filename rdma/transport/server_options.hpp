@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the parts of a server make of ServerOptions.
+// Options of the parts of a server, made of ServerOptions.
 #pragma once
 
 #include <tl/expected.hpp>

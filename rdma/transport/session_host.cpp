@@ -30,8 +30,8 @@ void SessionHost::log(LogLevel level, const std::string& text) const {
   environment_.log(level, "session" + name + " from " + session_.peer + ": " + text);
 }
 
-/// A client one of whose paths leads here by mistake comes again and again, and leaves when it
-/// notices: that is told once.
+/// A client with a path that leads here by mistake comes again and again, and leaves when it
+/// notices: that is logged once.
 void SessionHost::pass_on(LogLevel level, const std::string& line) {
   const bool known = level == LogLevel::info && in_vain_ && session_.items().empty();
   environment_.log(known ? LogLevel::debug : level, line);
@@ -43,9 +43,11 @@ PathHost& SessionHost::add_path(const Arrival& arrival, const std::string& peer)
   hooks.admit = [this, path](std::string_view name) { return admit(path, name); };
   hooks.on_connected = [this] { close_older_life(); };
   hooks.on_closing = [this, path] {
-    close_older_life();  // what was admitted may find no memory for its chunks
+    close_older_life();  // an admitted path may find no memory for its chunks
     environment_.on_path_closing(path, session_.over());
-    if (session_.has_pending()) judge_later();  // what waits for this path need not any more
+    if (session_.has_pending())
+      judge_later();  // decisions pending for this path need not wait any
+                      // more
   };
   hooks.on_pending = [this] { read_and_judge(); };
   hooks.on_shrunk = [this, path](std::uint64_t held) { environment_.on_path_shrunk(path, held); };

@@ -16,11 +16,11 @@
 
 namespace rtrs {
 
-/// What a session needs of its server.
+/// The server's functions and settings for a session.
 struct SessionEnvironment {
   using PathId = Admission::PathId;
 
-  /// `user`: what the path has proven, if it had to.
+  /// `user`: proven by the path, if it had to.
   std::function<Admission::Admitted(PathId, std::string_view name,
                                     std::optional<std::string_view> user)>
       admit;
@@ -62,7 +62,7 @@ class SessionHost {
   /// No more requests are read; ends as soon as everything is answered.
   void drain();
   void close(const std::string& why, LogLevel level);
-  /// What is thought of the paths that came in by a listener.
+  /// Sets the access of the paths that came in by a listener.
   void set_access(unsigned entrance, wire::PathAccess access) {
     session_.set_access(entrance, access);
   }
@@ -72,7 +72,7 @@ class SessionHost {
   }
   ServerSessionStatus status();
   const Repeats& repeats() const { return session_.repeats(); }
-  /// Somebody else may have what it holds.
+  /// Another session may have its resources.
   void end_if_idle() { session_.end_if_idle(); }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the system refused, in words.
+// The system's refusals in words.
 #pragma once
 
 #include <boost/system/system_error.hpp>

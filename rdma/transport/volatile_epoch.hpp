@@ -7,7 +7,7 @@
 
 namespace rtrs {
 
-/// Names a life of the machine: what its page cache held is gone when this changed.
+/// Names a life of the machine: when it changes, the contents of the page cache are lost.
 ///
 /// Source: random(4), /proc/sys/kernel/random/boot_id; docs/protocol.md, RTRS extension.
 std::uint64_t volatile_epoch_of(std::string_view boot_id);
