@@ -68,7 +68,7 @@ class TcpAcceptor final : public Acceptor {
   }
 
  private:
-  /// A connection whose hello has not been read yet. The oldest makes room when there are too many.
+  /// A connection before its hello has been read. The oldest makes room when there are too many.
   struct Handshake {
     explicit Handshake(Socket s) : socket{std::move(s)} {}
     Socket socket;

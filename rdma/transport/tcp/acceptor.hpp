@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Listens on a TCP socket and reads the hello of whoever connects.
+// Listens on a TCP socket and reads the hello of each client.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace rtrs::tcp {
 
 /// Binds and listens.
 ///
-/// Errors: EADDRINUSE, EACCES, EADDRNOTAVAIL, EINVAL, each with what to do about it.
+/// Errors: EADDRINUSE, EACCES, EADDRNOTAVAIL, EINVAL, each with the remedy.
 tl::expected<std::unique_ptr<Acceptor>, Failure> listen(Reactor& reactor,
                                                         const ListenAddress& address,
                                                         AcceptorOptions options);

@@ -41,7 +41,7 @@ Failure no_rtrs(const PathAddress& address, std::string_view why) {
   return {EPROTO, name_of(address) + " does not speak RTRS over TCP: " + std::string{why}};
 }
 
-/// A socket that is closed after `patience`, so that what waits for it ends.
+/// A socket that is closed after `patience`, so that operations on it end.
 std::shared_ptr<tcp::socket> make_socket(const asio::any_io_executor& executor, Duration patience) {
   auto socket = std::make_shared<tcp::socket>(executor);
   auto timer = std::make_shared<asio::steady_timer>(executor, patience);
@@ -146,9 +146,9 @@ int open_socket(int family) {
   return ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
 }
 
-/// Of a path only connection 0 has always something to say: what watches connections on the way and
-/// forgets those that are idle must not forget the others, and if it has, they are better lost
-/// before somebody needs them. Source: tcp(7); seconds.
+/// Of a path only connection 0 has always something to say: a firewall that forgets idle
+/// connections must not forget the others, and if it has, they are better lost before somebody
+/// needs them. Source: tcp(7); seconds.
 static void keep_alive(int socket) {
   const int on = 1, idle = 30, interval = 10, count = 3;
   setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));

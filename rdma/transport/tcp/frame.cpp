@@ -35,9 +35,8 @@ namespace {
 #if defined(__x86_64__)
 const bool has_avx = __builtin_cpu_supports("avx") != 0;
 
-/// ISA-L leaves the upper halves of the AVX registers in use. On CPUs whose SSE instructions then
-/// have to keep them (Intel's since Skylake), everything that follows is slower until they are
-/// cleared.
+/// ISA-L leaves the upper halves of the AVX registers in use. CPUs that have to keep them in SSE
+/// instructions (Intel's since Skylake) run all following code slower until they are cleared.
 [[gnu::target("avx")]] void clear_upper_halves() { _mm256_zeroupper(); }
 
 void leave_library() {

@@ -63,7 +63,7 @@ asio::awaitable<error_code> read_hello(AsioSocket& socket, tls::Session* tls, He
   co_return co_await read_all(socket, tls, bytes.subspan(magic));
 }
 
-/// Tells a client that speaks in clear what is wrong.
+/// Tells a client that speaks in clear that TLS is required.
 void demand_tls(AsioSocket& socket) {
   const auto answer = wire::encode_reject(EPROTONOSUPPORT);
   const Hello hello = make_hello(wire::bytes_of(answer), 0);
@@ -120,7 +120,7 @@ asio::awaitable<tl::expected<Greeting, Refusal>> receive_greeting(AsioSocket& so
 }
 
 asio::awaitable<void> let_read(AsioSocket& socket) {
-  constexpr std::size_t kMost = 64 * 1024;  ///< bytes; whoever sends more does not listen
+  constexpr std::size_t kMost = 64 * 1024;  ///< bytes; a client that sends more does not listen
   error_code ignored;
   socket.shutdown(AsioSocket::shutdown_send, ignored);
   std::array<char, 1024> nothing;

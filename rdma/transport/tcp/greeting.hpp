@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a client says first: TLS or not, then its hello.
+// A client's first words: TLS or not, then its hello.
 #pragma once
 
 #include <array>
@@ -28,14 +28,14 @@ struct Refusal {
   bool answered = false;  ///< the client was told, and should have the time to read that
 };
 
-/// Reads it. The socket's deadline is its owner's, who may close it meanwhile.
+/// Reads it. The socket's owner keeps the deadline, and may close it meanwhile.
 ///
 /// Source: docs/protocol.md, TCP binding, TLS.
 boost::asio::awaitable<tl::expected<Greeting, Refusal>> receive_greeting(
     AsioSocket& socket, const AcceptorOptions& options);
 
-/// Lets a client that was refused read why: what it sends meanwhile would make the system throw
-/// that away. Ends when the client or the socket's owner closes.
+/// Lets a client read why it was refused: unread data from it would make the system discard that
+/// answer. Ends when the client or the socket's owner closes.
 boost::asio::awaitable<void> let_read(AsioSocket& socket);
 
 }  // namespace rtrs::tcp

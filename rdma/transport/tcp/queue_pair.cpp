@@ -103,7 +103,7 @@ Ticket TcpQueuePair::send_with_invalidate(std::uint32_t key) {
 
 void TcpQueuePair::flush() {
   if (!wants_to_write()) return;
-  // A failure is found by the next progress(): whoever drives the connection closes the path then.
+  // A failure is found by the next progress(): the connection's driver closes the path then.
   if (const int error = queue_.send(stream_); error != 0) fail("sending failed", error);
 }
 

@@ -24,8 +24,8 @@ struct Digests {
 };
 
 /// Emulates a reliable connection: frames carry the operations; the receiver checks every address
-/// against what it has exposed before a byte lands there. Payloads are received straight into that
-/// memory; only what arrived together with a header is copied.
+/// against its exposed memory before a byte lands there. Payloads are received straight into that
+/// memory; only bytes that arrived together with a header are copied.
 ///
 /// Threads: one at a time.
 /// Source:  docs/protocol.md, TCP binding.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What arrives at a queue pair on a TCP socket.
+// Arrivals at a queue pair on a TCP socket.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -23,7 +23,7 @@ constexpr std::uint32_t kLargePayload = 16 * 1024;
 constexpr std::size_t kSmallRead = 1024;
 /// System calls per progress(), so that one busy peer cannot keep a reactor to itself.
 constexpr int kReadsPerProgress = 16;
-/// Of await(): long for a network, short for whoever has to wait for its end.
+/// Of await(): long for a network, short for a thread that has to wait for its end.
 constexpr timeval kReceiveTimeout{.tv_sec = 0, .tv_usec = 2000};
 
 }  // namespace
@@ -64,7 +64,7 @@ Connection::Status TcpQueuePair::progress(QueuePairHandler& handler) {
 }
 
 Connection::Status TcpQueuePair::receive_some(QueuePairHandler& handler) {
-  // The rest of a payload goes straight to its place; what follows it goes to the staging buffer.
+  // The rest of a payload goes straight to its place; further bytes go to the staging buffer.
   std::array<iovec, 2> vector{};
   std::size_t direct = 0;
   std::size_t count = 0;
@@ -78,8 +78,8 @@ Connection::Status TcpQueuePair::receive_some(QueuePairHandler& handler) {
   return take(handler, n, direct, staging_room);
 }
 
-/// Of what was received `direct` bytes at most are where they belong, up to `room` in the staging
-/// buffer.
+/// Of the received bytes at most `direct` are already at their place, and up to `room` are in the
+/// staging buffer.
 Connection::Status TcpQueuePair::take(QueuePairHandler& handler, ssize_t result, std::size_t direct,
                                       std::size_t room) {
   if (result < 0) {

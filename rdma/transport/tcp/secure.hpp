@@ -16,7 +16,7 @@ namespace rtrs::tcp {
 
 using AsioSocket = boost::asio::ip::tcp::socket;
 
-/// What both ends name in ALPN, so that no other service behind the same keys can be taken for us.
+/// The ALPN name of both ends, so that no other service behind the same keys can be taken for us.
 inline constexpr const char* kTlsProtocol = "rtrs/1";
 
 /// Shakes hands; the socket's deadline is its owner's. Public-key work is done on `workers`, or

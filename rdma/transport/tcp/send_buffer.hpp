@@ -6,14 +6,14 @@
 
 namespace rtrs::tcp {
 
-/// Bytes for SO_SNDBUF of a connection whose shortest round trip took so many microseconds; 0: let
-/// the kernel choose, whose buffers grow with the network to megabytes. Near ends do not need
-/// those, and what waits in them is in no CPU's cache any more when it is copied once more.
+/// Bytes for SO_SNDBUF of a connection, by its shortest round trip in microseconds. 0: let the
+/// kernel choose; its buffers grow with the network to megabytes. Near ends do not need those, and
+/// data that wait in them are in no CPU's cache any more when they are copied once more.
 ///
 /// Source: decision 29; tcp(7), socket(7).
 int send_buffer_for(std::uint32_t shortest_round_trip_us);
 
-/// Sets that of a connected socket by what its handshake has shown.
+/// Sets SO_SNDBUF of a connected socket by the round trip of its handshake.
 ///
 /// Errors: none; the kernel goes on choosing.
 void bound_send_buffer(int socket);

@@ -27,7 +27,7 @@ class SendQueue {
   int send(Stream& stream);
   bool empty() const { return count_ == 0; }
 
-  /// The last frame whose memory is not needed any more.
+  /// The last frame that does not need its memory any more.
   Ticket sent() const { return sent_; }
   /// Copies all data that is still referred to.
   void disown();

@@ -21,8 +21,8 @@ namespace rtrs::tcp {
 /// Threads: one at a time; await() beside send() and flush().
 class Stream {
  public:
-  /// Takes over a connected socket, which must be non-blocking, and a session whose handshake is
-  /// through; null: in clear.
+  /// Takes over a connected socket, which must be non-blocking, and a session after its handshake;
+  /// null: in clear.
   explicit Stream(int socket, std::unique_ptr<tls::Session> tls = nullptr)
       : socket_{socket}, tls_{std::move(tls)} {}
   Stream(Stream&& other) noexcept
@@ -60,7 +60,7 @@ class Stream {
   }
   /// receive() has more to tell, of which the socket does not.
   bool has_more() const { return tls_ && tls_->has_more(); }
-  /// What was taken, and the socket had no room for.
+  /// True: bytes were taken for which the socket had no room.
   bool has_unsent() const { return tls_ && tls_->has_output(); }
   /// Sends that. Returns 0, also when some of it stays, or errno.
   int flush() { return tls_ ? tls_->flush(socket_) : 0; }
