@@ -18,7 +18,7 @@ namespace rtrs::verbs {
 namespace {
 
 constexpr int kBacklog = 64;
-/// Between two attempts to listen at an address whose device was removed.
+/// Time between two attempts to listen at an address after its device was removed.
 constexpr std::chrono::seconds kAgain{1};
 constexpr std::uint8_t kReceiverRetries =
     7;  ///< never give up for a peer that has no receive posted
@@ -58,8 +58,8 @@ class VerbsIncoming final : public Incoming {
 
   Channel listener_;     ///< which may have been closed meanwhile
   rdma_cm_id* arrived_;  ///< on the listener's channel; null once it has moved
-  CmId moved_;           ///< what no queue pair could be made of
-  Log log_;              ///< for what becomes of the device
+  CmId moved_;           ///< an id without a queue pair
+  Log log_;              ///< for events of the device
   VerbsQueuePair* queue_pair_ = nullptr;
 };
 
@@ -118,7 +118,7 @@ tl::expected<CmId, Failure> bind_and_listen(const ListenAddress& address,
   auto id = CmId::create(where->space);
   if (!id) return tl::unexpected(id.error());
   if (everywhere || address.host.find(':') != std::string::npos) {
-    // As for TCP, whatever the system's default is: an IPv6 address means IPv6, * means both.
+    // As for TCP, independent of the system's default: an IPv6 address means IPv6, * means both.
     int only = everywhere ? 0 : 1;
     if (rdma_set_option(id->get(), RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof(only)) !=
         0) {

@@ -14,7 +14,7 @@ namespace rtrs::verbs {
 /// Binds and listens.
 ///
 /// Errors: ENODEV, EADDRINUSE, EADDRNOTAVAIL, EINVAL, ENOTSUP (the address's device cannot do
-///         always-invalidate), each with what to do about it.
+///          always-invalidate), each with the remedy.
 tl::expected<std::unique_ptr<Acceptor>, Failure> listen(Reactor& reactor,
                                                         const ListenAddress& address,
                                                         const AcceptorOptions& options);

@@ -95,7 +95,8 @@ void AsyncEvents::read() {
       const std::lock_guard lock{mutex_};
       handle(event);
     }
-    // Without the lock, and always: until then what it names is not destroyed by those who want to.
+    // Without the lock, and always: before it the event's objects cannot be destroyed by their
+    // owners.
     ibv_ack_async_event(&event);
     errno = 0;
   }

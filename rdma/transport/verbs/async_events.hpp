@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a device tells of itself and its ports, and of queue pairs whose completions cannot tell it.
+// Events of a device and its ports, and of queue pairs beyond the reach of their completions.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -26,7 +26,7 @@ namespace rtrs::verbs {
 /// Source:  ibv_get_async_event(3).
 class AsyncEvents {
  public:
-  /// A queue pair that is told what concerns it.
+  /// A queue pair that gets its events.
   struct Subject {
     rdma_cm_id* id = nullptr;       ///< with the queue pair
     ibv_cq* completions = nullptr;  ///< of that queue pair alone
@@ -35,7 +35,7 @@ class AsyncEvents {
     std::atomic<const char*>* trouble = nullptr;
   };
 
-  /// Those of a device, which all who ask have in common.
+  /// The events of a device, shared by all callers.
   static std::shared_ptr<AsyncEvents> of(ibv_context* device);
   ~AsyncEvents() = default;
   AsyncEvents(const AsyncEvents&) = delete;
@@ -43,11 +43,11 @@ class AsyncEvents {
 
   /// From here on the descriptor may be ready among `subject.events`: read() is called then.
   void add(const Subject& subject);
-  /// Before the queue pair is destroyed, which waits for whoever is in the middle of an event.
+  /// Before the queue pair is destroyed, which waits for threads in the middle of an event.
   void remove(const ibv_qp* queue_pair);
 
-  /// Where to tell what concerns the device as a whole; of several only one is told. `owner` is a
-  /// name for forget_log().
+  /// Adds a log for events of the device as a whole; of several only one is told. `owner` is a name
+  /// for forget_log().
   void add_log(const void* owner, Log log);
   void forget_log(const void* owner);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The connection manager: ids, their events, addresses, and what went wrong in words.
+// The connection manager: ids, their events, addresses, and its errors in words.
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -15,7 +15,7 @@
 
 namespace rtrs::verbs {
 
-/// An errno in words; also what some providers return: negated, or one that only kernels know.
+/// An errno in words; also the returns of some providers: negated, or one that only kernels know.
 std::string describe(int error);
 
 /// Where the events of one or more ids are read, without blocking. Must outlive them.
@@ -81,7 +81,7 @@ CmAddress local_address(rdma_cm_id* id);
 /// "10.0.0.1:1234".
 std::string text_of(const sockaddr* address);
 
-/// What to do when there is no RDMA device for an address.
+/// Remedy for an address without an RDMA device.
 inline constexpr const char* kNoDeviceHint =
     " (no RDMA device serves this address: 'rdma link' shows them; software RoCE on an Ethernet "
     "card is made with 'rdma link add rxe0 type rxe netdev eth0')";

@@ -10,7 +10,7 @@
 
 namespace rtrs::verbs {
 
-/// A receive fails by what the peer sent (devices differ in the status), or without a word when
+/// A receive fails for the peer's message (devices differ in the status), or without a word when
 /// this side's device refused one of the peer's requests.
 std::string meaning_of(const ibv_wc& completion) {
   const bool is_receive = (completion.wr_id & ReceiveQueue::kIdBit) != 0;

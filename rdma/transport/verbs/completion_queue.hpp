@@ -13,7 +13,7 @@
 
 namespace rtrs::verbs {
 
-/// What a failed work request means for people.
+/// The meaning of a failed work request for people.
 std::string meaning_of(const ibv_wc& completion);
 
 /// Holds the completions of both queues of one queue pair, which must be destroyed before.
@@ -22,7 +22,7 @@ std::string meaning_of(const ibv_wc& completion);
 /// Source:  ibv_create_cq(3), ibv_get_cq_event(3).
 class CompletionQueue {
  public:
-  /// Errors: what the device refused.
+  /// Errors: the device's refusal.
   static tl::expected<std::unique_ptr<CompletionQueue>, Failure> create(ibv_context* device,
                                                                         int entries);
   ~CompletionQueue();

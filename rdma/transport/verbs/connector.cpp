@@ -30,7 +30,7 @@ Failure failure(const PathAddress& address, int error, const std::string& hint =
   return {error, "cannot connect to " + name_of(address) + " over RDMA: " + describe(error) + hint};
 }
 
-/// What happened to an id.
+/// An event of an id.
 struct Event {
   rdma_cm_event_type type{};
   int status = 0;
@@ -108,7 +108,7 @@ class PathDomain final : public PathContext {
   CmAddress target;
 };
 
-/// What the server's name means, best first.
+/// The addresses of the server's name, best first.
 std::vector<CmAddress> targets_of(const ConnectOptions& options) {
   const PathAddress& address = options.address;
   if (auto literal = parse_address(address.host, address.port)) return {*literal};
@@ -195,7 +195,7 @@ asio::awaitable<tl::expected<Event, Failure>> connect(const PathAddress& address
   co_return event;
 }
 
-/// A server's refusal is no error; what it said is in the event.
+/// A server's refusal is no error; its answer is in the event.
 struct Connected {
   std::unique_ptr<VerbsQueuePair> queue_pair;
   std::shared_ptr<Domain> domain;  ///< below its queue pair: it goes first
@@ -244,8 +244,8 @@ tl::expected<std::vector<Ends>, Failure> ends_of(const ConnectOptions& options,
   return result;
 }
 
-/// All that is taken from a path: whoever asked may give up before this ends, and then nobody may
-/// hold on to what it had.
+/// All that is taken from a path: the caller may give up before this ends, and then nothing may
+/// hold on to the path.
 struct Start {
   tl::expected<std::vector<Ends>, Failure> ends;
   std::shared_ptr<Domain> domain;  ///< null for the path's first connection

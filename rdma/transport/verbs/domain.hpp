@@ -16,9 +16,9 @@
 
 namespace rtrs::verbs {
 
-/// "the RDMA device refused a memory window: ...", with what to do if it is for want of memory.
+/// "the RDMA device refused a memory window: ...", with the remedy if memory is short.
 Failure refused(const char* what, int error);
-/// "no queue pair for 515 sends and 257 receives: ...", with the device's own limit and what to do:
+/// "no queue pair for 515 sends and 257 receives: ...", with the device's own limit and the remedy:
 /// the numbers follow from the server's queue depth.
 ///
 /// Errors: `error`.
@@ -30,7 +30,7 @@ Failure refused_completions(const char* device, unsigned asked, unsigned limit);
 
 /// Whether a device can do always-invalidate: whether it has memory windows.
 ///
-/// Errors: ENOTSUP, with the device's name and what to do.
+/// Errors: ENOTSUP, with the device's name and the remedy.
 tl::expected<void, Failure> can_reserve_keys(ibv_context* device);
 
 /// Memory that the device may read, and the peer may write. Deregistered when it dies.
@@ -71,8 +71,8 @@ class Region {
   ibv_mr* registration_ = nullptr;
 };
 
-/// What the connections of one path share: a protection domain of their own, so that no key of one
-/// client opens the memory of another.
+/// The state shared by the connections of one path: a protection domain of their own, so that no
+/// key of one client opens the memory of another.
 ///
 /// Threads: adopt() and reserve_keys() one at a time; the rest any.
 class Domain final : public PathContext {

@@ -159,7 +159,7 @@ void VerbsQueuePair::post_receives(unsigned count, std::uint32_t bytes) {
 
 void VerbsQueuePair::flush() {
   if (!usable()) return;
-  // Receives first: what is sent may be answered at once.
+  // Receives first: messages may be answered as soon as they are sent.
   if (std::string error = receives_->flush(); !error.empty()) {
     fail(std::move(error));
     return;
@@ -179,11 +179,11 @@ Connection::Status VerbsQueuePair::progress(QueuePairHandler& handler) {
   bool quiet = !completions_->armed() || !completions_->take_event();
   told_ = told_ || !quiet;
   const Status status = read(handler, quiet);
-  // Whoever waits for edges is told once of all that is there. While completions are found without
-  // being told of them, this costs nothing.
+  // A driver that waits for edges gets one event for all arrivals. While completions are found
+  // without being told of them, this costs nothing.
   if (quiet || (told_ && status == Status::drained)) read_events();
   if (usable() && closed_by_peer_) {
-    // What came before; a peer that goes on sending all the same is not read for ever.
+    // Earlier arrivals; a peer that goes on sending all the same is not read for ever.
     for (int round = 0; round < 4 && read(handler, quiet) == Status::more; ++round) continue;
     end_by_peer();
   }
@@ -268,7 +268,7 @@ bool VerbsQueuePair::end_by_peer() {
   return fail("the peer closed the connection");
 }
 
-/// What the descriptor tells beside completions.
+/// Reads the events of the descriptor beside completions.
 void VerbsQueuePair::read_events() {
   told_ = false;
   AsyncEvents& device = domain_->events();

@@ -32,7 +32,7 @@ class VerbsQueuePair final : public Connection {
   /// Makes the queue pair of an id that knows its device (address resolved, or a request that came
   /// in).
   ///
-  /// Errors: ENOMEM, EINVAL: what the device refused. The id stays the caller's then.
+  /// Errors: ENOMEM, EINVAL: the device's refusal. The id stays the caller's then.
   static tl::expected<std::unique_ptr<VerbsQueuePair>, Failure> create(
       CmId&& id, std::shared_ptr<Domain> domain, const QueueSizes& sizes,
       unsigned inlined = kInline);
@@ -49,7 +49,7 @@ class VerbsQueuePair final : public Connection {
 
   /// The connection stands: sets the parameters that could not be set before.
   ///
-  /// Errors: what the device refused; the connection is of no use then.
+  /// Errors: the device's refusal; the connection is of no use then.
   /// Source: docs/protocol.md, RDMA parameters.
   tl::expected<void, Failure> on_established(End end = End::client);
 
@@ -135,8 +135,8 @@ class VerbsQueuePair final : public Connection {
   std::uint64_t send_completions_ = 0;
   bool progressing_ = false;
   bool told_ = false;            ///< the descriptor has told of completions, and perhaps of more
-  bool closed_by_peer_ = false;  ///< what came before is still to be read
-  bool ended_by_peer_ = false;   ///< that is what it failed of
+  bool closed_by_peer_ = false;  ///< earlier arrivals are still to be read
+  bool ended_by_peer_ = false;   ///< the peer's close is its failure
   std::atomic<const char*> trouble_{nullptr};  ///< that the device has told of
   std::string failure_;
 };

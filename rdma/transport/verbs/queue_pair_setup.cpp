@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a queue pair of an RDMA device is made and closed; queue_pair.cpp has what it does between.
+// How a queue pair of an RDMA device is made and closed; queue_pair.cpp has its work in between.
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -52,7 +52,8 @@ tl::expected<void, Failure> VerbsQueuePair::build(const QueueSizes& sizes, unsig
 
   ibv_qp_init_attr granted = wanted;
   if (rdma_create_qp(id_.get(), domain_->handle(), &granted) != 0) {
-    // Devices differ most in what they inline: without it everything else may still fit.
+    // Devices differ most in their limits for inline data: without it everything else may still
+    // fit.
     granted = wanted;
     granted.cap.max_inline_data = 0;
     if (rdma_create_qp(id_.get(), domain_->handle(), &granted) != 0) {

@@ -11,14 +11,14 @@
 
 namespace rtrs::verbs {
 
-/// What a queue pair asks of its device.
+/// A queue pair's demands on its device.
 struct QueuePlan {
   ibv_qp_cap queues{};
   int completions = 0;  ///< entries: one for each work request that can be in the queues
 };
 
-/// As much as is wanted where the device has room for it: what does not fit the send queue waits
-/// before it, but a receive that is not posted breaks the connection.
+/// As much as is wanted where the device has room for it: posts beyond the send queue wait before
+/// it, but a receive that is not posted breaks the connection.
 ///
 /// Errors: ENOMEM, with the device's limit and the setting to lower.
 tl::expected<QueuePlan, Failure> plan_queues(const char* device, const ibv_device_attr& limits,

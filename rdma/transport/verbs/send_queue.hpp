@@ -30,20 +30,21 @@ struct Post {
   void copy_in(ConstBytes bytes);
 };
 
-/// Keeps what does not fit the device's queue, so that posting never fails. One in `interval` sends
-/// asks for a completion; that of a later send tells the end of the earlier ones, too.
+/// Keeps posts beyond the device's queue, so that posting never fails. One in `interval` sends asks
+/// for a completion; that of a later send tells the end of the earlier ones, too.
 ///
 /// Threads: as its queue pair.
 /// Source:  ibv_post_send(3).
 class SendQueue {
  public:
-  /// What the device granted.
+  /// The limits granted by the device.
   struct Limits {
     unsigned depth = 0;    ///< work requests in its queue
     unsigned inlined = 0;  ///< bytes that it takes out of a work request itself
   };
 
-  /// `copies` holds what cannot be inlined, `depth` times sizeof(Post::copy); null when all can.
+  /// `copies` holds data too large to be inlined, `depth` times sizeof(Post::copy); null when all
+  /// can.
   SendQueue(ibv_qp* queue_pair, Limits limits, std::unique_ptr<Region> copies);
 
   /// The next post, to be filled where it stands before another is added; last_pushed() is its

@@ -15,8 +15,8 @@ namespace rtrs::verbs {
 /// when the path is set up (one copy, no registration per request).
 ///
 /// Keys live as long as the path, or the registration: the device does not stop a peer from writing
-/// to a window that was withdrawn. What it writes to a slot is never looked at; registered memory
-/// is for peers that are trusted with it.
+/// to a window that was withdrawn. Data written to a slot are never looked at; registered memory is
+/// for peers that are trusted with it.
 ///
 /// Threads: as its queue pair.
 /// Source:  QueuePair::expose(), rdma/core/queue_pair.hpp.
@@ -31,7 +31,7 @@ class Windows {
   /// Memory that need not be copied from now on.
   void know(std::shared_ptr<const Region> region);
   void forget(ConstBytes memory);
-  /// What memory windows are bound to: the memory that was registered first.
+  /// The registration that memory windows are bound to: the memory that was registered first.
   ibv_mr* windowed() const { return known_.front()->registration(); }
 
   RemoteMemory expose(std::uint32_t window, MutableBytes memory);
