@@ -59,6 +59,11 @@ class RemoteDevice {
   /// Threads: its user's, before the first request.
   tl::expected<void, Failure> look_again(const Interrupt& interrupt);
 
+  /// It has `size` bytes by now, another user of it has found out. Less changes nothing.
+  ///
+  /// Threads: its user's, while no call is under way.
+  void grow_to(std::uint64_t size) { grow(geometry_, size); }
+
   int read(std::uint64_t offset, rtrs::MutableBytes data, const Interrupt& interrupt);
   int write(std::uint64_t offset, rtrs::ConstBytes data, bool fua, const Interrupt& interrupt);
   /// Makes all writes durable that were answered before, by whatever connection they went. Once

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // rnbd-bridge: an NBD server in front of a block device of an RNBD server.
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <exception>
 #include <iterator>
@@ -22,6 +26,7 @@
 #include "bridge/daemon/notify.hpp"
 #include "bridge/daemon/process.hpp"
 #include "bridge/daemon/shutdown.hpp"
+#include "bridge/kernel/face.hpp"
 #include "bridge/nbd/front.hpp"
 #include "bridge/protocol/printable.hpp"
 #include "rdma/transport/tls/credentials.hpp"
@@ -71,12 +76,14 @@ std::string status_line(const BridgeOptions& options, const BridgeListeners& lis
 }
 
 /// "" or the mistake.
-std::string tell_ready(const BridgeOptions& options, const BridgeListeners& listeners) {
+std::string tell_ready(const BridgeOptions& options, const BridgeListeners& listeners,
+                       const kernel::Face* disk) {
   if (!options.pid_file.empty()) {
     std::string wrong = write_pid_file(options.pid_file);
     if (!wrong.empty()) return wrong;
   }
-  const std::string ready = "ready, listening on " + listeners.describe();
+  std::string ready = disk != nullptr ? "ready, " + disk->device() : "ready";
+  if (!listeners.status().empty()) ready += ", listening on " + listeners.describe();
   log_function()(rtrs::LogLevel::info, ready + ", in front of " + describe(options.client));
   notify_manager("READY=1\n" + status_line(options, listeners));
   return options.ready_fd < 0 ? "" : write_ready_line(options.ready_fd, ready);
@@ -127,6 +134,41 @@ void warn(const BridgeOptions& options, const BridgeListeners& listeners) {
   }
 }
 
+/// Nothing must wait for a path while the size of a disk changes.
+bool all_paths_work(SharedSession& session) {
+  const auto works = [](const rtrs::PathStatus& path) {
+    return path.state == rtrs::PathState::connected || path.state == rtrs::PathState::disconnected;
+  };
+  return std::ranges::all_of(session.status().paths, works);
+}
+
+/// None unless --kernel asks for it.
+tl::expected<std::unique_ptr<kernel::Face>, Failure> kernel_disk(const BridgeOptions& options,
+                                                                 nbd::Exports& exports,
+                                                                 nbd::Front& front,
+                                                                 Connections& connections) {
+  if (!options.kernel) return nullptr;
+  auto disk = std::make_unique<kernel::Face>(
+      exports, front,
+      kernel::FaceOptions{.index = options.kernel->index,
+                          .name = options.kernel->name,
+                          .dead_timeout = options.kernel->dead_timeout,
+                          .retry = options.kernel->retry,
+                          .server = options.client.server(),
+                          .all_paths_work = [&] { return all_paths_work(connections.session()); },
+                          .log = log_function()});
+  if (auto mapped = disk->map(); !mapped) return tl::unexpected(mapped.error());
+  return disk;
+}
+
+/// 2: it would be the same at the next start.
+int give_back(nbd::Front& front, Connections& connections, const Failure& why) {
+  complain(why.text);
+  front.stop(kDrain);
+  connections.leave();
+  return why.error == ESTALE ? 2 : 1;
+}
+
 int serve(const BridgeOptions& options) {
   auto opened = BridgeListeners::open(options);
   if (!opened) return complain(opened.error());
@@ -155,9 +197,12 @@ int serve(const BridgeOptions& options) {
   auto control = open_control(options.client.control, commands);
   if (!control) return complain(control.error());
   front.start();
+  auto disk = kernel_disk(options, exports, front, connections);
+  if (!disk) return give_back(front, connections, disk.error());
   auto door = open_metrics_door(options.metrics, [&] { return metrics.page(); });
   signals_mean_drain();
-  const std::string wrong = door ? tell_ready(options, listeners) : door.error();
+  const std::string wrong = door ? tell_ready(options, listeners, disk->get()) : door.error();
+  if (*disk) (*disk)->watch([] { ::kill(::getpid(), SIGTERM); });
   listeners.await_others([&](auto late) { front.add(std::move(late)); },
                          [&] { notify_manager(status_line(options, listeners)); });
   if (wrong.empty()) {
@@ -173,6 +218,7 @@ int serve(const BridgeOptions& options) {
   control->reset();
   removed(options.client.control);
   listeners.end();
+  if (*disk) (*disk)->leave();
   front.stop(kDrain);
   connections.leave();
   return wrong.empty() ? 0 : 1;

@@ -4,12 +4,15 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <string_view>
 #include <utility>
 
 #include "bridge/control/unix_socket.hpp"
+#include "bridge/kernel/identity.hpp"
+#include "rdma/duration.hpp"
 
 namespace rnbd {
 namespace {
@@ -27,6 +30,9 @@ constexpr const char* kExamples = R"(Examples:
     rnbd-bridge --listen unix:/run/rnbd/disk0.sock rnbd+tcp://storage/disk0 &
     nbd-client -unix /run/rnbd/disk0.sock /dev/nbd0
 
+  The same without another program; it survives this one's death and its next start:
+    rnbd-bridge --kernel nbd --map-name disk0 rnbd+tcp://storage/disk0
+
   Over RDMA, with a second path, for qemu:
     rnbd-bridge --listen unix:/run/rnbd/disk0.sock --path 10.0.1.1 \
                 rnbd://10.0.0.1/disk0 &
@@ -38,6 +44,9 @@ constexpr const char* kExamples = R"(Examples:
 
 rnbd-bridge(8) explains everything.)";
 
+/// For a server to come back: file systems take an error for the end of the disk.
+constexpr const char* kKernelPatience = "300s";
+
 const std::map<std::string, rtrs::LogLevel> kLogLevels{{"error", rtrs::LogLevel::error},
                                                        {"warning", rtrs::LogLevel::warning},
                                                        {"info", rtrs::LogLevel::info},
@@ -48,6 +57,10 @@ struct Arguments {
   std::vector<std::string> listen;
   std::string log_level = "info";
   std::vector<std::pair<const ConfigKey*, std::string>> keys;
+  std::string kernel;
+  std::string map_name;
+  std::string dead_timeout;
+  std::string kernel_retry;
 };
 
 /// The plugin's keys that have no place here: the URI is an argument, and without a device in it
@@ -101,6 +114,24 @@ void add_tls_options(CLI::App& app, BridgeOptions& options) {
       ->type_name("on|off");
 }
 
+void add_kernel_options(CLI::App& app, Arguments& arguments) {
+  app.add_option("--kernel", arguments.kernel,
+                 "Make the device a disk of the kernel: nbd for the first /dev/nbdN that is free, "
+                 "or nbd:N. Takes CAP_SYS_ADMIN. Then it listens only where --listen says.")
+      ->type_name("nbd[:N]");
+  app.add_option("--map-name", arguments.map_name,
+                 "The name of that disk, by which the next start of this program knows it again.")
+      ->type_name("NAME");
+  app.add_option("--dead-timeout", arguments.dead_timeout,
+                 "How long new requests of that disk wait while this program is dead, until they "
+                 "fail; 0 = not at all (default 1h).")
+      ->type_name("DURATION");
+  app.add_option("--kernel-retry", arguments.kernel_retry,
+                 "After so long the kernel sends requests again that this program has not answered "
+                 "before it died; 1s to 30s (default 2s).")
+      ->type_name("DURATION");
+}
+
 void add_options(CLI::App& app, Arguments& arguments, BridgeOptions& options) {
   app.add_option("URI", arguments.uri, "Server and device.");
   app.add_option("-l,--listen", arguments.listen,
@@ -121,6 +152,7 @@ void add_options(CLI::App& app, Arguments& arguments, BridgeOptions& options) {
         ->take_all();
   }
   add_tls_options(app, options);
+  add_kernel_options(app, arguments);
   app.add_option("--max-connections", options.max_connections,
                  "NBD clients at the same time (default 256).")
       ->type_name("N")
@@ -183,6 +215,57 @@ std::string taker_of_uri(const Arguments& arguments, const BridgeOptions& option
   return is_uri(options.pid_file) ? "--pid-file" : "";
 }
 
+bool says_no_path_timeout(const Arguments& arguments) {
+  return std::ranges::any_of(arguments.keys, [](const auto& pair) {
+    return std::string_view{pair.first->key} == "no-path-timeout";
+  });
+}
+
+std::string apply_times(const Arguments& arguments, KernelOptions& kernel) {
+  using std::chrono::seconds;
+  if (!arguments.dead_timeout.empty()) {
+    const auto limit = rtrs::parse_duration(arguments.dead_timeout);
+    if (!limit) return "--dead-timeout " + limit.error();
+    kernel.dead_timeout = std::chrono::ceil<seconds>(*limit);
+  }
+  if (!arguments.kernel_retry.empty()) {
+    const auto limit = rtrs::parse_duration(arguments.kernel_retry);
+    if (!limit) return "--kernel-retry " + limit.error();
+    if (*limit < seconds{1} || *limit > seconds{30}) return "--kernel-retry is 1s to 30s";
+    kernel.retry = std::chrono::ceil<std::chrono::milliseconds>(*limit);
+  }
+  return "";
+}
+
+/// Sets options.kernel, if there is to be one.
+std::string apply_kernel(const Arguments& arguments, BridgeOptions& options) {
+  constexpr unsigned kMostIndex = (1U << 20) - 1;  // of Linux's minor numbers
+  constexpr std::string_view kDriver = "nbd";
+  if (arguments.kernel.empty()) {
+    const bool stray = !arguments.map_name.empty() || !arguments.dead_timeout.empty() ||
+                       !arguments.kernel_retry.empty();
+    return stray ? "--map-name, --dead-timeout and --kernel-retry are for --kernel nbd" : "";
+  }
+  KernelOptions kernel;
+  kernel.name = arguments.map_name;
+  std::string_view text{arguments.kernel};
+  if (text != kDriver) {
+    if (!text.starts_with(kDriver) || text.size() < kDriver.size() + 2 || text[3] != ':') {
+      return "--kernel '" + arguments.kernel + "' is not nbd or nbd:N";
+    }
+    const std::string number{text.substr(kDriver.size() + 1)};
+    const std::string wrong = complaint_about_number(number, 0, kMostIndex);
+    if (!wrong.empty()) return "--kernel nbd:N: " + wrong;
+    kernel.index = static_cast<unsigned>(std::stoul(number));
+  }
+  if (const std::string wrong = kernel::complaint_about_map_name(kernel.name); !wrong.empty()) {
+    return "--kernel needs --map-name: " + wrong;
+  }
+  const std::string wrong = apply_times(arguments, kernel);
+  options.kernel = std::move(kernel);
+  return wrong;
+}
+
 std::string apply(const Arguments& arguments, BridgeOptions& options) {
   if (arguments.uri.empty()) {
     const std::string taker = taker_of_uri(arguments, options);
@@ -197,6 +280,11 @@ std::string apply(const Arguments& arguments, BridgeOptions& options) {
     has_device = has_device || std::string_view{key->key} == "device";
   }
   if (!has_device) (void)reader.set("dynamic-export", "true");
+  if (std::string wrong = apply_kernel(arguments, options); !wrong.empty()) return wrong;
+  if (options.kernel && !has_device) return "--kernel needs a device: write it behind the server";
+  if (options.kernel && !says_no_path_timeout(arguments)) {
+    (void)reader.set("no-path-timeout", kKernelPatience);
+  }
   auto config = reader.complete();
   if (!config) return as_options(config.error());
   options.client = *std::move(config);

@@ -2,6 +2,7 @@
 // The command line of rnbd-bridge.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <tl/expected.hpp>
@@ -16,6 +17,14 @@
 
 namespace rnbd {
 
+/// The export as a disk of the kernel.
+struct KernelOptions {
+  std::optional<unsigned> index;  ///< of /dev/nbdN; none: the first that is free
+  std::string name;               ///< of the mapping
+  std::chrono::seconds dead_timeout{3600};
+  std::chrono::milliseconds retry{2000};
+};
+
 struct BridgeOptions {
   ClientConfig client;
   std::vector<nbd::NbdAddress> listen;  ///< empty: inherited sockets, else 127.0.0.1
@@ -29,6 +38,7 @@ struct BridgeOptions {
   std::string pid_file;
   std::optional<MetricsAddress> metrics;  ///< none: they are not served
   int ready_fd = -1;                      ///< -1 = none
+  std::optional<KernelOptions> kernel;    ///< none: for NBD clients only
 };
 
 tl::expected<BridgeOptions, EarlyExit> parse_bridge_options(int argc, const char* const* argv);

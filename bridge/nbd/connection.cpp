@@ -56,7 +56,15 @@ Connection::Connection(Worker& worker, int socket, Agreement agreement, rtrs::La
   ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 }
 
-Connection::~Connection() = default;
+Connection::~Connection() {
+  if (watched()) agreement_.watched->ended = true;
+}
+
+bool Connection::grow(std::uint64_t size) {
+  if (calls_.has() > 0) return false;
+  agreement_.device->grow_to(size);
+  return true;
+}
 
 bool Connection::wait_for_request() {
   receive(0);
@@ -175,7 +183,10 @@ void Connection::end_payload() {
 void Connection::begin(const RequestHeader& header) {
   if (header.magic != kRequestMagic) return break_off("it sent garbage where a request should be");
   const auto command = static_cast<Command>(std::uint16_t{header.type});
-  if (command == Command::disconnect) return drain();
+  if (command == Command::disconnect) {
+    if (watched()) agreement_.watched->goodbye = true;
+    return drain();
+  }
   Request& request = *take_request();
   request.command = command;
   request.flags = header.flags;

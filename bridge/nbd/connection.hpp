@@ -68,6 +68,10 @@ class Connection {
   /// Its requests are given up.
   void give_up();
   bool left() const { return left_; }
+  /// Its device has `size` bytes by now. False: not while calls are made, which look at it.
+  bool grow(std::uint64_t size);
+  /// It was adopted by who looks at it.
+  bool watched() const { return agreement_.watched != nullptr; }
   std::chrono::steady_clock::time_point given_up_at() const { return given_up_at_; }
   /// Nothing is under way any more, and nothing more will come.
   bool finished() const { return !open_ && in_flight_ == 0 && (left_ || !stream_.has_unsent()); }

@@ -213,15 +213,31 @@ void Front::meet(Meetings::iterator place) {
 bool Front::hand_over(Meetings::iterator place, Agreement& agreement) {
   const std::lock_guard lock{mutex_};
   if (stopping_ || place->turned_away) return false;
-  const std::size_t lanes = std::max(agreement.device->session().lanes(), 1U);
-  const auto end = workers_.begin() + static_cast<std::ptrdiff_t>(std::min(lanes, workers_.size()));
-  const auto idlest = std::min_element(workers_.begin(), end, [](const auto& a, const auto& b) {
-    return a->connections() < b->connections();
-  });
-  (*idlest)->adopt(place->socket, std::move(agreement));
+  worker_for(agreement).adopt(place->socket, std::move(agreement));
   meetings_.erase(place);
   changed_.notify_all();
   return true;
+}
+
+/// The one that has least to do.
+Worker& Front::worker_for(const Agreement& agreement) {
+  const std::size_t lanes = std::max(agreement.device->session().lanes(), 1U);
+  const auto end = workers_.begin() + static_cast<std::ptrdiff_t>(std::min(lanes, workers_.size()));
+  return **std::min_element(workers_.begin(), end, [](const auto& a, const auto& b) {
+    return a->connections() < b->connections();
+  });
+}
+
+bool Front::adopt(int socket, Agreement agreement) {
+  const std::lock_guard lock{mutex_};
+  if (stopping_ || closed_) return false;
+  prepare(socket);
+  worker_for(agreement).adopt(socket, std::move(agreement));
+  return true;
+}
+
+bool Front::grow(std::uint64_t size) {
+  return std::ranges::all_of(workers_, [size](const auto& worker) { return worker->grow(size); });
 }
 
 /// Closes the socket.

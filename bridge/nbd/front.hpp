@@ -37,6 +37,11 @@ class Front {
   Front& operator=(const Front&) = delete;
 
   void start();
+  /// Takes over a client with whom all is agreed on. False: nobody comes in any more.
+  bool adopt(int socket, Agreement agreement);
+  /// The devices of the clients that are watched have `size` bytes by now. False: ask again later.
+  /// Between start() and stop().
+  bool grow(std::uint64_t size);
   /// One more place where clients come in.
   void add(std::vector<Listener> listeners);
   /// Answers what is under way, for at most `patience`, and ends every connection.
@@ -66,6 +71,7 @@ class Front {
   bool make_room();
   void meet(Meetings::iterator place);
   bool hand_over(Meetings::iterator place, Agreement& agreement);
+  Worker& worker_for(const Agreement& agreement);
   void forget(Meetings::iterator place);
   void complain(const std::string& text);
   static rtrs::Log into(rtrs::ComplaintLog& complaints);

@@ -2,6 +2,7 @@
 // The beginning of an NBD connection: which export, and what both sides understand.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -14,6 +15,12 @@
 
 namespace rnbd::nbd {
 
+/// Of a client that was adopted: how it goes with its connection.
+struct Watched {
+  std::atomic<bool> goodbye{false};  ///< it has said that it leaves
+  std::atomic<bool> ended{false};    ///< the connection is no more
+};
+
 /// What a client and we have agreed on.
 struct Agreement {
   Lease device;
@@ -21,6 +28,7 @@ struct Agreement {
   std::uint16_t flags = 0;                       ///< of the transmission, as the client was told
   bool structured = false;                       ///< replies are structured
   bool block_status = false;                     ///< the client has chosen base:allocation
+  std::shared_ptr<Watched> watched = {};         ///< null: nobody looks
 };
 
 /// What a client is told when its export cannot be opened, or the exports cannot be listed, because

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <future>
+#include <memory>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -53,6 +55,16 @@ void Worker::adopt(int socket, Agreement agreement) {
   ++count_;
   auto shared = std::make_shared<Agreement>(std::move(agreement));
   post([this, socket, shared] { add(socket, std::move(*shared)); });
+}
+
+bool Worker::grow(std::uint64_t size) {
+  const auto done = std::make_shared<std::promise<bool>>();
+  post([this, size, done] {
+    done->set_value(std::ranges::all_of(connections_, [size](Connection& connection) {
+      return !connection.watched() || connection.grow(size);
+    }));
+  });
+  return done->get_future().get();
 }
 
 void Worker::stop(std::chrono::milliseconds patience) {

@@ -21,7 +21,7 @@ namespace rnbd::nbd {
 /// An event loop over the sockets of its clients and the connections of its lane: whatever has
 /// arrived is taken at once, whatever is to be sent leaves together.
 ///
-/// Threads: adopt(), stop() and connections() any; the others its own.
+/// Threads: adopt(), grow(), stop() and connections() any; the others its own.
 class Worker {
  public:
   Worker(unsigned index, Pool& pool, rtrs::Log log);
@@ -33,6 +33,9 @@ class Worker {
   /// Takes over a client with its socket.
   void adopt(int socket, Agreement agreement);
   unsigned connections() const { return count_.load(); }
+  /// The devices of the clients that are watched have `size` bytes by now. False: ask again later.
+  /// Waits for the worker's turn.
+  bool grow(std::uint64_t size);
   /// Answers what is under way, for at most `patience`, and ends.
   void stop(std::chrono::milliseconds patience);
 

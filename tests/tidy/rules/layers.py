@@ -39,6 +39,7 @@ MAY_INCLUDE = {
     "bridge/nbd/": RTRS + ["bridge/client/", "bridge/metrics/", "bridge/protocol/",
                            "bridge/control/unix_socket.hpp",
                            "rdma/transport/tls/", "rdma/transport/tcp/stream.hpp"],
+    "bridge/kernel/": DOORS + ["bridge/client/", "bridge/nbd/", "bridge/protocol/"],
     "bridge/server/": RTRS + ["bridge/metrics/", "bridge/protocol/", "bridge/backend/"],
     "bridge/daemon/": RTRS + ["bridge/", "rdma/transport/tls/"],
     "bridge/ctl/": ["bridge/", "rdma/transport/tls/"],

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/kernel/face.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "bridge/protocol/printable.hpp"
+#include "bridge/protocol/uuid.hpp"
+
+namespace rnbd::kernel {
+namespace {
+
+using rtrs::Failure;
+
+/// Between two looks at the device, and between two attempts to open it.
+constexpr std::chrono::milliseconds kLookEvery{1000};
+constexpr std::chrono::milliseconds kAgain{250};
+/// The kernel needs a moment to see that a process has died.
+constexpr std::chrono::seconds kFuneral{5};
+/// KiB of a request; the kernel's own limit.
+constexpr std::uint64_t kMostSectorsKb = 32768;
+constexpr std::uint64_t kSector = 512;
+
+/// One end of a socket pair, unless somebody has taken it.
+class End {
+ public:
+  explicit End(int fd) : fd_{fd} {}
+  End(const End&) = delete;
+  End& operator=(const End&) = delete;
+  ~End() { reset(); }
+  int fd() const { return fd_; }
+  int take() { return std::exchange(fd_, -1); }
+  void reset() {
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  }
+
+ private:
+  int fd_;
+};
+
+bool peer_has_gone(int socket) {
+  pollfd descriptor{socket, POLLRDHUP, 0};
+  return ::poll(&descriptor, 1, 0) > 0 && (descriptor.revents & (POLLRDHUP | POLLHUP)) != 0;
+}
+
+Failure busy(const std::string& device) {
+  return {EBUSY, device +
+                     " is served by another process under this name: end that one first, or "
+                     "choose another --map-name"};
+}
+
+}  // namespace
+
+Face::Face(nbd::Exports& exports, nbd::Front& front, FaceOptions options)
+    : exports_{exports}, front_{front}, options_{std::move(options)} {
+  identity_.name = options_.name;
+  device_.index = options_.index;
+  device_.dead_timeout = static_cast<std::uint64_t>(options_.dead_timeout.count());
+}
+
+Face::~Face() {
+  {
+    const std::lock_guard lock{mutex_};
+    leaving_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void Face::say(rtrs::LogLevel level, const std::string& text) const {
+  if (options_.log) options_.log(level, text);
+}
+
+/// Whether this was not what was said last.
+bool Face::once(const std::string& text) { return std::exchange(said_, text) != text; }
+
+std::string Face::device() const { return "/dev/nbd" + std::to_string(device_.index.value_or(0)); }
+
+tl::expected<void, Failure> Face::map() {
+  auto netlink = Netlink::open();
+  if (!netlink) return tl::unexpected(netlink.error());
+  netlink_ = *std::move(netlink);
+  return join();
+}
+
+// ---- What the server has
+// -------------------------------------------------------------------------
+
+void Face::set_identity(const RemoteDevice& device) {
+  const std::string uuid = uuid_text(device.geometry().export_uuid);
+  identity_.disk = uuid.empty() ? options_.server + "/" + device.name() : uuid;
+  identity_.size = uuid.empty() ? device.geometry().size : 0;
+}
+
+/// Who died may still be writing, as far as the server knows: until it does not, this one is
+/// refused, or may only read.
+bool Face::fits(const nbd::Lease& device, const Mapped& mapped) const {
+  return !device->read_only() || sysfs_.read_only(mapped.index);
+}
+
+tl::expected<nbd::Lease, Failure> Face::open_device() {
+  const Interrupt interrupt{[](void* self) { return static_cast<Face*>(self)->leaving_.load(); },
+                            this};
+  for (;;) {
+    auto opened = exports_.open("", interrupt);
+    const auto mapped = find_by_name();
+    if (opened && (!mapped || fits(*opened, *mapped))) return opened;
+    if (!mapped || leaving_) return opened;
+    const std::string why = opened ? "another client writes to it" : opened.error().text;
+    if (once(why))
+      say(rtrs::LogLevel::warning, device_of(*mapped) + " waits for its server: " + why);
+    pause(kAgain);
+  }
+}
+
+// ---- What the kernel has
+// -------------------------------------------------------------------------
+
+std::string Face::device_of(const Mapped& mapped) {
+  return "/dev/nbd" + std::to_string(mapped.index);
+}
+
+/// Whatever disk it is.
+std::optional<Mapped> Face::find_by_name() const {
+  const auto all = sysfs_.mapped();
+  const auto found = std::ranges::find_if(all, [this](const Mapped& one) {
+    return kinship(identity_, one.backend) != Kinship::stranger;
+  });
+  return found != all.end() ? std::optional{*found} : std::nullopt;
+}
+
+/// Opens the device at the server and gives it to the kernel, in whatever way is right.
+tl::expected<void, Failure> Face::join() {
+  const auto until = std::chrono::steady_clock::now() + kFuneral;
+  for (;;) {
+    auto opened = open_device();
+    if (!opened) return tl::unexpected(opened.error());
+    set_identity(**opened);
+    const Event found = what_is_there();
+    if (mapped_ && found == Event::found_none) {
+      return tl::unexpected(Failure{ENODEV, device() + " is not mapped any more"});
+    }
+    const Row* const row = attachment_.on(found);
+    if (row == nullptr || row->action != Action::tell) return tl::unexpected(another_disk());
+    auto joined = offer(*row, *std::move(opened));
+    attachment_.on(joined && *joined ? Event::joined : Event::refused);
+    if (!joined) return tl::unexpected(joined.error());
+    mapped_ = mapped_ || *joined;
+    if (*joined) return observe();
+    if (std::chrono::steady_clock::now() > until) return tl::unexpected(busy(device()));
+    if (!pause(kAgain)) return tl::unexpected(Failure{EINTR, "interrupted"});
+  }
+}
+
+/// Fills in what the kernel must be told.
+Event Face::what_is_there() {
+  const auto mapped = find_by_name();
+  device_.identifier = mapped ? mapped->backend : text_of(identity_);
+  if (!mapped) return Event::found_none;
+  device_.index = mapped->index;
+  return kinship(identity_, mapped->backend) == Kinship::same ? Event::found_own
+                                                              : Event::found_other;
+}
+
+Failure Face::another_disk() const {
+  return {ESTALE, device() + " is mapped under the name " + in_quotes(options_.name) +
+                      ", but is another disk (" + in_quotes(device_.identifier) + ", and this is " +
+                      in_quotes(text_of(identity_)) +
+                      "): unmap that one first, or choose another "
+                      "--map-name"};
+}
+
+/// False: the kernel has a socket that lives, and has not taken this one.
+tl::expected<bool, Failure> Face::offer(const Row& row, nbd::Lease device) {
+  std::array<int, 2> pair{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0) {
+    return tl::unexpected(Failure{errno, std::string{"socketpair: "} + std::strerror(errno)});
+  }
+  End ours{pair[0]};
+  End kernels{pair[1]};
+  const End look{::dup(pair[0])};
+  device_.flags = exports_.flags(*device, /*structured=*/false);
+  device_.size = device->geometry().size;
+  watched_ = std::make_shared<nbd::Watched>();
+  // Served from now on: the kernel looks for partitions before it answers.
+  if (!front_.adopt(ours.fd(),
+                    {.device = std::move(device), .flags = device_.flags, .watched = watched_})) {
+    return tl::unexpected(Failure{ESHUTDOWN, "the bridge ends"});
+  }
+  ours.take();
+  device_.sockets = {kernels.fd()};
+  auto index = netlink_->send(message_of(*row.message, device_));
+  device_.sockets.clear();
+  kernels.reset();
+  if (!index) return tl::unexpected(index.error());
+  device_.index = *index;
+  if (row.message->command == Command::connect) set_queue();
+  return !peer_has_gone(look.fd());
+}
+
+/// Now, or never: later the queue may hang.
+void Face::set_queue() {
+  const auto set = [this](const char* attribute, const std::string& value) {
+    auto done = sysfs_.set_queue(*device_.index, attribute, value);
+    if (!done) say(rtrs::LogLevel::warning, done.error().text);
+  };
+  set("io_timeout", std::to_string(options_.retry.count()));
+  const std::uint64_t most = sysfs_.queue(*device_.index, "max_hw_sectors_kb");
+  if (most != 0) set("max_sectors_kb", std::to_string(std::min(most, kMostSectorsKb)));
+  set("scheduler", "none");
+}
+
+// ---- Its size
+// ------------------------------------------------------------------------------------
+
+/// One more user of the device, who is asked how large it is.
+tl::expected<void, Failure> Face::observe() {
+  auto opened = exports_.open("", {});
+  if (!opened) return tl::unexpected(opened.error());
+  observer_ = *std::move(opened);
+  seen_ = sysfs_.flow(*device_.index);
+  said_.clear();
+  const std::uint64_t size = observer_->geometry().size;
+  if (size >= sysfs_.size(*device_.index) || attachment_.on(Event::shrunk) == nullptr) return {};
+  say(rtrs::LogLevel::error, device() + " has " + std::to_string(sysfs_.size(*device_.index)) +
+                                 " bytes, its export only " + std::to_string(size) +
+                                 ": the disk stays as it is, and what is beyond fails");
+  return {};
+}
+
+/// Requests are answered, and none waits for a path: only then may the queue be frozen.
+bool Face::requests_flow() {
+  const Flow now = sysfs_.flow(*device_.index);
+  const Flow before = std::exchange(seen_, now);
+  if (now.under_way == 0) return true;
+  return now.ended > before.ended && options_.all_paths_work();
+}
+
+void Face::follow_size() {
+  const Interrupt interrupt{[](void* self) { return static_cast<Face*>(self)->leaving_.load(); },
+                            this};
+  if (!observer_->look_again(interrupt)) return;
+  const std::uint64_t size = observer_->geometry().size;
+  const bool flow = requests_flow();
+  if (size / kSector <= sysfs_.size(*device_.index) / kSector) return;
+  const std::string grown = "the export has grown to " + std::to_string(size) + " bytes";
+  if (!flow || !front_.grow(size)) {
+    if (once(grown))
+      say(rtrs::LogLevel::info, grown + "; " + device() + " follows once requests flow");
+    return;
+  }
+  const Row* const row = attachment_.on(Event::grown);
+  if (row == nullptr) return;
+  device_.size = size;
+  auto told = netlink_->send(message_of(*row->message, device_));
+  const std::string result = told ? grown + ", and " + device() + " with it"
+                                  : grown + ", but " + device() + " has not: " + told.error().text;
+  if (once(result)) say(told ? rtrs::LogLevel::info : rtrs::LogLevel::error, result);
+}
+
+// ---- The thread
+// ----------------------------------------------------------------------------------
+
+void Face::watch(std::function<void()> on_unmapped) {
+  on_unmapped_ = std::move(on_unmapped);
+  thread_ = std::thread{[this] { run(); }};
+}
+
+/// False: it ends.
+bool Face::pause(std::chrono::milliseconds time) {
+  std::unique_lock lock{mutex_};
+  return !changed_.wait_for(lock, time, [this] { return leaving_.load(); });
+}
+
+void Face::run() {
+  while (pause(kLookEvery)) {
+    if (!watched_->ended) {
+      follow_size();
+    } else if (watched_->goodbye || sysfs_.backend(*device_.index) != device_.identifier) {
+      attachment_.on(Event::unmapped);
+      say(rtrs::LogLevel::info, device() + " was unmapped by somebody else");
+      return on_unmapped_();
+    } else {
+      rejoin();
+    }
+  }
+}
+
+/// The kernel has closed the socket, or sent what is no request.
+void Face::rejoin() {
+  if (attachment_.state() == State::serving) {
+    attachment_.on(Event::link_lost);
+    say(rtrs::LogLevel::warning, device() + " has lost its socket and gets another one");
+  }
+  observer_ = {};
+  if (auto joined = join(); !joined && !leaving_ && once(joined.error().text)) {
+    say(rtrs::LogLevel::error, joined.error().text);
+  }
+}
+
+void Face::leave() {
+  {
+    const std::lock_guard lock{mutex_};
+    leaving_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+  observer_ = {};
+  const bool ours = mapped_ && sysfs_.backend(*device_.index) == device_.identifier;
+  const Row* const row = attachment_.on(Event::stop);
+  if (row == nullptr || !ours) return;
+  auto told = netlink_->send(message_of(*row->message, device_));
+  say(told ? rtrs::LogLevel::info : rtrs::LogLevel::error,
+      told ? device() + " is unmapped" : told.error().text);
+}
+
+}  // namespace rnbd::kernel
