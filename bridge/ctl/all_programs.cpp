@@ -10,6 +10,7 @@
 #include "bridge/ctl/dialog.hpp"
 #include "bridge/ctl/inventory.hpp"
 #include "bridge/ctl/listing.hpp"
+#include "bridge/ctl/maps.hpp"
 #include "bridge/ctl/words.hpp"
 
 namespace rnbd {
@@ -75,6 +76,10 @@ Outcome tell_udev(const CtlAction& action) {
   return {0, "RNBD_NAME=" + device->name + "\nRNBD_UUID=" + device->uuid + "\n", ""};
 }
 
+Outcome outcome_of(const MapAnswer& answer) {
+  return answer ? Outcome{0, *answer, ""} : Outcome{answer.error().status, "", answer.error().text};
+}
+
 Outcome perform(const CtlAction& action) {
   switch (action.verb) {
     case CtlVerb::help:
@@ -84,6 +89,14 @@ Outcome perform(const CtlAction& action) {
       return list(action);
     case CtlVerb::udev:
       return tell_udev(action);
+    case CtlVerb::map:
+      return outcome_of(map_device(action));
+    case CtlVerb::unmap:
+      return outcome_of(unmap_device(action));
+    case CtlVerb::remap:
+      return outcome_of(remap_device(action));
+    case CtlVerb::resize:
+      return outcome_of(resize_device(action));
   }
   return {};
 }

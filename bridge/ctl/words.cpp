@@ -42,33 +42,67 @@ constexpr VerbWord kVerbs[] = {
     {"ls", CtlVerb::list, 0, 0, "", ""},
     {"show", CtlVerb::show, 1, 1, "[client|server] show [device|session|path] NAME",
      "All about one of them."},
+    {"map", CtlVerb::map, 1, 1, "map DEVICE from SERVER [PATH...] | map URI [PATH...]",
+     "Make a server's device a disk of this machine, /dev/nbdN."},
+    {"unmap", CtlVerb::unmap, 1, 1, "unmap NAME|nbdN", "Take such a disk away."},
+    {"remap", CtlVerb::remap, 1, 1, "remap NAME|nbdN", "Take it away and map it anew."},
+    {"resize", CtlVerb::resize, 1, 2, "resize NAME|nbdN [SIZE]",
+     "Wait until the kernel has the size that the server has, or SIZE."},
     {"udev", CtlVerb::udev, 1, 1, "udev nbdN",
      "Name and UUID of a kernel's device, for rules of udev."},
 };
+
+constexpr std::uint8_t bit_of(CtlVerb verb) {
+  return static_cast<std::uint8_t>(1U << static_cast<unsigned>(verb));
+}
+constexpr std::uint8_t kOfLists = bit_of(CtlVerb::list) | bit_of(CtlVerb::show),
+                       kOfMap = bit_of(CtlVerb::map),
+                       kOfUnmap = bit_of(CtlVerb::unmap) | bit_of(CtlVerb::remap), kOfAll = 0xff;
 
 /// A word that stands for itself, or with a value behind it.
 struct OptionWord {
   std::string_view word;
   std::string_view value;  ///< "": none
+  std::uint8_t verbs;      ///< a bit for each that it belongs to
   std::string_view help;
   void (*set)(CtlAction& action, const std::string& value);
 };
 using Text = const std::string&;
 constexpr OptionWord kOptions[] = {
-    {"csv", "", "Values with commas between them.",
+    {"csv", "", kOfLists, "Values with commas between them.",
      [](CtlAction& action, Text) { action.format = CtlFormat::csv; }},
-    {"json", "", "JSON; its keys are the names of the fields.",
+    {"json", "", kOfLists, "JSON; its keys are the names of the fields.",
      [](CtlAction& action, Text) { action.format = CtlFormat::json; }},
-    {"xml", "", "XML; its elements are named as the fields.",
+    {"xml", "", kOfLists, "XML; its elements are named as the fields.",
      [](CtlAction& action, Text) { action.format = CtlFormat::xml; }},
-    {"notree", "", "Sessions without their paths below them.",
+    {"notree", "", kOfLists, "Sessions without their paths below them.",
      [](CtlAction& action, Text) { action.tree = false; }},
-    {"noheaders", "", "Without the line of headings.",
+    {"noheaders", "", kOfLists, "Without the line of headings.",
      [](CtlAction& action, Text) { action.headers = false; }},
-    {"nototals", "", "Without the line of sums.",
+    {"nototals", "", kOfLists, "Without the line of sums.",
      [](CtlAction& action, Text) { action.totals = false; }},
-    {"all", "", "All fields.", [](CtlAction& action, Text) { action.all_fields = true; }},
-    {"root", "DIRECTORY", "Look at run, etc and sys in there.",
+    {"all", "", kOfLists, "All fields.", [](CtlAction& action, Text) { action.all_fields = true; }},
+    {"from", "SERVER", kOfMap, "Whose device it is: HOST[:PORT].",
+     [](CtlAction& action, Text value) { action.server = value; }},
+    {"rdma", "", kOfMap, "Over RDMA; TCP unless you say so.",
+     [](CtlAction& action, Text) { action.rdma = true; }},
+    {"ro", "", kOfMap, "Read only.", [](CtlAction& action, Text) { action.access = "ro"; }},
+    {"rw", "", kOfMap, "For reading and writing.",
+     [](CtlAction& action, Text) { action.access = "rw"; }},
+    {"migration", "", kOfMap, "For writing beside another writer, while a machine moves.",
+     [](CtlAction& action, Text) { action.access = "migration"; }},
+    {"name", "NAME", kOfMap, "Of the mapping; without it the last part of DEVICE.",
+     [](CtlAction& action, Text value) { action.map_name = value; }},
+    {"as", "nbdN", kOfMap, "This device of the kernel; without it the first that is free.",
+     [](CtlAction& action, Text value) { action.kernel_device = value; }},
+    {"persist", "", kOfMap, "Also after the next boot.",
+     [](CtlAction& action, Text) { action.persist = true; }},
+    {"bridge", "PROGRAM", kOfMap | bit_of(CtlVerb::remap),
+     "What to start where there is no systemd.",
+     [](CtlAction& action, Text value) { action.bridge = value; }},
+    {"force", "", kOfUnmap, "Although somebody uses it, who gets EIO.",
+     [](CtlAction& action, Text) { action.force = true; }},
+    {"root", "DIRECTORY", kOfAll, "Look at run, etc and sys in there.",
      [](CtlAction& action, Text value) { action.root = value; }},
 };
 
@@ -102,6 +136,10 @@ class Reader {
 
   Parsed read() {
     while (at_ < words_.size()) {
+      if (words_[at_] == "--") {
+        action_.options.assign(words_.begin() + static_cast<std::ptrdiff_t>(at_) + 1, words_.end());
+        break;
+      }
       if (std::string wrong = take(words_[at_++]); !wrong.empty()) return tl::unexpected(wrong);
     }
     return finish();
@@ -115,7 +153,7 @@ class Reader {
     wrong_.clear();
     constexpr Step kSteps[] = {&Reader::take_option, &Reader::take_help,   &Reader::take_verb,
                                &Reader::take_side,   &Reader::take_object, &Reader::take_unit,
-                               &Reader::take_name,   &Reader::take_fields};
+                               &Reader::take_name,   &Reader::take_fields, &Reader::take_path};
     for (const Step step : kSteps) {
       if ((this->*step)(word)) return wrong_;
     }
@@ -136,7 +174,8 @@ class Reader {
     if (names_due() && !dashes) return false;
     const std::size_t equals = dashes ? word.find('=') : std::string_view::npos;
     const OptionWord* option = find_word(kOptions, without_dashes(word.substr(0, equals)));
-    if (option == nullptr) return false;
+    if (option == nullptr || !belongs(*option, dashes)) return false;
+    options_.push_back(option);
     if (option->value.empty() && equals != std::string_view::npos) {
       wrong_ = std::string{word} + ": it takes no value";
     } else if (option->value.empty()) {
@@ -149,6 +188,10 @@ class Reader {
       option->set(action_, words_[at_++]);
     }
     return true;
+  }
+  /// Without dashes a word may be a name or a path just as well.
+  bool belongs(const OptionWord& option, bool dashes) const {
+    return dashes || verb_ == nullptr || (option.verbs & bit_of(verb_->verb)) != 0;
   }
   bool take_help(std::string_view word) {
     if (names_due() ? word != "--help" : without_dashes(word) != "help" && word != "-h") {
@@ -187,8 +230,14 @@ class Reader {
     return true;
   }
   bool take_fields(std::string_view word) {
-    if (verb_ == nullptr || !is_fields(word)) return false;
+    if (verb_ == nullptr || (kOfLists & bit_of(verb_->verb)) == 0 || !is_fields(word)) return false;
     action_.fields.emplace_back(word);
+    return true;
+  }
+
+  bool take_path(std::string_view word) {
+    if (verb_ == nullptr || verb_->verb != CtlVerb::map || word.starts_with('-')) return false;
+    action_.paths.emplace_back(word);
     return true;
   }
 
@@ -209,12 +258,22 @@ class Reader {
       return tl::unexpected("write rnbd-ctl " + std::string{verb_->form});
     }
     action_.verb = verb_->verb;
+    for (const OptionWord* option : options_) {
+      if (!belongs(*option, false)) {
+        return tl::unexpected(std::string{option->word} + " does not belong to " +
+                              std::string{verb_->word} + "; leave it out");
+      }
+    }
+    if (!action_.options.empty() && verb_->verb != CtlVerb::map) {
+      return tl::unexpected(std::string{"only map takes options of rnbd-bridge behind --"});
+    }
     return action_;
   }
 
   const std::vector<std::string>& words_;
   std::size_t at_ = 0;
   const VerbWord* verb_ = nullptr;
+  std::vector<const OptionWord*> options_;
   bool side_seen_ = false;
   bool helps_ = false;
   std::string wrong_;
@@ -259,6 +318,7 @@ std::string help_on_ctl_words() {
   }
   text += two_columns("a,b +a -a", "These fields; besides the usual ones; not these.");
   text += two_columns("B K M G T", "Sizes in this unit.");
+  text += two_columns("--", "map: what follows are options of rnbd-bridge.");
   return text;
 }
 

@@ -13,7 +13,7 @@
 namespace rnbd {
 
 /// What a command is about.
-enum class CtlVerb : std::uint8_t { help, list, show, udev };
+enum class CtlVerb : std::uint8_t { help, list, show, udev, map, unmap, remap, resize };
 enum class CtlSide : std::uint8_t { both, client, server };
 enum class CtlObject : std::uint8_t { device, session, path };
 enum class CtlFormat : std::uint8_t { table, csv, json, xml };
@@ -35,7 +35,17 @@ struct CtlAction {
   bool headers = true;
   bool totals = true;
   bool all_fields = false;
-  std::string root = {};  ///< in front of /run, /etc and /sys; "": nothing
+  std::string server = {};              ///< map: from where; "": the device is a URI
+  std::vector<std::string> paths = {};  ///< map: besides the server's own
+  std::string access = {};              ///< map: "ro", "rw", "migration"; "": the bridge's default
+  std::string map_name = {};            ///< map: "": made of the device's
+  std::string kernel_device = {};       ///< map: "nbd3"; "": the first that is free
+  std::vector<std::string> options = {};  ///< map: for rnbd-bridge, as they are
+  std::string bridge = {};                ///< map: the program without systemd; "": the usual one
+  bool rdma = false;                      ///< map
+  bool persist = false;                   ///< map: also after the next boot
+  bool force = false;                     ///< although somebody uses it
+  std::string root = {};                  ///< in front of /run, /etc and /sys; "": nothing
   friend bool operator==(const CtlAction&, const CtlAction&) = default;
 };
 

@@ -115,4 +115,123 @@ nobody() {
 }
 it "without any program the list is empty, and a mistyped word is no command" nobody
 
+# ---- map ------------------------------------------------------------------------------------------
+
+# stand_ins: programs instead of systemctl and rnbd-bridge, which write what they are told into
+# systemctl.txt and bridge.txt. The bridge has a device of the kernel below root, as long as it lives.
+stand_ins() {
+  mkdir -p "$root"/{sys/block,run,proc/self} bin
+  : >"$root/proc/self/mountinfo"
+  cat >bin/bridge <<'EOF'
+#!/usr/bin/python3
+import os, pathlib, shutil, signal, sys
+def value(option):
+    return sys.argv[sys.argv.index(option) + 1]
+kernel, name = value("--kernel"), value("--map-name")
+open(os.environ["TOLD"], "a").write(" ".join(sys.argv[1:]) + "\n")
+if sys.argv[-1].endswith("/broken"):
+    print("the server is broken", flush=True)
+    sys.exit(1)
+device = pathlib.Path("root/sys/block/nbd" + (kernel + ":7").split(":")[1])
+device.mkdir()
+(device / "backend").write_text(f"rnbd:u-{name}:{name}\n")
+(device / "size").write_text("2048\n")
+def end(*_):
+    shutil.rmtree(device)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+open(value("--pid-file"), "w").write(f"{os.getpid()}\n")
+os.write(int(value("--ready-fd")), b"ready\n")
+os.close(int(value("--ready-fd")))
+while True:
+    signal.pause()
+EOF
+  # shellcheck disable=SC2016
+  printf '%s\n' '#!/bin/bash' 'echo "$*" >>systemctl.txt' '[[ " $* " == *" start "*broken* ]] && exit 3' \
+    '[[ " $* " != *" is-active "* ]]' >bin/systemctl
+  chmod +x bin/*
+  export TOLD=$PWD/bridge.txt
+}
+# mapping STATUS WORDS...: the command with these stand-ins, and its exit status.
+mapping() { status_of "$1" env "PATH=$PWD/bin:$PATH" "${ctl_command[@]}" --root "$root" "${@:2}"; }
+
+alone() {
+  stand_ins
+  mapping 0 map disk0 from 10.0.0.1 10.0.1.1 ro --bridge bin/bridge -- --lanes 1
+  says said '^/dev/nbd7$'
+  says bridge.txt '^--kernel nbd --map-name disk0 --control root/run/rnbd/map/disk0.control --pid-file .*/disk0.pid --ready-fd 3 --path 10.0.1.1 --access ro --lanes 1 rnbd.tcp://10.0.0.1/disk0$'
+  says root/run/rnbd/map.d/disk0.conf '^URI="rnbd.tcp://10.0.0.1/disk0"$'
+  at_end ctl unmap disk0 --force
+  mapping 1 map disk0 from 10.0.0.1 --bridge bin/bridge
+  says said "something is mapped as 'disk0' already, nbd7"
+  mapping 0 map vol from 10.0.0.1 as nbd12 --bridge bin/bridge
+  at_end ctl unmap vol --force
+  says said '^/dev/nbd12$'
+  mapping 0 list
+  says said '^nbd7 +unattended$'
+  echo '30 20 43:7 / /mnt rw - ext4 /dev/nbd7 rw' >root/proc/self/mountinfo
+  echo 43:7 >root/sys/block/nbd7/dev
+  mapping 1 unmap nbd7
+  says said 'nbd7 is used: mounted at /mnt; end that first, or write --force'
+  mapping 1 remap disk0
+  says said 'mounted at /mnt'
+  mapping 0 remap disk0 force --bridge bin/bridge
+  says said '^/dev/nbd7$'
+  (($(grep -c -- '--map-name disk0' bridge.txt) == 2)) || fail "not mapped anew"
+  : >root/proc/self/mountinfo
+  mapping 0 resize disk0 1M
+  says said '^nbd7 has 1048576 bytes$'
+  mapping 1 resize disk0 512K
+  says said 'cannot shrink'
+  (sleep 0.2 && echo 4096 >root/sys/block/nbd7/size) &
+  mapping 0 resize nbd7 2 M
+  mapping 0 unmap /dev/nbd7
+  mapping 0 unmap vol
+  mapping 1 unmap vol
+  says said "nothing is mapped as 'vol'"
+  [[ -z $(find root/run/rnbd/map.d -name '*.conf') ]] || fail "a file of a mapping is left"
+}
+it "without systemd the bridge is started and ended, and nobody loses a disk that is in use" alone
+
+fails_to_start() {
+  stand_ins
+  mapping 1 map broken from 10.0.0.1 --bridge bin/bridge
+  says said 'the bridge has ended; its log says why: root/run/rnbd/map/broken.log'
+  says root/run/rnbd/map/broken.log 'the server is broken'
+  mapping 1 map broken from 10.0.0.1 --bridge bin/none
+  says said 'bin/none: No such file'
+  mapping 1 map disk0 from 10.0.0.1 --persist --bridge bin/bridge
+  says said 'there is no systemd'
+  mapping 2 map disk0
+  says said 'write map disk0 from SERVER'
+  [[ -z $(find root -name '*.conf') ]] || fail "a file of a mapping is left"
+}
+it "a mapping that cannot begin leaves nothing behind, and says where the reason is" fails_to_start
+
+by_systemd() {
+  stand_ins
+  mkdir -p root/run/systemd/system
+  # The unit of the stand-in starts nothing: the device is there already.
+  mapping 1 map disk0 from 10.0.0.1 --persist
+  says said "the kernel has no device of 'disk0'"
+  says systemctl.txt '^--quiet enable rnbd-map@disk0.service$'
+  says systemctl.txt '^--quiet start rnbd-map@disk0.service$'
+  says root/etc/rnbd/map.d/disk0.conf '^URI='
+  mkdir root/sys/block/nbd3
+  echo 'rnbd:u:disk0' >root/sys/block/nbd3/backend
+  mapping 1 map disk0 from 10.0.0.1
+  says said 'already, nbd3'
+  rm -r root/sys/block/nbd3
+  mapping 0 unmap disk0
+  says systemctl.txt '^--quiet stop rnbd-map@disk0.service$'
+  says systemctl.txt '^--quiet disable rnbd-map@disk0.service$'
+  [[ ! -e root/etc/rnbd/map.d/disk0.conf ]] || fail "the file is still there"
+  rm systemctl.txt
+  mapping 1 map broken from 10.0.0.1 --persist
+  says said 'systemctl start rnbd-map@broken.service failed with status 3; its log says why: journalctl -u'
+  says systemctl.txt '^--quiet disable rnbd-map@broken.service$'
+  [[ ! -e root/etc/rnbd/map.d/broken.conf ]] || fail "the file is still there"
+}
+it "with systemd the unit is started, enabled, stopped and disabled" by_systemd
+
 finish

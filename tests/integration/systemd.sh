@@ -37,20 +37,24 @@ it "systemd-analyze verify accepts the services and the sockets" verify
 score() {
   requires systemd-analyze
   units_for_check
-  local unit
+  local unit most
   for unit in units/*.service; do
     # --threshold counts tenths.
-    limited systemd-analyze security --offline=yes --no-pager --threshold=20 "$unit" >security.out ||
-      { tail -n 1 security.out; fail "the sandbox is more open than 2.0"; }
+    # The bridge of a kernel's disk has the one capability that the nbd driver asks for.
+    [[ $unit == *rnbd-map@* ]] && most=30 || most=20
+    limited systemd-analyze security --offline=yes --no-pager --threshold="$most" "$unit" >security.out ||
+      { tail -n 1 security.out; fail "the sandbox is more open than $most tenths"; }
     tail -n 1 security.out
   done
 }
-it "systemd-analyze security rates the sandboxes 2.0 or better" score
+it "systemd-analyze security rates the sandboxes 2.0 or better, that of a kernel's disk 3.0" score
 
 files() {
   install_server
   local file
   for file in usr/sbin/rnbd-{server,bridge} usr/lib/systemd/system/rnbd-server.{service,socket} \
+    usr/lib/systemd/system/rnbd-map@.service usr/lib/udev/rules.d/60-rnbd.rules \
+    usr/lib/modules-load.d/rnbd.conf usr/lib/modprobe.d/rnbd.conf \
     usr/lib/systemd/system/rnbd-bridge@.{service,socket} usr/lib/sysusers.d/rnbd-server.conf \
     usr/share/man/man8/rnbd-{server,bridge}.8 usr/share/man/man5/rnbd-server.conf.5 \
     usr/share/doc/rnbdkit/examples/rnbd-{server,bridge}.conf; do
@@ -61,6 +65,8 @@ files() {
   says root/usr/lib/systemd/system/rnbd-server.service '^Type=notify$'
   says root/usr/lib/systemd/system/rnbd-bridge@.service '^ExecStart=/usr/sbin/rnbd-bridge '
   says root/usr/lib/systemd/system/rnbd-bridge@.service '^Type=notify$'
+  says root/usr/lib/udev/rules.d/60-rnbd.rules 'IMPORT.program.="/usr/sbin/rnbd-ctl udev %k"'
+  ! grep -rn '@[A-Z_]*@' root/usr/lib/{systemd,udev} || fail "a file still has a name to be replaced"
 }
 it "the files are installed where Debian expects them" files
 

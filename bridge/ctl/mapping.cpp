@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/ctl/mapping.hpp"
+
+#include <algorithm>
+#include <sstream>
+
+#include "bridge/client/uri.hpp"
+
+namespace rnbd {
+namespace {
+
+template <class Value>
+using OrSentence = tl::expected<Value, std::string>;
+
+constexpr std::size_t kLongestName = 64;
+constexpr std::string_view kInNames =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+/// What the file's syntax, or the unit that splits OPTIONS, would make something else of.
+constexpr std::string_view kTrouble = "\"'\\`$ \t\r\n";
+constexpr std::string_view kBegin = "nbd";
+
+/// disk0 for disk0, sdb for /dev/sdb.
+std::string last_part(const std::string& device) {
+  return device.substr(device.find_last_of('/') + 1);
+}
+
+std::string escaped(const std::string& device) {
+  static constexpr char kHex[] = "0123456789ABCDEF";
+  std::string text;
+  for (const char c : device) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool plain = kInNames.find(c) != std::string_view::npos || c == '/';
+    text += plain ? std::string{c} : std::string{'%', kHex[byte >> 4U], kHex[byte & 15U]};
+  }
+  return text;
+}
+
+/// As IONOS's rnbd writes addresses, "ip:10.0.0.2@ip:10.0.0.1".
+std::string without_ip(std::string address) {
+  constexpr std::string_view kKind = "ip:";
+  if (address.starts_with(kKind)) address.erase(0, kKind.size());
+  const std::size_t second = address.find("@ip:");
+  if (second != std::string::npos) address.erase(second + 1, kKind.size());
+  return address;
+}
+
+OrSentence<std::string> uri_of(const CtlAction& action) {
+  const std::string& device = action.names.front();
+  const bool is_uri = device.find("://") != std::string::npos;
+  if (is_uri && !action.server.empty()) {
+    return tl::unexpected(std::string{"the URI names the server; leave `from` out"});
+  }
+  if (is_uri) return device;
+  if (action.server.empty()) {
+    return tl::unexpected("write map " + device + " from SERVER, or map rnbd+tcp://SERVER/" +
+                          device);
+  }
+  if (action.server.find("://") != std::string::npos) return action.server + "/" + escaped(device);
+  return std::string{action.rdma ? "rnbd://" : "rnbd+tcp://"} + without_ip(action.server) + "/" +
+         escaped(device);
+}
+
+OrSentence<std::string> kernel_of(const std::string& device) {
+  if (device.empty()) return std::string{kBegin};
+  const std::string number = device.substr(std::min(kBegin.size(), device.size()));
+  if (!device.starts_with(kBegin) || number.empty() || number.size() > 6 ||
+      number.find_first_not_of("0123456789") != std::string::npos) {
+    return tl::unexpected("'" + device + "' is no device of the kernel; write e.g. as nbd3");
+  }
+  return std::string{kBegin} + ":" + number;
+}
+
+std::string complaint_about_text(const std::string& text) {
+  if (text.find_first_of(kTrouble) == std::string::npos) return "";
+  return "'" + text + "' has a blank, a quote, '\\', '`' or '$' in it; write %XX in a URI, and " +
+         "avoid it in options";
+}
+
+OrSentence<std::vector<std::string>> options_of(const CtlAction& action,
+                                                rtrs::TransportKind transport) {
+  std::vector<std::string> options;
+  for (const std::string& given : action.paths) {
+    const std::string path = without_ip(given);
+    if (auto parsed = parse_path(path, transport); !parsed) return tl::unexpected(parsed.error());
+    options.insert(options.end(), {"--path", path});
+  }
+  if (!action.access.empty()) options.insert(options.end(), {"--access", action.access});
+  options.insert(options.end(), action.options.begin(), action.options.end());
+  for (const std::string& option : options) {
+    if (std::string wrong = complaint_about_text(option); !wrong.empty()) {
+      return tl::unexpected(wrong);
+    }
+  }
+  return options;
+}
+
+/// KEY="VALUE" or KEY=VALUE, in parts; the key is "" for comments and empty lines.
+std::pair<std::string, std::string> assignment_in(const std::string& line) {
+  const std::size_t equals = line.find('=');
+  if (line.starts_with('#') || equals == std::string::npos) return {};
+  std::string value = line.substr(equals + 1);
+  if (value.size() >= 2 && value.front() == '"' && value.back() == '"') {
+    value = value.substr(1, value.size() - 2);
+  }
+  return {line.substr(0, equals), value};
+}
+
+}  // namespace
+
+std::string complaint_about_mapping_name(const std::string& name) {
+  if (name.empty()) return "the name is missing; write --name NAME";
+  if (name.size() > kLongestName)
+    return "'" + name + "' is longer than 64 bytes; write --name NAME";
+  const bool plain = name.find_first_not_of(kInNames) == std::string::npos;
+  if (plain && name.front() != '.' && name.front() != '-') return "";
+  return "'" + name +
+         "' cannot be the name of a mapping: letters, digits, '_', '.' and '-', a "
+         "letter or digit first; write --name NAME";
+}
+
+tl::expected<Mapping, std::string> mapping_of(const CtlAction& action) {
+  const auto uri = uri_of(action);
+  if (!uri) return tl::unexpected(uri.error());
+  const auto parsed = parse_device_uri(*uri);
+  if (!parsed) return tl::unexpected(parsed.error());
+  if (parsed->device.empty()) {
+    return tl::unexpected("the URI names no device; write " + *uri + "/DEVICE");
+  }
+  const std::string name = action.map_name.empty() ? last_part(parsed->device) : action.map_name;
+  std::string wrong = complaint_about_mapping_name(name);
+  if (wrong.empty()) wrong = complaint_about_text(*uri);
+  if (!wrong.empty()) return tl::unexpected(wrong);
+  auto kernel = kernel_of(action.kernel_device);
+  if (!kernel) return tl::unexpected(kernel.error());
+  auto options = options_of(action, parsed->transport);
+  if (!options) return tl::unexpected(options.error());
+  return Mapping{name, *uri, *std::move(kernel), *std::move(options)};
+}
+
+std::string file_of(const Mapping& mapping) {
+  std::string options;
+  for (const std::string& option : mapping.options)
+    options += (options.empty() ? "" : " ") + option;
+  return "# Of rnbd-map@" + mapping.name + ".service; `rnbd-ctl map` wrote it, `rnbd-ctl unmap " +
+         mapping.name + "` removes it.\n" + "URI=\"" + mapping.uri + "\"\nKERNEL=\"" +
+         mapping.kernel + "\"\nOPTIONS=\"" + options + "\"\n";
+}
+
+tl::expected<Mapping, std::string> read_mapping(const std::string& name, const std::string& text) {
+  Mapping mapping{.name = name, .uri = {}};
+  std::istringstream lines{text};
+  for (std::string line; std::getline(lines, line);) {
+    const auto [key, value] = assignment_in(line);
+    if (key == "URI") mapping.uri = value;
+    if (key == "KERNEL") mapping.kernel = value;
+    std::istringstream words{key == "OPTIONS" ? value : ""};
+    for (std::string word; words >> word;) mapping.options.push_back(word);
+  }
+  if (!mapping.uri.empty()) return mapping;
+  return tl::unexpected("the file of the mapping " + name + " has no line URI=");
+}
+
+std::string path_of_mapping(const std::string& root, const std::string& name, bool persist) {
+  return root + (persist ? "/etc" : "/run") + "/rnbd/map.d/" + name + ".conf";
+}
+
+}  // namespace rnbd

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// rnbd-ctl map, unmap, remap and resize.
+#pragma once
+
+#include <string>
+#include <tl/expected.hpp>
+
+#include "bridge/ctl/words.hpp"
+
+namespace rnbd {
+
+/// What a command prints when it is done.
+///
+/// Errors: a sentence for standard error, and the exit status.
+struct MapTrouble {
+  int status = 1;
+  std::string text;
+};
+using MapAnswer = tl::expected<std::string, MapTrouble>;
+
+MapAnswer map_device(const CtlAction& action);
+MapAnswer unmap_device(const CtlAction& action);
+MapAnswer remap_device(const CtlAction& action);
+MapAnswer resize_device(const CtlAction& action);
+
+}  // namespace rnbd

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/ctl/openers.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+namespace rnbd {
+namespace {
+
+namespace fs = std::filesystem;
+using Lines = std::vector<std::string>;
+
+/// A file that is gone has no line.
+std::string first_line(const fs::path& path) {
+  std::ifstream file{path};
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+/// Of a folder that is gone there are none; processes end meanwhile.
+Lines entries_of(const fs::path& folder) {
+  Lines names;
+  std::error_code error;
+  fs::directory_iterator entry{folder, error};
+  for (; !error && entry != fs::directory_iterator{}; entry.increment(error)) {
+    names.push_back(entry->path().filename());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+/// The device, and its partitions: nbd0, nbd0p1.
+class Family {
+ public:
+  Family(const std::string& root, const std::string& device)
+      : root_{root}, folder_{root + "/sys/block/" + device}, members_{device} {
+    for (const std::string& name : entries_of(folder_)) {
+      if (name.starts_with(device + 'p')) members_.push_back(name);
+    }
+  }
+
+  Lines mounts() const {
+    std::set<std::string> numbers;
+    for (const std::string& member : members_) numbers.insert(first_line(place_of(member) / "dev"));
+    numbers.erase("");
+    Lines found;
+    std::ifstream mounts{root_ + "/proc/self/mountinfo"};
+    for (std::string line; std::getline(mounts, line);) {
+      std::istringstream words{line};
+      std::string id, parent, number, top, point;
+      words >> id >> parent >> number >> top >> point;
+      if (numbers.contains(number)) found.push_back("mounted at " + point);
+    }
+    return found;
+  }
+
+  Lines swaps() const {
+    Lines found;
+    std::ifstream swaps{root_ + "/proc/swaps"};
+    for (std::string line; std::getline(swaps, line);) {
+      if (has(line.substr(0, std::min(line.find_first_of(" \t"), line.size())))) {
+        found.emplace_back("swap");
+      }
+    }
+    return found;
+  }
+
+  Lines holders() const {
+    Lines found;
+    for (const std::string& member : members_) {
+      for (const std::string& holder : entries_of(place_of(member) / "holders")) {
+        found.push_back("held by " + holder);
+      }
+    }
+    return found;
+  }
+
+  Lines processes() const {
+    Lines found;
+    const fs::path all = root_ + "/proc";
+    for (const std::string& process : entries_of(all)) {
+      if (process.find_first_not_of("0123456789") != std::string::npos) continue;
+      if (opens(all / process / "fd")) {
+        found.push_back("open in " + process + " (" + first_line(all / process / "comm") + ")");
+      }
+    }
+    return found;
+  }
+
+  /// Somebody has it for himself: a mount or a swap, wherever it is.
+  bool is_taken() const {
+    const int fd = ::open((root_ + "/dev/" + members_.front()).c_str(),
+                          O_RDONLY | O_EXCL | O_CLOEXEC | O_NONBLOCK);
+    const int error = fd < 0 ? errno : 0;
+    if (fd >= 0) ::close(fd);
+    return error == EBUSY;
+  }
+
+ private:
+  fs::path place_of(const std::string& member) const {
+    return member == members_.front() ? folder_ : folder_ / member;
+  }
+  bool has(const std::string& path) const {
+    return std::ranges::any_of(members_,
+                               [&](const std::string& member) { return path == "/dev/" + member; });
+  }
+  bool opens(const fs::path& descriptors) const {
+    return std::ranges::any_of(entries_of(descriptors), [&](const std::string& descriptor) {
+      std::error_code ignored;
+      return has(fs::read_symlink(descriptors / descriptor, ignored));
+    });
+  }
+
+  std::string root_;
+  fs::path folder_;
+  Lines members_;
+};
+
+}  // namespace
+
+std::vector<std::string> openers_of(const std::string& root, const std::string& device) {
+  const Family family{root, device};
+  Lines all;
+  for (const Lines& some :
+       {family.mounts(), family.swaps(), family.holders(), family.processes()}) {
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  if (all.empty() && family.is_taken()) all.emplace_back("in use");
+  return all;
+}
+
+}  // namespace rnbd

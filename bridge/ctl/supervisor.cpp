@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/ctl/supervisor.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+namespace rnbd {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kTimeToStop{20};  ///< a bridge drains for 3 s
+constexpr std::chrono::milliseconds kLookAgain{20};
+
+std::vector<char*> pointers_to(std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+/// The exit status; -1: it could not be started, which errno explains.
+int run_program(std::vector<std::string> words) {
+  pid_t child = 0;
+  const std::vector<char*> pointers = pointers_to(words);
+  errno = ::posix_spawnp(&child, words.front().c_str(), nullptr, nullptr, pointers.data(), environ);
+  if (errno != 0) return -1;
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+class Systemd final : public Supervisor {
+ public:
+  std::string start(const Mapping& mapping) override {
+    const std::string wrong = systemctl("start", mapping.name);
+    return wrong.empty() ? "" : wrong + "; its log says why: " + log_of(mapping.name);
+  }
+  std::string enable(const std::string& name) override { return systemctl("enable", name); }
+  /// --force: a bridge that does not end on SIGTERM is killed by its unit after TimeoutStopSec=.
+  std::string stop(const std::string& name, bool) override { return systemctl("stop", name); }
+  std::string disable(const std::string& name) override { return systemctl("disable", name); }
+  bool runs(const std::string& name) const override {
+    return run_program({"systemctl", "--quiet", "is-active", unit_of(name)}) == 0;
+  }
+  std::string log_of(const std::string& name) const override {
+    return "journalctl -u " + unit_of(name);
+  }
+
+ private:
+  static std::string unit_of(const std::string& name) { return "rnbd-map@" + name + ".service"; }
+
+  static std::string systemctl(const char* verb, const std::string& name) {
+    const int status = run_program({"systemctl", "--quiet", verb, unit_of(name)});
+    if (status == 0) return "";
+    const std::string command = std::string{"systemctl "} + verb + " " + unit_of(name);
+    return status < 0 ? command + ": " + std::strerror(errno)
+                      : command + " failed with status " + std::to_string(status);
+  }
+};
+
+/// A file descriptor, closed at the end.
+class Fd {
+ public:
+  explicit Fd(int fd) : fd_{fd} {}
+  ~Fd() { close(); }
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+  int get() const { return fd_; }
+  void close() {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+  }
+
+ private:
+  int fd_;
+};
+
+/// Until the program writes a line, or closes its end. False: it has written none.
+bool await_ready_line(int fd) {
+  std::string line;
+  for (std::array<char, 512> buffer{}; line.find('\n') == std::string::npos;) {
+    const ssize_t n = ::read(fd, buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    line.append(buffer.data(), static_cast<std::size_t>(n));
+  }
+  return true;
+}
+
+/// Has the bridge in a session of its own, with files for its process id and its log.
+class Forked final : public Supervisor {
+ public:
+  Forked(std::string root, std::string bridge)
+      : root_{std::move(root)}, bridge_{std::move(bridge)} {}
+
+  std::string start(const Mapping& mapping) override {
+    std::error_code error;
+    fs::create_directories(folder(), error);
+    if (error) return folder() + ": " + error.message();
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) return std::strerror(errno);
+    const Fd ready{ends[0]};
+    Fd told{ends[1]};
+    pid_t child = 0;
+    if (const int failed = spawn(mapping, told.get(), child); failed != 0) {
+      return program() + ": " + std::strerror(failed);
+    }
+    told.close();
+    if (await_ready_line(ready.get())) return "";
+    ::waitpid(child, nullptr, 0);
+    return "the bridge has ended; its log says why: " + log_of(mapping.name);
+  }
+  std::string enable(const std::string&) override {
+    return "there is no systemd, which would start it at the next boot; leave --persist out";
+  }
+  std::string stop(const std::string& name, bool force) override {
+    const pid_t process = process_of(name);
+    if (process == 0) return "";
+    ::kill(process, SIGTERM);
+    if (await_end(name)) return "";
+    if (force) ::kill(process, SIGKILL);
+    if (force && await_end(name)) return "";
+    return "rnbd-bridge, process " + std::to_string(process) + ", does not end; --force kills it";
+  }
+  std::string disable(const std::string&) override { return ""; }
+  bool runs(const std::string& name) const override { return process_of(name) != 0; }
+  std::string log_of(const std::string& name) const override { return file(name, ".log"); }
+
+ private:
+  std::string folder() const { return root_ + "/run/rnbd/map"; }
+  std::string file(const std::string& name, const char* end) const {
+    return folder() + "/" + name + end;
+  }
+
+  /// That of an installation; in a build folder it is beside this program, too.
+  std::string program() const {
+    if (!bridge_.empty()) return bridge_;
+    std::error_code ignored;
+    const fs::path beside =
+        fs::read_symlink("/proc/self/exe", ignored).replace_filename("rnbd-bridge");
+    return fs::exists(beside, ignored) ? beside.string() : "rnbd-bridge";
+  }
+
+  std::vector<std::string> words_for(const Mapping& mapping) const {
+    std::vector<std::string> words{program(),
+                                   "--kernel",
+                                   mapping.kernel,
+                                   "--map-name",
+                                   mapping.name,
+                                   "--control",
+                                   file(mapping.name, ".control"),
+                                   "--pid-file",
+                                   file(mapping.name, ".pid"),
+                                   "--ready-fd",
+                                   "3"};
+    words.insert(words.end(), mapping.options.begin(), mapping.options.end());
+    words.push_back(mapping.uri);
+    return words;
+  }
+
+  /// 0 or an errno.
+  int spawn(const Mapping& mapping, int told, pid_t& child) const {
+    std::vector<std::string> words = words_for(mapping);
+    const std::vector<char*> pointers = pointers_to(words);
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attributes;
+    ::posix_spawn_file_actions_init(&files);
+    ::posix_spawnattr_init(&attributes);
+    ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
+    ::posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+    ::posix_spawn_file_actions_addopen(&files, 1, file(mapping.name, ".log").c_str(),
+                                       O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    ::posix_spawn_file_actions_adddup2(&files, 1, 2);
+    ::posix_spawn_file_actions_adddup2(&files, told, 3);
+    const int error = ::posix_spawnp(&child, words.front().c_str(), &files, &attributes,
+                                     pointers.data(), environ);
+    ::posix_spawn_file_actions_destroy(&files);
+    ::posix_spawnattr_destroy(&attributes);
+    return error;
+  }
+
+  /// 0: it has none, or the process is another program by now.
+  pid_t process_of(const std::string& name) const {
+    pid_t process = 0;
+    std::ifstream{file(name, ".pid")} >> process;
+    if (process <= 0) return 0;
+    std::ifstream command{"/proc/" + std::to_string(process) + "/cmdline"};
+    std::string word;
+    while (std::getline(command, word, '\0')) {
+      if (word == file(name, ".pid")) return process;
+    }
+    return 0;
+  }
+
+  bool await_end(const std::string& name) const {
+    const auto limit = steady_clock::now() + kTimeToStop;
+    while (process_of(name) != 0) {
+      if (steady_clock::now() >= limit) return false;
+      std::this_thread::sleep_for(kLookAgain);
+    }
+    return true;
+  }
+
+  std::string root_, bridge_;
+};
+
+}  // namespace
+
+std::unique_ptr<Supervisor> choose_supervisor(const std::string& root, const std::string& bridge) {
+  std::error_code ignored;  // sd_booted(3)
+  if (fs::is_directory(root + "/run/systemd/system", ignored)) return std::make_unique<Systemd>();
+  return std::make_unique<Forked>(root, bridge);
+}
+
+}  // namespace rnbd

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Who starts and stops the bridge of a mapping: systemd, or rnbd-ctl itself where there is none.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "bridge/ctl/mapping.hpp"
+
+namespace rnbd {
+
+/// All return "" or what is wrong.
+class Supervisor {
+ public:
+  virtual ~Supervisor() = default;
+
+  /// Returns when the device is there.
+  virtual std::string start(const Mapping& mapping) = 0;
+  /// Also from the next boot on.
+  virtual std::string enable(const std::string& name) = 0;
+  /// Returns when nothing runs any more. With `force` a bridge that hangs is killed.
+  virtual std::string stop(const std::string& name, bool force) = 0;
+  virtual std::string disable(const std::string& name) = 0;
+  virtual bool runs(const std::string& name) const = 0;
+  /// For people: where the bridge says what troubles it.
+  virtual std::string log_of(const std::string& name) const = 0;
+};
+
+/// systemd if it has booted this machine. `bridge` is what to start where it has not; "":
+/// rnbd-bridge beside this program.
+std::unique_ptr<Supervisor> choose_supervisor(const std::string& root, const std::string& bridge);
+
+}  // namespace rnbd

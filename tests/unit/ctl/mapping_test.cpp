@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/ctl/mapping.hpp"
+
+#include <doctest/doctest.h>
+
+#include <sstream>
+
+namespace rnbd::mapping_test {
+namespace {
+
+tl::expected<Mapping, std::string> mapped(const std::string& line) {
+  std::istringstream stream{line};
+  std::vector<std::string> words{"map"};
+  for (std::string word; stream >> word;) words.push_back(word);
+  const auto action = parse_ctl_words(words);
+  if (!action) return tl::unexpected(action.error());
+  return mapping_of(*action);
+}
+
+struct Row {
+  const char* line;
+  Mapping mapping;
+};
+
+TEST_CASE("a map becomes a URI and options of the bridge") {
+  const Row rows[] = {
+      {"disk0 from store", {"disk0", "rnbd+tcp://store/disk0"}},
+      {"disk0 from store:1300", {"disk0", "rnbd+tcp://store:1300/disk0"}},
+      {"disk0 from ip:10.0.0.1", {"disk0", "rnbd+tcp://10.0.0.1/disk0"}},
+      {"disk0 from [fe80::1]:1300", {"disk0", "rnbd+tcp://[fe80::1]:1300/disk0"}},
+      {"disk0 from rnbds+tcp://me@store", {"disk0", "rnbds+tcp://me@store/disk0"}},
+      {"disk0 from store rdma", {"disk0", "rnbd://store/disk0"}},
+      {"/dev/sdb from store", {"sdb", "rnbd+tcp://store//dev/sdb"}},
+      {"a?b from store --name ab", {"ab", "rnbd+tcp://store/a%3Fb"}},
+      {"rnbd://store/vol/one", {"one", "rnbd://store/vol/one"}},
+      {"rnbd+tcp://store/disk0?uuid=1", {"disk0", "rnbd+tcp://store/disk0?uuid=1"}},
+      {"disk0 from store --name root --persist", {"root", "rnbd+tcp://store/disk0"}},
+      {"disk0 from store name root", {"root", "rnbd+tcp://store/disk0"}},
+      {"disk0 from store as nbd3", {"disk0", "rnbd+tcp://store/disk0", "nbd:3"}},
+      {"disk0 from store ro", {"disk0", "rnbd+tcp://store/disk0", "nbd", {"--access", "ro"}}},
+      {"disk0 from store rw", {"disk0", "rnbd+tcp://store/disk0", "nbd", {"--access", "rw"}}},
+      {"disk0 from store migration",
+       {"disk0", "rnbd+tcp://store/disk0", "nbd", {"--access", "migration"}}},
+      {"disk0 from store 10.0.1.1 ip:10.0.3.2@ip:10.0.2.1",
+       {"disk0",
+        "rnbd+tcp://store/disk0",
+        "nbd",
+        {"--path", "10.0.1.1", "--path", "10.0.3.2@10.0.2.1"}}},
+      {"disk0 from store -- --no-path-timeout 0",
+       {"disk0", "rnbd+tcp://store/disk0", "nbd", {"--no-path-timeout", "0"}}},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.line);
+    const auto mapping = mapped(row.line);
+    REQUIRE_MESSAGE(mapping.has_value(), (mapping ? "" : mapping.error()));
+    CHECK(mapping->uri == row.mapping.uri);
+    CHECK((*mapping == row.mapping));
+    const auto again = read_mapping(mapping->name, file_of(*mapping));
+    REQUIRE(again.has_value());
+    CHECK((*again == row.mapping));
+  }
+}
+
+TEST_CASE("what no file could hold, or no bridge could do, is refused") {
+  struct {
+    const char* line;
+    const char* says;
+  } const rows[] = {
+      {"disk0", "write map disk0 from SERVER"},
+      {"disk0 from", "write SERVER behind it"},
+      {"rnbd://store/disk0 from store", "leave `from` out"},
+      {"rnbd://store", "names no device"},
+      {"a:b from store", "cannot be the name of a mapping"},
+      {"disk0 from store --name .x", "cannot be the name"},
+      {"disk0 from store --name a/b", "cannot be the name"},
+      {"disk0 from store as sda", "'sda' is no device of the kernel"},
+      {"disk0 from store as nbd", "no device of the kernel"},
+      {"disk0 from store ::1", "[::1]"},
+      {"rnbd+tcp://store/a$b --name ab", "has a blank"},
+      {"disk0 from store -- --session a\"b", "has a blank, a quote"},
+      {"disk0 from store --force", "force does not belong to map"},
+      {"disk0 from store --csv", "csv does not belong to map"},
+  };
+  for (const auto& row : rows) {
+    CAPTURE(row.line);
+    const auto mapping = mapped(row.line);
+    REQUIRE_FALSE(mapping.has_value());
+    CAPTURE(mapping.error());
+    CHECK(mapping.error().find(row.says) != std::string::npos);
+  }
+}
+
+TEST_CASE("the file is one for systemd, and people may write it") {
+  CHECK(file_of({"disk0", "rnbd+tcp://store/disk0", "nbd:3", {"--access", "ro"}})
+            .ends_with(
+                "\nURI=\"rnbd+tcp://store/disk0\"\nKERNEL=\"nbd:3\"\nOPTIONS=\"--access ro\"\n"));
+  const auto written = read_mapping("x", "# mine\n\nURI=rnbd://s/d\nOTHER=1\n");
+  REQUIRE(written.has_value());
+  CHECK((*written == Mapping{"x", "rnbd://s/d"}));
+  CHECK_FALSE(read_mapping("x", "OPTIONS=\n").has_value());
+}
+
+TEST_CASE("files of mappings that last are elsewhere than those that do not") {
+  CHECK(path_of_mapping("", "disk0", true) == "/etc/rnbd/map.d/disk0.conf");
+  CHECK(path_of_mapping("/r", "disk0", false) == "/r/run/rnbd/map.d/disk0.conf");
+}
+
+}  // namespace
+}  // namespace rnbd::mapping_test
