@@ -295,9 +295,9 @@ bool begins_with_ctl_word(const std::vector<std::string>& words) {
     const OptionWord* option =
         word.starts_with("--") ? find_word(kOptions, word.substr(2)) : nullptr;
     if (option != nullptr && !option->value.empty()) ++i;
-    if (word.starts_with('-')) continue;
-    return find_word(kVerbs, word) != nullptr || find_word(kSides, word) != nullptr ||
-           find_word(kObjects, word) != nullptr || word == "help";
+    const bool leads = find_word(kSides, word) != nullptr || find_word(kObjects, word) != nullptr;
+    if (word.starts_with('-') || leads) continue;
+    return find_word(kVerbs, word) != nullptr || word == "help";
   }
   return false;
 }

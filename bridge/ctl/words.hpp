@@ -49,7 +49,8 @@ struct CtlAction {
   friend bool operator==(const CtlAction&, const CtlAction&) = default;
 };
 
-/// Whether the first word that is no option, nor the value of one, begins such a command.
+/// Whether the first word that is no option, nor the value of one, nor a side or an object, is a
+/// verb: `server list` is such a command, `server status` asks the program that is called so.
 bool begins_with_ctl_word(const std::vector<std::string>& words);
 
 /// Reads the words behind the program's name. An option may have dashes in front.

@@ -28,6 +28,7 @@
 #include "bridge/daemon/process.hpp"
 #include "bridge/daemon/reload.hpp"
 #include "bridge/daemon/server_control.hpp"
+#include "bridge/daemon/server_evict.hpp"
 #include "bridge/daemon/shutdown.hpp"
 #include "bridge/daemon/state_directory.hpp"
 #include "bridge/daemon/storage_watch.hpp"
@@ -225,10 +226,11 @@ void warn_of_little_memory(const Settings& settings, const rtrs::Server& server)
 using Control = std::unique_ptr<ControlSocket>;
 
 tl::expected<Control, std::string> open_control(const std::string& path, rtrs::Server& server,
-                                                const ExportCatalogue& catalogue,
-                                                Reloader& reloader, const ServerMetrics& metrics) {
+                                                ExportCatalogue& catalogue, Reloader& reloader,
+                                                const ServerMetrics& metrics) {
   if (path.empty()) return nullptr;
   auto all = server_commands(server, catalogue, reloader);
+  std::ranges::move(eviction_commands(server, catalogue), std::back_inserter(all));
   std::ranges::move(metrics.commands(), std::back_inserter(all));
   return ControlSocket::open(path, [commands = ControlCommands{std::move(all)}](
                                        std::string_view line) { return commands.answer(line); });

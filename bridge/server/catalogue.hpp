@@ -260,6 +260,11 @@ class ExportCatalogue {
   ///
   /// Errors: EPERM (too many writers), ESTALE (others may have written since he looked).
   tl::expected<Lease, int> claim(const Lease& lease, const wire::Claim& seen);
+  /// The session takes part in writing to nothing any more, also in the server's next life: what
+  /// its client has under way is not carried out when it comes again. May block.
+  ///
+  /// Errors: of the store.
+  tl::expected<void, std::string> expel(const wire::Uuid& session);
   /// Sessions that left do not take part any more, which is to be recorded.
   bool has_left() const;
   /// May block.
@@ -343,6 +348,9 @@ class ExportCatalogue {
                                            const Access& access);
   tl::expected<void, std::string> take_turn_of(WriterTurns& turns, const wire::Uuid* key,
                                                const wire::Uuid& session, Coming coming);
+  tl::expected<void, std::string> expel_from(WriterTurns& turns, const wire::Uuid& key,
+                                             const wire::Uuid& session,
+                                             std::unique_lock<std::mutex>& lock);
   tl::expected<void, std::string> save(const WriterTurns& turns, const wire::Uuid& key,
                                        std::unique_lock<std::mutex>& lock);
   tl::expected<void, std::string> record_left_of(const WriterTurns& turns, const wire::Uuid& key,

@@ -151,6 +151,39 @@ void ExportCatalogue::give_back(const Lease& lease) {
   }
 }
 
+tl::expected<void, std::string> ExportCatalogue::expel(const wire::Uuid& session) {
+  const std::lock_guard one_at_a_time{turn_mutex_};
+  const bool kept = options_.turns != nullptr;
+  if (kept) options_.turns->lock();
+  std::unique_lock lock{mutex_};
+  for (const auto& [identity, turns] : turns_) turns->expel(session);
+  tl::expected<void, std::string> done;
+  for (const auto& [key, turns] : std::map{turns_by_key_}) {
+    auto each = expel_from(*turns, key, session, lock);
+    if (!each) done = std::move(each);
+  }
+  lock.unlock();
+  if (kept) options_.turns->unlock();
+  return done;
+}
+
+/// `lock` is that of mutex_, and is given up meanwhile.
+tl::expected<void, std::string> ExportCatalogue::expel_from(WriterTurns& turns,
+                                                            const wire::Uuid& key,
+                                                            const wire::Uuid& session,
+                                                            std::unique_lock<std::mutex>& lock) {
+  const bool kept = options_.turns != nullptr && key != wire::Uuid{};
+  if (kept && !turns.anybody_there()) {  // another server may have had it meanwhile
+    lock.unlock();
+    auto known = options_.turns->load(key);
+    lock.lock();
+    if (!known) return tl::unexpected(known.error());
+    if (known->origin != 0 && !turns.anybody_there()) turns.set_record(*std::move(known));
+  }
+  if (!turns.expel(session) || !kept) return {};
+  return save(turns, key, lock);
+}
+
 bool ExportCatalogue::has_left() const {
   const std::lock_guard lock{mutex_};
   return !left_.empty();

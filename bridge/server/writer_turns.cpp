@@ -56,6 +56,13 @@ bool WriterTurns::leave(const wire::Uuid& session, bool closed) {
          0;
 }
 
+bool WriterTurns::expel(const wire::Uuid& session) {
+  if (!takes_part(session)) return false;
+  std::erase_if(record_.parts, [&](const auto& part) { return part.session == session; });
+  ++record_.last;  // is its number as long as it has none of its own
+  return true;
+}
+
 int WriterCount::take(wire::AccessMode mode) {
   const unsigned limit = mode == wire::AccessMode::migration ? 2 : 1;
   if (count_ >= limit) return EPERM;

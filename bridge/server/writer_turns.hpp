@@ -100,6 +100,9 @@ class WriterTurns {
   void enter(const wire::Uuid& session) { ++there_[session]; }
   /// True: the record has changed.
   bool leave(const wire::Uuid& session, bool closed);
+  /// Takes part no more, whether it is there or not: it finds another number when it comes again.
+  /// False: it took none.
+  bool expel(const wire::Uuid& session);
   /// Cut off with the server: the record stays as it is.
   void vanish(const wire::Uuid& session);
 

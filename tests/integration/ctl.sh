@@ -234,4 +234,70 @@ by_systemd() {
 }
 it "with systemd the unit is started, enabled, stopped and disabled" by_systemd
 
+# ---- The server -----------------------------------------------------------------------------------
+
+# hold NAME: an NBD client that writes on each SIGUSR1, and stays.
+hold() {
+  spawn "$1" /usr/bin/python3 -u -c '
+import nbd, os, signal, sys
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+h.pwrite(b"1" * 512, 0)
+def write(*_):
+    try: h.pwrite(b"2" * 512, 0); print("writes")
+    except nbd.Error as error: print("fails", error.errno)
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+signal.signal(signal.SIGUSR1, write)
+print("holds")
+while True: signal.pause()' "$uri"
+  wait_for_line "$1.out" holds
+}
+# writes_now NAME TEXT: what it comes to now.
+writes_now() {
+  kill -USR1 "${pid[$1]}"
+  wait_for_line "$1.out" "$2"
+}
+
+# counts NAME TEXT NUMBER: it has said so this often.
+counts() { (($(grep -c "$2" "$1.out") == $3)); }
+
+evicts() {
+  requires_python nbd
+  truncate -s 1M image
+  start_server --export "disk0=$PWD/image" --state-directory "$PWD/state" --control "$PWD/control"
+  start_bridge "rnbd+tcp://$address/disk0" --session vm1
+  hold writer
+  writes_now writer '^writes'
+  status_of 1 "${ctl_command[@]}" "$PWD/control" evict disk1
+  says said "no session is called 'disk1'"
+  status_of 1 "${ctl_command[@]}" "$PWD/control" evict disk0
+  says said "'vm1' .127.0.0.1:[0-9]+. has 'disk0' open rw, with 0 requests under way"
+  status_of 0 "${ctl_command[@]}" --json "$PWD/control" evict disk0 --force
+  says said '"sessions_ended":."vm1".'
+  wait_for_line server.log "evicted 'vm1'"
+  writes_now writer '^fails EIO'
+  nbdsh <<<'h.pwrite(b"3" * 512, 0)'
+  kill -USR1 "${pid[writer]}"
+  eventually 60 counts writer '^fails EIO' 2
+  [[ $(head -c 1 image) == 3 ]] || fail "who was evicted has written"
+}
+it "evict ends a session for good: what it had open is EIO, and who opens it anew writes" evicts
+
+drains() {
+  requires_python nbd
+  start_server --export disk0=memory:1M --control "$PWD/control"
+  start_bridge "rnbd+tcp://$address/disk0" --control "$PWD/bridge.control"
+  hold writer
+  writes_now writer '^writes'
+  status_of 1 "${ctl_command[@]}" "$PWD/control" drain tcp:127.0.0.1:1
+  says said 'there is no listener'
+  status_of 0 "${ctl_command[@]}" "$PWD/control" drain
+  limited "${ctl_command[@]}" --json "$PWD/bridge.control" status >status.json
+  says status.json '"access":"inaccessible"'
+  kill -USR1 "${pid[writer]}" # waits for a path
+  limited "${ctl_command[@]}" "$PWD/control" access "tcp:$address" optimized
+  eventually 60 counts writer '^writes' 2
+}
+it "drain returns when no client sends any more, and they wait" drains
+
 finish

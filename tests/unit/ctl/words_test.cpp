@@ -163,8 +163,9 @@ TEST_CASE("mistakes are told with what to write instead") {
 }
 
 TEST_CASE("what begins with a socket, or with a command of a program, is none of these") {
-  for (const char* line : {"", "/run/rnbd/list status", "status", "--json status", "./list status",
-                           "reload --check", "--root /list status", "--version"}) {
+  for (const char* line :
+       {"", "/run/rnbd/list status", "status", "--json status", "./list status", "reload --check",
+        "server status", "server", "--root /list status", "--version"}) {
     CAPTURE(line);
     CHECK_FALSE(begins_with_ctl_word(split(line)));
   }

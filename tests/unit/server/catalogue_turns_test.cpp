@@ -107,6 +107,41 @@ TEST_CASE("catalogue: whose turn it is outlives the server, as far as it can be 
   CHECK(turn(server->catalogue, 2) == first + 3);
 }
 
+TEST_CASE(
+    "catalogue: who was expelled finds another number, there or away, in the next life, too") {
+  TempFile file;
+  const auto turns = std::make_shared<Turns>();
+  const auto serve = [&] {
+    auto fakes = std::make_unique<Fakes>(turns);
+    CHECK(failure_of(fakes->catalogue, {"rw", file.path, "", false, false}).empty());
+    return fakes;
+  };
+  auto server = serve();
+  const auto comes_again = [&] {
+    Lease lease = server->catalogue.open_named("rw", {kReadWrite, wire::Uuid{1}}).value();
+    return take_turn(server->catalogue, lease, 1, Coming::again);
+  };
+  std::uint64_t before = turn(server->catalogue, 1);
+  CHECK(comes_again() == before);
+  CHECK(server->catalogue.expel(wire::Uuid{2}).has_value());
+  CHECK(comes_again() == before);
+
+  CHECK(server->catalogue.expel(wire::Uuid{1}).has_value());  // away
+  CHECK(comes_again() != before);
+  before = comes_again();
+  {
+    Lease there = server->catalogue.open_named("rw", kReadWrite).value();
+    take_turn(server->catalogue, there, 1, Coming::again);
+    CHECK(server->catalogue.expel(wire::Uuid{1}).has_value());
+    CHECK(server->catalogue.writer_serial(there) != before);
+  }
+  server = serve();
+  CHECK(comes_again() != before);
+
+  turns->unwritable = "full";
+  CHECK(server->catalogue.expel(wire::Uuid{1}).error() == "full");
+}
+
 TEST_CASE("catalogue: who comes back is not let in beside one who takes no part yet") {
   TempFile file;
   Fakes fakes{std::make_shared<Turns>()};

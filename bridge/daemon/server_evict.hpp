@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Throwing clients out, and getting a server ready to go.
+#pragma once
+
+#include <vector>
+
+#include "bridge/control/commands.hpp"
+#include "bridge/server/catalogue.hpp"
+#include "rdma/server.hpp"
+
+namespace rnbd {
+
+/// `evict` and `drain` of the control socket.
+///
+/// Threads: as server_commands(). Both wait for event loops, and the second one for clients.
+/// Source:  rnbd-ctl(8).
+std::vector<ControlCommand> eviction_commands(rtrs::Server& server, ExportCatalogue& catalogue);
+
+}  // namespace rnbd
