@@ -69,11 +69,65 @@ mounts() {
 }
 it "what a mount stands on comes before it, and is there for its last writes" mounts
 
+# A bridge that is only one for systemd and rnbd-ctl, because this kernel may have no nbd.
+bridge_that_pretends() {
+  put /usr/sbin/rnbd-bridge <<'EOF'
+#!/usr/bin/python3
+import os, pathlib, signal, socket, sys
+print("told", *sys.argv[1:], flush=True)
+def end(*_):
+    there = "/mnt/disk0 " in open("/proc/self/mounts").read()
+    print("ends", "under" if there else "after", "its mount", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+manager.sendto(b"READY=1", os.environ["NOTIFY_SOCKET"].replace("@", "\0", 1))
+while True:
+    signal.pause()
+EOF
+  chmod +x "$machine/files/usr/sbin/rnbd-bridge"
+}
+
+maps() {
+  make_machine
+  bridge_that_pretends
+  put /etc/fstab <<<'none /mnt/disk0 tmpfs noauto,_netdev,x-systemd.requires=rnbd-map@disk0.service 0 0'
+  mkdir -p "$machine/files/mnt/disk0" "$machine/files/srv/block/nbd7"
+  echo 'rnbd:u:disk0' >"$machine/files/srv/block/nbd7/backend"
+  start_machine
+  in_machine mount --bind /srv/block /sys/block
+  in_machine mv /srv/block/nbd7 /srv/nbd7 # nothing is mapped yet
+  if in_machine rnbd-ctl map disk0 from 127.0.0.1 ro --persist >said 2>&1; then fail "without a device?"; fi
+  says said "the bridge runs, but the kernel has no device of 'disk0'"
+  in_machine mv /srv/nbd7 /srv/block/nbd7
+  [[ $(in_machine rnbd-ctl list noheaders) == 'nbd7  unattended' ]] || fail "another list"
+  [[ $(in_machine systemctl is-enabled rnbd-map@disk0.service) == enabled ]] || fail "not enabled"
+  machine_journal -u rnbd-map@disk0.service >journal.txt
+  says journal.txt 'told --kernel nbd --map-name disk0 --control /run/rnbd/map/disk0.control --access ro rnbd.tcp://127.0.0.1/disk0$'
+  in_machine systemctl kill -s KILL rnbd-map@disk0.service
+  eventually 60 told_twice
+  in_machine systemctl start mnt-disk0.mount
+  shut_down_machine
+  machine_journal -u rnbd-map@disk0.service >journal.txt
+  says journal.txt 'ends after its mount'
+  start_machine
+  in_machine systemctl is-active rnbd-map@disk0.service
+  in_machine rnbd-ctl unmap disk0
+  [[ $(in_machine systemctl is-active rnbd-map@disk0.service || true) == inactive ]] || fail "it runs"
+  [[ ! -e $machine/files/etc/rnbd/map.d/disk0.conf ]] || fail "its file is still there"
+  shut_down_machine
+}
+told_twice() {
+  machine_journal -u rnbd-map@disk0.service >journal.txt
+  (($(grep -c 'told ' journal.txt) >= 2))
+}
+it "a mapping lasts: killed bridges come again, mounts go before it, and it is there after a boot" maps
+
 without_configuration() {
   make_machine
   start_machine
   local unit
-  for unit in rnbd-server.service rnbd-server.socket rnbd-bridge@typo.socket; do
+  for unit in rnbd-server.service rnbd-server.socket rnbd-bridge@typo.socket rnbd-map@typo.service; do
     if in_machine systemctl start "$unit" >said 2>&1; then fail "$unit has started"; fi
     says said "Assertion failed on job for $unit"
   done

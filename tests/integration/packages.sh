@@ -69,6 +69,8 @@ rnbd-server usr/lib/sysusers.d/rnbd-server.conf
 rnbd-server usr/share/man/man5/rnbd-server.conf.5.gz
 rnbd-bridge usr/sbin/rnbd-bridge
 rnbd-bridge lib/systemd/system/rnbd-bridge@.service
+rnbd-bridge lib/systemd/system/rnbd-map@.service
+rnbd-bridge usr/lib/udev/rules.d/60-rnbd.rules
 rnbd-ctl usr/sbin/rnbd-ctl
 rnbd-ctl usr/share/bash-completion/completions/rnbd-ctl
 nbdkit-plugin-rnbd usr/lib/.*/nbdkit/plugins/nbdkit-rnbd-plugin.so
