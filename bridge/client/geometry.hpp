@@ -26,6 +26,11 @@ struct Witness {
   std::uint64_t sight = 0;  ///< for the CLAIM of an unclaimed device
 };
 
+/// Whether a user who saw the content when `seen` was told may change what another user of the
+/// session has claimed: he looked as that one did (`claimed_on`), or when the session had the
+/// reservation already (`held`).
+bool knows_as_much(const Witness& seen, const Witness& claimed_on, const Witness& held);
+
 /// Shape and abilities of an open device.
 ///
 /// Units: all sizes are bytes; a limit of 0 means that the server cannot do it.

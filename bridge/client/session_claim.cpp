@@ -11,13 +11,6 @@
 namespace rnbd {
 namespace {
 
-/// As the server judges: a sight is proof by itself. The writer's number, which depends on who
-/// comes and goes in that moment, counts only where there is no sight.
-bool same_sight(const Witness& one, const Witness& other) {
-  if (one.sight != other.sight) return false;
-  return one.sight != 0 || one.writer_serial == other.writer_serial;
-}
-
 std::string refusal_of(const std::string& device, int error) {
   const std::string what =
       "the server does not let " + in_quotes(device) + " be changed from here: ";
@@ -61,8 +54,7 @@ int Session::claim(Mapping& mapping, const Witness& seen, const Interrupt& inter
     return EINTR;
   }
   if (mapping.claimed) {
-    // He looked as the one who claimed it did, or when the session had the reservation already.
-    const bool knows = same_sight(seen, mapping.claimed_on) || same_sight(seen, mapping.witness);
+    const bool knows = knows_as_much(seen, mapping.claimed_on, mapping.witness);
     return end_claim(mapping, seen, {}, knows ? 0 : ESTALE);
   }
   mapping.claiming = true;

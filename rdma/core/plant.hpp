@@ -79,6 +79,8 @@ struct PlantEntry {
   X(part_outlives_leaving, "who is cut off while another one writes may repeat what it wrote")     \
   X(opening_claims, "an opening that has changed nothing excludes other writers")                  \
   X(claim_unseen, "who claims a disk need not know what others have written since")                \
+  X(sights_not_compared, "once a session has claimed a disk, all its users may change it")         \
+  X(sight_by_serial, "who came to write is taken for proof of what a user has seen")               \
   X(unclaimed_writes, "a change needs no reservation")                                             \
   X(loss_not_told, "a restart of the server's machine is not noticed")                             \
   X(no_path_once, "only the first time without a path ends by no-path-timeout")                    \

@@ -275,7 +275,8 @@ void Checker::executes_write(unsigned disk, std::uint64_t sector, Stamp value) {
   if (is_gone(plan.session)) return violate(id, wrote + " after the session was gone");
   if (openings_[plan.opening].closed) return violate(id, wrote + " after CLOSE was answered");
   if (!may_execute(operation)) return violate(id, wrote + " after it was answered");
-  last_writes_[{disk, plan.session}] = {world_.now(), life_};
+  last_writes_[{disk, plan.session}] = {
+      world_.now(), life_, openings_[plan.opening].mode == rnbd::wire::AccessMode::migration};
   if (const OperationId newest = disks_[disk].sector(sector).newest;
       operation.failed != 0 && newest != 0 && of(newest).began > operation.failed &&
       of(newest).plan.session == plan.session) {

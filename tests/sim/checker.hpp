@@ -58,6 +58,11 @@ class Checker {
   void fails(unsigned disk, Action action, std::uint64_t first, std::uint64_t count, int error);
 
   // Openings and sessions.
+  /// When a user learnt what a disk holds, and in which life of the server.
+  struct Look {
+    Instant at{};
+    unsigned life = 0;
+  };
   /// `asked`: when the client asked. `fresh`: the session cannot have had it open already, by an
   /// OPEN that it gave up.
   /// `knows_losses`: its server says when its machine was restarted. `knows_writers`: and who
@@ -81,7 +86,11 @@ class Checker {
   void reopened(std::uint64_t opening, Instant asked);
   /// What was opened unclaimed, for this model to read, may be written to by the client from here
   /// on: it knows that nobody else has since it was opened, and nobody else does.
-  void claimed(std::uint64_t opening, Instant asked);
+  void claimed(std::uint64_t opening, Instant asked, const Look& look);
+  /// Its session had claimed the opening before a user changes it who looked then.
+  void shares_claim(std::uint64_t opening, const Look& look);
+  /// A user has been told what there is to see.
+  Look look() const { return {world_.now(), life_}; }
   bool anybody_asked(unsigned slot) const {
     return slot < writers_.size() && !writers_[slot].empty();
   }
@@ -165,6 +174,7 @@ class Checker {
   void settle_flush(OperationId id);
   bool is_loss_told(OperationId id, int error);
   void note_losses(Operation& operation);
+  void check_look(const Opening& opening, const Look& look, const char* what);
   void check_writers_again(Opening& opening, Instant asked);
   bool others_write(const Opening& opening) const;
   void check_writers(unsigned disk, std::uint64_t session, rnbd::wire::AccessMode mode,
@@ -186,6 +196,7 @@ class Checker {
   struct LastWrite {
     Instant executed{};
     unsigned life = 0;
+    bool shares = false;  ///< in access mode migration: beside one who has the right to write
   };
   std::map<std::pair<unsigned, std::uint64_t>, LastWrite> last_writes_;  ///< by disk and session
   bool server_ends_ = false;

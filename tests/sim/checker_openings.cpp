@@ -49,22 +49,34 @@ void Checker::check_writers(unsigned disk, std::uint64_t session, AccessMode mod
   }
 }
 
-/// Of a life of the server before this one it is only known who came, not when he wrote last.
-void Checker::claimed(std::uint64_t id, Instant asked) {
+void Checker::claimed(std::uint64_t id, Instant asked, const Look& look) {
   Opening& opening = openings_[id];
   world_.note("checker", opening.session, "claims", opening.disk, id);
   if (opening.holds) check_writers(opening.disk, opening.session, AccessMode::read_write, asked);
-  for (const auto& [whose, last] : last_writes_) {
-    const bool others = whose.first == opening.disk && whose.second != opening.session;
-    const bool known = opening.first_life == life_ && last.life == life_;
-    if (!others || !known || last.executed <= opening.first_since) continue;
-    world_.violate("session " + std::to_string(opening.session) + " claimed disk" +
-                   std::to_string(opening.disk) + ", although session " +
-                   std::to_string(whose.second) + " has written since it was opened");
-  }
   opening.mode = AccessMode::read_write;
   opening.since = opening.first_since = world_.now();
   opening.first_asked = asked;
+  check_look(opening, look, "claimed");
+}
+
+void Checker::shares_claim(std::uint64_t id, const Look& look) {
+  world_.note("checker", openings_[id].session, "shares a claim", openings_[id].disk, id);
+  check_look(openings_[id], look, "lets a user change");
+}
+
+/// Of a life of the server before this one it is only known who came, not when he wrote last.
+void Checker::check_look(const Opening& opening, const Look& look, const char* what) {
+  for (const auto& [whose, last] : last_writes_) {
+    const bool others = whose.first == opening.disk && whose.second != opening.session;
+    const bool known = look.life == life_ && last.life == life_;
+    if (!others || !known || last.executed <= look.at) continue;
+    // The server may have let it write long before the client heard of that, and another one
+    // beside.
+    if (last.shares && last.executed > opening.first_asked) continue;
+    world_.violate("session " + std::to_string(opening.session) + ' ' + what + " disk" +
+                   std::to_string(opening.disk) + ", although session " +
+                   std::to_string(whose.second) + " has written since the user looked");
+  }
 }
 
 void Checker::asks_to_write(unsigned slot, std::uint64_t session) {

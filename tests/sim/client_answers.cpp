@@ -78,6 +78,8 @@ void ClientNode::handle_answer(Control& control, int error) {
     }
     case Control::Kind::claim:
       return handle_claim(control, error);
+    case Control::Kind::join:
+      return handle_join(control, error);
     default:
       return handle_status(control, error);
   }
@@ -169,11 +171,12 @@ void ClientNode::opened(Control& control, const rnbd::wire::DeviceInfoResponse* 
   const DevicePtr& device = control.device;
   device->slot = control.slot;
   device->mode = control.mode;
-  device->unclaimed = control.unclaimed;
+  device->unclaimed = device->shared = control.unclaimed;
   device->never_claims = control.unclaimed && rng().chance(300);
   device->options = options;
   device->geometry = device->expected = *geometry;
-  device->seen = geometry->witness;
+  device->users.push_back(std::make_shared<User>(
+      User{geometry->witness, environment_.checker.look(), !control.unclaimed}));
   device->disk = find_disk(*device);
   check_geometry(*device);
   if (control.mode == AccessMode::read_only) {

@@ -11,25 +11,26 @@ namespace sim {
 using rnbd::wire::MessageType;
 
 /// Before a change. The shipped client does not ask for one before it has the answer.
-bool ClientNode::may_claim(const Device& device) {
+bool ClientNode::may_claim(const Device& device, const User& user) {
   if (!device.unclaimed || device.never_claims || device.claiming || finishing_) return false;
-  return rng().chance(400);
+  return !user.may_change && rng().chance(400);
 }
 
-void ClientNode::send_claim(const DevicePtr& device) {
+void ClientNode::send_claim(const DevicePtr& device, const UserPtr& user) {
   device->claiming = true;
   auto control = std::make_unique<Control>();
   control->kind = Control::Kind::claim;
   control->slot = device->slot;
   control->device = device;
+  control->user = user;
   if (!std::exchange(device->claim_given_up, false)) device->claim_asked = world_.now();
   control->asked = device->claim_asked;
   control->alone = !environment_.checker.anybody_asked(device->slot);
   environment_.checker.asks_to_write(device->slot, driver_->serial());
   rnbd::wire::Claim message;
   message.header = rnbd::wire::header_of(MessageType::claim);
-  message.sight = device->seen.sight;
-  message.writer_serial = device->seen.writer_serial;
+  message.sight = user->seen.sight;
+  message.writer_serial = user->seen.writer_serial;
   control->answer = buffers_.take(sizeof(rnbd::wire::DeviceInfoResponse));
   control->operation = std::make_unique<rnbd::ControlOperation>(
       device->handle, message, rtrs::MutableBytes{*control->answer});
@@ -41,21 +42,68 @@ void ClientNode::handle_claim(Control& control, int error) {
   device.claiming = false;
   if (device.closing || device.lost) return;
   // What was answered may be of the session before.
-  if (control.era != era_) return send_claim(control.device);
-  if (error == 0) {
-    const auto info = rnbd::wire::decode<rnbd::wire::DeviceInfoResponse>(
-        *control.answer, MessageType::device_info_response);
-    if (!info) return violate("the server's answer to CLAIM makes no sense");
-    device.unclaimed = false;
-    device.expected.witness = {info->writer_serial, info->server_life, info->storage_life, 0};
-    return environment_.checker.claimed(device.opening, control.asked);
-  }
+  if (control.era != era_) return send_claim(control.device, control.user);
+  if (error != 0) return refused_claim(control, error);
+  const auto info = rnbd::wire::decode<rnbd::wire::DeviceInfoResponse>(
+      *control.answer, MessageType::device_info_response);
+  if (!info) return violate("the server's answer to CLAIM makes no sense");
+  device.unclaimed = false;
+  device.claimed_on = control.user->seen;
+  control.user->may_change = true;
+  device.expected.witness = {info->writer_serial, info->server_life, info->storage_life,
+                             info->sight};
+  environment_.checker.claimed(device.opening, control.asked, control.user->look);
+}
+
+/// Whoever looked later may still have it.
+void ClientNode::refused_claim(Control& control, int error) {
+  Device& device = *control.device;
   const bool others = !control.alone || environment_.checker.may_be_stale(device.opening);
   const bool refused = (error == EPERM || error == ESTALE) && others;
   if (!refused && !(error == EAGAIN && may_hang(true))) {
     violate(std::string{"CLAIM was refused: "} + std::strerror(error));
   }
-  device.unwanted = true;
+  device.leave(control.user);
+  device.unwanted = device.users.empty();
+}
+
+/// Another user of the session has claimed it. Who knows less than that one connects anew.
+void ClientNode::share_claim(Device& device, const UserPtr& user) {
+  if (!device.shared || device.unclaimed || user->may_change) return;
+  if (!rnbd::knows_as_much(user->seen, device.claimed_on, device.expected.witness)) {
+    device.leave(user);
+    device.unwanted = device.users.empty();
+    return;
+  }
+  user->may_change = true;
+  environment_.checker.shares_claim(device.opening, user->look);
+}
+
+/// One more user, who looks at it before he does anything.
+void ClientNode::send_join(const DevicePtr& device) {
+  auto control = std::make_unique<Control>();
+  control->kind = Control::Kind::join;
+  control->slot = device->slot;
+  control->device = device;
+  rnbd::wire::DeviceInfo question;
+  question.header = rnbd::wire::header_of(MessageType::device_info);
+  control->answer = buffers_.take(sizeof(rnbd::wire::DeviceInfoResponse));
+  control->operation = std::make_unique<rnbd::ControlOperation>(
+      device->handle, question, rtrs::MutableBytes{*control->answer});
+  launch(std::move(control));
+}
+
+void ClientNode::handle_join(Control& control, int error) {
+  Device& device = *control.device;
+  if (error != 0 || control.era != era_ || device.closing || device.lost) return;
+  const auto info = rnbd::wire::decode<rnbd::wire::DeviceInfoResponse>(
+      *control.answer, MessageType::device_info_response);
+  if (!info) return violate("the server's answer about an open device makes no sense");
+  rnbd::Witness seen = device.geometry.witness;
+  seen.sight = info->sight;
+  seen.writer_serial = info->writer_serial;
+  device.users.push_back(
+      std::make_shared<User>(User{seen, environment_.checker.look(), !device.unclaimed}));
 }
 
 }  // namespace sim

@@ -43,7 +43,9 @@ void ClientNode::start_transfer() {
   for (Mapping& mapping : mappings_) {
     if (mapping.state != Mapping::State::open) continue;
     if (mapping.device->unwanted && may_close(mapping)) return close_device(mapping);
-    if (!mapping.device->unwanted) devices.push_back(mapping.device);
+    if (!mapping.device->unwanted && !mapping.device->users.empty()) {
+      devices.push_back(mapping.device);
+    }
   }
   if (devices.empty()) return open_something();
   auto owner = std::make_unique<Transfer>();
@@ -51,9 +53,13 @@ void ClientNode::start_transfer() {
   transfer.client = this;
   transfer.number = next_++;
   transfer.device = devices[rng().below(devices.size())];
-  if (may_claim(*transfer.device)) return send_claim(transfer.device);
+  if (transfer.device->may_be_joined() && rng().chance(80)) return send_join(transfer.device);
+  const auto& users = transfer.device->users;
+  const UserPtr user = users[rng().below(users.size())];
+  if (may_claim(*transfer.device, *user)) return send_claim(transfer.device, user);
+  share_claim(*transfer.device, user);
   transfer.begun = world_.now();
-  OperationPlan plan = draw_plan(*transfer.device);
+  OperationPlan plan = draw_plan(*transfer.device, *user);
   transfer.id = environment_.checker.begin(plan);
   ++transfer.device->running;
   transfer.lane = 1 + rng().below(driver_->lanes() - 1);
@@ -76,7 +82,7 @@ void ClientNode::start_transfer() {
 
 /// What is asked for is always possible, except that a read-only opening may be written to, and
 /// that what has no flush may be flushed.
-OperationPlan ClientNode::draw_plan(const Device& device) {
+OperationPlan ClientNode::draw_plan(const Device& device, const User& user) {
   const rnbd::DeviceGeometry& geometry = device.geometry;
   OperationPlan plan;
   plan.session = driver_->serial();
@@ -84,8 +90,8 @@ OperationPlan ClientNode::draw_plan(const Device& device) {
   plan.opening = device.opening;
   plan.may_repeat = driver_->may_repeat();
   plan.action = draw_action(rng());
-  const bool writable = device.writes();
-  const bool waits = device.unclaimed && !device.never_claims;
+  const bool writable = device.writes() && user.may_change;
+  const bool waits = device.shared && !device.never_claims;
   if (!writable && is_change(plan.action) && (finishing_ || waits || rng().chance(700))) {
     plan.action = Action::read;
   }

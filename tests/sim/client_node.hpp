@@ -59,6 +59,14 @@ class ClientNode final : public rtrs::SessionKeeper {
  private:
   using AccessMode = rnbd::wire::AccessMode;
 
+  /// Of a device that several of one session use, each with what he knows of its content.
+  struct User {
+    rnbd::Witness seen;  ///< for his CLAIM
+    Checker::Look look;
+    bool may_change = false;
+  };
+  using UserPtr = std::shared_ptr<User>;
+
   struct Device {
     unsigned slot = 0;  ///< the export
     unsigned disk = 0;  ///< what it shows
@@ -78,18 +86,23 @@ class ClientNode final : public rtrs::SessionKeeper {
     /// same.
     bool unclaimed = false;
     bool never_claims = false;
+    bool shared = false;  ///< it was opened unclaimed
     bool claiming = false;
     /// When the right was asked for first; a CLAIM that was given up may be carried out all the
     /// same.
     Instant claim_asked{};
     bool claim_given_up = false;
-    rnbd::Witness seen;        ///< when it was opened, for its CLAIM
-    bool patient = true;       ///< rnbd::ReopenDevice
-    bool lost = false;         ///< likewise
-    bool half_closed = false;  ///< rnbd::OpenedDevice
-    bool known = false;        ///< to the checker
+    std::vector<UserPtr> users;  ///< who opened it, and others that came later
+    rnbd::Witness claimed_on;    ///< what he knew who claimed it
+    bool patient = true;         ///< rnbd::ReopenDevice
+    bool lost = false;           ///< likewise
+    bool half_closed = false;    ///< rnbd::OpenedDevice
+    bool known = false;          ///< to the checker
 
     bool writes() const { return mode != AccessMode::read_only && !unclaimed; }
+    /// Its users share it as those of rnbd::Session do.
+    bool may_be_joined() const { return users.size() < 3 && shared && !never_claims; }
+    void leave(const UserPtr& user) { std::erase(users, user); }
     bool has_given_up() const { return handle.given_up->any() || to_close.given_up->any(); }
   };
   using DevicePtr = std::shared_ptr<Device>;
@@ -112,7 +125,17 @@ class ClientNode final : public rtrs::SessionKeeper {
 
   /// One message that is no block I/O.
   struct Control {
-    enum class Kind : std::uint8_t { info, open, device_info, close, list, status, cache, claim };
+    enum class Kind : std::uint8_t {
+      info,
+      open,
+      device_info,
+      close,
+      list,
+      status,
+      cache,
+      claim,
+      join
+    };
     ClientNode* client = nullptr;
     std::uint64_t number = 0;
     Kind kind{};
@@ -128,6 +151,7 @@ class ClientNode final : public rtrs::SessionKeeper {
     bool fresh = true;       ///< no earlier OPEN of it was given up in this session
     std::uint32_t open_number = 0;
     DevicePtr device;
+    UserPtr user;  ///< of a CLAIM
     rnbd::wire::OpenResponse opened;
     OperationId id = 0;
     Buffer answer;
@@ -160,7 +184,7 @@ class ClientNode final : public rtrs::SessionKeeper {
 
   // client_io.cpp: transfers
   void start_transfer();
-  OperationPlan draw_plan(const Device& device);
+  OperationPlan draw_plan(const Device& device, const User& user);
   void draw_range(const Device& device, OperationPlan& plan);
   rnbd::Transfer make_transfer(Transfer& transfer, const OperationPlan& plan);
   void end_transfer(Transfer& transfer);
@@ -193,9 +217,13 @@ class ClientNode final : public rtrs::SessionKeeper {
   void handle_status(Control& control, int error);
 
   // client_claims.cpp: what is opened without the right to write
-  bool may_claim(const Device& device);
-  void send_claim(const DevicePtr& device);
+  bool may_claim(const Device& device, const User& user);
+  void send_claim(const DevicePtr& device, const UserPtr& user);
   void handle_claim(Control& control, int error);
+  void refused_claim(Control& control, int error);
+  void share_claim(Device& device, const UserPtr& user);
+  void send_join(const DevicePtr& device);
+  void handle_join(Control& control, int error);
   void leave_open_question(const Control& control);
   void leave_half_open(const Control& open);
   void cancel(Control& control);
