@@ -185,26 +185,33 @@ std::string status_line(const Settings& settings, const rtrs::Server& server,
          (waits ? "; listening on " + listening_on(server) : "") + "\n";
 }
 
+/// Of a listener that does not require TLS.
+std::string warning_of(const rtrs::ListenerStatus& listener) {
+  const bool may_encrypt = listener.tls == rtrs::TlsMode::on;
+  if (listener.auth == rtrs::AuthMode::psk) {
+    return (may_encrypt ? "clients may come without TLS, by a proof of their key, at "
+                        : "clients prove their key at ") +
+           listener.address +
+           ", but without TLS nothing is encrypted: attackers on the way may read and change all "
+           "data" +
+           (may_encrypt ? "; use tls=require" : "") + " (docs/security.md)";
+  }
+  return (may_encrypt ? "clients may come without TLS, and without it there is no authentication "
+                        "and no encryption: whoever reaches "
+                      : "there is no authentication and no encryption: whoever reaches ") +
+         listener.address +
+         " may read and write the exports, and whoever is on the way may read and change what is "
+         "sent; keep it in a trusted network, or use --tls=require (docs/security.md)";
+}
+
 /// Also of sockets that the service manager opened.
 void warn_of_strangers(const rtrs::Server& server) {
   for (const rtrs::ListenerStatus& listener : server.listeners()) {
     const auto address = parse_listen(listener.address);
     if (address && is_loopback(*address)) continue;
     if (listener.tls == rtrs::TlsMode::require) continue;
-    if (listener.auth == rtrs::AuthMode::psk) {
-      log_function()(rtrs::LogLevel::warning,
-                     "clients prove their key at " + listener.address +
-                         ", but without TLS nothing is encrypted: attackers on the way may read "
-                         "and change all data (docs/security.md)");
-      continue;
-    }
-    log_function()(rtrs::LogLevel::warning,
-                   "there is no authentication and no encryption: whoever reaches " +
-                       listener.address +
-                       " may read and write the exports, and whoever is on the way may read and "
-                       "change what is sent; keep it in a trusted network, or use --tls=require "
-                       "(docs/security.md)");
-    return;
+    log_function()(rtrs::LogLevel::warning, warning_of(listener));
+    if (listener.auth != rtrs::AuthMode::psk) return;
   }
 }
 

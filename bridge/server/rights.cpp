@@ -27,15 +27,6 @@ bool any_matches(const std::vector<std::string>& patterns, const User& user) {
   return std::ranges::any_of(patterns, [&](const auto& each) { return matches(each, user); });
 }
 
-/// Needs no quotes.
-bool is_plain(std::string_view value) {
-  constexpr std::string_view kOthers = "-_.:/@*[]+%";
-  return !value.empty() && std::ranges::all_of(value, [&](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-           kOthers.find(c) != std::string_view::npos;
-  });
-}
-
 }  // namespace
 
 Permission permission_of(const Rights& rights, const User& user) {
@@ -58,24 +49,10 @@ std::string fault_of_pattern(std::string_view pattern) {
   return usual ? "" : "can be no user's name; write e.g. host1, vm-* or *";
 }
 
-std::string audit_line(
-    std::string_view event,
-    std::initializer_list<std::pair<std::string_view, std::string_view>> fields) {
+std::string audit_line(std::string_view event, rtrs::AuditFields fields) {
   std::string line{event};
   for (const auto& [key, value] : fields) {
-    line += ' ';
-    line += key;
-    line += '=';
-    if (is_plain(value)) {
-      line += value;
-      continue;
-    }
-    line += '"';
-    for (const char c : on_one_line(value)) {
-      if (c == '"' || c == '\\') line += '\\';
-      line += c;
-    }
-    line += '"';
+    line += rtrs::audit_line("", {{key, on_one_line(value)}});
   }
   return line;
 }

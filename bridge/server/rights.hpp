@@ -3,12 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
+#include "rdma/audit_line.hpp"
 #include "rdma/wire/handshake.hpp"
 
 namespace rnbd {
@@ -38,11 +37,8 @@ Permission permission_of(const Rights& rights, const User& user);
 /// What is wrong with a pattern, as the end of a sentence; "" = nothing.
 std::string fault_of_pattern(std::string_view pattern);
 
-/// `open refused peer=10.0.0.7:40112 identity=host1 export="my disk"`: values are in quotes if they
-/// have other characters than those of names and addresses, and nothing in them ends the quotes or
-/// the line.
-std::string audit_line(std::string_view event,
-                       std::initializer_list<std::pair<std::string_view, std::string_view>> fields);
+/// See rtrs::audit_line(); fit for one line, whatever is in the values.
+std::string audit_line(std::string_view event, rtrs::AuditFields fields);
 
 /// The number of a session among those of all users: nobody else can make the same one by choosing
 /// the number of his session. Who has proven no name keeps his own.

@@ -14,6 +14,7 @@ Admission::Considered refuse(int error, const char* why) { return {.error = erro
 constexpr const char* kOvertaken = "an attempt to connect this path that a later one has overtaken";
 constexpr const char* kOtherCount = "the number of connections changed";
 constexpr const char* kExists = "this connection exists already";
+constexpr const char* kOtherUser = "the session belongs to another user";
 constexpr const char* kTooManySessions = "too many sessions (--max-sessions)";
 
 /// Numbers of attempts wrap.
@@ -35,7 +36,7 @@ Admission::Considered Admission::consider(const wire::ConnectParameters& paramet
   const auto known = find(parameters, user);
   // Its number goes over the wire, and may have been seen there.
   if (known != sessions_.end() && user && known->second.user != user) {
-    return refuse(EACCES, "the session belongs to another user");
+    return refuse(EACCES, kOtherUser);
   }
   Considered considered = known == sessions_.end()
                               ? consider_new(parameters, user)
@@ -210,7 +211,7 @@ Admission::Admitted Admission::admit(SessionId id, PathId path_id, std::string_v
   if (const char* why = no_admission(session, *path)) return {.why_not = why};
   if (user && !session.admitted) session.user = *user;
   if (user && session.user != *user && !RTRS_PLANTED(other_user_joins)) {
-    return {.why_not = "the session belongs to another user"};
+    return {.why_not = kOtherUser, .other_user = true};
   }
   Admitted admitted = claim_name(id, name);
   if (admitted.why_not != nullptr) return admitted;

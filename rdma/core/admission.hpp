@@ -56,6 +56,7 @@ class Admission {
     const char* why_not = nullptr;  ///< null = the path is in
     PathId replaces = 0;            ///< an older life of the path, which the driver must close
     SessionId ends = 0;             ///< an idle session that had the name; the driver must end it
+    bool other_user = false;        ///< why_not: the session is that of another user
   };
 
   explicit Admission(AdmissionLimits limits) : limits_{limits} {}

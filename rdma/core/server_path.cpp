@@ -232,6 +232,13 @@ void ServerPath::set_chunks(MutableBytes chunks) {
 
 /// They arrive in whatever order, and the info request may be earlier than some of them.
 Complaint ServerPath::on_proof(Connection& connection, ConstBytes message) {
+  auth_refusal_ = judge_proof(connection, message);
+  if (auth_refusal_ != nullptr) return auth_refusal_;
+  const bool last = connection.proof.proven() && all_proven();
+  return last && !told_name_.empty() ? take_in(told_name_) : nullptr;
+}
+
+Complaint ServerPath::judge_proof(Connection& connection, ConstBytes message) const {
   if (const Complaint refused = connection.proof.on_message(message)) return refused;
   if (!connection.proof.proven()) return nullptr;
   for (const Connection& other : connections_) {
@@ -241,7 +248,7 @@ Complaint ServerPath::on_proof(Connection& connection, ConstBytes message) {
       return "its connections have proven different users";
     }
   }
-  return all_proven() && !told_name_.empty() ? take_in(told_name_) : nullptr;
+  return nullptr;
 }
 
 bool ServerPath::all_proven() const {

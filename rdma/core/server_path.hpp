@@ -62,6 +62,8 @@ class ServerPath {
   bool authenticates() const { return options_.keys != nullptr; }
   /// The proof of connection `cid`, or its claim as long as the path is connecting.
   const auth::ServerProof& proof(std::uint16_t cid) const { return connections_[cid].proof; }
+  /// Why the proof of some connection was refused; null: none was.
+  Complaint auth_refusal() const { return auth_refusal_; }
 
   /// The chunk memory; given by the driver before the exchange can end, and kept until on_gone.
   void set_chunks(MutableBytes chunks);
@@ -128,6 +130,7 @@ class ServerPath {
 
   // The exchange
   [[nodiscard]] Complaint on_proof(Connection& connection, ConstBytes message);
+  [[nodiscard]] Complaint judge_proof(Connection& connection, ConstBytes message) const;
   bool all_proven() const;
   [[nodiscard]] Complaint on_info_request(ConstBytes message);
   [[nodiscard]] Complaint take_in(const std::string& name);
@@ -166,6 +169,7 @@ class ServerPath {
   std::vector<Connection> connections_;
   std::size_t present_ = 0;
   std::string told_name_;  ///< the session's, until all connections have proven whose they are
+  Complaint auth_refusal_ = nullptr;
   MutableBytes chunks_;
   std::vector<ServerRequest> requests_;  ///< one per chunk, once connected
   std::vector<std::byte> messages_;      ///< copies of the user messages, kMaxUserMessage each

@@ -13,6 +13,7 @@
 #include <tl/expected.hpp>
 
 #include "rdma/transport/connection.hpp"
+#include "rdma/transport/refusal_log.hpp"
 #include "rdma/wire/handshake.hpp"
 
 namespace rtrs {
@@ -74,6 +75,8 @@ struct AcceptorOptions {
   Log log;
   /// Why a peer was turned away before it was a client.
   std::function<void(LogLevel level, const std::string& peer, const std::string& why)> refused;
+  /// The same for those who have not proven whose they are.
+  std::function<void(const AuthRefusal&)> auth_refused;
 };
 
 /// Listens on one address. Bound and listening from its creation on; clients come in after start().

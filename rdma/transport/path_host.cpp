@@ -233,28 +233,44 @@ void PathHost::follow_up(Link& link, Connection::Status status) {
     case Status::more:
       return progress_later(link);
     case Status::closed:
-      if (const std::string key = unproven_key(link); !key.empty()) {
-        return close("closed by the client, which did not prove that it has the key " + key,
-                     LogLevel::warning);
-      }
-      return close("closed by the client", LogLevel::info);
+      return on_ended(link);
     default:
-      return close(why_broken(link), LogLevel::warning);
+      return on_broken(link);
   }
 }
 
-std::string PathHost::why_broken(const Link& link) const {
-  const std::string key = unproven_key(link);
-  return link.connection->failure() + (key.empty() ? "" : ": " + key);
+/// A client that finds that the server does not have its key leaves without a word.
+void PathHost::on_ended(const Link& link) {
+  if (path_.authenticates() && half_open()) {
+    const auth::ServerProof& proof = path_.proof(cid_of(link));
+    if (!proof.proven() && !proof.claimed().empty()) {
+      return refuse_auth(link, "it left and did not prove that it has this key");
+    }
+  }
+  close("closed by the client", LogLevel::info);
 }
 
-/// That the client claims to have, as long as it has proven nothing; "" = none.
-std::string PathHost::unproven_key(const Link& link) const {
-  if (!path_.authenticates() || !half_open()) return "";
+void PathHost::on_broken(const Link& link) {
+  if (const Complaint why = path_.auth_refusal()) return refuse_auth(link, why);
+  close(link.connection->failure(), LogLevel::warning);
+}
+
+void PathHost::refuse_auth(const Link& link, const std::string& why) {
+  tell_auth_refused(why, cid_of(link));
+  close(why, LogLevel::debug);
+}
+
+void PathHost::tell_auth_refused(const std::string& why, std::uint16_t cid) const {
+  hooks_.on_auth_refused({.peer = peer_,
+                          .user = path_.authenticates() ? path_.proof(cid).claimed() : "",
+                          .how = to_string(Identity::How::proof),
+                          .why = why});
+}
+
+std::uint16_t PathHost::cid_of(const Link& link) const {
   const auto place =
       std::ranges::find(links_, &link, [](const auto& one) { return one.get(); }) - links_.begin();
-  const auth::ServerProof& proof = path_.proof(static_cast<std::uint16_t>(place));
-  return proof.proven() || proof.claimed().empty() ? "" : "'" + proof.claimed() + "'";
+  return static_cast<std::uint16_t>(place);
 }
 
 std::optional<std::string_view> PathHost::user() const {

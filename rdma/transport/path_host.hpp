@@ -28,6 +28,7 @@ struct ServerPathHooks {
   std::function<void(std::uint64_t held)> on_shrunk;  ///< it is closed, and holds so much memory
   std::function<void()> on_gone;                      ///< it may be destroyed from a later event
   std::function<void()> on_connection_closed;         ///< once per connection
+  std::function<void(AuthRefusal)> on_auth_refused;   ///< without its listener
   std::function<void()> on_pending;                   ///< see ServerSession::has_pending()
   Log log;
   Duration handshake_timeout{};
@@ -55,6 +56,8 @@ class PathHost {
   bool half_open() const { return path_.state() == ServerPathState::connecting; }
   /// The user proven by its client since it came, if it had to.
   std::optional<std::string_view> user() const;
+  /// For the log: what its client has proven does not let it in.
+  void tell_auth_refused(const std::string& why, std::uint16_t cid = 0) const;
   ServerSessionStatus::Path status() const;
 
  private:
@@ -80,8 +83,10 @@ class PathHost {
   void follow_up(Link& link, Connection::Status status);
   void progress_later(Link& link);
   std::string security() const;
-  std::string why_broken(const Link& link) const;
-  std::string unproven_key(const Link& link) const;
+  void on_ended(const Link& link);
+  void on_broken(const Link& link);
+  void refuse_auth(const Link& link, const std::string& why);
+  std::uint16_t cid_of(const Link& link) const;
   void schedule_tick();
   bool provide_chunks();
   void give_back(std::span<const MutableBytes> unused, std::uint64_t held) const;

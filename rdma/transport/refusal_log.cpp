@@ -2,6 +2,9 @@
 #include "rdma/transport/refusal_log.hpp"
 
 #include <chrono>
+#include <iterator>
+
+#include "rdma/audit_line.hpp"
 
 namespace rtrs {
 namespace {
@@ -9,12 +12,40 @@ namespace {
 constexpr Duration kPause = std::chrono::minutes{1};
 /// Hosts and reasons that are kept apart. Further ones are counted as one.
 constexpr std::size_t kMaxEntries = 256;
+/// Of one host; the users that it names beyond are not told apart.
+constexpr std::size_t kMaxOfHost = 16;
+
+std::string host_of(const std::string& peer) { return peer.substr(0, peer.rfind(':')); }
 
 }  // namespace
 
 void RefusalLog::say(LogLevel level, const std::string& peer, const std::string& why, Instant now) {
+  say_once(level, {host_of(peer), "", why}, peer + ": " + why, now);
+}
+
+void RefusalLog::audit(const AuthRefusal& refusal, Instant now) {
+  const std::string user = ascii_of(refusal.user);
+  const std::string line = audit_line("auth refused", {{"peer", refusal.peer},
+                                                       {"listener", refusal.listener},
+                                                       {"user", user},
+                                                       {"how", refusal.how},
+                                                       {"why", ascii_of(refusal.why)}});
+  const std::string host = host_of(refusal.peer);
+  Key key{host, user, refusal.how + ' ' + refusal.why};
+  if (!entries_.contains(key) && tries_many(host)) key = {host, "", refusal.how};
+  say_once(LogLevel::warning, std::move(key), line, now);
+}
+
+bool RefusalLog::tries_many(const std::string& host) const {
+  auto one = entries_.lower_bound(Key{host, "", ""});
+  for (std::size_t n = 0; one != entries_.end() && std::get<0>(one->first) == host; ++one) {
+    if (++n == kMaxOfHost) return true;
+  }
+  return false;
+}
+
+void RefusalLog::say_once(LogLevel level, Key key, const std::string& line, Instant now) {
   if (!log_) return;
-  std::pair key{peer.substr(0, peer.rfind(':')), why};
   if (entries_.size() >= kMaxEntries && !entries_.contains(key)) {
     std::erase_if(entries_, [&](const auto& entry) { return now >= entry.second.said + kPause; });
     if (entries_.size() >= kMaxEntries) key = {};
@@ -23,14 +54,14 @@ void RefusalLog::say(LogLevel level, const std::string& peer, const std::string&
   Entry& entry = at->second;
   if (!is_new && now < entry.said + kPause) {
     ++entry.unsaid;
-    log_(LogLevel::debug, peer + ": " + why);
+    log_(LogLevel::debug, line);
     return;
   }
   const std::string more =
       entry.unsaid == 0 ? ""
                         : " (" + std::to_string(entry.unsaid) + " more like this were not logged)";
   entry = {now, 0};
-  log_(level, peer + ": " + why + more);
+  log_(level, line + more);
 }
 
 }  // namespace rtrs

@@ -131,13 +131,19 @@ bool ServerDriver::stop(Duration drain) {
 // ---- New connections, on reactor 0 -------------------------------------------------------------
 
 void ServerDriver::welcome(std::unique_ptr<Incoming> incoming, unsigned entrance) {
+  const Entrance& in = entrances_[entrance];
   const auto refuse = [&](int error, const std::string& why) {
-    refusals_.say(LogLevel::warning, incoming->peer, "refused: " + why, now());
+    if (error == EACCES) {
+      refusals_.audit({incoming->peer, in.acceptor->address(), incoming->identity.name,
+                       to_string(incoming->identity.how), why},
+                      now());
+    } else {
+      refusals_.say(LogLevel::warning, incoming->peer, "refused: " + why, now());
+    }
     incoming->reject(wire::encode_reject(error));
   };
   const auto parameters = wire::decode_connect_request(incoming->record);
   if (!parameters) return refuse(ECONNRESET, to_string(parameters.error()));
-  const Entrance& in = entrances_[entrance];
   if (!in.lets_in(incoming->peer)) return refuse(EACCES, "this listener has from= other networks");
   const bool proves = in.auth == AuthMode::psk && incoming->identity.name.empty();
   if (proves && (parameters->extension.features & wire::kFeatureAuthentication) == 0) {
@@ -243,6 +249,12 @@ SessionEnvironment ServerDriver::environment(Admission::SessionId id, Reactor& r
     asio::post(reactor.io(), [this, id] { forget_session(id); });
   };
   environment.on_connection_closed = [this] { --connections_; };
+  environment.on_auth_refused = [this](AuthRefusal refusal, unsigned entrance) {
+    asio::post(reactors_[0]->io(), [this, refusal = std::move(refusal), entrance]() mutable {
+      refusal.listener = entrances_[entrance].acceptor->address();
+      refusals_.audit(refusal, now());
+    });
+  };
   if (options_.log) {
     environment.log = [this, peer](LogLevel level, const std::string& line) {
       options_.client_log->say(level, peer, line, std::chrono::steady_clock::now());

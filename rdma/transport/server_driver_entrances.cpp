@@ -90,6 +90,7 @@ AcceptorOptions ServerDriver::entrance_options(TlsMode tls) {
   settings.refused = [this](LogLevel level, const std::string& peer, const std::string& why) {
     refusals_.say(level, peer, why, now());
   };
+  settings.auth_refused = [this](const AuthRefusal& refusal) { refusals_.audit(refusal, now()); };
   settings.room = [this] {
     return options_.max_connections - std::min(options_.max_connections, connections_.load());
   };

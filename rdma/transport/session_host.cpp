@@ -53,6 +53,9 @@ PathHost& SessionHost::add_path(const Arrival& arrival, const std::string& peer)
   hooks.on_shrunk = [this, path](std::uint64_t held) { environment_.on_path_shrunk(path, held); };
   hooks.on_gone = [this, path] { environment_.on_path_gone(path); };
   hooks.on_connection_closed = environment_.on_connection_closed;
+  hooks.on_auth_refused = [this, entrance = arrival.options.entrance](AuthRefusal refusal) {
+    environment_.on_auth_refused(std::move(refusal), entrance);
+  };
   if (environment_.log) {
     hooks.log = [this](LogLevel level, const std::string& line) { pass_on(level, line); };
   }
@@ -83,6 +86,7 @@ void SessionHost::turn_away(Admission::PathId path) {
 
 Complaint SessionHost::admit(Admission::PathId path, std::string_view name) {
   const Admission::Admitted admitted = environment_.admit(path, name, paths_.at(path)->user());
+  if (admitted.other_user) paths_.at(path)->tell_auth_refused(admitted.why_not);
   if (admitted.why_not != nullptr) return admitted.why_not;
   if (std::exchange(lingering_, false)) linger_timer_.cancel();
   older_life_ = admitted.replaces;

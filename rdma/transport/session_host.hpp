@@ -30,6 +30,8 @@ struct SessionEnvironment {
   std::function<void()> on_idle;             ///< it lingers, and nothing executes
   std::function<void()> on_gone;  ///< nothing is left; the host may be destroyed from a later event
   std::function<void()> on_connection_closed;  ///< once per connection
+  /// At the entrance of this number; its address is to be added.
+  std::function<void(AuthRefusal, unsigned entrance)> on_auth_refused;
   Log log;
   Duration handshake_timeout{};
   Duration linger{};

@@ -50,8 +50,10 @@ wrong_key() {
   start_proving
   refused_client "$(proven host1@ wrong.psk)" "does not have this key.* .key 'host1'"
   refused_client "$(proven nobody@ unknown.psk)" "does not have this key.* .key 'nobody'"
-  says server.log "did not prove that it has the key 'host1'"
-  says server.log "did not prove that it has the key 'nobody'"
+  local by='auth refused peer=127\.0\.0\.1:[0-9]+ listener=tcp:127\.0\.0\.1:[0-9]+' name
+  for name in host1 nobody; do
+    wait_for_line server.log "$by user=$name how=proof why=\"it left and did not prove"
+  done
 }
 it "a wrong key and a name that is not known are refused alike" wrong_key
 
@@ -67,7 +69,7 @@ no_proof() {
   keys host1
   start_proving
   refused_client "rnbd+tcp://$address/x" 'Permission denied' 'it wants a proof'
-  says server.log 'it offers no proof of a key'
+  says server.log 'auth refused .* user="" how=none why="it offers no proof of a key'
 }
 it "a client without a key is told that the server wants a proof" no_proof
 
@@ -114,9 +116,9 @@ attacks() {
   keys host1 host2
   start_proving
   limited /usr/bin/python3 "$source_dir/tests/integration/auth_peer.py" "$port" keys.psk
-  says server.log "the client does not have the key: 'host1'"
-  says server.log 'its connections have proven different users'
-  says server.log 'the session belongs to another user'
+  wait_for_line server.log 'auth refused .* user=host1 how=proof why="the client does not have the key"'
+  wait_for_line server.log 'auth refused .* how=proof why="its connections have proven different users"'
+  wait_for_line server.log 'auth refused .* how=proof why="the session belongs to another user"'
 }
 it_plugin "replays, changed records, reflections and other users' keys are refused" attacks
 

@@ -86,6 +86,12 @@ class TcpAcceptor final : public Acceptor {
     if (options_.refused) options_.refused(level, peer, why);
   }
 
+  void tell(const std::string& peer, const Refusal& why) const {
+    if (!why.of_auth) return refused(why.level, peer, why.text);
+    if (!options_.auth_refused) return;
+    options_.auth_refused({peer, address(), why.user, why.how, why.text});
+  }
+
   Reactor& reactor_;
   AsioTcp::acceptor acceptor_;
   AcceptorOptions options_;
@@ -159,7 +165,7 @@ asio::awaitable<void> TcpAcceptor::shake_hands(Handshakes::iterator place) {
   if (!greeting) {
     // Closed by the deadline or a newcomer, perhaps.
     const Refusal& why = greeting.error();
-    refused(why.level, handshake->peer, why.text);
+    tell(handshake->peer, why);
     if (why.answered) co_await let_read(handshake->socket);
   }
   deadline.cancel();

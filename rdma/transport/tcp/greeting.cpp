@@ -51,7 +51,14 @@ asio::awaitable<tl::expected<std::unique_ptr<tls::Session>, Refusal>> secure(Asi
   const Failure& why = done.error();
   const bool left = why.error == ECONNRESET || why.error == ECANCELED;
   if (left) co_return no_handshake(why.text);
-  co_return tl::unexpected(Refusal{LogLevel::warning, "refused: " + why.text, true});
+  const Identity claim = (*session)->claim();
+  const bool claims = claim.how != Identity::How::none;
+  co_return tl::unexpected(Refusal{.level = LogLevel::warning,
+                                   .text = why.text,
+                                   .answered = true,
+                                   .of_auth = true,
+                                   .how = claims ? to_string(claim.how) : "tls",
+                                   .user = claim.name});
 }
 
 /// The magic first, so that a peer of another kind is sent away at once.
@@ -105,8 +112,11 @@ asio::awaitable<tl::expected<Greeting, Refusal>> receive_greeting(AsioSocket& so
   }
   if (mode == TlsMode::require && !greeting.tls) {
     demand_tls(socket);
-    co_return tl::unexpected(Refusal{
-        LogLevel::warning, "refused: it comes without TLS, which this listener requires", true});
+    co_return tl::unexpected(Refusal{.level = LogLevel::warning,
+                                     .text = "it comes without TLS, which this listener requires",
+                                     .answered = true,
+                                     .of_auth = true,
+                                     .how = "none"});
   }
   if (greeting.tls && greeting.tls->has_more()) {
     co_return tl::unexpected(

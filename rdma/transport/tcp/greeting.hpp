@@ -26,6 +26,10 @@ struct Refusal {
   LogLevel level = LogLevel::info;
   std::string text;
   bool answered = false;  ///< the client was told, and should have the time to read that
+  /// It has not proven whose it is, by `how`; `user` is what it said.
+  bool of_auth = false;
+  std::string how = {};
+  std::string user = {};
 };
 
 /// Reads it. The socket's owner keeps the deadline, and may close it meanwhile.

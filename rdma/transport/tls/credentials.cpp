@@ -117,9 +117,9 @@ int Credentials::apply(gnutls_session_int* session) const {
 tl::expected<std::shared_ptr<const Credentials>, std::string> Credentials::load(const TlsKeys& keys,
                                                                                 Role role) {
   if (keys.none()) {
-    return tl::unexpected(
-        std::string{"TLS needs keys: name a file of shared ones with tls-psk, or a directory with "
-                    "tls-certificates"});
+    return tl::unexpected(std::string{
+        "TLS and proofs need keys: name a file of shared ones with tls-psk, or, for TLS, "
+        "a directory with tls-certificates"});
   }
   const std::shared_ptr<Credentials> loaded{new Credentials{role}};
   loaded->verify_peer_ = keys.verify_peer;
@@ -233,7 +233,7 @@ std::shared_ptr<const Credentials> KeyStore::current() {
   auto loaded = Credentials::load(names_, Role::server);
   if (loaded) {
     current_ = *std::move(loaded);
-    say(LogLevel::info, "the TLS keys have changed: new connections need the new ones");
+    say(LogLevel::info, "the keys have changed: new connections need the new ones");
   } else {
     say(LogLevel::error, loaded.error() + "; the keys that were read before stay in force");
   }

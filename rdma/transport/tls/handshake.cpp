@@ -100,8 +100,22 @@ Session::~Session() {
 }
 
 const Secret* Session::claimed_key(std::string_view name) {
-  claimed_ = true;
+  claimed_ = name;
   return credentials().find(name);
+}
+
+Identity Session::claim() const {
+  Identity claim;
+  unsigned count = 0;
+  const gnutls_datum_t* const chain = gnutls_certificate_get_peers(session_, &count);
+  if (claimed_) {
+    claim.how = Identity::How::psk;
+    claim.name = *claimed_;
+  } else if (chain != nullptr && count > 0) {
+    claim.how = Identity::How::certificate;
+    claim.name = names_of(chain[0]).common_name;
+  }
+  return claim;
 }
 
 int Session::prepare() {

@@ -57,6 +57,9 @@ class Session {
   Step shake_hands();
   const Identity& identity() const { return identity_; }
   const Failure& failure() const { return failure_; }
+  /// The user that the peer says it is, in whatever bytes, and by what. How::none: it has said
+  /// nothing of that.
+  Identity claim() const;
 
   // ---- What goes over the socket
 
@@ -112,7 +115,7 @@ class Session {
   std::unique_ptr<Verification> verification_;
   Identity identity_;
   Failure failure_;
-  bool claimed_ = false;  ///< the peer says that it has a shared key
+  std::optional<std::string> claimed_;  ///< the shared key that the peer says it has
   bool shaken_ = false;
   bool broken_ = false;
 

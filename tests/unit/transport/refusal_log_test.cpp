@@ -67,6 +67,37 @@ TEST_CASE("hosts without number cost no memory without end, and are not all name
   CHECK(lines.all.size() > 1);
 }
 
+AuthRefusal refusal(const std::string& peer, const std::string& user) {
+  return {peer, "tcp:0.0.0.0:1234", user, "tls-psk", "no such key"};
+}
+
+TEST_CASE(
+    "who has proven nothing is named with all that it said, and can write no line of its own") {
+  Lines lines;
+  RefusalLog log{lines.log()};
+  log.audit(refusal("10.0.0.1:4", "host1"), Instant{1h});
+  log.audit(refusal("10.0.0.1:5", "a\" how=ok\nauth ok\xff"), Instant{1h});
+  CHECK(lines.all == std::vector<std::string>{
+                         "auth refused peer=10.0.0.1:4 listener=tcp:0.0.0.0:1234 user=host1 "
+                         "how=tls-psk why=\"no such key\"",
+                         "auth refused peer=10.0.0.1:5 listener=tcp:0.0.0.0:1234 "
+                         "user=\"a\\\" how=ok\\\\x0aauth ok\\\\xff\" how=tls-psk "
+                         "why=\"no such key\""});
+}
+
+TEST_CASE("a host that tries many names hides no other host") {
+  Lines lines;
+  RefusalLog log{lines.log()};
+  for (int i = 0; i < 1000; ++i) {
+    log.audit(refusal("10.0.0.1:4", "guess" + std::to_string(i)), Instant{1h});
+  }
+  CHECK(lines.all.size() > 10);
+  CHECK(lines.all.size() < 20);
+  CHECK(lines.all.size() + lines.for_debugging.size() == 1000);
+  log.audit(refusal("10.0.0.2:4", "host2"), Instant{1h});
+  CHECK(lines.all.back().find("user=host2") != std::string::npos);
+}
+
 TEST_CASE("a server that refuses a client a hundred times says so once") {
   Lines lines;
   ServerOptions options;
