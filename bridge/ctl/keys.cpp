@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/ctl/keys.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <string>
@@ -18,6 +14,8 @@
 #include <tl/expected.hpp>
 #include <vector>
 
+#include "bridge/ctl/key_list.hpp"
+#include "bridge/ctl/key_writer.hpp"
 #include "bridge/daemon/cli.hpp"
 #include "rdma/transport/tls/generate.hpp"
 #include "rdma/transport/tls/psk_file.hpp"
@@ -59,28 +57,6 @@ constexpr const char* kCertgenExamples = R"(Examples:
   A directory for the client host1:
     rnbd-ctl certgen /etc/rnbd/tls --client host1 --out host1-tls
     nbdkit rnbd 'rnbds+tcp://storage.example/disk0?tls-certificates=/etc/rnbd/host1-tls')";
-
-std::string system_reason(const std::string& path) { return path + ": " + std::strerror(errno); }
-
-/// Writes a new file, which then is there as a whole. `mode` also holds while it is written.
-Done write_file(const std::string& path, std::string_view text, mode_t mode) {
-  const std::string fresh = path + ".new";
-  ::unlink(fresh.c_str());
-  const int fd = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-  if (fd < 0) return tl::unexpected(system_reason(fresh));
-  bool good = true;
-  while (good && !text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
-    good = n > 0;
-    if (good) text.remove_prefix(static_cast<std::size_t>(n));
-  }
-  good = good && ::fsync(fd) == 0;
-  if (::close(fd) != 0) good = false;
-  if (good && ::rename(fresh.c_str(), path.c_str()) == 0) return {};
-  auto wrong = tl::unexpected(system_reason(path));
-  ::unlink(fresh.c_str());
-  return wrong;
-}
 
 // ---- Shared keys -------------------------------------------------------------------------------
 
@@ -279,10 +255,14 @@ std::optional<EarlyExit> parse_certgen(int argc, const char* const* argv, Done& 
 std::optional<int> run_key_command(int argc, const char* const* argv) {
   if (argc < 2) return std::nullopt;
   const std::string_view command{argv[1]};
-  if (command != "keygen" && command != "certgen") return std::nullopt;
+  std::optional<EarlyExit> (*const run)(int, const char* const*, Done&) =
+      command == "keygen"    ? parse_keygen
+      : command == "certgen" ? parse_certgen
+      : command == "keys"    ? run_key_list
+                             : nullptr;
+  if (run == nullptr) return std::nullopt;
   Done done;
-  const auto early = command == "keygen" ? parse_keygen(argc - 1, argv + 1, done)
-                                         : parse_certgen(argc - 1, argv + 1, done);
+  const auto early = run(argc - 1, argv + 1, done);
   if (early) {
     std::fputs(early->text.c_str(), early->status == 0 ? stdout : stderr);
     return early->status;

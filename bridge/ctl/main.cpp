@@ -37,7 +37,9 @@ constexpr const char* kDescription =
     "\n"
     "rnbd-ctl list, show and others are about all running programs; `rnbd-ctl help` lists them.\n"
     "\n"
-    "rnbd-ctl keygen and rnbd-ctl certgen make keys for TLS; both have a --help of their own.\n";
+    "rnbd-ctl keygen and rnbd-ctl certgen make keys, rnbd-ctl keys shows them and takes them away; "
+    "each\n"
+    "has a --help of its own.\n";
 
 constexpr const char* kExamples = R"(Examples:
   What does this machine use, and what does it serve?

@@ -128,9 +128,7 @@ withdrawn() {
   nbdkit_name=first attach_to "$(proven host1@ host1.psk)"
   nbdinfo --size "$uri"
   nbdkit_name=second attach_to "$(proven host2@ host2.psk)"
-  grep -v '^host1:' keys.psk >fewer.psk
-  chmod 600 fewer.psk
-  mv fewer.psk keys.psk
+  ctl keys keys.psk --remove host1
   ctl --json "$PWD/control" reload | tee said
   wait_for_line server.log "the key 'host1' was withdrawn"
   nbdinfo --size "$uri"

@@ -239,6 +239,56 @@ rotation() {
 }
 it "a key is exchanged without a restart and without a pause" rotation
 
+sha256_of() { python3 -c 'import hashlib, sys; print(hashlib.sha256(bytes.fromhex(sys.argv[1])).hexdigest())' "$1"; }
+# fingerprint FILE NAME: of the key, as it is shown.
+fingerprint() { ctl keys "$1" | awk -v name="$2" '$1 == name { print $3 }'; }
+
+shown_keys() {
+  keys host1 host2
+  ctl keygen host1 keys.psk
+  local shown secret
+  ctl keys keys.psk | tee said
+  says said '^host1 +host1 +[0-9a-f]{16} +-$'
+  says said '^host1/2 +host1 +[0-9a-f]{16} +-$'
+  shown=$(fingerprint keys.psk host1)
+  secret=$(sed 's/.*://' host1.psk)
+  [[ $shown == "$(fingerprint host1.psk host1)" ]] || fail "one key has two fingerprints"
+  [[ $shown == "$(sha256_of "$secret" | head -c 16)" ]] || fail "it is not of the secret"
+  [[ $shown != "$(fingerprint keys.psk host1/2)" ]] || fail "two keys have one fingerprint"
+  ctl keys --json keys.psk | tee -a said | python3 -c 'import json, sys; assert len(json.load(sys.stdin)["keys"]) == 3'
+  if cut -d : -f 2 keys.psk | grep -qFf - said; then fail "a key is shown"; fi
+}
+it_plugin "the keys of a file are listed with fingerprints, and never shown" shown_keys
+
+removed_keys() {
+  keys host1 host2
+  { echo '# the second floor' && cat keys.psk; } >more.psk
+  chmod 640 more.psk
+  chown nobody:nogroup more.psk
+  ctl keys more.psk --remove host1
+  [[ $(stat -c '%U %a' more.psk) == 'nobody 640' ]] || fail "it has another owner or other rights"
+  diff <(echo '# the second floor' && tail -n 1 keys.psk) more.psk
+  status_of 1 "${ctl_command[@]}" keys more.psk --remove host1
+  says said "has no key 'host1'"
+  status_of 1 "${ctl_command[@]}" keys more.psk --remove host2
+  says said 'is its only key'
+  chmod 644 more.psk
+  status_of 1 "${ctl_command[@]}" keys more.psk
+  says said 'chmod 600'
+}
+it_plugin "a key is taken out of a file, which keeps all else" removed_keys
+
+shown_certificates() {
+  certificates host1
+  ctl keys tls | tee said
+  says said '^server-cert\.pem +localhost +[0-9a-f]{16} +20[0-9]{2}-'
+  says said '^ca-cert\.pem '
+  ctl keys host1 | grep -E '^client-cert\.pem +host1 '
+  status_of 1 "${ctl_command[@]}" keys .
+  says said 'certgen'
+}
+it_plugin "the certificates of a directory are listed with their end" shown_certificates
+
 # ---- Others' ends ----------------------------------------------------------------------------------
 
 interop_gnutls() {

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/ctl/key_writer.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace rnbd {
+namespace {
+
+std::string system_reason(const std::string& path) { return path + ": " + std::strerror(errno); }
+
+/// The server may run as another user, who would not be able to read a file of ours.
+bool keep_owner(int fd, const std::string& old) {
+  struct stat status {};
+  if (::stat(old.c_str(), &status) != 0) return errno == ENOENT;
+  return ::fchown(fd, status.st_uid, status.st_gid) == 0 &&
+         ::fchmod(fd, status.st_mode & 07777) == 0;
+}
+
+bool write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return ::fsync(fd) == 0;
+}
+
+}  // namespace
+
+tl::expected<void, std::string> write_file(const std::string& path, std::string_view text,
+                                           mode_t mode) {
+  const std::string fresh = path + ".new";
+  ::unlink(fresh.c_str());
+  const int fd = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+  if (fd < 0) return tl::unexpected(system_reason(fresh));
+  bool good = keep_owner(fd, path) && write_all(fd, text);
+  if (::close(fd) != 0) good = false;
+  if (good && ::rename(fresh.c_str(), path.c_str()) == 0) return {};
+  auto wrong = tl::unexpected(system_reason(path));
+  ::unlink(fresh.c_str());
+  return wrong;
+}
+
+}  // namespace rnbd

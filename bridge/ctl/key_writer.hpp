@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Files of keys and certificates that change as a whole.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+
+namespace rnbd {
+
+/// Writes a file beside `path` and puts it in its place, so that whoever reads it sees the old one
+/// or the new one. It has `mode` from its first byte on; if there was one already, it keeps the
+/// owner, the group and the permissions of that.
+///
+/// Errors: a sentence of the system.
+tl::expected<void, std::string> write_file(const std::string& path, std::string_view text,
+                                           mode_t mode);
+
+}  // namespace rnbd
