@@ -190,6 +190,16 @@ no_such_export() {
 }
 it "no such export: the client is refused and nbdkit names the export" no_such_export
 
+# Where no name server is there, it may come: until connect-timeout.
+no_such_host() {
+  status_of 1 "$bridge_program" --listen "unix:$PWD/other" --connect now --connect-timeout 2s \
+    rnbd+tcp://no-such-host.invalid/disk0
+  says said "error: .*host 'no-such-host.invalid'"
+  fails nbdkit -U - "$plugin" rnbd+tcp://no-such-host.invalid/disk0 connect=now connect-timeout=2s --run true
+  says fails.out "error: .*host 'no-such-host.invalid'"
+}
+it "no such host: connect=now fails in time and names the host" no_such_host
+
 nobody_listens() {
   start_server --export disk0=memory:1M
   stop server
