@@ -9,6 +9,7 @@
 #include <exception>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -142,11 +143,34 @@ bool all_paths_work(SharedSession& session) {
   return std::ranges::all_of(session.status().paths, works);
 }
 
+std::string socket_of(const KernelOptions& kernel) { return "socket-" + kernel.name; }
+std::string state_of(const KernelOptions& kernel) { return "state-" + kernel.name; }
+
+/// What a predecessor has left with the service manager, which keeps it no longer: it must not hide
+/// this one's death from the kernel.
+std::optional<kernel::Kept> take_kept(const KernelOptions& kernel) {
+  const kernel::Kept kept{stored_descriptor(socket_of(kernel)),
+                          stored_descriptor(state_of(kernel))};
+  if (kept.socket < 0) return std::nullopt;
+  forget_descriptor(socket_of(kernel));
+  forget_descriptor(state_of(kernel));
+  return kept;
+}
+
+/// Leaves the disk to a successor if the service manager keeps it for that one, else takes it away.
+void end_disk(kernel::Face& disk, const KernelOptions& kernel) {
+  if (!manager_keeps_descriptors()) return disk.leave();
+  const auto kept = disk.hand_over(kDrain);
+  if (kept && store_descriptor(socket_of(kernel), kept->socket) &&
+      store_descriptor(state_of(kernel), kept->state)) {
+    log_function()(rtrs::LogLevel::info, disk.device() + " waits for the next start");
+  }
+}
+
 /// None unless --kernel asks for it.
-tl::expected<std::unique_ptr<kernel::Face>, Failure> kernel_disk(const BridgeOptions& options,
-                                                                 nbd::Exports& exports,
-                                                                 nbd::Front& front,
-                                                                 Connections& connections) {
+tl::expected<std::unique_ptr<kernel::Face>, Failure> kernel_disk(
+    const BridgeOptions& options, nbd::Exports& exports, nbd::Front& front,
+    Connections& connections, const std::optional<kernel::Kept>& kept) {
   if (!options.kernel) return nullptr;
   auto disk = std::make_unique<kernel::Face>(
       exports, front,
@@ -157,7 +181,7 @@ tl::expected<std::unique_ptr<kernel::Face>, Failure> kernel_disk(const BridgeOpt
                           .server = options.client.server(),
                           .all_paths_work = [&] { return all_paths_work(connections.session()); },
                           .log = log_function()});
-  if (auto mapped = disk->map(); !mapped) return tl::unexpected(mapped.error());
+  if (auto mapped = disk->map(kept); !mapped) return tl::unexpected(mapped.error());
   return disk;
 }
 
@@ -170,6 +194,7 @@ int give_back(nbd::Front& front, Connections& connections, const Failure& why) {
 }
 
 int serve(const BridgeOptions& options) {
+  const auto kept = options.kernel ? take_kept(*options.kernel) : std::nullopt;
   auto opened = BridgeListeners::open(options);
   if (!opened) return complain(opened.error());
   BridgeListeners& listeners = **opened;
@@ -197,7 +222,7 @@ int serve(const BridgeOptions& options) {
   auto control = open_control(options.client.control, commands);
   if (!control) return complain(control.error());
   front.start();
-  auto disk = kernel_disk(options, exports, front, connections);
+  auto disk = kernel_disk(options, exports, front, connections, kept);
   if (!disk) return give_back(front, connections, disk.error());
   auto door = open_metrics_door(options.metrics, [&] { return metrics.page(); });
   signals_mean_drain();
@@ -218,7 +243,7 @@ int serve(const BridgeOptions& options) {
   control->reset();
   removed(options.client.control);
   listeners.end();
-  if (*disk) (*disk)->leave();
+  if (*disk) end_disk(**disk, *options.kernel);
   front.stop(kDrain);
   connections.leave();
   return wrong.empty() ? 0 : 1;

@@ -10,11 +10,17 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
+#include <sstream>
+#include <string_view>
+#include <utility>
 
 namespace rnbd {
 namespace {
 
 constexpr int kFirstInherited = 3;
+/// Of the names under which the manager keeps what is no listening socket.
+constexpr std::string_view kStoredPrefix = "rnbd-";
 
 int option_of(int fd, int option) {
   int value = -1;
@@ -29,39 +35,100 @@ bool listens(int fd, Sockets kind) {
   return fits && option_of(fd, SO_TYPE) == SOCK_STREAM && option_of(fd, SO_ACCEPTCONN) == 1;
 }
 
-}  // namespace
-
-void notify_manager(const std::string& state) {
+/// The manager, or none: whoever does not hear us has gone.
+std::optional<std::pair<sockaddr_un, socklen_t>> manager_address() {
   const char* path = std::getenv("NOTIFY_SOCKET");
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path == nullptr || (path[0] != '/' && path[0] != '@')) return;
+  if (path == nullptr || (path[0] != '/' && path[0] != '@')) return std::nullopt;
   const std::size_t length = std::strlen(path);
-  if (length >= sizeof(address.sun_path)) return;
+  if (length >= sizeof(address.sun_path)) return std::nullopt;
   std::memcpy(address.sun_path, path, length);
   if (path[0] == '@') address.sun_path[0] = '\0';
-  const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return;
-  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length);
-  // A service manager that does not hear it has gone; there is nobody to tell.
-  [[maybe_unused]] const ssize_t sent = ::sendto(fd, state.data(), state.size(), MSG_NOSIGNAL,
-                                                 reinterpret_cast<const sockaddr*>(&address), size);
+  return std::pair{address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length)};
+}
+
+/// With a descriptor, unless that is -1.
+bool send_to_manager(std::string state, int attached) {
+  auto address = manager_address();
+  const int fd = address ? ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
+  if (fd < 0) return false;
+  iovec text{state.data(), state.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_name = &address->first;
+  message.msg_namelen = address->second;
+  message.msg_iov = &text;
+  message.msg_iovlen = 1;
+  if (attached >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &attached, sizeof(int));
+  }
+  const bool sent = ::sendmsg(fd, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(state.size());
   ::close(fd);
+  return sent;
+}
+
+struct Inherited {
+  int fd = -1;
+  std::string name;
+};
+
+/// All that the manager has passed, with their names.
+std::vector<Inherited> inherited() {
+  const char* pid = std::getenv("LISTEN_PID");
+  const char* count = std::getenv("LISTEN_FDS");
+  const char* names = std::getenv("LISTEN_FDNAMES");
+  if (pid == nullptr || count == nullptr || std::atol(pid) != ::getpid()) return {};
+  std::vector<Inherited> all;
+  std::istringstream words{names != nullptr ? names : ""};
+  for (int fd = kFirstInherited; fd < kFirstInherited + std::atoi(count); ++fd) {
+    all.push_back({fd, ""});
+    std::getline(words, all.back().name, ':');
+    ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  }
+  return all;
+}
+
+}  // namespace
+
+void notify_manager(const std::string& state) { send_to_manager(state, -1); }
+
+bool manager_keeps_descriptors() {
+  const char* most = std::getenv("FDSTORE");
+  return std::getenv("NOTIFY_SOCKET") != nullptr && most != nullptr && std::atoi(most) > 0;
+}
+
+bool store_descriptor(const std::string& name, int fd) {
+  return send_to_manager("FDSTORE=1\nFDNAME=" + std::string{kStoredPrefix} + name + "\n", fd);
+}
+
+void forget_descriptor(const std::string& name) {
+  notify_manager("FDSTOREREMOVE=1\nFDNAME=" + std::string{kStoredPrefix} + name + "\n");
+}
+
+int stored_descriptor(const std::string& name) {
+  for (const Inherited& each : inherited()) {
+    if (each.name == std::string{kStoredPrefix} + name) return each.fd;
+  }
+  return -1;
 }
 
 tl::expected<std::vector<int>, std::string> inherited_sockets(Sockets kind) {
-  const char* pid = std::getenv("LISTEN_PID");
-  const char* count = std::getenv("LISTEN_FDS");
-  if (pid == nullptr || count == nullptr || std::atol(pid) != ::getpid()) return {};
   std::vector<int> fds;
-  for (int fd = kFirstInherited; fd < kFirstInherited + std::atoi(count); ++fd) {
+  for (const auto& [fd, name] : inherited()) {
+    if (name.starts_with(kStoredPrefix)) continue;
     if (!listens(fd, kind)) {
       return tl::unexpected(
           "descriptor " + std::to_string(fd) + " from the service manager is not a listening TCP " +
           (kind == Sockets::tcp ? "" : "or Unix ") + "socket; use ListenStream=ADDRESS:PORT" +
           (kind == Sockets::tcp ? "" : " or =PATH") + " in the socket unit");
     }
-    ::fcntl(fd, F_SETFD, FD_CLOEXEC);
     fds.push_back(fd);
   }
   ::unsetenv("LISTEN_PID");

@@ -12,6 +12,18 @@ namespace rnbd {
 /// Source: sd_notify(3).
 void notify_manager(const std::string& state);
 
+/// Whether the manager keeps descriptors while the program is started anew. Managers before systemd
+/// 254 do not say so: then the unit has to, by Environment=FDSTORE=N.
+/// Source: sd_notify(3), systemd.service(5).
+bool manager_keeps_descriptors();
+/// Gives the manager a descriptor to keep under a name, in front of which it gets kStoredPrefix.
+/// False: it has not been sent.
+bool store_descriptor(const std::string& name, int fd);
+/// The manager keeps it no more.
+void forget_descriptor(const std::string& name);
+/// The descriptor that the manager has kept; -1 = none of that name. Before inherited_sockets().
+int stored_descriptor(const std::string& name);
+
 /// A socket on which a program can listen.
 enum class Sockets { tcp, tcp_and_unix };
 

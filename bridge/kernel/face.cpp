@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "bridge/kernel/handover.hpp"
 #include "bridge/protocol/printable.hpp"
 #include "bridge/protocol/uuid.hpp"
 
@@ -66,12 +67,8 @@ Face::Face(nbd::Exports& exports, nbd::Front& front, FaceOptions options)
 }
 
 Face::~Face() {
-  {
-    const std::lock_guard lock{mutex_};
-    leaving_ = true;
-    changed_.notify_all();
-  }
-  if (thread_.joinable()) thread_.join();
+  end_thread();
+  if (lock_ >= 0) ::close(lock_);
 }
 
 void Face::say(rtrs::LogLevel level, const std::string& text) const {
@@ -83,10 +80,12 @@ bool Face::once(const std::string& text) { return std::exchange(said_, text) != 
 
 std::string Face::device() const { return "/dev/nbd" + std::to_string(device_.index.value_or(0)); }
 
-tl::expected<void, Failure> Face::map() {
+tl::expected<void, Failure> Face::map(const std::optional<Kept>& kept) {
   auto netlink = Netlink::open();
   if (!netlink) return tl::unexpected(netlink.error());
   netlink_ = *std::move(netlink);
+  if (auto claimed = claim_mapped(); !claimed) return claimed;
+  if (kept && resume(*kept)) return observe();
   return join();
 }
 
@@ -102,7 +101,8 @@ void Face::set_identity(const RemoteDevice& device) {
 /// Who died may still be writing, as far as the server knows: until it does not, this one is
 /// refused, or may only read.
 bool Face::fits(const nbd::Lease& device, const Mapped& mapped) const {
-  return !device->read_only() || sysfs_.read_only(mapped.index);
+  const bool other = kinship(identity_, mapped.backend) == Kinship::other;  // which is told soon
+  return other || !device->read_only() || sysfs_.read_only(mapped.index);
 }
 
 tl::expected<nbd::Lease, Failure> Face::open_device() {
@@ -110,6 +110,7 @@ tl::expected<nbd::Lease, Failure> Face::open_device() {
                             this};
   for (;;) {
     auto opened = exports_.open("", interrupt);
+    if (opened) set_identity(**opened);
     const auto mapped = find_by_name();
     if (opened && (!mapped || fits(*opened, *mapped))) return opened;
     if (!mapped || leaving_) return opened;
@@ -136,13 +137,31 @@ std::optional<Mapped> Face::find_by_name() const {
   return found != all.end() ? std::optional{*found} : std::nullopt;
 }
 
+/// False: another process serves the device.
+bool Face::lock(unsigned index) {
+  const int fd = sysfs_.lock(index);
+  if (fd < 0) return errno != EWOULDBLOCK;
+  if (const int old = std::exchange(lock_, fd); old >= 0) ::close(old);
+  return true;
+}
+
+/// Who has died may still be about to be buried.
+tl::expected<void, Failure> Face::claim_mapped() {
+  const auto until = std::chrono::steady_clock::now() + kFuneral;
+  for (;;) {
+    const auto mapped = find_by_name();
+    if (!mapped || lock(mapped->index)) return {};
+    if (std::chrono::steady_clock::now() > until) return tl::unexpected(busy(device_of(*mapped)));
+    pause(kAgain);
+  }
+}
+
 /// Opens the device at the server and gives it to the kernel, in whatever way is right.
 tl::expected<void, Failure> Face::join() {
   const auto until = std::chrono::steady_clock::now() + kFuneral;
   for (;;) {
     auto opened = open_device();
     if (!opened) return tl::unexpected(opened.error());
-    set_identity(**opened);
     const Event found = what_is_there();
     if (mapped_ && found == Event::found_none) {
       return tl::unexpected(Failure{ENODEV, device() + " is not mapped any more"});
@@ -201,7 +220,10 @@ tl::expected<bool, Failure> Face::offer(const Row& row, nbd::Lease device) {
   kernels.reset();
   if (!index) return tl::unexpected(index.error());
   device_.index = *index;
-  if (row.message->command == Command::connect) set_queue();
+  if (row.message->command == Command::connect) {
+    set_queue();
+    lock(*index);
+  }
   return !peer_has_gone(look.fd());
 }
 
@@ -215,6 +237,52 @@ void Face::set_queue() {
   const std::uint64_t most = sysfs_.queue(*device_.index, "max_hw_sectors_kb");
   if (most != 0) set("max_sectors_kb", std::to_string(std::min(most, kMostSectorsKb)));
   set("scheduler", "none");
+}
+
+// ---- The successor
+// --------------------------------------------------------------------------------
+
+/// False: the kernel has to be given another socket, and this one is dead.
+bool Face::resume(const Kept& kept) {
+  End socket{kept.socket};
+  const auto left = take_left_behind(kept.state);
+  const auto mapped = find_by_name();
+  const bool known = left && mapped && mapped->index == left->index &&
+                     mapped->backend == left->identifier && !peer_has_gone(socket.fd());
+  auto opened = known ? open_device() : tl::unexpected(Failure{ENODEV, ""});
+  if (!opened || what_is_there() != Event::found_own) {
+    say(rtrs::LogLevel::warning,
+        "what the predecessor has left is of no use; the kernel gets another socket");
+    ::shutdown(socket.fd(), SHUT_RDWR);  // others may have it, too
+    return false;
+  }
+  attachment_.on(Event::found_kept);
+  mapped_ = true;
+  device_.flags = exports_.flags(**opened, /*structured=*/false);
+  watched_ = std::make_shared<nbd::Watched>();
+  if (!front_.adopt(socket.fd(), {.device = *std::move(opened),
+                                  .flags = device_.flags,
+                                  .watched = watched_,
+                                  .unread = left->unread})) {
+    return false;
+  }
+  socket.take();
+  return true;
+}
+
+std::optional<Kept> Face::hand_over(std::chrono::milliseconds patience) {
+  end_thread();
+  observer_ = {};
+  if (attachment_.on(Event::stop_to_hand) == nullptr) return std::nullopt;
+  auto released = front_.release(patience);
+  const int state =
+      released ? leave_behind({*device_.index, device_.identifier, released->unread}) : -1;
+  attachment_.on(state < 0 ? Event::late : Event::drained);
+  if (state >= 0) return Kept{released->socket, state};
+  if (released) ::close(released->socket);
+  say(rtrs::LogLevel::warning,
+      device() + ": requests do not end; the successor brings another socket");
+  return std::nullopt;
 }
 
 // ---- Its size
@@ -305,13 +373,17 @@ void Face::rejoin() {
   }
 }
 
-void Face::leave() {
+void Face::end_thread() {
   {
     const std::lock_guard lock{mutex_};
     leaving_ = true;
     changed_.notify_all();
   }
   if (thread_.joinable()) thread_.join();
+}
+
+void Face::leave() {
+  end_thread();
   observer_ = {};
   const bool ours = mapped_ && sysfs_.backend(*device_.index) == device_.identifier;
   const Row* const row = attachment_.on(Event::stop);

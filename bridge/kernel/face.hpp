@@ -33,6 +33,12 @@ struct FaceOptions {
   rtrs::Log log;
 };
 
+/// What a bridge leaves to its successor: two descriptors, for which the service manager cares.
+struct Kept {
+  int socket = -1;  ///< whose other end the kernel has
+  int state = -1;   ///< a file in memory
+};
+
 /// A device whose bridge has died is taken over: the kernel sends what was not answered again.
 ///
 /// Errors:  failures say what to do. ESTALE: the kernel has another disk under this name; EBUSY: a
@@ -46,14 +52,18 @@ class Face {
   Face(const Face&) = delete;
   Face& operator=(const Face&) = delete;
 
-  /// Returns when the device is there with its size. Waits without limit for the server when the
-  /// kernel has the device already.
-  tl::expected<void, rtrs::Failure> map();
+  /// Returns when the device is there with its size. Takes over what a predecessor has left; if
+  /// there is any doubt about that, the kernel is given another socket. Waits without limit for the
+  /// server when the kernel has the device already.
+  tl::expected<void, rtrs::Failure> map(const std::optional<Kept>& kept = {});
   /// Keeps it there, and its size up to date; `on_unmapped` is called when somebody else has taken
   /// it away. After map().
   void watch(std::function<void()> on_unmapped);
   /// Takes it away: requests that wait end with EIO.
   void leave();
+  /// Leaves it to a successor, for which the kernel's requests wait. None: some do not end in time,
+  /// and the successor has to bring a socket.
+  std::optional<Kept> hand_over(std::chrono::milliseconds patience);
 
   /// `/dev/nbd0`, once it is mapped.
   std::string device() const;
@@ -73,6 +83,10 @@ class Face {
   rtrs::Failure another_disk() const;
   tl::expected<bool, rtrs::Failure> offer(const Row& row, nbd::Lease device);
   void set_queue();
+  tl::expected<void, rtrs::Failure> claim_mapped();
+  bool lock(unsigned index);
+  bool resume(const Kept& kept);
+  void end_thread();
 
   // The thread.
   void run();
@@ -90,6 +104,7 @@ class Face {
   const Sysfs sysfs_;
   std::optional<Netlink> netlink_;
   Attachment attachment_;
+  int lock_ = -1;  ///< Sysfs::lock()
   Identity identity_;
   bool mapped_ = false;                    ///< the kernel has had the device from us
   Message device_;                         ///< all that the kernel may be told

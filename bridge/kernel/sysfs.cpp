@@ -2,6 +2,7 @@
 #include "bridge/kernel/sysfs.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -46,6 +47,15 @@ std::filesystem::path Sysfs::device(unsigned index) const {
 }
 
 std::string Sysfs::backend(unsigned index) const { return first_line(device(index) / "backend"); }
+
+int Sysfs::lock(unsigned index) const {
+  const int fd = ::open((device(index) / "backend").c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0 || ::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+  const int error = errno;
+  ::close(fd);
+  errno = error;
+  return -1;
+}
 
 std::vector<Mapped> Sysfs::mapped() const {
   std::vector<Mapped> all;

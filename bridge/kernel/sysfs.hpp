@@ -35,6 +35,9 @@ class Sysfs {
   std::vector<Mapped> mapped() const;
   /// "" if it has none: nothing is mapped there.
   std::string backend(unsigned index) const;
+  /// A descriptor that tells others that this process serves the device, for as long as it is open.
+  /// -1 and errno; EWOULDBLOCK: another process does.
+  int lock(unsigned index) const;
   /// Bytes.
   std::uint64_t size(unsigned index) const;
   bool read_only(unsigned index) const;

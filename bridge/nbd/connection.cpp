@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/nbd/connection.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -58,6 +59,21 @@ Connection::Connection(Worker& worker, int socket, Agreement agreement, rtrs::La
 
 Connection::~Connection() {
   if (watched()) agreement_.watched->ended = true;
+}
+
+bool Connection::begin_with_unread() {
+  const std::string unread = std::exchange(agreement_.unread, {});
+  if (unread.size() > kStaging) return false;
+  std::memcpy(staging_.get(), unread.data(), unread.size());
+  staged_ = unread.size();
+  parse();
+  return true;
+}
+
+std::optional<Released> Connection::release() {
+  const int socket = left_ || !open_ ? -1 : ::fcntl(stream_.descriptor(), F_DUPFD_CLOEXEC, 0);
+  if (socket < 0) return std::nullopt;
+  return Released{socket, {reinterpret_cast<const char*>(staging_.get()), staged_}};
 }
 
 bool Connection::grow(std::uint64_t size) {
@@ -141,7 +157,7 @@ void Connection::parse() {
       if (!take_payload(from, size, used)) break;
       continue;
     }
-    if (size < sizeof(RequestHeader)) break;
+    if (releasing_ || size < sizeof(RequestHeader)) break;
     if (!has_room()) {
       crowded_ = true;
       break;

@@ -60,6 +60,14 @@ class Connection {
   /// Sends the replies that are due, and takes up what waited for room.
   void send();
 
+  /// Begins with what another process has received of its requests. False: too much for a client
+  /// that keeps to the protocol.
+  bool begin_with_unread();
+  /// No more requests; what is under way is still answered. Then the connection is finished, and
+  /// release() has what comes next.
+  void prepare_release() { releasing_ = true; }
+  /// None if the client has left.
+  std::optional<Released> release();
   /// No more requests; what is under way is still answered.
   void drain();
   /// The client gets no more answers. Its requests may still end for a while, so that its device
@@ -74,14 +82,19 @@ class Connection {
   bool watched() const { return agreement_.watched != nullptr; }
   std::chrono::steady_clock::time_point given_up_at() const { return given_up_at_; }
   /// Nothing is under way any more, and nothing more will come.
-  bool finished() const { return !open_ && in_flight_ == 0 && (left_ || !stream_.has_unsent()); }
+  bool finished() const {
+    return (!open_ || releasing_) && in_flight_ == 0 && (left_ || !stream_.has_unsent());
+  }
+  bool releasing() const { return releasing_; }
   /// What only a thread that may wait should destroy.
   Lease take_lease() { return std::move(agreement_.device); }
   rtrs::LaneLoop& lane() const { return *lane_; }
 
  private:
   // connection.cpp: what arrives
-  bool reading() const { return open_ && !crowded_; }
+  bool reading() const {
+    return open_ && !crowded_ && (!releasing_ || arriving_ != nullptr);  // of one that has begun
+  }
   bool has_room() const;
   void receive(int flags);
   bool receive_once(int flags, std::size_t& room, std::size_t& received);
@@ -116,8 +129,9 @@ class Connection {
   rtrs::LaneLoop* lane_;
   const rtrs::Log& log_;
 
-  bool open_ = true;      ///< takes requests
-  bool crowded_ = false;  ///< what has arrived waits until a request ends
+  bool open_ = true;        ///< takes requests
+  bool releasing_ = false;  ///< begins no request
+  bool crowded_ = false;    ///< what has arrived waits until a request ends
   bool more_ = false;
   bool full_ = false;  ///< the socket takes no replies at the moment
   bool left_ = false;  ///< nobody waits for answers

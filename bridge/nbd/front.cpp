@@ -240,6 +240,17 @@ bool Front::grow(std::uint64_t size) {
   return std::ranges::all_of(workers_, [size](const auto& worker) { return worker->grow(size); });
 }
 
+std::optional<Released> Front::release(std::chrono::milliseconds patience) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  std::optional<Released> released;
+  for (const auto& worker : workers_) {
+    auto answer = worker->release();
+    if (answer.wait_until(until) != std::future_status::ready) return std::nullopt;
+    if (auto one = answer.get()) released = std::move(one);
+  }
+  return released;
+}
+
 /// Closes the socket.
 void Front::forget(Meetings::iterator place) {
   const std::lock_guard lock{mutex_};

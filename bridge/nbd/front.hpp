@@ -8,6 +8,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <tl/expected.hpp>
@@ -42,6 +43,9 @@ class Front {
   /// The devices of the clients that are watched have `size` bytes by now. False: ask again later.
   /// Between start() and stop().
   bool grow(std::uint64_t size);
+  /// Ends the client that is watched between two requests. None: it has left, or its requests do
+  /// not end within `patience`; then it goes on until stop().
+  std::optional<Released> release(std::chrono::milliseconds patience);
   /// One more place where clients come in.
   void add(std::vector<Listener> listeners);
   /// Answers what is under way, for at most `patience`, and ends every connection.

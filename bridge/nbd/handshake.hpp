@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "bridge/nbd/exports.hpp"
 #include "bridge/nbd/wire.hpp"
@@ -21,6 +22,12 @@ struct Watched {
   std::atomic<bool> ended{false};    ///< the connection is no more
 };
 
+/// A connection between two requests, for another process to go on with.
+struct Released {
+  int socket = -1;     ///< who has this closes it
+  std::string unread;  ///< bytes that the client has sent behind its last request that was answered
+};
+
 /// What a client and we have agreed on.
 struct Agreement {
   Lease device;
@@ -29,6 +36,7 @@ struct Agreement {
   bool structured = false;                       ///< replies are structured
   bool block_status = false;                     ///< the client has chosen base:allocation
   std::shared_ptr<Watched> watched = {};         ///< null: nobody looks
+  std::string unread = {};                       ///< what another process has received of requests
 };
 
 /// What a client is told when its export cannot be opened, or the exports cannot be listed, because

@@ -67,6 +67,18 @@ bool Worker::grow(std::uint64_t size) {
   return done->get_future().get();
 }
 
+std::future<std::optional<Released>> Worker::release() {
+  auto promise = std::make_shared<std::promise<std::optional<Released>>>();
+  auto future = promise->get_future();
+  post([this, promise] {
+    const auto found = std::ranges::find_if(connections_, &Connection::watched);
+    if (found == connections_.end()) return promise->set_value(std::nullopt);
+    releasing_ = std::move(*promise);
+    found->prepare_release();
+  });
+  return future;
+}
+
 void Worker::stop(std::chrono::milliseconds patience) {
   post([this, patience] {
     stopping_ = true;
@@ -268,6 +280,7 @@ void Worker::add(int socket, Agreement agreement) {
   Lane& lane = lane_in(agreement.device->session());
   ++lane.users;
   connections_.emplace_back(*this, socket, std::move(agreement), *lane.loop, log_);
+  if (!connections_.back().begin_with_unread()) connections_.back().hang_up();
   if (stopping_) connections_.back().drain();
 }
 
@@ -277,6 +290,7 @@ void Worker::bury() {
       ++connection;
       continue;
     }
+    if (connection->releasing()) releasing_->set_value(connection->release());
     const auto lane = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& l) {
       return l.loop.get() == &connection->lane();
     });

@@ -7,9 +7,11 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -36,6 +38,9 @@ class Worker {
   /// The devices of the clients that are watched have `size` bytes by now. False: ask again later.
   /// Waits for the worker's turn.
   bool grow(std::uint64_t size);
+  /// Ends the client that is watched between two requests; the answer comes when it has ended, and
+  /// is none if it has left, or there is none.
+  std::future<std::optional<Released>> release();
   /// Answers what is under way, for at most `patience`, and ends.
   void stop(std::chrono::milliseconds patience);
 
@@ -89,7 +94,8 @@ class Worker {
   bool answered_ = false;         ///< since the last wait, so that a request is likely to follow
   bool started_ = false;          ///< since the last wait: an answer is likely to follow
   std::size_t moved_ = 0;         ///< requests and answers since the last wait() looked
-  unsigned alone_ = 0;            ///< turns in a row that waited for one socket only
+  std::optional<std::promise<std::optional<Released>>> releasing_;
+  unsigned alone_ = 0;  ///< turns in a row that waited for one socket only
   std::chrono::steady_clock::time_point no_yield_before_{};
   bool stopping_ = false;
   std::chrono::steady_clock::time_point deadline_{};  ///< when stopping

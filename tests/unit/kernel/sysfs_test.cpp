@@ -3,6 +3,7 @@
 #include "bridge/kernel/sysfs.hpp"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -59,6 +60,22 @@ TEST_CASE("sizes are bytes, and requests of all kinds count") {
   CHECK_FALSE(sysfs.read_only(1));
   CHECK(sysfs.flow(0).ended == 31);
   CHECK(sysfs.flow(0).under_way == 3);
+}
+
+TEST_CASE("one process at a time serves a device") {
+  const Tree tree;
+  tree.file("nbd0/backend", "rnbd:1:one\n");
+  const Sysfs sysfs{tree.root};
+  const int first = sysfs.lock(0);
+  REQUIRE(first >= 0);
+  CHECK(sysfs.lock(0) == -1);
+  CHECK(errno == EWOULDBLOCK);
+  ::close(first);
+  const int second = sysfs.lock(0);
+  CHECK(second >= 0);
+  ::close(second);
+  CHECK(sysfs.lock(1) == -1);
+  CHECK(errno == ENOENT);
 }
 
 TEST_CASE("attributes of the queue are written, and a missing one is an error that names it") {

@@ -37,6 +37,39 @@ TEST_CASE("bridge options: a URI is enough") {
   CHECK(options->ready_fd == -1);
 }
 
+TEST_CASE("bridge options: a disk of the kernel") {
+  const auto any = parse({"--kernel", "nbd", "--map-name", "a", "rnbd+tcp://storage/disk0"});
+  REQUIRE(any);
+  REQUIRE(any->kernel);
+  CHECK_FALSE(any->kernel->index);
+  CHECK(any->kernel->name == "a");
+  CHECK(any->kernel->dead_timeout == std::chrono::hours{1});
+  CHECK(any->kernel->retry == std::chrono::seconds{2});
+  CHECK(any->client.no_path_timeout == std::chrono::seconds{300});
+  const auto exact =
+      parse({"--kernel", "nbd:3", "--map-name", "a", "--dead-timeout", "90", "--kernel-retry", "5s",
+             "--no-path-timeout", "0", "rnbd+tcp://storage/disk0"});
+  REQUIRE(exact);
+  CHECK(exact->kernel->index == 3U);
+  CHECK(exact->kernel->dead_timeout == std::chrono::seconds{90});
+  CHECK(exact->kernel->retry == std::chrono::seconds{5});
+  CHECK(exact->client.no_path_timeout == std::chrono::seconds{0});
+}
+
+TEST_CASE("bridge options: what makes no disk of the kernel is refused") {
+  const char* const uri = "rnbd+tcp://storage/disk0";
+  CHECK(refuses({"--kernel", "nbd", uri}, "--map-name"));
+  CHECK(refuses({"--kernel", "nbd", "--map-name", "a/b", uri}, "letters, digits"));
+  CHECK(refuses({"--kernel", "ublk", "--map-name", "a", uri}, "'ublk' is not nbd or nbd:N"));
+  CHECK(refuses({"--kernel", "nbd:", "--map-name", "a", uri}, "is not nbd or nbd:N"));
+  CHECK(refuses({"--kernel", "nbd:-1", "--map-name", "a", uri}, "'-1' is not a number"));
+  CHECK(refuses({"--kernel", "nbd", "--map-name", "a", "rnbd+tcp://storage"}, "needs a device"));
+  CHECK(refuses({"--kernel", "nbd", "--map-name", "a", "--kernel-retry", "31s", uri}, "1s to 30s"));
+  CHECK(refuses({"--kernel", "nbd", "--map-name", "a", "--dead-timeout", "x", uri},
+                "--dead-timeout"));
+  CHECK(refuses({"--map-name", "a", uri}, "--kernel nbd"));
+}
+
 TEST_CASE("bridge options: without a device the client chooses the export") {
   const auto all = parse({"rnbd+tcp://storage"});
   REQUIRE(all);
