@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "rdma/core/crowd.hpp"
 #include "rdma/core/plant.hpp"
 
 namespace rtrs {
@@ -27,7 +28,8 @@ bool is_older(std::uint16_t attempt, std::uint16_t than) {
 // ---- Connect requests ---------------------------------------------------------------------------
 
 Admission::Considered Admission::consider(const wire::ConnectParameters& parameters,
-                                          std::optional<std::string_view> user) {
+                                          std::optional<std::string_view> user,
+                                          std::string_view host) {
   // Everybody who forgot to make one would share a session: its devices, and the ends of its
   // writes.
   if (parameters.session_uuid == wire::Uuid{} || parameters.path_uuid == wire::Uuid{}) {
@@ -41,6 +43,7 @@ Admission::Considered Admission::consider(const wire::ConnectParameters& paramet
   Considered considered = known == sessions_.end()
                               ? consider_new(parameters, user)
                               : consider_known(known->first, known->second, parameters, !user);
+  if (considered.new_path) sessions_.at(considered.session).paths.back().host = host;
   if (half_open() > limits_.max_half_open) considered.makes_room = turn_away_oldest();
   return considered;
 }
@@ -186,15 +189,19 @@ const char* Admission::no_room(const Session& session, const wire::Uuid& path) c
 }
 
 Admission::Place Admission::turn_away_oldest() {
-  Place oldest;
+  std::map<PathId, std::pair<SessionId, std::string_view>> waiting;  // oldest first
   for (const auto& [id, session] : sessions_) {
     for (const Path& path : session.paths) {
-      const bool older = oldest.path == 0 || path.id < oldest.path;
-      if (path.is_waiting() && older) oldest = {id, path.id};
+      if (path.is_waiting()) waiting.emplace(path.id, std::pair{id, std::string_view{path.host}});
     }
   }
-  if (oldest.path != 0) close_path(oldest.session, oldest.path);
-  return oldest;
+  Crowd<Place> crowd;
+  for (const auto& [path, place] : waiting) crowd.add(place.second, {place.first, path});
+  const Place* const goes = crowd.first_of_most();
+  if (goes == nullptr) return {};
+  const Place turned_away = *goes;
+  close_path(turned_away.session, turned_away.path);
+  return turned_away;
 }
 
 // ---- Finished handshakes ------------------------------------------------------------------------

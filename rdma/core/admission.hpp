@@ -26,9 +26,9 @@ struct AdmissionLimits {
 /// The sessions of a server, their paths, and what they hold, as far as admission needs to know.
 ///
 /// In two steps. A connect request proves nothing: consider() judges it, and its path is half open
-/// then. That counts no session and no memory, takes no name and ends nothing of anybody's; the
-/// oldest half-open path makes room for a newcomer. admit() counts the path when its handshake is
-/// finished.
+/// then. That counts no session and no memory, takes no name and ends nothing of anybody's. When
+/// too many are half open, the oldest of the host that has most of them makes room for a newcomer.
+/// admit() counts the path when its handshake is finished.
 ///
 /// Threads: pure; the driver guards it.
 /// Source:  docs/protocol.md, admission.
@@ -64,20 +64,21 @@ class Admission {
   /// Judges one connect request. The connections of a half-open path belong together by both uuids
   /// and the number of the attempt. `user` is whom the connection has proven to come from, "" =
   /// nobody, none = that will be proven before admit(). A session, half open or not, is that of one
-  /// user only.
+  /// user only. `host` is where it comes from.
   ///
   /// Errors: ENXIO (unknown session and not its first connection), ENOMEM (too many sessions or
   ///         paths, or too much memory: try again later), EINVAL (a uuid of zeros, too many
   ///         connections), EACCES (another user's session), ECONNRESET (contradicts what is known
   ///         of the session or the path).
   Considered consider(const wire::ConnectParameters& parameters,
-                      std::optional<std::string_view> user = "");
+                      std::optional<std::string_view> user = "", std::string_view host = "");
   /// The client has told the session's name over a path whose connections are all there: counts the
   /// path, unless it finds no room now, or another session has the name. `user` is what all of them
   /// have proven since consider(), if they had to; none: as they came.
   Admitted admit(SessionId session, PathId path, std::string_view name,
                  std::optional<std::string_view> user = std::nullopt);
-  /// Some connection needs room: the oldest half-open path, which the driver must close.
+  /// Some connection needs room: the oldest half-open path of the host that has most of them, which
+  /// the driver must close.
   Place turn_away_oldest();
 
   /// The session lingers without paths, and nothing executes: it may lose its name.
@@ -104,6 +105,7 @@ class Admission {
   struct Path {
     PathId id = 0;
     wire::Uuid uuid{};
+    std::string host = {};              ///< that its connection 0 came from
     std::uint16_t reconnect_count = 0;  ///< which attempt of the client this is
     std::vector<bool> connected;        ///< by cid
     bool proves = false;                ///< its connections came without a proven user

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "rdma/audit_line.hpp"
+#include "rdma/core/crowd.hpp"
 
 namespace rtrs {
 namespace {
@@ -15,12 +16,10 @@ constexpr std::size_t kMaxEntries = 256;
 /// Of one host; the users that it names beyond are not told apart.
 constexpr std::size_t kMaxOfHost = 16;
 
-std::string host_of(const std::string& peer) { return peer.substr(0, peer.rfind(':')); }
-
 }  // namespace
 
 void RefusalLog::say(LogLevel level, const std::string& peer, const std::string& why, Instant now) {
-  say_once(level, {host_of(peer), "", why}, peer + ": " + why, now);
+  say_once(level, {std::string{host_of(peer)}, "", why}, peer + ": " + why, now);
 }
 
 void RefusalLog::audit(const AuthRefusal& refusal, Instant now) {
@@ -30,7 +29,7 @@ void RefusalLog::audit(const AuthRefusal& refusal, Instant now) {
                                                        {"user", user},
                                                        {"how", refusal.how},
                                                        {"why", ascii_of(refusal.why)}});
-  const std::string host = host_of(refusal.peer);
+  const std::string host{host_of(refusal.peer)};
   Key key{host, user, refusal.how + ' ' + refusal.why};
   if (!entries_.contains(key) && tries_many(host)) key = {host, "", refusal.how};
   say_once(LogLevel::warning, std::move(key), line, now);

@@ -122,6 +122,45 @@ attacks() {
 }
 it_plugin "replays, changed records, reflections and other users' keys are refused" attacks
 
+# 64 may wait at the door. All come before anybody has said a byte.
+crowd() {
+  keys host1
+  start_proving '*' --handshake-timeout 5min
+  limited /usr/bin/python3 - "$port" <<'END'
+import socket, sys
+
+def come(host):
+    one = socket.create_connection(("127.0.0.1", int(sys.argv[1])), source_address=(host, 0))
+    one.settimeout(120)
+    return one
+
+def is_open(one):
+    one.setblocking(False)
+    try:
+        return one.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except ConnectionResetError:
+        return False
+
+def wait_for_end(one):
+    try:
+        assert one.recv(1) == b""
+    except ConnectionResetError:
+        pass
+
+honest = come("127.0.0.1")
+many = [come("127.0.0.9") for _ in range(200)]
+for one in many[: 201 - 64]:
+    wait_for_end(one)
+assert is_open(honest), "a host with one connection was turned away for one with many"
+assert all(map(is_open, many[201 - 64:])), "more were turned away than had to be"
+END
+  attach_to "$(proven host1@ host1.psk)"
+  nbdinfo --size "$uri"
+}
+it_plugin "a host that fills the door pushes only itself out" crowd
+
 withdrawn() {
   keys host1 host2
   start_proving

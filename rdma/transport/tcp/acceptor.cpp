@@ -17,6 +17,7 @@
 #include <sstream>
 #include <utility>
 
+#include "rdma/core/crowd.hpp"
 #include "rdma/descriptor_reserve.hpp"
 #include "rdma/transport/await.hpp"
 #include "rdma/transport/tcp/connector.hpp"
@@ -68,9 +69,13 @@ class TcpAcceptor final : public Acceptor {
   }
 
  private:
-  /// A connection before its hello has been read. The oldest makes room when there are too many.
+  /// A connection before its hello has been read. When there are too many, one makes room: the
+  /// oldest of the host that has most of them.
   struct Handshake {
-    explicit Handshake(Socket s) : socket{std::move(s)} {}
+    explicit Handshake(Socket s) : socket{std::move(s)} {
+      error_code ignored;
+      peer = text_of(socket.remote_endpoint(ignored));
+    }
     Socket socket;
     std::string peer;
   };
@@ -135,11 +140,13 @@ void TcpAcceptor::receive(Socket socket) {
   const bool reserved = is_reserved(socket.native_handle());
   if (reserved || handshakes_.size() >= most) {
     // An honest client needs milliseconds, so the oldest is the least likely one.
-    const auto oldest = std::ranges::find_if(
-        handshakes_, [](const auto& handshake) { return handshake->socket.is_open(); });
+    Crowd<Socket*> crowd;
+    for (const auto& handshake : handshakes_) {
+      if (handshake->socket.is_open()) crowd.add(host_of(handshake->peer), &handshake->socket);
+    }
     error_code ignored;
-    if (oldest != handshakes_.end()) {
-      (*oldest)->socket.close(ignored);
+    if (Socket* const* const goes = crowd.first_of_most()) {
+      (*goes)->close(ignored);
     } else if (reserved) {
       return refused(LogLevel::warning, text_of(socket.remote_endpoint(ignored)),
                      "refused: the last descriptors are kept for those who are there (raise "
@@ -152,8 +159,6 @@ void TcpAcceptor::receive(Socket socket) {
 
 asio::awaitable<void> TcpAcceptor::shake_hands(Handshakes::iterator place) {
   const std::shared_ptr<Handshake> handshake = *place;
-  error_code ignored;
-  handshake->peer = text_of(handshake->socket.remote_endpoint(ignored));
   tune_socket(handshake->socket.native_handle());
 
   asio::steady_timer deadline{reactor_.io(), options_.handshake_timeout};

@@ -473,5 +473,41 @@ TEST_CASE("an idle session yields its name and ends; one that was joined again d
   }
 }
 
+TEST_CASE("admission: a host that fills the door makes room itself, and pushes nobody else out") {
+  AdmissionLimits few = limits();
+  few.max_half_open = 4;
+  Admission admission{few};
+  const auto come = [&](std::uint8_t session, const char* host) {
+    return admission.consider(request(session, 0), std::nullopt, host);
+  };
+  const auto honest = come(1, "10.0.0.1");
+  std::vector<Admission::PathId> crowd;
+  for (std::uint8_t n = 2; n < 5; ++n) crowd.push_back(come(n, "10.0.0.9").path);
+  for (std::uint8_t n = 5; n < 60; ++n) {
+    const auto next = come(n, "10.0.0.9");
+    REQUIRE(next.error == 0);
+    CHECK(next.makes_room.path == crowd[n - 5U]);
+    crowd.push_back(next.path);
+  }
+  // A newcomer is let in at the cost of the crowd, too.
+  CHECK(come(60, "10.0.0.2").makes_room.path == crowd[crowd.size() - 3]);
+  CHECK(admission.half_open() == 4);
+  CHECK(admission.admit(honest.session, honest.path, "honest", "host1").why_not == nullptr);
+}
+
+TEST_CASE("admission: a session that is in does not count against its host") {
+  AdmissionLimits few = limits();
+  few.max_half_open = 2;
+  Admission admission{few};
+  const auto in = admission.consider(request(1, 0, 1), std::nullopt, "10.0.0.1");
+  REQUIRE(admission.admit(in.session, in.path, "first", "host1").why_not == nullptr);
+  const auto other = admission.consider(request(2, 0, 1), std::nullopt, "10.0.0.9");
+  const auto again = admission.consider(request(3, 0, 1), std::nullopt, "10.0.0.1");
+  CHECK(again.makes_room.path == 0);
+  // As many of both: the one that has waited longest.
+  CHECK(admission.consider(request(4, 0, 1), std::nullopt, "10.0.0.3").makes_room.path ==
+        other.path);
+}
+
 }  // namespace
 }  // namespace rtrs::admission_test
