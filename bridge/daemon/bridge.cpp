@@ -164,6 +164,9 @@ void end_disk(kernel::Face& disk, const KernelOptions& kernel) {
   if (kept && store_descriptor(socket_of(kernel), kept->socket) &&
       store_descriptor(state_of(kernel), kept->state)) {
     log_function()(rtrs::LogLevel::info, disk.device() + " waits for the next start");
+  } else {
+    log_function()(rtrs::LogLevel::warning,
+                   disk.device() + " waits for the next start, which has to bring a socket");
   }
 }
 

@@ -40,7 +40,9 @@ class ModelKernel {
     if (mapped() && !dead_) ++on_socket_;
   }
   void end_request() { on_socket_ -= std::min(on_socket_, 1U); }
-  void bridge_dies() {
+  /// Of a bridge that dies; `stored`: its socket lives on, so that nobody notices.
+  void bridge_dies(bool stored) {
+    if (stored && on_socket_ > 0) loses_requests = true;
     dead_ = mapped();
     stranded_ += std::exchange(on_socket_, 0);
   }
@@ -53,6 +55,7 @@ class ModelKernel {
 
   bool hangs = false;
   bool kills_what_lives = false;
+  bool loses_requests = false;
   bool second_device = false;  ///< the mapping has two, or one that nobody finds again
 
  private:
@@ -93,7 +96,7 @@ class World {
 
  private:
   void step() {
-    switch (random_() % 12) {
+    switch (random_() % 13) {
       case 0:
         return die_and_start();
       case 1:
@@ -111,6 +114,8 @@ class World {
       case 7:
       case 8:
         return kernel_.end_request();
+      case 9:
+        return hand_over();
       default:
         return kernel_.begin_request();
     }
@@ -148,9 +153,25 @@ class World {
   }
 
   void die_and_start() {
-    kernel_.bridge_dies();
+    kernel_.bridge_dies(stored_);
+    stored_ = false;  // what was taken before is shut down
     start();
   }
+  /// A few requests end in time, many do not.
+  void hand_over() {
+    if (bridge_.state() != State::serving) return;
+    stored_ = is_handed(bridge_.on(Event::stop_to_hand));
+    if (bridge_.state() != State::draining) return;
+    for (int i = 0; i < 3; ++i) kernel_.end_request();
+    stored_ = is_handed(bridge_.on(kernel_.idle() ? Event::drained : Event::late));
+    if (!stored_) return die_and_start();
+    if (!kernel_.idle()) kernel_.bridge_dies(stored_);
+    stored_ = false;  // the successor takes it
+    bridge_ = Attachment{rows_};
+    const Row* const row = bridge_.on(Event::found_kept);
+    if (row == nullptr || row->action != Action::resume) wrong_ = "a socket was left in vain";
+  }
+  static bool is_handed(const Row* row) { return row != nullptr && row->action == Action::hand; }
   void follow_size() {
     if (bridge_.state() != State::serving || export_size_ == kernel_.size() || !kernel_.idle())
       return;
@@ -165,7 +186,8 @@ class World {
   }
   /// Under the same name, while the bridge was dead.
   void another_disk() {
-    kernel_.bridge_dies();
+    kernel_.bridge_dies(stored_);
+    stored_ = false;
     disk_ = "rnbd:other:one";
     start();
     if (bridge_.state() != State::absent) wrong_ = "another disk is served";
@@ -175,6 +197,7 @@ class World {
   void look() {
     if (kernel_.hangs) wrong_ = "the kernel hangs";
     if (kernel_.kills_what_lives) wrong_ = "the kernel ends sockets that live";
+    if (kernel_.loses_requests) wrong_ = "requests are lost, and the kernel waits for them";
     if (kernel_.second_device) wrong_ = "the mapping has a second device";
   }
 
@@ -183,6 +206,7 @@ class World {
   ModelKernel kernel_;
   Attachment bridge_{rows_};
   std::string disk_ = "rnbd:this:one";
+  bool stored_ = false;  ///< the service manager has the socket
   std::uint64_t export_size_ = 64 * kMiB;
   std::string wrong_;
 };
@@ -236,6 +260,13 @@ TEST_CASE("wrong tables are found out") {
   CHECK(first_trouble(with_row(State::serving, Event::stop,
                                {State::serving, Event::stop, State::absent, Action::nothing})) ==
         "what was unmapped is still there");
+  CHECK(first_trouble(
+            with_row(State::serving, Event::stop_to_hand,
+                     {State::serving, Event::stop_to_hand, State::serving, Action::hand})) ==
+        "requests are lost, and the kernel waits for them");
+  CHECK(first_trouble(with_row(State::draining, Event::late,
+                               {State::draining, Event::late, State::handed_over, Action::hand})) ==
+        "requests are lost, and the kernel waits for them");
 }
 
 TEST_CASE("no state has two answers to one event, and every message may be sent") {
