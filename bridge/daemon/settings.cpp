@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <limits>
 
 #include "bridge/backend/specification.hpp"
@@ -89,6 +90,24 @@ std::string set_path(std::string& target, const std::string& value) {
   return "";
 }
 
+/// A file, or what the service manager hands the service alone. Source: systemd.exec(5),
+/// LoadCredential=.
+std::string set_key_file(std::string& target, const std::string& value) {
+  constexpr std::string_view kPrefix = "credential:";
+  if (!value.starts_with(kPrefix)) return set_path(target, value);
+  const std::string name = value.substr(kPrefix.size());
+  if (name.empty() || name.find('/') != std::string::npos) {
+    return "'" + value + "' names no credential of systemd; write e.g. credential:keys.psk";
+  }
+  const char* const directory = std::getenv("CREDENTIALS_DIRECTORY");
+  if (directory == nullptr) {
+    return "'" + value +
+           "' is a credential of systemd, which has handed over none; write LoadCredential=" +
+           name + ":/etc/rnbd/" + name + " into the unit, or name a file";
+  }
+  return set_path(target, std::string{directory} + '/' + name);
+}
+
 constexpr std::uint64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 using Value = const std::string&;
 
@@ -161,8 +180,9 @@ constexpr SettingRule kRules[] = {
        return "";
      }},
     {"tls-psk", "FILE", "/etc/rnbd/keys.psk",
-     "File of shared keys, a line NAME:HEX for each client, as rnbd-ctl keygen makes them.",
-     [](Settings& s, Value v) { return set_path(s.tls_keys.psk, v); }},
+     "File of shared keys, a line NAME:HEX for each client, as rnbd-ctl keygen makes them; or "
+     "credential:NAME, that of systemd.",
+     [](Settings& s, Value v) { return set_key_file(s.tls_keys.psk, v); }},
     {"tls-certificates", "DIRECTORY", "/etc/rnbd/tls",
      "Directory with ca-cert.pem, server-cert.pem, server-key.pem and perhaps ca-crl.pem, as "
      "nbdkit's, and as rnbd-ctl certgen makes them.",

@@ -289,6 +289,22 @@ shown_certificates() {
 }
 it_plugin "the certificates of a directory are listed with their end" shown_certificates
 
+credential() {
+  keys host1
+  local -a server=("${server_command[@]}" --tls=require --export 'x=memory:1M,rw=*')
+  status_of 2 "${server[@]}" --tls-psk=credential:keys.psk
+  says said 'LoadCredential=keys\.psk:'
+  status_of 2 env CREDENTIALS_DIRECTORY="$PWD" "${server[@]}" --tls-psk=credential:../keys.psk
+  says said 'names no credential'
+  mkdir credentials
+  mv keys.psk credentials
+  chmod 400 credentials/keys.psk # as systemd does
+  CREDENTIALS_DIRECTORY=$PWD/credentials start_server --tls=require --tls-psk=credential:keys.psk --export x=memory:1M,rw=*
+  attach_to "$(encrypted host1@ "tls-psk-file=$PWD/host1.psk")"
+  nbdinfo --size "$uri"
+}
+it_plugin "the keys may be a credential of systemd" credential
+
 # ---- Others' ends ----------------------------------------------------------------------------------
 
 interop_gnutls() {
