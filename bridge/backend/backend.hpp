@@ -156,7 +156,8 @@ struct BackendOptions {
 std::optional<std::string> path_of(const std::string& specification);
 
 /// Opens the storage that a specification names: PATH (regular file or block device),
-/// `memory:SIZE`, `null:SIZE`, `nbd:URI`, `fault:OPTIONS:SPEC`, `delay:OPTIONS:SPEC`. See
+/// `memory:SIZE`, `null:SIZE`, `nbd:URI`, `rbd:POOL/IMAGE`, `fault:OPTIONS:SPEC`,
+/// `delay:OPTIONS:SPEC`. See
 /// docs/backends.md for each one's options.
 ///
 /// Open an export once and share it among its readers and writers: a file opened for writing is

@@ -9,6 +9,7 @@
 #include "bridge/backend/memory.hpp"
 #include "bridge/backend/nbd.hpp"
 #include "bridge/backend/null.hpp"
+#include "bridge/backend/rbd.hpp"
 #include "bridge/backend/specification.hpp"
 
 namespace rnbd {
@@ -32,6 +33,7 @@ constexpr Kind kKinds[] = {
     {"nbd+", open_nbd, /*with_prefix=*/true},
     {"nbds+", open_nbd, /*with_prefix=*/true},
     {"nbd:", open_nbd},
+    {"rbd:", open_rbd},
     {"fault:", open_fault},
     {"delay:", open_delay},
     {"file:", open_file},

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The border between rnbd-server and rnbd-backend-rbd.so, the only part that needs librbd. Plain
+// functions and structs: both sides are built from the same sources, and share nothing else.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace rnbd {
+
+/// The server refuses a module of another number.
+constexpr std::uint32_t kRbdModuleVersion = 1;
+constexpr char kRbdModuleFile[] = "rnbd-backend-rbd.so";
+constexpr char kRbdModuleEntry[] = "rnbd_rbd_module";
+
+struct RbdImage;
+
+/// Empty strings: not given.
+struct RbdTarget {
+  const char* conf;
+  const char* id;
+  const char* pool;
+  const char* space;  ///< the namespace
+  const char* image;
+  const char* snapshot;
+  bool read_only;
+};
+
+struct RbdFacts {
+  std::uint64_t size = 0;         ///< bytes
+  std::uint64_t object_size = 0;  ///< bytes
+  char identity[192] = {};        ///< cluster, pool, image and snapshot
+};
+
+struct RbdOperation {
+  enum class Kind : std::uint32_t { read, write, flush, discard, write_zeroes, write_thick_zeroes };
+  Kind kind = Kind::read;
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;  ///< bytes
+  std::byte* data = nullptr;
+  /// `result`: 0 or more, or a negative errno. On a thread of librbd's, or inside start().
+  void (*completed)(RbdOperation& operation, std::int64_t result) = nullptr;
+};
+
+/// A run of allocated (`exists`) or empty objects, in the order of offsets. Not 0: stop.
+using RbdExtentSink = int (*)(std::uint64_t offset, std::size_t length, int exists, void* context);
+
+/// Threads: any. All may block, apart from start() and size().
+struct RbdModule {
+  std::uint32_t version;
+  /// 0, or a negative errno; `step` tells then in which step of opening.
+  int (*open)(const RbdTarget& target, RbdImage** image, RbdFacts& facts, const char** step);
+  void (*close)(RbdImage* image);  ///< when nothing is under way
+  void (*start)(RbdImage* image, RbdOperation& operation);
+  std::uint64_t (*size)(RbdImage* image);  ///< bytes, as the cluster told last
+  int (*extents)(RbdImage* image, std::uint64_t offset, std::uint64_t length, RbdExtentSink sink,
+                 void* context);
+};
+
+}  // namespace rnbd
