@@ -218,7 +218,7 @@ void RbdQueue::start(BackendRequest& request, RbdOperation::Kind kind) {
   shared_->module->start(shared_->image, io);
 }
 
-/// On a thread of librbd's. Whoever finds the list empty has the reactor look.
+/// On a thread of librbd's. The one that finds the list empty has the reactor look.
 void RbdQueue::on_completed(RbdOperation& operation, std::int64_t result) {
   auto& io = static_cast<RbdIo&>(operation);
   RbdQueue& queue = *io.queue;
