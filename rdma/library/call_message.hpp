@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the library says to itself: the header of a call inside an RTRS user message.
+// The library's own protocol: the header of a call inside an RTRS user message.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ constexpr std::size_t reply_size(std::uint64_t room) {
   return kReplyHeader + (room < kDirectAnswer ? static_cast<std::size_t>(room) : kDirectAnswer);
 }
 
-/// The server's word for a call whose data are not all there yet. No errno of a system.
+/// The server's answer to a call before all its data have arrived. No errno of a system.
 inline constexpr int kIncomplete = 510;
 
 /// Source: docs/protocol.md, calls.

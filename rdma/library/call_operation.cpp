@@ -10,7 +10,7 @@
 namespace rtrs::library {
 namespace {
 
-/// A transport has had it: a server may have carried it out, whatever its end.
+/// A transport has had it: a server may have carried it out, however it ended.
 bool was_sent(const Request& request) { return request.ticket != 0; }
 
 }  // namespace
@@ -34,7 +34,7 @@ CallOperation::~CallOperation() {
 void CallOperation::start(ClientLane& lane) {
   const bool full = lane.permits_in_use() >= lane.slot_count();
   refused_ = plan_.no_wait && (full || !lane.attached());
-  // Who waits without the lane may free the operation as soon as it has ended.
+  // A thread that waits without the lane may free the operation as soon as it has ended.
   Start* const started = started_;
   if (refused_) {
     finish(EAGAIN);
@@ -96,7 +96,7 @@ int CallOperation::outcome() const {
   return ENOTRECOVERABLE;
 }
 
-/// The server knows nothing of what was sent before.
+/// The server knows nothing of earlier messages.
 void CallOperation::start_over() {
   next_out_ = next_in_ = 0;
   call_submitted_ = answered_ = lost_ = forgotten_ = overtook_ = false;
@@ -265,8 +265,8 @@ void CallOperation::failed(const Fragment& fragment) {
   }
 }
 
-/// The server has forgotten the session. What it has of a call is gone with it; nobody knows
-/// whether what was sent was carried out.
+/// The server has forgotten the session. Its part of a call is gone with it; nobody knows whether
+/// the messages sent before were carried out.
 void CallOperation::on_renew(Request& request) {
   Fragment& fragment = *static_cast<Fragment*>(request.context);
   CallOperation& self = *fragment.owner;

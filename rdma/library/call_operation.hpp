@@ -12,10 +12,10 @@
 
 namespace rtrs::library {
 
-/// With what the lane ends a request that found no path in time: no server can say so.
+/// The lane's error for a request that found no path in time: no server can say so.
 inline constexpr int kNoPathError = 4000;
 
-/// What a caller asked for. All memory must stay until the operation has ended.
+/// A caller's request. All memory must stay until the operation has ended.
 struct CallPlan {
   ConstBytes message;
   SgList out;
@@ -35,9 +35,9 @@ struct CallPlan {
 /// call goes right behind the last piece of its data; should it overtake one on another path, it is
 /// sent again when they have arrived.
 ///
-/// When the server has forgotten the session, nothing of the call is carried out there. What may
-/// have been carried out before ends with ENOTRECOVERABLE, unless it may be sent again: then all
-/// begins anew.
+/// When the server has forgotten the session, nothing of the call is carried out there. A call that
+/// may have been carried out before ends with ENOTRECOVERABLE, unless it may be sent again: then
+/// all begins anew.
 ///
 /// Errors:  see rtrs_call().
 /// Threads: as rtrs::Operation.

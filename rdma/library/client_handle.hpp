@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a caller of the C interface holds of a client.
+// The client behind the handle of the C interface.
 #pragma once
 
 #include <atomic>
@@ -48,7 +48,7 @@ struct rtrs_client {
 
 namespace rtrs::library {
 
-/// What a caller of the C interface asks for. Errors: EINVAL, EMSGSIZE, EOPNOTSUPP.
+/// Checks a call of the C interface. Errors: EINVAL, EMSGSIZE, EOPNOTSUPP.
 tl::expected<CallPlan, int> plan_call(const void* message, std::size_t message_length,
                                       const iovec* out, int out_count, const iovec* in,
                                       int in_count, unsigned flags);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The data of a request that come in pieces, in whatever order and however often.
+// The data of a request that come in pieces, in any order and repeatedly.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class GatheredData {
   int begin(std::uint64_t length, std::uint32_t piece_size);
   /// Errors: EBADMSG (no piece of these data).
   int add(std::uint64_t offset, ConstBytes piece);
-  /// The memory belongs to the caller, who frees it with free(); null when there is none.
+  /// The memory belongs to the caller, to be freed with free(); null when there is none.
   void* take();
   void clear();
 

@@ -43,7 +43,7 @@ struct rtrs_request {
 
   /// Sees to it that the handler may have it. Errors: EBADMSG, EMSGSIZE, ENOBUFS; then it does not.
   int prepare(std::uint64_t max_size);
-  /// What the handler sees.
+  /// The handler's view of the call.
   rtrs_incoming view(const std::uint8_t (&client)[16]);
   /// An errno that a client can be told for `error` and an answer of `length` bytes.
   int judge(int error, std::size_t length) const;

@@ -8,7 +8,7 @@
 namespace rtrs::library {
 namespace {
 
-/// What is larger is seldom, and not kept for the next one.
+/// Larger answers are rare; their memory is not kept for the next one.
 constexpr std::size_t kKeptRoom = 64 * 1024;
 
 }  // namespace

@@ -40,7 +40,7 @@ Log log_of(const Options& options) {
 
 std::string text_of(const char* text) { return text != nullptr ? text : ""; }
 
-/// Of a client or a server; what does not fit together is for those to say.
+/// Of a client or a server; those check the combinations.
 template <class Options, class Result>
 tl::expected<void, Failure> read_tls(const Options& options, Result& result) {
   if (options.tls > RTRS_TLS_REQUIRE) {

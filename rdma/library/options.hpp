@@ -34,8 +34,8 @@ class NoSignals {
   sigset_t before_;
 };
 
-/// A structure of a caller that was compiled against another version: what he does not have is the
-/// default.
+/// A structure of a caller that was compiled against another version: members that it lacks have
+/// their defaults.
 ///
 /// Errors: EINVAL: it has something that this version does not know, or no size.
 template <class Options>
@@ -56,7 +56,7 @@ tl::expected<Options, Failure> read_options(const Options* from) {
   return options;
 }
 
-/// `keeper` as in ClientOptions. Errors: EINVAL, with what to write instead.
+/// `keeper` as in ClientOptions. Errors: EINVAL, with the remedy.
 tl::expected<ClientOptions, Failure> client_options(const char* uri,
                                                     const rtrs_client_options& options,
                                                     SessionKeeper& keeper);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Bugs on purpose in what carries calls out once, to prove that its test finds them. Without
-// RTRS_PLANT_CALLS every one of them is a constant false. Only for .cpp files.
+// Bugs on purpose in the code that carries calls out once, to prove that its test finds them.
+// Without RTRS_PLANT_CALLS every one of them is a constant false. Only for .cpp files.
 #pragma once
 
 namespace rtrs::library {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a client of the library does when its server has forgotten the session.
+// The library's recovery after the server has forgotten the session.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@
 namespace rtrs::library {
 
 /// Nothing is open that would have to be opened again: the new session begins at once, and each
-/// call decides for itself what it makes of it (CallOperation).
+/// call decides for itself how to go on (CallOperation).
 ///
 /// Threads: as SessionKeeper.
 class Renewal final : public SessionKeeper {

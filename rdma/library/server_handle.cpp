@@ -65,7 +65,7 @@ void rtrs_server::on_request(ServerSession& session, ServerRequest& request) {
   try {
     static_cast<rtrs_session*>(rtrs::context_of(session))->on_request(request);
   } catch (const std::bad_alloc&) {
-    request.finish(ENOBUFS);  // what allocates does so before anything else
+    request.finish(ENOBUFS);  // allocations come before anything else
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a caller of the C interface holds of a server.
+// The server behind the handle of the C interface.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include "rdma/library/workers.hpp"
 #include "rdma/server.hpp"
 
-/// A server whose requests are calls.
+/// A server that takes its requests as calls.
 ///
 /// Threads: start(), stop() and the destructor on the owner's thread; the rest on event loops.
 struct rtrs_server final : private rtrs::ServerHandler {

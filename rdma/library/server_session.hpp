@@ -28,13 +28,13 @@ struct rtrs_session {
   /// It speaks the protocol of calls.
   bool is_client_of_ours() const;
   void on_request(rtrs::ServerRequest& request);
-  /// Ends a call with what its handler says. `release` (may be null) gives the answer back.
+  /// Ends a call with its handler's answer. `release` (may be null) gives the answer back.
   void end(rtrs_request& call, int error, rtrs::wire::ConstBytes answer, void (*release)(void*),
            void* release_context);
 
   const std::string& name() const { return rtrs::name_of(session_); }
   const std::string& peer() const { return rtrs::peer_of(session_); }
-  /// What it has proven; "" = nothing.
+  /// The user proven by the session; "" = nothing.
   const std::string& user() const { return rtrs::identity_of(session_).name; }
   rtrs_server& server() const { return server_; }
   /// Of its client, for ids.
@@ -43,7 +43,7 @@ struct rtrs_session {
   void* context = nullptr;  ///< the handler's own
 
  private:
-  /// What a handler says.
+  /// A handler's answer.
   struct Answer {
     rtrs::wire::ConstBytes bytes;
     void (*release)(void*) = nullptr;  ///< null: the bytes must be copied

@@ -52,7 +52,7 @@ Submissions::~Submissions() {
     operation.error = ECANCELED;
     if (operation.done != nullptr) operation.done(&operation);
   }
-  tell_all(loop_->collect());  // what ended meanwhile
+  tell_all(loop_->collect());  // operations that ended meanwhile
   loop_.reset();
   ::close(wake_);
   ::close(done_signal_);

@@ -18,14 +18,14 @@
 
 namespace rtrs::library {
 
-/// Leads the last lane of a client with an event loop of its own. Whoever submits also sends.
+/// Leads the last lane of a client with an event loop of its own. The submitting thread also sends.
 ///
 /// Threads: any, but the destructor, which waits for the thread.
 class Submissions {
  public:
   /// Client and slots must outlive it. Throws when the system has no descriptors or threads left.
   Submissions(Client& client, CallSlots& slots);
-  /// What is under way ends with ECANCELED.
+  /// Operations under way end with ECANCELED.
   ~Submissions();
   Submissions(const Submissions&) = delete;
   Submissions& operator=(const Submissions&) = delete;
@@ -58,11 +58,12 @@ class Submissions {
   std::mutex loop_mutex_;  ///< guards loop_, but for the sleep in poll(2)
   std::unique_ptr<LaneLoop> loop_;
   std::vector<pollfd> descriptors_;  ///< of has_unsent()
-  int wake_;                         ///< eventfd: looks at what the descriptors do not tell
+  int wake_;                         ///< eventfd: wakes the loop for events beside those of its
+                                     ///< descriptors
   int done_signal_;                  ///< eventfd
   std::atomic<bool> stopping_{false};
 
-  std::mutex mutex_;  ///< guards what follows; never taken with the lane held
+  std::mutex mutex_;  ///< guards the following members; never taken with the lane held
   std::vector<std::unique_ptr<Job>> jobs_;
   std::vector<Job*> idle_;
   rtrs_operation* done_head_ = nullptr;  ///< linked by private_data

@@ -11,7 +11,7 @@
 
 namespace rtrs::library {
 
-/// What a URI names.
+/// The contents of a URI.
 struct Uri {
   std::vector<PathAddress> paths;
   std::string name;  ///< of the session; "" when the URI names none
@@ -19,13 +19,13 @@ struct Uri {
 
 /// Reads rtrs://HOST[:PORT][,HOST[:PORT]...][/NAME] (RDMA) or rtrs+tcp://... (TCP).
 ///
-/// Errors: EINVAL, with what to write instead.
+/// Errors: EINVAL, with the remedy.
 tl::expected<Uri, Failure> parse_uri(std::string_view text);
 
 /// Reads one path, [tcp:|rdma:][SOURCE@]HOST[:PORT], an IPv6 address in brackets. Port 0 is for
-/// those who listen.
+/// listeners.
 ///
-/// Errors: EINVAL, with what to write instead.
+/// Errors: EINVAL, with the remedy.
 tl::expected<PathAddress, Failure> parse_path(std::string_view text, TransportKind transport);
 
 /// "min-inflight", "round-robin" or "min-latency". Errors: EINVAL.

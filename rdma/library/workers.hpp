@@ -20,7 +20,7 @@ class Workers {
 
   /// Throws when the system has no threads left.
   Workers(unsigned count, Handler handler);
-  /// Waits for the handlers that run; what was not begun is forgotten.
+  /// Waits for the handlers that run; calls not begun are forgotten.
   ~Workers();
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;

@@ -58,7 +58,7 @@ class VerbsIncoming final : public Incoming {
 
   Channel listener_;     ///< which may have been closed meanwhile
   rdma_cm_id* arrived_;  ///< on the listener's channel; null once it has moved
-  CmId moved_;           ///< an id without a queue pair
+  CmId moved_;           ///< for its queue pair; kept if there can be none
   Log log_;              ///< for events of the device
   VerbsQueuePair* queue_pair_ = nullptr;
 };
