@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What somebody may have meant who wrote a word that nobody knows.
+// The known word closest to an unknown one.
 #pragma once
 
 #include <string>

@@ -89,7 +89,7 @@ Answer answer(const Done& done) {
   return Json::object();
 }
 
-/// A command whose argument is a path.
+/// A command with a path as its argument.
 ControlCommand path_command(const ClientConfig& config, SharedSession& session, const char* name,
                             const char* help,
                             Done (SharedSession::*change)(const rtrs::PathAddress&)) {

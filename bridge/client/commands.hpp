@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a client is asked and told over its control socket.
+// The control socket's commands of a client.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,7 @@
 
 namespace rnbd {
 
-/// status, add-path, remove-path, disconnect, reconnect, policy. What they refer to must outlive
-/// them.
+/// status, add-path, remove-path, disconnect, reconnect, policy. Their arguments must outlive them.
 ///
 /// Threads: any.
 /// Source:  rnbd-ctl(8).

@@ -342,8 +342,8 @@ Done ConfigReader::set(std::string_view key, std::string_view value) {
                "`nbdkit rnbd --help` and nbdkit-rnbd-plugin(1) list all"};
 }
 
-/// What names disk and server, and the keys of TLS, may stand in the URI; the rest are keys of
-/// their own.
+/// Names of disk and server, and the keys of TLS, may stand in the URI; the rest are keys of their
+/// own.
 Done ConfigReader::set_uri(std::string_view text) {
   if (auto done = store_once(uri_, parse_device_uri(text)); !done) return done;
   constexpr std::string_view kKnown[] = {

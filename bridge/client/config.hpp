@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a user says of a server and how to use it: parameters of the plugin, options of the bridge.
+// The user's settings for a server and its use: parameters of the plugin, options of the bridge.
 #pragma once
 
 #include <optional>
@@ -67,11 +67,11 @@ std::string name_of(rtrs::PathPolicy policy);
 
 /// Collects `key=value` pairs in any order.
 ///
-/// Errors: sentences that name the key and say what to write.
+/// Errors: sentences that name the key and the remedy.
 class ConfigReader {
  public:
   tl::expected<void, std::string> set(std::string_view key, std::string_view value);
-  /// All pairs were given: checks what belongs together and fills in defaults.
+  /// All pairs were given: checks the combinations and fills in defaults.
   tl::expected<ClientConfig, std::string> complete() const;
 
  private:

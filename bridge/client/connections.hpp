@@ -16,7 +16,7 @@ namespace rnbd {
 
 /// Owns every device that is open, because nbdkit does not close those that are open when it ends.
 ///
-/// Errors:  failures name the server and say what to do.
+/// Errors:  failures name the server and the remedy.
 /// Threads: any.
 class Connections {
  public:
@@ -37,7 +37,7 @@ class Connections {
   tl::expected<std::string, Failure> default_device(const Interrupt& interrupt);
 
   /// Looks whether the server and the configured device can be used, for writing if that is
-  /// demanded. What is wrong with single paths is logged. Keeps nothing.
+  /// demanded. Faults of single paths are logged. Keeps nothing.
   tl::expected<void, Failure> probe();
 
   /// The session that all share.

@@ -17,7 +17,7 @@ namespace rnbd {
 /// Sends a message of the RNBD protocol and waits for its answer, or for its errno when it has
 /// none.
 ///
-/// Errors:  what the server answered; the bytes of an answer are not judged here.
+/// Errors:  the server's answer; the bytes of an answer are not judged here.
 /// Threads: as rtrs::Operation.
 class ControlOperation final : public rtrs::Operation {
  public:

@@ -99,7 +99,7 @@ tl::expected<DeviceGeometry, std::string> make_geometry(const wire::OpenResponse
   }
   geometry.discard_granularity = open.discard_granularity;
   geometry.discard_alignment = open.discard_alignment;
-  // rnbdkit servers honour FUA whatever the storage is; without a volatile cache it costs nothing.
+  // rnbdkit servers honour FUA for any storage; without a volatile cache it costs nothing.
   geometry.native_fua = (open.cache_policy & wire::kCacheFua) != 0 || geometry.own_peer;
   geometry.volatile_cache = (open.cache_policy & wire::kCacheWriteback) != 0;
   geometry.rotational = open.rotational != 0;

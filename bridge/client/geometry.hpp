@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a client knows of an open device: sizes, limits, and what its server can do.
+// The client's knowledge of an open device: sizes, limits, and the server's abilities.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ bool knows_as_much(const Witness& seen, const Witness& claimed_on, const Witness
 /// Units: all sizes are bytes; a limit of 0 means that the server cannot do it.
 struct DeviceGeometry {
   std::uint32_t device_id = 0;    ///< as the answer to OPEN said
-  std::uint64_t size = 0;         ///< what users see; any number
+  std::uint64_t size = 0;         ///< as users see it; any number
   std::uint64_t padded_size = 0;  ///< whole sectors; bytes past `size` read as zero
   std::uint32_t block = 512;      ///< requests are multiples of it, except at the padded end
   std::uint32_t physical_block = 512;

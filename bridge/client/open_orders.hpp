@@ -15,7 +15,7 @@
 
 namespace rnbd {
 
-/// What is to be closed.
+/// A device to be closed.
 struct OpenedDevice {
   const std::string& name;
   wire::AccessMode access{};
@@ -24,7 +24,7 @@ struct OpenedDevice {
   bool half_closed = false;
 };
 
-/// What becomes of a device when the server has forgotten the session.
+/// The treatment of a device when the server has forgotten the session.
 enum class Renewal : std::uint8_t {
   none,           ///< it is not open, and who opens it asks anew
   open,           ///< is opened again

@@ -82,7 +82,7 @@ class RemoteDevice {
   /// Asks the server to read ahead.
   int cache(std::uint64_t offset, std::uint64_t length, const Interrupt& interrupt);
 
-  /// What begin() leaves for end().
+  /// State from begin() for end().
   struct Begun {
     bool in_gate = false;
     ChangesUnderWay::Place place = 0;  ///< in the gate

@@ -12,7 +12,7 @@
 namespace rnbd {
 namespace {
 
-/// What a user can do about a refused OPEN.
+/// The user's remedy for a refused OPEN.
 const char* advice_for(int error) {
   switch (error) {
     case EPERM:

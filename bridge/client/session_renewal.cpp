@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a session does when its server has forgotten it.
+// A session's recovery after its server has forgotten it.
 #include <algorithm>
 #include <cerrno>
 #include <utility>

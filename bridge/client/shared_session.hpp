@@ -91,7 +91,7 @@ class SharedSession {
  private:
   tl::expected<void, Failure> try_all_paths(rtrs::Client& client) const;
 
-  /// What was configured, and changed since.
+  /// The configuration, and its later changes.
   struct Wanted {
     rtrs::PathList paths{{}};
     std::vector<rtrs::PathAddress> disconnected;

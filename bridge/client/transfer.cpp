@@ -16,8 +16,8 @@ namespace {
 
 using wire::IoOperation;
 
-/// What is written when zeroes have to be sent as data. Never written to; not const, so that it
-/// takes no room in the program file.
+/// The source of zeroes that have to be sent as data. Never written to; not const, so that it takes
+/// no room in the program file.
 constexpr std::size_t kZeroBytes = 128 * 1024;
 alignas(4096) std::byte zero_bytes[kZeroBytes];
 

@@ -12,7 +12,7 @@
 
 namespace rnbd {
 
-/// What to do with a range of a device.
+/// An operation on a range of a device.
 ///
 /// Units: bytes; DeviceGeometry::is_aligned() holds for the range, and it lies inside padded_size.
 struct Transfer {

@@ -151,7 +151,7 @@ bool may_have_user(const DeviceUri& uri) {
          });
 }
 
-/// Takes the user, which only a URI with a key has. Returns what is left of HOST[:PORT].
+/// Takes the user, which only a URI with a key has. Returns the rest: HOST[:PORT].
 tl::expected<std::string_view, std::string> take_user(DeviceUri& uri, std::string_view authority) {
   const std::size_t at = authority.rfind('@');
   if (at == std::string_view::npos || !may_have_user(uri)) return authority;

@@ -12,7 +12,7 @@
 
 namespace rnbd {
 
-/// What a URI names: a server and one of its exports.
+/// The contents of a URI: a server and one of its exports.
 struct DeviceUri {
   rtrs::TransportKind transport = rtrs::TransportKind::tcp;
   std::string host;  ///< name or address, an IPv6 address without brackets
@@ -34,12 +34,12 @@ struct DeviceUri {
 /// The device is what follows the first slash: `disk0`, or `dev/sdb`, or with a second slash
 /// `/dev/sdb`. `%41` stands for the byte 0x41; '?', '#' and control characters must be written so.
 ///
-/// Errors: a sentence that says what to write instead.
+/// Errors: a sentence with the remedy.
 tl::expected<DeviceUri, std::string> parse_device_uri(std::string_view text);
 
 /// Reads `host[:port]`, an IPv6 address in brackets.
 ///
-/// Errors: a sentence that says what to write instead.
+/// Errors: a sentence with the remedy.
 struct HostPort {
   std::string host;
   std::uint16_t port = 0;
@@ -55,11 +55,11 @@ tl::expected<std::string, std::string> parse_local_host(std::string_view text);
 /// Reads one path between client and server: `[tcp:|rdma:][src@]dst[:port][,preference=n]`; without
 /// a transport it has the given one.
 ///
-/// Errors: a sentence that says what to write instead.
+/// Errors: a sentence with the remedy.
 tl::expected<rtrs::PathAddress, std::string> parse_path(std::string_view text,
                                                         rtrs::TransportKind transport);
 
-/// Empty for a name that a server can be asked for; otherwise what is wrong with it.
+/// Empty for a name that a server can be asked for; otherwise its fault.
 std::string complaint_about_device_name(std::string_view name);
 
 /// The one spelling of a name that is the path of a device below a directory: `dev/sdb` for

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Extents whose borders clients can use.
+// Extents with borders that clients can use.
 #pragma once
 
 #include <cstdint>
