@@ -12,7 +12,7 @@
 
 namespace rnbd {
 
-/// The changes of a device that are under way, and whose they are.
+/// The changes of a device that are under way, each with its user.
 ///
 /// A client that loses one of several connections sends over another one what had no answer, and we
 /// may learn of the loss only later: until then the first copy is under way for somebody who has
@@ -31,7 +31,7 @@ class ChangesUnderWay {
     if (overlaps(user, begin, end)) return std::nullopt;
     return add({user, begin, end});
   }
-  /// The same for those who may wait. None: interrupted.
+  /// The same for callers that may wait. None: interrupted.
   std::optional<Place> enter(const void* user, std::uint64_t begin, std::uint64_t end,
                              const rtrs::Interrupt& interrupt);
   /// It has ended, or is given up and counted as such.

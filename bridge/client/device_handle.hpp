@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How requests name an open device, and what its changes owe to a flush.
+// The name of an open device in requests, and the debt of its changes to a flush.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@ class UnflushedWrites {
  public:
   /// A change was answered that is not durable by itself. On the path of every write.
   void note() {
-    // The line stays shared among those who write, except after a flush.
+    // The line stays shared among the writers, except after a flush.
     if (!pending_.load(std::memory_order_relaxed)) pending_.store(true, std::memory_order_relaxed);
   }
 
@@ -43,7 +43,7 @@ class UnflushedWrites {
   /// lost, whatever the server says.
   int end_flush(const Flush& flush, int error, std::atomic<std::uint64_t>& told);
 
-  /// What was not durable may be gone. False: nothing was.
+  /// Changes that were not durable may be gone. False: nothing was.
   bool lose();
   /// The losses of which somebody knows. A new user starts with them, and hears of the others.
   std::uint64_t told() const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A device in the hands of an event loop: what comes before a transfer and after it, without
+// A device in the hands of an event loop: the steps before a transfer and after it, without
 // waiting.
 #include <cerrno>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Opens in a new session what was open in the one before, and sees whether it is the same.
+// Opens the devices of the last session in a new one, and checks that they are the same.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A session with a block server: opens its devices and shares them among all who ask.
+// A session with a block server: opens its devices and shares them among all callers.
 #pragma once
 
 #include <atomic>
@@ -108,7 +108,7 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   tl::expected<std::vector<wire::DirectoryEntry>, Failure> directory(const Interrupt& interrupt);
 
   std::vector<DeviceStatus> devices() const;
-  /// For those who look after its paths.
+  /// For callers that look after its paths.
   rtrs::Client& client() { return *client_; }
 
   /// The I/O lanes of the client, for event loops; see rtrs::Client.
@@ -128,7 +128,7 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
  private:
   friend class RemoteDevice;
 
-  /// An open device and all who use it.
+  /// An open device and all its users.
   struct Mapping {
     enum class State { opening, open, closing };
 
@@ -160,12 +160,12 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
     /// The write of a patch was given up: nobody knows when it lands.
     std::atomic<bool> torn{false};
 
-    /// Nothing may land on top of what a new user writes.
+    /// Nothing may land on top of a new user's writes.
     bool fit_for_next() const { return !handle.given_up->changes() && !torn && !half_closed; }
   };
 
-  /// A session with the server, of the several that a Session may see. What is asked in one must
-  /// not be believed in the next.
+  /// A session with the server, of the several that a Session may see. An answer of one must not be
+  /// believed in the next.
   struct Era {
     std::uint64_t number = 0;
     rtrs::SessionLimits limits;

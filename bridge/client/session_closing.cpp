@@ -17,7 +17,7 @@ struct Patience {
 
 }  // namespace
 
-/// Nobody waits any more for what was asked; the server may have opened it, or be about to.
+/// Nobody waits any more for the answer; the server may have opened it, or be about to.
 void Session::leave_half_open(Mapping& mapping) {
   {
     std::lock_guard lock{mutex_};
@@ -48,7 +48,7 @@ int Session::close_at_server(Mapping& mapping, const Interrupt& interrupt) {
   }
 }
 
-/// For those who do not want to wait for long: the end of the session closes everything anyway.
+/// For callers that do not want to wait for long: the end of the session closes everything anyway.
 int Session::close_in_passing(Mapping& mapping) {
   if (leaving_ || !alive()) return 0;
   if (!has_path()) return EIO;
@@ -70,7 +70,8 @@ void Session::release(const std::shared_ptr<Mapping>& mapping) {
   close_for_good(*mapping);
 }
 
-/// What cannot be closed now, for want of a path, a permit or an answer, errand() closes later.
+/// A device that cannot be closed now, for want of a path, a permit or an answer, is closed later
+/// by errand().
 void Session::close_for_good(Mapping& mapping) { end_closing(mapping, close_in_passing(mapping)); }
 
 /// Closes what nobody uses, once nothing of it is under way: until then a CLOSE would only take a

@@ -173,7 +173,7 @@ std::vector<std::string> Session::lose_devices(const ReopenOperation& reopen, bo
   return complaints;
 }
 
-/// Returns what users have to know.
+/// Returns the complaints for the users.
 std::vector<std::string> Session::adopt(const ReopenOperation& reopen) {
   std::lock_guard lock{mutex_};
   // Those that are being opened or closed are not open now. The others have their ids at once,

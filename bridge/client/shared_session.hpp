@@ -62,7 +62,7 @@ class SharedSession {
  public:
   SharedSession(const ClientConfig& config, rtrs::Log log);
 
-  /// Those who ask while somebody else connects share that attempt and its failure.
+  /// Callers that ask during an attempt to connect share that attempt and its failure.
   tl::expected<std::shared_ptr<Session>, Failure> get(const Interrupt& interrupt);
 
   SessionStatus status();
@@ -115,7 +115,7 @@ class SharedSession {
   rtrs::Log log_;
   /// Shared with sessions, which may outlive this.
   const std::shared_ptr<FailedAttempts> failed_attempts_ = std::make_shared<FailedAttempts>();
-  std::mutex control_mutex_;  ///< whoever changes the session's paths; taken before mutex_
+  std::mutex control_mutex_;  ///< taken to change the session's paths; taken before mutex_
   std::mutex mutex_;
   std::condition_variable changed_;
   std::shared_ptr<Session> session_;                     ///< guarded by mutex_

@@ -128,7 +128,7 @@ std::string trouble_without_path(rtrs::Duration timeout) {
 
 }  // namespace
 
-/// Its users get EIO until they open anew what they have open.
+/// Its users get EIO until they open their devices anew.
 void SharedSession::add_lost_devices(const Session& lost, std::vector<DeviceStatus>& devices) {
   for (DeviceStatus& device : lost.devices()) {
     if (device.trouble.empty()) device.trouble = lost.failure();

@@ -162,7 +162,7 @@ void TransferOperation::send_pieces(rtrs::ClientLane& lane) {
   if (busy_ == 0) finish(first_error_);
 }
 
-/// The next session owes nothing of what was answered in the last one.
+/// The next session owes nothing for the answers of the last one.
 void TransferOperation::start_over() {
   next_ = transfer_.offset;
   flush_due_ = flush_follows_;

@@ -27,7 +27,7 @@ class WriteGate {
     if ((before & kPatching) == 0) return true;
     return wait_for_patch(interrupt);
   }
-  /// The same for those who must not wait. False: there is a patch, nothing was entered.
+  /// The same for callers that must not wait. False: there is a patch, nothing was entered.
   [[nodiscard]] bool try_enter_shared() {
     if ((state_.fetch_add(1, std::memory_order_acquire) & kPatching) == 0) return true;
     leave_shared();
