@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Members, and what they answer.
+#include "bridge/client/mirror/group.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+namespace rnbd::mirror {
+
+Group::Group(const GroupOptions& options, GroupHost& host)
+    : options_{options},
+      host_{host},
+      peers_(options.members),
+      next_session_{options.first_session},
+      unequal_{options.regions},
+      hot_{options.regions},
+      touched_{options.regions},
+      cooling_{options.regions},
+      mending_left_{options.regions} {}
+
+Command& Group::command(Command& command, unsigned member, Order order) {
+  command.member = member;
+  command.order = order;
+  command.session = peers_[member].session;
+  command.term = term_;
+  return command;
+}
+
+void Group::post(Command& command, const Sent& sent) {
+  command.tag = next_tag_++;
+  sent_[command.tag] = sent;
+  host_.send(command);
+}
+
+void Group::link_up(unsigned member) {
+  if (phase_ == Phase::over) return;
+  Peer& peer = peers_[member];
+  peer.session = next_session_++;
+  peer.stage = Stage::up;
+  if (!rise_) claim(member);
+}
+
+void Group::claim(unsigned member) {
+  peers_[member].stage = Stage::claiming;
+  Command order;
+  post(command(order, member, Order::claim), {.member = member, .order = Order::claim});
+}
+
+void Group::link_down(unsigned member) {
+  if (phase_ != Phase::over && peers_[member].stage != Stage::down) lose(member, false);
+}
+
+/// The session is over: nothing of it counts any more.
+void Group::forget(unsigned member) {
+  peers_[member] = Peer{};
+  std::erase_if(sent_, [&](const auto& sent) { return sent.second.member == member; });
+  for (auto& [id, operation] : operations_) {
+    operation.sent = without(operation.sent, member);
+    operation.acked = without(operation.acked, member);
+  }
+  if (!has(cooling_waits_, member)) return;
+  // A COOL under way elsewhere must not overtake newer changes, so that step comes to its end.
+  if (cooling_step_ == Cooling::clearing) return cooled(member);
+  cooling_step_ = Cooling::none;
+  cooling_waits_ = 0;
+}
+
+void Group::lose(unsigned member, bool drop) {
+  const bool was_claimed = peers_[member].stage == Stage::claimed;
+  const bool was_joining = peers_[member].stage >= Stage::emptying;
+  forget(member);
+  if (drop) host_.drop(member);
+  if (phase_ == Phase::attaching) {
+    if (was_claimed) restart();
+    return;
+  }
+  const MemberSet base = pending_.active ? pending_.view.set : in_step_;
+  if (has(base, member)) propose(without(base, member), {});
+  if (phase_ == Phase::over) return;
+  settle_all();
+  if (was_joining) start_queued();
+  work();
+}
+
+bool Group::syncs(unsigned member) const { return peers_[member].stage >= Stage::draining; }
+
+MemberSet Group::syncing() const {
+  MemberSet set = 0;
+  for (unsigned i = 0; i < options_.members; ++i)
+    if (syncs(i)) set = with(set, i);
+  return set;
+}
+
+void Group::answer(const Answer& answer) {
+  const auto found = sent_.find(answer.tag);
+  if (found == sent_.end() || phase_ == Phase::over) return;
+  const Sent sent = found->second;
+  sent_.erase(found);
+  if (sent.order == Order::claim) return claimed(sent.member, answer);
+  if (answer.error != 0) return lose(sent.member, true);
+  const auto operation = operations_.find(sent.operation);
+  switch (sent.order) {
+    case Order::view:
+      if (!pending_.active || pending_.view.id != sent.view) return;
+      pending_.acked = with(pending_.acked, sent.member);
+      if (within(pending_.view.set, pending_.acked)) commit();
+      return;
+    case Order::maps:
+      return maps(sent.about, sent.member, answer.maps);
+    case Order::cool:
+      return cooled(sent.member);
+    case Order::flush:
+      if (operation == operations_.end()) {
+        if (sent.about == kMaxMembers) return flushed_for_cooling(sent.member);
+        if (phase_ == Phase::attaching) {
+          peers_[sent.member].claimed.lost_power = false;
+          mending_ = kMaxMembers;
+          return try_attach(true);
+        }
+        return ask(sent.member, Stage::inheriting);
+      }
+      [[fallthrough]];
+    case Order::write:
+    case Order::copy:
+      if (operation == operations_.end()) return;
+      operation->second.acked = with(operation->second.acked, sent.member);
+      break;
+    case Order::read:
+      if (operation == operations_.end()) return;
+      operation->second.step = Step::have_data;
+      break;
+    default:
+      return;
+  }
+  settle(sent.operation);
+  work();
+}
+
+void Group::claimed(unsigned member, const Answer& answer) {
+  Peer& peer = peers_[member];
+  if (answer.error != 0) {
+    if (answer.error != ESTALE) return lose(member, true);
+    peer.stage = Stage::up;
+    peer.claimed.promised = answer.claimed.promised;
+    if (phase_ == Phase::attaching) return restart();
+    rise_ = true;
+    return work();
+  }
+  peer.claimed = answer.claimed;
+  peer.stage = Stage::claimed;
+  if (phase_ == Phase::attaching) return try_attach(false);
+  peer.stage = Stage::draining;  // from now on it is told of all changes
+  peer.todo = RegionMap{options_.regions};
+  for (const auto& [id, operation] : operations_)
+    if (operation.step == Step::writing) peer.older.push_back(id);
+  work();
+}
+
+}  // namespace rnbd::mirror

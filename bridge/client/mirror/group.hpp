@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The client of a mirror group: one disk, which several members keep.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "bridge/client/mirror/range_lock.hpp"
+#include "bridge/protocol/mirror.hpp"
+
+namespace rnbd::mirror {
+
+/// What a member is told to do.
+enum class Order : std::uint8_t {
+  claim,
+  view,
+  confirm,
+  maps,   ///< tell the activity log and the dirty maps
+  read,   ///< `range` into the memory of `operation`
+  write,  ///< `range` from that memory, and into the activity log
+  copy,   ///< likewise, to a member that is not in step
+  flush,
+  cool,  ///< take `regions` out of the activity log
+};
+
+struct Command {
+  std::uint64_t tag = 0;  ///< comes back with the answer
+  Order order{};
+  unsigned member = 0;
+  std::uint64_t session = 0;  ///< with the member; an older one's commands must not be carried out
+  std::uint64_t term = 0;
+  View view;
+  View confirmed;
+  std::vector<RegionMap> inherit;
+  RegionMap regions;
+  Range range;
+  std::uint64_t operation = 0;
+};
+
+struct Answer {
+  std::uint64_t tag = 0;
+  int error = 0;    ///< positive errno
+  Claimed claimed;  ///< to a claim, refused or not
+  Maps maps;        ///< to a question for the maps
+};
+
+/// The surroundings of a group. None of these calls back.
+class GroupHost {
+ public:
+  virtual ~GroupHost() = default;
+  virtual void send(const Command& command) = 0;
+  /// Ends the session with a member: what was sent over it is answered no more, and the member
+  /// refuses what comes late. A new one is told with link_up().
+  virtual void drop(unsigned member) = 0;
+  virtual void attached() = 0;
+  /// The operation has ended, or the memory of one that the group began for itself is free.
+  virtual void done(std::uint64_t operation) = 0;
+  /// The group is superseded or too few members are left: no operation ends any more.
+  virtual void over() = 0;
+};
+
+struct GroupOptions {
+  unsigned members = 2;
+  std::uint32_t regions = 1;
+  std::uint64_t region_sectors = 2048;  ///< a region has so many, the last one may have less
+  std::uint64_t sectors = 0;            ///< of the disk
+  Degraded degraded = Degraded::allow;
+  std::uint64_t first_session = 1;  ///< sessions count up from here; unique among all clients
+};
+
+/// Attaches to the members, keeps them equal, and decides when an operation has ended. It lives as
+/// long as its claim: afterwards another one attaches.
+///
+/// Threads: one; pure: no clock, no sockets.
+class Group {
+ public:
+  enum class Kind : std::uint8_t { read, write, flush, equal, copy };
+
+  Group(const GroupOptions& options, GroupHost& host);
+
+  // Events.
+  void link_up(unsigned member);
+  void link_down(unsigned member);
+  void answer(const Answer& answer);
+  /// `operation` is below kOwn and names one operation at a time.
+  void submit(Kind kind, std::uint64_t operation, Range range);
+  /// Long enough has been waited for members that do not answer.
+  void hurry();
+  /// From time to time: regions at rest leave the activity logs.
+  void cool();
+  /// From time to time: goes on with what makes members equal.
+  void work();
+
+  static constexpr std::uint64_t kOwn = std::uint64_t{1} << 63;
+
+  bool live() const { return phase_ == Phase::live; }
+  bool is_over() const { return phase_ == Phase::over; }
+  MemberSet in_step() const { return in_step_; }
+  std::uint64_t term() const { return term_; }
+  /// All members are in step, and nothing is under way or left to be made equal.
+  bool whole() const;
+
+ private:
+  enum class Phase : std::uint8_t { attaching, live, over };
+  /// Down: no session. The others of the second line are told of all changes.
+  enum class Stage : std::uint8_t {
+    down,
+    up,
+    claiming,
+    claimed,
+    in_step,
+    draining,
+    asking,
+    copying,
+    emptying,
+    flushing,
+    inheriting,
+    joining,
+  };
+  struct Peer {
+    Stage stage = Stage::down;
+    std::uint64_t session = 0;
+    Claimed claimed;
+    std::vector<std::uint64_t> older;  ///< operations that it was not told of
+    RegionMap todo;
+    MemberSet asked = 0;  ///< members whose maps are awaited
+    std::vector<RegionMap> inherit;
+  };
+  enum class Step : std::uint8_t { queued, locking, reading, have_data, writing };
+  struct Operation {
+    Kind kind{};
+    Range range{};
+    std::uint32_t region = 0;  ///< of equal and copy
+    unsigned target = 0;       ///< of copy
+    unsigned source = 0;       ///< of what reads
+    Step step = Step::queued;
+    MemberSet sent = 0;
+    MemberSet acked = 0;
+  };
+  struct Sent {
+    unsigned member = 0;
+    Order order{};
+    std::uint64_t operation = 0;
+    ViewId view{};
+    unsigned about = 0;  ///< member for which the maps were asked
+  };
+  struct Pending {
+    View view{};
+    MemberSet acked = 0;
+    bool active = false;
+  };
+  enum class Cooling : std::uint8_t { none, flushing, clearing };
+  using Operations = std::map<std::uint64_t, Operation>;
+
+  // Members.
+  Command& command(Command& command, unsigned member, Order order);
+  void post(Command& command, const Sent& sent);
+  void claim(unsigned member);
+  void lose(unsigned member, bool drop);
+  void forget(unsigned member);
+  void claimed(unsigned member, const Answer& answer);
+  bool syncs(unsigned member) const;
+  MemberSet syncing() const;
+
+  // Attaching.
+  void restart();
+  void try_attach(bool hurry);
+  bool enough(MemberSet kept, const std::vector<MemberSet>& bases) const;
+  bool mend(unsigned member, unsigned source, const RegionMap& regions);
+
+  // Views.
+  void propose(MemberSet set, const std::vector<RegionMap>& inherit);
+  void commit();
+  void end();
+
+  // Operations.
+  bool gate_closed() const;
+  bool may_start(const Operation& operation) const;
+  void start(std::uint64_t id);
+  void run(std::uint64_t id);
+  void read(std::uint64_t id);
+  void write(std::uint64_t id);
+  void settle(std::uint64_t id);
+  void settle_all();
+  void finish(std::uint64_t id);
+  void start_queued();
+  bool unequal(const Range& range, std::uint32_t& region) const;
+  std::uint32_t first_region(const Range& range) const;
+  std::uint32_t last_region(const Range& range) const;
+  Range range_of(std::uint32_t region) const;
+  void begin_own(Kind kind, std::uint32_t region, unsigned target);
+  bool has_own(Kind kind, std::uint32_t region, unsigned target) const;
+  bool nothing_under_way() const;
+
+  // Resync.
+  void resync(unsigned member);
+  void ask(unsigned member, Stage stage);
+  void maps(unsigned about, unsigned from, const Maps& maps);
+  void copy_next(unsigned member);
+  void join(unsigned member);
+
+  // Cooling.
+  void flushed_for_cooling(unsigned member);
+  void cooled(unsigned member);
+
+  GroupOptions options_;
+  GroupHost& host_;
+  Phase phase_ = Phase::attaching;
+  std::uint64_t term_ = 1;
+  std::uint32_t seq_ = 0;
+  MemberSet in_step_ = 0;
+  View confirmed_;
+  Pending pending_;
+  bool rise_ = false;  ///< a member knows a higher term
+  std::vector<Peer> peers_;
+  std::map<std::uint64_t, Sent> sent_;
+  std::uint64_t next_tag_ = 1;
+  std::uint64_t next_session_;
+  std::uint64_t next_own_ = kOwn;
+  Operations operations_;
+  std::deque<std::uint64_t> queue_;
+  RangeLock locks_;
+  RegionMap unequal_;  ///< regions that an unclean end may have left different
+  RegionMap hot_;      ///< that may be in activity logs
+  RegionMap touched_;  ///< changed since cooling began
+  RegionMap cooling_;
+  Cooling cooling_step_ = Cooling::none;
+  MemberSet cooling_waits_ = 0;
+  unsigned mending_ = kMaxMembers;
+  unsigned mending_source_ = 0;
+  RegionMap mending_left_;
+  unsigned next_read_ = 0;
+};
+
+}  // namespace rnbd::mirror

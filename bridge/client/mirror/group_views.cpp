@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How a group attaches, and how one view follows another.
+#include <algorithm>
+
+#include "bridge/client/mirror/group.hpp"
+#include "bridge/protocol/mirror_plant.hpp"
+
+namespace rnbd::mirror {
+
+/// Begins anew with a term that is above all that is known. A session that may still carry a copy
+/// ends: it must not arrive behind newer changes.
+void Group::restart() {
+  MemberSet carries = 0;
+  for (const auto& [tag, sent] : sent_)
+    if (sent.order == Order::copy) carries = with(carries, sent.member);
+  pending_ = {};
+  mending_ = kMaxMembers;
+  for (const auto& [id, operation] : operations_)
+    if (id >= kOwn) locks_.release(id), host_.done(id);
+  std::erase_if(operations_, [](const auto& entry) { return entry.first >= kOwn; });
+  sent_.clear();
+  if (!RNBD_MIRROR_PLANTED(no_terms)) ++term_;
+  for (unsigned i = 0; i < options_.members; ++i) {
+    Peer& peer = peers_[i];
+    if (!RNBD_MIRROR_PLANTED(no_terms)) term_ = std::max(term_, peer.claimed.promised + 1);
+    if (!has(carries, i)) continue;
+    peer = Peer{};
+    host_.drop(i);
+  }
+  for (unsigned i = 0; i < options_.members; ++i)
+    if (peers_[i].stage != Stage::down) claim(i);
+}
+
+void Group::hurry() {
+  if (phase_ == Phase::attaching) try_attach(true);
+}
+
+bool Group::enough(MemberSet kept, const std::vector<MemberSet>& bases) const {
+  if (RNBD_MIRROR_PLANTED(shrink_below_t) && phase_ == Phase::live) return true;
+  if (RNBD_MIRROR_PLANTED(attach_any) && phase_ == Phase::attaching) return true;
+  return std::all_of(bases.begin(), bases.end(), [&](MemberSet base) {
+    return size(static_cast<MemberSet>(kept & base)) >= threshold(base, options_.degraded);
+  });
+}
+
+void Group::try_attach(bool hurry) {
+  if (pending_.active || mending_ != kMaxMembers) return;
+  MemberSet present = 0;
+  View newest;
+  confirmed_ = {};
+  for (unsigned i = 0; i < options_.members; ++i) {
+    if (peers_[i].stage != Stage::claimed) continue;
+    present = with(present, i);
+    const Claimed& claimed = peers_[i].claimed;
+    if (claimed.view.id >= newest.id) newest = claimed.view;
+    if (claimed.confirmed.id >= confirmed_.id) confirmed_ = claimed.confirmed;
+  }
+  if (present == 0 || (size(present) < options_.members && !hurry)) return;
+  std::vector<MemberSet> bases{newest.set};
+  if (!RNBD_MIRROR_PLANTED(uncommitted_base)) bases.push_back(confirmed_.set);
+  // As many as a newer view needs at least must not be able to exist among the missing.
+  for (const MemberSet base : bases) {
+    const auto missing = static_cast<MemberSet>(base & ~present);
+    if (size(missing) >= threshold(base, options_.degraded) && !RNBD_MIRROR_PLANTED(attach_any))
+      return;
+  }
+  const auto candidates = static_cast<MemberSet>(newest.set & present);
+  MemberSet good = 0;
+  std::vector<RegionMap> inherit(options_.members, RegionMap{options_.regions});
+  unequal_.clear();
+  for (unsigned i = 0; i < options_.members; ++i) {
+    if (!has(present, i)) continue;
+    const Claimed& claimed = peers_[i].claimed;
+    for (unsigned k = 0; k < options_.members; ++k) inherit[k].add(claimed.maps.dirty[k]);
+    if (!has(candidates, i)) continue;
+    if (!claimed.lost_power) good = with(good, i);
+    if (!RNBD_MIRROR_PLANTED(no_al_resync)) unequal_.add(claimed.maps.active);
+    hot_.add(claimed.maps.active);
+  }
+  // All have lost their power: what was flushed is on all of them, if none is missing.
+  if (good == 0 && candidates == newest.set) good = candidates;
+  if (good == 0) return;
+  if (!enough(good, bases)) {
+    const auto source = static_cast<unsigned>(std::countr_zero(good));
+    for (unsigned i = 0; i < options_.members; ++i) {
+      if (!has(candidates, i) || has(good, i)) continue;
+      RegionMap regions = peers_[i].claimed.maps.active;
+      regions.add(peers_[source].claimed.maps.active);
+      if (mend(i, source, regions)) return;
+    }
+    return;
+  }
+  seq_ = RNBD_MIRROR_PLANTED(no_terms) ? newest.id.seq : 0;
+  propose(good, inherit);
+}
+
+/// Brings back what a member lost with its power, because its vote is needed.
+bool Group::mend(unsigned member, unsigned source, const RegionMap& regions) {
+  mending_ = member;
+  mending_source_ = source;
+  mending_left_ = regions;
+  work();
+  return true;
+}
+
+void Group::propose(MemberSet set, const std::vector<RegionMap>& inherit) {
+  if (set == 0 || (phase_ == Phase::live && !enough(set, {in_step_}))) return end();
+  pending_ = {.view = {{term_, ++seq_}, set}, .active = true};
+  for (unsigned i = 0; i < options_.members; ++i) {
+    if (!has(set, i)) continue;
+    Command order;
+    command(order, i, Order::view);
+    order.view = pending_.view;
+    order.confirmed = confirmed_;
+    order.inherit = inherit;
+    post(order, {.member = i, .order = Order::view, .view = pending_.view.id});
+  }
+}
+
+void Group::commit() {
+  confirmed_ = pending_.view;
+  in_step_ = pending_.view.set;
+  pending_ = {};
+  const bool first = phase_ == Phase::attaching;
+  phase_ = Phase::live;
+  for (unsigned i = 0; i < options_.members; ++i) {
+    if (first && peers_[i].stage == Stage::claimed && !has(in_step_, i))
+      peers_[i].stage = Stage::up;
+    if (!has(in_step_, i)) continue;
+    peers_[i].stage = Stage::in_step;
+    Command order;
+    command(order, i, Order::confirm);
+    order.view = confirmed_;
+    post(order, {.member = i, .order = Order::confirm});
+  }
+  if (first) host_.attached();
+  rise_ = false;
+  for (unsigned i = 0; i < options_.members; ++i)
+    if (peers_[i].stage == Stage::up) claim(i);
+  settle_all();
+  start_queued();
+  work();
+}
+
+void Group::end() {
+  phase_ = Phase::over;
+  pending_ = {};
+  operations_.clear();
+  sent_.clear();
+  host_.over();
+}
+
+}  // namespace rnbd::mirror

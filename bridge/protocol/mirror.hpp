@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What client and members of a mirror group agree on: views, regions, and the orders that a client
+// gives.
+#pragma once
+
+#include <bit>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace rnbd::mirror {
+
+/// Bit i: member i.
+using MemberSet = std::uint16_t;
+inline constexpr unsigned kMaxMembers = 16;
+
+inline MemberSet bit(unsigned member) { return static_cast<MemberSet>(1U << member); }
+inline bool has(MemberSet set, unsigned member) { return (set & bit(member)) != 0; }
+inline MemberSet with(MemberSet set, unsigned member) {
+  return static_cast<MemberSet>(set | bit(member));
+}
+inline MemberSet without(MemberSet set, unsigned member) {
+  return static_cast<MemberSet>(set & ~bit(member));
+}
+inline unsigned size(MemberSet set) { return static_cast<unsigned>(std::popcount(set)); }
+/// All of `part` are in `whole`.
+inline bool within(MemberSet part, MemberSet whole) { return (part & ~whole) == 0; }
+
+/// Orders the views of a group: terms count clients, and seq the views of one client.
+struct ViewId {
+  std::uint64_t term = 0;
+  std::uint32_t seq = 0;
+  auto operator<=>(const ViewId&) const = default;
+};
+
+/// Which members are in step: each of them has every write that was acknowledged in this view.
+struct View {
+  ViewId id;
+  MemberSet set = 0;
+};
+
+enum class Degraded : std::uint8_t {
+  allow,   ///< of two members one may go on alone
+  quorum,  ///< more than half must be there, always
+};
+
+/// How many members of a view must be in the next one.
+unsigned threshold(MemberSet set, Degraded degraded);
+
+/// A set of regions of the disk, one bit for each.
+class RegionMap {
+ public:
+  RegionMap() = default;
+  explicit RegionMap(std::uint32_t regions) : words_((regions + 63) / 64), regions_{regions} {}
+
+  std::uint32_t regions() const { return regions_; }
+  bool contains(std::uint32_t region) const {
+    return region < regions_ && (words_[region / 64] >> region % 64 & 1) != 0;
+  }
+  void add(std::uint32_t region) { words_[region / 64] |= std::uint64_t{1} << region % 64; }
+  void remove(std::uint32_t region) { words_[region / 64] &= ~(std::uint64_t{1} << region % 64); }
+  void add_all();
+  /// Both have the same number of regions.
+  void add(const RegionMap& other);
+  void remove(const RegionMap& other);
+  void clear();
+  bool empty() const;
+  std::uint32_t count() const;
+  /// The first one that is `from` or behind it; regions(): there is none.
+  std::uint32_t next(std::uint32_t from) const;
+  const std::vector<std::uint64_t>& words() const { return words_; }
+  /// Sets 64 regions at once; those beyond the end are left out.
+  void set_word(std::size_t index, std::uint64_t word);
+
+ private:
+  std::vector<std::uint64_t> words_;
+  std::uint32_t regions_ = 0;
+};
+
+/// Sectors [begin, end).
+struct Range {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  bool overlaps(const Range& other) const { return begin < other.end && other.begin < end; }
+};
+
+/// The maps of a member: regions that may differ among the members after a crash, and for each
+/// absent member the regions that it lacks.
+struct Maps {
+  RegionMap active;
+  std::vector<RegionMap> dirty;
+};
+
+/// How a member answers a claim.
+struct Claimed {
+  std::uint64_t promised = 0;  ///< the highest term that it knows, also when it refuses
+  View view;
+  View confirmed;
+  bool lost_power = false;  ///< since its view; what was not flushed may be gone
+  Maps maps;
+};
+
+}  // namespace rnbd::mirror

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Bugs on purpose in mirror groups, to prove that their simulator finds them. Without
+// RNBDKIT_PLANT_BUGS every one of them is a constant false. Only for .cpp files.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace rnbd::mirror {
+
+/// A bug that can be planted.
+struct PlantEntry {
+  const char* name;
+  const char* text;
+};
+
+#define RNBD_MIRROR_PLANTS(X)                                                                     \
+  X(ack_before_view, "a write is acknowledged before the view without a lost member is recorded") \
+  X(no_terms, "a member serves clients whose term is over")                                       \
+  X(attach_any, "one member suffices to attach")                                                  \
+  X(shrink_below_t, "a view may lose any number of members at once")                              \
+  X(uncommitted_base, "a view that was never confirmed alone decides about the next")             \
+  X(no_strays, "the activity log of a returning member is ignored")                               \
+  X(no_al_resync, "after an unclean end nothing is made equal")                                   \
+  X(al_clear_early, "regions leave the activity logs without a flush of all members")             \
+  X(no_taint, "a member that lost its power counts as in step")                                   \
+  X(join_early, "a returning member joins before everything is copied")                           \
+  X(no_range_lock, "overlapping changes run at the same time")                                    \
+  X(resync_no_lock, "regions are copied while they change")                                       \
+  X(read_from_syncing, "a member that is not in step is read")                                    \
+  X(read_no_lock, "what is being changed is read")                                                \
+  X(read_before_resync, "a region is read before it is made equal")                               \
+  X(dirty_not_from_al, "a view does not make the activity log dirty for absent members")          \
+  X(absent_by_client, "a member notes nothing for absent members when it writes")                 \
+  X(d_snapshot_early, "the list of what to copy is made while older changes run")                 \
+  X(no_dirty_inherit, "a joining member does not learn what others lack")                         \
+  X(ghost_rejoin, "late copies of a member's older session are carried out")                      \
+  X(join_no_flush, "a returning member joins before it is flushed")
+
+#ifdef RNBDKIT_PLANT_BUGS
+
+enum class Plant {
+  none,
+#define RNBD_MIRROR_PLANT_NAME(name, text) name,
+  RNBD_MIRROR_PLANTS(RNBD_MIRROR_PLANT_NAME)
+#undef RNBD_MIRROR_PLANT_NAME
+};
+inline Plant selected_plant = Plant::none;
+#define RNBD_MIRROR_PLANTED(name) (::rnbd::mirror::selected_plant == ::rnbd::mirror::Plant::name)
+
+#define RNBD_MIRROR_PLANT_ENTRY(name, text) PlantEntry{#name, text},
+inline constexpr PlantEntry kPlants[] = {RNBD_MIRROR_PLANTS(RNBD_MIRROR_PLANT_ENTRY)};
+#undef RNBD_MIRROR_PLANT_ENTRY
+
+inline std::span<const PlantEntry> plants() { return kPlants; }
+/// False when there is no such bug.
+inline bool select_plant(std::string_view name) {
+  for (std::size_t i = 0; i < std::size(kPlants); ++i) {
+    if (name != kPlants[i].name) continue;
+    selected_plant = static_cast<Plant>(i + 1);
+    return true;
+  }
+  return false;
+}
+
+#else
+
+#define RNBD_MIRROR_PLANTED(name) false
+inline std::span<const PlantEntry> plants() { return {}; }
+inline bool select_plant(std::string_view) { return false; }
+
+#endif
+
+}  // namespace rnbd::mirror

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/server/mirror/member.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "bridge/protocol/mirror_plant.hpp"
+
+namespace rnbd::mirror {
+
+MemberRecord MemberRecord::first(unsigned number, unsigned members, std::uint32_t regions) {
+  const View all{{}, static_cast<MemberSet>((1U << members) - 1)};
+  MemberRecord record;
+  record.number = number;
+  record.members = members;
+  record.view = record.confirmed = all;
+  record.maps.active = RegionMap{regions};
+  record.maps.dirty.assign(members, RegionMap{regions});
+  return record;
+}
+
+bool Member::take_changed() { return std::exchange(changed_, false); }
+
+int Member::claim(std::uint64_t term, std::uint64_t session) {
+  const bool newer = term > record_.promised || RNBD_MIRROR_PLANTED(no_terms);
+  const bool again = term == record_.promised && session == session_;
+  if (!newer && !again) return ESTALE;
+  record_.promised = std::max(term, record_.promised);
+  session_ = session;
+  changed_ = true;
+  return 0;
+}
+
+Claimed Member::claimed() const {
+  const bool lost = record_.whole_epoch != epoch_ && record_.view.id != ViewId{};
+  return {.promised = record_.promised,
+          .view = record_.view,
+          .confirmed = record_.confirmed,
+          .lost_power = lost && !RNBD_MIRROR_PLANTED(no_taint),
+          .maps = record_.maps};
+}
+
+int Member::serve(std::uint64_t session) const {
+  if (RNBD_MIRROR_PLANTED(no_terms)) return 0;
+  return session == session_ ? 0 : ESTALE;
+}
+
+int Member::view(std::uint64_t session, const View& view, const View& confirmed,
+                 const std::vector<RegionMap>& inherit) {
+  if (const int error = serve(session)) return error;
+  if (view.id.term < record_.promised && !RNBD_MIRROR_PLANTED(no_terms)) return ESTALE;
+  if (view.id <= record_.view.id) return 0;  // a newer one of this client has overtaken it
+  record_.promised = std::max(record_.promised, view.id.term);
+  record_.view = view;
+  if (confirmed.id > record_.confirmed.id) record_.confirmed = confirmed;
+  for (unsigned k = 0; k < record_.members; ++k) {
+    RegionMap& dirty = record_.maps.dirty[k];
+    if (has(view.set, k)) {
+      dirty.clear();
+      continue;
+    }
+    if (!RNBD_MIRROR_PLANTED(dirty_not_from_al)) dirty.add(record_.maps.active);
+    if (!inherit.empty() && !RNBD_MIRROR_PLANTED(no_dirty_inherit)) dirty.add(inherit[k]);
+  }
+  if (has(view.set, record_.number)) record_.whole_epoch = epoch_;
+  changed_ = true;
+  return 0;
+}
+
+int Member::confirm(std::uint64_t session, const View& view) {
+  if (const int error = serve(session)) return error;
+  if (view.id != record_.view.id) return 0;  // likewise
+  record_.confirmed = record_.view;
+  changed_ = true;
+  return 0;
+}
+
+int Member::write(std::uint64_t session, std::uint32_t first, std::uint32_t last, bool copy) {
+  if (!RNBD_MIRROR_PLANTED(ghost_rejoin)) {
+    if (const int error = serve(session)) return error;
+  }
+  for (std::uint32_t region = first; region <= last && !copy; ++region) log(region);
+  return 0;
+}
+
+/// The dirty bits follow this member's own view: the sender's may have been older when it sent.
+void Member::log(std::uint32_t region) {
+  if (!record_.maps.active.contains(region)) {
+    record_.maps.active.add(region);
+    changed_ = true;
+  }
+  for (unsigned k = 0; k < record_.members; ++k) {
+    RegionMap& dirty = record_.maps.dirty[k];
+    if (has(record_.view.set, k) || dirty.contains(region)) continue;
+    if (RNBD_MIRROR_PLANTED(absent_by_client)) continue;
+    dirty.add(region);
+    changed_ = true;
+  }
+}
+
+int Member::cool(std::uint64_t session, const RegionMap& regions) {
+  if (const int error = serve(session)) return error;
+  record_.maps.active.remove(regions);
+  changed_ = true;
+  return 0;
+}
+
+}  // namespace rnbd::mirror
