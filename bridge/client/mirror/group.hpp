@@ -187,6 +187,7 @@ class Group {
   void finish(std::uint64_t id);
   void start_queued();
   bool unequal(const Range& range, std::uint32_t& region) const;
+  void make_equal(const Range& range);
   std::uint32_t first_region(const Range& range) const;
   std::uint32_t last_region(const Range& range) const;
   Range range_of(std::uint32_t region) const;

@@ -55,27 +55,32 @@ void Group::start(std::uint64_t id) {
   }
   operation.step = Step::locking;
   if (operation.kind == Kind::flush) return write(id);
-  std::uint32_t region = 0;
-  if (operation.kind == Kind::read && unequal(operation.range, region) &&
-      !RNBD_MIRROR_PLANTED(read_before_resync))
-    begin_own(Kind::equal, region, 0);
+  if (operation.kind == Kind::read) make_equal(operation.range);
   if (operation.kind == Kind::copy && RNBD_MIRROR_PLANTED(resync_no_lock)) return run(id);
   const auto mode =
       operation.kind == Kind::read ? RangeLock::Mode::shared : RangeLock::Mode::exclusive;
   if (locks_.acquire(id, operation.range, mode)) run(id);
 }
 
-/// It holds its range.
+/// After a read has shown the content of one member, no other content may appear.
+void Group::make_equal(const Range& range) {
+  if (RNBD_MIRROR_PLANTED(read_before_resync)) return;
+  for (auto region = unequal_.next(first_region(range)); region <= last_region(range);
+       region = unequal_.next(region + 1))
+    begin_own(Kind::equal, region, 0);
+}
+
+/// It holds its range, behind what made the range equal.
 void Group::run(std::uint64_t id) {
   Operation& operation = operations_.at(id);
-  std::uint32_t region = 0;
   if (operation.kind == Kind::write) return write(id);
-  if (operation.kind == Kind::read && unequal(operation.range, region) &&
-      !RNBD_MIRROR_PLANTED(read_before_resync)) {
-    for (const std::uint64_t next : locks_.release(id)) run(next);
-    return start(id);
-  }
-  read(id);
+  std::uint32_t region = 0;
+  if (operation.kind != Kind::read || !unequal(operation.range, region) ||
+      RNBD_MIRROR_PLANTED(read_before_resync))
+    return read(id);
+  operation.step = Step::queued;  // until it is equal
+  queue_.push_back(id);
+  for (const std::uint64_t next : locks_.release(id)) run(next);
 }
 
 /// From a member in step, and again from another one when that is lost.
@@ -112,7 +117,7 @@ void Group::write(std::uint64_t id) {
       hot_.add(region), touched_.add(region);
   }
   for (unsigned i = 0; i < options_.members; ++i) {
-    if (!has(to, i) || peers_[i].stage == Stage::down) continue;
+    if (!has(to, i) || peers_[i].stage < Stage::claimed) continue;
     Command order;
     command(order, i, what);
     order.range = operation.range;
@@ -120,6 +125,7 @@ void Group::write(std::uint64_t id) {
     post(order, {.member = i, .order = what, .operation = id});
     operation.sent = with(operation.sent, i);
   }
+  if (operation.sent == 0) settle(id);  // a copy for a member that is gone
 }
 
 /// Ends what all have that must have it. Nothing is read or acknowledged while a view is recorded.
@@ -154,6 +160,7 @@ void Group::finish(std::uint64_t id) {
   }
   host_.done(id);
   for (const std::uint64_t next : locks_.release(id)) run(next);
+  if (operation.kind == Kind::equal) start_queued();
 }
 
 void Group::start_queued() {

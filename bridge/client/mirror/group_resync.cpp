@@ -97,7 +97,8 @@ void Group::copy_next(unsigned member) {
     if (unequal_.contains(region)) return begin_own(Kind::equal, region, 0);
     return begin_own(Kind::copy, region, member);
   }
-  if (unequal_.empty()) peer.stage = Stage::emptying;
+  if (!unequal_.empty()) return;
+  peer.stage = Stage::emptying;
   resync(member);
 }
 
@@ -137,14 +138,15 @@ void Group::flushed_for_cooling(unsigned member) {
   if (cooling_waits_ != 0) return;
   cooling_.remove(touched_);
   cooling_step_ = Cooling::clearing;
-  cooling_waits_ = in_step_;
   for (unsigned i = 0; i < options_.members; ++i) {
-    if (!has(in_step_, i) || peers_[i].stage == Stage::down) continue;
+    if (!has(in_step_, i) || peers_[i].stage != Stage::in_step) continue;  // lost meanwhile
+    cooling_waits_ = with(cooling_waits_, i);
     Command order;
     command(order, i, Order::cool);
     order.regions = cooling_;
     post(order, {.member = i, .order = Order::cool});
   }
+  if (cooling_waits_ == 0) cooling_step_ = Cooling::none;
 }
 
 void Group::cooled(unsigned member) {

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tests/sim/mirror/mirror_world.hpp"
+
+namespace sim {
+
+void MirrorChecker::begin(unsigned client, std::uint64_t operation, mirror::Range range,
+                          std::uint64_t value) {
+  under_way_[{client, operation}] = {range, value};
+}
+
+/// Changes of older clients may have happened or not; from now on that does not change any more.
+void MirrorChecker::attached(unsigned client) {
+  newest_ = client;
+  for (auto write = under_way_.begin(); write != under_way_.end();) {
+    if (write->first.first == client) {
+      ++write;
+      continue;
+    }
+    for (auto sector = write->second.range.begin; sector < write->second.range.end; ++sector)
+      possible_[sector].insert(write->second.value);
+    write = under_way_.erase(write);
+  }
+}
+
+void MirrorChecker::not_superseded(unsigned client) const {
+  if (client != newest_) throw MirrorViolation("a superseded client reads or acknowledges");
+}
+
+void MirrorChecker::wrote(unsigned client, std::uint64_t operation) {
+  ++operations_;
+  not_superseded(client);
+  const Write write = under_way_.at({client, operation});
+  under_way_.erase({client, operation});
+  for (auto sector = write.range.begin; sector < write.range.end; ++sector)
+    possible_[sector] = {write.value};
+}
+
+void MirrorChecker::read(unsigned client, mirror::Range range, const Values& seen) {
+  ++operations_;
+  not_superseded(client);
+  for (auto sector = range.begin; sector < range.end; ++sector) {
+    at_end(sector, seen[sector - range.begin]);
+    possible_[sector] = {seen[sector - range.begin]};
+  }
+}
+
+void MirrorChecker::at_end(std::uint64_t sector, std::uint64_t value) const {
+  if (possible_[sector].contains(value)) return;
+  throw MirrorViolation("sector " + std::to_string(sector) + " shows value " +
+                        std::to_string(value) + ", and the oldest possible one is " +
+                        std::to_string(*possible_[sector].begin()));
+}
+
+}  // namespace sim

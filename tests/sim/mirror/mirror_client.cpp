@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+
+#include "tests/sim/mirror/mirror_world.hpp"
+
+namespace sim {
+
+MirrorClient::MirrorClient(MirrorWorld& the_world, unsigned the_number,
+                           const mirror::GroupOptions& options)
+    : world{the_world},
+      number{the_number},
+      linked(options.members),
+      broken(options.members),
+      cut(options.members),
+      group{options, *this} {}
+
+/// Data leave the memory now, as they do from a caller's buffer.
+void MirrorClient::send(const mirror::Command& command) {
+  MirrorWorld::Message message{.client = number, .command = command};
+  if (command.order == mirror::Order::write || command.order == mirror::Order::copy)
+    message.data = memory.at(command.operation);
+  world.net_.push_back(std::move(message));
+}
+
+void MirrorClient::attached() {
+  world.say("client " + std::to_string(number) + " attached");
+  world.checker.attached(number);
+}
+
+void MirrorClient::done(std::uint64_t operation) {
+  const auto request = requests.find(operation);
+  if (request != requests.end()) {
+    const auto [kind, range] = request->second;
+    requests.erase(request);
+    if (kind == mirror::Group::Kind::write) world.checker.wrote(number, operation);
+    if (kind == mirror::Group::Kind::read) world.checker.read(number, range, memory.at(operation));
+  }
+  memory.erase(operation);
+}
+
+void MirrorClient::submit() {
+  if (requests.size() >= 6) return;
+  using Kind = mirror::Group::Kind;
+  const Kind kind = world.rng.pick({Kind::write, Kind::write, Kind::read, Kind::read, Kind::flush});
+  const std::uint64_t begin = world.rng.below(world.options.sectors);
+  const mirror::Range range{
+      begin, world.rng.between(begin + 1, std::min(begin + 5, world.options.sectors))};
+  const std::uint64_t operation = next_request++;
+  requests[operation] = {kind, range};
+  const std::uint64_t value = kind == Kind::write ? world.next_value++ : 0;
+  memory[operation] = Values(range.end - range.begin, value);
+  if (kind == Kind::write) world.checker.begin(number, operation, range, value);
+  group.submit(kind, operation, range);
+}
+
+}  // namespace sim

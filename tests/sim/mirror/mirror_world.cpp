@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tests/sim/mirror/mirror_world.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace sim {
+namespace {
+
+constexpr unsigned kFaultySteps = 700;
+constexpr unsigned kHealingSteps = 30000;
+constexpr std::uint64_t kSectors = 11;
+
+}  // namespace
+
+MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
+    : rng{seed}, checker{kSectors}, trace_{trace} {
+  options.members = rng.pick({2U, 3U, 3U, 4U});
+  options.region_sectors = 4;
+  options.sectors = kSectors;
+  options.regions = 3;
+  options.degraded = rng.chance(250) ? mirror::Degraded::quorum : mirror::Degraded::allow;
+  for (unsigned i = 0; i < options.members; ++i) {
+    MirrorNode node;
+    node.cached = node.durable = Values(kSectors, 0);
+    node.member = std::make_unique<mirror::Member>(
+        mirror::MemberRecord::first(i, options.members, options.regions), node.epoch);
+    nodes_.push_back(std::move(node));
+  }
+  current = nodes_.front().member->record().view;
+  new_client();
+}
+
+void MirrorWorld::say(const std::string& text) const {
+  if (trace_) std::printf("%s\n", text.c_str());
+}
+
+void MirrorWorld::new_client() {
+  options.first_session = clients_.size() * 1000000 + 1;
+  const auto number = static_cast<unsigned>(clients_.size());
+  clients_.push_back(std::make_unique<MirrorClient>(*this, number, options));
+  say("client " + std::to_string(number) + " begins");
+}
+
+void MirrorWorld::run() {
+  for (unsigned i = 0; i < kFaultySteps; ++i) step(true);
+  heal();
+  for (unsigned i = 0; i < kHealingSteps; ++i) {
+    step(false);
+    if (healed()) return compare();
+  }
+  throw MirrorViolation("the group never becomes whole again");
+}
+
+void MirrorWorld::step(bool faults) {
+  const std::uint64_t chance = rng.below(1000);
+  if (chance < 550 && !net_.empty()) return deliver();
+  if (chance < 575 && faults) return fault();
+  if (chance < 580 && faults && rng.chance(500)) clients_.back()->dead = true;
+  if (clients_.back()->dead || (chance == 580 && faults)) return new_client();
+  const bool older = rng.chance(100);  // zombies go on
+  MirrorClient& client = older ? *clients_[rng.below(clients_.size())] : *clients_.back();
+  if (!client.dead) act(client);
+}
+
+void MirrorWorld::deliver() {
+  const std::size_t at = rng.below(net_.size());
+  Message message = net_[at];
+  MirrorClient& client = *clients_[message.client];
+  if (client.cut[message.command.member] != 0) return;
+  net_.erase(net_.begin() + static_cast<std::ptrdiff_t>(at));
+  if (message.is_answer) return receive(message);
+  if (nodes_[message.command.member].up) execute(std::move(message));
+}
+
+/// A member answers a claim when the sessions before have ended at both ends.
+void MirrorWorld::end_other_sessions(const mirror::Command& command, unsigned client) {
+  if (command.term <= nodes_[command.member].member->record().promised) return;
+  for (const auto& other : clients_) {
+    if (other->number == client || other->linked[command.member] == 0) continue;
+    other->linked[command.member] = 0;
+    if (!other->dead) other->group.link_down(command.member);
+  }
+}
+
+void MirrorWorld::execute(Message message) {
+  const mirror::Command& command = message.command;
+  // A claim is an exchange with a session that stands.
+  const bool stands = clients_[message.client]->linked[command.member] != 0;
+  if (command.order == mirror::Order::claim && !stands) return;
+  if (command.order == mirror::Order::claim) end_other_sessions(command, message.client);
+  message.answer.tag = command.tag;
+  message.answer.error = carry_out(command, message.data, message.answer);
+  message.is_answer = true;
+  if (trace_) {
+    std::printf("client %u member %u order %d session %llu operation %llx [%llu,%llu): %d\n",
+                message.client, command.member, static_cast<int>(command.order),
+                static_cast<unsigned long long>(command.session),
+                static_cast<unsigned long long>(command.operation),
+                static_cast<unsigned long long>(command.range.begin),
+                static_cast<unsigned long long>(command.range.end), message.answer.error);
+  }
+  net_.push_back(std::move(message));
+}
+
+int MirrorWorld::carry_out(const mirror::Command& command, Values& data, mirror::Answer& answer) {
+  MirrorNode& node = nodes_[command.member];
+  mirror::Member& member = *node.member;
+  const auto begin = static_cast<std::ptrdiff_t>(command.range.begin);
+  const auto end = static_cast<std::ptrdiff_t>(command.range.end);
+  const auto region = [&](std::uint64_t sector) {
+    return static_cast<std::uint32_t>(sector / options.region_sectors);
+  };
+  int error = 0;
+  switch (command.order) {
+    case mirror::Order::claim:
+      error = member.claim(command.term, command.session);
+      answer.claimed = member.claimed();
+      return error;
+    case mirror::Order::view:
+      return member.view(command.session, command.view, command.confirmed, command.inherit);
+    case mirror::Order::confirm:
+      return member.confirm(command.session, command.view);
+    case mirror::Order::cool:
+      return member.cool(command.session, command.regions);
+    case mirror::Order::maps:
+      answer.maps = member.record().maps;
+      return member.serve(command.session);
+    case mirror::Order::read:
+      data.assign(node.cached.begin() + begin, node.cached.begin() + end);
+      return member.serve(command.session);
+    case mirror::Order::flush:
+      error = member.serve(command.session);
+      if (error == 0) node.durable = node.cached;
+      return error;
+    case mirror::Order::write:
+    case mirror::Order::copy:
+      error = member.write(command.session, region(command.range.begin),
+                           region(command.range.end - 1), command.order == mirror::Order::copy);
+      if (error == 0) std::copy(data.begin(), data.end(), node.cached.begin() + begin);
+      return error;
+  }
+  return error;
+}
+
+void MirrorWorld::receive(const Message& message) {
+  MirrorClient& client = *clients_[message.client];
+  if (client.dead || client.linked[message.command.member] == 0) return;
+  const std::uint64_t operation = message.command.operation;
+  const bool known = operation >= mirror::Group::kOwn || client.memory.contains(operation);
+  if (message.command.order == mirror::Order::read && known)
+    client.memory[operation] = message.data;
+  const mirror::MemberSet before = client.group.in_step();
+  client.group.answer(message.answer);
+  if (trace_ && client.group.in_step() != before)
+    std::printf("client %u term %llu: in step %x\n", client.number,
+                static_cast<unsigned long long>(client.group.term()), client.group.in_step());
+}
+
+void MirrorWorld::connect(MirrorClient& client) {
+  const auto i = static_cast<unsigned>(rng.below(options.members));
+  if (client.linked[i] != 0 && client.broken[i] != 0) {
+    client.linked[i] = client.broken[i] = 0;
+    client.group.link_down(i);
+  } else if (client.linked[i] != 0 && client.cut[i] != 0 && rng.chance(300)) {
+    client.linked[i] = 0;
+    client.group.link_down(i);
+  } else if (client.linked[i] == 0 && nodes_[i].up && client.cut[i] == 0) {
+    client.linked[i] = 1;
+    client.broken[i] = 0;
+    client.group.link_up(i);
+  }
+}
+
+void MirrorWorld::act(MirrorClient& client) {
+  const std::uint64_t chance = rng.below(100);
+  if (chance < 30) return connect(client);
+  if (chance < 80) return client.group.live() ? client.submit() : void();
+  if (chance < 85) return client.group.hurry();
+  if (chance < 90) return client.group.cool();
+  client.group.work();
+}
+
+/// Only while another member in step has everything: the rest nobody could bring back.
+bool MirrorWorld::may_lose_power() const {
+  const bool recording = std::any_of(net_.begin(), net_.end(), [](const Message& message) {
+    return message.command.order == mirror::Order::view;
+  });
+  if (recording) return false;
+  mirror::View newest;
+  for (const MirrorNode& node : nodes_)
+    if (node.member->record().view.id >= newest.id) newest = node.member->record().view;
+  for (unsigned i = 0; i < options.members; ++i) {
+    const mirror::MemberRecord& record = nodes_[i].member->record();
+    if (!mirror::has(newest.set, i)) continue;
+    if (record.view.id != newest.id) return false;
+    if (nodes_[i].member->claimed().lost_power) return false;
+    if (record.whole_epoch != nodes_[i].epoch && record.view.id != mirror::ViewId{}) return false;
+  }
+  return mirror::size(newest.set) > 1;
+}
+
+void MirrorWorld::stop(unsigned member, bool power) {
+  MirrorNode& node = nodes_[member];
+  if (power) {
+    node.cached = node.durable;
+    ++node.epoch;
+  }
+  say("member " + std::to_string(member) + (power ? " loses its power" : " is killed"));
+  node.member = std::make_unique<mirror::Member>(node.member->record(), node.epoch);
+  node.up = false;
+  for (const auto& client : clients_) client->broken[member] = client->linked[member];
+}
+
+void MirrorWorld::fault() {
+  const auto member = static_cast<unsigned>(rng.below(options.members));
+  const std::uint64_t chance = rng.below(100);
+  MirrorClient& client =
+      *clients_[rng.chance(700) ? clients_.size() - 1 : rng.below(clients_.size())];
+  if (chance < 20) return stop(member, false);
+  if (chance < 50) {
+    for (MirrorNode& node : nodes_) node.up = node.up || rng.chance(700);
+  } else if (chance < 65) {
+    if (may_lose_power()) stop(member, true);
+  } else if (chance < 82) {
+    client.cut[member] = 1;
+  } else {
+    for (const auto& other : clients_)
+      for (char& cut : other->cut) cut = cut != 0 && rng.chance(400) ? 1 : 0;
+  }
+}
+
+void MirrorWorld::heal() {
+  say("everything works from now on");
+  for (MirrorNode& node : nodes_) node.up = true;
+  for (const auto& client : clients_) {
+    std::fill(client->cut.begin(), client->cut.end(), 0);
+    if (client != clients_.back()) client->dead = true;
+  }
+}
+
+bool MirrorWorld::healed() const {
+  const MirrorClient& client = *clients_.back();
+  return !client.dead && client.group.whole() && client.requests.empty() && net_.empty();
+}
+
+void MirrorWorld::compare() const {
+  for (std::uint64_t sector = 0; sector < kSectors; ++sector) {
+    for (const MirrorNode& node : nodes_) {
+      if (node.cached[sector] != nodes_.front().cached[sector])
+        throw MirrorViolation("members differ in sector " + std::to_string(sector));
+      checker.at_end(sector, node.cached[sector]);
+    }
+  }
+}
+
+}  // namespace sim

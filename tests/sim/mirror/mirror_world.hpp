@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Members and clients of a mirror group in a simulated world, and what goes wrong there.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "bridge/client/mirror/group.hpp"
+#include "bridge/server/mirror/member.hpp"
+#include "tests/sim/rng.hpp"
+
+namespace sim {
+
+namespace mirror = rnbd::mirror;
+using Values = std::vector<std::uint64_t>;  ///< one for each sector
+
+/// A rule is broken.
+struct MirrorViolation : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// What each sector may show.
+class MirrorChecker {
+ public:
+  explicit MirrorChecker(std::uint64_t sectors) : possible_(sectors, {0}) {}
+
+  void begin(unsigned client, std::uint64_t operation, mirror::Range range, std::uint64_t value);
+  /// A client's first view is recorded: those before it never end anything again.
+  void attached(unsigned client);
+  void wrote(unsigned client, std::uint64_t operation);
+  void read(unsigned client, mirror::Range range, const Values& seen);
+  void at_end(std::uint64_t sector, std::uint64_t value) const;
+  std::uint64_t operations() const { return operations_; }
+
+ private:
+  struct Write {
+    mirror::Range range;
+    std::uint64_t value = 0;
+  };
+  void not_superseded(unsigned client) const;
+
+  std::vector<std::set<std::uint64_t>> possible_;
+  std::map<std::pair<unsigned, std::uint64_t>, Write> under_way_;
+  unsigned newest_ = 0;
+  std::uint64_t operations_ = 0;
+};
+
+class MirrorWorld;
+
+/// One life of a client: a group, its sessions and the memory of its requests.
+class MirrorClient final : public mirror::GroupHost {
+ public:
+  MirrorClient(MirrorWorld& world, unsigned number, const mirror::GroupOptions& options);
+
+  void send(const mirror::Command& command) override;
+  void drop(unsigned member) override { linked[member] = false; }
+  void attached() override;
+  void done(std::uint64_t operation) override;
+  void over() override { dead = true; }
+  void submit();
+
+  MirrorWorld& world;
+  unsigned number;
+  std::vector<char> linked;
+  std::vector<char> broken;  ///< the member has died, which the client does not know yet
+  std::vector<char> cut;     ///< nothing passes
+  std::map<std::uint64_t, Values> memory;
+  std::map<std::uint64_t, std::pair<mirror::Group::Kind, mirror::Range>> requests;
+  std::uint64_t next_request = 1;
+  bool dead = false;
+  mirror::Group group;
+};
+
+/// A server with its storage.
+struct MirrorNode {
+  bool up = true;
+  std::uint64_t epoch = 1;
+  Values cached;
+  Values durable;
+  std::unique_ptr<mirror::Member> member;
+};
+
+class MirrorWorld {
+ public:
+  MirrorWorld(std::uint64_t seed, bool trace);
+  /// Errors: MirrorViolation.
+  void run();
+
+  Rng rng;
+  MirrorChecker checker;
+  std::uint64_t next_value = 1;
+  mirror::GroupOptions options;
+  mirror::View current;  ///< the newest one that a client has recorded
+
+ private:
+  friend class MirrorClient;
+  struct Message {
+    unsigned client = 0;
+    bool is_answer = false;
+    mirror::Command command{};
+    mirror::Answer answer{};
+    Values data{};
+  };
+
+  void step(bool faults);
+  void deliver();
+  void execute(Message message);
+  int carry_out(const mirror::Command& command, Values& data, mirror::Answer& answer);
+  void end_other_sessions(const mirror::Command& command, unsigned client);
+  void receive(const Message& message);
+  void act(MirrorClient& client);
+  void connect(MirrorClient& client);
+  void fault();
+  void stop(unsigned member, bool power);
+  bool may_lose_power() const;
+  void new_client();
+  void heal();
+  bool healed() const;
+  void compare() const;
+  void say(const std::string& text) const;
+
+  bool trace_;
+  std::vector<MirrorNode> nodes_;
+  std::vector<std::unique_ptr<MirrorClient>> clients_;
+  std::vector<Message> net_;
+};
+
+}  // namespace sim
