@@ -16,7 +16,8 @@ MirrorClient::MirrorClient(MirrorWorld& the_world, unsigned the_number,
 
 /// Data leave the memory now, as they do from a caller's buffer.
 void MirrorClient::send(const mirror::Command& command) {
-  MirrorWorld::Message message{.client = number, .command = command};
+  MirrorWorld::Message message{
+      .client = number, .link = linked[command.member], .command = command};
   if (command.order == mirror::Order::write || command.order == mirror::Order::copy)
     message.data = memory.at(command.operation);
   world.net_.push_back(std::move(message));

@@ -9,6 +9,7 @@ namespace {
 
 constexpr unsigned kFaultySteps = 700;
 constexpr unsigned kHealingSteps = 30000;
+constexpr unsigned kBusySteps = 300;  // of the healing ones: requests go on
 constexpr std::uint64_t kSectors = 11;
 
 }  // namespace
@@ -46,6 +47,7 @@ void MirrorWorld::run() {
   for (unsigned i = 0; i < kFaultySteps; ++i) step(true);
   heal();
   for (unsigned i = 0; i < kHealingSteps; ++i) {
+    quiet_ = i >= kBusySteps;
     step(false);
     if (healed()) return compare();
   }
@@ -86,7 +88,7 @@ void MirrorWorld::end_other_sessions(const mirror::Command& command, unsigned cl
 void MirrorWorld::execute(Message message) {
   const mirror::Command& command = message.command;
   // A claim is an exchange with a session that stands.
-  const bool stands = clients_[message.client]->linked[command.member] != 0;
+  const bool stands = clients_[message.client]->linked[command.member] == message.link;
   if (command.order == mirror::Order::claim && !stands) return;
   if (command.order == mirror::Order::claim) end_other_sessions(command, message.client);
   message.answer.tag = command.tag;
@@ -145,7 +147,7 @@ int MirrorWorld::carry_out(const mirror::Command& command, Values& data, mirror:
 
 void MirrorWorld::receive(const Message& message) {
   MirrorClient& client = *clients_[message.client];
-  if (client.dead || client.linked[message.command.member] == 0) return;
+  if (client.dead || client.linked[message.command.member] != message.link) return;
   const std::uint64_t operation = message.command.operation;
   const bool known = operation >= mirror::Group::kOwn || client.memory.contains(operation);
   if (message.command.order == mirror::Order::read && known)
@@ -160,13 +162,14 @@ void MirrorWorld::receive(const Message& message) {
 void MirrorWorld::connect(MirrorClient& client) {
   const auto i = static_cast<unsigned>(rng.below(options.members));
   if (client.linked[i] != 0 && client.broken[i] != 0) {
-    client.linked[i] = client.broken[i] = 0;
+    client.linked[i] = 0;
+    client.broken[i] = 0;
     client.group.link_down(i);
   } else if (client.linked[i] != 0 && client.cut[i] != 0 && rng.chance(300)) {
     client.linked[i] = 0;
     client.group.link_down(i);
   } else if (client.linked[i] == 0 && nodes_[i].up && client.cut[i] == 0) {
-    client.linked[i] = 1;
+    client.linked[i] = ++client.sessions;
     client.broken[i] = 0;
     client.group.link_up(i);
   }
@@ -175,7 +178,7 @@ void MirrorWorld::connect(MirrorClient& client) {
 void MirrorWorld::act(MirrorClient& client) {
   const std::uint64_t chance = rng.below(100);
   if (chance < 30) return connect(client);
-  if (chance < 80) return client.group.live() ? client.submit() : void();
+  if (chance < 80) return client.group.live() && !quiet_ ? client.submit() : void();
   if (chance < 85) return client.group.hurry();
   if (chance < 90) return client.group.cool();
   client.group.work();
@@ -209,7 +212,7 @@ void MirrorWorld::stop(unsigned member, bool power) {
   say("member " + std::to_string(member) + (power ? " loses its power" : " is killed"));
   node.member = std::make_unique<mirror::Member>(node.member->record(), node.epoch);
   node.up = false;
-  for (const auto& client : clients_) client->broken[member] = client->linked[member];
+  for (const auto& client : clients_) client->broken[member] = client->linked[member] != 0 ? 1 : 0;
 }
 
 void MirrorWorld::fault() {

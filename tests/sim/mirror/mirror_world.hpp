@@ -58,7 +58,7 @@ class MirrorClient final : public mirror::GroupHost {
   MirrorClient(MirrorWorld& world, unsigned number, const mirror::GroupOptions& options);
 
   void send(const mirror::Command& command) override;
-  void drop(unsigned member) override { linked[member] = false; }
+  void drop(unsigned member) override { linked[member] = 0; }
   void attached() override;
   void done(std::uint64_t operation) override;
   void over() override { dead = true; }
@@ -66,7 +66,8 @@ class MirrorClient final : public mirror::GroupHost {
 
   MirrorWorld& world;
   unsigned number;
-  std::vector<char> linked;
+  std::vector<unsigned> linked;  ///< number of the session that stands, 0: none
+  unsigned sessions = 0;
   std::vector<char> broken;  ///< the member has died, which the client does not know yet
   std::vector<char> cut;     ///< nothing passes
   std::map<std::uint64_t, Values> memory;
@@ -101,6 +102,7 @@ class MirrorWorld {
   friend class MirrorClient;
   struct Message {
     unsigned client = 0;
+    unsigned link = 0;  ///< the session that carries it
     bool is_answer = false;
     mirror::Command command{};
     mirror::Answer answer{};
@@ -125,6 +127,7 @@ class MirrorWorld {
   void say(const std::string& text) const;
 
   bool trace_;
+  bool quiet_ = false;  ///< no requests any more
   std::vector<MirrorNode> nodes_;
   std::vector<std::unique_ptr<MirrorClient>> clients_;
   std::vector<Message> net_;
