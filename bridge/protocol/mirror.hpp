@@ -95,10 +95,10 @@ struct Maps {
 /// How a member answers a claim.
 struct Claimed {
   std::uint64_t promised = 0;  ///< the highest term that it knows, also when it refuses
-  View view;
-  View confirmed;
+  View view{};
+  View confirmed{};
   bool lost_power = false;  ///< since its view; what was not flushed may be gone
-  Maps maps;
+  Maps maps{};
 };
 
 }  // namespace rnbd::mirror

@@ -41,9 +41,9 @@ struct Command {
 
 struct Answer {
   std::uint64_t tag = 0;
-  int error = 0;    ///< positive errno
-  Claimed claimed;  ///< to a claim, refused or not
-  Maps maps;        ///< to a question for the maps
+  int error = 0;      ///< positive errno
+  Claimed claimed{};  ///< to a claim, refused or not
+  Maps maps{};        ///< to a question for the maps
 };
 
 /// The surroundings of a group. None of these calls back.
@@ -191,6 +191,7 @@ class Group {
   std::uint32_t first_region(const Range& range) const;
   std::uint32_t last_region(const Range& range) const;
   Range range_of(std::uint32_t region) const;
+  void touch(const Range& range, RegionMap& map) const;
   void begin_own(Kind kind, std::uint32_t region, unsigned target);
   bool has_own(Kind kind, std::uint32_t region, unsigned target) const;
   bool nothing_under_way() const;

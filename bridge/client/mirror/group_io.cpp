@@ -21,6 +21,10 @@ Range Group::range_of(std::uint32_t region) const {
   return {begin, std::min(begin + options_.region_sectors, options_.sectors)};
 }
 
+void Group::touch(const Range& range, RegionMap& map) const {
+  for (auto region = first_region(range); region <= last_region(range); ++region) map.add(region);
+}
+
 bool Group::unequal(const Range& range, std::uint32_t& region) const {
   region = unequal_.next(first_region(range));
   return region <= last_region(range) && region < options_.regions;
@@ -54,6 +58,8 @@ void Group::start(std::uint64_t id) {
     return;
   }
   operation.step = Step::locking;
+  // Already now: until it has its lock, a COOL may be sent that would overtake it.
+  if (operation.kind != Kind::read) touch(operation.range, touched_);
   if (operation.kind == Kind::flush) return write(id);
   if (operation.kind == Kind::read) make_equal(operation.range);
   if (operation.kind == Kind::copy && RNBD_MIRROR_PLANTED(resync_no_lock)) return run(id);
@@ -108,14 +114,14 @@ void Group::write(std::uint64_t id) {
   operation.step = Step::writing;
   auto to = static_cast<MemberSet>(in_step_ | syncing());
   Order what = Order::write;
-  if (operation.kind == Kind::copy) to = bit(operation.target), what = Order::copy;
+  if (operation.kind == Kind::copy) {
+    to = bit(operation.target);
+    // A member that is mended counts as in step, and no other one may have what it gets: log it.
+    if (phase_ != Phase::attaching) what = Order::copy;
+  }
   if (operation.kind == Kind::flush) to = in_step_, what = Order::flush;
   operation.sent = operation.acked = 0;
-  if (what == Order::write) {
-    for (auto region = first_region(operation.range); region <= last_region(operation.range);
-         ++region)
-      hot_.add(region), touched_.add(region);
-  }
+  if (what == Order::write) touch(operation.range, hot_);
   for (unsigned i = 0; i < options_.members; ++i) {
     if (!has(to, i) || peers_[i].stage < Stage::claimed) continue;
     Command order;

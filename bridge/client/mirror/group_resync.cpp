@@ -114,11 +114,7 @@ void Group::cool() {
   cooling_ = hot_;
   cooling_.remove(unequal_);
   touched_.clear();
-  for (const auto& [id, operation] : operations_) {
-    for (auto region = first_region(operation.range); region <= last_region(operation.range);
-         ++region)
-      touched_.add(region);
-  }
+  for (const auto& [id, operation] : operations_) touch(operation.range, touched_);
   if (cooling_.empty()) return;
   cooling_step_ = Cooling::flushing;
   cooling_waits_ = in_step_;

@@ -12,7 +12,8 @@ namespace rnbd::mirror {
 void Group::restart() {
   MemberSet carries = 0;
   for (const auto& [tag, sent] : sent_)
-    if (sent.order == Order::copy) carries = with(carries, sent.member);
+    if (sent.order == Order::copy || sent.order == Order::write)
+      carries = with(carries, sent.member);
   pending_ = {};
   mending_ = kMaxMembers;
   for (const auto& [id, operation] : operations_)

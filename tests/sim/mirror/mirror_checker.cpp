@@ -6,6 +6,30 @@ namespace sim {
 void MirrorChecker::begin(unsigned client, std::uint64_t operation, mirror::Range range,
                           std::uint64_t value) {
   under_way_[{client, operation}] = {range, value};
+  for (auto sector = range.begin; sector < range.end; ++sector) {
+    lasting_[sector].insert(value);
+    for (auto& [id, flush] : flushes_) flush[sector].insert(value);
+  }
+}
+
+void MirrorChecker::begin_flush(unsigned client, std::uint64_t operation) {
+  Possible& after = flushes_[{client, operation}] = possible_;
+  for (const auto& [id, write] : under_way_)
+    for (auto sector = write.range.begin; sector < write.range.end; ++sector)
+      after[sector].insert(write.value);
+}
+
+void MirrorChecker::flushed(unsigned client, std::uint64_t operation) {
+  ++operations_;
+  not_superseded(client);
+  lasting_ = flushes_.at({client, operation});
+  flushes_.erase({client, operation});
+}
+
+void MirrorChecker::blackout() {
+  possible_ = lasting_;
+  under_way_.clear();
+  flushes_.clear();
 }
 
 /// Changes of older clients may have happened or not; from now on that does not change any more.

@@ -34,6 +34,7 @@ void MirrorClient::done(std::uint64_t operation) {
     const auto [kind, range] = request->second;
     requests.erase(request);
     if (kind == mirror::Group::Kind::write) world.checker.wrote(number, operation);
+    if (kind == mirror::Group::Kind::flush) world.checker.flushed(number, operation);
     if (kind == mirror::Group::Kind::read) world.checker.read(number, range, memory.at(operation));
   }
   memory.erase(operation);
@@ -51,6 +52,7 @@ void MirrorClient::submit() {
   const std::uint64_t value = kind == Kind::write ? world.next_value++ : 0;
   memory[operation] = Values(range.end - range.begin, value);
   if (kind == Kind::write) world.checker.begin(number, operation, range, value);
+  if (kind == Kind::flush) world.checker.begin_flush(number, operation);
   group.submit(kind, operation, range);
 }
 

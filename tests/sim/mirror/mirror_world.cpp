@@ -2,12 +2,12 @@
 #include "tests/sim/mirror/mirror_world.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 
 namespace sim {
 namespace {
 
-constexpr unsigned kFaultySteps = 700;
 constexpr unsigned kHealingSteps = 30000;
 constexpr unsigned kBusySteps = 300;  // of the healing ones: requests go on
 constexpr std::uint64_t kSectors = 11;
@@ -16,11 +16,22 @@ constexpr std::uint64_t kSectors = 11;
 
 MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
     : rng{seed}, checker{kSectors}, trace_{trace} {
-  options.members = rng.pick({2U, 3U, 3U, 4U});
-  options.region_sectors = 4;
+  options.members = rng.pick({2U, 3U, 3U, 3U, 4U});
+  options.region_sectors = rng.pick({1U, 2U, 4U, 4U});
   options.sectors = kSectors;
-  options.regions = 3;
+  options.regions =
+      static_cast<std::uint32_t>((kSectors + options.region_sectors - 1) / options.region_sectors);
   options.degraded = rng.chance(250) ? mirror::Degraded::quorum : mirror::Degraded::allow;
+  mood_ = {.fault = rng.pick({5U, 15U, 25U, 60U}),
+           .request = rng.pick({100U, 300U, 500U, 700U}),
+           .cool = rng.pick({10U, 50U, 200U}),
+           .revive = rng.pick({150U, 400U, 700U, 900U}),
+           .at_recent = rng.pick({0U, 300U, 700U}),
+           .half_way = rng.pick({0U, 20U, 100U, 300U}),
+           .with_client = rng.pick({0U, 500U}),
+           .scene = rng.pick({0U, 40U, 80U, 160U}),
+           .steps = rng.pick({300U, 700U, 1500U})};
+  if (mood_.scene != 0) mood_.fault = 2;
   for (unsigned i = 0; i < options.members; ++i) {
     MirrorNode node;
     node.cached = node.durable = Values(kSectors, 0);
@@ -44,7 +55,10 @@ void MirrorWorld::new_client() {
 }
 
 void MirrorWorld::run() {
-  for (unsigned i = 0; i < kFaultySteps; ++i) step(true);
+  for (unsigned i = 1; i <= mood_.steps; ++i) {
+    step(true);
+    if (mood_.scene != 0 && i % mood_.scene == 0) next_scene();
+  }
   heal();
   for (unsigned i = 0; i < kHealingSteps; ++i) {
     quiet_ = i >= kBusySteps;
@@ -57,12 +71,52 @@ void MirrorWorld::run() {
 void MirrorWorld::step(bool faults) {
   const std::uint64_t chance = rng.below(1000);
   if (chance < 550 && !net_.empty()) return deliver();
-  if (chance < 575 && faults) return fault();
-  if (chance < 580 && faults && rng.chance(500)) clients_.back()->dead = true;
+  if (faults && rng.chance(mood_.fault)) return fault();
+  if (faults && chance < 553) clients_.back()->dead = true;
+  if (faults && half_way() && rng.chance(mood_.half_way)) change_members();
   if (clients_.back()->dead || (chance == 580 && faults)) return new_client();
   const bool older = rng.chance(100);  // zombies go on
   MirrorClient& client = older ? *clients_[rng.below(clients_.size())] : *clients_.back();
   if (!client.dead) act(client);
+}
+
+/// One member knows a view, or has got a copy, that others may not know of.
+bool MirrorWorld::half_way() const {
+  return std::any_of(net_.begin(), net_.end(), [&](const Message& message) {
+    const bool own = message.command.operation >= mirror::Group::kOwn;
+    return message.client + 1 == clients_.size() && message.is_answer &&
+           (message.command.order == mirror::Order::view || own);
+  });
+}
+
+/// For a while it is always the same members that are there, so that things come to an end.
+void MirrorWorld::next_scene() {
+  if (rng.chance(300)) clients_.back()->dead = true;
+  const auto member = static_cast<unsigned>(rng.below(options.members));
+  if (rng.chance(400) && may_lose_power()) stop(member, true);
+  const std::uint64_t up = rng.between(1, (1U << options.members) - 1);
+  for (unsigned i = 0; i < options.members; ++i) {
+    if ((up >> i & 1) != 0)
+      nodes_[i].up = true;
+    else if (nodes_[i].up)
+      stop(i, false);
+  }
+}
+
+/// A member whose vote the next client may need, when the present one and a third member are gone.
+void MirrorWorld::lose_power(unsigned member) {
+  stop(member, true);
+  if (!rng.chance(mood_.with_client)) return;
+  change_members();
+  nodes_[member].up = true;
+}
+
+/// The next client meets other members than the one that dies now.
+void MirrorWorld::change_members() {
+  clients_.back()->dead = true;
+  if (rng.chance(300)) return;
+  for (MirrorNode& node : nodes_) node.up = true;
+  stop(static_cast<unsigned>(rng.below(options.members)), false);
 }
 
 void MirrorWorld::deliver() {
@@ -154,7 +208,10 @@ void MirrorWorld::receive(const Message& message) {
     client.memory[operation] = message.data;
   const mirror::MemberSet before = client.group.in_step();
   client.group.answer(message.answer);
-  if (trace_ && client.group.in_step() != before)
+  if (client.group.in_step() == before) return;
+  const auto came = static_cast<mirror::MemberSet>(client.group.in_step() & ~before);
+  if (mirror::size(came) == 1) recent_ = came;
+  if (trace_)
     std::printf("client %u term %llu: in step %x\n", client.number,
                 static_cast<unsigned long long>(client.group.term()), client.group.in_step());
 }
@@ -176,11 +233,11 @@ void MirrorWorld::connect(MirrorClient& client) {
 }
 
 void MirrorWorld::act(MirrorClient& client) {
+  if (rng.chance(mood_.cool)) return client.group.cool();
+  if (rng.chance(mood_.request)) return client.group.live() && !quiet_ ? client.submit() : void();
   const std::uint64_t chance = rng.below(100);
-  if (chance < 30) return connect(client);
-  if (chance < 80) return client.group.live() && !quiet_ ? client.submit() : void();
-  if (chance < 85) return client.group.hurry();
-  if (chance < 90) return client.group.cool();
+  if (chance < 65) return connect(client);
+  if (chance < 80) return client.group.hurry();
   client.group.work();
 }
 
@@ -215,16 +272,27 @@ void MirrorWorld::stop(unsigned member, bool power) {
   for (const auto& client : clients_) client->broken[member] = client->linked[member] != 0 ? 1 : 0;
 }
 
+/// The whole site. Nothing that was under way arrives any more.
+void MirrorWorld::blackout() {
+  for (unsigned i = 0; i < options.members; ++i) stop(i, true);
+  for (const auto& client : clients_) client->dead = true;
+  net_.clear();
+  checker.blackout();
+}
+
 void MirrorWorld::fault() {
-  const auto member = static_cast<unsigned>(rng.below(options.members));
+  const bool recent = recent_ != 0 && rng.chance(mood_.at_recent);
+  const auto member = recent ? static_cast<unsigned>(std::countr_zero(recent_))
+                             : static_cast<unsigned>(rng.below(options.members));
   const std::uint64_t chance = rng.below(100);
+  if (chance == 99) return blackout();
   MirrorClient& client =
       *clients_[rng.chance(700) ? clients_.size() - 1 : rng.below(clients_.size())];
   if (chance < 20) return stop(member, false);
   if (chance < 50) {
-    for (MirrorNode& node : nodes_) node.up = node.up || rng.chance(700);
+    for (MirrorNode& node : nodes_) node.up = node.up || rng.chance(mood_.revive);
   } else if (chance < 65) {
-    if (may_lose_power()) stop(member, true);
+    if (may_lose_power()) lose_power(member);
   } else if (chance < 82) {
     client.cut[member] = 1;
   } else {
@@ -244,7 +312,10 @@ void MirrorWorld::heal() {
 
 bool MirrorWorld::healed() const {
   const MirrorClient& client = *clients_.back();
-  return !client.dead && client.group.whole() && client.requests.empty() && net_.empty();
+  if (client.dead || !client.group.whole()) return false;
+  const bool knows_all = std::none_of(client.broken.begin(), client.broken.end(),
+                                      [](char broken) { return broken != 0; });
+  return knows_all && client.requests.empty() && net_.empty();
 }
 
 void MirrorWorld::compare() const {

@@ -27,9 +27,13 @@ struct MirrorViolation : std::runtime_error {
 /// What each sector may show.
 class MirrorChecker {
  public:
-  explicit MirrorChecker(std::uint64_t sectors) : possible_(sectors, {0}) {}
+  explicit MirrorChecker(std::uint64_t sectors) : possible_(sectors, {0}), lasting_(sectors, {0}) {}
 
   void begin(unsigned client, std::uint64_t operation, mirror::Range range, std::uint64_t value);
+  void begin_flush(unsigned client, std::uint64_t operation);
+  void flushed(unsigned client, std::uint64_t operation);
+  /// All members lost their power, and the clients theirs.
+  void blackout();
   /// A client's first view is recorded: those before it never end anything again.
   void attached(unsigned client);
   void wrote(unsigned client, std::uint64_t operation);
@@ -44,7 +48,11 @@ class MirrorChecker {
   };
   void not_superseded(unsigned client) const;
 
-  std::vector<std::set<std::uint64_t>> possible_;
+  using Possible = std::vector<std::set<std::uint64_t>>;  ///< values, one set for each sector
+
+  Possible possible_;
+  Possible lasting_;  ///< after a blackout
+  std::map<std::pair<unsigned, std::uint64_t>, Possible> flushes_;
   std::map<std::pair<unsigned, std::uint64_t>, Write> under_way_;
   unsigned newest_ = 0;
   std::uint64_t operations_ = 0;
@@ -109,7 +117,24 @@ class MirrorWorld {
     Values data{};
   };
 
+  /// How often things happen in this world, in thousandths.
+  struct Mood {
+    unsigned fault = 25;
+    unsigned request = 500;
+    unsigned cool = 50;
+    unsigned revive = 700;
+    unsigned at_recent = 300;  ///< of the faults: at the member that came back last
+    unsigned half_way = 0;     ///< that a client dies when a view is recorded by some members
+    unsigned with_client = 0;  ///< that a client dies when a member loses its power
+    unsigned scene = 0;        ///< steps until other members are there, 0: never
+    unsigned steps = 700;
+  };
+
   void step(bool faults);
+  bool half_way() const;
+  void change_members();
+  void next_scene();
+  void lose_power(unsigned member);
   void deliver();
   void execute(Message message);
   int carry_out(const mirror::Command& command, Values& data, mirror::Answer& answer);
@@ -118,6 +143,7 @@ class MirrorWorld {
   void act(MirrorClient& client);
   void connect(MirrorClient& client);
   void fault();
+  void blackout();
   void stop(unsigned member, bool power);
   bool may_lose_power() const;
   void new_client();
@@ -127,6 +153,8 @@ class MirrorWorld {
   void say(const std::string& text) const;
 
   bool trace_;
+  mirror::MemberSet recent_ = 0;  ///< the member that came back last
+  Mood mood_;
   bool quiet_ = false;  ///< no requests any more
   std::vector<MirrorNode> nodes_;
   std::vector<std::unique_ptr<MirrorClient>> clients_;
