@@ -5,6 +5,8 @@
 #include <bit>
 #include <cstdio>
 
+#include "tests/sim/mirror/mirror_wire.hpp"
+
 namespace sim {
 namespace {
 
@@ -171,16 +173,17 @@ int MirrorWorld::carry_out(const mirror::Command& command, Values& data, mirror:
   switch (command.order) {
     case mirror::Order::claim:
       error = member.claim(command.term, command.session);
-      answer.claimed = member.claimed();
+      answer.claimed = over_wire(member.claimed(), command.member, options.members);
       return error;
     case mirror::Order::view:
-      return member.view(command.session, command.view, command.confirmed, command.inherit);
+      return member.view(command.session, command.view, command.confirmed,
+                         over_wire(command.inherit));
     case mirror::Order::confirm:
       return member.confirm(command.session, command.view);
     case mirror::Order::cool:
-      return member.cool(command.session, command.regions);
+      return member.cool(command.session, over_wire(command.regions));
     case mirror::Order::maps:
-      answer.maps = member.record().maps;
+      answer.maps = over_wire(member.record().maps);
       return member.serve(command.session);
     case mirror::Order::read:
       data.assign(node.cached.begin() + begin, node.cached.begin() + end);

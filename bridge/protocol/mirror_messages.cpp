@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/protocol/mirror_messages.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace rnbd::wire {
+namespace {
+
+template <class T>
+void put(std::vector<std::byte>& message, std::size_t offset, const T& part) {
+  std::memcpy(message.data() + offset, &part, sizeof(part));
+}
+
+std::uint32_t end_of_run(const mirror::RegionMap& map, std::uint32_t first) {
+  while (map.contains(first)) ++first;
+  return first;
+}
+
+/// Each run begins behind the one before it, with a gap, and ends at `end` at the latest.
+bool are_valid(const std::vector<MirrorRun>& runs, std::uint64_t from, std::uint32_t end) {
+  for (const MirrorRun& run : runs) {
+    const std::uint32_t first = run.first;
+    if (first < from || first >= end || run.count == 0 || run.count > end - first) return false;
+    from = std::uint64_t{first} + run.count + 1;
+  }
+  return true;
+}
+
+Result<std::vector<MirrorRun>> take_runs(ConstBytes bytes, std::size_t count) {
+  if (count > bytes.size() / sizeof(MirrorRun)) return tl::unexpected(DecodeError::bad_count);
+  std::vector<MirrorRun> runs;
+  runs.reserve(count);
+  for (std::size_t i = 0; i < count; ++i)
+    runs.push_back(rtrs::wire::copy_of<MirrorRun>(bytes.subspan(i * sizeof(MirrorRun))));
+  return runs;
+}
+
+}  // namespace
+
+MirrorViewFields encode_view(const mirror::View& view) {
+  MirrorViewFields fields;
+  fields.term = view.id.term;
+  fields.seq = view.id.seq;
+  fields.set = view.set;
+  return fields;
+}
+
+Result<mirror::View> decode_view(const MirrorViewFields& fields, unsigned members) {
+  const mirror::View view{{fields.term, fields.seq}, fields.set};
+  if (view.set == 0 || view.set >> members != 0) return tl::unexpected(DecodeError::bad_value);
+  return view;
+}
+
+MirrorClaimResponse encode_claimed(const mirror::Claimed& answer, unsigned member,
+                                   unsigned members) {
+  MirrorClaimResponse message;
+  message.header = header_of(kMirrorClaimResponse);
+  message.member = static_cast<std::uint8_t>(member);
+  message.members = static_cast<std::uint8_t>(members);
+  message.flags = answer.lost_power ? std::uint8_t{kMirrorLostPower} : std::uint8_t{0};
+  message.promised = answer.promised;
+  message.view = encode_view(answer.view);
+  message.confirmed = encode_view(answer.confirmed);
+  message.active = answer.maps.active.count();
+  return message;
+}
+
+Result<mirror::Claimed> decode_claimed(ConstBytes bytes) {
+  const auto message = decode<MirrorClaimResponse>(bytes, kMirrorClaimResponse);
+  if (!message) return tl::unexpected(message.error());
+  if (message->members > mirror::kMaxMembers || message->member >= message->members)
+    return tl::unexpected(DecodeError::bad_count);
+  const auto view = decode_view(message->view, message->members);
+  const auto confirmed = decode_view(message->confirmed, message->members);
+  if (!view || !confirmed || (message->flags & ~(kMirrorLostPower | kMirrorNew)) != 0)
+    return tl::unexpected(DecodeError::bad_value);
+  mirror::Claimed answer;
+  answer.promised = message->promised;
+  answer.view = *view;
+  answer.confirmed = *confirmed;
+  answer.lost_power = (message->flags & kMirrorLostPower) != 0;
+  return answer;
+}
+
+std::vector<std::byte> encode_regions(const mirror::RegionMap& map, std::uint32_t first,
+                                      std::size_t capacity) {
+  std::size_t room = 1;
+  if (capacity > sizeof(MirrorRegionsResponse) + sizeof(MirrorRun))
+    room = (capacity - sizeof(MirrorRegionsResponse)) / sizeof(MirrorRun);
+  MirrorRegionsResponse head;
+  head.header = header_of(kMirrorRegionsResponse);
+  head.regions = map.regions();
+  std::vector<std::byte> message(sizeof(head));
+  std::uint32_t region = map.next(first);
+  std::uint32_t count = 0;
+  for (; region < map.regions() && count < room; ++count) {
+    const std::uint32_t end = end_of_run(map, region);
+    MirrorRun run;
+    run.first = region;
+    run.count = end - region;
+    message.resize(message.size() + sizeof(run));
+    put(message, message.size() - sizeof(run), run);
+    region = map.next(end);
+  }
+  head.end = region;
+  head.count = count;
+  put(message, 0, head);
+  return message;
+}
+
+Result<std::uint32_t> decode_regions(ConstBytes bytes, std::uint32_t first,
+                                     mirror::RegionMap& map) {
+  const auto head = decode<MirrorRegionsResponse>(bytes, kMirrorRegionsResponse);
+  if (!head) return tl::unexpected(head.error());
+  const std::uint32_t end = head->end;
+  if (head->regions != map.regions() || end > map.regions() ||
+      (end <= first && end != map.regions()))
+    return tl::unexpected(DecodeError::bad_length);
+  const auto runs = take_runs(bytes.subspan(sizeof(MirrorRegionsResponse)), head->count);
+  if (!runs) return tl::unexpected(runs.error());
+  if (!are_valid(*runs, first, end)) return tl::unexpected(DecodeError::bad_value);
+  for (const MirrorRun& run : *runs) {
+    const std::uint32_t behind = run.first + run.count;
+    for (std::uint32_t region = run.first; region < behind; ++region) map.add(region);
+  }
+  return end;
+}
+
+Result<std::string> decode_pull_uri(ConstBytes data) {
+  if (data.empty() || data.size() > kMaxMirrorUri) return tl::unexpected(DecodeError::bad_name);
+  std::string uri(data.size(), '\0');
+  std::memcpy(uri.data(), data.data(), data.size());
+  const bool control = std::any_of(uri.begin(), uri.end(),
+                                   [](char c) { return (c >= 0 && c < ' ') || c == '\x7F'; });
+  if (control) return tl::unexpected(DecodeError::bad_name);
+  return uri;
+}
+
+}  // namespace rnbd::wire

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Input: le16 number of regions, le16 first region asked for, message: REGIONS response or answer
+// to a claim.
+#include "bridge/protocol/mirror_messages.hpp"
+
+#include "tests/fuzz/fuzz.hpp"
+
+using namespace rnbd::wire;
+namespace mirror = rnbd::mirror;
+
+namespace {
+
+void check_claimed(ConstBytes bytes) {
+  const auto answer = decode_claimed(bytes);
+  if (!answer) {
+    fuzz::require(fuzz::failed_with(answer, {DecodeError::too_short, DecodeError::bad_type,
+                                             DecodeError::bad_count, DecodeError::bad_value}),
+                  "only documented errors");
+    return;
+  }
+  fuzz::require(answer->view.set != 0 && answer->confirmed.set != 0, "somebody is in each view");
+}
+
+void check_regions(ConstBytes bytes, std::uint32_t regions, std::uint32_t first) {
+  mirror::RegionMap map{regions};
+  const auto end = decode_regions(bytes, first, map);
+  if (!end) {
+    fuzz::require(map.empty(), "nothing is taken from what is refused");
+    fuzz::require(fuzz::failed_with(
+                      end, {DecodeError::too_short, DecodeError::bad_type, DecodeError::bad_count,
+                            DecodeError::bad_length, DecodeError::bad_value}),
+                  "only documented errors");
+    return;
+  }
+  fuzz::require(*end > first || *end == regions, "there is progress");
+  fuzz::require(map.empty() || (map.next(0) >= first && map.next(*end) == regions),
+                "no region outside of the page");
+  mirror::RegionMap again{regions};
+  const auto encoded = encode_regions(map, 0, bytes.size());
+  fuzz::require(decode_regions(encoded, 0, again).has_value(), "what we encode can be decoded");
+  fuzz::require(again.words() == map.words(), "regions survive encoding");
+}
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  fuzz::Input input{data, size};
+  const std::uint32_t regions = input.take<le16>();
+  const std::uint32_t first = input.take<le16>();
+  check_claimed(input.rest());
+  check_regions(input.rest(), regions, first);
+  return 0;
+}

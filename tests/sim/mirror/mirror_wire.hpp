@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What passes between client and members, encoded and decoded as over a network.
+#pragma once
+
+#include <vector>
+
+#include "bridge/protocol/mirror.hpp"
+
+namespace sim {
+
+// Errors: MirrorViolation when the decoder refuses what was encoded.
+rnbd::mirror::RegionMap over_wire(const rnbd::mirror::RegionMap& map);
+std::vector<rnbd::mirror::RegionMap> over_wire(const std::vector<rnbd::mirror::RegionMap>& maps);
+rnbd::mirror::Maps over_wire(const rnbd::mirror::Maps& maps);
+rnbd::mirror::Claimed over_wire(const rnbd::mirror::Claimed& answer, unsigned member,
+                                unsigned members);
+
+}  // namespace sim

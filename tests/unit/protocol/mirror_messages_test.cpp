@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/protocol/mirror_messages.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+
+using namespace rnbd::wire;
+namespace mirror = rnbd::mirror;
+
+namespace rnbd::mirror_messages_test {
+namespace {
+
+mirror::RegionMap map_of(std::uint32_t regions, std::initializer_list<std::uint32_t> some) {
+  mirror::RegionMap map{regions};
+  for (const std::uint32_t region : some) map.add(region);
+  return map;
+}
+
+/// A page of 100 regions with these runs.
+std::vector<std::byte> page(std::uint32_t end, std::initializer_list<MirrorRun> runs) {
+  MirrorRegionsResponse head;
+  head.header = header_of(kMirrorRegionsResponse);
+  head.regions = 100;
+  head.end = end;
+  head.count = static_cast<std::uint32_t>(runs.size());
+  std::vector<std::byte> bytes(sizeof(head) + runs.size() * sizeof(MirrorRun));
+  std::memcpy(bytes.data(), &head, sizeof(head));
+  std::memcpy(bytes.data() + sizeof(head), runs.begin(), runs.size() * sizeof(MirrorRun));
+  return bytes;
+}
+
+void check_refused(const std::vector<std::byte>& bytes, DecodeError error) {
+  mirror::RegionMap map{100};
+  const auto end = decode_regions(bytes, 10, map);
+  REQUIRE_FALSE(end);
+  CHECK(end.error() == error);
+  CHECK(map.empty());
+}
+
+TEST_CASE("mirror messages: regions survive in pages of any size") {
+  const auto map = map_of(200, {0, 1, 2, 63, 64, 65, 130, 199});
+  for (const std::size_t capacity : {0, 24, 32, 40, 4096}) {
+    mirror::RegionMap again{200};
+    for (std::uint32_t first = 0; first < 200;) {
+      const auto end = decode_regions(encode_regions(map, first, capacity), first, again);
+      REQUIRE(end);
+      REQUIRE(*end > first);
+      first = *end;
+    }
+    CHECK(again.words() == map.words());
+  }
+}
+
+TEST_CASE("mirror messages: an empty map is one page without runs") {
+  mirror::RegionMap map{200};
+  const auto bytes = encode_regions(map, 0, 4096);
+  CHECK(bytes.size() == sizeof(MirrorRegionsResponse));
+  CHECK(decode_regions(bytes, 0, map) == 200);
+}
+
+TEST_CASE("mirror messages: regions that cannot be are refused, and nothing is taken") {
+  check_refused(page(100, {{20, 5}, {25, 1}}), DecodeError::bad_value);  // touch each other
+  check_refused(page(100, {{20, 5}, {12, 1}}), DecodeError::bad_value);
+  check_refused(page(100, {{20, 0}}), DecodeError::bad_value);
+  check_refused(page(100, {{9, 3}}), DecodeError::bad_value);
+  check_refused(page(30, {{20, 11}}), DecodeError::bad_value);
+  check_refused(page(100, {{20, 0xFFFFFFFF}}), DecodeError::bad_value);
+  check_refused(page(101, {}), DecodeError::bad_length);
+  check_refused(page(10, {}), DecodeError::bad_length);
+  auto cut = page(100, {{20, 5}});
+  cut.pop_back();
+  check_refused(cut, DecodeError::bad_count);
+  cut.resize(15);
+  check_refused(cut, DecodeError::too_short);
+}
+
+TEST_CASE("mirror messages: an answer to a claim survives, and impossible ones are refused") {
+  mirror::Claimed answer;
+  answer.promised = 9;
+  answer.view = {{7, 3}, 5};
+  answer.confirmed = {{7, 2}, 7};
+  answer.lost_power = true;
+  MirrorClaimResponse message = encode_claimed(answer, 2, 3);
+  const auto again = decode_claimed(rtrs::wire::bytes_of(message));
+  REQUIRE(again);
+  CHECK(again->promised == 9);
+  CHECK(again->view.id == answer.view.id);
+  CHECK(again->view.set == 5);
+  CHECK(again->confirmed.set == 7);
+  CHECK(again->lost_power);
+  message.flags = 4;
+  CHECK(decode_claimed(rtrs::wire::bytes_of(message)).error() == DecodeError::bad_value);
+  message = encode_claimed(answer, 3, 3);
+  CHECK(decode_claimed(rtrs::wire::bytes_of(message)).error() == DecodeError::bad_count);
+  message = encode_claimed(answer, 1, 2);  // two members, of which the third is in step
+  CHECK(decode_claimed(rtrs::wire::bytes_of(message)).error() == DecodeError::bad_value);
+}
+
+TEST_CASE("mirror messages: a view without anybody in it is none") {
+  CHECK(decode_view(encode_view({{1, 1}, 0}), 3).error() == DecodeError::bad_value);
+}
+
+TEST_CASE("mirror messages: the URI of a PULL is text of limited length") {
+  const auto decoded = [](std::string_view text) {
+    return decode_pull_uri(std::as_bytes(std::span{text.data(), text.size()}));
+  };
+  CHECK(decoded("rnbd+tcp://a:1/disk") == "rnbd+tcp://a:1/disk");
+  CHECK(decoded("").error() == DecodeError::bad_name);
+  CHECK(decoded("rnbd://a\n").error() == DecodeError::bad_name);
+  CHECK(decoded(std::string(kMaxMirrorUri + 1, 'a')).error() == DecodeError::bad_name);
+}
+
+}  // namespace
+}  // namespace rnbd::mirror_messages_test
