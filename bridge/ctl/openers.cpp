@@ -2,20 +2,33 @@
 #include "bridge/ctl/openers.hpp"
 
 #include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
+#include <thread>
 
 namespace rnbd {
 namespace {
 
 namespace fs = std::filesystem;
 using Lines = std::vector<std::string>;
+
+/// Opening looks for partitions, and waits for that for ever if the bridge has died or has no
+/// server. So a process of its own does it, which may be left behind.
+constexpr std::chrono::seconds kTimeToOpen{5};
+constexpr std::chrono::milliseconds kLookAtChild{5};
+
+bool is_taken(const char* path) {
+  return ::open(path, O_RDONLY | O_EXCL | O_CLOEXEC | O_NONBLOCK) < 0 && errno == EBUSY;
+}
 
 /// A file that is gone has no line.
 std::string first_line(const fs::path& path) {
@@ -95,13 +108,20 @@ class Family {
     return found;
   }
 
-  /// Somebody has it for himself: a mount or a swap, wherever it is.
-  bool is_taken() const {
-    const int fd = ::open((root_ + "/dev/" + members_.front()).c_str(),
-                          O_RDONLY | O_EXCL | O_CLOEXEC | O_NONBLOCK);
-    const int error = fd < 0 ? errno : 0;
-    if (fd >= 0) ::close(fd);
-    return error == EBUSY;
+  /// "in use": somebody has it for himself, a mount or a swap, wherever it is. "": nobody has.
+  std::string probe() const {
+    const std::string path = root_ + "/dev/" + members_.front();
+    const pid_t child = ::fork();
+    if (child < 0) return std::string{"not known: "} + std::strerror(errno);
+    if (child == 0) ::_exit(is_taken(path.c_str()) ? 1 : 0);
+    const auto limit = std::chrono::steady_clock::now() + kTimeToOpen;
+    int status = 0;
+    while (::waitpid(child, &status, WNOHANG) == 0) {
+      if (std::chrono::steady_clock::now() >= limit)
+        return "perhaps, which cannot be seen while its requests hang";
+      std::this_thread::sleep_for(kLookAtChild);
+    }
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? "" : "in use";
   }
 
  private:
@@ -133,7 +153,7 @@ std::vector<std::string> openers_of(const std::string& root, const std::string& 
        {family.mounts(), family.swaps(), family.holders(), family.processes()}) {
     all.insert(all.end(), some.begin(), some.end());
   }
-  if (all.empty() && family.is_taken()) all.emplace_back("in use");
+  if (std::string more = all.empty() ? family.probe() : ""; !more.empty()) all.push_back(more);
   return all;
 }
 
