@@ -46,7 +46,7 @@ plain_map() {
   [[ $(</sys/block/nbd0/backend) == rnbd:*-*:one ]]
   head -c 512 /dev/nbd0 >/dev/null # whoever opens it looks for partitions
   eventually 20 test -b /dev/nbd0p1
-  fio_verify /dev/nbd0
+  fio_verify /dev/nbd0 --size=8m
   stop one
   eventually 20 is_unmapped 0
   # Nothing is left of the name.
@@ -230,7 +230,7 @@ without_rights() {
 }
 
 kills=1 away=5
-[[ -z ${FULL:-} ]] || kills=20 away=60
+[[ -z ${FULL:-} ]] || kills=20 away=60 limit=1800
 boot host
 it_full "a disk with partitions is mapped, is what fio has written, and is unmapped" on host plain_map
 it "nothing is lost when the bridge is killed under load and starts anew" on host killed_under_load "$kills"
