@@ -6,10 +6,8 @@
 
 namespace rnbd {
 
-/// Requests that wait end with EIO. `device` is nbdN. Takes CAP_SYS_ADMIN, and returns "" or what
-/// is wrong.
-///
-/// Source: linux/nbd-netlink.h, NBD_CMD_DISCONNECT; linux/genetlink.h.
+/// Requests that wait end with EIO. `device` is nbdN. Takes CAP_SYS_ADMIN. Returns "" or the
+/// reason why it stays, as a sentence.
 std::string disconnect_kernel_device(const std::string& device);
 
 }  // namespace rnbd

@@ -100,7 +100,7 @@ std::string device_of(const Message& message) {
 Failure explain(int error, const Message& message) {
   const std::string device = device_of(message);
   if (error == EPERM) {
-    return {error, "the kernel lets nobody map " + device +
+    return {error, "the kernel lets nobody map or unmap " + device +
                        " without CAP_SYS_ADMIN: start this as root, or with that capability"};
   }
   if (error == EBUSY && message.command == Command::connect) {

@@ -234,7 +234,7 @@ kills=1 away=5
 boot host
 it_full "a disk with partitions is mapped, is what fio has written, and is unmapped" on host plain_map
 it "nothing is lost when the bridge is killed under load and starts anew" on host killed_under_load "$kills"
-it "the disk grows with its export, under load, without, and while nobody serves it" on host grown_under_load
+it_full "the disk grows with its export, under load, without, and while nobody serves it" on host grown_under_load
 it_full "a server that is away costs a pause, and no socket" on host server_away "$away"
 it "the next bridge goes on with the socket of the one before, and the kernel notices nothing" on host handed_over "$kills"
 it_full "each name has its own disk, and gets no other one" on host two_disks
