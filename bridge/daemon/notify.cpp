@@ -20,7 +20,8 @@ namespace {
 
 constexpr int kFirstInherited = 3;
 /// Of the names under which the manager keeps what is no listening socket.
-constexpr std::string_view kStoredPrefix = "rnbd-";
+/// No name of a socket unit begins so: rnbd-server.socket, rnbd-bridge@disk0.socket.
+constexpr std::string_view kStoredPrefix = "kept-by-rnbd-";
 
 int option_of(int fd, int option) {
   int value = -1;
