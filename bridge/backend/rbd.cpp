@@ -40,8 +40,9 @@ tl::expected<const RbdModule*, Failure> load_rbd_module() {
     if (entry != nullptr && entry()->version == kRbdModuleVersion) return entry();
     trouble = (folder / kRbdModuleFile).string() + " is of another version";
   }
-  return tl::unexpected(Failure{ELIBACC, "the module for Ceph is not to be had (" + trouble +
-                                             "); build rnbdkit where librbd-dev is, with RNBDKIT_RBD=ON"});
+  return tl::unexpected(
+      Failure{ELIBACC, "the module for Ceph is not to be had (" + trouble +
+                           "); build rnbdkit where librbd-dev is, with RNBDKIT_RBD=ON"});
 }
 
 // ---- What people type ---------------------------------------------------------------------------
