@@ -146,8 +146,9 @@ os.close(int(value("--ready-fd")))
 while True:
     signal.pause()
 EOF
+  # A sanitizer is not for bash.
   # shellcheck disable=SC2016
-  printf '%s\n' '#!/bin/bash' 'echo "$*" >>systemctl.txt' '[[ " $* " == *" start "*broken* ]] && exit 3' \
+  printf '%s\n' '#!/usr/bin/env -S -u LD_PRELOAD bash' 'echo "$*" >>systemctl.txt' '[[ " $* " == *" start "*broken* ]] && exit 3' \
     '[[ " $* " != *" is-active "* ]]' >bin/systemctl
   chmod +x bin/*
   export TOLD=$PWD/bridge.txt
