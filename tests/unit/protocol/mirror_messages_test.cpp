@@ -26,6 +26,7 @@ std::vector<std::byte> page(std::uint32_t end, std::initializer_list<MirrorRun> 
   head.count = static_cast<std::uint32_t>(runs.size());
   std::vector<std::byte> bytes(sizeof(head) + runs.size() * sizeof(MirrorRun));
   std::memcpy(bytes.data(), &head, sizeof(head));
+  if (runs.size() == 0) return bytes;
   std::memcpy(bytes.data() + sizeof(head), runs.begin(), runs.size() * sizeof(MirrorRun));
   return bytes;
 }
