@@ -13,10 +13,10 @@ using AuditFields = std::initializer_list<std::pair<std::string_view, std::strin
 
 /// `open refused peer=10.0.0.7:40112 identity=host1 export="my disk"`: values are in quotes if they
 /// have other characters than those of names and addresses, and nothing in them ends the quotes.
-/// What cannot be shown is the caller's to escape.
+/// The caller escapes characters that cannot be shown.
 std::string audit_line(std::string_view event, AuditFields fields);
 
-/// Bytes that are no printable ASCII as `\xNN`: for what a stranger says of itself.
+/// Bytes that are no printable ASCII as `\xNN`: for a stranger's words.
 std::string ascii_of(std::string_view text);
 
 }  // namespace rtrs

@@ -19,7 +19,7 @@ namespace rtrs {
 /// Source: RFC 1035, 2.3.4; sizes in characters.
 std::string complaint_about_host_name(std::string_view name);
 
-/// What the resolver said of a name, with what to do about it. EHOSTUNREACH: no name server
+/// The resolver's answer about a name, with the remedy. EHOSTUNREACH: no name server
 /// answers, which is about the machine and passes. ENXIO: the answer is that there is no such name.
 ///
 /// Source: getaddrinfo(3), of which `code` is the answer.

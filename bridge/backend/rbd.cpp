@@ -295,7 +295,7 @@ std::int64_t RbdQueue::look(FileOperation& operation) {
   return 0;
 }
 
-/// What lies between two runs is a hole.
+/// The gap between two runs is a hole.
 int RbdQueue::on_extent(std::uint64_t offset, std::size_t length, int exists, void* context) {
   auto& map = *static_cast<RbdMap*>(context);
   const std::uint64_t begin = std::max(offset, map.request->offset) - map.request->offset;

@@ -42,7 +42,7 @@ CtlJson ask(const CtlProgram& program, const char* command, std::string& trouble
   return nullptr;
 }
 
-/// What cannot be asked is told on standard error.
+/// Standard error names the programs that cannot be asked.
 std::vector<CtlReport> ask_all(const std::string& root, bool& complete) {
   std::vector<CtlReport> reports;
   for (const CtlProgram& program : find_programs(root)) {

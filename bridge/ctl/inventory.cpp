@@ -49,7 +49,7 @@ CtlJson short_policy(const CtlJson& policy) {
   return nullptr;
 }
 
-/// What a program says; null if it does not.
+/// The field of a program's answer; null if it has none.
 CtlJson said(const CtlJson& object, const char* name) {
   const auto found = object.find(name);
   return found != object.end() ? *found : CtlJson{};

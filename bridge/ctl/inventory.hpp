@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What all programs of rnbdkit on this machine have: devices, sessions and paths, as rows with the
+// All that the programs of this machine have: devices, sessions and paths, as rows with the
 // names of fields that IONOS's `rnbd` has, too.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace rnbd {
 
 using CtlJson = nlohmann::ordered_json;
 
-/// What a program says of itself.
+/// A program's own account.
 struct CtlReport {
   CtlProgram program;
   CtlJson status;    ///< the answer to `status`

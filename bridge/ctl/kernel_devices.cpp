@@ -23,7 +23,7 @@ std::optional<KernelDevice> parse_backend_identifier(std::string_view device,
                                                      std::string_view text) {
   if (!text.starts_with(kPrefix)) return std::nullopt;
   text.remove_prefix(kPrefix.size());
-  // What stands for a UUID may have a colon, the name of a mapping has none.
+  // A substitute for a UUID may have a colon, the name of a mapping has none.
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || colon + 1 == text.size()) return std::nullopt;
   return KernelDevice{std::string{device}, std::string{text.substr(0, colon)},

@@ -9,10 +9,10 @@
 
 namespace rnbd {
 
-/// What the kernel was told when the device was attached: `rnbd:UUID:NAME`.
+/// The identifier with which the device was attached: `rnbd:UUID:NAME`.
 struct KernelDevice {
   std::string device;  ///< "nbd0"
-  std::string uuid;    ///< of the export, or whatever stands for it
+  std::string uuid;    ///< of the export, or its substitute
   std::string name;    ///< of the mapping
   friend bool operator==(const KernelDevice&, const KernelDevice&) = default;
 };

@@ -10,7 +10,7 @@
 
 namespace rnbd {
 
-/// Writes a file beside `path` and puts it in its place, so that whoever reads it sees the old one
+/// Writes a file beside `path` and puts it in its place, so that a reader sees the old one
 /// or the new one. It has `mode` from its first byte on; if there was one already, it keeps the
 /// owner, the group and the permissions of that.
 ///

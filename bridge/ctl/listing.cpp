@@ -20,8 +20,7 @@ using Or = tl::expected<Value, std::string>;
 constexpr std::size_t kGap = 2;  ///< blanks between columns
 constexpr std::array kObjectsOfList{CtlObject::device, CtlObject::session, CtlObject::path};
 
-// ---- Which columns
-// ------------------------------------------------------------------------------------
+// ---- Which columns ------------------------------------------------------------------------------
 
 const CtlField* find_field(CtlObject object, std::string_view name) {
   const auto fields = fields_of(object);
@@ -102,8 +101,7 @@ Or<Columns> columns_of(const CtlAction& action, CtlObject object, const std::vec
   return columns;
 }
 
-// ---- One value
-// ----------------------------------------------------------------------------------------
+// ---- One value ----------------------------------------------------------------------------------
 
 double power_of(char unit) {
   double bytes = 1;
@@ -151,8 +149,7 @@ std::string text_in(const CtlAction& action, const CtlField& field, const CtlJso
   return text.empty() ? unknown : text;
 }
 
-// ---- Tables
-// -------------------------------------------------------------------------------------------
+// ---- Tables -------------------------------------------------------------------------------------
 
 std::string upper(std::string_view name) {
   std::string text{name};
@@ -253,8 +250,7 @@ std::string table_of(const CtlAction& action, CtlObject object, const Columns& c
   return lines_of(columns, rows);
 }
 
-// ---- For programs
-// -------------------------------------------------------------------------------------
+// ---- For programs -------------------------------------------------------------------------------
 
 /// Source: RFC 4180.
 std::string csv_cell(const std::string& text) {
@@ -324,8 +320,7 @@ std::string for_programs(const CtlAction& action, CtlObject object, const Column
   return json_of(action, object, columns, list);
 }
 
-// ---- show
-// ---------------------------------------------------------------------------------------------
+// ---- show ---------------------------------------------------------------------------------------
 
 constexpr const char* kDeviceNames[] = {"mapping_path", "devname", "devpath", "uuid", "program"};
 constexpr const char* kSessionNames[] = {"sessname", "srvname"};

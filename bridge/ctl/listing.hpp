@@ -10,13 +10,13 @@
 
 namespace rnbd {
 
-/// What `list` prints.
+/// The output of `list`.
 ///
 /// Errors: a sentence about a field that there is not.
 tl::expected<std::string, std::string> listing(const CtlAction& action,
                                                const CtlInventory& inventory);
 
-/// What `show NAME` prints: every field, unless some are asked for.
+/// The output of `show NAME`: every field, unless some are asked for.
 ///
 /// Errors: likewise, or a sentence when nothing has the name, or things of several kinds have it.
 tl::expected<std::string, std::string> showing(const CtlAction& action,

@@ -15,7 +15,7 @@ using OrSentence = tl::expected<Value, std::string>;
 constexpr std::size_t kLongestName = 64;
 constexpr std::string_view kInNames =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
-/// What the file's syntax, or the unit that splits OPTIONS, would make something else of.
+/// Characters with a meaning of their own in the file, or in the unit that splits OPTIONS.
 constexpr std::string_view kTrouble = "\"'\\`$ \t\r\n";
 constexpr std::string_view kBegin = "nbd";
 

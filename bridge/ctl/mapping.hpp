@@ -18,7 +18,7 @@ struct Mapping {
   friend bool operator==(const Mapping&, const Mapping&) = default;
 };
 
-/// What a `map` asks for.
+/// The wish of a `map`.
 ///
 /// Errors: a sentence that says what to write instead.
 tl::expected<Mapping, std::string> mapping_of(const CtlAction& action);

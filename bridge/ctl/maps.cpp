@@ -37,8 +37,7 @@ tl::unexpected<MapTrouble> map_trouble(std::string text) {
   return tl::unexpected(MapTrouble{1, std::move(text)});
 }
 
-// ---- What there is
-// ------------------------------------------------------------------------------------
+// ---- What there is ------------------------------------------------------------------------------
 
 /// A mapping that is there, or was: some of this may lack.
 struct Found {
@@ -84,8 +83,7 @@ std::string nothing_named(const std::string& word) {
   return "nothing is mapped as '" + word + "'; `rnbd-ctl client list` tells what is";
 }
 
-// ---- Files
-// --------------------------------------------------------------------------------------------
+// ---- Files --------------------------------------------------------------------------------------
 
 /// "" or what is wrong. Whole or not at all.
 std::string write_file(const std::string& path, const std::string& text) {
@@ -120,8 +118,7 @@ tl::expected<Mapping, std::string> mapping_in(const Found& found) {
   return read_mapping(found.name, text.str());
 }
 
-// ---- Taking away
-// --------------------------------------------------------------------------------------
+// ---- Taking away --------------------------------------------------------------------------------
 
 std::string complaint_about_openers(const std::string& root, const Found& found) {
   if (!found.device) return "";
@@ -165,8 +162,7 @@ std::string take_away(const std::string& root, const Found& found, Supervisor& s
   return wrong;
 }
 
-// ---- map
-// ----------------------------------------------------------------------------------------------
+// ---- map ----------------------------------------------------------------------------------------
 
 std::string refuse_second(const std::string& root, const Mapping& mapping,
                           const Supervisor& supervisor) {
@@ -198,8 +194,7 @@ MapAnswer device_line(const std::string& root, const std::string& name) {
   return "/dev/" + device->device + "\n";
 }
 
-// ---- resize
-// -------------------------------------------------------------------------------------------
+// ---- resize -------------------------------------------------------------------------------------
 
 std::uint64_t size_in_kernel(const std::string& root, const std::string& device) {
   std::uint64_t sectors = 0;

@@ -9,7 +9,7 @@
 
 namespace rnbd {
 
-/// What a command prints when it is done.
+/// The output of a command that is done.
 ///
 /// Errors: a sentence for standard error, and the exit status.
 struct MapTrouble {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who uses a device of the kernel, which must not be taken away from under them.
+// The users of a device of the kernel: it must not be taken away from under them.
 #pragma once
 
 #include <string>

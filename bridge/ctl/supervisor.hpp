@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who starts and stops the bridge of a mapping: systemd, or rnbd-ctl itself where there is none.
+// Starts and stops the bridge of a mapping, by systemd, or without it where there is none.
 #pragma once
 
 #include <memory>

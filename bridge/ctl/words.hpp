@@ -12,7 +12,7 @@
 
 namespace rnbd {
 
-/// What a command is about.
+/// The task of a command.
 enum class CtlVerb : std::uint8_t { help, list, show, udev, map, unmap, remap, resize };
 enum class CtlSide : std::uint8_t { both, client, server };
 enum class CtlObject : std::uint8_t { device, session, path };

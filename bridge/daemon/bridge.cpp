@@ -146,7 +146,7 @@ bool all_paths_work(SharedSession& session) {
 std::string socket_of(const KernelOptions& kernel) { return "socket-" + kernel.name; }
 std::string state_of(const KernelOptions& kernel) { return "state-" + kernel.name; }
 
-/// What a predecessor has left with the service manager, which keeps it no longer: it must not hide
+/// The predecessor's descriptors. The service manager keeps them no longer: they must not hide
 /// this one's death from the kernel.
 std::optional<kernel::Kept> take_kept(const KernelOptions& kernel) {
   const kernel::Kept kept{stored_descriptor(socket_of(kernel)),

@@ -56,7 +56,7 @@ std::string whom(const rtrs::ServerSessionStatus& session) {
   return in_quotes(session.name) + " (" + peer + ")";
 }
 
-/// What would get lost, "" if nothing does.
+/// The devices that would be lost, "" if there are none.
 std::string use_of(const Sessions& sessions) {
   std::string text;
   for (const auto& session : sessions) {

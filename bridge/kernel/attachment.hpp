@@ -49,7 +49,7 @@ enum class Action : std::uint8_t {
   leave,     ///< the program has nothing more to do
 };
 
-/// What a message to the kernel carries.
+/// The contents of a message to the kernel.
 struct Carried {
   Command command = Command::connect;
   unsigned sockets = 0;

@@ -89,8 +89,7 @@ tl::expected<void, Failure> Face::map(const std::optional<Kept>& kept) {
   return join();
 }
 
-// ---- What the server has
-// -------------------------------------------------------------------------
+// ---- What the server has ------------------------------------------------------------------------
 
 void Face::set_identity(const RemoteDevice& device) {
   const std::string uuid = uuid_text(device.geometry().export_uuid);
@@ -98,7 +97,7 @@ void Face::set_identity(const RemoteDevice& device) {
   identity_.size = uuid.empty() ? device.geometry().size : 0;
 }
 
-/// Who died may still be writing, as far as the server knows: until it does not, this one is
+/// A bridge that died may still be writing, as far as the server knows. So long this one is
 /// refused, or may only read.
 bool Face::fits(const nbd::Lease& device, const Mapped& mapped) const {
   const bool other = kinship(identity_, mapped.backend) == Kinship::other;  // which is told soon
@@ -121,8 +120,7 @@ tl::expected<nbd::Lease, Failure> Face::open_device() {
   }
 }
 
-// ---- What the kernel has
-// -------------------------------------------------------------------------
+// ---- What the kernel has ------------------------------------------------------------------------
 
 std::string Face::device_of(const Mapped& mapped) {
   return "/dev/nbd" + std::to_string(mapped.index);
@@ -145,7 +143,7 @@ bool Face::lock(unsigned index) {
   return true;
 }
 
-/// Who has died may still be about to be buried.
+/// The kernel may need a moment to end a process that has died.
 tl::expected<void, Failure> Face::claim_mapped() {
   const auto until = std::chrono::steady_clock::now() + kFuneral;
   for (;;) {
@@ -178,7 +176,7 @@ tl::expected<void, Failure> Face::join() {
   }
 }
 
-/// Fills in what the kernel must be told.
+/// Fills in the message to the kernel.
 Event Face::what_is_there() {
   const auto mapped = find_by_name();
   device_.identifier = mapped ? mapped->backend : text_of(identity_);
@@ -239,8 +237,7 @@ void Face::set_queue() {
   set("scheduler", "none");
 }
 
-// ---- The successor
-// --------------------------------------------------------------------------------
+// ---- The successor ------------------------------------------------------------------------------
 
 /// False: the kernel has to be given another socket, and this one is dead.
 bool Face::resume(const Kept& kept) {
@@ -285,8 +282,7 @@ std::optional<Kept> Face::hand_over(std::chrono::milliseconds patience) {
   return std::nullopt;
 }
 
-// ---- Its size
-// ------------------------------------------------------------------------------------
+// ---- Its size -----------------------------------------------------------------------------------
 
 /// One more user of the device, who is asked how large it is.
 tl::expected<void, Failure> Face::observe() {
@@ -333,8 +329,7 @@ void Face::follow_size() {
   if (once(result)) say(told ? rtrs::LogLevel::info : rtrs::LogLevel::error, result);
 }
 
-// ---- The thread
-// ----------------------------------------------------------------------------------
+// ---- The thread ---------------------------------------------------------------------------------
 
 void Face::watch(std::function<void()> on_unmapped) {
   on_unmapped_ = std::move(on_unmapped);

@@ -33,7 +33,7 @@ struct FaceOptions {
   rtrs::Log log;
 };
 
-/// What a bridge leaves to its successor: two descriptors, for which the service manager cares.
+/// A bridge's legacy to its successor: two descriptors that the service manager keeps.
 struct Kept {
   int socket = -1;  ///< whose other end the kernel has
   int state = -1;   ///< a file in memory
@@ -69,13 +69,13 @@ class Face {
   std::string device() const;
 
  private:
-  // What the server has.
+  // The server's side.
   tl::expected<nbd::Lease, rtrs::Failure> open_device();
   bool fits(const nbd::Lease& device, const Mapped& mapped) const;
   void set_identity(const RemoteDevice& device);
   tl::expected<void, rtrs::Failure> observe();
 
-  // What the kernel has.
+  // The kernel's side.
   static std::string device_of(const Mapped& mapped);
   std::optional<Mapped> find_by_name() const;
   tl::expected<void, rtrs::Failure> join();

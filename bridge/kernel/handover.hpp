@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a bridge leaves to its successor, in a file in memory.
+// A bridge's legacy to its successor, in a file in memory.
 #pragma once
 
 #include <optional>

@@ -21,7 +21,7 @@ namespace {
 
 using rtrs::Failure;
 
-/// What is a multiple of the requests that the kernel makes.
+/// The kernel's requests are multiples of it.
 constexpr std::uint64_t kBlock = 512;
 
 struct FreeMessage {

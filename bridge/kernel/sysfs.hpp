@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What /sys/block tells of the kernel's nbd devices.
+// The kernel's nbd devices as /sys/block shows them.
 #pragma once
 
 #include <chrono>

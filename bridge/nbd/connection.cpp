@@ -106,8 +106,7 @@ void Connection::on_socket(short revents) {
   }
 }
 
-// ---- What arrives
-// --------------------------------------------------------------------------------
+// ---- What arrives -------------------------------------------------------------------------------
 
 void Connection::receive(int flags) {
   more_ = false;
@@ -228,8 +227,7 @@ void Connection::break_off(const std::string& why) {
   hang_up();
 }
 
-// ---- Requests
-// ------------------------------------------------------------------------------------
+// ---- Requests -----------------------------------------------------------------------------------
 
 Request* Connection::take_request() {
   if (free_ == nullptr) {

@@ -189,8 +189,7 @@ void Connection::on_lane(Request& request) {
   answer(request, error);
 }
 
-// ---- Calls that may wait
-// -------------------------------------------------------------------------
+// ---- Calls that may wait ------------------------------------------------------------------------
 
 void Connection::call(Request& request) {
   request.state = Request::State::waiting;
@@ -269,8 +268,7 @@ void Connection::on_call(Request& request, int error) {
   start_calls();
 }
 
-// ---- Answers
-// -------------------------------------------------------------------------------------
+// ---- Answers ------------------------------------------------------------------------------------
 
 void Connection::answer(Request& request, int error) {
   if (left_) return recycle(request);

@@ -112,8 +112,7 @@ Front::Usage Front::usage() const {
   return usage;
 }
 
-// ---- Clients
-// -------------------------------------------------------------------------------------
+// ---- Clients ------------------------------------------------------------------------------------
 
 void Front::accept_clients() {
   std::vector<pollfd> descriptors{{wake_, POLLIN, 0}};

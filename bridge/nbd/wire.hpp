@@ -13,8 +13,7 @@ using boost::endian::big_uint16_t;
 using boost::endian::big_uint32_t;
 using boost::endian::big_uint64_t;
 
-// ---- Handshake
-// -----------------------------------------------------------------------------------
+// ---- Handshake ----------------------------------------------------------------------------------
 
 inline constexpr std::uint64_t kMagic = 0x4e42444d41474943;        ///< "NBDMAGIC"
 inline constexpr std::uint64_t kOptionMagic = 0x49484156454f5054;  ///< "IHAVEOPT"
@@ -88,8 +87,7 @@ inline constexpr std::uint16_t kSendFastZero = 1 << 11;
 
 inline constexpr std::uint32_t kMaxNameLength = 4096;  ///< bytes of a string
 
-// ---- Transmission
-// --------------------------------------------------------------------------------
+// ---- Transmission -------------------------------------------------------------------------------
 
 inline constexpr std::uint32_t kRequestMagic = 0x25609513;
 inline constexpr std::uint32_t kSimpleReplyMagic = 0x67446698;

@@ -42,8 +42,7 @@ Worker::~Worker() {
   ::close(wake_);
 }
 
-// ---- From other threads
-// --------------------------------------------------------------------------
+// ---- From other threads -------------------------------------------------------------------------
 
 void Worker::post(std::function<void()> function) {
   const std::lock_guard lock{mutex_};
@@ -94,8 +93,7 @@ void Worker::call(std::function<int()> call, Request& request) {
                    });
 }
 
-// ---- The loop
-// ------------------------------------------------------------------------------------
+// ---- The loop -----------------------------------------------------------------------------------
 
 void Worker::run() {
   while (!stopping_ || !connections_.empty()) {
@@ -263,8 +261,7 @@ void Worker::send_replies() {
   } while (take_ended());
 }
 
-// ---- Clients that come and go
-// --------------------------------------------------------------------
+// ---- Clients that come and go -------------------------------------------------------------------
 
 Worker::Lane& Worker::lane_in(Session& session) {
   for (Lane& lane : lanes_) {

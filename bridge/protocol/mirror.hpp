@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What client and members of a mirror group agree on: views, regions, and the orders that a client
-// gives.
+// The common terms of a mirror group's client and members: views, regions, and the client's orders.
 #pragma once
 
 #include <bit>

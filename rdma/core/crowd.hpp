@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who makes room when too many wait at the door.
+// Chooses the one that makes room when too many wait at the door.
 #pragma once
 
 #include <cstddef>

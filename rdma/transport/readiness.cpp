@@ -16,8 +16,7 @@ namespace detail = boost::asio::detail;
 using boost::system::error_code;
 using detail::epoll_reactor;
 
-// ---- Peers that have closed
-// ----------------------------------------------------------------------
+// ---- Peers that have closed ---------------------------------------------------------------------
 
 HangUps::HangUps(boost::asio::io_context& io) : events_{io} {
   const int epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -50,8 +49,7 @@ void HangUps::wait() {
   });
 }
 
-// ---- Edges
-// ---------------------------------------------------------------------------------------
+// ---- Edges --------------------------------------------------------------------------------------
 
 /// The operation that Asio has in its queue; used again and again.
 struct Readiness::Wait final : detail::reactor_op {

@@ -55,7 +55,7 @@ void ClientNode::handle_claim(Control& control, int error) {
   environment_.checker.claimed(device.opening, control.asked, control.user->look);
 }
 
-/// Whoever looked later may still have it.
+/// A device that looked later may still have it.
 void ClientNode::refused_claim(Control& control, int error) {
   Device& device = *control.device;
   const bool others = !control.alone || environment_.checker.may_be_stale(device.opening);

@@ -72,8 +72,7 @@ void ClientDriver::later(unsigned path, Duration delay, std::function<void()> ac
   });
 }
 
-// ---- Paths that are due
-// --------------------------------------------------------------------------
+// ---- Paths that are due -------------------------------------------------------------------------
 
 void ClientDriver::start() {
   world_.note("client", serial_, "connects");

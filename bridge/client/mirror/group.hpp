@@ -12,7 +12,7 @@
 
 namespace rnbd::mirror {
 
-/// What a member is told to do.
+/// A client's orders to a member.
 enum class Order : std::uint8_t {
   claim,
   view,

@@ -96,7 +96,7 @@ void Group::read(std::uint64_t id) {
   MemberSet from = phase_ == Phase::attaching ? bit(mending_source_) : in_step_;
   if (RNBD_MIRROR_PLANTED(read_from_syncing) && operation.kind == Kind::read)
     from = static_cast<MemberSet>(from | syncing());
-  // What is made equal has one source as long as that lives.
+  // A region that is made equal has one source as long as that lives.
   if (operation.kind == Kind::equal) from = bit(static_cast<unsigned>(std::countr_zero(from)));
   do operation.source = next_read_++ % options_.members;
   while (!has(from, operation.source));

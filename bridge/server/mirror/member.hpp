@@ -10,7 +10,7 @@
 
 namespace rnbd::mirror {
 
-/// What a member must know after a crash.
+/// A member's knowledge that outlives a crash.
 struct MemberRecord {
   unsigned number = 0;            ///< which member this is
   unsigned members = 0;           ///< of the group

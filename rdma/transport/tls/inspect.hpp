@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What may be shown of keys.
+// The facts of keys that may be shown.
 #pragma once
 
 #include <ctime>

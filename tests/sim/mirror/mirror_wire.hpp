@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What passes between client and members, encoded and decoded as over a network.
+// Messages between client and members, encoded and decoded as over a network.
 #pragma once
 
 #include <vector>

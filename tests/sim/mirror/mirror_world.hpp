@@ -24,7 +24,7 @@ struct MirrorViolation : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// What each sector may show.
+/// The values that each sector may show.
 class MirrorChecker {
  public:
   explicit MirrorChecker(std::uint64_t sectors) : possible_(sectors, {0}), lasting_(sectors, {0}) {}

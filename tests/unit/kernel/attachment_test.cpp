@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kMiB = 1024 * 1024;
 
-/// What nbd.c of Linux 6.12 makes of messages and time.
+/// The behaviour of nbd.c of Linux 6.12: messages and time.
 class ModelKernel {
  public:
   bool mapped() const { return sockets_ > 0; }

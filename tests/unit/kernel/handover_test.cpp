@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is left to a successor arrives once, or not at all.
+// A legacy to a successor arrives once, or not at all.
 #include "bridge/kernel/handover.hpp"
 
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is read from a tree as the kernel makes it.
+// Reads a tree as the kernel makes it.
 #include "bridge/kernel/sysfs.hpp"
 
 #include <doctest/doctest.h>
