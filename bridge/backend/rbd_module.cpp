@@ -131,7 +131,6 @@ int find_facts(const RbdTarget& target, RbdImage& image, RbdFacts& facts) {
   }
   if (error < 0) return error;
   facts.size = info.size;
-  facts.object_size = info.obj_size;
   image.size = info.size;
   const auto pool = static_cast<long long>(rados_ioctx_get_id(image.pool));
   const int length =
@@ -166,21 +165,15 @@ int open(const RbdTarget& target, RbdImage** result, RbdFacts& facts, const char
 
 void close(RbdImage* image) { delete image; }
 
-struct Under {
-  RbdImage* image;
-  RbdOperation* operation;
-};
-
-void complete(RbdImage& image, RbdOperation& operation, std::int64_t result) {
-  if (result == -ESHUTDOWN) image.cluster->shun();
+void complete(RbdOperation& operation, std::int64_t result) {
+  if (result == -ESHUTDOWN) operation.image->cluster->shun();
   operation.completed(operation, result);
 }
 
 void on_completion(rbd_completion_t completion, void* context) {
-  const std::unique_ptr<Under> under{static_cast<Under*>(context)};
   const std::int64_t result = rbd_aio_get_return_value(completion);
   rbd_aio_release(completion);
-  complete(*under->image, *under->operation, result);
+  complete(*static_cast<RbdOperation*>(context), result);
 }
 
 int issue(rbd_image_t image, RbdOperation& operation, rbd_completion_t completion) {
@@ -204,17 +197,14 @@ int issue(rbd_image_t image, RbdOperation& operation, rbd_completion_t completio
 }
 
 void start(RbdImage* image, RbdOperation& operation) {
-  auto under = std::make_unique<Under>(image, &operation);
+  operation.image = image;
   rbd_completion_t completion = nullptr;
-  int error = rbd_aio_create_completion(under.get(), on_completion, &completion);
-  if (error < 0) return complete(*image, operation, error);
+  int error = rbd_aio_create_completion(&operation, on_completion, &completion);
+  if (error < 0) return complete(operation, error);
   error = issue(image->image, operation, completion);
-  if (error >= 0) {
-    under.release();  // on_completion's, and perhaps gone
-    return;
-  }
+  if (error >= 0) return;
   rbd_aio_release(completion);
-  complete(*image, operation, error);
+  complete(operation, error);
 }
 
 std::uint64_t size(RbdImage* image) { return image->size; }

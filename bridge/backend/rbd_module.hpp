@@ -27,9 +27,8 @@ struct RbdTarget {
 };
 
 struct RbdFacts {
-  std::uint64_t size = 0;         ///< bytes
-  std::uint64_t object_size = 0;  ///< bytes
-  char identity[192] = {};        ///< cluster, pool, image and snapshot
+  std::uint64_t size = 0;   ///< bytes
+  char identity[192] = {};  ///< cluster, pool, image and snapshot
 };
 
 struct RbdOperation {
@@ -40,6 +39,7 @@ struct RbdOperation {
   std::byte* data = nullptr;
   /// `result`: 0 or more, or a negative errno. On a thread of librbd's, or inside start().
   void (*completed)(RbdOperation& operation, std::int64_t result) = nullptr;
+  RbdImage* image = nullptr;  ///< the module's
 };
 
 /// A run of allocated (`exists`) or empty objects, in the order of offsets. Not 0: stop.

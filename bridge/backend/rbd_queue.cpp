@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/backend/rbd_queue.hpp"
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "bridge/backend/file_engine.hpp"
+
+namespace rnbd {
+namespace {
+
+class RbdQueue;
+
+/// A request at work.
+struct RbdIo : RbdOperation {
+  RbdQueue* queue = nullptr;
+  BackendRequest* request = nullptr;
+  RbdIo* next_done = nullptr;
+  std::int64_t result = 0;
+  bool flushing = false;  ///< the write is done, and is to be durable
+};
+static_assert(sizeof(RbdIo) <= sizeof(BackendRequest::scratch));
+
+/// Collects the extents of a request on a thread of the pool.
+struct RbdMap : FileOperation {
+  RbdQueue* queue = nullptr;
+  BackendRequest* request = nullptr;
+  std::uint64_t told = 0;  ///< bytes
+};
+static_assert(sizeof(RbdMap) <= sizeof(BackendRequest::scratch));
+
+/// The requests that librbd's threads have completed: the reactor gives all of them back in one
+/// turn. Outlives the queue, for threads that have just completed its last one.
+struct RbdCompletions {
+  RbdCompletions(RbdQueue* owner, rtrs::Reactor& its_reactor)
+      : queue{owner}, reactor{its_reactor} {}
+  void give_back();
+
+  RbdQueue* queue;  ///< null: it has ended, with all requests; of the reactor's thread
+  rtrs::Reactor& reactor;
+  std::atomic<RbdIo*> newest{nullptr};
+};
+
+class RbdQueue final : public BackendQueue {
+ public:
+  RbdQueue(std::shared_ptr<RbdShared> shared, rtrs::Reactor& reactor)
+      : shared_{std::move(shared)},
+        threads_{make_thread_engine(reactor)},
+        completions_{std::make_shared<RbdCompletions>(this, reactor)} {}
+  ~RbdQueue() override { completions_->queue = nullptr; }
+
+  void submit(BackendRequest& request) override;
+  bool broken() const override { return shared_->fenced; }
+
+ private:
+  friend struct RbdCompletions;
+  std::uint64_t inside(const BackendRequest& request) const {
+    const std::uint64_t size = shared_->size.load(std::memory_order_relaxed);
+    return request.offset >= size ? 0 : std::min(request.length, size - request.offset);
+  }
+  int answer_at_once(const BackendRequest& request) const;
+  void start(BackendRequest& request, RbdOperation::Kind kind);
+  void map(BackendRequest& request);
+  static std::int64_t look(FileOperation& operation);
+  static int on_extent(std::uint64_t offset, std::size_t length, int exists, void* context);
+  static bool append(RbdMap& map, std::uint64_t length, bool hole);
+  static void on_mapped(FileOperation& operation, std::int64_t result);
+  static void on_completed(RbdOperation& operation, std::int64_t result);
+  void finish(RbdIo& io);
+  int error_of(std::int64_t result);
+
+  std::shared_ptr<RbdShared> shared_;
+  std::unique_ptr<FileEngine> threads_;
+  std::shared_ptr<RbdCompletions> completions_;
+};
+
+int RbdQueue::answer_at_once(const BackendRequest& request) const {
+  if (shared_->fenced) return EIO;
+  const bool change = request.operation == BackendOperation::write ||
+                      request.operation == BackendOperation::discard ||
+                      request.operation == BackendOperation::write_zeroes;
+  if (change && shared_->info.read_only) return EROFS;
+  if (request.operation == BackendOperation::cache) return 0;
+  if (request.operation == BackendOperation::write_zeroes && request.fast && request.no_unmap) {
+    return EOPNOTSUPP;
+  }
+  return change && inside(request) == 0 ? 0 : -1;
+}
+
+void RbdQueue::submit(BackendRequest& request) {
+  using Kind = RbdOperation::Kind;
+  const int early = answer_at_once(request);
+  if (early >= 0) return request.done(request, early);
+  switch (request.operation) {
+    case BackendOperation::read: {
+      const std::uint64_t length = inside(request);
+      std::memset(request.data + length, 0, request.length - length);
+      return length == 0 ? request.done(request, 0) : start(request, Kind::read);
+    }
+    case BackendOperation::write:
+      return start(request, Kind::write);
+    case BackendOperation::flush:
+      return start(request, Kind::flush);
+    case BackendOperation::discard:
+      return start(request, Kind::discard);
+    case BackendOperation::write_zeroes:
+      return start(request, request.no_unmap ? Kind::write_thick_zeroes : Kind::write_zeroes);
+    case BackendOperation::extents:
+      return map(request);
+    case BackendOperation::cache:
+      break;
+  }
+  request.done(request, 0);
+}
+
+void RbdQueue::start(BackendRequest& request, RbdOperation::Kind kind) {
+  auto& io = *new (request.scratch) RbdIo;
+  io.kind = kind;
+  io.offset = request.offset;
+  io.length = inside(request);
+  io.data = request.data;
+  io.completed = on_completed;
+  io.queue = this;
+  io.request = &request;
+  shared_->module->start(shared_->image, io);
+}
+
+/// On a thread of librbd's. The one that finds the list empty has the reactor look.
+void RbdQueue::on_completed(RbdOperation& operation, std::int64_t result) {
+  auto& io = static_cast<RbdIo&>(operation);
+  io.result = result;
+  // The reactor may take the request, and the queue may end, as soon as the list has it.
+  const std::shared_ptr<RbdCompletions> list = io.queue->completions_;
+  RbdIo* head = list->newest.load(std::memory_order_relaxed);
+  do {
+    io.next_done = head;
+  } while (!list->newest.compare_exchange_weak(head, &io, std::memory_order_release,
+                                               std::memory_order_relaxed));
+  if (head == nullptr) boost::asio::post(list->reactor.io(), [list] { list->give_back(); });
+}
+
+void RbdCompletions::give_back() {
+  RbdIo* io = newest.exchange(nullptr, std::memory_order_acquire);
+  RbdIo* oldest = nullptr;
+  while (io != nullptr) oldest = std::exchange(io, std::exchange(io->next_done, oldest));
+  while (oldest != nullptr) {
+    RbdIo& next = *oldest;
+    oldest = next.next_done;
+    queue->finish(next);
+  }
+}
+
+void RbdQueue::finish(RbdIo& io) {
+  if (io.result >= 0 && io.request->fua && !io.flushing) {
+    io.flushing = true;
+    io.kind = RbdOperation::Kind::flush;
+    return shared_->module->start(shared_->image, io);
+  }
+  BackendRequest& request = *io.request;
+  request.done(request, error_of(io.result));
+}
+
+/// An end of the image that has come nearer is no reason to speak of arguments.
+int RbdQueue::error_of(std::int64_t result) {
+  if (result >= 0) return 0;
+  if (result == -ESHUTDOWN && !shared_->fenced.exchange(true) && shared_->log) {
+    shared_->log(rtrs::LogLevel::error,
+                 shared_->name +
+                     ": the cluster has fenced this server off, because another one has taken the "
+                     "image's lock; every request fails until the export is opened anew");
+  }
+  return result == -ESHUTDOWN || result == -EINVAL ? EIO : static_cast<int>(-result);
+}
+
+// ---- Holes --------------------------------------------------------------------------------------
+
+void RbdQueue::map(BackendRequest& request) {
+  auto& map = *new (request.scratch) RbdMap;
+  map.kind = FileOperation::Kind::call;
+  map.call = look;
+  map.done = on_mapped;
+  map.queue = this;
+  map.request = &request;
+  threads_->start(map);
+}
+
+std::int64_t RbdQueue::look(FileOperation& operation) {
+  auto& map = static_cast<RbdMap&>(operation);
+  RbdShared& shared = *map.queue->shared_;
+  const std::uint64_t length = map.queue->inside(*map.request);
+  const int error = length == 0 ? 0
+                                : shared.module->extents(shared.image, map.request->offset, length,
+                                                         on_extent, &map);
+  if (error < 0 && error != -ECANCELED) return error;
+  if (error == 0) append(map, map.request->length - map.told, /*hole=*/true);
+  return 0;
+}
+
+/// The gap between two runs is a hole.
+int RbdQueue::on_extent(std::uint64_t offset, std::size_t length, int exists, void* context) {
+  auto& map = *static_cast<RbdMap*>(context);
+  const std::uint64_t begin = std::max(offset, map.request->offset) - map.request->offset;
+  const std::uint64_t end =
+      std::min<std::uint64_t>(offset + length - map.request->offset, map.request->length);
+  if (begin > map.told && !append(map, begin - map.told, /*hole=*/true)) return -ECANCELED;
+  if (end <= map.told) return 0;
+  return append(map, end - map.told, exists == 0) ? 0 : -ECANCELED;
+}
+
+/// False: there is no room for another one.
+bool RbdQueue::append(RbdMap& map, std::uint64_t length, bool hole) {
+  auto& extents = *map.request->extents;
+  if (length == 0) return true;
+  if (map.told > 0 && extents.back().hole == hole) {
+    extents.back().length += length;
+  } else if (map.flags >= 0 && static_cast<std::size_t>(map.flags) < map.request->max_extents) {
+    ++map.flags;
+    extents.push_back({length, hole, hole});
+  } else {
+    return false;
+  }
+  map.told += length;
+  return true;
+}
+
+void RbdQueue::on_mapped(FileOperation& operation, std::int64_t result) {
+  auto& map = static_cast<RbdMap&>(operation);
+  BackendRequest& request = *map.request;
+  request.done(request, map.queue->error_of(result));
+}
+
+}  // namespace
+
+std::unique_ptr<BackendQueue> open_rbd_queue(std::shared_ptr<RbdShared> shared,
+                                             rtrs::Reactor& reactor) {
+  return std::make_unique<RbdQueue>(std::move(shared), reactor);
+}
+
+}  // namespace rnbd
