@@ -195,7 +195,7 @@ no_such_host() {
   status_of 1 "$bridge_program" --listen "unix:$PWD/other" --connect now --connect-timeout 2s \
     rnbd+tcp://no-such-host.invalid/disk0
   says said "error: .*host 'no-such-host.invalid'"
-  fails nbdkit -U - "$plugin" rnbd+tcp://no-such-host.invalid/disk0 connect=now connect-timeout=2s --run true
+  fails "${nbdkit_command[@]}" -U - "$plugin" rnbd+tcp://no-such-host.invalid/disk0 connect=now connect-timeout=2s --run true
   says fails.out "error: .*host 'no-such-host.invalid'"
 }
 it "no such host: connect=now fails in time and names the host" no_such_host

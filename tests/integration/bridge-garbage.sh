@@ -9,7 +9,7 @@ garbage() {
   start_server --export disk0=memory:4M --export readonly=memory:1M,ro
   start_bridge "rnbd+tcp://$address${3:+/$3}" --listen tcp:127.0.0.1:0
   local where=$socket
-  [[ $2 == unix ]] || where=$(grep -oE 'tcp:127\.0\.0\.1:[0-9]+,' bridge.log | grep -oE '[0-9]+,' | tr -d ,)
+  [[ $2 == unix ]] || where=$(logged bridge.log 'tcp:127\.0\.0\.1:[0-9]+,' | grep -oE '[0-9]+,' | tr -d ,)
   PYTHONDONTWRITEBYTECODE=1 limited /usr/bin/python3 "$source_dir/tests/integration/nbd_garbage.py" \
     "$where" "$1" ${3:+"$3"}
   if grep -qE '(^|[0-9] )rnbd-bridge: forged' bridge.log; then fail "a client wrote a line of the log"; fi

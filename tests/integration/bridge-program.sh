@@ -220,7 +220,7 @@ stock_client() {
   start_server --export first=memory:1M --export second=memory:1M
   start_bridge --listen tcp:127.0.0.1:0 "rnbd+tcp://$address"
   local port
-  port=$(grep -oE 'tcp:127\.0\.0\.1:[0-9]+' bridge.log | head -n 1)
+  port=$(logged bridge.log 'tcp:127\.0\.0\.1:[0-9]+')
   nbd-client -l 127.0.0.1 "${port##*:}" | tee exports
   says exports '^first$'
   says exports '^second$'

@@ -374,7 +374,7 @@ on_both_sockets() {
   start_server --export disk0=memory:8M
   start_bridge "rnbd+tcp://$address/disk0" --listen tcp:127.0.0.1:0
   local tcp
-  tcp=$(grep -oE 'tcp:127\.0\.0\.1:[0-9]+' bridge.log | head -n 1)
+  tcp=$(logged bridge.log 'tcp:127\.0\.0\.1:[0-9]+')
   libnbd "$uri" "nbd://127.0.0.1:${tcp##*:}" <<'PY'
 import os, sys, nbd
 one, two = nbd.NBD(), nbd.NBD()

@@ -227,7 +227,7 @@ looked_at_in_outage() {
   truncate -s 16M image
   start_server --listen tcp:10.99.0.1:0 --export "disk0=$PWD/image" --export other=memory:1M
   local first=
-  first=$(grep -hoE '10\.99\.0\.1:[0-9]+' server.log | head -n 1)
+  first=$(logged server.log '10\.99\.0\.1:[0-9]+')
   nbdkit_name=owner attach_to "rnbd+tcp://$first/disk0" no-path-timeout=60s
   spawn writer0 /usr/bin/python3 -B "$here/stamps.py" write "$uri" 0 65536
   eventually 20 answered 0 20

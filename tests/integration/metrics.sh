@@ -135,7 +135,7 @@ bad_readers() {
   requires_python nbd
   serve
   local where
-  where=$(grep -oE 'metrics at http://127.0.0.1:[0-9]+' "$case_dir/server.log" | sed 's/.*://')
+  where=$(logged "$case_dir/server.log" 'metrics at http://127.0.0.1:[0-9]+' | sed 's/.*://')
   limited /usr/bin/python3 -c '
 import os, socket, sys
 port = int(sys.argv[1])
@@ -177,7 +177,7 @@ wrong_addresses() {
   done
   start_server --export x=memory:1M --metrics 0
   local taken
-  taken=$(grep -oE 'metrics at http://127.0.0.1:[0-9]+' "$case_dir/server.log" | sed 's/.*://')
+  taken=$(logged "$case_dir/server.log" 'metrics at http://127.0.0.1:[0-9]+' | sed 's/.*://')
   status_of 1 "$server_program" --listen tcp:127.0.0.1:0 --export x=memory:1M --metrics "$taken"
   says said "cannot serve metrics at 127.0.0.1:$taken: Address already in use"
 }

@@ -121,6 +121,7 @@ it "ready: one line on --ready-fd, which is then closed, and the same on standar
 
 by_name() {
   start_server --listen tcp:localhost:0 --export a=memory:1M
+  says server.log 'ready'
   [[ $(grep -oE '127\.0\.0\.1:[0-9]+' server.log | sort -u | wc -l) == 2 ]] || fail "$(<server.log)"
   ! grep -q 'whoever reaches' server.log || fail "localhost is taken for an address of the network"
 }

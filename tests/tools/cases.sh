@@ -143,6 +143,12 @@ fails() {
   ((rc < 124)) || fail "ended with status $rc: $*"
 }
 
+# logged FILE REGEX: the first text of a log that matches, also if it comes a little later.
+logged() {
+  says "$1" "$2" >&2
+  grep -oE -m 1 -- "$2" "$1" | head -n 1
+}
+
 # says FILE REGEX: the file has a line that matches.
 says() {
   local try
