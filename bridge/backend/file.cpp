@@ -25,10 +25,6 @@
 
 namespace rnbd {
 
-UniqueFd::~UniqueFd() {
-  if (fd_ >= 0) close(fd_);
-}
-
 namespace {
 
 class FileBackend final : public Backend {
@@ -38,7 +34,7 @@ class FileBackend final : public Backend {
   std::uint64_t present_size() override { return present_size_of(*state_); }
   Whereabouts whereabouts() const override { return whereabouts_of(*state_); }
   std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) override {
-    UniqueFd flush_fd;
+    rtrs::OwnedFd flush_fd;
     if (!state_->info.read_only) {
       flush_fd = take_flush_fd(*state_);
       if (!flush_fd) return nullptr;
@@ -207,7 +203,7 @@ int open_first(const std::string& path, const BackendOptions& options, bool& rea
 /// One for each queue, so that a request cannot want for it later. 0 or an errno.
 int open_flush_descriptors(FileState& state, std::size_t queues) {
   for (std::size_t n = state.info.read_only ? queues : 0; n < queues; ++n) {
-    UniqueFd fd{reopen(state.fd.get(), O_RDONLY)};
+    rtrs::OwnedFd fd{reopen(state.fd.get(), O_RDONLY)};
     if (!fd) return -fd.get();
     give_back(state, std::move(fd));
   }
@@ -219,13 +215,13 @@ constexpr char kNoDirect[] =
 
 /// 0 or an errno.
 int open_descriptors(FileState& state, const std::string& path, const BackendOptions& options) {
-  UniqueFd first{open_first(path, options, state.info.read_only)};
+  rtrs::OwnedFd first{open_first(path, options, state.info.read_only)};
   if (!first) return -first.get();
   fcntl(first.get(), F_SETFL, fcntl(first.get(), F_GETFL) & ~O_NONBLOCK);
   if (options.direct) {
     state.direct = std::move(first);
     // For what is not aligned.
-    first = UniqueFd{reopen(state.direct.get(), state.info.read_only ? O_RDONLY : O_RDWR)};
+    first = rtrs::OwnedFd{reopen(state.direct.get(), state.info.read_only ? O_RDONLY : O_RDWR)};
     if (!first) return -first.get();
   }
   state.fd = std::move(first);

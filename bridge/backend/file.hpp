@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bridge/backend/backend.hpp"
+#include "rdma/owned_fd.hpp"
 
 namespace rnbd {
 
@@ -18,31 +19,13 @@ namespace rnbd {
 tl::expected<std::unique_ptr<Backend>, Failure> open_file(const std::string& path,
                                                           const BackendOptions& options);
 
-/// A descriptor that closes itself.
-class UniqueFd {
- public:
-  UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_{fd} {}
-  UniqueFd(UniqueFd&& other) noexcept : fd_{other.fd_} { other.fd_ = -1; }
-  UniqueFd& operator=(UniqueFd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~UniqueFd();
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
-
 /// What the queues of all reactors share of an open file or block device. They share the open file
 /// descriptions for data, because the locks are tied to these: as long as a request of this process
 /// runs, even after its death, nobody else gets the locks.
 struct FileState {
   std::string path;
-  UniqueFd fd;      ///< page cache; the lock
-  UniqueFd direct;  ///< O_DIRECT, or none
+  rtrs::OwnedFd fd;      ///< page cache; the lock
+  rtrs::OwnedFd direct;  ///< O_DIRECT, or none
   BackendInfo info;
   rtrs::Log log;
   std::function<void()> on_loss;  ///< BackendOptions
@@ -72,7 +55,7 @@ struct FileState {
   /// Descriptors for flushes that no queue uses: closing them may block as long as closing the
   /// rest.
   std::mutex spare_mutex;
-  std::vector<UniqueFd> spare_flush_fds;
+  std::vector<rtrs::OwnedFd> spare_flush_fds;
 };
 
 /// Another open file description of an open file, whatever has happened to its name: a descriptor,
@@ -81,8 +64,8 @@ int reopen(int fd, int flags);
 
 /// For the flushes of a queue. None: there is none left, and none to be had. Threads: any, as the
 /// next.
-UniqueFd take_flush_fd(FileState& state);
-void give_back(FileState& state, UniqueFd fd);
+rtrs::OwnedFd take_flush_fd(FileState& state);
+void give_back(FileState& state, rtrs::OwnedFd fd);
 
 /// Requests may use so many bytes from now on.
 ///

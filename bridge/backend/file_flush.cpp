@@ -18,15 +18,15 @@ int reopen(int fd, int flags) {
   return other < 0 ? -errno : other;
 }
 
-UniqueFd take_flush_fd(FileState& state) {
+rtrs::OwnedFd take_flush_fd(FileState& state) {
   const std::lock_guard lock{state.spare_mutex};
-  if (state.spare_flush_fds.empty()) return UniqueFd{reopen(state.fd.get(), O_RDONLY)};
-  UniqueFd fd = std::move(state.spare_flush_fds.back());
+  if (state.spare_flush_fds.empty()) return rtrs::OwnedFd{reopen(state.fd.get(), O_RDONLY)};
+  rtrs::OwnedFd fd = std::move(state.spare_flush_fds.back());
   state.spare_flush_fds.pop_back();
   return fd;
 }
 
-void give_back(FileState& state, UniqueFd fd) {
+void give_back(FileState& state, rtrs::OwnedFd fd) {
   const std::lock_guard lock{state.spare_mutex};
   state.spare_flush_fds.push_back(std::move(fd));
 }

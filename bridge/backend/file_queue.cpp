@@ -20,7 +20,7 @@ alignas(4096) std::byte zeroes[kZeroesSize];
 
 }  // namespace
 
-FileQueue::FileQueue(FileState& state, rtrs::Reactor& reactor, UniqueFd flush_fd)
+FileQueue::FileQueue(FileState& state, rtrs::Reactor& reactor, rtrs::OwnedFd flush_fd)
     : state_{state}, flush_fd_{std::move(flush_fd)}, bounce_pool_{state.direct_alignment} {
   if (state.use_uring) engine_ = make_uring_engine(reactor);
   if (engine_ == nullptr) {

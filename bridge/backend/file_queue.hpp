@@ -10,6 +10,7 @@
 #include "bridge/backend/bounce_pool.hpp"
 #include "bridge/backend/file.hpp"
 #include "bridge/backend/file_engine.hpp"
+#include "rdma/owned_fd.hpp"
 
 namespace rnbd {
 
@@ -29,7 +30,7 @@ static_assert(std::is_trivially_destructible_v<FileIo>);
 class FileQueue final : public BackendQueue {
  public:
   /// `flush_fd`: none for storage that is read-only.
-  FileQueue(FileState& state, rtrs::Reactor& reactor, UniqueFd flush_fd);
+  FileQueue(FileState& state, rtrs::Reactor& reactor, rtrs::OwnedFd flush_fd);
   ~FileQueue() override;
   void submit(BackendRequest& request) override;
 
@@ -78,7 +79,7 @@ class FileQueue final : public BackendQueue {
   /// An open file description of its own remembers by itself which write errors it has seen: a
   /// failed FUA write or another queue's flush does not use up the error this queue has to report.
   /// So it is there before this queue changes anything.
-  UniqueFd flush_fd_;
+  rtrs::OwnedFd flush_fd_;
   Noting noting_;
   BouncePool bounce_pool_;
   FileOperationList bounce_waiting_;

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "bridge/control/unix_socket.hpp"
+#include "rdma/owned_fd.hpp"
 
 namespace rnbd {
 namespace {
@@ -37,20 +38,6 @@ std::string advice_on(int error, const std::string& path) {
                          : "this is no socket; name what the program was given as --control or "
                            "control=";
 }
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_{fd} {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 /// 0 or an errno.
 int connect_to(int fd, const std::string& path, std::chrono::seconds patience) {
@@ -81,7 +68,7 @@ tl::expected<std::string, CtlTrouble> ask_control_socket(const std::string& path
   if (std::string wrong = complaint_about_socket_path(path); !wrong.empty()) {
     return trouble(EINVAL, wrong);
   }
-  const Descriptor fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  const rtrs::OwnedFd fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   if (fd.get() < 0) return trouble(errno);
   if (const int error = connect_to(fd.get(), path, patience); error != 0) {
     return trouble(error, advice_on(error, path));

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bridge/ctl/key_writer.hpp"
+#include "bridge/ctl/whole_file.hpp"
 #include "rdma/transport/tls/inspect.hpp"
 #include "rdma/transport/tls/key_files.hpp"
 #include "rdma/transport/tls/psk_file.hpp"

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "bridge/ctl/key_list.hpp"
-#include "bridge/ctl/key_writer.hpp"
+#include "bridge/ctl/whole_file.hpp"
 #include "bridge/daemon/cli.hpp"
 #include "rdma/transport/tls/generate.hpp"
 #include "rdma/transport/tls/psk_file.hpp"

@@ -20,6 +20,7 @@
 #include "bridge/ctl/openers.hpp"
 #include "bridge/ctl/programs.hpp"
 #include "bridge/ctl/supervisor.hpp"
+#include "bridge/ctl/whole_file.hpp"
 
 namespace rnbd {
 namespace {
@@ -85,18 +86,14 @@ std::string nothing_named(const std::string& word) {
 
 // ---- Files --------------------------------------------------------------------------------------
 
-/// "" or what is wrong. Whole or not at all.
-std::string write_file(const std::string& path, const std::string& text) {
+/// "" or the obstacle.
+std::string write_mapping(const std::string& path, const std::string& text) {
+  const fs::path folder = fs::path{path}.parent_path();
   std::error_code error;
-  fs::create_directories(fs::path{path}.parent_path(), error);
-  const std::string fresh = path + ".new";
-  if (!error) {
-    std::ofstream file{fresh};
-    file << text << std::flush;
-    if (!file) error = std::error_code{errno != 0 ? errno : EIO, std::generic_category()};
-  }
-  if (!error) fs::rename(fresh, path, error);
-  return error ? path + ": " + error.message() : "";
+  fs::create_directories(folder, error);
+  if (error) return folder.string() + ": " + error.message();
+  const auto written = write_file(path, text, 0644);
+  return written ? "" : written.error();
 }
 
 std::string remove_mapping_files(const std::vector<std::string>& paths) {
@@ -140,14 +137,14 @@ bool await_gone(const std::string& root, const std::string& device) {
   return true;
 }
 
-/// Whatever has become of the bridge. "" or what is wrong.
+/// Whatever has become of the bridge. "" or the obstacle.
 std::string take_from_kernel(const std::string& root, const Found& found) {
   if (!found.device || !find_kernel_device(root, found.device->device)) return "";
   if (!root.empty()) return found.device->device + ": not a device of this machine's kernel";
   return disconnect_kernel_device(found.device->device);
 }
 
-/// "" or what is wrong. By force the requests are ended first: a bridge without a server waits for
+/// "" or the obstacle. By force the requests are ended first: a bridge without a server waits for
 /// them.
 std::string take_away(const std::string& root, const Found& found, Supervisor& supervisor,
                       bool force) {
@@ -173,12 +170,12 @@ std::string refuse_second(const std::string& root, const Mapping& mapping,
          "; unmap it, or write another --name NAME";
 }
 
-/// "" or what is wrong; then nothing is left of it.
+/// "" or the obstacle; then nothing is left of it.
 std::string begin(const std::string& root, const Mapping& mapping, Supervisor& supervisor,
                   bool persist) {
   const std::string path = path_of_mapping(root, mapping.name, persist);
   std::string wrong = persist ? supervisor.enable(mapping.name) : "";
-  if (wrong.empty()) wrong = write_file(path, file_of(mapping));
+  if (wrong.empty()) wrong = write_mapping(path, file_of(mapping));
   if (wrong.empty()) wrong = supervisor.start(mapping);
   if (wrong.empty()) return "";
   supervisor.stop(mapping.name, /*force=*/true);

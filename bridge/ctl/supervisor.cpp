@@ -16,6 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "rdma/owned_fd.hpp"
+
 namespace rnbd {
 namespace {
 
@@ -73,23 +75,6 @@ class Systemd final : public Supervisor {
   }
 };
 
-/// A file descriptor, closed at the end.
-class Fd {
- public:
-  explicit Fd(int fd) : fd_{fd} {}
-  ~Fd() { close(); }
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  int get() const { return fd_; }
-  void close() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
-  }
-
- private:
-  int fd_;
-};
-
 /// Until the program writes a line, or closes its end. False: it has written none.
 bool await_ready_line(int fd) {
   std::string line;
@@ -114,13 +99,13 @@ class Forked final : public Supervisor {
     if (error) return folder() + ": " + error.message();
     std::array<int, 2> ends{};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) return std::strerror(errno);
-    const Fd ready{ends[0]};
-    Fd told{ends[1]};
+    const rtrs::OwnedFd ready{ends[0]};
+    rtrs::OwnedFd told{ends[1]};
     pid_t child = 0;
     if (const int failed = spawn(mapping, told.get(), child); failed != 0) {
       return program() + ": " + std::strerror(failed);
     }
-    told.close();
+    told.reset();
     if (await_ready_line(ready.get())) return "";
     ::waitpid(child, nullptr, 0);
     return "the bridge has ended; its log says why: " + log_of(mapping.name);

@@ -90,9 +90,9 @@ std::optional<WriterRecord> record_of(std::span<const std::byte> bytes) {
 
 /// Others that may write to the directory must not make the server write elsewhere by a link, nor
 /// wait by a FIFO. None: see errno.
-OwnedFd open_regular(int directory, const std::string& name, int flags) {
+rtrs::OwnedFd open_regular(int directory, const std::string& name, int flags) {
   constexpr int kAlways = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
-  OwnedFd file{::openat(directory, name.c_str(), flags | kAlways, 0600)};
+  rtrs::OwnedFd file{::openat(directory, name.c_str(), flags | kAlways, 0600)};
   struct stat status {};
   if (!file || ::fstat(file.get(), &status) < 0) return {};
   if (S_ISREG(status.st_mode)) return file;
@@ -117,7 +117,7 @@ std::string spare_name(unsigned number) { return ".spare-" + std::to_string(numb
 void make_spares(int directory) {
   for (unsigned n = 0; n < kSpares; ++n) {
     const std::string name = spare_name(n);
-    const OwnedFd file{
+    const rtrs::OwnedFd file{
         ::openat(directory, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)};
     if (!file) {
       if (errno == EEXIST) continue;
@@ -141,7 +141,7 @@ bool has_no_room(int error) { return error == ENOSPC || error == EDQUOT; }
 
 /// 0 or an errno. Overwrites the content, and only then makes the file shorter: it keeps its room.
 int write_file(int directory, const std::string& name, std::span<const std::byte> bytes) {
-  const OwnedFd file = open_regular(directory, name, O_WRONLY | O_CREAT);
+  const rtrs::OwnedFd file = open_regular(directory, name, O_WRONLY | O_CREAT);
   if (!file) return errno;
   const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
   if (written < 0) return errno;
@@ -171,12 +171,12 @@ tl::expected<std::unique_ptr<TurnFiles>, std::string> TurnFiles::open(
     const std::string& directory) {
   std::error_code failure;
   std::filesystem::create_directories(directory, failure);
-  OwnedFd fd{failure ? -1 : ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  rtrs::OwnedFd fd{failure ? -1 : ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
   if (!failure && fd.get() < 0) failure = {errno, std::generic_category()};
   if (!failure && ::faccessat(fd.get(), ".", W_OK | X_OK, AT_EACCESS) < 0)
     failure = {errno, std::generic_category()};
   if (failure) return tl::unexpected(directory + ": " + failure.message());
-  OwnedFd lock = open_regular(fd.get(), kLock, O_RDWR | O_CREAT);
+  rtrs::OwnedFd lock = open_regular(fd.get(), kLock, O_RDWR | O_CREAT);
   if (!lock || (::flock(lock.get(), LOCK_EX | LOCK_NB) < 0 && errno != EWOULDBLOCK)) {
     return tl::unexpected(directory + '/' + kLock + ": " + text_of(errno));
   }
@@ -201,7 +201,7 @@ void TurnFiles::unlock() { ::flock(lock_.get(), LOCK_UN); }
 /// repeat a write over those of others.
 tl::expected<WriterRecord, std::string> TurnFiles::load(const wire::Uuid& storage) {
   const std::string name = name_of(storage);
-  const OwnedFd file = open_regular(directory_.get(), name, O_RDONLY);
+  const rtrs::OwnedFd file = open_regular(directory_.get(), name, O_RDONLY);
   if (!file && errno == ENOENT) return WriterRecord{};
   if (!file) return failure(name, errno);
   std::vector<std::byte> bytes(sizeof(Head) + kMaxParts * sizeof(Part) + 1);
@@ -228,7 +228,7 @@ tl::expected<void, std::string> TurnFiles::save(const wire::Uuid& storage,
 
 tl::expected<LossCount, std::string> LossCount::open(const std::string& directory) {
   std::string path = directory + "/failed-flushes";
-  OwnedFd file = open_regular(AT_FDCWD, path, O_WRONLY | O_APPEND | O_CREAT);
+  rtrs::OwnedFd file = open_regular(AT_FDCWD, path, O_WRONLY | O_APPEND | O_CREAT);
   struct stat status {};
   if (!file || ::fstat(file.get(), &status) < 0)
     return tl::unexpected(path + ": " + text_of(errno));
@@ -246,7 +246,7 @@ tl::expected<void, std::string> LossCount::add() const {
 tl::expected<ServerIdentity, std::string> ServerIdentity::open(const std::string& directory) {
   const std::string path = directory + "/server-id";
   const auto failed = [&](const char* why) { return tl::unexpected(path + ": " + why); };
-  OwnedFd file{::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)};
+  rtrs::OwnedFd file{::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)};
   if (!file) return failed(std::strerror(errno));
   if (::flock(file.get(), LOCK_EX | LOCK_NB) < 0) {
     return failed(errno == EWOULDBLOCK ? "another server that runs has it" : std::strerror(errno));

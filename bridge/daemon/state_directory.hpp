@@ -9,8 +9,8 @@
 #include <tl/expected.hpp>
 #include <utility>
 
-#include "bridge/server/owned_fd.hpp"
 #include "bridge/server/writer_turns.hpp"
+#include "rdma/owned_fd.hpp"
 #include "rdma/server_id.hpp"
 
 namespace rnbd {
@@ -31,14 +31,14 @@ class TurnFiles final : public WriterStore {
                                        const WriterRecord& record) override;
 
  private:
-  TurnFiles(OwnedFd directory, OwnedFd lock, std::string path)
+  TurnFiles(rtrs::OwnedFd directory, rtrs::OwnedFd lock, std::string path)
       : directory_{std::move(directory)}, lock_{std::move(lock)}, path_{std::move(path)} {}
 
   /// For people: the file's path, and its trouble.
   tl::unexpected<std::string> failure(const std::string& name, int error) const;
 
-  OwnedFd directory_;
-  OwnedFd lock_;  ///< a file in it, because NFS locks no directory
+  rtrs::OwnedFd directory_;
+  rtrs::OwnedFd lock_;  ///< a file in it, because NFS locks no directory
   std::string path_;
 };
 
@@ -61,10 +61,10 @@ class LossCount {
   tl::expected<void, std::string> add() const;
 
  private:
-  LossCount(OwnedFd file, std::string path, std::uint64_t count)
+  LossCount(rtrs::OwnedFd file, std::string path, std::uint64_t count)
       : file_{std::move(file)}, path_{std::move(path)}, count_{count} {}
 
-  OwnedFd file_;
+  rtrs::OwnedFd file_;
   std::string path_;
   std::uint64_t count_;
 };
@@ -83,9 +83,9 @@ class ServerIdentity {
   rtrs::ServerId id() const { return id_; }
 
  private:
-  ServerIdentity(OwnedFd file, rtrs::ServerId id) : file_{std::move(file)}, id_{id} {}
+  ServerIdentity(rtrs::OwnedFd file, rtrs::ServerId id) : file_{std::move(file)}, id_{id} {}
 
-  OwnedFd file_;  ///< locked
+  rtrs::OwnedFd file_;  ///< locked
   rtrs::ServerId id_;
 };
 

@@ -29,23 +29,6 @@ constexpr std::chrono::seconds kFuneral{5};
 constexpr std::uint64_t kMostSectorsKb = 32768;
 constexpr std::uint64_t kSector = 512;
 
-/// One end of a socket pair, unless somebody has taken it.
-class End {
- public:
-  explicit End(int fd) : fd_{fd} {}
-  End(const End&) = delete;
-  End& operator=(const End&) = delete;
-  ~End() { reset(); }
-  int fd() const { return fd_; }
-  int take() { return std::exchange(fd_, -1); }
-  void reset() {
-    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-  }
-
- private:
-  int fd_;
-};
-
 bool peer_has_gone(int socket) {
   pollfd descriptor{socket, POLLRDHUP, 0};
   return ::poll(&descriptor, 1, 0) > 0 && (descriptor.revents & (POLLRDHUP | POLLHUP)) != 0;
@@ -66,10 +49,7 @@ Face::Face(nbd::Exports& exports, nbd::Front& front, FaceOptions options)
   device_.dead_timeout = static_cast<std::uint64_t>(options_.dead_timeout.count());
 }
 
-Face::~Face() {
-  end_thread();
-  if (lock_ >= 0) ::close(lock_);
-}
+Face::~Face() { end_thread(); }
 
 void Face::say(rtrs::LogLevel level, const std::string& text) const {
   if (options_.log) options_.log(level, text);
@@ -139,7 +119,7 @@ std::optional<Mapped> Face::find_by_name() const {
 bool Face::lock(unsigned index) {
   const int fd = sysfs_.lock(index);
   if (fd < 0) return errno != EWOULDBLOCK;
-  if (const int old = std::exchange(lock_, fd); old >= 0) ::close(old);
+  lock_ = rtrs::OwnedFd{fd};
   return true;
 }
 
@@ -200,19 +180,19 @@ tl::expected<bool, Failure> Face::offer(const Row& row, nbd::Lease device) {
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0) {
     return tl::unexpected(Failure{errno, std::string{"socketpair: "} + std::strerror(errno)});
   }
-  End ours{pair[0]};
-  End kernels{pair[1]};
-  const End look{::dup(pair[0])};
+  rtrs::OwnedFd ours{pair[0]};
+  rtrs::OwnedFd kernels{pair[1]};
+  const rtrs::OwnedFd look{::dup(pair[0])};
   device_.flags = exports_.flags(*device, /*structured=*/false);
   device_.size = device->geometry().size;
   watched_ = std::make_shared<nbd::Watched>();
   // Served from now on: the kernel looks for partitions before it answers.
-  if (!front_.adopt(ours.fd(),
+  if (!front_.adopt(ours.get(),
                     {.device = std::move(device), .flags = device_.flags, .watched = watched_})) {
     return tl::unexpected(Failure{ESHUTDOWN, "the bridge ends"});
   }
-  ours.take();
-  device_.sockets = {kernels.fd()};
+  ours.release();
+  device_.sockets = {kernels.get()};
   auto index = netlink_->send(message_of(*row.message, device_));
   device_.sockets.clear();
   kernels.reset();
@@ -222,7 +202,7 @@ tl::expected<bool, Failure> Face::offer(const Row& row, nbd::Lease device) {
     set_queue();
     lock(*index);
   }
-  return !peer_has_gone(look.fd());
+  return !peer_has_gone(look.get());
 }
 
 /// Now, or never: later the queue may hang.
@@ -241,29 +221,29 @@ void Face::set_queue() {
 
 /// False: the kernel has to be given another socket, and this one is dead.
 bool Face::resume(const Kept& kept) {
-  End socket{kept.socket};
+  rtrs::OwnedFd socket{kept.socket};
   const auto left = take_left_behind(kept.state);
   const auto mapped = find_by_name();
   const bool known = left && mapped && mapped->index == left->index &&
-                     mapped->backend == left->identifier && !peer_has_gone(socket.fd());
+                     mapped->backend == left->identifier && !peer_has_gone(socket.get());
   auto opened = known ? open_device() : tl::unexpected(Failure{ENODEV, ""});
   if (!opened || what_is_there() != Event::found_own) {
     say(rtrs::LogLevel::warning,
         "what the predecessor has left is of no use; the kernel gets another socket");
-    ::shutdown(socket.fd(), SHUT_RDWR);  // others may have it, too
+    ::shutdown(socket.get(), SHUT_RDWR);  // others may have it, too
     return false;
   }
   attachment_.on(Event::found_kept);
   mapped_ = true;
   device_.flags = exports_.flags(**opened, /*structured=*/false);
   watched_ = std::make_shared<nbd::Watched>();
-  if (!front_.adopt(socket.fd(), {.device = *std::move(opened),
-                                  .flags = device_.flags,
-                                  .watched = watched_,
-                                  .unread = left->unread})) {
+  if (!front_.adopt(socket.get(), {.device = *std::move(opened),
+                                   .flags = device_.flags,
+                                   .watched = watched_,
+                                   .unread = left->unread})) {
     return false;
   }
-  socket.take();
+  socket.release();
   return true;
 }
 

@@ -19,6 +19,7 @@
 #include "bridge/kernel/netlink.hpp"
 #include "bridge/kernel/sysfs.hpp"
 #include "bridge/nbd/front.hpp"
+#include "rdma/owned_fd.hpp"
 
 namespace rnbd::kernel {
 
@@ -104,7 +105,7 @@ class Face {
   const Sysfs sysfs_;
   std::optional<Netlink> netlink_;
   Attachment attachment_;
-  int lock_ = -1;  ///< Sysfs::lock()
+  rtrs::OwnedFd lock_;  ///< Sysfs::lock()
   Identity identity_;
   bool mapped_ = false;                    ///< the kernel has had the device from us
   Message device_;                         ///< all that the kernel may be told

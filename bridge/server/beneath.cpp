@@ -25,13 +25,13 @@ namespace {
 constexpr int kMostLinks = 40;                 ///< the kernel's own limit
 constexpr std::size_t kMostComponents = 1024;  ///< of the name and what links add to it
 
-OwnedFd none(int error) {
+rtrs::OwnedFd none(int error) {
   errno = error;
   return {};
 }
 
 /// One system call that is kept inside the directory by the kernel.
-OwnedFd open_at_once(int directory, const std::string& name, int flags, Links links) {
+rtrs::OwnedFd open_at_once(int directory, const std::string& name, int flags, Links links) {
   open_how how{};
   how.flags = static_cast<std::uint64_t>(flags) | O_PATH | O_CLOEXEC;
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
@@ -39,7 +39,7 @@ OwnedFd open_at_once(int directory, const std::string& name, int flags, Links li
   // EAGAIN: something on the way was renamed meanwhile and the kernel could not be sure.
   for (int attempt = 0; attempt < 16; ++attempt) {
     const long fd = ::syscall(SYS_openat2, directory, name.c_str(), &how, sizeof(how));
-    if (fd >= 0) return OwnedFd{static_cast<int>(fd)};
+    if (fd >= 0) return rtrs::OwnedFd{static_cast<int>(fd)};
     if (errno != EAGAIN && errno != EINTR) break;
   }
   return {};
@@ -52,7 +52,7 @@ class Walk {
  public:
   Walk(int directory, Links links) : directory_{directory}, links_{links} {}
 
-  OwnedFd run(std::string_view name, int flags) {
+  rtrs::OwnedFd run(std::string_view name, int flags) {
     if (!add(name)) return none(ENAMETOOLONG);
     while (!ahead_.empty()) {
       const std::string component = std::move(ahead_.back());
@@ -72,13 +72,13 @@ class Walk {
   int here() const { return way_.empty() ? directory_ : way_.back().get(); }
 
   /// None: the walk goes on.
-  std::optional<OwnedFd> step(const std::string& component, int flags) {
-    OwnedFd next{::openat(here(), component.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC)};
+  std::optional<rtrs::OwnedFd> step(const std::string& component, int flags) {
+    rtrs::OwnedFd next{::openat(here(), component.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC)};
     struct stat status {};
-    if (!next || ::fstat(next.get(), &status) != 0) return OwnedFd{};
+    if (!next || ::fstat(next.get(), &status) != 0) return rtrs::OwnedFd{};
     if (S_ISLNK(status.st_mode)) {
       if (follow(next)) return std::nullopt;
-      return OwnedFd{};
+      return rtrs::OwnedFd{};
     }
     const bool last = ahead_.empty();
     if ((!last || (flags & O_DIRECTORY) != 0) && !S_ISDIR(status.st_mode)) return none(ENOTDIR);
@@ -88,7 +88,7 @@ class Walk {
   }
 
   /// False, and errno: it must not be followed.
-  bool follow(const OwnedFd& link) {
+  bool follow(const rtrs::OwnedFd& link) {
     const auto fail = [](int error) {
       errno = error;
       return false;
@@ -125,7 +125,7 @@ class Walk {
   Links links_;
   int followed_ = 0;
   std::vector<std::string> ahead_;  ///< the next one is the last
-  std::vector<OwnedFd> way_;        ///< from the directory to where the walk is
+  std::vector<rtrs::OwnedFd> way_;  ///< from the directory to where the walk is
 };
 
 }  // namespace
@@ -134,8 +134,8 @@ bool has_openat2(int directory) {
   return static_cast<bool>(open_at_once(directory, ".", O_DIRECTORY, Links::refuse));
 }
 
-OwnedFd open_beneath(int directory, const std::string& name, int flags, Links links,
-                     bool use_openat2) {
+rtrs::OwnedFd open_beneath(int directory, const std::string& name, int flags, Links links,
+                           bool use_openat2) {
   return use_openat2 ? open_at_once(directory, name, flags, links)
                      : Walk{directory, links}.run(name, flags);
 }

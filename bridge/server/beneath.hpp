@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "bridge/server/owned_fd.hpp"
+#include "rdma/owned_fd.hpp"
 
 namespace rnbd {
 
@@ -24,7 +24,7 @@ bool has_openat2(int directory);
 ///         links, one that must not be followed, or one of /proc that is no name), EAGAIN (the
 ///         kernel could not be sure, because of renames).
 /// Source: openat2(2), RESOLVE_BENEATH and RESOLVE_NO_MAGICLINKS.
-OwnedFd open_beneath(int directory, const std::string& name, int flags, Links links,
-                     bool use_openat2);
+rtrs::OwnedFd open_beneath(int directory, const std::string& name, int flags, Links links,
+                           bool use_openat2);
 
 }  // namespace rnbd

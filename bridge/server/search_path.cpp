@@ -88,7 +88,7 @@ tl::expected<SearchPath, Failure> SearchPath::open(const std::string& directory,
     base.resize(at);
   }
   if (base.empty()) base.push_back('.');
-  path.fd_ = OwnedFd{::open(base.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
+  path.fd_ = rtrs::OwnedFd{::open(base.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
   if (!path.fd_) {
     const int error = errno;
     return tl::unexpected(Failure{error, "search path '" + directory +
@@ -103,7 +103,7 @@ tl::expected<FoundFile, Failure> SearchPath::find(std::string_view owner,
                                                   std::string_view device_name) const {
   if (!is_tame(device_name))
     return tl::unexpected(failure_of(ENOENT, device_name, "'.' and '..' are not allowed"));
-  OwnedFd own_directory;
+  rtrs::OwnedFd own_directory;
   int base = fd_.get();
   if (per_owner_) {
     if (owner.find('/') != std::string_view::npos || !is_tame(owner))

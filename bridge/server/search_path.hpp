@@ -9,7 +9,7 @@
 #include <tl/expected.hpp>
 
 #include "bridge/backend/backend.hpp"
-#include "bridge/server/owned_fd.hpp"
+#include "rdma/owned_fd.hpp"
 
 struct stat;
 
@@ -28,7 +28,7 @@ struct FileIdentity {
 bool identify(const struct stat& status, FileIdentity& identity);
 
 struct FoundFile {
-  OwnedFd fd;  ///< O_PATH: proves which file was meant, reads nothing
+  rtrs::OwnedFd fd;  ///< O_PATH: proves which file was meant, reads nothing
   FileIdentity identity;
 };
 
@@ -62,7 +62,7 @@ class SearchPath {
 
  private:
   std::string directory_;
-  OwnedFd fd_;
+  rtrs::OwnedFd fd_;
   bool use_openat2_ = true;
   bool per_owner_ = false;
 };

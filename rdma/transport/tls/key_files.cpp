@@ -8,24 +8,12 @@
 #include <cerrno>
 #include <cstring>
 
+#include "rdma/owned_fd.hpp"
+
 namespace rtrs::tls {
 namespace {
 
 constexpr off_t kLargest = 4 << 20;  ///< bytes; thousands of keys, or a long list of authorities
-
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_{number} {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  int get() const { return number_; }
-
- private:
-  int number_;
-};
 
 tl::unexpected<std::string> fail(const std::string& path, const std::string& why) {
   return tl::unexpected(path + ": " + why);
@@ -35,7 +23,7 @@ tl::unexpected<std::string> fail(const std::string& path, const std::string& why
 
 tl::expected<Content, std::string> read_key_file(const std::string& path, Kind kind) {
   // A FIFO without a writer would hold up whoever opens it.
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  const OwnedFd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   struct stat status {};
   if (file.get() < 0 || ::fstat(file.get(), &status) != 0) {
     const char* const advice = errno == ENOENT   ? " (name an existing file)"

@@ -18,7 +18,7 @@ PURE = {
 # lie below it.
 DOORS = ["rdma/client.hpp", "rdma/server.hpp", "rdma/log.hpp", "rdma/complaint_log.hpp",
          "rdma/audit_line.hpp", "rdma/client_log.hpp", "rdma/duration.hpp", "rdma/descriptor_reserve.hpp",
-         "rdma/host_name.hpp", "rdma/memlock.hpp", "rdma/network.hpp", "rdma/path_list.hpp", "rdma/server_id.hpp",
+         "rdma/host_name.hpp", "rdma/memlock.hpp", "rdma/network.hpp", "rdma/owned_fd.hpp", "rdma/path_list.hpp", "rdma/server_id.hpp",
          "rdma/tls.hpp"]
 CORE = ["rdma/core/", "rdma/wire/"]
 RTRS = DOORS + CORE + ["rdma/transport/reactor.hpp"]
@@ -42,7 +42,7 @@ MAY_INCLUDE = {
     "bridge/kernel/": DOORS + ["bridge/client/", "bridge/nbd/", "bridge/protocol/"],
     "bridge/server/": RTRS + ["bridge/metrics/", "bridge/protocol/", "bridge/backend/"],
     "bridge/daemon/": RTRS + ["bridge/", "rdma/transport/tls/"],
-    "bridge/ctl/": ["bridge/", "rdma/transport/tls/"],
+    "bridge/ctl/": DOORS + ["bridge/", "rdma/transport/tls/"],
     "bridge/": RTRS + ["bridge/"],
     "nbdkit-plugin/": RTRS + ["bridge/client/", "bridge/control/", "bridge/protocol/",
                               "bridge/nbd/errors.hpp", "bridge/nbd/block_sizes.hpp"],

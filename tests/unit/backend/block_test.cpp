@@ -32,7 +32,7 @@ class LoopDevice {
       MESSAGE("skipped: no loop device (needs root and the loop driver)");
       return;
     }
-    fd_ = UniqueFd{open(path_.c_str(), O_RDONLY | O_CLOEXEC)};
+    fd_ = rtrs::OwnedFd{open(path_.c_str(), O_RDONLY | O_CLOEXEC)};
     // Detaching a device in use takes effect when its last user closes it.
     CHECK(std::system(("losetup -d " + path_).c_str()) == 0);
   }
@@ -42,7 +42,7 @@ class LoopDevice {
 
  private:
   std::string path_;
-  UniqueFd fd_;
+  rtrs::OwnedFd fd_;
 };
 
 /// A small file system in memory over a folder; false where that is not allowed.

@@ -25,7 +25,7 @@ class OpenFile final : public Backend {
     state.punch_hole = state.zero_range = false;
     state.info.size = kSize;
     state.size = kSize;
-    state.fd = UniqueFd{open(path.c_str(), O_RDWR | O_CLOEXEC)};
+    state.fd = rtrs::OwnedFd{open(path.c_str(), O_RDWR | O_CLOEXEC)};
     REQUIRE(state.fd);
   }
   const BackendInfo& info() const override { return state.info; }

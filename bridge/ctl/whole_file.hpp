@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Files of keys and certificates that change as a whole.
+// Files that change as a whole: keys, certificates, mappings.
 #pragma once
 
 #include <sys/types.h>

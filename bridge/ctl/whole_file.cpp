@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "bridge/ctl/key_writer.hpp"
+#include "bridge/ctl/whole_file.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

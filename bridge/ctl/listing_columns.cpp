@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/ctl/listing_columns.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "bridge/client/closest.hpp"
+#include "bridge/daemon/ctl_view.hpp"
+
+namespace rnbd {
+namespace {
+
+std::string complaint_about_field(CtlObject object, const std::string& name) {
+  std::vector<std::string> known;
+  std::string list;
+  for (const CtlField& field : fields_of(object)) {
+    known.emplace_back(field.name);
+    list += (list.empty() ? "" : ", ") + known.back();
+  }
+  const std::string guess = closest(name, known);
+  return "a " + std::string{name_of(object)} + " has no field '" + name + "'" +
+         (guess.empty() ? "; there are " + list : "; did you mean " + guess + "?");
+}
+
+std::vector<std::string> names_in(std::string_view list) {
+  std::vector<std::string> names;
+  for (std::size_t at = 0; at <= list.size();) {
+    const std::size_t end = std::min(list.find(',', at), list.size());
+    if (end > at) names.emplace_back(list.substr(at, end - at));
+    at = end + 1;
+  }
+  return names;
+}
+
+/// Changes columns as a word, "a,b", "+a" or "-a", wants it. "" or the mistake.
+std::string apply_word(CtlObject object, std::string_view word, CtlColumns& columns) {
+  const char sign = word.front();
+  const bool changes = sign == '+' || sign == '-';
+  if (!changes) columns.clear();
+  for (const std::string& name : names_in(word.substr(changes ? 1 : 0))) {
+    const CtlField* field = find_field(object, name);
+    if (field == nullptr) return complaint_about_field(object, name);
+    std::erase_if(columns, [&](const CtlField& each) { return each.name == name; });
+    if (sign != '-') columns.push_back(*field);
+  }
+  return "";
+}
+
+bool is_known_in(const std::vector<CtlJson>& rows, const CtlField& field) {
+  return std::ranges::any_of(
+      rows, [&](const CtlJson& row) { return !row[std::string{field.name}].is_null(); });
+}
+
+bool has_both_directions(const std::vector<CtlJson>& rows) {
+  return std::ranges::any_of(
+      rows, [&](const CtlJson& row) { return row["direction"] != rows.front()["direction"]; });
+}
+
+/// For people: nothing that no row has, and the direction if it is not always the same. Programs
+/// find always the same ones.
+CtlColumns usual_columns(const CtlAction& action, CtlObject object,
+                         const std::vector<CtlJson>& rows, bool all) {
+  CtlColumns columns;
+  const bool for_people = action.format == CtlFormat::table && !all;
+  for (const CtlField& field : fields_of(object)) {
+    const bool tells = field.name == "direction" && has_both_directions(rows);
+    if (!all && !field.usual && !(for_people && tells)) continue;
+    if (for_people && !rows.empty() && !is_known_in(rows, field)) continue;
+    columns.push_back(field);
+  }
+  return columns;
+}
+
+double power_of(char unit) {
+  double bytes = 1;
+  for (std::size_t i = kCtlUnits.find(unit); i > 0; --i) bytes *= 1024;
+  return bytes;
+}
+
+/// At most two digits behind the point, and no zeros at the end.
+std::string short_number(double value) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.2f", value);
+  std::string number = text.data();
+  number.erase(number.find_last_not_of('0') + 1);
+  if (number.ends_with('.')) number.pop_back();
+  return number;
+}
+
+std::string human_size(double bytes) {
+  std::size_t unit = 0;
+  for (; bytes >= 1024 && unit + 1 < kCtlUnits.size(); ++unit) bytes /= 1024;
+  return short_number(bytes) + kCtlUnits[unit];
+}
+
+}  // namespace
+
+const CtlField* find_field(CtlObject object, std::string_view name) {
+  const auto fields = fields_of(object);
+  const auto found = std::ranges::find(fields, name, &CtlField::name);
+  return found != fields.end() ? &*found : nullptr;
+}
+
+tl::expected<CtlColumns, std::string> columns_of(const CtlAction& action, CtlObject object,
+                                                 const std::vector<CtlJson>& rows, bool all) {
+  CtlColumns columns = usual_columns(action, object, rows, all || action.all_fields);
+  for (const std::string& word : action.fields) {
+    if (std::string wrong = apply_word(object, word, columns); !wrong.empty()) {
+      return tl::unexpected(wrong);
+    }
+  }
+  if (columns.empty()) return tl::unexpected(std::string{"no field is left to show"});
+  return columns;
+}
+
+CtlJson value_of(const CtlAction& action, const CtlField& field, const CtlJson& row) {
+  const CtlJson& value = row[std::string{field.name}];
+  if (field.kind != CtlKind::bytes || !value.is_number() || action.unit == '\0') return value;
+  const double size = value.get<double>() / power_of(action.unit);
+  return size == static_cast<double>(static_cast<std::uint64_t>(size))
+             ? CtlJson(static_cast<std::uint64_t>(size))
+             : CtlJson(size);
+}
+
+std::string text_in(const CtlAction& action, const CtlField& field, const CtlJson& row,
+                    const char* unknown) {
+  const CtlJson value = value_of(action, field, row);
+  if (value.is_null()) return unknown;
+  if (value.is_number_float()) return short_number(value.get<double>());
+  const bool for_people = action.format == CtlFormat::table && action.unit == '\0';
+  if (for_people && field.kind == CtlKind::bytes && value.is_number()) {
+    return human_size(value.get<double>());
+  }
+  const std::string text =
+      readable_text(value.is_string() ? value.get<std::string>() : value.dump());
+  return text.empty() ? unknown : text;
+}
+
+}  // namespace rnbd
