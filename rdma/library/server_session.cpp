@@ -129,12 +129,13 @@ void rtrs_session::on_piece(rtrs_request& call, ServerRequest& request,
 
 void rtrs_session::on_fetch(rtrs_request& call, ServerRequest& request,
                             const CallMessage& message) {
+  // Before its end the answer is another thread's to write.
+  const bool ended = call.state == State::done && call.error == 0;
+  if (!ended || !request.is_read) return request.finish(EBADMSG);
   const ConstBytes answer = call.answer.bytes();
   const std::uint64_t offset = message.header.place;
   const std::size_t length = request.data.size();
-  const bool there = call.state == State::done && call.error == 0 && offset <= answer.size() &&
-                     length <= answer.size() - offset;
-  if (!there || !request.is_read) return request.finish(EBADMSG);
+  if (offset > answer.size() || length > answer.size() - offset) return request.finish(EBADMSG);
   std::memcpy(request.data.data(), answer.data() + offset, length);
   request.finish(0);
 }
