@@ -21,6 +21,7 @@
 #include "bridge/protocol/directory.hpp"
 #include "bridge/protocol/messages.hpp"
 #include "bridge/server/geometry.hpp"
+#include "bridge/server/lease.hpp"
 #include "bridge/server/open_lines.hpp"
 #include "bridge/server/rights.hpp"
 #include "bridge/server/search_path.hpp"
@@ -38,88 +39,6 @@ struct ExportSpecification {
   bool direct = false;
   Rights rights = {};
   unsigned line = 0;  ///< of the configuration file; 0 = on the command line
-};
-
-/// An open backend, shared by all exports and mappings of the same storage.
-///
-/// Threads: immutable, apart from what the catalogue's lock guards.
-class Storage {
- public:
-  Storage(std::unique_ptr<Backend> backend, Geometry geometry, bool permanent)
-      : backend_{std::move(backend)}, geometry_{geometry}, permanent_{permanent} {}
-
-  Backend& backend() const { return *backend_; }
-  const Geometry& geometry() const { return geometry_; }
-  /// Names what its writers share with other exports of the same storage.
-  const WriterCount* writers() const { return writers_.get(); }
-  /// See WriterCount.
-  void changed() const { writers_->changed(); }
-  /// Open as long as the server runs, or another takes its place; the others close with their last
-  /// user.
-  bool permanent() const { return permanent_; }
-  /// Another one has taken its place, and nobody opens it any more.
-  bool replaced() const { return replaced_; }
-
- private:
-  friend class ExportCatalogue;
-
-  std::unique_ptr<Backend> backend_;
-  Geometry geometry_;
-  std::optional<FileIdentity> identity_;
-  std::shared_ptr<WriterCount> writers_;
-  std::shared_ptr<WriterTurns> turns_;
-  wire::Uuid turn_key_{};
-  std::size_t leases_ = 0;  ///< guarded by the catalogue's lock
-  std::atomic<bool> replaced_{false};
-  bool permanent_;
-};
-
-class ExportCatalogue;
-
-/// The right to use an export in one access mode; given back by the destructor. One that is
-/// unclaimed is a reader's until it takes over a claimed one.
-class Lease {
- public:
-  Lease(Lease&& other) noexcept = default;
-  Lease& operator=(Lease&&) = delete;
-  ~Lease();
-
-  /// Shared, because a reactor's queue may outlive the mapping that asked for it.
-  const std::shared_ptr<Storage>& storage() const { return storage_; }
-  /// As it was when somebody looked last.
-  const Geometry& geometry() const { return geometry_; }
-  /// Takes over what the storage has grown by. Never blocks.
-  ///
-  /// Threads: its user's.
-  void look_again() { grow(geometry_, storage_->backend().present_size()); }
-  wire::AccessMode mode() const { return mode_; }
-  bool writable() const { return mode_ != wire::AccessMode::read_only && !unclaimed_; }
-  bool unclaimed() const { return unclaimed_; }
-  void take_over(Lease claimed) {
-    unclaimed_ = std::exchange(claimed.unclaimed_, true);
-    writer_ = claimed.writer_;
-  }
-  /// The client has closed what it had open, and repeats nothing of it.
-  void close() { closed_ = true; }
-
- private:
-  friend class ExportCatalogue;
-  Lease(ExportCatalogue& catalogue, std::shared_ptr<Storage> storage, const Geometry& geometry,
-        wire::AccessMode mode, bool unclaimed)
-      : catalogue_{catalogue},
-        storage_{std::move(storage)},
-        geometry_{geometry},
-        mode_{mode},
-        unclaimed_{unclaimed} {}
-
-  ExportCatalogue& catalogue_;
-  std::shared_ptr<Storage> storage_;
-  Geometry geometry_;
-  wire::AccessMode mode_;
-  bool unclaimed_;
-  std::optional<wire::Uuid> writer_;  ///< the session, once it takes part in writing
-  std::string writer_name_;           ///< for people; "" = not told
-  bool closed_ = false;
 };
 
 /// Why a file was not opened.
