@@ -15,6 +15,8 @@
 namespace rtrs::tls {
 namespace {
 
+constexpr const char* kLeft = "the peer closed the connection during the TLS handshake";
+
 bool is_address(const std::string& host) {
   in6_addr ignored;
   return inet_pton(AF_INET, host.c_str(), &ignored) == 1 ||
@@ -166,7 +168,7 @@ Session::Step Session::shake_hands() {
   if (result == 0) return conclude();
   if (gnutls_error_is_fatal(result) != 0) return fail_handshake(result);
   if (!ended_) return Step::receive;
-  return fail(ECONNRESET, "the peer closed the connection during the TLS handshake");
+  return fail(ECONNRESET, kLeft);
 }
 
 /// That the handshake succeeded proves nobody: the peer may have been asked for nothing.
@@ -259,11 +261,10 @@ std::string Session::refusal() const {
 
 Session::Step Session::fail_handshake(int error) {
   if (error == GNUTLS_E_FATAL_ALERT_RECEIVED) return fail(EACCES, refusal());
+  // GnuTLS calls half a message damaged.
+  if (cut_) return fail(ECONNRESET, kLeft);
   gnutls_alert_send_appropriate(session_, error);
   switch (error) {
-    case GNUTLS_E_PREMATURE_TERMINATION:
-    case GNUTLS_E_PULL_ERROR:
-      return fail(ECONNRESET, "the peer closed the connection during the TLS handshake");
     case GNUTLS_E_CERTIFICATE_VERIFICATION_ERROR:
     case GNUTLS_E_CERTIFICATE_ERROR:
       return fail(EACCES, why_unverified(session_));

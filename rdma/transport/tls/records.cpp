@@ -18,6 +18,8 @@ constexpr std::size_t kOverhead = 22;              ///< header, type and tag
 constexpr std::size_t kInput = kRecord + 256 + 5;  ///< the largest record that may come
 constexpr std::size_t kReceive = 128 * 1024;       ///< bytes per system call
 constexpr std::size_t kSend = 256 * 1024;          ///< plaintext per system call
+/// In a row; more are a flood. Honest peers send new keys so, each 2^24 records.
+constexpr unsigned kMostWithoutData = 32;
 
 }  // namespace
 
@@ -61,6 +63,7 @@ ssize_t Session::pull(std::byte* to, std::size_t size) {
     return static_cast<ssize_t>(n);
   }
   if (source_ != nullptr) return pull_from_socket(to, size);
+  cut_ = ended_;
   gnutls_transport_set_errno(session_, ended_ ? socket_error_ : EAGAIN);
   return ended_ && socket_error_ == 0 ? 0 : -1;
 }
@@ -83,6 +86,8 @@ ssize_t Session::pull_from_socket(std::byte* to, std::size_t size) {
     }
     if (n <= 0) {
       if (n < 0 && error != EAGAIN && error != EINTR) socket_error_ = error;
+      cut_ = n == 0 || socket_error_ != 0;
+      starved_ = true;
       gnutls_transport_set_errno(session_, n < 0 ? error : 0);
       return n;
     }
@@ -245,13 +250,23 @@ bool Session::has_more() const {
   return later_ || input_begin_ < input_end_ || gnutls_record_check_pending(session_) > 0;
 }
 
+/// GnuTLS says GNUTLS_E_AGAIN also after a record without data, of which more may lie behind.
+bool Session::goes_on(ssize_t result) {
+  if (result == GNUTLS_E_INTERRUPTED || result == GNUTLS_E_WARNING_ALERT_RECEIVED) return true;
+  return result == GNUTLS_E_AGAIN && !starved_ && ++without_data_ <= kMostWithoutData;
+}
+
 /// -errno, or 0 for an end in order.
 ssize_t Session::receive_failed(ssize_t error) {
-  if (error == 0 || error == GNUTLS_E_AGAIN) return error == 0 ? 0 : -EAGAIN;
+  if (error == 0 && !cut_) return 0;
+  const bool flood = without_data_ > kMostWithoutData;
+  if (error == GNUTLS_E_AGAIN && !flood) return -EAGAIN;
   broken_ = true;
   int number = EBADMSG;
   std::string text;
-  if (error == GNUTLS_E_PREMATURE_TERMINATION || error == GNUTLS_E_PULL_ERROR) {
+  if (flood) {
+    text = "it sends TLS records without data, one after the other";
+  } else if (cut_) {
     number = socket_error_ != 0 ? socket_error_ : ECONNRESET;
     text = socket_error_ != 0 ? std::string{"receiving failed: "} + std::strerror(socket_error_)
                               : "the connection was cut without TLS's end";
@@ -273,7 +288,7 @@ ssize_t Session::receive(int socket, std::span<const iovec> into) {
   own.begin = own.end = 0;
   source_ = &own;
   socket_ = socket;
-  drained_ = false;
+  drained_ = starved_ = false;
   wanted_ = 0;
   for (const iovec& piece : into) wanted_ += piece.iov_len;
   std::size_t received = 0;
@@ -286,7 +301,8 @@ ssize_t Session::receive(int socket, std::span<const iovec> into) {
         at += static_cast<std::size_t>(n);
         received += static_cast<std::size_t>(n);
         wanted_ -= static_cast<std::size_t>(n);
-      } else if (n != GNUTLS_E_INTERRUPTED && n != GNUTLS_E_WARNING_ALERT_RECEIVED) {
+        without_data_ = 0;
+      } else if (!goes_on(n)) {
         stopped = receive_failed(n);
       }
     }

@@ -105,6 +105,7 @@ class Session {
   ssize_t pull_from_socket(std::byte* to, std::size_t size);
   void keep(std::span<const std::byte> rest);
   std::size_t room_for_input();
+  bool goes_on(ssize_t result);
   ssize_t receive_failed(ssize_t error);
   int write_out(int socket);
   bool encrypt(std::span<const std::byte> data);
@@ -122,6 +123,7 @@ class Session {
   std::unique_ptr<std::byte[]> input_;  ///< ciphertext that came
   std::size_t input_size_ = 0, input_begin_ = 0, input_end_ = 0;
   bool ended_ = false;  ///< the peer sends no more
+  bool cut_ = false;    ///< and that was in the midst of something
   int socket_error_ = 0;
   std::vector<std::byte> output_;  ///< ciphertext that the socket did not take
   std::size_t output_begin_ = 0;
@@ -132,6 +134,8 @@ class Session {
   int socket_ = -1;
   std::size_t wanted_ = 0;        ///< bytes that still fit
   bool drained_ = false;          ///< the socket had no more
+  bool starved_ = false;          ///< GnuTLS wanted more than has come
+  unsigned without_data_ = 0;     ///< records in a row
   std::optional<ssize_t> later_;  ///< what receive() says the next time
 };
 
