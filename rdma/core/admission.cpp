@@ -196,7 +196,9 @@ Admission::Place Admission::turn_away_oldest() {
     }
   }
   Crowd<Place> crowd;
-  for (const auto& [path, place] : waiting) crowd.add(place.second, {place.first, path});
+  for (const auto& [path, place] : waiting) {
+    crowd.add(RTRS_PLANTED(door_cleared_by_age) ? "" : place.second, {place.first, path});
+  }
   const Place* const goes = crowd.first_of_most();
   if (goes == nullptr) return {};
   const Place turned_away = *goes;

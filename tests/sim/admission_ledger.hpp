@@ -2,9 +2,13 @@
 // A second account of the sessions and the memory that a server's admission counts.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "rdma/core/admission.hpp"
 
@@ -46,6 +50,29 @@ class AdmissionLedger {
   };
   std::set<SessionId> sessions_;
   std::map<PathId, Path> paths_;
+};
+
+/// A second account of the paths that have not finished their handshake, and of their hosts.
+class DoorLedger {
+ public:
+  using PathId = rtrs::Admission::PathId;
+
+  void enter(PathId path, std::string host) { waiting_[path] = std::move(host); }
+  /// It is in, or gone.
+  void leave(PathId path) { waiting_.erase(path); }
+  /// How many more wait of some other host than of the path's own.
+  std::size_t missing_to_most(PathId path) const {
+    std::map<std::string, std::size_t> counts;
+    for (const auto& [id, host] : waiting_) ++counts[host];
+    const auto found = waiting_.find(path);
+    const std::size_t own = found == waiting_.end() ? 0 : counts[found->second];
+    std::size_t most = 0;
+    for (const auto& [host, count] : counts) most = std::max(most, count);
+    return most - own;
+  }
+
+ private:
+  std::map<PathId, std::string> waiting_;
 };
 
 }  // namespace sim

@@ -232,7 +232,7 @@ void ServerProcess::accept(std::shared_ptr<Wire> wire, rtrs::ConstBytes record, 
   const auto parameters = rtrs::wire::decode_connect_request(record);
   if (!parameters) return world_.violate("the server cannot read a connect request of the client");
   seen_ = Seen{*parameters, wire->session(), client};
-  judge(std::move(wire), *parameters, client);
+  judge(std::move(wire), *parameters, client, "client " + std::to_string(client));
 }
 
 void ServerProcess::knock() {
@@ -252,7 +252,7 @@ void ServerProcess::knock() {
     hello.reconnect_count = static_cast<std::uint16_t>(hello.reconnect_count + rng.below(3));
     world_.note("stranger", stranger.serial, "says hello");
     judge(std::make_shared<Wire>(world_, knobs_.network, stranger.serial, hello.cid, nullptr),
-          hello, stranger.client);
+          hello, stranger.client, "strangers");
   }
 }
 
@@ -268,11 +268,13 @@ void ServerProcess::check_counts() {
 }
 
 void ServerProcess::judge(std::shared_ptr<Wire> wire,
-                          const rtrs::wire::ConnectParameters& parameters, NodeId client) {
+                          const rtrs::wire::ConnectParameters& parameters, NodeId client,
+                          const std::string& from) {
   const bool proves =
       knobs_.proofs && (parameters.extension.features & rtrs::wire::kFeatureAuthentication) != 0;
-  const auto considered =
-      admission_.consider(parameters, proves ? std::nullopt : std::optional<std::string_view>{""});
+  const auto considered = admission_.consider(
+      parameters, proves ? std::nullopt : std::optional<std::string_view>{""}, from);
+  if (considered.new_path) door_.enter(considered.path, from);
   turn_away_soon(considered.makes_room);
   check_counts();
   world_.note("server", wire->session(), "judges", parameters.cid,
@@ -327,6 +329,7 @@ ServerHost& ServerProcess::create_host(SessionId id,
       .on_path_closing =
           [this, id](PathId path, bool over) {
             admission_.close_path(id, path);
+            door_.leave(path);
             if (over) admission_.close(id);
           },
       .on_path_shrunk =
@@ -345,7 +348,10 @@ ServerHost& ServerProcess::create_host(SessionId id,
 rtrs::Admission::Admitted ServerProcess::admit(SessionId id, PathId path, std::string_view name,
                                                std::optional<std::string_view> user) {
   const auto admitted = admission_.admit(id, path, name, user);
-  if (admitted.why_not == nullptr) ledger_.admit(id, path, session_options_.chunk_memory());
+  if (admitted.why_not == nullptr) {
+    ledger_.admit(id, path, session_options_.chunk_memory());
+    door_.leave(path);
+  }
   check_counts();
   if (admitted.ends != 0) {
     scope_.soon([this, idle = admitted.ends] {
@@ -357,6 +363,11 @@ rtrs::Admission::Admitted ServerProcess::admit(SessionId id, PathId path, std::s
 
 void ServerProcess::turn_away_soon(rtrs::Admission::Place half_open) {
   if (half_open.path == 0) return;
+  if (const std::size_t more = door_.missing_to_most(half_open.path); more > 0) {
+    world_.violate("a host made room at the door of which fewer wait than of another one, by " +
+                   std::to_string(more));
+  }
+  door_.leave(half_open.path);
   scope_.soon([this, half_open] {
     const auto found = hosts_.find(half_open.session);
     if (found != hosts_.end()) found->second->turn_away(half_open.path);
@@ -367,6 +378,7 @@ void ServerProcess::forget_path_soon(SessionId id, PathId path) {
   scope_.soon([this, id, path] {
     admission_.remove_path(id, path);
     ledger_.remove_path(path);
+    door_.leave(path);
     check_counts();
     if (const auto found = hosts_.find(id); found != hosts_.end()) found->second->forget(path);
   });

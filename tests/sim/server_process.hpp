@@ -76,7 +76,7 @@ class ServerProcess {
   using PathId = rtrs::Admission::PathId;
 
   void judge(std::shared_ptr<Wire> wire, const rtrs::wire::ConnectParameters& parameters,
-             NodeId client);
+             NodeId client, const std::string& from);
   void check_counts();
   ServerHost& create_host(SessionId id, const rtrs::wire::ConnectParameters& parameters,
                           std::uint64_t serial, NodeId client);
@@ -105,6 +105,7 @@ class ServerProcess {
   std::array<rtrs::wire::PathAccess, kListeners> access_{};
   rtrs::Admission admission_;
   AdmissionLedger ledger_;
+  DoorLedger door_;
   Storage storage_;
   rnbd::ExportCatalogue catalogue_;
   rnbd::BlockServer block_server_;
