@@ -58,6 +58,13 @@ constexpr const char* kCertgenExamples = R"(Examples:
     rnbd-ctl certgen /etc/rnbd/tls --client host1 --out host1-tls
     nbdkit rnbd 'rnbds+tcp://storage.example/disk0?tls-certificates=/etc/rnbd/host1-tls')";
 
+Done make_directory(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (!error) return {};
+  return tl::unexpected(path + ": " + error.message());
+}
+
 // ---- Shared keys -------------------------------------------------------------------------------
 
 /// NAME, or NAME/2 and so on if there is one.
@@ -98,6 +105,9 @@ Done make_key(const std::string& name, const std::string& file, const std::strin
   all.reserve(all.size() + line->text().size());
   all.insert(all.end(), line->text().begin(), line->text().end());
   const tls::Content whole{std::move(all)};
+  if (const auto directory = std::filesystem::path{file}.parent_path(); !directory.empty()) {
+    if (auto done = make_directory(directory); !done) return done;
+  }
   if (!out.empty()) {
     if (tls::is_there(out)) {
       return tl::unexpected(out + " is there already; name a new file behind --out");
@@ -165,13 +175,6 @@ tl::expected<tls::Issued, std::string> find_authority(const std::string& directo
   auto key_text = tls::read_key_file(key, tls::Kind::secret);
   if (!key_text) return tl::unexpected(key_text.error());
   return tls::Issued{std::string{certificate_text->text()}, *std::move(key_text)};
-}
-
-Done make_directory(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (!error) return {};
-  return tl::unexpected(path + ": " + error.message());
 }
 
 Done issue_into(const std::string& directory, const tls::Issued& authority,

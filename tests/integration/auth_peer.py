@@ -178,18 +178,18 @@ def case_a_challenge_is_no_proof():
 
 
 def case_records_changed_on_the_way_are_noticed():
-    for change in ("request", "response"):
-        session = AuthSession()
+    for change, at in [("request", at) for at in range(2, 56)] + [("response", at) for at in range(56)]:
+        session = AuthSession(cids=1)
         wire = session.wires[0]
         record = bytearray(getattr(wire, change))
-        record[26] ^= 1  # of the session's uuid, or of the features
+        record[at] ^= 1
         setattr(wire, change, bytes(record))
         try:
             wire.prove("host1")
         except AssertionError:
             session.close()
         else:
-            raise AssertionError("the server proves a record that it did not see")
+            raise AssertionError(f"the server proves a {change} that it did not see: byte {at}")
 
 
 def case_two_users_are_no_path():

@@ -271,13 +271,19 @@ it_plugin "SIGTERM of nbdkit while its server hangs and nobody has noticed: it l
 carried() { ip netns exec "$far" cat "/sys/class/net/cable$1/statistics/rx_bytes"; }
 more_carried() { (($(carried "$1") > $2)); }
 
+# cables_die ROUNDS SECONDS [tls]
 cables_die() {
   requires_python nbd
-  local near far i at
+  local near far i at there=rnbd+tcp://10.99.0.1/disk0 security=()
   two_hosts
   truncate -s 16M image
-  start_server --listen tcp:0.0.0.0:1234 --export "disk0=$PWD/image"
-  attach_to rnbd+tcp://10.99.0.1/disk0 path=10.99.1.1 policy=round-robin
+  if [[ -n ${3:-} ]]; then
+    "${ctl_command[@]}" keygen host1 keys.psk
+    there="rnbds+tcp://host1@10.99.0.1/disk0?tls-psk-file=$PWD/keys.psk"
+    security=(--tls=require --tls-psk=keys.psk)
+  fi
+  start_server --listen tcp:0.0.0.0:1234 "${security[@]}" --export "disk0=$PWD/image${3:+,rw=host1}"
+  attach_to "$there" path=10.99.1.1 policy=round-robin
   writer writer0
   writer writer1
   for ((i = 0; i < $1; i++)); do
@@ -310,6 +316,7 @@ rounds=${ROUNDS:-2}
 [[ -z ${FULL:-} ]] || rounds=${ROUNDS:-100}
 it "of two cables one goes dead: no error, no write takes more than $noticed s, back within 3 s" \
   cables_die "$rounds" 3.5
+it_plugin "... and the same with TLS on both" cables_die "$rounds" 3.5 tls
 
 if [[ -n ${FULL:-} ]]; then it "the same, dead for 15 s" cables_die 2 15; fi
 
