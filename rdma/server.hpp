@@ -49,6 +49,9 @@ struct ServerOptions {
   ServerId id =
       0;  ///< to clients it is the same server as long as this is the same; 0 = a random one
   unsigned max_sessions = 256;
+  /// Of one user who has proven a name; 0 = only the limits of all.
+  unsigned max_sessions_per_user = 0;
+  std::uint64_t memory_limit_per_user = 0;  ///< bytes
   unsigned max_paths_per_session = 8;
   unsigned max_connections = 1024;  ///< in all
   /// Linux takes one per possible CPU, one more, and its poll queues.

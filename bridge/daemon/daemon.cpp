@@ -149,6 +149,8 @@ rtrs::ServerOptions server_options(const Settings& settings, std::vector<int> so
   options.max_io_size = settings.max_io_size;
   options.memory_limit = settings.memory_limit;
   options.max_sessions = settings.max_sessions;
+  options.max_sessions_per_user = settings.max_sessions_per_user;
+  options.memory_limit_per_user = settings.memory_limit_per_user;
   options.max_connections = settings.max_connections;
   options.handshake_timeout = settings.handshake_timeout;
   options.heartbeat_interval = settings.heartbeat;

@@ -38,6 +38,8 @@ constexpr Fixed kFixed[] = {
     {"max-io-size", same<&Settings::max_io_size>},
     {"memory-limit", same<&Settings::memory_limit>},
     {"max-sessions", same<&Settings::max_sessions>},
+    {"max-sessions-per-user", same<&Settings::max_sessions_per_user>},
+    {"memory-limit-per-user", same<&Settings::memory_limit_per_user>},
     {"max-connections", same<&Settings::max_connections>},
     {"reactors", same<&Settings::reactors>},
     {"heartbeat", same<&Settings::heartbeat>},

@@ -154,6 +154,12 @@ constexpr SettingRule kRules[] = {
      [](Settings& s, Value v) { return set_size(s.memory_limit, v, 8192, kUnlimited); }},
     {"max-sessions", "N", "256", "Client sessions at a time (default 256).",
      [](Settings& s, Value v) { return set_number(s.max_sessions, v, 1, 65535); }},
+    {"max-sessions-per-user", "N", "16",
+     "Client sessions of one user who has proven a name (default: max-sessions).",
+     [](Settings& s, Value v) { return set_number(s.max_sessions_per_user, v, 1, 65535); }},
+    {"memory-limit-per-user", "SIZE", "512M",
+     "Request memory of all sessions of one such user (default: the memory limit).",
+     [](Settings& s, Value v) { return set_size(s.memory_limit_per_user, v, 8192, kUnlimited); }},
     {"max-connections", "N", "1024", "Connections at a time (default 1024).",
      [](Settings& s, Value v) { return set_number(s.max_connections, v, 1, 1000000); }},
     {"reactors", "N", "2", "Threads that serve (default 0: one per CPU, at most 8).",
@@ -376,6 +382,11 @@ std::string contradiction_in(const Settings& settings) {
     return "one path needs " + std::to_string(needed) + " bytes (queue-depth x (max-io-size + " +
            std::to_string(kChunkOverhead) + ")), but the memory limit is " + std::to_string(limit) +
            "; raise memory-limit, or lower queue-depth or max-io-size";
+  }
+  if (settings.memory_limit_per_user != 0 && needed > settings.memory_limit_per_user) {
+    return "one path needs " + std::to_string(needed) + " bytes, but a user may have " +
+           std::to_string(settings.memory_limit_per_user) +
+           "; raise memory-limit-per-user, or lower queue-depth or max-io-size";
   }
   std::string wrong = contradiction_in_auth(settings);
   if (wrong.empty()) wrong = contradiction_in_tls(settings);

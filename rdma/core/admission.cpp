@@ -17,6 +17,9 @@ constexpr const char* kOtherCount = "the number of connections changed";
 constexpr const char* kExists = "this connection exists already";
 constexpr const char* kOtherUser = "the session belongs to another user";
 constexpr const char* kTooManySessions = "too many sessions (--max-sessions)";
+constexpr const char* kTooManyOfUser = "too many sessions of one user (--max-sessions-per-user)";
+constexpr const char* kTooLargeUser =
+    "no memory left for another path of this user (--memory-limit-per-user)";
 
 /// Numbers of attempts wrap.
 bool is_older(std::uint16_t attempt, std::uint16_t than) {
@@ -143,6 +146,7 @@ Admission::Considered Admission::add_path(SessionId id, Session& session,
   }
   // Known before the client has spent anything on the rest of its handshake.
   if (const char* why = no_room(session, parameters.path_uuid)) return refuse(ENOMEM, why);
+  if (const char* why = no_room_of_user(session, "")) return refuse(ENOMEM, why);
   Considered considered{.session = id, .path = next_++, .new_path = true};
   if (RTRS_PLANTED(hello_closes_older_life)) {
     const Path* const older = newest_life(session, parameters.path_uuid);
@@ -188,6 +192,24 @@ const char* Admission::no_room(const Session& session, const wire::Uuid& path) c
   return nullptr;
 }
 
+/// One user must leave room for the others. Those who have proven nothing are no user. A session
+/// that is idle may have to go when another one takes its name: "" = which one, is not known yet.
+const char* Admission::no_room_of_user(const Session& session, std::string_view name) const {
+  if (!session.user || session.user->empty()) return nullptr;
+  unsigned others = 0;
+  std::uint64_t memory = limits_.path_memory;
+  for (const auto& [id, other] : sessions_) {
+    if (!other.admitted || other.user != session.user) continue;
+    const bool goes = other.idle && (name.empty() || other.name == name);
+    if (other.uuid != session.uuid && !goes) ++others;
+    for (const Path& path : other.paths) memory += path.memory;
+  }
+  const unsigned most = limits_.max_sessions_per_user;
+  if (!session.admitted && most > 0 && others >= most) return kTooManyOfUser;
+  const std::uint64_t limit = limits_.memory_limit_per_user;
+  return limit > 0 && memory > limit ? kTooLargeUser : nullptr;
+}
+
 Admission::Place Admission::turn_away_oldest() {
   std::map<PathId, std::pair<SessionId, std::string_view>> waiting;  // oldest first
   for (const auto& [id, session] : sessions_) {
@@ -222,6 +244,7 @@ Admission::Admitted Admission::admit(SessionId id, PathId path_id, std::string_v
   if (user && session.user != *user && !RTRS_PLANTED(other_user_joins)) {
     return {.why_not = kOtherUser, .other_user = true};
   }
+  if (const char* why = no_room_of_user(session, name)) return {.why_not = why};
   Admitted admitted = claim_name(id, name);
   if (admitted.why_not != nullptr) return admitted;
   for (Path& other : session.paths) {

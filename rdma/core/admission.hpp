@@ -15,12 +15,14 @@ namespace rtrs {
 
 struct AdmissionLimits {
   unsigned max_sessions = 256;
+  unsigned max_sessions_per_user = 0;  ///< 0 = as many as there may be
   unsigned max_paths_per_session = 8;
   unsigned max_connections_per_path = 1024;
-  unsigned max_half_open = 64;     ///< paths that have not finished their handshake
-  std::uint64_t path_memory = 0;   ///< bytes of chunks that one path takes
-  std::uint64_t memory_limit = 0;  ///< bytes of chunks over all paths
-  std::uint32_t features = 0;      ///< that the server offers
+  unsigned max_half_open = 64;              ///< paths that have not finished their handshake
+  std::uint64_t path_memory = 0;            ///< bytes of chunks that one path takes
+  std::uint64_t memory_limit = 0;           ///< bytes of chunks over all paths
+  std::uint64_t memory_limit_per_user = 0;  ///< likewise of one user's; 0 = memory_limit
+  std::uint32_t features = 0;               ///< that the server offers
 };
 
 /// The sessions of a server, their paths, and what they hold, as far as admission needs to know.
@@ -67,9 +69,9 @@ class Admission {
   /// user only. `host` is where it comes from.
   ///
   /// Errors: ENXIO (unknown session and not its first connection), ENOMEM (too many sessions or
-  ///         paths, or too much memory: try again later), EINVAL (a uuid of zeros, too many
-  ///         connections), EACCES (another user's session), ECONNRESET (contradicts what is known
-  ///         of the session or the path).
+  ///         paths, or too much memory, in all or of the user: try again later), EINVAL (a uuid of
+  ///         zeros, too many connections), EACCES (another user's session), ECONNRESET (contradicts
+  ///         what is known of the session or the path).
   Considered consider(const wire::ConnectParameters& parameters,
                       std::optional<std::string_view> user = "", std::string_view host = "");
   /// The client has told the session's name over a path whose connections are all there: counts the
@@ -149,6 +151,7 @@ class Admission {
   static const char* late(const Session& session, const wire::ConnectParameters& parameters);
   const char* no_admission(const Session& session, const Path& path) const;
   const char* no_room(const Session& session, const wire::Uuid& path) const;
+  const char* no_room_of_user(const Session& session, std::string_view name) const;
   static const Path* newest_life(const Session& session, const wire::Uuid& path);
   std::uint64_t kept_by_storage(const Session& session) const;
   Admitted claim_name(SessionId session, std::string_view name);

@@ -195,7 +195,7 @@ Failure PathDriver::refusal(Complaint complaint) const {
     case ENOMEM:
       text +=
           " (it is full: too many sessions or no memory for more. Try again later, or raise its "
-          "--memory-limit or --max-sessions)";
+          "--memory-limit or --max-sessions, or what one user may have of both)";
       break;
     case EINVAL:
       text += " (probably more connections than it allows: use fewer lanes)";

@@ -63,11 +63,13 @@ AcceptorOptions acceptor_options(const ServerOptions& options) {
 
 AdmissionLimits admission_limits(const ServerOptions& options) {
   return {.max_sessions = options.max_sessions,
+          .max_sessions_per_user = options.max_sessions_per_user,
           .max_paths_per_session = options.max_paths_per_session,
           .max_connections_per_path = options.max_connections_per_path,
           .max_half_open = options.max_handshakes,
           .path_memory = session_options(options).chunk_memory(),
           .memory_limit = options.memory_limit,
+          .memory_limit_per_user = options.memory_limit_per_user,
           .features = options.features};
 }
 

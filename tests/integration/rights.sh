@@ -146,4 +146,19 @@ names() {
 }
 it "two users may call their sessions the same, and do not disturb each other" names
 
+limited_user() {
+  keys host1 host2
+  serve --export x=memory:1M,rw=* --max-sessions-per-user 1
+  as host1 x session=first
+  nbdinfo --size "$uri"
+  refused_client "rnbds+tcp://host1@$address/x?tls-psk-file=$PWD/host1.psk" 'Cannot allocate memory' \
+    'what one user may have'
+  says server.log 'too many sessions of one user \(--max-sessions-per-user\)'
+  as host2 x session=second
+  nbdinfo --size "$uri"
+  status_of 2 "${server_command[@]}" --export x=memory:1M --memory-limit-per-user 1M
+  says said 'raise memory-limit-per-user'
+}
+it "a user who has all that one may have is refused, and another one is not" limited_user
+
 finish

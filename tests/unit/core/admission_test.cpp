@@ -117,6 +117,66 @@ TEST_CASE("a session is that of one user, whoever else knows its uuid") {
   }
 }
 
+/// Why the user's session is refused; null = it is in.
+const char* enter_of(Admission& admission, std::uint8_t uuid, const char* user,
+                     const char* name = nullptr) {
+  const auto considered = admission.consider(request(uuid, 0, 1, 0, kExactlyOnce), user);
+  if (considered.error != 0) {
+    CHECK(considered.error == ENOMEM);
+    return considered.why;
+  }
+  const std::string own = "name-" + std::to_string(uuid);
+  return admission.admit(considered.session, considered.path, name != nullptr ? name : own).why_not;
+}
+
+TEST_CASE("a user has so many sessions and so much memory, and others are not hindered") {
+  AdmissionLimits few = limits();
+  SUBCASE("sessions") { few.max_sessions_per_user = 2; }
+  SUBCASE("memory") { few.memory_limit_per_user = 200; }
+  Admission admission{few};
+  CHECK(enter_of(admission, 1, "host1") == nullptr);
+  CHECK(enter_of(admission, 2, "host1") == nullptr);
+  const char* const why = enter_of(admission, 3, "host1");
+  REQUIRE(why != nullptr);
+  CHECK(std::string{why}.find("-per-user)") != std::string::npos);
+  CHECK(enter_of(admission, 4, "host2") == nullptr);
+  CHECK(enter_of(admission, 5, "") == nullptr);
+  CHECK(admission.sessions() == 4);
+}
+
+TEST_CASE("who has proven nothing is no user, and has no limit of one") {
+  AdmissionLimits few = limits();
+  few.max_sessions_per_user = 1;
+  Admission admission{few};
+  CHECK(enter_of(admission, 1, "") == nullptr);
+  CHECK(enter_of(admission, 2, "") == nullptr);
+}
+
+TEST_CASE("an idle session is in its user's way only if it does not go for its name's sake") {
+  AdmissionLimits few = limits();
+  few.max_sessions_per_user = 1;
+  Admission admission{few};
+  const auto first = admission.consider(request(1, 0, 1, 0, kExactlyOnce), "host1");
+  REQUIRE(admission.admit(first.session, first.path, "vm").why_not == nullptr);
+  admission.close_path(first.session, first.path);
+  admission.remove_path(first.session, first.path);
+  admission.set_idle(first.session);
+  CHECK(enter_of(admission, 2, "host1", "other") != nullptr);
+  CHECK(enter_of(admission, 3, "host1", "vm") == nullptr);
+}
+
+TEST_CASE("limits of a user hold for who proves its name after it was considered") {
+  AdmissionLimits few = limits();
+  few.max_sessions_per_user = 1;
+  Admission admission{few};
+  CHECK(enter_of(admission, 1, "host1") == nullptr);
+  const auto second = admission.consider(request(2, 0, 1, 0, kExactlyOnce), std::nullopt);
+  REQUIRE(second.error == 0);
+  CHECK(admission.admit(second.session, second.path, "b", "host1").why_not != nullptr);
+  const auto third = admission.consider(request(3, 0, 1, 0, kExactlyOnce), std::nullopt);
+  CHECK(admission.admit(third.session, third.path, "c", "host2").why_not == nullptr);
+}
+
 TEST_CASE("a half-open session of another user is in nobody's way") {
   Admission admission{limits()};
   const auto by = [&](const char* user) { return admission.consider(request(1, 0, 1), user); };
