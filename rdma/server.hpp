@@ -140,6 +140,8 @@ class Server {
   virtual ServerId id() const = 0;
   /// Those that listen, which keep their places, and behind them those that wait.
   virtual std::vector<ListenerStatus> listeners() const = 0;
+  /// Its certificates that are over or end within 30 days, as a sentence; "" = none is.
+  virtual std::string ending_certificates() const = 0;
   /// Changes what is thought of a listener, and so of all paths that came and will come in there.
   /// Clients that know of notices (wire::kFeatureAccessNotice) are told. False: there is no such
   /// listener, or it waits. Does not wait.

@@ -41,6 +41,7 @@ constexpr const char* kKeysExamples = R"(Examples:
 /// A line of the list.
 struct Shown {
   std::string name, user, fingerprint, ends;
+  std::string warning;  ///< "ends in 12 days"; "" = none
 };
 
 std::string date_of(std::time_t when) {
@@ -58,7 +59,7 @@ tl::expected<std::vector<Shown>, std::string> shared_keys(const std::string& fil
   std::vector<Shown> all;
   for (const tls::PskKey& key : *keys) {
     all.push_back(
-        {key.name, std::string{tls::identity_of(key.name)}, tls::fingerprint(key.secret), ""});
+        {key.name, std::string{tls::identity_of(key.name)}, tls::fingerprint(key.secret), "", ""});
   }
   return all;
 }
@@ -73,9 +74,8 @@ tl::expected<std::vector<Shown>, std::string> certificates(const std::string& di
     if (!content) return tl::unexpected(content.error());
     const auto facts = tls::look_at(content->text());
     if (!facts) return tl::unexpected(path + ": " + facts.error());
-    const bool over = facts->end <= std::time(nullptr);
-    all.push_back(
-        {name, facts->name, facts->fingerprint, date_of(facts->end) + (over ? " (over)" : "")});
+    all.push_back({name, facts->name, facts->fingerprint, date_of(facts->end),
+                   tls::end_soon(facts->end, std::time(nullptr))});
   }
   if (!all.empty()) return all;
   return tl::unexpected(directory + ": has no certificate; rnbd-ctl certgen makes them");
@@ -84,8 +84,10 @@ tl::expected<std::vector<Shown>, std::string> certificates(const std::string& di
 void print(const std::vector<Shown>& all) {
   std::printf("%-24s %-24s %-16s  %s\n", "KEY", "USER", "FINGERPRINT", "ENDS");
   for (const Shown& key : all) {
-    std::printf("%-24s %-24s %-16s  %s\n", key.name.c_str(), key.user.c_str(),
-                key.fingerprint.c_str(), key.ends.empty() ? "-" : key.ends.c_str());
+    const std::string warning = key.warning.empty() ? "" : " (" + key.warning + ")";
+    std::printf("%-24s %-24s %-16s  %s%s\n", key.name.c_str(), key.user.c_str(),
+                key.fingerprint.c_str(), key.ends.empty() ? "-" : key.ends.c_str(),
+                warning.c_str());
   }
 }
 
@@ -95,6 +97,7 @@ void print_json(const std::vector<Shown>& all) {
     nlohmann::ordered_json one{
         {"key", key.name}, {"user", key.user}, {"fingerprint", key.fingerprint}};
     if (!key.ends.empty()) one["ends"] = key.ends;
+    if (!key.warning.empty()) one["warning"] = key.warning;
     list.push_back(std::move(one));
   }
   std::printf("%s\n", nlohmann::ordered_json{{"keys", std::move(list)}}.dump().c_str());

@@ -61,6 +61,8 @@ Json status(rtrs::Server& server, const ExportCatalogue& catalogue) {
   answer["listeners"] = status_of_listeners(listeners);
   const std::string trouble = catalogue.trouble_with_search_path();
   if (!trouble.empty()) answer["search_path"] = "waiting: " + trouble;
+  const std::string ending = server.ending_certificates();
+  if (!ending.empty()) answer["certificates"] = ending;
   answer["exports"] = status_of_exports(catalogue);
   for (const char* name : {"sessions", "paths", "devices"}) answer[name] = Json::array();
   for (const auto& session : sessions) {

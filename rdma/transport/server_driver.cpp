@@ -78,6 +78,7 @@ tl::expected<void, Failure> ServerDriver::start() {
   if (auto ok = check(options_); !ok) return ok;
   if (auto ok = open_entrances(); !ok) return ok;
   for (unsigned i = 0; i < entrances_.size(); ++i) start_entrance(i);
+  if (tls_keys_) asio::co_spawn(reactors_[0]->io(), look_after_keys(), asio::detached);
   if (!late_.empty()) asio::co_spawn(reactors_[0]->io(), open_late_entrances(), asio::detached);
   for (auto& reactor : reactors_) {
     threads_.emplace_back([&loop = *reactor] {

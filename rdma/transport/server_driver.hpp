@@ -37,6 +37,7 @@ class ServerDriver final : public Server {
   std::vector<std::string> addresses() const override;
   ServerId id() const override { return id_; }
   std::vector<ListenerStatus> listeners() const override;
+  std::string ending_certificates() const override;
   bool set_access(unsigned listener, wire::PathAccess access) override;
   std::vector<ServerSessionStatus> sessions() override;
   void end_session(const wire::Uuid& uuid, const std::string& user,
@@ -89,6 +90,7 @@ class ServerDriver final : public Server {
   AcceptorOptions entrance_options(TlsMode tls);
   void start_entrance(unsigned entrance);
   boost::asio::awaitable<void> open_late_entrances();
+  boost::asio::awaitable<void> look_after_keys();
   boost::asio::awaitable<bool> try_late(LateEntrance& late);
   bool take_in(Entrances entrances);
   void close_acceptors();

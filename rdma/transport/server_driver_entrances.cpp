@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>
+#include <chrono>
 #include <iterator>
 #include <utility>
 
@@ -180,6 +181,21 @@ asio::awaitable<void> ServerDriver::open_late_entrances() {
       }
       if (options_.on_listener) options_.on_listener();
     }
+  }
+}
+
+std::string ServerDriver::ending_certificates() const {
+  return tls_keys_ ? tls_keys_->ending() : "";
+}
+
+/// Reminds of certificates that end, also where nobody comes.
+asio::awaitable<void> ServerDriver::look_after_keys() {
+  asio::steady_timer pause{reactors_[0]->io()};
+  for (;;) {
+    pause.expires_after(std::chrono::hours{1});
+    auto [failed] = co_await pause.async_wait(kAwait);
+    if (failed) co_return;
+    tls_keys_->current();
   }
 }
 

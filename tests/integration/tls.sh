@@ -289,6 +289,22 @@ shown_certificates() {
 }
 it_plugin "the certificates of a directory are listed with their end" shown_certificates
 
+ending() {
+  ctl certgen tls --server localhost,127.0.0.1 --days 10
+  ctl certgen tls --client host1 --out host1
+  ctl keys tls | tee said
+  says said '^server-cert\.pem .*Z \(ends in (9|10) days\)$'
+  says said '^ca-cert\.pem .*Z$'
+  start_server --tls=require --tls-certificates=tls --export x=memory:1M,rw=* --control "$PWD/control"
+  says server.log 'warning: [^ ]*/tls/server-cert\.pem ends in (9|10) days: make new certificates'
+  ctl --json "$PWD/control" status | tee status
+  says status '"certificates":"[^ ]*/tls/server-cert\.pem ends in (9|10) days"'
+  ctl certgen tls --server localhost,127.0.0.1
+  ctl --json "$PWD/control" status | tee status
+  if grep -q '"certificates"' status; then fail "the new one is not seen"; fi
+}
+it_plugin "a certificate that ends within 30 days is warned of in the log, in status and by rnbd-ctl keys" ending
+
 credential() {
   keys host1
   local -a server=("${server_command[@]}" --tls=require --export 'x=memory:1M,rw=*')

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "rdma/transport/tls/datum.hpp"
+#include "rdma/transport/tls/inspect.hpp"
 #include "rdma/transport/tls/key_files.hpp"
 #include "rdma/transport/tls/session.hpp"
 
@@ -99,6 +100,20 @@ std::string Credentials::withdrawn(const Identity& user) const {
   return "";
 }
 
+/// What is no certificate is told where it is used.
+void Credentials::note_end(const std::string& file, std::string_view pem) {
+  if (const auto facts = look_at(pem)) ends_.push_back({file, facts->end});
+}
+
+std::string Credentials::ending(std::time_t now) const {
+  std::string text;
+  for (const End& end : ends_) {
+    const std::string soon = end_soon(end.when, now);
+    if (!soon.empty()) text += (text.empty() ? "" : "; ") + end.file + ' ' + soon;
+  }
+  return text;
+}
+
 int Credentials::apply(gnutls_session_int* session) const {
   const std::string priority = std::string{kPriority} + (has_psk() ? ":+ECDHE-PSK" : "");
   int error = gnutls_priority_set_direct(session, priority.c_str(), nullptr);
@@ -164,6 +179,7 @@ std::string Credentials::load_certificates(const std::string& directory) {
   if (demanded) {
     const auto content = read_key_file(authority, Kind::open);
     if (!content) return content.error();
+    note_end(authority, content->text());
     const auto pem = datum_of(content->text());
     if (gnutls_certificate_set_x509_trust_mem(certificate_, &pem, GNUTLS_X509_FMT_PEM) < 1) {
       return authority + ": there is no certificate in it (PEM is needed)";
@@ -192,6 +208,7 @@ std::string Credentials::load_own_certificate(const std::string& directory) {
   if (!server && !is_there(chain) && !is_there(key)) return "";
   const auto chain_content = read_key_file(chain, Kind::open);
   if (!chain_content) return chain_content.error();
+  note_end(chain, chain_content->text());
   const auto key_content = read_key_file(key, Kind::secret);
   if (!key_content) return key_content.error();
   const auto chain_pem = datum_of(chain_content->text());
@@ -211,6 +228,7 @@ tl::expected<std::shared_ptr<KeyStore>, std::string> KeyStore::open(TlsKeys keys
   auto loaded = Credentials::load(store->names_, Role::server);
   if (!loaded) return tl::unexpected(loaded.error());
   store->current_ = *std::move(loaded);
+  store->remind(std::time(nullptr));
   return store;
 }
 
@@ -228,16 +246,34 @@ std::shared_ptr<const Credentials> KeyStore::current() {
   const std::lock_guard lock{mutex_};
   // Before they are read: what is written meanwhile is looked at the next time.
   std::string now = stamp();
-  if (now == stamp_) return current_;
+  if (now == stamp_) {
+    remind(std::time(nullptr));
+    return current_;
+  }
   stamp_ = std::move(now);
   auto loaded = Credentials::load(names_, Role::server);
   if (loaded) {
     current_ = *std::move(loaded);
+    reminder_ = 0;
     say(LogLevel::info, "the keys have changed: new connections need the new ones");
   } else {
     say(LogLevel::error, loaded.error() + "; the keys that were read before stay in force");
   }
+  remind(std::time(nullptr));
   return current_;
+}
+
+std::string KeyStore::ending() { return current()->ending(std::time(nullptr)); }
+
+void KeyStore::remind(std::time_t now) {
+  constexpr std::time_t kDay = 24 * 60 * 60;
+  if (now < reminder_) return;
+  reminder_ = now + kDay;
+  const std::string ending = current_->ending(now);
+  if (ending.empty()) return;
+  say(LogLevel::warning, ending +
+                             ": make new certificates (rnbd-ctl certgen); clients that come "
+                             "after the end are refused");
 }
 
 }  // namespace rtrs::tls

@@ -2,6 +2,7 @@
 // Keys and certificates, read from the files that a user names.
 #pragma once
 
+#include <ctime>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -49,6 +50,9 @@ class Credentials {
   /// name is looked at, of a certificate whether it is revoked.
   std::string withdrawn(const Identity& user) const;
 
+  /// The certificates that are over or end within 30 days, as a sentence; "" = none is.
+  std::string ending(std::time_t now) const;
+
   /// Makes a new session use them. Errors: of GnuTLS.
   int apply(gnutls_session_int* session) const;
 
@@ -56,11 +60,17 @@ class Credentials {
   explicit Credentials(Role role) : role_{role} {}
   std::string load_psk(const TlsKeys& keys);
   std::string load_certificates(const std::string& directory);
+  void note_end(const std::string& file, std::string_view pem);
   std::string load_own_certificate(const std::string& directory);
 
   Role role_;
   bool verify_peer_ = true;
   std::vector<PskKey> keys_;
+  struct End {
+    std::string file;
+    std::time_t when;
+  };
+  std::vector<End> ends_;          ///< of the certificates
   std::set<std::string> revoked_;  ///< serial numbers, in hexadecimal digits
   std::string key_name_;
   gnutls_certificate_credentials_st* certificate_ = nullptr;
@@ -77,11 +87,15 @@ class KeyStore {
   /// Errors: as Credentials::load().
   static tl::expected<std::shared_ptr<KeyStore>, std::string> open(TlsKeys keys, Log log);
 
+  /// Once a day it also reminds of certificates that end soon.
   std::shared_ptr<const Credentials> current();
+  /// As Credentials::ending(), of the current ones.
+  std::string ending();
 
  private:
   KeyStore(TlsKeys keys, Log log) : names_{std::move(keys)}, log_{std::move(log)} {}
   std::string stamp() const;
+  void remind(std::time_t now);
   void say(LogLevel level, const std::string& text) const {
     if (log_) log_(level, text);
   }
@@ -90,7 +104,8 @@ class KeyStore {
   Log log_;
   std::mutex mutex_;
   std::shared_ptr<const Credentials> current_;
-  std::string stamp_;  ///< of the files as they were looked at last
+  std::string stamp_;         ///< of the files as they were looked at last
+  std::time_t reminder_ = 0;  ///< when the next one is due
 };
 
 }  // namespace rtrs::tls

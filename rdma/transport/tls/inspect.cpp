@@ -59,4 +59,13 @@ tl::expected<CertificateFacts, std::string> look_at(std::string_view pem) {
                           gnutls_x509_crt_get_expiration_time(raw)};
 }
 
+std::string end_soon(std::time_t end, std::time_t now) {
+  constexpr std::time_t kDay = 24 * 60 * 60;
+  constexpr std::time_t kWarning = 30 * kDay;
+  if (end <= now) return "is over";
+  if (end - now > kWarning) return "";
+  const auto days = (end - now) / kDay;
+  return "ends in " + (days == 1 ? "1 day" : std::to_string(days) + " days");
+}
+
 }  // namespace rtrs::tls

@@ -28,4 +28,7 @@ struct CertificateFacts {
 /// Errors: a sentence of GnuTLS.
 tl::expected<CertificateFacts, std::string> look_at(std::string_view pem);
 
+/// Says that a certificate is over, or will be within 30 days: "ends in 12 days"; "" = neither.
+std::string end_soon(std::time_t end, std::time_t now);
+
 }  // namespace rtrs::tls
