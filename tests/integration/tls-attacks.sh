@@ -174,6 +174,113 @@ assert b"RTRS" not in sent, "the client said hello in clear"'
 }
 it "who stands in between cannot talk two ends out of TLS or a proof, nor change what they say first" downgraded
 
+# ---- Who is refused --------------------------------------------------------------------------------
+
+# A server with both kinds of keys; both/ has its certificates.
+with_both() {
+  requires certtool openssl gnutls-cli
+  ctl keygen host1 keys.psk --out host1.psk
+  ctl certgen both --server localhost,127.0.0.1
+  local user
+  for user in host1 host2 revoked; do ctl certgen both --client "$user" --out "$user"; done
+  printf '%s\n' 'crl_next_update = 30' 'crl_number = 1' >template
+  certtool --generate-crl --load-ca-privkey both/ca-key.pem --load-ca-certificate both/ca-cert.pem \
+    --load-certificate revoked/client-cert.pem --template template --outfile both/ca-crl.pem
+  start_server --tls=require --tls-psk=keys.psk --tls-certificates=both --export 'x=memory:1M,rw=*'
+}
+
+# issued NAME LINE...: a client's directory with a certificate of the server's authority, of this template.
+issued() {
+  local name=$1
+  mkdir "$name"
+  printf '%s\n' "${@:2}" >template
+  (umask 077 && certtool --generate-privkey --key-type=ecdsa --outfile "$name/client-key.pem")
+  certtool --generate-certificate --load-privkey "$name/client-key.pem" --load-ca-certificate both/ca-cert.pem \
+    --load-ca-privkey both/ca-key.pem --template template --outfile "$name/client-cert.pem"
+  cp both/ca-cert.pem "$name/"
+} 2>/dev/null
+
+# The client's sentence, the server's line for the audit.
+by_certificate() { # DIRECTORY WHY
+  refused_client "rnbds+tcp://localhost:$port/x?tls-certificates=$PWD/$1" 'does not let this client in|does not accept' 'alert'
+  wait_for_line server.log "auth refused peer=127\.0\.0\.1:[0-9]+ listener=tcp:127\.0\.0\.1:$port user=.* how=tls-x509 why=\"$2"
+}
+certificates_refused() {
+  with_both
+  local client='tls_www_client' now day=86400
+  printf -v now '%(%s)T' -1
+  local bad='its certificate does not hold: .*'
+  issued expired 'cn = "host1"' "$client" "activation_date = \"$(date -d "@$((now - 9 * day))" '+%F %T')\"" \
+    "expiration_date = \"$(date -d "@$((now - day))" '+%F %T')\""
+  by_certificate expired "${bad}expired"
+  issued future 'cn = "host1"' "$client" "activation_date = \"$(date -d "@$((now + day))" '+%F %T')\"" \
+    "expiration_date = \"$(date -d "@$((now + 9 * day))" '+%F %T')\""
+  by_certificate future "${bad}not yet"
+  by_certificate revoked "${bad}revoked"
+  issued purpose 'cn = "host3"' tls_www_server
+  by_certificate purpose "${bad}purpose"
+  issued nameless 'organization = "nobody"' "$client"
+  by_certificate nameless 'its certificate has no single common name'
+  issued star 'cn = "vm-*"' "$client"
+  by_certificate star 'its certificate has no single common name \(CN\) that can be a user.s: the name has one of'
+  issued twice 'dn = "cn=host1,cn=host2"' "$client"
+  by_certificate twice 'its certificate has no single common name'
+  ctl certgen other --client host4 --out stranger
+  cp both/ca-cert.pem stranger/
+  by_certificate stranger "${bad}signature in the certificate is invalid"
+  issued alone 'cn = "host5"' "$client"
+  certtool --generate-self-signed --load-privkey alone/client-key.pem --template template \
+    --outfile alone/client-cert.pem 2>/dev/null
+  # Our client shows none that the server cannot want.
+  openssl s_client -connect "$address" -alpn rtrs/1 -CAfile both/ca-cert.pem -cert alone/client-cert.pem \
+    -key alone/client-key.pem </dev/null >said 2>&1 || true
+  wait_for_line server.log "auth refused .* user=host5 how=tls-x509 why=\"${bad}issuer is unknown"
+}
+it "each certificate that does not hold is refused: with a sentence at the client, and a line of why at the server" \
+  certificates_refused
+
+# with_gnutls PRIORITY USER KEY [OPTION...]: gnutls-cli, which must not come in.
+with_gnutls() {
+  limited gnutls-cli --port "$port" --no-ca-verification --pskusername "$2" --pskkey "$3" "${@:4}" \
+    --priority "NORMAL:-VERS-ALL:+VERS-TLS1.3:-KX-ALL:$1" 127.0.0.1 </dev/null >said 2>&1 || true
+  if grep -q 'Simple Client Mode' said && ! grep -qi 'alert' said; then fail "it came in: $(cat said)"; fi
+}
+audited() { wait_for_line server.log "auth refused peer=.* listener=tcp:127\.0\.0\.1:$port user=$1 how=$2 why=\"$3"; }
+handshakes_refused() {
+  with_both
+  local key wrong protocol=(--alpn rtrs/1) by_key=+ECDHE-PSK
+  key=$(sed 's/.*://' host1.psk)
+  wrong=$(printf '%064d' 1)
+  with_gnutls "$by_key" host9 "$key" "${protocol[@]}"
+  audited host9 tls-psk 'it does not have a key that this server has'
+  with_gnutls "$by_key" HOST1 "$key" "${protocol[@]}"
+  audited HOST1 tls-psk 'it does not have a key that this server has'
+  with_gnutls "$by_key" host1 "$wrong" "${protocol[@]}"
+  audited host1 tls-psk 'it does not have a key that this server has'
+  with_gnutls "$by_key" host1 "${key:0:30}" "${protocol[@]}"
+  with_gnutls "$by_key" host1 "$key"
+  audited host1 tls-psk "it does not name the protocol 'rtrs/1'"
+  with_gnutls "$by_key" host1 "$key" --alpn h2
+  wait_for_line server.log "it names another protocol than 'rtrs/1'"
+  with_gnutls +PSK host1 "$key" "${protocol[@]}"
+  wait_for_line server.log 'auth refused .* how=tls why="it (offers no TLS|has shown no)'
+  openssl s_client -connect "$address" -alpn rtrs/1 -CAfile both/ca-cert.pem </dev/null >said 2>&1 || true
+  audited '""' tls 'it has shown no certificate'
+  openssl s_client -connect "$address" -alpn rtrs/1 -tls1_2 </dev/null >said 2>&1 && fail "TLS 1.2 was accepted"
+  audited '""' tls 'it offers no TLS 1.3 that is good enough'
+  # Nobody of them is a reason to refuse an honest one.
+  attach_to "rnbds+tcp://host1@localhost:$port/x?tls-psk-file=$PWD/host1.psk"
+  nbdinfo --size "$uri"
+}
+it "each handshake that proves nothing, or too little, is refused with a line of why" handshakes_refused
+
+others_sessions() {
+  with_both
+  limited /usr/bin/python3 -B "$here/tls_peer.py" "$port"
+  wait_for_line server.log 'auth refused .* user=host2 .*why="the session belongs to another user"'
+}
+it "a user with a good certificate gets into no session of another one" others_sessions
+
 # ---- Many at the door ------------------------------------------------------------------------------
 
 timeout=2s
