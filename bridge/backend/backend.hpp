@@ -111,6 +111,23 @@ class BackendQueue {
   virtual bool broken() const { return false; }
 };
 
+/// Room for a few short texts beside the blocks, where every server of the storage finds them.
+///
+/// Threads: one at a time. May block.
+class BackendNotes {
+ public:
+  virtual ~BackendNotes() = default;
+  /// "": there is none.
+  ///
+  /// Errors: the obstacle, for people.
+  virtual tl::expected<std::string, std::string> load(const std::string& name) = 0;
+  /// Durable when it returns.
+  ///
+  /// Errors: likewise.
+  virtual tl::expected<void, std::string> save(const std::string& name,
+                                               const std::string& text) = 0;
+};
+
 /// Open storage, shared by all reactors.
 ///
 /// Threads: any; open_queue() on the reactor's thread.
@@ -132,6 +149,10 @@ class Backend {
   ///
   /// Threads: any.
   virtual std::uint32_t life() const { return 0; }
+  /// Null: the storage has no room for them. Whoever has them keeps the storage open.
+  ///
+  /// Threads: any.
+  virtual std::shared_ptr<BackendNotes> notes() { return nullptr; }
   /// `reactor` is null only in the simulator, which uses `memory:` and `null:`. The backend and the
   /// reactor outlive the queue. Null: what the queue needs is not to be had (descriptors).
   virtual std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) = 0;

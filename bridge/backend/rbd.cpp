@@ -41,24 +41,60 @@ tl::expected<const RbdModule*, Failure> load_rbd_module() {
                            "); build rnbdkit where librbd-dev is, with RNBDKIT_RBD=ON"});
 }
 
+/// In the image's metadata.
+class RbdNotes final : public BackendNotes {
+ public:
+  explicit RbdNotes(std::shared_ptr<RbdShared> shared) : shared_{std::move(shared)} {}
+
+  tl::expected<std::string, std::string> load(const std::string& name) override {
+    std::string text(kRoom, '\0');
+    std::size_t size = text.size();
+    const int error = shared_->module->load_note(shared_->image, name.c_str(), text.data(), &size);
+    if (error == -ENOENT) return "";
+    if (error < 0) return failure("read", name, error);
+    text.resize(std::strlen(text.c_str()));
+    return text;
+  }
+  tl::expected<void, std::string> save(const std::string& name, const std::string& text) override {
+    if (text.size() >= kRoom) return failure("write", name, -E2BIG);
+    const int error = shared_->module->save_note(shared_->image, name.c_str(), text.c_str());
+    if (error < 0) return failure("write", name, error);
+    return {};
+  }
+
+ private:
+  static constexpr std::size_t kRoom = 65'536;  ///< bytes, with the zero behind it
+
+  tl::unexpected<std::string> failure(const char* what, const std::string& name, int error) const {
+    return tl::unexpected(shared_->name + ": cannot " + what + " its metadata " + name + ": " +
+                          std::strerror(-error));
+  }
+
+  std::shared_ptr<RbdShared> shared_;
+};
+
 class RbdBackend final : public Backend {
  public:
-  explicit RbdBackend(std::shared_ptr<RbdShared> shared) : shared_{std::move(shared)} {}
+  explicit RbdBackend(std::shared_ptr<RbdShared> shared)
+      : shared_{std::move(shared)}, notes_{std::make_shared<RbdNotes>(shared_)} {}
 
   const BackendInfo& info() const override { return shared_->info; }
   std::uint64_t present_size() override {
     shared_->note_size();
+    shared_->is_fenced();  // says so, if nobody asks for anything
     return shared_->size;
   }
   Whereabouts whereabouts() const override {
-    return shared_->fenced ? Whereabouts::gone : Whereabouts::named;
+    return shared_->is_fenced() ? Whereabouts::gone : Whereabouts::named;
   }
   std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) override {
     return open_rbd_queue(shared_, *reactor);
   }
+  std::shared_ptr<BackendNotes> notes() override { return notes_; }
 
  private:
   std::shared_ptr<RbdShared> shared_;
+  std::shared_ptr<RbdNotes> notes_;
 };
 
 constexpr char kForm[] = "write rbd:POOL[/NAMESPACE]/IMAGE[@SNAPSHOT][,conf=FILE][,id=USER]";

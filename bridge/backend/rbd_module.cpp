@@ -6,15 +6,20 @@
 #include <rados/librados.h>
 #include <rbd/librbd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
+
+#include "bridge/backend/rbd_holder.hpp"
 
 namespace rnbd {
 namespace {
@@ -49,13 +54,13 @@ class Cluster {
     return rados_connect(handle_);
   }
   rados_t handle() const { return handle_; }
-  /// The cluster takes nothing from this instance any more: the next image needs another one.
-  void shun() { shunned_ = true; }
-  bool shunned() const { return shunned_; }
+  /// True: the cluster takes nothing from this instance any more, and the next image needs another
+  /// one.
+  const std::shared_ptr<std::atomic<bool>>& shunned() const { return shunned_; }
 
  private:
   rados_t handle_ = nullptr;
-  std::atomic<bool> shunned_{false};
+  std::shared_ptr<std::atomic<bool>> shunned_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 /// Connects where nobody has yet. 0 or a negative errno.
@@ -65,12 +70,27 @@ int cluster_for(const RbdTarget& target, std::shared_ptr<Cluster>& cluster) {
   const std::lock_guard lock{mutex};
   auto& entry = known[{target.conf, target.id}];
   cluster = entry.lock();
-  if (cluster != nullptr && !cluster->shunned()) return 0;
+  if (cluster != nullptr && !*cluster->shunned()) return 0;
   cluster = std::make_shared<Cluster>();
   const int error = cluster->connect(target.conf, target.id);
   if (error >= 0) entry = cluster;
   return error;
 }
+
+/// Whether the cluster still takes requests for an image. Outlives it, for a callback that is late.
+struct Standing {
+  std::atomic<bool> fenced{false};
+  std::atomic<bool> looking{false};
+  std::atomic<std::int64_t> looked_at{0};  ///< ns of the steady clock
+  std::array<char, 512> sector{};          ///< is read for that
+  std::shared_ptr<std::atomic<bool>> cluster_shunned;
+
+  void note(std::int64_t result) {
+    if (result != -ESHUTDOWN) return;
+    fenced = true;
+    *cluster_shunned = true;
+  }
+};
 
 }  // namespace
 
@@ -87,6 +107,7 @@ struct RbdImage {
   std::uint64_t watch = 0;
   bool watching = false;
   std::atomic<std::uint64_t> size{0};
+  std::shared_ptr<Standing> standing = std::make_shared<Standing>();
 };
 
 namespace {
@@ -109,15 +130,77 @@ int open_image(const RbdTarget& target, RbdImage& image) {
                           : rbd_open(image.pool, target.image, &image.image, snapshot);
 }
 
-/// The lock is the fence: a holder that is gone is put on the cluster's blocklist first.
+// ---- The lock
+// ------------------------------------------------------------------------------------
+
+/// In the image's metadata: the process that holds the lock.
+constexpr char kHolderKey[] = "rnbd_holder";
+
+/// "": nobody has the lock. 0 or a negative errno.
+int find_holder(RbdImage& image, std::string& holder) {
+  std::array<char*, 4> owners{};
+  std::size_t count = owners.size();
+  rbd_lock_mode_t mode{};
+  const int error = rbd_lock_get_owners(image.image, &mode, owners.data(), &count);
+  if (error == -ENOENT) return 0;
+  if (error < 0) return error;
+  if (count > 0) holder = owners[0];
+  rbd_lock_get_owners_cleanup(owners.data(), count);
+  return 0;
+}
+
+/// The cluster drops the watch of a client that has been silent for half a minute.
+bool is_watching(RbdImage& image, const std::string& client) {
+  std::array<rbd_image_watcher_t, 64> watchers{};
+  std::size_t count = watchers.size();
+  if (rbd_watchers_list(image.image, watchers.data(), &count) < 0) return true;
+  const auto end = watchers.begin() + static_cast<std::ptrdiff_t>(count);
+  const bool found =
+      std::any_of(watchers.begin(), end, [&](const auto& each) { return client == each.addr; });
+  rbd_watchers_list_cleanup(watchers.data(), count);
+  return found;
+}
+
+int load_note(RbdImage* image, const char* key, char* value, std::size_t* size) {
+  return rbd_metadata_get(image->image, key, value, size);
+}
+
+int save_note(RbdImage* image, const char* key, const char* value) {
+  return rbd_metadata_set(image->image, key, value);
+}
+
+bool is_dead(RbdImage& image, const std::string& holder) {
+  std::array<char, 512> described{};
+  std::size_t size = described.size() - 1;
+  return load_note(&image, kHolderKey, described.data(), &size) >= 0 &&
+         is_certainly_dead(described.data(), holder);
+}
+
+/// Nobody who is there is asked to let go. A holder that is gone is put on the cluster's blocklist
+/// before the lock changes hands, so that nothing of it lands any more.
+int displace_holder(RbdImage& image) {
+  std::string holder;
+  const int error = find_holder(image, holder);
+  if (error < 0 || holder.empty()) return error;
+  if (!is_dead(image, holder)) return is_watching(image, holder) ? -EBUSY : 0;
+  const int broken = rbd_lock_break(image.image, RBD_LOCK_MODE_EXCLUSIVE, holder.c_str());
+  return broken == -ENOENT ? 0 : broken;
+}
+
+/// The image is open for writing, so that EROFS means the lock; EAGAIN: it changes hands now.
 int take_lock(const RbdTarget& target, RbdImage& image) {
   if (target.read_only) return 0;
   std::uint64_t features = 0;
-  const int error = rbd_get_features(image.image, &features);
+  int error = rbd_get_features(image.image, &features);
   if (error < 0) return error;
   if ((features & RBD_FEATURE_EXCLUSIVE_LOCK) == 0) return -ENOTSUP;
-  const int taken = rbd_lock_acquire(image.image, RBD_LOCK_MODE_EXCLUSIVE);
-  return taken == -EROFS || taken == -EAGAIN || taken == -EPERM ? -EBUSY : taken;
+  error = displace_holder(image);
+  if (error >= 0) error = rbd_lock_acquire(image.image, RBD_LOCK_MODE_EXCLUSIVE);
+  if (error < 0) return error == -EROFS || error == -EAGAIN ? -EBUSY : error;
+  std::string mine;
+  if ((error = find_holder(image, mine)) < 0) return error;
+  const std::string described = describe_holder(mine);
+  return described.empty() ? 0 : save_note(&image, kHolderKey, described.c_str());
 }
 
 int find_facts(const RbdTarget& target, RbdImage& image, RbdFacts& facts) {
@@ -154,6 +237,7 @@ int open(const RbdTarget& target, RbdImage** result, RbdFacts& facts, const char
   };
   int error = cluster_for(target, image->cluster);
   if (failed(error, "connecting to the cluster")) return error;
+  image->standing->cluster_shunned = image->cluster->shunned();
   if (failed(error = open_pool(target, *image), "opening the pool")) return error;
   if (failed(error = open_image(target, *image), "opening the image")) return error;
   if (failed(error = take_lock(target, *image), "taking the exclusive lock")) return error;
@@ -166,8 +250,39 @@ int open(const RbdTarget& target, RbdImage** result, RbdFacts& facts, const char
 void close(RbdImage* image) { delete image; }
 
 void complete(RbdOperation& operation, std::int64_t result) {
-  if (result == -ESHUTDOWN) operation.image->cluster->shun();
+  operation.image->standing->note(result);
   operation.completed(operation, result);
+}
+
+void on_probed(rbd_completion_t completion, void* context) {
+  const std::unique_ptr<std::shared_ptr<Standing>> standing{
+      static_cast<std::shared_ptr<Standing>*>(context)};
+  (*standing)->note(rbd_aio_get_return_value(completion));
+  rbd_aio_release(completion);
+  (*standing)->looking = false;
+}
+
+/// An idle image would learn by its next request only that the cluster takes no more of them: reads
+/// a little now and then.
+void probe(RbdImage& image) {
+  constexpr std::int64_t kPause = 2'000'000'000;
+  Standing& standing = *image.standing;
+  const std::int64_t now = std::chrono::steady_clock::now().time_since_epoch().count();
+  if (now - standing.looked_at < kPause || standing.looking.exchange(true)) return;
+  standing.looked_at = now;
+  auto context = std::make_unique<std::shared_ptr<Standing>>(image.standing);
+  rbd_completion_t completion = nullptr;
+  int error = rbd_aio_create_completion(context.get(), on_probed, &completion);
+  if (error >= 0) {
+    error =
+        rbd_aio_read(image.image, 0, standing.sector.size(), standing.sector.data(), completion);
+    if (error < 0) rbd_aio_release(completion);
+  }
+  if (error < 0) {
+    standing.looking = false;
+  } else {
+    context.release();  // on_probed() has it
+  }
 }
 
 void on_completion(rbd_completion_t completion, void* context) {
@@ -207,7 +322,12 @@ void start(RbdImage* image, RbdOperation& operation) {
   complete(operation, error);
 }
 
-std::uint64_t size(RbdImage* image) { return image->size; }
+std::uint64_t size(RbdImage* image) {
+  probe(*image);
+  return image->size;
+}
+
+bool fenced(RbdImage* image) { return image->standing->fenced; }
 
 int extents(RbdImage* image, std::uint64_t offset, std::uint64_t length, RbdExtentSink sink,
             void* context) {
@@ -216,7 +336,8 @@ int extents(RbdImage* image, std::uint64_t offset, std::uint64_t length, RbdExte
                            /*whole_object=*/1, sink, context);
 }
 
-constexpr RbdModule kModule{kRbdModuleVersion, open, close, start, size, extents};
+constexpr RbdModule kModule{kRbdModuleVersion, open,      close,    start, size, fenced,
+                            extents,           load_note, save_note};
 
 }  // namespace
 }  // namespace rnbd

@@ -9,7 +9,7 @@
 namespace rnbd {
 
 /// The server refuses a module of another number.
-constexpr std::uint32_t kRbdModuleVersion = 1;
+constexpr std::uint32_t kRbdModuleVersion = 2;
 constexpr char kRbdModuleFile[] = "rnbd-backend-rbd.so";
 constexpr char kRbdModuleEntry[] = "rnbd_rbd_module";
 
@@ -45,16 +45,23 @@ struct RbdOperation {
 /// A run of allocated (`exists`) or empty objects, in the order of offsets. Not 0: stop.
 using RbdExtentSink = int (*)(std::uint64_t offset, std::size_t length, int exists, void* context);
 
-/// Threads: any. All may block, apart from start() and size().
+/// Threads: any. All may block, apart from start(), size() and fenced().
 struct RbdModule {
   std::uint32_t version;
   /// 0, or a negative errno; `step` tells then in which step of opening.
   int (*open)(const RbdTarget& target, RbdImage** image, RbdFacts& facts, const char** step);
   void (*close)(RbdImage* image);  ///< when nothing is under way
   void (*start)(RbdImage* image, RbdOperation& operation);
-  std::uint64_t (*size)(RbdImage* image);  ///< bytes, as the cluster told last
+  /// Bytes, as the cluster told last. Has an idle image find out whether it is fenced off.
+  std::uint64_t (*size)(RbdImage* image);
+  bool (*fenced)(RbdImage* image);  ///< the cluster takes nothing from this server any more
   int (*extents)(RbdImage* image, std::uint64_t offset, std::uint64_t length, RbdExtentSink sink,
                  void* context);
+  /// A short text in the image's metadata; `size` is the room for it. 0, or a negative errno
+  /// (ENOENT: there is none, ERANGE: it is longer, and `size` tells by how much).
+  int (*load_note)(RbdImage* image, const char* key, char* value, std::size_t* size);
+  /// Durable when it returns. 0, or a negative errno.
+  int (*save_note)(RbdImage* image, const char* key, const char* value);
 };
 
 }  // namespace rnbd

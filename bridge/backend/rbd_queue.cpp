@@ -54,7 +54,7 @@ class RbdQueue final : public BackendQueue {
   ~RbdQueue() override { completions_->queue = nullptr; }
 
   void submit(BackendRequest& request) override;
-  bool broken() const override { return shared_->fenced; }
+  bool broken() const override { return shared_->is_fenced(); }
 
  private:
   friend struct RbdCompletions;
@@ -79,7 +79,7 @@ class RbdQueue final : public BackendQueue {
 };
 
 int RbdQueue::answer_at_once(const BackendRequest& request) const {
-  if (shared_->fenced) return EIO;
+  if (shared_->is_fenced()) return EIO;
   const bool change = request.operation == BackendOperation::write ||
                       request.operation == BackendOperation::discard ||
                       request.operation == BackendOperation::write_zeroes;
@@ -167,12 +167,7 @@ void RbdQueue::finish(RbdIo& io) {
 /// An end of the image that has come nearer is no reason to speak of arguments.
 int RbdQueue::error_of(std::int64_t result) {
   if (result >= 0) return 0;
-  if (result == -ESHUTDOWN && !shared_->fenced.exchange(true) && shared_->log) {
-    shared_->log(rtrs::LogLevel::error,
-                 shared_->name +
-                     ": the cluster has fenced this server off, because another one has taken the "
-                     "image's lock; every request fails until the export is opened anew");
-  }
+  if (result == -ESHUTDOWN) shared_->is_fenced();
   return result == -ESHUTDOWN || result == -EINVAL ? EIO : static_cast<int>(-result);
 }
 

@@ -25,13 +25,25 @@ struct RbdShared {
     }
   }
 
+  /// The cluster takes nothing from this server any more. Says so once.
+  bool is_fenced() {
+    if (!module->fenced(image)) return false;
+    if (!told.exchange(true) && log) {
+      log(rtrs::LogLevel::error,
+          name +
+              ": the cluster has fenced this server off, because another one has taken the "
+              "image's lock, or by an order; every request fails until the export is opened anew");
+    }
+    return true;
+  }
+
   std::string name;
   const RbdModule* module = nullptr;
   RbdImage* image = nullptr;
   BackendInfo info;
   rtrs::Log log;
   std::atomic<std::uint64_t> size{0};  ///< bytes; grows only
-  std::atomic<bool> fenced{false};     ///< the cluster takes no change from this server any more
+  std::atomic<bool> told{false};       ///< that it is fenced off
 };
 
 /// A queue of its own for each reactor.

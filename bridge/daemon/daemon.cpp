@@ -33,6 +33,7 @@
 #include "bridge/daemon/state_directory.hpp"
 #include "bridge/daemon/storage_watch.hpp"
 #include "bridge/server/block_server.hpp"
+#include "bridge/server/turns_beside.hpp"
 #include "rdma/client_log.hpp"
 #include "rdma/memlock.hpp"
 #include "rdma/server.hpp"
@@ -134,7 +135,7 @@ void record_loss(const LossCount& losses) {
 CatalogueOptions catalogue_options(const State& state) {
   CatalogueOptions options;
   options.patience = kPatience;
-  options.turns = state.turns;
+  if (state.turns) options.turns = std::make_shared<TurnsBeside>(state.turns);
   if (state.losses) options.on_loss = [losses = state.losses] { record_loss(*losses); };
   return options;
 }
@@ -314,7 +315,11 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   if (wrong.empty()) wrong = tell_ready(invocation, *server, catalogue);
   if (wrong.empty()) {
     const LateExports late{catalogue, tell_manager};
-    const StorageWatch watch{[&] { return server->sessions(); }, log_function()};
+    const auto look = [&] {
+      (void)catalogue.exports();  // storage that is idle looks whether it is still there
+      return server->sessions();
+    };
+    const StorageWatch watch{look, log_function()};
     const std::string signal = wait_for_shutdown();
     notify_manager("STOPPING=1\n");
     log_function()(rtrs::LogLevel::info, signal + ": stopping");

@@ -105,6 +105,7 @@ tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_storage(
   const wire::Uuid key = turn_key((*backend)->info());
   // What cannot be read is complained of when somebody wants to write.
   const bool kept = options_.turns != nullptr && key != wire::Uuid{} && !options.read_only;
+  if (kept) options_.turns->opened(key, (*backend)->notes());
   const auto record = kept ? options_.turns->load(key) : tl::expected<WriterRecord, std::string>{};
   const std::lock_guard lock{mutex_};
   auto opened = std::make_shared<Storage>(std::move(*backend), *geometry, permanent);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
@@ -13,6 +14,8 @@
 #include "bridge/protocol/messages.hpp"
 
 namespace rnbd {
+
+class BackendNotes;
 
 /// How an export is opened.
 struct Access {
@@ -49,6 +52,9 @@ class WriterStore {
   /// Around a load and the save that depends on it: keeps other servers out. May block.
   virtual void lock() {}
   virtual void unlock() {}
+  /// A storage is open for writing, and has room for notes; null: it has none.
+  virtual void opened(const wire::Uuid& /*storage*/,
+                      const std::shared_ptr<BackendNotes>& /*notes*/) {}
   /// No number was given yet: there is none. May block.
   ///
   /// Errors: what is in the way of knowing it.

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/server/turns_beside.hpp"
+
+#include <sstream>
+
+#include "bridge/protocol/uuid.hpp"
+
+namespace rnbd {
+namespace {
+
+constexpr char kNote[] = "rnbd_writers";
+constexpr char kForm[] = "1";  ///< of the text
+
+}  // namespace
+
+std::string text_of(const WriterRecord& record) {
+  std::ostringstream text;
+  text << kForm << ' ' << record.origin << ' ' << record.last;
+  for (const auto& part : record.parts) {
+    text << ' ' << uuid_text(part.session) << ' ' << part.number;
+  }
+  return text.str();
+}
+
+tl::expected<WriterRecord, std::string> parse_writer_record(std::string_view text) {
+  if (text.empty()) return WriterRecord{};
+  std::istringstream words{std::string{text}};
+  std::string form, uuid;
+  WriterRecord record;
+  words >> form >> record.origin >> record.last;
+  bool well = form == kForm && !words.fail() && record.origin != 0;
+  while (well && words >> uuid) {
+    const auto session = parse_uuid(uuid);
+    std::uint32_t number = 0;
+    well = session && words >> number;
+    if (well) record.parts.push_back({*session, number});
+  }
+  if (well && words.eof()) return record;
+  return tl::unexpected(std::string{"the note "} + kNote +
+                        " beside the storage is damaged; if no client has been cut off while it "
+                        "wrote, remove it");
+}
+
+void TurnsBeside::opened(const wire::Uuid& storage, const std::shared_ptr<BackendNotes>& notes) {
+  if (notes == nullptr) return;
+  const std::lock_guard lock{mutex_};
+  beside_[storage] = notes;
+}
+
+std::optional<std::shared_ptr<BackendNotes>> TurnsBeside::notes_of(const wire::Uuid& storage) {
+  const std::lock_guard lock{mutex_};
+  const auto found = beside_.find(storage);
+  if (found == beside_.end()) return std::nullopt;
+  return found->second.lock();
+}
+
+/// Of storage that is closed nothing is known, and its next user finds the note.
+tl::expected<WriterRecord, std::string> TurnsBeside::load(const wire::Uuid& storage) {
+  const auto notes = notes_of(storage);
+  if (!notes) return elsewhere_->load(storage);
+  if (*notes == nullptr) return WriterRecord{};
+  const auto text = (*notes)->load(kNote);
+  if (!text) return tl::unexpected(text.error());
+  return parse_writer_record(*text);
+}
+
+tl::expected<void, std::string> TurnsBeside::save(const wire::Uuid& storage,
+                                                  const WriterRecord& record) {
+  const auto notes = notes_of(storage);
+  if (!notes) return elsewhere_->save(storage, record);
+  if (*notes == nullptr) return tl::unexpected(std::string{"the storage is closed"});
+  return (*notes)->save(kNote, text_of(record));
+}
+
+}  // namespace rnbd

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Records of who takes part in writing that lie beside their storage, so that every server of it
+// finds them.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <utility>
+
+#include "bridge/backend/backend.hpp"
+#include "bridge/server/writer_turns.hpp"
+
+namespace rnbd {
+
+/// As one line of text.
+std::string text_of(const WriterRecord& record);
+/// Errors: it is damaged. "": no number was given yet.
+tl::expected<WriterRecord, std::string> parse_writer_record(std::string_view text);
+
+/// Keeps the records of storage that has room for notes there, and all others elsewhere.
+class TurnsBeside final : public WriterStore {
+ public:
+  explicit TurnsBeside(std::shared_ptr<WriterStore> elsewhere) : elsewhere_{std::move(elsewhere)} {}
+
+  void lock() override { elsewhere_->lock(); }
+  void unlock() override { elsewhere_->unlock(); }
+  void opened(const wire::Uuid& storage, const std::shared_ptr<BackendNotes>& notes) override;
+  tl::expected<WriterRecord, std::string> load(const wire::Uuid& storage) override;
+  tl::expected<void, std::string> save(const wire::Uuid& storage,
+                                       const WriterRecord& record) override;
+
+ private:
+  /// None: they are kept elsewhere. Null: its storage is closed.
+  std::optional<std::shared_ptr<BackendNotes>> notes_of(const wire::Uuid& storage);
+
+  std::shared_ptr<WriterStore> elsewhere_;
+  std::mutex mutex_;
+  std::map<wire::Uuid, std::weak_ptr<BackendNotes>> beside_;  ///< guarded by mutex_
+};
+
+}  // namespace rnbd

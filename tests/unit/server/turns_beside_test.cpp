@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/server/turns_beside.hpp"
+
+#include <doctest/doctest.h>
+
+namespace rnbd {
+namespace {
+
+struct NotesInMemory final : BackendNotes {
+  std::map<std::string, std::string> all;
+  std::string trouble;
+
+  tl::expected<std::string, std::string> load(const std::string& name) override {
+    if (!trouble.empty()) return tl::unexpected(trouble);
+    return all[name];
+  }
+  tl::expected<void, std::string> save(const std::string& name, const std::string& text) override {
+    if (!trouble.empty()) return tl::unexpected(trouble);
+    all[name] = text;
+    return {};
+  }
+};
+
+struct StoreInMemory final : WriterStore {
+  std::map<wire::Uuid, WriterRecord> all;
+
+  tl::expected<WriterRecord, std::string> load(const wire::Uuid& storage) override {
+    return all[storage];
+  }
+  tl::expected<void, std::string> save(const wire::Uuid& storage,
+                                       const WriterRecord& record) override {
+    all[storage] = record;
+    return {};
+  }
+};
+
+WriterRecord two_writers() {
+  return {.origin = 0xFFFFFFFF, .last = 7, .parts = {{{1, 2, 3}, 6}, {{4, 5, 6}, 7}}};
+}
+
+}  // namespace
+
+TEST_CASE("turns beside: a record is what it was when it is read again") {
+  const WriterRecord nobody{.origin = 5, .last = 2, .parts = {}};
+  CHECK(*parse_writer_record(text_of(two_writers())) == two_writers());
+  CHECK(*parse_writer_record(text_of(nobody)) == nobody);
+  CHECK(*parse_writer_record("") == WriterRecord{});
+}
+
+TEST_CASE("turns beside: a record that is damaged is none that was never written") {
+  const std::string good = text_of(two_writers());
+  for (const std::string& bad :
+       {std::string{"2 1 1"}, std::string{"1"}, std::string{"1 1"}, std::string{"1 0 0"},
+        std::string{"1 x 1"}, std::string{"1 1 1 no-uuid 1"}, good.substr(0, good.size() - 2),
+        good + " ", good + " 7", std::string{"1 4294967296 1"}}) {
+    CAPTURE(bad);
+    const bool same = parse_writer_record(bad) && *parse_writer_record(bad) == two_writers();
+    CHECK((!parse_writer_record(bad) || same));
+  }
+  CHECK(!parse_writer_record("1 1 1 no-uuid 1"));
+  CHECK(!parse_writer_record("1 0 0"));
+  CHECK(!parse_writer_record(good + " 7"));
+}
+
+TEST_CASE("turns beside: a storage with notes has its record there, another one elsewhere") {
+  const auto elsewhere = std::make_shared<StoreInMemory>();
+  const auto notes = std::make_shared<NotesInMemory>();
+  const wire::Uuid with{1}, without{2};
+  TurnsBeside turns{elsewhere};
+  turns.opened(with, notes);
+  turns.opened(without, nullptr);
+  REQUIRE(turns.save(with, two_writers()));
+  REQUIRE(turns.save(without, two_writers()));
+  CHECK(elsewhere->all.size() == 1);
+  CHECK(*turns.load(with) == two_writers());
+  CHECK(*turns.load(without) == two_writers());
+
+  TurnsBeside of_another_server{std::make_shared<StoreInMemory>()};
+  of_another_server.opened(with, notes);
+  CHECK(*of_another_server.load(with) == two_writers());
+}
+
+TEST_CASE("turns beside: what cannot be read or written is told, not forgotten") {
+  auto notes = std::make_shared<NotesInMemory>();
+  const wire::Uuid with{1};
+  TurnsBeside turns{std::make_shared<StoreInMemory>()};
+  turns.opened(with, notes);
+  notes->trouble = "fenced off";
+  CHECK(turns.load(with).error() == "fenced off");
+  CHECK(turns.save(with, two_writers()).error() == "fenced off");
+  notes.reset();
+  CHECK(!turns.save(with, two_writers()));
+}
+
+}  // namespace rnbd
