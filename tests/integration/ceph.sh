@@ -1,29 +1,7 @@
 #!/bin/bash
-# Images of a Ceph cluster that runs here for the test, behind rnbd-server. Skips where Ceph's packages
-# (the group `ceph` of contrib/apt-packages) or the module are missing.
+# Images of a Ceph cluster that runs here for the test, behind rnbd-server: each operation.
 # SPDX-License-Identifier: BSD-3-Clause
-for program in ceph-mon ceph-mgr ceph-osd ceph rbd; do
-  if ! command -v "$program" >/dev/null; then
-    echo "skipped: $program is missing; contrib/install-packages ceph brings it"
-    exit 77
-  fi
-done
-source "${BASH_SOURCE[0]%/*}/lib.sh"
-if [[ ! -e ${server_program%/*}/rnbd-backend-rbd.so ]]; then
-  echo "skipped: rnbd-backend-rbd.so is not built; it needs librbd-dev and RNBDKIT_RBD=ON"
-  exit 77
-fi
-
-cluster_dir=$(mktemp -d "${TMPDIR:-/tmp}/rnbd-ceph.XXXXXX")
-cluster() { "$source_dir/tests/ceph/cluster" "$1" "$cluster_dir"; }
-# However the script ends, the cluster ends with it.
-end_cluster() {
-  cluster stop
-  rm -rf "$cluster_dir"
-}
-trap end_cluster EXIT
-cluster start
-export CEPH_CONF=$cluster_dir/ceph.conf
+source "${BASH_SOURCE[0]%/*}/ceph-cluster.sh"
 
 carries() {
   rbd create --size 64M rbd/carries
@@ -33,7 +11,7 @@ carries() {
   nbdcopy --flush new "$uri"
   nbdcopy "$uri" back
   cmp new back
-  stop "$face"
+  stop nbdkit
   stop server
   rbd export --no-progress rbd/carries far
   cmp new far
@@ -66,7 +44,7 @@ a_snapshot() {
   nbdcopy --flush old "$uri"
   rbd snap create --no-progress rbd/base@monday
   nbdsh <<<'h.pwrite(b"y" * 65536, 0, nbd.CMD_FLAG_FUA)'
-  stop "$face"
+  stop nbdkit
   stop server
   start_server --export disk0=rbd:rbd/base@monday,ro
   attach disk0
@@ -75,28 +53,53 @@ a_snapshot() {
 }
 it "a snapshot stays as it was" a_snapshot
 
-a_second_writer() {
-  rbd create --size 16M rbd/second
-  start_server --export disk0=rbd:rbd/second
+grows() {
+  rbd create --size 16M rbd/grows
+  start_server --export disk0=rbd:rbd/grows
   attach disk0
-  writes
-  fails limited rbd bench --io-type write --io-size 4K --io-total 4K rbd/second
-  writes
+  [[ $(nbdinfo --size "$uri") == $((16 << 20)) ]]
+  rbd resize --no-progress --size 32M rbd/grows
+  eventually 60 has_size $((32 << 20))
+  nbdsh <<'PY'
+h.pwrite(b"z" * 4096, (32 << 20) - 4096, nbd.CMD_FLAG_FUA)
+assert h.pread(4096, (32 << 20) - 4096) == b"z" * 4096
+PY
 }
-it "another writer is kept out by the lock" a_second_writer
+has_size() { [[ $(nbdinfo --size "$uri") == "$1" ]]; }
+it "an image that grows elsewhere grows here: its watch tells" grows
 
-fenced() {
-  rbd create --size 16M rbd/fenced
-  start_server --export disk0=rbd:rbd/fenced
+in_a_namespace() {
+  rbd namespace create rbd/tenant
+  rbd create --size 16M rbd/tenant/disk
+  start_server --export "disk0=rbd:rbd/tenant/disk,conf=$CEPH_CONF,id=admin"
   attach disk0
   writes
-  local holder
-  holder=$(rbd lock list rbd/fenced | awk 'END { print $NF }')
-  ceph osd blocklist add "$holder" 60
-  fails writes
-  grep -q 'has fenced this server off' "$case_dir/server.log"
+  rbd export --no-progress rbd/tenant/disk far
+  cmp -n 65536 far <(yes x | tr -d '\n' | head -c 65536)
 }
-it "a server that the cluster has fenced off writes nothing more, and says so" fenced
+it "an image in a namespace, with conf= and id=" in_a_namespace
+
+# The way that needs no module: another program reaches the cluster.
+by_qemu() {
+  requires qemu-storage-daemon
+  find /usr/lib -name block-rbd.so 2>/dev/null | grep -q . || skip "qemu-block-extra is not installed"
+  rbd create --size 16M rbd/qemu
+  spawn qsd qemu-storage-daemon \
+    --blockdev "driver=rbd,node-name=vm,pool=rbd,image=qemu,conf=$CEPH_CONF,cache.direct=on,discard=unmap" \
+    --nbd-server "addr.type=unix,addr.path=$PWD/qsd.sock" --export type=nbd,id=vm,node-name=vm,name=vm,writable=on
+  eventually 30 test -S qsd.sock
+  start_server --export "disk0=nbd+unix:///vm?socket=$PWD/qsd.sock"
+  attach disk0
+  random_file new 8M
+  nbdcopy --flush new "$uri"
+  nbdinfo --map "$uri" | grep -qE '^ *8388608 +8388608 +3 +hole,zero'
+  stop nbdkit
+  stop server
+  stop qsd
+  rbd export --no-progress rbd/qemu far
+  cmp -n $((8 << 20)) new far
+}
+it "an image by way of nbd: and qemu-storage-daemon" by_qemu
 
 no_such_image() {
   start_server --export gone=rbd:rbd/gone --export here=memory:16M

@@ -15,10 +15,13 @@ packages() {
   (cd "$source_dir" && { git ls-files -co --exclude-standard 2>/dev/null ||
     find . -name 'build*' -prune -o -type f -print; } | tar -cT - --ignore-failed-read) |
     tar -xC "$work_dir/packages/source"
-  local build=$build_dir
+  local build=$build_dir profiles=
   [[ -z ${FULL-} ]] || build=
+  # Ceph's libraries are not everywhere.
+  [[ -e $build_dir/bin/rnbd-backend-rbd.so ]] || profiles=pkg.rnbdkit.norbd
   (cd "$work_dir/packages/source" &&
-    env ${build:+RNBDKIT_BUILD="$build"} DEB_BUILD_OPTIONS="nocheck noautodbgsym parallel=$(nproc)" \
+    env ${build:+RNBDKIT_BUILD="$build"} DEB_BUILD_PROFILES="$profiles" \
+      DEB_BUILD_OPTIONS="nocheck noautodbgsym parallel=$(nproc)" \
       dpkg-buildpackage -b -us -uc -d) >"$work_dir/packages/build.log" 2>&1 ||
     { tail -n 40 "$work_dir/packages/build.log"; fail "dpkg-buildpackage fails"; }
   mkdir "$work_dir/packages/done"
@@ -84,6 +87,19 @@ rnbdkit-doc usr/share/doc/rnbdkit-doc/protocol.md(.gz)?
 FILES
 }
 it "each package has its programs, units and manual pages" contents
+
+module() {
+  packages
+  local package=("$work_dir"/packages/rnbd-server-rbd_*.deb)
+  [[ -e ${package[0]} ]] || skip "built without librbd-dev: contrib/install-packages ceph"
+  dpkg-deb -c "${package[0]}" >files.txt
+  says files.txt '/rnbdkit/rnbd-backend-rbd\.so'
+  dpkg-deb -f "${package[0]}" Depends | tee depends.txt
+  says depends.txt 'librbd1'
+  dpkg-deb -f "$work_dir"/packages/rnbd-server_*.deb Depends >server.txt
+  ! grep -E 'librbd|librados' server.txt || fail "rnbd-server needs the libraries of Ceph"
+}
+it "the module for Ceph is a package of its own, and rnbd-server needs nothing of Ceph" module
 
 scripts() {
   packages
