@@ -19,13 +19,13 @@ namespace {
 
 // ---- The module ---------------------------------------------------------------------------------
 
-/// Beside the program, as in a build tree, or where it is installed. Never unloaded: librbd's
-/// threads may outlive what they worked for.
+/// Beside the program, as in a build tree, or where it is installed with it. Never unloaded:
+/// librbd's threads may outlive what they worked for.
 tl::expected<const RbdModule*, Failure> load_rbd_module() {
   std::error_code ignored;
   const auto beside = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
   std::string trouble;
-  for (const auto& folder : {beside, std::filesystem::path{RNBDKIT_MODULE_DIR}}) {
+  for (const auto& folder : {beside, beside / ".." / RNBDKIT_MODULE_DIR}) {
     void* const library = dlopen((folder / kRbdModuleFile).c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
       trouble = dlerror();
@@ -36,9 +36,11 @@ tl::expected<const RbdModule*, Failure> load_rbd_module() {
     if (entry != nullptr && entry()->version == kRbdModuleVersion) return entry();
     trouble = (folder / kRbdModuleFile).string() + " is of another version";
   }
-  return tl::unexpected(
-      Failure{ELIBACC, "the module for Ceph is not to be had (" + trouble +
-                           "); build rnbdkit where librbd-dev is, with RNBDKIT_RBD=ON"});
+  return tl::unexpected(Failure{
+      ELIBACC,
+      "the module for Ceph is not to be had (" + trouble +
+          "); install the package rnbd-server-rbd, or build rnbdkit where librbd-dev is, with "
+          "RNBDKIT_RBD=ON"});
 }
 
 /// In the image's metadata.

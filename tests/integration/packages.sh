@@ -98,6 +98,14 @@ module() {
   says depends.txt 'librbd1'
   dpkg-deb -f "$work_dir"/packages/rnbd-server_*.deb Depends >server.txt
   ! grep -E 'librbd|librados' server.txt || fail "rnbd-server needs the libraries of Ceph"
+  ((EUID == 0)) || return 0
+  unshare --mount true 2>/dev/null || return 0
+  # shellcheck disable=SC2016 # the inner shell's
+  on_clean_root bash -euc '
+    dpkg -i /run/packages/rnbd-server{,-rbd}_*.deb >/tmp/dpkg.log 2>&1 || { cat /tmp/dpkg.log; exit 1; }
+    timeout 5 rnbd-server --listen tcp:127.0.0.1:0 --state-directory /tmp/state \
+      --export disk0=rbd:rbd/disk0,conf=/nowhere || test $? = 124' >loaded.txt 2>&1 || true
+  says loaded.txt "connecting to the cluster failed" # it is librbd that says so
 }
 it "the module for Ceph is a package of its own, and rnbd-server needs nothing of Ceph" module
 
