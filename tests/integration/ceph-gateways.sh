@@ -16,7 +16,7 @@ gateway() {
   mkdir -p "state-$name"
   [[ -e identity ]] || printf '%016x\n' $((RANDOM << 32 | $$ << 1 | 1)) >identity
   [[ -e state-$name/server-id ]] || cp identity "state-$name/server-id"
-  server_port=${port_of[$name]:-0} server_name=$name start_server --export "disk0=rbd:$2" \
+  server_port=${port_of[$name]:-0} server_name=$name start_server --export "disk0=rbd:$2" --heartbeat "$((100 * slow))ms" \
     --state-directory "$PWD/state-$name"
   port_of[$name]=$port
 }
@@ -83,6 +83,28 @@ stands_still() {
   same_as_written rbd/still
 }
 it "a gateway that stands still is fenced off, and nothing of it lands when it goes on" stands_still
+
+# The second gateway has nothing but the note beside the image to know it by.
+others_wrote() {
+  two_gateways rbd/others
+  user
+  works write
+  freeze nbdkit
+  eventually 60 grep -q 'the session is forgotten' a.log
+  local cut_off=$uri
+  nbdkit_name=other attach_to "rnbd+tcp://127.0.0.1:${port_of[a]}/disk0" "${quick[@]}"
+  nbdsh <<<'h.pwrite(b"y" * 4096, 0, nbd.CMD_FLAG_FUA)'
+  stop other
+  kill_hard a
+  eventually 60 grep -q "export 'disk0' is served now" b.log
+  uri=$cut_off
+  thaw nbdkit
+  ask write
+  [[ $answer == EIO ]] || fail "a write over those of another client: $answer"
+  end_user
+  nbdsh <<<'assert h.pread(4096, 0) == b"y" * 4096'
+}
+it "a client that was cut off while another one wrote gets EIO at the other gateway" others_wrote
 
 ends_in_order() {
   two_gateways rbd/order
