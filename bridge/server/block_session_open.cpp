@@ -349,7 +349,7 @@ void BlockSession::opened(const OpeningPtr& opening, tl::expected<Lease, Failure
                     facts_.name + " (" + facts_.peer + "): opened " + in_quotes(name) + " " +
                         wire::to_string(device.lease.mode()) +
                         (device.lease.unclaimed() ? ", unclaimed" : ""));
-  if (!facts_.identity.empty()) {
+  if (!facts_.identity.empty() || catalogue_.has_rights(name)) {
     surroundings_.say(rtrs::LogLevel::info, facts_.peer,
                       audit_line("open ok", {{"peer", facts_.peer},
                                              {"identity", facts_.identity},

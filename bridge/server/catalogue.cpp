@@ -292,9 +292,17 @@ bool ExportCatalogue::has(std::string_view name) const {
 
 Permission ExportCatalogue::permission(std::string_view name, const User& user) const {
   const std::lock_guard lock{mutex_};
+  return permission_of(rights_of(name), user);
+}
+
+bool ExportCatalogue::has_rights(std::string_view name) const {
+  const std::lock_guard lock{mutex_};
+  return rights_of(name).given();
+}
+
+const Rights& ExportCatalogue::rights_of(std::string_view name) const {
   const auto found = named_.find(name);
-  return permission_of(found != named_.end() ? found->second.specification.rights : search_rights_,
-                       user);
+  return found != named_.end() ? found->second.specification.rights : search_rights_;
 }
 
 void ExportCatalogue::set_search_rights(Rights rights) {

@@ -140,6 +140,8 @@ class ExportCatalogue {
 
   /// What a user may do with an export, or with the files of the search path, under this name.
   Permission permission(std::string_view name, const User& user) const;
+  /// It is said who may do that.
+  bool has_rights(std::string_view name) const;
   /// Of the files below the search path; before the first session, or by a reload.
   void set_search_rights(Rights rights);
   /// Clients are told that a file is not there without a look at it, but not sooner than otherwise.
@@ -246,6 +248,7 @@ class ExportCatalogue {
   BackendOptions backend_options(bool read_only) const;
   tl::expected<std::shared_ptr<Storage>, Failure> open_for_export(
       const ExportSpecification& specification);
+  const Rights& rights_of(std::string_view name) const;
   bool is_awaited_by_writer(const FileIdentity& identity) const;
   void commit(CatalogueChange& wanted, std::vector<Added> added);
   void serve(Named& named, std::shared_ptr<Storage> storage, bool read_only);

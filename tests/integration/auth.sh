@@ -98,6 +98,7 @@ listeners() {
   says server.log 'from= other networks'
   attach_to "rnbd+tcp://${ports[1]}/x"
   nbdinfo --size "$uri"
+  says server.log 'open ok peer=127\.0\.0\.1:[0-9]+ identity="" session=.* export=x access=rw'
 }
 it "a client without a key comes in by a listener that says from where" listeners
 

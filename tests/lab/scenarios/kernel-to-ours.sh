@@ -264,6 +264,32 @@ restart() {
   same_data "$device" /tmp/a
 }
 
+# It can prove nothing. Cable 1 leads to a listener that wants a proof.
+serve_users() {
+  "$build_dir/bin/rnbd-ctl" keygen host1 keys.psk
+  rnbd_server --auth=psk --tls-psk "$PWD/keys.psk" \
+    --listen rdma:10.99.0.1:1234,auth=none,from=10.99.0.0/24 --listen rdma:10.99.1.1:1234 \
+    --export a=memory:16M,rw=@10.99.0.2 --export b=memory:16M,ro=@10.99.0.0/24 --export c=memory:16M,rw=host1
+}
+without_proof() {
+  on server serve_users
+  device=$(on client kernel_map k a "$first_path")
+  on client write_block "$device" 3 K
+  on client block_is "$device" 3 K
+  says rnbd-server.log 'open ok peer=10.99.0.2:[0-9]+ identity="" session=k export=a access=rw'
+  fails on client kernel_map k c "$first_path" access_mode=rw
+  says fails.out 'No such file'
+  says rnbd-server.log 'open refused peer=10.99.0.2:[0-9]+ identity="" session=k export=c access=rw why="not in rw or ro"'
+  fails on client kernel_map k b "$first_path" access_mode=rw
+  says fails.out 'Read-only file system'
+  says rnbd-server.log 'open refused .* export=b access=rw why="not in rw"'
+  fails on client kernel_map other a "$second_path"
+  says fails.out 'Permission denied'
+  says rnbd-server.log 'auth refused peer=10.99.1.2:[0-9]+ listener=rdma:10.99.1.1:1234 .* how=none'
+  on client kernel_unmap "$device"
+  on server stop rnbd-server
+}
+
 # Linux makes a connection for each CPU that there might be, and one more.
 cpus=4 connections=5
 [[ -z ${FULL:-} ]] || cpus=4,maxcpus=160 connections=161
@@ -283,4 +309,5 @@ it_full "I/O of a client with two paths goes on over the second when a cable is 
 it_full "two clients have a device while it moves from one to the other, and no third" migration
 it "a write that a server is at when it is told to stop succeeds" write_outlives_its_server
 it "the client finds a restarted server" restart
+it "on a server that asks for proofs Linux's client comes in by the listener that says from where" without_proof
 finish
