@@ -108,6 +108,9 @@ ClientSession::Welcome ClientSession::judge(unsigned index) {
   if (path.exactly_once() && now.extension.session_epoch == accepted_.extension.session_epoch) {
     return same ? Welcome::joined : Welcome::stranger;
   }
+  // Generations have begun anew since: what it remembers of permits must not be taken for theirs.
+  const bool left = std::ranges::find(left_, now.extension.session_epoch) != left_.end();
+  if (path.exactly_once() && left) return Welcome::left;
   if (has_path()) {
     // Without epochs: a server that knows the session has this one, unless the other path stands at
     // this end only and the server has made the session anew.
@@ -131,6 +134,7 @@ void ClientSession::connected(unsigned index, Instant now) {
   if (connected_++ == 0) {
     const auto known = std::exchange(accepted_, path.core->accepted());
     granted_depth_ = accepted_.queue_depth;
+    leave_epoch_of(known);
     options_.server_id = accepted_.extension.server_id;
     if (was_up_) {  // callers and lanes go on with what they know
       accepted_.max_io_size = known.max_io_size;
@@ -139,6 +143,15 @@ void ClientSession::connected(unsigned index, Instant now) {
   }
   if (!std::exchange(was_up_, true)) awake_at_ = now;
   look_for_usable(now, /*was_of_use=*/false);
+}
+
+/// Servers that are one to their clients take turns, and each remembers a session for a while.
+void ClientSession::leave_epoch_of(const wire::AcceptParameters& known) {
+  constexpr std::size_t kRemembered = 64;
+  const std::uint64_t epoch = known.extension.session_epoch;
+  if (epoch == 0 || epoch == accepted_.extension.session_epoch) return;
+  if (left_.size() == kRemembered) left_.erase(left_.begin());
+  left_.push_back(epoch);
 }
 
 bool ClientSession::access_changed(unsigned index, Instant now) {

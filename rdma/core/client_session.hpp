@@ -47,6 +47,7 @@ class ClientSession {
     renewed,   ///< the server has forgotten the session, this is another one
     stranger,  ///< another server's session: the path must be closed
     changed,   ///< like renewed, but with less than the client works with
+    left,      ///< a session of this client's, from before a renewal: the server must forget it
     unfit,     ///< the server lacks what was required
     foreign,   ///< another server, or one that may be: the path must be closed
   };
@@ -196,6 +197,7 @@ class ClientSession {
   bool may_carry(unsigned path) const;
   bool may_be_used(unsigned path) const { return may_carry(path) && !paths_[path].leaving; }
   bool trusted_without(unsigned path) const;
+  void leave_epoch_of(const wire::AcceptParameters& known);
   void look_for_usable(Instant now, bool was_of_use = true);
   wire::Uuid random_uuid();
 
@@ -204,6 +206,7 @@ class ClientSession {
   std::vector<Path> paths_;
   wire::AcceptParameters accepted_;
   std::uint16_t granted_depth_ = 0;  ///< by the server's session as it is now
+  std::vector<std::uint64_t> left_;  ///< epochs from before renewals, the newest last
   unsigned connected_ = 0;
   std::optional<Instant> awake_at_;  ///< when own_pause() was asked last, if it was up
   bool was_up_ = false;

@@ -148,6 +148,11 @@ void ClientDriver::ready_on_io(unsigned index) {
     case Welcome::renewed:
       if (renewal_) break;
       return renew_on_io(index);
+    case Welcome::left:
+      log(LogLevel::info,
+          name_of_path(index) + " still has a session that this client has left; it is told so");
+      path.driver->core().say_goodbye();  // and closes the path, or the attempt takes too long
+      return;
     case Welcome::stranger:
       return refuse(ESTALE,
                     "it has another session than the other paths (another server, or it "

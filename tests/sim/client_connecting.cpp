@@ -149,6 +149,7 @@ void ClientDriver::welcome(unsigned index) {
     case Welcome::foreign:
       check_foreign(index);
       return lose(index, "another server");
+    case Welcome::left:
     case Welcome::stranger:
       return lose(index, "another session");
     default:

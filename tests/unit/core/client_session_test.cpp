@@ -27,9 +27,9 @@ struct Bench {
                  .require_extension = require_extension},
                 [this] { return ++random; }} {}
 
-  void connect(unsigned path, Instant now) {
+  void connect(unsigned path, Instant now, std::uint64_t epoch = 1) {
     session.begin(path);
-    accept(path, 16, 1);
+    accept(path, 16, epoch);
     session.connected(path, now);
   }
   /// What the server says when connection 0 comes.
@@ -343,6 +343,21 @@ TEST_CASE("a path that leaves takes no new requests, but is connected again when
   CHECK(bench.session.has_path());
   bench.session.stay(0);
   CHECK(bench.session.in_use(kStart + 2s) == 0b01);
+}
+
+TEST_CASE(
+    "a session that was left for another one is not taken up again, whatever path leads there") {
+  using Welcome = ClientSession::Welcome;
+  Bench bench{/*own_peer=*/true};
+  bench.connect(0, kStart);
+  bench.session.lost(0, kStart, "the server is gone");
+  CHECK(bench.try_out(0, kStart, 16, 1) == Welcome::joined);
+  bench.connect(1, kStart, /*epoch=*/2);
+  CHECK(bench.try_out(0, kStart, 16, 1) == Welcome::left);
+  bench.session.lost(1, kStart, "this one, too");
+  CHECK(bench.try_out(0, kStart, 16, 1) == Welcome::left);
+  CHECK(bench.try_out(0, kStart, 16, 3) == Welcome::renewed);
+  CHECK(bench.try_out(1, kStart, 16, 2) == Welcome::joined);
 }
 
 TEST_CASE("a server may come back with larger limits, not with smaller ones") {
