@@ -128,8 +128,8 @@ class ExportCatalogue {
   /// Why there is no search path yet; "": there is one, or none was set.
   std::string trouble_with_search_path() const;
 
-  /// The storage of an export is not what its name leads to any more (a file was deleted or
-  /// replaced, a device was taken away), and nobody has it open. Never blocks.
+  /// The storage of an export is not what its name leads to any more: a file was deleted or
+  /// replaced, and nobody has it open, or a device was taken away. Never blocks.
   bool is_stale(std::string_view name) const;
   /// Puts what the name leads to now in its place. Where there is nothing a deleted file stays, and
   /// the export of a device has no storage until somebody calls this again. May block as opening

@@ -6,6 +6,21 @@
 #include "bridge/server/catalogue.hpp"
 
 namespace rnbd {
+namespace {
+
+/// Of storage that is gone its users get errors, whoever else opens what is there now.
+bool is_in_the_way(const Storage& old, std::size_t leases) {
+  return leases > 0 && old.backend().whereabouts() != Whereabouts::gone;
+}
+
+const char* news_of(const Storage* old, const Storage& fresh) {
+  const auto& uuid = fresh.backend().info().uuid;
+  const bool same = old != nullptr && uuid != wire::Uuid{} && uuid == old->backend().info().uuid;
+  return same ? "its storage was gone, and is opened anew"
+              : "its storage is another one now, which is served from here on";
+}
+
+}  // namespace
 
 bool ExportCatalogue::is_stale(std::string_view name) const {
   const std::lock_guard lock{mutex_};
@@ -13,7 +28,7 @@ bool ExportCatalogue::is_stale(std::string_view name) const {
   if (found == named_.end()) return false;
   const Named& named = found->second;
   if (named.storage == nullptr) return !named.lost.empty();
-  return named.storage->leases_ == 0 &&
+  return !is_in_the_way(*named.storage, named.storage->leases_) &&
          named.storage->backend().whereabouts() != Whereabouts::named;
 }
 
@@ -33,15 +48,15 @@ void ExportCatalogue::renew(std::string_view name) {
   };
   lock.lock();
   old = named.storage;
-  const bool taken = named.removed || (old != nullptr && old->leases_ > 0);
+  const bool taken = named.removed || (old != nullptr && is_in_the_way(*old, old->leases_));
   if (taken) return;  // by somebody who opened it meanwhile
   if (fresh) {
     lock.unlock();
     if (*fresh == old) return;
     if (old != nullptr) old->replaced_ = true;
+    const std::string news = news_of(old.get(), **fresh);
     serve(named, std::move(*fresh), specification.read_only);
-    return say(rtrs::LogLevel::warning,
-               "its storage is another one now, which is served from here on");
+    return say(rtrs::LogLevel::warning, news);
   }
   const bool unnamed = old != nullptr && old->backend().whereabouts() == Whereabouts::unnamed;
   if (unnamed) return;  // the only way to what is in it
