@@ -199,8 +199,10 @@ int take_lock(const RbdTarget& target, RbdImage& image) {
   if (error < 0) return error == -EROFS || error == -EAGAIN ? -EBUSY : error;
   std::string mine;
   if ((error = find_holder(image, mine)) < 0) return error;
+  // Without this note its successor only waits longer.
   const std::string described = describe_holder(mine);
-  return described.empty() ? 0 : save_note(&image, kHolderKey, described.c_str());
+  if (!described.empty()) (void)save_note(&image, kHolderKey, described.c_str());
+  return 0;
 }
 
 int find_facts(const RbdTarget& target, RbdImage& image, RbdFacts& facts) {

@@ -79,6 +79,8 @@ stands_still() {
   thaw a
   says a.log 'has fenced this server off'
   goes_on
+  kill_hard b
+  goes_on # at the first one again, which has opened the image anew
   end_writers
   same_as_written rbd/still
 }
