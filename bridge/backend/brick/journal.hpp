@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A brick's allocation, kept in a file: two superblocks, each with a map of all places and a log of
+// what has changed since. The newer superblock counts.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bridge/backend/brick/types.hpp"
+
+namespace rnbd::brick {
+
+/// The file of a journal. Errors: 0 or a positive errno; a short read or write is EIO.
+class MetaFile {
+ public:
+  virtual ~MetaFile() = default;
+  virtual std::uint64_t size() const = 0;  ///< bytes
+  virtual int read(std::uint64_t offset, std::span<std::byte> bytes) = 0;
+  virtual int write(std::uint64_t offset, std::span<const std::byte> bytes) = 0;
+  virtual int sync() = 0;
+};
+
+/// Threads: one at a time; blocks.
+class Journal {
+ public:
+  explicit Journal(MetaFile& file) : file_{file} {}
+
+  /// Makes a journal without blocks in a file that is empty. Errors: those of the file.
+  int create(std::uint32_t places, const std::array<std::uint8_t, 16>& uuid);
+  /// Reads what is there, up to the first record that is not whole, and begins a new log.
+  ///
+  /// Errors: EBADMSG it is no journal, or is damaged; ENOSPC it has more places than the tier,
+  /// which are `places`; those of the file.
+  int open(std::uint32_t places);
+  /// Durable when it returns 0. After an error nothing can be appended any more.
+  int append(const std::vector<Record>& records);
+
+  std::vector<Kept> kept() const;
+  const std::array<std::uint8_t, 16>& uuid() const { return uuid_; }
+  /// As many as it was created with.
+  std::uint32_t places() const { return static_cast<std::uint32_t>(homes_.size()); }
+
+ private:
+  struct Home {
+    Block block = 0;
+    bool taken = false;
+    bool stored = false;
+  };
+
+  std::uint64_t map_bytes() const;
+  std::uint64_t map_at(unsigned half) const;
+  std::uint64_t log_at(unsigned half) const;
+  bool take(const std::array<std::byte, 4096>& bytes, std::uint64_t& newest);
+  int read_map(std::uint32_t crc);
+  int replay();
+  int apply(const Record& record);
+  int checkpoint();
+  int write_log(const std::vector<Record>& records);
+
+  MetaFile& file_;
+  std::array<std::uint8_t, 16> uuid_{};
+  std::vector<Home> homes_;
+  std::uint64_t version_ = 0;  ///< of the newest superblock, whose half is its lowest bit
+  std::uint64_t first_ = 1;    ///< sequence of the log's first record
+  std::uint32_t written_ = 0;  ///< records in the log
+  std::uint32_t map_crc_ = 0;  ///< of the newest superblock
+  int broken_ = 0;
+};
+
+}  // namespace rnbd::brick
