@@ -21,6 +21,10 @@ class Reactor;
 
 namespace rnbd {
 
+namespace brick {
+class BrickService;
+}
+
 using rtrs::Failure;
 
 /// What a backend is and can do; constant while it is open.
@@ -153,6 +157,10 @@ class Backend {
   ///
   /// Threads: any.
   virtual std::shared_ptr<BackendNotes> notes() { return nullptr; }
+  /// Blocks that clients can map; null: there are none.
+  ///
+  /// Threads: any.
+  virtual brick::BrickService* brick() { return nullptr; }
   /// `reactor` is null only in the simulator, which uses `memory:` and `null:`. The backend and the
   /// reactor outlive the queue. Null: what the queue needs is not to be had (descriptors).
   virtual std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) = 0;
@@ -177,7 +185,7 @@ struct BackendOptions {
 std::optional<std::string> path_of(const std::string& specification);
 
 /// Opens the storage that a specification names: PATH (regular file or block device),
-/// `memory:SIZE`, `null:SIZE`, `nbd:URI`, `rbd:POOL/IMAGE`, `fault:OPTIONS:SPEC`,
+/// `memory:SIZE`, `null:SIZE`, `brick:SIZE`, `nbd:URI`, `rbd:POOL/IMAGE`, `fault:OPTIONS:SPEC`,
 /// `delay:OPTIONS:SPEC`. See
 /// docs/backends.md for each one's options.
 ///

@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "bridge/backend/backend.hpp"
+#include "bridge/backend/brick.hpp"
 #include "bridge/backend/delay.hpp"
 #include "bridge/backend/fault.hpp"
 #include "bridge/backend/file.hpp"
@@ -28,6 +29,7 @@ struct Kind {
 constexpr Kind kKinds[] = {
     {"memory:", open_memory},
     {"null:", open_null},
+    {"brick:", open_brick},
     {"nbd://", open_nbd, /*with_prefix=*/true},
     {"nbds://", open_nbd, /*with_prefix=*/true},
     {"nbd+", open_nbd, /*with_prefix=*/true},

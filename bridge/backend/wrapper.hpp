@@ -20,6 +20,7 @@ class WrapperBackend : public Backend {
   std::uint64_t present_size() final { return inner_->present_size(); }
   Whereabouts whereabouts() const final { return inner_->whereabouts(); }
   std::uint32_t life() const final { return inner_->life(); }
+  brick::BrickService* brick() final { return inner_->brick(); }
   std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) final {
     auto queue = inner_->open_queue(reactor);
     return queue == nullptr ? nullptr : wrap(std::move(queue), reactor);

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/backend/brick/service.hpp"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <future>
+
+namespace rnbd::brick {
+namespace {
+
+/// They mostly wait for the disk.
+constexpr std::size_t kDiskThreads = 4;
+constexpr std::chrono::milliseconds kLeaseLook{50};
+
+std::uint64_t now_in_ms() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
+}
+
+template <class Call>
+int whole_transfer(std::byte* memory, std::uint64_t offset, std::uint64_t length, Call call) {
+  while (length > 0) {
+    const ssize_t moved = call(memory, length, static_cast<off_t>(offset));
+    if (moved < 0 && errno == EINTR) continue;
+    if (moved <= 0) return moved < 0 ? errno : EIO;
+    memory += moved;
+    offset += static_cast<std::uint64_t>(moved);
+    length -= static_cast<std::uint64_t>(moved);
+  }
+  return 0;
+}
+
+}  // namespace
+
+BrickService::BrickService(const BrickOptions& options, BrickFiles files, rtrs::Log log)
+    : options_{options}, files_{std::move(files)}, log_{std::move(log)}, disk_{kDiskThreads} {
+  while (epoch_ == 0)
+    if (getrandom(&epoch_, sizeof(epoch_), 0) < 0) epoch_ = now_in_ms();
+  if (files_.journal != nullptr)
+    uuid_ = files_.journal->uuid();
+  else if (getrandom(uuid_.data(), uuid_.size(), 0) < 0)
+    uuid_.fill(0);
+  const auto kept = files_.journal != nullptr ? files_.journal->kept() : std::vector<Kept>{};
+  brick_.emplace(options_, kept, *this);
+  thread_ = std::thread{[this] { io_.run(); }};
+}
+
+BrickService::~BrickService() {
+  std::promise<void> flushed;
+  run([&](Brick& brick) {
+    const Ticket ticket = ask([&](const Reply&) { flushed.set_value(); });
+    has_tier() ? brick.flush(ticket) : answer(ticket, {});
+  });
+  flushed.get_future().wait();
+  disk_.join();
+  guard_.reset();
+  io_.stop();
+  thread_.join();
+}
+
+Ticket BrickService::ask(std::function<void(const Reply&)> then) {
+  tickets_.emplace(next_ticket_, std::move(then));
+  return next_ticket_++;
+}
+
+void BrickService::answer(Ticket ticket, const Reply& reply) {
+  const auto found = tickets_.find(ticket);
+  if (found == tickets_.end()) return;
+  const auto then = std::move(found->second);
+  tickets_.erase(found);
+  then(reply);
+}
+
+void BrickService::record(const std::vector<Record>& records) {
+  if (files_.journal == nullptr) return run([](Brick& brick) { brick.recorded(0); });
+  boost::asio::post(disk_, [this, records] {
+    const int error = files_.journal->append(records);
+    if (error != 0 && log_)
+      log_(rtrs::LogLevel::error, std::string{"the journal of a brick cannot be written, and "
+                                              "nothing is allocated any more: "} +
+                                      std::strerror(error));
+    run([error](Brick& brick) { brick.recorded(error); });
+  });
+}
+
+int BrickService::write_part(const StoreJob& job, std::uint64_t offset, std::uint64_t length) {
+  const std::uint64_t at = job.place * kBlockSize + offset;
+  return whole_transfer(memory().at(job.slot) + offset, at, length,
+                        [&](std::byte* bytes, std::uint64_t size, off_t place) {
+                          return pwrite(files_.tier.get(), bytes, size, place);
+                        });
+}
+
+int BrickService::write_grains(const StoreJob& job, std::uint32_t grains) {
+  while (grains != 0) {
+    const auto first = static_cast<unsigned>(std::countr_zero(grains));
+    const auto count = static_cast<unsigned>(std::countr_one(grains >> first));
+    const int error = write_part(job, std::uint64_t{first} * BrickMemory::kGrain,
+                                 std::uint64_t{count} * BrickMemory::kGrain);
+    if (error != 0) return error;
+    grains &= first + count == 32 ? 0U : ~0U << (first + count);
+  }
+  return 0;
+}
+
+int BrickService::write_job(const StoreJob& job, std::uint32_t grains) {
+  int error = 0;
+  if (job.keep == Keep::whole) error = write_part(job, 0, kBlockSize);
+  if (job.keep == Keep::span) error = write_part(job, job.span.offset, job.span.length);
+  if (job.keep == Keep::dirty) error = write_grains(job, grains);
+  if (error == 0 && fdatasync(files_.tier.get()) != 0) error = errno;
+  return error;
+}
+
+void BrickService::store(const StoreJob& job) {
+  const std::uint32_t grains = job.keep == Keep::span ? 0 : memory().take_dirty(job.slot);
+  boost::asio::post(disk_, [this, job, grains] {
+    const int error = write_job(job, grains);
+    if (error != 0) memory().mark_grains(job.slot, grains);
+    if (error != 0 && log_)
+      log_(rtrs::LogLevel::error,
+           std::string{"the tier of a brick cannot be written: "} + std::strerror(error));
+    run([id = job.job, error](Brick& brick) { brick.stored(id, error); });
+  });
+}
+
+void BrickService::load(Slot slot, Place place, std::uint64_t job) {
+  boost::asio::post(disk_, [this, slot, place, job] {
+    const int error = whole_transfer(memory().at(slot), place * kBlockSize, kBlockSize,
+                                     [&](std::byte* bytes, std::uint64_t size, off_t at) {
+                                       return pread(files_.tier.get(), bytes, size, at);
+                                     });
+    memory().take_dirty(slot);
+    run([job, error](Brick& brick) { brick.loaded(job, error); });
+  });
+}
+
+void BrickService::zero(Slot slot) {
+  std::memset(memory().at(slot), 0, kBlockSize);
+  memory().take_dirty(slot);
+}
+
+void BrickService::left(Block block) {
+  run([block](Brick& brick) { brick.released(block); });
+}
+
+Path BrickService::add_path(Session session, std::shared_ptr<BrickExposure> exposure) {
+  const Path path = next_path_++;
+  paths_[path] = std::move(exposure);
+  brick_->path_up(session, path);
+  return path;
+}
+
+void BrickService::remove_path(Path path) {
+  paths_.erase(path);
+  brick_->path_gone(path);
+}
+
+void BrickService::add_session(Session session, std::function<void()> on_recall) {
+  sessions_[session] = std::move(on_recall);
+}
+
+void BrickService::remove_session(Session session) {
+  sessions_.erase(session);
+  brick_->session_gone(session);
+}
+
+void BrickService::expose(const Exposure& exposure) {
+  const std::uint64_t map = exposure.map;
+  const auto path = paths_.find(exposure.path);
+  if (path == paths_.end()) return run([map](Brick& brick) { brick.exposed(map, 0, 0, ENOTCONN); });
+  keys_[map].exposure = path->second;
+  const auto done = [this, map](int error, std::uint32_t key, std::uint64_t address) {
+    run([this, map, error, key, address](Brick& brick) {
+      Key& made = keys_[map];
+      made.key = key;
+      made.address = address;
+      if (error != 0) keys_.erase(map);
+      brick.exposed(map, key, address, error);
+    });
+  };
+  path->second->expose({memory().at(exposure.slot), kBlockSize}, exposure.rights, done);
+}
+
+void BrickService::retire(std::uint64_t map) {
+  const Key key = keys_.at(map);
+  key.exposure->retire(key.key, key.address, [this, map] {
+    run([this, map](Brick& brick) {
+      keys_.erase(map);
+      brick.retired(map);
+    });
+  });
+}
+
+void BrickService::recall(Session session) {
+  if (const auto found = sessions_.find(session); found != sessions_.end()) found->second();
+  if (!watching_) boost::asio::post(io_, [this] { watch_leases(); });
+  watching_ = true;
+}
+
+void BrickService::watch_leases() {
+  brick_->tick(now_in_ms());
+  watching_ = brick_->recalls();
+  if (!watching_) return;
+  lease_timer_.expires_after(kLeaseLook);
+  lease_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) watch_leases();
+  });
+}
+
+void BrickService::kill(Path path) {
+  const auto found = paths_.find(path);
+  if (found == paths_.end()) return;
+  if (log_) log_(rtrs::LogLevel::warning, "a brick ends a memory path");
+  found->second->end();
+  paths_.erase(found);
+}
+
+}  // namespace rnbd::brick
