@@ -12,6 +12,7 @@
 #include <cstring>
 #include <exception>
 
+#include "bridge/backend/brick/worker.hpp"
 #include "bridge/backend/brick_queue.hpp"
 #include "bridge/backend/specification.hpp"
 
@@ -192,7 +193,7 @@ tl::expected<std::unique_ptr<Backend>, Failure> open_brick(const std::string& sp
                              "the system does not give that much memory; choose a smaller size");
   try {
     return std::make_unique<BrickBackend>(
-        std::make_unique<brick::BrickService>(sizes, std::move(files), options.log),
+        std::make_unique<brick::BrickWorker>(sizes, std::move(files), options.log),
         options.read_only);
   } catch (const std::exception&) {
     return bad_specification(EAGAIN, "brick:" + specification,

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "bridge/backend/backend.hpp"
-#include "bridge/backend/brick/service.hpp"
 
 namespace rnbd {
 

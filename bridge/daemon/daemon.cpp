@@ -32,6 +32,7 @@
 #include "bridge/daemon/shutdown.hpp"
 #include "bridge/daemon/state_directory.hpp"
 #include "bridge/daemon/storage_watch.hpp"
+#include "bridge/protocol/brick_messages.hpp"
 #include "bridge/server/block_server.hpp"
 #include "bridge/server/turns_beside.hpp"
 #include "rdma/client_log.hpp"
@@ -164,7 +165,8 @@ rtrs::ServerOptions server_options(const Settings& settings, std::vector<int> so
   options.tls_keys = settings.tls_keys;
   options.auth = settings.auth;
   options.features = rtrs::wire::kFeatureUserMessages | rtrs::wire::kFeatureExactlyOnce |
-                     rtrs::wire::kFeatureAccessNotice | wire::kFeatureClaims;
+                     rtrs::wire::kFeatureAccessNotice | wire::kFeatureClaims |
+                     wire::kFeaturePassive;
   options.log = log_function();
   return options;
 }

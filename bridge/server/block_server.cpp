@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "bridge/protocol/brick_messages.hpp"
 #include "bridge/protocol/printable.hpp"
 #include "bridge/server/rights.hpp"
 #include "rdma/server.hpp"
@@ -47,6 +48,7 @@ void* BlockServer::on_session_up(rtrs::ServerSession& session) {
   facts.uuid = number_of_user(rtrs::uuid_of(session), facts.identity);
   facts.extensions = (rtrs::features_of(session) & rtrs::wire::kFeatureUserMessages) != 0;
   facts.claims = facts.extensions && (rtrs::features_of(session) & wire::kFeatureClaims) != 0;
+  facts.passive = facts.extensions && (rtrs::features_of(session) & wire::kFeaturePassive) != 0;
   facts.queue_depth = limits_.queue_depth;
   facts.max_io_size = limits_.max_io_size;
   facts.ids = limits_.ids;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "bridge/protocol/printable.hpp"
+#include "bridge/server/brick_client.hpp"
 #include "bridge/server/io_context.hpp"
 #include "rdma/core/plant.hpp"
 
@@ -185,7 +186,10 @@ void BlockSession::record_leaving() {
   rnbd::record_leaving(catalogue_, surroundings_, queues_.reactor());
 }
 
-void BlockSession::release(Device& device) { queues_.release(device.queue); }
+void BlockSession::release(Device& device) {
+  if (device.brick != nullptr) device.brick->leave();
+  queues_.release(device.queue);
+}
 
 void BlockSession::log_refusal(const std::string& line) {
   if (refusals_ == kMaxRefusalLines) return;

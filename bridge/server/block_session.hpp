@@ -22,6 +22,11 @@
 
 namespace rnbd {
 
+namespace brick {
+class Brick;
+}
+class BrickClient;
+
 /// Until an OPEN that has no result is refused for now. Opening takes milliseconds, and a disk that
 /// sleeps some seconds; but a client whose session is renewed keeps the requests of all its devices
 /// waiting meanwhile, and gives them up after 30 s (no-path-timeout).
@@ -35,6 +40,7 @@ struct SessionFacts {
   wire::Uuid uuid{};              ///< the number of its session, see number_of_user()
   bool extensions = false;        ///< kFeatureUserMessages was negotiated
   bool claims = false;            ///< wire::kFeatureClaims likewise
+  bool passive = false;           ///< wire::kFeaturePassive likewise
   std::uint32_t queue_depth = 0;  ///< requests in flight at most
   std::uint32_t max_io_size = 0;  ///< bytes
   DeviceIds ids = DeviceIds::never_twice;
@@ -139,6 +145,25 @@ class BlockSession {
   void directory(rtrs::ServerRequest& request);
   void block_status(rtrs::ServerRequest& request);
   void cache(rtrs::ServerRequest& request);
+
+  // block_session_brick.cpp: blocks that the client maps
+  using BrickOrder = std::function<void(brick::Brick& brick, std::uint64_t ticket, BrickClient&)>;
+  using BrickQuestion = std::function<std::vector<std::byte>(brick::Brick& brick, BrickClient&)>;
+  void brick_message(rtrs::ServerRequest& request, wire::MessageType type);
+  BrickClient* brick_client(Device& device, rtrs::ServerSession* session);
+  void order(rtrs::ServerRequest& request, Device& device, BrickOrder order);
+  void ask_brick(rtrs::ServerRequest& request, Device& device, BrickQuestion question);
+  void ordered(rtrs::ServerRequest& request, Device& device, int error,
+               const std::vector<std::byte>& answer);
+  void brick_info(rtrs::ServerRequest& request, Device& device);
+  void brick_alloc(rtrs::ServerRequest& request, Device& device);
+  void brick_free(rtrs::ServerRequest& request, Device& device);
+  void brick_range(rtrs::ServerRequest& request, Device& device, wire::MessageType type);
+  void brick_list(rtrs::ServerRequest& request, Device& device);
+  void brick_map(rtrs::ServerRequest& request, Device& device);
+  void brick_unmap(rtrs::ServerRequest& request, Device& device);
+  void brick_sync(rtrs::ServerRequest& request, Device& device);
+  void brick_revoke(rtrs::ServerRequest& request, Device& device);
   Device* usable(std::uint32_t id) const;
 
   SessionFacts facts_;

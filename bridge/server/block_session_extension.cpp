@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "bridge/protocol/brick_messages.hpp"
 #include "bridge/server/io_context.hpp"
 
 namespace rnbd {
@@ -77,6 +78,8 @@ void BlockSession::extension(rtrs::ServerRequest& request, wire::MessageType typ
     case wire::MessageType::cache:
       return cache(request);
     default:
+      if (type >= wire::kBrickInfo && type <= wire::kBrickRevokePath)
+        return brick_message(request, type);
       return finish(request, EINVAL);
   }
 }

@@ -17,6 +17,8 @@ struct ServerRequest;
 
 namespace rnbd {
 
+class BrickClient;
+
 /// One mapping of an export into a session.
 struct Device {
   Device(std::string device_name, Lease device_lease, BackendQueue& device_queue,
@@ -41,6 +43,7 @@ struct Device {
   std::uint64_t failures = 0;       ///< of its storage
   bool closing = false;  ///< no longer found; its id is taken until the last request has ended
   std::vector<rtrs::ServerRequest*> closers;  ///< answered then
+  std::shared_ptr<BrickClient> brick;         ///< once it has asked its brick for something
 };
 
 /// Which id a device gets.

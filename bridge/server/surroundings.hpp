@@ -3,6 +3,7 @@
 // and the unit tests have no threads and no event loop.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,9 +15,14 @@
 
 namespace rtrs {
 class Reactor;
-}
+class ServerSession;
+}  // namespace rtrs
 
 namespace rnbd {
+
+namespace brick {
+class BrickExposure;
+}
 
 class WriterCount;
 
@@ -47,6 +53,14 @@ struct Surroundings {
   std::function<void(rtrs::Reactor* reactor, const WriterCount* storage,
                      std::function<void(bool)> then)>
       survey;
+  /// The keys of a session's memory path; null: it has no such path. Empty: there are no memory
+  /// paths.
+  std::function<std::shared_ptr<brick::BrickExposure>(rtrs::ServerSession* session,
+                                                      const std::array<std::uint8_t, 16>& path)>
+      exposure = {};
+  /// Tells a session of the reactor that a brick wants blocks back, if it is still there.
+  /// Threads: any.
+  std::function<void(rtrs::Reactor* reactor, rtrs::ServerSession* session)> recall = {};
   /// A line about the client at an address.
   std::function<void(rtrs::LogLevel level, const std::string& peer, const std::string& line)> log;
 

@@ -1,28 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A brick at work: its rules on a thread of their own, its files on others, its clients' keys with
-// whoever has their connections.
+// A brick as its users see it: requests for its blocks, and sessions that map them.
 #pragma once
 
 #include <array>
-#include <atomic>
-#include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/post.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/thread_pool.hpp>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
-#include <thread>
 
 #include "bridge/backend/brick/brick.hpp"
-#include "bridge/backend/brick/journal.hpp"
 #include "bridge/backend/brick/memory.hpp"
-#include "rdma/log.hpp"
-#include "rdma/owned_fd.hpp"
 
 namespace rnbd::brick {
 
@@ -42,93 +32,39 @@ class BrickExposure {
   virtual void end() = 0;
 };
 
-/// The files and sizes of a brick.
-struct BrickFiles {
-  std::unique_ptr<BrickMemory> memory;
-  rtrs::OwnedFd tier;                   ///< none: memory only
-  std::unique_ptr<MetaFile> meta_file;  ///< with a tier
-  std::unique_ptr<Journal> journal;     ///< of it
-};
-
 /// Threads: any, unless told otherwise.
-class BrickService final : public BrickHost {
+class BrickService {
  public:
-  BrickService(const BrickOptions& options, BrickFiles files, rtrs::Log log);
-  /// Makes durable what is not; paths and requests are gone.
-  ~BrickService() override;
-  BrickService(const BrickService&) = delete;
-  BrickService& operator=(const BrickService&) = delete;
-
+  virtual ~BrickService() = default;
   /// Runs `work` on the brick's thread.
-  template <class Work>
-  void run(Work work) {
-    boost::asio::post(io_, [this, work = std::move(work)]() mutable { work(*brick_); });
-  }
+  virtual void run(std::function<void(Brick&)> work) = 0;
   /// `then` is called on the brick's thread, from inside the brick, and calls nothing of it.
   /// Threads: the brick's.
-  Ticket ask(std::function<void(const Reply&)> then);
+  virtual Ticket ask(std::function<void(const Reply&)> then) = 0;
+  /// Ends a ticket that the brick has not been told of.
+  /// Threads: the brick's.
+  virtual void answer(Ticket ticket, const Reply& reply) = 0;
 
   // Threads: the brick's.
-  Path add_path(Session session, std::shared_ptr<BrickExposure> exposure);
-  void remove_path(Path path);
-  void add_session(Session session, std::function<void()> on_recall);
-  void remove_session(Session session);
+  virtual Path add_path(Session session, std::shared_ptr<BrickExposure> exposure) = 0;
+  virtual void remove_path(Path path) = 0;
+  virtual void add_session(Session session, const std::string& name,
+                           std::function<void()> on_recall) = 0;
+  virtual void remove_session(Session session) = 0;
+  /// Names of sessions, for people.
+  virtual std::map<Session, std::string> users() const = 0;
 
-  BrickMemory& memory() { return *files_.memory; }
-  const BrickOptions& options() const { return options_; }
-  bool has_tier() const { return static_cast<bool>(files_.tier); }
+  virtual BrickMemory& memory() = 0;
+  virtual const BrickOptions& options() const = 0;
+  virtual bool has_tier() const = 0;
   /// Another number than before: what was not synced may be lost.
-  std::uint64_t epoch() const { return epoch_; }
-  const std::array<std::uint8_t, 16>& uuid() const { return uuid_; }
-  Session new_session() { return next_session_++; }
-  /// Nobody but a request has left a block that is wanted.
-  void left(Block block);
-
-  // BrickHost
-  void answer(Ticket ticket, const Reply& reply) override;
-  void record(const std::vector<Record>& records) override;
-  void store(const StoreJob& job) override;
-  void load(Slot slot, Place place, std::uint64_t job) override;
-  void zero(Slot slot) override;
-  void open(Block block, Slot slot) override { memory().open(block, slot); }
-  bool close(Block block) override { return memory().close(block); }
-  bool dirty(Slot slot) const override { return files_.memory->dirty(slot); }
-  void expose(const Exposure& exposure) override;
-  void retire(std::uint64_t map) override;
-  void recall(Session session) override;
-  void kill(Path path) override;
-
- private:
-  struct Key {
-    std::shared_ptr<BrickExposure> exposure;
-    std::uint32_t key = 0;
-    std::uint64_t address = 0;
-  };
-  int write_part(const StoreJob& job, std::uint64_t offset, std::uint64_t length);
-  int write_grains(const StoreJob& job, std::uint32_t grains);
-  int write_job(const StoreJob& job, std::uint32_t grains);
-  void watch_leases();
-
-  BrickOptions options_;
-  BrickFiles files_;
-  rtrs::Log log_;
-  std::uint64_t epoch_ = 0;
-  std::array<std::uint8_t, 16> uuid_{};
-  std::atomic<Session> next_session_{1};
-  std::map<Ticket, std::function<void(const Reply&)>> tickets_;
-  Ticket next_ticket_ = 1;
-  std::map<Path, std::shared_ptr<BrickExposure>> paths_;
-  Path next_path_ = 1;
-  std::map<Session, std::function<void()>> sessions_;
-  std::map<std::uint64_t, Key> keys_;
-  std::optional<Brick> brick_;
-  boost::asio::io_context io_;
-  boost::asio::steady_timer lease_timer_{io_};
-  bool watching_ = false;
-  boost::asio::thread_pool disk_;
-  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> guard_{
-      io_.get_executor()};
-  std::thread thread_;
+  virtual std::uint64_t epoch() const = 0;
+  virtual const std::array<std::uint8_t, 16>& uuid() const = 0;
+  virtual Session new_session() = 0;
+  /// The last request has left a block that is wanted.
+  void left(Block block) {
+    run([block](Brick& brick) { brick.released(block); });
+  }
 };
 
 }  // namespace rnbd::brick

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "bridge/backend/brick/service.hpp"
+#include "bridge/backend/brick/worker.hpp"
 
 #include <sys/random.h>
 #include <unistd.h>
 
 #include <bit>
+#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -38,7 +39,7 @@ int whole_transfer(std::byte* memory, std::uint64_t offset, std::uint64_t length
 
 }  // namespace
 
-BrickService::BrickService(const BrickOptions& options, BrickFiles files, rtrs::Log log)
+BrickWorker::BrickWorker(const BrickOptions& options, BrickFiles files, rtrs::Log log)
     : options_{options}, files_{std::move(files)}, log_{std::move(log)}, disk_{kDiskThreads} {
   while (epoch_ == 0)
     if (getrandom(&epoch_, sizeof(epoch_), 0) < 0) epoch_ = now_in_ms();
@@ -51,7 +52,7 @@ BrickService::BrickService(const BrickOptions& options, BrickFiles files, rtrs::
   thread_ = std::thread{[this] { io_.run(); }};
 }
 
-BrickService::~BrickService() {
+BrickWorker::~BrickWorker() {
   std::promise<void> flushed;
   run([&](Brick& brick) {
     const Ticket ticket = ask([&](const Reply&) { flushed.set_value(); });
@@ -64,12 +65,16 @@ BrickService::~BrickService() {
   thread_.join();
 }
 
-Ticket BrickService::ask(std::function<void(const Reply&)> then) {
+void BrickWorker::run(std::function<void(Brick&)> work) {
+  boost::asio::post(io_, [this, work = std::move(work)] { work(*brick_); });
+}
+
+Ticket BrickWorker::ask(std::function<void(const Reply&)> then) {
   tickets_.emplace(next_ticket_, std::move(then));
   return next_ticket_++;
 }
 
-void BrickService::answer(Ticket ticket, const Reply& reply) {
+void BrickWorker::answer(Ticket ticket, const Reply& reply) {
   const auto found = tickets_.find(ticket);
   if (found == tickets_.end()) return;
   const auto then = std::move(found->second);
@@ -77,7 +82,7 @@ void BrickService::answer(Ticket ticket, const Reply& reply) {
   then(reply);
 }
 
-void BrickService::record(const std::vector<Record>& records) {
+void BrickWorker::record(const std::vector<Record>& records) {
   if (files_.journal == nullptr) return run([](Brick& brick) { brick.recorded(0); });
   boost::asio::post(disk_, [this, records] {
     const int error = files_.journal->append(records);
@@ -89,7 +94,7 @@ void BrickService::record(const std::vector<Record>& records) {
   });
 }
 
-int BrickService::write_part(const StoreJob& job, std::uint64_t offset, std::uint64_t length) {
+int BrickWorker::write_part(const StoreJob& job, std::uint64_t offset, std::uint64_t length) {
   const std::uint64_t at = job.place * kBlockSize + offset;
   return whole_transfer(memory().at(job.slot) + offset, at, length,
                         [&](std::byte* bytes, std::uint64_t size, off_t place) {
@@ -97,7 +102,7 @@ int BrickService::write_part(const StoreJob& job, std::uint64_t offset, std::uin
                         });
 }
 
-int BrickService::write_grains(const StoreJob& job, std::uint32_t grains) {
+int BrickWorker::write_grains(const StoreJob& job, std::uint32_t grains) {
   while (grains != 0) {
     const auto first = static_cast<unsigned>(std::countr_zero(grains));
     const auto count = static_cast<unsigned>(std::countr_one(grains >> first));
@@ -109,7 +114,7 @@ int BrickService::write_grains(const StoreJob& job, std::uint32_t grains) {
   return 0;
 }
 
-int BrickService::write_job(const StoreJob& job, std::uint32_t grains) {
+int BrickWorker::write_job(const StoreJob& job, std::uint32_t grains) {
   int error = 0;
   if (job.keep == Keep::whole) error = write_part(job, 0, kBlockSize);
   if (job.keep == Keep::span) error = write_part(job, job.span.offset, job.span.length);
@@ -118,7 +123,7 @@ int BrickService::write_job(const StoreJob& job, std::uint32_t grains) {
   return error;
 }
 
-void BrickService::store(const StoreJob& job) {
+void BrickWorker::store(const StoreJob& job) {
   const std::uint32_t grains = job.keep == Keep::span ? 0 : memory().take_dirty(job.slot);
   boost::asio::post(disk_, [this, job, grains] {
     const int error = write_job(job, grains);
@@ -130,7 +135,7 @@ void BrickService::store(const StoreJob& job) {
   });
 }
 
-void BrickService::load(Slot slot, Place place, std::uint64_t job) {
+void BrickWorker::load(Slot slot, Place place, std::uint64_t job) {
   boost::asio::post(disk_, [this, slot, place, job] {
     const int error = whole_transfer(memory().at(slot), place * kBlockSize, kBlockSize,
                                      [&](std::byte* bytes, std::uint64_t size, off_t at) {
@@ -141,37 +146,40 @@ void BrickService::load(Slot slot, Place place, std::uint64_t job) {
   });
 }
 
-void BrickService::zero(Slot slot) {
+void BrickWorker::zero(Slot slot) {
   std::memset(memory().at(slot), 0, kBlockSize);
   memory().take_dirty(slot);
 }
 
-void BrickService::left(Block block) {
-  run([block](Brick& brick) { brick.released(block); });
-}
-
-Path BrickService::add_path(Session session, std::shared_ptr<BrickExposure> exposure) {
+Path BrickWorker::add_path(Session session, std::shared_ptr<BrickExposure> exposure) {
   const Path path = next_path_++;
   paths_[path] = std::move(exposure);
   brick_->path_up(session, path);
   return path;
 }
 
-void BrickService::remove_path(Path path) {
+void BrickWorker::remove_path(Path path) {
   paths_.erase(path);
   brick_->path_gone(path);
 }
 
-void BrickService::add_session(Session session, std::function<void()> on_recall) {
-  sessions_[session] = std::move(on_recall);
+void BrickWorker::add_session(Session session, const std::string& name,
+                              std::function<void()> on_recall) {
+  sessions_[session] = {name, std::move(on_recall)};
 }
 
-void BrickService::remove_session(Session session) {
+std::map<Session, std::string> BrickWorker::users() const {
+  std::map<Session, std::string> users;
+  for (const auto& [session, user] : sessions_) users[session] = user.name;
+  return users;
+}
+
+void BrickWorker::remove_session(Session session) {
   sessions_.erase(session);
   brick_->session_gone(session);
 }
 
-void BrickService::expose(const Exposure& exposure) {
+void BrickWorker::expose(const Exposure& exposure) {
   const std::uint64_t map = exposure.map;
   const auto path = paths_.find(exposure.path);
   if (path == paths_.end()) return run([map](Brick& brick) { brick.exposed(map, 0, 0, ENOTCONN); });
@@ -188,7 +196,7 @@ void BrickService::expose(const Exposure& exposure) {
   path->second->expose({memory().at(exposure.slot), kBlockSize}, exposure.rights, done);
 }
 
-void BrickService::retire(std::uint64_t map) {
+void BrickWorker::retire(std::uint64_t map) {
   const Key key = keys_.at(map);
   key.exposure->retire(key.key, key.address, [this, map] {
     run([this, map](Brick& brick) {
@@ -198,13 +206,14 @@ void BrickService::retire(std::uint64_t map) {
   });
 }
 
-void BrickService::recall(Session session) {
-  if (const auto found = sessions_.find(session); found != sessions_.end()) found->second();
+void BrickWorker::recall(Session session) {
+  if (const auto found = sessions_.find(session); found != sessions_.end())
+    found->second.on_recall();
   if (!watching_) boost::asio::post(io_, [this] { watch_leases(); });
   watching_ = true;
 }
 
-void BrickService::watch_leases() {
+void BrickWorker::watch_leases() {
   brick_->tick(now_in_ms());
   watching_ = brick_->recalls();
   if (!watching_) return;
@@ -214,7 +223,7 @@ void BrickService::watch_leases() {
   });
 }
 
-void BrickService::kill(Path path) {
+void BrickWorker::kill(Path path) {
   const auto found = paths_.find(path);
   if (found == paths_.end()) return;
   if (log_) log_(rtrs::LogLevel::warning, "a brick ends a memory path");

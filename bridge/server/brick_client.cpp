@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/server/brick_client.hpp"
+
+namespace rnbd {
+
+void BrickClient::join(std::function<void()> on_recall) {
+  service_.add_session(session_, name_, std::move(on_recall));
+}
+
+void BrickClient::leave() {
+  service_.run([self = shared_from_this()](brick::Brick&) {
+    for (const auto& [uuid, path] : self->paths_) self->service_.remove_path(path);
+    self->service_.remove_session(self->session_);
+  });
+}
+
+brick::Path BrickClient::path(const wire::Uuid& uuid,
+                              const std::shared_ptr<brick::BrickExposure>& exposure) {
+  const auto found = paths_.find(uuid);
+  if (found != paths_.end()) return found->second;
+  if (exposure == nullptr) return 0;
+  return paths_[uuid] = service_.add_path(session_, exposure);
+}
+
+void BrickClient::path_gone(const wire::Uuid& uuid) {
+  if (const auto found = paths_.find(uuid); found != paths_.end())
+    service_.remove_path(found->second);
+}
+
+brick::Path BrickClient::known_path(const wire::Uuid& uuid) const {
+  const auto found = paths_.find(uuid);
+  return found == paths_.end() ? 0 : found->second;
+}
+
+}  // namespace rnbd

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One session's part in a brick: its number there, and its memory paths.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "bridge/backend/brick/service.hpp"
+#include "bridge/protocol/messages.hpp"
+
+namespace rnbd {
+
+/// What a session with a brick open has to do with it.
+///
+/// Threads: the brick's, but for the constructor and leave().
+class BrickClient : public std::enable_shared_from_this<BrickClient> {
+ public:
+  BrickClient(brick::BrickService& service, std::string name)
+      : service_{service}, name_{std::move(name)}, session_{service.new_session()} {}
+
+  brick::BrickService& service() const { return service_; }
+  brick::Session session() const { return session_; }
+
+  /// `on_recall` on the brick's thread: it wants blocks back.
+  void join(std::function<void()> on_recall);
+  /// All its maps end.
+  ///
+  /// Threads: any.
+  void leave();
+  /// The number of a path in the brick; 0: unknown, and `exposure` is null.
+  brick::Path path(const wire::Uuid& uuid, const std::shared_ptr<brick::BrickExposure>& exposure);
+  void path_gone(const wire::Uuid& uuid);
+  /// The number of a path that may have gone.
+  brick::Path known_path(const wire::Uuid& uuid) const;
+
+ private:
+  brick::BrickService& service_;
+  std::string name_;
+  brick::Session session_;
+  std::map<wire::Uuid, brick::Path> paths_;
+};
+
+}  // namespace rnbd

@@ -1,0 +1,63 @@
+#!/bin/bash
+# A brick: blocks that clients allocate, in memory or in a tier, and a disk for everybody else.
+# SPDX-License-Identifier: BSD-3-Clause
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+
+peer() {
+  PYTHONDONTWRITEBYTECODE=1 limited /usr/bin/python3 "$source_dir/tests/integration/brick_peer.py" \
+    "$port" "$1"
+}
+
+with_tier() {
+  start_server --export "disk0=brick:4M,file=$PWD/tier" --export plain=memory:1M "$@"
+}
+
+four_times_memory() {
+  requires fio
+  fio --enghelp 2>/dev/null | grep -qw nbd || skip "fio has no nbd engine here"
+  truncate -s 32M tier
+  start_server --export "disk0=brick:8M,file=$PWD/tier"
+  attach disk0
+  limited fio --name=verify --ioengine=nbd --uri="$uri" --rw=randwrite --bs=16k --size=32M \
+    --iodepth=16 --verify=crc32c --verify_fatal=1 --do_verify=1 --fsync=256 --randseed=1 | tee fio.txt
+  says fio.txt 'err= 0'
+  stop nbdkit
+  stop server
+  # All of it is in the tier now.
+  start_server --export "disk0=brick:8M,file=$PWD/tier"
+  attach disk0
+  limited fio --name=verify --ioengine=nbd --uri="$uri" --rw=randwrite --bs=16k --size=32M \
+    --iodepth=16 --verify=crc32c --verify_fatal=1 --verify_only --randseed=1 | tee again.txt
+  says again.txt 'err= 0'
+}
+it "four times as much as memory has room for reads back as it was written, also later" four_times_memory
+
+copied() {
+  random_file image 8M
+  truncate -s 8M tier
+  with_tier
+  attach disk0
+  nbdcopy --flush image "$uri"
+  nbdcopy "$uri" copy
+  cmp image copy
+}
+it "nbdcopy copies an image to a brick and back" copied
+
+killed() {
+  truncate -s 8M tier
+  with_tier
+  peer fill
+  kill_hard server
+  with_tier
+  peer check
+}
+it "after a crash LIST shows what was acknowledged, and what was synced is there" killed
+
+refused() {
+  truncate -s 8M tier
+  with_tier
+  peer mistakes
+}
+it "mistakes of clients are refused, and change nothing" refused
+
+finish
