@@ -119,8 +119,14 @@ int BrickWorker::write_job(const StoreJob& job, std::uint32_t grains) {
   if (job.keep == Keep::whole) error = write_part(job, 0, kBlockSize);
   if (job.keep == Keep::span) error = write_part(job, job.span.offset, job.span.length);
   if (job.keep == Keep::dirty) error = write_grains(job, grains);
-  if (error == 0 && fdatasync(files_.tier.get()) != 0) error = errno;
-  return error;
+  return error != 0 ? error : sync_tier();
+}
+
+/// The kernel tells a failure once, to whoever asks first, and forgets what was lost.
+int BrickWorker::sync_tier() {
+  const std::lock_guard lock{tier_mutex_};
+  if (tier_error_ == 0 && fdatasync(files_.tier.get()) != 0) tier_error_ = errno;
+  return tier_error_;
 }
 
 void BrickWorker::store(const StoreJob& job) {

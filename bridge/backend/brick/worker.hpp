@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -81,6 +82,7 @@ class BrickWorker final : public BrickService, public BrickHost {
   int write_part(const StoreJob& job, std::uint64_t offset, std::uint64_t length);
   int write_grains(const StoreJob& job, std::uint32_t grains);
   int write_job(const StoreJob& job, std::uint32_t grains);
+  int sync_tier();
   void watch_leases();
 
   BrickOptions options_;
@@ -103,6 +105,8 @@ class BrickWorker final : public BrickService, public BrickHost {
   boost::asio::io_context io_;
   boost::asio::steady_timer lease_timer_{io_};
   bool watching_ = false;
+  std::mutex tier_mutex_;
+  int tier_error_ = 0;  ///< nothing is durable from then on
   boost::asio::thread_pool disk_;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> guard_{
       io_.get_executor()};
