@@ -27,6 +27,7 @@
 #include "bridge/daemon/open_exports.hpp"
 #include "bridge/daemon/process.hpp"
 #include "bridge/daemon/reload.hpp"
+#include "bridge/daemon/server_brick.hpp"
 #include "bridge/daemon/server_control.hpp"
 #include "bridge/daemon/server_evict.hpp"
 #include "bridge/daemon/shutdown.hpp"
@@ -242,6 +243,7 @@ tl::expected<Control, std::string> open_control(const std::string& path, rtrs::S
                                                 const ServerMetrics& metrics) {
   if (path.empty()) return nullptr;
   auto all = server_commands(server, catalogue, reloader);
+  std::ranges::move(brick_commands(catalogue), std::back_inserter(all));
   std::ranges::move(eviction_commands(server, catalogue), std::back_inserter(all));
   std::ranges::move(metrics.commands(), std::back_inserter(all));
   return ControlSocket::open(path, [commands = ControlCommands{std::move(all)}](

@@ -111,6 +111,8 @@ class ExportCatalogue {
   bool waits() const;
   /// The exports that have a name, in the order of their names.
   std::vector<ExportStatus> exports() const;
+  /// Those that have a name and whose blocks clients can map.
+  std::vector<std::pair<std::string, std::shared_ptr<Storage>>> bricks() const;
   /// Lets clients open files below a directory by name, after the exports that have one. If the
   /// directory is not there, it waits as an export does.
   ///

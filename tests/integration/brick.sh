@@ -60,4 +60,19 @@ refused() {
 }
 it "mistakes of clients are refused, and change nothing" refused
 
+shown() {
+  truncate -s 8M tier
+  with_tier --export "scratch=brick:2M" --control "$PWD/control"
+  peer fill
+  limited "${ctl_command[@]}" "$PWD/control" brick | tee all.txt
+  grep -Eq '^disk0 +4 +3 +2 +[0-2] +0 +file' all.txt || fail "disk0 is not as it was left"
+  grep -Eq '^scratch +1 +0 +1 +0 +0 +none' all.txt || fail "scratch is not empty"
+  limited "${ctl_command[@]}" "$PWD/control" brick disk0 | tee one.txt
+  grep -Eq '^0x7000000000000000 +1' one.txt || fail "a block is missing"
+  says_not_scratch one.txt
+  status_of 1 "${ctl_command[@]}" "$PWD/control" brick plain
+}
+says_not_scratch() { ! grep -q scratch "$1" || fail "another brick is shown"; }
+it "rnbd-ctl shows how full bricks are, and where blocks are" shown
+
 finish

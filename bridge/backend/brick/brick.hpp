@@ -144,6 +144,9 @@ class Brick {
 
   std::uint64_t free_places() const { return free_places_.size(); }
   std::uint64_t allocated() const { return entries_.size(); }
+  /// Slots that hold a block.
+  std::uint64_t in_memory() const { return options_.slots - free_slots_.size(); }
+  std::vector<MapReport> maps() const;
   const BrickOptions& options() const { return options_; }
   /// What would be found after a crash, once all records are durable.
   std::vector<Kept> kept() const;

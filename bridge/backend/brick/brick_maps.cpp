@@ -218,6 +218,13 @@ std::vector<MapView> Brick::views(std::uint64_t generation) const {
   return views;
 }
 
+std::vector<MapReport> Brick::maps() const {
+  std::vector<MapReport> reports;
+  for (const auto& [id, map] : maps_)
+    reports.push_back({map.session, map.block, map.rights, map.recalled});
+  return reports;
+}
+
 std::vector<std::uint64_t> Brick::maps_on(Path path) const {
   std::vector<std::uint64_t> result;
   for (const auto& [id, map] : maps_)

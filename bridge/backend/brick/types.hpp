@@ -65,6 +65,14 @@ struct Listed {
 
 enum class Listing : std::uint8_t { allocated, mapped_by_me, mapped, recalled };
 
+/// A map, for people.
+struct MapReport {
+  Session session = 0;
+  Block block = 0;
+  std::uint32_t rights = 0;  ///< Right
+  bool recalled = false;
+};
+
 /// A mapped block.
 struct MapView {
   Block block = 0;

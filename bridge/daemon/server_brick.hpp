@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What people may know about the bricks of a server.
+#pragma once
+
+#include <vector>
+
+#include "bridge/control/commands.hpp"
+#include "bridge/server/catalogue.hpp"
+
+namespace rnbd {
+
+/// `brick` of the control socket.
+///
+/// Threads: as server_commands(). It waits for the bricks' threads.
+/// Source:  rnbd-ctl(8).
+std::vector<ControlCommand> brick_commands(const ExportCatalogue& catalogue);
+
+}  // namespace rnbd
