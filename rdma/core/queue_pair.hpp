@@ -27,6 +27,8 @@ struct QueueSizes {
   unsigned sends = 0;     ///< posts under way
   unsigned receives = 0;  ///< posted receives
   unsigned keys = 0;  ///< exposures and revocations under way, where windows have keys of their own
+  bool regions = false;  ///< the peer uses memory of ours by itself (rdma/core/regions.hpp)
+  bool reads = false;    ///< this end uses the peer's
 };
 
 /// Position in the order of posts of one queue pair; the first post has 1.
@@ -50,6 +52,11 @@ class QueuePairHandler {
   /// A message has landed in a posted receive.
   [[nodiscard]] virtual Complaint on_message(ConstBytes message,
                                              std::optional<std::uint32_t> immediate) = 0;
+  /// A read() or a write_confirmed() has been carried out, and so has all that was posted before
+  /// it.
+  [[nodiscard]] virtual Complaint on_done(Ticket /*ticket*/) {
+    return "an operation ended that nobody began";
+  }
   /// What revoke() was asked for has happened: nothing lands in the window any more.
   [[nodiscard]] virtual Complaint on_revoked(std::uint32_t /*window*/) {
     return "a window ended that nobody revoked";
@@ -84,6 +91,26 @@ class QueuePair {
   virtual Ticket send_with_immediate(ConstBytes message, std::uint32_t immediate) = 0;
   /// Takes a receive of the peer and ends the validity of `key` there.
   virtual Ticket send_with_invalidate(std::uint32_t key) = 0;
+
+  // Of paths whose peer gives regions (rdma/core/regions.hpp). At most kMaxUnconfirmed of these two
+  // may be under way; QueuePairHandler::on_done() tells their end.
+
+  /// Reads the peer's memory. `into` must stay until the end, or until the connection is closed;
+  /// landing() tells where it may lie.
+  virtual Ticket read(RemoteMemory /*from*/, MutableBytes /*into*/) {
+    RTRS_ENSURE(!"this transport cannot read");
+    return 0;
+  }
+  /// Writes the peer's memory. Its end says that the bytes are with the peer's device: all that
+  /// comes behind them on this connection finds them there. They are neither durable then, nor need
+  /// the peer's programs see them. `data` must stay until then.
+  virtual Ticket write_confirmed(RemoteMemory /*to*/, ConstBytes /*data*/) {
+    RTRS_ENSURE(!"this transport cannot confirm");
+    return 0;
+  }
+  /// Where the transport can put what read() brings for `into`: the same memory, or the window's
+  /// own, which stays until the window is used again.
+  virtual MutableBytes landing(std::uint32_t /*window*/, MutableBytes into) { return into; }
 
   /// Posts receives of `bytes` each (0 = for immediates only). They are used in the order of
   /// posting.
@@ -122,6 +149,7 @@ class QueuePair {
   virtual Binding binding() const { return {}; }
 
   static constexpr std::size_t kMaxInline = 512;
+  static constexpr unsigned kMaxUnconfirmed = 16;
 };
 
 }  // namespace rtrs

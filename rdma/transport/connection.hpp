@@ -10,6 +10,7 @@
 #include "rdma/client.hpp"
 #include "rdma/core/identity.hpp"
 #include "rdma/core/queue_pair.hpp"
+#include "rdma/core/regions.hpp"
 
 namespace rtrs {
 
@@ -18,6 +19,8 @@ namespace rtrs {
 class PathContext {
  public:
   virtual ~PathContext() = default;
+  /// The memory that the peer may use by itself; null: it may use none.
+  virtual Regions* regions() { return nullptr; }
 };
 
 /// One connection that some thread drives: waits for its descriptor, then calls progress().

@@ -10,6 +10,9 @@
 //   void close_left();
 //   void share_right(MutableBytes memory);   // register_memory() where the transport has it
 //   static constexpr bool kKeysEnd;          // a withdrawn window's key opens nothing any more
+//   Regions& regions_right();    // what the left side may use by itself, for the second suite:
+//   TEST_CASE_TEMPLATE_INVOKE(regions_conformance, MyFixture);
+//   void share_left(MutableBytes memory);
 // Windows 0..7 of both sides may be used, each up to 1 MiB.
 #pragma once
 
@@ -23,6 +26,7 @@
 #include <vector>
 
 #include "rdma/core/queue_pair.hpp"
+#include "rdma/core/regions.hpp"
 
 namespace rtrs::conformance {
 
@@ -38,6 +42,7 @@ class Recorder final : public QueuePairHandler {
 
   std::vector<Event> events;
   std::vector<std::uint32_t> revoked;      ///< windows, in order
+  std::vector<Ticket> done;                ///< reads and confirmed writes
   Complaint complain = nullptr;            ///< what to answer
   std::function<void()> on_event = [] {};  ///< runs before the answer
 
@@ -48,6 +53,11 @@ class Recorder final : public QueuePairHandler {
   }
   Complaint on_revoked(std::uint32_t window) override {
     revoked.push_back(window);
+    return complain;
+  }
+  Complaint on_done(Ticket ticket) override {
+    done.push_back(ticket);
+    on_event();
     return complain;
   }
   Complaint on_message(ConstBytes message, std::optional<std::uint32_t> immediate) override {

@@ -65,6 +65,8 @@ class TcpFixture {
   const std::string& why_right_failed() { return right_.queue_pair.failure(); }
   void close_left() { left_.close(); }
   void share_right(MutableBytes) {}
+  void share_left(MutableBytes) {}
+  Regions& regions_right() { return *right_.regions; }
   static constexpr bool kKeysEnd = true;
 
   void settle() {
@@ -79,7 +81,8 @@ class TcpFixture {
  private:
   struct Side {
     explicit Side(tcp::Stream stream)
-        : queue_pair{std::move(stream), tcp::Digests{kDigests, kDigests}} {}
+        : regions{std::make_shared<tcp::RegionTable>()},
+          queue_pair{std::move(stream), tcp::Digests{kDigests, kDigests}, regions} {}
 
     bool move() {
       if (failed) return false;
@@ -95,6 +98,7 @@ class TcpFixture {
       failed = true;
     }
 
+    std::shared_ptr<tcp::RegionTable> regions;
     tcp::TcpQueuePair queue_pair;
     Recorder recorder;
     bool failed = false;

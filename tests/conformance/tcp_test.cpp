@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "tests/conformance/regions_suite.hpp"
 #include "tests/conformance/tls_fixture.hpp"
 
 namespace rtrs::conformance::tcp_test {
@@ -10,6 +11,7 @@ namespace {
 
 TEST_CASE_TEMPLATE_INVOKE(queue_pair_conformance, TcpWithDigests, TcpWithoutDigests, TcpWithPsk,
                           TcpWithCertificates);
+TEST_CASE_TEMPLATE_INVOKE(regions_conformance, TcpWithDigests, TcpWithoutDigests, TcpWithPsk);
 
 using tcp::Digests;
 using tcp::FrameHeader;
@@ -35,20 +37,23 @@ struct RawPeer {
   }
 
   int raw;
+  std::shared_ptr<tcp::RegionTable> regions = std::make_shared<tcp::RegionTable>();
   TcpQueuePair queue_pair;
   Recorder recorder;
   bool awaits = false;  ///< for what listen() is to hear
 
  private:
   explicit RawPeer(std::array<int, 2> sockets)
-      : raw{sockets[0]}, queue_pair{tcp::Stream{sockets[1]}, Digests{true, true}} {}
+      : raw{sockets[0]}, queue_pair{tcp::Stream{sockets[1]}, Digests{true, true}, regions} {}
 };
 
 /// The bytes of one write with immediate, as a correct peer sends it.
-std::vector<std::byte> good_frame(RemoteMemory to, ConstBytes payload) {
+std::vector<std::byte> good_frame(RemoteMemory to, ConstBytes payload,
+                                  tcp::Opcode opcode = tcp::Opcode::write,
+                                  std::uint8_t flags = tcp::kHasImmediate) {
   FrameHeader header;
-  header.opcode = static_cast<std::uint8_t>(tcp::Opcode::write);
-  header.flags = tcp::kHasImmediate;
+  header.opcode = static_cast<std::uint8_t>(opcode);
+  header.flags = flags;
   header.length = static_cast<std::uint32_t>(payload.size());
   header.immediate = 0x0028'1020;
   header.key = to.key;
@@ -200,6 +205,90 @@ TEST_CASE("a peer that sends more than was asked for breaks only its own connect
   CHECK(peer.recorder.events.size() == 1);
 }
 
+std::vector<std::byte> read_frame(RemoteMemory from, std::uint32_t length) {
+  tcp::ReadRequest request;
+  request.length = length;
+  return good_frame(from, wire::bytes_of(request), tcp::Opcode::read, 0);
+}
+
+TEST_CASE("a forged key or generation of a region breaks its own connection, and no byte moves") {
+  constexpr std::uint64_t kOneExposure = std::uint64_t{1} << 21;
+  const auto is_refused = [](auto forge, bool reads) {
+    RawPeer peer;
+    std::vector<std::byte> memory(4096);
+    RemoteMemory where = *peer.regions->expose(memory, kRegionRead | kRegionWrite);
+    forge(where);
+    peer.say(reads ? read_frame(where, 64) : good_frame(where, pattern(64), tcp::Opcode::write, 0));
+    const bool broken = peer.listen() == Connection::Status::broken;
+    return broken && peer.queue_pair.failure().starts_with("the peer ") &&
+           equal(memory, std::vector<std::byte>(4096));
+  };
+  for (const bool reads : {false, true}) {
+    CHECK_FALSE(is_refused([](RemoteMemory&) {}, reads));
+    CHECK(is_refused([](RemoteMemory& m) { m.address += kOneExposure; }, reads));
+    CHECK(is_refused([](RemoteMemory& m) { m.address -= kOneExposure; }, reads));
+    CHECK(is_refused([](RemoteMemory& m) { m.address |= ~(kOneExposure - 1); }, reads));
+    CHECK(is_refused([](RemoteMemory& m) { m.key += 1U << 8; }, reads));
+    CHECK(is_refused([](RemoteMemory& m) { m.key += 1; }, reads));
+    CHECK(is_refused([](RemoteMemory& m) { m.key = 0xFFFF'FF00; }, reads));
+    CHECK(is_refused([](RemoteMemory& m) { m.key &= 0x7FFF'FFFF; }, reads));
+  }
+}
+
+TEST_CASE("a region that ends in the middle of a write takes the rest, and the connection, away") {
+  RawPeer peer;
+  std::vector<std::byte> memory(4096);
+  const RemoteMemory where = *peer.regions->expose(memory, kRegionWrite);
+  const auto frame = good_frame(where, pattern(4096, 3), tcp::Opcode::write, 0);
+  peer.say(ConstBytes{frame}.first(2000));
+  CHECK(peer.listen() == Connection::Status::drained);
+  bool dead = false;
+  peer.regions->retire(where, [&] { dead = true; });
+  REQUIRE(dead);
+  std::ranges::fill(memory, std::byte{7});
+  peer.say(ConstBytes{frame}.subspan(2000));
+  CHECK(peer.listen() == Connection::Status::broken);
+  CHECK(equal(memory, std::vector<std::byte>(4096, std::byte{7})));
+}
+
+TEST_CASE("a peer that reads more at once than it may breaks only its own connection") {
+  RawPeer peer;
+  std::vector<std::byte> memory(Regions::kMaxRegion);
+  const RemoteMemory where = *peer.regions->expose(memory, kRegionRead);
+  auto status = Connection::Status::drained;
+  // The socket takes some answers, which nobody reads.
+  for (int i = 0; i < 100 && status != Connection::Status::broken; ++i) {
+    peer.say(read_frame(where, Regions::kMaxRegion));
+    status = peer.listen();
+  }
+  CHECK(status == Connection::Status::broken);
+  CHECK(peer.queue_pair.failure() == "the peer reads more at once than it may");
+}
+
+TEST_CASE("an answer to a read that was not asked for breaks the connection") {
+  RawPeer peer;
+  std::vector<std::byte> memory(64);
+  SUBCASE("there is none") {}
+  SUBCASE("of another token") { peer.queue_pair.read({}, memory); }
+  peer.say(good_frame({}, pattern(64), tcp::Opcode::read_data));
+  CHECK(peer.listen() == Connection::Status::broken);
+  CHECK(equal(memory, std::vector<std::byte>(64)));
+  CHECK(peer.recorder.done.empty());
+}
+
+TEST_CASE("a peer cannot read on a connection that gives no regions") {
+  const auto sockets = connected_sockets();
+  TcpQueuePair queue_pair{tcp::Stream{sockets[1]}, Digests{true, true}};
+  Recorder recorder;
+  const auto frame = read_frame({}, 0);
+  REQUIRE(::send(sockets[0], frame.data(), frame.size(), MSG_NOSIGNAL) > 0);
+  pollfd descriptor{queue_pair.descriptor(), POLLIN, 0};
+  REQUIRE(poll(&descriptor, 1, 60'000) == 1);
+  CHECK(queue_pair.progress(recorder) == Connection::Status::broken);
+  CHECK(queue_pair.failure() == "the peer reads memory, and was given none");
+  ::close(sockets[0]);
+}
+
 TEST_CASE("a frame header is refused for each thing that can be wrong with it") {
   const auto judge = [](auto change) {
     FrameHeader header;
@@ -211,7 +300,14 @@ TEST_CASE("a frame header is refused for each thing that can be wrong with it") 
   using wire::DecodeError;
   CHECK(judge([](FrameHeader&) {}).has_value());
   CHECK(judge([](FrameHeader& h) { h.opcode = 0; }).error() == DecodeError::bad_type);
-  CHECK(judge([](FrameHeader& h) { h.opcode = 4; }).error() == DecodeError::bad_type);
+  CHECK(judge([](FrameHeader& h) { h.opcode = 6; }).error() == DecodeError::bad_type);
+  CHECK(judge([](FrameHeader& h) { h.opcode = 4; }).error() == DecodeError::bad_value);
+  CHECK(judge([](FrameHeader& h) {
+          h.opcode = 4;
+          h.length = 8;
+          h.flags = tcp::kHasImmediate;
+        }).error() == DecodeError::bad_value);
+  CHECK(judge([](FrameHeader& h) { h.opcode = 5; }).error() == DecodeError::bad_value);
   CHECK(judge([](FrameHeader& h) { h.length = (1U << 28) + 1; }).error() ==
         DecodeError::bad_length);
   CHECK(judge([](FrameHeader& h) {

@@ -13,7 +13,7 @@ namespace {
 
 void check_header(const FrameHeader& header) {
   fuzz::require(header.length <= kMaxPayload, "a payload has its limit");
-  fuzz::require(header.opcode >= 1 && header.opcode <= 3, "the operation is known");
+  fuzz::require(header.opcode >= 1 && header.opcode <= 5, "the operation is known");
   if (header.opcode == static_cast<std::uint8_t>(Opcode::send_with_invalidate)) {
     fuzz::require(header.length == 0, "an invalidation has no payload");
     fuzz::require((header.flags & kHasImmediate) == 0, "an invalidation has no immediate");

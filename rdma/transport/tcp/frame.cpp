@@ -97,6 +97,14 @@ wire::Result<FrameHeader> decode_frame_header(ConstBytes bytes, bool check_diges
     case Opcode::send_with_invalidate:
       if (header.length != 0 || has_immediate) return tl::unexpected(DecodeError::bad_value);
       return header;
+    case Opcode::read:
+      if (header.length != sizeof(ReadRequest) || has_immediate) {
+        return tl::unexpected(DecodeError::bad_value);
+      }
+      return header;
+    case Opcode::read_data:
+      if (!has_immediate) return tl::unexpected(DecodeError::bad_value);
+      return header;
   }
   return tl::unexpected(DecodeError::bad_type);
 }

@@ -44,6 +44,8 @@ enum class Opcode : std::uint8_t {
   send = 1,
   write = 2,
   send_with_invalidate = 3,
+  read = 4,       ///< of memory at key and address; the payload is a ReadRequest
+  read_data = 5,  ///< the answer; the immediate is the request's token
 };
 
 /// FrameHeader::flags
@@ -54,16 +56,23 @@ struct FrameHeader {
   std::uint8_t opcode = 0;
   std::uint8_t flags = 0;
   le16 reserved = 0;
-  le32 length = 0;       ///< bytes of payload
-  le32 immediate = 0;    ///< with kHasImmediate
-  le32 key = 0;          ///< write: key of the memory; send_with_invalidate: the key that ends
-  le64 address = 0;      ///< write: where in that memory
+  le32 length = 0;     ///< bytes of payload
+  le32 immediate = 0;  ///< with kHasImmediate
+  le32 key = 0;        ///< write, read: key of the memory; send_with_invalidate: the key that ends
+  le64 address = 0;    ///< write, read: where in that memory
   le32 payload_crc = 0;  ///< CRC32C of the payload, with kDigestData; otherwise 0
   le32 header_crc = 0;   ///< CRC32C of the 28 bytes before, with kDigestHeader; otherwise 0
 };
 static_assert(sizeof(FrameHeader) == 32);
 static_assert(offsetof(FrameHeader, length) == 4 && offsetof(FrameHeader, address) == 16);
 static_assert(offsetof(FrameHeader, payload_crc) == 24 && offsetof(FrameHeader, header_crc) == 28);
+
+/// Payload of a read.
+struct ReadRequest {
+  le32 token = 0;   ///< repeated by the answer
+  le32 length = 0;  ///< bytes to read
+};
+static_assert(sizeof(ReadRequest) == 8 && offsetof(ReadRequest, length) == 4);
 
 /// No frame is longer: the largest chunk that an immediate can describe.
 inline constexpr std::uint32_t kMaxPayload = 1U << 28;

@@ -27,10 +27,12 @@ bool TcpIncoming::send_record(const wire::ConnectResponse& answer, std::uint16_t
 void TcpIncoming::reject(const wire::ConnectResponse& answer) { send_record(answer, 0); }
 
 tl::expected<std::unique_ptr<Connection>, Failure> TcpIncoming::open(
-    const QueueSizes&, std::shared_ptr<PathContext>&) {
+    const QueueSizes& sizes, std::shared_ptr<PathContext>& context) {
+  if (sizes.regions && context == nullptr) context = std::make_shared<RegionTable>();
   auto queue_pair = std::make_unique<TcpQueuePair>(
       std::move(own_),
-      Digests{.header = (digests_ & kDigestHeader) != 0, .data = (digests_ & kDigestData) != 0});
+      Digests{.header = (digests_ & kDigestHeader) != 0, .data = (digests_ & kDigestData) != 0},
+      std::dynamic_pointer_cast<RegionTable>(context));
   stream_ = &queue_pair->stream();
   return queue_pair;
 }

@@ -26,13 +26,17 @@ FrameHeader frame(Opcode opcode, RemoteMemory to = {},
 
 }  // namespace
 
-TcpQueuePair::TcpQueuePair(Stream stream, Digests digests)
+TcpQueuePair::TcpQueuePair(Stream stream, Digests digests, std::shared_ptr<RegionTable> regions)
     : stream_{std::move(stream)},
       digests_{digests},
       staging_{std::make_unique_for_overwrite<std::byte[]>(kStaging)},
       read_size_{kStaging},
-      awaited_{-EAGAIN} {
+      awaited_{-EAGAIN},
+      regions_{std::move(regions)} {
   bound_send_buffer(stream_.descriptor());
+  if (regions_ == nullptr) return;
+  answers_ = std::make_unique<ReadAnswers>();
+  regions_->add_user(*this);
 }
 
 TcpQueuePair::~TcpQueuePair() { close(); }
@@ -40,6 +44,7 @@ TcpQueuePair::~TcpQueuePair() { close(); }
 void TcpQueuePair::close() {
   stream_.close();
   queue_.clear();
+  if (regions_ != nullptr) std::exchange(regions_, nullptr)->remove_user(*this);
   if (failure_.empty()) failure_ = "closed";
 }
 
@@ -99,6 +104,22 @@ Ticket TcpQueuePair::send_with_immediate(ConstBytes message, std::uint32_t immed
 
 Ticket TcpQueuePair::send_with_invalidate(std::uint32_t key) {
   return post(frame(Opcode::send_with_invalidate, {0, key}), {}, {});
+}
+
+Ticket TcpQueuePair::read(RemoteMemory from, MutableBytes into) {
+  if (!reads_) reads_ = std::make_unique<RemoteReads>();
+  ReadRequest request;
+  request.token = reads_->next_token();
+  request.length = static_cast<std::uint32_t>(into.size());
+  const Ticket ticket = post(frame(Opcode::read, from), {}, wire::bytes_of(request));
+  reads_->push({ticket, into});
+  return ticket;
+}
+
+/// A read of nothing behind it: its answer comes when the write has landed.
+Ticket TcpQueuePair::write_confirmed(RemoteMemory to, ConstBytes data) {
+  post(frame(Opcode::write, to), data, {});
+  return read({}, {});
 }
 
 void TcpQueuePair::flush() {

@@ -12,6 +12,8 @@
 
 #include "rdma/transport/connection.hpp"
 #include "rdma/transport/tcp/frame.hpp"
+#include "rdma/transport/tcp/region_table.hpp"
+#include "rdma/transport/tcp/remote_reads.hpp"
 #include "rdma/transport/tcp/send_queue.hpp"
 #include "rdma/transport/tcp/stream.hpp"
 
@@ -31,7 +33,8 @@ struct Digests {
 /// Source:  docs/protocol.md, TCP binding.
 class TcpQueuePair final : public Connection {
  public:
-  TcpQueuePair(Stream stream, Digests digests);
+  /// `regions`: what the peer may use by itself; null: nothing.
+  TcpQueuePair(Stream stream, Digests digests, std::shared_ptr<RegionTable> regions = nullptr);
   ~TcpQueuePair() override;
   TcpQueuePair(const TcpQueuePair&) = delete;
   TcpQueuePair& operator=(const TcpQueuePair&) = delete;
@@ -42,6 +45,8 @@ class TcpQueuePair final : public Connection {
   Ticket send(ConstBytes message) override;
   Ticket send_with_immediate(ConstBytes message, std::uint32_t immediate) override;
   Ticket send_with_invalidate(std::uint32_t key) override;
+  Ticket read(RemoteMemory from, MutableBytes into) override;
+  Ticket write_confirmed(RemoteMemory to, ConstBytes data) override;
   void post_receives(unsigned count, std::uint32_t bytes) override;
   RemoteMemory expose(std::uint32_t window, MutableBytes memory) override;
   bool collect(std::uint32_t window, std::uint32_t bytes) override;
@@ -60,6 +65,8 @@ class TcpQueuePair final : public Connection {
   void close() override;
   const std::string& failure() const override { return failure_; }
   const Identity* peer() const override { return stream_.peer(); }
+  /// The key of this region has ended, perhaps in the middle of a write to it.
+  void on_retired(ConstBytes region);
   /// For the hello, which goes before all frames.
   Stream& stream() { return stream_; }
 
@@ -85,6 +92,8 @@ class TcpQueuePair final : public Connection {
     std::uint32_t done = 0;       ///< bytes of payload received
     std::uint32_t crc = kCrcStart;
     bool active = false;
+    bool in_region = false;
+    bool refused = false;  ///< the key of its region ended meanwhile
   };
 
   // queue_pair.cpp
@@ -107,6 +116,13 @@ class TcpQueuePair final : public Connection {
   static void note_landed(Window& window, const FrameHeader& header);
   bool end(QueuePairHandler& handler);
 
+  // queue_pair_regions.cpp
+  bool begin_region_write(const FrameHeader& header);
+  bool begin_read(const FrameHeader& header);
+  bool begin_read_data(const FrameHeader& header);
+  bool answer_read(const FrameHeader& header);
+  Complaint end_read(QueuePairHandler& handler);
+
   Stream stream_;
   Digests digests_;
   SendQueue queue_;
@@ -118,7 +134,10 @@ class TcpQueuePair final : public Connection {
   std::size_t staged_ = 0;  ///< bytes in staging_ that are no complete header yet
   std::size_t read_size_;   ///< how much to read at a header
   ssize_t awaited_;  ///< bytes behind those staged, or a negative errno; await() to progress()
-  bool may_block_ = false;  ///< the socket is set up for await()
+  std::shared_ptr<RegionTable> regions_;
+  std::unique_ptr<ReadAnswers> answers_;  ///< with regions_
+  std::unique_ptr<RemoteReads> reads_;    ///< from the first read() on
+  bool may_block_ = false;                ///< the socket is set up for await()
   std::string failure_;
 };
 

@@ -144,6 +144,10 @@ bool TcpQueuePair::begin(const FrameHeader& header) {
       return begin_send(header);
     case Opcode::send_with_invalidate:
       return true;
+    case Opcode::read:
+      return begin_read(header);
+    case Opcode::read_data:
+      return begin_read_data(header);
   }
   return fail("bad frame: unknown operation");
 }
@@ -151,6 +155,7 @@ bool TcpQueuePair::begin(const FrameHeader& header) {
 bool TcpQueuePair::begin_write(const FrameHeader& header) {
   if (header.length == 0) return true;  // as in verbs, keys of empty operations are not looked at
   const std::uint32_t key = header.key;
+  if (regions_ != nullptr && RegionTable::has(key)) return begin_region_write(header);
   arrival_.window = key >> kGenerationBits;
   if (arrival_.window >= windows_.size() ||
       windows_[arrival_.window].generation != (key & ((1U << kGenerationBits) - 1))) {
@@ -199,7 +204,8 @@ bool TcpQueuePair::end(QueuePairHandler& handler) {
   Complaint complaint = nullptr;
   switch (static_cast<Opcode>(header.opcode)) {
     case Opcode::write:
-      if (landed) note_landed(windows_[arrival_.window], header);
+      if (arrival_.refused) return fail("the peer wrote to memory that it had given back");
+      if (landed && !arrival_.in_region) note_landed(windows_[arrival_.window], header);
       if (!has_immediate) return true;
       if (!take_receive()) return false;
       complaint = handler.on_write_with_immediate(header.immediate, header.length);
@@ -212,6 +218,11 @@ bool TcpQueuePair::end(QueuePairHandler& handler) {
     case Opcode::send_with_invalidate:
       if (!take_receive()) return false;
       break;  // keys of this binding end with their window
+    case Opcode::read:
+      return answer_read(header);
+    case Opcode::read_data:
+      complaint = end_read(handler);
+      break;
   }
   if (complaint != nullptr) return fail(std::string{"protocol violation: "} + complaint);
   return failure_.empty();
