@@ -62,6 +62,10 @@ TEST_CASE_TEMPLATE_DEFINE("the regions of a path", Fixture, regions_conformance)
     left.flush();
     f.settle();
   };
+  const auto has_died = [&] {
+    f.settle();
+    return death.told();
+  };
   const auto is_refused = [&] {
     settle();
     CHECK(f.left_failed());
@@ -127,7 +131,7 @@ TEST_CASE_TEMPLATE_DEFINE("the regions of a path", Fixture, regions_conformance)
   SUBCASE("a retired key opens nothing") {
     const RemoteMemory where = expose(kRegionRead | kRegionWrite);
     regions.retire(where, death.teller());
-    REQUIRE(death.told());
+    REQUIRE(has_died());
     SUBCASE("for a write") { left.write_confirmed(where, from.first(64)); }
     SUBCASE("for a read") { left.read(where, into.first(64)); }
     SUBCASE("also when its memory was exposed again") {
@@ -169,7 +173,7 @@ TEST_CASE_TEMPLATE_DEFINE("the regions of a path", Fixture, regions_conformance)
     const auto other = regions.expose(MutableBytes{memory}.first(kBlock), kRegionRead);
     REQUIRE(other.has_value());
     regions.retire(one, death.teller());
-    REQUIRE(death.told());
+    REQUIRE(has_died());
     left.read(*other, into);
     settle();
     CHECK(f.heard_by_left().done.size() == 1);
@@ -183,7 +187,7 @@ TEST_CASE_TEMPLATE_DEFINE("the regions of a path", Fixture, regions_conformance)
       for (int i = 0; i < 5; ++i) expose(kRegionRead | kRegionWrite);
     }
     regions.retire_all(death.teller());
-    REQUIRE(death.told());
+    REQUIRE(has_died());
     CHECK(death.count() == 1);
   }
 
@@ -193,10 +197,13 @@ TEST_CASE_TEMPLATE_DEFINE("the regions of a path", Fixture, regions_conformance)
     CHECK(regions.expose(large, kRegionRead) == tl::unexpected(EINVAL));
     CHECK(regions.expose(MutableBytes{large}.first(Regions::kMaxRegion), kRegionRead).has_value());
     regions.retire_all(death.teller());  // before its memory goes
-    REQUIRE(death.told());
+    REQUIRE(has_died());
   }
 
-  regions.retire_all([] {});
+  Death last;
+  regions.retire_all(last.teller());
+  f.settle();
+  REQUIRE(last.told());
 }
 
 }  // namespace rtrs::conformance

@@ -3,7 +3,7 @@
 // as a broken connection.
 #include <memory>
 
-#include "tests/conformance/suite.hpp"
+#include "tests/conformance/regions_suite.hpp"
 #include "tests/sim/sim_queue_pair.hpp"
 
 namespace rtrs::conformance::sim_test {
@@ -22,8 +22,8 @@ class SimFixture {
                .transport_timeout = std::chrono::seconds{1}},
         wire_{std::make_shared<sim::Wire>(world_, knobs_, 1, 0,
                                           [](std::shared_ptr<sim::Wire>, ConstBytes) {})},
-        left_{wire_, sim::Side::client, keys_left_},
-        right_{wire_, sim::Side::server, keys_right_} {}
+        left_{wire_, sim::Side::client, keys_left_, {}},
+        right_{wire_, sim::Side::server, keys_right_, {.regions = &regions_}} {}
 
   QueuePair& left() { return left_.queue_pair; }
   QueuePair& right() { return right_.queue_pair; }
@@ -33,6 +33,8 @@ class SimFixture {
   bool right_failed() const { return right_.failed || world_.broken(); }
   void close_left() { left_.queue_pair.close(); }
   void share_right(MutableBytes) {}
+  void share_left(MutableBytes) {}
+  Regions& regions_right() { return regions_; }
   static constexpr bool kKeysEnd = true;
 
   void settle() {
@@ -44,8 +46,9 @@ class SimFixture {
 
  private:
   struct Side {
-    Side(std::shared_ptr<sim::Wire> wire, sim::Side side, sim::KeySource& keys)
-        : queue_pair{std::move(wire), side, keys, {}} {}
+    Side(std::shared_ptr<sim::Wire> wire, sim::Side side, sim::KeySource& keys,
+         sim::SimQueuePair::Options options)
+        : queue_pair{std::move(wire), side, keys, options} {}
 
     void move() {
       auto status = sim::SimQueuePair::Status::more;
@@ -67,6 +70,7 @@ class SimFixture {
   sim::NetworkKnobs knobs_;
   sim::KeySource keys_left_{world_, false};
   sim::KeySource keys_right_{world_, false};
+  sim::SimRegions regions_{world_, 0};
   std::shared_ptr<sim::Wire> wire_;
   Side left_;
   Side right_;
@@ -75,6 +79,7 @@ class SimFixture {
 using SimLikeTcp = SimFixture<true>;
 using SimLikeVerbs = SimFixture<false>;
 TEST_CASE_TEMPLATE_INVOKE(queue_pair_conformance, SimLikeTcp, SimLikeVerbs);
+TEST_CASE_TEMPLATE_INVOKE(regions_conformance, SimLikeTcp, SimLikeVerbs);
 
 }  // namespace
 }  // namespace rtrs::conformance::sim_test

@@ -69,6 +69,10 @@ class VerbsFixture {
   bool left_failed() const { return left_.failed; }
   bool right_failed() const { return right_.failed; }
   void close_left() { left_.close(); }
+  void share_left(MutableBytes memory) {
+    require(left_.queue_pair->register_memory(memory).has_value(), "register");
+  }
+  Regions& regions_right() { return *right_.domain; }
   void share_right(MutableBytes memory) {
     require(right_.queue_pair->register_memory(memory).has_value(), "register");
   }
@@ -97,6 +101,7 @@ class VerbsFixture {
 
  private:
   struct Side {
+    std::shared_ptr<verbs::Domain> domain;  ///< null where nobody asks for regions
     std::unique_ptr<verbs::VerbsQueuePair> queue_pair;
     Recorder recorder;
     bool failed = false;
@@ -115,8 +120,9 @@ class VerbsFixture {
     }
   };
 
-  static std::unique_ptr<verbs::VerbsQueuePair> make(verbs::CmId id) {
-    auto domain = value(verbs::Domain::create(id->verbs));
+  static std::unique_ptr<verbs::VerbsQueuePair> make(
+      verbs::CmId id, std::shared_ptr<verbs::Domain> domain = nullptr) {
+    if (domain == nullptr) domain = value(verbs::Domain::create(id->verbs));
     return value(
         verbs::VerbsQueuePair::create(std::move(id), std::move(domain), {256, 700, 16}, kInline));
   }
@@ -126,13 +132,15 @@ class VerbsFixture {
     rdma_conn_param parameters{};
     parameters.retry_count = 7;
     parameters.rnr_retry_count = 7;
+    parameters.initiator_depth = parameters.responder_resources = QueuePair::kMaxUnconfirmed;
     require(rdma_connect(left_.queue_pair->id().get(), &parameters) == 0, "connect");
 
     rdma_cm_id* incoming = nullptr;
     require(await_event(listener, &incoming) == RDMA_CM_EVENT_CONNECT_REQUEST, "request");
     verbs::Channel channel = value(verbs::open_channel());
     require(rdma_migrate_id(incoming, channel.get()) == 0, "migrate");
-    right_.queue_pair = make(verbs::CmId{std::move(channel), incoming});
+    right_.domain = value(verbs::Domain::create(incoming->verbs));
+    right_.queue_pair = make(verbs::CmId{std::move(channel), incoming}, right_.domain);
     require(rdma_accept(right_.queue_pair->id().get(), &parameters) == 0, "accept");
     require(await_event(left_.queue_pair->id()) == RDMA_CM_EVENT_ESTABLISHED, "established");
     require(left_.queue_pair->on_established().has_value(), "timer");

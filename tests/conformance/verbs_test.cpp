@@ -6,12 +6,14 @@
 #include <optional>
 #include <thread>
 
+#include "tests/conformance/regions_suite.hpp"
 #include "tests/conformance/verbs_fixture.hpp"
 
 namespace rtrs::conformance::verbs_test {
 namespace {
 
 TEST_CASE_TEMPLATE_INVOKE(queue_pair_conformance, VerbsInlining, VerbsWithoutInline);
+TEST_CASE_TEMPLATE_INVOKE(regions_conformance, VerbsInlining);
 
 TEST_CASE("verbs: both ends see the same binding, which no other connection has") {
   VerbsInlining one, other;

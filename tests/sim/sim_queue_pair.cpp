@@ -142,6 +142,13 @@ void SimQueuePair::accept_waiting() {
       break;
     }
     place(packet, packet.payload.size());
+    if (refused_) {
+      waiting_.clear();
+      over_ = true;
+      inbox_.push_back({.kind = Packet::Kind::end});
+      any = true;
+      break;
+    }
     inbox_.push_back(std::move(packet));
     waiting_.pop_front();
     ++accepted_;
@@ -203,7 +210,12 @@ bool SimQueuePair::find_target(const Packet& packet, Window& target) {
 
 /// Copies bytes up to `upto` of a write to their place, if it is still exposed.
 void SimQueuePair::place(Packet& packet, std::size_t upto) {
+  if (packet.kind == Packet::Kind::read) return answer_read(packet);
+  if (packet.kind == Packet::Kind::read_data) return land_read(packet);
   if (packet.kind != Packet::Kind::write || packet.payload.empty()) return;
+  if (options_.regions != nullptr && SimRegions::has(packet.to.key)) {
+    return place_in_region(packet, upto);
+  }
   Window window;
   if (!find_target(packet, window)) return;
   const std::uint64_t offset = packet.to.address - window.address;
@@ -236,6 +248,8 @@ SimQueuePair::Status SimQueuePair::progress(rtrs::QueuePairHandler& handler, uns
     if (budget-- == 0) return Status::more;
     if (wire_->knobs().stream && !land(inbox_.front())) return Status::more;
     if (world_.broken()) return Status::ended;
+    if (refused_) ended_ = true;
+    if (ended_) return Status::ended;
     const Packet packet = std::move(inbox_.front());
     inbox_.pop_front();
     wire_->taken(side_);
@@ -298,6 +312,11 @@ void SimQueuePair::dispatch(const Packet& packet, rtrs::QueuePairHandler& handle
       return;
     case Packet::Kind::unbind:
       complaint_ = handler.on_revoked(options_.chunk_keys->tell_end(packet.to.key));
+      return;
+    case Packet::Kind::read:
+      return;
+    case Packet::Kind::read_data:
+      complaint_ = end_read(handler);
       return;
     default:
       invalidate(packet.to.key);

@@ -13,6 +13,7 @@
 #include "rdma/core/queue_pair.hpp"
 #include "tests/sim/chunk_keys.hpp"
 #include "tests/sim/linux_server.hpp"
+#include "tests/sim/sim_regions.hpp"
 #include "tests/sim/wire.hpp"
 
 namespace sim {
@@ -54,6 +55,8 @@ class SimQueuePair final : public rtrs::QueuePair {
     LinuxServer* linux_server = nullptr;
     /// Not null: the server's chunks have keys of their own.
     ChunkKeys* chunk_keys = nullptr;
+    /// Not null: what the peer may use by itself.
+    SimRegions* regions = nullptr;
   };
 
   SimQueuePair(std::shared_ptr<Wire> wire, Side side, KeySource& keys, Options options);
@@ -96,6 +99,8 @@ class SimQueuePair final : public rtrs::QueuePair {
   rtrs::Ticket send(rtrs::ConstBytes message) override;
   rtrs::Ticket send_with_immediate(rtrs::ConstBytes message, std::uint32_t immediate) override;
   rtrs::Ticket send_with_invalidate(std::uint32_t key) override;
+  rtrs::Ticket read(rtrs::RemoteMemory from, rtrs::MutableBytes into) override;
+  rtrs::Ticket write_confirmed(rtrs::RemoteMemory to, rtrs::ConstBytes data) override;
   void post_receives(unsigned count, std::uint32_t bytes) override;
   rtrs::RemoteMemory expose(std::uint32_t window, rtrs::MutableBytes memory) override;
   void withdraw(std::uint32_t window) override;
@@ -118,6 +123,12 @@ class SimQueuePair final : public rtrs::QueuePair {
     std::uint32_t bytes;
   };
 
+  struct Read {
+    rtrs::Ticket ticket;
+    rtrs::MutableBytes into;
+    bool landed;
+  };
+
   rtrs::Ticket post(Packet packet);
   void post_to_device(Packet::Kind kind, std::uint32_t key);
   rtrs::Ticket reply_as_linux(rtrs::RemoteMemory to, rtrs::ConstBytes data,
@@ -133,6 +144,12 @@ class SimQueuePair final : public rtrs::QueuePair {
   bool find_target(const Packet& packet, Window& target);
   bool take_receive(const Packet& packet);
   void watch_for_receive();
+  // sim_queue_pair_regions.cpp
+  void refuse(const Packet& packet);
+  void place_in_region(Packet& packet, std::size_t upto);
+  void answer_read(const Packet& packet);
+  void land_read(const Packet& packet);
+  rtrs::Complaint end_read(rtrs::QueuePairHandler& handler);
   std::vector<std::byte> extended(rtrs::ConstBytes record) const;
   void announce(const Packet& packet) const;
   void dispatch(const Packet& packet, rtrs::QueuePairHandler& handler);
@@ -157,7 +174,9 @@ class SimQueuePair final : public rtrs::QueuePair {
   std::map<std::uint32_t, std::uint32_t> current_;  ///< window -> key
   std::deque<Receives> receives_;
   std::uint32_t last_receive_ = 0;  ///< bytes of the one taken last
+  std::deque<Read> reads_;          ///< under way, oldest first
   // Receiving
+  bool refused_ = false;        ///< an access of the peer
   std::deque<Packet> waiting_;  ///< arrived, but no receive is posted (verbs only)
   std::deque<Packet> inbox_;
   std::uint64_t accepted_ = 0;  ///< packets that left waiting_

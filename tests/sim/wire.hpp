@@ -29,6 +29,8 @@ struct Packet {
     write,       ///< into exposed memory
     message,     ///< into a posted receive
     invalidate,  ///< takes a receive, ends a key
+    read,        ///< of a region
+    read_data,   ///< its answer
     end,         ///< the connection is over
     bind,        ///< never travels: the key of a chunk becomes good
     unbind,      ///< never travels: it ends
@@ -41,6 +43,7 @@ struct Packet {
   std::vector<std::byte> payload{};  ///< until then what follows `source`
   std::uint32_t landed = 0;          ///< bytes that are in their place already
   bool stale = false;                ///< a copy, whose key is over
+  std::uint32_t length = 0;          ///< bytes to be read
   bool takes_receive() const {
     return kind == Kind::message || kind == Kind::invalidate ||
            (kind == Kind::write && immediate.has_value());

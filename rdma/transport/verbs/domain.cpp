@@ -91,6 +91,17 @@ tl::expected<std::shared_ptr<Region>, Failure> Region::adopt(ibv_pd* domain, Mut
   return region;
 }
 
+tl::expected<std::shared_ptr<Region>, Failure> Region::open(ibv_pd* domain, MutableBytes memory,
+                                                            unsigned access) {
+  int allowed = (access & kRegionRead) != 0 ? IBV_ACCESS_REMOTE_READ : 0;
+  // Who lets others write must be able to write itself.
+  if ((access & kRegionWrite) != 0) allowed |= IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
+  std::shared_ptr<Region> region{new Region{memory, /*owned=*/false}};
+  auto ok = region->register_with(domain, allowed);
+  if (!ok) return tl::unexpected(ok.error());
+  return region;
+}
+
 tl::expected<void, Failure> Region::register_with(ibv_pd* domain, int access) {
   registration_ = ibv_reg_mr(domain, bytes_.data(), bytes_.size(), access);
   if (registration_ == nullptr) return tl::unexpected(cannot_lock(bytes_.size(), errno));
@@ -112,6 +123,8 @@ tl::expected<std::shared_ptr<Domain>, Failure> Domain::create(ibv_context* devic
 
 Domain::~Domain() {
   events_->forget_log(this);
+  exposed_.clear();
+  retirement_.finish();
   for (ibv_mw* window : key_windows_) ibv_dealloc_mw(window);
   ibv_dealloc_pd(handle_);
 }
@@ -125,6 +138,31 @@ tl::expected<std::shared_ptr<const Region>, Failure> Domain::adopt(MutableBytes 
   auto region = Region::adopt(handle_, memory, /*with_windows=*/!key_windows_.empty());
   if (region) regions_.push_back(*region);
   return region;
+}
+
+tl::expected<RemoteMemory, int> Domain::expose(MutableBytes memory, unsigned access) {
+  if (memory.empty() || memory.size() > kMaxRegion) return tl::unexpected(EINVAL);
+  auto region = Region::open(handle_, memory, access);
+  if (!region) return tl::unexpected(region.error().error);
+  const std::uint32_t key = (*region)->remote_key();
+  exposed_[key] = *std::move(region);
+  return RemoteMemory{reinterpret_cast<std::uintptr_t>(memory.data()), key};
+}
+
+void Domain::retire(RemoteMemory where, std::function<void()> dead) {
+  std::vector<std::shared_ptr<Region>> ended;
+  if (const auto found = exposed_.find(where.key); found != exposed_.end()) {
+    ended.push_back(std::move(found->second));
+    exposed_.erase(found);
+  }
+  retirement_.add({std::move(ended), std::move(dead)});
+}
+
+void Domain::retire_all(std::function<void()> dead) {
+  std::vector<std::shared_ptr<Region>> ended;
+  for (auto& [key, region] : exposed_) ended.push_back(std::move(region));
+  exposed_.clear();
+  retirement_.add({std::move(ended), std::move(dead)});
 }
 
 tl::expected<void, Failure> Domain::reserve_keys(unsigned count) {

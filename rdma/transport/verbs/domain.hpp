@@ -4,6 +4,9 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <tl/expected.hpp>
 #include <utility>
@@ -13,6 +16,7 @@
 #include "rdma/log.hpp"
 #include "rdma/transport/connection.hpp"
 #include "rdma/transport/verbs/async_events.hpp"
+#include "rdma/transport/verbs/retirement.hpp"
 
 namespace rtrs::verbs {
 
@@ -46,6 +50,9 @@ class Region {
   /// Memory of somebody else, which must outlive the region.
   static tl::expected<std::shared_ptr<Region>, Failure> adopt(ibv_pd* domain, MutableBytes memory,
                                                               bool with_windows = false);
+  /// Likewise, for a peer that uses it in the ways of `access` (RegionAccess).
+  static tl::expected<std::shared_ptr<Region>, Failure> open(ibv_pd* domain, MutableBytes memory,
+                                                             unsigned access);
   ~Region();
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
@@ -74,8 +81,8 @@ class Region {
 /// The state shared by the connections of one path: a protection domain of their own, so that no
 /// key of one client opens the memory of another.
 ///
-/// Threads: adopt() and reserve_keys() one at a time; the rest any.
-class Domain final : public PathContext {
+/// Threads: adopt(), reserve_keys(), expose() and the retirements one at a time; the rest any.
+class Domain final : public PathContext, public Regions {
  public:
   /// `log` hears of the device and its ports.
   ///
@@ -94,6 +101,12 @@ class Domain final : public PathContext {
   ///
   /// Errors: ENOMEM.
   tl::expected<std::shared_ptr<const Region>, Failure> adopt(MutableBytes memory);
+  Regions* regions() override { return this; }
+  /// A registration of its own for each region: devices enforce its bounds, and when it has ended
+  /// nothing lands any more. Neither is so with memory windows on soft-RoCE.
+  tl::expected<RemoteMemory, int> expose(MutableBytes memory, unsigned access) override;
+  void retire(RemoteMemory where, std::function<void()> dead) override;
+  void retire_all(std::function<void()> dead) override;
   /// Memory windows of type 1, one for each window of the path: their keys are good on all of its
   /// connections.
   ///
@@ -114,6 +127,8 @@ class Domain final : public PathContext {
   const std::shared_ptr<AsyncEvents> events_;
   std::vector<std::weak_ptr<const Region>> regions_;
   std::vector<ibv_mw*> key_windows_;
+  std::map<std::uint32_t, std::shared_ptr<Region>> exposed_;  ///< by key
+  Retirement retirement_;                                     ///< ends before handle_ does
 };
 
 }  // namespace rtrs::verbs

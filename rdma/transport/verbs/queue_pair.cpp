@@ -118,6 +118,24 @@ Ticket VerbsQueuePair::write(RemoteMemory to, ConstBytes data) {
   return posted();
 }
 
+Ticket VerbsQueuePair::read(RemoteMemory from, MutableBytes into) {
+  return post_confirmed(IBV_WR_RDMA_READ, from, into);
+}
+
+Ticket VerbsQueuePair::write_confirmed(RemoteMemory to, ConstBytes data) {
+  return post_confirmed(IBV_WR_RDMA_WRITE, to, data);
+}
+
+/// Its completion is the end that is told: the peer's device has answered or acknowledged it.
+Ticket VerbsQueuePair::post_confirmed(ibv_wr_opcode opcode, RemoteMemory where, ConstBytes memory) {
+  RTRS_ENSURE(end_unconfirmed_ - first_unconfirmed_ < unconfirmed_.size());
+  Post& post = sends_->add(opcode, where, 0);
+  post.signalled = true;
+  attach_data(post, memory);
+  unconfirmed_[end_unconfirmed_++ % unconfirmed_.size()] = sends_->last_pushed();
+  return posted();
+}
+
 Ticket VerbsQueuePair::send(ConstBytes message) { return post_message(IBV_WR_SEND, message, 0); }
 
 Ticket VerbsQueuePair::send_with_immediate(ConstBytes message, std::uint32_t immediate) {
@@ -239,8 +257,17 @@ bool VerbsQueuePair::on_completion(const ibv_wc& completion, QueuePairHandler& h
     return complaint == nullptr || fail(std::string{"protocol violation: "} + complaint);
   }
   ++send_completions_;
-  sends_->complete(completion.wr_id);
-  return true;
+  return on_sent(completion.wr_id, handler);
+}
+
+/// Completions come in the order of the queue.
+bool VerbsQueuePair::on_sent(Ticket ticket, QueuePairHandler& handler) {
+  sends_->complete(ticket);
+  if (first_unconfirmed_ == end_unconfirmed_) return true;
+  if (unconfirmed_[first_unconfirmed_ % unconfirmed_.size()] != ticket) return true;
+  ++first_unconfirmed_;
+  const Complaint complaint = handler.on_done(ticket);
+  return complaint == nullptr || fail(std::string{"protocol violation: "} + complaint);
 }
 
 bool VerbsQueuePair::on_receive(const ibv_wc& completion, QueuePairHandler& handler) {

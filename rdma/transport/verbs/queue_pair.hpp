@@ -5,6 +5,7 @@
 #include <infiniband/verbs.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -68,6 +69,11 @@ class VerbsQueuePair final : public Connection {
   Ticket send(ConstBytes message) override;
   Ticket send_with_immediate(ConstBytes message, std::uint32_t immediate) override;
   Ticket send_with_invalidate(std::uint32_t key) override;
+  Ticket read(RemoteMemory from, MutableBytes into) override;
+  Ticket write_confirmed(RemoteMemory to, ConstBytes data) override;
+  MutableBytes landing(std::uint32_t window, MutableBytes into) override {
+    return windows_.landing(window, into);
+  }
   void post_receives(unsigned count, std::uint32_t bytes) override;
   RemoteMemory expose(std::uint32_t window, MutableBytes memory) override;
   bool collect(std::uint32_t window, std::uint32_t bytes) override {
@@ -112,6 +118,8 @@ class VerbsQueuePair final : public Connection {
   bool collect_sends();
   bool end_by_peer();
   bool on_completion(const ibv_wc& completion, QueuePairHandler& handler);
+  Ticket post_confirmed(ibv_wr_opcode opcode, RemoteMemory where, ConstBytes memory);
+  bool on_sent(Ticket ticket, QueuePairHandler& handler);
   bool on_receive(const ibv_wc& completion, QueuePairHandler& handler);
   Status read(QueuePairHandler& handler, bool& quiet);
   void read_events();
@@ -131,6 +139,9 @@ class VerbsQueuePair final : public Connection {
   Windows windows_;
   End end_ = End::client;
   Ticket disowned_ = 0;
+  std::array<Ticket, kMaxUnconfirmed> unconfirmed_{};  ///< a ring
+  std::size_t first_unconfirmed_ = 0;
+  std::size_t end_unconfirmed_ = 0;
   std::uint64_t arrivals_ = 0;
   std::uint64_t send_completions_ = 0;
   bool progressing_ = false;

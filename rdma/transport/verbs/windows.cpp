@@ -72,6 +72,14 @@ ConstBytes Windows::stage(std::uint32_t window, ConstBytes data) {
   return copy;
 }
 
+MutableBytes Windows::landing(std::uint32_t window, MutableBytes into) {
+  if (into.empty()) return {};
+  windows_[window].sent_in_place = find(into) != nullptr;
+  if (windows_[window].sent_in_place) return into;
+  RTRS_ENSURE(into.size() <= slot_size_);
+  return slot(window).first(into.size());
+}
+
 void Windows::append(ConstBytes staged, ConstBytes header) const {
   RTRS_ENSURE(is_staged(staged) && header.size() <= kHeaderRoom);
   const auto end = static_cast<std::size_t>(staged.data() - slots_->bytes().data()) + staged.size();

@@ -38,6 +38,7 @@ class Windows {
   void collect(std::uint32_t window, std::uint32_t bytes) const;
   void withdraw(std::uint32_t window) { windows_[window].exposed = false; }
   ConstBytes stage(std::uint32_t window, ConstBytes data);
+  MutableBytes landing(std::uint32_t window, MutableBytes into);
   bool is_staged(ConstBytes data) const { return slots_ && slots_->contains(data); }
   /// The device itself reads or writes memory of the caller for the window.
   bool works_in_place(std::uint32_t window) const {
