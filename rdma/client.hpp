@@ -43,6 +43,7 @@ struct PathAddress {
 inline constexpr int kMaxPreference = 9;
 
 struct SessionLimits;
+class MemoryPath;
 
 /// Brings what a client had in a session into the next one, when the server has forgotten it.
 ///
@@ -266,6 +267,14 @@ class Client {
   virtual tl::expected<void, Failure> register_memory(MutableBytes /*memory*/) { return {}; }
   /// No request that names it may be under way. Errors: ENOENT.
   virtual tl::expected<void, Failure> forget_memory(MutableBytes /*memory*/) { return {}; }
+
+  /// A path beside those of the session, to an address of the same server, for one-sided reads and
+  /// writes. It ends when the session does.
+  ///
+  /// Errors: ENOTSUP (the server has no memory paths), EIO (the session is over), those of
+  ///         connect().
+  virtual tl::expected<std::unique_ptr<MemoryPath>, Failure> open_memory_path(
+      const PathAddress& address, const Interrupt& interrupt);
 
   /// Runs an operation on one of the I/O lanes and waits for its end.
   /// Returns operation.error(), or EINTR when interrupted (the operation is cancelled then), or EIO

@@ -5,7 +5,14 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "rdma/memory_path.hpp"
+
 namespace rtrs {
+
+tl::expected<std::unique_ptr<MemoryPath>, Failure> Client::open_memory_path(const PathAddress&,
+                                                                            const Interrupt&) {
+  return tl::unexpected(Failure{ENOTSUP, "this session has no memory paths"});
+}
 
 tl::expected<void, Failure> Client::no_such(const PathAddress& path) {
   return PathList{{}}.contains(path);

@@ -180,6 +180,12 @@ std::uint32_t features_of(const ServerSession& session);
 const wire::Uuid& uuid_of(const ServerSession& session);
 /// Its paths that serve requests now.
 unsigned paths_of(const ServerSession& session);
+/// Ends a memory path. False: the session has none of this number. Otherwise
+/// ServerHandler::on_memory_path_down() tells when nothing uses its regions any more, perhaps
+/// before this returns.
+///
+/// Threads: the session's reactor.
+bool revoke_memory_path(ServerSession& session, const wire::Uuid& path);
 /// What ServerHandler::on_session_up returned.
 void* context_of(const ServerSession& session);
 /// Ends a session that has no path at the moment and executes nothing. False: it is not like that.

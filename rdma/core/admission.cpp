@@ -102,6 +102,7 @@ Admission::Considered Admission::connect(SessionId id, Session& session,
   if (path == session.paths.rend()) return refuse(ECONNRESET, late(session, parameters));
   if (path->connected.size() != parameters.cid_count) return refuse(ECONNRESET, kOtherCount);
   if (path->connected[parameters.cid]) return refuse(ECONNRESET, kExists);
+  if (path->kind != parameters.kind) return refuse(ECONNRESET, "the kind of the path changed");
   if (path->proves != proves) return refuse(EACCES, "the path came by another kind of listener");
   path->connected[parameters.cid] = true;
   return {.session = id, .path = path->id};
@@ -122,7 +123,8 @@ Admission::Considered Admission::consider_new(const wire::ConnectParameters& par
                                               std::optional<std::string_view> user) {
   // Connections are opened in order: another one than the first is left over from an attempt that
   // is over, and whoever takes it for a session would let later paths join an empty one.
-  if (!parameters.first_connection || parameters.cid != 0) {
+  if (!parameters.first_connection || parameters.cid != 0 ||
+      parameters.kind == wire::PathKind::memory) {
     return refuse(ENXIO, "unknown session, and not its first connection");
   }
   Session session;
@@ -145,8 +147,13 @@ Admission::Considered Admission::add_path(SessionId id, Session& session,
     return refuse(EINVAL, "more connections per path than allowed (max_connections_per_path)");
   }
   // Known before the client has spent anything on the rest of its handshake.
-  if (const char* why = no_room(session, parameters.path_uuid)) return refuse(ENOMEM, why);
+  if (const char* why = no_room(session, parameters.path_uuid, parameters.kind)) {
+    return refuse(ENOMEM, why);
+  }
   if (const char* why = no_room_of_user(session, "")) return refuse(ENOMEM, why);
+  const char* const alone =
+      parameters.kind == wire::PathKind::memory ? no_memory_path(session) : nullptr;
+  if (alone != nullptr) return refuse(ENXIO, alone);
   Considered considered{.session = id, .path = next_++, .new_path = true};
   if (RTRS_PLANTED(hello_closes_older_life)) {
     const Path* const older = newest_life(session, parameters.path_uuid);
@@ -156,6 +163,7 @@ Admission::Considered Admission::add_path(SessionId id, Session& session,
                            .uuid = parameters.path_uuid,
                            .reconnect_count = parameters.reconnect_count,
                            .connected = std::vector<bool>(parameters.cid_count),
+                           .kind = parameters.kind,
                            .proves = proves});
   session.paths.back().connected[0] = true;
   if (RTRS_PLANTED(hello_counts_memory)) session.paths.back().memory = limits_.path_memory;
@@ -169,9 +177,20 @@ const Admission::Path* Admission::newest_life(const Session& session, const wire
   return newest == session.paths.rend() ? nullptr : &*newest;
 }
 
-const char* Admission::no_room(const Session& session, const wire::Uuid& path) const {
+const char* Admission::no_memory_path(const Session& session) const {
+  if ((session.features & limits_.features & wire::kFeatureMemoryPaths) == 0) {
+    return "the session has no memory paths";
+  }
+  const bool alone = std::ranges::none_of(
+      session.paths, [](const Path& path) { return path.is_open() && path.has_chunks(); });
+  return alone ? "a memory path of a session that has no other path" : nullptr;
+}
+
+const char* Admission::no_room(const Session& session, const wire::Uuid& path,
+                               wire::PathKind kind) const {
   if (!session.admitted && sessions() >= limits_.max_sessions) return kTooManySessions;
-  if (memory() + limits_.path_memory > limits_.memory_limit) {
+  const bool has_chunks = kind == wire::PathKind::requests;
+  if (has_chunks && memory() + limits_.path_memory > limits_.memory_limit) {
     return "no memory left for another path's chunks (--memory-limit)";
   }
   const auto open = std::ranges::count_if(
@@ -254,7 +273,7 @@ Admission::Admitted Admission::admit(SessionId id, PathId path_id, std::string_v
     admitted.replaces = other.id;
   }
   path->half_open = false;
-  path->memory = limits_.path_memory;
+  path->memory = path->has_chunks() ? limits_.path_memory : 0;
   if (RTRS_PLANTED(admitted_not_counted) && admitted.replaces != 0) path->memory = 0;
   if (RTRS_PLANTED(admitted_counted_twice) && session.admitted) path->memory *= 2;
   session.admitted = true;
@@ -273,7 +292,10 @@ const char* Admission::no_admission(const Session& session, const Path& path) co
     if (!lingers(session)) return "the old life of this path is still closing";
     if (is_older(path.reconnect_count, older->reconnect_count)) return kOvertaken;
   }
-  return no_room(session, path.uuid);
+  if (!path.has_chunks()) {
+    if (const char* why = no_memory_path(session)) return why;
+  }
+  return no_room(session, path.uuid, path.kind);
 }
 
 Admission::Admitted Admission::claim_name(SessionId session, std::string_view name) {

@@ -68,10 +68,12 @@ class Admission {
   /// nobody, none = that will be proven before admit(). A session, half open or not, is that of one
   /// user only. `host` is where it comes from.
   ///
-  /// Errors: ENXIO (unknown session and not its first connection), ENOMEM (too many sessions or
-  ///         paths, or too much memory, in all or of the user: try again later), EINVAL (a uuid of
-  ///         zeros, too many connections), EACCES (another user's session), ECONNRESET (contradicts
-  ///         what is known of the session or the path).
+  /// A memory path joins a session that has an open path for requests, and takes no memory.
+  ///
+  /// Errors: ENXIO (unknown session and not its first connection, or a memory path without others),
+  ///         ENOMEM (too many sessions or paths, or too much memory, in all or of the user: try
+  ///         again later), EINVAL (a uuid of zeros, too many connections), EACCES (another user's
+  ///         session), ECONNRESET (contradicts what is known of the session or the path).
   Considered consider(const wire::ConnectParameters& parameters,
                       std::optional<std::string_view> user = "", std::string_view host = "");
   /// The client has told the session's name over a path whose connections are all there: counts the
@@ -110,13 +112,15 @@ class Admission {
     std::string host = {};              ///< that its connection 0 came from
     std::uint16_t reconnect_count = 0;  ///< which attempt of the client this is
     std::vector<bool> connected;        ///< by cid
-    bool proves = false;                ///< its connections came without a proven user
+    wire::PathKind kind = wire::PathKind::requests;
+    bool proves = false;  ///< its connections came without a proven user
     bool half_open = true;
     bool closing = false;
     bool shrunk = false;       ///< storage keeps it, not the client
     std::uint64_t memory = 0;  ///< bytes that it holds
 
     bool is_open() const { return !half_open && !closing; }
+    bool has_chunks() const { return kind == wire::PathKind::requests; }
     bool is_waiting() const { return half_open && !closing; }
   };
   struct Session {
@@ -150,8 +154,9 @@ class Admission {
                       bool proves);
   static const char* late(const Session& session, const wire::ConnectParameters& parameters);
   const char* no_admission(const Session& session, const Path& path) const;
-  const char* no_room(const Session& session, const wire::Uuid& path) const;
+  const char* no_room(const Session& session, const wire::Uuid& path, wire::PathKind kind) const;
   const char* no_room_of_user(const Session& session, std::string_view name) const;
+  const char* no_memory_path(const Session& session) const;
   static const Path* newest_life(const Session& session, const wire::Uuid& path);
   std::uint64_t kept_by_storage(const Session& session) const;
   Admitted claim_name(SessionId session, std::string_view name);

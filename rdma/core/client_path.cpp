@@ -41,6 +41,7 @@ wire::ConnectRequest ClientPath::connect_request(std::uint16_t cid) const {
   parameters.session_uuid = options_.session_uuid;
   // Once connection 0 stands the session exists, as Linux has it.
   parameters.first_connection = options_.first_connection || cid != 0;
+  parameters.kind = options_.kind;
   parameters.extension.present = true;
   parameters.extension.features =
       options_.features | (options_.authenticates ? wire::kFeatureAuthentication : 0U);
@@ -83,6 +84,10 @@ bool ClientPath::all_proven() const {
 }
 
 QueueSizes ClientPath::queue_sizes(std::uint16_t cid) const {
+  if (is_memory()) {
+    constexpr unsigned kPosts = 2 * QueuePair::kMaxUnconfirmed;
+    return {.sends = kPosts, .receives = cid == 0 ? 2U + kControlReceives : 1U, .reads = true};
+  }
   if (cid == 0) return {2U * kControlSlots + 3, 2U + kControlReceives, 0};
   const unsigned slots = slots_per_lane()[cid];
   return {slots + 2U, ClientLane::receives_needed(slots) + (options_.authenticates ? 1U : 0U), 0};

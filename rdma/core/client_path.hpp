@@ -31,8 +31,9 @@ struct ClientPathOptions {
   wire::Uuid session_uuid{};
   wire::Uuid path_uuid{};
   std::uint16_t reconnect_count = 1;  ///< attempts to make this path so far, with this one
-  bool first_connection = true;       ///< the server may create the session
-  std::uint16_t io_connections = 1;   ///< beside connection 0
+  wire::PathKind kind = wire::PathKind::requests;
+  bool first_connection = true;      ///< the server may create the session
+  std::uint16_t io_connections = 1;  ///< beside connection 0
   /// Permits that the session's lanes share, however many the server grants now; 0 = all of them.
   std::uint16_t permits = 0;
   /// What the server must say who it is, 0 that it does not say so; none: whatever it says.
@@ -99,6 +100,7 @@ class ClientPath final : public QueuePairHandler {
   /// Index 0 is the control lane; a lane may get none when the server grants very few permits.
   std::vector<std::uint16_t> slots_per_lane() const;
 
+  bool is_memory() const { return options_.kind == wire::PathKind::memory; }
   /// How many permits may be used on connection 0 at a time: those of the control lane, and those
   /// of attach_reopening().
   std::uint16_t control_slots() const;

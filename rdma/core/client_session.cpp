@@ -92,6 +92,15 @@ ClientPath& ClientSession::begin(unsigned index) {
   return *path.core;
 }
 
+ClientPathOptions ClientSession::memory_path() {
+  ClientPathOptions options = options_.path;
+  options.path_uuid = random_uuid();
+  options.kind = wire::PathKind::memory;
+  options.first_connection = false;
+  options.server_id = accepted_.extension.server_id;
+  return options;
+}
+
 ClientSession::Welcome ClientSession::judge(unsigned index) {
   const ClientPath& path = *paths_[index].core;
   const wire::AcceptParameters& now = path.accepted();

@@ -157,6 +157,8 @@ class ClientSession {
   /// What the session was granted first, which those who use it go on with: a server that has come
   /// back may grant more.
   const wire::AcceptParameters& accepted() const { return accepted_; }
+  /// For a memory path of this session, as it is now.
+  ClientPathOptions memory_path();
 
  private:
   struct Path {

@@ -24,7 +24,7 @@ enum RegionAccess : std::uint8_t {
 /// the connection.
 ///
 /// Threads: the path's.
-/// Source:  docs/protocol.md, regions over TCP.
+/// Source:  docs/protocol.md, memory paths.
 class Regions {
  public:
   virtual ~Regions() = default;

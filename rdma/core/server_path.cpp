@@ -14,6 +14,9 @@ namespace {
 
 /// Requests and heartbeats that connection 0 may have under way beside the permits.
 constexpr unsigned kServerControlReceives = 64;
+/// What a memory path grants: the least that there is, and nobody uses it.
+constexpr std::uint32_t kMemoryPathIoSize = wire::kMinMaxIoSize;
+constexpr std::uint32_t kMemoryPathHeaderSize = 4096 - kMemoryPathIoSize;
 /// What memory is given back in, on nearly all machines.
 constexpr std::uint64_t kPage = 4096;
 
@@ -50,6 +53,11 @@ wire::AcceptParameters ServerPath::accept_parameters() const {
   parameters.max_io_size = session.max_io_size;
   parameters.max_header_size = session.max_header_size;
   parameters.new_rkey = options_.new_keys;
+  if (is_memory()) {
+    parameters.queue_depth = 1;
+    parameters.max_io_size = kMemoryPathIoSize;
+    parameters.max_header_size = kMemoryPathHeaderSize;
+  }
   std::uint32_t features = session.features;
   if (!authenticates()) features &= ~std::uint32_t{wire::kFeatureAuthentication};
   parameters.extension = {session.extension,      features,        session.session_epoch,
@@ -58,6 +66,9 @@ wire::AcceptParameters ServerPath::accept_parameters() const {
 }
 
 QueueSizes ServerPath::queue_sizes() const {
+  if (is_memory()) {
+    return {.sends = kServerControlReceives, .receives = kServerControlReceives, .regions = true};
+  }
   const unsigned depth = session_.options().queue_depth;
   const unsigned keys = options_.new_keys ? 2U * depth : 0;  // far fewer for the proof before
   return {3U * depth + kServerControlReceives, depth + kServerControlReceives, keys};
@@ -94,7 +105,8 @@ void ServerPath::set_access(wire::PathAccess access) {
 
 /// One at a time: a client that reads nothing must not make us keep more and more of them.
 void ServerPath::tell_access() {
-  if (!session_.options().tells_access() || state_ != ServerPathState::connected) return;
+  if (is_memory() || !session_.options().tells_access() || state_ != ServerPathState::connected)
+    return;
   if (notice_unanswered_ || told_ == access_) return;
   notice_unanswered_ = true;
   told_ = access_;
@@ -188,6 +200,7 @@ Complaint ServerPath::Connection::on_write_with_immediate(std::uint32_t immediat
   }
   switch (wire::type_of(immediate)) {
     case wire::ImmediateType::io_request:
+      if (path->is_memory()) return "a request on a memory path";
       return path->on_request(*this, immediate);
     case wire::ImmediateType::heartbeat:
       // On the others a client asks whether they still carry anything.
@@ -196,7 +209,7 @@ Complaint ServerPath::Connection::on_write_with_immediate(std::uint32_t immediat
       }
       return nullptr;
     case wire::ImmediateType::goodbye:
-      if (cid == 0 && path->session_.options().exactly_once()) {
+      if (cid == 0 && !path->is_memory() && path->session_.options().exactly_once()) {
         path->session_.fence_all("the client said goodbye", /*fault=*/false);
       }
       return nullptr;
@@ -272,8 +285,28 @@ Complaint ServerPath::on_info_request(ConstBytes message) {
   return take_in(*name);
 }
 
+/// It belongs to a session, and makes none. The chunk that it tells of opens nothing.
+Complaint ServerPath::take_in_memory_path(const std::string& name) {
+  if (!session_.up_ || session_.connected_paths() == 0) return "a memory path without any other";
+  if (admit) {
+    if (const Complaint refused = admit(name); refused != nullptr) return refused;
+  }
+  for (Connection& connection : connections_) {
+    connection.queue_pair->post_receives(connection.cid == 0 ? kServerControlReceives : 1U, 0);
+  }
+  state_ = ServerPathState::connected;
+  if (on_connected) on_connected();
+  told_of_memory_ = true;
+  session_.handler_.on_memory_path_up(session_, options_.uuid, *regions_);
+  const wire::Descriptor chunk{
+      .address = 0, .key = 0, .length = kMemoryPathIoSize + kMemoryPathHeaderSize};
+  connections_[0].queue_pair->send(wire::encode_info_response({&chunk, 1}));
+  return nullptr;
+}
+
 Complaint ServerPath::take_in(const std::string& name) {
   if (session_.up_ && name != session_.name) return "another name than the session's other paths";
+  if (is_memory()) return take_in_memory_path(name);
   if (admit) {
     if (const Complaint refused = admit(name); refused != nullptr) return refused;
   }

@@ -26,6 +26,8 @@ enum class ServerPathState : std::uint8_t {
 
 struct ServerPathOptions {
   std::uint16_t cid_count = 1;
+  wire::PathKind kind = wire::PathKind::requests;
+  wire::Uuid uuid{};
   /// Every chunk has a key of its own, which ends when a request arrives; its reply brings a new
   /// one.
   bool new_keys = false;
@@ -57,6 +59,10 @@ class ServerPath {
   /// handles its arrivals.
   QueuePairHandler& add(std::uint16_t cid, QueuePair& queue_pair,
                         const wire::ConnectRequest& request = {});
+  /// It carries no requests, and has no chunks.
+  bool is_memory() const { return options_.kind == wire::PathKind::memory; }
+  /// Of a memory path; given by the driver before the exchange can end.
+  void set_regions(Regions* regions) { regions_ = regions; }
   bool complete() const { return present_ == connections_.size(); }
   /// Its connections have to prove whose they are.
   bool authenticates() const { return options_.keys != nullptr; }
@@ -134,6 +140,7 @@ class ServerPath {
   bool all_proven() const;
   [[nodiscard]] Complaint on_info_request(ConstBytes message);
   [[nodiscard]] Complaint take_in(const std::string& name);
+  [[nodiscard]] Complaint take_in_memory_path(const std::string& name);
   std::vector<wire::Descriptor> expose_chunks();
   wire::Descriptor expose_chunk(QueuePair& queue_pair, std::uint32_t buffer_id);
 
@@ -170,6 +177,8 @@ class ServerPath {
   std::size_t present_ = 0;
   std::string told_name_;  ///< the session's, until all connections have proven whose they are
   Complaint auth_refusal_ = nullptr;
+  Regions* regions_ = nullptr;
+  bool told_of_memory_ = false;  ///< the handler knows of the path
   MutableBytes chunks_;
   std::vector<ServerRequest> requests_;  ///< one per chunk, once connected
   std::vector<std::byte> messages_;      ///< copies of the user messages, kMaxUserMessage each

@@ -96,7 +96,8 @@ void ServerPath::free(ServerRequest& request) {
 
 /// An honest client has one request per chunk, whose reply takes three posts at most.
 Ticket ServerPath::max_unsent() const {
-  return 3 * Ticket{session_.options().queue_depth} + kSpareAnswers;
+  const unsigned depth = is_memory() ? 1 : session_.options().queue_depth;
+  return 3 * Ticket{depth} + kSpareAnswers;
 }
 
 void ServerPath::reply(const ServerRequest& request, int error) {

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "rdma/core/queue_pair.hpp"
+#include "rdma/core/regions.hpp"
 #include "rdma/core/time.hpp"
+#include "rdma/wire/handshake.hpp"
 
 namespace rtrs {
 
@@ -82,6 +84,13 @@ class ServerHandler {
   virtual void on_request(ServerSession& session, ServerRequest& request) = 0;
   /// A path of a session that is up has come, or has closed.
   virtual void on_paths_changed(ServerSession& /*session*/) {}
+  /// A memory path has come: its client may use what is exposed there until
+  /// on_memory_path_down().
+  virtual void on_memory_path_up(ServerSession& /*session*/, const wire::Uuid& /*path*/,
+                                 Regions& /*regions*/) {}
+  /// It has closed, and nothing of what was exposed there is read or written any more. Before
+  /// on_session_down(), always.
+  virtual void on_memory_path_down(ServerSession& /*session*/, const wire::Uuid& /*path*/) {}
   /// The session is over and every request has been finished.
   virtual void on_session_down(ServerSession& session) = 0;
   /// What a session that is up has open, for people.

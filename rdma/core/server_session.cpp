@@ -40,14 +40,16 @@ void ServerSession::leave(ServerPath& path) { std::erase(paths_, &path); }
 bool ServerSession::has_live_path() const {
   const bool half_open_counts = !lingers();
   return std::ranges::any_of(paths_, [=](const ServerPath* path) {
+    if (path->is_memory()) return false;
     return path->state() == ServerPathState::connected ||
            (half_open_counts && path->state() == ServerPathState::connecting);
   });
 }
 
 unsigned ServerSession::connected_paths() const {
-  return static_cast<unsigned>(std::ranges::count_if(
-      paths_, [](const ServerPath* path) { return path->state() == ServerPathState::connected; }));
+  return static_cast<unsigned>(std::ranges::count_if(paths_, [](const ServerPath* path) {
+    return !path->is_memory() && path->state() == ServerPathState::connected;
+  }));
 }
 
 void ServerSession::up() {
@@ -69,6 +71,7 @@ void ServerSession::on_path_closed(ServerPath& path) {
   path.release();
   const bool was_connected = !path.requests_.empty();
   if (up_ && was_connected) handler_.on_paths_changed(*this);
+  if (up_ && path.told_of_memory_) handler_.on_memory_path_down(*this, path.options().uuid);
   check_gone();
 }
 
@@ -76,6 +79,26 @@ void ServerSession::set_access(unsigned entrance, wire::PathAccess access) {
   for (ServerPath* path : paths_) {
     if (path->options().entrance == entrance) path->set_access(access);
   }
+}
+
+bool ServerSession::revoke(const wire::Uuid& memory_path) {
+  const auto found = std::ranges::find_if(paths_, [&](const ServerPath* path) {
+    return path->is_memory() && !path->released_ && path->options().uuid == memory_path;
+  });
+  if (found == paths_.end()) return false;
+  (*found)->fence("its client has revoked the memory path", /*fault=*/false);
+  return true;
+}
+
+/// True: some are not closed yet. What they let the client use must not outlive the session.
+bool ServerSession::ends_memory_paths() {
+  const auto is_there = [](const ServerPath* path) {
+    return path->is_memory() && !path->released_;
+  };
+  for (std::size_t i = 0; i < paths_.size(); ++i) {
+    if (is_there(paths_[i])) paths_[i]->fence("its session has ended", /*fault=*/false);
+  }
+  return std::ranges::any_of(paths_, is_there);
 }
 
 void ServerSession::fence_all(const char* why, bool fault) {
@@ -303,7 +326,7 @@ void ServerSession::check_gone() {
   }
   over_ = true;
   const bool busy = executing_ != 0 && !RTRS_PLANTED(gone_too_early);
-  if (busy) return;
+  if (busy || ends_memory_paths() || gone_) return;
   gone_ = true;
   if (std::exchange(up_, false)) handler_.on_session_down(*this);
   for (std::size_t i = 0; i < paths_.size(); ++i) paths_[i]->check_gone();

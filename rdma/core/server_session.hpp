@@ -62,6 +62,9 @@ class ServerSession {
   void set_access(unsigned entrance, wire::PathAccess access);
   /// No path may join any more; what is left of the session ends with its last request.
   void end();
+  /// Ends the memory path of this number; on_memory_path_down() tells when that has happened.
+  /// False: there is none.
+  bool revoke(const wire::Uuid& memory_path);
   /// Nobody came back while it lingered.
   void on_linger_expired();
   /// Ends a session that lingers and executes nothing, because somebody else wants what it holds.
@@ -69,6 +72,7 @@ class ServerSession {
 
   bool over() const { return over_ || gone_; }
   bool gone() const { return gone_; }
+  /// For requests: memory paths keep no session.
   bool has_live_path() const;
   unsigned connected_paths() const;
   /// Lingers, and nothing executes.
@@ -129,6 +133,7 @@ class ServerSession {
   bool must_delay(const ServerRequest& request, int error) const;
   void tell(ServerRequest& waiting, int error);
   void fence_all(const char* why, bool fault);
+  bool ends_memory_paths();
   bool lingers() const;
   void check_gone();
 

@@ -46,6 +46,8 @@ class ClientDriver final : public Client {
   void set_policy(PathPolicy policy) override;
   tl::expected<void, Failure> register_memory(MutableBytes memory) override;
   tl::expected<void, Failure> forget_memory(MutableBytes memory) override;
+  tl::expected<std::unique_ptr<MemoryPath>, Failure> open_memory_path(
+      const PathAddress& address, const Interrupt& interrupt) override;
   int run(Operation& operation, const Interrupt& interrupt) override;
   int run_control(Operation& operation, const Interrupt& interrupt) override;
   unsigned lanes() const override { return static_cast<unsigned>(lanes_.size()); }
@@ -82,6 +84,7 @@ class ClientDriver final : public Client {
   // client_driver_memory.cpp
   tl::expected<void, Failure> register_on_io(MutableBytes memory);
   void forget_on_io(MutableBytes memory);
+  ConnectOptions connect_options(const PathAddress& address, Duration patience) const;
   void register_all_on_io(unsigned path, Connection& connection) const;
 
   // client_driver_time.cpp

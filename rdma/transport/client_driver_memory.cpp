@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "rdma/transport/client_driver.hpp"
+#include "rdma/transport/memory_path_driver.hpp"
 
 namespace rtrs {
 namespace {
@@ -12,6 +13,22 @@ namespace {
 bool is_same(ConstBytes a, ConstBytes b) { return a.data() == b.data() && a.size() == b.size(); }
 
 }  // namespace
+
+tl::expected<std::unique_ptr<MemoryPath>, Failure> ClientDriver::open_memory_path(
+    const PathAddress& address, const Interrupt& interrupt) {
+  if ((limits_.features & wire::kFeatureMemoryPaths) == 0) {
+    return tl::unexpected(Failure{
+        ENOTSUP, "the server has no memory paths (is it older, or does it export no brick?)"});
+  }
+  if (!alive()) return tl::unexpected(Failure{EIO, failure()});
+  ClientPathOptions path;
+  call_on_io([&] { path = session_.memory_path(); });
+  auto driver = std::make_unique<MemoryPathDriver>(
+      std::move(path), connect_options(address, options_.connect_timeout),
+      options_.connect_timeout);
+  if (auto up = driver->establish(interrupt); !up) return tl::unexpected(up.error());
+  return driver;
+}
 
 tl::expected<void, Failure> ClientDriver::register_memory(MutableBytes memory) {
   if (memory.empty()) return tl::unexpected(Failure{EINVAL, "there is no memory to register"});

@@ -59,6 +59,18 @@ void ClientDriver::flush_control_on_io() {
   }
 }
 
+ConnectOptions ClientDriver::connect_options(const PathAddress& address, Duration patience) const {
+  return {.address = address,
+          .addresses = {},
+          .header_digest = options_.header_digest,
+          .data_digest = options_.data_digest,
+          .patience = patience,
+          .tls_keys = keys_of(options_),
+          .tls = nullptr,
+          .auth_keys = options_.auth_keys,
+          .log = options_.log};
+}
+
 // ---- A path comes ------------------------------------------------------------------------------
 
 void ClientDriver::connect_on_io(unsigned index) {
@@ -82,18 +94,9 @@ void ClientDriver::connect_on_io(unsigned index) {
   };
   hooks.access = [this, index] { access_changed_on_io(index); };
   hooks.flush_all = [this] { flush_control_on_io(); };
-  path.driver = std::make_shared<PathDriver>(io_, session_.begin(index),
-                                             ConnectOptions{.address = options_.paths[index],
-                                                            .addresses = {},
-                                                            .header_digest = options_.header_digest,
-                                                            .data_digest = options_.data_digest,
-                                                            .patience = patience,
-                                                            .tls_keys = keys_of(options_),
-                                                            .tls = nullptr,
-                                                            .auth_keys = options_.auth_keys,
-                                                            .log = options_.log},
-                                             path.lookup, options_.session_name,
-                                             options_.connect_timeout, std::move(hooks));
+  path.driver = std::make_shared<PathDriver>(
+      io_, session_.begin(index), connect_options(options_.paths[index], patience), path.lookup,
+      options_.session_name, options_.connect_timeout, std::move(hooks));
   path.driver->start();
 }
 

@@ -12,6 +12,7 @@
 
 #include "rdma/transport/await.hpp"
 #include "rdma/transport/clock.hpp"
+#include "rdma/transport/memory_lane.hpp"
 #include "rdma/transport/system_failure.hpp"
 #include "rdma/transport/tls/credentials.hpp"
 #include "rdma/transport/tls/proof_keys.hpp"
@@ -174,10 +175,19 @@ Failure PathDriver::proof_failure(const Connection& connection,
 }
 
 tl::expected<void, Failure> PathDriver::reserve_windows() {
+  if (core_.is_memory()) return reserve_memory_windows();
   const auto slots = core_.slots_per_lane();
   for (std::uint16_t cid = 0; cid < core_.connection_count(); ++cid) {
     const unsigned windows = cid == 0 ? core_.control_slots() : slots[cid];
     auto ready = connections_[cid]->reserve_windows(windows, core_.accepted().max_io_size);
+    if (!ready) return ready;
+  }
+  return {};
+}
+
+tl::expected<void, Failure> PathDriver::reserve_memory_windows() {
+  for (std::uint16_t cid = 1; cid < core_.connection_count(); ++cid) {
+    auto ready = connections_[cid]->reserve_windows(MemoryLane::kWindows, MemoryLane::kPiece);
     if (!ready) return ready;
   }
   return {};

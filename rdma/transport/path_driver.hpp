@@ -68,6 +68,7 @@ class PathDriver : public std::enable_shared_from_this<PathDriver> {
   boost::asio::awaitable<tl::expected<void, Failure>> prove(Connection& connection,
                                                             std::uint16_t cid);
   tl::expected<void, Failure> reserve_windows();
+  tl::expected<void, Failure> reserve_memory_windows();
   Failure refusal(Complaint complaint) const;
   Failure proof_failure(const Connection& connection, const auth::ClientProof& proof) const;
   void restart_deadline();

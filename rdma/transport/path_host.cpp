@@ -140,6 +140,7 @@ void PathHost::add(std::uint16_t cid, std::unique_ptr<Incoming> incoming) {
   } else if (path_.options().new_keys) {
     ready = (*connection)->reserve_keys(session_.options().queue_depth);
   }
+  if (connection && path_.is_memory()) path_.set_regions(context_->regions());
   if (!ready) {
     hooks_.on_connection_closed();
     incoming->reject(wire::encode_reject(ready.error().error));
@@ -364,6 +365,18 @@ void PathHost::close(const std::string& why, LogLevel level) {
   hooks_.on_closing();
   timer_.cancel();
   path_.close();
+  for (auto& link : links_) {
+    if (!link) continue;
+    reactor_.forget(*link);
+    link->readiness.close();
+  }
+  Regions* const regions = context_ ? context_->regions() : nullptr;
+  if (!path_.is_memory() || regions == nullptr) return release();
+  // First the keys: what lies behind them may be of use to others at once.
+  regions->retire_all([this, &io = reactor_.io()] { asio::post(io, [this] { release(); }); });
+}
+
+void PathHost::release() {
   context_.reset();  // the last connection takes the path's domain with it
   for (std::size_t cid = 0; cid < links_.size(); ++cid) {
     auto& link = links_[cid];
@@ -371,8 +384,6 @@ void PathHost::close(const std::string& why, LogLevel level) {
     if (const std::string moved = link->connection->statistics(); !moved.empty()) {
       log(LogLevel::debug, "connection " + std::to_string(cid) + ": " + moved);
     }
-    reactor_.forget(*link);
-    link->readiness.close();
     link->connection->close();
     hooks_.on_connection_closed();
   }

@@ -50,6 +50,7 @@ class PathHost {
   bool read();
   /// No more requests are read; closes as soon as everything is answered and the replies are out.
   void drain();
+  /// Of a memory path it ends once nothing uses its regions any more.
   void close(const std::string& why, LogLevel level);
   bool closed() const { return closed_; }
   /// Its handshake is not finished.
@@ -93,6 +94,7 @@ class PathHost {
   void delay_answer(ServerRequest& request, int error);
   void answer_delayed();
   void check_drained();
+  void release();
   void finish();
   void on_fenced(const char* why, bool fault);
   void log(LogLevel level, const std::string& text) const;

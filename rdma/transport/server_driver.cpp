@@ -43,6 +43,9 @@ const Identity& identity_of(const ServerSession& session) { return session.ident
 std::uint32_t features_of(const ServerSession& session) { return session.options().features; }
 const wire::Uuid& uuid_of(const ServerSession& session) { return session.options().uuid; }
 unsigned paths_of(const ServerSession& session) { return session.connected_paths(); }
+bool revoke_memory_path(ServerSession& session, const wire::Uuid& path) {
+  return session.revoke(path);
+}
 void* context_of(const ServerSession& session) { return session.context; }
 bool end_if_idle(ServerSession& session) { return session.end_if_idle(); }
 bool is_idle(const ServerSession& session) { return session.idle(); }
@@ -211,7 +214,10 @@ ServerPathOptions ServerDriver::path_options(const wire::ConnectParameters& para
                                              bool proves) const {
   const bool linux_peer = !parameters.extension.present && incoming.may_be_linux;
   return {.cid_count = parameters.cid_count,
-          .new_keys = options_.always_invalidate && incoming.may_be_linux,
+          .kind = parameters.kind,
+          .uuid = parameters.path_uuid,
+          .new_keys = options_.always_invalidate && incoming.may_be_linux &&
+                      parameters.kind == wire::PathKind::requests,
           .access = entrances_[entrance].access,
           .entrance = entrance,
           .heartbeat_interval = linux_peer ? kLinuxHeartbeatInterval : options_.heartbeat_interval,

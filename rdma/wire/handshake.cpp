@@ -36,6 +36,15 @@ Extension get_extension(const Record& record) {
   return extension;
 }
 
+/// What a peer without the feature left there means nothing.
+Result<PathKind> get_kind(const ConnectRequest& record, const Extension& extension) {
+  if ((extension.features & kFeatureMemoryPaths) == 0) return PathKind::requests;
+  if (record.kind > static_cast<std::uint8_t>(PathKind::memory)) {
+    return tl::unexpected(DecodeError::bad_value);
+  }
+  return static_cast<PathKind>(record.kind);
+}
+
 bool sizes_can_work(const AcceptParameters& accept) {
   if (accept.max_io_size < kMinMaxIoSize || accept.max_header_size < kMinMaxHeaderSize)
     return false;
@@ -76,6 +85,7 @@ ConnectRequest encode(const ConnectParameters& parameters) {
   record.path_uuid = parameters.path_uuid;
   record.session_uuid = parameters.session_uuid;
   record.first_connection = parameters.first_connection ? 1 : 0;
+  record.kind = static_cast<std::uint8_t>(parameters.kind);
   put_extension(record, parameters.extension);
   return record;
 }
@@ -116,6 +126,9 @@ Result<ConnectParameters> decode_connect_request(ConstBytes bytes) {
   parameters.session_uuid = record->session_uuid;
   parameters.first_connection = (record->first_connection & 1) != 0;
   parameters.extension = get_extension(*record);
+  const auto kind = get_kind(*record, parameters.extension);
+  if (!kind) return tl::unexpected(kind.error());
+  parameters.kind = *kind;
   return parameters;
 }
 

@@ -35,6 +35,8 @@ enum Feature : std::uint32_t {
   /// Each connection begins with a proof that both ends have the same key (docs/protocol.md,
   /// authentication).
   kFeatureAuthentication = 1U << 2,
+  /// A session may have memory paths (docs/protocol.md, memory paths).
+  kFeatureMemoryPaths = 1U << 3,
   kFeatureUserMessages =
       1U << 16,  ///< the RNBD extension messages (docs/protocol.md, RNBD extension)
 };
@@ -55,6 +57,12 @@ Result<PathAccess> decode_access(std::uint32_t value);
 /// The immediate of a notice that a path is seen so from now on, and of its acknowledgement.
 /// Source: docs/protocol.md, access notices.
 std::uint32_t access_immediate(PathAccess access);
+
+/// What a path carries.
+enum class PathKind : std::uint8_t {
+  requests = 0,
+  memory = 1,  ///< the client reads and writes regions of the server by itself, and nothing else
+};
 
 /// Rides in reserved bytes that Linux peers send as zero and ignore. Absent = features 0.
 struct Extension {
@@ -81,7 +89,7 @@ struct ConnectRequest {
   Uuid path_uuid{};
   Uuid session_uuid{};
   std::uint8_t first_connection = 0;  ///< bit 0: the server may create the session
-  std::uint8_t reserved0 = 0;
+  std::uint8_t kind = 0;              ///< PathKind; part of the extension
   le16 extension_magic = 0;
   std::uint8_t extension_version = 0;
   std::uint8_t reserved1 = 0;
@@ -97,6 +105,7 @@ static_assert(offsetof(ConnectRequest, reconnect_count) == 10);
 static_assert(offsetof(ConnectRequest, path_uuid) == 12);
 static_assert(offsetof(ConnectRequest, session_uuid) == 28);
 static_assert(offsetof(ConnectRequest, first_connection) == 44);
+static_assert(offsetof(ConnectRequest, kind) == 45);
 static_assert(offsetof(ConnectRequest, extension_magic) == 46);
 static_assert(offsetof(ConnectRequest, features) == 50);
 
@@ -144,6 +153,7 @@ struct ConnectParameters {
   Uuid path_uuid{};
   Uuid session_uuid{};
   bool first_connection = false;
+  PathKind kind = PathKind::requests;
   Extension extension;
 };
 
@@ -168,7 +178,8 @@ ConnectResponse encode_reject(int error);
 
 /// Judges a client's record by content only: short private data arrives zero-padded over verbs.
 ///
-/// Errors: too_short, bad_magic, bad_version, bad_count (cid or cid_count out of range).
+/// Errors: too_short, bad_magic, bad_version, bad_count (cid or cid_count out of range), bad_value
+/// (a kind of path that there is not, or that was not offered).
 /// Source: docs/protocol.md, admission.
 Result<ConnectParameters> decode_connect_request(ConstBytes bytes);
 

@@ -8,7 +8,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto request = decode_connect_request(fuzz::Input{data, size}.rest());
   if (!request) {
     fuzz::require(fuzz::failed_with(request, {DecodeError::too_short, DecodeError::bad_magic,
-                                              DecodeError::bad_version, DecodeError::bad_count}),
+                                              DecodeError::bad_version, DecodeError::bad_count,
+                                              DecodeError::bad_value}),
                   "only documented errors");
     return 0;
   }
@@ -17,6 +18,9 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   fuzz::require(request->cid_count <= kMaxConnections, "cid_count is within its limit");
   fuzz::require(request->extension.present || request->extension.features == 0,
                 "no feature without the extension");
+  fuzz::require(request->kind == PathKind::requests ||
+                    (request->extension.features & kFeatureMemoryPaths) != 0,
+                "no memory path without the feature");
   const auto record = encode(*request);
   const auto again = decode_connect_request(bytes_of(record));
   fuzz::require(again.has_value(), "what we encode can be decoded");

@@ -25,8 +25,9 @@ constexpr std::uint8_t kReceiverRetries =
 
 class VerbsIncoming final : public Incoming {
  public:
-  VerbsIncoming(Channel listener, rdma_cm_id* id, Log log)
-      : listener_{std::move(listener)}, arrived_{id}, log_{std::move(log)} {}
+  /// `reads`: of the client's, that may be under way at once.
+  VerbsIncoming(Channel listener, rdma_cm_id* id, std::uint8_t reads, Log log)
+      : listener_{std::move(listener)}, arrived_{id}, reads_{reads}, log_{std::move(log)} {}
   VerbsIncoming(const VerbsIncoming&) = delete;
   VerbsIncoming& operator=(const VerbsIncoming&) = delete;
   ~VerbsIncoming() override {
@@ -46,6 +47,9 @@ class VerbsIncoming final : public Incoming {
     parameters.private_data = &answer;
     parameters.private_data_len = sizeof(answer);
     parameters.rnr_retry_count = kReceiverRetries;
+    if (reads_ > 0) {
+      parameters.responder_resources = std::min(reads_, reads_at_once(queue_pair_->id()->verbs));
+    }
     if (rdma_accept(queue_pair_->id().get(), &parameters) != 0) {
       return tl::unexpected(broke_while_accepted(errno));
     }
@@ -58,8 +62,9 @@ class VerbsIncoming final : public Incoming {
 
   Channel listener_;     ///< which may have been closed meanwhile
   rdma_cm_id* arrived_;  ///< on the listener's channel; null once it has moved
-  CmId moved_;           ///< for its queue pair; kept if there can be none
-  Log log_;              ///< for events of the device
+  std::uint8_t reads_;
+  CmId moved_;  ///< for its queue pair; kept if there can be none
+  Log log_;     ///< for events of the device
   VerbsQueuePair* queue_pair_ = nullptr;
 };
 
@@ -225,7 +230,10 @@ void VerbsAcceptor::listen_again() {
 }
 
 void VerbsAcceptor::on_request(rdma_cm_event* event) {
-  auto incoming = std::make_unique<VerbsIncoming>(id_.shared_channel(), event->id, options_.log);
+  const std::uint8_t reads =
+      std::min<std::uint8_t>(event->param.conn.responder_resources, QueuePair::kMaxUnconfirmed);
+  auto incoming =
+      std::make_unique<VerbsIncoming>(id_.shared_channel(), event->id, reads, options_.log);
   incoming->may_be_linux = true;
   incoming->peer = text_of(rdma_get_peer_addr(event->id));
   const auto& parameters = event->param.conn;

@@ -138,12 +138,15 @@ tl::expected<std::shared_ptr<Domain>, Failure> domain_for(rdma_cm_id* id,
       EXDEV, "the connections of one path take different RDMA devices: name a source address"});
 }
 
-rdma_conn_param parameters_for(const wire::ConnectRequest& request) {
+rdma_conn_param parameters_for(const wire::ConnectRequest& request, ibv_context* device) {
   rdma_conn_param parameters{};
   parameters.private_data = &request;
   parameters.private_data_len = sizeof(request);
   parameters.retry_count = kRetries;
   parameters.rnr_retry_count = kRetries;
+  if (request.kind == static_cast<std::uint8_t>(wire::PathKind::memory)) {
+    parameters.initiator_depth = reads_at_once(device);
+  }
   return parameters;
 }
 
@@ -180,7 +183,7 @@ asio::awaitable<tl::expected<Event, Failure>> connect(const PathAddress& address
                                                       VerbsQueuePair& queue_pair,
                                                       wire::ConnectRequest request) {
   Watch watch{co_await asio::this_coro::executor, queue_pair.id().descriptor()};
-  rdma_conn_param parameters = parameters_for(request);
+  rdma_conn_param parameters = parameters_for(request, queue_pair.id()->verbs);
   if (rdma_connect(queue_pair.id().get(), &parameters) != 0) co_return refused_at_once(address);
   const Event event = co_await watch.next(queue_pair.id());
   if (event.type != RDMA_CM_EVENT_ESTABLISHED && !is_refusal(event)) {

@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -70,6 +71,13 @@ tl::expected<void, Failure> can_reserve_keys(ibv_context* device) {
       ENOTSUP, std::string{"always-invalidate needs memory windows, which the RDMA device "} +
                    ibv_get_device_name(device->device) +
                    " does not have (leave always-invalidate out, or use another device)"});
+}
+
+std::uint8_t reads_at_once(ibv_context* device) {
+  ibv_device_attr limits{};
+  if (ibv_query_device(device, &limits) != 0) return 1;
+  const int most = std::min(limits.max_qp_rd_atom, limits.max_qp_init_rd_atom);
+  return static_cast<std::uint8_t>(std::clamp<int>(most, 1, QueuePair::kMaxUnconfirmed));
 }
 
 tl::expected<std::unique_ptr<Region>, Failure> Region::allocate(ibv_pd* domain, std::size_t size,

@@ -37,6 +37,9 @@ Failure refused_completions(const char* device, unsigned asked, unsigned limit);
 /// Errors: ENOTSUP, with the device's name and the remedy.
 tl::expected<void, Failure> can_reserve_keys(ibv_context* device);
 
+/// How many reads one of its connections can have under way, or answer, at once.
+std::uint8_t reads_at_once(ibv_context* device);
+
 /// Memory that the device may read, and the peer may write. Deregistered when it dies.
 ///
 /// Source: ibv_reg_mr(3).

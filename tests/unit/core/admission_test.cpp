@@ -569,5 +569,50 @@ TEST_CASE("admission: a session that is in does not count against its host") {
         other.path);
 }
 
+TEST_CASE("a memory path joins a session that has a path for requests, and takes no memory") {
+  constexpr std::uint32_t kMemory = kExactlyOnce | wire::kFeatureMemoryPaths;
+  AdmissionLimits offered = limits();
+  offered.features = kMemory;
+  const auto memory_path = [](std::uint16_t cid) {
+    auto parameters = request(1, cid, 2, 1, kMemory);
+    parameters.kind = wire::PathKind::memory;
+    return parameters;
+  };
+  Admission admission{offered};
+  CHECK(admission.consider(memory_path(0)).error == ENXIO);
+  const auto first = enter(admission, request(1, 0, 1, 0, kMemory));
+
+  SUBCASE("it comes in, with all its connections") {
+    const auto path = admission.consider(memory_path(0));
+    CHECK(path.error == 0);
+    CHECK(path.session == first.session);
+    CHECK(admission.consider(memory_path(1)).path == path.path);
+    CHECK(admission.admit(path.session, path.path, "host-1").why_not == nullptr);
+    CHECK(admission.memory() == offered.path_memory);
+  }
+  SUBCASE("a connection of another kind is none of it") {
+    CHECK(admission.consider(memory_path(0)).error == 0);
+    auto other = memory_path(1);
+    other.kind = wire::PathKind::requests;
+    CHECK(admission.consider(other).error == ECONNRESET);
+  }
+  SUBCASE("not when the last path for requests has closed") {
+    admission.close_path(first.session, first.path);
+    CHECK(admission.consider(memory_path(0)).error == ENXIO);
+  }
+  SUBCASE("not when that happens while it shakes hands") {
+    const auto path = admission.consider(memory_path(0));
+    admission.close_path(first.session, first.path);
+    CHECK(admission.admit(path.session, path.path, "host-1").why_not != nullptr);
+  }
+  SUBCASE("also when there is no memory for another path's chunks") {
+    offered.memory_limit = 300;
+    Admission full{offered};
+    for (std::uint8_t i = 1; i < 4; ++i) enter(full, request(i, 0, 1, 0, kMemory));
+    CHECK(full.consider(request(1, 0, 1, 2, kMemory)).error == ENOMEM);
+    CHECK(full.consider(memory_path(0)).error == 0);
+  }
+}
+
 }  // namespace
 }  // namespace rtrs::admission_test

@@ -124,6 +124,18 @@ TEST_CASE("connect request: bits beside first_connection and what a router wrote
   CHECK(decode_connect_request(patched(kRequestDump, 0, "00 40")));
 }
 
+TEST_CASE("connect request: the kind of a path counts only with the feature") {
+  const auto kind = [](std::string_view hex) {
+    return decode_connect_request(patched(kRequestDump, 45, hex));
+  };
+  CHECK(kind("01 52 4b 01 00 08 00 00 00")->kind == PathKind::memory);
+  CHECK(kind("00 52 4b 01 00 08 00 00 00")->kind == PathKind::requests);
+  CHECK(kind("01 52 4b 01 00 07 00 00 00")->kind == PathKind::requests);
+  CHECK(kind("01 00 00 00 00 08 00 00 00")->kind == PathKind::requests);
+  CHECK(kind("02 52 4b 01 00 08 00 00 00").error() == DecodeError::bad_value);
+  CHECK(encode(*kind("01 52 4b 01 00 08 00 00 00")).kind == 1);
+}
+
 TEST_CASE("connect request: features count only behind the extension's magic and version") {
   const auto features = [](std::string_view hex) {
     const auto request = decode_connect_request(patched(kRequestDump, 46, hex));
