@@ -7,7 +7,7 @@ verbs_conformance() {
 }
 
 sessions() {
-  RNBD_RDMA_ADDRESS=$1 run_doctest "$build_dir/bin/unit_transport" -sf='*/session_test*'
+  RNBD_RDMA_ADDRESS=$1 run_doctest "$build_dir/bin/unit_transport" -sf='*/session_test*,*/memory_path_test*'
 }
 
 # From then on the kernel counts what is registered; the number that was, ever.
