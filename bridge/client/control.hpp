@@ -41,6 +41,17 @@ class ControlOperation final : public rtrs::Operation {
     follow<T>(device);
   }
 
+  /// A command with data, which must outlive the operation.
+  struct Data {
+    explicit Data(rtrs::ConstBytes data) : bytes{data} {}
+    rtrs::ConstBytes bytes;
+  };
+  template <class T>
+  ControlOperation(const DeviceHandle& device, const T& message, Data data)
+      : ControlOperation(device, message) {
+    request_.write_data = data.bytes;
+  }
+
   void start(rtrs::ClientLane& lane) override;
   void cancel(rtrs::ClientLane& lane) override;
 
