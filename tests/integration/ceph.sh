@@ -3,6 +3,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/ceph-cluster.sh"
 
+conforms() {
+  rbd create --size 4M rbd/conforms
+  RNBD_STORAGE=rbd:rbd/conforms limited "${server_program%/*}/ceph_conformance"
+}
+it "the backend passes the suite that all backends pass" conforms
+
 carries() {
   rbd create --size 64M rbd/carries
   start_server --export disk0=rbd:rbd/carries
