@@ -22,6 +22,8 @@ namespace {
 using brick::kBlockSize;
 
 constexpr std::uint64_t kMostBlocks = std::uint64_t{1} << 30;
+/// Of one session: what it does not give back is recalled when others need it.
+constexpr std::uint32_t kMostMaps = 4096;
 
 /// The journal's file.
 class DiskFile final : public brick::MetaFile {
@@ -187,6 +189,7 @@ tl::expected<std::unique_ptr<Backend>, Failure> open_brick(const std::string& sp
   }
   sizes.places = static_cast<std::uint32_t>(blocks);
   sizes.slots = std::min(sizes.slots, sizes.places);
+  sizes.max_maps = std::min(sizes.slots, kMostMaps);
   files.memory = brick::BrickMemory::map(sizes.slots, sizes.places);
   if (files.memory == nullptr)
     return bad_specification(ENOMEM, "brick:" + specification,

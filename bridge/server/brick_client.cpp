@@ -2,6 +2,14 @@
 #include "bridge/server/brick_client.hpp"
 
 namespace rnbd {
+namespace {
+
+/// A number that no path of a brick has.
+constexpr brick::Path kDeadPath = ~brick::Path{0};
+/// Remembered of one session: a client that names more has lost its way.
+constexpr std::size_t kMostPaths = 65536;
+
+}  // namespace
 
 void BrickClient::join(std::function<void()> on_recall) {
   service_.add_session(session_, name_, std::move(on_recall));
@@ -27,9 +35,11 @@ void BrickClient::path_gone(const wire::Uuid& uuid) {
     service_.remove_path(found->second);
 }
 
-brick::Path BrickClient::known_path(const wire::Uuid& uuid) const {
+brick::Path BrickClient::known_path(const wire::Uuid& uuid) {
   const auto found = paths_.find(uuid);
-  return found == paths_.end() ? 0 : found->second;
+  if (found != paths_.end()) return found->second;
+  if (paths_.size() < kMostPaths) paths_.emplace(uuid, kDeadPath);
+  return kDeadPath;
 }
 
 }  // namespace rnbd

@@ -32,8 +32,9 @@ class BrickClient : public std::enable_shared_from_this<BrickClient> {
   /// The number of a path in the brick; 0: unknown, and `exposure` is null.
   brick::Path path(const wire::Uuid& uuid, const std::shared_ptr<brick::BrickExposure>& exposure);
   void path_gone(const wire::Uuid& uuid);
-  /// The number of a path that may have gone.
-  brick::Path known_path(const wire::Uuid& uuid) const;
+  /// The number of a path that is to be revoked and may have gone. One that has never mapped
+  /// anything never will.
+  brick::Path known_path(const wire::Uuid& uuid);
 
  private:
   brick::BrickService& service_;

@@ -152,9 +152,11 @@ void Brick::answer_map(Ticket ticket, Operation& operation) {
   let_go(operation);
   const std::vector<Ticket> again = operation.again;
   const MapOrder order = operation.order;
-  auto& answers = told_[order.session];
-  if (const auto told = answers.find(order.number); told != answers.end())
-    told->second = {0, reply.error, operation.generation, order.count};
+  if (const auto answers = told_.find(order.session); answers != told_.end()) {
+    const auto told = answers->second.find(order.number);
+    if (told != answers->second.end())
+      told->second = {0, reply.error, operation.generation, order.count};
+  }
   operations_.erase(ticket);
   host_.answer(ticket, reply);
   for (const Ticket other : again) host_.answer(other, reply);

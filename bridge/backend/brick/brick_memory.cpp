@@ -325,7 +325,8 @@ void Brick::sync_maps(Ticket ticket, Session session) {
 void Brick::flush(Ticket ticket) {
   Operation& operation = begin(ticket);
   operation.error = broken_;
-  for (auto& [block, entry] : entries_) {
+  for (const auto& [used, block] : by_use_) {
+    Entry& entry = entries_.at(block);
     const bool there = in_memory(entry) || entry.state == State::leaving;
     if (!there || entry.freeing) continue;
     const bool under_way = entry.state == State::leaving || entry.storing > 0;
