@@ -53,6 +53,24 @@ killed() {
 }
 it "after a crash LIST shows what was acknowledged, and what was synced is there" killed
 
+killed_often() {
+  local round churner rounds=${FULL:+100}
+  truncate -s 8M tier
+  for ((round = 0; round < ${rounds:-5}; ++round)); do
+    with_tier
+    peer churn >said &
+    churner=$!
+    wait_for_line said '^end'
+    kill_hard server
+    wait "$churner"
+    with_tier
+    peer survived <said
+    stop server
+    rm said
+  done
+}
+it "no block is lost or doubled when the server is killed while blocks come and go" killed_often
+
 refused() {
   truncate -s 8M tier
   with_tier

@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Allocates, lists and frees blocks of a brick as no program of ours does yet.
 
-Usage: brick_peer.py PORT fill|check|mistakes      (the export is `disk0`, of 4 blocks)
+Usage: brick_peer.py PORT fill|check|mistakes|churn|survived      (the export is `disk0`, of 4 blocks)
 """
 import errno
+import random
 import struct
 import sys
 
-from raw_peer import RO, USER_MESSAGES, Session
+from raw_peer import RO, USER_MESSAGES, Closed, Session
 
 PASSIVE = 1 << 19
 BLOCK = 1 << 21
@@ -128,6 +129,45 @@ def mistakes(port):
     expect(errno.EINVAL, stranger.call(struct.pack("<HHI", 0x8011, 0, device), 72)[0],
            "not agreed on")
     stranger.close()
+
+
+def churn(port):
+    """Allocates and frees until the server dies; says what it begins, and what was acknowledged."""
+    brick = Brick(port)
+    device, _ = brick.open(b"disk0")
+    there = set(brick.list(device))
+    print(*sorted(there), flush=True)
+    try:
+        for step in range(1000000):
+            block = random.randrange(8) * BLOCK
+            change = brick.free if block in there else brick.alloc
+            print("begin", block, flush=True)
+            error = change(device, block)
+            assert error in (0, errno.ENOSPC), error
+            if error == 0:
+                there ^= {block}
+            print("end", *sorted(there), flush=True)
+    except (Closed, OSError):
+        pass
+
+
+def survived(port):
+    """Of what the last churn said on standard input."""
+    acknowledged, doubtful = set(), set()
+    for line in sys.stdin:
+        words = line.split()
+        if words[:1] == ["begin"]:
+            doubtful = {int(words[1])}
+        else:
+            acknowledged = {int(word) for word in words if word != "end"}
+            doubtful = set()
+    brick = Brick(port)
+    device, _ = brick.open(b"disk0")
+    found = brick.list(device)
+    assert len(found) == len(set(found)), found
+    assert set(found) ^ acknowledged <= doubtful, (found, acknowledged, doubtful)
+    assert brick.info(device)["free"] == 4 - len(found)
+    brick.close()
 
 
 globals()[sys.argv[2]](int(sys.argv[1]))
