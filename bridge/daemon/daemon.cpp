@@ -167,7 +167,7 @@ rtrs::ServerOptions server_options(const Settings& settings, std::vector<int> so
   options.auth = settings.auth;
   options.features = rtrs::wire::kFeatureUserMessages | rtrs::wire::kFeatureExactlyOnce |
                      rtrs::wire::kFeatureAccessNotice | wire::kFeatureClaims |
-                     wire::kFeaturePassive;
+                     wire::kFeaturePassive | rtrs::wire::kFeatureMemoryPaths;
   options.log = log_function();
   return options;
 }

@@ -16,7 +16,18 @@ namespace rnbd {
 
 BlockServer::BlockServer(ExportCatalogue& catalogue, BlockServerLimits limits,
                          Surroundings surroundings)
-    : catalogue_{catalogue}, limits_{limits}, surroundings_{std::move(surroundings)} {
+    : catalogue_{catalogue},
+      limits_{limits},
+      surroundings_{std::move(surroundings)},
+      memory_paths_{[this](rtrs::Reactor* reactor, std::function<void()> work) {
+                      later(reactor, std::move(work));
+                    },
+                    [](rtrs::ServerSession& session, const rtrs::wire::Uuid& path) {
+                      rtrs::revoke_memory_path(session, path);
+                    }} {
+  surroundings_.exposure = [this](rtrs::ServerSession* session, const rtrs::wire::Uuid& path) {
+    return memory_paths_.find(session, path);
+  };
   surroundings_.reclaim = [this](rtrs::Reactor* reactor, const WriterCount* storage,
                                  const std::string& reason, std::function<void()> then) {
     ask_writers(
@@ -61,6 +72,16 @@ void* BlockServer::on_session_up(rtrs::ServerSession& session) {
 
 void BlockServer::on_request(rtrs::ServerSession& session, rtrs::ServerRequest& request) {
   static_cast<BlockSession*>(rtrs::context_of(session))->on_request(request);
+}
+
+void BlockServer::on_memory_path_up(rtrs::ServerSession& session, const rtrs::wire::Uuid& path,
+                                    rtrs::Regions& regions) {
+  memory_paths_.up(session, rtrs::reactor_of(session), path, regions);
+}
+
+void BlockServer::on_memory_path_down(rtrs::ServerSession& session, const rtrs::wire::Uuid& path) {
+  memory_paths_.down(session, path);
+  static_cast<BlockSession*>(rtrs::context_of(session))->on_memory_path_down(path);
 }
 
 void BlockServer::on_session_down(rtrs::ServerSession& session) {

@@ -9,6 +9,7 @@
 
 #include "bridge/server/block_session.hpp"
 #include "bridge/server/catalogue.hpp"
+#include "bridge/server/memory_paths.hpp"
 #include "bridge/server/queue_table.hpp"
 #include "bridge/server/surroundings.hpp"
 #include "rdma/core/server_request.hpp"
@@ -36,6 +37,9 @@ class BlockServer final : public rtrs::ServerHandler {
 
   void* on_session_up(rtrs::ServerSession& session) override;
   void on_request(rtrs::ServerSession& session, rtrs::ServerRequest& request) override;
+  void on_memory_path_up(rtrs::ServerSession& session, const rtrs::wire::Uuid& path,
+                         rtrs::Regions& regions) override;
+  void on_memory_path_down(rtrs::ServerSession& session, const rtrs::wire::Uuid& path) override;
   void on_session_down(rtrs::ServerSession& session) override;
   std::vector<rtrs::SessionItem> items(rtrs::ServerSession& session) override;
 
@@ -61,6 +65,7 @@ class BlockServer final : public rtrs::ServerHandler {
   ExportCatalogue& catalogue_;
   BlockServerLimits limits_;
   Surroundings surroundings_;
+  MemoryPaths memory_paths_;
   mutable std::mutex mutex_;  ///< guards the maps; taken when sessions come and go
   std::map<rtrs::Reactor*, std::unique_ptr<QueueTable>> queues_;
   std::map<rtrs::ServerSession*, std::unique_ptr<BlockSession>> sessions_;

@@ -62,6 +62,8 @@ class BlockSession {
   BlockSession& operator=(const BlockSession&) = delete;
 
   void on_request(rtrs::ServerRequest& request);
+  /// Nothing uses the memory any more that bricks let the client use over this path.
+  void on_memory_path_down(const wire::Uuid& path);
 
   const SessionFacts& facts() const { return facts_; }
   const OpenTable& devices() const { return devices_; }

@@ -161,6 +161,14 @@ void BlockSession::ordered(rtrs::ServerRequest& request, Device& device, int err
   if (close_now) finish_close(device);
 }
 
+void BlockSession::on_memory_path_down(const wire::Uuid& path) {
+  for (const auto& device : devices_.slots()) {
+    if (!device || device->brick == nullptr) continue;
+    device->brick->service().run(
+        [client = device->brick, path](Brick&) { client->path_gone(path); });
+  }
+}
+
 void BlockSession::brick_message(rtrs::ServerRequest& request, wire::MessageType type) {
   if (!facts_.passive || !surroundings_.later) return finish(request, EINVAL);
   const bool asks = type == wire::kBrickInfo || type == wire::kBrickMap || type == wire::kBrickList;

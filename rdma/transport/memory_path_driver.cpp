@@ -71,7 +71,7 @@ void MemoryPathDriver::run_thread() {
 void MemoryPathDriver::start_on_io() {
   ClientPathHooks hooks;
   hooks.ready = [this] { ready_on_io(); };
-  hooks.lost = [this](Failure failure) { lost_on_io(std::move(failure)); };
+  hooks.lost = [this](const Failure& failure) { lost_on_io(failure); };
   hooks.traffic = [this] { return heard_on_io(); };
   hooks.latency = [](Duration) {};
   hooks.access = [] {};
@@ -84,26 +84,29 @@ void MemoryPathDriver::start_on_io() {
 
 void MemoryPathDriver::ready_on_io() {
   for (std::uint16_t cid = 1; cid < core_.connection_count(); ++cid) {
-    lanes_.push_back(std::make_unique<MemoryLane>(driver_->take(cid), [this](std::string why) {
-      asio::post(io_, [this, why = std::move(why)] {
-        lost_on_io({EIO, name_of(connect_.address) + ": " + why});
-      });
-    }));
+    lanes_.push_back(
+        std::make_unique<MemoryLane>(driver_->take(cid), [this](const std::string& why) {
+          // Before the caller who finds that out goes on.
+          const Failure failure{EIO, name_of(connect_.address) + ": " + why};
+          note_failure(failure);
+          asio::post(io_, [this, failure] { lost_on_io(failure); });
+        }));
   }
   const std::lock_guard lock{mutex_};
   alive_ = settled_ = true;
   changed_.notify_all();
 }
 
-void MemoryPathDriver::lost_on_io(Failure failure) {
-  {
-    const std::lock_guard lock{mutex_};
-    if (failure_.error != 0) return;
-    alive_ = false;
-    settled_ = true;
-    failure_ = failure;
-    changed_.notify_all();
-  }
+void MemoryPathDriver::note_failure(const Failure& failure) {
+  const std::lock_guard lock{mutex_};
+  alive_ = false;
+  settled_ = true;
+  if (failure_.error == 0) failure_ = failure;
+  changed_.notify_all();
+}
+
+void MemoryPathDriver::lost_on_io(const Failure& failure) {
+  note_failure(failure);
   for (auto& lane : lanes_) lane->close(failure.text);
   if (driver_) driver_->close();
 }

@@ -41,7 +41,8 @@ class MemoryPathDriver final : public MemoryPath {
   void run_thread();
   void start_on_io();
   void ready_on_io();
-  void lost_on_io(Failure failure);
+  void note_failure(const Failure& failure);
+  void lost_on_io(const Failure& failure);
   bool heard_on_io();
   MemoryLane* next_lane();
 

@@ -70,6 +70,17 @@ killed_often() {
   done
 }
 it "no block is lost or doubled when the server is killed while blocks come and go" killed_often
+# The brick is plain memory, or has a tier with more blocks than memory has.
+onesided() {
+  start_server --export "disk0=brick:$1"
+  RNBD_BRICK=tcp:127.0.0.1:$port limited "$build_dir/bin/brick_client"
+}
+it "clients write and read blocks one-sided, in memory" onesided 8M
+one_sided_with_tier() {
+  truncate -s 16M tier
+  onesided "4M,file=$PWD/tier"
+}
+it "clients write and read blocks one-sided, with a tier" one_sided_with_tier
 
 refused() {
   truncate -s 8M tier

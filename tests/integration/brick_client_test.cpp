@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One-sided reads and writes of a brick that a real server exports; brick.sh runs it, and the lab
+// over RDMA. RNBD_BRICK is the server's path ("tcp:127.0.0.1:1234"), which has the brick "disk0".
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "bridge/client/brick/remote_brick.hpp"
+#include "bridge/client/uri.hpp"
+
+namespace rnbd::brick_client_test {
+namespace {
+
+constexpr std::uint64_t kBlock = wire::kBrickBlock;
+constexpr std::uint32_t kBoth = wire::kMapRead | wire::kMapWrite;
+const Interrupt kNever{};
+
+std::vector<std::byte> bytes(std::size_t size, unsigned seed) {
+  std::vector<std::byte> result(size);
+  for (std::size_t i = 0; i < size; ++i) {
+    result[i] = static_cast<std::byte>(i * 31 + i / 251 + seed + 1);
+  }
+  return result;
+}
+
+rtrs::PathAddress address() {
+  const char* const text = std::getenv("RNBD_BRICK");
+  REQUIRE_MESSAGE(text != nullptr, "RNBD_BRICK is not set");
+  const auto path = parse_path(text, rtrs::TransportKind::tcp);
+  REQUIRE(path.has_value());
+  return *path;
+}
+
+struct Client {
+  explicit Client(const char* device = "disk0") {
+    static std::atomic<int> counter{0};
+    rtrs::ClientOptions options;
+    options.session_name = "brick-client-" + std::to_string(++counter);
+    options.paths = {address()};
+    options.lanes = 2;
+    options.features =
+        rtrs::wire::kFeatureExactlyOnce | rtrs::wire::kFeatureUserMessages | kBrickFeatures;
+    auto made = Session::connect(options, kNever);
+    REQUIRE_MESSAGE(made.has_value(), (made ? "" : made.error().text));
+    session = *std::move(made);
+    auto opened = RemoteBrick::open(*session, device, address(), kNever);
+    REQUIRE_MESSAGE(opened.has_value(), (opened ? "" : opened.error().text));
+    brick = *std::move(opened);
+    // What an earlier case has left.
+    const auto left = brick->list(wire::BrickListing::allocated, kNever);
+    REQUIRE(left.has_value());
+    for (const auto& extent : *left) {
+      REQUIRE(brick->free(extent.id, static_cast<std::uint32_t>(extent.blocks), true, kNever) == 0);
+    }
+  }
+  std::vector<MappedBlock> map(std::uint64_t id, std::uint32_t count, std::uint32_t flags = kBoth) {
+    auto blocks = brick->map(id, count, flags, kNever);
+    REQUIRE_MESSAGE(blocks.has_value(), (blocks ? 0 : blocks.error()));
+    return *std::move(blocks);
+  }
+
+  std::shared_ptr<Session> session;
+  std::unique_ptr<RemoteBrick> brick;
+};
+
+TEST_CASE("what is written one-sided is read one-sided, and by everybody else") {
+  Client c;
+  RemoteBrick& brick = *c.brick;
+  const auto info = brick.info(kNever);
+  REQUIRE(info.has_value());
+  REQUIRE(brick.alloc(0, 2, true, kNever) == 0);
+  CHECK(brick.info(kNever)->free == info->free - 2);
+  CHECK(brick.alloc(0, 1, true, kNever) == EEXIST);
+  const auto blocks = c.map(0, 2);
+  REQUIRE(blocks.size() == 2);
+  std::vector<std::byte> back(kBlock);
+  for (unsigned i = 0; i < 2; ++i) {
+    CHECK(RemoteBrick::read(blocks[i], 0, back, kNever) == 0);
+    CHECK(std::ranges::count(back, std::byte{0}) == static_cast<std::ptrdiff_t>(kBlock));
+    CHECK(RemoteBrick::write(blocks[i], 0, bytes(kBlock, i), kNever) == 0);
+  }
+  for (unsigned i = 0; i < 2; ++i) {
+    CHECK(RemoteBrick::read(blocks[i], 0, back, kNever) == 0);
+    CHECK(back == bytes(kBlock, i));
+    CHECK(brick.device().read(i * kBlock, back, kNever) == 0);
+    CHECK(back == bytes(kBlock, i));
+  }
+  const auto mapped = brick.list(wire::BrickListing::mapped_by_me, kNever);
+  REQUIRE(mapped.has_value());
+  REQUIRE(mapped->size() == 1);
+  CHECK(mapped->front().blocks == 2);
+  CHECK(brick.free(0, 1, true, kNever) == EBUSY);
+  for (const auto& block : blocks) CHECK(brick.unmap(block, false, kNever) == 0);
+  CHECK(brick.unmap(blocks[0], false, kNever) == ENOENT);
+  CHECK(brick.device().read(kBlock, back, kNever) == 0);
+  CHECK(back == bytes(kBlock, 1));
+  CHECK(brick.free(0, 2, true, kNever) == 0);
+  CHECK(brick.info(kNever)->free == info->free);
+  CHECK(brick.alive());
+}
+
+TEST_CASE("a key ends with its map, and whoever uses it loses the memory path and nothing else") {
+  Client c;
+  RemoteBrick& brick = *c.brick;
+  REQUIRE(brick.alloc(0, 1, true, kNever) == 0);
+  const auto first = c.map(0, 1)[0];
+  CHECK(RemoteBrick::write(first, 0, bytes(kBlock, 1), kNever) == 0);
+  REQUIRE(brick.unmap(first, false, kNever) == 0);
+  const auto again = c.map(0, 1)[0];
+  CHECK(again.generation != first.generation);
+  CHECK(RemoteBrick::write(first, 0, bytes(64, 9), kNever) == EIO);
+  CHECK(brick.device().session().alive());
+  REQUIRE(brick.recover(kNever).has_value());
+  CHECK(brick.alive());
+  CHECK(RemoteBrick::write(again, 0, bytes(64, 9), kNever) == EIO);  // dead with its path
+  const auto anew = c.map(0, 1)[0];
+  std::vector<std::byte> back(kBlock);
+  CHECK(RemoteBrick::read(anew, 0, back, kNever) == 0);
+  CHECK(back == bytes(kBlock, 1));
+}
+
+TEST_CASE("a map for reading only cannot be written, whatever its client tries") {
+  Client c;
+  RemoteBrick& brick = *c.brick;
+  REQUIRE(brick.alloc(0, 1, true, kNever) == 0);
+  const auto block = c.map(0, 1, wire::kMapRead)[0];
+  CHECK(RemoteBrick::write(block, 0, bytes(64, 9), kNever) == EACCES);
+  CHECK(RemoteBrick::read(block, kBlock - 63, rtrs::MutableBytes{}, kNever) == 0);
+  std::vector<std::byte> back(64);
+  CHECK(RemoteBrick::read(block, kBlock - 63, back, kNever) == EINVAL);
+  CHECK(block.path->write(block.where, bytes(64, 9), kNever) == EIO);
+  REQUIRE(brick.recover(kNever).has_value());
+  CHECK(brick.device().read(0, back, kNever) == 0);
+  CHECK(back == std::vector<std::byte>(64));
+}
+
+TEST_CASE("no key opens a block of another client") {
+  Client one;
+  REQUIRE(one.brick->alloc(0, 1, true, kNever) == 0);
+  const auto block = one.map(0, 1, wire::kMapRead | wire::kMapOthersRead)[0];
+  rtrs::ClientOptions options;
+  options.session_name = "brick-stranger";
+  options.paths = {address()};
+  options.features =
+      rtrs::wire::kFeatureExactlyOnce | rtrs::wire::kFeatureUserMessages | kBrickFeatures;
+  auto session = Session::connect(options, kNever);
+  REQUIRE(session.has_value());
+  auto path = (*session)->client().open_memory_path(address(), kNever);
+  REQUIRE(path.has_value());
+  std::vector<std::byte> back(64);
+  CHECK((*path)->read(block.where, back, kNever) == EIO);
+  CHECK((*session)->alive());
+  CHECK(RemoteBrick::read(block, 0, back, kNever) == 0);
+  CHECK(one.brick->alive());
+}
+
+TEST_CASE("after recovery nothing of an interrupted write lands on top of what comes next") {
+  Client c;
+  RemoteBrick& brick = *c.brick;
+  REQUIRE(brick.alloc(0, 1, true, kNever) == 0);
+  std::vector<std::byte> back(kBlock);
+  const Interrupt at_once{[](void*) { return true; }, nullptr};
+  for (unsigned round = 0; round < 10; ++round) {
+    const auto block = c.map(0, 1)[0];
+    CHECK(RemoteBrick::write(block, 0, bytes(kBlock, 77), at_once) == EINTR);
+    REQUIRE(brick.recover(kNever).has_value());
+    REQUIRE(brick.device().write(0, bytes(kBlock, round), false, kNever) == 0);
+    REQUIRE(brick.device().read(0, back, kNever) == 0);
+    CHECK(back == bytes(kBlock, round));
+  }
+}
+
+TEST_CASE("many threads use blocks of their own while others are mapped and unmapped") {
+  Client c;
+  RemoteBrick& brick = *c.brick;
+  REQUIRE(brick.alloc(0, 2, true, kNever) == 0);
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < 2; ++t) {
+    threads.emplace_back([&, t] {
+      std::vector<std::byte> back(64 * 1024);
+      for (unsigned i = 0; i < 50; ++i) {
+        const auto blocks = brick.map(t * kBlock, 1, kBoth, kNever);
+        if (!blocks) {
+          ++wrong;
+          continue;
+        }
+        const auto& block = blocks->front();
+        const auto data = bytes(back.size(), t * 100 + i);
+        wrong += RemoteBrick::write(block, i * 4096, data, kNever) != 0;
+        wrong += RemoteBrick::read(block, i * 4096, back, kNever) != 0;
+        wrong += back != data;
+        wrong += brick.unmap(block, false, kNever) != 0;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(wrong == 0);
+}
+
+}  // namespace
+}  // namespace rnbd::brick_client_test
