@@ -27,6 +27,8 @@ inline constexpr std::uint8_t kProtocolMajor = 2;
 /// A feature of the user protocol's half, see rtrs::wire::Feature: a device may be opened without
 /// its writer's reservation, which is claimed before the first change.
 inline constexpr std::uint32_t kFeatureClaims = 1U << 17;
+/// Likewise: an export may be a member of a mirror group, see mirror_messages.hpp.
+inline constexpr std::uint32_t kFeatureMirror = 1U << 18;
 inline constexpr std::size_t kMaxDeviceName = 254;
 inline constexpr std::uint32_t kSectorSize = 512;
 
@@ -168,6 +170,7 @@ enum IoFlag : std::uint32_t {
   kIoFua = 0x200,
   kIoPreflush = 0x400,
   kIoNoUnmap = 0x800,
+  kIoCopy = 0x2000'0000,  ///< of a write to a member that is not in step: its content is not new
   kIoFast =
       0x4000'0000,  ///< rnbdkit peers only: fail with EOPNOTSUPP rather than write zeroes slowly
 };

@@ -38,6 +38,30 @@ Result<std::vector<MirrorRun>> take_runs(ConstBytes bytes, std::size_t count) {
 
 }  // namespace
 
+unsigned region_shift_of(std::uint64_t size) {
+  unsigned shift = 20;
+  while (size >> shift >= kMaxMirrorRegions) ++shift;
+  return shift;
+}
+
+MirrorShape shape_of(const MirrorClaim& claim) {
+  return {claim.member, claim.members, claim.region_shift, claim.size};
+}
+
+Result<MirrorClaim> decode_claim(ConstBytes bytes) {
+  const auto claim = decode<MirrorClaim>(bytes, kMirrorClaim);
+  if (!claim) return tl::unexpected(claim.error());
+  if (claim->members < 1 || claim->members > mirror::kMaxMembers || claim->member >= claim->members)
+    return tl::unexpected(DecodeError::bad_count);
+  if (claim->term == 0 || claim->group == Uuid{} || claim->claimant == Uuid{})
+    return tl::unexpected(DecodeError::bad_value);
+  const bool fits =
+      claim->region_shift >= kMinRegionShift && claim->region_shift <= kMaxRegionShift;
+  if (!fits || claim->size == 0 || claim->size >> claim->region_shift >= kMaxMirrorRegions)
+    return tl::unexpected(DecodeError::bad_length);
+  return *claim;
+}
+
 MirrorViewFields encode_view(const mirror::View& view) {
   MirrorViewFields fields;
   fields.term = view.id.term;
@@ -73,7 +97,8 @@ Result<mirror::Claimed> decode_claimed(ConstBytes bytes) {
     return tl::unexpected(DecodeError::bad_count);
   const auto view = decode_view(message->view, message->members);
   const auto confirmed = decode_view(message->confirmed, message->members);
-  if (!view || !confirmed || (message->flags & ~(kMirrorLostPower | kMirrorNew)) != 0)
+  constexpr unsigned kKnown = kMirrorLostPower | kMirrorNew | kMirrorRefused;
+  if (!view || !confirmed || (message->flags & ~kKnown) != 0)
     return tl::unexpected(DecodeError::bad_value);
   mirror::Claimed answer;
   answer.promised = message->promised;
@@ -125,6 +150,32 @@ Result<std::uint32_t> decode_regions(ConstBytes bytes, std::uint32_t first,
     for (std::uint32_t region = run.first; region < behind; ++region) map.add(region);
   }
   return end;
+}
+
+Result<mirror::RegionMap> decode_map(ConstBytes& bytes, std::uint32_t regions) {
+  mirror::RegionMap map{regions};
+  for (std::uint32_t first = 0; first < regions;) {
+    const auto end = decode_regions(bytes, first, map);
+    if (!end) return tl::unexpected(end.error());
+    const auto page = rtrs::wire::copy_of<MirrorRegionsResponse>(bytes);
+    bytes = bytes.subspan(sizeof(page) + page.count * sizeof(MirrorRun));
+    first = *end;
+  }
+  return map;
+}
+
+Result<std::vector<mirror::RegionMap>> decode_inherited(ConstBytes data, mirror::MemberSet in_step,
+                                                        unsigned members, std::uint32_t regions) {
+  std::vector<mirror::RegionMap> maps;
+  if (data.empty()) return maps;
+  maps.resize(members, mirror::RegionMap{regions});
+  for (unsigned k = 0; k < members; ++k) {
+    if (mirror::has(in_step, k)) continue;
+    auto map = decode_map(data, regions);
+    if (!map) return tl::unexpected(map.error());
+    maps[k] = *std::move(map);
+  }
+  return maps;
 }
 
 Result<std::string> decode_pull_uri(ConstBytes data) {

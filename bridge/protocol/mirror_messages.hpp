@@ -3,6 +3,7 @@
 // like BLOCK STATUS; orders (VIEW, CONFIRM, COOL, PULL) are carried out once.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -37,13 +38,42 @@ struct MirrorClaim {
   Uuid group{};
   Uuid claimant{};  ///< one life of a client: may ask again, the answer may have been lost
   le64 term = 0;
+  // The group's shape; every claim of a group tells the same.
+  std::uint8_t member = 0;  ///< the number of this one
+  std::uint8_t members = 0;
+  std::uint8_t region_shift = 0;  ///< a region has 1 << region_shift bytes
+  std::array<std::uint8_t, 5> reserved{};
+  le64 size = 0;  ///< bytes of the group's disk: of the smallest member
 };
-static_assert(sizeof(MirrorClaim) == 48 && offsetof(MirrorClaim, term) == 40);
+static_assert(sizeof(MirrorClaim) == 64 && offsetof(MirrorClaim, term) == 40);
+static_assert(offsetof(MirrorClaim, member) == 48 && offsetof(MirrorClaim, size) == 56);
 
 enum MirrorFlag : std::uint8_t {
-  kMirrorLostPower = 1,  ///< since its view
+  kMirrorLostPower = 1,  ///< since its view; or it has never been in one
   kMirrorNew = 2,        ///< never in a view
+  kMirrorRefused = 4,    ///< a client of `promised` has it, or another session of this one
 };
+
+/// Of a group's disk. Its regions are this many at most, so that a map fits into a VIEW mostly.
+inline constexpr std::uint32_t kMaxMirrorRegions = 1U << 20;
+inline constexpr unsigned kMinRegionShift = 16;
+inline constexpr unsigned kMaxRegionShift = 40;
+
+/// Every member of a group computes the same.
+struct MirrorShape {
+  unsigned member = 0;
+  unsigned members = 0;
+  unsigned region_shift = 0;
+  std::uint64_t size = 0;  ///< bytes
+  std::uint32_t regions() const {
+    return static_cast<std::uint32_t>((size + (std::uint64_t{1} << region_shift) - 1) >>
+                                      region_shift);
+  }
+  friend bool operator==(const MirrorShape&, const MirrorShape&) = default;
+};
+
+/// 1 MiB, or more where a disk would have more than kMaxMirrorRegions of them.
+unsigned region_shift_of(std::uint64_t size);
 
 struct MirrorClaimResponse {
   Header header;
@@ -116,6 +146,11 @@ static_assert(sizeof(MirrorPull) == 8);
 
 inline constexpr std::size_t kMaxMirrorUri = 4096;
 
+/// Errors: too_short, bad_type, bad_count (member, members), bad_value (term, group, claimant),
+/// bad_length (size, regions).
+Result<MirrorClaim> decode_claim(ConstBytes bytes);
+MirrorShape shape_of(const MirrorClaim& claim);
+
 MirrorViewFields encode_view(const mirror::View& view);
 
 /// Of `members`. Errors: bad_value (a member beyond them, or nobody is in step).
@@ -139,6 +174,18 @@ std::vector<std::byte> encode_regions(const mirror::RegionMap& map, std::uint32_
 /// Errors: too_short, bad_type, bad_count, bad_length (another number of regions, no progress),
 /// bad_value (runs that are empty, out of order or outside).
 Result<std::uint32_t> decode_regions(ConstBytes bytes, std::uint32_t first, mirror::RegionMap& map);
+
+/// All pages of a map, one behind the other, from the beginning of `bytes` on, which is moved
+/// behind them.
+///
+/// Errors: those of decode_regions().
+Result<mirror::RegionMap> decode_map(ConstBytes& bytes, std::uint32_t regions);
+
+/// What each absent member lacks, one map per member; empty when the data are.
+///
+/// Errors: those of decode_regions().
+Result<std::vector<mirror::RegionMap>> decode_inherited(ConstBytes data, mirror::MemberSet in_step,
+                                                        unsigned members, std::uint32_t regions);
 
 /// Errors: bad_name (empty, longer than kMaxMirrorUri, or with control characters).
 Result<std::string> decode_pull_uri(ConstBytes data);

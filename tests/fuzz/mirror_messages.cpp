@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Input: le16 number of regions, le16 first region asked for, message: REGIONS response or answer
-// to a claim.
+// Input: le16 number of regions, le16 first region asked for, message: REGIONS response, claim or
+// answer to a claim, or the data of a VIEW (the first region is the set in step).
 #include "bridge/protocol/mirror_messages.hpp"
 
 #include "tests/fuzz/fuzz.hpp"
@@ -41,6 +41,31 @@ void check_regions(ConstBytes bytes, std::uint32_t regions, std::uint32_t first)
   fuzz::require(again.words() == map.words(), "regions survive encoding");
 }
 
+void check_claim(ConstBytes bytes) {
+  const auto claim = decode_claim(bytes);
+  if (!claim) {
+    fuzz::require(fuzz::failed_with(
+                      claim, {DecodeError::too_short, DecodeError::bad_type, DecodeError::bad_count,
+                              DecodeError::bad_value, DecodeError::bad_length}),
+                  "only documented errors");
+    return;
+  }
+  const MirrorShape shape = shape_of(*claim);
+  fuzz::require(shape.member < shape.members && shape.members <= mirror::kMaxMembers, "a member");
+  fuzz::require(shape.regions() > 0 && shape.regions() <= kMaxMirrorRegions, "regions");
+}
+
+void check_inherited(ConstBytes bytes, std::uint32_t regions, mirror::MemberSet in_step) {
+  const auto maps = decode_inherited(bytes, in_step, 4, regions);
+  if (!maps) return;
+  fuzz::require(maps->empty() == bytes.empty(), "something is told or nothing");
+  for (unsigned k = 0; k < maps->size(); ++k) {
+    const mirror::RegionMap& map = (*maps)[k];
+    fuzz::require(!mirror::has(in_step, k) || map.empty(), "only absent members lack something");
+    fuzz::require(map.next(regions) >= map.regions(), "no region behind the end");
+  }
+}
+
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -48,6 +73,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::uint32_t regions = input.take<le16>();
   const std::uint32_t first = input.take<le16>();
   check_claimed(input.rest());
+  check_claim(input.rest());
   check_regions(input.rest(), regions, first);
+  check_inherited(input.rest(), regions, static_cast<mirror::MemberSet>(first));
   return 0;
 }

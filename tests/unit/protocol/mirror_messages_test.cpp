@@ -90,12 +90,75 @@ TEST_CASE("mirror messages: an answer to a claim survives, and impossible ones a
   CHECK(again->view.set == 5);
   CHECK(again->confirmed.set == 7);
   CHECK(again->lost_power);
-  message.flags = 4;
+  message.flags = 8;
   CHECK(decode_claimed(rtrs::wire::bytes_of(message)).error() == DecodeError::bad_value);
   message = encode_claimed(answer, 3, 3);
   CHECK(decode_claimed(rtrs::wire::bytes_of(message)).error() == DecodeError::bad_count);
   message = encode_claimed(answer, 1, 2);  // two members, of which the third is in step
   CHECK(decode_claimed(rtrs::wire::bytes_of(message)).error() == DecodeError::bad_value);
+}
+
+MirrorClaim claim_of(unsigned member, unsigned members, std::uint64_t size) {
+  MirrorClaim claim;
+  claim.header = header_of(kMirrorClaim);
+  claim.group[0] = claim.claimant[0] = 1;
+  claim.term = 1;
+  claim.member = static_cast<std::uint8_t>(member);
+  claim.members = static_cast<std::uint8_t>(members);
+  claim.region_shift = static_cast<std::uint8_t>(region_shift_of(size));
+  claim.size = size;
+  return claim;
+}
+
+void check_refused(const MirrorClaim& claim, DecodeError error) {
+  CHECK(decode_claim(rtrs::wire::bytes_of(claim)).error() == error);
+}
+
+TEST_CASE("mirror messages: a claim tells the shape of its group") {
+  const auto claim = claim_of(1, 3, (std::uint64_t{5} << 20) + 512);
+  REQUIRE(decode_claim(rtrs::wire::bytes_of(claim)));
+  const MirrorShape shape = shape_of(claim);
+  CHECK(shape == MirrorShape{1, 3, 20, (std::uint64_t{5} << 20) + 512});
+  CHECK(shape.regions() == 6);
+  CHECK(shape_of(claim_of(0, 1, ~std::uint64_t{0} >> 1)).regions() <= kMaxMirrorRegions);
+}
+
+TEST_CASE("mirror messages: claims of groups that cannot be are refused") {
+  check_refused(claim_of(3, 3, 4096), DecodeError::bad_count);
+  check_refused(claim_of(0, 17, 4096), DecodeError::bad_count);
+  check_refused(claim_of(0, 2, 0), DecodeError::bad_length);
+  auto claim = claim_of(0, 2, 4096);
+  claim.region_shift = kMinRegionShift - 1;
+  check_refused(claim, DecodeError::bad_length);
+  claim = claim_of(0, 2, std::uint64_t{1} << 41);
+  claim.region_shift = 20;
+  check_refused(claim, DecodeError::bad_length);
+  claim = claim_of(0, 2, 4096);
+  claim.term = 0;
+  check_refused(claim, DecodeError::bad_value);
+  claim = claim_of(0, 2, 4096);
+  claim.group = {};
+  check_refused(claim, DecodeError::bad_value);
+}
+
+TEST_CASE("mirror messages: a VIEW tells for each absent member what it lacks") {
+  std::vector<std::byte> data;
+  for (const auto& map : {map_of(100, {1, 2, 50}), map_of(100, {99})}) {
+    for (std::uint32_t first = 0; first < 100;) {  // in pages of one run
+      const auto page = encode_regions(map, first, 24);
+      data.insert(data.end(), page.begin(), page.end());
+      first = rtrs::wire::copy_of<MirrorRegionsResponse>(page).end;
+    }
+  }
+  const auto maps = decode_inherited(data, 0b0101, 4, 100);
+  REQUIRE(maps);
+  REQUIRE(maps->size() == 4);
+  CHECK((*maps)[0].empty());
+  CHECK((*maps)[1].count() == 3);
+  CHECK((*maps)[3].contains(99));
+  data.pop_back();
+  CHECK_FALSE(decode_inherited(data, 0b0101, 4, 100));
+  CHECK(decode_inherited({}, 0b0101, 4, 100)->empty());
 }
 
 TEST_CASE("mirror messages: a view without anybody in it is none") {
