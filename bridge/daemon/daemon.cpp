@@ -20,6 +20,7 @@
 #include "bridge/daemon/check.hpp"
 #include "bridge/daemon/late_exports.hpp"
 #include "bridge/daemon/logging.hpp"
+#include "bridge/daemon/member_files.hpp"
 #include "bridge/daemon/metrics_common.hpp"
 #include "bridge/daemon/metrics_door.hpp"
 #include "bridge/daemon/metrics_server.hpp"
@@ -39,6 +40,7 @@
 #include "rdma/client_log.hpp"
 #include "rdma/memlock.hpp"
 #include "rdma/server.hpp"
+#include "rdma/transport/volatile_epoch.hpp"
 
 namespace rnbd {
 namespace {
@@ -66,6 +68,7 @@ struct State {
   std::shared_ptr<WriterStore> turns;
   std::shared_ptr<LossCount> losses;
   std::shared_ptr<ServerIdentity> identity;
+  std::shared_ptr<mirror::MemberStore> members;
 };
 
 /// Clients must not open the server's own records.
@@ -110,17 +113,18 @@ tl::expected<State, std::string> open_state(const std::string& directory,
   }
   auto turns = TurnFiles::open(where + "/writers");
   auto losses = turns ? LossCount::open(where) : tl::unexpected(turns.error());
-  if (losses) {
+  auto members = losses ? MemberFiles::open(where + "/members") : tl::unexpected(losses.error());
+  if (members) {
     return State{std::move(*turns), std::make_shared<LossCount>(std::move(*losses)),
-                 open_identity(where)};
+                 open_identity(where), std::move(*members)};
   }
   // Without these records, a client would undo what others have written since.
   if (!directory.empty() || std::getenv("STATE_DIRECTORY") != nullptr || is_mine(where)) {
-    return tl::unexpected("the state directory cannot be used: " + losses.error() +
+    return tl::unexpected("the state directory cannot be used: " + members.error() +
                           "; mend it, or name another --state-directory");
   }
   log_function()(rtrs::LogLevel::warning,
-                 "cannot remember who wrote last, " + losses.error() +
+                 "cannot remember who wrote last, " + members.error() +
                      ": a client that was cut off before a restart of this server may repeat a "
                      "write over those of others, and a failed flush is forgotten then; name a "
                      "--state-directory");
@@ -138,6 +142,9 @@ CatalogueOptions catalogue_options(const State& state) {
   CatalogueOptions options;
   options.patience = kPatience;
   if (state.turns) options.turns = std::make_shared<TurnsBeside>(state.turns);
+  options.members = state.members;
+  options.volatile_epoch =
+      rtrs::volatile_epoch_of_this_machine(state.losses ? state.losses->count() : 0);
   if (state.losses) options.on_loss = [losses = state.losses] { record_loss(*losses); };
   return options;
 }
@@ -167,7 +174,7 @@ rtrs::ServerOptions server_options(const Settings& settings, std::vector<int> so
   options.auth = settings.auth;
   options.features = rtrs::wire::kFeatureUserMessages | rtrs::wire::kFeatureExactlyOnce |
                      rtrs::wire::kFeatureAccessNotice | wire::kFeatureClaims |
-                     wire::kFeaturePassive | rtrs::wire::kFeatureMemoryPaths;
+                     wire::kFeaturePassive | wire::kFeatureMirror | rtrs::wire::kFeatureMemoryPaths;
   options.log = log_function();
   return options;
 }

@@ -41,6 +41,10 @@ BlockServer::BlockServer(ExportCatalogue& catalogue, BlockServerLimits limits,
         reactor, storage, [](rtrs::ServerSession& session) { return !rtrs::is_idle(session); },
         std::move(then));
   };
+  surroundings_.drain = [this](rtrs::Reactor* reactor, const WriterCount* storage,
+                               const Device* but, std::function<void()> then) {
+    drain(reactor, storage, but, std::move(then));
+  };
 }
 
 BlockServer::~BlockServer() = default;
@@ -60,6 +64,7 @@ void* BlockServer::on_session_up(rtrs::ServerSession& session) {
   facts.extensions = (rtrs::features_of(session) & rtrs::wire::kFeatureUserMessages) != 0;
   facts.claims = facts.extensions && (rtrs::features_of(session) & wire::kFeatureClaims) != 0;
   facts.passive = facts.extensions && (rtrs::features_of(session) & wire::kFeaturePassive) != 0;
+  facts.mirror = facts.extensions && (rtrs::features_of(session) & wire::kFeatureMirror) != 0;
   facts.queue_depth = limits_.queue_depth;
   facts.max_io_size = limits_.max_io_size;
   facts.ids = limits_.ids;
@@ -151,6 +156,31 @@ bool BlockServer::look_at_writers(rtrs::Reactor* reactor, const WriterCount* sto
   bool any = false;
   for (rtrs::ServerSession* session : holders) any = look(*session) || any;
   return any;
+}
+
+/// When the last one drops the token, nothing of what was under way runs.
+void BlockServer::drain(rtrs::Reactor* reactor, const WriterCount* storage, const Device* but,
+                        std::function<void()> then) {
+  std::set<rtrs::Reactor*> all;
+  {
+    const std::lock_guard lock{mutex_};
+    for (const auto& [session, mine] : sessions_) all.insert(rtrs::reactor_of(*session));
+  }
+  const std::shared_ptr<void> token{
+      nullptr, [this, reactor, then = std::move(then)](void*) { later(reactor, then); }};
+  for (rtrs::Reactor* each : all)
+    later(each, [this, each, storage, but, token] { drain_on(each, storage, but, token); });
+}
+
+void BlockServer::drain_on(rtrs::Reactor* reactor, const WriterCount* storage, const Device* but,
+                           const std::shared_ptr<void>& token) {
+  std::vector<BlockSession*> here;
+  {
+    const std::lock_guard lock{mutex_};
+    for (const auto& [session, mine] : sessions_)
+      if (rtrs::reactor_of(*session) == reactor) here.push_back(mine.get());
+  }
+  for (BlockSession* session : here) session->drain(storage, but, token);
 }
 
 bool BlockServer::end_idle(rtrs::ServerSession& session, const std::string& reason) const {

@@ -58,6 +58,10 @@ class BlockServer final : public rtrs::ServerHandler {
   using Look = std::function<bool(rtrs::ServerSession& session)>;
   void ask_writers(rtrs::Reactor* reactor, const WriterCount* storage, const Look& look,
                    std::function<void(bool)> then);
+  void drain(rtrs::Reactor* reactor, const WriterCount* storage, const Device* but,
+             std::function<void()> then);
+  void drain_on(rtrs::Reactor* reactor, const WriterCount* storage, const Device* but,
+                const std::shared_ptr<void>& token);
   bool look_at_writers(rtrs::Reactor* reactor, const WriterCount* storage, const Look& look);
   bool end_idle(rtrs::ServerSession& session, const std::string& reason) const;
   void later(rtrs::Reactor* reactor, std::function<void()> work) const;

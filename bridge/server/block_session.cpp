@@ -164,7 +164,7 @@ void BlockSession::close(rtrs::ServerRequest& request) {
   if (newest >= settled_ && newest != 0 && closed_.size() < kMaxRefused) {
     closed_.insert_or_assign(device->name, newest);
   }
-  device->closing = true;
+  device->closing = device->watched = true;
   if (RTRS_PLANTED(close_too_early) && device->running > 0) return finish(request, 0);
   device->closers.push_back(&request);
   if (device->running == 0) finish_close(*device);
@@ -188,6 +188,7 @@ void BlockSession::record_leaving() {
 
 void BlockSession::release(Device& device) {
   if (device.brick != nullptr) device.brick->leave();
+  if (device.seat != nullptr) device.seat->leave(device.mirror_session);
   queues_.release(device.queue);
 }
 

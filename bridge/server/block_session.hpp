@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bridge/protocol/messages.hpp"
+#include "bridge/protocol/mirror_messages.hpp"
 #include "bridge/server/catalogue.hpp"
 #include "bridge/server/io_plan.hpp"
 #include "bridge/server/open_table.hpp"
@@ -41,6 +42,7 @@ struct SessionFacts {
   bool extensions = false;        ///< kFeatureUserMessages was negotiated
   bool claims = false;            ///< wire::kFeatureClaims likewise
   bool passive = false;           ///< wire::kFeaturePassive likewise
+  bool mirror = false;            ///< wire::kFeatureMirror likewise
   std::uint32_t queue_depth = 0;  ///< requests in flight at most
   std::uint32_t max_io_size = 0;  ///< bytes
   DeviceIds ids = DeviceIds::never_twice;
@@ -73,6 +75,9 @@ class BlockSession {
   rtrs::Duration oldest_of(const Device& device);
   /// Has the right to write to it.
   bool writes_to(const WriterCount* storage) const;
+  /// The token is kept until all requests have ended that are under way to this storage, but for
+  /// those of one device.
+  void drain(const WriterCount* storage, const Device* but, const std::shared_ptr<void>& token);
 
  private:
   /// An OPEN, CLAIM or CLOSE that waits until it is written down whose turn it is.
@@ -84,6 +89,8 @@ class BlockSession {
   struct IoContext;
   struct Opening;
   using OpeningPtr = std::shared_ptr<Opening>;
+  struct MirrorClaiming;
+  using MirrorClaimingPtr = std::shared_ptr<MirrorClaiming>;
   static constexpr std::size_t kContextsPerBlock = 64;
   /// Lines of refused OPENs that one client may cause in the log.
   static constexpr unsigned kMaxRefusalLines = 20;
@@ -167,6 +174,21 @@ class BlockSession {
   void brick_sync(rtrs::ServerRequest& request, Device& device);
   void brick_revoke(rtrs::ServerRequest& request, Device& device);
   Device* usable(std::uint32_t id) const;
+
+  // block_session_mirror.cpp: what a member of a mirror group is told
+  void mirror(rtrs::ServerRequest& request, wire::MessageType type);
+  int unfit_as_member(const Device& device, const wire::MirrorClaim& claim);
+  void mirror_claim(rtrs::ServerRequest& request);
+  void mirror_turn(const MirrorClaimingPtr& claiming);
+  void mirror_grant(const MirrorClaimingPtr& claiming);
+  void mirror_granted(const MirrorClaimingPtr& claiming, int error);
+  void mirror_end(const MirrorClaimingPtr& claiming, int error, bool refused);
+  void mirror_view(rtrs::ServerRequest& request);
+  void mirror_confirm(rtrs::ServerRequest& request);
+  void mirror_regions(rtrs::ServerRequest& request);
+  void mirror_cool(rtrs::ServerRequest& request);
+  void mirror_ended(rtrs::ServerRequest& request, mirror::Seat& seat, int error);
+  void member_io(rtrs::ServerRequest& request, Device& device, const IoPlan& plan);
 
   SessionFacts facts_;
   ExportCatalogue& catalogue_;

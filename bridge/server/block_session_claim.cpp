@@ -33,7 +33,7 @@ void BlockSession::try_claim(const OpeningPtr& opening) {
     opening->state = Opening::State::over;
     return finish(opening->request, ENOTCONN);
   }
-  if (device->lease.writable()) {
+  if (device->lease.writable() || device->is_served()) {
     opening->state = Opening::State::over;
     return tell_device(opening->request, *device, false);
   }

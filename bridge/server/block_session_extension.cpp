@@ -80,7 +80,7 @@ void BlockSession::extension(rtrs::ServerRequest& request, wire::MessageType typ
     default:
       if (type >= wire::kBrickInfo && type <= wire::kBrickRevokePath)
         return brick_message(request, type);
-      return finish(request, EINVAL);
+      return mirror(request, type);
   }
 }
 
@@ -126,6 +126,7 @@ void BlockSession::block_status(rtrs::ServerRequest& request) {
   if (!message || !request.is_read || request.data.size() < kLeast) return finish(request, EINVAL);
   Device* device = usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
+  if (device->seat != nullptr && !device->is_served()) return finish(request, ESTALE);
   if (!device->geometry().can_extents) return finish(request, EOPNOTSUPP);
   IoPlan plan;
   plan.operation = BackendOperation::extents;
@@ -146,6 +147,7 @@ void BlockSession::cache(rtrs::ServerRequest& request) {
   if (!message) return finish(request, EINVAL);
   Device* device = usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
+  if (device->seat != nullptr && !device->is_served()) return finish(request, ESTALE);
   if (!device->geometry().can_cache) return finish(request, EOPNOTSUPP);
   IoPlan plan;
   plan.operation = BackendOperation::cache;

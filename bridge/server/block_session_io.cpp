@@ -52,8 +52,11 @@ MeteredOperation metered(BackendOperation operation) {
   return MeteredOperation::other;
 }
 
-bool may_write(const Lease& lease) {
-  return lease.writable() || (lease.unclaimed() && RTRS_PLANTED(unclaimed_writes));
+/// A member of a mirror group has no reservation: its claim excludes others.
+bool may_write(const Device& device) {
+  const Lease& lease = device.lease;
+  if (lease.unclaimed() && RTRS_PLANTED(unclaimed_writes)) return true;
+  return lease.writable() || (lease.unclaimed() && device.is_served());
 }
 
 }  // namespace
@@ -76,7 +79,8 @@ void BlockSession::io(rtrs::ServerRequest& request) {
   Device* device = usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
   const IoPlan plan = plan_io(*message, request.is_read, request.data.size(), device->geometry(),
-                              {may_write(device->lease), facts_.extensions});
+                              {may_write(*device), facts_.extensions, device->is_served()});
+  if (device->seat != nullptr) return member_io(request, *device, plan);
   if (plan.error != 0) return finish(request, plan.error);
   submit(take_context(request, *device, plan));
 }
@@ -168,7 +172,10 @@ void BlockSession::complete(IoContext& io, int error) {
   io.next = std::exchange(free_contexts_, &io);
   --device.running;
   ++device.ended;
-  const bool close_now = device.closing && device.running == 0;
+  const bool at_rest = device.watched && device.running == 0;
+  const bool close_now = at_rest && device.closing;
+  std::vector<std::shared_ptr<void>> drained;
+  if (at_rest) drained.swap(device.drainers);
   finish(request, error);
   if (close_now) finish_close(device);
 }

@@ -344,6 +344,8 @@ void BlockSession::opened(const OpeningPtr& opening, tl::expected<Lease, Failure
       name, std::move(*lease), *queue, surroundings_.meter(name, queues_.reactor())));
   device.open_number = order_of(request, sizeof(wire::Open)).number;
   device.writer_serial = catalogue_.writer_serial(device.lease);
+  const auto& seat = device.lease.storage()->seat();
+  if (seat != nullptr && seat->taken()) device.seat = seat.get();
   catalogue_.name_writer(device.lease, in_quotes(facts_.name) + " (" + facts_.peer + ")");
   surroundings_.say(rtrs::LogLevel::info, facts_.peer,
                     facts_.name + " (" + facts_.peer + "): opened " + in_quotes(name) + " " +

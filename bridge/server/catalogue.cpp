@@ -107,6 +107,7 @@ tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_storage(
   const bool kept = options_.turns != nullptr && key != wire::Uuid{} && !options.read_only;
   if (kept) options_.turns->opened(key, (*backend)->notes());
   const auto record = kept ? options_.turns->load(key) : tl::expected<WriterRecord, std::string>{};
+  const auto seat = seat_of(key);
   const std::lock_guard lock{mutex_};
   auto opened = std::make_shared<Storage>(std::move(*backend), *geometry, permanent);
   opened->identity_ = identity;
@@ -114,6 +115,7 @@ tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_storage(
   opened->turns_ = turns_of(identity, key);
   if (record && opened->turns_->record().origin == 0) opened->turns_->set_record(*record);
   opened->turn_key_ = key;
+  opened->seat_ = seat;
   if (identity) {
     forget_expired(files_);
     files_[FileKey{*identity, !geometry->read_only}] = opened;
@@ -160,6 +162,21 @@ std::shared_ptr<WriterTurns> ExportCatalogue::turns_of(const MaybeIdentity& iden
                                                        const wire::Uuid& key) {
   const bool has_key = key != wire::Uuid{};
   return kept_for<WriterTurns>(turns_, turns_by_key_, has_key ? std::nullopt : identity, key);
+}
+
+/// May block. Looked up once: from then on this server knows best.
+std::shared_ptr<mirror::Seat> ExportCatalogue::seat_of(const wire::Uuid& key) {
+  if (options_.members == nullptr || key == wire::Uuid{}) return nullptr;
+  {
+    const std::lock_guard lock{mutex_};
+    if (const auto known = seats_.find(key); known != seats_.end()) return known->second;
+  }
+  // An unknown epoch is that of this life only.
+  const std::uint64_t epoch = options_.volatile_epoch != 0 ? options_.volatile_epoch : life_;
+  auto seat = std::make_shared<mirror::Seat>(options_.members, key, epoch);
+  seat->load();
+  const std::lock_guard lock{mutex_};
+  return seats_.emplace(key, std::move(seat)).first->second;
 }
 
 tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_found(

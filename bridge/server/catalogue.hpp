@@ -22,6 +22,7 @@
 #include "bridge/protocol/messages.hpp"
 #include "bridge/server/geometry.hpp"
 #include "bridge/server/lease.hpp"
+#include "bridge/server/mirror/seat.hpp"
 #include "bridge/server/open_lines.hpp"
 #include "bridge/server/rights.hpp"
 #include "bridge/server/search_path.hpp"
@@ -63,6 +64,10 @@ struct CatalogueOptions {
   rtrs::Duration patience{};
   /// Where it outlives the server who takes part in writing; null: nowhere.
   std::shared_ptr<WriterStore> turns = {};
+  /// Likewise, what members of mirror groups know; null: no export may be one.
+  std::shared_ptr<mirror::MemberStore> members = {};
+  /// Another one than in the life before says that answered writes may be lost. 0: unknown.
+  std::uint64_t volatile_epoch = 0;
 };
 
 /// An export that has a name, as whoever runs the server sees it.
@@ -285,6 +290,7 @@ class ExportCatalogue {
                                  const Access& access);
   std::shared_ptr<WriterCount> writers_of(const MaybeIdentity& identity, const wire::Uuid& key);
   std::shared_ptr<WriterTurns> turns_of(const MaybeIdentity& identity, const wire::Uuid& key);
+  std::shared_ptr<mirror::Seat> seat_of(const wire::Uuid& key);
   void give_back(const Lease& lease);
   void forget_writer(const Lease& lease);
 
@@ -307,6 +313,7 @@ class ExportCatalogue {
   std::map<wire::Uuid, std::shared_ptr<WriterCount>> writers_by_key_;  ///< of what is no file
   std::map<FileIdentity, std::shared_ptr<WriterTurns>> turns_;         ///< of what has no key
   std::map<wire::Uuid, std::shared_ptr<WriterTurns>> turns_by_key_;
+  std::map<wire::Uuid, std::shared_ptr<mirror::Seat>> seats_;
   std::map<const WriterCount*, std::multiset<std::string>> writer_names_;
   std::set<wire::Uuid> left_;  ///< keys of what record_left() is to record
   bool ending_ = false;

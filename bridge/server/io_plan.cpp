@@ -31,7 +31,8 @@ bool is_flush(const wire::Io& io) {
 int check_operation(const wire::Io& io, const Geometry& geometry, IoRights rights) {
   if (io.operation() > IoOperation::write_zeroes) return EOPNOTSUPP;
   if (io.operation() == IoOperation::secure_erase) return EOPNOTSUPP;
-  const std::uint32_t known = rights.extensions ? kKnownFlags | wire::kIoFast : kKnownFlags;
+  const std::uint32_t known =
+      kKnownFlags | (rights.extensions ? wire::kIoFast : 0U) | (rights.member ? wire::kIoCopy : 0U);
   // An unknown flag may change what the operation means (as NOUNMAP did), so it is not ignored.
   if ((io.flags() & ~known) != 0) return EOPNOTSUPP;
   if (is_flush(io)) {
@@ -116,6 +117,7 @@ IoPlan plan_io(const wire::Io& io, bool is_read, std::size_t data_size, const Ge
   plan.flush_after = durable && !geometry.can_fua && !RTRS_PLANTED(fua_dropped);
   plan.no_unmap = has(io, wire::kIoNoUnmap);
   plan.fast = has(io, wire::kIoFast);
+  plan.copy = has(io, wire::kIoCopy);
   return plan;
 }
 

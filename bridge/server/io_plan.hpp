@@ -21,6 +21,7 @@ struct IoPlan {
   bool fua = false;
   bool no_unmap = false;
   bool fast = false;
+  bool copy = false;         ///< brings a member of a mirror group up to date
   std::uint64_t offset = 0;  ///< bytes
   std::uint64_t length = 0;  ///< bytes
 
@@ -34,6 +35,7 @@ struct IoPlan {
 struct IoRights {
   bool writable = false;    ///< access mode of the mapping
   bool extensions = false;  ///< the session negotiated the RNBD extension
+  bool member = false;      ///< of a mirror group, and serves the sender
 };
 
 /// Checks every field of an I/O message against the request that carried it and the device.

@@ -17,6 +17,10 @@
 
 namespace rnbd {
 
+namespace mirror {
+class Seat;
+}
+
 /// An open backend, shared by all exports and mappings of the same storage.
 ///
 /// Threads: immutable, apart from what the catalogue's lock guards.
@@ -36,6 +40,8 @@ class Storage {
   bool permanent() const { return permanent_; }
   /// Another one has taken its place, and nobody opens it any more.
   bool replaced() const { return replaced_; }
+  /// Its place in a mirror group; null where it cannot have one.
+  const std::shared_ptr<mirror::Seat>& seat() const { return seat_; }
 
  private:
   friend class ExportCatalogue;
@@ -45,6 +51,7 @@ class Storage {
   std::optional<FileIdentity> identity_;
   std::shared_ptr<WriterCount> writers_;
   std::shared_ptr<WriterTurns> turns_;
+  std::shared_ptr<mirror::Seat> seat_;
   wire::Uuid turn_key_{};
   std::size_t leases_ = 0;  ///< guarded by the catalogue's lock
   std::atomic<bool> replaced_{false};

@@ -10,6 +10,7 @@
 
 #include "bridge/metrics/meter.hpp"
 #include "bridge/server/catalogue.hpp"
+#include "bridge/server/mirror/seat.hpp"
 
 namespace rtrs {
 struct ServerRequest;
@@ -29,6 +30,7 @@ struct Device {
         meter{std::move(device_meter)} {}
 
   const Geometry& geometry() const { return lease.geometry(); }
+  bool is_served() const { return seat != nullptr && seat->serves(mirror_session); }
 
   std::uint32_t id = 0;
   std::uint32_t open_number = 0;    ///< of the OPEN that opened it; 0: the client does not count
@@ -41,9 +43,13 @@ struct Device {
   unsigned running = 0;             ///< requests at the backend
   std::uint64_t ended = 0;          ///< of those that were
   std::uint64_t failures = 0;       ///< of its storage
+  bool watched = false;             ///< somebody waits until nothing runs
   bool closing = false;  ///< no longer found; its id is taken until the last request has ended
-  std::vector<rtrs::ServerRequest*> closers;  ///< answered then
-  std::shared_ptr<BrickClient> brick;         ///< once it has asked its brick for something
+  std::shared_ptr<BrickClient> brick;           ///< once it has asked its brick for something
+  std::vector<rtrs::ServerRequest*> closers;    ///< answered then
+  std::vector<std::shared_ptr<void>> drainers;  ///< dropped then
+  mirror::Seat* seat = nullptr;                 ///< of a member of a mirror group
+  std::uint64_t mirror_session = 0;             ///< there; 0: it has claimed nothing
 };
 
 /// Which id a device gets.

@@ -25,6 +25,7 @@ class BrickExposure;
 }
 
 class WriterCount;
+struct Device;
 
 struct Surroundings {
   /// Runs `work` on the reactor soon, from its event loop and not from inside the caller.
@@ -61,6 +62,11 @@ struct Surroundings {
   /// Tells a session of the reactor that a brick wants blocks back, if it is still there.
   /// Threads: any.
   std::function<void(rtrs::Reactor* reactor, rtrs::ServerSession* session)> recall = {};
+  /// Runs `then` on the reactor when all requests to this storage have ended that are under way,
+  /// over all devices but one.
+  std::function<void(rtrs::Reactor* reactor, const WriterCount* storage, const Device* but,
+                     std::function<void()> then)>
+      drain;
   /// A line about the client at an address.
   std::function<void(rtrs::LogLevel level, const std::string& peer, const std::string& line)> log;
 

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The records of members of mirror groups, one file for each in the state directory.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <tl/expected.hpp>
+#include <utility>
+
+#include "bridge/server/mirror/member_store.hpp"
+#include "rdma/owned_fd.hpp"
+
+namespace rnbd {
+
+/// Only the server that has the storage open for writing changes its file.
+class MemberFiles final : public mirror::MemberStore {
+ public:
+  /// Makes the directory if it is not there.
+  ///
+  /// Errors: the mistake in it.
+  static tl::expected<std::shared_ptr<MemberFiles>, std::string> open(const std::string& directory);
+
+  tl::expected<std::optional<mirror::FoundMember>, std::string> load(
+      const wire::Uuid& storage) override;
+  tl::expected<std::unique_ptr<mirror::MemberFile>, std::string> create(
+      const wire::Uuid& storage, const std::vector<std::byte>& image) override;
+
+ private:
+  MemberFiles(rtrs::OwnedFd directory, std::string path)
+      : directory_{std::move(directory)}, path_{std::move(path)} {}
+
+  rtrs::OwnedFd directory_;
+  const std::string path_;
+};
+
+}  // namespace rnbd

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a client tells the members of its mirror group, and what a member does before a change.
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "bridge/protocol/printable.hpp"
+#include "bridge/server/io_context.hpp"
+
+namespace rnbd {
+
+/// A claim while older requests end, and until it is durable.
+struct BlockSession::MirrorClaiming {
+  rtrs::ServerRequest& request;
+  const wire::MirrorClaim claim;
+  const std::shared_ptr<mirror::Seat> seat;
+  const std::uint64_t session;
+};
+
+namespace {
+
+/// The sender may change its data meanwhile.
+std::vector<std::byte> copy_of_data(const rtrs::ServerRequest& request) {
+  return {request.data.begin(), request.data.end()};
+}
+
+}  // namespace
+
+void BlockSession::mirror(rtrs::ServerRequest& request, wire::MessageType type) {
+  struct Handler {
+    wire::MessageType type;
+    bool is_read;
+    void (BlockSession::*handle)(rtrs::ServerRequest& request);
+  };
+  static constexpr std::array kHandlers{
+      Handler{wire::kMirrorClaim, true, &BlockSession::mirror_claim},
+      Handler{wire::kMirrorView, false, &BlockSession::mirror_view},
+      Handler{wire::kMirrorConfirm, false, &BlockSession::mirror_confirm},
+      Handler{wire::kMirrorRegions, true, &BlockSession::mirror_regions},
+      Handler{wire::kMirrorCool, false, &BlockSession::mirror_cool},
+  };
+  const auto known = std::ranges::find(kHandlers, type, &Handler::type);
+  if (!facts_.mirror || known == kHandlers.end() || known->is_read != request.is_read)
+    return finish(request, EINVAL);
+  (this->*known->handle)(request);
+}
+
+// ---- Claims -------------------------------------------------------------------------------------
+
+/// 0 or an errno, with a line in the log.
+int BlockSession::unfit_as_member(const Device& device, const wire::MirrorClaim& claim) {
+  const Backend& backend = device.lease.storage()->backend();
+  const auto refuse = [&](int error, const char* why) {
+    log_refusal("refused to make " + in_quotes(device.name) +
+                " a member of a mirror group: " + why);
+    return error;
+  };
+  if (device.lease.mode() == wire::AccessMode::read_only) return refuse(EROFS, "it is read-only");
+  if (!backend.info().can_flush) return refuse(EOPNOTSUPP, "its storage has no flush");
+  if (backend.life() != 0)
+    return refuse(EOPNOTSUPP,
+                  "it is another server's, which may carry out late writes; let that "
+                  "one be the member");
+  if (device.lease.storage()->seat() == nullptr)
+    return refuse(EOPNOTSUPP,
+                  "nothing of it outlives this server; give it a file, and name a "
+                  "--state-directory");
+  if (claim.size > device.geometry().size)
+    return refuse(EINVAL,
+                  "the disk of the group is larger; let it be as large as the smallest "
+                  "member");
+  return 0;
+}
+
+void BlockSession::mirror_claim(rtrs::ServerRequest& request) {
+  const auto claim = wire::decode_claim(request.message);
+  if (!claim || request.data.size() < sizeof(wire::MirrorClaimResponse))
+    return finish(request, EINVAL);
+  Device* const device = usable(claim->device_id);
+  if (device == nullptr) return finish(request, ENOTCONN);
+  device->lease.look_again();
+  if (const int error = unfit_as_member(*device, *claim)) return finish(request, error);
+  const auto seat = device->lease.storage()->seat();
+  if (device->mirror_session == 0) device->mirror_session = seat->next_session();
+  const MirrorClaimingPtr claiming{
+      new MirrorClaiming{request, *claim, seat, device->mirror_session}};
+  seat->begin_claim(surroundings_, queues_.reactor(), [this, claiming] { mirror_turn(claiming); });
+}
+
+/// No other claim of this storage is under way.
+void BlockSession::mirror_turn(const MirrorClaimingPtr& claiming) {
+  mirror::Seat& seat = *claiming->seat;
+  const Device* const device = usable(claiming->claim.device_id);
+  if (device == nullptr) return mirror_end(claiming, ENOTCONN, false);
+  if (const int error = seat.misfit(claiming->claim)) {
+    log_refusal("refused a claim of " + in_quotes(device->name) +
+                (error == EEXIST ? ": it is a member of another mirror group, or another member "
+                                   "of this one"
+                                 : ": its record as a member is damaged"));
+    return mirror_end(claiming, error, false);
+  }
+  if (seat.refuses(claiming->claim, claiming->session)) return mirror_end(claiming, 0, true);
+  if (seat.serves(claiming->session)) return mirror_grant(claiming);
+  seat.fence();
+  if (!surroundings_.drain) return mirror_grant(claiming);
+  surroundings_.drain(queues_.reactor(), device->lease.storage()->writers(), device,
+                      [this, claiming] { mirror_grant(claiming); });
+}
+
+void BlockSession::mirror_grant(const MirrorClaimingPtr& claiming) {
+  if (usable(claiming->claim.device_id) == nullptr) return mirror_end(claiming, ENOTCONN, false);
+  claiming->seat->grant(claiming->claim, claiming->session);
+  claiming->seat->keep(surroundings_, queues_.reactor(),
+                       [this, claiming](int error) { mirror_granted(claiming, error); });
+}
+
+void BlockSession::mirror_granted(const MirrorClaimingPtr& claiming, int error) {
+  Device* const device = usable(claiming->claim.device_id);
+  if (error == 0 && device == nullptr) error = ENOTCONN;
+  if (error != 0) return mirror_end(claiming, error, false);
+  device->seat = claiming->seat.get();
+  claiming->seat->serve(claiming->session);
+  const wire::MirrorClaim& claim = claiming->claim;
+  surroundings_.say(rtrs::LogLevel::info, facts_.peer,
+                    facts_.name + " (" + facts_.peer + "): claimed " + in_quotes(device->name) +
+                        " as member " + std::to_string(claim.member) + " of a mirror group, term " +
+                        std::to_string(claim.term));
+  mirror_end(claiming, 0, false);
+}
+
+/// The answer may end the session, so nothing of it is touched afterwards.
+void BlockSession::mirror_end(const MirrorClaimingPtr& claiming, int error, bool refused) {
+  rtrs::ServerRequest& request = claiming->request;
+  const auto answer = error == 0 ? claiming->seat->answer(refused) : wire::MirrorClaimResponse{};
+  claiming->seat->end_claim();
+  if (error != 0) return finish(request, error);
+  finish_with(request, rtrs::wire::bytes_of(answer));
+}
+
+// ---- Orders -------------------------------------------------------------------------------------
+
+void BlockSession::mirror_ended(rtrs::ServerRequest& request, mirror::Seat& seat, int error) {
+  if (error != 0) return finish(request, error);
+  seat.keep(surroundings_, queues_.reactor(),
+            [&request](int failure) { finish(request, failure); });
+}
+
+void BlockSession::mirror_view(rtrs::ServerRequest& request) {
+  const auto message = wire::decode<wire::MirrorView>(request.message, wire::kMirrorView);
+  if (!message) return finish(request, EINVAL);
+  const Device* const device = usable(message->device_id);
+  if (device == nullptr) return finish(request, ENOTCONN);
+  if (!device->is_served()) return finish(request, ESTALE);
+  const wire::MirrorShape shape = device->seat->shape();
+  const auto view = wire::decode_view(message->view, shape.members);
+  const auto confirmed = wire::decode_view(message->confirmed, shape.members);
+  if (!view || !confirmed) return finish(request, EINVAL);
+  const auto inherit =
+      wire::decode_inherited(copy_of_data(request), view->set, shape.members, shape.regions());
+  if (!inherit) return finish(request, EINVAL);
+  const int error = device->seat->view(device->mirror_session, *view, *confirmed, *inherit);
+  mirror_ended(request, *device->seat, error);
+}
+
+void BlockSession::mirror_confirm(rtrs::ServerRequest& request) {
+  const auto message = wire::decode<wire::MirrorConfirm>(request.message, wire::kMirrorConfirm);
+  if (!message) return finish(request, EINVAL);
+  const Device* const device = usable(message->device_id);
+  if (device == nullptr) return finish(request, ENOTCONN);
+  if (!device->is_served()) return finish(request, ESTALE);
+  const auto view = wire::decode_view(message->view, device->seat->shape().members);
+  if (!view) return finish(request, EINVAL);
+  mirror_ended(request, *device->seat, device->seat->confirm(device->mirror_session, *view));
+}
+
+void BlockSession::mirror_regions(rtrs::ServerRequest& request) {
+  const auto message = wire::decode<wire::MirrorRegions>(request.message, wire::kMirrorRegions);
+  constexpr std::size_t kLeast = sizeof(wire::MirrorRegionsResponse) + sizeof(wire::MirrorRun);
+  if (!message || request.data.size() < kLeast) return finish(request, EINVAL);
+  const Device* const device = usable(message->device_id);
+  if (device == nullptr) return finish(request, ENOTCONN);
+  if (!device->is_served()) return finish(request, ESTALE);
+  const auto page = device->seat->regions(message->which, message->first, request.data.size());
+  if (page.empty()) return finish(request, EINVAL);
+  finish_with(request, page);
+}
+
+void BlockSession::mirror_cool(rtrs::ServerRequest& request) {
+  const auto message = wire::decode<wire::MirrorCool>(request.message, wire::kMirrorCool);
+  if (!message) return finish(request, EINVAL);
+  const Device* const device = usable(message->device_id);
+  if (device == nullptr) return finish(request, ENOTCONN);
+  if (!device->is_served()) return finish(request, ESTALE);
+  const std::vector<std::byte> data = copy_of_data(request);
+  wire::ConstBytes pages{data};
+  const auto cold = wire::decode_map(pages, device->seat->shape().regions());
+  if (!cold) return finish(request, EINVAL);
+  const int error = device->seat->cool(device->mirror_session, message->term, *cold);
+  mirror_ended(request, *device->seat, error);
+}
+
+// ---- The data path ------------------------------------------------------------------------------
+
+/// Serves the session that has claimed the member. A change of a region that is not in the activity
+/// log waits until it is there.
+void BlockSession::member_io(rtrs::ServerRequest& request, Device& device, const IoPlan& plan) {
+  mirror::Seat& seat = *device.seat;
+  if (seat.taken() && !device.is_served()) return finish(request, ESTALE);
+  if (plan.error != 0) return finish(request, plan.error);
+  const bool logged = seat.taken() && plan.changes();
+  const auto regions = logged ? seat.regions_of(plan.offset, plan.length) : std::nullopt;
+  if (logged && !regions) return finish(request, EIO);  // behind the group's disk
+  if (!logged || plan.copy || seat.warm(regions->first, regions->second))
+    return submit(take_context(request, device, plan));
+  IoContext& io = take_context(request, device, plan);
+  if (int error = seat.write(device.mirror_session, regions->first, regions->second))
+    return complete(io, error);
+  seat.keep(surroundings_, queues_.reactor(), [this, &io, regions](int error) {
+    mirror::Seat& its = *io.device->seat;
+    if (error == 0 && !io.device->is_served()) error = ESTALE;
+    if (error != 0) return complete(io, error);
+    its.warm_up(regions->first, regions->second);
+    submit(io);
+  });
+}
+
+/// Devices know from then on that the storage is a member's.
+void BlockSession::drain(const WriterCount* storage, const Device* but,
+                         const std::shared_ptr<void>& token) {
+  for (const auto& device : devices_.slots()) {
+    if (device == nullptr || device.get() == but) continue;
+    if (device->lease.storage()->writers() != storage) continue;
+    device->seat = device->lease.storage()->seat().get();
+    if (device->running == 0) continue;
+    device->watched = true;
+    device->drainers.push_back(token);
+  }
+}
+
+}  // namespace rnbd

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Where the records of members outlive their server.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "bridge/server/mirror/member_image.hpp"
+
+namespace rnbd::mirror {
+
+/// What is to become durable together: the head only after the first pages, so that a view never
+/// stands there without what its absent members lack; the rest at any time after that.
+struct Save {
+  std::vector<Patch> first;
+  std::optional<Patch> head;
+  std::vector<Patch> rest;
+};
+
+/// One member's record.
+///
+/// Threads: one at a time.
+class MemberFile {
+ public:
+  virtual ~MemberFile() = default;
+  /// Durable when it returns, `rest` perhaps later. May block.
+  ///
+  /// Errors: what is in the way, with the file's name; then any of it may be there or not.
+  virtual tl::expected<void, std::string> write(const Save& save) = 0;
+};
+
+struct FoundMember {
+  LoadedImage image;
+  std::unique_ptr<MemberFile> file;
+};
+
+/// Threads: any.
+class MemberStore {
+ public:
+  virtual ~MemberStore() = default;
+  /// None: this storage is no member. May block.
+  ///
+  /// Errors: what is in the way of knowing it, or a record that is damaged.
+  virtual tl::expected<std::optional<FoundMember>, std::string> load(const wire::Uuid& storage) = 0;
+  /// Durable when it returns. May block.
+  virtual tl::expected<std::unique_ptr<MemberFile>, std::string> create(
+      const wire::Uuid& storage, const std::vector<std::byte>& image) = 0;
+};
+
+}  // namespace rnbd::mirror

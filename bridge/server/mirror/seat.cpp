@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/server/mirror/seat.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+namespace rnbd::mirror {
+
+// ---- Its record ---------------------------------------------------------------------------------
+
+void Seat::load() {
+  auto found = store_->load(storage_);
+  const std::lock_guard lock{mutex_};
+  if (!found) {
+    trouble_ = found.error();
+    taken_ = true;
+    return;
+  }
+  if (!*found) return;
+  file_ = std::move((*found)->file);
+  adopt(std::move((*found)->image.state), (*found)->image.sequence);
+  taken_ = true;
+}
+
+void Seat::adopt(MemberState state, std::uint64_t sequence) {
+  sequence_ = sequence;
+  size_ = state.shape.size;
+  shift_ = state.shape.region_shift;
+  member_.emplace(std::move(state.record), epoch_);
+  about_ = std::move(state);
+  about_.record = {};
+  find_warm();
+}
+
+/// What the record says that was loaded.
+void Seat::find_warm() {
+  const MemberRecord& record = member_->record();
+  warm_ = RegionMap{about_.shape.regions()};
+  for (std::size_t i = 0; i < record.maps.active.words().size(); ++i) {
+    std::uint64_t word = record.maps.active.words()[i];
+    for (unsigned k = 0; k < record.members; ++k)
+      if (!has(record.view.set, k)) word &= record.maps.dirty[k].words()[i];
+    warm_.set_word(i, word);
+  }
+}
+
+MemberState Seat::state() const {
+  MemberState all = about_;
+  all.record = member_->record();
+  return all;
+}
+
+wire::MirrorShape Seat::shape() const {
+  const std::lock_guard lock{mutex_};
+  return about_.shape;
+}
+
+std::optional<SeatStatus> Seat::status() const {
+  const std::lock_guard lock{mutex_};
+  if (!member_ && trouble_.empty()) return {};
+  SeatStatus status;
+  if (member_) status.state = state();
+  status.served = served_ != 0;
+  status.lost_power = member_ && member_->claimed().lost_power;
+  status.trouble = trouble_;
+  return status;
+}
+
+// ---- Claims -------------------------------------------------------------------------------------
+
+void Seat::begin_claim(const Surroundings& surroundings, rtrs::Reactor* reactor,
+                       std::function<void()> then) {
+  {
+    const std::lock_guard lock{mutex_};
+    claims_.push_back({&surroundings, reactor, then});
+    if (claims_.size() > 1) return;
+  }
+  then();
+}
+
+void Seat::end_claim() {
+  std::optional<Claimant> next;
+  {
+    const std::lock_guard lock{mutex_};
+    claims_.pop_front();
+    if (!member_ && trouble_.empty()) taken_ = false;
+    if (!claims_.empty()) next = claims_.front();
+  }
+  if (!next) return;
+  if (!next->surroundings->later) return next->then();
+  next->surroundings->later(next->reactor, std::move(next->then));
+}
+
+int Seat::misfit(const wire::MirrorClaim& claim) const {
+  const std::lock_guard lock{mutex_};
+  if (!member_) return trouble_.empty() ? 0 : EIO;
+  return claim.group == about_.group && wire::shape_of(claim) == about_.shape ? 0 : EEXIST;
+}
+
+bool Seat::refuses(const wire::MirrorClaim& claim, std::uint64_t session) const {
+  const std::lock_guard lock{mutex_};
+  if (!member_ || claim.term > member_->record().promised) return false;
+  return claim.term < member_->record().promised || session != session_;
+}
+
+bool Seat::is_served_to(const wire::MirrorClaim& claim, std::uint64_t session) const {
+  const std::lock_guard lock{mutex_};
+  return serves(session) && claim.term == member_->record().promised;
+}
+
+void Seat::fence() {
+  served_ = 0;
+  taken_ = true;
+}
+
+void Seat::grant(const wire::MirrorClaim& claim, std::uint64_t session) {
+  const std::lock_guard lock{mutex_};
+  if (!member_) adopt(new_member(claim.group, wire::shape_of(claim)), 0);
+  if (member_->claim(claim.term, session) != 0) return;
+  session_ = session;
+  about_.claimant = claim.claimant;
+  changes_.head = true;
+}
+
+void Seat::serve(std::uint64_t session) {
+  if (serves(session)) return;
+  {
+    const std::lock_guard lock{mutex_};
+    find_warm();
+  }
+  served_ = session;
+}
+
+void Seat::leave(std::uint64_t session) {
+  if (session != 0) served_.compare_exchange_strong(session, 0);
+}
+
+wire::MirrorClaimResponse Seat::answer(bool refused) const {
+  const std::lock_guard lock{mutex_};
+  Claimed claimed = member_->claimed();
+  const bool is_new = claimed.view.id == ViewId{};
+  claimed.lost_power = claimed.lost_power || is_new;
+  auto message = wire::encode_claimed(claimed, about_.shape.member, about_.shape.members);
+  message.region_shift = static_cast<std::uint8_t>(about_.shape.region_shift);
+  message.claimant = about_.claimant;
+  if (is_new) message.flags |= wire::kMirrorNew;
+  if (refused) message.flags |= wire::kMirrorRefused;
+  return message;
+}
+
+// ---- Orders -------------------------------------------------------------------------------------
+
+std::optional<std::pair<std::uint32_t, std::uint32_t>> Seat::regions_of(
+    std::uint64_t offset, std::uint64_t length) const {
+  const std::uint64_t sector = wire::kSectorSize;
+  const std::uint64_t end = (size_ + sector - 1) / sector * sector;
+  if (length == 0 || offset >= size_ || length > end - offset) return {};
+  const std::uint64_t last = std::min(offset + length, size_) - 1;
+  return std::pair{static_cast<std::uint32_t>(offset >> shift_),
+                   static_cast<std::uint32_t>(last >> shift_)};
+}
+
+void Seat::note_regions(unsigned map, std::uint32_t first, std::uint32_t last) {
+  for (std::size_t page = page_of(first); page <= page_of(last); ++page)
+    changes_.first.insert({map, page});
+}
+
+/// The bits that a view sets come first; those that it clears may follow later.
+void Seat::note_maps(const Maps& before) {
+  const MemberRecord& record = member_->record();
+  for (unsigned map = 0; map < maps_of(about_.shape); ++map) {
+    const RegionMap& old = map == 0 ? before.active : before.dirty[map - 1];
+    const RegionMap& now = map_of(record, map);
+    const bool cleared = map > 0 && has(record.view.set, map - 1);
+    for (std::size_t i = 0; i < now.words().size(); ++i) {
+      if (now.words()[i] == old.words()[i]) continue;
+      const Place place{map, page_of(static_cast<std::uint32_t>(i * 64))};
+      (cleared ? changes_.rest : changes_.first).insert(place);
+    }
+  }
+}
+
+int Seat::view(std::uint64_t session, const View& view, const View& confirmed,
+               const std::vector<RegionMap>& inherit) {
+  const std::lock_guard lock{mutex_};
+  if (const int error = order(session)) return error;
+  const Maps before = member_->record().maps;
+  const ViewId last = member_->record().view.id;
+  if (const int error = member_->view(session, view, confirmed, inherit)) return error;
+  if (member_->record().view.id == last) return 0;
+  note_maps(before);
+  remember_view(about_, view.id);
+  changes_.head = true;
+  return 0;
+}
+
+int Seat::confirm(std::uint64_t session, const View& view) {
+  const std::lock_guard lock{mutex_};
+  if (const int error = order(session)) return error;
+  if (const int error = member_->confirm(session, view)) return error;
+  changes_.head = true;
+  return 0;
+}
+
+int Seat::cool(std::uint64_t session, std::uint64_t term, const RegionMap& regions) {
+  const std::lock_guard lock{mutex_};
+  if (const int error = order(session)) return error;
+  if (term != member_->record().promised) return ESTALE;
+  warm_.remove(regions);
+  const Maps before = member_->record().maps;
+  if (const int error = member_->cool(session, regions)) return error;
+  note_maps(before);
+  return 0;
+}
+
+int Seat::write(std::uint64_t session, std::uint32_t first, std::uint32_t last) {
+  const std::lock_guard lock{mutex_};
+  if (const int error = order(session)) return error;
+  (void)member_->take_changed();
+  if (const int error = member_->write(session, first, last, false)) return error;
+  if (!member_->take_changed()) return 0;
+  note_regions(0, first, last);
+  for (unsigned k = 0; k < about_.shape.members; ++k)
+    if (!has(member_->record().view.set, k)) note_regions(1 + k, first, last);
+  return 0;
+}
+
+void Seat::warm_up(std::uint32_t first, std::uint32_t last) {
+  for (std::uint32_t region = first; region <= last; ++region) warm_.add(region);
+}
+
+std::vector<std::byte> Seat::regions(std::uint32_t which, std::uint32_t first,
+                                     std::size_t capacity) const {
+  const std::lock_guard lock{mutex_};
+  if (!member_ || which >= maps_of(about_.shape) || first > about_.shape.regions()) return {};
+  return wire::encode_regions(map_of(member_->record(), which), first, capacity);
+}
+
+// ---- What becomes durable -----------------------------------------------------------------------
+
+void Seat::keep(const Surroundings& surroundings, rtrs::Reactor* reactor,
+                std::function<void(int error)> then) {
+  {
+    const std::lock_guard lock{mutex_};
+    if (is_saving_ || !changes_.none()) {
+      // All of it may be in what is saved now.
+      const std::uint64_t ticket = changes_.none() ? asked_ : ++wanted_;
+      waiters_.push_back({ticket, reactor, std::exchange(then, nullptr)});
+      if (std::exchange(is_saving_, true)) return;
+    }
+  }
+  then ? then(0) : run_save(surroundings, reactor);
+}
+
+/// Whatever comes while it runs is saved together after it.
+void Seat::run_save(const Surroundings& surroundings, rtrs::Reactor* reactor) {
+  struct Run {
+    Save save;
+    tl::expected<void, std::string> result;
+  };
+  const auto run = std::make_shared<Run>();
+  {
+    const std::lock_guard lock{mutex_};
+    run->save = prepare();
+  }
+  surroundings.run_recording(
+      reactor, [self = shared_from_this(), run] { run->result = self->write_out(run->save); },
+      [self = shared_from_this(), run, &surroundings, reactor] {
+        self->saved(surroundings, reactor, run->result);
+      });
+}
+
+Save Seat::prepare() {
+  Save save;
+  asked_ = wanted_;
+  saving_ = std::exchange(changes_, {});
+  const MemberState all = state();
+  if (file_ == nullptr) {  // becomes one
+    save.head = Patch{0, whole_image(all, sequence_)};
+    return save;
+  }
+  for (const auto& [map, page] : saving_.first) save.first.push_back(page_patch(all, map, page));
+  for (const auto& [map, page] : saving_.rest) save.rest.push_back(page_patch(all, map, page));
+  if (saving_.head) save.head = head_patch(all, ++sequence_);
+  return save;
+}
+
+tl::expected<void, std::string> Seat::write_out(const Save& save) {
+  if (file_ != nullptr) return file_->write(save);
+  auto made = store_->create(storage_, save.head->bytes);
+  if (!made) return tl::unexpected(made.error());
+  file_ = *std::move(made);
+  return {};
+}
+
+void Seat::saved(const Surroundings& surroundings, rtrs::Reactor* reactor,
+                 const tl::expected<void, std::string>& result) {
+  std::vector<Waiter> done;
+  bool more = false;
+  {
+    const std::lock_guard lock{mutex_};
+    if (!result) {  // all of it goes into the next one
+      changes_.head = changes_.head || saving_.head;
+      changes_.first.merge(saving_.first);
+      changes_.rest.merge(saving_.rest);
+      if (file_ == nullptr) {  // it has not become one
+        changes_ = {};
+        member_.reset();
+      }
+    }
+    while (!waiters_.empty() && waiters_.front().ticket <= asked_) {
+      done.push_back(std::move(waiters_.front()));
+      waiters_.pop_front();
+    }
+    more = is_saving_ = !waiters_.empty();
+  }
+  if (!result)
+    surroundings.say(rtrs::LogLevel::error, "",
+                     "cannot keep the record of a member of a mirror group: " + result.error());
+  if (more) run_save(surroundings, reactor);
+  for (Waiter& waiter : done) {
+    const int error = result ? 0 : EIO;
+    if (waiter.reactor == reactor || !surroundings.later) {
+      waiter.then(error);
+    } else {
+      surroundings.later(waiter.reactor, [then = std::move(waiter.then), error] { then(error); });
+    }
+  }
+}
+
+}  // namespace rnbd::mirror

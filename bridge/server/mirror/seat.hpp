@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The place of a storage in its mirror group: the member's rules, its record, and who is served.
+#pragma once
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <tl/expected.hpp>
+#include <utility>
+#include <vector>
+
+#include "bridge/server/mirror/member_store.hpp"
+#include "bridge/server/surroundings.hpp"
+
+namespace rnbd::mirror {
+
+/// What people ask about a member.
+struct SeatStatus {
+  MemberState state;
+  bool served = false;      ///< a client has claimed it in this life of the server
+  bool lost_power = false;  ///< see Claimed
+  std::string trouble;      ///< with the record; "": none
+};
+
+/// Of one storage, over all its names. It is empty until the first claim.
+///
+/// The functions of the data path are for the session that is served, on its reactor: nobody else
+/// changes the maps. Before another one is, all requests of that one have ended.
+///
+/// Threads: any, but for the data path and where it is said.
+class Seat : public std::enable_shared_from_this<Seat> {
+ public:
+  /// `epoch`: see Member. A member that was found, or none; `trouble`: it cannot be known.
+  Seat(std::shared_ptr<MemberStore> store, const wire::Uuid& storage, std::uint64_t epoch)
+      : store_{std::move(store)}, storage_{storage}, epoch_{epoch} {}
+
+  /// Looks whether it is a member already. Once, before anybody else uses it; may block.
+  void load();
+  /// The storage is a member's, or somebody is about to make it one.
+  bool taken() const { return taken_.load(std::memory_order_acquire); }
+  std::optional<SeatStatus> status() const;
+
+  // The data path.
+  bool serves(std::uint64_t session) const {
+    return session != 0 && served_.load(std::memory_order_acquire) == session;
+  }
+  /// The regions of a range of the storage in bytes; nullopt when it ends behind the group's disk.
+  std::optional<std::pair<std::uint32_t, std::uint32_t>> regions_of(std::uint64_t offset,
+                                                                    std::uint64_t length) const;
+  /// A change there needs no record.
+  bool warm(std::uint32_t first, std::uint32_t last) const {
+    for (std::uint32_t region = first; region <= last; ++region)
+      if (!warm_.contains(region)) return false;
+    return true;
+  }
+
+  // Claims. One after the other: begin() says when it is this one's turn.
+  std::uint64_t next_session() { return ++last_session_; }
+  /// `then` at once or on the reactor, when all claims before have ended with end_claim().
+  void begin_claim(const Surroundings& surroundings, rtrs::Reactor* reactor,
+                   std::function<void()> then);
+  void end_claim();
+  /// Why this claim cannot be granted, whatever its term: EEXIST, EIO. 0: it may be.
+  int misfit(const wire::MirrorClaim& claim) const;
+  bool refuses(const wire::MirrorClaim& claim, std::uint64_t session) const;
+  bool is_served_to(const wire::MirrorClaim& claim, std::uint64_t session) const;
+  /// Nobody is served any more; his requests may still run.
+  void fence();
+  /// Nothing of others runs any more. The storage becomes a member if it is none. Then keep().
+  void grant(const wire::MirrorClaim& claim, std::uint64_t session);
+  /// The grant is durable.
+  void serve(std::uint64_t session);
+  /// Its device is closed.
+  void leave(std::uint64_t session);
+  wire::MirrorClaimResponse answer(bool refused) const;
+
+  // Orders of the session that is served. ESTALE for others; then keep().
+  int view(std::uint64_t session, const View& view, const View& confirmed,
+           const std::vector<RegionMap>& inherit);
+  int confirm(std::uint64_t session, const View& view);
+  int cool(std::uint64_t session, std::uint64_t term, const RegionMap& regions);
+  int write(std::uint64_t session, std::uint32_t first, std::uint32_t last);
+  /// What write() has put down is durable.
+  void warm_up(std::uint32_t first, std::uint32_t last);
+  /// REGIONS: as much as fits. Empty: there is no such map.
+  std::vector<std::byte> regions(std::uint32_t which, std::uint32_t first,
+                                 std::size_t capacity) const;
+  wire::MirrorShape shape() const;
+
+  /// Makes durable whatever has changed until now, then calls `then` on the reactor, or at once
+  /// when nothing has: with 0, or with EIO and a line in the log.
+  void keep(const Surroundings& surroundings, rtrs::Reactor* reactor,
+            std::function<void(int error)> then);
+
+ private:
+  using Place = std::pair<unsigned, std::size_t>;  ///< map, page
+  struct Waiter {
+    std::uint64_t ticket = 0;
+    rtrs::Reactor* reactor = nullptr;
+    std::function<void(int error)> then;
+  };
+  struct Changes {
+    bool head = false;
+    std::set<Place> first;
+    std::set<Place> rest;
+    bool none() const { return !head && first.empty() && rest.empty(); }
+  };
+  struct Claimant {
+    const Surroundings* surroundings;
+    rtrs::Reactor* reactor;
+    std::function<void()> then;
+  };
+
+  // With the lock held.
+  int order(std::uint64_t session) const { return serves(session) ? 0 : ESTALE; }
+  void note_maps(const Maps& before);
+  void note_regions(unsigned map, std::uint32_t first, std::uint32_t last);
+  void adopt(MemberState state, std::uint64_t sequence);
+  MemberState state() const;
+  Save prepare();
+  void find_warm();
+
+  void run_save(const Surroundings& surroundings, rtrs::Reactor* reactor);
+  tl::expected<void, std::string> write_out(const Save& save);
+  void saved(const Surroundings& surroundings, rtrs::Reactor* reactor,
+             const tl::expected<void, std::string>& result);
+
+  const std::shared_ptr<MemberStore> store_;
+  const wire::Uuid storage_;
+  const std::uint64_t epoch_;
+  std::atomic<bool> taken_{false};
+  std::atomic<std::uint64_t> served_{0};
+  std::atomic<std::uint64_t> last_session_{0};
+  RegionMap warm_;          ///< the session that is served, on its reactor
+  std::uint64_t size_ = 0;  ///< of the group's disk; constant while somebody is served
+  unsigned shift_ = 0;      ///< of a region; likewise
+
+  mutable std::mutex mutex_;  ///< guards the rest; never held for I/O
+  MemberState about_;         ///< but for its record, which the member has
+  std::optional<Member> member_;
+  std::uint64_t session_ = 0;  ///< of the last grant
+  std::string trouble_;
+  std::unique_ptr<MemberFile> file_;  ///< used by one save at a time, without the lock
+  std::uint64_t sequence_ = 0;        ///< of the newest head
+  Changes changes_;                   ///< since the last save began
+  Changes saving_;                    ///< what it saves
+  bool is_saving_ = false;
+  std::uint64_t wanted_ = 0;  ///< ticket
+  std::uint64_t asked_ = 0;   ///< of the save that runs
+  std::deque<Waiter> waiters_;
+  std::deque<Claimant> claims_;  ///< the first one has its turn
+};
+
+}  // namespace rnbd::mirror

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""A client of one member of a mirror group, byte by byte.
+
+Usage: mirror_member.py PORT first|again|any|damaged|refused
+
+`first` claims the export "disk0" as member 1 of three, records a view without member 2, writes, and
+is refused where it must be. `again` finds all of that after the server's end.
+"""
+import errno
+import struct
+import sys
+
+from raw_peer import FLUSH, RW, USER_MESSAGES, Session
+
+MIRROR = 1 << 18
+GROUP, SIZE = b"group-of-disks..", 8 << 20
+COPY = 0x20000000
+LOST_POWER, NEW, REFUSED = 1, 2, 4
+
+
+class Member:
+    def __init__(self, port, claimant):
+        self.session = Session(port, features=USER_MESSAGES | MIRROR)
+        assert self.session.answer["features"] & MIRROR, "the server knows no mirror groups"
+        self.device, _ = self.session.open(b"disk0", RW)
+        self.claimant = claimant.ljust(16, b".")
+
+    def claim(self, term, member=1, members=3, group=GROUP, size=SIZE):
+        message = struct.pack("<HHI16s16sQBBB5xQ", 0x8021, 0, self.device, group, self.claimant,
+                              term, member, members, 20, size)
+        error, answer = self.session.call(message, 72)
+        if error:
+            return error
+        names = ("type", "member", "members", "shift", "flags", "promised", "claimant", "term",
+                 "seq", "set", "confirmed_term", "confirmed_seq", "confirmed_set", "active")
+        fields = dict(zip(names, struct.unpack("<HxxBBBBQ16sQIHxxQIHxxIxxxx", answer)))
+        assert fields["type"] == 0x8022, fields
+        return fields
+
+    def view(self, term, seq, members, confirmed, data=b""):
+        message = struct.pack("<HHIQIHHQIHH", 0x8023, 0, self.device, term, seq, members, 0,
+                              *confirmed, 0)
+        return self.session.call(message, None, data)[0]
+
+    def confirm(self, term, seq, members):
+        return self.session.call(
+            struct.pack("<HHIQIHH", 0x8025, 0, self.device, term, seq, members, 0))[0]
+
+    def cool(self, term, runs):
+        data = struct.pack("<HHIII", 0x8028, 0, SIZE >> 20, SIZE >> 20, len(runs))
+        data += b"".join(struct.pack("<II", *run) for run in runs)
+        return self.session.call(struct.pack("<HHIQ", 0x8029, 0, self.device, term), None, data)[0]
+
+    def regions(self, which):
+        """The runs of a map, or an errno."""
+        error, answer = self.session.call(
+            struct.pack("<HHIII", 0x8027, 0, self.device, which, 0), 4096)
+        if error:
+            return error
+        kind, regions, end, count = struct.unpack_from("<HxxIII", answer)
+        assert (kind, regions, end) == (0x8028, SIZE >> 20, SIZE >> 20), (kind, regions, end)
+        return [struct.unpack_from("<II", answer, 16 + 8 * i) for i in range(count)]
+
+    def write(self, region, byte, flags=0):
+        return self.session.write(self.device, region * 2048, byte * 4096, flags)[0]
+
+    def read(self, region):
+        error, data = self.session.read(self.device, region * 2048, 4096)
+        return data[:1] if error == 0 else error
+
+    def flush(self):
+        return self.session.call(self.session.io(self.device, FLUSH))[0]
+
+
+def expect(got, wanted, what):
+    if got != wanted:
+        sys.exit(f"{what}: {got!r}, not {wanted!r}")
+
+
+def first(port):
+    member = Member(port, b"first client")
+    expect(member.claim(5, size=1 << 40), errno.EINVAL, "a claim of a larger disk")
+    expect(member.write(0, b"p"), 0, "a write before the first claim")
+    claimed = member.claim(5)
+    expect((claimed["promised"], claimed["flags"], claimed["active"], claimed["set"]),
+           (5, LOST_POWER | NEW, 8, 7), "the first claim")
+    expect(member.claim(5)["flags"], LOST_POWER | NEW, "the same claim again")
+    expect(member.claim(5, group=b"other-group....."), errno.EEXIST, "a claim of another group")
+    expect(member.claim(5, member=0), errno.EEXIST, "a claim as another member")
+    expect(member.view(5, 1, 0b111, (0, 0, 0b111)), 0, "the first view")
+    expect(member.confirm(5, 1, 0b111), 0, "its confirmation")
+    expect(member.flush(), 0, "a flush")
+    expect(member.cool(5, [(0, 8)]), 0, "cooling all")
+    expect(member.regions(0), [], "the activity log after that")
+    expect(member.write(3, b"a"), 0, "a write")
+    expect(member.view(5, 2, 0b011, (5, 1, 0b111)), 0, "a view without member 2")
+    expect(member.regions(3), [(3, 1)], "what member 2 lacks")
+    expect(member.write(5, b"b"), 0, "a write in that view")
+    expect(member.write(6, b"c", COPY), 0, "a copy")
+    expect(member.confirm(5, 2, 0b011), 0, "its confirmation")
+    expect((member.regions(0), member.regions(3)), ([(3, 1), (5, 1)],) * 2, "the maps")
+    print("ready", flush=True)
+    member.session.close()
+
+
+def again(port):
+    member = Member(port, b"second client")
+    expect(member.read(3), errno.ESTALE, "a read without a claim")
+    expect(member.write(3, b"x"), errno.ESTALE, "a write without a claim")
+    older = member.claim(4)
+    expect((older["flags"], older["promised"], older["claimant"][:12]),
+           (REFUSED, 5, b"first client"), "a claim of a lower term")
+    expect(member.claim(5)["flags"], REFUSED, "the term of another client")
+    expect(member.write(3, b"x"), errno.ESTALE, "a write after a refused claim")
+    claimed = member.claim(6)
+    expect((claimed["flags"], claimed["promised"], claimed["active"]), (0, 6, 2), "a claim")
+    expect((claimed["term"], claimed["seq"], claimed["set"]), (5, 2, 0b011), "its view")
+    expect((claimed["confirmed_term"], claimed["confirmed_seq"], claimed["confirmed_set"]),
+           (5, 2, 0b011), "its confirmed view")
+    expect((member.regions(0), member.regions(3)), ([(3, 1), (5, 1)],) * 2, "the maps")
+    expect([member.read(region) for region in (3, 5, 6)], [b"a", b"b", b"c"], "the content")
+    expect(member.write(3, b"d"), 0, "a write")
+    print("ready", flush=True)
+    member.session.close()
+
+
+def any_head(port):
+    claimed = Member(port, b"third client").claim(9)
+    expect((claimed["promised"], claimed["set"]), (9, 0b011), "a claim with one head torn")
+
+
+def damaged(port):
+    member = Member(port, b"fourth client")
+    expect(member.claim(10), errno.EIO, "a claim with both heads torn")
+    expect(member.read(0), errno.ESTALE, "a read of a member without a record")
+
+
+def refused(port):
+    expect(Member(port, b"fifth client").claim(1), errno.EOPNOTSUPP, "a claim of plain memory")
+
+
+def main():
+    {"first": first, "again": again, "any": any_head, "damaged": damaged, "refused": refused}[sys.argv[2]](int(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    main()
