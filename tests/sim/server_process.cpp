@@ -19,6 +19,9 @@ const Identity& identity_of(const ServerSession& session) { return session.ident
 void* context_of(const ServerSession& session) { return session.context; }
 bool end_if_idle(ServerSession& session) { return session.end_if_idle(); }
 bool is_idle(const ServerSession& session) { return session.idle(); }
+bool revoke_memory_path(ServerSession& session, const wire::Uuid& path) {
+  return session.revoke(path);
+}
 }  // namespace rtrs
 
 namespace sim {
