@@ -45,6 +45,19 @@ END
   cmp tables.md again.md
 }
 
+encrypted_chains() {
+  requires nbdkit
+  bench --build "$build_dir" --quick --chains native-tls,plugin-tls,base-tls-psk,base-tls-x509 \
+    --workloads read-1 --parts pinned --json figures.json --output tables.md
+  python3 - <<'END'
+import json
+runs = json.load(open("figures.json"))["runs"]
+assert {run["chain"] for run in runs} == {"native-tls", "plugin-tls", "base-tls-psk", "base-tls-x509"}, runs
+assert all(run["bad"] == 0 and run["operations"] > 0 for run in runs), runs
+END
+}
+it "the chains with TLS are measured, too" encrypted_chains
+
 # nbdload takes an answer that is not what was stamped there for what it is.
 wrong_data() {
   requires nbdkit
