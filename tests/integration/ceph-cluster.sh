@@ -25,6 +25,7 @@ end_cluster() {
   rm -rf "$cluster_dir"
 }
 trap end_cluster EXIT
+trap 'exit 143' TERM INT
 cluster start
 export CEPH_CONF=$cluster_dir/ceph.conf
 more_logs() { timeout 10 ceph -s | sed "s/^/      | /" || true; }
