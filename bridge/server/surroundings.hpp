@@ -66,7 +66,7 @@ struct Surroundings {
   /// over all devices but one.
   std::function<void(rtrs::Reactor* reactor, const WriterCount* storage, const Device* but,
                      std::function<void()> then)>
-      drain;
+      drain = {};
   /// A line about the client at an address.
   std::function<void(rtrs::LogLevel level, const std::string& peer, const std::string& line)> log;
 

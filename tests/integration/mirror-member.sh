@@ -17,28 +17,43 @@ talk() {
   }
 }
 
-it "keeps promise, views and maps over kill -9, and refuses lower terms"
-truncate -s 8M disk.img
-start_member
-talk first
-kill_hard server
-start_member
-talk again
-stop server
+outlives() {
+  truncate -s 8M disk.img
+  start_member
+  talk first
+  kill_hard server
+  start_member
+  talk again
+}
+it "promise, views and maps outlive kill -9, and lower terms are refused" outlives
 
-it "recognises a torn record, and takes the one before"
-record=$(find state/members -type f)
-printf 'torn' | dd of="$record" bs=1 seek=100 conv=notrunc status=none
-start_member
-talk any
-kill_hard server
-printf 'torn' | dd of="$record" bs=1 seek=4196 conv=notrunc status=none
-printf 'torn' | dd of="$record" bs=1 seek=100 conv=notrunc status=none
-start_member
-talk damaged
-stop server
+# tear OFFSET...: a few bytes of the record are others.
+tear() {
+  local offset
+  for offset; do
+    printf 'torn' | dd of="$(find state/members -type f)" bs=1 seek="$offset" conv=notrunc status=none
+  done
+}
 
-it "is no member without a state directory that is usable"
-server_name=nameless start_server --export disk0=memory:8M --state-directory "$PWD/other"
-talk refused
-stop nameless
+torn() {
+  truncate -s 8M disk.img
+  start_member
+  talk first
+  kill_hard server
+  tear 100
+  start_member
+  talk any
+  kill_hard server
+  tear 100 4196
+  start_member
+  talk damaged
+}
+it "a torn record is recognised: the one before counts, and with neither nobody is served" torn
+
+refused() {
+  start_server --state-directory "$PWD/state" --export disk0=memory:8M
+  talk refused
+}
+it "storage that ends with its server is no member" refused
+
+finish
