@@ -166,6 +166,9 @@ class Server {
   virtual std::vector<Reactor*> reactors() = 0;
 };
 
+/// What a server with these ServerOptions::losses tells its clients as volatile epoch.
+std::uint64_t volatile_epoch_of_this_machine(std::uint64_t losses);
+
 /// The event loop that owns a session (null in the simulator).
 Reactor* reactor_of(const ServerSession& session);
 /// The name under which the client announced itself.

@@ -40,7 +40,6 @@
 #include "rdma/client_log.hpp"
 #include "rdma/memlock.hpp"
 #include "rdma/server.hpp"
-#include "rdma/transport/volatile_epoch.hpp"
 
 namespace rnbd {
 namespace {
