@@ -197,7 +197,8 @@ tl::expected<LoadedImage, std::string> load_image(wire::ConstBytes image) {
   const bool second = heads[1] && (!heads[0] || heads[1]->sequence > heads[0]->sequence);
   const std::optional<Head>& head = heads[second ? 1 : 0];
   if (!head) return tl::unexpected(std::string{"is damaged"});
-  if (!is_understood(*head)) return tl::unexpected(std::string{"is of another version of this server"});
+  if (!is_understood(*head))
+    return tl::unexpected(std::string{"is of another version of this server"});
   LoadedImage loaded{state_of(*head), head->sequence, 0};
   MemberRecord& record = loaded.state.record;
   for (unsigned map = 0; map < maps_of(loaded.state.shape); ++map) {
