@@ -209,7 +209,7 @@ every_address() {
   bridge_name=six start_bridge --listen 'tcp:[::1]:0' "rnbd+tcp://$address/disk0"
   ! grep -q 'no authentication' six.log || fail "warned of loopback"
   local port
-  port=$(grep -oE '\[::1\]:[0-9]+' six.log | head -n 1)
+  port=$(logged six.log '\[::1\]:[0-9]+')
   [[ $(nbdinfo --size "nbd://$port") == 1048576 ]]
 }
 it "listening where others can reach it earns a warning; IPv6 works" every_address

@@ -180,12 +180,12 @@ no_family() {
   bridge_command=(env "LD_PRELOAD=${RNBD_PRELOAD:-} $library" "$bridge_program")
   start_server --listen 'tcp:*:0' --listen 'tcp:[::1]:0' --export disk0=memory:1M
   says server.log 'ready, listening on tcp:127\.0\.0\.1:[0-9]+, tcp:0\.0\.0\.0:[0-9]+ \(waiting for tcp:\[::1\]:0\)'
-  port=$(grep -oE '0\.0\.0\.0:[0-9]+' server.log | head -n 1)
+  port=$(logged server.log '0\.0\.0\.0:[0-9]+')
   port=${port##*:}
   opens disk0 0
   start_bridge --listen 'tcp:*:0' --listen 'tcp:[::1]:0' "rnbd+tcp://127.0.0.1:$port/disk0"
   says bridge.log 'ready, listening on unix:.*, tcp:0\.0\.0\.0:[0-9]+ \(waiting for tcp:\[::1\]:0\)'
-  port=$(grep -oE '0\.0\.0\.0:[0-9]+' bridge.log | head -n 1)
+  port=$(logged bridge.log '0\.0\.0\.0:[0-9]+')
   [[ $(nbdinfo --size "nbd://127.0.0.1:${port##*:}") == 1048576 ]]
 }
 it "without IPv6 in the kernel all addresses are those of IPv4, and an address of IPv6 is waited for" no_family

@@ -189,7 +189,10 @@ asio::awaitable<tl::expected<Opened, Failure>> open_connection(ConnectOptions op
   if ((chosen & ~digests) != 0) {
     co_return tl::unexpected(no_rtrs(address, "it chose digests that were not offered"));
   }
-  if (tls && tls->has_more()) {
+  // Behind a refusal comes the end of TLS, which may be here already.
+  const auto answer = wire::decode_connect_response(hello->record);
+  const bool refused = answer && answer->error != 0;
+  if (tls && !refused && tls->has_more()) {
     co_return tl::unexpected(no_rtrs(address, "there is more behind its hello than may be there"));
   }
   Opened opened;
