@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An open device as nbdkit sees it: thin callbacks around rnbd::RemoteDevice.
+// An open device as nbdkit sees it: thin callbacks around rnbd::Disk.
 #include <chrono>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "bridge/client/remote_device.hpp"
+#include "bridge/client/disk.hpp"
 #include "bridge/nbd/block_sizes.hpp"
 #include "bridge/nbd/errors.hpp"
 #include "nbdkit-plugin/state.hpp"
@@ -14,7 +14,7 @@
 namespace rnbd::plugin {
 namespace {
 
-RemoteDevice& device_of(void* handle) { return *static_cast<RemoteDevice*>(handle); }
+Disk& device_of(void* handle) { return *static_cast<Disk*>(handle); }
 
 void* on_open(int readonly) {
   return guarded<void*>(nullptr, [&]() -> void* {
@@ -29,7 +29,7 @@ void* on_open(int readonly) {
 
 void on_close(void* handle) {
   guarded(0, [&] {
-    state->connections->close(static_cast<RemoteDevice*>(handle));
+    state->connections->close(static_cast<Disk*>(handle));
     return 0;
   });
 }

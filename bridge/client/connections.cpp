@@ -134,8 +134,8 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
   }
 }
 
-tl::expected<RemoteDevice*, Failure> Connections::open(const std::string& name, bool readonly,
-                                                       const Interrupt& interrupt) {
+tl::expected<Disk*, Failure> Connections::open(const std::string& name, bool readonly,
+                                               const Interrupt& interrupt) {
   std::string device = config_.dynamic_export ? name : config_.device;
   if (device.empty()) {
     auto chosen = default_device(interrupt);
@@ -146,24 +146,24 @@ tl::expected<RemoteDevice*, Failure> Connections::open(const std::string& name, 
   if (!session) return tl::unexpected(named(session.error()));
   auto opened = open_in(**session, device, readonly, interrupt);
   if (!opened) return tl::unexpected(named(opened.error()));
-  RemoteDevice* handle = opened->get();
+  Disk* handle = opened->get();
   std::lock_guard lock{mutex_};
   open_.emplace(handle, *std::move(opened));
   return handle;
 }
 
-void Connections::close(RemoteDevice* device) {
-  std::unique_ptr<RemoteDevice> last;  // destroyed without the lock: it talks to the server
+void Connections::close(Disk* disk) {
+  std::unique_ptr<Disk> last;  // destroyed without the lock: it talks to the server
   std::lock_guard lock{mutex_};
-  auto found = open_.find(device);
+  auto found = open_.find(disk);
   if (found == open_.end()) return;
   last = std::move(found->second);
   open_.erase(found);
 }
 
-std::string Connections::describe(const RemoteDevice& device) const {
-  const std::string uuid = uuid_text(device.geometry().export_uuid);
-  return device.name() + " at " + config_.server() + " (" + device.access_in_words() + ")" +
+std::string Connections::describe(const Disk& disk) const {
+  const std::string uuid = uuid_text(disk.geometry().export_uuid);
+  return disk.name() + " at " + config_.server() + " (" + disk.access_in_words() + ")" +
          (uuid.empty() ? "" : ", UUID " + uuid);
 }
 
@@ -180,7 +180,7 @@ tl::expected<void, Failure> Connections::probe() {
 
 void Connections::leave() {
   shared_.leave();
-  std::unordered_map<RemoteDevice*, std::unique_ptr<RemoteDevice>> left;
+  std::unordered_map<Disk*, std::unique_ptr<Disk>> left;
   std::lock_guard lock{mutex_};
   left.swap(open_);
 }

@@ -23,11 +23,11 @@ class Connections {
   Connections(const ClientConfig& config, rtrs::Log log);
 
   /// Opens a device for one more client; `name` is what the client called it ("" = the default).
-  tl::expected<RemoteDevice*, Failure> open(const std::string& name, bool readonly,
-                                            const Interrupt& interrupt);
-  void close(RemoteDevice* device);
+  tl::expected<Disk*, Failure> open(const std::string& name, bool readonly,
+                                    const Interrupt& interrupt);
+  void close(Disk* disk);
   /// `disk0 at rnbd+tcp://storage:1234 (rw), UUID ...`, for those who look at an export.
-  std::string describe(const RemoteDevice& device) const;
+  std::string describe(const Disk& disk) const;
 
   /// The server's exports. Errors: EOPNOTSUPP when it cannot tell.
   tl::expected<std::vector<wire::ExportName>, Failure> exports(const Interrupt& interrupt);
@@ -59,7 +59,7 @@ class Connections {
   const rtrs::Log log_;
   SharedSession shared_;
   std::mutex mutex_;
-  std::unordered_map<RemoteDevice*, std::unique_ptr<RemoteDevice>> open_;  ///< guarded by mutex_
+  std::unordered_map<Disk*, std::unique_ptr<Disk>> open_;  ///< guarded by mutex_
 };
 
 }  // namespace rnbd

@@ -36,10 +36,9 @@ class Grace {
 
 RemoteDevice::RemoteDevice(std::shared_ptr<Session> session,
                            std::shared_ptr<Session::Mapping> mapping, bool read_only)
-    : session_{std::move(session)},
+    : Disk{session->geometry_of(*mapping), read_only},
+      session_{std::move(session)},
       mapping_{std::move(mapping)},
-      geometry_{session_->geometry_of(*mapping_)},
-      read_only_{read_only},
       may_change_{session_->claimed(*mapping_)},
       losses_told_{mapping_->handle.unflushed.told()} {}
 

@@ -15,6 +15,7 @@
 
 #include "bridge/client/changes_under_way.hpp"
 #include "bridge/client/device_handle.hpp"
+#include "bridge/client/disk.hpp"
 #include "bridge/client/geometry.hpp"
 #include "bridge/client/open_orders.hpp"
 #include "bridge/client/write_gate.hpp"
@@ -58,7 +59,9 @@ Failure nonsense_from_server(const std::string& what);
 /// session is dead then, and stays so: everything answers EIO. Its owner may make another one.
 ///
 /// Threads: any.
-class Session final : public rtrs::SessionKeeper, public std::enable_shared_from_this<Session> {
+class Session final : public rtrs::SessionKeeper,
+                      public LaneSource,
+                      public std::enable_shared_from_this<Session> {
  public:
   /// Connects and agrees on the protocol. No thread exists before this call.
   ///
@@ -71,7 +74,7 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   static tl::expected<std::shared_ptr<Session>, Failure> start(const ClientMaker& make,
                                                                rtrs::Log log,
                                                                const Interrupt& interrupt);
-  ~Session();
+  ~Session() override;
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -112,8 +115,10 @@ class Session final : public rtrs::SessionKeeper, public std::enable_shared_from
   rtrs::Client& client() { return *client_; }
 
   /// The I/O lanes of the client, for event loops; see rtrs::Client.
-  unsigned lanes() const { return client_->lanes(); }
-  std::unique_ptr<rtrs::LaneLoop> take_lane(unsigned lane) { return client_->take_lane(lane); }
+  unsigned lanes() const override { return client_->lanes(); }
+  std::unique_ptr<rtrs::LaneLoop> take_lane(unsigned lane) override {
+    return client_->take_lane(lane);
+  }
 
   /// The program ends: devices are no longer closed one by one, which the end of the session does.
   void leave() { leaving_ = true; }

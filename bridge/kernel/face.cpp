@@ -71,7 +71,7 @@ tl::expected<void, Failure> Face::map(const std::optional<Kept>& kept) {
 
 // ---- What the server has ------------------------------------------------------------------------
 
-void Face::set_identity(const RemoteDevice& device) {
+void Face::set_identity(const Disk& device) {
   const std::string uuid = uuid_text(device.geometry().export_uuid);
   identity_.disk = uuid.empty() ? options_.server + "/" + device.name() : uuid;
   identity_.size = uuid.empty() ? device.geometry().size : 0;

@@ -73,7 +73,7 @@ class Face {
   // The server's side.
   tl::expected<nbd::Lease, rtrs::Failure> open_device();
   bool fits(const nbd::Lease& device, const Mapped& mapped) const;
-  void set_identity(const RemoteDevice& device);
+  void set_identity(const Disk& device);
   tl::expected<void, rtrs::Failure> observe();
 
   // The kernel's side.

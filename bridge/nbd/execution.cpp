@@ -216,7 +216,7 @@ void Connection::start_calls() {
 }
 
 int Connection::make_call(Request& request, const Interrupt& interrupt) {
-  RemoteDevice& device = *agreement_.device;
+  Disk& device = *agreement_.device;
   const bool fua = (request.flags & kFua) != 0;
   switch (request.command) {
     case Command::read:

@@ -31,7 +31,7 @@ tl::expected<Lease, Failure> Exports::open(const std::string& name, const Interr
   return Lease{connections_, **device};
 }
 
-std::uint16_t Exports::flags(const RemoteDevice& device, bool structured) const {
+std::uint16_t Exports::flags(const Disk& device, bool structured) const {
   const DeviceGeometry& geometry = device.geometry();
   unsigned flags = kHasFlags;
   if (geometry.can_flush) flags |= kSendFlush;
@@ -52,8 +52,6 @@ std::uint16_t Exports::flags(const RemoteDevice& device, bool structured) const 
   return static_cast<std::uint16_t>(flags);
 }
 
-std::string Exports::description(const RemoteDevice& device) const {
-  return connections_.describe(device);
-}
+std::string Exports::description(const Disk& device) const { return connections_.describe(device); }
 
 }  // namespace rnbd::nbd

@@ -16,8 +16,7 @@ namespace rnbd::nbd {
 class Lease {
  public:
   Lease() = default;
-  Lease(Connections& connections, RemoteDevice& device)
-      : connections_{&connections}, device_{&device} {}
+  Lease(Connections& connections, Disk& device) : connections_{&connections}, device_{&device} {}
   Lease(Lease&& other) noexcept
       : connections_{other.connections_}, device_{std::exchange(other.device_, nullptr)} {}
   Lease& operator=(Lease&& other) noexcept {
@@ -30,12 +29,12 @@ class Lease {
   }
 
   explicit operator bool() const { return device_ != nullptr; }
-  RemoteDevice& operator*() const { return *device_; }
-  RemoteDevice* operator->() const { return device_; }
+  Disk& operator*() const { return *device_; }
+  Disk* operator->() const { return device_; }
 
  private:
   Connections* connections_ = nullptr;
-  RemoteDevice* device_ = nullptr;
+  Disk* device_ = nullptr;
 };
 
 /// The exports of the server that the configuration names.
@@ -51,8 +50,8 @@ class Exports {
   /// "" is the default export.
   tl::expected<Lease, Failure> open(const std::string& name, const Interrupt& interrupt);
   /// The transmission flags; `structured`: the client understands structured replies.
-  std::uint16_t flags(const RemoteDevice& device, bool structured) const;
-  std::string description(const RemoteDevice& device) const;
+  std::uint16_t flags(const Disk& device, bool structured) const;
+  std::string description(const Disk& device) const;
 
  private:
   const ClientConfig& config_;

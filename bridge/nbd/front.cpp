@@ -220,7 +220,7 @@ bool Front::hand_over(Meetings::iterator place, Agreement& agreement) {
 
 /// The one that has least to do.
 Worker& Front::worker_for(const Agreement& agreement) {
-  const std::size_t lanes = std::max(agreement.device->session().lanes(), 1U);
+  const std::size_t lanes = std::max(agreement.device->lane_source()->lanes(), 1U);
   const auto end = workers_.begin() + static_cast<std::ptrdiff_t>(std::min(lanes, workers_.size()));
   return **std::min_element(workers_.begin(), end, [](const auto& a, const auto& b) {
     return a->connections() < b->connections();

@@ -40,14 +40,14 @@ class Handshake {
   Next export_name(const std::string& name);
   Next list(std::uint32_t option, const std::string& data);
   Next info(std::uint32_t option, const std::string& data);
-  bool send_info(std::uint32_t option, const std::string& data, const RemoteDevice& device);
+  bool send_info(std::uint32_t option, const std::string& data, const Disk& device);
   Next start_tls(std::uint32_t option, const std::string& data);
   Next demand_tls(std::uint32_t option);
   Next structured_reply(std::uint32_t option, const std::string& data);
   Next meta_context(std::uint32_t option, const std::string& data);
   bool open(const std::string& name);
   bool look_again();
-  std::uint16_t tell_flags(const RemoteDevice& device) {
+  std::uint16_t tell_flags(const Disk& device) {
     return agreement_.flags = exports_.flags(device, agreement_.structured);
   }
   Next refuse_export(std::uint32_t option);
@@ -193,7 +193,7 @@ Next Handshake::refuse_export(std::uint32_t option) {
 
 Next Handshake::export_name(const std::string& name) {
   if (name.size() > kMaxNameLength || !open(name)) return Next::leave;  // there is no other answer
-  const RemoteDevice& device = *agreement_.device;
+  const Disk& device = *agreement_.device;
   const big_uint64_t size{device.geometry().size};
   const big_uint16_t flags{tell_flags(device)};
   std::string answer = bytes_of(size) + bytes_of(flags);
@@ -233,8 +233,7 @@ Next Handshake::info(std::uint32_t option, const std::string& data) {
   return go ? Next::transmit : Next::haggle;
 }
 
-bool Handshake::send_info(std::uint32_t option, const std::string& wanted,
-                          const RemoteDevice& device) {
+bool Handshake::send_info(std::uint32_t option, const std::string& wanted, const Disk& device) {
   const auto send = [&](Info type, const std::string& data) {
     const big_uint16_t number{static_cast<std::uint16_t>(type)};
     return socket_.reply(option, Reply::info, bytes_of(number) + data);

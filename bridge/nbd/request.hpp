@@ -39,7 +39,7 @@ struct Request {
   std::chrono::steady_clock::time_point began{};  ///< of those that are timed
 
   Transfer transfer;
-  RemoteDevice::Begun begun;
+  Disk::Begun begun;
   std::optional<TransferOperation> operation;
   rtrs::LaneLoop::Job job;
   std::uint32_t extents = 0;  ///< StatusExtents in `buffer`

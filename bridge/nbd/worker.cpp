@@ -263,18 +263,18 @@ void Worker::send_replies() {
 
 // ---- Clients that come and go -------------------------------------------------------------------
 
-Worker::Lane& Worker::lane_in(Session& session) {
+Worker::Lane& Worker::lane_of(const std::shared_ptr<LaneSource>& source) {
   for (Lane& lane : lanes_) {
-    if (lane.session.get() == &session) return lane;
+    if (lane.source == source) return lane;
   }
   Lane& lane = lanes_.emplace_back();
-  lane.session = session.shared_from_this();
-  lane.loop = session.take_lane(index_);
+  lane.source = source;
+  lane.loop = source->take_lane(index_);
   return lane;
 }
 
 void Worker::add(int socket, Agreement agreement) {
-  Lane& lane = lane_in(agreement.device->session());
+  Lane& lane = lane_of(agreement.device->lane_source());
   ++lane.users;
   connections_.emplace_back(*this, socket, std::move(agreement), *lane.loop, log_);
   if (!connections_.back().begin_with_unread()) connections_.back().hang_up();
@@ -294,9 +294,9 @@ void Worker::bury() {
     // Closing may wait for the server, and so may the end of a session.
     auto lease = std::make_shared<Lease>(connection->take_lease());
     connection = connections_.erase(connection);
-    std::shared_ptr<Session> session = lane->session;
+    std::shared_ptr<LaneSource> source = lane->source;
     if (--lane->users == 0) lanes_.erase(lane);
-    pool_.calls.post([lease = std::move(lease), session = std::move(session)] {});
+    pool_.calls.post([lease = std::move(lease), source = std::move(source)] {});
     --count_;
   }
 }

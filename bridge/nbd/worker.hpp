@@ -54,9 +54,9 @@ class Worker {
   void call(std::function<int()> call, Request& request);
 
  private:
-  /// The worker's lane in a session, for as long as somebody uses it.
+  /// The worker's lane, for as long as somebody uses it.
   struct Lane {
-    std::shared_ptr<Session> session;
+    std::shared_ptr<LaneSource> source;
     std::unique_ptr<rtrs::LaneLoop> loop;
     unsigned users = 0;
     bool started = false;  ///< something waits for flush()
@@ -80,7 +80,7 @@ class Worker {
   void run_posted();
   void post(std::function<void()> function);
   void add(int socket, Agreement agreement);
-  Lane& lane_in(Session& session);
+  Lane& lane_of(const std::shared_ptr<LaneSource>& source);
 
   const unsigned index_;
   Pool& pool_;

@@ -96,7 +96,7 @@ class Bridge {
   Connections connections_{config_, {}};
   nbd::Exports exports_{config_, connections_};
   std::unique_ptr<nbd::Front> front_;
-  RemoteDevice* device_ = nullptr;
+  Disk* device_ = nullptr;
 };
 
 Bridge& bridge() {
