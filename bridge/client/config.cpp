@@ -302,12 +302,20 @@ std::string config_help() {
   return text;
 }
 
+std::string host_and_port(const rtrs::PathAddress& path) {
+  const bool ipv6 = path.host.find(':') != std::string::npos;
+  return (ipv6 ? "[" + path.host + "]" : path.host) + ":" + std::to_string(path.port);
+}
+
 std::string ClientConfig::server() const {
   const rtrs::PathAddress& path = paths.front();
-  const bool ipv6 = path.host.find(':') != std::string::npos;
-  const char* const tcp = tls == rtrs::TlsMode::off ? "rnbd+tcp" : "rnbds+tcp";
-  return std::string{path.transport == rtrs::TransportKind::tcp ? tcp : "rnbd"} + "://" +
-         (ipv6 ? "[" + path.host + "]" : path.host) + ":" + std::to_string(path.port);
+  const std::string kind = mirror ? "-mirror" : "";
+  const std::string tcp = (tls == rtrs::TlsMode::off ? "rnbd" : "rnbds") + kind + "+tcp";
+  std::string text = (path.transport == rtrs::TransportKind::tcp ? tcp : "rnbd" + kind) + "://";
+  if (!mirror) return text + host_and_port(path);
+  for (const auto& member : mirror->members)
+    text += (text.back() == '/' ? "" : ",") + host_and_port(member.front());
+  return text;
 }
 
 Done ConfigReader::set(std::string_view key, std::string_view value) {
@@ -346,9 +354,15 @@ Done ConfigReader::set(std::string_view key, std::string_view value) {
 /// own.
 Done ConfigReader::set_uri(std::string_view text) {
   if (auto done = store_once(uri_, parse_device_uri(text)); !done) return done;
+  if (!uri_->members.empty()) mirror_.members = uri_->members;
   constexpr std::string_view kKnown[] = {
       "uuid", "server-id", "tls-psk-file", "tls-certificates", "tls-verify", "auth-psk-file"};
   for (const auto& [key, value] : uri_->options) {
+    if (key == "read" || key == "degraded" || key == "group") {
+      if (auto done = set_mirror_option(key, value); !done)
+        return Error{key + "=: " + done.error()};
+      continue;
+    }
     if (std::ranges::find(kKnown, key) == std::end(kKnown)) {
       return Error{
           "only uuid=, server-id=, tls-psk-file=, tls-certificates=, tls-verify= and "
@@ -360,6 +374,24 @@ Done ConfigReader::set_uri(std::string_view text) {
     const auto name = std::string_view{key}.substr(0, is_file ? key.size() - 5 : key.size());
     if (auto done = set(name, value); !done) return done;
   }
+  return {};
+}
+
+Done ConfigReader::set_mirror_option(std::string_view key, std::string_view value) {
+  if (mirror_.members.empty()) {
+    return Error{
+        "only a mirror has that; write rnbd-mirror+tcp://HOST,HOST/DEVICE, or leave it out"};
+  }
+  if (key == "read")
+    return store(mirror_.near, choose<bool>(value, {{"near", true}, {"round-robin", false}}));
+  if (key == "degraded") {
+    return store(mirror_.degraded,
+                 choose<mirror::Degraded>(value, {{"allow", mirror::Degraded::allow},
+                                                  {"quorum", mirror::Degraded::quorum}}));
+  }
+  const auto group = parse_uuid(value);
+  if (!group) return Error{in_quotes(value) + " is not a UUID"};
+  mirror_.group = *group;
   return {};
 }
 

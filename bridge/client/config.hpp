@@ -11,15 +11,25 @@
 
 #include "bridge/client/session.hpp"
 #include "bridge/client/uri.hpp"
+#include "bridge/protocol/mirror.hpp"
 #include "rdma/client.hpp"
 
 namespace rnbd {
 
 inline constexpr unsigned kMaxPaths = 8;  ///< of a session
 
+/// The servers that keep a disk together.
+struct MirrorConfig {
+  std::vector<std::vector<rtrs::PathAddress>> members;  ///< the paths to each, in their order
+  wire::Uuid group{};
+  bool near = false;  ///< reads go to the member that answers soonest
+  mirror::Degraded degraded = mirror::Degraded::allow;
+};
+
 /// Everything a client needs to know, checked.
 struct ClientConfig {
   std::vector<rtrs::PathAddress> paths;
+  std::optional<MirrorConfig> mirror;      ///< `paths` are those of its first member
   std::string device;                      ///< "" = the export name of each client decides
   wire::Uuid uuid{};                       ///< of the disk; zeros = any
   rtrs::ServerId server_id = 0;            ///< of the server; 0 = that at the first path
@@ -46,6 +56,7 @@ struct ClientConfig {
   std::optional<rtrs::TlsKeys> auth_keys;  ///< both ends prove that they have this key, in clear
   bool extensions = true;                  ///< offer what only rnbdkit peers know
   bool require_extension = false;          ///< refuse servers that do not know it
+  bool is_member = false;                  ///< of a mirror: offer what that takes
   GeometryOptions geometry;
   std::string control;  ///< absolute path of the control socket; "" = none
   /// How to see the server's exports with this program, for who has named one that is not there.
@@ -58,6 +69,9 @@ struct ClientConfig {
   /// TLS has better checks of its own.
   int tls_default_digest() const { return tls == rtrs::TlsMode::off ? 2 : 0; }
 };
+
+/// `host:port`, for messages.
+std::string host_and_port(const rtrs::PathAddress& path);
 
 /// `round-robin`, `min-inflight`, `min-latency`.
 ///
@@ -76,12 +90,15 @@ class ConfigReader {
 
  private:
   tl::expected<void, std::string> set_uri(std::string_view text);
+  tl::expected<void, std::string> set_mirror_option(std::string_view key, std::string_view value);
   tl::expected<void, std::string> collect_paths(ClientConfig& config) const;
+  tl::expected<void, std::string> collect_mirror(ClientConfig& config) const;
   tl::expected<void, std::string> collect_tls(ClientConfig& config) const;
   tl::expected<void, std::string> collect_auth(ClientConfig& config) const;
 
   ClientConfig config_;
   std::optional<DeviceUri> uri_;
+  MirrorConfig mirror_;
   std::optional<HostPort> server_;
   std::optional<rtrs::TransportKind> transport_;
   std::optional<rtrs::TlsMode> tls_;

@@ -12,7 +12,48 @@ namespace {
 using Error = tl::unexpected<std::string>;
 using Done = tl::expected<void, std::string>;
 
+/// FNV-1a, of 128 bits in two halves that start differently.
+wire::Uuid digest_of(const std::string& text) {
+  wire::Uuid uuid{};
+  for (std::size_t half = 0; half < 2; ++half) {
+    std::uint64_t hash = 0xcbf29ce484222325 + half;
+    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+    for (std::size_t i = 0; i < 8; ++i)
+      uuid[half * 8 + i] = static_cast<std::uint8_t>(hash >> (8 * i));
+  }
+  return uuid;
+}
+
+/// A client without a state of its own names the group by where it is: its servers refuse a list
+/// that has been changed, since a copy of something else must not be taken for a member.
+wire::Uuid group_of(const MirrorConfig& mirror, const std::string& device) {
+  std::string text = device;
+  for (const auto& member : mirror.members) text += "," + host_and_port(member.front());
+  return digest_of(text);
+}
+
 }  // namespace
+
+Done ConfigReader::collect_mirror(ClientConfig& config) const {
+  if (mirror_.members.empty()) return {};
+  const auto refuse = [](const char* key, const char* why) {
+    return Error{std::string{key} + " does not go with a mirror: " + why};
+  };
+  if (!paths_.empty()) return refuse("path=", "write further paths behind each server, as a+a2");
+  if (config.dynamic_export) return refuse("dynamic-export=", "name the device behind the servers");
+  if (config.access) return refuse("access=", "its client always writes; leave it out");
+  if (config.uuid != wire::Uuid{}) return refuse("uuid=", "each server's copy has its own");
+  if (config.server_id != 0) return refuse("server-id=", "it has several servers");
+  if (!config.session_name.empty())
+    return refuse("session=", "each server gets a session with a name of its own; leave it out");
+  if (!config.extensions)
+    return refuse("extensions=false", "its servers must carry out writes once");
+  config.mirror = mirror_;
+  if (config.mirror->group == wire::Uuid{})
+    config.mirror->group = group_of(*config.mirror, config.device);
+  config.paths = mirror_.members.front();
+  return {};
+}
 
 /// The first path is that of the URI or server.
 Done ConfigReader::collect_paths(ClientConfig& config) const {
@@ -98,7 +139,9 @@ Done ConfigReader::collect_tls(ClientConfig& config) const {
   if (!keys.username.empty() && keys.psk.empty()) {
     return Error{"a user belongs to a shared key (tls-psk=); a certificate has its own name"};
   }
-  for (const rtrs::PathAddress& path : config.paths) {
+  std::vector<rtrs::PathAddress> all = config.paths;
+  for (const auto& member : mirror_.members) all.insert(all.end(), member.begin(), member.end());
+  for (const rtrs::PathAddress& path : all) {
     if (auto fits = rtrs::can_carry(path, config.tls); !fits) return Error{fits.error().text};
   }
   return {};
@@ -117,7 +160,8 @@ tl::expected<ClientConfig, std::string> ConfigReader::complete() const {
     }
     if (!uri_->device.empty()) config.device = uri_->device;
   }
-  if (auto done = collect_paths(config); !done) return Error{done.error()};
+  if (auto done = collect_mirror(config); !done) return Error{done.error()};
+  if (auto done = config.mirror ? Done{} : collect_paths(config); !done) return Error{done.error()};
   if (auto done = collect_tls(config); !done) return Error{done.error()};
   if (auto done = collect_auth(config); !done) return Error{done.error()};
   if (config.device.empty() && !config.dynamic_export) {

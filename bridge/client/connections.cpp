@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "bridge/client/mirror/mirror_device.hpp"
 #include "bridge/protocol/printable.hpp"
 #include "bridge/protocol/uuid.hpp"
 
@@ -13,6 +14,8 @@ namespace rnbd {
 
 Connections::Connections(const ClientConfig& config, rtrs::Log log)
     : config_{config}, log_{std::move(log)}, shared_{config, log_} {}
+
+Connections::~Connections() = default;
 
 Failure Connections::named(Failure failure) const {
   failure.text = config_.server() + ": " + failure.text;
@@ -142,14 +145,43 @@ tl::expected<Disk*, Failure> Connections::open(const std::string& name, bool rea
     if (!chosen) return tl::unexpected(chosen.error());
     device = *chosen;
   }
+  if (config_.mirror) {
+    auto opened = open_mirror(readonly, interrupt);
+    if (!opened) return tl::unexpected(named(opened.error()));
+    return keep(*std::move(opened));
+  }
   auto session = shared_.get(interrupt);
   if (!session) return tl::unexpected(named(session.error()));
   auto opened = open_in(**session, device, readonly, interrupt);
   if (!opened) return tl::unexpected(named(opened.error()));
-  Disk* handle = opened->get();
-  std::lock_guard lock{mutex_};
-  open_.emplace(handle, *std::move(opened));
+  return keep(*std::move(opened));
+}
+
+Disk* Connections::keep(std::unique_ptr<Disk> disk) {
+  Disk* const handle = disk.get();
+  const std::lock_guard lock{mutex_};
+  open_.emplace(handle, std::move(disk));
   return handle;
+}
+
+std::shared_ptr<mirror::Mirror> Connections::mirror() {
+  const std::lock_guard lock{mutex_};
+  return mirror_;
+}
+
+/// Another one in the place of what somebody else has taken over.
+std::shared_ptr<mirror::Mirror> Connections::usable_mirror() {
+  const std::lock_guard lock{mutex_};
+  if (mirror_ == nullptr || mirror_->dead())
+    mirror_ = std::make_shared<mirror::Mirror>(config_, log_);
+  return mirror_;
+}
+
+tl::expected<std::unique_ptr<Disk>, Failure> Connections::open_mirror(bool readonly,
+                                                                      const Interrupt& interrupt) {
+  auto mirror = usable_mirror();
+  if (auto attached = mirror->attach(interrupt); !attached) return tl::unexpected(attached.error());
+  return std::make_unique<mirror::MirrorDevice>(std::move(mirror), config_.device, readonly);
 }
 
 void Connections::close(Disk* disk) {
@@ -168,6 +200,12 @@ std::string Connections::describe(const Disk& disk) const {
 }
 
 tl::expected<void, Failure> Connections::probe() {
+  if (config_.mirror) {
+    mirror::Mirror probe{config_, log_};
+    auto attached = probe.attach({});
+    if (!attached) return tl::unexpected(named(attached.error()));
+    return {};
+  }
   auto session = shared_.connect_for_probe();
   if (!session) return tl::unexpected(named(session.error()));
   if (config_.device.empty()) return {};
@@ -181,8 +219,13 @@ tl::expected<void, Failure> Connections::probe() {
 void Connections::leave() {
   shared_.leave();
   std::unordered_map<Disk*, std::unique_ptr<Disk>> left;
-  std::lock_guard lock{mutex_};
-  left.swap(open_);
+  std::shared_ptr<mirror::Mirror> mirror;
+  {
+    const std::lock_guard lock{mutex_};
+    left.swap(open_);
+    mirror.swap(mirror_);
+  }
+  if (mirror != nullptr) mirror->leave();
 }
 
 }  // namespace rnbd

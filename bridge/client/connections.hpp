@@ -14,6 +14,10 @@
 
 namespace rnbd {
 
+namespace mirror {
+class Mirror;
+}
+
 /// Owns every device that is open, because nbdkit does not close those that are open when it ends.
 ///
 /// Errors:  failures name the server and the remedy.
@@ -21,6 +25,7 @@ namespace rnbd {
 class Connections {
  public:
   Connections(const ClientConfig& config, rtrs::Log log);
+  ~Connections();
 
   /// Opens a device for one more client; `name` is what the client called it ("" = the default).
   tl::expected<Disk*, Failure> open(const std::string& name, bool readonly,
@@ -40,7 +45,10 @@ class Connections {
   /// demanded. Faults of single paths are logged. Keeps nothing.
   tl::expected<void, Failure> probe();
 
-  /// The session that all share.
+  /// None unless the configuration names a mirror, and somebody has opened it.
+  std::shared_ptr<mirror::Mirror> mirror();
+
+  /// The session that all share; unused with a mirror.
   SharedSession& session() { return shared_; }
 
   /// Ends everything. No client may be left inside.
@@ -52,6 +60,10 @@ class Connections {
                                                                bool readonly,
                                                                const Interrupt& interrupt);
   tl::expected<void, Failure> wait_for_writer(RemoteDevice& device, const Interrupt& interrupt);
+  tl::expected<std::unique_ptr<Disk>, Failure> open_mirror(bool readonly,
+                                                           const Interrupt& interrupt);
+  std::shared_ptr<mirror::Mirror> usable_mirror();
+  Disk* keep(std::unique_ptr<Disk> disk);
   Failure named(Failure failure) const;
   Failure advised(Failure failure) const;
 
@@ -59,6 +71,7 @@ class Connections {
   const rtrs::Log log_;
   SharedSession shared_;
   std::mutex mutex_;
+  std::shared_ptr<mirror::Mirror> mirror_;                 ///< guarded by mutex_
   std::unordered_map<Disk*, std::unique_ptr<Disk>> open_;  ///< guarded by mutex_
 };
 

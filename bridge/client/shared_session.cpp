@@ -56,6 +56,7 @@ tl::expected<rtrs::ClientOptions, Failure> SharedSession::options(const std::str
   if (config_.extensions) {
     options.features = rtrs::wire::kFeatureExactlyOnce | rtrs::wire::kFeatureUserMessages |
                        rtrs::wire::kFeatureAccessNotice | wire::kFeatureClaims;
+    if (config_.is_member) options.features |= wire::kFeatureMirror;
   }
   options.log = log_;
   return options;

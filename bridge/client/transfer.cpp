@@ -105,7 +105,9 @@ std::uint32_t TransferOperation::flags() const {
     case IoOperation::read:
       return wire::kIoSync;
     case IoOperation::write:
-      return transfer_.fua && honours_fua() ? wire::kIoSync | wire::kIoFua : 0;
+      if (transfer_.copy) flags |= wire::kIoCopy;
+      if (transfer_.fua && honours_fua()) flags |= wire::kIoSync | wire::kIoFua;
+      return flags;
     default:
       if (transfer_.fua && honours_fua()) flags |= wire::kIoSync | wire::kIoFua;
       if (transfer_.no_unmap) flags |= wire::kIoNoUnmap;

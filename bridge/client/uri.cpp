@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "bridge/protocol/messages.hpp"
+#include "bridge/protocol/mirror.hpp"
 #include "bridge/protocol/printable.hpp"
 #include "rdma/host_name.hpp"
 
@@ -16,7 +17,8 @@ using Error = tl::unexpected<std::string>;
 
 constexpr std::string_view kForms =
     "write rnbd+tcp://HOST[:PORT]/DEVICE (TCP), rnbds+tcp://[USER@]HOST[:PORT]/DEVICE (TCP with "
-    "TLS) or rnbd://HOST[:PORT]/DEVICE (RDMA)";
+    "TLS) or rnbd://HOST[:PORT]/DEVICE (RDMA); of several servers that keep the same device, "
+    "rnbd-mirror+tcp://HOST[:PORT],HOST[:PORT]/DEVICE";
 
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -243,19 +245,74 @@ tl::expected<HostPort, std::string> parse_host_port(std::string_view text) {
   return result;
 }
 
+namespace {
+
+constexpr const char* kMirrorForm =
+    "write rnbd-mirror+tcp://HOST[:PORT],HOST[:PORT]/DEVICE, and HOST+HOST for two paths to one "
+    "server";
+
+/// `host,host`: servers, each of which may have several paths, `path+path`.
+tl::expected<void, std::string> parse_members(std::string_view text, DeviceUri& uri) {
+  std::vector<rtrs::PathAddress> all;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view member = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(member.size() + 1, rest.size()));
+    auto& paths = uri.members.emplace_back();
+    for (std::size_t at = 0; at <= member.size();) {
+      const std::size_t end = std::min(member.find('+', at), member.size());
+      auto path = parse_path(member.substr(at, end - at), uri.transport);
+      if (!path) return Error{path.error() + "; " + kMirrorForm};
+      if (std::ranges::find(all, *path) != all.end()) {
+        return Error{"the mirror names '" + std::string{member.substr(at, end - at)} +
+                     "' twice; each server keeps one copy, so name another one"};
+      }
+      all.push_back(*path);
+      paths.push_back(*std::move(path));
+      at = end + 1;
+    }
+  }
+  if (uri.members.size() < 2 || uri.members.size() > mirror::kMaxMembers) {
+    return Error{"a mirror has 2 to " + std::to_string(mirror::kMaxMembers) + " servers, not " +
+                 std::to_string(uri.members.size()) + "; " + kMirrorForm};
+  }
+  uri.host = all.front().host;
+  uri.port = all.front().port;
+  return {};
+}
+
+/// `rest`: the slash and what is behind it, or nothing.
+tl::expected<DeviceUri, std::string> with_device(DeviceUri uri, std::string_view rest) {
+  if (rest.size() <= 1) return uri;  // only the server is named
+  auto device = percent_decode(rest.substr(1));
+  if (!device) return Error{device.error()};
+  if (std::string complaint = complaint_about_device_name(*device); !complaint.empty()) {
+    return Error{complaint};
+  }
+  uri.device = *std::move(device);
+  return uri;
+}
+
+}  // namespace
+
 tl::expected<DeviceUri, std::string> parse_device_uri(std::string_view text) {
   DeviceUri uri;
+  bool mirror = false;
   std::size_t scheme_end = text.find("://");
   if (scheme_end == std::string_view::npos) {
     return Error{in_quotes(text) + " is not a URI; " + std::string{kForms}};
   }
   std::string_view scheme = text.substr(0, scheme_end);
-  if (scheme == "rnbd") {
+  if (scheme == "rnbd" || scheme == "rnbd-mirror") {
+    mirror = scheme != "rnbd";
     uri.transport = rtrs::TransportKind::rdma;
   } else if (scheme == "rnbd+tcp" || scheme == "rnbds+tcp") {
     uri.transport = rtrs::TransportKind::tcp;
     uri.tls = scheme == "rnbds+tcp";
-  } else if (scheme == "rnbds") {
+  } else if (scheme == "rnbd-mirror+tcp" || scheme == "rnbds-mirror+tcp") {
+    mirror = true;
+    uri.transport = rtrs::TransportKind::tcp;
+    uri.tls = scheme == "rnbds-mirror+tcp";
+  } else if (scheme == "rnbds" || scheme == "rnbds-mirror") {
     return Error{
         "RDMA does not encrypt, so there is no rnbds://; write rnbds+tcp://HOST/DEVICE for "
         "TLS over TCP, or rnbd://HOST/DEVICE for RDMA in clear"};
@@ -277,6 +334,10 @@ tl::expected<DeviceUri, std::string> parse_device_uri(std::string_view text) {
   std::size_t slash = std::min(rest.find('/'), rest.size());
   const auto host = take_user(uri, rest.substr(0, slash));
   if (!host) return Error{host.error()};
+  if (mirror) {
+    if (auto members = parse_members(*host, uri); !members) return Error{members.error()};
+    return with_device(std::move(uri), rest.substr(slash));
+  }
   const std::string_view authority = *host;
   if (authority.find('@') != std::string_view::npos) {
     return Error{
@@ -289,14 +350,7 @@ tl::expected<DeviceUri, std::string> parse_device_uri(std::string_view text) {
   uri.host = address->host;
   uri.port = address->port;
 
-  if (slash + 1 >= rest.size()) return uri;  // only the server is named
-  auto device = percent_decode(rest.substr(slash + 1));
-  if (!device) return Error{device.error()};
-  if (std::string complaint = complaint_about_device_name(*device); !complaint.empty()) {
-    return Error{complaint};
-  }
-  uri.device = *device;
-  return uri;
+  return with_device(std::move(uri), rest.substr(slash));
 }
 
 tl::expected<rtrs::PathAddress, std::string> parse_path(std::string_view text,

@@ -22,6 +22,8 @@ struct DeviceUri {
   std::string user = {};  ///< with TLS: who one is; "" = not said
   /// The keys behind '?' with their values, for somebody who knows them.
   std::vector<std::pair<std::string, std::string>> options{};
+  /// The paths to each member of a mirror, whose first is the server; none: it is no mirror.
+  std::vector<std::vector<rtrs::PathAddress>> members{};
   friend bool operator==(const DeviceUri&, const DeviceUri&) = default;
 
   rtrs::PathAddress path() const { return {transport, "", host, port}; }
@@ -30,6 +32,10 @@ struct DeviceUri {
 /// Reads `rnbd://host[:port][/device]` (RDMA), `rnbd+tcp://host[:port][/device]` (TCP) or
 /// `rnbds+tcp://[user@]host[:port][/device]` (TCP with TLS), each of which may end with
 /// `?key=value[&key=value ...]`.
+///
+/// With `rnbd-mirror://`, `rnbd-mirror+tcp://` and `rnbds-mirror+tcp://` it has a list of servers,
+/// `host[:port],host[:port]`, that keep the same device together. `a+b` is one server with two
+/// paths, each of which is written as for parse_path().
 ///
 /// The device is what follows the first slash: `disk0`, or `dev/sdb`, or with a second slash
 /// `/dev/sdb`. `%41` stands for the byte 0x41; '?', '#' and control characters must be written so.

@@ -82,6 +82,14 @@ void Group::lose(unsigned member, bool drop) {
   work();
 }
 
+Group::Progress Group::progress(unsigned member) const {
+  const Peer& peer = peers_[member];
+  if (peer.stage == Stage::down) return {};
+  if (peer.stage == Stage::in_step) return {Standing::in_step, 0};
+  if (peer.stage < Stage::in_step) return {Standing::waiting, 0};
+  return {Standing::resync, peer.todo.count()};
+}
+
 bool Group::syncs(unsigned member) const { return peers_[member].stage >= Stage::draining; }
 
 MemberSet Group::syncing() const {

@@ -101,6 +101,19 @@ class Group {
   std::uint64_t term() const { return term_; }
   /// All members are in step, and nothing is under way or left to be made equal.
   bool whole() const;
+  /// No region is in an activity log, as far as is known.
+  bool cold() const { return hot_.empty() && cooling_step_ == Cooling::none; }
+  /// Reads go there as long as it is in step; kMaxMembers: to all in turn.
+  void prefer(unsigned member) { preferred_ = member; }
+
+  enum class Standing : std::uint8_t { away, waiting, resync, in_step };
+  struct Progress {
+    Standing standing = Standing::away;
+    std::uint32_t left = 0;  ///< regions to copy
+  };
+  Progress progress(unsigned member) const;
+  /// Regions that are left to be made equal after an unclean end.
+  std::uint32_t unequal() const { return unequal_.count(); }
 
  private:
   enum class Phase : std::uint8_t { attaching, live, over };
@@ -186,7 +199,7 @@ class Group {
   void settle_all();
   void finish(std::uint64_t id);
   void start_queued();
-  bool unequal(const Range& range, std::uint32_t& region) const;
+  bool is_unequal(const Range& range, std::uint32_t& region) const;
   void make_equal(const Range& range);
   std::uint32_t first_region(const Range& range) const;
   std::uint32_t last_region(const Range& range) const;
@@ -234,6 +247,7 @@ class Group {
   unsigned mending_source_ = 0;
   RegionMap mending_left_;
   unsigned next_read_ = 0;
+  unsigned preferred_ = kMaxMembers;
 };
 
 }  // namespace rnbd::mirror

@@ -25,7 +25,7 @@ void Group::touch(const Range& range, RegionMap& map) const {
   for (auto region = first_region(range); region <= last_region(range); ++region) map.add(region);
 }
 
-bool Group::unequal(const Range& range, std::uint32_t& region) const {
+bool Group::is_unequal(const Range& range, std::uint32_t& region) const {
   region = unequal_.next(first_region(range));
   return region <= last_region(range) && region < options_.regions;
 }
@@ -81,7 +81,7 @@ void Group::run(std::uint64_t id) {
   Operation& operation = operations_.at(id);
   if (operation.kind == Kind::write) return write(id);
   std::uint32_t region = 0;
-  if (operation.kind != Kind::read || !unequal(operation.range, region) ||
+  if (operation.kind != Kind::read || !is_unequal(operation.range, region) ||
       RNBD_MIRROR_PLANTED(read_before_resync))
     return read(id);
   operation.step = Step::queued;  // until it is equal
@@ -98,8 +98,8 @@ void Group::read(std::uint64_t id) {
     from = static_cast<MemberSet>(from | syncing());
   // A region that is made equal has one source as long as that lives.
   if (operation.kind == Kind::equal) from = bit(static_cast<unsigned>(std::countr_zero(from)));
-  do operation.source = next_read_++ % options_.members;
-  while (!has(from, operation.source));
+  operation.source = preferred_;
+  while (!has(from, operation.source)) operation.source = next_read_++ % options_.members;
   if (peers_[operation.source].stage == Stage::down) return;  // work() tries again
   Command order;
   command(order, operation.source, Order::read);

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/client/mirror/member_link.hpp"
+
+#include <chrono>
+#include <utility>
+
+namespace rnbd::mirror {
+namespace {
+
+constexpr std::chrono::milliseconds kPause{500};  // between attempts
+
+rtrs::Log with_name(const rtrs::Log& log, const ClientConfig& config) {
+  if (!log) return log;
+  return [log, name = host_and_port(config.paths.front())](rtrs::LogLevel level,
+                                                           const std::string& text) {
+    log(level, "member " + name + ": " + text);
+  };
+}
+
+}  // namespace
+
+MemberLink::MemberLink(ClientConfig config, rtrs::Log log, OnOpen on_open)
+    : config_{std::move(config)}, log_{with_name(log, config_)}, on_open_{std::move(on_open)} {}
+
+MemberLink::~MemberLink() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void MemberLink::start() {
+  thread_ = std::thread{[this] { run(); }};
+}
+
+void MemberLink::renew(std::unique_ptr<OpenMember> before) {
+  const std::lock_guard lock{mutex_};
+  if (before != nullptr) ended_.push_back(std::move(before));
+  wanted_ = true;
+  changed_.notify_all();
+}
+
+void MemberLink::leave(std::unique_ptr<OpenMember> last) {
+  {
+    const std::lock_guard lock{mutex_};
+    if (last != nullptr) ended_.push_back(std::move(last));
+    leaving_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+std::string MemberLink::trouble() const {
+  const std::lock_guard lock{mutex_};
+  return trouble_;
+}
+
+/// Said once for each reason.
+void MemberLink::set_trouble(const std::string& trouble) {
+  const std::lock_guard lock{mutex_};
+  if (trouble == trouble_) return;
+  trouble_ = trouble;
+  if (!trouble.empty() && log_) log_(rtrs::LogLevel::warning, trouble);
+}
+
+SessionStatus MemberLink::status() const {
+  std::shared_ptr<SharedSession> shared;
+  {
+    const std::lock_guard lock{mutex_};
+    shared = shared_;
+  }
+  return shared != nullptr ? shared->status() : SessionStatus{};
+}
+
+bool MemberLink::should_leave(void* context) {
+  auto& self = *static_cast<MemberLink*>(context);
+  const std::lock_guard lock{self.mutex_};
+  return self.leaving_;
+}
+
+void MemberLink::run() {
+  std::unique_lock lock{mutex_};
+  for (;;) {
+    changed_.wait(lock, [this] { return wanted_ || leaving_ || !ended_.empty(); });
+    std::vector<std::unique_ptr<OpenMember>> ended = std::exchange(ended_, {});
+    const bool connects = wanted_ && !leaving_;
+    const bool leaves = leaving_;
+    lock.unlock();
+    for (auto& member : ended) member->session->leave();
+    ended.clear();
+    if (leaves) return;
+    auto opened = connects ? connect() : nullptr;
+    lock.lock();
+    if (opened != nullptr) {
+      wanted_ = false;
+      lock.unlock();
+      on_open_(std::move(opened));
+      lock.lock();
+    }
+    if (connects) changed_.wait_for(lock, kPause, [this] { return leaving_; });
+  }
+}
+
+/// Null: why not is in trouble_.
+std::unique_ptr<OpenMember> MemberLink::connect() {
+  const rtrs::Interrupt interrupt{&MemberLink::should_leave, this};
+  auto member = std::make_unique<OpenMember>();
+  member->shared = std::make_shared<SharedSession>(config_, log_);
+  {
+    const std::lock_guard lock{mutex_};
+    shared_ = member->shared;
+  }
+  auto session = member->shared->get(interrupt);
+  if (!session) return set_trouble(session.error().text), nullptr;
+  member->session = *session;
+  OpenOptions options;
+  options.geometry = config_.geometry;
+  auto device = member->session->open(config_.device, options, interrupt);
+  if (!device) return set_trouble(device.error().text), nullptr;
+  member->device = *std::move(device);
+  const std::string wrong = complaint(*member);
+  if (!wrong.empty()) return set_trouble(wrong), nullptr;
+  member->loop = member->session->take_lane(0);
+  return member;
+}
+
+/// "", or why it cannot be a member.
+std::string MemberLink::complaint(const OpenMember& member) const {
+  const std::uint32_t features = member.session->client().limits().features;
+  if ((features & rtrs::wire::kFeatureExactlyOnce) == 0)
+    return "a Linux server cannot be a member of a mirror: a write that is late may undo a newer "
+           "one there; use rnbd-server";
+  if ((features & wire::kFeatureMirror) == 0)
+    return "its rnbd-server is too old to be a member of a mirror; install a newer one";
+  if (member.device->read_only())
+    return "its export is read-only, which no member of a mirror can be; export it for writing";
+  return "";
+}
+
+}  // namespace rnbd::mirror

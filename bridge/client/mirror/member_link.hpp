@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The way to one member of a mirror: a session of its own, made anew whenever it was given up.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "bridge/client/remote_device.hpp"
+#include "bridge/client/shared_session.hpp"
+
+namespace rnbd::mirror {
+
+/// A member whose device is open for writing, in one session with it.
+struct OpenMember {
+  std::shared_ptr<SharedSession> shared;
+  std::shared_ptr<Session> session;
+  std::unique_ptr<RemoteDevice> device;
+  std::unique_ptr<rtrs::LaneLoop> loop;
+
+  const DeviceGeometry& geometry() const { return device->geometry(); }
+};
+
+/// Connects in a thread of its own, because that waits.
+///
+/// Threads: any.
+class MemberLink {
+ public:
+  using OnOpen = std::function<void(std::unique_ptr<OpenMember>)>;
+
+  /// `config`: with the paths to this member. `on_open` is called from the link's thread.
+  MemberLink(ClientConfig config, rtrs::Log log, OnOpen on_open);
+  /// leave() was called, or start() never.
+  ~MemberLink();
+  MemberLink(const MemberLink&) = delete;
+  MemberLink& operator=(const MemberLink&) = delete;
+
+  void start();
+  /// A new session is to be made, and the one before ends.
+  void renew(std::unique_ptr<OpenMember> before);
+  /// Nothing is connected any more; waits for the thread, which may close `last`.
+  void leave(std::unique_ptr<OpenMember> last);
+
+  const ClientConfig& config() const { return config_; }
+  /// Why it is not open; "" = it is, or was not tried yet.
+  std::string trouble() const;
+  void set_trouble(const std::string& trouble);
+  SessionStatus status() const;
+
+ private:
+  void run();
+  std::unique_ptr<OpenMember> connect();
+  std::string complaint(const OpenMember& member) const;
+  static bool should_leave(void* context);
+
+  const ClientConfig config_;
+  const rtrs::Log log_;
+  const OnOpen on_open_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool wanted_ = true;  ///< guarded by mutex_, as all below
+  bool leaving_ = false;
+  std::shared_ptr<SharedSession> shared_;           ///< of the newest attempt
+  std::vector<std::unique_ptr<OpenMember>> ended_;  ///< to be closed
+  std::string trouble_;
+  std::thread thread_;
+};
+
+}  // namespace rnbd::mirror

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/client/mirror/member_order.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <utility>
+
+namespace rnbd::mirror {
+namespace {
+
+/// Runs that are less than `gap` regions apart become one.
+RegionMap without_gaps(const RegionMap& map, std::uint32_t gap) {
+  RegionMap coarse = map;
+  std::uint32_t last = map.regions();
+  for (auto region = map.next(0); region < map.regions(); region = map.next(region + 1)) {
+    if (last < map.regions() && region - last <= gap)
+      for (std::uint32_t between = last + 1; between < region; ++between) coarse.add(between);
+    last = region;
+  }
+  return coarse;
+}
+
+std::uint32_t end_of(std::span<const std::byte> page) {
+  return rtrs::wire::copy_of<wire::MirrorRegionsResponse>(page).end;
+}
+
+}  // namespace
+
+std::vector<std::byte> regions_within(const RegionMap& map, std::size_t room) {
+  auto page = wire::encode_regions(map, 0, room);
+  for (std::uint32_t gap = 1; end_of(page) < map.regions(); gap *= 2)
+    page = wire::encode_regions(without_gaps(map, gap), 0, room);
+  return page;
+}
+
+MemberOrder::MemberOrder(const Command& command, const GroupShape& shape,
+                         const DeviceHandle& device, std::size_t room)
+    : command_{command}, shape_{shape}, device_{device}, room_{room} {
+  request_.given_up = &device.given_up;
+  request_.renew = &MemberOrder::on_renew;
+  request_.done = &MemberOrder::on_done;
+  request_.context = this;
+}
+
+void MemberOrder::start(rtrs::ClientLane& lane) {
+  switch (command_.order) {
+    case Order::claim:
+      return send_claim(lane);
+    case Order::view:
+      return send_view(lane);
+    case Order::confirm:
+      return send_confirm(lane);
+    case Order::cool:
+      return send_cool(lane);
+    case Order::maps:
+      return ask_regions(lane);
+    default:
+      return finish(EINVAL);
+  }
+}
+
+constexpr std::size_t kMirrorIdOffset = 4;  ///< of the device id in every message that has one
+
+template <class T>
+void MemberOrder::send(rtrs::ClientLane& lane, T message, bool question) {
+  static_assert(sizeof(T) <= sizeof(wire::MirrorClaim) &&
+                offsetof(T, device_id) == kMirrorIdOffset);
+  std::memcpy(message_.data(), &message, sizeof(message));
+  take_device_id();
+  request_.message = {message_.data(), sizeof(message)};
+  request_.is_read = question;
+  request_.read_data = question ? rtrs::MutableBytes{data_} : rtrs::MutableBytes{};
+  request_.write_data = question ? rtrs::ConstBytes{} : rtrs::ConstBytes{data_};
+  lane.submit(request_);
+}
+
+void MemberOrder::take_device_id() {
+  const wire::le32 id = device_.id.load(std::memory_order_relaxed);
+  std::memcpy(message_.data() + kMirrorIdOffset, &id, sizeof(id));
+}
+
+void MemberOrder::on_renew(rtrs::Request& request) {
+  static_cast<MemberOrder*>(request.context)->take_device_id();
+}
+
+void MemberOrder::send_claim(rtrs::ClientLane& lane) {
+  claiming_ = true;
+  data_.assign(sizeof(wire::MirrorClaimResponse), std::byte{});
+  wire::MirrorClaim message;
+  message.header = wire::header_of(wire::kMirrorClaim);
+  message.group = shape_.group;
+  message.claimant = shape_.claimant;
+  message.term = command_.term;
+  message.member = static_cast<std::uint8_t>(command_.member);
+  message.members = static_cast<std::uint8_t>(shape_.members);
+  message.region_shift = static_cast<std::uint8_t>(shape_.region_shift);
+  message.size = shape_.size;
+  send(lane, message, true);
+}
+
+/// What absent members lack, in order.
+std::vector<std::byte> MemberOrder::inheritance() const {
+  std::vector<std::byte> all;
+  const auto absent = shape_.members - size(command_.view.set);
+  if (absent == 0) return all;
+  const RegionMap nothing{shape_.regions};
+  for (unsigned k = 0; k < shape_.members; ++k) {
+    if (has(command_.view.set, k)) continue;
+    const RegionMap& map = k < command_.inherit.size() ? command_.inherit[k] : nothing;
+    const auto page = regions_within(map, room_ / absent);
+    all.insert(all.end(), page.begin(), page.end());
+  }
+  return all;
+}
+
+void MemberOrder::send_view(rtrs::ClientLane& lane) {
+  data_ = inheritance();
+  wire::MirrorView message;
+  message.header = wire::header_of(wire::kMirrorView);
+  message.view = wire::encode_view(command_.view);
+  message.confirmed = wire::encode_view(command_.confirmed);
+  send(lane, message, false);
+}
+
+void MemberOrder::send_confirm(rtrs::ClientLane& lane) {
+  wire::MirrorConfirm message;
+  message.header = wire::header_of(wire::kMirrorConfirm);
+  message.view = wire::encode_view(command_.view);
+  send(lane, message, false);
+}
+
+/// As many messages as it takes, each about a whole map with as many runs as it can carry.
+void MemberOrder::send_cool(rtrs::ClientLane& lane) {
+  data_ = wire::encode_regions(command_.regions, first_, room_);
+  RegionMap part{shape_.regions};
+  first_ = wire::decode_regions(data_, first_, part).value_or(shape_.regions);
+  data_ = wire::encode_regions(part, 0, room_);
+  wire::MirrorCool message;
+  message.header = wire::header_of(wire::kMirrorCool);
+  message.term = command_.term;
+  send(lane, message, false);
+}
+
+void MemberOrder::ask_regions(rtrs::ClientLane& lane) {
+  if (which_ == 0 && first_ == 0) {
+    maps().active = RegionMap{shape_.regions};
+    maps().dirty.assign(shape_.members, RegionMap{shape_.regions});
+  }
+  data_.assign(room_, std::byte{});
+  wire::MirrorRegions message;
+  message.header = wire::header_of(wire::kMirrorRegions);
+  message.which = which_;
+  message.first = first_;
+  send(lane, message, true);
+}
+
+void MemberOrder::on_done(rtrs::ClientLane& lane, rtrs::Request& request) {
+  static_cast<MemberOrder*>(request.context)->answered(lane, request.error);
+}
+
+void MemberOrder::answered(rtrs::ClientLane& lane, int error) {
+  if (std::exchange(claiming_, false)) return claimed(lane, error);
+  if (error != 0) return finish(error);
+  if (request_.is_read) return told_regions(lane);
+  const bool more = command_.order == Order::cool && first_ < shape_.regions;
+  return more ? send_cool(lane) : finish(0);
+}
+
+void MemberOrder::claimed(rtrs::ClientLane& lane, int error) {
+  answer_.claimed.promised = command_.term * 2;  // unless it says more
+  if (error != 0) return finish(error);
+  const auto response = wire::decode<wire::MirrorClaimResponse>(data_, wire::kMirrorClaimResponse);
+  auto claimed = wire::decode_claimed(data_);
+  if (!response || !claimed) return fail("its answer to a CLAIM makes no sense");
+  answer_.claimed.promised = claimed->promised;
+  if ((response->flags & wire::kMirrorRefused) != 0) return finish(ESTALE);
+  if (auto wrong = judge(*response); !wrong.empty()) return fail(std::move(wrong));
+  answer_.claimed = *std::move(claimed);
+  ask_regions(lane);
+}
+
+/// "", or why it is not the member that it must be.
+std::string MemberOrder::judge(const wire::MirrorClaimResponse& response) const {
+  if (response.members != shape_.members)
+    return "it belongs to a group of " + std::to_string(response.members) + " members, not " +
+           std::to_string(shape_.members) + "; name all of them in the URI";
+  if (response.member != command_.member)
+    return "it is member " + std::to_string(response.member + 1) +
+           " of its group; name the members in the URI in their order";
+  if (response.region_shift != shape_.region_shift)
+    return "its regions have 2^" + std::to_string(response.region_shift) + " bytes, not 2^" +
+           std::to_string(shape_.region_shift) + "; client and server must have the same version";
+  return "";
+}
+
+Maps& MemberOrder::maps() {
+  return command_.order == Order::claim ? answer_.claimed.maps : answer_.maps;
+}
+
+RegionMap& MemberOrder::asked_map() {
+  return which_ == 0 ? maps().active : maps().dirty[which_ - 1];
+}
+
+/// A page of a map: the next one, the next map, or that was all.
+void MemberOrder::told_regions(rtrs::ClientLane& lane) {
+  const auto end = wire::decode_regions(data_, first_, asked_map());
+  if (!end) return fail("its answer about regions makes no sense");
+  first_ = *end;
+  if (first_ < shape_.regions) return ask_regions(lane);
+  first_ = 0;
+  if (++which_ > shape_.members) return finish(0);
+  ask_regions(lane);
+}
+
+void MemberOrder::fail(std::string complaint) {
+  complaint_ = std::move(complaint);
+  finish(EPROTO);
+}
+
+}  // namespace rnbd::mirror

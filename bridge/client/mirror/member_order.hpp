@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A group's orders that are no block I/O, as messages to a member's server.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "bridge/client/device_handle.hpp"
+#include "bridge/client/mirror/group.hpp"
+#include "bridge/protocol/mirror_messages.hpp"
+#include "rdma/core/client_lane.hpp"
+
+namespace rnbd::mirror {
+
+/// What all members of a group must agree on.
+struct GroupShape {
+  unsigned members = 0;
+  std::uint32_t regions = 0;
+  unsigned region_shift = 0;  ///< a region has 1 << region_shift bytes
+  std::uint64_t size = 0;     ///< bytes of the disk
+  wire::Uuid group{};
+  wire::Uuid claimant{};  ///< this life of the client
+};
+
+/// CLAIM, VIEW, CONFIRM, REGIONS or COOL, each with as many messages as it takes. A claim brings
+/// the member's maps along.
+///
+/// Errors:  the server's; EPROTO (an answer without sense, or of another group: complaint()).
+/// Threads: as rtrs::Operation.
+/// Source:  docs/protocol.md, members of mirror groups.
+class MemberOrder final : public rtrs::Operation {
+ public:
+  /// `device` must outlive the operation. `room`: bytes that one message may carry.
+  MemberOrder(const Command& command, const GroupShape& shape, const DeviceHandle& device,
+              std::size_t room);
+
+  void start(rtrs::ClientLane& lane) override;
+  void cancel(rtrs::ClientLane& lane) override { lane.cancel(request_); }
+
+  /// Without tag and error, once finished.
+  const Answer& answer() const { return answer_; }
+  /// What is wrong with the answer, for people; "" = nothing.
+  const std::string& complaint() const { return complaint_; }
+
+ private:
+  void send_claim(rtrs::ClientLane& lane);
+  void send_view(rtrs::ClientLane& lane);
+  void send_confirm(rtrs::ClientLane& lane);
+  void send_cool(rtrs::ClientLane& lane);
+  void ask_regions(rtrs::ClientLane& lane);
+  template <class T>
+  void send(rtrs::ClientLane& lane, T message, bool question);
+  std::vector<std::byte> inheritance() const;
+
+  static void on_renew(rtrs::Request& request);
+  static void on_done(rtrs::ClientLane& lane, rtrs::Request& request);
+  void answered(rtrs::ClientLane& lane, int error);
+  void claimed(rtrs::ClientLane& lane, int error);
+  void told_regions(rtrs::ClientLane& lane);
+  void take_device_id();
+  std::string judge(const wire::MirrorClaimResponse& response) const;
+  RegionMap& asked_map();
+  Maps& maps();
+  void fail(std::string complaint);
+
+  const Command command_;
+  const GroupShape shape_;
+  const DeviceHandle& device_;
+  const std::size_t room_;
+  std::array<std::byte, sizeof(wire::MirrorClaim)> message_{};
+  std::vector<std::byte> data_;
+  rtrs::Request request_;
+  bool claiming_ = false;    ///< the answer to the CLAIM is awaited
+  unsigned which_ = 0;       ///< map that is asked for, as in REGIONS
+  std::uint32_t first_ = 0;  ///< region of the next page
+  Answer answer_;
+  std::string complaint_;
+};
+
+/// The map of which no more than `room` bytes are said: with gaps filled where it has too many.
+std::vector<std::byte> regions_within(const RegionMap& map, std::size_t room);
+
+}  // namespace rnbd::mirror

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A mirror at work: carries out what its group orders, over a session with each member.
+#pragma once
+
+#include <poll.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bridge/client/config.hpp"
+#include "bridge/client/mirror/group.hpp"
+#include "bridge/client/mirror/member_link.hpp"
+#include "bridge/client/mirror/member_order.hpp"
+#include "bridge/client/write_gate.hpp"
+
+namespace rnbd::mirror {
+
+/// A member as it is now.
+struct MemberStatus {
+  std::string server;
+  Group::Progress progress{};
+  std::uint32_t to_copy = 0;  ///< regions, when its resync began
+  std::string trouble{};      ///< why it is away; "" = it is not
+  SessionStatus session{};
+};
+
+struct MirrorStatus {
+  bool live = false;
+  std::string trouble;  ///< why it is not
+  std::uint64_t term = 0;
+  std::uint32_t regions = 0;
+  std::uint64_t region_bytes = 0;
+  std::uint32_t unequal = 0;  ///< regions to be made equal after an unclean end
+  std::uint64_t losses = 0;   ///< how often a member in step was lost
+  std::uint64_t returns = 0;  ///< how often one came back
+  std::vector<MemberStatus> members;
+};
+
+/// Owns the sessions with all members, and a thread that moves requests and answers between them
+/// and the group. Attaches when it is first asked for, and again after too many members were away.
+///
+/// Threads: any; leave() when no call is under way.
+class Mirror final : private GroupHost {
+ public:
+  Mirror(const ClientConfig& config, rtrs::Log log);
+  ~Mirror() override;
+
+  /// Waits until the group is attached. No thread exists before the first call.
+  ///
+  /// Errors: ETIMEDOUT (too few members within the connect timeout), ESTALE (another client has
+  /// it), EINTR; sentences that name the members and what is wrong with each.
+  tl::expected<void, Failure> attach(const Interrupt& interrupt);
+  /// Of the disk, once it was attached.
+  DeviceGeometry geometry() const;
+
+  /// A read, write, write_zeroes or flush of whole blocks; the memory is the caller's until it
+  /// returns. Errors: as Disk.
+  int run(const Transfer& transfer, const Interrupt& interrupt);
+  /// Whole blocks enter it shared, patches alone.
+  WriteGate& gate() { return gate_; }
+
+  MirrorStatus status() const;
+  /// Another client has taken it over: nothing is answered any more.
+  bool dead() const;
+  /// Leaves the members as equal as they are, with nothing to be made equal by the next client.
+  void leave();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Bytes = std::vector<std::byte>;
+
+  /// A user's request.
+  struct Call {
+    Transfer transfer;
+    Bytes own;  ///< the data, once its user has left
+    std::optional<Clock::time_point> left;
+    int failure = 0;     ///< a member's answer
+    bool ended = false;  ///< guarded by answer_mutex_, as the next
+    int error = 0;
+    std::condition_variable answered;
+  };
+  /// A command on its way to a member.
+  struct Errand {
+    rtrs::LaneLoop::Job job;
+    unsigned member = 0;
+    std::uint64_t tag = 0;
+    std::uint64_t operation = 0;
+    Order order{};
+    std::uint64_t epoch = 0;   ///< Member::epoch when it was sent
+    std::size_t place = 0;     ///< in Member::errands
+    std::shared_ptr<void> of;  ///< keeps the memory of what it belongs to
+    Transfer transfer;
+    Disk::Begun begun;
+    std::optional<TransferOperation> io;
+    std::optional<MemberOrder> message;
+  };
+  using Errands = std::vector<std::unique_ptr<Errand>>;
+  struct Member {
+    std::unique_ptr<MemberLink> link;
+    std::unique_ptr<OpenMember> open;
+    std::uint64_t epoch = 0;  ///< counts its sessions
+    Errands errands;
+    bool lost_power = false;  ///< it said so when it was claimed
+    std::optional<Clock::time_point> without_path;
+    std::uint32_t to_copy = 0;
+    Group::Standing told = Group::Standing::away;
+    unsigned told_tenths = 0;
+    std::size_t first = 0;  ///< in polled_
+    std::size_t count = 0;
+    bool started = false;
+    bool more = false;
+  };
+
+  // For the group.
+  void send(const Command& command) override;
+  void drop(unsigned member) override;
+  void attached() override { attached_ = true; }
+  void done(std::uint64_t operation) override;
+  void over() override { over_ = true; }
+
+  // Commands on their way.
+  Errand& new_errand(const Command& command);
+  Transfer transfer_for(const Command& command, Errand& errand);
+  void start(Errand& errand);
+  void finished(std::unique_ptr<Errand> errand);
+  void claimed(unsigned member, const Claimed& answer);
+  int outcome(Errand& errand);
+  std::unique_ptr<Errand> take(Errand& errand);
+  void give_up_errands(Member& member);
+
+  // The loop.
+  void loop();
+  void post(std::function<void()> function);
+  void run_posted();
+  void serve();
+  void wait();
+  void flush_lanes();
+  bool collect();
+  void tick();
+  void settle();
+  bool may_stop(Clock::time_point now) const;
+  void part();
+
+  // Members.
+  void opened(unsigned member, std::unique_ptr<OpenMember> open);
+  std::string complaint(const OpenMember& open) const;
+  void begin_group(const OpenMember& open);
+  void lost(unsigned member);
+  void check_links(Clock::time_point now);
+  void choose_nearest();
+  void begin_anew();
+  void end_for_good();
+
+  // Calls.
+  void accept(const std::shared_ptr<Call>& call);
+  void submit(std::uint64_t id, Call& call);
+  void end(Call& call, int error);
+  void end_all(int error);
+  void give_up(const std::shared_ptr<Call>& call);
+  void give_up(std::uint64_t id, Call& call);
+  void take_over(Call& call);
+  void free_of(std::uint64_t id, Call& call);
+
+  void say(rtrs::LogLevel level, const std::string& text) const;
+  void report();
+  void report(Member& member, const Group::Progress& progress);
+  std::string server_of(unsigned member) const;
+  std::string troubles() const;
+
+  const ClientConfig config_;
+  const rtrs::Log log_;
+  WriteGate gate_;
+  int wake_;  ///< eventfd
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::function<void()>> posted_;  ///< guarded by mutex_, as the next
+  bool running_ = false;
+  bool live_ = false;
+  std::string dead_;  ///< why it is over for good
+  DeviceGeometry geometry_;
+  MirrorStatus published_;
+
+  std::mutex answer_mutex_;
+
+  // The thread's own.
+  std::vector<Member> members_;
+  std::unique_ptr<Group> group_;
+  GroupShape shape_;
+  std::map<std::uint64_t, std::shared_ptr<Call>> calls_;
+  std::map<std::uint64_t, std::shared_ptr<Bytes>> own_memory_;
+  Errands spare_;
+  std::vector<pollfd> polled_;
+  std::uint64_t next_call_ = 1;
+  std::uint64_t last_term_ = 0;  ///< of the groups before
+  bool attached_ = false;        ///< what the group has told, until settle()
+  bool over_ = false;
+  bool superseded_ = false;
+  bool lossy_ = false;  ///< all members lost their power: the next flush says so
+  std::optional<Clock::time_point> stop_by_;
+  Clock::time_point not_live_since_{};
+  Clock::time_point next_tick_{};
+  Clock::time_point next_cool_{};
+  std::uint64_t losses_ = 0;
+  std::uint64_t returns_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace rnbd::mirror

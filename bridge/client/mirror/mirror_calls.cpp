@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The requests of a mirror's users, and the group's commands on their way to members.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "bridge/client/mirror/mirror.hpp"
+
+namespace rnbd::mirror {
+namespace {
+
+using wire::IoOperation;
+
+/// Whoever leaves while a member is silent waits so long for it; then that member is given up.
+constexpr std::chrono::seconds kGrace{3};
+
+Group::Kind kind_of(IoOperation operation) {
+  if (operation == IoOperation::read) return Group::Kind::read;
+  return operation == IoOperation::flush ? Group::Kind::flush : Group::Kind::write;
+}
+
+Range sectors_of(const Transfer& transfer) {
+  const std::uint64_t end = transfer.offset + transfer.length;
+  return {transfer.offset / wire::kSectorSize, (end + wire::kSectorSize - 1) / wire::kSectorSize};
+}
+
+}  // namespace
+
+// ---- Calls --------------------------------------------------------------------------------------
+
+int Mirror::run(const Transfer& transfer, const Interrupt& interrupt) {
+  constexpr std::chrono::milliseconds kAsk{250};
+  const auto call = std::make_shared<Call>();
+  call->transfer = transfer;
+  post([this, call] { accept(call); });
+  bool left = false;
+  std::unique_lock lock{answer_mutex_};
+  while (!call->answered.wait_for(lock, kAsk, [&] { return call->ended; })) {
+    if (left || !interrupt()) continue;
+    left = true;
+    post([this, call] { give_up(call); });
+  }
+  return call->error;
+}
+
+void Mirror::accept(const std::shared_ptr<Call>& call) {
+  if (superseded_ || stop_by_) return end(*call, EIO);
+  const std::uint64_t id = next_call_++;
+  calls_.emplace(id, call);
+  if (group_ != nullptr && group_->live()) submit(id, *call);
+}
+
+void Mirror::submit(std::uint64_t id, Call& call) {
+  group_->submit(kind_of(call.transfer.operation), id, sectors_of(call.transfer));
+}
+
+void Mirror::end(Call& call, int error) {
+  const std::lock_guard lock{answer_mutex_};
+  if (call.ended) return;
+  call.ended = true;
+  call.error = error;
+  call.answered.notify_all();
+}
+
+/// Only while the group is not live: it would go on with them.
+void Mirror::end_all(int error) {
+  for (auto& [id, call] : std::map{calls_}) {
+    if (group_ != nullptr && group_->live()) {
+      give_up(id, *call);
+    } else {
+      end(*call, error);
+      calls_.erase(id);
+    }
+  }
+}
+
+void Mirror::done(std::uint64_t operation) {
+  if (operation >= Group::kOwn) {
+    own_memory_.erase(operation);
+    return;
+  }
+  const auto found = calls_.find(operation);
+  if (found == calls_.end()) return;
+  const bool flush = found->second->transfer.operation == IoOperation::flush;
+  end(*found->second, flush && std::exchange(lossy_, false) ? EIO : 0);
+  calls_.erase(found);
+}
+
+void Mirror::give_up(const std::shared_ptr<Call>& call) {
+  const auto found =
+      std::ranges::find_if(calls_, [&](const auto& entry) { return entry.second == call; });
+  if (found != calls_.end()) give_up(found->first, *call);
+}
+
+/// Its user leaves. What the group has of it comes to its end without his memory.
+void Mirror::give_up(std::uint64_t id, Call& call) {
+  if (group_ == nullptr || !group_->live()) {
+    const auto kept = calls_.extract(id);
+    return end(call, EINTR);
+  }
+  if (!call.left) call.left = Clock::now();
+  free_of(id, call);
+}
+
+/// Lets a user go who wants to leave, once nothing refers to his memory.
+void Mirror::free_of(std::uint64_t id, Call& call) {
+  if (!call.left) return;
+  const bool moves = call.transfer.operation != IoOperation::flush;
+  const bool by_force = Clock::now() - *call.left > kGrace;
+  for (unsigned i = 0; i < members_.size() && moves; ++i) {
+    const auto holds = [&](const auto& errand) { return errand->operation == id; };
+    if (std::ranges::none_of(members_[i].errands, holds)) continue;
+    if (!by_force) return;
+    members_[i].link->set_trouble("it has not answered for long, while its client had to leave");
+    lost(i);
+  }
+  take_over(call);
+  end(call, EINTR);
+}
+
+/// From here on the data are the mirror's own.
+void Mirror::take_over(Call& call) {
+  Transfer& transfer = call.transfer;
+  const bool has_data = transfer.into != nullptr || transfer.from != nullptr;
+  if (!has_data || !call.own.empty()) return;
+  call.own.resize(transfer.length);
+  if (transfer.from != nullptr) {
+    std::memcpy(call.own.data(), transfer.from, transfer.length);
+    transfer.from = call.own.data();
+  } else {
+    transfer.into = call.own.data();
+  }
+}
+
+// ---- Commands on their way ----------------------------------------------------------------------
+
+void Mirror::send(const Command& command) {
+  if (members_[command.member].open == nullptr) return;
+  Errand& errand = new_errand(command);
+  OpenMember& open = *members_[command.member].open;
+  switch (command.order) {
+    case Order::read:
+    case Order::write:
+    case Order::copy:
+    case Order::flush:
+      errand.transfer = transfer_for(command, errand);
+      break;
+    default: {
+      const std::size_t room = open.geometry().max_io;
+      errand.message.emplace(command, shape_, open.device->handle(), room);
+    }
+  }
+  start(errand);
+}
+
+Mirror::Errand& Mirror::new_errand(const Command& command) {
+  Member& member = members_[command.member];
+  auto errand = spare_.empty() ? std::make_unique<Errand>() : std::move(spare_.back());
+  if (!spare_.empty()) spare_.pop_back();
+  errand->member = command.member;
+  errand->tag = command.tag;
+  errand->operation = command.operation;
+  errand->order = command.order;
+  errand->epoch = member.epoch;
+  errand->place = member.errands.size();
+  member.errands.push_back(std::move(errand));
+  return *member.errands.back();
+}
+
+Transfer Mirror::transfer_for(const Command& command, Errand& errand) {
+  if (command.order == Order::flush) return {.operation = IoOperation::flush};
+  if (command.operation < Group::kOwn) {
+    const auto& call = calls_.at(command.operation);
+    errand.of = call;
+    return call->transfer;
+  }
+  Transfer transfer;
+  transfer.offset = command.range.begin * wire::kSectorSize;
+  transfer.length = (command.range.end - command.range.begin) * wire::kSectorSize;
+  auto& memory = own_memory_[command.operation];
+  if (memory == nullptr) memory = std::make_shared<Bytes>(transfer.length);
+  errand.of = memory;
+  if (command.order == Order::read) {
+    transfer.into = memory->data();
+    return transfer;
+  }
+  transfer.operation = IoOperation::write;
+  transfer.from = memory->data();
+  transfer.copy = command.order == Order::copy;
+  return transfer;
+}
+
+void Mirror::start(Errand& errand) {
+  Member& member = members_[errand.member];
+  RemoteDevice& device = *member.open->device;
+  if (!errand.message) {
+    if (errand.order == Order::flush) device.begin(errand.transfer, errand.begun);
+    errand.io.emplace(device.geometry(), device.handle(), errand.transfer);
+  }
+  errand.job = {};
+  errand.job.context = &errand;
+  errand.job.operation = errand.message ? static_cast<rtrs::Operation*>(&*errand.message)
+                                        : static_cast<rtrs::Operation*>(&*errand.io);
+  member.open->loop->start(errand.job);
+  member.started = true;
+}
+
+std::unique_ptr<Mirror::Errand> Mirror::take(Errand& errand) {
+  Errands& errands = members_[errand.member].errands;
+  std::swap(errands[errand.place], errands.back());
+  errands[errand.place]->place = errand.place;
+  auto taken = std::move(errands.back());
+  errands.pop_back();
+  return taken;
+}
+
+int Mirror::outcome(Errand& errand) {
+  const auto& operation = *errand.job.operation;
+  if (errand.order != Order::flush) return operation.error();
+  RemoteDevice& device = *members_[errand.member].open->device;
+  return device.end(errand.transfer, errand.begun, operation.error());
+}
+
+void Mirror::finished(std::unique_ptr<Errand> errand) {
+  Member& member = members_[errand->member];
+  const bool counts = errand->epoch == member.epoch && member.open != nullptr && group_ != nullptr;
+  if (counts) {
+    Answer answer;
+    if (errand->message) answer = errand->message->answer();
+    answer.tag = errand->tag;
+    answer.error = outcome(*errand);
+    if (answer.error == EOPNOTSUPP && errand->transfer.operation == IoOperation::write_zeroes) {
+      errand->transfer.operation = IoOperation::write;
+      errand->place = member.errands.size();
+      member.errands.push_back(std::move(errand));
+      return start(*member.errands.back());
+    }
+    if (errand->message && !errand->message->complaint().empty())
+      member.link->set_trouble(errand->message->complaint());
+    if (errand->order == Order::claim && answer.error == 0) claimed(errand->member, answer.claimed);
+    const auto call = calls_.find(errand->operation);
+    if (answer.error != 0 && answer.error != ESTALE && call != calls_.end())
+      call->second->failure = answer.error;
+    if (!superseded_) group_->answer(answer);
+  }
+  errand->io.reset();
+  errand->message.reset();
+  errand->of.reset();
+  spare_.push_back(std::move(errand));
+}
+
+void Mirror::claimed(unsigned number, const Claimed& answer) {
+  Member& member = members_[number];
+  member.link->set_trouble("");
+  member.lost_power = answer.lost_power;
+  superseded_ = superseded_ || (last_term_ != 0 && answer.view.id.term > last_term_);
+}
+
+/// Its session is about to end.
+void Mirror::give_up_errands(Member& member) {
+  ++member.epoch;
+  member.more = member.started = false;
+  if (member.open == nullptr) return;
+  for (auto& errand : member.errands) member.open->loop->cancel(errand->job);
+  member.open->loop->collect();  // those that had ended
+  member.errands.clear();
+}
+
+}  // namespace rnbd::mirror

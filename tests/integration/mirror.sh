@@ -1,0 +1,136 @@
+#!/bin/bash
+# A disk that two or three servers keep: what it survives, and that all copies are the same afterwards.
+# SPDX-License-Identifier: BSD-3-Clause
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+
+writer_program=$(realpath "${BASH_SOURCE[0]%/*}")/mirror_writer.py
+kills=3
+[[ -z ${FULL:-} ]] || kills=100
+declare -A member_port
+
+# start_member NAME: the server of a copy, at the same port as before.
+start_member() {
+  [[ -e $1.img ]] || truncate -s 16M "$1.img"
+  server_name=$1 server_port=${member_port[$1]:-0} start_server \
+    --state-directory "$PWD/state-$1" --export "disk0=$PWD/$1.img"
+  member_port[$1]=$port
+}
+
+# start_members NAME...: sets $mirror, their URI.
+start_members() {
+  local name list=
+  for name; do
+    start_member "$name"
+    list+=,127.0.0.1:$port
+  done
+  mirror="rnbd-mirror+tcp://${list:1}/disk0"
+}
+
+# face_of_mirror [PARAMETERS...]: so that a dead server is soon known.
+face_of_mirror() { attach_to "$mirror" no-path-timeout=0 reconnect-max=200ms "$@"; }
+
+# same NAME...: the copies are the same, byte by byte.
+same() {
+  local first=$1 name
+  for name in "${@:2}"; do cmp "$first.img" "$name.img" || fail "the copies of $first and $name differ"; done
+}
+
+answered() { (($(cat "acked.$1" 2>/dev/null || echo 0) > $2)); }
+# go_on: every writer has had an answer to a write that it began from now on.
+go_on() {
+  local writer before
+  for writer in 1 2; do
+    before=$(cat "acked.$writer" 2>/dev/null || echo 0)
+    eventually 120 answered "$writer" $((before + 2))
+  done
+}
+start_writers() {
+  local writer
+  for writer in 1 2; do
+    spawn "writer$writer" /usr/bin/python3 -B "$writer_program" write "$uri" "$writer"
+  done
+  go_on
+}
+end_writers() {
+  touch enough
+  local writer
+  for writer in 1 2; do
+    wait_end "writer$writer" 120 || fail "writer $writer does not end"
+    ((status == 0)) || fail "writer $writer: $(cat "writer$writer.log")"
+    cat "writer$writer.out"
+  done
+}
+# End of the client first: it leaves no region to be made equal.
+compare() {
+  stop nbdkit 10
+  same "$@"
+  limited /usr/bin/python3 -B "$writer_program" check "$1.img"
+}
+
+plain() {
+  start_members a b
+  face_of_mirror
+  nbdsh <<'PYTHON'
+assert h.get_size() == 16 << 20
+h.pwrite(b"x" * 100000, 1234567, nbd.CMD_FLAG_FUA)
+assert h.pread(100000, 1234567) == b"x" * 100000
+assert h.pread(1, 1234566) == b"\0"
+h.zero(4097, 1234567)
+assert h.pread(4098, 1234567) == b"\0" * 4097 + b"x"
+h.flush()
+PYTHON
+  stop nbdkit
+  same a b
+  cmp -s a.img /dev/zero && fail "nothing was written"
+  return 0
+}
+it "what is written and zeroed is on every server, and is read from each" plain
+
+in_step() { grep -c "127.0.0.1:${member_port[$1]} is in step" nbdkit.log; }
+# kill_member NAME: until the others go on, and it is back.
+kill_member() {
+  local before
+  before=$(in_step "$1") || true
+  kill_hard "$1"
+  go_on
+  start_member "$1"
+  eventually 120 came_back "$1" "$before"
+}
+came_back() { (($(in_step "$1") > $2)); }
+
+verbose() {
+  if [[ $face == bridge ]]; then face_of_mirror log-level=info; else
+    nbdkit_flags=(-v)
+    face_of_mirror
+  fi
+}
+
+members_die() {
+  local i victims=(b a c)
+  start_members "$@"
+  verbose
+  start_writers
+  for ((i = 0; i < kills; i++)); do kill_member "${victims[i % $#]}"; done
+  end_writers
+  compare "$@"
+}
+it "of two servers, one that is killed is done without, and brought up to date when it is back" \
+  members_die a b
+it "of three servers, each may be killed" members_die a b c
+
+client_dies() {
+  local i
+  start_members a b
+  face_of_mirror
+  start_writers
+  for ((i = 0; i < kills; i++)); do
+    kill_hard nbdkit
+    face_of_mirror
+    go_on
+  done
+  end_writers
+  compare a b
+}
+it "a client that is killed leaves nothing half written for the next one" client_dies
+
+finish
