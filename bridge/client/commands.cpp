@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "bridge/client/mirror/mirror_commands.hpp"
 #include "bridge/client/uri.hpp"
 #include "rdma/path_list.hpp"
 
@@ -89,12 +90,26 @@ Answer answer(const Done& done) {
   return Json::object();
 }
 
+Failure paths_of_mirror() {
+  return {EOPNOTSUPP,
+          "the paths of a mirror are those of its URI; write HOST+HOST there for a second one to a "
+          "server, and start this program anew"};
+}
+
+Answer about_mirror(const ClientConfig& config, Connections& connections, const std::string& word) {
+  if (word != "status") return tl::unexpected(Failure{EINVAL, "write mirror status"});
+  if (!config.mirror) return tl::unexpected(Failure{EOPNOTSUPP, "this disk is no mirror"});
+  const auto mirror = connections.mirror();
+  return mirror::describe(config, mirror != nullptr ? mirror->status() : mirror::MirrorStatus{});
+}
+
 /// A command with a path as its argument.
 ControlCommand path_command(const ClientConfig& config, SharedSession& session, const char* name,
                             const char* help,
                             Done (SharedSession::*change)(const rtrs::PathAddress&)) {
   return {name, "[tcp:|rdma:][SRC@]DST[:PORT][,preference=N]", help,
           [&config, &session, change](const std::string& text) -> Answer {
+            if (config.mirror) return tl::unexpected(paths_of_mirror());
             const auto path = parse_path(text, config.paths.front().transport);
             if (!path) return tl::unexpected(Failure{EINVAL, path.error()});
             return answer((session.*change)(*path));
@@ -107,7 +122,7 @@ std::vector<ControlCommand> client_commands(const ClientConfig& config, Connecti
   SharedSession& session = connections.session();
   return {
       {"status", "", "The session, its paths, and what is open.",
-       [&](const std::string&) -> Answer { return describe(config, session.status()); }},
+       [&](const std::string&) -> Answer { return describe(config, connections.status()); }},
       path_command(config, session, "add-path", "One more path to the server, at once.",
                    &SharedSession::add_path),
       path_command(config, session, "remove-path",
@@ -122,9 +137,12 @@ std::vector<ControlCommand> client_commands(const ClientConfig& config, Connecti
        [&](const std::string& name) -> Answer {
          const auto policy = parse_policy(name);
          if (!policy) return tl::unexpected(Failure{EINVAL, policy.error()});
+         if (config.mirror) return tl::unexpected(paths_of_mirror());
          session.set_policy(*policy);
          return Json::object();
        }},
+      {"mirror", "status", "The members of a mirror, and how far those are that come back.",
+       [&](const std::string& word) -> Answer { return about_mirror(config, connections, word); }},
   };
 }
 

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "bridge/client/mirror/mirror_commands.hpp"
 #include "bridge/client/mirror/mirror_device.hpp"
 #include "bridge/protocol/printable.hpp"
 #include "bridge/protocol/uuid.hpp"
@@ -167,6 +168,12 @@ Disk* Connections::keep(std::unique_ptr<Disk> disk) {
 std::shared_ptr<mirror::Mirror> Connections::mirror() {
   const std::lock_guard lock{mutex_};
   return mirror_;
+}
+
+SessionStatus Connections::status() {
+  if (!config_.mirror) return shared_.status();
+  const auto mirror = this->mirror();
+  return mirror != nullptr ? mirror::as_session(config_, mirror->status()) : SessionStatus{};
 }
 
 /// Another one in the place of what somebody else has taken over.

@@ -48,6 +48,9 @@ class Connections {
   /// None unless the configuration names a mirror, and somebody has opened it.
   std::shared_ptr<mirror::Mirror> mirror();
 
+  /// Of the session that all share, or of those with all members of a mirror.
+  SessionStatus status();
+
   /// The session that all share; unused with a mirror.
   SharedSession& session() { return shared_; }
 

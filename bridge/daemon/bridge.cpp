@@ -136,11 +136,11 @@ void warn(const BridgeOptions& options, const BridgeListeners& listeners) {
 }
 
 /// Nothing must wait for a path while the size of a disk changes.
-bool all_paths_work(SharedSession& session) {
+bool all_paths_work(Connections& connections) {
   const auto works = [](const rtrs::PathStatus& path) {
     return path.state == rtrs::PathState::connected || path.state == rtrs::PathState::disconnected;
   };
-  return std::ranges::all_of(session.status().paths, works);
+  return std::ranges::all_of(connections.status().paths, works);
 }
 
 std::string socket_of(const KernelOptions& kernel) { return "socket-" + kernel.name; }
@@ -182,7 +182,7 @@ tl::expected<std::unique_ptr<kernel::Face>, Failure> kernel_disk(
                           .dead_timeout = options.kernel->dead_timeout,
                           .retry = options.kernel->retry,
                           .server = options.client.server(),
-                          .all_paths_work = [&] { return all_paths_work(connections.session()); },
+                          .all_paths_work = [&] { return all_paths_work(connections); },
                           .log = log_function()});
   if (auto mapped = disk->map(kept); !mapped) return tl::unexpected(mapped.error());
   return disk;
@@ -218,7 +218,7 @@ int serve(const BridgeOptions& options) {
                     .max_connections = options.max_connections,
                     .tls = *std::move(tls),
                     .log = log_function()}};
-  const BridgeMetrics metrics{connections.session(), front};
+  const BridgeMetrics metrics{options.client, connections, front};
   auto all = with_listeners(client_commands(options.client, connections), listeners);
   std::ranges::move(metrics.commands(), std::back_inserter(all));
   const ControlCommands commands{std::move(all)};
@@ -234,7 +234,7 @@ int serve(const BridgeOptions& options) {
   listeners.await_others([&](auto late) { front.add(std::move(late)); },
                          [&] { notify_manager(status_line(options, listeners)); });
   if (wrong.empty()) {
-    const BridgeStatus status{[&] { return connections.session().status(); },
+    const BridgeStatus status{[&] { return connections.status(); },
                               "in front of " + describe(options.client)};
     const std::string signal = wait_for_shutdown();
     notify_manager("STOPPING=1\n");

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "bridge/client/mirror/mirror_commands.hpp"
 #include "bridge/daemon/metrics_common.hpp"
 #include "rdma/path_list.hpp"
 
@@ -61,10 +62,30 @@ void add_paths(Exposition& page, const SessionStatus& status) {
        });
 }
 
+void add_mirror(Exposition& page, const mirror::MirrorStatus& status) {
+  page.family("mirror_attached", MetricType::gauge, "1: enough members of the mirror are there.");
+  page.sample({}, std::uint64_t{status.live});
+  page.family("mirror_member_state", MetricType::gauge, "1 for the state that the member is in.");
+  for (const auto& member : status.members) {
+    add_state(page, {{"server", member.server}}, mirror::name_of(member.progress.standing),
+              {"in step", "resync", "waiting", "away"});
+  }
+  page.family("mirror_member_resync_bytes", MetricType::gauge,
+              "What is left to copy until the member is in step.");
+  for (const auto& member : status.members)
+    page.sample({{"server", member.server}}, member.progress.left * status.region_bytes);
+  page.family("mirror_unequal_bytes", MetricType::gauge,
+              "What is left to be made equal after a client that died.");
+  page.sample({}, status.unequal * status.region_bytes);
+  page.family("mirror_losses_total", MetricType::counter,
+              "How often a member that was in step was lost.");
+  page.sample({}, status.losses);
+}
+
 }  // namespace
 
 std::string BridgeMetrics::page() const {
-  const SessionStatus status = session_.status();
+  const SessionStatus status = connections_.status();
   const MeterReadings readings = front_.meters().read();
   const nbd::Front::Usage usage = front_.usage();
   Exposition page;
@@ -86,6 +107,10 @@ std::string BridgeMetrics::page() const {
   page.family("no_path_seconds_total", MetricType::counter,
               "How long altogether no path could carry requests, in this session.");
   page.sample({}, in_seconds(status.without_path));
+  if (config_.mirror) {
+    const auto mirror = connections_.mirror();
+    add_mirror(page, mirror != nullptr ? mirror->status() : mirror::MirrorStatus{});
+  }
   page.family("nbd_clients", MetricType::gauge, "NBD clients that are served.");
   page.sample({}, std::uint64_t{usage.clients});
   page.family("nbd_budget_bytes", MetricType::gauge,
@@ -98,7 +123,7 @@ std::string BridgeMetrics::page() const {
 }
 
 Json BridgeMetrics::counters() const {
-  const SessionStatus status = session_.status();
+  const SessionStatus status = connections_.status();
   Json counters{{"program", "rnbd-bridge"}, {"devices", Json::array()}, {"paths", Json::array()}};
   for (const auto& [name, reading] : front_.meters().read()) {
     counters["devices"].push_back(counters_of(name, reading));

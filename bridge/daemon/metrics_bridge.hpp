@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bridge/client/shared_session.hpp"
+#include "bridge/client/connections.hpp"
 #include "bridge/control/commands.hpp"
 #include "bridge/nbd/front.hpp"
 
@@ -18,8 +18,8 @@ namespace rnbd {
 /// Threads: any, while the front serves.
 class BridgeMetrics {
  public:
-  BridgeMetrics(SharedSession& session, const nbd::Front& front)
-      : session_{session}, front_{front} {}
+  BridgeMetrics(const ClientConfig& config, Connections& connections, const nbd::Front& front)
+      : config_{config}, connections_{connections}, front_{front} {}
 
   /// The page of docs/metrics.md.
   std::string page() const;
@@ -29,7 +29,8 @@ class BridgeMetrics {
   std::vector<ControlCommand> commands() const;
 
  private:
-  SharedSession& session_;
+  const ClientConfig& config_;
+  Connections& connections_;
   const nbd::Front& front_;
 };
 

@@ -86,6 +86,57 @@ PYTHON
 }
 it "what is written and zeroed is on every server, and is read from each" plain
 
+# Of a group that begins, the first member's content counts.
+first_counts() {
+  dd if=/dev/urandom of=a.img bs=1M count=16 status=none
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'assert h.pread(65536, 1 << 20) == open("a.img", "rb").read()[1 << 20:(1 << 20) + 65536]'
+  eventually 120 equal_now
+  compare_only a b
+}
+equal_now() { [[ $(mirror_says .unequal_mib) == 0 ]]; }
+compare_only() {
+  stop nbdkit 10
+  same "$@"
+}
+# mirror_says FILTER: of what `mirror status` answers.
+mirror_says() { "${ctl_command[@]}" --json "$PWD/control" mirror status | jq -r "$1"; }
+it "a new group gets the content of its first member" first_counts
+
+away() { [[ $(mirror_says '.members[1].state') == away ]]; }
+told_in_step() { [[ $(mirror_says '.members[1].state') == "in step" ]]; }
+told() {
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  eventually 20 told_in_step
+  [[ $(mirror_says .attached) == true ]] || fail "it is not attached"
+  kill_hard b
+  nbdsh <<<'h.pwrite(b"y" * 65536, 5 << 20, nbd.CMD_FLAG_FUA)'
+  eventually 20 away
+  [[ $(mirror_says '.members[1].trouble') != "" ]] || fail "nobody says why b is away"
+  start_member b
+  eventually 60 told_in_step
+  [[ $(mirror_says .losses) == 1 ]] || fail "the loss was not counted"
+  compare_only a b
+}
+it "a loss and a return are told at the control socket" told
+
+refused() {
+  start_members a b
+  refused_client "rnbd-mirror+tcp://127.0.0.1:1/disk0" "2 to 16 servers"
+  face_of_mirror
+  nbdsh <<<'h.pwrite(b"x" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  stop nbdkit
+  # In another order it is another group.
+  refused_client "rnbd-mirror+tcp://127.0.0.1:${member_port[b]},127.0.0.1:${member_port[a]}/disk0" \
+    "another mirror group" "group="
+  kill_hard b
+  refused_client "$mirror" "too few members" "127.0.0.1:${member_port[b]}"
+}
+it "members of another group are refused, and so is a mirror that misses too many" refused
+
 in_step() { grep -c "127.0.0.1:${member_port[$1]} is in step" nbdkit.log; }
 # kill_member NAME: until the others go on, and it is back.
 kill_member() {

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/client/mirror/member_link.hpp"
 
-#include <chrono>
+#include <algorithm>
 #include <utility>
 
 namespace rnbd::mirror {
 namespace {
 
-constexpr std::chrono::milliseconds kPause{500};  // between attempts
+constexpr std::chrono::milliseconds kLeastPause{100};  // between attempts; each is twice as long
+/// A session that has lasted so long was worth it: the next one may come soon.
+constexpr std::chrono::seconds kSteady{2};
 
 rtrs::Log with_name(const rtrs::Log& log, const ClientConfig& config) {
   if (!log) return log;
@@ -20,7 +22,10 @@ rtrs::Log with_name(const rtrs::Log& log, const ClientConfig& config) {
 }  // namespace
 
 MemberLink::MemberLink(ClientConfig config, rtrs::Log log, OnOpen on_open)
-    : config_{std::move(config)}, log_{with_name(log, config_)}, on_open_{std::move(on_open)} {}
+    : config_{std::move(config)},
+      log_{with_name(log, config_)},
+      on_open_{std::move(on_open)},
+      pause_{kLeastPause} {}
 
 MemberLink::~MemberLink() {
   if (thread_.joinable()) thread_.join();
@@ -33,6 +38,7 @@ void MemberLink::start() {
 void MemberLink::renew(std::unique_ptr<OpenMember> before) {
   const std::lock_guard lock{mutex_};
   if (before != nullptr) ended_.push_back(std::move(before));
+  if (Clock::now() - opened_ > kSteady) pause_ = kLeastPause;
   wanted_ = true;
   changed_.notify_all();
 }
@@ -90,11 +96,14 @@ void MemberLink::run() {
     lock.lock();
     if (opened != nullptr) {
       wanted_ = false;
+      opened_ = Clock::now();
       lock.unlock();
       on_open_(std::move(opened));
       lock.lock();
     }
-    if (connects) changed_.wait_for(lock, kPause, [this] { return leaving_; });
+    if (!connects) continue;
+    changed_.wait_for(lock, pause_, [this] { return leaving_; });
+    pause_ = std::min<rtrs::Duration>(2 * pause_, config_.reconnect_max);
   }
 }
 

@@ -2,6 +2,7 @@
 // The way to one member of a mirror: a session of its own, made anew whenever it was given up.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -51,6 +52,8 @@ class MemberLink {
   SessionStatus status() const;
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   void run();
   std::unique_ptr<OpenMember> connect();
   std::string complaint(const OpenMember& member) const;
@@ -66,6 +69,8 @@ class MemberLink {
   std::shared_ptr<SharedSession> shared_;           ///< of the newest attempt
   std::vector<std::unique_ptr<OpenMember>> ended_;  ///< to be closed
   std::string trouble_;
+  Clock::time_point opened_{};
+  rtrs::Duration pause_;
   std::thread thread_;
 };
 

@@ -22,6 +22,26 @@ RegionMap without_gaps(const RegionMap& map, std::uint32_t gap) {
   return coarse;
 }
 
+/// By the server, as docs/protocol.md has it.
+std::string why_refused(int error) {
+  switch (error) {
+    case EEXIST:
+      return "it is a member of another mirror group, or in another place of this one: name the "
+             "servers as when the group began, or give its UUID as group= (mirror status shows it)";
+    case EOPNOTSUPP:
+      return "it cannot be a member, and its log says why: it needs --state-directory, and a file "
+             "or block device as its storage";
+    case EROFS:
+      return "its export is read-only, which no member of a mirror can be; export it for writing";
+    case EIO:
+      return "its record as a member is damaged or cannot be written, as its log says";
+    case EINVAL:
+      return "its disk is smaller than that of the group; give all the same size";
+    default:
+      return "";
+  }
+}
+
 std::uint32_t end_of(std::span<const std::byte> page) {
   return rtrs::wire::copy_of<wire::MirrorRegionsResponse>(page).end;
 }
@@ -170,7 +190,10 @@ void MemberOrder::answered(rtrs::ClientLane& lane, int error) {
 
 void MemberOrder::claimed(rtrs::ClientLane& lane, int error) {
   answer_.claimed.promised = command_.term * 2;  // unless it says more
-  if (error != 0) return finish(error);
+  if (error != 0) {
+    complaint_ = why_refused(error);
+    return finish(error);
+  }
   const auto response = wire::decode<wire::MirrorClaimResponse>(data_, wire::kMirrorClaimResponse);
   auto claimed = wire::decode_claimed(data_);
   if (!response || !claimed) return fail("its answer to a CLAIM makes no sense");

@@ -37,7 +37,7 @@ struct MirrorStatus {
   bool live = false;
   std::string trouble;  ///< why it is not
   std::uint64_t term = 0;
-  std::uint32_t regions = 0;
+  std::uint64_t size = 0;  ///< bytes of the disk, once it is known
   std::uint64_t region_bytes = 0;
   std::uint32_t unequal = 0;  ///< regions to be made equal after an unclean end
   std::uint64_t losses = 0;   ///< how often a member in step was lost

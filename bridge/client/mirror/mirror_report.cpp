@@ -29,7 +29,7 @@ std::string Mirror::troubles() const {
 void Mirror::report() {
   MirrorStatus status;
   status.live = group_ != nullptr && group_->live();
-  status.regions = shape_.regions;
+  status.size = shape_.size;
   status.region_bytes = std::uint64_t{1} << shape_.region_shift;
   if (group_ != nullptr) {
     status.term = group_->term();

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What people and monitoring see of a mirror.
+#pragma once
+
+#include "bridge/client/mirror/mirror.hpp"
+#include "bridge/control/commands.hpp"
+
+namespace rnbd::mirror {
+
+/// "in step", "resync", ...
+const char* name_of(Group::Standing standing);
+
+/// The answer to `mirror status`.
+Json describe(const ClientConfig& config, const MirrorStatus& status);
+
+/// Its members' sessions as one, for those who know of one session only.
+SessionStatus as_session(const ClientConfig& config, const MirrorStatus& status);
+
+}  // namespace rnbd::mirror
