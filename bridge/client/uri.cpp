@@ -251,24 +251,30 @@ constexpr const char* kMirrorForm =
     "write rnbd-mirror+tcp://HOST[:PORT],HOST[:PORT]/DEVICE, and HOST+HOST for two paths to one "
     "server";
 
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(separator, at), text.size());
+    parts.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return parts;
+}
+
 /// `host,host`: servers, each of which may have several paths, `path+path`.
 tl::expected<void, std::string> parse_members(std::string_view text, DeviceUri& uri) {
   std::vector<rtrs::PathAddress> all;
-  for (std::string_view rest = text; !rest.empty();) {
-    const std::string_view member = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(member.size() + 1, rest.size()));
+  for (const std::string_view member : split(text, ',')) {
     auto& paths = uri.members.emplace_back();
-    for (std::size_t at = 0; at <= member.size();) {
-      const std::size_t end = std::min(member.find('+', at), member.size());
-      auto path = parse_path(member.substr(at, end - at), uri.transport);
+    for (const std::string_view name : split(member, '+')) {
+      auto path = parse_path(name, uri.transport);
       if (!path) return Error{path.error() + "; " + kMirrorForm};
       if (std::ranges::find(all, *path) != all.end()) {
-        return Error{"the mirror names '" + std::string{member.substr(at, end - at)} +
-                     "' twice; each server keeps one copy, so name another one"};
+        return Error{"the mirror names " + in_quotes(name) +
+                     " twice; each server keeps one copy, so name another one"};
       }
       all.push_back(*path);
       paths.push_back(*std::move(path));
-      at = end + 1;
     }
   }
   if (uri.members.size() < 2 || uri.members.size() > mirror::kMaxMembers) {

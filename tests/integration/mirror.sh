@@ -125,7 +125,6 @@ it "a loss and a return are told at the control socket" told
 
 refused() {
   start_members a b
-  refused_client "rnbd-mirror+tcp://127.0.0.1:1/disk0" "2 to 16 servers"
   face_of_mirror
   nbdsh <<<'h.pwrite(b"x" * 65536, 0, nbd.CMD_FLAG_FUA)'
   stop nbdkit

@@ -155,6 +155,46 @@ TEST_CASE("a URI of TLS names the user and the keys") {
   CHECK_FALSE(config.data_digest());
 }
 
+TEST_CASE("a mirror has its members and how it is used from the URI") {
+  const ClientConfig config = good({{"uri", "rnbd-mirror+tcp://a,b:99/disk0?degraded=quorum"}});
+  REQUIRE(config.mirror.has_value());
+  CHECK(config.mirror->members.size() == 2);
+  CHECK(config.mirror->degraded == rnbd::mirror::Degraded::quorum);
+  CHECK_FALSE(config.mirror->near);
+  CHECK(config.paths == config.mirror->members.front());
+  CHECK(config.server() == "rnbd-mirror+tcp://a:1234,b:99");
+  CHECK_FALSE(good({{"uri", "rnbd+tcp://a/disk0"}}).mirror.has_value());
+}
+
+TEST_CASE("the identity of a mirror's group follows from servers, order and device, or is given") {
+  const auto group = [](const std::string& uri) { return good({{"uri", uri}}).mirror->group; };
+  const auto first = group("rnbd-mirror+tcp://a,b/disk0");
+  CHECK(first == group("rnbd-mirror+tcp://a:1234,b+10.0.0.2/disk0?read=near"));
+  for (const char* other : {"b,a/disk0", "a,b/disk1", "a,b,c/disk0", "a,b:99/disk0"})
+    CHECK(group(std::string{"rnbd-mirror+tcp://"} + other) != first);
+  const std::string uuid = "01234567-89ab-cdef-0123-456789abcdef";
+  CHECK(rnbd::uuid_text(group("rnbd-mirror+tcp://x,y/disk0?group=" + uuid)) == uuid);
+}
+
+TEST_CASE("what does not go with a mirror is refused") {
+  const std::string uri = "rnbd-mirror+tcp://a,b/disk0";
+  for (const Pairs::value_type& pair : {Pairs::value_type{"path", "c"},
+                                        {"access", "ro"},
+                                        {"session", "me"},
+                                        {"dynamic-export", "true"},
+                                        {"uuid", "01234567-89ab-cdef-0123-456789abcdef"},
+                                        {"extensions", "false"}})
+    CHECK(mentions(complaint({{"uri", uri}, pair}), "does not go with a mirror"));
+  CHECK(mentions(complaint({{"uri", uri}, {"tls", "require"}}), "TLS needs keys"));
+  const auto wrong = [](const std::string& text) {
+    return ConfigReader{}.set("uri", text).error();
+  };
+  CHECK(mentions(wrong(uri + "?read=fast"), "read=: 'fast' is none of near, round-robin"));
+  CHECK(mentions(wrong(uri + "?degraded=no"), "none of allow, quorum"));
+  CHECK(mentions(wrong(uri + "?group=1"), "group="));
+  CHECK(mentions(wrong("rnbd+tcp://a/disk0?read=near"), "only a mirror has that"));
+}
+
 TEST_CASE("TLS may be asked for by keys, and checksums beside it") {
   const ClientConfig config = good({{"uri", "rnbd+tcp://storage/disk0"},
                                     {"tls", "require"},

@@ -113,6 +113,37 @@ TEST_CASE("a host may be the GID of an RDMA port") {
   CHECK(mentions(complaint("rnbd://[gid:fe80::1%eth0]/disk0"), "not a GID"));
 }
 
+TEST_CASE("a mirror is a list of servers, each with its paths") {
+  const auto uri = *parse_device_uri("rnbd-mirror+tcp://a,b:99+10.0.0.2,[fd00::1]/disk0?read=near");
+  CHECK(uri.device == "disk0");
+  CHECK(uri.path() == PathAddress{TransportKind::tcp, "", "a", 1234});
+  REQUIRE(uri.members.size() == 3);
+  CHECK(uri.members[1] == std::vector<PathAddress>{{TransportKind::tcp, "", "b", 99},
+                                                   {TransportKind::tcp, "", "10.0.0.2", 1234}});
+  CHECK(uri.members[2].front().host == "fd00::1");
+  CHECK(uri.options.size() == 1);
+  const auto mixed = *parse_device_uri("rnbd-mirror://a,tcp:b/x");
+  CHECK(mixed.members[0].front().transport == TransportKind::rdma);
+  CHECK(mixed.members[1].front().transport == TransportKind::tcp);
+  const auto secret = *parse_device_uri("rnbds-mirror+tcp://me@a,b/x");
+  CHECK(secret.tls);
+  CHECK(secret.user == "me");
+  CHECK(parse_device_uri("rnbd+tcp://a/x")->members.empty());
+}
+
+TEST_CASE("a mirror with too few or doubled servers is refused") {
+  CHECK(mentions(complaint("rnbd-mirror+tcp://a/x"), "2 to 16 servers, not 1"));
+  CHECK(mentions(complaint("rnbd-mirror+tcp:///x"), "the host is missing"));
+  CHECK(mentions(complaint("rnbd-mirror+tcp://a,b,/x"), "the host is missing"));
+  CHECK(mentions(complaint("rnbd-mirror+tcp://a,a/x"), "twice"));
+  CHECK(mentions(complaint("rnbd-mirror+tcp://a,b+a/x"), "twice"));
+  CHECK(mentions(complaint("rnbd-mirror+tcp://a,,b/x"), "the host is missing"));
+  CHECK(mentions(complaint("rnbd-mirror+tcp://a,b+/x"), "the host is missing"));
+  CHECK(mentions(complaint("rnbd-mirror+tcp://1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17/x"),
+                 "2 to 16 servers, not 17"));
+  CHECK(mentions(complaint("rnbds-mirror://a,b/x"), "RDMA does not encrypt"));
+}
+
 TEST_CASE("a path has a destination, and a source and a port when they matter") {
   CHECK(*parse_path("10.0.0.2", TransportKind::tcp) ==
         PathAddress{TransportKind::tcp, "", "10.0.0.2", 1234});
