@@ -4,7 +4,7 @@
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 writer_program=$(realpath "${BASH_SOURCE[0]%/*}")/mirror_writer.py
-kills=3
+kills=2
 [[ -z ${FULL:-} ]] || kills=100
 declare -A member_port
 
@@ -102,7 +102,7 @@ compare_only() {
 }
 # mirror_says FILTER: of what `mirror status` answers.
 mirror_says() { "${ctl_command[@]}" --json "$PWD/control" mirror status | jq -r "$1"; }
-it "a new group gets the content of its first member" first_counts
+it_plugin "a new group gets the content of its first member" first_counts
 
 away() { [[ $(mirror_says '.members[1].state') == away ]]; }
 told_in_step() { [[ $(mirror_says '.members[1].state') == "in step" ]]; }
@@ -134,7 +134,7 @@ refused() {
   kill_hard b
   refused_client "$mirror" "too few members" "127.0.0.1:${member_port[b]}"
 }
-it "members of another group are refused, and so is a mirror that misses too many" refused
+it_plugin "members of another group are refused, and so is a mirror that misses too many" refused
 
 in_step() { grep -c "127.0.0.1:${member_port[$1]} is in step" nbdkit.log; }
 # kill_member NAME: until the others go on, and it is back.
@@ -166,7 +166,84 @@ members_die() {
 }
 it "of two servers, one that is killed is done without, and brought up to date when it is back" \
   members_die a b
-it "of three servers, each may be killed" members_die a b c
+it_plugin "of three servers, each may be killed" members_die a b c
+
+# Its requests come late, when it runs again.
+member_freezes() {
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  start_writers
+  freeze b
+  go_on
+  thaw b
+  eventually 60 told_in_step
+  end_writers
+  compare a b
+}
+it_plugin "a server that stands still is done without, and does no harm when it goes on" member_freezes
+
+all_die() {
+  start_members a b
+  face_of_mirror
+  start_writers
+  kill_hard a
+  kill_hard b
+  start_member b
+  start_member a
+  go_on
+  end_writers
+  compare a b
+}
+it_plugin "when all servers are killed, requests wait until they are back" all_die
+
+both_die() {
+  local i
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  start_writers
+  for ((i = 0; i < kills; i++)); do
+    kill_hard b
+    ((i % 2 == 1)) || go_on # otherwise the client dies before it has gone on without b
+    kill_hard nbdkit
+    start_member b
+    face_of_mirror "control=$PWD/control"
+    go_on
+    eventually 60 told_in_step
+  done
+  end_writers
+  compare a b
+}
+it_plugin "a server and the client may be killed together" both_die
+
+# The first client stands still, another one writes, and the first one goes on.
+superseded() {
+  start_members a b
+  nbdkit_name=old face_of_mirror
+  old=$uri
+  nbdsh "$old" <<<'h.pwrite(b"1" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  spawn reader /usr/bin/python3 -m nbd -u "$old" -c 'import os, time, nbd
+h.pwrite(b"2" * 65536, 65536, nbd.CMD_FLAG_FUA)
+open("begun", "w").close()
+while not os.path.exists("go"): time.sleep(0.02)
+try:
+    h.pwrite(b"3" * 65536, 0, nbd.CMD_FLAG_FUA)
+except nbd.Error as error:
+    print("refused", error)
+'
+  eventually 20 test -e begun
+  freeze old
+  face_of_mirror
+  nbdsh <<<'h.pwrite(b"4" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  thaw old
+  touch go
+  stop nbdkit 10
+  wait_end reader 60 || fail "the old client's user still waits"
+  grep -q refused reader.out || fail "the old client still writes"
+  stop old 10
+  same a b
+  [[ $(head -c 1 a.img) == 4 ]] || fail "the old client has undone what the new one wrote"
+}
+it "a client that was taken over writes no more" superseded
 
 client_dies() {
   local i
