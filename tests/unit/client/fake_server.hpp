@@ -112,6 +112,8 @@ class FakeServer final : public rtrs::QueuePair {
   std::map<wire::MessageType, std::uint64_t> seen;
   std::function<void()> after_restart;      ///< brings back what it kept, say
   std::function<int(const Arrival&)> fail;  ///< an errno for an arrival, 0 = execute it
+  /// Answers messages that it does not know itself.
+  std::function<int(const Arrival&, std::vector<std::byte>& reply)> other;
   wire::OpenResponse open_response;
   wire::DeviceInfoResponse device_info;
   std::vector<wire::ExportName> exports;
@@ -216,7 +218,7 @@ class FakeServer final : public rtrs::QueuePair {
       case wire::MessageType::io:
         return execute_io(arrival, reply);
       default:
-        return 0;
+        return other ? other(arrival, reply) : 0;
     }
   }
 

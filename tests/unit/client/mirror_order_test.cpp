@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "bridge/client/mirror/member_order.hpp"
+#include "tests/unit/client/fake_server.hpp"
+
+namespace rnbd::mirror_order_test {
+namespace {
+
+using mirror::Command;
+using mirror::MemberOrder;
+using mirror::Order;
+using mirror::RegionMap;
+using test::Arrival;
+
+constexpr std::uint32_t kRegions = 1000;
+/// Three runs of regions per page.
+constexpr std::size_t kRoom =
+    sizeof(wire::MirrorRegionsResponse) + 3 * sizeof(wire::MirrorRun) + sizeof(wire::le32);
+
+RegionMap every(std::uint32_t step) {
+  RegionMap map{kRegions};
+  for (std::uint32_t region = 0; region < kRegions; region += step) map.add(region);
+  return map;
+}
+
+bool equal(const RegionMap& one, const RegionMap& other) { return one.words() == other.words(); }
+
+/// Member 1 of 3, whose server says what a test wants.
+struct World {
+  test::FakeServer server;
+  DeviceHandle handle;
+  mirror::GroupShape shape{.members = 3,
+                           .regions = kRegions,
+                           .region_shift = 20,
+                           .size = std::uint64_t{kRegions} << 20,
+                           .group = {1},
+                           .claimant = {2}};
+  mirror::Claimed claimed{.promised = 5, .view = {{4, 1}, 7}, .confirmed = {{3, 9}, 5}};
+  wire::MirrorClaimResponse response;
+  std::vector<Arrival> arrivals;
+  int error = 0;
+
+  World() {
+    handle.id = 7;
+    claimed.lost_power = true;
+    claimed.maps.active = every(2);
+    claimed.maps.dirty = {every(3), RegionMap{kRegions}, every(500)};
+    response = wire::encode_claimed(claimed, 1, 3);
+    response.region_shift = 20;
+    server.other = [this](const Arrival& arrival, std::vector<std::byte>& reply) {
+      return answer(arrival, reply);
+    };
+  }
+
+  int answer(const Arrival& arrival, std::vector<std::byte>& reply) {
+    arrivals.push_back(arrival);
+    if (error != 0) return error;
+    if (arrival.type() == wire::kMirrorClaim) {
+      const auto bytes = rtrs::wire::bytes_of(response);
+      std::copy(bytes.begin(), bytes.end(), reply.begin());
+    } else if (arrival.type() == wire::kMirrorRegions) {
+      const auto asked = *wire::decode<wire::MirrorRegions>(arrival.message, wire::kMirrorRegions);
+      const RegionMap& map =
+          asked.which == 0 ? claimed.maps.active : claimed.maps.dirty.at(asked.which - 1);
+      const auto page = wire::encode_regions(map, asked.first, reply.size());
+      std::copy(page.begin(), page.end(), reply.begin());
+    }
+    return 0;
+  }
+
+  void run(MemberOrder& order) {
+    order.start(server.lane);
+    server.answer_all();
+    REQUIRE(order.finished());
+  }
+  static Command command(Order order) {
+    Command command;
+    command.order = order;
+    command.member = 1;
+    command.term = 5;
+    return command;
+  }
+};
+
+TEST_CASE("mirror order: a claim tells the group's shape and brings all maps, page by page") {
+  World world;
+  MemberOrder order{World::command(Order::claim), world.shape, world.handle, kRoom};
+  world.run(order);
+  CHECK(order.error() == 0);
+  const auto asked = wire::decode_claim(world.arrivals.front().message);
+  REQUIRE(asked.has_value());
+  CHECK(asked->device_id == 7);
+  CHECK(asked->term == 5);
+  CHECK(asked->member == 1);
+  CHECK(asked->members == 3);
+  CHECK(asked->size == world.shape.size);
+  CHECK(asked->claimant == world.shape.claimant);
+  const mirror::Claimed& told = order.answer().claimed;
+  CHECK(told.promised == 5);
+  CHECK(told.view.set == 7);
+  CHECK(told.lost_power);
+  CHECK(equal(told.maps.active, every(2)));
+  REQUIRE(told.maps.dirty.size() == 3);
+  CHECK(equal(told.maps.dirty[0], every(3)));
+  CHECK(told.maps.dirty[1].empty());
+  CHECK(told.maps.dirty[2].count() == 2);
+}
+
+TEST_CASE("mirror order: a claim that a newer client forestalled says which term to top") {
+  World world;
+  world.response.promised = 90;
+  world.response.flags = wire::kMirrorRefused;
+  MemberOrder order{World::command(Order::claim), world.shape, world.handle, kRoom};
+  world.run(order);
+  CHECK(order.error() == ESTALE);
+  CHECK(order.answer().claimed.promised == 90);
+  CHECK(world.arrivals.size() == 1);
+}
+
+TEST_CASE("mirror order: an answer of another group or place is refused with the reason") {
+  const auto complaint = [](auto change) {
+    World world;
+    change(world.response);
+    MemberOrder order{World::command(Order::claim), world.shape, world.handle, kRoom};
+    world.run(order);
+    CHECK(order.error() == EPROTO);
+    return order.complaint();
+  };
+  CHECK(complaint([](auto& r) { r.member = 2; }).find("in their order") != std::string::npos);
+  CHECK(complaint([](auto& r) { r.members = 4; }).find("group of 4") != std::string::npos);
+  CHECK(complaint([](auto& r) { r.region_shift = 21; }).find("2^21") != std::string::npos);
+  CHECK(complaint([](auto& r) { r.members = 200; }).find("no sense") != std::string::npos);
+  CHECK(complaint([](auto& r) { r.view.set = 0; }).find("no sense") != std::string::npos);
+}
+
+TEST_CASE("mirror order: what a server refuses is told with the remedy") {
+  for (const auto& [error, remedy] : {std::pair{EEXIST, "group="},
+                                      {EOPNOTSUPP, "--state-directory"},
+                                      {EROFS, "export it for writing"},
+                                      {EINVAL, "same size"}}) {
+    World world;
+    world.error = error;
+    MemberOrder order{World::command(Order::claim), world.shape, world.handle, kRoom};
+    world.run(order);
+    CHECK(order.error() == error);
+    CHECK(order.complaint().find(remedy) != std::string::npos);
+  }
+}
+
+TEST_CASE("mirror order: a view tells what each absent member lacks, never less") {
+  World world;
+  Command command = World::command(Order::view);
+  command.view = {{5, 1}, 2};
+  command.confirmed = {{4, 1}, 7};
+  command.inherit = {every(2), RegionMap{kRegions}, every(250)};
+  MemberOrder order{command, world.shape, world.handle, 2 * kRoom};
+  world.run(order);
+  CHECK(order.error() == 0);
+  REQUIRE(world.arrivals.size() == 1);
+  const auto& data = world.arrivals.front().data;
+  CHECK(data.size() <= 2 * kRoom);
+  const auto maps = wire::decode_inherited(data, 2, 3, kRegions);
+  REQUIRE(maps.has_value());
+  RegionMap missing = every(2);
+  missing.remove((*maps)[0]);
+  CHECK(missing.empty());
+  missing = every(250);
+  missing.remove((*maps)[2]);
+  CHECK(missing.empty());
+  CHECK((*maps)[1].empty());
+}
+
+TEST_CASE("mirror order: COOL takes as many messages as its regions need, each a whole map") {
+  World world;
+  Command command = World::command(Order::cool);
+  command.regions = every(100);
+  MemberOrder order{command, world.shape, world.handle, kRoom};
+  world.run(order);
+  CHECK(world.arrivals.size() > 1);
+  RegionMap all{kRegions};
+  for (const Arrival& arrival : world.arrivals) {
+    CHECK(arrival.data.size() <= kRoom);
+    wire::ConstBytes pages{arrival.data};
+    const auto map = wire::decode_map(pages, kRegions);
+    REQUIRE(map.has_value());
+    CHECK(pages.empty());
+    all.add(*map);
+  }
+  CHECK(equal(all, every(100)));
+}
+
+}  // namespace
+}  // namespace rnbd::mirror_order_test
