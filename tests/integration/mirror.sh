@@ -9,10 +9,12 @@ kills=2
 declare -A member_port
 
 # start_member NAME: the server of a copy, at the same port as before.
+member_options=()
 start_member() {
   [[ -e $1.img ]] || truncate -s 16M "$1.img"
   server_name=$1 server_port=${member_port[$1]:-0} start_server \
-    --state-directory "$PWD/state-$1" --export "disk0=$PWD/$1.img"
+    --state-directory "$PWD/state-$1" --export "disk0=$PWD/$1.img${member_options:+,rw=*}" \
+    "${member_options[@]+"${member_options[@]}"}"
   member_port[$1]=$port
 }
 
@@ -61,9 +63,12 @@ end_writers() {
   done
 }
 # End of the client first: it leaves no region to be made equal.
-compare() {
+copies_are_same() {
   stop nbdkit 10
   same "$@"
+}
+compare() {
+  copies_are_same "$@"
   limited /usr/bin/python3 -B "$writer_program" check "$1.img"
 }
 
@@ -86,6 +91,25 @@ PYTHON
 }
 it "what is written and zeroed is on every server, and is read from each" plain
 
+encrypted() {
+  "${ctl_command[@]}" keygen host1 keys.psk --out host1.psk
+  member_options=(--tls=require --tls-psk=keys.psk)
+  start_members a b
+  mirror="rnbds${mirror#rnbd}?tls-psk-file=$PWD/host1.psk"
+  mirror="${mirror/127/host1@127}&read=near"
+  face_of_mirror "control=$PWD/control"
+  random_file image 16M
+  nbdcopy --flush image "$uri"
+  nbdcopy "$uri" copy
+  cmp image copy
+  "${ctl_command[@]}" "$PWD/control" status | tee status
+  says status "127.0.0.1:${member_port[a]}.*tls13"
+  says status "127.0.0.1:${member_port[b]}.*tls13"
+  copies_are_same a b
+  cmp image a.img
+}
+it_plugin "a whole disk is copied in and out over TLS, and is read from the nearest" encrypted
+
 # Of a group that begins, the first member's content counts.
 first_counts() {
   dd if=/dev/urandom of=a.img bs=1M count=16 status=none
@@ -93,13 +117,9 @@ first_counts() {
   face_of_mirror "control=$PWD/control"
   nbdsh <<<'assert h.pread(65536, 1 << 20) == open("a.img", "rb").read()[1 << 20:(1 << 20) + 65536]'
   eventually 120 equal_now
-  compare_only a b
+  copies_are_same a b
 }
 equal_now() { [[ $(mirror_says .unequal_mib) == 0 ]]; }
-compare_only() {
-  stop nbdkit 10
-  same "$@"
-}
 # mirror_says FILTER: of what `mirror status` answers.
 mirror_says() { "${ctl_command[@]}" --json "$PWD/control" mirror status | jq -r "$1"; }
 it_plugin "a new group gets the content of its first member" first_counts
@@ -119,7 +139,7 @@ told() {
   start_member b
   eventually 60 told_in_step
   [[ $(mirror_says .losses) == 1 ]] || fail "the loss was not counted"
-  compare_only a b
+  copies_are_same a b
 }
 it "a loss and a return are told at the control socket" told
 
