@@ -1,36 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rdma/library/gathered_data.hpp"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
+#include "rdma/library/large_memory.hpp"
 #include "rdma/library/plant.hpp"
 
 namespace rtrs::library {
-namespace {
-
-/// Fresh memory for free(). A large one comes in large pages where the system has them: to make it
-/// page by page takes longer than to fill it.
-std::byte* allocate(std::uint64_t length) {
-  constexpr std::uint64_t kLargePage = 2U << 20;
-  if (length < kLargePage) return static_cast<std::byte*>(std::malloc(length));
-  void* const memory =
-      std::aligned_alloc(kLargePage, (length + kLargePage - 1) / kLargePage * kLargePage);
-  if (memory != nullptr) madvise(memory, length, MADV_HUGEPAGE);
-  return static_cast<std::byte*>(memory);
-}
-
-}  // namespace
 
 int GatheredData::begin(std::uint64_t length, std::uint32_t piece_size) {
   clear();
   if (!budget_.take(length)) return ENOBUFS;
-  memory_ = allocate(length);
+  memory_ = large_allocate(length);
   if (memory_ == nullptr) {
     budget_.give_back(length);
     return ENOBUFS;
@@ -61,7 +45,7 @@ void* GatheredData::take() {
 }
 
 void GatheredData::clear() {
-  std::free(take());
+  large_free(take());
   present_.clear();
 }
 

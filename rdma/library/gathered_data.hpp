@@ -29,7 +29,7 @@ class GatheredData {
   int begin(std::uint64_t length, std::uint32_t piece_size);
   /// Errors: EBADMSG (no piece of these data).
   int add(std::uint64_t offset, ConstBytes piece);
-  /// The memory belongs to the caller, to be freed with free(); null when there is none.
+  /// The memory belongs to the caller, for large_free() or free(); null when there is none.
   void* take();
   void clear();
 
