@@ -8,8 +8,7 @@ int main(int argc, char** argv) {
   if (!client) return std::fprintf(stderr, "%s\n", client.error().text.c_str()), 1;
 
   const std::string text = argc > 2 ? argv[2] : "hello";
-  std::string answer(text.size(), '\0');
-  auto length = client->call("echo", rtrs::bytes(text), rtrs::room(answer));
-  if (!length) return std::fprintf(stderr, "%s\n", length.error().text.c_str()), 1;
-  std::printf("%s\n", answer.substr(0, *length).c_str());
+  const auto answer = client->ask("echo", rtrs::bytes(text));
+  if (!answer) return std::fprintf(stderr, "%s\n", answer.error().text.c_str()), 1;
+  std::printf("%s\n", std::string{answer->text()}.c_str());
 }

@@ -8,4 +8,4 @@ import rtrs
 uri = sys.argv[1] if len(sys.argv) > 1 else "rtrs+tcp://127.0.0.1:4321"
 text = (sys.argv[2] if len(sys.argv) > 2 else "hello").encode()
 with rtrs.Client(uri) as client:
-    print(client.call(b"echo", text, room=len(text)).decode())
+    print(client.ask(b"echo", text).decode())

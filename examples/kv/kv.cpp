@@ -28,9 +28,9 @@ int main(int argc, char** argv) {
   if (what != (argc == 5 ? "put" : "get") || argc < 4) return std::fputs("see kv.cpp\n", stderr), 2;
   auto client = rtrs::Client::connect(argv[2]);
   if (!client) return std::fprintf(stderr, "%s\n", client.error().text.c_str()), 1;
-  std::string value = argc == 5 ? argv[4] : std::string(65536, '\0');
-  auto length = argc == 5 ? client->call("P" + std::string{argv[3]}, rtrs::bytes(value))
-                          : client->call("G" + std::string{argv[3]}, {}, rtrs::room(value));
-  if (!length) return std::fprintf(stderr, "%s\n", length.error().text.c_str()), 1;
-  if (what == "get") std::printf("%s\n", value.substr(0, *length).c_str());
+  const std::string key = argv[3], value = argc == 5 ? argv[4] : "";
+  const auto answer =
+      what == "put" ? client->ask("P" + key, rtrs::bytes(value)) : client->ask("G" + key);
+  if (!answer) return std::fprintf(stderr, "%s\n", answer.error().text.c_str()), 1;
+  if (what == "get") std::printf("%s\n", std::string{answer->text()}.c_str());
 }

@@ -22,4 +22,4 @@ with rtrs.Client(uri) as client:
     if what == "put":
         client.call(b"P" + key, words[1].encode())
     else:
-        print(client.call(b"G" + key, room=65536).decode())
+        print(client.ask(b"G" + key).decode())

@@ -3,8 +3,9 @@
 
     server = rtrs.Server("rtrs+tcp://127.0.0.1:4321", lambda request: request.data)
     client = rtrs.Client("rtrs+tcp://127.0.0.1:4321")
-    client.call(b"echo", b"hello", room=5)                    # b"hello"
-    await client.call_async(b"echo", b"hello", room=5)        # the same with asyncio
+    client.ask(b"echo", b"hello")                    # b"hello"
+    await client.ask_async(b"echo", b"hello")        # the same with asyncio
+    client.call(b"put", b"hello")                    # needs no answer
 
 A message is bytes or a text, which is sent as UTF-8; a handler gets bytes. `out` and `into` are
 anything with the buffer protocol (bytes, bytearray, numpy arrays) or a list of such things; they are

@@ -56,7 +56,7 @@ class Operation(Sized):
                 ("message_length", c.c_size_t), ("out", c.POINTER(IoVec)), ("out_count", c.c_int),
                 ("into", c.POINTER(IoVec)), ("in_count", c.c_int), ("done", c.c_void_p),
                 ("context", c.c_void_p), ("error", c.c_int), ("answer_length", c.c_size_t),
-                ("private_data", c.c_void_p)]
+                ("private_data", c.c_void_p), ("most", c.c_size_t), ("answer", c.c_void_p)]
 
 
 class Incoming(c.Structure):
@@ -104,6 +104,9 @@ def load(name="librtrs.so.0"):
             ("rtrs_disconnect", None, pointer),
             ("rtrs_call", c.c_int, pointer, text, c.c_size_t, vectors, c.c_int, vectors, c.c_int,
              c.POINTER(c.c_size_t), c.c_uint),
+            ("rtrs_ask", c.c_int, pointer, text, c.c_size_t, vectors, c.c_int, c.c_size_t,
+             c.POINTER(pointer), c.POINTER(c.c_size_t), c.c_uint),
+            ("rtrs_free", None, pointer),
             ("rtrs_submit", c.c_int, pointer, c.POINTER(Operation)),
             ("rtrs_cancel", c.c_int, pointer, c.POINTER(Operation)),
             ("rtrs_fd", c.c_int, pointer),

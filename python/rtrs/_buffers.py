@@ -6,8 +6,6 @@ import os
 from . import _abi
 
 library = _abi.load()
-free = c.CDLL(None).free
-free.argtypes, free.restype = [c.c_void_p], None
 
 
 class RtrsError(OSError):
@@ -81,6 +79,14 @@ class Vectors:
 
     def __exit__(self, *_):
         self.close()
+
+
+def answer_of(address, length):
+    """A copy of memory of the library, which is free then."""
+    try:
+        return c.string_at(address, length) if length else b""
+    finally:
+        library.rtrs_free(address)
 
 
 def memory(address, length):

@@ -5,8 +5,9 @@ import contextlib
 import ctypes as c
 
 from . import _abi
-from ._buffers import Vectors, encoded, failure, library, words
+from ._buffers import Vectors, answer_of, encoded, failure, library, words
 
+MOST = 1 << 20  # bytes of an answer, unless one says so
 
 
 class Client:
@@ -36,17 +37,40 @@ class Client:
             raise failure(error)
         return bytes(buffer[:length.value]) if into is None else length.value
 
-    async def call_async(self, message, out=None, into=None, room=0, flags=0):
-        """The same for asyncio: other tasks run meanwhile."""
+    def ask(self, message, out=None, most=MOST, flags=0):
+        """Sends a request and waits. Returns the answer as bytes, of any length up to `most`."""
         message = words(message)
-        loop = asyncio.get_running_loop()
-        self._watch(loop)
+        memory, length = c.c_void_p(), c.c_size_t()
+        with Vectors(out) as source:
+            error = library.rtrs_ask(self._client, message, len(message), source.array, source.count,
+                                     most, c.byref(memory), c.byref(length), flags)
+        if error:
+            raise failure(error)
+        return answer_of(memory, length.value)
+
+    async def call_async(self, message, out=None, into=None, room=0, flags=0):
+        """As call(), for asyncio: other tasks run meanwhile."""
         buffer = bytearray(room) if into is None else into
         source, target = Vectors(out), Vectors(buffer, writable=True)
-        operation = _abi.Operation(
-            flags=flags | _abi.NOWAIT, message=message, message_length=len(message),
-            out=source.array, out_count=source.count, into=target.array,
-            in_count=target.count if into is not None or room else 0)
+        has_room = into is not None or room
+        operation = _abi.Operation(into=target.array, in_count=target.count if has_room else 0)
+        await self._carry_out(operation, words(message), source, target, flags)
+        length = operation.answer_length
+        return bytes(buffer[:length]) if into is None else length
+
+    async def ask_async(self, message, out=None, most=MOST, flags=0):
+        """As ask(), for asyncio."""
+        operation = _abi.Operation(most=most)
+        await self._carry_out(operation, words(message), Vectors(out), Vectors(None), flags)
+        return answer_of(operation.answer, operation.answer_length)
+
+    async def _carry_out(self, operation, message, source, target, flags):
+        """Submits it, and waits for its end; then nobody uses the memory any more."""
+        loop = asyncio.get_running_loop()
+        self._watch(loop)
+        operation.flags = flags | _abi.NOWAIT
+        operation.message, operation.message_length = message, len(message)
+        operation.out, operation.out_count = source.array, source.count
         done = loop.create_future()
         try:
             await self._submit(operation, flags)
@@ -61,11 +85,11 @@ class Client:
         except asyncio.CancelledError:
             if library.rtrs_cancel(self._client, operation) == 0:
                 self._take_back(operation)
+            elif c.addressof(operation) not in self._waiting:
+                library.rtrs_free(operation.answer)  # it has ended, and nobody will look
             raise
         if operation.error:
             raise failure(operation.error)
-        length = operation.answer_length
-        return bytes(buffer[:length]) if into is None else length
 
     async def _submit(self, operation, flags):
         """Without blocking the event loop: a permit is waited for by trying again."""
@@ -87,8 +111,11 @@ class Client:
         operations = (c.POINTER(_abi.Operation) * 64)()
         while count := library.rtrs_next(self._client, operations, 64):
             for place in range(count):
-                done = self._take_back(operations[place].contents)
-                if not done.done():
+                operation = operations[place].contents
+                done = self._take_back(operation)
+                if done.done():  # cancelled
+                    library.rtrs_free(operation.answer)
+                else:
                     done.set_result(None)
 
     def _take_back(self, operation):

@@ -8,7 +8,7 @@ import traceback
 import weakref
 
 from . import _abi
-from ._buffers import Vectors, encoded, failure, free, library, memory
+from ._buffers import Vectors, encoded, failure, library, memory
 
 
 _HELD = 65536  # bytes; what is shorter is cheaper to copy
@@ -56,7 +56,7 @@ class Request:
         length = self._data[1]
         self._data = (None, 0)
         array = (c.c_ubyte * length).from_address(address)
-        weakref.finalize(array, free, address)
+        weakref.finalize(array, library.rtrs_free, address)
         return memoryview(array).cast("B")
 
     def finish(self, answer=None):

@@ -15,12 +15,20 @@ bool was_sent(const Request& request) { return request.ticket != 0; }
 
 }  // namespace
 
+bool OwnedAnswer::make(std::uint64_t length) {
+  clear();
+  if (length == 0) return true;
+  memory_.iov_base = large_allocate(length);
+  memory_.iov_len = memory_.iov_base != nullptr ? length : 0;
+  return memory_.iov_base != nullptr;
+}
+
 CallOperation::CallOperation(const CallPlan& plan, Start* started)
     : plan_{plan}, started_{started} {
   const std::uint64_t out = plan_.out.size();
   const bool fits_behind = out <= kMaxMessage - plan_.message.size();
   // Without an answer the data ride in the call, as those of a write do.
-  const bool rides = plan_.in.size() == 0 && out <= plan_.max_io_size;
+  const bool rides = plan_.room == 0 && out <= plan_.max_io_size;
   inlined_ = fits_behind && !rides;
   staged_ = !fits_behind && !rides;
 }
@@ -192,10 +200,10 @@ void CallOperation::submit_call(ClientLane& lane) {
   if (call_sent_) flags |= kMaybeDone;
   if (staged_) flags |= kStaged;
   fragment.message.header.flags = flags;
-  fragment.message.header.place = plan_.in.size();
+  fragment.message.header.place = plan_.room;
   if (inlined_ || staged_) {
     fragment.request.is_read = true;
-    fragment.request.read_data = MutableBytes{reply_}.first(reply_size(plan_.in.size()));
+    fragment.request.read_data = MutableBytes{reply_}.first(reply_size(plan_.room));
   } else if (!give_data(fragment, 0, plan_.out.size())) {
     return no_memory(fragment);
   }
@@ -238,9 +246,16 @@ void CallOperation::ended(Fragment& fragment) {
 /// Its length, and as much of the answer as fits.
 void CallOperation::take_reply() {
   answer_length_ = wire::copy_of<wire::le64>(ConstBytes{reply_}.first(kReplyHeader));
-  if (answer_length_ > plan_.in.size()) {
+  if (answer_length_ > plan_.room) {
     error_ = EPROTO;
     return;
+  }
+  if (plan_.owned != nullptr) {
+    if (!plan_.owned->make(answer_length_)) {
+      error_ = ENOMEM;
+      return;
+    }
+    plan_.in = plan_.owned->list();
   }
   const auto here = std::min<std::uint64_t>(answer_length_, kDirectAnswer);
   plan_.in.scatter(0, ConstBytes{reply_}.subspan(kReplyHeader, here));

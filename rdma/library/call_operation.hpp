@@ -5,9 +5,11 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "rdma/core/client_lane.hpp"
 #include "rdma/library/call_message.hpp"
+#include "rdma/library/large_memory.hpp"
 #include "rdma/library/sg_list.hpp"
 
 namespace rtrs::library {
@@ -15,11 +17,32 @@ namespace rtrs::library {
 /// The lane's error for a request that found no path in time: no server can say so.
 inline constexpr int kNoPathError = 4000;
 
+/// An answer in memory that the library makes when it knows its length.
+class OwnedAnswer {
+ public:
+  OwnedAnswer() = default;
+  ~OwnedAnswer() { clear(); }
+  OwnedAnswer(const OwnedAnswer&) = delete;
+  OwnedAnswer& operator=(const OwnedAnswer&) = delete;
+
+  /// False: there is no memory. What was there is gone.
+  bool make(std::uint64_t length);
+  SgList list() const { return SgList{{&memory_, 1}}; }
+  /// Null when it is empty. The caller's, for large_free() or free().
+  void* take() { return std::exchange(memory_, {}).iov_base; }
+  void clear() { large_free(take()); }
+
+ private:
+  iovec memory_{};
+};
+
 /// A caller's request. All memory must stay until the operation has ended.
 struct CallPlan {
   ConstBytes message;
   SgList out;
   SgList in;
+  std::uint64_t room = 0;        ///< bytes that the answer may have: of `in`, or of `owned`
+  OwnedAnswer* owned = nullptr;  ///< instead of `in`
   bool repeatable = false;
   bool resend = false;
   bool no_wait = false;

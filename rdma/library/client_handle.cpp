@@ -52,6 +52,7 @@ tl::expected<CallPlan, int> plan_call(const void* message, std::size_t message_l
   plan.message = {static_cast<const std::byte*>(message), message_length};
   plan.out = SgList{{out, static_cast<std::size_t>(out_count)}};
   plan.in = SgList{{in, static_cast<std::size_t>(in_count)}};
+  plan.room = plan.in.size();
   plan.repeatable = (flags & RTRS_REPEATABLE) != 0;
   plan.resend = (flags & RTRS_RESEND) != 0;
   plan.no_wait = (flags & RTRS_NOWAIT) != 0;

@@ -71,7 +71,8 @@ const char* rtrs_strerror(int error) {
     case EHOSTUNREACH:
       return "no path to the server worked in time: not carried out";
     case EMSGSIZE:
-      return "the message, the data or the answer is too long";
+      return "the message is longer than 240 bytes, the data are more than the server takes, or "
+             "the answer is longer than the room for it";
     case ENOBUFS:
       return "the server has no memory for so large a request now";
     default:
@@ -105,13 +106,35 @@ int rtrs_call(rtrs_client* client, const void* message, size_t message_length, c
   }
 }
 
+int rtrs_ask(rtrs_client* client, const void* message, size_t message_length, const iovec* out,
+             int out_count, size_t most, void** answer, size_t* answer_length, unsigned flags) {
+  *answer = nullptr;
+  auto plan = plan_call(message, message_length, out, out_count, nullptr, 0, flags);
+  if (!plan) return plan.error();
+  rtrs::library::OwnedAnswer owned;
+  plan->room = most;
+  plan->owned = &owned;
+  try {
+    const int error = client->run(*plan, flags, answer_length);
+    if (error == 0) *answer = owned.take();
+    return error;
+  } catch (const std::exception& exception) {
+    return failure_of(exception).error;
+  }
+}
+
+void rtrs_free(void* memory) { rtrs::library::large_free(memory); }
+
 int rtrs_submit(rtrs_client* client, rtrs_operation* operation) {
   if (operation->size < kOperation) return EINVAL;
   if ((operation->flags & RTRS_CONTROL) != 0) return EOPNOTSUPP;
-  const auto plan =
-      plan_call(operation->message, operation->message_length, operation->out, operation->out_count,
-                operation->in, operation->in_count, operation->flags);
+  auto plan = plan_call(operation->message, operation->message_length, operation->out,
+                        operation->out_count, operation->in, operation->in_count, operation->flags);
   if (!plan) return plan.error();
+  if (rtrs::library::asks(*operation)) {
+    if (operation->in_count != 0) return EINVAL;
+    plan->room = operation->most;
+  }
   try {
     return client->submit(*operation, *plan);
   } catch (const std::exception& exception) {

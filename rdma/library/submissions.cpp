@@ -26,9 +26,22 @@ int make_eventfd() {
 
 struct Submissions::Job {
   LaneLoop::Job job;
+  OwnedAnswer owned;  // outlives the call
   std::optional<CallOperation> call;
   rtrs_operation* operation = nullptr;  ///< null: the job is idle
   std::uint16_t slot = 0;
+
+  void begin(const CallPlan& plan, CallOperation::Start& started) {
+    call.emplace(plan, &started);
+    slot = plan.slot;
+    job.operation = &*call;
+    job.context = this;
+  }
+  /// What it used is free.
+  void clear() {
+    call.reset();
+    owned.clear();
+  }
 };
 
 bool Submissions::on_its_thread() { return is_its_thread; }
@@ -62,13 +75,14 @@ void Submissions::wake() const { eventfd_write(wake_, 1); }
 
 // ---- Callers ------------------------------------------------------------------------------------
 
-int Submissions::submit(rtrs_operation& operation, const CallPlan& plan) {
+int Submissions::submit(rtrs_operation& operation, CallPlan plan) {
   Job& job = take_job();
   CallOperation::Start started;
-  job.call.emplace(plan, &started);
-  job.slot = plan.slot;
-  job.job.operation = &*job.call;
-  job.job.context = &job;
+  if (asks(operation)) {
+    operation.answer = nullptr;
+    plan.owned = &job.owned;
+  }
+  job.begin(plan, started);
   {
     const std::lock_guard lock{mutex_};
     job.operation = &operation;
@@ -99,8 +113,8 @@ int Submissions::cancel(rtrs_operation& operation) {
       std::ranges::find_if(jobs_, [&](const auto& job) { return job->operation == &operation; });
   if (found == jobs_.end() || !loop_->cancel((*found)->job)) return ENOENT;
   slots_.give_back((*found)->slot);
+  (*found)->clear();
   (*found)->operation = nullptr;
-  (*found)->call.reset();
   idle_.push_back(found->get());
   return 0;
 }
@@ -135,7 +149,7 @@ Submissions::Job& Submissions::take_job() {
 }
 
 void Submissions::give_back(Job& job) {
-  job.call.reset();
+  job.clear();
   const std::lock_guard lock{mutex_};
   job.operation = nullptr;
   idle_.push_back(&job);
@@ -185,9 +199,11 @@ void Submissions::end(Job& job) {
   int error = job.call->error();
   if (error == EIO && job.call->in_doubt() && !client_.alive()) error = ENOTRECOVERABLE;
   const std::uint64_t length = job.call->answer_length();
+  void* const answer = error == 0 ? job.owned.take() : nullptr;
   slots_.give_back(job.slot);
   give_back(job);
   if (refused) return;  // which its caller knows, and the operation is his again
+  if (answer != nullptr) operation.answer = answer;
   operation.error = error;
   operation.answer_length = error == 0 ? length : 0;
   if (operation.done != nullptr) {

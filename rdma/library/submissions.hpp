@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -17,6 +18,13 @@
 #include "rdma/library/include/rtrs.h"
 
 namespace rtrs::library {
+
+/// The caller wants an answer in memory of the library; one that was compiled against the first
+/// version of the interface cannot.
+inline bool asks(const rtrs_operation& operation) {
+  constexpr std::size_t kAsking = offsetof(rtrs_operation, answer) + sizeof(void*);
+  return operation.size >= kAsking && operation.most != 0;
+}
 
 /// Leads the last lane of a client with an event loop of its own. The submitting thread also sends.
 ///
@@ -31,7 +39,7 @@ class Submissions {
   Submissions& operator=(const Submissions&) = delete;
 
   /// Errors: EAGAIN (refused at once), then nothing is told.
-  int submit(rtrs_operation& operation, const CallPlan& plan);
+  int submit(rtrs_operation& operation, CallPlan plan);
   /// Errors: ENOENT.
   int cancel(rtrs_operation& operation);
   /// Readable while next() has something.

@@ -275,7 +275,7 @@ class Library final : public Way {
                                 incoming.message_length};
     if (what == "get") return rtrs_finish(incoming.request, 0, large_.data(), kSmall);
     if (what == "put") {
-      std::free(rtrs_take_data(incoming.request));
+      rtrs_free(rtrs_take_data(incoming.request));
       return rtrs_finish(incoming.request, 0, nullptr, 0);
     }
     rtrs_finish_with(

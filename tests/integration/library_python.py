@@ -65,6 +65,15 @@ class Calls(unittest.TestCase):
                     self.assertEqual(self.client.call(b"echo", data, room=room), data)
             self.assertEqual(self.client.call(b"size", data, room=20), str(size).encode())
 
+    def test_answers_of_any_length_are_asked_for(self):
+        for size in (0, 1, 4088, 4089, 300_000, 3_000_000):
+            with self.subTest(size=size):
+                self.assertEqual(self.client.ask(f"make {size}", most=3_000_000), bytes(size))
+        with self.assertRaisesRegex(rtrs.RtrsError, "room for it") as caught:
+            self.client.ask("make 11", most=10)
+        self.assertEqual(caught.exception.errno, errno.EMSGSIZE)
+        self.assertEqual(self.client.ask("echo", "größe"), "größe".encode())
+
     def test_data_in_parts_are_one(self):
         parts = [b"one ", bytearray(b"two "), array.array("B", b"three"), b"." * 300_000]
         into = [bytearray(6), bytearray(1), bytearray(400_000)]
@@ -208,6 +217,13 @@ class Tasks(unittest.IsolatedAsyncioTestCase):
         calls = [self.client.call_async(b"echo", str(i).encode(), room=8) for i in range(1000)]
         answers = await asyncio.gather(*calls)
         self.assertEqual([int(answer) for answer in answers], list(range(1000)))
+
+    async def test_answers_of_any_length_are_asked_for(self):
+        answers = await asyncio.gather(self.client.ask_async("make 5"), self.client.ask_async("make 0"),
+                                       self.client.ask_async("make 900000"),
+                                       self.client.ask_async("make 6", most=5), return_exceptions=True)
+        self.assertEqual(answers[:3], [bytes(5), b"", bytes(900_000)])
+        self.assertEqual(answers[3].errno, errno.EMSGSIZE)
 
     async def test_large_calls_and_errors_beside_each_other(self):
         data = bytes(range(256)) * 4000

@@ -121,6 +121,9 @@ struct rtrs_operation {
   int error;     /* how it ended */
   size_t answer_length;
   void *private_data; /* the library's, while it is under way */
+  /* Not 0: as rtrs_ask(), for an answer of so many bytes at most; `in_count` must be 0. */
+  size_t most;
+  void *answer; /* for rtrs_free(); NULL when it is empty */
 };
 
 struct rtrs_limits {
@@ -161,6 +164,17 @@ RTRS_API void rtrs_disconnect(rtrs_client *client);
 RTRS_API int rtrs_call(rtrs_client *client, const void *message, size_t message_length,
                        const struct iovec *out, int out_count, const struct iovec *in, int in_count,
                        size_t *answer_length, unsigned flags);
+
+/* The same for an answer of unknown length, of `most` bytes at most: `answer` is memory for
+ * rtrs_free(), or NULL when it is empty, and after an error. The server sets `most` aside while it
+ * carries the request out. Errors: also ENOMEM (here, for the answer: it was carried out). */
+RTRS_API int rtrs_ask(rtrs_client *client, const void *message, size_t message_length,
+                      const struct iovec *out, int out_count, size_t most, void **answer,
+                      size_t *answer_length, unsigned flags);
+/* Frees memory of rtrs_ask() or rtrs_take_data(), as free() does. What is large is kept for the
+ * next large request or answer, which is faster than new memory; the system may take it any time.
+ * NULL does nothing. Threads: any. */
+RTRS_API void rtrs_free(void *memory);
 
 /* Sends a request; its end is told as the operation says. Errors: EAGAIN (RTRS_NOWAIT), EINVAL,
  * EMSGSIZE; then it has not been taken. Waits for a permit as rtrs_call() does. Threads: any. */
@@ -275,7 +289,7 @@ RTRS_API void rtrs_finish(rtrs_request *request, int error, const void *answer, 
 RTRS_API void rtrs_finish_with(rtrs_request *request, const void *answer, size_t length,
                                void (*release)(void *context), void *context);
 /* Takes the data of a request that came in several messages (more than max_io_size, or data that
- * wait for an answer), to be freed with free(). NULL: they came in one message, or were taken. */
+ * wait for an answer), for rtrs_free() or free(). NULL: they came in one message, or were taken. */
 RTRS_API void *rtrs_take_data(rtrs_request *request);
 
 /* The name under which the client announced itself, and where it is. */

@@ -11,7 +11,6 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -73,6 +72,22 @@ inline std::string_view text(ConstBytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+/// An answer of unknown length, in memory of the library.
+class Answer {
+ public:
+  Answer(void* memory, std::size_t length)
+      : memory_{static_cast<std::byte*>(memory), rtrs_free}, length_{length} {}
+
+  ConstBytes bytes() const { return {memory_.get(), length_}; }
+  std::string_view text() const { return rtrs::text(bytes()); }
+
+ private:
+  std::unique_ptr<std::byte[], void (*)(void*)> memory_;
+  std::size_t length_;
+};
+/// How long it may be unless one says so, in bytes.
+inline constexpr std::size_t kMostAnswer = 1U << 20;
+
 /// Options whose `size` is right.
 template <class Options>
 Options defaults() {
@@ -116,6 +131,18 @@ class Client {
                                 static_cast<int>(in.size()), &length, flags);
     if (error != 0) return Error{error, rtrs_strerror(error)};
     return length;
+  }
+
+  /// Sends a request and waits for an answer of any length up to `most` bytes. Errors: rtrs_ask().
+  Result<Answer> ask(std::string_view message, ConstBytes out = {}, std::size_t most = kMostAnswer,
+                     unsigned flags = 0) {
+    const iovec from = {const_cast<std::byte*>(out.data()), out.size()};
+    void* memory = nullptr;
+    std::size_t length = 0;
+    const int error = rtrs_ask(client_.get(), message.data(), message.size(), &from,
+                               out.empty() ? 0 : 1, most, &memory, &length, flags);
+    if (error != 0) return Error{error, rtrs_strerror(error)};
+    return Answer{memory, length};
   }
 
   /// Sends a request and returns; `done` is called on a thread of the library. The memory of `out`
@@ -320,7 +347,7 @@ class Request {
   }
   /// Memory of data that came in several messages, of data().size() bytes; null = they did not.
   std::unique_ptr<std::byte[], void (*)(void*)> take_data() {
-    return {static_cast<std::byte*>(rtrs_take_data(incoming_.request)), std::free};
+    return {static_cast<std::byte*>(rtrs_take_data(incoming_.request)), rtrs_free};
   }
 
  private:

@@ -53,7 +53,9 @@ AT(rtrs_operation, context, 72);
 AT(rtrs_operation, error, 80);
 AT(rtrs_operation, answer_length, 88);
 AT(rtrs_operation, private_data, 96);
-static_assert(sizeof(rtrs_operation) >= 104);
+AT(rtrs_operation, most, 104);
+AT(rtrs_operation, answer, 112);
+static_assert(sizeof(rtrs_operation) >= 120);
 
 AT(rtrs_limits, size, 0);
 AT(rtrs_limits, queue_depth, 8);

@@ -28,6 +28,20 @@ rtrs::Client client_of(const rtrs::Server& server) {
   return std::move(*client);
 }
 
+TEST_CASE("an answer of unknown length comes in memory of its own") {
+  rtrs::Server server = echo_server();
+  rtrs::Client client = client_of(server);
+  for (const std::size_t size : {0, 1, 4088, 4089, 300'000, 3'000'000}) {
+    CAPTURE(size);
+    const std::string out(size, 'a');
+    const auto answer = client.ask("m", rtrs::bytes(out), 4'000'000);
+    REQUIRE(answer);
+    CHECK(answer->text() == out);
+  }
+  const std::string too_long(rtrs::kMostAnswer + 1, 'a');
+  CHECK(client.ask("m", rtrs::bytes(too_long)).code() == EMSGSIZE);
+}
+
 TEST_CASE("what is submitted is told of on another thread") {
   rtrs::Server server = echo_server();
   rtrs::Client client = client_of(server);

@@ -132,6 +132,71 @@ TEST_CASE("operations end in a callback, which may submit and must not wait") {
   CHECK(chain.waited == EDEADLK);
 }
 
+/// Asks for an answer of unknown length, and waits.
+struct Asked {
+  rtrs_operation operation{};
+  std::promise<void> end;
+
+  Asked(rtrs_client* client, const std::string& words, std::size_t most) {
+    operation.size = sizeof(operation);
+    operation.message = words.data();
+    operation.message_length = words.size();
+    operation.most = most;
+    operation.context = this;
+    operation.done = [](rtrs_operation* done) {
+      static_cast<Asked*>(done->context)->end.set_value();
+    };
+    REQUIRE(rtrs_submit(client, &operation) == 0);
+    end.get_future().wait();
+  }
+  ~Asked() { rtrs_free(operation.answer); }
+};
+
+TEST_CASE("an operation may have an answer of unknown length") {
+  const std::string large(3'000'000, 'l');
+  TestServer server{[&](const rtrs_incoming& incoming) {
+    const std::size_t wanted = incoming.message_length == 1 ? 5 : large.size();
+    rtrs_finish(incoming.request, 0, large.data(), wanted);
+  }};
+  TestClient client{server};
+  for (const std::string words : {"s", "large", "s"}) {
+    const Asked asked{client.client, words, large.size()};
+    CHECK(asked.operation.error == 0);
+    CHECK(text_of(asked.operation.answer, asked.operation.answer_length) ==
+          large.substr(0, words == "s" ? 5 : large.size()));
+  }
+  const Asked asked{client.client, "large", large.size() - 1};
+  CHECK(asked.operation.error == EMSGSIZE);
+  CHECK(asked.operation.answer == nullptr);
+
+  rtrs_operation both{};
+  both.size = sizeof(both);
+  both.most = 1;
+  const iovec room{&both, 1};
+  both.in = &room;
+  both.in_count = 1;
+  CHECK(rtrs_submit(client.client, &both) == EINVAL);
+}
+
+TEST_CASE("an operation of the first version has no answer of its own") {
+  TestServer server{[](const rtrs_incoming& incoming) {
+    rtrs_finish(incoming.request, incoming.room == 0 ? 0 : EPROTO, nullptr, 0);
+  }};
+  TestClient client{server};
+  rtrs_operation operation{};
+  operation.size = offsetof(rtrs_operation, most);
+  operation.most = 77;  // memory behind the caller's structure
+  operation.answer = &operation;
+  std::promise<int> end;
+  operation.context = &end;
+  operation.done = [](rtrs_operation* done) {
+    static_cast<std::promise<int>*>(done->context)->set_value(done->error);
+  };
+  REQUIRE(rtrs_submit(client.client, &operation) == 0);
+  CHECK(end.get_future().get() == 0);
+  CHECK(operation.answer == &operation);
+}
+
 TEST_CASE("the descriptor is readable while operations that have ended wait") {
   TestServer server{echo};
   TestClient client{server};
