@@ -33,7 +33,7 @@ bool is_older(std::uint16_t attempt, std::uint16_t than) {
 Admission::Considered Admission::consider(const wire::ConnectParameters& parameters,
                                           std::optional<std::string_view> user,
                                           std::string_view host) {
-  // Everybody who forgot to make one would share a session: its devices, and the ends of its
+  // Clients that forgot to make one would all share a session: its devices, and the ends of its
   // writes.
   if (parameters.session_uuid == wire::Uuid{} || parameters.path_uuid == wire::Uuid{}) {
     return refuse(EINVAL, "a uuid of zeros");
@@ -121,8 +121,8 @@ const char* Admission::late(const Session& session, const wire::ConnectParameter
 
 Admission::Considered Admission::consider_new(const wire::ConnectParameters& parameters,
                                               std::optional<std::string_view> user) {
-  // Connections are opened in order: another one than the first is left over from an attempt that
-  // is over, and whoever takes it for a session would let later paths join an empty one.
+  // Connections are opened in order. Another one than the first is left over from an attempt that
+  // is over. A session made from it would be empty, and later paths would join it.
   if (!parameters.first_connection || parameters.cid != 0 ||
       parameters.kind == wire::PathKind::memory) {
     return refuse(ENXIO, "unknown session, and not its first connection");
@@ -196,13 +196,13 @@ const char* Admission::no_room(const Session& session, const wire::Uuid& path,
   const auto open = std::ranges::count_if(
       session.paths, [&](const Path& other) { return other.is_open() && other.uuid != path; });
   const auto all = std::ranges::count(session.paths, false, &Path::half_open);
-  // Those that have closed stay while requests execute in them; somebody who comes back all the
-  // time must not collect them.
+  // Closed paths stay while requests execute in them. A client that reconnects all the time must
+  // not collect them.
   if (open >= limits_.max_paths_per_session ||
       all >= 2 * std::int64_t{limits_.max_paths_per_session}) {
     return "too many paths in the session (max_paths_per_session)";
   }
-  // Reads are carried out anew on every path: a session whose storage hangs must leave room for
+  // Reads are carried out anew on every path. A session with hanging storage must leave room for
   // the others.
   if (kept_by_storage(session) > std::max(limits_.memory_limit / 4, limits_.path_memory)) {
     return "storage hangs: what it has not ended of the session's lost paths holds more than "
@@ -211,8 +211,8 @@ const char* Admission::no_room(const Session& session, const wire::Uuid& path,
   return nullptr;
 }
 
-/// One user must leave room for the others. Those who have proven nothing are no user. A session
-/// that is idle may have to go when another one takes its name: "" = which one, is not known yet.
+/// One user must leave room for the others. Clients without a proof are no user. An idle session
+/// may have to go when another one takes its name; "" = the name is not known yet.
 const char* Admission::no_room_of_user(const Session& session, std::string_view name) const {
   if (!session.user || session.user->empty()) return nullptr;
   unsigned others = 0;
@@ -268,7 +268,7 @@ Admission::Admitted Admission::admit(SessionId id, PathId path_id, std::string_v
   if (admitted.why_not != nullptr) return admitted;
   for (Path& other : session.paths) {
     if (!other.is_open() || other.uuid != path->uuid) continue;
-    // Whoever starts again knows better than we that the path's old life is over.
+    // The client starts the path again, so its old generation is over.
     other.closing = true;
     admitted.replaces = other.id;
   }
@@ -315,7 +315,8 @@ Admission::Admitted Admission::claim_name(SessionId session, std::string_view na
   return claim;
 }
 
-// ---- What becomes of them -----------------------------------------------------------------------
+// ---- The end of paths and sessions
+// ----------------------------------------------------------------
 
 template <class Visit>
 void Admission::for_each_path(Visit visit) const {

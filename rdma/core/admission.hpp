@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who may connect: the checks a server makes before it spends anything on a client.
+// Admission: the checks a server makes before it spends anything on a client.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,12 @@ struct AdmissionLimits {
   std::uint32_t features = 0;               ///< that the server offers
 };
 
-/// The sessions of a server, their paths, and what they hold, as far as admission needs to know.
+/// The sessions of a server, their paths, and their memory, as far as admission needs to know.
 ///
 /// In two steps. A connect request proves nothing: consider() judges it, and its path is half open
-/// then. That counts no session and no memory, takes no name and ends nothing of anybody's. When
-/// too many are half open, the oldest of the host that has most of them makes room for a newcomer.
-/// admit() counts the path when its handshake is finished.
+/// then. A half-open path counts no session and no memory, takes no name, and ends nothing that
+/// another client has. When too many are half open, the oldest of the host that has most of them
+/// makes room for a newcomer. admit() counts the path when its handshake is finished.
 ///
 /// Threads: pure; the driver guards it.
 /// Source:  docs/protocol.md, admission.
@@ -64,21 +64,21 @@ class Admission {
   explicit Admission(AdmissionLimits limits) : limits_{limits} {}
 
   /// Judges one connect request. The connections of a half-open path belong together by both uuids
-  /// and the number of the attempt. `user` is whom the connection has proven to come from, "" =
-  /// nobody, none = that will be proven before admit(). A session, half open or not, is that of one
-  /// user only. `host` is where it comes from.
+  /// and the number of the attempt. `user` is the one that the connection has proven, "" = no user,
+  /// none = the proof comes before admit(). A session, half open or not, is that of one user only.
+  /// `host` is where it comes from.
   ///
   /// A memory path joins a session that has an open path for requests, and takes no memory.
   ///
   /// Errors: ENXIO (unknown session and not its first connection, or a memory path without others),
   ///         ENOMEM (too many sessions or paths, or too much memory, in all or of the user: try
   ///         again later), EINVAL (a uuid of zeros, too many connections), EACCES (another user's
-  ///         session), ECONNRESET (contradicts what is known of the session or the path).
+  ///         session), ECONNRESET (contradicts the known state of the session or the path).
   Considered consider(const wire::ConnectParameters& parameters,
                       std::optional<std::string_view> user = "", std::string_view host = "");
-  /// The client has told the session's name over a path whose connections are all there: counts the
-  /// path, unless it finds no room now, or another session has the name. `user` is what all of them
-  /// have proven since consider(), if they had to; none: as they came.
+  /// All connections of a path are there, and the client has sent the session's name over it.
+  /// Counts the path, unless there is no room now, or another session has the name. `user` is the
+  /// one that all connections have proven since consider(), if they had to; none: as they came.
   Admitted admit(SessionId session, PathId path, std::string_view name,
                  std::optional<std::string_view> user = std::nullopt);
   /// Some connection needs room: the oldest half-open path of the host that has most of them, which
@@ -89,7 +89,7 @@ class Admission {
   void set_idle(SessionId session);
   /// The path has begun to close: no further connections of it.
   void close_path(SessionId session, PathId path);
-  /// The path's connections are closed, and of its memory it holds only what requests execute in.
+  /// The path's connections are closed; only chunks in which requests execute still use its memory.
   void shrink_path(SessionId session, PathId path, std::uint64_t memory);
   /// The path and its memory are gone.
   void remove_path(SessionId session, PathId path);

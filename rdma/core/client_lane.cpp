@@ -52,7 +52,7 @@ void ClientLane::submit(Request& request) {
   const bool may_go = open() != 0 && !free_.empty() && waiting_head_ == nullptr;
   if (may_go && !held && within_share(request)) return post(request);
   enqueue(request);
-  start_waiting();  // it may pass what is held back, or has more than its share
+  start_waiting();  // it may pass held-back requests, or has more than its share
 }
 
 /// A change could be answered and then be undone by an older one of its owner, of which that one
@@ -70,8 +70,8 @@ bool ClientLane::holds_back_owner() const {
   return false;
 }
 
-/// The last eighth is for those who have less than is left: whoever hangs takes a part of that, and
-/// some of it remains. Counted only when permits are short.
+/// Reserves the last eighth of the permits for owners that have fewer than are left. An owner whose
+/// requests hang takes a part of that, and some of it remains. Counted only when permits are short.
 bool ClientLane::within_share(const Request& request) const {
   if (ordered_ || free_.size() > slot_count_ / 8U) return true;
   return permits_of(owner_of(request)) < free_.size();

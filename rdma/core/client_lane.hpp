@@ -23,8 +23,8 @@ namespace rtrs {
 
 class ClientLane;
 
-/// One message to the server and its answer. Owned by the caller, who keeps it and all memory it
-/// names until done() ran or cancel() returned.
+/// One message to the server and its answer. Owned by the caller: it keeps the request and all
+/// memory that it names until done() ran or cancel() returned.
 struct Request {
   enum class State : std::uint8_t { idle, waiting, in_flight };
 
@@ -35,13 +35,13 @@ struct Request {
   /// Called once with the lane held; may submit further requests, but must not give up or destroy
   /// others: one of those may be in the midst of being submitted, and have led here.
   void (*done)(ClientLane& lane, Request& request) = nullptr;
-  /// Called with the lane held before the request goes into a new session: brings the message up to
-  /// date, whose length must stay. Null: it says nothing that depends on the session.
+  /// Called with the lane held before the request goes into a new session. Brings the message up to
+  /// date; its length must stay. Null: nothing in it depends on the session.
   void (*renew)(Request& request) = nullptr;
-  /// Counts the request when it is given up or failed, until its end is known, and says whose it
-  /// is, among whom permits are shared. Null: nobody asks. Must outlive the request.
+  /// Counts the request when it is cancelled or failed, until its end is known. It also names the
+  /// owner, and permits are shared among owners. Null: there is none. Must outlive the request.
   const std::shared_ptr<GivenUp>* given_up = nullptr;
-  /// Is not sent while a change of its owner counts there, which it would be undone by.
+  /// Is held back while an unresolved write of its owner counts there: that one could undo it.
   bool waits_for_given_up = false;
   void* context = nullptr;
 
@@ -51,23 +51,23 @@ struct Request {
   State state = State::idle;
   std::uint16_t slot = 0;
   Ticket ticket = 0;
-  Instant waits_since = Instant::max();  ///< for a connection that carries what is before it
+  Instant waits_since = Instant::max();  ///< for a connection that carries it
   Request* next = nullptr;
 };
 
-inline constexpr std::size_t kMaxUserMessage = 288;  ///< bytes, with what RTRS adds
+inline constexpr std::size_t kMaxUserMessage = 288;  ///< bytes, with the additions of RTRS
 
-/// Changes that the server may still carry out, although a caller was told that they failed, or,
-/// where order is kept, at another time than in their turn. As long as there are any, no lane of
-/// the barrier sends a new one: it could be acknowledged and then be undone. With
-/// kFeatureExactlyOnce that is so only for those that are not Request::waits_for_given_up: such an
-/// one holds back those of its owner alone, as it does everywhere if its caller gave it up.
+/// Counts writes with an unknown outcome: the server may still carry them out, although they were
+/// reported as failed, or, where order is kept, out of their turn. While there are any, no lane of
+/// the barrier sends a new write: it could be acknowledged and then be undone. With
+/// kFeatureExactlyOnce that holds only for writes without Request::waits_for_given_up. The others
+/// hold back only those of their owner, as cancelled ones do everywhere.
 ///
 /// Threads: any.
 class ChangeBarrier {
  public:
-  /// Called when the last of them has ended, or the last of an owner, with a lane held: whoever
-  /// refuses must take that back, should it be open then, and every lane must resume().
+  /// Called with a lane held when the last of them has ended, or the last of an owner. A caller of
+  /// refuse() must then take that back, if the barrier is open, and every lane must resume().
   std::function<void()> on_open;
 
   void add() { ++changes_; }
@@ -78,8 +78,8 @@ class ChangeBarrier {
     if (on_open) on_open();
   }
   bool closed() const { return changes_ != 0; }
-  /// Nobody knows when it will open: until then new changes fail with `error` instead of waiting; 0
-  /// lets them wait again. Every lane must resume().
+  /// It is not known when the barrier will open. Until then new writes fail with `error` instead of
+  /// waiting; 0 lets them wait again. Every lane must resume().
   void refuse(int error) { refusal_ = error; }
   int refusal() const { return refusal_; }
 
@@ -88,21 +88,21 @@ class ChangeBarrier {
   std::atomic<int> refusal_{0};
 };
 
-/// Sends requests on whichever path works as permits allow, hands the answers back, and sends again
-/// what was in flight on a path that died.
+/// Sends requests on any working path as permits allow, and hands the answers back. Requests in
+/// flight on a path that died are sent again.
 ///
 /// In a session with kFeatureExactlyOnce a request keeps permit and generation wherever it is sent
-/// again. Without it (Linux), a change waits until its path is back, which the server allows only
-/// when the first copy has ended; a read takes another permit, and the old one waits likewise.
+/// again. Without it (Linux), a write waits until its path is back; the server allows that only
+/// when the first copy has ended. A read takes another permit, and the old one waits likewise.
 ///
-/// Of several who use the lane none gets the last permits who has many: an answer that does not
-/// come (storage hangs) is waited for without a limit, and the others go on meanwhile.
+/// An owner with many permits does not get the last ones. An answer that does not come (storage
+/// hangs) is awaited without a limit, and the others go on meanwhile.
 ///
-/// Threads: whoever holds the lane (one at a time).
+/// Threads: the holder of the lane (one at a time).
 /// Source:  docs/protocol.md, requests, replies, several paths.
 class ClientLane final {
  public:
-  /// What a lane needs to work on a path, known when the path is up.
+  /// The properties of a path that a lane needs; known when the path is up.
   struct Link {
     QueuePair* queue_pair = nullptr;
     std::span<wire::ChunkAddress> chunks;  ///< of this lane's slots; the lane updates keys
@@ -117,60 +117,61 @@ class ClientLane final {
 
   /// Slots [first_slot, first_slot + slot_count) of the session belong to this lane. `barrier` is
   /// the session's; null for a lane that is alone. `opens`: for a lane of I/O, the barrier of the
-  /// lane that keeps order. Without kFeatureExactlyOnce what is opened waits for changes that were
-  /// given up, too: they name an open device by a number that may be another one's after CLOSE.
+  /// lane that keeps order. Without kFeatureExactlyOnce an OPEN waits for cancelled writes, too:
+  /// they name a device by its id, and the id may be another device's after CLOSE.
   ClientLane(std::uint16_t first_slot, std::uint16_t slot_count, ChangeBarrier* barrier = nullptr,
              ChangeBarrier* opens = nullptr);
   ClientLane(const ClientLane&) = delete;
   ClientLane& operator=(const ClientLane&) = delete;
 
-  /// A path is up: what waits and what was in flight on dead paths is sent.
+  /// A path is up: sends waiting requests, and those that were in flight on dead paths.
   void attach(unsigned path, const Link& link);
-  /// A path is gone and its connection quiet; what was in flight there goes elsewhere or waits
+  /// A path is gone and its connection quiet. Its requests in flight go elsewhere or wait
   /// (overdue()).
   void detach(unsigned path, Instant now = Instant::max());
-  /// Whether the server lets an attached path carry new requests. What is in flight there ends
-  /// there; what waits or was in flight on dead paths is sent when a path may carry it.
+  /// Whether the server lets an attached path carry new requests. Requests in flight there end
+  /// there. Waiting ones, and those from dead paths, are sent when a path may carry them.
   void allow(unsigned path, bool accessible);
-  /// The server has forgotten the session; no path is attached. What waits is brought up to date.
-  /// A server without kFeatureExactlyOnce may still have the session and what came over another
-  /// path: there, what was in flight goes on waiting for its path.
+  /// The server has forgotten the session; no path is attached. Waiting requests are brought up to
+  /// date. A server without kFeatureExactlyOnce may still have the session and requests that came
+  /// over another path. Requests in flight there go on waiting for their path.
   void renew();
-  /// To be asked at each heartbeat interval. False: an answer is due, and the path's connection for
-  /// this lane has carried nothing for too long, although the server was asked for a sign of life;
-  /// it is dead, whatever the path's other connections carry. Servers answer that however slow
-  /// their storage is; those without the extension are not asked.
+  /// To be called at each heartbeat interval. False: an answer is due, and the path's connection
+  /// for this lane has carried nothing for too long, although a keepalive reply was asked for. It
+  /// is dead, even if the path's other connections live. Servers reply however slow their storage
+  /// is; those without the extension are not asked.
   bool probe(unsigned path, unsigned misses_max, Instant now = Instant::max());
-  /// Intervals in which it owed answers and said nothing, although it was asked for a sign of life.
+  /// Intervals in which it owed answers and sent nothing, although a keepalive reply was asked for.
   unsigned silence(unsigned path) const { return paths_[path].silent; }
   /// For at least an interval since it was asked.
   bool mute(unsigned path) const { return paths_[path].mute(); }
-  /// Something has waited since `limit` for a connection that carries it: none that it was sent
-  /// over since has given a sign of life behind it. Paths may come and be lost all the time: of
-  /// those that let small messages through, large ones would wait for ever. What a server holds
-  /// that is alive is not meant. Without kFeatureExactlyOnce nothing is known of connections.
+  /// A request has waited since `limit` for a connection that carries it. None of those that it was
+  /// sent over has given a keepalive reply behind it. A path that passes only small messages may
+  /// come and go all the time, and a large request would wait for ever. Requests that a live server
+  /// holds do not count. Without kFeatureExactlyOnce connections are not judged.
   bool overdue(Instant limit) const;
-  /// Ends what is. Paths that had some of it in flight are of no use to the rest either.
+  /// Ends overdue() requests with `error`. The result: paths that had some of them in flight; they
+  /// are of no use to the rest either.
   PathMask fail_overdue(Instant limit, int error);
   /// This process itself stood still for so long, and could not have heard anything.
   void note_pause(Duration pause);
-  /// A permit of the session, as the server counts them, for what goes over a path before it is
-  /// attached. The server does certainly not use it now that this path is back. Without
+  /// A permit of the session, as the server counts them, for messages over a path before it is
+  /// attached. The server certainly does not use it now that this path is back. Without
   /// kFeatureExactlyOnce it is bound to the path until that is attached: if the path dies first,
-  /// the server may still be at what came with it. None: each may still be in use by what came over
+  /// the server may still work on the message. None: each may still be in use by a request on
   /// another path.
   std::optional<std::uint16_t> lend_permit(unsigned path);
-  /// The server may still be at what came over this very path: its end can be learnt only there.
+  /// The server may still execute requests of this very path; their end can be learnt only there.
   bool bound(unsigned path) const;
   /// Another path will have this number; bound() must be false and nothing attached.
   void forget(unsigned path);
-  /// No path will come or be allowed soon: what waits for one ends with `error`, and so does what
-  /// comes until that happens.
+  /// No path will come or be allowed soon. Requests that wait for one end with `error`, and so do
+  /// new ones until a path comes.
   void fail_pending(int error);
-  /// The changes that wait for this very path end with `error`. Their permits go on waiting, and so
-  /// do all new changes (ChangeBarrier).
+  /// The writes that wait for this very path end with `error`. Their permits go on waiting, and so
+  /// do all new writes (ChangeBarrier).
   void fail_stranded(unsigned path, int error);
-  /// All paths are gone and quiet for good: everything ends with `error`, also what comes later.
+  /// All paths are gone and quiet for good. Everything ends with `error`, also later requests.
   void shut_down(int error);
 
   bool attached() const { return attached_ != 0; }
@@ -180,20 +181,21 @@ class ClientLane final {
     in_use_ = paths;
     policy_ = policy;
   }
-  /// Requests arrive in the order in which they were submitted: all over one path as long as one is
-  /// under way. For messages that open and close things, which are no I/O: if need be they go over
-  /// a path that is not allowed. Without kFeatureExactlyOnce a change that waits for its path, or
-  /// was given up, holds back newer reads until its end is known (a late CLOSE would close what a
-  /// newer OPEN has opened): such a lane has a barrier of its own, so that I/O does not wait too.
-  /// Changes of other lanes that were given up do so, too: they name what is open by a number. A
-  /// CLOSE passes reads that wait, but waits itself while both such a change and the first copy of
-  /// a read that was sent again may come late: that one would open something under the number.
+  /// Requests arrive in the order in which they were submitted: all use one path while one is in
+  /// flight. For messages that open and close devices, which are no I/O; if need be they use a path
+  /// that is not allowed.
+  ///
+  /// Without kFeatureExactlyOnce an unresolved write, of this lane or cancelled in another, holds
+  /// back newer reads until its end is known. A late CLOSE would close the device of a newer OPEN;
+  /// a late write names its device by an id. Such a lane has a barrier of its own, so that I/O does
+  /// not wait too. A CLOSE passes reads that wait. It waits itself while both such a write and the
+  /// first copy of a resent read may come late: that read would open a device under the id.
   void keep_order() { ordered_ = true; }
-  /// What waits cannot go before the barrier opens, although a path is there.
+  /// The first waiting request cannot go before the barrier opens, although a path is there.
   bool holds_back() const {
     return open() != 0 && waiting_head_ != nullptr && held_back(*waiting_head_);
   }
-  /// A change waits for the end of one of its owner's that was given up or failed.
+  /// A write waits for the end of one of its owner's that was cancelled or failed.
   bool holds_back_owner() const;
   /// The barrier has opened or refuses, or the last change has ended that an owner gave up.
   void resume() { start_waiting(); }
@@ -219,7 +221,7 @@ class ClientLane final {
   bool unanswered(unsigned path) const { return paths_[path].in_flight > 0; }
   unsigned in_flight(unsigned path) const { return paths_[path].in_flight; }
 
-  /// Takes what arrives on this lane's connection of a path.
+  /// Handles the arrivals on this lane's connection of a path.
   QueuePairHandler& handler(unsigned path) { return paths_[path]; }
 
  private:
@@ -258,11 +260,11 @@ class ClientLane final {
     State state = State::free;
     std::uint8_t path = kNoPath;
     bool exposed = false;
-    bool is_change = false;         ///< RTRS direction write
+    bool is_change = false;         ///< RTRS direction write.
     bool holds_back = false;        ///< counted in the barrier
-    bool holds_back_opens = false;  ///< likewise in that of the lane that keeps order
+    bool holds_back_opens = false;  ///< counted in the barrier of the lane that keeps order.
     bool arrived = false;           ///< over this path it has certainly reached the server
-    std::uint8_t arrivals = 0;      ///< paths over which it had
+    std::uint8_t arrivals = 0;      ///< paths over which it had.
     std::uint8_t losses = 0;        ///< paths that it was lost with since it waits
     std::uint32_t expected_bytes = 0;
     std::uint32_t generation = 0;          ///< of the newest change in this slot
@@ -334,7 +336,7 @@ class ClientLane final {
   std::uint64_t posted_ = 0;  ///< requests so far
   bool exactly_once_ = false;
   std::uint32_t max_io_size_ = 0;  ///< bytes; 0 = not known yet
-  int down_error_ = 0;             ///< what submit() answers while no path is open; 0 = wait
+  int down_error_ = 0;             ///< the errno for submit() while no path is open; 0 = wait
   std::vector<Slot> slots_;
   std::vector<std::uint16_t> free_;  ///< indexes into slots_, used as a stack: the warm one first
   Request* waiting_head_ = nullptr;
@@ -359,8 +361,8 @@ class Operation {
   bool finished() const { return finished_; }
   int error() const { return error_; }  ///< errno, valid once finished
 
-  /// Called by whoever waits, before start(): is told when the operation finishes, as Request::done
-  /// is, and with the same restriction.
+  /// Called by a waiter before start(): the callback runs when the operation finishes, like
+  /// Request::done, and with the same restriction.
   void on_finish(void (*callback)(void*), void* context) {
     callback_ = callback;
     context_ = context;

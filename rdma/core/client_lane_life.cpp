@@ -10,7 +10,7 @@
 namespace rtrs {
 namespace {
 
-/// A path that can be back is back by then, and what waits has another try.
+/// A path that can be back is back by then, and waiting requests have another try.
 constexpr Duration kBackSoon = std::chrono::seconds{2};
 
 }  // namespace
@@ -47,9 +47,9 @@ bool ClientLane::holds_waiting(unsigned path) const {
   });
 }
 
-/// A sign of life for which the connection was asked. Answers prove nothing: what they answer may
-/// have come before something that did not pass. After some signs what is in flight has certainly
-/// reached a server that is slow, and an answer to it is not stuck: nobody waits for a path.
+/// A keepalive reply for which the connection was asked. Answers prove nothing: their requests may
+/// have come before one that did not pass. After some replies the requests in flight have certainly
+/// reached a slow server, and their answers are not stuck: nobody waits for a path.
 void ClientLane::note_life(unsigned index) {
   constexpr unsigned kEnough = 3;
   paths_[index].asked = false;
@@ -65,8 +65,8 @@ void ClientLane::note_life(unsigned index) {
   for (Request* r = waiting_head_; r != nullptr; r = r->next) r->waits_since = Instant::max();
 }
 
-/// What is in flight on the path waits for a connection that carries it, and so does what waits for
-/// nothing but the permits.
+/// Requests in flight on the path wait for a connection that carries them. So do those that wait
+/// for nothing but the permits.
 void ClientLane::note_wait(unsigned index, Instant now) {
   for (Slot& slot : slots_) {
     if (on_path(slot, index)) slot.waits_since = std::min(slot.waits_since, now);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a lane does when paths come and go, and how a request becomes bytes on one of them.
+// The lane when paths come and go, and the encoding of a request into bytes on one of them.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -14,7 +14,7 @@
 namespace rtrs {
 namespace {
 
-/// What follows the data in a chunk: the user message and the RTRS header.
+/// The end of a chunk, after the data: the user message and the RTRS header.
 class Trailer {
  public:
   explicit Trailer(ConstBytes message) { append(message); }
@@ -39,8 +39,8 @@ class Trailer {
 
 }  // namespace
 
-/// Sends what is in a slot, for the first time or again. A slot without a request is one whose
-/// caller gave up: only its end is asked for.
+/// Sends the request of a slot, for the first time or again. A slot without a request was cancelled
+/// by its caller: only its end is asked for.
 void ClientLane::transmit(std::uint16_t index, unsigned path_index) {
   Slot& slot = slots_[index];
   Path& path = paths_[path_index];
@@ -129,7 +129,7 @@ void ClientLane::forbid(unsigned path, bool forbidden) {
   if (open() != 0) down_error_ = 0;
 }
 
-/// The server has certainly ended what came over the path before.
+/// The server has certainly ended the earlier requests of this path.
 void ClientLane::release(unsigned path) {
   for (std::uint16_t i = 0; i < slot_count_; ++i) {
     Slot& slot = slots_[i];
@@ -181,7 +181,7 @@ void ClientLane::hold_back_newer(Slot& slot) {
   barrier_->add();
 }
 
-/// What it changes, and what it closes, is named by the number of an open device.
+/// Requests carry a device id. Linux reuses ids, so OPENs wait until this request is resolved.
 void ClientLane::hold_back_opens(Slot& slot) {
   if (ordered_) return hold_back_newer(slot);
   if (opens_ == nullptr || slot.holds_back_opens || RTRS_PLANTED(write_left_behind)) return;
@@ -189,8 +189,8 @@ void ClientLane::hold_back_opens(Slot& slot) {
   opens_->add();
 }
 
-/// A slot whose path is kNoPath may go anywhere, or be free if nobody needs its answer. What goes
-/// again goes in the order of the first time.
+/// A slot with kNoPath may go anywhere, or be free if its answer is not needed. Slots are sent
+/// again in the order of the first time.
 void ClientLane::resend_stranded() {
   std::vector<std::uint16_t> again;
   for (std::uint16_t i = 0; i < slot_count_; ++i) {

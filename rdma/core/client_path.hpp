@@ -32,11 +32,11 @@ struct ClientPathOptions {
   wire::Uuid path_uuid{};
   std::uint16_t reconnect_count = 1;  ///< attempts to make this path so far, with this one
   wire::PathKind kind = wire::PathKind::requests;
-  bool first_connection = true;      ///< the server may create the session
+  bool first_connection = true;      ///< the server may create the session.
   std::uint16_t io_connections = 1;  ///< beside connection 0
   /// Permits that the session's lanes share, however many the server grants now; 0 = all of them.
   std::uint16_t permits = 0;
-  /// What the server must say who it is, 0 that it does not say so; none: whatever it says.
+  /// The server id that the server must have; 0: it must give none; none: any will do.
   std::optional<std::uint64_t> server_id{};
   std::uint32_t features = 0;
   Duration heartbeat_interval{};
@@ -50,8 +50,8 @@ struct ClientPathOptions {
   bool may_be_linux = false;
 };
 
-/// The driver makes the connections this class asks for, tells what came of them and passes on what
-/// arrives on connection 0; lanes get their links from here.
+/// The driver makes the connections that this class asks for, reports their results, and passes on
+/// the arrivals on connection 0. Lanes get their links from here.
 ///
 /// Threads: one at a time (the driver's background thread; the simulator).
 /// Source:  docs/protocol.md, connecting, info exchange.
@@ -60,7 +60,7 @@ class ClientPath final : public QueuePairHandler {
   explicit ClientPath(ClientPathOptions options);
 
   std::uint16_t connection_count() const { return options_.io_connections + 1U; }
-  /// What to send when connection `cid` is opened. Connections are opened in order, one after
+  /// The record to send when connection `cid` is opened. Connections are opened in order, one after
   /// another.
   wire::ConnectRequest connect_request(std::uint16_t cid) const;
   /// The server's record for connection `cid`. A complaint ends the attempt; refusal() tells the
@@ -74,21 +74,21 @@ class ClientPath final : public QueuePairHandler {
   std::uint64_t required_server() const { return options_.server_id.value_or(0); }
   /// It let connection 0 in.
   bool answered() const { return accepted_.queue_depth != 0; }
-  /// And whatever its answer says is of somebody who has our key, where that has to be proven.
+  /// Its answer is also from a holder of our key, where that has to be proven.
   bool believed() const { return answered() && (proofs_.empty() || proofs_[0].proven()); }
   /// The server was asked to make the session if it does not know it.
   bool may_begin() const { return options_.first_connection; }
 
   bool authenticates() const { return options_.authenticates; }
-  /// Connection `cid` was let in, and proves itself first of all: what handles its arrivals until
-  /// then. What is received there may come while other connections are made.
+  /// Connection `cid` was let in, and proves itself first of all: the result handles its arrivals
+  /// until then. They may come while other connections are made.
   auth::ClientProof& start_proof(std::uint16_t cid, QueuePair& queue_pair, auth::ClientKey key,
                                  const auth::Nonce& nonce);
   auth::ClientProof& proof(std::uint16_t cid) { return proofs_.at(cid); }
   /// The server has proven on each connection that it has the key.
   bool all_proven() const;
 
-  /// What connection `cid` will have to hold; known for connection 0 at once, for the others when
+  /// The queue sizes of connection `cid`; known for connection 0 at once, for the others when
   /// connection 0 was accepted.
   QueueSizes queue_sizes(std::uint16_t cid) const;
 
@@ -114,7 +114,7 @@ class ClientPath final : public QueuePairHandler {
   void attach_reopening(ClientLane& lane, unsigned index, std::uint16_t slot,
                         QueuePair& queue_pair);
 
-  /// What takes the arrivals on connection 0 that are no heartbeats: a control lane.
+  /// The handler of arrivals on connection 0 other than heartbeats: a control lane.
   void set_control_handler(QueuePairHandler* handler) { control_handler_ = handler; }
   /// Tells the server that the session ends (it would wait for the client to come back).
   /// False: it was not said, because the path does not stand, or to this server.
@@ -124,7 +124,7 @@ class ClientPath final : public QueuePairHandler {
     return (accepted_.extension.features & wire::kFeatureExactlyOnce) != 0;
   }
 
-  /// What the server thinks of the path now.
+  /// The server's latest access state of the path.
   wire::PathAccess access() const { return access_; }
   /// New requests may use it. A server that could not tell of the end of it forbids nothing.
   bool accessible() const { return access_ != wire::PathAccess::inaccessible || !tells_access(); }
@@ -143,8 +143,8 @@ class ClientPath final : public QueuePairHandler {
   Duration latency() const { return latency_; }
 
   /// Ticks in a row, until now, in which nothing came on connection 0, while each time an answer to
-  /// a heartbeat was due: whatever the others carry, it may be dead. Servers without the extension
-  /// do not count, since their transport tells it.
+  /// a heartbeat was due. It may be dead although others live. Servers without the extension do not
+  /// count, since their transport tells it.
   unsigned control_silence() const { return control_silence_; }
 
   /// Ticks since something came on any of its connections.

@@ -117,7 +117,8 @@ ClientSession::Welcome ClientSession::judge(unsigned index) {
   if (path.exactly_once() && now.extension.session_epoch == accepted_.extension.session_epoch) {
     return same ? Welcome::joined : Welcome::stranger;
   }
-  // Generations have begun anew since: what it remembers of permits must not be taken for theirs.
+  // Generations have begun anew since: the old session's record of permits must not be used for the
+  // new ones.
   const bool left = std::ranges::find(left_, now.extension.session_epoch) != left_.end();
   if (path.exactly_once() && left) return Welcome::left;
   if (has_path()) {
@@ -145,7 +146,7 @@ void ClientSession::connected(unsigned index, Instant now) {
     granted_depth_ = accepted_.queue_depth;
     leave_epoch_of(known);
     options_.server_id = accepted_.extension.server_id;
-    if (was_up_) {  // callers and lanes go on with what they know
+    if (was_up_) {  // callers and lanes keep the limits that they know
       accepted_.max_io_size = known.max_io_size;
       accepted_.queue_depth = known.queue_depth;
     }
@@ -195,7 +196,7 @@ void ClientSession::lost(unsigned index, Instant now, const std::string& why, bo
     if (now >= path.up_since + options_.reconnect_max) path.failures = 0;
     was_of_use = !in_vain || now >= path.up_since + kSoon || RTRS_PLANTED(vain_path_counts);
     if (was_of_use) path.lost_before.reset();
-    if (!RTRS_PLANTED(no_path_once)) gave_up_ = false;  // what it carried was told nothing yet
+    if (!RTRS_PLANTED(no_path_once)) gave_up_ = false;  // its requests have not failed yet
     if (!path.core->exactly_once()) path.lost_at = path.lost_before.value_or(now);
     --connected_;
   } else {
@@ -230,8 +231,8 @@ bool ClientSession::trusted_without(unsigned index) const {
   return false;
 }
 
-/// When all die at once, what was silent before has been so for two intervals longer at most; that
-/// can be told apart only if more than one may be missed.
+/// When all die at once, the one that was silent before has been so for two intervals longer at
+/// most. That can be told apart only if more than one may be missed.
 bool ClientSession::lives_in_part(unsigned index, unsigned silence) const {
   const ClientPath& core = *paths_[index].core;
   const unsigned longest = std::max(silence, core.control_silence());
@@ -265,7 +266,7 @@ void ClientSession::reconnect(unsigned index, Instant now) {
   if (path.state != PathState::disconnected) return;
   path.state = PathState::waiting;
   path.due = now;
-  path.distrusted = false;  // whoever commands it knows better
+  path.distrusted = false;  // an order of the operator counts more
   path.quarantine = {};
 }
 
@@ -308,8 +309,8 @@ bool ClientSession::may_carry(unsigned index) const {
   return path.state == PathState::connected && path.core->accessible();
 }
 
-/// Lower is better: that it carries what it is given counts more than what the server thinks of it,
-/// and that more than what kind it is.
+/// Lower is better. First counts that the path carries its requests, then the server's access
+/// state, then the kind of transport.
 unsigned ClientSession::rank(unsigned index) const {
   constexpr unsigned kClasses = 64;
   const auto access = static_cast<unsigned>(paths_[index].access);

@@ -16,7 +16,7 @@
 namespace rtrs {
 
 struct ClientSessionOptions {
-  /// What the paths have in common; uuids, counts and what depends on the transport are filled in.
+  /// The common options of all paths. Uuids, counts and the transport's properties are filled in.
   ClientPathOptions path;
   /// One per path: how much it is wanted (0 = most) and whether Linux may be behind it.
   struct Path {
@@ -40,7 +40,7 @@ struct ClientSessionOptions {
 /// Source:  docs/protocol.md, several paths, RTRS extension.
 class ClientSession {
  public:
-  /// What a path that has just been connected leads to.
+  /// The result of connecting a path.
   enum class Welcome : std::uint8_t {
     first,     ///< the session is new, and nothing was ever sent
     joined,    ///< the session that we have
@@ -48,7 +48,7 @@ class ClientSession {
     stranger,  ///< another server's session: the path must be closed
     changed,   ///< like renewed, but with less than the client works with
     left,      ///< a session of this client's, from before a renewal: the server must forget it
-    unfit,     ///< the server lacks what was required
+    unfit,     ///< the server lacks a required feature
     foreign,   ///< another server, or one that may be: the path must be closed
   };
 
@@ -60,8 +60,8 @@ class ClientSession {
   bool has(unsigned path) const { return paths_[path].exists; }
   /// One more path, which is due at once: its number. None: no number is free.
   std::optional<unsigned> add(const ClientSessionOptions::Path& path, Instant now);
-  /// The path is to go when the server has certainly ended what came over it. Until then it takes
-  /// no new requests if others can, and is connected again when it is lost.
+  /// The path is to go when the server has certainly ended its requests. Until then it takes no new
+  /// requests if others can, and is connected again when it is lost.
   void leave(unsigned path, Instant now);
   bool leaving(unsigned path) const { return paths_[path].leaving; }
   /// It need not go after all.
@@ -76,10 +76,10 @@ class ClientSession {
   bool names_server(unsigned path) const { return options_.paths[path].names_server; }
   /// The last attempt led to another server, by all that it said.
   bool foreign(unsigned path) const { return paths_[path].foreign; }
-  /// Who the server says it is; 0 = it does not, or there was none yet.
+  /// The id that the server gives; 0 = it gives none, or there was none yet.
   std::uint64_t server_id() const { return options_.server_id; }
 
-  /// The path whose next attempt is due.
+  /// The first path with an attempt that is due.
   std::optional<unsigned> connect_due(Instant now) const;
   /// Begins an attempt: a new life of the path.
   ClientPath& begin(unsigned path);
@@ -87,7 +87,7 @@ class ClientSession {
   const ClientPath& path(unsigned path) const { return *paths_[path].core; }
   PathState state(unsigned path) const { return paths_[path].state; }
   const std::string& trouble(unsigned path) const { return paths_[path].trouble; }
-  /// What the server said of it when it was connected last.
+  /// The access state that the server gave when the path was connected last.
   std::optional<wire::PathAccess> access(unsigned path) const {
     if (!paths_[path].was_connected) return std::nullopt;
     return paths_[path].access;
@@ -130,7 +130,8 @@ class ClientSession {
   /// To be asked at each heartbeat, at each next_event(), and whenever a path is lost: how long
   /// this process itself stood still, if it did. The session's own waits are put off by it.
   std::optional<Duration> own_pause(Instant now);
-  /// What its caller has just waited for, a device that lets go of a connection say, is none.
+  /// The caller itself was busy until now (a device lets go of a connection, say): that is no local
+  /// stall.
   void was_busy(Instant now) {
     if (awake_at_) awake_at_ = now;
   }
@@ -145,17 +146,16 @@ class ClientSession {
   bool was_up() const { return was_up_; }
   /// True once when requests have waited for too long for a path that may carry them.
   bool give_up_waiting(Instant now);
-  /// A path that has been away for so long that the callers whose changes wait for it are told.
-  /// Once for each loss, and for servers that give no promise only: with others nothing waits for
-  /// one certain path.
+  /// A path that has been away for so long that its waiting writes must fail. Once for each loss,
+  /// and only for servers without generations: with others no request waits for one certain path.
   std::optional<unsigned> overdue(Instant now);
   /// The paths that take new requests.
   PathMask in_use(Instant now);
   /// When to ask own_pause(), connect_due(), give_up_waiting(), overdue() and in_use() again.
   Instant next_event() const;
 
-  /// What the session was granted first, which those who use it go on with: a server that has come
-  /// back may grant more.
+  /// The limits that the session was granted first, and keeps: a server that has come back may
+  /// grant more.
   const wire::AcceptParameters& accepted() const { return accepted_; }
   /// For a memory path of this session, as it is now.
   ClientPathOptions memory_path();
@@ -170,7 +170,7 @@ class ClientSession {
     Instant up_since{};     ///< connected since
     Instant due{};          ///< waiting: the next attempt
     Instant since{};        ///< connected: from when on it has been so good, or better
-    wire::PathAccess access = wire::PathAccess::optimized;  ///< what the server thought of it last
+    wire::PathAccess access = wire::PathAccess::optimized;  ///< the server's latest
     bool was_connected = false;
     std::uint64_t connects = 0;
     /// It has led to the server: a permit may be bound to it, which no other path can free.
@@ -179,7 +179,7 @@ class ClientSession {
     bool may_be_new = false;  ///< the attempt may have made a session anew at the server
     /// Changes that were in flight then wait for the path, or for another session.
     std::optional<Instant> lost_at;
-    std::optional<Instant> lost_before;  ///< connected: what lost_at was
+    std::optional<Instant> lost_before;  ///< connected: the lost_at before
     std::string trouble;
     ProbePatience patience;
     bool distrusted = false;

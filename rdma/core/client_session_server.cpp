@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which server a client's session is with: what its paths have to prove.
+// The identity of the server that a client's session is with: the proofs that its paths owe.
 // Source: docs/protocol.md, which server it is.
 #include "rdma/core/client_session.hpp"
 #include "rdma/core/plant.hpp"

@@ -8,8 +8,9 @@
 
 namespace rtrs {
 
-/// The waiting ones of each host. Who fills the door makes room for others itself: the first one of
-/// the host that most wait of has to go, so a host with few is never pushed out by one with many.
+/// The waiting entries of each host. A host that fills the door makes room itself: the first entry
+/// of the host with most entries has to go. So a host with few is never pushed out by one with
+/// many.
 ///
 /// Threads: pure.
 template <class One>

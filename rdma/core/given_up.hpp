@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How much of what callers have given up the server may still be at.
+// Counts cancelled requests that the server may still execute.
 #pragma once
 
 #include <atomic>
@@ -8,9 +8,9 @@
 
 namespace rtrs {
 
-/// Counts the requests of one purpose (those to an open device, say) whose callers do not wait for
-/// them any more, and whose end nobody knows: neither answered, nor certain never to be carried
-/// out. What was never sent is none of them.
+/// Counts the requests of one purpose (those to an open device, say) that are cancelled and
+/// unresolved: neither answered, nor certain never to be carried out. Requests that were never sent
+/// do not count.
 ///
 /// Threads: any; add() and remove() with the lane of the request held.
 class GivenUp {
@@ -23,7 +23,7 @@ class GivenUp {
     return is_change && before == 1;
   }
   bool any() const { return reads_ != 0 || changes_ != 0; }
-  /// Of RTRS direction write: they may land on top of what later ones write.
+  /// Of RTRS direction write: they may overwrite the data of later ones.
   bool changes() const { return changes_ != 0; }
 
  private:

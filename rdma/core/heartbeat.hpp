@@ -9,7 +9,8 @@
 
 namespace rtrs {
 
-/// What Linux uses; towards its peers so do we. Source: rtrs-pri.h, HB interval and missed maximum.
+/// Linux's values, which we use towards its peers. Source: rtrs-pri.h, HB interval and missed
+/// maximum.
 inline constexpr Duration kLinuxHeartbeatInterval = std::chrono::seconds{5};
 inline constexpr unsigned kLinuxHeartbeatMisses = 5;
 
@@ -50,10 +51,10 @@ class Heartbeat {
   Instant next_{};
 };
 
-/// How long a path's connections may owe answers and say nothing. A network that is merely slow
-/// (one that loses order, under RDMA that goes back to what came first) must not look dead in one
-/// life after the other: then no large request would ever get through. So each time it looked dead,
-/// the next life gets twice the time, eight times at most.
+/// How long a path's connections may owe answers and send nothing. A network that is merely slow
+/// must not look dead in one generation after the other: then no large request would ever get
+/// through. (Under RDMA, one that loses order is slow: it goes back to the lost packet.) So each
+/// time it looked dead, the next generation gets twice the time, eight times at most.
 ///
 /// Threads: belongs to one path; pure, the time is an argument.
 class ProbePatience {
@@ -64,7 +65,7 @@ class ProbePatience {
     factor_ = std::min(8U, factor_ * 2);
     dead_at_ = now;
   }
-  /// At each interval that it lives. What was long ago does not count.
+  /// At each interval that it lives. Deaths of long ago do not count.
   void on_alive(Instant now) {
     if (now - dead_at_ >= std::chrono::minutes{2}) factor_ = 1;
   }

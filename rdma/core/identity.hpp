@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who is at the other end of a connection, and how that was proven.
+// The identity of a connection's other end, and how it was proven.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is said of paths in general.
+// Terms that all code about paths shares.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ using PathMask = std::uint8_t;            ///< bit i: path i
 enum class PathPolicy : std::uint8_t {
   round_robin,   ///< each in turn
   min_inflight,  ///< the one with the fewest requests in flight
-  min_latency,   ///< the one whose heartbeats come back fastest
+  min_latency,   ///< the one with the fastest heartbeats
 };
 
 /// connecting -> connected -> waiting -> connecting ...; any -> disconnected and back by command

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The narrow waist: what a session needs of a transport. Verbs has it in hardware, TCP emulates it,
+// The narrow waist: the transport as a session needs it. Verbs has it in hardware, TCP emulates it,
 // the simulator queues events; one conformance suite runs against all of them.
 #pragma once
 
@@ -25,7 +25,7 @@ struct RemoteMemory {
 /// How much a queue pair will be asked to hold at once.
 struct QueueSizes {
   unsigned sends = 0;     ///< posts under way
-  unsigned receives = 0;  ///< posted receives
+  unsigned receives = 0;  ///< posted receives.
   unsigned keys = 0;  ///< exposures and revocations under way, where windows have keys of their own
   bool regions = false;  ///< the peer uses memory of ours by itself (rdma/core/regions.hpp)
   bool reads = false;    ///< this end uses the peer's
@@ -40,10 +40,11 @@ using Binding = std::array<std::byte, 48>;
 /// Why a path must close, in words for the log; nullptr = all is well.
 using Complaint = const char*;
 
-/// Learns what arrived on a queue pair. Called from QueuePair::progress() only.
+/// Handles the arrivals on a queue pair. Called from QueuePair::progress() only.
 ///
 /// Errors:  a complaint means that the peer broke the protocol: the driver closes the path and logs
-/// it. Threads: whoever drives the queue pair.
+/// it.
+/// Threads: the driver of the queue pair.
 class QueuePairHandler {
  public:
   /// A write of the peer has landed in exposed memory; `bytes` were written by this operation.
@@ -57,7 +58,7 @@ class QueuePairHandler {
   [[nodiscard]] virtual Complaint on_done(Ticket /*ticket*/) {
     return "an operation ended that nobody began";
   }
-  /// What revoke() was asked for has happened: nothing lands in the window any more.
+  /// revoke() has taken effect: nothing lands in the window any more.
   [[nodiscard]] virtual Complaint on_revoked(std::uint32_t /*window*/) {
     return "a window ended that nobody revoked";
   }
@@ -69,9 +70,9 @@ class QueuePairHandler {
 /// One reliable connection: ordered, with receives posted by us and memory of ours that the peer
 /// may write.
 ///
-/// Posting never blocks and never fails at once: what cannot be sent now is queued, and a queue
-/// pair that broke is found by its driver. flush() sends it; a driver that
-/// finds it queued sends it too.
+/// Posting never blocks and never fails at once: a post that cannot be sent now is queued, and the
+/// driver finds a queue pair that broke. flush() sends the queue; a driver that finds it non-empty
+/// sends it too.
 ///
 /// Threads: one at a time (its driver says which).
 /// Source:  docs/protocol.md, queue pairs; ibv_post_send(3).
@@ -92,8 +93,8 @@ class QueuePair {
   /// Takes a receive of the peer and ends the validity of `key` there.
   virtual Ticket send_with_invalidate(std::uint32_t key) = 0;
 
-  // Of paths whose peer gives regions (rdma/core/regions.hpp). At most kMaxUnconfirmed of these two
-  // may be under way; QueuePairHandler::on_done() tells their end.
+  // For paths on which the peer offers regions (rdma/core/regions.hpp). At most kMaxUnconfirmed of
+  // these two may be under way; QueuePairHandler::on_done() tells their end.
 
   /// Reads the peer's memory. `into` must stay until the end, or until the connection is closed;
   /// landing() tells where it may lie.
@@ -108,8 +109,8 @@ class QueuePair {
     RTRS_ENSURE(!"this transport cannot confirm");
     return 0;
   }
-  /// Where the transport can put what read() brings for `into`: the same memory, or the window's
-  /// own, which stays until the window is used again.
+  /// The memory in which the transport can put the data of read() for `into`: the same memory, or
+  /// the window's own, which stays until the window is used again.
   virtual MutableBytes landing(std::uint32_t /*window*/, MutableBytes into) { return into; }
 
   /// Posts receives of `bytes` each (0 = for immediates only). They are used in the order of
@@ -130,19 +131,20 @@ class QueuePair {
   /// that the peer is done with it. To be called before withdraw(). Where the device itself works
   /// in that memory, this breaks the connection.
   virtual void abandon(std::uint32_t /*window*/) {}
-  /// Ends the exposure for what is on its way, too, and for whatever other connection of the path;
+  /// Ends the exposure also for data on their way, and for the other connections of the path;
   /// on_revoked() tells when that is so. Only transports with keys of their own for every window
   /// can.
   virtual void revoke(std::uint32_t /*window*/) { RTRS_ENSURE(!"this transport cannot revoke"); }
-  /// Where the transport can send `data` from: the same memory, or a copy in the window's own,
-  /// which stays until the window is used again. What write_with_immediate() sends comes from here.
+  /// The memory from which the transport can send `data`: the same memory, or a copy in the
+  /// window's own, which stays until the window is used again. write_with_immediate() sends from
+  /// here.
   virtual ConstBytes stage(std::uint32_t /*window*/, ConstBytes data) { return data; }
 
   /// Hands everything posted to the transport ("rings the doorbell").
   virtual void flush() = 0;
-  /// The last post whose memory the transport no longer reads.
+  /// The last post for which the transport no longer reads memory.
   virtual Ticket sent() const = 0;
-  /// Copies what is still unsent, so that the callers' memory may go (seldom: a caller gives up).
+  /// Copies the unsent data, so that the callers' memory may go (seldom: a caller cancels).
   virtual void disown_unsent() = 0;
 
   /// Once the connection stands. Zeros: the transport has nothing of the kind.

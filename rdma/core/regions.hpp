@@ -11,7 +11,7 @@
 
 namespace rtrs {
 
-/// What a peer may do with a region.
+/// The rights of a peer on a region.
 enum RegionAccess : std::uint8_t {
   kRegionRead = 1,
   kRegionWrite = 2,
@@ -20,8 +20,7 @@ enum RegionAccess : std::uint8_t {
 /// The regions of one path: a key that this path's connections have, and no other connection.
 /// QueuePair::read() and write_confirmed() of the peer use them.
 ///
-/// A peer that uses a wrong key, leaves its region, or does what the region does not allow, loses
-/// the connection.
+/// A peer loses the connection when it uses a wrong key, leaves its region, or lacks the right.
 ///
 /// Threads: the path's.
 /// Source:  docs/protocol.md, memory paths.
@@ -37,7 +36,7 @@ class Regions {
   /// Ends the validity of a key that expose() returned. `dead` is called when nothing lands in the
   /// memory any more and nothing is read from it: from any thread, perhaps before this returns.
   virtual void retire(RemoteMemory where, std::function<void()> dead) = 0;
-  /// Ends that of all keys, also of those whose end has not been told yet.
+  /// Ends the validity of all keys, also of those that retire() has not ended yet.
   virtual void retire_all(std::function<void()> dead) = 0;
 
   static constexpr std::size_t kMaxRegion = std::size_t{1} << 21;

@@ -14,10 +14,10 @@ namespace {
 
 /// Requests and heartbeats that connection 0 may have under way beside the permits.
 constexpr unsigned kServerControlReceives = 64;
-/// What a memory path grants: the least that there is, and nobody uses it.
+/// The limits that a memory path grants: the least that there are, and not used.
 constexpr std::uint32_t kMemoryPathIoSize = wire::kMinMaxIoSize;
 constexpr std::uint32_t kMemoryPathHeaderSize = 4096 - kMemoryPathIoSize;
-/// What memory is given back in, on nearly all machines.
+/// Memory is given back in pages of this size, on nearly all machines.
 constexpr std::uint64_t kPage = 4096;
 
 bool executes(const ServerRequest& request) {
@@ -145,7 +145,7 @@ void ServerPath::fence(const char* why, bool fault) {
   if (on_fenced) on_fenced(why, fault);
 }
 
-/// The driver has closed it: nobody but what executes writes to the chunks any more.
+/// The driver has closed it: only executing requests write to the chunks any more.
 void ServerPath::release() {
   released_ = true;
   if (executing_ != 0) give_back_unused();
@@ -194,7 +194,7 @@ Complaint ServerPath::Connection::on_write_with_immediate(std::uint32_t immediat
                     wire::type_of(immediate) == wire::ImmediateType::heartbeat;
   if (!skip) queue_pair->post_receives(1, 0);
   path->heard_ = true;
-  // Whoever asks on without reading the answers would have us keep more and more of them.
+  // A client that asks on without reading the answers would have us keep more and more of them.
   if (last_answer > queue_pair->sent() + path->max_unsent()) {
     return "the client does not read its answers";
   }
@@ -243,7 +243,7 @@ void ServerPath::set_chunks(MutableBytes chunks) {
   }
 }
 
-/// They arrive in whatever order, and the info request may be earlier than some of them.
+/// They arrive in any order, and the info request may be earlier than some of them.
 Complaint ServerPath::on_proof(Connection& connection, ConstBytes message) {
   auth_refusal_ = judge_proof(connection, message);
   if (auth_refusal_ != nullptr) return auth_refusal_;
@@ -327,7 +327,7 @@ Complaint ServerPath::take_in(const std::string& name) {
   if (on_connected) on_connected();
   session_.handler_.on_paths_changed(session_);
   connections_[0].queue_pair->send(wire::encode_info_response(expose_chunks()));
-  tell_access();  // what has changed since the path was accepted
+  tell_access();  // it may have changed since the path was accepted
   return nullptr;
 }
 

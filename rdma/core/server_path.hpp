@@ -35,7 +35,7 @@ struct ServerPathOptions {
   unsigned entrance = 0;  ///< the server's own number of the listener that it came in by
   Duration heartbeat_interval = std::chrono::milliseconds{500};
   unsigned heartbeat_misses = 4;
-  /// By which each connection proves whose it is; null: they need not.
+  /// The keys for the proof of each connection; null: no proof is needed.
   std::shared_ptr<auth::ServerKeys> keys = nullptr;
 };
 
@@ -53,9 +53,9 @@ class ServerPath {
 
   const ServerPathOptions& options() const { return options_; }
   wire::AcceptParameters accept_parameters() const;
-  /// What each of its connections will have to hold.
+  /// The queue sizes of each of its connections.
   QueueSizes queue_sizes() const;
-  /// A connection was accepted whose request is given: posts what it must receive. The result
+  /// A connection was accepted for the given request: posts the receives that it needs. The result
   /// handles its arrivals.
   QueuePairHandler& add(std::uint16_t cid, QueuePair& queue_pair,
                         const wire::ConnectRequest& request = {});
@@ -64,7 +64,7 @@ class ServerPath {
   /// Of a memory path; given by the driver before the exchange can end.
   void set_regions(Regions* regions) { regions_ = regions; }
   bool complete() const { return present_ == connections_.size(); }
-  /// Its connections have to prove whose they are.
+  /// Its connections have to prove their user.
   bool authenticates() const { return options_.keys != nullptr; }
   /// The proof of connection `cid`, or its claim as long as the path is connecting.
   const auth::ServerProof& proof(std::uint16_t cid) const { return connections_[cid].proof; }
@@ -95,8 +95,8 @@ class ServerPath {
   /// errors are answered at once.
   std::function<void(ServerRequest&, int error)> delay_answer;
 
-  /// Changes what the server thinks of the path. A client that knows of notices is told, as soon as
-  /// it has acknowledged the last one.
+  /// Changes the access state of the path. A client that knows notices is told, as soon as it has
+  /// acknowledged the last one.
   void set_access(wire::PathAccess access);
   wire::PathAccess access() const { return access_; }
   /// The client knows, and submits accordingly.
@@ -111,7 +111,7 @@ class ServerPath {
   /// ServerSession::on_path_closed().
   void close();
   ServerPathState state() const { return state_; }
-  /// Requests whose reply is not posted yet.
+  /// Requests without a posted reply.
   unsigned unanswered() const { return unanswered_; }
   /// That came over it so far.
   std::uint64_t requests() const { return begun_; }
@@ -175,7 +175,7 @@ class ServerPath {
   bool notice_unanswered_ = false;
   std::vector<Connection> connections_;
   std::size_t present_ = 0;
-  std::string told_name_;  ///< the session's, until all connections have proven whose they are
+  std::string told_name_;  ///< the session's, until all connections have proven their user
   Complaint auth_refusal_ = nullptr;
   Regions* regions_ = nullptr;
   bool told_of_memory_ = false;  ///< the handler knows of the path

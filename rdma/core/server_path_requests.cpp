@@ -64,7 +64,7 @@ Complaint ServerPath::begin(std::uint16_t cid, std::uint32_t immediate) {
     trailer = wire::copy_of<wire::WriteTrailer>(request.message.subspan(rest));
     request.message = request.message.first(rest);
   }
-  // A read without a descriptor has room for nothing, whatever length its header implies.
+  // A read without a descriptor has no room for data, even if its header implies a length.
   const bool carries_data = !header->is_read || header->has_descriptor;
   request.data = chunk.first(carries_data ? header->data_length : 0);
   if (RTRS_PLANTED(data_offset_wrong) && !header->is_read &&
@@ -94,7 +94,7 @@ void ServerPath::free(ServerRequest& request) {
   --unanswered_;
 }
 
-/// An honest client has one request per chunk, whose reply takes three posts at most.
+/// An honest client has one request per chunk, and a reply takes three posts at most.
 Ticket ServerPath::max_unsent() const {
   const unsigned depth = is_memory() ? 1 : session_.options().queue_depth;
   return 3 * Ticket{depth} + kSpareAnswers;

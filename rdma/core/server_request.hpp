@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the server core and the protocol above it say to each other.
+// The interface between the server core and the protocol above it.
 #pragma once
 
 #include <cstdint>
@@ -34,10 +34,10 @@ struct ServerRequest {
   // Used by the core only.
   enum class State : std::uint8_t {
     free,       ///< the chunk is the client's
-    arrived,    ///< its immediate is here
+    arrived,    ///< its immediate is here.
     pending,    ///< read, and waits until the session's other paths have been read, too
-    executing,  ///< the handler has it, or its answer is delayed
-    attached,   ///< waits for the end of the same request, which came on another path
+    executing,  ///< the handler has it, or its answer is delayed.
+    attached,   ///< waits for the end of the same request, which came on another path.
     following,  ///< waits for the end of an older one with its permit, then it is judged again
     ended,      ///< was attached; its answer is delayed
   };
@@ -60,11 +60,11 @@ struct SessionItem {
   Duration oldest{};        ///< how long one that executes has done so, as far as it is known
 };
 
-/// What came more than once to a session.
+/// Counts requests that came more than once to a session.
 struct Repeats {
   std::uint64_t attached = 0;  ///< answered together with the first one
   std::uint64_t answered = 0;  ///< answered from memory
-  std::uint64_t dropped = 0;   ///< older than what had been answered
+  std::uint64_t dropped = 0;   ///< older than the newest answered one
 
   Repeats& operator+=(const Repeats& more) {
     attached += more.attached;
@@ -84,16 +84,16 @@ class ServerHandler {
   virtual void on_request(ServerSession& session, ServerRequest& request) = 0;
   /// A path of a session that is up has come, or has closed.
   virtual void on_paths_changed(ServerSession& /*session*/) {}
-  /// A memory path has come: its client may use what is exposed there until
+  /// A memory path has come: its client may use the memory exposed there until
   /// on_memory_path_down().
   virtual void on_memory_path_up(ServerSession& /*session*/, const wire::Uuid& /*path*/,
                                  Regions& /*regions*/) {}
-  /// It has closed, and nothing of what was exposed there is read or written any more. Before
+  /// It has closed, and the memory exposed there is neither read nor written any more. Before
   /// on_session_down(), always.
   virtual void on_memory_path_down(ServerSession& /*session*/, const wire::Uuid& /*path*/) {}
   /// The session is over and every request has been finished.
   virtual void on_session_down(ServerSession& session) = 0;
-  /// What a session that is up has open, for people.
+  /// The open devices of a session that is up, for people.
   virtual std::vector<SessionItem> items(ServerSession& /*session*/) { return {}; }
 
  protected:

@@ -90,7 +90,7 @@ bool ServerSession::revoke(const wire::Uuid& memory_path) {
   return true;
 }
 
-/// True: some are not closed yet. What they let the client use must not outlive the session.
+/// True: some are not closed yet. The memory that they expose must not outlive the session.
 bool ServerSession::ends_memory_paths() {
   const auto is_there = [](const ServerPath* path) {
     return path->is_memory() && !path->released_;

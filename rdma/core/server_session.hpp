@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A session at the server: its paths, and what it remembers of the requests that came on them.
+// A session at the server: its paths, and its record of the requests that came on them.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,15 @@ namespace rtrs {
 class Reactor;
 class ServerPath;
 
-/// What is the same on all paths of a session.
+/// The properties that all paths of a session share.
 struct ServerSessionOptions {
   std::uint16_t queue_depth = 256;
   std::uint32_t max_io_size = 256 * 1024;  ///< bytes
   std::uint32_t max_header_size = 4096;    ///< bytes
   bool extension = true;                   ///< the client announced it, so it is answered
-  std::uint32_t features = 0;              ///< of both sides
+  std::uint32_t features = 0;              ///< of both sides.
   wire::Uuid uuid{};                       ///< the client's
-  std::uint64_t session_epoch = 0;         ///< a random number of this session
+  std::uint64_t session_epoch = 0;         ///< a random number of this session.
   std::uint64_t volatile_epoch = 0;        ///< another one when unflushed writes may be lost
   std::uint64_t server_id = 0;             ///< the same for all sessions of the server
 
@@ -60,14 +60,15 @@ class ServerSession {
   void on_path_closed(ServerPath& path);
   /// The server thinks so of all paths that came in by this listener (ServerPathOptions::entrance).
   void set_access(unsigned entrance, wire::PathAccess access);
-  /// No path may join any more; what is left of the session ends with its last request.
+  /// No path may join any more. The session ends with its last request.
   void end();
   /// Ends the memory path of this number; on_memory_path_down() tells when that has happened.
   /// False: there is none.
   bool revoke(const wire::Uuid& memory_path);
   /// Nobody came back while it lingered.
   void on_linger_expired();
-  /// Ends a session that lingers and executes nothing, because somebody else wants what it holds.
+  /// Ends a session that lingers and executes nothing, because another one wants its name or
+  /// device.
   bool end_if_idle();
 
   bool over() const { return over_ || gone_; }
@@ -77,9 +78,9 @@ class ServerSession {
   unsigned connected_paths() const;
   /// Lingers, and nothing executes.
   bool idle() const { return !gone_ && lingers() && !has_live_path() && executing_ == 0; }
-  /// What the handler says it has open.
+  /// The handler's list of open devices.
   std::vector<SessionItem> items();
-  /// Requests that the handler has, and those whose answer is delayed; on all paths.
+  /// Requests that the handler has, and those with a delayed answer; on all paths.
   unsigned executing() const { return executing_; }
 
   std::function<void()> on_gone;       ///< called when gone() becomes true
@@ -88,14 +89,14 @@ class ServerSession {
   /// Ends a delayed answer, see ServerPath::delay_answer.
   void answer(ServerRequest& request, int error);
 
-  /// Requests of a client without generations wait while it has several paths. What it sends again
-  /// over one of them may still lie unread on another, and must not be carried out behind newer
-  /// writes. Whoever has read some calls read_and_judge().
+  /// Requests of a client without generations wait while it has several paths. A copy that is sent
+  /// again on one path may still lie unread on another, and must not be carried out behind newer
+  /// writes. A reader of some calls read_and_judge().
   bool has_pending() const { return !pending_.empty(); }
   enum class Judged {
     yes,    ///< also when they have to wait for something else, or it is under way already
     later,  ///< requests came all the time: the caller comes back when others have had a turn
-    no,     ///< `read_all` did not read all: whoever goes on with that calls again
+    no,     ///< `read_all` did not read all: the caller calls again
   };
   /// Reads until a whole round has brought no request, then judges those that wait. `read_all`
   /// looks at all connections of all paths; false: there may be more.
@@ -119,12 +120,12 @@ class ServerSession {
   void join(ServerPath& path);
   void leave(ServerPath& path);
   void up();
-  /// A request is complete: carries it out, or does what else is right.
+  /// A request is complete: executes it, or attaches, answers or drops it (SlotVerdict).
   void take(ServerRequest& request, const wire::WriteTrailer& trailer);
   bool must_wait() const;
   bool copy_is_arriving(const ServerRequest& request) const;
   void forget_pending(const ServerRequest& request);
-  /// True: it executes from now on, and the caller gives it to the handler; whoever judges several
+  /// True: it executes from now on, and the caller gives it to the handler. A caller with several
   /// judges all of them before.
   bool judge(ServerRequest& request, const wire::WriteTrailer& trailer);
   bool judge_write(ServerRequest& request, const wire::WriteTrailer& trailer);

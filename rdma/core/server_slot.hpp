@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a server remembers of each permit: its newest write, and what became of it.
+// The server's record of each permit: its newest write, and how that ended.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct ServerSlot {
   ServerRequest* waiting = nullptr;  ///< the same request on other paths; they get the same answer
 };
 
-/// What to do with a request.
+/// The server's decision on a request.
 enum class SlotVerdict : std::uint8_t {
   execute,
   attach,     ///< answer when the executing one ends
@@ -33,10 +33,10 @@ enum class SlotVerdict : std::uint8_t {
 /// Source: docs/protocol.md, RTRS extension.
 SlotVerdict judge(ServerSlot& slot, std::uint32_t generation, bool settle);
 
-/// The same for a peer without generations (Linux). What comes for a permit whose write executes is
-/// the same write, sent again because its path seems dead, or a new one: when no path was left, the
-/// first may have been told as failed. If its caller has changed the data meanwhile it cannot be
-/// told which.
+/// The same for a peer without generations (Linux). A request for a permit with an executing write
+/// is the same write, sent again because its path seems dead, or a new one. It may be new because
+/// the first may have been reported as failed when no path was left. If its caller has changed the
+/// data meanwhile, the two cannot be told apart.
 ///
 /// Source: docs/protocol.md, several paths.
 SlotVerdict judge_resent(const ServerSlot& slot, const ServerRequest& request);

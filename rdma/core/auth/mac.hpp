@@ -19,7 +19,7 @@ Digest hmac_sha256(ConstBytes key, Pieces pieces);
 /// The time it takes tells nothing of where they differ.
 bool equal(const Digest& a, const Digest& b);
 
-/// Overwrites what nobody reads any more, which a compiler would leave out.
+/// Overwrites a digest that is no longer read; a compiler would leave the stores out.
 void forget(Digest& digest);
 
 }  // namespace rtrs::auth

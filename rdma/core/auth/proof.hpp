@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Both ends of a connection prove that they have the same key, without showing it. That is
-// authentication: nothing is encrypted, and nothing protects what is sent later.
+// authentication: nothing is encrypted, and later messages are not protected.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ struct ClientKey {
   ConstBytes secret;
 };
 
-/// The client's side on one connection. Handles what arrives on it until proven().
+/// The client's side on one connection. Handles the arrivals on it until proven().
 ///
 /// Threads: one at a time.
 class ClientProof final : public QueuePairHandler {
@@ -54,7 +54,8 @@ class ClientProof final : public QueuePairHandler {
   void start(QueuePair& queue_pair, ClientKey key, const Nonce& nonce, const Context& context);
   /// The server has proven that it has the key; our own proof is on its way.
   bool proven() const { return proven_; }
-  /// With what the server refused the proof, or did not prove anything itself; 0 = neither.
+  /// The errno with which the server refused the proof, or did not prove anything itself; 0 =
+  /// neither.
   int refusal() const { return refusal_; }
   /// As a sentence, or null.
   Complaint why_not() const { return why_not_; }
