@@ -23,10 +23,10 @@ class Budget {
   std::atomic<std::size_t> used_{0};
 };
 
-/// What one connection has of a budget. So much as is its own is always there for it, whatever the
-/// others have, and does not count; who has more waits for its own to come back, for nobody else's.
+/// One connection's share of a budget. The first units are its own: they are always there for it
+/// and do not count. Beyond them it waits only for the end of its own requests.
 ///
-/// Threads: one at a time; each may exceed the budget by what it takes at once.
+/// Threads: one at a time; each may exceed the budget by the amount that it takes at once.
 class Share {
  public:
   Share(Budget& budget, std::size_t own) : budget_{budget}, own_{own} {}

@@ -54,7 +54,7 @@ void CallPool::run() {
     ++busy_;
     lock.unlock();
     call();
-    call = nullptr;  // what it owns may wait, too
+    call = nullptr;  // its destructor may wait, too
     lock.lock();
     --busy_;
     if (!then) continue;

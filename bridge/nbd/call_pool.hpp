@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Threads for calls that may have to wait: what an event loop must not do itself.
+// Threads for calls that may have to wait; an event loop must not make these itself.
 #pragma once
 
 #include <condition_variable>
@@ -10,16 +10,16 @@
 
 namespace rnbd::nbd {
 
-/// Makes every call at once: one that waits for a server does not hold up those that wait for
-/// another one, or for nothing. Threads come when they are needed, and go when they are not, but
-/// for one. Calls beyond `most_threads`, or beyond what the system allows, wait for others to end.
+/// Makes every call at once, so one that waits for a server does not hold up the others. Threads
+/// start when they are needed and end when they are not, but for one. Calls beyond `most_threads`,
+/// or beyond the system's limit, wait for others to end.
 ///
 /// Threads: post() from any.
 class CallPool {
  public:
   /// Starts the thread that stays. Throws std::system_error.
   explicit CallPool(std::size_t most_threads);
-  /// Waits for what was given to it.
+  /// Waits for the calls that were posted.
   ~CallPool();
   CallPool(const CallPool&) = delete;
   CallPool& operator=(const CallPool&) = delete;

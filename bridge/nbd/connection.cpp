@@ -26,16 +26,16 @@ constexpr std::size_t kLargePayload = 32 * 1024;
 constexpr std::size_t kSmallRead = 1024;
 /// System calls per turn, so that one busy client does not keep the worker to itself.
 constexpr int kReadsPerTurn = 8;
-/// For wait_for_request(); what else the worker has to do waits so long at most.
+/// For wait_for_request(). The worker's other work waits for this long at most.
 constexpr std::chrono::microseconds kRequestWait{10'000};
 /// For one_under_way(): a client that begins to send more at a time loses that once.
 constexpr unsigned kUsual = 16;
-/// For the requests of a client that has gone. What is given up may still be carried out, and keeps
-/// its device open.
+/// For the requests of a client that has gone. A cancelled request may still be carried out, and
+/// keeps its device open.
 constexpr std::chrono::seconds kGrace{2};
 constexpr std::size_t kMaxInFlight = 256;
 constexpr std::size_t kMaxMemory = 64 * 1024 * 1024;  ///< bytes; the last request may exceed it
-/// Bytes, whatever others have: enough for many small requests.
+/// Bytes that every connection has for itself: enough for many small requests.
 constexpr std::size_t kOwnMemory = 1024 * 1024;
 constexpr std::size_t kOwnCalls = 1;
 
@@ -106,7 +106,8 @@ void Connection::on_socket(short revents) {
   }
 }
 
-// ---- What arrives -------------------------------------------------------------------------------
+// ---- Arrivals
+// ------------------------------------------------------------------------------------
 
 void Connection::receive(int flags) {
   more_ = false;
@@ -123,7 +124,7 @@ void Connection::receive(int flags) {
 
 /// False: nothing was received.
 bool Connection::receive_once(int flags, std::size_t& room, std::size_t& received) {
-  // The rest of a payload goes straight to its place; what follows it goes to the staging buffer.
+  // The rest of a payload goes straight to its place; the bytes after it go to the staging buffer.
   std::array<iovec, 2> pieces{};
   std::size_t count = 0;
   std::size_t direct = 0;
@@ -188,7 +189,7 @@ bool Connection::take_payload(const std::byte* from, std::size_t size, std::size
   return true;
 }
 
-/// Not before: clients do not expect an answer to what they are still sending.
+/// Not before: clients do not expect an answer to a request that they are still sending.
 void Connection::end_payload() {
   Request& request = *std::exchange(arriving_, nullptr);
   if (request.error != 0) return answer(request, request.error);
@@ -249,7 +250,7 @@ bool Connection::take_buffer(Request& request, std::size_t bytes) {
 }
 
 void Connection::recycle(Request& request) {
-  end_metering(request, EINTR);  // nobody waits for what has not been answered
+  end_metering(request, EINTR);  // its answer will not be sent
   memory_.give_back(request.buffer.size);
   worker_.give_back(std::move(request.buffer));
   request.buffer = {};
@@ -284,11 +285,11 @@ void Connection::hang_up() {
         request.state == Request::State::answered || request.state == Request::State::waiting;
     if (idle) recycle(request);
   }
-  // The session knows of changes that are given up: whoever has the device next waits for them.
+  // The session counts cancelled writes: the next user of the device waits for them.
   if (changing()) give_up();
 }
 
-/// Whether the device may still be changed by what is under way.
+/// Whether requests in flight may still change the device.
 bool Connection::changing() const {
   return std::any_of(requests_.begin(), requests_.end(), [](const Request& request) {
     const bool runs =

@@ -21,8 +21,8 @@ namespace rnbd::nbd {
 
 class Worker;
 
-/// Cuts what arrives into requests, has them carried out, and sends the replies. A client that
-/// breaks the protocol or goes away takes its requests with it; nobody else is disturbed.
+/// Cuts the bytes that arrive into requests, has them carried out, and sends the replies. A client
+/// that breaks the protocol or goes away takes its requests with it; others are not disturbed.
 ///
 /// Threads: its worker's; calls that may wait run on the call pool.
 /// Source:  the NBD protocol, transmission.
@@ -36,7 +36,7 @@ class Connection {
   Connection& operator=(const Connection&) = delete;
 
   int socket() const { return stream_.descriptor(); }
-  /// What to poll the socket for; 0 = only whether the client has gone.
+  /// The events to poll the socket for; 0 = only whether the client has gone.
   short events() const;
   /// The client has sent something, or has gone.
   void on_socket(short revents);
@@ -57,18 +57,18 @@ class Connection {
   void on_lane(Request& request);
   /// A call that could wait has ended with `error`.
   void on_call(Request& request, int error);
-  /// Sends the replies that are due, and takes up what waited for room.
+  /// Sends the replies that are due, and takes up requests that waited for room.
   void send();
 
-  /// Begins with what another process has received of its requests. False: too much for a client
-  /// that keeps to the protocol.
+  /// Begins with the bytes of requests that another process has received. False: too many for a
+  /// client that keeps to the protocol.
   bool begin_with_unread();
-  /// No more requests; what is under way is still answered. Then the connection is finished, and
-  /// release() has what comes next.
+  /// No more requests; those in flight are still answered. Then the connection is finished, and
+  /// release() returns the unread bytes.
   void prepare_release() { releasing_ = true; }
   /// None if the client has left.
   std::optional<Released> release();
-  /// No more requests; what is under way is still answered.
+  /// No more requests; those in flight are still answered.
   void drain();
   /// The client gets no more answers. Its requests may still end for a while, so that its device
   /// can be closed; at given_up_at() give_up() is due.
@@ -78,7 +78,7 @@ class Connection {
   bool left() const { return left_; }
   /// Its device has `size` bytes by now. False: not while calls are made, which look at it.
   bool grow(std::uint64_t size);
-  /// It was adopted by who looks at it.
+  /// Its adopter watches it.
   bool watched() const { return agreement_.watched != nullptr; }
   std::chrono::steady_clock::time_point given_up_at() const { return given_up_at_; }
   /// Nothing is under way any more, and nothing more will come.
@@ -86,7 +86,7 @@ class Connection {
     return (!open_ || releasing_) && in_flight_ == 0 && (left_ || !stream_.has_unsent());
   }
   bool releasing() const { return releasing_; }
-  /// What only a thread that may wait should destroy.
+  /// The device. Only a thread that may wait should destroy it.
   Lease take_lease() { return std::move(agreement_.device); }
   rtrs::LaneLoop& lane() const { return *lane_; }
 
@@ -108,7 +108,7 @@ class Connection {
   void recycle(Request& request);
   bool changing() const;
 
-  // execution.cpp: what is done about it
+  // execution.cpp: carries requests out
   void execute(Request& request);
   int prepare(Request& request);
   int prepare_change(Request& request);
@@ -131,7 +131,7 @@ class Connection {
 
   bool open_ = true;        ///< takes requests
   bool releasing_ = false;  ///< begins no request
-  bool crowded_ = false;    ///< what has arrived waits until a request ends
+  bool crowded_ = false;    ///< arrived bytes wait until a request ends
   bool more_ = false;
   bool full_ = false;  ///< the socket takes no replies at the moment
   bool left_ = false;  ///< nobody waits for answers

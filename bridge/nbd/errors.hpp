@@ -7,8 +7,8 @@
 
 namespace rnbd {
 
-/// Replaces what would lose its meaning on the way to the NBD client: nbdkit turns every errno that
-/// NBD does not know into EINVAL, as if the client had asked for something impossible.
+/// Replaces an errno that would lose its meaning on the way to the NBD client: nbdkit turns every
+/// errno unknown to NBD into EINVAL, as if the client had asked for something impossible.
 constexpr int errno_for_nbd(int error) {
   switch (error) {
     case 0:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What NBD requests mean: the half of Connection that knows devices.
+// Carries NBD requests out: the half of Connection that knows devices.
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -197,7 +197,7 @@ void Connection::call(Request& request) {
   start_calls();
 }
 
-/// Each takes a thread, so there are few at a time. What is left waits for the end of one of them.
+/// Each takes a thread, so there are few at a time. The rest waits for the end of one of them.
 void Connection::start_calls() {
   while (!waiting_.empty() && calls_.has() < kMaxCalls && calls_.may_grow()) {
     Request& request = *waiting_.front();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What NBD clients may open, and what they are told of it.
+// The exports that NBD clients may open, and their descriptions.
 #pragma once
 
 #include <cstdint>

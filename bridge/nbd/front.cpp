@@ -50,7 +50,7 @@ bool has_gone(int socket) {
   return ::poll(&descriptor, 1, 0) > 0;
 }
 
-/// Who inherits a socket may share it: another process may take the client that poll(2) told of.
+/// An inherited socket may be shared: another process may take the client that poll(2) told of.
 void never_block(int socket) { ::fcntl(socket, F_SETFL, ::fcntl(socket, F_GETFL) | O_NONBLOCK); }
 
 }  // namespace
@@ -140,7 +140,7 @@ void Front::accept_clients() {
   }
 }
 
-/// Takes up what was added. False: nobody comes in any more.
+/// Takes up new listeners. False: no more clients are let in.
 bool Front::look_around() {
   eventfd_t wakes = 0;
   eventfd_read(wake_, &wakes);
@@ -151,7 +151,7 @@ bool Front::look_around() {
 }
 
 void Front::admit(int socket) {
-  std::unique_lock lock{mutex_};  // who is handed over meanwhile counts once
+  std::unique_lock lock{mutex_};  // a client that is handed over meanwhile counts once
   if (!make_room()) {
     lock.unlock();
     ::close(socket);
@@ -184,8 +184,8 @@ bool Front::make_room() {
   return true;
 }
 
-/// On a thread of its own, which may wait: not longer than the client does, whose place somebody
-/// else may want.
+/// Runs on a thread of its own, which may wait, but not longer than the client does: another client
+/// may want its place.
 void Front::meet(Meetings::iterator place) {
   struct Patience {
     const Front& front;
@@ -203,7 +203,7 @@ void Front::meet(Meetings::iterator place) {
   auto agreement = shake_hands(place->socket, exports_, into(handshake_complaints_), interrupt,
                                kHandshakePatience, options_.tls, chosen);
   if (agreement && hand_over(place, *agreement)) return;
-  agreement.reset();  // closes what was open
+  agreement.reset();  // closes its device
   forget(place);
 }
 

@@ -48,13 +48,13 @@ class Front {
   std::optional<Released> release(std::chrono::milliseconds patience);
   /// One more place where clients come in.
   void add(std::vector<Listener> listeners);
-  /// Answers what is under way, for at most `patience`, and ends every connection.
+  /// Answers the requests in flight, for at most `patience`, and ends every connection.
   void stop(std::chrono::milliseconds patience);
 
-  /// What monitoring asks for. Between start() and stop().
+  /// The figures for monitoring. Between start() and stop().
   struct Usage {
     unsigned clients = 0;    ///< that are served
-    std::size_t memory = 0;  ///< bytes beyond what each of them may have at any time
+    std::size_t memory = 0;  ///< bytes beyond those that each connection owns
   };
   Usage usage() const;
   /// By the names of the devices.

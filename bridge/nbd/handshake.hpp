@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The beginning of an NBD connection: which export, and what both sides understand.
+// The beginning of an NBD connection: both sides agree on an export and on features.
 #pragma once
 
 #include <atomic>
@@ -24,11 +24,11 @@ struct Watched {
 
 /// A connection between two requests, for another process to go on with.
 struct Released {
-  int socket = -1;     ///< who has this closes it
+  int socket = -1;     ///< the holder of this closes it
   std::string unread;  ///< bytes that the client has sent behind its last request that was answered
 };
 
-/// What a client and we have agreed on.
+/// The agreement between a client and us.
 struct Agreement {
   Lease device;
   std::unique_ptr<rtrs::tls::Session> tls = {};  ///< null: in clear
@@ -36,12 +36,13 @@ struct Agreement {
   bool structured = false;                       ///< replies are structured
   bool block_status = false;                     ///< the client has chosen base:allocation
   std::shared_ptr<Watched> watched = {};         ///< null: nobody looks
-  std::string unread = {};                       ///< what another process has received of requests
+  std::string unread = {};  ///< bytes of requests that another process has received
 };
 
-/// What a client is told when its export cannot be opened, or the exports cannot be listed, because
-/// of this errno: that there is no such export, that it may not have it, or that the server cannot
-/// be used now. NBD has no word for the last; shutdown is what clients take for a reason to return.
+/// The reply to a client when this errno keeps its export from being opened, or the exports from
+/// being listed. It says that there is no such export, that the client may not have it, or that the
+/// server cannot be used now. NBD has no word for the last; clients take shutdown for a reason to
+/// return.
 Reply refusal(int error);
 
 /// Whether NBD clients come with TLS (STARTTLS).

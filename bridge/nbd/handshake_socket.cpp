@@ -17,7 +17,7 @@ constexpr std::chrono::milliseconds kSlice{250};
 }  // namespace
 
 bool HandshakeSocket::wait_for(short events) {
-  while (!interrupt_()) {  // whoever always has more to say does not keep us from leaving
+  while (!interrupt_()) {  // a client that never stops talking does not keep us from leaving
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(deadline_ - std::chrono::steady_clock::now());
     if (left.count() <= 0) return false;

@@ -31,7 +31,7 @@ class HandshakeSocket {
   /// From now on everything goes through this session, whose handshake comes first; it is wrong to
   /// have read ahead. False: it failed, session.failure() says why if the client was there.
   [[nodiscard]] bool secure(rtrs::tls::Session& session);
-  /// The client is not charged for what we kept it waiting.
+  /// The client's time limit does not count the time that we kept it waiting.
   void prolong(std::chrono::steady_clock::duration time) { deadline_ += time; }
   /// Answers an option.
   [[nodiscard]] bool reply(std::uint32_t option, Reply type, std::string_view data = {});

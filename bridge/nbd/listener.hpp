@@ -48,12 +48,11 @@ class Listener {
   bool reachable_from_outside() const;
   const std::string& path() const { return path_; }
 
-  /// Listens on every address that `address` stands for. A Unix socket on which nobody listens any
-  /// more is replaced.
+  /// Listens on every address that `address` stands for. A Unix socket without a listener is
+  /// replaced.
   ///
   /// Errors: EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, EHOSTUNREACH (no name server answers), ENXIO
-  ///         (no such name) and others, each with a sentence that names the address and says what
-  ///         to do.
+  ///         (no such name) and others, each with a sentence that names the address and the remedy.
   static tl::expected<std::vector<Listener>, Failure> open(const NbdAddress& address);
 
  private:

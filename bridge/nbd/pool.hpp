@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What all connections of a front draw from.
+// The memory and threads that all connections of a front share.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ struct Pool {
   static constexpr std::size_t kMoreCalls = 128;
   /// For devices that are being closed, which takes some seconds at most.
   static constexpr std::size_t kClosing = 64;
-  /// Units: bytes, beyond what each connection may have at any time.
+  /// Units: bytes, beyond those that each connection owns.
   static constexpr std::size_t kMemory = std::size_t{512} * 1024 * 1024;
 
   explicit Pool(std::size_t max_connections) : calls{max_connections + kMoreCalls + kClosing} {}

@@ -31,7 +31,7 @@ class Replies {
     (tail_ != nullptr ? tail_->next : head_) = &request;
     tail_ = &request;
   }
-  /// Sends what the socket takes; `done` gets each request whose reply is on its way.
+  /// Sends as much as the socket takes; `done` gets each request with a reply on its way.
   Status send(rtrs::tcp::Stream& stream, Connection& connection,
               void (Connection::*done)(Request&));
 

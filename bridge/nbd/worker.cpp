@@ -16,13 +16,13 @@
 namespace rnbd::nbd {
 namespace {
 
-/// Until it is looked again at who is late.
+/// Until late clients are looked for again.
 constexpr std::chrono::milliseconds kMostWait{1000};
-/// Turns in a row that may wait for one socket only: a request and its answer are two. Everybody
-/// else, and what is posted, waits for so many at most.
+/// Turns in a row that may wait for one socket only: a request and its answer are two. The other
+/// clients, and posted work, wait for so many at most.
 constexpr unsigned kMaxAlone = 16;
-/// Somebody else wants this CPU who has nothing to do with us, if letting others run takes so long;
-/// then nobody is let run for a while.
+/// If yielding the CPU takes this long, an unrelated program wants it. Then the worker does not
+/// yield for a while.
 constexpr std::chrono::microseconds kLongYield{1000};
 constexpr std::chrono::seconds kNoYield{1};
 
@@ -134,7 +134,7 @@ bool Worker::wait_alone() {
   return false;
 }
 
-/// What poll() would have told waits, too.
+/// The results of poll() wait, too.
 void Worker::forget_polled() {
   polled_[0].revents = 0;
   for (Lane& lane : lanes_) lane.count = 0;
@@ -154,7 +154,7 @@ void Worker::wait() {
   first_socket_ = polled_.size();
   bool ending = stopping_;
   for (const Connection& connection : connections_) {
-    // Who has left stays readable for ever.
+    // The socket of a client that has left stays readable for ever.
     polled_.push_back({connection.left() ? -1 : connection.socket(), connection.events(), 0});
     more = more || connection.more();
     ending = ending || connection.left();
@@ -165,7 +165,7 @@ void Worker::wait() {
   ::poll(polled_.data(), polled_.size(), more ? 0 : timeout);
 }
 
-/// Little came of many: who lets others run first finds more at once, decision 23.
+/// Little came of many: yielding first finds more at once, decision 23.
 void Worker::let_others_run() {
   const auto began = std::chrono::steady_clock::now();
   if (began < no_yield_before_) return;

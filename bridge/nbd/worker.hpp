@@ -20,8 +20,8 @@
 
 namespace rnbd::nbd {
 
-/// An event loop over the sockets of its clients and the connections of its lane: whatever has
-/// arrived is taken at once, whatever is to be sent leaves together.
+/// An event loop over the sockets of its clients and the connections of its lane. It takes all
+/// arrivals at once, and sends all output together.
 ///
 /// Threads: adopt(), grow(), stop() and connections() any; the others its own.
 class Worker {
@@ -41,10 +41,10 @@ class Worker {
   /// Ends the client that is watched between two requests; the answer comes when it has ended, and
   /// is none if it has left, or there is none.
   std::future<std::optional<Released>> release();
-  /// Answers what is under way, for at most `patience`, and ends.
+  /// Answers the requests in flight, for at most `patience`, and ends.
   void stop(std::chrono::milliseconds patience);
 
-  /// What its connections share with those of other workers.
+  /// The pool that its connections share with those of other workers.
   Pool& pool() const { return pool_; }
   BufferPool::Buffer take_buffer(std::size_t bytes) { return buffers_.take(bytes); }
   void give_back(BufferPool::Buffer buffer) { buffers_.give_back(std::move(buffer)); }
