@@ -17,7 +17,7 @@ bool fits_addresses(std::uint64_t id, std::uint64_t blocks) {
   return blocks > 0 && blocks <= kBrickBlocks - (id >> kBrickBlockShift);
 }
 
-/// What ALLOC, FREE, MAP and UNMAP have in common.
+/// The common part of ALLOC, FREE, MAP and UNMAP.
 template <class T>
 Result<T> decode_blocks(ConstBytes bytes, MessageType type, std::uint32_t known_flags) {
   auto message = decode<T>(bytes, type);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages between a client and a brick, whose blocks clients read and write one-sided. Questions
-// (BRICK INFO, MAP, LIST) may be asked again; orders (ALLOC, FREE, UNMAP, SYNC, REVOKE PATH) are
-// carried out once.
+// Messages between a client and a brick. Clients read and write a brick's blocks one-sided.
+// Questions (BRICK INFO, MAP, LIST) may be asked again; orders (ALLOC, FREE, UNMAP, SYNC, REVOKE
+// PATH) are carried out once.
 #pragma once
 
 #include <array>
@@ -62,7 +62,7 @@ struct BrickInfoResponse {
   le64 blocks = 0;     ///< that can be allocated altogether
   le64 free = 0;       ///< of them
   le64 in_memory = 0;  ///< blocks that memory has room for
-  /// Another number than before: what was written and not synced may be lost.
+  /// Another number than before: writes that were not synced may be lost.
   le64 sync_epoch = 0;
   Uuid brick{};
   le32 max_maps = 0;  ///< of this session at a time
@@ -89,7 +89,8 @@ struct BrickRange {
 };
 static_assert(sizeof(BrickRange) == 24 && offsetof(BrickRange, count) == 16);
 
-/// Of a MAP: what the mapper may do, what it lets others do meanwhile, and how it waits.
+/// Of a MAP: the rights of the mapper, the rights that it leaves to others meanwhile, and how it
+/// waits.
 enum MapFlag : std::uint32_t {
   kMapRead = 1,
   kMapWrite = 2,
@@ -125,7 +126,7 @@ struct MapEntry {
   le64 address = 0;
   le64 generation = 0;  ///< of this map, for its UNMAP
   le32 key = 0;
-  le32 flags = 0;  ///< what the key allows: kMapRead, kMapWrite
+  le32 flags = 0;  ///< the rights of the key: kMapRead, kMapWrite
 };
 static_assert(sizeof(MapEntry) == 32 && offsetof(MapEntry, key) == 24);
 

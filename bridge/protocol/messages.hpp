@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// RNBD messages: what block clients and servers say to each other inside RTRS requests.
+// RNBD messages: block clients and servers exchange them inside RTRS requests.
 #pragma once
 
 #include <array>
@@ -96,10 +96,10 @@ inline constexpr std::uint8_t kOpenAgain = 1;
 /// Likewise, of a read-write OPEN with kFeatureClaims: nothing is changed before a CLAIM.
 inline constexpr std::uint8_t kOpenUnclaimed = 2;
 
-/// What follows in an OPEN and a CLOSE between own peers. OPENs are numbered from 1 on; those below
-/// `settled` have ended for the client, whatever copies of them are still under way.
+/// Follows in an OPEN and a CLOSE between own peers. OPENs are numbered from 1 on. Those below
+/// `settled` have ended for the client, even if copies of them are still under way.
 struct OpenOrder {
-  le32 number = 0;  ///< OPEN: its own; CLOSE: of the OPEN whose device is meant
+  le32 number = 0;  ///< OPEN: its own; CLOSE: the number of the device's OPEN
   le32 settled = 0;
 };
 struct NumberedOpen {
@@ -195,17 +195,18 @@ inline constexpr std::size_t kMinIoSize = 26;
 
 // Extension messages, only between rnbdkit peers.
 
-/// DeviceInfoResponse::flags: what the OPEN response has no room for.
+/// DeviceInfoResponse::flags: facts for which the OPEN response has no room.
 enum DeviceFlag : std::uint32_t {
   kDeviceReadOnly = 1,  ///< the export itself is read-only
   kDeviceRotational = 2,
   kDeviceExtents = 4,       ///< block_status tells holes from data
-  kDeviceFastZero = 8,      ///< kIoFast is understood, and zeroing is fast at least sometimes
+  kDeviceFastZero = 8,      ///< kIoFast is understood, and zeroing is fast at least sometimes.
   kDeviceCache = 16,        ///< the cache message starts a read-ahead
-  kDeviceMultiWriter = 32,  ///< a flush covers writes of every connection
+  kDeviceMultiWriter = 32,  ///< a flush covers writes of every connection.
   kDeviceNoFlush = 64,      ///< the storage has no flush, and one is refused
   kDeviceNoFua = 128,       ///< it has neither FUA nor a flush to do that by
-  kDeviceInUse = 256,       ///< of who may not: another session may write, and has a path
+  kDeviceInUse =
+      256,  ///< of a device that is not writable: another session may write, and has a path
 };
 
 struct DeviceInfo {
@@ -225,7 +226,7 @@ struct DeviceInfoResponse {
   /// for writing. 0 = unknown, or not open for writing.
   le64 writer_serial = 0;
   le32 server_life = 0;  ///< which life of the server has had it open ever since; 0 = none
-  /// Another number than before: what was answered and not flushed may be lost since.
+  /// Another number than before: writes that were answered and not flushed may be lost since.
   le32 storage_life = 0;
   /// Of an unclaimed device: for its CLAIM. Another number: somebody may have changed it since.
   le64 sight = 0;

@@ -96,7 +96,7 @@ struct Claimed {
   std::uint64_t promised = 0;  ///< the highest term that it knows, also when it refuses
   View view{};
   View confirmed{};
-  bool lost_power = false;  ///< since its view; what was not flushed may be gone
+  bool lost_power = false;  ///< since its view; unflushed writes may be gone
   Maps maps{};
 };
 

@@ -90,7 +90,7 @@ struct MirrorClaimResponse {
 };
 static_assert(sizeof(MirrorClaimResponse) == 72 && offsetof(MirrorClaimResponse, view) == 32);
 
-/// Its data are for each member k that is absent, in order, a REGIONS response of what k lacks.
+/// Its data are for each absent member k, in order, a REGIONS response: the regions that k lacks.
 struct MirrorView {
   Header header;
   le32 device_id = 0;
@@ -109,7 +109,7 @@ static_assert(sizeof(MirrorConfirm) == 24);
 struct MirrorRegions {
   Header header;
   le32 device_id = 0;
-  le32 which = 0;  ///< 0: the activity log; 1 + k: what member k lacks
+  le32 which = 0;  ///< 0: the activity log; 1 + k: the regions that member k lacks
   le32 first = 0;  ///< region
 };
 static_assert(sizeof(MirrorRegions) == 16);
@@ -181,7 +181,7 @@ Result<std::uint32_t> decode_regions(ConstBytes bytes, std::uint32_t first, mirr
 /// Errors: those of decode_regions().
 Result<mirror::RegionMap> decode_map(ConstBytes& bytes, std::uint32_t regions);
 
-/// What each absent member lacks, one map per member; empty when the data are.
+/// The regions that each absent member lacks, one map per member; empty when the data are.
 ///
 /// Errors: those of decode_regions().
 Result<std::vector<mirror::RegionMap>> decode_inherited(ConstBytes data, mirror::MemberSet in_step,

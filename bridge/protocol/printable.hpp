@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What of somebody else's text may be shown on a terminal.
+// Makes text from a peer safe to show on a terminal.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,12 @@
 
 namespace rnbd {
 
-/// Whether `text` begins with a character that can be shown: the number of its bytes. 0: it begins
-/// with a control character, of which Unicode has more than ASCII (a terminal may take U+009B for
-/// the start of a command) and some that change the order in which others are shown, or with no
-/// UTF-8.
+/// The number of bytes of the first character of `text`, if it can be shown. 0: it cannot. It is no
+/// UTF-8, or a control character, of which Unicode has more than ASCII: a terminal may take U+009B
+/// for the start of a command. Or it changes the order in which others are shown.
 std::size_t printable_length(std::string_view text);
 
-/// A name from a peer between quotes, fit for a log line: what cannot be shown is escaped.
+/// A name from a peer between quotes, fit for a log line: unprintable characters are escaped.
 std::string in_quotes(std::string_view name);
 
 /// A message that has texts of others in it, fit for one line of a terminal.
