@@ -23,7 +23,7 @@ namespace rnbd {
 namespace {
 
 constexpr int kMostLinks = 40;                 ///< the kernel's own limit
-constexpr std::size_t kMostComponents = 1024;  ///< of the name and what links add to it
+constexpr std::size_t kMostComponents = 1024;  ///< of the name, with those that links add to it
 
 rtrs::OwnedFd none(int error) {
   errno = error;
@@ -45,9 +45,9 @@ rtrs::OwnedFd open_at_once(int directory, const std::string& name, int flags, Li
   return {};
 }
 
-/// The same by component. No step follows a link: its text is read from what was opened, and its
-/// components are taken like those of the name. `..` goes back to where the walk came from, so all
-/// that it ever has open was reached from the directory downwards, whatever is renamed meanwhile.
+/// The same by component. No step follows a link: its text is read from the opened link, and its
+/// components are taken like those of the name. `..` goes back to the directory before. So all that
+/// it ever has open was reached from the directory downwards, even if things are renamed meanwhile.
 class Walk {
  public:
   Walk(int directory, Links links) : directory_{directory}, links_{links} {}
@@ -105,7 +105,8 @@ class Walk {
     return add({text.data(), static_cast<std::size_t>(length)}) || fail(ENAMETOOLONG);
   }
 
-  /// In front of what is ahead. A slash at the end asks for a directory, as a dot behind it does.
+  /// Puts `text` in front of the rest. A slash at the end asks for a directory, as a dot behind it
+  /// does.
   bool add(std::string_view text) {
     std::vector<std::string> parts;
     for (std::size_t begin = 0; begin <= text.size();) {

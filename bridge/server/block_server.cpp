@@ -110,7 +110,8 @@ std::vector<rtrs::SessionItem> BlockServer::items(rtrs::ServerSession& session) 
   return all;
 }
 
-// ---- What idle sessions hold --------------------------------------------------------------------
+// ---- Idle sessions and their devices
+// --------------------------------------------------------------
 
 void BlockServer::later(rtrs::Reactor* reactor, std::function<void()> work) const {
   if (surroundings_.later) return surroundings_.later(reactor, std::move(work));
@@ -158,7 +159,7 @@ bool BlockServer::look_at_writers(rtrs::Reactor* reactor, const WriterCount* sto
   return any;
 }
 
-/// When the last one drops the token, nothing of what was under way runs.
+/// When the last one drops the token, none of the requests that were in flight runs.
 void BlockServer::drain(rtrs::Reactor* reactor, const WriterCount* storage, const Device* but,
                         std::function<void()> then) {
   std::set<rtrs::Reactor*> all;

@@ -16,7 +16,7 @@
 
 namespace rnbd {
 
-/// What all sessions share with the RTRS server's options.
+/// The options that all sessions share with the RTRS server.
 struct BlockServerLimits {
   std::uint32_t queue_depth = 256;         ///< requests in flight per session
   std::uint32_t max_io_size = 256 * 1024;  ///< bytes

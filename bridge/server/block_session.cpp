@@ -89,15 +89,16 @@ wire::OpenOrder BlockSession::order_of(const rtrs::ServerRequest& request, std::
   return facts_.extensions ? wire::order_of(request.message, size) : wire::OpenOrder{};
 }
 
-/// Only those who number their OPENs say.
+/// Only clients that number their OPENs say so.
 Coming BlockSession::coming(const rtrs::ServerRequest& open,
                             const wire::OpenRequest& wanted) const {
   if (order_of(open, sizeof(wire::Open)).number == 0) return Coming::unknown;
   return (wanted.flags & wire::kOpenAgain) != 0 ? Coming::again : Coming::anew;
 }
 
-/// How an OPEN ends whatever it finds, because its sender has been answered elsewhere or has left:
-/// a copy that was late, or that took long. Nobody would close what it opens. 0: it may go on.
+/// The errno with which an OPEN must end, because its sender has left or has been answered
+/// elsewhere: it is a copy that was late, or that took long. Its device would never be closed. 0:
+/// it may go on.
 int BlockSession::verdict(const rtrs::ServerRequest& open, const std::string& name) const {
   const std::uint32_t number = order_of(open, sizeof(wire::Open)).number;
   if (number == 0) return 0;
@@ -134,8 +135,9 @@ void BlockSession::in_order(rtrs::ServerRequest& request, wire::MessageType type
   type == wire::MessageType::open ? open(request) : close(request);
 }
 
-/// What came while a turn was taken. The last answer may end the session, so nothing of it is
-/// touched afterwards, unless more of it waits. One that is refused at once comes here, too.
+/// Takes up the requests that came during a reservation. The last answer may end the session, so
+/// this touches nothing of the session afterwards, unless more requests wait. One that is refused
+/// at once comes here, too.
 void BlockSession::go_on() {
   bool more = !held_.empty() && !going_on_;
   while (more && turns_under_way_ == 0) {

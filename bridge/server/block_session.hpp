@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One client's RNBD session: what it has open, and what each of its messages does.
+// One client's RNBD session: its open devices, and the handler of each of its messages.
 #pragma once
 
 #include <chrono>
@@ -28,12 +28,12 @@ class Brick;
 }
 class BrickClient;
 
-/// Until an OPEN that has no result is refused for now. Opening takes milliseconds, and a disk that
-/// sleeps some seconds; but a client whose session is renewed keeps the requests of all its devices
-/// waiting meanwhile, and gives them up after 30 s (no-path-timeout).
+/// Until an OPEN without a result is refused for now. Opening takes milliseconds, and some seconds
+/// from a sleeping disk. But a client that recovers its session keeps the requests of all its
+/// devices waiting meanwhile, and fails them after 30 s (no-path-timeout).
 constexpr rtrs::Duration kOpenTimeout = std::chrono::seconds{5};
 
-/// Who the client is and what was agreed with it.
+/// The client's identity, and the limits that were agreed with it.
 struct SessionFacts {
   std::string name;
   std::string peer;               ///< its address, for the log
@@ -80,7 +80,7 @@ class BlockSession {
   void drain(const WriterCount* storage, const Device* but, const std::shared_ptr<void>& token);
 
  private:
-  /// An OPEN, CLAIM or CLOSE that waits until it is written down whose turn it is.
+  /// An OPEN, CLAIM or CLOSE that waits until a reservation is recorded.
   struct Held {
     rtrs::ServerRequest* request;
     wire::MessageType type;
@@ -95,7 +95,7 @@ class BlockSession {
   /// Lines of refused OPENs that one client may cause in the log.
   static constexpr unsigned kMaxRefusalLines = 20;
 
-  // block_session.cpp: what happens seldom
+  // block_session.cpp: rare messages
   void session_info(rtrs::ServerRequest& request);
   wire::OpenOrder order_of(const rtrs::ServerRequest& request, std::size_t size) const;
   int verdict(const rtrs::ServerRequest& open, const std::string& name) const;
@@ -111,7 +111,7 @@ class BlockSession {
   void release(Device& device);
   void log_refusal(const std::string& line);
 
-  // block_session_open.cpp: OPEN, with what it may have to wait for
+  // block_session_open.cpp: OPEN, with the steps that may wait
   void open(rtrs::ServerRequest& request);
   void open_export(const OpeningPtr& opening);
   void renew_export(const OpeningPtr& opening);
@@ -132,7 +132,7 @@ class BlockSession {
   void opened(const OpeningPtr& opening, tl::expected<Lease, Failure> lease);
   void answer_open(rtrs::ServerRequest& request, Device& device);
 
-  // block_session_claim.cpp: the right to write to what is open
+  // block_session_claim.cpp: the right to write to an open device
   void claim(rtrs::ServerRequest& request);
   void try_claim(const OpeningPtr& opening);
   void claimed(const OpeningPtr& opening, tl::expected<Lease, Failure> lease);
@@ -175,7 +175,7 @@ class BlockSession {
   void brick_revoke(rtrs::ServerRequest& request, Device& device);
   Device* usable(std::uint32_t id) const;
 
-  // block_session_mirror.cpp: what a member of a mirror group is told
+  // block_session_mirror.cpp: messages to a member of a mirror group
   void mirror(rtrs::ServerRequest& request, wire::MessageType type);
   int unfit_as_member(const Device& device, const wire::MirrorClaim& claim);
   void mirror_claim(rtrs::ServerRequest& request);
@@ -200,7 +200,7 @@ class BlockSession {
   bool going_on_ = false;                 ///< with the first of these
   std::uint32_t settled_ = 0;             ///< OPENs below it have ended for the client
   std::map<std::uint32_t, int> refused_;  ///< by number, from settled_ on: the errno
-  /// By name, from settled_ on: the newest OPEN of what was closed.
+  /// By name, from settled_ on: the newest OPEN of a closed device.
   std::map<std::string, std::uint32_t, std::less<>> closed_;
   std::vector<std::unique_ptr<IoContext[]>> context_blocks_;
   IoContext* free_contexts_ = nullptr;

@@ -135,7 +135,7 @@ void BlockSession::order(rtrs::ServerRequest& request, Device& device, BrickOrde
   });
 }
 
-/// Likewise, for what the brick knows at once.
+/// Likewise, for questions that the brick can answer at once.
 void BlockSession::ask_brick(rtrs::ServerRequest& request, Device& device, BrickQuestion question) {
   BrickClient* const client = brick_client(device, request.session);
   if (client == nullptr) return finish(request, EOPNOTSUPP);

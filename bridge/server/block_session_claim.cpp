@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// CLAIM: what was opened without the right to write gets it, before its first change. And what is
-// done about those who are in the way of that, or of an OPEN.
+// CLAIM: a device that was opened without the right to write gets it, before its first write. Other
+// writers may be in the way of a CLAIM or an OPEN; this file deals with them, too.
 #include <cerrno>
 #include <chrono>
 #include <string>
@@ -13,7 +13,7 @@ namespace rnbd {
 
 void BlockSession::claim(rtrs::ServerRequest& request) {
   const auto message = wire::decode<wire::Claim>(request.message, wire::MessageType::claim);
-  // The room for the answer is checked first, so that the client knows what it has.
+  // The room for the answer is checked first, so that the client learns of its right.
   if (!message || !facts_.claims || !request.is_read ||
       request.data.size() < sizeof(wire::DeviceInfoResponse)) {
     return finish(request, EINVAL);
@@ -73,9 +73,9 @@ void BlockSession::claimed(const OpeningPtr& opening, tl::expected<Lease, Failur
   tell_device(request, *device, false);
 }
 
-/// Somebody else writes to it; perhaps a client that is gone and may come back, but does not use it
-/// now. `again` is to be tried then. False: there is nobody to ask. Who comes back takes nothing
-/// away from others: it may find that it must not write.
+/// Another session may write to it. Its client may be gone, not use it now, and come back later.
+/// `again` is to be tried then. False: no other session can be asked. A client that comes back
+/// takes no right away from others: it may find that it must not write.
 bool BlockSession::reclaim(const OpeningPtr& opening, const WriterCount* storage,
                            std::function<void()> again) {
   if (opening->coming == Coming::again) return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a client tells the members of its mirror group, and what a member does before a change.
+// Messages of a client to the members of its mirror group, and a member's steps before a write.
 #include <algorithm>
 #include <array>
 #include <cerrno>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// OPEN: a device becomes a lease, its session's turn to write, and an id. What that takes may hang
-// in somebody's disk, but keeps the client waiting for a limited time only.
+// OPEN: a device becomes a lease, its session's reservation, and an id. The steps may hang in a
+// disk, but keep the client waiting for a limited time only.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -39,7 +39,7 @@ Failure refusal_of_stranger(const std::string& name) {
   return {ENOENT, in_quotes(name) + ": this client has no right to it"};
 }
 
-/// Both are tried again by who wants the device: EAGAIN is a refusal for now.
+/// The client tries both again: EAGAIN is a refusal for now.
 Failure file_hangs(const std::string& name) {
   return {EAGAIN, in_quotes(name) + ": opening its file hangs; look at its disk or mount"};
 }
@@ -121,7 +121,7 @@ void BlockSession::refuse_stranger(const OpeningPtr& opening) {
   if (!begun) opened(opening, tl::unexpected(file_hangs(opening->name())));
 }
 
-/// Who may read only asks again, as clients do by default: that is worth no warning.
+/// A client that may only read asks again, as clients do by default: that is worth no warning.
 void BlockSession::audit_refusal(const std::string& name, wire::AccessMode mode, const char* why,
                                  rtrs::LogLevel level) {
   if (refusals_ == kMaxRefusalLines) return;
@@ -153,7 +153,7 @@ void BlockSession::open_export(const OpeningPtr& opening) {
   opened(opening, tl::unexpected(std::move(refusal)));
 }
 
-/// What lies under its name may be another storage by now.
+/// Another storage may lie under its name by now.
 void BlockSession::renew_export(const OpeningPtr& opening) {
   limit(opening);
   opening->line = opening->name();
@@ -177,7 +177,7 @@ void BlockSession::open_file(const OpeningPtr& opening) {
   const std::string& owner = catalogue_.owner_of_files(facts_.name, facts_.identity);
   opening->line = catalogue_.line_of_file(owner, opening->name());
   const auto work = [opening, owner] {
-    // Who is late may have waited for another one.
+    // A late OPEN may have waited for another one.
     if (opening->state != Opening::State::late) {
       opening->file.emplace(opening->catalogue.open_file(owner, opening->name(), opening->access));
     }
@@ -201,9 +201,9 @@ void BlockSession::found(const OpeningPtr& opening) {
   if (!retry) opened(opening, tl::unexpected(Failure{refusal}));
 }
 
-/// Of the writers, before anything is written, but not beside itself in whatever mode: what is
-/// closed while it still runs would undo what is written next. Who wants to migrate takes part
-/// beside whoever is there, but not beside one that was cut off.
+/// Reserves before anything is written, but never beside an earlier reservation of the same device:
+/// its CLOSE, still in progress, would undo the next write. A session that migrates joins the
+/// present writers, but not one that was cut off.
 void BlockSession::take_turn(const OpeningPtr& opening, Lease lease) {
   const std::string& name = opening->name();
   if (int error = verdict(opening->request, name)) {
@@ -260,7 +260,8 @@ void BlockSession::end_turn(const OpeningPtr& opening, tl::expected<Lease, Failu
   if (more) go_on();
 }
 
-// ---- What takes too long ------------------------------------------------------------------------
+// ---- OPENs that take too long
+// ---------------------------------------------------------------------
 
 /// From now on, for all that is done for it. Until it is over the session outlives it, because its
 /// request is not finished.
@@ -273,7 +274,7 @@ void BlockSession::limit(const OpeningPtr& opening) {
   });
 }
 
-/// The client may ask again, and its other devices go on. What hangs ends some day and opens
+/// The client may ask again, and its other devices go on. The hanging work ends some day and opens
 /// nothing.
 void BlockSession::abandon(const OpeningPtr& opening) {
   const std::string& name = opening->name();
@@ -285,7 +286,8 @@ void BlockSession::abandon(const OpeningPtr& opening) {
   if (int error = verdict(opening->request, name)) {
     finish(opening->request, error);
   } else if (Device* device = devices_.find(name); device != nullptr && !opening->claim) {
-    // By another OPEN of it, or a copy of this one whose answer was lost: nobody would close it.
+    // Opened by another OPEN of it, or by a copy of this one with a lost answer: it would stay
+    // open.
     answer_open(opening->request, *device);
   } else {
     log_refusal("refused to open " + failure.text);
@@ -329,7 +331,7 @@ void BlockSession::opened(const OpeningPtr& opening, tl::expected<Lease, Failure
   if (!lease) {
     const Failure failure =
         may_be_its_own(lease.error().error) ? directory_hangs(name) : std::move(lease.error());
-    // Who is content with reading asks again, as clients do by default.
+    // A client that is content with reading asks again, as clients do by default.
     if (failure.error != EROFS) log_refusal("refused to open " + failure.text);
     return refuse(request, failure.error);
   }

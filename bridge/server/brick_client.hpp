@@ -12,7 +12,7 @@
 
 namespace rnbd {
 
-/// What a session with a brick open has to do with it.
+/// The state that a session with an open brick keeps for it.
 ///
 /// Threads: the brick's, but for the constructor and leave().
 class BrickClient : public std::enable_shared_from_this<BrickClient> {

@@ -16,7 +16,7 @@ Lease::~Lease() {
 
 namespace {
 
-/// Between two looks at what is in use.
+/// Between two looks at a storage that is in use.
 constexpr auto kRetry = std::chrono::milliseconds{50};
 
 /// Entries of files that nobody has open any more.
@@ -25,8 +25,8 @@ void forget_expired(Map& map) {
   std::erase_if(map, [](const auto& entry) { return entry.second.expired(); });
 }
 
-/// Under what is kept who takes part in writing to a storage; zeros: it is not kept. Numbers of
-/// devices are no part of it, since another boot gives others.
+/// The key of a storage's reservations in the store; zeros: they are not stored. Numbers of devices
+/// are no part of it, since another boot gives others.
 wire::Uuid turn_key(const BackendInfo& info) {
   return info.outlives_server ? info.uuid : wire::Uuid{};
 }
@@ -103,7 +103,7 @@ tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_storage(
   auto geometry = geometry_of((*backend)->info(), options.read_only);
   if (!geometry) return tl::unexpected(Failure{EINVAL, storage + ": " + geometry.error()});
   const wire::Uuid key = turn_key((*backend)->info());
-  // What cannot be read is complained of when somebody wants to write.
+  // An unreadable record is reported when a client wants to write.
   const bool kept = options_.turns != nullptr && key != wire::Uuid{} && !options.read_only;
   if (kept) options_.turns->opened(key, (*backend)->notes());
   const auto record = kept ? options_.turns->load(key) : tl::expected<WriterRecord, std::string>{};
@@ -123,7 +123,7 @@ tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_storage(
   return opened;
 }
 
-/// What is open for writing serves readers too.
+/// A storage that is open for writing serves readers too.
 std::shared_ptr<Storage> ExportCatalogue::already_open(const FileIdentity& identity,
                                                        bool writable) {
   const std::lock_guard lock{mutex_};
@@ -140,7 +140,7 @@ std::shared_ptr<Storage> ExportCatalogue::already_open(const FileIdentity& ident
 
 namespace {
 
-/// What belongs to a storage, however often it is opened and closed.
+/// The object of a storage, the same however often the storage is opened and closed.
 template <class T, class Files, class Keys>
 std::shared_ptr<T> kept_for(Files& files, Keys& keys, const std::optional<FileIdentity>& identity,
                             const wire::Uuid& key) {
@@ -284,7 +284,7 @@ tl::expected<Lease, Refusal> ExportCatalogue::lease_found(const FoundFile& file,
 }
 
 void ExportCatalogue::close(std::shared_ptr<Storage> storage) {
-  // What is no file is open as long as the server runs.
+  // A storage that is no file stays open as long as the server runs.
   const auto mutex = storage->identity_ ? lock_of(*storage->identity_) : nullptr;
   std::unique_lock<std::mutex> one_at_a_time;
   if (mutex != nullptr) one_at_a_time = std::unique_lock{*mutex};
@@ -300,7 +300,8 @@ std::shared_ptr<std::mutex> ExportCatalogue::lock_of(const FileIdentity& identit
   return mutex;
 }
 
-// ---- Who may ------------------------------------------------------------------------------------
+// ---- Permission
+// -----------------------------------------------------------------------------------
 
 bool ExportCatalogue::has(std::string_view name) const {
   const std::lock_guard lock{mutex_};

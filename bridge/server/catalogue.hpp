@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a server exports: names, the storage behind them, and who may write to it.
+// The exports of a server: names, the storage behind them, and the right to write to it.
 #pragma once
 
 #include <atomic>
@@ -34,7 +34,7 @@ namespace rnbd {
 /// One line of the configuration.
 struct ExportSpecification {
   std::string name;
-  std::string storage;  ///< what open_backend() understands
+  std::string storage;  ///< as open_backend() understands it
   std::string description;
   bool read_only = false;
   bool direct = false;
@@ -46,7 +46,7 @@ struct ExportSpecification {
 struct Refusal : Failure {
   Refusal(Failure failure, const WriterCount* in_use = nullptr)
       : Failure{std::move(failure)}, writers{in_use} {}
-  const WriterCount* writers;  ///< EPERM: those who write to it
+  const WriterCount* writers;  ///< EPERM: the other writers
 };
 
 using BackendOpener = std::function<tl::expected<std::unique_ptr<Backend>, Failure>(
@@ -62,15 +62,15 @@ struct CatalogueOptions {
   /// For so long after the start a file of the search path that is in use is waited for: the I/O of
   /// a server that was killed holds its files until it has ended.
   rtrs::Duration patience{};
-  /// Where it outlives the server who takes part in writing; null: nowhere.
+  /// Keeps the records of reservations beyond a crash; null: nothing does.
   std::shared_ptr<WriterStore> turns = {};
-  /// Likewise, what members of mirror groups know; null: no export may be one.
+  /// Likewise, the records of members of mirror groups; null: no export may be one.
   std::shared_ptr<mirror::MemberStore> members = {};
   /// Another one than in the life before says that answered writes may be lost. 0: unknown.
   std::uint64_t volatile_epoch = 0;
 };
 
-/// An export that has a name, as whoever runs the server sees it.
+/// An export with a name, as the operator of the server sees it.
 struct ExportStatus {
   std::string name;
   std::uint64_t size = 0;  ///< bytes; 0 while it waits
@@ -81,7 +81,7 @@ struct ExportStatus {
   bool waits() const { return !trouble.empty(); }
 };
 
-/// What a reload makes of the exports; all of it at once, or nothing.
+/// The effect of a reload on the exports; all of it at once, or nothing.
 struct CatalogueChange {
   std::vector<ExportSpecification> add;     ///< new, or in place of those that are removed
   std::vector<std::string> remove;          ///< names
@@ -91,8 +91,8 @@ struct CatalogueChange {
 
 /// All exports of one server. Must outlive every lease.
 ///
-/// Threads: add() and set_search_path() before the first session; the rest any. What blocks is not
-/// called on an event loop.
+/// Threads: add() and set_search_path() before the first session; the rest any. Blocking calls are
+/// not made on an event loop.
 class ExportCatalogue {
  public:
   explicit ExportCatalogue(CatalogueOptions options);
@@ -100,15 +100,15 @@ class ExportCatalogue {
   ExportCatalogue(const ExportCatalogue&) = delete;
   ExportCatalogue& operator=(const ExportCatalogue&) = delete;
 
-  /// Opens an export and keeps it open. Two exports of the same file share what is open. If the
-  /// storage is somebody else's for now, or is not there, the export waits until open_waiting() has
-  /// opened it.
+  /// Opens an export and keeps it open. Two exports of the same file share one storage. If the
+  /// storage is in use by another program for now, or is not there, the export waits until
+  /// open_waiting() has opened it.
   ///
-  /// Errors: of what was asked for, which time does not mend (EINVAL, EEXIST, EISDIR ...): a
-  ///         sentence that names the export and says what to do.
+  /// Errors: of the request, which time does not mend (EINVAL, EEXIST, EISDIR ...): a sentence
+  ///         that names the export and the remedy.
   tl::expected<void, Failure> add(const ExportSpecification& specification);
-  /// Tries once to open what waits. True: some export is open, or waits for another reason. May
-  /// block as opening does.
+  /// Tries once to open the waiting exports. True: some export is open, or waits for another
+  /// reason. May block as opening does.
   ///
   /// Threads: any, one at a time.
   bool open_waiting();
@@ -116,51 +116,51 @@ class ExportCatalogue {
   bool waits() const;
   /// The exports that have a name, in the order of their names.
   std::vector<ExportStatus> exports() const;
-  /// Those that have a name and whose blocks clients can map.
+  /// The exports with a name whose blocks clients can map.
   std::vector<std::pair<std::string, std::shared_ptr<Storage>>> bricks() const;
   /// Lets clients open files below a directory by name, after the exports that have one. If the
   /// directory is not there, it waits as an export does.
   ///
-  /// Errors: EINVAL, ENOTDIR, with what to do.
+  /// Errors: EINVAL, ENOTDIR, with the remedy.
   tl::expected<void, Failure> set_search_path(const std::string& directory);
-  /// Opens the storage of what is new, and puts the change into force; nothing of it if something
-  /// cannot be opened now, or is to be checked only. Of an export that is removed while a client
-  /// has it open, the storage stays until the client closes it. Waits some seconds for an attempt
-  /// to open what waits; may block as opening does.
+  /// Opens the storage of new exports, and puts the change into force. It changes nothing if an
+  /// export cannot be opened now, or if it shall only check. If a client has a removed export open,
+  /// the storage stays until the client closes it. Waits some seconds for an attempt to open
+  /// waiting exports; may block as opening does.
   ///
-  /// Errors: what is wrong, a sentence each; none: it is done.
+  /// Errors: a sentence for each fault; none: it is done.
   ///
   /// Threads: any.
   std::vector<std::string> change(CatalogueChange wanted, bool check_only);
   /// Why there is no search path yet; "": there is one, or none was set.
   std::string trouble_with_search_path() const;
 
-  /// The storage of an export is not what its name leads to any more: a file was deleted or
-  /// replaced, and nobody has it open, or a device was taken away. Never blocks.
+  /// The name of an export leads to another storage by now: its file was deleted or replaced, and
+  /// is not in use, or a device was taken away. Never blocks.
   bool is_stale(std::string_view name) const;
-  /// Puts what the name leads to now in its place. Where there is nothing a deleted file stays, and
-  /// the export of a device has no storage until somebody calls this again. May block as opening
+  /// Puts the present storage of the name in place of the old one. If there is none, a deleted file
+  /// stays, and the export of a device has no storage until the next call. May block as opening
   /// does.
   void renew(std::string_view name);
   /// Why an export that has a name has no storage now.
   std::string trouble_of(std::string_view name) const;
 
-  /// What a user may do with an export, or with the files of the search path, under this name.
+  /// The rights of a user on an export, or on the files of the search path, under this name.
   Permission permission(std::string_view name, const User& user) const;
-  /// It is said who may do that.
+  /// The export has a list of users with rights.
   bool has_rights(std::string_view name) const;
   /// Of the files below the search path; before the first session, or by a reload.
   void set_search_rights(Rights rights);
   /// Clients are told that a file is not there without a look at it, but not sooner than otherwise.
   void look_in_vain(std::string_view owner, std::string_view device_name) const;
-  /// Whose directory of the search path it is: the session's or the user's name.
+  /// The name of the session's or the user's own directory in the search path.
   const std::string& owner_of_files(const std::string& session_name, const std::string& user) const;
 
   bool has(std::string_view name) const;
   bool has_search_path() const { return !search_directory_.empty(); }
 
-  /// For whoever opens a file, in the line of its name, or takes a turn, in that of the state
-  /// directory: one server has one of it, so that all turns hang when one does.
+  /// The lines of OPENs: by file name for opening a file, and one for the state directory. A server
+  /// has one state directory, so all reservations hang when one does.
   OpenLines& lines() { return lines_; }
   std::string line_of_file(std::string_view owner, std::string_view device_name) const;
   static std::string line_of_turns() { return {}; }
@@ -173,23 +173,23 @@ class ExportCatalogue {
   ///
   /// Errors: of the store.
   tl::expected<void, std::string> take_turn(Lease& lease, const wire::Uuid& session, Coming coming);
-  /// Who writes by this lease is what others are told who may not: "'vm1' (10.0.0.5:40312)".
+  /// Names the writer of this lease for messages to refused clients: "'vm1' (10.0.0.5:40312)".
   void name_writer(Lease& lease, const std::string& who);
   /// "'vm1' (10.0.0.5:40312) writes to it", "somebody else writes to it" if nobody is named.
   std::string who_writes(const WriterCount* storage) const;
   /// Another number than before, of the same upper half: another session has had it for writing in
-  /// between. 0: a reader, who does not care. Never blocks. Of an unclaimed lease: the number of
-  /// who came last; 0 while somebody is there.
+  /// between. 0: a reader, which does not need it. Never blocks. Of an unclaimed lease: the number
+  /// of the last writer; 0 while one is there.
   std::uint64_t writer_serial(const Lease& lease) const;
-  /// What an unclaimed lease's user has to show when he claims it. Never blocks.
+  /// The number that the user of an unclaimed lease has to show with a CLAIM. Never blocks.
   std::uint64_t look(const Lease& lease) const;
-  /// The right to write, for an unclaimed lease whose user has looked. It takes no part yet. Never
+  /// The right to write, for an unclaimed lease with a look(). It makes no reservation yet. Never
   /// blocks.
   ///
-  /// Errors: EPERM (too many writers), ESTALE (others may have written since he looked).
+  /// Errors: EPERM (too many writers), ESTALE (others may have written since that look).
   tl::expected<Lease, int> claim(const Lease& lease, const wire::Claim& seen);
-  /// The session takes part in writing to nothing any more, also in the server's next life: what
-  /// its client has under way is not carried out when it comes again. May block.
+  /// Ends all reservations of the session, also for the next life of the server: writes that its
+  /// client has in flight are not carried out when it comes again. May block.
   ///
   /// Errors: of the store.
   tl::expected<void, std::string> expel(const wire::Uuid& session);
@@ -197,7 +197,7 @@ class ExportCatalogue {
   bool has_left() const;
   /// May block.
   void record_left();
-  /// The server ends: whoever leaves from here on is only cut off, as in a crash.
+  /// The server ends: a session that leaves from here on is only cut off, as in a crash.
   void end();
   /// Which life of this server keeps the storage open; 0: it is open while somebody uses it.
   std::uint32_t life_of(const Lease& lease) const {
@@ -264,7 +264,7 @@ class ExportCatalogue {
   tl::expected<void, Failure> open_search_path();
   std::shared_ptr<const SearchPath> search_path() const;
   int why_not_open(std::string_view name) const;
-  /// Whether to try once more to open what is in use; if so, some time has passed.
+  /// Whether to try once more to open a storage in use; if so, some time has passed.
   bool wait_for(const Failure& failure, bool& told) const;
   tl::expected<std::shared_ptr<Storage>, Failure> open_storage(const std::string& storage,
                                                                const BackendOptions& options,
@@ -310,21 +310,22 @@ class ExportCatalogue {
   std::mutex turn_mutex_;                                   ///< one turn is taken at a time
   mutable std::mutex mutex_;  ///< guards the maps below and all writer counts; never held for I/O
   std::map<FileIdentity, std::shared_ptr<WriterCount>> writers_;
-  std::map<wire::Uuid, std::shared_ptr<WriterCount>> writers_by_key_;  ///< of what is no file
-  std::map<FileIdentity, std::shared_ptr<WriterTurns>> turns_;         ///< of what has no key
+  std::map<wire::Uuid, std::shared_ptr<WriterCount>>
+      writers_by_key_;                                          ///< of storages that are no file
+  std::map<FileIdentity, std::shared_ptr<WriterTurns>> turns_;  ///< of storages without a key
   std::map<wire::Uuid, std::shared_ptr<WriterTurns>> turns_by_key_;
   std::map<wire::Uuid, std::shared_ptr<mirror::Seat>> seats_;
   std::map<const WriterCount*, std::multiset<std::string>> writer_names_;
-  std::set<wire::Uuid> left_;  ///< keys of what record_left() is to record
+  std::set<wire::Uuid> left_;  ///< keys of the records that record_left() is to save
   bool ending_ = false;
   std::map<FileKey, std::weak_ptr<Storage>> files_;
-  /// Held while the file is opened or closed, so that whoever opens what somebody just closed does
-  /// not find it still locked. One each: a file that hangs keeps nobody from the others.
+  /// Held while the file is opened or closed, so that the next user does not find it still locked.
+  /// One for each file: a file that hangs does not hold up the others.
   std::map<FileIdentity, std::weak_ptr<std::mutex>> file_locks_;
   OpenLines lines_;
 };
 
-/// What is wrong with an export's name, as the end of a sentence; "" = nothing.
+/// The fault of an export's name, as the end of a sentence; "" = none.
 std::string fault_of_name(std::string_view name);
 /// The same for its description.
 std::string fault_of_description(std::string_view description);

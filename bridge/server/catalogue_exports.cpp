@@ -20,8 +20,8 @@ constexpr std::size_t kMaxDescription = 1024;
 /// answer then.
 bool is_in_use(int error) { return error == EBUSY || error == ETIMEDOUT; }
 
-/// What was asked for is impossible. All else may come, or be allowed, while the server serves the
-/// other exports: a disk, a mount, an upstream, a permission.
+/// The request is impossible. All else may come, or be allowed, while the server serves the other
+/// exports: a disk, a mount, an upstream, a permission.
 bool is_final(int error) {
   return error == EINVAL || error == EISDIR || error == EEXIST || error == ENAMETOOLONG ||
          error == EOPNOTSUPP;
@@ -91,7 +91,7 @@ tl::expected<void, Failure> ExportCatalogue::add(const ExportSpecification& spec
   return {};
 }
 
-/// What clients may have open is not locked if they only read, and does not stay.
+/// A file of the search path is not locked for readers only, and does not stay open.
 tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_for_export(
     const ExportSpecification& specification) {
   const auto identity = identity_of(specification.storage);
@@ -116,7 +116,7 @@ tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_for_export
   return open_storage(specification.storage, options, identity, true);
 }
 
-/// Whoever opened it to read would keep that export from it.
+/// A reader that opened it would keep that export from it.
 bool ExportCatalogue::is_awaited_by_writer(const FileIdentity& identity) const {
   std::vector<std::string> awaited;
   {
@@ -129,7 +129,7 @@ bool ExportCatalogue::is_awaited_by_writer(const FileIdentity& identity) const {
                              [&](const auto& storage) { return identity_of(storage) == identity; });
 }
 
-/// The export may be narrower than what is open.
+/// The export may be narrower than the storage.
 void ExportCatalogue::serve(Named& named, std::shared_ptr<Storage> storage, bool read_only) {
   const Geometry geometry = geometry_of(storage->backend().info(), read_only).value();
   const std::lock_guard lock{mutex_};
@@ -139,10 +139,11 @@ void ExportCatalogue::serve(Named& named, std::shared_ptr<Storage> storage, bool
   named.lost.clear();
 }
 
-// ---- What waits for its storage -----------------------------------------------------------------
+// ---- Exports that wait for their storage
+// ----------------------------------------------------------
 
-/// Without the lock under which files of the search path are opened, lest what hangs here keeps
-/// these closed: a client that opens the same file in the same moment may find it in use.
+/// Without the lock under which files of the search path are opened, so that a hanging storage does
+/// not keep these closed. A client that opens the same file in the same moment may find it in use.
 bool ExportCatalogue::open_waiting() {
   const std::lock_guard admin{admin_mutex_};
   bool news = try_search_path();
@@ -184,7 +185,7 @@ bool ExportCatalogue::waits() const {
   return !waiting_.empty() || !why_no_search_path_.empty();
 }
 
-/// The errno for who opens it.
+/// The errno for an OPEN of it.
 int ExportCatalogue::why_not_open(std::string_view name) const {
   const std::lock_guard lock{mutex_};
   for (const Waiting& waiting : waiting_) {

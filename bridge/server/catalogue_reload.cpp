@@ -11,7 +11,7 @@
 namespace rnbd {
 namespace {
 
-/// An attempt to open what waits is under way; one that takes longer hangs.
+/// For an attempt to open waiting exports that is in progress; one that takes longer hangs.
 constexpr std::chrono::seconds kPatience{5};
 
 }  // namespace
@@ -23,7 +23,7 @@ std::vector<std::string> ExportCatalogue::change(CatalogueChange wanted, bool ch
   }
   std::vector<std::string> faults;
   std::vector<Added> added;
-  // What is open for writing serves readers, too, but not the other way round.
+  // A storage that is open for writing serves readers, too, but not the other way round.
   std::ranges::stable_sort(wanted.add, {}, &ExportSpecification::read_only);
   for (ExportSpecification& each : wanted.add) {
     auto storage = open_for_export(each);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Exports whose storage was taken away, deleted or replaced while the server runs.
+// Exports that lose their storage while the server runs: it was taken away, deleted or replaced.
 #include <utility>
 
 #include "bridge/protocol/printable.hpp"
@@ -8,7 +8,7 @@
 namespace rnbd {
 namespace {
 
-/// Of storage that is gone its users get errors, whoever else opens what is there now.
+/// The users of a storage that is gone get errors, even if the present one is open for others.
 bool is_in_the_way(const Storage& old, std::size_t leases) {
   return leases > 0 && old.backend().whereabouts() != Whereabouts::gone;
 }
@@ -32,7 +32,7 @@ bool ExportCatalogue::is_stale(std::string_view name) const {
          named.storage->backend().whereabouts() != Whereabouts::named;
 }
 
-/// Two at a time would be in each other's way: whoever calls is in the line of the name.
+/// Two at a time would be in each other's way; the caller is in the line of the name.
 void ExportCatalogue::renew(std::string_view name) {
   if (!is_stale(name)) return;
   std::unique_lock lock{mutex_};
@@ -49,7 +49,7 @@ void ExportCatalogue::renew(std::string_view name) {
   lock.lock();
   old = named.storage;
   const bool taken = named.removed || (old != nullptr && is_in_the_way(*old, old->leases_));
-  if (taken) return;  // by somebody who opened it meanwhile
+  if (taken) return;  // another caller has opened it meanwhile
   if (fresh) {
     lock.unlock();
     if (*fresh == old) return;
@@ -59,7 +59,7 @@ void ExportCatalogue::renew(std::string_view name) {
     return say(rtrs::LogLevel::warning, news);
   }
   const bool unnamed = old != nullptr && old->backend().whereabouts() == Whereabouts::unnamed;
-  if (unnamed) return;  // the only way to what is in it
+  if (unnamed) return;  // the only way to its content
   if (old != nullptr) old->replaced_ = true;
   named.storage.reset();
   const bool news = std::exchange(named.lost, fresh.error().text) != fresh.error().text;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who takes part in writing to a storage of the catalogue, and how that is kept.
+// The reservations of the catalogue's storages, and how they are recorded.
 #include <cerrno>
 
 #include "bridge/server/catalogue.hpp"
@@ -70,7 +70,7 @@ tl::expected<void, std::string> ExportCatalogue::take_turn_of(WriterTurns& turns
   return {};
 }
 
-/// What left_ is about. `lock` is that of mutex_, and is given up meanwhile.
+/// Saves a record for left_. `lock` is that of mutex_, and is released meanwhile.
 tl::expected<void, std::string> ExportCatalogue::save(const WriterTurns& turns,
                                                       const wire::Uuid& key,
                                                       std::unique_lock<std::mutex>& lock) {
@@ -87,7 +87,7 @@ std::uint64_t ExportCatalogue::look(const Lease& lease) const {
   return std::uint64_t{life_} << 32 | lease.storage()->writers_->look();
 }
 
-/// From another life of the server only who came last is known, not when he wrote last.
+/// From another life of the server only the last writer is known, not the time of his last write.
 tl::expected<Lease, int> ExportCatalogue::claim(const Lease& lease, const wire::Claim& seen) {
   Storage& storage = *lease.storage();
   const std::lock_guard lock{mutex_};

@@ -22,7 +22,7 @@ std::uint64_t sectors_of(std::uint64_t size) {
   return (size + padding) / wire::kSectorSize;
 }
 
-/// What kernel servers say; clients use the limit of their transport.
+/// The number that kernel servers give; clients use the limit of their transport.
 constexpr std::uint16_t kMaxSegments = 128;
 
 }  // namespace

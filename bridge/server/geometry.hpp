@@ -11,8 +11,8 @@
 
 namespace rnbd {
 
-/// What of a backend matters to a client and to the checks of each I/O; all but the size is
-/// constant while it is open.
+/// The properties of a backend that matter to a client and to the checks of each I/O. All but the
+/// size is constant while it is open.
 struct Geometry {
   std::uint64_t size = 0;     ///< bytes; may end inside the last sector; see grow()
   std::uint64_t sectors = 0;  ///< of 512 bytes, rounded up
@@ -38,7 +38,7 @@ struct Geometry {
   std::uint64_t end() const { return sectors * wire::kSectorSize; }
 };
 
-/// Translates what a backend says of itself.
+/// Translates the description of a backend.
 ///
 /// Errors: a sentence when clients could not use it (empty, block sizes that RNBD cannot carry).
 tl::expected<Geometry, std::string> geometry_of(const BackendInfo& info, bool read_only);

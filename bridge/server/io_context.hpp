@@ -19,7 +19,7 @@ struct BlockSession::IoContext {
   IoPlan plan;
   Step step = Step::operation;
   bool timed = false;
-  /// By Surroundings::clock: the begin of what is timed, of the rest when it was looked at first.
+  /// By Surroundings::clock: the begin of timed requests, of the rest the time of the first look.
   std::uint64_t began = 0;
   std::vector<BackendExtent> extents;  ///< block_status only
   IoContext* next = nullptr;           ///< while free

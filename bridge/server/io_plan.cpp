@@ -33,7 +33,7 @@ int check_operation(const wire::Io& io, const Geometry& geometry, IoRights right
   if (io.operation() == IoOperation::secure_erase) return EOPNOTSUPP;
   const std::uint32_t known =
       kKnownFlags | (rights.extensions ? wire::kIoFast : 0U) | (rights.member ? wire::kIoCopy : 0U);
-  // An unknown flag may change what the operation means (as NOUNMAP did), so it is not ignored.
+  // An unknown flag may change the meaning of the operation (as NOUNMAP did), so it is not ignored.
   if ((io.flags() & ~known) != 0) return EOPNOTSUPP;
   if (is_flush(io)) {
     if (has(io, wire::kIoNoUnmap | wire::kIoFast)) return EINVAL;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Judges one I/O message before anything happens: what the backend has to do for it, or which error
-// it earns.
+// Judges one I/O message before anything happens: the result is the backend's operation, or an
+// errno.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ struct IoPlan {
   }
 };
 
-/// What the sender may do with the device.
+/// The rights of the sender on the device.
 struct IoRights {
   bool writable = false;    ///< access mode of the mapping
   bool extensions = false;  ///< the session negotiated the RNBD extension

@@ -23,7 +23,7 @@ class Seat;
 
 /// An open backend, shared by all exports and mappings of the same storage.
 ///
-/// Threads: immutable, apart from what the catalogue's lock guards.
+/// Threads: immutable, apart from the members that the catalogue's lock guards.
 class Storage {
  public:
   Storage(std::unique_ptr<Backend> backend, Geometry geometry, bool permanent)
@@ -31,7 +31,7 @@ class Storage {
 
   Backend& backend() const { return *backend_; }
   const Geometry& geometry() const { return geometry_; }
-  /// Names what its writers share with other exports of the same storage.
+  /// The counter that its writers share with other exports of the same storage.
   const WriterCount* writers() const { return writers_.get(); }
   /// See WriterCount.
   void changed() const { writers_->changed(); }
@@ -72,7 +72,7 @@ class Lease {
   const std::shared_ptr<Storage>& storage() const { return storage_; }
   /// As it was when somebody looked last.
   const Geometry& geometry() const { return geometry_; }
-  /// Takes over what the storage has grown by. Never blocks.
+  /// Takes over the growth of the storage. Never blocks.
   ///
   /// Threads: its user's.
   void look_again() { grow(geometry_, storage_->backend().present_size()); }
@@ -83,7 +83,7 @@ class Lease {
     unclaimed_ = std::exchange(claimed.unclaimed_, true);
     writer_ = claimed.writer_;
   }
-  /// The client has closed what it had open, and repeats nothing of it.
+  /// The client has closed the device, and sends no request to it again.
   void close() { closed_ = true; }
 
  private:

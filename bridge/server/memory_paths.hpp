@@ -19,7 +19,7 @@ class ServerSession;
 
 namespace rnbd {
 
-/// Passes what bricks ask for on to the event loop of the path.
+/// Passes the orders of bricks on to the event loop of the path.
 ///
 /// Threads: up() and down() on the session's reactor, the rest any.
 class MemoryPaths {
@@ -33,7 +33,7 @@ class MemoryPaths {
 
   void up(rtrs::ServerSession& session, rtrs::Reactor* reactor, const rtrs::wire::Uuid& path,
           rtrs::Regions& regions);
-  /// Nothing of what was exposed there is used any more.
+  /// The memory that was exposed there is no longer used.
   void down(rtrs::ServerSession& session, const rtrs::wire::Uuid& path);
   /// Null: the session has no such path.
   std::shared_ptr<brick::BrickExposure> find(rtrs::ServerSession* session,

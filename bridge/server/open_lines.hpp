@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who waits for which disk, so that one that hangs costs one thread and nobody else's time.
+// A queue of OPENs for each disk, so that a hanging disk costs one thread and delays no other disk.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace rnbd {
 
-/// Lets one at a time into what may hang, per line: a file, or the state directory. A line whose
-/// first one hangs takes nobody in, so that neither threads nor those who wait pile up.
+/// Lets one caller at a time into work that may hang, per line: a file, or the state directory. A
+/// line with a hanging first caller takes no more, so that neither threads nor waiters pile up.
 ///
 /// Threads: any.
 class OpenLines {
@@ -20,16 +20,16 @@ class OpenLines {
   /// Lines that may hang at a time; each has a thread. Then no new line is begun either.
   static constexpr std::size_t kMostHung = 15;
 
-  /// Whoever stands in a line; only compared.
+  /// A caller in a line; only compared.
   using Who = const void*;
 
-  /// Calls `start` when it is the turn of `who`, which may be in here or in another thread's end().
-  /// False: the line hangs, and `start` is not called.
+  /// Calls `start` when it is the turn of `who`: in here, or in another thread's end(). False: the
+  /// line hangs, and `start` is not called.
   bool begin(const std::string& line, Who who, std::function<void()> start);
-  /// It takes `who` too long: the line takes nobody in until what he has started is over. True: he
-  /// has not started anything, and is out of the line.
+  /// The caller waits no longer: the line takes no more until the work that it has started is over.
+  /// True: it has not started any, and is out of the line.
   bool give_up(const std::string& line, Who who);
-  /// What was started is over.
+  /// The started work is over.
   void end(const std::string& line);
   bool hangs(const std::string& line) const;
 

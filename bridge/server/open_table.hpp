@@ -55,7 +55,7 @@ struct Device {
 /// Which id a device gets.
 enum class DeviceIds : std::uint8_t {
   never_twice,  ///< the lowest free place, plus kMaxDevices for each time it has been free
-  lowest_free,  ///< what Linux's server does; to try clients with
+  lowest_free,  ///< as Linux's server does; to try clients with
 };
 
 /// Hands out ids from 0 on, as Linux servers do, but none twice: a request that its sender gave up

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An OPEN or CLAIM while what it needs may hang.
+// An OPEN or CLAIM while one of its steps may hang.
 #pragma once
 
 #include <atomic>
@@ -10,8 +10,8 @@
 namespace rnbd {
 
 /// Shared by the session, the thread that does the work and the timer. Once it is late, its request
-/// has been answered and the session may be gone: then whoever comes from the thread calls
-/// let_go(), and touches nothing else.
+/// has been answered and the session may be gone. Then the work's callback calls let_go(), and
+/// touches nothing else.
 ///
 /// Threads: the session's reactor, but for the results, which belong to the thread while it works.
 struct BlockSession::Opening {
@@ -28,15 +28,15 @@ struct BlockSession::Opening {
         reactor{session.queues_.reactor()} {}
 
   const std::string& name() const { return wanted.device_name; }
-  /// Of what it got when it was too late. The client has not begun anything with it, so a part in
-  /// writing that was its own before stays so, as if it had been cut off.
+  /// Releases results that came too late. The client has not used them, so an earlier reservation
+  /// of its own stays, as if it had been cut off.
   void let_go();
 
   rtrs::ServerRequest& request;
   const wire::OpenRequest wanted;
   const Coming coming;
   Access access;
-  std::optional<wire::Claim> claim;  ///< of what is open already
+  std::optional<wire::Claim> claim;  ///< of an open device
   ExportCatalogue& catalogue;
   const Surroundings& surroundings;
   rtrs::Reactor* const reactor;
@@ -56,7 +56,7 @@ struct BlockSession::Opening {
 
 /// Why a device is not opened, or not claimed.
 Failure refusal_of(const std::string& name, int error);
-/// Is tried again by who wants the device: EAGAIN is a refusal for now.
+/// The client tries again: EAGAIN is a refusal for now.
 Failure directory_hangs(const std::string& name);
 
 }  // namespace rnbd

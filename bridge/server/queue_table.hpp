@@ -12,9 +12,8 @@
 namespace rnbd {
 
 /// Opens a BackendQueue per storage when the first session of the reactor needs it. Queues of
-/// permanent storage stay; those of other files, and queues that broke (an NBD server went away) or
-/// whose storage was replaced, go with their last user. Who opens a device after that gets a new
-/// one.
+/// permanent storage stay. Those of other files go with their last user. So do queues that broke
+/// (an NBD server went away), or of a replaced storage. The next OPEN gets a new one.
 ///
 /// Threads: its reactor; the destructor when the reactor has stopped and nothing runs.
 class QueueTable {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who may use an export, and how that is told to the log.
+// Users' rights on an export, and their lines in the log.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace rnbd {
 
-/// Patterns of users: a name, the beginning of one with `*` behind it, `*` for every user that has
-/// proven a name, `@ADDRESS` or `@NETWORK/BITS` for who has proven none and comes from there.
+/// Patterns of users: a name; the beginning of one with `*` behind it; `*` for every user that has
+/// proven a name; `@ADDRESS` or `@NETWORK/BITS` for one that has proven none and comes from there.
 struct Rights {
   std::vector<std::string> rw;  ///< these may write and read
   std::vector<std::string> ro;  ///< these may read
@@ -34,14 +34,14 @@ enum class Permission : std::uint8_t { none, read, write };
 /// Threads: any; pure.
 Permission permission_of(const Rights& rights, const User& user);
 
-/// What is wrong with a pattern, as the end of a sentence; "" = nothing.
+/// The fault of a pattern, as the end of a sentence; "" = none.
 std::string fault_of_pattern(std::string_view pattern);
 
-/// See rtrs::audit_line(); fit for one line, whatever is in the values.
+/// See rtrs::audit_line(); fit for one line with any bytes in the values.
 std::string audit_line(std::string_view event, rtrs::AuditFields fields);
 
-/// The number of a session among those of all users: nobody else can make the same one by choosing
-/// the number of his session. Who has proven no name keeps his own.
+/// The number of a session among those of all users: another user cannot make the same one by
+/// choosing the number of his session. A user without a proven name keeps his own.
 rtrs::wire::Uuid number_of_user(const rtrs::wire::Uuid& session, std::string_view user);
 
 }  // namespace rnbd

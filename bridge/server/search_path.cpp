@@ -108,7 +108,7 @@ tl::expected<FoundFile, Failure> SearchPath::find(std::string_view owner,
   if (per_owner_) {
     if (owner.find('/') != std::string_view::npos || !is_tame(owner))
       return tl::unexpected(failure_of(ENOENT, owner, "not a directory's name"));
-    // Who may make links in one directory must not come into another one.
+    // A user with the right to make links in one directory must not come into another one.
     own_directory =
         open_beneath(base, std::string{owner}, O_DIRECTORY, Links::refuse, use_openat2_);
     if (!own_directory) return tl::unexpected(failure_of(errno, owner, "its directory"));

@@ -32,26 +32,27 @@ struct FoundFile {
   FileIdentity identity;
 };
 
-/// A directory whose files clients may open by name, as the `dev_search_path` of Linux servers.
+/// A directory with files that clients may open by name, as the `dev_search_path` of Linux servers.
 ///
 /// Threads: any, once open.
 /// Source:  openat2(2).
 class SearchPath {
  public:
-  /// `directory` may end with `/%SESSNAME%` or `/%IDENTITY%`: then every client sees only the
+  /// `directory` may end with `/%SESSNAME%` or `/%IDENTITY%`. Then every client sees only the
   /// directory below it that has the name of its session, or the name that it has proven.
   /// `use_openat2` is true except in tests.
   ///
-  /// Errors: a sentence that says what to do.
+  /// Errors: a sentence with the remedy.
   static tl::expected<SearchPath, Failure> open(const std::string& directory,
                                                 bool use_openat2 = true);
 
   /// Looks a name up. Symbolic links that stay below the directory are followed. May block as any
   /// file access may.
   ///
-  /// Errors: ENOENT for everything that is not there or not allowed (`..`, ways out of the
-  ///         directory, anything but regular files and block devices), with the reason in the text
-  ///         for the server's log; ENOMEM, EMFILE and the like as they are.
+  /// Errors: ENOENT for everything that is not there or not allowed, with the reason in the text
+  /// for
+  ///         the server's log: `..`, ways out of the directory, anything but regular files and
+  ///         block devices. ENOMEM, EMFILE and the like as they are.
   tl::expected<FoundFile, Failure> find(std::string_view owner, std::string_view device_name) const;
 
   const std::string& directory() const { return directory_; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the request logic may ask of the program around it. Everything may be empty: the simulator
-// and the unit tests have no threads and no event loop.
+// The services that the request logic may ask of the program around it. All may be empty: the
+// simulator and the unit tests have no threads and no event loop.
 #pragma once
 
 #include <array>
@@ -30,8 +30,8 @@ struct Device;
 struct Surroundings {
   /// Runs `work` on the reactor soon, from its event loop and not from inside the caller.
   std::function<void(rtrs::Reactor* reactor, std::function<void()> work)> later;
-  /// Runs `work` on the reactor when the time is over, unless what this returns is dropped before,
-  /// on the reactor. Empty: time never ends.
+  /// Runs `work` on the reactor when the time is over, unless the result is dropped before, on the
+  /// reactor. Empty: time never ends.
   std::function<std::shared_ptr<void>(rtrs::Reactor* reactor, rtrs::Duration time,
                                       std::function<void()> work)>
       after;
@@ -40,12 +40,12 @@ struct Surroundings {
   std::function<void(rtrs::Reactor* reactor, std::function<void()> work,
                      std::function<void()> then)>
       offload;
-  /// As offload, for what waits for nothing but the server's own state directory.
+  /// As offload, for work that waits for nothing but the server's own state directory.
   std::function<void(rtrs::Reactor* reactor, std::function<void()> work,
                      std::function<void()> then)>
       record;
   /// Ends sessions without paths and requests that may write to this storage, then runs `then` on
-  /// the reactor. `reason` is for the log: who wants what they have.
+  /// the reactor. `reason` is for the log: the client that wants their device.
   std::function<void(rtrs::Reactor* reactor, const WriterCount* storage, const std::string& reason,
                      std::function<void()> then)>
       reclaim;
@@ -70,7 +70,7 @@ struct Surroundings {
   /// A line about the client at an address.
   std::function<void(rtrs::LogLevel level, const std::string& peer, const std::string& line)> log;
 
-  /// Where what the devices do is counted; null: each device counts for itself.
+  /// Counts the devices' requests; null: each device counts for itself.
   std::shared_ptr<MeterBook> meters = {};
   /// A steady clock. Null: nothing is timed.
   ///

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Records of who takes part in writing that lie beside their storage, so that every server of it
-// finds them.
+// Records of reservations that lie beside their storage, so that every server of it finds them.
 #pragma once
 
 #include <map>

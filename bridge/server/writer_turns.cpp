@@ -28,8 +28,8 @@ std::uint64_t WriterTurns::serial_of(const wire::Uuid& session) const {
 WriterRecord WriterTurns::with(const wire::Uuid& session, Coming coming,
                                std::uint32_t origin) const {
   WriterRecord record = record_;
-  // Who finds a new number will not write, unless it is the first one that is given: whoever did
-  // meanwhile keeps what he has.
+  // A session with a new number will not write, unless it is the first number of all. Other writers
+  // keep their reservations.
   const bool alone = coming != Coming::again || record.parts.size() >= kMostParts;
   const bool there = is_there(session);
   std::erase_if(record.parts, [&](const auto& part) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who may write to a storage, and who may come back to it as if nothing had happened.
+// Reservations: the sessions that may write to a storage, and those that may come back to it and
+// repeat their requests.
 #pragma once
 
 #include <algorithm>
@@ -30,8 +31,8 @@ struct Access {
 struct WriterRecord {
   struct Part {
     wire::Uuid session{};
-    /// The same as long as the session takes part: who finds another one than before must not
-    /// repeat what was under way then.
+    /// The same as long as the reservation lasts: a session that finds another one must not repeat
+    /// the writes that were in flight before.
     std::uint32_t number = 0;
     friend bool operator==(const Part&, const Part&) = default;
   };
@@ -42,8 +43,8 @@ struct WriterRecord {
   friend bool operator==(const WriterRecord&, const WriterRecord&) = default;
 };
 
-/// Remembers records across lives of the server. What is under way at a client when the server ends
-/// comes again in its next life, whoever has written meanwhile.
+/// Keeps records across lives of the server. Requests in flight at its end come again in its next
+/// life, even if others have written meanwhile.
 ///
 /// Threads: one at a time.
 class WriterStore {
@@ -57,11 +58,11 @@ class WriterStore {
                       const std::shared_ptr<BackendNotes>& /*notes*/) {}
   /// No number was given yet: there is none. May block.
   ///
-  /// Errors: what is in the way of knowing it.
+  /// Errors: the obstacle to knowing it.
   virtual tl::expected<WriterRecord, std::string> load(const wire::Uuid& storage) = 0;
   /// Durable when it returns. May block.
   ///
-  /// Errors: what is in the way.
+  /// Errors: the obstacle.
   virtual tl::expected<void, std::string> save(const wire::Uuid& storage,
                                                const WriterRecord& record) = 0;
 };
@@ -73,34 +74,35 @@ enum class Coming : std::uint8_t {
   unknown,  ///< Linux's clients do not say
 };
 
-/// Who has a storage open for writing, and who takes part in it. A session takes part when it opens
-/// the storage for writing, and until
-/// - somebody opens it anew, or a Linux client that takes no part opens it, and the session is not
-///   there itself;
-/// - it leaves while another one is there, whether it closes the storage or is cut off;
-/// - it closes the storage, and another one who was cut off may come back.
-/// So two take part while a machine migrates, and both after a crash of the server.
+/// The sessions that have a storage open for writing, and those with a reservation. A session
+/// reserves when it opens the storage for writing. The reservation ends with any of these:
+/// - another session opens it anew, or a Linux client without a reservation opens it, and the
+///   session is not there itself;
+/// - the session leaves while another one is there: it closes the storage or is cut off;
+/// - the session closes the storage, and another one that was cut off may come back.
+/// So two have reservations while a machine migrates, and both after a crash of the server.
 ///
 /// Threads: its catalogue's lock.
 class WriterTurns {
  public:
-  /// What it knows is no older than what the store knows.
+  /// Its record is no older than the store's.
   bool anybody_there() const { return !there_.empty(); }
-  /// Who takes part, and is not there, and may come back.
+  /// Some session with a reservation is away, and may come back.
   bool anybody_away() const {
     return std::ranges::any_of(record_.parts,
                                [&](const auto& part) { return !is_there(part.session); });
   }
   bool is_there(const wire::Uuid& session) const { return there_.contains(session); }
   bool takes_part(const wire::Uuid& session) const { return number_of(session) != 0; }
-  /// With the origin in the upper half; of who takes no part, the number given last. 0: none was.
+  /// The session's number, with the origin in the upper half; without a reservation the number
+  /// given last. 0: none was.
   std::uint64_t serial_of(const wire::Uuid& session) const;
 
   const WriterRecord& record() const { return record_; }
   void set_record(WriterRecord record) { record_ = std::move(record); }
-  /// As it is to be when the session has a new part; one that is there keeps its own, and ends
-  /// those of who is not. A session without a UUID takes no part: nobody knows it again. `origin`
-  /// is that of the first number, which is 1.
+  /// The record with a new reservation for the session. A session that is there keeps its own; a
+  /// new one ends those of sessions that are away. A session without a UUID gets none: it could not
+  /// be recognized. `origin` is that of the first number, which is 1.
   WriterRecord with(const wire::Uuid& session, Coming coming, std::uint32_t origin) const;
 
   void enter(const wire::Uuid& session) { ++there_[session]; }
@@ -130,7 +132,7 @@ class WriterCount {
   int take(wire::AccessMode mode);
   /// One of them takes part from here on.
   void take_part() { ++taking_part_; }
-  /// Who was let in, but takes no part yet, may still end the parts of others.
+  /// A session that was let in, but has no reservation yet, may still end those of others.
   bool all_take_part() const { return taking_part_ == count_; }
   bool anybody() const { return count_ > 0; }
   void give_back(bool took_part) {
@@ -138,8 +140,8 @@ class WriterCount {
     if (took_part) --taking_part_;
   }
 
-  /// Somebody is about to read, and to claim the storage later. The number is another one when what
-  /// he has read may have been changed.
+  /// A session is about to read, and to claim the storage later. The number changes when the
+  /// content may have changed since that read.
   std::uint32_t look() {
     looked_at_ = true;
     return changes_;

@@ -12,10 +12,10 @@ namespace rnbd::mirror {
 
 /// A member's knowledge that outlives a crash.
 struct MemberRecord {
-  unsigned number = 0;            ///< which member this is
+  unsigned number = 0;            ///< of this member.
   unsigned members = 0;           ///< of the group
   std::uint64_t promised = 0;     ///< orders of lower terms are refused
-  View view;                      ///< the newest one that was recorded here
+  View view;                      ///< the newest one that was recorded here.
   View confirmed;                 ///< the newest one of which all its members are known to have it
   std::uint64_t whole_epoch = 0;  ///< volatile epoch at its newest view; 0 = in none yet
   Maps maps;
@@ -24,8 +24,8 @@ struct MemberRecord {
   static MemberRecord first(unsigned number, unsigned members, std::uint32_t regions);
 };
 
-/// Decides what a client may do here, and keeps the maps. Whoever calls makes changes of the record
-/// durable before answering, and before a write is carried out.
+/// Decides on a client's orders, and keeps the maps. The caller makes changes of the record durable
+/// before answering, and before a write is carried out.
 ///
 /// Errors:  0 or a positive errno: ESTALE for a client that has been superseded.
 /// Threads: one; pure.
@@ -42,12 +42,12 @@ class Member {
   int claim(std::uint64_t term, std::uint64_t session);
   /// The answer to a claim, refused or not.
   Claimed claimed() const;
-  /// `inherit`: what absent members lack, or empty.
+  /// `inherit`: the regions that absent members lack, or empty.
   int view(std::uint64_t session, const View& view, const View& confirmed,
            const std::vector<RegionMap>& inherit);
   int confirm(std::uint64_t session, const View& view);
-  /// Before a write to the regions [first, last]. A `copy` brings this member up to date, and what
-  /// it lacks is known by others until it is in step.
+  /// Before a write to the regions [first, last]. A `copy` brings this member up to date; others
+  /// know the regions that it lacks until it is in step.
   int write(std::uint64_t session, std::uint32_t first, std::uint32_t last, bool copy);
   /// Before a read or a flush, or before the maps are told.
   int serve(std::uint64_t session) const;

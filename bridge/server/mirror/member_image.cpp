@@ -93,7 +93,7 @@ std::optional<Head> take_head(wire::ConstBytes image, unsigned which) {
   return head;
 }
 
-/// Its checksum is right, so only another version could write what cannot be.
+/// Its checksum is right, so only another version could write impossible values.
 bool is_understood(const Head& head) {
   if (head.version != kVersion || head.last_views > kMaxLastViews) return false;
   if (head.members == 0 || head.members > kMaxMembers || head.member >= head.members) return false;

@@ -31,7 +31,7 @@ void remember_view(MemberState& state, const ViewId& view);
 
 inline constexpr std::size_t kMaxLastViews = 8;
 
-/// A map of a member: 0 is the activity log, 1 + k what member k lacks.
+/// A map of a member: 0 is the activity log, 1 + k the regions that member k lacks.
 const RegionMap& map_of(const MemberRecord& record, unsigned map);
 inline unsigned maps_of(const wire::MirrorShape& shape) { return 1 + shape.members; }
 /// Of one map.
@@ -57,8 +57,9 @@ struct LoadedImage {
   unsigned torn = 0;  ///< parts that were recognised as such
 };
 
-/// The newer one of the heads that are whole. Where a page is torn, or lacks, all of its regions
-/// count as set: whatever was to be set or cleared, that is safe.
+/// Loads the newer one of the heads that are whole. If a page is torn or missing, all of its
+/// regions count as set. That is safe for regions about to be set, and for those about to be
+/// cleared.
 ///
 /// Errors: a sentence's end: no head is whole, or it is another version's.
 tl::expected<LoadedImage, std::string> load_image(wire::ConstBytes image);

@@ -12,8 +12,9 @@
 
 namespace rnbd::mirror {
 
-/// What is to become durable together: the head only after the first pages, so that a view never
-/// stands there without what its absent members lack; the rest at any time after that.
+/// The parts that must become durable together. The head follows the first pages, so that a view
+/// never stands there without the regions that its absent members lack. The rest may follow at any
+/// time.
 struct Save {
   std::vector<Patch> first;
   std::optional<Patch> head;
@@ -28,7 +29,7 @@ class MemberFile {
   virtual ~MemberFile() = default;
   /// Durable when it returns, `rest` perhaps later. May block.
   ///
-  /// Errors: what is in the way, with the file's name; then any of it may be there or not.
+  /// Errors: the obstacle, with the file's name; then any of it may be there or not.
   virtual tl::expected<void, std::string> write(const Save& save) = 0;
 };
 
@@ -43,7 +44,7 @@ class MemberStore {
   virtual ~MemberStore() = default;
   /// None: this storage is no member. May block.
   ///
-  /// Errors: what is in the way of knowing it, or a record that is damaged.
+  /// Errors: the obstacle to knowing it, or a record that is damaged.
   virtual tl::expected<std::optional<FoundMember>, std::string> load(const wire::Uuid& storage) = 0;
   /// Durable when it returns. May block.
   virtual tl::expected<std::unique_ptr<MemberFile>, std::string> create(

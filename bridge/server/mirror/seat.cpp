@@ -32,7 +32,7 @@ void Seat::adopt(MemberState state, std::uint64_t sequence) {
   find_warm();
 }
 
-/// What the record says that was loaded.
+/// The warm regions, by the record that was loaded.
 void Seat::find_warm() {
   const MemberRecord& record = member_->record();
   warm_ = RegionMap{about_.shape.regions()};
@@ -236,14 +236,15 @@ std::vector<std::byte> Seat::regions(std::uint32_t which, std::uint32_t first,
   return wire::encode_regions(map_of(member_->record(), which), first, capacity);
 }
 
-// ---- What becomes durable -----------------------------------------------------------------------
+// ---- Durability
+// -----------------------------------------------------------------------------------
 
 void Seat::keep(const Surroundings& surroundings, rtrs::Reactor* reactor,
                 std::function<void(int error)> then) {
   {
     const std::lock_guard lock{mutex_};
     if (is_saving_ || !changes_.none()) {
-      // All of it may be in what is saved now.
+      // The present save may have all of it.
       const std::uint64_t ticket = changes_.none() ? asked_ : ++wanted_;
       waiters_.push_back({ticket, reactor, std::exchange(then, nullptr)});
       if (std::exchange(is_saving_, true)) return;
@@ -252,7 +253,7 @@ void Seat::keep(const Surroundings& surroundings, rtrs::Reactor* reactor,
   then ? then(0) : run_save(surroundings, reactor);
 }
 
-/// Whatever comes while it runs is saved together after it.
+/// Changes during a save are saved together after it.
 void Seat::run_save(const Surroundings& surroundings, rtrs::Reactor* reactor) {
   struct Run {
     Save save;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The place of a storage in its mirror group: the member's rules, its record, and who is served.
+// The place of a storage in its mirror group: the member's rules, its record, and its clients.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@
 
 namespace rnbd::mirror {
 
-/// What people ask about a member.
+/// The facts that people ask about a member.
 struct SeatStatus {
   MemberState state;
   bool served = false;      ///< a client has claimed it in this life of the server
@@ -67,7 +67,7 @@ class Seat : public std::enable_shared_from_this<Seat> {
   void begin_claim(const Surroundings& surroundings, rtrs::Reactor* reactor,
                    std::function<void()> then);
   void end_claim();
-  /// Why this claim cannot be granted, whatever its term: EEXIST, EIO. 0: it may be.
+  /// The errno that forbids this claim, of any term: EEXIST, EIO. 0: it may be granted.
   int misfit(const wire::MirrorClaim& claim) const;
   bool refuses(const wire::MirrorClaim& claim, std::uint64_t session) const;
   bool is_served_to(const wire::MirrorClaim& claim, std::uint64_t session) const;
@@ -87,15 +87,15 @@ class Seat : public std::enable_shared_from_this<Seat> {
   int confirm(std::uint64_t session, const View& view);
   int cool(std::uint64_t session, std::uint64_t term, const RegionMap& regions);
   int write(std::uint64_t session, std::uint32_t first, std::uint32_t last);
-  /// What write() has put down is durable.
+  /// The regions of a write() are durable.
   void warm_up(std::uint32_t first, std::uint32_t last);
   /// REGIONS: as much as fits. Empty: there is no such map.
   std::vector<std::byte> regions(std::uint32_t which, std::uint32_t first,
                                  std::size_t capacity) const;
   wire::MirrorShape shape() const;
 
-  /// Makes durable whatever has changed until now, then calls `then` on the reactor, or at once
-  /// when nothing has: with 0, or with EIO and a line in the log.
+  /// Makes all changes until now durable, then calls `then` on the reactor, or at once if there are
+  /// none: with 0, or with EIO and a line in the log.
   void keep(const Surroundings& surroundings, rtrs::Reactor* reactor,
             std::function<void(int error)> then);
 
@@ -150,7 +150,7 @@ class Seat : public std::enable_shared_from_this<Seat> {
   std::unique_ptr<MemberFile> file_;  ///< used by one save at a time, without the lock
   std::uint64_t sequence_ = 0;        ///< of the newest head
   Changes changes_;                   ///< since the last save began
-  Changes saving_;                    ///< what it saves
+  Changes saving_;                    ///< the changes in this save
   bool is_saving_ = false;
   std::uint64_t wanted_ = 0;  ///< ticket
   std::uint64_t asked_ = 0;   ///< of the save that runs
