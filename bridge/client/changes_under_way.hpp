@@ -12,15 +12,15 @@
 
 namespace rnbd {
 
-/// The changes of a device that are under way, each with its user.
+/// The writes of a device that are in flight, each with its user.
 ///
-/// A client that loses one of several connections sends over another one what had no answer, and we
-/// may learn of the loss only later: until then the first copy is under way for somebody who has
-/// gone. What overlaps it waits here until it has ended or is known to be given up (then
-/// rtrs::Request::given_up takes over). Users who live have no order to lose: NBD promises none for
-/// what overlaps.
+/// A client that loses one of several connections sends its unanswered writes again over another
+/// one. We may learn of the loss only later: until then the first copy is in flight for a user that
+/// has gone. An overlapping write waits here until that copy has ended or is cancelled (then
+/// rtrs::Request::given_up takes over). Among live users there is no order to lose: NBD promises
+/// none for overlapping writes.
 ///
-/// Threads: any. Memory is allocated only for more changes than ever before.
+/// Threads: any. Memory is allocated only for more writes than ever before.
 class ChangesUnderWay {
  public:
   using Place = std::uint32_t;

@@ -54,12 +54,12 @@ struct ClientConfig {
   rtrs::TlsMode tls = rtrs::TlsMode::off;
   rtrs::TlsKeys tls_keys;
   std::optional<rtrs::TlsKeys> auth_keys;  ///< both ends prove that they have this key, in clear
-  bool extensions = true;                  ///< offer what only rnbdkit peers know
+  bool extensions = true;                  ///< offer features that only rnbdkit peers know
   bool require_extension = false;          ///< refuse servers that do not know it
-  bool is_member = false;                  ///< of a mirror: offer what that takes
+  bool is_member = false;                  ///< of a mirror: offer the features of one
   GeometryOptions geometry;
   std::string control;  ///< absolute path of the control socket; "" = none
-  /// How to see the server's exports with this program, for who has named one that is not there.
+  /// How to list the server's exports with this program, for the message about a missing one.
   std::string how_to_list;
 
   /// `rnbd+tcp://host:port`, for messages.
@@ -109,7 +109,7 @@ class ConfigReader {
 /// A key that ConfigReader knows.
 struct ConfigKey {
   const char* key;
-  const char* value;  ///< what to write behind it, for the help
+  const char* value;  ///< the value behind it, for the help
   const char* help;
 };
 std::span<const ConfigKey> config_keys();

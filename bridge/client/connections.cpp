@@ -56,8 +56,8 @@ tl::expected<std::string, Failure> Connections::default_device(const Interrupt& 
                  "is started"}));
 }
 
-/// Another client may write to it. Perhaps it leaves in this moment; otherwise this one reads only,
-/// so that whoever attaches a disk that is in use hears of it now, and not at its first write.
+/// Another client may write to it. Perhaps it leaves in this moment. Otherwise this one reads only,
+/// so that attaching a disk in use fails now, and not at its first write.
 tl::expected<void, Failure> Connections::wait_for_writer(RemoteDevice& device,
                                                          const Interrupt& interrupt) {
   constexpr std::chrono::seconds kMoment{1};
@@ -123,7 +123,7 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
     // The server may not have noticed yet that our last session died with this device open.
     const bool may_be_ours = error == EPERM && shared_.replaced_lately();
     const bool in_time = std::chrono::steady_clock::now() < deadline;
-    // Others have waited for a path for long, but who comes now has not.
+    // Others have waited long for a path, but a new client has not.
     const bool may_come_back = error == EIO && !session.has_path() && in_time;
     // Its storage is not there yet, or somebody else has it.
     const bool may_come = (error == EAGAIN || error == EBUSY) && in_time;
@@ -176,7 +176,7 @@ SessionStatus Connections::status() {
   return mirror != nullptr ? mirror::as_session(config_, mirror->status()) : SessionStatus{};
 }
 
-/// Another one in the place of what somebody else has taken over.
+/// Makes another one if a client elsewhere has taken the first over.
 std::shared_ptr<mirror::Mirror> Connections::usable_mirror() {
   const std::lock_guard lock{mutex_};
   if (mirror_ == nullptr || mirror_->dead())

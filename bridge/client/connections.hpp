@@ -27,11 +27,11 @@ class Connections {
   Connections(const ClientConfig& config, rtrs::Log log);
   ~Connections();
 
-  /// Opens a device for one more client; `name` is what the client called it ("" = the default).
+  /// Opens a device for one more client; `name` is the one that the client gave ("" = the default).
   tl::expected<Disk*, Failure> open(const std::string& name, bool readonly,
                                     const Interrupt& interrupt);
   void close(Disk* disk);
-  /// `disk0 at rnbd+tcp://storage:1234 (rw), UUID ...`, for those who look at an export.
+  /// `disk0 at rnbd+tcp://storage:1234 (rw), UUID ...`, a description of the export for people.
   std::string describe(const Disk& disk) const;
 
   /// The server's exports. Errors: EOPNOTSUPP when it cannot tell.

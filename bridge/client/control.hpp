@@ -75,8 +75,8 @@ class ControlOperation final : public rtrs::Operation {
   rtrs::Request request_;
 };
 
-/// Closes what may be open or not, by its name: servers answer the OPEN of a device that the
-/// session has open already with the id that it has. For servers whose CLOSE names an id only.
+/// Closes a device by its name, whether it is open or not: servers answer the OPEN of a device that
+/// the session has open already with the id that it has. For servers that close by id only.
 ///
 /// Errors:  as ControlOperation; none when the server does not let it be opened.
 /// Threads: as rtrs::Operation.

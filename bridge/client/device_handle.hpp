@@ -14,8 +14,8 @@ namespace rnbd {
 /// An id that servers answer like that of a device which is not open.
 inline constexpr std::uint32_t kNoDevice = 0xFFFF'FFFF;
 
-/// Knows whether there are changes that a server has answered but need not have made durable, so
-/// that a flush does not call them durable when the server's machine has lost them.
+/// Knows whether there are unflushed writes: the server has answered them, but need not have made
+/// them durable. A flush must not call them durable when the server's machine has lost them.
 ///
 /// Threads: any.
 /// Source:  docs/protocol.md, RTRS extension.
@@ -38,9 +38,9 @@ class UnflushedWrites {
     if (covers) ++flushing_;
     return {covers, losses_};
   }
-  /// The server has answered it with `error`, or nobody has. Returns what its user must be told,
-  /// for whom `told` counts the losses known to him: EIO when the flush came too late for what was
-  /// lost, whatever the server says.
+  /// The server has answered it with `error`, or did not answer. Returns the result for its user;
+  /// `told` counts the losses known to that user. It is EIO when the flush came too late for lost
+  /// writes, whatever the server says.
   int end_flush(const Flush& flush, int error, std::atomic<std::uint64_t>& told);
 
   /// Changes that were not durable may be gone. False: nothing was.
@@ -73,7 +73,7 @@ class VolatileEpoch {
   std::uint64_t known_ = 0;
 };
 
-/// How requests reach an open device, and what they leave behind.
+/// The id by which requests reach an open device, and the state that they leave behind.
 ///
 /// Threads: any; the id is read with a lane held, and changes only while no lane sends.
 struct DeviceHandle {

@@ -22,7 +22,7 @@ struct ZeroOptions {
   bool fast = false;       ///< EOPNOTSUPP unless it is faster than writing zeroes
 };
 
-/// Lanes for the event loops of those who use a disk.
+/// Lanes for the event loops that use a disk.
 class LaneSource {
  public:
   virtual ~LaneSource() = default;
@@ -34,8 +34,8 @@ class LaneSource {
 
 /// A disk in the hands of one user. Offsets and lengths are bytes and need no alignment.
 ///
-/// Every call blocks until it is answered, and is one of:
-/// Errors:  0 for success, else an errno: what the server said, EIO (nobody answers), EINTR
+/// Every call blocks until it is answered.
+/// Errors:  0 for success, else an errno: the server's own, EIO (no answer will come), EINTR
 ///          (interrupted), EROFS (opened ro), EINVAL (range outside the disk), EOPNOTSUPP (the
 ///          server cannot).
 /// Threads: any.
@@ -55,8 +55,8 @@ class Disk {
   /// Where event loops get their lanes for transfers that begin() has begun.
   virtual std::shared_ptr<LaneSource> lane_source() = 0;
 
-  /// Takes over what the disk has grown by since it was opened. A server that cannot be asked now,
-  /// or never, changes nothing. Other users of the same disk keep the size that they know.
+  /// Takes over the growth of the disk since it was opened. A server that cannot be asked now, or
+  /// never, changes nothing. Other users of the same disk keep the size that they know.
   ///
   /// Errors:  EINTR, EPROTO (nonsense from the server).
   /// Threads: its user's, before the first request.
@@ -71,13 +71,13 @@ class Disk {
                    const rtrs::Interrupt& interrupt) = 0;
   virtual int write(std::uint64_t offset, rtrs::ConstBytes data, bool fua,
                     const rtrs::Interrupt& interrupt) = 0;
-  /// Makes all writes durable that were answered before, by whatever connection they went. Once
-  /// EIO, if some of them may have been lost meanwhile.
+  /// Makes all writes durable that were answered before, over any connection. Returns EIO once, if
+  /// some of them may have been lost meanwhile.
   virtual int flush(const rtrs::Interrupt& interrupt) = 0;
   /// Says that the content is no longer needed. Partial blocks at the ends are left alone.
   virtual int discard(std::uint64_t offset, std::uint64_t length, bool fua,
                       const rtrs::Interrupt& interrupt) = 0;
-  /// Uses the server's own zeroing when that does exactly what is asked, else writes zeroes.
+  /// Uses the server's own zeroing when that does exactly the requested thing, else writes zeroes.
   virtual int write_zeroes(std::uint64_t offset, std::uint64_t length, ZeroOptions options,
                            const rtrs::Interrupt& interrupt) = 0;
   /// Where there is data: appends runs that start at `offset`, touch each other and end inside the

@@ -48,8 +48,8 @@ void add_info(DeviceGeometry& geometry, const wire::DeviceInfoResponse& info) {
   }
 }
 
-/// As the server judges: a sight is proof by itself. The writer's number, which depends on who
-/// comes and goes in that moment, counts only where there is no sight.
+/// As the server judges: a sight is proof by itself. The writer's number depends on clients that
+/// come and go in that moment, so it counts only where there is no sight.
 bool same_sight(const Witness& one, const Witness& other) {
   if (one.sight != other.sight)
     return RTRS_PLANTED(sight_by_serial) && one.writer_serial == other.writer_serial;

@@ -17,8 +17,8 @@ namespace rnbd {
 /// anything, which cannot be seen on the wire: `automatic` trusts only rnbdkit servers.
 enum class Use : std::uint8_t { automatic, always, never };
 
-/// What tells, when a device is opened again, whether others were there meanwhile; see
-/// wire::DeviceInfoResponse. 0 = unknown.
+/// The identity of a device's content: tells at a second OPEN whether others may have written
+/// meanwhile, see wire::DeviceInfoResponse. 0 = unknown.
 struct Witness {
   std::uint64_t writer_serial = 0;
   std::uint32_t server_life = 0;
@@ -26,8 +26,8 @@ struct Witness {
   std::uint64_t sight = 0;  ///< for the CLAIM of an unclaimed device
 };
 
-/// Whether a user who saw the content when `seen` was told may change what another user of the
-/// session has claimed: he looked as that one did (`claimed_on`), or when the session had the
+/// Whether a user who saw the content at `seen` may write to a device that another user of the
+/// session has claimed. Either it saw the same as that one (`claimed_on`), or the session had the
 /// reservation already (`held`).
 bool knows_as_much(const Witness& seen, const Witness& claimed_on, const Witness& held);
 
@@ -61,7 +61,7 @@ struct DeviceGeometry {
   Witness witness;
   wire::Uuid export_uuid{};  ///< all zero when the server did not say
 
-  /// What users see is a multiple of it, and so are requests of users who keep to sectors.
+  /// Sizes that users see are multiples of it, and so are requests of users who keep to sectors.
   std::uint32_t user_block() const { return size % wire::kSectorSize == 0 ? wire::kSectorSize : 1; }
 
   std::uint64_t round_down(std::uint64_t offset) const { return offset - offset % block; }
@@ -76,9 +76,8 @@ struct DeviceGeometry {
   }
 };
 
-/// The device has `size` bytes by now, its server says. What is not larger, or larger than
-/// possible, changes nothing, and an end inside a block stays where it is: requests may reach over
-/// it.
+/// The server has reported `size` bytes. A size that is not larger, or larger than possible,
+/// changes nothing. An end inside a block stays where it is: requests may reach over it.
 void grow(DeviceGeometry& geometry, std::uint64_t size);
 
 /// How the user wants the device used.

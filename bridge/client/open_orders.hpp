@@ -26,16 +26,16 @@ struct OpenedDevice {
 
 /// The treatment of a device when the server has forgotten the session.
 enum class Renewal : std::uint8_t {
-  none,           ///< it is not open, and who opens it asks anew
-  open,           ///< is opened again
-  open_to_close,  ///< likewise, because the server may have it open still, and then it is closed
-  close_by_name,  ///< the same toward a server that may give its id to what comes late for another
-                  ///< device: like all that opens, it waits for that, as half closed
+  none,           ///< it is not open, and the next user asks anew.
+  open,           ///< is opened again.
+  open_to_close,  ///< likewise, because the server may have it open still, and then it is closed.
+  close_by_name,  ///< the same toward a server that may give its id to a late OPEN of another
+                  ///< device: it waits for that like an OPEN, as half closed
   forget,         ///< nobody uses it, and it is certainly not open any more
 };
 
-/// Numbers the OPENs of a session between own peers, so that no late copy opens what nobody would
-/// close, and decides with which messages a device is closed.
+/// Numbers the OPENs of a session between own peers, so that no late copy opens a device that would
+/// stay open. Decides with which messages a device is closed.
 ///
 /// Threads: one at a time; pure.
 /// Source:  docs/protocol.md, CLOSE.
@@ -58,9 +58,9 @@ class OpenOrders {
   /// Whether the end of a CLOSE says that the device is not open any more. Otherwise it is
   /// half_closed.
   static bool closed(int error);
-  /// Whether the answer to a CLOSE can be about its device. `renewed`: the session has been since
-  /// the CLOSE was sent, and `limits` are the new ones. Without numbers the CLOSE may have had no
-  /// id any more, while the server kept the session and what is open.
+  /// Whether the answer to a CLOSE can be about its device. `renewed`: the session was recovered
+  /// after the CLOSE was sent, and `limits` are the new ones. Without numbers the CLOSE may have
+  /// had no id any more, while the server kept the session and its open devices.
   static bool believed(bool renewed, const rtrs::SessionLimits& limits) {
     return !renewed || numbered(limits);
   }

@@ -146,8 +146,8 @@ int RemoteDevice::write(std::uint64_t offset, rtrs::ConstBytes data, bool fua,
                                                     : write_any(transfer, interrupt);
 }
 
-/// A write (of zeroes without `from`) or write_zeroes whose ends may lie inside blocks. Its parts
-/// are done in one session, or done again: what was answered in another one may be lost.
+/// A write (of zeroes without `from`) or write_zeroes; its ends may lie inside blocks. Its parts
+/// are done in one session, or done again: parts answered in another one may be lost.
 int RemoteDevice::write_any(const Transfer& whole, const Interrupt& interrupt) {
   const bool alone = geometry().is_aligned(whole.offset, whole.length);
   for (;;) {

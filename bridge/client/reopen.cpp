@@ -22,16 +22,16 @@ std::string yes_or_no(const char* what, bool was) {
 bool known(const wire::Uuid& uuid) { return uuid != wire::Uuid{}; }
 
 /// The same server process has had it open all the time, so it is the same storage and has merely
-/// grown. Requests for what was there mean the same as before, unless they reached over its end.
+/// grown. Requests for its old size mean the same as before, unless they reached over its end.
 bool has_grown(const DeviceGeometry& was, const DeviceGeometry& is) {
   const bool kept_open = is.witness.server_life != 0 &&
                          is.witness.server_life == was.witness.server_life && known(is.export_uuid);
   return kept_open && is.size > was.size && was.size % was.block == 0;
 }
 
-/// Requests that were in flight are not written over what somebody else has written since. A
-/// server that has lost its records, or keeps none, knows nothing of before, and its numbers begin
-/// with 1 again: only who gets that one is the first to write since.
+/// Requests that were in flight must not overwrite later writes of another client. A server that
+/// has lost its records, or keeps none, knows nothing of before, and its numbers begin with 1
+/// again: only the session that gets that one is the first to write since.
 std::string change_of_writer(std::uint64_t was, std::uint64_t is) {
   if (was >> 32 == is >> 32) {
     if (was == is || RTRS_PLANTED(other_writer_unseen)) return "";
@@ -68,7 +68,7 @@ std::string change_of_device(const DeviceGeometry& was, const DeviceGeometry& is
     return changed("its physical block size", was.physical_block, is.physical_block);
   }
   if (was.read_only != is.read_only) return yes_or_no("it is read-only", was.read_only);
-  // What became larger does no harm: requests are made for what was.
+  // A larger limit does no harm: requests were made for the old one.
   if (is.max_io < was.max_io) return changed("its largest request", was.max_io, is.max_io);
   if (is.max_discard < was.max_discard) {
     return changed("its largest discard", was.max_discard, is.max_discard);
@@ -170,7 +170,7 @@ void ReopenOperation::judge(rtrs::ClientLane& lane, const wire::DeviceInfoRespon
   auto is = make_geometry(opened_, info, limits_, device().options.geometry);
   if (!is) return lose(lane, opened_.device_id, in_quotes(device().name) + " has " + is.error());
   is->read_only = is->read_only || device().options.export_read_only;
-  // A reader does not care, and may share now what others have open for writing, or no longer.
+  // A reader does not care. It may share the device now with writers, or no longer.
   if (device().options.access == wire::AccessMode::read_only) {
     is->read_only = device().expected.read_only;
   }
@@ -196,8 +196,8 @@ void ReopenOperation::lose(rtrs::ClientLane& lane, std::uint32_t id, std::string
   take(lane, {.id = id, .loss = std::move(why)});
 }
 
-/// Only what tells of the storage itself is final. All else may be over soon: a server that is
-/// being set up, or somebody who holds the device. A server's own ESTALE says no more.
+/// Only answers about the storage itself are final. All else may be over soon: a server that is
+/// being set up, or another client that holds the device. A server's own ESTALE says no more.
 void ReopenOperation::on_refused(rtrs::ClientLane& lane, int error) {
   const bool at_open = step_ == Step::open;
   const std::uint32_t id = at_open ? kNoDevice : opened_.device_id.value();
@@ -211,7 +211,8 @@ void ReopenOperation::on_refused(rtrs::ClientLane& lane, int error) {
   take(lane, {.id = id, .loss = std::move(why), .refusal = refusal});
 }
 
-/// What is refused is lost when nobody wants to wait for it any more, and somebody gains by that.
+/// A refused device is lost when no user wants to wait for it any more, and another device gains by
+/// that.
 void ReopenOperation::end() {
   const auto refused = std::ranges::find_if(
       reopened_, [](const ReopenedDevice& device) { return device.refusal != 0; });

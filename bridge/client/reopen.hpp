@@ -42,10 +42,10 @@ std::string change_of_device(const DeviceGeometry& was, const DeviceGeometry& is
 
 /// SESSION INFO, then for each device OPEN and, between rnbdkit peers, DEVICE INFO. A device that
 /// is gone, or is another one now, is lost, and the others go on without it. Not so toward a server
-/// that may have requests of it under way still, and give its number to another one.
+/// that may still have requests of it in flight, and give its id to another one.
 ///
 /// Errors:  ESTALE (a device is lost, and with it all: for good), EPROTO (nonsense from the
-///          server), or what the server answered; complaint() says which device and why.
+///          server), or the server's own; complaint() names the device and the reason.
 /// Threads: as rtrs::Operation; pure.
 /// Source:  docs/protocol.md, closing; RNBD messages.
 class ReopenOperation final : public rtrs::Operation {

@@ -52,11 +52,11 @@ Failure nonsense_from_server(const std::string& what);
 
 /// An rtrs session that speaks RNBD.
 ///
-/// When the server has forgotten it (it was restarted), what is open is opened again before any
-/// request goes on, and must be what it was. A device that is not, or that the server does not open
-/// for long while it opens others, is lost: those who have it open get EIO for what they ask of it.
-/// Who opens it after that gets what is there now. Toward servers without kFeatureExactlyOnce the
-/// session is dead then, and stays so: everything answers EIO. Its owner may make another one.
+/// When the server has forgotten it (it was restarted), open devices are opened again before any
+/// request goes on, and must be the same as before. A device that is another one is lost. So is one
+/// that the server does not open for long while it opens others. The users of a lost device get EIO
+/// for all requests; a new OPEN gets the present device. Toward servers without kFeatureExactlyOnce
+/// the session is dead then, and stays so: everything answers EIO. Its owner may make another one.
 ///
 /// Threads: any.
 class Session final : public rtrs::SessionKeeper,
@@ -86,15 +86,14 @@ class Session final : public rtrs::SessionKeeper,
   bool has_extensions() const;
 
   /// Opens a device. One that this session has open already is shared, and its size asked afresh;
-  /// it is closed when the last user has left. While reads are under way that were given up, it is
-  /// closed behind them only: a server that is stuck with them could not close it, and the next one
-  /// who asks may have it at once. After a change was given up, that one waits until the server has
-  /// closed it, which it does when the change has ended. Asking for `ro` shares a writable mapping
-  /// too.
+  /// it is closed when the last user has left. While cancelled reads are in flight, it is closed
+  /// only behind them: a server that is stuck with them could not close it, and the next user may
+  /// have it at once. After a cancelled write the next user waits until the server has closed it.
+  /// The server does that when the write has ended. Asking for `ro` shares a writable mapping too.
   ///
-  /// Errors: EBUSY (open here in a mode that does not allow the asked one), EROFS (open here, and
-  ///         known to be read-only), ESTALE (it is not the disk that it must be), EINVAL (name),
-  ///         EINTR, EPROTO (nonsense from the server), or what the server answered.
+  /// Errors: EBUSY (open here in a mode that does not allow the asked one); EROFS (open here, and
+  ///         known to be read-only); ESTALE (it is not the disk that it must be); EINVAL (name);
+  ///         EINTR; EPROTO (nonsense from the server); or the server's own.
   tl::expected<std::unique_ptr<RemoteDevice>, Failure> open(const std::string& device,
                                                             const OpenOptions& options,
                                                             const Interrupt& interrupt);
@@ -144,10 +143,10 @@ class Session final : public rtrs::SessionKeeper,
     std::uint32_t open_number = 0;  ///< of the newest OPEN; guarded by Session::mutex_
     std::string device;
     OpenOptions options;
-    /// Its users may change it, as far as they know what it holds; guarded by Session::mutex_.
+    /// Its users may write to it, as far as they know its content; guarded by Session::mutex_.
     bool claimed = true;
     bool claiming = false;      ///< somebody waits for the answer; guarded by Session::mutex_
-    Witness claimed_on;         ///< what he knew who claimed it; guarded by Session::mutex_
+    Witness claimed_on;         ///< the claimer's view of the content; guarded by Session::mutex_
     std::string claim_refusal;  ///< told last; guarded by Session::mutex_
     /// The newest known: its size may grow once it is open; guarded by Session::mutex_.
     DeviceGeometry geometry;
@@ -219,7 +218,7 @@ class Session final : public rtrs::SessionKeeper,
 
   const rtrs::Log log_;
   std::atomic<bool> leaving_{false};
-  /// Never held while the client is called, whose thread asks for it.
+  /// Never held while the client is called: its thread asks for it.
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::shared_ptr<Mapping>> mappings_;  ///< guarded by mutex_
@@ -228,12 +227,12 @@ class Session final : public rtrs::SessionKeeper,
   VolatileEpoch volatile_epoch_;                              ///< guarded by mutex_
   std::vector<std::shared_ptr<Mapping>> reopening_;           ///< guarded by mutex_
   std::vector<std::uint32_t> reopening_numbers_;              ///< guarded by mutex_
-  /// An attempt to open things again failed; the server may have kept what it opened.
+  /// An attempt to open devices again failed; the server may have kept those that it opened.
   bool half_reopened_ = false;            ///< guarded by mutex_
   std::shared_ptr<Mapping> errand_;       ///< being closed; guarded by mutex_
   std::uint64_t errand_era_ = 0;          ///< in which it was asked; guarded by mutex_
   OpenOrders orders_;                     ///< guarded by mutex_
-  std::string stale_;                     ///< why this is not what it was; guarded by mutex_
+  std::string stale_;                     ///< why this is another one now; guarded by mutex_
   std::string last_refusal_;              ///< of a reopening; guarded by mutex_
   std::unique_ptr<rtrs::Client> client_;  ///< last: its thread calls reopen() until it is gone
 };

@@ -46,8 +46,8 @@ bool Session::claimed(const Mapping& mapping) const {
   return mapping.claimed;
 }
 
-/// For a user who knows the content as it was when `seen` was told. Whoever else has the device
-/// open may change it then, too, if he knows as much.
+/// For a user who knows the content as it was at `seen`. Other users of the device may write to it
+/// then, too, if they know as much.
 int Session::claim(Mapping& mapping, const Witness& seen, const Interrupt& interrupt) {
   std::unique_lock lock{mutex_};
   if (!interruptible_wait(changed_, lock, interrupt, [&] { return !mapping.claiming; })) {

@@ -74,8 +74,8 @@ void Session::release(const std::shared_ptr<Mapping>& mapping) {
 /// by errand().
 void Session::close_for_good(Mapping& mapping) { end_closing(mapping, close_in_passing(mapping)); }
 
-/// Closes what nobody uses, once nothing of it is under way: until then a CLOSE would only take a
-/// permit from those who open things.
+/// Closes an unused device, once no request to it is in flight: until then a CLOSE would only take
+/// a permit from OPENs.
 std::unique_ptr<rtrs::Operation> Session::errand() {
   std::lock_guard lock{mutex_};
   for (const auto& [name, mapping] : mappings_) {

@@ -43,7 +43,7 @@ bool shareable(wire::AccessMode mapped, wire::AccessMode asked) {
   return asked == mapped || asked == wire::AccessMode::read_only;
 }
 
-/// Ends a question when its asker leaves, or when there is nobody who could answer it.
+/// Ends a question when its asker leaves, or when no answer can come.
 struct WhileAnswerable {
   const Interrupt& asker;
   const Session& session;

@@ -40,8 +40,8 @@ std::string Session::failure() const {
   return client_->failure();
 }
 
-/// With the session's lock held. What somebody else has taken must not keep the others waiting for
-/// ever. Several refusals, because an outage in between takes long, too.
+/// With the session's lock held. A device that another client has taken must not keep the others
+/// waiting for ever. Several refusals, because an outage in between takes long, too.
 bool Session::is_patient(const Mapping& mapping) {
   constexpr unsigned kRefusals = 3;
   constexpr std::chrono::seconds kPatience{10};
@@ -70,8 +70,8 @@ std::unique_ptr<rtrs::Operation> Session::reopen(const rtrs::SessionLimits& limi
   ++era_.number;
   era_.limits = limits;
   end_reopening();
-  // Without the extension the server may in truth have the session still, with all that is open;
-  // after an attempt that failed the new session has what that one opened.
+  // Without the extension the server may in truth still have the session, with all open devices.
+  // After a failed attempt the new session has the devices which that one opened.
   const bool can_tell = (limits.features & rtrs::wire::kFeatureExactlyOnce) != 0;
   const bool certain = can_tell && !std::exchange(half_reopened_, true);
   for (auto at = mappings_.begin(); at != mappings_.end();) {
@@ -85,7 +85,7 @@ std::unique_ptr<rtrs::Operation> Session::reopen(const rtrs::SessionLimits& limi
     }
     const bool leaving = fate == Renewal::open_to_close;
     if (leaving || fate == Renewal::close_by_name) mapping->half_closed = true;
-    // Who opens a device sees the new era and asks again.
+    // A caller that opens a device sees the new epoch and asks again.
     if (leaving || fate == Renewal::open) {
       devices.push_back({mapping->device, mapping->options, mapping->geometry, leaving});
       devices.back().options.unclaimed = !mapping->claimed;
@@ -125,16 +125,16 @@ void Session::reopening_failed(rtrs::Operation& operation) {
   say(complaints);
 }
 
-/// What of it is still under way opens nothing any more once the server hears of the next OPEN or
-/// CLOSE.
+/// Its OPENs that are still in flight open nothing any more once the server hears of the next OPEN
+/// or CLOSE.
 void Session::end_reopening() {
   for (const std::uint32_t number : reopening_numbers_) orders_.end(number);
   reopening_numbers_.clear();
   reopening_.clear();
 }
 
-/// With the session's lock held. What the server has open now is closed before the next one opens
-/// it, like all that nobody uses.
+/// With the session's lock held. A device that the server has open now is closed before the next
+/// OPEN of it, like all unused ones.
 void Session::lose(const std::shared_ptr<Mapping>& lost, const ReopenedDevice& reopened) {
   Mapping& mapping = *lost;
   mapping.loss = reopened.loss;
@@ -158,8 +158,8 @@ void Session::lose(const std::shared_ptr<Mapping>& lost, const ReopenedDevice& r
   at->second = std::move(left);
 }
 
-/// With the session's lock held, and also if the renewal fails: the next server process may not
-/// know any more who else has written. Returns what users have to know.
+/// With the session's lock held, and also if the recovery fails: the next server process may not
+/// know any more which clients have written. Returns sentences for the users.
 std::vector<std::string> Session::lose_devices(const ReopenOperation& reopen, bool also_refused) {
   std::vector<std::string> complaints;
   for (std::size_t i = 0; i < reopen.reopened().size(); ++i) {

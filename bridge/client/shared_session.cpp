@@ -65,7 +65,7 @@ tl::expected<rtrs::ClientOptions, Failure> SharedSession::options(const std::str
 tl::expected<std::shared_ptr<Session>, Failure> SharedSession::connect_for_probe() {
   // Under another name: a server may need a moment to forget this session.
   auto probe = options("-probe", wanted_);
-  // Who waits is told why. What is wrong with single paths is said once, below.
+  // The caller that waits learns the reason. Faults of single paths are reported once, below.
   const auto waiting = std::make_shared<std::atomic<bool>>(true);
   probe->log = [log = log_, waiting](rtrs::LogLevel level, const std::string& text) {
     if (log && *waiting && level >= rtrs::LogLevel::warning) log(level, text);
@@ -106,7 +106,7 @@ tl::expected<void, Failure> SharedSession::try_all_paths(rtrs::Client& client) c
   return tried;
 }
 
-/// Nothing may escape: those who wait for the attempt would wait for ever.
+/// Nothing may escape: the callers that wait for the attempt would wait for ever.
 tl::expected<std::shared_ptr<Session>, Failure> SharedSession::connect(const Wanted& wanted,
                                                                        const Interrupt& interrupt) {
   try {

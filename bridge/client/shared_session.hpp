@@ -66,24 +66,24 @@ class SharedSession {
   tl::expected<std::shared_ptr<Session>, Failure> get(const Interrupt& interrupt);
 
   SessionStatus status();
-  /// These change the session that there is, and every later one.
+  /// These change the present session, and every later one.
   ///
-  /// Errors: as rtrs::Client; sentences that say what to do.
+  /// Errors: as rtrs::Client; sentences with the remedy.
   tl::expected<void, Failure> add_path(const rtrs::PathAddress& path);
   tl::expected<void, Failure> remove_path(const rtrs::PathAddress& path);
   tl::expected<void, Failure> disconnect(const rtrs::PathAddress& path);
   tl::expected<void, Failure> reconnect(const rtrs::PathAddress& path);
   void set_policy(rtrs::PathPolicy policy);
 
-  /// True for a while after a new session took the place of a dead one, in which the server may
-  /// still hold what the dead one had open.
+  /// True for a while after a new session took the place of a dead one: the server may still hold
+  /// the devices of the dead one.
   bool replaced_lately();
 
   /// Ends the session. Nobody may ask for it any more.
   void leave();
 
-  /// Connects once, for a look: nothing is kept but who the server is. Returns when every path has
-  /// been tried, or after the connect timeout; the log says which ones do not work.
+  /// Connects once, for a look: it keeps nothing but the server's identity. Returns when every path
+  /// has been tried, or after the connect timeout; the log names those that do not work.
   ///
   /// Errors: as Session::connect(); ESTALE (a path leads to another server).
   tl::expected<std::shared_ptr<Session>, Failure> connect_for_probe();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What others see and change of the shared session, and of every one after it.
+// Reports and changes of the shared session, and of every one after it.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -97,7 +97,7 @@ void SharedSession::set_policy(rtrs::PathPolicy policy) {
       });
 }
 
-/// A session that was being connected while others changed what is wanted.
+/// A session that was being connected while the wanted state changed.
 void SharedSession::bring_up_to_date(Session& session) {
   const std::lock_guard one_at_a_time{control_mutex_};
   Wanted wanted;

@@ -29,7 +29,7 @@ std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
-/// What cannot be done without must be supported: nbdkit aborts when zeroes cannot even be written.
+/// Operations without a substitute must be supported: nbdkit aborts when zeroes cannot be written.
 int judged(IoOperation operation, int error) {
   const bool optional = operation == IoOperation::discard || operation == IoOperation::write_zeroes;
   return error == EOPNOTSUPP && !optional ? EIO : error;
@@ -251,10 +251,10 @@ void TransferOperation::on_done(rtrs::ClientLane& lane, rtrs::Request& request) 
   const auto& fragment = *static_cast<const Fragment*>(request.context);
   TransferOperation& self = *fragment.owner;
   self.busy_ &= ~(1U << fragment.index);
-  // It was sent about no device then, whatever the server makes of that.
+  // It was sent without a device then, whatever the server's answer.
   const bool lost = self.handle_.id.load(std::memory_order_relaxed) == kNoDevice;
   const int error = lost ? EIO : judged(self.transfer_.operation, request.error);
-  // With the lane held: whoever renews the session knows of every answer of the one before.
+  // With the lane held: a recovery knows of every answer in the session before.
   if (error == 0 && self.needs_flush()) self.handle_.unflushed.note();
   if (self.first_error_ == 0) self.first_error_ = error;
   self.send_pieces(lane);

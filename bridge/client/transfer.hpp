@@ -29,13 +29,13 @@ struct Transfer {
 
 /// Splits one transfer into requests that the session can carry, up to 16 of them in flight.
 ///
-/// After an error nothing more is sent, what is in flight is waited for, and the first error is the
-/// operation's. What the server has answered but need not have made durable it may lose with its
-/// machine, and nobody is told of that but who flushes: when the session was renewed before all of
-/// a change was answered, the pieces that had been are sent once more.
+/// After an error nothing more is sent, requests in flight are waited for, and the first error is
+/// the operation's. The server's machine may lose writes that were answered but not made durable;
+/// only a flush reports that. If the session was recovered before all pieces of a write were
+/// answered, the answered pieces are sent once more.
 ///
 /// Errors:  EINVAL (range not aligned or outside the device), EOPNOTSUPP (the server cannot; a
-///          caller may write zeroes instead), or what the server answered.
+///          caller may write zeroes instead), or the server's own.
 /// Threads: as rtrs::Operation. No memory is allocated.
 /// Source:  docs/protocol.md, RNBD I/O.
 class TransferOperation final : public rtrs::Operation {

@@ -286,7 +286,7 @@ tl::expected<void, std::string> parse_members(std::string_view text, DeviceUri& 
   return {};
 }
 
-/// `rest`: the slash and what is behind it, or nothing.
+/// `rest`: the slash and the text behind it, or nothing.
 tl::expected<DeviceUri, std::string> with_device(DeviceUri uri, std::string_view rest) {
   if (rest.size() <= 1) return uri;  // only the server is named
   auto device = percent_decode(rest.substr(1));

@@ -19,10 +19,10 @@ struct DeviceUri {
   std::uint16_t port = 0;
   std::string device;  ///< "" when the URI names only the server
   bool tls = false;
-  std::string user = {};  ///< with TLS: who one is; "" = not said
-  /// The keys behind '?' with their values, for somebody who knows them.
+  std::string user = {};  ///< with TLS: the user's name; "" = not said
+  /// The keys behind '?' with their values, for a caller that knows them.
   std::vector<std::pair<std::string, std::string>> options{};
-  /// The paths to each member of a mirror, whose first is the server; none: it is no mirror.
+  /// The paths to each member of a mirror, the server being the first; none: it is no mirror.
   std::vector<std::vector<rtrs::PathAddress>> members{};
   friend bool operator==(const DeviceUri&, const DeviceUri&) = default;
 
@@ -37,8 +37,8 @@ struct DeviceUri {
 /// `host[:port],host[:port]`, that keep the same device together. `a+b` is one server with two
 /// paths, each of which is written as for parse_path().
 ///
-/// The device is what follows the first slash: `disk0`, or `dev/sdb`, or with a second slash
-/// `/dev/sdb`. `%41` stands for the byte 0x41; '?', '#' and control characters must be written so.
+/// The device follows the first slash: `disk0`, or `dev/sdb`, or with a second slash `/dev/sdb`.
+/// `%41` stands for the byte 0x41; '?', '#' and control characters must be written so.
 ///
 /// Errors: a sentence with the remedy.
 tl::expected<DeviceUri, std::string> parse_device_uri(std::string_view text);
@@ -69,7 +69,7 @@ tl::expected<rtrs::PathAddress, std::string> parse_path(std::string_view text,
 std::string complaint_about_device_name(std::string_view name);
 
 /// The one spelling of a name that is the path of a device below a directory: `dev/sdb` for
-/// `/dev/sdb`, `dev//sdb` and `./dev/sdb`. A name that has no component stays what it is.
+/// `/dev/sdb`, `dev//sdb` and `./dev/sdb`. A name without components stays the same.
 std::string plain_path(std::string_view name);
 
 }  // namespace rnbd

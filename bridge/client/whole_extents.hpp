@@ -10,9 +10,8 @@
 namespace rnbd {
 
 /// Extents that cover `asked` bytes from `offset` on, or less of them, with all borders inside at
-/// multiples of `unit`: clients may ask for nothing smaller. A unit of which parts differ, or are
-/// not known, is a hole, or zeroes, only if all of it is. What touches and is alike becomes one
-/// extent.
+/// multiples of `unit`: clients may ask for nothing smaller. A unit with different or unknown parts
+/// is a hole, or zeroes, only if all of it is. Adjacent extents of one kind become one.
 ///
 /// Units:   bytes; `unit` is a power of two.
 /// Threads: any; pure.

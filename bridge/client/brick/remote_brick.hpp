@@ -20,22 +20,21 @@ namespace rnbd {
 inline constexpr std::uint32_t kBrickFeatures =
     rtrs::wire::kFeatureMemoryPaths | wire::kFeaturePassive;
 
-/// A block that is mapped: what its key opens, until unmap() or the end of its memory path.
+/// A mapped block: the memory behind its key, until unmap() or the end of its memory path.
 struct MappedBlock {
   std::uint64_t id = 0;
   std::uint64_t generation = 0;
   rtrs::RemoteMemory where;
   std::uint32_t rights = 0;  ///< wire::kMapRead, wire::kMapWrite
-  /// By which read() and write() go; what is mapped over another one is dead with it.
+  /// The path of read() and write(); a block mapped over another path is dead with that.
   std::shared_ptr<rtrs::MemoryPath> path;
 };
 
 /// An open brick. Messages go over the session that opened it, and survive its paths; reads and
 /// writes go over one memory path, and die with it. Ids are multiples of wire::kBrickBlock.
 ///
-/// Unless told otherwise calls block until the server has answered, and their errors are errnos:
-/// what the server said, EIO (the session is over), EINTR (interrupted), EPROTO (nonsense from the
-/// server).
+/// Unless told otherwise calls block until the server has answered. Their errors are errnos: the
+/// server's own, EIO (the session is over), EINTR (interrupted), EPROTO (nonsense from the server).
 /// Threads: any.
 /// Source:  docs/protocol.md, bricks.
 class RemoteBrick {
@@ -69,8 +68,8 @@ class RemoteBrick {
   int unmap(const MappedBlock& block, bool drop, const Interrupt& interrupt);
   tl::expected<std::vector<wire::BrickExtent>, int> list(wire::BrickListing what,
                                                          const Interrupt& interrupt);
-  /// What was written to these ranges before is durable when it is answered; without ranges all
-  /// that this session has mapped for writing.
+  /// Earlier writes to these ranges are durable when it is answered; without ranges, all that this
+  /// session has mapped for writing.
   ///
   /// Errors: ENOENT (a range is not allocated), EOPNOTSUPP (the brick is plain memory), E2BIG.
   int sync(std::span<const wire::SyncRange> ranges, const Interrupt& interrupt);

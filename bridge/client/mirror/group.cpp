@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Members, and what they answer.
+// Members of a mirror, and their answers.
 #include "bridge/client/mirror/group.hpp"
 
 #include <algorithm>

@@ -18,9 +18,9 @@ enum class Order : std::uint8_t {
   view,
   confirm,
   maps,   ///< tell the activity log and the dirty maps
-  read,   ///< `range` into the memory of `operation`
+  read,   ///< `range` into the memory of `operation`.
   write,  ///< `range` from that memory, and into the activity log
-  copy,   ///< likewise, to a member that is not in step
+  copy,   ///< likewise, to a member that is not in step.
   flush,
   cool,  ///< take `regions` out of the activity log
 };
@@ -51,8 +51,8 @@ class GroupHost {
  public:
   virtual ~GroupHost() = default;
   virtual void send(const Command& command) = 0;
-  /// Ends the session with a member: what was sent over it is answered no more, and the member
-  /// refuses what comes late. A new one is told with link_up().
+  /// Ends the session with a member: its orders are answered no more, and the member refuses late
+  /// ones. A new session is announced with link_up().
   virtual void drop(unsigned member) = 0;
   virtual void attached() = 0;
   /// The operation has ended, or the memory of one that the group began for itself is free.
@@ -90,7 +90,7 @@ class Group {
   void hurry();
   /// From time to time: regions at rest leave the activity logs.
   void cool();
-  /// From time to time: goes on with what makes members equal.
+  /// From time to time: goes on with making members equal.
   void work();
 
   static constexpr std::uint64_t kOwn = std::uint64_t{1} << 63;
@@ -138,7 +138,7 @@ class Group {
     Claimed claimed;
     std::vector<std::uint64_t> older;  ///< operations that it was not told of
     RegionMap todo;
-    MemberSet asked = 0;  ///< members whose maps are awaited
+    MemberSet asked = 0;  ///< members that were asked for maps
     std::vector<RegionMap> inherit;
   };
   enum class Step : std::uint8_t { queued, locking, reading, have_data, writing };
@@ -147,7 +147,7 @@ class Group {
     Range range{};
     std::uint32_t region = 0;  ///< of equal and copy
     unsigned target = 0;       ///< of copy
-    unsigned source = 0;       ///< of what reads
+    unsigned source = 0;       ///< the member that is read
     Step step = Step::queued;
     MemberSet sent = 0;
     MemberSet acked = 0;

@@ -76,7 +76,7 @@ void Group::make_equal(const Range& range) {
     begin_own(Kind::equal, region, 0);
 }
 
-/// It holds its range, behind what made the range equal.
+/// It holds its range, behind the copy that made the range equal.
 void Group::run(std::uint64_t id) {
   Operation& operation = operations_.at(id);
   if (operation.kind == Kind::write) return write(id);
@@ -116,7 +116,7 @@ void Group::write(std::uint64_t id) {
   Order what = Order::write;
   if (operation.kind == Kind::copy) {
     to = bit(operation.target);
-    // A member that is mended counts as in step, and no other one may have what it gets: log it.
+    // A mended member counts as in step, and no other one may have the copied data: log it.
     if (phase_ != Phase::attaching) what = Order::copy;
   }
   if (operation.kind == Kind::flush) to = in_step_, what = Order::flush;
@@ -134,7 +134,8 @@ void Group::write(std::uint64_t id) {
   if (operation.sent == 0) settle(id);  // a copy for a member that is gone
 }
 
-/// Ends what all have that must have it. Nothing is read or acknowledged while a view is recorded.
+/// Ends operations that all required members have done. While a view is recorded, nothing is read
+/// or acknowledged.
 void Group::settle(std::uint64_t id) {
   const auto found = operations_.find(id);
   if (found == operations_.end()) return;

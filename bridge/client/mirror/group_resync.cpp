@@ -22,7 +22,7 @@ void Group::work() {
     return post(command(order, mending_, Order::flush),
                 {.member = mending_, .order = Order::flush});
   }
-  // A member that promised a higher term comes back only to a client whose term is higher still.
+  // A member that promised a higher term comes back only to a client with a still higher one.
   if (rise_ && !gate_closed()) {
     for (const Peer& peer : peers_) term_ = std::max(term_, peer.claimed.promised + 1);
     seq_ = 0;
@@ -65,7 +65,7 @@ void Group::resync(unsigned member) {
   }
 }
 
-/// Asks all in step what others lack.
+/// Asks all in step for the regions that others lack.
 void Group::ask(unsigned member, Stage stage) {
   Peer& peer = peers_[member];
   peer.stage = stage;

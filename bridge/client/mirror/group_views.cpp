@@ -78,7 +78,7 @@ void Group::try_attach(bool hurry) {
     if (!RNBD_MIRROR_PLANTED(no_al_resync)) unequal_.add(claimed.maps.active);
     hot_.add(claimed.maps.active);
   }
-  // All have lost their power: what was flushed is on all of them, if none is missing.
+  // All have lost their power: flushed writes are on all of them, if none is missing.
   if (good == 0 && candidates == newest.set) good = candidates;
   if (good == 0) return;
   if (!enough(good, bases)) {
@@ -95,7 +95,7 @@ void Group::try_attach(bool hurry) {
   propose(good, inherit);
 }
 
-/// Brings back what a member lost with its power, because its vote is needed.
+/// Brings back the regions that a member lost with its power, because its vote is needed.
 bool Group::mend(unsigned member, unsigned source, const RegionMap& regions) {
   mending_ = member;
   mending_source_ = source;

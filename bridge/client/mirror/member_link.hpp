@@ -15,7 +15,7 @@
 
 namespace rnbd::mirror {
 
-/// A member whose device is open for writing, in one session with it.
+/// A member with its device open for writing, in one session with it.
 struct OpenMember {
   std::shared_ptr<SharedSession> shared;
   std::shared_ptr<Session> session;

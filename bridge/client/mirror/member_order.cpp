@@ -120,7 +120,7 @@ void MemberOrder::send_claim(rtrs::ClientLane& lane) {
   send(lane, message, true);
 }
 
-/// What absent members lack, in order.
+/// The regions that absent members lack, in order.
 std::vector<std::byte> MemberOrder::inheritance() const {
   std::vector<std::byte> all;
   const auto absent = shape_.members - size(command_.view.set);

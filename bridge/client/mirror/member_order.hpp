@@ -15,7 +15,7 @@
 
 namespace rnbd::mirror {
 
-/// What all members of a group must agree on.
+/// The properties on which all members of a group must agree.
 struct GroupShape {
   unsigned members = 0;
   std::uint32_t regions = 0;
@@ -42,7 +42,7 @@ class MemberOrder final : public rtrs::Operation {
 
   /// Without tag and error, once finished.
   const Answer& answer() const { return answer_; }
-  /// What is wrong with the answer, for people; "" = nothing.
+  /// The fault of the answer, for people; "" = none.
   const std::string& complaint() const { return complaint_; }
 
  private:

@@ -46,7 +46,7 @@ ClientConfig config_of_member(const ClientConfig& whole, std::size_t member) {
 /// The abilities that all members have.
 DeviceGeometry geometry_of_mirror(DeviceGeometry geometry) {
   geometry.device_id = 0;
-  geometry.max_discard = 0;  // what is discarded need not be the same on all
+  geometry.max_discard = 0;  // discarded blocks need not be equal on all
   geometry.extents = geometry.cache = geometry.fast_zero = geometry.in_use = false;
   geometry.witness = {};
   geometry.export_uuid = {};
@@ -197,7 +197,7 @@ bool Mirror::collect() {
   return any;
 }
 
-/// Draws the consequences of what has happened until nothing follows any more.
+/// Handles all events, and those that follow from them, until none is left.
 void Mirror::settle() {
   do {
     if (superseded_) return end_for_good();
@@ -247,7 +247,7 @@ void Mirror::part() {
     give_up_errands(member);
     member.link->leave(std::move(member.open));
   }
-  run_posted();  // what was opened in the last moment is closed with its memory
+  run_posted();  // closes devices opened in the last moment, with their memory
   group_.reset();
 }
 
@@ -348,8 +348,7 @@ void Mirror::choose_nearest() {
   group_->prefer(nearest);
 }
 
-/// The group is over. What its calls have not got an answer for is done by the next one, unless it
-/// was an answer that ended it.
+/// The group is over. Calls without an answer go to the next one, unless an answer ended the group.
 void Mirror::begin_anew() {
   last_term_ = std::max(last_term_, group_->term());
   for (unsigned i = 0; i < members_.size(); ++i) drop(i);
@@ -368,7 +367,7 @@ void Mirror::begin_anew() {
   say(rtrs::LogLevel::error, "too few members are left; requests wait until there are enough");
 }
 
-/// Another client has written: what this one's users know of the disk is no longer true.
+/// Another client has written: the users' knowledge of the disk is no longer true.
 void Mirror::end_for_good() {
   for (Member& member : members_) {
     give_up_errands(member);

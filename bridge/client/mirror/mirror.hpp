@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A mirror at work: carries out what its group orders, over a session with each member.
+// A mirror at work: carries out the orders of its group, over a session with each member.
 #pragma once
 
 #include <poll.h>
@@ -57,7 +57,7 @@ class Mirror final : private GroupHost {
   /// Waits until the group is attached. No thread exists before the first call.
   ///
   /// Errors: ETIMEDOUT (too few members within the connect timeout), ESTALE (another client has
-  /// it), EINTR; sentences that name the members and what is wrong with each.
+  /// it), EINTR; sentences that name the members and the fault of each.
   tl::expected<void, Failure> attach(const Interrupt& interrupt);
   /// Of the disk, once it was attached.
   DeviceGeometry geometry() const;
@@ -97,7 +97,7 @@ class Mirror final : private GroupHost {
     Order order{};
     std::uint64_t epoch = 0;   ///< Member::epoch when it was sent
     std::size_t place = 0;     ///< in Member::errands
-    std::shared_ptr<void> of;  ///< keeps the memory of what it belongs to
+    std::shared_ptr<void> of;  ///< keeps the memory of its owner
     Transfer transfer;
     Disk::Begun begun;
     std::optional<TransferOperation> io;
@@ -202,7 +202,7 @@ class Mirror final : private GroupHost {
   std::vector<pollfd> polled_;
   std::uint64_t next_call_ = 1;
   std::uint64_t last_term_ = 0;  ///< of the groups before
-  bool attached_ = false;        ///< what the group has told, until settle()
+  bool attached_ = false;        ///< as the group reported, until settle()
   bool over_ = false;
   bool superseded_ = false;
   bool lossy_ = false;  ///< all members lost their power: the next flush says so

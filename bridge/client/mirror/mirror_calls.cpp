@@ -12,7 +12,7 @@ namespace {
 
 using wire::IoOperation;
 
-/// Whoever leaves while a member is silent waits so long for it; then that member is given up.
+/// The time that a leaving user waits for a silent member; then that member is dropped.
 constexpr std::chrono::seconds kGrace{3};
 
 Group::Kind kind_of(IoOperation operation) {
@@ -93,7 +93,7 @@ void Mirror::give_up(const std::shared_ptr<Call>& call) {
   if (found != calls_.end()) give_up(found->first, *call);
 }
 
-/// Its user leaves. What the group has of it comes to its end without his memory.
+/// Its user leaves. The group finishes its orders for the call without the user's memory.
 void Mirror::give_up(std::uint64_t id, Call& call) {
   if (group_ == nullptr || !group_->live()) {
     const auto kept = calls_.extract(id);
@@ -103,7 +103,7 @@ void Mirror::give_up(std::uint64_t id, Call& call) {
   free_of(id, call);
 }
 
-/// Lets a user go who wants to leave, once nothing refers to his memory.
+/// Lets a leaving user go, once nothing refers to its memory.
 void Mirror::free_of(std::uint64_t id, Call& call) {
   if (!call.left) return;
   const bool moves = call.transfer.operation != IoOperation::flush;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What people and monitoring see of a mirror.
+// The view of a mirror for people and monitoring.
 #pragma once
 
 #include "bridge/client/mirror/mirror.hpp"
@@ -13,7 +13,7 @@ const char* name_of(Group::Standing standing);
 /// The answer to `mirror status`.
 Json describe(const ClientConfig& config, const MirrorStatus& status);
 
-/// Its members' sessions as one, for those who know of one session only.
+/// Its members' sessions as one, for readers that know of one session only.
 SessionStatus as_session(const ClientConfig& config, const MirrorStatus& status);
 
 }  // namespace rnbd::mirror

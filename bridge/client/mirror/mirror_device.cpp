@@ -81,7 +81,7 @@ int MirrorDevice::write_zeroes(std::uint64_t offset, std::uint64_t length, ZeroO
                 interrupt);
 }
 
-/// A write, of zeroes without `from`, whose ends may lie inside blocks.
+/// A write, of zeroes without `from`; its ends may lie inside blocks.
 int MirrorDevice::change(const Transfer& whole, const Interrupt& interrupt) {
   if (read_only()) return EROFS;
   if (!inside(whole.offset, whole.length)) return EINVAL;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a mirror tells of itself.
+// A mirror's report on itself.
 #include <algorithm>
 #include <utility>
 
