@@ -166,7 +166,7 @@ class Server {
   virtual std::vector<Reactor*> reactors() = 0;
 };
 
-/// What a server with these ServerOptions::losses tells its clients as volatile epoch.
+/// The volatile epoch that a server with these ServerOptions::losses tells its clients.
 std::uint64_t volatile_epoch_of_this_machine(std::uint64_t losses);
 
 /// The event loop that owns a session (null in the simulator).

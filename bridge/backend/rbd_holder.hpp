@@ -13,8 +13,8 @@ namespace rnbd {
 /// Threads: any.
 std::string describe_holder(const std::string& address);
 
-/// What describe_holder() said of the holder at `address`, and that process is certainly dead: it
-/// was one of this boot of this machine, and in this namespace of processes.
+/// True: the process that described itself so, at `address`, is certainly dead. It belonged to
+/// this boot of this machine and to this namespace of processes.
 ///
 /// Threads: any.
 bool is_certainly_dead(const std::string& described, const std::string& address);

@@ -77,7 +77,7 @@ Json blocks_of(const Brick& brick) {
   return blocks;
 }
 
-/// What the brick's own thread sees.
+/// Looks at a brick on the thread that owns it, and waits for that.
 Json look(BrickService& service, const std::function<Json(const Brick&)>& what) {
   std::promise<Json> seen;
   service.run([&](Brick& brick) { seen.set_value(what(brick)); });

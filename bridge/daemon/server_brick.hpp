@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What people may know about the bricks of a server.
+// The state of a server's bricks, for people.
 #pragma once
 
 #include <vector>

@@ -37,7 +37,7 @@ struct Submissions::Job {
     job.operation = &*call;
     job.context = this;
   }
-  /// What it used is free.
+  /// Frees the resources that it used.
   void clear() {
     call.reset();
     owned.clear();

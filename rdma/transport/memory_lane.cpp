@@ -37,7 +37,7 @@ int MemoryLane::run(Transfer transfer, const Interrupt& interrupt) {
     post(transfer);
     if (transfer.done()) return 0;
     if (interrupt()) {
-      // What it has under way can be taken back only together with the connection.
+      // Its accesses under way can be taken back only together with the connection.
       break_off("a caller gave up what was under way");
       return EINTR;
     }

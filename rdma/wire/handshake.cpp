@@ -36,7 +36,7 @@ Extension get_extension(const Record& record) {
   return extension;
 }
 
-/// What a peer without the feature left there means nothing.
+/// The kind of path. The byte means nothing from a peer without the feature.
 Result<PathKind> get_kind(const ConnectRequest& record, const Extension& extension) {
   if ((extension.features & kFeatureMemoryPaths) == 0) return PathKind::requests;
   if (record.kind > static_cast<std::uint8_t>(PathKind::memory)) {

@@ -58,7 +58,7 @@ Result<PathAccess> decode_access(std::uint32_t value);
 /// Source: docs/protocol.md, access notices.
 std::uint32_t access_immediate(PathAccess access);
 
-/// What a path carries.
+/// The traffic that a path carries.
 enum class PathKind : std::uint8_t {
   requests = 0,
   memory = 1,  ///< the client reads and writes regions of the server by itself, and nothing else

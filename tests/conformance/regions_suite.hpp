@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a transport must do that lets a peer read and write memory by itself; see suite.hpp.
+// The duties of a transport whose peers read and write memory by themselves; see suite.hpp.
 #pragma once
 
 #include <chrono>

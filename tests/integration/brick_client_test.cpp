@@ -50,7 +50,7 @@ struct Client {
     auto opened = RemoteBrick::open(*session, device, address(), kNever);
     REQUIRE_MESSAGE(opened.has_value(), (opened ? "" : opened.error().text));
     brick = *std::move(opened);
-    // What an earlier case has left.
+    // The blocks of an earlier case.
     const auto left = brick->list(wire::BrickListing::allocated, kNever);
     REQUIRE(left.has_value());
     for (const auto& extent : *left) {

@@ -148,7 +148,7 @@ class Brick {
   std::uint64_t in_memory() const { return options_.slots - free_slots_.size(); }
   std::vector<MapReport> maps() const;
   const BrickOptions& options() const { return options_; }
-  /// What would be found after a crash, once all records are durable.
+  /// The blocks that a crash leaves, once all records are durable.
   std::vector<Kept> kept() const;
   /// tick() is needed.
   bool recalls() const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is in memory, what comes from the tier and what leaves for it.
+// The blocks in memory, those that come from the tier, and those that leave for it.
 #include <algorithm>
 #include <cerrno>
 

@@ -17,7 +17,7 @@ namespace rnbd::brick {
 /// Threads: any; open() and close() on the brick's.
 class BrickMemory {
  public:
-  /// What a request has written is remembered in pieces of this size.
+  /// Requests mark the pieces of this size that they have written.
   static constexpr std::uint32_t kGrain = 64 * 1024;
 
   /// Null when the system does not give that much. `blocks`: of the device.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a peer does by itself at a queue pair on a TCP socket: it writes to regions, and reads.
+// One-sided access at a queue pair on a TCP socket: the peer writes to regions and reads them.
 #include <cstring>
 
 #include "rdma/transport/tcp/queue_pair.hpp"

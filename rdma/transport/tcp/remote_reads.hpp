@@ -13,7 +13,7 @@
 
 namespace rtrs::tcp {
 
-/// What this end reads, oldest first; the answers come in this order.
+/// The reads of this end, oldest first; the answers come in this order.
 ///
 /// Threads: its queue pair's.
 class RemoteReads {

@@ -100,7 +100,7 @@ std::string Credentials::withdrawn(const Identity& user) const {
   return "";
 }
 
-/// What is no certificate is told where it is used.
+/// Notes when a certificate ends. A file without one is complained of where it is used.
 void Credentials::note_end(const std::string& file, std::string_view pem) {
   if (const auto facts = look_at(pem)) ends_.push_back({file, facts->end});
 }

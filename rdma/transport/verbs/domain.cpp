@@ -102,7 +102,7 @@ tl::expected<std::shared_ptr<Region>, Failure> Region::adopt(ibv_pd* domain, Mut
 tl::expected<std::shared_ptr<Region>, Failure> Region::open(ibv_pd* domain, MutableBytes memory,
                                                             unsigned access) {
   int allowed = (access & kRegionRead) != 0 ? IBV_ACCESS_REMOTE_READ : 0;
-  // Who lets others write must be able to write itself.
+  // A region that others may write must be writable for its owner.
   if ((access & kRegionWrite) != 0) allowed |= IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
   std::shared_ptr<Region> region{new Region{memory, /*owned=*/false}};
   auto ok = region->register_with(domain, allowed);

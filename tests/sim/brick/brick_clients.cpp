@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What clients of the brick do, and what they may believe.
+// The clients of the brick: their requests, and the beliefs that these justify.
 #include <algorithm>
 #include <cerrno>
 

@@ -96,7 +96,7 @@ void BrickWorld::record(const std::vector<brick::Record>& records) {
   });
 }
 
-/// What a program would find that reads the log.
+/// The blocks that a program finds when it reads the log.
 std::vector<brick::Kept> BrickWorld::replay(const std::vector<brick::Record>& log) const {
   std::map<brick::Block, brick::Kept> blocks;
   std::map<brick::Place, brick::Block> places;

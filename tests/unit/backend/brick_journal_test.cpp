@@ -163,7 +163,7 @@ TEST_CASE("brick journal: after a power cut at any call, what was acknowledged i
     REQUIRE(journal.open(kPlaces) == 0);
     const State first = state_of(journal);
     CHECK(is_possible(first, before));
-    // What was found stays, and nothing of the log before comes back behind what is new.
+    // Blocks that were found stay, and no older record comes back behind newer ones.
     Journal again{file};
     REQUIRE(again.open(kPlaces) == 0);
     CHECK(state_of(again) == first);

@@ -51,7 +51,7 @@ class Bench {
     REQUIRE(::send(sockets_[0], raw.data(), raw.size(), MSG_NOSIGNAL) ==
             static_cast<ssize_t>(raw.size()));
   }
-  /// What the session receives; the last answer is in `last`.
+  /// Receives from the session; the last answer is in `last`.
   Bytes take() {
     Bytes all, buffer(40'000);
     const std::array<iovec, 1> piece{{{buffer.data(), buffer.size()}}};
