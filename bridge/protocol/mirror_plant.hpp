@@ -3,16 +3,11 @@
 // RNBDKIT_PLANT_BUGS every one of them is a constant false. Only for .cpp files.
 #pragma once
 
+#include <iterator>
 #include <span>
 #include <string_view>
 
 namespace rnbd::mirror {
-
-/// A bug that can be planted.
-struct PlantEntry {
-  const char* name;
-  const char* text;
-};
 
 #define RNBD_MIRROR_PLANTS(X)                                                                     \
   X(ack_before_view, "a write is acknowledged before the view without a lost member is recorded") \
@@ -37,38 +32,13 @@ struct PlantEntry {
   X(ghost_rejoin, "late copies of a member's older session are carried out")                      \
   X(join_no_flush, "a returning member joins before it is flushed")
 
+#define PLANTS RNBD_MIRROR_PLANTS
+#include "rdma/plant_table.inc"
+
 #ifdef RNBDKIT_PLANT_BUGS
-
-enum class Plant {
-  none,
-#define RNBD_MIRROR_PLANT_NAME(name, text) name,
-  RNBD_MIRROR_PLANTS(RNBD_MIRROR_PLANT_NAME)
-#undef RNBD_MIRROR_PLANT_NAME
-};
-inline Plant selected_plant = Plant::none;
 #define RNBD_MIRROR_PLANTED(name) (::rnbd::mirror::selected_plant == ::rnbd::mirror::Plant::name)
-
-#define RNBD_MIRROR_PLANT_ENTRY(name, text) PlantEntry{#name, text},
-inline constexpr PlantEntry kPlants[] = {RNBD_MIRROR_PLANTS(RNBD_MIRROR_PLANT_ENTRY)};
-#undef RNBD_MIRROR_PLANT_ENTRY
-
-inline std::span<const PlantEntry> plants() { return kPlants; }
-/// False when there is no such bug.
-inline bool select_plant(std::string_view name) {
-  for (std::size_t i = 0; i < std::size(kPlants); ++i) {
-    if (name != kPlants[i].name) continue;
-    selected_plant = static_cast<Plant>(i + 1);
-    return true;
-  }
-  return false;
-}
-
 #else
-
 #define RNBD_MIRROR_PLANTED(name) false
-inline std::span<const PlantEntry> plants() { return {}; }
-inline bool select_plant(std::string_view) { return false; }
-
 #endif
 
 }  // namespace rnbd::mirror

@@ -3,16 +3,11 @@
 // them is a constant false. Only for .cpp files.
 #pragma once
 
+#include <iterator>
 #include <span>
 #include <string_view>
 
 namespace rtrs {
-
-/// A bug that can be planted.
-struct PlantEntry {
-  const char* name;
-  const char* text;
-};
 
 #define RTRS_PLANTS(X)                                                                             \
   X(permit_lost_on_error, "an answer with an error does not give its permit back")                 \
@@ -99,38 +94,13 @@ struct PlantEntry {
   X(server_proof_unchecked, "a client takes a server that does not prove that it has the key")     \
   X(flush_outlives_loss, "a flush under way when the machine restarts counts for what is lost")
 
+#define PLANTS RTRS_PLANTS
+#include "rdma/plant_table.inc"
+
 #ifdef RNBDKIT_PLANT_BUGS
-
-enum class Plant {
-  none,
-#define RTRS_PLANT_NAME(name, text) name,
-  RTRS_PLANTS(RTRS_PLANT_NAME)
-#undef RTRS_PLANT_NAME
-};
-inline Plant selected_plant = Plant::none;
 #define RTRS_PLANTED(name) (::rtrs::selected_plant == ::rtrs::Plant::name)
-
-#define RTRS_PLANT_ENTRY(name, text) PlantEntry{#name, text},
-inline constexpr PlantEntry kPlants[] = {RTRS_PLANTS(RTRS_PLANT_ENTRY)};
-#undef RTRS_PLANT_ENTRY
-
-inline std::span<const PlantEntry> plants() { return kPlants; }
-/// False when there is no such bug.
-inline bool select_plant(std::string_view name) {
-  for (std::size_t i = 0; i < std::size(kPlants); ++i) {
-    if (name != kPlants[i].name) continue;
-    selected_plant = static_cast<Plant>(i + 1);
-    return true;
-  }
-  return false;
-}
-
 #else
-
 #define RTRS_PLANTED(name) false
-inline std::span<const PlantEntry> plants() { return {}; }
-inline bool select_plant(std::string_view) { return false; }
-
 #endif
 
 }  // namespace rtrs

@@ -9,12 +9,6 @@
 
 namespace rnbd::brick {
 
-/// A bug that can be planted.
-struct PlantEntry {
-  const char* name;
-  const char* text;
-};
-
 #define RNBD_BRICK_PLANTS(X)                                                                  \
   X(reuse_before_dereg, "UNMAP is answered before the keys are dead")                         \
   X(revoke_early, "REVOKE PATH is answered before the path's keys are dead")                  \
@@ -37,38 +31,13 @@ struct PlantEntry {
   X(share_ignored, "a map does not exclude others")                                           \
   X(dead_path_maps, "a path that was revoked maps again")
 
+#define PLANTS RNBD_BRICK_PLANTS
+#include "rdma/plant_table.inc"
+
 #ifdef RNBDKIT_PLANT_BUGS
-
-enum class Plant {
-  none,
-#define RNBD_BRICK_PLANT_NAME(name, text) name,
-  RNBD_BRICK_PLANTS(RNBD_BRICK_PLANT_NAME)
-#undef RNBD_BRICK_PLANT_NAME
-};
-inline Plant selected_plant = Plant::none;
 #define RNBD_BRICK_PLANTED(name) (::rnbd::brick::selected_plant == ::rnbd::brick::Plant::name)
-
-#define RNBD_BRICK_PLANT_ENTRY(name, text) PlantEntry{#name, text},
-inline constexpr PlantEntry kPlants[] = {RNBD_BRICK_PLANTS(RNBD_BRICK_PLANT_ENTRY)};
-#undef RNBD_BRICK_PLANT_ENTRY
-
-inline std::span<const PlantEntry> plants() { return kPlants; }
-/// False when there is no such bug.
-inline bool select_plant(std::string_view name) {
-  for (std::size_t i = 0; i < std::size(kPlants); ++i) {
-    if (name != kPlants[i].name) continue;
-    selected_plant = static_cast<Plant>(i + 1);
-    return true;
-  }
-  return false;
-}
-
 #else
-
 #define RNBD_BRICK_PLANTED(name) false
-inline std::span<const PlantEntry> plants() { return {}; }
-inline bool select_plant(std::string_view) { return false; }
-
 #endif
 
 }  // namespace rnbd::brick

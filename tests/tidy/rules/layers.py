@@ -18,7 +18,8 @@ PURE = {
 # lie below it.
 DOORS = ["rdma/client.hpp", "rdma/memory_path.hpp", "rdma/server.hpp", "rdma/log.hpp", "rdma/complaint_log.hpp",
          "rdma/audit_line.hpp", "rdma/client_log.hpp", "rdma/duration.hpp", "rdma/descriptor_reserve.hpp",
-         "rdma/host_name.hpp", "rdma/memlock.hpp", "rdma/network.hpp", "rdma/owned_fd.hpp", "rdma/path_list.hpp", "rdma/server_id.hpp",
+         "rdma/host_name.hpp", "rdma/memlock.hpp", "rdma/network.hpp", "rdma/owned_fd.hpp", "rdma/path_list.hpp", "rdma/plant_table.inc",
+         "rdma/server_id.hpp",
          "rdma/tls.hpp"]
 CORE = ["rdma/core/", "rdma/wire/"]
 RTRS = DOORS + CORE + ["rdma/transport/reactor.hpp"]
@@ -27,11 +28,11 @@ RTRS = DOORS + CORE + ["rdma/transport/reactor.hpp"]
 # The longest match counts.
 MAY_INCLUDE = {
     "rdma/wire/": [],
-    "rdma/core/": ["rdma/wire/"],
+    "rdma/core/": ["rdma/wire/", "rdma/plant_table.inc"],
     "rdma/": DOORS + CORE,
     "rdma/transport/": DOORS + CORE,
     "rdma/library/": DOORS + CORE + ["rdma/transport/reactor.hpp"],
-    "bridge/protocol/": ["rdma/wire/"],
+    "bridge/protocol/": ["rdma/wire/", "rdma/plant_table.inc"],
     "bridge/backend/": DOORS + ["rdma/core/time.hpp", "rdma/transport/reactor.hpp"],
     "bridge/control/": DOORS,
     "bridge/metrics/": [],
