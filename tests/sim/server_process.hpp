@@ -15,6 +15,7 @@
 #include "tests/sim/admission_ledger.hpp"
 #include "tests/sim/server_host.hpp"
 #include "tests/sim/storage.hpp"
+#include "tests/sim/watching_handler.hpp"
 
 namespace sim {
 
@@ -24,31 +25,6 @@ struct ServerFace {
   std::uint64_t id = 0;  ///< who it says it is
   std::uint64_t volatile_epoch = 0;
   bool foreign = false;  ///< no client means it
-};
-
-/// Passes everything on, and checks what a handler is promised.
-class WatchingHandler final : public rtrs::ServerHandler {
- public:
-  WatchingHandler(World& world, Checker& checker, const OpenChunks& open_chunks,
-                  rtrs::ServerHandler& next, bool foreign)
-      : world_{world},
-        checker_{checker},
-        open_chunks_{open_chunks},
-        next_{next},
-        foreign_{foreign} {}
-  void* on_session_up(rtrs::ServerSession& session) override;
-  void on_request(rtrs::ServerSession& session, rtrs::ServerRequest& request) override;
-  void on_session_down(rtrs::ServerSession& session) override;
-
- private:
-  void check_copies(const rtrs::ServerSession& session);
-
-  World& world_;
-  Checker& checker_;
-  const OpenChunks& open_chunks_;
-  rtrs::ServerHandler& next_;
-  const bool foreign_;
-  std::map<std::uint64_t, unsigned> up_;  ///< session serial -> times up
 };
 
 class ServerProcess {
