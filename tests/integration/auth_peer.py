@@ -10,9 +10,9 @@ import hmac
 import os
 import struct
 import sys
-import traceback
 
 from raw_peer import (EXACTLY_ONCE, SEND, USER_MESSAGES, Closed, Session, Wire, info_request)
+from run_cases import run_cases
 
 AUTHENTICATION = 4
 FEATURES = USER_MESSAGES | EXACTLY_ONCE | AUTHENTICATION
@@ -222,20 +222,5 @@ def case_a_request_before_the_proof():
     session.expect_close()
 
 
-def main():
-    failures = 0
-    cases = [(name, case) for name, case in globals().items() if name.startswith("case_")]
-    for name, case in cases:
-        title = name.removeprefix("case_").replace("_", " ")
-        try:
-            case()
-            print("ok  ", title)
-        except Exception:  # the next case may still tell something
-            failures += 1
-            print("FAIL", title)
-            traceback.print_exc(file=sys.stdout)
-    print(f"{len(cases)} cases, {failures} failed")
-    sys.exit(1 if failures or not cases else 0)
-
-
-main()
+run_cases([(name.removeprefix("case_"), case) for name, case in globals().items()
+           if name.startswith("case_")])

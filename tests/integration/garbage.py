@@ -7,13 +7,13 @@ must do; after every case a correct session must still work. The server exports 
 and `readonly`; for the stage `generation` also what garbage_generations.py says.
 """
 import sys
-import traceback
 
 import garbage_frames
 import garbage_generations
 import garbage_handshake
 import garbage_messages
 from garbage_peer import good_session
+from run_cases import run_cases
 
 
 def main():
@@ -23,19 +23,13 @@ def main():
              if name.startswith(stage) and getattr(function, "__module__", "") == module.__name__
              and not name.endswith("_case") and not name.endswith("_session")]
     assert cases, f"no case belongs to {sys.argv[2]}"
-    failures = 0
     good_session()
-    for name, function in cases:
-        try:
-            function()
-            good_session()
-            print("ok  ", name.replace("_", " "))
-        except Exception:  # the next case may still tell something
-            failures += 1
-            print("FAIL", name.replace("_", " "))
-            traceback.print_exc(file=sys.stdout)
-    print(f"{len(cases)} cases, {failures} failed")
-    sys.exit(1 if failures else 0)
+
+    def run(case):
+        case()
+        good_session()
+
+    run_cases(cases, run)
 
 
 main()

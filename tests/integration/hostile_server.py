@@ -8,7 +8,6 @@ program must serve.
 """
 import inspect
 import sys
-import traceback
 
 import hostile_answers
 import hostile_handshake
@@ -17,6 +16,7 @@ import hostile_messages
 import hostile_steps
 from hostile_face import SLOW, Face, end_all, forget_logs
 from hostile_peer import CLOSE, Server
+from run_cases import run_cases
 
 # Of the program, by stage.
 OPTIONS = {"handshake": {"connect_timeout": f"{2 * SLOW}s"}, "list": {"device": ""}}
@@ -50,19 +50,12 @@ def main():
              for name, function in vars(module).items()
              if name.startswith(stage) and getattr(function, "__module__", "") == module.__name__]
     assert cases, f"no case belongs to {sys.argv[1]}"
-    failures = 0
-    for name, function in cases:
-        try:
-            run(function)
-            print("ok  ", name.replace("_", " "), flush=True)
-            forget_logs()
-        except Exception:  # the next case may still tell something
-            failures += 1
-            print("FAIL", name.replace("_", " "))
-            traceback.print_exc(file=sys.stdout)
-        end_all()
-    print(f"{len(cases)} cases, {failures} failed")
-    sys.exit(1 if failures else 0)
+
+    def run_and_forget(case):
+        run(case)
+        forget_logs()
+
+    run_cases(cases, run_and_forget, after=end_all)
 
 
 main()

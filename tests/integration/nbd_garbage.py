@@ -8,12 +8,12 @@ The server exports `disk0` (4 MiB, writable), `readonly` and nothing else; with 
 and the cases with "read_only" in their name are left out.
 """
 import sys
-import traceback
 
 import nbd_garbage_handshake
 import nbd_garbage_transmission
 from nbd_garbage_peer import ADDRESS, still_serves
 from nbd_peer import Client
+from run_cases import run_cases
 
 
 def main():
@@ -23,19 +23,13 @@ def main():
              and (len(sys.argv) <= 3 or "read_only" not in name)]
     assert cases, f"no case belongs to {sys.argv[2]}"
     bystander = Client(ADDRESS)
-    failures = 0
-    for name, function in cases:
-        try:
-            function()
-            still_serves(bystander)
-            still_serves(Client(ADDRESS))
-            print("ok  ", name.replace("_", " "), flush=True)
-        except Exception:  # the next case may still tell something
-            failures += 1
-            print("FAIL", name.replace("_", " "))
-            traceback.print_exc(file=sys.stdout)
-    print(f"{len(cases)} cases, {failures} failed")
-    sys.exit(1 if failures else 0)
+
+    def run(case):
+        case()
+        still_serves(bystander)
+        still_serves(Client(ADDRESS))
+
+    run_cases(cases, run)
 
 
 main()

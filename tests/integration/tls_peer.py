@@ -8,9 +8,9 @@ import errno
 import os
 import ssl
 import sys
-import traceback
 
 from raw_peer import EXACTLY_ONCE, USER_MESSAGES, Closed, Session, Wire
+from run_cases import run_cases
 
 FEATURES = USER_MESSAGES | EXACTLY_ONCE
 PORT = int(sys.argv[1])
@@ -105,20 +105,5 @@ def case_a_session_whose_user_has_left_for_a_while():
     again.enter().close()
 
 
-def main():
-    failures = 0
-    cases = [(name, case) for name, case in globals().items() if name.startswith("case_")]
-    for name, case in cases:
-        title = name.removeprefix("case_").replace("_", " ")
-        try:
-            case()
-            print("ok  ", title)
-        except Exception:  # the next case may still tell something
-            failures += 1
-            print("FAIL", title)
-            traceback.print_exc(file=sys.stdout)
-    print(f"{len(cases)} cases, {failures} failed")
-    sys.exit(1 if failures or not cases else 0)
-
-
-main()
+run_cases([(name.removeprefix("case_"), case) for name, case in globals().items()
+           if name.startswith("case_")])
