@@ -173,6 +173,7 @@ struct BackendOptions {
   bool direct = false;              ///< O_DIRECT, files and block devices
   bool use_uring = true;            ///< false: a thread pool instead of io_uring
   bool lock = true;                 ///< keep writers of other processes away
+  bool make_files = true;           ///< false: somebody only looks, so no journal is begun
   /// Open at a time at most. What they need and may run out is taken together with the storage.
   std::size_t queues = 1;
   /// A flush has failed: writes that were answered may be lost. Before anybody is told; may block.

@@ -114,6 +114,9 @@ tl::expected<rtrs::OwnedFd, Failure> open_part(const std::string& path, int flag
 
 tl::expected<void, Failure> open_journal(const BrickParts& parts, std::uint32_t places,
                                          brick::BrickFiles& files, const BackendOptions& options) {
+  struct stat found {};
+  const bool missing = stat(parts.meta.c_str(), &found) != 0 || found.st_size == 0;
+  if (missing && !options.make_files) return {};
   auto fd = open_part(parts.meta, O_RDWR | O_CREAT, options);
   if (!fd) return tl::unexpected(fd.error());
   files.meta_file = std::make_unique<DiskFile>(std::move(*fd));
@@ -185,7 +188,7 @@ tl::expected<std::unique_ptr<Backend>, Failure> open_brick(const std::string& sp
     files.tier = std::move(*tier);
     const auto opened = open_journal(*parts, static_cast<std::uint32_t>(blocks), files, options);
     if (!opened) return tl::unexpected(opened.error());
-    blocks = files.journal->places();
+    if (files.journal != nullptr) blocks = files.journal->places();
   }
   sizes.places = static_cast<std::uint32_t>(blocks);
   sizes.slots = std::min(sizes.slots, sizes.places);

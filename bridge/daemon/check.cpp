@@ -55,7 +55,7 @@ int check_configuration(const Invocation& invocation) {
   for (const ConfigMistake& each : invocation.mistakes) mistakes.push_back({each.line, each.text});
   const std::string contradiction = invocation.mistakes.empty() ? contradiction_in(settings) : "";
   if (!contradiction.empty()) mistakes.push_back({0, contradiction});
-  const OpenedExports opened = open_exports(settings, {});
+  const OpenedExports opened = open_exports(settings, {.make_files = false});
   for (const Mistake& each : opened.mistakes) {
     mistakes.push_back({each.line, place(invocation, each.line) + each.text});
   }

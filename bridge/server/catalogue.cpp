@@ -87,6 +87,7 @@ BackendOptions ExportCatalogue::backend_options(bool read_only) const {
   options.read_only = read_only;
   options.direct = options_.direct;
   options.use_uring = options_.use_uring;
+  options.make_files = options_.make_files;
   options.queues = options_.queues;
   options.log = options_.log;
   options.on_loss = options_.on_loss;

@@ -55,6 +55,7 @@ using BackendOpener = std::function<tl::expected<std::unique_ptr<Backend>, Failu
 struct CatalogueOptions {
   bool direct = false;      ///< O_DIRECT for every export
   bool use_uring = true;    ///< false: a thread pool instead of io_uring
+  bool make_files = true;   ///< BackendOptions: false for a look
   std::size_t queues = 1;   ///< BackendOptions: as many as there are reactors
   BackendOpener open = {};  ///< empty: open_backend()
   rtrs::Log log = {};       ///< given to the backends, as the next

@@ -70,6 +70,16 @@ killed_often() {
   done
 }
 it "no block is lost or doubled when the server is killed while blocks come and go" killed_often
+
+checked() {
+  truncate -s 8M tier
+  "$server_program" --check-config --export "disk0=brick:4M,file=$PWD/tier"
+  [[ ! -e tier.brick ]] || fail "the check has begun a journal"
+  with_tier
+  [[ -s tier.brick ]] || fail "the server has no journal"
+}
+it "--check-config looks at a brick, and makes no journal" checked
+
 # The brick is plain memory, or has a tier with more blocks than memory has.
 onesided() {
   start_server --export "disk0=brick:$1"
