@@ -125,8 +125,8 @@ void Mirror::leave() {
 
 void Mirror::post(std::function<void()> function) {
   const std::lock_guard lock{mutex_};
+  if (posted_.empty()) eventfd_write(wake_, 1);  // else it has been woken already
   posted_.push_back(std::move(function));
-  eventfd_write(wake_, 1);
 }
 
 void Mirror::run_posted() {
