@@ -160,7 +160,9 @@ in_step() { grep -c "127.0.0.1:${member_port[$1]} is in step" nbdkit.log; }
 # kill_member NAME: until the others go on, and it is back.
 kill_member() {
   local before
-  before=$(in_step "$1") || true
+  # Its first line may still be on its way to the log, and is not that of its return.
+  says nbdkit.log "127\.0\.0\.1:${member_port[$1]} is in step"
+  before=$(in_step "$1")
   kill_hard "$1"
   go_on
   start_member "$1"
