@@ -68,6 +68,19 @@ counted() {
 }
 it "server and bridge count each operation and its bytes, and time one in eight" counted
 
+# mirror_page PAGE: of a bridge in front of two servers.
+mirror_page() {
+  local name list=
+  for name in first second; do
+    truncate -s 1M "$name.img"
+    server_name=$name start_server --state-directory "$PWD/state-$name" --export "disk0=$PWD/$name.img"
+    list+=,$address
+  done
+  bridge_name=mirror start_bridge "rnbd-mirror+tcp://${list:1}/disk0" --metrics 127.0.0.1:0
+  [[ $(nbdinfo --size "$uri") == 1048576 ]]
+  eventually 60 scrape mirror "$1" "value('mirror_attached') == 1"
+}
+
 both_ways() {
   serve
   io
@@ -79,11 +92,13 @@ both_ways() {
     diff <(grep '^#' "$program.ctl") <(grep '^#' "$program.http")
     grep -E '_ops_total' "$program.http" | diff - <(grep -E '_ops_total' "$program.ctl")
   done
+  mirror_page mirror.http
   read_page --names "$source_dir/contrib/grafana/rnbd.json" \
-    "$source_dir/contrib/prometheus/rnbd-alerts.yml" "$source_dir/docs/metrics.md" -- server.http bridge.http
+    "$source_dir/contrib/prometheus/rnbd-alerts.yml" "$source_dir/docs/metrics.md" -- \
+    server.http bridge.http mirror.http
   # The page of the manual leaves none out.
   local name
-  sed -n 's/^# TYPE \(rnbd_[a-z_]*\) .*/\1/p' server.http bridge.http >names
+  sed -n 's/^# TYPE \(rnbd_[a-z_]*\) .*/\1/p' server.http bridge.http mirror.http >names
   while read -r name; do
     grep -q "\`$name\`" "$source_dir/docs/metrics.md" || fail "docs/metrics.md does not tell of $name"
   done <names
