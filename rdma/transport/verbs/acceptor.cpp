@@ -13,6 +13,8 @@
 
 #include "rdma/transport/alarm.hpp"
 #include "rdma/transport/verbs/queue_pair.hpp"
+#include "rdma/wire/endian.hpp"
+#include "rdma/wire/handshake.hpp"
 
 namespace rtrs::verbs {
 namespace {
@@ -47,7 +49,9 @@ class VerbsIncoming final : public Incoming {
     parameters.private_data = &answer;
     parameters.private_data_len = sizeof(answer);
     parameters.rnr_retry_count = kReceiverRetries;
-    if (reads_ > 0) {
+    // Nobody reads over a path for requests, whatever its client asks for.
+    const auto asked = wire::decode_connect_request(wire::bytes_of(record));
+    if (asked && asked->kind == wire::PathKind::memory) {
       parameters.responder_resources = std::min(reads_, reads_at_once(queue_pair_->id()->verbs));
     }
     if (rdma_accept(queue_pair_->id().get(), &parameters) != 0) {
