@@ -66,8 +66,7 @@ void BrickMemory::mark(Slot slot, std::uint64_t offset, std::uint64_t length) {
   const auto first = static_cast<unsigned>(offset / kGrain);
   const auto last = static_cast<unsigned>((offset + length - 1) / kGrain);
   const std::uint32_t up_to_last = last == 31 ? ~0U : (1U << (last + 1)) - 1;
-  const std::uint32_t grains = up_to_last & ~((1U << first) - 1);
-  if ((dirty_[slot].load(std::memory_order_relaxed) & grains) != grains) mark_grains(slot, grains);
+  mark_grains(slot, up_to_last & ~((1U << first) - 1));
 }
 
 }  // namespace rnbd::brick

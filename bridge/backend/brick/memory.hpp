@@ -42,6 +42,8 @@ class BrickMemory {
   bool close(Block block);
   void set_absent(Block block);
 
+  /// Behind each write. Also where the marks are set already: take_dirty() may be taking them, and
+  /// the store behind it must then see the bytes, or find the marks again.
   void mark(Slot slot, std::uint64_t offset, std::uint64_t length);
   void mark_grains(Slot slot, std::uint32_t grains) {
     dirty_[slot].fetch_or(grains, std::memory_order_release);
