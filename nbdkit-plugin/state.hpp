@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What all callbacks of the plugin share.
+// State that all callbacks of the plugin share.
 #pragma once
 
 #include <cerrno>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a server says of its clients, who may come and go, open and close without end.
+// A server's log of its clients, bounded although they may come and go, open and close without end.
 #pragma once
 
 #include <map>

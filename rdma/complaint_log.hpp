@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a program says of its peers, who may give it reasons without end.
+// A program's complaints about its peers, bounded although they may give reasons without end.
 #pragma once
 
 #include <array>

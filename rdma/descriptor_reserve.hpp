@@ -8,7 +8,7 @@
 
 namespace rtrs {
 
-/// What is kept for those who are there: files that are opened, records that are written,
+/// Descriptors kept for clients that are attached: files that are opened, records that are written,
 /// connections that are made. A small limit keeps a quarter.
 inline constexpr rlim_t kReservedDescriptors = 64;
 

@@ -15,7 +15,7 @@ namespace rtrs {
 /// Errors: a sentence that says what to write instead.
 tl::expected<Duration, std::string> parse_duration(std::string_view text);
 
-/// What makes sense for an option, both ends included.
+/// The allowed durations of an option, both ends included.
 struct DurationRange {
   Duration least{};
   Duration most = std::chrono::hours{1};

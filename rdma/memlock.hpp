@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What to do when the system does not let RDMA have its memory.
+// Advice for a system that does not let RDMA lock its memory.
 #pragma once
 
 namespace rtrs {

@@ -175,7 +175,7 @@ Reactor* reactor_of(const ServerSession& session);
 const std::string& name_of(const ServerSession& session);
 /// Where the client is, for logs ("127.0.0.1:40000").
 const std::string& peer_of(const ServerSession& session);
-/// What the client has proven, on each of its connections.
+/// The identity that the client has proven on each of its connections.
 const Identity& identity_of(const ServerSession& session);
 /// The extension features both sides have.
 std::uint32_t features_of(const ServerSession& session);
@@ -189,7 +189,7 @@ unsigned paths_of(const ServerSession& session);
 ///
 /// Threads: the session's reactor.
 bool revoke_memory_path(ServerSession& session, const wire::Uuid& path);
-/// What ServerHandler::on_session_up returned.
+/// The value that ServerHandler::on_session_up returned.
 void* context_of(const ServerSession& session);
 /// Ends a session that has no path at the moment and executes nothing. False: it is not like that.
 ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who a server says it is, as people write it.
+// The identity of a server, as people write it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,7 +15,7 @@ using ServerId = std::uint64_t;
 /// 16 hexadecimal digits.
 std::string server_id_text(ServerId id);
 
-/// What is wrong with a path that leads to `is` and must lead to `wanted`.
+/// The sentence about a path that leads to `is` and must lead to `wanted`.
 std::string another_server(ServerId is, ServerId wanted);
 
 /// Errors: a sentence that says what to write instead.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What people are told to do about storage that is not there.
+// Advice about storage that is not there.
 #pragma once
 
 #include <string>

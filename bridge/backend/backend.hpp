@@ -27,7 +27,7 @@ class BrickService;
 
 using rtrs::Failure;
 
-/// What a backend is and can do; constant while it is open.
+/// Properties and abilities of a backend; constant while it is open.
 struct BackendInfo {
   std::uint64_t size = 0;  ///< bytes; any number; at the time of opening
   std::uint32_t logical_block =

@@ -25,7 +25,7 @@ struct FaultOptions {
   std::vector<Rule> rules;
 };
 
-/// What all queues decide by.
+/// Decides for all queues which requests fail.
 class Fate {
  public:
   explicit Fate(FaultOptions options) : options_{std::move(options)}, chance_{options_.seed} {}

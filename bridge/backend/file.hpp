@@ -19,7 +19,7 @@ namespace rnbd {
 tl::expected<std::unique_ptr<Backend>, Failure> open_file(const std::string& path,
                                                           const BackendOptions& options);
 
-/// What the queues of all reactors share of an open file or block device. They share the open file
+/// An open file or block device, shared by the queues of all reactors. They share the open file
 /// descriptions for data, because the locks are tied to these: as long as a request of this process
 /// runs, even after its death, nobody else gets the locks.
 struct FileState {
@@ -39,10 +39,10 @@ struct FileState {
   std::mutex growth;  ///< whoever looks how large it is by now
   /// Bytes; grows only, as all below. Requests end here.
   std::atomic<std::uint64_t> size{0};
-  /// What lies behind is only accessed through the page cache.
+  /// Everything from this offset on is only accessed through the page cache.
   std::atomic<std::uint64_t> direct_end{0};
 
-  // What turned out not to be supported.
+  // False once the kernel has refused it for this file.
   std::atomic<bool> nowait_reads{true};
   std::atomic<bool> nowait_writes{true};
   std::atomic<bool> punch_hole{true};
@@ -82,8 +82,8 @@ Whereabouts whereabouts_of(const FileState& state);
 /// somebody has cut the file. Never blocks.
 bool is_cut(const FileState& state, std::uint64_t end);
 
-/// What becomes of a request that failed: an error of the kernel's that means a missing device, or
-/// that it is asked for more than there is, becomes EIO. The first time the log is told.
+/// The errno that a failed request ends with: an error of the kernel's that means a missing device,
+/// or that it is asked for more than there is, becomes EIO. The first time the log is told.
 int error_told(FileState& state, const BackendRequest& request, int error);
 
 }  // namespace rnbd

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the file backend asks of the kernel when an answer cannot be had at once, and the two ways
+// Requests of the file backend that the kernel cannot answer at once, and the two ways
 // to ask: io_uring, and threads.
 #pragma once
 

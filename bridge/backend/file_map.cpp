@@ -30,7 +30,7 @@ std::int64_t find_extents(FileOperation& operation) {
   const std::size_t max = std::max<std::size_t>(io.request->max_extents, 1);
   const std::uint64_t inside_end = operation.offset + operation.length;
   std::uint64_t at = operation.offset;
-  // What somebody has cut off looks like a hole to the file system, but cannot be read: a client
+  // A part that was cut off looks like a hole to the file system, but cannot be read: a client
   // that takes it for zeroes would never find out.
   const off_t file_end = lseek(operation.fd, 0, SEEK_END);
   if (file_end < 0) return -errno;

@@ -79,7 +79,7 @@ void FileQueue::perform(FileIo& io) {
 
 // ---- Reads and writes ---------------------------------------------------------------------------
 
-/// What the page cache can do without waiting is done here and now: cheaper than any hand-over.
+/// Does at once whatever the page cache can do without waiting: cheaper than any hand-over.
 /// True when the request is finished.
 bool FileQueue::try_at_once(FileIo& io) {
   BackendRequest& request = *io.request;

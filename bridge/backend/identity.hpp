@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What storage is, whatever its name or number is today.
+// The identity of storage, which outlives its names and numbers.
 #pragma once
 
 #include <sys/stat.h>

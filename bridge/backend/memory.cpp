@@ -17,7 +17,7 @@ namespace rnbd {
 
 namespace {
 
-/// What is taken and given back at once.
+/// The unit in which memory is taken and given back, in bytes.
 constexpr std::uint64_t kBlock = 64 * 1024;
 /// Given back per turn of the event loop: freeing pages costs about 0.1 ms per MiB.
 constexpr std::uint64_t kDiscardStep = 16 * 1024 * 1024;

@@ -19,7 +19,7 @@ constexpr std::uint64_t kMaxRange = 1024 * 1024 * 1024;
 /// Replies handled before other events get their turn.
 constexpr unsigned kMaxBatch = 64;
 
-/// What may be told to clients: the errors of the NBD protocol. All else is about the connection.
+/// Clients are told the errors of the NBD protocol. All others are about the connection.
 int portable_errno(int error) {
   switch (error) {
     case EPERM:
@@ -126,7 +126,7 @@ void NbdConnection::on_connected() {
   if (nbd_get_size(handle.get()) != static_cast<std::int64_t>(shared_->info.size)) {
     return lose("its size has changed");
   }
-  // What clients were told that they may rely on.
+  // Clients rely on the abilities that the first connection had.
   const bool flushes = nbd_can_flush(handle.get()) == 1 || !shared_->info.can_flush;
   const bool forces = nbd_can_fua(handle.get()) == 1 || !shared_->native_fua;
   const bool shares = nbd_can_multi_conn(handle.get()) == 1 || !shared_->multi_conn;

@@ -17,7 +17,7 @@
 
 namespace rnbd {
 
-/// What all connections to an export know.
+/// State that all connections to an export share.
 struct NbdShared {
   std::string uri;
   BackendInfo info;
@@ -25,8 +25,8 @@ struct NbdShared {
   bool native_fua = false;
   bool multi_conn = false;
   std::uint64_t max_payload = 0;  ///< bytes per read and write command
-  /// What the first flush failed with at the server, or 0. Nobody knows which writes were lost with
-  /// it, so no later one may promise anything, and neither may a request with FUA.
+  /// The errno of the first flush that failed at the server, or 0. Any write may have been lost
+  /// with it, so no later one may promise anything, and neither may a request with FUA.
   std::atomic<int> flush_error{0};
   /// A connection ended with changes under way, which the server may still carry out: over whatever
   /// is changed after that.

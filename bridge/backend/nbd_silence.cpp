@@ -56,7 +56,7 @@ void NbdConnection::look() {
   watch();
 }
 
-/// Whoever gave up a change would have it carried out over what is written next. So it is waited
+/// A change that was cancelled could still be carried out over a later write. So it is waited
 /// for, and that is told again when it has taken twice as long.
 void NbdConnection::stand_still() {
   if (silent_ < 2 * silence_told_) return;

@@ -35,7 +35,7 @@ struct KeyValue {
   std::string value;
 };
 
-/// What stands after "fault:" or "delay:": "KEY=VALUE,KEY=VALUE:SPEC". The list may be empty.
+/// The rest after "fault:" or "delay:": "KEY=VALUE,KEY=VALUE:SPEC". The list may be empty.
 struct WrapperSpecification {
   std::vector<KeyValue> options;
   std::string inner;

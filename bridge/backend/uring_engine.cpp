@@ -52,7 +52,7 @@ class UringEngine final : public FileEngine, private rtrs::Deferred {
 
   void run_deferred() override {
     submit();
-    // What did not have to wait is done already.
+    // Requests that did not have to wait are done already.
     reap();
     if (in_flight_ > 0) arm();
   }

@@ -18,7 +18,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kBlanks) + 1);
 }
 
-/// What people and peers wrote may be no UTF-8.
+/// Text of people and peers may be no UTF-8; invalid bytes are replaced.
 std::string line_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What may be asked for over a control socket: `COMMAND [ARGUMENT]` in, JSON out.
+// The commands of a control socket: `COMMAND [ARGUMENT]` in, JSON out.
 #pragma once
 
 #include <functional>

@@ -9,7 +9,7 @@
 
 namespace rnbd {
 
-/// What happened between two answers to `counters`, `seconds` apart, which are more than 0: an
+/// The rates between two answers to `counters`, `seconds` apart, which are more than 0: an
 /// object with the lists `devices` and `paths`. Counters that went back begin anew.
 nlohmann::ordered_json rates_between(const nlohmann::ordered_json& before,
                                      const nlohmann::ordered_json& after, double seconds);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What rnbd-ctl shows of an answer.
+// How rnbd-ctl shows an answer.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the data path counts: operations, bytes, errors, and how long a sample of them took. Each
+// Counters of the data path: operations, bytes, errors, and the duration of a sample of them. Each
 // meter has one writer, so that counting takes no lock, no locked instruction and no cache line of
 // others.
 #pragma once
@@ -76,7 +76,7 @@ inline constexpr std::size_t kMeteredErrors = 10;
 const char* name_of_metered_error(std::size_t place);
 std::size_t place_of_metered_error(int error);
 
-/// What a storage or a device has done for one thread. Aligned, so that no two meters share a
+/// The work of a storage or a device for one thread. Aligned, so that no two meters share a
 /// cache line.
 ///
 /// Threads: begin(), time_next() and end() one; the rest any.
@@ -125,7 +125,7 @@ class alignas(64) Meter {
   std::array<Counter, kMeteredErrors> errors_;
 };
 
-/// What meters have counted, added up.
+/// The sum of several meters.
 struct MeterReading {
   struct Operations {
     std::uint64_t ended = 0;

@@ -41,7 +41,7 @@ enum Feature : std::uint32_t {
       1U << 16,  ///< the RNBD extension messages (docs/protocol.md, RNBD extension)
 };
 
-/// What a server thinks of a path to it. Lower is better.
+/// A server's preference among the paths to it. Lower is better.
 enum class PathAccess : std::uint8_t {
   optimized = 0,
   non_optimized = 1,  ///< works, but others are better
@@ -145,7 +145,7 @@ static_assert(offsetof(ConnectResponse, server_id) == 48);
 /// ConnectResponse::flags: every reply brings a new key for its chunk.
 inline constexpr std::uint32_t kFlagNewRkey = 0x2;
 
-/// What a client may ask for; all fields checked.
+/// The request of a client; all fields checked.
 struct ConnectParameters {
   std::uint16_t cid = 0;
   std::uint16_t cid_count = 0;
@@ -157,7 +157,7 @@ struct ConnectParameters {
   Extension extension;
 };
 
-/// What a server grants; all fields checked.
+/// The grant of a server; all fields checked.
 struct AcceptParameters {
   std::uint16_t queue_depth = 0;
   std::uint32_t max_io_size = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a decoder says of bytes that came from a peer.
+// The result of decoding bytes of a peer.
 #pragma once
 
 #include <cstdint>

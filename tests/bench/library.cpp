@@ -38,7 +38,7 @@ constexpr unsigned kDepth = 32;
 }
 double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
-/// What is measured. What a way cannot do ends the program.
+/// One of the ways that are measured. A failure ends the program.
 class Way {
  public:
   virtual ~Way() = default;
@@ -154,7 +154,7 @@ std::uint16_t port_of(const std::string& address) {
   return static_cast<std::uint16_t>(std::atoi(address.substr(address.rfind(':') + 1).c_str()));
 }
 
-/// What the library is made of: one request on a lane, to a handler that answers at once.
+/// The lane below the library: one request, to a handler that answers at once.
 class Lane final : public Way, private rtrs::ServerHandler {
  public:
   Lane() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a bridged 4 KiB read cannot do without, each alone: a request and its answer over a Unix
+// The unavoidable parts of a bridged 4 KiB read, each alone: a request and its answer over a Unix
 // socket, the same over TCP, and reading the file. Prints the medians, in microseconds, as JSON.
 //
 //   bench-limits FILE

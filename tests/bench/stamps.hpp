@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What blocks hold so that every read can be checked: a block's own offset, throughout.
+// The content of blocks, by which every read can be checked: a block's own offset, throughout.
 #pragma once
 
 #include <fcntl.h>

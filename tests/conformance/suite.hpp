@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What every transport must do, written once. A transport adds a fixture and one line at its end:
+// The duties of every transport, written once. A transport adds a fixture and one line at its end:
 //   TEST_CASE_TEMPLATE_INVOKE(queue_pair_conformance, MyFixture);
 //
 // A fixture connects two queue pairs, `left` and `right`, and offers

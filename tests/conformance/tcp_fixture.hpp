@@ -37,7 +37,7 @@ inline std::array<int, 2> connected_sockets() {
   const int right = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   close(listener);
   fcntl(left, F_SETFL, fcntl(left, F_GETFL) | O_NONBLOCK);
-  // What is sent arrives, whatever was sent before.
+  // Each message arrives at once, whatever was sent before.
   const int on = 1;
   for (const int end : {left, right}) setsockopt(end, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   return {left, right};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What TLS adds to a TCP queue pair: ends that are told from cuts, and damage that is noticed.
+// TLS on a TCP queue pair: ends are told from cuts, and damage is noticed.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -18,7 +18,7 @@ using Status = Connection::Status;
 struct Pair {
   Pair() : Pair{made()} {}
 
-  /// What the right one says of all that arrives.
+  /// The status of the right one after all that arrives.
   Status hear() {
     Status status = Status::drained;
     while (status == Status::drained || status == Status::more) {

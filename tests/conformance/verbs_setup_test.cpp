@@ -46,7 +46,7 @@ bool same(const void* bytes, const Record& record) {
   return std::memcmp(bytes, &record, sizeof(record)) == 0;
 }
 
-/// What the device knows of a connection.
+/// The device's attributes of a connection.
 ibv_qp_attr attributes_of(const Connection& connection) {
   const auto& queue_pair = dynamic_cast<const verbs::VerbsQueuePair&>(connection);
   ibv_qp_attr attributes{};

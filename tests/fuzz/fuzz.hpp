@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What every fuzz target needs: input taken apart, and properties that must hold.
+// Tools of every fuzz target: input taken apart, and properties that must hold.
 #pragma once
 
 #include <cstddef>

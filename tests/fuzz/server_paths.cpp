@@ -91,7 +91,7 @@ struct Path {
     path.on_fenced = [this](const char*, bool) { session.on_path_closed(path); };
     path.on_gone = [this] {
       fuzz::require(!std::exchange(gone, true), "a path goes once");
-      // Whoever uses it from now on is found by the sanitizer.
+      // The sanitizer finds any use from now on.
       std::vector<std::byte>{}.swap(memory);
     };
     connection = &path.add(0, queue_pair);

@@ -33,8 +33,8 @@ TEST_CASE("a client that floods and never reads its answers is closed") {
     for (int i = 0; i < 20'000 && !session.cid(1).disconnected(); ++i) {
       session.request(static_cast<std::uint32_t>(i) % session.accepted.queue_depth, 0, bytes, 0);
     }
-    // Who does not read its answers comes to a chunk again with an old key, or before its request
-    // has ended; which of the two is seen first depends on the moment.
+    // A peer that does not read its answers uses a chunk again with an old key, or before its
+    // request has ended; which of the two is seen first depends on the moment.
     if (with_new_keys()) complaint.clear();
   }
   CHECK(session.is_closed());

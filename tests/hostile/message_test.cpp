@@ -124,7 +124,7 @@ TEST_CASE("devices that are not open in this session") {
       CHECK(session.write(bytes_of(io(device, kWrite, 0, 512)), std::vector<std::byte>(512)) ==
             ENOTCONN);
     }
-    // What the session next door has open is none of its business.
+    // A session cannot use a device that another one has open.
     RawSession other;
     const auto device = other.open("small", AccessMode::read_write);
     CHECK(session.read(bytes_of(io(device, kRead, 0, 512)), 512) == ENOTCONN);

@@ -22,7 +22,7 @@ namespace rtrs::hostile {
 /// A guest's CPUs are emulated, and shared: far longer than anything takes.
 inline constexpr std::chrono::milliseconds kLimit{30'000};
 
-/// What goes out.
+/// A work request to post.
 struct Shot {
   ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
   ConstBytes payload{};
@@ -30,14 +30,14 @@ struct Shot {
   std::uint32_t immediate = 0;  ///< or the key to invalidate
 };
 
-/// What came in.
+/// A message that came in.
 struct Arrival {
   std::vector<std::byte> message;
   std::optional<std::uint32_t> immediate;
   std::uint32_t bytes = 0;  ///< written or sent
 };
 
-/// What the other side answered to a connect request.
+/// The other side's answer to a connect request.
 struct Answer {
   int error = 0;       ///< of its record; 0 = accepted, -1 = neither accepted nor refused in time
   bool record = true;  ///< false: refused without one that can be read
@@ -64,7 +64,7 @@ class RawConnection {
   /// Asks for the connection; answer() completes it, and nothing does if that is not called.
   void connect(ConstBytes record);
   Answer answer();
-  /// What the server granted, once answer() told that it did.
+  /// The server's grant, once answer() told that it did.
   const wire::AcceptParameters& accepted() const { return accepted_; }
   void accept(ConstBytes record);
   void reject(ConstBytes record);

@@ -96,7 +96,7 @@ class RawSession {
     start_write(message, data);
     return answer().value_or(-1);
   }
-  /// What the last read brought.
+  /// The data of the last read.
   ConstBytes data(std::size_t on = 1) { return cid(on).memory(); }
   /// Returns the device's id.
   std::uint32_t open(std::string_view device, rnbd::wire::AccessMode mode);

@@ -115,7 +115,7 @@ TEST_CASE("a write that still executes and comes over another path is carried ou
   CHECK(one.answer() == 0);
   CHECK(two.answer() == 0);
   holds(two, device, 'A');
-  // What the one path has carried out is old on the other one, too.
+  // A request that one path has carried out is old on the other one, too.
   start(two, device, 0, 'B');
   holds(two, device, 'A');
   victim.is_content();

@@ -17,7 +17,7 @@
 namespace rtrs::hostile {
 
 /// Listens at the address of RNBD_TARGET, on a port of its own; runs one script in its own thread.
-/// What the script holds is closed when it returns.
+/// All that the script holds is closed when it returns.
 class ScriptedServer {
  public:
   using Connections = std::vector<std::unique_ptr<RawConnection>>;

@@ -31,7 +31,7 @@ class Read final : public Operation {
   Request request_;
 };
 
-/// What arrived of a client's request: where its answer goes.
+/// A client's request as it arrived: the place of its answer.
 struct Asked {
   wire::RequestImmediate where;
   wire::Descriptor descriptor;

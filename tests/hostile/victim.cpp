@@ -68,7 +68,7 @@ Victim::Victim() {
 Victim::~Victim() = default;
 
 void Victim::check_honest() {
-  // What the round before wrote is still there, and what this one writes can be read.
+  // The data of the round before are still there, and those of this one can be read.
   std::vector<std::byte> found(kBlock);
   if (round_ > 0) {
     const std::uint64_t before = (round_ - 1) % kBlocks * kBlock;

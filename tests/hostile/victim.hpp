@@ -27,7 +27,7 @@ class Victim {
   void is_content(const std::string& text = {});
   /// The honest session reads and writes.
   void check_honest();
-  /// What was logged so far is of no interest.
+  /// Drops all that was logged so far.
   void forget_log();
 
  private:

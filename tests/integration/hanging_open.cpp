@@ -57,7 +57,7 @@ extern "C" int openat(int directory, const char* path, int flags, ...) {
   return next<int(int, const char*, int, ...)>("openat")(directory, path, flags, mode);
 }
 
-// What these are with _FORTIFY_SOURCE.
+// The same calls with _FORTIFY_SOURCE.
 extern "C" int __open_2(const char* path, int flags) {
   hang(path);
   return next<int(const char*, int)>("__open_2")(path, flags);

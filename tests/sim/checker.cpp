@@ -181,7 +181,7 @@ void Checker::settle_flush(OperationId id) {
   }
   const Disk& disk = disks_[operation.plan.disk];
   for (std::uint64_t i = 0; i < operation.covers.size(); ++i) {
-    // Whose it was has a flush of his own that fails.
+    // The writer of the sector has a flush of its own that fails.
     if (!disk.sector(i).lost(operation.covers[i])) promise(id, i, operation.covers[i]);
   }
 }
@@ -283,7 +283,7 @@ void Checker::executes_write(unsigned disk, std::uint64_t sector, Stamp value) {
     return violate(id, wrote + " over what was asked for after it had failed");
   }
   const std::uint32_t position = disks_[disk].apply(sector, value, Action::write);
-  // What comes twice is as durable as it was the first time.
+  // A repeated write is as durable as it was the first time.
   std::uint32_t& executed = operation.executed[index];
   if (executed == 0 || disks_[disk].sector(sector).lost(executed)) executed = position;
   operation.executed_here[index] = true;

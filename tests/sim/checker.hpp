@@ -15,7 +15,7 @@ namespace sim {
 
 using OperationId = std::uint64_t;  ///< from 1 on; 0 is nobody's
 
-/// What a client asks for.
+/// A client's request.
 struct OperationPlan {
   Action action = Action::read;
   unsigned disk = 0;
@@ -84,8 +84,8 @@ class Checker {
   bool may_resend(std::uint64_t session) const;
   /// It has done so. `asked`: when the client asked.
   void reopened(std::uint64_t opening, Instant asked);
-  /// What was opened unclaimed, for this model to read, may be written to by the client from here
-  /// on: it knows that nobody else has since it was opened, and nobody else does.
+  /// An opening without reservation, for this model one to read, may be written to by the client
+  /// from here on: it knows that nobody else has since it was opened, and nobody else does.
   void claimed(std::uint64_t opening, Instant asked, const Look& look);
   /// Its session had claimed the opening before a user changes it who looked then.
   void shares_claim(std::uint64_t opening, const Look& look);

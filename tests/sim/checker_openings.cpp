@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who may have a disk open, and when a session and its server's memory of it end.
+// Rules of openings: reservations of disks, and the ends of sessions and of the server's memory of
+// them.
 #include <algorithm>
 #include <string>
 #include <utility>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a simulated client does when the server thinks otherwise of a path, and who sees to it.
+// A simulated client's reaction to a changed access of a path, and the check of it.
 #include "tests/sim/client_driver.hpp"
 
 namespace sim {
-/// What the server said is read here as it is on the wire, not as the code under test has it.
+/// Reads the server's answer as it is on the wire, not as the code under test has it.
 void ClientDriver::note_accept(unsigned index, rtrs::ConstBytes record) {
   const auto response = rtrs::wire::copy_of<rtrs::wire::ConnectResponse>(record);
   const bool tells =

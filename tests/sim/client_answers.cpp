@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the simulated client makes of the answers to its messages; client_control.cpp sends them.
+// The simulated client's handling of answers to its messages; client_control.cpp sends them.
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -85,7 +85,7 @@ void ClientNode::handle_answer(Control& control, int error) {
   }
 }
 
-/// What it takes to open it is a file, or the record of those who write.
+/// To open it takes a file, or the record of the writers.
 bool ClientNode::may_hang(bool writes) const {
   const Knobs& knobs = environment_.knobs;
   return knobs.storage.hang_open > 0 && (knobs.search_path || writes);

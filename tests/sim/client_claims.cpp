@@ -41,7 +41,7 @@ void ClientNode::handle_claim(Control& control, int error) {
   Device& device = *control.device;
   device.claiming = false;
   if (device.closing || device.lost) return;
-  // What was answered may be of the session before.
+  // The answer may be of the session before.
   if (control.era != era_) return send_claim(control.device, control.user);
   if (error != 0) return refused_claim(control, error);
   const auto info = rnbd::wire::decode<rnbd::wire::DeviceInfoResponse>(

@@ -80,8 +80,8 @@ void ClientNode::start_transfer() {
   driver_->start(*transfer.operation, transfer.lane);
 }
 
-/// What is asked for is always possible, except that a read-only opening may be written to, and
-/// that what has no flush may be flushed.
+/// Draws a possible request, except that a read-only opening may be written to, and
+/// that storage without flush may be flushed.
 OperationPlan ClientNode::draw_plan(const Device& device, const User& user) {
   const rnbd::DeviceGeometry& geometry = device.geometry;
   OperationPlan plan;
@@ -150,8 +150,8 @@ void ClientNode::end_transfer(Transfer& transfer) {
   int error = transfer.operation->error();
   // Of a long transfer perhaps only one piece, some time ago, or after another was refused.
   const bool failed = error != 0 && driver_->give_ups() != transfer.give_ups;
-  // What is being closed is not open in the next session, in which the shipped client has nobody
-  // any more who would ask.
+  // A device that is being closed is not open in the next session, in which the shipped client has
+  // nobody any more who would ask.
   const Device& asked = *transfer.device;
   if (error == EIO && asked.closing && asked.handle.id == rnbd::kNoDevice) error = ENOTCONN;
   // The server's success is one, whatever the client makes of it.
@@ -173,7 +173,7 @@ void ClientNode::end_transfer(Transfer& transfer) {
     if (finishing_ && error == 0 && final_left_ > 0) --final_left_;
   }
   buffers_.give_back(std::move(transfer.buffer));
-  // What the server has open may be broken for good.
+  // The server's opening may be broken for good.
   Mapping& mapping = mappings_[device.slot];
   if (error == EIO && driver_->up() && !driver_->gave_up() && mapping.device == transfer.device &&
       !transfer.device->closing && (finishing_ || rng().chance(200))) {
@@ -181,7 +181,7 @@ void ClientNode::end_transfer(Transfer& transfer) {
     close_device(mapping);
   }
   const std::uint64_t number = transfer.number;
-  // Whoever waits may let go of the operation at once, or a little later.
+  // The caller may let go of the operation at once, or a little later.
   if (rng().chance(500)) {
     transfers_.erase(number);
   } else {
@@ -208,7 +208,7 @@ void ClientNode::cancel(Transfer& transfer) {
   if (transfer.flush) {
     device.handle.unflushed.end_flush(*transfer.flush, EINTR, device.losses_told);
   }
-  // Whoever gives up may send it again, and something newer behind that.
+  // A caller that gives up may send it again, and something newer behind that.
   environment_.checker.abandon(transfer.id, /*failed=*/true);
   buffers_.give_back(std::move(transfer.buffer));
   const std::uint64_t number = transfer.number;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the simulator makes of a client's paths and waits.
+// Judges a client's paths and waits.
 #include <algorithm>
 
 #include "tests/sim/client_driver.hpp"

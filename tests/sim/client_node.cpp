@@ -136,7 +136,7 @@ void ClientNode::cancel_something() {
     if (transfer.ended) return;
     const DevicePtr device = transfer.device;
     cancel(transfer);
-    // Who gives up often leaves altogether.
+    // A client that gives up often leaves altogether.
     if (device->running == 0 && !device->closing && rng().chance(300)) {
       close_device(mappings_[device->slot]);
     }

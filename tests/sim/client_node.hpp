@@ -21,7 +21,7 @@
 
 namespace sim {
 
-/// What all clients of a run share.
+/// Parts that all clients of a run share.
 struct ClientEnvironment {
   World& world;
   const Knobs& knobs;
@@ -41,14 +41,14 @@ class ClientNode final : public rtrs::SessionKeeper {
   ClientNode& operator=(const ClientNode&) = delete;
 
   NodeId node() const { return node_; }
-  /// What it does next is decided again and again from here on.
+  /// Begins: it decides its next step again and again from here on.
   void start();
   /// Faults are over: the last operations must succeed, then the client leaves.
   void finish();
   bool left() const { return left_; }
   /// The process dies and is started again.
   void kill();
-  /// What it still waits for, in words.
+  /// The reason for which it still waits, in words.
   std::string wait() const;
 
   // For the driver, when the server has forgotten the session.
@@ -159,7 +159,7 @@ class ClientNode final : public rtrs::SessionKeeper {
     bool ended = false;
     std::unique_ptr<rtrs::Operation> operation;
   };
-  /// What the client knows of a disk within a session.
+  /// The client's view of a disk within a session.
   struct Mapping {
     enum class State : std::uint8_t { closed, opening, open, closing, half_closed };
     State state = State::closed;

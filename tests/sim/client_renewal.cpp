@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the driver of a simulated client does when the server has forgotten the session.
+// The driver of a simulated client when the server has forgotten the session.
 #include <algorithm>
 #include <cerrno>
 #include <utility>

@@ -98,7 +98,7 @@ void ClientNode::judge_refusal(int error, const std::string& complaint) {
   violate("what was open was not opened again: " + complaint);
 }
 
-/// What the server has said counts, whatever becomes of the attempt.
+/// The server's answers count, whatever becomes of the attempt.
 void ClientNode::lose_for_good(const rnbd::ReopenOperation& reopen) {
   for (std::size_t i = 0; i < reopen.reopened().size(); ++i) {
     const rnbd::ReopenedDevice& reopened = reopen.reopened()[i];
@@ -146,7 +146,7 @@ void ClientNode::adopt(const rnbd::ReopenOperation& reopen) {
   for (unsigned slot = 0; slot < mappings_.size(); ++slot) {
     Mapping& mapping = mappings_[slot];
     forget(mapping.device);
-    // What was given up was asked in the session that is over, but a CLOSE that was given up since
+    // A cancelled CLOSE was asked in the session that is over, but one that was cancelled since
     // reopen() has left it open in this one.
     const bool over = certain_ && !is_reopening(slot);
     if (mapping.state == Mapping::State::closed && over) mapping = Mapping{};

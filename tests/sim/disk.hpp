@@ -13,7 +13,7 @@
 
 namespace sim {
 
-/// What can happen to a range.
+/// An access to a range.
 enum class Action : std::uint8_t {
   read,
   write,

@@ -110,7 +110,7 @@ FaultKnobs draw_faults(Rng& rng) {
   return faults;
 }
 
-/// Who cannot tell one disk from another must not be given another one.
+/// A client that cannot tell one disk from another must not be given another one.
 bool may_replace(const Knobs& knobs) {
   if (!knobs.server_extensions) return false;
   for (const ClientKnobs& client : knobs.clients) {
@@ -262,7 +262,7 @@ Knobs draw_knobs(Rng& rng, bool long_run) {
   const std::uint64_t clients = rng.between(1, 3);
   for (std::uint64_t i = 0; i < clients; ++i) {
     knobs.clients.push_back(draw_client(rng, faults));
-    // What closes late at Linux's server closes what was opened meanwhile.
+    // A late CLOSE at Linux's server closes a device that was opened meanwhile.
     if (faults && knobs.server_style != ServerStyle::own) {
       ClientKnobs& client = knobs.clients.back();
       client.close = std::max(client.close, 100U);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What one run looks like; everything is drawn from the seed.
+// The parameters of a run, all drawn from the seed.
 #pragma once
 
 #include <array>
@@ -119,10 +119,10 @@ inline constexpr bool kLargeLoss = true;
 /// The paths of a client come in by these in turn.
 inline constexpr unsigned kListeners = 2;
 
-/// Who the server is on the wire.
+/// The server's dialect on the wire.
 enum class ServerStyle : std::uint8_t { own, linux_static_keys, linux_new_keys };
 
-/// Who a server says it is.
+/// The identity that a server tells.
 enum class Identity : std::uint8_t {
   none,         ///< it does not, as Linux's
   per_process,  ///< another one after each start: it has nowhere to keep it
@@ -159,7 +159,7 @@ struct Knobs {
 
   /// Obstacles may be met, and nobody is judged by what they do.
   bool excuses_obstacles() const;
-  /// What an operation may take that does not hang, with another one that it has to wait for.
+  /// The longest time of an operation that does not hang, with another one that it has to wait for.
   Duration longest_storage() const;
   /// Until a silent peer counts as dead, at the latest.
   Duration heartbeat_limit() const;

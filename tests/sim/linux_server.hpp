@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a Linux server does differently on the wire, between our server's core and the network.
+// The differences of a Linux server on the wire, between our server's core and the network.
 #pragma once
 
 #include <cstdint>

@@ -103,7 +103,7 @@ void Nemesis::silence() {
   }
 }
 
-/// What the server says on connection 0 of a path is lost, and only that.
+/// Loses all messages of the server on connection 0 of a path, and only these.
 void Nemesis::mute() {
   std::vector<std::shared_ptr<Wire>> choices;
   for (const auto& wire : network_.wires()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What goes wrong, and when it stops going wrong.
+// The faults of a run, and the end of them.
 #pragma once
 
 #include <memory>

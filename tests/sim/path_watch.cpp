@@ -101,7 +101,7 @@ void PathWatch::requested(unsigned index, std::uint16_t cid) {
 void PathWatch::check_choice(unsigned chosen) {
   const Instant now = world_.now();
   const Path& path = paths_[chosen];
-  // What was in flight on a path that is lost goes on before anybody has looked at the others.
+  // Requests in flight on a lost path go on before anybody has looked at the others.
   const bool looked = now > std::max(reshuffled_, world_.awake_since(self_));
   bool best = true;     // of all that are usable
   bool before = false;  // another one was used when it came
@@ -126,7 +126,7 @@ void PathWatch::check_choice(unsigned chosen) {
 void PathWatch::gave_up() {
   const bool carries =
       std::ranges::any_of(paths_, [](const Path& path) { return path.may_carry(); });
-  // What it cannot have missed does not count.
+  // An event that it cannot have missed does not count.
   const Duration stood = world_.stood_still(self_, good_until_);
   const bool noticed = stood > 2 * knobs_.heartbeat_interval;
   const Duration least = client_.no_path_timeout + (noticed ? stood : Duration::zero());

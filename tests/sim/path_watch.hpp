@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the paths of a client's session owe those who wait: how long, and over which of them.
+// Duties of the paths of a client's session: how long a request may wait, and over which of them.
 #pragma once
 
 #include <array>

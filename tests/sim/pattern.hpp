@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the sectors contain: every write brings a value that no other write has, and every byte of a
+// The content of sectors: every write brings a value that no other write has, and every byte of a
 // sector tells which value it belongs to.
 #pragma once
 
@@ -14,7 +14,7 @@ using Stamp = std::uint64_t;
 
 inline constexpr Stamp kGarbage = ~Stamp{0};
 inline constexpr std::size_t kSector = 512;
-/// What memory holds that belongs to nobody at the moment.
+/// The content of memory that belongs to nobody at the moment.
 inline constexpr std::byte kPoison{0xDB};
 
 /// The value that operation `operation` writes to its sector number `index`.

@@ -15,7 +15,7 @@
 
 namespace sim {
 
-/// What a session needs of its server.
+/// The server's parts that a session needs.
 struct HostEnvironment {
   using PathId = rtrs::Admission::PathId;
 

@@ -25,7 +25,7 @@ class ServerNode {
   ~ServerNode();
 
   NodeId node() const { return node_; }
-  /// Who it says it is; another one with each start if it cannot keep it.
+  /// The server's identity; another one with each start if it cannot keep it.
   std::uint64_t id() const;
   void start();
   bool running() const { return process_ != nullptr; }

@@ -48,7 +48,7 @@ bool ServerPathHost::provide_chunks() {
   return true;
 }
 
-/// Whoever still reads there gets what nobody has written.
+/// A reader that still looks there gets bytes that nobody has written.
 void ServerPathHost::give_back(std::span<const rtrs::MutableBytes> unused,
                                std::uint64_t held) const {
   if (environment_.shared_chunks != nullptr) return;

@@ -16,7 +16,7 @@
 
 namespace sim {
 
-/// What a path needs of its session.
+/// The session's parts that a path needs.
 struct PathEnvironment {
   World& world;
   const Knobs& knobs;
@@ -44,7 +44,7 @@ class ServerPathHost {
 
   /// Takes a connection whose connect request was accepted.
   void add(const rtrs::wire::ConnectParameters& request, std::shared_ptr<Wire> wire);
-  /// What its client has proven, if it had to.
+  /// The identity that its client has proven, if it had to.
   std::optional<std::string_view> user() const;
   /// Looks at all connections. False: there may be more.
   bool read();

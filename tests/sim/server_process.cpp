@@ -8,7 +8,7 @@
 #include "tests/sim/proofs.hpp"
 #include "tests/sim/search_directory.hpp"
 
-// What the server logic asks of a session, as rdma/transport/ answers it for sockets.
+// The server logic's questions about a session, as rdma/transport/ answers them for sockets.
 namespace rtrs {
 Reactor* reactor_of(const ServerSession&) { return nullptr; }
 const std::string& name_of(const ServerSession& session) { return session.name; }

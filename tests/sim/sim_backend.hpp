@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the server's catalogue opens: a door to the simulated storage.
+// The backend that the server's catalogue opens: a door to the simulated storage.
 #pragma once
 
 #include <memory>

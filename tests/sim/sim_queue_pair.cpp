@@ -270,7 +270,7 @@ SimQueuePair::Status SimQueuePair::progress(rtrs::QueuePairHandler& handler, uns
   return ended_ ? Status::ended : Status::drained;
 }
 
-/// What the client has to know of its server to be able to send again at once.
+/// Adds the server's identity, by which the client can send again at once.
 std::vector<std::byte> SimQueuePair::extended(rtrs::ConstBytes record) const {
   auto response = rtrs::wire::copy_of<rtrs::wire::ConnectResponse>(record);
   if (response.error == 0) {

@@ -15,7 +15,7 @@
 
 namespace sim {
 
-/// What runs at the disks for one life of the server.
+/// The operations at the disks during one run of the server.
 ///
 /// An operation executes in up to three pieces at different moments between submit() and done(), so
 /// that data which is taken or given too early or too late is seen.

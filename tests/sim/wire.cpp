@@ -36,7 +36,7 @@ void Wire::carry(Side from, Packet packet) {
   scope_.after(last_arrival_[i] - world_.now(), [this, from] { deliver(from); });
 }
 
-/// What is lost here stays so until the connection is closed.
+/// A packet that is lost here stays lost until the connection is closed.
 void Wire::meet_obstacle(Side from, const Packet& packet) {
   const bool idle = cid_ != 0 && obstacle_.idle_max > Duration::zero() &&
                     world_.now() - last_carried_ > obstacle_.idle_max;

@@ -50,7 +50,7 @@ struct Packet {
   }
 };
 
-/// What is wrong with the way of a path: all its connections meet it, also later ones.
+/// A fault on the way of a path: all its connections meet it, also later ones.
 struct Obstacle {
   /// Bytes of a message, by its sender; what is larger never arrives, and nothing behind it does,
   /// because a transport that keeps order sends the same again and again.
@@ -103,7 +103,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
   /// The client is told that the connection is over. What it has sent is under way for a while yet,
   /// and the server learns nothing meanwhile.
   void cut_late(Duration lag);
-  /// What the client has sent ends with its end of the connection, as on hardware queue pairs.
+  /// Messages under way end with the client's end of the connection, as on hardware queue pairs.
   void set_prompt() { prompt_ = true; }
   void set_obstacle(const Obstacle& obstacle);
   void end_obstacle() { obstacle_ = {}; }

@@ -93,7 +93,8 @@ void World::resume(NodeId node) {
   if (!std::exchange(state.paused, false)) return;
   state.awake_since = now_;
   auto parked = std::exchange(state.parked, {});
-  // What waited is found in any order: timers, sockets and completions have queues of their own.
+  // Waiting events are found in any order: timers, sockets and completions have queues of their
+  // own.
   const bool reversed = rng_.chance(300);
   if (reversed) std::reverse(parked.begin(), parked.end());
   for (Event& event : parked) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the backend tests share: an event loop on the test's thread, and requests that wait.
+// Shared by the backend tests: an event loop on the test's thread, and requests that wait.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -72,7 +72,7 @@ class Bench {
   std::unique_ptr<BackendQueue> queue_;
 };
 
-/// What every backend does that keeps what is written to it. `backend` is opened anew for each
+/// Checks of every backend that keeps written data. `backend` is opened anew for each
 /// check, with 4 MiB and `extra` bytes, all zeroes.
 struct Storage {
   std::unique_ptr<Backend> backend;

@@ -88,7 +88,7 @@ void check_growth(const BackendOptions& options) {
   CHECK(bench.read(2 * kSize - data.size(), data.size()) == data);
 }
 
-/// What a client is told when so much of a device is left.
+/// Checks the size that a client is told when so much of a device is left.
 void check_rest(std::uint64_t left, const BackendOptions& options, const std::string& told) {
   const TemporaryFolder folder;
   const std::string file = folder.file("disk", kSize);

@@ -201,7 +201,7 @@ void check_threads(Backend& backend) {
   thread.join();
   CHECK(bad_here == 0);
   CHECK(bad_there == 0);
-  // Whoever came first may go first.
+  // The first of the two may go first.
   here.close_queue();
   CHECK(work_on(there, 1, can_zero) == 0);
   there.close_queue();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What storage is known by, with a system that the tests make up.
+// The identity of storage, with a system that the tests make up.
 #include "bridge/backend/identity.hpp"
 
 #include <fcntl.h>

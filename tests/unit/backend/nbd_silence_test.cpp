@@ -160,7 +160,7 @@ TEST_CASE("nbd silence: after one that was cut with nothing but reads under way 
   auto killer = world.kill_soon();
   CHECK(world.wait() == std::vector{EIO});
   killer.join();
-  // What comes before anybody has connected anew was never sent.
+  // A request that comes before anybody has connected anew was never sent.
   CHECK(world.run(BackendOperation::write) == EIO);
   world.server.reset();  // it unlinks the socket
   world.server =

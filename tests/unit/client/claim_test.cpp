@@ -142,7 +142,7 @@ TEST_CASE("claim: a renewed session opens unclaimed what had claimed nothing, an
   CHECK(read(*device) == 0);
   CHECK(write(*device) == 0);
   REQUIRE(notes.claims.size() == 1);
-  // What the user knows is as old as before.
+  // The user's knowledge is as old as before.
   CHECK(notes.claims[0].writer_serial == 0x700000004);
 }
 

@@ -36,7 +36,7 @@ ClientConfig good(const Pairs& pairs) {
   return *config;
 }
 
-/// What is said of one more pair beside a good URI.
+/// The error about one more pair beside a good URI.
 std::string complaint(const std::string& key, const std::string& value) {
   auto config = read({{"uri", "rnbd+tcp://host/disk0"}, {key, value}});
   REQUIRE_MESSAGE(!config.has_value(), key, "=", value);

@@ -80,7 +80,7 @@ class FakeClient final : public rtrs::Client {
     connected = true;
     return do_errands();
   }
-  /// What the keeper has left to do is done. Returns how many messages that took.
+  /// Runs the errands that are left. Returns how many messages that took.
   unsigned do_errands() {
     unsigned count = 0;
     for (;; ++count) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What becomes of a device that a renewed session finds gone, or another one, and of the others.
+// A renewed session finds a device gone, or another one; the other devices go on.
 #include <doctest/doctest.h>
 
 #include "tests/unit/client/session_world.hpp"

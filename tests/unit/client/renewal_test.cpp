@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What becomes of a session, and of what is open in it, when the server was restarted.
+// A session and its devices after the server was restarted.
 #include <doctest/doctest.h>
 
 #include "tests/unit/client/session_world.hpp"
@@ -113,7 +113,7 @@ TEST_CASE("renewal: what a server without the extension may have open still is c
   CHECK(world.client->server.open == std::map<std::string, std::uint32_t>{{"a", 31}});
 }
 
-/// What comes late for another device would reach it under its new id.
+/// A late message for another device would reach it under its new id.
 TEST_CASE("renewal: without numbers nothing is opened only to be closed, but closed by its name") {
   World world{{.features = 0}};
   Device other = world.open("other");  // 7

@@ -37,7 +37,7 @@ struct World {
     return std::move(*device);
   }
   std::uint64_t count(MessageType type) const { return client->server.count(type); }
-  /// Whom a write through `device` reaches.
+  /// The name of the server's device that a write through `device` reaches.
   std::string reached(RemoteDevice& device, bool fua = false) {
     client->server.written.clear();
     const std::array<std::byte, 512> block{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What each kind of transfer, but plain reads and writes, asks of the server.
+// The messages of each kind of transfer but plain reads and writes.
 #include <doctest/doctest.h>
 
 #include "tests/unit/client/transfer_world.hpp"

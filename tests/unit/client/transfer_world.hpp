@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What tests of transfers share: a fake server's device, and transfers of it.
+// Shared by tests of transfers: a fake server's device, and transfers of it.
 #pragma once
 
 #include <doctest/doctest.h>

@@ -95,7 +95,7 @@ TEST_CASE("programs that say nothing make room, the oldest first, and those that
   for (unsigned i = 1; i < ControlSocket::kMaxConnections; ++i) {
     crowd.push_back(std::make_unique<Peer>(folder.path()));
   }
-  // Who has come this moment may be about to talk.
+  // A peer that has just come may be about to talk.
   for (std::string answer; answer != "[in]\n";) {
     const Peer newcomer{folder.path()};
     newcomer.send("in\n");

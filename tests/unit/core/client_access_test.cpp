@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a client makes of paths whose access the server changes.
+// A client's paths when the server changes their access.
 #include <doctest/doctest.h>
 
 #include <array>

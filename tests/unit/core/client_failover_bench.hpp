@@ -33,7 +33,7 @@ struct Bench {
         encode(wire::ResponseImmediate{buffer, error}), bytes);
   }
   std::size_t posts(unsigned path) const { return queue_pairs[path].posts.size(); }
-  /// What the newest post on a path says of itself.
+  /// The trailer of the newest post on a path.
   wire::WriteTrailer trailer(unsigned path) const {
     const auto& header = queue_pairs[path].posts.back().header;
     wire::WriteTrailer trailer;

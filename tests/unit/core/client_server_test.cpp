@@ -32,7 +32,7 @@ struct Bench {
              .reconnect_max = 1ms},
             [this] { return ++random; }} {}
 
-  /// What `server` says when connection 0 comes. False: that ends the attempt.
+  /// The answer of `server` when connection 0 comes. False: that ends the attempt.
   bool answer(unsigned path, std::uint64_t server, std::uint64_t epoch = 1) {
     wire::AcceptParameters accept;
     accept.queue_depth = 16;
@@ -41,7 +41,7 @@ struct Bench {
         .present = true, .features = features, .session_epoch = epoch, .server_id = server};
     return session.path(path).on_answer(0, wire::bytes_of(encode(accept))) == nullptr;
   }
-  /// What the path leads to. It is connected if it may be.
+  /// Tells which server the path leads to. It is connected if it may be.
   Welcome connect(unsigned path, std::uint64_t server, std::uint64_t epoch = 1) {
     session.begin(path);
     const bool goes_on = answer(path, server, epoch);

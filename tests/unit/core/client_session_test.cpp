@@ -32,7 +32,7 @@ struct Bench {
     accept(path, 16, epoch);
     session.connected(path, now);
   }
-  /// What the server says when connection 0 comes.
+  /// The server's answer when connection 0 comes.
   void accept(unsigned path, std::uint16_t depth, std::uint64_t epoch,
               std::uint32_t max_io_size = 4096) {
     wire::AcceptParameters accept;
@@ -42,7 +42,7 @@ struct Bench {
     accept.extension = {.present = features != 0, .features = features, .session_epoch = epoch};
     REQUIRE(session.path(path).on_answer(0, wire::bytes_of(encode(accept))) == nullptr);
   }
-  /// What the path leads to, and that it is lost again.
+  /// Tells which server the path leads to; the path is lost again.
   ClientSession::Welcome try_out(unsigned path, Instant now, std::uint16_t depth,
                                  std::uint64_t epoch, std::uint32_t max_io_size = 4096) {
     session.begin(path);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What was given up is counted until its end is known.
+// A cancelled operation is counted until its end is known.
 #include "rdma/core/given_up.hpp"
 
 #include <doctest/doctest.h>
@@ -176,7 +176,7 @@ TEST_CASE("given up: no newer change of its owner is sent before its end, on no 
   CHECK(world.other_queue_pair.posts.empty());
   CHECK(lane.holds_back_owner());
   CHECK(world.other.holds_back_owner());
-  // Whoever has nothing to do with it goes on, and so do reads.
+  // Operations that it does not touch go on, and so do reads.
   world.other.submit(world.foreign);
   world.other.submit(world.read);
   CHECK(world.other_queue_pair.posts.size() == 2);

@@ -68,7 +68,7 @@ TEST_CASE("a path that lives, or holds nothing when it dies, gives nothing back 
   REQUIRE(a.write(1, 1) == nullptr);
   bench.handler.finish_oldest();
   CHECK_FALSE(a.held.has_value());
-  // What was only to be answered together with another one executes nowhere.
+  // A request that was only to be answered together with another one executes nowhere.
   REQUIRE(b.write(1, 1) == nullptr);
   b.close();
   CHECK(b.gone);
@@ -139,7 +139,7 @@ TEST_CASE("a goodbye ends the session at once, but for what executes") {
   CHECK_FALSE(a.faulty);
   CHECK(bench.lingered == 0);
   CHECK(bench.handler.downs == 1);
-  // What else was in the same batch is nobody's any more.
+  // The rest of the same batch is nobody's any more.
   CHECK(a.immediate(wire::kHeartbeat) == nullptr);
   CHECK(a.say_name("host") == nullptr);
 }

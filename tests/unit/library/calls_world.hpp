@@ -29,7 +29,7 @@ class CallsWorld {
 
  private:
   enum class End : std::uint8_t { now, later, error, error_later, own_memory };
-  /// What a call says to the handler.
+  /// The message of a call to the handler.
   struct Wish {
     std::uint32_t id = 0;
     std::uint32_t data = 0;    ///< bytes

@@ -144,7 +144,7 @@ TEST_CASE("catalogue: real storage is opened by its specification") {
 
 namespace {
 
-/// What the name leads to, as its users see it.
+/// The storage behind the name, as its users see it.
 std::uint64_t size_of(ExportCatalogue& catalogue) {
   if (catalogue.is_stale("disk")) catalogue.renew("disk");
   const auto lease = catalogue.open_named("disk", wire::AccessMode::read_write);

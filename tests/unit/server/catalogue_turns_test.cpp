@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who takes part in writing to a storage, and who may come back to it.
+// The writers of a storage, and those that may come back to it.
 #include <doctest/doctest.h>
 
 #include <cerrno>
@@ -18,7 +18,7 @@ using namespace rnbd::test;
 
 namespace {
 
-/// What outlives a catalogue.
+/// The records that outlive a catalogue.
 struct Turns final : WriterStore {
   tl::expected<WriterRecord, std::string> load(const wire::Uuid& storage) override {
     if (!unreadable.empty()) return tl::unexpected(unreadable);

@@ -196,7 +196,7 @@ TEST_CASE("block status and cache: ranges outside the device are EINVAL, the odd
     CHECK(block_status(world, row.offset, row.length).error == row.error);
     CHECK(cache(world, row.offset, row.length).error == row.error);
   }
-  // What is asked of the backend ends with the storage.
+  // The request to the backend ends with the storage.
   block_status(world, 0, 10240);
   CHECK(world.disk().records.back().length == 10000);
 }

@@ -13,7 +13,7 @@ using namespace rnbd;
 
 namespace {
 
-/// What systemd tells its units.
+/// The variable that systemd sets for its units.
 struct InUnit {
   InUnit() { ::setenv("INVOCATION_ID", "1", 1); }
   ~InUnit() { ::unsetenv("INVOCATION_ID"); }

@@ -65,7 +65,7 @@ using Registers = std::array<std::array<std::byte, 32>, 16>;
 
 }  // namespace
 
-// Whoever leaves them in use makes every SSE instruction that follows slower.
+// Upper halves that stay in use make every SSE instruction that follows slower.
 TEST_CASE("a checksum leaves the upper halves of the AVX registers clear") {
   if (!__builtin_cpu_supports("avx")) return;  // there are none
   const auto bytes = ascending(4096);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a client does with servers that are no good servers, or not there yet.
+// A client meets servers that are no good servers, or not there yet.
 #include <atomic>
 #include <future>
 #include <thread>
@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 /// At which nobody listens now.
 std::uint16_t free_port() { return RawServer{""}.port(); }
 
-/// What a client says that finds nobody.
+/// A client that finds nobody, and its error.
 struct Absence {
   using Connecting = std::future<tl::expected<std::unique_ptr<Client>, Failure>>;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What sessions do with the process's descriptors: pass none on, and do without more.
+// Sessions and the process's descriptors: they pass none on, and do without more.
 #include <fcntl.h>
 #include <sys/resource.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a client has left to do that nobody waits for.
+// Errands of a client: operations for which nobody waits.
 #include <doctest/doctest.h>
 
 #include <boost/asio/post.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a server does with peers that are no good clients.
+// A server meets peers that are no good clients.
 #include <algorithm>
 #include <atomic>
 #include <boost/asio/post.hpp>

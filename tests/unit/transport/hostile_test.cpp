@@ -67,7 +67,7 @@ TEST_CASE("a client that sends for ever and never reads is closed before it cost
   const auto bytes = wire::bytes_of(header);
   for (int i = 0; i < 1000; ++i) heartbeats.insert(heartbeats.end(), bytes.begin(), bytes.end());
   int taken = 0;
-  // What the kernel buffers is no cost of the server's: some megabytes of answers.
+  // The kernel's buffers are no cost of the server's: some megabytes of answers.
   while (taken < 600 && control.say(ConstBytes{heartbeats})) ++taken;
   CHECK(taken < 600);
   check_good_client(server);

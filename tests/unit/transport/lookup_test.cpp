@@ -41,7 +41,7 @@ struct NameServer {
   }
 };
 
-/// What was found; nothing after a failure.
+/// The addresses that were found; none after a failure.
 Addresses found(const Result& result) { return result ? *result : Addresses{}; }
 
 Result search(HostLookup& lookup, Duration patience) {

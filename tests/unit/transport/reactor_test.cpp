@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who sleeps for a reactor, and who waits for that.
+// The thread that sleeps for a reactor, and those that wait for it.
 #include "rdma/transport/reactor.hpp"
 
 #include <boost/asio/post.hpp>

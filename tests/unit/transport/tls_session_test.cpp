@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// What a server has said so far.
+/// The bytes that a server has sent so far.
 class Said {
  public:
   Log log() {

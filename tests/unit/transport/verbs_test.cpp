@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What needs no RDMA device of the verbs transport.
+// Parts of the verbs transport that need no RDMA device.
 #include <doctest/doctest.h>
 #include <endian.h>
 #include <infiniband/ib.h>
