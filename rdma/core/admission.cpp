@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "rdma/core/crowd.hpp"
+#include "rdma/core/option_words.hpp"
 #include "rdma/core/plant.hpp"
 
 namespace rtrs {
@@ -16,10 +17,6 @@ constexpr const char* kOvertaken = "an attempt to connect this path that a later
 constexpr const char* kOtherCount = "the number of connections changed";
 constexpr const char* kExists = "this connection exists already";
 constexpr const char* kOtherUser = "the session belongs to another user";
-constexpr const char* kTooManySessions = "too many sessions (--max-sessions)";
-constexpr const char* kTooManyOfUser = "too many sessions of one user (--max-sessions-per-user)";
-constexpr const char* kTooLargeUser =
-    "no memory left for another path of this user (--memory-limit-per-user)";
 
 /// Numbers of attempts wrap.
 bool is_older(std::uint16_t attempt, std::uint16_t than) {
@@ -188,10 +185,12 @@ const char* Admission::no_memory_path(const Session& session) const {
 
 const char* Admission::no_room(const Session& session, const wire::Uuid& path,
                                wire::PathKind kind) const {
-  if (!session.admitted && sessions() >= limits_.max_sessions) return kTooManySessions;
+  if (!session.admitted && sessions() >= limits_.max_sessions) {
+    return option_words->many_sessions;
+  }
   const bool has_chunks = kind == wire::PathKind::requests;
   if (has_chunks && memory() + limits_.path_memory > limits_.memory_limit) {
-    return "no memory left for another path's chunks (--memory-limit)";
+    return option_words->large_path;
   }
   const auto open = std::ranges::count_if(
       session.paths, [&](const Path& other) { return other.is_open() && other.uuid != path; });
@@ -205,8 +204,7 @@ const char* Admission::no_room(const Session& session, const wire::Uuid& path,
   // Reads are carried out anew on every path. A session with hanging storage must leave room for
   // the others.
   if (kept_by_storage(session) > std::max(limits_.memory_limit / 4, limits_.path_memory)) {
-    return "storage hangs: what it has not ended of the session's lost paths holds more than "
-           "a quarter of the memory (--memory-limit)";
+    return option_words->hanging_storage;
   }
   return nullptr;
 }
@@ -224,9 +222,11 @@ const char* Admission::no_room_of_user(const Session& session, std::string_view 
     for (const Path& path : other.paths) memory += path.memory;
   }
   const unsigned most = limits_.max_sessions_per_user;
-  if (!session.admitted && most > 0 && others >= most) return kTooManyOfUser;
+  if (!session.admitted && most > 0 && others >= most) {
+    return option_words->many_of_user;
+  }
   const std::uint64_t limit = limits_.memory_limit_per_user;
-  return limit > 0 && memory > limit ? kTooLargeUser : nullptr;
+  return limit > 0 && memory > limit ? option_words->large_user : nullptr;
 }
 
 Admission::Place Admission::turn_away_oldest() {

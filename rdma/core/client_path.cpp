@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "rdma/core/option_words.hpp"
 #include "rdma/core/plant.hpp"
 #include "rdma/wire/ensure.hpp"
 #include "rdma/wire/immediate.hpp"
@@ -16,8 +17,6 @@ namespace {
 /// I/O.
 constexpr std::uint16_t kControlSlots = 4;
 constexpr unsigned kControlReceives = 2 * kControlSlots + 56;
-constexpr const char* kNoAuthentication =
-    "the server does not authenticate: let it ask for auth=psk, or leave the key out";
 /// Answers to heartbeats and notices that may wait for a server to read them.
 constexpr Ticket kMaxUnsentAcks = 1024;
 
@@ -57,7 +56,7 @@ Complaint ClientPath::on_answer(std::uint16_t cid, ConstBytes record) {
   }
   const bool proves = (answer->accept.extension.features & wire::kFeatureAuthentication) != 0;
   if (proves != options_.authenticates) {
-    return proves ? "the server wants a proof that was not offered" : kNoAuthentication;
+    return proves ? "the server wants a proof that was not offered" : option_words->needs_no_proof;
   }
   if (proves) answers_[cid] = wire::copy_of<wire::ConnectResponse>(record);
   if (cid == 0) {  // later records repeat it; Linux reads them on connection 0 only, and so do we

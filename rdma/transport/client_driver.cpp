@@ -11,6 +11,7 @@
 #include <random>
 #include <utility>
 
+#include "rdma/core/option_words.hpp"
 #include "rdma/transport/client_options.hpp"
 #include "rdma/transport/clock.hpp"
 #include "rdma/transport/system_failure.hpp"
@@ -151,7 +152,7 @@ void ClientDriver::note_attempt_on_io(unsigned path, const std::string& why) con
 /// Why those are not tried that may not begin the session.
 void ClientDriver::note_waiting_paths_on_io() const {
   for (unsigned i = 0; i < session_.path_count(); ++i) {
-    if (!session_.may_try(i)) note_attempt_on_io(i, kWaitsForOthers);
+    if (!session_.may_try(i)) note_attempt_on_io(i, waits_for_others());
   }
 }
 
@@ -188,8 +189,8 @@ std::string ClientDriver::waiting_paths_on_io() const {
   }
   if (names.empty()) return "";
   return "; " + names +
-         " may join its session only, since nothing else tells that it is the same server "
-         "(server-id= does)";
+         " may join its session only, since nothing else tells that it is the same server" +
+         option_words->server_id_tells;
 }
 
 void ClientDriver::up_on_io() {

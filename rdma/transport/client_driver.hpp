@@ -72,9 +72,7 @@ class ClientDriver final : public Client {
 
   // client_driver_control.cpp: what others see and change of it
   tl::expected<void, Failure> change(const std::function<tl::expected<void, Failure>()>& step);
-  static constexpr const char* kWaitsForOthers =
-      "waits for a session that it can join: nothing tells yet whether it leads to the same server "
-      "(server-id= does)";
+  static std::string waits_for_others();
   PathStatus status_on_io(unsigned path);
   PathList staying_on_io() const;
   std::optional<unsigned> find_on_io(const PathAddress& address) const;

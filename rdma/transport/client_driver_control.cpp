@@ -4,6 +4,7 @@
 #include <boost/asio/post.hpp>
 #include <cerrno>
 
+#include "rdma/core/option_words.hpp"
 #include "rdma/path_list.hpp"
 #include "rdma/transport/client_driver.hpp"
 #include "rdma/transport/client_options.hpp"
@@ -32,6 +33,14 @@ ServerId ClientDriver::server_id() {
   return id;
 }
 
+/// The trouble of a path that may not begin the session.
+std::string ClientDriver::waits_for_others() {
+  return std::string{
+             "waits for a session that it can join: nothing tells yet whether it leads to the same "
+             "server"} +
+         option_words->server_id_tells;
+}
+
 PathStatus ClientDriver::status_on_io(unsigned path) {
   PathStatus status;
   status.address = options_.paths[path];
@@ -42,7 +51,7 @@ PathStatus ClientDriver::status_on_io(unsigned path) {
   status.foreign = session_.foreign(path);
   status.trouble = session_.trouble(path);
   if (status.state == PathState::waiting && !session_.may_try(path)) {
-    status.trouble = kWaitsForOthers;
+    status.trouble = waits_for_others();
   }
   status.connects = session_.connects(path);
   if (paths_[path].driver) {

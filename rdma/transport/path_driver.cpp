@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "rdma/core/option_words.hpp"
 #include "rdma/transport/await.hpp"
 #include "rdma/transport/clock.hpp"
 #include "rdma/transport/memory_lane.hpp"
@@ -204,8 +205,9 @@ Failure PathDriver::refusal(Complaint complaint) const {
   switch (error) {
     case ENOMEM:
       text +=
-          " (it is full: too many sessions or no memory for more. Try again later, or raise its "
-          "--memory-limit or --max-sessions, or what one user may have of both)";
+          std::string{
+              " (it is full: too many sessions or no memory for more. Try again later, or "} +
+          option_words->full_server + ")";
       break;
     case EINVAL:
       text += " (probably more connections than it allows: use fewer lanes)";
@@ -216,12 +218,12 @@ Failure PathDriver::refusal(Complaint complaint) const {
           "or was restarted a moment ago)";
       break;
     case EPROTONOSUPPORT:
-      text += " (it wants TLS: write rnbds+tcp:// and name your keys)";
+      text += std::string{" (it wants TLS: "} + option_words->use_tls + ")";
       break;
     case EACCES:
-      text +=
-          " (it wants a proof: name a key with auth-psk-file; or it takes nobody from here; or the "
-          "session belongs to another user, or to one without TLS)";
+      text += std::string{" (it wants a proof: "} + option_words->use_proof +
+              "; or it takes nobody from here; or the session belongs to another user, or to one "
+              "without TLS)";
       break;
     case ENOTSUP:
       text += " (its RDMA device cannot do what the server was told to do: its log says what)";

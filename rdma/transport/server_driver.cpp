@@ -12,6 +12,7 @@
 
 #include "rdma/client_log.hpp"
 #include "rdma/core/crowd.hpp"
+#include "rdma/core/option_words.hpp"
 #include "rdma/transport/clock.hpp"
 #include "rdma/transport/server_options.hpp"
 #include "rdma/transport/tls/proof_keys.hpp"
@@ -152,7 +153,7 @@ void ServerDriver::welcome(std::unique_ptr<Incoming> incoming, unsigned entrance
   if (!in.lets_in(incoming->peer)) return refuse(EACCES, "this listener has from= other networks");
   const bool proves = in.auth == AuthMode::psk && incoming->identity.name.empty();
   if (proves && (parameters->extension.features & wire::kFeatureAuthentication) == 0) {
-    return refuse(EACCES, "it offers no proof of a key, which this listener requires (auth=psk)");
+    return refuse(EACCES, option_words->wants_proof);
   }
   std::optional<std::string_view> user;  // none: it proves that later
   if (!proves) user = incoming->identity.name;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "rdma/core/option_words.hpp"
 #include "rdma/transport/await.hpp"
 #include "rdma/transport/tls/credentials.hpp"
 
@@ -77,6 +78,11 @@ void demand_tls(AsioSocket& socket) {
   (void)::send(socket.native_handle(), &hello, sizeof(hello), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+auto no_tls() {
+  return tl::unexpected(
+      Refusal{LogLevel::info, std::string{"refused: "} + option_words->tls_is_off});
+}
+
 }  // namespace
 
 asio::awaitable<tl::expected<Greeting, Refusal>> receive_greeting(AsioSocket& socket,
@@ -92,10 +98,7 @@ asio::awaitable<tl::expected<Greeting, Refusal>> receive_greeting(AsioSocket& so
   const TlsMode mode = options.tls.mode;
   if (*first == kTlsHandshake) {
     if (mode == TlsMode::off) {
-      co_return tl::unexpected(
-          Refusal{LogLevel::info,
-                  "refused: it begins with TLS, which this listener does not have "
-                  "(--tls)"});
+      co_return no_tls();
     }
     auto session = co_await secure(socket, options.tls);
     if (!session) co_return tl::unexpected(session.error());

@@ -12,6 +12,7 @@
 #include <span>
 #include <utility>
 
+#include "rdma/core/option_words.hpp"
 #include "rdma/transport/tls/datum.hpp"
 #include "rdma/transport/tls/inspect.hpp"
 #include "rdma/transport/tls/key_files.hpp"
@@ -132,9 +133,7 @@ int Credentials::apply(gnutls_session_int* session) const {
 tl::expected<std::shared_ptr<const Credentials>, std::string> Credentials::load(const TlsKeys& keys,
                                                                                 Role role) {
   if (keys.none()) {
-    return tl::unexpected(std::string{
-        "TLS and proofs need keys: name a file of shared ones with tls-psk, or, for TLS, "
-        "a directory with tls-certificates"});
+    return tl::unexpected(std::string{"TLS and proofs need keys: "} + option_words->name_keys);
   }
   const std::shared_ptr<Credentials> loaded{new Credentials{role}};
   loaded->verify_peer_ = keys.verify_peer;

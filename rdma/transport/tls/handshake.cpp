@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "rdma/core/option_words.hpp"
 #include "rdma/transport/tls/hooks.hpp"
 
 namespace rtrs::tls {
@@ -245,8 +246,8 @@ std::string Session::refusal() const {
       return "it does not speak RTRS within TLS" + said;
     case GNUTLS_A_CERTIFICATE_REQUIRED:
       return "it wants a certificate of this client: put client-cert.pem and client-key.pem into "
-             "the directory of tls-certificates" +
-             said;
+             "the directory of " +
+             (option_words->certificates + said);
     case GNUTLS_A_ACCESS_DENIED:
       return "it does not let this client in: its log says why" + said;
     default:

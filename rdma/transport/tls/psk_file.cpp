@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 
+#include "rdma/core/option_words.hpp"
+
 namespace rtrs::tls {
 namespace {
 
@@ -94,9 +96,7 @@ tl::expected<const PskKey*, std::string> choose_key(const std::vector<PskKey>& k
                                                     std::string_view name) {
   if (name.empty()) {
     if (keys.size() == 1) return &keys.front();
-    return Error{"it has " + std::to_string(keys.size()) +
-                 " keys; name yours as NAME@HOST in the URI, or with tls-username=NAME "
-                 "(auth-username= of a proof)"};
+    return Error{"it has " + std::to_string(keys.size()) + " keys; " + option_words->choose_key};
   }
   const auto exact = std::ranges::find(keys, name, &PskKey::name);
   if (exact != keys.end()) return &*exact;

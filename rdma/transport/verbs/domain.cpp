@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "rdma/core/option_words.hpp"
 #include "rdma/memlock.hpp"
 #include "rdma/transport/verbs/cm.hpp"
 
@@ -43,8 +44,9 @@ Failure refused_queue_pair(const char* device, const ibv_qp_cap& asked, unsigned
   std::string text = std::string{device} + ": no queue pair for " +
                      std::to_string(asked.max_send_wr) + " sends and " +
                      std::to_string(asked.max_recv_wr) + " receives: " + describe(error) +
-                     " (the device takes up to " + std::to_string(limit) +
-                     " of each; lower the server's --queue-depth, or let programs that have many "
+                     " (the device takes up to " + std::to_string(limit) + " of each; " +
+                     option_words->large_queue_depth +
+                     ", or let programs that have many "
                      "connections end";
   if (fits && is_for_want_of_memory(error)) text += std::string{", or "} + kMemlockAdvice;
   return {error, text + ')'};
@@ -52,8 +54,8 @@ Failure refused_queue_pair(const char* device, const ibv_qp_cap& asked, unsigned
 
 Failure refused_completions(const char* device, unsigned asked, unsigned limit) {
   return {ENOMEM, std::string{device} + ": no completion queue of " + std::to_string(asked) +
-                      " entries: the device takes up to " + std::to_string(limit) +
-                      " (lower the server's --queue-depth)"};
+                      " entries: the device takes up to " + std::to_string(limit) + " (" +
+                      option_words->large_queue_depth + ")"};
 }
 
 Failure refused(const char* what, int error) {

@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "rdma/core/option_words.hpp"
 #include "rdma/transport/clock.hpp"
 #include "rdma/transport/verbs/queue_pair.hpp"
 #include "rdma/transport/verbs/queue_plan.hpp"
@@ -65,10 +66,10 @@ tl::expected<void, Failure> VerbsQueuePair::build(const QueueSizes& sizes, unsig
   // Devices may grant more, for which the completion queue has no room.
   const unsigned sends = std::min(granted.cap.max_send_wr, wanted.cap.max_send_wr);
   if (sends <= sizes.keys) {
-    return tl::unexpected(Failure{
-        ENOTSUP, "always-invalidate needs a send queue of more than " + std::to_string(sizes.keys) +
-                     " entries, and the device gives " + std::to_string(sends) +
-                     ": lower --queue-depth, or leave --always-invalidate out"});
+    return tl::unexpected(
+        Failure{ENOTSUP, "always-invalidate needs a send queue of more than " +
+                             std::to_string(sizes.keys) + " entries, and the device gives " +
+                             std::to_string(sends) + ": " + option_words->lower_queue_depth});
   }
 
   const SendQueue::Limits send_limits{sends - sizes.keys,

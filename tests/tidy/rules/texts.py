@@ -88,6 +88,20 @@ def examples_of_nbdkit(tree):
                        "write -U SOCKET")
 
 
+OPTION = re.compile(r"--[a-z]|\b(?:auth|server-id|[a-z]+-username)=|auth-psk|rnbds?(?:\+tcp)?://")
+
+
+def options_of_programs(tree):
+    """messages of rdma/ name options in the words of rdma/core/option_words.hpp, and of no program"""
+    for path in tree.code("rdma"):
+        if path.name == "option_words.hpp":
+            continue
+        for number, line in tree.lines(path):
+            for text in re.findall(r'"((?:[^"\\]|\\.)*)"', line):
+                if OPTION.search(text):
+                    yield f'{path}:{number}: "{text}" names an option of a program'
+
+
 LICENCE = "SPDX-License-Identifier: BSD-3-Clause"
 
 
@@ -106,6 +120,8 @@ def licence(tree):
 
 RULES = {
     licence: [("rdma/core/planted.hpp", "#pragma once\n"), ("tests/planted", "#!/bin/sh\n")],
+    options_of_programs: [("rdma/core/planted.cpp", 'const char* why = "too many (--planted)";\n'),
+                          ("rdma/planted.cpp", 'const char* why = "write rnbds+tcp://";\n')],
     plugin_parameters: [("bridge/client/aaa.cpp",
                          'constexpr ConfigKey kKeys[] = {\n    {"planted", "N", "x"},\n};\n'),
                         ("bridge/client/aaa.cpp", "constexpr ConfigKey kKeys[] = {\n\n};\n")],
