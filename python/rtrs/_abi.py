@@ -48,7 +48,8 @@ class ClientOptions(Sized):
                 ("spin_us", c.c_uint), ("no_digests", c.c_int), ("log", LOG),
                 ("log_context", c.c_void_p), ("tls", c.c_int), ("tls_no_verify_peer", c.c_int),
                 ("tls_psk", c.c_char_p), ("tls_certificates", c.c_char_p),
-                ("tls_username", c.c_char_p)]
+                ("tls_username", c.c_char_p), ("auth_psk", c.c_char_p),
+                ("auth_username", c.c_char_p)]
 
 
 class Operation(Sized):
@@ -85,7 +86,7 @@ class ServerOptions(Sized):
                 ("session_linger_ms", c.c_uint), ("heartbeat_interval_ms", c.c_uint),
                 ("heartbeat_misses", c.c_uint), ("no_digests", c.c_int), ("log", LOG),
                 ("log_context", c.c_void_p), ("tls", c.c_int), ("tls_no_verify_peer", c.c_int),
-                ("tls_psk", c.c_char_p), ("tls_certificates", c.c_char_p)]
+                ("tls_psk", c.c_char_p), ("tls_certificates", c.c_char_p), ("auth_psk", c.c_char_p)]
 
 
 def _declare(library, name, result, *arguments):

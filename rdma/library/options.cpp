@@ -61,6 +61,19 @@ tl::expected<void, Failure> read_tls(const Options& options, Result& result) {
                     "directory of the certificates"});
 }
 
+/// A server has one file of keys, for TLS and for proofs.
+tl::expected<void, Failure> read_proof(const rtrs_server_options& options, ServerOptions& result) {
+  const std::string keys = text_of(options.auth_psk);
+  if (keys.empty()) return {};
+  if (!result.tls_keys.psk.empty() && result.tls_keys.psk != keys) {
+    return tl::unexpected(
+        Failure{EINVAL, "tls_psk and auth_psk name different files: a server has one for both"});
+  }
+  result.tls_keys.psk = keys;
+  result.auth = AuthMode::psk;
+  return {};
+}
+
 /// Unique among all clients of a server.
 std::string name_of_its_own() {
   static std::atomic<unsigned> serial{0};
@@ -110,6 +123,11 @@ tl::expected<ClientOptions, Failure> client_options(const char* uri,
   result.log = log_of(options);
   if (auto read = read_tls(options, result); !read) return tl::unexpected(read.error());
   result.tls_keys.username = text_of(options.tls_username);
+  if (const std::string keys = text_of(options.auth_psk); !keys.empty()) {
+    result.auth_keys.emplace();
+    result.auth_keys->psk = keys;
+    result.auth_keys->username = text_of(options.auth_username);
+  }
   return result;
 }
 
@@ -138,6 +156,7 @@ tl::expected<ServerOptions, Failure> server_options(const char* uri,
   result.features = kFeatures;
   result.log = log_of(options);
   if (auto read = read_tls(options, result); !read) return tl::unexpected(read.error());
+  if (auto read = read_proof(options, result); !read) return tl::unexpected(read.error());
   return result;
 }
 

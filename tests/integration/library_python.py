@@ -157,6 +157,54 @@ class Security(unittest.TestCase):
                     rtrs.Client(uri)
 
 
+    def test_without_tls_a_key_is_proven(self):
+        with tempfile.TemporaryDirectory() as directory:
+            keys = pathlib.Path(directory, "keys.psk")
+            keys.write_text("host1:" + "a1" * 32 + "\n")
+            keys.chmod(0o600)
+            with rtrs.Server(SERVER, lambda request: request.user.encode(), auth_psk=keys) as server:
+                uri = f"rtrs+tcp://127.0.0.1:{server.port}"
+                with rtrs.Client(uri, auth_psk=keys) as client:
+                    self.assertEqual(client.ask("who"), b"host1")
+                with self.assertRaisesRegex(rtrs.RtrsError, "auth_psk"):
+                    rtrs.Client(uri)
+
+
+class Sessions(unittest.TestCase):
+    def test_a_server_hears_of_clients_and_their_paths(self):
+        told, gone = [], threading.Event()
+
+        def up(session):
+            session.seen = 0
+            told.append(("up", session.name, session.paths))
+
+        def down(session):
+            told.append(("down", session.name, session.seen))
+            gone.set()
+
+        def count(request):
+            request.session.seen += 1
+            return f"{request.session.name} {request.session.peer}"
+
+        with rtrs.Server(SERVER, count, session_up=up, session_down=down,
+                         paths_changed=lambda session: told.append(session.paths)) as server:
+            with rtrs.Client(f"rtrs+tcp://127.0.0.1:{server.port}/mine") as client:
+                name, peer = client.ask("who").decode().split()
+                client.call("again")
+                self.assertEqual(name, "mine")
+                self.assertRegex(peer, r"^127\.0\.0\.1:\d+$")
+            self.assertTrue(gone.wait(20))
+        self.assertEqual(told, [("up", "mine", 0), 1, 0, ("down", "mine", 2)])
+
+    def test_an_event_that_raises_does_no_harm(self):
+        def raises(session):
+            raise ValueError("a bug of the program, which is printed")
+
+        with rtrs.Server(SERVER, handle, session_up=raises) as server:
+            with rtrs.Client(f"rtrs+tcp://127.0.0.1:{server.port}") as client:
+                self.assertEqual(client.ask("echo", b"abc"), b"abc")
+
+
 class Limits(unittest.TestCase):
     def test_a_request_too_large_for_the_server_is_not_carried_out(self):
         seen = []

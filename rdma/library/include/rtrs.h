@@ -101,6 +101,9 @@ struct rtrs_client_options {
   const char *tls_psk;          /* file of shared keys, NAME:HEX a line */
   const char *tls_certificates; /* directory of ca-cert.pem, client-cert.pem, client-key.pem */
   const char *tls_username;     /* which key of the file; NULL = its only one */
+  /* Without TLS, and over RDMA: file of shared keys; both ends prove that they have the same. */
+  const char *auth_psk;
+  const char *auth_username; /* which key of it; NULL = its only one */
 };
 
 /* One request that is submitted and not waited for. Belongs to the caller, with all memory that it
@@ -265,6 +268,9 @@ struct rtrs_server_options {
   int tls_no_verify_peer;       /* clients need no certificate, and are nobody then */
   const char *tls_psk;          /* file of shared keys, NAME:HEX a line, one per client */
   const char *tls_certificates; /* directory of ca-cert.pem, server-cert.pem, server-key.pem */
+  /* File of shared keys, one per client: a client without TLS must prove that it has one of them.
+   * The same as tls_psk, if that is set, too. */
+  const char *auth_psk;
 };
 
 /* Listens on rtrs+tcp://HOST[:PORT][,...] or rtrs://...; HOST may be "*", PORT 0 is any free one.

@@ -38,7 +38,9 @@ AT(rtrs_client_options, tls_no_verify_peer, 76);
 AT(rtrs_client_options, tls_psk, 80);
 AT(rtrs_client_options, tls_certificates, 88);
 AT(rtrs_client_options, tls_username, 96);
-static_assert(sizeof(rtrs_client_options) >= 104);
+AT(rtrs_client_options, auth_psk, 104);
+AT(rtrs_client_options, auth_username, 112);
+static_assert(sizeof(rtrs_client_options) >= 120);
 
 AT(rtrs_operation, size, 0);
 AT(rtrs_operation, flags, 8);
@@ -110,7 +112,8 @@ AT(rtrs_server_options, tls, 88);
 AT(rtrs_server_options, tls_no_verify_peer, 92);
 AT(rtrs_server_options, tls_psk, 96);
 AT(rtrs_server_options, tls_certificates, 104);
-static_assert(sizeof(rtrs_server_options) >= 112);
+AT(rtrs_server_options, auth_psk, 112);
+static_assert(sizeof(rtrs_server_options) >= 120);
 
 #define IS(name, ...) static_assert(std::is_same_v<decltype(name), __VA_ARGS__>)
 

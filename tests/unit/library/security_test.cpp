@@ -32,7 +32,7 @@ struct WhoAreYou {
   /// How the server calls a client with these options, or why there is none.
   std::pair<std::string, int> calls(rtrs_client_options options) const {
     options.size = sizeof(options);
-    options.connect_timeout_ms = 60'000;
+    if (options.connect_timeout_ms == 0) options.connect_timeout_ms = 60'000;
     const auto uri = "rtrs+tcp://127.0.0.1:" + std::to_string(rtrs_server_port(server));
     rtrs_error error{};
     rtrs_client* const client = rtrs_connect(uri.c_str(), &options, &error);
@@ -82,6 +82,95 @@ TEST_CASE("... or that of its certificate") {
   at_client.tls_certificates = directory.c_str();
   CHECK(server.calls(at_client) == std::pair{std::string{"host1"}, 0});
   CHECK(server.calls({}) == std::pair{std::string{}, 0});  // nobody, for the server lets it choose
+}
+
+TEST_CASE("without TLS both ends prove that they have the same key") {
+  const test::KeyDirectory files;
+  const std::string keys = files.psk("host1", test::hex_key()).psk;
+  const std::string others = files.psk("host2", test::hex_key()).psk;
+  rtrs_server_options at_server{};
+  at_server.auth_psk = keys.c_str();
+  const WhoAreYou server{at_server};
+  rtrs_client_options at_client{};
+  at_client.auth_psk = keys.c_str();
+  CHECK(server.calls(at_client) == std::pair{std::string{"host1"}, 0});
+  at_client.auth_username = "host1";
+  CHECK(server.calls(at_client).first == "host1");
+  at_client.auth_username = "host3";
+  CHECK(server.calls(at_client).second == ENOKEY);
+  at_client.auth_psk = others.c_str();
+  at_client.auth_username = nullptr;
+  CHECK(server.calls(at_client).second == EACCES);
+  const auto without = server.calls({});
+  CHECK(without.second == EACCES);
+  CHECK(without.first.find("set auth_psk to a file of keys") != std::string::npos);
+  const TestServer trusting{echo};
+  rtrs_error error{};
+  at_client.size = sizeof(at_client);
+  CHECK(rtrs_connect(trusting.uri.c_str(), &at_client, &error) == nullptr);
+  CHECK(std::string{error.text}.find("set its auth_psk") != std::string::npos);
+}
+
+TEST_CASE("a server has one file of keys, for TLS and for proofs") {
+  const test::KeyDirectory files;
+  const std::string keys = files.psk("host1", test::hex_key()).psk;
+  rtrs_server_options both{};
+  both.tls = RTRS_TLS_ON;
+  both.tls_psk = both.auth_psk = keys.c_str();
+  const WhoAreYou server{both};
+  rtrs_client_options proves{}, encrypts{};
+  proves.auth_psk = encrypts.tls_psk = keys.c_str();
+  encrypts.tls = RTRS_TLS_REQUIRE;
+  CHECK(server.calls(proves) == std::pair{std::string{"host1"}, 0});
+  CHECK(server.calls(encrypts) == std::pair{std::string{"host1"}, 0});
+  CHECK(server.calls({}).second == EACCES);
+  encrypts.auth_psk = keys.c_str();
+  CHECK(server.calls(encrypts).second == EINVAL);
+
+  rtrs_server_ops ops{};
+  ops.size = sizeof(ops);
+  ops.request = [](void*, const rtrs_incoming* incoming) {
+    rtrs_finish(incoming->request, 0, nullptr, 0);
+  };
+  both.size = sizeof(both);
+  both.auth_psk = "other.psk";
+  rtrs_error error{};
+  CHECK(rtrs_listen("rtrs+tcp://127.0.0.1:0", &ops, nullptr, &both, &error) == nullptr);
+  CHECK(error.code == EINVAL);
+}
+
+TEST_CASE("messages name the options of the library, not those of programs") {
+  const test::KeyDirectory files;
+  const std::string key = test::hex_key();
+  const std::string keys =
+      files.write("two.psk", "host1:" + key + "\nhost2:" + test::hex_key() + "\n");
+  const auto says = [](const std::pair<std::string, int>& refused, const char* words) {
+    CAPTURE(refused.first);
+    CHECK(refused.first.find(words) != std::string::npos);
+    CHECK(refused.first.find("--") == std::string::npos);
+    CHECK(refused.first.find("rnbds+tcp") == std::string::npos);
+  };
+  rtrs_server_options options{};
+  options.tls = RTRS_TLS_REQUIRE;
+  options.tls_psk = keys.c_str();
+  const WhoAreYou encrypted{options};
+  says(encrypted.calls({}), "set tls to RTRS_TLS_REQUIRE");
+  rtrs_client_options chooses{};
+  chooses.tls = RTRS_TLS_REQUIRE;
+  chooses.tls_psk = keys.c_str();
+  says(encrypted.calls(chooses), "name yours in tls_username");
+
+  options = {};
+  options.max_sessions = 1;
+  const WhoAreYou full{options};
+  rtrs_client* const first = rtrs_connect(
+      ("rtrs+tcp://127.0.0.1:" + std::to_string(rtrs_server_port(full.server))).c_str(), nullptr,
+      nullptr);
+  REQUIRE(first != nullptr);
+  rtrs_client_options impatient{};
+  impatient.connect_timeout_ms = 300;
+  says(full.calls(impatient), "raise its memory_limit or max_sessions");
+  rtrs_disconnect(first);
 }
 
 TEST_CASE("a server that requires TLS does not listen over RDMA, which encrypts nothing") {
