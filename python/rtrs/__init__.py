@@ -14,9 +14,9 @@ not copied on the way to the library.
 from ._abi import CONTROL, MAX_MESSAGE, MAYBE_DONE, NOWAIT, REPEATABLE, RESEND, UNKNOWN_OUTCOME
 from ._abi import TLS_OFF, TLS_ON, TLS_REQUIRE
 from ._client import Client
-from ._server import Request, Server, serve
+from ._server import Request, Server, Session, serve
 from ._buffers import RtrsError, UnknownOutcome
 
-__all__ = ["Client", "Server", "Request", "serve", "RtrsError", "UnknownOutcome", "REPEATABLE", "RESEND",
+__all__ = ["Client", "Server", "Request", "Session", "serve", "RtrsError", "UnknownOutcome", "REPEATABLE", "RESEND",
            "NOWAIT", "CONTROL", "MAYBE_DONE", "TLS_OFF", "TLS_ON", "TLS_REQUIRE", "MAX_MESSAGE",
            "UNKNOWN_OUTCOME"]

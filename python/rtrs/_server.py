@@ -20,19 +20,42 @@ def _give_back(token):
     _held.pop(token).close()
 
 
+class Session:
+    """A client, as its server knows it: one object from session_up to session_down, to which a
+    handler may add attributes of its own."""
+
+    def __init__(self, address):
+        self.name = library.rtrs_session_name(address).decode()
+        self.peer = library.rtrs_session_peer(address).decode()
+        self.user = library.rtrs_session_user(address).decode()  # "" = nothing is proven
+        self.paths = 0  # connected now; 0: its client may come back
+
+    def __repr__(self):
+        return f"<rtrs.Session '{self.name}' from {self.peer}>"
+
+
 class Request:
     """A request, to be finished once, on any thread."""
 
-    def __init__(self, incoming):
+    def __init__(self, incoming, session):
         self._request = incoming.request
+        self.session = session
         self.message = c.string_at(incoming.message, incoming.message_length)
         self._data = (incoming.data, incoming.data_length)
         self.room = incoming.room
         self.flags = incoming.flags
         self.id = (bytes(incoming.id.client), incoming.id.number)
-        self.client = library.rtrs_session_name(incoming.session).decode()
-        self.user = library.rtrs_session_user(incoming.session).decode()  # "" = nothing is proven
         self.finished = False
+
+    @property
+    def client(self):
+        """The name of the session."""
+        return self.session.name
+
+    @property
+    def user(self):
+        """The name that the client has proven; "" = none."""
+        return self.session.user
 
     @property
     def data(self):
@@ -92,14 +115,23 @@ class Server:
     What the handler returns is the answer; an OSError that it raises is the client's error. LATER
     says that finish() or fail() will be called elsewhere. It runs on `workers` threads, which may
     block; options are the fields of rtrs_server_options.
+
+    session_up(session), session_down(session) and paths_changed(session) are called when a client
+    comes, is gone for good, and has more or fewer paths; on an event loop, where they must not
+    block.
     """
 
     LATER = object()
 
-    def __init__(self, uri, handler, workers=1, **options):
+    def __init__(self, uri, handler, workers=1, session_up=None, session_down=None,
+                 paths_changed=None, **options):
         self._handler = handler
-        self._callback = _abi.REQUEST(self._on_request)  # lives as long as the server
-        ops = _abi.ServerOps(request=self._callback)
+        self._events = (session_up, session_down, paths_changed)
+        self._sessions = {}  # address -> Session
+        self._callbacks = (_abi.REQUEST(self._on_request), _abi.SESSION(self._on_up),
+                           _abi.SESSION(self._on_down), _abi.PATHS(self._on_paths))
+        request, up, down, paths = self._callbacks  # live as long as the server
+        ops = _abi.ServerOps(request=request, session_up=up, session_down=down, paths_changed=paths)
         error = _abi.Error()
         self._server = library.rtrs_listen(uri.encode(), ops, None,
                                            _abi.ServerOptions(workers=workers,
@@ -109,7 +141,7 @@ class Server:
             raise failure(error.code, error.text.decode())
 
     def _on_request(self, _, incoming):
-        request = Request(incoming.contents)
+        request = Request(incoming.contents, self._sessions[incoming.contents.session])
         try:
             answer = self._handler(request)
             if answer is not Server.LATER and not request.finished:
@@ -119,6 +151,25 @@ class Server:
         except Exception:  # of the handler: the client must not wait for ever
             traceback.print_exc(file=sys.stderr)
             self._failed(request, errno.EIO)
+
+    def _on_up(self, _, address):
+        self._sessions[address] = Session(address)
+        self._tell(0, self._sessions[address])
+
+    def _on_down(self, _, address):
+        self._tell(1, self._sessions.pop(address))
+
+    def _on_paths(self, _, address, paths):
+        self._sessions[address].paths = paths
+        self._tell(2, self._sessions[address])
+
+    def _tell(self, event, session):
+        if self._events[event] is None:
+            return
+        try:
+            self._events[event](session)
+        except Exception:  # of the program; nobody waits for an answer
+            traceback.print_exc(file=sys.stderr)
 
     @staticmethod
     def _failed(request, code):
