@@ -282,6 +282,12 @@ class Client {
   virtual int run(Operation& operation, const Interrupt& interrupt) = 0;
   /// The same on the control connection (connection 0): for messages that open and close things.
   virtual int run_control(Operation& operation, const Interrupt& interrupt) = 0;
+  /// Starts an operation there, behind those before it, and does not wait: Operation::on_finish()
+  /// tells its end, on the background thread. False: there are no permits for such operations, and
+  /// it was not started.
+  virtual bool start_control(Operation& /*operation*/) { return false; }
+  /// Gives an operation up that start_control() has taken. False: it has finished.
+  virtual bool cancel_control(Operation& /*operation*/) { return false; }
 
   /// The I/O lanes; the number is constant.
   virtual unsigned lanes() const { return 0; }

@@ -21,6 +21,7 @@ class Client:
         if not self._client:
             raise failure(error.code, error.text.decode())
         self._loop = None
+        self._turns = None  # of what goes over the control connection, on self._loop
         self._waiting = {}  # address of an operation -> what must live as long as it
 
     def call(self, message, out=None, into=None, room=0, flags=0):
@@ -92,6 +93,12 @@ class Client:
             raise failure(operation.error)
 
     async def _submit(self, operation, flags):
+        if not flags & _abi.CONTROL:
+            return await self._try_until_taken(operation, flags)
+        async with self._turns:  # which is first come, first served
+            await self._try_until_taken(operation, flags)
+
+    async def _try_until_taken(self, operation, flags):
         """Without blocking the event loop: a permit is waited for by trying again."""
         while error := library.rtrs_submit(self._client, operation):
             if error != 11 or flags & _abi.NOWAIT:  # EAGAIN
@@ -106,6 +113,7 @@ class Client:
             self._loop.remove_reader(descriptor)
         loop.add_reader(descriptor, self._ended)
         self._loop = loop
+        self._turns = asyncio.Lock()
 
     def _ended(self):
         operations = (c.POINTER(_abi.Operation) * 64)()

@@ -119,6 +119,7 @@ Submissions* rtrs_client::submissions() {
 }
 
 int rtrs_client::submit(rtrs_operation& operation, CallPlan plan) {
+  const bool on_control = (operation.flags & RTRS_CONTROL) != 0;
   Submissions* const submissions = this->submissions();
   if (submissions == nullptr) return EAGAIN;
   const bool wait = !plan.no_wait && !Submissions::on_its_thread();
@@ -127,7 +128,9 @@ int rtrs_client::submit(rtrs_operation& operation, CallPlan plan) {
   std::tie(plan.slot, plan.generation, plan.number) =
       std::tie(taken->slot, taken->generation, taken->number);
   plan.max_io_size = client_->limits().max_io_size;
-  return submissions->submit(operation, plan);
+  plan.no_path_is_eio = on_control;
+  return on_control ? submissions->submit_control(operation, plan)
+                    : submissions->submit(operation, plan);
 }
 
 int rtrs_client::cancel(rtrs_operation& operation) {

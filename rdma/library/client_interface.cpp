@@ -127,7 +127,6 @@ void rtrs_free(void* memory) { rtrs::library::large_free(memory); }
 
 int rtrs_submit(rtrs_client* client, rtrs_operation* operation) {
   if (operation->size < kOperation) return EINVAL;
-  if ((operation->flags & RTRS_CONTROL) != 0) return EOPNOTSUPP;
   auto plan = plan_call(operation->message, operation->message_length, operation->out,
                         operation->out_count, operation->in, operation->in_count, operation->flags);
   if (!plan) return plan.error();

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <system_error>
+#include <utility>
 
 namespace rtrs::library {
 namespace {
@@ -25,14 +26,18 @@ int make_eventfd() {
 }  // namespace
 
 struct Submissions::Job {
+  explicit Job(Submissions& owner) : submissions{owner} {}
+
+  Submissions& submissions;
   LaneLoop::Job job;
   OwnedAnswer owned;  // outlives the call
   std::optional<CallOperation> call;
   rtrs_operation* operation = nullptr;  ///< null: the job is idle
   std::uint16_t slot = 0;
+  bool on_control = false;
 
-  void begin(const CallPlan& plan, CallOperation::Start& started) {
-    call.emplace(plan, &started);
+  void begin(const CallPlan& plan, CallOperation::Start* started) {
+    call.emplace(plan, started);
     slot = plan.slot;
     job.operation = &*call;
     job.context = this;
@@ -57,8 +62,9 @@ Submissions::~Submissions() {
   wake();
   thread_.join();
   tell_all(loop_->collect());
+  tell_all(take_control_ended());
   for (const auto& job : jobs_) {
-    if (job->operation == nullptr || !loop_->cancel(job->job)) continue;
+    if (job->operation == nullptr || !give_up(*job)) continue;
     rtrs_operation& operation = *job->operation;
     slots_.give_back(job->slot);
     give_back(*job);
@@ -66,6 +72,7 @@ Submissions::~Submissions() {
     if (operation.done != nullptr) operation.done(&operation);
   }
   tell_all(loop_->collect());  // operations that ended meanwhile
+  tell_all(take_control_ended());
   loop_.reset();
   ::close(wake_);
   ::close(done_signal_);
@@ -76,18 +83,40 @@ void Submissions::wake() const { eventfd_write(wake_, 1); }
 // ---- Callers ------------------------------------------------------------------------------------
 
 int Submissions::submit(rtrs_operation& operation, CallPlan plan) {
-  Job& job = take_job();
   CallOperation::Start started;
+  Job& job = begin(operation, plan, &started);
+  return start(job, started);
+}
+
+int Submissions::submit_control(rtrs_operation& operation, CallPlan plan) {
+  const bool no_wait = std::exchange(plan.no_wait, false);  // the permit is there
+  Job& job = begin(operation, plan, nullptr);
+  job.on_control = true;
+  job.call->on_finish(&Submissions::on_control_ended, &job);
+  if (client_.start_control(*job.call)) return 0;
+  give_back(job);
+  plan.no_wait = no_wait;
+  plan.no_path_is_eio = false;
+  return submit(operation, plan);
+}
+
+/// A job for the operation, which may be started.
+Submissions::Job& Submissions::begin(rtrs_operation& operation, CallPlan& plan,
+                                     CallOperation::Start* started) {
+  Job& job = take_job();
   if (asks(operation)) {
     operation.answer = nullptr;
     plan.owned = &job.owned;
   }
+  job.on_control = false;
   job.begin(plan, started);
-  {
-    const std::lock_guard lock{mutex_};
-    job.operation = &operation;
-  }
-  // From here on the job may end at any time.
+  const std::lock_guard lock{mutex_};
+  job.operation = &operation;
+  return job;
+}
+
+/// From here on the job may end at any time.
+int Submissions::start(Job& job, const CallOperation::Start& started) {
   bool look = false;
   {
     const std::lock_guard lock{loop_mutex_};
@@ -111,12 +140,17 @@ int Submissions::cancel(rtrs_operation& operation) {
   const std::scoped_lock lock{loop_mutex_, mutex_};
   const auto found =
       std::ranges::find_if(jobs_, [&](const auto& job) { return job->operation == &operation; });
-  if (found == jobs_.end() || !loop_->cancel((*found)->job)) return ENOENT;
+  if (found == jobs_.end() || !give_up(**found)) return ENOENT;
   slots_.give_back((*found)->slot);
   (*found)->clear();
   (*found)->operation = nullptr;
   idle_.push_back(found->get());
   return 0;
+}
+
+/// False: it has ended, and that will be told.
+bool Submissions::give_up(Job& job) {
+  return job.on_control ? client_.cancel_control(*job.call) : loop_->cancel(job.job);
 }
 
 int Submissions::next(rtrs_operation** operations, int count) {
@@ -139,7 +173,7 @@ int Submissions::next(rtrs_operation** operations, int count) {
 Submissions::Job& Submissions::take_job() {
   const std::lock_guard lock{mutex_};
   if (idle_.empty()) {
-    jobs_.push_back(std::make_unique<Job>());
+    jobs_.push_back(std::make_unique<Job>(*this));
     idle_.reserve(jobs_.size());  // nothing is allocated when one comes back
     return *jobs_.back();
   }
@@ -149,9 +183,12 @@ Submissions::Job& Submissions::take_job() {
 }
 
 void Submissions::give_back(Job& job) {
+  {
+    const std::lock_guard lock{mutex_};
+    job.operation = nullptr;  // cancel() looks at it no more
+  }
   job.clear();
   const std::lock_guard lock{mutex_};
-  job.operation = nullptr;
   idle_.push_back(&job);
 }
 
@@ -182,7 +219,28 @@ void Submissions::run() {
       ended = loop_->collect();
     }
     tell_all(ended);
+    tell_all(take_control_ended());
   }
+}
+
+/// On the background thread of the client. The job may be used again as soon as it is in the list.
+void Submissions::on_control_ended(void* context) {
+  auto& job = *static_cast<Job*>(context);
+  Submissions& self = job.submissions;
+  const std::lock_guard lock{self.control_mutex_};
+  job.job.next = std::exchange(self.control_ended_, &job.job);
+  self.wake();
+}
+
+/// In the order in which they ended.
+LaneLoop::Job* Submissions::take_control_ended() {
+  const std::lock_guard lock{control_mutex_};
+  LaneLoop::Job* oldest = nullptr;
+  while (LaneLoop::Job* const job = control_ended_) {
+    control_ended_ = std::exchange(job->next, oldest);
+    oldest = job;
+  }
+  return oldest;
 }
 
 void Submissions::tell_all(LaneLoop::Job* ended) {

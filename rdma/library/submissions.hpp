@@ -27,6 +27,7 @@ inline bool asks(const rtrs_operation& operation) {
 }
 
 /// Leads the last lane of a client with an event loop of its own. The submitting thread also sends.
+/// Operations of the control connection run on the client's background thread.
 ///
 /// Threads: any, but the destructor, which waits for the thread.
 class Submissions {
@@ -40,6 +41,8 @@ class Submissions {
 
   /// Errors: EAGAIN (refused at once), then nothing is told.
   int submit(rtrs_operation& operation, CallPlan plan);
+  /// The same on the control connection, behind what was submitted there before.
+  int submit_control(rtrs_operation& operation, CallPlan plan);
   /// Errors: ENOENT.
   int cancel(rtrs_operation& operation);
   /// Readable while next() has something.
@@ -53,6 +56,11 @@ class Submissions {
   struct Job;
 
   void run();
+  Job& begin(rtrs_operation& operation, CallPlan& plan, CallOperation::Start* started);
+  int start(Job& job, const CallOperation::Start& started);
+  bool give_up(Job& job);
+  static void on_control_ended(void* context);
+  LaneLoop::Job* take_control_ended();
   void tell_all(LaneLoop::Job* ended);
   bool has_unsent();
   void end(Job& job);
@@ -70,6 +78,9 @@ class Submissions {
                                      ///< descriptors
   int done_signal_;                  ///< eventfd
   std::atomic<bool> stopping_{false};
+
+  std::mutex control_mutex_;                ///< taken last
+  LaneLoop::Job* control_ended_ = nullptr;  ///< linked by `next`, the newest first
 
   std::mutex mutex_;  ///< guards the following members; never taken with the lane held
   std::vector<std::unique_ptr<Job>> jobs_;

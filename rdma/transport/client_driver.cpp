@@ -265,25 +265,31 @@ int ClientDriver::run(Operation& operation, const Interrupt& interrupt) {
 }
 
 int ClientDriver::run_control(Operation& operation, const Interrupt& interrupt) {
-  if (control_lane_->slot_count() == 0) return run(operation, interrupt);
   Wait wait;
   operation.on_finish([](void* context) { static_cast<Wait*>(context)->tell(); }, &wait);
+  if (!start_control(operation)) return run(operation, interrupt);
+  while (!wait.told_within(kSlice)) {
+    if (interrupt() && cancel_control(operation)) return EINTR;
+  }
+  return operation.error();
+}
+
+bool ClientDriver::start_control(Operation& operation) {
+  if (control_lane_->slot_count() == 0) return false;
   asio::post(io_, [this, &operation] {
     operation.start(*control_lane_);
     flush_control_on_io();
   });
-  while (!wait.told_within(kSlice)) {
-    if (!interrupt()) continue;
-    Wait cancelled;
-    asio::post(io_, [this, &operation, &cancelled] {
-      if (!operation.finished()) operation.cancel(*control_lane_);
-      cancelled.tell();
-    });
-    while (!cancelled.told_within(kSlice)) {
-    }
-    return operation.finished() ? operation.error() : EINTR;
-  }
-  return operation.error();
+  return true;
+}
+
+bool ClientDriver::cancel_control(Operation& operation) {
+  bool in_time = false;
+  call_on_io([&] {
+    in_time = !operation.finished();
+    if (in_time) operation.cancel(*control_lane_);
+  });
+  return in_time;
 }
 
 }  // namespace rtrs

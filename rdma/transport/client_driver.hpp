@@ -50,6 +50,8 @@ class ClientDriver final : public Client {
       const PathAddress& address, const Interrupt& interrupt) override;
   int run(Operation& operation, const Interrupt& interrupt) override;
   int run_control(Operation& operation, const Interrupt& interrupt) override;
+  bool start_control(Operation& operation) override;
+  bool cancel_control(Operation& operation) override;
   unsigned lanes() const override { return static_cast<unsigned>(lanes_.size()); }
   std::unique_ptr<LaneLoop> take_lane(unsigned lane) override { return lanes_[lane]->open_loop(); }
 

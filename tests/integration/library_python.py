@@ -282,6 +282,15 @@ class Tasks(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(answers[1].errno, errno.EDOM)
 
 
+class Control(unittest.IsolatedAsyncioTestCase):
+    async def test_calls_on_the_control_connection_keep_their_order(self):
+        seen = []
+        with rtrs.Server(SERVER, lambda request: seen.append(int(request.message))) as server, \
+                rtrs.Client(f"rtrs+tcp://127.0.0.1:{server.port}") as client:
+            await asyncio.gather(*(client.call_async(str(i), flags=rtrs.CONTROL) for i in range(600)))
+        self.assertEqual(seen, list(range(600)))
+
+
 class Cancellation(unittest.IsolatedAsyncioTestCase):
     async def test_a_cancelled_call_leaves_the_client_usable(self):
         go = threading.Event()

@@ -50,7 +50,8 @@ enum rtrs_flags {
   /* After a restart of the server it is sent again under its id, marked RTRS_MAYBE_DONE: the
    * application recognises what it has recorded. */
   RTRS_RESEND = 1u << 1,
-  /* EAGAIN instead of waiting for a permit or a path. */
+  /* EAGAIN instead of waiting for a permit or a path. What is submitted with RTRS_CONTROL waits for
+   * its turn all the same. */
   RTRS_NOWAIT = 1u << 2,
   /* On the control connection: in the order of the calls, beside the I/O of others. */
   RTRS_CONTROL = 1u << 3,

@@ -244,6 +244,76 @@ TEST_CASE("calls on the control connection are carried out, too") {
   CHECK(in == "control");
 }
 
+/// Submits so many operations on the control connection at once, and waits for their ends.
+std::vector<rtrs_operation> run_on_control(rtrs_client* client, std::vector<std::string>& words) {
+  std::vector<rtrs_operation> operations(words.size());
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    operations[i].size = sizeof(operations[i]);
+    operations[i].flags = RTRS_CONTROL | RTRS_NOWAIT;  // which does not refuse what is taken
+    operations[i].message = words[i].data();
+    operations[i].message_length = words[i].size();
+    REQUIRE(rtrs_submit(client, &operations[i]) == 0);
+  }
+  pollfd polled{rtrs_fd(client), POLLIN, 0};
+  for (std::size_t ended = 0; ended < words.size();) {
+    REQUIRE(poll(&polled, 1, 20'000) == 1);
+    rtrs_operation* some[7];
+    ended += static_cast<std::size_t>(rtrs_next(client, some, 7));
+  }
+  return operations;
+}
+
+TEST_CASE("what is submitted on the control connection arrives in its order, beside I/O") {
+  std::vector<std::string> seen;
+  TestServer server{[&](const rtrs_incoming& incoming) {
+    const std::string words = text_of(incoming.message, incoming.message_length);
+    if (words != "io") seen.push_back(words);
+    rtrs_finish(incoming.request, words == "7" ? EDOM : 0, nullptr, 0);
+  }};
+  TestClient client{server};
+  std::vector<std::string> words;
+  for (int i = 0; i < 200; ++i) words.push_back(std::to_string(i));
+  std::thread beside{[&] {
+    for (int i = 0; i < 200; ++i) CHECK(client.call("io") == 0);
+  }};
+  const auto operations = run_on_control(client.client, words);
+  beside.join();
+  CHECK(server.close() == 0);
+  CHECK(seen == words);
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    CHECK(operations[i].error == (i == 7 ? EDOM : 0));
+  }
+}
+
+TEST_CASE("an operation on the control connection can be given up, and ends with its client") {
+  std::promise<void> go;
+  std::shared_future<void> gone = go.get_future().share();
+  TestServer server{[&](const rtrs_incoming& incoming) {
+                      gone.wait();
+                      rtrs_finish(incoming.request, 0, nullptr, 0);
+                    },
+                    2};
+  rtrs_operation given_up{}, left{};
+  std::promise<int> end;
+  for (rtrs_operation* operation : {&given_up, &left}) {
+    operation->size = sizeof(*operation);
+    operation->flags = RTRS_CONTROL;
+    operation->context = &end;
+    operation->done = [](rtrs_operation* done) {
+      static_cast<std::promise<int>*>(done->context)->set_value(done->error);
+    };
+  }
+  {
+    TestClient client{server};
+    REQUIRE(rtrs_submit(client.client, &given_up) == 0);
+    REQUIRE(rtrs_submit(client.client, &left) == 0);
+    CHECK(rtrs_cancel(client.client, &given_up) == 0);
+    CHECK(rtrs_cancel(client.client, &given_up) == ENOENT);
+  }
+  CHECK(end.get_future().get() == ECANCELED);
+  go.set_value();
+}
+
 TEST_CASE("a client's paths can be seen and changed, and its server can say where it listens") {
   TestServer server{echo, 0, "rtrs+tcp://127.0.0.1:0,127.0.0.2:0"};
   char first[64], second[64];
