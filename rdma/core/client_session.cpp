@@ -140,7 +140,7 @@ void ClientSession::connected(unsigned index, Instant now) {
   ++path.connects;
   path.foreign = false;
   path.lost_before = std::exchange(path.lost_at, std::nullopt);
-  if (!path.distrusted) path.trouble.clear();
+  if (!path.distrusted) path.trouble = {};
   if (connected_++ == 0) {
     const auto known = std::exchange(accepted_, path.core->accepted());
     granted_depth_ = accepted_.queue_depth;
@@ -185,7 +185,7 @@ void ClientSession::look_for_usable(Instant now, bool was_of_use) {
   if (!usable && !alone_since_) alone_since_ = now;
 }
 
-void ClientSession::lost(unsigned index, Instant now, const std::string& why, bool in_vain) {
+void ClientSession::lost(unsigned index, Instant now, const Cause& why, bool in_vain) {
   Path& path = paths_[index];
   if (path.state != PathState::connecting && path.state != PathState::connected) return;
   // Longer than all but the slowest storage needs for an answer.
@@ -255,10 +255,10 @@ void ClientSession::distrust(unsigned index, Instant now) {
 }
 
 void ClientSession::disconnect(unsigned index, Instant now) {
-  lost(index, now, "");
+  lost(index, now, {});
   Path& path = paths_[index];
   path.state = PathState::disconnected;
-  path.trouble = "disconnected by command";
+  path.trouble = Cause{Cause::Kind::disconnected, index};
 }
 
 void ClientSession::reconnect(unsigned index, Instant now) {
@@ -322,7 +322,7 @@ PathMask ClientSession::in_use(Instant now) {
   for (Path& path : paths_) {
     if (!path.distrusted || now < path.distrusted_until) continue;
     path.distrusted = false;
-    if (path.state == PathState::connected) path.trouble.clear();
+    if (path.state == PathState::connected) path.trouble = {};
   }
   unsigned best = ~0U;     // of all that may carry requests
   unsigned settled = ~0U;  // of those that are better than now, and have been for long enough

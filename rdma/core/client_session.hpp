@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "rdma/core/client/notice.hpp"
 #include "rdma/core/client_path.hpp"
 #include "rdma/core/path.hpp"
 
@@ -86,7 +87,7 @@ class ClientSession {
   ClientPath& path(unsigned path) { return *paths_[path].core; }
   const ClientPath& path(unsigned path) const { return *paths_[path].core; }
   PathState state(unsigned path) const { return paths_[path].state; }
-  const std::string& trouble(unsigned path) const { return paths_[path].trouble; }
+  const Cause& trouble(unsigned path) const { return paths_[path].trouble; }
   /// The access state that the server gave when the path was connected last.
   std::optional<wire::PathAccess> access(unsigned path) const {
     if (!paths_[path].was_connected) return std::nullopt;
@@ -102,7 +103,7 @@ class ClientSession {
   /// The attempt failed or the path died. The next attempt is due after a pause. Requests
   /// that went over it `in_vain`, because it ended soon and before it had answered any of them,
   /// have waited all the time (give_up_waiting(), overdue()).
-  void lost(unsigned path, Instant now, const std::string& why, bool in_vain = false);
+  void lost(unsigned path, Instant now, const Cause& why, bool in_vain = false);
   /// A connection of the path owes answers and carries nothing, while others live: a smaller MTU on
   /// the way than the hosts believe, say. To be followed by lost(). It would look well as soon as
   /// it is connected again, and fail as soon as it is used: it takes no requests for a while, twice
@@ -180,7 +181,7 @@ class ClientSession {
     /// Changes that were in flight then wait for the path, or for another session.
     std::optional<Instant> lost_at;
     std::optional<Instant> lost_before;  ///< connected: the lost_at before
-    std::string trouble;
+    Cause trouble;
     ProbePatience patience;
     bool distrusted = false;
     Duration quarantine{};  ///< how long it was, or will have been, distrusted

@@ -11,7 +11,6 @@
 #include <random>
 #include <utility>
 
-#include "rdma/core/option_words.hpp"
 #include "rdma/transport/client_options.hpp"
 #include "rdma/transport/clock.hpp"
 #include "rdma/transport/system_failure.hpp"
@@ -63,6 +62,7 @@ tl::expected<std::unique_ptr<Client>, Failure> Client::connect(ClientOptions opt
 
 ClientDriver::ClientDriver(ClientOptions options)
     : options_{std::move(options)},
+      notices_{options_},
       work_{io_.get_executor()},
       deadline_{io_},
       look_timer_{io_},
@@ -73,7 +73,7 @@ ClientDriver::~ClientDriver() {
   if (!thread_.joinable()) return;
   asio::post(io_, [this] {
     say_goodbye_on_io();
-    fail_on_io({ESHUTDOWN, "the session was closed"});
+    fail_on_io(Cause{Cause::Kind::closed});
     io_.stop();  // also when a name is still being resolved or a connection being made
   });
   thread_.join();
@@ -96,9 +96,7 @@ std::string ClientDriver::failure() const {
   return failure_.text;
 }
 
-void ClientDriver::log(LogLevel level, const std::string& text) const {
-  if (options_.log) options_.log(level, text);
-}
+void ClientDriver::report(const Notice& notice) { notices_.report(notice, now()); }
 
 // ---- The session -------------------------------------------------------------------------------
 
@@ -136,13 +134,11 @@ void ClientDriver::wait_for_deadline_on_io() {
   deadline_.async_wait([this](boost::system::error_code cancelled) {
     if (cancelled || closed_ || alive()) return;
     note_late_paths_on_io();
-    fail_on_io(too_late_on_io());
+    lateness_.connecting =
+        paths_on_io([this](unsigned i) { return session_.state(i) == PathState::connecting; });
+    lateness_.waiting = waiting_paths_on_io();
+    fail_on_io(notices_.too_late(lateness_));
   });
-}
-
-std::string ClientDriver::lateness_of(unsigned path) const {
-  return "timed out while connecting to " + name_of_path(path) +
-         " (is the address right, does a firewall drop packets, does the server hang?)";
 }
 
 void ClientDriver::note_attempt_on_io(unsigned path, const std::string& why) const {
@@ -152,45 +148,28 @@ void ClientDriver::note_attempt_on_io(unsigned path, const std::string& why) con
 /// Why those are not tried that may not begin the session.
 void ClientDriver::note_waiting_paths_on_io() const {
   for (unsigned i = 0; i < session_.path_count(); ++i) {
-    if (!session_.may_try(i)) note_attempt_on_io(i, waits_for_others());
+    if (!session_.may_try(i)) note_attempt_on_io(i, ClientNotices::waits_for_others());
   }
 }
 
 /// The end of the session ends the attempts that are under way, which then fail with nothing.
 void ClientDriver::note_late_paths_on_io() const {
   for (unsigned i = 0; i < session_.path_count(); ++i) {
-    if (session_.state(i) == PathState::connecting) note_attempt_on_io(i, lateness_of(i));
+    if (session_.state(i) == PathState::connecting) note_attempt_on_io(i, notices_.timed_out(i));
   }
 }
 
-/// What the last attempt came to, and the one that is not over.
-Failure ClientDriver::too_late_on_io() const {
-  Failure failure = absent_;
-  const auto add = [&](int error, const char* link, const std::string& text) {
-    if (failure.error == 0) failure.error = error;
-    failure.text += (failure.text.empty() ? "" : link) + text;
-  };
+PathMask ClientDriver::paths_on_io(const std::function<bool(unsigned path)>& are) const {
+  unsigned paths = 0;
   for (unsigned i = 0; i < session_.path_count(); ++i) {
-    if (session_.state(i) != PathState::connecting) continue;
-    add(ETIMEDOUT, "; then ", lateness_of(i));
-    break;
+    if (are(i)) paths |= 1U << i;
   }
-  if (!foreign_.text.empty()) add(foreign_.error, "; and ", foreign_.text);
-  if (failure.text.empty()) add(ETIMEDOUT, "", "the path that names the server is disconnected");
-  failure.text += waiting_paths_on_io();
-  return failure;
+  return static_cast<PathMask>(paths);
 }
 
-/// What has not been tried, for those who count on it.
-std::string ClientDriver::waiting_paths_on_io() const {
-  std::string names;
-  for (unsigned i = 0; i < session_.path_count(); ++i) {
-    if (!session_.may_try(i)) names += (names.empty() ? "" : ", ") + name_of_path(i);
-  }
-  if (names.empty()) return "";
-  return "; " + names +
-         " may join its session only, since nothing else tells that it is the same server" +
-         option_words->server_id_tells;
+/// Those that have not been tried.
+PathMask ClientDriver::waiting_paths_on_io() const {
+  return paths_on_io([this](unsigned i) { return !session_.may_try(i); });
 }
 
 void ClientDriver::up_on_io() {
@@ -198,10 +177,7 @@ void ClientDriver::up_on_io() {
   const auto& accepted = session_.accepted();
   limits_ = {accepted.max_io_size, accepted.queue_depth, accepted.extension.features,
              accepted.extension.volatile_epoch};
-  log(LogLevel::info, "session '" + options_.session_name +
-                          "' is up: " + std::to_string(accepted.queue_depth) + " requests of " +
-                          std::to_string(accepted.max_io_size) + " bytes, " +
-                          std::to_string(lanes_.size()) + " lanes");
+  report({.kind = Notice::Kind::session_up, .limits = accepted, .count = lanes_.size()});
   ask_for_errands_on_io();
   const std::lock_guard lock{mutex_};
   alive_.store(true, std::memory_order_release);
@@ -214,7 +190,7 @@ void ClientDriver::fail_on_io(Failure failure) {
   {
     const std::lock_guard lock{mutex_};
     if (alive() && failure.error != ESHUTDOWN) {
-      log(LogLevel::error, "session '" + options_.session_name + "' is lost: " + failure.text);
+      report({.kind = Notice::Kind::session_lost, .cause = {failure.error, failure.text}});
     }
     failure_ = std::move(failure);
     alive_.store(false, std::memory_order_release);
@@ -232,7 +208,7 @@ void ClientDriver::close_on_io() {
     if (path.driver) path.driver->close();
     path.driver.reset();
   }
-  for (unsigned i = 0; i < paths_.size(); ++i) tell_statistics(i);
+  for (unsigned i = 0; i < paths_.size(); ++i) report_statistics(i);
   for (auto& lane : lanes_) lane->shut_down(EIO);
   if (renewal_) renewal_->lane->shut_down(EIO);
   if (control_lane_) control_lane_->shut_down(EIO);

@@ -19,6 +19,7 @@
 #include "rdma/client.hpp"
 #include "rdma/core/client_session.hpp"
 #include "rdma/path_list.hpp"
+#include "rdma/transport/client_notices.hpp"
 #include "rdma/transport/lane_driver.hpp"
 #include "rdma/transport/path_driver.hpp"
 
@@ -60,21 +61,20 @@ class ClientDriver final : public Client {
   void run_background_thread();
   void call_on_io(const std::function<void()>& function);
   void wait_for_deadline_on_io();
-  Failure too_late_on_io() const;
-  std::string waiting_paths_on_io() const;
-  std::string lateness_of(unsigned path) const;
+  PathMask paths_on_io(const std::function<bool(unsigned path)>& are) const;
+  PathMask waiting_paths_on_io() const;
   void note_attempt_on_io(unsigned path, const std::string& why) const;
   void note_waiting_paths_on_io() const;
   void note_late_paths_on_io() const;
   void up_on_io();
   void say_goodbye_on_io();
   void fail_on_io(Failure failure);
+  void fail_on_io(const Cause& cause) { fail_on_io(notices_.failure_of(cause)); }
   void close_on_io();
-  void log(LogLevel level, const std::string& text) const;
+  void report(const Notice& notice);
 
   // client_driver_control.cpp: what others see and change of it
   tl::expected<void, Failure> change(const std::function<tl::expected<void, Failure>()>& step);
-  static std::string waits_for_others();
   PathStatus status_on_io(unsigned path);
   PathList staying_on_io() const;
   std::optional<unsigned> find_on_io(const PathAddress& address) const;
@@ -95,28 +95,27 @@ class ClientDriver final : public Client {
   void fail_overdue_on_io();
   int error_without_path(const ClientLane& lane) const;
   int error_without_path() const;
-  void tell_of_held_opens_on_io();
-  void tell_of_held_changes_on_io();
+  void report_held_opens_on_io();
+  void report_held_writes_on_io();
   void apply_use_on_io();
   void ask_for_errands_on_io();
 
   // client_driver_paths.cpp: paths that come and go
-  enum class EndedBy { trouble, command };
   void connect_on_io(unsigned path);
   void ready_on_io(unsigned path);
   void join_on_io(unsigned path);
   void access_changed_on_io(unsigned path);
-  void log_access(unsigned path, LogLevel level) const;
-  void lose_on_io(unsigned path, unsigned life, const Failure& failure,
-                  EndedBy ended_by = EndedBy::trouble);
+  void refuse_on_io(unsigned path, const Cause& cause) {
+    lose_on_io(path, paths_[path].life, cause);
+  }
+  void lose_on_io(unsigned path, unsigned life, const Cause& cause);
   bool in_vain_on_io(unsigned path);
   bool lives_in_part_on_io(unsigned path);
   void distrust_on_io(unsigned path);
   void give_up_path_on_io(unsigned path);
-  void tell_of_end(unsigned path, bool was_connected, const Failure& failure, EndedBy ended_by);
-  void tell_statistics(unsigned path) const;
-  void tell_of_absence(unsigned path, const Failure& failure, bool may_come);
-  void first_attempt_failed_on_io(unsigned path, const Failure& failure);
+  void report_end(unsigned path, bool was_connected, const Cause& cause);
+  void report_statistics(unsigned path) const;
+  void first_attempt_failed_on_io(unsigned path, const Cause& cause);
   void run_errand_on_io();
   void errand_ended_on_io();
   void give_up_slow_errand_on_io();
@@ -124,9 +123,6 @@ class ClientDriver final : public Client {
   void create_lanes_on_io(unsigned path);
   bool heard_on_io(unsigned path);
   void check_leaving_on_io(unsigned path);
-  std::string name_of_path(unsigned path) const;
-  /// Whoever was told of trouble is told of its end in the same voice.
-  LogLevel news_level() const { return troubled_ ? LogLevel::warning : LogLevel::info; }
   void for_each_lane(const std::function<void(ClientLane&)>& function);
 
   // client_driver_renewal.cpp
@@ -139,8 +135,7 @@ class ClientDriver final : public Client {
     std::shared_ptr<PathDriver> driver;
     std::shared_ptr<HostLookup> lookup;  ///< kept, for what it remembers
     unsigned life = 0;
-    bool held = false;    ///< ready, but waits until the session has been renewed
-    bool silent = false;  ///< its trouble has been told
+    bool held = false;  ///< ready, but waits until the session has been renewed
   };
   /// A new session that is being filled.
   struct Renewal {
@@ -151,7 +146,8 @@ class ClientDriver final : public Client {
   };
 
   ClientOptions options_;  ///< `paths`: by their numbers, those that are free as well
-  SessionLimits limits_;   ///< constant once alive
+  ClientNotices notices_;
+  SessionLimits limits_;  ///< constant once alive
 
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
@@ -169,14 +165,9 @@ class ClientDriver final : public Client {
   std::vector<std::unique_ptr<LaneDriver>> lanes_;  ///< constant once alive
   std::vector<MutableBytes> memories_;              ///< of callers; for the paths that will come
   PathMask in_use_ = 0;
-  bool troubled_ = false;  ///< a path was lost, or not there at first
-  Failure absent_;         ///< not up yet: of the last attempt that found nobody
-  Failure foreign_;        ///< likewise, that found another server
-  Instant held_since_{};   ///< that the control lane holds back what waits; 0: it does not
-  bool held_told_ = false;
-  Instant changes_held_since_{};  ///< likewise that lanes of I/O hold back changes
-  bool changes_held_told_ = false;
-  Instant overdue_at_{};  ///< when requests failed last that paths had carried in vain
+  ClientNotices::Lateness lateness_;  ///< not up yet: its last attempts
+  LastingCondition opens_wait_;       ///< the control lane holds back its requests
+  LastingCondition writes_wait_;      ///< lanes of I/O do
   bool closed_ = false;
 
   mutable std::mutex mutex_;

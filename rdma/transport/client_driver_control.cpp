@@ -4,7 +4,6 @@
 #include <boost/asio/post.hpp>
 #include <cerrno>
 
-#include "rdma/core/option_words.hpp"
 #include "rdma/path_list.hpp"
 #include "rdma/transport/client_driver.hpp"
 #include "rdma/transport/client_options.hpp"
@@ -33,14 +32,6 @@ ServerId ClientDriver::server_id() {
   return id;
 }
 
-/// The trouble of a path that may not begin the session.
-std::string ClientDriver::waits_for_others() {
-  return std::string{
-             "waits for a session that it can join: nothing tells yet whether it leads to the same "
-             "server"} +
-         option_words->server_id_tells;
-}
-
 PathStatus ClientDriver::status_on_io(unsigned path) {
   PathStatus status;
   status.address = options_.paths[path];
@@ -49,9 +40,9 @@ PathStatus ClientDriver::status_on_io(unsigned path) {
   status.leaving = session_.leaving(path);
   status.access = session_.access(path);
   status.foreign = session_.foreign(path);
-  status.trouble = session_.trouble(path);
+  status.trouble = notices_.failure_of(session_.trouble(path)).text;
   if (status.state == PathState::waiting && !session_.may_try(path)) {
-    status.trouble = waits_for_others();
+    status.trouble = ClientNotices::waits_for_others();
   }
   status.connects = session_.connects(path);
   if (paths_[path].driver) {
@@ -116,7 +107,7 @@ tl::expected<void, Failure> ClientDriver::add_path(const PathAddress& path) {
     options_.paths.resize(std::max<std::size_t>(options_.paths.size(), *index + 1));
     options_.paths[*index] = path;
     paths_[*index].lookup.reset();
-    paths_[*index].silent = false;
+    notices_.forget(*index);
     return {};
   });
 }
@@ -136,7 +127,7 @@ tl::expected<void, Failure> ClientDriver::remove_path(const PathAddress& path) {
     apply_use_on_io();
     // Linux's server cannot be asked again what became of a request: it is let finish.
     if (!connected || session_.path(index).exactly_once()) {
-      lose_on_io(index, paths_[index].life, {ECONNABORTED, "removed by command"}, EndedBy::command);
+      refuse_on_io(index, Cause{Cause::Kind::removed, index});
     }
     let_go_on_io(index);
     return {};
@@ -158,22 +149,20 @@ void ClientDriver::let_go_on_io(unsigned index) {
   bool busy = false;
   for_each_lane([&](ClientLane& lane) { busy |= lane.bound(index); });
   if (busy) return;
-  lose_on_io(index, paths_[index].life, {ECONNABORTED, "removed by command"}, EndedBy::command);
+  refuse_on_io(index, Cause{Cause::Kind::removed, index});
   // Something may have taken it in between; then it waits for its return.
   for_each_lane([&](ClientLane& lane) { busy |= lane.bound(index); });
   if (busy) return;
   for_each_lane([&](ClientLane& lane) { lane.forget(index); });
   session_.remove(index);
-  log(LogLevel::info,
-      "session '" + options_.session_name + "': path to " + name_of_path(index) + " is removed");
+  report({.kind = Notice::Kind::path_removed, .path = index});
 }
 
 tl::expected<void, Failure> ClientDriver::disconnect(const PathAddress& path) {
   return change([&]() -> tl::expected<void, Failure> {
     if (auto there = staying_on_io().contains(path); !there) return there;
     const unsigned index = *find_on_io(path);
-    lose_on_io(index, paths_[index].life, {ECONNABORTED, "disconnected by command"},
-               EndedBy::command);
+    refuse_on_io(index, Cause{Cause::Kind::disconnected, index});
     session_.disconnect(index, now());
     return {};
   });

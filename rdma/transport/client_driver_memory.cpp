@@ -78,7 +78,8 @@ void ClientDriver::forget_on_io(MutableBytes memory) {
 void ClientDriver::register_all_on_io(unsigned path, Connection& connection) const {
   for (const MutableBytes memory : memories_) {
     const auto known = connection.register_memory(memory);
-    if (!known) log(LogLevel::warning, name_of_path(path) + ": " + known.error().text);
+    if (!known)
+      notices_.log(LogLevel::warning, notices_.name_of_path(path) + ": " + known.error().text);
   }
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cerrno>
-#include <sstream>
 #include <utility>
 
 #include "rdma/transport/client_driver.hpp"
@@ -20,19 +19,6 @@ std::optional<TlsKeys> keys_of(const ClientOptions& options) {
   return options.tls_keys;
 }
 
-/// "queue depth 16, which was 256": what a server has less of than before.
-std::string shortage(const wire::AcceptParameters& before, const wire::AcceptParameters& now) {
-  std::string text;
-  const auto add = [&](const std::string& what) { text += (text.empty() ? "" : ", ") + what; };
-  const auto compare = [&](const char* what, std::uint64_t had, std::uint64_t has) {
-    if (has < had) add(what + std::to_string(has) + ", which was " + std::to_string(had));
-  };
-  compare("queue depth ", before.queue_depth, now.queue_depth);
-  compare("request size ", before.max_io_size, now.max_io_size);
-  if (now.extension.features != before.extension.features) add("other features");
-  return text;
-}
-
 /// As long as a server, its host, its network, our own or a name server is not there yet.
 bool may_come_yet(int error) {
   constexpr int kAbsent[] = {ECONNREFUSED, ECONNRESET,    EHOSTUNREACH, ENETUNREACH,
@@ -41,10 +27,6 @@ bool may_come_yet(int error) {
 }
 
 }  // namespace
-
-std::string ClientDriver::name_of_path(unsigned path) const {
-  return name_of(options_.paths[path]);
-}
 
 void ClientDriver::for_each_lane(const std::function<void(ClientLane&)>& function) {
   for (auto& lane : lanes_) lane->with_lane(function);
@@ -86,7 +68,9 @@ void ClientDriver::connect_on_io(unsigned index) {
           : options_.connect_timeout;
   ClientPathHooks hooks;
   hooks.ready = [this, index] { ready_on_io(index); };
-  hooks.lost = [this, index, life](const Failure& failure) { lose_on_io(index, life, failure); };
+  hooks.lost = [this, index, life](const Failure& failure) {
+    lose_on_io(index, life, {failure.error, failure.text});
+  };
   hooks.traffic = [this, index] { return heard_on_io(index); };
   hooks.latency = [this, index](Duration latency) {
     if (options_.policy != PathPolicy::min_latency) return;
@@ -117,8 +101,8 @@ bool ClientDriver::heard_on_io(unsigned index) {
   }
   fail_overdue_on_io();
   check_leaving_on_io(index);
-  tell_of_held_opens_on_io();
-  tell_of_held_changes_on_io();
+  report_held_opens_on_io();
+  report_held_writes_on_io();
   return heard;
 }
 
@@ -126,20 +110,14 @@ bool ClientDriver::heard_on_io(unsigned index) {
 void ClientDriver::give_up_path_on_io(unsigned index) {
   session_.looks_dead(index, now());
   asio::post(io_, [this, index, life = paths_[index].life] {
-    lose_on_io(index, life,
-               {EIO, name_of_path(index) +
-                         ": a connection that owes answers carries nothing, not even a "
-                         "heartbeat's; if others live, look for an MTU on the way that is too "
-                         "small for large requests"});
+    lose_on_io(index, life, Cause{Cause::Kind::unresponsive, index});
   });
 }
 
 void ClientDriver::ready_on_io(unsigned index) {
   using Welcome = ClientSession::Welcome;
   Path& path = paths_[index];
-  const auto refuse = [&](int error, const std::string& why) {
-    lose_on_io(index, path.life, {error, name_of_path(index) + ": " + why});
-  };
+  Cause cause{Cause::Kind::none, index};
   switch (session_.judge(index)) {
     case Welcome::first:
       create_lanes_on_io(index);
@@ -152,26 +130,25 @@ void ClientDriver::ready_on_io(unsigned index) {
       if (renewal_) break;
       return renew_on_io(index);
     case Welcome::left:
-      log(LogLevel::info,
-          name_of_path(index) + " still has a session that this client has left; it is told so");
+      report({.kind = Notice::Kind::path_left, .path = index});
       path.driver->core().say_goodbye();  // and closes the path, or the attempt takes too long
       return;
     case Welcome::stranger:
-      return refuse(ESTALE,
-                    "it has another session than the other paths (another server, or it "
-                    "was restarted a moment ago)");
+      cause.kind = Cause::Kind::other_session;
+      return refuse_on_io(index, cause);
     case Welcome::changed:
-      return fail_on_io(
-          {ESTALE, name_of_path(index) + " came back with other limits (" +
-                       shortage(session_.accepted(), session_.path(index).accepted()) +
-                       "); those who have something open get EIO until they open it anew"});
+      cause.kind = Cause::Kind::other_limits;
+      cause.had = session_.accepted();
+      cause.has = session_.path(index).accepted();
+      return fail_on_io(cause);
     case Welcome::foreign:
-      return refuse(ESTALE, another_server(session_.path(index).accepted().extension.server_id,
-                                           session_.server_id()));
+      cause.kind = Cause::Kind::other_server;
+      cause.server = session_.path(index).accepted().extension.server_id;
+      cause.wanted = session_.server_id();
+      return refuse_on_io(index, cause);
     case Welcome::unfit:
-      return refuse(EPROTO,
-                    "it cannot promise that a request is carried out once, which "
-                    "require-ext demands");
+      cause.kind = Cause::Kind::no_extension;
+      return refuse_on_io(index, cause);
   }
   path.held = true;
 }
@@ -196,7 +173,7 @@ void ClientDriver::create_lanes_on_io(unsigned index) {
         first, slots[cid], &barrier_, &control_barrier_, options_.spin,
         [this](unsigned path, unsigned life, std::string why) {
           asio::post(io_, [this, path, life, why = std::move(why)] {
-            lose_on_io(path, life, {EIO, name_of_path(path) + ": " + why});
+            lose_on_io(path, life, {EIO, notices_.name_of_path(path) + ": " + why});
           });
         }));
     first = static_cast<std::uint16_t>(first + slots[cid]);
@@ -207,7 +184,6 @@ void ClientDriver::join_on_io(unsigned index) {
   Path& path = paths_[index];
   ClientPath& core = path.driver->core();
   session_.connected(index, now());
-  path.silent = false;
   core.set_control_handler(&control_lane_->handler(index));
   core.attach(*control_lane_, index, 0, path.driver->control());
   for (std::uint16_t cid = 1; cid <= lanes_.size(); ++cid) {
@@ -221,23 +197,20 @@ void ClientDriver::join_on_io(unsigned index) {
   path.driver->flush();
   apply_use_on_io();
   schedule_look_on_io();
-  log(news_level(),
-      "session '" + options_.session_name + "': path to " + name_of_path(index) + " is up");
-  if (core.access() != wire::PathAccess::optimized) log_access(index, news_level());
+  report({.kind = Notice::Kind::path_up, .path = index});
+  if (core.access() != wire::PathAccess::optimized) {
+    report({.kind = Notice::Kind::path_better, .path = index, .access = core.access()});
+  }
   run_errand_on_io();
   check_leaving_on_io(index);
-}
-
-void ClientDriver::log_access(unsigned index, LogLevel level) const {
-  log(level, "session '" + options_.session_name + "': the server calls the path to " +
-                 name_of_path(index) + " " + to_string(session_.path(index).access()));
 }
 
 void ClientDriver::access_changed_on_io(unsigned index) {
   if (session_.state(index) != PathState::connected) return;  // join_on_io() looks at it
   const bool worse = session_.access_changed(index, now());
-  troubled_ = troubled_ || worse;
-  log_access(index, worse ? LogLevel::warning : news_level());
+  report({.kind = worse ? Notice::Kind::path_worse : Notice::Kind::path_better,
+          .path = index,
+          .access = session_.path(index).access()});
   const bool accessible = session_.path(index).accessible();
   for_each_lane([&](ClientLane& lane) { lane.allow(index, accessible); });
   apply_use_on_io();
@@ -267,8 +240,7 @@ void ClientDriver::errand_ended_on_io() {
 
 // ---- A path goes -------------------------------------------------------------------------------
 
-void ClientDriver::lose_on_io(unsigned index, unsigned life, const Failure& failure,
-                              EndedBy ended_by) {
+void ClientDriver::lose_on_io(unsigned index, unsigned life, const Cause& cause) {
   Path& path = paths_[index];
   if (closed_ || life != path.life || !path.driver) return;
   const bool was_connected = session_.state(index) == PathState::connected;
@@ -280,19 +252,17 @@ void ClientDriver::lose_on_io(unsigned index, unsigned life, const Failure& fail
     renewal_->lane->shut_down(EIO);
   }
   const bool in_vain = was_connected && in_vain_on_io(index);
-  if (was_connected && ended_by == EndedBy::trouble && lives_in_part_on_io(index)) {
-    distrust_on_io(index);
-  }
-  tell_statistics(index);
-  session_.lost(index, now(), failure.text, in_vain);
+  if (was_connected && !cause.by_command() && lives_in_part_on_io(index)) distrust_on_io(index);
+  report_statistics(index);
+  session_.lost(index, now(), cause, in_vain);
   if (session_.was_up()) {
-    tell_of_end(index, was_connected, failure, ended_by);
+    report_end(index, was_connected, cause);
     apply_use_on_io();  // for what goes over another path at once
   }
   for (auto& lane : lanes_) lane->detach(index);
   if (control_lane_) control_lane_->detach(index);
   session_.was_busy(now());
-  if (!session_.was_up()) return first_attempt_failed_on_io(index, failure);
+  if (!session_.was_up()) return first_attempt_failed_on_io(index, cause);
   flush_control_on_io();
   fail_overdue_on_io();
   schedule_look_on_io();
@@ -307,10 +277,7 @@ bool ClientDriver::lives_in_part_on_io(unsigned path) {
 
 void ClientDriver::distrust_on_io(unsigned index) {
   session_.distrust(index, now());
-  if (session_.path_count() == 1) return;
-  log(LogLevel::warning, "session '" + options_.session_name + "': path to " + name_of_path(index) +
-                             " carries some connections only: it is not used for a while if "
-                             "another path works");
+  report({.kind = Notice::Kind::path_distrusted, .path = index});
 }
 
 /// Something went over the path, and nothing of it was answered.
@@ -325,27 +292,24 @@ bool ClientDriver::in_vain_on_io(unsigned path) {
 }
 
 /// Of the connections that carry I/O, before they are closed.
-void ClientDriver::tell_statistics(unsigned index) const {
+void ClientDriver::report_statistics(unsigned index) const {
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     const std::string moved = lanes_[i]->statistics(index);
     if (moved.empty()) continue;
-    log(LogLevel::debug, "session '" + options_.session_name + "': connection " +
-                             std::to_string(i + 1) + " to " + name_of_path(index) + ": " + moved);
+    notices_.log(LogLevel::debug, notices_.name_of_session() + ": connection " +
+                                      std::to_string(i + 1) + " to " +
+                                      notices_.name_of_path(index) + ": " + moved);
   }
 }
 
 /// What somebody has asked for is no trouble.
-void ClientDriver::tell_of_end(unsigned index, bool was_connected, const Failure& failure,
-                               EndedBy ended_by) {
-  const std::string path =
-      "session '" + options_.session_name + "': path to " + name_of_path(index);
-  if (ended_by == EndedBy::command) {
-    if (was_connected) log(LogLevel::info, path + " is closed: " + failure.text);
-    return;
-  }
-  troubled_ = true;
-  if (was_connected || !std::exchange(paths_[index].silent, true)) {
-    log(LogLevel::warning, path + (was_connected ? " is lost: " : ": ") + failure.text);
+void ClientDriver::report_end(unsigned index, bool was_connected, const Cause& cause) {
+  if (!cause.by_command()) {
+    report({.kind = was_connected ? Notice::Kind::path_lost : Notice::Kind::path_unreachable,
+            .path = index,
+            .cause = cause});
+  } else if (was_connected) {
+    report({.kind = Notice::Kind::path_closed, .path = index, .cause = cause});
   }
 }
 
@@ -354,36 +318,23 @@ void ClientDriver::check_leaving_on_io(unsigned index) {
   if (session_.leaving(index)) asio::post(io_, [this, index] { let_go_on_io(index); });
 }
 
-/// Each path is told of once. Why the only one refuses is what the session fails with.
-void ClientDriver::tell_of_absence(unsigned index, const Failure& failure, bool may_come) {
-  const bool alone = session_.path_count() == 1;
-  if (!may_come && alone) return;
-  troubled_ = true;
-  std::ostringstream text;
-  text << "session '" << options_.session_name << "': ";
-  if (!alone) text << "path " << to_string(options_.paths[index]) << ": ";
-  text << failure.text;
-  if (may_come) {
-    text << waiting_paths_on_io() << "; it is tried again until "
-         << std::chrono::duration<double>{options_.connect_timeout}.count()
-         << " s have passed (connect-timeout)";
-  }
-  log(LogLevel::warning, text.str());
-}
-
 /// Whoever may come yet is tried again until the deadline. The session fails before that when no
 /// path can make it and one of them was refused; the first refusal is the user's reason. A path to
 /// another server says nothing of this one.
-void ClientDriver::first_attempt_failed_on_io(unsigned index, const Failure& failure) {
+void ClientDriver::first_attempt_failed_on_io(unsigned index, const Cause& cause) {
   const bool foreign = session_.foreign(index) && !session_.names_server(index);
+  const Failure failure = notices_.failure_of(cause);
   const bool may_come =
       foreign || (may_come_yet(failure.error) && session_.path(index).refusal() == 0);
   note_attempt_on_io(index, failure.text);
-  if (!std::exchange(paths_[index].silent, true)) tell_of_absence(index, failure, may_come);
+  report({.kind = may_come ? Notice::Kind::path_absent : Notice::Kind::path_refused,
+          .path = index,
+          .cause = cause,
+          .paths = waiting_paths_on_io()});
   if (foreign) {
-    foreign_ = failure;
+    lateness_.foreign = cause;
   } else if (may_come) {
-    absent_ = failure;
+    lateness_.absent = cause;
   } else if (failure_.text.empty()) {
     const std::lock_guard lock{mutex_};
     failure_ = failure;

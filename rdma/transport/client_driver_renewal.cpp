@@ -4,7 +4,6 @@
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "rdma/transport/client_driver.hpp"
@@ -18,19 +17,14 @@ namespace asio = boost::asio;
 
 void ClientDriver::renew_on_io(unsigned index) {
   if (options_.keeper == nullptr) {
-    return fail_on_io({EIO, name_of_path(index) + " has forgotten the session"});
+    return fail_on_io(Cause{Cause::Kind::forgotten, index});
   }
   Path& path = paths_[index];
   std::optional<std::uint16_t> permit;
   for_each_lane([&](ClientLane& lane) {
     if (!permit) permit = lane.lend_permit(index);
   });
-  if (!permit) {
-    return lose_on_io(
-        index, path.life,
-        {EAGAIN,
-         name_of_path(index) + ": the server may still have all that came over the lost paths"});
-  }
+  if (!permit) return refuse_on_io(index, Cause{Cause::Kind::no_permit, index});
   ClientPath& core = path.driver->core();
   const auto& accepted = core.accepted();
   // Other paths may have less room than this one.
@@ -62,20 +56,15 @@ void ClientDriver::renewed_on_io() {
     return retry_held_on_io();
   }
   const int error = options_.keeper->reopened(*renewal->operation);
-  if (error == ESTALE) {
-    return fail_on_io({ESTALE, name_of_path(index) + " shows something else than before"});
-  }
+  if (error == ESTALE) return fail_on_io(Cause{Cause::Kind::other_contents, index});
   if (error == 0) {
     renewal->lane->shut_down(EIO);  // nothing is in flight
     for_each_lane([](ClientLane& lane) { lane.renew(); });
     join_on_io(index);
-    log(LogLevel::info, "session '" + options_.session_name + "': " + name_of_path(index) +
-                            " had forgotten it; a new one has taken its place");
+    report({.kind = Notice::Kind::session_renewed, .path = index});
   } else {
     paths_[index].driver->core().set_control_handler(nullptr);
-    lose_on_io(index, paths_[index].life,
-               {error, name_of_path(index) + ": what was open there cannot be opened again now: " +
-                           std::generic_category().message(error)});
+    refuse_on_io(index, Cause{Cause::Kind::not_reopened, index, error});
   }
   retry_held_on_io();
 }

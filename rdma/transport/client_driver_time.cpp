@@ -13,10 +13,8 @@ void ClientDriver::look_on_io() {
   note_pause_on_io();
   while (const auto path = session_.connect_due(now())) connect_on_io(*path);
   if (session_.give_up_waiting(now())) {
-    log(LogLevel::error, "session '" + options_.session_name + "': no " +
-                             (session_.has_path() ? "accessible " : "") +
-                             "path for too long (no-path-timeout): requests fail until one is "
-                             "back");
+    report({.kind = session_.has_path() ? Notice::Kind::requests_inaccessible
+                                        : Notice::Kind::requests_fail});
     for_each_lane([this](ClientLane& lane) { lane.fail_pending(error_without_path(lane)); });
   }
   while (const auto path = session_.overdue(now())) give_up_changes_on_io(*path);
@@ -46,13 +44,7 @@ void ClientDriver::fail_overdue_on_io() {
   for (unsigned i = 0; i < session_.path_count(); ++i) {
     if ((mute >> i & 1) != 0) give_up_path_on_io(i);
   }
-  constexpr Duration kPause = std::chrono::minutes{1};
-  if (!failed || now() - overdue_at_ < kPause) return;
-  overdue_at_ = now();
-  log(LogLevel::error, "session '" + options_.session_name +
-                           "': paths have carried some requests in vain for too long "
-                           "(no-path-timeout): these fail; does the server hang, or is an MTU on "
-                           "the way too small for large ones?");
+  if (failed) report({.kind = Notice::Kind::requests_overdue});
 }
 
 /// What is opened and closed goes by EIO for a path that failed.
@@ -75,53 +67,28 @@ void ClientDriver::give_up_changes_on_io(unsigned path) {
     if (!barrier->closed()) barrier->refuse(0);
   }
   for_each_lane([](ClientLane& lane) { lane.resume(); });
-  const auto tell = [&](const char* what, const char* consequence) {
-    log(LogLevel::error, "session '" + options_.session_name +
-                             "': the server may still carry out " + what + " that it got from " +
-                             name_of_path(path) + " (no-path-timeout): " + consequence +
-                             " until that path is back");
-  };
-  if (barrier_.closed()) tell("changes", "changes fail");
-  if (control_barrier_.closed())
-    tell("a CLOSE, or a change that was given up,", "no device can be opened");
+  if (barrier_.closed()) report({.kind = Notice::Kind::writes_fail, .path = path});
+  if (control_barrier_.closed()) report({.kind = Notice::Kind::opens_fail, .path = path});
 }
 
 /// Storage that hangs at a server without the extension delays whoever opens another device.
-void ClientDriver::tell_of_held_opens_on_io() {
-  const std::string session = "session '" + options_.session_name + "': ";
-  if (!control_barrier_.closed() && std::exchange(held_told_, false)) {
-    log(LogLevel::warning, session + "devices can be opened again");
+void ClientDriver::report_held_opens_on_io() {
+  if (!control_barrier_.closed() && opens_wait_.rearm()) {
+    report({.kind = Notice::Kind::opens_go_on});
   }
-  if (!control_lane_->holds_back()) {
-    held_since_ = {};
-    return;
+  const Duration patience = options_.heartbeat_interval * options_.heartbeat_misses;
+  if (opens_wait_.is_due(control_lane_->holds_back(), now(), patience)) {
+    report({.kind = Notice::Kind::opens_wait});
   }
-  if (held_since_ == Instant{}) held_since_ = now();
-  const Duration limit = options_.heartbeat_interval * options_.heartbeat_misses;
-  if (now() - held_since_ < limit || std::exchange(held_told_, true)) return;
-  log(LogLevel::warning,
-      session +
-          "who opens or closes a device waits until the server has ended changes that it has not "
-          "answered: their callers have left, or their path is lost; look at its storage and "
-          "paths");
 }
 
-/// Likewise whoever changes a device of which an older change has not ended.
-void ClientDriver::tell_of_held_changes_on_io() {
+/// Likewise writes to a device of which an older write has not ended.
+void ClientDriver::report_held_writes_on_io() {
+  constexpr Duration kPatience = std::chrono::seconds{5};
   const bool held =
       std::ranges::any_of(lanes_, [](auto& lane) { return lane->holds_back_owner(); });
-  if (!held) {
-    changes_held_since_ = {};
-    changes_held_told_ = false;
-    return;
-  }
-  if (changes_held_since_ == Instant{}) changes_held_since_ = now();
-  constexpr Duration kPatience = std::chrono::seconds{5};
-  if (now() - changes_held_since_ < kPatience || std::exchange(changes_held_told_, true)) return;
-  log(LogLevel::warning,
-      "session '" + options_.session_name +
-          "': changes of a device wait until the server has ended an older one of it, whose caller "
-          "has left or was told that it failed; look at the server's storage");
+  if (!held) writes_wait_.rearm();
+  if (writes_wait_.is_due(held, now(), kPatience)) report({.kind = Notice::Kind::writes_wait});
 }
 
 void ClientDriver::schedule_look_on_io() {
@@ -166,15 +133,9 @@ void ClientDriver::apply_use_on_io() {
   if (mask == std::exchange(in_use_, mask)) return;
   for_each_lane([&](ClientLane& lane) { lane.use(mask, options_.policy); });
   if (mask == 0 && session_.has_path() && !session_.usable()) {
-    log(LogLevel::warning, "session '" + options_.session_name +
-                               "': the server lets no path carry I/O: requests wait for one");
+    report({.kind = Notice::Kind::paths_inaccessible});
   }
-  if (session_.path_count() == 1 || mask == 0) return;
-  std::string names;
-  for (unsigned i = 0; i < session_.path_count(); ++i) {
-    if ((mask >> i & 1) != 0) names += (names.empty() ? "" : ", ") + name_of_path(i);
-  }
-  log(news_level(), "session '" + options_.session_name + "': I/O goes over " + names);
+  if (mask != 0) report({.kind = Notice::Kind::paths_in_use, .paths = mask});
 }
 
 }  // namespace rtrs

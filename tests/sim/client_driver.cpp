@@ -316,7 +316,7 @@ void ClientDriver::lose(unsigned index, const char* why) {
     answered = answered || lane->answered(index);
     unanswered = unanswered || lane->unanswered(index);
   }
-  session_.lost(index, world_.now(), why, unanswered && !answered);
+  session_.lost(index, world_.now(), {EIO, why}, unanswered && !answered);
   apply_use();
   for (auto& lane : lanes_) {
     lane->detach(index, world_.now());

@@ -96,7 +96,7 @@ TEST_CASE("access: requests wait for an accessible path as long as for any, and 
       if (what[0] == 'b') {
         bench.tell(1, PathAccess::inaccessible, kStart + 100s);
       } else {
-        bench.session.lost(1, kStart + 100s, "cut");
+        bench.session.lost(1, kStart + 100s, {EIO, "cut"});
         if (what[0] == 't') bench.session.disconnect(1, kStart + 100s);
         if (what[0] == 'i') bench.connect(1, kStart + 110s, PathAccess::inaccessible);
       }
@@ -114,7 +114,7 @@ TEST_CASE("access: requests wait for an accessible path as long as for any, and 
       CHECK_FALSE(bench.session.give_up_waiting(kStart + 1000s));
       CHECK((bench.session.next_event() == Instant::max()));
       if (what[0] == 'b') {  // what it still carries has waited for long enough when it is lost
-        bench.session.lost(1, kStart + 1500s, "cut");
+        bench.session.lost(1, kStart + 1500s, {EIO, "cut"});
         CHECK(bench.session.give_up_waiting(kStart + 1500s));
         CHECK_FALSE(bench.session.give_up_waiting(kStart + 1501s));
       }
@@ -126,18 +126,18 @@ TEST_CASE("access: requests wait for an accessible path as long as for any, and 
 
 TEST_CASE("access: a session whose first path is inaccessible waits no longer than any") {
   SessionBench bench;
-  bench.session.lost(0, kStart, "cut");
-  bench.session.lost(1, kStart, "cut");
+  bench.session.lost(0, kStart, {EIO, "cut"});
+  bench.session.lost(1, kStart, {EIO, "cut"});
   bench.connect(0, kStart + 1s, PathAccess::inaccessible);
   CHECK(bench.session.give_up_waiting(kStart + 30s));
 }
 
 TEST_CASE("access: a server that cannot tell when it ends forbids nothing by it") {
   SessionBench bench{wire::kFeatureExactlyOnce};
-  bench.session.lost(0, kStart, "cut");
+  bench.session.lost(0, kStart, {EIO, "cut"});
   bench.connect(0, kStart + 1s, PathAccess::inaccessible);
   CHECK(bench.session.in_use(kStart + 20s) == 0b10);
-  bench.session.lost(1, kStart + 20s, "cut");
+  bench.session.lost(1, kStart + 20s, {EIO, "cut"});
   CHECK(bench.session.in_use(kStart + 20s) == 0b01);
   CHECK_FALSE(bench.session.give_up_waiting(kStart + 1000s));
 }

@@ -48,13 +48,13 @@ struct Bench {
     const Welcome welcome = session.judge(path);
     CHECK(goes_on == (welcome != Welcome::foreign));
     if (welcome == Welcome::foreign || welcome == Welcome::stranger) {
-      session.lost(path, kStart, "refused");
+      session.lost(path, kStart, {EIO, "refused"});
     } else {
       session.connected(path, kStart);
     }
     return welcome;
   }
-  void lose(unsigned path) { session.lost(path, kStart, "cut"); }
+  void lose(unsigned path) { session.lost(path, kStart, {EIO, "cut"}); }
   /// Those that are tried when their time has come.
   std::vector<unsigned> tried() {
     std::vector<unsigned> paths;
@@ -62,12 +62,12 @@ struct Bench {
       paths.push_back(*path);
       session.begin(*path);
     }
-    for (const unsigned path : paths) session.lost(path, kStart, "nobody is there");
+    for (const unsigned path : paths) session.lost(path, kStart, {EIO, "nobody is there"});
     return paths;
   }
   bool may_make_session(unsigned path) {
     const auto record = session.begin(path).connect_request(0);
-    session.lost(path, kStart, "nobody is there");
+    session.lost(path, kStart, {EIO, "nobody is there"});
     return wire::decode_connect_request(wire::bytes_of(record))->first_connection;
   }
 

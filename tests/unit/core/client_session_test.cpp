@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cerrno>
 #include <chrono>
 
 namespace rtrs::client_session_test {
@@ -48,7 +49,7 @@ struct Bench {
     session.begin(path);
     accept(path, depth, epoch, max_io_size);
     const auto welcome = session.judge(path);
-    session.lost(path, now, "tried");
+    session.lost(path, now, {EIO, "tried"});
     return welcome;
   }
 
@@ -69,7 +70,7 @@ TEST_CASE("changes that wait for a path of Linux's are given up when no-path-tim
   Bench bench{/*own_peer=*/false};
   bench.connect(0, kStart);
   bench.connect(1, kStart);
-  bench.session.lost(0, kStart, "cut");
+  bench.session.lost(0, kStart, {EIO, "cut"});
   CHECK_FALSE(bench.session.overdue(kStart + 30s - 1ns));
   SUBCASE("once") {
     CHECK(bench.session.overdue(kStart + 30s) == 0U);
@@ -86,7 +87,7 @@ TEST_CASE("changes that wait for a path of Linux's are given up when no-path-tim
     CHECK_FALSE(bench.session.overdue(kStart + 300s));
   }
   SUBCASE("also when a path has come back that is not theirs") {
-    bench.session.lost(1, kStart + 1s, "cut");
+    bench.session.lost(1, kStart + 1s, {EIO, "cut"});
     bench.connect(1, kStart + 2s);
     CHECK(bench.session.overdue(kStart + 30s) == 0U);
     CHECK_FALSE(bench.session.overdue(kStart + 300s));
@@ -111,7 +112,7 @@ TEST_CASE("changes wait for ever when they are to") {
   Bench bench{/*own_peer=*/false, 0s};
   bench.connect(0, kStart);
   bench.connect(1, kStart);
-  bench.session.lost(0, kStart, "cut");
+  bench.session.lost(0, kStart, {EIO, "cut"});
   CHECK_FALSE(bench.session.overdue(kStart + 10h));
 }
 
@@ -119,7 +120,7 @@ TEST_CASE("between own peers no change waits for one certain path") {
   Bench bench{/*own_peer=*/true};
   bench.connect(0, kStart);
   bench.connect(1, kStart);
-  bench.session.lost(0, kStart, "cut");
+  bench.session.lost(0, kStart, {EIO, "cut"});
   CHECK_FALSE(bench.session.overdue(kStart + 10h));
 }
 
@@ -139,7 +140,7 @@ TEST_CASE("a path that ends as soon as it is connected is connected less and les
     ClientPath& core = session.begin(0);
     REQUIRE(core.on_answer(0, wire::bytes_of(encode(accept))) == nullptr);
     session.connected(0, now);
-    session.lost(0, now + time, "cut");
+    session.lost(0, now + time, {EIO, "cut"});
     return session.next_event() - now - time;
   };
   CHECK(lasts(1ms) <= 100ms);
@@ -157,7 +158,7 @@ TEST_CASE("what went over paths in vain has waited all the time") {
   ClientSession& session = bench.session;
   const auto connect_and_lose = [&](Duration when, Duration lasts, bool in_vain) {
     bench.connect(0, kStart + when);
-    session.lost(0, kStart + when + lasts, "cut", in_vain);
+    session.lost(0, kStart + when + lasts, {EIO, "cut"}, in_vain);
   };
   connect_and_lose(0s, 100s, false);
   connect_and_lose(120s, 1s, true);
@@ -184,8 +185,8 @@ TEST_CASE("what went over paths in vain has waited all the time") {
   SUBCASE("not when another one was of use meanwhile") {
     bench.connect(0, kStart + 122s);
     bench.connect(1, kStart + 122s);
-    session.lost(0, kStart + 123s, "cut");
-    session.lost(1, kStart + 123s, "cut", /*in_vain=*/true);
+    session.lost(0, kStart + 123s, {EIO, "cut"});
+    session.lost(1, kStart + 123s, {EIO, "cut"}, /*in_vain=*/true);
     CHECK_FALSE(session.give_up_waiting(kStart + 153s - 1ns));
     CHECK(session.give_up_waiting(kStart + 153s));
   }
@@ -202,7 +203,7 @@ TEST_CASE("a session knows that it stood still, and that puts its waits off") {
   CHECK(session.own_pause(kStart + 1h + 5 * kInterval) == 3 * kInterval);
   const Instant lost = kStart + 1h + 6 * kInterval;
   CHECK_FALSE(session.own_pause(lost));
-  session.lost(0, lost, "cut");
+  session.lost(0, lost, {EIO, "cut"});
   session.begin(0);
   session.begin(1);
   for (int i = 1; i <= 4; ++i) {  // attempts may take long
@@ -219,7 +220,7 @@ TEST_CASE("what began after a session stood still is not put off") {
   Bench bench{/*own_peer=*/true};
   ClientSession& session = bench.session;
   bench.connect(0, kStart);
-  session.lost(0, kStart + 1h, "cut");  // by somebody who has not asked yet
+  session.lost(0, kStart + 1h, {EIO, "cut"});  // by somebody who has not asked yet
   CHECK(session.own_pause(kStart + 1h) == 1h);
   CHECK_FALSE(session.give_up_waiting(kStart + 1h + 30s - 1ns));
   CHECK(session.give_up_waiting(kStart + 1h + 30s));
@@ -229,10 +230,10 @@ TEST_CASE("what a lost path carried is told, too, when requests have given up wa
   Bench bench{/*own_peer=*/true};
   ClientSession& session = bench.session;
   bench.connect(0, kStart);
-  session.lost(0, kStart, "cut");
+  session.lost(0, kStart, {EIO, "cut"});
   CHECK(session.give_up_waiting(kStart + 30s));
   CHECK_FALSE(session.give_up_waiting(kStart + 31s));
-  session.lost(0, kStart + 32s, "not there");  // nothing went over it
+  session.lost(0, kStart + 32s, {EIO, "not there"});  // nothing went over it
   CHECK_FALSE(session.give_up_waiting(kStart + 33s));
 }
 
@@ -244,18 +245,18 @@ TEST_CASE("a path that carries some connections only is not used for a while") {
   const auto lose_in_part = [&](unsigned path, Instant now) {
     session.looks_dead(path, now);
     session.distrust(path, now);
-    session.lost(path, now, "in part");
+    session.lost(path, now, {EIO, "in part"});
     bench.connect(path, now);
   };
   lose_in_part(0, kStart);
   CHECK(session.in_use(kStart + 10s - 1ns) == 0b10);
   CHECK(session.distrusted(0));
-  CHECK(session.trouble(0) == "in part");
+  CHECK(session.trouble(0).text == "in part");
   CHECK(session.next_event() == kStart + 10s);
   CHECK(session.misses_max(0) == 4);  // nobody waits for it
   SUBCASE("twice as long each time, until that is long ago") {
     CHECK(session.in_use(kStart + 10s) == 0b11);
-    CHECK(session.trouble(0).empty());
+    CHECK(session.trouble(0).kind == Cause::Kind::none);
     lose_in_part(0, kStart + 12s);
     CHECK(session.in_use(kStart + 32s - 1ns) == 0b10);
     CHECK(session.in_use(kStart + 32s) == 0b11);
@@ -270,10 +271,10 @@ TEST_CASE("a path that carries some connections only is not used for a while") {
     session.reconnect(0, kStart + 2s);
     bench.connect(0, kStart + 2s);
     CHECK(session.in_use(kStart + 2s) == 0b11);
-    CHECK(session.trouble(0).empty());
+    CHECK(session.trouble(0).kind == Cause::Kind::none);
   }
   SUBCASE("but it is when no other one is there, until one is") {
-    session.lost(1, kStart + 1s, "cut");
+    session.lost(1, kStart + 1s, {EIO, "cut"});
     CHECK(session.in_use(kStart + 1s) == 0b01);
     bench.connect(1, kStart + 2s);
     CHECK(session.in_use(kStart + 2s) == 0b10);
@@ -305,7 +306,7 @@ TEST_CASE("the number of a removed path is free for another one, which is anothe
   bench.connect(0, kStart);
   bench.connect(1, kStart);
   const wire::Uuid before = path_uuid(bench);
-  bench.session.lost(0, kStart, "removed");
+  bench.session.lost(0, kStart, {EIO, "removed"});
   bench.session.remove(0);
   CHECK_FALSE(bench.session.has(0));
   CHECK(bench.session.in_use(kStart) == 0b10);
@@ -328,7 +329,7 @@ TEST_CASE("a path that leaves takes no new requests, but is connected again when
   bench.session.leave(0, kStart);
   CHECK(bench.session.in_use(kStart) == 0b10);
   CHECK(bench.session.next_event() == Instant::max());
-  SUBCASE("after it was lost") { bench.session.lost(0, kStart, "cut"); }
+  SUBCASE("after it was lost") { bench.session.lost(0, kStart, {EIO, "cut"}); }
   SUBCASE("even if it was not to") {
     bench.session.stay(0);
     bench.session.disconnect(0, kStart);
@@ -338,7 +339,7 @@ TEST_CASE("a path that leaves takes no new requests, but is connected again when
   CHECK(bench.session.connect_due(kStart + 1s) == 0U);
   bench.connect(0, kStart + 1s);
   CHECK(bench.session.in_use(kStart + 1s) == 0b10);
-  bench.session.lost(1, kStart + 2s, "cut");
+  bench.session.lost(1, kStart + 2s, {EIO, "cut"});
   CHECK(bench.session.in_use(kStart + 2s) == 0);
   CHECK(bench.session.has_path());
   bench.session.stay(0);
@@ -350,11 +351,11 @@ TEST_CASE(
   using Welcome = ClientSession::Welcome;
   Bench bench{/*own_peer=*/true};
   bench.connect(0, kStart);
-  bench.session.lost(0, kStart, "the server is gone");
+  bench.session.lost(0, kStart, {EIO, "the server is gone"});
   CHECK(bench.try_out(0, kStart, 16, 1) == Welcome::joined);
   bench.connect(1, kStart, /*epoch=*/2);
   CHECK(bench.try_out(0, kStart, 16, 1) == Welcome::left);
-  bench.session.lost(1, kStart, "this one, too");
+  bench.session.lost(1, kStart, {EIO, "this one, too"});
   CHECK(bench.try_out(0, kStart, 16, 1) == Welcome::left);
   CHECK(bench.try_out(0, kStart, 16, 3) == Welcome::renewed);
   CHECK(bench.try_out(1, kStart, 16, 2) == Welcome::joined);
@@ -365,7 +366,7 @@ TEST_CASE("a server may come back with larger limits, not with smaller ones") {
   for (const bool own_peer : {true, false}) {
     Bench bench{own_peer};
     bench.connect(0, kStart);
-    bench.session.lost(0, kStart, "the server is restarted");
+    bench.session.lost(0, kStart, {EIO, "the server is restarted"});
     CHECK(bench.try_out(0, kStart, 16, 2) == Welcome::renewed);
     CHECK(bench.try_out(0, kStart, 300, 2, 8192) == Welcome::renewed);
     CHECK(bench.try_out(0, kStart, 15, 2) == Welcome::changed);
@@ -378,7 +379,7 @@ TEST_CASE("a session that is renewed with more goes on with the permits that it 
   Bench bench{/*own_peer=*/true};
   bench.connect(0, kStart);
   const auto dealt = bench.session.path(0).slots_per_lane();
-  bench.session.lost(0, kStart, "the server is restarted");
+  bench.session.lost(0, kStart, {EIO, "the server is restarted"});
   bench.session.begin(0);
   bench.accept(0, 300, 2, 8192);
   REQUIRE(bench.session.judge(0) == Welcome::renewed);
@@ -392,7 +393,7 @@ TEST_CASE("a session that is renewed with more goes on with the permits that it 
   CHECK(bench.try_out(1, kStart, 16, 2) == Welcome::stranger);
   CHECK(bench.try_out(1, kStart, 300, 3, 8192) == Welcome::stranger);
   // Less than that is still enough when it comes back again.
-  bench.session.lost(0, kStart, "the server is restarted");
+  bench.session.lost(0, kStart, {EIO, "the server is restarted"});
   CHECK(bench.try_out(0, kStart, 16, 4) == Welcome::renewed);
 }
 
@@ -402,10 +403,10 @@ TEST_CASE(
   Bench bench{/*own_peer=*/true};
   bench.session.begin(1);
   bench.connect(0, kStart);
-  bench.session.lost(0, kStart, "the server is restarted");
+  bench.session.lost(0, kStart, {EIO, "the server is restarted"});
   bench.accept(1, 300, 2);
   CHECK(bench.session.judge(1) == Welcome::stranger);
-  bench.session.lost(1, kStart, "tried");
+  bench.session.lost(1, kStart, {EIO, "tried"});
   CHECK(bench.try_out(1, kStart, 300, 2) == Welcome::renewed);
 }
 
