@@ -81,7 +81,7 @@ bool ClientLane::within_share(const Request& request) const {
 unsigned ClientLane::permits_of(const GivenUp* owner) const {
   unsigned permits = 0;
   for (const Slot& slot : slots_) {
-    if (slot.state == Slot::State::free) continue;
+    if (slot.state == SlotState::free) continue;
     const GivenUp* whose = slot.request != nullptr ? owner_of(*slot.request) : slot.given_up.get();
     if (whose == owner) ++permits;
   }
@@ -90,7 +90,7 @@ unsigned ClientLane::permits_of(const GivenUp* owner) const {
 
 bool ClientLane::held_back(const Request& request) const {
   if (barrier_ == nullptr || !barrier_->closed()) return false;
-  if (!ordered_ || exactly_once_) return !request.is_read;
+  if (!ordered_ || peer() == Peer::own) return !request.is_read;
   return request.is_read || read_may_come_late();
 }
 
@@ -98,7 +98,7 @@ bool ClientLane::held_back(const Request& request) const {
 /// order.
 bool ClientLane::read_may_come_late() const {
   return std::ranges::any_of(slots_, [](const Slot& slot) {
-    return slot.state == Slot::State::stranded && !slot.is_change && slot.path != kNoPath;
+    return slot.state == SlotState::quarantined && !slot.is_write();
   });
 }
 
@@ -122,13 +122,10 @@ void ClientLane::cancel(Request& request) {
   } else if (request.state == Request::State::in_flight) {
     Slot& slot = slots_[request.slot];
     withdraw(request);
-    slot.request = nullptr;
     count_given_up(slot, request);
-    if (!exactly_once_ && slot.is_change) hold_back_opens(slot);
-    // The answer to a read changes nothing, so that nobody needs it.
-    if (slot.state == Slot::State::stranded && exactly_once_ && !slot.is_change) {
-      free_slot(request.slot);
-    }
+    const SlotStep left = step(slot, SlotEvent::caller_left);
+    slot.request = nullptr;
+    if (left.next == SlotState::free) free_slot(request.slot);
   }
   request.state = Request::State::idle;
   request.next = nullptr;
@@ -138,7 +135,7 @@ void ClientLane::cancel(Request& request) {
 void ClientLane::withdraw(const Request& request) {
   Slot& slot = slots_[request.slot];
   // Not when the end of another request asks for it in shut_down().
-  if (slot.state != Slot::State::in_flight || !attached(slot.path)) return;
+  if (slot.state != SlotState::in_flight || !attached(slot.path)) return;
   QueuePair& queue_pair = *paths_[slot.path].link.queue_pair;
   if (slot.exposed || !request.write_data.empty()) queue_pair.abandon(request.slot);
   if (slot.exposed && !RTRS_PLANTED(cancelled_window_exposed)) {
@@ -155,7 +152,7 @@ void ClientLane::withdraw(const Request& request) {
 void ClientLane::count_given_up(Slot& slot, const Request& request) {
   if (request.given_up == nullptr) return;
   slot.given_up = *request.given_up;
-  slot.given_up->add(slot.is_change);
+  slot.given_up->add(slot.is_write());
 }
 
 void ClientLane::flush() {
@@ -195,8 +192,8 @@ void ClientLane::post(Request& request) {
   free_.pop_back();
   Slot& slot = slots_[index];
   slot.request = &request;
-  slot.is_change = !request.is_read;
-  if (slot.is_change) ++slot.generation;
+  slot.direction = request.is_read ? Direction::read : Direction::write;
+  if (slot.is_write()) ++slot.generation;
   slot.order = ++posted_;
   slot.waits_since = request.waits_since;
   slot.arrivals = slot.losses = 0;
@@ -298,7 +295,7 @@ Complaint ClientLane::Path::on_message(ConstBytes message, std::optional<std::ui
 Complaint ClientLane::complete(Path& path, std::uint32_t buffer_id, int error,
                                std::uint32_t bytes) {
   const std::uint32_t index = buffer_id - first_slot_;  // wraps to a large number when too small
-  if (index >= slot_count_ || slots_[index].state != Slot::State::in_flight ||
+  if (index >= slot_count_ || slots_[index].state != SlotState::in_flight ||
       slots_[index].path != path.index) {
     return "a reply for a permit that is not in use";
   }
@@ -335,15 +332,12 @@ Complaint ClientLane::complete(Path& path, std::uint32_t buffer_id, int error,
 void ClientLane::free_slot(std::uint16_t index) {
   Slot& slot = slots_[index];
   const std::uint32_t generation = slot.generation;
-  const bool held_back = slot.holds_back;
-  const bool held_back_opens = slot.holds_back_opens;
+  const Holds holds = std::move(slot.holds);  // until the slot is free
   const bool counted = slot.given_up != nullptr && !RTRS_PLANTED(given_up_for_ever);
-  const bool lets_go = counted && slot.given_up->remove(slot.is_change);
+  const bool lets_go = counted && slot.given_up->remove(slot.is_write());
   slot = Slot{};
   slot.generation = generation;
   free_.push_back(index);
-  if (held_back) barrier_->remove();
-  if (held_back_opens) opens_->remove();
   if (lets_go && barrier_ != nullptr) barrier_->wake();
 }
 

@@ -11,8 +11,10 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "rdma/core/client/slot.hpp"
 #include "rdma/core/given_up.hpp"
 #include "rdma/core/path.hpp"
 #include "rdma/core/queue_pair.hpp"
@@ -86,6 +88,30 @@ class ChangeBarrier {
  private:
   std::atomic<unsigned> changes_{0};
   std::atomic<int> refusal_{0};
+};
+
+/// Counts one unresolved write in a barrier, for as long as it lives.
+class BarrierToken {
+ public:
+  BarrierToken() = default;
+  BarrierToken(BarrierToken&& other) noexcept : barrier_{std::exchange(other.barrier_, nullptr)} {}
+  BarrierToken& operator=(BarrierToken&& other) noexcept {
+    std::swap(barrier_, other.barrier_);
+    return *this;
+  }
+  ~BarrierToken() {
+    if (barrier_ != nullptr) barrier_->remove();
+  }
+
+  /// Once; null: there is no barrier.
+  void take(ChangeBarrier* barrier) {
+    if (barrier_ != nullptr || barrier == nullptr) return;
+    barrier_ = barrier;
+    barrier_->add();
+  }
+
+ private:
+  ChangeBarrier* barrier_ = nullptr;
 };
 
 /// Sends requests on any working path as permits allow, and hands the answers back. Requests in
@@ -250,27 +276,31 @@ class ClientLane final {
     std::uint32_t receive_bytes() const { return link.new_rkey ? sizeof(wire::RkeyMessage) : 0; }
   };
 
+  /// The newer requests that wait until a slot is free.
+  struct Holds {
+    BarrierToken newer;  ///< of the lane's barrier
+    BarrierToken opens;  ///< of the barrier of the lane that keeps order
+  };
   struct Slot {
-    enum class State : std::uint8_t {
-      free,
-      in_flight,  ///< on `path`
-      stranded,   ///< was in flight on `path`, which died; kNoPath: may go anywhere
-    };
-    Request* request = nullptr;  ///< null unless free: given up, the answer is still to come
-    State state = State::free;
-    std::uint8_t path = kNoPath;
+    Request* request = nullptr;  ///< null unless free: its caller has left
+    SlotState state = SlotState::free;
+    Direction direction = Direction::read;
+    std::uint8_t path = kNoPath;  ///< in_flight: on it; quarantined: lost with it
     bool exposed = false;
-    bool is_change = false;         ///< RTRS direction write.
-    bool holds_back = false;        ///< counted in the barrier
-    bool holds_back_opens = false;  ///< counted in the barrier of the lane that keeps order.
-    bool arrived = false;           ///< over this path it has certainly reached the server
-    std::uint8_t arrivals = 0;      ///< paths over which it had.
-    std::uint8_t losses = 0;        ///< paths that it was lost with since it waits
+    bool arrived = false;       ///< over this path it has certainly reached the server
+    std::uint8_t arrivals = 0;  ///< paths over which it had.
+    std::uint8_t losses = 0;    ///< paths that it was lost with since it waits
     std::uint32_t expected_bytes = 0;
     std::uint32_t generation = 0;          ///< of the newest change in this slot
     std::uint64_t order = 0;               ///< among all requests of the lane
     Instant waits_since = Instant::max();  ///< for a connection that carries it
     std::shared_ptr<GivenUp> given_up;     ///< counts it until it is free; null: it does not
+    Holds holds;
+
+    bool is_write() const { return direction == Direction::write; }
+    bool is_stranded() const {
+      return state == SlotState::retry || state == SlotState::quarantined;
+    }
   };
 
   /// After so many lives of paths one more will not help a request that waits.
@@ -298,6 +328,10 @@ class ClientLane final {
   void transmit(std::uint16_t index, unsigned path);
   void resend_stranded();
   void strand(Slot& slot);
+  Peer peer() const { return exactly_once_ ? Peer::own : Peer::kernel; }
+  SlotStep foresee(const Slot& slot, SlotEvent event) const;
+  SlotStep step(Slot& slot, SlotEvent event);
+  void hold(Slot& slot, Hold what);
   static bool on_path(const Slot& slot, unsigned path);
   void ask(Path& path);
   bool holds_waiting(unsigned path) const;
@@ -310,7 +344,7 @@ class ClientLane final {
   void withdraw(const Request& request);
   void hold_back_newer(Slot& slot);
   void hold_back_opens(Slot& slot);
-  void bind(std::uint16_t index, unsigned path);
+  void lend(std::uint16_t index, unsigned path);
   void release(unsigned path);
   void forbid(unsigned path, bool forbidden);
   void fail(Slot& slot, int error);

@@ -37,7 +37,7 @@ void ClientLane::ask(Path& path) {
 }
 
 bool ClientLane::on_path(const Slot& slot, unsigned path) {
-  return slot.state == Slot::State::in_flight && slot.path == path;
+  return slot.state == SlotState::in_flight && slot.path == path;
 }
 
 /// Something is in flight on the path that was lost with others.
@@ -97,8 +97,8 @@ void ClientLane::note_pause(Duration pause) {
 }
 
 bool ClientLane::overdue(const Slot& slot, Instant limit) const {
-  if (!exactly_once_ || slot.request == nullptr) return false;
-  if (slot.state == Slot::State::stranded) return slot.waits_since <= limit - kBackSoon;
+  if (peer() != Peer::own || slot.request == nullptr) return false;
+  if (slot.is_stranded()) return slot.waits_since <= limit - kBackSoon;
   // A path that is lost before it falls silent, again and again, is none either.
   return slot.waits_since <= limit && (paths_[slot.path].mute() || slot.losses == kLives);
 }
@@ -106,7 +106,7 @@ bool ClientLane::overdue(const Slot& slot, Instant limit) const {
 /// The first of those that are.
 Request* ClientLane::overdue_waiting(Instant limit) const {
   if (attached_ == 0) limit -= kBackSoon;
-  if (!exactly_once_ || !permits_wait()) return nullptr;
+  if (peer() != Peer::own || !permits_wait()) return nullptr;
   Request* request = waiting_head_;
   while (request != nullptr && (request->waits_since > limit || !waits_for_permit(*request))) {
     request = request->next;
@@ -127,7 +127,7 @@ PathMask ClientLane::fail_overdue(Instant limit, int error) {
   }
   for (Slot& slot : slots_) {
     if (!overdue(slot, limit)) continue;
-    const bool is_mute = slot.state == Slot::State::in_flight && paths_[slot.path].mute();
+    const bool is_mute = slot.state == SlotState::in_flight && paths_[slot.path].mute();
     if (is_mute) mute |= 1U << slot.path;
     withdraw(*slot.request);
     fail(slot, error);

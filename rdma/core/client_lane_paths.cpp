@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "rdma/core/client/slot_table.hpp"
 #include "rdma/core/client_lane.hpp"
 #include "rdma/core/plant.hpp"
 #include "rdma/wire/ensure.hpp"
@@ -53,9 +54,9 @@ void ClientLane::transmit(std::uint16_t index, unsigned path_index) {
   std::uint32_t user_length = 0;
   ConstBytes data;
 
-  slot.state = Slot::State::in_flight;
+  slot.state = SlotState::in_flight;
   slot.path = static_cast<std::uint8_t>(path_index);
-  if (!slot.is_change) {
+  if (!slot.is_write()) {
     data_length = static_cast<std::uint32_t>(request->read_data.size());
     user_length = trailer.size();
     wire::ReadHeader header;
@@ -133,7 +134,9 @@ void ClientLane::forbid(unsigned path, bool forbidden) {
 void ClientLane::release(unsigned path) {
   for (std::uint16_t i = 0; i < slot_count_; ++i) {
     Slot& slot = slots_[i];
-    if (slot.state == Slot::State::stranded && slot.path == path) slot.path = kNoPath;
+    if (slot.state == SlotState::quarantined && slot.path == path) {
+      step(slot, SlotEvent::path_back);
+    }
   }
   resend_stranded();
   start_waiting();
@@ -146,7 +149,7 @@ void ClientLane::detach(unsigned path, Instant now) {
   paths_[path].in_flight = 0;
   for (std::uint16_t i = slot_count_; i > 0; --i) {
     Slot& slot = slots_[i - 1];
-    if (slot.state != Slot::State::in_flight || slot.path != path) continue;
+    if (!on_path(slot, path)) continue;
     const bool first = slot.waits_since == Instant::max() || RTRS_PLANTED(wait_forgotten);
     if (first) slot.waits_since = now;
     if (slot.losses < kLives) ++slot.losses;
@@ -156,48 +159,75 @@ void ClientLane::detach(unsigned path, Instant now) {
   start_waiting();
 }
 
-void ClientLane::strand(Slot& slot) {
-  slot.state = Slot::State::stranded;
-  slot.exposed = false;
-  if (exactly_once_ || RTRS_PLANTED(resent_without_proof)) {
-    slot.path = kNoPath;
-  } else if (slot.is_change) {
-    if (ordered_) hold_back_opens(slot);
-  } else if (slot.request != nullptr) {
-    // Read it again with another permit; this one is still the server's.
-    Request& request = *std::exchange(slot.request, nullptr);
-    request.state = Request::State::waiting;
-    request.next = waiting_head_;
-    waiting_head_ = &request;
-    if (waiting_tail_ == nullptr) waiting_tail_ = &request;
+/// The row of the table for a slot, or one that is planted there.
+SlotStep ClientLane::foresee(const Slot& slot, SlotEvent event) const {
+  const Caller caller = slot.request != nullptr ? Caller::waiting : Caller::gone;
+  Direction direction = slot.direction;
+  Peer who = peer();
+  if (event == SlotEvent::path_lost && RTRS_PLANTED(resent_without_proof)) who = Peer::own;
+  if (event == SlotEvent::recovered && RTRS_PLANTED(renewed_without_proof)) who = Peer::own;
+  if (event == SlotEvent::swept && RTRS_PLANTED(settle_skipped)) direction = Direction::read;
+  const auto step = next_step(slot.state, event, direction, caller, who);
+  RTRS_ENSURE(step.has_value());
+  return *step;
+}
+
+SlotStep ClientLane::step(Slot& slot, SlotEvent event) {
+  const SlotStep step = foresee(slot, event);
+  slot.state = step.next;
+  if (slot.state == SlotState::retry) slot.path = kNoPath;
+  hold(slot, step.hold);
+  return step;
+}
+
+void ClientLane::hold(Slot& slot, Hold what) {
+  switch (what) {
+    case Hold::nothing:
+      return;
+    case Hold::opens_if_close:
+      if (ordered_) hold_back_opens(slot);
+      return;
+    case Hold::opens:
+      return hold_back_opens(slot);
+    case Hold::scope:
+      if (ordered_ || !slot.request->waits_for_given_up) hold_back_newer(slot);
+      return;
+    case Hold::everything:
+      hold_back_newer(slot);
+      return hold_back_opens(slot);
   }
 }
 
-/// Until its end is known.
+void ClientLane::strand(Slot& slot) {
+  slot.exposed = false;
+  if (step(slot, SlotEvent::path_lost).action != SlotAction::requeue) return;
+  // Read it again with another permit; this one is still the server's.
+  Request& request = *std::exchange(slot.request, nullptr);
+  request.state = Request::State::waiting;
+  request.next = waiting_head_;
+  waiting_head_ = &request;
+  if (waiting_tail_ == nullptr) waiting_tail_ = &request;
+}
+
 void ClientLane::hold_back_newer(Slot& slot) {
-  if (barrier_ == nullptr || slot.holds_back) return;
   if (ordered_ && RTRS_PLANTED(close_left_behind)) return;
-  slot.holds_back = true;
-  barrier_->add();
+  slot.holds.newer.take(barrier_);
 }
 
 /// Requests carry a device id. Linux reuses ids, so OPENs wait until this request is resolved.
 void ClientLane::hold_back_opens(Slot& slot) {
   if (ordered_) return hold_back_newer(slot);
-  if (opens_ == nullptr || slot.holds_back_opens || RTRS_PLANTED(write_left_behind)) return;
-  slot.holds_back_opens = true;
-  opens_->add();
+  if (!RTRS_PLANTED(write_left_behind)) slot.holds.opens.take(opens_);
 }
 
-/// A slot with kNoPath may go anywhere, or be free if its answer is not needed. Slots are sent
-/// again in the order of the first time.
+/// Those that any path may carry, in the order of the first time. A slot is free instead if nobody
+/// needs its answer.
 void ClientLane::resend_stranded() {
   std::vector<std::uint16_t> again;
   for (std::uint16_t i = 0; i < slot_count_; ++i) {
     const Slot& slot = slots_[i];
-    if (slot.state != Slot::State::stranded || slot.path != kNoPath) continue;
-    const bool forgotten = slot.request == nullptr && (!slot.is_change || !exactly_once_);
-    if (forgotten || (slot.request == nullptr && RTRS_PLANTED(settle_skipped))) {
+    if (slot.state != SlotState::retry) continue;
+    if (foresee(slot, SlotEvent::swept).next == SlotState::free) {
       free_slot(i);
     } else if (open() != 0 && !RTRS_PLANTED(stranded_forgotten)) {
       again.push_back(i);
@@ -206,7 +236,7 @@ void ClientLane::resend_stranded() {
   std::sort(again.begin(), again.end(),
             [&](auto a, auto b) { return slots_[a].order < slots_[b].order; });
   for (const std::uint16_t i : again) {
-    if (RTRS_PLANTED(resent_as_new) && slots_[i].is_change) ++slots_[i].generation;
+    if (RTRS_PLANTED(resent_as_new) && slots_[i].is_write()) ++slots_[i].generation;
     transmit(i, choose());
   }
 }
@@ -216,14 +246,12 @@ void ClientLane::renew() {
   for (std::uint16_t i = 0; i < slot_count_; ++i) {
     Slot& slot = slots_[i];
     const bool kept = slot.request != nullptr;
-    slot.generation = kept && slot.is_change ? 1 : 0;
-    if (slot.state == Slot::State::free) continue;
-    if (exactly_once_ || RTRS_PLANTED(renewed_without_proof)) slot.path = kNoPath;
-    if (!kept) {
-      if (slot.path == kNoPath) free_slot(i);
-    } else if (slot.request->renew != nullptr && !RTRS_PLANTED(renew_skipped)) {
-      slot.request->renew(*slot.request);
-    }
+    slot.generation = kept && slot.is_write() ? 1 : 0;
+    if (slot.state == SlotState::free) continue;
+    const SlotStep done = step(slot, SlotEvent::recovered);
+    if (done.next == SlotState::free) free_slot(i);
+    if (done.action != SlotAction::renew || RTRS_PLANTED(renew_skipped)) continue;
+    if (slot.request->renew != nullptr) slot.request->renew(*slot.request);
   }
   for (Request* request = waiting_head_; request != nullptr; request = request->next) {
     if (request->renew != nullptr) request->renew(*request);
@@ -232,27 +260,27 @@ void ClientLane::renew() {
 
 std::optional<std::uint16_t> ClientLane::lend_permit(unsigned path) {
   for (std::uint16_t i = 0; i < slot_count_; ++i) {
-    Slot& slot = slots_[i];
-    const bool elsewhere = slot.path != kNoPath && slot.path != path && !exactly_once_;
-    if (slot.state != Slot::State::free && elsewhere) continue;
-    if (!exactly_once_) bind(i, path);
+    const Slot& slot = slots_[i];
+    if (slot.state == SlotState::quarantined && slot.path != path) continue;
+    lend(i, path);
     return static_cast<std::uint16_t>(first_slot_ + i);
   }
   return std::nullopt;
 }
 
-void ClientLane::bind(std::uint16_t index, unsigned path) {
+void ClientLane::lend(std::uint16_t index, unsigned path) {
   RTRS_ENSURE(!attached());
   Slot& slot = slots_[index];
-  if (slot.state == Slot::State::free) std::erase(free_, index);
-  slot.state = Slot::State::stranded;
+  const bool was_free = slot.state == SlotState::free;
+  if (step(slot, SlotEvent::lent).next != SlotState::quarantined) return;
+  if (was_free) std::erase(free_, index);
   slot.path = static_cast<std::uint8_t>(path);
 }
 
 bool ClientLane::bound(unsigned path) const {
   if (RTRS_PLANTED(removed_without_proof)) return false;
   return std::ranges::any_of(slots_, [path](const Slot& slot) {
-    return slot.state != Slot::State::free && slot.path == path;
+    return slot.state != SlotState::free && slot.path == path;
   });
 }
 
@@ -275,7 +303,7 @@ void ClientLane::fail_pending(int error) {
   if (open() != 0) return;
   down_error_ = error;
   for (Slot& slot : slots_) {
-    if (slot.state == Slot::State::stranded) fail(slot, error);
+    if (slot.is_stranded()) fail(slot, error);
   }
   resend_stranded();  // reads are over
   end_waiting(error);
@@ -283,19 +311,17 @@ void ClientLane::fail_pending(int error) {
 
 void ClientLane::fail_stranded(unsigned path, int error) {
   for (Slot& slot : slots_) {
-    if (slot.state == Slot::State::stranded && slot.path == path) fail(slot, error);
+    if (slot.state == SlotState::quarantined && slot.path == path) fail(slot, error);
   }
 }
 
 /// The caller is told; the server may still carry it out.
 void ClientLane::fail(Slot& slot, int error) {
-  Request* request = std::exchange(slot.request, nullptr);
-  if (request == nullptr) return;
-  count_given_up(slot, *request);
-  const bool holds_back_all = ordered_ || !exactly_once_ || !request->waits_for_given_up;
-  if (slot.is_change && holds_back_all) hold_back_newer(slot);
-  if (slot.is_change && !exactly_once_) hold_back_opens(slot);
-  end(*request, error);
+  if (slot.request == nullptr) return;
+  step(slot, SlotEvent::failed);
+  Request& request = *std::exchange(slot.request, nullptr);
+  count_given_up(slot, request);
+  end(request, error);
 }
 
 void ClientLane::shut_down(int error) {
@@ -307,7 +333,7 @@ void ClientLane::shut_down(int error) {
   down_error_ = error;
   for (std::uint16_t i = 0; i < slot_count_; ++i) {
     Request* request = slots_[i].request;
-    if (slots_[i].state != Slot::State::free) free_slot(i);
+    if (slots_[i].state != SlotState::free) free_slot(i);
     if (request != nullptr) end(*request, error);
   }
   end_waiting(error);
