@@ -2,33 +2,10 @@
 # rnbd-bridge owns /dev/nbd0: its death and new start, growth, and a server that is away, under load.
 # SPDX-License-Identifier: BSD-3-Clause
 
-serve_disk() { # [STORAGE...]: disk0, disk1 ...
-  local storage exports=() number=0
-  for storage in "${@:-/tmp/disk}"; do exports+=(--export "disk$((number++))=$storage"); done
-  mkdir -p /tmp/state
-  rnbd_server --listen tcp:127.0.0.1:1234 --state-directory /tmp/state "${exports[@]}"
-}
-make_disk() { truncate -s "${2:-32M}" "/tmp/${1:-disk}"; }
+# shellcheck source=/dev/null
+source "$lab_dir/lib/kernel_disk.sh"
 
-# map NAME [DEVICE [OPTION...]]: the bridge of that mapping; ready when this returns.
-map() {
-  begin_map "$@"
-  eventually 60 ready_or_ended "$1"
-}
-begin_map() {
-  modprobe nbd max_part=8
-  background "$1" "$build_dir/bin/rnbd-bridge" --kernel nbd --map-name "$1" --pid-file "/run/$1.pid" \
-    --connect-timeout 60s "${@:3}" "rnbd+tcp://127.0.0.1/${2:-disk0}"
-}
-killed() {
-  kill -9 "$(<"/run/$1.pid")"
-  eventually 20 test -s "/run/$1.status"
-}
-sectors_are() { [[ $(<"/sys/block/nbd$1/size") == "$2" ]]; }
 queue_is() { [[ $(<"/sys/block/nbd0/queue/$1") == "$2" ]]; }
-# no_line PATTERN: in what the kernel has said.
-no_line() { (! dmesg | grep -E "$1"); }
-is_unmapped() { [[ ! -e /sys/block/nbd$1/backend ]]; }
 
 # ---- Map and unmap -----------------------------------------------------------------------------------
 
@@ -41,7 +18,7 @@ plain_map() {
   serve_disk
   map one
   sectors_are 0 65536
-  queue_is io_timeout 2000
+  queue_is io_timeout 1500
   grep -q '\[none\]' /sys/block/nbd0/queue/scheduler
   [[ $(</sys/block/nbd0/backend) == rnbd:*-*:one ]]
   head -c 512 /dev/nbd0 >/dev/null # whoever opens it looks for partitions
@@ -56,33 +33,34 @@ plain_map() {
 
 # ---- kill -9 -----------------------------------------------------------------------------------------
 
-# under_load COMMAND...: fio's checksums over and over, for as long as the command takes.
-under_load() {
-  local load
-  rm -f /tmp/enough wiped
-  verify_until /tmp/enough /dev/nbd0 --size=4m & load=$!
-  eventually 60 writes_reach /dev/nbd0 20
-  "$@"
-  touch /tmp/enough
-  wait "$load"
-}
 kill_and_map() { # TIMES
-  local number before
+  local number before seen began
   for ((number = 0; number < $1; ++number)); do
+    seen=$(count_probes) began=$EPOCHREALTIME
     killed one
+    sleep "$((number % 4))" # the kernel's timer comes before the next bridge, or after it
     map one
     # What it left unanswered is sent again, and more follows.
     before=$(writes_of /dev/nbd0)
     eventually 60 writes_come_after "$before"
+    eventually 60 probed_after "$(count_probes)"
+    stalled_for "$number" "$(plus "$(stat -c %.9Y /run/one.pid)" "-$began")" "$(longest_after "$seen")"
   done
 }
-writes_come_after() { (($(writes_of /dev/nbd0) > $1 + 16)); }
+# stalled_for NUMBER AWAY LONGEST: seconds.
+stalled_for() {
+  echo "kill $1: no bridge for $2 s, the longest request took $3 s"
+  at_most "$3" "$(plus "$2" 3)" || fail "a request took $3 s, and the bridge was away for $2 s only"
+}
 
 killed_under_load() { # TIMES
   make_disk
   serve_disk
   map one
-  under_load kill_and_map "$1"
+  dmesg --clear
+  under_load probed kill_and_map "$1"
+  # That a connection has ended, and that requests wait for the next one.
+  complains_only_of 'nbd0: (Receive control failed|Send control failed|Request send failed|Dead connection, failed)'
   no_line 'I/O error'
   stop one
 }
@@ -93,22 +71,30 @@ grows_to() { # MIB
   truncate -s "$1M" /tmp/disk
   eventually 120 sectors_are 0 "$(($1 * 2048))"
 }
-grown_under_load() {
+grown_while_killed() { # MIB
+  killed one
+  truncate -s "$1M" /tmp/disk
+  map one
+  eventually 120 sectors_are 0 "$(($1 * 2048))"
+}
+last_block_works() { # MIB LETTER
+  local place=$(($1 * 16 - 1))
+  write_block /dev/nbd0 "$place" "$2"
+  block_is /dev/nbd0 "$place" "$2"
+  block_is /tmp/disk "$place" "$2"
+}
+grown() {
   make_disk
   serve_disk
   map one
   under_load grows_to 48
-  write_block /dev/nbd0 700 G
-  block_is /dev/nbd0 700 G
-  block_is /tmp/disk 700 G
-  # Without load, and while nobody serves it.
+  last_block_works 48 G
   grows_to 56
-  killed one
-  truncate -s 64M /tmp/disk
-  map one
-  eventually 120 sectors_are 0 131072
-  write_block /dev/nbd0 1023 H
-  block_is /tmp/disk 1023 H
+  grown_while_killed 64
+  last_block_works 64 H
+  under_load grown_while_killed 72
+  last_block_works 72 I
+  no_line 'I/O error'
   stop one
 }
 
@@ -124,8 +110,10 @@ server_away() { # SECONDS
   serve_disk
   map one
   dmesg --clear
-  under_load server_leaves "$1"
-  no_line 'I/O error|reconnected|Receive control failed|timed out'
+  under_load probed server_leaves "$1"
+  echo "no server for $1 s: the longest request took $(longest_after 0) s"
+  no_line 'I/O error|reconnected'
+  complains_only_of '^$'
   stop one
 }
 
@@ -133,40 +121,44 @@ server_away() { # SECONDS
 
 # starts_are FILE...: descriptors that the bridge got at each of its starts.
 starts_are() { [[ $(paste -s -d ' ' /run/one.starts) == "$1" ]]; }
+# time_to_start: seconds, of two programs that do nothing. A machine needs a hundredth of a second for that, a guest
+# whose CPUs are emulated far more, and what a hand-over takes here is mostly that.
+time_to_start() {
+  local began=$EPOCHREALTIME
+  for _ in 1 2; do "$build_dir/bin/rnbd-bridge" --version >/dev/null; done
+  plus "$EPOCHREALTIME" "-$began"
+}
 hand_over() { # TIMES
-  local number before starts=0
+  local number before seen longest pause starts=0
   for ((number = 0; number < $1; ++number)); do
+    seen=$(count_probes) pause=$(plus 1 "$(time_to_start)")
     rm /run/one.pid
-    kill -HUP "$(<"/run/store.pid")"
+    kill -HUP "$(</run/store.pid)"
     eventually 60 test -s /run/one.pid
     starts+=" 2"
     starts_are "$starts"
     before=$(writes_of /dev/nbd0)
     eventually 60 writes_come_after "$before"
+    eventually 60 probed_after "$(count_probes)"
+    longest=$(longest_after "$seen")
+    echo "hand-over $number: the longest request took $longest s; at most $pause s"
+    at_most "$longest" "$pause" || fail "a hand-over took longer than $pause s"
   done
 }
 handed_over() { # TIMES
   make_disk
   serve_disk
-  modprobe nbd max_part=8
-  rm -f /run/one.starts
-  background store "$source_dir/tests/lab/lib/descriptor-store" one "$build_dir/bin/rnbd-bridge" --kernel nbd --map-name one \
-    --connect-timeout 60s rnbd+tcp://127.0.0.1/disk0
-  eventually 60 test -s /run/one.pid
-  pgrep -f lib/descriptor-store >/run/store.pid
+  begin_with_store
   dmesg --clear
-  under_load hand_over "$1"
+  under_load probed hand_over "$1"
   # The kernel has noticed nothing.
-  no_line 'nbd0: (Receive control|reconnected|shutting|.*timed out)|I/O error'
+  no_line 'nbd0|I/O error'
   # Killed after a hand-over, it comes by the other way.
   if [[ -n $FULL ]]; then
     under_load killed_by_hand
     grep -q 'reconnected socket' <(dmesg)
   fi
-  nbd-client -d /dev/nbd0
-  eventually 60 is_unmapped 0
-  kill -TERM "$(<"/run/store.pid")"
-  ended_well store
+  end_with_store
 }
 killed_by_hand() {
   local before pid
@@ -234,7 +226,7 @@ kills=1 away=5
 boot host
 it_full "a disk with partitions is mapped, is what fio has written, and is unmapped" on host plain_map
 it "nothing is lost when the bridge is killed under load and starts anew" on host killed_under_load "$kills"
-it_full "the disk grows with its export, under load, without, and while nobody serves it" on host grown_under_load
+it_full "the disk grows with its export, under load, without, and while nobody serves it" on host grown
 it_full "a server that is away costs a pause, and no socket" on host server_away "$away"
 it "the next bridge goes on with the socket of the one before, and the kernel notices nothing" on host handed_over "$kills"
 it_full "each name has its own disk, and gets no other one" on host two_disks
