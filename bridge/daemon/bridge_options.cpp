@@ -128,7 +128,7 @@ void add_kernel_options(CLI::App& app, Arguments& arguments) {
       ->type_name("DURATION");
   app.add_option("--kernel-retry", arguments.kernel_retry,
                  "After so long the kernel sends requests again that this program has not answered "
-                 "before it died; 1s to 30s (default 2s).")
+                 "before it died; 1s to 30s (default 1500ms).")
       ->type_name("DURATION");
 }
 

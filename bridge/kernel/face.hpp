@@ -27,8 +27,8 @@ struct FaceOptions {
   std::optional<unsigned> index;  ///< of /dev/nbdN; none: the first that is free
   std::string name;               ///< of the mapping
   std::chrono::seconds dead_timeout{3600};
-  /// After so long the kernel sends requests again whose bridge has died.
-  std::chrono::milliseconds retry{2000};
+  /// After so long, and up to a second more, the kernel sends requests again whose bridge has died.
+  std::chrono::milliseconds retry{1500};
   std::string server;                    ///< tells disks apart that have no UUID
   std::function<bool()> all_paths_work;  ///< no request waits for a path
   rtrs::Log log;

@@ -44,7 +44,7 @@ TEST_CASE("bridge options: a disk of the kernel") {
   CHECK_FALSE(any->kernel->index);
   CHECK(any->kernel->name == "a");
   CHECK(any->kernel->dead_timeout == std::chrono::hours{1});
-  CHECK(any->kernel->retry == std::chrono::seconds{2});
+  CHECK(any->kernel->retry == std::chrono::milliseconds{1500});
   CHECK(any->client.no_path_timeout == std::chrono::seconds{300});
   const auto exact =
       parse({"--kernel", "nbd:3", "--map-name", "a", "--dead-timeout", "90", "--kernel-retry", "5s",
