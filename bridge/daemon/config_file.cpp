@@ -273,12 +273,30 @@ class Reader {
         return complain(value, where + "." + std::string{key.str()},
                         "is a switch; write " + std::string{key.str()} + " = true");
       (key == "direct" ? target.direct : target.read_only) = flag->get();
+    } else if (key == "iops-limit" || key == "bandwidth-limit") {
+      read_limit(target.limits, where, key, value);
     } else if (key == "rw" || key == "ro") {
       read_rights(target.rights, where, key, value);
     } else {
-      unknown(key, {"path", "storage", "description", "read-only", "direct", "rw", "ro"},
+      unknown(key,
+              {"path", "storage", "description", "read-only", "direct", "rw", "ro", "iops-limit",
+               "bandwidth-limit"},
               "[" + where + "]");
     }
+  }
+
+  void read_limit(Limits& target, const std::string& where, const toml::key& key,
+                  const toml::node& value) {
+    const bool is_iops = key == "iops-limit";
+    const auto text = text_of(value, false);
+    const std::string wrong = !text     ? "has the wrong type"
+                              : is_iops ? set_iops_limit(target, *text)
+                                        : set_bandwidth_limit(target, *text);
+    if (wrong.empty()) return;
+    complain(value, where + "." + std::string{key.str()},
+             wrong + "; write e.g. " +
+                 (is_iops ? "iops-limit = 1000" : "bandwidth-limit = \"100M\"") +
+                 ", or leave it out for no limit");
   }
 
   void unknown(const toml::key& key, const std::vector<std::string>& known,

@@ -245,10 +245,10 @@ void warn_of_little_memory(const Settings& settings, const rtrs::Server& server)
 using Control = std::unique_ptr<ControlSocket>;
 
 tl::expected<Control, std::string> open_control(const std::string& path, rtrs::Server& server,
-                                                ExportCatalogue& catalogue, Reloader& reloader,
-                                                const ServerMetrics& metrics) {
+                                                ExportCatalogue& catalogue, BlockServer& handler,
+                                                Reloader& reloader, const ServerMetrics& metrics) {
   if (path.empty()) return nullptr;
-  auto all = server_commands(server, catalogue, reloader);
+  auto all = server_commands(server, catalogue, handler, reloader);
   std::ranges::move(brick_commands(catalogue), std::back_inserter(all));
   std::ranges::move(eviction_commands(server, catalogue), std::back_inserter(all));
   std::ranges::move(metrics.commands(), std::back_inserter(all));
@@ -275,6 +275,8 @@ std::string tell_ready(const Invocation& invocation, const rtrs::Server& server,
 void stop(std::unique_ptr<rtrs::Server> server, BlockServer& handler, ExportCatalogue& catalogue,
           std::unique_ptr<BlockingPool> pool) {
   catalogue.end();
+  catalogue.lift_limits();
+  handler.limit_sessions({});
   server->stop(kDrain);
   if (const std::size_t left = handler.sessions(); left > 0) {
     log_function()(rtrs::LogLevel::warning,
@@ -305,6 +307,7 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   BlockServer handler{catalogue,
                       {.queue_depth = settings.queue_depth, .max_io_size = settings.max_io_size},
                       std::move(surroundings)};
+  handler.limit_sessions(settings.session_limits);
   std::unique_ptr<rtrs::Server> server;
   const auto tell_manager = [&] { notify_manager(status_line(settings, *server, catalogue)); };
   options.on_listener = tell_manager;
@@ -319,7 +322,7 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   std::optional<Reloader> reloader;
   reloader.emplace(invocation, Reloader::Serving{catalogue, handler, *server, tell_manager});
   const ServerMetrics metrics{*server, catalogue, *meters, settings.queue_depth};
-  auto control = open_control(settings.control, *server, catalogue, *reloader, metrics);
+  auto control = open_control(settings.control, *server, catalogue, handler, *reloader, metrics);
   auto door = open_metrics_door(settings.metrics, [&] { return metrics.page(); });
   std::string wrong = !control ? control.error() : !door ? door.error() : "";
   if (wrong.empty()) wrong = tell_ready(invocation, *server, catalogue);

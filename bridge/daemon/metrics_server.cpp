@@ -38,6 +38,24 @@ std::map<std::string, ExportUse> use_of_exports(const Sessions& sessions) {
   return all;
 }
 
+/// By the limits of the export, not by those of a session.
+void add_throttled(Exposition& page, const std::vector<ExportStatus>& exports) {
+  page.family("export_throttled", MetricType::gauge,
+              "Requests that the export's limits hold back.");
+  for (const ExportStatus& each : exports)
+    page.sample({{"export", each.name}}, each.throttled.waiting);
+  page.family("export_throttled_total", MetricType::counter,
+              "Requests that have waited because of the export's limits.");
+  for (const ExportStatus& each : exports)
+    page.sample({{"export", each.name}}, each.throttled.waited);
+  page.family("export_throttled_seconds_total", MetricType::counter,
+              "For how long these have waited together.");
+  for (const ExportStatus& each : exports) {
+    page.sample({{"export", each.name}},
+                in_seconds(std::chrono::nanoseconds{each.throttled.nanoseconds}));
+  }
+}
+
 void add_exports(Exposition& page, const ExportCatalogue& catalogue, const Sessions& sessions) {
   auto uses = use_of_exports(sessions);
   const std::vector<ExportStatus> exports = catalogue.exports();
@@ -68,6 +86,7 @@ void add_exports(Exposition& page, const ExportCatalogue& catalogue, const Sessi
   }
   page.family("export_size_bytes", MetricType::gauge, "Its size; 0 while it waits.");
   for (const ExportStatus& each : exports) page.sample({{"export", each.name}}, each.size);
+  add_throttled(page, exports);
 }
 
 /// Those that have lines of their own, and the sum of the others.
@@ -95,6 +114,13 @@ void add_sessions(Exposition& page, const Sessions& sessions, std::uint32_t queu
        [](const Session& s) -> std::uint64_t { return s.items.size(); });
   each("permits_in_use", MetricType::gauge, "Requests of the session that execute.",
        [](const Session& s) -> std::uint64_t { return s.requests; });
+  each("session_throttled", MetricType::gauge,
+       "Requests that limits of the session, or of exports, hold back.",
+       [](const Session& s) -> std::uint64_t {
+         std::uint64_t waiting = 0;
+         for (const rtrs::SessionItem& item : s.items) waiting += item.waiting;
+         return waiting;
+       });
   each("permits", MetricType::gauge, "Requests that the session may have under way.",
        [&](const Session&) -> std::uint64_t { return queue_depth; });
 }

@@ -52,6 +52,8 @@ std::string forbidden(const Settings& next, const rtrs::ServerSessionStatus& ses
   return "";
 }
 
+constexpr const char* kNewLimits = "sessions have other limits";
+
 /// For the log.
 std::string summary(const ReloadPlan& plan, std::size_t ended) {
   std::string text;
@@ -62,6 +64,7 @@ std::string summary(const ReloadPlan& plan, std::size_t ended) {
   add("added", plan.added);
   add("changed", plan.changed);
   add("removed", plan.removed);
+  if (plan.sessions_limited_anew) text += (text.empty() ? "" : "; ") + std::string{kNewLimits};
   add("need a restart:", plan.needs_restart);
   if (ended > 0) text += (text.empty() ? "" : "; ") + ("sessions ended: " + std::to_string(ended));
   return text.empty() ? "nothing has changed" : text;
@@ -174,10 +177,12 @@ tl::expected<Json, rtrs::Failure> Reloader::reload(const How& how) {
               {"changed", plan.changed},
               {"removed", plan.removed},
               {"kept", plan.kept},
+              {"session_limits_changed", plan.sessions_limited_anew},
               {"needs_restart", plan.needs_restart},
               {"sessions_ended", std::move(sessions)}};
   if (how.check) return answer;
   settings_ = after_reload(settings_, *next);
+  serving_.handler.limit_sessions(settings_.session_limits);
   serving_.handler.retire_queues();
   for (const Ending& each : *ending) {
     serving_.server.end_session(each.session.uuid, each.session.identity.name, each.why);

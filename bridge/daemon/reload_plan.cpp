@@ -65,7 +65,8 @@ constexpr Fixed kFixed[] = {
 void plan_export(ReloadPlan& plan, const ExportSpecification& now,
                  const ExportSpecification& next) {
   const bool same_storage = now.storage == next.storage && now.direct == next.direct;
-  const bool same_words = now.rights == next.rights && now.description == next.description;
+  const bool same_words =
+      now.rights == next.rights && now.description == next.description && now.limits == next.limits;
   if (same_storage && same_words && now.read_only == next.read_only) {
     ++plan.kept;
     return;
@@ -111,6 +112,7 @@ ReloadPlan plan_reload(const Settings& now, const Settings& next) {
     plan.change.remove.push_back(each.name);
   }
   plan.change.search_rights = next.search_rights;
+  plan.sessions_limited_anew = now.session_limits != next.session_limits;
   for (const Fixed& each : kFixed) {
     if (!each.same(now, next)) plan.needs_restart.emplace_back(each.key);
   }
@@ -127,6 +129,7 @@ Settings after_reload(const Settings& now, const Settings& next) {
   Settings after = now;
   after.exports = next.exports;
   after.search_rights = next.search_rights;
+  after.session_limits = next.session_limits;
   return after;
 }
 

@@ -27,6 +27,9 @@ Json status_of_paths(const rtrs::ServerSessionStatus& session,
   return paths;
 }
 
+/// Null: there is none.
+Json limit_of(std::uint64_t limit) { return limit != 0 ? Json(limit) : Json{}; }
+
 /// Of those that wait the size is not known.
 Json status_of_exports(const ExportCatalogue& catalogue) {
   Json exports = Json::array();
@@ -35,6 +38,8 @@ Json status_of_exports(const ExportCatalogue& catalogue) {
                        {"state", status.waits() ? "waiting" : "open"},
                        {"size", status.waits() ? Json{} : Json(status.size)},
                        {"read_only", status.read_only},
+                       {"iops_limit", limit_of(status.limits.iops)},
+                       {"bandwidth_limit", limit_of(status.limits.bandwidth)},
                        {"trouble", status.trouble}});
   }
   return exports;
@@ -53,7 +58,7 @@ Json status_of_listeners(const std::vector<rtrs::ListenerStatus>& listeners) {
   return all;
 }
 
-Json status(rtrs::Server& server, const ExportCatalogue& catalogue) {
+Json status(rtrs::Server& server, const ExportCatalogue& catalogue, Limits of_sessions) {
   // Their paths name listeners, of which there may be more a moment later.
   const auto sessions = server.sessions();
   const auto listeners = server.listeners();
@@ -63,6 +68,8 @@ Json status(rtrs::Server& server, const ExportCatalogue& catalogue) {
   if (!trouble.empty()) answer["search_path"] = "waiting: " + trouble;
   const std::string ending = server.ending_certificates();
   if (!ending.empty()) answer["certificates"] = ending;
+  if (of_sessions.iops != 0) answer["session_iops_limit"] = of_sessions.iops;
+  if (of_sessions.bandwidth != 0) answer["session_bandwidth_limit"] = of_sessions.bandwidth;
   answer["exports"] = status_of_exports(catalogue);
   for (const char* name : {"sessions", "paths", "devices"}) answer[name] = Json::array();
   for (const auto& session : sessions) {
@@ -81,7 +88,8 @@ Json status(rtrs::Server& server, const ExportCatalogue& catalogue) {
       answer["devices"].push_back({{"session", session.name},
                                    {"device", item.name},
                                    {"access_mode", item.how},
-                                   {"requests", item.requests}});
+                                   {"requests", item.requests},
+                                   {"waiting", item.waiting}});
     }
   }
   return answer;
@@ -124,11 +132,11 @@ tl::expected<Json, rtrs::Failure> change_access(rtrs::Server& server, const std:
 }  // namespace
 
 std::vector<ControlCommand> server_commands(rtrs::Server& server, const ExportCatalogue& catalogue,
-                                            Reloader& reloader) {
+                                            const BlockServer& handler, Reloader& reloader) {
   return {{"status", "",
            "listeners, exports, sessions with their paths and devices, memory of requests",
            [&](const std::string&) -> tl::expected<Json, rtrs::Failure> {
-             return status(server, catalogue);
+             return status(server, catalogue, handler.session_limits());
            }},
           {"access", "LISTENER ACCESS",
            "optimized, non-optimized or inaccessible: whether clients send I/O over this listener",

@@ -6,6 +6,7 @@
 
 #include "bridge/control/commands.hpp"
 #include "bridge/daemon/reload.hpp"
+#include "bridge/server/block_server.hpp"
 #include "bridge/server/catalogue.hpp"
 #include "rdma/server.hpp"
 
@@ -14,6 +15,6 @@ namespace rnbd {
 /// Threads: answer() on any but the server's event loops, between its start() and stop().
 /// Source:  rnbd-server(8), CONTROL.
 std::vector<ControlCommand> server_commands(rtrs::Server& server, const ExportCatalogue& catalogue,
-                                            Reloader& reloader);
+                                            const BlockServer& handler, Reloader& reloader);
 
 }  // namespace rnbd

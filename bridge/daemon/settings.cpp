@@ -109,6 +109,7 @@ std::string set_key_file(std::string& target, const std::string& value) {
 }
 
 constexpr std::uint64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
+constexpr std::uint64_t kMostIops = 1'000'000'000;
 using Value = const std::string&;
 
 constexpr SettingRule kRules[] = {
@@ -162,6 +163,14 @@ constexpr SettingRule kRules[] = {
      [](Settings& s, Value v) { return set_size(s.memory_limit_per_user, v, 8192, kUnlimited); }},
     {"max-connections", "N", "1024", "Connections at a time (default 1024).",
      [](Settings& s, Value v) { return set_number(s.max_connections, v, 1, 1000000); }},
+    {"session-iops-limit", "N", "1000",
+     "Operations per second that each client session may do, over all that it has open (default: "
+     "no "
+     "limit). What comes faster waits.",
+     [](Settings& s, Value v) { return set_iops_limit(s.session_limits, v); }},
+    {"session-bandwidth-limit", "SIZE", "100M",
+     "Bytes per second that each client session may read and write (default: no limit).",
+     [](Settings& s, Value v) { return set_bandwidth_limit(s.session_limits, v); }},
     {"reactors", "N", "2", "Threads that serve (default 0: one per CPU, at most 8).",
      [](Settings& s, Value v) { return set_number(s.reactors, v, 0, 256); }},
     {"heartbeat", "TIME", "500ms", "How often an idle client must show life (default 500ms).",
@@ -229,14 +238,21 @@ std::string apply_export_option(ExportSpecification& target, std::string_view op
     return add_patterns(target.rights.rw, option.substr(3));
   } else if (option.starts_with("ro=")) {
     return add_patterns(target.rights.ro, option.substr(3));
+  } else if (option.starts_with("iops-limit=")) {
+    return set_iops_limit(target.limits, std::string{option.substr(11)});
+  } else if (option.starts_with("bandwidth-limit=")) {
+    return set_bandwidth_limit(target.limits, std::string{option.substr(16)});
   } else if (option == "rw") {
     return "an export is writable unless it says ro: leave ',rw' out";
   } else {
     const std::string word{option};
-    const std::string guess = closest(word, {"ro", "direct", "rw=", "ro=", "description="});
+    const std::string guess = closest(
+        word, {"ro", "direct", "rw=", "ro=", "iops-limit=", "bandwidth-limit=", "description="});
     return "unknown option '" + word + "' behind the comma; " +
-           (guess.empty() ? "use ro, direct, rw=USER, ro=USER or description=TEXT"
-                          : "did you mean '" + guess + "'?") +
+           (guess.empty()
+                ? "use ro, direct, rw=USER, ro=USER, iops-limit=N, bandwidth-limit=SIZE or "
+                  "description=TEXT"
+                : "did you mean '" + guess + "'?") +
            " (if the comma belongs to the path, put the export into a configuration file)";
   }
   return "";
@@ -269,6 +285,14 @@ tl::expected<rtrs::AuthMode, std::string> parse_auth_mode(std::string_view value
 }
 
 std::span<const SettingRule> setting_rules() { return kRules; }
+
+std::string set_iops_limit(Limits& limits, const std::string& value) {
+  return set_number(limits.iops, value, 1, kMostIops);
+}
+
+std::string set_bandwidth_limit(Limits& limits, const std::string& value) {
+  return set_size(limits.bandwidth, value, 1, kUnlimited);
+}
 
 rtrs::TlsMode Settings::tls_mode() const {
   return tls.value_or(tls_keys.none() ? rtrs::TlsMode::off : rtrs::TlsMode::require);

@@ -37,6 +37,7 @@ struct Settings {
   unsigned max_sessions_per_user = 0;       ///< 0 = max_sessions
   std::uint64_t memory_limit_per_user = 0;  ///< bytes; 0 = the memory limit
   unsigned max_connections = 1024;
+  Limits session_limits;  ///< of each session's requests
   rtrs::Duration heartbeat = std::chrono::milliseconds{500};
   rtrs::Duration handshake_timeout = std::chrono::seconds{10};
   bool no_digest = false;
@@ -74,11 +75,15 @@ tl::expected<rtrs::AuthMode, std::string> parse_auth_mode(std::string_view value
 /// Errors: a sentence that shows the right form.
 tl::expected<rtrs::ListenAddress, std::string> parse_listen(std::string_view text);
 
-/// `NAME=STORAGE[,ro][,direct][,rw=USER][,ro=USER][,description=TEXT]`; the last two but one may be
-/// repeated.
+/// `NAME=STORAGE[,ro][,direct][,rw=USER][,ro=USER][,iops-limit=N][,bandwidth-limit=SIZE]
+/// [,description=TEXT]`; the users may be repeated.
 ///
 /// Errors: a sentence that shows the right form.
 tl::expected<ExportSpecification, std::string> parse_export(std::string_view text);
+
+/// Operations, or a size in bytes, in a second. Errors: the mistake; "": it has been set.
+std::string set_iops_limit(Limits& limits, const std::string& value);
+std::string set_bandwidth_limit(Limits& limits, const std::string& value);
 
 /// The reason why the settings as a whole are impossible, as a sentence with the cure; "" = none.
 std::string contradiction_in(const Settings& settings);

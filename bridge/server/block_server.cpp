@@ -69,6 +69,7 @@ void* BlockServer::on_session_up(rtrs::ServerSession& session) {
   facts.max_io_size = limits_.max_io_size;
   facts.ids = limits_.ids;
   facts.open_timeout = limits_.open_timeout;
+  facts.throttle = std::make_shared<Throttle>(session_limits_);
   const std::lock_guard lock{mutex_};
   auto mine = std::make_unique<BlockSession>(std::move(facts), catalogue_,
                                              queues_of(rtrs::reactor_of(session)), surroundings_);
@@ -105,7 +106,8 @@ std::vector<rtrs::SessionItem> BlockServer::items(rtrs::ServerSession& session) 
     if (!device) continue;
     const char* const access =
         device->lease.unclaimed() ? "unclaimed" : to_string(device->lease.mode());
-    all.push_back({device->name, access, device->running, device->ended, mine.oldest_of(*device)});
+    all.push_back({device->name, access, device->running, device->ended, mine.oldest_of(*device),
+                   device->waiting});
   }
   return all;
 }

@@ -12,6 +12,7 @@
 #include "bridge/server/memory_paths.hpp"
 #include "bridge/server/queue_table.hpp"
 #include "bridge/server/surroundings.hpp"
+#include "bridge/server/throttle.hpp"
 #include "rdma/core/server_request.hpp"
 
 namespace rnbd {
@@ -43,6 +44,11 @@ class BlockServer final : public rtrs::ServerHandler {
   void on_session_down(rtrs::ServerSession& session) override;
   std::vector<rtrs::SessionItem> items(rtrs::ServerSession& session) override;
 
+  /// The limits of each session's requests from now on.
+  ///
+  /// Threads: any.
+  void limit_sessions(Limits limits) { session_limits_->set(limits); }
+  Limits session_limits() const { return session_limits_->get(); }
   /// Sessions that are still there. After the reactors stopped these have requests that hang in a
   /// backend, and neither this nor the catalogue may be destroyed.
   std::size_t sessions() const;
@@ -70,6 +76,7 @@ class BlockServer final : public rtrs::ServerHandler {
   BlockServerLimits limits_;
   Surroundings surroundings_;
   MemoryPaths memory_paths_;
+  const std::shared_ptr<LimitSetting> session_limits_ = std::make_shared<LimitSetting>();
   mutable std::mutex mutex_;  ///< guards the maps; taken when sessions come and go
   std::map<rtrs::Reactor*, std::unique_ptr<QueueTable>> queues_;
   std::map<rtrs::ServerSession*, std::unique_ptr<BlockSession>> sessions_;

@@ -46,7 +46,9 @@ BlockSession::BlockSession(SessionFacts facts, ExportCatalogue& catalogue, Queue
       catalogue_{catalogue},
       queues_{queues},
       surroundings_{surroundings},
-      devices_{facts_.ids} {
+      devices_{facts_.ids},
+      throttle_{in_force(facts_.throttle)},
+      flow_{queues_.reactor()} {
   // All of them now, so that no I/O pays for it.
   for (std::size_t n = 0; n < facts_.queue_depth; n += kContextsPerBlock) add_contexts();
 }
@@ -64,7 +66,7 @@ void BlockSession::on_request(rtrs::ServerRequest& request) {
   if (!type) return finish(request, EINVAL);
   switch (*type) {
     case wire::MessageType::io:
-      return io(request);
+      return io(request, Turn::not_yet);
     case wire::MessageType::session_info:
       return session_info(request);
     case wire::MessageType::open:
@@ -168,8 +170,9 @@ void BlockSession::close(rtrs::ServerRequest& request) {
   }
   device->closing = device->watched = true;
   if (RTRS_PLANTED(close_too_early) && device->running > 0) return finish(request, 0);
+  end_waiting(*device);
   device->closers.push_back(&request);
-  if (device->running == 0) finish_close(*device);
+  if (device->running + device->waiting == 0) finish_close(*device);
 }
 
 /// The last answer may end the session, so nothing of it is touched afterwards.

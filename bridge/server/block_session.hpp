@@ -18,6 +18,7 @@
 #include "bridge/server/open_table.hpp"
 #include "bridge/server/queue_table.hpp"
 #include "bridge/server/surroundings.hpp"
+#include "bridge/server/throttle.hpp"
 #include "rdma/core/server_request.hpp"
 #include "rdma/core/time.hpp"
 
@@ -47,6 +48,7 @@ struct SessionFacts {
   std::uint32_t max_io_size = 0;  ///< bytes
   DeviceIds ids = DeviceIds::never_twice;
   rtrs::Duration open_timeout = kOpenTimeout;
+  std::shared_ptr<Throttle> throttle = {};  ///< of its requests; null: nothing limits them
 };
 
 /// Answers every request exactly once; the data path allocates nothing.
@@ -138,8 +140,24 @@ class BlockSession {
   void claimed(const OpeningPtr& opening, tl::expected<Lease, Failure> lease);
   void tell_device(rtrs::ServerRequest& request, Device& device, bool in_use);
 
+  // block_session_limits.cpp: limits of operations and bytes per second
+  enum class Turn : std::uint8_t { not_yet, come };
+  using PacedHandler = void (BlockSession::*)(rtrs::ServerRequest& request, Turn turn);
+  std::shared_ptr<Throttle> in_force(std::shared_ptr<Throttle> throttle) const;
+  bool is_limited(const Device& device) const {
+    return (throttle_ != nullptr && throttle_->is_limited()) ||
+           (device.throttle != nullptr && device.throttle->is_limited());
+  }
+  bool admit(rtrs::ServerRequest& request, Device& device, std::uint64_t bytes, PacedHandler again);
+  bool pass(IoContext& io);
+  static void on_turn(ThrottledRequest& request);
+  void turn(IoContext& io);
+  void end_waiting(Device& device);
+
   // block_session_io.cpp: the data path
-  void io(rtrs::ServerRequest& request);
+  void io(rtrs::ServerRequest& request, Turn turn);
+  IoContext& take_free_context();
+  void give_back(IoContext& io);
   IoContext& take_context(rtrs::ServerRequest& request, Device& device, const IoPlan& plan);
   void submit(IoContext& io);
   static void on_step_done(BackendRequest& backend, int error);
@@ -152,8 +170,8 @@ class BlockSession {
   void device_info(rtrs::ServerRequest& request);
   void list_exports(rtrs::ServerRequest& request);
   void directory(rtrs::ServerRequest& request);
-  void block_status(rtrs::ServerRequest& request);
-  void cache(rtrs::ServerRequest& request);
+  void block_status(rtrs::ServerRequest& request, Turn turn);
+  void cache(rtrs::ServerRequest& request, Turn turn);
 
   // block_session_brick.cpp: blocks that the client maps
   using BrickOrder = std::function<void(brick::Brick& brick, std::uint64_t ticket, BrickClient&)>;
@@ -195,6 +213,8 @@ class BlockSession {
   QueueTable& queues_;
   const Surroundings& surroundings_;
   OpenTable devices_;
+  std::shared_ptr<Throttle> throttle_;  ///< of the session; null: it has none
+  ThrottleFlow flow_;                   ///< there
   unsigned turns_under_way_ = 0;
   std::deque<Held> held_;                 ///< behind them
   bool going_on_ = false;                 ///< with the first of these

@@ -74,9 +74,9 @@ void BlockSession::extension(rtrs::ServerRequest& request, wire::MessageType typ
     case wire::MessageType::directory:
       return directory(request);
     case wire::MessageType::block_status:
-      return block_status(request);
+      return block_status(request, Turn::not_yet);
     case wire::MessageType::cache:
-      return cache(request);
+      return cache(request, Turn::not_yet);
     default:
       if (type >= wire::kBrickInfo && type <= wire::kBrickRevokePath)
         return brick_message(request, type);
@@ -119,7 +119,7 @@ void BlockSession::directory(rtrs::ServerRequest& request) {
                                                    request.data.size()));
 }
 
-void BlockSession::block_status(rtrs::ServerRequest& request) {
+void BlockSession::block_status(rtrs::ServerRequest& request, Turn turn) {
   const auto message =
       wire::decode<wire::BlockStatus>(request.message, wire::MessageType::block_status);
   constexpr std::size_t kLeast = sizeof(wire::BlockStatusResponse) + sizeof(wire::Extent);
@@ -133,6 +133,9 @@ void BlockSession::block_status(rtrs::ServerRequest& request) {
   plan.offset = message->offset;
   plan.length = message->length;
   if (!fit_range(device->geometry(), plan.offset, plan.length)) return finish(request, EINVAL);
+  const bool waits = turn == Turn::not_yet && is_limited(*device) &&
+                     !admit(request, *device, 0, &BlockSession::block_status);
+  if (waits) return;
   IoContext& io = take_context(request, *device, plan);
   io.extents.clear();
   io.backend.extents = &io.extents;
@@ -142,7 +145,7 @@ void BlockSession::block_status(rtrs::ServerRequest& request) {
   submit(io);
 }
 
-void BlockSession::cache(rtrs::ServerRequest& request) {
+void BlockSession::cache(rtrs::ServerRequest& request, Turn turn) {
   const auto message = wire::decode<wire::Cache>(request.message, wire::MessageType::cache);
   if (!message) return finish(request, EINVAL);
   Device* device = usable(message->device_id);
@@ -154,6 +157,9 @@ void BlockSession::cache(rtrs::ServerRequest& request) {
   plan.offset = message->offset;
   plan.length = message->length;
   if (!fit_range(device->geometry(), plan.offset, plan.length)) return finish(request, EINVAL);
+  const bool waits = turn == Turn::not_yet && is_limited(*device) &&
+                     !admit(request, *device, plan.length, &BlockSession::cache);
+  if (waits) return;
   if (request.is_read) std::fill(request.data.begin(), request.data.end(), std::byte{});
   submit(take_context(request, *device, plan));
 }

@@ -68,16 +68,24 @@ void BlockSession::add_contexts() {
     io.session = this;
     io.backend.done = &BlockSession::on_step_done;
     io.backend.context = &io;
-    io.next = free_contexts_;
-    free_contexts_ = &io;
+    io.go_on = &BlockSession::on_turn;
+    give_back(io);
   }
 }
 
-void BlockSession::io(rtrs::ServerRequest& request) {
+void BlockSession::give_back(IoContext& io) {
+  io.device = nullptr;
+  io.next = std::exchange(free_contexts_, &io);
+}
+
+void BlockSession::io(rtrs::ServerRequest& request, Turn turn) {
   const auto message = wire::decode_io(request.message);
   if (!message) return finish(request, EINVAL);
   Device* device = usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
+  const bool waits = turn == Turn::not_yet && is_limited(*device) &&
+                     !admit(request, *device, request.data.size(), &BlockSession::io);
+  if (waits) return;
   const IoPlan plan = plan_io(*message, request.is_read, request.data.size(), device->geometry(),
                               {may_write(*device), facts_.extensions, device->is_served()});
   if (device->seat != nullptr) return member_io(request, *device, plan);
@@ -91,11 +99,16 @@ Device* BlockSession::usable(std::uint32_t id) const {
   return device == nullptr || device->closing ? nullptr : device;
 }
 
-BlockSession::IoContext& BlockSession::take_context(rtrs::ServerRequest& request, Device& device,
-                                                    const IoPlan& plan) {
+BlockSession::IoContext& BlockSession::take_free_context() {
   if (free_contexts_ == nullptr) add_contexts();  // only if more run than the queue depth allows
   IoContext& io = *free_contexts_;
-  free_contexts_ = io.next;
+  free_contexts_ = static_cast<IoContext*>(io.next);
+  return io;
+}
+
+BlockSession::IoContext& BlockSession::take_context(rtrs::ServerRequest& request, Device& device,
+                                                    const IoPlan& plan) {
+  IoContext& io = take_free_context();
   io.request = &request;
   io.device = &device;
   io.plan = plan;
@@ -168,12 +181,11 @@ void BlockSession::complete(IoContext& io, int error) {
   if (error != 0 && error != EOPNOTSUPP) report(device, io.plan, error);
   const std::uint64_t took = io.timed && io.began != 0 ? surroundings_.now() - io.began : 0;
   device.meter->end(metered(io.plan.operation), io.plan.length, error, took);
-  io.device = nullptr;
-  io.next = std::exchange(free_contexts_, &io);
+  give_back(io);
   --device.running;
   ++device.ended;
   const bool at_rest = device.watched && device.running == 0;
-  const bool close_now = at_rest && device.closing;
+  const bool close_now = at_rest && device.closing && device.waiting == 0;
   std::vector<std::shared_ptr<void>> drained;
   if (at_rest) drained.swap(device.drainers);
   finish(request, error);
@@ -187,7 +199,7 @@ rtrs::Duration BlockSession::oldest_of(const Device& device) {
   for (const auto& block : context_blocks_) {
     for (std::size_t n = 0; n < kContextsPerBlock; ++n) {
       IoContext& io = block[n];
-      if (io.device != &device) continue;
+      if (io.device != &device || io.step < IoContext::Step::flush_before) continue;
       if (io.began == 0) io.began = now;
       first = std::min(first, io.began);
     }

@@ -343,7 +343,9 @@ void BlockSession::opened(const OpeningPtr& opening, tl::expected<Lease, Failure
     return refuse(request, ENOMEM);
   }
   Device& device = devices_.add(std::make_unique<Device>(
-      name, std::move(*lease), *queue, surroundings_.meter(name, queues_.reactor())));
+      name, std::move(*lease), *queue, surroundings_.meter(name, queues_.reactor()),
+      ThrottleFlow{queues_.reactor()}));
+  device.throttle = in_force(catalogue_.throttle_of(name));
   device.open_number = order_of(request, sizeof(wire::Open)).number;
   device.writer_serial = catalogue_.writer_serial(device.lease);
   const auto& seat = device.lease.storage()->seat();

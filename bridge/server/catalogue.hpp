@@ -26,6 +26,7 @@
 #include "bridge/server/open_lines.hpp"
 #include "bridge/server/rights.hpp"
 #include "bridge/server/search_path.hpp"
+#include "bridge/server/throttle.hpp"
 #include "bridge/server/writer_turns.hpp"
 #include "rdma/core/time.hpp"
 
@@ -39,7 +40,8 @@ struct ExportSpecification {
   bool read_only = false;
   bool direct = false;
   Rights rights = {};
-  unsigned line = 0;  ///< of the configuration file; 0 = on the command line
+  Limits limits = {};
+  unsigned line = 0;       ///< of the configuration file; 0 = on the command line
 };
 
 /// Why a file was not opened.
@@ -78,15 +80,18 @@ struct ExportStatus {
   bool read_only = false;
   std::string trouble;  ///< why it waits for its storage; "": it is open
   bool in_use = false;  ///< it waits because somebody else has its storage
+  Limits limits = {};
+  ThrottleReading throttled = {};  ///< by these
 
   bool waits() const { return !trouble.empty(); }
 };
 
 /// The effect of a reload on the exports; all of it at once, or nothing.
 struct CatalogueChange {
-  std::vector<ExportSpecification> add;     ///< new, or in place of those that are removed
-  std::vector<std::string> remove;          ///< names
-  std::vector<ExportSpecification> update;  ///< rights and description of exports that stay
+  std::vector<ExportSpecification> add;  ///< new, or in place of those that are removed
+  std::vector<std::string> remove;       ///< names
+  /// Rights, description and limits of exports that stay.
+  std::vector<ExportSpecification> update;
   Rights search_rights;
 };
 
@@ -216,6 +221,10 @@ class ExportCatalogue {
   ///         backend's; the text is for the log.
   tl::expected<Lease, Refusal> open_file(std::string_view owner, std::string_view device_name,
                                          const Access& access);
+  /// That of an export that has a name; null: it is a file of the search path.
+  std::shared_ptr<Throttle> throttle_of(std::string_view name) const;
+  /// Nobody waits any more because of a limit.
+  void lift_limits();
   /// Of an export that is open.
   const WriterCount* writers(std::string_view name) const;
 
@@ -239,8 +248,10 @@ class ExportCatalogue {
     std::shared_ptr<Storage> storage;  ///< null while it waits; guarded by mutex_
     Geometry geometry;                 ///< likewise; read-only when only the export is
     ExportSpecification specification;
-    std::string lost;      ///< why it has no storage any more; guarded by mutex_
-    bool removed = false;  ///< by a reload; guarded by mutex_
+    std::string lost = {};  ///< why it has no storage any more; guarded by mutex_
+    bool removed = false;   ///< by a reload; guarded by mutex_
+    std::shared_ptr<LimitSetting> limits = std::make_shared<LimitSetting>();
+    std::shared_ptr<Throttle> throttle = std::make_shared<Throttle>(limits);
   };
   using NamedExports = std::map<std::string, Named, std::less<>>;
   struct Added {

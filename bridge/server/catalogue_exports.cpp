@@ -82,7 +82,8 @@ tl::expected<void, Failure> ExportCatalogue::add(const ExportSpecification& spec
   if (!storage && is_final(storage.error().error)) {
     return fail(storage.error().error, ": " + storage.error().text);
   }
-  Named& named = named_.emplace(name, Named{{}, {}, specification, {}}).first->second;
+  Named& named = named_.emplace(name, Named{{}, {}, specification}).first->second;
+  named.limits->set(specification.limits);
   if (storage) {
     serve(named, std::move(*storage), specification.read_only);
   } else {
@@ -204,6 +205,18 @@ std::vector<std::pair<std::string, std::shared_ptr<Storage>>> ExportCatalogue::b
   return all;
 }
 
+std::shared_ptr<Throttle> ExportCatalogue::throttle_of(std::string_view name) const {
+  const std::lock_guard lock{mutex_};
+  const auto found = named_.find(name);
+  return found != named_.end() ? found->second.throttle : nullptr;
+}
+
+void ExportCatalogue::lift_limits() {
+  const std::lock_guard lock{mutex_};
+  for (auto& [name, entry] : named_) entry.limits->set({});
+  for (auto& node : removed_) node.mapped().limits->set({});
+}
+
 std::vector<ExportStatus> ExportCatalogue::exports() const {
   const std::lock_guard lock{mutex_};
   std::vector<ExportStatus> all;
@@ -215,7 +228,8 @@ std::vector<ExportStatus> ExportCatalogue::exports() const {
     } else {
       now.size = 0;
     }
-    all.push_back({name, now.size, now.read_only, entry.lost, false});
+    all.push_back({name, now.size, now.read_only, entry.lost, false, entry.limits->get(),
+                   entry.throttle->reading()});
     for (const Waiting& waiting : waiting_) {
       if (waiting.specification.name != name) continue;
       all.back().read_only = waiting.specification.read_only;

@@ -60,6 +60,7 @@ void ExportCatalogue::commit(CatalogueChange& wanted, std::vector<Added> added) 
     named.geometry = geometry;
     named.specification = std::move(each.specification);
     named.storage = std::move(each.storage);
+    named.limits->set(named.specification.limits);
     named_.insert_or_assign(name, std::move(named));
   }
   for (ExportSpecification& each : wanted.update) {
@@ -76,6 +77,8 @@ void ExportCatalogue::commit(CatalogueChange& wanted, std::vector<Added> added) 
     }
     found->second.specification.rights = std::move(each.rights);
     found->second.specification.description = std::move(each.description);
+    found->second.specification.limits = each.limits;
+    found->second.limits->set(each.limits);
   }
   search_rights_ = std::move(wanted.search_rights);
   for (const std::shared_ptr<Storage>& storage : gone) {

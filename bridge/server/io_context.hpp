@@ -6,11 +6,19 @@
 #include <vector>
 
 #include "bridge/server/block_session.hpp"
+#include "bridge/server/throttle.hpp"
 
 namespace rnbd {
 
-struct BlockSession::IoContext {
-  enum class Step : std::uint8_t { flush_before, operation, flush_after };
+/// `next` is also of the free ones.
+struct BlockSession::IoContext : ThrottledRequest {
+  enum class Step : std::uint8_t {
+    limit_of_session,
+    limit_of_export,
+    flush_before,
+    operation,
+    flush_after
+  };
 
   BackendRequest backend;
   BlockSession* session = nullptr;
@@ -22,7 +30,7 @@ struct BlockSession::IoContext {
   /// By Surroundings::clock: the begin of timed requests, of the rest the time of the first look.
   std::uint64_t began = 0;
   std::vector<BackendExtent> extents;  ///< block_status only
-  IoContext* next = nullptr;           ///< while free
+  PacedHandler again = nullptr;        ///< after the limits
 };
 
 /// Writes the answer to block_status over `room`; the caller has checked that one extent fits.

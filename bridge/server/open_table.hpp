@@ -11,6 +11,7 @@
 #include "bridge/metrics/meter.hpp"
 #include "bridge/server/catalogue.hpp"
 #include "bridge/server/mirror/seat.hpp"
+#include "bridge/server/throttle.hpp"
 
 namespace rtrs {
 struct ServerRequest;
@@ -23,11 +24,12 @@ class BrickClient;
 /// One mapping of an export into a session.
 struct Device {
   Device(std::string device_name, Lease device_lease, BackendQueue& device_queue,
-         std::shared_ptr<Meter> device_meter)
+         std::shared_ptr<Meter> device_meter, ThrottleFlow device_flow)
       : name{std::move(device_name)},
         lease{std::move(device_lease)},
         queue{device_queue},
-        meter{std::move(device_meter)} {}
+        meter{std::move(device_meter)},
+        flow{device_flow} {}
 
   const Geometry& geometry() const { return lease.geometry(); }
   bool is_served() const { return seat != nullptr && seat->serves(mirror_session); }
@@ -38,12 +40,15 @@ struct Device {
   std::string name;                 ///< exactly as the client spelled it
   Lease lease;
   BackendQueue& queue;
-  std::shared_ptr<Meter> meter;     ///< of its name and its reactor
-  std::uint64_t writer_serial = 0;  ///< ExportCatalogue::writer_serial() when it was opened
-  unsigned running = 0;             ///< requests at the backend
-  std::uint64_t ended = 0;          ///< of those that were
-  std::uint64_t failures = 0;       ///< of its storage
-  bool watched = false;             ///< somebody waits until nothing runs
+  std::shared_ptr<Meter> meter;        ///< of its name and its reactor
+  std::uint64_t writer_serial = 0;     ///< ExportCatalogue::writer_serial() when it was opened
+  std::shared_ptr<Throttle> throttle;  ///< of its export; null: it has none
+  ThrottleFlow flow;                   ///< there
+  unsigned waiting = 0;                ///< requests that the limits hold back
+  unsigned running = 0;                ///< requests at the backend
+  std::uint64_t ended = 0;             ///< of those that were
+  std::uint64_t failures = 0;          ///< of its storage
+  bool watched = false;                ///< somebody waits until nothing runs
   bool closing = false;  ///< no longer found; its id is taken until the last request has ended
   std::shared_ptr<BrickClient> brick;           ///< once it has asked its brick for something
   std::vector<rtrs::ServerRequest*> closers;    ///< answered then

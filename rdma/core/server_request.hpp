@@ -58,6 +58,7 @@ struct SessionItem {
   unsigned requests = 0;    ///< that execute
   std::uint64_t ended = 0;  ///< since it was opened
   Duration oldest{};        ///< how long one that executes has done so, as far as it is known
+  unsigned waiting = 0;     ///< requests that a limit holds back
 };
 
 /// Counts requests that came more than once to a session.

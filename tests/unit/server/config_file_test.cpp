@@ -42,6 +42,8 @@ max-connections = 20
 reactors = 1
 heartbeat = "1s"
 handshake-timeout = 5
+session-iops-limit = 1000
+session-bandwidth-limit = "20M"
 no-digest = true
 direct = true
 no-uring = true
@@ -57,6 +59,8 @@ direct = true
 
 [export.scratch]
 storage = "memory:64M"
+iops-limit = 500
+bandwidth-limit = "10M"
 )",
                                      "test.conf");
   REQUIRE_MESSAGE(settings.has_value(), (settings ? "" : settings.error().mistakes.front().text));
@@ -86,6 +90,8 @@ storage = "memory:64M"
   CHECK(settings->exports[1].read_only);
   CHECK(settings->exports[1].direct);
   CHECK(settings->exports[2].storage == "memory:64M");
+  CHECK(settings->exports[2].limits == Limits{.iops = 500, .bandwidth = 10 << 20});
+  CHECK(settings->session_limits == Limits{.iops = 1000, .bandwidth = 20 << 20});
 }
 
 TEST_CASE("configuration: a time may be a number with a fraction, as on the command line") {
@@ -145,6 +151,12 @@ TEST_CASE("configuration: mistakes are named with line, column, key and what to 
       {"[export.disk0]\npath = \"/a\"\nreadonly = true\n", "test.conf:3:1",
        "did you mean 'read-only'?"},
       {"[export.disk0]\npath = \"/a\"\nread-only = 1\n", "test.conf:3:13", "read-only = true"},
+      {"[export.disk0]\npath = \"/a\"\niops-limit = 0\n", "test.conf:3:14",
+       "iops-limit = 1000, or leave it out"},
+      {"[export.disk0]\npath = \"/a\"\niops-limit = true\n", "test.conf:3:14", "wrong type"},
+      {"[export.disk0]\npath = \"/a\"\nbandwidth-limit = \"fast\"\n", "test.conf:3:19",
+       "bandwidth-limit = \"100M\""},
+      {"[server]\nsession-iops-limit = -1\n", "test.conf:2:22", "session-iops-limit = 1000"},
       {"[export.\"a/../b\"]\npath = \"/a\"\n", "test.conf:1", "component"},
       {"[export.disk0]\npath = /srv/a\n", "test.conf:2", "between quotes"},
       {"[export.a]\npath = \"/a\"\n[export.a]\npath = \"/b\"\n", "test.conf:3", "TOML"},

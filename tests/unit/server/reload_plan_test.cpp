@@ -47,6 +47,22 @@ TEST_CASE("reload: rights and descriptions change while clients have it open") {
   CHECK(names_of(plan.change.update) == Names{"a"});
 }
 
+TEST_CASE("reload: limits change while clients have it open") {
+  for (const char* next : {"a=/a", "a=/a,iops-limit=9", "a=/a,iops-limit=5,bandwidth-limit=1M"}) {
+    const auto plan = plan_reload(with({"a=/a,iops-limit=5"}), with({next}));
+    CHECK(plan.changed == Names{"a"});
+    CHECK(plan.must_be_free.empty());
+    CHECK(names_of(plan.change.update) == Names{"a"});
+    CHECK(!plan.sessions_limited_anew);
+  }
+  Settings next = with({"a=/a"});
+  next.session_limits.iops = 7;
+  const auto plan = plan_reload(with({"a=/a"}), next);
+  CHECK(plan.sessions_limited_anew);
+  CHECK(plan.needs_restart.empty());
+  CHECK(after_reload(with({"a=/a"}), next).session_limits.iops == 7);
+}
+
 TEST_CASE("reload: another storage, or the right to write, is opened anew") {
   for (const char* next : {"a=/b,ro", "a=/a", "a=/a,ro,direct"}) {
     const auto plan = plan_reload(with({"a=/a,ro"}), with({next}));

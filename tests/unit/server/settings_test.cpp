@@ -144,6 +144,13 @@ TEST_CASE("export: options stand behind commas, the description takes the rest")
   }
 }
 
+TEST_CASE("export: limits are among its options") {
+  const auto one = parse_export("a=memory:1M,iops-limit=500,bandwidth-limit=10M,description=x");
+  REQUIRE(one.has_value());
+  CHECK(one->limits == Limits{.iops = 500, .bandwidth = 10 << 20});
+  CHECK_FALSE(parse_export("a=/a").value().limits.any());
+}
+
 TEST_CASE("export: what cannot be meant is refused with the right form") {
   struct {
     std::string text;
@@ -156,8 +163,12 @@ TEST_CASE("export: what cannot be meant is refused with the right form") {
       {"disk0=,ro", "storage is missing"},
       {"disk0=/a,r0", "did you mean 'ro'"},
       {"disk0=/a,rw", "writable unless it says ro"},
-      {"disk0=/a,readonly", "use ro, direct, rw=USER, ro=USER or description"},
+      {"disk0=/a,readonly", "use ro, direct, rw=USER, ro=USER, iops-limit=N"},
       {"disk0=/a,ro,", "unknown option ''"},
+      {"disk0=/a,iops-limit=0", "'0' is not a number from 1"},
+      {"disk0=/a,iops-limit=many", "'many' is not a number from 1"},
+      {"disk0=/a,bandwidth-limit=5Q", "5Q"},
+      {"disk0=/a,iops-limt=5", "did you mean 'iops-limit='?"},
       {"disk0=/a,b/c.img", "configuration file"},
       {std::string(255, 'x') + "=/a", "255 bytes"},
       {"a/../b=/a", "component"},

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Limits of operations and bytes per second: a request beyond them waits for its turn.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "bridge/server/surroundings.hpp"
+
+namespace rnbd {
+
+/// Units: operations, and bytes, in a second; 0 = no limit.
+struct Limits {
+  std::uint64_t iops = 0;
+  std::uint64_t bandwidth = 0;
+  bool any() const { return iops != 0 || bandwidth != 0; }
+  friend bool operator==(const Limits&, const Limits&) = default;
+};
+
+/// Limits that may change while requests wait.
+///
+/// Threads: set() one at a time; the rest any.
+class LimitSetting {
+ public:
+  void set(Limits limits) {
+    iops_.store(limits.iops, std::memory_order_relaxed);
+    bandwidth_.store(limits.bandwidth, std::memory_order_relaxed);
+    any_.store(limits.any(), std::memory_order_relaxed);
+  }
+  Limits get() const {
+    return {iops_.load(std::memory_order_relaxed), bandwidth_.load(std::memory_order_relaxed)};
+  }
+  bool any() const { return any_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::uint64_t> iops_{0}, bandwidth_{0};
+  std::atomic<bool> any_{false};
+};
+
+/// A request in front of a throttle; a part of its owner's account of it.
+struct ThrottledRequest {
+  /// Its turn has come: called once, on the reactor of its flow, never from inside admit().
+  void (*go_on)(ThrottledRequest& request) = nullptr;
+  std::uint64_t bytes = 0;
+  std::uint64_t since = 0;           ///< by Surroundings::clock, while it waits
+  ThrottledRequest* next = nullptr;  ///< while it waits; its owner's otherwise
+};
+
+/// The requests of one session in front of a throttle, in their order. Dies when none of them
+/// waits.
+class ThrottleFlow {
+ public:
+  explicit ThrottleFlow(rtrs::Reactor* reactor) : reactor_{reactor} {}
+
+ private:
+  friend class Throttle;
+  void append(ThrottledRequest& request);
+  ThrottledRequest& pop();
+
+  rtrs::Reactor* reactor_;
+  ThrottledRequest* first_ = nullptr;
+  ThrottledRequest* last_ = nullptr;
+  std::uint64_t served_ = 0;  ///< in the throttle's own time: the end of its last turn
+};
+
+/// What a throttle has done so far.
+struct ThrottleReading {
+  std::uint64_t waiting = 0;      ///< requests, now
+  std::uint64_t waited = 0;       ///< requests whose turn came after some time
+  std::uint64_t nanoseconds = 0;  ///< that these have waited together
+};
+
+/// Lets as many requests go on as its limits allow. All flows that wait get the same share of
+/// them, however many requests each has there. What was not used is kept for a tenth of a second.
+/// A request larger than that goes on, too, and those behind it wait accordingly longer.
+///
+/// Threads: admit() and take_back() the reactor of their flow; the rest any.
+class Throttle : public std::enable_shared_from_this<Throttle> {
+ public:
+  explicit Throttle(std::shared_ptr<const LimitSetting> setting) : setting_{std::move(setting)} {}
+
+  bool is_limited() const { return setting_->any(); }
+  /// True: the request goes on now. False: it waits. Never blocks. `surroundings` have a clock and
+  /// timers, and outlive the reactors.
+  bool admit(ThrottleFlow& flow, ThrottledRequest& request, const Surroundings& surroundings);
+  /// Those of the flow for which `which` is true wait no more; their go_on() is not called. They
+  /// are a list, in their order.
+  ThrottledRequest* take_back(ThrottleFlow& flow,
+                              const std::function<bool(const ThrottledRequest&)>& which);
+  ThrottleReading reading() const;
+
+ private:
+  struct Batch {
+    rtrs::Reactor* reactor;
+    ThrottledRequest* first;
+    ThrottledRequest* last;
+  };
+
+  void follow_setting(std::uint64_t now);
+  bool may_go(std::uint64_t now) const;
+  void serve(ThrottleFlow& flow, std::uint64_t bytes, std::uint64_t now);
+  void watch(rtrs::Reactor* reactor, const Surroundings& surroundings, std::uint64_t now);
+  void on_time(rtrs::Reactor* reactor, const Surroundings& surroundings);
+  std::vector<Batch> take_those_whose_turn_it_is(std::uint64_t now);
+
+  std::shared_ptr<const LimitSetting> setting_;
+  mutable std::mutex mutex_;                 ///< guards all below; never held for I/O
+  Limits limits_;                            ///< by which the two times below were computed
+  std::uint64_t operations_paid_until_ = 0;  ///< when the limit is kept up with again
+  std::uint64_t bytes_paid_until_ = 0;       ///< likewise
+  std::uint64_t own_time_ = 0;               ///< the begin of the newest turn
+  std::vector<ThrottleFlow*> waiting_;       ///< flows with requests
+  bool watched_ = false;                     ///< a timer runs
+  ThrottleReading reading_;
+};
+
+}  // namespace rnbd
