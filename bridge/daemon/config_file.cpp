@@ -231,6 +231,7 @@ class Reader {
     ExportSpecification specification;
     specification.name = name.str();
     specification.line = name.source().begin.line;
+    specification.place = mistake_at(path_, name.source(), "").text;
     const std::string where = "export." + specification.name;
     const auto* table = node.as_table();
     if (table == nullptr)

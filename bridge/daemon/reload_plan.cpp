@@ -91,7 +91,7 @@ ReloadPlan plan_reload(const Settings& now, const Settings& next) {
   for (const ExportSpecification& each : now.exports) before[each.name] = &each;
   std::set<std::string> wanted;
   for (const ExportSpecification& each : next.exports) {
-    const std::string subject = "export " + in_quotes(each.name);
+    const std::string subject = each.place + "export " + in_quotes(each.name);
     if (!wanted.insert(each.name).second) {
       plan.faults.push_back(subject + " is there twice; give each export a name of its own");
       continue;

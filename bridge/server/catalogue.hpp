@@ -42,6 +42,7 @@ struct ExportSpecification {
   Rights rights = {};
   Limits limits = {};
   unsigned line = 0;       ///< of the configuration file; 0 = on the command line
+  std::string place = {};  ///< "FILE:LINE:COLUMN: " likewise; ""
 };
 
 /// Why a file was not opened.

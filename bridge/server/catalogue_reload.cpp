@@ -32,7 +32,7 @@ std::vector<std::string> ExportCatalogue::change(CatalogueChange wanted, bool ch
     } else {
       const bool again = std::ranges::find(wanted.remove, each.name) != wanted.remove.end();
       const bool own = again && (storage.error().error == EEXIST || storage.error().error == EBUSY);
-      faults.push_back("export " + in_quotes(each.name) + ": " + storage.error().text +
+      faults.push_back(each.place + "export " + in_quotes(each.name) + ": " + storage.error().text +
                        (own ? "; remove the export, reload, and add it again" : ""));
     }
   }

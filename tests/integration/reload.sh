@@ -89,6 +89,84 @@ mistakes() {
 }
 it "a file that is wrong, or whose storage does not open, changes nothing and says all" mistakes
 
+# Each: what is wrong, its place, and the hint. The file is right up to line 4.
+bad_files() {
+  mkdir directory
+  config '[export.a]' 'storage = "memory:1M"'
+  serve
+  ctl --json "$PWD/control" status >before
+  local wrong place hint count=0
+  while IFS='|' read -r wrong place hint; do
+    config '[export.a]' 'storage = "memory:1M"'
+    printf '%b\n' "${wrong//HERE/$PWD}" >>conf
+    status_of 1 "${ctl_command[@]}" "$PWD/control" reload
+    says said "nothing was changed: .*conf:$place: .*$hint"
+    status_of 1 "${ctl_command[@]}" "$PWD/control" reload --check
+    says said "conf:$place: "
+    count=$((count + 1))
+  done <<'EOF'
+x|[56]:[0-9]+|this is TOML
+colour = 1|5:1|known are: path storage
+descripton = "x"|5:1|did you mean 'description'
+storage = "memory:2M"|5:[0-9]+|this is TOML
+path = "/dev/null"|3:[0-9]+|keep one of them
+description = 7|5:15|is a string
+read-only = 1|5:13|write read-only = true
+read-only = "true"|5:13|is a switch
+direct = "yes"|5:10|is a switch
+rw = []|5:6|name a user
+rw = 7|5:6|write e\.g\. rw =
+rw = ["a*b"]|5:7|write e\.g\. rw =
+ro = ["@10.0.0.0/99"]|5:7|write e\.g\. ro =
+iops-limit = 0|5:14|iops-limit = 1000
+iops-limit = "fast"|5:14|iops-limit = 1000
+bandwidth-limit = "10Q"|5:19|bandwidth-limit = "100M"
+bandwidth-limit = true|5:19|leave it out for no limit
+description = "no end|5:15|no closing quote
+[export.a]|5:[0-9]+|this is TOML
+[export.b]|5:[0-9]+|says not what to export
+[export.b]\npath = ""|6:8|is a string
+[export.b]\npath = /srv/x|6:[0-9]+|texts stand between quotes
+[export.b]\nstorage = "memory:"|5:[0-9]+|memory
+[export.b]\nstorage = "memory:12Q"|5:[0-9]+|memory
+[export.b]\npath = "HERE/directory"|5:[0-9]+|directory
+[export.b]\npath = "HERE/absent"|5:[0-9]+|truncate -s
+[export.b]\nstorage = "fault:nonsense=1:memory:1M"|5:[0-9]+|nonsense
+[export."a/../b"]\nstorage = "memory:1M"|5:[0-9]+|use a plain name
+[exports.b]\nstorage = "memory:1M"|5:[0-9]+|did you mean 'export'
+[search]\npath = 7|6:8|path = "/srv/rnbd"
+[search]\npfad = "/srv"|6:1|path
+EOF
+  ((count >= 30)) || fail "only $count files"
+  ctl --json "$PWD/control" status >after
+  cmp before after
+}
+it "each of 30 bad files is refused with its line and a hint, and changes nothing" bad_files
+
+# 10 reloads, with FULL=1 200, some of them of bad files, while a client writes and reads back.
+random_reloads() {
+  requires_python nbd
+  local rounds=10 writes
+  [[ -z ${FULL:-} ]] || rounds=200
+  truncate -s 8M stay other-1 other-2
+  config '[export.stay]' "path = \"$PWD/stay\""
+  serve
+  attach stay
+  spawn writer /usr/bin/python3 "$source_dir/tests/integration/stamps.py" write "$uri" 0
+  eventually 20 test -e acked.0
+  PYTHONDONTWRITEBYTECODE=1 limited /usr/bin/python3 "$source_dir/tests/integration/reload_dice.py" \
+    "$PWD" "$rounds" "${SEED:-$RANDOM}" "${ctl_command[@]}"
+  writes=$(od -An -t u8 acked.0)
+  ((writes > rounds)) || fail "only $writes writes in $rounds reloads"
+  : >enough
+  wait_end writer 60
+  ((status == 0)) || fail "the writer ended with $status"
+  stop nbdkit
+  /usr/bin/python3 "$source_dir/tests/integration/stamps.py" check stay
+  if grep -q 'sessions ended' server.log; then fail "a session was ended"; fi
+}
+it "random reloads under load lose nothing of an export that stays" random_reloads
+
 held() {
   truncate -s 1M a
   config '[export.a]' "path = \"$PWD/a\"" '[export.b]' 'storage = "memory:1M"'
