@@ -254,7 +254,8 @@ class Client {
   ///
   /// Errors: ENOENT, EBUSY (the last one, or the last that has led to the server), EIO.
   virtual tl::expected<void, Failure> remove_path(const PathAddress& path) { return no_such(path); }
-  /// Takes a path out of service until reconnect(). Errors: ENOENT, EIO.
+  /// Takes a path out of service until reconnect(), which does not wait for the next attempt of a
+  /// path that failed either. Errors: ENOENT, EIO.
   virtual tl::expected<void, Failure> disconnect(const PathAddress& path) { return no_such(path); }
   virtual tl::expected<void, Failure> reconnect(const PathAddress& path) { return no_such(path); }
   virtual void set_policy(PathPolicy /*policy*/) {}

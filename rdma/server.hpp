@@ -121,8 +121,8 @@ struct ServerSessionStatus {
 /// Listens and serves from its own threads between start() and stop().
 ///
 /// Threads: start(), stop() and the destructor on the owner's thread; listeners(), set_access(),
-///          sessions(), end_session(), memory() and past_repeats() on any thread between start()
-///          and stop().
+///          sessions(), end_session(), end_path(), memory() and past_repeats() on any thread
+///          between start() and stop().
 class Server {
  public:
   /// Which reactor a session of the handler runs on is told by `reactor_of(session)` below.
@@ -153,6 +153,9 @@ class Server {
   /// Ends a session, soon: its client may come back only as a new one. `why` is for the log.
   virtual void end_session(const wire::Uuid& uuid, const std::string& user,
                            const std::string& why) = 0;
+  /// Closes the path of a client that has this address, soon: the client may connect it again.
+  /// `why` is for the log.
+  virtual void end_path(const std::string& peer, const std::string& why) = 0;
   /// Bytes of chunks that the paths take.
   virtual std::uint64_t memory() const = 0;
   virtual std::uint64_t memory_limit() const = 0;  ///< bytes

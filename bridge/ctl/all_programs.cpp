@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/ctl/all_programs.hpp"
 
+#include <unistd.h>
+
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -11,6 +15,7 @@
 #include "bridge/ctl/inventory.hpp"
 #include "bridge/ctl/listing.hpp"
 #include "bridge/ctl/maps.hpp"
+#include "bridge/ctl/steering.hpp"
 #include "bridge/ctl/words.hpp"
 
 namespace rnbd {
@@ -69,6 +74,51 @@ Outcome list(const CtlAction& action) {
   return outcome;
 }
 
+/// "" or the obstacle.
+std::string take(const CtlStep& step) {
+  const auto answer = ask_control_socket(step.socket, step.line);
+  if (!answer) return step.socket + ": " + answer.error().text;
+  const CtlJson json = CtlJson::parse(*answer, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return step.socket + " does not answer as a control socket does";
+  return json.contains("error") ? json.value("message", std::string{"it failed"}) : "";
+}
+
+/// What one step does not do, the next ones need not try.
+Outcome steer(const CtlAction& action) {
+  bool complete = true;
+  const auto steps = steps_of(action, ask_all(action.root, complete));
+  if (!steps) return {1, "", steps.error()};
+  for (const CtlStep& step : *steps) {
+    if (const std::string wrong = take(step); !wrong.empty()) return {1, "", wrong};
+  }
+  return {complete ? 0 : 1, "", ""};
+}
+
+Outcome recover(const CtlAction& action) {
+  const bool by_device = !action.object || action.object == CtlObject::device;
+  const bool all = action.names.front() == "all";
+  const std::string mapping =
+      by_device && !all && action.names.size() == 1 ? mapping_called(action) : "";
+  const bool maps = by_device && (all || !mapping.empty());
+  if (!maps && action.object == CtlObject::device) {
+    return {1, "",
+            "nothing is mapped as '" + action.names.front() +
+                "'; `rnbd-ctl client list` tells what is"};
+  }
+  if (!maps) return steer(action);
+  const MapAnswer started = recover_devices(action);
+  if (!started) return {started.error().status, "", started.error().text};
+  CtlAction its_session = action;
+  if (!all) {
+    its_session.object = CtlObject::session;
+    its_session.names = {mapping};
+  }
+  // One that has just started connects by itself.
+  Outcome outcome = started->empty() || all ? steer(its_session) : Outcome{};
+  outcome.out = *started;
+  return outcome;
+}
+
 /// Source: udev(7), IMPORT{program}.
 Outcome tell_udev(const CtlAction& action) {
   const auto device = find_kernel_device(action.root, action.names.front());
@@ -97,8 +147,43 @@ Outcome perform(const CtlAction& action) {
       return outcome_of(remap_device(action));
     case CtlVerb::resize:
       return outcome_of(resize_device(action));
+    case CtlVerb::recover:
+      return recover(action);
+    case CtlVerb::add:
+    case CtlVerb::remove:
+    case CtlVerb::readd:
+    case CtlVerb::disconnect:
+    case CtlVerb::reconnect:
+    case CtlVerb::close:
+      return steer(action);
   }
   return {};
+}
+
+/// The exit status.
+int print(const Outcome& outcome) {
+  std::fputs(outcome.out.c_str(), stdout);
+  if (!outcome.error.empty()) std::fprintf(stderr, "rnbd-ctl: %s\n", outcome.error.c_str());
+  return std::fflush(stdout) == 0 ? outcome.status : 1;
+}
+
+/// Until Ctrl-C, or until nobody reads it.
+int watch(const CtlAction& action) {
+  double seconds = 1;
+  const char* const end = action.interval.data() + action.interval.size();
+  const auto [read, error] = std::from_chars(action.interval.data(), end, seconds);
+  const bool given = !action.interval.empty();
+  if (given && (error != std::errc{} || read != end || seconds < 0.1 || seconds > 3600)) {
+    return print({2, "", "'" + action.interval + "' is not a number of seconds from 0.1 to 3600"});
+  }
+  const bool clears = ::isatty(STDOUT_FILENO) == 1 && action.format == CtlFormat::table;
+  for (;;) {
+    const Outcome outcome = perform(action);
+    if (clears) std::fputs("\033[H\033[2J", stdout);
+    if (print(outcome) != outcome.status) return 1;
+    if (!clears) std::fputs("\n", stdout);
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  }
 }
 
 }  // namespace
@@ -107,10 +192,8 @@ std::optional<int> run_ctl_words(int argc, const char* const* argv) {
   const std::vector<std::string> words{argv + 1, argv + argc};
   if (!begins_with_ctl_word(words)) return std::nullopt;
   const auto action = parse_ctl_words(words);
-  const Outcome outcome = action ? perform(*action) : Outcome{2, "", action.error()};
-  std::fputs(outcome.out.c_str(), stdout);
-  if (!outcome.error.empty()) std::fprintf(stderr, "rnbd-ctl: %s\n", outcome.error.c_str());
-  return std::fflush(stdout) == 0 ? outcome.status : 1;
+  if (!action) return print({2, "", action.error()});
+  return action->watch ? watch(*action) : print(perform(*action));
 }
 
 }  // namespace rnbd

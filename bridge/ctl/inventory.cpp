@@ -15,11 +15,11 @@ constexpr CtlKind kText = CtlKind::text, kNumber = CtlKind::number, kCount = Ctl
                   kBytes = CtlKind::bytes;
 
 constexpr CtlField kDeviceFields[] = {
-    {"sessname", kText, true},   {"mapping_path", kText, true}, {"devname", kText, true},
-    {"devpath", kText, false},   {"state", kText, true},        {"access_mode", kText, true},
-    {"size", kBytes, false},     {"rx_sect", kCount, false},    {"tx_sect", kCount, false},
-    {"users", kCount, false},    {"uuid", kText, false},        {"program", kText, false},
-    {"direction", kText, false}, {"trouble", kText, false},
+    {"sessname", kText, true},  {"mapping_path", kText, true}, {"devname", kText, true},
+    {"devpath", kText, false},  {"state", kText, true},        {"access_mode", kText, true},
+    {"size", kBytes, false},    {"rx_sect", kCount, false},    {"tx_sect", kCount, false},
+    {"users", kCount, false},   {"uuid", kText, false},        {"program", kText, false},
+    {"hostname", kText, false}, {"direction", kText, false},   {"trouble", kText, false},
 };
 constexpr CtlField kSessionFields[] = {
     {"sessname", kText, true},    {"path_cnt", kCount, false},  {"act_path_cnt", kCount, false},
@@ -240,25 +240,37 @@ class ServerRows {
             {"state", "open"},
             {"access_mode", said(device, "access_mode")},
             {"size", said(with(list_of(status_, "exports"), "export", name), "size")},
+            {"hostname", host_of(said(device, "session"))},
             {"program", program_},
             {"direction", "export"}};
   }
 
   CtlJson about_session(const CtlJson& session) const {
     const CtlJson name = said(session, "session");
-    CtlJson paths = CtlJson::array();
-    for (const CtlJson& path : list_of(status_, "paths")) {
-      if (said(path, "session") == name) paths.push_back(path);
-    }
-    const CtlJson client = paths.empty() ? CtlJson{} : said(paths.front(), "client");
+    const CtlJson paths = paths_of(name);
     return {{"sessname", name},
             {"path_cnt", paths.size()},
             {"act_path_cnt", std::ranges::count_if(paths, is_connected)},
             {"path_uu", letters_of(paths)},
             {"inflights", said(session, "requests")},
-            {"hostname", client.is_string() ? CtlJson(without_port(client)) : CtlJson{}},
+            {"hostname", host_of(name)},
             {"program", program_},
             {"direction", "export"}};
+  }
+
+  CtlJson paths_of(const CtlJson& session) const {
+    CtlJson paths = CtlJson::array();
+    for (const CtlJson& path : list_of(status_, "paths")) {
+      if (said(path, "session") == session) paths.push_back(path);
+    }
+    return paths;
+  }
+
+  /// Null while it has no path.
+  CtlJson host_of(const CtlJson& session) const {
+    const CtlJson paths = paths_of(session);
+    const CtlJson client = paths.empty() ? CtlJson{} : said(paths.front(), "client");
+    return client.is_string() ? CtlJson(without_port(client)) : CtlJson{};
   }
 
   CtlJson about_path(const CtlJson& path) const {

@@ -57,14 +57,16 @@ bool has_both_directions(const std::vector<CtlJson>& rows) {
       rows, [&](const CtlJson& row) { return row["direction"] != rows.front()["direction"]; });
 }
 
-/// For people: nothing that no row has, and the direction if it is not always the same. Programs
-/// find always the same ones.
+/// For people: nothing that no row has, the direction if it is not always the same, and at servers
+/// the host that has a device open. Programs find always the same ones.
 CtlColumns usual_columns(const CtlAction& action, CtlObject object,
                          const std::vector<CtlJson>& rows, bool all) {
   CtlColumns columns;
   const bool for_people = action.format == CtlFormat::table && !all;
   for (const CtlField& field : fields_of(object)) {
-    const bool tells = field.name == "direction" && has_both_directions(rows);
+    const bool tells = field.name == "hostname"
+                           ? object == CtlObject::device
+                           : field.name == "direction" && has_both_directions(rows);
     if (!all && !field.usual && !(for_people && tells)) continue;
     if (for_people && !rows.empty() && !is_known_in(rows, field)) continue;
     columns.push_back(field);

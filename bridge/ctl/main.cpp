@@ -7,10 +7,12 @@
 #include <CLI/Formatter.hpp>
 #include <CLI/Validators.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <tl/expected.hpp>
 #include <vector>
 
@@ -66,6 +68,7 @@ struct Invocation {
   std::string socket;
   std::vector<std::string> words;
   bool json = false;
+  bool watch = false;
   TopOptions top = {};
 };
 
@@ -95,6 +98,26 @@ int complain(const std::string& text) {
   return 1;
 }
 
+int ask_once(const Invocation& invocation) {
+  std::string line;
+  for (const std::string& word : invocation.words) line += (line.empty() ? "" : " ") + word;
+  const auto answer = ask_control_socket(invocation.socket, line);
+  if (answer) return show(invocation, *answer);
+  return complain(invocation.socket + ": " + answer.error().text);
+}
+
+/// Until Ctrl-C, or a failure.
+int watch(const Invocation& invocation) {
+  const bool clears = ::isatty(STDOUT_FILENO) == 1 && !invocation.json;
+  for (;;) {
+    if (clears) std::fputs("\033[H\033[2J", stdout);
+    if (const int status = ask_once(invocation); status != 0) return status;
+    if (!clears && !invocation.json) std::fputs("\n", stdout);
+    if (std::fflush(stdout) != 0) return 1;
+    std::this_thread::sleep_for(std::chrono::duration<double>(invocation.top.interval));
+  }
+}
+
 int run(const Invocation& invocation) {
   if (invocation.words.front() == "top") {
     TopOptions top = invocation.top;
@@ -105,11 +128,7 @@ int run(const Invocation& invocation) {
       return *std::move(answer);
     });
   }
-  std::string line;
-  for (const std::string& word : invocation.words) line += (line.empty() ? "" : " ") + word;
-  const auto answer = ask_control_socket(invocation.socket, line);
-  if (answer) return show(invocation, *answer);
-  return complain(invocation.socket + ": " + answer.error().text);
+  return invocation.watch ? watch(invocation) : ask_once(invocation);
 }
 
 /// The first word is a socket's path, or the name of a program that was found; else the socket is
@@ -146,7 +165,9 @@ tl::expected<Invocation, EarlyExit> parse(int argc, const char* const* argv) {
   app.add_flag("--check", check, "reload: only say what it would do.");
   app.add_flag("--force", force, "Do it although somebody uses what it is about.");
   app.add_flag("--once", invocation.top.once, "top: one interval, then end.");
-  app.add_option("--interval", invocation.top.interval, "top: seconds to measure (default 1).")
+  app.add_flag("--watch", invocation.watch, "Ask again every second, until Ctrl-C.");
+  app.add_option("--interval", invocation.top.interval,
+                 "top, --watch: seconds between two looks (default 1).")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.1, 3600.0));
   app.add_option("SOCKET", invocation.socket, "The program's control socket.");

@@ -35,15 +35,6 @@ std::string escaped(const std::string& device) {
   return text;
 }
 
-/// As IONOS's rnbd writes addresses, "ip:10.0.0.2@ip:10.0.0.1".
-std::string without_ip(std::string address) {
-  constexpr std::string_view kKind = "ip:";
-  if (address.starts_with(kKind)) address.erase(0, kKind.size());
-  const std::size_t second = address.find("@ip:");
-  if (second != std::string::npos) address.erase(second + 1, kKind.size());
-  return address;
-}
-
 OrSentence<std::string> uri_of(const CtlAction& action) {
   const std::string& device = action.names.front();
   const bool is_uri = device.find("://") != std::string::npos;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <thread>
 #include <vector>
@@ -74,6 +75,19 @@ Found find_mapping(const std::string& root, const std::string& word) {
   }
   found.files = files_of(root, found.name);
   return found;
+}
+
+/// Of the mappings that have a file.
+std::set<std::string> names_with_files(const std::string& root) {
+  std::set<std::string> names;
+  for (const bool persist : {false, true}) {
+    const fs::path folder = fs::path{path_of_mapping(root, "x", persist)}.parent_path();
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator{folder, error}) {
+      if (entry.path().extension() == ".conf") names.insert(entry.path().stem());
+    }
+  }
+  return names;
 }
 
 bool is_there(const Found& found, const Supervisor& supervisor) {
@@ -282,6 +296,29 @@ MapAnswer resize_device(const CtlAction& action) {
   if (size >= *wanted) return device + " has " + in_bytes(size) + "\n";
   return map_trouble(device + " has " + in_bytes(size) + ", not " + in_bytes(*wanted) +
                      "; enlarge what the server exports first");
+}
+
+std::string mapping_called(const CtlAction& action) {
+  const auto supervisor = choose_supervisor(action.root, "");
+  const Found found = find_mapping(action.root, action.names.front());
+  return is_there(found, *supervisor) ? found.name : "";
+}
+
+MapAnswer recover_devices(const CtlAction& action) {
+  const auto supervisor = choose_supervisor(action.root, action.bridge);
+  const bool all = action.names.front() == "all";
+  const auto names =
+      all ? names_with_files(action.root) : std::set<std::string>{mapping_called(action)};
+  std::string told, troubles;
+  for (const std::string& name : names) {
+    if (supervisor->runs(name)) continue;
+    const auto mapping = mapping_in(find_mapping(action.root, name));
+    const std::string wrong = mapping ? supervisor->start(*mapping) : mapping.error();
+    const auto line = wrong.empty() ? device_line(action.root, name) : map_trouble(wrong);
+    line ? told += * line : troubles += (troubles.empty() ? "" : "; ") + line.error().text;
+  }
+  if (!troubles.empty()) return map_trouble(troubles);
+  return told;
 }
 
 }  // namespace rnbd

@@ -22,5 +22,10 @@ MapAnswer map_device(const CtlAction& action);
 MapAnswer unmap_device(const CtlAction& action);
 MapAnswer remap_device(const CtlAction& action);
 MapAnswer resize_device(const CtlAction& action);
+/// Starts the bridge of a mapping that has none, or of all such mappings ("all"). The output names
+/// their devices.
+MapAnswer recover_devices(const CtlAction& action);
+/// The name of the mapping that is called NAME, nbdN or /dev/nbdN; "": there is none.
+std::string mapping_called(const CtlAction& action);
 
 }  // namespace rnbd

@@ -48,22 +48,38 @@ constexpr VerbWord kVerbs[] = {
     {"remap", CtlVerb::remap, 1, 1, "remap NAME|nbdN", "Take it away and map it anew."},
     {"resize", CtlVerb::resize, 1, 2, "resize NAME|nbdN [SIZE]",
      "Wait until the kernel has the size that the server has, or SIZE."},
+    {"add", CtlVerb::add, 2, 2, "path add SESSION [SRC@]DST[:PORT][,preference=N]",
+     "One more path to the server."},
+    {"delete", CtlVerb::remove, 1, 2, "path delete [SESSION] PATH",
+     "A path goes for good; its requests go over others."},
+    {"remove", CtlVerb::remove, 1, 2, "", ""},
+    {"readd", CtlVerb::readd, 1, 2, "path readd [SESSION] PATH", "Both, one after the other."},
+    {"disconnect", CtlVerb::disconnect, 1, 2,
+     "[client|server] disconnect [session] SESSION | [path] [SESSION] PATH",
+     "Client: out of service until reconnect. Server: ended, and the client may come again."},
+    {"reconnect", CtlVerb::reconnect, 1, 2, "reconnect [session] SESSION | [path] [SESSION] PATH",
+     "Ends the connections and connects anew, at once."},
+    {"recover", CtlVerb::recover, 1, 2, "recover [device|session|path] NAME|all",
+     "What is not connected connects at once; a bridge that has died starts."},
+    {"close", CtlVerb::close, 1, 2, "server close DEVICE [SESSION]",
+     "Ends the sessions that have it open."},
     {"udev", CtlVerb::udev, 1, 1, "udev nbdN",
      "Name and UUID of a kernel's device, for rules of udev."},
 };
 
-constexpr std::uint8_t bit_of(CtlVerb verb) {
-  return static_cast<std::uint8_t>(1U << static_cast<unsigned>(verb));
-}
-constexpr std::uint8_t kOfLists = bit_of(CtlVerb::list) | bit_of(CtlVerb::show),
-                       kOfMap = bit_of(CtlVerb::map),
-                       kOfUnmap = bit_of(CtlVerb::unmap) | bit_of(CtlVerb::remap), kOfAll = 0xff;
+constexpr std::uint32_t bit_of(CtlVerb verb) { return 1U << static_cast<unsigned>(verb); }
+constexpr std::uint32_t kOfLists = bit_of(CtlVerb::list) | bit_of(CtlVerb::show),
+                        kOfMap = bit_of(CtlVerb::map),
+                        kOfStart = kOfMap | bit_of(CtlVerb::remap) | bit_of(CtlVerb::recover),
+                        kOfForce = bit_of(CtlVerb::unmap) | bit_of(CtlVerb::remap) |
+                                   bit_of(CtlVerb::disconnect) | bit_of(CtlVerb::close),
+                        kOfAll = ~0U;
 
 /// A word that stands for itself, or with a value behind it.
 struct OptionWord {
   std::string_view word;
   std::string_view value;  ///< "": none
-  std::uint8_t verbs;      ///< a bit for each that it belongs to
+  std::uint32_t verbs;     ///< a bit for each that it belongs to
   std::string_view help;
   void (*set)(CtlAction& action, const std::string& value);
 };
@@ -82,6 +98,13 @@ constexpr OptionWord kOptions[] = {
     {"nototals", "", kOfLists, "Without the line of sums.",
      [](CtlAction& action, Text) { action.totals = false; }},
     {"all", "", kOfLists, "All fields.", [](CtlAction& action, Text) { action.all_fields = true; }},
+    {"watch", "", kOfLists, "Again every second, until Ctrl-C.",
+     [](CtlAction& action, Text) { action.watch = true; }},
+    {"interval", "SECONDS", kOfLists, "Likewise, every so many seconds.",
+     [](CtlAction& action, Text value) {
+       action.watch = true;
+       action.interval = value;
+     }},
     {"from", "SERVER", kOfMap, "Whose device it is: HOST[:PORT].",
      [](CtlAction& action, Text value) { action.server = value; }},
     {"rdma", "", kOfMap, "Over RDMA; TCP unless you say so.",
@@ -97,10 +120,9 @@ constexpr OptionWord kOptions[] = {
      [](CtlAction& action, Text value) { action.kernel_device = value; }},
     {"persist", "", kOfMap, "Also after the next boot.",
      [](CtlAction& action, Text) { action.persist = true; }},
-    {"bridge", "PROGRAM", kOfMap | bit_of(CtlVerb::remap),
-     "What to start where there is no systemd.",
+    {"bridge", "PROGRAM", kOfStart, "What to start where there is no systemd.",
      [](CtlAction& action, Text value) { action.bridge = value; }},
-    {"force", "", kOfUnmap, "Although somebody uses it, who gets EIO.",
+    {"force", "", kOfForce, "Although somebody uses it, who gets EIO.",
      [](CtlAction& action, Text) { action.force = true; }},
     {"root", "DIRECTORY", kOfAll, "Look at run, etc and sys in there.",
      [](CtlAction& action, Text value) { action.root = value; }},
@@ -320,6 +342,14 @@ std::string help_on_ctl_words() {
   text += two_columns("B K M G T", "Sizes in this unit.");
   text += two_columns("--", "map: what follows are options of rnbd-bridge.");
   return text;
+}
+
+std::string without_ip(std::string address) {
+  constexpr std::string_view kKind = "ip:";
+  if (address.starts_with(kKind)) address.erase(0, kKind.size());
+  const std::size_t second = address.find("@ip:");
+  if (second != std::string::npos) address.erase(second + 1, kKind.size());
+  return address;
 }
 
 const char* name_of(CtlObject object) {

@@ -13,7 +13,23 @@
 namespace rnbd {
 
 /// The task of a command.
-enum class CtlVerb : std::uint8_t { help, list, show, udev, map, unmap, remap, resize };
+enum class CtlVerb : std::uint8_t {
+  help,
+  list,
+  show,
+  udev,
+  map,
+  unmap,
+  remap,
+  resize,
+  add,
+  remove,
+  readd,
+  disconnect,
+  reconnect,
+  recover,
+  close
+};
 enum class CtlSide : std::uint8_t { both, client, server };
 enum class CtlObject : std::uint8_t { device, session, path };
 enum class CtlFormat : std::uint8_t { table, csv, json, xml };
@@ -35,6 +51,8 @@ struct CtlAction {
   bool headers = true;
   bool totals = true;
   bool all_fields = false;
+  bool watch = false;                   ///< again and again
+  std::string interval = {};            ///< watch: seconds between two looks; "": the usual ones
   std::string server = {};              ///< map: from where; "": the device is a URI
   std::vector<std::string> paths = {};  ///< map: besides the server's own
   std::string access = {};              ///< map: "ro", "rw", "migration"; "": the bridge's default
@@ -60,6 +78,9 @@ tl::expected<CtlAction, std::string> parse_ctl_words(const std::vector<std::stri
 
 /// For `rnbd-ctl list help` and the like: all words with what they do.
 std::string help_on_ctl_words();
+
+/// An address as IONOS's rnbd writes it, "ip:10.0.0.2@ip:10.0.0.1", without these kinds.
+std::string without_ip(std::string address);
 
 /// "device", "session" or "path".
 const char* name_of(CtlObject object);

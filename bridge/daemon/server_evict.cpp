@@ -94,6 +94,18 @@ Answer evict(rtrs::Server& server, ExportCatalogue& catalogue, const Order& orde
   return Json{{"sessions_ended", std::move(ended)}};
 }
 
+Answer disconnect(rtrs::Server& server, const std::string& client) {
+  for (const auto& session : server.sessions()) {
+    for (const auto& path : session.paths) {
+      if (path.peer != client) continue;
+      server.end_path(client, "disconnected by command");
+      return Json::object();
+    }
+  }
+  return failure(ENOENT, "no path comes from " + in_quotes(client) +
+                             "; `status` tells of all, in the column CLIENT");
+}
+
 /// "" or who still sends.
 std::string who_is_left(const Sessions& sessions, const std::vector<bool>& leaving) {
   std::string text;
@@ -146,6 +158,9 @@ std::vector<ControlCommand> eviction_commands(rtrs::Server& server, ExportCatalo
       {"evict", "SESSION|DEVICE [--force]",
        "end this session, or those that have the device open; --force also those that write",
        [&](const std::string& argument) { return evict(server, catalogue, order_in(argument)); }},
+      {"disconnect", "CLIENT",
+       "close the path that comes from this address; the client may connect it again",
+       [&](const std::string& argument) { return disconnect(server, argument); }},
       {"drain", "[LISTENER]",
        "tell clients to send nothing over this listener, or any, and wait until they do",
        [&](const std::string& argument) { return drain(server, argument); }}};

@@ -53,7 +53,8 @@ std::optional<unsigned> ClientSession::add(const ClientSessionOptions::Path& opt
 
 void ClientSession::leave(unsigned index, Instant now) {
   paths_[index].leaving = true;
-  reconnect(index, now);  // or it would never be known
+  // Or it would never be known.
+  if (paths_[index].state == PathState::disconnected) reconnect(index, now);
 }
 
 void ClientSession::remove(unsigned index) {
@@ -263,7 +264,7 @@ void ClientSession::disconnect(unsigned index, Instant now) {
 
 void ClientSession::reconnect(unsigned index, Instant now) {
   Path& path = paths_[index];
-  if (path.state != PathState::disconnected) return;
+  if (path.state != PathState::disconnected && path.state != PathState::waiting) return;
   path.state = PathState::waiting;
   path.due = now;
   path.distrusted = false;  // an order of the operator counts more

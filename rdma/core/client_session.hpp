@@ -121,7 +121,8 @@ class ClientSession {
   unsigned misses_max(unsigned path) const {
     return paths_[path].patience.misses_max(options_.path.heartbeat_misses);
   }
-  /// By command; no attempt is made until reconnect().
+  /// By command; no attempt is made until reconnect(), which also ends the pause before the next
+  /// attempt.
   void disconnect(unsigned path, Instant now);
   void reconnect(unsigned path, Instant now);
 

@@ -40,6 +40,7 @@ class ServerDriver final : public Server {
   std::string ending_certificates() const override;
   bool set_access(unsigned listener, wire::PathAccess access) override;
   std::vector<ServerSessionStatus> sessions() override;
+  void end_path(const std::string& peer, const std::string& why) override;
   void end_session(const wire::Uuid& uuid, const std::string& user,
                    const std::string& why) override;
   std::uint64_t memory() const override;

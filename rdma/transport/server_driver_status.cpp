@@ -79,6 +79,13 @@ void ServerDriver::end_session(const wire::Uuid& uuid, const std::string& user,
   }
 }
 
+void ServerDriver::end_path(const std::string& peer, const std::string& why) {
+  const std::lock_guard lock{mutex_};
+  for (auto& [id, host] : sessions_) {
+    asio::post(host->reactor().io(), [host = host, peer, why] { host->close_path(peer, why); });
+  }
+}
+
 std::uint64_t ServerDriver::memory() const {
   const std::lock_guard lock{mutex_};
   return admission_.memory();

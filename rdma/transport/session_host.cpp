@@ -172,4 +172,10 @@ void SessionHost::close(const std::string& why, LogLevel level) {
   for (auto& [id, path] : paths_) path->close(why, level);
 }
 
+void SessionHost::close_path(const std::string& peer, const std::string& why) {
+  for (auto& [id, path] : paths_) {
+    if (!path->closed() && path->status().peer == peer) path->close(why, LogLevel::warning);
+  }
+}
+
 }  // namespace rtrs

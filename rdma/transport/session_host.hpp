@@ -64,6 +64,8 @@ class SessionHost {
   /// No more requests are read; ends as soon as everything is answered.
   void drain();
   void close(const std::string& why, LogLevel level);
+  /// That of this address, if it is one of this session's.
+  void close_path(const std::string& peer, const std::string& why);
   /// Sets the access of the paths that came in by a listener.
   void set_access(unsigned entrance, wire::PathAccess access) {
     session_.set_access(entrance, access);

@@ -31,9 +31,9 @@ lists() {
   two_programs
   ctl list >list.txt
   cat list.txt
-  says list.txt '^SESSNAME +MAPPING_PATH +STATE +ACCESS_MODE +DIRECTION$'
-  says list.txt ' disk0 +open +rw +import$'
-  says list.txt ' disk0 +open +rw +export$'
+  says list.txt '^SESSNAME +MAPPING_PATH +STATE +ACCESS_MODE +HOSTNAME +DIRECTION$'
+  says list.txt ' disk0 +open +rw +- +import$'
+  says list.txt ' disk0 +open +rw +127.0.0.1 +export$'
   (($(wc -l <list.txt) == 3)) || fail "not two devices"
   ctl client list sessions >sessions.txt
   cat sessions.txt
@@ -115,6 +115,65 @@ nobody() {
 }
 it "without any program the list is empty, and a mistyped word is no command" nobody
 
+# ---- Sessions and paths -----------------------------------------------------------------------------
+
+# path_is STATE PATTERN: the only client has a path with this state whose address matches.
+path_is() { ctl client list paths csv dst_addr,state noheaders | grep -qE "$2,$1$"; }
+
+steers() {
+  two_programs
+  local again
+  status_of 0 "${ctl_command[@]}" --root "$root" path add disk0 "ip:127.0.0.2:$port"
+  status_of 1 "${ctl_command[@]}" --root "$root" path add disk0 "127.0.0.2:$port"
+  says said 'is there already'
+  status_of 0 "${ctl_command[@]}" --root "$root" path add disk0 127.0.0.1:1
+  eventually 20 path_is waiting '127.0.0.1:1'
+  # Nobody listens at 127.0.0.2 or at port 1, so the session lives on the first path.
+  status_of 0 "${ctl_command[@]}" --root "$root" path delete 127.0.0.1:1
+  status_of 0 "${ctl_command[@]}" --root "$root" reconnect "127.0.0.1:$port"
+  eventually 20 path_is connected "127.0.0.1:$port"
+  status_of 0 "${ctl_command[@]}" --root "$root" client disconnect disk0
+  path_is disconnected "127.0.0.1:$port"
+  spawn waiting limited /usr/bin/python3 -c 'import nbd, sys; h = nbd.NBD(); h.connect_uri(sys.argv[1]); h.pread(512, 0)' "$uri"
+  status_of 0 "${ctl_command[@]}" --root "$root" recover all
+  expect_gone waiting 0
+  # The server closes the path: the client is back by itself, and has lost nothing.
+  again=$(reconnects)
+  status_of 0 "${ctl_command[@]}" --root "$root" server path disconnect "$(ctl server list paths csv pathname noheaders)"
+  eventually 20 reconnected_since "$again"
+  nbdsh <<<'h.pwrite(b"y" * 512, 0); assert h.pread(512, 0) == b"y" * 512'
+  status_of 1 "${ctl_command[@]}" --root "$root" server path disconnect 127.0.0.1:2
+  says said "there is no path '127.0.0.1:2'"
+  ctl server list >who.txt
+  says who.txt '^SESSNAME +MAPPING_PATH +STATE +ACCESS_MODE +HOSTNAME$'
+  says who.txt ' disk0 +open +rw +127.0.0.1$'
+  status_of 1 "${ctl_command[@]}" --root "$root" server close disk0
+  says said "has 'disk0' open rw"
+  status_of 0 "${ctl_command[@]}" --root "$root" server close disk0 force
+  says server.log 'evicted'
+}
+reconnects() { ctl client list paths csv dst_addr,reconnects noheaders | grep -E "^127.0.0.1:$port," | cut -d , -f 2; }
+reconnected_since() { (($(reconnects) > $1)) && path_is connected "127.0.0.1:$port"; }
+it "sessions and paths are added, taken out of service, and recovered at once by their names" steers
+
+watches() {
+  two_programs
+  spawn watcher "${ctl_command[@]}" --root "$root" client list interval 0.1 csv mapping_path
+  eventually 20 has_lines watcher.out 6
+  kill -TERM "${pid[watcher]}"
+  wait_end watcher 10
+  says watcher.out '^disk0$'
+  spawn asker "${ctl_command[@]}" --json --watch --interval 0.1 "$root/run/rnbd/disk0.control" status
+  eventually 20 has_lines asker.out 3
+  kill -TERM "${pid[asker]}"
+  wait_end asker 10
+  head -n 1 asker.out | /usr/bin/python3 -c 'import json, sys; assert "paths" in json.loads(sys.stdin.read())'
+  status_of 2 "${ctl_command[@]}" --root "$root" list interval never
+  says said "'never' is not a number of seconds"
+}
+has_lines() { (($(wc -l <"$1") >= $2)); }
+it "a list, and an answer of a program, may be watched" watches
+
 # ---- map ------------------------------------------------------------------------------------------
 
 # stand_ins: programs instead of systemctl and rnbd-bridge, which write what they are told into
@@ -186,6 +245,15 @@ alone() {
   says said 'cannot shrink'
   (sleep 0.2 && echo 4096 >root/sys/block/nbd7/size) &
   mapping 0 resize nbd7 2 M
+  kill -KILL "$(cat root/run/rnbd/map/disk0.pid)"
+  mapping 0 list
+  says said '^nbd7 +unattended$'
+  # A bridge takes the device over; this one makes its own.
+  rm -r root/sys/block/nbd7
+  mapping 0 recover all --bridge bin/bridge
+  says said '^/dev/nbd7$'
+  mapping 1 recover device disk1
+  says said "nothing is mapped as 'disk1'"
   mapping 0 unmap /dev/nbd7
   mapping 0 unmap vol
   mapping 1 unmap vol

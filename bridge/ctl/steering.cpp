@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/ctl/steering.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace rnbd {
+namespace {
+
+using Steps = std::vector<CtlStep>;
+using MaybeSteps = tl::expected<Steps, std::string>;
+
+/// A row of the inventory, and the control socket of its program.
+struct Thing {
+  std::string socket;
+  CtlJson row;
+
+  std::string text(const char* field) const {
+    return row[field].is_string() ? row[field].get<std::string>() : std::string{};
+  }
+  bool at_server() const { return row["direction"] == "export"; }
+  bool connected() const { return row["state"] == "connected"; }
+};
+using Things = std::vector<Thing>;
+
+std::string host_in(const std::string& address) {
+  return address.substr(0, std::min(address.rfind(':'), address.size()));
+}
+
+/// A path may be called as it is shown, or by its address without transport, source and port.
+bool is_path_called(const Thing& path, const std::string& name) {
+  const std::string plain = without_ip(name), to = path.text("dst_addr");
+  const std::string from = path.text("src_addr"), at = from.empty() ? "" : from + "@";
+  return plain == path.text("pathname") || plain == to || plain == host_in(to) ||
+         (!at.empty() && (plain == at + to || plain == at + host_in(to)));
+}
+
+bool is_session_called(const Thing& session, const std::string& name) {
+  if (session.text("sessname") == name) return true;
+  return !session.at_server() && session.text("program") == name;
+}
+
+template <class Fits>
+Things things(const std::vector<CtlReport>& reports, CtlSide side, CtlObject object, Fits fits) {
+  Things found;
+  for (const CtlReport& report : reports) {
+    const CtlInventory inventory = take_inventory({report}, {}, side);
+    for (const CtlJson& row : inventory.of(object)) {
+      Thing thing{report.program.socket, row};
+      if (fits(thing)) found.push_back(std::move(thing));
+    }
+  }
+  return found;
+}
+
+/// "path tcp:10.0.0.1:1234 of session vm1 (client)"
+std::string name_of(const Thing& thing, CtlObject object) {
+  const char* const side = thing.at_server() ? " (server)" : " (client)";
+  const std::string session = "session " + thing.text("sessname");
+  return (object == CtlObject::path ? "path " + thing.text("pathname") + " of " + session
+                                    : session) +
+         side;
+}
+
+class Planner {
+ public:
+  Planner(const CtlAction& action, const std::vector<CtlReport>& reports)
+      : action_{action}, reports_{reports} {}
+
+  MaybeSteps plan() const {
+    switch (action_.verb) {
+      case CtlVerb::add:
+        return add();
+      case CtlVerb::close:
+        return close();
+      case CtlVerb::recover:
+        if (action_.names.back() == "all") return recover(paths(CtlSide::client, ""));
+        break;
+      default:
+        break;
+    }
+    return of_one();
+  }
+
+ private:
+  bool is_of_session(const Thing& path) const {
+    return action_.names.size() < 2 || is_session_called(path, action_.names.front());
+  }
+
+  /// All of them if none is named.
+  Things paths(CtlSide side, const std::string& name) const {
+    return things(reports_, side, CtlObject::path, [&](const Thing& path) {
+      return is_of_session(path) && (name.empty() || is_path_called(path, name));
+    });
+  }
+  Things sessions(CtlSide side, const std::string& name) const {
+    return things(reports_, side, CtlObject::session,
+                  [&](const Thing& session) { return is_session_called(session, name); });
+  }
+  Things paths_of(const Thing& session) const {
+    return things(reports_, CtlSide::client, CtlObject::path,
+                  [&](const Thing& path) { return path.socket == session.socket; });
+  }
+
+  static std::string nothing(const std::string& kind, const std::string& name) {
+    return "there is no " + kind + " '" + name + "'; `rnbd-ctl list sessions` tells of all";
+  }
+
+  static tl::expected<Thing, std::string> only(const Things& found, CtlObject object,
+                                               const std::string& name, const char* advice) {
+    if (found.size() == 1) return found.front();
+    if (found.empty()) return tl::unexpected(nothing(rnbd::name_of(object), name));
+    std::string all;
+    for (const Thing& each : found) all += (all.empty() ? "" : ", ") + name_of(each, object);
+    return tl::unexpected("'" + name + "' may be " + all + "; " + advice);
+  }
+
+  MaybeSteps add() const {
+    const std::string& name = action_.names.front();
+    const auto session = only(sessions(CtlSide::client, name), CtlObject::session, name,
+                              "write the name of the program instead");
+    if (!session) return tl::unexpected(session.error());
+    return Steps{{session->socket, "add-path " + without_ip(action_.names.back())}};
+  }
+
+  /// The server ends sessions as a whole.
+  MaybeSteps close() const {
+    const std::string& name = action_.names.front();
+    const Things found =
+        things(reports_, CtlSide::server, CtlObject::device, [&](const Thing& device) {
+          const bool its = action_.names.size() < 2 || device.text("sessname") == action_.names[1];
+          return device.text("mapping_path") == name && its;
+        });
+    if (found.empty()) {
+      return tl::unexpected("nobody has '" + name + "' open" +
+                            (action_.names.size() < 2 ? "" : " in session " + action_.names[1]) +
+                            "; `rnbd-ctl server list` tells of all");
+    }
+    Steps steps;
+    for (const Thing& device : found) steps.push_back(evict(device));
+    return steps;
+  }
+
+  CtlStep evict(const Thing& thing) const {
+    return {thing.socket, "evict " + thing.text("sessname") + (action_.force ? " --force" : "")};
+  }
+
+  /// A session or path that has this name.
+  MaybeSteps of_one() const {
+    const bool may_be_session = action_.object != CtlObject::path && action_.names.size() == 1 &&
+                                action_.verb != CtlVerb::remove && action_.verb != CtlVerb::readd;
+    const bool may_be_path = action_.object != CtlObject::session;
+    const CtlSide side = action_.verb == CtlVerb::disconnect ? action_.side : CtlSide::client;
+    const std::string& name = action_.names.back();
+    const Things its_sessions = may_be_session ? sessions(side, name) : Things{};
+    const Things its_paths = may_be_path ? paths(side, name) : Things{};
+    if (its_sessions.empty() && its_paths.empty()) {
+      return tl::unexpected(nothing(!may_be_path      ? "session"
+                                    : !may_be_session ? "path"
+                                                      : "session or path",
+                                    name));
+    }
+    if (!its_sessions.empty() && !its_paths.empty()) {
+      return tl::unexpected("'" + name +
+                            "' is a session and a path; write session or path in front");
+    }
+    if (its_paths.empty()) {
+      const auto session = only(its_sessions, CtlObject::session, name,
+                                "write client or server in front, or the name of the program");
+      if (!session) return tl::unexpected(session.error());
+      return of_session(*session);
+    }
+    const auto path = only(its_paths, CtlObject::path, name, "write the session in front of it");
+    if (!path) return tl::unexpected(path.error());
+    return of_paths({*path});
+  }
+
+  MaybeSteps of_session(const Thing& session) const {
+    if (session.at_server()) return Steps{evict(session)};
+    return of_paths(paths_of(session));
+  }
+
+  MaybeSteps of_paths(const Things& found) const {
+    if (action_.verb == CtlVerb::recover) return recover(found);
+    Steps steps;
+    for (const Thing& path : found) add_steps(path, steps);
+    return steps;
+  }
+
+  void add_steps(const Thing& path, Steps& steps) const {
+    const std::string name = path.text("pathname");
+    switch (action_.verb) {
+      case CtlVerb::remove:
+        steps.push_back({path.socket, "remove-path " + name});
+        break;
+      case CtlVerb::readd:
+        steps.push_back({path.socket, "remove-path " + name});
+        steps.push_back({path.socket, "add-path " + name + preference_of(path)});
+        break;
+      case CtlVerb::reconnect:
+        if (path.connected()) steps.push_back({path.socket, "disconnect " + name});
+        steps.push_back({path.socket, "reconnect " + name});
+        break;
+      default:
+        steps.push_back({path.socket, "disconnect " + name});
+    }
+  }
+
+  static std::string preference_of(const Thing& path) {
+    const CtlJson& preference = path.row["preference"];
+    const bool told = path.text("pathname").find(',') != std::string::npos;
+    if (told || !preference.is_number() || preference == 0) return "";
+    return ",preference=" + preference.dump();
+  }
+
+  static Steps recover(const Things& found) {
+    Steps steps;
+    for (const Thing& path : found) {
+      if (!path.connected()) steps.push_back({path.socket, "reconnect " + path.text("pathname")});
+    }
+    return steps;
+  }
+
+  const CtlAction& action_;
+  const std::vector<CtlReport>& reports_;
+};
+
+}  // namespace
+
+tl::expected<std::vector<CtlStep>, std::string> steps_of(const CtlAction& action,
+                                                         const std::vector<CtlReport>& reports) {
+  return Planner{action, reports}.plan();
+}
+
+}  // namespace rnbd

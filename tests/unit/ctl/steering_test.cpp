@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/ctl/steering.hpp"
+
+#include <doctest/doctest.h>
+
+#include <sstream>
+
+namespace rnbd::steering_test {
+namespace {
+
+/// Two bridges, which share a server, and that server on the same machine.
+std::vector<CtlReport> reports() {
+  const CtlJson disk0 = CtlJson::parse(R"({
+    "server": "rnbd+tcp://10.0.0.1:1234", "session": "web1@store", "policy": "min-inflight",
+    "paths": [
+      {"address": "tcp:10.0.0.1:1234", "state": "connected", "preference": 0},
+      {"address": "tcp:10.0.1.2@10.0.1.1:1234", "state": "waiting", "preference": -1}],
+    "devices": [{"device": "disk0", "size": 1, "access": "rw", "users": 1, "trouble": ""}]})");
+  const CtlJson vol = CtlJson::parse(R"({
+    "server": "rnbd+tcp://10.0.0.1:1234", "session": "vol@store", "policy": "min-inflight",
+    "paths": [{"address": "tcp:10.0.0.1:1234", "state": "disconnected", "preference": 0}],
+    "devices": []})");
+  const CtlJson server = CtlJson::parse(R"({
+    "exports": [], "listeners": [],
+    "sessions": [{"session": "web1@store", "requests": 0}, {"session": "far", "requests": 0}],
+    "paths": [
+      {"session": "web1@store", "client": "10.0.0.7:40000", "listener": "tcp:10.0.0.1:1234",
+       "state": "connected"},
+      {"session": "far", "client": "10.0.0.8:40000", "listener": "tcp:10.0.0.1:1234",
+       "state": "connected"}],
+    "devices": [{"session": "web1@store", "device": "disk0", "access_mode": "rw"},
+                {"session": "far", "device": "disk0", "access_mode": "ro"}]})");
+  return {{{"disk0", "D"}, disk0, {}}, {{"vol", "V"}, vol, {}}, {{"server", "S"}, server, {}}};
+}
+
+tl::expected<std::vector<CtlStep>, std::string> steps_for(const std::string& line) {
+  std::istringstream stream{line};
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  const auto action = parse_ctl_words(words);
+  REQUIRE_MESSAGE(action.has_value(), (action ? "" : action.error()));
+  return steps_of(*action, reports());
+}
+
+struct Row {
+  const char* line;
+  std::vector<CtlStep> steps;
+};
+
+TEST_CASE("words about sessions and paths become commands of the program that has them") {
+  const Row rows[] = {
+      {"path add web1@store ip:10.0.2.2@ip:10.0.2.1", {{"D", "add-path 10.0.2.2@10.0.2.1"}}},
+      {"path add disk0 10.0.2.1,preference=3", {{"D", "add-path 10.0.2.1,preference=3"}}},
+      {"path delete 10.0.1.1", {{"D", "remove-path tcp:10.0.1.2@10.0.1.1:1234"}}},
+      {"path delete vol 10.0.0.1", {{"V", "remove-path tcp:10.0.0.1:1234"}}},
+      {"path readd 10.0.1.2@10.0.1.1",
+       {{"D", "remove-path tcp:10.0.1.2@10.0.1.1:1234"},
+        {"D", "add-path tcp:10.0.1.2@10.0.1.1:1234,preference=-1"}}},
+      {"disconnect web1@store tcp:10.0.0.1:1234", {{"D", "disconnect tcp:10.0.0.1:1234"}}},
+      {"client disconnect web1@store",
+       {{"D", "disconnect tcp:10.0.0.1:1234"}, {"D", "disconnect tcp:10.0.1.2@10.0.1.1:1234"}}},
+      {"server session disconnect web1@store force", {{"S", "evict web1@store --force"}}},
+      {"disconnect far", {{"S", "evict far"}}},
+      {"server path disconnect 10.0.0.8:40000", {{"S", "disconnect 10.0.0.8:40000"}}},
+      {"reconnect web1@store",
+       {{"D", "disconnect tcp:10.0.0.1:1234"},
+        {"D", "reconnect tcp:10.0.0.1:1234"},
+        {"D", "reconnect tcp:10.0.1.2@10.0.1.1:1234"}}},
+      {"recover session disk0", {{"D", "reconnect tcp:10.0.1.2@10.0.1.1:1234"}}},
+      {"recover path 10.0.1.1", {{"D", "reconnect tcp:10.0.1.2@10.0.1.1:1234"}}},
+      {"recover all",
+       {{"D", "reconnect tcp:10.0.1.2@10.0.1.1:1234"}, {"V", "reconnect tcp:10.0.0.1:1234"}}},
+      {"server close disk0", {{"S", "evict web1@store"}, {"S", "evict far"}}},
+      {"server close disk0 far --force", {{"S", "evict far --force"}}},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.line);
+    const auto steps = steps_for(row.line);
+    REQUIRE_MESSAGE(steps.has_value(), (steps ? "" : steps.error()));
+    CHECK(*steps == row.steps);
+  }
+}
+
+struct Mistake {
+  const char* line;
+  const char* says;
+};
+
+TEST_CASE("a name that means nothing, or several things, changes nothing") {
+  const Mistake mistakes[] = {
+      {"path add nobody 10.0.0.9", "there is no session 'nobody'"},
+      {"path delete 10.9.9.9", "there is no path '10.9.9.9'"},
+      {"recover nothing", "there is no session or path 'nothing'"},
+      {"session reconnect 10.0.1.1", "there is no session '10.0.1.1'"},
+      {"reconnect 10.0.0.1",
+       "'10.0.0.1' may be path tcp:10.0.0.1:1234 of session web1@store (client), path "
+       "tcp:10.0.0.1:1234 of session vol@store (client); write the session in front"},
+      {"disconnect web1@store", "write client or server in front"},
+      {"server close disk9", "nobody has 'disk9' open"},
+      {"server close disk0 vm7", "nobody has 'disk0' open in session vm7"},
+  };
+  for (const Mistake& mistake : mistakes) {
+    CAPTURE(mistake.line);
+    const auto steps = steps_for(mistake.line);
+    REQUIRE_FALSE(steps.has_value());
+    CAPTURE(steps.error());
+    CHECK(steps.error().find(mistake.says) != std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace rnbd::steering_test
