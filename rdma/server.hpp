@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The server's door to RTRS: listens, admits sessions, hands requests to a ServerHandler.
+//
+// Internal, and without a stable ABI: other programs use rdma/library/include/rtrs.h.
 #pragma once
 
 #include <cstdint>
@@ -192,6 +194,9 @@ unsigned paths_of(const ServerSession& session);
 ///
 /// Threads: the session's reactor.
 bool revoke_memory_path(ServerSession& session, const wire::Uuid& path);
+/// Takes memory back that ServerRequest::source or expect_next() named: nothing reads it or writes
+/// to it any more. Threads: the session's reactor.
+void let_go(ServerSession& session, wire::ConstBytes memory);
 /// The value that ServerHandler::on_session_up returned.
 void* context_of(const ServerSession& session);
 /// Ends a session that has no path at the moment and executes nothing. False: it is not like that.

@@ -50,6 +50,14 @@ class QueuePairHandler {
   /// A write of the peer has landed in exposed memory; `bytes` were written by this operation.
   [[nodiscard]] virtual Complaint on_write_with_immediate(std::uint32_t immediate,
                                                           std::uint32_t bytes) = 0;
+  /// A large write with an immediate begins to arrive, at `address` of a window, on a transport
+  /// that can put its first bytes elsewhere. Returns where and how many, fewer than `length`;
+  /// empty: all go where they were sent. The memory must stay until on_write_with_immediate() for
+  /// this write, or QueuePair::end_detour().
+  virtual MutableBytes detour(std::uint64_t /*address*/, std::uint32_t /*length*/,
+                              std::uint32_t /*immediate*/) {
+    return {};
+  }
   /// A message has landed in a posted receive.
   [[nodiscard]] virtual Complaint on_message(ConstBytes message,
                                              std::optional<std::uint32_t> immediate) = 0;
@@ -127,6 +135,9 @@ class QueuePair {
   virtual bool collect(std::uint32_t /*window*/, std::uint32_t /*bytes*/) { return true; }
   /// Ends the exposure at once, also in the middle of an arriving write: the rest is dropped.
   virtual void withdraw(std::uint32_t window) = 0;
+  /// Takes the memory of QueuePairHandler::detour() back in the middle of the write: the write goes
+  /// where it was sent, with the bytes that have landed.
+  virtual void end_detour() {}
   /// The caller takes memory back that was exposed or staged for the window, and nothing has told
   /// that the peer is done with it. To be called before withdraw(). Where the device itself works
   /// in that memory, this breaks the connection.
@@ -146,6 +157,10 @@ class QueuePair {
   virtual Ticket sent() const = 0;
   /// Copies the unsent data, so that the callers' memory may go (seldom: a caller cancels).
   virtual void disown_unsent() = 0;
+  /// The same for what lies in this memory.
+  virtual void disown_unsent_in(ConstBytes /*memory*/) { disown_unsent(); }
+  /// Data may lie in any memory; otherwise in memory that the transport knows.
+  virtual bool sends_from_anywhere() const { return false; }
 
   /// Once the connection stands. Zeros: the transport has nothing of the kind.
   virtual Binding binding() const { return {}; }

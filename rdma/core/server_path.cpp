@@ -2,6 +2,7 @@
 #include "rdma/core/server_path.hpp"
 
 #include <array>
+#include <functional>
 #include <utility>
 
 #include "rdma/core/client_lane.hpp"
@@ -19,6 +20,12 @@ constexpr std::uint32_t kMemoryPathIoSize = wire::kMinMaxIoSize;
 constexpr std::uint32_t kMemoryPathHeaderSize = 4096 - kMemoryPathIoSize;
 /// Memory is given back in pages of this size, on nearly all machines.
 constexpr std::uint64_t kPage = 4096;
+
+/// Begins there.
+bool lies_in(ConstBytes part, ConstBytes whole) {
+  const std::less<> before;
+  return !before(part.data(), whole.data()) && before(part.data(), whole.data() + whole.size());
+}
 
 bool executes(const ServerRequest& request) {
   return request.state == ServerRequest::State::executing ||
@@ -125,7 +132,10 @@ Complaint ServerPath::on_access_acknowledged(std::uint32_t immediate) {
 void ServerPath::close() {
   if (state_ == ServerPathState::closed) return;
   state_ = ServerPathState::closed;
-  for (Connection& connection : connections_) connection.queue_pair = nullptr;
+  for (Connection& connection : connections_) {
+    connection.end_detour();
+    connection.queue_pair = nullptr;
+  }
   for (ServerRequest& request : requests_) {
     if (request.state == ServerRequest::State::attached ||
         request.state == ServerRequest::State::following) {
@@ -158,6 +168,7 @@ void ServerPath::give_back_unused() {
   std::size_t from = 0;
   for (const ServerRequest& request : requests_) {
     if (!executes(request) || RTRS_PLANTED(chunk_given_back_early)) continue;
+    if (!lies_in(request.data, chunks_)) continue;
     const auto begin = static_cast<std::size_t>(request.data.data() - chunks_.data());
     unused.push_back(chunks_.subspan(from, begin - from));
     from = begin + request.data.size();

@@ -118,17 +118,31 @@ class ServerPath {
 
  private:
   friend class ServerSession;
+  friend struct ServerRequest;
+
+  /// Where the data of a connection's next request go, if they are as it was expected.
+  struct Detour {
+    MutableBytes memory;      ///< empty: into their chunk
+    std::size_t message = 0;  ///< bytes between them and the header
+    bool under_way = false;
+  };
 
   class Connection final : public QueuePairHandler {
    public:
     ServerPath* path = nullptr;
     QueuePair* queue_pair = nullptr;
     std::uint16_t cid = 0;
+    Detour next;
     Ticket last_answer = 0;
     auth::ServerProof proof;
 
     [[nodiscard]] Complaint on_write_with_immediate(std::uint32_t immediate,
                                                     std::uint32_t bytes) override;
+    MutableBytes detour(std::uint64_t address, std::uint32_t length,
+                        std::uint32_t immediate) override;
+    /// The data of the request that begins now, if they have gone elsewhere.
+    MutableBytes take_detour();
+    void end_detour();
     [[nodiscard]] Complaint on_message(ConstBytes message,
                                        std::optional<std::uint32_t> immediate) override;
     [[nodiscard]] Complaint on_revoked(std::uint32_t window) override;
@@ -152,12 +166,17 @@ class ServerPath {
   [[nodiscard]] Complaint take(std::uint32_t immediate);
   [[nodiscard]] Complaint begin(std::uint16_t cid, std::uint32_t immediate);
   MutableBytes chunk(std::uint32_t buffer_id) const;
+  std::size_t offset_of_chunk(std::uint32_t buffer_id) const;
   Ticket max_unsent() const;
   Ticket answer(QueuePair& queue_pair, std::uint32_t buffer_id, std::uint32_t immediate);
   void reply(const ServerRequest& request, int error);
   /// Replies if anybody is there to hear it; the chunk is free.
   void end(ServerRequest& request, int error);
   void free(ServerRequest& request);
+
+  // Memory of the handler
+  void expect_next(const ServerRequest& request, MutableBytes memory);
+  void let_go(ConstBytes memory);
 
   // For the session
   void fence(const char* why, bool fault);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The requests of a path, from the immediate that announces one to its reply.
+#include <algorithm>
 #include <cstring>
+#include <functional>
+#include <utility>
 
 #include "rdma/core/client_lane.hpp"
 #include "rdma/core/plant.hpp"
@@ -14,13 +17,23 @@ namespace {
 /// Answers beside those of the permits that may wait for a client to read them.
 constexpr Ticket kSpareAnswers = 1024;
 
+bool overlap(ConstBytes a, ConstBytes b) {
+  const std::less<> before;
+  return !a.empty() && before(a.data(), b.data() + b.size()) &&
+         before(b.data(), a.data() + a.size());
+}
+
 }  // namespace
 
 using State = ServerRequest::State;
 
 MutableBytes ServerPath::chunk(std::uint32_t buffer_id) const {
   const std::uint32_t size = session_.options().chunk_size();
-  return chunks_.subspan(std::size_t{buffer_id} * size, size);
+  return chunks_.subspan(offset_of_chunk(buffer_id), size);
+}
+
+std::size_t ServerPath::offset_of_chunk(std::uint32_t buffer_id) const {
+  return std::size_t{buffer_id} * session_.options().chunk_size();
 }
 
 Complaint ServerPath::on_request(Connection& connection, std::uint32_t immediate) {
@@ -43,16 +56,62 @@ Complaint ServerPath::take(std::uint32_t immediate) {
   return nullptr;
 }
 
+void ServerPath::expect_next(const ServerRequest& request, MutableBytes memory) {
+  if (state_ != ServerPathState::connected) return;
+  Connection& connection = connections_[request.cid];
+  connection.end_detour();
+  const std::size_t additions = session_.options().exactly_once() ? sizeof(wire::WriteTrailer) : 0;
+  connection.next = {.memory = memory, .message = request.message.size() + additions};
+}
+
+MutableBytes ServerPath::Connection::detour(std::uint64_t address, std::uint32_t length,
+                                            std::uint32_t immediate) {
+  const bool is_request = wire::type_of(immediate) == wire::ImmediateType::io_request;
+  if (next.memory.empty() || !is_request) return {};
+  const auto where = wire::decode_request(immediate, path->session_.options().queue_depth);
+  const std::size_t header = next.memory.size() + next.message;
+  const bool as_expected = where.buffer_id < path->requests_.size() &&
+                           address == path->offset_of_chunk(where.buffer_id) &&
+                           where.header_offset == header &&
+                           length == header + sizeof(wire::WriteHeader);
+  if (!as_expected) return {};
+  next.under_way = true;
+  return next.memory;
+}
+
+MutableBytes ServerPath::Connection::take_detour() {
+  const Detour detour = std::exchange(next, {});
+  return detour.under_way ? detour.memory : MutableBytes{};
+}
+
+void ServerPath::Connection::end_detour() {
+  if (next.under_way && queue_pair != nullptr) queue_pair->end_detour();
+  next = {};
+}
+
+/// Nothing of the transports refers to this memory any more.
+void ServerPath::let_go(ConstBytes memory) {
+  for (Connection& connection : connections_) {
+    if (overlap(connection.next.memory, memory)) connection.end_detour();
+    if (connection.queue_pair != nullptr) connection.queue_pair->disown_unsent_in(memory);
+  }
+}
+
 Complaint ServerPath::begin(std::uint16_t cid, std::uint32_t immediate) {
   const ServerSessionOptions& options = session_.options();
   const auto where = wire::decode_request(immediate, options.queue_depth);
   ServerRequest& request = requests_[where.buffer_id];
   const MutableBytes chunk = this->chunk(where.buffer_id);
+  const MutableBytes landed = connections_[cid].take_detour();
   const auto header = wire::decode_request_header(chunk, where.header_offset);
   if (!header) return to_string(header.error());
   if (header->data_length > options.max_io_size) return "a request larger than max_io_size";
   if (header->user_length > kMaxUserMessage) return "a user message longer than any we know";
   ++begun_;
+  // Others than those that were expected belong into the chunk.
+  const bool elsewhere =
+      !landed.empty() && !header->is_read && header->data_length == landed.size();
+  if (!elsewhere) std::ranges::copy(landed, chunk.begin());
 
   std::byte* message = messages_.data() + std::size_t{where.buffer_id} * kMaxUserMessage;
   std::memcpy(message, chunk.data() + header->user_offset, header->user_length);
@@ -71,6 +130,8 @@ Complaint ServerPath::begin(std::uint16_t cid, std::uint32_t immediate) {
       header->data_length == options.max_io_size) {
     request.data = chunk.subspan(8, header->data_length);
   }
+  if (elsewhere) request.data = landed;
+  request.source = nullptr;
   request.is_read = header->is_read;
   request.session = &session_;
   request.path = this;
@@ -104,17 +165,19 @@ void ServerPath::reply(const ServerRequest& request, int error) {
   Connection& connection = connections_[request.cid];
   QueuePair& queue_pair = *connection.queue_pair;
   const bool sends_data = request.is_read && error == 0 && !request.data.empty();
+  const ConstBytes data{request.source != nullptr ? request.source : request.data.data(),
+                        request.data.size()};
   const bool astray = RTRS_PLANTED(reply_on_wrong_slot) && error != 0;
   const wire::ResponseImmediate response{request.buffer_id ^ (astray ? 1U : 0U), error};
   if (!request.need_invalidate && !options_.new_keys) {
     // Plain RTRS, and half the messages of Linux: the data rides in the write that carries the
     // immediate.
-    connection.last_answer = queue_pair.write_with_immediate(
-        sends_data ? request.answer_to : RemoteMemory{},
-        sends_data ? ConstBytes{request.data} : ConstBytes{}, {}, encode(response));
+    connection.last_answer =
+        queue_pair.write_with_immediate(sends_data ? request.answer_to : RemoteMemory{},
+                                        sends_data ? data : ConstBytes{}, {}, encode(response));
     return;
   }
-  if (sends_data) queue_pair.write(request.answer_to, request.data);
+  if (sends_data) queue_pair.write(request.answer_to, data);
   if (!request.need_invalidate) {
     connection.last_answer = answer(queue_pair, request.buffer_id, encode(response));
     return;

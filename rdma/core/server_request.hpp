@@ -24,8 +24,19 @@ struct ServerRequest {
   ConstBytes message;  ///< user message, already copied out of the shared chunk
   MutableBytes data;  ///< a write: the client's data in the chunk (it may still change it); a read:
                       ///< room for the answer, all of which is sent on success
+  /// A read: what is sent instead of `data`, which says how much that is. Must stay until
+  /// let_go(session, memory).
+  const std::byte* source = nullptr;
   bool is_read = false;
   ServerSession* session = nullptr;
+
+  /// Whether `source` may be set.
+  bool may_send_from_anywhere() const;
+  /// Says that the next request on this connection probably brings data for exactly this memory,
+  /// with a message as long as this one's. Where the transport can it receives them there, and that
+  /// request has them as its `data`. Otherwise they are in the chunk as ever, and in the memory is
+  /// something else. The memory must stay until that request or let_go(session, memory).
+  void expect_next(MutableBytes memory);
 
   /// Ends the request. Exactly once, on the session's reactor. `error` is a positive errno, 0 =
   /// success.

@@ -22,6 +22,13 @@ using State = ServerRequest::State;
 
 void ServerRequest::finish(int error) { session->finish(*this, error); }
 
+bool ServerRequest::may_send_from_anywhere() const {
+  const QueuePair* const queue_pair = path->connections_[cid].queue_pair;
+  return queue_pair != nullptr && queue_pair->sends_from_anywhere();
+}
+
+void ServerRequest::expect_next(MutableBytes memory) { path->expect_next(*this, memory); }
+
 ServerSession::ServerSession(ServerSessionOptions options, ServerHandler& handler)
     : options_{options}, handler_{handler} {
   RTRS_ENSURE(wire::fits_immediate(options.queue_depth, options.chunk_size()));
@@ -79,6 +86,10 @@ void ServerSession::set_access(unsigned entrance, wire::PathAccess access) {
   for (ServerPath* path : paths_) {
     if (path->options().entrance == entrance) path->set_access(access);
   }
+}
+
+void ServerSession::let_go(ConstBytes memory) {
+  for (ServerPath* path : paths_) path->let_go(memory);
 }
 
 bool ServerSession::revoke(const wire::Uuid& memory_path) {

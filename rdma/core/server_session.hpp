@@ -104,6 +104,9 @@ class ServerSession {
   /// Judges them at once.
   void judge_pending();
 
+  /// The handler takes back memory that it gave to requests: see ServerRequest.
+  void let_go(ConstBytes memory);
+
   const Repeats& repeats() const { return repeats_; }
 
   // For the handler and the driver.

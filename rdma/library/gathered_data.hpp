@@ -13,6 +13,10 @@ namespace rtrs::library {
 using wire::ConstBytes;
 using wire::MutableBytes;
 
+/// A piece may be received where it belongs (expect()). Nothing but a piece that is missing is ever
+/// overwritten so, and its place is given away once: of two copies that arrive at the same time the
+/// second one is copied from elsewhere.
+///
 /// Threads: one at a time.
 class GatheredData {
  public:
@@ -27,19 +31,27 @@ class GatheredData {
 
   /// Makes room for `length` bytes in pieces of `piece_size`. Errors: ENOBUFS.
   int begin(std::uint64_t length, std::uint32_t piece_size);
-  /// Errors: EBADMSG (no piece of these data).
+  /// Copies a piece to its place, unless it is there. Errors: EBADMSG (no piece of these data).
   int add(std::uint64_t offset, ConstBytes piece);
+  /// The place of a piece that is still missing, for its only arrival. Empty: it has one, or is
+  /// there, or does not exist.
+  MutableBytes expect(std::uint64_t offset);
+  /// The place of such a piece, if it is not `at`: it must be let go before the piece is added.
+  MutableBytes place_elsewhere(std::uint64_t offset, const std::byte* at) const;
   /// The memory belongs to the caller, for large_free() or free(); null when there is none.
   void* take();
   void clear();
 
  private:
+  std::size_t length_of(std::uint64_t offset) const;
+
   MemoryBudget& budget_;
   std::byte* memory_ = nullptr;
   std::uint64_t length_ = 0;
   std::uint32_t piece_size_ = 0;
   std::uint64_t missing_ = 0;  ///< pieces
   std::vector<bool> present_;
+  std::vector<bool> expected_;
 };
 
 }  // namespace rtrs::library

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "rdma/library/plant.hpp"
+#include "rdma/library/server_session.hpp"
 
 using namespace rtrs::library;
 namespace wire = rtrs::wire;
@@ -14,11 +15,13 @@ using rtrs::ServerRequest;
 void rtrs_request::reset() {
   state = State::idle;
   error = 0;
+  if (!gathered.empty() && !gathered.complete()) session_.let_go(gathered.bytes());
   gathered.clear();
   forget_answer();
 }
 
 void rtrs_request::forget_answer() {
+  if (std::exchange(lent, false)) session_.let_go(answer.bytes());
   answer.clear();
   give_back_room();
 }

@@ -53,6 +53,7 @@ struct rtrs_request {
 
   State state = State::idle;
   bool orphan = false;  ///< its slot belongs to a newer call
+  bool lent = false;    ///< parts of the answer may not have been sent yet
   int error = 0;        ///< how it ended, or why it cannot begin
   rtrs::library::GatheredData gathered;
   rtrs::library::KeptAnswer answer;

@@ -122,10 +122,24 @@ void rtrs_session::on_piece(rtrs_request& call, ServerRequest& request,
                 : call.gathered.begin(length, message.header.piece_size);
   }
   if (error == 0 && length != call.gathered.bytes().size()) error = EBADMSG;
-  if (error == 0) error = call.gathered.add(message.header.place, request.data);
+  if (error == 0) error = add_piece(call, request, message.header.place);
   if (error != 0) refuse(call, error);
   request.finish(error);
 }
+
+/// Pieces come in order, so that the next one can be received where it belongs. Errors: EBADMSG.
+int rtrs_session::add_piece(rtrs_request& call, ServerRequest& request, std::uint64_t offset) {
+  GatheredData& gathered = call.gathered;
+  // A copy that comes at the same time would go on writing to a piece that is there.
+  const MutableBytes place = gathered.place_elsewhere(offset, request.data.data());
+  if (!place.empty()) rtrs::let_go(session_, place);
+  if (const int error = gathered.add(offset, request.data)) return error;
+  const MutableBytes next = gathered.expect(offset + request.data.size());
+  if (!next.empty()) request.expect_next(next);
+  return 0;
+}
+
+void rtrs_session::let_go(ConstBytes memory) { rtrs::let_go(session_, memory); }
 
 void rtrs_session::on_fetch(rtrs_request& call, ServerRequest& request,
                             const CallMessage& message) {
@@ -136,7 +150,12 @@ void rtrs_session::on_fetch(rtrs_request& call, ServerRequest& request,
   const std::uint64_t offset = message.header.place;
   const std::size_t length = request.data.size();
   if (offset > answer.size() || length > answer.size() - offset) return request.finish(EBADMSG);
-  std::memcpy(request.data.data(), answer.data() + offset, length);
+  if (request.may_send_from_anywhere()) {
+    request.source = answer.data() + offset;
+    call.lent = true;
+  } else {
+    std::memcpy(request.data.data(), answer.data() + offset, length);
+  }
   request.finish(0);
 }
 

@@ -32,6 +32,9 @@ struct rtrs_session {
   void end(rtrs_request& call, int error, rtrs::wire::ConstBytes answer, void (*release)(void*),
            void* release_context);
 
+  /// Nothing is received into this memory or sent from it any more.
+  void let_go(rtrs::wire::ConstBytes memory);
+
   const std::string& name() const { return rtrs::name_of(session_); }
   const std::string& peer() const { return rtrs::peer_of(session_); }
   /// The user proven by the session; "" = nothing.
@@ -62,6 +65,7 @@ struct rtrs_session {
                const rtrs::library::CallMessage& message);
   void on_piece(rtrs_request& call, rtrs::ServerRequest& request,
                 const rtrs::library::CallMessage& message);
+  int add_piece(rtrs_request& call, rtrs::ServerRequest& request, std::uint64_t offset);
   void on_fetch(rtrs_request& call, rtrs::ServerRequest& request,
                 const rtrs::library::CallMessage& message);
   void on_forget(rtrs_request& call, rtrs::ServerRequest& request);

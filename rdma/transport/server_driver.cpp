@@ -48,6 +48,7 @@ bool revoke_memory_path(ServerSession& session, const wire::Uuid& path) {
   return session.revoke(path);
 }
 void* context_of(const ServerSession& session) { return session.context; }
+void let_go(ServerSession& session, wire::ConstBytes memory) { session.let_go(memory); }
 bool end_if_idle(ServerSession& session) { return session.end_if_idle(); }
 bool is_idle(const ServerSession& session) { return session.idle(); }
 

@@ -71,6 +71,63 @@ TEST_CASE("CRC32C has the published check value") {
   CHECK(tcp::crc32c(std::as_bytes(std::span{digits, 9})) == 0xE3069283);
 }
 
+/// A write of 40000 bytes whose first 30000 are to land elsewhere.
+struct Detoured {
+  Detoured() {
+    peer.queue_pair.post_receives(1, 0);
+    const auto target = peer.queue_pair.expose(0, memory);
+    peer.recorder.next_detour = elsewhere;
+    frame = good_frame(target, payload);
+  }
+  /// Sends up to this byte of the frame, and has it received.
+  void say(std::size_t until) {
+    peer.say(ConstBytes{frame}.subspan(said, until - said));
+    said = until;
+    while (peer.listen() == Connection::Status::more) {
+    }
+  }
+
+  RawPeer peer;
+  std::vector<std::byte> payload = pattern(40'000);
+  std::vector<std::byte> memory = std::vector<std::byte>(40'000);
+  std::vector<std::byte> elsewhere = std::vector<std::byte>(30'000);
+  std::vector<std::byte> frame;
+  std::size_t said = 0;
+};
+
+TEST_CASE("the first bytes of a large write land where the handler wants them") {
+  const std::size_t header = sizeof(FrameHeader);
+  for (const std::size_t cut :
+       {header, header + 1, header + 29'999, header + 30'000, header + 30'001, header + 39'999}) {
+    CAPTURE(cut);
+    Detoured write;
+    write.say(cut);
+    write.say(write.frame.size());
+    REQUIRE(write.peer.recorder.events.size() == 1);
+    CHECK(equal(write.elsewhere, ConstBytes{write.payload}.first(30'000)));
+    CHECK(write.memory == [&] {
+      std::vector<std::byte> expected(30'000);
+      expected.insert(expected.end(), write.payload.begin() + 30'000, write.payload.end());
+      return expected;
+    }());
+  }
+}
+
+TEST_CASE("... and where they were sent, once the handler has taken its memory back") {
+  const std::size_t header = sizeof(FrameHeader);
+  for (const std::size_t cut : {header, header + 7, header + 20'000, header + 35'000}) {
+    CAPTURE(cut);
+    Detoured write;
+    write.say(cut);
+    write.peer.queue_pair.end_detour();
+    std::ranges::fill(write.elsewhere, std::byte{0xEE});
+    write.say(write.frame.size());
+    REQUIRE(write.peer.recorder.events.size() == 1);
+    CHECK(write.memory == write.payload);
+    CHECK(std::ranges::count(write.elsewhere, std::byte{0xEE}) == 30'000);
+  }
+}
+
 TEST_CASE("a frame that arrives byte by byte is understood") {
   RawPeer peer;
   SUBCASE("waiting for the descriptor") {}

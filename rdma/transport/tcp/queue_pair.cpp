@@ -164,7 +164,14 @@ void TcpQueuePair::withdraw(std::uint32_t window) {
   if (arrival_.active && arrival_.target != nullptr && arrival_.window == window &&
       arrival_.header.opcode == static_cast<std::uint8_t>(Opcode::write)) {
     arrival_.target = nullptr;
+    arrival_.detour = {};
   }
+}
+
+void TcpQueuePair::end_detour() {
+  const MutableBytes detour = std::exchange(arrival_.detour, {});
+  const std::size_t landed = std::min<std::size_t>(arrival_.done, detour.size());
+  if (landed != 0) std::memcpy(arrival_.target, detour.data(), landed);
 }
 
 }  // namespace rtrs::tcp

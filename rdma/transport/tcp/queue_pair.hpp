@@ -54,6 +54,9 @@ class TcpQueuePair final : public Connection {
   void flush() override;
   Ticket sent() const override { return queue_.sent(); }
   void disown_unsent() override { queue_.disown(); }
+  void disown_unsent_in(ConstBytes memory) override { queue_.disown(memory); }
+  bool sends_from_anywhere() const override { return true; }
+  void end_detour() override;
 
   Status progress(QueuePairHandler& handler) override;
   int descriptor() const override { return stream_.descriptor(); }
@@ -89,11 +92,18 @@ class TcpQueuePair final : public Connection {
     FrameHeader header;
     std::uint32_t window = 0;
     std::byte* target = nullptr;  ///< null: dropped
+    MutableBytes detour;          ///< where the first bytes go instead
     std::uint32_t done = 0;       ///< bytes of payload received
     std::uint32_t crc = kCrcStart;
     bool active = false;
     bool in_region = false;
     bool refused = false;  ///< the key of its region ended meanwhile
+
+    /// The memory that follows, from byte `from` of the payload on, as far as it is one piece.
+    MutableBytes place(std::size_t from) const {
+      if (from < detour.size()) return detour.subspan(from);
+      return {target != nullptr ? target + from : nullptr, header.length - from};
+    }
   };
 
   // queue_pair.cpp
@@ -109,8 +119,8 @@ class TcpQueuePair final : public Connection {
   Status take(QueuePairHandler& handler, ssize_t result, std::size_t direct, std::size_t room);
   std::size_t room() const { return std::min(read_size_, kStaging - staged_); }
   bool consume(QueuePairHandler& handler, ConstBytes bytes, std::size_t& used);
-  bool begin(const FrameHeader& header);
-  bool begin_write(const FrameHeader& header);
+  bool begin(QueuePairHandler& handler, const FrameHeader& header);
+  bool begin_write(QueuePairHandler& handler, const FrameHeader& header);
   bool begin_send(const FrameHeader& header);
   void land(ConstBytes bytes);
   static void note_landed(Window& window, const FrameHeader& header);

@@ -65,12 +65,16 @@ Connection::Status TcpQueuePair::progress(QueuePairHandler& handler) {
 
 Connection::Status TcpQueuePair::receive_some(QueuePairHandler& handler) {
   // The rest of a payload goes straight to its place; further bytes go to the staging buffer.
-  std::array<iovec, 2> vector{};
+  std::array<iovec, 3> vector{};
   std::size_t direct = 0;
   std::size_t count = 0;
   if (arrival_.active && arrival_.target != nullptr) {
     direct = arrival_.header.length - arrival_.done;
-    vector[count++] = {arrival_.target + arrival_.done, direct};
+    for (std::size_t from = arrival_.done; from < arrival_.header.length;) {
+      const MutableBytes place = arrival_.place(from);
+      vector[count++] = {place.data(), place.size()};
+      from += place.size();
+    }
   }
   const std::size_t staging_room = room();
   vector[count++] = {staging_.get() + staged_, staging_room};
@@ -98,9 +102,14 @@ Connection::Status TcpQueuePair::take(QueuePairHandler& handler, ssize_t result,
   }
   const auto received = static_cast<std::size_t>(result);
   const std::size_t landed = std::min(received, direct);
-  if (landed > 0) {
-    land({arrival_.target + arrival_.done, landed});
-    if (arrival_.done == arrival_.header.length && !end(handler)) return Status::broken;
+  for (std::size_t rest = landed; rest > 0;) {
+    const MutableBytes place = arrival_.place(arrival_.done);
+    const std::size_t here = std::min(rest, place.size());
+    land(place.first(here));
+    rest -= here;
+  }
+  if (landed > 0 && arrival_.done == arrival_.header.length && !end(handler)) {
+    return Status::broken;
   }
   const std::size_t total = staged_ + received - landed;
   std::size_t used = 0;
@@ -117,13 +126,11 @@ bool TcpQueuePair::consume(QueuePairHandler& handler, ConstBytes bytes, std::siz
       const auto header = decode_frame_header(bytes.subspan(used), digests_.header);
       if (!header) return fail(std::string{"bad frame: "} + to_string(header.error()));
       used += sizeof(FrameHeader);
-      if (!begin(*header)) return false;
+      if (!begin(handler, *header)) return false;
     } else {
-      const std::size_t missing = arrival_.header.length - arrival_.done;
-      const ConstBytes piece = bytes.subspan(used, std::min(missing, bytes.size() - used));
-      if (arrival_.target != nullptr) {
-        std::memcpy(arrival_.target + arrival_.done, piece.data(), piece.size());
-      }
+      const MutableBytes place = arrival_.place(arrival_.done);
+      const ConstBytes piece = bytes.subspan(used, std::min(place.size(), bytes.size() - used));
+      if (arrival_.target != nullptr) std::memcpy(place.data(), piece.data(), piece.size());
       land(piece);
       used += piece.size();
     }
@@ -132,14 +139,14 @@ bool TcpQueuePair::consume(QueuePairHandler& handler, ConstBytes bytes, std::siz
   return true;
 }
 
-bool TcpQueuePair::begin(const FrameHeader& header) {
+bool TcpQueuePair::begin(QueuePairHandler& handler, const FrameHeader& header) {
   arrival_ = Arrival{};
   arrival_.header = header;
   arrival_.active = true;
   read_size_ = header.length > kLargePayload ? kSmallRead : kStaging;
   switch (static_cast<Opcode>(header.opcode)) {
     case Opcode::write:
-      return begin_write(header);
+      return begin_write(handler, header);
     case Opcode::send:
       return begin_send(header);
     case Opcode::send_with_invalidate:
@@ -152,7 +159,7 @@ bool TcpQueuePair::begin(const FrameHeader& header) {
   return fail("bad frame: unknown operation");
 }
 
-bool TcpQueuePair::begin_write(const FrameHeader& header) {
+bool TcpQueuePair::begin_write(QueuePairHandler& handler, const FrameHeader& header) {
   if (header.length == 0) return true;  // as in verbs, keys of empty operations are not looked at
   const std::uint32_t key = header.key;
   if (regions_ != nullptr && RegionTable::has(key)) return begin_region_write(header);
@@ -168,6 +175,10 @@ bool TcpQueuePair::begin_write(const FrameHeader& header) {
   }
   // Withdrawn since the peer was asked: it cannot know, its bytes are dropped.
   arrival_.target = window.exposed ? window.memory.data() + address : nullptr;
+  const bool has_immediate = (header.flags & kHasImmediate) != 0;
+  if (has_immediate && header.length > kLargePayload && arrival_.target != nullptr) {
+    arrival_.detour = handler.detour(address, header.length, header.immediate);
+  }
   return true;
 }
 
@@ -196,6 +207,7 @@ bool TcpQueuePair::end(QueuePairHandler& handler) {
   const bool landed = arrival_.target != nullptr;
   arrival_.active = false;
   arrival_.target = nullptr;
+  arrival_.detour = {};
   if (digests_.data && header.length > 0 && crc_finish(arrival_.crc) != header.payload_crc) {
     count_digest_error();
     return fail("the payload of a frame was damaged on the way (CRC32C mismatch)");

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <span>
 #include <utility>
 
@@ -111,14 +112,24 @@ void SendQueue::advance(std::size_t bytes) {
 }
 
 void SendQueue::disown() {
-  for (std::size_t i = 0; i < count_; ++i) {
-    Frame& frame = at(i);
-    if (frame.data.empty() || frame.owned) continue;
-    frame.owned = std::make_unique<std::byte[]>(frame.data.size());
-    std::memcpy(frame.owned.get(), frame.data.data(), frame.data.size());
-    frame.data = {frame.owned.get(), frame.data.size()};
-  }
+  for (std::size_t i = 0; i < count_; ++i) disown(at(i));
   sent_ = posted_;
+}
+
+void SendQueue::disown(ConstBytes memory) {
+  for (std::size_t i = 0; i < count_; ++i) {
+    const std::byte* const begin = at(i).data.data();
+    const bool inside = std::less_equal<>{}(memory.data(), begin) &&
+                        std::less<>{}(begin, memory.data() + memory.size());
+    if (inside) disown(at(i));
+  }
+}
+
+void SendQueue::disown(Frame& frame) {
+  if (frame.data.empty() || frame.owned) return;
+  frame.owned = std::make_unique<std::byte[]>(frame.data.size());
+  std::memcpy(frame.owned.get(), frame.data.data(), frame.data.size());
+  frame.data = {frame.owned.get(), frame.data.size()};
 }
 
 void SendQueue::clear() {

@@ -31,6 +31,8 @@ class SendQueue {
   Ticket sent() const { return sent_; }
   /// Copies all data that is still referred to.
   void disown();
+  /// Copies data that begins in this memory.
+  void disown(ConstBytes memory);
   void clear();
 
  private:
@@ -45,6 +47,7 @@ class SendQueue {
 
   Frame& append(const FrameHeader& header);
   Frame& at(std::size_t index) { return ring_[(head_ + index) & (ring_.size() - 1)]; }
+  static void disown(Frame& frame);
   void grow();
   void advance(std::size_t bytes);
 

@@ -27,7 +27,9 @@ class FakeQueuePair final : public QueuePair {
   std::uint64_t receives = 0;
   Ticket sent_up_to = ~Ticket{0};  ///< what sent() answers at most
   int disowned = 0;
-  bool landed = true;  ///< what collect() answers
+  int detours_ended = 0;
+  bool anywhere = false;  ///< what sends_from_anywhere() answers
+  bool landed = true;     ///< what collect() answers
 
   Ticket write_with_immediate(RemoteMemory to, ConstBytes data, ConstBytes header,
                               std::uint32_t immediate) override {
@@ -59,6 +61,8 @@ class FakeQueuePair final : public QueuePair {
   void flush() override {}
   Ticket sent() const override { return std::min(sent_up_to, Ticket{posts.size()}); }
   void disown_unsent() override { ++disowned; }
+  void end_detour() override { ++detours_ended; }
+  bool sends_from_anywhere() const override { return anywhere; }
 
  private:
   static std::vector<std::byte> copy(ConstBytes bytes) { return {bytes.begin(), bytes.end()}; }

@@ -12,7 +12,8 @@ namespace rtrs::library {
 namespace {
 
 constexpr unsigned kSlots = 4;
-constexpr std::uint32_t kPiece = 4096;
+/// Bytes of a piece: of those that are copied, and of those that are received where they belong.
+constexpr std::uint32_t kPieces[] = {4096, 20 * 1024};
 constexpr std::size_t kMost = 60;  ///< messages under way, fewer than there are permits
 constexpr int kAnyError = -1;      ///< of a message
 
@@ -68,6 +69,7 @@ std::string CallsWorld::pattern(std::uint32_t id, std::size_t size) {
 
 CallsWorld::CallsWorld(std::uint64_t seed)
     : random_{seed},
+      piece_{kPieces[seed % std::size(kPieces)]},
       server_{std::make_unique<TestServer>([this](const auto& incoming) { handle(incoming); })},
       slots_{kSlots} {
   ClientOptions options;
@@ -127,12 +129,12 @@ void CallsWorld::begin_call() {
   call.wish.id = static_cast<std::uint32_t>(calls_.size());
   call.wish.end = static_cast<End>(draw(5));
   call.wish.answer = draw(3) == 0 ? kDirectAnswer + draw(9000) : draw(200);
-  call.wish.data = staged ? 1 + draw(5 * kPiece) : draw(100);
+  call.wish.data = staged ? 1 + draw(5 * piece_) : draw(100);
   call.data = pattern(call.wish.id, call.wish.data);
   if (draw(4) == 0) call.flags |= kRepeatable;
   if (staged) {
     call.flags |= kStaged;
-    call.sent_pieces.assign((call.data.size() + kPiece - 1) / kPiece, false);
+    call.sent_pieces.assign((call.data.size() + piece_ - 1) / piece_, false);
   }
   if (draw(4) == 0) send_call(call, /*is_void=*/true);
   if (draw(2) == 0) send_missing_pieces(call);
@@ -149,14 +151,14 @@ void CallsWorld::begin_next_call(Call& call) {
 
 // ---- Messages -----------------------------------------------------------------------------------
 
-CallHeader CallsWorld::header_of(const Call& call, CallKind kind) {
+CallHeader CallsWorld::header_of(const Call& call, CallKind kind) const {
   CallHeader header;
   header.kind = kind;
   header.slot = call.place.slot;
   header.generation = call.place.generation;
   header.number = call.place.number;
   header.out_length = call.data.size();
-  header.piece_size = kPiece;
+  header.piece_size = piece_;
   return header;
 }
 
@@ -209,10 +211,10 @@ void CallsWorld::send_piece(Call& call, std::size_t index) {
   if (!call.staged()) return;
   index %= call.sent_pieces.size();
   CallHeader header = header_of(call, CallKind::piece);
-  header.place = index * kPiece;
+  header.place = index * piece_;
   auto message = std::make_unique<Message>(header, "");
   message->what = "piece of call " + std::to_string(call.wish.id);
-  message->data = call.data.substr(index * kPiece, kPiece);
+  message->data = call.data.substr(index * piece_, piece_);
   // Behind the call nobody needs it, and how that has ended may be told.
   message->expected_error = !reaches(call) ? ECANCELED : call.complete ? kAnyError : 0;
   call.sent_pieces[index] = true;
@@ -220,8 +222,11 @@ void CallsWorld::send_piece(Call& call, std::size_t index) {
 }
 
 void CallsWorld::send_missing_pieces(Call& call) {
-  for (std::size_t i = call.sent_pieces.size(); i > 0; --i) {
-    if (!call.sent_pieces[i - 1]) send_piece(call, i - 1);
+  const bool in_order = draw(2) == 0;
+  const std::size_t count = call.sent_pieces.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t index = in_order ? i : count - 1 - i;
+    if (!call.sent_pieces[index]) send_piece(call, index);
   }
 }
 
@@ -314,9 +319,13 @@ void CallsWorld::finish(rtrs_request* request, const Wish& wish) {
   if (fails) return rtrs_finish(request, EDOM, nullptr, 0);
   if (wish.end != End::own_memory) return rtrs_finish(request, 0, answer.data(), answer.size());
   const std::unique_lock lock{mutex_};
-  const std::string& kept = own_memory_.emplace_back(answer);
-  const auto count = [](void* self) { ++static_cast<CallsWorld*>(self)->given_back_; };
-  rtrs_finish_with(request, kept.data(), kept.size(), count, this);
+  OwnMemory& kept = own_memory_.emplace_back(answer, &given_back_);
+  const auto give_back = [](void* context) {
+    auto& self = *static_cast<OwnMemory*>(context);
+    std::ranges::fill(self.answer, '!');  // nobody must send it any more
+    ++*self.given_back;
+  };
+  rtrs_finish_with(request, kept.answer.data(), kept.answer.size(), give_back, &kept);
 }
 
 /// On another thread than the server's.

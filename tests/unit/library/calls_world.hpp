@@ -36,6 +36,12 @@ class CallsWorld {
     std::uint32_t answer = 0;  ///< bytes
     End end = End::now;
   };
+  /// An answer of the handler.
+  struct OwnMemory {
+    OwnMemory(std::string text, std::size_t* count) : answer{std::move(text)}, given_back{count} {}
+    std::string answer;
+    std::size_t* given_back;
+  };
   struct Call {
     Wish wish;
     CallSlots::Taken place;
@@ -64,7 +70,7 @@ class CallsWorld {
   void send_forget(Call& call);
   void send(std::unique_ptr<Message> message);
   Call& any_call();
-  static CallHeader header_of(const Call& call, CallKind kind);
+  CallHeader header_of(const Call& call, CallKind kind) const;
   bool reaches(const Call& call);
   void fence();
   void pump();
@@ -80,6 +86,7 @@ class CallsWorld {
   static std::string pattern(std::uint32_t id, std::size_t size);
 
   std::mt19937_64 random_;
+  std::uint32_t piece_;  ///< bytes
   std::unique_ptr<TestServer> server_;
   std::unique_ptr<Client> client_;
   std::unique_ptr<LaneLoop> loop_;
@@ -93,7 +100,7 @@ class CallsWorld {
   std::mutex mutex_;  ///< guards what follows: the handler's
   std::map<std::uint32_t, int> executions_;
   std::vector<std::pair<rtrs_request*, Wish>> held_;
-  std::list<std::string> own_memory_;
+  std::list<OwnMemory> own_memory_;
   std::size_t given_back_ = 0;
   std::string bad_data_;
 };
