@@ -106,10 +106,15 @@ tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_storage(
   const wire::Uuid key = turn_key((*backend)->info());
   // An unreadable record is reported when a client wants to write.
   const bool kept = options_.turns != nullptr && key != wire::Uuid{} && !options.read_only;
-  if (kept) options_.turns->opened(key, (*backend)->notes());
+  const auto notes = kept ? (*backend)->notes() : nullptr;
+  // The record must not change in between.
+  std::unique_lock<std::mutex> one_at_a_time;
+  if (notes != nullptr) one_at_a_time = std::unique_lock{turn_mutex_};
+  if (kept) options_.turns->opened(key, notes);
   const auto record = kept ? options_.turns->load(key) : tl::expected<WriterRecord, std::string>{};
   const auto seat = seat_of(key);
   const std::lock_guard lock{mutex_};
+  if (notes != nullptr) forget_users_of(key);
   auto opened = std::make_shared<Storage>(std::move(*backend), *geometry, permanent);
   opened->identity_ = identity;
   opened->writers_ = writers_of(identity, key);
@@ -122,6 +127,16 @@ tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_storage(
     files_[FileKey{*identity, !geometry->read_only}] = opened;
   }
   return opened;
+}
+
+/// With the lock held. Storage with notes is open for writing at one server only. If it was open
+/// here before, that one was fenced off, and another server may have had it since. Its users of
+/// then reach it no more, and have no part in it; and nobody has seen its present content.
+void ExportCatalogue::forget_users_of(const wire::Uuid& key) {
+  const auto writers = writers_by_key_.find(key);
+  if (writers == writers_by_key_.end()) return;
+  turns_by_key_.erase(key);
+  writers->second = std::make_shared<WriterCount>(writers->second->changes() + 1);
 }
 
 /// A storage that is open for writing serves readers too.

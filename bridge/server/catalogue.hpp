@@ -288,6 +288,7 @@ class ExportCatalogue {
                                                              bool writable);
   tl::expected<Lease, Refusal> lease_found(const FoundFile& file, std::string_view device_name,
                                            const Access& access);
+  bool is_present(const WriterTurns& turns, const wire::Uuid& key) const;
   tl::expected<void, std::string> take_turn_of(WriterTurns& turns, const wire::Uuid* key,
                                                const wire::Uuid& session, Coming coming);
   tl::expected<void, std::string> expel_from(WriterTurns& turns, const wire::Uuid& key,
@@ -304,6 +305,7 @@ class ExportCatalogue {
   std::shared_ptr<WriterCount> writers_of(const MaybeIdentity& identity, const wire::Uuid& key);
   std::shared_ptr<WriterTurns> turns_of(const MaybeIdentity& identity, const wire::Uuid& key);
   std::shared_ptr<mirror::Seat> seat_of(const wire::Uuid& key);
+  void forget_users_of(const wire::Uuid& key);
   void give_back(const Lease& lease);
   void forget_writer(const Lease& lease);
 

@@ -36,12 +36,22 @@ tl::expected<void, std::string> ExportCatalogue::take_turn(Lease& lease, const w
   return taken;
 }
 
+/// With the lock held. False: they are of the storage as it was before it was opened anew, and the
+/// record is not theirs any more.
+bool ExportCatalogue::is_present(const WriterTurns& turns, const wire::Uuid& key) const {
+  const auto found = turns_by_key_.find(key);
+  return found != turns_by_key_.end() && found->second.get() == &turns;
+}
+
 /// `key`: null if it is not kept.
 tl::expected<void, std::string> ExportCatalogue::take_turn_of(WriterTurns& turns,
                                                               const wire::Uuid* key,
                                                               const wire::Uuid& session,
                                                               Coming coming) {
   std::unique_lock lock{mutex_};
+  if (key != nullptr && !is_present(turns, *key)) {
+    return tl::unexpected(std::string{"the storage was opened anew meanwhile"});
+  }
   if (key != nullptr && left_.contains(*key)) {
     if (auto saved = record_left_of(turns, *key, lock); !saved) return saved;
   }

@@ -127,6 +127,9 @@ class WriterTurns {
 /// Threads: its catalogue's lock; look() and changed() any.
 class WriterCount {
  public:
+  WriterCount() = default;
+  explicit WriterCount(std::uint32_t changes) : changes_{changes} {}
+
   /// rw excludes every other writer; two may write while a machine migrates, because the old and
   /// the new host have the device open for a moment. Returns 0 or EPERM.
   int take(wire::AccessMode mode);
