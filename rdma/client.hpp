@@ -210,7 +210,8 @@ class LaneLoop {
   /// Operations end in start() and progress(), and when paths come and go, which makes a descriptor
   /// readable.
   virtual Job* collect() = 0;
-  /// Gives an operation up; it will not be collected. False: it had finished, and will be.
+  /// Gives an operation up; it will not be collected. False: it has finished or is about to, and
+  /// will be.
   virtual bool cancel(Job& job) = 0;
 };
 

@@ -48,6 +48,10 @@ class TransferOperation final : public rtrs::Operation {
   void start(rtrs::ClientLane& lane) override;
   void cancel(rtrs::ClientLane& lane) override;
 
+  const Transfer& transfer() const { return transfer_; }
+  /// It was never started: another way has carried it out, with this answer.
+  void end(int error) { finish(error); }
+
  private:
   struct Fragment {
     rtrs::Request request;

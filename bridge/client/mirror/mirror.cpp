@@ -125,10 +125,16 @@ void Mirror::leave() {
 
 void Mirror::post(std::function<void()> function) {
   const std::lock_guard lock{mutex_};
-  if (posted_.empty()) eventfd_write(wake_, 1);  // else it has been woken already
   posted_.push_back(std::move(function));
+  wake_up();
 }
 
+/// Once for all that comes together.
+void Mirror::wake_up() {
+  if (!std::exchange(woken_, true)) eventfd_write(wake_, 1);
+}
+
+/// Jobs of lanes first: others are given up only behind them.
 void Mirror::run_posted() {
   eventfd_t ignored;
   eventfd_read(wake_, &ignored);
@@ -136,7 +142,11 @@ void Mirror::run_posted() {
   {
     const std::lock_guard lock{mutex_};
     posted.swap(posted_);
+    arriving_.swap(arrived_);
+    woken_ = false;
   }
+  for (const CallPtr& call : arriving_) accept(call);
+  arriving_.clear();
   for (const auto& function : posted) function();
 }
 
@@ -148,6 +158,7 @@ void Mirror::loop() {
     if (polled_.front().revents != 0) run_posted();
     settle();
     if (Clock::now() >= next_tick_) tick();
+    publish();
   }
   part();
 }
@@ -215,6 +226,12 @@ void Mirror::settle() {
   } while (collect() || over_ || attached_);
 }
 
+/// All answers of this turn, with one wake-up for each lane.
+void Mirror::publish() {
+  for (MirrorLane* lane : answered_) lane->publish();
+  answered_.clear();
+}
+
 void Mirror::tick() {
   const auto now = Clock::now();
   next_tick_ = now + kTick;
@@ -248,6 +265,7 @@ void Mirror::part() {
     member.link->leave(std::move(member.open));
   }
   run_posted();  // closes devices opened in the last moment, with their memory
+  publish();
   group_.reset();
 }
 

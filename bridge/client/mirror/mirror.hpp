@@ -17,9 +17,11 @@
 #include <vector>
 
 #include "bridge/client/config.hpp"
+#include "bridge/client/disk.hpp"
 #include "bridge/client/mirror/group.hpp"
 #include "bridge/client/mirror/member_link.hpp"
 #include "bridge/client/mirror/member_order.hpp"
+#include "bridge/client/mirror/mirror_lane.hpp"
 #include "bridge/client/write_gate.hpp"
 
 namespace rnbd::mirror {
@@ -49,7 +51,9 @@ struct MirrorStatus {
 /// and the group. Attaches when it is first asked for, and again after too many members were away.
 ///
 /// Threads: any; leave() when no call is under way.
-class Mirror final : private GroupHost {
+class Mirror final : public LaneSource,
+                     public std::enable_shared_from_this<Mirror>,
+                     private GroupHost {
  public:
   Mirror(const ClientConfig& config, rtrs::Log log);
   ~Mirror() override;
@@ -68,6 +72,13 @@ class Mirror final : private GroupHost {
   /// Whole blocks enter it shared, patches alone.
   WriteGate& gate() { return gate_; }
 
+  /// More event loops would share its one thread.
+  unsigned lanes() const override { return 4; }
+  std::unique_ptr<rtrs::LaneLoop> take_lane(unsigned lane) override;
+  // For a lane: the jobs are the mirror's until it ends them.
+  void take(MirrorLane& lane, const std::vector<rtrs::LaneLoop::Job*>& jobs);
+  void give_up(rtrs::LaneLoop::Job& job);
+
   MirrorStatus status() const;
   /// Another client has taken it over: nothing is answered any more.
   bool dead() const;
@@ -78,9 +89,12 @@ class Mirror final : private GroupHost {
   using Clock = std::chrono::steady_clock;
   using Bytes = std::vector<std::byte>;
 
-  /// A user's request.
+  /// A user's request: one that waits, or a job of a lane.
   struct Call {
     Transfer transfer;
+    MirrorLane* lane = nullptr;
+    rtrs::LaneLoop::Job* job = nullptr;
+    std::uint64_t number = 0;  ///< of those from lanes
     Bytes own;  ///< the data, once its user has left
     std::optional<Clock::time_point> left;
     int failure = 0;     ///< a member's answer
@@ -88,6 +102,7 @@ class Mirror final : private GroupHost {
     int error = 0;
     std::condition_variable answered;
   };
+  using CallPtr = std::shared_ptr<Call>;
   /// A command on its way to a member.
   struct Errand {
     rtrs::LaneLoop::Job job;
@@ -140,6 +155,7 @@ class Mirror final : private GroupHost {
   // The loop.
   void loop();
   void post(std::function<void()> function);
+  void wake_up();
   void run_posted();
   void serve();
   void wait();
@@ -147,6 +163,7 @@ class Mirror final : private GroupHost {
   bool collect();
   void tick();
   void settle();
+  void publish();
   bool may_stop(Clock::time_point now) const;
   void part();
 
@@ -161,11 +178,11 @@ class Mirror final : private GroupHost {
   void end_for_good();
 
   // Calls.
-  void accept(const std::shared_ptr<Call>& call);
+  void accept(const CallPtr& call);
   void submit(std::uint64_t id, Call& call);
   void end(Call& call, int error);
   void end_all(int error);
-  void give_up(const std::shared_ptr<Call>& call);
+  void give_up(const CallPtr& call);
   void give_up(std::uint64_t id, Call& call);
   void take_over(Call& call);
   void free_of(std::uint64_t id, Call& call);
@@ -184,6 +201,9 @@ class Mirror final : private GroupHost {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::function<void()>> posted_;  ///< guarded by mutex_, as the next
+  std::vector<CallPtr> arrived_;               ///< from lanes
+  std::uint64_t arrivals_ = 0;                 ///< number of the newest of them
+  bool woken_ = false;                         ///< since the thread looked
   bool running_ = false;
   bool live_ = false;
   std::string dead_;  ///< why it is over for good
@@ -196,7 +216,9 @@ class Mirror final : private GroupHost {
   std::vector<Member> members_;
   std::unique_ptr<Group> group_;
   GroupShape shape_;
-  std::map<std::uint64_t, std::shared_ptr<Call>> calls_;
+  std::map<std::uint64_t, CallPtr> calls_;
+  std::vector<CallPtr> arriving_;
+  std::vector<MirrorLane*> answered_;  ///< lanes with jobs that have ended
   std::map<std::uint64_t, std::shared_ptr<Bytes>> own_memory_;
   Errands spare_;
   std::vector<pollfd> polled_;

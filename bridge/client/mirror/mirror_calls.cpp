@@ -44,7 +44,38 @@ int Mirror::run(const Transfer& transfer, const Interrupt& interrupt) {
   return call->error;
 }
 
-void Mirror::accept(const std::shared_ptr<Call>& call) {
+std::unique_ptr<rtrs::LaneLoop> Mirror::take_lane(unsigned /*lane*/) {
+  return std::make_unique<MirrorLane>(shared_from_this());
+}
+
+void Mirror::take(MirrorLane& lane, const std::vector<rtrs::LaneLoop::Job*>& jobs) {
+  const std::lock_guard lock{mutex_};
+  for (rtrs::LaneLoop::Job* const job : jobs) {
+    const CallPtr& call = arrived_.emplace_back(std::make_shared<Call>());
+    call->transfer = static_cast<const TransferOperation&>(*job->operation).transfer();
+    call->lane = &lane;
+    call->job = job;
+    call->number = ++arrivals_;
+  }
+  wake_up();
+}
+
+/// It may end meanwhile, and its memory be that of a later job.
+void Mirror::give_up(rtrs::LaneLoop::Job& job) {
+  std::uint64_t newest = 0;
+  {
+    const std::lock_guard lock{mutex_};
+    newest = arrivals_;
+  }
+  post([this, &job, newest] {
+    const auto found = std::ranges::find_if(calls_, [&](const auto& entry) {
+      return entry.second->job == &job && entry.second->number <= newest;
+    });
+    if (found != calls_.end()) give_up(found->first, *found->second);
+  });
+}
+
+void Mirror::accept(const CallPtr& call) {
   if (superseded_ || stop_by_) return end(*call, EIO);
   const std::uint64_t id = next_call_++;
   calls_.emplace(id, call);
@@ -60,7 +91,9 @@ void Mirror::end(Call& call, int error) {
   if (call.ended) return;
   call.ended = true;
   call.error = error;
-  call.answered.notify_all();
+  if (call.lane == nullptr) return call.answered.notify_all();
+  call.lane->end(*std::exchange(call.job, nullptr), error);
+  if (std::ranges::find(answered_, call.lane) == answered_.end()) answered_.push_back(call.lane);
 }
 
 /// Only while the group is not live: it would go on with them.
@@ -87,7 +120,7 @@ void Mirror::done(std::uint64_t operation) {
   calls_.erase(found);
 }
 
-void Mirror::give_up(const std::shared_ptr<Call>& call) {
+void Mirror::give_up(const CallPtr& call) {
   const auto found =
       std::ranges::find_if(calls_, [&](const auto& entry) { return entry.second == call; });
   if (found != calls_.end()) give_up(found->first, *call);

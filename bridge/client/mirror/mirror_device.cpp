@@ -14,32 +14,16 @@ namespace {
 
 using wire::IoOperation;
 
-/// Carries nothing: see MirrorDevice.
-class IdleLane final : public rtrs::LaneLoop {
- public:
-  void start(Job& /*job*/) override {}
-  void flush() override {}
-  std::size_t watch(std::vector<pollfd>& /*descriptors*/) override { return 0; }
-  bool progress(std::span<const pollfd> /*polled*/) override { return false; }
-  bool await() override { return false; }
-  Job* collect() override { return nullptr; }
-  bool cancel(Job& /*job*/) override { return true; }
-};
-
-class IdleLanes final : public LaneSource {
- public:
-  unsigned lanes() const override { return 4; }
-  std::unique_ptr<rtrs::LaneLoop> take_lane(unsigned /*lane*/) override {
-    return std::make_unique<IdleLane>();
-  }
-};
+bool changes(const Transfer& transfer) {
+  return transfer.operation != IoOperation::read && transfer.operation != IoOperation::flush;
+}
 
 }  // namespace
 
 MirrorDevice::MirrorDevice(std::shared_ptr<Mirror> mirror, std::string name, bool read_only)
     : Disk{mirror->geometry(), read_only}, mirror_{std::move(mirror)}, name_{std::move(name)} {}
 
-std::shared_ptr<LaneSource> MirrorDevice::lane_source() { return std::make_shared<IdleLanes>(); }
+std::shared_ptr<LaneSource> MirrorDevice::lane_source() { return mirror_; }
 
 bool MirrorDevice::inside(std::uint64_t offset, std::uint64_t length) const {
   return offset <= geometry().size && length <= geometry().size - offset;
@@ -154,10 +138,26 @@ int MirrorDevice::cache(std::uint64_t /*offset*/, std::uint64_t /*length*/,
   return EOPNOTSUPP;
 }
 
-int MirrorDevice::begin(Transfer& /*transfer*/, Begun& /*begun*/) { return EAGAIN; }
+// ---- For event loops ----------------------------------------------------------------------------
 
-int MirrorDevice::end(const Transfer& /*transfer*/, const Begun& /*begun*/, int error) {
-  return error;
+/// As the calls above, which do all that these cannot: partial blocks, and waiting for a patch.
+int MirrorDevice::begin(Transfer& transfer, Begun& begun) {
+  begun = {};
+  if (transfer.operation == IoOperation::flush) return 0;
+  if (changes(transfer) && read_only()) return EROFS;
+  if (!inside(transfer.offset, transfer.length)) return EINVAL;
+  if (transfer.operation == IoOperation::discard || transfer.fast) return EOPNOTSUPP;
+  if (!geometry().is_aligned(transfer.offset, transfer.length)) return EAGAIN;
+  if (!changes(transfer)) return 0;
+  if (transfer.operation == IoOperation::write_zeroes && geometry().max_write_zeroes == 0)
+    transfer.operation = IoOperation::write;
+  begun.in_gate = mirror_->gate().try_enter_shared();
+  return begun.in_gate ? 0 : EAGAIN;
+}
+
+int MirrorDevice::end(const Transfer& /*transfer*/, const Begun& begun, int error) {
+  if (begun.in_gate) mirror_->gate().leave_shared();
+  return error == EAGAIN ? EIO : error;  // a member's own must not have it done once more
 }
 
 }  // namespace rnbd::mirror

@@ -10,8 +10,7 @@
 
 namespace rnbd::mirror {
 
-/// Partial blocks are read, changed and written back with nobody else's writes in between. Event
-/// loops cannot carry out any of it themselves: begin() sends them to the blocking calls.
+/// Partial blocks are read, changed and written back with nobody else's writes in between.
 ///
 /// Errors:  as Disk.
 /// Threads: any.
@@ -48,7 +47,7 @@ class MirrorDevice final : public Disk {
 
   const std::shared_ptr<Mirror> mirror_;
   const std::string name_;
-  DeviceHandle handle_;  ///< of no use
+  DeviceHandle handle_;  ///< of no use: the members have theirs
 };
 
 }  // namespace rnbd::mirror
