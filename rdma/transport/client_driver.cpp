@@ -67,7 +67,8 @@ ClientDriver::ClientDriver(ClientOptions options)
       deadline_{io_},
       look_timer_{io_},
       errand_timer_{io_},
-      session_{session_options(options_), random_bits} {}
+      machine_{session_options(options_), random_bits, options_.keeper != nullptr},
+      session_{machine_.session()} {}
 
 ClientDriver::~ClientDriver() {
   if (!thread_.joinable()) return;
@@ -187,6 +188,7 @@ void ClientDriver::up_on_io() {
 
 void ClientDriver::fail_on_io(Failure failure) {
   if (std::exchange(closed_, true)) return;
+  machine_.end();
   {
     const std::lock_guard lock{mutex_};
     if (alive() && failure.error != ESHUTDOWN) {

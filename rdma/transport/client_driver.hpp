@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "rdma/client.hpp"
-#include "rdma/core/client_session.hpp"
+#include "rdma/core/client/machine.hpp"
 #include "rdma/path_list.hpp"
 #include "rdma/transport/client_notices.hpp"
 #include "rdma/transport/lane_driver.hpp"
@@ -25,6 +25,8 @@
 
 namespace rtrs {
 
+/// Performs the actions of a ClientMachine and reports events to it.
+///
 /// Threads: run() and the getters any; what is named *_on_io runs on the background thread.
 class ClientDriver final : public Client {
  public:
@@ -57,6 +59,14 @@ class ClientDriver final : public Client {
   std::unique_ptr<LaneLoop> take_lane(unsigned lane) override { return lanes_[lane]->open_loop(); }
 
  private:
+  // client_driver_actions.cpp: the executor of the machine
+  void feed_on_io(const ClientEvent& event);
+  void perform_all_on_io();
+  void perform_on_io(const ClientAction& action);
+  void perform_on_lanes_on_io(const ClientAction& action);
+  void look_on_io();
+  void schedule_look_on_io();
+
   // client_driver.cpp: the session
   void run_background_thread();
   void call_on_io(const std::function<void()>& function);
@@ -79,7 +89,6 @@ class ClientDriver final : public Client {
   PathList staying_on_io() const;
   std::optional<unsigned> find_on_io(const PathAddress& address) const;
   bool others_have_led_there_on_io(unsigned path) const;
-  void let_go_on_io(unsigned path);
 
   // client_driver_memory.cpp
   tl::expected<void, Failure> register_on_io(MutableBytes memory);
@@ -88,32 +97,20 @@ class ClientDriver final : public Client {
   void register_all_on_io(unsigned path, Connection& connection) const;
 
   // client_driver_time.cpp
-  void look_on_io();
-  void schedule_look_on_io();
   void give_up_changes_on_io(unsigned path);
-  void note_pause_on_io();
   void fail_overdue_on_io();
   int error_without_path(const ClientLane& lane) const;
   int error_without_path() const;
   void report_held_opens_on_io();
   void report_held_writes_on_io();
-  void apply_use_on_io();
   void ask_for_errands_on_io();
 
   // client_driver_paths.cpp: paths that come and go
   void connect_on_io(unsigned path);
-  void ready_on_io(unsigned path);
-  void join_on_io(unsigned path);
-  void access_changed_on_io(unsigned path);
-  void refuse_on_io(unsigned path, const Cause& cause) {
-    lose_on_io(path, paths_[path].life, cause);
-  }
+  void attach_on_io(unsigned path);
   void lose_on_io(unsigned path, unsigned life, const Cause& cause);
-  bool in_vain_on_io(unsigned path);
-  bool lives_in_part_on_io(unsigned path);
-  void distrust_on_io(unsigned path);
-  void give_up_path_on_io(unsigned path);
-  void report_end(unsigned path, bool was_connected, const Cause& cause);
+  void close_path_on_io(unsigned path);
+  void detach_on_io(unsigned path);
   void report_statistics(unsigned path) const;
   void first_attempt_failed_on_io(unsigned path, const Cause& cause);
   void run_errand_on_io();
@@ -122,20 +119,17 @@ class ClientDriver final : public Client {
   void flush_control_on_io();
   void create_lanes_on_io(unsigned path);
   bool heard_on_io(unsigned path);
-  void check_leaving_on_io(unsigned path);
+  bool is_bound_on_io(unsigned path);
   void for_each_lane(const std::function<void(ClientLane&)>& function);
 
   // client_driver_renewal.cpp
-  void renew_on_io(unsigned path);
-  void renewed_on_io();
-  void retry_held_on_io();
+  void recover_on_io(unsigned path);
+  void recovered_on_io();
 
   /// A path between its lives is null.
   struct Path {
     std::shared_ptr<PathDriver> driver;
     std::shared_ptr<HostLookup> lookup;  ///< kept, for what it remembers
-    unsigned life = 0;
-    bool held = false;  ///< ready, but waits until the session has been renewed
   };
   /// A new session that is being filled.
   struct Renewal {
@@ -154,7 +148,9 @@ class ClientDriver final : public Client {
   boost::asio::steady_timer deadline_;
   boost::asio::steady_timer look_timer_;
   boost::asio::steady_timer errand_timer_;
-  ClientSession session_;
+  ClientMachine machine_;
+  ClientSession& session_;   ///< the machine's
+  bool performing_ = false;  ///< an action: those that it leads to are performed behind it
   std::array<Path, kMaxPaths> paths_;
   std::unique_ptr<Renewal> renewal_;
   std::unique_ptr<Operation> errand_;  ///< of the keeper, on the control lane
@@ -164,10 +160,9 @@ class ClientDriver final : public Client {
   std::unique_ptr<ClientLane> control_lane_;
   std::vector<std::unique_ptr<LaneDriver>> lanes_;  ///< constant once alive
   std::vector<MutableBytes> memories_;              ///< of callers; for the paths that will come
-  PathMask in_use_ = 0;
-  ClientNotices::Lateness lateness_;  ///< not up yet: its last attempts
-  LastingCondition opens_wait_;       ///< the control lane holds back its requests
-  LastingCondition writes_wait_;      ///< lanes of I/O do
+  ClientNotices::Lateness lateness_;                ///< not up yet: its last attempts
+  LastingCondition opens_wait_;                     ///< the control lane holds back its requests
+  LastingCondition writes_wait_;                    ///< lanes of I/O do
   bool closed_ = false;
 
   mutable std::mutex mutex_;

@@ -36,7 +36,7 @@ PathStatus ClientDriver::status_on_io(unsigned path) {
   PathStatus status;
   status.address = options_.paths[path];
   status.state = session_.state(path);
-  status.in_use = !closed_ && (in_use_ >> path & 1) != 0;
+  status.in_use = !closed_ && (machine_.in_use() >> path & 1) != 0;
   status.leaving = session_.leaving(path);
   status.access = session_.access(path);
   status.foreign = session_.foreign(path);
@@ -81,7 +81,7 @@ tl::expected<void, Failure> ClientDriver::change(
       return;
     }
     result = step();
-    if (result) look_on_io();
+    if (result) feed_on_io({.kind = ClientEvent::Kind::came_or_goes});
   });
   return result;
 }
@@ -122,14 +122,7 @@ tl::expected<void, Failure> ClientDriver::remove_path(const PathAddress& path) {
           EBUSY, "no other path has led to the server yet, so none could take the place of " +
                      to_string(path) + "; wait until another one is connected"});
     }
-    const bool connected = session_.state(index) == PathState::connected;
-    session_.leave(index, now());
-    apply_use_on_io();
-    // Linux's server cannot be asked again what became of a request: it is let finish.
-    if (!connected || session_.path(index).exactly_once()) {
-      refuse_on_io(index, Cause{Cause::Kind::removed, index});
-    }
-    let_go_on_io(index);
+    feed_on_io({.kind = ClientEvent::Kind::remove, .path = index});
     return {};
   });
 }
@@ -143,27 +136,10 @@ bool ClientDriver::others_have_led_there_on_io(unsigned path) const {
   return false;
 }
 
-/// Ends a path that is leaving when nothing depends on it any more.
-void ClientDriver::let_go_on_io(unsigned index) {
-  if (closed_ || !session_.has(index) || !session_.leaving(index)) return;
-  bool busy = false;
-  for_each_lane([&](ClientLane& lane) { busy |= lane.bound(index); });
-  if (busy) return;
-  refuse_on_io(index, Cause{Cause::Kind::removed, index});
-  // Something may have taken it in between; then it waits for its return.
-  for_each_lane([&](ClientLane& lane) { busy |= lane.bound(index); });
-  if (busy) return;
-  for_each_lane([&](ClientLane& lane) { lane.forget(index); });
-  session_.remove(index);
-  report({.kind = Notice::Kind::path_removed, .path = index});
-}
-
 tl::expected<void, Failure> ClientDriver::disconnect(const PathAddress& path) {
   return change([&]() -> tl::expected<void, Failure> {
     if (auto there = staying_on_io().contains(path); !there) return there;
-    const unsigned index = *find_on_io(path);
-    refuse_on_io(index, Cause{Cause::Kind::disconnected, index});
-    session_.disconnect(index, now());
+    feed_on_io({.kind = ClientEvent::Kind::disconnect, .path = *find_on_io(path)});
     return {};
   });
 }
@@ -179,14 +155,13 @@ tl::expected<void, Failure> ClientDriver::reconnect(const PathAddress& path) {
 void ClientDriver::set_policy(PathPolicy policy) {
   call_on_io([&] {
     options_.policy = policy;
-    in_use_ = 0;
     if (closed_) return;
     for (unsigned i = 0; i < session_.path_count(); ++i) {
       if (session_.state(i) != PathState::connected) continue;
       const Duration latency = session_.path(i).latency();
       for_each_lane([&](ClientLane& lane) { lane.set_latency(i, latency); });
     }
-    apply_use_on_io();
+    feed_on_io({.kind = ClientEvent::Kind::new_policy});
   });
 }
 

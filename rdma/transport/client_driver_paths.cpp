@@ -60,14 +60,13 @@ void ClientDriver::connect_on_io(unsigned index) {
   constexpr Duration kPatience = std::chrono::seconds{2};
   Path& path = paths_[index];
   if (!path.lookup) path.lookup = std::make_shared<HostLookup>(options_.paths[index].host);
-  const unsigned life = ++path.life;
-  path.held = false;
+  const unsigned life = machine_.life(index);
   const Duration patience =
       session_.was_up()
           ? std::min(options_.connect_timeout, std::max(kPatience, options_.heartbeat_interval * 4))
           : options_.connect_timeout;
   ClientPathHooks hooks;
-  hooks.ready = [this, index] { ready_on_io(index); };
+  hooks.ready = [this, index] { feed_on_io({.kind = ClientEvent::Kind::ready, .path = index}); };
   hooks.lost = [this, index, life](const Failure& failure) {
     lose_on_io(index, life, {failure.error, failure.text});
   };
@@ -76,81 +75,27 @@ void ClientDriver::connect_on_io(unsigned index) {
     if (options_.policy != PathPolicy::min_latency) return;
     for_each_lane([&](ClientLane& lane) { lane.set_latency(index, latency); });
   };
-  hooks.access = [this, index] { access_changed_on_io(index); };
+  hooks.access = [this, index] { feed_on_io({.kind = ClientEvent::Kind::access, .path = index}); };
   hooks.flush_all = [this] { flush_control_on_io(); };
   path.driver = std::make_shared<PathDriver>(
-      io_, session_.begin(index), connect_options(options_.paths[index], patience), path.lookup,
+      io_, session_.path(index), connect_options(options_.paths[index], patience), path.lookup,
       options_.session_name, options_.connect_timeout, std::move(hooks));
   path.driver->start();
 }
 
 bool ClientDriver::heard_on_io(unsigned index) {
-  note_pause_on_io();
+  feed_on_io({.kind = ClientEvent::Kind::awake});
   bool heard = false;
-  const unsigned misses_max = session_.misses_max(index);
-  bool lives = session_.path(index).control_silence() <= misses_max;
+  bool live = true;
   for (auto& lane : lanes_) {
     lane->service();
     heard |= lane->heard(index);
-    lives &= lane->probe(index, misses_max);
+    live &= lane->probe(index, session_.misses_max(index));
   }
-  if (lives) {
-    session_.lives(index, now());
-  } else {
-    give_up_path_on_io(index);
-  }
-  fail_overdue_on_io();
-  check_leaving_on_io(index);
+  feed_on_io({.kind = ClientEvent::Kind::heartbeat, .path = index, .lanes_live = live});
   report_held_opens_on_io();
   report_held_writes_on_io();
   return heard;
-}
-
-/// Later: its heartbeat is on the stack.
-void ClientDriver::give_up_path_on_io(unsigned index) {
-  session_.looks_dead(index, now());
-  asio::post(io_, [this, index, life = paths_[index].life] {
-    lose_on_io(index, life, Cause{Cause::Kind::unresponsive, index});
-  });
-}
-
-void ClientDriver::ready_on_io(unsigned index) {
-  using Welcome = ClientSession::Welcome;
-  Path& path = paths_[index];
-  Cause cause{Cause::Kind::none, index};
-  switch (session_.judge(index)) {
-    case Welcome::first:
-      create_lanes_on_io(index);
-      join_on_io(index);
-      return up_on_io();
-    case Welcome::joined:
-      if (renewal_) break;
-      return join_on_io(index);
-    case Welcome::renewed:
-      if (renewal_) break;
-      return renew_on_io(index);
-    case Welcome::left:
-      report({.kind = Notice::Kind::path_left, .path = index});
-      path.driver->core().say_goodbye();  // and closes the path, or the attempt takes too long
-      return;
-    case Welcome::stranger:
-      cause.kind = Cause::Kind::other_session;
-      return refuse_on_io(index, cause);
-    case Welcome::changed:
-      cause.kind = Cause::Kind::other_limits;
-      cause.had = session_.accepted();
-      cause.has = session_.path(index).accepted();
-      return fail_on_io(cause);
-    case Welcome::foreign:
-      cause.kind = Cause::Kind::other_server;
-      cause.server = session_.path(index).accepted().extension.server_id;
-      cause.wanted = session_.server_id();
-      return refuse_on_io(index, cause);
-    case Welcome::unfit:
-      cause.kind = Cause::Kind::no_extension;
-      return refuse_on_io(index, cause);
-  }
-  path.held = true;
 }
 
 void ClientDriver::create_lanes_on_io(unsigned index) {
@@ -180,41 +125,20 @@ void ClientDriver::create_lanes_on_io(unsigned index) {
   }
 }
 
-void ClientDriver::join_on_io(unsigned index) {
+void ClientDriver::attach_on_io(unsigned index) {
   Path& path = paths_[index];
   ClientPath& core = path.driver->core();
-  session_.connected(index, now());
   core.set_control_handler(&control_lane_->handler(index));
   core.attach(*control_lane_, index, 0, path.driver->control());
   for (std::uint16_t cid = 1; cid <= lanes_.size(); ++cid) {
     auto connection = path.driver->take(cid);
     register_all_on_io(index, *connection);
-    lanes_[cid - 1U]->attach(index, path.life, std::move(connection),
+    lanes_[cid - 1U]->attach(index, machine_.life(index), std::move(connection),
                              [&](ClientLane& lane, QueuePair& queue_pair) {
                                core.attach(lane, index, cid, queue_pair);
                              });
   }
   path.driver->flush();
-  apply_use_on_io();
-  schedule_look_on_io();
-  report({.kind = Notice::Kind::path_up, .path = index});
-  if (core.access() != wire::PathAccess::optimized) {
-    report({.kind = Notice::Kind::path_better, .path = index, .access = core.access()});
-  }
-  run_errand_on_io();
-  check_leaving_on_io(index);
-}
-
-void ClientDriver::access_changed_on_io(unsigned index) {
-  if (session_.state(index) != PathState::connected) return;  // join_on_io() looks at it
-  const bool worse = session_.access_changed(index, now());
-  report({.kind = worse ? Notice::Kind::path_worse : Notice::Kind::path_better,
-          .path = index,
-          .access = session_.path(index).access()});
-  const bool accessible = session_.path(index).accessible();
-  for_each_lane([&](ClientLane& lane) { lane.allow(index, accessible); });
-  apply_use_on_io();
-  schedule_look_on_io();
 }
 
 void ClientDriver::run_errand_on_io() {
@@ -241,54 +165,32 @@ void ClientDriver::errand_ended_on_io() {
 // ---- A path goes -------------------------------------------------------------------------------
 
 void ClientDriver::lose_on_io(unsigned index, unsigned life, const Cause& cause) {
-  Path& path = paths_[index];
-  if (closed_ || life != path.life || !path.driver) return;
-  const bool was_connected = session_.state(index) == PathState::connected;
-  note_pause_on_io();
-  path.driver->close();
-  path.driver.reset();
-  path.held = false;
-  if (renewal_ && renewal_->path == index && !std::exchange(renewal_->broken, true)) {
-    renewal_->lane->shut_down(EIO);
+  ClientEvent::Traffic traffic;
+  if (session_.state(index) == PathState::connected) {
+    for_each_lane([&](ClientLane& lane) {
+      traffic.answered = traffic.answered || lane.answered(index);
+      traffic.unanswered = traffic.unanswered || lane.unanswered(index);
+    });
+    for (auto& lane : lanes_) traffic.silence = std::max(traffic.silence, lane->silence(index));
   }
-  const bool in_vain = was_connected && in_vain_on_io(index);
-  if (was_connected && !cause.by_command() && lives_in_part_on_io(index)) distrust_on_io(index);
+  feed_on_io({.kind = ClientEvent::Kind::lost,
+              .path = index,
+              .life = life,
+              .cause = cause,
+              .traffic = traffic});
+}
+
+void ClientDriver::close_path_on_io(unsigned index) {
+  paths_[index].driver->close();
+  paths_[index].driver.reset();
   report_statistics(index);
-  session_.lost(index, now(), cause, in_vain);
-  if (session_.was_up()) {
-    report_end(index, was_connected, cause);
-    apply_use_on_io();  // for what goes over another path at once
-  }
+}
+
+void ClientDriver::detach_on_io(unsigned index) {
   for (auto& lane : lanes_) lane->detach(index);
   if (control_lane_) control_lane_->detach(index);
-  session_.was_busy(now());
-  if (!session_.was_up()) return first_attempt_failed_on_io(index, cause);
   flush_control_on_io();
-  fail_overdue_on_io();
-  schedule_look_on_io();
-  check_leaving_on_io(index);
-}
-
-bool ClientDriver::lives_in_part_on_io(unsigned path) {
-  unsigned silence = 0;
-  for (auto& lane : lanes_) silence = std::max(silence, lane->silence(path));
-  return session_.lives_in_part(path, silence);
-}
-
-void ClientDriver::distrust_on_io(unsigned index) {
-  session_.distrust(index, now());
-  report({.kind = Notice::Kind::path_distrusted, .path = index});
-}
-
-/// Something went over the path, and nothing of it was answered.
-bool ClientDriver::in_vain_on_io(unsigned path) {
-  bool answered = false;
-  bool unanswered = false;
-  for_each_lane([&](ClientLane& lane) {
-    answered = answered || lane.answered(path);
-    unanswered = unanswered || lane.unanswered(path);
-  });
-  return unanswered && !answered;
+  feed_on_io({.kind = ClientEvent::Kind::busy});
 }
 
 /// Of the connections that carry I/O, before they are closed.
@@ -302,20 +204,12 @@ void ClientDriver::report_statistics(unsigned index) const {
   }
 }
 
-/// What somebody has asked for is no trouble.
-void ClientDriver::report_end(unsigned index, bool was_connected, const Cause& cause) {
-  if (!cause.by_command()) {
-    report({.kind = was_connected ? Notice::Kind::path_lost : Notice::Kind::path_unreachable,
-            .path = index,
-            .cause = cause});
-  } else if (was_connected) {
-    report({.kind = Notice::Kind::path_closed, .path = index, .cause = cause});
-  }
-}
-
-/// Later: whoever noticed something is on the stack.
-void ClientDriver::check_leaving_on_io(unsigned index) {
-  if (session_.leaving(index)) asio::post(io_, [this, index] { let_go_on_io(index); });
+/// The server may still carry out requests that came over the path, or their end is known only
+/// there.
+bool ClientDriver::is_bound_on_io(unsigned index) {
+  bool bound = false;
+  for_each_lane([&](ClientLane& lane) { bound |= lane.bound(index); });
+  return bound;
 }
 
 /// Whoever may come yet is tried again until the deadline. The session fails before that when no
@@ -340,7 +234,6 @@ void ClientDriver::first_attempt_failed_on_io(unsigned index, const Cause& cause
     failure_ = failure;
   }
   const bool refused = !failure_.text.empty();
-  if (!refused) schedule_look_on_io();
   for (unsigned i = 0; i < session_.path_count(); ++i) {
     if (session_.state(i) == PathState::connecting) return;
   }

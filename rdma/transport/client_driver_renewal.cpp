@@ -15,16 +15,13 @@ namespace asio = boost::asio;
 
 }  // namespace
 
-void ClientDriver::renew_on_io(unsigned index) {
-  if (options_.keeper == nullptr) {
-    return fail_on_io(Cause{Cause::Kind::forgotten, index});
-  }
+void ClientDriver::recover_on_io(unsigned index) {
   Path& path = paths_[index];
   std::optional<std::uint16_t> permit;
   for_each_lane([&](ClientLane& lane) {
     if (!permit) permit = lane.lend_permit(index);
   });
-  if (!permit) return refuse_on_io(index, Cause{Cause::Kind::no_permit, index});
+  if (!permit) return feed_on_io({.kind = ClientEvent::Kind::no_permit, .path = index});
   ClientPath& core = path.driver->core();
   const auto& accepted = core.accepted();
   // Other paths may have less room than this one.
@@ -40,40 +37,31 @@ void ClientDriver::renew_on_io(unsigned index) {
   renewal_->operation->on_finish(
       [](void* context) {
         auto& self = *static_cast<ClientDriver*>(context);
-        asio::post(self.io_, [&self] { self.renewed_on_io(); });
+        asio::post(self.io_, [&self] { self.recovered_on_io(); });
       },
       this);
   renewal_->operation->start(*renewal_->lane);
   path.driver->flush();
 }
 
-void ClientDriver::renewed_on_io() {
+void ClientDriver::recovered_on_io() {
   if (closed_ || !renewal_) return;
   const auto renewal = std::move(renewal_);
   const unsigned index = renewal->path;
+  int error = EIO;
   if (renewal->broken) {
     options_.keeper->reopening_failed(*renewal->operation);
-    return retry_held_on_io();
-  }
-  const int error = options_.keeper->reopened(*renewal->operation);
-  if (error == ESTALE) return fail_on_io(Cause{Cause::Kind::other_contents, index});
-  if (error == 0) {
-    renewal->lane->shut_down(EIO);  // nothing is in flight
-    for_each_lane([](ClientLane& lane) { lane.renew(); });
-    join_on_io(index);
-    report({.kind = Notice::Kind::session_renewed, .path = index});
   } else {
-    paths_[index].driver->core().set_control_handler(nullptr);
-    refuse_on_io(index, Cause{Cause::Kind::not_reopened, index, error});
+    error = options_.keeper->reopened(*renewal->operation);
+    if (error != 0) {
+      paths_[index].driver->core().set_control_handler(nullptr);
+    } else {
+      renewal->lane->shut_down(EIO);  // nothing is in flight
+    }
   }
-  retry_held_on_io();
-}
-
-/// Paths that became ready meanwhile.
-void ClientDriver::retry_held_on_io() {
-  for (unsigned i = 0; i < session_.path_count(); ++i) {
-    if (!closed_ && std::exchange(paths_[i].held, false)) ready_on_io(i);
-  }
+  feed_on_io({.kind = ClientEvent::Kind::recovered,
+              .path = index,
+              .cause = Cause{Cause::Kind::none, index, error}});
 }
 
 }  // namespace rtrs

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What time brings to a session: attempts that are due, waits that end, paths that have settled.
+// Waits that end: of requests, of opens and writes that are held back, of background work.
 #include <algorithm>
 #include <cerrno>
 #include <utility>
@@ -8,28 +8,6 @@
 #include "rdma/transport/clock.hpp"
 
 namespace rtrs {
-void ClientDriver::look_on_io() {
-  if (closed_) return;
-  note_pause_on_io();
-  while (const auto path = session_.connect_due(now())) connect_on_io(*path);
-  if (session_.give_up_waiting(now())) {
-    report({.kind = session_.has_path() ? Notice::Kind::requests_inaccessible
-                                        : Notice::Kind::requests_fail});
-    for_each_lane([this](ClientLane& lane) { lane.fail_pending(error_without_path(lane)); });
-  }
-  while (const auto path = session_.overdue(now())) give_up_changes_on_io(*path);
-  fail_overdue_on_io();
-  apply_use_on_io();
-  schedule_look_on_io();
-}
-
-/// What this process did not look for in time it cannot have missed.
-void ClientDriver::note_pause_on_io() {
-  const auto pause = session_.own_pause(now());
-  if (!pause) return;
-  for (auto& lane : lanes_) lane->with_lane([&](ClientLane& l) { l.note_pause(*pause); });
-}
-
 /// Paths come, but none carries certain requests.
 void ClientDriver::fail_overdue_on_io() {
   if (options_.no_path_timeout == Duration::zero()) return;
@@ -41,10 +19,9 @@ void ClientDriver::fail_overdue_on_io() {
     failed = failed || paths;
     mute |= paths.value_or(0);
   }
-  for (unsigned i = 0; i < session_.path_count(); ++i) {
-    if ((mute >> i & 1) != 0) give_up_path_on_io(i);
-  }
-  if (failed) report({.kind = Notice::Kind::requests_overdue});
+  if (!failed) return;
+  report({.kind = Notice::Kind::requests_overdue});
+  feed_on_io({.kind = ClientEvent::Kind::overdue, .paths = static_cast<PathMask>(mute)});
 }
 
 /// What is opened and closed goes by EIO for a path that failed.
@@ -91,19 +68,6 @@ void ClientDriver::report_held_writes_on_io() {
   if (writes_wait_.is_due(held, now(), kPatience)) report({.kind = Notice::Kind::writes_wait});
 }
 
-void ClientDriver::schedule_look_on_io() {
-  if (closed_) return;
-  const Instant next = session_.next_event();
-  if (next == Instant::max()) {
-    look_timer_.cancel();
-    return;
-  }
-  look_timer_.expires_after(std::max(Duration::zero(), next - now()));
-  look_timer_.async_wait([this](boost::system::error_code cancelled) {
-    if (!cancelled) look_on_io();
-  });
-}
-
 /// What waits for nothing that this side is told of, such as a permit, or the end of what callers
 /// have given up.
 void ClientDriver::ask_for_errands_on_io() {
@@ -126,16 +90,6 @@ void ClientDriver::give_up_slow_errand_on_io() {
   errand_->cancel(*control_lane_);
   const auto errand = std::move(errand_);
   options_.keeper->errand_ended(*errand);
-}
-
-void ClientDriver::apply_use_on_io() {
-  const PathMask mask = session_.in_use(now());
-  if (mask == std::exchange(in_use_, mask)) return;
-  for_each_lane([&](ClientLane& lane) { lane.use(mask, options_.policy); });
-  if (mask == 0 && session_.has_path() && !session_.usable()) {
-    report({.kind = Notice::Kind::paths_inaccessible});
-  }
-  if (mask != 0) report({.kind = Notice::Kind::paths_in_use, .paths = mask});
 }
 
 }  // namespace rtrs

@@ -258,6 +258,7 @@ void PathDriver::progress() {
   if (core_.measure_latency(now())) hooks_.latency(core_.latency());
   if (core_.access_noticed()) {
     hooks_.access();
+    if (closed_) return;
     core_.acknowledge_access();
   }
   if (status == Status::broken || status == Status::closed) {
@@ -307,10 +308,11 @@ void PathDriver::schedule_tick() {
 }
 
 void PathDriver::tick() {
-  if (core_.on_tick(now(), hooks_.traffic()) == Heartbeat::Verdict::dead) {
+  const bool traffic = hooks_.traffic();
+  if (closed_) return;
+  if (core_.on_tick(now(), traffic) == Heartbeat::Verdict::dead) {
     return fail({EIO, server_ + " does not answer heartbeats"});
   }
-  if (closed_) return;
   flush();
   schedule_tick();
 }
@@ -331,7 +333,7 @@ void PathDriver::close() {
   if (control_descriptor_.is_open()) control_descriptor_.release();
   if (control_) control_->close();
   connections_.clear();
-  hooks_ = {};
+  asio::post(io_, [hooks = std::exchange(hooks_, {})] {});  // one of them may be on the stack
 }
 
 }  // namespace rtrs

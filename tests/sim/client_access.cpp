@@ -23,20 +23,22 @@ void ClientDriver::look_for_notice(unsigned index) {
   path_watch_.access_changed(index, *notice, *notice != kInaccessible);
   if (!core.access_noticed()) world_.violate(who() + " was told of access and did not notice");
   if (session_.state(index) == rtrs::PathState::connected) {
-    session_.access_changed(index, world_.now());
-    end_giving_up();
-    if (*notice != kInaccessible) forbid_requests(index);
-    for (auto& lane : lanes_) {
-      lane->allow(index, core.accessible());
-      lane->flush();
-    }
-    apply_use();
-    schedule_look();
+    feed({.kind = rtrs::ClientEvent::Kind::access, .path = index});
     forbid_requests(index);
   }
   paths_[index].forbidden = *notice == kInaccessible;
   control.forget_notice();
   core.acknowledge_access();
+}
+
+void ClientDriver::allow(unsigned index) {
+  const auto notice = paths_[index].links[0].queue_pair->notice();
+  end_giving_up();
+  if (notice != kInaccessible) forbid_requests(index);
+  for (auto& lane : lanes_) {
+    lane->allow(index, session_.path(index).accessible());
+    lane->flush();
+  }
 }
 
 /// The control lane may need the path all the same.
@@ -51,7 +53,7 @@ void ClientDriver::forbid_requests(unsigned index) {
 
 /// Requests go on, or wait again.
 void ClientDriver::end_giving_up() {
-  if (session_.in_use(world_.now()) != 0) set_giving_up(false);
+  if (session_.in_use(world_.now()) != 0) gave_up_ = false;
 }
 
 }  // namespace sim

@@ -7,18 +7,12 @@
 #include "tests/sim/proofs.hpp"
 
 namespace sim {
-namespace {
-
-using Welcome = rtrs::ClientSession::Welcome;
-
-}  // namespace
-
-void ClientDriver::connect(unsigned index) {
+void ClientDriver::connect(unsigned index, unsigned life) {
   Path& path = paths_[index];
-  ++path.life;
+  path.life = life;
   path.open = true;
-  path.ready = path.held = false;
-  path.links = std::vector<Link>(session_.begin(index).connection_count());
+  path.ready = false;
+  path.links = std::vector<Link>(session_.path(index).connection_count());
   // Somebody answers in the server's place, to whom its number means nothing yet.
   if (std::exchange(path.hijacked, false)) path.elsewhere = false;
   if (!up_ && !path.elsewhere && options_.server_id == 0 && draw_impostor()) {
@@ -130,32 +124,7 @@ void ClientDriver::ready(unsigned index) {
   session_.path(index).start_heartbeat(world_.now());
   schedule_tick(index);
   paths_[index].ready = true;
-  welcome(index);
-}
-
-void ClientDriver::welcome(unsigned index) {
-  const Welcome welcome = session_.judge(index);
-  world_.note("client", serial_, "is welcome", index, static_cast<std::uint64_t>(welcome));
-  switch (welcome) {
-    case Welcome::first:
-      create_lanes(index);
-      return join(index);
-    case Welcome::joined:
-      if (renewal_) break;
-      return join(index);
-    case Welcome::renewed:
-      if (renewal_) break;
-      return renew(index);
-    case Welcome::foreign:
-      check_foreign(index);
-      return lose(index, "another server");
-    case Welcome::left:
-    case Welcome::stranger:
-      return lose(index, "another session");
-    default:
-      return fail("the server has other limits now");
-  }
-  paths_[index].held = true;
+  feed({.kind = rtrs::ClientEvent::Kind::ready, .path = index});
 }
 
 /// Nobody is sent away who leads to the server that it must be.
@@ -191,11 +160,10 @@ void ClientDriver::create_lanes(unsigned index) {
   waiters_.resize(lanes_.size());
 }
 
-void ClientDriver::join(unsigned index) {
+void ClientDriver::attach(unsigned index) {
   Path& path = paths_[index];
   const auto access = path.links[0].queue_pair->notice().value_or(path.access);
   path_watch_.joined(index, access, access != kInaccessible || !path.tells_access);
-  session_.connected(index, world_.now());
   path.seen.assign(lanes_.size(), 0);
   for (std::size_t i = 0; i < lanes_.size(); ++i) path.seen[i] = lanes_[i]->received(index);
   session_.path(index).set_control_handler(&lanes_[0]->handler(index));
@@ -205,10 +173,10 @@ void ClientDriver::join(unsigned index) {
     session_.path(index).attach(*lanes_[cid], index, cid, *path.links[cid].queue_pair);
     lanes_[cid]->flush();
   }
-  apply_use();
-  schedule_look();
-  check_leaving(index);
-  if (std::exchange(up_, true)) return;
+}
+
+void ClientDriver::came_up() {
+  up_ = true;
   world_.note("client", serial_, "is up", session_.accepted().queue_depth, lanes_.size());
   if (on_up) on_up();
 }

@@ -11,7 +11,6 @@ namespace sim {
 namespace {
 
 using rtrs::ClientPathState;
-using Welcome = rtrs::ClientSession::Welcome;
 
 }  // namespace
 
@@ -51,7 +50,8 @@ ClientDriver::ClientDriver(World& world, Network& network, const Setup& setup)
       scope_{world, setup.node},
       keys_{world, /*shared=*/false},
       options_{session_options(setup, world.rng())},
-      session_{options_, [&rng = world.rng()] { return rng.next(); }},
+      machine_{options_, [&rng = world.rng()] { return rng.next(); }, setup.keeper != nullptr},
+      session_{machine_.session()},
       path_watch_{world, setup.knobs, setup.client, setup.node, who()},
       latency_watch_{world, setup.knobs, setup.node, setup.server, who()},
       paths_(rtrs::kMaxPaths) {
@@ -72,7 +72,7 @@ void ClientDriver::later(unsigned path, Duration delay, std::function<void()> ac
   });
 }
 
-// ---- Paths that are due -------------------------------------------------------------------------
+// ---- The machine's executor ---------------------------------------------------------------------
 
 void ClientDriver::start() {
   world_.note("client", serial_, "connects");
@@ -84,41 +84,112 @@ void ClientDriver::start() {
 
 void ClientDriver::look() {
   if (failing_) return;
-  note_pause();
-  while (const auto path = session_.connect_due(world_.now())) connect(*path);
-  if (session_.give_up_waiting(world_.now())) set_giving_up(true);
-  fail_overdue();
-  while (const auto path = session_.overdue(world_.now())) {
-    world_.note("client", serial_, "has waited long enough for path", *path);
-    path_watch_.gave_up(*path);
-    latency_watch_.forget();
-    ++give_ups_;
-    const auto barriers = {&barrier_, &control_barrier_};
-    for (rtrs::ChangeBarrier* barrier : barriers) barrier->refuse(EIO);
-    for (auto& lane : lanes_) lane->fail_stranded(*path, EIO);
-    for (rtrs::ChangeBarrier* barrier : barriers) {
-      if (!barrier->closed()) barrier->refuse(0);
-    }
-    for (auto& lane : lanes_) lane->resume();
-  }
-  apply_use();
-  schedule_look();
+  machine_.handle_timeout(world_.now());
+  perform_all();
 }
 
 void ClientDriver::schedule_look() {
-  if (failing_ || session_.next_event() == Instant::max()) return;
-  const Duration delay = std::max(Duration::zero(), session_.next_event() - world_.now());
-  scope_.after(delay, [this, turn = ++looks_] {
-    if (turn == looks_) look();
+  const Instant next = machine_.next_deadline();
+  if (failing_ || std::exchange(look_at_, next) == next) return;
+  if (next == Instant::max()) return;
+  scope_.after(std::max(Duration::zero(), next - world_.now()), [this, turn = ++looks_] {
+    if (turn != looks_) return;
+    look_at_ = Instant::max();
+    look();
   });
 }
 
-void ClientDriver::apply_use() {
-  const rtrs::PathMask mask = session_.in_use(world_.now());
+void ClientDriver::feed(const rtrs::ClientEvent& event) {
+  machine_.handle(event, world_.now());
+  perform_all();
+}
+
+void ClientDriver::perform_all() {
+  if (std::exchange(performing_, true)) return;
+  while (const auto action = machine_.poll_action()) {
+    if (!failing_) perform(*action);
+  }
+  performing_ = false;
   for (unsigned i = 0; i < session_.path_count(); ++i) {
     path_watch_.set_distrusted(i, session_.distrusted(i));
   }
-  for (auto& lane : lanes_) lane->use(mask, setup_.client.policy);
+  schedule_look();
+}
+
+void ClientDriver::perform(const rtrs::ClientAction& action) {
+  using Kind = rtrs::ClientAction::Kind;
+  const unsigned path = action.path;
+  switch (action.kind) {
+    case Kind::connect:
+      return connect(path, action.life);
+    case Kind::make_lanes:
+      return create_lanes(path);
+    case Kind::attach:
+      return attach(path);
+    case Kind::came_up:
+      return came_up();
+    case Kind::drop:
+      return drop(path, action.cause);
+    case Kind::close:
+      return close_path(path);
+    case Kind::recover:
+      return recover(path);
+    case Kind::break_recovery:
+      renewal_->broken = true;
+      return renewal_->lane->shut_down(EIO);
+    case Kind::say_goodbye:
+      session_.path(path).say_goodbye();
+      return paths_[path].links[0].queue_pair->flush();
+    case Kind::release:
+      if (!is_bound(path)) feed({.kind = rtrs::ClientEvent::Kind::released, .path = path});
+      return;
+    case Kind::notify:
+      if (action.notice.kind == rtrs::Notice::Kind::path_distrusted) {
+        judge_distrust(action.notice.path);
+      }
+      return;
+    case Kind::end:
+      return fail("the session cannot go on");
+    default:
+      return perform_on_lanes(action);
+  }
+}
+
+void ClientDriver::perform_on_lanes(const rtrs::ClientAction& action) {
+  using Kind = rtrs::ClientAction::Kind;
+  const unsigned path = action.path;
+  switch (action.kind) {
+    case Kind::use:
+      for (auto& lane : lanes_) lane->use(action.paths, setup_.client.policy);
+      return;
+    case Kind::allow:
+      return allow(path);
+    case Kind::detach:
+      for (auto& lane : lanes_) {
+        lane->detach(path, world_.now());
+        lane->flush();
+      }
+      return feed({.kind = rtrs::ClientEvent::Kind::busy});
+    case Kind::renew:
+      latency_watch_.forget();
+      for (auto& lane : lanes_) lane->renew();
+      return;
+    case Kind::put_off:
+      for (auto& lane : lanes_) lane->note_pause(action.pause);
+      return;
+    case Kind::fail_waiting:
+      return fail_waiting();
+    case Kind::fail_writes:
+      return fail_writes(path);
+    case Kind::fail_overdue:
+      return fail_overdue();
+    case Kind::forget:
+      for (auto& lane : lanes_) lane->forget(path);
+      path_watch_.removed(path);
+      return world_.note("client", serial_, "has left path", path);
+    default:
+      return;
+  }
 }
 
 // ---- Driving ------------------------------------------------------------------------------------
@@ -200,7 +271,6 @@ void ClientDriver::give_up(LaneIndex i, const std::function<void(rtrs::ClientLan
   set_giving_up(false);
 }
 
-/// As the shipped driver does.
 void ClientDriver::fail_overdue() {
   if (setup_.client.no_path_timeout == Duration::zero()) return;
   const Instant limit = world_.now() - setup_.client.no_path_timeout;
@@ -213,26 +283,8 @@ void ClientDriver::fail_overdue() {
     give_up(i, [&](rtrs::ClientLane& lane) { mute |= lane.fail_overdue(limit, EIO); });
     lanes_[i]->flush();
   }
-  for (unsigned i = 0; i < paths_.size(); ++i) {
-    if ((mute >> i & 1) == 0) continue;
-    session_.looks_dead(i, world_.now());
-    later(i, 0us, [this, i] { lose(i, "it has carried something in vain for too long"); });
-  }
-}
-
-void ClientDriver::note_pause() {
-  const auto pause = session_.own_pause(world_.now());
-  if (!pause) return;
-  for (auto& lane : lanes_) lane->note_pause(*pause);
-}
-
-/// Likewise.
-bool ClientDriver::lives_in_part(unsigned index) const {
-  unsigned silence = 0;
-  for (std::size_t i = 1; i < lanes_.size(); ++i) {
-    silence = std::max(silence, lanes_[i]->silence(index));
-  }
-  return session_.lives_in_part(index, silence);
+  if (mute == 0) return;
+  feed({.kind = rtrs::ClientEvent::Kind::overdue, .paths = static_cast<rtrs::PathMask>(mute)});
 }
 
 void ClientDriver::schedule_tick(unsigned index) {
@@ -253,34 +305,27 @@ void ClientDriver::tick(unsigned index) {
     const std::uint64_t arrivals = lanes_[i]->received(index);
     traffic |= std::exchange(path.seen[i], arrivals) != arrivals;
   }
-  note_pause();
-  const bool lives = probe(index);
-  fail_overdue();
-  if (path.life != life || !path.open) return;
+  feed({.kind = rtrs::ClientEvent::Kind::awake});
+  const bool live = probe(index);
+  feed({.kind = rtrs::ClientEvent::Kind::heartbeat, .path = index, .lanes_live = live});
+  if (failing_ || path.life != life || !path.open) return;
   if (session_.path(index).on_tick(world_.now(), traffic) == rtrs::Heartbeat::Verdict::dead) {
     path.watch->dead(silenced(index));
     return lose(index, "the server is silent");
   }
-  if (!lives) return lose(index, "a connection that owes answers carries nothing");
   schedule_tick(index);
-  check_leaving(index);
 }
 
-/// As the shipped driver does: false when a connection is dead, whatever the others carry.
+/// False when a lane's connection is dead, whatever the others carry.
 bool ClientDriver::probe(unsigned index) {
   const unsigned misses_max = session_.misses_max(index);
   check_control(index, misses_max);
-  bool lives = session_.path(index).control_silence() <= misses_max;
+  bool live = true;
   for (std::size_t i = 1; i < lanes_.size(); ++i) {
-    lives &= lanes_[i]->probe(index, misses_max, world_.now());
+    live &= lanes_[i]->probe(index, misses_max, world_.now());
     lanes_[i]->flush();
   }
-  if (lives) {
-    session_.lives(index, world_.now());
-  } else {
-    session_.looks_dead(index, world_.now());
-  }
-  return lives;
+  return live;
 }
 
 bool ClientDriver::silenced(unsigned index) const {
@@ -292,45 +337,41 @@ bool ClientDriver::silenced(unsigned index) const {
 
 // ---- The end of a path --------------------------------------------------------------------------
 
-void ClientDriver::lose(unsigned index, const char* why) {
+void ClientDriver::lose(unsigned index, const char* why, const rtrs::Cause& cause) {
   if (failing_ || !paths_[index].open) return;
   world_.note("client", serial_, why, index);
   if (!setup_.client.survives) return fail(why);
-  note_pause();
   path_watch_.lost(index);
   if (!paths_[index].elsewhere) {
     ++losses_;
     lost_at_ = world_.now();
   }
-  break_renewal(index);
-  const bool in_the_way = is_in_the_way(index);
-  close_path(index);
-  if (session_.state(index) == rtrs::PathState::connected && lives_in_part(index)) {
-    if (!in_the_way) world_.violate(who() + " distrusts a path that nothing is in the way of");
-    check_stall(index);
-    session_.distrust(index, world_.now());
-    path_watch_.set_distrusted(index, true);
+  in_the_way_ = is_in_the_way(index);
+  rtrs::ClientEvent::Traffic traffic;
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    traffic.answered = traffic.answered || lanes_[i]->answered(index);
+    traffic.unanswered = traffic.unanswered || lanes_[i]->unanswered(index);
+    if (i > 0) traffic.silence = std::max(traffic.silence, lanes_[i]->silence(index));
   }
-  bool answered = false, unanswered = false;
-  for (auto& lane : lanes_) {
-    answered = answered || lane->answered(index);
-    unanswered = unanswered || lane->unanswered(index);
-  }
-  session_.lost(index, world_.now(), {EIO, why}, unanswered && !answered);
-  apply_use();
-  for (auto& lane : lanes_) {
-    lane->detach(index, world_.now());
-    lane->flush();
-  }
-  fail_overdue();
-  schedule_look();
-  check_leaving(index);
+  feed({.kind = rtrs::ClientEvent::Kind::lost,
+        .path = index,
+        .life = paths_[index].life,
+        .cause = cause,
+        .traffic = traffic});
+}
+
+void ClientDriver::drop(unsigned index, const rtrs::Cause& cause) {
+  if (cause.kind == rtrs::Cause::Kind::other_server) check_foreign(index);
+  if (cause.kind != rtrs::Cause::Kind::unresponsive) return lose(index, "gives up a path", cause);
+  later(index, 0us, [this, index, cause] {
+    lose(index, "a connection that owes answers carries nothing", cause);
+  });
 }
 
 /// Its queue pairs may be on the stack.
 void ClientDriver::close_path(unsigned index) {
   Path& path = paths_[index];
-  path.open = path.ready = path.held = false;
+  path.open = path.ready = false;
   path.watch.reset();
   for (Link& link : path.links) {
     if (!link.queue_pair) continue;
@@ -342,14 +383,27 @@ void ClientDriver::close_path(unsigned index) {
   scope_.soon([this] { graveyard_.clear(); });
 }
 
-void ClientDriver::set_giving_up(bool giving_up) {
-  const bool before = std::exchange(gave_up_, giving_up);
-  if (!giving_up) return;
+void ClientDriver::fail_waiting() {
+  const bool before = std::exchange(gave_up_, true);
   world_.note("client", serial_, "gives up waiting for a path");
   if (!before) path_watch_.gave_up();
   latency_watch_.forget();
   ++give_ups_;
   for (auto& lane : lanes_) lane->fail_pending(EIO);
+}
+
+void ClientDriver::fail_writes(unsigned index) {
+  world_.note("client", serial_, "has waited long enough for path", index);
+  path_watch_.gave_up(index);
+  latency_watch_.forget();
+  ++give_ups_;
+  const auto barriers = {&barrier_, &control_barrier_};
+  for (rtrs::ChangeBarrier* barrier : barriers) barrier->refuse(EIO);
+  for (auto& lane : lanes_) lane->fail_stranded(index, EIO);
+  for (rtrs::ChangeBarrier* barrier : barriers) {
+    if (!barrier->closed()) barrier->refuse(0);
+  }
+  for (auto& lane : lanes_) lane->resume();
 }
 
 // ---- The end of the session ---------------------------------------------------------------------
@@ -364,6 +418,7 @@ void ClientDriver::shut_down(bool orderly) {
 /// As with threads: it takes a moment until the session closes, and requests may come meanwhile.
 void ClientDriver::fail(const char* why) {
   if (std::exchange(failing_, true)) return;
+  machine_.end();
   world_.note("client", serial_, why);
   for (Path& path : paths_) path.watch.reset();
   scope_.after(world_.rng().delay(0us, 100us), [this] { close(); });

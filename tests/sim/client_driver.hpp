@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One session of a simulated client: does for ClientSession and its lanes what
+// One session of a simulated client: performs the actions of ClientMachine as
 // rdma/transport/client_driver.hpp does with sockets and threads.
 #pragma once
 
+#include <cerrno>
 #include <functional>
 #include <map>
 #include <memory>
@@ -11,7 +12,7 @@
 #include <vector>
 
 #include "rdma/client.hpp"
-#include "rdma/core/client_session.hpp"
+#include "rdma/core/client/machine.hpp"
 #include "tests/sim/heartbeat_watch.hpp"
 #include "tests/sim/latency_watch.hpp"
 #include "tests/sim/network.hpp"
@@ -95,14 +96,13 @@ class ClientDriver {
     bool progress_due = false;
   };
   struct Path {
-    unsigned life = 0;  ///< events of an earlier one are ignored
+    unsigned life = 0;  ///< the machine's; events of an earlier one are ignored
     unsigned step = 0;  ///< of connecting
     bool open = false;
     bool impostor = false;   ///< all its connections prove to be somebody else's
     bool hijacked = false;   ///< it leads to another server, this time
     bool elsewhere = false;  ///< it leads to another server
     bool ready = false;      ///< the infos have been exchanged
-    bool held = false;       ///< ready, but waits until the session has been renewed
     unsigned access = 0;     ///< by the newest words of the server
     bool tells_access = false;
     bool forbidden = false;  ///< by the newest words of the server that were acted on
@@ -125,7 +125,11 @@ class ClientDriver {
   static rtrs::ClientSessionOptions session_options(const Setup& setup, Rng& rng);
   void look();
   void schedule_look();
-  void connect(unsigned path);
+  void feed(const rtrs::ClientEvent& event);
+  void perform_all();
+  void perform(const rtrs::ClientAction& action);
+  void perform_on_lanes(const rtrs::ClientAction& action);
+  void connect(unsigned path, unsigned life);
   void connect_next(unsigned path);
   void start_proof(unsigned path, std::uint16_t cid);
   bool draw_impostor();
@@ -133,45 +137,41 @@ class ClientDriver {
   void requested(unsigned path, std::uint16_t cid, std::uint32_t immediate);
   void answered(unsigned path, std::uint16_t cid, rtrs::ConstBytes record);
   void ready(unsigned path);
-  void welcome(unsigned path);
   void check_foreign(unsigned path);
-  void join(unsigned path);
+  void attach(unsigned path);
+  void came_up();
   void create_lanes(unsigned path);
   void schedule_progress(unsigned path, std::size_t cid);
   void progress(unsigned path, std::size_t cid);
   void schedule_tick(unsigned path);
   void tick(unsigned path);
-  void lose(unsigned path, const char* why);
+  void lose(unsigned path, const char* why, const rtrs::Cause& cause = {EIO, "lost"});
+  void drop(unsigned path, const rtrs::Cause& cause);
+  void judge_distrust(unsigned path);
   void close_path(unsigned path);
   void fail(const char* why);
   void close();
   // client_paths.cpp
-  void remove_path(unsigned path);
-  void let_go(unsigned path);
-  void check_leaving(unsigned path);
+  bool is_bound(unsigned path) const;
   // client_renewal.cpp
-  void renew(unsigned path);
-  void break_renewal(unsigned path);
-  void renewed();
-  void retry_held();
+  void recover(unsigned path);
+  void recovered();
   bool exactly_once() const;
   std::optional<Instant> healthy_since() const;
-  void check_stall(unsigned path);
   std::optional<Instant> blocked_since(bool writes, std::size_t bytes) const;
   // client_access.cpp
   void note_accept(unsigned path, rtrs::ConstBytes record);
   void look_for_notice(unsigned path);
   void forbid_requests(unsigned path);
+  void allow(unsigned path);
   void end_giving_up();
-  void set_giving_up(bool giving_up);
-  void apply_use();
+  void fail_waiting();
+  void fail_writes(unsigned path);
   void check_control(unsigned path, unsigned misses_max);
   bool probe(unsigned path);
   void give_up(LaneIndex i, const std::function<void(rtrs::ClientLane&)>& what);
   void fail_overdue();
-  void note_pause();
   void check_overdue() const;
-  bool lives_in_part(unsigned path) const;
   bool is_in_the_way(unsigned path) const;
   bool silenced(unsigned path) const;
   /// Runs `action` later, unless the path has died until then.
@@ -185,7 +185,10 @@ class ClientDriver {
   Scope scope_;
   KeySource keys_;
   rtrs::ClientSessionOptions options_;
-  rtrs::ClientSession session_;
+  rtrs::ClientMachine machine_;
+  rtrs::ClientSession& session_;  ///< the machine's
+  bool performing_ = false;       ///< an action: those that it leads to are performed behind it
+  bool in_the_way_ = false;       ///< of the path that is being lost
   PathWatch path_watch_;
   LatencyWatch latency_watch_;
   std::vector<Path> paths_;
@@ -198,6 +201,7 @@ class ClientDriver {
   unsigned impostors_ = 0;                             ///< connections or paths of them so far
   std::vector<Link> graveyard_;  ///< queue pairs that may still be on the stack
   unsigned looks_ = 0;
+  Instant look_at_ = Instant::max();  ///< when the next one is
   bool up_ = false;
   bool gave_up_ = false;
   unsigned give_ups_ = 0;

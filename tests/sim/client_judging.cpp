@@ -76,7 +76,8 @@ std::optional<Instant> ClientDriver::healthy_since() const {
   return longest;
 }
 
-void ClientDriver::check_stall(unsigned index) {
+void ClientDriver::judge_distrust(unsigned index) {
+  if (!in_the_way_) world_.violate(who() + " distrusts a path that nothing is in the way of");
   if (network_.is_obstructed(serial_, index)) latency_watch_.stalled(index, healthy_since());
 }
 

@@ -26,7 +26,11 @@ void ClientDriver::change_paths() {
     // One has to stay that has led to the server.
     const bool others = std::ranges::any_of(
         staying, [&](unsigned i) { return i != path && session_.access(i).has_value(); });
-    if (others) remove_path(path);
+    if (others) {
+      world_.note("client", serial_, "is to leave path", path);
+      path_watch_.set_leaving(path, true);
+      feed({.kind = rtrs::ClientEvent::Kind::remove, .path = path});
+    }
   } else if (!leaving.empty() && rng.chance(200)) {
     const unsigned path = leaving[rng.below(leaving.size())];
     path_watch_.set_leaving(path, false);
@@ -43,31 +47,8 @@ void ClientDriver::change_paths() {
   look();
 }
 
-void ClientDriver::remove_path(unsigned index) {
-  world_.note("client", serial_, "is to leave path", index);
-  const bool connected = session_.state(index) == rtrs::PathState::connected;
-  path_watch_.set_leaving(index, true);
-  session_.leave(index, world_.now());
-  apply_use();
-  if (!connected || session_.path(index).exactly_once()) lose(index, "removed");
-  let_go(index);
-}
-
-void ClientDriver::let_go(unsigned index) {
-  if (closed_ || failing_ || !session_.has(index) || !session_.leaving(index)) return;
-  for (const auto& lane : lanes_) {
-    if (lane->bound(index)) return;
-  }
-  lose(index, "nothing depends on it");
-  for (const auto& lane : lanes_) lane->forget(index);
-  session_.remove(index);
-  path_watch_.removed(index);
-  world_.note("client", serial_, "has left path", index);
-}
-
-/// Later: whoever noticed something is on the stack.
-void ClientDriver::check_leaving(unsigned index) {
-  if (session_.leaving(index)) scope_.soon([this, index] { let_go(index); });
+bool ClientDriver::is_bound(unsigned index) const {
+  return std::ranges::any_of(lanes_, [&](const auto& lane) { return lane->bound(index); });
 }
 
 }  // namespace sim

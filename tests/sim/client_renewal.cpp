@@ -8,13 +8,12 @@
 
 namespace sim {
 
-void ClientDriver::renew(unsigned index) {
-  if (setup_.keeper == nullptr) return fail("the server has forgotten the session");
+void ClientDriver::recover(unsigned index) {
   std::optional<std::uint16_t> permit;
   for (const auto& lane : lanes_) {
     if (!permit) permit = lane->lend_permit(index);
   }
-  if (!permit) return lose(index, "no permit to renew the session with");
+  if (!permit) return feed({.kind = rtrs::ClientEvent::Kind::no_permit, .path = index});
   world_.note("client", serial_, "renews its session", index);
   rtrs::ClientPath& core = session_.path(index);
   const auto& accepted = core.accepted();
@@ -31,47 +30,32 @@ void ClientDriver::renew(unsigned index) {
   renewal_->operation->on_finish(
       [](void* context) {
         auto& self = *static_cast<ClientDriver*>(context);
-        self.scope_.soon([&self] { self.renewed(); });
+        self.scope_.soon([&self] { self.recovered(); });
       },
       this);
   renewal_->operation->start(*renewal_->lane);
   control.flush();
 }
 
-/// Its path is lost; the operation ends with that.
-void ClientDriver::break_renewal(unsigned index) {
-  if (!renewal_ || renewal_->path != index || std::exchange(renewal_->broken, true)) return;
-  renewal_->lane->shut_down(EIO);
-}
-
-void ClientDriver::renewed() {
+void ClientDriver::recovered() {
   if (closed_ || failing_ || !renewal_) return;
   const auto renewal = std::move(renewal_);
   const unsigned index = renewal->path;
+  int error = EIO;
   if (renewal->broken) {
     setup_.keeper->reopening_failed(*renewal->operation);
-    return retry_held();
-  }
-  const int error = setup_.keeper->reopened(*renewal->operation);
-  world_.note("client", serial_, "has renewed its session", static_cast<std::uint64_t>(error));
-  if (error == ESTALE) return fail("the server shows something else than before");
-  if (error == 0) {
-    renewal->lane->shut_down(EIO);  // nothing is in flight
-    latency_watch_.forget();
-    for (auto& lane : lanes_) lane->renew();
-    join(index);
   } else {
-    session_.path(index).set_control_handler(nullptr);
-    lose(index, "what was open cannot be opened again now");
+    error = setup_.keeper->reopened(*renewal->operation);
+    world_.note("client", serial_, "has renewed its session", static_cast<std::uint64_t>(error));
+    if (error != 0) {
+      session_.path(index).set_control_handler(nullptr);
+    } else {
+      renewal->lane->shut_down(EIO);  // nothing is in flight
+    }
   }
-  retry_held();
-}
-
-/// Paths that became ready meanwhile.
-void ClientDriver::retry_held() {
-  for (unsigned i = 0; i < paths_.size(); ++i) {
-    if (!closed_ && !failing_ && std::exchange(paths_[i].held, false)) welcome(i);
-  }
+  feed({.kind = rtrs::ClientEvent::Kind::recovered,
+        .path = index,
+        .cause = rtrs::Cause{rtrs::Cause::Kind::none, index, error}});
 }
 
 }  // namespace sim

@@ -148,6 +148,30 @@ def one_definition(tree):
             yield f"{places[-1]}: {name} is also defined at {places[0]}"
 
 
+# What both executors of ClientMachine define: they perform actions and report events. All else is
+# decided by the machine.
+PERFORMERS = {"ClientDriver", "attach", "close", "close_path", "connect", "create_lanes", "fail",
+              "fail_overdue", "feed", "is_bound", "look", "lose", "perform", "perform_all",
+              "perform_on_lanes", "recover", "recovered", "schedule_look"}
+METHOD = re.compile(r"\bClientDriver::(\w+)\(")
+
+
+def methods(tree, folder, prefix):
+    """name -> place, of the client driver's functions there; _on_io is a remark about threads"""
+    return {match[1].removesuffix("_on_io"): f"{path}:{number}"
+            for path in tree.code(folder) if path.name.startswith(prefix)
+            for number, line in tree.lines(path)
+            if (match := METHOD.search(line)) and not line.startswith(" ")}
+
+
+def one_brain(tree):
+    """the simulator's client driver has no copy of what the shipped one decides"""
+    shipped = methods(tree, "rdma/transport", "client_driver")
+    for name, place in methods(tree, "tests/sim", "client_").items():
+        if name in shipped and name not in PERFORMERS:
+            yield f"{place}: {name}() is also defined at {shipped[name]}; let ClientMachine decide it"
+
+
 # Rule -> violations that it must notice: (file, text to add).
 RULES = {
     pure_includes: [("rdma/core/planted.cpp", f"#include <{name}>\n") for name in (
@@ -173,6 +197,9 @@ RULES = {
     one_definition: [
         ("rdma/transport/planted.cpp", "namespace rtrs {\nstruct Admission final {\n};\n}  // namespace rtrs\n"),
         ("bridge/planted.hpp", "namespace rnbd::nbd {\nclass Front : public Base {\n};\n}\n"),
+    ],
+    one_brain: [
+        ("tests/sim/client_planted.cpp", "void ClientDriver::report_statistics(unsigned path) {}\n"),
     ],
     clocks: [
         ("rdma/core/planted.cpp", "auto t = std::chrono::steady_clock::now();\n"),
