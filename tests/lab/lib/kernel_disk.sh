@@ -58,6 +58,9 @@ under_load() {
 }
 writes_come_after() { (($(writes_of /dev/nbd0) > $1 + 16)); }
 
+# under_way COUNT [NAME]: requests at least.
+under_way() { (($(awk '{ print $9 }' "/sys/block/${2:-nbd0}/stat") >= $1)); }
+
 # probed COMMAND...: with requests on /dev/nbd0 whose time is taken, see lib/probes.
 probed() { # COMMAND...
   start_probes /dev/nbd0
@@ -74,6 +77,13 @@ count_probes() { wc -l </tmp/probes; }
 probed_after() { (($(tail -n "+$(($1 + 1))" /tmp/probes | awk '++turns[$1] == 2' | wc -l) == 4)); }
 # longest_after COUNT: request since there were so many turns. Seconds.
 longest_after() { tail -n "+$(($1 + 1))" /tmp/probes | awk '$2 > most { most = $2 } END { print most + 0 }'; }
+# time_to_start: seconds, of two programs that do nothing. A machine needs a hundredth of a second for that, a guest
+# whose CPUs are emulated far more, and what a hand-over takes here is mostly that.
+time_to_start() {
+  local began=$EPOCHREALTIME
+  for _ in 1 2; do "$build_dir/bin/rnbd-bridge" --version >/dev/null; done
+  plus "$EPOCHREALTIME" "-$began"
+}
 at_most() { awk "BEGIN { exit !($1 <= $2) }"; }
 plus() { awk "BEGIN { printf \"%.3f\", $1 + $2 }"; }
 

@@ -34,7 +34,7 @@ plain_map() {
 # ---- kill -9 -----------------------------------------------------------------------------------------
 
 kill_and_map() { # TIMES
-  local number before seen began
+  local number before seen began late=0
   for ((number = 0; number < $1; ++number)); do
     seen=$(count_probes) began=$EPOCHREALTIME
     killed one
@@ -46,11 +46,14 @@ kill_and_map() { # TIMES
     eventually 60 probed_after "$(count_probes)"
     stalled_for "$number" "$(plus "$(stat -c %.9Y /run/one.pid)" "-$began")" "$(longest_after "$seen")"
   done
+  ((late == 0)) || fail "$late times a request took too long"
 }
-# stalled_for NUMBER AWAY LONGEST: seconds.
+# stalled_for NUMBER AWAY LONGEST: seconds. It may take 3 s more than the bridge was away, and what this CPU is slow.
 stalled_for() {
-  echo "kill $1: no bridge for $2 s, the longest request took $3 s"
-  at_most "$3" "$(plus "$2" 3)" || fail "a request took $3 s, and the bridge was away for $2 s only"
+  local slack
+  slack=$(plus 3 "$(time_to_start)")
+  echo "kill $1: no bridge for $2 s, the longest request took $3 s, $(plus "$3" "-$2") s more; at most $slack s more"
+  at_most "$3" "$(plus "$2" "$slack")" || late=$((late + 1))
 }
 
 killed_under_load() { # TIMES
@@ -121,15 +124,8 @@ server_away() { # SECONDS
 
 # starts_are FILE...: descriptors that the bridge got at each of its starts.
 starts_are() { [[ $(paste -s -d ' ' /run/one.starts) == "$1" ]]; }
-# time_to_start: seconds, of two programs that do nothing. A machine needs a hundredth of a second for that, a guest
-# whose CPUs are emulated far more, and what a hand-over takes here is mostly that.
-time_to_start() {
-  local began=$EPOCHREALTIME
-  for _ in 1 2; do "$build_dir/bin/rnbd-bridge" --version >/dev/null; done
-  plus "$EPOCHREALTIME" "-$began"
-}
 hand_over() { # TIMES
-  local number before seen longest pause starts=0
+  local number before seen longest pause late=0 starts=0
   for ((number = 0; number < $1; ++number)); do
     seen=$(count_probes) pause=$(plus 1 "$(time_to_start)")
     rm /run/one.pid
@@ -142,8 +138,9 @@ hand_over() { # TIMES
     eventually 60 probed_after "$(count_probes)"
     longest=$(longest_after "$seen")
     echo "hand-over $number: the longest request took $longest s; at most $pause s"
-    at_most "$longest" "$pause" || fail "a hand-over took longer than $pause s"
+    at_most "$longest" "$pause" || late=$((late + 1))
   done
+  ((late == 0)) || fail "$late times a request took too long"
 }
 handed_over() { # TIMES
   make_disk
