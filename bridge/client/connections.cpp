@@ -41,6 +41,11 @@ tl::expected<std::vector<wire::DirectoryEntry>, Failure> Connections::directory(
   return entries;
 }
 
+std::string Connections::who(const std::string& device, const Interrupt& interrupt) {
+  auto session = shared_.get(interrupt);
+  return session ? (*session)->who(device, interrupt) : std::string{};
+}
+
 tl::expected<std::string, Failure> Connections::default_device(const Interrupt& interrupt) {
   if (!config_.device.empty()) return config_.device;
   auto all = exports(interrupt);

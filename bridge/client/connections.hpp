@@ -38,6 +38,8 @@ class Connections {
   tl::expected<std::vector<wire::ExportName>, Failure> exports(const Interrupt& interrupt);
   /// The same with size, rights and state. Opens none of them.
   tl::expected<std::vector<wire::DirectoryEntry>, Failure> directory(const Interrupt& interrupt);
+  /// As Session::who().
+  std::string who(const std::string& device, const Interrupt& interrupt);
   /// The device for a client that names none.
   tl::expected<std::string, Failure> default_device(const Interrupt& interrupt);
 

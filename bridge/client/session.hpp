@@ -109,6 +109,10 @@ class Session final : public rtrs::SessionKeeper,
   /// Errors: as list_exports(), EINVAL (a server of an older version).
   tl::expected<std::vector<wire::DirectoryEntry>, Failure> directory(const Interrupt& interrupt);
 
+  /// Who may write to an export, as the server tells people: "'vm1' (10.0.0.5:40312) writes to it".
+  /// "": nobody, or the server does not tell.
+  std::string who(const std::string& device, const Interrupt& interrupt);
+
   std::vector<DeviceStatus> devices() const;
   /// For callers that look after its paths.
   rtrs::Client& client() { return *client_; }
@@ -189,8 +193,10 @@ class Session final : public rtrs::SessionKeeper,
   bool claimed(const Mapping& mapping) const;
   int claim(Mapping& mapping, const Witness& seen, const Interrupt& interrupt);
   int ask_claim(Mapping& mapping, const Witness& seen, Witness& told, const Interrupt& interrupt);
-  int end_claim(Mapping& mapping, const Witness& seen, const Witness& told, int error);
+  int end_claim(Mapping& mapping, const Witness& seen, const Witness& told, int error,
+                const std::string& holder = {});
   Failure not_opened(const Mapping& mapping, int error) const;
+  std::string whose(const std::string& device, int error, const Interrupt& interrupt);
   std::string trouble_with_paths() const;
   tl::expected<std::shared_ptr<Mapping>, Failure> join(const std::string& device,
                                                        const OpenOptions& options,

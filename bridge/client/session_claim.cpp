@@ -64,11 +64,12 @@ int Session::claim(Mapping& mapping, const Witness& seen, const Interrupt& inter
     Witness told;
     const int error = ask_claim(mapping, seen, told, interrupt);
     const bool final = error == EINTR || !alive();
+    const std::string holder = whose(mapping.device, error, interrupt);
     lock.lock();
     if (era_.number != asked_in && !final) continue;  // the session before may have it
     mapping.claiming = false;
     changed_.notify_all();
-    return end_claim(mapping, seen, told, error);
+    return end_claim(mapping, seen, told, error, holder);
   }
 }
 
@@ -91,7 +92,8 @@ int Session::ask_claim(Mapping& mapping, const Witness& seen, Witness& told,
 }
 
 /// With the session's lock held. A refusal is told once, not for every change.
-int Session::end_claim(Mapping& mapping, const Witness& seen, const Witness& told, int error) {
+int Session::end_claim(Mapping& mapping, const Witness& seen, const Witness& told, int error,
+                       const std::string& holder) {
   if (error == 0) {
     if (mapping.claimed) return 0;
     mapping.claimed = true;
@@ -99,7 +101,7 @@ int Session::end_claim(Mapping& mapping, const Witness& seen, const Witness& tol
     mapping.witness = told;
     mapping.claim_refusal.clear();
   } else if (error != EINTR && error != EIO) {
-    std::string refusal = refusal_of(mapping.device, error);
+    std::string refusal = refusal_of(mapping.device, error) + holder;
     if (mapping.claim_refusal != refusal) say(rtrs::LogLevel::error, refusal);
     mapping.claim_refusal = std::move(refusal);
   }

@@ -142,7 +142,9 @@ tl::expected<DeviceGeometry, Failure> Session::ask_geometry(Mapping& mapping, co
                                                             const Interrupt& interrupt) {
   std::array<std::byte, sizeof(wire::OpenResponse)> answer{};
   if (int error = ask_open(mapping, era, answer, interrupt); error != 0) {
-    return tl::unexpected(not_opened(mapping, error));
+    Failure refusal = not_opened(mapping, error);
+    refusal.text += whose(mapping.device, error, interrupt);
+    return tl::unexpected(std::move(refusal));
   }
   auto opened = wire::decode<wire::OpenResponse>(answer, wire::MessageType::open_response);
   if (!opened) return tl::unexpected(nonsense_from_server("a malformed answer to OPEN"));

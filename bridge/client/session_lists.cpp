@@ -8,6 +8,7 @@
 
 #include "bridge/client/control.hpp"
 #include "bridge/client/session.hpp"
+#include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
 namespace {
@@ -68,6 +69,20 @@ tl::expected<std::vector<wire::ExportName>, Failure> Session::list_exports(
   const wire::ListExports question{wire::header_of(wire::MessageType::list_exports)};
   return all_pages<wire::ExportName>(*client_, question, &wire::decode_export_page, room_for_page(),
                                      interrupt);
+}
+
+std::string Session::who(const std::string& device, const Interrupt& interrupt) {
+  if (!has_extensions() || !wire::is_valid_device_name(device)) return "";
+  std::vector<std::byte> answer(sizeof(wire::WhoResponse) + wire::kMaxWho);
+  ControlOperation operation{wire::encode_who(device), answer};
+  if (client_->run_control(operation, interrupt) != 0) return "";
+  return wire::decode_who_response(answer).value_or("");
+}
+
+/// For a refusal because of somebody else: " ('vm1' (10.0.0.5:40312) writes to it)", or "".
+std::string Session::whose(const std::string& device, int error, const Interrupt& interrupt) {
+  const std::string holder = error == EPERM ? who(device, interrupt) : "";
+  return holder.empty() ? "" : " (" + on_one_line(holder) + ")";
 }
 
 tl::expected<std::vector<wire::DirectoryEntry>, Failure> Session::directory(

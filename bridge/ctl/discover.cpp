@@ -93,13 +93,16 @@ Json size_of(const wire::DirectoryEntry& entry, bool for_machines) {
   return for_machines ? Json(entry.size) : Json(size_text(entry.size));
 }
 
-Json json_of(const std::vector<wire::DirectoryEntry>& entries, bool for_machines) {
+Json json_of(const std::vector<wire::DirectoryEntry>& entries, Connections& connections,
+             bool for_machines) {
   Json exports = Json::array();
   for (const wire::DirectoryEntry& entry : entries) {
+    const std::string holder = entry.in_use ? connections.who(entry.name, {}) : "";
     exports.push_back({{"name", entry.name},
                        {"size", size_of(entry, for_machines)},
                        {"access", entry.may_write ? "rw" : "ro"},
                        {"state", state_of(entry)},
+                       {"used_by", holder.empty() ? Json{} : Json(holder)},
                        {"uuid", entry.uuid == wire::Uuid{} ? "" : uuid_text(entry.uuid)},
                        {"description", entry.description}});
   }
@@ -109,12 +112,13 @@ Json json_of(const std::vector<wire::DirectoryEntry>& entries, bool for_machines
 int show_exports(const Question& question) {
   Connections connections{question.server, {}};
   const auto entries = connections.directory({});
-  connections.leave();
   if (!entries) {
+    connections.leave();
     std::fprintf(stderr, "rnbd-ctl: %s\n", readable_text(entries.error().text).c_str());
     return 1;
   }
-  const Json json = json_of(*entries, question.json);
+  const Json json = json_of(*entries, connections, question.json);
+  connections.leave();
   if (question.json) {
     std::puts(json.dump().c_str());
   } else if (entries->empty()) {

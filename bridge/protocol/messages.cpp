@@ -69,6 +69,47 @@ Open encode_open(std::string_view device_name, AccessMode mode) {
   return open;
 }
 
+Who encode_who(std::string_view device_name) {
+  RTRS_ENSURE(is_valid_device_name(device_name));
+  Who who;
+  who.header = header_of(MessageType::who);
+  std::copy_n(device_name.data(), device_name.size(), who.device_name.begin());
+  return who;
+}
+
+Result<std::string> decode_who(ConstBytes bytes) {
+  const auto who = decode<Who>(bytes, MessageType::who);
+  if (!who) return tl::unexpected(who.error());
+  const auto& field = who->device_name;
+  std::string name(field.begin(), std::find(field.begin(), field.end(), '\0'));
+  if (!is_valid_device_name(name)) return tl::unexpected(DecodeError::bad_name);
+  return name;
+}
+
+std::vector<std::byte> encode_who_response(std::string_view text) {
+  text = text.substr(0, kMaxWho);
+  WhoResponse head;
+  head.header = header_of(MessageType::who_response);
+  head.length = static_cast<std::uint16_t>(text.size());
+  std::vector<std::byte> message;
+  append(message, head);
+  for (const char c : text) message.push_back(static_cast<std::byte>(c));
+  return message;
+}
+
+Result<std::string> decode_who_response(ConstBytes bytes) {
+  const auto head = decode<WhoResponse>(bytes, MessageType::who_response);
+  if (!head) return tl::unexpected(head.error());
+  bytes = bytes.subspan(sizeof(WhoResponse));
+  if (head->length > std::min(kMaxWho, bytes.size()))
+    return tl::unexpected(DecodeError::bad_length);
+  std::string text;
+  for (const std::byte byte : bytes.first(head->length)) text += static_cast<char>(byte);
+  if (std::any_of(text.begin(), text.end(), is_control))
+    return tl::unexpected(DecodeError::bad_value);
+  return text;
+}
+
 std::vector<std::byte> encode_block_status_response(std::span<const Extent> extents) {
   BlockStatusResponse head;
   head.header = header_of(MessageType::block_status_response);

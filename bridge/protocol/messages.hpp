@@ -50,6 +50,8 @@ enum class MessageType : std::uint16_t {
   claim = 0x8009,  ///< with kFeatureClaims; answered like device_info
   directory = 0x800b,
   directory_response = 0x800c,
+  who = 0x800d,
+  who_response = 0x800e,
 };
 
 enum class AccessMode : std::uint8_t { read_only = 0, read_write = 1, migration = 2 };
@@ -266,6 +268,24 @@ struct ListExportsResponse {
 };
 static_assert(sizeof(ListExportsResponse) == 12 && offsetof(ListExportsResponse, count) == 8);
 
+/// Asks who may write to an export, which is named as in an OPEN.
+struct Who {
+  Header header;
+  std::array<char, 255> device_name{};
+  std::uint8_t reserved = 0;
+};
+static_assert(sizeof(Who) == 260 && offsetof(Who, device_name) == 4);
+
+/// Followed by the text, in UTF-8 without control characters. Empty: nobody.
+struct WhoResponse {
+  Header header;
+  le16 length = 0;  ///< bytes of the text
+  le16 reserved = 0;
+};
+static_assert(sizeof(WhoResponse) == 8 && offsetof(WhoResponse, length) == 4);
+/// Bytes of the text.
+inline constexpr std::size_t kMaxWho = 1024;
+
 struct BlockStatus {
   Header header;
   le32 device_id = 0;
@@ -323,6 +343,15 @@ Result<Io> decode_io(ConstBytes bytes);
 
 /// True for a name that a device may have: 1..254 bytes without control characters.
 bool is_valid_device_name(std::string_view name);
+
+/// Errors: as is_valid_device_name().
+Who encode_who(std::string_view device_name);
+/// The name. Errors: too_short, bad_type, bad_name.
+Result<std::string> decode_who(ConstBytes bytes);
+/// A text that is too long is cut.
+std::vector<std::byte> encode_who_response(std::string_view text);
+/// The text. Errors: too_short, bad_type, bad_length, bad_value (control characters).
+Result<std::string> decode_who_response(ConstBytes bytes);
 
 struct OpenRequest {
   AccessMode mode;

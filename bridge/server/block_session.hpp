@@ -170,6 +170,7 @@ class BlockSession {
   void device_info(rtrs::ServerRequest& request);
   void list_exports(rtrs::ServerRequest& request);
   void directory(rtrs::ServerRequest& request);
+  void who(rtrs::ServerRequest& request);
   void block_status(rtrs::ServerRequest& request, Turn turn);
   void cache(rtrs::ServerRequest& request, Turn turn);
 

@@ -73,6 +73,8 @@ void BlockSession::extension(rtrs::ServerRequest& request, wire::MessageType typ
       return list_exports(request);
     case wire::MessageType::directory:
       return directory(request);
+    case wire::MessageType::who:
+      return who(request);
     case wire::MessageType::block_status:
       return block_status(request, Turn::not_yet);
     case wire::MessageType::cache:
@@ -117,6 +119,17 @@ void BlockSession::directory(rtrs::ServerRequest& request) {
   const User asking = user();
   finish_with(request, wire::encode_directory_page(catalogue_.directory(&asking), message->first,
                                                    request.data.size()));
+}
+
+/// To those who may open it, and as if there were no such export to others.
+void BlockSession::who(rtrs::ServerRequest& request) {
+  const auto name = wire::decode_who(request.message);
+  if (!name || !request.is_read || request.data.size() < sizeof(wire::WhoResponse) + wire::kMaxWho)
+    return finish(request, EINVAL);
+  const auto text = catalogue_.who_has(*name);
+  if (catalogue_.permission(*name, user()) == Permission::none || !text)
+    return finish(request, ENOENT);
+  finish_with(request, wire::encode_who_response(*text));
 }
 
 void BlockSession::block_status(rtrs::ServerRequest& request, Turn turn) {

@@ -184,6 +184,8 @@ class ExportCatalogue {
   void name_writer(Lease& lease, const std::string& who);
   /// "'vm1' (10.0.0.5:40312) writes to it", "somebody else writes to it" if nobody is named.
   std::string who_writes(const WriterCount* storage) const;
+  /// The same for an export; "": nobody. None: there is no such export, or it has no storage.
+  std::optional<std::string> who_has(std::string_view name) const;
   /// Another number than before, of the same upper half: another session has had it for writing in
   /// between. 0: a reader, which does not need it. Never blocks. Of an unclaimed lease: the number
   /// of the last writer; 0 while one is there.
@@ -306,6 +308,7 @@ class ExportCatalogue {
   std::shared_ptr<WriterTurns> turns_of(const MaybeIdentity& identity, const wire::Uuid& key);
   std::shared_ptr<mirror::Seat> seat_of(const wire::Uuid& key);
   void forget_users_of(const wire::Uuid& key);
+  std::string writers_in_words(const WriterCount* storage) const;
   void give_back(const Lease& lease);
   void forget_writer(const Lease& lease);
 

@@ -139,6 +139,19 @@ void ExportCatalogue::forget_writer(const Lease& lease) {
 
 std::string ExportCatalogue::who_writes(const WriterCount* storage) const {
   const std::lock_guard lock{mutex_};
+  return writers_in_words(storage);
+}
+
+std::optional<std::string> ExportCatalogue::who_has(std::string_view name) const {
+  const std::lock_guard lock{mutex_};
+  const auto found = named_.find(name);
+  if (found == named_.end() || found->second.storage == nullptr) return std::nullopt;
+  const WriterCount* const storage = found->second.storage->writers();
+  return storage->anybody() ? writers_in_words(storage) : std::string{};
+}
+
+/// With the lock held.
+std::string ExportCatalogue::writers_in_words(const WriterCount* storage) const {
   const auto found = writer_names_.find(storage);
   if (found == writer_names_.end()) return "somebody else writes to it";
   std::string names;

@@ -352,6 +352,26 @@ evicts() {
 }
 it "evict ends a session for good: what it had open is EIO, and who opens it anew writes" evicts
 
+# Who is refused learns who has the disk, and so does whoever looks at the list.
+told() {
+  requires_python nbd
+  start_server --export disk0=memory:1M --export "secret=memory:1M,rw=@192.0.2.0/24"
+  start_bridge "rnbd+tcp://$address/disk0" --session vm1
+  hold writer
+  writes_now writer '^writes'
+  local name="'vm1' \\(127.0.0.1:[0-9]+\\) writes to it"
+  status_of 1 "${bridge_command[@]}" --listen "unix:$PWD/second.sock" --access rw --connect now \
+    --connect-timeout 2s "rnbd+tcp://$address/disk0"
+  says said "Operation not permitted.*$name"
+  status_of 0 "${ctl_command[@]}" discover "rnbd+tcp://$address"
+  says said 'USED-BY'
+  says said "^disk0 .* in use +$name"
+  if grep -q secret said; then fail "a stranger is told of an export"; fi
+  status_of 0 "${ctl_command[@]}" discover --json "rnbd+tcp://$address"
+  says said '"used_by":".vm1. '
+}
+it "a refusal and the list of exports tell who has a disk" told
+
 drains() {
   requires_python nbd
   start_server --export disk0=memory:1M --control "$PWD/control"

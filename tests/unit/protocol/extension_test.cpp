@@ -156,6 +156,31 @@ TEST_CASE("directory: entries are written and read byte for byte") {
   CHECK(error_of(Bytes(dump.begin(), dump.end() - 1)) == DecodeError::bad_length);
 }
 
+TEST_CASE("who: question and answer are written and read byte for byte") {
+  const Who who = encode_who("disk0");
+  const auto bytes = rtrs::wire::bytes_of(who);
+  const auto name = decode_who(bytes);
+  REQUIRE(name);
+  CHECK(*name == "disk0");
+  CHECK(decode_who(bytes.first(259)).error() == DecodeError::too_short);
+  Who nameless;
+  nameless.header = who.header;
+  CHECK(decode_who(rtrs::wire::bytes_of(nameless)).error() == DecodeError::bad_name);
+
+  const Bytes dump = from_hex("0e 80 00 00 03 00 00 00 76 6d 31");
+  CHECK(to_hex(encode_who_response("vm1")) == to_hex(dump));
+  const auto text = decode_who_response(dump);
+  REQUIRE(text);
+  CHECK(*text == "vm1");
+  CHECK(encode_who_response(std::string(5000, 'x')).size() == 8 + kMaxWho);
+  CHECK(decode_who_response(patched(dump, 0, "0c")).error() == DecodeError::bad_type);
+  CHECK(decode_who_response(patched(dump, 4, "04")).error() == DecodeError::bad_length);
+  CHECK(decode_who_response(patched(dump, 4, "ff ff")).error() == DecodeError::bad_length);
+  CHECK(decode_who_response(patched(dump, 9, "1b")).error() == DecodeError::bad_value);
+  CHECK(decode_who_response(Bytes(dump.begin(), dump.begin() + 7)).error() ==
+        DecodeError::too_short);
+}
+
 TEST_CASE("block status: extents are written and read byte for byte") {
   const Extent extents[] = {{0x1000, 0, 0}, {0xf000, kExtentHole | kExtentZero, 0}};
   CHECK(to_hex(encode_block_status_response(extents)) == to_hex(kStatusDump));

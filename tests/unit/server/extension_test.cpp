@@ -33,6 +33,10 @@ Call& directory(World& world, std::uint32_t first, std::size_t size) {
   return world.send(world.session(), message, true, room(size));
 }
 
+Call& who(World& world, const std::string& name, std::size_t size = 8 + wire::kMaxWho) {
+  return world.send(world.session(), wire::encode_who(name), true, room(size));
+}
+
 Call& block_status(World& world, std::uint64_t offset, std::uint64_t length,
                    std::size_t size = 4096, std::uint32_t id = 0) {
   wire::BlockStatus message;
@@ -72,9 +76,28 @@ TEST_CASE("extension: to a client that did not negotiate it every message is EIN
   CHECK(device_info(world, 0).error == EINVAL);
   CHECK(list(world, 0, 4096).error == EINVAL);
   CHECK(directory(world, 0, 4096).error == EINVAL);
+  CHECK(who(world, "disk").error == EINVAL);
   CHECK(block_status(world, 0, 4096).error == EINVAL);
   CHECK(cache(world, 0, 4096).error == EINVAL);
   CHECK(world.disk().records.empty());
+}
+
+TEST_CASE("who: those who may open an export are told who writes to it, and others nothing") {
+  World world;
+  CHECK(*wire::decode_who_response(who(world, "disk").data) == "");
+  const auto other = world.make_session("vm1");
+  world.open(*other, "disk");
+  CHECK(*wire::decode_who_response(who(world, "disk").data) ==
+        "'vm1' (127.0.0.1:40000) writes to it");
+  CHECK(who(world, "disk", 8).error == EINVAL);
+  CHECK(who(world, "none").error == ENOENT);
+  ExportSpecification secret;
+  secret.name = "disk";
+  secret.rights.rw = {"somebody"};
+  CatalogueChange wanted;
+  wanted.update = {secret};
+  REQUIRE(world.catalogue.change(std::move(wanted), false).empty());
+  CHECK(who(world, "disk").error == ENOENT);
 }
 
 TEST_CASE("extension: messages about a device that is not open are ENOTCONN") {
