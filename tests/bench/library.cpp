@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One measurement of librtrs, or of something that it is compared with, over TCP on this machine:
 //   bench-library WAY CASE SECONDS MIB
+//   bench-library serve URI MIB
 //
 // Ways: bare (a TCP connection), lane (requests of RTRS, as the library itself sends them),
-// librtrs. Cases: get-1, get-32 (64 bytes, so many at once; not on a lane), put (MIB to the server
-// in one call), get (back). Server and client are one process, with a thread each. Prints JSON.
+// librtrs, plain (librtrs without checksums, which TCP connections of others have not). Cases:
+// get-1, get-32 (64 bytes, so many at once; not on a lane), put (MIB to the server in one call),
+// get (back). Server and client are one process, with a thread each. Prints JSON.
+//
+// A WAY that is a URI is librtrs with the server there, which `serve` has started, with the same
+// MIB. Large data are registered memory then.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -47,6 +54,8 @@ class Way {
   virtual std::uint64_t get_many(Clock::time_point /*until*/) { die("no such case"); }
   virtual void put(const std::string& /*out*/) { die("this way has no such case"); }
   virtual void get_back(std::string& /*in*/) { die("this way has no such case"); }
+  /// Memory that is used from now on.
+  virtual void know(std::string& /*memory*/) {}
 };
 
 // ---- A bare connection --------------------------------------------------------------------------
@@ -210,22 +219,20 @@ class Lane final : public Way, private rtrs::ServerHandler {
 /// The same by calls.
 class Library final : public Way {
  public:
-  explicit Library(std::size_t large) : large_(large, 'x') {
-    rtrs_server_ops ops{};
-    ops.size = sizeof(ops);
-    ops.request = [](void* self, const rtrs_incoming* incoming) {
-      static_cast<Library*>(self)->handle(*incoming);
-    };
+  /// The client of a server that is elsewhere.
+  Library(const std::string& uri, bool registers, bool plain = false) : registers_{registers} {
+    rtrs_client_options options{};
+    options.size = sizeof(options);
+    options.no_digests = plain ? 1 : 0;
     rtrs_error error{};
-    server_ = rtrs_listen("rtrs+tcp://127.0.0.1:0", &ops, this, nullptr, &error);
-    if (server_ == nullptr) die(error.text);
-    const auto uri = "rtrs+tcp://127.0.0.1:" + std::to_string(rtrs_server_port(server_));
-    client_ = rtrs_connect(uri.c_str(), nullptr, &error);
+    client_ = rtrs_connect(uri.c_str(), &options, &error);
     if (client_ == nullptr) die(error.text);
   }
-  ~Library() override {
-    rtrs_disconnect(client_);
-    rtrs_server_close(server_, 1000);
+  ~Library() override { rtrs_disconnect(client_); }
+  void know(std::string& memory) override {
+    rtrs_error error{};
+    if (!registers_) return;
+    if (rtrs_register_memory(client_, memory.data(), memory.size(), &error) != 0) die(error.text);
   }
   void get(std::string& in) override { call("get", nullptr, &in); }
   void put(const std::string& out) override { call("put", &out, nullptr); }
@@ -270,6 +277,42 @@ class Library final : public Way {
     }
   };
 
+  void call(std::string_view what, const std::string* out, std::string* in) {
+    const iovec from{out != nullptr ? const_cast<char*>(out->data()) : nullptr,
+                     out != nullptr ? out->size() : 0};
+    const iovec to{in != nullptr ? in->data() : nullptr, in != nullptr ? in->size() : 0};
+    std::size_t length = 0;
+    const int failed = rtrs_call(client_, what.data(), what.size(), &from, out != nullptr ? 1 : 0,
+                                 &to, in != nullptr ? 1 : 0, &length, 0);
+    if (failed != 0 || length != to.iov_len) die(rtrs_strerror(failed));
+  }
+
+  rtrs_client* client_;
+  bool registers_;
+};
+
+/// Their server.
+class LibraryServer {
+ public:
+  LibraryServer(const char* uri, std::size_t large, bool plain = false) : large_(large, 'x') {
+    rtrs_server_options options{};
+    options.size = sizeof(options);
+    options.no_digests = plain ? 1 : 0;
+    rtrs_server_ops ops{};
+    ops.size = sizeof(ops);
+    ops.request = [](void* self, const rtrs_incoming* incoming) {
+      static_cast<LibraryServer*>(self)->handle(*incoming);
+    };
+    rtrs_error error{};
+    server_ = rtrs_listen(uri, &ops, this, &options, &error);
+    if (server_ == nullptr) die(error.text);
+  }
+  ~LibraryServer() { rtrs_server_close(server_, 1000); }
+  LibraryServer(const LibraryServer&) = delete;
+  LibraryServer& operator=(const LibraryServer&) = delete;
+  unsigned port() const { return rtrs_server_port(server_); }
+
+ private:
   void handle(const rtrs_incoming& incoming) {
     const std::string_view what{static_cast<const char*>(incoming.message),
                                 incoming.message_length};
@@ -281,19 +324,25 @@ class Library final : public Way {
     rtrs_finish_with(
         incoming.request, large_.data(), large_.size(), [](void*) {}, nullptr);
   }
-  void call(std::string_view what, const std::string* out, std::string* in) {
-    const iovec from{out != nullptr ? const_cast<char*>(out->data()) : nullptr,
-                     out != nullptr ? out->size() : 0};
-    const iovec to{in != nullptr ? in->data() : nullptr, in != nullptr ? in->size() : 0};
-    std::size_t length = 0;
-    const int failed = rtrs_call(client_, what.data(), what.size(), &from, out != nullptr ? 1 : 0,
-                                 &to, in != nullptr ? 1 : 0, &length, 0);
-    if (failed != 0 || length != to.iov_len) die(rtrs_strerror(failed));
-  }
 
-  std::string large_;  ///< the server's
+  std::string large_;
   rtrs_server* server_;
-  rtrs_client* client_;
+};
+
+/// Both in this process.
+class LibraryPair final : public Way {
+ public:
+  LibraryPair(std::size_t large, bool plain)
+      : server_{"rtrs+tcp://127.0.0.1:0", large, plain},
+        client_{"rtrs+tcp://127.0.0.1:" + std::to_string(server_.port()), false, plain} {}
+  void get(std::string& in) override { client_.get(in); }
+  std::uint64_t get_many(Clock::time_point until) override { return client_.get_many(until); }
+  void put(const std::string& out) override { client_.put(out); }
+  void get_back(std::string& in) override { client_.get_back(in); }
+
+ private:
+  LibraryServer server_;
+  Library client_;
 };
 
 // ---- Measuring ----------------------------------------------------------------------------------
@@ -301,8 +350,11 @@ class Library final : public Way {
 std::unique_ptr<Way> make(std::string_view name, std::size_t large) {
   if (name == "bare") return std::make_unique<Bare>(large);
   if (name == "lane") return std::make_unique<Lane>();
-  if (name == "librtrs") return std::make_unique<Library>(large);
-  die("the ways are bare, lane and librtrs");
+  if (name == "librtrs" || name == "plain") {
+    return std::make_unique<LibraryPair>(large, name == "plain");
+  }
+  if (name.find("://") != name.npos) return std::make_unique<Library>(std::string{name}, true);
+  die("the ways are bare, lane, librtrs and plain");
 }
 
 void measure_one(Way& way, Clock::duration time) {
@@ -330,20 +382,56 @@ void measure_many(Way& way, Clock::duration time) {
   std::printf("{\"per_s\":%.1f}\n", count / seconds(Clock::now() - begin));
 }
 
-/// The first time memory is touched counts for nobody.
+/// CPU time, in seconds.
+double cpu_of(int who) {
+  rusage usage{};
+  getrusage(who, &usage);
+  const auto sum = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return sum(usage.ru_utime) + sum(usage.ru_stime);
+}
+
+/// The first time memory is touched counts for nobody. CPU time, per GB, is that of the calling
+/// thread and that of all others, which are the server's where it is in this process. On a machine
+/// with other work it says more than the time that passed.
 template <class Move>
-void measure_large(std::size_t large, Move move) {
+void measure_large(Way& way, std::size_t large, Clock::duration time, Move move) {
   std::string data(large, 'y');
+  way.know(data);
   move(data);
+  double moved = 0;
+  const double all = cpu_of(RUSAGE_SELF), own = cpu_of(RUSAGE_THREAD);
   const auto begin = Clock::now();
-  move(data);
-  std::printf("{\"mb_per_s\":%.1f}\n",
-              1e-6 * static_cast<double>(large) / seconds(Clock::now() - begin));
+  do {
+    move(data);
+    moved += static_cast<double>(large);
+  } while (Clock::now() < begin + time);
+  const double took = seconds(Clock::now() - begin);
+  const double client = cpu_of(RUSAGE_THREAD) - own;
+  const double server = cpu_of(RUSAGE_SELF) - all - client;
+  std::printf("{\"mb_per_s\":%.1f,\"client_cpu_ms_per_gb\":%.0f,\"server_cpu_ms_per_gb\":%.0f}\n",
+              1e-6 * moved / took, 1e12 * client / moved, 1e12 * server / moved);
+}
+
+int serve(const char* uri, std::size_t large) {
+  sigset_t stop;
+  sigemptyset(&stop);
+  sigaddset(&stop, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &stop, nullptr);
+  const LibraryServer server{uri, large};
+  std::printf("listening on port %u\n", server.port());
+  std::fflush(stdout);
+  int signal = 0;
+  return sigwait(&stop, &signal);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 4 && std::string_view{argv[1]} == "serve") {
+    return serve(argv[2], static_cast<std::size_t>(std::atoi(argv[3])) << 20);
+  }
   if (argc != 5) die("usage: bench-library WAY CASE SECONDS MIB");
   const std::string_view what = argv[2];
   const auto time = std::chrono::duration_cast<Clock::duration>(
@@ -355,9 +443,9 @@ int main(int argc, char** argv) {
   } else if (what == "get-32") {
     measure_many(*way, time);
   } else if (what == "put") {
-    measure_large(large, [&](const std::string& data) { way->put(data); });
+    measure_large(*way, large, time, [&](const std::string& data) { way->put(data); });
   } else if (what == "get") {
-    measure_large(large, [&](std::string& data) { way->get_back(data); });
+    measure_large(*way, large, time, [&](std::string& data) { way->get_back(data); });
   } else {
     die("the cases are get-1, get-32, put and get");
   }
