@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The client's door to RTRS: a session with a server, as easy as a socket.
+//
+// Internal, and without a stable ABI: other programs use rdma/library/include/rtrs.h.
 #pragma once
 
 #include <poll.h>

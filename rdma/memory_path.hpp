@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A path beside a session's others, over which its client reads and writes memory of the server
 // that the server was asked to expose, without a program there.
+//
+// Internal, and without a stable ABI: other programs use rdma/library/include/rtrs.h.
 #pragma once
 
 #include <memory>

@@ -173,7 +173,20 @@ def one_brain(tree):
 
 
 # Rule -> violations that it must notice: (file, text to add).
+def installed_headers(tree):
+    """installed headers include the system's, and each other by the installed name"""
+    folder = "rdma/library/include"
+    own = {path.name for path in tree.code(folder)}
+    for path in tree.code(folder):
+        for number, quoted, name in includes(tree, path):
+            if quoted or ("/" in name and not name.startswith("sys/")) or (
+                    name.endswith(".hpp") and name not in own):
+                yield f"{path}:{number}: {name} is not there where librtrs is installed"
+
+
 RULES = {
+    installed_headers: [("rdma/library/include/rtrs.hpp", '#include "rdma/client.hpp"\n'),
+                        ("rdma/library/include/rtrs.h", "#include <tl/expected.hpp>\n")],
     pure_includes: [("rdma/core/planted.cpp", f"#include <{name}>\n") for name in (
         "thread", "mutex", "random", "unordered_map", "boost/asio/io_context.hpp",
         "infiniband/verbs.h", "iostream")] + [("rdma/wire/planted.hpp", "#include <mutex>\n")],
