@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include "bridge/backend/file_engine.hpp"
@@ -34,15 +35,34 @@ struct RbdMap : FileOperation {
 static_assert(sizeof(RbdMap) <= sizeof(BackendRequest::scratch));
 
 /// The requests that librbd's threads have completed: the reactor gives all of them back in one
-/// turn. Outlives the queue, for threads that have just completed its last one.
-struct RbdCompletions {
-  RbdCompletions(RbdQueue* owner, rtrs::Reactor& its_reactor)
-      : queue{owner}, reactor{its_reactor} {}
-  void give_back();
+/// turn. Outlives the queue, for a turn that comes too late.
+class RbdCompletions final : public rtrs::Awaited,
+                             public std::enable_shared_from_this<RbdCompletions> {
+ public:
+  RbdCompletions(RbdQueue& queue, rtrs::Reactor& reactor) : queue_{&queue}, reactor_{reactor} {}
 
-  RbdQueue* queue;  ///< null: it has ended, with all requests; of the reactor's thread
-  rtrs::Reactor& reactor;
-  std::atomic<RbdIo*> newest{nullptr};
+  /// On any thread.
+  void add(RbdIo& io);
+  void set_looked_for(bool looked_for) override;
+  bool look() override;
+  /// So many requests are under way.
+  void await(unsigned requests) {
+    reactor_.await(requests > 0 && requests <= kFew ? this : nullptr);
+  }
+  /// All requests have ended, and nothing of the queue may be used any more.
+  void end();
+
+ private:
+  /// Of more than that one comes soon, and the others in the same turn.
+  static constexpr unsigned kFew = 2;
+
+  void wake();
+
+  RbdQueue* queue_;  ///< null: it has ended; of the reactor's thread
+  rtrs::Reactor& reactor_;
+  std::atomic<RbdIo*> newest_{nullptr};
+  std::atomic<bool> looked_for_{false};
+  std::atomic<unsigned> adding_{0};  ///< threads that still use this object and the reactor
 };
 
 class RbdQueue final : public BackendQueue {
@@ -50,14 +70,14 @@ class RbdQueue final : public BackendQueue {
   RbdQueue(std::shared_ptr<RbdShared> shared, rtrs::Reactor& reactor)
       : shared_{std::move(shared)},
         threads_{make_thread_engine(reactor)},
-        completions_{std::make_shared<RbdCompletions>(this, reactor)} {}
-  ~RbdQueue() override { completions_->queue = nullptr; }
+        completions_{std::make_shared<RbdCompletions>(*this, reactor)} {}
+  ~RbdQueue() override { completions_->end(); }
 
   void submit(BackendRequest& request) override;
   bool broken() const override { return shared_->is_fenced(); }
 
  private:
-  friend struct RbdCompletions;
+  friend class RbdCompletions;
   std::uint64_t inside(const BackendRequest& request) const {
     const std::uint64_t size = shared_->size.load(std::memory_order_relaxed);
     return request.offset >= size ? 0 : std::min(request.length, size - request.offset);
@@ -76,6 +96,7 @@ class RbdQueue final : public BackendQueue {
   std::shared_ptr<RbdShared> shared_;
   std::unique_ptr<FileEngine> threads_;
   std::shared_ptr<RbdCompletions> completions_;
+  unsigned under_way_ = 0;  ///< requests at librbd
 };
 
 int RbdQueue::answer_at_once(const BackendRequest& request) const {
@@ -126,32 +147,54 @@ void RbdQueue::start(BackendRequest& request, RbdOperation::Kind kind) {
   io.completed = on_completed;
   io.queue = this;
   io.request = &request;
+  completions_->await(++under_way_);
   shared_->module->start(shared_->image, io);
 }
 
-/// On a thread of librbd's. The one that finds the list empty has the reactor look.
+/// On a thread of librbd's, or inside start().
 void RbdQueue::on_completed(RbdOperation& operation, std::int64_t result) {
   auto& io = static_cast<RbdIo&>(operation);
   io.result = result;
-  // The reactor may take the request, and the queue may end, as soon as the list has it.
-  const std::shared_ptr<RbdCompletions> list = io.queue->completions_;
-  RbdIo* head = list->newest.load(std::memory_order_relaxed);
-  do {
-    io.next_done = head;
-  } while (!list->newest.compare_exchange_weak(head, &io, std::memory_order_release,
-                                               std::memory_order_relaxed));
-  if (head == nullptr) boost::asio::post(list->reactor.io(), [list] { list->give_back(); });
+  io.queue->completions_->add(io);
 }
 
-void RbdCompletions::give_back() {
-  RbdIo* io = newest.exchange(nullptr, std::memory_order_acquire);
+/// The one that finds the list empty has the reactor look. The request may be over, and end() be
+/// called, as soon as the list has it.
+void RbdCompletions::add(RbdIo& io) {
+  ++adding_;
+  RbdIo* head = newest_.load();
+  do {
+    io.next_done = head;
+  } while (!newest_.compare_exchange_weak(head, &io));
+  if (head == nullptr && !looked_for_) wake();
+  --adding_;
+}
+
+void RbdCompletions::wake() {
+  boost::asio::post(reactor_.io(), [self = shared_from_this()] { self->look(); });
+}
+
+void RbdCompletions::set_looked_for(bool looked_for) {
+  looked_for_ = looked_for;
+  if (!looked_for && newest_.load() != nullptr) wake();
+}
+
+bool RbdCompletions::look() {
+  RbdIo* io = newest_.exchange(nullptr);
   RbdIo* oldest = nullptr;
   while (io != nullptr) oldest = std::exchange(io, std::exchange(io->next_done, oldest));
+  const bool found = oldest != nullptr;
   while (oldest != nullptr) {
     RbdIo& next = *oldest;
     oldest = next.next_done;
-    queue->finish(next);
+    queue_->finish(next);
   }
+  return found;
+}
+
+void RbdCompletions::end() {
+  queue_ = nullptr;
+  while (adding_ != 0) std::this_thread::yield();
 }
 
 void RbdQueue::finish(RbdIo& io) {
@@ -160,6 +203,7 @@ void RbdQueue::finish(RbdIo& io) {
     io.kind = RbdOperation::Kind::flush;
     return shared_->module->start(shared_->image, io);
   }
+  completions_->await(--under_way_);
   BackendRequest& request = *io.request;
   request.done(request, error_of(io.result));
 }

@@ -4,6 +4,8 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <utility>
 
+#include "rdma/transport/clock.hpp"
+
 namespace rtrs {
 
 namespace {
@@ -42,7 +44,7 @@ void Reactor::run() {
     // Sleeping is right only when nothing is put off.
     unsigned handled = 0;
     heard_ = nullptr;
-    if (head_ == nullptr) handled = io_.run_one() != 0 ? 1 : 0;
+    if (head_ == nullptr) handled = wait();
     // A second look at the events costs a system call: only when it makes a larger batch.
     if (head_ == nullptr) {
       let_play();
@@ -52,6 +54,37 @@ void Reactor::run() {
     while (handled < kMaxBatch && io_.poll_one() != 0) ++handled;
     for (unsigned round = 0; round < kMaxRounds && head_ != nullptr; ++round) run_deferred();
   }
+}
+
+/// Returns the number of events that were handled.
+unsigned Reactor::wait() {
+  unsigned handled = 0;
+  if (awaited_ != nullptr && spin(handled)) return handled;
+  return io_.run_one() != 0 ? 1 : 0;
+}
+
+/// False: nothing came. An event may end the object that is awaited.
+bool Reactor::spin(unsigned& handled) {
+  const Duration time = spin_.next();
+  if (time == Duration::zero()) return false;
+  Awaited& awaited = *awaited_;
+  awaited.set_looked_for(true);
+  looking_ = true;
+  const Instant end = now() + time;
+  bool came = false;
+  do {
+    came = awaited.look();
+    if (!came && io_.poll_one() != 0) ++handled;
+  } while (!came && handled == 0 && now() < end);
+  looking_ = false;
+  if (awaited_ == &awaited) awaited.set_looked_for(false);
+  if (handled == 0) spin_.ended(came);
+  return came || handled != 0;
+}
+
+void Reactor::await(Awaited* awaited) {
+  if (looking_ && awaited_ != nullptr && awaited_ != awaited) awaited_->set_looked_for(false);
+  awaited_ = awaited;
 }
 
 /// Behind one event.

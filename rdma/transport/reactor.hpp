@@ -7,6 +7,7 @@
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 
+#include "rdma/core/spin_score.hpp"
 #include "rdma/core/time.hpp"
 #include "rdma/transport/readiness.hpp"
 
@@ -38,11 +39,26 @@ class Soloist {
   ~Soloist() = default;
 };
 
+/// Answers from other threads, which may come so soon that a look costs less than to be woken.
+class Awaited {
+ public:
+  /// While the loop looks by itself, nobody has to wake it. For answers that have come when it ends
+  /// that, it is woken.
+  virtual void set_looked_for(bool looked_for) = 0;
+  /// Handles the answers that are there. False: there are none.
+  virtual bool look() = 0;
+
+ protected:
+  ~Awaited() = default;
+};
+
 /// An event loop: handles ready events, then runs deferred work, then sleeps.
 ///
 /// A connection may wait for its next request itself, when its requests come one at a time and
 /// nothing else has happened for hundreds of them: receiving costs less than being told and
 /// receiving then. Everybody else waits for it meanwhile, for some requests or milliseconds.
+///
+/// Before it sleeps it looks for awaited answers for a while, as long as they come in that time.
 ///
 /// Threads: run() on one thread; all else on that thread, except posting to io() and stop().
 class Reactor {
@@ -70,6 +86,10 @@ class Reactor {
   /// handlers.
   void solo(Soloist& soloist) { heard_ = &soloist; }
 
+  /// Few answers are under way, and to be looked for; null: there are none, or too many. An object
+  /// must not die before it took that back.
+  void await(Awaited* awaited);
+
   /// The rest of the time in which its connections, when all are to end, may keep others waiting
   /// until their sent data have arrived (Connection::finish()).
   Duration time_to_finish() const { return time_to_finish_; }
@@ -83,6 +103,11 @@ class Reactor {
  private:
   void run_deferred();
   void let_play();
+  unsigned wait();
+  bool spin(unsigned& handled);
+
+  /// Twice as long as fast storage in another process takes.
+  static constexpr Duration kSpin = std::chrono::microseconds{200};
 
   unsigned index_;
   Duration time_to_finish_ = std::chrono::milliseconds{500};
@@ -93,6 +118,9 @@ class Reactor {
   Soloist* heard_ = nullptr;    ///< in this turn
   Soloist* soloist_ = nullptr;  ///< in all turns lately; a mere address until it is heard again
   unsigned turns_ = 0;
+  Awaited* awaited_ = nullptr;
+  bool looking_ = false;  ///< for its answers
+  SpinScore spin_{kSpin};
 };
 
 }  // namespace rtrs

@@ -2,7 +2,9 @@
 // The thread that sleeps for a reactor, and those that wait for it.
 #include "rdma/transport/reactor.hpp"
 
+#include <atomic>
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <thread>
 
@@ -35,6 +37,88 @@ struct Player final : Soloist {
   int last = 0;  ///< finds nothing
   std::function<void()> on_play;
 };
+
+/// Answers from another thread, which nobody is woken for while they are looked for.
+struct Answers final : Awaited {
+  void set_looked_for(bool on) override {
+    looked_for = on;
+    if (on) ++times;
+  }
+  bool look() override {
+    if (!there.exchange(false)) return false;
+    if (on_answer) on_answer();
+    return true;
+  }
+
+  std::atomic<bool> looked_for{false};
+  std::atomic<bool> there{false};
+  int times = 0;
+  std::function<void()> on_answer;
+};
+
+TEST_CASE("an awaited answer is found without a wake-up") {
+  Reactor reactor{0};
+  Answers answers;
+  bool looked_for = false;
+  answers.on_answer = [&] {
+    looked_for = answers.looked_for;
+    reactor.await(nullptr);
+    reactor.stop();
+  };
+  reactor.await(&answers);
+  std::atomic<bool> over{false};
+  std::thread other{[&] {
+    while (!over) {
+      if (answers.looked_for) {
+        answers.there = true;  // too late, perhaps, and in time the next time
+      } else {
+        boost::asio::post(reactor.io(), [] {});
+      }
+      std::this_thread::yield();
+    }
+  }};
+  reactor.run();
+  over = true;
+  other.join();
+  CHECK(looked_for);
+  CHECK_FALSE(answers.looked_for);
+}
+
+TEST_CASE("the loop gives up looking for answers that come late") {
+  Reactor reactor{0};
+  Answers answers;
+  reactor.await(&answers);
+  boost::asio::steady_timer timer{reactor.io()};
+  int turns = 0;
+  std::function<void()> next = [&] {
+    if (++turns == 60) return reactor.stop();
+    timer.expires_after(std::chrono::milliseconds{2});
+    timer.async_wait([&](boost::system::error_code) { next(); });
+  };
+  next();
+  reactor.run();
+  CHECK(answers.times >= 1);
+  CHECK(answers.times <= 8);
+}
+
+TEST_CASE("answers that are not awaited any more wake the loop again") {
+  Reactor reactor{0};
+  Answers first;
+  Answers second;
+  reactor.await(&first);
+  bool told = false;
+  std::function<void()> look = [&] {
+    if (!first.looked_for) return boost::asio::post(reactor.io(), look);
+    reactor.await(&second);
+    told = !first.looked_for;
+    reactor.await(nullptr);
+    reactor.stop();
+  };
+  boost::asio::post(reactor.io(), look);
+  reactor.run();
+  CHECK(told);
+  CHECK_FALSE(second.looked_for);
+}
 
 TEST_CASE("a connection that is alone for long sleeps for its reactor") {
   Reactor reactor{0};
