@@ -105,6 +105,13 @@ constexpr char kForm[] = "write rbd:POOL[/NAMESPACE]/IMAGE[@SNAPSHOT][,conf=FILE
 
 std::string advice_for_rbd(int error, const char* step) {
   const std::string begin = std::string{step} + " failed: " + std::strerror(error) + "; ";
+  const bool forbids = error == EPERM && std::string_view{step} == kRbdSettingsStep;
+  if (forbids) {
+    return begin +
+           "rbd_cache and rbd_plugins would keep answered writes in this server only, and without "
+           "rbd_blocklist_on_break_lock there is no fence; look at 'rbd config image list IMAGE', "
+           "and remove what was set there (rbd config image remove, rbd config pool remove)";
+  }
   switch (error) {
     case EBUSY:
       return begin +

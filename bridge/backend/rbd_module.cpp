@@ -17,12 +17,42 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "bridge/backend/rbd_holder.hpp"
 
 namespace rnbd {
 namespace {
+
+struct Setting {
+  const char* key;
+  const char* value;
+};
+/// Durability and the fence depend on these, and an image's own configuration counts more.
+constexpr Setting kEssential[] = {
+    {"rbd_cache", "false"},  // an answered write is durable
+    {"rbd_plugins", ""},     // there is a cache on disk among them
+    {"rbd_blocklist_on_break_lock", "true"},
+};
+constexpr Setting kSettings[] = {
+    kEssential[0],
+    kEssential[1],
+    kEssential[2],
+    // A server that stood still for longer could finish its writes.
+    {"rbd_blocklist_expire_seconds", "86400"},
+    // A cluster that is away is told within seconds. There is no limit for operations: one that has
+    // timed out may still be carried out.
+    {"client_mount_timeout", "10"},
+    {"rados_mon_op_timeout", "10"},
+    {"rados_osd_op_timeout", "0"},
+    // The caller submits by itself, which saves a wake-up. It must not be blocked then: the
+    // sessions limit what is under way.
+    {"rbd_non_blocking_aio", "false"},
+    {"objecter_inflight_ops", "1048576"},
+    {"objecter_inflight_op_bytes", "1099511627776"},
+};
 
 /// A connection to a cluster, which all images of the same configuration and user share.
 class Cluster {
@@ -43,13 +73,10 @@ class Cluster {
     }
     error = rados_conf_read_file(handle_, conf.empty() ? nullptr : conf.c_str());
     if (error < 0) return error;
-    // A flush means what it says, and a cluster that is away is told within seconds. There is no
-    // limit for operations: one that has timed out may still be carried out.
-    for (const auto& [key, value] :
-         {std::pair{"rbd_cache", "false"}, std::pair{"client_mount_timeout", "10"},
-          std::pair{"rados_mon_op_timeout", "10"}, std::pair{"rados_osd_op_timeout", "0"}}) {
+    for (const auto& [key, value] : kSettings) {
       error = rados_conf_set(handle_, key, value);
-      if (error < 0) return error;
+      const bool lacks_it = error == -ENOENT;  // this version of Ceph
+      if (error < 0 && !lacks_it) return error;
     }
     return rados_connect(handle_);
   }
@@ -130,8 +157,32 @@ int open_image(const RbdTarget& target, RbdImage& image) {
                           : rbd_open(image.pool, target.image, &image.image, snapshot);
 }
 
-// ---- The lock
-// ------------------------------------------------------------------------------------
+bool contradicts(const rbd_config_option_t& option) {
+  return std::ranges::any_of(kEssential, [&](const Setting& setting) {
+    return std::string_view{option.name} == setting.key &&
+           std::string_view{option.value} != setting.value;
+  });
+}
+
+/// The configuration of the image and of its pool. 0 or a negative errno; EPERM: it forbids an
+/// essential setting.
+int check_settings(const RbdTarget& target, RbdImage& image) {
+  if (*target.snapshot != '\0') return 0;  // nothing changes it
+  std::vector<rbd_config_option_t> options(256);
+  int count = static_cast<int>(options.size());
+  int error = rbd_config_image_list(image.image, options.data(), &count);
+  if (error == -ERANGE) {
+    options.resize(static_cast<std::size_t>(count));
+    error = rbd_config_image_list(image.image, options.data(), &count);
+  }
+  if (error < 0) return error;
+  const auto end = options.begin() + count;
+  const bool forbidden = std::any_of(options.begin(), end, contradicts);
+  rbd_config_image_list_cleanup(options.data(), count);
+  return forbidden ? -EPERM : 0;
+}
+
+// ---- The lock -----------------------------------------------------------------------------------
 
 /// In the image's metadata: the process that holds the lock.
 constexpr char kHolderKey[] = "rnbd_holder";
@@ -242,6 +293,7 @@ int open(const RbdTarget& target, RbdImage** result, RbdFacts& facts, const char
   image->standing->cluster_shunned = image->cluster->shunned();
   if (failed(error = open_pool(target, *image), "opening the pool")) return error;
   if (failed(error = open_image(target, *image), "opening the image")) return error;
+  if (failed(error = check_settings(target, *image), kRbdSettingsStep)) return error;
   if (failed(error = take_lock(target, *image), "taking the exclusive lock")) return error;
   if (failed(error = find_facts(target, *image, facts), "asking for its size")) return error;
   if (*target.snapshot == '\0' && failed(error = watch_size(*image), "watching it")) return error;

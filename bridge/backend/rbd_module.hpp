@@ -12,6 +12,9 @@ namespace rnbd {
 constexpr std::uint32_t kRbdModuleVersion = 2;
 constexpr char kRbdModuleFile[] = "rnbd-backend-rbd.so";
 constexpr char kRbdModuleEntry[] = "rnbd_rbd_module";
+/// The step of opening that fails if the image's configuration puts the fence or durability at
+/// risk.
+constexpr char kRbdSettingsStep[] = "looking at its configuration";
 
 struct RbdImage;
 

@@ -118,6 +118,26 @@ osd_stands_still() {
 }
 it "the OSD stands still for $pause s: requests wait, no error, nothing lost" osd_stands_still
 
+# With librbd's own limit a few requests more would have to wait where they are submitted.
+others_go_on() {
+  requires_python nbd
+  rbd create --size 16M rbd/full
+  sed '/^\[global\]/a objecter inflight ops = 2' "$CEPH_CONF" >limits.conf
+  start_server --reactors 1 --export "disk0=rbd:rbd/full,conf=$PWD/limits.conf" --export other=memory:16M
+  attach disk0 "${quick[@]}"
+  start_writers
+  osd STOP
+  at_end osd CONT
+  nbdkit_name=other attach other "${quick[@]}"
+  nbdsh <<<'for i in range(100): h.pwrite(b"x" * 4096, 0, nbd.CMD_FLAG_FUA)'
+  stop other
+  osd CONT
+  goes_on
+  end_writers
+  same_as_written rbd/full
+}
+it "requests that wait for a cluster do not hold up other exports, however many there are" others_go_on
+
 # One that was given up may still be carried out.
 no_time_limit() {
   requires_python nbd

@@ -74,6 +74,35 @@ PY
 has_size() { [[ $(nbdinfo --size "$uri") == "$1" ]]; }
 it "an image that grows elsewhere grows here: its watch tells" grows
 
+# To read behind the new end fails; nobody is told of it before he looks.
+shrinks() {
+  rbd create --size 16M rbd/shrinks
+  start_server --export disk0=rbd:rbd/shrinks
+  attach disk0
+  writes
+  rbd resize --no-progress --allow-shrink --size 8M rbd/shrinks
+  nbdsh <<'PY'
+assert h.pread(65536, 0) == b"x" * 65536
+fails_with(errno.EIO, h.pread, 4096, 12 << 20)
+fails_with(errno.EIO, h.pwrite, b"z" * 4096, 12 << 20)
+h.pwrite(b"z" * 4096, 4 << 20, nbd.CMD_FLAG_FUA)
+PY
+}
+it "an image that is made smaller elsewhere gives errors behind its end only" shrinks
+
+# An answered write would be in this server's memory only, whatever ceph.conf says.
+cached() {
+  rbd create --size 16M rbd/cached
+  rbd config image set rbd/cached rbd_cache true
+  start_server --export disk0=rbd:rbd/cached
+  says server.log 'looking at its configuration failed'
+  rbd config image remove rbd/cached rbd_cache
+  eventually 60 grep -q "export 'disk0' is served now" server.log
+  attach disk0
+  writes
+}
+it "an image whose own configuration has a cache is not exported before that is gone" cached
+
 in_a_namespace() {
   rbd namespace create rbd/tenant
   rbd create --size 16M rbd/tenant/disk
