@@ -322,6 +322,18 @@ TEST_CASE("the number of a removed path is free for another one, which is anothe
   CHECK_FALSE(bench.session.add({}, kStart));
 }
 
+TEST_CASE("the pause before the next attempt ends by command") {
+  Bench bench{/*own_peer=*/true};
+  bench.connect(0, kStart);
+  bench.connect(1, kStart);
+  bench.session.lost(0, kStart, "cut");
+  CHECK_FALSE(bench.session.connect_due(kStart));
+  bench.session.reconnect(0, kStart);
+  CHECK(bench.session.connect_due(kStart) == 0U);
+  bench.session.reconnect(1, kStart);  // it stands
+  CHECK(bench.session.state(1) == PathState::connected);
+}
+
 TEST_CASE("a path that leaves takes no new requests, but is connected again when it is lost") {
   Bench bench{/*own_peer=*/false};
   bench.connect(0, kStart);
