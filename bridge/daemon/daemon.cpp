@@ -13,6 +13,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <thread>
 
 #include "bridge/control/control_socket.hpp"
@@ -242,6 +243,15 @@ void warn_of_little_memory(const Settings& settings, const rtrs::Server& server)
                                               rtrs::kMemlockAdvice + ')');
 }
 
+/// By default where the service manager has made a place for it. "": nowhere.
+std::string control_path(const Settings& settings) {
+  if (settings.control == "none") return "";
+  const char* const places = std::getenv("RUNTIME_DIRECTORY");
+  if (!settings.control.empty() || places == nullptr) return settings.control;
+  const std::string_view all = places;
+  return std::string{all.substr(0, all.find(':'))} + "/control";
+}
+
 using Control = std::unique_ptr<ControlSocket>;
 
 tl::expected<Control, std::string> open_control(const std::string& path, rtrs::Server& server,
@@ -322,7 +332,8 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   std::optional<Reloader> reloader;
   reloader.emplace(invocation, Reloader::Serving{catalogue, handler, *server, tell_manager});
   const ServerMetrics metrics{*server, catalogue, *meters, settings.queue_depth};
-  auto control = open_control(settings.control, *server, catalogue, handler, *reloader, metrics);
+  auto control =
+      open_control(control_path(settings), *server, catalogue, handler, *reloader, metrics);
   auto door = open_metrics_door(settings.metrics, [&] { return metrics.page(); });
   std::string wrong = !control ? control.error() : !door ? door.error() : "";
   if (wrong.empty()) wrong = tell_ready(invocation, *server, catalogue);

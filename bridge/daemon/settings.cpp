@@ -133,7 +133,8 @@ constexpr SettingRule kRules[] = {
     {"pid-file", "FILE", "/run/rnbd-server/pid", "Write the process id there once ready.",
      [](Settings& s, Value v) { return set_text(s.pid_file, v); }},
     {"control", "PATH", "/run/rnbd-server/control",
-     "Serve a control socket there for rnbd-ctl: status, and taking listeners out of service.",
+     "Serve a control socket there for rnbd-ctl: status, reload and others (default: "
+     "$RUNTIME_DIRECTORY/control, if there is one); none for none.",
      [](Settings& s, Value v) { return set_text(s.control, v); }},
     {"metrics", "ADDRESS:PORT", "127.0.0.1:9234",
      "Serve metrics there for Prometheus, over HTTP at /metrics; without ADDRESS on 127.0.0.1.",

@@ -372,6 +372,18 @@ told() {
 }
 it "a refusal and the list of exports tell who has a disk" told
 
+by_default() {
+  mkdir place
+  export RUNTIME_DIRECTORY=$PWD/place:/nowhere
+  start_server --export disk0=memory:1M
+  status_of 0 "${ctl_command[@]}" "$PWD/place/control" status
+  says said 'disk0'
+  stop server
+  start_server --export disk0=memory:1M --control none
+  [[ ! -e place/control && ! -e none ]] || fail "there is a control socket"
+}
+it "where the service manager has a place for it, the server has a control socket" by_default
+
 drains() {
   requires_python nbd
   start_server --export disk0=memory:1M --control "$PWD/control"
