@@ -190,7 +190,7 @@ class Sessions(unittest.TestCase):
                          paths_changed=lambda session: told.append(session.paths)) as server:
             with rtrs.Client(f"rtrs+tcp://127.0.0.1:{server.port}/mine") as client:
                 name, peer = client.ask("who").decode().split()
-                client.call("again")
+                client.ask("again")
                 self.assertEqual(name, "mine")
                 self.assertRegex(peer, r"^127\.0\.0\.1:\d+$")
             self.assertTrue(gone.wait(20))
