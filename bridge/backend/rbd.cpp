@@ -164,8 +164,9 @@ tl::expected<std::unique_ptr<Backend>, Failure> open_rbd(const std::string& rest
       name->image.c_str(), name->snapshot.c_str(), read_only};
   RbdFacts facts;
   const char* step = "";
-  const int error = (*module)->open(target, &shared->image, facts, &step);
-  if (error < 0) return bad_specification(-error, text, advice_for_rbd(-error, step));
+  int error = -(*module)->open(target, &shared->image, facts, &step);
+  if (error == EINVAL) error = EIO;  // the cluster's, which may get better; the name is right
+  if (error > 0) return bad_specification(error, text, advice_for_rbd(error, step));
   describe_rbd(*shared, facts, read_only);
   if (shared->log) shared->log(rtrs::LogLevel::debug, text + ": known as: " + facts.identity);
   return std::make_unique<RbdBackend>(std::move(shared));

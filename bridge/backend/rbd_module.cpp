@@ -40,8 +40,8 @@ constexpr Setting kSettings[] = {
     kEssential[0],
     kEssential[1],
     kEssential[2],
-    // A server that stood still for longer could finish its writes.
-    {"rbd_blocklist_expire_seconds", "86400"},
+    // librbd 16 writes any other time so that the monitors refuse it.
+    {"rbd_blocklist_expire_seconds", "0"},
     // A cluster that is away is told within seconds. There is no limit for operations: one that has
     // timed out may still be carried out.
     {"client_mount_timeout", "10"},
