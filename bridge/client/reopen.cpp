@@ -218,13 +218,18 @@ void ReopenOperation::end() {
       reopened_, [](const ReopenedDevice& device) { return device.refusal != 0; });
   if (refused == reopened_.end()) return finish(0);
   bool waits = false;
-  bool gains = false;
   for (std::size_t i = 0; i < devices_.size(); ++i) {
     waits = waits || (reopened_[i].refusal != 0 && devices_[i].patient);
-    gains = gains || (reopened_[i].loss.empty() && !devices_[i].leaving);
   }
-  if (!waits && gains) return finish(0);
+  if (!waits && could_go_on_with_some()) return finish(0);
   fail(refused->refusal, refused->loss);
+}
+
+bool ReopenOperation::could_go_on_with_some() const {
+  for (std::size_t i = 0; i < reopened_.size(); ++i) {
+    if (reopened_[i].loss.empty() && !devices_[i].leaving) return true;
+  }
+  return false;
 }
 
 void ReopenOperation::fail(int error, std::string complaint) {

@@ -58,6 +58,8 @@ class ReopenOperation final : public rtrs::Operation {
 
   /// In the order of the devices; all of them when it has finished without an error.
   const std::vector<ReopenedDevice>& reopened() const { return reopened_; }
+  /// Some device that is in use was opened.
+  bool could_go_on_with_some() const;
   /// Why it failed; "" if it did not.
   const std::string& complaint() const { return complaint_; }
 

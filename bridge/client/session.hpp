@@ -18,6 +18,7 @@
 #include "bridge/client/disk.hpp"
 #include "bridge/client/geometry.hpp"
 #include "bridge/client/open_orders.hpp"
+#include "bridge/client/refusal_patience.hpp"
 #include "bridge/client/write_gate.hpp"
 #include "bridge/protocol/directory.hpp"
 #include "bridge/protocol/messages.hpp"
@@ -157,9 +158,8 @@ class Session final : public rtrs::SessionKeeper,
     /// As the newest session told it, in a life of the server that may have begun since; guarded
     /// by Session::mutex_.
     Witness witness;
-    /// Of opening it again, in a row, and since when; guarded by Session::mutex_.
-    unsigned refusals = 0;
-    std::chrono::steady_clock::time_point refused_since{};
+    /// With refusals to open it again; guarded by Session::mutex_.
+    RefusalPatience patience;
     /// Why it is lost, and in mappings_ no more; guarded by Session::mutex_.
     std::string loss;
     DeviceHandle handle;  ///< the id changes with the session
@@ -211,8 +211,6 @@ class Session final : public rtrs::SessionKeeper,
   void close_for_good(Mapping& mapping);
   void forget(const Mapping& mapping);
   void end_closing(Mapping& mapping, int error);
-  static bool is_patient(const Mapping& mapping);
-  static void note_refusal(Mapping& mapping, bool refused);
   bool is_lost(const Mapping& mapping) const;
   void lose(const std::shared_ptr<Mapping>& mapping, const ReopenedDevice& reopened);
   std::vector<std::string> lose_devices(const ReopenOperation& reopen, bool also_refused);

@@ -40,24 +40,6 @@ std::string Session::failure() const {
   return client_->failure();
 }
 
-/// With the session's lock held. A device that another client has taken must not keep the others
-/// waiting for ever. Several refusals, because an outage in between takes long, too.
-bool Session::is_patient(const Mapping& mapping) {
-  constexpr unsigned kRefusals = 3;
-  constexpr std::chrono::seconds kPatience{10};
-  return mapping.refusals < kRefusals ||
-         std::chrono::steady_clock::now() < mapping.refused_since + kPatience;
-}
-
-/// Likewise.
-void Session::note_refusal(Mapping& mapping, bool refused) {
-  if (!refused) {
-    mapping.refusals = 0;
-  } else if (++mapping.refusals == 1) {
-    mapping.refused_since = std::chrono::steady_clock::now();
-  }
-}
-
 bool Session::is_lost(const Mapping& mapping) const {
   std::lock_guard lock{mutex_};
   return !mapping.loss.empty();
@@ -90,7 +72,7 @@ std::unique_ptr<rtrs::Operation> Session::reopen(const rtrs::SessionLimits& limi
       devices.push_back({mapping->device, mapping->options, mapping->geometry, leaving});
       devices.back().options.unclaimed = !mapping->claimed;
       devices.back().expected.witness = mapping->witness;
-      devices.back().patient = is_patient(*mapping);
+      devices.back().patient = mapping->patience.lasts(std::chrono::steady_clock::now());
       if (OpenOrders::numbered(limits)) {
         devices.back().order = orders_.begin();
         reopening_numbers_.push_back(devices.back().order.number);
@@ -186,7 +168,7 @@ std::vector<std::string> Session::adopt(const ReopenOperation& reopen) {
   for (std::size_t i = 0; i < reopening_.size(); ++i) {
     const ReopenedDevice& reopened = reopen.reopened()[i];
     Mapping& mapping = *reopening_[i];
-    note_refusal(mapping, false);
+    mapping.patience = {};
     if (!mapping.loss.empty()) continue;
     mapping.handle.id = reopened.id;
     const bool storage_was_lost = mapping.witness.storage_life != reopened.witness.storage_life;
@@ -215,8 +197,10 @@ int Session::reject(const ReopenOperation& reopen) {
   {
     std::lock_guard lock{mutex_};
     complaints = lose_devices(reopen, /*also_refused=*/false);
+    const auto now = std::chrono::steady_clock::now();
+    const bool others_wait = reopen.could_go_on_with_some();
     for (std::size_t i = 0; i < reopen.reopened().size(); ++i) {
-      note_refusal(*reopening_[i], reopen.reopened()[i].refusal != 0);
+      reopening_[i]->patience.note(reopen.reopened()[i].refusal != 0 && others_wait, now);
     }
     end_reopening();
     news = reopen.complaint() != last_refusal_;
