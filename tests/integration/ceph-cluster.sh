@@ -1,19 +1,8 @@
 # shellcheck shell=bash
 # A Ceph cluster for the cases of a script, which ends with it. To be sourced before the first case.
-# Skips the script where Ceph's packages (the group `ceph` of contrib/apt-packages) or the module are
-# missing. The settings are those of tests/ceph/cluster.
+# The settings are those of tests/ceph/cluster.
 # SPDX-License-Identifier: BSD-3-Clause
-for program in ceph-mon ceph-mgr ceph-osd ceph rbd; do
-  if ! command -v "$program" >/dev/null; then
-    echo "skipped: $program is missing; contrib/install-packages ceph brings it"
-    exit 77
-  fi
-done
-source "${BASH_SOURCE[0]%/*}/lib.sh"
-if [[ ! -e ${server_program%/*}/rnbd-backend-rbd.so ]]; then
-  echo "skipped: rnbd-backend-rbd.so is not built; it needs librbd-dev and RNBDKIT_RBD=ON"
-  exit 77
-fi
+source "${BASH_SOURCE[0]%/*}/ceph-here.sh"
 
 cluster_dir=$(mktemp -d "${TMPDIR:-/tmp}/rnbd-ceph.XXXXXX")
 export PORT=$((10000 + $$ % 10000 * 2)) # below what the kernel gives to clients

@@ -8,7 +8,7 @@ source "${BASH_SOURCE[0]%/*}/load.sh"
 
 quick=("heartbeat=$((100 * slow))ms" reconnect-min=20ms reconnect-max=200ms no-path-timeout=5min)
 
-# gateway NAME IMAGE: a server as on a machine of its own: of its state directory only the identity is that of the
+# gateway NAME IMAGE [OPTION...]: a server as on a machine of its own: of its state directory only the identity is that of the
 # others. It comes back where it was.
 declare -A port_of
 gateway() {
@@ -17,7 +17,7 @@ gateway() {
   [[ -e identity ]] || printf '%016x\n' $((RANDOM << 32 | $$ << 1 | 1)) >identity
   [[ -e state-$name/server-id ]] || cp identity "state-$name/server-id"
   server_port=${port_of[$name]:-0} server_name=$name start_server --export "disk0=rbd:$2" --heartbeat "$((100 * slow))ms" \
-    --state-directory "$PWD/state-$name"
+    --state-directory "$PWD/state-$name" "${@:3}"
   port_of[$name]=$port
 }
 # elsewhere: the servers that start from here on do not see each other's processes, as on machines of their own.
@@ -70,6 +70,38 @@ other_machine() {
   kill_hard b # unshare(1) passes no SIGTERM on
 }
 it "a gateway that cannot see the dead one waits until the cluster has given it up: no error, nothing lost" other_machine
+
+# One image is there a moment before the other, after half a minute without both.
+both_images() {
+  elsewhere
+  requires_python nbd
+  rbd create --size 16M rbd/one
+  rbd create --size 16M rbd/two
+  gateway a rbd/one --export disk1=rbd:rbd/two
+  gateway b rbd/one --export disk1=rbd:rbd/two
+  attach_bridge_to_both
+  local one="nbd+unix:///disk0?socket=$socket" two="nbd+unix:///disk1?socket=$socket"
+  uri=$one
+  start_writers
+  uri=$two
+  user
+  works write
+  kill_hard a
+  goes_on
+  ask write
+  [[ $answer == ok ]] || fail "a write to the other image: $answer"
+  end_user
+  uri=$one
+  end_writers
+  same_as_written rbd/one
+  stop both
+  kill_hard b
+}
+attach_bridge_to_both() {
+  bridge_name=both start_bridge "rnbd+tcp://127.0.0.1:${port_of[a]}" --path "127.0.0.1:${port_of[b]}" \
+    --heartbeat "$((100 * slow))ms" --reconnect-min 20ms --reconnect-max 200ms --no-path-timeout 5min
+}
+[[ -z ${FULL:-} ]] || it "two images of one client move together" both_images
 
 stands_still() {
   two_gateways rbd/still
