@@ -96,13 +96,6 @@ Failure paths_of_mirror() {
           "server, and start this program anew"};
 }
 
-Answer about_mirror(const ClientConfig& config, Connections& connections, const std::string& word) {
-  if (word != "status") return tl::unexpected(Failure{EINVAL, "write mirror status"});
-  if (!config.mirror) return tl::unexpected(Failure{EOPNOTSUPP, "this disk is no mirror"});
-  const auto mirror = connections.mirror();
-  return mirror::describe(config, mirror != nullptr ? mirror->status() : mirror::MirrorStatus{});
-}
-
 /// A command with a path as its argument.
 ControlCommand path_command(const ClientConfig& config, SharedSession& session, const char* name,
                             const char* help,
@@ -141,8 +134,12 @@ std::vector<ControlCommand> client_commands(const ClientConfig& config, Connecti
          session.set_policy(*policy);
          return Json::object();
        }},
-      {"mirror", "status", "The members of a mirror, and how far those are that come back.",
-       [&](const std::string& word) -> Answer { return about_mirror(config, connections, word); }},
+      {"mirror", "status|discard SERVER|add HOST[:PORT]|force SERVER [--force]",
+       "The members of a mirror, and how far those are that come back; discard does without one, "
+       "add puts a server with an empty disk in its place, force goes on with one copy only.",
+       [&](const std::string& words) -> Answer {
+         return mirror::about_mirror(config, connections, words);
+       }},
   };
 }
 

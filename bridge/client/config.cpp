@@ -358,7 +358,7 @@ Done ConfigReader::set_uri(std::string_view text) {
   constexpr std::string_view kKnown[] = {
       "uuid", "server-id", "tls-psk-file", "tls-certificates", "tls-verify", "auth-psk-file"};
   for (const auto& [key, value] : uri_->options) {
-    if (key == "read" || key == "degraded" || key == "group") {
+    if (key == "read" || key == "degraded" || key == "group" || key == "resync-rate") {
       if (auto done = set_mirror_option(key, value); !done)
         return Error{key + "=: " + done.error()};
       continue;
@@ -388,6 +388,13 @@ Done ConfigReader::set_mirror_option(std::string_view key, std::string_view valu
     return store(mirror_.degraded,
                  choose<mirror::Degraded>(value, {{"allow", mirror::Degraded::allow},
                                                   {"quorum", mirror::Degraded::quorum}}));
+  }
+  if (key == "resync-rate") {
+    constexpr unsigned kMost = 1U << 20;
+    const auto mib = parse_number(value, 1, kMost);
+    if (!mib) return Error{mib.error() + "; it is MiB per second"};
+    mirror_.resync_rate = std::uint64_t{*mib} << 20;
+    return {};
   }
   const auto group = parse_uuid(value);
   if (!group) return Error{in_quotes(value) + " is not a UUID"};

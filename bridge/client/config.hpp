@@ -22,7 +22,8 @@ inline constexpr unsigned kMaxPaths = 8;  ///< of a session
 struct MirrorConfig {
   std::vector<std::vector<rtrs::PathAddress>> members;  ///< the paths to each, in their order
   wire::Uuid group{};
-  bool near = false;  ///< reads go to the member that answers soonest
+  bool near = false;              ///< reads go to the member that answers soonest
+  std::uint64_t resync_rate = 0;  ///< bytes per second at most; 0 = no limit
   mirror::Degraded degraded = mirror::Degraded::allow;
 };
 

@@ -181,7 +181,6 @@ SessionStatus Connections::status() {
   return mirror != nullptr ? mirror::as_session(config_, mirror->status()) : SessionStatus{};
 }
 
-/// Makes another one if a client elsewhere has taken the first over.
 std::shared_ptr<mirror::Mirror> Connections::usable_mirror() {
   const std::lock_guard lock{mutex_};
   if (mirror_ == nullptr || mirror_->dead())

@@ -49,6 +49,8 @@ class Connections {
 
   /// None unless the configuration names a mirror, and somebody has opened it.
   std::shared_ptr<mirror::Mirror> mirror();
+  /// Another one if a client elsewhere has taken the first over.
+  std::shared_ptr<mirror::Mirror> usable_mirror();
 
   /// Of the session that all share, or of those with all members of a mirror.
   SessionStatus status();
@@ -67,7 +69,6 @@ class Connections {
   tl::expected<void, Failure> wait_for_writer(RemoteDevice& device, const Interrupt& interrupt);
   tl::expected<std::unique_ptr<Disk>, Failure> open_mirror(bool readonly,
                                                            const Interrupt& interrupt);
-  std::shared_ptr<mirror::Mirror> usable_mirror();
   Disk* keep(std::unique_ptr<Disk> disk);
   Failure named(Failure failure) const;
   Failure advised(Failure failure) const;

@@ -25,6 +25,19 @@ std::string text_of(const Json& value) {
   return text.empty() ? "-" : text;
 }
 
+/// "[####----------------] 20 %"
+std::string bar_of(unsigned percent) {
+  constexpr unsigned kWidth = 20;
+  const unsigned full = std::min(percent, 100U) * kWidth / 100;
+  return "[" + std::string(full, '#') + std::string(kWidth - full, '-') + "] " +
+         std::to_string(percent) + " %";
+}
+
+std::string cell_of(const std::string& name, const Json& value) {
+  const bool progress = name == "progress_percent" && value.is_number_unsigned();
+  return progress ? bar_of(value.get<unsigned>()) : text_of(value);
+}
+
 /// Columns as wide as their widest text, which counts bytes.
 std::string aligned(const std::vector<Row>& rows) {
   std::vector<std::size_t> widths;
@@ -66,7 +79,7 @@ std::string table(const Json& list) {
   for (const Json& object : list) {
     Row& row = rows.emplace_back();
     for (const std::string& name : names) {
-      row.push_back(text_of(object.contains(name) ? object[name] : Json{}));
+      row.push_back(cell_of(name, object.contains(name) ? object[name] : Json{}));
     }
   }
   return aligned(rows);

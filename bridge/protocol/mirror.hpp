@@ -97,6 +97,7 @@ struct Claimed {
   View view{};
   View confirmed{};
   bool lost_power = false;  ///< since its view; unflushed writes may be gone
+  bool pulls = false;       ///< it can read from other members
   Maps maps{};
 };
 

@@ -82,7 +82,8 @@ MirrorClaimResponse encode_claimed(const mirror::Claimed& answer, unsigned membe
   message.header = header_of(kMirrorClaimResponse);
   message.member = static_cast<std::uint8_t>(member);
   message.members = static_cast<std::uint8_t>(members);
-  message.flags = answer.lost_power ? std::uint8_t{kMirrorLostPower} : std::uint8_t{0};
+  if (answer.lost_power) message.flags |= kMirrorLostPower;
+  if (answer.pulls) message.flags |= kMirrorPulls;
   message.promised = answer.promised;
   message.view = encode_view(answer.view);
   message.confirmed = encode_view(answer.confirmed);
@@ -97,7 +98,7 @@ Result<mirror::Claimed> decode_claimed(ConstBytes bytes) {
     return tl::unexpected(DecodeError::bad_count);
   const auto view = decode_view(message->view, message->members);
   const auto confirmed = decode_view(message->confirmed, message->members);
-  constexpr unsigned kKnown = kMirrorLostPower | kMirrorNew | kMirrorRefused;
+  constexpr unsigned kKnown = kMirrorLostPower | kMirrorNew | kMirrorRefused | kMirrorPulls;
   if (!view || !confirmed || (message->flags & ~kKnown) != 0)
     return tl::unexpected(DecodeError::bad_value);
   mirror::Claimed answer;
@@ -105,6 +106,7 @@ Result<mirror::Claimed> decode_claimed(ConstBytes bytes) {
   answer.view = *view;
   answer.confirmed = *confirmed;
   answer.lost_power = (message->flags & kMirrorLostPower) != 0;
+  answer.pulls = (message->flags & kMirrorPulls) != 0;
   return answer;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages between a client and a member of a mirror group. Questions (CLAIM, REGIONS) are answered
-// like BLOCK STATUS; orders (VIEW, CONFIRM, COOL, PULL) are carried out once.
+// Messages between a client and a member of a mirror group. Questions (CLAIM, REGIONS, GUEST) are
+// answered like BLOCK STATUS; orders (VIEW, CONFIRM, COOL, PULL) are carried out once.
 #pragma once
 
 #include <array>
@@ -23,6 +23,8 @@ inline constexpr auto kMirrorRegions = MessageType{0x8027};
 inline constexpr auto kMirrorRegionsResponse = MessageType{0x8028};
 inline constexpr auto kMirrorCool = MessageType{0x8029};
 inline constexpr auto kMirrorPull = MessageType{0x802B};
+inline constexpr auto kMirrorGuest = MessageType{0x802D};
+inline constexpr auto kMirrorGuestResponse = MessageType{0x802E};
 
 struct MirrorViewFields {
   le64 term = 0;
@@ -52,6 +54,7 @@ enum MirrorFlag : std::uint8_t {
   kMirrorLostPower = 1,  ///< since its view; or it has never been in one
   kMirrorNew = 2,        ///< never in a view
   kMirrorRefused = 4,    ///< a client of `promised` has it, or another session of this one
+  kMirrorPulls = 8,      ///< it carries PULLs out
 };
 
 /// Of a group's disk. Its regions are this many at most, so that a map fits into a VIEW mostly.
@@ -137,12 +140,30 @@ struct MirrorCool {
 };
 static_assert(sizeof(MirrorCool) == 16);
 
-/// Its data are the URI of the member to read from, not terminated.
+/// The member copies a range from another one. Its data are the URI of that, not terminated.
 struct MirrorPull {
   Header header;
   le32 device_id = 0;
+  le64 offset = 0;  ///< bytes, as the next
+  le64 length = 0;
 };
-static_assert(sizeof(MirrorPull) == 8);
+static_assert(sizeof(MirrorPull) == 24);
+
+/// A member that pulls shows by it that the same client has claimed both.
+struct MirrorGuest {
+  Header header;
+  le32 device_id = 0;
+  Uuid group{};
+  Uuid claimant{};
+};
+static_assert(sizeof(MirrorGuest) == 40);
+
+/// It may read, until the member is claimed once more.
+struct MirrorGuestResponse {
+  Header header;
+  le32 reserved = 0;
+};
+static_assert(sizeof(MirrorGuestResponse) == 8);
 
 inline constexpr std::size_t kMaxMirrorUri = 4096;
 

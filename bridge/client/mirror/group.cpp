@@ -105,10 +105,17 @@ void Group::answer(const Answer& answer) {
   const Sent sent = found->second;
   sent_.erase(found);
   if (sent.order == Order::claim) return claimed(sent.member, answer);
+  if (sent.order == Order::pull) return pulled(sent.operation, sent.member, answer.error);
+  const bool unreadable = answer.error == EIO && sent.order == Order::read;
+  if (unreadable && phase_ == Phase::live) return read_failed(sent.operation, sent.member);
   if (answer.error != 0) return lose(sent.member, true);
   const auto operation = operations_.find(sent.operation);
   switch (sent.order) {
     case Order::view:
+      if (sent.about == kMaxMembers) {
+        peers_[sent.member].introduced = true;
+        return work();
+      }
       if (!pending_.active || pending_.view.id != sent.view) return;
       pending_.acked = with(pending_.acked, sent.member);
       if (within(pending_.view.set, pending_.acked)) commit();
@@ -159,8 +166,15 @@ void Group::claimed(unsigned member, const Answer& answer) {
   if (phase_ == Phase::attaching) return try_attach(false);
   peer.stage = Stage::draining;  // from now on it is told of all changes
   peer.todo = RegionMap{options_.regions};
+  // If somebody has forced it to go on without these, they have not what it has changed since.
+  for (unsigned k = 0; k < options_.members; ++k)
+    if (has(in_step_, k)) peer.todo.add(peer.claimed.maps.dirty[k]);
+  peer.pulls = answer.claimed.pulls;
+  hot_.add(peer.claimed.maps.active);  // they are cooled there once it has joined
   for (const auto& [id, operation] : operations_)
     if (operation.step == Step::writing) peer.older.push_back(id);
+  peer.introduced = peer.claimed.view.id != ViewId{};
+  if (!peer.introduced) introduce(member);
   work();
 }
 

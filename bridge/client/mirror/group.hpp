@@ -21,6 +21,7 @@ enum class Order : std::uint8_t {
   read,   ///< `range` into the memory of `operation`.
   write,  ///< `range` from that memory, and into the activity log
   copy,   ///< likewise, to a member that is not in step.
+  pull,   ///< likewise, but the member itself reads it from `source`.
   flush,
   cool,  ///< take `regions` out of the activity log
 };
@@ -37,6 +38,7 @@ struct Command {
   RegionMap regions;
   Range range;
   std::uint64_t operation = 0;
+  unsigned source = 0;  ///< member
 };
 
 struct Answer {
@@ -57,6 +59,10 @@ class GroupHost {
   virtual void attached() = 0;
   /// The operation has ended, or the memory of one that the group began for itself is free.
   virtual void done(std::uint64_t operation) = 0;
+  /// The same for one that no member in step could carry out. `error`: positive errno.
+  virtual void failed(std::uint64_t operation, int error) = 0;
+  /// False: copying that no request waits for begins later, with work().
+  virtual bool may_copy() = 0;
   /// The group is superseded or too few members are left: no operation ends any more.
   virtual void over() = 0;
 };
@@ -88,6 +94,11 @@ class Group {
   void submit(Kind kind, std::uint64_t operation, Range range);
   /// Long enough has been waited for members that do not answer.
   void hurry();
+  /// While it attaches: goes on with the content of this member only, whatever others may have.
+  /// They get all of it when they come, and what they alone have is lost. False: it is not there.
+  bool force(unsigned member);
+  /// Goes on without a member that is not the last one in step.
+  void discard(unsigned member);
   /// From time to time: regions at rest leave the activity logs.
   void cool();
   /// From time to time: goes on with making members equal.
@@ -140,8 +151,11 @@ class Group {
     RegionMap todo;
     MemberSet asked = 0;  ///< members that were asked for maps
     std::vector<RegionMap> inherit;
+    bool pulls = false;       ///< it can read from other members
+    bool introduced = false;  ///< it knows of a view
+    RegionMap repaired;       ///< that it could not read, and has got anew
   };
-  enum class Step : std::uint8_t { queued, locking, reading, have_data, writing };
+  enum class Step : std::uint8_t { queued, locking, reading, pulling, have_data, writing };
   struct Operation {
     Kind kind{};
     Range range{};
@@ -151,6 +165,8 @@ class Group {
     Step step = Step::queued;
     MemberSet sent = 0;
     MemberSet acked = 0;
+    MemberSet unreadable = 0;          ///< members that failed to read it
+    std::uint64_t source_session = 0;  ///< when a pull was sent
   };
   struct Sent {
     unsigned member = 0;
@@ -179,6 +195,7 @@ class Group {
 
   // Attaching.
   void restart();
+  MemberSet empty_disks(MemberSet present) const;
   void try_attach(bool hurry);
   bool enough(MemberSet kept, const std::vector<MemberSet>& bases) const;
   bool mend(unsigned member, unsigned source, const RegionMap& regions);
@@ -194,6 +211,11 @@ class Group {
   void start(std::uint64_t id);
   void run(std::uint64_t id);
   void read(std::uint64_t id);
+  void read_failed(std::uint64_t id, unsigned member);
+  void fail(std::uint64_t id);
+  void repair(const Operation& read);
+  void pull(std::uint64_t id);
+  void pulled(std::uint64_t id, unsigned member, int error);
   void write(std::uint64_t id);
   void settle(std::uint64_t id);
   void settle_all();
@@ -205,12 +227,13 @@ class Group {
   std::uint32_t last_region(const Range& range) const;
   Range range_of(std::uint32_t region) const;
   void touch(const Range& range, RegionMap& map) const;
-  void begin_own(Kind kind, std::uint32_t region, unsigned target);
+  void begin_own(Kind kind, std::uint32_t region, unsigned target, MemberSet unreadable = 0);
   bool has_own(Kind kind, std::uint32_t region, unsigned target) const;
   bool nothing_under_way() const;
 
   // Resync.
   void resync(unsigned member);
+  void introduce(unsigned member);
   void ask(unsigned member, Stage stage);
   void maps(unsigned about, unsigned from, const Maps& maps);
   void copy_next(unsigned member);

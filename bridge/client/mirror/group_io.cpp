@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Reads, changes and flushes: when they begin, and when they have ended.
 #include <algorithm>
+#include <cerrno>
 
 #include "bridge/client/mirror/group.hpp"
 #include "bridge/protocol/mirror_plant.hpp"
@@ -96,17 +97,96 @@ void Group::read(std::uint64_t id) {
   MemberSet from = phase_ == Phase::attaching ? bit(mending_source_) : in_step_;
   if (RNBD_MIRROR_PLANTED(read_from_syncing) && operation.kind == Kind::read)
     from = static_cast<MemberSet>(from | syncing());
+  from = static_cast<MemberSet>(from & ~operation.unreadable);
+  if (from == 0) return fail(id);
   // A region that is made equal has one source as long as that lives.
   if (operation.kind == Kind::equal) from = bit(static_cast<unsigned>(std::countr_zero(from)));
   operation.source = preferred_;
   while (!has(from, operation.source)) operation.source = next_read_++ % options_.members;
   if (peers_[operation.source].stage == Stage::down) return;  // work() tries again
+  const bool copies = operation.kind == Kind::copy && phase_ == Phase::live;
+  if (copies && peers_[operation.target].pulls) return pull(id);
   Command order;
   command(order, operation.source, Order::read);
   order.range = operation.range;
   order.operation = id;
   post(order, {.member = operation.source, .order = Order::read, .operation = id});
   operation.sent = bit(operation.source);
+}
+
+/// Once it is read elsewhere, the member gets the region anew. If it cannot read that either, it is
+/// lost.
+void Group::read_failed(std::uint64_t id, unsigned member) {
+  const auto found = operations_.find(id);
+  if (found == operations_.end()) return;
+  Operation& operation = found->second;
+  const RegionMap& repaired = peers_[member].repaired;
+  const bool again = repaired.next(first_region(operation.range)) <= last_region(operation.range);
+  if (again && repaired.regions() != 0 && size(in_step_) > 1) return lose(member, true);
+  operation.unreadable = with(operation.unreadable, member);
+  operation.sent = 0;
+  settle(id);
+  work();
+}
+
+/// No member in step can read it.
+void Group::fail(std::uint64_t id) {
+  const Operation operation = operations_.at(id);
+  if (operation.kind == Kind::equal) {
+    // Each may have other bad sectors. One of them must be the right one.
+    unsigned worst = kMaxMembers;
+    for (unsigned i = 0; i < options_.members; ++i)
+      if (has(in_step_, i)) worst = i;
+    if (size(in_step_) > 1) return lose(worst, true);
+    unequal_.remove(operation.region);
+  }
+  operations_.erase(id);
+  host_.failed(id, EIO);
+  for (const std::uint64_t next : locks_.release(id)) run(next);
+  if (operation.kind == Kind::equal) start_queued();
+  // It would be copied again and again.
+  if (operation.kind == Kind::copy && syncs(operation.target)) lose(operation.target, true);
+}
+
+void Group::repair(const Operation& read) {
+  for (auto region = first_region(read.range); region <= last_region(read.range); ++region)
+    begin_own(Kind::equal, region, 0, read.unreadable);
+}
+
+/// The member reads from a member in step. Nothing passes the client.
+void Group::pull(std::uint64_t id) {
+  Operation& operation = operations_.at(id);
+  operation.step = Step::pulling;
+  operation.source_session = peers_[operation.source].session;
+  operation.sent = bit(operation.target);
+  operation.acked = 0;
+  Command order;
+  command(order, operation.target, Order::pull);
+  order.range = operation.range;
+  order.operation = id;
+  order.source = operation.source;
+  post(order, {.member = operation.target, .order = Order::pull, .operation = id});
+}
+
+/// It counts if the source was in step all the time. If the two cannot reach each other, the client
+/// copies.
+void Group::pulled(std::uint64_t id, unsigned member, int error) {
+  if (error == ESTALE) return lose(member, true);
+  if (error != 0) peers_[member].pulls = false;
+  const auto found = operations_.find(id);
+  if (found == operations_.end()) return;
+  Operation& operation = found->second;
+  const Peer& source = peers_[operation.source];
+  const bool lasted = source.session == operation.source_session && source.stage == Stage::in_step;
+  if (error == 0 && (lasted || RNBD_MIRROR_PLANTED(pull_from_lost))) {
+    operation.step = Step::writing;
+    operation.acked = bit(member);
+  } else {
+    operation.step = Step::reading;
+    operation.sent = 0;
+  }
+  settle(id);
+  work();
 }
 
 void Group::write(std::uint64_t id) {
@@ -143,6 +223,7 @@ void Group::settle(std::uint64_t id) {
   const bool attaching = phase_ == Phase::attaching;
   if (pending_.active && !RNBD_MIRROR_PLANTED(ack_before_view)) return;
   if (operation.step == Step::reading && operation.sent == 0) return read(id);
+  if (operation.step == Step::pulling && operation.sent == 0) return finish(id);  // for nobody
   if (operation.step == Step::have_data)
     return operation.kind == Kind::read ? finish(id) : write(id);
   if (operation.step != Step::writing) return;
@@ -160,7 +241,14 @@ void Group::settle_all() {
 void Group::finish(std::uint64_t id) {
   const Operation operation = operations_.at(id);
   operations_.erase(id);
-  if (operation.kind == Kind::equal) unequal_.remove(operation.region);
+  if (operation.kind == Kind::equal) {
+    unequal_.remove(operation.region);
+    for (unsigned i = 0; i < options_.members; ++i) {
+      if (!has(operation.unreadable, i) || !has(in_step_, i)) continue;
+      if (peers_[i].repaired.regions() == 0) peers_[i].repaired = RegionMap{options_.regions};
+      peers_[i].repaired.add(operation.region);
+    }
+  }
   if (operation.kind == Kind::copy) {
     RegionMap& todo = phase_ == Phase::attaching ? mending_left_ : peers_[operation.target].todo;
     if (has(operation.acked, operation.target)) todo.remove(operation.region);
@@ -168,6 +256,7 @@ void Group::finish(std::uint64_t id) {
   host_.done(id);
   for (const std::uint64_t next : locks_.release(id)) run(next);
   if (operation.kind == Kind::equal) start_queued();
+  if (operation.kind == Kind::read && operation.unreadable != 0) repair(operation);
 }
 
 void Group::start_queued() {
@@ -184,10 +273,14 @@ bool Group::has_own(Kind kind, std::uint32_t region, unsigned target) const {
   });
 }
 
-void Group::begin_own(Kind kind, std::uint32_t region, unsigned target) {
+void Group::begin_own(Kind kind, std::uint32_t region, unsigned target, MemberSet unreadable) {
   if (has_own(kind, region, target)) return;
   const std::uint64_t id = next_own_++;
-  operations_[id] = {.kind = kind, .range = range_of(region), .region = region, .target = target};
+  operations_[id] = {.kind = kind,
+                     .range = range_of(region),
+                     .region = region,
+                     .target = target,
+                     .unreadable = unreadable};
   if (phase_ == Phase::attaching) return read(id);
   start(id);
 }

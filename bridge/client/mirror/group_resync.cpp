@@ -30,7 +30,8 @@ void Group::work() {
   }
   for (unsigned i = 0; i < options_.members; ++i) resync(i);
   const std::uint32_t region = unequal_.next(0);
-  if (region < options_.regions && !gate_closed()) begin_own(Kind::equal, region, 0);
+  if (region >= options_.regions || gate_closed() || has_own(Kind::equal, region, 0)) return;
+  if (host_.may_copy()) begin_own(Kind::equal, region, 0);
 }
 
 /// Takes a member that comes back one step further, if it can go.
@@ -39,6 +40,7 @@ void Group::resync(unsigned member) {
   switch (peer.stage) {
     case Stage::draining: {
       std::erase_if(peer.older, [&](std::uint64_t id) { return !operations_.contains(id); });
+      if (!peer.introduced) return;
       if (peer.older.empty() || RNBD_MIRROR_PLANTED(d_snapshot_early)) ask(member, Stage::asking);
       return;
     }
@@ -63,6 +65,15 @@ void Group::resync(unsigned member) {
     default:
       return;
   }
+}
+
+/// A new member learns of the view before it is in one itself. From then on it is told from an
+/// empty disk that came in its place.
+void Group::introduce(unsigned member) {
+  Command order;
+  command(order, member, Order::view);
+  order.view = order.confirmed = confirmed_;
+  post(order, {.member = member, .order = Order::view, .about = kMaxMembers});
 }
 
 /// Asks all in step for the regions that others lack.
@@ -94,8 +105,11 @@ void Group::copy_next(unsigned member) {
   if (gate_closed()) return;
   const std::uint32_t region = peer.todo.next(0);
   if (region < options_.regions && !RNBD_MIRROR_PLANTED(join_early)) {
-    if (unequal_.contains(region)) return begin_own(Kind::equal, region, 0);
-    return begin_own(Kind::copy, region, member);
+    const bool differs = unequal_.contains(region);
+    const Kind kind = differs ? Kind::equal : Kind::copy;
+    const unsigned target = differs ? 0 : member;
+    if (!has_own(kind, region, target) && host_.may_copy()) begin_own(kind, region, target);
+    return;
   }
   if (!unequal_.empty()) return;
   peer.stage = Stage::emptying;

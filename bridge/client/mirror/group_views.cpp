@@ -44,6 +44,16 @@ bool Group::enough(MemberSet kept, const std::vector<MemberSet>& bases) const {
   });
 }
 
+/// Members that know of no view although the group has had one: an empty disk came in place of the
+/// one that the views name, and that one may have gone on alone.
+MemberSet Group::empty_disks(MemberSet present) const {
+  MemberSet empty = 0;
+  if (confirmed_.id == ViewId{} || RNBD_MIRROR_PLANTED(empty_counts)) return empty;
+  for (unsigned i = 0; i < options_.members; ++i)
+    if (has(present, i) && peers_[i].claimed.view.id == ViewId{}) empty = with(empty, i);
+  return empty;
+}
+
 void Group::try_attach(bool hurry) {
   if (pending_.active || mending_ != kMaxMembers) return;
   MemberSet present = 0;
@@ -57,16 +67,18 @@ void Group::try_attach(bool hurry) {
     if (claimed.confirmed.id >= confirmed_.id) confirmed_ = claimed.confirmed;
   }
   if (present == 0 || (size(present) < options_.members && !hurry)) return;
+  const MemberSet empty = empty_disks(present);
   std::vector<MemberSet> bases{newest.set};
   if (!RNBD_MIRROR_PLANTED(uncommitted_base)) bases.push_back(confirmed_.set);
   // As many as a newer view needs at least must not be able to exist among the missing.
   for (const MemberSet base : bases) {
-    const auto missing = static_cast<MemberSet>(base & ~present);
+    const auto missing = static_cast<MemberSet>(base & ~(present & ~empty));
     if (size(missing) >= threshold(base, options_.degraded) && !RNBD_MIRROR_PLANTED(attach_any))
       return;
   }
-  const auto candidates = static_cast<MemberSet>(newest.set & present);
+  const auto candidates = static_cast<MemberSet>(newest.set & present & ~empty);
   MemberSet good = 0;
+  MemberSet fresh = 0;  // in no view yet
   std::vector<RegionMap> inherit(options_.members, RegionMap{options_.regions});
   unequal_.clear();
   for (unsigned i = 0; i < options_.members; ++i) {
@@ -75,11 +87,13 @@ void Group::try_attach(bool hurry) {
     for (unsigned k = 0; k < options_.members; ++k) inherit[k].add(claimed.maps.dirty[k]);
     if (!has(candidates, i)) continue;
     if (!claimed.lost_power) good = with(good, i);
+    if (claimed.view.id == ViewId{}) fresh = with(fresh, i);
     if (!RNBD_MIRROR_PLANTED(no_al_resync)) unequal_.add(claimed.maps.active);
     hot_.add(claimed.maps.active);
   }
   // All have lost their power: flushed writes are on all of them, if none is missing.
-  if (good == 0 && candidates == newest.set) good = candidates;
+  if (good == 0 && candidates == (newest.set & ~empty))
+    good = newest.id == ViewId{} ? candidates : static_cast<MemberSet>(candidates & ~fresh);
   if (good == 0) return;
   if (!enough(good, bases)) {
     const auto source = static_cast<unsigned>(std::countr_zero(good));
@@ -93,6 +107,30 @@ void Group::try_attach(bool hurry) {
   }
   seq_ = RNBD_MIRROR_PLANTED(no_terms) ? newest.id.seq : 0;
   propose(good, inherit);
+}
+
+/// A history of its own begins, whose terms are above those that others may have counted up to.
+bool Group::force(unsigned member) {
+  constexpr unsigned kHistory = 32;  // bit of the term
+  const bool idle = !pending_.active && mending_ == kMaxMembers;
+  if (phase_ != Phase::attaching || !idle || peers_[member].stage != Stage::claimed) return false;
+  for (const Peer& peer : peers_)
+    term_ = std::max({term_, peer.claimed.promised, peer.claimed.view.id.term});
+  term_ = ((term_ >> kHistory) + 1) << kHistory;
+  seq_ = 0;
+  unequal_.clear();
+  hot_.add(peers_[member].claimed.maps.active);
+  std::vector<RegionMap> inherit(options_.members, RegionMap{options_.regions});
+  for (unsigned k = 0; k < options_.members; ++k)
+    if (k != member && !RNBD_MIRROR_PLANTED(force_by_maps)) inherit[k].add_all();
+  propose(bit(member), inherit);
+  return true;
+}
+
+void Group::discard(unsigned member) {
+  if (phase_ == Phase::over || peers_[member].stage == Stage::down) return;
+  if (phase_ == Phase::live && in_step_ == bit(member)) return;
+  lose(member, true);
 }
 
 /// Brings back the regions that a member lost with its power, because its vote is needed.

@@ -22,9 +22,9 @@ rtrs::Log with_name(const rtrs::Log& log, const ClientConfig& config) {
 }  // namespace
 
 MemberLink::MemberLink(ClientConfig config, rtrs::Log log, OnOpen on_open)
-    : config_{std::move(config)},
-      log_{with_name(log, config_)},
+    : log_{std::move(log)},
       on_open_{std::move(on_open)},
+      config_{std::make_shared<const ClientConfig>(std::move(config))},
       pause_{kLeastPause} {}
 
 MemberLink::~MemberLink() {
@@ -42,6 +42,31 @@ void MemberLink::renew(std::unique_ptr<OpenMember> before) {
   wanted_ = true;
   changed_.notify_all();
 }
+
+void MemberLink::let_go(std::unique_ptr<OpenMember> before) {
+  const std::lock_guard lock{mutex_};
+  if (before != nullptr) ended_.push_back(std::move(before));
+  wanted_ = false;
+  changed_.notify_all();
+}
+
+void MemberLink::go_to(const rtrs::PathAddress& path) {
+  const std::lock_guard lock{mutex_};
+  auto config = std::make_shared<ClientConfig>(*config_);
+  config->paths = {path};
+  config_ = std::move(config);
+  trouble_.clear();
+  pause_ = kLeastPause;
+  wanted_ = true;
+  changed_.notify_all();
+}
+
+std::shared_ptr<const ClientConfig> MemberLink::config() const {
+  const std::lock_guard lock{mutex_};
+  return config_;
+}
+
+std::string MemberLink::server() const { return host_and_port(config()->paths.front()); }
 
 void MemberLink::leave(std::unique_ptr<OpenMember> last) {
   {
@@ -63,7 +88,7 @@ void MemberLink::set_trouble(const std::string& trouble) {
   const std::lock_guard lock{mutex_};
   if (trouble == trouble_) return;
   trouble_ = trouble;
-  if (!trouble.empty() && log_) log_(rtrs::LogLevel::warning, trouble);
+  if (!trouble.empty() && log_) with_name(log_, *config_)(rtrs::LogLevel::warning, trouble);
 }
 
 SessionStatus MemberLink::status() const {
@@ -103,7 +128,7 @@ void MemberLink::run() {
     }
     if (!connects) continue;
     changed_.wait_for(lock, pause_, [this] { return leaving_; });
-    pause_ = std::min<rtrs::Duration>(2 * pause_, config_.reconnect_max);
+    pause_ = std::min<rtrs::Duration>(2 * pause_, config_->reconnect_max);
   }
 }
 
@@ -111,17 +136,20 @@ void MemberLink::run() {
 std::unique_ptr<OpenMember> MemberLink::connect() {
   const rtrs::Interrupt interrupt{&MemberLink::should_leave, this};
   auto member = std::make_unique<OpenMember>();
-  member->shared = std::make_shared<SharedSession>(config_, log_);
+  member->config = config();
+  const ClientConfig& config = *member->config;
+  member->shared = std::make_shared<SharedSession>(config, with_name(log_, config));
   {
     const std::lock_guard lock{mutex_};
+    tried_ = member->config;
     shared_ = member->shared;
   }
   auto session = member->shared->get(interrupt);
   if (!session) return set_trouble(session.error().text), nullptr;
   member->session = *session;
   OpenOptions options;
-  options.geometry = config_.geometry;
-  auto device = member->session->open(config_.device, options, interrupt);
+  options.geometry = config.geometry;
+  auto device = member->session->open(config.device, options, interrupt);
   if (!device) return set_trouble(device.error().text), nullptr;
   member->device = *std::move(device);
   const std::string wrong = complaint(*member);

@@ -17,6 +17,7 @@ namespace rnbd::mirror {
 
 /// A member with its device open for writing, in one session with it.
 struct OpenMember {
+  std::shared_ptr<const ClientConfig> config;  ///< which the session refers to
   std::shared_ptr<SharedSession> shared;
   std::shared_ptr<Session> session;
   std::unique_ptr<RemoteDevice> device;
@@ -42,10 +43,16 @@ class MemberLink {
   void start();
   /// A new session is to be made, and the one before ends.
   void renew(std::unique_ptr<OpenMember> before);
+  /// None is to be made.
+  void let_go(std::unique_ptr<OpenMember> before);
+  /// Another server takes its place.
+  void go_to(const rtrs::PathAddress& path);
   /// Nothing is connected any more; waits for the thread, which may close `last`.
   void leave(std::unique_ptr<OpenMember> last);
 
-  const ClientConfig& config() const { return config_; }
+  std::shared_ptr<const ClientConfig> config() const;
+  /// `host:port`
+  std::string server() const;
   /// Why it is not open; "" = it is, or was not tried yet.
   std::string trouble() const;
   void set_trouble(const std::string& trouble);
@@ -59,14 +66,15 @@ class MemberLink {
   std::string complaint(const OpenMember& member) const;
   static bool should_leave(void* context);
 
-  const ClientConfig config_;
   const rtrs::Log log_;
   const OnOpen on_open_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  bool wanted_ = true;  ///< guarded by mutex_, as all below
+  std::shared_ptr<const ClientConfig> config_;  ///< guarded by mutex_, as all below
+  bool wanted_ = true;
   bool leaving_ = false;
-  std::shared_ptr<SharedSession> shared_;           ///< of the newest attempt
+  std::shared_ptr<const ClientConfig> tried_;       ///< of the newest attempt
+  std::shared_ptr<SharedSession> shared_;           ///< likewise
   std::vector<std::unique_ptr<OpenMember>> ended_;  ///< to be closed
   std::string trouble_;
   Clock::time_point opened_{};

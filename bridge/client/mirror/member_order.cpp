@@ -56,8 +56,8 @@ std::vector<std::byte> regions_within(const RegionMap& map, std::size_t room) {
 }
 
 MemberOrder::MemberOrder(const Command& command, const GroupShape& shape,
-                         const DeviceHandle& device, std::size_t room)
-    : command_{command}, shape_{shape}, device_{device}, room_{room} {
+                         const DeviceHandle& device, std::size_t room, std::string source)
+    : command_{command}, shape_{shape}, device_{device}, room_{room}, source_{std::move(source)} {
   request_.given_up = &device.given_up;
   request_.renew = &MemberOrder::on_renew;
   request_.done = &MemberOrder::on_done;
@@ -76,6 +76,8 @@ void MemberOrder::start(rtrs::ClientLane& lane) {
       return send_cool(lane);
     case Order::maps:
       return ask_regions(lane);
+    case Order::pull:
+      return send_pull(lane);
     default:
       return finish(EINVAL);
   }
@@ -160,6 +162,16 @@ void MemberOrder::send_cool(rtrs::ClientLane& lane) {
   wire::MirrorCool message;
   message.header = wire::header_of(wire::kMirrorCool);
   message.term = command_.term;
+  send(lane, message, false);
+}
+
+void MemberOrder::send_pull(rtrs::ClientLane& lane) {
+  const auto uri = std::as_bytes(std::span{source_});
+  data_.assign(uri.begin(), uri.end());
+  wire::MirrorPull message;
+  message.header = wire::header_of(wire::kMirrorPull);
+  message.offset = command_.range.begin * wire::kSectorSize;
+  message.length = (command_.range.end - command_.range.begin) * wire::kSectorSize;
   send(lane, message, false);
 }
 

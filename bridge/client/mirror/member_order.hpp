@@ -25,17 +25,18 @@ struct GroupShape {
   wire::Uuid claimant{};  ///< this life of the client
 };
 
-/// CLAIM, VIEW, CONFIRM, REGIONS or COOL, each with as many messages as it takes. A claim brings
-/// the member's maps along.
+/// CLAIM, VIEW, CONFIRM, REGIONS, COOL or PULL, each with as many messages as it takes. A claim
+/// brings the member's maps along.
 ///
 /// Errors:  the server's; EPROTO (an answer without sense, or of another group: complaint()).
 /// Threads: as rtrs::Operation.
 /// Source:  docs/protocol.md, members of mirror groups.
 class MemberOrder final : public rtrs::Operation {
  public:
-  /// `device` must outlive the operation. `room`: bytes that one message may carry.
+  /// `device` must outlive the operation. `room`: bytes that one message may carry. `source`: the
+  /// URI of the member to pull from.
   MemberOrder(const Command& command, const GroupShape& shape, const DeviceHandle& device,
-              std::size_t room);
+              std::size_t room, std::string source = {});
 
   void start(rtrs::ClientLane& lane) override;
   void cancel(rtrs::ClientLane& lane) override { lane.cancel(request_); }
@@ -50,6 +51,7 @@ class MemberOrder final : public rtrs::Operation {
   void send_view(rtrs::ClientLane& lane);
   void send_confirm(rtrs::ClientLane& lane);
   void send_cool(rtrs::ClientLane& lane);
+  void send_pull(rtrs::ClientLane& lane);
   void ask_regions(rtrs::ClientLane& lane);
   template <class T>
   void send(rtrs::ClientLane& lane, T message, bool question);
@@ -70,6 +72,7 @@ class MemberOrder final : public rtrs::Operation {
   const GroupShape shape_;
   const DeviceHandle& device_;
   const std::size_t room_;
+  const std::string source_;
   std::array<std::byte, sizeof(wire::MirrorClaim)> message_{};
   std::vector<std::byte> data_;
   rtrs::Request request_;

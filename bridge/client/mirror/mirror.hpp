@@ -33,11 +33,13 @@ struct MemberStatus {
   std::uint32_t to_copy = 0;  ///< regions, when its resync began
   std::string trouble{};      ///< why it is away; "" = it is not
   SessionStatus session{};
+  bool discarded = false;
 };
 
 struct MirrorStatus {
   bool live = false;
   std::string trouble;  ///< why it is not
+  std::string uri;      ///< names the mirror with the servers that it has now, and its group
   std::uint64_t term = 0;
   std::uint64_t size = 0;  ///< bytes of the disk, once it is known
   std::uint64_t region_bytes = 0;
@@ -63,6 +65,8 @@ class Mirror final : public LaneSource,
   /// Errors: ETIMEDOUT (too few members within the connect timeout), ESTALE (another client has
   /// it), EINTR; sentences that name the members and the fault of each.
   tl::expected<void, Failure> attach(const Interrupt& interrupt);
+  /// Begins with that and does not wait. Orders may be given from then on.
+  void begin();
   /// Of the disk, once it was attached.
   DeviceGeometry geometry() const;
 
@@ -80,6 +84,16 @@ class Mirror final : public LaneSource,
   void give_up(rtrs::LaneLoop::Job& job);
 
   MirrorStatus status() const;
+  // An operator's orders. `server`: a member, as in its status.
+  /// While too few members are there: goes on with the content of this one, whatever others may
+  /// have written since. Without `sure` it only says what that means. Errors: EPERM, that; ENOENT,
+  /// EALREADY (it is attached), ENXIO (that server is not there).
+  tl::expected<void, Failure> force(const std::string& server, bool sure);
+  /// The others go on without it, and it is not looked for. Errors: ENOENT, EBUSY (the last one).
+  tl::expected<void, Failure> discard(const std::string& server);
+  /// A server with an empty disk comes in the place of one that was discarded. Errors: ENOSPC (none
+  /// was).
+  tl::expected<void, Failure> add(const rtrs::PathAddress& path);
   /// Another client has taken it over: nothing is answered any more.
   bool dead() const;
   /// Leaves the members as equal as they are, with nothing to be made equal by the next client.
@@ -95,7 +109,7 @@ class Mirror final : public LaneSource,
     MirrorLane* lane = nullptr;
     rtrs::LaneLoop::Job* job = nullptr;
     std::uint64_t number = 0;  ///< of those from lanes
-    Bytes own;  ///< the data, once its user has left
+    Bytes own;                 ///< the data, once its user has left
     std::optional<Clock::time_point> left;
     int failure = 0;     ///< a member's answer
     bool ended = false;  ///< guarded by answer_mutex_, as the next
@@ -118,6 +132,12 @@ class Mirror final : public LaneSource,
     std::optional<TransferOperation> io;
     std::optional<MemberOrder> message;
   };
+  /// An operation that the group began for itself.
+  struct Own {
+    std::shared_ptr<Bytes> memory{};
+    Clock::time_point began{};
+    std::uint64_t length = 0;  ///< bytes
+  };
   using Errands = std::vector<std::unique_ptr<Errand>>;
   struct Member {
     std::unique_ptr<MemberLink> link;
@@ -125,6 +145,7 @@ class Mirror final : public LaneSource,
     std::uint64_t epoch = 0;  ///< counts its sessions
     Errands errands;
     bool lost_power = false;  ///< it said so when it was claimed
+    bool discarded = false;
     std::optional<Clock::time_point> without_path;
     std::uint32_t to_copy = 0;
     Group::Standing told = Group::Standing::away;
@@ -140,6 +161,8 @@ class Mirror final : public LaneSource,
   void drop(unsigned member) override;
   void attached() override { attached_ = true; }
   void done(std::uint64_t operation) override;
+  void failed(std::uint64_t operation, int error) override;
+  bool may_copy() override { return !resume_at_; }
   void over() override { over_ = true; }
 
   // Commands on their way.
@@ -166,6 +189,8 @@ class Mirror final : public LaneSource,
   void publish();
   bool may_stop(Clock::time_point now) const;
   void part();
+  void rest(const Own& copied);
+  void resume();
 
   // Members.
   void opened(unsigned member, std::unique_ptr<OpenMember> open);
@@ -190,6 +215,13 @@ class Mirror final : public LaneSource,
   void say(rtrs::LogLevel level, const std::string& text) const;
   void report();
   void report(Member& member, const Group::Progress& progress);
+  tl::expected<void, Failure> ask(std::function<tl::expected<void, Failure>()> question);
+  tl::expected<unsigned, Failure> member_named(const std::string& server) const;
+  std::string dangers_of_forcing(unsigned member) const;
+  tl::expected<void, Failure> force_now(unsigned member);
+  tl::expected<void, Failure> discard_now(unsigned member);
+  std::string uri_of(unsigned member) const;
+  std::string uri() const;
   std::string server_of(unsigned member) const;
   std::string troubles() const;
 
@@ -219,7 +251,7 @@ class Mirror final : public LaneSource,
   std::map<std::uint64_t, CallPtr> calls_;
   std::vector<CallPtr> arriving_;
   std::vector<MirrorLane*> answered_;  ///< lanes with jobs that have ended
-  std::map<std::uint64_t, std::shared_ptr<Bytes>> own_memory_;
+  std::map<std::uint64_t, Own> own_;
   Errands spare_;
   std::vector<pollfd> polled_;
   std::uint64_t next_call_ = 1;
@@ -232,6 +264,9 @@ class Mirror final : public LaneSource,
   Clock::time_point not_live_since_{};
   Clock::time_point next_tick_{};
   Clock::time_point next_cool_{};
+  Clock::time_point last_request_{};
+  std::optional<Clock::time_point> resume_at_;  ///< copying rests until then
+  bool forced_ = false;
   std::uint64_t losses_ = 0;
   std::uint64_t returns_ = 0;
   std::thread thread_;

@@ -79,6 +79,7 @@ void Mirror::accept(const CallPtr& call) {
   if (superseded_ || stop_by_) return end(*call, EIO);
   const std::uint64_t id = next_call_++;
   calls_.emplace(id, call);
+  last_request_ = Clock::now();
   if (group_ != nullptr && group_->live()) submit(id, *call);
 }
 
@@ -110,7 +111,7 @@ void Mirror::end_all(int error) {
 
 void Mirror::done(std::uint64_t operation) {
   if (operation >= Group::kOwn) {
-    own_memory_.erase(operation);
+    if (const auto own = own_.extract(operation)) rest(own.mapped());
     return;
   }
   const auto found = calls_.find(operation);
@@ -118,6 +119,17 @@ void Mirror::done(std::uint64_t operation) {
   const bool flush = found->second->transfer.operation == IoOperation::flush;
   end(*found->second, flush && std::exchange(lossy_, false) ? EIO : 0);
   calls_.erase(found);
+}
+
+void Mirror::failed(std::uint64_t operation, int error) {
+  if (operation >= Group::kOwn) {
+    own_.erase(operation);
+    return say(rtrs::LogLevel::error,
+               "a region cannot be read from any server in step, so the others do not get it; if "
+               "they have better copies of the disk, stop this client and see docs/mirror.md");
+  }
+  const auto call = calls_.extract(operation);
+  if (call) end(*call.mapped(), error);
 }
 
 void Mirror::give_up(const CallPtr& call) {
@@ -170,6 +182,10 @@ void Mirror::take_over(Call& call) {
 
 void Mirror::send(const Command& command) {
   if (members_[command.member].open == nullptr) return;
+  if (command.operation >= Group::kOwn && !own_.contains(command.operation)) {
+    const std::uint64_t sectors = command.range.end - command.range.begin;
+    own_[command.operation] = {.began = Clock::now(), .length = sectors * wire::kSectorSize};
+  }
   Errand& errand = new_errand(command);
   OpenMember& open = *members_[command.member].open;
   switch (command.order) {
@@ -181,7 +197,9 @@ void Mirror::send(const Command& command) {
       break;
     default: {
       const std::size_t room = open.geometry().max_io;
-      errand.message.emplace(command, shape_, open.device->handle(), room);
+      const bool pulls = command.order == Order::pull;
+      errand.message.emplace(command, shape_, open.device->handle(), room,
+                             pulls ? uri_of(command.source) : std::string{});
     }
   }
   start(errand);
@@ -211,7 +229,7 @@ Transfer Mirror::transfer_for(const Command& command, Errand& errand) {
   Transfer transfer;
   transfer.offset = command.range.begin * wire::kSectorSize;
   transfer.length = (command.range.end - command.range.begin) * wire::kSectorSize;
-  auto& memory = own_memory_[command.operation];
+  auto& memory = own_[command.operation].memory;
   if (memory == nullptr) memory = std::make_shared<Bytes>(transfer.length);
   errand.of = memory;
   if (command.order == Order::read) {

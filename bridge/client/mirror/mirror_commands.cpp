@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/client/mirror/mirror_commands.hpp"
 
+#include <algorithm>
+#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
+#include "bridge/client/uri.hpp"
 #include "bridge/protocol/uuid.hpp"
 
 namespace rnbd::mirror {
@@ -24,17 +28,14 @@ const char* name_of(Group::Standing standing) {
 
 Json describe(const ClientConfig& config, const MirrorStatus& status) {
   const auto mib = [&](std::uint32_t regions) { return regions * status.region_bytes >> 20; };
-  Json answer{{"device", config.device},
-              {"group", uuid_text(config.mirror->group)},
-              {"attached", status.live},
-              {"term", status.term},
-              {"unequal_mib", mib(status.unequal)},
-              {"losses", status.losses},
-              {"trouble", status.trouble},
+  Json answer{{"device", config.device}, {"group", uuid_text(config.mirror->group)},
+              {"uri", status.uri},       {"attached", status.live},
+              {"term", status.term},     {"unequal_mib", mib(status.unequal)},
+              {"losses", status.losses}, {"trouble", status.trouble},
               {"members", Json::array()}};
   for (const MemberStatus& member : status.members) {
     Json entry{{"server", member.server},
-               {"state", name_of(member.progress.standing)},
+               {"state", member.discarded ? "discarded" : name_of(member.progress.standing)},
                {"progress_percent", nullptr},
                {"left_mib", nullptr},
                {"trouble", member.trouble}};
@@ -46,6 +47,53 @@ Json describe(const ClientConfig& config, const MirrorStatus& status) {
     answer["members"].push_back(std::move(entry));
   }
   return answer;
+}
+
+namespace {
+
+using Reply = tl::expected<Json, Failure>;
+
+/// The word before the first blank; `rest` is what follows.
+std::string first_word(std::string& rest) {
+  const std::size_t blank = std::min(rest.find(' '), rest.size());
+  const std::string word = rest.substr(0, blank);
+  rest.erase(0, std::min(blank + 1, rest.size()));
+  return word;
+}
+
+Reply answer_to(const tl::expected<void, Failure>& done) {
+  if (!done) return tl::unexpected(done.error());
+  return Json::object();
+}
+
+Reply add_member(const ClientConfig& config, Mirror& mirror, const std::string& text) {
+  const auto path = parse_path(text, config.paths.front().transport);
+  if (!path) return tl::unexpected(Failure{EINVAL, path.error()});
+  if (auto added = mirror.add(*path); !added) return tl::unexpected(added.error());
+  return Json{{"uri", mirror.status().uri}};
+}
+
+}  // namespace
+
+Reply about_mirror(const ClientConfig& config, Connections& connections, const std::string& words) {
+  std::string rest = words;
+  const std::string word = first_word(rest);
+  if (!config.mirror) return tl::unexpected(Failure{EOPNOTSUPP, "this disk is no mirror"});
+  if (word == "status" && rest.empty()) {
+    const auto mirror = connections.mirror();
+    return describe(config, mirror != nullptr ? mirror->status() : MirrorStatus{});
+  }
+  const std::string argument = first_word(rest);
+  const bool sure = word == "force" && rest == "--force";
+  if (!argument.empty() && (rest.empty() || sure)) {
+    const auto mirror = connections.usable_mirror();
+    if (word == "add") return add_member(config, *mirror, argument);
+    if (word == "discard") return answer_to(mirror->discard(argument));
+    if (word == "force") return answer_to(mirror->force(argument, sure));
+  }
+  return tl::unexpected(Failure{EINVAL,
+                                "write mirror status, mirror discard SERVER, mirror add "
+                                "HOST[:PORT], or mirror force SERVER [--force]"});
 }
 
 SessionStatus as_session(const ClientConfig& config, const MirrorStatus& status) {

@@ -2,6 +2,7 @@
 // The view of a mirror for people and monitoring.
 #pragma once
 
+#include "bridge/client/connections.hpp"
 #include "bridge/client/mirror/mirror.hpp"
 #include "bridge/control/commands.hpp"
 
@@ -12,6 +13,10 @@ const char* name_of(Group::Standing standing);
 
 /// The answer to `mirror status`.
 Json describe(const ClientConfig& config, const MirrorStatus& status);
+
+/// `mirror status|add|discard|force ...`
+tl::expected<Json, Failure> about_mirror(const ClientConfig& config, Connections& connections,
+                                         const std::string& words);
 
 /// Its members' sessions as one, for readers that know of one session only.
 SessionStatus as_session(const ClientConfig& config, const MirrorStatus& status);

@@ -11,9 +11,7 @@ void Mirror::say(rtrs::LogLevel level, const std::string& text) const {
   if (log_) log_(level, "mirror " + config_.device + ": " + text);
 }
 
-std::string Mirror::server_of(unsigned member) const {
-  return host_and_port(members_[member].link->config().paths.front());
-}
+std::string Mirror::server_of(unsigned member) const { return members_[member].link->server(); }
 
 /// "a:1234 (why), b:1234 (why)"
 std::string Mirror::troubles() const {
@@ -39,8 +37,10 @@ void Mirror::report() {
     Member& member = members_[i];
     const auto progress = group_ != nullptr ? group_->progress(i) : Group::Progress{};
     report(member, progress);
-    status.members.push_back(
-        {.server = server_of(i), .progress = progress, .to_copy = member.to_copy});
+    status.members.push_back({.server = server_of(i),
+                              .progress = progress,
+                              .to_copy = member.to_copy,
+                              .discarded = member.discarded});
   }
   status.losses = losses_;
   status.returns = returns_;
@@ -51,7 +51,7 @@ void Mirror::report() {
 /// A line whenever a member comes or goes, and for each tenth of its resync.
 void Mirror::report(Member& member, const Group::Progress& progress) {
   using Standing = Group::Standing;
-  const std::string server = host_and_port(member.link->config().paths.front());
+  const std::string server = member.link->server();
   const Standing before = std::exchange(member.told, progress.standing);
   if (progress.standing == Standing::resync) {
     if (before != Standing::resync) member.to_copy = member.told_tenths = 0;
@@ -84,6 +84,7 @@ MirrorStatus Mirror::status() const {
     status = published_;
     status.trouble = dead_;
   }
+  status.uri = uri();
   status.members.resize(members_.size());
   for (unsigned i = 0; i < members_.size(); ++i) {
     MemberStatus& member = status.members[i];

@@ -33,7 +33,7 @@ int Member::claim(std::uint64_t term, std::uint64_t session) {
 }
 
 Claimed Member::claimed() const {
-  const bool lost = record_.whole_epoch != epoch_ && record_.view.id != ViewId{};
+  const bool lost = record_.whole_epoch != epoch_;  // or it has never been in a view
   return {.promised = record_.promised,
           .view = record_.view,
           .confirmed = record_.confirmed,

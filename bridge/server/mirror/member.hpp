@@ -35,6 +35,7 @@ class Member {
   Member(MemberRecord record, std::uint64_t epoch) : record_{std::move(record)}, epoch_{epoch} {}
 
   const MemberRecord& record() const { return record_; }
+  std::uint64_t session() const { return session_; }
   /// Whether record() has changed since the last call.
   bool take_changed();
 

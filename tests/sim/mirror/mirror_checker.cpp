@@ -46,6 +46,13 @@ void MirrorChecker::attached(unsigned client) {
   }
 }
 
+void MirrorChecker::forced(const Values& content) {
+  for (std::size_t sector = 0; sector < possible_.size(); ++sector)
+    possible_[sector] = {content[sector]};
+  under_way_.clear();
+  flushes_.clear();
+}
+
 void MirrorChecker::not_superseded(unsigned client) const {
   if (client != newest_) throw MirrorViolation("a superseded client reads or acknowledges");
 }

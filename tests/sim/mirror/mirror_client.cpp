@@ -40,6 +40,13 @@ void MirrorClient::done(std::uint64_t operation) {
   memory.erase(operation);
 }
 
+void MirrorClient::failed(std::uint64_t operation, int /*error*/) {
+  requests.erase(operation);
+  memory.erase(operation);
+}
+
+bool MirrorClient::may_copy() { return world.quiet_ || world.rng.chance(world.mood_.copy); }
+
 void MirrorClient::submit() {
   if (requests.size() >= 6) return;
   using Kind = mirror::Group::Kind;

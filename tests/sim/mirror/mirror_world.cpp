@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstdio>
 
 #include "tests/sim/mirror/mirror_wire.hpp"
@@ -13,6 +14,7 @@ namespace {
 constexpr unsigned kHealingSteps = 30000;
 constexpr unsigned kBusySteps = 300;  // of the healing ones: requests go on
 constexpr std::uint64_t kSectors = 11;
+constexpr std::uint64_t kSessionsPerClient = 1000000;
 
 }  // namespace
 
@@ -32,11 +34,14 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
            .half_way = rng.pick({0U, 20U, 100U, 300U}),
            .with_client = rng.pick({0U, 500U}),
            .scene = rng.pick({0U, 40U, 80U, 160U}),
+           .copy = rng.pick({300U, 1000U}),
+           .force = rng.pick({0U, 0U, 1000U}),
            .steps = rng.pick({300U, 700U, 1500U})};
   if (mood_.scene != 0) mood_.fault = 2;
   for (unsigned i = 0; i < options.members; ++i) {
     MirrorNode node;
     node.cached = node.durable = Values(kSectors, 0);
+    node.unreadable.resize(kSectors);
     node.member = std::make_unique<mirror::Member>(
         mirror::MemberRecord::first(i, options.members, options.regions), node.epoch);
     nodes_.push_back(std::move(node));
@@ -50,7 +55,7 @@ void MirrorWorld::say(const std::string& text) const {
 }
 
 void MirrorWorld::new_client() {
-  options.first_session = clients_.size() * 1000000 + 1;
+  options.first_session = clients_.size() * kSessionsPerClient + 1;
   const auto number = static_cast<unsigned>(clients_.size());
   clients_.push_back(std::make_unique<MirrorClient>(*this, number, options));
   say("client " + std::to_string(number) + " begins");
@@ -62,6 +67,7 @@ void MirrorWorld::run() {
     if (mood_.scene != 0 && i % mood_.scene == 0) next_scene();
   }
   heal();
+  if (rng.chance(mood_.force)) force_one();
   for (unsigned i = 0; i < kHealingSteps; ++i) {
     quiet_ = i >= kBusySteps;
     step(false);
@@ -91,36 +97,6 @@ bool MirrorWorld::half_way() const {
   });
 }
 
-/// For a while it is always the same members that are there, so that things come to an end.
-void MirrorWorld::next_scene() {
-  if (rng.chance(300)) clients_.back()->dead = true;
-  const auto member = static_cast<unsigned>(rng.below(options.members));
-  if (rng.chance(400) && may_lose_power()) stop(member, true);
-  const std::uint64_t up = rng.between(1, (1U << options.members) - 1);
-  for (unsigned i = 0; i < options.members; ++i) {
-    if ((up >> i & 1) != 0)
-      nodes_[i].up = true;
-    else if (nodes_[i].up)
-      stop(i, false);
-  }
-}
-
-/// A member whose vote the next client may need, when the present one and a third member are gone.
-void MirrorWorld::lose_power(unsigned member) {
-  stop(member, true);
-  if (!rng.chance(mood_.with_client)) return;
-  change_members();
-  nodes_[member].up = true;
-}
-
-/// The next client meets other members than the one that dies now.
-void MirrorWorld::change_members() {
-  clients_.back()->dead = true;
-  if (rng.chance(300)) return;
-  for (MirrorNode& node : nodes_) node.up = true;
-  stop(static_cast<unsigned>(rng.below(options.members)), false);
-}
-
 void MirrorWorld::deliver() {
   const std::size_t at = rng.below(net_.size());
   Message message = net_[at];
@@ -148,6 +124,13 @@ void MirrorWorld::execute(Message message) {
   if (command.order == mirror::Order::claim && !stands) return;
   if (command.order == mirror::Order::claim) end_other_sessions(command, message.client);
   message.answer.tag = command.tag;
+  if (command.order == mirror::Order::pull && !message.lands && pulls_from(command)) {
+    const Values& source = nodes_[command.source].cached;
+    message.data.assign(source.begin() + static_cast<std::ptrdiff_t>(command.range.begin),
+                        source.begin() + static_cast<std::ptrdiff_t>(command.range.end));
+    message.lands = true;
+    return net_.push_back(std::move(message));
+  }
   message.answer.error = carry_out(command, message.data, message.answer);
   message.is_answer = true;
   if (trace_) {
@@ -174,6 +157,7 @@ int MirrorWorld::carry_out(const mirror::Command& command, Values& data, mirror:
     case mirror::Order::claim:
       error = member.claim(command.term, command.session);
       answer.claimed = over_wire(member.claimed(), command.member, options.members);
+      answer.claimed.pulls = command.session % 2 == 0;
       return error;
     case mirror::Order::view:
       return member.view(command.session, command.view, command.confirmed,
@@ -187,19 +171,38 @@ int MirrorWorld::carry_out(const mirror::Command& command, Values& data, mirror:
       return member.serve(command.session);
     case mirror::Order::read:
       data.assign(node.cached.begin() + begin, node.cached.begin() + end);
-      return member.serve(command.session);
+      if (std::any_of(node.unreadable.begin() + begin, node.unreadable.begin() + end,
+                      [](char unreadable) { return unreadable != 0; }))
+        error = EIO;
+      return member.serve(command.session) != 0 ? ESTALE : error;
     case mirror::Order::flush:
       error = member.serve(command.session);
       if (error == 0) node.durable = node.cached;
       return error;
+    case mirror::Order::pull:
+      if (data.empty()) return member.serve(command.session) != 0 ? ESTALE : EHOSTUNREACH;
+      [[fallthrough]];
     case mirror::Order::write:
     case mirror::Order::copy:
       error = member.write(command.session, region(command.range.begin),
-                           region(command.range.end - 1), command.order == mirror::Order::copy);
-      if (error == 0) std::copy(data.begin(), data.end(), node.cached.begin() + begin);
-      return error;
+                           region(command.range.end - 1), command.order != mirror::Order::write);
+      if (error != 0) return error;
+      std::copy(data.begin(), data.end(), node.cached.begin() + begin);
+      std::fill(node.unreadable.begin() + begin, node.unreadable.begin() + end, 0);
+      return 0;
   }
   return error;
+}
+
+/// The source is there, and serves the client that gave the order.
+bool MirrorWorld::pulls_from(const mirror::Command& command) const {
+  const MirrorNode& source = nodes_[command.source];
+  const auto client_of = [](std::uint64_t session) { return session / kSessionsPerClient; };
+  const std::uint64_t served = source.member->session();
+  if (!source.up || served == 0 || client_of(served) != client_of(command.session)) return false;
+  for (auto sector = command.range.begin; sector < command.range.end; ++sector)
+    if (source.unreadable[sector] != 0) return false;
+  return nodes_[command.member].member->serve(command.session) == 0;
 }
 
 void MirrorWorld::receive(const Message& message) {
@@ -244,69 +247,12 @@ void MirrorWorld::act(MirrorClient& client) {
   client.group.work();
 }
 
-/// Only while another member in step has everything: the rest nobody could bring back.
-bool MirrorWorld::may_lose_power() const {
-  const bool recording = std::any_of(net_.begin(), net_.end(), [](const Message& message) {
-    return message.command.order == mirror::Order::view;
-  });
-  if (recording) return false;
-  mirror::View newest;
-  for (const MirrorNode& node : nodes_)
-    if (node.member->record().view.id >= newest.id) newest = node.member->record().view;
-  for (unsigned i = 0; i < options.members; ++i) {
-    const mirror::MemberRecord& record = nodes_[i].member->record();
-    if (!mirror::has(newest.set, i)) continue;
-    if (record.view.id != newest.id) return false;
-    if (nodes_[i].member->claimed().lost_power) return false;
-    if (record.whole_epoch != nodes_[i].epoch && record.view.id != mirror::ViewId{}) return false;
-  }
-  return mirror::size(newest.set) > 1;
-}
-
-void MirrorWorld::stop(unsigned member, bool power) {
-  MirrorNode& node = nodes_[member];
-  if (power) {
-    node.cached = node.durable;
-    ++node.epoch;
-  }
-  say("member " + std::to_string(member) + (power ? " loses its power" : " is killed"));
-  node.member = std::make_unique<mirror::Member>(node.member->record(), node.epoch);
-  node.up = false;
-  for (const auto& client : clients_) client->broken[member] = client->linked[member] != 0 ? 1 : 0;
-}
-
-/// The whole site. Nothing that was under way arrives any more.
-void MirrorWorld::blackout() {
-  for (unsigned i = 0; i < options.members; ++i) stop(i, true);
-  for (const auto& client : clients_) client->dead = true;
-  net_.clear();
-  checker.blackout();
-}
-
-void MirrorWorld::fault() {
-  const bool recent = recent_ != 0 && rng.chance(mood_.at_recent);
-  const auto member = recent ? static_cast<unsigned>(std::countr_zero(recent_))
-                             : static_cast<unsigned>(rng.below(options.members));
-  const std::uint64_t chance = rng.below(100);
-  if (chance == 99) return blackout();
-  MirrorClient& client =
-      *clients_[rng.chance(700) ? clients_.size() - 1 : rng.below(clients_.size())];
-  if (chance < 20) return stop(member, false);
-  if (chance < 50) {
-    for (MirrorNode& node : nodes_) node.up = node.up || rng.chance(mood_.revive);
-  } else if (chance < 65) {
-    if (may_lose_power()) lose_power(member);
-  } else if (chance < 82) {
-    client.cut[member] = 1;
-  } else {
-    for (const auto& other : clients_)
-      for (char& cut : other->cut) cut = cut != 0 && rng.chance(400) ? 1 : 0;
-  }
-}
-
 void MirrorWorld::heal() {
   say("everything works from now on");
-  for (MirrorNode& node : nodes_) node.up = true;
+  for (MirrorNode& node : nodes_) {
+    node.up = true;
+    std::fill(node.unreadable.begin(), node.unreadable.end(), 0);
+  }
   for (const auto& client : clients_) {
     std::fill(client->cut.begin(), client->cut.end(), 0);
     if (client != clients_.back()) client->dead = true;

@@ -37,6 +37,8 @@ class MirrorChecker {
   /// A client's first view is recorded: those before it never end anything again.
   void attached(unsigned client);
   void wrote(unsigned client, std::uint64_t operation);
+  /// An operator decides for this content, whatever else there is.
+  void forced(const Values& content);
   void read(unsigned client, mirror::Range range, const Values& seen);
   void at_end(std::uint64_t sector, std::uint64_t value) const;
   std::uint64_t operations() const { return operations_; }
@@ -69,6 +71,8 @@ class MirrorClient final : public mirror::GroupHost {
   void drop(unsigned member) override { linked[member] = 0; }
   void attached() override;
   void done(std::uint64_t operation) override;
+  void failed(std::uint64_t operation, int error) override;
+  bool may_copy() override;
   void over() override { dead = true; }
   void submit();
 
@@ -91,6 +95,7 @@ struct MirrorNode {
   std::uint64_t epoch = 1;
   Values cached;
   Values durable;
+  std::vector<char> unreadable;  ///< sectors, until they are written
   std::unique_ptr<mirror::Member> member;
 };
 
@@ -112,6 +117,7 @@ class MirrorWorld {
     unsigned client = 0;
     unsigned link = 0;  ///< the session that carries it
     bool is_answer = false;
+    bool lands = false;  ///< of a pull: the data have been read
     mirror::Command command{};
     mirror::Answer answer{};
     Values data{};
@@ -127,6 +133,8 @@ class MirrorWorld {
     unsigned half_way = 0;     ///< that a client dies when a view is recorded by some members
     unsigned with_client = 0;  ///< that a client dies when a member loses its power
     unsigned scene = 0;        ///< steps until other members are there, 0: never
+    unsigned copy = 1000;      ///< that copying may begin
+    unsigned force = 0;        ///< that an operator forces one member in the end
     unsigned steps = 700;
   };
 
@@ -137,6 +145,8 @@ class MirrorWorld {
   void lose_power(unsigned member);
   void deliver();
   void execute(Message message);
+  bool pulls_from(const mirror::Command& command) const;
+  void force_one();
   int carry_out(const mirror::Command& command, Values& data, mirror::Answer& answer);
   void end_other_sessions(const mirror::Command& command, unsigned client);
   void receive(const Message& message);
@@ -144,6 +154,9 @@ class MirrorWorld {
   void connect(MirrorClient& client);
   void fault();
   void blackout();
+  void replace(unsigned member);
+  bool may_replace(unsigned member) const;
+  mirror::View newest() const;
   void stop(unsigned member, bool power);
   bool may_lose_power() const;
   void new_client();

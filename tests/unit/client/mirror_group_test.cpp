@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <vector>
 
 #include "bridge/client/mirror/group.hpp"
@@ -14,9 +15,11 @@ using mirror::Order;
 
 struct Host final : mirror::GroupHost {
   void send(const Command& command) override { sent.push_back(command); }
-  void drop(unsigned /*member*/) override {}
+  void drop(unsigned member) override { dropped.push_back(member); }
   void attached() override {}
   void done(std::uint64_t operation) override { ended.push_back(operation); }
+  void failed(std::uint64_t operation, int /*error*/) override { failures.push_back(operation); }
+  bool may_copy() override { return may; }
   void over() override {}
 
   /// The newest command of this kind for this member; it has to exist.
@@ -32,8 +35,17 @@ struct Host final : mirror::GroupHost {
                        [&](const Command& command) { return command.order == order; });
   }
 
+  std::size_t count(Order order, unsigned member) const {
+    return static_cast<std::size_t>(std::count_if(sent.begin(), sent.end(), [&](const Command& c) {
+      return c.order == order && c.member == member;
+    }));
+  }
+
   std::vector<Command> sent;
   std::vector<std::uint64_t> ended;
+  std::vector<std::uint64_t> failures;
+  std::vector<unsigned> dropped;
+  bool may = true;
 };
 
 /// Three members with four regions of eight sectors.
@@ -117,6 +129,163 @@ TEST_CASE("mirror group: a write that waits for its range keeps the region in th
   world.group.submit(mirror::Group::Kind::write, 3, {0, 8});  // behind the read
   for (unsigned i = 0; i < 3; ++i) world.answer(Order::flush, i);
   CHECK_FALSE(world.host.newest(Order::cool, 0).regions.contains(0));
+}
+
+/// Three members, of which 2 has just come back, and lacks region 1.
+struct Returning : World {
+  explicit Returning(bool pulls) {
+    group.link_up(0);
+    group.link_up(1);
+    for (unsigned i = 0; i < 2; ++i) answer_claim(i, claimed(false, {}));
+    group.hurry();
+    for (unsigned i = 0; i < 2; ++i) answer(Order::view, i);
+    REQUIRE(group.live());
+    group.link_up(2);
+    auto claim = claimed(false, {});
+    claim.pulls = pulls;
+    answer_claim(2, claim);
+    mirror::Maps maps = claimed(false, {}).maps;
+    maps.dirty[2].add(1);
+    for (unsigned i = 0; i < 2; ++i)
+      group.answer(
+          {.tag = host.newest(Order::maps, i).tag, .error = 0, .claimed = {}, .maps = maps});
+  }
+};
+
+TEST_CASE("mirror group: a member that can pulls what it lacks from one in step") {
+  Returning world{true};
+  const Command pull = world.host.newest(Order::pull, 2);
+  CHECK(pull.range.begin == 8);
+  CHECK(pull.source < 2);
+  CHECK_FALSE(world.host.has(Order::read));
+  world.answer(Order::pull, 2);
+  CHECK(world.group.progress(2).left == 0);
+  CHECK_FALSE(world.host.has(Order::copy));
+}
+
+TEST_CASE("mirror group: when two members cannot reach each other, the client copies") {
+  Returning world{true};
+  world.answer(Order::pull, 2, EOPNOTSUPP);
+  const unsigned source = world.host.sent.back().member;
+  CHECK(world.host.sent.back().order == Order::read);
+  world.answer(Order::read, source);
+  CHECK(world.host.newest(Order::copy, 2).range.begin == 8);
+  CHECK(world.host.dropped.empty());
+}
+
+TEST_CASE("mirror group: what was pulled from a member that was lost meanwhile does not count") {
+  Returning world{true};
+  const unsigned source = world.host.newest(Order::pull, 2).source;
+  world.group.link_down(source);
+  world.answer(Order::view, 1 - source);
+  world.answer(Order::pull, 2);
+  CHECK(world.group.progress(2).left == 1);
+  CHECK(world.host.count(Order::pull, 2) == 2);
+  CHECK(world.host.newest(Order::pull, 2).source == 1 - source);
+}
+
+TEST_CASE("mirror group: copying waits while its host says so, requests do not") {
+  Returning world{false};
+  const std::size_t copies = world.host.count(Order::read, 0) + world.host.count(Order::read, 1);
+  CHECK(copies == 1);
+  World idle;
+  idle.attach();
+  idle.host.may = false;
+  idle.group.submit(mirror::Group::Kind::read, 1, {0, 8});
+  CHECK(idle.host.has(Order::read));
+}
+
+TEST_CASE("mirror group: a read that fails at one member is read from another, and written back") {
+  World world;
+  world.attach();
+  world.group.submit(mirror::Group::Kind::read, 1, {0, 8});
+  const unsigned bad = world.host.sent.back().member;
+  world.answer(Order::read, bad, EIO);
+  const unsigned good = world.host.sent.back().member;
+  REQUIRE(good != bad);
+  world.answer(Order::read, good);
+  CHECK(world.host.ended == std::vector<std::uint64_t>{1});
+  const unsigned source = world.host.sent.back().member;  // of the repair
+  CHECK(source != bad);
+  world.answer(Order::read, source);
+  CHECK(world.host.newest(Order::write, bad).range.begin == 0);
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::write, i);
+  CHECK(world.group.in_step() == 7);
+  // Once more: it does not keep what is written to it.
+  world.group.submit(mirror::Group::Kind::read, 2, {0, 8});
+  while (world.host.sent.back().member != bad) {
+    world.answer(Order::read, world.host.sent.back().member);
+    world.group.submit(mirror::Group::Kind::read, 2, {0, 8});
+  }
+  world.answer(Order::read, bad, EIO);
+  CHECK(world.host.dropped == std::vector<unsigned>{bad});
+}
+
+TEST_CASE("mirror group: a read that fails everywhere fails, and the members stay") {
+  World world;
+  world.attach();
+  world.group.submit(mirror::Group::Kind::read, 1, {0, 8});
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::read, world.host.sent.back().member, EIO);
+  CHECK(world.host.failures == std::vector<std::uint64_t>{1});
+  CHECK(world.host.dropped.empty());
+  CHECK(world.group.in_step() == 7);
+}
+
+TEST_CASE("mirror group: an empty disk in place of a member's is no copy, whatever the view says") {
+  World world;
+  for (unsigned i = 0; i < 3; ++i) world.group.link_up(i);
+  mirror::Claimed empty = World::claimed(true, {0, 1, 2, 3});
+  empty.view = empty.confirmed = {{}, 7};
+  world.answer_claim(0, empty);
+  world.answer_claim(1, World::claimed(true, {2}));  // all have lost their power
+  world.answer_claim(2, World::claimed(true, {}));
+  CHECK(world.host.newest(Order::view, 1).view.set == 0b110);
+}
+
+TEST_CASE("mirror group: of two members, an empty disk is no proof that the other one has all") {
+  Host host;
+  mirror::Group group{{.members = 2, .regions = 4, .region_sectors = 8, .sectors = 32}, host};
+  const auto answer = [&](unsigned member, mirror::Claimed claimed) {
+    claimed.maps.dirty.resize(2);
+    group.answer({.tag = host.newest(Order::claim, member).tag, .error = 0, .claimed = claimed});
+  };
+  group.link_up(0);
+  group.link_up(1);
+  mirror::Claimed old = World::claimed(false, {});
+  old.view.set = old.confirmed.set = 3;
+  answer(0, old);
+  old = World::claimed(true, {0, 1, 2, 3});
+  old.view = old.confirmed = {{}, 3};
+  answer(1, old);
+  group.hurry();
+  CHECK_FALSE(host.has(Order::view));  // the disk that was there may have gone on alone
+  CHECK(group.force(0));
+  CHECK(host.newest(Order::view, 0).view.set == 1);
+  CHECK((host.newest(Order::view, 0).view.id.term >> 32) == 1);
+  CHECK(host.newest(Order::view, 0).inherit[1].count() == 4);
+}
+
+TEST_CASE("mirror group: regions in the log of a member that joins are cooled there, too") {
+  World world;
+  world.group.link_up(0);
+  world.group.link_up(1);
+  for (unsigned i = 0; i < 2; ++i) world.answer_claim(i, World::claimed(false, {}));
+  world.group.hurry();
+  for (unsigned i = 0; i < 2; ++i) world.answer(Order::view, i);
+  CHECK(world.group.cold());
+  world.group.link_up(2);
+  world.answer_claim(2, World::claimed(false, {3}));
+  CHECK_FALSE(world.group.cold());
+}
+
+TEST_CASE("mirror group: the last member in step is not discarded") {
+  World world;
+  world.attach();
+  world.group.discard(1);
+  world.answer(Order::view, 0);
+  world.answer(Order::view, 2);
+  CHECK(world.group.in_step() == 0b101);
+  CHECK(world.host.dropped == std::vector<unsigned>{1});
 }
 
 }  // namespace

@@ -35,5 +35,10 @@ TEST_CASE("nothing of an answer moves the cursor") {
   CHECK(shown(R"({"name":"a\u009b2Jb\u007fö"})") == "name:  a??2Jb?ö\n");
 }
 
+TEST_CASE("ctl view: progress is a bar") {
+  CHECK(shown(R"({"members":[{"progress_percent":42},{"progress_percent":null}]})") ==
+        "PROGRESS-PERCENT\n[########------------] 42 %\n-\n");
+}
+
 }  // namespace
 }  // namespace rnbd::ctl_view_test

@@ -90,7 +90,7 @@ TEST_CASE("mirror messages: an answer to a claim survives, and impossible ones a
   CHECK(again->view.set == 5);
   CHECK(again->confirmed.set == 7);
   CHECK(again->lost_power);
-  message.flags = 8;
+  message.flags = 16;
   CHECK(decode_claimed(rtrs::wire::bytes_of(message)).error() == DecodeError::bad_value);
   message = encode_claimed(answer, 3, 3);
   CHECK(decode_claimed(rtrs::wire::bytes_of(message)).error() == DecodeError::bad_count);

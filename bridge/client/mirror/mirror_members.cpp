@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The sessions of a mirror with its members: when one comes, is lost, or all are given up.
+#include <algorithm>
+#include <cerrno>
+#include <random>
+#include <utility>
+
+#include "bridge/client/mirror/mirror.hpp"
+
+namespace rnbd::mirror {
+namespace {
+
+/// A member counts as lost when it had no path for so long.
+constexpr std::chrono::seconds kWithoutPath{1};
+
+wire::Uuid random_uuid() {
+  std::random_device random;
+  wire::Uuid uuid;
+  std::ranges::generate(uuid, [&] { return static_cast<std::uint8_t>(random()); });
+  return uuid;
+}
+
+/// The abilities that all members have.
+DeviceGeometry geometry_of_mirror(DeviceGeometry geometry) {
+  geometry.device_id = 0;
+  geometry.max_discard = 0;  // discarded blocks need not be equal on all
+  geometry.extents = geometry.cache = geometry.fast_zero = geometry.in_use = false;
+  geometry.witness = {};
+  geometry.export_uuid = {};
+  return geometry;
+}
+
+}  // namespace
+
+void Mirror::opened(unsigned number, std::unique_ptr<OpenMember> open) {
+  Member& member = members_[number];
+  if (stop_by_ || superseded_) return;
+  if (member.discarded) return member.link->let_go(std::move(open));
+  if (open->config != member.link->config()) return member.link->renew(std::move(open));
+  if (group_ == nullptr) begin_group(*open);
+  if (const std::string wrong = complaint(*open); !wrong.empty()) {
+    member.link->set_trouble(wrong);
+    return member.link->renew(std::move(open));
+  }
+  member.open = std::move(open);
+  member.without_path.reset();
+  group_->link_up(number);
+}
+
+void Mirror::begin_group(const OpenMember& open) {
+  const DeviceGeometry& geometry = open.geometry();
+  shape_ = {.members = static_cast<unsigned>(members_.size()),
+            .regions = 0,
+            .region_shift = wire::region_shift_of(geometry.size),
+            .size = geometry.size,
+            .group = config_.mirror->group,
+            .claimant = random_uuid()};
+  const wire::MirrorShape whole{0, shape_.members, shape_.region_shift, shape_.size};
+  shape_.regions = whole.regions();
+  const GroupOptions options{
+      .members = shape_.members,
+      .regions = shape_.regions,
+      .region_sectors = (std::uint64_t{1} << shape_.region_shift) / wire::kSectorSize,
+      .sectors = geometry.padded_size / wire::kSectorSize,
+      .degraded = config_.mirror->degraded};
+  GroupHost& host = *this;
+  group_ = std::make_unique<Group>(options, host);
+  const std::lock_guard lock{mutex_};
+  if (geometry_.size == 0) geometry_ = geometry_of_mirror(geometry);
+}
+
+/// "", or why its device cannot stand beside the others'.
+std::string Mirror::complaint(const OpenMember& open) const {
+  const DeviceGeometry& geometry = open.geometry();
+  if (geometry.size != geometry_.size)
+    return "its disk has " + std::to_string(geometry.size) + " bytes, that of another member " +
+           std::to_string(geometry_.size) + "; give all the same size";
+  if (geometry.block > geometry_.block)
+    return "its blocks have " + std::to_string(geometry.block) +
+           " bytes, those of another member " + std::to_string(geometry_.block) +
+           "; name a server with the larger ones first";
+  return "";
+}
+
+/// Ends its session; the next one is made.
+void Mirror::drop(unsigned number) {
+  Member& member = members_[number];
+  if (member.open == nullptr) return;
+  give_up_errands(member);
+  member.open->loop.reset();
+  if (member.discarded) return member.link->let_go(std::move(member.open));
+  member.link->renew(std::move(member.open));
+}
+
+void Mirror::lost(unsigned number) {
+  drop(number);
+  if (group_ != nullptr) group_->link_down(number);
+}
+
+void Mirror::check_links(Clock::time_point now) {
+  for (unsigned i = 0; i < members_.size(); ++i) {
+    Member& member = members_[i];
+    if (member.open == nullptr) continue;
+    const Session& session = *member.open->session;
+    if (session.alive() && session.has_path()) {
+      member.without_path.reset();
+      continue;
+    }
+    if (!member.without_path) member.without_path = now;
+    if (session.alive() && now - *member.without_path < kWithoutPath) continue;
+    member.link->set_trouble("no path to it works any more");
+    lost(i);
+  }
+}
+
+/// By the heartbeats. Half as long again does not count, so that it stays with one of equals.
+void Mirror::choose_nearest() {
+  if (!config_.mirror->near) return;
+  unsigned nearest = kMaxMembers;
+  rtrs::Duration least{};
+  for (unsigned i = 0; i < members_.size(); ++i) {
+    if (members_[i].open == nullptr || !has(group_->in_step(), i)) continue;
+    rtrs::Duration latency = rtrs::Duration::max();
+    for (const auto& path : members_[i].open->session->client().paths())
+      if (path.in_use && path.latency > latency.zero()) latency = std::min(latency, path.latency);
+    if (nearest != kMaxMembers && latency >= least / 3 * 2) continue;
+    nearest = i;
+    least = latency;
+  }
+  group_->prefer(nearest);
+}
+
+/// The group is over. Calls without an answer go to the next one, unless an answer ended the group.
+void Mirror::begin_anew() {
+  last_term_ = std::max(last_term_, group_->term());
+  for (unsigned i = 0; i < members_.size(); ++i) drop(i);
+  group_.reset();
+  own_.clear();
+  not_live_since_ = Clock::now();
+  {
+    const std::lock_guard lock{mutex_};
+    live_ = false;
+  }
+  for (auto& [id, call] : std::map{calls_}) {
+    if (call->failure == 0) continue;
+    end(*call, call->failure);
+    calls_.erase(id);
+  }
+  say(rtrs::LogLevel::error, "too few members are left; requests wait until there are enough");
+}
+
+/// Another client has written: the users' knowledge of the disk is no longer true.
+void Mirror::end_for_good() {
+  for (Member& member : members_) {
+    give_up_errands(member);
+    if (member.open != nullptr) member.open->loop.reset();
+    member.link->leave(std::move(member.open));
+  }
+  group_.reset();
+  end_all(EIO);
+  const std::lock_guard lock{mutex_};
+  live_ = false;
+  if (!dead_.empty()) return;
+  dead_ = "another client has taken the mirror over and may have written; connect anew";
+  changed_.notify_all();
+  say(rtrs::LogLevel::error, dead_);
+}
+
+}  // namespace rnbd::mirror

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What goes wrong in the world of a mirror.
+#include <algorithm>
+#include <bit>
+
+#include "tests/sim/mirror/mirror_world.hpp"
+
+namespace sim {
+
+/// For a while it is always the same members that are there, so that things come to an end.
+void MirrorWorld::next_scene() {
+  if (rng.chance(300)) clients_.back()->dead = true;
+  const auto member = static_cast<unsigned>(rng.below(options.members));
+  if (rng.chance(400) && may_lose_power()) stop(member, true);
+  const std::uint64_t up = rng.between(1, (1U << options.members) - 1);
+  for (unsigned i = 0; i < options.members; ++i) {
+    if ((up >> i & 1) != 0)
+      nodes_[i].up = true;
+    else if (nodes_[i].up)
+      stop(i, false);
+  }
+}
+
+/// A member whose vote the next client may need, when the present one and a third member are gone.
+void MirrorWorld::lose_power(unsigned member) {
+  stop(member, true);
+  if (!rng.chance(mood_.with_client)) return;
+  change_members();
+  nodes_[member].up = true;
+}
+
+/// The next client meets other members than the one that dies now.
+void MirrorWorld::change_members() {
+  clients_.back()->dead = true;
+  if (rng.chance(300)) return;
+  for (MirrorNode& node : nodes_) node.up = true;
+  stop(static_cast<unsigned>(rng.below(options.members)), false);
+}
+
+/// Only while another member in step has everything: the rest nobody could bring back.
+bool MirrorWorld::may_lose_power() const {
+  const bool recording = std::any_of(net_.begin(), net_.end(), [](const Message& message) {
+    return message.command.order == mirror::Order::view;
+  });
+  if (recording) return false;
+  const mirror::View newest = this->newest();
+  for (unsigned i = 0; i < options.members; ++i) {
+    const mirror::MemberRecord& record = nodes_[i].member->record();
+    if (!mirror::has(newest.set, i)) continue;
+    if (record.view.id != newest.id) return false;
+    if (nodes_[i].member->claimed().lost_power) return false;
+    if (record.whole_epoch != nodes_[i].epoch && record.view.id != mirror::ViewId{}) return false;
+  }
+  return mirror::size(newest.set) > 1;
+}
+
+mirror::View MirrorWorld::newest() const {
+  mirror::View newest;
+  for (const MirrorNode& node : nodes_)
+    if (node.member->record().view.id >= newest.id) newest = node.member->record().view;
+  return newest;
+}
+
+/// The group comes back without an operator's word, as the others are enough, and safe.
+bool MirrorWorld::may_replace(unsigned member) const {
+  if (newest().id == mirror::ViewId{} || !may_lose_power()) return false;
+  mirror::View confirmed;
+  for (unsigned i = 0; i < options.members; ++i) {
+    const mirror::View& known = nodes_[i].member->record().confirmed;
+    if (i != member && known.id >= confirmed.id) confirmed = known;
+  }
+  if (confirmed.id == mirror::ViewId{}) return false;
+  const auto spares = [&](mirror::MemberSet set) {
+    const unsigned needed = mirror::threshold(set, options.degraded);
+    const auto others = mirror::without(static_cast<mirror::MemberSet>(set & newest().set), member);
+    return !mirror::has(set, member) || (needed > 1 && mirror::size(others) >= needed);
+  };
+  return spares(newest().set) && spares(confirmed.set);
+}
+
+/// An empty disk comes in place of a member's. A client that lives could still record a view in
+/// which that one decides, and only an operator knows that it is gone.
+void MirrorWorld::replace(unsigned member) {
+  if (mirror::has(newest().set, member))
+    for (const auto& client : clients_) client->dead = true;
+  constexpr std::uint64_t kNothing = ~std::uint64_t{0};
+  stop(member, true);
+  say("its disk is replaced");
+  MirrorNode& node = nodes_[member];
+  node.cached = node.durable = Values(options.sectors, kNothing);
+  auto record = mirror::MemberRecord::first(member, options.members, options.regions);
+  record.maps.active.add_all();
+  node.member = std::make_unique<mirror::Member>(std::move(record), node.epoch);
+}
+
+void MirrorWorld::stop(unsigned member, bool power) {
+  MirrorNode& node = nodes_[member];
+  if (power) {
+    node.cached = node.durable;
+    ++node.epoch;
+  }
+  say("member " + std::to_string(member) + (power ? " loses its power" : " is killed"));
+  node.member = std::make_unique<mirror::Member>(node.member->record(), node.epoch);
+  node.up = false;
+  for (const auto& client : clients_) client->broken[member] = client->linked[member] != 0 ? 1 : 0;
+}
+
+/// The whole site. Nothing that was under way arrives any more.
+void MirrorWorld::blackout() {
+  for (unsigned i = 0; i < options.members; ++i) stop(i, true);
+  for (const auto& client : clients_) client->dead = true;
+  net_.clear();
+  checker.blackout();
+}
+
+void MirrorWorld::fault() {
+  const bool recent = recent_ != 0 && rng.chance(mood_.at_recent);
+  const auto member = recent ? static_cast<unsigned>(std::countr_zero(recent_))
+                             : static_cast<unsigned>(rng.below(options.members));
+  const std::uint64_t chance = rng.below(100);
+  if (chance == 99) return blackout();
+  if (chance == 98 && may_replace(member)) return replace(member);
+  if (chance >= 95) {
+    nodes_[member].unreadable[rng.below(options.sectors)] = 1;
+    return;
+  }
+  MirrorClient& client =
+      *clients_[rng.chance(700) ? clients_.size() - 1 : rng.below(clients_.size())];
+  if (chance < 20) return stop(member, false);
+  if (chance < 50) {
+    for (MirrorNode& node : nodes_) node.up = node.up || rng.chance(mood_.revive);
+  } else if (chance < 65) {
+    if (may_lose_power()) lose_power(member);
+  } else if (chance < 82) {
+    client.cut[member] = 1;
+  } else {
+    for (const auto& other : clients_)
+      for (char& cut : other->cut) cut = cut != 0 && rng.chance(400) ? 1 : 0;
+  }
+}
+
+/// A client meets one member only, and an operator has it go on with that, unless it may anyway.
+/// The others come later.
+void MirrorWorld::force_one() {
+  for (const auto& client : clients_) client->dead = true;
+  new_client();
+  const auto member = static_cast<unsigned>(rng.below(options.members));
+  for (unsigned i = 0; i < options.members; ++i) clients_.back()->cut[i] = i == member ? 0 : 1;
+  while (!clients_.back()->group.live()) {
+    step(false);
+    if (!clients_.back()->group.force(member)) continue;
+    say("member " + std::to_string(member) + " is forced to go on");
+    checker.forced(nodes_[member].cached);
+  }
+  std::fill(clients_.back()->cut.begin(), clients_.back()->cut.end(), 0);
+}
+
+}  // namespace sim
