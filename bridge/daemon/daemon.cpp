@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -27,6 +28,7 @@
 #include "bridge/daemon/metrics_server.hpp"
 #include "bridge/daemon/notify.hpp"
 #include "bridge/daemon/open_exports.hpp"
+#include "bridge/daemon/peer_members.hpp"
 #include "bridge/daemon/process.hpp"
 #include "bridge/daemon/reload.hpp"
 #include "bridge/daemon/server_brick.hpp"
@@ -41,6 +43,7 @@
 #include "rdma/client_log.hpp"
 #include "rdma/memlock.hpp"
 #include "rdma/server.hpp"
+#include "rdma/transport/reactor.hpp"
 
 namespace rnbd {
 namespace {
@@ -190,6 +193,16 @@ std::string listening_on(const rtrs::Server& server) {
   return waiting.empty() ? open : open + " (waiting for " + waiting + ")";
 }
 
+/// A server that copies from other members of mirror groups.
+auto pull_from(PeerMembers& peers) {
+  return [&peers](rtrs::Reactor* reactor, const mirror::PullSource& source, rtrs::MutableBytes into,
+                  std::function<void(int)> then) {
+    peers.read(source, into, [reactor, then = std::move(then)](int error) {
+      boost::asio::post(reactor->io(), [then, error] { then(error); });
+    });
+  };
+}
+
 /// For `systemctl status`.
 std::string status_line(const Settings& settings, const rtrs::Server& server,
                         const ExportCatalogue& catalogue) {
@@ -309,11 +322,16 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   // One for both, or a host would have twice its share.
   options.client_log = std::make_shared<rtrs::ClientLog>(options.log);
 
+  std::unique_ptr<PeerMembers> peers;
   auto pool = std::make_unique<BlockingPool>();
   const auto meters = std::make_shared<MeterBook>();
   Surroundings surroundings = pool->surroundings(options.client_log);
   surroundings.meters = meters;
   surroundings.clock = &metrics_clock;
+  if (!settings.pull.empty()) {
+    peers = std::make_unique<PeerMembers>(settings.pull, log_function());
+    surroundings.pull = pull_from(*peers);
+  }
   BlockServer handler{catalogue,
                       {.queue_depth = settings.queue_depth, .max_io_size = settings.max_io_size},
                       std::move(surroundings)};

@@ -31,6 +31,7 @@ constexpr Fixed kFixed[] = {
     {"listen", same_listeners},
     {"search-path", same<&Settings::search_path>},
     {"state-directory", same<&Settings::state_directory>},
+    {"pull", same<&Settings::pull>},
     {"log-level", same<&Settings::log_level>},
     {"pid-file", same<&Settings::pid_file>},
     {"control", same<&Settings::control>},

@@ -8,6 +8,7 @@
 
 #include "bridge/backend/specification.hpp"
 #include "bridge/client/closest.hpp"
+#include "bridge/client/uri.hpp"
 #include "bridge/control/unix_socket.hpp"
 #include "bridge/daemon/metrics_address.hpp"
 #include "bridge/daemon/rights_check.hpp"
@@ -108,6 +109,19 @@ std::string set_key_file(std::string& target, const std::string& value) {
   return set_path(target, std::string{directory} + '/' + name);
 }
 
+std::string set_pull(std::string& target, const std::string& value) {
+  target = value;
+  if (value == "on") return "";
+  const auto uri = parse_device_uri("rnbds+tcp://any/disk?" + value);
+  if (!uri) return uri.error();
+  for (const auto& [key, file] : uri->options) {
+    const bool known = key == "tls-psk-file" || key == "tls-certificates" || key == "tls-verify" ||
+                       key == "auth-psk-file";
+    if (!known) return "'" + key + "' is no key to show; write on, or e.g. tls-psk-file=FILE";
+  }
+  return uri->options.empty() ? "write on, or e.g. tls-psk-file=FILE" : "";
+}
+
 constexpr std::uint64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 constexpr std::uint64_t kMostIops = 1'000'000'000;
 using Value = const std::string&;
@@ -128,6 +142,11 @@ constexpr SettingRule kRules[] = {
      "Keep there what has to outlive this server: who wrote to which storage last (default: "
      "$STATE_DIRECTORY or /var/lib/rnbd).",
      [](Settings& s, Value v) { return set_text(s.state_directory, v); }},
+    {"pull", "on|KEY=VALUE[&...]", "on",
+     "Let the client of a mirror have this server copy what it missed from another member, "
+     "instead of moving it itself. With keys, as behind '?' in a URI, it shows them to that one: "
+     "tls-psk-file=FILE, tls-certificates=DIRECTORY, auth-psk-file=FILE.",
+     [](Settings& s, Value v) { return set_pull(s.pull, v); }},
     {"log-level", "LEVEL", "info", "What to log: debug, info (default), warning or error.",
      [](Settings& s, Value v) { return set_log_level(s.log_level, v); }},
     {"pid-file", "FILE", "/run/rnbd-server/pid", "Write the process id there once ready.",

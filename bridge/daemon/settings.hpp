@@ -25,6 +25,7 @@ struct Settings {
   std::string search_path;
   Rights search_rights;
   std::string state_directory;  ///< "" = the default, if it can be used
+  std::string pull;             ///< "" = off; "on", or the keys for it, as in a URI
   std::string pid_file;
   std::string control;  ///< a path; "" = no control socket
   std::string metrics;  ///< as parse_metrics_address() takes it; "" = they are not served

@@ -93,6 +93,8 @@ class BlockSession {
   using OpeningPtr = std::shared_ptr<Opening>;
   struct MirrorClaiming;
   using MirrorClaimingPtr = std::shared_ptr<MirrorClaiming>;
+  struct MirrorPull;
+  using MirrorPullPtr = std::shared_ptr<MirrorPull>;
   static constexpr std::size_t kContextsPerBlock = 64;
   /// Lines of refused OPENs that one client may cause in the log.
   static constexpr unsigned kMaxRefusalLines = 20;
@@ -206,8 +208,14 @@ class BlockSession {
   void mirror_confirm(rtrs::ServerRequest& request);
   void mirror_regions(rtrs::ServerRequest& request);
   void mirror_cool(rtrs::ServerRequest& request);
+  void mirror_guest(rtrs::ServerRequest& request);
   void mirror_ended(rtrs::ServerRequest& request, mirror::Seat& seat, int error);
   void member_io(rtrs::ServerRequest& request, Device& device, const IoPlan& plan);
+
+  // block_session_pull.cpp: a member copies from another one
+  void mirror_pull(rtrs::ServerRequest& request);
+  void pull_next(const MirrorPullPtr& pull);
+  void write_pulled(const MirrorPullPtr& pull, int error);
 
   SessionFacts facts_;
   ExportCatalogue& catalogue_;

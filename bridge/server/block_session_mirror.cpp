@@ -41,6 +41,8 @@ void BlockSession::mirror(rtrs::ServerRequest& request, wire::MessageType type) 
       Handler{wire::kMirrorConfirm, false, &BlockSession::mirror_confirm},
       Handler{wire::kMirrorRegions, true, &BlockSession::mirror_regions},
       Handler{wire::kMirrorCool, false, &BlockSession::mirror_cool},
+      Handler{wire::kMirrorPull, false, &BlockSession::mirror_pull},
+      Handler{wire::kMirrorGuest, true, &BlockSession::mirror_guest},
   };
   const auto known = std::ranges::find(kHandlers, type, &Handler::type);
   if (!facts_.mirror || known == kHandlers.end() || known->is_read != request.is_read)
@@ -134,7 +136,9 @@ void BlockSession::mirror_granted(const MirrorClaimingPtr& claiming, int error) 
 /// The answer may end the session, so nothing of it is touched afterwards.
 void BlockSession::mirror_end(const MirrorClaimingPtr& claiming, int error, bool refused) {
   rtrs::ServerRequest& request = claiming->request;
-  const auto answer = error == 0 ? claiming->seat->answer(refused) : wire::MirrorClaimResponse{};
+  const bool pulls = surroundings_.pull != nullptr;
+  const auto answer =
+      error == 0 ? claiming->seat->answer(refused, pulls) : wire::MirrorClaimResponse{};
   claiming->seat->end_claim();
   if (error != 0) return finish(request, error);
   finish_with(request, rtrs::wire::bytes_of(answer));
@@ -202,13 +206,30 @@ void BlockSession::mirror_cool(rtrs::ServerRequest& request) {
   mirror_ended(request, *device->seat, error);
 }
 
+/// A server that pulls for the client that is served. It may read until that is served no more.
+void BlockSession::mirror_guest(rtrs::ServerRequest& request) {
+  const auto message = wire::decode<wire::MirrorGuest>(request.message, wire::kMirrorGuest);
+  if (!message || request.data.size() < sizeof(wire::MirrorGuestResponse))
+    return finish(request, EINVAL);
+  Device* const device = usable(message->device_id);
+  if (device == nullptr) return finish(request, ENOTCONN);
+  if (device->seat == nullptr) return finish(request, ESTALE);
+  device->mirror_host = device->seat->host_of(message->group, message->claimant);
+  if (device->mirror_host == 0) return finish(request, ESTALE);
+  wire::MirrorGuestResponse answer;
+  answer.header = wire::header_of(wire::kMirrorGuestResponse);
+  finish_with(request, rtrs::wire::bytes_of(answer));
+}
+
 // ---- The data path ------------------------------------------------------------------------------
 
 /// Serves the session that has claimed the member. A change of a region that is not in the activity
 /// log waits until it is there.
 void BlockSession::member_io(rtrs::ServerRequest& request, Device& device, const IoPlan& plan) {
   mirror::Seat& seat = *device.seat;
-  if (seat.taken() && !device.is_served()) return finish(request, ESTALE);
+  const bool reads = plan.operation == BackendOperation::read;
+  if (seat.taken() && !device.is_served() && !(reads && device.is_guest()))
+    return finish(request, ESTALE);
   if (plan.error != 0) return finish(request, plan.error);
   const bool logged = seat.taken() && plan.changes();
   const auto regions = logged ? seat.regions_of(plan.offset, plan.length) : std::nullopt;

@@ -33,6 +33,8 @@ struct Device {
 
   const Geometry& geometry() const { return lease.geometry(); }
   bool is_served() const { return seat != nullptr && seat->serves(mirror_session); }
+  /// A member that pulls for the client that is served.
+  bool is_guest() const { return seat != nullptr && seat->serves(mirror_host); }
 
   std::uint32_t id = 0;
   std::uint32_t open_number = 0;    ///< of the OPEN that opened it; 0: the client does not count
@@ -55,6 +57,7 @@ struct Device {
   std::vector<std::shared_ptr<void>> drainers;  ///< dropped then
   mirror::Seat* seat = nullptr;                 ///< of a member of a mirror group
   std::uint64_t mirror_session = 0;             ///< there; 0: it has claimed nothing
+  std::uint64_t mirror_host = 0;                ///< as whose guest it reads; 0: nobody's
 };
 
 /// Which id a device gets.

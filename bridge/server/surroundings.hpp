@@ -10,6 +10,8 @@
 #include <string>
 
 #include "bridge/metrics/meter.hpp"
+#include "bridge/server/mirror/pull_source.hpp"
+#include "rdma/client.hpp"
 #include "rdma/core/time.hpp"
 #include "rdma/log.hpp"
 
@@ -67,6 +69,11 @@ struct Surroundings {
   std::function<void(rtrs::Reactor* reactor, const WriterCount* storage, const Device* but,
                      std::function<void()> then)>
       drain = {};
+  /// Reads from another member of a mirror group, and runs `then` on the reactor with an errno.
+  /// Empty: this server reads from none.
+  std::function<void(rtrs::Reactor* reactor, const mirror::PullSource& source,
+                     rtrs::MutableBytes into, std::function<void(int error)> then)>
+      pull = {};
   /// A line about the client at an address.
   std::function<void(rtrs::LogLevel level, const std::string& peer, const std::string& line)> log;
 

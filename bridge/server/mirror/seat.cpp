@@ -135,11 +135,26 @@ void Seat::leave(std::uint64_t session) {
   if (session != 0) served_.compare_exchange_strong(session, 0);
 }
 
-wire::MirrorClaimResponse Seat::answer(bool refused) const {
+std::uint64_t Seat::host_of(const wire::Uuid& group, const wire::Uuid& claimant) const {
+  const std::lock_guard lock{mutex_};
+  return group == about_.group && claimant == about_.claimant ? served_.load() : 0;
+}
+
+wire::Uuid Seat::group() const {
+  const std::lock_guard lock{mutex_};
+  return about_.group;
+}
+
+wire::Uuid Seat::claimant() const {
+  const std::lock_guard lock{mutex_};
+  return about_.claimant;
+}
+
+wire::MirrorClaimResponse Seat::answer(bool refused, bool pulls) const {
   const std::lock_guard lock{mutex_};
   Claimed claimed = member_->claimed();
+  claimed.pulls = pulls;
   const bool is_new = claimed.view.id == ViewId{};
-  claimed.lost_power = claimed.lost_power || is_new;
   auto message = wire::encode_claimed(claimed, about_.shape.member, about_.shape.members);
   message.region_shift = static_cast<std::uint8_t>(about_.shape.region_shift);
   message.claimant = about_.claimant;
@@ -236,8 +251,7 @@ std::vector<std::byte> Seat::regions(std::uint32_t which, std::uint32_t first,
   return wire::encode_regions(map_of(member_->record(), which), first, capacity);
 }
 
-// ---- Durability
-// -----------------------------------------------------------------------------------
+// ---- Durability ---------------------------------------------------------------------------------
 
 void Seat::keep(const Surroundings& surroundings, rtrs::Reactor* reactor,
                 std::function<void(int error)> then) {

@@ -79,7 +79,11 @@ class Seat : public std::enable_shared_from_this<Seat> {
   void serve(std::uint64_t session);
   /// Its device is closed.
   void leave(std::uint64_t session);
-  wire::MirrorClaimResponse answer(bool refused) const;
+  wire::MirrorClaimResponse answer(bool refused, bool pulls) const;
+  /// The session that is served, if it is this client's; else 0.
+  std::uint64_t host_of(const wire::Uuid& group, const wire::Uuid& claimant) const;
+  wire::Uuid group() const;
+  wire::Uuid claimant() const;
 
   // Orders of the session that is served. ESTALE for others; then keep().
   int view(std::uint64_t session, const View& view, const View& confirmed,

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Another member of a mirror group, and a place in it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "bridge/protocol/messages.hpp"
+
+namespace rnbd::mirror {
+
+/// The member serves the client that has claimed this one, too.
+struct PullSource {
+  std::string uri;
+  wire::Uuid group{};
+  wire::Uuid claimant{};
+  std::uint64_t offset = 0;  ///< bytes
+};
+
+}  // namespace rnbd::mirror

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/server/mirror/seat.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+
+namespace rnbd::seat_test {
+namespace {
+
+using mirror::MemberFile;
+using mirror::Save;
+using mirror::Seat;
+
+constexpr wire::Uuid kStorage{1};
+constexpr std::uint64_t kEpoch = 77;
+
+/// Records in memory, which fail when they are told to.
+struct Store final : mirror::MemberStore {
+  struct File final : MemberFile {
+    explicit File(Store& its) : store{its} {}
+    tl::expected<void, std::string> write(const Save& save) override {
+      ++store.writes;
+      if (store.fails) return tl::unexpected(std::string{"no space"});
+      for (const auto& patch : save.first) lay(patch);
+      if (save.head) lay(*save.head);
+      for (const auto& patch : save.rest) lay(patch);
+      return {};
+    }
+    void lay(const mirror::Patch& patch) {
+      std::ranges::copy(patch.bytes,
+                        store.image.begin() + static_cast<std::ptrdiff_t>(patch.offset));
+    }
+    Store& store;
+  };
+
+  tl::expected<std::optional<mirror::FoundMember>, std::string> load(const wire::Uuid&) override {
+    if (image.empty()) return std::nullopt;
+    auto loaded = mirror::load_image(image);
+    if (!loaded) return tl::unexpected(loaded.error());
+    return mirror::FoundMember{*std::move(loaded), std::make_unique<File>(*this)};
+  }
+  tl::expected<std::unique_ptr<MemberFile>, std::string> create(
+      const wire::Uuid&, const std::vector<std::byte>& whole) override {
+    ++writes;
+    if (fails) return tl::unexpected(std::string{"no space"});
+    image = whole;
+    return std::make_unique<File>(*this);
+  }
+
+  std::vector<std::byte> image;
+  unsigned writes = 0;
+  bool fails = false;
+};
+
+wire::MirrorClaim claim_of(std::uint64_t term, std::uint8_t claimant = 1, std::uint8_t group = 9) {
+  wire::MirrorClaim claim;
+  claim.group = {group};
+  claim.claimant = {claimant};
+  claim.term = term;
+  claim.members = 3;
+  claim.region_shift = 20;
+  claim.size = 8 << 20;
+  return claim;
+}
+
+struct World {
+  std::shared_ptr<Store> store = std::make_shared<Store>();
+  Surroundings surroundings;
+  /// Saves that wait, when they do not run at once.
+  std::vector<std::function<void()>> saves;
+  std::shared_ptr<Seat> seat = start();
+
+  /// The server is started again.
+  std::shared_ptr<Seat> start(std::uint64_t epoch = kEpoch) {
+    auto made = std::make_shared<Seat>(store, kStorage, epoch);
+    made->load();
+    return made;
+  }
+  void save_later() {
+    surroundings.record = [this](rtrs::Reactor*, std::function<void()> work,
+                                 std::function<void()> then) {
+      saves.push_back([work, then] { work(), then(); });
+    };
+  }
+  void save() {
+    REQUIRE_FALSE(saves.empty());
+    const auto one = saves.front();
+    saves.erase(saves.begin());
+    one();
+  }
+  int keep() {
+    int result = -1;
+    seat->keep(surroundings, nullptr, [&](int error) { result = error; });
+    return result;
+  }
+  /// As BlockSession does it. The session that is served, or 0.
+  std::uint64_t claim(std::uint64_t term, std::uint8_t claimant = 1) {
+    const std::uint64_t session = seat->next_session();
+    const auto message = claim_of(term, claimant);
+    if (seat->misfit(message) != 0 || seat->refuses(message, session)) return 0;
+    seat->fence();
+    seat->grant(message, session);
+    if (keep() != 0) return 0;
+    seat->serve(session);
+    return session;
+  }
+  mirror::MemberState state() const { return seat->status()->state; }
+};
+
+const mirror::View kAll{{5, 1}, 0b111};
+const mirror::View kTwo{{5, 2}, 0b011};
+
+TEST_CASE("seat: a promise outlives the server, and lower terms are refused by the next one") {
+  World world;
+  CHECK_FALSE(world.seat->taken());
+  REQUIRE(world.claim(5) != 0);
+  world.seat = world.start();
+  CHECK(world.seat->taken());
+  CHECK_FALSE(world.seat->serves(1));
+  CHECK(world.claim(4) == 0);
+  CHECK(world.claim(5, 2) == 0);
+  CHECK(world.claim(6, 2) != 0);
+}
+
+TEST_CASE("seat: a claim of another group, or shape, does not fit") {
+  World world;
+  REQUIRE(world.claim(5) != 0);
+  CHECK(world.seat->misfit(claim_of(6, 1, 8)) == EEXIST);
+  auto other = claim_of(6);
+  other.members = 2;
+  CHECK(world.seat->misfit(other) == EEXIST);
+}
+
+TEST_CASE("seat: a storage whose first record cannot be written becomes no member") {
+  World world;
+  world.store->fails = true;
+  CHECK(world.claim(5) == 0);
+  CHECK_FALSE(world.seat->status());
+  world.store->fails = false;
+  CHECK(world.claim(5) != 0);
+}
+
+TEST_CASE("seat: only the newest session is served, and its orders are carried out") {
+  World world;
+  const auto older = world.claim(5);
+  const auto newer = world.claim(6, 2);
+  REQUIRE(newer != 0);
+  CHECK_FALSE(world.seat->serves(older));
+  CHECK(world.seat->view(older, kAll, kAll, {}) == ESTALE);
+  CHECK(world.seat->write(older, 0, 0) == ESTALE);
+  CHECK(world.seat->cool(newer, 5, mirror::RegionMap{8}) == ESTALE);
+  world.seat->leave(older);  // late
+  CHECK(world.seat->serves(newer));
+  world.seat->leave(newer);
+  CHECK_FALSE(world.seat->serves(newer));
+}
+
+TEST_CASE("seat: a member that pulls is the guest of the client that is served") {
+  World world;
+  const auto session = world.claim(5, 3);
+  CHECK(world.seat->host_of({9}, {3}) == session);
+  CHECK(world.seat->host_of({9}, {4}) == 0);
+  CHECK(world.seat->host_of({8}, {3}) == 0);
+  world.seat->fence();
+  CHECK(world.seat->host_of({9}, {3}) == 0);
+}
+
+TEST_CASE("seat: a write to a cold region is recorded once, for absent members too") {
+  World world;
+  const auto session = world.claim(5);
+  REQUIRE(world.seat->view(session, kAll, kAll, {}) == 0);
+  mirror::RegionMap all{8};
+  all.add_all();
+  REQUIRE(world.seat->cool(session, 5, all) == 0);
+  REQUIRE(world.seat->view(session, kTwo, kAll, {}) == 0);
+  REQUIRE(world.keep() == 0);
+  world.seat->serve(session);
+  CHECK_FALSE(world.seat->warm(3, 4));
+  REQUIRE(world.seat->write(session, 3, 4) == 0);
+  const unsigned writes = world.store->writes;
+  REQUIRE(world.keep() == 0);
+  CHECK(world.store->writes == writes + 1);
+  world.seat->warm_up(3, 4);
+  CHECK(world.seat->warm(3, 4));
+  world.seat = world.start();
+  CHECK(world.state().record.maps.active.count() == 2);
+  CHECK(world.state().record.maps.dirty[2].count() == 2);
+  CHECK(world.state().record.view.id == kTwo.id);
+}
+
+TEST_CASE("seat: a record that could not be written is written with the next one") {
+  World world;
+  const auto session = world.claim(5);
+  REQUIRE(world.seat->view(session, kAll, kAll, {}) == 0);
+  world.store->fails = true;
+  CHECK(world.keep() == EIO);
+  world.store->fails = false;
+  REQUIRE(world.seat->confirm(session, kAll) == 0);
+  CHECK(world.keep() == 0);
+  world.seat = world.start();
+  CHECK(world.state().record.view.id == kAll.id);
+  CHECK(world.state().record.confirmed.id == kAll.id);
+}
+
+TEST_CASE("seat: changes during a save wait for the next one, together") {
+  World world;
+  const auto session = world.claim(5);
+  world.save_later();
+  std::vector<int> ended;
+  const auto keep = [&](int number) {
+    world.seat->keep(world.surroundings, nullptr, [&ended, number](int error) {
+      CHECK(error == 0);
+      ended.push_back(number);
+    });
+  };
+  REQUIRE(world.seat->view(session, kAll, kAll, {}) == 0);
+  keep(1);
+  keep(2);  // has changed nothing since
+  REQUIRE(world.seat->confirm(session, kAll) == 0);
+  keep(3);
+  REQUIRE(world.seat->view(session, kTwo, kAll, {}) == 0);
+  keep(4);
+  CHECK(world.saves.size() == 1);
+  world.save();
+  CHECK(ended == std::vector<int>{1, 2});
+  world.save();
+  CHECK(ended == std::vector<int>{1, 2, 3, 4});
+  CHECK(world.saves.empty());
+}
+
+TEST_CASE("seat: of a server that lost its power, the content at the view may be gone") {
+  World world;
+  const auto session = world.claim(5);
+  REQUIRE(world.seat->view(session, kAll, kAll, {}) == 0);
+  REQUIRE(world.keep() == 0);
+  CHECK_FALSE(world.seat->status()->lost_power);
+  world.seat = world.start();
+  CHECK_FALSE(world.seat->status()->lost_power);
+  world.seat = world.start(kEpoch + 1);
+  CHECK(world.seat->status()->lost_power);
+}
+
+TEST_CASE("seat: claims come one after the other") {
+  World world;
+  std::vector<int> turns;
+  world.seat->begin_claim(world.surroundings, nullptr, [&] { turns.push_back(1); });
+  world.seat->begin_claim(world.surroundings, nullptr, [&] { turns.push_back(2); });
+  CHECK(turns == std::vector<int>{1});
+  world.seat->end_claim();
+  CHECK(turns == std::vector<int>{1, 2});
+}
+
+}  // namespace
+}  // namespace rnbd::seat_test
