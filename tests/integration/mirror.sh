@@ -10,10 +10,14 @@ declare -A member_port
 
 # start_member NAME: the server of a copy, at the same port as before.
 member_options=()
+disk_size=16M
+declare -A member_fault # "fault:...:" in front of its storage
 start_member() {
-  [[ -e $1.img ]] || truncate -s 16M "$1.img"
+  local rights=
+  [[ ${member_options[*]-} != *--tls* ]] || rights=,rw=*
+  [[ -e $1.img ]] || truncate -s "$disk_size" "$1.img"
   server_name=$1 server_port=${member_port[$1]:-0} start_server \
-    --state-directory "$PWD/state-$1" --export "disk0=$PWD/$1.img${member_options:+,rw=*}" \
+    --state-directory "$PWD/state-$1" --export "disk0=${member_fault[$1]-}$PWD/$1.img$rights" \
     "${member_options[@]+"${member_options[@]}"}"
   member_port[$1]=$port
 }
@@ -93,7 +97,7 @@ it "what is written and zeroed is on every server, and is read from each" plain
 
 encrypted() {
   "${ctl_command[@]}" keygen host1 keys.psk --out host1.psk
-  member_options=(--tls=require --tls-psk=keys.psk)
+  member_options=(--tls=require --tls-psk=keys.psk --pull "tls-psk-file=$PWD/host1.psk")
   start_members a b
   mirror="rnbds${mirror#rnbd}?tls-psk-file=$PWD/host1.psk"
   mirror="${mirror/127/host1@127}&read=near"
@@ -142,6 +146,79 @@ told() {
   copies_are_same a b
 }
 it "a loss and a return are told at the control socket" told
+
+# lag NAME: it misses 8 MiB, and is back.
+lag() {
+  kill_hard "$1"
+  nbdsh <<<'h.pwrite(b"y" * (8 << 20), 1 << 20); h.flush()'
+  start_member "$1"
+  eventually 60 told_in_step
+}
+pulls() {
+  member_options=(--pull on)
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  eventually 20 told_in_step
+  lag b
+  says b.log "copying from rnbd.tcp://127.0.0.1:${member_port[a]}/disk0: connected"
+  copies_are_same a b
+}
+it "a server that was away copies what it missed from another one" pulls
+
+unreadable() {
+  random_file a.img 16M
+  member_fault[b]=fault:read-eio=1:
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pread(1 << 20, 0)'
+  eventually 120 equal_now
+  nbdcopy "$uri" copy
+  cmp a.img copy
+  wait_for_line nbdkit.log "127.0.0.1:${member_port[b]} is lost"
+  stop nbdkit 10
+  cmp a.img b.img
+}
+it "what a server cannot read is read from another one" unreadable
+
+# The chapter of docs/mirror.md, as an operator follows it.
+waits() { [[ $(mirror_says ".members[$1].state") == waiting ]]; }
+all_in_step() { [[ $(mirror_says '[.members[].state] | unique | join(",")') == "in step" ]]; }
+two_of_three_gone() {
+  local a b
+  start_members a b c
+  a=127.0.0.1:${member_port[a]} b=127.0.0.1:${member_port[b]}
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 65536, 3 << 20, nbd.CMD_FLAG_FUA)'
+  stop nbdkit 10
+  kill_hard b
+  kill_hard c
+  rm -r b.img c.img state-b state-c
+  face_of_mirror "control=$PWD/control" connect-timeout=60s
+  spawn user /usr/bin/python3 -m nbd -u "$uri" -c 'assert h.pread(65536, 3 << 20) == b"x" * 65536
+h.pwrite(b"y" * 65536, 5 << 20, nbd.CMD_FLAG_FUA)'
+  eventually 20 waits 0
+  status_of 1 "${ctl_command[@]}" "$PWD/control" mirror force "$a"
+  says said "WARNING"
+  status_of 1 "${ctl_command[@]}" "$PWD/control" mirror discard "$b"
+  status_of 0 "${ctl_command[@]}" "$PWD/control" mirror force "$a" --force
+  wait_end user 20 || fail "the user still waits"
+  ((status == 0)) || fail "the user: $(cat user.log)"
+  status_of 1 "${ctl_command[@]}" "$PWD/control" mirror discard "$a"
+  status_of 0 "${ctl_command[@]}" "$PWD/control" mirror discard "$b"
+  start_member d
+  status_of 0 "${ctl_command[@]}" --json "$PWD/control" mirror add "127.0.0.1:${member_port[d]}"
+  mirror=$(jq -r .uri said)
+  start_member c
+  eventually 120 all_in_step
+  "${ctl_command[@]}" "$PWD/control" mirror status | tee status
+  stop nbdkit 10
+  same a c d
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'assert h.pread(65536, 5 << 20) == b"y" * 65536'
+}
+it "when two of three are gone, an operator has the third one go on, and puts others in their places" \
+  two_of_three_gone
 
 refused() {
   start_members a b
@@ -266,6 +343,25 @@ except nbd.Error as error:
   [[ $(head -c 1 a.img) == 4 ]] || fail "the old client has undone what the new one wrote"
 }
 it "a client that was taken over writes no more" superseded
+
+# Each takes the disk over whenever its user comes back.
+two_clients() {
+  local first
+  start_members a b
+  nbdkit_name=one face_of_mirror
+  first=$uri
+  nbdkit_name=two face_of_mirror
+  spawn writer1 /usr/bin/python3 -B "$writer_program" write "$first" 1
+  spawn writer2 /usr/bin/python3 -B "$writer_program" write "$uri" 2
+  go_on
+  go_on
+  end_writers
+  stop one 10
+  stop two 10
+  same a b
+  limited /usr/bin/python3 -B "$writer_program" check a.img
+}
+it_plugin "two clients that take the disk from each other lose nothing" two_clients
 
 client_dies() {
   local i

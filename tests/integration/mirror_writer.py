@@ -37,6 +37,7 @@ class Writer:
         self.number = 0
         self.acked = 0
         self.last = time.monotonic()
+        self.longest = 0.0  # seconds that an answered write took
         self.handle = None
 
     def place(self, index):
@@ -78,11 +79,13 @@ class Writer:
             if self.handle is None:
                 self.call(lambda handle: None)
             self.possible[index].append(number)
+            began = time.monotonic()
             self.handle.pwrite(data, self.place(index), self.nbd.CMD_FLAG_FUA)
         except self.nbd.Error:
             if not self.handle.aio_is_ready():
                 self.handle = None
             return self.read(index)
+        self.longest = max(self.longest, time.monotonic() - began)
         self.newest[index] = number
         self.possible[index] = []
         self.acked += 1
@@ -104,7 +107,7 @@ class Writer:
             self.read(index)
         with open(f"blocks.{self.writer}", "w", encoding="ascii") as file:
             json.dump([[self.place(index), index, self.newest[index]] for index in range(BLOCKS)], file)
-        print(f"{self.acked} writes were answered")
+        print(f"{self.acked} writes were answered, the slowest after {self.longest:.2f} s")
 
 
 def check(image):
