@@ -13,13 +13,6 @@ namespace {
 /// One answer tells about this many runs of blocks at most; the client asks again for the rest.
 constexpr std::size_t kMaxExtents = 4096;
 
-/// Cuts a byte range at the end of the storage. False when it is not a range of the device.
-bool fit_range(const Geometry& geometry, std::uint64_t offset, std::uint64_t& length) {
-  if (length == 0 || offset >= geometry.size || length > geometry.end() - offset) return false;
-  length = std::min(length, geometry.size - offset);
-  return true;
-}
-
 /// Neighbours of one kind become one, nothing reaches beyond `length`.
 template <class Emit>
 void for_each_extent(const std::vector<BackendExtent>& extents, std::uint64_t length, Emit emit) {

@@ -68,6 +68,12 @@ void grow(Geometry& geometry, std::uint64_t size) {
   geometry.sectors = sectors_of(size);
 }
 
+bool fit_range(const Geometry& geometry, std::uint64_t offset, std::uint64_t& length) {
+  if (length == 0 || offset >= geometry.size || length > geometry.end() - offset) return false;
+  length = std::min(length, geometry.size - offset);
+  return true;
+}
+
 wire::OpenResponse open_response(const Geometry& geometry, std::uint32_t device_id, bool writable,
                                  std::uint32_t max_io_size) {
   wire::OpenResponse response;

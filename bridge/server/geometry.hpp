@@ -46,6 +46,9 @@ tl::expected<Geometry, std::string> geometry_of(const BackendInfo& info, bool re
 /// The storage has `size` bytes by now; never smaller than it was.
 void grow(Geometry& geometry, std::uint64_t size);
 
+/// Cuts a byte range at the end of the storage. False when it is not a range of the device.
+bool fit_range(const Geometry& geometry, std::uint64_t offset, std::uint64_t& length);
+
 /// The answer to OPEN.
 ///
 /// Units: max_io_size in bytes.
