@@ -30,9 +30,6 @@ namespace rnbd::mirror {
   X(d_snapshot_early, "the list of what to copy is made while older changes run")                 \
   X(no_dirty_inherit, "a joining member does not learn what others lack")                         \
   X(ghost_rejoin, "late copies of a member's older session are carried out")                      \
-  X(empty_counts, "an empty disk counts as the one in whose place it came")                       \
-  X(pull_from_lost, "what was read from a member counts although that was lost meanwhile")        \
-  X(force_by_maps, "after a forced start others get only what they are known to lack")            \
   X(join_no_flush, "a returning member joins before it is flushed")
 
 #define PLANTS RNBD_MIRROR_PLANTS

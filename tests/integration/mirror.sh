@@ -344,25 +344,6 @@ except nbd.Error as error:
 }
 it "a client that was taken over writes no more" superseded
 
-# Each takes the disk over whenever its user comes back.
-two_clients() {
-  local first
-  start_members a b
-  nbdkit_name=one face_of_mirror
-  first=$uri
-  nbdkit_name=two face_of_mirror
-  spawn writer1 /usr/bin/python3 -B "$writer_program" write "$first" 1
-  spawn writer2 /usr/bin/python3 -B "$writer_program" write "$uri" 2
-  go_on
-  go_on
-  end_writers
-  stop one 10
-  stop two 10
-  same a b
-  limited /usr/bin/python3 -B "$writer_program" check a.img
-}
-it_plugin "two clients that take the disk from each other lose nothing" two_clients
-
 client_dies() {
   local i
   start_members a b

@@ -178,7 +178,7 @@ void Group::pulled(std::uint64_t id, unsigned member, int error) {
   Operation& operation = found->second;
   const Peer& source = peers_[operation.source];
   const bool lasted = source.session == operation.source_session && source.stage == Stage::in_step;
-  if (error == 0 && (lasted || RNBD_MIRROR_PLANTED(pull_from_lost))) {
+  if (error == 0 && lasted) {
     operation.step = Step::writing;
     operation.acked = bit(member);
   } else {

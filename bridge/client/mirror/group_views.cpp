@@ -48,7 +48,7 @@ bool Group::enough(MemberSet kept, const std::vector<MemberSet>& bases) const {
 /// one that the views name, and that one may have gone on alone.
 MemberSet Group::empty_disks(MemberSet present) const {
   MemberSet empty = 0;
-  if (confirmed_.id == ViewId{} || RNBD_MIRROR_PLANTED(empty_counts)) return empty;
+  if (confirmed_.id == ViewId{}) return empty;
   for (unsigned i = 0; i < options_.members; ++i)
     if (has(present, i) && peers_[i].claimed.view.id == ViewId{}) empty = with(empty, i);
   return empty;
@@ -122,7 +122,7 @@ bool Group::force(unsigned member) {
   hot_.add(peers_[member].claimed.maps.active);
   std::vector<RegionMap> inherit(options_.members, RegionMap{options_.regions});
   for (unsigned k = 0; k < options_.members; ++k)
-    if (k != member && !RNBD_MIRROR_PLANTED(force_by_maps)) inherit[k].add_all();
+    if (k != member) inherit[k].add_all();
   propose(bit(member), inherit);
   return true;
 }
