@@ -69,6 +69,9 @@ class SessionKeeper {
   /// not finished(), since it took longer than kErrandPause, and another one may be quicker. That
   /// is done between own peers only, and as long as this leaves permits to others.
   virtual void errand_ended(Operation& /*operation*/) {}
+  /// The server wants memory back that it has exposed to the session's memory paths. The user
+  /// protocol tells which.
+  virtual void on_recall() {}
 
  protected:
   ~SessionKeeper() = default;

@@ -194,6 +194,11 @@ unsigned paths_of(const ServerSession& session);
 ///
 /// Threads: the session's reactor.
 bool revoke_memory_path(ServerSession& session, const wire::Uuid& path);
+/// Tells the client that memory is wanted back that its memory paths may use
+/// (SessionKeeper::on_recall()). It hears of it when it has a path. False: it has no memory paths.
+///
+/// Threads: the session's reactor.
+bool recall_memory(ServerSession& session);
 /// Takes memory back that ServerRequest::source or expect_next() named: nothing reads it or writes
 /// to it any more. Threads: the session's reactor.
 void let_go(ServerSession& session, wire::ConstBytes memory);

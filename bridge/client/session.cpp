@@ -101,6 +101,19 @@ tl::expected<std::shared_ptr<Session>, Failure> Session::start(const ClientMaker
   return session;
 }
 
+void Session::on_recall() {
+  const std::lock_guard lock{recall_mutex_};
+  for (const auto& [who, listener] : recall_listeners_) listener();
+}
+
+void Session::listen_for_recalls(const void* who, std::function<void()> listener) {
+  const std::lock_guard lock{recall_mutex_};
+  if (listener)
+    recall_listeners_[who] = std::move(listener);
+  else
+    recall_listeners_.erase(who);
+}
+
 int Session::exchange_versions(const Interrupt& interrupt) {
   wire::SessionInfo question;
   question.header = wire::header_of(wire::MessageType::session_info);

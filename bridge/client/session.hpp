@@ -133,6 +133,11 @@ class Session final : public rtrs::SessionKeeper,
   void reopening_failed(rtrs::Operation& operation) override;
   std::unique_ptr<rtrs::Operation> errand() override;
   void errand_ended(rtrs::Operation& operation) override;
+  void on_recall() override;
+
+  /// Calls `listener` when the server wants blocks of bricks back, on the client's thread, which
+  /// must not block; null ends that, and then it is not running any more.
+  void listen_for_recalls(const void* who, std::function<void()> listener);
 
  private:
   friend class RemoteDevice;
@@ -222,6 +227,8 @@ class Session final : public rtrs::SessionKeeper,
 
   const rtrs::Log log_;
   std::atomic<bool> leaving_{false};
+  std::mutex recall_mutex_;  ///< held while listeners run
+  std::map<const void*, std::function<void()>> recall_listeners_;  ///< guarded by recall_mutex_
   /// Never held while the client is called: its thread asks for it.
   mutable std::mutex mutex_;
   std::condition_variable changed_;

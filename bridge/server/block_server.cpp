@@ -28,6 +28,11 @@ BlockServer::BlockServer(ExportCatalogue& catalogue, BlockServerLimits limits,
   surroundings_.exposure = [this](rtrs::ServerSession* session, const rtrs::wire::Uuid& path) {
     return memory_paths_.find(session, path);
   };
+  surroundings_.recall = [this](rtrs::Reactor* reactor, rtrs::ServerSession* session) {
+    later(reactor, [this, session] {
+      if (is_known(session)) rtrs::recall_memory(*session);
+    });
+  };
   surroundings_.reclaim = [this](rtrs::Reactor* reactor, const WriterCount* storage,
                                  const std::string& reason, std::function<void()> then) {
     ask_writers(
@@ -206,6 +211,11 @@ void BlockServer::retire_queues() {
 void BlockServer::close_queues() {
   const std::lock_guard lock{mutex_};
   queues_.clear();
+}
+
+bool BlockServer::is_known(rtrs::ServerSession* session) const {
+  const std::lock_guard lock{mutex_};
+  return sessions_.contains(session);
 }
 
 std::size_t BlockServer::sessions() const {

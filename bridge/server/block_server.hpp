@@ -69,6 +69,7 @@ class BlockServer final : public rtrs::ServerHandler {
   void drain_on(rtrs::Reactor* reactor, const WriterCount* storage, const Device* but,
                 const std::shared_ptr<void>& token);
   bool look_at_writers(rtrs::Reactor* reactor, const WriterCount* storage, const Look& look);
+  bool is_known(rtrs::ServerSession* session) const;
   bool end_idle(rtrs::ServerSession& session, const std::string& reason) const;
   void later(rtrs::Reactor* reactor, std::function<void()> work) const;
 

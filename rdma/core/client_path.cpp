@@ -209,6 +209,9 @@ Complaint ClientPath::on_write_with_immediate(std::uint32_t immediate, std::uint
     case wire::ImmediateType::access:
       control_->post_receives(1, receive_bytes());
       return on_access(immediate & wire::kImmediatePayloadMask);
+    case wire::ImmediateType::recall:
+      control_->post_receives(1, receive_bytes());
+      return on_recall(immediate & wire::kImmediatePayloadMask);
     default:
       if (control_handler_ == nullptr) return "a reply before the first request";
       return control_handler_->on_write_with_immediate(immediate, bytes);
@@ -232,6 +235,22 @@ void ClientPath::acknowledge_access() {
   const auto notice = std::exchange(notice_, std::nullopt);
   if (!notice || state_ != ClientPathState::connected) return;
   last_ack_ = control_->write_with_immediate({}, {}, {}, wire::access_immediate(*notice));
+  control_->flush();
+}
+
+Complaint ClientPath::on_recall(std::uint32_t count) {
+  const bool agreed = (accepted_.extension.features & wire::kFeatureMemoryPaths) != 0;
+  if (!agreed || is_memory()) return "a recall that was not agreed on";
+  if (recall_) return "a recall before the last one was answered";
+  if (answers_unread()) return "the server does not read the answers to its recalls";
+  recall_ = count;
+  return nullptr;
+}
+
+void ClientPath::acknowledge_recall() {
+  const auto recall = std::exchange(recall_, std::nullopt);
+  if (!recall || state_ != ClientPathState::connected) return;
+  last_ack_ = control_->write_with_immediate({}, {}, {}, wire::recall_immediate(*recall));
   control_->flush();
 }
 

@@ -132,6 +132,10 @@ class ClientPath final : public QueuePairHandler {
   bool access_noticed() const { return notice_.has_value(); }
   /// The notice has been acted on: tells the server.
   void acknowledge_access();
+  /// The server wants memory back. True until acknowledge_recall().
+  bool recalled() const { return recall_.has_value(); }
+  /// Tells the server that it was heard.
+  void acknowledge_recall();
 
   void start_heartbeat(Instant now) { heartbeat_.start(now); }
   /// `traffic`: something arrived on any connection of the path since the last tick.
@@ -164,6 +168,7 @@ class ClientPath final : public QueuePairHandler {
     return (accepted_.extension.features & wire::kFeatureAccessNotice) != 0;
   }
   [[nodiscard]] Complaint on_access(std::uint32_t value);
+  [[nodiscard]] Complaint on_recall(std::uint32_t count);
   bool answers_unread() const;
   ClientLane::Link link(QueuePair& queue_pair, std::size_t first, std::size_t count);
   std::uint32_t receive_bytes() const {
@@ -182,6 +187,7 @@ class ClientPath final : public QueuePairHandler {
   Heartbeat heartbeat_;
   wire::PathAccess access_ = wire::PathAccess::optimized;
   std::optional<wire::PathAccess> notice_;  ///< not acknowledged yet
+  std::optional<std::uint32_t> recall_;     ///< likewise
   Ticket last_ack_ = 0;
   unsigned control_silence_ = 0;
   bool heard_ = false;       ///< something came on connection 0

@@ -129,6 +129,23 @@ Complaint ServerPath::on_access_acknowledged(std::uint32_t immediate) {
   return nullptr;
 }
 
+bool ServerPath::may_recall() const {
+  return !is_memory() && state_ == ServerPathState::connected && !recall_;
+}
+
+void ServerPath::tell_recall(std::uint32_t count) {
+  recall_ = count;
+  connections_[0].queue_pair->write_with_immediate({}, {}, {}, wire::recall_immediate(count));
+}
+
+Complaint ServerPath::on_recall_acknowledged(std::uint32_t immediate) {
+  if (!recall_ || immediate != wire::recall_immediate(*recall_)) {
+    return "an answer to a recall that was not sent";
+  }
+  session_.on_recall_heard(*std::exchange(recall_, std::nullopt));
+  return nullptr;
+}
+
 void ServerPath::close() {
   if (state_ == ServerPathState::closed) return;
   state_ = ServerPathState::closed;
@@ -227,6 +244,9 @@ Complaint ServerPath::Connection::on_write_with_immediate(std::uint32_t immediat
     case wire::ImmediateType::access:
       if (cid != 0 || !path->session_.options().tells_access()) return nullptr;
       return path->on_access_acknowledged(immediate);
+    case wire::ImmediateType::recall:
+      if (cid != 0 || !path->session_.options().has_memory_paths()) return nullptr;
+      return path->on_recall_acknowledged(immediate);
     default:
       return nullptr;  // answers to heartbeats are a sign of life only; unknown kinds are ignored
   }
@@ -339,6 +359,7 @@ Complaint ServerPath::take_in(const std::string& name) {
   session_.handler_.on_paths_changed(session_);
   connections_[0].queue_pair->send(wire::encode_info_response(expose_chunks()));
   tell_access();  // it may have changed since the path was accepted
+  session_.tell_recall();
   return nullptr;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -160,6 +161,10 @@ class ServerPath {
 
   void tell_access();
   [[nodiscard]] Complaint on_access_acknowledged(std::uint32_t immediate);
+  /// It serves requests, and its client has heard each recall that was told here.
+  bool may_recall() const;
+  void tell_recall(std::uint32_t count);
+  [[nodiscard]] Complaint on_recall_acknowledged(std::uint32_t immediate);
 
   // Requests: server_path_requests.cpp
   [[nodiscard]] Complaint on_request(Connection& connection, std::uint32_t immediate);
@@ -192,6 +197,7 @@ class ServerPath {
   wire::PathAccess access_;
   wire::PathAccess told_;  ///< to the client, last
   bool notice_unanswered_ = false;
+  std::optional<std::uint32_t> recall_;  ///< that was told and not acknowledged
   std::vector<Connection> connections_;
   std::size_t present_ = 0;
   std::string told_name_;  ///< the session's, until all connections have proven their user

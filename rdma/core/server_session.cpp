@@ -79,6 +79,7 @@ void ServerSession::on_path_closed(ServerPath& path) {
   const bool was_connected = !path.requests_.empty();
   if (up_ && was_connected) handler_.on_paths_changed(*this);
   if (up_ && path.told_of_memory_) handler_.on_memory_path_down(*this, path.options().uuid);
+  tell_recall();
   check_gone();
 }
 
@@ -99,6 +100,29 @@ bool ServerSession::revoke(const wire::Uuid& memory_path) {
   if (found == paths_.end()) return false;
   (*found)->fence("its client has revoked the memory path", /*fault=*/false);
   return true;
+}
+
+bool ServerSession::recall() {
+  if (!options_.has_memory_paths()) return false;
+  ++recalls_;
+  tell_recall();
+  return true;
+}
+
+/// Over one path at a time: another one is tried when that is lost.
+void ServerSession::tell_recall() {
+  if (recalls_heard_ == recalls_) return;
+  const auto tells = [](const ServerPath* path) {
+    return path->state() == ServerPathState::connected && path->recall_;
+  };
+  if (std::ranges::any_of(paths_, tells)) return;
+  const auto free = std::ranges::find_if(paths_, &ServerPath::may_recall);
+  if (free != paths_.end()) (*free)->tell_recall(recalls_);
+}
+
+void ServerSession::on_recall_heard(std::uint32_t count) {
+  recalls_heard_ = count;
+  tell_recall();
 }
 
 /// True: some are not closed yet. The memory that they expose must not outlive the session.

@@ -36,6 +36,7 @@ struct ServerSessionOptions {
   std::uint64_t chunk_memory() const { return std::uint64_t{queue_depth} * chunk_size(); }
   bool exactly_once() const { return (features & wire::kFeatureExactlyOnce) != 0; }
   bool tells_access() const { return (features & wire::kFeatureAccessNotice) != 0; }
+  bool has_memory_paths() const { return (features & wire::kFeatureMemoryPaths) != 0; }
 };
 
 /// Lives from the first accepted connection until it is over and every request has been finished.
@@ -65,6 +66,9 @@ class ServerSession {
   /// Ends the memory path of this number; on_memory_path_down() tells when that has happened.
   /// False: there is none.
   bool revoke(const wire::Uuid& memory_path);
+  /// Tells the client that memory is wanted back that its memory paths may use. It is told over
+  /// one path after another until it has heard it. False: it has no memory paths.
+  bool recall();
   /// Nobody came back while it lingered.
   void on_linger_expired();
   /// Ends a session that lingers and executes nothing, because another one wants its name or
@@ -136,6 +140,8 @@ class ServerSession {
   void finish(ServerRequest& request, int error);
   bool must_delay(const ServerRequest& request, int error) const;
   void tell(ServerRequest& waiting, int error);
+  void tell_recall();
+  void on_recall_heard(std::uint32_t count);
   void fence_all(const char* why, bool fault);
   bool ends_memory_paths();
   bool lingers() const;
@@ -151,6 +157,8 @@ class ServerSession {
   std::uint64_t requests_read_ = 0;     ///< on all paths
   std::uint64_t batch_ = 0;
   Repeats repeats_;
+  std::uint32_t recalls_ = 0;        ///< so far
+  std::uint32_t recalls_heard_ = 0;  ///< the newest that the client has acknowledged
   unsigned executing_ = 0;
   bool up_ = false;
   bool over_ = false;

@@ -76,6 +76,9 @@ void ClientDriver::connect_on_io(unsigned index) {
     for_each_lane([&](ClientLane& lane) { lane.set_latency(index, latency); });
   };
   hooks.access = [this, index] { feed_on_io({.kind = ClientEvent::Kind::access, .path = index}); };
+  hooks.recall = [this] {
+    if (options_.keeper != nullptr) options_.keeper->on_recall();
+  };
   hooks.flush_all = [this] { flush_control_on_io(); };
   path.driver = std::make_shared<PathDriver>(
       io_, session_.path(index), connect_options(options_.paths[index], patience), path.lookup,

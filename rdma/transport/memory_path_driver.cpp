@@ -75,6 +75,7 @@ void MemoryPathDriver::start_on_io() {
   hooks.traffic = [this] { return heard_on_io(); };
   hooks.latency = [](Duration) {};
   hooks.access = [] {};
+  hooks.recall = [] {};
   hooks.flush_all = [] {};
   auto lookup = std::make_shared<HostLookup>(connect_.address.host);
   driver_ = std::make_shared<PathDriver>(io_, core_, connect_, std::move(lookup), session_name_,

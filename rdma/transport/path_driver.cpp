@@ -261,6 +261,10 @@ void PathDriver::progress() {
     if (closed_) return;
     core_.acknowledge_access();
   }
+  if (core_.recalled()) {
+    hooks_.recall();
+    core_.acknowledge_recall();
+  }
   if (status == Status::broken || status == Status::closed) {
     std::string text = server_ + ": " + control_->failure();
     if (!ready_) text += " (session name '" + session_name_ + "' may be in use at the server)";

@@ -30,6 +30,7 @@ struct ClientPathHooks {
   std::function<bool()> traffic;      ///< something arrived on an I/O connection since last asked
   std::function<void(Duration)> latency;
   std::function<void()> access;  ///< the server thinks otherwise of the path now
+  std::function<void()> recall;  ///< the server wants memory back
   /// Requests that waited for these arrivals may go over connection 0 of any path.
   std::function<void()> flush_all;
 };

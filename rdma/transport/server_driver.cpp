@@ -47,6 +47,7 @@ unsigned paths_of(const ServerSession& session) { return session.connected_paths
 bool revoke_memory_path(ServerSession& session, const wire::Uuid& path) {
   return session.revoke(path);
 }
+bool recall_memory(ServerSession& session) { return session.recall(); }
 void* context_of(const ServerSession& session) { return session.context; }
 void let_go(ServerSession& session, wire::ConstBytes memory) { session.let_go(memory); }
 bool end_if_idle(ServerSession& session) { return session.end_if_idle(); }

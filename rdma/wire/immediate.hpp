@@ -18,6 +18,9 @@ enum class ImmediateType : std::uint8_t {
   /// Server to client, connection 0, kFeatureAccessNotice: payload = PathAccess. Sent back when it
   /// has been acted on.
   access = 11,
+  /// Server to client, connection 0, kFeatureMemoryPaths: the server wants memory back that it has
+  /// exposed; payload = how often it has said so. Sent back when the client has heard it.
+  recall = 12,
 };
 
 inline constexpr unsigned kImmediatePayloadBits = 28;
@@ -90,6 +93,11 @@ constexpr ResponseImmediate decode_response(std::uint32_t immediate) {
 inline constexpr std::uint32_t kHeartbeat = make_immediate(ImmediateType::heartbeat, 0);
 inline constexpr std::uint32_t kHeartbeatAck = make_immediate(ImmediateType::heartbeat_ack, 0);
 inline constexpr std::uint32_t kGoodbye = make_immediate(ImmediateType::goodbye, 0);
+
+/// The recall with the number `count`, which wraps.
+constexpr std::uint32_t recall_immediate(std::uint32_t count) {
+  return make_immediate(ImmediateType::recall, count);
+}
 
 static_assert(kHeartbeat == 0x8000'0000 && kHeartbeatAck == 0x9000'0000);
 static_assert(encode(RequestImmediate{5, 0x1020}, 512) == 0x0028'1020);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <thread>
 #include <vector>
@@ -172,6 +173,75 @@ TEST_CASE("after recovery nothing of an interrupted write lands on top of what c
     REQUIRE(brick.device().read(0, back, kNever) == 0);
     CHECK(back == bytes(kBlock, round));
   }
+}
+
+/// Memory is full of this client's maps, and more blocks are allocated.
+struct FullMemory {
+  FullMemory() {
+    const auto info = c.brick->info(kNever);
+    REQUIRE(info.has_value());
+    in_memory = static_cast<std::uint32_t>(info->in_memory);
+    if (is_plain()) return;
+    REQUIRE(c.brick->alloc(0, in_memory + 1, true, kNever) == 0);
+    REQUIRE(c.brick->device().write(in_memory * kBlock, bytes(kBlock, 5), false, kNever) == 0);
+    blocks = c.map(0, in_memory);
+    REQUIRE(blocks.size() == in_memory);
+  }
+  /// Each block has its place in memory then, and none is ever recalled.
+  bool is_plain() const { return c.brick->info(kNever)->blocks == in_memory; }
+  /// Others may use it, too: it has no room in memory.
+  int read_the_last(std::vector<std::byte>& back) const {
+    return c.brick->device().read(in_memory * kBlock, back, kNever);
+  }
+
+  Client c;
+  std::uint32_t in_memory = 0;
+  std::vector<MappedBlock> blocks;
+};
+
+TEST_CASE("a client is told of a recall, gives the block back, and keeps its memory path") {
+  FullMemory full;
+  if (full.is_plain()) return;
+  RemoteBrick& brick = *full.c.brick;
+  std::atomic<bool> recalled{false};
+  brick.on_recall([&] {
+    recalled = true;
+    recalled.notify_all();
+  });
+  std::thread giver{[&] {
+    recalled.wait(false);
+    const auto wanted = brick.list(wire::BrickListing::recalled, kNever);
+    REQUIRE(wanted.has_value());
+    REQUIRE(wanted->size() == 1);
+    for (const auto& block : full.blocks) {
+      if (block.id == wanted->front().id) CHECK(brick.unmap(block, false, kNever) == 0);
+    }
+  }};
+  std::vector<std::byte> back(kBlock);
+  CHECK(full.read_the_last(back) == 0);
+  CHECK(back == bytes(kBlock, 5));
+  giver.join();
+  brick.on_recall(nullptr);
+  CHECK(brick.alive());
+  const auto left = brick.list(wire::BrickListing::mapped_by_me, kNever);
+  REQUIRE(left.has_value());
+  CHECK(left->size() == 1);
+  CHECK(RemoteBrick::read(full.blocks[1], 0, back, kNever) == 0);
+}
+
+TEST_CASE("a client that gives nothing back loses its memory path when the lease ends, not before") {
+  FullMemory full;
+  if (full.is_plain()) return;
+  const std::chrono::milliseconds lease{full.c.brick->info(kNever)->lease};
+  std::vector<std::byte> back(kBlock);
+  const auto began = std::chrono::steady_clock::now();
+  CHECK(full.read_the_last(back) == 0);
+  CHECK(std::chrono::steady_clock::now() - began >= lease);
+  CHECK(RemoteBrick::read(full.blocks[0], 0, back, kNever) == EIO);
+  CHECK_FALSE(full.c.brick->alive());
+  CHECK(full.c.session->alive());
+  REQUIRE(full.c.brick->recover(kNever).has_value());
+  CHECK(full.c.map(0, 1).size() == 1);
 }
 
 TEST_CASE("many threads use blocks of their own while others are mapped and unmapped") {

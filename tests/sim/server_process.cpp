@@ -22,6 +22,7 @@ bool is_idle(const ServerSession& session) { return session.idle(); }
 bool revoke_memory_path(ServerSession& session, const wire::Uuid& path) {
   return session.revoke(path);
 }
+bool recall_memory(ServerSession& session) { return session.recall(); }
 }  // namespace rtrs
 
 namespace sim {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -185,7 +186,7 @@ class Brick {
     Ticket mapper = 0;
     bool doomed = false;  ///< ends as soon as it is there
     bool recalled = false;
-    std::uint64_t recalled_at = 0;
+    std::optional<std::uint64_t> recalled_at{};  ///< the first tick() behind it
     std::vector<Ticket> enders{};
   };
   struct Operation {
@@ -294,7 +295,6 @@ class Brick {
   bool wake_again_ = false;
   std::uint64_t next_ = 1;  ///< maps, generations, jobs
   std::uint64_t stamp_ = 0;
-  std::uint64_t now_ = 0;
 };
 
 }  // namespace rnbd::brick

@@ -274,7 +274,6 @@ void Brick::recall_for(Session asking) {
 void Brick::recall_one(std::uint64_t id) {
   Map& map = maps_.at(id);
   map.recalled = true;
-  map.recalled_at = now_;
   host_.recall(map.session);
 }
 
@@ -286,11 +285,11 @@ bool Brick::recalls() const {
 
 /// B6.
 void Brick::tick(std::uint64_t now) {
-  now_ = now;
   std::set<Path> late;
-  for (const auto& [id, map] : maps_) {
-    const bool over = map.recalled && now - map.recalled_at >= options_.lease;
-    if (over && map.state == Map::State::live) late.insert(map.path);
+  for (auto& [id, map] : maps_) {
+    if (!map.recalled || map.state != Map::State::live) continue;
+    if (!map.recalled_at) map.recalled_at = now;
+    if (now - *map.recalled_at >= options_.lease) late.insert(map.path);
   }
   if (RNBD_BRICK_PLANTED(lease_ignored)) return;
   for (const Path path : late) {

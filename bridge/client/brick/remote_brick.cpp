@@ -82,6 +82,12 @@ tl::expected<void, Failure> RemoteBrick::recover(const Interrupt& interrupt) {
   return {};
 }
 
+RemoteBrick::~RemoteBrick() { on_recall(nullptr); }
+
+void RemoteBrick::on_recall(std::function<void()> listener) {
+  device_->session().listen_for_recalls(this, std::move(listener));
+}
+
 // ---- Messages ----------------------------------------------------------------------------------
 
 template <class Message>

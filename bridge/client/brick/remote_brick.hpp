@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -39,6 +40,10 @@ struct MappedBlock {
 /// Source:  docs/protocol.md, bricks.
 class RemoteBrick {
  public:
+  ~RemoteBrick();
+  RemoteBrick(const RemoteBrick&) = delete;
+  RemoteBrick& operator=(const RemoteBrick&) = delete;
+
   /// Over a session with kBrickFeatures. `address` leads to the same server as the session.
   ///
   /// Errors: ENOTSUP (the server has no memory paths, or the device is no brick), those of
@@ -91,6 +96,13 @@ class RemoteBrick {
   tl::expected<void, Failure> recover(const Interrupt& interrupt);
   /// The memory path lives.
   bool alive() const { return path()->alive(); }
+
+  /// `listener` is called when the brick wants blocks back, which list(BrickListing::recalled)
+  /// tells: who does not unmap them before the lease ends loses the memory path. Null: nobody
+  /// listens from here on. It must not block, nor call the brick.
+  ///
+  /// Threads: any; the listener on one of the session.
+  void on_recall(std::function<void()> listener);
 
   RemoteDevice& device() { return *device_; }
   /// By which maps go from now on. register_memory() of it spares copies over RDMA.
