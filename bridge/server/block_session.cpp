@@ -177,6 +177,7 @@ void BlockSession::close(rtrs::ServerRequest& request) {
 
 /// The last answer may end the session, so nothing of it is touched afterwards.
 void BlockSession::finish_close(Device& device) {
+  if (device.brick != nullptr) return end_maps(device);
   const auto closers = std::move(device.closers);
   surroundings_.say(rtrs::LogLevel::info, facts_.peer,
                     facts_.name + " (" + facts_.peer + "): closed " + in_quotes(device.name));
@@ -192,7 +193,7 @@ void BlockSession::record_leaving() {
 }
 
 void BlockSession::release(Device& device) {
-  if (device.brick != nullptr) device.brick->leave();
+  if (device.brick != nullptr) device.brick->leave([] {});
   if (device.seat != nullptr) device.seat->leave(device.mirror_session);
   queues_.release(device.queue);
 }

@@ -185,6 +185,7 @@ class BlockSession {
   void ask_brick(rtrs::ServerRequest& request, Device& device, BrickQuestion question);
   void ordered(rtrs::ServerRequest& request, Device& device, int error,
                const std::vector<std::byte>& answer);
+  void end_maps(Device& device);
   void brick_info(rtrs::ServerRequest& request, Device& device);
   void brick_alloc(rtrs::ServerRequest& request, Device& device);
   void brick_free(rtrs::ServerRequest& request, Device& device);

@@ -149,6 +149,19 @@ void BlockSession::ask_brick(rtrs::ServerRequest& request, Device& device, Brick
       });
 }
 
+/// Behind the CLOSE others may write, so no key may be left. The requests that wait for it keep the
+/// session.
+void BlockSession::end_maps(Device& device) {
+  const auto leaving = std::exchange(device.brick, nullptr);
+  ++device.running;
+  leaving->leave([this, &device] {
+    surroundings_.later(queues_.reactor(), [this, &device] {
+      --device.running;
+      finish_close(device);
+    });
+  });
+}
+
 /// The answer may end the session, as in complete().
 void BlockSession::ordered(rtrs::ServerRequest& request, Device& device, int error,
                            const std::vector<std::byte>& answer) {

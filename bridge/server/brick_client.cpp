@@ -15,8 +15,9 @@ void BrickClient::join(std::function<void()> on_recall) {
   service_.add_session(session_, name_, std::move(on_recall));
 }
 
-void BrickClient::leave() {
-  service_.run([self = shared_from_this()](brick::Brick&) {
+void BrickClient::leave(std::function<void()> then) {
+  service_.run([self = shared_from_this(), then = std::move(then)](brick::Brick& brick) {
+    brick.leave(self->service_.ask([then](const brick::Reply&) { then(); }), self->session_);
     for (const auto& [uuid, path] : self->paths_) self->service_.remove_path(path);
     self->service_.remove_session(self->session_);
   });

@@ -25,10 +25,10 @@ class BrickClient : public std::enable_shared_from_this<BrickClient> {
 
   /// `on_recall` on the brick's thread: it wants blocks back.
   void join(std::function<void()> on_recall);
-  /// All its maps end.
+  /// All its maps end; `then` is called on the brick's thread when their keys are dead.
   ///
   /// Threads: any.
-  void leave();
+  void leave(std::function<void()> then);
   /// The number of a path in the brick; 0: unknown, and `exposure` is null.
   brick::Path path(const wire::Uuid& uuid, const std::shared_ptr<brick::BrickExposure>& exposure);
   void path_gone(const wire::Uuid& uuid);

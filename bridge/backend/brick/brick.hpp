@@ -122,6 +122,8 @@ class Brick {
   /// All that was written, in whatever way.
   void flush(Ticket ticket);
   void revoke(Ticket ticket, Path path);
+  /// All maps of a session end, and its paths get no more.
+  void leave(Ticket ticket, Session session);
   /// Brings a block to memory for a request, whose work is done while it is answered. A write
   /// allocates.
   void fetch(Ticket ticket, Block block, bool write);

@@ -250,6 +250,15 @@ void Brick::revoke(Ticket ticket, Path path) {
   end_part(ticket);
 }
 
+/// B1: others may write when it is answered.
+void Brick::leave(Ticket ticket, Session session) {
+  begin(ticket);
+  std::erase_if(paths_, [session](const auto& path) { return path.second == session; });
+  for (auto& [id, map] : maps_)
+    if (map.session == session) end_map(id, ticket);
+  end_part(ticket);
+}
+
 void Brick::session_gone(Session session) {
   std::vector<Path> paths;
   for (const auto& [path, owner] : paths_)

@@ -39,9 +39,27 @@ class Keys final : public BrickExposure {
     CHECK(address == 0x1000);
     {
       const std::lock_guard lock{mutex_};
-      CHECK(memory_.erase(key) == 1);
+      if (holds_) return held_.push_back([this, key, done] {
+        forget(key);
+        done();
+      });
     }
+    forget(key);
     done();
+  }
+  /// Keys that are retired live on until let_go().
+  void hold() {
+    const std::lock_guard lock{mutex_};
+    holds_ = true;
+  }
+  void let_go() {
+    std::vector<std::function<void()>> held;
+    {
+      const std::lock_guard lock{mutex_};
+      holds_ = false;
+      held.swap(held_);
+    }
+    for (const auto& end : held) end();
   }
   void end() override { ended.set_value(); }
 
@@ -57,8 +75,15 @@ class Keys final : public BrickExposure {
   std::promise<void> ended;
 
  private:
+  void forget(std::uint32_t key) {
+    const std::lock_guard lock{mutex_};
+    CHECK(memory_.erase(key) == 1);
+  }
+
   std::mutex mutex_;
   std::map<std::uint32_t, std::span<std::byte>> memory_;
+  bool holds_ = false;
+  std::vector<std::function<void()>> held_;
   std::uint32_t next_ = 1;
 };
 
@@ -116,6 +141,13 @@ class Client {
              brick.sync(ticket, {{block, 0, static_cast<std::uint32_t>(kBlockSize)}});
            })
         .error;
+  }
+  std::future<Reply> leave() {
+    auto done = std::make_shared<std::promise<Reply>>();
+    service_.run([this, done](Brick& brick) {
+      brick.leave(service_.ask([done](const Reply& reply) { done->set_value(reply); }), session_);
+    });
+    return done->get_future();
   }
   int revoke() {
     return ask([&](Brick& brick, Ticket ticket) { brick.revoke(ticket, path_); }).error;
@@ -201,6 +233,24 @@ TEST_CASE("brick maps: requests see what was written one-sided, and the other wa
   CHECK(client.map(1).error == ENOTCONN);
 }
 
+TEST_CASE("brick maps: a session has left when all its keys are dead, and maps nothing more") {
+  BrickOfFour brick;
+  Client client{*brick.backend->brick()};
+  for (const Block block : {0, 1}) {
+    REQUIRE(client.alloc(block) == 0);
+    REQUIRE(client.map(block).error == 0);
+  }
+  client.keys->hold();
+  auto left = client.leave();
+  CHECK(client.map(0).error == ENOTCONN);
+  CHECK(left.wait_for(std::chrono::seconds{0}) == std::future_status::timeout);
+  CHECK_FALSE(client.keys->none());
+  client.keys->let_go();
+  REQUIRE(left.wait_for(kLimit) == std::future_status::ready);
+  CHECK(left.get().error == 0);
+  CHECK(client.keys->none());
+}
+
 TEST_CASE("brick maps: who keeps what is recalled loses the path, and the other one gets memory") {
   BrickOfFour brick;
   Client greedy{*brick.backend->brick()};
@@ -209,9 +259,11 @@ TEST_CASE("brick maps: who keeps what is recalled loses the path, and the other 
   REQUIRE(greedy.map(0).error == 0);
   REQUIRE(greedy.map(1).error == 0);
   CHECK(other.map(0).error == EBUSY);
+  const auto began = std::chrono::steady_clock::now();
   CHECK(other.map(2).error == EAGAIN);
   CHECK(greedy.recalls == 1);
   REQUIRE(greedy.keys->ended.get_future().wait_for(kLimit) == std::future_status::ready);
+  CHECK(std::chrono::steady_clock::now() - began >= std::chrono::seconds{2});
   Reply mapped = other.map(2);
   for (int i = 0; i < 1000 && mapped.error == EAGAIN; ++i) mapped = other.map(2);
   CHECK(mapped.error == 0);
