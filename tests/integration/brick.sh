@@ -71,6 +71,39 @@ killed_often() {
 }
 it "no block is lost or doubled when the server is killed while blocks come and go" killed_often
 
+# flush_after stop|kill_hard ANSWER: the server goes with a write that was not flushed, and comes back.
+flush_after() {
+  requires_python nbd
+  truncate -s 8M tier
+  with_tier
+  attach disk0
+  spawn client /usr/bin/python3 -c '
+import os, sys, time, nbd
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+h.pwrite(b"x" * 4096, 0)
+open("written", "x").close()
+while not os.path.exists("back"): time.sleep(0.05)
+try:
+    h.flush()
+    print("flushed")
+except nbd.Error as error:
+    print(error.errno)
+h.flush()
+' "$uri"
+  eventually 20 test -e written
+  local server_port=$port
+  "$1" server
+  with_tier
+  touch back
+  expect_gone client 0
+  says client.out "^$2\$"
+}
+it "a server that is stopped loses nothing, and the next flush of its clients succeeds" \
+  flush_after stop flushed
+it "a server that is killed may have lost writes, and one flush of its clients fails" \
+  flush_after kill_hard EIO
+
 checked() {
   truncate -s 8M tier
   "$server_program" --check-config --export "disk0=brick:4M,file=$PWD/tier"

@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint32_t kLogRecords = 2048;
 constexpr std::uint64_t kMagic = 0x314B'4352'4244'4E52;  // "RNBDBRK1"
-constexpr std::uint32_t kFormat = 1;
+constexpr std::uint32_t kFormat = 2;
 
 // In the byte order of this machine, as everything that never leaves it.
 struct Superblock {
@@ -23,10 +23,11 @@ struct Superblock {
   std::uint64_t version = 0;
   std::array<std::uint8_t, 16> uuid{};
   std::uint64_t first = 0;
+  std::uint64_t ended_epoch = 0;  ///< 0: the server has not ended, or lost something
   std::uint32_t map_crc = 0;
   std::uint32_t crc = 0;  ///< of all before
 };
-static_assert(sizeof(Superblock) == 56);
+static_assert(sizeof(Superblock) == 64);
 
 struct MapEntry {
   std::uint64_t block = 0;
@@ -94,6 +95,7 @@ bool Journal::take(const std::array<std::byte, kPage>& bytes, std::uint64_t& new
   uuid_ = block.uuid;
   first_ = block.first;
   map_crc_ = block.map_crc;
+  last_epoch_ = block.ended_epoch;
   return true;
 }
 
@@ -165,7 +167,7 @@ int Journal::apply(const Record& record) {
 
 /// The whole map goes to the other half. Sequences leave a gap, so that no record of an older log
 /// continues this one.
-int Journal::checkpoint() {
+int Journal::checkpoint(std::uint64_t ended_epoch) {
   std::vector<MapEntry> entries(homes_.size());
   for (std::size_t place = 0; place < entries.size(); ++place) {
     const Home& home = homes_[place];
@@ -177,6 +179,7 @@ int Journal::checkpoint() {
   block.version = version_ + 1;
   block.uuid = uuid_;
   block.first = first_ + kLogRecords;
+  block.ended_epoch = ended_epoch;
   block.map_crc = crc_of(bytes.data(), bytes.size());
   block.crc = crc_before(block);
   const unsigned half = block.version & 1;
@@ -223,6 +226,8 @@ int Journal::append(const std::vector<Record>& records) {
     if (const int error = apply(record); error != 0) return broken_ = error;
   return fits ? 0 : checkpoint();
 }
+
+int Journal::end(std::uint64_t epoch) { return broken_ != 0 ? broken_ : checkpoint(epoch); }
 
 std::vector<Kept> Journal::kept() const {
   std::vector<Kept> kept;

@@ -39,6 +39,12 @@ class Journal {
   /// Durable when it returns 0. After an error nothing can be appended any more.
   int append(const std::vector<Record>& records);
 
+  /// Everything is durable, and the journal is not used any more: the next open() finds `epoch`.
+  /// Errors: as append().
+  int end(std::uint64_t epoch);
+  /// Of the last life, when it has end()ed; else 0.
+  std::uint64_t last_epoch() const { return last_epoch_; }
+
   std::vector<Kept> kept() const;
   const std::array<std::uint8_t, 16>& uuid() const { return uuid_; }
   /// As many as it was created with.
@@ -58,7 +64,7 @@ class Journal {
   int read_map(std::uint32_t crc);
   int replay();
   int apply(const Record& record);
-  int checkpoint();
+  int checkpoint(std::uint64_t ended_epoch = 0);
   int write_log(const std::vector<Record>& records);
 
   MetaFile& file_;
@@ -68,6 +74,7 @@ class Journal {
   std::uint64_t first_ = 1;    ///< sequence of the log's first record
   std::uint32_t written_ = 0;  ///< records in the log
   std::uint32_t map_crc_ = 0;  ///< of the newest superblock
+  std::uint64_t last_epoch_ = 0;
   int broken_ = 0;
 };
 

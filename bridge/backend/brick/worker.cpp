@@ -41,6 +41,7 @@ int whole_transfer(std::byte* memory, std::uint64_t offset, std::uint64_t length
 
 BrickWorker::BrickWorker(const BrickOptions& options, BrickFiles files, rtrs::Log log)
     : options_{options}, files_{std::move(files)}, log_{std::move(log)}, disk_{kDiskThreads} {
+  if (files_.journal != nullptr) epoch_ = files_.journal->last_epoch();
   while (epoch_ == 0)
     if (getrandom(&epoch_, sizeof(epoch_), 0) < 0) epoch_ = now_in_ms();
   if (files_.journal != nullptr)
@@ -53,16 +54,18 @@ BrickWorker::BrickWorker(const BrickOptions& options, BrickFiles files, rtrs::Lo
 }
 
 BrickWorker::~BrickWorker() {
-  std::promise<void> flushed;
+  std::promise<int> flushed;
   run([&](Brick& brick) {
-    const Ticket ticket = ask([&](const Reply&) { flushed.set_value(); });
+    const Ticket ticket = ask([&](const Reply& reply) { flushed.set_value(reply.error); });
     has_tier() ? brick.flush(ticket) : answer(ticket, {});
   });
-  flushed.get_future().wait();
+  const int error = flushed.get_future().get();
   disk_.join();
   guard_.reset();
   io_.stop();
   thread_.join();
+  // Nothing is lost, so clients need not hear of a loss.
+  if (error == 0 && files_.journal != nullptr) files_.journal->end(epoch_);
 }
 
 void BrickWorker::run(std::function<void(Brick&)> work) {

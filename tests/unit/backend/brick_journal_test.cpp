@@ -195,6 +195,26 @@ TEST_CASE("brick journal: records of a torn batch do not come back behind new on
   }
 }
 
+TEST_CASE("brick journal: an epoch outlives an end, and nothing else") {
+  CuttableFile file;
+  {
+    Journal journal{file};
+    REQUIRE(journal.create(kPlaces, {}) == 0);
+    CHECK(journal.last_epoch() == 0);
+    REQUIRE(journal.append({{Record::Change::alloc, 1, 7}}) == 0);
+    REQUIRE(journal.end(55) == 0);
+  }
+  {
+    Journal journal{file};
+    REQUIRE(journal.open(kPlaces) == 0);
+    CHECK(journal.last_epoch() == 55);
+    CHECK(state_of(journal).size() == 1);
+  }
+  Journal journal{file};
+  REQUIRE(journal.open(kPlaces) == 0);
+  CHECK(journal.last_epoch() == 0);
+}
+
 TEST_CASE("brick journal: what is none, or has too many places, is refused") {
   CuttableFile empty;
   CHECK(Journal{empty}.open(kPlaces) == EBADMSG);

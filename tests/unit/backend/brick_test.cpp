@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -88,6 +89,22 @@ TEST_CASE("brick: what was written is there after the server has ended") {
   CHECK(bench.read(2 * kBlock + 4096, data.size()) == data);
   CHECK(bench.read(kBlock + 4096, data.size()) == Bytes(data.size()));
   CHECK(bench.read(3 * kBlock, data.size()) == Bytes(data.size()));
+}
+
+TEST_CASE("brick: its life is another one after a crash, and the same after an end") {
+  const Tier tier{4};
+  const std::string journal = tier.path() + ".brick";
+  const std::string crashed = journal + ".crashed";
+  std::uint32_t life = 0;
+  {
+    const auto backend = must_open(tier.specification("2M"));
+    life = backend->life();
+    std::filesystem::copy_file(journal, crashed);
+  }
+  CHECK(must_open(tier.specification("2M"))->life() == life);
+  CHECK(must_open(tier.specification("2M"))->life() == life);
+  std::filesystem::rename(crashed, journal);
+  CHECK(must_open(tier.specification("2M"))->life() != life);
 }
 
 TEST_CASE("brick: a block that was given back shows zeros when it is there again") {
