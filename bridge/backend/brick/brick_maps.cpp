@@ -252,10 +252,11 @@ void Brick::revoke(Ticket ticket, Path path) {
 
 /// B1: others may write when it is answered.
 void Brick::leave(Ticket ticket, Session session) {
-  begin(ticket);
+  Operation& operation = begin(ticket);
   std::erase_if(paths_, [session](const auto& path) { return path.second == session; });
   for (auto& [id, map] : maps_)
     if (map.session == session) end_map(id, ticket);
+  if (RNBD_BRICK_PLANTED(close_early)) operation.left = 1;
   end_part(ticket);
 }
 

@@ -25,6 +25,7 @@ void BrickWorld::act(SimClient& client) {
   if (what < 74) return sync(client);
   if (what < 77) return flush();
   if (what < 82) return list();
+  if (what < 83) return leave(client);
   request(rng_.chance(500));
 }
 
@@ -33,6 +34,25 @@ void BrickWorld::connect(SimClient& client) {
   client.path = next_++;
   sessions_[client.path] = client.session;
   brick_->path_up(client.session, client.path);
+}
+
+/// It closes the device, and another client may be the writer when it is told so.
+void BrickWorld::leave(SimClient& client) {
+  const brick::Session session = client.session;
+  say("session " + std::to_string(session) + " leaves");
+  client = SimClient{.stubborn = client.stubborn};
+  const auto ticket = ask([this, session](const brick::Reply& reply) {
+    if (reply.error != 0) fail("a session cannot leave");
+    for (auto& [map, key] : keys_) {
+      if (key.session != session) continue;
+      key.ended = true;
+      if (key.alive) fail("a key of a session that has left is alive");
+    }
+  });
+  later([this, ticket, session] {
+    brick_->leave(ticket, session);
+    brick_->session_gone(session);
+  });
 }
 
 /// The brick hears of it later, or is told by REVOKE PATH before.
@@ -122,7 +142,8 @@ void BrickWorld::mapped(std::size_t index, const brick::Brick::MapOrder& order,
   SimClient& client = clients_[index];
   const bool first = client.under_way == order.number && client.session == order.session;
   if (reply.error == 0) {
-    if (!first && client.settled > order.number && order.settled < client.settled &&
+    const bool late = !first && client.session == order.session;
+    if (late && client.settled > order.number && order.settled < client.settled &&
         !answered_maps_.contains({order.session, order.number}))
       fail("a late copy of a MAP makes a map");
     if (first && revoked_.contains(order.path)) fail("a revoked path gets a map");

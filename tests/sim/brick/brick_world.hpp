@@ -127,6 +127,7 @@ class BrickWorld final : public brick::BrickHost {
   void act(SimClient& client);
   void connect(SimClient& client);
   void lose_path(SimClient& client);
+  void leave(SimClient& client);
   void alloc();
   void free();
   void map(SimClient& client);
