@@ -227,7 +227,7 @@ class Session final : public rtrs::SessionKeeper,
 
   const rtrs::Log log_;
   std::atomic<bool> leaving_{false};
-  std::mutex recall_mutex_;  ///< held while listeners run
+  std::mutex recall_mutex_;                                        ///< held while listeners run
   std::map<const void*, std::function<void()>> recall_listeners_;  ///< guarded by recall_mutex_
   /// Never held while the client is called: its thread asks for it.
   mutable std::mutex mutex_;

@@ -28,7 +28,7 @@ namespace rnbd::brick {
   X(free_mapped, "a mapped block may be freed")                                               \
   X(list_early, "LIST does not show a block whose FREE is not durable")                       \
   X(sync_early, "SYNC is answered before the bytes are durable")                              \
-  X(close_early, "CLOSE is answered before the keys of its client are dead")                   \
+  X(close_early, "CLOSE is answered before the keys of its client are dead")                  \
   X(share_ignored, "a map does not exclude others")                                           \
   X(dead_path_maps, "a path that was revoked maps again")
 

@@ -39,10 +39,11 @@ class Keys final : public BrickExposure {
     CHECK(address == 0x1000);
     {
       const std::lock_guard lock{mutex_};
-      if (holds_) return held_.push_back([this, key, done] {
-        forget(key);
-        done();
-      });
+      if (holds_)
+        return held_.push_back([this, key, done] {
+          forget(key);
+          done();
+        });
     }
     forget(key);
     done();
