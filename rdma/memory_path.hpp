@@ -38,6 +38,11 @@ class MemoryPath {
   ///
   /// Errors: EIO, EINTR: some of the bytes may have been written, and more may follow.
   virtual int write(RemoteMemory to, ConstBytes data, const Interrupt& interrupt) = 0;
+  /// When it returns 0, the server's programs see all that write() has confirmed before. `readable`
+  /// names 8 bytes that this path may read.
+  ///
+  /// Errors: as read().
+  virtual int settle(RemoteMemory readable, const Interrupt& interrupt) = 0;
 
   /// Memory that need not be copied over RDMA. It stays the caller's, and must stay until it is
   /// forgotten. Errors: ENOMEM (it cannot be locked), EIO (the path died).

@@ -150,6 +150,9 @@ std::optional<Done> set_option(ClientConfig& config, std::string_view key, std::
     config.access = *mode;
     return Done{};
   }
+  if (key == "mode") {
+    return store(config.passive, choose<bool>(value, {{"two-sided", false}, {"passive", true}}));
+  }
   if (key == "uuid") return store(config.uuid, parse_uuid(value));
   if (key == "server-id") return store(config.server_id, rtrs::parse_server_id(value));
   if (key == "dynamic-export") return store(config.dynamic_export, parse_bool(value));
@@ -228,6 +231,9 @@ constexpr ConfigKey kKeys[] = {
     {"dynamic-export", "BOOL", "Open the export that each client names (default false)."},
     {"access", "ro|rw|migration",
      "Access mode (default: rw from the first write on, ro where it may not write)."},
+    {"mode", "two-sided|passive",
+     "passive: read and write the blocks of a brick without the server's processor, where that is "
+     "possible (default two-sided). Also in the URI: ?mode=passive."},
     {"session", "NAME", "Name of the session at the server (default: made up)."},
     {"lanes", "N", "I/O connections to the server (default: one per CPU, at most 4)."},
     {"spin", "DURATION",
@@ -355,8 +361,9 @@ Done ConfigReader::set(std::string_view key, std::string_view value) {
 Done ConfigReader::set_uri(std::string_view text) {
   if (auto done = store_once(uri_, parse_device_uri(text)); !done) return done;
   if (!uri_->members.empty()) mirror_.members = uri_->members;
-  constexpr std::string_view kKnown[] = {
-      "uuid", "server-id", "tls-psk-file", "tls-certificates", "tls-verify", "auth-psk-file"};
+  constexpr std::string_view kKnown[] = {"uuid",         "server-id",        "mode",
+                                         "tls-psk-file", "tls-certificates", "tls-verify",
+                                         "auth-psk-file"};
   for (const auto& [key, value] : uri_->options) {
     if (key == "read" || key == "degraded" || key == "group" || key == "resync-rate") {
       if (auto done = set_mirror_option(key, value); !done)
@@ -365,7 +372,7 @@ Done ConfigReader::set_uri(std::string_view text) {
     }
     if (std::ranges::find(kKnown, key) == std::end(kKnown)) {
       return Error{
-          "only uuid=, server-id=, tls-psk-file=, tls-certificates=, tls-verify= and "
+          "only uuid=, server-id=, mode=, tls-psk-file=, tls-certificates=, tls-verify= and "
           "auth-psk-file= may stand behind '?' in the URI; give " +
           in_quotes(key + "=") + " as a separate key"};
     }

@@ -57,6 +57,7 @@ struct ClientConfig {
   std::optional<rtrs::TlsKeys> auth_keys;  ///< both ends prove that they have this key, in clear
   bool extensions = true;                  ///< offer features that only rnbdkit peers know
   bool require_extension = false;          ///< refuse servers that do not know it
+  bool passive = false;                    ///< read and write the blocks of bricks one-sided
   bool is_member = false;                  ///< of a mirror: offer the features of one
   GeometryOptions geometry;
   std::string control;  ///< absolute path of the control socket; "" = none

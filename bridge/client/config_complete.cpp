@@ -48,6 +48,7 @@ Done ConfigReader::collect_mirror(ClientConfig& config) const {
     return refuse("session=", "each server gets a session with a name of its own; leave it out");
   if (!config.extensions)
     return refuse("extensions=false", "its servers must carry out writes once");
+  if (config.passive) return refuse("mode=passive", "its copies would differ; leave it out");
   config.mirror = mirror_;
   if (config.mirror->group == wire::Uuid{})
     config.mirror->group = group_of(*config.mirror, config.device);
@@ -175,6 +176,9 @@ tl::expected<ClientConfig, std::string> ConfigReader::complete() const {
   }
   if (config.uuid != wire::Uuid{} && !config.extensions) {
     return Error{"uuid= contradicts extensions=false, without which no server tells UUIDs"};
+  }
+  if (config.passive && !config.extensions) {
+    return Error{"mode=passive contradicts extensions=false, without which no server has bricks"};
   }
   if (config.require_extension && !config.extensions) {
     return Error{"require-ext=true contradicts extensions=false; leave one of them out"};

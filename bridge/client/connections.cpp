@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "bridge/client/brick/passive_disk.hpp"
 #include "bridge/client/mirror/mirror_commands.hpp"
 #include "bridge/client/mirror/mirror_device.hpp"
 #include "bridge/protocol/printable.hpp"
@@ -160,7 +161,30 @@ tl::expected<Disk*, Failure> Connections::open(const std::string& name, bool rea
   if (!session) return tl::unexpected(named(session.error()));
   auto opened = open_in(**session, device, readonly, interrupt);
   if (!opened) return tl::unexpected(named(opened.error()));
+  if (config_.passive) return keep(use_maps(**session, *std::move(opened), interrupt));
   return keep(*std::move(opened));
+}
+
+/// All users of a device share its maps. Without them it is used as any other device.
+std::unique_ptr<Disk> Connections::use_maps(Session& session, std::unique_ptr<RemoteDevice> device,
+                                            const Interrupt& interrupt) {
+  const std::lock_guard lock{passive_mutex_};
+  std::erase_if(passive_, [](const auto& brick) { return brick.expired(); });
+  for (const auto& known : passive_) {
+    const auto brick = known.lock();
+    if (brick != nullptr && brick->is_of(*device))
+      return std::make_unique<PassiveDisk>(std::move(device), brick);
+  }
+  auto brick = PassiveBrick::open(*device, session, log_, interrupt);
+  if (!brick) {
+    if (log_) {
+      log_(rtrs::LogLevel::warning, named(brick.error()).text + "; mode=passive has no effect on " +
+                                        in_quotes(device->name()));
+    }
+    return device;
+  }
+  passive_.push_back(*brick);
+  return std::make_unique<PassiveDisk>(std::move(device), *std::move(brick));
 }
 
 Disk* Connections::keep(std::unique_ptr<Disk> disk) {

@@ -17,6 +17,7 @@ namespace rnbd {
 namespace mirror {
 class Mirror;
 }
+class PassiveBrick;
 
 /// Owns every device that is open, because nbdkit does not close those that are open when it ends.
 ///
@@ -69,6 +70,8 @@ class Connections {
   tl::expected<void, Failure> wait_for_writer(RemoteDevice& device, const Interrupt& interrupt);
   tl::expected<std::unique_ptr<Disk>, Failure> open_mirror(bool readonly,
                                                            const Interrupt& interrupt);
+  std::unique_ptr<Disk> use_maps(Session& session, std::unique_ptr<RemoteDevice> device,
+                                 const Interrupt& interrupt);
   Disk* keep(std::unique_ptr<Disk> disk);
   Failure named(Failure failure) const;
   Failure advised(Failure failure) const;
@@ -76,6 +79,8 @@ class Connections {
   const ClientConfig& config_;
   const rtrs::Log log_;
   SharedSession shared_;
+  std::mutex passive_mutex_;                          ///< held while a brick is opened
+  std::vector<std::weak_ptr<PassiveBrick>> passive_;  ///< guarded by passive_mutex_
   std::mutex mutex_;
   std::shared_ptr<mirror::Mirror> mirror_;                 ///< guarded by mutex_
   std::unordered_map<Disk*, std::unique_ptr<Disk>> open_;  ///< guarded by mutex_

@@ -65,7 +65,7 @@ class Disk {
   /// It has `size` bytes by now, another user of it has found out. Less changes nothing.
   ///
   /// Threads: its user's, while no call is under way.
-  void grow_to(std::uint64_t size) { grow(geometry_, size); }
+  virtual void grow_to(std::uint64_t size) { grow(geometry_, size); }
 
   virtual int read(std::uint64_t offset, rtrs::MutableBytes data,
                    const rtrs::Interrupt& interrupt) = 0;

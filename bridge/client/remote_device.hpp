@@ -36,6 +36,13 @@ class RemoteDevice final : public Disk {
   /// Threads: its user's, before the first request.
   void refuse_changes() { read_only_ = true; }
   Session& session() { return *session_; }
+  /// Both are the same device, opened once.
+  bool shares(const RemoteDevice& other) const { return mapping_ == other.mapping_; }
+  /// Counts the sessions with the server: what was confirmed in another one may be lost.
+  std::uint64_t era() const { return session_->era().number; }
+  /// Something that was given up may land at any time: the device is closed before it gets another
+  /// user, and has no changes until then.
+  void distrust() { mapping_->torn = true; }
   std::shared_ptr<LaneSource> lane_source() override { return session_; }
 
   tl::expected<void, Failure> look_again(const Interrupt& interrupt) override;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <thread>
 
+#include "bridge/client/brick/remote_brick.hpp"
 #include "bridge/client/interruptible_wait.hpp"
 #include "rdma/path_list.hpp"
 
@@ -57,6 +58,7 @@ tl::expected<rtrs::ClientOptions, Failure> SharedSession::options(const std::str
     options.features = rtrs::wire::kFeatureExactlyOnce | rtrs::wire::kFeatureUserMessages |
                        rtrs::wire::kFeatureAccessNotice | wire::kFeatureClaims;
     if (config_.is_member) options.features |= wire::kFeatureMirror;
+    if (config_.passive) options.features |= kBrickFeatures;
   }
   options.log = log_;
   return options;

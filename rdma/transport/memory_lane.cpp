@@ -29,6 +29,20 @@ int MemoryLane::write(RemoteMemory to, ConstBytes data, const Interrupt& interru
   return run({.where = to, .into = {}, .from = data, .is_read = false}, interrupt);
 }
 
+int MemoryLane::settle(RemoteMemory readable, const Interrupt& interrupt) {
+  std::array<std::byte, 8> unused{};
+  std::uint64_t written = 0;
+  {
+    const std::lock_guard lock{mutex_};
+    if (!broken_ && settled_ == written_) return 0;
+    written = written_;
+  }
+  const int error = read(readable, unused, interrupt);
+  const std::lock_guard lock{mutex_};
+  if (error == 0) settled_ = std::max(settled_, written);
+  return error;
+}
+
 /// Of several callers one waits for what comes, also for the others.
 int MemoryLane::run(Transfer transfer, const Interrupt& interrupt) {
   std::unique_lock lock{mutex_};
@@ -84,6 +98,7 @@ Complaint MemoryLane::on_done(Ticket ticket) {
   if (piece.landing.data() != piece.into.data()) {
     std::memcpy(piece.into.data(), piece.landing.data(), piece.into.size());
   }
+  if (!piece.transfer->is_read) ++written_;
   --piece.transfer->under_way;
   return nullptr;
 }

@@ -30,6 +30,8 @@ class MemoryLane final : public QueuePairHandler {
   /// Errors: EIO, EINTR; see MemoryPath.
   int read(RemoteMemory from, MutableBytes into, const Interrupt& interrupt);
   int write(RemoteMemory to, ConstBytes data, const Interrupt& interrupt);
+  /// A read behind all writes that have ended pushes them out of the server's device.
+  int settle(RemoteMemory readable, const Interrupt& interrupt);
 
   tl::expected<void, Failure> register_memory(MutableBytes memory);
   void forget_memory(MutableBytes memory);
@@ -80,7 +82,9 @@ class MemoryLane final : public QueuePairHandler {
   std::array<Piece, kWindows> pieces_;
   std::size_t first_ = 0;  ///< of pieces_, modulo its size
   std::size_t end_ = 0;
-  bool driven_ = false;  ///< some caller waits for arrivals
+  std::uint64_t written_ = 0;  ///< pieces of writes that have ended
+  std::uint64_t settled_ = 0;  ///< those of them that were followed by a read
+  bool driven_ = false;        ///< some caller waits for arrivals
   bool broken_ = false;
   std::atomic<bool> heard_{false};
 };

@@ -135,6 +135,14 @@ int MemoryPathDriver::write(RemoteMemory to, ConstBytes data, const Interrupt& i
   return lane == nullptr ? EIO : lane->write(to, data, interrupt);
 }
 
+int MemoryPathDriver::settle(RemoteMemory readable, const Interrupt& interrupt) {
+  if (!alive_) return EIO;
+  for (auto& lane : lanes_) {
+    if (const int error = lane->settle(readable, interrupt); error != 0) return error;
+  }
+  return 0;
+}
+
 tl::expected<void, Failure> MemoryPathDriver::register_memory(MutableBytes memory) {
   if (!alive_) return tl::unexpected(Failure{EIO, failure()});
   for (auto& lane : lanes_) {

@@ -48,7 +48,7 @@ struct Client {
     auto made = Session::connect(options, kNever);
     REQUIRE_MESSAGE(made.has_value(), (made ? "" : made.error().text));
     session = *std::move(made);
-    auto opened = RemoteBrick::open(*session, device, address(), kNever);
+    auto opened = RemoteBrick::open(*session, device, {}, address(), kNever);
     REQUIRE_MESSAGE(opened.has_value(), (opened ? "" : opened.error().text));
     brick = *std::move(opened);
     // The blocks of an earlier case.

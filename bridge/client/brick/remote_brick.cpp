@@ -31,12 +31,12 @@ rtrs::RemoteMemory at(const MappedBlock& block, std::uint64_t offset) {
 // ---- Coming and going --------------------------------------------------------------------------
 
 tl::expected<std::unique_ptr<RemoteBrick>, Failure> RemoteBrick::open(
-    Session& session, const std::string& name, const rtrs::PathAddress& address,
-    const Interrupt& interrupt) {
+    Session& session, const std::string& name, const OpenOptions& options,
+    const rtrs::PathAddress& address, const Interrupt& interrupt) {
   if ((session.client().limits().features & kBrickFeatures) != kBrickFeatures) {
     return tl::unexpected(no_brick(name));
   }
-  auto device = session.open(name, {}, interrupt);
+  auto device = session.open(name, options, interrupt);
   if (!device) return tl::unexpected(device.error());
   std::unique_ptr<RemoteBrick> brick{new RemoteBrick{std::move(*device), address}};
   if (const auto info = brick->info(interrupt); !info) {
@@ -44,17 +44,18 @@ tl::expected<std::unique_ptr<RemoteBrick>, Failure> RemoteBrick::open(
     return tl::unexpected(Failure{info.error(), "the server does not describe the brick '" + name +
                                                     "': " + describe_error(info.error())});
   }
-  auto path = brick->connect(interrupt);
-  if (!path) return tl::unexpected(path.error());
-  brick->path_ = *std::move(path);
+  if (auto connected = brick->reconnect(address, interrupt); !connected)
+    return tl::unexpected(connected.error());
   return brick;
 }
 
-tl::expected<std::shared_ptr<rtrs::MemoryPath>, Failure> RemoteBrick::connect(
-    const Interrupt& interrupt) {
-  auto path = client().open_memory_path(address_, interrupt);
+tl::expected<void, Failure> RemoteBrick::reconnect(const rtrs::PathAddress& address,
+                                                   const Interrupt& interrupt) {
+  auto path = client().open_memory_path(address, interrupt);
   if (!path) return tl::unexpected(path.error());
-  return std::shared_ptr<rtrs::MemoryPath>{*std::move(path)};
+  const std::lock_guard lock{mutex_};
+  path_ = *std::move(path);
+  return {};
 }
 
 std::shared_ptr<rtrs::MemoryPath> RemoteBrick::path() const {
@@ -64,8 +65,13 @@ std::shared_ptr<rtrs::MemoryPath> RemoteBrick::path() const {
 
 tl::expected<void, Failure> RemoteBrick::recover(const Interrupt& interrupt) {
   const std::lock_guard alone{recovery_};
+  if (alive()) return {};
+  if (auto revoked = revoke(interrupt); !revoked) return revoked;
+  return reconnect(address_, interrupt);
+}
+
+tl::expected<void, Failure> RemoteBrick::revoke(const Interrupt& interrupt) {
   const auto old = path();
-  if (old->alive()) return {};
   wire::BrickRevokePath revoke;
   revoke.header = wire::header_of(wire::kBrickRevokePath);
   revoke.path = old->uuid();
@@ -75,10 +81,6 @@ tl::expected<void, Failure> RemoteBrick::recover(const Interrupt& interrupt) {
                                                      "path has ended: "} +
                                              describe_error(error)});
   }
-  auto fresh = connect(interrupt);
-  if (!fresh) return tl::unexpected(fresh.error());
-  const std::lock_guard lock{mutex_};
-  path_ = *std::move(fresh);
   return {};
 }
 
@@ -213,6 +215,10 @@ int RemoteBrick::write(const MappedBlock& block, std::uint64_t offset, rtrs::Con
   if (!is_inside(offset, data.size())) return EINVAL;
   if ((block.rights & wire::kMapWrite) == 0) return EACCES;
   return block.path->write(at(block, offset), data, interrupt);
+}
+
+int RemoteBrick::settle(const MappedBlock& block, const Interrupt& interrupt) {
+  return block.path->settle(block.where, interrupt);
 }
 
 }  // namespace rnbd

@@ -50,6 +50,7 @@ class RemoteBrick {
   ///         Session::open() and rtrs::Client::open_memory_path().
   static tl::expected<std::unique_ptr<RemoteBrick>, Failure> open(Session& session,
                                                                   const std::string& name,
+                                                                  const OpenOptions& options,
                                                                   const rtrs::PathAddress& address,
                                                                   const Interrupt& interrupt);
 
@@ -88,12 +89,19 @@ class RemoteBrick {
                   const Interrupt& interrupt);
   static int write(const MappedBlock& block, std::uint64_t offset, rtrs::ConstBytes data,
                    const Interrupt& interrupt);
+  /// Behind it the server's programs see what was written to any block of the path of `block`,
+  /// which is mapped for reading: requests for it, and SYNC.
+  static int settle(const MappedBlock& block, const Interrupt& interrupt);
 
   /// The memory path is dead: waits until the server says that its keys are, so that no write of
   /// unknown fate can land any more, and connects another one. Does nothing while it lives.
   ///
   /// Errors: those of rtrs::Client::open_memory_path(), and of the session.
   tl::expected<void, Failure> recover(const Interrupt& interrupt);
+  /// The two halves of recover(), one thread at a time: from revoke() on nothing lands.
+  tl::expected<void, Failure> revoke(const Interrupt& interrupt);
+  tl::expected<void, Failure> reconnect(const rtrs::PathAddress& address,
+                                        const Interrupt& interrupt);
   /// The memory path lives.
   bool alive() const { return path()->alive(); }
 
@@ -113,7 +121,6 @@ class RemoteBrick {
       : device_{std::move(device)}, address_{std::move(address)} {}
 
   rtrs::Client& client() { return device_->session().client(); }
-  tl::expected<std::shared_ptr<rtrs::MemoryPath>, Failure> connect(const Interrupt& interrupt);
   template <class Message>
   int order(const Message& message, const Interrupt& interrupt);
   template <class Message>

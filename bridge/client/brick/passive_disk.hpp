@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A disk that is a brick, in the hands of a user who reads and writes mapped blocks one-sided.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "bridge/client/brick/passive_brick.hpp"
+#include "bridge/client/disk.hpp"
+
+namespace rnbd {
+
+/// Requests that have no map, or cannot be one-sided, go two-sided. Event loops are sent to the
+/// blocking calls with those that concern maps.
+///
+/// Errors:  as Disk.
+/// Threads: any.
+class PassiveDisk final : public Disk {
+ public:
+  PassiveDisk(std::unique_ptr<RemoteDevice> device, std::shared_ptr<PassiveBrick> brick)
+      : Disk{device->geometry(), device->read_only()},
+        device_{std::move(device)},
+        brick_{std::move(brick)} {}
+
+  const std::string& name() const override { return device_->name(); }
+  const char* access_in_words() const override { return device_->access_in_words(); }
+  std::shared_ptr<LaneSource> lane_source() override { return device_->lane_source(); }
+  tl::expected<void, Failure> look_again(const Interrupt& interrupt) override;
+  void grow_to(std::uint64_t size) override;
+
+  int read(std::uint64_t offset, rtrs::MutableBytes data, const Interrupt& interrupt) override;
+  int write(std::uint64_t offset, rtrs::ConstBytes data, bool fua,
+            const Interrupt& interrupt) override;
+  int flush(const Interrupt& interrupt) override;
+  int discard(std::uint64_t offset, std::uint64_t length, bool fua,
+              const Interrupt& interrupt) override;
+  int write_zeroes(std::uint64_t offset, std::uint64_t length, ZeroOptions options,
+                   const Interrupt& interrupt) override;
+  int extents(std::uint64_t offset, std::uint64_t length, std::size_t max_extents,
+              std::vector<wire::Extent>& extents, const Interrupt& interrupt) override;
+  int cache(std::uint64_t offset, std::uint64_t length, const Interrupt& interrupt) override;
+  int begin(Transfer& transfer, Begun& begun) override;
+  int end(const Transfer& transfer, const Begun& begun, int error) override;
+  DeviceHandle& handle() override { return device_->handle(); }
+
+ private:
+  bool inside(std::uint64_t offset, std::uint64_t length) const;
+  int write_one_sided(std::uint64_t offset, rtrs::ConstBytes data, bool fua,
+                      const Interrupt& interrupt);
+  int write_pinned(const MapCache::Pin& pin, std::uint64_t offset, rtrs::ConstBytes data,
+                   const Interrupt& interrupt);
+  int read_two_sided(std::uint64_t offset, rtrs::MutableBytes data, const Interrupt& interrupt);
+  int write_two_sided(std::uint64_t offset, rtrs::ConstBytes data, bool fua,
+                      const Interrupt& interrupt);
+  int sync(std::uint64_t offset, std::uint64_t length, const Interrupt& interrupt);
+  int flush_ranges(const FlushDebt::Debt& debt, const Interrupt& interrupt);
+  int changed(int error);
+
+  std::unique_ptr<RemoteDevice> device_;
+  std::shared_ptr<PassiveBrick> brick_;  ///< ends before the device: it may distrust it
+};
+
+}  // namespace rnbd

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// rnbd-sim-passive: runs seeds through the users of a brick that map its blocks.
+#include "bridge/client/brick/plant.hpp"
+#include "tests/sim/passive/passive_world.hpp"
+#include "tests/sim/run_seeds.hpp"
+
+namespace {
+
+std::uint64_t run(std::uint64_t seed, bool trace) {
+  sim::PassiveWorld world{seed, trace};
+  world.run();
+  return world.operations();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return sim::run_seeds(
+      {.program = "rnbd-sim-passive",
+       .about = "Runs the users of mode=passive and their brick in a simulated world, from a seed.",
+       .plants = sim::bugs_of(rnbd::passive::plants()),
+       .select_plant = rnbd::passive::select_plant,
+       .run = run},
+      argc, argv);
+}
