@@ -96,21 +96,16 @@ void tell(const Failure& failure, rtrs_error* error) {
   error->text[length] = '\0';
 }
 
-tl::expected<ClientOptions, Failure> client_options(const char* uri,
-                                                    const rtrs_client_options& options,
-                                                    SessionKeeper& keeper) {
-  auto parsed = parse_uri(uri != nullptr ? uri : "");
-  if (!parsed) return tl::unexpected(parsed.error());
+tl::expected<ClientOptions, Failure> client_settings(const rtrs_client_options& options,
+                                                     std::string name) {
   const auto policy = parse_policy(options.policy != nullptr ? options.policy : "min-inflight");
   if (!policy) return tl::unexpected(policy.error());
   ClientOptions result;
-  if (options.session_name != nullptr) parsed->name = options.session_name;
-  result.session_name = parsed->name.empty() ? name_of_its_own() : parsed->name;
-  result.paths = std::move(parsed->paths);
+  if (options.session_name != nullptr) name = options.session_name;
+  result.session_name = name.empty() ? name_of_its_own() : std::move(name);
   result.policy = *policy;
   result.lanes = options.lanes;
   result.no_path_timeout = time_of(options.no_path_timeout_ms, result.no_path_timeout);
-  result.no_path_error = kNoPathError;
   const Duration for_ever = std::chrono::hours{24 * 365};
   result.connect_timeout = time_of(options.connect_timeout_ms, result.connect_timeout, for_ever);
   result.heartbeat_interval = time_of(options.heartbeat_interval_ms, result.heartbeat_interval);
@@ -118,8 +113,6 @@ tl::expected<ClientOptions, Failure> client_options(const char* uri,
   result.spin = std::chrono::microseconds{options.spin_us};
   result.header_digest = result.data_digest = options.no_digests == 0;
   result.require_extension = true;
-  result.features = kFeatures;
-  result.keeper = &keeper;
   result.log = log_of(options);
   if (auto read = read_tls(options, result); !read) return tl::unexpected(read.error());
   result.tls_keys.username = text_of(options.tls_username);
@@ -128,6 +121,20 @@ tl::expected<ClientOptions, Failure> client_options(const char* uri,
     result.auth_keys->psk = keys;
     result.auth_keys->username = text_of(options.auth_username);
   }
+  return result;
+}
+
+tl::expected<ClientOptions, Failure> client_options(const char* uri,
+                                                    const rtrs_client_options& options,
+                                                    SessionKeeper& keeper) {
+  auto parsed = parse_uri(uri != nullptr ? uri : "");
+  if (!parsed) return tl::unexpected(parsed.error());
+  auto result = client_settings(options, parsed->name);
+  if (!result) return result;
+  result->paths = std::move(parsed->paths);
+  result->no_path_error = kNoPathError;
+  result->features = kFeatures;
+  result->keeper = &keeper;
   return result;
 }
 

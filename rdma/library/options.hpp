@@ -56,6 +56,11 @@ tl::expected<Options, Failure> read_options(const Options* from) {
   return options;
 }
 
+/// All that does not depend on what the client connects to. `name`: of the session, "" makes one.
+/// Errors: EINVAL, with the remedy.
+tl::expected<ClientOptions, Failure> client_settings(const rtrs_client_options& options,
+                                                     std::string name);
+
 /// `keeper` as in ClientOptions. Errors: EINVAL, with the remedy.
 tl::expected<ClientOptions, Failure> client_options(const char* uri,
                                                     const rtrs_client_options& options,

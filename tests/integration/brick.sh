@@ -125,6 +125,18 @@ one_sided_with_tier() {
 }
 it "clients write and read blocks one-sided, with a tier" one_sided_with_tier
 
+# through_library SPECIFICATION: likewise.
+through_library() {
+  start_server --export "disk0=brick:$1"
+  RNBD_BRICK_URI=rnbd+tcp://127.0.0.1:$port/disk0 limited "$build_dir/bin/brick_library"
+}
+it "programs with librtrs have bricks, too, in memory" through_library 8M
+library_with_tier() {
+  truncate -s 16M tier
+  through_library "4M,file=$PWD/tier"
+}
+it "programs with librtrs have bricks, too, with a tier" library_with_tier
+
 refused() {
   truncate -s 8M tier
   with_tier

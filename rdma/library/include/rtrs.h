@@ -215,6 +215,105 @@ RTRS_API int rtrs_add_path(rtrs_client *client, const char *path, struct rtrs_er
 RTRS_API int rtrs_remove_path(rtrs_client *client, const char *path, struct rtrs_error *error);
 RTRS_API int rtrs_set_policy(rtrs_client *client, const char *policy);
 
+/* ---- Bricks --------------------------------------------------------------------------------- */
+
+/* Memory of an rnbd-server with an export brick:..., in blocks of 2 MiB that a client allocates, maps,
+ * and reads and writes by itself: over RDMA the server's processor takes no part. The id of a block is
+ * a virtual address of 64 bits, a multiple of the block's size. docs/brick.md explains the words. */
+typedef struct rtrs_brick rtrs_brick;
+typedef struct rtrs_map rtrs_map; /* a mapped block */
+
+#define RTRS_BRICK_BLOCK 2097152u
+
+/* Of rtrs_brick_map(). Every map may be read. */
+enum rtrs_map_flags {
+  RTRS_MAP_WRITE = 1u << 1,
+  RTRS_MAP_OTHERS_READ = 1u << 2,  /* other clients may map it for reading meanwhile */
+  RTRS_MAP_OTHERS_WRITE = 1u << 3, /* likewise for writing */
+  RTRS_MAP_NOWAIT = 1u << 4        /* EAGAIN rather than wait for slow storage */
+};
+
+/* Of rtrs_brick_alloc() and rtrs_brick_free(): all blocks or none. */
+#define RTRS_BRICK_ALL 1u
+
+enum rtrs_brick_durability {
+  RTRS_BRICK_NEVER, /* plain memory */
+  RTRS_BRICK_SYNC   /* what rtrs_brick_sync() has covered */
+};
+
+struct rtrs_brick_info {
+  size_t size;
+  uint64_t blocks;    /* that can be allocated */
+  uint64_t free;      /* of them */
+  uint64_t in_memory; /* blocks that memory has room for */
+  uint64_t epoch;     /* another number than before: what was not synced may be lost */
+  uint32_t max_maps;  /* of this client at a time */
+  uint32_t lease_ms;  /* until a recalled block must be unmapped */
+  enum rtrs_brick_durability durability;
+};
+
+enum rtrs_brick_listing {
+  RTRS_BRICK_ALLOCATED,
+  RTRS_BRICK_MINE,   /* mapped by this client */
+  RTRS_BRICK_MAPPED, /* by anybody */
+  RTRS_BRICK_RECALLED /* wanted back from this client */
+};
+
+/* Blocks in a row; flags: 1 in memory, 2 in slow storage, 4 mapped for reading, 8 for writing. */
+struct rtrs_brick_extent {
+  uint64_t id;
+  uint64_t blocks;
+  unsigned flags;
+};
+
+struct rtrs_brick_range {
+  uint64_t address; /* id of a block plus offset */
+  uint64_t length;
+};
+
+/* Opens rnbd+tcp://HOST[:PORT]/EXPORT over TCP, rnbd://... over RDMA. Of the options `policy` and
+ * `call_timeout_ms` mean nothing here. Only one client at a time may write. NULL: `error` (which may
+ * be NULL) says why, and so does errno. Threads: all functions any, but rtrs_brick_close(). */
+RTRS_API rtrs_brick *rtrs_brick_open(const char *uri, const struct rtrs_client_options *options,
+                                     struct rtrs_error *error);
+/* Ends all maps, which are freed. Nobody may be inside a call. */
+RTRS_API void rtrs_brick_close(rtrs_brick *brick);
+
+RTRS_API int rtrs_brick_describe(rtrs_brick *brick, struct rtrs_brick_info *info);
+/* Durable when it returns 0; a new block reads as zeros. Errors: EEXIST, ENOSPC, EINVAL (an id inside
+ * a block), EROFS, EIO (the session is over); without RTRS_BRICK_ALL some may be allocated. */
+RTRS_API int rtrs_brick_alloc(rtrs_brick *brick, uint64_t id, uint32_t count, unsigned flags);
+/* Errors: EBUSY (mapped by anybody), ENOENT, and as above. */
+RTRS_API int rtrs_brick_free(rtrs_brick *brick, uint64_t id, uint32_t count, unsigned flags);
+/* Maps one block. Errors: EBUSY (another map excludes it), ENOENT (not allocated), EAGAIN (memory is
+ * full of maps, ask again), EMFILE, EROFS, EIO (also when the memory path is lost, see
+ * rtrs_brick_recover()). */
+RTRS_API int rtrs_brick_map(rtrs_brick *brick, uint64_t id, unsigned flags, rtrs_map **map);
+/* Ends a map and frees it, whatever it returns. 0: nothing lands in the block any more. No read or
+ * write of it may be under way. Errors: ENOENT (it has ended before), EIO. */
+RTRS_API int rtrs_brick_unmap(rtrs_map *map);
+/* One-sided, inside the block. 0 after a write: this client's reads see it, and so does everybody
+ * behind rtrs_brick_sync() or rtrs_brick_unmap().
+ *
+ * Errors: EINVAL (outside the block), EACCES (not mapped for that), EIO (the memory path is lost: all
+ * maps are dead, and what becomes of a write is open until rtrs_brick_recover()). */
+RTRS_API int rtrs_brick_read(rtrs_map *map, uint64_t offset, void *into, size_t length);
+RTRS_API int rtrs_brick_write(rtrs_map *map, uint64_t offset, const void *from, size_t length);
+/* Behind it earlier writes to these ranges are durable; with `count` 0, to all that is mapped for
+ * writing. Errors: ENOENT (a range is not allocated), EOPNOTSUPP (RTRS_BRICK_NEVER; the writes are
+ * visible all the same), E2BIG (more than 4096 ranges), EIO. */
+RTRS_API int rtrs_brick_sync(rtrs_brick *brick, const struct rtrs_brick_range *ranges, int count);
+/* Fills up to `count` extents with blocks from `first` on; `found` tells how many. */
+RTRS_API int rtrs_brick_list(rtrs_brick *brick, enum rtrs_brick_listing what, uint64_t first,
+                             struct rtrs_brick_extent *extents, int count, int *found);
+/* Waits until nothing of a lost memory path can land any more, and makes another one. All maps are
+ * dead then; rtrs_brick_unmap() frees them. Does nothing while the path lives. */
+RTRS_API int rtrs_brick_recover(rtrs_brick *brick, struct rtrs_error *error);
+/* `wanted` is called when blocks are wanted back (RTRS_BRICK_RECALLED tells which), on a thread of
+ * the library, where it must not block nor call this interface. Who keeps them longer than lease_ms
+ * loses the memory path. NULL ends that. */
+RTRS_API void rtrs_brick_on_recall(rtrs_brick *brick, void (*wanted)(void *context), void *context);
+
 /* ---- Server --------------------------------------------------------------------------------- */
 
 /* A request as it came; valid until it is finished. */

@@ -310,6 +310,111 @@ class StopSignal {
   sigset_t signals_;
 };
 
+/// A mapped block of a brick. Threads: any, but unmap() and the destructor.
+class Map {
+ public:
+  Map(Map&& other) noexcept : map_{std::exchange(other.map_, nullptr)} {}
+  Map& operator=(Map&& other) noexcept {
+    std::swap(map_, other.map_);
+    return *this;
+  }
+  ~Map() { unmap(); }
+
+  /// One-sided, inside the block. Errors: see rtrs_brick_read().
+  int read(std::uint64_t offset, Bytes into) {
+    return rtrs_brick_read(map_, offset, into.data(), into.size());
+  }
+  int write(std::uint64_t offset, ConstBytes from) {
+    return rtrs_brick_write(map_, offset, from.data(), from.size());
+  }
+  /// Gives the block back. Errors: ENOENT (it has ended before), EIO.
+  int unmap() {
+    rtrs_map* const map = std::exchange(map_, nullptr);
+    return map != nullptr ? rtrs_brick_unmap(map) : 0;
+  }
+  rtrs_map* get() const { return map_; }
+
+ private:
+  friend class Brick;
+  explicit Map(rtrs_map* map) : map_{map} {}
+
+  rtrs_map* map_;
+};
+
+/// Blocks of 2 MiB at a server, read and written without its processor. It must outlive its maps.
+/// Threads: any, but the destructor.
+class Brick {
+ public:
+  static constexpr std::uint64_t kBlock = RTRS_BRICK_BLOCK;  ///< bytes
+  using Range = rtrs_brick_range;
+  using Extent = rtrs_brick_extent;
+
+  /// `rnbd+tcp://HOST[:PORT]/EXPORT`, or `rnbd://...` over RDMA.
+  static Result<Brick> open(const char* uri,
+                            const ClientOptions& options = defaults<ClientOptions>()) {
+    rtrs_error error{};
+    rtrs_brick* brick = rtrs_brick_open(uri, &options, &error);
+    if (brick == nullptr) return Error{error.code, error.text};
+    return Brick{brick};
+  }
+
+  Result<rtrs_brick_info> info() {
+    auto info = defaults<rtrs_brick_info>();
+    if (const int error = rtrs_brick_describe(get(), &info)) return failed(error);
+    return info;
+  }
+  /// All blocks or none. Errors: see rtrs_brick_alloc().
+  int alloc(std::uint64_t id, std::uint32_t count = 1) {
+    return rtrs_brick_alloc(get(), id, count, RTRS_BRICK_ALL);
+  }
+  int free(std::uint64_t id, std::uint32_t count = 1) {
+    return rtrs_brick_free(get(), id, count, RTRS_BRICK_ALL);
+  }
+  /// Errors: see rtrs_brick_map().
+  Result<Map> map(std::uint64_t id, unsigned flags = RTRS_MAP_WRITE) {
+    rtrs_map* map = nullptr;
+    if (const int error = rtrs_brick_map(get(), id, flags, &map)) return failed(error);
+    return Map{map};
+  }
+  /// Makes earlier writes to these ranges durable; without one, all that is mapped for writing.
+  int sync(std::span<const Range> ranges = {}) {
+    return rtrs_brick_sync(get(), ranges.data(), static_cast<int>(ranges.size()));
+  }
+  /// Behind the loss of the memory path: all maps are dead, and nothing of them lands any more.
+  int recover() { return rtrs_brick_recover(get(), nullptr); }
+  Result<std::vector<Extent>> list(rtrs_brick_listing what) {
+    constexpr int kPage = 256;
+    std::vector<Extent> all;
+    for (std::uint64_t first = 0;;) {
+      const std::size_t before = all.size();
+      int found = 0;
+      all.resize(before + kPage);
+      const int error = rtrs_brick_list(get(), what, first, all.data() + before, kPage, &found);
+      all.resize(before + static_cast<std::size_t>(found));
+      if (error != 0) return failed(error);
+      if (found < kPage) return all;
+      first = all.back().id + all.back().blocks * kBlock;
+    }
+  }
+  /// `wanted` must not block nor call the brick; see rtrs_brick_on_recall().
+  void on_recall(std::function<void()> wanted) {
+    rtrs_brick_on_recall(get(), nullptr, nullptr);
+    *wanted_ = std::move(wanted);
+    if (!*wanted_) return;
+    rtrs_brick_on_recall(
+        get(), [](void* context) { (*static_cast<std::function<void()>*>(context))(); },
+        wanted_.get());
+  }
+  rtrs_brick* get() const { return brick_.get(); }
+
+ private:
+  explicit Brick(rtrs_brick* brick) : brick_{brick, rtrs_brick_close} {}
+  static Error failed(int error) { return {error, rtrs_strerror(error)}; }
+
+  std::unique_ptr<std::function<void()>> wanted_ = std::make_unique<std::function<void()>>();
+  std::unique_ptr<rtrs_brick, void (*)(rtrs_brick*)> brick_;
+};
+
 /// A request at the server. Whoever has it must finish it, once, on any thread.
 class Request {
  public:

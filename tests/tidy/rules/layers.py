@@ -37,6 +37,7 @@ MAY_INCLUDE = {
     "bridge/control/": DOORS,
     "bridge/metrics/": [],
     "bridge/client/": RTRS + ["bridge/protocol/", "bridge/control/"],
+    "bridge/library/": RTRS + ["bridge/client/", "bridge/protocol/", "rdma/library/"],
     "bridge/nbd/": RTRS + ["bridge/client/", "bridge/metrics/", "bridge/protocol/",
                            "bridge/control/unix_socket.hpp",
                            "rdma/transport/tls/", "rdma/transport/tcp/stream.hpp"],
