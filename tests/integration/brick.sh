@@ -54,7 +54,7 @@ killed() {
 it "after a crash LIST shows what was acknowledged, and what was synced is there" killed
 
 killed_often() {
-  local round churner rounds=${FULL:+100}
+  local round churner rounds=${FULL:+1000}
   truncate -s 8M tier
   for ((round = 0; round < ${rounds:-5}; ++round)); do
     with_tier
@@ -124,6 +124,13 @@ one_sided_with_tier() {
   onesided "4M,file=$PWD/tier"
 }
 it "clients write and read blocks one-sided, with a tier" one_sided_with_tier
+
+revoked() {
+  truncate -s 4M tier
+  start_server --export disk0=brick:8M --export "tiered=brick:2M,file=$PWD/tier"
+  RNBD_TRIALS=${FULL:+1000} limit=1800 RNBD_BRICK=tcp:127.0.0.1:$port limited "$build_dir/bin/brick_revoke"
+}
+it "no byte of a client lands that has lost its keys while it was writing" revoked
 
 # through_library SPECIFICATION: likewise.
 through_library() {

@@ -7,6 +7,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -229,7 +233,8 @@ TEST_CASE("a client is told of a recall, gives the block back, and keeps its mem
   CHECK(RemoteBrick::read(full.blocks[1], 0, back, kNever) == 0);
 }
 
-TEST_CASE("a client that gives nothing back loses its memory path when the lease ends, not before") {
+TEST_CASE(
+    "a client that gives nothing back loses its memory path when the lease ends, not before") {
   FullMemory full;
   if (full.is_plain()) return;
   const std::chrono::milliseconds lease{full.c.brick->info(kNever)->lease};
@@ -242,6 +247,116 @@ TEST_CASE("a client that gives nothing back loses its memory path when the lease
   CHECK(full.c.session->alive());
   REQUIRE(full.c.brick->recover(kNever).has_value());
   CHECK(full.c.map(0, 1).size() == 1);
+}
+
+/// Each costs the memory path, and nothing else.
+TEST_CASE("forged keys and addresses are refused, every one, and change nothing") {
+  Client c;
+  RemoteBrick& brick = *c.brick;
+  REQUIRE(brick.alloc(0, 2, true, kNever) == 0);
+  for (const std::uint64_t block : {0, 1})
+    REQUIRE(brick.device().write(block * kBlock, bytes(kBlock, 3), false, kNever) == 0);
+  std::mt19937_64 dice{7};
+  std::vector<std::byte> back(kBlock);
+  for (unsigned round = 0; round < 40; ++round) {
+    const auto block = c.map(0, 1)[0];
+    rtrs::RemoteMemory forged = block.where;
+    const unsigned kind = round % 7;
+    if (kind == 0) forged.key ^= 1U << dice() % 32;
+    if (kind == 1) forged.address += kBlock - 63;
+    if (kind == 2) forged.address -= 1;
+    if (kind == 3) forged.address ^= std::uint64_t{1} << (21 + dice() % 43);
+    if (kind == 4) {  // the block has another key now
+      REQUIRE(brick.unmap(block, false, kNever) == 0);
+      c.map(0, 1);
+    }
+    if (kind == 5) forged = {dice(), static_cast<std::uint32_t>(dice())};
+    if (kind == 6) forged = {0, 0};
+    const auto mine = bytes(64, 9);
+    const bool reads = dice() % 2 == 0;
+    const int error = reads ? block.path->read(forged, rtrs::MutableBytes{back}.first(64), kNever)
+                            : block.path->write(forged, mine, kNever);
+    REQUIRE_MESSAGE(error == EIO, "kind ", kind);
+    REQUIRE(c.session->alive());
+    REQUIRE(brick.recover(kNever).has_value());
+  }
+  for (const std::uint64_t block : {0, 1}) {
+    CHECK(brick.device().read(block * kBlock, back, kNever) == 0);
+    CHECK(back == bytes(kBlock, 3));
+  }
+}
+
+/// Switches of context of all threads of the server so far.
+std::uint64_t switches_of(const char* server) {
+  std::uint64_t sum = 0;
+  const auto tasks = std::filesystem::path{"/proc"} / server / "task";
+  for (const auto& task : std::filesystem::directory_iterator{tasks}) {
+    std::ifstream status{task.path() / "status"};
+    for (std::string line; std::getline(status, line);)
+      if (line.find("ctxt_switches:") != std::string::npos)
+        sum += std::stoull(line.substr(line.find(':') + 1));
+  }
+  return sum;
+}
+
+struct Measured {
+  double median = 0;    ///< microseconds
+  double switches = 0;  ///< of the server, for each operation
+};
+
+/// `operation` is done again and again.
+template <class Operation>
+Measured measure(const char* server, Operation operation) {
+  constexpr unsigned kTimes = 1000;
+  std::vector<double> times;
+  const std::uint64_t before = switches_of(server);
+  for (unsigned i = 0; i < kTimes; ++i) {
+    const auto began = std::chrono::steady_clock::now();
+    REQUIRE(operation(i % 500 * 4096ULL) == 0);
+    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - began;
+    times.push_back(took.count());
+  }
+  const auto switches = static_cast<double>(switches_of(server) - before) / kTimes;
+  std::ranges::nth_element(times, times.begin() + kTimes / 2);
+  return {times[kTimes / 2], switches};
+}
+
+/// Both ways in turn, so that what else the machine does hits both.
+TEST_CASE("measure: one-sided operations against two-sided ones" * doctest::skip()) {
+  const char* const server = std::getenv("RNBD_SERVER_PID");
+  REQUIRE_MESSAGE(server != nullptr, "RNBD_SERVER_PID is not set");
+  Client c;
+  REQUIRE(c.brick->alloc(0, 1, true, kNever) == 0);
+  RemoteDevice& device = c.brick->device();
+  std::vector<std::byte> data = bytes(4096, 1);
+  std::vector<double> reads, writes;
+  double switches = 1;
+  for (unsigned round = 0; round < 3; ++round) {
+    const auto two_sided_read =
+        measure(server, [&](std::uint64_t at) { return device.read(at, data, kNever); });
+    const auto two_sided_write =
+        measure(server, [&](std::uint64_t at) { return device.write(at, data, false, kNever); });
+    const auto block = c.map(0, 1)[0];
+    const auto read = measure(
+        server, [&](std::uint64_t at) { return RemoteBrick::read(block, at, data, kNever); });
+    const auto write = measure(server, [&](std::uint64_t at) {
+      const int error = RemoteBrick::write(block, at, data, kNever);
+      return error != 0 ? error : RemoteBrick::settle(block, kNever);
+    });
+    REQUIRE(c.brick->unmap(block, false, kNever) == 0);
+    MESSAGE("read ", read.median, " us, two-sided ", two_sided_read.median,
+            " us; written and seen ", write.median, " us, two-sided ", two_sided_write.median,
+            " us; switches ", read.switches, " and ", write.switches, ", two-sided ",
+            two_sided_read.switches);
+    reads.push_back(read.median / two_sided_read.median);
+    writes.push_back(write.median / two_sided_write.median);
+    switches = std::min({switches, read.switches, write.switches});
+  }
+  std::ranges::sort(reads);
+  std::ranges::sort(writes);
+  CHECK(reads[1] <= 0.40);
+  CHECK(writes[1] <= 0.45);
+  CHECK(switches <= 0.02);
 }
 
 TEST_CASE("many threads use blocks of their own while others are mapped and unmapped") {

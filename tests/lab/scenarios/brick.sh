@@ -1,0 +1,56 @@
+# shellcheck shell=bash
+# Bricks over RDMA: blocks that clients read and write one-sided, and keys that end under load: one guest.
+# SPDX-License-Identifier: BSD-3-Clause
+
+start_bricks() {
+  truncate -s 4M /tmp/tier
+  rnbd_server --listen rdma:10.99.0.1 --handshake-timeout 60s --export disk0=brick:8M --export tiered=brick:2M,file=/tmp/tier
+}
+export_of() { rnbd_server --listen rdma:10.99.0.1 --export "disk0=brick:$1"; }
+
+one_sided() {
+  export_of "$1"
+  RNBD_BRICK=rdma:10.99.0.1:1234 run_doctest "$build_dir/bin/brick_client"
+  stop rnbd-server
+}
+with_tier() {
+  truncate -s 16M /tmp/blocks
+  one_sided 4M,file=/tmp/blocks
+}
+
+trials=50
+[[ -z ${FULL:-} ]] || trials=1000
+
+# revoked TRIALS: of each way to lose keys.
+revoked() {
+  start_bricks
+  RNBD_TRIALS=$1 RNBD_BRICK=rdma:10.99.0.1:1234 run_doctest "$build_dir/bin/brick_revoke" --duration=true
+  stop rnbd-server
+}
+
+passive() {
+  truncate -s 32M /tmp/passive
+  export_of 16M,file=/tmp/passive
+  attach rnbd://10.99.0.1/disk0 mode=passive
+  nbd_device
+  fio_verify /dev/nbd0
+  nbd-client -d /dev/nbd0
+  stop nbdkit
+  stop rnbd-server
+}
+
+# Of 4 KiB, one after the other, in the same guest as the server.
+latency() {
+  export_of 8M
+  RNBD_SERVER_PID=$(</run/rnbd-server.pid) RNBD_BRICK=rdma:10.99.0.1:1234 \
+    run_doctest "$build_dir/bin/brick_client" --no-skip -tc='measure: *'
+  stop rnbd-server
+}
+
+boot server
+it "blocks are read and written one-sided, in memory" on server one_sided 8M
+it_full "... and with a tier" on server with_tier
+limit=3600 it "no byte lands behind the end of its key, in $trials trials of each kind" on server revoked "$trials"
+it "a disk in mode=passive reads back what was written" on server passive
+it_full "one-sided reads and writes take less than two-sided ones, and no time of the server" on server latency
+finish
