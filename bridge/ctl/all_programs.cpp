@@ -133,7 +133,7 @@ Outcome outcome_of(const MapAnswer& answer) {
 Outcome perform(const CtlAction& action) {
   switch (action.verb) {
     case CtlVerb::help:
-      return {0, help_on_ctl_words(), ""};
+      return {0, help_on_ctl_words(action.topic), ""};
     case CtlVerb::list:
     case CtlVerb::show:
       return list(action);

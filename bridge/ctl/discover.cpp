@@ -27,13 +27,14 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kDiscoverDescription =
     "rnbd-ctl discover - list the exports of a server, and open none of them\n"
     "\n"
-    "URI is that of a client, without an export: rnbd://HOST over RDMA, rnbd+tcp://HOST over TCP,\n"
+    "URI is HOST[:PORT] for TCP, or that of a client, without an export: rnbd://HOST over RDMA, "
+    "rnbd+tcp://HOST over TCP,\n"
     "rnbds+tcp://USER@HOST with TLS. KEY=VALUE are parameters of nbdkit-rnbd-plugin(1), e.g.\n"
     "tls-psk=FILE. The server shows the exports that this user may open.\n";
 
 constexpr const char* kDiscoverExamples = R"(Examples:
   Which disks are there?
-    rnbd-ctl discover rnbd+tcp://192.0.2.1
+    rnbd-ctl discover 192.0.2.1
 
   Their names, for a script:
     rnbd-ctl discover --json rnbd+tcp://192.0.2.1 | jq -r '.exports[].name')";
@@ -71,6 +72,7 @@ tl::expected<Question, EarlyExit> parse_discover(int argc, const char* const* ar
   if (auto early = parse_arguments(app, kDiscoverExamples, "there is one URI only", argc, argv)) {
     return tl::unexpected(std::move(*early));
   }
+  if (uri.find("://") == std::string::npos) uri.insert(0, "rnbd+tcp://");
   if (const auto parsed = parse_device_uri(uri); parsed && !parsed->device.empty()) {
     return tl::unexpected(usage_error(app, "write the URI without /" + parsed->device +
                                                ": all exports of the server are listed"));

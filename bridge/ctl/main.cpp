@@ -22,6 +22,7 @@
 #include "bridge/ctl/keys.hpp"
 #include "bridge/ctl/programs.hpp"
 #include "bridge/ctl/top.hpp"
+#include "bridge/ctl/words.hpp"
 #include "bridge/daemon/cli.hpp"
 #include "bridge/daemon/ctl_view.hpp"
 #include "bridge/daemon/process.hpp"
@@ -30,24 +31,33 @@ namespace rnbd {
 namespace {
 
 constexpr const char* kDescription =
-    "rnbd-ctl - show and change what a running rnbdkit program does\n"
+    "rnbd-ctl - map disks, and show and change what running rnbdkit programs do\n"
     "\n"
     "SOCKET is the control socket of rnbd-bridge or rnbd-server (--control) or of nbdkit's rnbd "
     "plugin (control=).\n"
     "Those in /run/rnbd are found by their names, and need not be named if there is one only.\n"
     "COMMAND is one that the program knows; `help` lists them.\n"
     "\n"
-    "rnbd-ctl list, show and others are about all running programs; `rnbd-ctl help` lists them.\n"
-    "\n"
     "rnbd-ctl keygen and rnbd-ctl certgen make keys, rnbd-ctl keys shows them and takes them away; "
     "each\n"
     "has a --help of its own.\n";
 
 constexpr const char* kExamples = R"(Examples:
+  Which disks does a server have, and who uses them?
+    rnbd-ctl discover storage.example
+
+  Make one of them a disk of this machine, also after the next boot; and take it away
+    rnbd-ctl map disk0 from storage.example --persist
+    rnbd-ctl unmap disk0
+
   What does this machine use, and what does it serve?
     rnbd-ctl list
     rnbd-ctl list sessions
     rnbd-ctl show disk0
+
+  Who has a disk of this server open, from which host? Throw him out
+    rnbd-ctl server list
+    rnbd-ctl server close disk0 --force
 
   Which paths are there, and how are they?
     rnbd-ctl /run/rnbd/disk0.control status
@@ -143,8 +153,9 @@ std::string find_socket(Invocation& invocation) {
   }
   if (::access(invocation.socket.c_str(), F_OK) == 0) return "";
   if (programs.empty()) {
-    return "'" + invocation.socket + "' is no control socket, and none is found; looked for " +
-           places_of_programs("");
+    return "'" + invocation.socket + "' is no command" + ctl_verb_like(invocation.socket) +
+           (ctl_verb_like(invocation.socket).empty() ? ", and" : " And it is") +
+           " no control socket, of which none is found; looked for " + places_of_programs("");
   }
   if (programs.size() > 1) {
     std::string names;
@@ -158,7 +169,10 @@ std::string find_socket(Invocation& invocation) {
 }
 
 tl::expected<Invocation, EarlyExit> parse(int argc, const char* const* argv) {
-  CLI::App app{kDescription, "rnbd-ctl"};
+  CLI::App app{kDescription + ("\nCommands that need no SOCKET, each with a --help of its own:\n"
+                               "  discover URI  The exports of a server, and who has them.\n" +
+                               ctl_verbs_in_short()),
+               "rnbd-ctl"};
   Invocation invocation;
   app.add_flag("--json", invocation.json, "Print the answer as it is, one line of JSON.");
   bool check = false, force = false;

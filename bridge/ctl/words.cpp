@@ -274,7 +274,11 @@ class Reader {
   }
 
   Parsed finish() {
-    if (helps_) return CtlAction{};
+    if (helps_) {
+      CtlAction help;
+      if (verb_ != nullptr) help.topic = verb_->verb;
+      return help;
+    }
     if (verb_ == nullptr) return tl::unexpected(std::string{"write what to do: list, show, ..."});
     if (names_due()) {
       return tl::unexpected("write rnbd-ctl " + std::string{verb_->form});
@@ -328,20 +332,55 @@ tl::expected<CtlAction, std::string> parse_ctl_words(const std::vector<std::stri
   return Reader{words}.read();
 }
 
-std::string help_on_ctl_words() {
-  std::string text = "Commands for all running programs:\n";
+std::string ctl_verbs_in_short() {
+  std::string text;
   for (const VerbWord& verb : kVerbs) {
     if (!verb.form.empty()) text += two_columns(verb.form, verb.help);
   }
-  text += "\nWords behind them:\n";
+  return text;
+}
+
+std::string help_on_ctl_words(std::optional<CtlVerb> topic) {
+  std::string text = topic ? "" : "Commands for all running programs:\n" + ctl_verbs_in_short();
+  for (const VerbWord& verb : kVerbs) {
+    if (topic == verb.verb && !verb.form.empty()) {
+      text += "rnbd-ctl " + std::string{verb.form} + "\n" + std::string{verb.help} + "\n";
+    }
+  }
+  const std::uint32_t about = topic ? bit_of(*topic) : kOfAll;
+  text += "\nWords behind ";
+  text += topic ? "it:\n" : "them:\n";
   for (const OptionWord& option : kOptions) {
+    if ((option.verbs & about) == 0) continue;
     const std::string gap = option.value.empty() ? "" : " ";
     text += two_columns(std::string{option.word} + gap + std::string{option.value}, option.help);
   }
-  text += two_columns("a,b +a -a", "These fields; besides the usual ones; not these.");
-  text += two_columns("B K M G T", "Sizes in this unit.");
-  text += two_columns("--", "map: what follows are options of rnbd-bridge.");
+  if ((about & kOfLists) != 0) {
+    text += two_columns("a,b +a -a", "These fields; besides the usual ones; not these.");
+    text += two_columns("B K M G T", "Sizes in this unit.");
+  }
+  if ((about & kOfMap) != 0) {
+    text += two_columns("--", "map: what follows are options of rnbd-bridge.");
+  }
   return text;
+}
+
+std::string ctl_verb_like(const std::string& word) {
+  constexpr std::pair<std::string_view, std::string_view> kOthers[] = {
+      {"connect", "map DEVICE from SERVER"},
+      {"attach", "map DEVICE from SERVER"},
+      {"detach", "unmap"},
+      {"list-subsys", "list sessions"},
+      {"connect-all", "map"}};
+  for (const auto& [theirs, ours] : kOthers) {
+    if (word == theirs) return "; did you mean " + std::string{ours} + "?";
+  }
+  std::vector<std::string> known;
+  for (const VerbWord& verb : kVerbs) {
+    if (!verb.form.empty()) known.emplace_back(verb.word);
+  }
+  const std::string close = closest(word, known);
+  return close.empty() ? "" : "; did you mean " + close + "?";
 }
 
 std::string without_ip(std::string address) {

@@ -40,6 +40,7 @@ constexpr std::string_view kCtlUnits = "BKMGTPE";
 /// A command line of rnbd-ctl that names no control socket.
 struct CtlAction {
   CtlVerb verb = CtlVerb::help;
+  std::optional<CtlVerb> topic = {};  ///< help: about this verb only
   CtlSide side = CtlSide::both;
   std::optional<CtlObject> object = {};
   std::vector<std::string> names = {};  ///< whatever the verb is about
@@ -76,8 +77,13 @@ bool begins_with_ctl_word(const std::vector<std::string>& words);
 /// Errors: a sentence that says what to write instead.
 tl::expected<CtlAction, std::string> parse_ctl_words(const std::vector<std::string>& words);
 
-/// For `rnbd-ctl list help` and the like: all words with what they do.
-std::string help_on_ctl_words();
+/// All verbs and words with what they do; or one verb with the words that belong to it.
+std::string help_on_ctl_words(std::optional<CtlVerb> topic = {});
+/// A line for each verb.
+std::string ctl_verbs_in_short();
+/// A verb of this or a similar name, or of the same meaning in nvme(1) or nbd-client(8), as "; did
+/// you mean map?"; "".
+std::string ctl_verb_like(const std::string& word);
 
 /// An address as IONOS's rnbd writes it, "ip:10.0.0.2@ip:10.0.0.1", without these kinds.
 std::string without_ip(std::string address);

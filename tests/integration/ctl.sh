@@ -109,7 +109,15 @@ nobody() {
   status_of 0 "${ctl_command[@]}" --root "$PWD/nowhere" list
   says said '^SESSNAME'
   status_of 2 "${ctl_command[@]}" lsit
-  says said "'lsit' is no control socket"
+  says said "'lsit' is no command, and no control socket"
+  status_of 2 "${ctl_command[@]}" connect -t
+  status_of 2 "${ctl_command[@]}" connect
+  says said 'did you mean map DEVICE from SERVER\\?'
+  status_of 0 "${ctl_command[@]}" --help
+  says said 'map DEVICE from SERVER'
+  says said 'discover URI'
+  status_of 0 "${ctl_command[@]}" map --help
+  says said '^rnbd-ctl map DEVICE from SERVER'
   status_of 0 "${ctl_command[@]}" help
   says said 'list \[devices'
 }
@@ -363,7 +371,7 @@ told() {
   status_of 1 "${bridge_command[@]}" --listen "unix:$PWD/second.sock" --access rw --connect now \
     --connect-timeout 2s "rnbd+tcp://$address/disk0"
   says said "Operation not permitted.*$name"
-  status_of 0 "${ctl_command[@]}" discover "rnbd+tcp://$address"
+  status_of 0 "${ctl_command[@]}" discover "$address"
   says said 'USED-BY'
   says said "^disk0 .* in use +$name"
   if grep -q secret said; then fail "a stranger is told of an export"; fi

@@ -29,8 +29,8 @@ struct Row {
 TEST_CASE("command lines become what they ask for") {
   const Row rows[] = {
       {"help", {}},
-      {"list help", {}},
-      {"show --help", {}},
+      {"list help", {.topic = kList}},
+      {"show --help", {.topic = kShow}},
       {"list", {.verb = kList}},
       {"ls", {.verb = kList}},
       {"list devices", {.verb = kList, .object = kDevice}},
@@ -202,6 +202,20 @@ TEST_CASE("what begins with a socket, or with a command of a program, is none of
     CAPTURE(line);
     CHECK_FALSE(begins_with_ctl_word(split(line)));
   }
+}
+
+TEST_CASE("the help on a verb has the words that belong to it") {
+  const std::string help = help_on_ctl_words(CtlVerb::map);
+  CHECK(help.starts_with("rnbd-ctl map DEVICE from SERVER"));
+  CHECK(help.find("persist") != std::string::npos);
+  CHECK(help.find("csv") == std::string::npos);
+  CHECK(help.find("unmap") == std::string::npos);
+}
+
+TEST_CASE("words of other tools lead to ours") {
+  CHECK(ctl_verb_like("connect") == "; did you mean map DEVICE from SERVER?");
+  CHECK(ctl_verb_like("lists") == "; did you mean list?");
+  CHECK(ctl_verb_like("/run/x") == "");
 }
 
 TEST_CASE("the help has every verb and word") {
