@@ -258,12 +258,17 @@ Admission::Admitted Admission::admit(SessionId id, PathId path_id, std::string_v
   if (path == session.paths.end() || !path->is_waiting()) {
     return {.why_not = "the path was turned away"};
   }
-  if (const char* why = no_admission(session, *path)) return {.why_not = why};
+  if (const char* why = overtaken(session, *path)) return {.why_not = why};
+  if (const char* why = no_room(session, path->uuid, path->kind)) {
+    return {.why_not = why, .error = ENOMEM};
+  }
   if (user && !session.admitted) session.user = *user;
   if (user && session.user != *user && !RTRS_PLANTED(other_user_joins)) {
-    return {.why_not = kOtherUser, .other_user = true};
+    return {.why_not = kOtherUser, .error = EACCES, .other_user = true};
   }
-  if (const char* why = no_room_of_user(session, name)) return {.why_not = why};
+  if (const char* why = no_room_of_user(session, name)) {
+    return {.why_not = why, .error = ENOMEM};
+  }
   Admitted admitted = claim_name(id, name);
   if (admitted.why_not != nullptr) return admitted;
   for (Path& other : session.paths) {
@@ -282,7 +287,7 @@ Admission::Admitted Admission::admit(SessionId id, PathId path_id, std::string_v
 }
 
 /// Much may have happened since the path was considered.
-const char* Admission::no_admission(const Session& session, const Path& path) const {
+const char* Admission::overtaken(const Session& session, const Path& path) const {
   if (session.over) return "the session is over and still closing";
   const bool made_meanwhile = std::ranges::any_of(sessions_, [&](const auto& entry) {
     return entry.second.admitted && entry.second.uuid == session.uuid;
@@ -292,10 +297,7 @@ const char* Admission::no_admission(const Session& session, const Path& path) co
     if (!lingers(session)) return "the old life of this path is still closing";
     if (is_older(path.reconnect_count, older->reconnect_count)) return kOvertaken;
   }
-  if (!path.has_chunks()) {
-    if (const char* why = no_memory_path(session)) return why;
-  }
-  return no_room(session, path.uuid, path.kind);
+  return path.has_chunks() ? nullptr : no_memory_path(session);
 }
 
 Admission::Admitted Admission::claim_name(SessionId session, std::string_view name) {

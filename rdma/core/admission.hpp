@@ -56,6 +56,7 @@ class Admission {
 
   struct Admitted {
     const char* why_not = nullptr;  ///< null = the path is in
+    int error = 0;                  ///< why_not: an errno that the client may be told; 0 = none
     PathId replaces = 0;            ///< an older life of the path, which the driver must close
     SessionId ends = 0;             ///< an idle session that had the name; the driver must end it
     bool other_user = false;        ///< why_not: the session is that of another user
@@ -153,7 +154,7 @@ class Admission {
   Considered add_path(SessionId id, Session& session, const wire::ConnectParameters& parameters,
                       bool proves);
   static const char* late(const Session& session, const wire::ConnectParameters& parameters);
-  const char* no_admission(const Session& session, const Path& path) const;
+  const char* overtaken(const Session& session, const Path& path) const;
   const char* no_room(const Session& session, const wire::Uuid& path, wire::PathKind kind) const;
   const char* no_room_of_user(const Session& session, std::string_view name) const;
   const char* no_memory_path(const Session& session) const;

@@ -17,6 +17,7 @@ namespace {
 /// I/O.
 constexpr std::uint16_t kControlSlots = 4;
 constexpr unsigned kControlReceives = 2 * kControlSlots + 56;
+constexpr const char* kRefused = "the server refused the session";
 /// Answers to heartbeats and notices that may wait for a server to read them.
 constexpr Ticket kMaxUnsentAcks = 1024;
 
@@ -52,7 +53,7 @@ Complaint ClientPath::on_answer(std::uint16_t cid, ConstBytes record) {
   if (!answer) return to_string(answer.error());
   if (answer->error != 0) {
     refusal_ = answer->error;
-    return "the server refused the connection";
+    return kRefused;
   }
   const bool proves = (answer->accept.extension.features & wire::kFeatureAuthentication) != 0;
   if (proves != options_.authenticates) {
@@ -261,6 +262,10 @@ Complaint ClientPath::on_message(ConstBytes message, std::optional<std::uint32_t
     return control_handler_->on_message(message, immediate);
   }
   if (state_ != ClientPathState::exchanging) return "a message before the info request";
+  if (const int error = wire::refusal_of_info_response(message); error != 0) {
+    refusal_ = error;
+    return kRefused;
+  }
   auto chunks = wire::decode_info_response(message, accepted_.queue_depth, accepted_.chunk_size());
   if (!chunks) return to_string(chunks.error());
   chunks_ = std::move(*chunks);

@@ -261,6 +261,7 @@ Complaint ServerPath::Connection::on_revoked(std::uint32_t window) {
 Complaint ServerPath::Connection::on_message(ConstBytes message, std::optional<std::uint32_t>) {
   if (path->state_ == ServerPathState::closed) return nullptr;
   if (path->state_ != ServerPathState::connecting) return "an unexpected message";
+  if (path->turned_down_ != nullptr) return "a message after the path was refused";
   if (path->authenticates() && !proof.proven()) return path->on_proof(*this, message);
   if (cid != 0) return "an unexpected message";
   return path->on_info_request(message);
@@ -316,12 +317,29 @@ Complaint ServerPath::on_info_request(ConstBytes message) {
   return take_in(*name);
 }
 
-/// It belongs to a session, and makes none. The chunk that it tells of opens nothing.
-Complaint ServerPath::take_in_memory_path(const std::string& name) {
-  if (!session_.up_ || session_.connected_paths() == 0) return "a memory path without any other";
-  if (admit) {
-    if (const Complaint refused = admit(name); refused != nullptr) return refused;
+Complaint ServerPath::take_in(const std::string& name) {
+  if (session_.up_ && name != session_.name) return "another name than the session's other paths";
+  if (is_memory() && (!session_.up_ || session_.connected_paths() == 0)) {
+    return "a memory path without any other";
   }
+  if (admit) {
+    const PathRefusal refusal = admit(name);
+    if (refusal.why != nullptr) return turn_down(refusal);
+  }
+  return is_memory() ? serve_memory_path() : serve(name);
+}
+
+/// A client of our own is told, and leaves; it has as long as for its handshake. Linux's knows no
+/// refusal here.
+Complaint ServerPath::turn_down(const PathRefusal& refusal) {
+  if (refusal.error == 0 || !session_.options().extension) return refusal.why;
+  turned_down_ = refusal.why;
+  connections_[0].queue_pair->send(wire::bytes_of(wire::encode_info_refusal(refusal.error)));
+  return nullptr;
+}
+
+/// It belongs to a session, and makes none. The chunk that it tells of opens nothing.
+Complaint ServerPath::serve_memory_path() {
   for (Connection& connection : connections_) {
     connection.queue_pair->post_receives(connection.cid == 0 ? kServerControlReceives : 1U, 0);
   }
@@ -335,12 +353,7 @@ Complaint ServerPath::take_in_memory_path(const std::string& name) {
   return nullptr;
 }
 
-Complaint ServerPath::take_in(const std::string& name) {
-  if (session_.up_ && name != session_.name) return "another name than the session's other paths";
-  if (is_memory()) return take_in_memory_path(name);
-  if (admit) {
-    if (const Complaint refused = admit(name); refused != nullptr) return refused;
-  }
+Complaint ServerPath::serve(const std::string& name) {
   if (provide_chunks && !provide_chunks()) return "no memory for the path's chunks";
   session_.name = name;
   if (authenticates() && !session_.up_) session_.identity = connections_[0].proof.user();

@@ -25,6 +25,12 @@ enum class ServerPathState : std::uint8_t {
   closed,      ///< nothing is sent any more; final
 };
 
+/// Why a path is not let in after its handshake.
+struct PathRefusal {
+  Complaint why = nullptr;  ///< null: it is in
+  int error = 0;            ///< an errno for the client; 0: its connections are closed
+};
+
 struct ServerPathOptions {
   std::uint16_t cid_count = 1;
   wire::PathKind kind = wire::PathKind::requests;
@@ -76,9 +82,12 @@ class ServerPath {
   void set_chunks(MutableBytes chunks);
   MutableBytes chunks() const { return chunks_; }
 
-  /// Asked when all connections are there and the client has told its session name: a complaint
-  /// refuses the path. Nothing that concerns others happens before.
-  std::function<Complaint(std::string_view name)> admit;
+  /// Why it is refused, and its client was told so and shall leave; null: neither.
+  Complaint turned_down() const { return turned_down_; }
+
+  /// Asked when all connections are there and the client has told its session name. Nothing that
+  /// concerns others happens before.
+  std::function<PathRefusal(std::string_view name)> admit;
   /// Called before the info response: must have given the path its chunks. False = no memory.
   std::function<bool()> provide_chunks;
   /// It serves from now on; the info response has not left yet.
@@ -155,7 +164,9 @@ class ServerPath {
   bool all_proven() const;
   [[nodiscard]] Complaint on_info_request(ConstBytes message);
   [[nodiscard]] Complaint take_in(const std::string& name);
-  [[nodiscard]] Complaint take_in_memory_path(const std::string& name);
+  [[nodiscard]] Complaint turn_down(const PathRefusal& refusal);
+  [[nodiscard]] Complaint serve(const std::string& name);
+  [[nodiscard]] Complaint serve_memory_path();
   std::vector<wire::Descriptor> expose_chunks();
   wire::Descriptor expose_chunk(QueuePair& queue_pair, std::uint32_t buffer_id);
 
@@ -202,6 +213,7 @@ class ServerPath {
   std::size_t present_ = 0;
   std::string told_name_;  ///< the session's, until all connections have proven their user
   Complaint auth_refusal_ = nullptr;
+  Complaint turned_down_ = nullptr;
   Regions* regions_ = nullptr;
   bool told_of_memory_ = false;  ///< the handler knows of the path
   MutableBytes chunks_;

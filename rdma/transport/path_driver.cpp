@@ -266,6 +266,7 @@ void PathDriver::progress() {
     core_.acknowledge_recall();
   }
   if (status == Status::broken || status == Status::closed) {
+    if (core_.refusal() != 0) return fail(refusal(nullptr));
     std::string text = server_ + ": " + control_->failure();
     if (!ready_) text += " (session name '" + session_name_ + "' may be in use at the server)";
     return fail({EIO, std::move(text)});

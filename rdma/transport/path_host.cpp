@@ -361,7 +361,9 @@ void PathHost::on_fenced(const char* why, bool fault) {
 
 void PathHost::close(const std::string& why, LogLevel level) {
   if (std::exchange(closed_, true)) return;
-  log(level, why);
+  // How it left is no matter then.
+  const Complaint refused = path_.turned_down();
+  log(refused != nullptr ? LogLevel::warning : level, refused != nullptr ? refused : why);
   hooks_.on_closing();
   timer_.cancel();
   path_.close();

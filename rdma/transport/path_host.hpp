@@ -22,7 +22,7 @@ namespace rtrs {
 
 /// The host's functions for a path.
 struct ServerPathHooks {
-  std::function<Complaint(std::string_view name)> admit;
+  std::function<PathRefusal(std::string_view name)> admit;
   std::function<void()> on_connected;                 ///< it serves; the client does not know yet
   std::function<void()> on_closing;                   ///< it takes no more connections
   std::function<void(std::uint64_t held)> on_shrunk;  ///< it is closed, and holds so much memory

@@ -84,13 +84,13 @@ void SessionHost::turn_away(Admission::PathId path) {
   found->second->close("others came while it had not finished its handshake", LogLevel::info);
 }
 
-Complaint SessionHost::admit(Admission::PathId path, std::string_view name) {
+PathRefusal SessionHost::admit(Admission::PathId path, std::string_view name) {
   const Admission::Admitted admitted = environment_.admit(path, name, paths_.at(path)->user());
   if (admitted.other_user) paths_.at(path)->tell_auth_refused(admitted.why_not);
-  if (admitted.why_not != nullptr) return admitted.why_not;
+  if (admitted.why_not != nullptr) return {admitted.why_not, admitted.error};
   if (std::exchange(lingering_, false)) linger_timer_.cancel();
   older_life_ = admitted.replaces;
-  return nullptr;
+  return {};
 }
 
 /// Not earlier than the new one is there, or the session might have no path for a moment.

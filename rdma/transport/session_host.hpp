@@ -80,7 +80,7 @@ class SessionHost {
   void end_if_idle() { session_.end_if_idle(); }
 
  private:
-  Complaint admit(Admission::PathId path, std::string_view name);
+  PathRefusal admit(Admission::PathId path, std::string_view name);
   void close_older_life();
   PathHost& add_path(const Arrival& arrival, const std::string& peer);
   void read_and_judge();

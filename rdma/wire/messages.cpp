@@ -19,6 +19,8 @@ T copy_once(ConstBytes bytes) {
   return copy;
 }
 
+constexpr int kMaxErrnoOfInfo = 4095;
+
 constexpr std::uint16_t wire(MessageType type) { return static_cast<std::uint16_t>(type); }
 
 bool is_session_name_character(char c) { return c >= ' ' && c <= '~' && c != '/' && c != '.'; }
@@ -87,6 +89,21 @@ std::vector<std::byte> encode_info_response(std::span<const Descriptor> descript
   message.insert(message.end(), head.begin(), head.end());
   message.insert(message.end(), body.begin(), body.end());
   return message;
+}
+
+InfoResponseHeader encode_info_refusal(int error) {
+  RTRS_ENSURE(error > 0 && error <= kMaxErrnoOfInfo);
+  InfoResponseHeader header;
+  header.error = static_cast<std::uint32_t>(-error);
+  return header;
+}
+
+int refusal_of_info_response(ConstBytes bytes) {
+  if (bytes.size() != sizeof(InfoResponseHeader)) return 0;
+  const auto header = copy_of<InfoResponseHeader>(bytes);
+  if (header.type != wire(MessageType::info_response) || header.count != 0) return 0;
+  const std::int64_t error = -std::int64_t{static_cast<std::int32_t>(header.error.value())};
+  return error > 0 && error <= kMaxErrnoOfInfo ? static_cast<int>(error) : 0;
 }
 
 Result<std::vector<ChunkAddress>> decode_info_response(ConstBytes bytes, std::uint32_t queue_depth,

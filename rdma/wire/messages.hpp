@@ -47,9 +47,10 @@ static_assert(offsetof(Descriptor, key) == 8 && offsetof(Descriptor, length) == 
 struct InfoResponseHeader {
   le16 type = static_cast<std::uint16_t>(MessageType::info_response);
   le16 count = 0;
-  le32 reserved = 0;
+  le32 error = 0;  ///< of a refusal, whose count is 0: a negative errno in two's complement
 };
 static_assert(sizeof(InfoResponseHeader) == 8 && offsetof(InfoResponseHeader, count) == 2);
+static_assert(offsetof(InfoResponseHeader, error) == 4);
 
 /// Ends a read request in its chunk; followed by `descriptor_count` (0 or 1) descriptors.
 struct ReadHeader {
@@ -128,6 +129,12 @@ Result<std::string> decode_info_request(ConstBytes bytes);
 
 /// One message that describes chunk memory; at most 65535 descriptors.
 std::vector<std::byte> encode_info_response(std::span<const Descriptor> descriptors);
+
+/// The answer to a client that is not let in; `error` is an errno.
+InfoResponseHeader encode_info_refusal(int error);
+
+/// The errno of an info response that is a refusal; 0 = it is none.
+int refusal_of_info_response(ConstBytes bytes);
 
 /// Walks the descriptors and yields one address per chunk.
 ///

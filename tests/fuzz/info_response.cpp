@@ -10,6 +10,9 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::uint32_t depth = 1 + input.take<le32>() % 65535;
   const std::uint32_t chunk_size = 1 + input.take<le32>() % (1U << 28);
   const auto chunks = decode_info_response(input.rest(), depth, chunk_size);
+  const int refusal = refusal_of_info_response(input.rest());
+  fuzz::require(refusal >= 0 && refusal <= 4095, "a refusal is an errno");
+  fuzz::require(refusal == 0 || !chunks, "a refusal tells of no chunks");
   if (!chunks) {
     fuzz::require(fuzz::failed_with(
                       chunks, {DecodeError::too_short, DecodeError::too_long, DecodeError::bad_type,

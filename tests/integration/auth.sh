@@ -113,6 +113,19 @@ over_rdma() {
 }
 it_plugin "a listener over RDMA is shown, and warned of, as not encrypted, whatever keys there are" over_rdma
 
+limited_user() {
+  keys host1 host2
+  start_proving '*' --max-sessions-per-user 1
+  attach_to "$(proven host1@ host1.psk)" session=first
+  nbdinfo --size "$uri"
+  refused_client "$(proven host1@ host1.psk)" 'Cannot allocate memory' 'what one user may have'
+  wait_for_line server.log 'too many sessions of one user \(--max-sessions-per-user\)'
+  nbdinfo --size "$uri"
+  nbdkit_name=second attach_to "$(proven host2@ host2.psk)" session=second
+  nbdinfo --size "$uri"
+}
+it "a user who has all that one may have is told so, and another one comes in" limited_user
+
 attacks() {
   keys host1 host2
   start_proving

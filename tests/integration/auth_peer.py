@@ -199,15 +199,24 @@ def case_two_users_are_no_path():
     session.expect_close()
 
 
+def refused(session, name):
+    """The errno that a client is told in place of chunks; it may say nothing more then."""
+    session.wires[0].frame(SEND, info_request(name))
+    payload = session.next_frame(0)["payload"]
+    kind, count, error = struct.unpack("<HHi", payload)
+    assert (kind, count) == (1, 0), payload
+    session.wires[0].frame(SEND, info_request(name))
+    session.expect_close()
+    return -error
+
+
 def case_another_user_cannot_join_or_end_a_session():
     owner = AuthSession().prove("host1", "host1").enter()
     device, _ = owner.open(b"x")
     thief = AuthSession(owner.session_uuid).prove("host2", "host2")
-    thief.wires[0].frame(SEND, info_request(owner.name))
-    thief.expect_close()
+    assert refused(thief, owner.name) == errno.EACCES
     again = AuthSession(owner.session_uuid, owner.path_uuid, reconnect=1).prove("host2", "host2")
-    again.wires[0].frame(SEND, info_request(owner.name))
-    again.expect_close()
+    assert refused(again, owner.name) == errno.EACCES
     assert owner.read(device, 0, 512)[0] == 0
     owner.close()
 

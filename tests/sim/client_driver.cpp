@@ -235,7 +235,8 @@ void ClientDriver::progress(unsigned index, std::size_t cid) {
   queue_pair.flush();
   if (cid < lanes_.size()) lanes_[cid]->flush();  // what waited may go over another path
   if (status == SimQueuePair::Status::ended) {
-    if (rtrs::Complaint complaint = queue_pair.complaint()) {
+    const rtrs::Complaint complaint = queue_pair.complaint();
+    if (complaint != nullptr && core.refusal() == 0) {
       world_.violate(who() + " complains: " + complaint);
     }
     return lose(index, "a connection ended");

@@ -74,13 +74,13 @@ void ServerHost::turn_away(PathId path) {
   found->second->close("others came while it had not finished its handshake");
 }
 
-rtrs::Complaint ServerHost::admit(PathId path, std::string_view name) {
+rtrs::PathRefusal ServerHost::admit(PathId path, std::string_view name) {
   const rtrs::Admission::Admitted admitted =
       environment_.admit(path, name, paths_.at(path)->user());
-  if (admitted.why_not != nullptr) return admitted.why_not;
+  if (admitted.why_not != nullptr) return {admitted.why_not, admitted.error};
   linger_.reset();
   older_life_ = admitted.replaces;
-  return nullptr;
+  return {};
 }
 
 void ServerHost::close_older_life() {

@@ -63,7 +63,7 @@ class ServerHost {
   const std::string& name() const { return session_.name; }
 
  private:
-  rtrs::Complaint admit(PathId path, std::string_view name);
+  rtrs::PathRefusal admit(PathId path, std::string_view name);
   void close_older_life();
   ServerPathHost& add_path(PathId path, const rtrs::ServerPathOptions& options);
   void read_and_judge();

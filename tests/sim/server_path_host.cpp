@@ -26,9 +26,10 @@ ServerPathHost::ServerPathHost(PathEnvironment environment, rtrs::ServerSession&
   }
   if (options.new_keys) chunk_keys_.emplace(world_, environment_.open_chunks);
   path_.admit = [this](std::string_view name) {
-    const rtrs::Complaint why_not = environment_.admit(name);
-    refused_ = why_not != nullptr;
-    return why_not;
+    rtrs::PathRefusal refusal = environment_.admit(name);
+    refused_ = refusal.why != nullptr;
+    if (linux_server_) refusal.error = 0;  // it closes
+    return refusal;
   };
   path_.on_connected = environment_.on_connected;
   path_.provide_chunks = [this] { return provide_chunks(); };

@@ -23,7 +23,7 @@ struct PathEnvironment {
   NodeId server = 0;
   NodeId client = 0;
   std::uint64_t serial = 0;  ///< of the client's session
-  std::function<rtrs::Complaint(std::string_view name)> admit;
+  std::function<rtrs::PathRefusal(std::string_view name)> admit;
   std::function<void()> on_connected;
   std::function<bool()> have_memory;
   /// Not null: all paths of the session have their chunks here, as Linux's server does it.

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <cerrno>
 #include <optional>
 
 #include "rdma/wire/immediate.hpp"
@@ -116,6 +117,19 @@ TEST_CASE("client path: a server without the extension answers heartbeats when i
   ConnectedPath connected;
   for (int i = 1; i <= 3; ++i) connected.path.on_tick(Instant{i * 100ms}, /*traffic=*/true);
   CHECK(connected.path.control_silence() == 0);
+}
+
+TEST_CASE("client path: a server that has no room says so in place of its chunks") {
+  ClientPath path{ConnectedPath::options()};
+  const wire::AcceptParameters accept{
+      .queue_depth = 8, .max_io_size = 4096, .max_header_size = 4096, .extension = {}};
+  REQUIRE(path.on_answer(0, wire::bytes_of(wire::encode(accept))) == nullptr);
+  FakeQueuePair control;
+  path.start_exchange(control);
+  const auto refusal = wire::encode_info_refusal(ENOMEM);
+  CHECK(path.on_message(wire::bytes_of(refusal), std::nullopt) != nullptr);
+  CHECK(path.refusal() == ENOMEM);
+  CHECK(path.state() == ClientPathState::exchanging);
 }
 
 TEST_CASE(

@@ -214,7 +214,7 @@ struct Bench {
     };
     path.admit = [this](std::string_view) {
       ++admissions;
-      return Complaint{};
+      return refusal;
     };
     for (std::uint16_t cid = 0; cid < 2; ++cid) {
       handlers[cid] = &path.add(cid, servers[cid], context_of(cid).request);
@@ -251,6 +251,7 @@ struct Bench {
   std::array<QueuePairHandler*, 2> handlers{};
   std::vector<std::byte> memory = std::vector<std::byte>(4 * test::kChunk);
   int admissions = 0;
+  PathRefusal refusal;
 };
 
 TEST_CASE("a path serves when all its connections have proven the user") {
@@ -264,6 +265,20 @@ TEST_CASE("a path serves when all its connections have proven the user") {
   CHECK(bench.admissions == 1);
   CHECK(bench.session.identity.name == "host1");
   CHECK(bench.handler.ups == 1);
+}
+
+TEST_CASE("a path whose user is at a limit is told so, and nothing else") {
+  Bench bench;
+  bench.refusal = {"no room", ENOMEM};
+  REQUIRE(bench.prove(0, "host1", 0) == nullptr);
+  REQUIRE(bench.prove(1, "host1", 0) == nullptr);
+  REQUIRE(bench.say_name() == nullptr);
+  CHECK(bench.path.turned_down() == std::string_view{"no room"});
+  CHECK(bench.path.state() == ServerPathState::connecting);
+  CHECK(bench.handler.ups == 0);
+  CHECK(wire::refusal_of_info_response(bench.servers[0].posts.back().data) == ENOMEM);
+  CHECK(bench.say_name() != nullptr);
+  CHECK(bench.admissions == 1);
 }
 
 TEST_CASE("an info request without a proof is refused") {

@@ -117,7 +117,7 @@ TEST_CASE("the exchange is refused when its conditions are not met") {
     return bench.control->on_message(wire::bytes_of(wire::encode_info_request("host")), {});
   };
   SUBCASE("the name is taken") {
-    bench.path.admit = [](std::string_view) { return "no"; };
+    bench.path.admit = [](std::string_view) { return PathRefusal{"no", 0}; };
     CHECK(exchange() != nullptr);
   }
   SUBCASE("there is no memory") {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <doctest/doctest.h>
 
+#include <cerrno>
 #include <limits>
 
 #include "rdma/wire/messages.hpp"
@@ -135,6 +136,20 @@ TEST_CASE("info response: type, count and length are checked before anything is 
   longer.resize(valid.size() + 1);
   CHECK(response_error(longer, 2) == DecodeError::too_long);
   CHECK(decode_info_response(patched(valid, 4, "de ad be ef"), 2, kChunk));
+}
+
+TEST_CASE("info response: a refusal has no descriptors, and an errno") {
+  const InfoResponseHeader refusal = encode_info_refusal(ENOMEM);
+  const Bytes message{bytes_of(refusal).begin(), bytes_of(refusal).end()};
+  CHECK(message == from_hex("01 00 00 00 f4 ff ff ff"));
+  CHECK(refusal_of_info_response(message) == ENOMEM);
+  CHECK(response_error(message, 1) == DecodeError::bad_count);
+  CHECK(refusal_of_info_response(patched(message, 4, "00 00 00 00")) == 0);
+  CHECK(refusal_of_info_response(patched(message, 4, "0c 00 00 00")) == 0);
+  CHECK(refusal_of_info_response(patched(message, 4, "00 f0 ff ff")) == 0);
+  CHECK(refusal_of_info_response(patched(message, 2, "01 00")) == 0);
+  CHECK(refusal_of_info_response(patched(message, 0, "00 00")) == 0);
+  CHECK(refusal_of_info_response(Bytes(message.begin(), message.end() - 1)) == 0);
 }
 
 TEST_CASE("info response: lengths are whole chunks and together the queue depth") {
