@@ -4,6 +4,7 @@
 answers-in-clear  answers whatever comes with an RTRS hello in clear, and never asks the server
 strips-offer      takes the authentication out of what the client offers
 strips-answer     takes it out of what the server answers
+drops-extension   takes all of our extension out of what the client offers, as if it were Linux's
 flips-request     changes one bit of the client's record, behind what the server judges
 flips-response    changes one bit of the server's record
 replays           answers the client's AUTH HELLO with the challenge that the one before was answered with
@@ -19,7 +20,7 @@ import threading
 MODE, HOST, PORT, SERVER_PORT = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 HELLO, RECORD = 76, 16  # bytes of a hello, and where its record begins
 AUTHENTICATION = 4  # a bit of the features
-PATH_OF_REQUEST, FEATURES_OF_REQUEST = 12, 50  # where in the record
+PATH_OF_REQUEST, EXTENSION_OF_REQUEST, FEATURES_OF_REQUEST = 12, 46, 50  # where in the record
 FEATURES_OF_RESPONSE, ACCESS_OF_RESPONSE = 24, 44
 AUTH_HELLO, CHALLENGE = 32 + 128, 32 + 80  # bytes of their frames
 sent = open("sent", "wb", buffering=0)
@@ -94,6 +95,8 @@ def serve(near):
     sent.write(request)
     if MODE == "strips-offer":
         request = changed(request, FEATURES_OF_REQUEST, AUTHENTICATION)
+    if MODE == "drops-extension":
+        request = changed(request, EXTENSION_OF_REQUEST, 0xFF)
     if MODE == "flips-request":
         request = changed(request, PATH_OF_REQUEST, 1)
     far.sendall(request)

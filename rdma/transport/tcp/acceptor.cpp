@@ -33,6 +33,8 @@ using Socket = AsioTcp::socket;
 using boost::system::error_code;
 /// How long to wait before accepting again when the process is out of descriptors or memory.
 constexpr auto kAcceptPause = std::chrono::milliseconds{100};
+/// How many may be closed, and still be waited for by threads that do public-key work for them.
+constexpr std::size_t kMostLeaving = 8;
 
 std::string text_of(const AsioTcp::endpoint& endpoint) {
   std::ostringstream text;
@@ -50,7 +52,10 @@ bool is_transient(int error) {
 class TcpAcceptor final : public Acceptor {
  public:
   TcpAcceptor(Reactor& reactor, AsioTcp::acceptor acceptor, AcceptorOptions options)
-      : reactor_{reactor}, acceptor_{std::move(acceptor)}, options_{std::move(options)} {}
+      : reactor_{reactor},
+        acceptor_{std::move(acceptor)},
+        options_{std::move(options)},
+        one_left_{reactor.io(), asio::steady_timer::time_point::max()} {}
 
   void start(Welcome welcome) override {
     welcome_ = std::move(welcome);
@@ -60,6 +65,7 @@ class TcpAcceptor final : public Acceptor {
   void close() override {
     error_code ignored;
     acceptor_.close(ignored);
+    one_left_.cancel();
     for (auto& handshake : handshakes_) handshake->socket.close(ignored);
   }
 
@@ -102,6 +108,7 @@ class TcpAcceptor final : public Acceptor {
   AcceptorOptions options_;
   Welcome welcome_;
   Handshakes handshakes_;
+  asio::steady_timer one_left_;  ///< cancelled when a handshake has ended
 };
 
 asio::awaitable<void> TcpAcceptor::accept_loop() {
@@ -111,6 +118,11 @@ asio::awaitable<void> TcpAcceptor::accept_loop() {
   while (acceptor_.is_open()) {
     auto [closed] = co_await acceptor_.async_wait(AsioTcp::acceptor::wait_read, kAwait);
     if (closed) co_return;
+    // Or they would come faster than those leave whom they push out, each with its memory.
+    while (handshakes_.size() >= options_.max_handshakes + kMostLeaving && acceptor_.is_open()) {
+      co_await one_left_.async_wait(kAwait);
+    }
+    if (!acceptor_.is_open()) co_return;
     // By hand: programs that this one starts would inherit a socket of Asio's.
     const int descriptor =
         ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -175,6 +187,7 @@ asio::awaitable<void> TcpAcceptor::shake_hands(Handshakes::iterator place) {
   }
   deadline.cancel();
   handshakes_.erase(place);
+  one_left_.cancel();
   if (!greeting) co_return;
   if (!handshake->socket.is_open()) {
     // In the moment the last byte came.

@@ -3,8 +3,10 @@
 
 #include <sys/socket.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "rdma/core/option_words.hpp"
@@ -38,6 +40,40 @@ asio::awaitable<tl::expected<unsigned char, error_code>> peek(AsioSocket& socket
       co_return tl::unexpected(error_code{errno, boost::system::system_category()});
     }
   }
+}
+
+/// Waits for so many bytes, which stay to be read, or for the end of the stream.
+asio::awaitable<error_code> await_bytes(AsioSocket& socket, std::size_t size) {
+  const int least = static_cast<int>(size);
+  (void)::setsockopt(socket.native_handle(), SOL_SOCKET, SO_RCVLOWAT, &least, sizeof(least));
+  auto [failed] = co_await socket.async_wait(AsioSocket::wait_read, kAwait);
+  if (!failed && !socket.is_open()) failed = asio::error::operation_aborted;
+  co_return failed;
+}
+
+/// The size of the record at the beginning of a stream, if a whole ClientHello is in it, which has
+/// a few hundred bytes; 0: there is none.
+std::size_t size_of_first_record(std::span<const unsigned char, 9> begin) {
+  constexpr std::size_t kHeader = 5, kMessageHeader = 4, kMost = 8192;  // bytes
+  const std::size_t record = begin[3] * 256U + begin[4];
+  const std::size_t message = begin[6] * 65536U + begin[7] * 256U + begin[8];
+  return record <= kMost && kMessageHeader + message <= record ? kHeader + record : 0;
+}
+
+/// Until its ClientHello is there, a stranger has none of our memory.
+asio::awaitable<tl::expected<void, Refusal>> await_client_hello(AsioSocket& socket) {
+  std::array<unsigned char, 9> begin{};
+  error_code failed = co_await await_bytes(socket, begin.size());
+  if (!failed && ::recv(socket.native_handle(), begin.data(), begin.size(),
+                        MSG_PEEK | MSG_DONTWAIT) == static_cast<ssize_t>(begin.size())) {
+    const std::size_t size = size_of_first_record(begin);
+    if (size == 0) co_return no_handshake("what begins like TLS is no ClientHello in one record");
+    failed = co_await await_bytes(socket, size);
+  }
+  if (failed) co_return no_handshake(failed.message());
+  const int any = 1;
+  (void)::setsockopt(socket.native_handle(), SOL_SOCKET, SO_RCVLOWAT, &any, sizeof(any));
+  co_return tl::expected<void, Refusal>{};
 }
 
 asio::awaitable<tl::expected<std::unique_ptr<tls::Session>, Refusal>> secure(AsioSocket& socket,
@@ -99,6 +135,9 @@ asio::awaitable<tl::expected<Greeting, Refusal>> receive_greeting(AsioSocket& so
   if (*first == kTlsHandshake) {
     if (mode == TlsMode::off) {
       co_return no_tls();
+    }
+    if (const auto there = co_await await_client_hello(socket); !there) {
+      co_return tl::unexpected(there.error());
     }
     auto session = co_await secure(socket, options.tls);
     if (!session) co_return tl::unexpected(session.error());

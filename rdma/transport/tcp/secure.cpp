@@ -51,8 +51,9 @@ asio::awaitable<tl::expected<void, Failure>> shake_hands(AsioSocket& socket, tls
     return tl::unexpected(Failure{
         error == asio::error::operation_aborted ? ECANCELED : error.value(), error.message()});
   };
-  for (;;) {
-    const Step reached = co_await step(session, workers);
+  const bool server = session.credentials().role() == tls::Role::server;  // it listens first
+  for (Step reached = server ? Step::receive : co_await step(session, workers);;
+       reached = co_await step(session, workers)) {
     if (!socket.is_open()) co_return broken(asio::error::operation_aborted);
     const error_code unsent = co_await flush(socket, session);
     if (reached == Step::failed) co_return tl::unexpected(session.failure());

@@ -44,16 +44,6 @@ int find_server_key(gnutls_session_t session, const gnutls_datum_t* name, gnutls
   return 0;
 }
 
-std::string hex_of(std::span<const unsigned char> bytes) {
-  constexpr const char* kDigits = "0123456789abcdef";
-  std::string text;
-  for (const unsigned char byte : bytes) {
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
-  }
-  return text;
-}
-
 /// The serial numbers of revocation lists, written as those of identities.
 std::set<std::string> revoked_in(const gnutls_datum_t& pem) {
   std::set<std::string> serials;
@@ -83,6 +73,7 @@ Credentials::~Credentials() {
   if (certificate_ != nullptr) gnutls_certificate_free_credentials(certificate_);
   if (psk_client_ != nullptr) gnutls_psk_free_client_credentials(psk_client_);
   if (psk_server_ != nullptr) gnutls_psk_free_server_credentials(psk_server_);
+  if (priority_ != nullptr) gnutls_priority_deinit(priority_);
 }
 
 const Secret* Credentials::find(std::string_view key_name) const {
@@ -116,8 +107,7 @@ std::string Credentials::ending(std::time_t now) const {
 }
 
 int Credentials::apply(gnutls_session_int* session) const {
-  const std::string priority = std::string{kPriority} + (has_psk() ? ":+ECDHE-PSK" : "");
-  int error = gnutls_priority_set_direct(session, priority.c_str(), nullptr);
+  int error = gnutls_priority_set(session, priority_);
   if (error == 0 && certificate_ != nullptr) {
     error = gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, certificate_);
   }
@@ -142,8 +132,15 @@ tl::expected<std::shared_ptr<const Credentials>, std::string> Credentials::load(
   if (wrong.empty() && !keys.certificates.empty()) {
     wrong = loaded->load_certificates(keys.certificates);
   }
+  if (wrong.empty()) wrong = loaded->prepare_priority();
   if (!wrong.empty()) return tl::unexpected(wrong);
   return loaded;
+}
+
+std::string Credentials::prepare_priority() {
+  const std::string words = std::string{kPriority} + (has_psk() ? ":+ECDHE-PSK" : "");
+  const int error = gnutls_priority_init(&priority_, words.c_str(), nullptr);
+  return error < 0 ? std::string{"GnuTLS lacks what is needed: "} + gnutls_strerror(error) : "";
 }
 
 std::string Credentials::load_psk(const TlsKeys& keys) {

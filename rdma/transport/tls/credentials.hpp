@@ -20,6 +20,7 @@ struct gnutls_session_int;
 struct gnutls_certificate_credentials_st;
 struct gnutls_psk_client_credentials_st;
 struct gnutls_psk_server_credentials_st;
+struct gnutls_priority_st;
 
 namespace rtrs::tls {
 
@@ -60,6 +61,7 @@ class Credentials {
   explicit Credentials(Role role) : role_{role} {}
   std::string load_psk(const TlsKeys& keys);
   std::string load_certificates(const std::string& directory);
+  std::string prepare_priority();
   void note_end(const std::string& file, std::string_view pem);
   std::string load_own_certificate(const std::string& directory);
 
@@ -76,6 +78,7 @@ class Credentials {
   gnutls_certificate_credentials_st* certificate_ = nullptr;
   gnutls_psk_client_credentials_st* psk_client_ = nullptr;
   gnutls_psk_server_credentials_st* psk_server_ = nullptr;
+  gnutls_priority_st* priority_ = nullptr;  ///< all sessions share it, which saves each some KiB
 };
 
 /// The credentials of a server, whose files may be exchanged while it runs: who comes then is

@@ -4,14 +4,12 @@
 #include <gnutls/gnutls.h>
 #include <gnutls/x509.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstdio>
 #include <utility>
 
 #include "rdma/core/option_words.hpp"
 #include "rdma/transport/tls/hooks.hpp"
+#include "rdma/transport/tls/inspect.hpp"
 
 namespace rtrs::tls {
 namespace {
@@ -35,40 +33,6 @@ std::string name_of_cipher(gnutls_session_t session) {
     default:
       return std::string{"tls13/"} + gnutls_cipher_get_name(gnutls_cipher_get(session));
   }
-}
-
-/// "" for a certificate that has no name, or several, or one that cannot be a user's.
-struct CertificateNames {
-  std::string common_name;
-  std::string serial;
-};
-
-CertificateNames names_of(const gnutls_datum_t& der) {
-  CertificateNames names;
-  gnutls_x509_crt_t certificate = nullptr;
-  if (gnutls_x509_crt_init(&certificate) < 0) return names;
-  if (gnutls_x509_crt_import(certificate, &der, GNUTLS_X509_FMT_DER) >= 0) {
-    std::array<char, 256> text{}, second{};
-    std::size_t size = text.size(), second_size = second.size();
-    const char* const oid = GNUTLS_OID_X520_COMMON_NAME;
-    const bool only =
-        gnutls_x509_crt_get_dn_by_oid(certificate, oid, 1, 0, second.data(), &second_size) ==
-        GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE;
-    if (only && gnutls_x509_crt_get_dn_by_oid(certificate, oid, 0, 0, text.data(), &size) >= 0) {
-      names.common_name.assign(text.data(), size);
-    }
-    std::array<unsigned char, 64> serial{};
-    std::size_t serial_size = serial.size();
-    if (gnutls_x509_crt_get_serial(certificate, serial.data(), &serial_size) >= 0) {
-      for (std::size_t i = 0; i < serial_size; ++i) {
-        std::array<char, 3> digits{};
-        std::snprintf(digits.data(), digits.size(), "%02x", serial[i]);
-        names.serial += digits.data();
-      }
-    }
-  }
-  gnutls_x509_crt_deinit(certificate);
-  return names;
 }
 
 /// "the certificate chain is not trusted", without the library's capitals and full stops.
@@ -116,7 +80,7 @@ Identity Session::claim() const {
     claim.name = *claimed_;
   } else if (chain != nullptr && count > 0) {
     claim.how = Identity::How::certificate;
-    claim.name = names_of(chain[0]).common_name;
+    claim.name = names_in({chain[0].data, chain[0].size}).common_name;
   }
   return claim;
 }
@@ -215,7 +179,7 @@ std::string Session::judge_certificate() {
   unsigned count = 0;
   const gnutls_datum_t* const chain = gnutls_certificate_get_peers(session_, &count);
   if (chain == nullptr || count == 0) return "it has shown no certificate";
-  const CertificateNames names = names_of(chain[0]);
+  const CertificateNames names = names_in({chain[0].data, chain[0].size});
   identity_.how = Identity::How::certificate;
   identity_.key = names.serial;
   identity_.name = names.common_name;

@@ -20,11 +20,12 @@ using Hash = std::array<unsigned char, 32>;
 using Certificate =
     std::unique_ptr<std::remove_pointer_t<gnutls_x509_crt_t>, decltype(&gnutls_x509_crt_deinit)>;
 
-std::string beginning_of(const Hash& hash) {
-  constexpr const char* kHex = "0123456789abcdef";
-  std::string text;
-  for (std::size_t i = 0; i < kShown; ++i) text += {kHex[hash[i] >> 4], kHex[hash[i] & 15]};
-  return text;
+std::string beginning_of(const Hash& hash) { return hex_of(std::span{hash}.first(kShown)); }
+
+Certificate new_certificate() {
+  gnutls_x509_crt_t raw = nullptr;
+  if (gnutls_x509_crt_init(&raw) < 0) raw = nullptr;
+  return {raw, gnutls_x509_crt_deinit};
 }
 
 std::string common_name_of(gnutls_x509_crt_t certificate) {
@@ -37,6 +38,42 @@ std::string common_name_of(gnutls_x509_crt_t certificate) {
 
 }  // namespace
 
+std::string hex_of(std::span<const unsigned char> bytes) {
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string text;
+  for (const unsigned char byte : bytes) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
+CertificateNames names_in(std::span<const unsigned char> der) {
+  CertificateNames names;
+  const Certificate certificate = new_certificate();
+  const gnutls_datum_t bytes{const_cast<unsigned char*>(der.data()),
+                             static_cast<unsigned>(der.size())};
+  if (!certificate || gnutls_x509_crt_import(certificate.get(), &bytes, GNUTLS_X509_FMT_DER) < 0) {
+    return names;
+  }
+  std::array<char, 256> text{}, second{};
+  std::size_t size = text.size(), second_size = second.size();
+  const char* const oid = GNUTLS_OID_X520_COMMON_NAME;
+  const bool only =
+      gnutls_x509_crt_get_dn_by_oid(certificate.get(), oid, 1, 0, second.data(), &second_size) ==
+      GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE;
+  if (only &&
+      gnutls_x509_crt_get_dn_by_oid(certificate.get(), oid, 0, 0, text.data(), &size) >= 0) {
+    names.common_name.assign(text.data(), size);
+  }
+  std::array<unsigned char, 64> serial{};
+  std::size_t serial_size = serial.size();
+  if (gnutls_x509_crt_get_serial(certificate.get(), serial.data(), &serial_size) >= 0) {
+    names.serial = hex_of(std::span{serial}.first(serial_size));
+  }
+  return names;
+}
+
 std::string fingerprint(const Secret& secret) {
   Hash hash{};
   const auto bytes = secret.bytes();
@@ -45,11 +82,11 @@ std::string fingerprint(const Secret& secret) {
 }
 
 tl::expected<CertificateFacts, std::string> look_at(std::string_view pem) {
-  gnutls_x509_crt_t raw = nullptr;
-  int error = gnutls_x509_crt_init(&raw);
-  const Certificate certificate{raw, gnutls_x509_crt_deinit};
+  const Certificate certificate = new_certificate();
+  gnutls_x509_crt_t const raw = certificate.get();
   const auto text = datum_of(pem);
-  if (error >= 0) error = gnutls_x509_crt_import(raw, &text, GNUTLS_X509_FMT_PEM);
+  int error = raw != nullptr ? gnutls_x509_crt_import(raw, &text, GNUTLS_X509_FMT_PEM)
+                             : GNUTLS_E_MEMORY_ERROR;
   if (error < 0) return tl::unexpected(std::string{gnutls_strerror(error)});
   Hash hash{};
   std::size_t size = hash.size();

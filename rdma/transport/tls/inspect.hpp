@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ctime>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
@@ -27,6 +28,18 @@ struct CertificateFacts {
 ///
 /// Errors: a sentence of GnuTLS.
 tl::expected<CertificateFacts, std::string> look_at(std::string_view pem);
+
+/// By what a certificate names its owner.
+struct CertificateNames {
+  std::string common_name;  ///< "": there is none, or several, or one that cannot be read
+  std::string serial;       ///< hexadecimal digits
+};
+
+/// Of any bytes, perhaps a certificate in DER.
+CertificateNames names_in(std::span<const unsigned char> der);
+
+/// Hexadecimal digits.
+std::string hex_of(std::span<const unsigned char> bytes);
 
 /// Says that a certificate is over, or will be within 30 days: "ends in 12 days"; "" = neither.
 std::string end_soon(std::time_t end, std::time_t now);

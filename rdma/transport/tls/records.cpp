@@ -103,11 +103,7 @@ ssize_t Session::pull_from_socket(std::byte* to, std::size_t size) {
 void Session::keep(std::span<const std::byte> rest) {
   const std::size_t have = input_end_ - input_begin_;
   if (have + rest.size() > input_size_) {
-    const std::size_t size = std::max(kInput, have + rest.size());
-    auto larger = std::make_unique_for_overwrite<std::byte[]>(size);
-    if (have > 0) std::memcpy(larger.get(), input_.get() + input_begin_, have);
-    input_ = std::move(larger);
-    input_size_ = size;
+    grow_input(std::max(kInput, have + rest.size()));
   } else if (have > 0 && input_begin_ > 0) {
     std::memmove(input_.get(), input_.get() + input_begin_, have);
   }
@@ -116,27 +112,42 @@ void Session::keep(std::span<const std::byte> rest) {
   input_end_ = have + rest.size();
 }
 
-/// Behind what is there.
-std::size_t Session::room_for_input() {
+/// What is there is at the beginning then.
+void Session::grow_input(std::size_t size) {
+  const std::size_t have = input_end_ - input_begin_;
+  auto larger = std::make_unique_for_overwrite<std::byte[]>(size);
+  if (have > 0) std::memcpy(larger.get(), input_.get() + input_begin_, have);
+  input_ = std::move(larger);
+  input_size_ = size;
+  input_begin_ = 0;
+  input_end_ = have;
+}
+
+/// Behind what is there, in a buffer of `least` bytes or more.
+std::size_t Session::room_for_input(std::size_t least) {
   keep({});
-  if (input_size_ == 0) {
-    input_ = std::make_unique_for_overwrite<std::byte[]>(kInput);
-    input_size_ = kInput;
-  }
+  if (input_size_ < least) grow_input(least);
   return input_size_ - input_end_;
 }
 
+/// A stranger gets little memory: GnuTLS takes what has come out of it each time, and keeps what is
+/// not whole yet. A chain of certificates has some KiB.
 ssize_t Session::fetch(int socket) {
-  const std::size_t room = room_for_input();
+  constexpr std::size_t kFetch = 2048, kMostOfStranger = 32 * 1024;  // bytes
+  if (fetched_ > kMostOfStranger && credentials().role() == Role::server) return -EMSGSIZE;
+  const std::size_t room = room_for_input(kFetch);
   if (room == 0) return -ENOBUFS;
   const ssize_t n = ::recv(socket, input_.get() + input_end_, room, MSG_DONTWAIT);
-  if (n > 0) input_end_ += static_cast<std::size_t>(n);
+  if (n > 0) {
+    input_end_ += static_cast<std::size_t>(n);
+    fetched_ += static_cast<std::size_t>(n);
+  }
   if (n == 0) ended_ = true;
   return n >= 0 ? n : -errno;
 }
 
 bool Session::await(int socket) {
-  const std::size_t room = room_for_input();
+  const std::size_t room = room_for_input(kInput);
   if (room == 0) return true;
   const ssize_t n = ::recv(socket, input_.get() + input_end_, room, 0);
   if (n > 0) {

@@ -63,7 +63,7 @@ class Session {
 
   // ---- What goes over the socket
 
-  /// Receives for shake_hands(), as much as a record. Returns bytes, 0 at the end, or -errno.
+  /// Receives for shake_hands(), some of what has come. Returns bytes, 0 at the end, or -errno.
   ssize_t fetch(int socket);
   /// The same, and waits as the socket is set up; for receive(). False: nothing has come.
   bool await(int socket);
@@ -104,7 +104,8 @@ class Session {
   ssize_t pull(std::byte* to, std::size_t size);
   ssize_t pull_from_socket(std::byte* to, std::size_t size);
   void keep(std::span<const std::byte> rest);
-  std::size_t room_for_input();
+  std::size_t room_for_input(std::size_t least);
+  void grow_input(std::size_t size);
   bool goes_on(ssize_t result);
   ssize_t receive_failed(ssize_t error);
   int write_out(int socket);
@@ -137,6 +138,8 @@ class Session {
   bool starved_ = false;          ///< GnuTLS wanted more than has come
   unsigned without_data_ = 0;     ///< records in a row
   std::optional<ssize_t> later_;  ///< what receive() says the next time
+
+  std::size_t fetched_ = 0;  ///< bytes, by fetch()
 };
 
 }  // namespace rtrs::tls
