@@ -6,27 +6,17 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
-#include <fstream>
 #include <memory>
-#include <string>
 
 #include "rdma/transport/tls/session.hpp"
-#include "tests/fuzz/fuzz.hpp"
+#include "tests/fuzz/key_file.hpp"
 
 using namespace rtrs::tls;
 
 namespace {
 
 std::shared_ptr<const Credentials> make_credentials() {
-  std::string path = std::filesystem::temp_directory_path() / "fuzz-keys-XXXXXX";
-  const int fd = mkstemp(path.data());  // 0600
-  fuzz::require(fd >= 0, "a file of keys was made");
-  std::ofstream{path} << "host1:" << std::string(64, '7') << '\n';
-  close(fd);
-  auto loaded = Credentials::load(
-      {.psk = path, .certificates = "", .username = "", .verify_peer = true}, Role::server);
-  std::filesystem::remove(path);
+  auto loaded = Credentials::load(fuzz::key_of_host1(), Role::server);
   fuzz::require(loaded.has_value(), "the keys are good");
   return *loaded;
 }
