@@ -168,6 +168,79 @@ except (EOFError, ConnectionError):
 }
 it "what lies in clear behind STARTTLS ends the connection" injected
 
+# Versions up to 3.24 have TLS 1.2 and no other one.
+nbd_client() {
+  requires nbd-client
+  with_certificates
+  limited nbd-client -l localhost "${front#*:}" -certfile host1/client-cert.pem \
+    -keyfile host1/client-key.pem -cacertfile host1/ca-cert.pem >said 2>&1 || true
+  grep -E 'auth ok identity=host1 how=tls-x509|refused: it offers no TLS 1.3 that is good enough' bridge.log ||
+    fail "it is neither let in nor refused: $(<said)"
+  status_of 1 nbd-client -l localhost "${front#*:}"
+  if grep -q '^x$' said; then fail "the list is told in clear"; fi
+}
+it "nbd-client comes in with a certificate and TLS 1.3, or is told why not; in clear it sees nothing" nbd_client
+
+# Somebody on the way may have said it.
+forgotten() {
+  with_certificates
+  kill_hard bridge
+  bridge_with --tls=on --tls-certificates=tls
+  haggle '
+import ssl
+s.sendall(option(STRUCTURED))
+assert hear()[0] == ACK
+contexts = struct.pack(">I", 1) + b"x" + struct.pack(">II", 1, 15) + b"base:allocation"
+s.sendall(option(10, contexts))
+while (kind := hear()[0]) != ACK: assert kind == 4, hex(kind)
+s.sendall(option(STARTTLS))
+assert hear()[0] == ACK
+context = ssl.create_default_context(cafile="host1/ca-cert.pem")
+context.load_cert_chain("host1/client-cert.pem", "host1/client-key.pem")
+s = context.wrap_socket(s, server_hostname="localhost")
+s.sendall(option(10, contexts))
+assert hear()[0] == INVALID, "what was agreed on in clear counts within TLS"
+s.sendall(option(7, struct.pack(">I", 1) + b"x" + struct.pack(">H", 0)))
+while (kind := hear()[0]) != ACK: assert kind == 3, hex(kind)
+s.sendall(struct.pack(">IHHQQI", 0x25609513, 0, 0, 7, 0, 512))
+assert read(16) == struct.pack(">IIQ", 0x67446698, 0, 7), "the reply is structured"
+assert read(512) == open("image", "rb").read(512)'
+}
+it "what was agreed on before STARTTLS is forgotten" forgotten
+
+of_others() {
+  requires certtool
+  random_file image 8M
+  mkdir ca tls host1
+  printf '%s\n' 'cn = "CA"' ca cert_signing_key crl_signing_key >ca/template
+  (umask 077 && certtool --generate-privkey --outfile ca/key.pem) 2>/dev/null
+  certtool --generate-self-signed --load-privkey ca/key.pem --template ca/template --outfile ca/cert.pem 2>/dev/null
+  issue() { # DIRECTORY KIND LINE...
+    cp ca/cert.pem "$1/ca-cert.pem"
+    printf '%s\n' "${@:3}" signing_key >template
+    (umask 077 && certtool --generate-privkey --key-type=rsa --outfile "$1/$2-key.pem") 2>/dev/null
+    certtool --generate-certificate --load-privkey "$1/$2-key.pem" --load-ca-certificate ca/cert.pem \
+      --load-ca-privkey ca/key.pem --template template --outfile "$1/$2-cert.pem" 2>/dev/null
+  }
+  issue tls server 'cn = "x"' 'dns_name = "localhost"' tls_www_server
+  issue host1 client 'cn = "host1"' tls_www_client
+  start_server --tls=require --tls-certificates=tls --export "x=$PWD/image,rw=host1"
+  bridge_with_tls_both_ways
+  nbdcopy "nbds://localhost:${front#*:}/x?tls-certificates=$PWD/host1" copy
+  cmp image copy
+}
+bridge_with_tls_both_ways() {
+  local ready_read ready_write
+  pipe ready_read ready_write
+  spawn bridge "${bridge_command[@]}" --listen tcp:127.0.0.1:0 --ready-fd "$ready_write" \
+    --tls=require --tls-certificates=tls "rnbds+tcp://localhost:$port/x?tls-certificates=$PWD/host1"
+  exec {ready_write}>&-
+  await_line "$ready_read" 20 || fail "rnbd-bridge did not become ready"
+  exec {ready_read}<&-
+  front=$(grep -oE '127\.0\.0\.1:[0-9]+' <<<"$line" | head -n 1)
+}
+it "certificates of certtool, with RSA, serve on both halves of the way" of_others
+
 both_halves() {
   ctl keygen host1 keys.psk --out host1.psk
   random_file image 4M
