@@ -92,6 +92,26 @@ GOALS = [
          library.ratio("mb_per_s", "librtrs", "iperf3", "put"), True),
 ]
 
+# With TLS, beside the same in clear, and beside the base with TLS. Only where one of them was measured.
+TLS_GOALS = [
+    Goal("native with TLS, 4 KiB read, depth 1: p50 / native", 1.30, 1.20,
+         Ratio("p50_us", "native-tls", "native", "read-1")),
+    Goal("native with TLS, 4 KiB read, depth 32: IOPS / native", 0.55, 0.62,
+         Ratio("iops", "native-tls", "native", "read-32"), True),
+    Goal("native with TLS, 1 MiB sequential read: MB/s / native", 0.50, 0.60,
+         Ratio("mb_per_s", "native-tls", "native", "sequential"), True),
+    Goal("native with TLS, 4 KiB read, depth 1: p50 / base with X.509", 0.70, 0.62,
+         Ratio("p50_us", "native-tls", "base-tls-x509", "read-1")),
+    Goal("native with TLS, 4 KiB read, depth 32: IOPS / base with X.509", 3.5, 4.5,
+         Ratio("iops", "native-tls", "base-tls-x509", "read-32"), True),
+    Goal("native with TLS, 4 KiB read, depth 32: IOPS / base with a shared key", 6, 7.5,
+         Ratio("iops", "native-tls", "base-tls-psk", "read-32"), True),
+    Goal("native with TLS, 1 MiB sequential read: MB/s / base with X.509", 1.3, 1.6,
+         Ratio("mb_per_s", "native-tls", "base-tls-x509", "sequential"), True),
+    Goal("plugin with TLS, 4 KiB read, depth 1: p50 / base with X.509", 0.85, 0.75,
+         Ratio("p50_us", "plugin-tls", "base-tls-x509", "read-1")),
+]
+
 
 def verdict(goal, value):
     if goal.reaches(value, goal.aim):
@@ -104,7 +124,8 @@ def verdict(goal, value):
 def table(results):
     """Markdown lines."""
     lines = ["| | must | aim | measured | | rounds that reach the must |", "|---|---:|---:|---:|---|---:|"]
-    for goal in GOALS:
+    encrypted = any("-tls" in run["chain"] for run in results.data["runs"])
+    for goal in GOALS + (TLS_GOALS if encrypted else []):
         value = goal.value(results)
         sign = "≥" if goal.more_is_better else "≤"
         measured, said = ("-", "not measured") if value is None else (f"{value:.2f}",
