@@ -156,9 +156,10 @@ void ClientSession::connected(unsigned index, Instant now) {
   look_for_usable(now, /*was_of_use=*/false);
 }
 
-/// Servers that are one to their clients take turns, and each remembers a session for a while.
+/// Servers that are one to their clients take turns, and each remembers a session for a while. More
+/// renewals than these take longer than that.
 void ClientSession::leave_epoch_of(const wire::AcceptParameters& known) {
-  constexpr std::size_t kRemembered = 64;
+  constexpr std::size_t kRemembered = 65'536;
   const std::uint64_t epoch = known.extension.session_epoch;
   if (epoch == 0 || epoch == accepted_.extension.session_epoch) return;
   if (left_.size() == kRemembered) left_.erase(left_.begin());
