@@ -88,9 +88,10 @@ nothing_ended() {
 # Another client of the bridge gives the kernel a time limit, with which it ends what is slow.
 kernel_ends_connections() { # CONNECTIONS
   serve_held
-  attach_bridge rnbd+tcp://127.0.0.1/disk0
+  background bridge "$build_dir/bin/rnbd-bridge" --listen unix:/run/bridge.sock --pid-file /run/bridge.pid rnbd+tcp://127.0.0.1/disk0
+  eventually 60 ready_or_ended bridge
   modprobe nbd
-  background resender "$source_dir/tests/lab/lib/resender" /run/nbd.sock "$1" 3 /run/resender.pid
+  background resender "$source_dir/tests/lab/lib/resender" /run/bridge.sock "$1" 3 /run/resender.pid
   eventually 60 ready_or_ended resender
   held_write
   eventually 60 dmesg_has 'Connection timed out'
@@ -98,7 +99,7 @@ kernel_ends_connections() { # CONNECTIONS
   another_block_works C
   newer_write_stays
   nbd-client -d /dev/nbd0
-  stop rnbd-bridge
+  stop bridge
 }
 
 [[ -z ${FULL:-} ]] || limit=900
