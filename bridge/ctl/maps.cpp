@@ -5,12 +5,14 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <sstream>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "bridge/backend/specification.hpp"
@@ -30,6 +32,7 @@ namespace fs = std::filesystem;
 using std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kTimeToDisconnect{10};
+constexpr std::chrono::seconds kTimeToTell{2};
 /// A bridge learns a size within seconds, and tells the kernel when requests flow.
 constexpr std::chrono::seconds kTimeToGrow{60};
 constexpr std::chrono::milliseconds kLookEvery{50};
@@ -158,12 +161,25 @@ std::string take_from_kernel(const std::string& root, const Found& found) {
   return disconnect_kernel_device(found.device->device);
 }
 
+/// "" or the obstacle. The kernel tells the bridge that its disk goes. One that reads nothing any
+/// more holds that up, and all generic netlink of the machine with it, until it is killed.
+std::string take_by_force(const std::string& root, const Found& found, Supervisor& supervisor) {
+  std::packaged_task<std::string()> task{[=] { return take_from_kernel(root, found); }};
+  auto taken = task.get_future();
+  std::thread{std::move(task)}.detach();
+  if (taken.wait_for(kTimeToTell) == std::future_status::ready) return taken.get();
+  supervisor.kill(found.name);
+  if (taken.wait_for(kTimeToDisconnect) == std::future_status::ready) return taken.get();
+  return "the kernel cannot tell the bridge of " + found.device->device +
+         " that its disk goes, because that reads nothing any more; kill that process";
+}
+
 /// "" or the obstacle. By force the requests are ended first: a bridge without a server waits for
 /// them.
 std::string take_away(const std::string& root, const Found& found, Supervisor& supervisor,
                       bool force) {
   std::string wrong = force ? "" : complaint_about_openers(root, found);
-  if (wrong.empty() && force && root.empty()) wrong = take_from_kernel(root, found);
+  if (wrong.empty() && force && root.empty()) wrong = take_by_force(root, found, supervisor);
   if (wrong.empty()) wrong = supervisor.stop(found.name, force);
   if (wrong.empty()) wrong = take_from_kernel(root, found);
   // While somebody has it open the kernel keeps its name, with nothing behind it.

@@ -55,6 +55,10 @@ class Systemd final : public Supervisor {
   std::string enable(const std::string& name) override { return systemctl("enable", name); }
   /// --force: a bridge that does not end on SIGTERM is killed by its unit after TimeoutStopSec=.
   std::string stop(const std::string& name, bool) override { return systemctl("stop", name); }
+  void kill(const std::string& name) override {
+    run_program({"systemctl", "--quiet", "--no-block", "stop", unit_of(name)});
+    run_program({"systemctl", "--quiet", "--signal=KILL", "kill", unit_of(name)});
+  }
   std::string disable(const std::string& name) override { return systemctl("disable", name); }
   bool runs(const std::string& name) const override {
     return run_program({"systemctl", "--quiet", "is-active", unit_of(name)}) == 0;
@@ -121,6 +125,9 @@ class Forked final : public Supervisor {
     if (force) ::kill(process, SIGKILL);
     if (force && await_end(name)) return "";
     return "rnbd-bridge, process " + std::to_string(process) + ", does not end; --force kills it";
+  }
+  void kill(const std::string& name) override {
+    if (const pid_t process = process_of(name); process != 0) ::kill(process, SIGKILL);
   }
   std::string disable(const std::string&) override { return ""; }
   bool runs(const std::string& name) const override { return process_of(name) != 0; }

@@ -9,7 +9,7 @@
 
 namespace rnbd {
 
-/// All return "" or what is wrong.
+/// Texts are "" or what is wrong.
 class Supervisor {
  public:
   virtual ~Supervisor() = default;
@@ -20,6 +20,8 @@ class Supervisor {
   virtual std::string enable(const std::string& name) = 0;
   /// Returns when nothing runs any more. With `force` a bridge that hangs is killed.
   virtual std::string stop(const std::string& name, bool force) = 0;
+  /// Ends at once a bridge that hangs, and nobody starts it again. stop() waits for that.
+  virtual void kill(const std::string& name) = 0;
   virtual std::string disable(const std::string& name) = 0;
   virtual bool runs(const std::string& name) const = 0;
   /// For people: where the bridge says what troubles it.

@@ -1,0 +1,167 @@
+# shellcheck shell=bash
+# rnbd-ctl takes disks of the kernel away that are used, or hang; and one that hangs does not hold up the others.
+# SPDX-License-Identifier: BSD-3-Clause
+
+# shellcheck source=/dev/null
+source "$lab_dir/lib/kernel_disk.sh"
+
+ctl() { timeout 60 "$build_dir/bin/rnbd-ctl" "$@"; }
+# ctl_map NAME [OPTION...]: disk0 of the server under that name; prints the device. Its bridge outlives rnbd-ctl.
+ctl_map() {
+  modprobe nbd max_part=8
+  ctl map disk0 from 127.0.0.1:1234 --name "$1" -- --connect-timeout 60s "${@:2}"
+}
+bridge_of() { cat "/run/rnbd/map/$1.pid"; }
+refuses_to_unmap() { # NAME REASON
+  fails ctl unmap "$1" >refusal.txt
+  grep -E "$2" refusal.txt
+}
+# is_gone NAME NUMBER: nothing is left of it but what its users still have open.
+is_gone() {
+  if ctl list noheaders notree nototals | grep -w "nbd$2"; then fail "$1 is still listed"; fi
+  [[ ! -e /run/rnbd/map.d/$1.conf ]] || fail "the file of $1 is left"
+}
+
+# ---- One that is used --------------------------------------------------------------------------------------
+
+used_disk() {
+  local holder
+  make_disk
+  serve_disk
+  [[ $(ctl_map disk0) == /dev/nbd0 ]]
+  sleep infinity 9</dev/nbd0 & holder=$!
+  refuses_to_unmap disk0 'nbd0 is used: open in [0-9]+ \(sleep\); .*--force'
+  kill "$holder"
+  wait "$holder" || true
+  mkfs.ext4 -q /dev/nbd0
+  mkdir -p /tmp/mnt
+  mount /dev/nbd0 /tmp/mnt
+  refuses_to_unmap nbd0 'nbd0 is used: mounted at /tmp/mnt; .*--force'
+  echo more >/tmp/mnt/file
+  umount /tmp/mnt
+  ctl unmap disk0
+  is_unmapped 0
+  is_gone disk0 0
+  no_line 'I/O error'
+  ctl_map disk0
+  e2fsck -fn /dev/nbd0
+  ctl unmap nbd0
+}
+
+# write_until_error FIRST LAST: programs with these numbers write to the disk, and must end with EIO.
+write_until_error() {
+  local number
+  for ((number = $1; number <= $2; ++number)); do gets_error "$number" & writers+=("$!"); done
+}
+gets_error() { ! dd if=/dev/zero of=/dev/nbd0 bs=256k seek=1 oflag=direct 2>"dd$1.txt" && grep -q 'Input/output error' "dd$1.txt"; }
+
+# forced HOW: of the second four nothing is read by a bridge that hangs, and they are more than fits into its socket.
+forced() {
+  local number began writers=()
+  make_disk disk 512M
+  serve_disk
+  ctl_map disk0
+  write_until_error 1 4
+  eventually 60 writes_come_after 0
+  "$1"
+  write_until_error 5 8
+  eventually 60 under_way 8
+  began=$SECONDS
+  ctl unmap disk0 --force
+  for number in "${writers[@]}"; do wait "$number" || fail "a writer has not got EIO"; done
+  echo "unmapped by force within $((SECONDS - began)) s"
+  is_gone disk0 0
+  eventually 60 no_bridge
+  [[ $1 != server_stops ]] || kill -CONT "$(</run/rnbd-server.pid)"
+  eventually 60 ctl_map again
+  ctl unmap again
+}
+nothing_happens() { :; }
+bridge_dies() { kill -9 "$(bridge_of disk0)"; }
+bridge_stops() { kill -STOP "$(bridge_of disk0)"; }
+server_stops() { kill -STOP "$(</run/rnbd-server.pid)"; }
+no_bridge() { ! pgrep -x rnbd-bridge; }
+
+forced_while_mounted() {
+  make_disk
+  serve_disk
+  ctl_map disk0
+  mkfs.ext4 -q /dev/nbd0
+  mkdir -p /tmp/mnt
+  mount /dev/nbd0 /tmp/mnt
+  head -c 1M /dev/urandom >/tmp/mnt/file
+  sync -f /tmp/mnt/file
+  bridge_dies
+  ctl unmap disk0 --force
+  fails dd if=/dev/zero of=/tmp/mnt/file bs=64k count=1 oflag=direct conv=notrunc
+  umount /tmp/mnt
+  is_gone disk0 0
+  # What was synced is there.
+  ctl_map disk0
+  e2fsck -fy /dev/nbd0 || (($? == 1)) || fail "the file system cannot be mended"
+  ctl unmap disk0
+}
+
+# ---- One that hangs, and another one -------------------------------------------------------------------------
+
+# serve_other: on a server of its own, which nobody stops.
+serve_other() {
+  make_disk other
+  mkdir -p /tmp/other-state
+  background other-server "$build_dir/bin/rnbd-server" --listen tcp:127.0.0.1:1235 --state-directory /tmp/other-state \
+    --pid-file /run/other-server.pid --export disk1=/tmp/other
+  eventually 30 ready_or_ended other-server
+}
+other_grows() { # MIB
+  truncate -s "$1M" /tmp/other
+  eventually 120 sectors_are 0 "$(($1 * 2048))"
+}
+other_comes_and_goes() {
+  ctl map third from 127.0.0.1:1235 --name third -- --connect-timeout 60s
+  ctl unmap third
+}
+# begin_to_hang HOW: /dev/nbd1, with more under way than fits into its socket.
+begin_to_hang() {
+  ctl_map disk0
+  "$1"
+  fio --name=hang --filename=/dev/nbd1 --direct=1 --ioengine=libaio --iodepth=64 --rw=randwrite --bs=64k --size=16m \
+    --time_based --runtime=1h --output=hang.txt & hanging=$!
+  eventually 60 under_way 16 nbd1
+}
+
+one_hangs() { # HOW
+  local how hanging longest grown=40
+  make_disk
+  serve_disk
+  serve_other
+  ctl map disk1 from 127.0.0.1:1235 -- --connect-timeout 60s
+  for how in "$@"; do
+    begin_to_hang "$how"
+    under_load probed other_lives "$((grown += 8))"
+    # Growth stops a queue for a moment.
+    longest=$(longest_after 0)
+    echo "$how: the longest request of the other disk took $longest s"
+    at_most "$longest" "$(plus 2 "$(time_to_start)")" || fail "$how: the other disk was held up for $longest s"
+    ctl unmap disk0 --force
+    wait "$hanging" || true
+    [[ $how != server_stops ]] || kill -CONT "$(</run/rnbd-server.pid)"
+  done
+  ctl unmap disk1
+}
+other_lives() { # MIB
+  other_grows "$1"
+  other_comes_and_goes
+}
+
+[[ -z ${FULL:-} ]] || limit=900
+boot host
+it_full "a disk that is open or mounted is not unmapped, and the refusal says who uses it" on host used_disk
+it_full "by force its users get EIO" on host forced nothing_happens
+it "by force its users get EIO, with a dead bridge, too" on host forced bridge_dies
+it_full "with a bridge that hangs, too" on host forced bridge_stops
+it_full "with a server that hangs, too" on host forced server_stops
+it_full "a file system loses nothing that was synced when its disk is taken by force" on host forced_while_mounted
+ways=(bridge_stops)
+[[ -z ${FULL:-} ]] || ways=(server_stops bridge_dies bridge_stops)
+it "a disk that hangs does not hold up another one, its growth, and a third that comes and goes" on host one_hangs "${ways[@]}"
+finish
