@@ -61,7 +61,7 @@ class SessionKeeper {
   virtual int reopened(Operation& operation) = 0;
   /// Its path was lost meanwhile: nothing of it counts.
   virtual void reopening_failed(Operation& /*operation*/) {}
-  /// What is left to do that nobody waits for? Asked when a path has come, and every kErrandPause
+  /// The next errand, for which nobody waits. Asked when a path has come, and every kErrandPause
   /// while one stands; one errand at a time. The operation runs on the control connection and
   /// belongs to the client from here on. Null: nothing now.
   virtual std::unique_ptr<Operation> errand() { return nullptr; }
@@ -95,7 +95,7 @@ struct ClientOptions {
   /// none of them. Others have to prove that they lead to the same server before a session begins
   /// or goes on there.
   std::optional<PathAddress> naming{};
-  /// Who the server said it was in an earlier session, by which all paths can prove that; 0 =
+  /// The server's identity in an earlier session, which all paths can prove; 0 =
   /// unknown.
   ServerId server_id = 0;
   bool only_this_server = false;  ///< also `naming` must lead to `server_id`
@@ -153,7 +153,7 @@ struct Failure {
   std::string text;
 };
 
-/// What the server granted.
+/// The grant of a server.
 struct SessionLimits {
   std::uint32_t max_io_size = 0;     ///< bytes per request
   std::uint32_t queue_depth = 0;     ///< requests in flight
@@ -168,7 +168,7 @@ struct PathStatus {
   bool in_use = false;   ///< takes new requests
   bool leaving = false;  ///< was removed, but the server may still be at what came over it
   bool foreign = false;  ///< by its last attempt it leads to another server
-  /// What the server thinks of it, or thought when it was connected last; none = it never was.
+  /// The server's preference, or that of the last connection; none = it never was connected.
   std::optional<wire::PathAccess> access;
   std::string trouble;         ///< why it is not connected, or not trusted; "" if it is both
   std::uint64_t requests = 0;  ///< sent over it so far
@@ -247,14 +247,14 @@ class Client {
   virtual std::vector<PathStatus> paths() { return {}; }
   /// How long altogether no path could carry requests, since one did first.
   virtual Duration time_without_path() { return {}; }
-  /// Who the server says it is, in the newest session.
+  /// The server's identity in the newest session.
   virtual ServerId server_id() { return 0; }
   /// One more path, which is connected from now on as the others are: it may take a while, and
   /// paths() says how it goes. One that is leaving stays.
   ///
   /// Errors: EEXIST, ENOSPC (kMaxPaths), EIO (the session is over).
   virtual tl::expected<void, Failure> add_path(const PathAddress& path) { return no_such(path); }
-  /// What is in flight on the path goes elsewhere, as when it dies. Without kFeatureExactlyOnce the
+  /// Requests in flight on the path go elsewhere, as when it dies. Without kFeatureExactlyOnce the
   /// path is leaving until the server has certainly ended what came over it: while it works, until
   /// all is answered; else until it was connected once more.
   ///

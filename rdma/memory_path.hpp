@@ -14,7 +14,7 @@
 
 namespace rtrs {
 
-/// It dies alone, and never comes back: the keys that it was given die with it. What becomes of a
+/// It dies alone, and never comes back: the keys that it was given die with it. The fate of a
 /// write that was under way then is unknown, until the server says over the session that this path
 /// has ended there.
 ///

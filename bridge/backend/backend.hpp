@@ -153,7 +153,7 @@ class Backend {
   ///
   /// Threads: any.
   virtual std::uint32_t life() const { return 0; }
-  /// Null: the storage has no room for them. Whoever has them keeps the storage open.
+  /// Null: the storage has no room for them. They keep the storage open.
   ///
   /// Threads: any.
   virtual std::shared_ptr<BackendNotes> notes() { return nullptr; }
@@ -174,7 +174,7 @@ struct BackendOptions {
   bool use_uring = true;            ///< false: a thread pool instead of io_uring
   bool lock = true;                 ///< keep writers of other processes away
   bool make_files = true;           ///< false: somebody only looks, so no journal is begun
-  /// Open at a time at most. What they need and may run out is taken together with the storage.
+  /// Open at a time at most. Scarce resources are taken together with the storage.
   std::size_t queues = 1;
   /// A flush has failed: writes that were answered may be lost. Before anybody is told; may block.
   /// Threads: any.

@@ -110,7 +110,7 @@ class Session final : public rtrs::SessionKeeper,
   /// Errors: as list_exports(), EINVAL (a server of an older version).
   tl::expected<std::vector<wire::DirectoryEntry>, Failure> directory(const Interrupt& interrupt);
 
-  /// Who may write to an export, as the server tells people: "'vm1' (10.0.0.5:40312) writes to it".
+  /// The writer of an export, as the server tells people: "'vm1' (10.0.0.5:40312) writes to it".
   /// "": nobody, or the server does not tell.
   std::string who(const std::string& device, const Interrupt& interrupt);
 

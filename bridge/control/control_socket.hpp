@@ -22,7 +22,7 @@ class ControlSocket {
   static constexpr std::size_t kMaxLine = 4096;  ///< bytes, with its end
   static constexpr unsigned kMaxConnections = 16;
 
-  /// The answer to a line; both are without their ends. What it throws is answered as an error.
+  /// The answer to a line; both are without their ends. An exception is answered as an error.
   using Handler = std::function<std::string(std::string_view line)>;
 
   /// A socket on which nobody listens any more is replaced.

@@ -83,7 +83,7 @@ std::string take(const CtlStep& step) {
   return json.contains("error") ? json.value("message", std::string{"it failed"}) : "";
 }
 
-/// What one step does not do, the next ones need not try.
+/// The first step that fails ends the rest.
 Outcome steer(const CtlAction& action) {
   bool complete = true;
   const auto steps = steps_of(action, ask_all(action.root, complete));

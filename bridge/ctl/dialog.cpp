@@ -51,7 +51,7 @@ int connect_to(int fd, const std::string& path, std::chrono::seconds patience) {
                                                                                           : errno;
 }
 
-/// 0 or an errno. Whoever is turned away finds the reason in the answer.
+/// 0 or an errno. A refusal has its reason in the answer.
 int send_line(int fd, const std::string& line) {
   for (std::size_t sent = 0; sent < line.size();) {
     const ssize_t n = ::send(fd, line.data() + sent, line.size() - sent, MSG_NOSIGNAL);

@@ -154,7 +154,7 @@ bool await_gone(const std::string& root, const std::string& device) {
   return true;
 }
 
-/// Whatever has become of the bridge. "" or the obstacle.
+/// With or without a bridge that works. "" or the obstacle.
 std::string take_from_kernel(const std::string& root, const Found& found) {
   if (!found.device || !find_kernel_device(root, found.device->device)) return "";
   if (!root.empty()) return found.device->device + ": not a device of this machine's kernel";

@@ -106,7 +106,7 @@ std::string Face::device_of(const Mapped& mapped) {
   return "/dev/nbd" + std::to_string(mapped.index);
 }
 
-/// Whatever disk it is.
+/// Of any disk.
 std::optional<Mapped> Face::find_by_name() const {
   const auto all = sysfs_.mapped();
   const auto found = std::ranges::find_if(all, [this](const Mapped& one) {

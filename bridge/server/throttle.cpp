@@ -64,7 +64,7 @@ bool Throttle::admit(ThrottleFlow& flow, ThrottledRequest& request,
   return false;
 }
 
-/// What was let through by other limits is forgiven.
+/// Requests that other limits let through are forgiven.
 void Throttle::follow_setting(std::uint64_t now) {
   const Limits limits = setting_->get();
   if (limits == limits_) return;

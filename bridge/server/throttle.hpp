@@ -67,7 +67,7 @@ class ThrottleFlow {
   std::uint64_t served_ = 0;  ///< in the throttle's own time: the end of its last turn
 };
 
-/// What a throttle has done so far.
+/// The work of a throttle so far.
 struct ThrottleReading {
   std::uint64_t waiting = 0;      ///< requests, now
   std::uint64_t waited = 0;       ///< requests whose turn came after some time
@@ -75,7 +75,7 @@ struct ThrottleReading {
 };
 
 /// Lets as many requests go on as its limits allow. All flows that wait get the same share of
-/// them, however many requests each has there. What was not used is kept for a tenth of a second.
+/// them, however many requests each has there. Unused room is kept for a tenth of a second.
 /// A request larger than that goes on, too, and those behind it wait accordingly longer.
 ///
 /// Threads: admit() and take_back() the reactor of their flow; the rest any.

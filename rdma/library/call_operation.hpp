@@ -25,7 +25,7 @@ class OwnedAnswer {
   OwnedAnswer(const OwnedAnswer&) = delete;
   OwnedAnswer& operator=(const OwnedAnswer&) = delete;
 
-  /// False: there is no memory. What was there is gone.
+  /// False: there is no memory. The old content is gone.
   bool make(std::uint64_t length);
   SgList list() const { return SgList{{&memory_, 1}}; }
   /// Null when it is empty. The caller's, for large_free() or free().

@@ -74,7 +74,7 @@ void ClientDriver::forget_on_io(MutableBytes memory) {
   }
 }
 
-/// Of a path that has come. What its device does not take is copied.
+/// Of a path that has come. Memory that its device does not take is copied.
 void ClientDriver::register_all_on_io(unsigned path, Connection& connection) const {
   for (const MutableBytes memory : memories_) {
     const auto known = connection.register_memory(memory);

@@ -215,9 +215,9 @@ bool ClientDriver::is_bound_on_io(unsigned index) {
   return bound;
 }
 
-/// Whoever may come yet is tried again until the deadline. The session fails before that when no
-/// path can make it and one of them was refused; the first refusal is the user's reason. A path to
-/// another server says nothing of this one.
+/// Paths that may come yet are tried again until the deadline. The session fails before that when
+/// no path can make it and one of them was refused; the first refusal is the user's reason. A path
+/// to another server says nothing of this one.
 void ClientDriver::first_attempt_failed_on_io(unsigned index, const Cause& cause) {
   const bool foreign = session_.foreign(index) && !session_.names_server(index);
   const Failure failure = notices_.failure_of(cause);

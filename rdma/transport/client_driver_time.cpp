@@ -24,7 +24,7 @@ void ClientDriver::fail_overdue_on_io() {
   feed_on_io({.kind = ClientEvent::Kind::overdue, .paths = static_cast<PathMask>(mute)});
 }
 
-/// What is opened and closed goes by EIO for a path that failed.
+/// OPEN and CLOSE take EIO for a path that failed.
 int ClientDriver::error_without_path(const ClientLane& lane) const {
   return &lane == control_lane_.get() ? EIO : error_without_path();
 }
@@ -68,8 +68,8 @@ void ClientDriver::report_held_writes_on_io() {
   if (writes_wait_.is_due(held, now(), kPatience)) report({.kind = Notice::Kind::writes_wait});
 }
 
-/// What waits for nothing that this side is told of, such as a permit, or the end of what callers
-/// have given up.
+/// Errands wait for events that nobody reports to this side, such as a permit, or the end of
+/// cancelled calls.
 void ClientDriver::ask_for_errands_on_io() {
   if (options_.keeper == nullptr) return;
   errand_timer_.expires_after(kErrandPause);

@@ -18,7 +18,8 @@
 
 namespace rtrs {
 
-/// Threads: as MemoryPath. What ends in _on_io runs on its own thread, which keeps the heartbeat.
+/// Threads: as MemoryPath. Functions that end in _on_io run on its own thread, which keeps the
+/// heartbeat.
 class MemoryPathDriver final : public MemoryPath {
  public:
   MemoryPathDriver(ClientPathOptions path, ConnectOptions connect, Duration timeout);

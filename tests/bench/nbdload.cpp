@@ -75,7 +75,7 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  /// Until `stop`; then nothing is in flight. What completes counts if it is `measured`.
+  /// Until `stop`; then nothing is in flight. Completions count if it is `measured`.
   void run(bool measured, const std::atomic<bool>& stop) {
     for (unsigned slot = 0; slot < options_.depth; slot++) issue(slot);
     in_flight_ = options_.depth;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Input: one byte (bit 0: header digests, bit 1: data digests), one byte (size of the pieces that
-// arrive), then what a peer sends. Whatever it is, only memory that is exposed may change.
+// arrive), then what a peer sends. In any case, only memory that is exposed may change.
 #include <sys/socket.h>
 #include <unistd.h>
 

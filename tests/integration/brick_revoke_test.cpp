@@ -148,7 +148,7 @@ class Flood {
   std::array<std::thread, 2> threads_;
 };
 
-/// What is read now is what will be read when the flood has ended.
+/// A read now brings the same bytes as one after the end of the flood.
 void check_stays(const Client& reader, std::uint64_t block, const std::vector<std::byte>& now,
                  const std::function<void()>& end_flood) {
   end_flood();

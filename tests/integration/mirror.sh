@@ -14,7 +14,7 @@ disk_size=16M
 declare -A member_fault # "fault:...:" in front of its storage
 start_member() {
   local rights=
-  [[ ${member_options[*]-} != *--tls* ]] || rights=,rw=*
+  [[ ${member_options[*]-} != *--tls* ]] || rights=",rw=*"
   [[ -e $1.img ]] || truncate -s "$disk_size" "$1.img"
   server_name=$1 server_port=${member_port[$1]:-0} start_server \
     --state-directory "$PWD/state-$1" --export "disk0=${member_fault[$1]-}$PWD/$1.img$rights" \

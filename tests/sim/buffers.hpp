@@ -14,7 +14,7 @@ namespace sim {
 
 using Buffer = std::unique_ptr<std::vector<std::byte>>;
 
-/// Gives memory out full of poison. What comes back is poisoned again, kept for a while, and then
+/// Gives memory out full of poison. Returned memory is poisoned again, kept for a while, and then
 /// must still be poison.
 class Buffers {
  public:

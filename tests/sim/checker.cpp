@@ -154,7 +154,7 @@ void Checker::check_change(OperationId id) {
     if (plan.action == Action::write) {
       position = operation.executed[i];
     } else {
-      // Perhaps a neighbour's zeroes, but ours are not older. What was lost may have come twice.
+      // Perhaps a neighbour's zeroes, but ours are not older. A lost write may have come twice.
       for (std::uint32_t p = operation.start[i] + 1; p <= sector.last(); ++p) {
         if (sector.history[p].action != plan.action) continue;
         if (position == 0 || sector.lost(position)) position = p;

@@ -14,8 +14,9 @@ namespace sim {
 /// Chunks that a client can write to at the moment, by where they start.
 using OpenChunks = std::set<const std::byte*>;
 
-/// The keys of one path's chunks. What the core asks for happens when the device gets to it, as
-/// with memory windows of type 1: the key is known at once, and good only later. No key comes back.
+/// The keys of one path's chunks. A change that the core asks for happens when the device gets to
+/// it, as with memory windows of type 1: the key is known at once, and good only later. No key
+/// comes back.
 ///
 /// Source: docs/protocol.md, RDMA parameters; ibv_bind_mw(3).
 class ChunkKeys {

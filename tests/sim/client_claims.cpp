@@ -67,7 +67,7 @@ void ClientNode::refused_claim(Control& control, int error) {
   device.unwanted = device.users.empty();
 }
 
-/// Another user of the session has claimed it. Who knows less than that one connects anew.
+/// Another user of the session has claimed it. A user that knows less than that one connects anew.
 void ClientNode::share_claim(Device& device, const UserPtr& user) {
   if (!device.shared || device.unclaimed || user->may_change) return;
   if (!rnbd::knows_as_much(user->seen, device.claimed_on, device.expected.witness)) {

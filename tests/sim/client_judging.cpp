@@ -19,7 +19,7 @@ void ClientDriver::check_overdue() const {
   }
 }
 
-/// Whatever the other connections carry. Each tick may be a twentieth late.
+/// Independent of the other connections. Each tick may be a twentieth late.
 void ClientDriver::check_control(unsigned index, unsigned misses_max) {
   if (!session_.path(index).exactly_once()) return;
   const Instant since = std::max(paths_[index].control_heard, world_.awake_since(setup_.node));

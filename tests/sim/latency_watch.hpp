@@ -30,7 +30,7 @@ class LatencyWatch {
   /// heartbeat intervals that a connection may be silent for.
   void check(std::optional<Instant> healthy_since, unsigned misses_max) const;
   /// A path is lost because a connection that owed answers carried nothing, and something is in the
-  /// way of it. What has stalled once is not trusted again soon.
+  /// way of it. A path that has stalled once is not trusted again soon.
   void stalled(unsigned path, std::optional<Instant> healthy_since);
 
  private:

@@ -17,7 +17,7 @@ class Nemesis {
           std::vector<std::unique_ptr<ClientNode>>& clients);
 
   void start();
-  /// No further faults. What is dead stays dead until it is noticed; what is stopped goes on.
+  /// No further faults. A dead part stays dead until that is noticed; a stopped one goes on.
   void heal();
 
  private:

@@ -39,7 +39,7 @@ class KeySource {
 
 /// Reads the memory that it sends at a random moment after flush(), and not before sent() has
 /// passed it; checks bounds and keys of every arriving write and that a receive is posted for every
-/// arriving message. What the peer's core does wrong is a broken rule, not a broken connection.
+/// arriving message. A mistake of the peer's core is a broken rule, not a broken connection.
 class SimQueuePair final : public rtrs::QueuePair {
  public:
   enum class Status { drained, more, ended };

@@ -100,7 +100,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
   void stall(Duration time);
   /// Nothing arrives any more; who has sent something finds out after the transport's timeout.
   void silence(Side from);
-  /// The client is told that the connection is over. What it has sent is under way for a while yet,
+  /// The client is told that the connection is over. Its messages are under way for a while yet,
   /// and the server learns nothing meanwhile.
   void cut_late(Duration lag);
   /// Messages under way end with the client's end of the connection, as on hardware queue pairs.

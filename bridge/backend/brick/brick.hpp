@@ -61,7 +61,7 @@ class BrickHost {
   virtual void answer(Ticket ticket, const Reply& reply) = 0;
   /// Makes them durable, in this order; then recorded(). One call at a time.
   virtual void record(const std::vector<Record>& records) = 0;
-  /// Copies memory to the tier and makes that durable; then stored(). What is written meanwhile
+  /// Copies memory to the tier and makes that durable; then stored(). A write meanwhile
   /// counts as dirty.
   virtual void store(const StoreJob& job) = 0;
   /// Then loaded().

@@ -78,7 +78,7 @@ constexpr bool covers(const SlotRow& row, SlotEvent event, SlotState state, Dire
 
 }  // namespace slot_table
 
-/// What becomes of a slot. None: that event cannot happen to it.
+/// The step of a slot. None: that event cannot happen to it.
 constexpr std::optional<SlotStep> next_step(SlotState state, SlotEvent event, Direction direction,
                                             Caller caller, Peer peer) {
   for (const SlotRow& row : slot_table::kRows) {

@@ -220,7 +220,7 @@ class Client {
   static constexpr int kMaxPaths = 16;  ///< more than a client can have
 
   struct Submitted;
-  /// What has been handed over and has not ended.
+  /// Operations that were handed over and have not ended.
   struct UnderWay {
     std::mutex mutex;
     std::set<Submitted*> all;
@@ -282,7 +282,7 @@ class Client {
   struct Disconnect {
     void operator()(rtrs_client* client) const {
       rtrs_disconnect(client);
-      // What was enqueued and has not been told of belongs to us again.
+      // Enqueued operations whose end was not reported belong to us again.
       for (Submitted* submitted : std::set<Submitted*>{std::move(under_way->all)}) delete submitted;
     }
     std::shared_ptr<UnderWay> under_way;
@@ -415,7 +415,7 @@ class Brick {
   std::unique_ptr<rtrs_brick, void (*)(rtrs_brick*)> brick_;
 };
 
-/// A request at the server. Whoever has it must finish it, once, on any thread.
+/// A request at the server. Its owner must finish it, once, on any thread.
 class Request {
  public:
   explicit Request(const rtrs_incoming& incoming) : incoming_{incoming} {}

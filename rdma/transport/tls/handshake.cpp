@@ -170,7 +170,7 @@ std::string Session::judge_peer() {
     identity_.name = identity_of(identity_.key);
     return "";
   }
-  // Who has only a shared key is not content with a certificate that nobody has looked at.
+  // A side that has only a shared key is not content with a certificate that nobody has checked.
   if (!credentials().has_certificates()) return "it has proven nothing: it does not have the key";
   return credentials().verifies_peer() ? judge_certificate() : "";
 }

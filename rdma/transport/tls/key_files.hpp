@@ -43,7 +43,7 @@ tl::expected<Content, std::string> read_key_file(const std::string& path, Kind k
 /// True when there is something of this name, whether it can be read or not.
 bool is_there(const std::string& path);
 
-/// What changes when a file is written or replaced.
+/// A text that changes when a file is written or replaced.
 std::string stamp_of(const std::string& path);
 
 }  // namespace rtrs::tls

@@ -20,7 +20,7 @@ struct PskKey {
 /// Of `host1/2` and `host1` the identity is `host1`.
 std::string_view identity_of(std::string_view key_name);
 
-/// What may not be the name of a user, as the end of a sentence; "" = it may.
+/// The reason why a text may not be the name of a user, as the end of a sentence; "" = it may.
 std::string fault_of_identity(std::string_view identity);
 
 /// Reads lines of NAME:HEX; empty ones and those that begin with # are left out. A key has 16 to 64

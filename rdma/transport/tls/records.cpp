@@ -112,7 +112,7 @@ void Session::keep(std::span<const std::byte> rest) {
   input_end_ = have + rest.size();
 }
 
-/// What is there is at the beginning then.
+/// The rest is at the beginning then.
 void Session::grow_input(std::size_t size) {
   const std::size_t have = input_end_ - input_begin_;
   auto larger = std::make_unique_for_overwrite<std::byte[]>(size);
@@ -188,7 +188,7 @@ class Session::Pieces {
  public:
   explicit Pieces(std::span<const iovec> all) : all_{all} { skip_empty(); }
   bool empty() const { return all_.empty(); }
-  /// What fills a record is left where it is; small pieces are gathered in `room`.
+  /// Pieces that fill a record are left where they are; small pieces are gathered in `room`.
   std::span<const std::byte> take(std::span<std::byte> room) {
     if (all_.front().iov_len - offset_ >= room.size()) return part(room.size());
     std::size_t gathered = 0;

@@ -59,7 +59,7 @@ void PassiveWorld::expose(const brick::Exposure& exposure) {
   });
 }
 
-/// What the card has confirmed is in memory when deregistration returns.
+/// Bytes that the card has confirmed are in memory when deregistration returns.
 void PassiveWorld::retire(std::uint64_t map) {
   later([this, map] {
     push_out(map);

@@ -118,7 +118,31 @@ def licence(tree):
             yield f"{path}:1: lacks a line with {LICENCE}"
 
 
+def comment_blocks(text):
+    """Yields each run of lines that are comments only: the number of its first line, and its text."""
+    first, block = 0, []
+    for number, line in enumerate(text.splitlines() + [""], 1):
+        comment = re.match(r"\s*///?<? ?(.*)$", line)
+        if comment:
+            first = first if block else number
+            block.append(comment.group(1))
+        elif block:
+            yield first, " ".join(block)
+            block = []
+
+
+def subjects_first(tree):
+    """no sentence of a comment begins with What, Who or Whoever: say it as subject, verb, object"""
+    for path in tree.files(".cpp", ".hpp", ".h"):
+        for number, block in comment_blocks(tree.read(path)):
+            for sentence in re.split(r"(?<=[.:;!?])\s+(?=[A-Z])", block):
+                if re.match(r"(What|Who|Whoever|Whom|Whose|Whatever)\b", sentence):
+                    yield f"{path}:{number}: begin '{sentence[:40]}' with its subject"
+
+
 RULES = {
+    subjects_first: [("rdma/core/planted.hpp", "// What it is.\n"),
+                     ("tests/planted.cpp", "/// A path. Who has it\n/// closes it.\n")],
     licence: [("rdma/core/planted.hpp", "#pragma once\n"), ("tests/planted", "#!/bin/sh\n")],
     options_of_programs: [("rdma/core/planted.cpp", 'const char* why = "too many (--planted)";\n'),
                           ("rdma/planted.cpp", 'const char* why = "write rnbds+tcp://";\n')],

@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::uint64_t kSize = 1024 * 1024;
 
-/// A file whose state the test has at hand. What it cannot do is done by writing.
+/// A file whose state the test has at hand. It has neither holes nor zero ranges: those are
+/// written.
 class OpenFile final : public Backend {
  public:
   OpenFile(const std::string& path, bool use_uring) {

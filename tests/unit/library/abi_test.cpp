@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The ABI of librtrs 0 on machines of 64 bits. What was compiled against an older header must go on
+// The ABI of librtrs 0 on machines of 64 bits. Programs compiled against an older header must go on
 // working: fields are added at the end, functions get new names, and nothing of this changes.
 #include <cstddef>
 #include <type_traits>
