@@ -78,6 +78,9 @@ void ClientDriver::perform_on_io(const ClientAction& action) {
     case Kind::break_recovery:
       renewal_->broken = true;
       return renewal_->lane->shut_down(EIO);
+    case Kind::acknowledge:
+      if (paths_[path].driver) paths_[path].driver->core().acknowledge_access();
+      return;
     case Kind::say_goodbye:  // it closes the path, or the attempt takes too long
       paths_[path].driver->core().say_goodbye();
       return;

@@ -74,7 +74,7 @@ void MemoryPathDriver::start_on_io() {
   hooks.lost = [this](const Failure& failure) { lost_on_io(failure); };
   hooks.traffic = [this] { return heard_on_io(); };
   hooks.latency = [](Duration) {};
-  hooks.access = [] {};
+  hooks.access = [this] { core_.acknowledge_access(); };
   hooks.recall = [] {};
   hooks.flush_all = [] {};
   auto lookup = std::make_shared<HostLookup>(connect_.address.host);

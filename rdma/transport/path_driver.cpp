@@ -257,9 +257,8 @@ void PathDriver::progress() {
   if (closed_) return;
   if (core_.measure_latency(now())) hooks_.latency(core_.latency());
   if (core_.access_noticed()) {
-    hooks_.access();
+    hooks_.access();  // and acknowledges it
     if (closed_) return;
-    core_.acknowledge_access();
   }
   if (core_.recalled()) {
     hooks_.recall();

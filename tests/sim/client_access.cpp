@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A simulated client's reaction to a changed access of a path, and the check of it.
+#include <utility>
+
 #include "tests/sim/client_driver.hpp"
 
 namespace sim {
@@ -14,21 +16,27 @@ void ClientDriver::note_accept(unsigned index, rtrs::ConstBytes record) {
 }
 
 void ClientDriver::look_for_notice(unsigned index) {
-  SimQueuePair& control = *paths_[index].links[0].queue_pair;
-  const auto notice = control.notice();
-  if (!notice) return;
-  rtrs::ClientPath& core = session_.path(index);
+  const auto notice = paths_[index].links[0].queue_pair->notice();
+  if (!notice || std::exchange(paths_[index].noticed, true)) return;
   world_.note("client", serial_, "is told of access", index, *notice);
   paths_[index].access = *notice;
   path_watch_.access_changed(index, *notice, *notice != kInaccessible);
-  if (!core.access_noticed()) world_.violate(who() + " was told of access and did not notice");
-  if (session_.state(index) == rtrs::PathState::connected) {
-    feed({.kind = rtrs::ClientEvent::Kind::access, .path = index});
-    forbid_requests(index);
+  if (!session_.path(index).access_noticed()) {
+    world_.violate(who() + " was told of access and did not notice");
   }
-  paths_[index].forbidden = *notice == kInaccessible;
+  feed({.kind = rtrs::ClientEvent::Kind::access, .path = index});
+}
+
+/// No request goes over an inaccessible path from here on.
+void ClientDriver::acknowledge(unsigned index) {
+  Path& path = paths_[index];
+  if (!path.open || !path.noticed) return;
+  SimQueuePair& control = *path.links[0].queue_pair;
+  if (session_.state(index) == rtrs::PathState::connected) forbid_requests(index);
+  path.forbidden = control.notice() == kInaccessible;
+  path.noticed = false;
   control.forget_notice();
-  core.acknowledge_access();
+  session_.path(index).acknowledge_access();
 }
 
 void ClientDriver::allow(unsigned index) {

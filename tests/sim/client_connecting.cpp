@@ -11,7 +11,7 @@ void ClientDriver::connect(unsigned index, unsigned life) {
   Path& path = paths_[index];
   path.life = life;
   path.open = true;
-  path.ready = false;
+  path.ready = path.noticed = false;
   path.links = std::vector<Link>(session_.path(index).connection_count());
   // Somebody answers in the server's place, to whom its number means nothing yet.
   if (std::exchange(path.hijacked, false)) path.elsewhere = false;

@@ -137,6 +137,8 @@ void ClientDriver::perform(const rtrs::ClientAction& action) {
     case Kind::break_recovery:
       renewal_->broken = true;
       return renewal_->lane->shut_down(EIO);
+    case Kind::acknowledge:
+      return acknowledge(path);
     case Kind::say_goodbye:
       session_.path(path).say_goodbye();
       return paths_[path].links[0].queue_pair->flush();

@@ -106,6 +106,7 @@ class ClientDriver {
     unsigned access = 0;     ///< by the newest words of the server
     bool tells_access = false;
     bool forbidden = false;  ///< by the newest words of the server that were acted on
+    bool noticed = false;    ///< its notice is not acknowledged yet
     std::vector<Link> links;
     std::optional<HeartbeatWatch> watch;
     std::vector<std::uint64_t> seen;  ///< arrivals per lane at the last tick
@@ -163,6 +164,7 @@ class ClientDriver {
   void note_accept(unsigned path, rtrs::ConstBytes record);
   void look_for_notice(unsigned path);
   void forbid_requests(unsigned path);
+  void acknowledge(unsigned index);
   void allow(unsigned path);
   void end_giving_up();
   void fail_waiting();

@@ -18,6 +18,7 @@ std::optional<ClientAction> ClientMachine::poll_action() {
   if (actions_.empty()) return std::nullopt;
   ClientAction action = std::move(actions_.front());
   actions_.pop_front();
+  if (action.kind == Act::acknowledge) paths_[action.path].noticed = false;
   return action;
 }
 
@@ -134,7 +135,7 @@ void ClientMachine::connect(unsigned index) {
   Path& path = paths_[index];
   ++path.life;
   path.open = true;
-  path.held = false;
+  path.held = path.noticed = false;
   session_.begin(index);
   act(Act::connect, index);
 }
@@ -189,14 +190,19 @@ void ClientMachine::join(unsigned index, Instant now) {
   check_leaving(index);
 }
 
+/// It is acknowledged behind the actions, for the event may come in the midst of others. join()
+/// looks at the state of a path that is not connected.
 void ClientMachine::change_access(unsigned index, Instant now) {
-  if (session_.state(index) != PathState::connected) return;  // join() looks at it
-  const bool worse = session_.access_changed(index, now);
-  notify({.kind = worse ? Notice::Kind::path_worse : Notice::Kind::path_better,
-          .path = index,
-          .access = session_.path(index).access()});
-  act(Act::allow, index);
-  apply_use(now);
+  if (std::exchange(paths_[index].noticed, true)) return;
+  if (session_.state(index) == PathState::connected) {
+    const bool worse = session_.access_changed(index, now);
+    notify({.kind = worse ? Notice::Kind::path_worse : Notice::Kind::path_better,
+            .path = index,
+            .access = session_.path(index).access()});
+    act(Act::allow, index);
+    apply_use(now);
+  }
+  act(Act::acknowledge, index);
 }
 
 // ---- The server has forgotten the session -------------------------------------------------------

@@ -57,6 +57,7 @@ struct ClientAction {
     came_up,         ///< callers may submit requests
     use,             ///< `paths` for new requests
     allow,           ///< ask ClientPath::accessible() of `path` for new requests
+    acknowledge,     ///< the access state of `path` to its server: all lanes go by it
     drop,            ///< gather the traffic of `path` in its `life`, and report it as lost
     close,           ///< the connections of `path` that no lane has
     detach,          ///< the lanes from `path`; report busy
@@ -118,7 +119,8 @@ class ClientMachine {
   struct Path {
     unsigned life = 0;
     bool open = false;
-    bool held = false;  ///< ready, but waits until the session has been recovered
+    bool held = false;     ///< ready, but waits until the session has been recovered
+    bool noticed = false;  ///< its access state is yet to be acknowledged
   };
   struct Recovery {
     unsigned path = 0;

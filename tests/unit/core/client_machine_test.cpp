@@ -102,6 +102,18 @@ TEST_CASE("machine: requests of a lost path know the others before they are sent
   CHECK(bench.machine.in_use() == 0b10);
 }
 
+TEST_CASE("machine: a changed access is acknowledged when all lanes go by it, and once") {
+  Bench bench;
+  bench.come_up();
+  bench.machine.handle({.kind = ClientEvent::Kind::access, .path = 0}, kStart);
+  bench.machine.handle({.kind = ClientEvent::Kind::access, .path = 0}, kStart);
+  const auto actions = bench.actions();
+  CHECK(in_order(actions, Act::allow, Act::acknowledge));
+  CHECK(std::ranges::count(actions, Act::acknowledge) == 1);
+  bench.machine.handle({.kind = ClientEvent::Kind::access, .path = 0}, kStart);
+  CHECK(has(bench.actions(), Act::acknowledge));
+}
+
 TEST_CASE("machine: the end of an earlier life of a path is ignored") {
   Bench bench;
   bench.come_up();

@@ -326,7 +326,7 @@ TEST_CASE("the pause before the next attempt ends by command") {
   Bench bench{/*own_peer=*/true};
   bench.connect(0, kStart);
   bench.connect(1, kStart);
-  bench.session.lost(0, kStart, "cut");
+  bench.session.lost(0, kStart, {EIO, "cut"});
   CHECK_FALSE(bench.session.connect_due(kStart));
   bench.session.reconnect(0, kStart);
   CHECK(bench.session.connect_due(kStart) == 0U);
