@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What others see and change of a session's paths while it works.
+// Questions about a session's paths, and changes of them, while it works.
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cerrno>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a client does when its server has forgotten the session.
+// Recovery of a session that the server has forgotten.
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cerrno>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What GnuTLS calls of a session; for session's own sources only.
+// Functions that GnuTLS calls of a session; for session's own sources only.
 #pragma once
 
 #include <gnutls/gnutls.h>

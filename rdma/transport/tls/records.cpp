@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What goes through a session once it stands, and between it and the socket.
+// The traffic of a session once it stands, and between it and the socket.
 #include <sys/socket.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What goes wrong in the world of a mirror.
+// The faults in the world of a mirror.
 #include <algorithm>
 #include <bit>
 

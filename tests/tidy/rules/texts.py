@@ -123,7 +123,7 @@ def comment_blocks(text):
     first, block = 0, []
     for number, line in enumerate(text.splitlines() + [""], 1):
         comment = re.match(r"\s*///?<? ?(.*)$", line)
-        if comment:
+        if comment and LICENCE not in line:
             first = first if block else number
             block.append(comment.group(1))
         elif block:
@@ -141,7 +141,7 @@ def subjects_first(tree):
 
 
 RULES = {
-    subjects_first: [("rdma/core/planted.hpp", "// What it is.\n"),
+    subjects_first: [("rdma/core/planted.hpp", f"// {LICENCE}\n// What it is.\n"),
                      ("tests/planted.cpp", "/// A path. Who has it\n/// closes it.\n")],
     licence: [("rdma/core/planted.hpp", "#pragma once\n"), ("tests/planted", "#!/bin/sh\n")],
     options_of_programs: [("rdma/core/planted.cpp", 'const char* why = "too many (--planted)";\n'),

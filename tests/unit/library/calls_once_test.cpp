@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Whatever comes again, late and in pieces: each call is carried out once. And each bug that is
+// Calls that come again, late and in pieces: each call is carried out once. And each bug that is
 // planted in what sees to that is found.
 #include <doctest/doctest.h>
 
