@@ -18,6 +18,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kPeerThreads = 4;
+/// Sources that are not idle: clients choose their URIs.
+constexpr std::size_t kMostPeers = 64;
 constexpr std::chrono::seconds kIdlePeer{60};
 /// Shorter than a client takes to be patient with the server that waits for it.
 constexpr std::chrono::seconds kPeerPatience{2};
@@ -130,7 +132,8 @@ PeerMembers::~PeerMembers() = default;
 void PeerMembers::read(const mirror::PullSource& source, rtrs::MutableBytes into,
                        std::function<void(int error)> then) {
   threads_.post([this, source, into, then = std::move(then)] {
-    then(peer_at(source.uri)->read(source, into));
+    const auto peer = peer_at(source.uri);
+    then(peer != nullptr ? peer->read(source, into) : EHOSTUNREACH);
   });
 }
 
@@ -142,9 +145,9 @@ std::shared_ptr<PeerMembers::Peer> PeerMembers::peer_at(const std::string& uri) 
     if (peer->first != uri && peer->second->idle()) idle.insert(peers_.extract(peer));
     peer = next;
   }
-  auto& peer = peers_[uri];
-  if (peer == nullptr) peer = std::make_shared<Peer>(uri, keys_, log_);
-  return peer;
+  if (const auto known = peers_.find(uri); known != peers_.end()) return known->second;
+  if (peers_.size() == kMostPeers) return nullptr;
+  return peers_.emplace(uri, std::make_shared<Peer>(uri, keys_, log_)).first->second;
 }
 
 }  // namespace rnbd

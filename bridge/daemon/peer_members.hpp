@@ -36,6 +36,7 @@ class PeerMembers {
  private:
   class Peer;
 
+  /// Null: too many are in use.
   std::shared_ptr<Peer> peer_at(const std::string& uri);
 
   const std::string keys_;
