@@ -175,7 +175,8 @@ unreadable() {
   eventually 120 equal_now
   nbdcopy "$uri" copy
   cmp a.img copy
-  wait_for_line nbdkit.log "127.0.0.1:${member_port[b]} is lost"
+  wait_for_line nbdkit.log "127.0.0.1:${member_port[b]} is lost.*: see its log, Input/output error"
+  eventually 120 told_in_step # the copy was read from it, too
   stop nbdkit 10
   cmp a.img b.img
 }

@@ -149,6 +149,7 @@ class Mirror final : public LaneSource,
     std::optional<Clock::time_point> without_path;
     std::uint32_t to_copy = 0;
     Group::Standing told = Group::Standing::away;
+    int failure = 0;  ///< errno of the answer that the group is at
     unsigned told_tenths = 0;
     std::size_t first = 0;  ///< in polled_
     std::size_t count = 0;
@@ -215,6 +216,7 @@ class Mirror final : public LaneSource,
   void say(rtrs::LogLevel level, const std::string& text) const;
   void report();
   void report(Member& member, const Group::Progress& progress);
+  void report_loss(Member& member);
   tl::expected<void, Failure> ask(std::function<tl::expected<void, Failure>()> question);
   tl::expected<unsigned, Failure> member_named(const std::string& server) const;
   std::string dangers_of_forcing(unsigned member) const;

@@ -293,7 +293,9 @@ void Mirror::finished(std::unique_ptr<Errand> errand) {
     const auto call = calls_.find(errand->operation);
     if (answer.error != 0 && answer.error != ESTALE && call != calls_.end())
       call->second->failure = answer.error;
+    member.failure = answer.error;
     if (!superseded_) group_->answer(answer);
+    member.failure = 0;
   }
   errand->io.reset();
   errand->message.reset();

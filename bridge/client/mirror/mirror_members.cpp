@@ -86,6 +86,7 @@ std::string Mirror::complaint(const OpenMember& open) const {
 void Mirror::drop(unsigned number) {
   Member& member = members_[number];
   if (member.open == nullptr) return;
+  if (group_ != nullptr && has(group_->in_step(), number)) report_loss(member);
   give_up_errands(member);
   member.open->loop.reset();
   if (member.discarded) return member.link->let_go(std::move(member.open));

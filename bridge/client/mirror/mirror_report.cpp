@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A mirror's report on itself.
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "bridge/client/mirror/mirror.hpp"
@@ -48,7 +49,7 @@ void Mirror::report() {
   published_ = std::move(status);
 }
 
-/// A line whenever a member comes or goes, and for each tenth of its resync.
+/// A line whenever a member is in step, and for each tenth of its resync.
 void Mirror::report(Member& member, const Group::Progress& progress) {
   using Standing = Group::Standing;
   const std::string server = member.link->server();
@@ -71,10 +72,19 @@ void Mirror::report(Member& member, const Group::Progress& progress) {
     ++returns_;
     member.to_copy = 0;
     say(rtrs::LogLevel::info, server + " is in step");
-  } else if (before == Standing::in_step) {
-    ++losses_;
-    say(rtrs::LogLevel::warning, server + " is lost; the others go on: " + member.link->trouble());
   }
+}
+
+/// At once: it may be back before the next report.
+void Mirror::report_loss(Member& member) {
+  ++losses_;
+  member.told = Group::Standing::away;
+  std::string why = member.link->trouble();
+  if (why.empty()) {
+    why = "see its log";
+    if (member.failure != 0) why += ", " + std::generic_category().message(member.failure);
+  }
+  say(rtrs::LogLevel::warning, member.link->server() + " is lost; the others go on: " + why);
 }
 
 MirrorStatus Mirror::status() const {
