@@ -87,7 +87,9 @@ std::string tell_ready(const BridgeOptions& options, const BridgeListeners& list
   if (!listeners.status().empty()) ready += ", listening on " + listeners.describe();
   log_function()(rtrs::LogLevel::info, ready + ", in front of " + describe(options.client));
   notify_manager("READY=1\n" + status_line(options, listeners));
-  return options.ready_fd < 0 ? "" : write_ready_line(options.ready_fd, ready);
+  if (options.ready_fd < 0) return "";
+  finish_log();  // a reader of the line may look at the log
+  return write_ready_line(options.ready_fd, ready);
 }
 
 /// None if no path is named.

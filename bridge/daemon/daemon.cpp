@@ -291,6 +291,7 @@ std::string tell_ready(const Invocation& invocation, const rtrs::Server& server,
   log_function()(rtrs::LogLevel::info, ready + ", " + exporting);
   notify_manager("READY=1\n" + status_line(invocation.settings, server, catalogue));
   if (invocation.ready_fd < 0) return "";
+  finish_log();  // a reader of the line may look at the log
   return write_ready_line(invocation.ready_fd, ready);
 }
 
