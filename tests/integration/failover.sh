@@ -250,8 +250,8 @@ time.sleep(1000)' state/writers/.lock
   restart_server 1 --state-directory "$PWD/state" --export "disk0=$PWD/image" --export "other=$PWD/other,ro"
   : >reads
   eventually 25 test -s reads
-  grep -q "refused to open 'disk0': cannot record who writes to it" server1.log
-  grep -qF "cannot open 'disk0' (rw) again: Resource temporarily unavailable; it is tried again" nbdkit.log
+  says server1.log "refused to open 'disk0': cannot record who writes to it"
+  says nbdkit.log "cannot open 'disk0' [(]rw[)] again: Resource temporarily unavailable; it is tried again"
   eventually 5 grep -qF "(rw) again: Resource temporarily unavailable; those who have it open get EIO" nbdkit.log
   ask write
   [[ $answer == EIO ]] || fail "a write to the device that cannot be opened: $answer"

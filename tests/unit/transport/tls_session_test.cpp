@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Sessions over TLS: real sockets, real threads.
+#include <condition_variable>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -12,22 +13,26 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// The bytes that a server has sent so far.
+/// The lines that a server has logged so far.
 class Said {
  public:
   Log log() {
     return [this](LogLevel, const std::string& line) {
       const std::lock_guard lock{mutex_};
       text_ += line + "\n";
+      more_.notify_all();
     };
   }
+  /// Also if it comes a little later: a client hears the refusal before the server logs it.
   bool has(const std::string& words) {
-    const std::lock_guard lock{mutex_};
-    return text_.find(words) != std::string::npos;
+    std::unique_lock lock{mutex_};
+    const auto end = std::chrono::system_clock::now() + 10s;
+    return more_.wait_until(lock, end, [&] { return text_.find(words) != std::string::npos; });
   }
 
  private:
   std::mutex mutex_;
+  std::condition_variable more_;
   std::string text_;
 };
 
