@@ -98,6 +98,7 @@ void add_tls_options(CLI::App& app, BridgeOptions& options) {
          "Encrypt NBD connections: off, on (clients choose) or require. The default is off, and "
          "require as soon as keys are named. The way to the server is encrypted by rnbds+tcp://.")
       ->type_name("off|on|require");
+  options.tls_keys.tls12 = true;
   file("--tls-psk", options.tls_keys.psk, "FILE",
        "File of shared keys of NBD clients, a line NAME:HEX each.");
   file("--tls-certificates", options.tls_keys.certificates, "DIRECTORY",

@@ -22,10 +22,11 @@ namespace rtrs::tls {
 namespace {
 
 /// AES-128 first: shared keys leave no larger AES, and GnuTLS prefers a ChaCha20 that is ten times
-/// slower to it. Never +PSK, which has no forward secrecy. Source: gnutls_priority_init(3).
+/// slower to it. Only key exchanges with forward secrecy: never +PSK, and of TLS 1.2 no RSA; the
+/// ciphers leave nothing of it but AEAD. Source: gnutls_priority_init(3).
 constexpr const char* kPriority =
     "NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+AES-128-GCM:+AES-256-GCM:+CHACHA20-POLY1305:"
-    "-GROUP-ALL:+GROUP-X25519:+GROUP-SECP256R1:%SERVER_PRECEDENCE";
+    "-GROUP-ALL:+GROUP-X25519:+GROUP-SECP256R1:-KX-ALL:+ECDHE-ECDSA:+ECDHE-RSA:%SERVER_PRECEDENCE";
 
 /// A name that is not in the file gets a key that nobody has: so it fails as a wrong key does, and
 /// names cannot be tried out.
@@ -127,6 +128,7 @@ tl::expected<std::shared_ptr<const Credentials>, std::string> Credentials::load(
   }
   const std::shared_ptr<Credentials> loaded{new Credentials{role}};
   loaded->verify_peer_ = keys.verify_peer;
+  loaded->tls12_ = keys.tls12 && !keys.certificates.empty();
   std::string wrong;
   if (!keys.psk.empty()) wrong = loaded->load_psk(keys);
   if (wrong.empty() && !keys.certificates.empty()) {
@@ -138,7 +140,8 @@ tl::expected<std::shared_ptr<const Credentials>, std::string> Credentials::load(
 }
 
 std::string Credentials::prepare_priority() {
-  const std::string words = std::string{kPriority} + (has_psk() ? ":+ECDHE-PSK" : "");
+  const std::string words =
+      std::string{kPriority} + (has_psk() ? ":+ECDHE-PSK" : "") + (tls12_ ? ":+VERS-TLS1.2" : "");
   const int error = gnutls_priority_init(&priority_, words.c_str(), nullptr);
   return error < 0 ? std::string{"GnuTLS lacks what is needed: "} + gnutls_strerror(error) : "";
 }

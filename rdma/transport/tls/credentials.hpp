@@ -42,6 +42,8 @@ class Credentials {
   bool has_psk() const { return !keys_.empty(); }
   bool has_certificates() const { return certificate_ != nullptr; }
   bool verifies_peer() const { return verify_peer_; }
+  /// "TLS 1.3", or "TLS 1.2 or 1.3".
+  const char* versions() const { return tls12_ ? "TLS 1.2 or 1.3" : "TLS 1.3"; }
   /// Of a client: the name of its shared key.
   const std::string& key_name() const { return key_name_; }
   /// Null: there is none of this name.
@@ -67,6 +69,7 @@ class Credentials {
 
   Role role_;
   bool verify_peer_ = true;
+  bool tls12_ = false;
   std::vector<PskKey> keys_;
   struct End {
     std::string file;

@@ -23,15 +23,17 @@ bool is_address(const std::string& host) {
 }
 
 std::string name_of_cipher(gnutls_session_t session) {
+  const std::string version =
+      gnutls_protocol_get_version(session) == GNUTLS_TLS1_2 ? "tls12/" : "tls13/";
   switch (gnutls_cipher_get(session)) {
     case GNUTLS_CIPHER_AES_128_GCM:
-      return "tls13/aes128gcm";
+      return version + "aes128gcm";
     case GNUTLS_CIPHER_AES_256_GCM:
-      return "tls13/aes256gcm";
+      return version + "aes256gcm";
     case GNUTLS_CIPHER_CHACHA20_POLY1305:
-      return "tls13/chacha20";
+      return version + "chacha20";
     default:
-      return std::string{"tls13/"} + gnutls_cipher_get_name(gnutls_cipher_get(session));
+      return version + gnutls_cipher_get_name(gnutls_cipher_get(session));
   }
 }
 
@@ -241,8 +243,8 @@ Session::Step Session::fail_handshake(int error) {
     case GNUTLS_E_UNSUPPORTED_VERSION_PACKET:
     case GNUTLS_E_NO_CIPHER_SUITES:
     case GNUTLS_E_NO_COMMON_KEY_SHARE:
-      return fail(EPROTO, std::string{"it offers no TLS 1.3 that is good enough: "} +
-                              gnutls_strerror(error));
+      return fail(EPROTO, std::string{"it offers no "} + credentials().versions() +
+                              " that is good enough: " + gnutls_strerror(error));
     default:
       break;
   }
