@@ -45,7 +45,7 @@ class Counter {
   static std::string key(const rtrs_id& id) {
     return {reinterpret_cast<const char*>(&id), sizeof(id)};
   }
-  static void answer(rtrs::Request request, std::uint64_t value) {
+  static void answer(rtrs::Request& request, std::uint64_t value) {
     request.finish(rtrs::bytes(std::span{&value, 1}));
   }
   void remember(const Record& record) {
@@ -61,7 +61,8 @@ class Counter {
 int serve(const char* uri, const char* file) {
   const rtrs::StopSignal stop;
   Counter counter{file};
-  auto server = rtrs::Server::listen(uri, [&](rtrs::Request request) { counter.add(request); });
+  auto server =
+      rtrs::Server::listen(uri, [&](rtrs::Request request) { counter.add(std::move(request)); });
   if (!server) return std::fprintf(stderr, "%s\n", server.error().text.c_str()), 1;
   std::printf("listening on port %u\n", server->port());
   std::fflush(stdout);

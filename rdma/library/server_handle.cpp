@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rdma/library/server_handle.hpp"
 
+#include <cxxabi.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <exception>
 #include <new>
+#include <string>
 #include <utility>
 
 using rtrs::ServerRequest;
@@ -23,6 +26,20 @@ std::uint64_t request_memory(const rtrs_server_options& options) {
   return std::min(kDefaultMemory, ram / 4);
 }
 
+/// Calls a function of the program. C++ may throw in it: that must not end an event loop.
+template <class Function, class... Arguments>
+void guarded(const rtrs::Log& log, Function* function, Arguments... arguments) {
+  try {
+    function(arguments...);
+  } catch (const abi::__forced_unwind&) {
+    throw;  // no exception: the thread ends, as Python has it when it ends itself
+  } catch (const std::exception& exception) {
+    if (log) log(rtrs::LogLevel::error, std::string{"the handler threw: "} + exception.what());
+  } catch (...) {
+    if (log) log(rtrs::LogLevel::error, "the handler threw something that is no std::exception");
+  }
+}
+
 }  // namespace
 
 rtrs_server::rtrs_server(rtrs::ServerOptions settings, const rtrs_server_options& options,
@@ -32,6 +49,7 @@ rtrs_server::rtrs_server(rtrs::ServerOptions settings, const rtrs_server_options
       max_request_size_{options.max_request_size != 0 ? options.max_request_size
                                                       : kDefaultMaxRequest},
       queue_depth_{settings.queue_depth},
+      log_{settings.log},
       budget_{request_memory(options)} {
   if (options.workers != 0) {
     workers_ = std::make_unique<rtrs::library::Workers>(
@@ -42,14 +60,16 @@ rtrs_server::rtrs_server(rtrs::ServerOptions settings, const rtrs_server_options
 
 void* rtrs_server::on_session_up(ServerSession& session) {
   auto* client = new rtrs_session{*this, session};
-  if (client->is_client_of_ours() && ops_.session_up != nullptr) ops_.session_up(context_, client);
+  if (client->is_client_of_ours() && ops_.session_up != nullptr) {
+    guarded(log_, ops_.session_up, context_, client);
+  }
   return client;
 }
 
 void rtrs_server::on_session_down(ServerSession& session) {
   auto* client = static_cast<rtrs_session*>(rtrs::context_of(session));
   if (client->is_client_of_ours() && ops_.session_down != nullptr) {
-    ops_.session_down(context_, client);
+    guarded(log_, ops_.session_down, context_, client);
   }
   delete client;
 }
@@ -57,7 +77,7 @@ void rtrs_server::on_session_down(ServerSession& session) {
 void rtrs_server::on_paths_changed(ServerSession& session) {
   auto* client = static_cast<rtrs_session*>(rtrs::context_of(session));
   if (client->is_client_of_ours() && ops_.paths_changed != nullptr) {
-    ops_.paths_changed(context_, client, rtrs::paths_of(session));
+    guarded(log_, ops_.paths_changed, context_, client, rtrs::paths_of(session));
   }
 }
 
@@ -76,5 +96,5 @@ void rtrs_server::execute(rtrs_request& call) {
 
 void rtrs_server::call_handler(rtrs_request& call) const {
   const rtrs_incoming incoming = call.view(call.session().client_id());
-  ops_.request(context_, &incoming);
+  guarded(log_, ops_.request, context_, &incoming);
 }

@@ -45,6 +45,7 @@ struct rtrs_server final : private rtrs::ServerHandler {
   void* context_;
   std::uint64_t max_request_size_;  ///< bytes
   std::uint32_t queue_depth_;
+  rtrs::Log log_;  ///< may be empty
   rtrs::library::MemoryBudget budget_;
   std::unique_ptr<rtrs::library::Workers> workers_;  ///< null: the event loops run the handler
   std::unique_ptr<rtrs::Server> server_;

@@ -1,12 +1,12 @@
 # shellcheck shell=bash
 # Measures large calls of librtrs in registered memory beside ib_write_bw, between two guests with soft-RoCE.
 #   tests/lab/run tests/bench/lab-library.sh --kernel 6.12 --verbose
-# ib_write_bw is in the package perftest. No test: it fails only when something does not work. ROUNDS (5) and MIB (64)
-# may be set. Emulated guests are slow: only the ratios of one run say something.
+# ib_write_bw is in the package perftest. No test: it fails only when something does not work. ROUNDS (5) and MIB (1024,
+# of one call) may be set. Emulated guests are slow: only the ratios of one run say something.
 # SPDX-License-Identifier: BSD-3-Clause
 
 rounds=${ROUNDS:-5}
-mib=${MIB:-64}
+mib=${MIB:-1024}
 piece=262144 # bytes of a message, as librtrs cuts large data by default
 port=18515
 
@@ -36,7 +36,7 @@ ask_perftest() {
 }
 ask_library() {
   ulimit -l unlimited
-  "$build_dir/bin/bench-library" rtrs://10.99.0.1:2001 "$1" 1 "$2" | sed 's/.*:\([0-9.]*\)}/\1/'
+  "$build_dir/bin/bench-library" rtrs://10.99.0.1:2001 "$1" 1 "$2" | sed 's/.*"mb_per_s":\([0-9.]*\).*/\1/'
 }
 
 # ---- The run ------------------------------------------------------------------------------------------
@@ -59,6 +59,8 @@ measure() {
   done
 }
 
+# What the server sends, what comes, and as much again for all else.
+memory=$((1536 + 3 * mib))
 limit=1200
 boot server client
 it "everything that is compared works" measure

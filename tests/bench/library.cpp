@@ -298,6 +298,7 @@ class LibraryServer {
     rtrs_server_options options{};
     options.size = sizeof(options);
     options.no_digests = plain ? 1 : 0;
+    options.request_memory = 2 * std::uint64_t{large};  // the machine may be small
     rtrs_server_ops ops{};
     ops.size = sizeof(ops);
     ops.request = [](void* self, const rtrs_incoming* incoming) {

@@ -335,10 +335,10 @@ struct rtrs_incoming {
 
 /* The handler of a server. All but `request` may be NULL. `request` comes on an event loop, where
  * it must not block, or on one of the workers (rtrs_server_options.workers); the others come on the
- * event loop of their session. */
+ * event loop of their session. What they throw, if they are C++, goes to the log. */
 struct rtrs_server_ops {
   size_t size;
-  /* Must lead to exactly one rtrs_finish(), now or later. */
+  /* Must lead to exactly one rtrs_finish(), now or later, whatever it throws. */
   void (*request)(void *context, const struct rtrs_incoming *incoming);
   void (*session_up)(void *context, rtrs_session *session);
   /* Everything of the session has been finished; nothing more comes from it. */

@@ -415,10 +415,19 @@ class Brick {
   std::unique_ptr<rtrs_brick, void (*)(rtrs_brick*)> brick_;
 };
 
-/// A request at the server. Its owner must finish it, once, on any thread.
+/// A request at the server. Its owner finishes it, once, on any thread; one that goes unfinished
+/// ends with EIO. It can be moved, and kept in a container, but not copied.
 class Request {
  public:
   explicit Request(const rtrs_incoming& incoming) : incoming_{incoming} {}
+  Request(Request&& other) noexcept : incoming_{other.incoming_} {
+    other.incoming_.request = nullptr;
+  }
+  Request& operator=(Request&& other) noexcept {
+    std::swap(incoming_, other.incoming_);
+    return *this;
+  }
+  ~Request() { fail(EIO); }
 
   std::string_view message() const {
     return {static_cast<const char*>(incoming_.message), incoming_.message_length};
@@ -434,20 +443,19 @@ class Request {
   std::string_view user() const { return rtrs_session_user(incoming_.session); }
   const rtrs_incoming& get() const { return incoming_; }
 
-  void finish() { rtrs_finish(incoming_.request, 0, nullptr, 0); }
-  void fail(int error) { rtrs_finish(incoming_.request, error, nullptr, 0); }
+  void finish() { end(0, {}); }
+  void fail(int error) { end(error, {}); }
   /// The answer is copied.
-  void finish(ConstBytes answer) {
-    rtrs_finish(incoming_.request, 0, answer.data(), answer.size());
-  }
+  void finish(ConstBytes answer) { end(0, answer); }
   void finish(std::string_view answer) { finish(bytes(answer)); }
   /// The answer is not copied: it lives, and what it owns, until the client has it.
   template <class Range>
   void finish_with(Range answer) {
+    if (incoming_.request == nullptr) return;
     auto* const kept = new Range(std::move(answer));
     const ConstBytes memory = bytes(*kept);
     rtrs_finish_with(
-        incoming_.request, memory.data(), memory.size(),
+        std::exchange(incoming_.request, nullptr), memory.data(), memory.size(),
         [](void* context) { delete static_cast<Range*>(context); }, kept);
   }
   /// Memory of data that came in several messages, of data().size() bytes; null = they did not.
@@ -456,7 +464,13 @@ class Request {
   }
 
  private:
-  rtrs_incoming incoming_;
+  /// Only the first time does anything.
+  void end(int error, ConstBytes answer) {
+    rtrs_request* const request = std::exchange(incoming_.request, nullptr);
+    if (request != nullptr) rtrs_finish(request, error, answer.data(), answer.size());
+  }
+
+  rtrs_incoming incoming_;  ///< `request` is null when it has been finished
 };
 
 /// A server's events beside requests; empty functions are not called. Threads: the session's event

@@ -75,18 +75,71 @@ TEST_CASE("what is enqueued is told of when its owner asks") {
 }
 
 TEST_CASE("a client may go while something that it enqueued is under way") {
-  std::promise<rtrs_request*> begun;
+  std::promise<rtrs::Request> begun;
   auto server = rtrs::Server::listen("rtrs+tcp://127.0.0.1:0", [&](rtrs::Request request) {
-    begun.set_value(request.get().request);
+    begun.set_value(std::move(request));
   });
   REQUIRE(server);
   const auto alive = std::make_shared<int>();
   {
     rtrs::Client client = client_of(*server);
     REQUIRE(client.enqueue("m", {}, {}, [alive](int, std::size_t) {}) == 0);
-    rtrs_finish(begun.get_future().get(), 0, nullptr, 0);
+    begun.get_future().get().finish();
   }
   CHECK(alive.use_count() == 1);
+}
+
+TEST_CASE("a request that its handler forgets, or throws in, ends with EIO") {
+  std::vector<std::string> log;
+  auto options = rtrs::defaults<rtrs::ServerOptions>();
+  options.log_context = &log;
+  options.log = [](void* context, rtrs_log_level level, const char* line) {
+    if (level == RTRS_ERROR) static_cast<std::vector<std::string>*>(context)->emplace_back(line);
+  };
+  SUBCASE("on the event loop") { options.workers = 0; }
+  SUBCASE("on a worker") { options.workers = 1; }
+  auto server = rtrs::Server::listen(
+      "rtrs+tcp://127.0.0.1:0",
+      [](rtrs::Request request) {
+        if (request.message() == "throw") request.finish(std::string{"a"}.substr(2));
+        if (request.message() == "throw late") {
+          request.finish("done");
+          throw 1;
+        }
+        if (request.message() == "twice") request.finish("once");
+        if (request.message() == "twice") request.finish("again");
+      },
+      options);
+  REQUIRE(server);
+  {
+    rtrs::Client client = client_of(*server);
+    CHECK(client.ask("forget").code() == EIO);
+    CHECK(client.ask("throw").code() == EIO);
+    const auto late = client.ask("throw late");
+    CHECK((late && late->text() == "done"));
+    const auto twice = client.ask("twice");
+    CHECK((twice && twice->text() == "once"));
+  }
+  CHECK(server->close(5000) == 0);
+  REQUIRE(log.size() == 2);
+  CHECK(log[0].find("substr") != std::string::npos);
+  CHECK(log[1].find("threw") != std::string::npos);
+}
+
+TEST_CASE("what handlers of events throw stays in the server") {
+  rtrs::SessionEvents events;
+  events.up = [](rtrs_session*) { throw std::string{"up"}; };
+  events.down = [](rtrs_session*) { throw std::string{"down"}; };
+  events.paths = [](rtrs_session*, unsigned) { throw std::string{"paths"}; };
+  auto server = rtrs::Server::listen(
+      "rtrs+tcp://127.0.0.1:0", [](rtrs::Request request) { request.finish("here"); },
+      rtrs::defaults<rtrs::ServerOptions>(), std::move(events));
+  REQUIRE(server);
+  {
+    rtrs::Client client = client_of(*server);
+    CHECK(client.ask("m"));
+  }
+  CHECK(server->close(5000) == 0);
 }
 
 TEST_CASE("a server hears of sessions, and gives and takes memory as it is") {
