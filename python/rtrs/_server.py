@@ -35,7 +35,7 @@ class Session:
 
 
 class Request:
-    """A request, to be finished once, on any thread."""
+    """A request, to be finished once, on any thread. One that nobody has any more ends with EIO."""
 
     def __init__(self, incoming, session):
         self._request = incoming.request
@@ -46,6 +46,10 @@ class Request:
         self.flags = incoming.flags
         self.id = (bytes(incoming.id.client), incoming.id.number)
         self.finished = False
+
+    def __del__(self):
+        if not getattr(self, "finished", True):
+            self.fail(errno.EIO)
 
     @property
     def client(self):

@@ -21,6 +21,10 @@ def handle(request):
         raise OSError(errno.EDOM, "as asked")
     if request.message == b"raise":
         raise ValueError("a bug of the handler")
+    if request.message == b"leave":
+        raise SystemExit("a handler that leaves")
+    if request.message == b"forget":
+        return rtrs.Server.LATER
     if request.message == b"size":
         return str(len(request.view)).encode()
     if request.message.startswith(b"make "):
@@ -85,6 +89,11 @@ class Calls(unittest.TestCase):
         self.fails(errno.EDOM, b"fail", room=4)
         self.fails(errno.EDOM, b"fail", b"data without an answer")
         self.fails(errno.EIO, b"raise")
+
+    def test_a_request_that_nobody_has_any_more_ends_with_eio(self):
+        self.fails(errno.EIO, b"forget")
+        self.fails(errno.EIO, b"leave")
+        self.assertEqual(self.client.call(b"echo", b"abc", room=4), b"abc")
 
     def test_an_answer_longer_than_its_room_is_an_error(self):
         self.fails(errno.EMSGSIZE, b"make 11", room=10)
