@@ -109,9 +109,11 @@ it "a key-value service in C++ keeps what clients in C++ and Python put there" \
 it "... and so does one in Python" keeps_values "$python" "$source_dir/examples/kv/kv.py"
 
 ships_tensors() {
+  local mib=64
+  [[ -z ${FULL-} ]] || mib=1024
   $python -c 'import numpy' || skip "python3-numpy is not installed"
   serve server "$python" "$source_dir/examples/tensor/tensor.py" serve "$anywhere"
-  limited "$python" "$source_dir/examples/tensor/tensor.py" send "$server_uri" "${FULL:+10}64"
+  limited "$python" "$source_dir/examples/tensor/tensor.py" send "$server_uri" "$mib"
 }
 it "an array goes to the server and comes back the same, in pieces" ships_tensors
 
