@@ -15,7 +15,7 @@ port=18515
 serve_library() {
   ulimit -l unlimited
   "$build_dir/bin/bench-library" serve rtrs://10.99.0.1:2001 "$1" >"$case_dir/library.log" 2>&1 &
-  eventually 20 grep -q '^listening' "$case_dir/library.log"
+  eventually 300 grep -q '^listening' "$case_dir/library.log"
 }
 stop_library() { pkill -TERM -x bench-library; }
 serve_perftest() { ib_write_bw -R -d rxe0 -s "$1" -n "$2" -F -p "$3" >"$case_dir/perftest-server.log" 2>&1 & }

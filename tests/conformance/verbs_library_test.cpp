@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <future>
 #include <string>
+#include <utility>
 
 #include "tests/unit/library/bench.hpp"
 
@@ -53,6 +54,31 @@ TEST_CASE("librtrs over RDMA: data of every size come back into registered memor
     // Without an answer the data ride in one message.
     CHECK(rtrs_call(client.client, "m", 1, &from, 1, nullptr, 0, nullptr, 0) == 0);
     CHECK(seen == out.memory.substr(3, size));
+  }
+}
+
+// It is registered in two pieces then, from 0 and from 240 MiB on.
+TEST_CASE("librtrs over RDMA: all parts of registered memory of 300 MiB are used") {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  constexpr std::size_t kSize = 200'000;
+  TestServer server{[](const rtrs_incoming& incoming) { echo(incoming); }, 0, where().c_str()};
+  TestClient client{server};
+  Registered all{client, 300 * kMiB};
+  const std::size_t half = kSize / 2;
+  for (const std::size_t start : {std::size_t{0}, 240 * kMiB - kSize, 240 * kMiB - half, 240 * kMiB,
+                                  256 * kMiB - half, 256 * kMiB, 300 * kMiB - kSize}) {
+    CAPTURE(start);
+    char* const out = all.memory.data() + 100 * kMiB;
+    for (std::size_t i = 0; i < kSize; ++i) out[i] = static_cast<char>(i * 7 + start);
+    for (const auto& [source, target] : {std::pair{out, all.memory.data() + start},
+                                         std::pair{all.memory.data() + start, out + kSize}}) {
+      const iovec from{source, kSize};
+      const iovec to{target, kSize};
+      std::size_t length = 0;
+      CHECK(rtrs_call(client.client, "m", 1, &from, 1, &to, 1, &length, 0) == 0);
+      CHECK(length == kSize);
+    }
+    CHECK(std::equal(out, out + kSize, out + kSize));
   }
 }
 

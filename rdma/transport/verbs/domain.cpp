@@ -88,7 +88,7 @@ tl::expected<std::unique_ptr<Region>, Failure> Region::allocate(ibv_pd* domain, 
   if (memory == MAP_FAILED) return tl::unexpected(cannot_lock(size, errno));
   std::unique_ptr<Region> region{
       new Region{{static_cast<std::byte*>(memory), size}, /*owned=*/true}};
-  auto ok = region->register_with(domain, peer_writes ? kAccess : kLocalAccess);
+  auto ok = region->register_with(domain, peer_writes ? kAccess : kLocalAccess, size);
   if (!ok) return tl::unexpected(ok.error());
   return region;
 }
@@ -96,7 +96,8 @@ tl::expected<std::unique_ptr<Region>, Failure> Region::allocate(ibv_pd* domain, 
 tl::expected<std::shared_ptr<Region>, Failure> Region::adopt(ibv_pd* domain, MutableBytes memory,
                                                              bool with_windows) {
   std::shared_ptr<Region> region{new Region{memory, /*owned=*/false}};
-  auto ok = region->register_with(domain, with_windows ? kWindowedAccess : kAccess);
+  auto ok = with_windows ? region->register_with(domain, kWindowedAccess, memory.size())
+                         : region->register_with(domain, kAccess, kMostAtOnce);
   if (!ok) return tl::unexpected(ok.error());
   return region;
 }
@@ -107,19 +108,36 @@ tl::expected<std::shared_ptr<Region>, Failure> Region::open(ibv_pd* domain, Muta
   // A region that others may write must be writable for its owner.
   if ((access & kRegionWrite) != 0) allowed |= IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
   std::shared_ptr<Region> region{new Region{memory, /*owned=*/false}};
-  auto ok = region->register_with(domain, allowed);
+  auto ok = region->register_with(domain, allowed, memory.size());
   if (!ok) return tl::unexpected(ok.error());
   return region;
 }
 
-tl::expected<void, Failure> Region::register_with(ibv_pd* domain, int access) {
-  registration_ = ibv_reg_mr(domain, bytes_.data(), bytes_.size(), access);
-  if (registration_ == nullptr) return tl::unexpected(cannot_lock(bytes_.size(), errno));
-  return {};
+tl::expected<void, Failure> Region::register_with(ibv_pd* domain, int access, std::size_t at_once) {
+  for (MutableBytes rest = bytes_;; rest = rest.subspan(kStride)) {
+    const std::size_t size = std::min(rest.size(), at_once);
+    ibv_mr* registration = ibv_reg_mr(domain, rest.data(), size, access);
+    if (registration == nullptr) return tl::unexpected(cannot_lock(bytes_.size(), errno));
+    registrations_.push_back(registration);
+    if (size == rest.size()) return {};
+  }
+}
+
+std::size_t Region::piece_of(ConstBytes part) const {
+  const auto offset = static_cast<std::size_t>(part.data() - bytes_.data());
+  return std::min(offset / kStride, registrations_.size() - 1);
+}
+
+bool Region::contains(ConstBytes part) const {
+  if (part.data() < bytes_.data()) return false;
+  if (part.data() + part.size() > bytes_.data() + bytes_.size()) return false;
+  const ibv_mr* registration = registrations_[piece_of(part)];
+  return part.data() + part.size() <=
+         static_cast<const std::byte*>(registration->addr) + registration->length;
 }
 
 Region::~Region() {
-  if (registration_ != nullptr) ibv_dereg_mr(registration_);
+  for (ibv_mr* registration : registrations_) ibv_dereg_mr(registration);
   if (owned_) munmap(bytes_.data(), bytes_.size());
 }
 

@@ -50,7 +50,9 @@ class Region {
   /// Errors: ENOMEM when it cannot be had or locked.
   static tl::expected<std::unique_ptr<Region>, Failure> allocate(ibv_pd* domain, std::size_t size,
                                                                  bool peer_writes = false);
-  /// Memory of somebody else, which must outlive the region.
+  /// Memory of somebody else, which must outlive the region. What is longer than kMostAtOnce is
+  /// registered in pieces, unless memory windows are to be bound to it: soft-RoCE has no room for
+  /// the table of more (1 GiB that begins inside a page, on Linux 6.12).
   static tl::expected<std::shared_ptr<Region>, Failure> adopt(ibv_pd* domain, MutableBytes memory,
                                                               bool with_windows = false);
   /// Likewise, for a peer that uses it in the ways of `access` (RegionAccess).
@@ -61,24 +63,33 @@ class Region {
   Region& operator=(const Region&) = delete;
 
   MutableBytes bytes() const { return bytes_; }
-  bool contains(ConstBytes part) const {
-    return part.data() >= bytes_.data() &&
-           part.data() + part.size() <= bytes_.data() + bytes_.size();
-  }
+  /// False: it has no such part, or the part lies across pieces. Those overlap by kOverlap.
+  bool contains(ConstBytes part) const;
   bool is(ConstBytes memory) const {
     return memory.data() == bytes_.data() && memory.size() == bytes_.size();
   }
-  ibv_mr* registration() const { return registration_; }
-  std::uint32_t local_key() const { return registration_->lkey; }
-  std::uint32_t remote_key() const { return registration_->rkey; }
+  /// Of memory in one piece.
+  ibv_mr* registration() const { return registrations_.front(); }
+  std::uint32_t local_key() const { return registration()->lkey; }
+  std::uint32_t remote_key() const { return registration()->rkey; }
+  /// Of a part that it contains.
+  std::uint32_t local_key(ConstBytes part) const { return registrations_[piece_of(part)]->lkey; }
+  std::uint32_t remote_key(ConstBytes part) const { return registrations_[piece_of(part)]->rkey; }
+
+  static constexpr std::size_t kMostAtOnce = std::size_t{1} << 28;  ///< bytes; a server has no more
+  static constexpr std::size_t kOverlap = std::size_t{1} << 24;     ///< bytes
 
  private:
+  static constexpr std::size_t kStride = kMostAtOnce - kOverlap;  ///< bytes
+
   Region(MutableBytes bytes, bool owned) : bytes_{bytes}, owned_{owned} {}
-  tl::expected<void, Failure> register_with(ibv_pd* domain, int access);
+  tl::expected<void, Failure> register_with(ibv_pd* domain, int access, std::size_t at_once);
+  /// The piece that goes on longest behind the part's first byte.
+  std::size_t piece_of(ConstBytes part) const;
 
   MutableBytes bytes_;
   bool owned_;
-  ibv_mr* registration_ = nullptr;
+  std::vector<ibv_mr*> registrations_;  ///< of its pieces, each kStride further on
 };
 
 /// The state shared by the connections of one path: a protection domain of their own, so that no

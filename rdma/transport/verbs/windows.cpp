@@ -50,7 +50,7 @@ RemoteMemory Windows::expose(std::uint32_t window, MutableBytes memory) {
   const Region* region = find(memory);
   w = {memory, /*exposed=*/true, /*in_place=*/region != nullptr, /*sent_in_place=*/false};
   if (region != nullptr) {
-    return {reinterpret_cast<std::uintptr_t>(memory.data()), region->remote_key()};
+    return {reinterpret_cast<std::uintptr_t>(memory.data()), region->remote_key(memory)};
   }
   RTRS_ENSURE(memory.size() + kHeaderRoom <= slot_size_);
   return {reinterpret_cast<std::uintptr_t>(slot(window).data()), slots_->remote_key()};
@@ -89,7 +89,7 @@ void Windows::append(ConstBytes staged, ConstBytes header) const {
 std::uint32_t Windows::key_of(ConstBytes data) const {
   const Region* region = is_staged(data) ? slots_.get() : find(data);
   RTRS_ENSURE(region != nullptr);
-  return region->local_key();
+  return region->local_key(data);
 }
 
 }  // namespace rtrs::verbs
