@@ -109,6 +109,7 @@ std::uint32_t TransferOperation::flags() const {
       if (transfer_.fua && honours_fua()) flags |= wire::kIoSync | wire::kIoFua;
       return flags;
     default:
+      if (transfer_.copy) flags |= wire::kIoCopy;
       if (transfer_.fua && honours_fua()) flags |= wire::kIoSync | wire::kIoFua;
       if (transfer_.no_unmap) flags |= wire::kIoNoUnmap;
       if (transfer_.fast) flags |= wire::kIoFast;

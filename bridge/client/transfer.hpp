@@ -22,7 +22,7 @@ struct Transfer {
   std::byte* into = nullptr;        ///< read: `length` bytes of room
   const std::byte* from = nullptr;  ///< write: `length` bytes; null writes zeroes
   bool fua = false;                 ///< durable when finished
-  bool copy = false;                ///< write: as wire::kIoCopy
+  bool copy = false;                ///< write, write_zeroes: as wire::kIoCopy
   bool no_unmap = false;            ///< write_zeroes: keep the blocks allocated
   bool fast = false;                ///< write_zeroes: EOPNOTSUPP rather than slow
 };

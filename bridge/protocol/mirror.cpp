@@ -2,12 +2,19 @@
 #include "bridge/protocol/mirror.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace rnbd::mirror {
 
 unsigned threshold(MemberSet set, Degraded degraded) {
   const unsigned members = size(set);
   return members <= 2 && degraded == Degraded::allow ? 1 : members / 2 + 1;
+}
+
+/// Each byte is as the one before it, and the first one is zero.
+bool only_zeroes(std::span<const std::byte> data) {
+  if (data.empty()) return true;
+  return data[0] == std::byte{} && std::memcmp(data.data(), data.data() + 1, data.size() - 1) == 0;
 }
 
 void RegionMap::set_word(std::size_t index, std::uint64_t word) {

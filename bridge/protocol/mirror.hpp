@@ -6,6 +6,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace rnbd::mirror {
@@ -83,6 +84,9 @@ struct Range {
   std::uint64_t end = 0;
   bool overlaps(const Range& other) const { return begin < other.end && other.begin < end; }
 };
+
+/// Such data are copied as zeroes, so that a sparse disk stays sparse on all members.
+bool only_zeroes(std::span<const std::byte> data);
 
 /// The maps of a member: regions that may differ among the members after a crash, and for each
 /// absent member the regions that it lacks.

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "bridge/protocol/mirror.hpp"
 #include "bridge/server/geometry.hpp"
 #include "bridge/server/io_context.hpp"
 
@@ -66,10 +67,12 @@ void BlockSession::write_pulled(const MirrorPullPtr& pull, int error) {
   if (!pull->io.device->is_served()) return complete(pull->io, ESTALE);
   if (error != 0) return complete(pull->io, EOPNOTSUPP);  // no fault of this storage
   BackendRequest& write = pull->write;
-  write.operation = BackendOperation::write;
+  const bool zeroes =
+      pull->io.device->geometry().can_write_zeroes && mirror::only_zeroes(pull->data);
+  write.operation = zeroes ? BackendOperation::write_zeroes : BackendOperation::write;
   write.offset = pull->source.offset;
   write.length = pull->data.size();
-  write.data = pull->data.data();
+  write.data = zeroes ? nullptr : pull->data.data();
   write.context = pull.get();
   write.done = [](BackendRequest& written, int failure) {
     auto& its = *static_cast<MirrorPull*>(written.context);

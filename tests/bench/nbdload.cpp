@@ -47,6 +47,7 @@ struct Options {
   unsigned connections = 1;
   double seconds = 3;
   double warm_up = 0.5;  ///< seconds before the measured time
+  std::uint64_t span = UINT64_MAX;  ///< bytes of the export that are used
   std::uint64_t seed = 1;
 };
 
@@ -56,7 +57,7 @@ class Connection {
   Connection(const Options& options, unsigned index)
       : options_{options},
         fd_{connect_to(options.unix_path, options.tcp_host, options.tcp_port)},
-        size_{handshake(fd_, options.export_name)},
+        size_{std::min(handshake(fd_, options.export_name), options.span)},
         is_write_{options.mode == "write" || options.mode == "randwrite"},
         is_random_{options.mode == "randread" || options.mode == "randwrite"},
         random_{options.seed + index},
@@ -269,6 +270,7 @@ int main(int argc, char** argv) {
   app.add_option("--connections", options.connections, "one thread each")->check(CLI::Range(1, 64));
   app.add_option("--seconds", options.seconds, "measured time");
   app.add_option("--warm-up", options.warm_up, "seconds before it");
+  app.add_option("--span", options.span, "bytes of the export, from its beginning (all)");
   app.add_option("--seed", options.seed, "of the random offsets");
   CLI11_PARSE(app, argc, argv);
   try {

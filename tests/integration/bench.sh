@@ -59,6 +59,25 @@ END
 }
 it "the chains with TLS are measured, too" encrypted_chains
 
+a_mirror() {
+  requires_python nbd
+  # Status 1: a goal is missed, which does not matter here.
+  bench_of_mirror --parts fan-out,resync >tables.md || (($? == 1))
+  says tables.md '^\| mirror of two \| 32 \| [0-9]+ \|'
+  says tables.md '^fan-out, depth 32: writes per CPU second .*: [0-9.]+ .*: (met|missed)$'
+  says tables.md '^resync, the client copies, randread: bytes read / dirty: [0-9.]+ .*: (met|missed)$'
+  says tables.md '^resync, the servers copy, randwrite: p50 .*: [0-9.]+ .*: (met|missed)$'
+  ((EUID == 0)) || skip "only root makes network namespaces"
+  ip netns add "rnbd-try-$BASHPID" 2>error || skip "no network namespaces here: $(<error)"
+  at_end ip netns del "rnbd-try-$BASHPID"
+  bench_of_mirror --parts loss >tables.md || (($? == 1))
+  says tables.md '^loss: longest request, s: [0-9.]+ .*: (met|missed)$'
+}
+bench_of_mirror() {
+  limited /usr/bin/python3 "$source_dir/tests/bench/mirror" --build "$build_dir" --quick "$@"
+}
+it "a mirror of two servers is measured, and what it does without one of them" a_mirror
+
 # nbdload takes an answer that is not what was stamped there for what it is.
 wrong_data() {
   requires nbdkit

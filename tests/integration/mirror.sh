@@ -1,11 +1,12 @@
 #!/bin/bash
 # A disk that two or three servers keep: what it survives, and that all copies are the same afterwards.
+# KILLS=N: how often a member or the client is killed in each case about that.
 # SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 writer_program=$(realpath "${BASH_SOURCE[0]%/*}")/mirror_writer.py
-kills=2
-[[ -z ${FULL:-} ]] || kills=100
+kills=${KILLS:-${FULL:+100}}
+kills=${kills:-2}
 declare -A member_port
 
 # start_member NAME: the server of a copy, at the same port as before.
@@ -165,6 +166,30 @@ pulls() {
   copies_are_same a b
 }
 it "a server that was away copies what it missed from another one" pulls
+
+# kib NAME: that its copy takes of the storage.
+kib() { du -k "$1.img" | cut -f 1; }
+sparse() {
+  member_options=("$@")
+  disk_size=128M
+  truncate -s "$disk_size" a.img
+  random_file data 4M
+  dd if=data of=a.img bs=1M seek=32 conv=notrunc status=none
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pread(65536, 0)'
+  eventually 120 equal_now
+  kill_hard b
+  nbdsh <<<'h.pwrite(bytes(16 << 20), 64 << 20); h.flush()'
+  (($(kib a) >= 16384)) || fail "the zeroes were not written to a"
+  start_member b
+  eventually 60 told_in_step
+  (($(kib b) <= 8192)) || fail "b takes $(kib b) KiB for 4 MiB of data"
+  copies_are_same a b
+  cmp data <(dd if=b.img bs=1M skip=32 count=4 status=none)
+}
+it_plugin "zeroes take no room on the servers that they are copied to" sparse
+it_plugin "zeroes that a server copies from another one take no room" sparse --pull on
 
 unreadable() {
   random_file a.img 16M

@@ -236,8 +236,9 @@ Transfer Mirror::transfer_for(const Command& command, Errand& errand) {
     transfer.into = memory->data();
     return transfer;
   }
-  transfer.operation = IoOperation::write;
-  transfer.from = memory->data();
+  const bool zeroes = only_zeroes(*memory);
+  transfer.operation = zeroes ? IoOperation::write_zeroes : IoOperation::write;
+  transfer.from = zeroes ? nullptr : memory->data();
   transfer.copy = command.order == Order::copy;
   return transfer;
 }

@@ -127,6 +127,22 @@ TEST_CASE("wishes of a zeroing reach only a server that is known to honour them"
   }
 }
 
+TEST_CASE("a copy to a member of a mirror says so, also of zeroes") {
+  FakeServer server;
+  const DeviceGeometry geometry = geometry_for(server);
+  Transfer transfer = range(IoOperation::write_zeroes, 0, 4096);
+  transfer.copy = true;
+  TransferOperation zeroes{geometry, handle, transfer};
+  zeroes.start(server.lane);
+  transfer.operation = IoOperation::write;
+  TransferOperation data{geometry, handle, transfer};
+  data.start(server.lane);
+  REQUIRE(server.arrivals.size() == 2);
+  CHECK(server.arrivals[0].io().rw == (0x005U | 0x2000'0000U));
+  CHECK(server.arrivals[1].io().rw == (0x001U | 0x2000'0000U));
+  server.answer_all();
+}
+
 TEST_CASE("a write without memory writes zeroes") {
   FakeServer server{{.max_io_size = 512 * 1024}};
   const DeviceGeometry geometry = geometry_for(server);

@@ -3,7 +3,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <span>
+#include <vector>
 
 using namespace rnbd::wire;
 namespace mirror = rnbd::mirror;
@@ -51,6 +54,20 @@ TEST_CASE("mirror messages: regions survive in pages of any size") {
     }
     CHECK(again.words() == map.words());
   }
+}
+
+TEST_CASE("mirror: data are zeroes only if all bytes are") {
+  std::vector<std::byte> data(1000);
+  CHECK(mirror::only_zeroes(data));
+  CHECK(mirror::only_zeroes({}));
+  for (const std::size_t place : {std::size_t{0}, std::size_t{500}, data.size() - 1}) {
+    data[place] = std::byte{1};
+    CHECK_FALSE(mirror::only_zeroes(data));
+    CHECK(mirror::only_zeroes(std::span{data}.first(place)));
+    data[place] = {};
+  }
+  std::ranges::fill(data, std::byte{7});
+  CHECK_FALSE(mirror::only_zeroes(data));
 }
 
 TEST_CASE("mirror messages: an empty map is one page without runs") {
