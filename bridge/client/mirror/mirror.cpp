@@ -161,6 +161,7 @@ void Mirror::wait() {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
   const auto timeout = std::clamp(left, std::chrono::milliseconds{0}, kTick);
   ::poll(polled_.data(), polled_.size(), more ? 0 : static_cast<int>(timeout.count()));
+  turn_ = Clock::now();
 }
 
 void Mirror::serve() {
@@ -232,6 +233,7 @@ void Mirror::settle() {
       });
       lossy_ = last_term_ != 0 && (std::exchange(forced_, false) || lost);
       for (auto& [id, call] : calls_) submit(id, *call);
+      report();  // nobody sees the mirror attached with a report of before
       const std::lock_guard lock{mutex_};
       live_ = true;
       changed_.notify_all();

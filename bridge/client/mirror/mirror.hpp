@@ -124,6 +124,7 @@ class Mirror final : public LaneSource,
     std::uint64_t tag = 0;
     std::uint64_t operation = 0;
     Order order{};
+    Clock::time_point began{};
     std::uint64_t epoch = 0;   ///< Member::epoch when it was sent
     std::size_t place = 0;     ///< in Member::errands
     std::shared_ptr<void> of;  ///< keeps the memory of its owner
@@ -247,6 +248,7 @@ class Mirror final : public LaneSource,
   std::mutex answer_mutex_;
 
   // The thread's own.
+  Clock::time_point turn_{};  ///< when the loop last woke up
   std::vector<Member> members_;
   std::unique_ptr<Group> group_;
   GroupShape shape_;

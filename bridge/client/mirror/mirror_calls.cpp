@@ -213,6 +213,7 @@ Mirror::Errand& Mirror::new_errand(const Command& command) {
   errand->tag = command.tag;
   errand->operation = command.operation;
   errand->order = command.order;
+  errand->began = turn_;
   errand->epoch = member.epoch;
   errand->place = member.errands.size();
   member.errands.push_back(std::move(errand));

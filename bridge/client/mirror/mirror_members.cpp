@@ -10,8 +10,10 @@
 namespace rnbd::mirror {
 namespace {
 
-/// A member counts as lost when it had no path for so long.
+/// A member counts as lost when it had no path for so long, or has none and a request has waited
+/// for it for so long. A path that comes back at once is no loss, even if the storage is slow.
 constexpr std::chrono::seconds kWithoutPath{1};
+constexpr std::chrono::milliseconds kBlip{100};
 
 wire::Uuid random_uuid() {
   std::random_device random;
@@ -108,7 +110,10 @@ void Mirror::check_links(Clock::time_point now) {
       continue;
     }
     if (!member.without_path) member.without_path = now;
-    if (session.alive() && now - *member.without_path < kWithoutPath) continue;
+    auto waits = *member.without_path;
+    for (const auto& errand : member.errands) waits = std::min(waits, errand->began);
+    const bool lasts = now - *member.without_path >= kBlip && now - waits >= kWithoutPath;
+    if (session.alive() && !lasts) continue;
     member.link->set_trouble("no path to it works any more");
     lost(i);
   }
