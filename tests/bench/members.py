@@ -84,7 +84,7 @@ class Members(Chain):
         self.bridge = self.processes[-1]
         if len(self.servers) > 1:
             self.load("randread", 1, 0.05)  # attaches
-            eventually("equality", lambda: self.mirror()["unequal_mib"] == 0)
+            eventually("equality", lambda: self.mirror()["unequal_mib"] == 0, 3600)
 
     def start_server(self, number, *options):
         """At the same port as before."""

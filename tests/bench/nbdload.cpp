@@ -46,7 +46,7 @@ struct Options {
   unsigned depth = 1;             ///< requests in flight per connection
   unsigned connections = 1;
   double seconds = 3;
-  double warm_up = 0.5;  ///< seconds before the measured time
+  double warm_up = 0.5;             ///< seconds before the measured time
   std::uint64_t span = UINT64_MAX;  ///< bytes of the export that are used
   std::uint64_t seed = 1;
 };
