@@ -7,6 +7,11 @@ source "$lab_dir/lib/kernel_disk.sh"
 
 queue_is() { [[ $(<"/sys/block/nbd0/queue/$1") == "$2" ]]; }
 
+# complains_of_dead_sockets: that one has ended, and that requests wait for the next one, and nothing else.
+complains_of_dead_sockets() {
+  complains_only_of 'nbd0: (Receive control failed|Send control failed|Request send failed|Dead connection, failed)'
+}
+
 # ---- Map and unmap -----------------------------------------------------------------------------------
 
 partitioned_disk() {
@@ -63,8 +68,7 @@ killed_under_load() { # TIMES SECONDS
   map one
   dmesg --clear
   under_load probed kill_and_map "$@"
-  # That a connection has ended, and that requests wait for the next one.
-  complains_only_of 'nbd0: (Receive control failed|Send control failed|Request send failed|Dead connection, failed)'
+  complains_of_dead_sockets
   no_line 'I/O error'
   stop one
 }
@@ -102,20 +106,26 @@ grown() {
   stop one
 }
 
-# ---- The server is away ------------------------------------------------------------------------------
+# ---- The server or the bridge is away ----------------------------------------------------------------
 
-server_leaves() { # SECONDS
-  stop rnbd-server
+server_is_killed() { # SECONDS
+  killed rnbd-server
   sleep "$1"
   serve_disk
 }
-server_away() { # SECONDS
+bridge_stands_still() { # SECONDS
+  kill -STOP "$(</run/one.pid)"
+  sleep "$1"
+  kill -CONT "$(</run/one.pid)"
+}
+nobody_answers() { # HOW SECONDS
   make_disk
   serve_disk
   map one
   dmesg --clear
-  under_load probed server_leaves "$1"
-  echo "no server for $1 s: the longest request took $(longest_after 0) s"
+  under_load probed "$@"
+  echo "$1, $2 s: the longest request took $(longest_after 0) s"
+  at_most "$(plus "$2" -2)" "$(longest_after 0)" || fail "somebody has answered meanwhile"
   no_line 'I/O error|reconnected'
   complains_only_of '^$'
   stop one
@@ -163,6 +173,49 @@ killed_by_hand() {
   pid=$(</run/one.pid)
   rm /run/one.pid
   kill -9 "$pid"
+  eventually 60 test -s /run/one.pid
+  before=$(writes_of /dev/nbd0)
+  eventually 60 writes_come_after "$before"
+}
+
+# Nothing is under way: the successor gets the socket, and what comes meanwhile waits in it.
+idle_without_server() {
+  local writer
+  make_disk
+  serve_disk
+  begin_with_store
+  dmesg --clear
+  stop rnbd-server
+  kill -HUP "$(</run/store.pid)"
+  eventually 60 starts_are "0 2"
+  write_block /dev/nbd0 5 A & writer=$!
+  eventually 60 under_way 1
+  serve_disk
+  eventually 60 test -s /run/one.pid
+  wait "$writer"
+  block_is /tmp/disk 5 A
+  no_line 'I/O error|reconnected'
+  complains_only_of '^$'
+  end_with_store
+}
+
+# Something is under way, and cannot end: the successor brings another socket, and the kernel sends it again.
+busy_without_server() {
+  make_disk
+  serve_disk
+  begin_with_store
+  dmesg --clear
+  under_load probed hands_over_nothing
+  complains_of_dead_sockets
+  no_line 'I/O error'
+  end_with_store
+}
+hands_over_nothing() {
+  local before
+  stop rnbd-server
+  kill -HUP "$(</run/store.pid)"
+  eventually 60 starts_are "0 0"
+  serve_disk
   eventually 60 test -s /run/one.pid
   before=$(writes_of /dev/nbd0)
   eventually 60 writes_come_after "$before"
@@ -227,8 +280,11 @@ boot host
 it_full "a disk with partitions is mapped, is what fio has written, and is unmapped" on host plain_map
 it "nothing is lost when the bridge is killed under load and starts anew" on host killed_under_load "$kills" "$more_for_kill"
 it_full "the disk grows with its export, under load, without, and while nobody serves it" on host grown
-it_full "a server that is away costs a pause, and no socket" on host server_away "$away"
+it_full "a server that is killed and comes back costs a pause, and no socket" on host nobody_answers server_is_killed "$away"
+it_full "nor does a bridge that stands still" on host nobody_answers bridge_stands_still "$away"
 it "the next bridge goes on with the socket of the one before, and the kernel notices nothing" on host handed_over "$kills" "$more_for_hand_over"
+it_full "nor when the server is away, if nothing is under way" on host idle_without_server
+it_full "and if something is, that is sent again" on host busy_without_server
 it_full "each name has its own disk, and gets no other one" on host two_disks
 it_full "without rights nothing is mapped, and a bridge that is earlier than its server waits for it" on host without_rights
 finish
