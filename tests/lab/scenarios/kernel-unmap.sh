@@ -134,6 +134,7 @@ one_hangs() { # HOW
   make_disk
   serve_disk
   serve_other
+  modprobe nbd max_part=8
   ctl map disk1 from 127.0.0.1:1235 -- --connect-timeout 60s
   for how in "$@"; do
     begin_to_hang "$how"
