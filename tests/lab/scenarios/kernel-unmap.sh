@@ -120,12 +120,14 @@ other_comes_and_goes() {
   ctl map third from 127.0.0.1:1235 --name third -- --connect-timeout 60s
   ctl unmap third
 }
-# begin_to_hang HOW: /dev/nbd1, with more under way than fits into its socket.
+# begin_to_hang HOW: /dev/nbd1, with more under way than fits into its socket. Its first opener looks for partitions, so
+# that comes before.
 begin_to_hang() {
   ctl_map disk0
-  "$1"
   fio --name=hang --filename=/dev/nbd1 --direct=1 --ioengine=libaio --iodepth=64 --rw=randwrite --bs=64k --size=16m \
     --time_based --runtime=1h --output=hang.txt & hanging=$!
+  eventually 60 under_way 16 nbd1
+  "$1"
   eventually 60 under_way 16 nbd1
 }
 
