@@ -372,6 +372,7 @@ end_processes() {
       { read -r -d '' command <"$file"; } 2>/dev/null || continue
       echo "still runs: $command"
       if kill "-$1" "$process"; then left=1; fi
+      kill -CONT "$process" 2>/dev/null || true # a case may have stopped it
     done
     ((left)) || return 0
     sleep 0.2

@@ -104,12 +104,13 @@ forced_while_mounted() {
 
 # ---- One that hangs, and another one -------------------------------------------------------------------------
 
-# serve_other: on a server of its own, which nobody stops.
+# serve_other: disk1 and third, on a server of its own, which nobody stops.
 serve_other() {
   make_disk other
+  make_disk third
   mkdir -p /tmp/other-state
   background other-server "$build_dir/bin/rnbd-server" --listen tcp:127.0.0.1:1235 --state-directory /tmp/other-state \
-    --pid-file /run/other-server.pid --export disk1=/tmp/other
+    --pid-file /run/other-server.pid --export disk1=/tmp/other --export third=/tmp/third
   eventually 30 ready_or_ended other-server
 }
 other_grows() { # MIB
