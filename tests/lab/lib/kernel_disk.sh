@@ -61,10 +61,12 @@ writes_come_after() { (($(writes_of /dev/nbd0) > $1 + 16)); }
 # under_way COUNT [NAME]: requests at least.
 under_way() { (($(awk '{ print $9 }' "/sys/block/${2:-nbd0}/stat") >= $1)); }
 
-# probed COMMAND...: with requests on /dev/nbd0 whose time is taken, see lib/probes.
+# probed COMMAND...: with requests on /dev/nbd0 whose time is taken, see lib/probes. Those that wait when the command has
+# ended count, too.
 probed() { # COMMAND...
   start_probes /dev/nbd0
   "$@"
+  eventually 60 probed_after "$(count_probes)"
   stop probes
 }
 start_probes() {
