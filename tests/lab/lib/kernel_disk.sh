@@ -31,7 +31,7 @@ is_unmapped() { [[ ! -e /sys/block/nbd$1/backend ]]; }
 # begin_with_store / end_with_store: the mapping `one` under a manager that keeps descriptors, see lib/descriptor-store.
 begin_with_store() {
   modprobe nbd max_part=8
-  rm -f /run/one.starts
+  rm -f /run/one.starts /run/one.notify
   background store "$source_dir/tests/lab/lib/descriptor-store" one "$build_dir/bin/rnbd-bridge" --kernel nbd --map-name one \
     --connect-timeout 60s rnbd+tcp://127.0.0.1/disk0
   eventually 60 test -s /run/one.pid
