@@ -55,6 +55,18 @@ write_until_error() {
 }
 gets_error() { ! dd if=/dev/zero of=/dev/nbd0 bs=256k seek=1 oflag=direct 2>"dd$1.txt" && grep -q 'Input/output error' "dd$1.txt"; }
 
+# writers_wait COUNT: programs that have the disk as their output sleep. Linux does not count a request as under way that
+# waits for the next socket.
+writers_wait() {
+  local file state waiting=0
+  for file in /proc/[0-9]*/fd/1; do
+    [[ $file -ef /dev/nbd0 ]] || continue
+    read -r _ _ state _ <"${file%/fd/1}/stat"
+    [[ $state != [DS] ]] || waiting=$((waiting + 1))
+  done
+  ((waiting >= $1))
+}
+
 # forced HOW: of the second four nothing is read by a bridge that hangs, and they are more than fits into its socket.
 forced() {
   local number began writers=()
@@ -65,7 +77,7 @@ forced() {
   eventually 60 writes_come_after 0
   "$1"
   write_until_error 5 8
-  eventually 60 under_way 8
+  eventually 60 writers_wait 8
   began=$SECONDS
   ctl unmap disk0 --force
   for number in "${writers[@]}"; do wait "$number" || fail "a writer has not got EIO"; done
@@ -128,9 +140,11 @@ begin_to_hang() {
   fio --name=hang --filename=/dev/nbd1 --direct=1 --ioengine=libaio --iodepth=64 --rw=randwrite --bs=64k --size=16m \
     --time_based --runtime=1h --output=hang.txt & hanging=$!
   eventually 60 under_way 16 nbd1
+  dmesg --clear
   "$1"
-  eventually 60 under_way 16 nbd1
+  eventually 60 nothing_is_answered
 }
+nothing_is_answered() { dmesg | grep -E 'nbd1: (Possible stuck request|Receive control failed)' >/dev/null; }
 
 one_hangs() { # HOW
   local how hanging longest grown=40
