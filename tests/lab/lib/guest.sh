@@ -319,7 +319,7 @@ tidy_up() {
   done
   # Not the clone, should it be there: that is another file system.
   find /tmp -xdev -mindepth 1 -delete 2>/dev/null || true
-  rm -rf /run/*.pid /run/*.sock /run/*.status
+  rm -rf /run/*.pid /run/*.sock /run/*.status /run/rnbd
   weather
   check_checksums
   rxe_up
