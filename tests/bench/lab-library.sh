@@ -18,7 +18,13 @@ serve_library() {
   eventually 300 grep -q '^listening' "$case_dir/library.log"
 }
 stop_library() { pkill -TERM -x bench-library; }
-serve_perftest() { ib_write_bw -R -d rxe0 -s "$1" -n "$2" -F -p "$3" >"$case_dir/perftest-server.log" 2>&1 & }
+# Again when it breaks, as soft-RoCE's connections do while the machine is busy: its client tries again, too.
+serve_perftest() {
+  local try
+  for ((try = 0; try < 5; try++)); do
+    ! ib_write_bw -R -d rxe0 -s "$1" -n "$2" -F -p "$3" >"$case_dir/perftest-server.log" 2>&1 || break
+  done &
+}
 
 # ---- In the client ------------------------------------------------------------------------------------
 
