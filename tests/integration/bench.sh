@@ -74,7 +74,7 @@ a_mirror() {
   says tables.md '^loss: longest request, s: [0-9.]+ .*: (met|missed)$'
 }
 bench_of_mirror() {
-  limited /usr/bin/python3 "$source_dir/tests/bench/mirror" --build "$build_dir" --quick "$@"
+  limit=400 limited /usr/bin/python3 "$source_dir/tests/bench/mirror" --build "$build_dir" --quick "$@"
 }
 it "a mirror of two servers is measured, and what it does without one of them" a_mirror
 
