@@ -96,9 +96,13 @@ kernel_ends_connections() { # CONNECTIONS
   eventually 60 ready_or_ended resender
   held_write
   eventually 60 dmesg_has 'Connection timed out'
-  eventually 60 grep -q 'another connection' resender.log
-  block_of_zeroes_is_read # changes of the disk wait behind the held one, reads do not
+  # With its last connection the bridge closes the disk, and opens it again when the held write has ended.
+  if (($1 > 1)); then
+    eventually 60 grep -q 'another connection' resender.log
+    block_of_zeroes_is_read # changes of the disk wait behind the held one, reads do not
+  fi
   newer_write_stays
+  grep -q 'another connection' resender.log
   nbd-client -d /dev/nbd0
   stop bridge
 }
