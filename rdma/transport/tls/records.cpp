@@ -262,9 +262,12 @@ bool Session::has_more() const {
 }
 
 /// GnuTLS says GNUTLS_E_AGAIN also after a record without data, of which more may lie behind.
+/// TLS 1.2 has warnings, too.
 bool Session::goes_on(ssize_t result) {
-  if (result == GNUTLS_E_INTERRUPTED || result == GNUTLS_E_WARNING_ALERT_RECEIVED) return true;
-  return result == GNUTLS_E_AGAIN && !starved_ && ++without_data_ <= kMostWithoutData;
+  if (result == GNUTLS_E_INTERRUPTED) return true;
+  const bool without_data =
+      result == GNUTLS_E_WARNING_ALERT_RECEIVED || (result == GNUTLS_E_AGAIN && !starved_);
+  return without_data && ++without_data_ <= kMostWithoutData;
 }
 
 /// -errno, or 0 for an end in order.
