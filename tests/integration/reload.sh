@@ -236,6 +236,13 @@ revoked() {
   nbdkit_name=b attach_to "rnbds+tcp://$address/b?tls-certificates=$PWD/host2" session=s-b
   hold client-b
   printf '%s\n' 'crl_next_update = 30' 'crl_number = 1' >template
+  # A list that another authority has signed is none.
+  ctl certgen other --server localhost
+  certtool --generate-crl --load-ca-privkey other/ca-key.pem --load-ca-certificate other/ca-cert.pem \
+    --load-certificate host2/client-cert.pem --template template --outfile tls/ca-crl.pem
+  status_of 1 "${ctl_command[@]}" "$PWD/control" reload
+  says said 'no revocation list in it that the authority has signed'
+  looks client-b reads$
   certtool --generate-crl --load-ca-privkey tls/ca-key.pem --load-ca-certificate tls/ca-cert.pem \
     --load-certificate host1/client-cert.pem --template template --outfile tls/ca-crl.pem
   reload | tee said

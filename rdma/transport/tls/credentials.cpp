@@ -9,6 +9,7 @@
 #include <array>
 #include <cstring>
 #include <ctime>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -46,12 +47,47 @@ int find_server_key(gnutls_session_t session, const gnutls_datum_t* name, gnutls
 }
 
 /// The serial numbers of revocation lists, written as those of identities.
-std::set<std::string> revoked_in(const gnutls_datum_t& pem) {
+/// Certificates of an authority.
+class Authority {
+ public:
+  explicit Authority(const gnutls_datum_t& pem) {
+    if (gnutls_x509_crt_list_import2(&certificates_, &count_, &pem, GNUTLS_X509_FMT_PEM, 0) < 0) {
+      certificates_ = nullptr;
+      count_ = 0;
+    }
+  }
+  ~Authority() {
+    for (unsigned n = 0; n < count_; ++n) gnutls_x509_crt_deinit(certificates_[n]);
+    gnutls_free(certificates_);
+  }
+  Authority(const Authority&) = delete;
+  Authority& operator=(const Authority&) = delete;
+
+  /// A list that is overdue still says who was revoked.
+  bool has_signed(gnutls_x509_crl_t list) const {
+    unsigned status = 0;
+    const int error = gnutls_x509_crl_verify(list, certificates_, count_, 0, &status);
+    constexpr unsigned kForged = GNUTLS_CERT_SIGNER_NOT_FOUND | GNUTLS_CERT_SIGNER_NOT_CA |
+                                 GNUTLS_CERT_SIGNATURE_FAILURE | GNUTLS_CERT_INSECURE_ALGORITHM;
+    return error >= 0 && (status & kForged) == 0;
+  }
+
+ private:
+  gnutls_x509_crt_t* certificates_ = nullptr;
+  unsigned count_ = 0;
+};
+
+/// The serial numbers in all lists of a file. None: the authority has not signed one of them.
+/// GnuTLS itself believes any list.
+std::optional<std::set<std::string>> revoked_in(const gnutls_datum_t& pem,
+                                                const Authority& authority) {
   std::set<std::string> serials;
   gnutls_x509_crl_t* lists = nullptr;
   unsigned count = 0;
   if (gnutls_x509_crl_list_import2(&lists, &count, &pem, GNUTLS_X509_FMT_PEM, 0) < 0) return {};
+  bool genuine = true;
   for (unsigned n = 0; n < count; ++n) {
+    genuine = genuine && authority.has_signed(lists[n]);
     for (int index = 0; index < gnutls_x509_crl_get_crt_count(lists[n]); ++index) {
       std::array<unsigned char, 64> serial{};
       std::size_t size = serial.size();
@@ -65,6 +101,7 @@ std::set<std::string> revoked_in(const gnutls_datum_t& pem) {
     gnutls_x509_crl_deinit(lists[n]);
   }
   gnutls_free(lists);
+  if (!genuine) return std::nullopt;
   return serials;
 }
 
@@ -175,11 +212,13 @@ std::string Credentials::load_certificates(const std::string& directory) {
   if (gnutls_certificate_allocate_credentials(&certificate_) < 0) return "out of memory for keys";
   const std::string authority = directory + '/' + kCaCertificate;
   const bool demanded = verify_peer_ || is_there(authority);
+  std::string authority_pem;
   if (demanded) {
     const auto content = read_key_file(authority, Kind::open);
     if (!content) return content.error();
     note_end(authority, content->text());
-    const auto pem = datum_of(content->text());
+    authority_pem = content->text();
+    const auto pem = datum_of(authority_pem);
     if (gnutls_certificate_set_x509_trust_mem(certificate_, &pem, GNUTLS_X509_FMT_PEM) < 1) {
       return authority + ": there is no certificate in it (PEM is needed)";
     }
@@ -189,12 +228,14 @@ std::string Credentials::load_certificates(const std::string& directory) {
     const auto content = read_key_file(revocations, Kind::open);
     if (!content) return content.error();
     const auto pem = datum_of(content->text());
-    const int read = gnutls_certificate_set_x509_crl_mem(certificate_, &pem, GNUTLS_X509_FMT_PEM);
+    auto revoked = revoked_in(pem, Authority{datum_of(authority_pem)});
+    const int read =
+        revoked ? gnutls_certificate_set_x509_crl_mem(certificate_, &pem, GNUTLS_X509_FMT_PEM) : 0;
     if (read < 1) {
       return revocations + ": there is no revocation list in it that the authority has signed" +
              (read < 0 ? std::string{" ("} + gnutls_strerror(read) + ")" : "");
     }
-    revoked_ = revoked_in(pem);
+    revoked_ = *std::move(revoked);
   }
   return load_own_certificate(directory);
 }
