@@ -262,9 +262,11 @@ void PathHost::refuse_auth(const Link& link, const std::string& why) {
 }
 
 void PathHost::tell_auth_refused(const std::string& why, std::uint16_t cid) const {
+  const bool proves = path_.authenticates();
+  const Identity user = identity() != nullptr ? *identity() : Identity{};
   hooks_.on_auth_refused({.peer = peer_,
-                          .user = path_.authenticates() ? path_.proof(cid).claimed() : "",
-                          .how = to_string(Identity::How::proof),
+                          .user = proves ? std::string{path_.proof(cid).claimed()} : user.name,
+                          .how = to_string(proves ? Identity::How::proof : user.how),
                           .why = why});
 }
 
@@ -316,10 +318,13 @@ ServerSessionStatus::Path PathHost::status() const {
   return status;
 }
 
+const Identity* PathHost::identity() const {
+  if (path_.authenticates()) return path_.proof(0).proven() ? &path_.proof(0).user() : nullptr;
+  return links_[0] ? links_[0]->connection->peer() : nullptr;
+}
+
 std::string PathHost::security() const {
-  if (path_.authenticates())
-    return describe(path_.proof(0).proven() ? path_.proof(0).user() : Identity{});
-  const Identity* const peer = links_[0] ? links_[0]->connection->peer() : nullptr;
+  const Identity* const peer = identity();
   return describe(peer != nullptr ? *peer : Identity{});
 }
 

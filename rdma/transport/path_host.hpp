@@ -57,6 +57,8 @@ class PathHost {
   bool half_open() const { return path_.state() == ServerPathState::connecting; }
   /// The user proven by its client since it came, if it had to.
   std::optional<std::string_view> user() const;
+  /// Proven by its client, be it since it came or before. Null: nothing was.
+  const Identity* identity() const;
   /// For the log: what its client has proven does not let it in.
   void tell_auth_refused(const std::string& why, std::uint16_t cid = 0) const;
   ServerSessionStatus::Path status() const;

@@ -235,6 +235,9 @@ SessionEnvironment ServerDriver::environment(Admission::SessionId id, Reactor& r
                                  std::optional<std::string_view> user) {
     return admit(id, path, name, user);
   };
+  environment.withdrawn = [this](const Identity& user) {
+    return tls_keys_ ? tls_keys_->current()->withdrawn(user) : "";
+  };
   environment.on_path_closing = [this, id](Admission::PathId path, bool over) {
     const std::lock_guard lock{mutex_};
     admission_.close_path(id, path);

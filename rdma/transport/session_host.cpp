@@ -85,6 +85,13 @@ void SessionHost::turn_away(Admission::PathId path) {
 }
 
 PathRefusal SessionHost::admit(Admission::PathId path, std::string_view name) {
+  // Its key may have gone while it shook hands. A reload ends the sessions that it finds.
+  if (const Identity* const user = paths_.at(path)->identity(); user != nullptr) {
+    if (const std::string why = environment_.withdrawn(*user); !why.empty()) {
+      paths_.at(path)->tell_auth_refused(why);
+      return {"its key or certificate was withdrawn", EACCES};
+    }
+  }
   const Admission::Admitted admitted = environment_.admit(path, name, paths_.at(path)->user());
   if (admitted.other_user) paths_.at(path)->tell_auth_refused(admitted.why_not);
   if (admitted.why_not != nullptr) return {admitted.why_not, admitted.error};

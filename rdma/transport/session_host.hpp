@@ -24,6 +24,8 @@ struct SessionEnvironment {
   std::function<Admission::Admitted(PathId, std::string_view name,
                                     std::optional<std::string_view> user)>
       admit;
+  /// Why a user who has proven to be one is none any more; "" = it still is.
+  std::function<std::string(const Identity&)> withdrawn;
   std::function<void(PathId, bool over)> on_path_closing;  ///< over: and the session is over
   std::function<void(PathId, std::uint64_t held)> on_path_shrunk;  ///< see ServerPathHooks
   std::function<void(PathId)> on_path_gone;  ///< answer with forget(), from a later event

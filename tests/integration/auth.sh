@@ -131,6 +131,7 @@ attacks() {
   start_proving
   limited /usr/bin/python3 "$source_dir/tests/integration/auth_peer.py" "$port" keys.psk
   wait_for_line server.log 'auth refused .* user=host1 how=proof why="the client does not have the key"'
+  wait_for_line server.log "auth refused .* user=host2 how=proof why=\"the key 'host2' was withdrawn"
   wait_for_line server.log 'auth refused .* how=proof why="its connections have proven different users"'
   wait_for_line server.log 'auth refused .* how=proof why="the session belongs to another user"'
 }

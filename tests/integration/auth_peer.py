@@ -112,6 +112,28 @@ def case_who_has_the_key_gets_in():
     session.close()
 
 
+def write_keys(names):
+    """Replaces the server's file, as rnbd-ctl does."""
+    with open(sys.argv[2] + ".next", "w", encoding="ascii", opener=lambda path, flags: os.open(
+            path, flags, 0o600)) as keys:
+        keys.writelines(f"{name}:{KEYS[name]}\n" for name in names)
+    os.rename(sys.argv[2] + ".next", sys.argv[2])
+
+
+def case_a_key_that_is_withdrawn_during_the_handshake():
+    session = AuthSession()
+    session.wires[0].prove("host2")
+    write_keys(["host1"])
+    try:
+        session.wires[1].prove("host2")
+        for wire in session.wires:
+            wire.frame(SEND, info_request(session.name))
+        session.expect_close()
+    finally:
+        write_keys(KEYS)
+    AuthSession().prove("host2", "host2").enter().close()
+
+
 def case_the_info_request_may_overtake_a_proof():
     session = AuthSession()
     session.wires[0].prove("host1")
