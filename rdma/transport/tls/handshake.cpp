@@ -161,6 +161,10 @@ Session::Step Session::conclude() {
 
 std::string Session::judge_peer() {
   if (gnutls_auth_get_type(session_) == GNUTLS_CRD_PSK) {
+    // GnuTLS cannot be told so: the key exchange has one name in both versions.
+    if (gnutls_protocol_get_version(session_) == GNUTLS_TLS1_2) {
+      return "it comes with a shared key and TLS 1.2, which is for certificates";
+    }
     identity_.how = Identity::How::psk;
     identity_.key = credentials().key_name();
     if (credentials().role() == Role::server) {
