@@ -128,6 +128,8 @@ tls::Content without(std::string_view text, const std::string& name) {
 }
 
 Done remove_key(const std::string& file, const std::string& name) {
+  const auto lock = lock_files_beside(file);
+  if (!lock) return tl::unexpected(lock.error());
   const auto content = tls::read_key_file(file, tls::Kind::secret);
   if (!content) return tl::unexpected(content.error());
   const auto keys = tls::parse_psk(content->text());

@@ -85,6 +85,11 @@ Done make_key(const std::string& name, const std::string& file, const std::strin
   if (const std::string fault = tls::fault_of_identity(name); !fault.empty()) {
     return tl::unexpected("the name '" + name + "' " + fault);
   }
+  if (const auto directory = std::filesystem::path{file}.parent_path(); !directory.empty()) {
+    if (auto done = make_directory(directory); !done) return done;
+  }
+  const auto lock = lock_files_beside(file);
+  if (!lock) return tl::unexpected(lock.error());
   std::vector<char> all;
   std::string key_name = name;
   if (tls::is_there(file)) {
@@ -105,9 +110,6 @@ Done make_key(const std::string& name, const std::string& file, const std::strin
   all.reserve(all.size() + line->text().size());
   all.insert(all.end(), line->text().begin(), line->text().end());
   const tls::Content whole{std::move(all)};
-  if (const auto directory = std::filesystem::path{file}.parent_path(); !directory.empty()) {
-    if (auto done = make_directory(directory); !done) return done;
-  }
   if (!out.empty()) {
     if (tls::is_there(out)) {
       return tl::unexpected(out + " is there already; name a new file behind --out");

@@ -2,12 +2,14 @@
 #include "bridge/ctl/whole_file.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 
 namespace rnbd {
 namespace {
@@ -46,6 +48,14 @@ tl::expected<void, std::string> write_file(const std::string& path, std::string_
   auto wrong = tl::unexpected(system_reason(path));
   ::unlink(fresh.c_str());
   return wrong;
+}
+
+tl::expected<rtrs::OwnedFd, std::string> lock_files_beside(const std::string& path) {
+  std::string directory = std::filesystem::path{path}.parent_path();
+  if (directory.empty()) directory = ".";
+  rtrs::OwnedFd lock{::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (!lock || ::flock(lock.get(), LOCK_EX) != 0) return tl::unexpected(system_reason(directory));
+  return lock;
 }
 
 }  // namespace rnbd

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <tl/expected.hpp>
 
+#include "rdma/owned_fd.hpp"
+
 namespace rnbd {
 
 /// Writes a file beside `path` and puts it in its place, so that a reader sees the old one
@@ -17,5 +19,11 @@ namespace rnbd {
 /// Errors: a sentence of the system.
 tl::expected<void, std::string> write_file(const std::string& path, std::string_view text,
                                            mode_t mode);
+
+/// Waits until nobody else changes files beside `path`, and lets nobody until it is closed: for
+/// changes of what was read. Its directory must be there.
+///
+/// Errors: a sentence of the system.
+tl::expected<rtrs::OwnedFd, std::string> lock_files_beside(const std::string& path);
 
 }  // namespace rnbd

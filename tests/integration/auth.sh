@@ -190,4 +190,19 @@ withdrawn() {
 }
 it "a key that is withdrawn ends its sessions at the reload, and no others" withdrawn
 
+many_writers() {
+  local i
+  keys host1
+  for i in {1..20}; do ctl keygen "u$i" keys.psk & done
+  wait
+  [[ $(grep -c : keys.psk) == 21 ]] || fail "$(cut -d: -f1 keys.psk)"
+  for i in {1..20}; do
+    ctl keys keys.psk --remove "u$i" &
+    ctl keygen "v$i" keys.psk &
+  done
+  wait
+  [[ $(cut -d: -f1 keys.psk | grep -c '^v') == 20 && $(grep -c : keys.psk) == 21 ]] || fail "$(cut -d: -f1 keys.psk)"
+}
+it "several who change a file of keys at the same time undo nothing of each other" many_writers
+
 finish
