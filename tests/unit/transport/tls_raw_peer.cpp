@@ -116,4 +116,36 @@ std::vector<std::byte> RawTlsPeer::seal(std::span<const std::byte> inner) {
   return out;
 }
 
+OldTlsPeer::OldTlsPeer(int socket, const std::string& directory) {
+  const auto file = [&directory](const char* name) { return directory + '/' + name; };
+  REQUIRE(gnutls_certificate_allocate_credentials(&credentials_) == 0);
+  REQUIRE(gnutls_certificate_set_x509_trust_file(credentials_, file("ca-cert.pem").c_str(),
+                                                 GNUTLS_X509_FMT_PEM) == 1);
+  REQUIRE(gnutls_certificate_set_x509_key_file(credentials_, file("client-cert.pem").c_str(),
+                                               file("client-key.pem").c_str(),
+                                               GNUTLS_X509_FMT_PEM) >= 0);
+  REQUIRE(gnutls_init(&session_, GNUTLS_CLIENT | GNUTLS_NONBLOCK | GNUTLS_NO_SIGNAL) == 0);
+  REQUIRE(gnutls_priority_set_direct(session_, "NORMAL:-VERS-ALL:+VERS-TLS1.2", nullptr) == 0);
+  REQUIRE(gnutls_credentials_set(session_, GNUTLS_CRD_CERTIFICATE, credentials_) == 0);
+  gnutls_transport_set_int(session_, socket);
+}
+
+OldTlsPeer::~OldTlsPeer() {
+  gnutls_deinit(session_);
+  gnutls_certificate_free_credentials(credentials_);
+}
+
+bool OldTlsPeer::shake_hands() { return gnutls_handshake(session_) == 0; }
+
+void OldTlsPeer::send(std::span<const std::byte> data) {
+  REQUIRE(gnutls_record_send(session_, data.data(), data.size()) ==
+          static_cast<ssize_t>(data.size()));
+}
+
+void OldTlsPeer::warn(unsigned times) {
+  for (unsigned i = 0; i < times; ++i) {
+    REQUIRE(gnutls_alert_send(session_, GNUTLS_AL_WARNING, GNUTLS_A_USER_CANCELED) == 0);
+  }
+}
+
 }  // namespace rtrs::test

@@ -11,6 +11,7 @@
 #include <vector>
 
 struct gnutls_session_int;
+struct gnutls_certificate_credentials_st;
 struct gnutls_psk_client_credentials_st;
 
 namespace rtrs::test {
@@ -55,6 +56,26 @@ class RawTlsPeer {
   std::array<unsigned char, 16> key_{};
   std::array<unsigned char, 12> iv_{};
   std::uint64_t sequence_ = 0;
+};
+
+/// A client with TLS 1.2 and a certificate.
+class OldTlsPeer {
+ public:
+  /// Over this socket, which stays the caller's; `directory` has the client's files.
+  OldTlsPeer(int socket, const std::string& directory);
+  ~OldTlsPeer();
+  OldTlsPeer(const OldTlsPeer&) = delete;
+  OldTlsPeer& operator=(const OldTlsPeer&) = delete;
+
+  /// True: it is through.
+  bool shake_hands();
+  void send(std::span<const std::byte> data);
+  /// Alerts that ask for nothing.
+  void warn(unsigned times);
+
+ private:
+  gnutls_session_int* session_ = nullptr;
+  gnutls_certificate_credentials_st* credentials_ = nullptr;
 };
 
 }  // namespace rtrs::test
