@@ -11,6 +11,7 @@
 #include "bridge/daemon/service_rights.hpp"
 #include "bridge/protocol/printable.hpp"
 #include "rdma/host_name.hpp"
+#include "rdma/transport/tls/credentials.hpp"
 
 namespace rnbd {
 namespace {
@@ -41,6 +42,13 @@ void add_unknown_names(const Settings& settings, std::vector<Mistake>& mistakes)
   }
 }
 
+/// Keys that the server would not start with.
+void add_unusable_keys(const Settings& settings, std::vector<Mistake>& mistakes) {
+  if (settings.tls_keys.none()) return;
+  const auto keys = rtrs::tls::Credentials::load(settings.tls_keys, rtrs::tls::Role::server);
+  if (!keys) mistakes.push_back({0, keys.error()});
+}
+
 std::string place(const Invocation& invocation, unsigned line) {
   return line == 0 ? "" : invocation.config + ":" + std::to_string(line) + ": ";
 }
@@ -64,6 +72,7 @@ int check_configuration(const Invocation& invocation) {
   std::vector<Mistake> absent;
   add_absent(settings, *opened.catalogue, absent);
   add_unknown_names(settings, absent);
+  add_unusable_keys(settings, absent);
   for (const Mistake& each : absent) {
     mistakes.push_back({each.line, place(invocation, each.line) + each.text});
   }

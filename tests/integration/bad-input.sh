@@ -46,6 +46,7 @@ bad_server_options() {
   ! grep correct fails.out || fail "it is correct, and nobody could connect"
   rejects 'tcp:' --listen udp:127.0.0.1:0 --export a=memory:1M
   rejects 'search' --check-config --search-path "$PWD/missing"
+  rejects 'no-keys: No such file' --check-config --export a=memory:1M,rw=x --tls-psk "$PWD/no-keys"
   rejects 'search' --listen tcp:127.0.0.1:0 --search-path "$PWD/x%SESSNAME%"
   mkdir served
   rejects 'name another --state-directory' --listen tcp:127.0.0.1:0 --search-path "$PWD/served/%SESSNAME%" \
