@@ -30,8 +30,8 @@ struct TlsKeys {
   /// Of a client: the name of its key; "" = the only one of the file.
   std::string username;
   bool verify_peer = true;  ///< the other end needs a certificate that the CA has signed
-  /// Of a server: clients with a certificate may come with TLS 1.2, for which nbd-client has no
-  /// successor. Never for RTRS.
+  /// Of the NBD front: clients with a certificate may have TLS 1.2, because Debian's nbd-client has
+  /// nothing newer. RTRS leaves it off.
   bool tls12 = false;
   bool none() const { return psk.empty() && certificates.empty(); }
 };
