@@ -159,8 +159,8 @@ handed_over() { # TIMES SECONDS
   begin_with_store
   dmesg --clear
   under_load probed hand_over "$@"
-  # The kernel has noticed nothing.
-  no_line 'nbd0|I/O error'
+  # The kernel has noticed nothing. A guest that waits for its CPU can take longer than the kernel's timer, which says so.
+  if [[ -n $FULL ]]; then no_line 'nbd0|I/O error'; else no_line 'nbd0: [^P]|I/O error'; fi
   # Killed after a hand-over, it comes by the other way.
   if [[ -n $FULL ]]; then
     under_load killed_by_hand
