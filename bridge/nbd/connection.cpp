@@ -52,7 +52,8 @@ Connection::Connection(Worker& worker, int socket, Agreement agreement, rtrs::La
       read_size_{kStaging},
       memory_{worker.pool().memory, kOwnMemory},
       calls_{worker.pool().more_calls, kOwnCalls},
-      meter_{worker.pool().meters.meter(agreement_.device->name(), &worker)} {
+      meter_{worker.pool().meters.meter(agreement_.device->name(), &worker)},
+      traced_name_{agreement_.device->name().c_str()} {
   const timeval limit{.tv_sec = 0, .tv_usec = kRequestWait.count()};
   ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 }

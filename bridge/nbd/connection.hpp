@@ -153,6 +153,7 @@ class Connection {
   std::deque<Request*> waiting_;  ///< for a call to end, in order
   Replies replies_;
   const std::shared_ptr<Meter> meter_;  ///< of its device and its worker
+  const char* const traced_name_;       ///< the device's, for probes
 
   std::chrono::steady_clock::time_point reported_{};
   std::uint64_t unreported_ = 0;

@@ -11,6 +11,7 @@
 #include "bridge/nbd/errors.hpp"
 #include "bridge/nbd/worker.hpp"
 #include "bridge/protocol/printable.hpp"
+#include "rdma/probe.hpp"
 
 namespace rnbd::nbd {
 namespace {
@@ -80,6 +81,8 @@ MeteredOperation metered(Command command) {
 
 void Connection::begin_metering(Request& request) {
   request.metered = true;
+  RTRS_PROBE(rnbd, nbd_start, &request, traced_name_, static_cast<int>(request.command),
+             request.offset, request.length);
   const bool timed = meter_->begin(metered(request.command));
   request.began =
       timed ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point{};
@@ -87,6 +90,7 @@ void Connection::begin_metering(Request& request) {
 
 void Connection::end_metering(Request& request, int error) {
   if (!std::exchange(request.metered, false)) return;
+  RTRS_PROBE(rnbd, nbd_done, &request, error);
   std::chrono::nanoseconds took{};
   if (request.began.time_since_epoch().count() != 0) {
     took = std::chrono::steady_clock::now() - request.began;

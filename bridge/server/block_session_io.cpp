@@ -9,6 +9,7 @@
 #include "bridge/protocol/printable.hpp"
 #include "bridge/server/io_context.hpp"
 #include "rdma/core/plant.hpp"
+#include "rdma/probe.hpp"
 
 namespace rnbd {
 namespace {
@@ -116,6 +117,8 @@ BlockSession::IoContext& BlockSession::take_context(rtrs::ServerRequest& request
   io.timed = device.meter->begin(metered(plan.operation));
   io.began = io.timed ? surroundings_.now() : 0;
   ++device.running;
+  RTRS_PROBE(rnbd, request_start, &io, device.name.c_str(), static_cast<int>(plan.operation),
+             plan.offset, plan.length);
   return io;
 }
 
@@ -137,6 +140,7 @@ void BlockSession::submit(IoContext& io) {
     backend.offset = backend.length = 0;
     backend.data = nullptr;
   }
+  RTRS_PROBE(rnbd, request_backend, &io, static_cast<int>(backend.operation));
   io.device->queue.submit(backend);
 }
 
@@ -181,6 +185,7 @@ void BlockSession::complete(IoContext& io, int error) {
   if (error != 0 && error != EOPNOTSUPP) report(device, io.plan, error);
   const std::uint64_t took = io.timed && io.began != 0 ? surroundings_.now() - io.began : 0;
   device.meter->end(metered(io.plan.operation), io.plan.length, error, took);
+  RTRS_PROBE(rnbd, request_done, &io, error);
   give_back(io);
   --device.running;
   ++device.ended;

@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "rdma/core/plant.hpp"
+#include "rdma/probe.hpp"
 #include "rdma/wire/ensure.hpp"
 #include "rdma/wire/immediate.hpp"
 
@@ -45,6 +46,7 @@ bool ClientLane::fits(const Request& request) const {
 void ClientLane::submit(Request& request) {
   RTRS_ENSURE(request.state == Request::State::idle);
   request.waits_since = Instant::max();
+  RTRS_PROBE(rtrs, request_start, &request, request.write_data.size(), request.read_data.size());
   if (!fits(request)) return end(request, EMSGSIZE);
   if (down_error_ != 0) return end(request, down_error_);
   if (held_back(request) && barrier_->refusal() != 0) return end(request, barrier_->refusal());
@@ -103,6 +105,7 @@ bool ClientLane::read_may_come_late() const {
 }
 
 void ClientLane::enqueue(Request& request) {
+  RTRS_PROBE(rtrs, permit_wait, &request);
   request.state = Request::State::waiting;
   request.next = nullptr;
   (waiting_tail_ != nullptr ? waiting_tail_->next : waiting_head_) = &request;
@@ -253,6 +256,7 @@ void ClientLane::end(Request& request, int error) {
   request.state = Request::State::idle;
   request.next = nullptr;
   request.error = error;
+  RTRS_PROBE(rtrs, request_done, &request, request.error);
   if (request.done != nullptr) request.done(*this, request);
 }
 

@@ -11,6 +11,7 @@
 
 #include "rdma/core/option_words.hpp"
 #include "rdma/path_list.hpp"
+#include "rdma/probe.hpp"
 #include "rdma/server_id.hpp"
 #include "rdma/transport/resolve.hpp"
 
@@ -165,6 +166,22 @@ std::string fill(std::string_view text,
   return filled;
 }
 
+/// Null: the notice is not about the state of a path.
+const char* state_of_path(Notice::Kind kind) {
+  switch (kind) {
+    case Notice::Kind::path_up:
+      return "up";
+    case Notice::Kind::path_lost:
+      return "lost";
+    case Notice::Kind::path_closed:
+      return "closed";
+    case Notice::Kind::path_removed:
+      return "removed";
+    default:
+      return nullptr;
+  }
+}
+
 }  // namespace
 
 std::string ClientNotices::name_of_path(unsigned path) const {
@@ -240,7 +257,15 @@ Failure ClientNotices::too_late(const Lateness& lateness) const {
 
 // ---- For the log -------------------------------------------------------------------------------
 
+void ClientNotices::trace_state(const Notice& notice) const {
+  [[maybe_unused]] const char* state = state_of_path(notice.kind);
+  if (state == nullptr) return;
+  [[maybe_unused]] const std::string path = name_of_path(notice.path);
+  RTRS_PROBE(rtrs, path_state, options_.session_name.c_str(), path.c_str(), state);
+}
+
 void ClientNotices::report(const Notice& notice, Instant now) {
+  trace_state(notice);
   const Line& line = kLines[static_cast<std::size_t>(notice.kind)];
   if (line.voice == Voice::trouble) troubled_ = true;
   if (is_repeated(notice, now)) return;

@@ -44,6 +44,7 @@ class ClientNotices {
   void log(LogLevel level, const std::string& text) const;
 
  private:
+  void trace_state(const Notice& notice) const;
   bool is_repeated(const Notice& notice, Instant now);
   bool has_one_path() const { return options_.paths.size() == 1; }
   std::string name_among_paths(unsigned path) const;

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "rdma/probe.hpp"
 #include "rdma/transport/clock.hpp"
 
 namespace rtrs {
@@ -217,6 +218,7 @@ Connection::Status PathHost::take_arrivals(Link& link, Look look) {
     log(LogLevel::info,
         "connected with " + std::to_string(links_.size()) + " connections" +
             (session_.identity.how == Identity::How::none ? "" : ", " + security()));
+    RTRS_PROBE(rtrs, path_state, session_.name.c_str(), peer_.c_str(), "up");
     path_.start_heartbeat(now());
     schedule_tick();
   }
@@ -369,6 +371,7 @@ void PathHost::close(const std::string& why, LogLevel level) {
   // How it left is no matter then.
   const Complaint refused = path_.turned_down();
   log(refused != nullptr ? LogLevel::warning : level, refused != nullptr ? refused : why);
+  RTRS_PROBE(rtrs, path_state, session_.name.c_str(), peer_.c_str(), "closed");
   hooks_.on_closing();
   timer_.cancel();
   path_.close();
