@@ -9,6 +9,7 @@ namespace sim {
 
 /// For a while it is always the same members that are there, so that things come to an end.
 void MirrorWorld::next_scene() {
+  if (mood_.hand_on) return hand_on();
   if (rng.chance(300)) clients_.back()->dead = true;
   const auto member = static_cast<unsigned>(rng.below(options.members));
   if (rng.chance(400) && may_lose_power()) stop(member, true);
@@ -19,6 +20,21 @@ void MirrorWorld::next_scene() {
     else if (nodes_[i].up)
       stop(i, false);
   }
+}
+
+/// One member comes or goes when all that are there are in step. Of two the one that came last
+/// stays, and has to know from the other one what the rest lacks.
+void MirrorWorld::hand_on() {
+  mirror::MemberSet up = 0;
+  for (unsigned i = 0; i < options.members; ++i)
+    if (nodes_[i].up) up = mirror::with(up, i);
+  const MirrorClient& client = *clients_.back();
+  if (client.dead || !client.group.live() || client.group.in_step() != up) return;
+  const auto member = static_cast<unsigned>(rng.below(options.members));
+  if (mirror::size(up) == 1)
+    nodes_[member].up = true;
+  else if (mirror::has(up, member) && (mirror::size(up) > 2 || recent_ != mirror::bit(member)))
+    stop(member, false);
 }
 
 /// A member whose vote the next client may need, when the present one and a third member are gone.

@@ -34,6 +34,7 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
            .half_way = rng.pick({0U, 20U, 100U, 300U}),
            .with_client = rng.pick({0U, 500U}),
            .scene = rng.pick({0U, 40U, 80U, 160U}),
+           .hand_on = rng.chance(200),
            .copy = rng.pick({300U, 1000U}),
            .force = rng.pick({0U, 0U, 1000U}),
            .steps = rng.pick({300U, 700U, 1500U})};
@@ -80,7 +81,7 @@ void MirrorWorld::step(bool faults) {
   const std::uint64_t chance = rng.below(1000);
   if (chance < 550 && !net_.empty()) return deliver();
   if (faults && rng.chance(mood_.fault)) return fault();
-  if (faults && chance < 553) clients_.back()->dead = true;
+  if (faults && chance >= 550 && chance < 553) clients_.back()->dead = true;
   if (faults && half_way() && rng.chance(mood_.half_way)) change_members();
   if (clients_.back()->dead || (chance == 580 && faults)) return new_client();
   const bool older = rng.chance(100);  // zombies go on

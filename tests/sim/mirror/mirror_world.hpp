@@ -133,6 +133,7 @@ class MirrorWorld {
     unsigned half_way = 0;     ///< that a client dies when a view is recorded by some members
     unsigned with_client = 0;  ///< that a client dies when a member loses its power
     unsigned scene = 0;        ///< steps until other members are there, 0: never
+    bool hand_on = false;      ///< one by one: who comes last goes on with who comes next
     unsigned copy = 1000;      ///< that copying may begin
     unsigned force = 0;        ///< that an operator forces one member in the end
     unsigned steps = 700;
@@ -142,6 +143,7 @@ class MirrorWorld {
   bool half_way() const;
   void change_members();
   void next_scene();
+  void hand_on();
   void lose_power(unsigned member);
   void deliver();
   void execute(Message message);
