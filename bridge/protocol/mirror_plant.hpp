@@ -27,6 +27,7 @@ namespace rnbd::mirror {
   X(read_before_resync, "a region is read before it is made equal")                               \
   X(dirty_not_from_al, "a view does not make the activity log dirty for absent members")          \
   X(absent_by_client, "a member notes nothing for absent members when it writes")                 \
+  X(dirty_clear_early, "what leaves the activity log is not dirty for absent members any more")   \
   X(d_snapshot_early, "the list of what to copy is made while older changes run")                 \
   X(no_dirty_inherit, "a joining member does not learn what others lack")                         \
   X(ghost_rejoin, "late copies of a member's older session are carried out")                      \

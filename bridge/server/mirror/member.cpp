@@ -102,6 +102,8 @@ void Member::log(std::uint32_t region) {
 int Member::cool(std::uint64_t session, const RegionMap& regions) {
   if (const int error = serve(session)) return error;
   record_.maps.active.remove(regions);
+  if (RNBD_MIRROR_PLANTED(dirty_clear_early))
+    for (RegionMap& dirty : record_.maps.dirty) dirty.remove(regions);
   changed_ = true;
   return 0;
 }

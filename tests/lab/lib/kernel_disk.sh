@@ -11,15 +11,17 @@ serve_disk() { # [STORAGE...]: disk0, disk1 ...
 }
 make_disk() { truncate -s "${2:-32M}" "/tmp/${1:-disk}"; }
 
-# map NAME [DEVICE [OPTION...]]: the bridge of that mapping; ready when this returns.
+# map NAME [DEVICE|URI [OPTION...]]: the bridge of that mapping; ready when this returns.
 map() {
   begin_map "$@"
   eventually 60 ready_or_ended "$1"
 }
 begin_map() {
+  local uri=${2:-disk0}
+  [[ $uri == *://* ]] || uri=rnbd+tcp://127.0.0.1/$uri
   modprobe nbd max_part=8
   background "$1" "$build_dir/bin/rnbd-bridge" --kernel nbd --map-name "$1" --pid-file "/run/$1.pid" \
-    --connect-timeout 60s "${@:3}" "rnbd+tcp://127.0.0.1/${2:-disk0}"
+    --connect-timeout 60s "${@:3}" "$uri"
 }
 killed() {
   kill -9 "$(<"/run/$1.pid")"
