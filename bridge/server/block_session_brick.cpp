@@ -8,6 +8,7 @@
 #include "bridge/protocol/brick_messages.hpp"
 #include "bridge/server/block_session.hpp"
 #include "bridge/server/brick_client.hpp"
+#include "rdma/core/memory_plant.hpp"
 
 namespace rnbd {
 namespace {
@@ -153,6 +154,10 @@ void BlockSession::ask_brick(rtrs::ServerRequest& request, Device& device, Brick
 /// session.
 void BlockSession::end_maps(Device& device) {
   const auto leaving = std::exchange(device.brick, nullptr);
+  if (RTRS_MEMORY_PLANTED(close_first)) {
+    leaving->leave([] {});
+    return finish_close(device);
+  }
   ++device.running;
   leaving->leave([this, &device] {
     surroundings_.later(queues_.reactor(), [this, &device] {

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/server/memory_paths.hpp"
 
+#include <algorithm>
 #include <cerrno>
+
+#include "rdma/core/memory_plant.hpp"
 
 namespace rnbd {
 
@@ -73,7 +76,9 @@ void MemoryPaths::down(rtrs::ServerSession& session, const rtrs::wire::Uuid& pat
 std::shared_ptr<brick::BrickExposure> MemoryPaths::find(rtrs::ServerSession* session,
                                                         const rtrs::wire::Uuid& path) const {
   const std::lock_guard lock{mutex_};
-  const auto found = paths_.find({session, path});
+  auto found = paths_.find({session, path});
+  if (RTRS_MEMORY_PLANTED(path_of_others))
+    found = std::ranges::find_if(paths_, [&](const auto& one) { return one.first.second == path; });
   return found == paths_.end() ? nullptr : found->second;
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "rdma/core/client_lane.hpp"
+#include "rdma/core/memory_plant.hpp"
 #include "rdma/core/plant.hpp"
 #include "rdma/wire/ensure.hpp"
 #include "rdma/wire/immediate.hpp"
@@ -164,6 +165,8 @@ void ServerPath::close() {
     }
     free(request);
   }
+  if (RTRS_MEMORY_PLANTED(told_when_closed) && session_.up_ && std::exchange(told_of_memory_, false))
+    session_.handler_.on_memory_path_down(session_, options_.uuid);
 }
 
 void ServerPath::fence(const char* why, bool fault) {
@@ -319,7 +322,8 @@ Complaint ServerPath::on_info_request(ConstBytes message) {
 
 Complaint ServerPath::take_in(const std::string& name) {
   if (session_.up_ && name != session_.name) return "another name than the session's other paths";
-  if (is_memory() && (!session_.up_ || session_.connected_paths() == 0)) {
+  const bool alone = !session_.up_ || session_.connected_paths() == 0;
+  if (is_memory() && alone && !RTRS_MEMORY_PLANTED(comes_alone)) {
     return "a memory path without any other";
   }
   if (admit) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "rdma/core/memory_plant.hpp"
 #include "rdma/core/plant.hpp"
 #include "rdma/core/server_path.hpp"
 #include "rdma/wire/ensure.hpp"
@@ -47,7 +48,7 @@ void ServerSession::leave(ServerPath& path) { std::erase(paths_, &path); }
 bool ServerSession::has_live_path() const {
   const bool half_open_counts = !lingers();
   return std::ranges::any_of(paths_, [=](const ServerPath* path) {
-    if (path->is_memory()) return false;
+    if (path->is_memory() && !RTRS_MEMORY_PLANTED(keeps_session)) return false;
     return path->state() == ServerPathState::connected ||
            (half_open_counts && path->state() == ServerPathState::connecting);
   });
@@ -79,7 +80,8 @@ void ServerSession::on_path_closed(ServerPath& path) {
   const bool was_connected = !path.requests_.empty();
   if (up_ && was_connected) handler_.on_paths_changed(*this);
   if (up_ && path.told_of_memory_) handler_.on_memory_path_down(*this, path.options().uuid);
-  tell_recall();
+  if (!RTRS_MEMORY_PLANTED(recall_told_once)) tell_recall();
+  if (RTRS_MEMORY_PLANTED(ends_session) && path.is_memory()) return end();
   check_gone();
 }
 
@@ -98,6 +100,7 @@ bool ServerSession::revoke(const wire::Uuid& memory_path) {
     return path->is_memory() && !path->released_ && path->options().uuid == memory_path;
   });
   if (found == paths_.end()) return false;
+  if (RTRS_MEMORY_PLANTED(revokes_session)) fence_all("revoked", /*fault=*/false);
   (*found)->fence("its client has revoked the memory path", /*fault=*/false);
   return true;
 }
@@ -361,7 +364,8 @@ void ServerSession::check_gone() {
   }
   over_ = true;
   const bool busy = executing_ != 0 && !RTRS_PLANTED(gone_too_early);
-  if (busy || ends_memory_paths() || gone_) return;
+  const bool waits = ends_memory_paths() && !RTRS_MEMORY_PLANTED(session_gone_first);
+  if (busy || waits || gone_) return;
   gone_ = true;
   if (std::exchange(up_, false)) handler_.on_session_down(*this);
   for (std::size_t i = 0; i < paths_.size(); ++i) paths_[i]->check_gone();

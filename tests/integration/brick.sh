@@ -126,8 +126,12 @@ one_sided_with_tier() {
 it "clients write and read blocks one-sided, with a tier" one_sided_with_tier
 
 revoked() {
-  truncate -s 4M tier
-  start_server --export disk0=brick:8M --export "tiered=brick:2M,file=$PWD/tier"
+  local i exports=()
+  for i in {0..7}; do
+    truncate -s 4M "tier$i"
+    exports+=(--export "disk$i=brick:2M" --export "tiered$i=brick:2M,file=$PWD/tier$i")
+  done
+  start_server "${exports[@]}"
   RNBD_TRIALS=${FULL:+1000} limit=1800 RNBD_BRICK=tcp:127.0.0.1:$port limited "$build_dir/bin/brick_revoke"
 }
 it "no byte of a client lands that has lost its keys while it was writing" revoked

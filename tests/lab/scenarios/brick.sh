@@ -2,9 +2,14 @@
 # Bricks over RDMA: blocks that clients read and write one-sided, and keys that end under load: one guest.
 # SPDX-License-Identifier: BSD-3-Clause
 
+# For each of the workers of brick_revoke.
 start_bricks() {
-  truncate -s 4M /tmp/tier
-  rnbd_server --listen rdma:10.99.0.1 --handshake-timeout 60s --export disk0=brick:8M --export tiered=brick:2M,file=/tmp/tier
+  local i exports=()
+  for i in {0..7}; do
+    truncate -s 4M "/tmp/tier$i"
+    exports+=(--export "disk$i=brick:2M" --export "tiered$i=brick:2M,file=/tmp/tier$i")
+  done
+  rnbd_server --listen rdma:10.99.0.1 --handshake-timeout 60s "${exports[@]}"
 }
 export_of() { rnbd_server --listen rdma:10.99.0.1 --export "disk0=brick:$1"; }
 
