@@ -350,7 +350,7 @@ TEST_CASE("measure: one-sided operations against two-sided ones" * doctest::skip
             two_sided_read.switches);
     reads.push_back(read.median / two_sided_read.median);
     writes.push_back(write.median / two_sided_write.median);
-    switches = std::min({switches, read.switches, write.switches});
+    switches = std::min(switches, std::max(read.switches, write.switches));
   }
   std::ranges::sort(reads);
   std::ranges::sort(writes);

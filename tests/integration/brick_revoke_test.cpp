@@ -226,18 +226,6 @@ TEST_CASE("revoke: unmapped under load") {
   });
 }
 
-TEST_CASE("revoke: the memory path is revoked under load") {
-  make(trials(), [](unsigned number, Trials& trials) {
-    Client client{disk(number)};
-    while (trials.next()) {
-      Flood flood{client.map()};
-      REQUIRE(client.brick->revoke(kNever).has_value());
-      check_stays(client, 0, client.read(0), [&] { flood.end(); });
-      client.recover();
-    }
-  });
-}
-
 /// The memory becomes another block's. A path that is lost by itself, as on a machine that stands
 /// still now and then, ends the map as well, and is no reason for a recall.
 TEST_CASE("revoke: recalled under load, and given back") {
@@ -274,21 +262,6 @@ TEST_CASE("revoke: recalled under load, and given back") {
   CHECK(2 * given_back > trials());
 }
 
-TEST_CASE("revoke: recalled under load, and kept until the lease ends") {
-  const unsigned all = std::max(trials() / 20, 1U);  // each takes two seconds
-  make(all, [](unsigned number, Trials& trials) {
-    Client client{"tiered" + std::to_string(number)};
-    client.allocate(1);
-    while (const auto trial = trials.next()) {
-      Flood flood{client.map()};
-      const auto mine = filled(kFlooded, *trial % 100);
-      client.write(1, mine);
-      check_stays(client, 1, mine, [&] { flood.end(); });
-      client.recover();
-    }
-  });
-}
-
 /// Its ordinary paths are gone, so another client becomes the writer. The memory path lives on, as
 /// far as its client knows.
 TEST_CASE("revoke: another client becomes the writer under load") {
@@ -297,21 +270,6 @@ TEST_CASE("revoke: another client becomes the writer under load") {
     while (const auto trial = trials.next()) {
       Flood flood{old->map()};
       REQUIRE(old->session->client().disconnect(address()).has_value());
-      auto fresh = std::make_unique<Client>(disk(number));
-      const auto mine = filled(kFlooded, *trial % 100);
-      fresh->write(0, mine);
-      check_stays(*fresh, 0, mine, [&] { flood.end(); });
-      old = std::move(fresh);
-    }
-  });
-}
-
-TEST_CASE("revoke: closed under load") {
-  make(trials(), [](unsigned number, Trials& trials) {
-    auto old = std::make_unique<Client>(disk(number));
-    while (const auto trial = trials.next()) {
-      Flood flood{old->map()};
-      old->brick.reset();
       auto fresh = std::make_unique<Client>(disk(number));
       const auto mine = filled(kFlooded, *trial % 100);
       fresh->write(0, mine);
@@ -377,6 +335,48 @@ TEST_CASE("revoke: the client is killed under load") {
       const auto mine = filled(kFlooded, *trial % 100);
       fresh.write(0, mine);
       check_stays(fresh, 0, mine, [] {});
+    }
+  });
+}
+
+TEST_CASE("revoke: the memory path is revoked under load") {
+  make(trials(), [](unsigned number, Trials& trials) {
+    Client client{disk(number)};
+    while (trials.next()) {
+      Flood flood{client.map()};
+      REQUIRE(client.brick->revoke(kNever).has_value());
+      check_stays(client, 0, client.read(0), [&] { flood.end(); });
+      client.recover();
+    }
+  });
+}
+
+TEST_CASE("revoke: closed under load") {
+  make(trials(), [](unsigned number, Trials& trials) {
+    auto old = std::make_unique<Client>(disk(number));
+    while (const auto trial = trials.next()) {
+      Flood flood{old->map()};
+      old->brick.reset();
+      auto fresh = std::make_unique<Client>(disk(number));
+      const auto mine = filled(kFlooded, *trial % 100);
+      fresh->write(0, mine);
+      check_stays(*fresh, 0, mine, [&] { flood.end(); });
+      old = std::move(fresh);
+    }
+  });
+}
+
+TEST_CASE("revoke: recalled under load, and kept until the lease ends") {
+  const unsigned all = std::max(trials() / 20, 1U);  // each takes two seconds
+  make(all, [](unsigned number, Trials& trials) {
+    Client client{"tiered" + std::to_string(number)};
+    client.allocate(1);
+    while (const auto trial = trials.next()) {
+      Flood flood{client.map()};
+      const auto mine = filled(kFlooded, *trial % 100);
+      client.write(1, mine);
+      check_stays(client, 1, mine, [&] { flood.end(); });
+      client.recover();
     }
   });
 }
