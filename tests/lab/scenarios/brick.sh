@@ -9,7 +9,7 @@ start_bricks() {
     truncate -s 4M "/tmp/tier$i"
     exports+=(--export "disk$i=brick:2M" --export "tiered$i=brick:2M,file=/tmp/tier$i")
   done
-  rnbd_server --listen rdma:10.99.0.1 --handshake-timeout 60s --queue-depth 16 "${exports[@]}"
+  rnbd_server --listen rdma:10.99.0.1 --handshake-timeout 60s --heartbeat 5s --queue-depth 16 "${exports[@]}"
 }
 export_of() { rnbd_server --listen rdma:10.99.0.1 --export "disk0=brick:$1"; }
 
