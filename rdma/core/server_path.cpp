@@ -165,7 +165,8 @@ void ServerPath::close() {
     }
     free(request);
   }
-  if (RTRS_MEMORY_PLANTED(told_when_closed) && session_.up_ && std::exchange(told_of_memory_, false))
+  if (RTRS_MEMORY_PLANTED(told_when_closed) && session_.up_ &&
+      std::exchange(told_of_memory_, false))
     session_.handler_.on_memory_path_down(session_, options_.uuid);
 }
 

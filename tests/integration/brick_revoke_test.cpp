@@ -3,8 +3,9 @@
 // happened, not one byte of it lands any more. brick.sh runs it over TCP, the lab over RDMA.
 //
 // RNBD_BRICK is the server's path ("rdma:10.99.0.1:1234"). For each worker the server has a brick
-// "disk0" ... of memory, and "tiered0" ... of one block in memory and two in its tier. RNBD_TRIALS: of
-// each kind. Workers make trials beside each other, because a peer may take seconds to notice an end.
+// "disk0" ... of memory, and "tiered0" ... of one block in memory and two in its tier. RNBD_TRIALS:
+// of each kind. Workers make trials beside each other, because a peer may take seconds to notice an
+// end.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -43,7 +44,7 @@ constexpr auto kHeartbeat = 5s;
 constexpr auto kPatience = 120s;
 constexpr std::uint32_t kBoth = wire::kMapRead | wire::kMapWrite;
 const Interrupt kNever{};
-/// Whoever waits for the end sees how far it is.
+/// A reader of the log sees how far it is.
 [[maybe_unused]] const auto& kUnbuffered = std::cout << std::unitbuf;
 
 rtrs::PathAddress address() {
@@ -70,7 +71,8 @@ class Trials {
     if (failed_ || left <= 0) return std::nullopt;
     return begun_++;
   }
-  /// One did not count: its path was lost by itself, as on a machine that stands still now and then.
+  /// One did not count: its path was lost by itself, as on a machine that stands still now and
+  /// then.
   void repeat() {
     ++repeats_;
     ++left_;
@@ -181,7 +183,8 @@ struct Client {
   std::unique_ptr<RemoteBrick> brick;
 };
 
-/// Writes all over the beginning of a block, with bytes that nobody else writes, until it may not any more.
+/// Writes all over the beginning of a block, with bytes that nobody else writes, until it may not
+/// any more.
 class Flood {
  public:
   explicit Flood(MappedBlock block) : block_{std::move(block)} {

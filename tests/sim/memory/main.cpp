@@ -26,7 +26,8 @@ std::uint64_t run(std::uint64_t seed, bool trace) {
 int main(int argc, char** argv) {
   return sim::run_seeds(
       {.program = "rnbd-sim-memory",
-       .about = "Runs sessions with memory paths and their brick in a simulated world, from a seed.",
+       .about =
+           "Runs sessions with memory paths and their brick in a simulated world, from a seed.",
        .plants = sim::bugs_of(rtrs::memory::plants()),
        .select_plant = rtrs::memory::select_plant,
        .run = run},

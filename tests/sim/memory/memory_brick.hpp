@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A brick whose thread, journal and tier are events of a simulated world. Beside the shipped rules it
-// does what rnbd::brick::BrickWorker does with threads and files.
+// A brick whose thread, journal and tier are events of a simulated world. Beside the shipped rules
+// it does what rnbd::brick::BrickWorker does with threads and files.
 #pragma once
 
 #include <deque>

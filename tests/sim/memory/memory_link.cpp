@@ -10,7 +10,7 @@
 
 namespace sim {
 
-/// What the server posts is on its way at once.
+/// Each post of the server is on its way at once.
 class MemoryLink::Pair final : public rtrs::QueuePair {
  public:
   explicit Pair(MemoryLink& link) : link_{link} {}
@@ -119,7 +119,8 @@ void MemoryLink::deliver_to_server() {
       message.immediate, static_cast<std::uint32_t>(message.bytes.size()));
   if (complaint == nullptr && session_.has_pending()) session_.judge_pending();
   in_progress_ = false;
-  if (complaint != nullptr) throw std::runtime_error{std::string{"the server complains: "} + complaint};
+  if (complaint != nullptr)
+    throw std::runtime_error{std::string{"the server complains: "} + complaint};
 }
 
 /// As rtrs::PathHost does it: first the keys, and then the session hears of it.

@@ -19,7 +19,7 @@ namespace sim {
 
 inline constexpr std::uint16_t kMemoryDepth = 4;
 
-/// A key at the server's network card. Whatever it opens can be read and written until it is dead.
+/// A key at the server's network card. Its memory can be read and written until it is dead.
 struct CardKey {
   rtrs::MutableBytes memory;
   rtrs::wire::Uuid path{};

@@ -81,7 +81,7 @@ void MemoryWorld::connect_memory(User& user) {
   user.memory = &link;
 }
 
-/// What was under way on it may arrive yet, until the server finds out.
+/// Messages that are under way may arrive yet, until the server finds out.
 void MemoryWorld::lose(User& user, MemoryLink* link) {
   say("user " + std::to_string(user.number) + " loses a path");
   link->client_lives = false;
@@ -249,9 +249,8 @@ void MemoryWorld::close(User& user) {
     say("user " + std::to_string(user.number) + " has closed");
     user.device.reset();
     user.maps.clear();
-    end_keys("CLOSE", [session = *user.session](const CardKey& key) {
-      return key.session == session;
-    });
+    end_keys("CLOSE",
+             [session = *user.session](const CardKey& key) { return key.session == session; });
   });
 }
 

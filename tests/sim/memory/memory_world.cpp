@@ -10,7 +10,7 @@
 namespace sim {
 namespace {
 
-/// Whom recall_memory() counts for.
+/// The world that recall_memory() counts for.
 std::function<void(rtrs::ServerSession&)> on_recall;
 
 }  // namespace
@@ -59,7 +59,9 @@ MemoryWorld::MemoryWorld(std::uint64_t seed, bool trace) : rng_{seed}, trace_{tr
                                  .takes = [this](brick::Slot slot) { takes(slot); }});
   rnbd::CatalogueOptions how;
   how.open = [this](const std::string&, const rnbd::BackendOptions&)
-      -> tl::expected<std::unique_ptr<rnbd::Backend>, rtrs::Failure> { return backend_of(*brick_); };
+      -> tl::expected<std::unique_ptr<rnbd::Backend>, rtrs::Failure> {
+    return backend_of(*brick_);
+  };
   catalogue_ = std::make_unique<rnbd::ExportCatalogue>(how);
   rnbd::ExportSpecification disk;
   disk.name = "brick";
@@ -166,7 +168,8 @@ unsigned MemoryWorld::new_session(unsigned user) {
   session->core->name = "user" + std::to_string(user);
   session->core->on_lingering = [this, core = session->core.get()] {
     // It has waited long enough, some day.
-    if (rng_.chance(300)) later([core] { core->gone() || core->has_live_path() ? void() : core->on_linger_expired(); });
+    if (rng_.chance(300))
+      later([core] { core->gone() || core->has_live_path() ? void() : core->on_linger_expired(); });
   };
   sessions_.push_back(std::move(session));
   return static_cast<unsigned>(sessions_.size() - 1);
@@ -178,16 +181,16 @@ MemoryLink& MemoryWorld::new_link(User& user, rtrs::wire::PathKind kind) {
   options.uuid = some_uuid();
   links_.push_back(std::make_unique<MemoryLink>(
       user.number, *user.session, *of(user).core, options, keys_,
-      MemoryLink::Events{
-          .later = [this](Work work) { later(std::move(work)); },
-          .fenced = [this](const MemoryLink& link, const char* why,
-                           bool fault) { fenced(link, why, fault); },
-          .exposes = [this](const MemoryLink& link) { exposes(link); },
-          .released = [this](MemoryLink& link) { released(link); }}));
+      MemoryLink::Events{.later = [this](Work work) { later(std::move(work)); },
+                         .fenced = [this](const MemoryLink& link, const char* why,
+                                          bool fault) { fenced(link, why, fault); },
+                         .exposes = [this](const MemoryLink& link) { exposes(link); },
+                         .released = [this](MemoryLink& link) { released(link); }}));
   return *links_.back();
 }
 
-/// M5. A session ends its paths when its client has said goodbye, and half-open ones when it is idle.
+/// M5. A session ends its paths when its client has said goodbye, and half-open ones when it is
+/// idle.
 void MemoryWorld::fenced(const MemoryLink& link, const char* why, bool fault) {
   say("the server ends a path of user " + std::to_string(link.user()) + ": " + why);
   if (fault) fail(std::string{"a client that keeps the rules is told: "} + why);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Users of one brick with sessions, each with paths for requests and memory paths. The server is the
-// shipped one: rtrs::ServerSession and rtrs::ServerPath, rnbd::BlockServer with all below it, and the
-// rules of the brick. The world knows every key, so it tells at once when one outlives its end:
+// Users of one brick with sessions, each with paths for requests and memory paths. The server is
+// the shipped one: rtrs::ServerSession and rtrs::ServerPath, rnbd::BlockServer with all below it,
+// and the rules of the brick. The world knows every key, so it tells at once when one outlives its
+// end:
 //
 //   M1  UNMAP, REVOKE PATH and CLOSE are answered when the keys that they end are dead
 //   M2  whoever is let in as the next writer finds no key of an earlier one alive
@@ -76,9 +77,9 @@ class MemoryWorld {
   struct User {
     unsigned number = 0;
     std::optional<unsigned> session{};
-    std::vector<MemoryLink*> links{};  ///< that it takes for alive
-    MemoryLink* memory = nullptr;      ///< likewise
-    std::optional<Uuid> lost{};        ///< a memory path that is to be revoked
+    std::vector<MemoryLink*> links{};                 ///< that it takes for alive
+    MemoryLink* memory = nullptr;                     ///< likewise
+    std::optional<Uuid> lost{};                       ///< a memory path that is to be revoked
     std::map<std::uint32_t, Operation> operations{};  ///< by permit
     std::array<std::uint32_t, kMemoryDepth> generations{};
     std::uint32_t opens = 0;
@@ -137,7 +138,8 @@ class MemoryWorld {
 
   Rng rng_;
   bool trace_;
-  unsigned steps_ = 0, losses_ = 0, memory_losses_ = 0, hostile_ = 0;  ///< the last three: per mille
+  unsigned steps_ = 0, losses_ = 0, memory_losses_ = 0,
+           hostile_ = 0;  ///< the last three: per mille
   std::vector<Work> events_;
   std::deque<Work> reactor_;
   std::uint64_t now_ = 0;

@@ -5,8 +5,8 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
-#include <set>
 #include <random>
+#include <set>
 
 #include "bridge/backend/brick/journal.hpp"
 
