@@ -114,36 +114,52 @@ std::vector<std::byte> filled(std::size_t size, unsigned value) {
   return std::vector<std::byte>(size, static_cast<std::byte>(value));
 }
 
+rtrs::ClientOptions options() {
+  static std::atomic<int> counter{0};
+  rtrs::ClientOptions options;
+  options.session_name = "revoke-" + std::to_string(getpid()) + "-" + std::to_string(++counter);
+  options.paths = {address()};
+  options.connect_timeout = kPatience;
+  options.heartbeat_interval = kHeartbeat;
+  options.features =
+      rtrs::wire::kFeatureExactlyOnce | rtrs::wire::kFeatureUserMessages | kBrickFeatures;
+  return options;
+}
+
+/// Calls `open` until it brings something; the client before may still have it.
+template <class Open>
+auto patiently(const Open& open) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  auto made = open();
+  while (!made && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(20ms);
+    made = open();
+  }
+  REQUIRE_MESSAGE(made.has_value(), (made ? "" : made.error().text));
+  return *std::move(made);
+}
+
+/// The device, for reading and writing, of a session that is made when there is none.
+std::shared_ptr<RemoteDevice> writer(std::shared_ptr<Session>& session, const std::string& device) {
+  if (session == nullptr) {
+    const auto how = options();
+    session = patiently([&] { return Session::connect(how, kNever); });
+  }
+  return patiently([&] { return session->open(device, {}, kNever); });
+}
+
+std::vector<std::byte> read(RemoteDevice& device, std::uint64_t block) {
+  std::vector<std::byte> data(kFlooded);
+  REQUIRE(device.read(block * kBlock, data, kNever) == 0);
+  return data;
+}
+
 /// A session with a brick. Its device may belong to another client for a moment.
 struct Client {
   explicit Client(const std::string& device) {
-    static std::atomic<int> counter{0};
-    rtrs::ClientOptions options;
-    options.session_name = "revoke-" + std::to_string(getpid()) + "-" + std::to_string(++counter);
-    options.paths = {address()};
-    options.connect_timeout = kPatience;
-    options.heartbeat_interval = kHeartbeat;
-    options.features =
-        rtrs::wire::kFeatureExactlyOnce | rtrs::wire::kFeatureUserMessages | kBrickFeatures;
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    std::string why = open(options, device);
-    while (!why.empty() && std::chrono::steady_clock::now() < deadline) {
-      std::this_thread::sleep_for(20ms);
-      why = open(options, device);
-    }
-    REQUIRE_MESSAGE(brick != nullptr, why);
-  }
-  /// Returns why it cannot be opened, or not yet: the client before may still have it; "": it is.
-  std::string open(const rtrs::ClientOptions& options, const std::string& device) {
-    if (session == nullptr) {
-      auto made = Session::connect(options, kNever);
-      if (!made) return made.error().text;
-      session = *std::move(made);
-    }
-    auto opened = RemoteBrick::open(*session, device, {}, address(), kNever);
-    if (!opened) return opened.error().text;
-    brick = *std::move(opened);
-    return {};
+    const auto how = options();
+    session = patiently([&] { return Session::connect(how, kNever); });
+    brick = patiently([&] { return RemoteBrick::open(*session, device, {}, address(), kNever); });
   }
   /// It may be there from an earlier case, and so may all others.
   void allocate(std::uint64_t block) const {
@@ -164,20 +180,19 @@ struct Client {
   }
   /// A machine that is busy may need more than one attempt.
   void recover() const {
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    auto recovered = brick->recover(kNever);
-    while (!recovered && std::chrono::steady_clock::now() < deadline)
-      recovered = brick->recover(kNever);
-    REQUIRE_MESSAGE(recovered.has_value(), (recovered ? "" : recovered.error().text));
+    patiently([&] {
+      auto recovered = brick->recover(kNever);
+      using Result = tl::expected<bool, rtrs::Failure>;
+      return recovered ? Result{true} : Result{tl::unexpected(recovered.error())};
+    });
   }
   void write(std::uint64_t block, const std::vector<std::byte>& data) const {
     REQUIRE(brick->device().write(block * kBlock, data, false, kNever) == 0);
   }
   std::vector<std::byte> read(std::uint64_t block) const {
-    std::vector<std::byte> data(kFlooded);
-    REQUIRE(brick->device().read(block * kBlock, data, kNever) == 0);
-    return data;
+    return brick_revoke_test::read(brick->device(), block);
   }
+  RemoteDevice& device() const { return brick->device(); }
 
   std::shared_ptr<Session> session;
   std::unique_ptr<RemoteBrick> brick;
@@ -220,11 +235,11 @@ class Flood {
 };
 
 /// A read now brings the same bytes as one after the end of the flood.
-void check_stays(const Client& reader, std::uint64_t block, const std::vector<std::byte>& now,
+void check_stays(RemoteDevice& reader, std::uint64_t block, const std::vector<std::byte>& now,
                  const std::function<void()>& end_flood) {
   end_flood();
   for (int i = 0; i < 3; ++i) {
-    const auto later = reader.read(block);
+    const auto later = read(reader, block);
     if (std::memcmp(later.data(), now.data(), kFlooded) != 0) {
       std::size_t changed = 0;
       for (std::size_t at = 0; at < kFlooded; ++at) changed += later[at] != now[at];
@@ -241,7 +256,7 @@ TEST_CASE("revoke: unmapped under load") {
       const auto block = client.map();
       Flood flood{block};
       if (const int error = client.brick->unmap(block, false, kNever); error == 0) {
-        check_stays(client, 0, client.read(0), [&] { flood.end(); });
+        check_stays(client.device(), 0, client.read(0), [&] { flood.end(); });
       } else {
         REQUIRE(error == ENOENT);
         trials.repeat();
@@ -281,7 +296,7 @@ TEST_CASE("revoke: recalled under load, and given back") {
       giver.join();
       client.brick->on_recall(nullptr);
       REQUIRE(error == 0);
-      check_stays(client, 1, mine, [&] { flood.end(); });
+      check_stays(client.device(), 1, mine, [&] { flood.end(); });
       client.recover();
     }
   });
@@ -299,7 +314,7 @@ TEST_CASE("revoke: another client becomes the writer under load") {
       auto fresh = std::make_unique<Client>(disk(number));
       const auto mine = filled(kFlooded, *trial % 100);
       fresh->write(0, mine);
-      check_stays(*fresh, 0, mine, [&] { flood.end(); });
+      check_stays(fresh->device(), 0, mine, [&] { flood.end(); });
       old = std::move(fresh);
     }
   });
@@ -352,15 +367,17 @@ TEST_CASE("helper: a flood" * doctest::skip()) {
   flood.end();
 }
 
+/// Another client, which writes without keys as soon as it is let in.
 TEST_CASE("revoke: the client is killed under load") {
   make(trials(), [](unsigned number, Trials& trials) {
+    std::shared_ptr<Session> session;
     while (const auto trial = trials.next()) {
       Victim victim{disk(number)};
       victim.kill();
-      const Client fresh{disk(number)};
+      const auto fresh = writer(session, disk(number));
       const auto mine = filled(kFlooded, *trial % 100);
-      fresh.write(0, mine);
-      check_stays(fresh, 0, mine, [] {});
+      REQUIRE(fresh->write(0, mine, false, kNever) == 0);
+      check_stays(*fresh, 0, mine, [] {});
     }
   });
 }
@@ -371,7 +388,7 @@ TEST_CASE("revoke: the memory path is revoked under load") {
     while (trials.next()) {
       Flood flood{client.map()};
       REQUIRE(client.brick->revoke(kNever).has_value());
-      check_stays(client, 0, client.read(0), [&] { flood.end(); });
+      check_stays(client.device(), 0, client.read(0), [&] { flood.end(); });
       client.recover();
     }
   });
@@ -386,7 +403,7 @@ TEST_CASE("revoke: closed under load") {
       auto fresh = std::make_unique<Client>(disk(number));
       const auto mine = filled(kFlooded, *trial % 100);
       fresh->write(0, mine);
-      check_stays(*fresh, 0, mine, [&] { flood.end(); });
+      check_stays(fresh->device(), 0, mine, [&] { flood.end(); });
       old = std::move(fresh);
     }
   });
@@ -401,7 +418,7 @@ TEST_CASE("revoke: recalled under load, and kept until the lease ends") {
       Flood flood{client.map()};
       const auto mine = filled(kFlooded, *trial % 100);
       client.write(1, mine);
-      check_stays(client, 1, mine, [&] { flood.end(); });
+      check_stays(client.device(), 1, mine, [&] { flood.end(); });
       client.recover();
     }
   });
