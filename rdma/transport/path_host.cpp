@@ -31,6 +31,38 @@ bool discard(MutableBytes part) {
   return madvise(part.data() + (first - begin), end - first, MADV_DONTNEED) == 0;
 }
 
+/// The sentence for the log, and how important it is.
+std::pair<LogLevel, std::string> describe(const PathEnd& end) {
+  using Kind = PathEnd::Kind;
+  switch (end.kind) {
+    case Kind::makes_room:
+      return {LogLevel::info, "others came while it had not finished its handshake"};
+    case Kind::replaced:
+      return {LogLevel::info, "the client has connected the path again"};
+    case Kind::late:
+      return {LogLevel::warning, "the handshake was not finished in time"};
+    case Kind::silent:
+      return {LogLevel::warning, "the client does not answer heartbeats"};
+    case Kind::fenced:
+      return {LogLevel::info, end.why};
+    case Kind::broke_rule:
+    case Kind::turned_down:
+      return {LogLevel::warning, end.why};
+    case Kind::unproven:
+      return {LogLevel::debug, end.why};
+    case Kind::drained:
+      return {LogLevel::info, "the server stops"};
+    case Kind::left:
+      return {LogLevel::info, end.text};
+    case Kind::broken:
+    case Kind::command:
+      return {LogLevel::warning, end.text};
+    case Kind::failed:
+      return {LogLevel::error, end.text};
+  }
+  return {LogLevel::error, end.text};
+}
+
 }  // namespace
 
 PathHost::Link::Link(PathHost& owner, std::unique_ptr<Connection> c)
@@ -46,51 +78,53 @@ PathHost::Link::Link(PathHost& owner, std::unique_ptr<Connection> c)
 }
 
 void PathHost::Link::run_deferred() {
-  if (host.closed_) return;
+  if (!host.open()) return;
+  const bool draining = host.machine_.draining();
   connection->flush();
   if (!connection->failure().empty()) {
     // The reading side finds it and closes; but nobody reads any more while the server stops.
-    if (host.draining_) host.close(connection->failure(), LogLevel::info);
+    if (draining) {
+      host.report(ServerEvent::Kind::end_path,
+                  {.kind = PathEnd::Kind::left, .text = connection->failure()});
+    }
     return;
   }
   if (connection->wants_to_write()) readiness.wait_to_write();
-  if (host.draining_) host.check_drained();
+  if (draining) host.send_rest();
 }
 
 void PathHost::Link::on_readable() {
-  if (!host.closed_) host.progress(*this);
+  if (host.open()) host.progress(*this);
 }
 
 void PathHost::Link::on_writable() {
-  if (!host.closed_) run_deferred();
+  if (host.open()) run_deferred();
 }
 
 bool PathHost::Link::play_on() {
-  if (host.closed_ || host.draining_ || host.path_.unanswered() != 0) return false;
+  if (!host.open() || host.machine_.draining() || host.path_.unanswered() != 0) return false;
   if (readiness.hung_up() || !connection->can_await()) return false;
   if (!connection->await()) return false;
   host.progress(*this);
   return true;
 }
 
-PathHost::PathHost(Reactor& reactor, ServerSession& session, ServerPathOptions options,
+PathHost::PathHost(Reactor& reactor, ServerMachine& machine, ServerMachine::Path& place,
                    std::string peer, ServerPathHooks hooks)
     : reactor_{reactor},
-      session_{session},
+      machine_{machine},
+      place_{place},
+      path_{place.core},
+      session_{machine.session()},
       peer_{std::move(peer)},
       hooks_{std::move(hooks)},
-      path_{session, options},
-      links_(options.cid_count),
-      delay_timer_{reactor.io()},
-      timer_{reactor.io()} {
-  path_.admit = hooks_.admit;
-  path_.on_connected = hooks_.on_connected;
+      links_(path_.options().cid_count),
+      delay_timer_{reactor.io()} {
+  place_.executor = this;
   path_.provide_chunks = [this] { return provide_chunks(); };
-  path_.on_fenced = [this](const char* why, bool fault) { on_fenced(why, fault); };
   path_.on_unused = [this](std::span<const MutableBytes> unused, std::uint64_t held) {
     give_back(unused, held);
   };
-  path_.on_gone = [this] { hooks_.on_gone(); };
   path_.delay_answer = [this](ServerRequest& request, int error) { delay_answer(request, error); };
 }
 
@@ -102,6 +136,10 @@ void PathHost::log(LogLevel level, const std::string& text) const {
   if (!hooks_.log) return;
   const std::string name = session_.name.empty() ? "" : " '" + session_.name + "'";
   hooks_.log(level, "session" + name + " from " + peer_ + ": " + text);
+}
+
+void PathHost::report(ServerEvent::Kind kind, PathEnd end) const {
+  hooks_.report({.kind = kind, .path = place_.id, .end = std::move(end)});
 }
 
 bool PathHost::provide_chunks() {
@@ -129,11 +167,6 @@ void PathHost::give_back(std::span<const MutableBytes> unused, std::uint64_t hel
 }
 
 void PathHost::add(std::uint16_t cid, std::unique_ptr<Incoming> incoming) {
-  if (closed_ || draining_) {
-    hooks_.on_connection_closed();
-    return;  // the client sees its connection closed and tries again
-  }
-  if (!started_) start_timers();
   auto connection = incoming->open(path_.queue_sizes(), context_);
   tl::expected<void, Failure> ready;
   if (!connection) {
@@ -145,7 +178,8 @@ void PathHost::add(std::uint16_t cid, std::unique_ptr<Incoming> incoming) {
   if (!ready) {
     hooks_.on_connection_closed();
     incoming->reject(wire::encode_reject(ready.error().error));
-    return close(ready.error().text, LogLevel::error);
+    return report(ServerEvent::Kind::end_path,
+                  {.kind = PathEnd::Kind::failed, .text = ready.error().text});
   }
   links_[cid] = std::make_unique<Link>(*this, std::move(*connection));
   Link& link = *links_[cid];
@@ -154,7 +188,9 @@ void PathHost::add(std::uint16_t cid, std::unique_ptr<Incoming> incoming) {
   if (const auto in = incoming->accept(wire::encode(path_.accept_parameters())); !in) {
     // A client that leaves, perhaps a port scan, is nobody's fault.
     const bool left = in.error().error == ECONNRESET;
-    return close(in.error().text, left ? LogLevel::info : LogLevel::warning);
+    return report(
+        ServerEvent::Kind::end_path,
+        {.kind = left ? PathEnd::Kind::left : PathEnd::Kind::broken, .text = in.error().text});
   }
   link.readiness.wait_to_read();
 }
@@ -165,7 +201,7 @@ void PathHost::delay_answer(ServerRequest& request, int error) {
 }
 
 void PathHost::answer_delayed() {
-  while (!delayed_.empty() && (closed_ || delayed_.front().due <= now())) {
+  while (!delayed_.empty() && (!open() || delayed_.front().due <= now())) {
     const Delayed next = delayed_.front();
     delayed_.pop_front();
     session_.answer(*next.request, next.error);
@@ -177,51 +213,34 @@ void PathHost::answer_delayed() {
   });
 }
 
-void PathHost::start_timers() {
-  started_ = true;
-  timer_.expires_after(hooks_.handshake_timeout);
-  timer_.async_wait([this](boost::system::error_code cancelled) {
-    if (cancelled || closed_) return;
-    if (half_open()) {
-      close("the handshake was not finished in time", LogLevel::warning);
-    }
-  });
-}
-
+/// Up to the first that has more than a turn's worth: that one goes on by itself.
 bool PathHost::read() {
   return std::ranges::all_of(links_, [this](const auto& link) {
-    return closed_ || !link ||
+    return !open() || !link ||
            take_arrivals(*link, &Connection::glance) != Connection::Status::more;
   });
 }
 
+/// A descriptor tells once of an arrival and of an end that come together.
+void PathHost::look() {
+  for (const auto& link : links_) {
+    if (link && open()) progress(*link);
+  }
+}
+
 void PathHost::progress(Link& link) { take_arrivals(link, &Connection::progress); }
 
-Connection::Status PathHost::take_arrivals(Link& link, Look look) {
+Connection::Status PathHost::take_arrivals(Link& link, Look how) {
   using Status = Connection::Status;
-  if (draining_) return Status::drained;
-  const bool was_half_open = half_open();
-  in_progress_ = true;
-  const Status status = (link.connection.get()->*look)(*link.handler);
-  in_progress_ = false;
-  if (fence_.why != nullptr) {
-    on_fenced(fence_.why, fence_.fault);
-    return Status::drained;
-  }
-  if (session_.has_pending() && status != Status::more) hooks_.on_pending();
+  if (machine_.draining()) return Status::drained;
+  machine_.begin_reading(place_);
+  const Status status = (link.connection.get()->*how)(*link.handler);
+  if (!machine_.end_reading(place_, status == Status::more)) return Status::drained;
   // Answers given at once leave now, as one batch; waiting for more would cost another look at the
   // events.
   reactor_.forget(link);
   link.run_deferred();
-  if (closed_) return Status::drained;
-  if (was_half_open && path_.state() == ServerPathState::connected) {
-    log(LogLevel::info,
-        "connected with " + std::to_string(links_.size()) + " connections" +
-            (session_.identity.how == Identity::How::none ? "" : ", " + security()));
-    RTRS_PROBE(rtrs, path_state, session_.name.c_str(), peer_.c_str(), "up");
-    path_.start_heartbeat(now());
-    schedule_tick();
-  }
+  if (!open()) return Status::drained;
   follow_up(link, status);
   return status;
 }
@@ -236,31 +255,21 @@ void PathHost::follow_up(Link& link, Connection::Status status) {
     case Status::more:
       return progress_later(link);
     case Status::closed:
-      return on_ended(link);
+      return report(
+          ServerEvent::Kind::ended,
+          {.kind = PathEnd::Kind::left, .cid = cid_of(link), .text = "closed by the client"});
     default:
-      return on_broken(link);
+      return report(
+          ServerEvent::Kind::ended,
+          {.kind = PathEnd::Kind::broken, .cid = cid_of(link), .text = link.connection->failure()});
   }
 }
 
-/// A client that finds that the server does not have its key leaves without a word.
-void PathHost::on_ended(const Link& link) {
-  if (path_.authenticates() && half_open()) {
-    const auth::ServerProof& proof = path_.proof(cid_of(link));
-    if (!proof.proven() && !proof.claimed().empty()) {
-      return refuse_auth(link, "it left and did not prove that it has this key");
-    }
-  }
-  close("closed by the client", LogLevel::info);
-}
-
-void PathHost::on_broken(const Link& link) {
-  if (const Complaint why = path_.auth_refusal()) return refuse_auth(link, why);
-  close(link.connection->failure(), LogLevel::warning);
-}
-
-void PathHost::refuse_auth(const Link& link, const std::string& why) {
-  tell_auth_refused(why, cid_of(link));
-  close(why, LogLevel::debug);
+void PathHost::serves() {
+  log(LogLevel::info, "connected with " + std::to_string(links_.size()) + " connections" +
+                          (session_.identity.how == Identity::How::none ? "" : ", " + security()));
+  RTRS_PROBE(rtrs, path_state, session_.name.c_str(), peer_.c_str(), "up");
+  report(ServerEvent::Kind::serving);
 }
 
 void PathHost::tell_auth_refused(const std::string& why, std::uint16_t cid) const {
@@ -288,22 +297,7 @@ void PathHost::progress_later(Link& link) {
   if (std::exchange(link.again, true)) return;
   asio::post(reactor_.io(), [this, &link] {
     link.again = false;
-    if (!closed_) progress(link);
-  });
-}
-
-void PathHost::schedule_tick() {
-  timer_.expires_after(path_.options().heartbeat_interval);
-  timer_.async_wait([this](boost::system::error_code cancelled) {
-    if (cancelled || closed_) return;
-    if (path_.on_tick(now()) == Heartbeat::Verdict::dead) {
-      return close("the client does not answer heartbeats", LogLevel::warning);
-    }
-    // A descriptor tells once of an arrival and of an end that come together.
-    for (const auto& link : links_) {
-      if (link && !closed_) progress(*link);
-    }
-    if (!closed_) schedule_tick();
+    if (open()) progress(link);
   });
 }
 
@@ -330,18 +324,11 @@ std::string PathHost::security() const {
   return describe(peer != nullptr ? *peer : Identity{});
 }
 
-void PathHost::drain() {
-  draining_ = true;
-  check_drained();
-}
-
-void PathHost::check_drained() {
-  if (closed_ || path_.unanswered() != 0) return;
+void PathHost::send_rest() {
   for (const auto& link : links_) {
-    if (link && link->connection->wants_to_write()) return;
+    if (link && link->connection->wants_to_write()) return;  // run_deferred() asks again
   }
-  finish();
-  close("the server stops", LogLevel::info);
+  report(ServerEvent::Kind::flushed);
 }
 
 /// Nobody else is served meanwhile, and a peer that is dead needs all the time there is: little for
@@ -357,24 +344,16 @@ void PathHost::finish() {
   reactor_.take_time_to_finish(now() - began);
 }
 
-/// A connection that is in the middle of its progress cannot be closed.
-void PathHost::on_fenced(const char* why, bool fault) {
-  if (in_progress_) {
-    fence_ = {why, fault};
-    return;
-  }
-  close(why, fault ? LogLevel::warning : LogLevel::info);
+void PathHost::leaves(const PathEnd& end, bool over) {
+  const auto [level, why] = describe(end);
+  if (end.kind == PathEnd::Kind::drained) finish();
+  if (end.kind == PathEnd::Kind::unproven) tell_auth_refused(why, end.cid);
+  log(level, why);
+  RTRS_PROBE(rtrs, path_state, session_.name.c_str(), peer_.c_str(), "closed");
+  hooks_.on_closing(over);
 }
 
-void PathHost::close(const std::string& why, LogLevel level) {
-  if (std::exchange(closed_, true)) return;
-  // How it left is no matter then.
-  const Complaint refused = path_.turned_down();
-  log(refused != nullptr ? LogLevel::warning : level, refused != nullptr ? refused : why);
-  RTRS_PROBE(rtrs, path_state, session_.name.c_str(), peer_.c_str(), "closed");
-  hooks_.on_closing();
-  timer_.cancel();
-  path_.close();
+void PathHost::close() {
   for (auto& link : links_) {
     if (!link) continue;
     reactor_.forget(*link);
@@ -399,7 +378,7 @@ void PathHost::release() {
   }
   delay_timer_.cancel();
   answer_delayed();
-  session_.on_path_closed(path_);
+  report(ServerEvent::Kind::released);
 }
 
 }  // namespace rtrs

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "rdma/core/server_path.hpp"
+#include "rdma/core/server/machine.hpp"
 #include "rdma/log.hpp"
 #include "rdma/server.hpp"
 #include "rdma/transport/acceptor.hpp"
@@ -22,22 +22,19 @@ namespace rtrs {
 
 /// The host's functions for a path.
 struct ServerPathHooks {
-  std::function<PathRefusal(std::string_view name)> admit;
-  std::function<void()> on_connected;                 ///< it serves; the client does not know yet
-  std::function<void()> on_closing;                   ///< it takes no more connections
+  std::function<void(const ServerEvent&)> report;
+  std::function<void(bool over)> on_closing;          ///< see ServerPathExecutor::leaves()
   std::function<void(std::uint64_t held)> on_shrunk;  ///< it is closed, and holds so much memory
   std::function<void()> on_gone;                      ///< it may be destroyed from a later event
   std::function<void()> on_connection_closed;         ///< once per connection
   std::function<void(AuthRefusal)> on_auth_refused;   ///< without its listener
-  std::function<void()> on_pending;                   ///< see ServerSession::has_pending()
   Log log;
-  Duration handshake_timeout{};
 };
 
 /// Threads: its reactor.
-class PathHost {
+class PathHost final : public ServerPathExecutor {
  public:
-  PathHost(Reactor& reactor, ServerSession& session, ServerPathOptions options, std::string peer,
+  PathHost(Reactor& reactor, ServerMachine& machine, ServerMachine::Path& place, std::string peer,
            ServerPathHooks hooks);
   ~PathHost();
   PathHost(const PathHost&) = delete;
@@ -45,16 +42,7 @@ class PathHost {
 
   /// Lets a client's connection in after its connect request was admitted.
   void add(std::uint16_t cid, std::unique_ptr<Incoming> incoming);
-  /// Takes all arrivals on all connections, up to the first that has more than a turn's worth
-  /// (false): that one goes on by itself.
-  bool read();
-  /// No more requests are read; closes as soon as everything is answered and the replies are out.
-  void drain();
-  /// Of a memory path it ends once nothing uses its regions any more.
-  void close(const std::string& why, LogLevel level);
-  bool closed() const { return closed_; }
-  /// Its handshake is not finished.
-  bool half_open() const { return path_.state() == ServerPathState::connecting; }
+  bool open() const { return place_.open(); }
   /// The user proven by its client since it came, if it had to.
   std::optional<std::string_view> user() const;
   /// Proven by its client, be it since it came or before. Null: nothing was.
@@ -79,33 +67,38 @@ class PathHost {
     bool again = false;  ///< progress_later() was called
   };
 
-  void start_timers();
+  // The decisions about it
+  bool read() override;
+  void serves() override;
+  void leaves(const PathEnd& end, bool over) override;
+  void close() override;
+  void look() override;
+  void send_rest() override;
+  void gone() override { hooks_.on_gone(); }
+
+  void report(ServerEvent::Kind kind, PathEnd end = {}) const;
   using Look = Connection::Status (Connection::*)(QueuePairHandler&);  ///< progress or glance
   void progress(Link& link);
-  Connection::Status take_arrivals(Link& link, Look look);
+  Connection::Status take_arrivals(Link& link, Look how);
   void follow_up(Link& link, Connection::Status status);
   void progress_later(Link& link);
   std::string security() const;
-  void on_ended(const Link& link);
-  void on_broken(const Link& link);
-  void refuse_auth(const Link& link, const std::string& why);
   std::uint16_t cid_of(const Link& link) const;
-  void schedule_tick();
   bool provide_chunks();
   void give_back(std::span<const MutableBytes> unused, std::uint64_t held) const;
   void delay_answer(ServerRequest& request, int error);
   void answer_delayed();
-  void check_drained();
   void release();
   void finish();
-  void on_fenced(const char* why, bool fault);
   void log(LogLevel level, const std::string& text) const;
 
   Reactor& reactor_;
+  ServerMachine& machine_;
+  ServerMachine::Path& place_;
+  ServerPath& path_;
   ServerSession& session_;
   std::string peer_;
   ServerPathHooks hooks_;
-  ServerPath path_;
   MutableBytes memory_;  ///< of the chunks
   std::vector<std::unique_ptr<Link>> links_;
   /// Errors of writes that wait, oldest first.
@@ -117,16 +110,6 @@ class PathHost {
   std::deque<Delayed> delayed_;
   boost::asio::steady_timer delay_timer_;
   std::shared_ptr<PathContext> context_;  ///< the transport's state for the path
-  boost::asio::steady_timer timer_;       ///< handshake deadline, then heartbeats
-  struct Fence {
-    const char* why = nullptr;
-    bool fault = false;
-  };
-  Fence fence_;  ///< came while a connection made progress
-  bool in_progress_ = false;
-  bool started_ = false;
-  bool draining_ = false;
-  bool closed_ = false;
 };
 
 }  // namespace rtrs

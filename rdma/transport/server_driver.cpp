@@ -121,7 +121,7 @@ bool ServerDriver::stop(Duration drain) {
     all_gone = session_gone_.wait_for(lock, drain, [this] { return sessions_.empty(); });
   }
   if (!all_gone) {
-    for_each_session([](SessionHost& host) { host.close("the server stops", LogLevel::warning); });
+    for_each_session([](SessionHost& host) { host.close("the server stops"); });
     std::unique_lock lock{mutex_};
     all_gone = session_gone_.wait_for(lock, kClosePause, [this] { return sessions_.empty(); });
   }
@@ -274,8 +274,8 @@ SessionEnvironment ServerDriver::environment(Admission::SessionId id, Reactor& r
       options_.client_log->say(level, peer, line, std::chrono::steady_clock::now());
     };
   }
-  environment.handshake_timeout = options_.handshake_timeout;
-  environment.linger = options_.session_linger;
+  environment.times = {.handshake_timeout = options_.handshake_timeout,
+                       .linger = options_.session_linger};
   return environment;
 }
 

@@ -74,7 +74,7 @@ void ServerDriver::end_session(const wire::Uuid& uuid, const std::string& user,
   const std::lock_guard lock{mutex_};
   for (auto& [id, host] : sessions_) {
     asio::post(host->reactor().io(), [host = host, uuid, user, why] {
-      if (host->is(uuid, user)) host->close(why, LogLevel::warning);
+      if (host->is(uuid, user)) host->close(why);
     });
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One session of a server in operation: its paths on its reactor, and how long it waits for them.
+// One session of a server in operation: its paths on its reactor.
 #pragma once
 
 #include <functional>
@@ -8,8 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "rdma/core/admission.hpp"
-#include "rdma/core/server_session.hpp"
+#include "rdma/core/server/machine.hpp"
 #include "rdma/server.hpp"
 #include "rdma/transport/alarm.hpp"
 #include "rdma/transport/path_host.hpp"
@@ -35,8 +34,7 @@ struct SessionEnvironment {
   /// At the entrance of this number; its address is to be added.
   std::function<void(AuthRefusal, unsigned entrance)> on_auth_refused;
   Log log;
-  Duration handshake_timeout{};
-  Duration linger{};
+  ServerMachineOptions times;
 };
 
 /// A connection that was accepted, and where it belongs.
@@ -48,9 +46,11 @@ struct Arrival {
 };
 
 /// Threads: its reactor, except the constructor.
-class SessionHost {
+class SessionHost final : public ServerExecutor {
  public:
-  SessionHost(Reactor& reactor, ServerSessionOptions options, ServerHandler& handler,
+  using PathId = Admission::PathId;
+
+  SessionHost(Reactor& reactor, const ServerSessionOptions& options, ServerHandler& handler,
               std::string peer, Identity identity, SessionEnvironment environment);
   ~SessionHost();
   SessionHost(const SessionHost&) = delete;
@@ -60,47 +60,49 @@ class SessionHost {
 
   void add(const Arrival& arrival, std::unique_ptr<Incoming> incoming);
   /// A path that is half open makes room for another one.
-  void turn_away(Admission::PathId path);
+  void turn_away(PathId path) { report({.kind = ServerEvent::Kind::make_room, .path = path}); }
   /// A path is gone.
-  void forget(Admission::PathId path) { paths_.erase(path); }
+  void forget(PathId path);
   /// No more requests are read; ends as soon as everything is answered.
-  void drain();
-  void close(const std::string& why, LogLevel level);
+  void drain() { report({.kind = ServerEvent::Kind::drain}); }
+  void close(const std::string& why);
   /// That of this address, if it is one of this session's.
   void close_path(const std::string& peer, const std::string& why);
   /// Sets the access of the paths that came in by a listener.
   void set_access(unsigned entrance, wire::PathAccess access) {
-    session_.set_access(entrance, access);
+    session().set_access(entrance, access);
   }
   /// Of one user only.
   bool is(const wire::Uuid& uuid, const std::string& user) const {
-    return session_.options().uuid == uuid && session_.identity.name == user;
+    return machine_.session().options().uuid == uuid && machine_.session().identity.name == user;
   }
   ServerSessionStatus status();
-  const Repeats& repeats() const { return session_.repeats(); }
+  const Repeats& repeats() const { return machine_.session().repeats(); }
   /// Another session may have its resources.
-  void end_if_idle() { session_.end_if_idle(); }
+  void end_if_idle() { session().end_if_idle(); }
 
  private:
-  PathRefusal admit(Admission::PathId path, std::string_view name);
-  void close_older_life();
+  // The decisions about it
+  Admission::Admitted admit(PathId path, std::string_view name) override;
+  void let_others_go() override;
+  void lingers() override;
+  void forgotten() override;
+  void idle() override { environment_.on_idle(); }
+  void gone() override;
+
+  ServerSession& session() { return machine_.session(); }
+  void report(const ServerEvent& event);
+  void set_alarm();
   PathHost& add_path(const Arrival& arrival, const std::string& peer);
-  void read_and_judge();
-  void judge_later();
-  void on_lingering();
-  void on_gone();
   void log(LogLevel level, const std::string& text) const;
   void pass_on(LogLevel level, const std::string& line);
 
   Reactor& reactor_;
   SessionEnvironment environment_;
-  ServerSession session_;
-  std::map<Admission::PathId, std::unique_ptr<PathHost>> paths_;
-  Admission::PathId older_life_ = 0;  ///< of the path that is admitted at the moment
-  Alarm linger_timer_;
-  bool judging_later_ = false;
-  bool lingering_ = false;
-  bool draining_ = false;
+  ServerMachine machine_;
+  std::map<PathId, std::unique_ptr<PathHost>> paths_;
+  Alarm alarm_;
+  Instant alarm_at_ = Instant::max();
   bool in_vain_ = false;  ///< the client came and left with nothing open
 };
 

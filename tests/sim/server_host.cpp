@@ -12,19 +12,38 @@ Duration linger_of(const Knobs& knobs) { return knobs.heartbeat_limit() * 2; }
 
 }  // namespace
 
-ServerHost::ServerHost(HostEnvironment environment, rtrs::ServerSessionOptions options,
+ServerHost::ServerHost(HostEnvironment environment, const rtrs::ServerSessionOptions& options,
                        rtrs::ServerHandler& handler, std::uint64_t serial)
     : environment_{std::move(environment)},
       world_{environment_.world},
       serial_{serial},
       scope_{world_, environment_.server},
-      session_{options, handler} {
-  session_.peer = std::to_string(serial);
-  session_.on_lingering = [this] { on_lingering(); };
-  session_.on_gone = [this] {
-    linger_.reset();
-    environment_.on_gone();
-  };
+      machine_{options,
+               {.handshake_timeout = environment_.knobs.handshake_timeout,
+                .linger = linger_of(environment_.knobs)},
+               handler,
+               *this} {
+  machine_.session().peer = std::to_string(serial);
+}
+
+void ServerHost::report(const rtrs::ServerEvent& event) {
+  machine_.handle(event, world_.now());
+  set_timer();
+}
+
+/// A timer may be late, by a part of a heartbeat's interval.
+void ServerHost::set_timer() {
+  const Instant due = machine_.next_deadline();
+  if (due == std::exchange(timer_at_, due)) return;
+  timer_.reset();
+  if (due == Instant::max()) return;
+  const Duration late = world_.rng().delay(0us, environment_.knobs.heartbeat_interval / 20);
+  timer_.emplace(world_, environment_.server);
+  timer_->after(std::max(due - world_.now(), Duration::zero()) + late, [this] {
+    timer_at_ = Instant::max();
+    machine_.handle_timeout(world_.now());
+    set_timer();
+  });
 }
 
 ServerPathHost& ServerHost::add_path(PathId path, const rtrs::ServerPathOptions& options) {
@@ -34,94 +53,66 @@ ServerPathHost& ServerHost::add_path(PathId path, const rtrs::ServerPathOptions&
       .server = environment_.server,
       .client = environment_.client,
       .serial = serial_,
-      .admit = [this, path](std::string_view name) { return admit(path, name); },
-      .on_connected = [this] { close_older_life(); },
+      .report = [this](const rtrs::ServerEvent& event) { report(event); },
       .have_memory = environment_.have_memory,
       .shared_chunks =
           environment_.knobs.server_style == ServerStyle::own ? nullptr : &shared_chunks_,
       .open_chunks = environment_.open_chunks,
-      .on_closing =
-          [this, path] {
-            close_older_life();
-            environment_.on_path_closing(path, session_.over());
-            if (session_.has_pending()) judge_later();
-          },
-      .on_pending = [this] { read_and_judge(); },
+      .on_closing = [this, path](bool over) { environment_.on_path_closing(path, over); },
       .on_shrunk = [this, path](std::uint64_t held) { environment_.on_path_shrunk(path, held); },
       .on_gone = [this, path] { environment_.on_path_gone(path); }};
-  auto host = std::make_unique<ServerPathHost>(std::move(environment), session_, options);
+  rtrs::ServerMachine::Path& place = machine_.add(path, options, world_.now());
+  set_timer();
+  auto host = std::make_unique<ServerPathHost>(std::move(environment), machine_, place);
   return *(paths_[path] = std::move(host));
 }
 
 void ServerHost::add(const rtrs::Admission::Considered& considered,
                      const rtrs::wire::ConnectParameters& request,
                      const rtrs::ServerPathOptions& options, std::shared_ptr<Wire> wire) {
-  const auto known = paths_.find(considered.path);
-  if (session_.over() || draining_ || (!considered.new_path && known == paths_.end())) {
+  if (!machine_.takes(considered.path, considered.new_path)) {
     if (considered.new_path) environment_.on_path_gone(considered.path);
     return wire->close(Side::server);
   }
-  ServerPathHost& path = considered.new_path ? add_path(considered.path, options) : *known->second;
+  ServerPathHost& path =
+      considered.new_path ? add_path(considered.path, options) : *paths_.at(considered.path);
   path.add(request, std::move(wire));
 }
 
 void ServerHost::turn_away(PathId path) {
-  const auto found = paths_.find(path);
-  if (found == paths_.end()) return;
-  if (found->second->connected()) {
+  const auto* const found = machine_.find(path);
+  if (found != nullptr && found->core.state() == rtrs::ServerPathState::connected) {
     world_.violate("a connection that has only said hello closed a path of a session");
   }
-  found->second->close("others came while it had not finished its handshake");
+  report({.kind = rtrs::ServerEvent::Kind::make_room, .path = path});
 }
 
-rtrs::PathRefusal ServerHost::admit(PathId path, std::string_view name) {
-  const rtrs::Admission::Admitted admitted =
-      environment_.admit(path, name, paths_.at(path)->user());
-  if (admitted.why_not != nullptr) return {admitted.why_not, admitted.error};
-  linger_.reset();
-  older_life_ = admitted.replaces;
-  return {};
+void ServerHost::forget(PathId path) {
+  paths_.erase(path);
+  machine_.forget(path);
 }
 
-void ServerHost::close_older_life() {
-  const auto old = paths_.find(std::exchange(older_life_, 0));
-  if (old != paths_.end()) old->second->close("the client has connected the path again");
+rtrs::Admission::Admitted ServerHost::admit(PathId path, std::string_view name) {
+  ServerPathHost& host = *paths_.at(path);
+  rtrs::Admission::Admitted admitted = environment_.admit(path, name, host.user());
+  if (admitted.why_not != nullptr) host.refuse();
+  // Linux's server closes the path.
+  if (environment_.knobs.server_style != ServerStyle::own) admitted.error = 0;
+  return admitted;
 }
 
-/// As the shipped host does it. Linux's server carries out what it has read at once.
-void ServerHost::read_and_judge() {
-  if (environment_.knobs.server_style != ServerStyle::own) return session_.judge_pending();
-  const auto judged = session_.read_and_judge([this] {
-    return std::ranges::all_of(paths_, [](auto& path) { return path.second->read(); });
-  });
-  if (judged == rtrs::ServerSession::Judged::later) judge_later();
-}
-
-void ServerHost::judge_later() {
-  if (std::exchange(judging_later_, true)) return;
-  scope_.soon([this] {
-    judging_later_ = false;
-    if (!session_.gone() && session_.has_pending()) read_and_judge();
-  });
-}
-
-void ServerHost::on_lingering() {
-  if (session_.idle()) environment_.on_idle();
-  if (linger_) return;
-  world_.note("server", serial_, "session lingers");
-  linger_.emplace(world_, environment_.server);
-  linger_->after(linger_of(environment_.knobs), [this] { session_.on_linger_expired(); });
+void ServerHost::let_others_go() {
+  scope_.soon([this] { report({.kind = rtrs::ServerEvent::Kind::others_went}); });
 }
 
 void ServerHost::drain() {
-  draining_ = true;
-  session_.end();
-  for (auto& [id, path] : paths_) path->drain();
+  for (auto& [id, path] : paths_) path->stop_watching();
+  report({.kind = rtrs::ServerEvent::Kind::drain});
 }
 
 void ServerHost::close(const char* why) {
-  session_.end();
-  for (auto& [id, path] : paths_) path->close(why);
+  report({.kind = rtrs::ServerEvent::Kind::end_all,
+          .end = {.kind = rtrs::PathEnd::Kind::command, .text = why}});
 }
 
 }  // namespace sim

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One session of the simulated server in operation: does for ServerSession what
+// One session of the simulated server in operation: performs what ServerMachine decides, as
 // rdma/transport/session_host.hpp does with sockets.
 #pragma once
 
@@ -10,7 +10,7 @@
 #include <string>
 
 #include "rdma/core/admission.hpp"
-#include "rdma/core/server_session.hpp"
+#include "rdma/core/server/machine.hpp"
 #include "tests/sim/server_path_host.hpp"
 
 namespace sim {
@@ -36,11 +36,11 @@ struct HostEnvironment {
   std::function<void()> on_gone;  ///< the host may be destroyed from a later event
 };
 
-class ServerHost {
+class ServerHost final : public rtrs::ServerExecutor {
  public:
   using PathId = rtrs::Admission::PathId;
 
-  ServerHost(HostEnvironment environment, rtrs::ServerSessionOptions options,
+  ServerHost(HostEnvironment environment, const rtrs::ServerSessionOptions& options,
              rtrs::ServerHandler& handler, std::uint64_t serial);
   ServerHost(const ServerHost&) = delete;
   ServerHost& operator=(const ServerHost&) = delete;
@@ -50,37 +50,37 @@ class ServerHost {
            const rtrs::wire::ConnectParameters& request, const rtrs::ServerPathOptions& options,
            std::shared_ptr<Wire> wire);
   void set_access(unsigned listener, rtrs::wire::PathAccess access) {
-    session_.set_access(listener, access);
+    machine_.session().set_access(listener, access);
   }
   /// A path that is half open makes room for another one.
   void turn_away(PathId path);
-  void forget(PathId path) { paths_.erase(path); }
+  void forget(PathId path);
   /// Ends as soon as everything is answered and the replies are out.
   void drain();
   void close(const char* why);
-  void end_if_idle() { session_.end_if_idle(); }
-  std::uint64_t serial() const { return serial_; }
-  const std::string& name() const { return session_.name; }
+  void end_if_idle() { machine_.session().end_if_idle(); }
 
  private:
-  rtrs::PathRefusal admit(PathId path, std::string_view name);
-  void close_older_life();
+  rtrs::Admission::Admitted admit(PathId path, std::string_view name) override;
+  void let_others_go() override;
+  void lingers() override { world_.note("server", serial_, "session lingers"); }
+  void forgotten() override {}
+  void idle() override { environment_.on_idle(); }
+  void gone() override { environment_.on_gone(); }
+
+  void report(const rtrs::ServerEvent& event);
+  void set_timer();
   ServerPathHost& add_path(PathId path, const rtrs::ServerPathOptions& options);
-  void read_and_judge();
-  void judge_later();
-  void on_lingering();
 
   HostEnvironment environment_;
   World& world_;
   std::uint64_t serial_;
   Scope scope_;
-  rtrs::ServerSession session_;
+  rtrs::ServerMachine machine_;
   std::map<PathId, std::unique_ptr<ServerPathHost>> paths_;
-  PathId older_life_ = 0;                 ///< of the path that is admitted at the moment
-  std::optional<Scope> linger_;           ///< while nobody has a path
+  std::optional<Scope> timer_;
+  Instant timer_at_ = Instant::max();
   std::vector<std::byte> shared_chunks_;  ///< of a server in Linux's style
-  bool judging_later_ = false;
-  bool draining_ = false;
 };
 
 }  // namespace sim

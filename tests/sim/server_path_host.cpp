@@ -8,36 +8,35 @@
 
 namespace sim {
 
-using rtrs::ServerPathState;
+using Event = rtrs::ServerEvent::Kind;
+using End = rtrs::PathEnd::Kind;
 
-ServerPathHost::ServerPathHost(PathEnvironment environment, rtrs::ServerSession& session,
-                               rtrs::ServerPathOptions options)
+ServerPathHost::ServerPathHost(PathEnvironment environment, rtrs::ServerMachine& machine,
+                               rtrs::ServerMachine::Path& place)
     : environment_{std::move(environment)},
       world_{environment_.world},
+      machine_{machine},
+      place_{place},
+      path_{place.core},
+      session_{machine.session()},
       scope_{world_, environment_.server},
       keys_{world_, /*shared=*/true},
-      session_{session},
-      path_{session, options},
-      links_(options.cid_count) {
+      links_(path_.options().cid_count) {
+  place_.executor = this;
   const ServerStyle style = environment_.knobs.server_style;
   if (style != ServerStyle::own) {
-    linux_server_.emplace(world_, session.options().queue_depth, session.options().chunk_size(),
+    linux_server_.emplace(world_, session_.options().queue_depth, session_.options().chunk_size(),
                           style == ServerStyle::linux_new_keys);
   }
-  if (options.new_keys) chunk_keys_.emplace(world_, environment_.open_chunks);
-  path_.admit = [this](std::string_view name) {
-    rtrs::PathRefusal refusal = environment_.admit(name);
-    refused_ = refusal.why != nullptr;
-    if (linux_server_) refusal.error = 0;  // it closes
-    return refusal;
-  };
-  path_.on_connected = environment_.on_connected;
+  if (path_.options().new_keys) chunk_keys_.emplace(world_, environment_.open_chunks);
   path_.provide_chunks = [this] { return provide_chunks(); };
-  path_.on_fenced = [this](const char* why, bool fault) { on_fenced(why, fault); };
   path_.on_unused = [this](std::span<const rtrs::MutableBytes> unused, std::uint64_t held) {
     give_back(unused, held);
   };
-  path_.on_gone = [this] { environment_.on_gone(); };
+}
+
+void ServerPathHost::report(Event kind, rtrs::PathEnd end) const {
+  environment_.report({.kind = kind, .path = place_.id, .end = std::move(end)});
 }
 
 bool ServerPathHost::provide_chunks() {
@@ -79,14 +78,6 @@ void ServerPathHost::check_users() {
 
 void ServerPathHost::add(const rtrs::wire::ConnectParameters& request, std::shared_ptr<Wire> wire) {
   const std::uint16_t cid = request.cid;
-  if (closed_ || draining_) return wire->close(Side::server);
-  if (!std::exchange(started_, true)) {
-    scope_.after(environment_.knobs.handshake_timeout, [this] {
-      if (!closed_ && path_.state() == ServerPathState::connecting) {
-        close("the handshake was not finished in time");
-      }
-    });
-  }
   links_[cid] = std::make_unique<Link>();
   Link& link = *links_[cid];
   link.wire = wire;
@@ -115,38 +106,26 @@ void ServerPathHost::schedule_progress(Link& link) {
   }
   scope_.after(delay, [this, &link] {
     link.progress_due = false;
-    if (!closed_) progress(link);
+    if (place_.open()) progress(link);
   });
 }
 
+/// Linux's server carries out what it has read at once.
 bool ServerPathHost::read() {
+  if (linux_server_) return true;
   return std::ranges::all_of(links_, [this](auto& link) {
-    return !link || closed_ || world_.broken() || progress(*link);
+    return !link || !place_.open() || world_.broken() || progress(*link);
   });
 }
 
 /// False: there may be more to read.
 bool ServerPathHost::progress(Link& link) {
-  if (draining_) return true;
-  const bool was_connecting = path_.state() == ServerPathState::connecting;
+  if (machine_.draining()) return true;
   unsigned heard = 0;
-  in_progress_ = true;
+  machine_.begin_reading(place_);
   const auto status = link.queue_pair->progress(*link.handler, heard);
-  in_progress_ = false;
-  if (world_.broken()) return true;
-  if (fenced_ != nullptr) {
-    close(fenced_);
-    return true;
-  }
-  if (session_.has_pending() && status != SimQueuePair::Status::more) environment_.on_pending();
-  if (world_.broken() || closed_) return true;
-  if (was_connecting && path_.state() == ServerPathState::connected) {
-    world_.note("server", environment_.serial, "path is up");
-    check_users();
-    path_.start_heartbeat(world_.now());
-    watch_.emplace(world_, environment_.knobs, who(), environment_.server, environment_.client);
-    schedule_tick();
-  }
+  const bool open = machine_.end_reading(place_, status == SimQueuePair::Status::more);
+  if (world_.broken() || !open) return true;
   if (heard > 0 && watch_) watch_->heard();
   switch (status) {
     case SimQueuePair::Status::drained:
@@ -155,45 +134,38 @@ bool ServerPathHost::progress(Link& link) {
       schedule_progress(link);
       return false;
     default:
-      if (rtrs::Complaint complaint = link.queue_pair->complaint()) on_complaint(complaint);
-      close("a connection ended");
+      report(
+          Event::ended,
+          {.kind = End::broken, .why = link.queue_pair->complaint(), .text = "a connection ended"});
       return true;
   }
 }
 
-void ServerPathHost::on_complaint(rtrs::Complaint complaint) {
-  if (refused_ || (path_.authenticates() && half_open() && has_impostors())) return;
-  world_.violate(who() + " complains: " + complaint);
+void ServerPathHost::serves() {
+  world_.note("server", environment_.serial, "path is up");
+  check_users();
+  report(Event::serving);
+  watch_.emplace(world_, environment_.knobs, who(), environment_.server, environment_.client);
 }
 
-void ServerPathHost::on_fenced(const char* why, bool fault) {
-  if (fault) on_complaint(why);
-  if (in_progress_) {
-    fenced_ = why;
-  } else {
-    close(why);
-  }
+/// Neither end ever breaks a rule, unless it is refused, or others pretend to be a client.
+void ServerPathHost::check_complaint(const rtrs::PathEnd& end) {
+  const bool complains =
+      end.kind == End::broke_rule || end.kind == End::broken || end.kind == End::unproven;
+  if (!complains || end.why == nullptr || refused_) return;
+  if (path_.authenticates() && path_.state() == rtrs::ServerPathState::connecting &&
+      has_impostors())
+    return;
+  world_.violate(who() + " complains: " + end.why);
 }
 
 void ServerPathHost::schedule_flush(Link& link) {
   if (std::exchange(link.flush_due, true)) return;
   scope_.soon([this, &link] {
     link.flush_due = false;
-    if (closed_) return;
+    if (!place_.open()) return;
     link.queue_pair->flush();
-    if (draining_) check_drained();
-  });
-}
-
-void ServerPathHost::schedule_tick() {
-  const Duration interval = environment_.knobs.heartbeat_interval;
-  scope_.after(interval + world_.rng().delay(0us, interval / 20), [this] {
-    if (closed_) return;
-    if (path_.on_tick(world_.now()) == rtrs::Heartbeat::Verdict::dead) {
-      watch_->dead(silenced());
-      return close("the client is silent");
-    }
-    schedule_tick();
+    if (machine_.draining()) send_rest();
   });
 }
 
@@ -204,35 +176,32 @@ bool ServerPathHost::silenced() const {
   return false;
 }
 
-void ServerPathHost::drain() {
-  draining_ = true;
-  watch_.reset();  // nobody looks any more
-  check_drained();
-}
-
-void ServerPathHost::check_drained() {
-  if (closed_ || path_.unanswered() != 0) return;
+void ServerPathHost::send_rest() {
+  if (!place_.open()) return;
   for (const auto& link : links_) {
     if (link && !link->queue_pair->idle()) {
       // Try again when more has been sent.
-      scope_.after(100us, [this] { check_drained(); });
-      return;
+      return scope_.after(100us, [this] { send_rest(); });
     }
   }
-  close("the server stops");
+  report(Event::flushed);
 }
 
-void ServerPathHost::close(const char* why) {
-  if (std::exchange(closed_, true)) return;
-  world_.note("server", environment_.serial, why);
+void ServerPathHost::leaves(const rtrs::PathEnd& end, bool over) {
+  check_complaint(end);
+  if (end.kind == End::silent && watch_) watch_->dead(silenced());
+  world_.note("server", environment_.serial, end.why != nullptr ? end.why : "path ends",
+              static_cast<std::uint64_t>(end.kind));
   watch_.reset();
-  environment_.on_closing();
-  path_.close();
+  environment_.on_closing(over);
+}
+
+void ServerPathHost::close() {
   for (auto& link : links_) {
     if (link) link->queue_pair->close();
   }
   if (chunk_keys_) chunk_keys_->end_all();
-  session_.on_path_closed(path_);
+  report(Event::released);
 }
 
 }  // namespace sim

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One path of a session of the simulated server in operation: does for ServerPath what
-// rdma/transport/path_host.hpp does with sockets.
+// One path of a session of the simulated server in operation: performs what ServerMachine decides,
+// as rdma/transport/path_host.hpp does with sockets.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "rdma/core/server_path.hpp"
+#include "rdma/core/server/machine.hpp"
 #include "tests/sim/heartbeat_watch.hpp"
 #include "tests/sim/sim_queue_pair.hpp"
 
@@ -23,22 +23,20 @@ struct PathEnvironment {
   NodeId server = 0;
   NodeId client = 0;
   std::uint64_t serial = 0;  ///< of the client's session
-  std::function<rtrs::PathRefusal(std::string_view name)> admit;
-  std::function<void()> on_connected;
+  std::function<void(const rtrs::ServerEvent&)> report;
   std::function<bool()> have_memory;
   /// Not null: all paths of the session have their chunks here, as Linux's server does it.
   std::vector<std::byte>* shared_chunks = nullptr;
   OpenChunks& open_chunks;
-  std::function<void()> on_closing;
-  std::function<void()> on_pending;  ///< see ServerSession::has_pending()
+  std::function<void(bool over)> on_closing;  ///< see rtrs::ServerPathExecutor::leaves()
   std::function<void(std::uint64_t held)> on_shrunk;
   std::function<void()> on_gone;  ///< the host may be destroyed from a later event
 };
 
-class ServerPathHost {
+class ServerPathHost final : public rtrs::ServerPathExecutor {
  public:
-  ServerPathHost(PathEnvironment environment, rtrs::ServerSession& session,
-                 rtrs::ServerPathOptions options);
+  ServerPathHost(PathEnvironment environment, rtrs::ServerMachine& machine,
+                 rtrs::ServerMachine::Path& place);
   ServerPathHost(const ServerPathHost&) = delete;
   ServerPathHost& operator=(const ServerPathHost&) = delete;
 
@@ -46,14 +44,10 @@ class ServerPathHost {
   void add(const rtrs::wire::ConnectParameters& request, std::shared_ptr<Wire> wire);
   /// The identity that its client has proven, if it had to.
   std::optional<std::string_view> user() const;
-  /// Looks at all connections. False: there may be more.
-  bool read();
-  /// Closes as soon as everything is answered and the replies are out.
-  void drain();
-  void close(const char* why);
-  bool silenced() const;
-  bool half_open() const { return path_.state() == rtrs::ServerPathState::connecting; }
-  bool connected() const { return path_.state() == rtrs::ServerPathState::connected; }
+  /// A complaint is in order from now on.
+  void refuse() { refused_ = true; }
+  /// Nobody looks whether its client lives any more.
+  void stop_watching() { watch_.reset(); }
 
  private:
   struct Link {
@@ -64,36 +58,40 @@ class ServerPathHost {
     bool flush_due = false;
   };
 
+  bool read() override;
+  void serves() override;
+  void leaves(const rtrs::PathEnd& end, bool over) override;
+  void close() override;
+  void look() override {}  // no event of a simulated connection is missed
+  void send_rest() override;
+  void gone() override { environment_.on_gone(); }
+
+  void report(rtrs::ServerEvent::Kind kind, rtrs::PathEnd end = {}) const;
   void schedule_progress(Link& link);
   bool progress(Link& link);
   void schedule_flush(Link& link);
-  void schedule_tick();
-  void on_complaint(rtrs::Complaint complaint);
+  bool silenced() const;
+  void check_complaint(const rtrs::PathEnd& end);
   bool has_impostors() const;
   void check_users();
-  void on_fenced(const char* why, bool fault);
-  void check_drained();
   bool provide_chunks();
   void give_back(std::span<const rtrs::MutableBytes> unused, std::uint64_t held) const;
   std::string who() const { return "server, session " + std::to_string(environment_.serial); }
 
   PathEnvironment environment_;
   World& world_;
+  rtrs::ServerMachine& machine_;
+  rtrs::ServerMachine::Path& place_;
+  rtrs::ServerPath& path_;
+  rtrs::ServerSession& session_;
   Scope scope_;
   KeySource keys_;
   std::optional<LinuxServer> linux_server_;
   std::optional<ChunkKeys> chunk_keys_;
-  rtrs::ServerSession& session_;
-  rtrs::ServerPath path_;
   std::vector<std::byte> chunks_;
   std::vector<std::unique_ptr<Link>> links_;
   std::optional<HeartbeatWatch> watch_;
-  const char* fenced_ = nullptr;  ///< while a connection made progress
-  bool in_progress_ = false;
   bool refused_ = false;  ///< a complaint is in order
-  bool started_ = false;
-  bool draining_ = false;
-  bool closed_ = false;
 };
 
 }  // namespace sim

@@ -151,26 +151,38 @@ def one_definition(tree):
 
 # What both executors of ClientMachine define: they perform actions and report events. All else is
 # decided by the machine.
-PERFORMERS = {"ClientDriver", "attach", "close", "close_path", "connect", "create_lanes", "fail",
+PERFORMERS = {"attach", "close", "close_path", "connect", "create_lanes", "fail",
               "fail_overdue", "feed", "is_bound", "look", "lose", "perform", "perform_all",
               "perform_on_lanes", "recover", "recovered", "schedule_look"}
-METHOD = re.compile(r"\bClientDriver::(\w+)\(")
+# Likewise of ServerMachine: the calls of its interfaces, and what they need.
+SERVER_PERFORMERS = {"add", "add_path", "admit", "close", "forget", "gone", "leaves",
+                     "let_others_go", "lingers", "progress", "read", "report", "send_rest",
+                     "serves"}
+# For ServerPath and questions: memory, users.
+SERVER_PERFORMERS |= {"give_back", "provide_chunks", "user"}
+BRAINS = [("ClientMachine", PERFORMERS, ["ClientDriver"], ["ClientDriver"]),
+          ("ServerMachine", SERVER_PERFORMERS, ["SessionHost", "PathHost"],
+           ["ServerHost", "ServerPathHost"])]
+METHOD = re.compile(r"(?:^|[ *&])(\w+)::(\w+)\(")
 
 
-def methods(tree, folder, prefix):
-    """name -> place, of the client driver's functions there; _on_io is a remark about threads"""
-    return {match[1].removesuffix("_on_io"): f"{path}:{number}"
-            for path in tree.code(folder) if path.name.startswith(prefix)
+def methods(tree, folder, classes):
+    """name -> place, of the functions of these classes; _on_io is a remark about threads"""
+    return {match[2].removesuffix("_on_io"): f"{path}:{number}"
+            for path in tree.code(folder)
             for number, line in tree.lines(path)
-            if (match := METHOD.search(line)) and not line.startswith(" ")}
+            if not line.startswith(" ") and (match := METHOD.search(line))
+            and match[1] in classes and match[2] not in classes}
 
 
 def one_brain(tree):
-    """the simulator's client driver has no copy of what the shipped one decides"""
-    shipped = methods(tree, "rdma/transport", "client_driver")
-    for name, place in methods(tree, "tests/sim", "client_").items():
-        if name in shipped and name not in PERFORMERS:
-            yield f"{place}: {name}() is also defined at {shipped[name]}; let ClientMachine decide it"
+    """the simulator's executors have no copy of what the shipped ones decide"""
+    for machine, performers, ours, theirs in BRAINS:
+        shipped = methods(tree, "rdma/transport", ours)
+        for name, place in methods(tree, "tests/sim", theirs).items():
+            if name in shipped and name not in performers:
+                yield (f"{place}: {name}() is also defined at {shipped[name]}; "
+                       f"let {machine} decide it")
 
 
 # Rule -> violations that it must notice: (file, text to add).
@@ -214,6 +226,8 @@ RULES = {
     ],
     one_brain: [
         ("tests/sim/client_planted.cpp", "void ClientDriver::report_statistics(unsigned path) {}\n"),
+        ("tests/sim/server_planted.cpp", "void ServerHost::pass_on(int level) {}\n"),
+        ("tests/sim/server_planted.cpp", "bool ServerPathHost::answer_delayed() {}\n"),
     ],
     clocks: [
         ("rdma/core/planted.cpp", "auto t = std::chrono::steady_clock::now();\n"),
