@@ -213,12 +213,12 @@ TEST_CASE("machine: a session without paths waits once, until a path is admitted
 TEST_CASE("machine: a session that still executes when its time is over does not wait anew") {
   World world{};
   TestExecutor& path = world.add_serving();
-  std::byte* at = path.memory.data();
+  std::byte* at = path.memory.data() + 64;
   const wire::ReadHeader header{.type = 3, .user_length = 4, .descriptor_count = 1};
   const wire::Descriptor descriptor{.address = 0xABC000, .key = 55, .length = 64};
   std::memcpy(at + 4, &header, 8);
   std::memcpy(at + 12, &descriptor, 16);
-  path.hear(encode(wire::RequestImmediate{0, 4}, 4));
+  path.hear(encode(wire::RequestImmediate{0, 68}, 4));
   REQUIRE(world.handler.running.size() == 1);
   path.report(Event::end_path, {.kind = End::command});
   CHECK(world.idled == 0);
