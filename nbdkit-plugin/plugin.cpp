@@ -114,7 +114,9 @@ int on_after_fork() {
         std::make_unique<ControlCommands>(client_commands(state->config, *state->connections));
     auto control = ControlSocket::open(
         state->config.control,
-        [&commands = *state->commands](std::string_view line) { return commands.answer(line); });
+        [&commands = *state->commands](std::string_view line, ControlCaller caller) {
+          return commands.answer(line, caller);
+        });
     if (!control) {
       nbdkit_error("%s", control.error().c_str());
       return -1;

@@ -115,7 +115,8 @@ std::vector<ControlCommand> client_commands(const ClientConfig& config, Connecti
   SharedSession& session = connections.session();
   return {
       {"status", "", "The session, its paths, and what is open.",
-       [&](const std::string&) -> Answer { return describe(config, connections.status()); }},
+       [&](const std::string&) -> Answer { return describe(config, connections.status()); },
+       /*for_readers=*/true},
       path_command(config, session, "add-path", "One more path to the server, at once.",
                    &SharedSession::add_path),
       path_command(config, session, "remove-path",

@@ -30,15 +30,17 @@ std::string error_answer(int error, const std::string& message) {
   return line_of({{"error", name != nullptr ? name : "EIO"}, {"message", message}});
 }
 
-std::string ControlCommands::answer(std::string_view line) const {
+std::string ControlCommands::answer(std::string_view line, ControlCaller caller) const {
   line = trimmed(line);
   const std::size_t end = std::min(line.find_first_of(kBlanks), line.size());
-  const auto answer = run(std::string{line.substr(0, end)}, std::string{trimmed(line.substr(end))});
+  const auto answer =
+      run(std::string{line.substr(0, end)}, std::string{trimmed(line.substr(end))}, caller);
   return answer ? line_of(*answer) : error_answer(answer.error().error, answer.error().text);
 }
 
 tl::expected<Json, rtrs::Failure> ControlCommands::run(const std::string& name,
-                                                       const std::string& argument) const {
+                                                       const std::string& argument,
+                                                       ControlCaller caller) const {
   const auto invalid = [](std::string text) {
     return tl::unexpected(rtrs::Failure{EINVAL, std::move(text)});
   };
@@ -53,6 +55,10 @@ tl::expected<Json, rtrs::Failure> ControlCommands::run(const std::string& name,
   }
   if (!argument.empty() && command->argument.empty()) {
     return invalid(name + " takes nothing behind it; leave '" + argument + "' out");
+  }
+  if (caller == ControlCaller::reader && !command->for_readers) {
+    return tl::unexpected(rtrs::Failure{
+        EPERM, "only root and the user of this program may " + name + "; the group rnbd may look"});
   }
   return command->run(argument);
 }

@@ -2,6 +2,7 @@
 // The commands of a control socket: `COMMAND [ARGUMENT]` in, JSON out.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -20,6 +21,12 @@ using Json = nlohmann::ordered_json;
 /// `{"error":"ENOENT","message":"..."}`
 std::string error_answer(int error, const std::string& message);
 
+/// The rights of a caller.
+enum class ControlCaller : std::uint8_t {
+  owner,   ///< root, or the user whose program this is
+  reader,  ///< a member of the group rnbd: looks, and changes nothing
+};
+
 struct ControlCommand {
   std::string name;
   std::string argument;  ///< what to write behind it, for people; "" = none; "[...]": may lack
@@ -27,6 +34,7 @@ struct ControlCommand {
   /// `argument` is the rest of the line, "" if the command takes none. Answers an object, which is
   /// empty when there is nothing to say.
   std::function<tl::expected<Json, rtrs::Failure>(const std::string& argument)> run;
+  bool for_readers = false;  ///< it changes nothing
 };
 
 /// Finds the command of a line and runs it; `help` lists them all.
@@ -37,10 +45,11 @@ class ControlCommands {
   explicit ControlCommands(std::vector<ControlCommand> commands) : commands_{std::move(commands)} {}
 
   /// One line of JSON without its end: the command's answer, or error_answer().
-  std::string answer(std::string_view line) const;
+  std::string answer(std::string_view line, ControlCaller caller) const;
 
  private:
-  tl::expected<Json, rtrs::Failure> run(const std::string& name, const std::string& argument) const;
+  tl::expected<Json, rtrs::Failure> run(const std::string& name, const std::string& argument,
+                                        ControlCaller caller) const;
   Json help() const;
   std::string names() const;
 

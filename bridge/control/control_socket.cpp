@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/control/control_socket.hpp"
 
+#include <grp.h>
 #include <pthread.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -43,6 +46,29 @@ constexpr std::chrono::seconds kTimeToReadAnswer{5};
 constexpr std::chrono::seconds kTimeToIntroduce{2};
 /// When no descriptor is left.
 constexpr std::chrono::milliseconds kPause{250};
+
+/// Its members may look.
+constexpr const char* kReaders = "rnbd";
+
+/// Where that is not possible the socket stays its owner's.
+void admit_readers(const std::string& path) {
+  const group* const readers = ::getgrnam(kReaders);
+  struct stat now {};
+  if (readers == nullptr || ::stat(path.c_str(), &now) != 0) return;
+  constexpr auto kSameUser = static_cast<uid_t>(-1);
+  const bool theirs =
+      now.st_gid == readers->gr_gid || ::chown(path.c_str(), kSameUser, readers->gr_gid) == 0;
+  if (theirs) ::chmod(path.c_str(), 0660);
+}
+
+/// Nobody else gets through the permissions of the socket.
+ControlCaller caller_of(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  const bool known = ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+  const bool owns = known && (peer.uid == 0 || peer.uid == ::geteuid());
+  return owns ? ControlCaller::owner : ControlCaller::reader;
+}
 
 }  // namespace
 
@@ -108,6 +134,7 @@ class ControlSocket::Server {
       ~Place() { programs.remove(&program); }
     } const place{programs_, self};
     programs_.push_back(&self);
+    const ControlCaller caller = caller_of(socket.native_handle());
     std::string input;
     for (;;) {
       asio::steady_timer limit{io_, kTimeForLine};
@@ -126,14 +153,14 @@ class ControlSocket::Server {
       self.introduced = true;
       std::string_view line = std::string_view{input}.substr(0, size - 1);
       if (line.ends_with('\r')) line.remove_suffix(1);
-      if (!co_await tell(socket, answer(line))) co_return;
+      if (!co_await tell(socket, answer(line, caller))) co_return;
       input.erase(0, size);
     }
   }
 
-  std::string answer(std::string_view line) {
+  std::string answer(std::string_view line, ControlCaller caller) {
     try {
-      return handler_(line);
+      return handler_(line, caller);
     } catch (const std::exception& error) {
       return error_answer(EIO, std::string{"unexpected: "} + error.what());
     }
@@ -159,6 +186,7 @@ tl::expected<std::unique_ptr<ControlSocket>, std::string> ControlSocket::open(
     const std::string& path, Handler handler) {
   const auto fd = listen_on_unix_socket(path, 0600);
   if (!fd) return tl::unexpected("control socket " + path + ": " + fd.error());
+  admit_readers(path);
   return std::unique_ptr<ControlSocket>{new ControlSocket{path, *fd, std::move(handler)}};
 }
 

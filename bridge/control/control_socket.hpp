@@ -8,9 +8,12 @@
 #include <string_view>
 #include <tl/expected.hpp>
 
+#include "bridge/control/commands.hpp"
+
 namespace rnbd {
 
-/// Serves the socket from a thread of its own, for its owner only (mode 0600). A client may send
+/// Serves the socket from a thread of its own, for its owner and, to look, for the group rnbd where
+/// there is one that the owner may give it to (mode 0660; 0600 otherwise). A client may send
 /// one line after another. One that sends nothing for long, a line without an end, or does not read
 /// its answers is dropped. There are at most kMaxConnections; the oldest of those that have not
 /// sent a line in time makes room for the next.
@@ -23,7 +26,7 @@ class ControlSocket {
   static constexpr unsigned kMaxConnections = 16;
 
   /// The answer to a line; both are without their ends. An exception is answered as an error.
-  using Handler = std::function<std::string(std::string_view line)>;
+  using Handler = std::function<std::string(std::string_view line, ControlCaller caller)>;
 
   /// A socket on which nobody listens any more is replaced.
   ///

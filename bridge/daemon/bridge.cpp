@@ -96,8 +96,10 @@ std::string tell_ready(const BridgeOptions& options, const BridgeListeners& list
 tl::expected<std::unique_ptr<ControlSocket>, std::string> open_control(
     const std::string& path, const ControlCommands& commands) {
   if (path.empty()) return nullptr;
-  auto control = ControlSocket::open(
-      path, [&commands](std::string_view line) { return commands.answer(line); });
+  auto control =
+      ControlSocket::open(path, [&commands](std::string_view line, ControlCaller caller) {
+        return commands.answer(line, caller);
+      });
   if (control) remove_at_exit(path);
   return control;
 }

@@ -276,7 +276,9 @@ tl::expected<Control, std::string> open_control(const std::string& path, rtrs::S
   std::ranges::move(eviction_commands(server, catalogue), std::back_inserter(all));
   std::ranges::move(metrics.commands(), std::back_inserter(all));
   return ControlSocket::open(path, [commands = ControlCommands{std::move(all)}](
-                                       std::string_view line) { return commands.answer(line); });
+                                       std::string_view line, ControlCaller caller) {
+    return commands.answer(line, caller);
+  });
 }
 
 /// "" or the mistake.

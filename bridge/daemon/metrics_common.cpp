@@ -108,9 +108,11 @@ std::vector<ControlCommand> metrics_commands(std::function<std::string()> page,
   return {{"metrics", "", "The metrics in the text format of Prometheus.",
            [page = std::move(page)](const std::string&) -> Answer {
              return Json{{"text", page()}};
-           }},
+           },
+           /*for_readers=*/true},
           {"counters", "", "What devices and paths have done so far, as rnbd-ctl top reads it.",
-           [counters = std::move(counters)](const std::string&) -> Answer { return counters(); }}};
+           [counters = std::move(counters)](const std::string&) -> Answer { return counters(); },
+           /*for_readers=*/true}};
 }
 
 tl::expected<MetricsDoorPtr, std::string> open_metrics_door(

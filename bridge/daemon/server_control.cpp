@@ -137,7 +137,8 @@ std::vector<ControlCommand> server_commands(rtrs::Server& server, const ExportCa
            "listeners, exports, sessions with their paths and devices, memory of requests",
            [&](const std::string&) -> tl::expected<Json, rtrs::Failure> {
              return status(server, catalogue, handler.session_limits());
-           }},
+           },
+           /*for_readers=*/true},
           {"access", "LISTENER ACCESS",
            "optimized, non-optimized or inaccessible: whether clients send I/O over this listener",
            [&server](const std::string& argument) { return change_access(server, argument); }},

@@ -123,6 +123,27 @@ told_twice() {
 }
 it "a mapping lasts: killed bridges come again, mounts go before it, and it is there after a boot" maps
 
+# as GROUP COMMAND...: a user who is in that group, and in no other that counts.
+as() { in_machine setpriv --reuid 4711 --regid 4711 --groups "$1" "${@:2}"; }
+readers() {
+  make_machine
+  put /etc/rnbd-server.conf <<<'[export.disk0]
+storage = "memory:1M"'
+  in_files systemd-sysusers
+  in_files systemctl -q enable rnbd-server.service
+  start_machine
+  as rnbd rnbd-ctl server status >said
+  says said disk0
+  as rnbd rnbd-ctl server metrics >said
+  says said rnbd_build_info
+  if as rnbd rnbd-ctl server drain >said 2>&1; then fail "a reader has changed something"; fi
+  says said 'only root and the user of this program may drain; the group rnbd may look'
+  if as nogroup rnbd-ctl server status >said 2>&1; then fail "a stranger looks"; fi
+  in_machine rnbd-ctl server drain
+  shut_down_machine
+}
+it "members of the group rnbd look at a server, and change nothing" readers
+
 without_configuration() {
   make_machine
   start_machine

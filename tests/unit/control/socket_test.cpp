@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <doctest/doctest.h>
+#include <grp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -67,7 +68,7 @@ std::unique_ptr<ControlSocket> serve(const Folder& folder, ControlSocket::Handle
   return std::move(*socket);
 }
 
-std::string echo(std::string_view line) { return "[" + std::string{line} + "]"; }
+std::string echo(std::string_view line, ControlCaller) { return "[" + std::string{line} + "]"; }
 
 TEST_CASE("each line is answered by one, however the lines arrive") {
   const Folder folder;
@@ -109,13 +110,15 @@ TEST_CASE("programs that say nothing make room, the oldest first, and those that
   CHECK(crowd.back()->line() == "[late]\n");
 }
 
-TEST_CASE("the socket is its owner's alone, and gone with its end") {
+TEST_CASE("the socket is its owner's, and its readers' where there is their group") {
   const Folder folder;
   {
     const auto socket = serve(folder, echo);
     struct stat status {};
     REQUIRE(::stat(folder.path().c_str(), &status) == 0);
-    CHECK((status.st_mode & 0777) == 0600);
+    const group* const readers = ::getgrnam("rnbd");
+    const bool theirs = readers != nullptr && status.st_gid == readers->gr_gid;
+    CHECK((status.st_mode & 0777) == (theirs ? 0660 : 0600));
   }
   CHECK(::access(folder.path().c_str(), F_OK) != 0);
 }
@@ -204,9 +207,9 @@ TEST_CASE("who does not read is dropped, and keeps nobody waiting") {
   const Folder folder;
   const std::string much(1 << 20, 'y');
   std::atomic<int> asked{0};
-  const auto socket = serve(folder, [&](std::string_view line) {
+  const auto socket = serve(folder, [&](std::string_view line, ControlCaller caller) {
     ++asked;
-    return line == "much" ? much : echo(line);
+    return line == "much" ? much : echo(line, caller);
   });
   const Peer deaf{folder.path()};
   deaf.send("much\nmuch\nmuch\n");
@@ -221,9 +224,9 @@ TEST_CASE("who does not read is dropped, and keeps nobody waiting") {
 
 TEST_CASE("a handler that throws is an error to who asked, and no more") {
   const Folder folder;
-  const auto socket = serve(folder, [](std::string_view line) {
+  const auto socket = serve(folder, [](std::string_view line, ControlCaller caller) {
     if (line == "bad") throw std::runtime_error{"oh"};
-    return echo(line);
+    return echo(line, caller);
   });
   const Peer peer{folder.path()};
   peer.send("bad\ngood\n");
@@ -233,7 +236,8 @@ TEST_CASE("a handler that throws is an error to who asked, and no more") {
 
 TEST_CASE("the end does not wait for those who are connected") {
   const Folder folder;
-  auto socket = serve(folder, [](std::string_view) { return std::string(1 << 20, 'y'); });
+  auto socket =
+      serve(folder, [](std::string_view, ControlCaller) { return std::string(1 << 20, 'y'); });
   const Peer idle{folder.path()};
   const Peer deaf{folder.path()};
   deaf.send("x\n");
