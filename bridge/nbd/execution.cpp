@@ -11,7 +11,7 @@
 #include "bridge/nbd/errors.hpp"
 #include "bridge/nbd/worker.hpp"
 #include "bridge/protocol/printable.hpp"
-#include "rdma/probe.hpp"
+#include "rdma/wire/probe.hpp"
 
 namespace rnbd::nbd {
 namespace {

@@ -9,7 +9,7 @@
 #include "bridge/protocol/printable.hpp"
 #include "bridge/server/io_context.hpp"
 #include "rdma/core/plant.hpp"
-#include "rdma/probe.hpp"
+#include "rdma/wire/probe.hpp"
 
 namespace rnbd {
 namespace {

@@ -6,9 +6,9 @@
 #include <cerrno>
 
 #include "rdma/core/plant.hpp"
-#include "rdma/probe.hpp"
 #include "rdma/wire/ensure.hpp"
 #include "rdma/wire/immediate.hpp"
+#include "rdma/wire/probe.hpp"
 
 namespace rtrs {
 namespace {

@@ -11,9 +11,9 @@
 
 #include "rdma/core/option_words.hpp"
 #include "rdma/path_list.hpp"
-#include "rdma/probe.hpp"
 #include "rdma/server_id.hpp"
 #include "rdma/transport/resolve.hpp"
+#include "rdma/wire/probe.hpp"
 
 namespace rtrs {
 namespace {

@@ -10,8 +10,8 @@
 #include <cstring>
 #include <utility>
 
-#include "rdma/probe.hpp"
 #include "rdma/transport/clock.hpp"
+#include "rdma/wire/probe.hpp"
 
 namespace rtrs {
 namespace {
