@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/backend/rbd_queue.hpp"
 
+#include <sys/eventfd.h>
+
 #include <algorithm>
-#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "bridge/backend/file_engine.hpp"
+#include "rdma/owned_fd.hpp"
+#include "rdma/transport/readiness.hpp"
 
 namespace rnbd {
 namespace {
@@ -35,11 +39,17 @@ struct RbdMap : FileOperation {
 static_assert(sizeof(RbdMap) <= sizeof(BackendRequest::scratch));
 
 /// The requests that librbd's threads have completed: the reactor gives all of them back in one
-/// turn. Outlives the queue, for a turn that comes too late.
-class RbdCompletions final : public rtrs::Awaited,
-                             public std::enable_shared_from_this<RbdCompletions> {
+/// turn.
+class RbdCompletions final : public rtrs::Awaited, private rtrs::ReadinessHandler {
  public:
-  RbdCompletions(RbdQueue& queue, rtrs::Reactor& reactor) : queue_{&queue}, reactor_{reactor} {}
+  RbdCompletions(RbdQueue& queue, rtrs::Reactor& reactor, rtrs::OwnedFd event)
+      : queue_{queue},
+        reactor_{reactor},
+        event_{std::move(event)},
+        readiness_{reactor.io(), reactor.hang_ups(), event_.get(), *this} {
+    readiness_.wait_to_read();
+  }
+  ~RbdCompletions();
 
   /// On any thread.
   void add(RbdIo& io);
@@ -49,29 +59,34 @@ class RbdCompletions final : public rtrs::Awaited,
   void await(unsigned requests) {
     reactor_.await(requests > 0 && requests <= kFew ? this : nullptr);
   }
-  /// All requests have ended, and nothing of the queue may be used any more.
-  void end();
 
  private:
   /// Of more than that one comes soon, and the others in the same turn.
   static constexpr unsigned kFew = 2;
 
-  void wake();
+  /// It is never read: each time that it is written to is an edge.
+  void wake() { eventfd_write(event_.get(), 1); }
+  void on_readable() override {
+    readiness_.wait_to_read();
+    look();
+  }
+  void on_writable() override {}
 
-  RbdQueue* queue_;  ///< null: it has ended; of the reactor's thread
+  RbdQueue& queue_;
   rtrs::Reactor& reactor_;
+  const rtrs::OwnedFd event_;
+  rtrs::Readiness readiness_;
   std::atomic<RbdIo*> newest_{nullptr};
   std::atomic<bool> looked_for_{false};
-  std::atomic<unsigned> adding_{0};  ///< threads that still use this object and the reactor
+  std::atomic<unsigned> adding_{0};  ///< threads that still use this object
 };
 
 class RbdQueue final : public BackendQueue {
  public:
-  RbdQueue(std::shared_ptr<RbdShared> shared, rtrs::Reactor& reactor)
+  RbdQueue(std::shared_ptr<RbdShared> shared, rtrs::Reactor& reactor, rtrs::OwnedFd event)
       : shared_{std::move(shared)},
         threads_{make_thread_engine(reactor)},
-        completions_{std::make_shared<RbdCompletions>(*this, reactor)} {}
-  ~RbdQueue() override { completions_->end(); }
+        completions_{*this, reactor, std::move(event)} {}
 
   void submit(BackendRequest& request) override;
   bool broken() const override { return shared_->is_fenced(); }
@@ -95,7 +110,7 @@ class RbdQueue final : public BackendQueue {
 
   std::shared_ptr<RbdShared> shared_;
   std::unique_ptr<FileEngine> threads_;
-  std::shared_ptr<RbdCompletions> completions_;
+  RbdCompletions completions_;
   unsigned under_way_ = 0;  ///< requests at librbd
 };
 
@@ -147,7 +162,7 @@ void RbdQueue::start(BackendRequest& request, RbdOperation::Kind kind) {
   io.completed = on_completed;
   io.queue = this;
   io.request = &request;
-  completions_->await(++under_way_);
+  completions_.await(++under_way_);
   shared_->module->start(shared_->image, io);
 }
 
@@ -155,11 +170,11 @@ void RbdQueue::start(BackendRequest& request, RbdOperation::Kind kind) {
 void RbdQueue::on_completed(RbdOperation& operation, std::int64_t result) {
   auto& io = static_cast<RbdIo&>(operation);
   io.result = result;
-  io.queue->completions_->add(io);
+  io.queue->completions_.add(io);
 }
 
-/// The one that finds the list empty has the reactor look. The request may be over, and end() be
-/// called, as soon as the list has it.
+/// The one that finds the list empty has the reactor look. The request may be over, and the queue
+/// be closed, as soon as the list has it.
 void RbdCompletions::add(RbdIo& io) {
   ++adding_;
   RbdIo* head = newest_.load();
@@ -168,10 +183,6 @@ void RbdCompletions::add(RbdIo& io) {
   } while (!newest_.compare_exchange_weak(head, &io));
   if (head == nullptr && !looked_for_) wake();
   --adding_;
-}
-
-void RbdCompletions::wake() {
-  boost::asio::post(reactor_.io(), [self = shared_from_this()] { self->look(); });
 }
 
 void RbdCompletions::set_looked_for(bool looked_for) {
@@ -187,13 +198,13 @@ bool RbdCompletions::look() {
   while (oldest != nullptr) {
     RbdIo& next = *oldest;
     oldest = next.next_done;
-    queue_->finish(next);
+    queue_.finish(next);
   }
   return found;
 }
 
-void RbdCompletions::end() {
-  queue_ = nullptr;
+/// All requests have ended.
+RbdCompletions::~RbdCompletions() {
   while (adding_ != 0) std::this_thread::yield();
 }
 
@@ -203,7 +214,7 @@ void RbdQueue::finish(RbdIo& io) {
     io.kind = RbdOperation::Kind::flush;
     return shared_->module->start(shared_->image, io);
   }
-  completions_->await(--under_way_);
+  completions_.await(--under_way_);
   BackendRequest& request = *io.request;
   request.done(request, error_of(io.result));
 }
@@ -276,7 +287,13 @@ void RbdQueue::on_mapped(FileOperation& operation, std::int64_t result) {
 
 std::unique_ptr<BackendQueue> open_rbd_queue(std::shared_ptr<RbdShared> shared,
                                              rtrs::Reactor& reactor) {
-  return std::make_unique<RbdQueue>(std::move(shared), reactor);
+  rtrs::OwnedFd event{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  if (!event) return nullptr;
+  try {
+    return std::make_unique<RbdQueue>(std::move(shared), reactor, std::move(event));
+  } catch (const std::system_error&) {
+    return nullptr;  // it cannot be watched
+  }
 }
 
 }  // namespace rnbd
