@@ -74,7 +74,7 @@ void apply(State& state, const Record& record) {
 }
 
 constexpr std::uint32_t kPlaces = 300;
-constexpr unsigned kBatches = 60;  ///< until the power goes
+constexpr unsigned kBatches = 20;  ///< until the power goes
 
 /// Changes that are possible one after the other.
 class Changes {
