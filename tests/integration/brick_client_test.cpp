@@ -47,6 +47,8 @@ struct Client {
     options.session_name = "brick-client-" + std::to_string(++counter);
     options.paths = {address()};
     options.lanes = 2;
+    options.connect_timeout = std::chrono::minutes{2};  // a guest may be slow
+    options.heartbeat_interval = std::chrono::seconds{5};
     options.features =
         rtrs::wire::kFeatureExactlyOnce | rtrs::wire::kFeatureUserMessages | kBrickFeatures;
     auto made = Session::connect(options, kNever);

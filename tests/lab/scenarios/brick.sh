@@ -2,6 +2,9 @@
 # Bricks over RDMA: blocks that clients read and write one-sided, and keys that end under load: one guest.
 # SPDX-License-Identifier: BSD-3-Clause
 
+# Of a guest that may be slow, with few chunks, because each session's memory is locked when it comes.
+serve() { rnbd_server --listen rdma:10.99.0.1 --handshake-timeout 60s --heartbeat 5s --queue-depth 16 "$@"; }
+
 # For each of the workers of brick_revoke.
 start_bricks() {
   local i exports=()
@@ -9,9 +12,9 @@ start_bricks() {
     truncate -s 4M "/tmp/tier$i"
     exports+=(--export "disk$i=brick:2M" --export "tiered$i=brick:2M,file=/tmp/tier$i")
   done
-  rnbd_server --listen rdma:10.99.0.1 --handshake-timeout 60s --heartbeat 5s --queue-depth 16 "${exports[@]}"
+  serve "${exports[@]}"
 }
-export_of() { rnbd_server --listen rdma:10.99.0.1 --export "disk0=brick:$1"; }
+export_of() { serve --export "disk0=brick:$1"; }
 
 one_sided() {
   export_of "$1"
