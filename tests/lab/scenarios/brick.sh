@@ -42,7 +42,7 @@ passive() {
   export_of 16M,file=/tmp/passive
   attach rnbd://10.99.0.1/disk0 mode=passive
   nbd_device
-  fio_verify /dev/nbd0
+  fio_verify /dev/nbd0 --size=32M
   nbd-client -d /dev/nbd0
   stop nbdkit
   stop rnbd-server
