@@ -71,6 +71,9 @@ void Checker::check_look(const Opening& opening, const Look& look, const char* w
     const bool others = whose.first == opening.disk && whose.second != opening.session;
     const bool known = look.life == life_ && last.life == life_;
     if (!others || !known || last.executed <= look.at) continue;
+    // A client that stood still hears of its claim when the server has ended its session. The claim
+    // was right; a change has to open the disk again first.
+    if (!opening.holds && last.executed > opening.lost) continue;
     // The server may have let it write long before the client heard of that, and another one
     // beside.
     if (last.shares && last.executed > opening.first_asked) continue;
