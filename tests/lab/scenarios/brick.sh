@@ -2,8 +2,11 @@
 # Bricks over RDMA: blocks that clients read and write one-sided, and keys that end under load: one guest.
 # SPDX-License-Identifier: BSD-3-Clause
 
-# Of a guest that may be slow, with few chunks, because each session's memory is locked when it comes.
-serve() { rnbd_server --listen rdma:10.99.0.1 --handshake-timeout 60s --heartbeat 5s --queue-depth 16 "$@"; }
+# serve REQUESTS EXPORT...: in a guest that may be slow. Memory for so many requests is locked for each session
+# that comes. A client whose requests are all under way cannot give back what is recalled for them.
+serve() {
+  rnbd_server --listen rdma:10.99.0.1 --handshake-timeout 60s --heartbeat 5s --queue-depth "$1" "${@:2}"
+}
 
 # For each of the workers of brick_revoke.
 start_bricks() {
@@ -12,9 +15,9 @@ start_bricks() {
     truncate -s 4M "/tmp/tier$i"
     exports+=(--export "disk$i=brick:2M" --export "tiered$i=brick:2M,file=/tmp/tier$i")
   done
-  serve "${exports[@]}"
+  serve 16 "${exports[@]}"
 }
-export_of() { serve --export "disk0=brick:$1"; }
+export_of() { serve 128 --export "disk0=brick:$1"; }
 
 one_sided() {
   export_of "$1"
