@@ -259,6 +259,23 @@ refused() {
 }
 it_plugin "members of another group are refused, and so is a mirror that misses too many" refused
 
+# What is under way to another NBD server might arrive late, when a member has long been done without.
+upstream() {
+  nbdkit_name=inner start_nbdkit memory 16M
+  server_name=a start_server --state-directory "$PWD/state-a" --export "disk0=nbd:$uri"
+  member_port[a]=$port
+  start_member b
+  mirror="rnbd-mirror+tcp://127.0.0.1:${member_port[a]},127.0.0.1:${member_port[b]}/disk0"
+  face_of_mirror "control=$PWD/control" connect-timeout=60s
+  spawn user nbdinfo "$uri"
+  wait_for_line a.log "it is another server's"
+  eventually 60 told_why
+  stop nbdkit 10
+  wait_end user 20 || fail "the user still waits"
+}
+told_why() { [[ $(mirror_says '.members[0].trouble') == *state-directory* ]]; }
+it_plugin "a server that passes its requests on to an NBD server is no member" upstream
+
 in_step() { grep -c "127.0.0.1:${member_port[$1]} is in step" nbdkit.log; }
 # kill_member NAME: until the others go on, and it is back.
 kill_member() {

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # /dev/nbd0 on two servers: members, rnbd-bridge and both are killed under load, and the copies are the same.
+# ROUNDS=N: how often all of them are killed in the cases of lab-full; default 5.
 # SPDX-License-Identifier: BSD-3-Clause
 
 # shellcheck source=/dev/null
@@ -61,10 +62,28 @@ under_fire() { # COMMAND...
 }
 
 killed_under_load() { limit=$1 on client under_fire "${@:2}"; }
+mixed() {
+  touch over_rdma
+  killed_under_load "$@"
+}
+
+# ---- Who is no member ------------------------------------------------------------------------------------
+
+linux_as_member() {
+  ramdisk 32
+  kernel_server port_nr=4321
+  member b 1235
+  fails "$build_dir/bin/rnbd-bridge" --listen unix:/run/nbd.sock --connect now --connect-timeout 20s \
+    rnbd-mirror://10.99.0.1:4321,tcp:10.99.0.1:1235/disk0
+  grep 'a Linux server cannot be a member of a mirror' fails.out
+}
+linux_refused() { on client linux_as_member; }
 
 boot client
 it "a member of a kernel's disk is killed under load: no request fails, and the copies are equal" \
-  killed_under_load 300 member_dies b 1235
+  killed_under_load 600 member_dies b 1235
 it_full "so are the bridge, the other member, and both at once, again and again" \
-  killed_under_load 3000 die_in_turn 10
+  killed_under_load 3000 die_in_turn "${ROUNDS:-5}"
+it_full "the same with a member over RDMA and one over TCP" mixed 3000 die_in_turn "${ROUNDS:-5}"
+it_full "Linux's server is refused as a member, with the reason" linux_refused
 finish
