@@ -74,7 +74,7 @@ linux_as_member() {
   kernel_server port_nr=4321
   member b 1235
   fails "$build_dir/bin/rnbd-bridge" --listen unix:/run/nbd.sock --connect now --connect-timeout 20s \
-    rnbd-mirror://10.99.0.1:4321,tcp:10.99.0.1:1235/disk0
+    rnbd-mirror://10.99.0.1:4321,tcp:10.99.0.1:1235/dev/ram0
   grep 'a Linux server cannot be a member of a mirror' fails.out
 }
 linux_refused() { on client linux_as_member; }
