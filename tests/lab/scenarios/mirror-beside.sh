@@ -60,7 +60,9 @@ md_whole() { [[ $(</sys/block/md0/md/sync_action) == idle && $(</sys/block/md0/m
 md_after_crash() {
   md_disks
   md --assemble /dev/md0 "/dev/$(disk_of a)" "/dev/$(disk_of b)"
+  md --readwrite /dev/md0 || true # resync waits for the first write otherwise
   eventually 120 md_whole
+  eventually 120 md_clean
 }
 # As Debian's units do it: what is there is assembled, and run when the rest has not come in 30 s.
 md_alone() {
@@ -124,8 +126,7 @@ drbd_primary() {
   drbdadm primary r0
 }
 drbd_alone() {
-  eventually 60 drbd_says 'ro:Secondary/Unknown'
-  cat /proc/drbd >&2
+  eventually 60 drbd_says 'ro:Secondary/Unknown' >&2
   ! drbdadm primary r0 >&2 || content /dev/drbd0
   drbdadm down r0
   modprobe -r drbd
@@ -145,7 +146,7 @@ after_crash_drbd() {
 }
 away_drbd() { on server drbdadm disconnect r0; }
 alone_drbd() { on server drbd_alone; }
-version_drbd() { on server grep -oP '^version: \S+' /proc/drbd; }
+version_drbd() { echo "DRBD $(on client modinfo -F version drbd), drbd-utils $(drbdadm --version 2>/dev/null | sed -n 's/DRBDADM_VERSION=//p')"; }
 
 # ---- Ours --------------------------------------------------------------------------------------------------
 
@@ -156,7 +157,9 @@ ours_up() {
 # A client that finds copy b alone has no disk to show.
 ours_waits() { [[ $(mirror_says '[.attached, .members[1].state] | map(tostring) | join(",")') == false,waiting ]]; }
 ours_alone() {
-  begin_map one "$(mirror_uri)" --control /run/one.control --reconnect-max 500ms
+  modprobe nbd max_part=8
+  background one "$build_dir/bin/rnbd-bridge" --kernel nbd --map-name one --pid-file /run/one.pid \
+    --connect-timeout 10min --control /run/one.control --reconnect-max 500ms "$(mirror_uri)"
   eventually 60 ours_waits
   [[ ! -e /sys/block/nbd0/backend ]] || content /dev/nbd0
 }
@@ -184,7 +187,7 @@ note() { printf '%-5s | %-60s | %s\n' "$1" "$2" "$3" | tee -a "$work_dir/table.t
 
 # compared SYSTEM: sets $overlapped, $crashed, $stale, and adds them to the table.
 compared() {
-  local device job
+  local device job before
   device=$("device_of_$1")
   on server copies
   "begin_$1"
@@ -193,8 +196,9 @@ compared() {
   overlapped=$(on server differing 0)
   note "$1" 'four writers at once to a block: of 64, copies differ in' "$overlapped"
 
+  before=$(on client writes_of "$device")
   limit=900 on client overlapping "$device" 4096 1000 >/dev/null 2>&1 & job=$!
-  on client eventually 120 writes_reach_now "${device##*/}" 256
+  on client eventually 120 writes_come "$device" $((before + 512)) # two rounds
   reset client
   kill "$job" 2>/dev/null || true
   "after_crash_$1"
@@ -210,7 +214,7 @@ compared() {
   stale=$("alone_$1")
   note "$1" 'copy b was away, the rest dies, b is back alone: it serves' "${stale:-nothing}"
 }
-writes_reach_now() { (($(writes_of "$1") >= $2)); }
+writes_come() { (($(writes_of "$1") >= $2)); }
 
 shown() { # SYSTEM
   requires mdadm drbdadm
