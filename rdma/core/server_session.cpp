@@ -364,8 +364,9 @@ void ServerSession::check_gone() {
   }
   over_ = true;
   const bool busy = executing_ != 0 && !RTRS_PLANTED(gone_too_early);
+  if (busy) return;
   const bool waits = ends_memory_paths() && !RTRS_MEMORY_PLANTED(session_gone_first);
-  if (busy || waits || gone_) return;
+  if (waits || gone_) return;
   gone_ = true;
   if (std::exchange(up_, false)) handler_.on_session_down(*this);
   for (std::size_t i = 0; i < paths_.size(); ++i) paths_[i]->check_gone();

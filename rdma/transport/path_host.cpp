@@ -346,7 +346,7 @@ void PathHost::finish() {
 
 void PathHost::leaves(const PathEnd& end, bool over) {
   const auto [level, why] = describe(end);
-  if (end.kind == PathEnd::Kind::drained) finish();
+  if (end.answered) finish();
   if (end.kind == PathEnd::Kind::unproven) tell_auth_refused(why, end.cid);
   log(level, why);
   RTRS_PROBE(rtrs, path_state, session_.name.c_str(), peer_.c_str(), "closed");

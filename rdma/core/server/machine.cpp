@@ -48,7 +48,7 @@ void ServerMachine::handle(Path& path, const ServerEvent& event) {
       return end_connection(path, event.end);
     case ServerEvent::Kind::flushed:
       if (!draining_ || path.core.unanswered() != 0) return;
-      return close(path, {.kind = Kind::drained});
+      return close(path, {.kind = Kind::drained, .answered = true});
     case ServerEvent::Kind::released:
       return session_.on_path_closed(path.core);
     case ServerEvent::Kind::make_room:
@@ -187,7 +187,9 @@ void ServerMachine::close(Path& path, PathEnd end) {
   path.deadline_ = Instant::max();
   // How it left is no matter then.
   const Complaint refused = path.core.turned_down();
-  if (refused != nullptr) end = {.kind = Kind::turned_down, .why = refused};
+  if (refused != nullptr) {
+    end = {.kind = Kind::turned_down, .why = refused, .answered = end.answered};
+  }
   close_older_life();  // an admitted path may find no memory for its chunks
   path.executor->leaves(end, session_.over());
   if (session_.has_pending()) judge_later();  // those pending for this path need not wait any more

@@ -36,6 +36,7 @@ struct PathEnd {
   Complaint why = nullptr;
   std::uint16_t cid = 0;
   std::string text{};
+  bool answered = false;  ///< all answers have left: its client is to have them
 };
 
 /// An event that the executor reports.
