@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/control/control_socket.hpp"
 
+#include <fcntl.h>
 #include <grp.h>
 #include <pthread.h>
 #include <sys/socket.h>
@@ -29,6 +30,7 @@
 
 #include "bridge/control/commands.hpp"
 #include "bridge/control/unix_socket.hpp"
+#include "rdma/owned_fd.hpp"
 
 namespace rnbd {
 namespace {
@@ -47,18 +49,19 @@ constexpr std::chrono::seconds kTimeToIntroduce{2};
 /// When no descriptor is left.
 constexpr std::chrono::milliseconds kPause{250};
 
-/// Its members may look.
-constexpr const char* kReaders = "rnbd";
+/// Members of this group may look.
+constexpr std::string_view kReaders = "rnbd";
 
-/// Where that is not possible the socket stays its owner's.
+/// Of a program that runs in this group, as rnbd-server.service does; any other socket stays its
+/// owner's. A disk that hangs may have the names of groups: root's programs do not ask.
 void admit_readers(const std::string& path) {
-  const group* const readers = ::getgrnam(kReaders);
+  const rtrs::OwnedFd socket{::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC)};
   struct stat now {};
-  if (readers == nullptr || ::stat(path.c_str(), &now) != 0) return;
-  constexpr auto kSameUser = static_cast<uid_t>(-1);
-  const bool theirs =
-      now.st_gid == readers->gr_gid || ::chown(path.c_str(), kSameUser, readers->gr_gid) == 0;
-  if (theirs) ::chmod(path.c_str(), 0660);
+  if (!socket || ::fstat(socket.get(), &now) != 0) return;
+  if (!S_ISSOCK(now.st_mode) || now.st_uid != ::geteuid() || now.st_gid == 0) return;
+  const group* const owner = ::getgrgid(now.st_gid);
+  if (owner == nullptr || kReaders != owner->gr_name) return;
+  ::chmod(("/proc/self/fd/" + std::to_string(socket.get())).c_str(), 0660);
 }
 
 /// Nobody else gets through the permissions of the socket.
@@ -102,28 +105,36 @@ class ControlSocket::Server {
   }
 
   struct Program {
-    explicit Program(Socket s) : socket{std::move(s)} {}
+    explicit Program(Socket s) : socket{std::move(s)}, caller{caller_of(socket.native_handle())} {}
     Socket socket;
+    ControlCaller caller;
     std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
     bool introduced = false;  ///< it has sent a line
   };
 
-  /// The oldest one that is still silent goes.
-  void make_room() {
-    const auto silent = std::ranges::find_if(programs_, [](const Program* program) {
+  /// The oldest one that is still silent goes, and for an owner the oldest reader.
+  void make_room(ControlCaller caller) {
+    const auto silent = [](const Program* program) {
       const auto age = std::chrono::steady_clock::now() - program->since;
       return !program->introduced && program->socket.is_open() && age >= kTimeToIntroduce;
-    });
-    if (silent == programs_.end()) return;
+    };
+    const auto reader = [](const Program* program) {
+      return program->caller == ControlCaller::reader;
+    };
+    auto goes = std::ranges::find_if(programs_, silent);
+    if (goes == programs_.end() && caller == ControlCaller::owner) {
+      goes = std::ranges::find_if(programs_, reader);
+    }
+    if (goes == programs_.end()) return;
     boost::system::error_code ignored;
-    (*silent)->socket.close(ignored);
-    programs_.erase(silent);
+    (*goes)->socket.close(ignored);
+    programs_.erase(goes);
   }
 
   awaitable<void> converse(Socket accepted) {
     Program self{std::move(accepted)};
     Socket& socket = self.socket;
-    if (programs_.size() >= kMaxConnections) make_room();
+    if (programs_.size() >= kMaxConnections) make_room(self.caller);
     if (programs_.size() >= kMaxConnections) {
       co_await tell(socket, error_answer(EBUSY, "too many programs are connected here; try later"));
       co_return;
@@ -134,7 +145,6 @@ class ControlSocket::Server {
       ~Place() { programs.remove(&program); }
     } const place{programs_, self};
     programs_.push_back(&self);
-    const ControlCaller caller = caller_of(socket.native_handle());
     std::string input;
     for (;;) {
       asio::steady_timer limit{io_, kTimeForLine};
@@ -153,7 +163,7 @@ class ControlSocket::Server {
       self.introduced = true;
       std::string_view line = std::string_view{input}.substr(0, size - 1);
       if (line.ends_with('\r')) line.remove_suffix(1);
-      if (!co_await tell(socket, answer(line, caller))) co_return;
+      if (!co_await tell(socket, answer(line, self.caller))) co_return;
       input.erase(0, size);
     }
   }

@@ -12,11 +12,11 @@
 
 namespace rnbd {
 
-/// Serves the socket from a thread of its own, for its owner and, to look, for the group rnbd where
-/// there is one that the owner may give it to (mode 0660; 0600 otherwise). A client may send
+/// Serves the socket from a thread of its own, for its owner (mode 0600), and, if the program runs
+/// in the group rnbd, for that group to look (0660). A client may send
 /// one line after another. One that sends nothing for long, a line without an end, or does not read
 /// its answers is dropped. There are at most kMaxConnections; the oldest of those that have not
-/// sent a line in time makes room for the next.
+/// sent a line in time makes room for the next, and the oldest reader for an owner.
 ///
 /// Threads: the handler runs on the thread of the socket, one line at a time, and may block: nobody
 ///          but other clients of the socket waits for it. No thread exists before open().

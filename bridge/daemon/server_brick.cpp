@@ -110,8 +110,7 @@ tl::expected<Json, rtrs::Failure> tell_bricks(const ExportCatalogue& catalogue,
 std::vector<ControlCommand> brick_commands(const ExportCatalogue& catalogue) {
   return {{"brick", "[EXPORT]",
            "bricks: how full they are, and which session has mapped what; of one its blocks, too",
-           [&catalogue](const std::string& argument) { return tell_bricks(catalogue, argument); },
-           /*for_readers=*/true}};
+           [&catalogue](const std::string& argument) { return tell_bricks(catalogue, argument); }}};
 }
 
 }  // namespace rnbd

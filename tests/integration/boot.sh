@@ -139,7 +139,23 @@ storage = "memory:1M"'
   if as rnbd rnbd-ctl server drain >said 2>&1; then fail "a reader has changed something"; fi
   says said 'only root and the user of this program may drain; the group rnbd may look'
   if as nogroup rnbd-ctl server status >said 2>&1; then fail "a stranger looks"; fi
+  # Readers that take all the places keep no owner out.
+  spawn hog as rnbd python3 -c '
+import socket
+readers = []
+for _ in range(16):
+    reader = socket.socket(socket.AF_UNIX)
+    reader.connect("/run/rnbd-server/control")
+    reader.sendall(b"status\n")
+    assert reader.recv(1)
+    readers.append(reader)
+print("ready", flush=True)
+while readers[0].recv(65536):
+    pass  # until it makes room'
+  eventually 20 grep -q ready hog.out
+  if as rnbd rnbd-ctl server status >said 2>&1; then fail "there are more places than 16"; fi
   in_machine rnbd-ctl server drain
+  wait_end hog 30 || fail "no reader made room"
   shut_down_machine
 }
 it "members of the group rnbd look at a server, and change nothing" readers
