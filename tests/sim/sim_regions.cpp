@@ -2,10 +2,13 @@
 #include "tests/sim/sim_regions.hpp"
 
 #include <cerrno>
+#include <chrono>
 #include <utility>
 
 namespace sim {
 namespace {
+
+using namespace std::chrono_literals;
 
 constexpr Duration kLongestRetirement = 20ms;
 
