@@ -162,13 +162,15 @@ tl::expected<Json, rtrs::Failure> Reloader::reload(const How& how) {
       judged.exports.push_back(each);
     }
   }
-  const auto ending = to_end(judged);
+  auto ending = to_end(judged);
   if (!ending) plan.faults.push_back(ending.error());
   const bool mistaken = !plan.faults.empty();
   if (!how.force) std::ranges::move(holders(plan.must_be_free), std::back_inserter(plan.faults));
   const auto opened = serving_.catalogue.change(plan.change, how.check || !plan.faults.empty());
   std::ranges::copy(opened, std::back_inserter(plan.faults));
   if (!plan.faults.empty()) return fail(mistaken ? EINVAL : EBUSY, plan.faults);
+  // Again: an OPEN may have ended before the new rights were there.
+  if (auto now = to_end(judged); now && !how.check) ending = std::move(now);
 
   Json sessions = Json::array();
   for (const Ending& each : *ending) sessions.push_back(each.session.name);

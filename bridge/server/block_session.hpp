@@ -121,6 +121,7 @@ class BlockSession {
   void renew_export(const OpeningPtr& opening);
   void open_file(const OpeningPtr& opening);
   void refuse_stranger(const OpeningPtr& opening);
+  int withdrawn_meanwhile(const std::string& name, wire::AccessMode mode);
   void audit_refusal(const std::string& name, wire::AccessMode mode, const char* why,
                      rtrs::LogLevel level);
   void found(const OpeningPtr& opening);

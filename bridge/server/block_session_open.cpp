@@ -317,6 +317,16 @@ bool BlockSession::writes_to(const WriterCount* storage) const {
   });
 }
 
+/// A reload ends the sessions that use what they may not any more, and cannot see an OPEN that is
+/// on its way. 0, or the errno that it would get now.
+int BlockSession::withdrawn_meanwhile(const std::string& name, wire::AccessMode mode) {
+  const Permission now = catalogue_.permission(name, user());
+  const bool reads = mode == wire::AccessMode::read_only;
+  if (now == Permission::write || (reads && now == Permission::read)) return 0;
+  audit_refusal(name, mode, "its right was withdrawn meanwhile", rtrs::LogLevel::warning);
+  return now == Permission::read ? EROFS : ENOENT;
+}
+
 /// The answer may end the session, unless somebody else waits, so nothing of it is touched
 /// afterwards.
 void BlockSession::opened(const OpeningPtr& opening, tl::expected<Lease, Failure> lease) {
@@ -335,6 +345,7 @@ void BlockSession::opened(const OpeningPtr& opening, tl::expected<Lease, Failure
     if (failure.error != EROFS) log_refusal("refused to open " + failure.text);
     return refuse(request, failure.error);
   }
+  if (const int error = withdrawn_meanwhile(name, lease->mode())) return refuse(request, error);
   if (devices_.full()) return refuse(request, EMFILE);
   BackendQueue* queue = queues_.acquire(lease->storage());
   if (queue == nullptr) {

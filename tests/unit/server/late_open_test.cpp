@@ -171,6 +171,40 @@ TEST_CASE("late open: a file that was opened, but too late to be told, is closed
   CHECK(world.open_files == 0);
 }
 
+TEST_CASE("late open: a right that is withdrawn before the file is open opens nothing") {
+  LateWorld world;
+  SessionFacts facts;
+  facts.name = "vm1";
+  facts.identity = "host1";
+  facts.queue_depth = 4;
+  facts.max_io_size = 4096;
+  world.files.set_search_rights({.rw = {"host1"}, .ro = {}});
+  auto session =
+      std::make_unique<BlockSession>(facts, world.files, world.file_queues, world.surroundings);
+  const auto open_while = [&](const Rights& next, wire::AccessMode mode) {
+    Call& call = world.open(*session, "a", mode);
+    REQUIRE(call.finished == 0);
+    world.files.set_search_rights(next);
+    world.run_all(world.offloaded);
+    world.run_all(world.records);
+    world.run_all(world.offloaded);
+    REQUIRE(call.finished == 1);
+    return call.error;
+  };
+  using Mode = wire::AccessMode;
+  SUBCASE("all of it") {
+    CHECK(open_while({.rw = {"host2"}, .ro = {}}, Mode::read_write) == ENOENT);
+  }
+  SUBCASE("to read") { CHECK(open_while({.rw = {"host2"}, .ro = {}}, Mode::read_only) == ENOENT); }
+  SUBCASE("to write") { CHECK(open_while({.rw = {}, .ro = {"host1"}}, Mode::read_write) == EROFS); }
+  SUBCASE("none that is needed") {
+    CHECK(open_while({.rw = {}, .ro = {"host1"}}, Mode::read_only) == 0);
+    CHECK(world.open_files == 1);
+    return;
+  }
+  CHECK(world.open_files == 0);
+}
+
 TEST_CASE("late open: while a file hangs it is refused at once, and other files are opened") {
   LateWorld world;
   auto session = world.file_session();
