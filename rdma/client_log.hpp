@@ -22,6 +22,8 @@ class ClientLog {
   static constexpr ComplaintLog::Allowance kAllowance{200, std::chrono::seconds{1}};
   /// Hosts that are kept apart. Those beyond share one allowance.
   static constexpr std::size_t kMaxHosts = 256;
+  /// Of one network of IPv6, see network_of_host(). The next ones there share one allowance.
+  static constexpr std::size_t kMaxHostsOfNetwork = 16;
 
   explicit ClientLog(Log log) : log_{std::move(log)} {}
   /// Says of every host how many lines were left out.
@@ -34,12 +36,18 @@ class ClientLog {
            ComplaintLog::Instant now);
 
  private:
+  struct Host {
+    std::shared_ptr<ComplaintLog> log = {};
+    std::string network = {};  ///< "" = none
+  };
+
   std::shared_ptr<ComplaintLog> of(const std::string& peer, ComplaintLog::Instant now);
+  bool is_crowded(const std::string& network) const;
   void forget_rested(ComplaintLog::Instant now);
 
   const Log log_;
   std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<ComplaintLog>> hosts_;  ///< guarded by mutex_
+  std::map<std::string, Host> hosts_;  ///< guarded by mutex_
 };
 
 }  // namespace rtrs

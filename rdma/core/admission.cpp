@@ -240,11 +240,9 @@ Admission::Place Admission::turn_away_oldest() {
   for (const auto& [path, place] : waiting) {
     crowd.add(RTRS_PLANTED(door_cleared_by_age) ? "" : place.second, {place.first, path});
   }
-  const Place* const goes = crowd.first_of_most();
-  if (goes == nullptr) return {};
-  const Place turned_away = *goes;
-  close_path(turned_away.session, turned_away.path);
-  return turned_away;
+  const Place goes = crowd.first_of_most().value_or(Place{});
+  if (goes.path != 0) close_path(goes.session, goes.path);
+  return goes;
 }
 
 // ---- Finished handshakes ------------------------------------------------------------------------

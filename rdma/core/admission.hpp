@@ -67,7 +67,7 @@ class Admission {
   /// Judges one connect request. The connections of a half-open path belong together by both uuids
   /// and the number of the attempt. `user` is the one that the connection has proven, "" = no user,
   /// none = the proof comes before admit(). A session, half open or not, is that of one user only.
-  /// `host` is where it comes from.
+  /// `host` is where it comes from, as a Crowd knows it.
   ///
   /// A memory path joins a session that has an open path for requests, and takes no memory.
   ///

@@ -3,9 +3,12 @@
 
 #include <chrono>
 #include <iterator>
+#include <set>
+#include <string_view>
 
 #include "rdma/audit_line.hpp"
 #include "rdma/core/crowd.hpp"
+#include "rdma/network.hpp"
 
 namespace rtrs {
 namespace {
@@ -15,11 +18,13 @@ constexpr Duration kPause = std::chrono::minutes{1};
 constexpr std::size_t kMaxEntries = 256;
 /// Of one host; the users that it names beyond are not told apart.
 constexpr std::size_t kMaxOfHost = 16;
+/// Hosts of one network of IPv6.
+constexpr std::size_t kMaxOfNetwork = 16;
 
 }  // namespace
 
 void RefusalLog::say(LogLevel level, const std::string& peer, const std::string& why, Instant now) {
-  say_once(level, {std::string{host_of(peer)}, "", why}, peer + ": " + why, now);
+  say_once(level, {name_of(peer), "", why}, peer + ": " + why, now);
 }
 
 void RefusalLog::audit(const AuthRefusal& refusal, Instant now) {
@@ -29,10 +34,23 @@ void RefusalLog::audit(const AuthRefusal& refusal, Instant now) {
                                                        {"user", user},
                                                        {"how", refusal.how},
                                                        {"why", ascii_of(refusal.why)}});
-  const std::string host{host_of(refusal.peer)};
+  const std::string host = name_of(refusal.peer);
   Key key{host, user, refusal.how + ' ' + refusal.why};
   if (!entries_.contains(key) && tries_many(host)) key = {host, "", refusal.how};
   say_once(LogLevel::warning, std::move(key), line, now);
+}
+
+std::string RefusalLog::name_of(const std::string& peer) const {
+  std::string host{host_of(peer)};
+  std::string network = network_of_host(peer);
+  if (network.empty()) return host;
+  std::set<std::string_view> others;
+  for (const auto& [key, entry] : entries_) {
+    const std::string& other = std::get<0>(key);
+    if (other == host) return host;
+    if (network_of_host(other + ":0") == network) others.insert(other);
+  }
+  return others.size() < kMaxOfNetwork ? host : network;
 }
 
 bool RefusalLog::tries_many(const std::string& host) const {

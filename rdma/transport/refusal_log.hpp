@@ -23,7 +23,8 @@ struct AuthRefusal {
 };
 
 /// Says why a host is turned away when it is news, and then once a minute how often. At log level
-/// debug it says it each time.
+/// debug it says it each time. Of one network of IPv6 a few hosts are kept apart, see
+/// network_of_host(); the others there are one.
 ///
 /// Threads: one at a time; the time is an argument.
 class RefusalLog {
@@ -44,6 +45,7 @@ class RefusalLog {
   };
 
   void say_once(LogLevel level, Key key, const std::string& line, Instant now);
+  std::string name_of(const std::string& peer) const;
   bool tries_many(const std::string& host) const;
 
   Log log_;

@@ -166,7 +166,7 @@ void ServerDriver::welcome(std::unique_ptr<Incoming> incoming, unsigned entrance
     return refuse(ENOMEM, "there are " + std::to_string(options_.max_connections) +
                               " connections already (max_connections)");
   }
-  const auto decision = admission_.consider(*parameters, user, host_of(incoming->peer));
+  const auto decision = admission_.consider(*parameters, user, host_in_networks(incoming->peer));
   turn_away(decision.makes_room);
   if (decision.error != 0) return refuse(decision.error, decision.why);
   auto host = decision.new_session ? create_session(decision.session, *parameters, *incoming)

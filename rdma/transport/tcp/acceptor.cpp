@@ -19,6 +19,7 @@
 
 #include "rdma/core/crowd.hpp"
 #include "rdma/descriptor_reserve.hpp"
+#include "rdma/network.hpp"
 #include "rdma/transport/await.hpp"
 #include "rdma/transport/tcp/connector.hpp"
 #include "rdma/transport/tcp/greeting.hpp"
@@ -81,9 +82,11 @@ class TcpAcceptor final : public Acceptor {
     explicit Handshake(Socket s) : socket{std::move(s)} {
       error_code ignored;
       peer = text_of(socket.remote_endpoint(ignored));
+      host = host_in_networks(peer);
     }
     Socket socket;
     std::string peer;
+    std::string host;
   };
   using Handshakes = std::list<std::shared_ptr<Handshake>>;
 
@@ -154,10 +157,10 @@ void TcpAcceptor::receive(Socket socket) {
     // An honest client needs milliseconds, so the oldest is the least likely one.
     Crowd<Socket*> crowd;
     for (const auto& handshake : handshakes_) {
-      if (handshake->socket.is_open()) crowd.add(host_of(handshake->peer), &handshake->socket);
+      if (handshake->socket.is_open()) crowd.add(handshake->host, &handshake->socket);
     }
     error_code ignored;
-    if (Socket* const* const goes = crowd.first_of_most()) {
+    if (const auto goes = crowd.first_of_most()) {
       (*goes)->close(ignored);
     } else if (reserved) {
       return refused(LogLevel::warning, text_of(socket.remote_endpoint(ignored)),

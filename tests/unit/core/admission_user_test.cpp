@@ -155,5 +155,24 @@ TEST_CASE("admission: a session that is in does not count against its host") {
         other.path);
 }
 
+TEST_CASE("admission: an owner of a network fills the places of that network only") {
+  AdmissionLimits few = limits();
+  few.max_half_open = 4;
+  Admission admission{few};
+  const auto come = [&](std::uint8_t session, const std::string& host) {
+    return admission.consider(request(session, 0), std::nullopt, host);
+  };
+  const auto honest = come(1, "site1/a/b/7");
+  const auto neighbour = come(2, "site2/a/b/7");
+  for (std::uint8_t n = 3; n < 60; ++n) {
+    // Of four networks in one that is larger, with an address of its own each, but for every third.
+    const std::string address = n % 3 == 0 ? "9" : std::to_string(n);
+    come(n, "site2/c/" + std::to_string(n % 4) + '/' + address);
+  }
+  CHECK(admission.half_open() == 4);
+  CHECK(admission.admit(honest.session, honest.path, "honest", "host1").why_not == nullptr);
+  CHECK(admission.admit(neighbour.session, neighbour.path, "next", "host2").why_not == nullptr);
+}
+
 }  // namespace
 }  // namespace rtrs::admission_test

@@ -51,14 +51,20 @@ TEST_CASE("rights: a star is for those who have proven a name, an address for th
   CHECK(of(network, "", "nonsense") == Permission::none);
   CHECK(of(network, "host1", "10.0.0.9:1") == Permission::none);
   CHECK(of({.rw = {"@0.0.0.0/0"}, .ro = {}}, "", "[fd00::1]:1") == Permission::none);
+  const Rights v6{.rw = {"@::/0"}, .ro = {"@::ffff:10.0.0.0/104"}};
+  CHECK(of(v6, "", "[fd00::1]:1") == Permission::write);
+  CHECK(of(v6, "", "10.0.0.9:1") == Permission::read);
+  CHECK(of(v6, "", "[::ffff:10.0.0.9]:1") == Permission::read);
+  CHECK(of(v6, "", "192.0.2.7:1") == Permission::none);
 }
 
 TEST_CASE("rights: patterns that can match nobody are named") {
   for (const char* good :
        {"host1", "*", "vm-*", "@10.0.0.0/24", "@::1", "@fd00::/128", "@0.0.0.0/0"})
     CHECK(fault_of_pattern(good).empty());
-  for (const char* bad : {"", "a*b", "**", "a b", "a/b", "a@b", "a:b", "@", "@host", "@10.0.0.0/33",
-                          "@fd00::/129", "@10.0.0.0/", "@10.0.0.0/x", "@10.0.0/24", "\xc3\xa4"})
+  for (const char* bad :
+       {"", "a*b", "**", "a b", "a/b", "a@b", "a:b", "@", "@host", "@10.0.0.0/33", "@fd00::/129",
+        "@10.0.0.0/", "@10.0.0.0/x", "@10.0.0/24", "\xc3\xa4", "@::ffff:10.0.0.1/24"})
     CHECK_FALSE(fault_of_pattern(bad).empty());
   CHECK_FALSE(fault_of_pattern(std::string(64, 'a')).empty());
 }

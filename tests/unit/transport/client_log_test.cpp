@@ -40,6 +40,23 @@ TEST_CASE("a host that fills the log is cut short, whatever its port, and others
   CHECK(lines.all.back() == "closed (800 lines before it were not logged)");
 }
 
+TEST_CASE("a host with a whole network of IPv6 has a few allowances, and others keep theirs") {
+  Lines lines;
+  ClientLog log{lines.log()};
+  const ComplaintLog::Instant start{1h};
+  const auto come = [&](unsigned n, ComplaintLog::Instant now) {
+    log.say(LogLevel::info, "[fd00:0:0:1::" + std::to_string(n % 9999) + "]:4", "opened", now);
+  };
+  for (unsigned n = 0; n < 9000; ++n) come(n, start);
+  CHECK(lines.all.size() == ClientLog::kMaxHostsOfNetwork + kBurst);
+  log.say(LogLevel::info, "[fd00:0:0:2::1]:4", "opened, too", start);
+  CHECK(lines.all.back() == "opened, too");
+  lines.all.clear();
+  constexpr unsigned kSeconds = 60;
+  for (unsigned n = 0; n < kSeconds * 100; ++n) come(n, start + n * 10ms);
+  CHECK(lines.all.size() <= (kSeconds + 1) * (3 * ClientLog::kMaxHostsOfNetwork));
+}
+
 TEST_CASE("a host is not forgotten before it was said how many of its lines were left out") {
   Lines lines;
   {

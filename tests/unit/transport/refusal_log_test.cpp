@@ -67,6 +67,18 @@ TEST_CASE("hosts without number cost no memory without end, and are not all name
   CHECK(lines.all.size() > 1);
 }
 
+TEST_CASE("a host with a whole network of IPv6 is named a few times, and hides nobody else") {
+  Lines lines;
+  RefusalLog log{lines.log()};
+  for (int i = 0; i < 1000; ++i) {
+    log.say(LogLevel::warning, "[fd00:0:0:1::" + std::to_string(i) + "]:4", "full", Instant{1h});
+  }
+  CHECK(lines.all.size() == 17);
+  log.say(LogLevel::warning, "[fd00:0:0:1::7]:4", "too old", Instant{1h});
+  log.say(LogLevel::warning, "[fd00:0:0:2::1]:4", "full", Instant{1h});
+  CHECK(lines.all.size() == 19);
+}
+
 AuthRefusal refusal(const std::string& peer, const std::string& user) {
   return {peer, "tcp:0.0.0.0:1234", user, "tls-psk", "no such key"};
 }
