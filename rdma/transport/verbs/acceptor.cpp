@@ -239,7 +239,7 @@ void VerbsAcceptor::on_request(rdma_cm_event* event) {
   auto incoming =
       std::make_unique<VerbsIncoming>(id_.shared_channel(), event->id, reads, options_.log);
   incoming->may_be_linux = true;
-  incoming->peer = text_of(rdma_get_peer_addr(event->id));
+  incoming->peer = text_of_client(event->id);
   const auto& parameters = event->param.conn;
   if (parameters.private_data != nullptr) {
     std::memcpy(incoming->record.data(), parameters.private_data,

@@ -129,4 +129,49 @@ std::string text_of(const sockaddr* address) {
   return text.str();
 }
 
+namespace {
+
+/// RoCE makes GIDs from addresses of IP, InfiniBand and iWARP do not.
+bool is_roce(const rdma_cm_id* id) {
+  ibv_port_attr port{};
+  return id->verbs != nullptr && id->verbs->device->transport_type == IBV_TRANSPORT_IB &&
+         ibv_query_port(id->verbs, id->port_num, &port) == 0 &&
+         port.link_layer == IBV_LINK_LAYER_ETHERNET;
+}
+
+in6_addr as_ipv6(const sockaddr* address) {
+  in6_addr bytes{};
+  if (address->sa_family == AF_INET6) {
+    sockaddr_in6 v6;
+    std::memcpy(&v6, address, sizeof(v6));
+    return v6.sin6_addr;
+  }
+  sockaddr_in v4;
+  std::memcpy(&v4, address, sizeof(v4));
+  bytes.s6_addr[10] = bytes.s6_addr[11] = 0xFF;
+  std::memcpy(&bytes.s6_addr[12], &v4.sin_addr, sizeof(v4.sin_addr));
+  return bytes;
+}
+
+}  // namespace
+
+std::string text_of_client(rdma_cm_id* id) {
+  const sockaddr* const said = rdma_get_peer_addr(id);
+  const bool by_ip = said->sa_family == AF_INET || said->sa_family == AF_INET6;
+  if (!by_ip || !is_roce(id) || id->route.num_paths < 1) return text_of(said);
+  const union ibv_gid& gid = id->route.path_rec->dgid;
+  const in6_addr address = as_ipv6(said);
+  if (std::memcmp(&address, gid.raw, sizeof(gid.raw)) == 0) return text_of(said);
+  namespace ip = boost::asio::ip;
+  ip::address_v6::bytes_type bytes;
+  std::memcpy(bytes.data(), gid.raw, bytes.size());
+  const ip::address_v6 real{bytes};
+  std::ostringstream text;
+  text << ip::tcp::endpoint{real.is_v4_mapped()
+                                ? ip::address{ip::make_address_v4(ip::v4_mapped, real)}
+                                : ip::address{real},
+                            ntohs(rdma_get_dst_port(id))};
+  return text.str();
+}
+
 }  // namespace rtrs::verbs

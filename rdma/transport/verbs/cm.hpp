@@ -81,6 +81,10 @@ CmAddress local_address(rdma_cm_id* id);
 /// "10.0.0.1:1234".
 std::string text_of(const sockaddr* address);
 
+/// The peer of a connect request. Its message has an address of IP that the client chose, so over
+/// RoCE it is that of the GID to which packets go, whatever the message says.
+std::string text_of_client(rdma_cm_id* id);
+
 /// Remedy for an address without an RDMA device.
 inline constexpr const char* kNoDeviceHint =
     " (no RDMA device serves this address: 'rdma link' shows them; software RoCE on an Ethernet "
