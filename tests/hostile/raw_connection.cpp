@@ -92,6 +92,27 @@ Answer RawConnection::answer() {
   return {answer->error, true};
 }
 
+wire::ConnectResponse RawConnection::response() const {
+  require(record_.size() >= sizeof(wire::ConnectResponse), "no record in the answer");
+  return wire::copy_of<wire::ConnectResponse>(record_);
+}
+
+Binding RawConnection::binding() const {
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr initial{};
+  union ibv_gid own {};
+  require(ibv_query_qp(id_->qp, &attributes, IBV_QP_AV | IBV_QP_DEST_QPN, &initial) == 0, "query");
+  const ibv_ah_attr& way = attributes.ah_attr;
+  require(ibv_query_gid(id_->verbs, way.port_num, way.grh.sgid_index, &own) == 0, "gid");
+  const std::array<std::uint32_t, 2> numbers{htole32(id_->qp->qp_num),
+                                             htole32(attributes.dest_qp_num)};
+  Binding binding{};
+  std::memcpy(binding.data(), own.raw, sizeof(own.raw));
+  std::memcpy(binding.data() + 16, way.grh.dgid.raw, sizeof(own.raw));
+  std::memcpy(binding.data() + 32, numbers.data(), sizeof(numbers));
+  return binding;
+}
+
 void RawConnection::accept(ConstBytes record) {
   rdma_conn_param parameters{};
   parameters.private_data = record.data();

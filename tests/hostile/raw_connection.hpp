@@ -66,6 +66,10 @@ class RawConnection {
   Answer answer();
   /// The server's grant, once answer() told that it did.
   const wire::AcceptParameters& accepted() const { return accepted_; }
+  /// The record behind it, byte by byte.
+  wire::ConnectResponse response() const;
+  /// Both ends of the queue pair, as a proof has them; this one is the client's.
+  Binding binding() const;
   void accept(ConstBytes record);
   void reject(ConstBytes record);
   void disconnect();

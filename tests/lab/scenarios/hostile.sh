@@ -41,7 +41,7 @@ attack() {
 }
 no_connection_left() { [[ $(rdma resource show | tr -s ' ') == "$(grep rxe /tmp/empty)" ]]; }
 
-clients() { limit=300 on server attack --source-file-exclude='*/server*_test*'; }
+clients() { limit=300 on server attack --source-file-exclude='*/server*_test*,*/proof_test*'; }
 clients_with_new_keys() {
   limit=300 on server attack --always-invalidate \
     --source-file='*/request_test*,*/flood_test*,*/message_test*'
@@ -57,8 +57,23 @@ attack_client() {
 }
 servers() { limit=300 on server attack_client; }
 
+# The secrets are the last digit of the name, 32 times.
+without_keys() {
+  local before
+  before=$(rdma resource show | tr -s ' ')
+  (umask 077 && printf 'host%d:%s\n' 1 "$(printf '31%.0s' {1..32})" 2 "$(printf '32%.0s' {1..32})" >/tmp/keys.psk)
+  rnbd_server --listen rdma:10.99.0.1:1234 --auth=psk --tls-psk /tmp/keys.psk --queue-depth 48 --max-io-size 64K \
+    --max-sessions 8 --handshake-timeout 3s --heartbeat 1s --export disk0=memory:1M,rw=host1
+  RNBD_TARGET=10.99.0.1:1234 run_doctest "$build_dir/bin/hostile_verbs" --duration=true --source-file='*/proof_test*'
+  says rnbd-server.log 'auth refused peer=10.99.0.1:[0-9]+ listener=rdma:10.99.0.1:1234 user=host1 how=proof'
+  stop rnbd-server
+  [[ $(rdma resource show | tr -s ' ') == "$before" ]] || fail "the device holds more than before"
+}
+proofs() { limit=300 on server without_keys; }
+
 boot server
 it "clients that do harm lose their path or get an errno, the others notice nothing, nothing is left" clients
 it_full "the same while every key is good for one request only" clients_with_new_keys
+it "who does not prove a key over verbs gets no chunks, and nobody uses those of others" proofs
 it "servers that do harm lose the path, the client says why, and neither crashes nor hangs" servers
 finish
