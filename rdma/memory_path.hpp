@@ -43,6 +43,10 @@ class MemoryPath {
   ///
   /// Errors: as read().
   virtual int settle(RemoteMemory readable, const Interrupt& interrupt) = 0;
+  /// write() of at least a byte, and settle() for these bytes, in one wait. `to` is readable, too.
+  ///
+  /// Errors: as write().
+  virtual int write_settled(RemoteMemory to, ConstBytes data, const Interrupt& interrupt) = 0;
 
   /// Memory that need not be copied over RDMA. It stays the caller's, and must stay until it is
   /// forgotten. Errors: ENOMEM (it cannot be locked), EIO (the path died).

@@ -22,34 +22,39 @@ MemoryLane::MemoryLane(std::unique_ptr<Connection> connection,
     : connection_{std::move(connection)}, on_broken_{std::move(on_broken)} {}
 
 int MemoryLane::read(RemoteMemory from, MutableBytes into, const Interrupt& interrupt) {
-  return run({.where = from, .into = into, .from = {}, .is_read = true}, interrupt);
+  Transfer read{.where = from, .into = into, .from = {}, .is_read = true};
+  return run({&read, 1}, interrupt);
 }
 
 int MemoryLane::write(RemoteMemory to, ConstBytes data, const Interrupt& interrupt) {
-  return run({.where = to, .into = {}, .from = data, .is_read = false}, interrupt);
+  Transfer write{.where = to, .into = {}, .from = data, .is_read = false};
+  return run({&write, 1}, interrupt);
 }
 
 int MemoryLane::settle(RemoteMemory readable, const Interrupt& interrupt) {
   std::array<std::byte, 8> unused{};
-  std::uint64_t written = 0;
   {
     const std::lock_guard lock{mutex_};
     if (!broken_ && settled_ == written_) return 0;
-    written = written_;
   }
-  const int error = read(readable, unused, interrupt);
-  const std::lock_guard lock{mutex_};
-  if (error == 0) settled_ = std::max(settled_, written);
-  return error;
+  return read(readable, unused, interrupt);
 }
 
-/// Of several callers one waits for what comes, also for the others.
-int MemoryLane::run(Transfer transfer, const Interrupt& interrupt) {
+int MemoryLane::write_settled(RemoteMemory to, ConstBytes data, const Interrupt& interrupt) {
+  std::array<std::byte, 8> unused{};
+  const auto behind = MutableBytes{unused}.first(std::min(unused.size(), data.size()));
+  std::array both{Transfer{.where = to, .into = {}, .from = data, .is_read = false},
+                  Transfer{.where = to, .into = behind, .from = {}, .is_read = true}};
+  return run(both, interrupt);
+}
+
+/// One transfer behind the other. Of several callers one waits for what comes, also for the others.
+int MemoryLane::run(std::span<Transfer> transfers, const Interrupt& interrupt) {
   std::unique_lock lock{mutex_};
   for (;;) {
     if (broken_) return EIO;
-    post(transfer);
-    if (transfer.done()) return 0;
+    post(transfers);
+    if (std::ranges::all_of(transfers, &Transfer::done)) return 0;
     if (interrupt()) {
       // Its accesses under way can be taken back only together with the connection.
       break_off("a caller gave up what was under way");
@@ -63,13 +68,14 @@ int MemoryLane::run(Transfer transfer, const Interrupt& interrupt) {
   }
 }
 
-void MemoryLane::post(Transfer& transfer) {
-  bool any = false;
-  while (transfer.posted < transfer.size() && end_ - first_ < kWindows) {
-    post_piece(transfer, std::min<std::size_t>(kPiece, transfer.size() - transfer.posted));
-    any = true;
+void MemoryLane::post(std::span<Transfer> transfers) {
+  const std::size_t before = end_;
+  for (Transfer& transfer : transfers) {
+    while (transfer.posted < transfer.size() && end_ - first_ < kWindows) {
+      post_piece(transfer, std::min<std::size_t>(kPiece, transfer.size() - transfer.posted));
+    }
   }
-  if (any) connection_->flush();
+  if (end_ != before) connection_->flush();
 }
 
 void MemoryLane::post_piece(Transfer& transfer, std::size_t size) {
@@ -98,7 +104,12 @@ Complaint MemoryLane::on_done(Ticket ticket) {
   if (piece.landing.data() != piece.into.data()) {
     std::memcpy(piece.into.data(), piece.landing.data(), piece.into.size());
   }
-  if (!piece.transfer->is_read) ++written_;
+  // Operations end in the order of posting: these are all the writes that lie before a read.
+  if (piece.transfer->is_read) {
+    settled_ = written_;
+  } else {
+    ++written_;
+  }
   --piece.transfer->under_way;
   return nullptr;
 }

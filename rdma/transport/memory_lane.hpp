@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 
 #include "rdma/client.hpp"
@@ -32,6 +33,7 @@ class MemoryLane final : public QueuePairHandler {
   int write(RemoteMemory to, ConstBytes data, const Interrupt& interrupt);
   /// A read behind all writes that have ended pushes them out of the server's device.
   int settle(RemoteMemory readable, const Interrupt& interrupt);
+  int write_settled(RemoteMemory to, ConstBytes data, const Interrupt& interrupt);
 
   tl::expected<void, Failure> register_memory(MutableBytes memory);
   void forget_memory(MutableBytes memory);
@@ -61,8 +63,8 @@ class MemoryLane final : public QueuePairHandler {
     MutableBytes landing;  ///< and where it lands
   };
 
-  int run(Transfer transfer, const Interrupt& interrupt);
-  void post(Transfer& transfer);
+  int run(std::span<Transfer> transfers, const Interrupt& interrupt);
+  void post(std::span<Transfer> transfers);
   void post_piece(Transfer& transfer, std::size_t size);
   bool drive(std::unique_lock<std::mutex>& lock);
   void take_arrivals();

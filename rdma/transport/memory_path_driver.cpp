@@ -143,6 +143,11 @@ int MemoryPathDriver::settle(RemoteMemory readable, const Interrupt& interrupt) 
   return 0;
 }
 
+int MemoryPathDriver::write_settled(RemoteMemory to, ConstBytes data, const Interrupt& interrupt) {
+  MemoryLane* const lane = next_lane();
+  return lane == nullptr ? EIO : lane->write_settled(to, data, interrupt);
+}
+
 tl::expected<void, Failure> MemoryPathDriver::register_memory(MutableBytes memory) {
   if (!alive_) return tl::unexpected(Failure{EIO, failure()});
   for (auto& lane : lanes_) {

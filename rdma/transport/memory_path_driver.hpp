@@ -36,6 +36,7 @@ class MemoryPathDriver final : public MemoryPath {
   int read(RemoteMemory from, MutableBytes into, const Interrupt& interrupt) override;
   int write(RemoteMemory to, ConstBytes data, const Interrupt& interrupt) override;
   int settle(RemoteMemory readable, const Interrupt& interrupt) override;
+  int write_settled(RemoteMemory to, ConstBytes data, const Interrupt& interrupt) override;
   tl::expected<void, Failure> register_memory(MutableBytes memory) override;
   void forget_memory(MutableBytes memory) override;
 

@@ -96,6 +96,12 @@ TEST_CASE("what is written one-sided is read one-sided, and by everybody else") 
     CHECK(brick.device().read(i * kBlock, back, kNever) == 0);
     CHECK(back == bytes(kBlock, i));
   }
+  for (const std::size_t size : {std::size_t{1}, std::size_t{7}, kBlock}) {
+    const auto mine = bytes(size, static_cast<unsigned>(size));
+    CHECK(RemoteBrick::write_settled(blocks[0], kBlock - size, mine, kNever) == 0);
+    CHECK(brick.device().read(kBlock - size, rtrs::MutableBytes{back}.first(size), kNever) == 0);
+    CHECK(std::ranges::equal(mine, rtrs::ConstBytes{back}.first(size)));
+  }
   const auto mapped = brick.list(wire::BrickListing::mapped_by_me, kNever);
   REQUIRE(mapped.has_value());
   REQUIRE(mapped->size() == 1);
@@ -349,8 +355,7 @@ TEST_CASE("measure: one-sided operations against two-sided ones" * doctest::skip
     const auto read = measure(
         server, [&](std::uint64_t at) { return RemoteBrick::read(block, at, data, kNever); });
     const auto write = measure(server, [&](std::uint64_t at) {
-      const int error = RemoteBrick::write(block, at, data, kNever);
-      return error != 0 ? error : RemoteBrick::settle(block, kNever);
+      return RemoteBrick::write_settled(block, at, data, kNever);
     });
     REQUIRE(c.brick->unmap(block, false, kNever) == 0);
     MESSAGE("read ", read.median, " us, two-sided ", two_sided_read.median,

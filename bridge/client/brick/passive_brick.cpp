@@ -105,8 +105,9 @@ int PassiveBrick::read(std::uint64_t offset, rtrs::MutableBytes into, const Inte
 }
 
 int PassiveBrick::write(const MapCache::Pin& pin, std::uint64_t offset, rtrs::ConstBytes data,
-                        const Interrupt& interrupt) {
-  const int error = RemoteBrick::write(pin->map, offset % wire::kBrickBlock, data, interrupt);
+                        bool seen, const Interrupt& interrupt) {
+  const auto how = seen ? &RemoteBrick::write_settled : &RemoteBrick::write;
+  const int error = how(pin->map, offset % wire::kBrickBlock, data, interrupt);
   if (error != 0) return error == EINTR ? error : kTwoSided;
   one_sided_.fetch_add(1, std::memory_order_relaxed);
   owe(offset, data.size());

@@ -41,8 +41,9 @@ class PassiveBrick {
 
   /// Inside one block. Errors: kTwoSided, EINTR.
   int read(std::uint64_t offset, rtrs::MutableBytes into, const Interrupt& interrupt);
-  /// Inside one block, which `pin` is a map of; see enter(). Errors: kTwoSided, EINTR.
-  int write(const MapCache::Pin& pin, std::uint64_t offset, rtrs::ConstBytes data,
+  /// Inside one block, which `pin` is a map of; see enter(). `seen`: the server's programs see it
+  /// when this returns. Errors: kTwoSided, EINTR.
+  int write(const MapCache::Pin& pin, std::uint64_t offset, rtrs::ConstBytes data, bool seen,
             const Interrupt& interrupt);
   /// Null: the write has to go two-sided.
   MapCache::Pin enter(std::uint64_t offset, bool write);

@@ -98,9 +98,10 @@ int PassiveDisk::write_one_sided(std::uint64_t offset, rtrs::ConstBytes data, bo
   const MapCache::Pin pin = brick_->enter(offset, /*write=*/true);
   if (pin == nullptr) return kTwoSided;
   const std::uint64_t era = device_->era();
-  int error = write_pinned(pin, offset, data, interrupt);
+  const bool durable = fua && brick_->has_sync();
+  int error = write_pinned(pin, offset, data, durable, interrupt);
   brick_->leave(pin);
-  if (error == 0 && fua && brick_->has_sync()) error = sync(offset, data.size(), interrupt);
+  if (error == 0 && durable) error = sync(offset, data.size(), interrupt);
   // It was written to a server that is gone, perhaps, and whose losses have been told already.
   if (error == 0 && device_->era() != era) return kTwoSided;
   return error == 0 || error == EINTR || error == EROFS ? error : kTwoSided;
@@ -108,7 +109,7 @@ int PassiveDisk::write_one_sided(std::uint64_t offset, rtrs::ConstBytes data, bo
 
 /// As a change of whole blocks that is two-sided: no patch, and no other user's change, overlaps.
 int PassiveDisk::write_pinned(const MapCache::Pin& pin, std::uint64_t offset, rtrs::ConstBytes data,
-                              const Interrupt& interrupt) {
+                              bool seen, const Interrupt& interrupt) {
   Transfer transfer{.operation = IoOperation::write,
                     .offset = offset,
                     .length = data.size(),
@@ -117,7 +118,9 @@ int PassiveDisk::write_pinned(const MapCache::Pin& pin, std::uint64_t offset, rt
   if (const int error = device_->begin(transfer, begun)) return error == EAGAIN ? kTwoSided : error;
   // A change that somebody gave up may land later; two-sided ones wait for its end.
   int error = kTwoSided;
-  if (!device_->handle().given_up->changes()) error = brick_->write(pin, offset, data, interrupt);
+  if (!device_->handle().given_up->changes()) {
+    error = brick_->write(pin, offset, data, seen, interrupt);
+  }
   if (error == 0) device_->handle().unflushed.note();
   const int ended = device_->end(transfer, begun, error == kTwoSided ? 0 : error);
   return error == kTwoSided ? kTwoSided : ended;

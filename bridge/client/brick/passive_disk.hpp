@@ -47,7 +47,7 @@ class PassiveDisk final : public Disk {
   bool inside(std::uint64_t offset, std::uint64_t length) const;
   int write_one_sided(std::uint64_t offset, rtrs::ConstBytes data, bool fua,
                       const Interrupt& interrupt);
-  int write_pinned(const MapCache::Pin& pin, std::uint64_t offset, rtrs::ConstBytes data,
+  int write_pinned(const MapCache::Pin& pin, std::uint64_t offset, rtrs::ConstBytes data, bool seen,
                    const Interrupt& interrupt);
   int read_two_sided(std::uint64_t offset, rtrs::MutableBytes data, const Interrupt& interrupt);
   int write_two_sided(std::uint64_t offset, rtrs::ConstBytes data, bool fua,

@@ -221,4 +221,12 @@ int RemoteBrick::settle(const MappedBlock& block, const Interrupt& interrupt) {
   return block.path->settle(block.where, interrupt);
 }
 
+int RemoteBrick::write_settled(const MappedBlock& block, std::uint64_t offset,
+                               rtrs::ConstBytes data, const Interrupt& interrupt) {
+  constexpr std::uint32_t kBoth = wire::kMapRead | wire::kMapWrite;
+  if (!is_inside(offset, data.size())) return EINVAL;
+  if ((block.rights & kBoth) != kBoth) return EACCES;
+  return block.path->write_settled(at(block, offset), data, interrupt);
+}
+
 }  // namespace rnbd

@@ -92,6 +92,11 @@ class RemoteBrick {
   /// Behind it the server's programs see what was written to any block of the path of `block`,
   /// which is mapped for reading: requests for it, and SYNC.
   static int settle(const MappedBlock& block, const Interrupt& interrupt);
+  /// write(), and settle() for these bytes, in one wait.
+  ///
+  /// Errors: as write(); EACCES, too, if the block is not mapped for reading.
+  static int write_settled(const MappedBlock& block, std::uint64_t offset, rtrs::ConstBytes data,
+                           const Interrupt& interrupt);
 
   /// The memory path is dead: waits until the server says that its keys are, so that no write of
   /// unknown fate can land any more, and connects another one. Does nothing while it lives.
