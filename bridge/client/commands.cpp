@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/client/commands.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -60,6 +61,20 @@ Json describe(const rtrs::PathStatus& path, bool has_session) {
           {"trouble", path.trouble}};
 }
 
+/// Those of the command line that were removed since.
+Json missing_paths(const ClientConfig& config, const SessionStatus& status) {
+  Json missing = Json::array();
+  if (config.mirror) return missing;  // its paths stay as they are
+  for (const rtrs::PathAddress& path : config.paths) {
+    const bool there = std::ranges::any_of(status.paths, [&](const rtrs::PathStatus& each) {
+      return each.address == path && !each.leaving;
+    });
+    if (there) continue;
+    missing.push_back({{"missing_path", to_string(path)}, {"preference", path.preference}});
+  }
+  return missing;
+}
+
 Json describe(const ClientConfig& config, const SessionStatus& status) {
   const rtrs::ServerId id = status.server_id;
   Json answer{{"server", config.server()},
@@ -70,6 +85,7 @@ Json describe(const ClientConfig& config, const SessionStatus& status) {
               {"max_io_size", status.limits ? Json(status.limits->max_io_size) : Json()},
               {"trouble", status.trouble},
               {"paths", Json::array()},
+              {"missing_paths", missing_paths(config, status)},
               {"devices", Json::array()}};
   for (const rtrs::PathStatus& path : status.paths) {
     answer["paths"].push_back(describe(path, !status.name.empty()));

@@ -33,6 +33,10 @@ Outcome outcome_of(const tl::expected<std::string, std::string>& text) {
   return text ? Outcome{0, *text, ""} : Outcome{1, "", text.error()};
 }
 
+Outcome outcome_of(const MapAnswer& answer) {
+  return answer ? Outcome{0, *answer, ""} : Outcome{answer.error().status, "", answer.error().text};
+}
+
 /// Null when it does not answer with an object, or with an error.
 CtlJson ask(const CtlProgram& program, const char* command, std::string& trouble) {
   const auto answer = ask_control_socket(program.socket, command, kPatienceWithEach);
@@ -97,8 +101,9 @@ Outcome steer(const CtlAction& action) {
 Outcome recover(const CtlAction& action) {
   const bool by_device = !action.object || action.object == CtlObject::device;
   const bool all = action.names.front() == "all";
-  const std::string mapping =
-      by_device && !all && action.names.size() == 1 ? mapping_called(action) : "";
+  const std::string mapping = by_device && !all && action.names.size() == 1
+                                  ? mapping_called(action, action.names.front())
+                                  : "";
   const bool maps = by_device && (all || !mapping.empty());
   if (!maps && action.object == CtlObject::device) {
     return {1, "",
@@ -119,15 +124,47 @@ Outcome recover(const CtlAction& action) {
   return outcome;
 }
 
+/// The disks of a session are those of its bridges. Devices of NBD clients are none.
+Outcome remap_session(const CtlAction& action) {
+  bool complete = true;
+  const std::string& session = action.names.front();
+  const auto programs = programs_of_session(session, ask_all(action.root, complete));
+  std::vector<std::string> mappings;
+  for (const std::string& program : programs) {
+    if (!mapping_called(action, program).empty()) mappings.push_back(program);
+  }
+  if (!mappings.empty()) return outcome_of(remap_devices(action, mappings));
+  // A bridge that has died tells no session; its name stands for it.
+  const std::string mapping = mapping_called(action, session);
+  if (!mapping.empty()) return outcome_of(remap_devices(action, {mapping}));
+  if (!programs.empty()) {
+    return {1, "",
+            "session '" + session +
+                "' has no disk of the kernel; its devices belong to NBD clients, who have to "
+                "connect anew"};
+  }
+  return {1, "",
+          "there is no " + std::string{action.object ? "" : "disk or "} + "session '" + session +
+              "'; `rnbd-ctl client list sessions` tells of all"};
+}
+
+Outcome remap(const CtlAction& action) {
+  if (action.object == CtlObject::path) {
+    return {1, "", "disks and sessions are mapped anew; write path readd for a path"};
+  }
+  const std::string mapping = mapping_called(action, action.names.front());
+  const bool is_device = action.object == CtlObject::device || !mapping.empty();
+  if (is_device && action.object != CtlObject::session) {
+    return outcome_of(remap_devices(action, {action.names.front()}));
+  }
+  return remap_session(action);
+}
+
 /// Source: udev(7), IMPORT{program}.
 Outcome tell_udev(const CtlAction& action) {
   const auto device = find_kernel_device(action.root, action.names.front());
   if (!device) return {1, "", action.names.front() + " is no device of rnbd-bridge"};
   return {0, "RNBD_NAME=" + device->name + "\nRNBD_UUID=" + device->uuid + "\n", ""};
-}
-
-Outcome outcome_of(const MapAnswer& answer) {
-  return answer ? Outcome{0, *answer, ""} : Outcome{answer.error().status, "", answer.error().text};
 }
 
 Outcome perform(const CtlAction& action) {
@@ -144,7 +181,7 @@ Outcome perform(const CtlAction& action) {
     case CtlVerb::unmap:
       return outcome_of(unmap_device(action));
     case CtlVerb::remap:
-      return outcome_of(remap_device(action));
+      return remap(action);
     case CtlVerb::resize:
       return outcome_of(resize_device(action));
     case CtlVerb::recover:

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <tl/expected.hpp>
+#include <vector>
 
 #include "bridge/ctl/words.hpp"
 
@@ -20,12 +21,14 @@ using MapAnswer = tl::expected<std::string, MapTrouble>;
 
 MapAnswer map_device(const CtlAction& action);
 MapAnswer unmap_device(const CtlAction& action);
-MapAnswer remap_device(const CtlAction& action);
+/// The disks of these names, all away before the first comes again. Without `force` nothing
+/// changes while somebody uses one of them. The output names their devices.
+MapAnswer remap_devices(const CtlAction& action, const std::vector<std::string>& names);
 MapAnswer resize_device(const CtlAction& action);
 /// Starts the bridge of a mapping that has none, or of all such mappings ("all"). The output names
 /// their devices.
 MapAnswer recover_devices(const CtlAction& action);
 /// The name of the mapping that is called NAME, nbdN or /dev/nbdN; "": there is none.
-std::string mapping_called(const CtlAction& action);
+std::string mapping_called(const CtlAction& action, const std::string& name);
 
 }  // namespace rnbd

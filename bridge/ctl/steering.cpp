@@ -74,7 +74,12 @@ class Planner {
       case CtlVerb::close:
         return close();
       case CtlVerb::recover:
-        if (action_.names.back() == "all") return recover(paths(CtlSide::client, ""));
+        if (action_.add_missing && about_paths()) {
+          return tl::unexpected(
+              std::string{"add-missing is for sessions; write recover session "
+                          "SESSION add-missing"});
+        }
+        if (action_.names.back() == "all") return recover_all();
         break;
       default:
         break;
@@ -149,7 +154,7 @@ class Planner {
   MaybeSteps of_one() const {
     const bool may_be_session = action_.object != CtlObject::path && action_.names.size() == 1 &&
                                 action_.verb != CtlVerb::remove && action_.verb != CtlVerb::readd;
-    const bool may_be_path = action_.object != CtlObject::session;
+    const bool may_be_path = action_.object != CtlObject::session && !action_.add_missing;
     const CtlSide side = action_.verb == CtlVerb::disconnect ? action_.side : CtlSide::client;
     const std::string& name = action_.names.back();
     const Things its_sessions = may_be_session ? sessions(side, name) : Things{};
@@ -177,6 +182,7 @@ class Planner {
 
   MaybeSteps of_session(const Thing& session) const {
     if (session.at_server()) return Steps{evict(session)};
+    if (action_.add_missing) return recover(paths_of(session), missing_in(session.socket));
     return of_paths(paths_of(session));
   }
 
@@ -213,8 +219,35 @@ class Planner {
     return ",preference=" + preference.dump();
   }
 
-  static Steps recover(const Things& found) {
+  bool about_paths() const { return action_.object == CtlObject::path || action_.names.size() > 1; }
+
+  /// Those that a program began with, and that were removed since.
+  Steps missing_in(const std::string& socket) const {
     Steps steps;
+    for (const CtlReport& report : reports_) {
+      const auto missing = report.status.find("missing_paths");
+      if (report.program.socket != socket || missing == report.status.end()) continue;
+      for (const CtlJson& path : *missing) {
+        const Thing thing{socket,
+                          {{"pathname", path.value("missing_path", std::string{})},
+                           {"preference", path.value("preference", 0)}}};
+        steps.push_back({socket, "add-path " + thing.text("pathname") + preference_of(thing)});
+      }
+    }
+    return steps;
+  }
+
+  Steps recover_all() const {
+    Steps missing;
+    for (const CtlReport& report : reports_) {
+      if (!action_.add_missing) break;
+      const Steps its = missing_in(report.program.socket);
+      missing.insert(missing.end(), its.begin(), its.end());
+    }
+    return recover(paths(CtlSide::client, ""), std::move(missing));
+  }
+
+  static Steps recover(const Things& found, Steps steps = {}) {
     for (const Thing& path : found) {
       if (!path.connected()) steps.push_back({path.socket, "reconnect " + path.text("pathname")});
     }
@@ -230,6 +263,15 @@ class Planner {
 tl::expected<std::vector<CtlStep>, std::string> steps_of(const CtlAction& action,
                                                          const std::vector<CtlReport>& reports) {
   return Planner{action, reports}.plan();
+}
+
+std::vector<std::string> programs_of_session(const std::string& session,
+                                             const std::vector<CtlReport>& reports) {
+  std::vector<std::string> names;
+  const auto its = things(reports, CtlSide::client, CtlObject::session,
+                          [&](const Thing& thing) { return thing.text("sessname") == session; });
+  for (const Thing& thing : its) names.push_back(thing.text("program"));
+  return names;
 }
 
 }  // namespace rnbd

@@ -25,4 +25,8 @@ struct CtlStep {
 tl::expected<std::vector<CtlStep>, std::string> steps_of(const CtlAction& action,
                                                          const std::vector<CtlReport>& reports);
 
+/// The client programs whose session is called so, by their names. Pure.
+std::vector<std::string> programs_of_session(const std::string& session,
+                                             const std::vector<CtlReport>& reports);
+
 }  // namespace rnbd

@@ -45,7 +45,8 @@ constexpr VerbWord kVerbs[] = {
     {"map", CtlVerb::map, 1, 1, "map DEVICE from SERVER [PATH...] | map URI [PATH...]",
      "Make a server's device a disk of this machine, /dev/nbdN."},
     {"unmap", CtlVerb::unmap, 1, 1, "unmap NAME|nbdN", "Take such a disk away."},
-    {"remap", CtlVerb::remap, 1, 1, "remap NAME|nbdN", "Take it away and map it anew."},
+    {"remap", CtlVerb::remap, 1, 1, "remap [device] NAME|nbdN | [session] SESSION",
+     "Take it away and map it anew; of a session all of its disks."},
     {"resize", CtlVerb::resize, 1, 2, "resize NAME|nbdN [SIZE]",
      "Wait until the kernel has the size that the server has, or SIZE."},
     {"add", CtlVerb::add, 2, 2, "path add SESSION [SRC@]DST[:PORT][,preference=N]",
@@ -59,7 +60,7 @@ constexpr VerbWord kVerbs[] = {
      "Client: out of service until reconnect. Server: ended, and the client may come again."},
     {"reconnect", CtlVerb::reconnect, 1, 2, "reconnect [session] SESSION | [path] [SESSION] PATH",
      "Ends the connections and connects anew, at once."},
-    {"recover", CtlVerb::recover, 1, 2, "recover [device|session|path] NAME|all",
+    {"recover", CtlVerb::recover, 1, 2, "recover [device|session|path] NAME|all [add-missing]",
      "What is not connected connects at once; a bridge that has died starts."},
     {"close", CtlVerb::close, 1, 2, "server close DEVICE [SESSION]",
      "Ends the sessions that have it open."},
@@ -73,7 +74,7 @@ constexpr std::uint32_t kOfLists = bit_of(CtlVerb::list) | bit_of(CtlVerb::show)
                         kOfStart = kOfMap | bit_of(CtlVerb::remap) | bit_of(CtlVerb::recover),
                         kOfForce = bit_of(CtlVerb::unmap) | bit_of(CtlVerb::remap) |
                                    bit_of(CtlVerb::disconnect) | bit_of(CtlVerb::close),
-                        kOfAll = ~0U;
+                        kOfRecover = bit_of(CtlVerb::recover), kOfAll = ~0U;
 
 /// A word that stands for itself, or with a value behind it.
 struct OptionWord {
@@ -124,6 +125,8 @@ constexpr OptionWord kOptions[] = {
      [](CtlAction& action, Text value) { action.bridge = value; }},
     {"force", "", kOfForce, "Although somebody uses it, who gets EIO.",
      [](CtlAction& action, Text) { action.force = true; }},
+    {"add-missing", "", kOfRecover, "Sessions: also paths that they had at first, and lack now.",
+     [](CtlAction& action, Text) { action.add_missing = true; }},
     {"root", "DIRECTORY", kOfAll, "Look at run, etc and sys in there.",
      [](CtlAction& action, Text value) { action.root = value; }},
 };

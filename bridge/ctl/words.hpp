@@ -64,6 +64,7 @@ struct CtlAction {
   bool rdma = false;                      ///< map
   bool persist = false;                   ///< map: also after the next boot
   bool force = false;                     ///< although somebody uses it
+  bool add_missing = false;               ///< recover: paths that a session lacks, too
   std::string root = {};                  ///< in front of /run, /etc and /sys; "": nothing
   friend bool operator==(const CtlAction&, const CtlAction&) = default;
 };

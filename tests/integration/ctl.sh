@@ -164,6 +164,37 @@ reconnects() { ctl client list paths csv dst_addr,reconnects noheaders | grep -E
 reconnected_since() { (($(reconnects) > $1)) && path_is connected "127.0.0.1:$port"; }
 it "sessions and paths are added, taken out of service, and recovered at once by their names" steers
 
+# A second way to the server, which has two listeners, is removed and comes back.
+missing() {
+  requires_python nbd
+  mkdir -p "$root"/run/rnbd "$root/sys/block"
+  start_server --listen tcp:127.0.0.2:0 --export disk0=memory:16M
+  local other
+  other=$(grep -hoE '127\.0\.0\.2:[0-9]+' server.log | head -n 1)
+  start_bridge "rnbd+tcp://$address/disk0" --path "$other,preference=-2" --connect now --control "$PWD/root/run/rnbd/disk0.control"
+  nbdsh <<<'h.pwrite(b"z" * 512, 0)'
+  eventually 20 path_is connected "$other"
+  status_of 0 "${ctl_command[@]}" --root "$root" path delete "$other"
+  eventually 20 lacks "$other"
+  status_of 0 "${ctl_command[@]}" --root "$root" disconnect path "$address"
+  status_of 0 "${ctl_command[@]}" "$root/run/rnbd/disk0.control" status
+  says said "^tcp:$other +-2$"
+  status_of 0 "${ctl_command[@]}" --root "$root" recover session disk0
+  eventually 20 path_is connected "$address"
+  lacks "$other" || fail "it was not asked for"
+  status_of 1 "${ctl_command[@]}" --root "$root" recover path "$address" add-missing
+  says said 'add-missing is for sessions'
+  status_of 0 "${ctl_command[@]}" --root "$root" session recover all add-missing
+  eventually 20 path_is connected "$other"
+  [[ $(ctl client list paths csv dst_addr,preference noheaders | grep "^$other,") == "$other,-2" ]] || fail "another preference"
+  status_of 0 "${ctl_command[@]}" "$root/run/rnbd/disk0.control" status
+  ! grep -q MISSING-PATH said || fail "a path is still missing"
+  # There is nothing to do any more.
+  status_of 0 "${ctl_command[@]}" --root "$root" recover disk0 add-missing
+}
+lacks() { ! ctl client list paths csv dst_addr noheaders | grep -qF "$1"; }
+it "a path that was removed by command comes back with add-missing, as it was" missing
+
 watches() {
   two_programs
   spawn watcher "${ctl_command[@]}" --root "$root" client list interval 0.1 csv mapping_path
@@ -191,7 +222,7 @@ stand_ins() {
   : >"$root/proc/self/mountinfo"
   cat >bin/bridge <<'EOF'
 #!/usr/bin/python3
-import os, pathlib, shutil, signal, sys
+import json, os, pathlib, shutil, signal, socket, sys, threading
 def value(option):
     return sys.argv[sys.argv.index(option) + 1]
 kernel, name = value("--kernel"), value("--map-name")
@@ -207,6 +238,18 @@ def end(*_):
     shutil.rmtree(device)
     sys.exit(0)
 signal.signal(signal.SIGTERM, end)
+session = value("--session") if "--session" in sys.argv else name
+control = socket.socket(socket.AF_UNIX)
+if os.path.exists(value("--control")): os.unlink(value("--control"))
+control.bind(value("--control"))
+control.listen()
+def answer():
+    while True:
+        asker, _ = control.accept()
+        asker.recv(100)
+        asker.sendall(json.dumps({"session": session, "paths": [], "devices": []}).encode() + b"\n")
+        asker.close()
+threading.Thread(target=answer, daemon=True).start()
 open(value("--pid-file"), "w").write(f"{os.getpid()}\n")
 os.write(int(value("--ready-fd")), b"ready\n")
 os.close(int(value("--ready-fd")))
@@ -222,6 +265,15 @@ EOF
 }
 # mapping STATUS WORDS...: the command with these stand-ins, and its exit status.
 mapping() { status_of "$1" env "PATH=$PWD/bin:$PATH" "${ctl_command[@]}" --root "$root" "${@:2}"; }
+
+# kill_mapping NAME: its bridge is gone then, and nobody listens at its socket.
+kill_mapping() {
+  local bridge
+  bridge=$(cat "root/run/rnbd/map/$1.pid")
+  kill -KILL "$bridge"
+  eventually 20 is_gone "$bridge"
+}
+is_gone() { [[ ! -e /proc/$1 ]]; }
 
 alone() {
   stand_ins
@@ -253,7 +305,7 @@ alone() {
   says said 'cannot shrink'
   (sleep 0.2 && echo 4096 >root/sys/block/nbd7/size) &
   mapping 0 resize nbd7 2 M
-  kill -KILL "$(cat root/run/rnbd/map/disk0.pid)"
+  kill_mapping disk0
   mapping 0 list
   says said '^nbd7 +unattended$'
   # A bridge takes the device over; this one makes its own.
@@ -284,6 +336,55 @@ fails_to_start() {
   [[ -z $(find root -name '*.conf') ]] || fail "a file of a mapping is left"
 }
 it "a mapping that cannot begin leaves nothing behind, and says where the reason is" fails_to_start
+
+# Two disks of one session, and one of another.
+of_session() {
+  stand_ins
+  local name
+  for name in a:7:vms b:8:vms c:9:alone; do
+    IFS=: read -r disk number session <<<"$name"
+    mapping 0 map "$disk" from 10.0.0.1 as "nbd$number" --bridge bin/bridge -- --session "$session"
+    at_end ctl unmap "$disk" --force
+  done
+  mapping 0 client list sessions csv sessname,program
+  says said '^vms,a$'
+  says said '^vms,b$'
+  # One of them is used: both stay as they are.
+  echo '30 20 43:8 / /mnt rw - ext4 /dev/nbd8 rw' >root/proc/self/mountinfo
+  echo 43:8 >root/sys/block/nbd8/dev
+  mapping 1 session remap vms --bridge bin/bridge
+  says said 'nbd8 is used: mounted at /mnt'
+  (($(wc -l <bridge.txt) == 3)) || fail "something was mapped anew"
+  mapping 0 session remap vms force --bridge bin/bridge
+  says said '^/dev/nbd7$'
+  says said '^/dev/nbd8$'
+  (($(grep -c -- '--session vms' bridge.txt) == 4 && $(grep -c -- '--session alone' bridge.txt) == 1)) ||
+    { cat bridge.txt; fail "not the disks of the session"; }
+  : >root/proc/self/mountinfo
+  mapping 0 remap alone --bridge bin/bridge
+  says said '^/dev/nbd9$'
+  # A bridge that has died tells no session. What it was called stands for it.
+  kill_mapping c
+  rm -r root/sys/block/nbd9
+  mapping 1 session remap alone
+  says said "there is no session 'alone'"
+  mapping 0 session remap c --bridge bin/bridge
+  says said '^/dev/nbd9$'
+  mapping 1 remap nothing
+  says said "there is no disk or session 'nothing'"
+  mapping 1 path remap a
+  says said 'write path readd'
+}
+it "all disks of a session are mapped anew together, or none while one of them is used" of_session
+
+no_disk_of_session() {
+  two_programs
+  local session
+  session=$(ctl client list sessions csv sessname noheaders)
+  status_of 1 "${ctl_command[@]}" --root "$root" session remap "$session"
+  says said "has no disk of the kernel"
+}
+it "a session whose devices belong to NBD clients cannot be mapped anew" no_disk_of_session
 
 by_systemd() {
   stand_ins

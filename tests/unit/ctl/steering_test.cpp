@@ -15,10 +15,13 @@ std::vector<CtlReport> reports() {
     "paths": [
       {"address": "tcp:10.0.0.1:1234", "state": "connected", "preference": 0},
       {"address": "tcp:10.0.1.2@10.0.1.1:1234", "state": "waiting", "preference": -1}],
+    "missing_paths": [{"missing_path": "tcp:10.0.3.1:1234", "preference": 2},
+                      {"missing_path": "rdma:10.0.4.1:1234", "preference": 0}],
     "devices": [{"device": "disk0", "size": 1, "access": "rw", "users": 1, "trouble": ""}]})");
   const CtlJson vol = CtlJson::parse(R"({
     "server": "rnbd+tcp://10.0.0.1:1234", "session": "vol@store", "policy": "min-inflight",
     "paths": [{"address": "tcp:10.0.0.1:1234", "state": "disconnected", "preference": 0}],
+    "missing_paths": [{"missing_path": "tcp:[fd99::1]:1234", "preference": -1}],
     "devices": []})");
   const CtlJson server = CtlJson::parse(R"({
     "exports": [], "listeners": [],
@@ -70,6 +73,18 @@ TEST_CASE("words about sessions and paths become commands of the program that ha
       {"recover path 10.0.1.1", {{"D", "reconnect tcp:10.0.1.2@10.0.1.1:1234"}}},
       {"recover all",
        {{"D", "reconnect tcp:10.0.1.2@10.0.1.1:1234"}, {"V", "reconnect tcp:10.0.0.1:1234"}}},
+      {"recover session disk0 add-missing",
+       {{"D", "add-path tcp:10.0.3.1:1234,preference=2"},
+        {"D", "add-path rdma:10.0.4.1:1234"},
+        {"D", "reconnect tcp:10.0.1.2@10.0.1.1:1234"}}},
+      {"recover vol@store add-missing",
+       {{"V", "add-path tcp:[fd99::1]:1234,preference=-1"}, {"V", "reconnect tcp:10.0.0.1:1234"}}},
+      {"session recover all add-missing",
+       {{"D", "add-path tcp:10.0.3.1:1234,preference=2"},
+        {"D", "add-path rdma:10.0.4.1:1234"},
+        {"V", "add-path tcp:[fd99::1]:1234,preference=-1"},
+        {"D", "reconnect tcp:10.0.1.2@10.0.1.1:1234"},
+        {"V", "reconnect tcp:10.0.0.1:1234"}}},
       {"server close disk0", {{"S", "evict web1@store"}, {"S", "evict far"}}},
       {"server close disk0 far --force", {{"S", "evict far --force"}}},
   };
@@ -92,6 +107,9 @@ TEST_CASE("a name that means nothing, or several things, changes nothing") {
       {"path delete 10.9.9.9", "there is no path '10.9.9.9'"},
       {"recover nothing", "there is no session or path 'nothing'"},
       {"session reconnect 10.0.1.1", "there is no session '10.0.1.1'"},
+      {"recover 10.0.1.1 add-missing", "there is no session '10.0.1.1'"},
+      {"recover path 10.0.1.1 add-missing", "add-missing is for sessions"},
+      {"recover vol 10.0.0.1 add-missing", "write recover session SESSION add-missing"},
       {"reconnect 10.0.0.1",
        "'10.0.0.1' may be path tcp:10.0.0.1:1234 of session web1@store (client), path "
        "tcp:10.0.0.1:1234 of session vol@store (client); write the session in front"},
@@ -106,6 +124,12 @@ TEST_CASE("a name that means nothing, or several things, changes nothing") {
     CAPTURE(steps.error());
     CHECK(steps.error().find(mistake.says) != std::string::npos);
   }
+}
+
+TEST_CASE("the programs of a session are its clients, not its servers") {
+  CHECK(programs_of_session("web1@store", reports()) == std::vector<std::string>{"disk0"});
+  CHECK(programs_of_session("far", reports()).empty());
+  CHECK(programs_of_session("disk0", reports()).empty());
 }
 
 }  // namespace
