@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "rdma/log_about.hpp"
+
 namespace rtrs {
 namespace {
 
@@ -51,6 +53,7 @@ void ComplaintLog::settle(const std::string& who) {
       const std::lock_guard lock{mutex_};
       unsaid = std::exchange(account_of(level).unsaid, 0);
     }
+    const LogAbout none{{}};  // others may be about to log
     if (unsaid != 0) log_(level, who + ": " + lines(unsaid, "") + " not logged");
   }
 }

@@ -13,6 +13,7 @@
 #include "bridge/daemon/logging.hpp"
 #include "bridge/protocol/printable.hpp"
 #include "bridge/server/surroundings.hpp"
+#include "rdma/log_about.hpp"
 
 namespace rnbd {
 namespace {
@@ -49,6 +50,7 @@ std::string subject(const std::string& name) {
 }
 
 void tell_of(const std::string& name, const ExportStatus& status) {
+  const rtrs::LogAbout about{{.event = "export_waits", .device = name}};
   warn(subject(name) + " is not served yet, and who opens it is told " +
        (status.in_use ? "that it is busy: " : "to try again later: ") + status.trouble +
        (status.in_use ? " (what a server that was killed has begun keeps it until it has ended)"
@@ -128,6 +130,7 @@ struct LateExports::Impl {
     }
     for (const auto& [name, status] : told) {
       if (!now.contains(name)) {
+        const rtrs::LogAbout about{{.event = "export_served", .device = name}};
         log_function()(rtrs::LogLevel::info, subject(name) + " is served now");
       }
     }

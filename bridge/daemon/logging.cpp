@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -20,9 +21,11 @@
 #include <ctime>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <utility>
 
+#include "bridge/daemon/journal.hpp"
 #include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
@@ -39,19 +42,19 @@ bool stderr_is_journal() {
          ::fstat(STDERR_FILENO, &status) == 0 && status.st_dev == device && status.st_ino == inode;
 }
 
-/// Source: sd-daemon(3), prefixes like SD_WARNING.
-const char* journal_prefix(spdlog::level::level_enum level) {
+/// Source: syslog(3).
+int priority_of(spdlog::level::level_enum level) {
   switch (level) {
     case spdlog::level::debug:
-      return "<7>";
+      return 7;
     case spdlog::level::info:
-      return "<6>";
+      return 6;
     case spdlog::level::warn:
-      return "<4>";
+      return 4;
     case spdlog::level::err:
-      return "<3>";
+      return 3;
     default:
-      return "<5>";
+      return 5;
   }
 }
 
@@ -80,6 +83,21 @@ std::string local_time(spdlog::log_clock::time_point time) {
   return text.data();
 }
 
+/// The queue takes one text: the fields, each with a newline behind it, an empty line, the
+/// sentence.
+std::string in_one(const rtrs::LogFacts* facts, const std::string& text) {
+  return (facts != nullptr ? journal_fields(*facts) : "") + '\n' + text;
+}
+
+struct Parts {
+  std::string_view fields, text;
+};
+Parts parts_of(std::string_view one) {
+  std::size_t end = 0;
+  while (end < one.size() && one[end] != '\n') end = one.find('\n', end) + 1;
+  return {one.substr(0, end), one.substr(std::min(end + 1, one.size()))};
+}
+
 using spdlog::details::thread_pool;
 
 /// Lines that wait for standard error to take them; the oldest go first.
@@ -90,7 +108,9 @@ constexpr std::size_t kMaxWaiting = 1024;
 /// Threads: the log's; wait_for_flush() any.
 class StderrSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
  public:
-  StderrSink() : journal_{stderr_is_journal()} {}
+  StderrSink() {
+    if (stderr_is_journal()) journal_.emplace();
+  }
 
   /// The log with the queue. Before the first line.
   void come_from(thread_pool& queue) { queue_ = &queue; }
@@ -111,7 +131,10 @@ class StderrSink final : public spdlog::sinks::base_sink<spdlog::details::null_m
                  std::to_string(dropped - std::exchange(dropped_, dropped)) +
                      " lines of the log are missing here: standard error did not take them");
     }
-    write_line(message.time, message.level, {message.payload.data(), message.payload.size()});
+    const auto [fields, text] = parts_of({message.payload.data(), message.payload.size()});
+    const bool taken = journal_ && !fields.empty() &&
+                       journal_->send(priority_of(message.level), on_one_line(text), fields);
+    if (!taken) write_line(message.time, message.level, text);
   }
   void flush_() override {
     const std::lock_guard lock{flush_mutex_};
@@ -123,7 +146,7 @@ class StderrSink final : public spdlog::sinks::base_sink<spdlog::details::null_m
   void write_line(spdlog::log_clock::time_point time, spdlog::level::level_enum level,
                   std::string_view text) {
     std::string line = journal_
-                           ? journal_prefix(level)
+                           ? "<" + std::to_string(priority_of(level)) + ">"
                            : local_time(time) + program_invocation_short_name + ": " + word(level);
     line += on_one_line(text);
     line += '\n';
@@ -135,7 +158,7 @@ class StderrSink final : public spdlog::sinks::base_sink<spdlog::details::null_m
     }
   }
 
-  const bool journal_;
+  std::optional<Journal> journal_;  ///< it reads standard error
   thread_pool* queue_ = nullptr;
   std::size_t dropped_ = 0;  ///< as far as the log has told
   std::mutex flush_mutex_;
@@ -197,12 +220,15 @@ void start_logging(rtrs::LogLevel level) { logging().logger->set_level(level_of(
 
 rtrs::Log log_function() {
   return [](rtrs::LogLevel level, const std::string& line) {
-    logging().logger->log(level_of(level), spdlog::string_view_t{line});
+    if (!logging().logger->should_log(level_of(level))) return;
+    const std::string one = in_one(rtrs::LogAbout::now(), line);
+    logging().logger->log(level_of(level), spdlog::string_view_t{one});
   };
 }
 
 void announce(const std::string& line) {
-  logging().logger->log(spdlog::level::critical, spdlog::string_view_t{line});
+  const std::string one = in_one(nullptr, line);
+  logging().logger->log(spdlog::level::critical, spdlog::string_view_t{one});
   finish_log();
 }
 

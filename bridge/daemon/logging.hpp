@@ -10,9 +10,10 @@
 namespace rnbd {
 
 /// Sets the log up, and starts its thread, which takes no signals. Under systemd each line carries
-/// its priority for the journal, elsewhere local time and the program's name. When standard error
-/// takes no lines, 1024 of them wait; then the oldest are dropped, and the log says how many once
-/// it goes on.
+/// its priority for the journal, and those with facts (rtrs::LogAbout) go to the journal's own
+/// socket with a field for each; elsewhere lines have local time and the program's name. When
+/// standard error takes no lines, 1024 of them wait; then the oldest are dropped, and the log says
+/// how many once it goes on.
 ///
 /// Errors:  std::system_error when the system grants no thread.
 /// Threads: at start-up; log_function()'s result may be called from any thread, and never

@@ -11,6 +11,7 @@
 
 #include "bridge/daemon/logging.hpp"
 #include "bridge/protocol/printable.hpp"
+#include "rdma/log_about.hpp"
 
 namespace rnbd {
 namespace {
@@ -88,6 +89,7 @@ Answer evict(rtrs::Server& server, ExportCatalogue& catalogue, const Order& orde
     // First, so that it cannot come again in between.
     if (auto done = catalogue.expel(session.uuid); !done) return failure(EIO, done.error());
     server.end_session(session.uuid, session.identity.name, "evicted by command");
+    const rtrs::LogAbout about{{.event = "session_evicted", .session = session.name}};
     log_function()(rtrs::LogLevel::warning, "evicted " + whom(session) + " by command");
     ended.push_back(session.name);
   }

@@ -2,6 +2,7 @@
 #include "bridge/daemon/storage_watch.hpp"
 
 #include "bridge/protocol/printable.hpp"
+#include "rdma/log_about.hpp"
 
 namespace rnbd {
 namespace {
@@ -37,13 +38,16 @@ std::vector<Standstills::Line> Standstills::look(
 void Standstills::look_at(const Key& key, const rtrs::SessionItem& item, Device& device,
                           nanoseconds passed, std::vector<Line>& lines) {
   const bool was_busy = std::exchange(device.busy, item.requests > 0);
-  const auto say = [&](rtrs::LogLevel level, const std::string& what) {
-    lines.push_back({level, "the storage of " + in_quotes(key.second) + " (session " +
-                                in_quotes(key.first) + ") " + what});
+  const auto say = [&](rtrs::LogLevel level, const char* event, const std::string& what) {
+    lines.push_back({level,
+                     "the storage of " + in_quotes(key.second) + " (session " +
+                         in_quotes(key.first) + ") " + what,
+                     event, key.first, key.second});
   };
   if (item.ended != device.ended) {
     if (device.told > nanoseconds{0}) {
-      say(rtrs::LogLevel::info, "answers again, after " + in_seconds(device.still + passed));
+      say(rtrs::LogLevel::info, "storage_goes_on",
+          "answers again, after " + in_seconds(device.still + passed));
     }
     device.ended = item.ended;
     device.still = device.told = {};
@@ -51,9 +55,10 @@ void Standstills::look_at(const Key& key, const rtrs::SessionItem& item, Device&
     device.still += passed;
     if (device.still < kFirst || device.still < device.told * 2) return;
     device.told = device.still;
-    say(rtrs::LogLevel::warning, "has ended none of its " + std::to_string(item.requests) +
-                                     (item.requests == 1 ? " request" : " requests") + " for " +
-                                     in_seconds(device.still) + "; they are waited for");
+    say(rtrs::LogLevel::warning, "storage_stands",
+        "has ended none of its " + std::to_string(item.requests) +
+            (item.requests == 1 ? " request" : " requests") + " for " + in_seconds(device.still) +
+            "; they are waited for");
   }
 }
 
@@ -70,7 +75,11 @@ void StorageWatch::run(const std::stop_token& end) {
     if (end.stop_requested()) return;
     const auto sessions = look_();
     const auto now = steady_clock::now();
-    for (const auto& [level, text] : standstills_.look(sessions, now - then)) log_(level, text);
+    for (const auto& line : standstills_.look(sessions, now - then)) {
+      const rtrs::LogAbout about{
+          {.event = line.event, .session = line.session, .device = line.device}};
+      log_(line.level, line.text);
+    }
     then = now;
   }
 }

@@ -31,6 +31,8 @@ class Standstills {
   struct Line {
     rtrs::LogLevel level;
     std::string text;
+    const char* event;
+    std::string session, device;
   };
 
   /// The lines to log, `passed` after the last look.

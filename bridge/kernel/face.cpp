@@ -14,6 +14,7 @@
 #include "bridge/kernel/handover.hpp"
 #include "bridge/protocol/printable.hpp"
 #include "bridge/protocol/uuid.hpp"
+#include "rdma/log_about.hpp"
 
 namespace rnbd::kernel {
 namespace {
@@ -52,6 +53,7 @@ Face::Face(nbd::Exports& exports, nbd::Front& front, FaceOptions options)
 Face::~Face() { end_thread(); }
 
 void Face::say(rtrs::LogLevel level, const std::string& text) const {
+  const rtrs::LogAbout about{{.event = "kernel_disk", .device = options_.name}};
   if (options_.log) options_.log(level, text);
 }
 

@@ -10,6 +10,7 @@
 #include "bridge/server/brick_client.hpp"
 #include "bridge/server/io_context.hpp"
 #include "rdma/core/plant.hpp"
+#include "rdma/log_about.hpp"
 
 namespace rnbd {
 namespace {
@@ -179,8 +180,7 @@ void BlockSession::close(rtrs::ServerRequest& request) {
 void BlockSession::finish_close(Device& device) {
   if (device.brick != nullptr) return end_maps(device);
   const auto closers = std::move(device.closers);
-  surroundings_.say(rtrs::LogLevel::info, facts_.peer,
-                    facts_.name + " (" + facts_.peer + "): closed " + in_quotes(device.name));
+  say(rtrs::LogLevel::info, "device_closed", device.name, "closed " + in_quotes(device.name));
   release(device);
   device.lease.close();
   devices_.take(device.id).reset();
@@ -198,12 +198,27 @@ void BlockSession::release(Device& device) {
   queues_.release(device.queue);
 }
 
-void BlockSession::log_refusal(const std::string& line) {
+void BlockSession::say(rtrs::LogLevel level, const char* event, const std::string& device,
+                       const std::string& line) const {
+  tell(level, event, device, facts_.name + " (" + facts_.peer + "): " + line);
+}
+
+void BlockSession::tell(rtrs::LogLevel level, const char* event, const std::string& device,
+                        const std::string& line, int error) const {
+  const rtrs::LogAbout about{{.event = event,
+                              .session = facts_.name,
+                              .path = facts_.peer,
+                              .device = device,
+                              .error = error}};
+  surroundings_.say(level, facts_.peer, line);
+}
+
+void BlockSession::log_refusal(const std::string& device, const std::string& line,
+                               const char* event) {
   if (refusals_ == kMaxRefusalLines) return;
   ++refusals_;
   const char* end = refusals_ == kMaxRefusalLines ? " (further refusals are not logged)" : "";
-  surroundings_.say(rtrs::LogLevel::warning, facts_.peer,
-                    facts_.name + " (" + facts_.peer + "): " + line + end);
+  say(rtrs::LogLevel::warning, event, device, line + end);
 }
 
 }  // namespace rnbd

@@ -113,7 +113,13 @@ class BlockSession {
   void finish_close(Device& device);
   void record_leaving();
   void release(Device& device);
-  void log_refusal(const std::string& line);
+  /// A line about the client; tell() does not name it.
+  void say(rtrs::LogLevel level, const char* event, const std::string& device,
+           const std::string& line) const;
+  void tell(rtrs::LogLevel level, const char* event, const std::string& device,
+            const std::string& line, int error = 0) const;
+  void log_refusal(const std::string& device, const std::string& line,
+                   const char* event = "device_refused");
 
   // block_session_open.cpp: OPEN, with the steps that may wait
   void open(rtrs::ServerRequest& request);

@@ -62,14 +62,13 @@ void BlockSession::claimed(const OpeningPtr& opening, tl::expected<Lease, Failur
   if (!lease) {
     const Failure failure = may_be_its_own(lease.error().error) ? directory_hangs(opening->name())
                                                                 : std::move(lease.error());
-    log_refusal("refused to let it write to " + failure.text);
+    log_refusal(opening->name(), "refused to let it write to " + failure.text);
     return finish(request, failure.error);
   }
   device->lease.take_over(std::move(*lease));
   device->writer_serial = catalogue_.writer_serial(device->lease);
   catalogue_.name_writer(device->lease, in_quotes(facts_.name) + " (" + facts_.peer + ")");
-  surroundings_.say(rtrs::LogLevel::info, facts_.peer,
-                    facts_.name + " (" + facts_.peer + "): claimed " + in_quotes(device->name));
+  say(rtrs::LogLevel::info, "device_claimed", device->name, "claimed " + in_quotes(device->name));
   tell_device(request, *device, false);
 }
 

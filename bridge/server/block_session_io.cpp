@@ -168,10 +168,10 @@ void BlockSession::report(Device& device, const IoPlan& plan, int error) {
                                       std::to_string(plan.length) + " bytes at " +
                                       std::to_string(plan.offset);
   const std::string count = told == 1 ? "" : " (failure " + std::to_string(told) + ")";
-  surroundings_.say(rtrs::LogLevel::warning, facts_.peer,
-                    facts_.name + " (" + facts_.peer + "): the storage of " +
-                        in_quotes(device.name) + " fails: " + which + ": " + std::strerror(error) +
-                        count);
+  tell(rtrs::LogLevel::warning, "storage_fails", device.name,
+       facts_.name + " (" + facts_.peer + "): the storage of " + in_quotes(device.name) +
+           " fails: " + which + ": " + std::strerror(error) + count,
+       error);
 }
 
 /// The answer may end the session, so nothing of it is touched afterwards, except while a CLOSE

@@ -56,8 +56,8 @@ void BlockSession::mirror(rtrs::ServerRequest& request, wire::MessageType type) 
 int BlockSession::unfit_as_member(const Device& device, const wire::MirrorClaim& claim) {
   const Backend& backend = device.lease.storage()->backend();
   const auto refuse = [&](int error, const char* why) {
-    log_refusal("refused to make " + in_quotes(device.name) +
-                " a member of a mirror group: " + why);
+    log_refusal(device.name, "refused to make " + in_quotes(device.name) +
+                                 " a member of a mirror group: " + why);
     return error;
   };
   if (device.lease.mode() == wire::AccessMode::read_only) return refuse(EROFS, "it is read-only");
@@ -98,10 +98,12 @@ void BlockSession::mirror_turn(const MirrorClaimingPtr& claiming) {
   const Device* const device = usable(claiming->claim.device_id);
   if (device == nullptr) return mirror_end(claiming, ENOTCONN, false);
   if (const int error = seat.misfit(claiming->claim)) {
-    log_refusal("refused a claim of " + in_quotes(device->name) +
-                (error == EEXIST ? ": it is a member of another mirror group, or another member "
-                                   "of this one"
-                                 : ": its record as a member is damaged"));
+    log_refusal(
+        device->name,
+        "refused a claim of " + in_quotes(device->name) +
+            (error == EEXIST ? ": it is a member of another mirror group, or another member "
+                               "of this one"
+                             : ": its record as a member is damaged"));
     return mirror_end(claiming, error, false);
   }
   if (seat.refuses(claiming->claim, claiming->session)) return mirror_end(claiming, 0, true);
@@ -126,10 +128,9 @@ void BlockSession::mirror_granted(const MirrorClaimingPtr& claiming, int error) 
   device->seat = claiming->seat.get();
   claiming->seat->serve(claiming->session);
   const wire::MirrorClaim& claim = claiming->claim;
-  surroundings_.say(rtrs::LogLevel::info, facts_.peer,
-                    facts_.name + " (" + facts_.peer + "): claimed " + in_quotes(device->name) +
-                        " as member " + std::to_string(claim.member) + " of a mirror group, term " +
-                        std::to_string(claim.term));
+  say(rtrs::LogLevel::info, "member_claimed", device->name,
+      "claimed " + in_quotes(device->name) + " as member " + std::to_string(claim.member) +
+          " of a mirror group, term " + std::to_string(claim.term));
   mirror_end(claiming, 0, false);
 }
 

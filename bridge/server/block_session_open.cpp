@@ -126,13 +126,13 @@ void BlockSession::audit_refusal(const std::string& name, wire::AccessMode mode,
                                  rtrs::LogLevel level) {
   if (refusals_ == kMaxRefusalLines) return;
   ++refusals_;
-  surroundings_.say(level, facts_.peer,
-                    audit_line("open refused", {{"peer", facts_.peer},
-                                                {"identity", facts_.identity},
-                                                {"session", facts_.name},
-                                                {"export", name},
-                                                {"access", wire::to_string(mode)},
-                                                {"why", why}}));
+  tell(level, "open_refused", name,
+       audit_line("open refused", {{"peer", facts_.peer},
+                                   {"identity", facts_.identity},
+                                   {"session", facts_.name},
+                                   {"export", name},
+                                   {"access", wire::to_string(mode)},
+                                   {"why", why}}));
 }
 
 void BlockSession::open_export(const OpeningPtr& opening) {
@@ -290,7 +290,7 @@ void BlockSession::abandon(const OpeningPtr& opening) {
     // open.
     answer_open(opening->request, *device);
   } else {
-    log_refusal("refused to open " + failure.text);
+    log_refusal(name, "refused to open " + failure.text);
     refuse(opening->request, failure.error);
   }
   if (more) go_on();
@@ -342,15 +342,15 @@ void BlockSession::opened(const OpeningPtr& opening, tl::expected<Lease, Failure
     const Failure failure =
         may_be_its_own(lease.error().error) ? directory_hangs(name) : std::move(lease.error());
     // A client that is content with reading asks again, as clients do by default.
-    if (failure.error != EROFS) log_refusal("refused to open " + failure.text);
+    if (failure.error != EROFS) log_refusal(name, "refused to open " + failure.text);
     return refuse(request, failure.error);
   }
   if (const int error = withdrawn_meanwhile(name, lease->mode())) return refuse(request, error);
   if (devices_.full()) return refuse(request, EMFILE);
   BackendQueue* queue = queues_.acquire(lease->storage());
   if (queue == nullptr) {
-    log_refusal("refused to open " + in_quotes(name) +
-                ": there are no descriptors or memory for it (LimitNOFILE=)");
+    log_refusal(name, "refused to open " + in_quotes(name) +
+                          ": there are no descriptors or memory for it (LimitNOFILE=)");
     return refuse(request, ENOMEM);
   }
   Device& device = devices_.add(std::make_unique<Device>(
@@ -362,21 +362,22 @@ void BlockSession::opened(const OpeningPtr& opening, tl::expected<Lease, Failure
   const auto& seat = device.lease.storage()->seat();
   if (seat != nullptr && seat->taken()) device.seat = seat.get();
   catalogue_.name_writer(device.lease, in_quotes(facts_.name) + " (" + facts_.peer + ")");
-  surroundings_.say(rtrs::LogLevel::info, facts_.peer,
-                    facts_.name + " (" + facts_.peer + "): opened " + in_quotes(name) + " " +
-                        wire::to_string(device.lease.mode()) +
-                        (device.lease.unclaimed() ? ", unclaimed" : ""));
+  say(rtrs::LogLevel::info, "device_opened", name,
+      "opened " + in_quotes(name) + " " + wire::to_string(device.lease.mode()) +
+          (device.lease.unclaimed() ? ", unclaimed" : ""));
   if (!facts_.identity.empty() || catalogue_.has_rights(name)) {
-    surroundings_.say(rtrs::LogLevel::info, facts_.peer,
-                      audit_line("open ok", {{"peer", facts_.peer},
-                                             {"identity", facts_.identity},
-                                             {"session", facts_.name},
-                                             {"export", name},
-                                             {"access", wire::to_string(device.lease.mode())}}));
+    tell(rtrs::LogLevel::info, "open_ok", name,
+         audit_line("open ok", {{"peer", facts_.peer},
+                                {"identity", facts_.identity},
+                                {"session", facts_.name},
+                                {"export", name},
+                                {"access", wire::to_string(device.lease.mode())}}));
   }
   if (device.lease.storage()->backend().whereabouts() == Whereabouts::unnamed) {
-    log_refusal("the file of " + in_quotes(name) +
-                " was deleted or replaced: what is written to it is gone when this server ends");
+    log_refusal(name,
+                "the file of " + in_quotes(name) +
+                    " was deleted or replaced: what is written to it is gone when this server ends",
+                "file_replaced");
   }
   answer_open(request, device);
 }

@@ -4,6 +4,7 @@
 
 #include "bridge/protocol/printable.hpp"
 #include "bridge/server/catalogue.hpp"
+#include "rdma/log_about.hpp"
 
 namespace rnbd {
 namespace {
@@ -43,7 +44,8 @@ void ExportCatalogue::renew(std::string_view name) {
   lock.unlock();
   auto fresh = open_for_export(specification);
   std::shared_ptr<Storage> old;
-  const auto say = [&](rtrs::LogLevel level, const std::string& what) {
+  const auto say = [&](rtrs::LogLevel level, const char* event, const std::string& what) {
+    const rtrs::LogAbout about{{.event = event, .device = name}};
     if (options_.log) options_.log(level, "export " + in_quotes(name) + ": " + what);
   };
   lock.lock();
@@ -56,7 +58,7 @@ void ExportCatalogue::renew(std::string_view name) {
     if (old != nullptr) old->replaced_ = true;
     const std::string news = news_of(old.get(), **fresh);
     serve(named, std::move(*fresh), specification.read_only);
-    return say(rtrs::LogLevel::warning, news);
+    return say(rtrs::LogLevel::warning, "export_replaced", news);
   }
   const bool unnamed = old != nullptr && old->backend().whereabouts() == Whereabouts::unnamed;
   if (unnamed) return;  // the only way to its content
@@ -64,7 +66,8 @@ void ExportCatalogue::renew(std::string_view name) {
   named.storage.reset();
   const bool news = std::exchange(named.lost, fresh.error().text) != fresh.error().text;
   lock.unlock();
-  if (news) say(rtrs::LogLevel::error, "it has no storage any more: " + fresh.error().text);
+  if (news)
+    say(rtrs::LogLevel::error, "export_lost", "it has no storage any more: " + fresh.error().text);
 }
 
 std::string ExportCatalogue::trouble_of(std::string_view name) const {

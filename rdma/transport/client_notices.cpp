@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "rdma/core/option_words.hpp"
+#include "rdma/log_about.hpp"
 #include "rdma/path_list.hpp"
 #include "rdma/server_id.hpp"
 #include "rdma/transport/resolve.hpp"
@@ -30,61 +31,67 @@ enum class Voice : std::uint8_t {
 struct Line {
   Notice::Kind kind;
   Voice voice;
+  std::string_view event;  ///< for logs that programs search
   std::string_view text;
 };
 
 /// {session} is "session 'NAME'", {name} the path's, {why} the sentence of the cause. {path} names
 /// the address as well, and nothing when there is one path only.
 constexpr Line kLines[] = {
-    {Notice::Kind::session_up, Voice::info,
+    {Notice::Kind::session_up, Voice::info, "session_up",
      "{session} is up: {depth} requests of {bytes} bytes, {count} lanes"},
-    {Notice::Kind::session_lost, Voice::error, "{session} is lost: {why}"},
-    {Notice::Kind::session_renewed, Voice::info,
+    {Notice::Kind::session_lost, Voice::error, "session_lost", "{session} is lost: {why}"},
+    {Notice::Kind::session_renewed, Voice::info, "session_renewed",
      "{session}: {name} had forgotten it; a new one has taken its place"},
 
-    {Notice::Kind::path_absent, Voice::trouble,
+    {Notice::Kind::path_absent, Voice::trouble, "path_absent",
      "{session}: {path}{why}{waiting}; it is tried again until {timeout} s have passed "
      "(connect-timeout)"},
-    {Notice::Kind::path_refused, Voice::trouble, "{session}: {path}{why}"},
-    {Notice::Kind::path_unreachable, Voice::trouble, "{session}: path to {name}: {why}"},
-    {Notice::Kind::path_up, Voice::news, "{session}: path to {name} is up"},
-    {Notice::Kind::path_lost, Voice::trouble, "{session}: path to {name} is lost: {why}"},
-    {Notice::Kind::path_closed, Voice::info, "{session}: path to {name} is closed: {why}"},
-    {Notice::Kind::path_removed, Voice::info, "{session}: path to {name} is removed"},
-    {Notice::Kind::path_distrusted, Voice::warning,
+    {Notice::Kind::path_refused, Voice::trouble, "path_refused", "{session}: {path}{why}"},
+    {Notice::Kind::path_unreachable, Voice::trouble, "path_unreachable",
+     "{session}: path to {name}: {why}"},
+    {Notice::Kind::path_up, Voice::news, "path_up", "{session}: path to {name} is up"},
+    {Notice::Kind::path_lost, Voice::trouble, "path_lost",
+     "{session}: path to {name} is lost: {why}"},
+    {Notice::Kind::path_closed, Voice::info, "path_closed",
+     "{session}: path to {name} is closed: {why}"},
+    {Notice::Kind::path_removed, Voice::info, "path_removed",
+     "{session}: path to {name} is removed"},
+    {Notice::Kind::path_distrusted, Voice::warning, "path_distrusted",
      "{session}: path to {name} carries some connections only: it is not used for a while if "
      "another path works"},
-    {Notice::Kind::path_left, Voice::info,
+    {Notice::Kind::path_left, Voice::info, "path_left",
      "{name} still has a session that this client has left; it is told so"},
-    {Notice::Kind::path_better, Voice::news,
+    {Notice::Kind::path_better, Voice::news, "path_better",
      "{session}: the server calls the path to {name} {access}"},
-    {Notice::Kind::path_worse, Voice::trouble,
+    {Notice::Kind::path_worse, Voice::trouble, "path_worse",
      "{session}: the server calls the path to {name} {access}"},
 
-    {Notice::Kind::paths_in_use, Voice::news, "{session}: I/O goes over {paths}"},
-    {Notice::Kind::paths_inaccessible, Voice::warning,
+    {Notice::Kind::paths_in_use, Voice::news, "paths_in_use", "{session}: I/O goes over {paths}"},
+    {Notice::Kind::paths_inaccessible, Voice::warning, "paths_inaccessible",
      "{session}: the server lets no path carry I/O: requests wait for one"},
 
-    {Notice::Kind::requests_fail, Voice::error,
+    {Notice::Kind::requests_fail, Voice::error, "requests_fail",
      "{session}: no path for too long (no-path-timeout): requests fail until one is back"},
-    {Notice::Kind::requests_inaccessible, Voice::error,
+    {Notice::Kind::requests_inaccessible, Voice::error, "requests_inaccessible",
      "{session}: no accessible path for too long (no-path-timeout): requests fail until one is "
      "back"},
-    {Notice::Kind::requests_overdue, Voice::error,
+    {Notice::Kind::requests_overdue, Voice::error, "requests_overdue",
      "{session}: paths have carried some requests in vain for too long (no-path-timeout): these "
      "fail; does the server hang, or is an MTU on the way too small for large ones?"},
-    {Notice::Kind::writes_fail, Voice::error,
+    {Notice::Kind::writes_fail, Voice::error, "writes_fail",
      "{session}: the server may still carry out changes that it got from {name} "
      "(no-path-timeout): changes fail until that path is back"},
-    {Notice::Kind::opens_fail, Voice::error,
+    {Notice::Kind::opens_fail, Voice::error, "opens_fail",
      "{session}: the server may still carry out a CLOSE, or a change that was given up, that it "
      "got from {name} (no-path-timeout): no device can be opened until that path is back"},
-    {Notice::Kind::opens_wait, Voice::warning,
+    {Notice::Kind::opens_wait, Voice::warning, "opens_wait",
      "{session}: who opens or closes a device waits until the server has ended changes that it "
      "has not answered: their callers have left, or their path is lost; look at its storage and "
      "paths"},
-    {Notice::Kind::opens_go_on, Voice::warning, "{session}: devices can be opened again"},
-    {Notice::Kind::writes_wait, Voice::warning,
+    {Notice::Kind::opens_go_on, Voice::warning, "opens_go_on",
+     "{session}: devices can be opened again"},
+    {Notice::Kind::writes_wait, Voice::warning, "writes_wait",
      "{session}: changes of a device wait until the server has ended an older one of it, whose "
      "caller has left or was told that it failed; look at the server's storage"},
 };
@@ -166,6 +173,11 @@ std::string fill(std::string_view text,
   return filled;
 }
 
+/// The line names one.
+bool is_about_path(std::string_view text) {
+  return text.find("{name}") != text.npos || text.find("{path}") != text.npos;
+}
+
 /// Null: the notice is not about the state of a path.
 const char* state_of_path(Notice::Kind kind) {
   switch (kind) {
@@ -186,6 +198,10 @@ const char* state_of_path(Notice::Kind kind) {
 
 std::string ClientNotices::name_of_path(unsigned path) const {
   return path < options_.paths.size() ? name_of(options_.paths[path]) : "";
+}
+
+std::string ClientNotices::address_of(unsigned path) const {
+  return path < options_.paths.size() ? to_string(options_.paths[path]) : "";
 }
 
 std::string ClientNotices::names_of(PathMask paths) const {
@@ -286,6 +302,11 @@ void ClientNotices::report(const Notice& notice, Instant now) {
   constexpr auto kWarning = LogLevel::warning;
   const LogLevel levels[] = {kInfo, troubled_ ? kWarning : kInfo, kWarning, kWarning,
                              LogLevel::error};
+  const std::string path = is_about_path(line.text) ? address_of(notice.path) : "";
+  const LogAbout about{{.event = line.event,
+                        .session = options_.session_name,
+                        .path = path,
+                        .error = notice.cause.error}};
   log(levels[static_cast<std::size_t>(line.voice)], fill(line.text, value_of));
 }
 

@@ -48,6 +48,7 @@ class ClientNotices {
   bool is_repeated(const Notice& notice, Instant now);
   bool has_one_path() const { return options_.paths.size() == 1; }
   std::string name_among_paths(unsigned path) const;
+  std::string address_of(unsigned path) const;
   std::string names_of(PathMask paths) const;
   std::string waiting_paths(PathMask paths) const;
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "rdma/log_about.hpp"
 #include "rdma/transport/clock.hpp"
 #include "rdma/wire/probe.hpp"
 
@@ -132,9 +133,10 @@ PathHost::~PathHost() {
   if (!memory_.empty()) munmap(memory_.data(), memory_.size());
 }
 
-void PathHost::log(LogLevel level, const std::string& text) const {
+void PathHost::log(LogLevel level, const char* event, const std::string& text) const {
   if (!hooks_.log) return;
   const std::string name = session_.name.empty() ? "" : " '" + session_.name + "'";
+  const LogAbout about{{.event = event, .session = session_.name, .path = peer_}};
   hooks_.log(level, "session" + name + " from " + peer_ + ": " + text);
 }
 
@@ -147,14 +149,14 @@ bool PathHost::provide_chunks() {
   void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
-    log(LogLevel::error, std::string{"cannot map chunk memory: "} + std::strerror(errno));
+    log(LogLevel::error, "path_lacks_memory", std::string{"cannot map chunk memory: "} + std::strerror(errno));
     return false;
   }
   memory_ = {static_cast<std::byte*>(memory), size};
   path_.set_chunks(memory_);
   for (const auto& link : links_) {
     if (auto known = link->connection->register_memory(memory_); !known) {
-      log(LogLevel::error, known.error().text);
+      log(LogLevel::error, "path_lacks_memory", known.error().text);
       return false;
     }
   }
@@ -266,7 +268,7 @@ void PathHost::follow_up(Link& link, Connection::Status status) {
 }
 
 void PathHost::serves() {
-  log(LogLevel::info, "connected with " + std::to_string(links_.size()) + " connections" +
+  log(LogLevel::info, "path_up", "connected with " + std::to_string(links_.size()) + " connections" +
                           (session_.identity.how == Identity::How::none ? "" : ", " + security()));
   RTRS_PROBE(rtrs, path_state, session_.name.c_str(), peer_.c_str(), "up");
   report(ServerEvent::Kind::serving);
@@ -348,7 +350,7 @@ void PathHost::leaves(const PathEnd& end, bool over) {
   const auto [level, why] = describe(end);
   if (end.answered) finish();
   if (end.kind == PathEnd::Kind::unproven) tell_auth_refused(why, end.cid);
-  log(level, why);
+  log(level, "path_closed", why);
   RTRS_PROBE(rtrs, path_state, session_.name.c_str(), peer_.c_str(), "closed");
   hooks_.on_closing(over);
 }
@@ -371,7 +373,7 @@ void PathHost::release() {
     auto& link = links_[cid];
     if (!link) continue;
     if (const std::string moved = link->connection->statistics(); !moved.empty()) {
-      log(LogLevel::debug, "connection " + std::to_string(cid) + ": " + moved);
+      log(LogLevel::debug, "connection_closed", "connection " + std::to_string(cid) + ": " + moved);
     }
     link->connection->close();
     hooks_.on_connection_closed();

@@ -90,7 +90,7 @@ class PathHost final : public ServerPathExecutor {
   void answer_delayed();
   void release();
   void finish();
-  void log(LogLevel level, const std::string& text) const;
+  void log(LogLevel level, const char* event, const std::string& text) const;
 
   Reactor& reactor_;
   ServerMachine& machine_;

@@ -8,6 +8,7 @@
 
 #include "rdma/audit_line.hpp"
 #include "rdma/core/crowd.hpp"
+#include "rdma/log_about.hpp"
 #include "rdma/network.hpp"
 
 namespace rtrs {
@@ -24,6 +25,7 @@ constexpr std::size_t kMaxOfNetwork = 16;
 }  // namespace
 
 void RefusalLog::say(LogLevel level, const std::string& peer, const std::string& why, Instant now) {
+  const LogAbout about{{.event = "path_refused", .path = peer}};
   say_once(level, {name_of(peer), "", why}, peer + ": " + why, now);
 }
 
@@ -37,6 +39,7 @@ void RefusalLog::audit(const AuthRefusal& refusal, Instant now) {
   const std::string host = name_of(refusal.peer);
   Key key{host, user, refusal.how + ' ' + refusal.why};
   if (!entries_.contains(key) && tries_many(host)) key = {host, "", refusal.how};
+  const LogAbout about{{.event = "auth_refused", .path = refusal.peer}};
   say_once(LogLevel::warning, std::move(key), line, now);
 }
 

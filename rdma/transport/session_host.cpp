@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "rdma/log_about.hpp"
 #include "rdma/transport/clock.hpp"
 
 namespace rtrs {
@@ -25,10 +26,11 @@ SessionHost::SessionHost(Reactor& reactor, const ServerSessionOptions& options,
 
 SessionHost::~SessionHost() = default;
 
-void SessionHost::log(LogLevel level, const std::string& text) const {
+void SessionHost::log(LogLevel level, const char* event, const std::string& text) const {
   if (!environment_.log) return;
   const ServerSession& session = machine_.session();
   const std::string name = session.name.empty() ? "" : " '" + session.name + "'";
+  const LogAbout about{{.event = event, .session = session.name}};
   environment_.log(level, "session" + name + " from " + session.peer + ": " + text);
 }
 
@@ -112,25 +114,28 @@ void SessionHost::let_others_go() {
 void SessionHost::lingers() {
   const bool again = std::exchange(in_vain_, session().items().empty());
   if (!in_vain_) {
-    log(LogLevel::info, "no path is left; the session waits for the client to come back");
+    log(LogLevel::info, "session_waits",
+        "no path is left; the session waits for the client to come back");
   } else if (!again) {
-    log(LogLevel::info,
+    log(LogLevel::info, "session_waits",
         "the client left with nothing open (does a path of it lead here by mistake?); "
         "the session waits for it, and is silent when that happens again");
   }
 }
 
 void SessionHost::forgotten() {
-  if (!in_vain_) log(LogLevel::info, "the client has not come back; the session is forgotten");
+  if (!in_vain_)
+    log(LogLevel::info, "session_forgotten",
+        "the client has not come back; the session is forgotten");
 }
 
 void SessionHost::gone() {
   const auto& repeats = this->repeats();
   if (repeats.attached + repeats.answered + repeats.dropped > 0) {
-    log(LogLevel::info, "of the requests that were sent again, " +
-                            std::to_string(repeats.attached) + " were still executing, " +
-                            std::to_string(repeats.answered) + " had ended and " +
-                            std::to_string(repeats.dropped) + " came too late");
+    log(LogLevel::info, "requests_repeated",
+        "of the requests that were sent again, " + std::to_string(repeats.attached) +
+            " were still executing, " + std::to_string(repeats.answered) + " had ended and " +
+            std::to_string(repeats.dropped) + " came too late");
   }
   environment_.on_gone();
 }

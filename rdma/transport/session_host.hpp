@@ -94,7 +94,7 @@ class SessionHost final : public ServerExecutor {
   void report(const ServerEvent& event);
   void set_alarm();
   PathHost& add_path(const Arrival& arrival, const std::string& peer);
-  void log(LogLevel level, const std::string& text) const;
+  void log(LogLevel level, const char* event, const std::string& text) const;
   void pass_on(LogLevel level, const std::string& line);
 
   Reactor& reactor_;

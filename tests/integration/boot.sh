@@ -160,6 +160,60 @@ while readers[0].recv(65536):
 }
 it "members of the group rnbd look at a server, and change nothing" readers
 
+# fields NAME FILTER...: the newest line of the machine's journal with these fields, as JSON.
+fields() { machine_journal -o json -n 1 -q "${@:2}" >"$1" && [[ -s $1 ]]; }
+# field FILE NAME VALUE: it is a regular expression.
+field() {
+  /usr/bin/python3 -c 'import json, re, sys
+line = json.load(open(sys.argv[1]))
+assert re.fullmatch(sys.argv[3], line.get(sys.argv[2], "")), line' "$@" || fail "$2 is not $3"
+}
+knows() { eventually $((20 * slow)) fields "$@" || fail "no line has ${*:2}"; }
+
+in_the_journal() {
+  make_machine
+  requires_python nbd
+  put /etc/rnbd-server.conf <<<'[export.disk0]
+storage = "memory:1M"'
+  put /etc/rnbd-bridge/disk0.conf <<<'URI=rnbd+tcp://127.0.0.1:1234/disk0
+OPTIONS=--session vm1'
+  in_files systemd-sysusers
+  in_files systemctl -q enable rnbd-server.service rnbd-bridge@disk0.service
+  start_machine
+  spawn client in_machine python3 -c '
+import nbd, os, signal, time
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+h = nbd.NBD()
+h.connect_uri("nbd+unix:///?socket=/run/rnbd/disk0.sock")
+h.pwrite(b"x" * 512, 0)
+print("written", flush=True)
+time.sleep(3600)'
+  eventually $((20 * slow)) grep -q written client.out
+  knows opened.json RNBD_EVENT=device_opened
+  field opened.json RNBD_DEVICE disk0
+  field opened.json RNBD_SESSION vm1
+  field opened.json RNBD_PATH '127\.0\.0\.1:[0-9]+'
+  field opened.json PRIORITY 6
+  field opened.json SYSLOG_IDENTIFIER rnbd-server
+  field opened.json _SYSTEMD_UNIT rnbd-server.service
+  field opened.json MESSAGE ".*opened 'disk0' rw.*"
+  # The server closes the path; the bridge finds the same session again.
+  in_machine rnbd-ctl server path disconnect "$(in_machine rnbd-ctl server list paths csv pathname noheaders)"
+  knows lost.json RNBD_EVENT=path_lost RNBD_SESSION=vm1
+  field lost.json RNBD_PATH 'tcp:127\.0\.0\.1:1234'
+  field lost.json PRIORITY 4
+  field lost.json ERRNO '[1-9][0-9]*'
+  field lost.json _SYSTEMD_UNIT rnbd-bridge@disk0.service
+  knows closed.json RNBD_EVENT=path_closed
+  # All that the unit says is found by its name, with fields or without.
+  machine_journal -u rnbd-server -o cat >all.txt
+  says all.txt 'ready'
+  says all.txt "opened 'disk0' rw"
+  in_machine systemctl stop rnbd-bridge@disk0.service
+  shut_down_machine
+}
+it "the journal has fields for session, path and device of a line, and finds it by its unit" in_the_journal
+
 without_configuration() {
   make_machine
   start_machine

@@ -5,10 +5,12 @@
 #include <utility>
 
 #include "bridge/client/mirror/mirror.hpp"
+#include "rdma/log_about.hpp"
 
 namespace rnbd::mirror {
 
 void Mirror::say(rtrs::LogLevel level, const std::string& text) const {
+  const rtrs::LogAbout about{{.event = "mirror", .device = config_.device}};
   if (log_) log_(level, "mirror " + config_.device + ": " + text);
 }
 

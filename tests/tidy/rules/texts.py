@@ -140,7 +140,23 @@ def subjects_first(tree):
                     yield f"{path}:{number}: begin '{sentence[:40]}' with its subject"
 
 
+EVENT = re.compile(r'(?:\bevent = |Voice::\w+,\s+|tell\(level,\s+)"([a-z_]+)"|'
+                   r'LogLevel::\w+,\s+"([a-z]+(?:_[a-z]+)+)"')
+
+
+def events(tree):
+    """every event that lines of the log are labelled with is in docs/operations.md"""
+    told = tree.read("docs/operations.md")
+    for folder in ("rdma", "bridge"):
+        for path in tree.code(folder):
+            for event in map("".join, EVENT.findall(tree.read(path))):
+                if f"`{event}`" not in told:
+                    yield f"{path}:1: the event {event} is missing in docs/operations.md"
+
+
 RULES = {
+    events: [("rdma/planted.cpp", 'const LogAbout about{{.event = "planted"}};\n'),
+             ("bridge/planted.cpp", 'say(LogLevel::info,\n    "was_planted", "a sentence");\n')],
     subjects_first: [("rdma/core/planted.hpp", f"// {LICENCE}\n// What it is.\n"),
                      ("tests/planted.cpp", "/// A path. Who has it\n/// closes it.\n")],
     licence: [("rdma/core/planted.hpp", "#pragma once\n"), ("tests/planted", "#!/bin/sh\n")],

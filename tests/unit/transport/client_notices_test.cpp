@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "rdma/log_about.hpp"
+
 namespace rtrs::client_notices_test {
 namespace {
 
@@ -55,6 +57,23 @@ TEST_CASE("notices: good news is as loud as the trouble that it ends") {
   bench.lines.clear();
   bench.report({.kind = Kind::path_up});
   CHECK(bench.said(LogLevel::warning, "session 's': path to a:1 is up"));
+}
+
+TEST_CASE("notices: the log is told which event a line is, and whom it is about") {
+  Bench bench{{"a", "b"}};
+  std::vector<std::string> facts;
+  bench.options.log = [&](LogLevel, const std::string&) {
+    const LogFacts* now = LogAbout::now();
+    REQUIRE(now != nullptr);
+    facts.push_back(std::string{now->event} + " " + std::string{now->session} + " " +
+                    std::string{now->path} + " " + std::to_string(now->error));
+  };
+  bench.report({.kind = Kind::path_lost, .path = 1, .cause = {EIO, "gone"}});
+  bench.report({.kind = Kind::paths_in_use, .paths = 1});
+  bench.report({.kind = Kind::requests_fail});
+  CHECK(facts == std::vector<std::string>{"path_lost s tcp:b:1 " + std::to_string(EIO),
+                                          "paths_in_use s  0", "requests_fail s  0"});
+  CHECK(LogAbout::now() == nullptr);
 }
 
 TEST_CASE("notices: a path that cannot be reached is reported once, until it was up") {
