@@ -79,6 +79,13 @@ auth::ClientProof& ClientPath::start_proof(std::uint16_t cid, QueuePair& queue_p
   return proofs_[cid];
 }
 
+bool ClientPath::turned_away() const {
+  const bool refused =
+      refusal_ != 0 || foreign() ||
+      std::ranges::any_of(proofs_, [](const auto& one) { return one.refusal() != 0; });
+  return answered() && !refused && state_ != ClientPathState::connected;
+}
+
 bool ClientPath::all_proven() const {
   return std::ranges::all_of(proofs_, &auth::ClientProof::proven);
 }

@@ -76,6 +76,9 @@ class ClientPath final : public QueuePairHandler {
   bool answered() const { return accepted_.queue_depth != 0; }
   /// Its answer is also from a holder of our key, where that has to be proven.
   bool believed() const { return answered() && (proofs_.empty() || proofs_[0].proven()); }
+  /// The server had let it in. If its connections end now the server has told no reason: others may
+  /// have needed its place at the door.
+  bool turned_away() const;
   /// The server was asked to make the session if it does not know it.
   bool may_begin() const { return options_.first_connection; }
 

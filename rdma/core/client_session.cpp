@@ -140,6 +140,7 @@ void ClientSession::connected(unsigned index, Instant now) {
   path.was_connected = true;
   ++path.connects;
   path.foreign = false;
+  path.turned_away = 0;
   path.lost_before = std::exchange(path.lost_at, std::nullopt);
   if (!path.distrusted) path.trouble = {};
   if (connected_++ == 0) {
@@ -193,6 +194,7 @@ void ClientSession::lost(unsigned index, Instant now, const Cause& why, bool in_
   // Longer than all but the slowest storage needs for an answer.
   constexpr Duration kSoon = std::chrono::seconds{2};
   bool was_of_use = false;
+  bool turned_away = false;
   if (path.state == PathState::connected) {
     // A server that ends a path with its first answer, every time, is not asked again at once.
     if (now >= path.up_since + options_.reconnect_max) path.failures = 0;
@@ -202,6 +204,8 @@ void ClientSession::lost(unsigned index, Instant now, const Cause& why, bool in_
     if (!path.core->exactly_once()) path.lost_at = path.lost_before.value_or(now);
     --connected_;
   } else {
+    turned_away = why.kind == Cause::Kind::transport && why.error != ETIMEDOUT &&
+                  path.core->turned_away() && !RTRS_PLANTED(turned_away_hurries);
     const bool unknown = path.core->refusal() == ENXIO && !path.core->may_begin();
     path.foreign = unknown || (path.core->believed() && leads_elsewhere(index));
     // Others may be needed to go on there: all permits may be bound to them.
@@ -212,15 +216,23 @@ void ClientSession::lost(unsigned index, Instant now, const Cause& why, bool in_
   path.core->close();
   path.state = PathState::waiting;
   if (was_up_) look_for_usable(now, was_of_use);
-  path.due = now + pause(path.failures++);
+  path.due = now + pause(path.failures++, turned_away ? path.turned_away++ : 0);
   path.trouble = why;
 }
 
 /// Doubles, and is cut at random, so that the clients of a server do not all come back at once.
-Duration ClientSession::pause(unsigned failures) {
+///
+/// At a server with few places at its door they would make room for one another for ever, if each
+/// were back before the others have shaken hands. So who is turned away again waits longer.
+Duration ClientSession::pause(unsigned failures, unsigned turned_away) {
+  constexpr Duration kLongestHandshake =
+      std::chrono::seconds{10};  // that a server has patience for
   Duration longest = options_.reconnect_min;
   for (unsigned i = 0; i < failures && longest < options_.reconnect_max; ++i) longest *= 2;
   longest = std::min(longest, options_.reconnect_max);
+  for (unsigned i = 0; i < turned_away && longest < kLongestHandshake; ++i) {
+    longest = std::min(2 * longest, kLongestHandshake);
+  }
   const auto range = static_cast<std::uint64_t>(longest.count()) + 1;
   return Duration{static_cast<Duration::rep>(random_() % range)};
 }

@@ -168,10 +168,11 @@ class ClientSession {
     wire::Uuid uuid{};
     PathState state = PathState::waiting;
     std::uint16_t attempts = 0;
-    unsigned failures = 0;  ///< since it was connected for longer than a pause
-    Instant up_since{};     ///< connected since
-    Instant due{};          ///< waiting: the next attempt
-    Instant since{};        ///< connected: from when on it has been so good, or better
+    unsigned failures = 0;     ///< since it was connected for longer than a pause
+    unsigned turned_away = 0;  ///< since it was connected: see ClientPath::turned_away()
+    Instant up_since{};        ///< connected since
+    Instant due{};             ///< waiting: the next attempt
+    Instant since{};           ///< connected: from when on it has been so good, or better
     wire::PathAccess access = wire::PathAccess::optimized;  ///< the server's latest
     bool was_connected = false;
     std::uint64_t connects = 0;
@@ -191,7 +192,7 @@ class ClientSession {
     bool leaving = false;
   };
 
-  Duration pause(unsigned failures);
+  Duration pause(unsigned failures, unsigned turned_away);
   unsigned rank(unsigned path) const;
   void name_another();
   bool may_begin(unsigned path) const;

@@ -38,6 +38,7 @@ namespace rtrs {
   X(admitted_counted_twice, "a path that joins a session counts its memory twice")                 \
   X(removed_path_counts, "the memory of a path that is gone counts on")                            \
   X(door_cleared_by_age, "the oldest one at a full door makes room, be its host alone or a crowd") \
+  X(turned_away_hurries, "who is turned away at a full door again and again comes back as soon")   \
   X(half_open_session_leaks, "a session that failed its handshake counts for ever")                \
   X(invalidate_too_late, "a key is invalidated behind the answer")                                 \
   X(revocation_not_awaited, "a request is carried out before the key of its chunk has ended")      \

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How a path of the simulated client comes: its connections, and what it leads to.
+#include <cerrno>
 #include <utility>
 
 #include "rdma/wire/immediate.hpp"
@@ -29,7 +30,9 @@ void ClientDriver::connect_next(unsigned index) {
   while (cid < path.links.size() && path.links[cid].queue_pair) ++cid;
   const unsigned step = ++path.step;
   later(index, setup_.knobs.connect_timeout, [this, index, step] {
-    if (up_ && !paths_[index].ready && paths_[index].step == step) lose(index, "too slow");
+    if (up_ && !paths_[index].ready && paths_[index].step == step) {
+      lose(index, "too slow", {ETIMEDOUT, "it takes too long"});
+    }
   });
   if (cid == path.links.size()) {
     const rtrs::ClientPath& core = session_.path(index);

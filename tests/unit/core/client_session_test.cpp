@@ -3,8 +3,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <random>
+#include <vector>
 
 namespace rtrs::client_session_test {
 namespace {
@@ -148,6 +151,89 @@ TEST_CASE("a path that ends as soon as it is connected is connected less and les
   CHECK(lasts(1ms) == 2s);
   CHECK(lasts(2s) <= 100ms);
   CHECK(lasts(1ms) <= 200ms);
+}
+
+/// The pauses of a path whose attempts end all alike.
+class Attempts {
+ public:
+  /// `answer`: how far it comes before it ends by `error`.
+  Duration fail(int error, const wire::ConnectResponse* answer) {
+    ClientPath& core = session_.begin(0);
+    if (answer != nullptr) (void)core.on_answer(0, wire::bytes_of(*answer));
+    session_.lost(0, now_, {error, "ended"});
+    return wait();
+  }
+  Duration last_for(Duration time, const wire::ConnectResponse& answer) {
+    REQUIRE(session_.begin(0).on_answer(0, wire::bytes_of(answer)) == nullptr);
+    session_.connected(0, now_);
+    now_ += time;
+    session_.lost(0, now_, {EIO, "cut"});
+    return wait();
+  }
+
+ private:
+  Duration wait() {
+    const Duration pause = session_.next_event() - now_;
+    now_ += pause;
+    return pause;
+  }
+
+  inline static std::mt19937_64 random_{7};  // NOLINT(cert-msc51-cpp): the same each time
+  Instant now_ = kStart;
+  ClientSession session_{{.path = {.session_name = "test"},
+                          .paths = {{.names_server = true}},
+                          .reconnect_min = 100ms,
+                          .reconnect_max = 2s},
+                         [] { return random_(); }};
+};
+
+wire::ConnectResponse granted() {
+  wire::AcceptParameters accept;
+  accept.queue_depth = 16;
+  accept.max_io_size = accept.max_header_size = 4096;
+  return encode(accept);
+}
+
+/// The longest of many first, second ... pauses.
+std::vector<Duration> longest_pauses(int error, const wire::ConnectResponse* answer) {
+  std::vector<Duration> longest(12);
+  for (int trial = 0; trial < 300; ++trial) {
+    Attempts attempts;
+    for (Duration& one : longest) one = std::max(one, attempts.fail(error, answer));
+  }
+  return longest;
+}
+
+TEST_CASE("a path that is turned away in its handshake again waits longer each time") {
+  const auto answer = granted();
+  const auto longest = longest_pauses(ECONNRESET, &answer);
+  CHECK(longest[0] <= 100ms);  // as ever
+  CHECK(longest[1] <= 400ms);
+  CHECK(longest[1] > 200ms);
+  CHECK(longest[5] > 5s);
+  CHECK(longest[11] > 8s);
+  CHECK(longest[11] <= 10s);
+}
+
+TEST_CASE("only who was let in, and is told no reason, was turned away") {
+  const auto answer = granted();
+  const auto refusal = wire::encode_reject(ECONNRESET);
+  for (const auto& longest :
+       {longest_pauses(ECONNREFUSED, nullptr), longest_pauses(ETIMEDOUT, &answer),
+        longest_pauses(ECONNRESET, &refusal)}) {
+    CHECK(longest[11] > 1s);
+    CHECK(longest[11] <= 2s);
+  }
+}
+
+TEST_CASE("a path that was connected has not been turned away before") {
+  const auto answer = granted();
+  for (int trial = 0; trial < 100; ++trial) {
+    Attempts attempts;
+    for (int i = 0; i < 6; ++i) attempts.fail(ECONNRESET, &answer);
+    CHECK(attempts.last_for(3s, answer) <= 100ms);
+    CHECK(attempts.fail(ECONNRESET, &answer) <= 200ms);
+  }
 }
 
 TEST_CASE("what went over paths in vain has waited all the time") {
