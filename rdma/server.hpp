@@ -106,9 +106,10 @@ struct ServerSessionStatus {
     /// The client knows of it and has acted on it.
     bool access_known = false;
     unsigned connections = 0;
-    unsigned requests = 0;      ///< under way
-    std::uint64_t begun = 0;    ///< requests that came over it so far
-    std::string security = {};  ///< "tls13/aes128gcm host1", "proof host1", "none"
+    unsigned requests = 0;                  ///< under way
+    std::uint64_t begun = 0;                ///< requests that came over it so far
+    std::string security = {};              ///< "tls13/aes128gcm host1", "proof host1", "none"
+    std::vector<Identity> identities = {};  ///< that its connections have proven, each key once
   };
   std::string name;  ///< "" before the handshake is through
   wire::Uuid uuid{};

@@ -70,6 +70,19 @@ std::string summary(const ReloadPlan& plan, std::size_t ended) {
   return text.empty() ? "nothing has changed" : text;
 }
 
+/// The key that made the session, or one of the same user by which a path has come since. "": all
+/// are in force.
+std::string withdrawn(const rtrs::tls::Credentials& keys,
+                      const rtrs::ServerSessionStatus& session) {
+  std::string why = keys.withdrawn(session.identity);
+  for (const auto& path : session.paths) {
+    for (const rtrs::Identity& identity : path.identities) {
+      if (why.empty()) why = keys.withdrawn(identity);
+    }
+  }
+  return why;
+}
+
 }  // namespace
 
 Reloader::Reloader(const Invocation& invocation, Serving serving)
@@ -140,7 +153,7 @@ tl::expected<std::vector<Reloader::Ending>, std::string> Reloader::to_end(
   }
   std::vector<Ending> all;
   for (auto& session : serving_.server.sessions()) {
-    std::string why = keys != nullptr ? keys->withdrawn(session.identity) : "";
+    std::string why = keys != nullptr ? withdrawn(*keys, session) : "";
     if (why.empty()) why = forbidden(next, session);
     if (!why.empty()) all.push_back({std::move(session), std::move(why)});
   }

@@ -149,7 +149,8 @@ bool PathHost::provide_chunks() {
   void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
-    log(LogLevel::error, "path_lacks_memory", std::string{"cannot map chunk memory: "} + std::strerror(errno));
+    log(LogLevel::error, "path_lacks_memory",
+        std::string{"cannot map chunk memory: "} + std::strerror(errno));
     return false;
   }
   memory_ = {static_cast<std::byte*>(memory), size};
@@ -268,8 +269,9 @@ void PathHost::follow_up(Link& link, Connection::Status status) {
 }
 
 void PathHost::serves() {
-  log(LogLevel::info, "path_up", "connected with " + std::to_string(links_.size()) + " connections" +
-                          (session_.identity.how == Identity::How::none ? "" : ", " + security()));
+  log(LogLevel::info, "path_up",
+      "connected with " + std::to_string(links_.size()) + " connections" +
+          (session_.identity.how == Identity::How::none ? "" : ", " + security()));
   RTRS_PROBE(rtrs, path_state, session_.name.c_str(), peer_.c_str(), "up");
   report(ServerEvent::Kind::serving);
 }
@@ -311,14 +313,25 @@ ServerSessionStatus::Path PathHost::status() const {
                                    .access_known = path_.access_known(),
                                    .requests = path_.unanswered(),
                                    .begun = path_.requests(),
-                                   .security = security()};
+                                   .security = security(),
+                                   .identities = identities()};
   for (const auto& link : links_) status.connections += link ? 1U : 0U;
   return status;
 }
 
-const Identity* PathHost::identity() const {
-  if (path_.authenticates()) return path_.proof(0).proven() ? &path_.proof(0).user() : nullptr;
-  return links_[0] ? links_[0]->connection->peer() : nullptr;
+const Identity* PathHost::identity(std::uint16_t cid) const {
+  if (path_.authenticates()) return path_.proof(cid).proven() ? &path_.proof(cid).user() : nullptr;
+  return links_[cid] ? links_[cid]->connection->peer() : nullptr;
+}
+
+std::vector<Identity> PathHost::identities() const {
+  std::vector<Identity> all;
+  for (std::uint16_t cid = 0; cid < links_.size(); ++cid) {
+    const Identity* const one = identity(cid);
+    if (one == nullptr || std::ranges::count(all, one->key, &Identity::key) != 0) continue;
+    all.push_back(*one);
+  }
+  return all;
 }
 
 std::string PathHost::security() const {

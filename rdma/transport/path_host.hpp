@@ -46,7 +46,9 @@ class PathHost final : public ServerPathExecutor {
   /// The user proven by its client since it came, if it had to.
   std::optional<std::string_view> user() const;
   /// Proven by its client, be it since it came or before. Null: nothing was.
-  const Identity* identity() const;
+  const Identity* identity(std::uint16_t cid = 0) const;
+  /// Of all its connections, each key once: a user may renew a key while a path is made.
+  std::vector<Identity> identities() const;
   /// For the log: what its client has proven does not let it in.
   void tell_auth_refused(const std::string& why, std::uint16_t cid = 0) const;
   ServerSessionStatus::Path status() const;

@@ -96,8 +96,8 @@ void SessionHost::forget(PathId path) {
 Admission::Admitted SessionHost::admit(PathId id, std::string_view name) {
   const PathHost& path = *paths_.at(id);
   // Its key may have gone while it shook hands. A reload ends the sessions that it finds.
-  if (const Identity* const user = path.identity(); user != nullptr) {
-    if (const std::string why = environment_.withdrawn(*user); !why.empty()) {
+  for (const Identity& user : path.identities()) {
+    if (const std::string why = environment_.withdrawn(user); !why.empty()) {
       path.tell_auth_refused(why);
       return {.why_not = "its key or certificate was withdrawn", .error = EACCES};
     }
