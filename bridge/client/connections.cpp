@@ -34,10 +34,10 @@ tl::expected<std::vector<wire::ExportName>, Failure> Connections::exports(
 }
 
 tl::expected<std::vector<wire::DirectoryEntry>, Failure> Connections::directory(
-    const Interrupt& interrupt) {
+    const Interrupt& interrupt, std::uint32_t kinds) {
   auto session = shared_.get(interrupt);
   if (!session) return tl::unexpected(named(session.error()));
-  auto entries = (*session)->directory(interrupt);
+  auto entries = (*session)->directory(interrupt, kinds);
   if (!entries) return tl::unexpected(named(entries.error()));
   return entries;
 }
@@ -97,6 +97,15 @@ Failure Connections::advised(Failure failure) const {
   return failure;
 }
 
+/// It is told and not followed: another server may be less safe, and be somebody else's.
+Failure Connections::referred(Session& session, const std::string& device, Failure failure,
+                              const Interrupt& interrupt) const {
+  const std::string uri = failure.error == ENOENT ? session.referral(device, interrupt) : "";
+  if (uri.empty()) return advised(std::move(failure));
+  failure.text += "; the server says that it is elsewhere: use " + on_one_line(uri);
+  return failure;
+}
+
 tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
     Session& session, const std::string& device, bool readonly, const Interrupt& interrupt) {
   constexpr std::chrono::milliseconds kPause{250};
@@ -134,7 +143,7 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
     // Its storage is not there yet, or somebody else has it.
     const bool may_come = (error == EAGAIN || error == EBUSY) && in_time;
     if ((!may_be_ours && !may_come_back && !may_come) || interrupt()) {
-      return tl::unexpected(advised(opened.error()));
+      return tl::unexpected(referred(session, device, opened.error(), interrupt));
     }
     if (may_come && !std::exchange(told, true) && log_) {
       log_(rtrs::LogLevel::warning,

@@ -37,8 +37,9 @@ class Connections {
 
   /// The server's exports. Errors: EOPNOTSUPP when it cannot tell.
   tl::expected<std::vector<wire::ExportName>, Failure> exports(const Interrupt& interrupt);
-  /// The same with size, rights and state. Opens none of them.
-  tl::expected<std::vector<wire::DirectoryEntry>, Failure> directory(const Interrupt& interrupt);
+  /// As Session::directory().
+  tl::expected<std::vector<wire::DirectoryEntry>, Failure> directory(
+      const Interrupt& interrupt, std::uint32_t kinds = wire::kDirectoryExports);
   /// As Session::who().
   std::string who(const std::string& device, const Interrupt& interrupt);
   /// The device for a client that names none.
@@ -75,6 +76,8 @@ class Connections {
   Disk* keep(std::unique_ptr<Disk> disk);
   Failure named(Failure failure) const;
   Failure advised(Failure failure) const;
+  Failure referred(Session& session, const std::string& device, Failure failure,
+                   const Interrupt& interrupt) const;
 
   const ClientConfig& config_;
   const rtrs::Log log_;

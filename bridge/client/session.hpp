@@ -105,10 +105,14 @@ class Session final : public rtrs::SessionKeeper,
   /// EINTR,
   ///         EPROTO, EIO.
   tl::expected<std::vector<wire::ExportName>, Failure> list_exports(const Interrupt& interrupt);
-  /// The server's exports with size, rights and state. Opens none of them.
+  /// The server's exports with size, rights and state, or other entries of its directory; those
+  /// that this version does not understand are left out. Opens nothing.
   ///
   /// Errors: as list_exports(), EINVAL (a server of an older version).
-  tl::expected<std::vector<wire::DirectoryEntry>, Failure> directory(const Interrupt& interrupt);
+  tl::expected<std::vector<wire::DirectoryEntry>, Failure> directory(
+      const Interrupt& interrupt, std::uint32_t kinds = wire::kDirectoryExports);
+  /// The URI by which another server has the device, as this one says; "": it does not.
+  std::string referral(const std::string& device, const Interrupt& interrupt);
 
   /// The writer of an export, as the server tells people: "'vm1' (10.0.0.5:40312) writes to it".
   /// "": nobody, or the server does not tell.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "bridge/client/control.hpp"
+#include "bridge/client/directions.hpp"
 #include "bridge/client/session.hpp"
 #include "bridge/protocol/printable.hpp"
 
@@ -52,6 +53,18 @@ tl::expected<std::vector<Entry>, Failure> all_pages(rtrs::Client& client, Questi
   }
 }
 
+bool is_understood(const wire::DirectoryEntry& entry) {
+  switch (entry.kind) {
+    case wire::DirectoryKind::exported:
+      return true;
+    case wire::DirectoryKind::referral:
+      return parse_referral(entry.description).has_value();
+    case wire::DirectoryKind::path:
+      return parse_advertised(entry.name).has_value();
+  }
+  return false;
+}
+
 Failure cannot_list() {
   return {EOPNOTSUPP,
           "this server cannot list its exports (only rnbdkit servers can); name a device"};
@@ -86,15 +99,27 @@ std::string Session::whose(const std::string& device, int error, const Interrupt
 }
 
 tl::expected<std::vector<wire::DirectoryEntry>, Failure> Session::directory(
-    const Interrupt& interrupt) {
+    const Interrupt& interrupt, std::uint32_t kinds) {
   if (!has_extensions()) return tl::unexpected(cannot_list());
-  const wire::Directory question{wire::header_of(wire::MessageType::directory)};
+  wire::Directory question{wire::header_of(wire::MessageType::directory)};
+  question.kinds = kinds;
   auto all = all_pages<wire::DirectoryEntry>(*client_, question, &wire::decode_directory_page,
                                              room_for_page(), interrupt);
   if (!all && all.error().error == EINVAL) {
     all.error().text = "this server is of a version that has no directory of its exports";
   }
+  if (all) std::erase_if(*all, [](const auto& entry) { return !is_understood(entry); });
   return all;
+}
+
+std::string Session::referral(const std::string& device, const Interrupt& interrupt) {
+  if (!has_extensions()) return "";
+  const auto all = directory(interrupt, wire::kDirectoryReferrals);
+  if (!all) return "";
+  const auto found = std::ranges::find_if(*all, [&](const wire::DirectoryEntry& entry) {
+    return entry.kind == wire::DirectoryKind::referral && entry.name == device;
+  });
+  return found != all->end() ? found->description : "";
 }
 
 }  // namespace rnbd

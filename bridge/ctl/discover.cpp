@@ -4,25 +4,26 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <CLI/Validators.hpp>
+#include <chrono>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <tl/expected.hpp>
+#include <utility>
 #include <vector>
 
 #include "bridge/client/config.hpp"
 #include "bridge/client/connections.hpp"
 #include "bridge/client/uri.hpp"
+#include "bridge/ctl/discovery.hpp"
+#include "bridge/ctl/words.hpp"
 #include "bridge/daemon/cli.hpp"
 #include "bridge/daemon/ctl_view.hpp"
-#include "bridge/protocol/printable.hpp"
-#include "bridge/protocol/uuid.hpp"
 
 namespace rnbd {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr const char* kDiscoverDescription =
     "rnbd-ctl discover - list the exports of a server, and open none of them\n"
@@ -30,19 +31,39 @@ constexpr const char* kDiscoverDescription =
     "URI is HOST[:PORT] for TCP, or that of a client, without an export: rnbd://HOST over RDMA, "
     "rnbd+tcp://HOST over TCP,\n"
     "rnbds+tcp://USER@HOST with TLS. KEY=VALUE are parameters of nbdkit-rnbd-plugin(1), e.g.\n"
-    "tls-psk=FILE. The server shows the exports that this user may open.\n";
+    "tls-psk=FILE. The server shows the exports that this user may open, and those that it knows "
+    "to\n"
+    "be elsewhere. PATHS are the addresses that it advertises.\n";
 
 constexpr const char* kDiscoverExamples = R"(Examples:
   Which disks are there?
     rnbd-ctl discover 192.0.2.1
 
   Their names, for a script:
-    rnbd-ctl discover --json rnbd+tcp://192.0.2.1 | jq -r '.exports[].name')";
+    rnbd-ctl discover --json rnbd+tcp://192.0.2.1 | jq -r '.exports[].name'
+
+  Which ones come and go, and who takes one?
+    rnbd-ctl discover --watch 192.0.2.1)";
 
 struct Question {
   ClientConfig server;
-  bool json = false;
+  CtlFormat format = CtlFormat::table;
+  bool watch = false;
+  double interval = 1;  ///< seconds
 };
+
+/// The words that `rnbd-ctl list` has for it.
+bool take_word(Question& question, const std::string& word) {
+  constexpr std::pair<std::string_view, CtlFormat> kFormats[] = {
+      {"csv", CtlFormat::csv}, {"json", CtlFormat::json}, {"xml", CtlFormat::xml}};
+  for (const auto& [name, format] : kFormats) {
+    if (word != name) continue;
+    question.format = format;
+    return true;
+  }
+  if (word != "watch") return false;
+  return question.watch = true;
+}
 
 tl::expected<ClientConfig, std::string> config_of(const std::string& uri,
                                                   const std::vector<std::string>& parameters) {
@@ -66,12 +87,24 @@ tl::expected<Question, EarlyExit> parse_discover(int argc, const char* const* ar
   Question question;
   std::string uri;
   std::vector<std::string> parameters;
-  app.add_flag("--json", question.json, "Print one line of JSON.");
+  for (const char* word : {"json", "csv", "xml", "watch"}) {
+    const std::string name = word;
+    const char* const help = name == "json"  ? "Print one line of JSON."
+                             : name == "csv" ? "Print values with commas between them."
+                             : name == "xml" ? "Print XML."
+                                             : "Ask again every second, and tell the changes.";
+    app.add_flag_callback(
+        "--" + name, [&question, name] { take_word(question, name); }, help);
+  }
+  app.add_option("--interval", question.interval, "--watch: seconds between two questions.")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.1, 3600.0));
   app.add_option("URI", uri, "The server.")->required();
-  app.add_option("KEY=VALUE", parameters, "How to reach it.");
+  app.add_option("KEY=VALUE", parameters, "How to reach it; or json, csv, xml or watch.");
   if (auto early = parse_arguments(app, kDiscoverExamples, "there is one URI only", argc, argv)) {
     return tl::unexpected(std::move(*early));
   }
+  std::erase_if(parameters, [&](const auto& word) { return take_word(question, word); });
   if (uri.find("://") == std::string::npos) uri.insert(0, "rnbd+tcp://");
   if (const auto parsed = parse_device_uri(uri); parsed && !parsed->device.empty()) {
     return tl::unexpected(usage_error(app, "write the URI without /" + parsed->device +
@@ -84,51 +117,68 @@ tl::expected<Question, EarlyExit> parse_discover(int argc, const char* const* ar
   return question;
 }
 
-const char* state_of(const wire::DirectoryEntry& entry) {
-  if (entry.waiting) return "waiting";
-  return entry.in_use ? "in use" : "free";
-}
-
-/// Machines get the size in bytes; null: unknown.
-Json size_of(const wire::DirectoryEntry& entry, bool for_machines) {
-  if (entry.waiting) return nullptr;
-  return for_machines ? Json(entry.size) : Json(size_text(entry.size));
-}
-
-Json json_of(const std::vector<wire::DirectoryEntry>& entries, Connections& connections,
-             bool for_machines) {
-  Json exports = Json::array();
-  for (const wire::DirectoryEntry& entry : entries) {
-    const std::string holder = entry.in_use ? connections.who(entry.name, {}) : "";
-    exports.push_back({{"name", entry.name},
-                       {"size", size_of(entry, for_machines)},
-                       {"access", entry.may_write ? "rw" : "ro"},
-                       {"state", state_of(entry)},
-                       {"used_by", holder.empty() ? Json{} : Json(holder)},
-                       {"uuid", entry.uuid == wire::Uuid{} ? "" : uuid_text(entry.uuid)},
-                       {"description", entry.description}});
+tl::expected<CtlDiscovery, Failure> look(Connections& connections) {
+  constexpr std::uint32_t kAll =
+      wire::kDirectoryExports | wire::kDirectoryReferrals | wire::kDirectoryPaths;
+  auto entries = connections.directory({}, kAll);
+  if (!entries) return tl::unexpected(entries.error());
+  CtlDiscovery discovery;
+  for (wire::DirectoryEntry& entry : *entries) {
+    if (entry.kind == wire::DirectoryKind::path) {
+      discovery.paths.push_back(std::move(entry.name));
+      continue;
+    }
+    const bool used = entry.in_use && entry.kind == wire::DirectoryKind::exported;
+    std::string user = used ? connections.who(entry.name, {}) : "";
+    discovery.exports.push_back({std::move(entry), std::move(user)});
   }
-  return {{"exports", std::move(exports)}};
+  return discovery;
 }
 
-int show_exports(const Question& question) {
-  Connections connections{question.server, {}};
-  const auto entries = connections.directory({});
-  if (!entries) {
-    connections.leave();
-    std::fprintf(stderr, "rnbd-ctl: %s\n", readable_text(entries.error().text).c_str());
+void complain(const Failure& failure) {
+  std::fprintf(stderr, "rnbd-ctl: %s\n", readable_text(failure.text).c_str());
+}
+
+int show(const Question& question, Connections& connections) {
+  const auto discovery = look(connections);
+  if (!discovery) {
+    complain(discovery.error());
     return 1;
   }
-  const Json json = json_of(*entries, connections, question.json);
-  connections.leave();
-  if (question.json) {
-    std::puts(json.dump().c_str());
-  } else if (entries->empty()) {
-    std::puts("The server exports nothing that you may open.");
-  } else {
-    std::fputs(readable(json).c_str(), stdout);
-  }
+  std::fputs(text_of(*discovery, question.format).c_str(), stdout);
   return 0;
+}
+
+/// Until Ctrl-C, or until nobody reads it. People are told what has changed, and programs all of it
+/// anew. A server that is away is waited for.
+int watch(const Question& question, Connections& connections) {
+  std::optional<CtlDiscovery> shown;
+  std::string trouble;
+  for (;;) {
+    auto present = look(connections);
+    if (!present && !shown) {
+      complain(present.error());
+      return 1;
+    }
+    const std::string before = std::exchange(trouble, present ? "" : present.error().text);
+    if (!present && trouble != before) complain(present.error());
+    if (present && (!shown || *present != *shown)) {
+      const bool briefly = shown && question.format == CtlFormat::table;
+      std::fputs((briefly ? changes_between(*shown, *present) : text_of(*present, question.format))
+                     .c_str(),
+                 stdout);
+      shown = *std::move(present);
+    }
+    if (std::fflush(stdout) != 0) return 1;
+    std::this_thread::sleep_for(std::chrono::duration<double>(question.interval));
+  }
+}
+
+int run(const Question& question) {
+  Connections connections{question.server, {}};
+  const int status = question.watch ? watch(question, connections) : show(question, connections);
+  connections.leave();
+  return status;
 }
 
 }  // namespace
@@ -136,7 +186,7 @@ int show_exports(const Question& question) {
 std::optional<int> run_discover(int argc, const char* const* argv) {
   if (argc < 2 || std::string_view{argv[1]} != "discover") return std::nullopt;
   const auto question = parse_discover(argc - 1, argv + 1);
-  if (question) return show_exports(*question);
+  if (question) return run(*question);
   const EarlyExit& early = question.error();
   std::fputs(early.text.c_str(), early.status == 0 ? stdout : stderr);
   return early.status;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/ctl/listing_programs.hpp"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace rnbd {
 namespace {
@@ -14,20 +16,27 @@ std::string csv_cell(const std::string& text) {
   return quoted + '"';
 }
 
-std::string csv_of(const CtlAction& action, const CtlColumns& columns,
-                   const std::vector<CtlJson>& list) {
-  std::string text;
-  const auto add_line = [&](auto cell) {
-    for (const CtlField& column : columns) {
-      text += (&column == &columns.front() ? "" : ",") + csv_cell(cell(column));
-    }
-    text += '\n';
-  };
-  if (action.headers) add_line([](const CtlField& column) { return std::string{column.name}; });
+std::string csv_line(const std::vector<std::string>& cells) {
+  std::string line;
+  for (const std::string& cell : cells)
+    line += (&cell == &cells.front() ? "" : ",") + csv_cell(cell);
+  return line + '\n';
+}
+
+std::vector<std::string> names_of(const CtlColumns& columns) {
+  std::vector<std::string> names;
+  for (const CtlField& column : columns) names.emplace_back(column.name);
+  return names;
+}
+
+std::vector<std::vector<std::string>> texts_of(const CtlAction& action, const CtlColumns& columns,
+                                               const std::vector<CtlJson>& list) {
+  std::vector<std::vector<std::string>> rows;
   for (const CtlJson& row : list) {
-    add_line([&](const CtlField& column) { return text_in(action, column, row, ""); });
+    std::vector<std::string>& texts = rows.emplace_back();
+    for (const CtlField& column : columns) texts.push_back(text_in(action, column, row, ""));
   }
-  return text;
+  return rows;
 }
 
 std::string json_of(const CtlAction& action, CtlObject object, const CtlColumns& columns,
@@ -51,28 +60,37 @@ std::string xml_text(const std::string& text) {
   return escaped;
 }
 
-std::string xml_of(const CtlAction& action, CtlObject object, const CtlColumns& columns,
-                   const std::vector<CtlJson>& list) {
-  const std::string name = name_of(object);
+}  // namespace
+
+std::string csv_table(const std::vector<std::string>& names,
+                      const std::vector<std::vector<std::string>>& rows) {
+  std::string text = names.empty() ? "" : csv_line(names);
+  for (const std::vector<std::string>& row : rows) text += csv_line(row);
+  return text;
+}
+
+std::string xml_table(const std::string& name, const std::vector<std::string>& names,
+                      const std::vector<std::vector<std::string>>& rows) {
   std::string text = "<" + name + "s>\n";
-  for (const CtlJson& row : list) {
+  for (const std::vector<std::string>& row : rows) {
     text += "  <" + name + ">\n";
-    for (const CtlField& column : columns) {
-      const std::string field{column.name};
-      text +=
-          "    <" + field + ">" + xml_text(text_in(action, column, row, "")) + "</" + field + ">\n";
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      text += "    <" + names[i] + ">" + xml_text(row[i]) + "</" + names[i] + ">\n";
     }
     text += "  </" + name + ">\n";
   }
   return text + "</" + name + "s>\n";
 }
 
-}  // namespace
-
 std::string for_programs(const CtlAction& action, CtlObject object, const CtlColumns& columns,
                          const std::vector<CtlJson>& list) {
-  if (action.format == CtlFormat::csv) return csv_of(action, columns, list);
-  if (action.format == CtlFormat::xml) return xml_of(action, object, columns, list);
+  if (action.format == CtlFormat::csv) {
+    return csv_table(action.headers ? names_of(columns) : std::vector<std::string>{},
+                     texts_of(action, columns, list));
+  }
+  if (action.format == CtlFormat::xml) {
+    return xml_table(name_of(object), names_of(columns), texts_of(action, columns, list));
+  }
   return json_of(action, object, columns, list);
 }
 

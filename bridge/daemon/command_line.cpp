@@ -45,7 +45,7 @@ constexpr const char* kExamples = R"(Examples:
 rnbd-server(8) and rnbd-server.conf(5) explain everything.)";
 
 struct Arguments {
-  std::vector<std::string> listen, exports;
+  std::vector<std::string> listen, advertise, exports;
   std::string config;
   bool check_config = false;
   int ready_fd = -1;
@@ -65,6 +65,12 @@ void add_options(CLI::App& app, Arguments& arguments) {
                  "Listen on tcp:HOST:PORT or rdma:HOST:PORT; IPv6 as tcp:[::1]:1234, port 0 = any "
                  "free one (default tcp:127.0.0.1:1234). May be repeated. Behind commas: "
                  "non-optimized (clients that know others use them first), tls=off|on|require.")
+      ->type_name("ADDRESS")
+      ->allow_extra_args(false)
+      ->take_all();
+  app.add_option("--advertise", arguments.advertise,
+                 "Tell clients that they reach this server at tcp:HOST[:PORT] or rdma:HOST[:PORT], "
+                 "too. May be repeated.")
       ->type_name("ADDRESS")
       ->allow_extra_args(false)
       ->take_all();
@@ -102,6 +108,11 @@ std::string apply(const Arguments& arguments, Settings& settings) {
     const auto address = parse_listen(text);
     if (!address) return "--listen " + address.error();
     settings.listen.push_back(*address);
+  }
+  if (!arguments.advertise.empty()) settings.directions.paths.clear();
+  for (const std::string& text : arguments.advertise) {
+    const std::string wrong = add_advertised(settings.directions, text);
+    if (!wrong.empty()) return "--advertise " + wrong;
   }
   for (const std::string& text : arguments.exports) {
     auto specification = parse_export(text);

@@ -75,13 +75,16 @@ class Reader {
         read_server(*node.as_table());
       } else if (key == "export" && node.is_table()) {
         for (const auto& [name, table] : *node.as_table()) read_export(name, table);
+      } else if (key == "referral" && node.is_table()) {
+        for (const auto& [name, table] : *node.as_table()) read_referral(name, table);
       } else if (key == "search" && node.is_table()) {
         read_search(*node.as_table());
-      } else if (key == "server" || key == "export" || key == "search") {
+      } else if (key == "server" || key == "export" || key == "referral" || key == "search") {
         complain(node, std::string{key.str()},
-                 "is a table; write [server], [search] or [export.NAME] on a line of its own");
+                 "is a table; write [server], [search], [export.NAME] or [referral.NAME] on a line "
+                 "of its own");
       } else {
-        unknown(key, {"server", "export", "search"}, "the top level");
+        unknown(key, {"server", "export", "referral", "search"}, "the top level");
       }
     }
     // The tables of a document have the order of their keys.
@@ -132,9 +135,13 @@ class Reader {
         read_listen(node);
         continue;
       }
+      if (key == "advertise") {
+        read_advertise(node);
+        continue;
+      }
       const SettingRule* rule = find_rule(key);
       if (rule == nullptr) {
-        std::vector<std::string> known{"listen"};
+        std::vector<std::string> known{"listen", "advertise"};
         for (const SettingRule& each : setting_rules()) known.emplace_back(each.key);
         unknown(key, known, "[server]");
         continue;
@@ -165,8 +172,12 @@ class Reader {
   /// A string, or a list of strings; an empty list would be no rights for nobody.
   void read_rights(Rights& target, const std::string& where, const toml::key& key,
                    const toml::node& node) {
+    read_patterns(key == "rw" ? target.rw : target.ro, where, key, node);
+  }
+
+  void read_patterns(std::vector<std::string>& patterns, const std::string& where,
+                     const toml::key& key, const toml::node& node) {
     const std::string word{key.str()};
-    std::vector<std::string>& patterns = key == "rw" ? target.rw : target.ro;
     const auto read_one = [&](const toml::node& item) {
       const auto* text = item.as_string();
       const std::string wrong =
@@ -225,6 +236,50 @@ class Reader {
     const auto address = parse_listen(text->get());
     if (!address) return complain(node, "listen", address.error());
     settings_.listen.push_back(*address);
+  }
+
+  void read_advertise(const toml::node& node) {
+    const auto read_one = [&](const toml::node& item) {
+      const auto* text = item.as_string();
+      const std::string wrong = text == nullptr
+                                    ? "is a string or a list of strings; write e.g. advertise = "
+                                      "[\"tcp:192.0.2.1:1234\"]"
+                                    : add_advertised(settings_.directions, text->get());
+      if (!wrong.empty()) complain(item, "advertise", wrong);
+    };
+    const auto* list = node.as_array();
+    if (list == nullptr) return read_one(node);
+    for (const auto& item : *list) read_one(item);
+  }
+
+  void read_referral(const toml::key& name, const toml::node& node) {
+    Referral referral;
+    referral.name = name.str();
+    referral.place = mistake_at(path_, name.source(), "").text;
+    const std::string where = "referral." + referral.name;
+    const std::string example = "server = \"rnbd+tcp://192.0.2.2/disk0\"";
+    const auto* table = node.as_table();
+    if (table == nullptr) {
+      return complain(node, where, "is a table; write [" + where + "] and below it " + example);
+    }
+    if (const std::string fault = fault_of_name(referral.name); !fault.empty())
+      complain(node, where, "the name " + fault);
+    for (const auto& [key, value] : *table) {
+      if (key == "server") {
+        const auto* text = value.as_string();
+        const std::string wrong = text == nullptr ? "is a string; write e.g. " + example
+                                                  : set_referral(referral, text->get());
+        if (!wrong.empty()) complain(value, where + ".server", wrong);
+      } else if (key == "users") {
+        read_patterns(referral.rights.ro, where, key, value);
+      } else {
+        unknown(key, {"server", "users"}, "[" + where + "]");
+      }
+    }
+    if (!table->contains("server")) {
+      complain(node, where, "says not which server has it; write " + example);
+    }
+    settings_.directions.referrals.push_back(std::move(referral));
   }
 
   void read_export(const toml::key& name, const toml::node& node) {

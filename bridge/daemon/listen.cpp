@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The addresses of --listen.
+// The addresses of --listen and --advertise, and those of other servers.
 #include <algorithm>
 #include <charconv>
 
+#include "bridge/client/directions.hpp"
 #include "bridge/client/uri.hpp"
 #include "bridge/daemon/settings.hpp"
 #include "rdma/host_name.hpp"
+#include "rdma/path_list.hpp"
 
 namespace rnbd {
 namespace {
@@ -95,6 +97,28 @@ tl::expected<rtrs::ListenAddress, std::string> parse_listen(std::string_view tex
     return fail("the port '" + port + "' is not a number from 0 to 65535 (0 = any free one)");
   }
   return address;
+}
+
+std::string add_advertised(Directions& target, const std::string& value) {
+  const auto path = parse_advertised(value);
+  if (!path) return path.error();
+  std::string address = rtrs::to_string(*path);
+  if (std::ranges::find(target.paths, address) != target.paths.end()) {
+    return "'" + value + "' is there twice; leave one out";
+  }
+  if (target.paths.size() >= kMaxAdvertised) {
+    return "a session has at most " + std::to_string(kMaxAdvertised) +
+           " paths; advertise no more addresses";
+  }
+  target.paths.push_back(std::move(address));
+  return "";
+}
+
+std::string set_referral(Referral& target, const std::string& uri) {
+  const auto parsed = parse_referral(uri);
+  if (!parsed) return parsed.error();
+  target.uri = uri;
+  return "";
 }
 
 bool is_loopback(const rtrs::ListenAddress& address) {

@@ -48,6 +48,7 @@ OpenedExports open_exports(const Settings& settings, CatalogueOptions options) {
   }
   for (auto& [n, mistake] : mistakes) opened.mistakes.push_back(std::move(mistake));
   opened.catalogue->set_search_rights(settings.search_rights);
+  opened.catalogue->set_directions(settings.directions);
   if (!settings.search_path.empty()) {
     const auto set = opened.catalogue->set_search_path(settings.search_path);
     if (!set) opened.mistakes.push_back({0, set.error().text});
@@ -57,6 +58,7 @@ OpenedExports open_exports(const Settings& settings, CatalogueOptions options) {
 
 std::string describe(const Settings& settings, const ExportCatalogue& catalogue) {
   std::string text = describe_exports(catalogue);
+  if (text.empty() && settings.search_path.empty()) return "nothing but referrals";
   if (settings.search_path.empty()) return text;
   text += (text.empty() ? "" : "; ") + ("what is below " + settings.search_path);
   if (!catalogue.trouble_with_search_path().empty()) text += " (waiting for it)";

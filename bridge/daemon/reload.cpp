@@ -53,6 +53,7 @@ std::string forbidden(const Settings& next, const rtrs::ServerSessionStatus& ses
 }
 
 constexpr const char* kNewLimits = "sessions have other limits";
+constexpr const char* kNewDirections = "clients are told of other addresses or referrals";
 
 /// For the log.
 std::string summary(const ReloadPlan& plan, std::size_t ended) {
@@ -64,6 +65,7 @@ std::string summary(const ReloadPlan& plan, std::size_t ended) {
   add("added", plan.added);
   add("changed", plan.changed);
   add("removed", plan.removed);
+  if (plan.directed_anew) text += (text.empty() ? "" : "; ") + std::string{kNewDirections};
   if (plan.sessions_limited_anew) text += (text.empty() ? "" : "; ") + std::string{kNewLimits};
   add("need a restart:", plan.needs_restart);
   if (ended > 0) text += (text.empty() ? "" : "; ") + ("sessions ended: " + std::to_string(ended));
@@ -193,6 +195,7 @@ tl::expected<Json, rtrs::Failure> Reloader::reload(const How& how) {
               {"removed", plan.removed},
               {"kept", plan.kept},
               {"session_limits_changed", plan.sessions_limited_anew},
+              {"directions_changed", plan.directed_anew},
               {"needs_restart", plan.needs_restart},
               {"sessions_ended", std::move(sessions)}};
   if (how.check) return answer;

@@ -113,6 +113,8 @@ ReloadPlan plan_reload(const Settings& now, const Settings& next) {
     plan.change.remove.push_back(each.name);
   }
   plan.change.search_rights = next.search_rights;
+  plan.change.directions = next.directions;
+  plan.directed_anew = now.directions != next.directions;
   plan.sessions_limited_anew = now.session_limits != next.session_limits;
   for (const Fixed& each : kFixed) {
     if (!each.same(now, next)) plan.needs_restart.emplace_back(each.key);
@@ -130,6 +132,7 @@ Settings after_reload(const Settings& now, const Settings& next) {
   Settings after = now;
   after.exports = next.exports;
   after.search_rights = next.search_rights;
+  after.directions = next.directions;
   after.session_limits = next.session_limits;
   return after;
 }

@@ -17,6 +17,7 @@ struct ReloadPlan {
   std::vector<std::string> needs_restart;            ///< settings that stay as they are until then
   std::vector<std::string> must_be_free;  ///< exports that nobody may have open, to be changed so
   bool sessions_limited_anew = false;     ///< the limits of sessions change
+  bool directed_anew = false;             ///< advertised addresses, or referrals
   std::vector<std::string> faults;        ///< sentences; any: nothing is to be done
   CatalogueChange change;
 };

@@ -76,6 +76,11 @@ std::string contradiction_in_rights(const Settings& settings) {
     say("the search path",
         "rw = [\"*\"] or ro = [\"*\"] below [search], or --search-rw=* or --search-ro=*");
   }
+  for (const Referral& each : settings.directions.referrals) {
+    if (each.rights.given()) continue;
+    say("referral " + in_quotes(each.name),
+        "users = [\"host1\"] below [referral." + each.name + "], or users = [\"*\"]");
+  }
   if (advice.empty()) return "";
   return "clients prove their names here, and it is not said who may use what; " + advice;
 }

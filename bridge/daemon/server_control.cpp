@@ -45,6 +45,15 @@ Json status_of_exports(const ExportCatalogue& catalogue) {
   return exports;
 }
 
+/// Of those that there are.
+void add_directions(const Directions& directions, Json& answer) {
+  if (!directions.paths.empty()) answer["advertised"] = Json::array();
+  for (const std::string& path : directions.paths) answer["advertised"].push_back({{"path", path}});
+  if (!directions.referrals.empty()) answer["referrals"] = Json::array();
+  for (const Referral& each : directions.referrals)
+    answer["referrals"].push_back({{"referral", each.name}, {"server", each.uri}});
+}
+
 Json status_of_listeners(const std::vector<rtrs::ListenerStatus>& listeners) {
   Json all = Json::array();
   for (const auto& listener : listeners) {
@@ -71,6 +80,7 @@ Json status(rtrs::Server& server, const ExportCatalogue& catalogue, Limits of_se
   if (of_sessions.iops != 0) answer["session_iops_limit"] = of_sessions.iops;
   if (of_sessions.bandwidth != 0) answer["session_bandwidth_limit"] = of_sessions.bandwidth;
   answer["exports"] = status_of_exports(catalogue);
+  add_directions(catalogue.directions(), answer);
   for (const char* name : {"sessions", "paths", "devices"}) answer[name] = Json::array();
   for (const auto& session : sessions) {
     const rtrs::Identity& user = session.identity;

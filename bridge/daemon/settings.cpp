@@ -320,6 +320,20 @@ rtrs::TlsMode Settings::tls_mode() const {
 
 namespace {
 
+/// "" or the mistake.
+std::string contradiction_in_referrals(const Settings& settings) {
+  for (const Referral& each : settings.directions.referrals) {
+    const auto same = [&](const ExportSpecification& one) {
+      return is_same_file_name(one.name, each.name);
+    };
+    if (std::ranges::any_of(settings.exports, same)) {
+      return each.place + "referral '" + each.name +
+             "' has the name of an export; remove one of them";
+    }
+  }
+  return "";
+}
+
 /// "" or the mistake in the settings of proofs without TLS.
 std::string contradiction_in_auth(const Settings& settings) {
   using rtrs::AuthMode;
@@ -403,7 +417,8 @@ tl::expected<ExportSpecification, std::string> parse_export(std::string_view tex
 }
 
 std::string contradiction_in(const Settings& settings) {
-  if (settings.exports.empty() && settings.search_path.empty()) {
+  if (settings.exports.empty() && settings.search_path.empty() &&
+      settings.directions.referrals.empty()) {
     return "there is nothing to export; add --export NAME=PATH, an [export.NAME] table in the "
            "configuration file, or --search-path DIRECTORY";
   }
@@ -432,7 +447,8 @@ std::string contradiction_in(const Settings& settings) {
            std::to_string(settings.memory_limit_per_user) +
            "; raise memory-limit-per-user, or lower queue-depth or max-io-size";
   }
-  std::string wrong = contradiction_in_auth(settings);
+  std::string wrong = contradiction_in_referrals(settings);
+  if (wrong.empty()) wrong = contradiction_in_auth(settings);
   if (wrong.empty()) wrong = contradiction_in_tls(settings);
   return wrong.empty() ? contradiction_in_rights(settings) : wrong;
 }

@@ -21,6 +21,7 @@ namespace rnbd {
 
 struct Settings {
   std::vector<rtrs::ListenAddress> listen;
+  Directions directions;
   std::vector<ExportSpecification> exports;
   std::string search_path;
   Rights search_rights;
@@ -75,6 +76,11 @@ tl::expected<rtrs::AuthMode, std::string> parse_auth_mode(std::string_view value
 ///
 /// Errors: a sentence that shows the right form.
 tl::expected<rtrs::ListenAddress, std::string> parse_listen(std::string_view text);
+
+/// One more address for clients to come by, as parse_advertised() takes it. "" or the mistake.
+std::string add_advertised(Directions& target, const std::string& value);
+/// Where the export is, as parse_referral() takes it. "" or the mistake.
+std::string set_referral(Referral& target, const std::string& uri);
 
 /// `NAME=STORAGE[,ro][,direct][,rw=USER][,ro=USER][,iops-limit=N][,bandwidth-limit=SIZE]
 /// [,description=TEXT]`; the users may be repeated.

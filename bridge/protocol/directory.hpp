@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// DIRECTORY: the exports of a server with size, rights and state, without opening one of them.
+// DIRECTORY: the exports of a server with size, rights and state, without opening one of them; and
+// where else clients may go.
 // Source: docs/protocol.md, RNBD extension.
 #pragma once
 
@@ -12,12 +13,18 @@
 
 namespace rnbd::wire {
 
-/// `first`: index of the first entry wanted.
+/// Kinds of entries, in their order in the directory.
+inline constexpr std::uint32_t kDirectoryExports = 1;
+inline constexpr std::uint32_t kDirectoryReferrals = 2;  ///< exports that another server has
+inline constexpr std::uint32_t kDirectoryPaths = 4;      ///< addresses of this server
+
+/// `first`: index of the first entry wanted, among those of the kinds that are.
 struct Directory {
   Header header;
   le32 first = 0;
+  le32 kinds = kDirectoryExports;  ///< missing in older versions, which know exports only
 };
-static_assert(sizeof(Directory) == 8);
+static_assert(sizeof(Directory) == 12 && offsetof(Directory, kinds) == 8);
 
 /// Followed by `count` entries: DirectoryEntryHead, name, description.
 struct DirectoryResponse {
@@ -36,18 +43,23 @@ struct DirectoryEntryHead {
 };
 static_assert(sizeof(DirectoryEntryHead) == 32 && offsetof(DirectoryEntryHead, flags) == 24);
 
-inline constexpr std::uint32_t kDirectoryMayWrite = 1;  ///< the asking session may
-inline constexpr std::uint32_t kDirectoryInUse = 2;     ///< somebody may write to it now
-inline constexpr std::uint32_t kDirectoryWaiting = 4;   ///< its storage is not there
+inline constexpr std::uint32_t kDirectoryMayWrite = 1;   ///< the asking session may
+inline constexpr std::uint32_t kDirectoryInUse = 2;      ///< somebody may write to it now
+inline constexpr std::uint32_t kDirectoryWaiting = 4;    ///< its storage is not there
+inline constexpr std::uint32_t kDirectoryElsewhere = 8;  ///< it is a referral
+inline constexpr std::uint32_t kDirectoryAddress = 16;   ///< it is an address of the server
+
+enum class DirectoryKind : std::uint8_t { exported, referral, path };
 
 struct DirectoryEntry {
-  std::string name;
-  std::string description;
-  std::uint64_t size = 0;  ///< bytes
+  std::string name;         ///< of a path: its address
+  std::string description;  ///< of a referral: the URI
+  std::uint64_t size = 0;   ///< bytes
   Uuid uuid{};
   bool may_write = false;
   bool in_use = false;
   bool waiting = false;
+  DirectoryKind kind = DirectoryKind::exported;
   friend bool operator==(const DirectoryEntry&, const DirectoryEntry&) = default;
 };
 
@@ -55,6 +67,11 @@ struct DirectoryPage {
   std::uint32_t total = 0;
   std::vector<DirectoryEntry> entries;
 };
+
+/// The question of older versions, which has no kinds, is about exports.
+///
+/// Errors: too_short, bad_type.
+Result<Directory> decode_directory(ConstBytes bytes);
 
 /// As many entries from `first` on as fit into `capacity` bytes; names must be valid. A page with
 /// room for a name is never empty before the end: a long description is cut instead.

@@ -46,7 +46,9 @@ DirectoryEntryHead head_of(const DirectoryEntry& entry) {
   head.size = entry.size;
   head.uuid = entry.uuid;
   head.flags = (entry.may_write ? kDirectoryMayWrite : 0U) | (entry.in_use ? kDirectoryInUse : 0U) |
-               (entry.waiting ? kDirectoryWaiting : 0U);
+               (entry.waiting ? kDirectoryWaiting : 0U) |
+               (entry.kind == DirectoryKind::referral ? kDirectoryElsewhere : 0U) |
+               (entry.kind == DirectoryKind::path ? kDirectoryAddress : 0U);
   return head;
 }
 
@@ -58,6 +60,8 @@ DirectoryEntry entry_of(const DirectoryEntryHead& head) {
   entry.may_write = (head.flags & kDirectoryMayWrite) != 0;
   entry.in_use = (head.flags & kDirectoryInUse) != 0;
   entry.waiting = (head.flags & kDirectoryWaiting) != 0;
+  if ((head.flags & kDirectoryElsewhere) != 0) entry.kind = DirectoryKind::referral;
+  if ((head.flags & kDirectoryAddress) != 0) entry.kind = DirectoryKind::path;
   return entry;
 }
 
@@ -144,6 +148,16 @@ Result<ExportPage> decode_export_page(ConstBytes bytes) {
   if (!total) return tl::unexpected(total.error());
   page.total = *total;
   return page;
+}
+
+Result<Directory> decode_directory(ConstBytes bytes) {
+  auto question = decode<Directory>(bytes, MessageType::directory);
+  if (question || question.error() != DecodeError::too_short) return question;
+  const auto older = decode<ListExports>(bytes, MessageType::directory);
+  if (!older) return tl::unexpected(older.error());
+  Directory exports{older->header};
+  exports.first = older->first;
+  return exports;
 }
 
 std::vector<std::byte> encode_directory_page(const std::vector<DirectoryEntry>& all,

@@ -128,6 +128,7 @@ class BlockSession {
   void open_file(const OpeningPtr& opening);
   void refuse_stranger(const OpeningPtr& opening);
   int withdrawn_meanwhile(const std::string& name, wire::AccessMode mode);
+  void refuse_unseen(const OpeningPtr& opening, const Failure& failure);
   void audit_refusal(const std::string& name, wire::AccessMode mode, const char* why,
                      rtrs::LogLevel level);
   void found(const OpeningPtr& opening);

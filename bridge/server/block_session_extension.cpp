@@ -106,12 +106,12 @@ void BlockSession::list_exports(rtrs::ServerRequest& request) {
 }
 
 void BlockSession::directory(rtrs::ServerRequest& request) {
-  const auto message = wire::decode<wire::Directory>(request.message, wire::MessageType::directory);
+  const auto message = wire::decode_directory(request.message);
   if (!message || !request.is_read || request.data.size() < sizeof(wire::DirectoryResponse))
     return finish(request, EINVAL);
   const User asking = user();
-  finish_with(request, wire::encode_directory_page(catalogue_.directory(&asking), message->first,
-                                                   request.data.size()));
+  finish_with(request, wire::encode_directory_page(catalogue_.directory(&asking, message->kinds),
+                                                   message->first, request.data.size()));
 }
 
 /// To those who may open it, and as if there were no such export to others.

@@ -35,6 +35,10 @@ Failure unrecorded(const std::string& name, const std::string& reason) {
   return {EIO, in_quotes(name) + ": cannot record who writes to it: " + reason};
 }
 
+Failure refusal_of_referred(const std::string& name, const std::string& uri) {
+  return {ENOENT, in_quotes(name) + ": it is a referral to " + uri};
+}
+
 Failure refusal_of_stranger(const std::string& name) {
   return {ENOENT, in_quotes(name) + ": this client has no right to it"};
 }
@@ -79,13 +83,19 @@ void BlockSession::open(rtrs::ServerRequest& request) {
   if (Device* device = devices_.find(wanted->device_name)) return answer_open(request, *device);
   if (devices_.full()) return refuse(request, EMFILE);
   const Permission permission = catalogue_.permission(wanted->device_name, user());
-  const bool is_file = !catalogue_.has(wanted->device_name) && catalogue_.has_search_path();
+  const bool named = catalogue_.has(wanted->device_name);
+  const bool is_file = !named && catalogue_.has_search_path();
+  const std::string referral = named ? "" : catalogue_.referral_of(wanted->device_name);
   const Coming how = coming(request, *wanted);
   const auto opening = std::make_shared<Opening>(request, std::move(*wanted), how, *this);
   opening->access.unclaimed = facts_.claims &&
                               (opening->wanted.flags & wire::kOpenUnclaimed) != 0 &&
                               opening->wanted.mode == wire::AccessMode::read_write;
   if (permission == Permission::none) return refuse_stranger(opening);
+  // A file of that name is what was left behind.
+  if (!referral.empty()) {
+    return refuse_unseen(opening, refusal_of_referred(opening->name(), referral));
+  }
   if (permission == Permission::read && opening->wanted.mode != wire::AccessMode::read_only) {
     audit_refusal(opening->name(), opening->wanted.mode, "not in rw", rtrs::LogLevel::info);
     return refuse(request, EROFS);
@@ -93,15 +103,17 @@ void BlockSession::open(rtrs::ServerRequest& request) {
   is_file ? open_file(opening) : open_export(opening);
 }
 
-/// As if there were no such export, and not sooner than if there were none.
 void BlockSession::refuse_stranger(const OpeningPtr& opening) {
   audit_refusal(
       opening->name(), opening->wanted.mode,
       catalogue_.has(opening->name()) ? "not in rw or ro" : "not in rw or ro of the search path",
       rtrs::LogLevel::warning);
-  if (!catalogue_.has_search_path()) {
-    return opened(opening, tl::unexpected(refusal_of_stranger(opening->name())));
-  }
+  refuse_unseen(opening, refusal_of_stranger(opening->name()));
+}
+
+/// As if there were no such export, and not sooner than if there were none.
+void BlockSession::refuse_unseen(const OpeningPtr& opening, const Failure& failure) {
+  if (!catalogue_.has_search_path()) return opened(opening, tl::unexpected(failure));
   limit(opening);
   const std::string& owner = catalogue_.owner_of_files(facts_.name, facts_.identity);
   opening->line = catalogue_.line_of_file(owner, opening->name());
@@ -111,9 +123,9 @@ void BlockSession::refuse_stranger(const OpeningPtr& opening) {
     }
     opening->catalogue.lines().end(opening->line);
   };
-  const auto then = [this, opening] {
+  const auto then = [this, opening, failure] {
     if (opening->state == Opening::State::late) return;
-    opened(opening, tl::unexpected(refusal_of_stranger(opening->name())));
+    opened(opening, tl::unexpected(failure));
   };
   const bool begun = catalogue_.lines().begin(opening->line, opening.get(), [opening, work, then] {
     opening->surroundings.run_blocking(opening->reactor, work, then);

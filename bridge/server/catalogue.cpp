@@ -344,6 +344,24 @@ void ExportCatalogue::set_search_rights(Rights rights) {
   search_rights_ = std::move(rights);
 }
 
+void ExportCatalogue::set_directions(Directions directions) {
+  const std::lock_guard lock{mutex_};
+  directions_ = std::move(directions);
+}
+
+Directions ExportCatalogue::directions() const {
+  const std::lock_guard lock{mutex_};
+  return directions_;
+}
+
+std::string ExportCatalogue::referral_of(std::string_view name) const {
+  const std::lock_guard lock{mutex_};
+  for (const Referral& each : directions_.referrals) {
+    if (is_same_file_name(each.name, name)) return each.uri;
+  }
+  return "";
+}
+
 void ExportCatalogue::look_in_vain(std::string_view owner, std::string_view device_name) const {
   if (const auto path = search_path()) (void)path->find(owner, device_name);
 }
@@ -368,7 +386,8 @@ std::vector<wire::ExportName> ExportCatalogue::list(const User* user) const {
   return names;
 }
 
-std::vector<wire::DirectoryEntry> ExportCatalogue::directory(const User* user) const {
+std::vector<wire::DirectoryEntry> ExportCatalogue::directory(const User* user,
+                                                             std::uint32_t kinds) const {
   std::vector<wire::DirectoryEntry> entries;
   const std::lock_guard lock{mutex_};
   entries.reserve(named_.size());
@@ -389,7 +408,32 @@ std::vector<wire::DirectoryEntry> ExportCatalogue::directory(const User* user) c
     entry.may_write = entry.may_write && !now.read_only;
     entry.in_use = named.storage->writers_->anybody();
   }
+  const bool may_open_files =
+      has_search_path() &&
+      (user == nullptr || permission_of(search_rights_, *user) != Permission::none);
+  const bool may_open = !entries.empty() || may_open_files;
+  if ((kinds & wire::kDirectoryExports) == 0) entries.clear();
+  add_directions(user, may_open, kinds, entries);
   return entries;
+}
+
+/// With the lock held.
+void ExportCatalogue::add_directions(const User* user, bool may_open, std::uint32_t kinds,
+                                     std::vector<wire::DirectoryEntry>& entries) const {
+  for (const Referral& each : directions_.referrals) {
+    const bool may = user == nullptr || permission_of(each.rights, *user) != Permission::none;
+    if ((kinds & wire::kDirectoryReferrals) == 0 || !may) continue;
+    wire::DirectoryEntry& entry = entries.emplace_back();
+    entry.name = each.name;
+    entry.description = each.uri;
+    entry.kind = wire::DirectoryKind::referral;
+  }
+  if ((kinds & wire::kDirectoryPaths) == 0 || !may_open) return;
+  for (const std::string& path : directions_.paths) {
+    wire::DirectoryEntry& entry = entries.emplace_back();
+    entry.name = path;
+    entry.kind = wire::DirectoryKind::path;
+  }
 }
 
 }  // namespace rnbd

@@ -45,6 +45,24 @@ struct ExportSpecification {
   std::string place = {};  ///< "FILE:LINE:COLUMN: " likewise; ""
 };
 
+/// An export that another server has.
+struct Referral {
+  std::string name;
+  std::string uri;
+  Rights rights = {};      ///< of those who are told; its `ro` and `rw` are the same
+  std::string place = {};  ///< as ExportSpecification's
+  friend bool operator==(const Referral& a, const Referral& b) {
+    return a.name == b.name && a.uri == b.uri && a.rights == b.rights;
+  }
+};
+
+/// Where else clients may go, as they are told.
+struct Directions {
+  std::vector<std::string> paths;  ///< addresses of this server
+  std::vector<Referral> referrals;
+  friend bool operator==(const Directions&, const Directions&) = default;
+};
+
 /// Why a file was not opened.
 struct Refusal : Failure {
   Refusal(Failure failure, const WriterCount* in_use = nullptr)
@@ -94,6 +112,7 @@ struct CatalogueChange {
   /// Rights, description and limits of exports that stay.
   std::vector<ExportSpecification> update;
   Rights search_rights;
+  Directions directions = {};
 };
 
 /// All exports of one server. Must outlive every lease.
@@ -158,6 +177,12 @@ class ExportCatalogue {
   bool has_rights(std::string_view name) const;
   /// Of the files below the search path; before the first session, or by a reload.
   void set_search_rights(Rights rights);
+  /// Likewise.
+  void set_directions(Directions directions);
+  Directions directions() const;
+  /// The URI of a name that another server has now, also in another spelling of a file's path, and
+  /// whatever is below the search path; "": none has it.
+  std::string referral_of(std::string_view name) const;
   /// Clients are told that a file is not there without a look at it, but not sooner than otherwise.
   void look_in_vain(std::string_view owner, std::string_view device_name) const;
   /// The name of the session's or the user's own directory in the search path.
@@ -234,8 +259,10 @@ class ExportCatalogue {
   /// The exports that have a name, in the order of their names; the descriptions say which of them
   /// somebody may write to. Of a user those that he may open only; null: all.
   std::vector<wire::ExportName> list(const User* user = nullptr) const;
-  /// The same exports with their sizes, rights and states.
-  std::vector<wire::DirectoryEntry> directory(const User* user = nullptr) const;
+  /// The same exports with their sizes, rights and states, and what else is of these kinds. A user
+  /// who may not open anything here is told of no addresses.
+  std::vector<wire::DirectoryEntry> directory(const User* user = nullptr,
+                                              std::uint32_t kinds = wire::kDirectoryExports) const;
 
   /// Lets go of storage; the last one closes it. May block as any file access may.
   void close(std::shared_ptr<Storage> storage);
@@ -271,6 +298,8 @@ class ExportCatalogue {
   tl::expected<std::shared_ptr<Storage>, Failure> open_for_export(
       const ExportSpecification& specification);
   const Rights& rights_of(std::string_view name) const;
+  void add_directions(const User* user, bool may_open, std::uint32_t kinds,
+                      std::vector<wire::DirectoryEntry>& entries) const;
   bool is_awaited_by_writer(const FileIdentity& identity) const;
   void commit(CatalogueChange& wanted, std::vector<Added> added);
   void serve(Named& named, std::shared_ptr<Storage> storage, bool read_only);
@@ -322,6 +351,7 @@ class ExportCatalogue {
   std::string search_directory_;  ///< constant after the start; "": none
   std::shared_ptr<const SearchPath> search_path_;  ///< null while it waits; guarded by mutex_
   Rights search_rights_;                           ///< guarded by mutex_
+  Directions directions_;                          ///< guarded by mutex_
   std::string why_no_search_path_;                 ///< guarded by mutex_
 
   const std::uint32_t life_ = std::random_device{}() | 1U;  ///< of this process; never 0

@@ -82,6 +82,7 @@ void ExportCatalogue::commit(CatalogueChange& wanted, std::vector<Added> added) 
     found->second.limits->set(each.limits);
   }
   search_rights_ = std::move(wanted.search_rights);
+  directions_ = std::move(wanted.directions);
   for (const std::shared_ptr<Storage>& storage : gone) {
     if (storage != nullptr) storage->replaced_ = true;
   }

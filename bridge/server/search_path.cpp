@@ -63,6 +63,20 @@ bool is_tame(std::string_view name) {
   return true;
 }
 
+bool is_same_file_name(std::string_view a, std::string_view b) {
+  const auto take = [](std::string_view& name) {
+    name = without_leading_slashes(name);
+    const std::string_view component = name.substr(0, name.find('/'));
+    name.remove_prefix(component.size());
+    return component;
+  };
+  while (true) {
+    const std::string_view one = take(a);
+    if (one != take(b)) return false;
+    if (one.empty()) return true;
+  }
+}
+
 bool SearchPath::is_per_owner(const std::string& directory) {
   return directory.ends_with(kPlaceholders[0]) || is_per_user(directory);
 }

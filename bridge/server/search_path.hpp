@@ -72,4 +72,7 @@ class SearchPath {
 /// front are ignored).
 bool is_tame(std::string_view name);
 
+/// Whether two such names are the same path, as `a/b` and `/a//b` are.
+bool is_same_file_name(std::string_view a, std::string_view b);
+
 }  // namespace rnbd

@@ -14,6 +14,7 @@
 
 #include "bridge/protocol/messages.hpp"
 #include "rdma/core/client_lane.hpp"
+#include "rdma/wire/handshake.hpp"
 #include "rdma/wire/immediate.hpp"
 
 namespace rnbd::test {

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "tests/unit/client/session_world.hpp"
@@ -161,6 +162,39 @@ TEST_CASE("without the extension neither device info nor a list is asked for") {
   CHECK(exports.error().error == EOPNOTSUPP);
   CHECK(world.client->server.count(MessageType::device_info) == 0);
   CHECK(world.client->server.count(MessageType::list_exports) == 0);
+}
+
+/// A server with this directory.
+void serve(World& world, std::vector<wire::DirectoryEntry> entries) {
+  world.client->server.other = [entries = std::move(entries)](const Arrival& arrival,
+                                                              std::vector<std::byte>& reply) {
+    const auto question = wire::decode_directory(arrival.message);
+    if (!question) return EINVAL;
+    const auto page = wire::encode_directory_page(entries, question->first, reply.size());
+    std::copy(page.begin(), page.end(), reply.begin());
+    return 0;
+  };
+}
+
+wire::DirectoryEntry referral(const std::string& name, const std::string& uri) {
+  wire::DirectoryEntry entry;
+  entry.name = name;
+  entry.description = uri;
+  entry.kind = wire::DirectoryKind::referral;
+  return entry;
+}
+
+TEST_CASE("a referral is told by its name, and what cannot be one is left out") {
+  World world;
+  serve(world, {{.name = "disk0", .description = "rnbd+tcp://a/disk0"},
+                referral("vm7", "rnbds+tcp://store2/vm7"),
+                referral("vm8", "rnbds+tcp://store2/vm8?tls-certificates=/root")});
+  CHECK(world.session->referral("vm7", {}) == "rnbds+tcp://store2/vm7");
+  CHECK(world.session->referral("vm8", {}) == "");
+  CHECK(world.session->referral("disk0", {}) == "");
+  const auto all = world.session->directory({});
+  REQUIRE(all);
+  CHECK(all->size() == 2);
 }
 
 TEST_CASE("a list of exports longer than one answer is fetched page by page") {

@@ -156,6 +156,34 @@ TEST_CASE("directory: entries are written and read byte for byte") {
   CHECK(error_of(Bytes(dump.begin(), dump.end() - 1)) == DecodeError::bad_length);
 }
 
+TEST_CASE("directory: referrals and addresses are told apart from exports") {
+  const DirectoryEntry path{.name = "tcp:a:1", .description = "", .kind = DirectoryKind::path};
+  const DirectoryEntry referral{
+      .name = "vm", .description = "rnbd://b/vm", .kind = DirectoryKind::referral};
+  const Bytes dump = encode_directory_page({referral, path}, 0, 4096);
+  CHECK(dump[12 + 24] == std::byte{8});
+  CHECK(dump[12 + 32 + 2 + 11 + 24] == std::byte{16});
+  const auto page = decode_directory_page(dump);
+  REQUIRE(page);
+  CHECK(page->entries == std::vector<DirectoryEntry>{referral, path});
+}
+
+TEST_CASE("directory: a question says which kinds are wanted, and an older one means exports") {
+  const auto question = decode_directory(from_hex("0b 80 00 00 05 00 00 00 06 00 00 00"));
+  REQUIRE(question);
+  CHECK(question->first == 5);
+  CHECK(question->kinds == (kDirectoryReferrals | kDirectoryPaths));
+  for (const char* older : {"0b 80 00 00 05 00 00 00", "0b 80 00 00 05 00 00 00 ff ff ff"}) {
+    const auto exports = decode_directory(from_hex(older));
+    REQUIRE(exports);
+    CHECK(exports->first == 5);
+    CHECK(exports->kinds == kDirectoryExports);
+  }
+  CHECK(decode_directory(from_hex("0b 80 00 00 05 00 00")).error() == DecodeError::too_short);
+  CHECK(decode_directory(from_hex("0d 80 00 00 05 00 00 00 06 00 00 00")).error() ==
+        DecodeError::bad_type);
+}
+
 TEST_CASE("who: question and answer are written and read byte for byte") {
   const Who who = encode_who("disk0");
   const auto bytes = rtrs::wire::bytes_of(who);

@@ -94,6 +94,29 @@ bandwidth-limit = "10M"
   CHECK(settings->session_limits == Limits{.iops = 1000, .bandwidth = 20 << 20});
 }
 
+TEST_CASE("configuration: addresses that are advertised, and exports of other servers") {
+  const auto settings = parse_config(R"(
+[server]
+advertise = ["tcp:192.0.2.1", "rdma:[2001:db8::1]:99"]
+[referral.vm7]
+server = "rnbds+tcp://192.0.2.2/vm7"
+users = ["host1", "vm-*"]
+[referral.vm8]
+server = "rnbd://192.0.2.3:99/other?uuid=01234567-89ab-cdef-0123-456789abcdef"
+)",
+                                     "test.conf");
+  REQUIRE_MESSAGE(settings.has_value(), (settings ? "" : settings.error().mistakes.front().text));
+  const Directions& told = settings->directions;
+  CHECK(told.paths == std::vector<std::string>{"tcp:192.0.2.1:1234", "rdma:[2001:db8::1]:99"});
+  REQUIRE(told.referrals.size() == 2);
+  CHECK(told.referrals[0].name == "vm7");
+  CHECK(told.referrals[0].uri == "rnbds+tcp://192.0.2.2/vm7");
+  CHECK(told.referrals[0].rights.ro == std::vector<std::string>{"host1", "vm-*"});
+  CHECK_FALSE(told.referrals[1].rights.given());
+  CHECK(contradiction_in(*settings).empty());  // there may be nothing else
+  CHECK(error_of("[server]\nadvertise = \"tcp:192.0.2.1\"\n") == "");
+}
+
 TEST_CASE("configuration: a time may be a number with a fraction, as on the command line") {
   const auto settings =
       parse_config("[server]\nhandshake-timeout = 1.5\nheartbeat = 2.5e-1\n", "test.conf");
@@ -142,6 +165,20 @@ TEST_CASE("configuration: mistakes are named with line, column, key and what to 
       {"[server]\nlisten = 1234\n", "test.conf:2:10", "list of strings"},
       {"[server]\nlisten = [\"tcp:[::1]:1\", \"1234\"]\n", "test.conf:2:26", "transport"},
       {"[server]\nlisten = \"rdma:\"\n", "test.conf:2:10", "missing"},
+      {"[server]\nadvertise = 7\n", "test.conf:2:13", "list of strings"},
+      {"[server]\nadvertise = [\"tcp:a\", \"a\"]\n", "test.conf:2:23", "transport"},
+      {"[server]\nadvertise = [\"tcp:a\", \"tcp:a:1234\"]\n", "test.conf:2:23", "twice"},
+      {"[server]\nadvertise = [\"tcp:a:1\", \"tcp:a:2\", \"tcp:a:3\", \"tcp:a:4\", \"tcp:a:5\", "
+       "\"tcp:a:6\", \"tcp:a:7\", \"tcp:a:8\", \"tcp:a:9\"]\n",
+       "test.conf:2:102", "at most 8"},
+      {"[referral]\nvm7 = \"rnbd://a/b\"\n", "test.conf:2:7", "write [referral.vm7]"},
+      {"[referral.vm7]\n", "test.conf:1", "says not which server"},
+      {"[referral.vm7]\nserver = 7\n", "test.conf:2:10", "is a string"},
+      {"[referral.vm7]\nserver = \"192.0.2.2\"\n", "test.conf:2:10", "is not a URI"},
+      {"[referral.vm7]\nserver = \"rnbd://a/b\"\nuser = \"x\"\n", "test.conf:3:1",
+       "did you mean 'users'?"},
+      {"[referral.vm7]\nserver = \"rnbd://a/b\"\nusers = []\n", "test.conf:3:9", "is empty"},
+      {"[referral.\"a/../b\"]\nserver = \"rnbd://a/b\"\n", "test.conf:1", "component"},
       {"[export]\ndisk0 = \"/a\"\n", "test.conf:2:9", "write [export.disk0]"},
       {"[export.disk0]\n", "test.conf:1", "says not what to export"},
       {"[export.disk0]\npath = \"/a\"\nstorage = \"memory:1M\"\n", "test.conf:1", "keep one"},

@@ -26,10 +26,12 @@ Call& list(World& world, std::uint32_t first, std::size_t size) {
   return world.send(world.session(), message, true, room(size));
 }
 
-Call& directory(World& world, std::uint32_t first, std::size_t size) {
+Call& directory(World& world, std::uint32_t first, std::size_t size,
+                std::uint32_t kinds = wire::kDirectoryExports) {
   wire::Directory message;
   message.header = wire::header_of(wire::MessageType::directory);
   message.first = first;
+  message.kinds = kinds;
   return world.send(world.session(), message, true, room(size));
 }
 
@@ -162,6 +164,56 @@ TEST_CASE("directory: sizes and states of all exports, page by page, and none is
   REQUIRE(used.has_value());
   CHECK(used->entries[0].in_use);
   CHECK_FALSE(used->entries[1].in_use);
+}
+
+TEST_CASE("directory: referrals and addresses come to those who ask for them, and may know") {
+  constexpr std::uint32_t kAll =
+      wire::kDirectoryExports | wire::kDirectoryReferrals | wire::kDirectoryPaths;
+  World world;
+  Directions directions;
+  directions.paths = {"tcp:10.0.0.1:1234", "tcp:10.0.1.1:1234"};
+  directions.referrals = {
+      {.name = "vm7", .uri = "rnbd+tcp://b/vm7"},
+      {.name = "vm8", .uri = "rnbd+tcp://b/vm8", .rights = {.rw = {}, .ro = {"x"}}}};
+  world.catalogue.set_directions(directions);
+  const auto names = [&](std::uint32_t kinds) {
+    const auto page = wire::decode_directory_page(directory(world, 0, 4096, kinds).data);
+    REQUIRE(page.has_value());
+    CHECK(page->total == page->entries.size());
+    std::vector<std::string> all;
+    for (const auto& entry : page->entries) all.push_back(entry.name);
+    return all;
+  };
+  using Names = std::vector<std::string>;
+  CHECK(names(wire::kDirectoryExports) == Names{"disk"});
+  CHECK(names(wire::kDirectoryPaths) == directions.paths);
+  CHECK(names(kAll) == Names{"disk", "vm7", "tcp:10.0.0.1:1234", "tcp:10.0.1.1:1234"});
+  CHECK(names(0).empty());
+  const auto rest = wire::decode_directory_page(directory(world, 2, 4096, kAll).data);
+  REQUIRE(rest.has_value());
+  CHECK(rest->total == 4);
+  CHECK(rest->entries.front().name == "tcp:10.0.0.1:1234");
+
+  // Nothing here is for this client, so it needs no address either.
+  ExportSpecification secret;
+  secret.name = "disk";
+  secret.rights.rw = {"somebody"};
+  CatalogueChange wanted;
+  wanted.update = {secret};
+  wanted.directions = directions;
+  REQUIRE(world.catalogue.change(std::move(wanted), false).empty());
+  CHECK(names(kAll) == Names{"vm7"});
+}
+
+TEST_CASE("open: a referral is no export, and the log says where it is") {
+  World world;
+  Directions directions;
+  directions.referrals = {{.name = "vm7", .uri = "rnbd+tcp://b/vm7"}};
+  world.catalogue.set_directions(directions);
+  CHECK(world.open(world.session(), "vm7").error == ENOENT);
+  REQUIRE_FALSE(world.log.empty());
+  CHECK(world.log.back().find("it is a referral to rnbd+tcp://b/vm7") != std::string::npos);
+  CHECK(world.open(world.session(), "disk").error == 0);
 }
 
 TEST_CASE("block status: holes and data as the backend tells them, equal neighbours merged") {

@@ -63,6 +63,27 @@ TEST_CASE("reload: limits change while clients have it open") {
   CHECK(after_reload(with({"a=/a"}), next).session_limits.iops == 7);
 }
 
+TEST_CASE("reload: addresses and referrals change, and rights on them are judged") {
+  Settings next = with({"a=/a"});
+  CHECK(add_advertised(next.directions, "tcp:192.0.2.1") == "");
+  next.directions.referrals = {{.name = "vm7", .uri = "rnbd+tcp://b/vm7"}};
+  const auto plan = plan_reload(with({"a=/a"}), next);
+  CHECK(plan.faults.empty());
+  CHECK(plan.directed_anew);
+  CHECK(plan.kept == 1);
+  CHECK(plan.change.directions == next.directions);
+  CHECK(after_reload(with({"a=/a"}), next).directions == next.directions);
+  CHECK_FALSE(plan_reload(next, next).directed_anew);
+  next.directions.referrals[0].name = "/a";
+  CHECK(plan_reload(with({"a=/a"}), next).faults.size() == 1);
+  Settings safe = with({"a=/a,rw=*"});
+  safe.tls_keys.psk = "/keys";
+  safe.directions.referrals = {{.name = "vm7", .uri = "rnbd+tcp://b/vm7"}};
+  const auto unsaid = plan_reload(safe, safe).faults;
+  REQUIRE(unsaid.size() == 1);
+  CHECK(unsaid[0].find("users = [\"host1\"] below [referral.vm7]") != std::string::npos);
+}
+
 TEST_CASE("reload: another storage, or the right to write, is opened anew") {
   for (const char* next : {"a=/b,ro", "a=/a", "a=/a,ro,direct"}) {
     const auto plan = plan_reload(with({"a=/a,ro"}), with({next}));

@@ -127,6 +127,15 @@ TEST_CASE("search path: finds files below it, with slashes in front and in betwe
   });
 }
 
+TEST_CASE("search path: two spellings of one path are the same name") {
+  CHECK(is_same_file_name("a/b", "/a//b"));
+  CHECK(is_same_file_name("a", "///a/"));
+  for (const char* other : {"", "a", "a/b/c", "b/a", "a/bb", "ab"}) {
+    CHECK_FALSE(is_same_file_name("a/b", other));
+    CHECK_FALSE(is_same_file_name(other, "a/b"));
+  }
+}
+
 TEST_CASE("search path: links that stay below it lead to what they name") {
   for_both_ways([](bool use_openat2) {
     Tree tree;
