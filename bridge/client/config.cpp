@@ -170,6 +170,9 @@ std::optional<Done> set_option(ClientConfig& config, std::string_view key, std::
   }
   if (key == "heartbeat-misses")
     return store(config.heartbeat_misses, parse_number(value, 1, 1000));
+  if (key == "paths") {
+    return store(config.paths_of_server, choose<bool>(value, {{"given", false}, {"auto", true}}));
+  }
   if (key == "policy") return store(config.policy, parse_policy(value));
   if (key == "no-path-timeout")
     return store(config.no_path_timeout, rtrs::parse_duration(value, kWaits));
@@ -209,6 +212,9 @@ constexpr ConfigKey kKeys[] = {
     {"path", "[SRC@]DST[:PORT]",
      "One more path to the server, or a source address for the one to DST; 8 in all. tcp: or rdma: "
      "in front chooses the transport; ,preference=N behind it how much it is wanted (-9 to 9)."},
+    {"paths", "given|auto",
+     "auto: add the addresses that the server advertises as further paths, once, when the session "
+     "is first connected (default given: only those that are named here)."},
     {"policy", "POLICY",
      "Of equally good paths: round-robin, min-inflight or min-latency (default min-inflight)."},
     {"no-path-timeout", "DURATION",

@@ -30,6 +30,7 @@ struct MirrorConfig {
 /// Everything a client needs to know, checked.
 struct ClientConfig {
   std::vector<rtrs::PathAddress> paths;
+  bool paths_of_server = false;            ///< also those that it advertises
   std::optional<MirrorConfig> mirror;      ///< `paths` are those of its first member
   std::string device;                      ///< "" = the export name of each client decides
   wire::Uuid uuid{};                       ///< of the disk; zeros = any

@@ -40,6 +40,8 @@ Done ConfigReader::collect_mirror(ClientConfig& config) const {
     return Error{std::string{key} + " does not go with a mirror: " + why};
   };
   if (!paths_.empty()) return refuse("path=", "write further paths behind each server, as a+a2");
+  if (config.paths_of_server)
+    return refuse("paths=auto", "write further paths behind each server, as a+a2");
   if (config.dynamic_export) return refuse("dynamic-export=", "name the device behind the servers");
   if (config.access) return refuse("access=", "its client always writes; leave it out");
   if (config.uuid != wire::Uuid{}) return refuse("uuid=", "each server's copy has its own");
@@ -179,6 +181,10 @@ tl::expected<ClientConfig, std::string> ConfigReader::complete() const {
   }
   if (config.passive && !config.extensions) {
     return Error{"mode=passive contradicts extensions=false, without which no server has bricks"};
+  }
+  if (config.paths_of_server && !config.extensions) {
+    return Error{
+        "paths=auto contradicts extensions=false, without which no server tells its addresses"};
   }
   if (config.require_extension && !config.extensions) {
     return Error{"require-ext=true contradicts extensions=false; leave one of them out"};

@@ -111,6 +111,11 @@ class Session final : public rtrs::SessionKeeper,
   /// Errors: as list_exports(), EINVAL (a server of an older version).
   tl::expected<std::vector<wire::DirectoryEntry>, Failure> directory(
       const Interrupt& interrupt, std::uint32_t kinds = wire::kDirectoryExports);
+  /// The addresses by which the server says that it is reached, kMaxAdvertised at most. None of a
+  /// server that tells none, also where it does not know the question.
+  ///
+  /// Errors: those of the session.
+  tl::expected<std::vector<rtrs::PathAddress>, Failure> advertised(const Interrupt& interrupt);
   /// The URI by which another server has the device, as this one says; "": it does not.
   std::string referral(const std::string& device, const Interrupt& interrupt);
 

@@ -112,6 +112,27 @@ tl::expected<std::vector<wire::DirectoryEntry>, Failure> Session::directory(
   return all;
 }
 
+tl::expected<std::vector<rtrs::PathAddress>, Failure> Session::advertised(
+    const Interrupt& interrupt) {
+  std::vector<rtrs::PathAddress> paths;
+  if (!has_extensions()) return paths;
+  wire::Directory question{wire::header_of(wire::MessageType::directory)};
+  question.kinds = wire::kDirectoryPaths;
+  std::vector<std::byte> answer = room_for_page();
+  ControlOperation operation{question, answer};
+  const int error = client_->run_control(operation, interrupt);
+  if (error == EINVAL) return paths;
+  if (error != 0) return tl::unexpected(Failure{error, describe_error(error)});
+  const auto page = wire::decode_directory_page(answer);
+  if (!page) return tl::unexpected(nonsense_from_server("malformed addresses of its own"));
+  for (const wire::DirectoryEntry& entry : page->entries) {
+    if (entry.kind != wire::DirectoryKind::path || paths.size() == kMaxAdvertised) continue;
+    auto path = parse_advertised(entry.name);
+    if (path && std::ranges::find(paths, *path) == paths.end()) paths.push_back(*std::move(path));
+  }
+  return paths;
+}
+
 std::string Session::referral(const std::string& device, const Interrupt& interrupt) {
   if (!has_extensions()) return "";
   const auto all = directory(interrupt, wire::kDirectoryReferrals);

@@ -169,6 +169,7 @@ tl::expected<std::shared_ptr<Session>, Failure> SharedSession::get(const Interru
   const bool out_of_date = changes_ != changes || !wanted.disconnected.empty();
   lock.unlock();
   if (out_of_date) bring_up_to_date(**connected);
+  if (config_.paths_of_server) learn_paths(**connected, interrupt);
   return connected;
 }
 

@@ -108,6 +108,9 @@ class SharedSession {
       const std::function<tl::expected<void, Failure>(Wanted&)>& wish,
       const std::function<tl::expected<void, Failure>(rtrs::Client&)>& step);
   void bring_up_to_date(Session& session);
+  void learn_paths(Session& session, const Interrupt& interrupt);
+  void add_advertised(Session& session, const rtrs::PathAddress& path);
+  void say(rtrs::LogLevel level, const std::string& line) const;
   void name_another();
   static void add_lost_devices(const Session& lost, std::vector<DeviceStatus>& devices);
 
@@ -125,6 +128,7 @@ class SharedSession {
   Failure last_failure_;                                 ///< of the last attempt; guarded by mutex_
   std::chrono::steady_clock::time_point replaced_at_{};  ///< guarded by mutex_
   bool replaced_ = false;                                ///< guarded by mutex_
+  bool learned_ = false;                                 ///< learn_paths(); guarded by mutex_
   std::string name_;                                     ///< of session_; guarded by mutex_
   Wanted wanted_;                                        ///< guarded by mutex_
   std::uint64_t changes_ = 0;                            ///< of wanted_; guarded by mutex_

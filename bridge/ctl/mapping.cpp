@@ -75,6 +75,7 @@ OrSentence<std::vector<std::string>> options_of(const CtlAction& action,
     if (auto parsed = parse_path(path, transport); !parsed) return tl::unexpected(parsed.error());
     options.insert(options.end(), {"--path", path});
   }
+  if (action.paths_of_server) options.insert(options.end(), {"--paths", "auto"});
   if (!action.access.empty()) options.insert(options.end(), {"--access", action.access});
   options.insert(options.end(), action.options.begin(), action.options.end());
   for (const std::string& option : options) {

@@ -110,6 +110,8 @@ constexpr OptionWord kOptions[] = {
      [](CtlAction& action, Text value) { action.server = value; }},
     {"rdma", "", kOfMap, "Over RDMA; TCP unless you say so.",
      [](CtlAction& action, Text) { action.rdma = true; }},
+    {"paths=auto", "", kOfMap, "Also over the addresses that the server advertises.",
+     [](CtlAction& action, Text) { action.paths_of_server = true; }},
     {"ro", "", kOfMap, "Read only.", [](CtlAction& action, Text) { action.access = "ro"; }},
     {"rw", "", kOfMap, "For reading and writing.",
      [](CtlAction& action, Text) { action.access = "rw"; }},
@@ -197,8 +199,10 @@ class Reader {
   bool take_option(std::string_view word) {
     const bool dashes = word.starts_with("--");
     if (names_due() && !dashes) return false;
-    const std::size_t equals = dashes ? word.find('=') : std::string_view::npos;
-    const OptionWord* option = find_word(kOptions, without_dashes(word.substr(0, equals)));
+    const OptionWord* option = find_word(kOptions, without_dashes(word));
+    const bool has_value = dashes && option == nullptr;
+    const std::size_t equals = has_value ? word.find('=') : std::string_view::npos;
+    if (has_value) option = find_word(kOptions, without_dashes(word.substr(0, equals)));
     if (option == nullptr || !belongs(*option, dashes)) return false;
     options_.push_back(option);
     if (option->value.empty() && equals != std::string_view::npos) {

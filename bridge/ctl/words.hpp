@@ -56,6 +56,7 @@ struct CtlAction {
   std::string interval = {};            ///< watch: seconds between two looks; "": the usual ones
   std::string server = {};              ///< map: from where; "": the device is a URI
   std::vector<std::string> paths = {};  ///< map: besides the server's own
+  bool paths_of_server = false;         ///< map: also those that the server advertises
   std::string access = {};              ///< map: "ro", "rw", "migration"; "": the bridge's default
   std::string map_name = {};            ///< map: "": made of the device's
   std::string kernel_device = {};       ///< map: "nbd3"; "": the first that is free

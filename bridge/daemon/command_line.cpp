@@ -70,7 +70,7 @@ void add_options(CLI::App& app, Arguments& arguments) {
       ->take_all();
   app.add_option("--advertise", arguments.advertise,
                  "Tell clients that they reach this server at tcp:HOST[:PORT] or rdma:HOST[:PORT], "
-                 "too. May be repeated.")
+                 "too; those with paths=auto use it as a further path. May be repeated.")
       ->type_name("ADDRESS")
       ->allow_extra_args(false)
       ->take_all();

@@ -284,7 +284,8 @@ alone() {
   at_end ctl unmap disk0 --force
   mapping 1 map disk0 from 10.0.0.1 --bridge bin/bridge
   says said "something is mapped as 'disk0' already, nbd7"
-  mapping 0 map vol from 10.0.0.1 as nbd12 --bridge bin/bridge
+  mapping 0 map vol from 10.0.0.1 paths=auto as nbd12 --bridge bin/bridge
+  says bridge.txt '^--kernel nbd:12 --map-name vol .* --paths auto rnbd.tcp://10.0.0.1/vol$'
   at_end ctl unmap vol --force
   says said '^/dev/nbd12$'
   mapping 0 list

@@ -1,5 +1,6 @@
 #!/bin/bash
-# What a server tells of where to go: addresses that it advertises, exports that another server has.
+# What a server tells of where to go: addresses that it advertises, exports that another server has. With
+# paths=auto the addresses become paths, which have to prove what every path has to.
 # SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
@@ -72,6 +73,79 @@ mistaken() {
   says said "referral 'disk0' has the name of an export"
 }
 it "addresses that mean nothing to clients, and names that are there twice, are refused" mistaken
+
+# ---- paths=auto ------------------------------------------------------------------------------------
+
+field() { ctl --json "$PWD/client" status | python3 -c 'import json, sys; s = json.load(sys.stdin); print(eval(sys.argv[1]))' "$1"; }
+field_is() { [[ $(field "$1") == "$2" ]]; }
+paths_are() { field_is 'sorted((p["address"][4:], p["state"]) for p in s["paths"])' "$1"; }
+# come [PARAMETERS...]: a client of disk0 that has written, which makes its session.
+come() {
+  attach disk0 "control=$PWD/client" reconnect-min=20ms reconnect-max=100ms "$@"
+  nbdsh <<<'h.pwrite(b"1" * 4096, 0)'
+}
+
+taken() {
+  config
+  serve
+  advertise "$address" "$second"
+  nbdkit_flags=(-v) # what is no warning is told so only
+  come paths=auto
+  eventually 20 paths_are "[('$address', 'connected'), ('$second', 'connected')]"
+  says nbdkit.log "the server advertises tcp:$second, one more path to it"
+  # It is a path as any other: the first one goes, and I/O goes on.
+  ctl "$PWD/client" disconnect "tcp:$address"
+  nbdsh <<<'assert h.pread(4096, 0) == b"1" * 4096; h.pwrite(b"2" * 4096, 0)'
+  ctl "$PWD/client" reconnect "tcp:$address"
+  # Once: what is taken away stays away, also when the server was restarted and tells it again.
+  ctl "$PWD/client" remove-path "tcp:$second"
+  stop server
+  server_port=${address#*:} start_server --config "$PWD/conf" --state-directory "$PWD/state"
+  eventually 20 writes
+  paths_are "[('$address', 'connected')]" || fail "it came back: $(field 's["paths"]')"
+}
+it "paths=auto: a server's addresses become paths, when the session is first connected" taken
+
+not_taken() {
+  config
+  serve
+  # A server that tells nothing keeps nobody waiting, nor one that is asked by nobody.
+  come paths=auto
+  paths_are "[('$address', 'connected')]" || fail "paths from nowhere: $(field 's["paths"]')"
+  stop nbdkit
+  advertise "$second"
+  come
+  paths_are "[('$address', 'connected')]" || fail "it was not asked for: $(field 's["paths"]')"
+  stop nbdkit
+  nbdkit_name=auto come paths=auto extensions=true
+  eventually 20 paths_are "[('$address', 'connected'), ('$second', 'connected')]"
+}
+it "without paths=auto, and from a server without addresses, no path is added" not_taken
+
+same() {
+  config
+  start_server --config "$PWD/conf" --listen 'tcp:[::1]:0'
+  advertise "127.0.0.1:$port"
+  attach_to "rnbd+tcp://localhost:$port/disk0" "control=$PWD/client" paths=auto
+  nbdsh <<<'h.pwrite(b"1" * 4096, 0)'
+  paths_are "[('localhost:$port', 'connected')]" || fail "it is there twice: $(field 's["paths"]')"
+}
+it "an address that a path has under another name is not added" same
+
+foreign() {
+  server_name=other start_server --export disk0=memory:1M --state-directory "$PWD/other" --log-level debug
+  local other=$address
+  config
+  serve
+  advertise "$second" "$other"
+  come paths=auto
+  eventually 20 field_is '["another server" in p["trouble"] for p in s["paths"] if p["address"] == "tcp:'"$other"'"]' '[True]'
+  eventually 20 field_is '[p["state"] for p in s["paths"] if p["address"] == "tcp:'"$second"'"]' "['connected']"
+  nbdsh <<<'assert h.pread(4096, 0) == b"1" * 4096'
+  stop nbdkit
+  if grep -E 'connected with|opened' other.log; then fail "a client came to the other server"; fi
+}
+it "an address that leads to another server is not used, and the session lives" foreign
 
 safe() {
   "${ctl_command[@]}" keygen host1 keys.psk --out host1.psk

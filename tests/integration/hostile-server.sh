@@ -20,6 +20,7 @@ it "answers to OPEN and DEVICE INFO that make no sense" stage open
 it "a server that has something else, or nonsense, after it has forgotten the session" stage renewal
 it "BLOCK STATUS answers that are empty, overlap or lead beyond the end" stage status
 it "lists of exports that are damaged, without end or as large as memory" stage list
+it "addresses that are none, too many or never come, with paths=auto: the disk works" stage addresses
 it "CLOSEs that end late, at a server that uses ids again: each device has its own requests" stage linux
 it "with a second path that is good, nobody notices the hostile one" stage second
 

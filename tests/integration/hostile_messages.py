@@ -7,9 +7,10 @@ import time
 
 import nbd_peer as nbd
 from hostile_face import SLOW, Face
-from hostile_peer import (ACCESS_NOTICE, CLOSE, DEPTH, DEVICE_INFO, FEATURES, HELLO, INFO, IO, KEY,
-                          LIST_EXPORTS, MAX_HEADER, MAX_IO, OPEN, SESSION_INFO, SIZE, Server,
-                          device_info, exports, hello, info_response, open_response, response)
+from hostile_peer import (ACCESS_NOTICE, CLOSE, DEPTH, DEVICE_INFO, DIRECTORY, FEATURES, HELLO, INFO,
+                          IO, KEY, LIST_EXPORTS, MAX_HEADER, MAX_IO, OPEN, SESSION_INFO, SIZE, Server,
+                          device_info, directory, exports, hello, info_response, open_response,
+                          response)
 from raw_peer import SEND
 
 HUGE = 2**64 - 1
@@ -221,6 +222,57 @@ def list_refused_with_every_errno(face, server):
             request.reply(error=error)
         server.order(LIST_EXPORTS, refuse, times=None)
         listed(face, 5)
+
+
+# ---- What is asked with paths=auto, once per session, so each has a program of its own
+
+ADDRESS = 16
+
+
+def tells_addresses(deed, says, **options):
+    """Whatever it is told, its disk works."""
+    server = Server()
+    server.order(DIRECTORY, deed, times=None)
+    face = Face(server.ports, paths="auto", **options)
+    face.serves(server)
+    assert server.asked.count(DIRECTORY) == 1, server.asked
+    face.says(says)
+    face.stop()
+
+
+def addresses_that_cannot_be():
+    told = (b"tcp:x:1", b"", ADDRESS)
+    for data in (b"", b"\xff" * 4096, directory([told], kind=0x8004), directory([told], count=9),
+                 directory([told], count=0xFFFFFFFF, total=0xFFFFFFFF),
+                 directory([(b"tcp:\x1b[2J", b"", ADDRESS)]), directory([told])[:-1] + b"\xff" * 8):
+        tells_addresses(lambda request, data=data: request.reply(data[:request.room]),
+                        "does not tell its addresses: .*malformed|advertises no addresses|"
+                        "advertises tcp:")
+    tells_addresses(lambda request: request.reply(error=22), "advertises no addresses")
+    tells_addresses(lambda request: request.reply(error=5), "does not tell its addresses")
+
+
+def addresses_that_mean_something_else():
+    """They are none, so nothing is connected anywhere."""
+    names = (b"unix:/run/x", b"tcp:0.0.0.0:1", b"tcp:127.0.0.1,preference=9", b"127.0.0.1",
+             b"tcp:a@127.0.0.1", b"tcp:[fe80::1%lo]:1", b"rnbd+tcp://127.0.0.1/disk0", b"tcp:" * 60)
+    tells_addresses(lambda request: request.reply(directory([(n, b"", ADDRESS) for n in names])),
+                    "advertises no addresses")
+
+
+def addresses_of_hundreds():
+    """A session has 8 paths, whoever wants more."""
+    stranger = Server()
+    more = [(b"tcp:127.0.0.1:%d" % port, b"", ADDRESS) for port in range(1, 100)]
+    more.insert(0, (b"tcp:127.0.0.1:%d" % stranger.ports[0], b"", ADDRESS))
+    tells_addresses(lambda request: request.reply(directory(more)),
+                    "advertises tcp:127.0.0.1:6, one more path")
+    assert OPEN not in stranger.asked, stranger.asked
+
+
+def addresses_that_never_come():
+    """The disk is there after connect-timeout at the latest."""
+    tells_addresses(lambda request: None, "does not tell its addresses", connect_timeout="2s")
 
 
 # ---- One path is hostile, the other one is good

@@ -25,7 +25,7 @@ HEARTBEAT, HEARTBEAT_ANSWER, GOODBYE, ACCESS = 0x80000000, 0x90000000, 0xA000000
 # Steps that orders are about. The last ones are RNBD messages by their type.
 HELLO, INFO, UP = "hello", "info", "up"
 SESSION_INFO, OPEN, IO, CLOSE = 0, 2, 4, 5
-DEVICE_INFO, LIST_EXPORTS, BLOCK_STATUS = 0x8001, 0x8003, 0x8005
+DEVICE_INFO, LIST_EXPORTS, BLOCK_STATUS, DIRECTORY = 0x8001, 0x8003, 0x8005, 0x800B
 
 
 def response(error=0, queue_depth=DEPTH, max_io_size=MAX_IO, max_header_size=MAX_HEADER, flags=0,
@@ -70,6 +70,16 @@ def exports(total, *names, count=None, description=b"", kind=0x8004):
     head = struct.pack("<HHII", kind, 0, total, len(names) if count is None else count)
     return head + b"".join(struct.pack("<HH", len(name), len(description)) + name + description
                            for name in names)
+
+
+def directory(entries, total=None, count=None, kind=0x800C):
+    """A DIRECTORY response of (name, description, flags)."""
+    number = len(entries)
+    head = struct.pack("<HHII", kind, 0, number if total is None else total,
+                       number if count is None else count)
+    return head + b"".join(
+        struct.pack("<Q16sIHH", 0, b"", flags, len(name), len(about)) + name + about
+        for name, about, flags in entries)
 
 
 class Request:

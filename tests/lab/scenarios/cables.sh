@@ -14,7 +14,7 @@ flapping=5
 serve() {
   truncate -s "${disk_mib}M" /tmp/a
   rnbd_server --listen rdma:10.99.0.1:1234 --listen rdma:10.99.1.1:1234 \
-    --listen tcp:10.99.0.1:1235 --heartbeat 2s --export a=/tmp/a
+    --listen tcp:10.99.0.1:1235 --heartbeat 2s --export a=/tmp/a "$@"
 }
 
 use() {
@@ -78,6 +78,20 @@ pulled_cable() {
   on client never_lost 10.99.1.1
 }
 
+# The client is told one address, and its server tells the others.
+advertised() {
+  local load
+  on server serve --advertise tcp:10.99.0.1:1235 --advertise rdma:10.99.0.1 --advertise rdma:10.99.1.1
+  on client attach rnbd+tcp://10.99.0.1:1235/a paths=auto settle-time=1s "${timers[@]}"
+  on client nbd_device
+  start_load
+  on client eventually 60 moves packets0 packets1
+  pull server 0
+  on client eventually 60 goes_over 10.99.1.1:1234
+  plug server 0
+  end_load 60 # how fast that is, is not the question here
+}
+
 # What is sent on a cable when it works is sent again when it does not, until somebody gives up.
 loose_cables() {
   local load
@@ -134,6 +148,7 @@ removed_device_of_client() {
 boot server client
 it "a pulled cable costs no error, and its path is used again when it is back" pulled_cable
 it_full "two cables that fail in turn, five times a second, cost no error" loose_cables
+it_full "paths=auto: over TCP a client learns of both RDMA paths, uses them, and loses a cable without an error" advertised
 it_full "I/O goes over TCP when the RDMA device is removed, and back when it and the server are" removed_device
 it_full "I/O goes over TCP when the client's RDMA device is removed, and over RDMA for the next process" removed_device_of_client
 finish

@@ -106,6 +106,7 @@ TEST_CASE("every option reaches the configuration") {
                                     {"connect-timeout", "1.5"},
                                     {"heartbeat", "100ms"},
                                     {"heartbeat-misses", "7"},
+                                    {"paths", "given"},
                                     {"policy", "min-latency"},
                                     {"no-path-timeout", "0"},
                                     {"no-path-error", "ENOSPC"},
@@ -181,6 +182,7 @@ TEST_CASE("what does not go with a mirror is refused") {
   for (const Pairs::value_type& pair : {Pairs::value_type{"path", "c"},
                                         {"access", "ro"},
                                         {"session", "me"},
+                                        {"paths", "auto"},
                                         {"dynamic-export", "true"},
                                         {"uuid", "01234567-89ab-cdef-0123-456789abcdef"},
                                         {"extensions", "false"}})
@@ -258,6 +260,7 @@ TEST_CASE("a bad value is refused with its key and what to write") {
       {"connect-timeout", {"", "0", "2h", "soon", "-1"}},
       {"heartbeat", {"1ms", "2h", "x"}},
       {"heartbeat-misses", {"0", "1001", ""}},
+      {"paths", {"", "true", "10.0.0.1"}},
       {"policy", {"", "roundrobin", "queue-depth"}},
       {"no-path-timeout", {"", "never", "-1", "2h"}},
       {"no-path-error", {"", "5", "enospc", "ETIMEDOUT"}},
@@ -302,6 +305,10 @@ TEST_CASE("parameters that contradict each other are refused") {
   CHECK(mentions(complaint({{"uri", uri}, {"extensions", "no"}, {"require-ext", "yes"}}),
                  "require-ext=true contradicts"));
   CHECK(good({{"uri", uri}, {"require-ext", "yes"}}).require_extension);
+  CHECK(mentions(complaint({{"uri", uri}, {"extensions", "no"}, {"paths", "auto"}}),
+                 "paths=auto contradicts"));
+  CHECK(good({{"uri", uri}, {"paths", "auto"}}).paths_of_server);
+  CHECK_FALSE(good({{"uri", uri}}).paths_of_server);
   CHECK(mentions(complaint("heartbeat", "500"), "heartbeat=: did you mean 500ms?"));
   CHECK(mentions(complaint("reconnect-max", "2000"), "did you mean 2000ms?"));
   CHECK(mentions(complaint("reconnect-min", "3s"), "longer than reconnect-max="));
@@ -349,6 +356,7 @@ TEST_CASE("the help has one line per parameter that the reader knows") {
   const std::string help = rnbd::config_help();
   for (const char* key : {"uri",           "server",
                           "transport",     "path",
+                          "paths",         "uuid",
                           "device",        "dynamic-export",
                           "access",        "session",
                           "lanes",         "spin",

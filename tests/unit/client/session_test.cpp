@@ -176,12 +176,68 @@ void serve(World& world, std::vector<wire::DirectoryEntry> entries) {
   };
 }
 
+wire::DirectoryEntry address(const std::string& text) {
+  wire::DirectoryEntry entry;
+  entry.name = text;
+  entry.kind = wire::DirectoryKind::path;
+  return entry;
+}
+
 wire::DirectoryEntry referral(const std::string& name, const std::string& uri) {
   wire::DirectoryEntry entry;
   entry.name = name;
   entry.description = uri;
   entry.kind = wire::DirectoryKind::referral;
   return entry;
+}
+
+TEST_CASE("addresses that a server advertises are checked, and no more than a session can have") {
+  World world;
+  std::vector<wire::DirectoryEntry> entries{{.name = "disk0", .description = ""},
+                                            address("tcp:10.0.0.1:1"),
+                                            address("tcp:10.0.0.1:1"),
+                                            address("tcp:/etc/passwd"),
+                                            address("unix:/x")};
+  for (int i = 2; i < 20; ++i) entries.push_back(address("tcp:10.0.0.1:" + std::to_string(i)));
+  serve(world, entries);
+  const auto paths = world.session->advertised({});
+  REQUIRE(paths);
+  REQUIRE(paths->size() == 8);
+  CHECK(paths->front() == rtrs::PathAddress{rtrs::TransportKind::tcp, "", "10.0.0.1", 1});
+  CHECK(paths->back().port == 8);
+  CHECK(world.count(MessageType::directory) == 1);
+}
+
+TEST_CASE("a server that does not know of addresses has none, and it is asked at most once") {
+  FakeOptions options;
+  bool asked = true;
+  SUBCASE("one without the extension is not asked") { options.features = 0, asked = false; }
+  SUBCASE("one of an older version refuses") {}
+  World world{options};
+  world.client->server.fail = [](const Arrival&) { return EINVAL; };
+  const auto paths = world.session->advertised({});
+  REQUIRE(paths);
+  CHECK(paths->empty());
+  CHECK(world.count(MessageType::directory) == (asked ? 1 : 0));
+}
+
+TEST_CASE("who asks for addresses may leave, and nonsense is told") {
+  World world;
+  SUBCASE("left") {
+    world.client->stalled = [](const Arrival&) { return true; };
+    const auto paths = world.session->advertised({&leave_now, nullptr});
+    REQUIRE_FALSE(paths);
+    CHECK(paths.error().error == EINTR);
+  }
+  SUBCASE("nonsense") {
+    world.client->server.other = [](const Arrival&, std::vector<std::byte>& reply) {
+      std::fill(reply.begin(), reply.end(), std::byte{0xFF});
+      return 0;
+    };
+    const auto paths = world.session->advertised({});
+    REQUIRE_FALSE(paths);
+    CHECK(paths.error().error == EPROTO);
+  }
 }
 
 TEST_CASE("a referral is told by its name, and what cannot be one is left out") {
