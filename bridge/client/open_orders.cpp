@@ -8,6 +8,37 @@
 
 namespace rnbd {
 
+bool OpenOrders::enter(const rtrs::SessionLimits& limits) {
+  if (era_.number != 0) return false;
+  era_.limits = limits;
+  return true;
+}
+
+void OpenOrders::begin_recovery(const rtrs::SessionLimits& limits, bool forgets) {
+  end_attempt();
+  ++era_.number;
+  era_.limits = limits;
+  certain_ = forgets && !cut_short_;
+  cut_short_ = true;  // until it succeeds
+}
+
+wire::OpenOrder OpenOrders::begin_again() {
+  if (!numbered(era_.limits)) return {};
+  const wire::OpenOrder order = begin();
+  attempt_.push_back(order.number);
+  return order;
+}
+
+void OpenOrders::end_recovery(bool success) {
+  end_attempt();
+  if (success) cut_short_ = false;
+}
+
+void OpenOrders::end_attempt() {
+  for (const std::uint32_t number : attempt_) end(number);
+  attempt_.clear();
+}
+
 wire::OpenOrder OpenOrders::begin(std::uint32_t again) {
   wire::OpenOrder order;
   order.number = unanswered_.contains(again) ? again : next_++;
@@ -16,9 +47,9 @@ wire::OpenOrder OpenOrders::begin(std::uint32_t again) {
   return order;
 }
 
-std::unique_ptr<rtrs::Operation> OpenOrders::close(const OpenedDevice& device, DeviceHandle& handle,
-                                                   const rtrs::SessionLimits& limits) const {
-  if (!numbered(limits)) {
+std::unique_ptr<rtrs::Operation> OpenOrders::close(const OpenedDevice& device,
+                                                   DeviceHandle& handle) const {
+  if (!numbered(era_.limits)) {
     // Its id may be another device's by now.
     if (device.half_closed && !RTRS_PLANTED(close_repeated_by_id)) {
       return std::make_unique<CloseByName>(device.name, device.access, handle);

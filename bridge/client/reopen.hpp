@@ -34,6 +34,13 @@ struct ReopenedDevice {
   Witness witness{};             ///< DeviceGeometry::witness, with which the next is compared
   std::string loss{};            ///< for people: why it is lost; "" = it is not
   int refusal = 0;               ///< the server does not open it for now
+
+  /// Whether its users lose it. `goes_on`: the session does, with the others. Otherwise it is tried
+  /// again, and the server may open it then; but it may be another process, which does not know
+  /// any more which clients have written.
+  bool is_lost(bool in_use, bool goes_on) const {
+    return in_use && !loss.empty() && (goes_on || refusal == 0);
+  }
 };
 
 /// Empty when requests that were made for a device of the one geometry may go to one of the other;

@@ -186,13 +186,6 @@ class Session final : public rtrs::SessionKeeper,
     bool fit_for_next() const { return !handle.given_up->changes() && !torn && !half_closed; }
   };
 
-  /// A session with the server, of the several that a Session may see. An answer of one must not be
-  /// believed in the next.
-  struct Era {
-    std::uint64_t number = 0;
-    rtrs::SessionLimits limits;
-  };
-
   explicit Session(rtrs::Log log);
   Era era() const;
   void enter_first_era();
@@ -227,10 +220,10 @@ class Session final : public rtrs::SessionKeeper,
   void end_closing(Mapping& mapping, int error);
   bool is_lost(const Mapping& mapping) const;
   void lose(const std::shared_ptr<Mapping>& mapping, const ReopenedDevice& reopened);
-  std::vector<std::string> lose_devices(const ReopenOperation& reopen, bool also_refused);
+  std::vector<std::string> lose_devices(const ReopenOperation& reopen, bool goes_on);
   std::vector<std::string> adopt(const ReopenOperation& reopen);
   int reject(const ReopenOperation& reopen);
-  void end_reopening();
+  void end_reopening(bool success);
   void say(const std::vector<std::string>& complaints) const;
   void say(rtrs::LogLevel level, const std::string& line) const;
 
@@ -243,15 +236,11 @@ class Session final : public rtrs::SessionKeeper,
   std::condition_variable changed_;
   std::map<std::string, std::shared_ptr<Mapping>> mappings_;  ///< guarded by mutex_
   std::vector<std::weak_ptr<Mapping>> lost_;                  ///< guarded by mutex_
-  Era era_;                                                   ///< guarded by mutex_
   VolatileEpoch volatile_epoch_;                              ///< guarded by mutex_
   std::vector<std::shared_ptr<Mapping>> reopening_;           ///< guarded by mutex_
-  std::vector<std::uint32_t> reopening_numbers_;              ///< guarded by mutex_
-  /// An attempt to open devices again failed; the server may have kept those that it opened.
-  bool half_reopened_ = false;            ///< guarded by mutex_
-  std::shared_ptr<Mapping> errand_;       ///< being closed; guarded by mutex_
+  std::shared_ptr<Mapping> errand_;                           ///< being closed; guarded by mutex_
   std::uint64_t errand_era_ = 0;          ///< in which it was asked; guarded by mutex_
-  OpenOrders orders_;                     ///< guarded by mutex_
+  OpenOrders orders_;                     ///< with the era; guarded by mutex_
   std::string stale_;                     ///< why this is another one now; guarded by mutex_
   std::string last_refusal_;              ///< of a reopening; guarded by mutex_
   std::unique_ptr<rtrs::Client> client_;  ///< last: its thread calls reopen() until it is gone

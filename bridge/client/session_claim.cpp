@@ -59,14 +59,14 @@ int Session::claim(Mapping& mapping, const Witness& seen, const Interrupt& inter
   }
   mapping.claiming = true;
   for (;;) {
-    const std::uint64_t asked_in = era_.number;
+    const std::uint64_t asked_in = orders_.era().number;
     lock.unlock();
     Witness told;
     const int error = ask_claim(mapping, seen, told, interrupt);
     const bool final = error == EINTR || !alive();
     const std::string holder = whose(mapping.device, error, interrupt);
     lock.lock();
-    if (era_.number != asked_in && !final) continue;  // the session before may have it
+    if (orders_.is_past(asked_in) && !final) continue;  // the session before may have it
     mapping.claiming = false;
     changed_.notify_all();
     return end_claim(mapping, seen, told, error, holder);

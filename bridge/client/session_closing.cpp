@@ -31,19 +31,18 @@ void Session::leave_half_open(Mapping& mapping) {
 std::unique_ptr<rtrs::Operation> Session::make_close(Mapping& mapping) const {
   const OpenedDevice device{mapping.device, mapping.options.access, mapping.open_number,
                             mapping.half_closed};
-  return orders_.close(device, mapping.handle, era_.limits);
+  return orders_.close(device, mapping.handle);
 }
 
 int Session::close_at_server(Mapping& mapping, const Interrupt& interrupt) {
   std::unique_lock lock{mutex_};
   for (;;) {
-    const std::uint64_t asked_in = era_.number;
+    const std::uint64_t asked_in = orders_.era().number;
     const std::unique_ptr<rtrs::Operation> operation = make_close(mapping);
     lock.unlock();
     const int error = client_->run_control(*operation, interrupt);
     lock.lock();
-    const bool believed = OpenOrders::believed(era_.number != asked_in, era_.limits);
-    if (believed || !OpenOrders::closed(error)) return error;
+    if (orders_.believed(asked_in) || !OpenOrders::closed(error)) return error;
     mapping.half_closed = true;  // and closed again, by its name
   }
 }
@@ -83,7 +82,7 @@ std::unique_ptr<rtrs::Operation> Session::errand() {
     if (!left || mapping->handle.given_up->any()) continue;
     mapping->state = Mapping::State::closing;
     errand_ = mapping;
-    errand_era_ = era_.number;
+    errand_era_ = orders_.era().number;
     return make_close(*mapping);
   }
   return nullptr;
@@ -95,7 +94,7 @@ void Session::errand_ended(rtrs::Operation& operation) {
   {
     std::lock_guard lock{mutex_};
     mapping = std::move(errand_);
-    believed = OpenOrders::believed(era_.number != errand_era_, era_.limits);
+    believed = orders_.believed(errand_era_);
   }
   const int error = operation.finished() ? operation.error() : EINTR;
   end_closing(*mapping, believed ? error : EIO);

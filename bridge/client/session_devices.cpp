@@ -128,7 +128,8 @@ tl::expected<void, Failure> Session::fetch_geometry(Mapping& mapping, const Inte
     auto geometry = ask_geometry(mapping, asked_in, interrupt);
     const bool final = (!geometry && geometry.error().error == EINTR) || !alive();
     std::lock_guard lock{mutex_};
-    if (era_.number != asked_in.number && !final) continue;  // it may be open in the session before
+    if (orders_.is_past(asked_in.number) && !final)
+      continue;  // it may be open in the session before
     if (!geometry) return tl::unexpected(geometry.error());
     mapping.geometry = *geometry;
     mapping.witness = geometry->witness;
@@ -151,7 +152,7 @@ tl::expected<DeviceGeometry, Failure> Session::ask_geometry(Mapping& mapping, co
   bool is_past = false;
   {
     std::lock_guard lock{mutex_};
-    is_past = era_.number != era.number;
+    is_past = orders_.is_past(era.number);
     if (!is_past) mapping.handle.id = opened->device_id;
   }
   if (is_past) return tl::unexpected(not_opened(mapping, EIO));  // the caller asks again
@@ -235,7 +236,7 @@ int Session::ask_open(Mapping& mapping, const Era& era, rtrs::MutableBytes answe
   ControlOperation operation{message, answer};
   const int error = client_->run_control(operation, interrupt);
   std::lock_guard lock{mutex_};
-  const bool asks_again = era_.number != era.number && error != EINTR;
+  const bool asks_again = orders_.is_past(era.number) && error != EINTR;
   if (!asks_again) orders_.end(message.order.number);
   return error;
 }

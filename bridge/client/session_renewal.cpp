@@ -18,18 +18,16 @@ void Session::say(const std::vector<std::string>& complaints) const {
   for (const std::string& complaint : complaints) say(rtrs::LogLevel::error, complaint);
 }
 
-Session::Era Session::era() const {
+Era Session::era() const {
   std::lock_guard lock{mutex_};
-  return era_;
+  return orders_.era();
 }
 
 /// Unless the client has been through a renewal already.
 void Session::enter_first_era() {
   const rtrs::SessionLimits limits = client_->limits();
   std::lock_guard lock{mutex_};
-  if (era_.number != 0) return;
-  era_.limits = limits;
-  volatile_epoch_.enter(limits.volatile_epoch);
+  if (orders_.enter(limits)) volatile_epoch_.enter(limits.volatile_epoch);
 }
 
 std::string Session::failure() const {
@@ -48,19 +46,13 @@ bool Session::is_lost(const Mapping& mapping) const {
 std::unique_ptr<rtrs::Operation> Session::reopen(const rtrs::SessionLimits& limits) {
   std::vector<ReopenDevice> devices;
   std::lock_guard lock{mutex_};
-  // From here on nobody believes an id of the session before.
-  ++era_.number;
-  era_.limits = limits;
-  end_reopening();
-  // Without the extension the server may in truth still have the session, with all open devices.
-  // After a failed attempt the new session has the devices which that one opened.
-  const bool can_tell = (limits.features & rtrs::wire::kFeatureExactlyOnce) != 0;
-  const bool certain = can_tell && !std::exchange(half_reopened_, true);
+  orders_.begin_recovery(limits, OpenOrders::forgets(limits));
+  reopening_.clear();
   for (auto at = mappings_.begin(); at != mappings_.end();) {
     const std::shared_ptr<Mapping>& mapping = at->second;
     const bool open = mapping->state == Mapping::State::open;
     const bool closing = mapping->state == Mapping::State::closing;
-    const Renewal fate = OpenOrders::renewal(open, closing, mapping->users > 0, certain, limits);
+    const Renewal fate = orders_.renewal(open, closing, mapping->users > 0);
     if (fate == Renewal::forget) {
       at = mappings_.erase(at);
       continue;
@@ -73,10 +65,7 @@ std::unique_ptr<rtrs::Operation> Session::reopen(const rtrs::SessionLimits& limi
       devices.back().options.unclaimed = !mapping->claimed;
       devices.back().expected.witness = mapping->witness;
       devices.back().patient = mapping->patience.lasts(std::chrono::steady_clock::now());
-      if (OpenOrders::numbered(limits)) {
-        devices.back().order = orders_.begin();
-        reopening_numbers_.push_back(devices.back().order.number);
-      }
+      devices.back().order = orders_.begin_again();
       reopening_.push_back(mapping);
     }
     ++at;
@@ -101,17 +90,14 @@ void Session::reopening_failed(rtrs::Operation& operation) {
   std::vector<std::string> complaints;
   {
     std::lock_guard lock{mutex_};
-    complaints = lose_devices(static_cast<ReopenOperation&>(operation), /*also_refused=*/false);
-    end_reopening();
+    complaints = lose_devices(static_cast<ReopenOperation&>(operation), /*goes_on=*/false);
+    end_reopening(/*success=*/false);
   }
   say(complaints);
 }
 
-/// Its OPENs that are still in flight open nothing any more once the server hears of the next OPEN
-/// or CLOSE.
-void Session::end_reopening() {
-  for (const std::uint32_t number : reopening_numbers_) orders_.end(number);
-  reopening_numbers_.clear();
+void Session::end_reopening(bool success) {
+  orders_.end_recovery(success);
   reopening_.clear();
 }
 
@@ -140,14 +126,12 @@ void Session::lose(const std::shared_ptr<Mapping>& lost, const ReopenedDevice& r
   at->second = std::move(left);
 }
 
-/// With the session's lock held, and also if the recovery fails: the next server process may not
-/// know any more which clients have written. Returns sentences for the users.
-std::vector<std::string> Session::lose_devices(const ReopenOperation& reopen, bool also_refused) {
+/// With the session's lock held, and also if the recovery fails. Returns sentences for the users.
+std::vector<std::string> Session::lose_devices(const ReopenOperation& reopen, bool goes_on) {
   std::vector<std::string> complaints;
   for (std::size_t i = 0; i < reopen.reopened().size(); ++i) {
     const ReopenedDevice& reopened = reopen.reopened()[i];
-    if (reopened.loss.empty() || reopening_[i]->users == 0) continue;
-    if (reopened.refusal != 0 && !also_refused) continue;
+    if (!reopened.is_lost(reopening_[i]->users > 0, goes_on)) continue;
     lose(reopening_[i], reopened);
     complaints.push_back(reopened.loss +
                          "; those who have it open get EIO until they open it anew");
@@ -163,8 +147,8 @@ std::vector<std::string> Session::adopt(const ReopenOperation& reopen) {
   for (auto& [name, mapping] : mappings_) {
     if (std::ranges::find(reopening_, mapping) == reopening_.end()) mapping->handle.id = kNoDevice;
   }
-  std::vector<std::string> complaints = lose_devices(reopen, /*also_refused=*/true);
-  const bool restarted = volatile_epoch_.enter(era_.limits.volatile_epoch);
+  std::vector<std::string> complaints = lose_devices(reopen, /*goes_on=*/true);
+  const bool restarted = volatile_epoch_.enter(orders_.era().limits.volatile_epoch);
   for (std::size_t i = 0; i < reopening_.size(); ++i) {
     const ReopenedDevice& reopened = reopen.reopened()[i];
     Mapping& mapping = *reopening_[i];
@@ -183,8 +167,7 @@ std::vector<std::string> Session::adopt(const ReopenOperation& reopen) {
           " that were not flushed may be lost, and its next flush fails");
     }
   }
-  end_reopening();
-  half_reopened_ = false;
+  end_reopening(/*success=*/true);
   last_refusal_.clear();
   return complaints;
 }
@@ -196,13 +179,13 @@ int Session::reject(const ReopenOperation& reopen) {
   std::vector<std::string> complaints;
   {
     std::lock_guard lock{mutex_};
-    complaints = lose_devices(reopen, /*also_refused=*/false);
+    complaints = lose_devices(reopen, /*goes_on=*/false);
     const auto now = std::chrono::steady_clock::now();
     const bool others_wait = reopen.could_go_on_with_some();
     for (std::size_t i = 0; i < reopen.reopened().size(); ++i) {
       reopening_[i]->patience.note(reopen.reopened()[i].refusal != 0 && others_wait, now);
     }
-    end_reopening();
+    end_reopening(/*success=*/false);
     news = reopen.complaint() != last_refusal_;
     last_refusal_ = reopen.complaint();
     if (final) stale_ = reopen.complaint();

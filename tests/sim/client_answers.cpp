@@ -32,7 +32,7 @@ void ClientNode::handle_answer(Control& control, int error) {
   const bool by_name = control.kind == Control::Kind::close && control.device->half_closed;
   const bool twice = control.losses != driver_->losses() && !numbers_opens();
   if ((opens || by_name) && twice) mapping.copies = true;
-  if (opens && control.era != era_) return ask_anew(control);
+  if (opens && orders_.is_past(control.era)) return ask_anew(control);
   switch (control.kind) {
     case Control::Kind::info: {
       const auto info = rnbd::wire::decode<rnbd::wire::SessionInfo>(
@@ -63,7 +63,7 @@ void ClientNode::handle_answer(Control& control, int error) {
       return opened(control, &*info);
     }
     case Control::Kind::close:
-      if (!OpenOrders::believed(control.era != era_, limits_)) return leave_open_question(control);
+      if (!orders_.believed(control.era)) return leave_open_question(control);
       if (error != 0) violate(std::string{"CLOSE failed: "} + std::strerror(error));
       if (control.device->known) environment_.checker.closed(control.device->opening);
       return now_closed(mapping);
@@ -120,7 +120,7 @@ void ClientNode::ask_device_info(Control& open) {
   open.device->handle.id = response->device_id;
   open.device->open_number = open.open_number;
   mappings_[open.slot].device = open.device;
-  if ((limits_.features & rtrs::wire::kFeatureUserMessages) == 0) {
+  if ((limits().features & rtrs::wire::kFeatureUserMessages) == 0) {
     return opened(open, nullptr);
   }
   auto control = std::make_unique<Control>();
@@ -166,7 +166,7 @@ unsigned ClientNode::find_disk(const Device& device) const {
 void ClientNode::opened(Control& control, const rnbd::wire::DeviceInfoResponse* info) {
   GeometryOptions options;
   if (rng().chance(500)) options = {Use::always, Use::always};
-  auto geometry = make_geometry(control.opened, info, limits_, options);
+  auto geometry = make_geometry(control.opened, info, limits(), options);
   if (!geometry) return violate("the server told " + geometry.error());
   const DevicePtr& device = control.device;
   device->slot = control.slot;
@@ -185,7 +185,7 @@ void ClientNode::opened(Control& control, const rnbd::wire::DeviceInfoResponse* 
   }
   if (rng().chance(500)) device->geometry.can_flush = true;  // likewise
   const AccessMode as = device->writes() ? control.mode : AccessMode::read_only;
-  const Checker::Knows knows{.losses = limits_.volatile_epoch != 0, .writers = info != nullptr};
+  const Checker::Knows knows{.losses = limits().volatile_epoch != 0, .writers = info != nullptr};
   device->opening = environment_.checker.opened(device->disk, driver_->serial(), as, control.asked,
                                                 control.fresh, knows);
   device->known = true;

@@ -42,7 +42,7 @@ void ClientNode::handle_claim(Control& control, int error) {
   device.claiming = false;
   if (device.closing || device.lost) return;
   // The answer may be of the session before.
-  if (control.era != era_) return send_claim(control.device, control.user);
+  if (orders_.is_past(control.era)) return send_claim(control.device, control.user);
   if (error != 0) return refused_claim(control, error);
   const auto info = rnbd::wire::decode<rnbd::wire::DeviceInfoResponse>(
       *control.answer, MessageType::device_info_response);
@@ -95,7 +95,7 @@ void ClientNode::send_join(const DevicePtr& device) {
 
 void ClientNode::handle_join(Control& control, int error) {
   Device& device = *control.device;
-  if (error != 0 || control.era != era_ || device.closing || device.lost) return;
+  if (error != 0 || orders_.is_past(control.era) || device.closing || device.lost) return;
   const auto info = rnbd::wire::decode<rnbd::wire::DeviceInfoResponse>(
       *control.answer, MessageType::device_info_response);
   if (!info) return violate("the server's answer about an open device makes no sense");

@@ -26,7 +26,7 @@ void ClientNode::launch(std::unique_ptr<Control> owner) {
   Control& control = *owner;
   control.client = this;
   control.number = next_++;
-  control.era = era_;
+  control.era = orders_.era().number;
   control.losses = driver_->losses();
   control.give_ups = driver_->give_ups();
   control.lane = driver_->control_lane();
@@ -50,7 +50,7 @@ void ClientNode::end_control(Control& control) {
   const int error = control.operation->error();
   const bool failed = error == EIO && driver_->give_ups() != control.give_ups;
   const bool answered = driver_->up() && !driver_->gave_up() && !failed;
-  const bool asks_again = control.era != era_ && answered;
+  const bool asks_again = orders_.is_past(control.era) && answered;
   if (!asks_again) orders_.end(control.open_number);
   const std::uint64_t number = control.number;
   if (answered) {
@@ -148,7 +148,7 @@ void ClientNode::open_something() {
   control->mode = rng().pick({AccessMode::read_only, AccessMode::read_write, AccessMode::read_write,
                               AccessMode::migration});
   control->unclaimed = control->mode == AccessMode::read_write && rng().chance(500) &&
-                       (limits_.features & rnbd::wire::kFeatureClaims) != 0;
+                       (limits().features & rnbd::wire::kFeatureClaims) != 0;
   if (mapping.asked) {
     control->mode = *mapping.asked;
     control->unclaimed = mapping.asked_unclaimed;
@@ -161,7 +161,7 @@ void ClientNode::open_something() {
   send_open(std::move(control));
 }
 
-bool ClientNode::numbers_opens() const { return rnbd::OpenOrders::numbered(limits_); }
+bool ClientNode::numbers_opens() const { return rnbd::OpenOrders::numbered(limits()); }
 
 void ClientNode::send_open(std::unique_ptr<Control> control) {
   control->asked = world_.now();
@@ -214,7 +214,7 @@ void ClientNode::send_close(Mapping& mapping) {
   }
   const std::string name = environment_.disks[device.slot].name();
   const rnbd::OpenedDevice what{name, device.mode, device.open_number, device.half_closed};
-  control->operation = orders_.close(what, device.to_close, limits_);
+  control->operation = orders_.close(what, device.to_close);
   launch(std::move(control));
 }
 

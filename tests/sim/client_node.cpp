@@ -151,10 +151,8 @@ void ClientNode::cancel_something() {
 void ClientNode::connect() {
   ++sessions_;
   informed_ = false;
-  era_ = 0;
   volatile_epoch_ = {};
   reopening_.clear();
-  reopening_numbers_.clear();
   reopening_since_.reset();
   orders_ = {};
   for (Mapping& mapping : mappings_) mapping = Mapping{};
@@ -172,8 +170,7 @@ void ClientNode::connect() {
 }
 
 void ClientNode::session_up() {
-  limits_ = driver_->limits();
-  volatile_epoch_.enter(limits_.volatile_epoch);
+  if (orders_.enter(driver_->limits())) volatile_epoch_.enter(limits().volatile_epoch);
   exchange_versions();
 }
 

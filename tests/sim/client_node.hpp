@@ -181,6 +181,7 @@ class ClientNode final : public rtrs::SessionKeeper {
   void cancel_something();
   void check_waits();
   bool idle() const { return transfers_.empty() && controls_.empty(); }
+  const rtrs::SessionLimits& limits() const { return orders_.era().limits; }  ///< of the newest
 
   // client_io.cpp: transfers
   void start_transfer();
@@ -232,10 +233,9 @@ class ClientNode final : public rtrs::SessionKeeper {
   void judge_refusal(int error, const std::string& complaint);
   void lose_for_good(const rnbd::ReopenOperation& reopen);
   void lose(const DevicePtr& device, const rnbd::ReopenedDevice& reopened);
-  bool is_certain() const;
   bool is_reopening(unsigned slot) const;
   void adopt(const rnbd::ReopenOperation& reopen);
-  void end_reopening();
+  void end_reopening(bool success);
 
   void violate(const std::string& rule);
   Rng& rng() { return world_.rng(); }
@@ -250,13 +250,9 @@ class ClientNode final : public rtrs::SessionKeeper {
   std::map<std::uint64_t, std::unique_ptr<Transfer>> transfers_;
   std::map<std::uint64_t, std::unique_ptr<Control>> controls_;
   std::vector<Mapping> mappings_;  ///< by export
-  std::uint64_t era_ = 0;          ///< counts the sessions that the server has made of this one
-  rtrs::SessionLimits limits_;     ///< of the newest one
   rnbd::VolatileEpoch volatile_epoch_;
   std::vector<DevicePtr> reopening_;
-  std::vector<std::uint32_t> reopening_numbers_;
   std::optional<Instant> reopening_since_;
-  bool certain_ = false;  ///< the session that is being renewed had nothing open before
   std::uint64_t next_ = 1;
   rnbd::OpenOrders orders_;
   unsigned sessions_ = 0;

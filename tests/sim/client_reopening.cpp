@@ -13,18 +13,11 @@ using rnbd::wire::AccessMode;
 
 }  // namespace
 
-/// Else the server may have the session still, with all that is open; or it has what an attempt to
-/// open it again did that was cut short.
-bool ClientNode::is_certain() const {
-  const bool can_tell = (limits_.features & rtrs::wire::kFeatureExactlyOnce) != 0;
-  return can_tell && !knobs_.resends_at_once && !reopening_since_;
-}
-
-std::unique_ptr<rtrs::Operation> ClientNode::reopen(const rtrs::SessionLimits& limits) {
-  ++era_;
-  limits_ = limits;
-  end_reopening();
-  certain_ = is_certain();
+std::unique_ptr<rtrs::Operation> ClientNode::reopen(const rtrs::SessionLimits& new_limits) {
+  // A client like Linux's says here that it has the extension, but not to its server.
+  const bool forgets = rnbd::OpenOrders::forgets(new_limits) && !knobs_.resends_at_once;
+  orders_.begin_recovery(new_limits, forgets);
+  reopening_.clear();
   // An attempt that was cut short may have opened something already.
   if (!reopening_since_) reopening_since_ = world_.now();
   std::vector<rnbd::ReopenDevice> devices;
@@ -32,8 +25,7 @@ std::unique_ptr<rtrs::Operation> ClientNode::reopen(const rtrs::SessionLimits& l
     const bool in_use = mapping.state == Mapping::State::open;
     const bool is_open = in_use || mapping.state == Mapping::State::half_closed;
     const bool is_closing = mapping.state == Mapping::State::closing;
-    const rnbd::Renewal fate =
-        rnbd::OpenOrders::renewal(is_open, is_closing, in_use, certain_, limits);
+    const rnbd::Renewal fate = orders_.renewal(is_open, is_closing, in_use);
     if (fate == rnbd::Renewal::forget) mapping = Mapping{};
     if (fate == rnbd::Renewal::close_by_name) mapping.device->half_closed = true;
     if (fate != rnbd::Renewal::open && fate != rnbd::Renewal::open_to_close) continue;
@@ -46,16 +38,13 @@ std::unique_ptr<rtrs::Operation> ClientNode::reopen(const rtrs::SessionLimits& l
     options.geometry = device.options;
     devices.push_back({environment_.disks[device.slot].name(), options, device.expected, leaving});
     devices.back().patient = device.patient;
-    if (numbers_opens()) {
-      devices.back().order = orders_.begin();
-      reopening_numbers_.push_back(devices.back().order.number);
-    }
+    devices.back().order = orders_.begin_again();
     reopening_.push_back(mapping.device);
     if (device.writes()) {
       environment_.checker.asks_to_write(device.slot, driver_->serial());
     }
   }
-  return std::make_unique<rnbd::ReopenOperation>(std::move(devices), limits);
+  return std::make_unique<rnbd::ReopenOperation>(std::move(devices), new_limits);
 }
 
 int ClientNode::reopened(rtrs::Operation& operation) {
@@ -66,19 +55,18 @@ int ClientNode::reopened(rtrs::Operation& operation) {
     lose_for_good(reopen);
     judge_refusal(reopen.error(), reopen.complaint());
   }
-  end_reopening();
+  end_reopening(/*success=*/reopen.error() == 0);
   return reopen.error();
 }
 
 void ClientNode::reopening_failed(rtrs::Operation& operation) {
   lose_for_good(static_cast<rnbd::ReopenOperation&>(operation));
   for (const DevicePtr& device : reopening_) mappings_[device->slot].copies = true;
-  end_reopening();
+  end_reopening(/*success=*/false);
 }
 
-void ClientNode::end_reopening() {
-  for (const std::uint32_t number : reopening_numbers_) orders_.end(number);
-  reopening_numbers_.clear();
+void ClientNode::end_reopening(bool success) {
+  orders_.end_recovery(success);
   reopening_.clear();
 }
 
@@ -103,7 +91,7 @@ void ClientNode::lose_for_good(const rnbd::ReopenOperation& reopen) {
   for (std::size_t i = 0; i < reopen.reopened().size(); ++i) {
     const rnbd::ReopenedDevice& reopened = reopen.reopened()[i];
     const DevicePtr& device = reopening_[i];
-    if (reopened.loss.empty() || reopened.refusal != 0 || device->closing) continue;
+    if (!reopened.is_lost(!device->closing, /*goes_on=*/false)) continue;
     device->handle.id = rnbd::kNoDevice;
     lose(device, reopened);
   }
@@ -148,10 +136,10 @@ void ClientNode::adopt(const rnbd::ReopenOperation& reopen) {
     forget(mapping.device);
     // A cancelled CLOSE was asked in the session that is over, but one that was cancelled since
     // reopen() has left it open in this one.
-    const bool over = certain_ && !is_reopening(slot);
+    const bool over = orders_.certain() && !is_reopening(slot);
     if (mapping.state == Mapping::State::closed && over) mapping = Mapping{};
   }
-  const bool restarted = volatile_epoch_.enter(limits_.volatile_epoch);
+  const bool restarted = volatile_epoch_.enter(limits().volatile_epoch);
   for (std::size_t i = 0; i < reopening_.size(); ++i) {
     Device& device = *reopening_[i];
     const rnbd::ReopenedDevice& reopened = reopen.reopened()[i];
@@ -162,7 +150,7 @@ void ClientNode::adopt(const rnbd::ReopenOperation& reopen) {
       if (device.to_close.id == rnbd::kNoDevice) device.known = false;
       continue;
     }
-    if (!reopened.loss.empty()) {
+    if (reopened.is_lost(/*in_use=*/true, /*goes_on=*/true)) {
       lose(reopening_[i], reopened);
       continue;
     }
