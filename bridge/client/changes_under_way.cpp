@@ -5,6 +5,23 @@
 
 namespace rnbd {
 
+void ChangesUnderWay::add_user(const void* user) {
+  const std::lock_guard lock{mutex_};
+  users_.push_back(user);
+  if (users_.size() == 1) alone_ = user;
+  if (users_.size() == 2) state_.fetch_or(kShared);
+}
+
+/// The one that stays is alone from here on. Writes that are not listed can only be its own, since
+/// the others have none any more.
+void ChangesUnderWay::remove_user(const void* user) {
+  const std::lock_guard lock{mutex_};
+  std::erase(users_, user);
+  if (users_.size() != 1) return;
+  alone_ = users_.front();
+  state_.fetch_and(~kShared);
+}
+
 ChangesUnderWay::Place ChangesUnderWay::add(const Change& change) {
   if (free_.empty()) {
     free_.push_back(static_cast<Place>(changes_.size()));
@@ -19,19 +36,26 @@ ChangesUnderWay::Place ChangesUnderWay::add(const Change& change) {
 std::optional<ChangesUnderWay::Place> ChangesUnderWay::enter(const void* user, std::uint64_t begin,
                                                              std::uint64_t end,
                                                              const rtrs::Interrupt& interrupt) {
+  if (enter_alone()) return kAlone;
   std::unique_lock lock{mutex_};
   ++waiting_;
   const bool free =
-      interruptible_wait(left_, lock, interrupt, [&] { return !overlaps(user, begin, end); });
+      interruptible_wait(left_, lock, interrupt, [&] { return !must_wait(user, begin, end); });
   --waiting_;
   if (!free) return std::nullopt;
   return add({user, begin, end});
 }
 
-void ChangesUnderWay::leave(Place place) {
+void ChangesUnderWay::leave_list(Place place) {
   const std::lock_guard lock{mutex_};
   changes_[place] = {};
   free_.push_back(place);
+  if (waiting_ > 0) left_.notify_all();
+}
+
+/// The last write that is not listed has left a device with several users.
+void ChangesUnderWay::wake() {
+  const std::lock_guard lock{mutex_};
   if (waiting_ > 0) left_.notify_all();
 }
 

@@ -40,9 +40,14 @@ RemoteDevice::RemoteDevice(std::shared_ptr<Session> session,
       session_{std::move(session)},
       mapping_{std::move(mapping)},
       may_change_{session_->claimed(*mapping_)},
-      losses_told_{mapping_->handle.unflushed.told()} {}
+      losses_told_{mapping_->handle.unflushed.told()} {
+  if (!this->read_only()) mapping_->changes.add_user(this);
+}
 
-RemoteDevice::~RemoteDevice() { session_->release(mapping_); }
+RemoteDevice::~RemoteDevice() {
+  mapping_->changes.remove_user(this);
+  session_->release(mapping_);
+}
 
 tl::expected<void, Failure> RemoteDevice::look_again(const Interrupt& interrupt) {
   auto geometry = session_->look_again(*mapping_, interrupt);

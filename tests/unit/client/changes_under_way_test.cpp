@@ -16,6 +16,8 @@ TEST_CASE("changes under way: what overlaps another user's has to wait, by a byt
   ChangesUnderWay changes;
   const int first = 0;
   const int second = 0;
+  changes.add_user(&first);
+  changes.add_user(&second);
   const auto place = changes.try_enter(&first, 4096, 8192);
   REQUIRE(place);
   CHECK_FALSE(changes.try_enter(&second, 8191, 8192));
@@ -28,17 +30,108 @@ TEST_CASE("changes under way: what overlaps another user's has to wait, by a byt
   CHECK(changes.try_enter(&second, 4096, 8192));
 }
 
-TEST_CASE("changes under way: a user's own may overlap") {
+TEST_CASE("changes under way: a user's own may overlap, whether it is alone or not") {
   ChangesUnderWay changes;
   const int user = 0;
+  const int other = 0;
+  changes.add_user(&user);
+  CHECK(changes.try_enter(&user, 0, 4096));
+  CHECK(changes.try_enter(&user, 0, 4096));
+  changes.add_user(&other);
   CHECK(changes.try_enter(&user, 0, 4096));
   CHECK(changes.try_enter(&user, 0, 4096));
 }
 
-TEST_CASE("changes under way: who waits goes on when the last that overlaps has left") {
+TEST_CASE("changes under way: a second user waits for all that the first began alone") {
   ChangesUnderWay changes;
   const int first = 0;
   const int second = 0;
+  changes.add_user(&first);
+  const auto one = changes.try_enter(&first, 0, 4096);
+  const auto two = changes.try_enter(&first, 0, 4096);
+  REQUIRE(one);
+  REQUIRE(two);
+  changes.add_user(&second);
+  CHECK_FALSE(changes.try_enter(&second, 1 << 20, 1 << 21));
+  const auto three = changes.try_enter(&first, 8192, 12288);
+  REQUIRE(three);
+  changes.leave(*one);
+  CHECK_FALSE(changes.enter(&second, 1 << 20, 1 << 21, at_once));
+  changes.leave(*two);
+  CHECK(changes.try_enter(&second, 1 << 20, 1 << 21));
+  CHECK_FALSE(changes.try_enter(&second, 8192, 12288));
+  CHECK_FALSE(changes.try_enter(&first, 1 << 20, 1 << 21));
+}
+
+TEST_CASE(
+    "changes under way: the user that stays is alone, and its writes count for the next one") {
+  ChangesUnderWay changes;
+  const int first = 0;
+  const int second = 0;
+  const int third = 0;
+  changes.add_user(&first);
+  changes.add_user(&second);
+  const auto listed = changes.try_enter(&second, 0, 4096);
+  changes.remove_user(&first);
+  const auto alone = changes.try_enter(&second, 8192, 12288);
+  REQUIRE(listed);
+  REQUIRE(alone);
+  changes.add_user(&third);
+  CHECK_FALSE(changes.try_enter(&third, 1 << 20, 1 << 21));
+  changes.leave(*alone);
+  CHECK_FALSE(changes.try_enter(&third, 0, 4096));
+  CHECK(changes.try_enter(&third, 4096, 8192));
+  changes.leave(*listed);
+  CHECK(changes.try_enter(&third, 0, 4096));
+}
+
+TEST_CASE("changes under way: a waiting user goes on when the last one of the first has left") {
+  ChangesUnderWay changes;
+  const int first = 0;
+  const int second = 0;
+  changes.add_user(&first);
+  const auto one = changes.try_enter(&first, 0, 4096);
+  changes.add_user(&second);
+  std::thread waiter{[&] {
+    const auto place = changes.enter(&second, 0, 8192, never);
+    changes.leave(*place);
+  }};
+  changes.leave(*one);
+  waiter.join();
+  CHECK(changes.try_enter(&first, 0, 8192));
+}
+
+TEST_CASE("changes under way: users that come and go while others write never overlap") {
+  ChangesUnderWay changes;
+  std::atomic<const void*> inside{nullptr};
+  std::atomic<bool> overlapped{false};
+  const auto use = [&] {
+    const int user = 0;
+    for (int round = 0; round < 2000; ++round) {
+      changes.add_user(&user);
+      for (int write = 0; write < 3; ++write) {
+        const auto place = changes.enter(&user, 0, 4096, never);
+        const void* nobody = nullptr;
+        if (!inside.compare_exchange_strong(nobody, &user)) overlapped = true;
+        inside = nullptr;
+        changes.leave(*place);
+      }
+      changes.remove_user(&user);
+    }
+  };
+  std::thread one{use};
+  std::thread two{use};
+  one.join();
+  two.join();
+  CHECK_FALSE(overlapped);
+}
+
+TEST_CASE("changes under way: a waiting user goes on when the last that overlaps has left") {
+  ChangesUnderWay changes;
+  const int first = 0;
+  const int second = 0;
+  changes.add_user(&first);
+  changes.add_user(&second);
   const auto one = changes.try_enter(&first, 0, 4096);
   const auto two = changes.try_enter(&first, 4096, 8192);
   std::atomic<bool> entered{false};
