@@ -25,7 +25,7 @@ class RemoteDevice final : public Disk {
  public:
   ~RemoteDevice() override;
 
-  const std::string& name() const override { return mapping_->device; }
+  const std::string& name() const override { return mapping_->name; }
   /// Another client may write to it, as the server said when it was opened or looked at.
   bool in_use() const { return geometry_.in_use; }
   /// Another value than before: that client has written meanwhile.

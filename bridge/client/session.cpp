@@ -59,7 +59,8 @@ const char* describe_error(int error) {
   return text != nullptr ? text : "Unknown error";
 }
 
-Session::Session(rtrs::Log log) : log_{std::move(log)} {}
+Session::Session(rtrs::Log log)
+    : log_{std::move(log)}, table_{[] { return std::make_shared<Mapping>(); }} {}
 Session::~Session() = default;
 
 bool Session::has_extensions() const {

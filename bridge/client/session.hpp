@@ -14,11 +14,9 @@
 #include <vector>
 
 #include "bridge/client/changes_under_way.hpp"
-#include "bridge/client/device_handle.hpp"
+#include "bridge/client/device_table.hpp"
 #include "bridge/client/disk.hpp"
 #include "bridge/client/geometry.hpp"
-#include "bridge/client/open_orders.hpp"
-#include "bridge/client/refusal_patience.hpp"
 #include "bridge/client/write_gate.hpp"
 #include "bridge/protocol/directory.hpp"
 #include "bridge/protocol/messages.hpp"
@@ -30,8 +28,6 @@ using rtrs::Failure;
 using rtrs::Interrupt;
 
 class RemoteDevice;
-class ReopenOperation;
-struct ReopenedDevice;
 
 /// A device that a session has open.
 struct DeviceStatus {
@@ -151,39 +147,12 @@ class Session final : public rtrs::SessionKeeper,
  private:
   friend class RemoteDevice;
 
-  /// An open device and all its users.
-  struct Mapping {
-    enum class State { opening, open, closing };
-
-    State state = State::opening;  ///< guarded by Session::mutex_
-    unsigned users = 1;            ///< guarded by Session::mutex_; if 0, errand() closes it
-    /// Nobody knows whether the server has it open: a CLOSE must be answered before the next OPEN.
-    bool half_closed = false;       ///< guarded by Session::mutex_
-    std::uint32_t open_number = 0;  ///< of the newest OPEN; guarded by Session::mutex_
-    std::string device;
-    OpenOptions options;
-    /// Its users may write to it, as far as they know its content; guarded by Session::mutex_.
-    bool claimed = true;
-    bool claiming = false;      ///< somebody waits for the answer; guarded by Session::mutex_
-    Witness claimed_on;         ///< the claimer's view of the content; guarded by Session::mutex_
+  /// An open device and all its users. The base is guarded by Session::mutex_, except for `name`,
+  /// which never changes.
+  struct Mapping : ClientDevice {
     std::string claim_refusal;  ///< told last; guarded by Session::mutex_
-    /// The newest known: its size may grow once it is open; guarded by Session::mutex_.
-    DeviceGeometry geometry;
-    /// As the newest session told it, in a life of the server that may have begun since; guarded
-    /// by Session::mutex_.
-    Witness witness;
-    /// With refusals to open it again; guarded by Session::mutex_.
-    RefusalPatience patience;
-    /// Why it is lost, and in mappings_ no more; guarded by Session::mutex_.
-    std::string loss;
-    DeviceHandle handle;  ///< the id changes with the session
     WriteGate gate;
     ChangesUnderWay changes;
-    /// The write of a patch was given up: nobody knows when it lands.
-    std::atomic<bool> torn{false};
-
-    /// Nothing may land on top of a new user's writes.
-    bool fit_for_next() const { return !handle.given_up->changes() && !torn && !half_closed; }
   };
 
   explicit Session(rtrs::Log log);
@@ -193,37 +162,30 @@ class Session final : public rtrs::SessionKeeper,
   std::vector<std::byte> room_for_page() const;
   tl::expected<void, Failure> finish_opening(Mapping& mapping, const Interrupt& interrupt);
   tl::expected<void, Failure> fetch_geometry(Mapping& mapping, const Interrupt& interrupt);
-  tl::expected<DeviceGeometry, Failure> ask_geometry(Mapping& mapping, const Era& era,
-                                                     const Interrupt& interrupt);
+  tl::expected<DeviceGeometry, Failure> ask_geometry(Mapping& mapping, const Interrupt& interrupt);
   tl::expected<DeviceGeometry, Failure> look_again(Mapping& mapping, const Interrupt& interrupt);
   DeviceGeometry geometry_of(const Mapping& mapping) const;
   bool claimed(const Mapping& mapping) const;
   int claim(Mapping& mapping, const Witness& seen, const Interrupt& interrupt);
-  int ask_claim(Mapping& mapping, const Witness& seen, Witness& told, const Interrupt& interrupt);
-  int end_claim(Mapping& mapping, const Witness& seen, const Witness& told, int error,
-                const std::string& holder = {});
+  int ask_claim(Mapping& mapping, const Witness& seen, wire::DeviceInfoResponse& told,
+                const Interrupt& interrupt);
+  int refuse_claim(Mapping& mapping, int error, const std::string& holder = {});
   Failure not_opened(const Mapping& mapping, int error) const;
   std::string whose(const std::string& device, int error, const Interrupt& interrupt);
   std::string trouble_with_paths() const;
   tl::expected<std::shared_ptr<Mapping>, Failure> join(const std::string& device,
                                                        const OpenOptions& options,
                                                        const Interrupt& interrupt, bool& created);
-  int ask_open(Mapping& mapping, const Era& era, rtrs::MutableBytes answer,
-               const Interrupt& interrupt);
-  void leave_half_open(Mapping& mapping);
-  std::unique_ptr<rtrs::Operation> make_close(Mapping& mapping) const;
+  int ask_open(Mapping& mapping, rtrs::MutableBytes answer, const Interrupt& interrupt);
   int close_at_server(Mapping& mapping, const Interrupt& interrupt);
   int close_in_passing(Mapping& mapping);
   void release(const std::shared_ptr<Mapping>& mapping);
   void close_for_good(Mapping& mapping);
-  void forget(const Mapping& mapping);
-  void end_closing(Mapping& mapping, int error);
+  void end_closing(ClientDevice& device, int error);
   bool is_lost(const Mapping& mapping) const;
-  void lose(const std::shared_ptr<Mapping>& mapping, const ReopenedDevice& reopened);
-  std::vector<std::string> lose_devices(const ReopenOperation& reopen, bool goes_on);
+  std::vector<std::string> note_lost(const std::vector<DeviceTable::Device>& lost);
   std::vector<std::string> adopt(const ReopenOperation& reopen);
   int reject(const ReopenOperation& reopen);
-  void end_reopening(bool success);
   void say(const std::vector<std::string>& complaints) const;
   void say(rtrs::LogLevel level, const std::string& line) const;
 
@@ -234,13 +196,9 @@ class Session final : public rtrs::SessionKeeper,
   /// Never held while the client is called: its thread asks for it.
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::string, std::shared_ptr<Mapping>> mappings_;  ///< guarded by mutex_
-  std::vector<std::weak_ptr<Mapping>> lost_;                  ///< guarded by mutex_
-  VolatileEpoch volatile_epoch_;                              ///< guarded by mutex_
-  std::vector<std::shared_ptr<Mapping>> reopening_;           ///< guarded by mutex_
-  std::shared_ptr<Mapping> errand_;                           ///< being closed; guarded by mutex_
-  std::uint64_t errand_era_ = 0;          ///< in which it was asked; guarded by mutex_
-  OpenOrders orders_;                     ///< with the era; guarded by mutex_
+  DeviceTable table_;                              ///< of Mappings; guarded by mutex_
+  std::vector<std::weak_ptr<ClientDevice>> lost_;  ///< guarded by mutex_
+  DeviceTable::Device errand_;                     ///< being closed; guarded by mutex_
   std::string stale_;                     ///< why this is another one now; guarded by mutex_
   std::string last_refusal_;              ///< of a reopening; guarded by mutex_
   std::unique_ptr<rtrs::Client> client_;  ///< last: its thread calls reopen() until it is gone

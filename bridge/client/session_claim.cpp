@@ -49,31 +49,33 @@ bool Session::claimed(const Mapping& mapping) const {
 /// For a user who knows the content as it was at `seen`. Other users of the device may write to it
 /// then, too, if they know as much.
 int Session::claim(Mapping& mapping, const Witness& seen, const Interrupt& interrupt) {
+  using Answer = Mapping::Claim;
+  Answer answer{};
+  const auto has_answer = [&] { return (answer = mapping.claim(seen)) != Answer::wait; };
   std::unique_lock lock{mutex_};
-  if (!interruptible_wait(changed_, lock, interrupt, [&] { return !mapping.claiming; })) {
-    return EINTR;
-  }
-  if (mapping.claimed) {
-    const bool knows = knows_as_much(seen, mapping.claimed_on, mapping.witness);
-    return end_claim(mapping, seen, {}, knows ? 0 : ESTALE);
-  }
+  if (!interruptible_wait(changed_, lock, interrupt, has_answer)) return EINTR;
+  if (answer == Answer::covered) return 0;
+  if (answer == Answer::stale) return refuse_claim(mapping, ESTALE);
   mapping.claiming = true;
   for (;;) {
-    const std::uint64_t asked_in = orders_.era().number;
+    const std::uint64_t asked_in = table_.era().number;
     lock.unlock();
-    Witness told;
+    wire::DeviceInfoResponse told;
     const int error = ask_claim(mapping, seen, told, interrupt);
     const bool final = error == EINTR || !alive();
-    const std::string holder = whose(mapping.device, error, interrupt);
+    const std::string holder = whose(mapping.name, error, interrupt);
     lock.lock();
-    if (orders_.is_past(asked_in) && !final) continue;  // the session before may have it
+    if (table_.is_past(asked_in) && !final) continue;  // the session before may have it
     mapping.claiming = false;
     changed_.notify_all();
-    return end_claim(mapping, seen, told, error, holder);
+    if (error != 0) return refuse_claim(mapping, error, holder);
+    mapping.claim_granted(seen, told);
+    mapping.claim_refusal.clear();
+    return 0;
   }
 }
 
-int Session::ask_claim(Mapping& mapping, const Witness& seen, Witness& told,
+int Session::ask_claim(Mapping& mapping, const Witness& seen, wire::DeviceInfoResponse& told,
                        const Interrupt& interrupt) {
   wire::Claim message;
   message.header = wire::header_of(wire::MessageType::claim);
@@ -87,24 +89,16 @@ int Session::ask_claim(Mapping& mapping, const Witness& seen, Witness& told,
   const auto info =
       wire::decode<wire::DeviceInfoResponse>(answer, wire::MessageType::device_info_response);
   if (!info) return EPROTO;
-  told = {info->writer_serial, info->server_life, info->storage_life, info->sight};
+  told = *info;
   return 0;
 }
 
 /// With the session's lock held. A refusal is told once, not for every change.
-int Session::end_claim(Mapping& mapping, const Witness& seen, const Witness& told, int error,
-                       const std::string& holder) {
-  if (error == 0) {
-    if (mapping.claimed) return 0;
-    mapping.claimed = true;
-    mapping.claimed_on = seen;
-    mapping.witness = told;
-    mapping.claim_refusal.clear();
-  } else if (error != EINTR && error != EIO) {
-    std::string refusal = refusal_of(mapping.device, error) + holder;
-    if (mapping.claim_refusal != refusal) say(rtrs::LogLevel::error, refusal);
-    mapping.claim_refusal = std::move(refusal);
-  }
+int Session::refuse_claim(Mapping& mapping, int error, const std::string& holder) {
+  if (error == EINTR || error == EIO) return error;
+  std::string refusal = refusal_of(mapping.name, error) + holder;
+  if (mapping.claim_refusal != refusal) say(rtrs::LogLevel::error, refusal);
+  mapping.claim_refusal = std::move(refusal);
   return error;
 }
 

@@ -2,6 +2,8 @@
 // How the devices of a session are opened and shared.
 #include <array>
 #include <cerrno>
+#include <optional>
+#include <utility>
 
 #include "bridge/client/control.hpp"
 #include "bridge/client/interruptible_wait.hpp"
@@ -39,8 +41,10 @@ Failure refused(const std::string& device, wire::AccessMode access, int error) {
                      "): " + describe_error(error) + advice_for(error)};
 }
 
-bool shareable(wire::AccessMode mapped, wire::AccessMode asked) {
-  return asked == mapped || asked == wire::AccessMode::read_only;
+Failure in_other_mode(const ClientDevice& device, wire::AccessMode asked) {
+  return {EBUSY, in_quotes(device.name) + " is open here in access mode " +
+                     wire::to_string(device.options.access) + "; it cannot be opened " +
+                     wire::to_string(asked) + " until its users have left"};
 }
 
 /// Ends a question when its asker leaves, or when no answer can come.
@@ -67,98 +71,81 @@ tl::expected<std::shared_ptr<Session::Mapping>, Failure> Session::join(const std
   };
   std::unique_lock lock{mutex_};
   for (;;) {
-    auto settled = [&] {
-      auto found = mappings_.find(device);
-      return found == mappings_.end() || found->second->state == Mapping::State::open;
+    DeviceTable::Joined joined;
+    const auto settled = [&] {
+      joined = table_.join(device, options);
+      return joined.what != DeviceTable::Join::wait;
     };
     if (!interruptible_wait(changed_, lock, interrupt, settled)) return interrupted();
-    auto found = mappings_.find(device);
-    if (found == mappings_.end()) break;
-
-    std::shared_ptr<Mapping> mapping = found->second;
-    const bool fits = shareable(mapping->options.access, options.access);
-    if (!fits && mapping->geometry.read_only)
-      return tl::unexpected(refused(device, options.access, EROFS));
-    if (mapping->users > 0 && !fits) {
-      return tl::unexpected(
-          Failure{EBUSY, in_quotes(device) + " is open here in access mode " +
-                             wire::to_string(mapping->options.access) + "; it cannot be opened " +
-                             wire::to_string(options.access) + " until its users have left"});
+    auto mapping = std::static_pointer_cast<Mapping>(std::move(joined.device));
+    switch (joined.what) {
+      case DeviceTable::Join::read_only:
+        return tl::unexpected(refused(device, options.access, EROFS));
+      case DeviceTable::Join::busy:
+        return tl::unexpected(in_other_mode(*mapping, options.access));
+      case DeviceTable::Join::close: {
+        lock.unlock();
+        const int error = close_at_server(*mapping, interrupt);
+        end_closing(*mapping, error);
+        if (error == EINTR) return interrupted();
+        if (error != 0) return tl::unexpected(not_opened(*mapping, error));
+        lock.lock();
+        continue;
+      }
+      default:
+        created = joined.what == DeviceTable::Join::open;
+        return mapping;
     }
-    if (mapping->users > 0 || (fits && mapping->fit_for_next())) {
-      ++mapping->users;
-      return mapping;
-    }
-    // Left open with requests given up, and of no use as it is: the server has to finish them.
-    mapping->state = Mapping::State::closing;
-    lock.unlock();
-    const int error = close_at_server(*mapping, interrupt);
-    end_closing(*mapping, error);
-    if (error == EINTR) return interrupted();
-    if (error != 0) return tl::unexpected(not_opened(*mapping, error));
-    lock.lock();
   }
-  auto mapping = std::make_shared<Mapping>();
-  mapping->device = device;
-  mapping->options = options;
-  mappings_.emplace(device, mapping);
-  created = true;
-  return mapping;
 }
 
 tl::expected<void, Failure> Session::finish_opening(Mapping& mapping, const Interrupt& interrupt) {
   // However this ends: others may be waiting for the outcome.
-  struct Guard {
-    ~Guard() {
-      if (mapping != nullptr) session.forget(*mapping);
-    }
-    Session& session;
-    Mapping* mapping;
-  } guard{*this, &mapping};
   auto fetched = fetch_geometry(mapping, interrupt);
-  const bool answered = fetched || (fetched.error().error != EINTR && fetched.error().error != EIO);
-  if (fetched || (!answered && has_extensions())) guard.mapping = nullptr;
-  if (!answered && has_extensions()) leave_half_open(mapping);
+  if (fetched) return fetched;
+  const bool answered = fetched.error().error != EINTR && fetched.error().error != EIO;
+  bool half_open = false;
+  {
+    std::lock_guard lock{mutex_};
+    half_open = table_.not_opened(mapping, answered);
+    changed_.notify_all();
+  }
+  if (half_open) close_for_good(mapping);
   return fetched;
 }
 
 tl::expected<void, Failure> Session::fetch_geometry(Mapping& mapping, const Interrupt& interrupt) {
   for (;;) {
-    const Era asked_in = era();
-    auto geometry = ask_geometry(mapping, asked_in, interrupt);
+    auto geometry = ask_geometry(mapping, interrupt);
     const bool final = (!geometry && geometry.error().error == EINTR) || !alive();
     std::lock_guard lock{mutex_};
-    if (orders_.is_past(asked_in.number) && !final)
-      continue;  // it may be open in the session before
+    if (table_.asks_again(mapping) && !final) continue;
     if (!geometry) return tl::unexpected(geometry.error());
-    mapping.geometry = *geometry;
-    mapping.witness = geometry->witness;
-    mapping.state = Mapping::State::open;
+    table_.opened(mapping, *geometry);
     changed_.notify_all();
     return {};
   }
 }
 
-tl::expected<DeviceGeometry, Failure> Session::ask_geometry(Mapping& mapping, const Era& era,
+tl::expected<DeviceGeometry, Failure> Session::ask_geometry(Mapping& mapping,
                                                             const Interrupt& interrupt) {
   std::array<std::byte, sizeof(wire::OpenResponse)> answer{};
-  if (int error = ask_open(mapping, era, answer, interrupt); error != 0) {
+  if (int error = ask_open(mapping, answer, interrupt); error != 0) {
     Failure refusal = not_opened(mapping, error);
-    refusal.text += whose(mapping.device, error, interrupt);
+    refusal.text += whose(mapping.name, error, interrupt);
     return tl::unexpected(std::move(refusal));
   }
   auto opened = wire::decode<wire::OpenResponse>(answer, wire::MessageType::open_response);
   if (!opened) return tl::unexpected(nonsense_from_server("a malformed answer to OPEN"));
-  bool is_past = false;
+  std::optional<rtrs::SessionLimits> limits;
   {
     std::lock_guard lock{mutex_};
-    is_past = orders_.is_past(era.number);
-    if (!is_past) mapping.handle.id = opened->device_id;
+    limits = table_.take_id(mapping, opened->device_id);
   }
-  if (is_past) return tl::unexpected(not_opened(mapping, EIO));  // the caller asks again
+  if (!limits) return tl::unexpected(not_opened(mapping, EIO));  // the caller asks again
 
   wire::DeviceInfoResponse info;
-  const bool asks = (era.limits.features & rtrs::wire::kFeatureUserMessages) != 0;
+  const bool asks = (limits->features & rtrs::wire::kFeatureUserMessages) != 0;
   if (asks) {
     wire::DeviceInfo question;
     question.header = wire::header_of(wire::MessageType::device_info);
@@ -174,8 +161,7 @@ tl::expected<DeviceGeometry, Failure> Session::ask_geometry(Mapping& mapping, co
     }
     info = *told;
   }
-  auto geometry =
-      make_geometry(*opened, asks ? &info : nullptr, era.limits, mapping.options.geometry);
+  auto geometry = make_geometry(*opened, asks ? &info : nullptr, *limits, mapping.options.geometry);
   if (!geometry) {
     close_in_passing(mapping);
     return tl::unexpected(nonsense_from_server(geometry.error()));
@@ -202,42 +188,26 @@ tl::expected<DeviceGeometry, Failure> Session::look_again(Mapping& mapping,
   const int error = client_->run_control(ask, patience.interrupt());
   if (error == EINTR && interrupt()) {
     return tl::unexpected(
-        Failure{EINTR, "interrupted while " + in_quotes(mapping.device) + " was being opened"});
+        Failure{EINTR, "interrupted while " + in_quotes(mapping.name) + " was being opened"});
   }
   if (error != 0) return geometry_of(mapping);
   auto told =
       wire::decode<wire::DeviceInfoResponse>(reply, wire::MessageType::device_info_response);
   if (!told) return tl::unexpected(nonsense_from_server("a malformed device info"));
   std::lock_guard lock{mutex_};
-  grow(mapping.geometry, told->size);
-  mapping.geometry.witness.sight = told->sight;
-  mapping.geometry.witness.writer_serial = told->writer_serial;
-  mapping.geometry.in_use = (told->flags & wire::kDeviceInUse) != 0;
+  mapping.look_again(*told);
   return mapping.geometry;
 }
 
-int Session::ask_open(Mapping& mapping, const Era& era, rtrs::MutableBytes answer,
-                      const Interrupt& interrupt) {
-  wire::Open open = wire::encode_open(mapping.device, mapping.options.access);
-  const bool unclaimed =
-      mapping.options.unclaimed && (era.limits.features & wire::kFeatureClaims) != 0;
-  if (unclaimed) open.flags = wire::kOpenUnclaimed;
-  if (!OpenOrders::numbered(era.limits)) {
-    ControlOperation operation{open, answer};
-    return client_->run_control(operation, interrupt);
-  }
-  wire::NumberedOpen message{open, {}};
+int Session::ask_open(Mapping& mapping, rtrs::MutableBytes answer, const Interrupt& interrupt) {
+  std::unique_ptr<rtrs::Operation> operation;
   {
     std::lock_guard lock{mutex_};
-    mapping.claimed = !unclaimed;
-    message.order = orders_.begin(mapping.open_number);
-    mapping.open_number = message.order.number;
+    operation = table_.open(mapping, answer);
   }
-  ControlOperation operation{message, answer};
-  const int error = client_->run_control(operation, interrupt);
+  const int error = client_->run_control(*operation, interrupt);
   std::lock_guard lock{mutex_};
-  const bool asks_again = orders_.is_past(era.number) && error != EINTR;
-  if (!asks_again) orders_.end(message.order.number);
+  table_.open_ended(mapping, /*final=*/error == EINTR);
   return error;
 }
 
@@ -245,20 +215,20 @@ Failure Session::not_opened(const Mapping& mapping, int error) const {
   if (!alive()) return {error, failure()};
   const std::string trouble = error == EIO ? trouble_with_paths() : "";
   if (!trouble.empty()) return {error, "no path to the server works: " + trouble};
-  return refused(mapping.device, mapping.options.access, error);
+  return refused(mapping.name, mapping.options.access, error);
 }
 
 std::vector<DeviceStatus> Session::devices() const {
   std::vector<DeviceStatus> devices;
-  const auto describe = [&](const Mapping& mapping) {
-    if (mapping.state != Mapping::State::open || mapping.users == 0) return;
+  const auto describe = [&](const ClientDevice& mapping) {
+    if (mapping.state != ClientDevice::State::open || mapping.users == 0) return;
     const bool read_only =
         mapping.options.access == wire::AccessMode::read_only || mapping.geometry.read_only;
-    devices.push_back({mapping.device, mapping.geometry.size, read_only,
+    devices.push_back({mapping.name, mapping.geometry.size, read_only,
                        uuid_text(mapping.geometry.export_uuid), mapping.users, mapping.loss});
   };
   std::lock_guard lock{mutex_};
-  for (const auto& [name, mapping] : mappings_) describe(*mapping);
+  for (const auto& [name, mapping] : table_.devices()) describe(*mapping);
   for (const auto& lost : lost_) {
     if (const auto mapping = lost.lock()) describe(*mapping);
   }

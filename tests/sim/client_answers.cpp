@@ -19,7 +19,6 @@ using rnbd::wire::MessageType;
 /// of what was given up. Files take their time: one may still be opened behind the CLOSE. So may be
 /// anything by a copy without a number that was late.
 void ClientNode::now_closed(Mapping& mapping) {
-  mapping.state = Mapping::State::closed;
   mapping.device.reset();
   if (mapping.copies && (!numbers_opens() || environment_.knobs.search_path)) return;
   mapping = Mapping{};
@@ -32,7 +31,7 @@ void ClientNode::handle_answer(Control& control, int error) {
   const bool by_name = control.kind == Control::Kind::close && control.device->half_closed;
   const bool twice = control.losses != driver_->losses() && !numbers_opens();
   if ((opens || by_name) && twice) mapping.copies = true;
-  if (opens && orders_.is_past(control.era)) return ask_anew(control);
+  if (opens && table_.is_past(control.era)) return ask_anew(control);
   switch (control.kind) {
     case Control::Kind::info: {
       const auto info = rnbd::wire::decode<rnbd::wire::SessionInfo>(
@@ -49,12 +48,13 @@ void ClientNode::handle_answer(Control& control, int error) {
       if (!may_refuse(control, error)) {
         violate(std::string{"OPEN was refused: "} + std::strerror(error));
       }
+      table_.not_opened(*control.device, /*answered=*/true);
       if (!control.unknown && error == EROFS) {
         mapping = Mapping{};  // the others were refused as well
         return;
       }
       if (!control.unknown) return now_closed(mapping);
-      mapping.state = Mapping::State::closed;
+      mapping.device.reset();
       return;
     case Control::Kind::device_info: {
       const auto info = rnbd::wire::decode<rnbd::wire::DeviceInfoResponse>(
@@ -63,8 +63,11 @@ void ClientNode::handle_answer(Control& control, int error) {
       return opened(control, &*info);
     }
     case Control::Kind::close:
-      if (!orders_.believed(control.era)) return leave_open_question(control);
+      if (!table_.believes_close(*control.device, /*error=*/0)) {
+        return leave_open_question(control);
+      }
       if (error != 0) violate(std::string{"CLOSE failed: "} + std::strerror(error));
+      table_.close_ended(*control.device, error);
       if (control.device->known) environment_.checker.closed(control.device->opening);
       return now_closed(mapping);
     case Control::Kind::list: {
@@ -116,10 +119,7 @@ void ClientNode::ask_device_info(Control& open) {
       rnbd::wire::decode<rnbd::wire::OpenResponse>(*open.answer, MessageType::open_response);
   if (!response) return violate("the server's answer to OPEN makes no sense");
   open.opened = *response;
-  open.device = std::make_shared<Device>();
-  open.device->handle.id = response->device_id;
-  open.device->open_number = open.open_number;
-  mappings_[open.slot].device = open.device;
+  if (!table_.take_id(*open.device, response->device_id)) return ask_anew(open);
   if ((limits().features & rtrs::wire::kFeatureUserMessages) == 0) {
     return opened(open, nullptr);
   }
@@ -148,7 +148,7 @@ void ClientNode::ask_anew(Control& old) {
   control->mode = old.mode;
   control->unclaimed = old.unclaimed;
   control->unknown = old.unknown;
-  control->open_number = old.open_number;
+  control->device = old.device;
   control->fresh = false;  // it may be open already
   send_open(std::move(control));
 }
@@ -169,27 +169,25 @@ void ClientNode::opened(Control& control, const rnbd::wire::DeviceInfoResponse* 
   auto geometry = make_geometry(control.opened, info, limits(), options);
   if (!geometry) return violate("the server told " + geometry.error());
   const DevicePtr& device = control.device;
-  device->slot = control.slot;
-  device->mode = control.mode;
-  device->unclaimed = device->shared = control.unclaimed;
+  device->shared = control.unclaimed;
   device->never_claims = control.unclaimed && rng().chance(300);
-  device->options = options;
-  device->geometry = device->expected = *geometry;
-  device->users.push_back(std::make_shared<User>(
+  device->options.geometry = options;
+  device->acts_on = *geometry;
+  table_.opened(*device, *geometry);
+  device->sharers.push_back(std::make_shared<User>(
       User{geometry->witness, environment_.checker.look(), !control.unclaimed}));
   device->disk = find_disk(*device);
   check_geometry(*device);
   if (control.mode == AccessMode::read_only) {
     // A client that ignores what it was told.
-    device->geometry.max_discard = device->geometry.max_write_zeroes = 1 << 20;
+    device->acts_on.max_discard = device->acts_on.max_write_zeroes = 1 << 20;
   }
-  if (rng().chance(500)) device->geometry.can_flush = true;  // likewise
+  if (rng().chance(500)) device->acts_on.can_flush = true;  // likewise
   const AccessMode as = device->writes() ? control.mode : AccessMode::read_only;
   const Checker::Knows knows{.losses = limits().volatile_epoch != 0, .writers = info != nullptr};
   device->opening = environment_.checker.opened(device->disk, driver_->serial(), as, control.asked,
                                                 control.fresh, knows);
   device->known = true;
-  mappings_[control.slot].state = Mapping::State::open;
 }
 
 void ClientNode::check_geometry(const Device& device) {
@@ -199,7 +197,7 @@ void ClientNode::check_geometry(const Device& device) {
   if (geometry.own_peer && geometry.size != disk.knobs().size) violate("the size is wrong");
   if (geometry.block != disk.knobs().block) violate("the block size is wrong");
   // A file that is opened read-only has no other side.
-  const bool known = !environment_.knobs.search_path || device.mode != AccessMode::read_only;
+  const bool known = !environment_.knobs.search_path || device.mode() != AccessMode::read_only;
   if (geometry.own_peer && known && geometry.read_only != !disk.writable()) {
     violate("the device does not say truly whether it is read-only");
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a simulated client comes to the right to write to what it has open, as rnbd::Session does it.
+// How a simulated client comes to the right to write to what it has open.
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -12,7 +12,8 @@ using rnbd::wire::MessageType;
 
 /// Before a change. The shipped client does not ask for one before it has the answer.
 bool ClientNode::may_claim(const Device& device, const User& user) {
-  if (!device.unclaimed || device.never_claims || device.claiming || finishing_) return false;
+  const bool asks = device.claim(user.seen) == Device::Claim::ask;
+  if (!asks || device.never_claims || finishing_) return false;
   return !user.may_change && rng().chance(400);
 }
 
@@ -40,18 +41,15 @@ void ClientNode::send_claim(const DevicePtr& device, const UserPtr& user) {
 void ClientNode::handle_claim(Control& control, int error) {
   Device& device = *control.device;
   device.claiming = false;
-  if (device.closing || device.lost) return;
+  if (device.closing || device.lost()) return;
   // The answer may be of the session before.
-  if (orders_.is_past(control.era)) return send_claim(control.device, control.user);
+  if (table_.is_past(control.era)) return send_claim(control.device, control.user);
   if (error != 0) return refused_claim(control, error);
   const auto info = rnbd::wire::decode<rnbd::wire::DeviceInfoResponse>(
       *control.answer, MessageType::device_info_response);
   if (!info) return violate("the server's answer to CLAIM makes no sense");
-  device.unclaimed = false;
-  device.claimed_on = control.user->seen;
+  device.claim_granted(control.user->seen, *info);
   control.user->may_change = true;
-  device.expected.witness = {info->writer_serial, info->server_life, info->storage_life,
-                             info->sight};
   environment_.checker.claimed(device.opening, control.asked, control.user->look);
 }
 
@@ -63,25 +61,28 @@ void ClientNode::refused_claim(Control& control, int error) {
   if (!refused && !(error == EAGAIN && may_hang(true))) {
     violate(std::string{"CLAIM was refused: "} + std::strerror(error));
   }
-  device.leave(control.user);
-  device.unwanted = device.users.empty();
+  leave(device, control.user);
+}
+
+/// The last one stays for the table, until the device is closed.
+void ClientNode::leave(Device& device, const UserPtr& user) {
+  const bool left = std::erase(device.sharers, user) != 0;
+  device.unwanted = device.sharers.empty();
+  if (left && !device.unwanted) table_.release(device, /*stuck=*/false);
 }
 
 /// Another user of the session has claimed it. A user that knows less than that one connects anew.
 void ClientNode::share_claim(Device& device, const UserPtr& user) {
-  if (!device.shared || device.unclaimed || user->may_change) return;
-  if (!rnbd::knows_as_much(user->seen, device.claimed_on, device.expected.witness)) {
-    device.leave(user);
-    device.unwanted = device.users.empty();
-    return;
-  }
+  if (!device.shared || !device.claimed || user->may_change) return;
+  if (device.claim(user->seen) != Device::Claim::covered) return leave(device, user);
   user->may_change = true;
   environment_.checker.shares_claim(device.opening, user->look);
 }
 
 /// One more user, who looks at it before he does anything.
-void ClientNode::send_join(const DevicePtr& device) {
+void ClientNode::send_join(const DevicePtr& device, bool counted) {
   auto control = std::make_unique<Control>();
+  control->counted = counted;
   control->kind = Control::Kind::join;
   control->slot = device->slot;
   control->device = device;
@@ -95,15 +96,18 @@ void ClientNode::send_join(const DevicePtr& device) {
 
 void ClientNode::handle_join(Control& control, int error) {
   Device& device = *control.device;
-  if (error != 0 || orders_.is_past(control.era) || device.closing || device.lost) return;
+  if (device.closing || device.lost()) return;
+  if (error != 0 || table_.is_past(control.era)) return leave_open_question(control);
   const auto info = rnbd::wire::decode<rnbd::wire::DeviceInfoResponse>(
       *control.answer, MessageType::device_info_response);
   if (!info) return violate("the server's answer about an open device makes no sense");
-  rnbd::Witness seen = device.geometry.witness;
-  seen.sight = info->sight;
-  seen.writer_serial = info->writer_serial;
-  device.users.push_back(
-      std::make_shared<User>(User{seen, environment_.checker.look(), !device.unclaimed}));
+  using Join = rnbd::DeviceTable::Join;
+  if (!control.counted && table_.join(device.name, device.options).what != Join::share) {
+    return violate("what is open is not shared");
+  }
+  device.look_again(*info);
+  device.sharers.push_back(std::make_shared<User>(
+      User{device.geometry.witness, environment_.checker.look(), device.claimed}));
 }
 
 }  // namespace sim

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "tests/sim/client_node.hpp"
@@ -26,7 +27,7 @@ void ClientNode::launch(std::unique_ptr<Control> owner) {
   Control& control = *owner;
   control.client = this;
   control.number = next_++;
-  control.era = orders_.era().number;
+  control.era = table_.era().number;
   control.losses = driver_->losses();
   control.give_ups = driver_->give_ups();
   control.lane = driver_->control_lane();
@@ -50,8 +51,9 @@ void ClientNode::end_control(Control& control) {
   const int error = control.operation->error();
   const bool failed = error == EIO && driver_->give_ups() != control.give_ups;
   const bool answered = driver_->up() && !driver_->gave_up() && !failed;
-  const bool asks_again = orders_.is_past(control.era) && answered;
-  if (!asks_again) orders_.end(control.open_number);
+  if (control.kind == Control::Kind::open) {
+    table_.open_ended(*control.device, /*final=*/!answered);
+  }
   const std::uint64_t number = control.number;
   if (answered) {
     handle_answer(control, error);
@@ -63,8 +65,7 @@ void ClientNode::end_control(Control& control) {
   controls_.erase(number);
 }
 
-/// Nobody will know what became of a message. As rnbd::Session does it, an OPEN without a number is
-/// asked for again, and what else may be open is closed before the next one.
+/// Nobody will know what became of a message.
 void ClientNode::leave_open_question(const Control& control) {
   Mapping& mapping = mappings_[control.slot];
   switch (control.kind) {
@@ -73,14 +74,11 @@ void ClientNode::leave_open_question(const Control& control) {
       mapping.asked = control.mode;
       mapping.asked_unclaimed = control.unclaimed;
       mapping.copies = true;
-      mapping.device = control.device;
-      mapping.state = Mapping::State::closed;
-      if (numbers_opens() && !control.unknown) leave_half_open(control);
+      leave_half_open(control);
       break;
     case Control::Kind::close:
       mapping.copies = mapping.copies || (control.device->half_closed && !numbers_opens());
-      mapping.device->half_closed = true;
-      mapping.state = Mapping::State::half_closed;
+      table_.close_ended(*control.device, EINTR);
       break;
     case Control::Kind::info:
       driver_->shut_down(/*orderly=*/false);
@@ -89,22 +87,21 @@ void ClientNode::leave_open_question(const Control& control) {
       control.device->claiming = false;
       control.device->claim_given_up = true;
       break;
+    case Control::Kind::join:
+      if (control.counted) control.device->unwanted = control.device->sharers.empty();
+      break;
     default:
       break;
   }
 }
 
 void ClientNode::leave_half_open(const Control& open) {
-  Mapping& mapping = mappings_[open.slot];
-  if (!mapping.device) mapping.device = std::make_shared<Device>();
-  Device& device = *mapping.device;
-  device.slot = open.slot;
-  device.mode = open.mode;
-  device.unclaimed = open.unclaimed;
-  device.open_number = open.open_number != 0 ? open.open_number : device.open_number;
-  device.to_close.id = device.handle.id.load();
-  device.closing = device.half_closed = true;
-  mapping.state = Mapping::State::half_closed;
+  Device& device = *open.device;
+  if (open.unknown || !table_.not_opened(device, /*answered=*/false)) {
+    return mappings_[open.slot].device.reset();
+  }
+  device.closing = true;
+  table_.close_ended(device, EINTR);
 }
 
 void ClientNode::cancel(Control& control) {
@@ -112,7 +109,7 @@ void ClientNode::cancel(Control& control) {
   world_.note("client", driver_->serial(), "gives up a message", control.number);
   driver_->cancel(*control.operation, control.lane);
   if (control.id != 0) environment_.checker.abandon(control.id);
-  orders_.end(control.open_number);
+  if (control.kind == Control::Kind::open) table_.open_ended(*control.device, /*final=*/true);
   leave_open_question(control);
   buffers_.give_back(std::move(control.answer));
   controls_.erase(control.number);
@@ -132,7 +129,7 @@ void ClientNode::exchange_versions() {
 bool ClientNode::may_open() const {
   return std::ranges::none_of(transfers_, [](const auto& entry) {
     const Device& device = *entry.second->device;
-    return device.closing && !device.lost;
+    return device.closing && !device.lost();
   });
 }
 
@@ -140,8 +137,13 @@ void ClientNode::open_something() {
   const auto disk = static_cast<unsigned>(rng().below(mappings_.size()));
   Mapping& mapping = mappings_[disk];
   if (!may_open()) return;
-  if (mapping.state == Mapping::State::half_closed) return send_close(mapping);
-  if (mapping.state != Mapping::State::closed) return;
+  if (mapping.state() == Mapping::State::half_closed) {
+    const auto joined = table_.join(mapping.device->name, mapping.device->options);
+    if (joined.what == DeviceTable::Join::close) return send_close(mapping.device);
+    if (mapping.device->half_closed) violate("what is half closed may be used");
+    return send_join(mapping.device, /*counted=*/true);
+  }
+  if (mapping.state() != Mapping::State::closed) return;
   auto control = std::make_unique<Control>();
   control->kind = Control::Kind::open;
   control->slot = disk;
@@ -156,28 +158,36 @@ void ClientNode::open_something() {
   control->fresh = !mapping.asked;
   mapping.asked = control->mode;
   mapping.asked_unclaimed = control->unclaimed;
-  mapping.state = Mapping::State::opening;
   control->unknown = !finishing_ && rng().chance(20);
+  control->device = mapping.device = join(*control);
   send_open(std::move(control));
 }
 
-bool ClientNode::numbers_opens() const { return rnbd::OpenOrders::numbered(limits()); }
+ClientNode::DevicePtr ClientNode::join(const Control& open) {
+  const OpenOptions options{.access = open.mode, .unclaimed = open.unclaimed};
+  DevicePtr device;
+  if (open.unknown) {
+    device = std::make_shared<Device>();
+    device->name = "no-such-disk";
+    device->options = options;
+  } else {
+    const auto joined = table_.join(environment_.disks[open.slot].name(), options);
+    if (joined.what != DeviceTable::Join::open) violate("what is closed is not opened");
+    device = std::static_pointer_cast<Device>(joined.device);
+  }
+  device->slot = open.slot;
+  device->unknown = open.unknown;
+  return device;
+}
 
 void ClientNode::send_open(std::unique_ptr<Control> control) {
   control->asked = world_.now();
   if (control->mode != AccessMode::read_only && !control->unclaimed && !control->unknown) {
     environment_.checker.asks_to_write(control->slot, driver_->serial());
   }
-  const std::string name =
-      control->unknown ? "no-such-disk" : environment_.disks[control->slot].name();
-  auto message = rnbd::wire::encode_open(name, control->mode);
-  if (control->unclaimed) message.flags = rnbd::wire::kOpenUnclaimed;
-  if (!numbers_opens()) {
-    return start_control(std::move(control), message, sizeof(rnbd::wire::OpenResponse));
-  }
-  const rnbd::wire::NumberedOpen numbered{message, orders_.begin(control->open_number)};
-  control->open_number = numbered.order.number;
-  start_control(std::move(control), numbered, sizeof(rnbd::wire::OpenResponse));
+  control->answer = buffers_.take(sizeof(rnbd::wire::OpenResponse));
+  control->operation = table_.open(*control->device, rtrs::MutableBytes{*control->answer});
+  launch(std::move(control));
 }
 
 /// Nobody closes what he still uses, but it is tried where that does no harm. Linux's server gives
@@ -185,46 +195,55 @@ void ClientNode::send_open(std::unique_ptr<Control> control) {
 /// device would reach the other.
 bool ClientNode::may_close(const Mapping& mapping) const {
   const auto opens = [](const Mapping& other) {
-    const bool by_name = other.state == Mapping::State::closing && other.device->half_closed;
-    return other.state == Mapping::State::opening || by_name;
+    const bool by_name = other.state() == Mapping::State::closing && other.device->half_closed;
+    return other.state() == Mapping::State::opening || by_name;
   };
   if (mapping.device->running == 0) return true;
   return environment_.knobs.server_style == ServerStyle::own &&
          std::ranges::none_of(mappings_, opens);
 }
 
+/// Its users leave; their requests go on. If there are none but cancelled ones, the device may stay
+/// open behind those, for the next user.
 void ClientNode::close_device(Mapping& mapping) {
   if (!may_close(mapping)) return;
-  Device& device = *mapping.device;
-  device.closing = true;
-  environment_.checker.closing(device.opening);
-  device.to_close.id = device.handle.id.load();
-  send_close(mapping);
+  const DevicePtr device = mapping.device;
+  const bool cancelled = device->running == 0 && device->handle.given_up->any();
+  const bool stuck = cancelled && driver_->up() && rng().chance(500);
+  bool closes = false;
+  while (device->users > 0) closes = table_.release(*device, stuck);
+  device->sharers.clear();
+  device->unwanted = false;
+  if (!closes) return world_.note("client", driver_->serial(), "leaves a device", device->slot);
+  note_closing(*device);
+  const DevicePtr left = take_over(*device, table_.leave_behind(device, device->handle.id));
+  left->opening = device->opening;
+  left->known = device->known;
+  left->handle.given_up = device->handle.given_up;
+  send_close(left);
 }
 
-void ClientNode::send_close(Mapping& mapping) {
-  Device& device = *mapping.device;
-  mapping.state = Mapping::State::closing;
+void ClientNode::note_closing(Device& device) {
+  if (!std::exchange(device.closing, true)) environment_.checker.closing(device.opening);
+}
+
+void ClientNode::send_close(const DevicePtr& device) {
+  note_closing(*device);
   auto control = std::make_unique<Control>();
   control->kind = Control::Kind::close;
-  control->slot = device.slot;
-  control->device = mapping.device;
-  if (device.half_closed && device.writes()) {
-    environment_.checker.asks_to_write(device.slot, driver_->serial());
+  control->slot = device->slot;
+  control->device = device;
+  if (device->half_closed && device->writes()) {
+    environment_.checker.asks_to_write(device->slot, driver_->serial());
   }
-  const std::string name = environment_.disks[device.slot].name();
-  const rnbd::OpenedDevice what{name, device.mode, device.open_number, device.half_closed};
-  control->operation = orders_.close(what, device.to_close);
+  control->operation = table_.close(*device);
   launch(std::move(control));
 }
 
-/// The shipped client has an errand for that, and waits as well for the end of what was given up.
 void ClientNode::close_what_was_left() {
   if (!may_open()) return;
-  for (Mapping& mapping : mappings_) {
-    const bool left = mapping.state == Mapping::State::half_closed;
-    if (left && !mapping.device->has_given_up()) return send_close(mapping);
-  }
+  const auto left = std::static_pointer_cast<Device>(table_.next_left());
+  if (left) send_close(left);
 }
 
 void ClientNode::ask_something() {
@@ -238,7 +257,7 @@ void ClientNode::ask_something() {
     return start_control(std::move(control), question, room);
   }
   const Mapping& mapping = mappings_[rng().below(mappings_.size())];
-  if (mapping.state != Mapping::State::open) return;
+  if (mapping.state() != Mapping::State::open) return;
   control->device = mapping.device;
   control->slot = mapping.device->slot;
   OperationPlan plan;

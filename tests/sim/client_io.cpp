@@ -41,9 +41,9 @@ Action draw_action(Rng& rng) {
 void ClientNode::start_transfer() {
   std::vector<DevicePtr> devices;
   for (Mapping& mapping : mappings_) {
-    if (mapping.state != Mapping::State::open) continue;
+    if (mapping.state() != Mapping::State::open) continue;
     if (mapping.device->unwanted && may_close(mapping)) return close_device(mapping);
-    if (!mapping.device->unwanted && !mapping.device->users.empty()) {
+    if (!mapping.device->unwanted && !mapping.device->sharers.empty()) {
       devices.push_back(mapping.device);
     }
   }
@@ -53,8 +53,9 @@ void ClientNode::start_transfer() {
   transfer.client = this;
   transfer.number = next_++;
   transfer.device = devices[rng().below(devices.size())];
-  if (transfer.device->may_be_joined() && rng().chance(80)) return send_join(transfer.device);
-  const auto& users = transfer.device->users;
+  if (transfer.device->may_be_joined() && rng().chance(80))
+    return send_join(transfer.device, /*counted=*/false);
+  const auto& users = transfer.device->sharers;
   const UserPtr user = users[rng().below(users.size())];
   if (may_claim(*transfer.device, *user)) return send_claim(transfer.device, user);
   share_claim(*transfer.device, user);
@@ -68,7 +69,7 @@ void ClientNode::start_transfer() {
   if (plan.action == Action::flush) {
     transfer.flush = transfer.device->handle.unflushed.begin_flush();
   }
-  transfer.operation.emplace(transfer.device->geometry, transfer.device->handle,
+  transfer.operation.emplace(transfer.device->acts_on, transfer.device->handle,
                              make_transfer(transfer, plan));
   transfer.operation->on_finish(
       [](void* context) {
@@ -83,7 +84,7 @@ void ClientNode::start_transfer() {
 /// Draws a possible request, except that a read-only opening may be written to, and
 /// that storage without flush may be flushed.
 OperationPlan ClientNode::draw_plan(const Device& device, const User& user) {
-  const rnbd::DeviceGeometry& geometry = device.geometry;
+  const rnbd::DeviceGeometry& geometry = device.acts_on;
   OperationPlan plan;
   plan.session = driver_->serial();
   plan.disk = device.disk;
@@ -113,8 +114,8 @@ OperationPlan ClientNode::draw_plan(const Device& device, const User& user) {
 }
 
 void ClientNode::draw_range(const Device& device, OperationPlan& plan) {
-  const std::uint64_t block = device.geometry.block;
-  const std::uint64_t end = device.geometry.padded_size;
+  const std::uint64_t block = device.acts_on.block;
+  const std::uint64_t end = device.acts_on.padded_size;
   std::uint64_t blocks = (end + block - 1) / block;
   if (environment_.knobs.hot_spot) blocks = std::min<std::uint64_t>(blocks, 3);
   const std::uint64_t first = rng().chance(200) ? blocks - 1 : rng().below(blocks);
@@ -157,7 +158,7 @@ void ClientNode::end_transfer(Transfer& transfer) {
   // The server's success is one, whatever the client makes of it.
   Device& device = *transfer.device;
   const bool unknown =
-      failed || (error != 0 && (device.lost || !driver_->up() || driver_->gave_up()));
+      failed || (error != 0 && (device.lost() || !driver_->up() || driver_->gave_up()));
   if (transfer.flush) {
     error = device.handle.unflushed.end_flush(*transfer.flush, error, device.losses_told);
   }

@@ -26,9 +26,18 @@ ClientNode::ClientNode(const ClientEnvironment& environment, unsigned number,
       scope_{world_, node_},
       buffers_{world_},
       mappings_(environment.disks.size()),
+      table_{&ClientNode::new_device},
       server_id_{knobs.knows_server ? environment.server_id : 0} {}
 
 ClientNode::~ClientNode() = default;
+
+ClientNode::Mapping::State ClientNode::Mapping::state() const {
+  using Its = rnbd::ClientDevice::State;
+  if (!device) return State::closed;
+  if (device->state == Its::opening) return State::opening;
+  if (device->state == Its::closing) return State::closing;
+  return device->users > 0 ? State::open : State::half_closed;
+}
 
 void ClientNode::violate(const std::string& rule) {
   world_.violate("client " + std::to_string(number_) + ", session " +
@@ -97,7 +106,7 @@ void ClientNode::decide() {
     if (rng().chance(knobs_.change_paths)) driver_->change_paths();
     if (rng().chance(knobs_.close)) {
       Mapping& mapping = mappings_[rng().below(mappings_.size())];
-      if (mapping.state == Mapping::State::open) return close_device(mapping);
+      if (mapping.state() == Mapping::State::open) return close_device(mapping);
     }
     if (rng().chance(30)) return ask_something();
     if (rng().chance(knobs_.close)) return close_what_was_left();
@@ -116,12 +125,12 @@ void ClientNode::decide_leaving() {
   // Every answer came, and answers to what was given up must come too.
   if (driver_->permits_in_use() != 0) return;
   for (Mapping& mapping : mappings_) {
-    if (mapping.device && mapping.device->has_given_up()) {
+    if (mapping.device && mapping.device->handle.given_up->any()) {
       violate("what was given up counts as under way, and no permit is in use");
     }
   }
   for (Mapping& mapping : mappings_) {
-    if (mapping.state == Mapping::State::open) return close_device(mapping);
+    if (mapping.state() == Mapping::State::open) return close_device(mapping);
   }
   driver_->shut_down(/*orderly=*/true);
 }
@@ -151,10 +160,8 @@ void ClientNode::cancel_something() {
 void ClientNode::connect() {
   ++sessions_;
   informed_ = false;
-  volatile_epoch_ = {};
-  reopening_.clear();
   reopening_since_.reset();
-  orders_ = {};
+  table_ = rnbd::DeviceTable{&ClientNode::new_device};
   for (Mapping& mapping : mappings_) mapping = Mapping{};
   std::string name = "client-" + std::to_string(number_);
   if (!knobs_.same_name) name += "-" + std::to_string(sessions_);
@@ -170,7 +177,7 @@ void ClientNode::connect() {
 }
 
 void ClientNode::session_up() {
-  if (orders_.enter(driver_->limits())) volatile_epoch_.enter(limits().volatile_epoch);
+  table_.enter(driver_->limits());
   exchange_versions();
 }
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "bridge/client/control.hpp"
+#include "bridge/client/device_table.hpp"
 #include "bridge/client/geometry.hpp"
-#include "bridge/client/open_orders.hpp"
 #include "bridge/client/reopen.hpp"
 #include "bridge/client/transfer.hpp"
 #include "tests/sim/buffers.hpp"
@@ -67,43 +67,32 @@ class ClientNode final : public rtrs::SessionKeeper {
   };
   using UserPtr = std::shared_ptr<User>;
 
-  struct Device {
-    unsigned slot = 0;  ///< the export
-    unsigned disk = 0;  ///< what it shows
-    AccessMode mode{};
-    rnbd::GeometryOptions options;
-    std::uint64_t opening = 0;  ///< the checker's
-    rnbd::DeviceGeometry geometry;
-    rnbd::DeviceGeometry expected;  ///< as the server told it
-    rnbd::DeviceHandle handle;
-    rnbd::DeviceHandle to_close;  ///< for its CLOSE
-    std::uint32_t open_number = 0;
+  struct Device : rnbd::ClientDevice {
+    unsigned slot = 0;             ///< the export
+    unsigned disk = 0;             ///< what it shows
+    bool unknown = false;          ///< There is no such export, and the table does not have it.
+    std::uint64_t opening = 0;     ///< the checker's
+    rnbd::DeviceGeometry acts_on;  ///< as its users take it
     std::atomic<std::uint64_t> losses_told{0};
     unsigned running = 0;
     bool unwanted = false;  ///< is closed as soon as it may be, and not used until then
-    bool closing = false;
-    /// It was opened so, and has claimed nothing yet. Some never claim, and try to write all the
-    /// same.
-    bool unclaimed = false;
+    bool closing = false;   ///< its users have left; the table has another record in its place
+    /// It was opened unclaimed. Some never claim, and try to write all the same.
+    bool shared = false;
     bool never_claims = false;
-    bool shared = false;  ///< it was opened unclaimed
-    bool claiming = false;
     /// When the right was asked for first; a CLAIM that was given up may be carried out all the
     /// same.
     Instant claim_asked{};
     bool claim_given_up = false;
-    std::vector<UserPtr> users;  ///< who opened it, and others that came later
-    rnbd::Witness claimed_on;    ///< what he knew who claimed it
-    bool patient = true;         ///< rnbd::ReopenDevice
-    bool lost = false;           ///< likewise
-    bool half_closed = false;    ///< rnbd::OpenedDevice
-    bool known = false;          ///< to the checker
+    std::vector<UserPtr> sharers;  ///< who opened it, and others that came later
+    bool patient = true;           ///< rnbd::ReopenDevice
+    bool known = false;            ///< to the checker
 
-    bool writes() const { return mode != AccessMode::read_only && !unclaimed; }
+    AccessMode mode() const { return options.access; }
+    bool writes() const { return mode() != AccessMode::read_only && claimed; }
+    bool lost() const { return !loss.empty(); }
     /// Its users share it as those of rnbd::Session do.
-    bool may_be_joined() const { return users.size() < 3 && shared && !never_claims; }
-    void leave(const UserPtr& user) { std::erase(users, user); }
-    bool has_given_up() const { return handle.given_up->any() || to_close.given_up->any(); }
+    bool may_be_joined() const { return sharers.size() < 3 && shared && !never_claims; }
   };
   using DevicePtr = std::shared_ptr<Device>;
 
@@ -145,11 +134,11 @@ class ClientNode final : public rtrs::SessionKeeper {
     unsigned slot = 0;
     AccessMode mode{};
     bool unclaimed = false;  ///< an OPEN that takes no reservation
+    bool counted = false;    ///< a user who joins: the table knows of him already
     bool alone = false;      ///< a CLAIM: nobody has asked to write before
     bool unknown = false;    ///< an OPEN of what does not exist
     Instant asked{};         ///< when OPEN was sent
     bool fresh = true;       ///< no earlier OPEN of it was given up in this session
-    std::uint32_t open_number = 0;
     DevicePtr device;
     UserPtr user;  ///< of a CLAIM
     rnbd::wire::OpenResponse opened;
@@ -162,16 +151,18 @@ class ClientNode final : public rtrs::SessionKeeper {
   /// The client's view of a disk within a session.
   struct Mapping {
     enum class State : std::uint8_t { closed, opening, open, closing, half_closed };
-    State state = State::closed;
-    DevicePtr device;
+    DevicePtr device;  ///< the table's
     std::optional<AccessMode> asked;
     bool asked_unclaimed = false;
     /// Of an OPEN that was given up, or without numbers one whose path died: they may come late, so
     /// that the next one asks for the same.
     bool copies = false;
+
+    State state() const;
   };
 
   // client_node.cpp: sessions and decisions
+  static rnbd::DeviceTable::Device new_device() { return std::make_shared<Device>(); }
   void think();
   void decide();
   void decide_leaving();
@@ -181,7 +172,7 @@ class ClientNode final : public rtrs::SessionKeeper {
   void cancel_something();
   void check_waits();
   bool idle() const { return transfers_.empty() && controls_.empty(); }
-  const rtrs::SessionLimits& limits() const { return orders_.era().limits; }  ///< of the newest
+  const rtrs::SessionLimits& limits() const { return table_.era().limits; }  ///< of the newest
 
   // client_io.cpp: transfers
   void start_transfer();
@@ -194,14 +185,16 @@ class ClientNode final : public rtrs::SessionKeeper {
   // client_control.cpp: everything else
   void exchange_versions();
   void open_something();
-  bool numbers_opens() const;
+  bool numbers_opens() const { return table_.numbered(); }
+  DevicePtr join(const Control& open);
   void send_open(std::unique_ptr<Control> control);
   void ask_device_info(Control& open);
   void ask_anew(Control& old);
   bool may_open() const;
   bool may_close(const Mapping& mapping) const;
   void close_device(Mapping& mapping);
-  void send_close(Mapping& mapping);
+  void note_closing(Device& device);
+  void send_close(const DevicePtr& device);
   void close_what_was_left();
   void now_closed(Mapping& mapping);
   void ask_something();
@@ -223,19 +216,20 @@ class ClientNode final : public rtrs::SessionKeeper {
   void handle_claim(Control& control, int error);
   void refused_claim(Control& control, int error);
   void share_claim(Device& device, const UserPtr& user);
-  void send_join(const DevicePtr& device);
+  void leave(Device& device, const UserPtr& user);
+  void send_join(const DevicePtr& device, bool counted);
   void handle_join(Control& control, int error);
   void leave_open_question(const Control& control);
   void leave_half_open(const Control& open);
   void cancel(Control& control);
 
   // client_reopening.cpp: the next session
-  void judge_refusal(int error, const std::string& complaint);
-  void lose_for_good(const rnbd::ReopenOperation& reopen);
-  void lose(const DevicePtr& device, const rnbd::ReopenedDevice& reopened);
-  bool is_reopening(unsigned slot) const;
-  void adopt(const rnbd::ReopenOperation& reopen);
-  void end_reopening(bool success);
+  void judge_refusal(const std::vector<DevicePtr>& asked, const rnbd::ReopenOperation& reopen);
+  std::vector<DevicePtr> reopening() const;
+  void lose(const std::vector<rnbd::DeviceTable::Device>& lost);
+  void lose(const DevicePtr& device);
+  DevicePtr take_over(const Device& device, const rnbd::DeviceTable::Device& left);
+  void note_recovery(const rnbd::ReopenOperation& reopen);
 
   void violate(const std::string& rule);
   Rng& rng() { return world_.rng(); }
@@ -250,11 +244,9 @@ class ClientNode final : public rtrs::SessionKeeper {
   std::map<std::uint64_t, std::unique_ptr<Transfer>> transfers_;
   std::map<std::uint64_t, std::unique_ptr<Control>> controls_;
   std::vector<Mapping> mappings_;  ///< by export
-  rnbd::VolatileEpoch volatile_epoch_;
-  std::vector<DevicePtr> reopening_;
+  rnbd::DeviceTable table_;
   std::optional<Instant> reopening_since_;
   std::uint64_t next_ = 1;
-  rnbd::OpenOrders orders_;
   unsigned sessions_ = 0;
   unsigned fruitless_ = 0;  ///< decisions in a row that led to nothing
   bool informed_ = false;   ///< the versions have been exchanged

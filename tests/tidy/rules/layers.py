@@ -157,14 +157,17 @@ PERFORMERS = {"attach", "close", "close_path", "connect", "create_lanes", "fail"
               "fail_overdue", "feed", "is_bound", "look", "lose", "perform", "perform_all",
               "perform_on_lanes", "recover", "recovered", "schedule_look"}
 # Likewise of ServerMachine: the calls of its interfaces, and what they need.
-SERVER_PERFORMERS = {"add", "add_path", "admit", "close", "forget", "gone", "leaves",
-                     "let_others_go", "lingers", "progress", "read", "report", "send_rest",
-                     "serves"}
+SERVER_PERFORMERS = {"add", "add_path", "admit", "close", "forget", "leaves", "let_others_go",
+                     "progress", "read", "report", "send_rest", "serves"}
 # For ServerPath and questions: memory, users.
 SERVER_PERFORMERS |= {"give_back", "provide_chunks", "user"}
-BRAINS = [("ClientMachine", PERFORMERS, ["ClientDriver"], ["ClientDriver"]),
-          ("ServerMachine", SERVER_PERFORMERS, ["SessionHost", "PathHost"],
-           ["ServerHost", "ServerPathHost"])]
+# Of DeviceTable: they send messages, wait, and tell users (there: the checker) of the outcome.
+DEVICE_PERFORMERS = {"connect", "exchange_versions", "join", "reopen", "reopened",
+                     "reopening_failed", "start"}
+BRAINS = [("ClientMachine", PERFORMERS, "rdma/transport", ["ClientDriver"], ["ClientDriver"]),
+          ("ServerMachine", SERVER_PERFORMERS, "rdma/transport", ["SessionHost", "PathHost"],
+           ["ServerHost", "ServerPathHost"]),
+          ("DeviceTable", DEVICE_PERFORMERS, "bridge/client", ["Session"], ["ClientNode"])]
 METHOD = re.compile(r"(?:^|[ *&])(\w+)::(\w+)\(")
 
 
@@ -179,12 +182,16 @@ def methods(tree, folder, classes):
 
 def one_brain(tree):
     """the simulator's executors have no copy of what the shipped ones decide"""
-    for machine, performers, ours, theirs in BRAINS:
-        shipped = methods(tree, "rdma/transport", ours)
-        for name, place in methods(tree, "tests/sim", theirs).items():
+    for machine, performers, folder, ours, theirs in BRAINS:
+        shipped = methods(tree, folder, ours)
+        simulated = methods(tree, "tests/sim", theirs)
+        for name, place in simulated.items():
             if name in shipped and name not in performers:
                 yield (f"{place}: {name}() is also defined at {shipped[name]}; "
                        f"let {machine} decide it")
+        for name in sorted(performers - (shipped.keys() & simulated.keys())):
+            yield (f"tests/tidy/rules/layers.py: {name}() is no function of both executors of "
+                   f"{machine} any more; take it from the list")
 
 
 # Rule -> violations that it must notice: (file, text to add).
@@ -230,6 +237,8 @@ RULES = {
         ("tests/sim/client_planted.cpp", "void ClientDriver::report_statistics(unsigned path) {}\n"),
         ("tests/sim/server_planted.cpp", "void ServerHost::pass_on(int level) {}\n"),
         ("tests/sim/server_planted.cpp", "bool ServerPathHost::answer_delayed() {}\n"),
+        ("tests/sim/client_planted.cpp", "int ClientNode::claim(Device& device) {}\n"),
+        ("tests/sim/client_planted.cpp", "void ClientNode::end_closing(Device& device) {}\n"),
     ],
     clocks: [
         ("rdma/core/planted.cpp", "auto t = std::chrono::steady_clock::now();\n"),

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/client/device_table.hpp"
+
+#include <algorithm>
+
+#include "bridge/client/control.hpp"
+
+namespace rnbd {
+namespace {
+
+using State = ClientDevice::State;
+
+bool shareable(wire::AccessMode opened, wire::AccessMode asked) {
+  return asked == opened || asked == wire::AccessMode::read_only;
+}
+
+}  // namespace
+
+void ClientDevice::claim_granted(const Witness& seen, const wire::DeviceInfoResponse& told) {
+  if (claimed) return;
+  claimed = true;
+  claimed_on = seen;
+  witness = {told.writer_serial, told.server_life, told.storage_life, told.sight};
+}
+
+void ClientDevice::look_again(const wire::DeviceInfoResponse& told) {
+  grow(geometry, told.size);
+  geometry.witness.sight = told.sight;
+  geometry.witness.writer_serial = told.writer_serial;
+  geometry.in_use = (told.flags & wire::kDeviceInUse) != 0;
+}
+
+DeviceTable::Device DeviceTable::find(const std::string& name) const {
+  const auto at = devices_.find(name);
+  return at == devices_.end() ? nullptr : at->second;
+}
+
+/// Unless the client has been through a recovery already.
+void DeviceTable::enter(const rtrs::SessionLimits& limits) {
+  if (orders_.enter(limits)) volatile_epoch_.enter(limits.volatile_epoch);
+}
+
+void DeviceTable::forget(const ClientDevice& device) {
+  const auto at = devices_.find(device.name);
+  if (at != devices_.end() && at->second.get() == &device) devices_.erase(at);
+}
+
+// ---- Opening ------------------------------------------------------------------------------------
+
+DeviceTable::Joined DeviceTable::join(const std::string& name, const OpenOptions& options) {
+  Device device = find(name);
+  if (!device) {
+    device = make_();
+    device->name = name;
+    device->options = options;
+    devices_.emplace(name, device);
+    return {Join::open, std::move(device)};
+  }
+  if (device->state != State::open) return {Join::wait, std::move(device)};
+  const bool fits = shareable(device->options.access, options.access);
+  if (!fits && device->geometry.read_only) return {Join::read_only, std::move(device)};
+  if (device->users > 0 && !fits) return {Join::busy, std::move(device)};
+  if (device->users > 0 || (fits && device->fit_for_next())) {
+    ++device->users;
+    return {Join::share, std::move(device)};
+  }
+  // Left open with requests given up, and of no use as it is: the server has to finish them.
+  device->state = State::closing;
+  return {Join::close, std::move(device)};
+}
+
+std::unique_ptr<rtrs::Operation> DeviceTable::open(ClientDevice& device,
+                                                   rtrs::MutableBytes answer) {
+  const rtrs::SessionLimits& limits = era().limits;
+  wire::Open message = wire::encode_open(device.name, device.options.access);
+  device.claimed = !device.options.unclaimed || (limits.features & wire::kFeatureClaims) == 0;
+  if (!device.claimed) message.flags = wire::kOpenUnclaimed;
+  device.open_era = era().number;
+  if (!numbered()) return std::make_unique<ControlOperation>(message, answer);
+  const wire::NumberedOpen with_number{message, orders_.begin(device.open_number)};
+  device.open_number = with_number.order.number;
+  return std::make_unique<ControlOperation>(with_number, answer);
+}
+
+void DeviceTable::open_ended(const ClientDevice& device, bool final) {
+  if (final || !asks_again(device)) orders_.end(device.open_number);
+}
+
+std::optional<rtrs::SessionLimits> DeviceTable::take_id(ClientDevice& device, std::uint32_t id) {
+  if (asks_again(device)) return std::nullopt;
+  device.handle.id = id;
+  return era().limits;
+}
+
+void DeviceTable::opened(ClientDevice& device, const DeviceGeometry& geometry) {
+  device.geometry = geometry;
+  device.witness = geometry.witness;
+  device.state = State::open;
+}
+
+bool DeviceTable::not_opened(ClientDevice& device, bool answered) {
+  if (answered || !numbered()) {
+    forget(device);
+    return false;
+  }
+  device.users = 0;
+  device.state = State::closing;
+  return true;
+}
+
+// ---- Closing ------------------------------------------------------------------------------------
+
+bool DeviceTable::release(ClientDevice& device, bool stuck) {
+  if (--device.users > 0 || !device.loss.empty()) return false;
+  // After a change the next user would have to wait anyway.
+  if (stuck && device.fit_for_next()) return false;
+  device.state = State::closing;
+  return true;
+}
+
+/// Until no request to it is in flight, a CLOSE would only take a permit from OPENs.
+DeviceTable::Device DeviceTable::next_left() {
+  for (const auto& [name, device] : devices_) {
+    const bool left = device->state == State::open && device->users == 0;
+    if (!left || device->handle.given_up->any()) continue;
+    device->state = State::closing;
+    return device;
+  }
+  return nullptr;
+}
+
+std::unique_ptr<rtrs::Operation> DeviceTable::close(ClientDevice& device) {
+  device.close_era = era().number;
+  const OpenedDevice opened{device.name, device.options.access, device.open_number,
+                            device.half_closed};
+  return orders_.close(opened, device.handle);
+}
+
+void DeviceTable::close_ended(ClientDevice& device, int error) {
+  if (OpenOrders::closed(error)) return forget(device);
+  device.state = State::open;
+  device.half_closed = true;
+}
+
+// ---- Recovery -----------------------------------------------------------------------------------
+
+std::vector<ReopenDevice> DeviceTable::begin_recovery(const rtrs::SessionLimits& limits,
+                                                      bool forgets,
+                                                      RefusalPatience::TimePoint now) {
+  orders_.begin_recovery(limits, forgets);
+  reopening_.clear();
+  std::vector<ReopenDevice> again;
+  for (auto at = devices_.begin(); at != devices_.end();) {
+    const Device& device = at->second;
+    const bool open = device->state == State::open;
+    const Renewal fate = orders_.renewal(open, device->state == State::closing, device->users > 0);
+    if (fate == Renewal::forget) {
+      at = devices_.erase(at);
+      continue;
+    }
+    const bool leaving = fate == Renewal::open_to_close;
+    if (leaving || fate == Renewal::close_by_name) device->half_closed = true;
+    // A caller that opens a device sees the new era and asks again.
+    if (leaving || fate == Renewal::open) {
+      again.push_back({device->name, device->options, device->geometry, leaving});
+      again.back().options.unclaimed = !device->claimed;
+      again.back().expected.witness = device->witness;
+      again.back().patient = device->patience.lasts(now);
+      again.back().order = orders_.begin_again();
+      reopening_.push_back(device);
+    }
+    ++at;
+  }
+  return again;
+}
+
+DeviceTable::Device DeviceTable::leave_behind(const Device& device, std::uint32_t id) {
+  Device left = make_();
+  left->name = device->name;
+  left->options = device->options;
+  left->state = device->state;
+  left->users = 0;
+  left->half_closed = device->half_closed;
+  left->open_number = device->open_number;
+  left->claimed = device->claimed;
+  left->geometry = device->geometry;
+  left->witness = device->witness;
+  left->handle.id = id;
+  devices_.at(device->name) = left;
+  std::ranges::replace(reopening_, device, left);
+  return left;
+}
+
+/// A device that the server has open now is closed before the next OPEN of it, like all unused
+/// ones.
+void DeviceTable::lose(const Device& device, const ReopenedDevice& reopened) {
+  device->loss = reopened.loss;
+  device->handle.id = kNoDevice;
+  if (reopened.id == kNoDevice) return forget(*device);
+  leave_behind(device, reopened.id)->half_closed = true;
+}
+
+std::vector<DeviceTable::Device> DeviceTable::lose(const std::vector<ReopenedDevice>& reopened,
+                                                   bool goes_on) {
+  std::vector<Device> lost;
+  for (std::size_t i = 0; i < reopened.size(); ++i) {
+    const Device device = reopening_[i];
+    if (!reopened[i].is_lost(device->users > 0, goes_on)) continue;
+    lose(device, reopened[i]);
+    lost.push_back(device);
+  }
+  return lost;
+}
+
+void DeviceTable::end_recovery(bool success) {
+  orders_.end_recovery(success);
+  reopening_.clear();
+}
+
+DeviceTable::Recovered DeviceTable::recovered(const std::vector<ReopenedDevice>& reopened) {
+  // Those that are being opened or closed are not open now. The others have their ids at once,
+  // because requests look at them.
+  for (auto& [name, device] : devices_) {
+    if (std::ranges::find(reopening_, device) == reopening_.end()) device->handle.id = kNoDevice;
+  }
+  Recovered outcome;
+  outcome.lost = lose(reopened, /*goes_on=*/true);
+  const bool restarted = volatile_epoch_.enter(era().limits.volatile_epoch);
+  for (std::size_t i = 0; i < reopening_.size(); ++i) {
+    ClientDevice& device = *reopening_[i];
+    device.patience = {};
+    if (!device.loss.empty()) continue;
+    device.handle.id = reopened[i].id;
+    const bool storage_was_lost = device.witness.storage_life != reopened[i].witness.storage_life;
+    device.witness = reopened[i].witness;
+    // Its users have left meanwhile, and nobody else may have it.
+    if (!reopened[i].loss.empty()) device.half_closed = true;
+    if ((restarted || storage_was_lost) && device.handle.unflushed.lose()) {
+      outcome.unflushed.push_back({reopening_[i], restarted});
+    }
+  }
+  end_recovery(/*success=*/true);
+  return outcome;
+}
+
+std::vector<DeviceTable::Device> DeviceTable::refused(const std::vector<ReopenedDevice>& reopened,
+                                                      bool others_wait,
+                                                      RefusalPatience::TimePoint now) {
+  std::vector<Device> lost = lose(reopened, /*goes_on=*/false);
+  for (std::size_t i = 0; i < reopened.size(); ++i) {
+    reopening_[i]->patience.note(reopened[i].refusal != 0 && others_wait, now);
+  }
+  end_recovery(/*success=*/false);
+  return lost;
+}
+
+std::vector<DeviceTable::Device> DeviceTable::cut_short(
+    const std::vector<ReopenedDevice>& reopened) {
+  std::vector<Device> lost = lose(reopened, /*goes_on=*/false);
+  end_recovery(/*success=*/false);
+  return lost;
+}
+
+}  // namespace rnbd
