@@ -18,7 +18,7 @@ namespace rnbd {
 /// A client that loses one of several connections sends its unanswered writes again over another
 /// one. We may learn of the loss only later: until then the first copy is in flight for a user that
 /// has gone. An overlapping write waits here until that copy has ended or is cancelled (then
-/// rtrs::Request::given_up takes over). Among live users there is no order to lose: NBD promises none
+/// rtrs::Request::scope takes over). Among live users there is no order to lose: NBD promises none
 /// for overlapping writes.
 ///
 /// Invariant: no write enters while an overlapping one of another user is inside.

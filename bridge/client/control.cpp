@@ -42,7 +42,7 @@ CloseByName::CloseByName(const std::string& device, wire::AccessMode access, Dev
     : handle_{handle}, open_{wire::encode_open(device, access)} {
   close_.header = wire::header_of(wire::MessageType::close);
   request_.renew = &CloseByName::on_renew;
-  request_.given_up = &handle.given_up;
+  request_.scope = &handle.unresolved;
   request_.done = &CloseByName::on_done;
   request_.context = this;
 }

@@ -61,7 +61,7 @@ class ControlOperation final : public rtrs::Operation {
   void follow(const DeviceHandle& device) {
     static_assert(offsetof(T, device_id) == kIdOffset);
     device_id_ = &device.id;
-    request_.given_up = &device.given_up;
+    request_.scope = &device.unresolved;
     request_.renew = &ControlOperation::on_renew;
   }
   void take_device_id();

@@ -7,7 +7,7 @@
 #include <memory>
 #include <mutex>
 
-#include "rdma/core/given_up.hpp"
+#include "rdma/core/unresolved.hpp"
 
 namespace rnbd {
 
@@ -79,7 +79,7 @@ class VolatileEpoch {
 struct DeviceHandle {
   std::atomic<std::uint32_t> id{kNoDevice};  ///< another one in each session with the server
   /// The messages to it, and those that close it, that nobody waits for any more.
-  std::shared_ptr<rtrs::GivenUp> given_up = std::make_shared<rtrs::GivenUp>();
+  std::shared_ptr<rtrs::Unresolved> unresolved = std::make_shared<rtrs::Unresolved>();
   UnflushedWrites unflushed;
 };
 

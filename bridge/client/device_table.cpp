@@ -122,7 +122,7 @@ bool DeviceTable::release(ClientDevice& device, bool stuck) {
 DeviceTable::Device DeviceTable::next_left() {
   for (const auto& [name, device] : devices_) {
     const bool left = device->state == State::open && device->users == 0;
-    if (!left || device->handle.given_up->any()) continue;
+    if (!left || device->handle.unresolved->any()) continue;
     device->state = State::closing;
     return device;
   }

@@ -55,7 +55,7 @@ struct ClientDevice {
   std::atomic<bool> torn{false};
 
   /// Nothing may land on top of a new user's writes.
-  bool fit_for_next() const { return !handle.given_up->changes() && !torn && !half_closed; }
+  bool fit_for_next() const { return !handle.unresolved->writes() && !torn && !half_closed; }
   /// For a user who knows the content as it was at `seen`.
   Claim claim(const Witness& seen) const {
     if (claiming) return Claim::wait;

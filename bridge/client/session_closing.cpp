@@ -40,7 +40,7 @@ int Session::close_in_passing(Mapping& mapping) {
 
 void Session::release(const std::shared_ptr<Mapping>& mapping) {
   // Without a path nothing can be stuck at the server.
-  const bool stuck = mapping->handle.given_up->any() && alive() && has_path();
+  const bool stuck = mapping->handle.unresolved->any() && alive() && has_path();
   {
     std::lock_guard lock{mutex_};
     if (!table_.release(*mapping, stuck)) return;

@@ -189,8 +189,8 @@ TransferOperation::Fragment& TransferOperation::take_fragment(IoOperation operat
   fragment.request.message = rtrs::wire::bytes_of(fragment.io);
   fragment.request.done = &TransferOperation::on_done;
   fragment.request.renew = &TransferOperation::on_renew;
-  fragment.request.given_up = &handle_.given_up;
-  fragment.request.waits_for_given_up = is_change();
+  fragment.request.scope = &handle_.unresolved;
+  fragment.request.waits_for_scope = is_change();
   fragment.request.context = &fragment;
   fragment.owner = this;
   fragment.index = index;

@@ -13,17 +13,17 @@
 namespace rtrs {
 namespace {
 
-const GivenUp* owner_of(const Request& request) {
-  return request.given_up != nullptr ? request.given_up->get() : nullptr;
+const Unresolved* owner_of(const Request& request) {
+  return request.scope != nullptr ? request.scope->get() : nullptr;
 }
 
 }  // namespace
 
-ClientLane::ClientLane(std::uint16_t first_slot, std::uint16_t slot_count, ChangeBarrier* barrier,
-                       ChangeBarrier* opens)
+ClientLane::ClientLane(std::uint16_t first_slot, std::uint16_t slot_count, Unresolved* unresolved,
+                       Unresolved* opens)
     : first_slot_{first_slot},
       slot_count_{slot_count},
-      barrier_{barrier},
+      unresolved_{unresolved},
       opens_{opens},
       slots_(slot_count) {
   free_.reserve(slot_count);
@@ -49,8 +49,9 @@ void ClientLane::submit(Request& request) {
   RTRS_PROBE(rtrs, request_start, &request, request.write_data.size(), request.read_data.size());
   if (!fits(request)) return end(request, EMSGSIZE);
   if (down_error_ != 0) return end(request, down_error_);
-  if (held_back(request) && barrier_->refusal() != 0) return end(request, barrier_->refusal());
-  const bool held = held_back(request) || follows_given_up(request);
+  if (held_back(request) && unresolved_->refusal() != 0)
+    return end(request, unresolved_->refusal());
+  const bool held = held_back(request) || follows_scope(request);
   const bool may_go = open() != 0 && !free_.empty() && waiting_head_ == nullptr;
   if (may_go && !held && within_share(request)) return post(request);
   enqueue(request);
@@ -59,15 +60,15 @@ void ClientLane::submit(Request& request) {
 
 /// A change could be answered and then be undone by an older one of its owner, of which that one
 /// believes that it is over: he may have sent it again.
-bool ClientLane::follows_given_up(const Request& request) const {
-  if (!request.waits_for_given_up || RTRS_PLANTED(given_up_overtaken)) return false;
-  const GivenUp* owner = owner_of(request);
-  return owner != nullptr && owner->changes();
+bool ClientLane::follows_scope(const Request& request) const {
+  if (!request.waits_for_scope || RTRS_PLANTED(given_up_overtaken)) return false;
+  const Unresolved* owner = owner_of(request);
+  return owner != nullptr && owner->writes();
 }
 
 bool ClientLane::holds_back_owner() const {
   for (const Request* request = waiting_head_; request != nullptr; request = request->next) {
-    if (follows_given_up(*request)) return true;
+    if (follows_scope(*request)) return true;
   }
   return false;
 }
@@ -80,18 +81,18 @@ bool ClientLane::within_share(const Request& request) const {
 }
 
 /// With those of requests that were given up.
-unsigned ClientLane::permits_of(const GivenUp* owner) const {
+unsigned ClientLane::permits_of(const Unresolved* owner) const {
   unsigned permits = 0;
   for (const Slot& slot : slots_) {
     if (slot.state == SlotState::free) continue;
-    const GivenUp* whose = slot.request != nullptr ? owner_of(*slot.request) : slot.given_up.get();
+    const Unresolved* whose = slot.request != nullptr ? owner_of(*slot.request) : slot.scope.get();
     if (whose == owner) ++permits;
   }
   return permits;
 }
 
 bool ClientLane::held_back(const Request& request) const {
-  if (barrier_ == nullptr || !barrier_->closed()) return false;
+  if (unresolved_ == nullptr || !unresolved_->writes()) return false;
   if (!ordered_ || peer() == Peer::own) return !request.is_read;
   return request.is_read || read_may_come_late();
 }
@@ -125,7 +126,7 @@ void ClientLane::cancel(Request& request) {
   } else if (request.state == Request::State::in_flight) {
     Slot& slot = slots_[request.slot];
     withdraw(request);
-    count_given_up(slot, request);
+    count_in_scope(slot, request);
     const SlotStep left = step(slot, SlotEvent::caller_left);
     slot.request = nullptr;
     if (left.next == SlotState::free) free_slot(request.slot);
@@ -152,10 +153,10 @@ void ClientLane::withdraw(const Request& request) {
 }
 
 /// Its end will be known when the slot is free.
-void ClientLane::count_given_up(Slot& slot, const Request& request) {
-  if (request.given_up == nullptr) return;
-  slot.given_up = *request.given_up;
-  slot.given_up->add(slot.is_write());
+void ClientLane::count_in_scope(Slot& slot, const Request& request) {
+  if (request.scope == nullptr) return;
+  slot.scope = *request.scope;
+  slot.scope->add(slot.is_write());
 }
 
 void ClientLane::flush() {
@@ -212,7 +213,7 @@ Request* ClientLane::next_to_go() const {
     if (held_back(*request)) {
       if (!ordered_) return nullptr;
     } else if (beyond == nullptr || owner_of(*request) != owner_of(*beyond)) {
-      if (follows_given_up(*request)) continue;
+      if (follows_scope(*request)) continue;
       if (within_share(*request)) return request;
       beyond = request;
     }
@@ -228,8 +229,8 @@ Request* ClientLane::first_held_back() const {
 
 /// They need neither a permit nor a path for that.
 void ClientLane::refuse_waiting() {
-  if (barrier_ == nullptr) return;
-  while (const int refusal = barrier_->refusal()) {
+  if (unresolved_ == nullptr) return;
+  while (const int refusal = unresolved_->refusal()) {
     Request* request = first_held_back();
     if (request == nullptr) return;
     unlink(*request);
@@ -337,12 +338,12 @@ void ClientLane::free_slot(std::uint16_t index) {
   Slot& slot = slots_[index];
   const std::uint32_t generation = slot.generation;
   const Holds holds = std::move(slot.holds);  // until the slot is free
-  const bool counted = slot.given_up != nullptr && !RTRS_PLANTED(given_up_for_ever);
-  const bool lets_go = counted && slot.given_up->remove(slot.is_write());
+  const bool counted = slot.scope != nullptr && !RTRS_PLANTED(given_up_for_ever);
+  const bool lets_go = counted && slot.scope->remove(slot.is_write());
   slot = Slot{};
   slot.generation = generation;
   free_.push_back(index);
-  if (lets_go && barrier_ != nullptr) barrier_->wake();
+  if (lets_go && unresolved_ != nullptr) unresolved_->wake();
 }
 
 }  // namespace rtrs

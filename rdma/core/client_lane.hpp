@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "rdma/core/client/slot.hpp"
-#include "rdma/core/given_up.hpp"
 #include "rdma/core/path.hpp"
 #include "rdma/core/queue_pair.hpp"
 #include "rdma/core/time.hpp"
+#include "rdma/core/unresolved.hpp"
 #include "rdma/wire/messages.hpp"
 
 namespace rtrs {
@@ -42,9 +42,9 @@ struct Request {
   void (*renew)(Request& request) = nullptr;
   /// Counts the request when it is cancelled or failed, until its end is known. It also names the
   /// owner, and permits are shared among owners. Null: there is none. Must outlive the request.
-  const std::shared_ptr<GivenUp>* given_up = nullptr;
+  const std::shared_ptr<Unresolved>* scope = nullptr;
   /// Is held back while an unresolved write of its owner counts there: that one could undo it.
-  bool waits_for_given_up = false;
+  bool waits_for_scope = false;
   void* context = nullptr;
 
   int error = 0;  ///< errno of the answer, 0 = success
@@ -58,61 +58,6 @@ struct Request {
 };
 
 inline constexpr std::size_t kMaxUserMessage = 288;  ///< bytes, with the additions of RTRS
-
-/// Counts writes with an unknown outcome: the server may still carry them out, although they were
-/// reported as failed, or, where order is kept, out of their turn. While there are any, no lane of
-/// the barrier sends a new write: it could be acknowledged and then be undone. With
-/// kFeatureExactlyOnce that holds only for writes without Request::waits_for_given_up. The others
-/// hold back only those of their owner, as cancelled ones do everywhere.
-///
-/// Threads: any.
-class ChangeBarrier {
- public:
-  /// Called with a lane held when the last of them has ended, or the last of an owner. A caller of
-  /// refuse() must then take that back, if the barrier is open, and every lane must resume().
-  std::function<void()> on_open;
-
-  void add() { ++changes_; }
-  void remove() {
-    if (--changes_ == 0) wake();
-  }
-  void wake() const {
-    if (on_open) on_open();
-  }
-  bool closed() const { return changes_ != 0; }
-  /// It is not known when the barrier will open. Until then new writes fail with `error` instead of
-  /// waiting; 0 lets them wait again. Every lane must resume().
-  void refuse(int error) { refusal_ = error; }
-  int refusal() const { return refusal_; }
-
- private:
-  std::atomic<unsigned> changes_{0};
-  std::atomic<int> refusal_{0};
-};
-
-/// Counts one unresolved write in a barrier, for as long as it lives.
-class BarrierToken {
- public:
-  BarrierToken() = default;
-  BarrierToken(BarrierToken&& other) noexcept : barrier_{std::exchange(other.barrier_, nullptr)} {}
-  BarrierToken& operator=(BarrierToken&& other) noexcept {
-    std::swap(barrier_, other.barrier_);
-    return *this;
-  }
-  ~BarrierToken() {
-    if (barrier_ != nullptr) barrier_->remove();
-  }
-
-  /// Once; null: there is no barrier.
-  void take(ChangeBarrier* barrier) {
-    if (barrier_ != nullptr || barrier == nullptr) return;
-    barrier_ = barrier;
-    barrier_->add();
-  }
-
- private:
-  ChangeBarrier* barrier_ = nullptr;
-};
 
 /// Sends requests on any working path as permits allow, and hands the answers back. Requests in
 /// flight on a path that died are sent again.
@@ -141,12 +86,12 @@ class ClientLane final {
     bool accessible = true;              ///< as ClientLane::allow()
   };
 
-  /// Slots [first_slot, first_slot + slot_count) of the session belong to this lane. `barrier` is
-  /// the session's; null for a lane that is alone. `opens`: for a lane of I/O, the barrier of the
-  /// lane that keeps order. Without kFeatureExactlyOnce an OPEN waits for cancelled writes, too:
-  /// they name a device by its id, and the id may be another device's after CLOSE.
-  ClientLane(std::uint16_t first_slot, std::uint16_t slot_count, ChangeBarrier* barrier = nullptr,
-             ChangeBarrier* opens = nullptr);
+  /// Slots [first_slot, first_slot + slot_count) of the session belong to this lane. `unresolved`
+  /// is the scope of the session; null for a lane that is alone. `opens`: for a lane of I/O, the
+  /// scope of the lane that keeps order. Without kFeatureExactlyOnce an OPEN waits for cancelled
+  /// writes, too: they name a device by its id, and the id may be another device's after CLOSE.
+  ClientLane(std::uint16_t first_slot, std::uint16_t slot_count, Unresolved* unresolved = nullptr,
+             Unresolved* opens = nullptr);
   ClientLane(const ClientLane&) = delete;
   ClientLane& operator=(const ClientLane&) = delete;
 
@@ -195,7 +140,7 @@ class ClientLane final {
   /// new ones until a path comes.
   void fail_pending(int error);
   /// The writes that wait for this very path end with `error`. Their permits go on waiting, and so
-  /// do all new writes (ChangeBarrier).
+  /// do all new writes (Unresolved).
   void fail_stranded(unsigned path, int error);
   /// All paths are gone and quiet for good. Everything ends with `error`, also later requests.
   void shut_down(int error);
@@ -213,17 +158,17 @@ class ClientLane final {
   ///
   /// Without kFeatureExactlyOnce an unresolved write, of this lane or cancelled in another, holds
   /// back newer reads until its end is known. A late CLOSE would close the device of a newer OPEN;
-  /// a late write names its device by an id. Such a lane has a barrier of its own, so that I/O does
+  /// a late write names its device by an id. Such a lane has a scope of its own, so that I/O does
   /// not wait too. A CLOSE passes reads that wait. It waits itself while both such a write and the
   /// first copy of a resent read may come late: that read would open a device under the id.
   void keep_order() { ordered_ = true; }
-  /// The first waiting request cannot go before the barrier opens, although a path is there.
+  /// The first waiting request waits for the scope of the lane, although a path is there.
   bool holds_back() const {
     return open() != 0 && waiting_head_ != nullptr && held_back(*waiting_head_);
   }
   /// A write waits for the end of one of its owner's that was cancelled or failed.
   bool holds_back_owner() const;
-  /// The barrier has opened or refuses, or the last change has ended that an owner gave up.
+  /// The last unresolved write of a scope has ended, or a scope refuses.
   void resume() { start_waiting(); }
   void set_latency(unsigned path, Duration latency) { paths_[path].latency = latency; }
 
@@ -231,7 +176,7 @@ class ClientLane final {
   /// when nothing can be sent.
   void submit(Request& request);
   /// Gives a request up: afterwards nothing refers to it or its memory, and done() is not called.
-  /// Its permit comes back with the server's answer; until then Request::given_up counts it.
+  /// Its permit comes back with the server's answer; until then Request::scope counts it.
   void cancel(Request& request);
   /// Hands everything posted to the transport.
   void flush();
@@ -278,8 +223,8 @@ class ClientLane final {
 
   /// The newer requests that wait until a slot is free.
   struct Holds {
-    BarrierToken newer;  ///< of the lane's barrier
-    BarrierToken opens;  ///< of the barrier of the lane that keeps order
+    UnresolvedToken newer;  ///< in the lane's scope
+    UnresolvedToken opens;  ///< in the scope of the lane that keeps order
   };
   struct Slot {
     Request* request = nullptr;  ///< null unless free: its caller has left
@@ -294,7 +239,7 @@ class ClientLane final {
     std::uint32_t generation = 0;          ///< of the newest change in this slot
     std::uint64_t order = 0;               ///< among all requests of the lane
     Instant waits_since = Instant::max();  ///< for a connection that carries it
-    std::shared_ptr<GivenUp> given_up;     ///< counts it until it is free; null: it does not
+    std::shared_ptr<Unresolved> scope;     ///< counts it until it is free; null: it does not
     Holds holds;
 
     bool is_write() const { return direction == Direction::write; }
@@ -307,9 +252,9 @@ class ClientLane final {
   static constexpr std::uint8_t kLives = 8;
 
   bool fits(const Request& request) const;
-  bool follows_given_up(const Request& request) const;
+  bool follows_scope(const Request& request) const;
   bool within_share(const Request& request) const;
-  unsigned permits_of(const GivenUp* owner) const;
+  unsigned permits_of(const Unresolved* owner) const;
   bool held_back(const Request& request) const;
   bool read_may_come_late() const;
   Request* next_to_go() const;
@@ -348,7 +293,7 @@ class ClientLane final {
   void release(unsigned path);
   void forbid(unsigned path, bool forbidden);
   void fail(Slot& slot, int error);
-  void count_given_up(Slot& slot, const Request& request);
+  void count_in_scope(Slot& slot, const Request& request);
   void free_slot(std::uint16_t index);
   [[nodiscard]] Complaint complete(Path& path, std::uint32_t buffer_id, int error,
                                    std::uint32_t bytes);
@@ -358,8 +303,8 @@ class ClientLane final {
 
   std::uint16_t first_slot_;
   std::uint16_t slot_count_;
-  ChangeBarrier* barrier_;
-  ChangeBarrier* opens_;
+  Unresolved* unresolved_;
+  Unresolved* opens_;
   std::array<Path, kMaxPaths> paths_;
   PathMask attached_ = 0;
   PathMask forbidden_ = 0;  ///< of those that are attached

@@ -85,7 +85,7 @@ bool ClientLane::permits_wait() const {
 }
 
 bool ClientLane::waits_for_permit(const Request& request) const {
-  return !held_back(request) && !follows_given_up(request);
+  return !held_back(request) && !follows_scope(request);
 }
 
 void ClientLane::note_pause(Duration pause) {

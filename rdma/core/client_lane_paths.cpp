@@ -190,7 +190,7 @@ void ClientLane::hold(Slot& slot, Hold what) {
     case Hold::opens:
       return hold_back_opens(slot);
     case Hold::scope:
-      if (ordered_ || !slot.request->waits_for_given_up) hold_back_newer(slot);
+      if (ordered_ || !slot.request->waits_for_scope) hold_back_newer(slot);
       return;
     case Hold::everything:
       hold_back_newer(slot);
@@ -211,7 +211,7 @@ void ClientLane::strand(Slot& slot) {
 
 void ClientLane::hold_back_newer(Slot& slot) {
   if (ordered_ && RTRS_PLANTED(close_left_behind)) return;
-  slot.holds.newer.take(barrier_);
+  slot.holds.newer.take(unresolved_);
 }
 
 /// Requests carry a device id. Linux reuses ids, so OPENs wait until this request is resolved.
@@ -320,7 +320,7 @@ void ClientLane::fail(Slot& slot, int error) {
   if (slot.request == nullptr) return;
   step(slot, SlotEvent::failed);
   Request& request = *std::exchange(slot.request, nullptr);
-  count_given_up(slot, request);
+  count_in_scope(slot, request);
   end(request, error);
 }
 

@@ -155,8 +155,8 @@ class ClientDriver final : public Client {
   std::unique_ptr<Renewal> renewal_;
   std::unique_ptr<Operation> errand_;  ///< of the keeper, on the control lane
   Instant errand_since_{};
-  ChangeBarrier barrier_;
-  ChangeBarrier control_barrier_;
+  Unresolved unresolved_;
+  Unresolved control_unresolved_;
   std::unique_ptr<ClientLane> control_lane_;
   std::vector<std::unique_ptr<LaneDriver>> lanes_;  ///< constant once alive
   std::vector<MutableBytes> memories_;              ///< of callers; for the paths that will come

@@ -102,23 +102,23 @@ bool ClientDriver::heard_on_io(unsigned index) {
 }
 
 void ClientDriver::create_lanes_on_io(unsigned index) {
-  for (ChangeBarrier* barrier : {&barrier_, &control_barrier_}) {
-    barrier->on_open = [this, barrier] {
-      asio::post(io_, [this, barrier] {
+  for (Unresolved* scope : {&unresolved_, &control_unresolved_}) {
+    scope->on_end = [this, scope] {
+      asio::post(io_, [this, scope] {
         if (closed_) return;
-        if (!barrier->closed()) barrier->refuse(0);
+        if (!scope->writes()) scope->refuse(0);
         for_each_lane([](ClientLane& lane) { lane.resume(); });
         run_errand_on_io();  // to close what could not be closed
       });
     };
   }
   const auto slots = session_.path(index).slots_per_lane();
-  control_lane_ = std::make_unique<ClientLane>(0, slots[0], &control_barrier_);
+  control_lane_ = std::make_unique<ClientLane>(0, slots[0], &control_unresolved_);
   control_lane_->keep_order();
   std::uint16_t first = slots[0];
   for (std::uint16_t cid = 1; cid < slots.size() && slots[cid] > 0; ++cid) {
     lanes_.push_back(std::make_unique<LaneDriver>(
-        first, slots[cid], &barrier_, &control_barrier_, options_.spin,
+        first, slots[cid], &unresolved_, &control_unresolved_, options_.spin,
         [this](unsigned path, unsigned life, std::string why) {
           asio::post(io_, [this, path, life, why = std::move(why)] {
             lose_on_io(path, life, {EIO, notices_.name_of_path(path) + ": " + why});

@@ -37,20 +37,20 @@ int ClientDriver::error_without_path() const {
 /// A server without the extension may still carry out what came over a path that it has not let
 /// back: nothing newer may be written meanwhile, and nobody waits for that for ever.
 void ClientDriver::give_up_changes_on_io(unsigned path) {
-  barrier_.refuse(options_.no_path_error);
-  control_barrier_.refuse(EIO);
+  unresolved_.refuse(options_.no_path_error);
+  control_unresolved_.refuse(EIO);
   for_each_lane([&](ClientLane& lane) { lane.fail_stranded(path, error_without_path(lane)); });
-  for (ChangeBarrier* barrier : {&barrier_, &control_barrier_}) {
-    if (!barrier->closed()) barrier->refuse(0);
+  for (Unresolved* scope : {&unresolved_, &control_unresolved_}) {
+    if (!scope->writes()) scope->refuse(0);
   }
   for_each_lane([](ClientLane& lane) { lane.resume(); });
-  if (barrier_.closed()) report({.kind = Notice::Kind::writes_fail, .path = path});
-  if (control_barrier_.closed()) report({.kind = Notice::Kind::opens_fail, .path = path});
+  if (unresolved_.writes()) report({.kind = Notice::Kind::writes_fail, .path = path});
+  if (control_unresolved_.writes()) report({.kind = Notice::Kind::opens_fail, .path = path});
 }
 
 /// Storage that hangs at a server without the extension delays whoever opens another device.
 void ClientDriver::report_held_opens_on_io() {
-  if (!control_barrier_.closed() && opens_wait_.rearm()) {
+  if (!control_unresolved_.writes() && opens_wait_.rearm()) {
     report({.kind = Notice::Kind::opens_go_on});
   }
   const Duration patience = options_.heartbeat_interval * options_.heartbeat_misses;

@@ -76,9 +76,9 @@ struct LaneDriver::Waiter {
   }
 };
 
-LaneDriver::LaneDriver(std::uint16_t first_slot, std::uint16_t slots, ChangeBarrier* barrier,
-                       ChangeBarrier* opens, Duration spin, OnBroken on_broken)
-    : lane_{first_slot, slots, barrier, opens},
+LaneDriver::LaneDriver(std::uint16_t first_slot, std::uint16_t slots, Unresolved* unresolved,
+                       Unresolved* opens, Duration spin, OnBroken on_broken)
+    : lane_{first_slot, slots, unresolved, opens},
       on_broken_{std::move(on_broken)},
       spin_{spin},
       kick_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {

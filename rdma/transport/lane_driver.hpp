@@ -31,9 +31,9 @@ class LaneDriver {
   /// not call back.
   using OnBroken = std::function<void(unsigned path, unsigned life, std::string why)>;
 
-  /// `barrier`, `opens`: see ClientLane; `spin`: see ClientOptions.
-  LaneDriver(std::uint16_t first_slot, std::uint16_t slots, ChangeBarrier* barrier,
-             ChangeBarrier* opens, Duration spin, OnBroken on_broken);
+  /// `unresolved`, `opens`: see ClientLane; `spin`: see ClientOptions.
+  LaneDriver(std::uint16_t first_slot, std::uint16_t slots, Unresolved* unresolved,
+             Unresolved* opens, Duration spin, OnBroken on_broken);
   ~LaneDriver();
   LaneDriver(const LaneDriver&) = delete;
   LaneDriver& operator=(const LaneDriver&) = delete;

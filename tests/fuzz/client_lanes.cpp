@@ -59,7 +59,7 @@ struct Asked final : Request {
     message = text;
     if (read) read_data = data;
     if (!read) write_data = data;
-    given_up = &counter;
+    scope = &counter;
     context = this;
     done = [](ClientLane&, Request& request) {
       auto& self = *static_cast<Asked*>(request.context);
@@ -72,7 +72,7 @@ struct Asked final : Request {
   }
   std::array<std::byte, 16> text{};
   std::array<std::byte, 512> data{};
-  std::shared_ptr<GivenUp> counter = std::make_shared<GivenUp>();
+  std::shared_ptr<Unresolved> counter = std::make_shared<Unresolved>();
   bool pending = false;
 };
 
@@ -83,7 +83,7 @@ class Script {
         new_rkey_{(agreed & 2) != 0},
         lane_{0, kSlots, &barrier_} {
     if ((agreed & 4) != 0) lane_.keep_order();
-    barrier_.on_open = [this] { lane_.resume(); };
+    barrier_.on_end = [this] { lane_.resume(); };
     for (unsigned i = 0; i < 6; ++i) requests_.push_back(std::make_unique<Asked>(i % 2 == 1));
   }
   ~Script() {
@@ -189,7 +189,7 @@ class Script {
   std::array<FakeQueuePair, kPaths> queue_pairs_;
   std::array<std::vector<wire::ChunkAddress>, kPaths> chunks_;
   std::vector<std::unique_ptr<Asked>> requests_;
-  ChangeBarrier barrier_;
+  Unresolved barrier_;
   ClientLane lane_;
 };
 

@@ -138,11 +138,11 @@ void ClientDriver::check_foreign(unsigned index) {
 }
 
 void ClientDriver::create_lanes(unsigned index) {
-  for (rtrs::ChangeBarrier* barrier : {&barrier_, &control_barrier_}) {
-    barrier->on_open = [this, barrier] {
-      scope_.soon([this, barrier] {
+  for (rtrs::Unresolved* scope : {&unresolved_, &control_unresolved_}) {
+    scope->on_end = [this, scope] {
+      scope_.soon([this, scope] {
         if (closed_) return;
-        if (!barrier->closed()) barrier->refuse(0);
+        if (!scope->writes()) scope->refuse(0);
         for (auto& lane : lanes_) {
           lane->resume();
           lane->flush();
@@ -154,9 +154,9 @@ void ClientDriver::create_lanes(unsigned index) {
   std::uint16_t first = 0;
   for (std::uint16_t cid = 0; cid < slots.size(); ++cid) {
     if (cid != 0 && slots[cid] == 0) break;
-    rtrs::ChangeBarrier* barrier = cid == 0 ? &control_barrier_ : &barrier_;
-    rtrs::ChangeBarrier* opens = cid == 0 ? nullptr : &control_barrier_;
-    lanes_.push_back(std::make_unique<rtrs::ClientLane>(first, slots[cid], barrier, opens));
+    rtrs::Unresolved* scope = cid == 0 ? &control_unresolved_ : &unresolved_;
+    rtrs::Unresolved* opens = cid == 0 ? nullptr : &control_unresolved_;
+    lanes_.push_back(std::make_unique<rtrs::ClientLane>(first, slots[cid], scope, opens));
     first = static_cast<std::uint16_t>(first + slots[cid]);
   }
   lanes_[0]->keep_order();

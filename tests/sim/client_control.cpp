@@ -208,7 +208,7 @@ bool ClientNode::may_close(const Mapping& mapping) const {
 void ClientNode::close_device(Mapping& mapping) {
   if (!may_close(mapping)) return;
   const DevicePtr device = mapping.device;
-  const bool cancelled = device->running == 0 && device->handle.given_up->any();
+  const bool cancelled = device->running == 0 && device->handle.unresolved->any();
   const bool stuck = cancelled && driver_->up() && rng().chance(500);
   bool closes = false;
   while (device->users > 0) closes = table_.release(*device, stuck);
@@ -219,7 +219,7 @@ void ClientNode::close_device(Mapping& mapping) {
   const DevicePtr left = take_over(*device, table_.leave_behind(device, device->handle.id));
   left->opening = device->opening;
   left->known = device->known;
-  left->handle.given_up = device->handle.given_up;
+  left->handle.unresolved = device->handle.unresolved;
   send_close(left);
 }
 

@@ -400,11 +400,11 @@ void ClientDriver::fail_writes(unsigned index) {
   path_watch_.gave_up(index);
   latency_watch_.forget();
   ++give_ups_;
-  const auto barriers = {&barrier_, &control_barrier_};
-  for (rtrs::ChangeBarrier* barrier : barriers) barrier->refuse(EIO);
+  const auto scopes = {&unresolved_, &control_unresolved_};
+  for (rtrs::Unresolved* scope : scopes) scope->refuse(EIO);
   for (auto& lane : lanes_) lane->fail_stranded(index, EIO);
-  for (rtrs::ChangeBarrier* barrier : barriers) {
-    if (!barrier->closed()) barrier->refuse(0);
+  for (rtrs::Unresolved* scope : scopes) {
+    if (!scope->writes()) scope->refuse(0);
   }
   for (auto& lane : lanes_) lane->resume();
 }

@@ -56,10 +56,10 @@ class ClientDriver {
   bool up() const { return up_ && !closed_; }
   /// Requests end with EIO at the moment, because no path has come for too long.
   bool gave_up() const {
-    return gave_up_ || barrier_.refusal() != 0 || control_barrier_.refusal() != 0;
+    return gave_up_ || unresolved_.refusal() != 0 || control_unresolved_.refusal() != 0;
   }
   /// A change that was given up, or a CLOSE, may still be carried out.
-  bool holds_opens_back() const { return control_barrier_.closed(); }
+  bool holds_opens_back() const { return control_unresolved_.writes(); }
   /// Paths lost so far: copies of what was sent over them may come late.
   unsigned losses() const { return losses_; }
   /// How often it came to that.
@@ -195,8 +195,8 @@ class ClientDriver {
   LatencyWatch latency_watch_;
   std::vector<Path> paths_;
   std::unique_ptr<Renewal> renewal_;
-  rtrs::ChangeBarrier barrier_;
-  rtrs::ChangeBarrier control_barrier_;
+  rtrs::Unresolved unresolved_;
+  rtrs::Unresolved control_unresolved_;
   std::vector<std::unique_ptr<rtrs::ClientLane>> lanes_;
   std::vector<unsigned> waiters_;                      ///< by lane
   std::map<std::string, rtrs::auth::Digest> secrets_;  ///< by user

@@ -125,7 +125,7 @@ void ClientNode::decide_leaving() {
   // Every answer came, and answers to what was given up must come too.
   if (driver_->permits_in_use() != 0) return;
   for (Mapping& mapping : mappings_) {
-    if (mapping.device && mapping.device->handle.given_up->any()) {
+    if (mapping.device && mapping.device->handle.unresolved->any()) {
       violate("what was given up counts as under way, and no permit is in use");
     }
   }

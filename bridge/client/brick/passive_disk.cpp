@@ -118,7 +118,7 @@ int PassiveDisk::write_pinned(const MapCache::Pin& pin, std::uint64_t offset, rt
   if (const int error = device_->begin(transfer, begun)) return error == EAGAIN ? kTwoSided : error;
   // A change that somebody gave up may land later; two-sided ones wait for its end.
   int error = kTwoSided;
-  if (!device_->handle().given_up->changes()) {
+  if (!device_->handle().unresolved->writes()) {
     error = brick_->write(pin, offset, data, seen, interrupt);
   }
   if (error == 0) device_->handle().unflushed.note();

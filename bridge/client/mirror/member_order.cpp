@@ -58,7 +58,7 @@ std::vector<std::byte> regions_within(const RegionMap& map, std::size_t room) {
 MemberOrder::MemberOrder(const Command& command, const GroupShape& shape,
                          const DeviceHandle& device, std::size_t room, std::string source)
     : command_{command}, shape_{shape}, device_{device}, room_{room}, source_{std::move(source)} {
-  request_.given_up = &device.given_up;
+  request_.scope = &device.unresolved;
   request_.renew = &MemberOrder::on_renew;
   request_.done = &MemberOrder::on_done;
   request_.context = this;

@@ -82,10 +82,10 @@ TEST_CASE("device table: only the last user closes, and behind cancelled reads n
     CHECK(world.table.find("a") == nullptr);
   }
   SUBCASE("reads are") {
-    device->handle.given_up->add(/*is_write=*/false);
+    device->handle.unresolved->add(/*is_write=*/false);
     CHECK_FALSE(world.table.release(*device, true));
     CHECK(world.table.next_left() == nullptr);
-    device->handle.given_up->remove(false);
+    device->handle.unresolved->remove(false);
     CHECK(world.table.next_left() == device);
     CHECK(device->state == State::closing);
   }
@@ -94,7 +94,7 @@ TEST_CASE("device table: only the last user closes, and behind cancelled reads n
     CHECK(world.table.join("a", {}).what == Join::share);
   }
   SUBCASE("the next user closes it first, behind a write") {
-    device->handle.given_up->add(/*is_write=*/true);
+    device->handle.unresolved->add(/*is_write=*/true);
     CHECK(world.table.release(*device, true));
     world.table.close_ended(*device, EINTR);
     CHECK(world.table.join("a", {}).what == Join::close);

@@ -168,7 +168,7 @@ struct LaneBench {
 
   FakeQueuePair pairs[2];
   std::vector<wire::ChunkAddress> chunks[2];
-  ChangeBarrier barrier;
+  Unresolved barrier;
   ClientLane lane{0, 4, &barrier};
 };
 
@@ -253,7 +253,7 @@ TEST_CASE("access: when the waiting ends, what waits fails, and what is in fligh
   CHECK(late.error == EIO);
   CHECK(bench.reply(0, in_flight) == nullptr);
   CHECK(in_flight.error == 0);
-  CHECK(bench.barrier.closed());
+  CHECK(bench.barrier.writes());
   // A path that comes back forbidden changes nothing.
   bench.attach(1, /*accessible=*/false);
   bench.lane.submit(late);
@@ -263,7 +263,7 @@ TEST_CASE("access: when the waiting ends, what waits fails, and what is in fligh
   REQUIRE(bench.posts(0) == 2);  // what became of the failed change is asked for
   bench.lane.submit(late);
   CHECK(bench.reply(0, stranded) == nullptr);
-  CHECK_FALSE(bench.barrier.closed());
+  CHECK_FALSE(bench.barrier.writes());
   bench.lane.resume();
   CHECK(bench.posts(0) == 3);
   CHECK(bench.reply(0, late) == nullptr);

@@ -14,7 +14,7 @@ namespace rtrs {
 
 /// A lane with three paths and two permits.
 struct Bench {
-  explicit Bench(bool once = true, ChangeBarrier* barrier = nullptr, ChangeBarrier* opens = nullptr)
+  explicit Bench(bool once = true, Unresolved* barrier = nullptr, Unresolved* opens = nullptr)
       : exactly_once{once}, lane{0, 2, barrier, opens} {
     for (unsigned i = 0; i < 3; ++i) {
       for (std::uint32_t slot = 0; slot < 2; ++slot) chunks[i].push_back({0x1000 * (slot + 1), i});

@@ -77,7 +77,7 @@ TEST_CASE("fail-over to Linux: a change waits for its own path, a read takes ano
 }
 
 TEST_CASE("fail-over to Linux: a change that waited too long fails, and its permit waits on") {
-  ChangeBarrier barrier;
+  Unresolved barrier;
   Bench bench{/*once=*/false, &barrier};
   bench.attach(0);
   bench.attach(1);
@@ -106,7 +106,7 @@ TEST_CASE("fail-over to Linux: a change that waited too long fails, and its perm
 
   bench.attach(0);
   CHECK(bench.lane.permits_in_use() == 0);
-  CHECK_FALSE(barrier.closed());
+  CHECK_FALSE(barrier.writes());
   bench.lane.submit(after);
   CHECK(after.calls == 0);
   CHECK(bench.lane.permits_in_use() == 1);
@@ -133,7 +133,7 @@ TEST_CASE("fail-over to Linux: the permit of a read is not used until the server
 }
 
 TEST_CASE("fail-over to Linux: a change that waits for a permit is refused like any other") {
-  ChangeBarrier barrier;
+  Unresolved barrier;
   Bench bench{/*once=*/false, &barrier};
   bench.attach(0);
   bench.attach(1);
@@ -151,7 +151,7 @@ TEST_CASE("fail-over to Linux: a change that waits for a permit is refused like 
 }
 
 TEST_CASE("fail-over to Linux: what opens waits for a close that may come late") {
-  ChangeBarrier barrier;
+  Unresolved barrier;
   Bench bench{/*once=*/false, &barrier};
   bench.lane.keep_order();
   bench.attach(0);
@@ -160,16 +160,16 @@ TEST_CASE("fail-over to Linux: what opens waits for a close that may come late")
   bench.lane.submit(close);
   SUBCASE("given up after its path died") {
     bench.lane.detach(0);
-    CHECK(barrier.closed());  // it goes again when the path is back
+    CHECK(barrier.writes());  // it goes again when the path is back
     bench.lane.cancel(close);
   }
   SUBCASE("given up before") {
     bench.lane.cancel(close);
-    CHECK(barrier.closed());
+    CHECK(barrier.writes());
     bench.lane.detach(0);
   }
   SUBCASE("waited for") { bench.lane.detach(0); }
-  CHECK(barrier.closed());
+  CHECK(barrier.writes());
   bench.lane.submit(open);
   CHECK(bench.posts(1) == 0);
 
@@ -181,16 +181,16 @@ TEST_CASE("fail-over to Linux: what opens waits for a close that may come late")
 
   const bool goes_again = close.state != Request::State::idle;
   bench.attach(0);
-  CHECK(barrier.closed() == goes_again);
+  CHECK(barrier.writes() == goes_again);
   if (goes_again) CHECK(bench.reply(0, close.slot) == nullptr);
-  CHECK_FALSE(barrier.closed());
+  CHECK_FALSE(barrier.writes());
   bench.lane.submit(open);
   CHECK(open.calls == 1);
   CHECK(bench.lane.permits_in_use() == 1);
 }
 
 TEST_CASE("fail-over to Linux: what opens waits for the answer to a close that was given up") {
-  ChangeBarrier barrier;
+  Unresolved barrier;
   Bench bench{/*once=*/false, &barrier};
   bench.lane.keep_order();
   bench.attach(0);
@@ -201,7 +201,7 @@ TEST_CASE("fail-over to Linux: what opens waits for the answer to a close that w
   bench.lane.submit(open);
   CHECK(bench.posts(0) == 1);
   CHECK(bench.reply(0, slot) == nullptr);
-  CHECK_FALSE(barrier.closed());
+  CHECK_FALSE(barrier.writes());
   bench.lane.resume();
   CHECK(bench.posts(0) == 2);
 }
@@ -215,7 +215,7 @@ struct TwoLanes {
       control.attach(path);
     }
   }
-  ChangeBarrier changes, opens;
+  Unresolved changes, opens;
   Bench io, control;
 };
 
@@ -231,18 +231,18 @@ TEST_CASE(
   CHECK(lanes.control.reply(0, close.slot) == nullptr);
   lanes.control.lane.submit(open);
   CHECK(lanes.control.posts(0) + lanes.control.posts(1) == 1);
-  CHECK_FALSE(lanes.changes.closed());
+  CHECK_FALSE(lanes.changes.writes());
   lanes.io.lane.submit(other);  // other users' I/O goes on
   CHECK(lanes.io.posts(0) + lanes.io.posts(1) == 2);
 
   SUBCASE("until it is answered") { CHECK(lanes.io.reply(0, slot) == nullptr); }
   SUBCASE("until its path is back") {
     lanes.io.lane.detach(0);
-    CHECK(lanes.opens.closed());
+    CHECK(lanes.opens.writes());
     lanes.io.attach(0);
   }
   SUBCASE("or until the session ends") { lanes.io.lane.shut_down(EIO); }
-  CHECK_FALSE(lanes.opens.closed());
+  CHECK_FALSE(lanes.opens.writes());
   lanes.control.lane.resume();
   CHECK(lanes.control.posts(0) + lanes.control.posts(1) == 2);
 }
@@ -307,7 +307,7 @@ TEST_CASE("fail-over: with generations nothing waits for a write that was given 
 }
 
 TEST_CASE("fail-over: with generations nothing waits for a close that was given up") {
-  ChangeBarrier barrier;
+  Unresolved barrier;
   Bench bench{/*once=*/true, &barrier};
   bench.lane.keep_order();
   bench.attach(0);

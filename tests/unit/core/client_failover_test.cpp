@@ -146,9 +146,9 @@ TEST_CASE("fail-over: requests fail when no path comes, later ones at once, unti
 }
 
 TEST_CASE("fail-over: no new change goes before one that failed by time-out has really ended") {
-  ChangeBarrier barrier;
+  Unresolved barrier;
   int opened = 0;
-  barrier.on_open = [&] { ++opened; };
+  barrier.on_end = [&] { ++opened; };
   Bench bench{true, &barrier};
   ClientLane other{0, 2, &barrier};
   FakeQueuePair other_queue_pair;

@@ -236,7 +236,7 @@ struct Owner {
   void submit_to(ClientLane& lane, unsigned count) {
     for (unsigned i = 0; i < count; ++i) {
       requests.emplace_back();
-      requests.back().given_up = &given_up;
+      requests.back().scope = &given_up;
       lane.submit(requests.back());
     }
   }
@@ -245,7 +245,7 @@ struct Owner {
         requests, [](const Request& r) { return r.state == Request::State::in_flight; }));
   }
 
-  std::shared_ptr<GivenUp> given_up = std::make_shared<GivenUp>();
+  std::shared_ptr<Unresolved> given_up = std::make_shared<Unresolved>();
   std::deque<TestRequest> requests;
 };
 

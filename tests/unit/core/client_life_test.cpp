@@ -175,16 +175,16 @@ TEST_CASE("what paths carry in vain, though others live on them, does not wait f
 
 TEST_CASE("only what waits for permits waits for a path with those that hold them") {
   static constexpr Instant kStart{std::chrono::seconds{100}};
-  const auto given_up = std::make_shared<GivenUp>();
+  const auto given_up = std::make_shared<Unresolved>();
   Bench bench;
   bench.attach(0);
   TestRequest left;
-  left.given_up = &given_up;
+  left.scope = &given_up;
   bench.lane.submit(left);
   bench.lane.cancel(left);  // its end is awaited
   TestRequest change;
-  change.given_up = &given_up;
-  change.waits_for_given_up = true;
+  change.scope = &given_up;
+  change.waits_for_scope = true;
   bench.lane.submit(change);
   TestRequest read{/*read=*/true};
   bench.lane.submit(read);

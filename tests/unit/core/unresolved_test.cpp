@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A cancelled operation is counted until its end is known.
-#include "rdma/core/given_up.hpp"
+#include "rdma/core/unresolved.hpp"
 
 #include <doctest/doctest.h>
 
@@ -9,12 +9,12 @@
 
 #include "tests/unit/core/client_failover_bench.hpp"
 
-namespace rtrs::given_up_test {
+namespace rtrs::unresolved_test {
 namespace {
 
 struct World {
   explicit World(bool once = true) : bench{once} {
-    read.given_up = change.given_up = &count;
+    read.scope = change.scope = &count;
     bench.attach(0);
   }
   void submit_both() {
@@ -26,16 +26,16 @@ struct World {
     bench.lane.cancel(change);
   }
 
-  std::shared_ptr<GivenUp> count = std::make_shared<GivenUp>();
+  std::shared_ptr<Unresolved> count = std::make_shared<Unresolved>();
   Bench bench;
   TestRequest read{/*read=*/true};
   TestRequest change;
 };
 
-TEST_CASE("given up: what is answered, or was never sent, does not count") {
+TEST_CASE("unresolved: what is answered, or was never sent, does not count") {
   World world;
   TestRequest third;
-  third.given_up = &world.count;
+  third.scope = &world.count;
   world.submit_both();
   world.bench.lane.submit(third);  // there is no permit for it
   world.bench.lane.cancel(third);
@@ -46,22 +46,22 @@ TEST_CASE("given up: what is answered, or was never sent, does not count") {
   CHECK_FALSE(world.count->any());
 }
 
-TEST_CASE("given up: what is under way counts until its answer") {
+TEST_CASE("unresolved: what is under way counts until its answer") {
   World world;
   world.submit_both();
   world.bench.lane.cancel(world.read);
   CHECK(world.count->any());
-  CHECK_FALSE(world.count->changes());
+  CHECK_FALSE(world.count->writes());
   world.bench.lane.cancel(world.change);
-  CHECK(world.count->changes());
+  CHECK(world.count->writes());
   REQUIRE(world.bench.reply(0, 1, EIO) == nullptr);
   CHECK(world.count->any());
-  CHECK_FALSE(world.count->changes());
+  CHECK_FALSE(world.count->writes());
   REQUIRE(world.bench.reply(0, 0) == nullptr);
   CHECK_FALSE(world.count->any());
 }
 
-TEST_CASE("given up: with generations a read ends with its path") {
+TEST_CASE("unresolved: with generations a read ends with its path") {
   World world;
   world.bench.lane.submit(world.read);
   SUBCASE("that dies") {
@@ -76,7 +76,7 @@ TEST_CASE("given up: with generations a read ends with its path") {
   CHECK_FALSE(world.count->any());
 }
 
-TEST_CASE("given up: with generations a change ends when it is settled") {
+TEST_CASE("unresolved: with generations a change ends when it is settled") {
   World world;
   world.bench.lane.submit(world.change);
   world.bench.lane.detach(0);
@@ -89,41 +89,41 @@ TEST_CASE("given up: with generations a change ends when it is settled") {
   } else {
     world.bench.lane.cancel(world.change);
   }
-  CHECK(world.count->changes());
+  CHECK(world.count->writes());
   world.bench.attach(1);
-  CHECK(world.count->changes());
+  CHECK(world.count->writes());
   REQUIRE(world.bench.reply(1, 0) == nullptr);
   CHECK_FALSE(world.count->any());
 }
 
-TEST_CASE("given up: nothing of an old session counts in the next one, or behind the last one") {
+TEST_CASE("unresolved: nothing of an old session counts in the next one, or behind the last one") {
   World world;
   world.submit_both();
   world.bench.lane.detach(0);
   world.give_up_both();
-  CHECK(world.count->changes());
+  CHECK(world.count->writes());
   SUBCASE("renewed") { world.bench.lane.renew(); }
   SUBCASE("shut down") { world.bench.lane.shut_down(EIO); }
   CHECK_FALSE(world.count->any());
 }
 
-TEST_CASE("given up: a Linux server has ended it when it lets its path come back") {
+TEST_CASE("unresolved: a Linux server has ended it when it lets its path come back") {
   World world{/*once=*/false};
   world.submit_both();
   world.give_up_both();
   world.bench.lane.detach(0);
   world.bench.attach(1);
   CHECK(world.count->any());
-  CHECK(world.count->changes());
+  CHECK(world.count->writes());
   world.bench.attach(0);
   CHECK_FALSE(world.count->any());
 }
 
-TEST_CASE("given up: whoever counts may be gone before the answer") {
+TEST_CASE("unresolved: whoever counts may be gone before the answer") {
   World world;
   world.submit_both();
   world.give_up_both();
-  const std::weak_ptr<GivenUp> last = std::exchange(world.count, nullptr);
+  const std::weak_ptr<Unresolved> last = std::exchange(world.count, nullptr);
   CHECK(last.lock()->any());
   REQUIRE(world.bench.reply(0, 0) == nullptr);
   REQUIRE(world.bench.reply(0, 1) == nullptr);
@@ -133,7 +133,7 @@ TEST_CASE("given up: whoever counts may be gone before the answer") {
 /// Two lanes of a session, and two who use both.
 struct TwoLanes {
   TwoLanes() : bench{true, &barrier}, other{2, 2, &barrier} {
-    barrier.on_open = [this] { ++wakes; };
+    barrier.on_end = [this] { ++wakes; };
     bench.attach(0);
     other.attach(0, {.queue_pair = &other_queue_pair,
                      .chunks = bench.chunks[1],
@@ -142,23 +142,23 @@ struct TwoLanes {
                      .max_io_size = 4096,
                      .exactly_once = true});
     for (TestRequest* request : {&change, &newer, &elsewhere, &foreign}) {
-      request->given_up = request == &foreign ? &somebody_else : &owner;
-      request->waits_for_given_up = true;
+      request->scope = request == &foreign ? &somebody_else : &owner;
+      request->waits_for_scope = true;
     }
-    read.given_up = &owner;
+    read.scope = &owner;
   }
 
   int wakes = 0;
-  ChangeBarrier barrier;
-  std::shared_ptr<GivenUp> owner = std::make_shared<GivenUp>();
-  std::shared_ptr<GivenUp> somebody_else = std::make_shared<GivenUp>();
+  Unresolved barrier;
+  std::shared_ptr<Unresolved> owner = std::make_shared<Unresolved>();
+  std::shared_ptr<Unresolved> somebody_else = std::make_shared<Unresolved>();
   Bench bench;
   FakeQueuePair other_queue_pair;
   ClientLane other;
   TestRequest change, newer, elsewhere, foreign, read{/*read=*/true};
 };
 
-TEST_CASE("given up: no newer change of its owner is sent before its end, on no lane") {
+TEST_CASE("unresolved: no newer change of its owner is sent before its end, on no lane") {
   TwoLanes world;
   ClientLane& lane = world.bench.lane;
   lane.submit(world.change);
@@ -180,7 +180,7 @@ TEST_CASE("given up: no newer change of its owner is sent before its end, on no 
   world.other.submit(world.foreign);
   world.other.submit(world.read);
   CHECK(world.other_queue_pair.posts.size() == 2);
-  CHECK_FALSE(world.barrier.closed());
+  CHECK_FALSE(world.barrier.writes());
 
   CHECK(world.bench.reply(0, 0) == nullptr);
   CHECK(world.wakes == 1);
@@ -190,7 +190,7 @@ TEST_CASE("given up: no newer change of its owner is sent before its end, on no 
   CHECK_FALSE(world.other.holds_back_owner());
 }
 
-TEST_CASE("given up: a change that was never sent holds back nothing") {
+TEST_CASE("unresolved: a change that was never sent holds back nothing") {
   TwoLanes world;
   world.bench.lane.detach(0);
   world.bench.lane.submit(world.change);
@@ -201,4 +201,4 @@ TEST_CASE("given up: a change that was never sent holds back nothing") {
 }
 
 }  // namespace
-}  // namespace rtrs::given_up_test
+}  // namespace rtrs::unresolved_test
