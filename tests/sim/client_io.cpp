@@ -53,7 +53,7 @@ void ClientNode::start_transfer() {
   transfer.client = this;
   transfer.number = next_++;
   transfer.device = devices[rng().below(devices.size())];
-  if (transfer.device->may_be_joined() && rng().chance(80))
+  if (transfer.device->may_be_joined() && rng().chance(knobs_.join))
     return send_join(transfer.device, /*counted=*/false);
   const auto& users = transfer.device->sharers;
   const UserPtr user = users[rng().below(users.size())];

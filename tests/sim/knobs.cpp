@@ -225,6 +225,19 @@ void draw_proofs(Knobs& knobs, Rng rng) {
   }
 }
 
+/// Likewise. Several users of one device look at it at different times, and another client changes
+/// it in between.
+void draw_sharing(Knobs& knobs, Rng rng) {
+  if (!knobs.server_extensions || knobs.clients.size() < 2 || !rng.chance(100)) return;
+  knobs.disks.resize(1);
+  knobs.disks[0].backend_read_only = knobs.disks[0].export_read_only = false;
+  for (ClientKnobs& client : knobs.clients) {
+    client.claims = client.extensions;
+    client.join = rng.pick({200U, 500U});
+    client.close = std::max(client.close, 50U);
+  }
+}
+
 }  // namespace
 
 Duration Knobs::longest_storage() const {
@@ -304,6 +317,7 @@ Knobs draw_knobs(Rng& rng, bool long_run) {
   draw_strangers(knobs, Rng{Rng{rng}.next() + 3}, faults);
   draw_foreign(knobs, Rng{Rng{rng}.next() + 4});
   draw_proofs(knobs, Rng{Rng{rng}.next() + 5});
+  draw_sharing(knobs, Rng{Rng{rng}.next() + 6});
   return knobs;
 }
 

@@ -70,6 +70,7 @@ struct ClientKnobs {
   Duration think_max{};       ///< between two decisions
   unsigned cancel = 0;        ///< per mille of the decisions
   unsigned close = 0;         ///< likewise
+  unsigned join = 80;         ///< likewise, to do I/O: another user shares a device
   unsigned disconnect = 0;    ///< likewise
   unsigned change_paths = 0;  ///< likewise: one is added, or removed
   unsigned foreign = 0;       ///< per mille of its paths but the first: lead to another server
