@@ -50,7 +50,7 @@ class MemoryPath;
 /// Brings what a client had in a session into the next one, when the server has forgotten it.
 ///
 /// Threads: the client's background thread; must not block.
-class SessionKeeper {
+class RecoveryHandler {
  public:
   /// A new session has been made; nothing but this operation runs in it until it has ended. It runs
   /// on the control connection and belongs to the client from here on. All its requests must be
@@ -61,26 +61,26 @@ class SessionKeeper {
   virtual int reopened(Operation& operation) = 0;
   /// Its path was lost meanwhile: nothing of it counts.
   virtual void reopening_failed(Operation& /*operation*/) {}
-  /// The next errand, for which nobody waits. Asked when a path has come, and every kErrandPause
-  /// while one stands; one errand at a time. The operation runs on the control connection and
-  /// belongs to the client from here on. Null: nothing now.
-  virtual std::unique_ptr<Operation> errand() { return nullptr; }
+  /// The next background job, for which nobody waits. Asked when a path has come, and every
+  /// kBackgroundPause while one stands; one background job at a time. The operation runs on the
+  /// control connection and belongs to the client from here on. Null: nothing now.
+  virtual std::unique_ptr<Operation> background_job() { return nullptr; }
   /// It ended. Then the next one is asked for: at once, or after EIO as above. Or it was given up,
-  /// not finished(), since it took longer than kErrandPause, and another one may be quicker. That
-  /// is done between own peers only, and as long as this leaves permits to others.
-  virtual void errand_ended(Operation& /*operation*/) {}
+  /// not finished(), since it took longer than kBackgroundPause, and another one may be quicker.
+  /// That is done between own peers only, and as long as this leaves permits to others.
+  virtual void background_job_ended(Operation& /*operation*/) {}
   /// The server wants memory back that it has exposed to the session's memory paths. The user
   /// protocol tells which.
   virtual void on_recall() {}
 
  protected:
-  ~SessionKeeper() = default;
+  ~RecoveryHandler() = default;
 };
 
 /// Frames that arrived damaged in this process: their checksum does not match. Any thread.
 std::uint64_t digest_errors();
 
-inline constexpr Duration kErrandPause = std::chrono::seconds{1};
+inline constexpr Duration kBackgroundPause = std::chrono::seconds{1};
 
 /// Longer than this nobody spins: sleeping costs little of it.
 inline constexpr Duration kMaxSpin = std::chrono::milliseconds{1};
@@ -113,7 +113,7 @@ struct ClientOptions {
   bool require_extension = false;
   /// Null: requests that were in flight in a session that the server has forgotten fail with EIO,
   /// and so does everything later. Must outlive the client.
-  SessionKeeper* keeper = nullptr;
+  RecoveryHandler* recovery = nullptr;
   unsigned lanes = 0;  ///< I/O connections per path; 0 = one per CPU, at most 4
   /// How long one who waits on a lane looks again and again before it sleeps, as long as answers
   /// come so soon; at most kMaxSpin, 0 = sleep at once.
@@ -226,7 +226,7 @@ class LaneLoop {
 ///
 /// A session outlives its paths: requests in flight on a path that dies go over another one, and
 /// wait for one when there is none (ClientOptions::no_path_timeout). It dies when its server shows
-/// something else than before (SessionKeeper), and stays dead: every call answers EIO at once.
+/// something else than before (RecoveryHandler), and stays dead: every call answers EIO at once.
 ///
 /// Threads: every function may be called from any thread, except the destructor (nobody may be
 /// inside).

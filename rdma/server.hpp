@@ -196,7 +196,8 @@ unsigned paths_of(const ServerSession& session);
 /// Threads: the session's reactor.
 bool revoke_memory_path(ServerSession& session, const wire::Uuid& path);
 /// Tells the client that memory is wanted back that its memory paths may use
-/// (SessionKeeper::on_recall()). It hears of it when it has a path. False: it has no memory paths.
+/// (RecoveryHandler::on_recall()). It hears of it when it has a path. False: it has no memory
+/// paths.
 ///
 /// Threads: the session's reactor.
 bool recall_memory(ServerSession& session);

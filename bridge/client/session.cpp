@@ -71,8 +71,8 @@ tl::expected<std::shared_ptr<Session>, Failure> Session::connect(rtrs::ClientOpt
                                                                  const Interrupt& interrupt) {
   rtrs::Log log = options.log;
   Limited limited{interrupt, options.connect_timeout};
-  const auto make = [&](rtrs::SessionKeeper& keeper) {
-    options.keeper = &keeper;
+  const auto make = [&](rtrs::RecoveryHandler& recovery) {
+    options.recovery = &recovery;
     return rtrs::Client::connect(std::move(options), interrupt);
   };
   auto session = start(make, std::move(log), limited.interrupt());

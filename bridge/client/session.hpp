@@ -56,7 +56,7 @@ Failure nonsense_from_server(const std::string& what);
 /// the session is dead then, and stays so: everything answers EIO. Its owner may make another one.
 ///
 /// Threads: any.
-class Session final : public rtrs::SessionKeeper,
+class Session final : public rtrs::RecoveryHandler,
                       public LaneSource,
                       public std::enable_shared_from_this<Session> {
  public:
@@ -65,9 +65,9 @@ class Session final : public rtrs::SessionKeeper,
   /// Errors: as rtrs::Client::connect(); EPROTO (the server does not speak RNBD).
   static tl::expected<std::shared_ptr<Session>, Failure> connect(rtrs::ClientOptions options,
                                                                  const Interrupt& interrupt);
-  /// The same over the client that `make` connects, for which the session is the keeper.
+  /// The same over the client that `make` connects, for which the session is the recovery handler.
   using ClientMaker = std::function<tl::expected<std::unique_ptr<rtrs::Client>, Failure>(
-      rtrs::SessionKeeper& keeper)>;
+      rtrs::RecoveryHandler& recovery)>;
   static tl::expected<std::shared_ptr<Session>, Failure> start(const ClientMaker& make,
                                                                rtrs::Log log,
                                                                const Interrupt& interrupt);
@@ -136,8 +136,8 @@ class Session final : public rtrs::SessionKeeper,
   std::unique_ptr<rtrs::Operation> reopen(const rtrs::SessionLimits& limits) override;
   int reopened(rtrs::Operation& operation) override;
   void reopening_failed(rtrs::Operation& operation) override;
-  std::unique_ptr<rtrs::Operation> errand() override;
-  void errand_ended(rtrs::Operation& operation) override;
+  std::unique_ptr<rtrs::Operation> background_job() override;
+  void background_job_ended(rtrs::Operation& operation) override;
   void on_recall() override;
 
   /// Calls `listener` when the server wants blocks of bricks back, on the client's thread, which
@@ -198,7 +198,7 @@ class Session final : public rtrs::SessionKeeper,
   std::condition_variable changed_;
   DeviceTable table_;                              ///< of Mappings; guarded by mutex_
   std::vector<std::weak_ptr<ClientDevice>> lost_;  ///< guarded by mutex_
-  DeviceTable::Device errand_;                     ///< being closed; guarded by mutex_
+  DeviceTable::Device background_job_;             ///< being closed; guarded by mutex_
   std::string stale_;                     ///< why this is another one now; guarded by mutex_
   std::string last_refusal_;              ///< of a reopening; guarded by mutex_
   std::unique_ptr<rtrs::Client> client_;  ///< last: its thread calls reopen() until it is gone

@@ -49,23 +49,23 @@ void Session::release(const std::shared_ptr<Mapping>& mapping) {
 }
 
 /// A device that cannot be closed now, for want of a path, a permit or an answer, is closed later
-/// by errand().
+/// by background_job().
 void Session::close_for_good(Mapping& mapping) { end_closing(mapping, close_in_passing(mapping)); }
 
 /// Closes an unused device.
-std::unique_ptr<rtrs::Operation> Session::errand() {
+std::unique_ptr<rtrs::Operation> Session::background_job() {
   std::lock_guard lock{mutex_};
-  errand_ = table_.next_left();
-  return errand_ ? table_.close(*errand_) : nullptr;
+  background_job_ = table_.next_left();
+  return background_job_ ? table_.close(*background_job_) : nullptr;
 }
 
-void Session::errand_ended(rtrs::Operation& operation) {
+void Session::background_job_ended(rtrs::Operation& operation) {
   const int error = operation.finished() ? operation.error() : EINTR;
   DeviceTable::Device device;
   bool believed = false;
   {
     std::lock_guard lock{mutex_};
-    device = std::move(errand_);
+    device = std::move(background_job_);
     believed = table_.believes_close(*device, error);
   }
   end_closing(*device, believed ? error : EIO);

@@ -39,7 +39,7 @@
 #include "bridge/daemon/storage_watch.hpp"
 #include "bridge/protocol/brick_messages.hpp"
 #include "bridge/server/block_server.hpp"
-#include "bridge/server/turns_beside.hpp"
+#include "bridge/server/reservations_beside.hpp"
 #include "rdma/client_log.hpp"
 #include "rdma/memlock.hpp"
 #include "rdma/server.hpp"
@@ -68,7 +68,7 @@ constexpr std::chrono::seconds kPatience{10};
 
 /// The records that outlive the server. Null: a default that cannot be used, as in a mere trial.
 struct State {
-  std::shared_ptr<WriterStore> turns;
+  std::shared_ptr<WriterStore> reservations;
   std::shared_ptr<LossCount> losses;
   std::shared_ptr<ServerIdentity> identity;
   std::shared_ptr<mirror::MemberStore> members;
@@ -114,11 +114,11 @@ tl::expected<State, std::string> open_state(const std::string& directory,
                           ", where clients could open it; name another "
                           "--state-directory");
   }
-  auto turns = TurnFiles::open(where + "/writers");
-  auto losses = turns ? LossCount::open(where) : tl::unexpected(turns.error());
+  auto reservations = ReservationFiles::open(where + "/writers");
+  auto losses = reservations ? LossCount::open(where) : tl::unexpected(reservations.error());
   auto members = losses ? MemberFiles::open(where + "/members") : tl::unexpected(losses.error());
   if (members) {
-    return State{std::move(*turns), std::make_shared<LossCount>(std::move(*losses)),
+    return State{std::move(*reservations), std::make_shared<LossCount>(std::move(*losses)),
                  open_identity(where), std::move(*members)};
   }
   // Without these records, a client would undo what others have written since.
@@ -144,7 +144,8 @@ void record_loss(const LossCount& losses) {
 CatalogueOptions catalogue_options(const State& state) {
   CatalogueOptions options;
   options.patience = kPatience;
-  if (state.turns) options.turns = std::make_shared<TurnsBeside>(state.turns);
+  if (state.reservations)
+    options.reservations = std::make_shared<ReservationsBeside>(state.reservations);
   options.members = state.members;
   options.volatile_epoch =
       rtrs::volatile_epoch_of_this_machine(state.losses ? state.losses->count() : 0);

@@ -25,7 +25,7 @@ namespace rnbd {
 namespace {
 
 constexpr const char* kLock = ".lock";
-constexpr const char* kNew = "new";  ///< one turn is saved at a time
+constexpr const char* kNew = "new";  ///< one reservation is saved at a time
 
 std::string name_of(const wire::Uuid& storage) {
   constexpr const char* kDigits = "0123456789abcdef";
@@ -167,7 +167,7 @@ int replace(int directory, const std::string& draft, const std::string& name) {
 
 }  // namespace
 
-tl::expected<std::unique_ptr<TurnFiles>, std::string> TurnFiles::open(
+tl::expected<std::unique_ptr<ReservationFiles>, std::string> ReservationFiles::open(
     const std::string& directory) {
   std::error_code failure;
   std::filesystem::create_directories(directory, failure);
@@ -182,24 +182,25 @@ tl::expected<std::unique_ptr<TurnFiles>, std::string> TurnFiles::open(
   }
   make_spares(fd.get());
   ::flock(lock.get(), LOCK_UN);
-  return std::unique_ptr<TurnFiles>{new TurnFiles{std::move(fd), std::move(lock), directory}};
+  return std::unique_ptr<ReservationFiles>{
+      new ReservationFiles{std::move(fd), std::move(lock), directory}};
 }
 
-tl::unexpected<std::string> TurnFiles::failure(const std::string& name, int error) const {
+tl::unexpected<std::string> ReservationFiles::failure(const std::string& name, int error) const {
   return tl::unexpected(path_ + '/' + name + ": " + text_of(error));
 }
 
 /// For all storage: it is not held for long.
-void TurnFiles::lock() {
+void ReservationFiles::lock() {
   while (::flock(lock_.get(), LOCK_EX) < 0 && errno == EINTR) {
   }
 }
 
-void TurnFiles::unlock() { ::flock(lock_.get(), LOCK_UN); }
+void ReservationFiles::unlock() { ::flock(lock_.get(), LOCK_UN); }
 
 /// An unreadable record is no sign that there was none: taken for that, it would let somebody
 /// repeat a write over those of others.
-tl::expected<WriterRecord, std::string> TurnFiles::load(const wire::Uuid& storage) {
+tl::expected<WriterRecord, std::string> ReservationFiles::load(const wire::Uuid& storage) {
   const std::string name = name_of(storage);
   const rtrs::OwnedFd file = open_regular(directory_.get(), name, O_RDONLY);
   if (!file && errno == ENOENT) return WriterRecord{};
@@ -214,8 +215,8 @@ tl::expected<WriterRecord, std::string> TurnFiles::load(const wire::Uuid& storag
                         ": is damaged; if no client has been cut off while it wrote, remove it");
 }
 
-tl::expected<void, std::string> TurnFiles::save(const wire::Uuid& storage,
-                                                const WriterRecord& record) {
+tl::expected<void, std::string> ReservationFiles::save(const wire::Uuid& storage,
+                                                       const WriterRecord& record) {
   const std::string name = name_of(storage);
   if (record.parts.size() > kMaxParts) return failure(name, EMLINK);
   const std::string draft = name + "." + kNew;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The records that outlive a server, in its state directory: the turns of writers, one small file
-// for each storage, whether flushes have failed, and the server's identity.
+// The records that outlive a server, in its state directory: the reservations of writers, one small
+// file for each storage, whether flushes have failed, and the server's identity.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <tl/expected.hpp>
 #include <utility>
 
-#include "bridge/server/writer_turns.hpp"
+#include "bridge/server/writer_reservations.hpp"
 #include "rdma/owned_fd.hpp"
 #include "rdma/server_id.hpp"
 
@@ -17,12 +17,13 @@ namespace rnbd {
 
 /// Files are replaced as a whole, and are durable. Servers may share the directory, as long as only
 /// one of them has a storage open for writing.
-class TurnFiles final : public WriterStore {
+class ReservationFiles final : public WriterStore {
  public:
   /// Makes the directory if it is not there.
   ///
   /// Errors: the mistake in it.
-  static tl::expected<std::unique_ptr<TurnFiles>, std::string> open(const std::string& directory);
+  static tl::expected<std::unique_ptr<ReservationFiles>, std::string> open(
+      const std::string& directory);
 
   void lock() override;
   void unlock() override;
@@ -31,7 +32,7 @@ class TurnFiles final : public WriterStore {
                                        const WriterRecord& record) override;
 
  private:
-  TurnFiles(rtrs::OwnedFd directory, rtrs::OwnedFd lock, std::string path)
+  ReservationFiles(rtrs::OwnedFd directory, rtrs::OwnedFd lock, std::string path)
       : directory_{std::move(directory)}, lock_{std::move(lock)}, path_{std::move(path)} {}
 
   /// For people: the file's path, and its trouble.

@@ -93,10 +93,10 @@ wire::OpenOrder BlockSession::order_of(const rtrs::ServerRequest& request, std::
 }
 
 /// Only clients that number their OPENs say so.
-Coming BlockSession::coming(const rtrs::ServerRequest& open,
-                            const wire::OpenRequest& wanted) const {
-  if (order_of(open, sizeof(wire::Open)).number == 0) return Coming::unknown;
-  return (wanted.flags & wire::kOpenAgain) != 0 ? Coming::again : Coming::anew;
+OpenKind BlockSession::open_kind(const rtrs::ServerRequest& open,
+                                 const wire::OpenRequest& wanted) const {
+  if (order_of(open, sizeof(wire::Open)).number == 0) return OpenKind::unknown;
+  return (wanted.flags & wire::kOpenAgain) != 0 ? OpenKind::again : OpenKind::anew;
 }
 
 /// The errno with which an OPEN must end, because its sender has left or has been answered
@@ -133,7 +133,7 @@ void BlockSession::refuse_copies(std::uint32_t number, int error) {
 
 /// In the order in which they came: clients that do not number their OPENs rely on it.
 void BlockSession::in_order(rtrs::ServerRequest& request, wire::MessageType type) {
-  if (turns_under_way_ > 0) return held_.push_back({&request, type});
+  if (reservations_under_way_ > 0) return held_.push_back({&request, type});
   if (type == wire::MessageType::claim) return claim(request);
   type == wire::MessageType::open ? open(request) : close(request);
 }
@@ -143,7 +143,7 @@ void BlockSession::in_order(rtrs::ServerRequest& request, wire::MessageType type
 /// at once comes here, too.
 void BlockSession::go_on() {
   bool more = !held_.empty() && !going_on_;
-  while (more && turns_under_way_ == 0) {
+  while (more && reservations_under_way_ == 0) {
     const Held next = held_.front();
     held_.pop_front();
     more = going_on_ = !held_.empty();

@@ -108,7 +108,7 @@ class BlockSession {
   void refuse_copies(std::uint32_t number, int error);
   void in_order(rtrs::ServerRequest& request, wire::MessageType type);
   void go_on();
-  Coming coming(const rtrs::ServerRequest& open, const wire::OpenRequest& wanted) const;
+  OpenKind open_kind(const rtrs::ServerRequest& open, const wire::OpenRequest& wanted) const;
   void close(rtrs::ServerRequest& request);
   void finish_close(Device& device);
   void record_leaving();
@@ -133,9 +133,9 @@ class BlockSession {
                      rtrs::LogLevel level);
   void found(const OpeningPtr& opening);
   bool is_closing(const WriterCount* storage) const;
-  void take_turn(const OpeningPtr& opening, Lease lease);
-  void record_turn(const OpeningPtr& opening);
-  void end_turn(const OpeningPtr& opening, tl::expected<Lease, Failure> lease);
+  void reserve(const OpeningPtr& opening, Lease lease);
+  void record_reservation(const OpeningPtr& opening);
+  void end_reservation(const OpeningPtr& opening, tl::expected<Lease, Failure> lease);
   bool reclaim(const OpeningPtr& opening, const WriterCount* storage, std::function<void()> again);
   bool wait_for_leaver(const OpeningPtr& opening, std::function<void()> again);
   void limit(const OpeningPtr& opening);
@@ -233,7 +233,7 @@ class BlockSession {
   OpenTable devices_;
   std::shared_ptr<Throttle> throttle_;  ///< of the session; null: it has none
   ThrottleFlow flow_;                   ///< there
-  unsigned turns_under_way_ = 0;
+  unsigned reservations_under_way_ = 0;
   std::deque<Held> held_;                 ///< behind them
   bool going_on_ = false;                 ///< with the first of these
   std::uint32_t settled_ = 0;             ///< OPENs below it have ended for the client

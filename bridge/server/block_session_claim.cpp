@@ -21,7 +21,7 @@ void BlockSession::claim(rtrs::ServerRequest& request) {
   const Device* const device = usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
   wire::OpenRequest wanted{device->lease.mode(), 0, device->name};
-  const auto opening = std::make_shared<Opening>(request, std::move(wanted), Coming::anew, *this);
+  const auto opening = std::make_shared<Opening>(request, std::move(wanted), OpenKind::anew, *this);
   opening->claim = *message;
   try_claim(opening);
 }
@@ -40,7 +40,7 @@ void BlockSession::try_claim(const OpeningPtr& opening) {
   const std::string& name = opening->name();
   if (!device->lease.unclaimed()) return claimed(opening, tl::unexpected(refusal_of(name, EROFS)));
   auto lease = catalogue_.claim(device->lease, *opening->claim);
-  if (lease) return take_turn(opening, std::move(*lease));
+  if (lease) return reserve(opening, std::move(*lease));
   const WriterCount* const writers = device->lease.storage()->writers();
   const bool retry =
       lease.error() == EPERM && reclaim(opening, writers, [this, opening] { try_claim(opening); });
@@ -77,7 +77,7 @@ void BlockSession::claimed(const OpeningPtr& opening, tl::expected<Lease, Failur
 /// takes no right away from others: it may find that it must not write.
 bool BlockSession::reclaim(const OpeningPtr& opening, const WriterCount* storage,
                            std::function<void()> again) {
-  if (opening->coming == Coming::again) return false;
+  if (opening->open_kind == OpenKind::again) return false;
   if (!surroundings_.reclaim || std::exchange(opening->reclaimed, true)) {
     return wait_for_leaver(opening, std::move(again));
   }

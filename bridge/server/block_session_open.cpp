@@ -86,7 +86,7 @@ void BlockSession::open(rtrs::ServerRequest& request) {
   const bool named = catalogue_.has(wanted->device_name);
   const bool is_file = !named && catalogue_.has_search_path();
   const std::string referral = named ? "" : catalogue_.referral_of(wanted->device_name);
-  const Coming how = coming(request, *wanted);
+  const OpenKind how = open_kind(request, *wanted);
   const auto opening = std::make_shared<Opening>(request, std::move(*wanted), how, *this);
   opening->access.unclaimed = facts_.claims &&
                               (opening->wanted.flags & wire::kOpenUnclaimed) != 0 &&
@@ -153,7 +153,7 @@ void BlockSession::open_export(const OpeningPtr& opening) {
     return renew_export(opening);
   }
   auto lease = catalogue_.open_named(name, opening->access);
-  if (lease) return take_turn(opening, std::move(*lease));
+  if (lease) return reserve(opening, std::move(*lease));
   const bool retry = lease.error() == EPERM && reclaim(opening, catalogue_.writers(name),
                                                        [this, opening] { open_export(opening); });
   if (retry) return;
@@ -206,7 +206,7 @@ void BlockSession::open_file(const OpeningPtr& opening) {
 
 void BlockSession::found(const OpeningPtr& opening) {
   auto file = *std::exchange(opening->file, std::nullopt);
-  if (file) return take_turn(opening, std::move(*file));
+  if (file) return reserve(opening, std::move(*file));
   const Refusal& refusal = file.error();
   const bool retry = refusal.error == EPERM &&
                      reclaim(opening, refusal.writers, [this, opening] { open_file(opening); });
@@ -216,7 +216,7 @@ void BlockSession::found(const OpeningPtr& opening) {
 /// Reserves before anything is written, but never beside an earlier reservation of the same device:
 /// its CLOSE, still in progress, would undo the next write. A session that migrates joins the
 /// present writers, but not one that was cut off.
-void BlockSession::take_turn(const OpeningPtr& opening, Lease lease) {
+void BlockSession::reserve(const OpeningPtr& opening, Lease lease) {
   const std::string& name = opening->name();
   if (int error = verdict(opening->request, name)) {
     opening->state = Opening::State::over;
@@ -228,45 +228,47 @@ void BlockSession::take_turn(const OpeningPtr& opening, Lease lease) {
         opening, tl::unexpected(Failure{EPERM, in_quotes(name) + ": what was under way when it was "
                                                                  "closed has not ended"}));
   }
-  if (catalogue_.rejoin(lease, facts_.uuid, opening->coming)) {
+  if (catalogue_.rejoin(lease, facts_.uuid, opening->open_kind)) {
     return opened(opening, std::move(lease));
   }
   limit(opening);
   opening->lease.emplace(std::move(lease));
-  opening->line = ExportCatalogue::line_of_turns();
-  opening->in_turn = true;
-  ++turns_under_way_;
+  opening->line = ExportCatalogue::line_of_reservations();
+  opening->being_reserved = true;
+  ++reservations_under_way_;
   const bool migrates = opening->lease->mode() == wire::AccessMode::migration;
   const WriterCount* const writers = opening->lease->storage()->writers();
   opening->reclaimed = false;
-  if (migrates && reclaim(opening, writers, [this, opening] { record_turn(opening); })) return;
-  record_turn(opening);
+  if (migrates && reclaim(opening, writers, [this, opening] { record_reservation(opening); }))
+    return;
+  record_reservation(opening);
 }
 
-void BlockSession::record_turn(const OpeningPtr& opening) {
+void BlockSession::record_reservation(const OpeningPtr& opening) {
   const auto work = [opening, uuid = facts_.uuid] {
     if (opening->state != Opening::State::late) {
-      opening->turn = opening->catalogue.take_turn(*opening->lease, uuid, opening->coming);
+      opening->reservation = opening->catalogue.reserve(*opening->lease, uuid, opening->open_kind);
     }
     opening->catalogue.lines().end(opening->line);
   };
   const auto then = [this, opening] {
     if (opening->state == Opening::State::late) return opening->let_go();
     Lease lease = std::move(*std::exchange(opening->lease, std::nullopt));
-    if (opening->turn) return end_turn(opening, std::move(lease));
-    end_turn(opening, tl::unexpected(unrecorded(opening->name(), opening->turn.error())));
+    if (opening->reservation) return end_reservation(opening, std::move(lease));
+    end_reservation(opening,
+                    tl::unexpected(unrecorded(opening->name(), opening->reservation.error())));
   };
   const bool begun = catalogue_.lines().begin(opening->line, opening.get(), [opening, work, then] {
     opening->surroundings.run_recording(opening->reactor, work, then);
   });
   if (begun) return;
   opening->lease.reset();
-  end_turn(opening, tl::unexpected(directory_hangs(opening->name())));
+  end_reservation(opening, tl::unexpected(directory_hangs(opening->name())));
 }
 
-void BlockSession::end_turn(const OpeningPtr& opening, tl::expected<Lease, Failure> lease) {
-  --turns_under_way_;
-  opening->in_turn = false;
+void BlockSession::end_reservation(const OpeningPtr& opening, tl::expected<Lease, Failure> lease) {
+  --reservations_under_way_;
+  opening->being_reserved = false;
   const bool more = !held_.empty();
   opened(opening, std::move(lease));
   if (more) go_on();
@@ -292,8 +294,8 @@ void BlockSession::abandon(const OpeningPtr& opening) {
   const std::string& name = opening->name();
   opening->state = Opening::State::late;
   if (catalogue_.lines().give_up(opening->line, opening.get())) opening->let_go();
-  const Failure failure = opening->in_turn ? directory_hangs(name) : file_hangs(name);
-  if (std::exchange(opening->in_turn, false)) --turns_under_way_;
+  const Failure failure = opening->being_reserved ? directory_hangs(name) : file_hangs(name);
+  if (std::exchange(opening->being_reserved, false)) --reservations_under_way_;
   const bool more = !held_.empty();
   if (int error = verdict(opening->request, name)) {
     finish(opening->request, error);
@@ -310,7 +312,7 @@ void BlockSession::abandon(const OpeningPtr& opening) {
 
 /// The right to write may be held by an OPEN that is late, which is no reason to give up a device.
 bool BlockSession::may_be_its_own(int error) const {
-  return error == EPERM && catalogue_.lines().hangs(ExportCatalogue::line_of_turns());
+  return error == EPERM && catalogue_.lines().hangs(ExportCatalogue::line_of_reservations());
 }
 
 // ---- The result ---------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ void forget_expired(Map& map) {
 
 /// The key of a storage's reservations in the store; zeros: they are not stored. Numbers of devices
 /// are no part of it, since another boot gives others.
-wire::Uuid turn_key(const BackendInfo& info) {
+wire::Uuid reservation_key(const BackendInfo& info) {
   return info.outlives_server ? info.uuid : wire::Uuid{};
 }
 
@@ -103,24 +103,26 @@ tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_storage(
   if (!backend) return tl::unexpected(backend.error());
   auto geometry = geometry_of((*backend)->info(), options.read_only);
   if (!geometry) return tl::unexpected(Failure{EINVAL, storage + ": " + geometry.error()});
-  const wire::Uuid key = turn_key((*backend)->info());
+  const wire::Uuid key = reservation_key((*backend)->info());
   // An unreadable record is reported when a client wants to write.
-  const bool kept = options_.turns != nullptr && key != wire::Uuid{} && !options.read_only;
+  const bool kept = options_.reservations != nullptr && key != wire::Uuid{} && !options.read_only;
   const auto notes = kept ? (*backend)->notes() : nullptr;
   // The record must not change in between.
   std::unique_lock<std::mutex> one_at_a_time;
-  if (notes != nullptr) one_at_a_time = std::unique_lock{turn_mutex_};
-  if (kept) options_.turns->opened(key, notes);
-  const auto record = kept ? options_.turns->load(key) : tl::expected<WriterRecord, std::string>{};
+  if (notes != nullptr) one_at_a_time = std::unique_lock{reservation_mutex_};
+  if (kept) options_.reservations->opened(key, notes);
+  const auto record =
+      kept ? options_.reservations->load(key) : tl::expected<WriterRecord, std::string>{};
   const auto seat = seat_of(key);
   const std::lock_guard lock{mutex_};
   if (notes != nullptr) forget_users_of(key);
   auto opened = std::make_shared<Storage>(std::move(*backend), *geometry, permanent);
   opened->identity_ = identity;
   opened->writers_ = writers_of(identity, key);
-  opened->turns_ = turns_of(identity, key);
-  if (record && opened->turns_->record().origin == 0) opened->turns_->set_record(*record);
-  opened->turn_key_ = key;
+  opened->reservations_ = reservations_of(identity, key);
+  if (record && opened->reservations_->record().origin == 0)
+    opened->reservations_->set_record(*record);
+  opened->reservation_key_ = key;
   opened->seat_ = seat;
   if (identity) {
     forget_expired(files_);
@@ -135,7 +137,7 @@ tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_storage(
 void ExportCatalogue::forget_users_of(const wire::Uuid& key) {
   const auto writers = writers_by_key_.find(key);
   if (writers == writers_by_key_.end()) return;
-  turns_by_key_.erase(key);
+  reservations_by_key_.erase(key);
   writers->second = std::make_shared<WriterCount>(writers->second->changes() + 1);
 }
 
@@ -174,10 +176,11 @@ std::shared_ptr<WriterCount> ExportCatalogue::writers_of(const MaybeIdentity& id
 }
 
 /// By key where there is one: another disk may get the number that this one has.
-std::shared_ptr<WriterTurns> ExportCatalogue::turns_of(const MaybeIdentity& identity,
-                                                       const wire::Uuid& key) {
+std::shared_ptr<WriterReservations> ExportCatalogue::reservations_of(const MaybeIdentity& identity,
+                                                                     const wire::Uuid& key) {
   const bool has_key = key != wire::Uuid{};
-  return kept_for<WriterTurns>(turns_, turns_by_key_, has_key ? std::nullopt : identity, key);
+  return kept_for<WriterReservations>(reservations_, reservations_by_key_,
+                                      has_key ? std::nullopt : identity, key);
 }
 
 /// May block. Looked up once: from then on this server knows best.
@@ -223,7 +226,8 @@ tl::expected<Lease, int> ExportCatalogue::lease(std::shared_ptr<Storage> storage
   const bool unclaimed = access.unclaimed && !RTRS_PLANTED(opening_claims);
   if (writes && !unclaimed) {
     // It shared the storage before the server's end; the other one has come back first.
-    const bool shared = access.again != wire::Uuid{} && storage->turns_->takes_part(access.again) &&
+    const bool shared = access.again != wire::Uuid{} &&
+                        storage->reservations_->takes_part(access.again) &&
                         storage->writers_->all_take_part();
     const auto as = shared ? wire::AccessMode::migration : access.mode;
     if (const int error = storage->writers_->take(as)) return tl::unexpected(error);

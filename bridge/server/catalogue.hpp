@@ -27,7 +27,7 @@
 #include "bridge/server/rights.hpp"
 #include "bridge/server/search_path.hpp"
 #include "bridge/server/throttle.hpp"
-#include "bridge/server/writer_turns.hpp"
+#include "bridge/server/writer_reservations.hpp"
 #include "rdma/core/time.hpp"
 
 namespace rnbd {
@@ -85,7 +85,7 @@ struct CatalogueOptions {
   /// a server that was killed holds its files until it has ended.
   rtrs::Duration patience{};
   /// Keeps the records of reservations beyond a crash; null: nothing does.
-  std::shared_ptr<WriterStore> turns = {};
+  std::shared_ptr<WriterStore> reservations = {};
   /// Likewise, the records of members of mirror groups; null: no export may be one.
   std::shared_ptr<mirror::MemberStore> members = {};
   /// Another one than in the life before says that answered writes may be lost. 0: unknown.
@@ -195,16 +195,17 @@ class ExportCatalogue {
   /// has one state directory, so all reservations hang when one does.
   OpenLines& lines() { return lines_; }
   std::string line_of_file(std::string_view owner, std::string_view device_name) const;
-  static std::string line_of_turns() { return {}; }
+  static std::string line_of_reservations() { return {}; }
 
-  /// take_turn() where there is nothing to record: a session that reads only, or that has the
+  /// reserve() where there is nothing to record: a session that reads only, or that has the
   /// storage open for writing already and ends nobody's part. False: it is something else. Never
   /// blocks.
-  bool rejoin(Lease& lease, const wire::Uuid& session, Coming coming);
+  bool rejoin(Lease& lease, const wire::Uuid& session, OpenKind open_kind);
   /// The session takes part in writing from here on. May block.
   ///
   /// Errors: of the store.
-  tl::expected<void, std::string> take_turn(Lease& lease, const wire::Uuid& session, Coming coming);
+  tl::expected<void, std::string> reserve(Lease& lease, const wire::Uuid& session,
+                                          OpenKind open_kind);
   /// Names the writer of this lease for messages to refused clients: "'vm1' (10.0.0.5:40312)".
   void name_writer(Lease& lease, const std::string& who);
   /// "'vm1' (10.0.0.5:40312) writes to it", "somebody else writes to it" if nobody is named.
@@ -319,22 +320,25 @@ class ExportCatalogue {
                                                              bool writable);
   tl::expected<Lease, Refusal> lease_found(const FoundFile& file, std::string_view device_name,
                                            const Access& access);
-  bool is_present(const WriterTurns& turns, const wire::Uuid& key) const;
-  tl::expected<void, std::string> take_turn_of(WriterTurns& turns, const wire::Uuid* key,
-                                               const wire::Uuid& session, Coming coming);
-  tl::expected<void, std::string> expel_from(WriterTurns& turns, const wire::Uuid& key,
-                                             const wire::Uuid& session,
+  bool is_present(const WriterReservations& reservations, const wire::Uuid& key) const;
+  tl::expected<void, std::string> reserve_in(WriterReservations& reservations,
+                                             const wire::Uuid* key, const wire::Uuid& session,
+                                             OpenKind open_kind);
+  tl::expected<void, std::string> expel_from(WriterReservations& reservations,
+                                             const wire::Uuid& key, const wire::Uuid& session,
                                              std::unique_lock<std::mutex>& lock);
-  tl::expected<void, std::string> save(const WriterTurns& turns, const wire::Uuid& key,
-                                       std::unique_lock<std::mutex>& lock);
-  tl::expected<void, std::string> record_left_of(const WriterTurns& turns, const wire::Uuid& key,
+  tl::expected<void, std::string> save(const WriterReservations& reservations,
+                                       const wire::Uuid& key, std::unique_lock<std::mutex>& lock);
+  tl::expected<void, std::string> record_left_of(const WriterReservations& reservations,
+                                                 const wire::Uuid& key,
                                                  std::unique_lock<std::mutex>& lock);
   std::shared_ptr<std::mutex> lock_of(const FileIdentity& identity);
   std::shared_ptr<Storage> already_open(const FileIdentity& identity, bool writable);
   tl::expected<Lease, int> lease(std::shared_ptr<Storage> storage, const Geometry& geometry,
                                  const Access& access);
   std::shared_ptr<WriterCount> writers_of(const MaybeIdentity& identity, const wire::Uuid& key);
-  std::shared_ptr<WriterTurns> turns_of(const MaybeIdentity& identity, const wire::Uuid& key);
+  std::shared_ptr<WriterReservations> reservations_of(const MaybeIdentity& identity,
+                                                      const wire::Uuid& key);
   std::shared_ptr<mirror::Seat> seat_of(const wire::Uuid& key);
   void forget_users_of(const wire::Uuid& key);
   std::string writers_in_words(const WriterCount* storage) const;
@@ -355,13 +359,14 @@ class ExportCatalogue {
   std::string why_no_search_path_;                 ///< guarded by mutex_
 
   const std::uint32_t life_ = std::random_device{}() | 1U;  ///< of this process; never 0
-  std::mutex turn_mutex_;                                   ///< one turn is taken at a time
+  std::mutex reservation_mutex_;                            ///< one reservation is taken at a time
   mutable std::mutex mutex_;  ///< guards the maps below and all writer counts; never held for I/O
   std::map<FileIdentity, std::shared_ptr<WriterCount>> writers_;
   std::map<wire::Uuid, std::shared_ptr<WriterCount>>
-      writers_by_key_;                                          ///< of storages that are no file
-  std::map<FileIdentity, std::shared_ptr<WriterTurns>> turns_;  ///< of storages without a key
-  std::map<wire::Uuid, std::shared_ptr<WriterTurns>> turns_by_key_;
+      writers_by_key_;  ///< of storages that are no file
+  std::map<FileIdentity, std::shared_ptr<WriterReservations>>
+      reservations_;  ///< of storages without a key
+  std::map<wire::Uuid, std::shared_ptr<WriterReservations>> reservations_by_key_;
   std::map<wire::Uuid, std::shared_ptr<mirror::Seat>> seats_;
   std::map<const WriterCount*, std::multiset<std::string>> writer_names_;
   std::set<wire::Uuid> left_;  ///< keys of the records that record_left() is to save

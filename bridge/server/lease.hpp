@@ -13,7 +13,7 @@
 #include "bridge/protocol/messages.hpp"
 #include "bridge/server/geometry.hpp"
 #include "bridge/server/search_path.hpp"
-#include "bridge/server/writer_turns.hpp"
+#include "bridge/server/writer_reservations.hpp"
 
 namespace rnbd {
 
@@ -50,9 +50,9 @@ class Storage {
   Geometry geometry_;
   std::optional<FileIdentity> identity_;
   std::shared_ptr<WriterCount> writers_;
-  std::shared_ptr<WriterTurns> turns_;
+  std::shared_ptr<WriterReservations> reservations_;
   std::shared_ptr<mirror::Seat> seat_;
-  wire::Uuid turn_key_{};
+  wire::Uuid reservation_key_{};
   std::size_t leases_ = 0;  ///< guarded by the catalogue's lock
   std::atomic<bool> replaced_{false};
   bool permanent_;

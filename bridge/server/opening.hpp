@@ -17,12 +17,12 @@ namespace rnbd {
 struct BlockSession::Opening {
   enum class State : std::uint8_t { running, over, late };
 
-  Opening(rtrs::ServerRequest& open, wire::OpenRequest what, Coming how,
+  Opening(rtrs::ServerRequest& open, wire::OpenRequest what, OpenKind how,
           const BlockSession& session)
       : request{open},
         wanted{std::move(what)},
-        coming{how},
-        access{wanted.mode, how == Coming::again ? session.facts_.uuid : wire::Uuid{}},
+        open_kind{how},
+        access{wanted.mode, how == OpenKind::again ? session.facts_.uuid : wire::Uuid{}},
         catalogue{session.catalogue_},
         surroundings{session.surroundings_},
         reactor{session.queues_.reactor()} {}
@@ -34,7 +34,7 @@ struct BlockSession::Opening {
 
   rtrs::ServerRequest& request;
   const wire::OpenRequest wanted;
-  const Coming coming;
+  const OpenKind open_kind;
   Access access;
   std::optional<wire::Claim> claim;  ///< of an open device
   ExportCatalogue& catalogue;
@@ -43,15 +43,15 @@ struct BlockSession::Opening {
 
   std::atomic<State> state{State::running};
   std::shared_ptr<void> timer;
-  std::string line;        ///< OpenLines
-  bool in_turn = false;    ///< of the session's turns_under_way_
-  bool renewed = false;    ///< it was seen whether the storage is there
-  bool reclaimed = false;  ///< idle sessions have been ended for it
-  unsigned waits = 0;      ///< for a writer to leave
+  std::string line;             ///< OpenLines
+  bool being_reserved = false;  ///< of the session's reservations_under_way_
+  bool renewed = false;         ///< it was seen whether the storage is there
+  bool reclaimed = false;       ///< idle sessions have been ended for it
+  unsigned waits = 0;           ///< for a writer to leave
   std::shared_ptr<void> wait;
   std::optional<tl::expected<Lease, Refusal>> file;  ///< result
-  std::optional<Lease> lease;                        ///< for which the turn is taken
-  tl::expected<void, std::string> turn;              ///< result
+  std::optional<Lease> lease;                        ///< for which the reservation is taken
+  tl::expected<void, std::string> reservation;       ///< result
 };
 
 /// Why a device is not opened, or not claimed.

@@ -72,7 +72,7 @@ namespace rtrs {
   X(change_unseen, "a device that is another one now is taken for the one that was open")          \
   X(other_writer_unseen, "a device that others wrote to meanwhile is opened again")                \
   X(first_comer_unseen, "where records were lost, who is not the first writes all the same")       \
-  X(turn_forgotten, "a server does not remember who wrote in its life before")                     \
+  X(reservation_forgotten, "a server does not remember who wrote in its life before")              \
   X(part_outlives_leaving, "who is cut off while another one writes may repeat what it wrote")     \
   X(opening_claims, "an opening that has changed nothing excludes other writers")                  \
   X(claim_unseen, "who claims a disk need not know what others have written since")                \

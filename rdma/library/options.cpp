@@ -126,7 +126,7 @@ tl::expected<ClientOptions, Failure> client_settings(const rtrs_client_options& 
 
 tl::expected<ClientOptions, Failure> client_options(const char* uri,
                                                     const rtrs_client_options& options,
-                                                    SessionKeeper& keeper) {
+                                                    RecoveryHandler& recovery) {
   auto parsed = parse_uri(uri != nullptr ? uri : "");
   if (!parsed) return tl::unexpected(parsed.error());
   auto result = client_settings(options, parsed->name);
@@ -134,7 +134,7 @@ tl::expected<ClientOptions, Failure> client_options(const char* uri,
   result->paths = std::move(parsed->paths);
   result->no_path_error = kNoPathError;
   result->features = kFeatures;
-  result->keeper = &keeper;
+  result->recovery = &recovery;
   return result;
 }
 

@@ -61,10 +61,10 @@ tl::expected<Options, Failure> read_options(const Options* from) {
 tl::expected<ClientOptions, Failure> client_settings(const rtrs_client_options& options,
                                                      std::string name);
 
-/// `keeper` as in ClientOptions. Errors: EINVAL, with the remedy.
+/// `recovery handler` as in ClientOptions. Errors: EINVAL, with the remedy.
 tl::expected<ClientOptions, Failure> client_options(const char* uri,
                                                     const rtrs_client_options& options,
-                                                    SessionKeeper& keeper);
+                                                    RecoveryHandler& recovery);
 /// Errors: as above.
 tl::expected<ServerOptions, Failure> server_options(const char* uri,
                                                     const rtrs_server_options& options);

@@ -13,8 +13,8 @@ namespace rtrs::library {
 /// Nothing is open that would have to be opened again: the new session begins at once, and each
 /// call decides for itself how to go on (CallOperation).
 ///
-/// Threads: as SessionKeeper.
-class Renewal final : public SessionKeeper {
+/// Threads: as RecoveryHandler.
+class Renewal final : public RecoveryHandler {
  public:
   /// Of the first session; to be called before any other can begin.
   void expect(const SessionLimits& limits) { max_io_size_ = limits.max_io_size; }

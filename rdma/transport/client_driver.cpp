@@ -66,8 +66,8 @@ ClientDriver::ClientDriver(ClientOptions options)
       work_{io_.get_executor()},
       deadline_{io_},
       look_timer_{io_},
-      errand_timer_{io_},
-      machine_{session_options(options_), random_bits, options_.keeper != nullptr},
+      background_timer_{io_},
+      machine_{session_options(options_), random_bits, options_.recovery != nullptr},
       session_{machine_.session()} {}
 
 ClientDriver::~ClientDriver() {
@@ -179,7 +179,7 @@ void ClientDriver::up_on_io() {
   limits_ = {accepted.max_io_size, accepted.queue_depth, accepted.extension.features,
              accepted.extension.volatile_epoch};
   report({.kind = Notice::Kind::session_up, .limits = accepted, .count = lanes_.size()});
-  ask_for_errands_on_io();
+  ask_for_background_jobs_on_io();
   const std::lock_guard lock{mutex_};
   alive_.store(true, std::memory_order_release);
   settled_ = true;
@@ -205,7 +205,7 @@ void ClientDriver::fail_on_io(Failure failure) {
 void ClientDriver::close_on_io() {
   deadline_.cancel();
   look_timer_.cancel();
-  errand_timer_.cancel();
+  background_timer_.cancel();
   for (Path& path : paths_) {
     if (path.driver) path.driver->close();
     path.driver.reset();

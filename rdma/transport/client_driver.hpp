@@ -103,7 +103,7 @@ class ClientDriver final : public Client {
   int error_without_path() const;
   void report_held_opens_on_io();
   void report_held_writes_on_io();
-  void ask_for_errands_on_io();
+  void ask_for_background_jobs_on_io();
 
   // client_driver_paths.cpp: paths that come and go
   void connect_on_io(unsigned path);
@@ -113,9 +113,9 @@ class ClientDriver final : public Client {
   void detach_on_io(unsigned path);
   void report_statistics(unsigned path) const;
   void first_attempt_failed_on_io(unsigned path, const Cause& cause);
-  void run_errand_on_io();
-  void errand_ended_on_io();
-  void give_up_slow_errand_on_io();
+  void run_background_job_on_io();
+  void background_job_ended_on_io();
+  void cancel_slow_background_job_on_io();
   void flush_control_on_io();
   void create_lanes_on_io(unsigned path);
   bool heard_on_io(unsigned path);
@@ -147,14 +147,14 @@ class ClientDriver final : public Client {
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   boost::asio::steady_timer deadline_;
   boost::asio::steady_timer look_timer_;
-  boost::asio::steady_timer errand_timer_;
+  boost::asio::steady_timer background_timer_;
   ClientMachine machine_;
   ClientSession& session_;   ///< the machine's
   bool performing_ = false;  ///< an action: those that it leads to are performed behind it
   std::array<Path, kMaxPaths> paths_;
   std::unique_ptr<Renewal> renewal_;
-  std::unique_ptr<Operation> errand_;  ///< of the keeper, on the control lane
-  Instant errand_since_{};
+  std::unique_ptr<Operation> background_job_;  ///< of the recovery handler, on the control lane
+  Instant background_since_{};
   Unresolved unresolved_;
   Unresolved control_unresolved_;
   std::unique_ptr<ClientLane> control_lane_;

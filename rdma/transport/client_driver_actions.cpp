@@ -87,8 +87,8 @@ void ClientDriver::perform_on_io(const ClientAction& action) {
     case Kind::release:
       if (!is_bound_on_io(path)) feed_on_io({.kind = ClientEvent::Kind::released, .path = path});
       return;
-    case Kind::run_errands:
-      return run_errand_on_io();
+    case Kind::run_background_jobs:
+      return run_background_job_on_io();
     case Kind::notify:
       return report(action.notice);
     case Kind::end:

@@ -77,7 +77,7 @@ void ClientDriver::connect_on_io(unsigned index) {
   };
   hooks.access = [this, index] { feed_on_io({.kind = ClientEvent::Kind::access, .path = index}); };
   hooks.recall = [this] {
-    if (options_.keeper != nullptr) options_.keeper->on_recall();
+    if (options_.recovery != nullptr) options_.recovery->on_recall();
   };
   hooks.flush_all = [this] { flush_control_on_io(); };
   path.driver = std::make_shared<PathDriver>(
@@ -108,7 +108,7 @@ void ClientDriver::create_lanes_on_io(unsigned index) {
         if (closed_) return;
         if (!scope->writes()) scope->refuse(0);
         for_each_lane([](ClientLane& lane) { lane.resume(); });
-        run_errand_on_io();  // to close what could not be closed
+        run_background_job_on_io();  // to close what could not be closed
       });
     };
   }
@@ -144,25 +144,28 @@ void ClientDriver::attach_on_io(unsigned index) {
   path.driver->flush();
 }
 
-void ClientDriver::run_errand_on_io() {
-  if (closed_ || errand_ || options_.keeper == nullptr || control_lane_->slot_count() == 0) return;
-  errand_ = options_.keeper->errand();
-  if (!errand_) return;
-  errand_since_ = now();
-  errand_->on_finish(
+void ClientDriver::run_background_job_on_io() {
+  if (closed_ || background_job_ || options_.recovery == nullptr ||
+      control_lane_->slot_count() == 0)
+    return;
+  background_job_ = options_.recovery->background_job();
+  if (!background_job_) return;
+  background_since_ = now();
+  background_job_->on_finish(
       [](void* context) {
         auto& self = *static_cast<ClientDriver*>(context);
-        asio::post(self.io_, [&self] { self.errand_ended_on_io(); });
+        asio::post(self.io_, [&self] { self.background_job_ended_on_io(); });
       },
       this);
-  errand_->start(*control_lane_);
+  background_job_->start(*control_lane_);
   flush_control_on_io();
 }
 
-void ClientDriver::errand_ended_on_io() {
-  const auto errand = std::move(errand_);
-  options_.keeper->errand_ended(*errand);
-  if (errand->error() != EIO) run_errand_on_io();  // otherwise later: it may be over at once again
+void ClientDriver::background_job_ended_on_io() {
+  const auto background_job = std::move(background_job_);
+  options_.recovery->background_job_ended(*background_job);
+  if (background_job->error() != EIO)
+    run_background_job_on_io();  // otherwise later: it may be over at once again
 }
 
 // ---- A path goes -------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ void ClientDriver::recover_on_io(unsigned index) {
   renewal_ = std::make_unique<Renewal>();
   renewal_->path = index;
   renewal_->lane = std::make_unique<ClientLane>(*permit, std::uint16_t{1});
-  renewal_->operation = options_.keeper->reopen(limits);
+  renewal_->operation = options_.recovery->reopen(limits);
   core.set_control_handler(&renewal_->lane->handler(index));
   core.attach_reopening(*renewal_->lane, index, *permit, path.driver->control());
   renewal_->operation->on_finish(
@@ -50,9 +50,9 @@ void ClientDriver::recovered_on_io() {
   const unsigned index = renewal->path;
   int error = EIO;
   if (renewal->broken) {
-    options_.keeper->reopening_failed(*renewal->operation);
+    options_.recovery->reopening_failed(*renewal->operation);
   } else {
-    error = options_.keeper->reopened(*renewal->operation);
+    error = options_.recovery->reopened(*renewal->operation);
     if (error != 0) {
       paths_[index].driver->core().set_control_handler(nullptr);
     } else {

@@ -68,28 +68,30 @@ void ClientDriver::report_held_writes_on_io() {
   if (writes_wait_.is_due(held, now(), kPatience)) report({.kind = Notice::Kind::writes_wait});
 }
 
-/// Errands wait for events that nobody reports to this side, such as a permit, or the end of
+/// BackgroundJobs wait for events that nobody reports to this side, such as a permit, or the end of
 /// cancelled calls.
-void ClientDriver::ask_for_errands_on_io() {
-  if (options_.keeper == nullptr) return;
-  errand_timer_.expires_after(kErrandPause);
-  errand_timer_.async_wait([this](boost::system::error_code cancelled) {
+void ClientDriver::ask_for_background_jobs_on_io() {
+  if (options_.recovery == nullptr) return;
+  background_timer_.expires_after(kBackgroundPause);
+  background_timer_.async_wait([this](boost::system::error_code cancelled) {
     if (cancelled || closed_) return;
-    give_up_slow_errand_on_io();
-    if (control_lane_->attached()) run_errand_on_io();
-    ask_for_errands_on_io();
+    cancel_slow_background_job_on_io();
+    if (control_lane_->attached()) run_background_job_on_io();
+    ask_for_background_jobs_on_io();
   });
 }
 
 /// Its permit is in use until the server answers, and one is left for those who open things. A
 /// server without the extension would let these wait, too: there it is waited for.
-void ClientDriver::give_up_slow_errand_on_io() {
-  if (!errand_ || errand_->finished() || now() - errand_since_ < kErrandPause) return;
+void ClientDriver::cancel_slow_background_job_on_io() {
+  if (!background_job_ || background_job_->finished() ||
+      now() - background_since_ < kBackgroundPause)
+    return;
   const bool spare = control_lane_->permits_in_use() + 1 < control_lane_->slot_count();
   if (!spare || (limits_.features & wire::kFeatureExactlyOnce) == 0) return;
-  errand_->cancel(*control_lane_);
-  const auto errand = std::move(errand_);
-  options_.keeper->errand_ended(*errand);
+  background_job_->cancel(*control_lane_);
+  const auto background_job = std::move(background_job_);
+  options_.recovery->background_job_ended(*background_job);
 }
 
 }  // namespace rtrs

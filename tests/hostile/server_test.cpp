@@ -204,7 +204,7 @@ TEST_CASE("a server that hangs up or falls silent with requests under way") {
 }
 
 /// Would fill any new session.
-class Willing final : public SessionKeeper {
+class Willing final : public RecoveryHandler {
  public:
   std::unique_ptr<Operation> reopen(const SessionLimits&) override {
     return std::make_unique<Read>();
@@ -221,9 +221,9 @@ TEST_CASE("a server that comes back with smaller limits ends the session for goo
       all = self.up(other);
       ScriptedServer::until_closed(all);
     }};
-    Willing keeper;
+    Willing recovery;
     auto options = server.options();
-    options.keeper = &keeper;
+    options.recovery = &recovery;
     const auto client = Client::connect(options, {});
     REQUIRE_MESSAGE(client.has_value(), (client ? "" : client.error().text));
     Read read;

@@ -37,7 +37,7 @@ comes_and_goes() {
   config '[export.a]' "path = \"$PWD/a\"" '[export.old]' 'storage = "memory:1M"'
   serve
   attach a
-  hold keeper
+  hold recovery
   config '[export.a]' "path = \"$PWD/a\"" 'description = "the first"' '[export.b]' "path = \"$PWD/b\""
   reload --check | tee said
   says said '"checked_only":true,"added":\["b"\],"changed":\["a"\],"removed":\["old"\]'
@@ -50,7 +50,7 @@ comes_and_goes() {
   if grep -q '"export":"old"' status; then fail "what was removed is still there"; fi
   nbdkit_name=second attach b
   nbdsh <<<'h.pwrite(b"2" * 512, 0)'
-  looks keeper reads$
+  looks recovery reads$
 }
 it "exports come, change and go, and a client of one that stays notices nothing" comes_and_goes
 

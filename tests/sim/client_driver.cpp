@@ -50,7 +50,7 @@ ClientDriver::ClientDriver(World& world, Network& network, const Setup& setup)
       scope_{world, setup.node},
       keys_{world, /*shared=*/false},
       options_{session_options(setup, world.rng())},
-      machine_{options_, [&rng = world.rng()] { return rng.next(); }, setup.keeper != nullptr},
+      machine_{options_, [&rng = world.rng()] { return rng.next(); }, setup.recovery != nullptr},
       session_{machine_.session()},
       path_watch_{world, setup.knobs, setup.client, setup.node, who()},
       latency_watch_{world, setup.knobs, setup.node, setup.server, who()},

@@ -33,7 +33,7 @@ class ClientDriver {
     NodeId server = 0;
     std::uint64_t server_id = 0;  ///< 0 = not known
     std::string session_name;
-    rtrs::SessionKeeper* keeper = nullptr;  ///< null: leaves when the server has forgotten it
+    rtrs::RecoveryHandler* recovery = nullptr;  ///< null: leaves when the server has forgotten it
   };
   /// Index of a lane; 0 is the control lane.
   using LaneIndex = std::size_t;

@@ -33,7 +33,7 @@ struct ClientEnvironment {
   std::function<unsigned(unsigned)> disk_of;  ///< what an export shows now
 };
 
-class ClientNode final : public rtrs::SessionKeeper {
+class ClientNode final : public rtrs::RecoveryHandler {
  public:
   ClientNode(const ClientEnvironment& environment, unsigned number, const ClientKnobs& knobs);
   virtual ~ClientNode();

@@ -24,7 +24,7 @@ void ClientDriver::recover(unsigned index) {
   renewal_ = std::make_unique<Renewal>();
   renewal_->path = index;
   renewal_->lane = std::make_unique<rtrs::ClientLane>(*permit, std::uint16_t{1});
-  renewal_->operation = setup_.keeper->reopen(limits);
+  renewal_->operation = setup_.recovery->reopen(limits);
   core.set_control_handler(&renewal_->lane->handler(index));
   core.attach_reopening(*renewal_->lane, index, *permit, control);
   renewal_->operation->on_finish(
@@ -43,9 +43,9 @@ void ClientDriver::recovered() {
   const unsigned index = renewal->path;
   int error = EIO;
   if (renewal->broken) {
-    setup_.keeper->reopening_failed(*renewal->operation);
+    setup_.recovery->reopening_failed(*renewal->operation);
   } else {
-    error = setup_.keeper->reopened(*renewal->operation);
+    error = setup_.recovery->reopened(*renewal->operation);
     world_.note("client", serial_, "has renewed its session", static_cast<std::uint64_t>(error));
     if (error != 0) {
       session_.path(index).set_control_handler(nullptr);

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kMaxDisks = 100;
 
 /// On a disk of the server's machine that loses nothing.
-class KeptTurns final : public rnbd::WriterStore {
+class KeptReservations final : public rnbd::WriterStore {
  public:
   tl::expected<rnbd::WriterRecord, std::string> load(const rnbd::wire::Uuid& storage) override {
     return records_[storage];
@@ -42,7 +42,7 @@ ServerNode::ServerNode(World& world, const Knobs& knobs, Disks& disks, Checker& 
       node_{world.add_node()},
       scope_{world, node_},
       volatile_epoch_{world.rng().next()},
-      turns_{std::make_shared<KeptTurns>()} {
+      reservations_{std::make_shared<KeptReservations>()} {
   for (const Disk& disk : disks) exports_.push_back(disk.number());
 }
 
@@ -62,9 +62,9 @@ void ServerNode::start() {
   if (replaces && world_.rng().chance(knobs_.faults.replace)) replace_something();
   access_ = {};
   checker_.server_started();
-  process_ =
-      std::make_unique<ServerProcess>(world_, knobs_, queue_depth(), disks_, exports_, checker_,
-                                      ServerFace{node_, id(), volatile_epoch_, foreign_}, turns_);
+  process_ = std::make_unique<ServerProcess>(
+      world_, knobs_, queue_depth(), disks_, exports_, checker_,
+      ServerFace{node_, id(), volatile_epoch_, foreign_}, reservations_);
   if (calm_) process_->calm();
 }
 

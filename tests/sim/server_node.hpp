@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "bridge/server/writer_turns.hpp"
+#include "bridge/server/writer_reservations.hpp"
 #include "rdma/wire/handshake.hpp"
 #include "tests/sim/checker.hpp"
 #include "tests/sim/knobs.hpp"
@@ -67,7 +67,7 @@ class ServerNode {
   unsigned starts_ = 0;
   std::vector<unsigned> exports_;  ///< slot -> number of the disk that is served
   std::vector<NodeId> clients_;    ///< by session
-  std::shared_ptr<rnbd::WriterStore> turns_;
+  std::shared_ptr<rnbd::WriterStore> reservations_;
   std::unique_ptr<ServerProcess> process_;
   std::optional<Scope> stopping_;
 };

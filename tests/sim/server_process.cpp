@@ -52,7 +52,8 @@ void refuse(Wire& wire, int error) {
 
 ServerProcess::ServerProcess(World& world, const Knobs& knobs, std::uint16_t queue_depth,
                              Disks& disks, const std::vector<unsigned>& exports, Checker& checker,
-                             const ServerFace& face, std::shared_ptr<rnbd::WriterStore> turns)
+                             const ServerFace& face,
+                             std::shared_ptr<rnbd::WriterStore> reservations)
     : world_{world},
       knobs_{knobs},
       disks_{disks},
@@ -69,7 +70,7 @@ ServerProcess::ServerProcess(World& world, const Knobs& knobs, std::uint16_t que
                   .memory_limit = session_options_.chunk_memory() * knobs.max_sessions * 3,
                   .features = session_options_.features}},
       storage_{world, knobs.storage, disks, checker, face.node},
-      catalogue_{catalogue_options(std::move(turns))},
+      catalogue_{catalogue_options(std::move(reservations))},
       block_server_{catalogue_, block_server_limits(knobs, queue_depth), surroundings()},
       handler_{world, checker, open_chunks_, block_server_, face.foreign},
       scope_{world, face.node} {
@@ -89,9 +90,10 @@ ServerProcess::ServerProcess(World& world, const Knobs& knobs, std::uint16_t que
   }
 }
 
-rnbd::CatalogueOptions ServerProcess::catalogue_options(std::shared_ptr<rnbd::WriterStore> turns) {
+rnbd::CatalogueOptions ServerProcess::catalogue_options(
+    std::shared_ptr<rnbd::WriterStore> reservations) {
   rnbd::CatalogueOptions options;
-  options.turns = std::move(turns);
+  options.reservations = std::move(reservations);
   options.open = [this](const std::string& specification, const rnbd::BackendOptions& how)
       -> tl::expected<std::unique_ptr<rnbd::Backend>, rtrs::Failure> {
     const bool is_export = specification.starts_with("sim:");

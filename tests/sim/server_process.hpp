@@ -31,7 +31,7 @@ class ServerProcess {
  public:
   ServerProcess(World& world, const Knobs& knobs, std::uint16_t queue_depth, Disks& disks,
                 const std::vector<unsigned>& exports, Checker& checker, const ServerFace& face,
-                std::shared_ptr<rnbd::WriterStore> turns);
+                std::shared_ptr<rnbd::WriterStore> reservations);
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
 
@@ -67,7 +67,7 @@ class ServerProcess {
   bool may_hang();
   void hang(std::function<void()> work, std::function<void()> then);
   std::string stuck_writers();
-  rnbd::CatalogueOptions catalogue_options(std::shared_ptr<rnbd::WriterStore> turns);
+  rnbd::CatalogueOptions catalogue_options(std::shared_ptr<rnbd::WriterStore> reservations);
 
   World& world_;
   const Knobs& knobs_;

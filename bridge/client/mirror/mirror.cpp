@@ -208,17 +208,17 @@ void Mirror::flush_lanes() {
 /// False: nothing has ended. An answer may end the session of others that have ended as well, so
 /// all are taken first.
 bool Mirror::collect() {
-  Errands ended;
+  Tasks ended;
   for (Member& member : members_) {
     if (member.open == nullptr) continue;
     for (auto* job = member.open->loop->collect(); job != nullptr;) {
-      auto& errand = *static_cast<Errand*>(job->context);
+      auto& task = *static_cast<Task*>(job->context);
       job = job->next;
-      ended.push_back(take(errand));
+      ended.push_back(take(task));
     }
   }
   const bool any = !ended.empty();
-  for (auto& errand : ended) finished(std::move(errand));
+  for (auto& task : ended) finished(std::move(task));
   return any;
 }
 
@@ -277,7 +277,7 @@ bool Mirror::may_stop(Clock::time_point now) const {
 
 void Mirror::part() {
   for (Member& member : members_) {
-    give_up_errands(member);
+    cancel_tasks(member);
     member.link->leave(std::move(member.open));
   }
   run_posted();  // closes devices opened in the last moment, with their memory

@@ -118,7 +118,7 @@ class Mirror final : public LaneSource,
   };
   using CallPtr = std::shared_ptr<Call>;
   /// A command on its way to a member.
-  struct Errand {
+  struct Task {
     rtrs::LaneLoop::Job job;
     unsigned member = 0;
     std::uint64_t tag = 0;
@@ -126,7 +126,7 @@ class Mirror final : public LaneSource,
     Order order{};
     Clock::time_point began{};
     std::uint64_t epoch = 0;   ///< Member::epoch when it was sent
-    std::size_t place = 0;     ///< in Member::errands
+    std::size_t place = 0;     ///< in Member::tasks
     std::shared_ptr<void> of;  ///< keeps the memory of its owner
     Transfer transfer;
     Disk::Begun begun;
@@ -139,12 +139,12 @@ class Mirror final : public LaneSource,
     Clock::time_point began{};
     std::uint64_t length = 0;  ///< bytes
   };
-  using Errands = std::vector<std::unique_ptr<Errand>>;
+  using Tasks = std::vector<std::unique_ptr<Task>>;
   struct Member {
     std::unique_ptr<MemberLink> link;
     std::unique_ptr<OpenMember> open;
     std::uint64_t epoch = 0;  ///< counts its sessions
-    Errands errands;
+    Tasks tasks;
     bool lost_power = false;  ///< it said so when it was claimed
     bool discarded = false;
     std::optional<Clock::time_point> without_path;
@@ -168,14 +168,14 @@ class Mirror final : public LaneSource,
   void over() override { over_ = true; }
 
   // Commands on their way.
-  Errand& new_errand(const Command& command);
-  Transfer transfer_for(const Command& command, Errand& errand);
-  void start(Errand& errand);
-  void finished(std::unique_ptr<Errand> errand);
+  Task& new_task(const Command& command);
+  Transfer transfer_for(const Command& command, Task& task);
+  void start(Task& task);
+  void finished(std::unique_ptr<Task> task);
   void claimed(unsigned member, const Claimed& answer);
-  int outcome(Errand& errand);
-  std::unique_ptr<Errand> take(Errand& errand);
-  void give_up_errands(Member& member);
+  int outcome(Task& task);
+  std::unique_ptr<Task> take(Task& task);
+  void cancel_tasks(Member& member);
 
   // The loop.
   void loop();
@@ -256,7 +256,7 @@ class Mirror final : public LaneSource,
   std::vector<CallPtr> arriving_;
   std::vector<MirrorLane*> answered_;  ///< lanes with jobs that have ended
   std::map<std::uint64_t, Own> own_;
-  Errands spare_;
+  Tasks spare_;
   std::vector<pollfd> polled_;
   std::uint64_t next_call_ = 1;
   std::uint64_t last_term_ = 0;  ///< of the groups before

@@ -154,8 +154,8 @@ void Mirror::free_of(std::uint64_t id, Call& call) {
   const bool moves = call.transfer.operation != IoOperation::flush;
   const bool by_force = Clock::now() - *call.left > kGrace;
   for (unsigned i = 0; i < members_.size() && moves; ++i) {
-    const auto holds = [&](const auto& errand) { return errand->operation == id; };
-    if (std::ranges::none_of(members_[i].errands, holds)) continue;
+    const auto holds = [&](const auto& task) { return task->operation == id; };
+    if (std::ranges::none_of(members_[i].tasks, holds)) continue;
     if (!by_force) return;
     members_[i].link->set_trouble("it has not answered for long, while its client had to leave");
     lost(i);
@@ -186,45 +186,45 @@ void Mirror::send(const Command& command) {
     const std::uint64_t sectors = command.range.end - command.range.begin;
     own_[command.operation] = {.began = Clock::now(), .length = sectors * wire::kSectorSize};
   }
-  Errand& errand = new_errand(command);
+  Task& task = new_task(command);
   OpenMember& open = *members_[command.member].open;
   switch (command.order) {
     case Order::read:
     case Order::write:
     case Order::copy:
     case Order::flush:
-      errand.transfer = transfer_for(command, errand);
+      task.transfer = transfer_for(command, task);
       break;
     default: {
       const std::size_t room = open.geometry().max_io;
       const bool pulls = command.order == Order::pull;
-      errand.message.emplace(command, shape_, open.device->handle(), room,
-                             pulls ? uri_of(command.source) : std::string{});
+      task.message.emplace(command, shape_, open.device->handle(), room,
+                           pulls ? uri_of(command.source) : std::string{});
     }
   }
-  start(errand);
+  start(task);
 }
 
-Mirror::Errand& Mirror::new_errand(const Command& command) {
+Mirror::Task& Mirror::new_task(const Command& command) {
   Member& member = members_[command.member];
-  auto errand = spare_.empty() ? std::make_unique<Errand>() : std::move(spare_.back());
+  auto task = spare_.empty() ? std::make_unique<Task>() : std::move(spare_.back());
   if (!spare_.empty()) spare_.pop_back();
-  errand->member = command.member;
-  errand->tag = command.tag;
-  errand->operation = command.operation;
-  errand->order = command.order;
-  errand->began = turn_;
-  errand->epoch = member.epoch;
-  errand->place = member.errands.size();
-  member.errands.push_back(std::move(errand));
-  return *member.errands.back();
+  task->member = command.member;
+  task->tag = command.tag;
+  task->operation = command.operation;
+  task->order = command.order;
+  task->began = turn_;
+  task->epoch = member.epoch;
+  task->place = member.tasks.size();
+  member.tasks.push_back(std::move(task));
+  return *member.tasks.back();
 }
 
-Transfer Mirror::transfer_for(const Command& command, Errand& errand) {
+Transfer Mirror::transfer_for(const Command& command, Task& task) {
   if (command.order == Order::flush) return {.operation = IoOperation::flush};
   if (command.operation < Group::kOwn) {
     const auto& call = calls_.at(command.operation);
-    errand.of = call;
+    task.of = call;
     return call->transfer;
   }
   Transfer transfer;
@@ -232,7 +232,7 @@ Transfer Mirror::transfer_for(const Command& command, Errand& errand) {
   transfer.length = (command.range.end - command.range.begin) * wire::kSectorSize;
   auto& memory = own_[command.operation].memory;
   if (memory == nullptr) memory = std::make_shared<Bytes>(transfer.length);
-  errand.of = memory;
+  task.of = memory;
   if (command.order == Order::read) {
     transfer.into = memory->data();
     return transfer;
@@ -244,65 +244,65 @@ Transfer Mirror::transfer_for(const Command& command, Errand& errand) {
   return transfer;
 }
 
-void Mirror::start(Errand& errand) {
-  Member& member = members_[errand.member];
+void Mirror::start(Task& task) {
+  Member& member = members_[task.member];
   RemoteDevice& device = *member.open->device;
-  if (!errand.message) {
-    if (errand.order == Order::flush) device.begin(errand.transfer, errand.begun);
-    errand.io.emplace(device.geometry(), device.handle(), errand.transfer);
+  if (!task.message) {
+    if (task.order == Order::flush) device.begin(task.transfer, task.begun);
+    task.io.emplace(device.geometry(), device.handle(), task.transfer);
   }
-  errand.job = {};
-  errand.job.context = &errand;
-  errand.job.operation = errand.message ? static_cast<rtrs::Operation*>(&*errand.message)
-                                        : static_cast<rtrs::Operation*>(&*errand.io);
-  member.open->loop->start(errand.job);
+  task.job = {};
+  task.job.context = &task;
+  task.job.operation = task.message ? static_cast<rtrs::Operation*>(&*task.message)
+                                    : static_cast<rtrs::Operation*>(&*task.io);
+  member.open->loop->start(task.job);
   member.started = true;
 }
 
-std::unique_ptr<Mirror::Errand> Mirror::take(Errand& errand) {
-  Errands& errands = members_[errand.member].errands;
-  std::swap(errands[errand.place], errands.back());
-  errands[errand.place]->place = errand.place;
-  auto taken = std::move(errands.back());
-  errands.pop_back();
+std::unique_ptr<Mirror::Task> Mirror::take(Task& task) {
+  Tasks& tasks = members_[task.member].tasks;
+  std::swap(tasks[task.place], tasks.back());
+  tasks[task.place]->place = task.place;
+  auto taken = std::move(tasks.back());
+  tasks.pop_back();
   return taken;
 }
 
-int Mirror::outcome(Errand& errand) {
-  const auto& operation = *errand.job.operation;
-  if (errand.order != Order::flush) return operation.error();
-  RemoteDevice& device = *members_[errand.member].open->device;
-  return device.end(errand.transfer, errand.begun, operation.error());
+int Mirror::outcome(Task& task) {
+  const auto& operation = *task.job.operation;
+  if (task.order != Order::flush) return operation.error();
+  RemoteDevice& device = *members_[task.member].open->device;
+  return device.end(task.transfer, task.begun, operation.error());
 }
 
-void Mirror::finished(std::unique_ptr<Errand> errand) {
-  Member& member = members_[errand->member];
-  const bool counts = errand->epoch == member.epoch && member.open != nullptr && group_ != nullptr;
+void Mirror::finished(std::unique_ptr<Task> task) {
+  Member& member = members_[task->member];
+  const bool counts = task->epoch == member.epoch && member.open != nullptr && group_ != nullptr;
   if (counts) {
     Answer answer;
-    if (errand->message) answer = errand->message->answer();
-    answer.tag = errand->tag;
-    answer.error = outcome(*errand);
-    if (answer.error == EOPNOTSUPP && errand->transfer.operation == IoOperation::write_zeroes) {
-      errand->transfer.operation = IoOperation::write;
-      errand->place = member.errands.size();
-      member.errands.push_back(std::move(errand));
-      return start(*member.errands.back());
+    if (task->message) answer = task->message->answer();
+    answer.tag = task->tag;
+    answer.error = outcome(*task);
+    if (answer.error == EOPNOTSUPP && task->transfer.operation == IoOperation::write_zeroes) {
+      task->transfer.operation = IoOperation::write;
+      task->place = member.tasks.size();
+      member.tasks.push_back(std::move(task));
+      return start(*member.tasks.back());
     }
-    if (errand->message && !errand->message->complaint().empty())
-      member.link->set_trouble(errand->message->complaint());
-    if (errand->order == Order::claim && answer.error == 0) claimed(errand->member, answer.claimed);
-    const auto call = calls_.find(errand->operation);
+    if (task->message && !task->message->complaint().empty())
+      member.link->set_trouble(task->message->complaint());
+    if (task->order == Order::claim && answer.error == 0) claimed(task->member, answer.claimed);
+    const auto call = calls_.find(task->operation);
     if (answer.error != 0 && answer.error != ESTALE && call != calls_.end())
       call->second->failure = answer.error;
     member.failure = answer.error;
     if (!superseded_) group_->answer(answer);
     member.failure = 0;
   }
-  errand->io.reset();
-  errand->message.reset();
-  errand->of.reset();
-  spare_.push_back(std::move(errand));
+  task->io.reset();
+  task->message.reset();
+  task->of.reset();
+  spare_.push_back(std::move(task));
 }
 
 void Mirror::claimed(unsigned number, const Claimed& answer) {
@@ -313,13 +313,13 @@ void Mirror::claimed(unsigned number, const Claimed& answer) {
 }
 
 /// Its session is about to end.
-void Mirror::give_up_errands(Member& member) {
+void Mirror::cancel_tasks(Member& member) {
   ++member.epoch;
   member.more = member.started = false;
   if (member.open == nullptr) return;
-  for (auto& errand : member.errands) member.open->loop->cancel(errand->job);
+  for (auto& task : member.tasks) member.open->loop->cancel(task->job);
   member.open->loop->collect();  // those that had ended
-  member.errands.clear();
+  member.tasks.clear();
 }
 
 }  // namespace rnbd::mirror

@@ -89,7 +89,7 @@ void Mirror::drop(unsigned number) {
   Member& member = members_[number];
   if (member.open == nullptr) return;
   if (group_ != nullptr && has(group_->in_step(), number)) report_loss(member);
-  give_up_errands(member);
+  cancel_tasks(member);
   member.open->loop.reset();
   if (member.discarded) return member.link->let_go(std::move(member.open));
   member.link->renew(std::move(member.open));
@@ -111,7 +111,7 @@ void Mirror::check_links(Clock::time_point now) {
     }
     if (!member.without_path) member.without_path = now;
     auto waits = *member.without_path;
-    for (const auto& errand : member.errands) waits = std::min(waits, errand->began);
+    for (const auto& task : member.tasks) waits = std::min(waits, task->began);
     const bool lasts = now - *member.without_path >= kBlip && now - waits >= kWithoutPath;
     if (session.alive() && !lasts) continue;
     member.link->set_trouble("no path to it works any more");
@@ -158,7 +158,7 @@ void Mirror::begin_anew() {
 /// Another client has written: the users' knowledge of the disk is no longer true.
 void Mirror::end_for_good() {
   for (Member& member : members_) {
-    give_up_errands(member);
+    cancel_tasks(member);
     if (member.open != nullptr) member.open->loop.reset();
     member.link->leave(std::move(member.open));
   }

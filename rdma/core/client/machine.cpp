@@ -186,7 +186,7 @@ void ClientMachine::join(unsigned index, Instant now) {
   if (access != wire::PathAccess::optimized) {
     notify({.kind = Notice::Kind::path_better, .path = index, .access = access});
   }
-  act(Act::run_errands);
+  act(Act::run_background_jobs);
   check_leaving(index);
 }
 

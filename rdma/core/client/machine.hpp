@@ -72,9 +72,9 @@ struct ClientAction {
     fail_overdue,    ///< requests that paths have carried in vain; report overdue
     release,         ///< if no lane is bound to `path`, report released
     forget,          ///< `path`: the next one with its number is another
-    run_errands,     ///< a path has come
-    notify,          ///< `notice`
-    end,             ///< the session, by `cause`
+    run_background_jobs,  ///< a path has come
+    notify,               ///< `notice`
+    end,                  ///< the session, by `cause`
   };
 
   Kind kind;

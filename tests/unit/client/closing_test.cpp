@@ -135,24 +135,24 @@ TEST_CASE("a device that was left with a read under way is closed when that has 
   Device device = world.open("disk0");
   give_up_read(world, *device);
   device.reset();
-  CHECK(world.client->do_errands() == 0);
+  CHECK(world.client->do_background_jobs() == 0);
   SUBCASE("answered") {
     world.client->server.answer_all();
-    CHECK(world.client->do_errands() == 1);
+    CHECK(world.client->do_background_jobs() == 1);
     CHECK(world.client->server.open.empty());
-    CHECK(world.client->do_errands() == 0);
+    CHECK(world.client->do_background_jobs() == 0);
   }
   SUBCASE("its path is dead") {
     world.client->server.lane.detach(0);
     world.client->server.arrivals.clear();
     world.client->server.attach(world.client->server.lane);
-    CHECK(world.client->do_errands() == 1);
+    CHECK(world.client->do_background_jobs() == 1);
     CHECK(world.client->server.open.empty());
   }
   SUBCASE("but not while it has a user again") {
     device = world.open("disk0");
     world.client->server.answer_all();
-    CHECK(world.client->do_errands() == 0);
+    CHECK(world.client->do_background_jobs() == 0);
     CHECK(world.count(MessageType::open) == 1);
   }
 }
@@ -182,9 +182,9 @@ TEST_CASE("a CLOSE that was given up is repeated when nothing of the device is u
   World world;
   Device device = world.open("disk0");
   unanswered(world, MessageType::close, [&] { device.reset(); });
-  CHECK(world.client->do_errands() == 0);  // the server is still at the first
+  CHECK(world.client->do_background_jobs() == 0);  // the server is still at the first
   world.client->server.answer_all();
-  CHECK(world.client->do_errands() == 1);
+  CHECK(world.client->do_background_jobs() == 1);
   CHECK(world.client->server.open.empty());
 }
 
@@ -196,28 +196,29 @@ TEST_CASE("a device whose CLOSE the server is still at keeps no other one open")
   world.client->connected = false;
   device.reset();
   world.client->connected = true;
-  const auto errand = world.client->keeper->errand();
-  REQUIRE(errand);
-  CHECK(world.client->run(*errand, {}) == 0);  // behind the answer to the first CLOSE
-  world.client->keeper->errand_ended(*errand);
+  const auto background_job = world.client->recovery->background_job();
+  REQUIRE(background_job);
+  CHECK(world.client->run(*background_job, {}) == 0);  // behind the answer to the first CLOSE
+  world.client->recovery->background_job_ended(*background_job);
   CHECK(world.count(MessageType::close) == 2);
   CHECK(world.client->server.open.empty());
 }
 
-TEST_CASE("an errand that was given up is not believed, and repeated when the CLOSE has ended") {
+TEST_CASE(
+    "a background job that was given up is not believed, and repeated when the CLOSE has ended") {
   World world;
   Device device = world.open("disk0");
   world.client->connected = false;
   device.reset();
   world.client->connected = true;
-  const auto slow = world.client->keeper->errand();
+  const auto slow = world.client->recovery->background_job();
   REQUIRE(slow);
   slow->start(world.client->server.lane);
   slow->cancel(world.client->server.lane);
-  world.client->keeper->errand_ended(*slow);
-  CHECK(world.client->do_errands() == 0);
+  world.client->recovery->background_job_ended(*slow);
+  CHECK(world.client->do_background_jobs() == 0);
   world.client->server.answer_all();
-  CHECK(world.client->do_errands() == 1);
+  CHECK(world.client->do_background_jobs() == 1);
 }
 
 TEST_CASE("a CLOSE that was never sent is repeated when there is a permit") {
@@ -229,7 +230,7 @@ TEST_CASE("a CLOSE that was never sent is repeated when there is a permit") {
   device.reset();
   CHECK(world.count(MessageType::close) == 0);
   world.client->stalled = nullptr;
-  CHECK(world.client->do_errands() == 1);
+  CHECK(world.client->do_background_jobs() == 1);
   CHECK_FALSE(world.client->server.open.contains("disk0"));
 }
 

@@ -62,7 +62,7 @@ class FakeClient final : public rtrs::Client {
   }
 
   /// The server was restarted: what a client does then. `change` is made to the new session's
-  /// limits. Returns what the keeper thinks of it.
+  /// limits. Returns what the recovery handler thinks of it.
   int renew(std::uint32_t first_id, std::uint64_t volatile_epoch = 0) {
     std::unique_lock lock{mutex};
     server.restart(first_id);
@@ -75,19 +75,19 @@ class FakeClient final : public rtrs::Client {
     return reopen(lock);
   }
 
-  /// A path is back, and then do_errands().
+  /// A path is back, and then do_background_jobs().
   unsigned come_back() {
     connected = true;
-    return do_errands();
+    return do_background_jobs();
   }
-  /// Runs the errands that are left. Returns how many messages that took.
-  unsigned do_errands() {
+  /// Runs the background jobs that are left. Returns how many messages that took.
+  unsigned do_background_jobs() {
     unsigned count = 0;
     for (;; ++count) {
-      const auto operation = keeper->errand();
+      const auto operation = recovery->background_job();
       if (!operation) return count;
       run(*operation, {});
-      keeper->errand_ended(*operation);
+      recovery->background_job_ended(*operation);
       if (operation->error() == EIO) return count + 1;
     }
   }
@@ -98,7 +98,7 @@ class FakeClient final : public rtrs::Client {
     server.lane.shut_down(EIO);
   }
 
-  rtrs::SessionKeeper* keeper = nullptr;
+  rtrs::RecoveryHandler* recovery = nullptr;
   std::atomic<bool> connected{true};  ///< some path stands
   bool shared = false;                ///< let other threads in while requests are in flight
   std::mutex mutex;                   ///< guards the server
@@ -111,10 +111,10 @@ class FakeClient final : public rtrs::Client {
   int reopen(std::unique_lock<std::mutex>& lock) {
     rtrs::ClientLane privileged{0, server.options.slots};
     server.attach(privileged);
-    auto operation = keeper->reopen(limits_);
+    auto operation = recovery->reopen(limits_);
     operation->start(privileged);
     while (!operation->finished()) server.answer();
-    const int error = keeper->reopened(*operation);
+    const int error = recovery->reopened(*operation);
     if (error == 0) {
       server.lane.renew();
       server.attach(server.lane);
@@ -133,8 +133,8 @@ inline bool leave_now(void*) { return true; }
 
 /// A session over a fake client, whose log goes to `log`.
 inline auto start_session(std::unique_ptr<FakeClient> client, rtrs::Log log = {}) {
-  const auto make = [&](rtrs::SessionKeeper& keeper) {
-    client->keeper = &keeper;
+  const auto make = [&](rtrs::RecoveryHandler& recovery) {
+    client->recovery = &recovery;
     return std::unique_ptr<rtrs::Client>{std::move(client)};
   };
   return Session::start(make, std::move(log), {});

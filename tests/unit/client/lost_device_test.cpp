@@ -29,8 +29,8 @@ TEST_CASE("renewal: a device that is another one is lost for good, and the log s
   lost(*device);
 
   // It is closed by whoever comes first, and who opens it then gets what is there.
-  SUBCASE("an errand") {
-    CHECK(world.client->do_errands() == 1);
+  SUBCASE("a background job") {
+    CHECK(world.client->do_background_jobs() == 1);
     CHECK(world.client->server.open.empty());
   }
   SUBCASE("the next one") {}

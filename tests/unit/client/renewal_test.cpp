@@ -147,7 +147,7 @@ TEST_CASE("renewal: without numbers the answer to an old CLOSE is not believed")
     world.restart_during(MessageType::close, 30);
     device.reset();
   }
-  SUBCASE("of an errand") {
+  SUBCASE("of a background job") {
     world.client->connected = false;
     device.reset();
     world.restart_during(MessageType::close, 30);

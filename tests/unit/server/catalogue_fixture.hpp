@@ -31,8 +31,8 @@ inline bool has(const std::string& text, const std::string& part) {
 
 /// A catalogue over fakes that remembers what it opened.
 struct Fakes {
-  explicit Fakes(std::shared_ptr<WriterStore> kept = nullptr) : turns{std::move(kept)} {}
-  std::shared_ptr<WriterStore> turns;
+  explicit Fakes(std::shared_ptr<WriterStore> kept = nullptr) : reservations{std::move(kept)} {}
+  std::shared_ptr<WriterStore> reservations;
   std::vector<std::pair<std::string, BackendOptions>> opened;
   std::uint64_t size = 4096;
   ExportCatalogue catalogue{
@@ -42,10 +42,10 @@ struct Fakes {
          auto backend = std::make_unique<FakeBackend>(size);
          backend->info_.read_only = options.read_only;
          backend->info_.uuid = {1};
-         backend->info_.outlives_server = turns != nullptr;
+         backend->info_.outlives_server = reservations != nullptr;
          return backend;
        },
-       .turns = turns}};
+       .reservations = reservations}};
 };
 
 struct TempFile {

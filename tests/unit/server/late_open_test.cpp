@@ -275,7 +275,7 @@ TEST_CASE("late open: who waits for the state directory is refused for now, the 
   CHECK(writer.error == EAGAIN);
   CHECK(world.logged("'disk': cannot record who writes to it: the state directory does not ans"));
   CHECK(closing.error == 0);
-  // All turns need that directory.
+  // All reservations need that directory.
   CHECK(another.error == EAGAIN);
   CHECK(last.error == EAGAIN);
   CHECK(world.records.size() == 1);
@@ -291,7 +291,7 @@ TEST_CASE("late open: who waits for the state directory is refused for now, the 
   CHECK(again.error == 0);
 }
 
-TEST_CASE("late open: its session may be gone when the turn has been recorded") {
+TEST_CASE("late open: its session may be gone when the reservation has been recorded") {
   LateWorld world;
   auto session = world.make_session("bob");
   Call& writer = world.open(*session, "disk");
@@ -361,16 +361,16 @@ TEST_CASE("late open: who was refused while he waited stands in nobody's way, an
   world.run_all(world.offloaded);
   Call& two = world.open(*second, "b");
   world.run_all(world.offloaded);
-  CHECK(world.records.size() == 1);  // the first one's turn, for which the second one waits
+  CHECK(world.records.size() == 1);  // the first one's reservation, for which the second one waits
   CHECK(world.open_files == 2);
   world.time_is_over();
   CHECK(one.error == EAGAIN);
   CHECK(two.error == EAGAIN);
   world.run_all(world.offloaded);
   CHECK(world.open_files == 1);
-  const std::size_t turns = world.records.size();
+  const std::size_t reservations = world.records.size();
   world.run_all(world.records);
-  CHECK(turns == 1);
+  CHECK(reservations == 1);
   CHECK(world.records.empty());
   world.run_all(world.offloaded);
   CHECK(world.open_files == 0);

@@ -245,12 +245,12 @@ TEST_CASE("seat: of a server that lost its power, the content at the view may be
 
 TEST_CASE("seat: claims come one after the other") {
   World world;
-  std::vector<int> turns;
-  world.seat->begin_claim(world.surroundings, nullptr, [&] { turns.push_back(1); });
-  world.seat->begin_claim(world.surroundings, nullptr, [&] { turns.push_back(2); });
-  CHECK(turns == std::vector<int>{1});
+  std::vector<int> reservations;
+  world.seat->begin_claim(world.surroundings, nullptr, [&] { reservations.push_back(1); });
+  world.seat->begin_claim(world.surroundings, nullptr, [&] { reservations.push_back(2); });
+  CHECK(reservations == std::vector<int>{1});
   world.seat->end_claim();
-  CHECK(turns == std::vector<int>{1, 2});
+  CHECK(reservations == std::vector<int>{1, 2});
 }
 
 }  // namespace

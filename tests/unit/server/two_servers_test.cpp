@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Storage that is open for writing at one server at a time, as images of a cluster are. Two servers
-// take turns, and their records lie beside it.
+// take reservations, and their records lie beside it.
 #include <doctest/doctest.h>
 
 #include <cerrno>
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "bridge/server/turns_beside.hpp"
+#include "bridge/server/reservations_beside.hpp"
 #include "tests/unit/server/catalogue_fixture.hpp"
 
 namespace two_servers_test {
@@ -71,21 +71,22 @@ class OpenImage final : public Backend {
 
 struct Server {
   explicit Server(Image& image)
-      : catalogue{{.open = [&image](const std::string&, const BackendOptions&)
-                       -> tl::expected<std::unique_ptr<Backend>, Failure> {
-                     return std::make_unique<OpenImage>(image);
-                   },
-                   .turns = std::make_shared<TurnsBeside>(std::make_shared<Nowhere>())}} {
+      : catalogue{
+            {.open = [&image](const std::string&, const BackendOptions&)
+                 -> tl::expected<std::unique_ptr<Backend>, Failure> {
+               return std::make_unique<OpenImage>(image);
+             },
+             .reservations = std::make_shared<ReservationsBeside>(std::make_shared<Nowhere>())}} {
     REQUIRE(catalogue.add({"disk", "image", "", false, false}));
   }
   tl::expected<Lease, int> open(const Access& access) {
     catalogue.renew("disk");
     return catalogue.open_named("disk", access);
   }
-  std::uint64_t take_turn(Lease& lease, std::uint8_t session, Coming coming) {
+  std::uint64_t reserve(Lease& lease, std::uint8_t session, OpenKind open_kind) {
     const wire::Uuid uuid{session};
-    if (!catalogue.rejoin(lease, uuid, coming)) {
-      REQUIRE(catalogue.take_turn(lease, uuid, coming));
+    if (!catalogue.rejoin(lease, uuid, open_kind)) {
+      REQUIRE(catalogue.reserve(lease, uuid, open_kind));
     }
     return catalogue.writer_serial(lease);
   }
@@ -107,12 +108,12 @@ TEST_CASE("two servers: users of an image that was fenced off keep nobody away f
   Server first{image};
   auto old = first.open({read_write});
   REQUIRE(old);
-  first.take_turn(*old, 1, Coming::anew);
+  first.reserve(*old, 1, OpenKind::anew);
   Server{image};  // takes the lock, and ends
   auto next = first.open({read_write});
   REQUIRE(next);
   CHECK(next->storage() != old->storage());
-  first.take_turn(*next, 2, Coming::anew);
+  first.reserve(*next, 2, OpenKind::anew);
   CHECK_FALSE(first.open({read_write}));
 }
 
@@ -121,30 +122,30 @@ TEST_CASE("two servers: a reservation of then is none at the first one now") {
   Server first{image};
   auto old = first.open({migration});
   REQUIRE(old);
-  const auto early = first.take_turn(*old, 1, Coming::anew);
+  const auto early = first.reserve(*old, 1, OpenKind::anew);
   std::uint64_t there = 0;
   {
     Server second{image};
     auto lease = second.open({read_write});
     REQUIRE(lease);
-    there = second.take_turn(*lease, 2, Coming::anew);
+    there = second.reserve(*lease, 2, OpenKind::anew);
     CHECK(there != early);
     second.catalogue.end();  // as if it were killed
   }
   SUBCASE("the one from there goes on") {
     auto back = first.open(again(read_write, 2));
     REQUIRE(back);
-    CHECK(first.take_turn(*back, 2, Coming::again) == there);
+    CHECK(first.reserve(*back, 2, OpenKind::again) == there);
   }
   SUBCASE("the one from before learns of it") {
     auto back = first.open(again(migration, 1));
     REQUIRE(back);
-    CHECK(first.take_turn(*back, 1, Coming::again) != early);
+    CHECK(first.reserve(*back, 1, OpenKind::again) != early);
   }
   SUBCASE("a new one gets a number that nobody has had") {
     auto other = first.open({read_write});
     REQUIRE(other);
-    const auto number = first.take_turn(*other, 3, Coming::anew);
+    const auto number = first.reserve(*other, 3, OpenKind::anew);
     CHECK(number != early);
     CHECK(number != there);
   }
@@ -173,9 +174,9 @@ TEST_CASE("two servers: one that comes late to storage as it was before is refus
   Server{image};
   auto next = first.open({read_write});
   REQUIRE(next);
-  first.take_turn(*next, 2, Coming::anew);
+  first.reserve(*next, 2, OpenKind::anew);
   const auto record = image.notes;
-  CHECK_FALSE(first.catalogue.take_turn(*late, wire::Uuid{1}, Coming::anew));
+  CHECK_FALSE(first.catalogue.reserve(*late, wire::Uuid{1}, OpenKind::anew));
   CHECK(image.notes == record);
 }
 

@@ -13,7 +13,7 @@
 namespace rtrs::test {
 
 /// A session above which nothing was open: a server that has forgotten it is asked one question.
-class Keeper final : public SessionKeeper {
+class TestRecovery final : public RecoveryHandler {
  public:
   std::unique_ptr<Operation> reopen(const SessionLimits&) override {
     ++asked;
@@ -21,29 +21,29 @@ class Keeper final : public SessionKeeper {
                                            ConstBytes{});
   }
   int reopened(Operation& operation) override { return operation.error(); }
-  std::unique_ptr<Operation> errand() override {
-    if (hanging_errands > 0) {
-      --hanging_errands;
+  std::unique_ptr<Operation> background_job() override {
+    if (hanging_background_jobs > 0) {
+      --hanging_background_jobs;
       return std::make_unique<EchoOperation>("H", MutableBytes{}, ConstBytes{});
     }
-    if (errands == 0) return nullptr;
+    if (background_jobs == 0) return nullptr;
     return std::make_unique<EchoOperation>("E0", MutableBytes{}, ConstBytes{});
   }
-  void errand_ended(Operation& operation) override {
+  void background_job_ended(Operation& operation) override {
     if (!operation.finished()) ++given_up;
-    if (operation.finished() && operation.error() == 0) --errands;
+    if (operation.finished() && operation.error() == 0) --background_jobs;
   }
 
   std::atomic<int> asked{0};
   std::atomic<int> answer{0};
-  std::atomic<int> errands{0};
-  std::atomic<int> hanging_errands{0};  ///< come first
-  std::atomic<int> given_up{0};         ///< of these
+  std::atomic<int> background_jobs{0};
+  std::atomic<int> hanging_background_jobs{0};  ///< come first
+  std::atomic<int> given_up{0};                 ///< of these
 };
 
-inline ClientOptions patient(std::uint16_t port, Keeper& keeper) {
+inline ClientOptions patient(std::uint16_t port, TestRecovery& recovery) {
   ClientOptions options = client_options(port);
-  options.keeper = &keeper;
+  options.recovery = &recovery;
   options.reconnect_min = std::chrono::milliseconds{5};
   options.reconnect_max = std::chrono::milliseconds{50};
   return options;
@@ -87,8 +87,8 @@ class Load {
 };
 
 /// Two paths to the same server; they differ in how they are written only.
-inline ClientOptions two_paths(std::uint16_t port, Keeper& keeper) {
-  ClientOptions options = patient(port, keeper);
+inline ClientOptions two_paths(std::uint16_t port, TestRecovery& recovery) {
+  ClientOptions options = patient(port, recovery);
   PathAddress second = options.paths[0];
   second.source = second.host;
   options.paths.push_back(second);

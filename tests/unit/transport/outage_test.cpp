@@ -20,18 +20,18 @@ namespace {
 using namespace std::chrono_literals;
 using test::EchoOperation;
 using test::EchoServer;
-using test::Keeper;
 using test::Load;
 using test::patient;
+using test::TestRecovery;
 using test::two_paths;
 using test::wait_for_paths;
 
 TEST_CASE("a server that was restarted goes on with what was in flight") {
-  Keeper keeper;
+  TestRecovery recovery;
   std::optional<EchoServer> server;
   server.emplace();
   const auto port = server->port;
-  auto client = test::connect(patient(port, keeper));
+  auto client = test::connect(patient(port, recovery));
   Load load{*client};
   for (int i = 0; i < 5; ++i) {
     load.wait_for_progress();
@@ -41,16 +41,16 @@ TEST_CASE("a server that was restarted goes on with what was in flight") {
   }
   load.end();
   CHECK(load.errors == 0);
-  CHECK(keeper.asked >= 5);
+  CHECK(recovery.asked >= 5);
   CHECK(client->alive());
 }
 
 TEST_CASE("requests fail when no path is back in time, and work again when one is") {
-  Keeper keeper;
+  TestRecovery recovery;
   std::optional<EchoServer> server;
   server.emplace();
   const auto port = server->port;
-  ClientOptions options = patient(port, keeper);
+  ClientOptions options = patient(port, recovery);
   options.no_path_timeout = 200ms;
   SUBCASE("with EIO") {}
   SUBCASE("with what the user chose, but for what is opened and closed") {
@@ -83,10 +83,10 @@ TEST_CASE("requests fail when no path is back in time, and work again when one i
 }
 
 TEST_CASE("a caller that waits for a path can be interrupted") {
-  Keeper keeper;
+  TestRecovery recovery;
   std::optional<EchoServer> server;
   server.emplace();
-  auto client = test::connect(patient(server->port, keeper));
+  auto client = test::connect(patient(server->port, recovery));
   server.reset();
   std::vector<std::byte> buffer(512);
   const Interrupt now{[](void*) { return true; }, nullptr};
@@ -97,17 +97,17 @@ TEST_CASE("a caller that waits for a path can be interrupted") {
 }
 
 TEST_CASE("a session that a server has forgotten") {
-  Keeper keeper;
+  TestRecovery recovery;
   std::optional<EchoServer> server;
   server.emplace();
   const auto port = server->port;
-  ClientOptions options = patient(port, keeper);
+  ClientOptions options = patient(port, recovery);
   std::vector<std::byte> buffer(512);
 
-  SUBCASE("is over when nobody can fill a new one") { options.keeper = nullptr; }
-  SUBCASE("is over when something else is there") { keeper.answer = ESTALE; }
+  SUBCASE("is over when nobody can fill a new one") { options.recovery = nullptr; }
+  SUBCASE("is over when something else is there") { recovery.answer = ESTALE; }
   SUBCASE("is over when the server has other limits") {}
-  const bool other_limits = options.keeper != nullptr && keeper.answer == 0;
+  const bool other_limits = options.recovery != nullptr && recovery.answer == 0;
 
   auto client = test::connect(options);
   server.reset();
@@ -123,25 +123,25 @@ TEST_CASE("a session that a server has forgotten") {
 }
 
 TEST_CASE("a new session that cannot be filled yet is tried again") {
-  Keeper keeper;
+  TestRecovery recovery;
   std::optional<EchoServer> server;
   server.emplace();
   const auto port = server->port;
-  auto client = test::connect(patient(port, keeper));
-  keeper.answer = EPERM;
+  auto client = test::connect(patient(port, recovery));
+  recovery.answer = EPERM;
   server.reset();
   server.emplace(ServerOptions{}, port);
-  while (keeper.asked < 3) std::this_thread::yield();
-  keeper.answer = 0;
+  while (recovery.asked < 3) std::this_thread::yield();
+  recovery.answer = 0;
   std::vector<std::byte> buffer(512);
   EchoOperation read{"ab", buffer, {}};
   CHECK(client->run(read, {}) == 0);
 }
 
 TEST_CASE("a path that was disconnected by command stays so until it is told otherwise") {
-  Keeper keeper;
+  TestRecovery recovery;
   EchoServer server;
-  ClientOptions options = patient(server.port, keeper);
+  ClientOptions options = patient(server.port, recovery);
   options.no_path_timeout = 50ms;
   auto client = test::connect(options);
   REQUIRE(client->disconnect(client->paths()[0].address));
@@ -159,14 +159,14 @@ TEST_CASE("a path that was disconnected by command stays so until it is told oth
 }
 
 TEST_CASE("a path that is closed by command is no trouble, and neither is its return") {
-  Keeper keeper;
+  TestRecovery recovery;
   ServerOptions server_options;
   server_options.features = wire::kFeatureExactlyOnce;
   EchoServer server{server_options};
   std::mutex mutex;
   std::string infos;
   std::string troubles;
-  ClientOptions options = two_paths(server.port, keeper);
+  ClientOptions options = two_paths(server.port, recovery);
   options.log = [&](LogLevel level, const std::string& text) {
     const std::lock_guard lock{mutex};
     (level >= LogLevel::warning ? troubles : infos) += text + "\n";
@@ -246,11 +246,11 @@ TEST_CASE("without the extension: who opens is told that it waits for a change t
 }
 
 TEST_CASE("two paths: what is in flight goes over the other one, and both are used again") {
-  Keeper keeper;
+  TestRecovery recovery;
   ServerOptions server_options;
   server_options.features = wire::kFeatureExactlyOnce;
   EchoServer server{server_options};
-  auto client = test::connect(two_paths(server.port, keeper));
+  auto client = test::connect(two_paths(server.port, recovery));
   wait_for_paths(*client);
   Load load{*client};
   for (unsigned i = 0; i < 6; ++i) {
@@ -263,7 +263,7 @@ TEST_CASE("two paths: what is in flight goes over the other one, and both are us
   }
   load.end();
   CHECK(load.errors == 0);
-  CHECK(keeper.asked == 0);
+  CHECK(recovery.asked == 0);
   for (const PathStatus& path : client->paths()) {
     CHECK(path.requests > 0);
     CHECK(path.in_flight == 0);
@@ -271,10 +271,10 @@ TEST_CASE("two paths: what is in flight goes over the other one, and both are us
 }
 
 TEST_CASE("an attempt to connect ends with its path") {
-  Keeper keeper;
+  TestRecovery recovery;
   EchoServer server;
   const test::Listener silent;
-  ClientOptions options = patient(server.port, keeper);
+  ClientOptions options = patient(server.port, recovery);
   options.connect_timeout = 60s;
   options.paths.push_back(options.paths[0]);
   options.paths[1].port = silent.port;
@@ -289,12 +289,12 @@ TEST_CASE("an attempt to connect ends with its path") {
 }
 
 TEST_CASE("two paths: a control message that waited for a permit leaves, whatever path it takes") {
-  Keeper keeper;
+  TestRecovery recovery;
   ServerOptions server_options;
   server_options.features = wire::kFeatureExactlyOnce;
   server_options.queue_depth = 8;  // one permit for control messages
   EchoServer server{server_options};
-  auto client = test::connect(two_paths(server.port, keeper));
+  auto client = test::connect(two_paths(server.port, recovery));
   wait_for_paths(*client);
   std::vector<std::thread> callers;
   std::atomic<int> errors{0};

@@ -17,8 +17,8 @@ namespace {
 using namespace std::chrono_literals;
 using test::EchoOperation;
 using test::EchoServer;
-using test::Keeper;
 using test::Load;
+using test::TestRecovery;
 using test::two_paths;
 using test::wait_for_paths;
 
@@ -31,7 +31,7 @@ ServerOptions server_options(bool once) {
 /// A server and a session with the first of two paths; `once`: both are rnbdkit's.
 struct Bench {
   explicit Bench(bool once)
-      : server{server_options(once)}, options{two_paths(server.port, keeper)} {
+      : server{server_options(once)}, options{two_paths(server.port, recovery)} {
     second = options.paths[1];
     options.paths.pop_back();
     if (!once) options.features = 0;
@@ -57,7 +57,7 @@ struct Bench {
     return path;
   }
 
-  Keeper keeper;
+  TestRecovery recovery;
   EchoServer server;
   ClientOptions options;
   PathAddress first;
@@ -90,7 +90,7 @@ TEST_CASE("a session moves from path to path under load") {
     }
     load.end();
     CHECK(load.errors == 0);
-    CHECK(bench.keeper.asked == 0);
+    CHECK(bench.recovery.asked == 0);
     REQUIRE(bench.client->paths().size() == 1);
     CHECK(bench.client->paths()[0].in_flight == 0);
     CHECK(bench.server.handler.sessions == 1);
@@ -266,7 +266,7 @@ TEST_CASE("a session whose server cannot tell copies apart lets a removed path f
 
 TEST_CASE("a session that is over has no paths to change") {
   Bench bench{true};
-  bench.keeper.answer = ESTALE;
+  bench.recovery.answer = ESTALE;
   bench.server.server->stop(5s);
   bench.server.server.reset();
   EchoServer other{server_options(true), bench.server.port};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "bridge/server/turns_beside.hpp"
+#include "bridge/server/reservations_beside.hpp"
 
 #include <doctest/doctest.h>
 
@@ -40,14 +40,14 @@ WriterRecord two_writers() {
 
 }  // namespace
 
-TEST_CASE("turns beside: a record is what it was when it is read again") {
+TEST_CASE("reservations beside: a record is what it was when it is read again") {
   const WriterRecord nobody{.origin = 5, .last = 2, .parts = {}};
   CHECK(*parse_writer_record(text_of(two_writers())) == two_writers());
   CHECK(*parse_writer_record(text_of(nobody)) == nobody);
   CHECK(*parse_writer_record("") == WriterRecord{});
 }
 
-TEST_CASE("turns beside: a record that is damaged is none that was never written") {
+TEST_CASE("reservations beside: a record that is damaged is none that was never written") {
   const std::string good = text_of(two_writers());
   for (const std::string& bad :
        {std::string{"2 1 1"}, std::string{"1"}, std::string{"1 1"}, std::string{"1 0 0"},
@@ -62,34 +62,34 @@ TEST_CASE("turns beside: a record that is damaged is none that was never written
   CHECK(!parse_writer_record(good + " 7"));
 }
 
-TEST_CASE("turns beside: a storage with notes has its record there, another one elsewhere") {
+TEST_CASE("reservations beside: a storage with notes has its record there, another one elsewhere") {
   const auto elsewhere = std::make_shared<StoreInMemory>();
   const auto notes = std::make_shared<NotesInMemory>();
   const wire::Uuid with{1}, without{2};
-  TurnsBeside turns{elsewhere};
-  turns.opened(with, notes);
-  turns.opened(without, nullptr);
-  REQUIRE(turns.save(with, two_writers()));
-  REQUIRE(turns.save(without, two_writers()));
+  ReservationsBeside reservations{elsewhere};
+  reservations.opened(with, notes);
+  reservations.opened(without, nullptr);
+  REQUIRE(reservations.save(with, two_writers()));
+  REQUIRE(reservations.save(without, two_writers()));
   CHECK(elsewhere->all.size() == 1);
-  CHECK(*turns.load(with) == two_writers());
-  CHECK(*turns.load(without) == two_writers());
+  CHECK(*reservations.load(with) == two_writers());
+  CHECK(*reservations.load(without) == two_writers());
 
-  TurnsBeside of_another_server{std::make_shared<StoreInMemory>()};
+  ReservationsBeside of_another_server{std::make_shared<StoreInMemory>()};
   of_another_server.opened(with, notes);
   CHECK(*of_another_server.load(with) == two_writers());
 }
 
-TEST_CASE("turns beside: what cannot be read or written is told, not forgotten") {
+TEST_CASE("reservations beside: what cannot be read or written is told, not forgotten") {
   auto notes = std::make_shared<NotesInMemory>();
   const wire::Uuid with{1};
-  TurnsBeside turns{std::make_shared<StoreInMemory>()};
-  turns.opened(with, notes);
+  ReservationsBeside reservations{std::make_shared<StoreInMemory>()};
+  reservations.opened(with, notes);
   notes->trouble = "fenced off";
-  CHECK(turns.load(with).error() == "fenced off");
-  CHECK(turns.save(with, two_writers()).error() == "fenced off");
+  CHECK(reservations.load(with).error() == "fenced off");
+  CHECK(reservations.save(with, two_writers()).error() == "fenced off");
   notes.reset();
-  CHECK(!turns.save(with, two_writers()));
+  CHECK(!reservations.save(with, two_writers()));
 }
 
 }  // namespace rnbd

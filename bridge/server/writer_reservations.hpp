@@ -68,7 +68,7 @@ class WriterStore {
 };
 
 /// How a session comes to write.
-enum class Coming : std::uint8_t {
+enum class OpenKind : std::uint8_t {
   anew,     ///< somebody opens it there
   again,    ///< it had it open, and looks at its number before it repeats anything
   unknown,  ///< Linux's clients do not say
@@ -83,7 +83,7 @@ enum class Coming : std::uint8_t {
 /// So two have reservations while a machine migrates, and both after a crash of the server.
 ///
 /// Threads: its catalogue's lock.
-class WriterTurns {
+class WriterReservations {
  public:
   /// Its record is no older than the store's.
   bool anybody_there() const { return !there_.empty(); }
@@ -103,7 +103,7 @@ class WriterTurns {
   /// The record with a new reservation for the session. A session that is there keeps its own; a
   /// new one ends those of sessions that are away. A session without a UUID gets none: it could not
   /// be recognized. `origin` is that of the first number, which is 1.
-  WriterRecord with(const wire::Uuid& session, Coming coming, std::uint32_t origin) const;
+  WriterRecord with(const wire::Uuid& session, OpenKind open_kind, std::uint32_t origin) const;
 
   void enter(const wire::Uuid& session) { ++there_[session]; }
   /// True: the record has changed.

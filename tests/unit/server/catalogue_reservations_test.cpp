@@ -11,7 +11,7 @@
 
 #include "tests/unit/server/catalogue_fixture.hpp"
 
-namespace catalogue_turns_test {
+namespace catalogue_reservations_test {
 
 using namespace rnbd;
 using namespace rnbd::test;
@@ -19,7 +19,7 @@ using namespace rnbd::test;
 namespace {
 
 /// The records that outlive a catalogue.
-struct Turns final : WriterStore {
+struct Reservations final : WriterStore {
   tl::expected<WriterRecord, std::string> load(const wire::Uuid& storage) override {
     if (!unreadable.empty()) return tl::unexpected(unreadable);
     return kept[storage];
@@ -38,20 +38,20 @@ struct Turns final : WriterStore {
 constexpr auto kReadWrite = wire::AccessMode::read_write;
 constexpr auto kMigration = wire::AccessMode::migration;
 
-std::uint64_t take_turn(ExportCatalogue& catalogue, Lease& lease, std::uint8_t session,
-                        Coming coming = Coming::unknown) {
-  if (!catalogue.rejoin(lease, wire::Uuid{session}, coming)) {
-    CHECK(catalogue.take_turn(lease, wire::Uuid{session}, coming).has_value());
+std::uint64_t reserve(ExportCatalogue& catalogue, Lease& lease, std::uint8_t session,
+                      OpenKind open_kind = OpenKind::unknown) {
+  if (!catalogue.rejoin(lease, wire::Uuid{session}, open_kind)) {
+    CHECK(catalogue.reserve(lease, wire::Uuid{session}, open_kind).has_value());
   }
   return catalogue.writer_serial(lease);
 }
 
 /// Opens it, and leaves.
-std::uint64_t turn(ExportCatalogue& catalogue, std::uint8_t session, const char* name = "rw",
-                   wire::AccessMode mode = kReadWrite) {
+std::uint64_t serial(ExportCatalogue& catalogue, std::uint8_t session, const char* name = "rw",
+                     wire::AccessMode mode = kReadWrite) {
   auto lease = catalogue.open_named(name, mode);
   REQUIRE(lease.has_value());
-  return take_turn(catalogue, *lease, session);
+  return reserve(catalogue, *lease, session);
 }
 
 }  // namespace
@@ -62,66 +62,66 @@ TEST_CASE("catalogue: writers learn whether another one came between, under what
   ExportCatalogue& catalogue = fakes.catalogue;
   CHECK(failure_of(catalogue, {"rw", file.path, "", false, false}).empty());
   CHECK(failure_of(catalogue, {"too", file.path, "", false, false}).empty());
-  const std::uint64_t first = turn(catalogue, 1);
+  const std::uint64_t first = serial(catalogue, 1);
   CHECK((first >> 32) != 0);
-  CHECK(turn(catalogue, 1, "too") == first);
-  CHECK(turn(catalogue, 2, "rw", wire::AccessMode::read_only) == 0);
-  CHECK(turn(catalogue, 1) == first);
-  CHECK(turn(catalogue, 2, "too") != first);
-  const std::uint64_t back = turn(catalogue, 1);
+  CHECK(serial(catalogue, 1, "too") == first);
+  CHECK(serial(catalogue, 2, "rw", wire::AccessMode::read_only) == 0);
+  CHECK(serial(catalogue, 1) == first);
+  CHECK(serial(catalogue, 2, "too") != first);
+  const std::uint64_t back = serial(catalogue, 1);
   CHECK(back != first);
   CHECK((back >> 32) == (first >> 32));
-  CHECK(turn(catalogue, 2, "rw", kMigration) != back);
+  CHECK(serial(catalogue, 2, "rw", kMigration) != back);
 }
 
-TEST_CASE("catalogue: whose turn it is outlives the server, as far as it can be told") {
+TEST_CASE("catalogue: the reservation outlives the server, as far as it can be told") {
   TempFile file;
-  const auto turns = std::make_shared<Turns>();
+  const auto reservations = std::make_shared<Reservations>();
   const auto serve = [&] {
-    auto fakes = std::make_unique<Fakes>(turns);
+    auto fakes = std::make_unique<Fakes>(reservations);
     CHECK(failure_of(fakes->catalogue, {"rw", file.path, "", false, false}).empty());
     return fakes;
   };
   auto server = serve();
-  const std::uint64_t first = turn(server->catalogue, 1);
+  const std::uint64_t first = serial(server->catalogue, 1);
   server = serve();
-  CHECK(turn(server->catalogue, 1) == first);
-  const std::uint64_t second = turn(server->catalogue, 2);
+  CHECK(serial(server->catalogue, 1) == first);
+  const std::uint64_t second = serial(server->catalogue, 2);
   CHECK(second == first + 1);
   server = serve();
-  CHECK(turn(server->catalogue, 1) == first + 2);
+  CHECK(serial(server->catalogue, 1) == first + 2);
 
   const auto refused = [&] {
     auto lease = server->catalogue.open_named("rw", kReadWrite);
     REQUIRE(lease.has_value());
-    const auto taken = server->catalogue.take_turn(*lease, wire::Uuid{2}, Coming::unknown);
+    const auto taken = server->catalogue.reserve(*lease, wire::Uuid{2}, OpenKind::unknown);
     return taken ? "" : taken.error();
   };
-  turns->unwritable = "full";
+  reservations->unwritable = "full";
   CHECK(refused() == "full");
-  turns->unwritable = "";
+  reservations->unwritable = "";
   server = serve();
-  turns->unreadable = "damaged";
+  reservations->unreadable = "damaged";
   CHECK(refused() == "damaged");
-  turns->unreadable = "";
-  CHECK(turn(server->catalogue, 2) == first + 3);
+  reservations->unreadable = "";
+  CHECK(serial(server->catalogue, 2) == first + 3);
 }
 
 TEST_CASE(
     "catalogue: who was expelled finds another number, there or away, in the next life, too") {
   TempFile file;
-  const auto turns = std::make_shared<Turns>();
+  const auto reservations = std::make_shared<Reservations>();
   const auto serve = [&] {
-    auto fakes = std::make_unique<Fakes>(turns);
+    auto fakes = std::make_unique<Fakes>(reservations);
     CHECK(failure_of(fakes->catalogue, {"rw", file.path, "", false, false}).empty());
     return fakes;
   };
   auto server = serve();
   const auto comes_again = [&] {
     Lease lease = server->catalogue.open_named("rw", {kReadWrite, wire::Uuid{1}}).value();
-    return take_turn(server->catalogue, lease, 1, Coming::again);
+    return reserve(server->catalogue, lease, 1, OpenKind::again);
   };
-  std::uint64_t before = turn(server->catalogue, 1);
+  std::uint64_t before = serial(server->catalogue, 1);
   CHECK(comes_again() == before);
   CHECK(server->catalogue.expel(wire::Uuid{2}).has_value());
   CHECK(comes_again() == before);
@@ -131,40 +131,40 @@ TEST_CASE(
   before = comes_again();
   {
     Lease there = server->catalogue.open_named("rw", kReadWrite).value();
-    take_turn(server->catalogue, there, 1, Coming::again);
+    reserve(server->catalogue, there, 1, OpenKind::again);
     CHECK(server->catalogue.expel(wire::Uuid{1}).has_value());
     CHECK(server->catalogue.writer_serial(there) != before);
   }
   server = serve();
   CHECK(comes_again() != before);
 
-  turns->unwritable = "full";
+  reservations->unwritable = "full";
   CHECK(server->catalogue.expel(wire::Uuid{1}).error() == "full");
 }
 
 TEST_CASE("catalogue: who comes back is not let in beside one who takes no part yet") {
   TempFile file;
-  Fakes fakes{std::make_shared<Turns>()};
+  Fakes fakes{std::make_shared<Reservations>()};
   ExportCatalogue& catalogue = fakes.catalogue;
   CHECK(failure_of(catalogue, {"rw", file.path, "", false, false}).empty());
-  const std::uint64_t first = turn(catalogue, 1);
+  const std::uint64_t first = serial(catalogue, 1);
   const auto comes_back = [&] { return catalogue.open_named("rw", {kReadWrite, wire::Uuid{1}}); };
   {
     Lease other = catalogue.open_named("rw", kReadWrite).value();
     CHECK(comes_back().error() == EPERM);
-    take_turn(catalogue, other, 2, Coming::anew);
+    reserve(catalogue, other, 2, OpenKind::anew);
     CHECK(comes_back().error() == EPERM);
   }
   Lease lease = comes_back().value();
-  CHECK(take_turn(catalogue, lease, 1, Coming::again) != first);
+  CHECK(reserve(catalogue, lease, 1, OpenKind::again) != first);
 }
 
 TEST_CASE("catalogue: who opens a clone anew ends the part of who was cut off from it") {
   TempFile one;
   TempFile two;
-  const auto turns = std::make_shared<Turns>();
+  const auto reservations = std::make_shared<Reservations>();
   const auto serve = [&] {
-    auto fakes = std::make_unique<Fakes>(turns);
+    auto fakes = std::make_unique<Fakes>(reservations);
     CHECK(failure_of(fakes->catalogue, {"one", one.path, "", false, false}).empty());
     CHECK(failure_of(fakes->catalogue, {"two", two.path, "", false, false}).empty());
     return fakes;
@@ -174,30 +174,30 @@ TEST_CASE("catalogue: who opens a clone anew ends the part of who was cut off fr
   {
     Lease here = server->catalogue.open_named("one", kReadWrite).value();
     Lease there = server->catalogue.open_named("two", kReadWrite).value();
-    take_turn(server->catalogue, here, 1, Coming::anew);
-    before = take_turn(server->catalogue, there, 2, Coming::anew);
+    reserve(server->catalogue, here, 1, OpenKind::anew);
+    before = reserve(server->catalogue, there, 2, OpenKind::anew);
     server->catalogue.end();
   }
   server = serve();
   Lease here = server->catalogue.open_named("one", {kReadWrite, wire::Uuid{1}}).value();
-  const std::uint64_t mine = take_turn(server->catalogue, here, 1, Coming::again);
+  const std::uint64_t mine = reserve(server->catalogue, here, 1, OpenKind::again);
   {
     Lease there = server->catalogue.open_named("two", kReadWrite).value();
-    CHECK(take_turn(server->catalogue, there, 1, Coming::anew) == mine);
+    CHECK(reserve(server->catalogue, there, 1, OpenKind::anew) == mine);
     there.close();
   }
   server->catalogue.record_left();
   Lease late = server->catalogue.open_named("two", {kReadWrite, wire::Uuid{2}}).value();
-  CHECK(take_turn(server->catalogue, late, 2, Coming::again) != before);
+  CHECK(reserve(server->catalogue, late, 2, OpenKind::again) != before);
 }
 
 TEST_CASE("catalogue: who takes part while a machine migrates, and who does not any more") {
   TempFile file;
-  const auto turns = std::make_shared<Turns>();
-  auto server = std::make_unique<Fakes>(turns);
+  const auto reservations = std::make_shared<Reservations>();
+  auto server = std::make_unique<Fakes>(reservations);
   const auto serve = [&] {
     if (server) server->catalogue.end();
-    auto fakes = std::make_unique<Fakes>(turns);
+    auto fakes = std::make_unique<Fakes>(reservations);
     CHECK(failure_of(fakes->catalogue, {"rw", file.path, "", false, false}).empty());
     return fakes;
   };
@@ -205,12 +205,12 @@ TEST_CASE("catalogue: who takes part while a machine migrates, and who does not 
   std::multimap<std::uint8_t, Lease> there;
   std::map<std::uint8_t, wire::AccessMode> modes;
   const auto comes = [&](std::uint8_t session, wire::AccessMode mode = kMigration,
-                         Coming coming = Coming::anew) {
+                         OpenKind open_kind = OpenKind::anew) {
     modes[session] = mode;
-    const auto again = coming == Coming::again ? wire::Uuid{session} : wire::Uuid{};
+    const auto again = open_kind == OpenKind::again ? wire::Uuid{session} : wire::Uuid{};
     auto lease = server->catalogue.open_named("rw", {mode, again});
     if (!lease) return;  // it asks again until the others have left
-    number[session] = take_turn(server->catalogue, *lease, session, coming);
+    number[session] = reserve(server->catalogue, *lease, session, open_kind);
     there.emplace(session, *std::move(lease));
   };
   const auto is_cut_off = [&](std::uint8_t session) {
@@ -224,7 +224,7 @@ TEST_CASE("catalogue: who takes part while a machine migrates, and who does not 
   const auto comes_back = [&](std::uint8_t session) {
     const std::uint64_t before = number[session];
     number[session] = 0;
-    comes(session, modes[session], Coming::again);
+    comes(session, modes[session], OpenKind::again);
     return number[session] == before;
   };
   const auto crashes = [&] {
@@ -281,7 +281,7 @@ TEST_CASE("catalogue: who takes part while a machine migrates, and who does not 
   SUBCASE("and so is who opens it without having come back") {
     crashes();
     Lease lease = server->catalogue.open_named("rw", kMigration).value();
-    CHECK(take_turn(server->catalogue, lease, 2, Coming::anew) != number[2]);
+    CHECK(reserve(server->catalogue, lease, 2, OpenKind::anew) != number[2]);
     CHECK_FALSE(comes_back(1));
   }
   SUBCASE("who comes back too late does not throw out who had it last") {
@@ -291,10 +291,10 @@ TEST_CASE("catalogue: who takes part while a machine migrates, and who does not 
     CHECK(comes_back(2));
   }
   SUBCASE("who left is not forgotten when that cannot be recorded") {
-    turns->unwritable = "full";
+    reservations->unwritable = "full";
     is_cut_off(1);
     CHECK(server->catalogue.has_left());
-    turns->unwritable = "";
+    reservations->unwritable = "";
     closes(2);
     CHECK_FALSE(comes_back(1));
   }
@@ -304,11 +304,11 @@ TEST_CASE("catalogue: who takes part while a machine migrates, and who does not 
     there.find(2)->second.close();
     there.clear();
     CHECK(server->catalogue.has_left());
-    Fakes other{turns};
+    Fakes other{reservations};
     CHECK(failure_of(other.catalogue, {"rw", file.path, "", false, false}).empty());
     {
       Lease lease = other.catalogue.open_named("rw", kReadWrite).value();
-      take_turn(other.catalogue, lease, 3, Coming::anew);
+      reserve(other.catalogue, lease, 3, OpenKind::anew);
     }
     SUBCASE("by itself") { server->catalogue.record_left(); }
     SUBCASE("when somebody comes") {}
@@ -341,60 +341,60 @@ TEST_CASE("catalogue: where nothing is known, the first number is for who comes 
   auto mode = kReadWrite;
   SUBCASE("for itself") {}
   SUBCASE("for migration") { mode = kMigration; }
-  const auto comes = [&](std::uint8_t session, Coming coming) {
+  const auto comes = [&](std::uint8_t session, OpenKind open_kind) {
     auto lease = catalogue.open_named("rw", {mode, wire::Uuid{session}});
     REQUIRE(lease.has_value());
-    return take_turn(catalogue, *lease, session, coming);  // and is cut off
+    return reserve(catalogue, *lease, session, open_kind);  // and is cut off
   };
   const auto number_of = [](std::uint64_t serial) { return static_cast<std::uint32_t>(serial); };
   SUBCASE("and stays its own when others come back behind it") {
-    const std::uint64_t first = comes(1, Coming::again);
+    const std::uint64_t first = comes(1, OpenKind::again);
     CHECK(number_of(first) == 1);
-    CHECK(number_of(comes(2, Coming::again)) > 1);  // and so 2 does not write
-    CHECK(comes(1, Coming::again) == first);
-    CHECK(number_of(comes(2, Coming::again)) > 1);
+    CHECK(number_of(comes(2, OpenKind::again)) > 1);  // and so 2 does not write
+    CHECK(comes(1, OpenKind::again) == first);
+    CHECK(number_of(comes(2, OpenKind::again)) > 1);
   }
   SUBCASE("who opened it anew keeps it when another one comes back") {
-    const std::uint64_t first = comes(1, Coming::anew);
+    const std::uint64_t first = comes(1, OpenKind::anew);
     CHECK(number_of(first) == 1);
-    CHECK(number_of(comes(2, Coming::again)) > 1);
-    CHECK(comes(1, Coming::again) == first);
+    CHECK(number_of(comes(2, OpenKind::again)) > 1);
+    CHECK(comes(1, OpenKind::again) == first);
   }
   SUBCASE("so does a client that does not say") {
-    CHECK(number_of(comes(1, Coming::unknown)) == 1);
-    CHECK(number_of(comes(2, Coming::again)) > 1);
+    CHECK(number_of(comes(1, OpenKind::unknown)) == 1);
+    CHECK(number_of(comes(2, OpenKind::again)) > 1);
   }
   SUBCASE("it is lost when somebody opens it anew, or does not say") {
-    const std::uint64_t first = comes(1, Coming::again);
-    auto other = Coming::anew;
+    const std::uint64_t first = comes(1, OpenKind::again);
+    auto other = OpenKind::anew;
     SUBCASE("anew") {}
-    SUBCASE("unknown") { other = Coming::unknown; }
+    SUBCASE("unknown") { other = OpenKind::unknown; }
     const std::uint64_t second = comes(2, other);
-    CHECK(comes(1, Coming::again) != first);
-    CHECK(comes(2, Coming::again) == second);
+    CHECK(comes(1, OpenKind::again) != first);
+    CHECK(comes(2, OpenKind::again) == second);
   }
 }
 
 TEST_CASE("catalogue: another server may have had the storage meanwhile") {
   TempFile file;
-  const auto turns = std::make_shared<Turns>();
-  Fakes one{turns};
-  Fakes other{turns};
+  const auto reservations = std::make_shared<Reservations>();
+  Fakes one{reservations};
+  Fakes other{reservations};
   for (Fakes* server : {&one, &other}) {
     CHECK(failure_of(server->catalogue, {"rw", file.path, "", false, false}).empty());
   }
-  const std::uint64_t first = turn(one.catalogue, 1);
-  CHECK(turn(one.catalogue, 1) == first);
-  turn(other.catalogue, 2);
-  CHECK(turn(one.catalogue, 1) != first);
+  const std::uint64_t first = serial(one.catalogue, 1);
+  CHECK(serial(one.catalogue, 1) == first);
+  serial(other.catalogue, 2);
+  CHECK(serial(one.catalogue, 1) != first);
 }
 
 TEST_CASE("catalogue: a session without a UUID is never known again") {
   TempFile file;
   Fakes fakes;
   CHECK(failure_of(fakes.catalogue, {"rw", file.path, "", false, false}).empty());
-  const std::uint64_t first = turn(fakes.catalogue, 0);
-  CHECK(turn(fakes.catalogue, 0) != first);
+  const std::uint64_t first = serial(fakes.catalogue, 0);
+  CHECK(serial(fakes.catalogue, 0) != first);
 }
 
-}  // namespace catalogue_turns_test
+}  // namespace catalogue_reservations_test

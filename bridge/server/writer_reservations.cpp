@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "bridge/server/writer_turns.hpp"
+#include "bridge/server/writer_reservations.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -15,22 +15,22 @@ constexpr std::size_t kMostParts = 32;
 
 }  // namespace
 
-std::uint32_t WriterTurns::number_of(const wire::Uuid& session) const {
+std::uint32_t WriterReservations::number_of(const wire::Uuid& session) const {
   const auto part = std::ranges::find(record_.parts, session, &WriterRecord::Part::session);
   return part == record_.parts.end() ? 0 : part->number;
 }
 
-std::uint64_t WriterTurns::serial_of(const wire::Uuid& session) const {
+std::uint64_t WriterReservations::serial_of(const wire::Uuid& session) const {
   const std::uint32_t number = takes_part(session) ? number_of(session) : record_.last;
   return std::uint64_t{record_.origin} << 32 | number;
 }
 
-WriterRecord WriterTurns::with(const wire::Uuid& session, Coming coming,
-                               std::uint32_t origin) const {
+WriterRecord WriterReservations::with(const wire::Uuid& session, OpenKind open_kind,
+                                      std::uint32_t origin) const {
   WriterRecord record = record_;
   // A session with a new number will not write, unless it is the first number of all. Other writers
   // keep their reservations.
-  const bool alone = coming != Coming::again || record.parts.size() >= kMostParts;
+  const bool alone = open_kind != OpenKind::again || record.parts.size() >= kMostParts;
   const bool there = is_there(session);
   std::erase_if(record.parts, [&](const auto& part) {
     return (part.session == session && !there) || (alone && !is_there(part.session));
@@ -42,11 +42,11 @@ WriterRecord WriterTurns::with(const wire::Uuid& session, Coming coming,
   return record;
 }
 
-void WriterTurns::vanish(const wire::Uuid& session) {
+void WriterReservations::vanish(const wire::Uuid& session) {
   if (--there_[session] == 0) there_.erase(session);
 }
 
-bool WriterTurns::leave(const wire::Uuid& session, bool closed) {
+bool WriterReservations::leave(const wire::Uuid& session, bool closed) {
   vanish(session);
   if (is_there(session)) return false;
   if (RTRS_PLANTED(part_outlives_leaving)) return false;
@@ -56,7 +56,7 @@ bool WriterTurns::leave(const wire::Uuid& session, bool closed) {
          0;
 }
 
-bool WriterTurns::expel(const wire::Uuid& session) {
+bool WriterReservations::expel(const wire::Uuid& session) {
   if (!takes_part(session)) return false;
   std::erase_if(record_.parts, [&](const auto& part) { return part.session == session; });
   ++record_.last;  // is its number as long as it has none of its own

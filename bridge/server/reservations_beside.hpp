@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "bridge/backend/backend.hpp"
-#include "bridge/server/writer_turns.hpp"
+#include "bridge/server/writer_reservations.hpp"
 
 namespace rnbd {
 
@@ -22,9 +22,10 @@ std::string text_of(const WriterRecord& record);
 tl::expected<WriterRecord, std::string> parse_writer_record(std::string_view text);
 
 /// Keeps the records of storage that has room for notes there, and all others elsewhere.
-class TurnsBeside final : public WriterStore {
+class ReservationsBeside final : public WriterStore {
  public:
-  explicit TurnsBeside(std::shared_ptr<WriterStore> elsewhere) : elsewhere_{std::move(elsewhere)} {}
+  explicit ReservationsBeside(std::shared_ptr<WriterStore> elsewhere)
+      : elsewhere_{std::move(elsewhere)} {}
 
   void lock() override { elsewhere_->lock(); }
   void unlock() override { elsewhere_->unlock(); }

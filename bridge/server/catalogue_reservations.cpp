@@ -7,27 +7,27 @@
 
 namespace rnbd {
 
-bool ExportCatalogue::rejoin(Lease& lease, const wire::Uuid& session, Coming coming) {
+bool ExportCatalogue::rejoin(Lease& lease, const wire::Uuid& session, OpenKind open_kind) {
   if (!lease.writable()) return true;
   const std::lock_guard lock{mutex_};
-  WriterTurns& turns = *lease.storage()->turns_;
-  if (session == wire::Uuid{} || !turns.is_there(session)) return false;
-  if (coming == Coming::anew && turns.anybody_away()) return false;
-  turns.enter(session);
+  WriterReservations& reservations = *lease.storage()->reservations_;
+  if (session == wire::Uuid{} || !reservations.is_there(session)) return false;
+  if (open_kind == OpenKind::anew && reservations.anybody_away()) return false;
+  reservations.enter(session);
   lease.writer_ = session;
   lease.storage()->writers_->take_part();
   return true;
 }
 
-tl::expected<void, std::string> ExportCatalogue::take_turn(Lease& lease, const wire::Uuid& session,
-                                                           Coming coming) {
-  const std::lock_guard one_at_a_time{turn_mutex_};
-  WriterTurns& turns = *lease.storage()->turns_;
-  const wire::Uuid& key = lease.storage()->turn_key_;
-  const bool kept = options_.turns != nullptr && key != wire::Uuid{};
-  if (kept) options_.turns->lock();
-  auto taken = take_turn_of(turns, kept ? &key : nullptr, session, coming);
-  if (kept) options_.turns->unlock();
+tl::expected<void, std::string> ExportCatalogue::reserve(Lease& lease, const wire::Uuid& session,
+                                                         OpenKind open_kind) {
+  const std::lock_guard one_at_a_time{reservation_mutex_};
+  WriterReservations& reservations = *lease.storage()->reservations_;
+  const wire::Uuid& key = lease.storage()->reservation_key_;
+  const bool kept = options_.reservations != nullptr && key != wire::Uuid{};
+  if (kept) options_.reservations->lock();
+  auto taken = reserve_in(reservations, kept ? &key : nullptr, session, open_kind);
+  if (kept) options_.reservations->unlock();
   if (taken) {
     const std::lock_guard lock{mutex_};
     lease.writer_ = session;
@@ -38,56 +38,58 @@ tl::expected<void, std::string> ExportCatalogue::take_turn(Lease& lease, const w
 
 /// With the lock held. False: they are of the storage as it was before it was opened anew, and the
 /// record is not theirs any more.
-bool ExportCatalogue::is_present(const WriterTurns& turns, const wire::Uuid& key) const {
-  const auto found = turns_by_key_.find(key);
-  return found != turns_by_key_.end() && found->second.get() == &turns;
+bool ExportCatalogue::is_present(const WriterReservations& reservations,
+                                 const wire::Uuid& key) const {
+  const auto found = reservations_by_key_.find(key);
+  return found != reservations_by_key_.end() && found->second.get() == &reservations;
 }
 
 /// `key`: null if it is not kept.
-tl::expected<void, std::string> ExportCatalogue::take_turn_of(WriterTurns& turns,
-                                                              const wire::Uuid* key,
-                                                              const wire::Uuid& session,
-                                                              Coming coming) {
+tl::expected<void, std::string> ExportCatalogue::reserve_in(WriterReservations& reservations,
+                                                            const wire::Uuid* key,
+                                                            const wire::Uuid& session,
+                                                            OpenKind open_kind) {
   std::unique_lock lock{mutex_};
-  if (key != nullptr && !is_present(turns, *key)) {
+  if (key != nullptr && !is_present(reservations, *key)) {
     return tl::unexpected(std::string{"the storage was opened anew meanwhile"});
   }
   if (key != nullptr && left_.contains(*key)) {
-    if (auto saved = record_left_of(turns, *key, lock); !saved) return saved;
+    if (auto saved = record_left_of(reservations, *key, lock); !saved) return saved;
   }
-  if (key != nullptr && !turns.anybody_there()) {  // another server may have had it meanwhile
+  if (key != nullptr &&
+      !reservations.anybody_there()) {  // another server may have had it meanwhile
     lock.unlock();
-    auto known = options_.turns->load(*key);
+    auto known = options_.reservations->load(*key);
     if (!known) return tl::unexpected(known.error());
     lock.lock();
-    if (known->origin != 0) turns.set_record(*std::move(known));
+    if (known->origin != 0) reservations.set_record(*std::move(known));
   }
-  const bool has_part = turns.takes_part(session);
-  const bool anew = coming == Coming::anew;
-  if (turns.is_there(session) ? anew && turns.anybody_away() : anew || !has_part) {
-    WriterRecord next = turns.with(session, coming, life_);
-    while (key != nullptr && !RTRS_PLANTED(turn_forgotten)) {
+  const bool has_part = reservations.takes_part(session);
+  const bool anew = open_kind == OpenKind::anew;
+  if (reservations.is_there(session) ? anew && reservations.anybody_away() : anew || !has_part) {
+    WriterRecord next = reservations.with(session, open_kind, life_);
+    while (key != nullptr && !RTRS_PLANTED(reservation_forgotten)) {
       lock.unlock();
-      if (auto saved = options_.turns->save(*key, next); !saved) return saved;
+      if (auto saved = options_.reservations->save(*key, next); !saved) return saved;
       lock.lock();
-      const WriterRecord now = turns.with(session, coming, life_);
+      const WriterRecord now = reservations.with(session, open_kind, life_);
       if (now == next) break;
       next = now;  // somebody has left meanwhile
     }
-    turns.set_record(std::move(next));
+    reservations.set_record(std::move(next));
   }
-  turns.enter(session);
+  reservations.enter(session);
   return {};
 }
 
 /// Saves a record for left_. `lock` is that of mutex_, and is released meanwhile.
-tl::expected<void, std::string> ExportCatalogue::save(const WriterTurns& turns,
+tl::expected<void, std::string> ExportCatalogue::save(const WriterReservations& reservations,
                                                       const wire::Uuid& key,
                                                       std::unique_lock<std::mutex>& lock) {
   left_.erase(key);
-  const WriterRecord record = turns.record();
+  const WriterRecord record = reservations.record();
   lock.unlock();
-  auto saved = options_.turns->save(key, record);
+  auto saved = options_.reservations->save(key, record);
   lock.lock();
   if (!saved) left_.insert(key);
   return saved;
@@ -105,7 +107,7 @@ tl::expected<Lease, int> ExportCatalogue::claim(const Lease& lease, const wire::
   const std::uint32_t changes = looked_here ? static_cast<std::uint32_t>(seen.sight) : 0;
   const bool changed =
       storage.writers_->changes() != changes ||
-      (!looked_here && seen.writer_serial != storage.turns_->serial_of(wire::Uuid{}));
+      (!looked_here && seen.writer_serial != storage.reservations_->serial_of(wire::Uuid{}));
   if (changed && !RTRS_PLANTED(claim_unseen)) return tl::unexpected(ESTALE);
   if (const int error = storage.writers_->take(lease.mode())) return tl::unexpected(error);
   ++storage.leases_;
@@ -115,9 +117,9 @@ tl::expected<Lease, int> ExportCatalogue::claim(const Lease& lease, const wire::
 std::uint64_t ExportCatalogue::writer_serial(const Lease& lease) const {
   if (lease.mode() == wire::AccessMode::read_only) return 0;
   const std::lock_guard lock{mutex_};
-  const WriterTurns& turns = *lease.storage()->turns_;
-  if (lease.unclaimed() && turns.anybody_there()) return 0;
-  return turns.serial_of(lease.writer_.value_or(wire::Uuid{}));
+  const WriterReservations& reservations = *lease.storage()->reservations_;
+  if (lease.unclaimed() && reservations.anybody_there()) return 0;
+  return reservations.serial_of(lease.writer_.value_or(wire::Uuid{}));
 }
 
 void ExportCatalogue::name_writer(Lease& lease, const std::string& who) {
@@ -167,44 +169,45 @@ void ExportCatalogue::give_back(const Lease& lease) {
   storage.writers_->give_back(lease.writer_.has_value());
   forget_writer(lease);
   if (!lease.writer_) return;
-  if (ending_) return storage.turns_->vanish(*lease.writer_);
-  if (!storage.turns_->leave(*lease.writer_, lease.closed_)) return;
-  if (options_.turns != nullptr && storage.turn_key_ != wire::Uuid{}) {
-    left_.insert(storage.turn_key_);
+  if (ending_) return storage.reservations_->vanish(*lease.writer_);
+  if (!storage.reservations_->leave(*lease.writer_, lease.closed_)) return;
+  if (options_.reservations != nullptr && storage.reservation_key_ != wire::Uuid{}) {
+    left_.insert(storage.reservation_key_);
   }
 }
 
 tl::expected<void, std::string> ExportCatalogue::expel(const wire::Uuid& session) {
-  const std::lock_guard one_at_a_time{turn_mutex_};
-  const bool kept = options_.turns != nullptr;
-  if (kept) options_.turns->lock();
+  const std::lock_guard one_at_a_time{reservation_mutex_};
+  const bool kept = options_.reservations != nullptr;
+  if (kept) options_.reservations->lock();
   std::unique_lock lock{mutex_};
-  for (const auto& [identity, turns] : turns_) turns->expel(session);
+  for (const auto& [identity, reservations] : reservations_) reservations->expel(session);
   tl::expected<void, std::string> done;
-  for (const auto& [key, turns] : std::map{turns_by_key_}) {
-    auto each = expel_from(*turns, key, session, lock);
+  for (const auto& [key, reservations] : std::map{reservations_by_key_}) {
+    auto each = expel_from(*reservations, key, session, lock);
     if (!each) done = std::move(each);
   }
   lock.unlock();
-  if (kept) options_.turns->unlock();
+  if (kept) options_.reservations->unlock();
   return done;
 }
 
 /// `lock` is that of mutex_, and is given up meanwhile.
-tl::expected<void, std::string> ExportCatalogue::expel_from(WriterTurns& turns,
+tl::expected<void, std::string> ExportCatalogue::expel_from(WriterReservations& reservations,
                                                             const wire::Uuid& key,
                                                             const wire::Uuid& session,
                                                             std::unique_lock<std::mutex>& lock) {
-  const bool kept = options_.turns != nullptr && key != wire::Uuid{};
-  if (kept && !turns.anybody_there()) {  // another server may have had it meanwhile
+  const bool kept = options_.reservations != nullptr && key != wire::Uuid{};
+  if (kept && !reservations.anybody_there()) {  // another server may have had it meanwhile
     lock.unlock();
-    auto known = options_.turns->load(key);
+    auto known = options_.reservations->load(key);
     lock.lock();
     if (!known) return tl::unexpected(known.error());
-    if (known->origin != 0 && !turns.anybody_there()) turns.set_record(*std::move(known));
+    if (known->origin != 0 && !reservations.anybody_there())
+      reservations.set_record(*std::move(known));
   }
-  if (!turns.expel(session) || !kept) return {};
-  return save(turns, key, lock);
+  if (!reservations.expel(session) || !kept) return {};
+  return save(reservations, key, lock);
 }
 
 bool ExportCatalogue::has_left() const {
@@ -213,12 +216,12 @@ bool ExportCatalogue::has_left() const {
 }
 
 void ExportCatalogue::record_left() {
-  const std::lock_guard one_at_a_time{turn_mutex_};
-  options_.turns->lock();
+  const std::lock_guard one_at_a_time{reservation_mutex_};
+  options_.reservations->lock();
   std::unique_lock lock{mutex_};
   for (const wire::Uuid& key : std::set<wire::Uuid>{left_}) {
     if (!left_.contains(key)) continue;
-    const auto saved = record_left_of(*turns_by_key_.at(key), key, lock);
+    const auto saved = record_left_of(*reservations_by_key_.at(key), key, lock);
     if (saved) continue;
     if (options_.log) {
       options_.log(rtrs::LogLevel::error, "cannot record who writes no more, " + saved.error() +
@@ -226,19 +229,21 @@ void ExportCatalogue::record_left() {
     }
   }
   lock.unlock();
-  options_.turns->unlock();
+  options_.reservations->unlock();
 }
 
 tl::expected<void, std::string> ExportCatalogue::record_left_of(
-    const WriterTurns& turns, const wire::Uuid& key, std::unique_lock<std::mutex>& lock) {
-  if (turns.anybody_there()) return save(turns, key, lock);
+    const WriterReservations& reservations, const wire::Uuid& key,
+    std::unique_lock<std::mutex>& lock) {
+  if (reservations.anybody_there()) return save(reservations, key, lock);
   // Another server may have it by now.
   lock.unlock();
-  const auto known = options_.turns->load(key);
+  const auto known = options_.reservations->load(key);
   lock.lock();
   if (!known) return tl::unexpected(known.error());
-  const WriterRecord& mine = turns.record();
-  if (known->origin == mine.origin && known->last == mine.last) return save(turns, key, lock);
+  const WriterRecord& mine = reservations.record();
+  if (known->origin == mine.origin && known->last == mine.last)
+    return save(reservations, key, lock);
   left_.erase(key);
   return {};
 }

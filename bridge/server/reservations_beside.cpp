@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "bridge/server/turns_beside.hpp"
+#include "bridge/server/reservations_beside.hpp"
 
 #include <sstream>
 
@@ -41,13 +41,15 @@ tl::expected<WriterRecord, std::string> parse_writer_record(std::string_view tex
                         "wrote, remove it");
 }
 
-void TurnsBeside::opened(const wire::Uuid& storage, const std::shared_ptr<BackendNotes>& notes) {
+void ReservationsBeside::opened(const wire::Uuid& storage,
+                                const std::shared_ptr<BackendNotes>& notes) {
   if (notes == nullptr) return;
   const std::lock_guard lock{mutex_};
   beside_[storage] = notes;
 }
 
-std::optional<std::shared_ptr<BackendNotes>> TurnsBeside::notes_of(const wire::Uuid& storage) {
+std::optional<std::shared_ptr<BackendNotes>> ReservationsBeside::notes_of(
+    const wire::Uuid& storage) {
   const std::lock_guard lock{mutex_};
   const auto found = beside_.find(storage);
   if (found == beside_.end()) return std::nullopt;
@@ -55,7 +57,7 @@ std::optional<std::shared_ptr<BackendNotes>> TurnsBeside::notes_of(const wire::U
 }
 
 /// Of storage that is closed nothing is known, and its next user finds the note.
-tl::expected<WriterRecord, std::string> TurnsBeside::load(const wire::Uuid& storage) {
+tl::expected<WriterRecord, std::string> ReservationsBeside::load(const wire::Uuid& storage) {
   const auto notes = notes_of(storage);
   if (!notes) return elsewhere_->load(storage);
   if (*notes == nullptr) return WriterRecord{};
@@ -64,8 +66,8 @@ tl::expected<WriterRecord, std::string> TurnsBeside::load(const wire::Uuid& stor
   return parse_writer_record(*text);
 }
 
-tl::expected<void, std::string> TurnsBeside::save(const wire::Uuid& storage,
-                                                  const WriterRecord& record) {
+tl::expected<void, std::string> ReservationsBeside::save(const wire::Uuid& storage,
+                                                         const WriterRecord& record) {
   const auto notes = notes_of(storage);
   if (!notes) return elsewhere_->save(storage, record);
   if (*notes == nullptr) return tl::unexpected(std::string{"the storage is closed"});
