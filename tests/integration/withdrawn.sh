@@ -7,7 +7,7 @@ source "${BASH_SOURCE[0]%/*}/lib.sh"
 ctl() { limited "${ctl_command[@]}" "$@"; }
 
 # Bytes between two places where a handshake is stopped.
-step=97
+step=61
 [[ -z ${FULL:-} ]] || step=1
 
 # ---- Helpers --------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ shared_key() {
   give() { cat spare.psk >>keys.psk; }
   withdraw() { ctl keys keys.psk --remove host1; }
   start_server "${how[@]}" --tls-psk=keys.psk --export 'x=memory:1M,rw=*' --control "$PWD/control"
-  client_command=("${ctl_command[@]}" discover "$@" connect-timeout=60s)
+  client_command=("${ctl_command[@]}" discover "$@" connect-timeout=60s no-path-timeout=1s)
   stops_everywhere
 }
 over_tls() {
@@ -93,7 +93,7 @@ certificate() {
   # Certificates take more bytes.
   [[ -n ${FULL:-} ]] || step=151
   start_server --tls=require --tls-certificates=tls --export 'x=memory:1M,rw=host1' --control "$PWD/control"
-  client_command=("${ctl_command[@]}" discover "rnbds+tcp://127.0.0.1:PORT?tls-certificates=$PWD/host1" connect-timeout=60s)
+  client_command=("${ctl_command[@]}" discover "rnbds+tcp://127.0.0.1:PORT?tls-certificates=$PWD/host1" connect-timeout=60s no-path-timeout=1s)
   stops_everywhere
   says server.log "the certificate of 'host1' was revoked"
 }
