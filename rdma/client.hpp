@@ -34,7 +34,8 @@ struct PathAddress {
   std::string source;
   std::string host;
   std::uint16_t port = wire::kDefaultPort;
-  /// Paths with a higher one are used first, down to -kMaxPreference; no part of what it leads to.
+  /// Paths with a higher value are used first; -kMaxPreference at least. It does not tell one path
+  /// from another.
   int preference = 0;
 
   friend bool operator==(const PathAddress& a, const PathAddress& b) {
@@ -61,13 +62,13 @@ class RecoveryHandler {
   virtual int reopened(Operation& operation) = 0;
   /// Its path was lost meanwhile: nothing of it counts.
   virtual void reopening_failed(Operation& /*operation*/) {}
-  /// The next background job, for which nobody waits. Asked when a path has come, and every
-  /// kBackgroundPause while one stands; one background job at a time. The operation runs on the
-  /// control connection and belongs to the client from here on. Null: nothing now.
+  /// The next background job, for which no caller waits: to close a device, for example. The client
+  /// asks when a path has come, and every kBackgroundPause while it has one; one job at a time. The
+  /// operation runs on the control connection and belongs to the client. Null: nothing now.
   virtual std::unique_ptr<Operation> background_job() { return nullptr; }
-  /// It ended. Then the next one is asked for: at once, or after EIO as above. Or it was given up,
-  /// not finished(), since it took longer than kBackgroundPause, and another one may be quicker.
-  /// That is done between own peers only, and as long as this leaves permits to others.
+  /// It ended, and the client asks for the next one: at once, or after EIO as above. If it is not
+  /// finished(), the client has cancelled it after kBackgroundPause, for another one may be
+  /// quicker. That happens between own peers only, and while it leaves permits to others.
   virtual void background_job_ended(Operation& /*operation*/) {}
   /// The server wants memory back that it has exposed to the session's memory paths. The user
   /// protocol tells which.
@@ -82,18 +83,16 @@ std::uint64_t digest_errors();
 
 inline constexpr Duration kBackgroundPause = std::chrono::seconds{1};
 
-/// Longer than this nobody spins: sleeping costs little of it.
+/// A longer spin gains nothing: to sleep and wake up costs a small part of it.
 inline constexpr Duration kMaxSpin = std::chrono::milliseconds{1};
 
 struct ClientOptions {
   std::string session_name;  ///< 1..254 printable bytes without '/' and '.'; unique at the server
-  /// 1..8 to the same server; their order means nothing. Used are those to which the server gives
-  /// the best access, of these the most preferred, and of these RDMA before TCP; `policy` chooses
-  /// among them.
+  /// 1..8 paths to the same server, in any order. The session uses those with the best access
+  /// state, among them the most preferred, and among them RDMA before TCP. `policy` chooses one.
   std::vector<PathAddress> paths;
-  /// The one whose other end is the server, by definition; none: the first of `paths`. It may be
-  /// none of them. Others have to prove that they lead to the same server before a session begins
-  /// or goes on there.
+  /// The path that defines the server; it need not be one of `paths`. None: the first of `paths`.
+  /// Other paths must prove that they lead to the same server before they are used.
   std::optional<PathAddress> naming{};
   /// The server's identity in an earlier session, which all paths can prove; 0 =
   /// unknown.
@@ -102,7 +101,7 @@ struct ClientOptions {
   PathPolicy policy = PathPolicy::min_inflight;
   /// How long requests wait while no path works, until they fail; 0 = for ever.
   Duration no_path_timeout = std::chrono::seconds{30};
-  /// With what requests fail then. Operations on the control connection fail with EIO.
+  /// The errno that requests get then. Operations on the control connection get EIO.
   int no_path_error = EIO;
   /// Pauses between attempts to connect a path that was lost: they double, each is cut at random.
   Duration reconnect_min = std::chrono::milliseconds{100};
@@ -115,10 +114,10 @@ struct ClientOptions {
   /// and so does everything later. Must outlive the client.
   RecoveryHandler* recovery = nullptr;
   unsigned lanes = 0;  ///< I/O connections per path; 0 = one per CPU, at most 4
-  /// How long one who waits on a lane looks again and again before it sleeps, as long as answers
-  /// come so soon; at most kMaxSpin, 0 = sleep at once.
+  /// How long a caller polls for its answer before it sleeps, while answers come that soon; at most
+  /// kMaxSpin, 0 = sleep at once.
   Duration spin{};
-  /// For the whole of connect(); who is not there yet is tried again until then.
+  /// For the whole of connect(), which tries again until then.
   Duration connect_timeout = std::chrono::seconds{10};
   Duration heartbeat_interval = std::chrono::milliseconds{500};
   unsigned heartbeat_misses = 4;  ///< silent intervals until a path counts as dead
@@ -132,8 +131,8 @@ struct ClientOptions {
   std::optional<TlsKeys> auth_keys = {};
   std::uint32_t features = 0;  ///< extension features to offer (wire::Feature)
   Log log;
-  /// Told of each attempt at a path that failed before the session was up, and of each path that is
-  /// not tried before.
+  /// Called for each attempt that failed before the session was up, and for each path that is not
+  /// tried before that.
   ///
   /// Threads: the background thread.
   std::function<void(const PathAddress& path, const std::string& why)> on_failed_attempt = {};
@@ -207,16 +206,16 @@ class LaneLoop {
   /// Receives what has arrived; `polled` is what watch() appended last, after poll(2). True: there
   /// is more, call again before sleeping.
   virtual bool progress(std::span<const pollfd> polled) = 0;
-  /// Instead of watch(), poll(2) and progress(), where one job is under way on one path: waits some
-  /// milliseconds at most for what arrives, and receives it; what else happens waits meanwhile.
-  /// False: that cannot be done now, or nothing came.
+  /// In place of watch(), poll(2) and progress() while one job is under way on one path: waits a
+  /// few milliseconds at most, and receives what arrives. Other descriptors wait meanwhile. False:
+  /// it is not possible now, or nothing came.
   virtual bool await() = 0;
   /// The jobs whose operations have finished since the last call, linked by `next`; null = none.
   /// Operations end in start() and progress(), and when paths come and go, which makes a descriptor
   /// readable.
   virtual Job* collect() = 0;
-  /// Gives an operation up; it will not be collected. False: it has finished or is about to, and
-  /// will be.
+  /// Cancels an operation, which will not be collected. False: it has finished or is about to, and
+  /// will be collected.
   virtual bool cancel(Job& job) = 0;
 };
 
@@ -249,8 +248,8 @@ class Client {
   virtual Duration time_without_path() { return {}; }
   /// The server's identity in the newest session.
   virtual ServerId server_id() { return 0; }
-  /// One more path, which is connected from now on as the others are: it may take a while, and
-  /// paths() says how it goes. One that is leaving stays.
+  /// Adds a path, which connects in the background; paths() shows how far it is. A path that is
+  /// leaving stays then.
   ///
   /// Errors: EEXIST, ENOSPC (kMaxPaths), EIO (the session is over).
   virtual tl::expected<void, Failure> add_path(const PathAddress& path) { return no_such(path); }
@@ -293,7 +292,7 @@ class Client {
   /// tells its end, on the background thread. False: there are no permits for such operations, and
   /// it was not started.
   virtual bool start_control(Operation& /*operation*/) { return false; }
-  /// Gives an operation up that start_control() has taken. False: it has finished.
+  /// Cancels an operation that start_control() has taken. False: it has finished.
   virtual bool cancel_control(Operation& /*operation*/) { return false; }
 
   /// The I/O lanes; the number is constant.

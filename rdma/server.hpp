@@ -45,11 +45,10 @@ struct ServerOptions {
   /// Bytes of chunks over all paths; 0 = one path for each of max_sessions, at most half of
   /// memory_of_machine().
   std::uint64_t memory_limit = 0;
-  /// Another number than in the life before says that answered writes may be lost, as a restart of
-  /// the machine does: part of SessionLimits::volatile_epoch.
+  /// A number that changes when answered writes may be lost, as after a restart of the machine:
+  /// part of SessionLimits::volatile_epoch.
   std::uint64_t losses = 0;
-  ServerId id =
-      0;  ///< to clients it is the same server as long as this is the same; 0 = a random one
+  ServerId id = 0;  ///< by which clients know the server again; 0 = a random one
   unsigned max_sessions = 256;
   /// Of one user who has proven a name; 0 = only the limits of all.
   unsigned max_sessions_per_user = 0;
@@ -75,10 +74,10 @@ struct ServerOptions {
   TlsKeys tls_keys;                ///< of TLS and of proofs
   std::uint32_t features = 0;      ///< extension features to offer
   Log log;
-  /// For what clients cause, if other parts of the program say such things, too; null = made of
+  /// For lines that clients cause; to be shared with other parts of the program. Null = made of
   /// `log`.
   std::shared_ptr<ClientLog> client_log;
-  /// A listener that waited listens, or waits for another reason. Threads: a reactor's.
+  /// Called when a listener that waited listens, or waits for another reason. Threads: a reactor's.
   std::function<void()> on_listener;
 };
 
@@ -128,30 +127,30 @@ struct ServerSessionStatus {
 ///          between start() and stop().
 class Server {
  public:
-  /// Which reactor a session of the handler runs on is told by `reactor_of(session)` below.
+  /// reactor_of() tells on which reactor a session of the handler runs.
   static std::unique_ptr<Server> create(ServerOptions options, ServerHandler& handler);
   virtual ~Server() = default;
 
-  /// Binds, listens and starts the threads. An address that this machine lacks now, an RDMA device
-  /// or a name that is not known yet, may come later: it is tried every second.
+  /// Binds, listens and starts the threads. An address, RDMA device or name that this machine does
+  /// not have now may come later: it is tried every second.
   ///
-  /// Errors: of an address that is no matter of time (EADDRINUSE, EACCES, EINVAL, ENOTSUP), with
-  ///         what to do.
+  /// Errors: EADDRINUSE, EACCES, EINVAL, ENOTSUP, which time does not mend, with the remedy.
   virtual tl::expected<void, Failure> start() = 0;
   /// Where it listens, as TRANSPORT:HOST:PORT, with the real ports.
   virtual std::vector<std::string> addresses() const = 0;
   virtual ServerId id() const = 0;
-  /// Those that listen, which keep their places, and behind them those that wait.
+  /// Listeners that listen, in an order that stays, and behind them those that wait.
   virtual std::vector<ListenerStatus> listeners() const = 0;
-  /// Its certificates that are over or end within 30 days, as a sentence; "" = none is.
+  /// A sentence about certificates that have ended or end within 30 days; "" = there are none.
   virtual std::string ending_certificates() const = 0;
-  /// Changes what is thought of a listener, and so of all paths that came and will come in there.
-  /// Clients that know of notices (wire::kFeatureAccessNotice) are told. False: there is no such
-  /// listener, or it waits. Does not wait.
+  /// Changes the access state of a listener, and of all paths that came or come in there. Clients
+  /// with wire::kFeatureAccessNotice get a notice. False: there is no such listener, or it waits.
+  /// Does not block.
   ///
   /// Source: docs/protocol.md, access notices.
   virtual bool set_access(unsigned listener, wire::PathAccess access) = 0;
-  /// Waits for the event loops, so on none of them; leaves out those that do not answer for long.
+  /// Waits for the reactors, so call it on none of them. Reactors that do not answer for long are
+  /// left out.
   virtual std::vector<ServerSessionStatus> sessions() = 0;
   /// Ends a session, soon: its client may come back only as a new one. `why` is for the log.
   virtual void end_session(const wire::Uuid& uuid, const std::string& user,
@@ -195,22 +194,22 @@ unsigned paths_of(const ServerSession& session);
 ///
 /// Threads: the session's reactor.
 bool revoke_memory_path(ServerSession& session, const wire::Uuid& path);
-/// Tells the client that memory is wanted back that its memory paths may use
-/// (RecoveryHandler::on_recall()). It hears of it when it has a path. False: it has no memory
-/// paths.
+/// Asks the client to give back memory that its memory paths use (RecoveryHandler::on_recall()),
+/// now or when it has a path again. False: it has no memory paths.
 ///
 /// Threads: the session's reactor.
 bool recall_memory(ServerSession& session);
-/// Takes memory back that ServerRequest::source or expect_next() named: nothing reads it or writes
-/// to it any more. Threads: the session's reactor.
+/// Takes back memory that ServerRequest::source or expect_next() named: nothing uses it any more.
+///
+/// Threads: the session's reactor.
 void let_go(ServerSession& session, wire::ConstBytes memory);
 /// The value that ServerHandler::on_session_up returned.
 void* context_of(const ServerSession& session);
-/// Ends a session that has no path at the moment and executes nothing. False: it is not like that.
+/// Ends a session without paths and requests. False: it has some.
 ///
 /// Threads: the session's reactor. Calls on_session_down().
 bool end_if_idle(ServerSession& session);
-/// Whether it would. Threads: likewise.
+/// Whether end_if_idle() would end it. Threads: the session's reactor.
 bool is_idle(const ServerSession& session);
 
 }  // namespace rtrs
