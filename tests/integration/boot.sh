@@ -210,6 +210,9 @@ time.sleep(3600)'
   says all.txt 'ready'
   says all.txt "opened 'disk0' rw"
   in_machine systemctl stop rnbd-bridge@disk0.service
+  # At its end systemd stops all processes for a moment, and nsenter would stop with its own for good.
+  in_machine pkill -x python3
+  wait_end client 10 || fail "the client goes on"
   shut_down_machine
 }
 it "the journal has fields for session, path and device of a line, and finds it by its unit" in_the_journal
