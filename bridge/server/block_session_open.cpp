@@ -331,8 +331,8 @@ bool BlockSession::writes_to(const WriterCount* storage) const {
   });
 }
 
-/// A reload ends the sessions that use what they may not any more, and cannot see an OPEN that is
-/// on its way. 0, or the errno that it would get now.
+/// A reload ends sessions that have lost a right, but cannot see an OPEN that is under way. Returns
+/// 0, or the errno that this OPEN gets by the present rights.
 int BlockSession::withdrawn_meanwhile(const std::string& name, wire::AccessMode mode) {
   const Permission now = catalogue_.permission(name, user());
   const bool reads = mode == wire::AccessMode::read_only;
