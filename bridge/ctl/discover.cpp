@@ -20,7 +20,7 @@
 #include "bridge/ctl/discovery.hpp"
 #include "bridge/ctl/words.hpp"
 #include "bridge/daemon/cli.hpp"
-#include "bridge/daemon/ctl_view.hpp"
+#include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
 namespace {

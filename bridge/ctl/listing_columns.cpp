@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "bridge/client/closest.hpp"
-#include "bridge/daemon/ctl_view.hpp"
+#include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
 namespace {

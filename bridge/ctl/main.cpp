@@ -26,6 +26,7 @@
 #include "bridge/daemon/cli.hpp"
 #include "bridge/daemon/ctl_view.hpp"
 #include "bridge/daemon/process.hpp"
+#include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
 namespace {

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "bridge/daemon/ctl_view.hpp"
+#include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
 namespace {

@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <utility>
 
-#include "bridge/daemon/ctl_view.hpp"
 #include "bridge/daemon/notify.hpp"
+#include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
 namespace {

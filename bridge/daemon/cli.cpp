@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "bridge/client/closest.hpp"
-#include "bridge/daemon/settings.hpp"
 #include "bridge/protocol/printable.hpp"
 
 namespace rnbd {

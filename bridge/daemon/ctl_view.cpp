@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -86,15 +85,6 @@ std::string table(const Json& list) {
 }
 
 }  // namespace
-
-std::string readable_text(std::string text) {
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t shown = printable_length(std::string_view{text}.substr(at));
-    if (shown == 0) text[at] = '?';
-    at += std::max<std::size_t>(shown, 1);
-  }
-  return text;
-}
 
 std::string readable(const Json& answer) {
   std::vector<Row> lines;

@@ -7,9 +7,6 @@
 
 namespace rnbd {
 
-/// Without what would move a terminal's cursor.
-std::string readable_text(std::string text);
-
 /// An object for people: `name: value` lines, and a table for each list of objects. "" for an empty
 /// one.
 std::string readable(const nlohmann::ordered_json& answer);

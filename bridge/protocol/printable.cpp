@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/protocol/printable.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <iterator>
@@ -58,6 +59,15 @@ std::size_t printable_length(std::string_view text) {
     code = code << 6 | (byte & 0x3FU);
   }
   return code >= kLeast[length] && can_be_shown(code) ? length : 0;
+}
+
+std::string readable_text(std::string text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t shown = printable_length(std::string_view{text}.substr(at));
+    if (shown == 0) text[at] = '?';
+    at += std::max<std::size_t>(shown, 1);
+  }
+  return text;
 }
 
 std::string in_quotes(std::string_view name) { return "'" + escaped(name, "'\\") + "'"; }

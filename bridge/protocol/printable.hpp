@@ -14,6 +14,9 @@ namespace rnbd {
 /// for the start of a command. Or it changes the order in which others are shown.
 std::size_t printable_length(std::string_view text);
 
+/// The text with a '?' for each byte that cannot be shown, so that nothing moves the cursor.
+std::string readable_text(std::string text);
+
 /// A name from a peer between quotes, fit for a log line: unprintable characters are escaped.
 std::string in_quotes(std::string_view name);
 

@@ -31,6 +31,11 @@ TEST_CASE("a message stays on its line, and its own quotes stay as they are") {
         "'a' \\ \\x1b[2J\\x0aforged: \\xe2\\x80\\xae");
 }
 
+TEST_CASE("a readable text has a '?' for each byte that could move the cursor") {
+  CHECK(readable_text("gr\u00F6\u00DFe \x1B[2J\n\x9B") == "gr\u00F6\u00DFe ?[2J??");
+  CHECK(readable_text("").empty());
+}
+
 TEST_CASE("a quoted name is valid UTF-8, whatever bytes it was made of") {
   CHECK(in_quotes("\x9B"
                   "2J") == "'\\x9b2J'");
