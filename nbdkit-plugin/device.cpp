@@ -6,9 +6,9 @@
 #include <thread>
 #include <vector>
 
+#include "bridge/client/block_sizes.hpp"
 #include "bridge/client/disk.hpp"
-#include "bridge/nbd/block_sizes.hpp"
-#include "bridge/nbd/errors.hpp"
+#include "bridge/protocol/nbd_errors.hpp"
 #include "nbdkit-plugin/state.hpp"
 
 namespace rnbd::plugin {
@@ -48,7 +48,7 @@ const DeviceGeometry& geometry_of(void* handle) { return device_of(handle).geome
 int64_t on_get_size(void* handle) { return static_cast<int64_t>(geometry_of(handle).size); }
 
 int on_block_size(void* handle, uint32_t* minimum, uint32_t* preferred, uint32_t* maximum) {
-  const nbd::BlockSizes sizes = nbd::block_sizes(geometry_of(handle));
+  const BlockSizes sizes = block_sizes(geometry_of(handle));
   *minimum = sizes.minimum;
   *preferred = sizes.preferred;
   *maximum = sizes.maximum;

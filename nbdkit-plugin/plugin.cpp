@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <string>
 
-#include "bridge/nbd/errors.hpp"
+#include "bridge/protocol/nbd_errors.hpp"
 #include "nbdkit-plugin/listening.hpp"
 #include "nbdkit-plugin/state.hpp"
 

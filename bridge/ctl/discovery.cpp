@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bridge/ctl/listing_programs.hpp"
-#include "bridge/daemon/ctl_view.hpp"
+#include "bridge/ctl/view.hpp"
 #include "bridge/protocol/printable.hpp"
 #include "bridge/protocol/uuid.hpp"
 

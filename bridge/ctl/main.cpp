@@ -22,9 +22,9 @@
 #include "bridge/ctl/keys.hpp"
 #include "bridge/ctl/programs.hpp"
 #include "bridge/ctl/top.hpp"
+#include "bridge/ctl/view.hpp"
 #include "bridge/ctl/words.hpp"
 #include "bridge/daemon/cli.hpp"
-#include "bridge/daemon/ctl_view.hpp"
 #include "bridge/daemon/process.hpp"
 #include "bridge/protocol/printable.hpp"
 

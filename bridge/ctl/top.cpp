@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "bridge/daemon/ctl_view.hpp"
+#include "bridge/ctl/view.hpp"
 #include "bridge/protocol/printable.hpp"
 
 namespace rnbd {

@@ -13,7 +13,7 @@
 #include <span>
 #include <utility>
 
-#include "bridge/nbd/block_sizes.hpp"
+#include "bridge/client/block_sizes.hpp"
 #include "bridge/nbd/worker.hpp"
 
 namespace rnbd::nbd {

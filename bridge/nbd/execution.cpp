@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "bridge/nbd/block_sizes.hpp"
+#include "bridge/client/block_sizes.hpp"
 #include "bridge/nbd/connection.hpp"
-#include "bridge/nbd/errors.hpp"
 #include "bridge/nbd/worker.hpp"
+#include "bridge/protocol/nbd_errors.hpp"
 #include "bridge/protocol/printable.hpp"
 #include "rdma/wire/probe.hpp"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "bridge/nbd/block_sizes.hpp"
+#include "bridge/client/block_sizes.hpp"
 #include "bridge/nbd/handshake_socket.hpp"
 #include "bridge/nbd/wire.hpp"
 

@@ -9,7 +9,7 @@
 #include <span>
 
 #include "bridge/nbd/connection.hpp"
-#include "bridge/nbd/errors.hpp"
+#include "bridge/protocol/nbd_errors.hpp"
 
 namespace rnbd::nbd {
 namespace {

@@ -17,7 +17,7 @@
 
 #include "bridge/client/connections.hpp"
 #include "bridge/client/remote_device.hpp"
-#include "bridge/daemon/blocking_pool.hpp"
+#include "bridge/daemon/server/blocking_pool.hpp"
 #include "bridge/nbd/front.hpp"
 #include "bridge/server/block_server.hpp"
 #include "rdma/server.hpp"

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "bridge/daemon/config_file.hpp"
-#include "bridge/daemon/rights_check.hpp"
+#include "bridge/daemon/server/config_file.hpp"
+#include "bridge/daemon/server/rights_check.hpp"
 #include "rdma/network.hpp"
 #include "rdma/transport/tls/psk_file.hpp"
 #include "tests/fuzz/fuzz.hpp"

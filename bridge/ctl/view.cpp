@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/ctl/view.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "bridge/protocol/printable.hpp"
+
+namespace rnbd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Row = std::vector<std::string>;
+
+constexpr std::size_t kGap = 2;  ///< blanks between columns
+
+std::string text_of(const Json& value) {
+  if (value.is_null()) return "-";
+  if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
+  const std::string text =
+      readable_text(value.is_string() ? value.get<std::string>() : value.dump());
+  return text.empty() ? "-" : text;
+}
+
+/// "[####----------------] 20 %"
+std::string bar_of(unsigned percent) {
+  constexpr unsigned kWidth = 20;
+  const unsigned full = std::min(percent, 100U) * kWidth / 100;
+  return "[" + std::string(full, '#') + std::string(kWidth - full, '-') + "] " +
+         std::to_string(percent) + " %";
+}
+
+std::string cell_of(const std::string& name, const Json& value) {
+  const bool progress = name == "progress_percent" && value.is_number_unsigned();
+  return progress ? bar_of(value.get<unsigned>()) : text_of(value);
+}
+
+/// Columns as wide as their widest text, which counts bytes.
+std::string aligned(const std::vector<Row>& rows) {
+  std::vector<std::size_t> widths;
+  for (const Row& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      line += row[i];
+      if (i + 1 < row.size()) line.append(widths[i] + kGap - row[i].size(), ' ');
+    }
+    text += line + "\n";
+  }
+  return text;
+}
+
+bool is_table(const Json& value) {
+  return value.is_array() &&
+         std::ranges::all_of(value, [](const Json& row) { return row.is_object(); });
+}
+
+/// A column for each name that some object of the list has.
+std::string table(const Json& list) {
+  Row names;
+  for (const Json& object : list) {
+    for (const auto& [name, value] : object.items()) {
+      if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+    }
+  }
+  std::vector<Row> rows{names};
+  for (std::string& heading : rows[0]) {
+    std::ranges::transform(heading, heading.begin(), [](char c) {
+      return c == '_' ? '-' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+    });
+  }
+  for (const Json& object : list) {
+    Row& row = rows.emplace_back();
+    for (const std::string& name : names) {
+      row.push_back(cell_of(name, object.contains(name) ? object[name] : Json{}));
+    }
+  }
+  return aligned(rows);
+}
+
+}  // namespace
+
+std::string readable(const Json& answer) {
+  std::vector<Row> lines;
+  std::string tables;
+  for (const auto& [name, value] : answer.items()) {
+    if (!is_table(value)) {
+      lines.push_back({name + ":", text_of(value)});
+    } else if (!value.empty()) {
+      tables += (lines.empty() && tables.empty() ? "" : "\n") + table(value);
+    }
+  }
+  return aligned(lines) + tables;
+}
+
+}  // namespace rnbd

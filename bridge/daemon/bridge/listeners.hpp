@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Where rnbd-bridge listens: the addresses that the machine has when it starts, and those that come
+// later.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <tl/expected.hpp>
+#include <utility>
+#include <vector>
+
+#include "bridge/control/commands.hpp"
+#include "bridge/daemon/bridge/options.hpp"
+#include "bridge/nbd/listener.hpp"
+
+namespace rnbd {
+
+/// Threads: any.
+class BridgeListeners {
+ public:
+  using Take = std::function<void(std::vector<nbd::Listener>)>;
+
+  struct Status {
+    std::string address;
+    std::string trouble;  ///< why it waits; "": it listens
+    bool reachable_from_outside = false;
+  };
+
+  /// Listens on the service manager's sockets, and where the options say. An address that the
+  /// machine lacks now is no failure.
+  ///
+  /// Errors: a sentence that names the address and the cure.
+  static tl::expected<std::unique_ptr<BridgeListeners>, std::string> open(
+      const BridgeOptions& options);
+  ~BridgeListeners() { end(); }
+  BridgeListeners(const BridgeListeners&) = delete;
+  BridgeListeners& operator=(const BridgeListeners&) = delete;
+
+  /// Those that are open from the start, once.
+  std::vector<nbd::Listener> take_first();
+  /// Tries every second those that wait. Both are called on a thread of its own.
+  void await_others(Take take, std::function<void()> on_change);
+  /// From then on neither is called. Does not wait for a name server.
+  void end();
+
+  std::vector<Status> status() const;
+  /// "tcp:127.0.0.1:10809 (waiting for tcp:192.0.2.1:10809)"
+  std::string describe() const;
+
+ private:
+  struct State;
+  explicit BridgeListeners(std::shared_ptr<State> state) : state_{std::move(state)} {}
+  static void run(const std::shared_ptr<State>& state);
+
+  std::shared_ptr<State> state_;
+  std::vector<nbd::Listener> first_;
+};
+
+/// `status` of the client with the listeners behind it.
+std::vector<ControlCommand> with_listeners(std::vector<ControlCommand> commands,
+                                           const BridgeListeners& listeners);
+
+}  // namespace rnbd

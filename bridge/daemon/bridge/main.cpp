@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// rnbd-bridge: an NBD server in front of a block device of an RNBD server.
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <exception>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bridge/client/commands.hpp"
+#include "bridge/client/connections.hpp"
+#include "bridge/control/control_socket.hpp"
+#include "bridge/daemon/bridge/listeners.hpp"
+#include "bridge/daemon/bridge/metrics.hpp"
+#include "bridge/daemon/bridge/options.hpp"
+#include "bridge/daemon/bridge/status.hpp"
+#include "bridge/daemon/logging.hpp"
+#include "bridge/daemon/metrics_common.hpp"
+#include "bridge/daemon/metrics_door.hpp"
+#include "bridge/daemon/notify.hpp"
+#include "bridge/daemon/process.hpp"
+#include "bridge/daemon/shutdown.hpp"
+#include "bridge/kernel/face.hpp"
+#include "bridge/nbd/front.hpp"
+#include "bridge/protocol/printable.hpp"
+#include "rdma/transport/tls/credentials.hpp"
+
+namespace rnbd {
+namespace {
+
+/// For requests under way; less than kLeaveWithin by the time that closing everything takes.
+constexpr std::chrono::milliseconds kDrain{3000};
+
+int complain(const std::string& text) {
+  log_function()(rtrs::LogLevel::error, text);
+  return 1;
+}
+
+/// The files of Unix sockets that were made here go when the process ends in a hurry, too. Destroy
+/// it after the listeners: files at their paths then are somebody else's.
+class SocketFiles {
+ public:
+  explicit SocketFiles(const std::vector<nbd::Listener>& listeners) {
+    for (const nbd::Listener& listener : listeners) {
+      if (listener.path().empty()) continue;
+      remove_at_exit(listener.path());
+      paths_.push_back(listener.path());
+    }
+  }
+  SocketFiles(const SocketFiles&) = delete;
+  SocketFiles& operator=(const SocketFiles&) = delete;
+  ~SocketFiles() {
+    for (const std::string& path : paths_) removed(path);
+  }
+
+ private:
+  std::vector<std::string> paths_;
+};
+
+std::string describe(const ClientConfig& config) {
+  return config.server() + (config.dynamic_export ? "" : "/" + config.device);
+}
+
+/// For `systemctl status`.
+std::string status_line(const BridgeOptions& options, const BridgeListeners& listeners) {
+  const bool waits = std::ranges::any_of(
+      listeners.status(), [](const auto& listener) { return !listener.trouble.empty(); });
+  return "STATUS=in front of " + describe(options.client) +
+         (waits ? "; listening on " + listeners.describe() : "") + "\n";
+}
+
+/// "" or the mistake.
+std::string tell_ready(const BridgeOptions& options, const BridgeListeners& listeners,
+                       const kernel::Face* disk) {
+  if (!options.pid_file.empty()) {
+    std::string wrong = write_pid_file(options.pid_file);
+    if (!wrong.empty()) return wrong;
+  }
+  std::string ready = disk != nullptr ? "ready, " + disk->device() : "ready";
+  if (!listeners.status().empty()) ready += ", listening on " + listeners.describe();
+  log_function()(rtrs::LogLevel::info, ready + ", in front of " + describe(options.client));
+  notify_manager("READY=1\n" + status_line(options, listeners));
+  if (options.ready_fd < 0) return "";
+  finish_log();  // a reader of the line may look at the log
+  return write_ready_line(options.ready_fd, ready);
+}
+
+/// None if no path is named.
+tl::expected<std::unique_ptr<ControlSocket>, std::string> open_control(
+    const std::string& path, const ControlCommands& commands) {
+  if (path.empty()) return nullptr;
+  auto control =
+      ControlSocket::open(path, [&commands](std::string_view line, ControlCaller caller) {
+        return commands.answer(line, caller);
+      });
+  if (control) remove_at_exit(path);
+  return control;
+}
+
+/// As many as a session has lanes by default.
+unsigned count_workers(const ClientConfig& config) {
+  return config.lanes != 0 ? config.lanes : std::clamp(std::thread::hardware_concurrency(), 1U, 4U);
+}
+
+tl::expected<nbd::FrontTls, std::string> front_tls(const BridgeOptions& options) {
+  nbd::FrontTls tls{.mode = options.tls_mode(), .keys = nullptr};
+  if (tls.mode == rtrs::TlsMode::off) return tls;
+  auto keys = rtrs::tls::KeyStore::open(options.tls_keys, log_function());
+  if (!keys) return tl::unexpected(keys.error());
+  tls.keys = *std::move(keys);
+  return tls;
+}
+
+bool leads_elsewhere(const rtrs::PathAddress& path) {
+  return path.host != "localhost" && path.host != "::1" && !path.host.starts_with("127.");
+}
+
+void warn(const BridgeOptions& options, const BridgeListeners& listeners) {
+  const bool open_to_strangers =
+      std::ranges::any_of(listeners.status(), &BridgeListeners::Status::reachable_from_outside);
+  if (open_to_strangers && options.tls_mode() != rtrs::TlsMode::require) {
+    log_function()(rtrs::LogLevel::warning,
+                   "there is no authentication: whoever reaches " + listeners.describe() +
+                       " may use the device; prefer a Unix socket, or use --tls=require");
+  }
+  // A user with one half encrypted may believe that all is.
+  if (options.tls_mode() != rtrs::TlsMode::off && options.client.tls == rtrs::TlsMode::off &&
+      std::ranges::any_of(options.client.paths, leads_elsewhere)) {
+    log_function()(rtrs::LogLevel::warning,
+                   "NBD clients come with TLS, but the way to the server is not encrypted: write "
+                   "rnbds+tcp:// if it is to be (--tls is about NBD clients only)");
+  }
+}
+
+/// Nothing must wait for a path while the size of a disk changes.
+bool all_paths_work(Connections& connections) {
+  const auto works = [](const rtrs::PathStatus& path) {
+    return path.state == rtrs::PathState::connected || path.state == rtrs::PathState::disconnected;
+  };
+  return std::ranges::all_of(connections.status().paths, works);
+}
+
+std::string socket_of(const KernelOptions& kernel) { return "socket-" + kernel.name; }
+std::string state_of(const KernelOptions& kernel) { return "state-" + kernel.name; }
+
+/// The predecessor's descriptors. The service manager keeps them no longer: they must not hide
+/// this one's death from the kernel.
+std::optional<kernel::Kept> take_kept(const KernelOptions& kernel) {
+  const kernel::Kept kept{stored_descriptor(socket_of(kernel)),
+                          stored_descriptor(state_of(kernel))};
+  if (kept.socket < 0) return std::nullopt;
+  forget_descriptor(socket_of(kernel));
+  forget_descriptor(state_of(kernel));
+  return kept;
+}
+
+/// Leaves the disk to a successor if the service manager keeps it for that one, else takes it away.
+void end_disk(kernel::Face& disk, const KernelOptions& kernel) {
+  if (!manager_keeps_descriptors()) return disk.leave();
+  const auto kept = disk.hand_over(kDrain);
+  if (kept && store_descriptor(socket_of(kernel), kept->socket) &&
+      store_descriptor(state_of(kernel), kept->state)) {
+    log_function()(rtrs::LogLevel::info, disk.device() + " waits for the next start");
+  } else {
+    log_function()(rtrs::LogLevel::warning,
+                   disk.device() + " waits for the next start, which has to bring a socket");
+  }
+}
+
+/// None unless --kernel asks for it.
+tl::expected<std::unique_ptr<kernel::Face>, Failure> kernel_disk(
+    const BridgeOptions& options, nbd::Exports& exports, nbd::Front& front,
+    Connections& connections, const std::optional<kernel::Kept>& kept) {
+  if (!options.kernel) return nullptr;
+  auto disk = std::make_unique<kernel::Face>(
+      exports, front,
+      kernel::FaceOptions{.index = options.kernel->index,
+                          .name = options.kernel->name,
+                          .dead_timeout = options.kernel->dead_timeout,
+                          .retry = options.kernel->retry,
+                          .server = options.client.server(),
+                          .all_paths_work = [&] { return all_paths_work(connections); },
+                          .log = log_function()});
+  if (auto mapped = disk->map(kept); !mapped) return tl::unexpected(mapped.error());
+  return disk;
+}
+
+/// 2: it would be the same at the next start.
+int give_back(nbd::Front& front, Connections& connections, const Failure& why) {
+  complain(why.text);
+  front.stop(kDrain);
+  connections.leave();
+  return why.error == ESTALE ? 2 : 1;
+}
+
+int serve(const BridgeOptions& options) {
+  const auto kept = options.kernel ? take_kept(*options.kernel) : std::nullopt;
+  auto opened = BridgeListeners::open(options);
+  if (!opened) return complain(opened.error());
+  BridgeListeners& listeners = **opened;
+  std::vector<nbd::Listener> first = listeners.take_first();
+  const SocketFiles socket_files{first};
+  std::vector<nbd::Listener> served{std::move(first)};
+  auto tls = front_tls(options);
+  if (!tls) return complain(tls.error());
+  warn(options, listeners);
+  Connections connections{options.client, log_function()};
+  if (options.client.connect_now) {
+    if (auto usable = connections.probe(); !usable) return complain(usable.error().text);
+  }
+  nbd::Exports exports{options.client, connections};
+  nbd::Front front{exports,
+                   std::move(served),
+                   {.workers = count_workers(options.client),
+                    .max_connections = options.max_connections,
+                    .tls = *std::move(tls),
+                    .log = log_function()}};
+  const BridgeMetrics metrics{options.client, connections, front};
+  auto all = with_listeners(client_commands(options.client, connections), listeners);
+  std::ranges::move(metrics.commands(), std::back_inserter(all));
+  const ControlCommands commands{std::move(all)};
+  auto control = open_control(options.client.control, commands);
+  if (!control) return complain(control.error());
+  front.start();
+  auto disk = kernel_disk(options, exports, front, connections, kept);
+  if (!disk) return give_back(front, connections, disk.error());
+  auto door = open_metrics_door(options.metrics, [&] { return metrics.page(); });
+  signals_mean_drain();
+  const std::string wrong = door ? tell_ready(options, listeners, disk->get()) : door.error();
+  if (*disk) (*disk)->watch([] { ::kill(::getpid(), SIGTERM); });
+  listeners.await_others([&](auto late) { front.add(std::move(late)); },
+                         [&] { notify_manager(status_line(options, listeners)); });
+  if (wrong.empty()) {
+    const BridgeStatus status{[&] { return connections.status(); },
+                              "in front of " + describe(options.client)};
+    const std::string signal = wait_for_shutdown();
+    notify_manager("STOPPING=1\n");
+    log_function()(rtrs::LogLevel::info, signal + ": stopping");
+  } else {
+    complain(wrong);
+  }
+  if (door) door->reset();
+  control->reset();
+  removed(options.client.control);
+  listeners.end();
+  if (*disk) end_disk(**disk, *options.kernel);
+  front.stop(kDrain);
+  connections.leave();
+  return wrong.empty() ? 0 : 1;
+}
+
+int run(const BridgeOptions& options) {
+  keep_no_freed_memory();
+  start_logging(options.log_level);
+  if (const std::string wrong = complaint_about_ready_fd(options.ready_fd); !wrong.empty()) {
+    complain(wrong);
+    return 2;
+  }
+  take_signals();
+  raise_descriptor_limit();
+  raise_memlock_limit();  // a path over RDMA locks some 65 MiB; it says so then if it may not
+  const int status = serve(options);
+  remove_files();
+  return status;
+}
+
+}  // namespace
+}  // namespace rnbd
+
+int main(int argc, char** argv) {
+  if (!rnbd::open_standard_streams()) return 1;
+  try {
+    const auto options = rnbd::parse_bridge_options(argc, argv);
+    if (!options) {
+      const rnbd::EarlyExit& early = options.error();
+      std::fputs(early.text.c_str(), early.status == 0 ? stdout : stderr);
+      return early.status;
+    }
+    const int status = rnbd::run(*options);
+    rnbd::finish_log();
+    return status;
+  } catch (const std::exception& error) {
+    rnbd::finish_log();
+    std::fprintf(stderr, "rnbd-bridge: cannot start: %s\n",
+                 rnbd::on_one_line(error.what()).c_str());
+    return 1;
+  }
+}

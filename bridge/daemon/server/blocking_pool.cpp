@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/daemon/server/blocking_pool.hpp"
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "bridge/nbd/call_pool.hpp"
+#include "bridge/server/open_lines.hpp"
+#include "rdma/transport/reactor.hpp"
+
+namespace rnbd {
+
+namespace {
+
+/// For a few bytes that are written and made durable.
+constexpr std::chrono::seconds kSuspicious{5};
+
+}  // namespace
+
+struct BlockingPool::Impl {
+  /// One more than may hang. They come when they are needed, which is seldom.
+  nbd::CallPool threads{OpenLines::kMostHung + 1};
+  boost::asio::thread_pool recorder{1};
+  boost::asio::thread_pool watch{1};  ///< over the recorder
+
+  /// `work`, then `then` on the reactor.
+  static std::function<void()> both(rtrs::Reactor* reactor, std::function<void()> work,
+                                    std::function<void()> then) {
+    return [reactor, work = std::move(work), then = std::move(then)] {
+      if (work) work();
+      if (then) boost::asio::post(reactor->io(), then);
+    };
+  }
+
+  /// The client that waits for the work only sees a server that does not answer.
+  void run_watched(const std::function<void()>& work, const std::function<void()>& complain) {
+    boost::asio::steady_timer timer{watch, kSuspicious};
+    timer.async_wait([complain](boost::system::error_code cancelled) {
+      if (!cancelled) complain();
+    });
+    work();
+  }
+};
+
+BlockingPool::BlockingPool() : impl_{std::make_unique<Impl>()} {}
+
+BlockingPool::~BlockingPool() {
+  impl_->recorder.join();
+  impl_->watch.join();
+}
+
+Surroundings BlockingPool::surroundings(std::shared_ptr<rtrs::ClientLog> log) {
+  Surroundings surroundings;
+  surroundings.log = [log = std::move(log)](rtrs::LogLevel level, const std::string& peer,
+                                            const std::string& line) {
+    log->say(level, peer, line, std::chrono::steady_clock::now());
+  };
+  surroundings.later = [](rtrs::Reactor* reactor, std::function<void()> work) {
+    boost::asio::post(reactor->io(), std::move(work));
+  };
+  surroundings.after = [](rtrs::Reactor* reactor, rtrs::Duration time,
+                          std::function<void()> work) -> std::shared_ptr<void> {
+    auto timer = std::make_shared<boost::asio::steady_timer>(reactor->io(), time);
+    timer->async_wait([work = std::move(work)](boost::system::error_code cancelled) {
+      if (!cancelled) work();
+    });
+    return timer;
+  };
+  surroundings.offload = [this](rtrs::Reactor* reactor, std::function<void()> work,
+                                std::function<void()> then) {
+    impl_->threads.post(Impl::both(reactor, std::move(work), std::move(then)));
+  };
+  // A hang in one client's file keeps nobody from opening an export.
+  const auto complain = [say = surroundings.log] {
+    say(rtrs::LogLevel::warning, "",
+        "the state directory does not answer: no device is opened for writing until it does; see "
+        "to its disk, or restart with another --state-directory");
+  };
+  surroundings.record = [this, complain](rtrs::Reactor* reactor, std::function<void()> work,
+                                         std::function<void()> then) {
+    const auto watched = [this, complain, work = std::move(work)] {
+      impl_->run_watched(work, complain);
+    };
+    boost::asio::post(impl_->recorder, Impl::both(reactor, watched, std::move(then)));
+  };
+  return surroundings;
+}
+
+}  // namespace rnbd

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/daemon/server/control.hpp"
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+namespace rnbd {
+namespace {
+
+using rtrs::wire::PathAccess;
+
+Json status_of_paths(const rtrs::ServerSessionStatus& session,
+                     const std::vector<rtrs::ListenerStatus>& listeners) {
+  Json paths = Json::array();
+  for (const auto& path : session.paths) {
+    paths.push_back({{"session", session.name},
+                     {"client", path.peer},
+                     {"listener", listeners.at(path.listener).address},
+                     {"state", path.connected ? "connected" : "connecting"},
+                     {"access", to_string(path.access)},
+                     {"access_known", path.access_known},
+                     {"connections", path.connections},
+                     {"requests", path.requests},
+                     {"security", path.security}});
+  }
+  return paths;
+}
+
+/// Null: there is none.
+Json limit_of(std::uint64_t limit) { return limit != 0 ? Json(limit) : Json{}; }
+
+/// Of those that wait the size is not known.
+Json status_of_exports(const ExportCatalogue& catalogue) {
+  Json exports = Json::array();
+  for (const ExportStatus& status : catalogue.exports()) {
+    exports.push_back({{"export", status.name},
+                       {"state", status.waits() ? "waiting" : "open"},
+                       {"size", status.waits() ? Json{} : Json(status.size)},
+                       {"read_only", status.read_only},
+                       {"iops_limit", limit_of(status.limits.iops)},
+                       {"bandwidth_limit", limit_of(status.limits.bandwidth)},
+                       {"trouble", status.trouble}});
+  }
+  return exports;
+}
+
+/// Of those that there are.
+void add_directions(const Directions& directions, Json& answer) {
+  if (!directions.paths.empty()) answer["advertised"] = Json::array();
+  for (const std::string& path : directions.paths) answer["advertised"].push_back({{"path", path}});
+  if (!directions.referrals.empty()) answer["referrals"] = Json::array();
+  for (const Referral& each : directions.referrals)
+    answer["referrals"].push_back({{"referral", each.name}, {"server", each.uri}});
+}
+
+Json status_of_listeners(const std::vector<rtrs::ListenerStatus>& listeners) {
+  Json all = Json::array();
+  for (const auto& listener : listeners) {
+    all.push_back({{"listener", listener.address},
+                   {"access", to_string(listener.access)},
+                   {"tls", to_string(listener.tls)},
+                   {"auth", to_string(listener.auth)},
+                   {"state", listener.waits() ? "waiting" : "listening"},
+                   {"trouble", listener.trouble}});
+  }
+  return all;
+}
+
+Json status(rtrs::Server& server, const ExportCatalogue& catalogue, Limits of_sessions) {
+  // Their paths name listeners, of which there may be more a moment later.
+  const auto sessions = server.sessions();
+  const auto listeners = server.listeners();
+  Json answer{{"server_id", rtrs::server_id_text(server.id())}, {"memory", server.memory()}};
+  answer["listeners"] = status_of_listeners(listeners);
+  const std::string trouble = catalogue.trouble_with_search_path();
+  if (!trouble.empty()) answer["search_path"] = "waiting: " + trouble;
+  const std::string ending = server.ending_certificates();
+  if (!ending.empty()) answer["certificates"] = ending;
+  if (of_sessions.iops != 0) answer["session_iops_limit"] = of_sessions.iops;
+  if (of_sessions.bandwidth != 0) answer["session_bandwidth_limit"] = of_sessions.bandwidth;
+  answer["exports"] = status_of_exports(catalogue);
+  add_directions(catalogue.directions(), answer);
+  for (const char* name : {"sessions", "paths", "devices"}) answer[name] = Json::array();
+  for (const auto& session : sessions) {
+    const rtrs::Identity& user = session.identity;
+    answer["sessions"].push_back({{"session", session.name},
+                                  {"identity", user.name},
+                                  {"proven_by", to_string(user.how)},
+                                  {"key", user.key},
+                                  {"paths", session.paths.size()},
+                                  {"devices", session.items.size()},
+                                  {"requests", session.requests}});
+    for (auto& path : status_of_paths(session, listeners)) {
+      answer["paths"].push_back(std::move(path));
+    }
+    for (const auto& item : session.items) {
+      answer["devices"].push_back({{"session", session.name},
+                                   {"device", item.name},
+                                   {"access_mode", item.how},
+                                   {"requests", item.requests},
+                                   {"waiting", item.waiting}});
+    }
+  }
+  return answer;
+}
+
+std::optional<PathAccess> parse_access(const std::string& word) {
+  for (const auto access :
+       {PathAccess::optimized, PathAccess::non_optimized, PathAccess::inaccessible}) {
+    if (word == to_string(access)) return access;
+  }
+  return std::nullopt;
+}
+
+tl::expected<Json, rtrs::Failure> change_access(rtrs::Server& server, const std::string& argument) {
+  const auto fail = [](int error, std::string text) {
+    return tl::unexpected(rtrs::Failure{error, std::move(text)});
+  };
+  const std::size_t end = std::min(argument.find_first_of(" \t"), argument.size());
+  const std::string wanted = argument.substr(0, end);
+  const std::size_t word = std::min(argument.find_first_not_of(" \t", end), argument.size());
+  const auto access = parse_access(argument.substr(word));
+  if (!access) {
+    return fail(EINVAL, "write access LISTENER optimized, non-optimized or inaccessible");
+  }
+  std::string known;
+  const auto listeners = server.listeners();
+  for (unsigned i = 0; i < listeners.size(); ++i) {
+    if (listeners[i].address == wanted && listeners[i].waits()) {
+      return fail(EAGAIN, "nobody comes by " + wanted + ", which waits: " + listeners[i].trouble);
+    }
+    if (listeners[i].address == wanted) {
+      server.set_access(i, *access);
+      return Json::object();
+    }
+    known += (known.empty() ? "" : ", ") + listeners[i].address;
+  }
+  return fail(ENOENT, "there is no listener '" + wanted + "'; there are " + known);
+}
+
+}  // namespace
+
+std::vector<ControlCommand> server_commands(rtrs::Server& server, const ExportCatalogue& catalogue,
+                                            const BlockServer& handler, Reloader& reloader) {
+  return {{"status", "",
+           "listeners, exports, sessions with their paths and devices, memory of requests",
+           [&](const std::string&) -> tl::expected<Json, rtrs::Failure> {
+             return status(server, catalogue, handler.session_limits());
+           },
+           /*for_readers=*/true},
+          {"access", "LISTENER ACCESS",
+           "optimized, non-optimized or inaccessible: whether clients send I/O over this listener",
+           [&server](const std::string& argument) { return change_access(server, argument); }},
+          reloader.command()};
+}
+
+}  // namespace rnbd

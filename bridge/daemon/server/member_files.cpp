@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/daemon/server/member_files.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <span>
+#include <system_error>
+
+#include "bridge/protocol/uuid.hpp"
+
+namespace rnbd {
+namespace {
+
+/// A group's file has less: 17 maps of 2^20 regions.
+constexpr off_t kMaxFile = 4 << 20;
+
+std::string words_of(int error) {
+  const bool odd = error == ELOOP || error == ENXIO;
+  return odd ? "is not a regular file; remove it" : std::strerror(error);
+}
+
+/// Others that may write to the directory must not make the server write elsewhere by a link, nor
+/// wait by a FIFO. None: see errno.
+rtrs::OwnedFd open_member(int directory, const std::string& name, int flags) {
+  constexpr int kAlways = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+  rtrs::OwnedFd file{::openat(directory, name.c_str(), flags | kAlways, 0600)};
+  struct stat status {};
+  if (!file || ::fstat(file.get(), &status) < 0) return {};
+  if (S_ISREG(status.st_mode)) return file;
+  errno = ENXIO;
+  return {};
+}
+
+/// 0 or an errno.
+int put(int file, std::uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::pwrite(file, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return count < 0 ? errno : ENOSPC;
+    offset += static_cast<std::uint64_t>(count);
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+  }
+  return 0;
+}
+
+int put(int file, const std::vector<mirror::Patch>& patches) {
+  for (const mirror::Patch& patch : patches)
+    if (const int error = put(file, patch.offset, patch.bytes)) return error;
+  return 0;
+}
+
+int make_durable(int file) { return ::fdatasync(file) < 0 ? errno : 0; }
+
+int write_all(int file, const mirror::Save& save) {
+  if (int error = put(file, save.first)) return error;
+  if (!save.first.empty())
+    if (int error = make_durable(file)) return error;
+  if (save.head) {
+    if (int error = put(file, save.head->offset, save.head->bytes)) return error;
+    if (int error = make_durable(file)) return error;
+  }
+  return put(file, save.rest);
+}
+
+class OpenMember final : public mirror::MemberFile {
+ public:
+  OpenMember(rtrs::OwnedFd file, std::string path)
+      : file_{std::move(file)}, path_{std::move(path)} {}
+
+  tl::expected<void, std::string> write(const mirror::Save& save) override {
+    const int error = write_all(file_.get(), save);
+    if (error == 0) return {};
+    return tl::unexpected(path_ + ": " + std::strerror(error));
+  }
+
+ private:
+  rtrs::OwnedFd file_;
+  const std::string path_;
+};
+
+/// 0 or an errno.
+int read_all(int file, std::vector<std::byte>& bytes) {
+  struct stat status {};
+  if (::fstat(file, &status) < 0) return errno;
+  if (status.st_size > kMaxFile) return EFBIG;
+  bytes.resize(static_cast<std::size_t>(status.st_size));
+  std::size_t have = 0;
+  while (have < bytes.size()) {
+    const ssize_t count =
+        ::pread(file, bytes.data() + have, bytes.size() - have, static_cast<off_t>(have));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return errno;
+    if (count == 0) break;
+    have += static_cast<std::size_t>(count);
+  }
+  bytes.resize(have);
+  return 0;
+}
+
+}  // namespace
+
+tl::expected<std::shared_ptr<MemberFiles>, std::string> MemberFiles::open(
+    const std::string& directory) {
+  std::error_code failure;
+  std::filesystem::create_directories(directory, failure);
+  rtrs::OwnedFd fd{failure ? -1 : ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (!failure && !fd) failure = {errno, std::generic_category()};
+  if (failure) return tl::unexpected(directory + ": " + failure.message());
+  return std::shared_ptr<MemberFiles>{new MemberFiles{std::move(fd), directory}};
+}
+
+/// A record that cannot be read is no sign that there is none: taken for that, a client that is
+/// superseded would be served.
+tl::expected<std::optional<mirror::FoundMember>, std::string> MemberFiles::load(
+    const wire::Uuid& storage) {
+  const std::string name = uuid_text(storage);
+  const auto failed = [&](const std::string& why) {
+    return tl::unexpected(path_ + '/' + name + ": " + why);
+  };
+  rtrs::OwnedFd file = open_member(directory_.get(), name, O_RDWR);
+  if (!file && errno == ENOENT) return std::nullopt;
+  if (!file) return failed(words_of(errno));
+  std::vector<std::byte> bytes;
+  if (const int error = read_all(file.get(), bytes)) return failed(std::strerror(error));
+  auto image = mirror::load_image(bytes);
+  if (!image)
+    return failed(image.error() +
+                  "; if another member is in step, remove it and restart this "
+                  "server: it is brought up to date as a new member");
+  return mirror::FoundMember{std::move(*image),
+                             std::make_unique<OpenMember>(std::move(file), path_ + '/' + name)};
+}
+
+tl::expected<std::unique_ptr<mirror::MemberFile>, std::string> MemberFiles::create(
+    const wire::Uuid& storage, const std::vector<std::byte>& image) {
+  const std::string name = uuid_text(storage);
+  const std::string draft = name + ".new";
+  const auto failed = [&](int error) {
+    return tl::unexpected(path_ + '/' + draft + ": " + words_of(error));
+  };
+  rtrs::OwnedFd file = open_member(directory_.get(), draft, O_RDWR | O_CREAT);
+  if (!file) return failed(errno);
+  if (::ftruncate(file.get(), 0) < 0) return failed(errno);
+  if (const int error = put(file.get(), 0, image)) return failed(error);
+  if (::fsync(file.get()) < 0) return failed(errno);
+  if (::renameat(directory_.get(), draft.c_str(), directory_.get(), name.c_str()) < 0)
+    return failed(errno);
+  if (::fsync(directory_.get()) < 0) return failed(errno);
+  return std::make_unique<OpenMember>(std::move(file), path_ + '/' + name);
+}
+
+}  // namespace rnbd

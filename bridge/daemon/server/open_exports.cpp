@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/daemon/server/open_exports.hpp"
+
+#include <algorithm>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "bridge/daemon/logging.hpp"
+#include "bridge/daemon/server/late_exports.hpp"
+#include "bridge/daemon/server/sandbox.hpp"
+
+namespace rnbd {
+namespace {
+
+tl::expected<std::unique_ptr<Backend>, Failure> open_in_sandbox(const std::string& storage,
+                                                                const BackendOptions& options) {
+  auto backend = open_backend(storage, options);
+  if (!backend) backend.error().text += sandbox_hint(backend.error().error, storage);
+  return backend;
+}
+
+}  // namespace
+
+unsigned reactors_of(const Settings& settings) {
+  constexpr unsigned kMost = 8;
+  return settings.reactors != 0 ? settings.reactors
+                                : std::clamp(std::thread::hardware_concurrency(), 1U, kMost);
+}
+
+OpenedExports open_exports(const Settings& settings, CatalogueOptions options) {
+  options.open = open_in_sandbox;
+  options.direct = settings.direct;
+  options.queues = reactors_of(settings);
+  options.use_uring = !settings.no_uring;
+  options.log = log_function();
+  OpenedExports opened;
+  opened.catalogue = std::make_unique<ExportCatalogue>(std::move(options));
+  std::map<std::size_t, Mistake> mistakes;
+  // Storage that is open for writing serves readers, too, but not the other way round.
+  for (const bool read_only : {false, true}) {
+    for (std::size_t n = 0; n < settings.exports.size(); ++n) {
+      const ExportSpecification& specification = settings.exports[n];
+      if (specification.read_only != read_only) continue;
+      const auto added = opened.catalogue->add(specification);
+      if (!added) mistakes[n] = {specification.line, added.error().text};
+    }
+  }
+  for (auto& [n, mistake] : mistakes) opened.mistakes.push_back(std::move(mistake));
+  opened.catalogue->set_search_rights(settings.search_rights);
+  opened.catalogue->set_directions(settings.directions);
+  if (!settings.search_path.empty()) {
+    const auto set = opened.catalogue->set_search_path(settings.search_path);
+    if (!set) opened.mistakes.push_back({0, set.error().text});
+  }
+  return opened;
+}
+
+std::string describe(const Settings& settings, const ExportCatalogue& catalogue) {
+  std::string text = describe_exports(catalogue);
+  if (text.empty() && settings.search_path.empty()) return "nothing but referrals";
+  if (settings.search_path.empty()) return text;
+  text += (text.empty() ? "" : "; ") + ("what is below " + settings.search_path);
+  if (!catalogue.trouble_with_search_path().empty()) text += " (waiting for it)";
+  return text;
+}
+
+}  // namespace rnbd

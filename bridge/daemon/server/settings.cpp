@@ -1,0 +1,465 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/daemon/server/settings.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <limits>
+
+#include "bridge/backend/specification.hpp"
+#include "bridge/client/closest.hpp"
+#include "bridge/client/uri.hpp"
+#include "bridge/control/unix_socket.hpp"
+#include "bridge/daemon/metrics_address.hpp"
+#include "bridge/daemon/server/rights_check.hpp"
+#include "rdma/duration.hpp"
+#include "rdma/wire/immediate.hpp"
+
+namespace rnbd {
+
+tl::expected<rtrs::TlsMode, std::string> parse_tls_mode(std::string_view value) {
+  using rtrs::TlsMode;
+  for (const TlsMode mode : {TlsMode::off, TlsMode::on, TlsMode::require}) {
+    if (value == to_string(mode)) return mode;
+  }
+  return tl::unexpected("'" + std::string{value} + "' is not off, on or require");
+}
+namespace {
+
+/// Room for the message and its header behind the data of a request.
+constexpr std::uint32_t kChunkOverhead = 4096;
+
+template <class T>
+std::string set_number(T& target, const std::string& value, std::uint64_t least,
+                       std::uint64_t most) {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error != std::errc{} || end != value.data() + value.size() || number < least ||
+      number > most) {
+    return "'" + value + "' is not a number from " + std::to_string(least) + " to " +
+           std::to_string(most);
+  }
+  target = static_cast<T>(number);
+  return "";
+}
+
+template <class T>
+std::string set_size(T& target, const std::string& value, std::uint64_t least, std::uint64_t most) {
+  const auto size = parse_size(value);
+  if (!size) return size.error().text;
+  if (*size < least || *size > most) {
+    return "'" + value + "' is not a size from " + std::to_string(least) + " to " +
+           std::to_string(most) + " bytes";
+  }
+  target = static_cast<T>(*size);
+  return "";
+}
+
+std::string set_duration(rtrs::Duration& target, const std::string& value, rtrs::Duration most) {
+  constexpr std::chrono::milliseconds kLeast{10};
+  const auto duration = rtrs::parse_duration(value, {.least = kLeast, .most = most});
+  if (!duration) return duration.error();
+  target = *duration;
+  return "";
+}
+
+std::string set_switch(bool& target, const std::string& value) {
+  if (value != "true" && value != "false") return "'" + value + "' is neither true nor false";
+  target = value == "true";
+  return "";
+}
+
+std::string set_log_level(rtrs::LogLevel& target, const std::string& value) {
+  const std::vector<std::string> levels{"debug", "info", "warning", "error"};
+  const auto found = std::find(levels.begin(), levels.end(), value);
+  if (found == levels.end())
+    return "'" + value + "' is not a level; use debug, info, warning or error";
+  target = static_cast<rtrs::LogLevel>(found - levels.begin());
+  return "";
+}
+
+std::string set_text(std::string& target, const std::string& value) {
+  if (value.empty()) return "must not be empty";
+  target = value;
+  return "";
+}
+
+/// A program may change its directory, and reads keys again later.
+std::string set_path(std::string& target, const std::string& value) {
+  if (value.empty()) return "must not be empty";
+  target = absolute_path(value);
+  return "";
+}
+
+/// A file, or what the service manager hands the service alone. Source: systemd.exec(5),
+/// LoadCredential=.
+std::string set_key_file(std::string& target, const std::string& value) {
+  constexpr std::string_view kPrefix = "credential:";
+  if (!value.starts_with(kPrefix)) return set_path(target, value);
+  const std::string name = value.substr(kPrefix.size());
+  if (name.empty() || name.find('/') != std::string::npos) {
+    return "'" + value + "' names no credential of systemd; write e.g. credential:keys.psk";
+  }
+  const char* const directory = std::getenv("CREDENTIALS_DIRECTORY");
+  if (directory == nullptr) {
+    return "'" + value +
+           "' is a credential of systemd, which has handed over none; write LoadCredential=" +
+           name + ":/etc/rnbd/" + name + " into the unit, or name a file";
+  }
+  return set_path(target, std::string{directory} + '/' + name);
+}
+
+std::string set_pull(std::string& target, const std::string& value) {
+  target = value;
+  if (value == "on") return "";
+  const auto uri = parse_device_uri("rnbds+tcp://any/disk?" + value);
+  if (!uri) return uri.error();
+  for (const auto& [key, file] : uri->options) {
+    const bool known = key == "tls-psk-file" || key == "tls-certificates" || key == "tls-verify" ||
+                       key == "auth-psk-file";
+    if (!known) return "'" + key + "' is no key to show; write on, or e.g. tls-psk-file=FILE";
+  }
+  return uri->options.empty() ? "write on, or e.g. tls-psk-file=FILE" : "";
+}
+
+constexpr std::uint64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
+constexpr std::uint64_t kMostIops = 1'000'000'000;
+using Value = const std::string&;
+
+constexpr SettingRule kRules[] = {
+    {"search-path", "DIRECTORY", "/srv/rnbd",
+     "Let clients also open files and block devices below this directory by name. With "
+     "/%SESSNAME% or /%IDENTITY% at its end each client sees only the directory that has its "
+     "session's name, or the name that it has proven.",
+     [](Settings& s, Value v) { return set_text(s.search_path, v); }},
+    {"search-rw", "USER,...", "host1,vm-*",
+     "Who may write to what is below the search path: names that clients prove, or beginnings of "
+     "some with * behind it, or @NETWORK for clients that prove none.",
+     [](Settings& s, Value v) { return add_patterns(s.search_rights.rw, v); }},
+    {"search-ro", "USER,...", "backup", "Who may read what is below the search path.",
+     [](Settings& s, Value v) { return add_patterns(s.search_rights.ro, v); }},
+    {"state-directory", "DIRECTORY", "/var/lib/rnbd",
+     "Keep there what has to outlive this server: who wrote to which storage last (default: "
+     "$STATE_DIRECTORY or /var/lib/rnbd).",
+     [](Settings& s, Value v) { return set_text(s.state_directory, v); }},
+    {"pull", "on|KEY=VALUE[&...]", "on",
+     "Let the client of a mirror have this server copy what it missed from another member, "
+     "instead of moving it itself. With keys, as behind '?' in a URI, it shows them to that one: "
+     "tls-psk-file=FILE, tls-certificates=DIRECTORY, auth-psk-file=FILE.",
+     [](Settings& s, Value v) { return set_pull(s.pull, v); }},
+    {"log-level", "LEVEL", "info", "What to log: debug, info (default), warning or error.",
+     [](Settings& s, Value v) { return set_log_level(s.log_level, v); }},
+    {"pid-file", "FILE", "/run/rnbd-server/pid", "Write the process id there once ready.",
+     [](Settings& s, Value v) { return set_text(s.pid_file, v); }},
+    {"control", "PATH", "/run/rnbd-server/control",
+     "Serve a control socket there for rnbd-ctl: status, reload and others (default: "
+     "$RUNTIME_DIRECTORY/control, if there is one); none for none.",
+     [](Settings& s, Value v) { return set_text(s.control, v); }},
+    {"metrics", "ADDRESS:PORT", "127.0.0.1:9234",
+     "Serve metrics there for Prometheus, over HTTP at /metrics; without ADDRESS on 127.0.0.1.",
+     [](Settings& s, Value v) -> std::string {
+       const auto address = parse_metrics_address(v);
+       if (!address) return address.error();
+       s.metrics = v;
+       return "";
+     }},
+    {"queue-depth", "N", "256", "Requests in flight per client session (default 256).",
+     [](Settings& s, Value v) { return set_number(s.queue_depth, v, 1, 65535); }},
+    {"max-io-size", "SIZE", "256K",
+     "Data per request, a multiple of 4096 bytes (default 256K); clients split larger ones.",
+     [](Settings& s, Value v) { return set_size(s.max_io_size, v, 4096, 128U << 20); }},
+    {"memory-limit", "SIZE", "4G",
+     "Request memory of all sessions together (default: one path for each of max-sessions, but at "
+     "most half of the machine's memory). Each path of a session takes queue depth x (max I/O size "
+     "+ 4096).",
+     [](Settings& s, Value v) { return set_size(s.memory_limit, v, 8192, kUnlimited); }},
+    {"max-sessions", "N", "256", "Client sessions at a time (default 256).",
+     [](Settings& s, Value v) { return set_number(s.max_sessions, v, 1, 65535); }},
+    {"max-sessions-per-user", "N", "16",
+     "Client sessions of one user who has proven a name (default: max-sessions).",
+     [](Settings& s, Value v) { return set_number(s.max_sessions_per_user, v, 1, 65535); }},
+    {"memory-limit-per-user", "SIZE", "512M",
+     "Request memory of all sessions of one such user (default: the memory limit).",
+     [](Settings& s, Value v) { return set_size(s.memory_limit_per_user, v, 8192, kUnlimited); }},
+    {"max-connections", "N", "1024", "Connections at a time (default 1024).",
+     [](Settings& s, Value v) { return set_number(s.max_connections, v, 1, 1000000); }},
+    {"session-iops-limit", "N", "1000",
+     "Operations per second that each client session may do, over all that it has open (default: "
+     "no "
+     "limit). What comes faster waits.",
+     [](Settings& s, Value v) { return set_iops_limit(s.session_limits, v); }},
+    {"session-bandwidth-limit", "SIZE", "100M",
+     "Bytes per second that each client session may read and write (default: no limit).",
+     [](Settings& s, Value v) { return set_bandwidth_limit(s.session_limits, v); }},
+    {"reactors", "N", "2", "Threads that serve (default 0: one per CPU, at most 8).",
+     [](Settings& s, Value v) { return set_number(s.reactors, v, 0, 256); }},
+    {"heartbeat", "TIME", "500ms", "How often an idle client must show life (default 500ms).",
+     [](Settings& s, Value v) { return set_duration(s.heartbeat, v, std::chrono::minutes{1}); }},
+    {"handshake-timeout", "TIME", "10s",
+     "Within which a new connection must have said who it is (default 10s).",
+     [](Settings& s, Value v) {
+       return set_duration(s.handshake_timeout, v, std::chrono::minutes{5});
+     }},
+    {"no-digest", nullptr, "true", "Do not offer CRC32C checksums on the wire.",
+     [](Settings& s, Value v) { return set_switch(s.no_digest, v); }},
+    {"always-invalidate", nullptr, "true",
+     "RDMA: lock a request's memory against its client while it executes.",
+     [](Settings& s, Value v) { return set_switch(s.always_invalidate, v); }},
+    {"tls", "off|on|require", "require",
+     "Encrypt connections over TCP: off, on (clients choose) or require. The default is off, and "
+     "require as soon as keys are named.",
+     [](Settings& s, Value v) -> std::string {
+       const auto mode = parse_tls_mode(v);
+       if (!mode) return mode.error();
+       s.tls = *mode;
+       return "";
+     }},
+    {"tls-psk", "FILE", "/etc/rnbd/keys.psk",
+     "File of shared keys, a line NAME:HEX for each client, as rnbd-ctl keygen makes them; or "
+     "credential:NAME, that of systemd.",
+     [](Settings& s, Value v) { return set_key_file(s.tls_keys.psk, v); }},
+    {"tls-certificates", "DIRECTORY", "/etc/rnbd/tls",
+     "Directory with ca-cert.pem, server-cert.pem, server-key.pem and perhaps ca-crl.pem, as "
+     "nbdkit's, and as rnbd-ctl certgen makes them.",
+     [](Settings& s, Value v) { return set_path(s.tls_keys.certificates, v); }},
+    {"tls-verify-peer", "on|off", "on",
+     "Whether clients need a certificate that the CA has signed (default on). With off everybody "
+     "may come in.",
+     [](Settings& s, Value v) -> std::string {
+       if (v != "on" && v != "off") return "'" + v + "' is neither on nor off";
+       s.tls_keys.verify_peer = v == "on";
+       return "";
+     }},
+    {"auth", "psk|none", "psk",
+     "Whether clients that come without TLS, as over RDMA, must prove that they have a key of "
+     "tls-psk (default none). It encrypts nothing.",
+     [](Settings& s, Value v) -> std::string {
+       const auto mode = parse_auth_mode(v);
+       if (!mode) return mode.error();
+       s.auth = *mode;
+       return "";
+     }},
+    {"direct", nullptr, "true", "Bypass the page cache (O_DIRECT) for every export.",
+     [](Settings& s, Value v) { return set_switch(s.direct, v); }},
+    {"no-uring", nullptr, "true", "Use threads instead of io_uring for files.",
+     [](Settings& s, Value v) { return set_switch(s.no_uring, v); }},
+};
+
+/// Options behind the commas of an export. "" = understood.
+std::string apply_export_option(ExportSpecification& target, std::string_view option) {
+  constexpr std::string_view kAbout = "description=";
+  if (option == "ro") {
+    target.read_only = true;
+  } else if (option == "direct") {
+    target.direct = true;
+  } else if (option.starts_with(kAbout)) {
+    target.description = option.substr(kAbout.size());
+  } else if (option.starts_with("rw=")) {
+    return add_patterns(target.rights.rw, option.substr(3));
+  } else if (option.starts_with("ro=")) {
+    return add_patterns(target.rights.ro, option.substr(3));
+  } else if (option.starts_with("iops-limit=")) {
+    return set_iops_limit(target.limits, std::string{option.substr(11)});
+  } else if (option.starts_with("bandwidth-limit=")) {
+    return set_bandwidth_limit(target.limits, std::string{option.substr(16)});
+  } else if (option == "rw") {
+    return "an export is writable unless it says ro: leave ',rw' out";
+  } else {
+    const std::string word{option};
+    const std::string guess = closest(
+        word, {"ro", "direct", "rw=", "ro=", "iops-limit=", "bandwidth-limit=", "description="});
+    return "unknown option '" + word + "' behind the comma; " +
+           (guess.empty()
+                ? "use ro, direct, rw=USER, ro=USER, iops-limit=N, bandwidth-limit=SIZE or "
+                  "description=TEXT"
+                : "did you mean '" + guess + "'?") +
+           " (if the comma belongs to the path, put the export into a configuration file)";
+  }
+  return "";
+}
+
+/// "fault:", "nbd:" and the like: their specification may have commas of its own.
+bool has_scheme(std::string_view storage) {
+  const std::size_t colon = storage.find(':');
+  return colon != std::string_view::npos && colon > 0 &&
+         std::all_of(storage.begin(), storage.begin() + static_cast<std::ptrdiff_t>(colon),
+                     [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); });
+}
+
+/// Takes the description, which may contain commas and therefore ends the text.
+void take_description(ExportSpecification& target, std::string_view& rest) {
+  constexpr std::string_view kMark = ",description=";
+  const std::size_t at = rest.find(kMark);
+  if (at == std::string_view::npos) return;
+  target.description = rest.substr(at + kMark.size());
+  rest = rest.substr(0, at);
+}
+
+}  // namespace
+
+tl::expected<rtrs::AuthMode, std::string> parse_auth_mode(std::string_view value) {
+  for (const rtrs::AuthMode mode : {rtrs::AuthMode::none, rtrs::AuthMode::psk}) {
+    if (value == to_string(mode)) return mode;
+  }
+  return tl::unexpected("'" + std::string{value} + "' is neither psk nor none");
+}
+
+std::span<const SettingRule> setting_rules() { return kRules; }
+
+std::string set_iops_limit(Limits& limits, const std::string& value) {
+  return set_number(limits.iops, value, 1, kMostIops);
+}
+
+std::string set_bandwidth_limit(Limits& limits, const std::string& value) {
+  return set_size(limits.bandwidth, value, 1, kUnlimited);
+}
+
+rtrs::TlsMode Settings::tls_mode() const {
+  return tls.value_or(tls_keys.none() ? rtrs::TlsMode::off : rtrs::TlsMode::require);
+}
+
+namespace {
+
+/// "" or the mistake.
+std::string contradiction_in_referrals(const Settings& settings) {
+  for (const Referral& each : settings.directions.referrals) {
+    const auto same = [&](const ExportSpecification& one) {
+      return is_same_file_name(one.name, each.name);
+    };
+    if (std::ranges::any_of(settings.exports, same)) {
+      return each.place + "referral '" + each.name +
+             "' has the name of an export; remove one of them";
+    }
+  }
+  return "";
+}
+
+/// "" or the mistake in the settings of proofs without TLS.
+std::string contradiction_in_auth(const Settings& settings) {
+  using rtrs::AuthMode;
+  bool wanted = settings.auth == AuthMode::psk;
+  for (const rtrs::ListenAddress& address : settings.listen) {
+    wanted = wanted || address.auth == AuthMode::psk;
+    if (address.auth == AuthMode::none && address.from.empty()) {
+      return "a listener with auth=none lets in everybody who reaches it; write ,from=10.0.0.0/24 "
+             "behind it, the network of those who cannot prove anything";
+    }
+  }
+  if (wanted && settings.tls_keys.psk.empty()) {
+    return "auth=psk needs keys; name a file of shared ones with tls-psk (rnbd-ctl keygen makes "
+           "it)";
+  }
+  return "";
+}
+
+/// "" or the mistake in the settings of TLS.
+std::string contradiction_in_tls(const Settings& settings) {
+  using rtrs::AuthMode;
+  using rtrs::TlsMode;
+  bool wanted = settings.tls_mode() != TlsMode::off;
+  for (const rtrs::ListenAddress& address : settings.listen) {
+    const TlsMode mode = address.tls.value_or(settings.tls_mode());
+    wanted = wanted || mode != TlsMode::off;
+    // Keys mean that clients shall prove their identity, and these do so as well.
+    const bool proves = address.auth.value_or(settings.auth) == AuthMode::psk || address.auth;
+    const bool by_default = !address.tls && !settings.tls && proves;
+    if (address.transport == rtrs::TransportKind::rdma && mode == TlsMode::require && !by_default) {
+      return "RDMA does not encrypt, and tls is require; write ,tls=off behind the rdma: listener "
+             "to serve it in clear (with ,auth=psk clients prove who they are), or leave it out";
+    }
+  }
+  if (wanted && settings.tls_keys.none()) {
+    return "TLS needs keys; name a file of shared ones with tls-psk (rnbd-ctl keygen makes it), or "
+           "a directory with tls-certificates (rnbd-ctl certgen)";
+  }
+  return "";
+}
+
+}  // namespace
+
+tl::expected<ExportSpecification, std::string> parse_export(std::string_view text) {
+  const std::string shown = "'" + std::string{text} + "': ";
+  const std::size_t equals = text.find('=');
+  if (equals == std::string_view::npos || equals == 0 || equals + 1 == text.size()) {
+    return tl::unexpected(shown +
+                          "an export needs a name and its storage; write NAME=PATH, e.g. "
+                          "disk0=/srv/disk0.img");
+  }
+  ExportSpecification specification;
+  specification.name = text.substr(0, equals);
+  if (const std::string fault = fault_of_name(specification.name); !fault.empty())
+    return tl::unexpected(shown + "the name " + fault);
+  std::string_view rest = text.substr(equals + 1);
+  take_description(specification, rest);
+  if (has_scheme(rest)) {
+    // Only a text that is certainly an option is taken from the end.
+    for (std::size_t comma = rest.rfind(','); comma != std::string_view::npos;
+         comma = rest.rfind(',')) {
+      if (!apply_export_option(specification, rest.substr(comma + 1)).empty()) break;
+      rest = rest.substr(0, comma);
+    }
+  } else {
+    std::size_t comma = rest.find(',');
+    std::string_view options = comma == std::string_view::npos ? "" : rest.substr(comma);
+    rest = rest.substr(0, comma);
+    while (!options.empty()) {
+      options.remove_prefix(1);
+      comma = std::min(options.find(','), options.size());
+      const std::string wrong = apply_export_option(specification, options.substr(0, comma));
+      if (!wrong.empty()) return tl::unexpected(shown + wrong);
+      options.remove_prefix(comma);
+    }
+  }
+  if (rest.empty())
+    return tl::unexpected(shown + "the storage is missing; write e.g. disk0=/srv/disk0.img");
+  specification.storage = rest;
+  return specification;
+}
+
+std::string contradiction_in(const Settings& settings) {
+  if (settings.exports.empty() && settings.search_path.empty() &&
+      settings.directions.referrals.empty()) {
+    return "there is nothing to export; add --export NAME=PATH, an [export.NAME] table in the "
+           "configuration file, or --search-path DIRECTORY";
+  }
+  if (settings.max_io_size % 4096 != 0) {
+    return "max-io-size " + std::to_string(settings.max_io_size) +
+           " is not a multiple of 4096; use e.g. 256K";
+  }
+  const std::uint32_t chunk = settings.max_io_size + kChunkOverhead;
+  if (!rtrs::wire::fits_immediate(settings.queue_depth, chunk)) {
+    return "queue-depth " + std::to_string(settings.queue_depth) + " and max-io-size " +
+           std::to_string(settings.max_io_size) +
+           " do not fit together into the protocol; halve one of them";
+  }
+  const std::uint64_t needed = std::uint64_t{settings.queue_depth} * chunk;
+  const std::uint64_t most = needed * settings.max_sessions;
+  const std::uint64_t limit = settings.memory_limit != 0
+                                  ? settings.memory_limit
+                                  : std::min(most, rtrs::memory_of_machine() / 2);
+  if (needed > limit) {
+    return "one path needs " + std::to_string(needed) + " bytes (queue-depth x (max-io-size + " +
+           std::to_string(kChunkOverhead) + ")), but the memory limit is " + std::to_string(limit) +
+           "; raise memory-limit, or lower queue-depth or max-io-size";
+  }
+  if (settings.memory_limit_per_user != 0 && needed > settings.memory_limit_per_user) {
+    return "one path needs " + std::to_string(needed) + " bytes, but a user may have " +
+           std::to_string(settings.memory_limit_per_user) +
+           "; raise memory-limit-per-user, or lower queue-depth or max-io-size";
+  }
+  std::string wrong = contradiction_in_referrals(settings);
+  if (wrong.empty()) wrong = contradiction_in_auth(settings);
+  if (wrong.empty()) wrong = contradiction_in_tls(settings);
+  return wrong.empty() ? contradiction_in_rights(settings) : wrong;
+}
+
+std::string doubt_about(const Settings& settings) {
+  const std::uint64_t machine = rtrs::memory_of_machine();
+  if (machine == 0 || settings.memory_limit <= machine) return "";
+  return "memory-limit is " + std::to_string(settings.memory_limit) +
+         " bytes, and this machine has " + std::to_string(machine) +
+         ": when clients use more than that, the system ends this server; lower memory-limit, or "
+         "queue-depth or max-io-size";
+}
+
+}  // namespace rnbd

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/daemon/server/state_directory.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <random>
+#include <span>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "rdma/wire/endian.hpp"
+
+namespace rnbd {
+namespace {
+
+constexpr const char* kLock = ".lock";
+constexpr const char* kNew = "new";  ///< one reservation is saved at a time
+
+std::string name_of(const wire::Uuid& storage) {
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string name;
+  for (const std::uint8_t byte : storage) {
+    name += kDigits[byte >> 4];
+    name += kDigits[byte & 15];
+  }
+  return name;
+}
+
+/// A file: this, and so many parts behind it.
+struct Head {
+  rtrs::wire::le32 origin = 0;
+  rtrs::wire::le32 last = 0;
+  rtrs::wire::le32 parts = 0;
+  rtrs::wire::le32 reserved = 0;
+};
+struct Part {
+  wire::Uuid session{};
+  rtrs::wire::le32 number = 0;
+  rtrs::wire::le32 reserved = 0;
+};
+static_assert(sizeof(Head) == 16 && sizeof(Part) == 24);
+/// Two for each clone of the storage.
+constexpr std::size_t kMaxParts = 1024;
+
+std::vector<std::byte> bytes_of(const WriterRecord& record) {
+  Head head;
+  head.origin = record.origin;
+  head.last = record.last;
+  head.parts = static_cast<std::uint32_t>(record.parts.size());
+  std::vector<std::byte> bytes(sizeof(Head) + record.parts.size() * sizeof(Part));
+  std::memcpy(bytes.data(), &head, sizeof(head));
+  std::size_t at = sizeof(Head);
+  for (const WriterRecord::Part& known : record.parts) {
+    Part part;
+    part.session = known.session;
+    part.number = known.number;
+    std::memcpy(bytes.data() + at, &part, sizeof(part));
+    at += sizeof(part);
+  }
+  return bytes;
+}
+
+/// None: it is damaged.
+std::optional<WriterRecord> record_of(std::span<const std::byte> bytes) {
+  Head head;
+  if (bytes.size() < sizeof(head)) return {};
+  std::memcpy(&head, bytes.data(), sizeof(head));
+  const std::uint32_t parts = head.parts;
+  if (head.origin == 0 || parts > kMaxParts || bytes.size() != sizeof(head) + parts * sizeof(Part))
+    return {};
+  WriterRecord record{.origin = head.origin, .last = head.last, .parts = {}};
+  for (std::size_t at = sizeof(head); at < bytes.size(); at += sizeof(Part)) {
+    Part part;
+    std::memcpy(&part, bytes.data() + at, sizeof(part));
+    record.parts.push_back({part.session, part.number});
+  }
+  return record;
+}
+
+/// Others that may write to the directory must not make the server write elsewhere by a link, nor
+/// wait by a FIFO. None: see errno.
+rtrs::OwnedFd open_regular(int directory, const std::string& name, int flags) {
+  constexpr int kAlways = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+  rtrs::OwnedFd file{::openat(directory, name.c_str(), flags | kAlways, 0600)};
+  struct stat status {};
+  if (!file || ::fstat(file.get(), &status) < 0) return {};
+  if (S_ISREG(status.st_mode)) return file;
+  errno = ENXIO;  // as open(2) says of a FIFO that nobody reads
+  return {};
+}
+
+std::string text_of(int error) {
+  if (error != ELOOP && error != ENXIO) return std::strerror(error);
+  return "is not a regular file; remove it";
+}
+
+/// Files that are kept ready, so that a full disk is no reason to refuse a writer: as many storages
+/// may get their first record then. Those that have one go on in the room of the older record.
+constexpr unsigned kSpares = 64;
+/// Bytes of a spare file: 170 parts.
+constexpr off_t kSpareSize = 4096;
+
+std::string spare_name(unsigned number) { return ".spare-" + std::to_string(number); }
+
+/// Missing files are made as long as there is room.
+void make_spares(int directory) {
+  for (unsigned n = 0; n < kSpares; ++n) {
+    const std::string name = spare_name(n);
+    const rtrs::OwnedFd file{
+        ::openat(directory, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)};
+    if (!file) {
+      if (errno == EEXIST) continue;
+      return;
+    }
+    if (::fallocate(file.get(), 0, 0, kSpareSize) == 0) continue;
+    ::unlinkat(directory, name.c_str(), 0);
+    return;
+  }
+}
+
+/// False: there is none.
+bool take_spare(int directory, const std::string& name) {
+  for (unsigned n = 0; n < kSpares; ++n) {
+    if (::renameat(directory, spare_name(n).c_str(), directory, name.c_str()) == 0) return true;
+  }
+  return false;
+}
+
+bool has_no_room(int error) { return error == ENOSPC || error == EDQUOT; }
+
+/// 0 or an errno. Overwrites the content, and only then makes the file shorter: it keeps its room.
+int write_file(int directory, const std::string& name, std::span<const std::byte> bytes) {
+  const rtrs::OwnedFd file = open_regular(directory, name, O_WRONLY | O_CREAT);
+  if (!file) return errno;
+  const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
+  if (written < 0) return errno;
+  if (static_cast<std::size_t>(written) != bytes.size()) return ENOSPC;
+  if (::ftruncate(file.get(), written) < 0) return errno;
+  return ::fsync(file.get()) < 0 ? errno : 0;
+}
+
+/// The same where the disk may be full.
+int write_draft(int directory, const std::string& name, std::span<const std::byte> bytes) {
+  const int error = write_file(directory, name, bytes);
+  if (!has_no_room(error)) return error;
+  return take_spare(directory, name) ? write_file(directory, name, bytes) : error;
+}
+
+/// Puts the draft in the place of the record: the old file is the next draft. 0 or an errno.
+int replace(int directory, const std::string& draft, const std::string& name) {
+  if (::renameat2(directory, draft.c_str(), directory, name.c_str(), RENAME_EXCHANGE) == 0)
+    return 0;
+  // There is no record yet, or the file system cannot do that (NFS).
+  return ::renameat(directory, draft.c_str(), directory, name.c_str()) < 0 ? errno : 0;
+}
+
+}  // namespace
+
+tl::expected<std::unique_ptr<ReservationFiles>, std::string> ReservationFiles::open(
+    const std::string& directory) {
+  std::error_code failure;
+  std::filesystem::create_directories(directory, failure);
+  rtrs::OwnedFd fd{failure ? -1 : ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (!failure && fd.get() < 0) failure = {errno, std::generic_category()};
+  if (!failure && ::faccessat(fd.get(), ".", W_OK | X_OK, AT_EACCESS) < 0)
+    failure = {errno, std::generic_category()};
+  if (failure) return tl::unexpected(directory + ": " + failure.message());
+  rtrs::OwnedFd lock = open_regular(fd.get(), kLock, O_RDWR | O_CREAT);
+  if (!lock || (::flock(lock.get(), LOCK_EX | LOCK_NB) < 0 && errno != EWOULDBLOCK)) {
+    return tl::unexpected(directory + '/' + kLock + ": " + text_of(errno));
+  }
+  make_spares(fd.get());
+  ::flock(lock.get(), LOCK_UN);
+  return std::unique_ptr<ReservationFiles>{
+      new ReservationFiles{std::move(fd), std::move(lock), directory}};
+}
+
+tl::unexpected<std::string> ReservationFiles::failure(const std::string& name, int error) const {
+  return tl::unexpected(path_ + '/' + name + ": " + text_of(error));
+}
+
+/// For all storage: it is not held for long.
+void ReservationFiles::lock() {
+  while (::flock(lock_.get(), LOCK_EX) < 0 && errno == EINTR) {
+  }
+}
+
+void ReservationFiles::unlock() { ::flock(lock_.get(), LOCK_UN); }
+
+/// An unreadable record is no sign that there was none: taken for that, it would let somebody
+/// repeat a write over those of others.
+tl::expected<WriterRecord, std::string> ReservationFiles::load(const wire::Uuid& storage) {
+  const std::string name = name_of(storage);
+  const rtrs::OwnedFd file = open_regular(directory_.get(), name, O_RDONLY);
+  if (!file && errno == ENOENT) return WriterRecord{};
+  if (!file) return failure(name, errno);
+  std::vector<std::byte> bytes(sizeof(Head) + kMaxParts * sizeof(Part) + 1);
+  const ssize_t count = ::read(file.get(), bytes.data(), bytes.size());
+  if (count < 0) return failure(name, errno);
+  if (auto record = record_of(std::span{bytes}.first(static_cast<std::size_t>(count)))) {
+    return *std::move(record);
+  }
+  return tl::unexpected(path_ + '/' + name +
+                        ": is damaged; if no client has been cut off while it wrote, remove it");
+}
+
+tl::expected<void, std::string> ReservationFiles::save(const wire::Uuid& storage,
+                                                       const WriterRecord& record) {
+  const std::string name = name_of(storage);
+  if (record.parts.size() > kMaxParts) return failure(name, EMLINK);
+  const std::string draft = name + "." + kNew;
+  if (const int error = write_draft(directory_.get(), draft, bytes_of(record)))
+    return failure(draft, error);
+  if (const int error = replace(directory_.get(), draft, name)) return failure(name, error);
+  if (::fsync(directory_.get()) < 0) return failure(name, errno);
+  return {};
+}
+
+tl::expected<LossCount, std::string> LossCount::open(const std::string& directory) {
+  std::string path = directory + "/failed-flushes";
+  rtrs::OwnedFd file = open_regular(AT_FDCWD, path, O_WRONLY | O_APPEND | O_CREAT);
+  struct stat status {};
+  if (!file || ::fstat(file.get(), &status) < 0)
+    return tl::unexpected(path + ": " + text_of(errno));
+  // For a full disk later on; where that cannot be done, the failure is told then.
+  (void)::fallocate(file.get(), FALLOC_FL_KEEP_SIZE, status.st_size, kSpareSize);
+  return LossCount{std::move(file), std::move(path), static_cast<std::uint64_t>(status.st_size)};
+}
+
+tl::expected<void, std::string> LossCount::add() const {
+  const char one = '+';
+  if (::write(file_.get(), &one, 1) == 1 && ::fsync(file_.get()) == 0) return {};
+  return tl::unexpected(path_ + ": " + std::strerror(errno));
+}
+
+tl::expected<ServerIdentity, std::string> ServerIdentity::open(const std::string& directory) {
+  const std::string path = directory + "/server-id";
+  const auto failed = [&](const char* why) { return tl::unexpected(path + ": " + why); };
+  rtrs::OwnedFd file{::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)};
+  if (!file) return failed(std::strerror(errno));
+  if (::flock(file.get(), LOCK_EX | LOCK_NB) < 0) {
+    return failed(errno == EWOULDBLOCK ? "another server that runs has it" : std::strerror(errno));
+  }
+  std::array<char, 64> text{};
+  const ssize_t size = ::pread(file.get(), text.data(), text.size(), 0);
+  if (size < 0) return failed(std::strerror(errno));
+  if (size > 0) {
+    const std::string_view all{text.data(), static_cast<std::size_t>(size)};
+    const auto id = rtrs::parse_server_id(all.substr(0, all.find('\n')));
+    if (!id) return failed("is damaged; remove it, and the server gets another identity");
+    return ServerIdentity{std::move(file), *id};
+  }
+  std::random_device random;
+  const rtrs::ServerId id = rtrs::ServerId{random()} << 32 | random() | 1;
+  const std::string line = rtrs::server_id_text(id) + '\n';
+  const ssize_t written = ::pwrite(file.get(), line.data(), line.size(), 0);
+  if (written < 0 || ::fsync(file.get()) < 0) return failed(std::strerror(errno));
+  if (static_cast<std::size_t>(written) != line.size()) return failed(std::strerror(ENOSPC));
+  return ServerIdentity{std::move(file), id};
+}
+
+std::string default_state_directory() {
+  const char* const told = std::getenv("STATE_DIRECTORY");
+  if (told == nullptr || *told == '\0') return "/var/lib/rnbd";
+  return std::string{told, std::strcspn(told, ":")};  // systemd: several are possible
+}
+
+}  // namespace rnbd
