@@ -33,11 +33,15 @@ void BlockSession::try_claim(const OpeningPtr& opening) {
     opening->state = Opening::State::over;
     return finish(opening->request, ENOTCONN);
   }
+  const std::string& name = opening->name();
   if (device->lease.writable() || device->is_served()) {
+    // The client may have given the CLAIM of another user up, who had looked later.
+    if (device->claim && !catalogue_.saw_as_much(*opening->claim, *device->claim)) {
+      return claimed(opening, tl::unexpected(refusal_of(name, ESTALE)));
+    }
     opening->state = Opening::State::over;
     return tell_device(opening->request, *device, false);
   }
-  const std::string& name = opening->name();
   if (!device->lease.unclaimed()) return claimed(opening, tl::unexpected(refusal_of(name, EROFS)));
   auto lease = catalogue_.claim(device->lease, *opening->claim);
   if (lease) return reserve(opening, std::move(*lease));
@@ -66,6 +70,7 @@ void BlockSession::claimed(const OpeningPtr& opening, tl::expected<Lease, Failur
     return finish(request, failure.error);
   }
   device->lease.take_over(std::move(*lease));
+  device->claim = opening->claim;
   device->writer_serial = catalogue_.writer_serial(device->lease);
   catalogue_.name_writer(device->lease, in_quotes(facts_.name) + " (" + facts_.peer + ")");
   say(rtrs::LogLevel::info, "device_claimed", device->name, "claimed " + in_quotes(device->name));

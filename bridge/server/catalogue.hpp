@@ -223,6 +223,9 @@ class ExportCatalogue {
   ///
   /// Errors: EPERM (too many writers), ESTALE (others may have written since that look).
   tl::expected<Lease, int> claim(const Lease& lease, const wire::Claim& seen);
+  /// No other session can have written between the look of `seen` and that of `granted`, or it was
+  /// a look at a lease with the right to write.
+  bool saw_as_much(const wire::Claim& seen, const wire::Claim& granted) const;
   /// Ends all reservations of the session, also for the next life of the server: writes that its
   /// client has in flight are not carried out when it comes again. May block.
   ///

@@ -114,6 +114,14 @@ tl::expected<Lease, int> ExportCatalogue::claim(const Lease& lease, const wire::
   return Lease{*this, lease.storage(), lease.geometry(), lease.mode(), false};
 }
 
+bool ExportCatalogue::saw_as_much(const wire::Claim& seen, const wire::Claim& granted) const {
+  if (seen.sight == 0 || seen.sight == granted.sight) return true;
+  const auto is_here = [this](std::uint64_t sight) { return sight >> 32 == life_; };
+  // From an earlier life: then nothing may have changed in this one until the CLAIM was granted.
+  const bool changed = is_here(granted.sight) && static_cast<std::uint32_t>(granted.sight) != 0;
+  return !is_here(seen.sight) && !changed && seen.writer_serial == granted.writer_serial;
+}
+
 std::uint64_t ExportCatalogue::writer_serial(const Lease& lease) const {
   if (lease.mode() == wire::AccessMode::read_only) return 0;
   const std::lock_guard lock{mutex_};

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,7 @@ struct Device {
   BackendQueue& queue;
   std::shared_ptr<Meter> meter;        ///< of its name and its reactor
   std::uint64_t writer_serial = 0;     ///< ExportCatalogue::writer_serial() when it was opened
+  std::optional<wire::Claim> claim{};  ///< was granted; none: it was opened for writing
   std::shared_ptr<Throttle> throttle;  ///< of its export; null: it has none
   ThrottleFlow flow;                   ///< there
   unsigned waiting = 0;                ///< requests that the limits hold back

@@ -119,6 +119,33 @@ TEST_CASE("claim: nobody writes who may have read what others have changed since
   CHECK(world.write(world.session()) == (expected == 0 ? 0 : EROFS));
 }
 
+TEST_CASE("claim: one that was granted does not serve a user of the session who looked before") {
+  ClaimWorld world;
+  auto writer = world.make_session("writer");
+  world.open_unclaimed(world.session());
+  const auto before = world.look(world.session());
+  REQUIRE(world.open(*writer, "disk", AccessMode::read_write).error == 0);
+  CHECK(world.write(*writer) == 0);
+  auto seen = world.look(world.session());
+  REQUIRE(seen.sight != before.sight);
+  world.close(*writer, 0);
+  REQUIRE(world.claim(world.session(), seen).error == 0);
+  SUBCASE("and may miss the writes of another session") {
+    CHECK(world.claim(world.session(), before).error == ESTALE);
+  }
+  SUBCASE("in another life of the server, in which much may have been written") {
+    seen.sight = seen.sight ^ 1ULL << 40;
+    CHECK(world.claim(world.session(), seen).error == ESTALE);
+  }
+  SUBCASE("but one who saw the same, or looked since") {
+    CHECK(world.claim(world.session(), seen).error == 0);
+    const auto since = world.look(world.session());
+    CHECK(since.sight == 0);
+    CHECK(world.claim(world.session(), since).error == 0);
+  }
+  CHECK(world.write(world.session()) == 0);
+}
+
 TEST_CASE("claim: one from another life of the server counts when nobody has come meanwhile") {
   ClaimWorld world;
   auto other = world.make_session("other");
