@@ -198,6 +198,11 @@ bool ClientNode::may_close(const Mapping& mapping) const {
     const bool by_name = other.state() == Mapping::State::closing && other.device->half_closed;
     return other.state() == Mapping::State::opening || by_name;
   };
+  const auto joins = [&](const auto& entry) {
+    return entry.second->kind == Control::Kind::join && entry.second->device == mapping.device;
+  };
+  // The table counts that user already.
+  if (std::ranges::any_of(controls_, joins)) return false;
   if (mapping.device->running == 0) return true;
   return environment_.knobs.server_style == ServerStyle::own &&
          std::ranges::none_of(mappings_, opens);
