@@ -5,16 +5,17 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <optional>
 #include <span>
-#include <utility>
-#include <vector>
 
-#include "rdma/core/client/slot.hpp"
+#include "rdma/core/client/keepalive_watch.hpp"
+#include "rdma/core/client/lane_order.hpp"
+#include "rdma/core/client/lane_slots.hpp"
+#include "rdma/core/client/operation.hpp"
+#include "rdma/core/client/path_choice.hpp"
+#include "rdma/core/client/request.hpp"
+#include "rdma/core/client/waiting_requests.hpp"
 #include "rdma/core/path.hpp"
 #include "rdma/core/queue_pair.hpp"
 #include "rdma/core/time.hpp"
@@ -22,42 +23,6 @@
 #include "rdma/wire/messages.hpp"
 
 namespace rtrs {
-
-class ClientLane;
-
-/// One message to the server and its answer. Owned by the caller: it keeps the request and all
-/// memory that it names until done() ran or cancel() returned.
-struct Request {
-  enum class State : std::uint8_t { idle, waiting, in_flight };
-
-  ConstBytes message;      ///< user message, at most kMaxUserMessage bytes
-  ConstBytes write_data;   ///< data for the server (a write), at most max_io_size bytes
-  MutableBytes read_data;  ///< where the answer goes (a read), at most max_io_size bytes
-  bool is_read = false;    ///< RTRS direction; a read may have no buffer (flush)
-  /// Called once with the lane held; may submit further requests, but must not give up or destroy
-  /// others: one of those may be in the midst of being submitted, and have led here.
-  void (*done)(ClientLane& lane, Request& request) = nullptr;
-  /// Called with the lane held before the request goes into a new session. Brings the message up to
-  /// date; its length must stay. Null: nothing in it depends on the session.
-  void (*renew)(Request& request) = nullptr;
-  /// Counts the request when it is cancelled or failed, until its end is known. It also names the
-  /// owner, and permits are shared among owners. Null: there is none. Must outlive the request.
-  const std::shared_ptr<Unresolved>* scope = nullptr;
-  /// Is held back while an unresolved write of its owner counts there: that one could undo it.
-  bool waits_for_scope = false;
-  void* context = nullptr;
-
-  int error = 0;  ///< errno of the answer, 0 = success
-
-  // Used by the lane only.
-  State state = State::idle;
-  std::uint16_t slot = 0;
-  Ticket ticket = 0;
-  Instant waits_since = Instant::max();  ///< for a connection that carries it
-  Request* next = nullptr;
-};
-
-inline constexpr std::size_t kMaxUserMessage = 288;  ///< bytes, with the additions of RTRS
 
 /// Sends requests on any working path as permits allow, and hands the answers back. Requests in
 /// flight on a path that died are sent again.
@@ -86,6 +51,38 @@ class ClientLane final {
     bool accessible = true;              ///< as ClientLane::allow()
   };
 
+  /// The lane's connection on a path, for as long as the path has its number. Handles the arrivals
+  /// there.
+  class Connection final : public QueuePairHandler {
+   public:
+    std::uint64_t received() const { return received_; }  ///< arrivals
+    std::uint64_t sent() const { return sent_; }          ///< requests
+    bool answered() const { return answered_; }  ///< requests since it was attached last: some
+    /// Intervals in which it owed answers and sent nothing, although a keepalive reply was asked
+    /// for.
+    unsigned silence() const { return watch_.silence(); }
+    bool mute() const { return watch_.mute(); }  ///< for at least an interval since it was asked
+
+    [[nodiscard]] Complaint on_write_with_immediate(std::uint32_t immediate,
+                                                    std::uint32_t bytes) override;
+    [[nodiscard]] Complaint on_message(ConstBytes message,
+                                       std::optional<std::uint32_t> immediate) override;
+
+   private:
+    friend class ClientLane;
+
+    void ask();  ///< for a keepalive reply
+    std::uint32_t receive_bytes() const { return link_.new_rkey ? sizeof(wire::RkeyMessage) : 0; }
+
+    ClientLane* lane_ = nullptr;
+    unsigned path_ = 0;
+    Link link_;  ///< while it is attached
+    bool answered_ = false;
+    std::uint64_t received_ = 0;
+    std::uint64_t sent_ = 0;
+    KeepaliveWatch watch_;
+  };
+
   /// Slots [first_slot, first_slot + slot_count) of the session belong to this lane. `unresolved`
   /// is the scope of the session; null for a lane that is alone. `opens`: for a lane of I/O, the
   /// scope of the lane that keeps order. Without kFeatureExactlyOnce an OPEN waits for cancelled
@@ -112,10 +109,6 @@ class ClientLane final {
   /// is dead, even if the path's other connections live. Servers reply however slow their storage
   /// is; those without the extension are not asked.
   bool probe(unsigned path, unsigned misses_max, Instant now = Instant::max());
-  /// Intervals in which it owed answers and sent nothing, although a keepalive reply was asked for.
-  unsigned silence(unsigned path) const { return paths_[path].silent; }
-  /// For at least an interval since it was asked.
-  bool mute(unsigned path) const { return paths_[path].mute(); }
   /// A request has waited since `limit` for a connection that carries it. None of those that it was
   /// sent over has given a keepalive reply behind it. A path that passes only small messages may
   /// come and go all the time, and a large request would wait for ever. Requests that a live server
@@ -145,13 +138,10 @@ class ClientLane final {
   /// All paths are gone and quiet for good. Everything ends with `error`, also later requests.
   void shut_down(int error);
 
-  bool attached() const { return attached_ != 0; }
-  bool attached(unsigned path) const { return (attached_ >> path & 1) != 0; }
+  bool attached() const { return choice_.attached() != 0; }
+  bool attached(unsigned path) const { return choice_.attached(path); }
   /// Which paths take new requests as long as one of them is attached.
-  void use(PathMask paths, PathPolicy policy) {
-    in_use_ = paths;
-    policy_ = policy;
-  }
+  void use(PathMask paths, PathPolicy policy) { choice_.use(paths, policy); }
   /// Requests arrive in the order in which they were submitted: all use one path while one is in
   /// flight. For messages that open and close devices, which are no I/O; if need be they use a path
   /// that is not allowed.
@@ -161,16 +151,17 @@ class ClientLane final {
   /// a late write names its device by an id. Such a lane has a scope of its own, so that I/O does
   /// not wait too. A CLOSE passes reads that wait. It waits itself while both such a write and the
   /// first copy of a resent read may come late: that read would open a device under the id.
-  void keep_order() { ordered_ = true; }
+  void keep_order() { order_.keep(); }
   /// The first waiting request waits for the scope of the lane, although a path is there.
   bool holds_back() const {
-    return open() != 0 && waiting_head_ != nullptr && held_back(*waiting_head_);
+    return open() != 0 && !waiting_.empty() && order_.holds_back(*waiting_.front(), slots_);
   }
   /// A write waits for the end of one of its owner's that was cancelled or failed.
   bool holds_back_owner() const;
-  /// The last unresolved write of a scope has ended, or a scope refuses.
-  void resume() { start_waiting(); }
-  void set_latency(unsigned path, Duration latency) { paths_[path].latency = latency; }
+  /// Sends what may go, and ends what is refused: the last unresolved write of a scope has ended,
+  /// or a scope refuses.
+  void resume();
+  void set_latency(unsigned path, Duration latency) { choice_.set_latency(path, latency); }
 
   /// Sends now or as soon as a path and a permit are free. May complete at once (with an error)
   /// when nothing can be sent.
@@ -181,184 +172,44 @@ class ClientLane final {
   /// Hands everything posted to the transport.
   void flush();
 
-  unsigned permits_in_use() const { return slot_count_ - static_cast<unsigned>(free_.size()); }
-  unsigned slot_count() const { return slot_count_; }
-  /// Receives to post when a link comes up; the lane re-posts one per arrival.
-  static constexpr unsigned receives_needed(unsigned slots) { return 2U * slots + 8U; }
-  std::uint64_t received(unsigned path) const { return paths_[path].received; }  ///< arrivals
-  std::uint64_t sent(unsigned path) const { return paths_[path].sent; }          ///< requests
-  /// Requests over the path since it was attached last.
-  bool answered(unsigned path) const { return paths_[path].answered; }  ///< some of them
-  bool unanswered(unsigned path) const { return paths_[path].in_flight > 0; }
-  unsigned in_flight(unsigned path) const { return paths_[path].in_flight; }
-
-  /// Handles the arrivals on this lane's connection of a path.
-  QueuePairHandler& handler(unsigned path) { return paths_[path]; }
+  const LaneSlots& permits() const { return slots_; }
+  /// Of requests, since the path was attached last.
+  unsigned in_flight(unsigned path) const { return choice_.in_flight(path); }
+  Connection& connection(unsigned path) { return connections_[path]; }
+  const Connection& connection(unsigned path) const { return connections_[path]; }
 
  private:
-  static constexpr std::uint8_t kNoPath = 0xFF;
-
-  struct Path final : QueuePairHandler {
-    ClientLane* lane = nullptr;
-    unsigned index = 0;
-    Link link;
-    unsigned in_flight = 0;
-    bool answered = false;
-    Duration latency{};
-    std::uint64_t received = 0;
-    std::uint64_t sent = 0;
-    std::uint64_t received_before = 0;  ///< at the last probe()
-    unsigned silent = 0;                ///< intervals since the server was asked
-    bool asked = false;                 ///< for a sign of life
-    bool acked = false;                 ///< it has given one
-    unsigned signs = 0;                 ///< of life since it was attached
-    bool mute() const { return silent > 1; }
-
-    [[nodiscard]] Complaint on_write_with_immediate(std::uint32_t immediate,
-                                                    std::uint32_t bytes) override;
-    [[nodiscard]] Complaint on_message(ConstBytes message,
-                                       std::optional<std::uint32_t> immediate) override;
-    std::uint32_t receive_bytes() const { return link.new_rkey ? sizeof(wire::RkeyMessage) : 0; }
-  };
-
-  /// The newer requests that wait until a slot is free.
-  struct Holds {
-    UnresolvedToken newer;  ///< in the lane's scope
-    UnresolvedToken opens;  ///< in the scope of the lane that keeps order
-  };
-  struct Slot {
-    Request* request = nullptr;  ///< null unless free: its caller has left
-    SlotState state = SlotState::free;
-    Direction direction = Direction::read;
-    std::uint8_t path = kNoPath;  ///< in_flight: on it; quarantined: lost with it
-    bool exposed = false;
-    bool arrived = false;       ///< over this path it has certainly reached the server
-    std::uint8_t arrivals = 0;  ///< paths over which it had.
-    std::uint8_t losses = 0;    ///< paths that it was lost with since it waits
-    std::uint32_t expected_bytes = 0;
-    std::uint32_t generation = 0;          ///< of the newest change in this slot
-    std::uint64_t order = 0;               ///< among all requests of the lane
-    Instant waits_since = Instant::max();  ///< for a connection that carries it
-    std::shared_ptr<Unresolved> scope;     ///< counts it until it is free; null: it does not
-    Holds holds;
-
-    bool is_write() const { return direction == Direction::write; }
-    bool is_stranded() const {
-      return state == SlotState::retry || state == SlotState::quarantined;
-    }
-  };
-
-  /// After so many lives of paths one more will not help a request that waits.
-  static constexpr std::uint8_t kLives = 8;
-
-  bool fits(const Request& request) const;
-  bool follows_scope(const Request& request) const;
-  bool within_share(const Request& request) const;
-  unsigned permits_of(const Unresolved* owner) const;
-  bool held_back(const Request& request) const;
-  bool read_may_come_late() const;
-  Request* next_to_go() const;
-  Request* first_held_back() const;
-  void refuse_waiting();
-  void unlink(Request& request);
-  void enqueue(Request& request);
   /// The paths that new requests may take.
-  unsigned open() const {
-    const unsigned allowed = attached_ & ~forbidden_;
-    return allowed == 0 && ordered_ ? attached_ : allowed;
-  }
-  unsigned choose();
-  unsigned choose_best();
-  void post(Request& request);
-  void transmit(std::uint16_t index, unsigned path);
-  void resend_stranded();
-  void strand(Slot& slot);
-  Peer peer() const { return exactly_once_ ? Peer::own : Peer::kernel; }
-  SlotStep foresee(const Slot& slot, SlotEvent event) const;
-  SlotStep step(Slot& slot, SlotEvent event);
-  void hold(Slot& slot, Hold what);
-  static bool on_path(const Slot& slot, unsigned path);
-  void ask(Path& path);
-  bool holds_waiting(unsigned path) const;
-  void note_life(unsigned path);
-  void note_wait(unsigned path, Instant now);
-  bool permits_wait() const;
+  unsigned open() const { return choice_.open(order_.kept()); }
+  bool follows_scope(const Request& request) const;
   bool waits_for_permit(const Request& request) const;
-  bool overdue(const Slot& slot, Instant limit) const;
+  Request* next_to_go() const;
+  void refuse_waiting();
+  void post(Request& request);
+  void transmit(std::uint16_t index);
+  void paths_changed();
+  void resend_stranded();
+  bool overdue(const LaneSlot& slot, Instant limit) const;
   Request* overdue_waiting(Instant limit) const;
   void withdraw(const Request& request);
-  void hold_back_newer(Slot& slot);
-  void hold_back_opens(Slot& slot);
-  void lend(std::uint16_t index, unsigned path);
-  void release(unsigned path);
-  void forbid(unsigned path, bool forbidden);
-  void fail(Slot& slot, int error);
-  void count_in_scope(Slot& slot, const Request& request);
+  void fail(LaneSlot& slot, int error);
   void free_slot(std::uint16_t index);
-  [[nodiscard]] Complaint complete(Path& path, std::uint32_t buffer_id, int error,
+  [[nodiscard]] Complaint complete(Connection& connection, std::uint32_t buffer_id, int error,
                                    std::uint32_t bytes);
-  void start_waiting();
   void end_waiting(int error);
-  void end(Request& request, int error);
 
   std::uint16_t first_slot_;
-  std::uint16_t slot_count_;
-  Unresolved* unresolved_;
-  Unresolved* opens_;
-  std::array<Path, kMaxPaths> paths_;
-  PathMask attached_ = 0;
-  PathMask forbidden_ = 0;  ///< of those that are attached
-  PathMask in_use_ = 0xFF;
-  PathPolicy policy_ = PathPolicy::min_inflight;
-  unsigned turn_ = 0;  ///< the path that was chosen last
-  bool ordered_ = false;
-  std::uint64_t posted_ = 0;  ///< requests so far
-  bool exactly_once_ = false;
-  std::uint32_t max_io_size_ = 0;  ///< bytes; 0 = not known yet
+  std::array<Connection, kMaxPaths> connections_;
+  PathChoice choice_;
+  LaneOrder order_;
+  std::uint64_t posted_ = 0;       ///< requests so far
+  std::uint32_t max_io_size_ = 0;  ///< bytes; of all paths the least; 0 = not known yet
   int down_error_ = 0;             ///< the errno for submit() while no path is open; 0 = wait
-  std::vector<Slot> slots_;
-  std::vector<std::uint16_t> free_;  ///< indexes into slots_, used as a stack: the warm one first
-  Request* waiting_head_ = nullptr;
-  Request* waiting_tail_ = nullptr;
+  LaneSlots slots_;
+  WaitingRequests waiting_;
 };
 
-/// Something that takes one or more requests on one lane and that a caller waits for as a whole.
-///
-/// Threads: start() and cancel() with the lane held; finished() likewise, or after the wait ended.
-class Operation {
- public:
-  Operation() = default;
-  Operation(const Operation&) = delete;
-  Operation& operator=(const Operation&) = delete;
-  virtual ~Operation() = default;
-
-  /// Submits the first requests; may finish at once.
-  virtual void start(ClientLane& lane) = 0;
-  /// Gives up: afterwards the lane refers to nothing of this operation.
-  virtual void cancel(ClientLane& lane) = 0;
-
-  bool finished() const { return finished_; }
-  int error() const { return error_; }  ///< errno, valid once finished
-
-  /// Called by a waiter before start(): the callback runs when the operation finishes, like
-  /// Request::done, and with the same restriction.
-  void on_finish(void (*callback)(void*), void* context) {
-    callback_ = callback;
-    context_ = context;
-  }
-
- protected:
-  void finish(int error) {
-    error_ = error;
-    finished_ = true;
-    if (callback_ != nullptr) callback_(context_);
-  }
-
- private:
-  bool finished_ = false;
-  int error_ = 0;
-  void (*callback_)(void*) = nullptr;
-  void* context_ = nullptr;
-};
+/// Receives to post when a link comes up; the lane re-posts one per arrival.
+constexpr unsigned receives_needed(unsigned slots) { return 2U * slots + 8U; }
 
 }  // namespace rtrs

@@ -15,119 +15,82 @@ constexpr Duration kBackSoon = std::chrono::seconds{2};
 
 }  // namespace
 
-bool ClientLane::probe(unsigned index, unsigned misses_max, Instant now) {
-  Path& path = paths_[index];
-  if (!attached(index) || !path.link.exactly_once || RTRS_PLANTED(lane_not_probed)) return true;
-  const bool heard = std::exchange(path.received_before, path.received) != path.received;
-  if (std::exchange(path.acked, false)) note_life(index);
-  if (heard || path.in_flight == 0) {
-    path.silent = 0;
-    if (!path.asked && holds_waiting(index)) ask(path);
+bool ClientLane::probe(unsigned path, unsigned misses_max, Instant now) {
+  Connection& connection = connections_[path];
+  if (!attached(path) || !connection.link_.exactly_once || RTRS_PLANTED(lane_not_probed)) {
     return true;
   }
-  if (path.silent > misses_max) return false;
-  if (path.silent++ == 0) ask(path);
-  if (path.mute()) note_wait(index, now);
+  const bool owes = in_flight(path) > 0;
+  const auto verdict = connection.watch_.on_interval(connection.received_, owes, misses_max);
+  // Answers prove nothing: their requests may have come before one that did not pass.
+  if (connection.watch_.proves_life()) {
+    slots_.on_arrived(path);
+    waiting_.on_arrived();  // no permit is with a request that waits for a path
+  }
+  switch (verdict) {
+    case KeepaliveWatch::Verdict::lives:
+      if (!connection.watch_.asked() && slots_.any_waits_on(path)) connection.ask();
+      return true;
+    case KeepaliveWatch::Verdict::ask:
+      connection.ask();
+      return true;
+    case KeepaliveWatch::Verdict::mute:
+      slots_.on_mute(path, now);
+      if (!slots_.all_wait()) return true;
+      waiting_.on_mute(now, [this](const Request& request) { return waits_for_permit(request); });
+      return true;
+    case KeepaliveWatch::Verdict::dead:
+      return false;
+  }
   return true;
 }
 
-void ClientLane::ask(Path& path) {
-  path.asked = true;
-  path.link.queue_pair->write_with_immediate({}, {}, {}, wire::kHeartbeat);
+void ClientLane::Connection::ask() {
+  watch_.on_asked();
+  link_.queue_pair->write_with_immediate({}, {}, {}, wire::kHeartbeat);
 }
 
-bool ClientLane::on_path(const Slot& slot, unsigned path) {
-  return slot.state == SlotState::in_flight && slot.path == path;
-}
-
-/// Something is in flight on the path that was lost with others.
-bool ClientLane::holds_waiting(unsigned path) const {
-  return std::ranges::any_of(slots_, [path](const Slot& slot) {
-    return on_path(slot, path) && slot.waits_since != Instant::max();
-  });
-}
-
-/// A keepalive reply for which the connection was asked. Answers prove nothing: their requests may
-/// have come before one that did not pass. After some replies the requests in flight have certainly
-/// reached a slow server, and their answers are not stuck: nobody waits for a path.
-void ClientLane::note_life(unsigned index) {
-  constexpr unsigned kEnough = 3;
-  paths_[index].asked = false;
-  if (++paths_[index].signs < kEnough) return;
-  for (Slot& slot : slots_) {
-    if (!on_path(slot, index) || slot.waits_since == Instant::max()) continue;
-    // The answer may be too large for the path, as often as slow storage gives it.
-    if (!std::exchange(slot.arrived, true) && slot.arrivals <= kLives) ++slot.arrivals;
-    if (slot.arrivals > kLives) continue;
-    slot.losses = 0;
-    slot.waits_since = Instant::max();
-  }
-  for (Request* r = waiting_head_; r != nullptr; r = r->next) r->waits_since = Instant::max();
-}
-
-/// Requests in flight on the path wait for a connection that carries them. So do those that wait
-/// for nothing but the permits.
-void ClientLane::note_wait(unsigned index, Instant now) {
-  for (Slot& slot : slots_) {
-    if (on_path(slot, index)) slot.waits_since = std::min(slot.waits_since, now);
-  }
-  if (!permits_wait()) return;
-  for (Request* r = waiting_head_; r != nullptr; r = r->next) {
-    if (waits_for_permit(*r)) r->waits_since = std::min(r->waits_since, now);
-  }
-}
-
-/// All permits are with requests that wait for a path.
-bool ClientLane::permits_wait() const {
-  return free_.empty() && std::ranges::all_of(slots_, [](const Slot& slot) {
-           return slot.waits_since != Instant::max();
-         });
-}
-
+/// Nothing else keeps it from being sent.
 bool ClientLane::waits_for_permit(const Request& request) const {
-  return !held_back(request) && !follows_scope(request);
+  return !order_.holds_back(request, slots_) && !follows_scope(request);
 }
 
 void ClientLane::note_pause(Duration pause) {
-  const auto put_off = [pause](Instant& since) {
-    if (since != Instant::max()) since += pause;
-  };
-  for (Slot& slot : slots_) put_off(slot.waits_since);
-  for (Request* r = waiting_head_; r != nullptr; r = r->next) put_off(r->waits_since);
+  slots_.put_off_waits(pause);
+  waiting_.put_off_waits(pause);
 }
 
-bool ClientLane::overdue(const Slot& slot, Instant limit) const {
-  if (peer() != Peer::own || slot.request == nullptr) return false;
-  if (slot.is_stranded()) return slot.waits_since <= limit - kBackSoon;
+bool ClientLane::overdue(const LaneSlot& slot, Instant limit) const {
+  if (order_.peer() != Peer::own || slot.request == nullptr) return false;
+  if (slot.is_stranded()) return slot.wait.since() <= limit - kBackSoon;
   // A path that is lost before it falls silent, again and again, is none either.
-  return slot.waits_since <= limit && (paths_[slot.path].mute() || slot.losses == kLives);
+  const bool no_use = connections_[slot.path].mute() || slot.wait.in_vain();
+  return slot.wait.since() <= limit && no_use;
 }
 
 /// The first of those that are.
 Request* ClientLane::overdue_waiting(Instant limit) const {
-  if (attached_ == 0) limit -= kBackSoon;
-  if (peer() != Peer::own || !permits_wait()) return nullptr;
-  Request* request = waiting_head_;
-  while (request != nullptr && (request->waits_since > limit || !waits_for_permit(*request))) {
-    request = request->next;
-  }
-  return request;
+  if (!attached()) limit -= kBackSoon;
+  if (order_.peer() != Peer::own || !slots_.all_wait()) return nullptr;
+  return waiting_.find([&](const Request& request) {
+    return request.waits_since <= limit && waits_for_permit(request);
+  });
 }
 
 bool ClientLane::overdue(Instant limit) const {
   return overdue_waiting(limit) != nullptr ||
-         std::ranges::any_of(slots_, [&](const Slot& slot) { return overdue(slot, limit); });
+         std::ranges::any_of(slots_, [&](const LaneSlot& slot) { return overdue(slot, limit); });
 }
 
 PathMask ClientLane::fail_overdue(Instant limit, int error) {
   unsigned mute = 0;
   while (Request* request = overdue_waiting(limit)) {
-    unlink(*request);
-    end(*request, error);
+    waiting_.remove(*request);
+    request->end(*this, error);
   }
-  for (Slot& slot : slots_) {
+  for (LaneSlot& slot : slots_) {
     if (!overdue(slot, limit)) continue;
-    const bool is_mute = slot.state == SlotState::in_flight && paths_[slot.path].mute();
+    const bool is_mute = slot.state == SlotState::in_flight && connections_[slot.path].mute();
     if (is_mute) mute |= 1U << slot.path;
     withdraw(*slot.request);
     fail(slot, error);

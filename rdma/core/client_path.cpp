@@ -97,7 +97,7 @@ QueueSizes ClientPath::queue_sizes(std::uint16_t cid) const {
   }
   if (cid == 0) return {2U * kControlSlots + 3, 2U + kControlReceives, 0};
   const unsigned slots = slots_per_lane()[cid];
-  return {slots + 2U, ClientLane::receives_needed(slots) + (options_.authenticates ? 1U : 0U), 0};
+  return {slots + 2U, receives_needed(slots) + (options_.authenticates ? 1U : 0U), 0};
 }
 
 void ClientPath::start_exchange(QueuePair& control) {
@@ -157,7 +157,7 @@ void ClientPath::attach(ClientLane& lane, unsigned index, std::uint16_t cid,
   std::size_t first = 0;
   for (std::uint16_t i = 0; i < cid; ++i) first += slots[i];
   if (cid != 0) {
-    queue_pair.post_receives(ClientLane::receives_needed(slots[cid]), receive_bytes());
+    queue_pair.post_receives(receives_needed(slots[cid]), receive_bytes());
   }
   lane.attach(index, link(queue_pair, first, slots[cid]));
 }

@@ -40,7 +40,7 @@ CallOperation::~CallOperation() {
 }
 
 void CallOperation::start(ClientLane& lane) {
-  const bool full = lane.permits_in_use() >= lane.slot_count();
+  const bool full = lane.permits().in_use() >= lane.permits().count();
   refused_ = plan_.no_wait && (full || !lane.attached());
   // A thread that waits without the lane may free the operation as soon as it has ended.
   Start* const started = started_;

@@ -253,7 +253,7 @@ int ClientDriver::run_control(Operation& operation, const Interrupt& interrupt) 
 }
 
 bool ClientDriver::start_control(Operation& operation) {
-  if (control_lane_->slot_count() == 0) return false;
+  if (control_lane_->permits().count() == 0) return false;
   asio::post(io_, [this, &operation] {
     operation.start(*control_lane_);
     flush_control_on_io();

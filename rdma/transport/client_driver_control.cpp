@@ -50,7 +50,7 @@ PathStatus ClientDriver::status_on_io(unsigned path) {
     status.security = paths_[path].driver->security();
   }
   for_each_lane([&](ClientLane& lane) {
-    status.requests += lane.sent(path);
+    status.requests += lane.connection(path).sent();
     status.in_flight += lane.in_flight(path);
   });
   return status;

@@ -131,7 +131,7 @@ void ClientDriver::create_lanes_on_io(unsigned index) {
 void ClientDriver::attach_on_io(unsigned index) {
   Path& path = paths_[index];
   ClientPath& core = path.driver->core();
-  core.set_control_handler(&control_lane_->handler(index));
+  core.set_control_handler(&control_lane_->connection(index));
   core.attach(*control_lane_, index, 0, path.driver->control());
   for (std::uint16_t cid = 1; cid <= lanes_.size(); ++cid) {
     auto connection = path.driver->take(cid);
@@ -146,7 +146,7 @@ void ClientDriver::attach_on_io(unsigned index) {
 
 void ClientDriver::run_background_job_on_io() {
   if (closed_ || background_job_ || options_.recovery == nullptr ||
-      control_lane_->slot_count() == 0)
+      control_lane_->permits().count() == 0)
     return;
   background_job_ = options_.recovery->background_job();
   if (!background_job_) return;
@@ -174,8 +174,8 @@ void ClientDriver::lose_on_io(unsigned index, unsigned life, const Cause& cause)
   ClientEvent::Traffic traffic;
   if (session_.state(index) == PathState::connected) {
     for_each_lane([&](ClientLane& lane) {
-      traffic.answered = traffic.answered || lane.answered(index);
-      traffic.unanswered = traffic.unanswered || lane.unanswered(index);
+      traffic.answered = traffic.answered || lane.connection(index).answered();
+      traffic.unanswered = traffic.unanswered || lane.in_flight(index) > 0;
     });
     for (auto& lane : lanes_) traffic.silence = std::max(traffic.silence, lane->silence(index));
   }

@@ -229,7 +229,7 @@ bool LaneDriver::await_as_leader(Lock& lock) {
 
 std::uint64_t LaneDriver::received() const {
   std::uint64_t sum = 0;
-  for (unsigned i = 0; i < path_limit_; ++i) sum += lane_.received(i);
+  for (unsigned i = 0; i < path_limit_; ++i) sum += lane_.connection(i).received();
   return sum;
 }
 
@@ -300,11 +300,11 @@ void LaneDriver::drive() {
 
 void LaneDriver::drive(unsigned index) {
   Path& path = paths_[index];
-  const auto status = path.connection->progress(lane_.handler(index));
+  const auto status = path.connection->progress(lane_.connection(index));
   if (status == Connection::Status::more) more_ = true;
   posted_ = false;
   lane_.flush();
-  path.arrivals.store(lane_.received(index), std::memory_order_relaxed);
+  path.arrivals.store(lane_.connection(index).received(), std::memory_order_relaxed);
   if (status == Connection::Status::broken || status == Connection::Status::closed) {
     path.broken = true;
     on_broken_(index, path.life, path.connection->failure());

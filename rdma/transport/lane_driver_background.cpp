@@ -26,7 +26,7 @@ void LaneDriver::detach(unsigned index) {
   Path& path = paths_[index];
   if (!path.connection) return;
   // Requests answered before the end need not be sent again.
-  if (!path.broken) path.connection->glance(lane_.handler(index));
+  if (!path.broken) path.connection->glance(lane_.connection(index));
   path.connection->close();  // before the lane hands memory on that it may still touch
   lane_.detach(index, now());
   path.connection.reset();
@@ -79,7 +79,7 @@ bool LaneDriver::probe(unsigned index, unsigned misses_max) {
 
 unsigned LaneDriver::silence(unsigned index) {
   const Lock lock{mutex_};
-  return lane_.silence(index);
+  return lane_.connection(index).silence();
 }
 
 std::optional<PathMask> LaneDriver::fail_overdue(Instant limit, int error) {

@@ -170,7 +170,7 @@ class Script {
   }
   void tell(unsigned path, std::uint32_t immediate, std::uint32_t bytes) {
     if (!lane_.attached(path)) return;
-    if (lane_.handler(path).on_write_with_immediate(immediate, bytes) != nullptr) detach(path);
+    if (lane_.connection(path).on_write_with_immediate(immediate, bytes) != nullptr) detach(path);
   }
   void message(unsigned path, fuzz::Input& input) {
     std::array<std::byte, 32> room{};
@@ -178,7 +178,7 @@ class Script {
     const std::size_t length = input.take<std::uint8_t>() % room.size();
     for (std::size_t i = 0; i < length; ++i) room[i] = input.take<std::byte>();
     if (!lane_.attached(path)) return;
-    const auto refused = lane_.handler(path).on_message(
+    const auto refused = lane_.connection(path).on_message(
         ConstBytes{room}.first(length), length % 2 == 0 ? std::optional{immediate} : std::nullopt);
     if (refused != nullptr) detach(path);
   }

@@ -50,7 +50,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   connect(path, control);
   ClientLane lane{0, path.slots_per_lane()[0]};
   path.attach(lane, 0, 0, control);
-  path.set_control_handler(&lane.handler(0));
+  path.set_control_handler(&lane.connection(0));
   std::uint64_t notices = 0;
   while (!input.rest().empty()) {
     const auto immediate = input.take<std::uint32_t>();

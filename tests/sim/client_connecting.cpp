@@ -168,8 +168,9 @@ void ClientDriver::attach(unsigned index) {
   const auto access = path.links[0].queue_pair->notice().value_or(path.access);
   path_watch_.joined(index, access, access != kInaccessible || !path.tells_access);
   path.seen.assign(lanes_.size(), 0);
-  for (std::size_t i = 0; i < lanes_.size(); ++i) path.seen[i] = lanes_[i]->received(index);
-  session_.path(index).set_control_handler(&lanes_[0]->handler(index));
+  for (std::size_t i = 0; i < lanes_.size(); ++i)
+    path.seen[i] = lanes_[i]->connection(index).received();
+  session_.path(index).set_control_handler(&lanes_[0]->connection(index));
   end_giving_up();
   forbid_requests(index);
   for (std::uint16_t cid = 0; cid < lanes_.size(); ++cid) {

@@ -217,7 +217,7 @@ void ClientDriver::progress(unsigned index, std::size_t cid) {
   rtrs::ClientPath& core = session_.path(index);
   SimQueuePair& queue_pair = *path.links[cid].queue_pair;
   rtrs::QueuePairHandler* handler = &core;
-  if (cid != 0 && cid < lanes_.size()) handler = &lanes_[cid]->handler(index);
+  if (cid != 0 && cid < lanes_.size()) handler = &lanes_[cid]->connection(index);
   const bool proving = core.state() == ClientPathState::connecting && core.authenticates();
   if (proving) handler = &core.proof(static_cast<std::uint16_t>(cid));
   const unsigned life = path.life;
@@ -305,7 +305,7 @@ void ClientDriver::tick(unsigned index) {
   for (std::size_t i = 1; i < lanes_.size() && !path.seen.empty(); ++i) {
     if (path.links[i].queue_pair->has_arrivals()) progress(index, i);
     if (world_.broken() || failing_ || path.life != life || !path.open) return;
-    const std::uint64_t arrivals = lanes_[i]->received(index);
+    const std::uint64_t arrivals = lanes_[i]->connection(index).received();
     traffic |= std::exchange(path.seen[i], arrivals) != arrivals;
   }
   feed({.kind = rtrs::ClientEvent::Kind::awake});
@@ -352,9 +352,9 @@ void ClientDriver::lose(unsigned index, const char* why, const rtrs::Cause& caus
   in_the_way_ = is_in_the_way(index);
   rtrs::ClientEvent::Traffic traffic;
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
-    traffic.answered = traffic.answered || lanes_[i]->answered(index);
-    traffic.unanswered = traffic.unanswered || lanes_[i]->unanswered(index);
-    if (i > 0) traffic.silence = std::max(traffic.silence, lanes_[i]->silence(index));
+    traffic.answered = traffic.answered || lanes_[i]->connection(index).answered();
+    traffic.unanswered = traffic.unanswered || lanes_[i]->in_flight(index) > 0;
+    if (i > 0) traffic.silence = std::max(traffic.silence, lanes_[i]->connection(index).silence());
   }
   feed({.kind = rtrs::ClientEvent::Kind::lost,
         .path = index,
@@ -445,7 +445,7 @@ rtrs::SessionLimits ClientDriver::limits() const {
 
 unsigned ClientDriver::permits_in_use() const {
   unsigned used = 0;
-  for (const auto& lane : lanes_) used += lane->permits_in_use();
+  for (const auto& lane : lanes_) used += lane->permits().in_use();
   return used;
 }
 

@@ -75,7 +75,7 @@ class ClientDriver {
   std::uint64_t server_id() const { return session_.server_id(); }
 
   /// Where messages that are no I/O go.
-  LaneIndex control_lane() const { return lanes_[0]->slot_count() > 0 ? 0 : 1; }
+  LaneIndex control_lane() const { return lanes_[0]->permits().count() > 0 ? 0 : 1; }
   LaneIndex lanes() const { return lanes_.size(); }
   rtrs::ClientLane& lane(LaneIndex i) { return *lanes_[i]; }
   /// Starts an operation whose end is waited for; end_wait() when it has come.

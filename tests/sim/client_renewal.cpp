@@ -25,7 +25,7 @@ void ClientDriver::recover(unsigned index) {
   renewal_->path = index;
   renewal_->lane = std::make_unique<rtrs::ClientLane>(*permit, std::uint16_t{1});
   renewal_->operation = setup_.recovery->reopen(limits);
-  core.set_control_handler(&renewal_->lane->handler(index));
+  core.set_control_handler(&renewal_->lane->connection(index));
   core.attach_reopening(*renewal_->lane, index, *permit, control);
   renewal_->operation->on_finish(
       [](void* context) {

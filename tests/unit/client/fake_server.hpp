@@ -165,7 +165,7 @@ class FakeServer final : public rtrs::QueuePair {
       bytes = static_cast<std::uint32_t>(window.size());
     }
     const auto response = rtrs::wire::encode(rtrs::wire::ResponseImmediate{arrival.slot, error});
-    complaint = sender_->handler(0).on_write_with_immediate(response, bytes);
+    complaint = sender_->connection(0).on_write_with_immediate(response, bytes);
   }
 
   template <class T>

@@ -369,7 +369,7 @@ TEST_CASE("reopen: a path that dies ends it, and a cancelled one is referred to 
     }
     server.answer_all();
     CHECK(server.complaint == nullptr);
-    CHECK(server.lane.permits_in_use() == 0);
+    CHECK(server.lane.permits().in_use() == 0);
   }
 }
 

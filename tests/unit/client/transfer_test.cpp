@@ -77,7 +77,7 @@ TEST_CASE("a transfer larger than the lane has permits still finishes") {
   server.answer_all();
   REQUIRE(write.finished());
   CHECK(write.error() == 0);
-  CHECK(server.lane.permits_in_use() == 0);
+  CHECK(server.lane.permits().in_use() == 0);
 }
 
 TEST_CASE("the pieces of a long transfer have nearly equal size") {
@@ -125,7 +125,7 @@ TEST_CASE("the first error wins, and pieces in flight are waited for") {
   server.answer();
   REQUIRE(write.finished());
   CHECK(write.error() == ENOSPC);
-  CHECK(server.lane.permits_in_use() == 0);
+  CHECK(server.lane.permits().in_use() == 0);
 }
 
 TEST_CASE("a lane that is down ends a transfer at once with the lane's error") {
@@ -172,7 +172,7 @@ TEST_CASE("after a cancel late answers touch neither the operation nor its memor
   server.answer_all();
   CHECK(server.complaint == nullptr);
   CHECK(back == std::vector<std::byte>(back.size()));
-  CHECK(server.lane.permits_in_use() == 0);
+  CHECK(server.lane.permits().in_use() == 0);
 }
 
 TEST_CASE("an empty transfer finishes without a request") {

@@ -161,7 +161,7 @@ struct LaneBench {
                        .accessible = accessible});
   }
   Complaint reply(unsigned path, const Request& request) {
-    return lane.handler(path).on_write_with_immediate(
+    return lane.connection(path).on_write_with_immediate(
         encode(wire::ResponseImmediate{request.slot, 0}), 0);
   }
   std::size_t posts(unsigned path) const { return pairs[path].posts.size(); }

@@ -29,7 +29,7 @@ struct Bench {
                        .exactly_once = exactly_once});
   }
   Complaint reply(unsigned path, std::uint32_t buffer, int error = 0, std::uint32_t bytes = 0) {
-    return lane.handler(path).on_write_with_immediate(
+    return lane.connection(path).on_write_with_immediate(
         encode(wire::ResponseImmediate{buffer, error}), bytes);
   }
   std::size_t posts(unsigned path) const { return queue_pairs[path].posts.size(); }

@@ -29,10 +29,10 @@ TEST_CASE("fail-over: without generations a renewed session waits for the path o
   CHECK(change.renewals == 1);
   bench.attach(1);  // the server may have the session still, and what came over path 0
   CHECK(bench.posts(1) == 0);
-  CHECK(bench.lane.permits_in_use() == 2);
+  CHECK(bench.lane.permits().in_use() == 2);
   bench.attach(0);
   CHECK(bench.posts(0) + bench.posts(1) == 3);
-  CHECK(bench.lane.permits_in_use() == 1);
+  CHECK(bench.lane.permits().in_use() == 1);
 }
 
 TEST_CASE("fail-over: without generations the permit of a broken renewal waits for its path") {
@@ -89,7 +89,7 @@ TEST_CASE("fail-over to Linux: a change that waited too long fails, and its perm
   bench.lane.fail_stranded(0, EIO);
   CHECK(change.calls == 1);
   CHECK(change.error == EIO);
-  CHECK(bench.lane.permits_in_use() == 1);
+  CHECK(bench.lane.permits().in_use() == 1);
   bench.lane.submit(newer);  // could be answered, and then undone by the older one
   CHECK(newer.calls == 0);
   CHECK(bench.posts(1) == 0);
@@ -105,11 +105,11 @@ TEST_CASE("fail-over to Linux: a change that waited too long fails, and its perm
   CHECK(read.error == 0);
 
   bench.attach(0);
-  CHECK(bench.lane.permits_in_use() == 0);
+  CHECK(bench.lane.permits().in_use() == 0);
   CHECK_FALSE(barrier.writes());
   bench.lane.submit(after);
   CHECK(after.calls == 0);
-  CHECK(bench.lane.permits_in_use() == 1);
+  CHECK(bench.lane.permits().in_use() == 1);
 }
 
 TEST_CASE("fail-over to Linux: the permit of a read is not used until the server is done with it") {
@@ -124,12 +124,12 @@ TEST_CASE("fail-over to Linux: the permit of a read is not used until the server
   CHECK(read.slot != old_slot);
   CHECK(bench.reply(1, read.slot, 0, 512) == nullptr);
   CHECK(read.calls == 1);
-  CHECK(bench.lane.permits_in_use() == 1);
+  CHECK(bench.lane.permits().in_use() == 1);
   bench.lane.submit(other);
   CHECK(other.slot != old_slot);
   bench.attach(0);
   CHECK(bench.posts(0) == 1);
-  CHECK(bench.lane.permits_in_use() == 1);
+  CHECK(bench.lane.permits().in_use() == 1);
 }
 
 TEST_CASE("fail-over to Linux: a change that waits for a permit is refused like any other") {
@@ -138,7 +138,7 @@ TEST_CASE("fail-over to Linux: a change that waits for a permit is refused like 
   bench.attach(0);
   bench.attach(1);
   bench.lane.use(0b01, PathPolicy::round_robin);
-  std::vector<TestRequest> changes(bench.lane.slot_count() + 1);
+  std::vector<TestRequest> changes(bench.lane.permits().count() + 1);
   for (TestRequest& change : changes) bench.lane.submit(change);
   bench.lane.detach(0);
   bench.lane.fail_stranded(0, EIO);
@@ -186,7 +186,7 @@ TEST_CASE("fail-over to Linux: what opens waits for a close that may come late")
   CHECK_FALSE(barrier.writes());
   bench.lane.submit(open);
   CHECK(open.calls == 1);
-  CHECK(bench.lane.permits_in_use() == 1);
+  CHECK(bench.lane.permits().in_use() == 1);
 }
 
 TEST_CASE("fail-over to Linux: what opens waits for the answer to a close that was given up") {

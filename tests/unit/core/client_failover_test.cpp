@@ -79,14 +79,14 @@ TEST_CASE("fail-over: the end of a change that was given up is asked for, a read
     bench.lane.cancel(change);
     bench.lane.cancel(read);
   }
-  CHECK(bench.lane.permits_in_use() == 1);
+  CHECK(bench.lane.permits().in_use() == 1);
   bench.attach(1);
   REQUIRE(bench.posts(1) == 1);
   CHECK(bench.queue_pairs[1].posts[0].data.empty());
   CHECK(bench.trailer(1).generation == 1);
   CHECK(bench.trailer(1).flags == wire::kSettle);
   CHECK(bench.reply(1, change.slot, ECANCELED) == nullptr);
-  CHECK(bench.lane.permits_in_use() == 0);
+  CHECK(bench.lane.permits().in_use() == 0);
   CHECK(change.calls + read.calls == 0);
 }
 
@@ -96,7 +96,7 @@ TEST_CASE("fail-over: with generations a broken renewal binds no permit") {
   bench.lane.detach(0);
   CHECK(bench.lane.lend_permit(0) == 0);
   CHECK(bench.lane.lend_permit(1) == 0);
-  CHECK(bench.lane.permits_in_use() == 0);
+  CHECK(bench.lane.permits().in_use() == 0);
 }
 
 TEST_CASE("fail-over: a new session starts its generations anew and renews what waits") {
@@ -136,7 +136,7 @@ TEST_CASE("fail-over: requests fail when no path comes, later ones at once, unti
   }
   bench.lane.submit(late);
   CHECK(late.error == EIO);
-  CHECK(bench.lane.permits_in_use() == 1);
+  CHECK(bench.lane.permits().in_use() == 1);
   bench.attach(0);
   CHECK(bench.trailer(0).flags == wire::kSettle);
   bench.lane.submit(after);
@@ -196,7 +196,7 @@ TEST_CASE("a path is needed as long as its answers are awaited, there or when it
   CHECK(bench.lane.bound(0));
   bench.lane.detach(0);
   CHECK(bench.lane.bound(0) == !once);
-  CHECK(bench.lane.sent(0) == 1);
+  CHECK(bench.lane.connection(0).sent() == 1);
   if (!once) {
     bench.lane.cancel(change);  // nobody waits, but it may still be carried out
     CHECK(bench.lane.bound(0));
@@ -206,7 +206,7 @@ TEST_CASE("a path is needed as long as its answers are awaited, there or when it
   }
   CHECK_FALSE(bench.lane.bound(0));
   bench.lane.forget(0);
-  CHECK(bench.lane.sent(0) == 0);
+  CHECK(bench.lane.connection(0).sent() == 0);
 }
 
 TEST_CASE("policies choose among the paths in use, and among all when none of these works") {

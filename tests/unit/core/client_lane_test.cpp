@@ -30,8 +30,8 @@ struct Bench {
                     .data_rides_with_reply = !new_rkey});
   }
   Complaint reply(std::uint32_t buffer, int error, std::uint32_t bytes = 0) {
-    return lane.handler(0).on_write_with_immediate(encode(wire::ResponseImmediate{buffer, error}),
-                                                   bytes);
+    return lane.connection(0).on_write_with_immediate(
+        encode(wire::ResponseImmediate{buffer, error}), bytes);
   }
 
   FakeQueuePair queue_pair;
@@ -106,10 +106,10 @@ TEST_CASE("an error comes back as it was sent, and gives the permit back") {
   Bench bench{1};
   TestRequest request;
   bench.lane.submit(request);
-  CHECK(bench.lane.permits_in_use() == 1);
+  CHECK(bench.lane.permits().in_use() == 1);
   CHECK(bench.reply(2, ENOSPC) == nullptr);
   CHECK(request.error == ENOSPC);
-  CHECK(bench.lane.permits_in_use() == 0);
+  CHECK(bench.lane.permits().in_use() == 0);
 }
 
 TEST_CASE("a server cannot say that a caller has given up") {
@@ -143,7 +143,7 @@ TEST_CASE("a cancelled request keeps its permit until the answer, which touches 
   bench.lane.submit(request);
   bench.lane.cancel(request);
   CHECK(bench.queue_pair.exposed.empty());
-  CHECK(bench.lane.permits_in_use() == 1);
+  CHECK(bench.lane.permits().in_use() == 1);
   TestRequest next;
   bench.lane.submit(next);
   CHECK(bench.queue_pair.posts.size() == 1);
@@ -180,9 +180,11 @@ TEST_CASE("a server that answers what nobody asked loses the path") {
     CHECK(bench.reply(2, 0) != nullptr);
   }
   SUBCASE("by a request") {
-    CHECK(bench.lane.handler(0).on_write_with_immediate(0x0028'1020, 0) != nullptr);
+    CHECK(bench.lane.connection(0).on_write_with_immediate(0x0028'1020, 0) != nullptr);
   }
-  SUBCASE("by a message") { CHECK(bench.lane.handler(0).on_message({}, std::nullopt) != nullptr); }
+  SUBCASE("by a message") {
+    CHECK(bench.lane.connection(0).on_message({}, std::nullopt) != nullptr);
+  }
 }
 
 TEST_CASE("success without the data of a read loses the path where data rides with the reply") {
@@ -201,8 +203,8 @@ TEST_CASE("in new-key mode every reply brings the key of its chunk") {
     wire::RkeyMessage message;
     message.buffer_id = buffer;
     message.key = key;
-    return bench.lane.handler(0).on_message(wire::bytes_of(message),
-                                            encode(wire::ResponseImmediate{in_immediate, 0}));
+    return bench.lane.connection(0).on_message(wire::bytes_of(message),
+                                               encode(wire::ResponseImmediate{in_immediate, 0}));
   };
   TestRequest request, next;
   bench.lane.submit(request);
@@ -285,7 +287,7 @@ TEST_CASE("permits: who is alone and gets answers is not held up") {
     REQUIRE(request.state == Request::State::in_flight);
     REQUIRE(bench.reply(2U + request.slot, 0) == nullptr);
   }
-  CHECK(bench.lane.permits_in_use() == 0);
+  CHECK(bench.lane.permits().in_use() == 0);
 }
 
 TEST_CASE("when the path is gone everything ends, and so does what comes later") {
@@ -298,7 +300,7 @@ TEST_CASE("when the path is gone everything ends, and so does what comes later")
   CHECK(waiting.error == EIO);
   bench.lane.submit(late);
   CHECK(late.error == EIO);
-  CHECK(bench.lane.permits_in_use() == 0);
+  CHECK(bench.lane.permits().in_use() == 0);
   CHECK(in_flight.calls + waiting.calls + late.calls == 3);
 }
 
@@ -323,14 +325,14 @@ TEST_CASE("a request may be given up by the end of another one while the path go
   CHECK(first.calls + second.calls >= 1);
   CHECK(first.state == Request::State::idle);
   CHECK(second.state == Request::State::idle);
-  CHECK(bench.lane.permits_in_use() == 0);
+  CHECK(bench.lane.permits().in_use() == 0);
 }
 
 TEST_CASE("heartbeats and unknown immediates are none of a lane's business") {
   Bench bench;
   const auto before = bench.queue_pair.receives;
-  CHECK(bench.lane.handler(0).on_write_with_immediate(wire::kHeartbeat, 0) == nullptr);
-  CHECK(bench.lane.handler(0).on_write_with_immediate(0xF000'0000, 0) == nullptr);
+  CHECK(bench.lane.connection(0).on_write_with_immediate(wire::kHeartbeat, 0) == nullptr);
+  CHECK(bench.lane.connection(0).on_write_with_immediate(0xF000'0000, 0) == nullptr);
   CHECK(bench.queue_pair.receives == before + 2);
 }
 

@@ -36,7 +36,7 @@ TEST_CASE("a connection that owes an answer is asked for a sign of life, and dea
       CHECK(bench.lane.probe(0, 4));
       CHECK(heartbeats() == i / 2 + 1);
       if (i % 2 != 0) continue;
-      CHECK(bench.lane.handler(0).on_write_with_immediate(wire::kHeartbeatAck, 0) == nullptr);
+      CHECK(bench.lane.connection(0).on_write_with_immediate(wire::kHeartbeatAck, 0) == nullptr);
     }
   }
   SUBCASE("the next life begins anew") {
@@ -64,16 +64,16 @@ TEST_CASE("what paths carry in vain, though others live on them, does not wait f
   bench.lane.submit(large);
   const auto fall_silent = [&](Instant now) {
     for (int i = 0; i < 3; ++i) CHECK(bench.lane.probe(0, 4, now));
-    CHECK(bench.lane.mute(0));
+    CHECK(bench.lane.connection(0).mute());
   };
   const auto is_heard = [&](Instant now) {
-    CHECK(bench.lane.handler(0).on_write_with_immediate(wire::kHeartbeatAck, 0) == nullptr);
+    CHECK(bench.lane.connection(0).on_write_with_immediate(wire::kHeartbeatAck, 0) == nullptr);
     CHECK(bench.lane.probe(0, 4, now));
   };
   CHECK(bench.lane.probe(0, 4, kStart));
   CHECK_FALSE(bench.lane.overdue(after(1000)));  // the server may be at it
   CHECK(bench.lane.probe(0, 4, kStart));
-  CHECK(bench.lane.mute(0));
+  CHECK(bench.lane.connection(0).mute());
   CHECK_FALSE(bench.lane.overdue(kStart - std::chrono::nanoseconds{1}));
   CHECK(bench.lane.overdue(kStart));
   SUBCASE("but for a server that is slow") {
@@ -92,7 +92,7 @@ TEST_CASE("what paths carry in vain, though others live on them, does not wait f
       for (int i = 0; i < 2; ++i) is_heard(after(2));
     }
     SUBCASE("though what came before it is answered") {
-      CHECK(bench.lane.handler(0).on_write_with_immediate(wire::kHeartbeat, 0) == nullptr);
+      CHECK(bench.lane.connection(0).on_write_with_immediate(wire::kHeartbeat, 0) == nullptr);
       CHECK(bench.lane.probe(0, 4, after(2)));
     }
     fall_silent(after(3));
@@ -101,12 +101,12 @@ TEST_CASE("what paths carry in vain, though others live on them, does not wait f
     bench.lane.fail_overdue(kStart, ESHUTDOWN);
     CHECK(large.calls == 1);
     CHECK(large.error == ESHUTDOWN);
-    CHECK(bench.lane.permits_in_use() == 1);
+    CHECK(bench.lane.permits().in_use() == 1);
     bench.lane.detach(0, after(40));
     bench.attach(0);
     CHECK(bench.trailer(0).flags == wire::kSettle);
     CHECK(bench.reply(0, large.slot) == nullptr);
-    CHECK(bench.lane.permits_in_use() == 0);
+    CHECK(bench.lane.permits().in_use() == 0);
   }
   SUBCASE("and neither does what waits for its permit") {
     TestRequest others[2];
@@ -224,7 +224,7 @@ TEST_CASE("signs of life from before something came to a path say nothing of it"
   bench.lane.submit(slow);
   REQUIRE(bench.posts(1) == 1);
   const auto sign = [&] {
-    CHECK(bench.lane.handler(1).on_write_with_immediate(wire::kHeartbeatAck, 0) == nullptr);
+    CHECK(bench.lane.connection(1).on_write_with_immediate(wire::kHeartbeatAck, 0) == nullptr);
   };
   for (int i = 0; i < 4; ++i) {
     sign();

@@ -60,7 +60,7 @@ TEST_CASE("client path: a reply that brings a new key is a sign of life") {
   ConnectedPath connected{/*new_keys=*/true};
   ClientPath& path = connected.path;
   ClientLane lane{0, path.slots_per_lane()[0]};
-  path.set_control_handler(&lane.handler(0));
+  path.set_control_handler(&lane.connection(0));
   path.attach(lane, 0, 0, connected.control);
   const std::array<std::byte, 8> message{};
   Request request;

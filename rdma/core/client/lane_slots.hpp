@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The permits of a lane, and the request that each of them is used for.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "rdma/core/client/delivery_wait.hpp"
+#include "rdma/core/client/request.hpp"
+#include "rdma/core/client/slot.hpp"
+#include "rdma/core/unresolved.hpp"
+
+namespace rtrs {
+
+/// One permit. slot_table.hpp has the transitions of its state.
+struct LaneSlot {
+  static constexpr std::uint8_t kNoPath = 0xFF;
+  /// The newer requests that wait until the slot is free.
+  struct Holds {
+    UnresolvedToken newer;  ///< in the lane's scope
+    UnresolvedToken opens;  ///< in the scope of the lane that keeps order
+  };
+
+  Request* request = nullptr;  ///< null unless free: its caller has left
+  SlotState state = SlotState::free;
+  Direction direction = Direction::read;
+  std::uint8_t path = kNoPath;  ///< in_flight: on it; quarantined: lost with it
+  bool exposed = false;         ///< the server may write to the memory of its request
+  std::uint32_t expected_bytes = 0;
+  std::uint32_t generation = 0;  ///< of the newest change in this slot
+  std::uint64_t order = 0;       ///< among all requests of the lane
+  DeliveryWait wait;
+  std::shared_ptr<Unresolved> scope;  ///< counts it until it is free; null: it does not
+  Holds holds;
+
+  bool is_write() const { return direction == Direction::write; }
+  bool is_stranded() const { return state == SlotState::retry || state == SlotState::quarantined; }
+  bool is_on(unsigned which) const { return state == SlotState::in_flight && path == which; }
+  bool is_lost_with(unsigned which) const {
+    return state == SlotState::quarantined && path == which;
+  }
+  /// The caller of its request leaves, or is told an error: its end will be known when the slot is
+  /// free.
+  void count_in_scope() {
+    if (request->scope == nullptr) return;
+    scope = *request->scope;
+    scope->add(is_write());
+  }
+};
+
+/// All slots of a lane; the free ones are a stack, so that a warm one is taken first.
+///
+/// Invariant: a slot is on the stack exactly while its state is `free`.
+/// Threads:   the holder of the lane.
+class LaneSlots {
+ public:
+  explicit LaneSlots(std::uint16_t count);
+
+  std::uint16_t count() const { return static_cast<std::uint16_t>(slots_.size()); }
+  unsigned in_use() const { return static_cast<unsigned>(slots_.size() - free_.size()); }
+  bool any_free() const { return !free_.empty(); }
+  LaneSlot& operator[](std::size_t index) { return slots_[index]; }
+  auto begin() { return slots_.begin(); }
+  auto end() { return slots_.end(); }
+  auto begin() const { return slots_.begin(); }
+  auto end() const { return slots_.end(); }
+
+  /// One must be free. Its caller gives it another state.
+  std::uint16_t take() {
+    const std::uint16_t index = free_.back();
+    free_.pop_back();
+    return index;
+  }
+  void give_back(std::uint16_t index) {
+    LaneSlot& slot = slots_[index];
+    const std::uint32_t generation = slot.generation;
+    slot = LaneSlot{};
+    slot.generation = generation;
+    free_.push_back(index);
+  }
+  /// A free one is used for other messages than requests.
+  void lend(std::uint16_t index) { std::erase(free_, index); }
+
+  /// Reserves the last eighth of the permits for owners that have fewer than are left. An owner
+  /// whose requests hang takes a part of that, and some of it remains. Counted only when permits
+  /// are short.
+  bool within_share(const Request& request) const {
+    return free_.size() > slots_.size() / 8U || held_by(request.owner()) < free_.size();
+  }
+
+  /// The server may still execute something of a path.
+  bool bound_to(unsigned path) const;
+  /// The first copy of a read that was sent again, or was given up, may come late.
+  bool read_may_come_late() const;
+
+  // The waits for a connection that carries the request
+  /// Something is in flight on the path that was lost with others.
+  bool any_waits_on(unsigned path) const;
+  /// All permits are with requests that wait.
+  bool all_wait() const;
+  void on_mute(unsigned path, Instant now);
+  void on_arrived(unsigned path);
+  void put_off_waits(Duration pause);
+
+ private:
+  unsigned held_by(const Unresolved* owner) const;
+
+  std::vector<LaneSlot> slots_;
+  std::vector<std::uint16_t> free_;  ///< indexes into slots_
+};
+
+}  // namespace rtrs

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The queue of a lane's requests that cannot be sent yet.
+#pragma once
+
+#include <algorithm>
+
+#include "rdma/core/client/delivery_wait.hpp"
+#include "rdma/core/client/request.hpp"
+
+namespace rtrs {
+
+/// The requests of a lane that wait for a permit, for a path, or for the end of an older request.
+/// The oldest is in front. They are chained by Request::next, so nothing is allocated.
+///
+/// Invariant: a request is in the queue exactly while its state is `waiting`.
+/// Threads:   the holder of the lane.
+class WaitingRequests {
+ public:
+  class Iterator {
+   public:
+    explicit Iterator(Request* at) : at_{at} {}
+    Request& operator*() const { return *at_; }
+    Iterator& operator++() {
+      at_ = at_->next;
+      return *this;
+    }
+    friend bool operator==(const Iterator&, const Iterator&) = default;
+
+   private:
+    Request* at_;
+  };
+  Iterator begin() const { return Iterator{head_}; }
+  Iterator end() const { return Iterator{nullptr}; }
+
+  bool empty() const { return head_ == nullptr; }
+  Request* front() const { return head_; }  ///< null: there is none
+  /// The oldest with a property. Null: none has it.
+  template <class Property>
+  Request* find(Property has) const {
+    Request* request = head_;
+    while (request != nullptr && !has(*request)) request = request->next;
+    return request;
+  }
+
+  void push_back(Request& request) {
+    request.state = Request::State::waiting;
+    request.next = nullptr;
+    (tail_ != nullptr ? tail_->next : head_) = &request;
+    tail_ = &request;
+  }
+  /// For one that was sent before.
+  void push_front(Request& request) {
+    request.state = Request::State::waiting;
+    request.next = head_;
+    head_ = &request;
+    if (tail_ == nullptr) tail_ = &request;
+  }
+  /// Its caller gives it another state.
+  void remove(Request& request) {
+    Request* previous = nullptr;
+    for (Request* r = head_; r != &request; r = r->next) previous = r;
+    (previous != nullptr ? previous->next : head_) = request.next;
+    if (tail_ == &request) tail_ = previous;
+    request.next = nullptr;
+  }
+
+  // The waits for a connection that carries the request
+  void on_arrived() {
+    for (Request& request : *this) request.waits_since = DeliveryWait::kNever;
+  }
+  /// For those with a property.
+  template <class Property>
+  void on_mute(Instant now, Property has) {
+    for (Request& request : *this) {
+      if (has(request)) request.waits_since = std::min(request.waits_since, now);
+    }
+  }
+  void put_off_waits(Duration pause) {
+    for (Request& request : *this) {
+      if (request.waits_since != DeliveryWait::kNever) request.waits_since += pause;
+    }
+  }
+
+ private:
+  Request* head_ = nullptr;
+  Request* tail_ = nullptr;
+};
+
+}  // namespace rtrs
