@@ -66,38 +66,34 @@ ClientDriver::ClientDriver(ClientOptions options)
       work_{io_.get_executor()},
       deadline_{io_},
       look_timer_{io_},
-      background_timer_{io_},
       machine_{session_options(options_), random_bits, options_.recovery != nullptr},
-      session_{machine_.session()} {}
+      session_{machine_.session()},
+      directory_{options_, session_},
+      lanes_{io_,
+             options_,
+             notices_,
+             paths_,
+             {.broken =
+                  [this](unsigned path, unsigned life, std::string why) {
+                    asio::post(io_, [this, path, life, why = std::move(why)] {
+                      lose_on_io(path, life, {EIO, notices_.name_of_path(path) + ": " + why});
+                    });
+                  },
+              .resolved = [this] { jobs_.run(); }}},  // to close what could not be closed
+      memory_{lanes_},
+      attempts_{options_, session_, notices_},
+      held_{options_, notices_, lanes_},
+      jobs_{io_, options_.recovery, lanes_} {}
 
 ClientDriver::~ClientDriver() {
   if (!thread_.joinable()) return;
   asio::post(io_, [this] {
-    say_goodbye_on_io();
-    fail_on_io(Cause{Cause::Kind::closed});
+    paths_.say_goodbye();
+    fail_on_io(notices_.failure_of(Cause{Cause::Kind::closed}));
     io_.stop();  // also when a name is still being resolved or a connection being made
   });
   thread_.join();
 }
-
-/// The first that arrives ends the session, with all its paths.
-void ClientDriver::say_goodbye_on_io() {
-  std::vector<PathDriver*> told;
-  for (Path& path : paths_) {
-    if (path.driver && path.driver->core().say_goodbye()) told.push_back(path.driver.get());
-  }
-  const Instant until = now() + std::chrono::milliseconds{100};
-  for (PathDriver* path : told) {
-    if (path->finish(until)) return;
-  }
-}
-
-std::string ClientDriver::failure() const {
-  const std::lock_guard lock{mutex_};
-  return failure_.text;
-}
-
-void ClientDriver::report(const Notice& notice) { notices_.report(notice, now()); }
 
 // ---- The session -------------------------------------------------------------------------------
 
@@ -105,7 +101,7 @@ void ClientDriver::run_background_thread() {
   pthread_setname_np(pthread_self(), "rtrs-client");
   asio::post(io_, [this] {
     wait_for_deadline_on_io();
-    note_waiting_paths_on_io();
+    attempts_.tell_waiting();
     look_on_io();
   });
   while (!io_.stopped()) {
@@ -120,57 +116,14 @@ void ClientDriver::run_background_thread() {
 
 tl::expected<void, Failure> ClientDriver::establish(const Interrupt& interrupt) {
   thread_ = std::thread{[this] { run_background_thread(); }};
-  std::unique_lock lock{mutex_};
-  while (!changed_.wait_for(lock, kSlice, [this] { return settled_; })) {
-    lock.unlock();
-    if (interrupt()) return tl::unexpected(Failure{EINTR, "interrupted while connecting"});
-    lock.lock();
-  }
-  if (!alive()) return tl::unexpected(failure_);
-  return {};
+  return outcome_.wait(interrupt);
 }
 
 void ClientDriver::wait_for_deadline_on_io() {
   deadline_.expires_after(options_.connect_timeout);
   deadline_.async_wait([this](boost::system::error_code cancelled) {
-    if (cancelled || closed_ || alive()) return;
-    note_late_paths_on_io();
-    lateness_.connecting =
-        paths_on_io([this](unsigned i) { return session_.state(i) == PathState::connecting; });
-    lateness_.waiting = waiting_paths_on_io();
-    fail_on_io(notices_.too_late(lateness_));
+    if (!cancelled && !closed_ && !alive()) fail_on_io(attempts_.too_late());
   });
-}
-
-void ClientDriver::note_attempt_on_io(unsigned path, const std::string& why) const {
-  if (options_.on_failed_attempt) options_.on_failed_attempt(options_.paths[path], why);
-}
-
-/// Why those are not tried that may not begin the session.
-void ClientDriver::note_waiting_paths_on_io() const {
-  for (unsigned i = 0; i < session_.path_count(); ++i) {
-    if (!session_.may_try(i)) note_attempt_on_io(i, ClientNotices::waits_for_others());
-  }
-}
-
-/// The end of the session ends the attempts that are under way, which then fail with nothing.
-void ClientDriver::note_late_paths_on_io() const {
-  for (unsigned i = 0; i < session_.path_count(); ++i) {
-    if (session_.state(i) == PathState::connecting) note_attempt_on_io(i, notices_.timed_out(i));
-  }
-}
-
-PathMask ClientDriver::paths_on_io(const std::function<bool(unsigned path)>& are) const {
-  unsigned paths = 0;
-  for (unsigned i = 0; i < session_.path_count(); ++i) {
-    if (are(i)) paths |= 1U << i;
-  }
-  return static_cast<PathMask>(paths);
-}
-
-/// Those that have not been tried.
-PathMask ClientDriver::waiting_paths_on_io() const {
-  return paths_on_io([this](unsigned i) { return !session_.may_try(i); });
 }
 
 void ClientDriver::up_on_io() {
@@ -178,42 +131,30 @@ void ClientDriver::up_on_io() {
   const auto& accepted = session_.accepted();
   limits_ = {accepted.max_io_size, accepted.queue_depth, accepted.extension.features,
              accepted.extension.volatile_epoch};
-  report({.kind = Notice::Kind::session_up, .limits = accepted, .count = lanes_.size()});
-  ask_for_background_jobs_on_io();
-  const std::lock_guard lock{mutex_};
-  alive_.store(true, std::memory_order_release);
-  settled_ = true;
-  changed_.notify_all();
+  notices_.report({.kind = Notice::Kind::session_up, .limits = accepted, .count = lanes_.count()},
+                  now());
+  jobs_.start(limits_.features);
+  outcome_.come_up();
 }
 
 void ClientDriver::fail_on_io(Failure failure) {
   if (std::exchange(closed_, true)) return;
   machine_.end();
-  {
-    const std::lock_guard lock{mutex_};
-    if (alive() && failure.error != ESHUTDOWN) {
-      report({.kind = Notice::Kind::session_lost, .cause = {failure.error, failure.text}});
-    }
-    failure_ = std::move(failure);
-    alive_.store(false, std::memory_order_release);
-    settled_ = true;
+  if (alive() && failure.error != ESHUTDOWN) {
+    const Cause cause{failure.error, failure.text};
+    notices_.report({.kind = Notice::Kind::session_lost, .cause = cause}, now());
   }
+  outcome_.fail(std::move(failure));
   close_on_io();
-  changed_.notify_all();
 }
 
 void ClientDriver::close_on_io() {
   deadline_.cancel();
   look_timer_.cancel();
-  background_timer_.cancel();
-  for (Path& path : paths_) {
-    if (path.driver) path.driver->close();
-    path.driver.reset();
-  }
-  for (unsigned i = 0; i < paths_.size(); ++i) report_statistics(i);
-  for (auto& lane : lanes_) lane->shut_down(EIO);
-  if (renewal_) renewal_->lane->shut_down(EIO);
-  if (control_lane_) control_lane_->shut_down(EIO);
+  jobs_.stop();
+  paths_.close_all();
+  if (recovery_) recovery_->break_off();
+  lanes_.shut_down();
 }
 
 // ---- From outside ------------------------------------------------------------------------------
@@ -238,8 +179,8 @@ void ClientDriver::call_on_io(const std::function<void()>& function) {
 
 int ClientDriver::run(Operation& operation, const Interrupt& interrupt) {
   const int cpu = sched_getcpu();
-  return lanes_[static_cast<std::size_t>(std::max(cpu, 0)) % lanes_.size()]->run(operation,
-                                                                                 interrupt);
+  return lanes_.io(static_cast<unsigned>(std::max(cpu, 0)) % lanes_.count())
+      .run(operation, interrupt);
 }
 
 int ClientDriver::run_control(Operation& operation, const Interrupt& interrupt) {
@@ -253,10 +194,10 @@ int ClientDriver::run_control(Operation& operation, const Interrupt& interrupt) 
 }
 
 bool ClientDriver::start_control(Operation& operation) {
-  if (control_lane_->permits().count() == 0) return false;
+  if (!lanes_.has_control()) return false;
   asio::post(io_, [this, &operation] {
-    operation.start(*control_lane_);
-    flush_control_on_io();
+    operation.start(lanes_.control());
+    lanes_.flush_control();
   });
   return true;
 }
@@ -265,7 +206,7 @@ bool ClientDriver::cancel_control(Operation& operation) {
   bool in_time = false;
   call_on_io([&] {
     in_time = !operation.finished();
-    if (in_time) operation.cancel(*control_lane_);
+    if (in_time) operation.cancel(lanes_.control());
   });
   return in_time;
 }

@@ -54,7 +54,7 @@ void ClientDriver::perform_on_io(const ClientAction& action) {
     case Kind::connect:
       return connect_on_io(path);
     case Kind::make_lanes:
-      return create_lanes_on_io(path);
+      return lanes_.create(session_.path(path).slots_per_lane());
     case Kind::attach:
       return attach_on_io(path);
     case Kind::came_up:
@@ -68,62 +68,45 @@ void ClientDriver::perform_on_io(const ClientAction& action) {
         lose_on_io(path, life, cause);
       });
     case Kind::close:
-      return close_path_on_io(path);
+      paths_.close(path);
+      return lanes_.log_statistics(path);
     case Kind::detach:
-      return detach_on_io(path);
+      lanes_.detach(path);
+      return feed_on_io({.kind = ClientEvent::Kind::busy});
     case Kind::attempt_failed:
-      return first_attempt_failed_on_io(path, action.cause);
+      if (auto failure = attempts_.failed(path, action.cause, now())) fail_on_io(*failure);
+      return;
     case Kind::recover:
       return recover_on_io(path);
     case Kind::break_recovery:
-      renewal_->broken = true;
-      return renewal_->lane->shut_down(EIO);
+      return recovery_->break_off();
+    case Kind::allow:
+      return lanes_.allow(path, session_.path(path).accessible());
     case Kind::acknowledge:
-      if (paths_[path].driver) paths_[path].driver->core().acknowledge_access();
+      if (PathDriver* driver = paths_.find(path)) driver->core().acknowledge_access();
       return;
     case Kind::say_goodbye:  // it closes the path, or the attempt takes too long
-      paths_[path].driver->core().say_goodbye();
+      paths_.at(path).core().say_goodbye();
       return;
     case Kind::release:
-      if (!is_bound_on_io(path)) feed_on_io({.kind = ClientEvent::Kind::released, .path = path});
+      if (!lanes_.bound(path)) feed_on_io({.kind = ClientEvent::Kind::released, .path = path});
+      return;
+    case Kind::fail_writes:
+      return lanes_.fail_writes(path);
+    case Kind::fail_overdue:
+      if (const auto mute = lanes_.fail_overdue()) {
+        notices_.report({.kind = Notice::Kind::requests_overdue}, now());
+        feed_on_io({.kind = ClientEvent::Kind::overdue, .paths = *mute});
+      }
       return;
     case Kind::run_background_jobs:
-      return run_background_job_on_io();
+      return jobs_.run();
     case Kind::notify:
-      return report(action.notice);
+      return notices_.report(action.notice, now());
     case Kind::end:
-      return fail_on_io(action.cause);
+      return fail_on_io(notices_.failure_of(action.cause));
     default:
-      return perform_on_lanes_on_io(action);
-  }
-}
-
-void ClientDriver::perform_on_lanes_on_io(const ClientAction& action) {
-  using Kind = ClientAction::Kind;
-  const unsigned path = action.path;
-  switch (action.kind) {
-    case Kind::use:
-      return for_each_lane([&](ClientLane& lane) { lane.use(action.paths, options_.policy); });
-    case Kind::allow: {
-      const bool accessible = session_.path(path).accessible();
-      return for_each_lane([&](ClientLane& lane) { lane.allow(path, accessible); });
-    }
-    case Kind::renew:
-      return for_each_lane([](ClientLane& lane) { lane.renew(); });
-    case Kind::put_off:
-      for (auto& lane : lanes_) lane->with_lane([&](ClientLane& l) { l.note_pause(action.pause); });
-      return;
-    case Kind::fail_waiting:
-      return for_each_lane(
-          [this](ClientLane& lane) { lane.fail_pending(error_without_path(lane)); });
-    case Kind::fail_writes:
-      return give_up_changes_on_io(path);
-    case Kind::fail_overdue:
-      return fail_overdue_on_io();
-    case Kind::forget:
-      return for_each_lane([path](ClientLane& lane) { lane.forget(path); });
-    default:
-      return;
+      return lanes_.perform(action);
   }
 }
 

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Questions about a session's paths, and changes of them, while it works.
+// Questions about a session, and changes of it, while it works: its paths, and memory of callers.
 #include <algorithm>
-#include <boost/asio/post.hpp>
 #include <cerrno>
+#include <utility>
 
-#include "rdma/path_list.hpp"
 #include "rdma/transport/client_driver.hpp"
 #include "rdma/transport/client_options.hpp"
 #include "rdma/transport/clock.hpp"
+#include "rdma/transport/memory_path_driver.hpp"
 
 namespace rtrs {
+
 std::vector<PathStatus> ClientDriver::paths() {
   std::vector<PathStatus> all;
   call_on_io([&] {
@@ -45,31 +46,15 @@ PathStatus ClientDriver::status_on_io(unsigned path) {
     status.trouble = ClientNotices::waits_for_others();
   }
   status.connects = session_.connects(path);
-  if (paths_[path].driver) {
+  if (const PathDriver* driver = paths_.find(path)) {
     status.latency = session_.path(path).latency();
-    status.security = paths_[path].driver->security();
+    status.security = driver->security();
   }
-  for_each_lane([&](ClientLane& lane) {
+  lanes_.for_each([&](ClientLane& lane) {
     status.requests += lane.connection(path).sent();
     status.in_flight += lane.in_flight(path);
   });
   return status;
-}
-
-/// Those that are leaving are none of them.
-PathList ClientDriver::staying_on_io() const {
-  std::vector<PathAddress> paths;
-  for (unsigned i = 0; i < session_.path_count(); ++i) {
-    if (session_.has(i) && !session_.leaving(i)) paths.push_back(options_.paths[i]);
-  }
-  return PathList{std::move(paths)};
-}
-
-std::optional<unsigned> ClientDriver::find_on_io(const PathAddress& address) const {
-  for (unsigned i = 0; i < session_.path_count(); ++i) {
-    if (session_.has(i) && options_.paths[i] == address) return i;
-  }
-  return std::nullopt;
 }
 
 tl::expected<void, Failure> ClientDriver::change(
@@ -88,66 +73,39 @@ tl::expected<void, Failure> ClientDriver::change(
 
 tl::expected<void, Failure> ClientDriver::add_path(const PathAddress& path) {
   return change([&]() -> tl::expected<void, Failure> {
-    if (auto fits = can_carry(path, options_.tls); !fits) return fits;
-    PathList list = staying_on_io();
-    if (auto added = list.add(path); !added) return added;
-    if (const auto index = find_on_io(path)) {
-      session_.stay(*index);
-      session_.set_rank(*index, session_path(options_, path).rank);
-      options_.paths[*index].preference = path.preference;
-      return {};
+    const auto added = directory_.add(path, now());
+    if (!added) return tl::unexpected(added.error());
+    if (const auto number = *added) {
+      paths_.forget(*number);
+      notices_.forget(*number);
     }
-    const auto index = session_.add(session_path(options_, path), now());
-    if (!index) {
-      return tl::unexpected(
-          Failure{ENOSPC,
-                  "paths that were removed are still leaving (the server may be at what came over "
-                  "them); try again later"});
-    }
-    options_.paths.resize(std::max<std::size_t>(options_.paths.size(), *index + 1));
-    options_.paths[*index] = path;
-    paths_[*index].lookup.reset();
-    notices_.forget(*index);
     return {};
   });
 }
 
 tl::expected<void, Failure> ClientDriver::remove_path(const PathAddress& path) {
   return change([&]() -> tl::expected<void, Failure> {
-    PathList list = staying_on_io();
-    if (auto removed = list.remove(path); !removed) return removed;
-    const unsigned index = *find_on_io(path);
-    if (!others_have_led_there_on_io(index)) {
-      return tl::unexpected(Failure{
-          EBUSY, "no other path has led to the server yet, so none could take the place of " +
-                     to_string(path) + "; wait until another one is connected"});
-    }
-    feed_on_io({.kind = ClientEvent::Kind::remove, .path = index});
+    const auto number = directory_.removable(path);
+    if (!number) return tl::unexpected(number.error());
+    feed_on_io({.kind = ClientEvent::Kind::remove, .path = *number});
     return {};
   });
 }
 
-/// So that one of them could begin the session anew.
-bool ClientDriver::others_have_led_there_on_io(unsigned path) const {
-  for (unsigned i = 0; i < session_.path_count(); ++i) {
-    const bool stays = i != path && session_.has(i) && !session_.leaving(i);
-    if (stays && session_.access(i)) return true;
-  }
-  return false;
-}
-
 tl::expected<void, Failure> ClientDriver::disconnect(const PathAddress& path) {
   return change([&]() -> tl::expected<void, Failure> {
-    if (auto there = staying_on_io().contains(path); !there) return there;
-    feed_on_io({.kind = ClientEvent::Kind::disconnect, .path = *find_on_io(path)});
+    const auto number = directory_.number_of(path);
+    if (!number) return tl::unexpected(number.error());
+    feed_on_io({.kind = ClientEvent::Kind::disconnect, .path = *number});
     return {};
   });
 }
 
 tl::expected<void, Failure> ClientDriver::reconnect(const PathAddress& path) {
   return change([&]() -> tl::expected<void, Failure> {
-    if (auto there = staying_on_io().contains(path); !there) return there;
-    session_.reconnect(*find_on_io(path), now());
+    const auto number = directory_.number_of(path);
+    if (!number) return tl::unexpected(number.error());
+    session_.reconnect(*number, now());
     return {};
   });
 }
@@ -159,10 +117,39 @@ void ClientDriver::set_policy(PathPolicy policy) {
     for (unsigned i = 0; i < session_.path_count(); ++i) {
       if (session_.state(i) != PathState::connected) continue;
       const Duration latency = session_.path(i).latency();
-      for_each_lane([&](ClientLane& lane) { lane.set_latency(i, latency); });
+      lanes_.for_each([&](ClientLane& lane) { lane.set_latency(i, latency); });
     }
     feed_on_io({.kind = ClientEvent::Kind::new_policy});
   });
+}
+
+// ---- Memory ------------------------------------------------------------------------------------
+
+tl::expected<void, Failure> ClientDriver::register_memory(MutableBytes memory) {
+  if (memory.empty()) return tl::unexpected(Failure{EINVAL, "there is no memory to register"});
+  return change([&] { return memory_.add(memory); });
+}
+
+tl::expected<void, Failure> ClientDriver::forget_memory(MutableBytes memory) {
+  tl::expected<void, Failure> result;
+  call_on_io([&] { result = memory_.remove(memory); });
+  return result;
+}
+
+tl::expected<std::unique_ptr<MemoryPath>, Failure> ClientDriver::open_memory_path(
+    const PathAddress& address, const Interrupt& interrupt) {
+  if ((limits_.features & wire::kFeatureMemoryPaths) == 0) {
+    return tl::unexpected(Failure{
+        ENOTSUP, "the server has no memory paths (is it older, or does it export no brick?)"});
+  }
+  if (!alive()) return tl::unexpected(Failure{EIO, failure()});
+  ClientPathOptions path;
+  call_on_io([&] { path = session_.memory_path(); });
+  auto driver = std::make_unique<MemoryPathDriver>(
+      std::move(path), connect_options(options_, address, options_.connect_timeout),
+      options_.connect_timeout);
+  if (auto up = driver->establish(interrupt); !up) return tl::unexpected(up.error());
+  return driver;
 }
 
 }  // namespace rtrs

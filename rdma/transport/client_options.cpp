@@ -93,4 +93,18 @@ tl::expected<void, Failure> check(const ClientOptions& options) {
   return {};
 }
 
+ConnectOptions connect_options(const ClientOptions& options, const PathAddress& address,
+                               Duration patience) {
+  const bool encrypts = options.tls != TlsMode::off;
+  return {.address = address,
+          .addresses = {},
+          .header_digest = options.header_digest,
+          .data_digest = options.data_digest,
+          .patience = patience,
+          .tls_keys = encrypts ? std::optional{options.tls_keys} : std::nullopt,
+          .tls = nullptr,
+          .auth_keys = options.auth_keys,
+          .log = options.log};
+}
+
 }  // namespace rtrs

@@ -6,6 +6,7 @@
 
 #include "rdma/client.hpp"
 #include "rdma/core/client_session.hpp"
+#include "rdma/transport/factory.hpp"
 
 namespace rtrs {
 
@@ -18,5 +19,9 @@ tl::expected<void, Failure> check(const ClientOptions& options);
 /// The session machine's share of the options: of one path, and of all.
 ClientSessionOptions::Path session_path(const ClientOptions& options, const PathAddress& address);
 ClientSessionOptions session_options(const ClientOptions& options);
+
+/// For a connection to `address` that may take as long as `patience`.
+ConnectOptions connect_options(const ClientOptions& options, const PathAddress& address,
+                               Duration patience);
 
 }  // namespace rtrs

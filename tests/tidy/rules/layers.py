@@ -172,9 +172,9 @@ def one_definition(tree):
 
 # What both executors of ClientMachine define: they perform actions and report events. All else is
 # decided by the machine.
-PERFORMERS = {"attach", "close", "close_path", "connect", "create_lanes", "fail",
-              "fail_overdue", "feed", "is_bound", "look", "lose", "perform", "perform_all",
-              "perform_on_lanes", "recover", "recovered", "schedule_look"}
+PERFORMERS = {"allow", "attach", "close", "connect", "fail", "fail_overdue", "fail_writes", "feed",
+              "look", "lose", "perform", "perform_all", "recover", "recovered", "schedule_look",
+              "shut_down", "start"}
 # Likewise of ServerMachine: the calls of its interfaces, and what they need.
 SERVER_PERFORMERS = {"add", "add_path", "admit", "close", "forget", "leaves", "let_others_go",
                      "progress", "read", "report", "send_rest", "serves"}
@@ -183,7 +183,9 @@ SERVER_PERFORMERS |= {"give_back", "provide_chunks", "user"}
 # Of DeviceTable: they send messages, wait, and tell users (there: the checker) of the outcome.
 DEVICE_PERFORMERS = {"connect", "exchange_versions", "join", "reopen", "reopened",
                      "reopening_failed", "start"}
-BRAINS = [("ClientMachine", PERFORMERS, "rdma/transport", ["ClientDriver"], ["ClientDriver"]),
+CLIENT_EXECUTORS = ["ClientDriver", "ClientLanes", "PathDrivers", "PathDirectory", "FirstAttempts",
+                    "SessionRecovery", "BackgroundJobs"]
+BRAINS = [("ClientMachine", PERFORMERS, "rdma/transport", CLIENT_EXECUTORS, ["ClientDriver"]),
           ("ServerMachine", SERVER_PERFORMERS, "rdma/transport", ["SessionHost", "PathHost"],
            ["ServerHost", "ServerPathHost"]),
           ("DeviceTable", DEVICE_PERFORMERS, "bridge/client", ["Session"], ["ClientNode"])]
