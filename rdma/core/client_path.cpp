@@ -25,12 +25,8 @@ constexpr Ticket kMaxUnsentAcks = 1024;
 
 ClientPath::ClientPath(ClientPathOptions options)
     : options_{std::move(options)},
-      heartbeat_{options_.heartbeat_interval, options_.heartbeat_misses} {
-  if (options_.authenticates) {
-    answers_.resize(connection_count());
-    proofs_.resize(connection_count());
-  }
-}
+      proofs_{options_.authenticates ? connection_count() : std::size_t{0}},
+      pulse_{options_.heartbeat_interval, options_.heartbeat_misses} {}
 
 wire::ConnectRequest ClientPath::connect_request(std::uint16_t cid) const {
   wire::ConnectParameters parameters;
@@ -59,14 +55,14 @@ Complaint ClientPath::on_answer(std::uint16_t cid, ConstBytes record) {
   if (proves != options_.authenticates) {
     return proves ? "the server wants a proof that was not offered" : option_words->needs_no_proof;
   }
-  if (proves) answers_[cid] = wire::copy_of<wire::ConnectResponse>(record);
+  if (proves) proofs_.on_answer(cid, wire::copy_of<wire::ConnectResponse>(record));
   if (cid == 0) {  // later records repeat it; Linux reads them on connection 0 only, and so do we
     accepted_ = answer->accept;
     if (foreign()) return "the path leads to another server than it must";
     accepted_.extension.features &= options_.features;
     access_ = accepted_.extension.access;
     if (options_.may_be_linux && !accepted_.extension.present) {
-      heartbeat_ = Heartbeat{kLinuxHeartbeatInterval, kLinuxHeartbeatMisses};
+      pulse_ = PathPulse{kLinuxHeartbeatInterval, kLinuxHeartbeatMisses};
     }
   }
   return nullptr;
@@ -74,20 +70,12 @@ Complaint ClientPath::on_answer(std::uint16_t cid, ConstBytes record) {
 
 auth::ClientProof& ClientPath::start_proof(std::uint16_t cid, QueuePair& queue_pair,
                                            auth::ClientKey key, const auth::Nonce& nonce) {
-  proofs_[cid].start(queue_pair, std::move(key), nonce,
-                     {.request = connect_request(cid), .response = answers_[cid]});
-  return proofs_[cid];
+  return proofs_.start(cid, queue_pair, std::move(key), nonce, connect_request(cid));
 }
 
 bool ClientPath::turned_away() const {
-  const bool refused =
-      refusal_ != 0 || foreign() ||
-      std::ranges::any_of(proofs_, [](const auto& one) { return one.refusal() != 0; });
+  const bool refused = refusal_ != 0 || foreign() || proofs_.any_refused();
   return answered() && !refused && state_ != ClientPathState::connected;
-}
-
-bool ClientPath::all_proven() const {
-  return std::ranges::all_of(proofs_, &auth::ClientProof::proven);
 }
 
 QueueSizes ClientPath::queue_sizes(std::uint16_t cid) const {
@@ -170,26 +158,12 @@ void ClientPath::attach_reopening(ClientLane& lane, unsigned index, std::uint16_
 }
 
 Heartbeat::Verdict ClientPath::on_tick(Instant now, bool traffic) {
-  const bool heard = std::exchange(heard_, false);  // also when there was traffic besides
-  if (RTRS_PLANTED(heard_twice) && traffic) heard_ = heard;
-  if ((traffic || heard) && !RTRS_PLANTED(heartbeat_deaf)) heartbeat_.on_traffic();
-  const bool counts = exactly_once() && !RTRS_PLANTED(control_silence_ignored);
-  control_silence_ = heard || !counts ? 0 : control_silence_ + 1;
-  const auto verdict = heartbeat_.on_tick(now);
+  const auto verdict = pulse_.on_tick(now, traffic, /*counts=*/exactly_once());
   if (verdict == Heartbeat::Verdict::send) {
-    ++unanswered_;
-    if (!asked_) asked_ = Asked{now, unanswered_};
     control_->write_with_immediate({}, {}, {}, wire::kHeartbeat);
     control_->flush();
   }
   return verdict;
-}
-
-bool ClientPath::measure_latency(Instant now) {
-  if (!asked_ || asked_->answers > 0) return false;
-  latency_ = now - asked_->at;
-  asked_.reset();
-  return true;
 }
 
 bool ClientPath::say_goodbye() {
@@ -201,7 +175,7 @@ bool ClientPath::say_goodbye() {
 
 Complaint ClientPath::on_write_with_immediate(std::uint32_t immediate, std::uint32_t bytes) {
   if (state_ != ClientPathState::connected) return "an immediate before the info response";
-  heard_ = true;
+  pulse_.on_arrival();
   switch (wire::type_of(immediate)) {
     case wire::ImmediateType::heartbeat:
       if (answers_unread()) return "the server does not read the answers to its heartbeats";
@@ -210,8 +184,7 @@ Complaint ClientPath::on_write_with_immediate(std::uint32_t immediate, std::uint
       control_->post_receives(1, receive_bytes());
       return nullptr;
     case wire::ImmediateType::heartbeat_ack:
-      if (unanswered_ > 0) --unanswered_;
-      if (asked_ && asked_->answers > 0) --asked_->answers;
+      pulse_.on_answer();
       control_->post_receives(1, receive_bytes());
       return nullptr;
     case wire::ImmediateType::access:
@@ -265,7 +238,7 @@ void ClientPath::acknowledge_recall() {
 Complaint ClientPath::on_message(ConstBytes message, std::optional<std::uint32_t> immediate) {
   if (state_ == ClientPathState::connected) {
     if (control_handler_ == nullptr) return "a message before the first request";
-    heard_ = true;
+    pulse_.on_arrival();
     return control_handler_->on_message(message, immediate);
   }
   if (state_ != ClientPathState::exchanging) return "a message before the info request";

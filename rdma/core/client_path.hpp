@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "rdma/core/auth/proof.hpp"
+#include "rdma/core/client/path_proofs.hpp"
+#include "rdma/core/client/path_pulse.hpp"
 #include "rdma/core/client_lane.hpp"
 #include "rdma/core/heartbeat.hpp"
 #include "rdma/core/queue_pair.hpp"
@@ -75,7 +77,7 @@ class ClientPath final : public QueuePairHandler {
   /// It let connection 0 in.
   bool answered() const { return accepted_.queue_depth != 0; }
   /// Its answer is also from a holder of our key, where that has to be proven.
-  bool believed() const { return answered() && (proofs_.empty() || proofs_[0].proven()); }
+  bool believed() const { return answered() && proofs_.first_proven(); }
   /// The server had let it in. If its connections end now the server has told no reason: others may
   /// have needed its place at the door.
   bool turned_away() const;
@@ -87,9 +89,8 @@ class ClientPath final : public QueuePairHandler {
   /// until then. They may come while other connections are made.
   auth::ClientProof& start_proof(std::uint16_t cid, QueuePair& queue_pair, auth::ClientKey key,
                                  const auth::Nonce& nonce);
-  auth::ClientProof& proof(std::uint16_t cid) { return proofs_.at(cid); }
-  /// The server has proven on each connection that it has the key.
-  bool all_proven() const;
+  PathProofs& proofs() { return proofs_; }
+  const PathProofs& proofs() const { return proofs_; }
 
   /// The queue sizes of connection `cid`; known for connection 0 at once, for the others when
   /// connection 0 was accepted.
@@ -140,22 +141,11 @@ class ClientPath final : public QueuePairHandler {
   /// Tells the server that it was heard.
   void acknowledge_recall();
 
-  void start_heartbeat(Instant now) { heartbeat_.start(now); }
   /// `traffic`: something arrived on any connection of the path since the last tick.
   Heartbeat::Verdict on_tick(Instant now, bool traffic);
-  Instant next_deadline() const { return heartbeat_.next_deadline(); }
-  /// Called after arrivals on connection 0. True: the latency was measured anew.
-  bool measure_latency(Instant now);
-  /// From a heartbeat to its answer.
-  Duration latency() const { return latency_; }
-
-  /// Ticks in a row, until now, in which nothing came on connection 0, while each time an answer to
-  /// a heartbeat was due. It may be dead although others live. Servers without the extension do not
-  /// count, since their transport tells it.
-  unsigned control_silence() const { return control_silence_; }
-
-  /// Ticks since something came on any of its connections.
-  unsigned silence() const { return heartbeat_.missed(); }
+  /// Is started when the path is connected, and measures after arrivals on connection 0.
+  PathPulse& pulse() { return pulse_; }
+  const PathPulse& pulse() const { return pulse_; }
 
   void close() { state_ = ClientPathState::closed; }
   ClientPathState state() const { return state_; }
@@ -181,27 +171,16 @@ class ClientPath final : public QueuePairHandler {
   ClientPathOptions options_;
   ClientPathState state_ = ClientPathState::connecting;
   wire::AcceptParameters accepted_;
-  std::vector<wire::ConnectResponse> answers_;  ///< by cid, for the proofs
-  std::vector<auth::ClientProof> proofs_;       ///< by cid, if there are any
+  PathProofs proofs_;
   int refusal_ = 0;
   std::vector<wire::ChunkAddress> chunks_;
   QueuePair* control_ = nullptr;
   QueuePairHandler* control_handler_ = nullptr;
-  Heartbeat heartbeat_;
+  PathPulse pulse_;
   wire::PathAccess access_ = wire::PathAccess::optimized;
   std::optional<wire::PathAccess> notice_;  ///< not acknowledged yet
   std::optional<std::uint32_t> recall_;     ///< likewise
   Ticket last_ack_ = 0;
-  unsigned control_silence_ = 0;
-  bool heard_ = false;       ///< something came on connection 0
-  unsigned unanswered_ = 0;  ///< heartbeats
-  /// The heartbeat that is measured.
-  struct Asked {
-    Instant at;        ///< when it was sent
-    unsigned answers;  ///< until its own; they come in order
-  };
-  std::optional<Asked> asked_;
-  Duration latency_{};
 };
 
 }  // namespace rtrs

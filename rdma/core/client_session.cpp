@@ -249,8 +249,8 @@ bool ClientSession::trusted_without(unsigned index) const {
 /// most. That can be told apart only if more than one may be missed.
 bool ClientSession::lives_in_part(unsigned index, unsigned silence) const {
   const ClientPath& core = *paths_[index].core;
-  const unsigned longest = std::max(silence, core.control_silence());
-  return longest >= core.silence() + std::clamp(misses_max(index), 2U, 3U);
+  const unsigned longest = std::max(silence, core.pulse().control_silence());
+  return longest >= core.pulse().silence() + std::clamp(misses_max(index), 2U, 3U);
 }
 
 void ClientSession::looks_dead(unsigned index, Instant now) {

@@ -47,7 +47,7 @@ PathStatus ClientDriver::status_on_io(unsigned path) {
   }
   status.connects = session_.connects(path);
   if (const PathDriver* driver = paths_.find(path)) {
-    status.latency = session_.path(path).latency();
+    status.latency = session_.path(path).pulse().latency();
     status.security = driver->security();
   }
   lanes_.for_each([&](ClientLane& lane) {
@@ -116,7 +116,7 @@ void ClientDriver::set_policy(PathPolicy policy) {
     if (closed_) return;
     for (unsigned i = 0; i < session_.path_count(); ++i) {
       if (session_.state(i) != PathState::connected) continue;
-      const Duration latency = session_.path(i).latency();
+      const Duration latency = session_.path(i).pulse().latency();
       lanes_.for_each([&](ClientLane& lane) { lane.set_latency(i, latency); });
     }
     feed_on_io({.kind = ClientEvent::Kind::new_policy});

@@ -151,7 +151,7 @@ asio::awaitable<tl::expected<void, Failure>> PathDriver::prove(Connection& conne
   asio::posix::stream_descriptor waiting{io_, connection.descriptor()};
   const auto release = [](asio::posix::stream_descriptor* one) { one->release(); };
   const std::unique_ptr<asio::posix::stream_descriptor, decltype(release)> guard{&waiting, release};
-  auth::ClientProof& proof = core_.proof(cid);
+  auth::ClientProof& proof = core_.proofs().at(cid);
   for (;;) {
     const Status status = connection.progress(proof);
     if (proof.proven()) co_return tl::expected<void, Failure>{};
@@ -255,7 +255,7 @@ void PathDriver::progress() {
   const Status status = control_->progress(core_);
   if (core_.state() == ClientPathState::connected && !ready_) is_ready();
   if (closed_) return;
-  if (core_.measure_latency(now())) hooks_.latency(core_.latency());
+  if (core_.pulse().measure(now())) hooks_.latency(core_.pulse().latency());
   if (core_.access_noticed()) {
     hooks_.access();  // and acknowledges it
     if (closed_) return;
@@ -297,7 +297,7 @@ void PathDriver::flush() {
 void PathDriver::is_ready() {
   ready_ = true;
   deadline_.cancel();
-  core_.start_heartbeat(now());
+  core_.pulse().start(now());
   schedule_tick();
   hooks_.ready();
 }
@@ -305,7 +305,7 @@ void PathDriver::is_ready() {
 // ---- Life and death ----------------------------------------------------------------------------
 
 void PathDriver::schedule_tick() {
-  heartbeat_timer_.expires_after(core_.next_deadline() - now());
+  heartbeat_timer_.expires_after(core_.pulse().next_deadline() - now());
   heartbeat_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
     if (!error && !self->closed_) self->tick();
   });

@@ -36,7 +36,7 @@ void ClientDriver::connect_next(unsigned index) {
   });
   if (cid == path.links.size()) {
     const rtrs::ClientPath& core = session_.path(index);
-    if (core.authenticates() && !core.all_proven()) return;
+    if (core.authenticates() && !core.proofs().all_proven()) return;
     return session_.path(index).start_exchange(*path.links[0].queue_pair);
   }
   Link& link = path.links[cid];
@@ -107,7 +107,7 @@ void ClientDriver::proved(unsigned index, std::size_t cid, SimQueuePair::Status 
   rtrs::ClientPath& core = session_.path(index);
   SimQueuePair& queue_pair = *path.links[cid].queue_pair;
   queue_pair.flush();
-  const auto& proof = core.proof(static_cast<std::uint16_t>(cid));
+  const auto& proof = core.proofs().at(static_cast<std::uint16_t>(cid));
   if (proof.proven() && path.elsewhere) {
     return world_.violate(who() + " takes a server for its own that has other keys");
   }
@@ -119,12 +119,12 @@ void ClientDriver::proved(unsigned index, std::size_t cid, SimQueuePair::Status 
     return lose(index, "a connection ended");
   }
   if (status == SimQueuePair::Status::more) schedule_progress(index, cid);
-  if (core.all_proven()) connect_next(index);
+  if (core.proofs().all_proven()) connect_next(index);
 }
 
 void ClientDriver::ready(unsigned index) {
   paths_[index].watch.emplace(world_, setup_.knobs, who(), setup_.node, setup_.server);
-  session_.path(index).start_heartbeat(world_.now());
+  session_.path(index).pulse().start(world_.now());
   schedule_tick(index);
   paths_[index].ready = true;
   feed({.kind = rtrs::ClientEvent::Kind::ready, .path = index});

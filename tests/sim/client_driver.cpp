@@ -219,7 +219,7 @@ void ClientDriver::progress(unsigned index, std::size_t cid) {
   rtrs::QueuePairHandler* handler = &core;
   if (cid != 0 && cid < lanes_.size()) handler = &lanes_[cid]->connection(index);
   const bool proving = core.state() == ClientPathState::connecting && core.authenticates();
-  if (proving) handler = &core.proof(static_cast<std::uint16_t>(cid));
+  if (proving) handler = &core.proofs().at(static_cast<std::uint16_t>(cid));
   const unsigned life = path.life;
   const bool was_connected = core.state() == ClientPathState::connected;
   unsigned heard = 0;
@@ -230,8 +230,8 @@ void ClientDriver::progress(unsigned index, std::size_t cid) {
   if (heard > 0 && cid == 0) path.control_heard = world_.now();
   if (core.state() == ClientPathState::connected && !was_connected && !failing_) ready(index);
   if (closed_ || path.life != life || !path.open) return;
-  if (cid == 0 && core.measure_latency(world_.now())) {
-    for (auto& lane : lanes_) lane->set_latency(index, core.latency());
+  if (cid == 0 && core.pulse().measure(world_.now())) {
+    for (auto& lane : lanes_) lane->set_latency(index, core.pulse().latency());
   }
   if (cid == 0) look_for_notice(index);
   queue_pair.flush();
@@ -292,7 +292,7 @@ void ClientDriver::fail_overdue() {
 
 void ClientDriver::schedule_tick(unsigned index) {
   const Duration late = world_.rng().delay(0us, setup_.knobs.heartbeat_interval / 20);
-  const Duration delay = session_.path(index).next_deadline() - world_.now() + late;
+  const Duration delay = session_.path(index).pulse().next_deadline() - world_.now() + late;
   later(index, delay, [this, index] {
     if (!failing_) tick(index);
   });

@@ -102,7 +102,7 @@ void ClientMachine::note_pause(Instant now) {
 
 void ClientMachine::heartbeat(unsigned path, bool lanes_live, Instant now) {
   const ClientPath& core = session_.path(path);
-  if (lanes_live && core.control_silence() <= session_.misses_max(path)) {
+  if (lanes_live && core.pulse().control_silence() <= session_.misses_max(path)) {
     session_.lives(path, now);
   } else {
     give_up_mute(static_cast<PathMask>(1U << path), now);

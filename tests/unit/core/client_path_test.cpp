@@ -39,7 +39,7 @@ struct ConnectedPath {
     path.start_exchange(control);
     const std::array chunks{wire::Descriptor{0x10000, 7, 8 * accept.chunk_size()}};
     REQUIRE(path.on_message(wire::encode_info_response(chunks), std::nullopt) == nullptr);
-    path.start_heartbeat(Instant{});
+    path.pulse().start(Instant{});
   }
 
   FakeQueuePair control;
@@ -90,10 +90,10 @@ TEST_CASE("client path: traffic on a lane alone does not hide that connection 0 
   for (int i = 1; i <= 3; ++i) {
     CHECK(path.on_tick(Instant{i * 100ms}, /*traffic=*/true) == Verdict::send);
   }
-  CHECK(path.control_silence() == 3);
+  CHECK(path.pulse().control_silence() == 3);
   REQUIRE(path.on_write_with_immediate(wire::kHeartbeatAck, 0) == nullptr);
   path.on_tick(Instant{400ms}, true);
-  CHECK(path.control_silence() == 0);
+  CHECK(path.pulse().control_silence() == 0);
 }
 
 TEST_CASE("client path: latency is that of one heartbeat, however many are on their way") {
@@ -101,22 +101,22 @@ TEST_CASE("client path: latency is that of one heartbeat, however many are on th
   ClientPath& path = connected.path;
   const auto answered = [&](Instant now) {
     REQUIRE(path.on_write_with_immediate(wire::kHeartbeatAck, 0) == nullptr);
-    return path.measure_latency(now);
+    return path.pulse().measure(now);
   };
   for (int i = 1; i <= 3; ++i) path.on_tick(Instant{i * 100ms}, /*traffic=*/true);
   CHECK(answered(Instant{350ms}));
-  CHECK(path.latency() == 250ms);
+  CHECK(path.pulse().latency() == 250ms);
   path.on_tick(Instant{400ms}, true);
   CHECK_FALSE(answered(Instant{450ms}));
   CHECK_FALSE(answered(Instant{550ms}));
   CHECK(answered(Instant{650ms}));
-  CHECK(path.latency() == 250ms);
+  CHECK(path.pulse().latency() == 250ms);
 }
 
 TEST_CASE("client path: a server without the extension answers heartbeats when it likes") {
   ConnectedPath connected;
   for (int i = 1; i <= 3; ++i) connected.path.on_tick(Instant{i * 100ms}, /*traffic=*/true);
-  CHECK(connected.path.control_silence() == 0);
+  CHECK(connected.path.pulse().control_silence() == 0);
 }
 
 TEST_CASE("client path: a server that has no room says so in place of its chunks") {

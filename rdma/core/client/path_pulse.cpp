@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rdma/core/client/path_pulse.hpp"
+
+#include <utility>
+
+#include "rdma/core/plant.hpp"
+
+namespace rtrs {
+
+Heartbeat::Verdict PathPulse::on_tick(Instant now, bool traffic, bool counts) {
+  const bool heard = std::exchange(heard_, false);  // also when there was traffic besides
+  if (RTRS_PLANTED(heard_twice) && traffic) heard_ = heard;
+  if ((traffic || heard) && !RTRS_PLANTED(heartbeat_deaf)) heartbeat_.on_traffic();
+  const bool ignored = heard || !counts || RTRS_PLANTED(control_silence_ignored);
+  control_silence_ = ignored ? 0 : control_silence_ + 1;
+  const auto verdict = heartbeat_.on_tick(now);
+  if (verdict == Heartbeat::Verdict::send) {
+    ++unanswered_;
+    if (!measured_) measured_ = Measured{now, unanswered_};
+  }
+  return verdict;
+}
+
+bool PathPulse::measure(Instant now) {
+  if (!measured_ || measured_->answers > 0) return false;
+  latency_ = now - measured_->sent_at;
+  measured_.reset();
+  return true;
+}
+
+}  // namespace rtrs
