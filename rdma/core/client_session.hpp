@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "rdma/core/client/notice.hpp"
+#include "rdma/core/client/outage_clock.hpp"
+#include "rdma/core/client/session_path.hpp"
 #include "rdma/core/client_path.hpp"
 #include "rdma/core/path.hpp"
 
@@ -19,14 +21,7 @@ namespace rtrs {
 struct ClientSessionOptions {
   /// The common options of all paths. Uuids, counts and the transport's properties are filled in.
   ClientPathOptions path;
-  /// One per path: how much it is wanted (0 = most) and whether Linux may be behind it.
-  struct Path {
-    unsigned rank = 0;
-    bool may_be_linux = false;
-    bool data_rides_with_reply = false;
-    /// Its other end is the server by definition; other paths have to prove that theirs is.
-    bool names_server = false;
-  };
+  using Path = SessionPathOptions;
   std::vector<Path> paths;
   std::uint64_t server_id = 0;    ///< of the server, if that is known; 0 = it is not
   bool only_this_server = false;  ///< also the paths that name it must lead to that one
@@ -58,25 +53,22 @@ class ClientSession {
 
   /// Paths are numbered below this; a number may be free.
   unsigned path_count() const { return static_cast<unsigned>(paths_.size()); }
-  bool has(unsigned path) const { return paths_[path].exists; }
+  /// The record of a path.
+  const SessionPath& at(unsigned path) const { return paths_[path]; }
   /// One more path, which is due at once: its number. None: no number is free.
   std::optional<unsigned> add(const ClientSessionOptions::Path& path, Instant now);
   /// The path is to go when the server has certainly ended its requests. Until then it takes no new
   /// requests if others can, and is connected again when it is lost.
   void leave(unsigned path, Instant now);
-  bool leaving(unsigned path) const { return paths_[path].leaving; }
   /// It need not go after all.
-  void stay(unsigned path) { paths_[path].leaving = false; }
-  void set_rank(unsigned path, unsigned rank) { options_.paths[path].rank = rank; }
+  void stay(unsigned path) { paths_[path].standing = SessionPath::Standing::stays; }
+  void set_rank(unsigned path, unsigned rank) { paths_[path].options.rank = rank; }
   /// The path is gone, its number free: it must not be connected, and no lane bound to it. Another
   /// one has been connected, and names the server if this one did.
   void remove(unsigned path);
 
   /// An attempt may lead somewhere: there is a session to join, or the path may begin or renew one.
   bool may_try(unsigned path) const { return has_path() || may_begin(path); }
-  bool names_server(unsigned path) const { return options_.paths[path].names_server; }
-  /// The last attempt led to another server, by all that it said.
-  bool foreign(unsigned path) const { return paths_[path].foreign; }
   /// The id that the server gives; 0 = it gives none, or there was none yet.
   std::uint64_t server_id() const { return options_.server_id; }
 
@@ -86,15 +78,6 @@ class ClientSession {
   ClientPath& begin(unsigned path);
   ClientPath& path(unsigned path) { return *paths_[path].core; }
   const ClientPath& path(unsigned path) const { return *paths_[path].core; }
-  PathState state(unsigned path) const { return paths_[path].state; }
-  const Cause& trouble(unsigned path) const { return paths_[path].trouble; }
-  /// The access state that the server gave when the path was connected last.
-  std::optional<wire::PathAccess> access(unsigned path) const {
-    if (!paths_[path].was_connected) return std::nullopt;
-    return paths_[path].access;
-  }
-
-  std::uint64_t connects(unsigned path) const { return paths_[path].connects; }
 
   /// The infos have been exchanged.
   Welcome judge(unsigned path);
@@ -108,8 +91,7 @@ class ClientSession {
   /// the way than the hosts believe, say. To be followed by lost(). It would look well as soon as
   /// it is connected again, and fail as soon as it is used: it takes no requests for a while, twice
   /// as long each time, as long as there is another one.
-  void distrust(unsigned path, Instant now);
-  bool distrusted(unsigned path) const { return paths_[path].distrusted; }
+  void distrust(unsigned path, Instant now) { paths_[path].distrust.begin(now); }
   /// `silence`: of the connection of the path that owes answers and says nothing for longest, in
   /// intervals. Others have lived meanwhile.
   bool lives_in_part(unsigned path, unsigned silence) const;
@@ -124,7 +106,7 @@ class ClientSession {
   /// By command; no attempt is made until reconnect(), which also ends the pause before the next
   /// attempt.
   void disconnect(unsigned path, Instant now);
-  void reconnect(unsigned path, Instant now);
+  void reconnect(unsigned path, Instant now) { paths_[path].reconnect(now); }
 
   /// The server has changed its mind about a path (ClientPath::access()). True: to the worse.
   bool access_changed(unsigned path, Instant now);
@@ -139,15 +121,11 @@ class ClientSession {
   }
 
   bool has_path() const { return connected_ > 0; }
-  /// Some path may carry requests, if need be one that is leaving.
-  bool usable() const { return usable_; }
-  /// How long altogether it was not, until now.
-  Duration time_without_path(Instant now) const {
-    return without_path_ + (usable_ ? Duration{} : now - unusable_since_);
-  }
+  /// Whether some path may carry requests, if need be one that is leaving, and since when none can.
+  const OutageClock& outages() const { return outages_; }
   bool was_up() const { return was_up_; }
   /// True once when requests have waited for too long for a path that may carry them.
-  bool give_up_waiting(Instant now);
+  bool give_up_waiting(Instant now) { return outages_.give_up(now); }
   /// A path that has been away for so long that its waiting writes must fail. Once for each loss,
   /// and only for servers without generations: with others no request waits for one certain path.
   std::optional<unsigned> overdue(Instant now);
@@ -163,52 +141,18 @@ class ClientSession {
   ClientPathOptions memory_path();
 
  private:
-  struct Path {
-    std::unique_ptr<ClientPath> core;
-    wire::Uuid uuid{};
-    PathState state = PathState::waiting;
-    std::uint16_t attempts = 0;
-    unsigned failures = 0;     ///< since it was connected for longer than a pause
-    unsigned turned_away = 0;  ///< since it was connected: see ClientPath::turned_away()
-    Instant up_since{};        ///< connected since
-    Instant due{};             ///< waiting: the next attempt
-    Instant since{};           ///< connected: from when on it has been so good, or better
-    wire::PathAccess access = wire::PathAccess::optimized;  ///< the server's latest
-    bool was_connected = false;
-    std::uint64_t connects = 0;
-    /// It has led to the server: a permit may be bound to it, which no other path can free.
-    bool proven = false;
-    bool foreign = false;
-    bool may_be_new = false;  ///< the attempt may have made a session anew at the server
-    /// Changes that were in flight then wait for the path, or for another session.
-    std::optional<Instant> lost_at;
-    std::optional<Instant> lost_before;  ///< connected: the lost_at before
-    Cause trouble;
-    ProbePatience patience;
-    bool distrusted = false;
-    Duration quarantine{};  ///< how long it was, or will have been, distrusted
-    Instant distrusted_until{};
-    bool exists = true;
-    bool leaving = false;
-  };
-
-  Duration pause(unsigned failures, unsigned turned_away);
-  unsigned rank(unsigned path) const;
   void name_another();
   bool may_begin(unsigned path) const;
   bool decides(unsigned path) const;
   std::optional<std::uint64_t> required_id(unsigned path) const;
   bool leads_elsewhere(unsigned path) const;
-  bool may_carry(unsigned path) const;
-  bool may_be_used(unsigned path) const { return may_carry(path) && !paths_[path].leaving; }
   bool trusted_without(unsigned path) const;
   void leave_epoch_of(const wire::AcceptParameters& known);
   void look_for_usable(Instant now, bool was_of_use = true);
-  wire::Uuid random_uuid();
 
   ClientSessionOptions options_;
   std::function<std::uint64_t()> random_;
-  std::vector<Path> paths_;
+  std::vector<SessionPath> paths_;
   wire::AcceptParameters accepted_;
   std::uint16_t granted_depth_ = 0;  ///< by the server's session as it is now
   std::vector<std::uint64_t> left_;  ///< epochs from before renewals, the newest last
@@ -216,11 +160,7 @@ class ClientSession {
   std::optional<Instant> awake_at_;  ///< when own_pause() was asked last, if it was up
   bool was_up_ = false;
   unsigned rank_ = ~0U;  ///< of the paths in use
-  bool usable_ = true;   ///< some path may carry requests
-  Instant unusable_since_{};
-  Duration without_path_{};             ///< until it became usable last
-  std::optional<Instant> alone_since_;  ///< none since, or none that was of use
-  bool gave_up_ = false;                ///< that has been told
+  OutageClock outages_;
 };
 
 }  // namespace rtrs

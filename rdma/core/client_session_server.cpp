@@ -9,8 +9,8 @@ namespace rtrs {
 /// Somebody has taken the path away that named the server: one that has led there names it now.
 void ClientSession::name_another() {
   for (unsigned i = 0; i < path_count(); ++i) {
-    if (!paths_[i].exists || paths_[i].leaving || !paths_[i].proven) continue;
-    options_.paths[i].names_server = true;
+    if (paths_[i].standing != SessionPath::Standing::stays || !paths_[i].proven) continue;
+    paths_[i].options.names_server = true;
     return;
   }
 }
@@ -19,13 +19,13 @@ void ClientSession::name_another() {
 /// there: by the identity that both tell, or, where servers tell none, by having been in the
 /// session.
 bool ClientSession::may_begin(unsigned index) const {
-  if (options_.paths[index].names_server || options_.server_id != 0) return true;
+  if (paths_[index].options.names_server || options_.server_id != 0) return true;
   return paths_[index].proven || RTRS_PLANTED(unproven_path_begins);
 }
 
 /// The server is the one that is found there.
 bool ClientSession::decides(unsigned index) const {
-  return options_.paths[index].names_server && !has_path() && !options_.only_this_server;
+  return paths_[index].options.names_server && !has_path() && !options_.only_this_server;
 }
 
 /// None: the path may lead to any server.

@@ -15,7 +15,7 @@ std::vector<PathStatus> ClientDriver::paths() {
   std::vector<PathStatus> all;
   call_on_io([&] {
     for (unsigned i = 0; i < session_.path_count(); ++i) {
-      if (session_.has(i)) all.push_back(status_on_io(i));
+      if (session_.at(i).exists()) all.push_back(status_on_io(i));
     }
   });
   return all;
@@ -23,7 +23,7 @@ std::vector<PathStatus> ClientDriver::paths() {
 
 Duration ClientDriver::time_without_path() {
   Duration time{};
-  call_on_io([&] { time = session_.time_without_path(now()); });
+  call_on_io([&] { time = session_.outages().total(now()); });
   return time;
 }
 
@@ -36,16 +36,16 @@ ServerId ClientDriver::server_id() {
 PathStatus ClientDriver::status_on_io(unsigned path) {
   PathStatus status;
   status.address = options_.paths[path];
-  status.state = session_.state(path);
+  status.state = session_.at(path).state;
   status.in_use = !closed_ && (machine_.in_use() >> path & 1) != 0;
-  status.leaving = session_.leaving(path);
-  status.access = session_.access(path);
-  status.foreign = session_.foreign(path);
-  status.trouble = notices_.failure_of(session_.trouble(path)).text;
+  status.leaving = session_.at(path).leaving();
+  status.access = session_.at(path).last_access();
+  status.foreign = session_.at(path).foreign;
+  status.trouble = notices_.failure_of(session_.at(path).trouble).text;
   if (status.state == PathState::waiting && !session_.may_try(path)) {
     status.trouble = ClientNotices::waits_for_others();
   }
-  status.connects = session_.connects(path);
+  status.connects = session_.at(path).connects;
   if (const PathDriver* driver = paths_.find(path)) {
     status.latency = session_.path(path).pulse().latency();
     status.security = driver->security();
@@ -115,7 +115,7 @@ void ClientDriver::set_policy(PathPolicy policy) {
     options_.policy = policy;
     if (closed_) return;
     for (unsigned i = 0; i < session_.path_count(); ++i) {
-      if (session_.state(i) != PathState::connected) continue;
+      if (session_.at(i).state != PathState::connected) continue;
       const Duration latency = session_.path(i).pulse().latency();
       lanes_.for_each([&](ClientLane& lane) { lane.set_latency(i, latency); });
     }

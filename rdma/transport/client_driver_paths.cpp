@@ -60,7 +60,7 @@ void ClientDriver::attach_on_io(unsigned index) {
 
 void ClientDriver::lose_on_io(unsigned index, unsigned life, const Cause& cause) {
   ClientEvent::Traffic traffic;
-  if (session_.state(index) == PathState::connected) traffic = lanes_.traffic(index);
+  if (session_.at(index).state == PathState::connected) traffic = lanes_.traffic(index);
   feed_on_io({.kind = ClientEvent::Kind::lost,
               .path = index,
               .life = life,

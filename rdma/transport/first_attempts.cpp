@@ -36,7 +36,7 @@ PathMask FirstAttempts::paths_that(const std::function<bool(unsigned path)>& are
 }
 
 PathMask FirstAttempts::connecting() const {
-  return paths_that([this](unsigned i) { return session_.state(i) == PathState::connecting; });
+  return paths_that([this](unsigned i) { return session_.at(i).state == PathState::connecting; });
 }
 
 /// Those that have not been tried.
@@ -45,7 +45,7 @@ PathMask FirstAttempts::waiting() const {
 }
 
 std::optional<Failure> FirstAttempts::failed(unsigned path, const Cause& cause, Instant now) {
-  const bool foreign = session_.foreign(path) && !session_.names_server(path);
+  const bool foreign = session_.at(path).foreign && !session_.at(path).options.names_server;
   const Failure failure = notices_.failure_of(cause);
   const bool may_come =
       foreign || (may_come_yet(failure.error) && session_.path(path).refusal() == 0);

@@ -14,14 +14,14 @@ namespace rtrs {
 PathList PathDirectory::staying() const {
   std::vector<PathAddress> paths;
   for (unsigned i = 0; i < session_.path_count(); ++i) {
-    if (session_.has(i) && !session_.leaving(i)) paths.push_back(options_.paths[i]);
+    if (session_.at(i).exists() && !session_.at(i).leaving()) paths.push_back(options_.paths[i]);
   }
   return PathList{std::move(paths)};
 }
 
 std::optional<unsigned> PathDirectory::find(const PathAddress& address) const {
   for (unsigned i = 0; i < session_.path_count(); ++i) {
-    if (session_.has(i) && options_.paths[i] == address) return i;
+    if (session_.at(i).exists() && options_.paths[i] == address) return i;
   }
   return std::nullopt;
 }
@@ -29,8 +29,8 @@ std::optional<unsigned> PathDirectory::find(const PathAddress& address) const {
 /// So that one of them could begin the session anew.
 bool PathDirectory::others_have_led_there(unsigned path) const {
   for (unsigned i = 0; i < session_.path_count(); ++i) {
-    const bool stays = i != path && session_.has(i) && !session_.leaving(i);
-    if (stays && session_.access(i)) return true;
+    const bool stays = i != path && session_.at(i).exists() && !session_.at(i).leaving();
+    if (stays && session_.at(i).last_access()) return true;
   }
   return false;
 }

@@ -32,7 +32,7 @@ void ClientDriver::acknowledge(unsigned index) {
   Path& path = paths_[index];
   if (!path.open || !path.noticed) return;
   SimQueuePair& control = *path.links[0].queue_pair;
-  if (session_.state(index) == rtrs::PathState::connected) forbid_requests(index);
+  if (session_.at(index).state == rtrs::PathState::connected) forbid_requests(index);
   path.forbidden = control.notice() == kInaccessible;
   path.noticed = false;
   control.forget_notice();

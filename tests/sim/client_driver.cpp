@@ -111,7 +111,7 @@ void ClientDriver::perform_all() {
   }
   performing_ = false;
   for (unsigned i = 0; i < session_.path_count(); ++i) {
-    path_watch_.set_distrusted(i, session_.distrusted(i));
+    path_watch_.set_distrusted(i, session_.at(i).distrust.active());
   }
   schedule_look();
 }
@@ -200,7 +200,7 @@ void ClientDriver::schedule_progress(unsigned index, std::size_t cid) {
   Link& link = paths_[index].links[cid];
   // Without somebody who waits, only the next tick looks at a lane.
   const bool waited_for = cid == 0 || cid >= lanes_.size() || waiters_[cid] > 0;
-  const bool connected = session_.state(index) == rtrs::PathState::connected;
+  const bool connected = session_.at(index).state == rtrs::PathState::connected;
   if (connected && !waited_for && setup_.client.lazy) return;
   if (std::exchange(link.progress_due, true)) return;
   const NetworkKnobs& knobs = setup_.knobs.network;

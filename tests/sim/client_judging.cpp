@@ -70,7 +70,7 @@ std::optional<Instant> ClientDriver::healthy_since() const {
     const auto since = path_watch_.usable_since(i);
     const bool touched = std::ranges::any_of(
         paths_[i].links, [](const Link& link) { return link.wire && link.wire->touched(); });
-    if (since && !touched && !session_.distrusted(i))
+    if (since && !touched && !session_.at(i).distrust.active())
       longest = std::min(*since, longest.value_or(*since));
   }
   return longest;
@@ -86,7 +86,7 @@ std::optional<Instant> ClientDriver::blocked_since(bool writes, std::size_t byte
   const Side from = writes ? Side::client : Side::server;
   std::optional<Instant> since;
   for (unsigned i = 0; i < session_.path_count(); ++i) {
-    if (!session_.has(i)) continue;
+    if (!session_.at(i).exists()) continue;
     const auto blocked = network_.blocks(serial_, i, from, bytes);
     if (!blocked) return std::nullopt;
     since = std::max(*blocked, since.value_or(*blocked));

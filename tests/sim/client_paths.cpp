@@ -18,14 +18,14 @@ void ClientDriver::change_paths() {
   std::vector<unsigned> staying;
   std::vector<unsigned> leaving;
   for (unsigned i = 0; i < session_.path_count(); ++i) {
-    if (session_.has(i)) (session_.leaving(i) ? leaving : staying).push_back(i);
+    if (session_.at(i).exists()) (session_.at(i).leaving() ? leaving : staying).push_back(i);
   }
   Rng& rng = world_.rng();
   if (staying.size() > 1 && rng.chance(500)) {
     const unsigned path = staying[rng.below(staying.size())];
     // One has to stay that has led to the server.
     const bool others = std::ranges::any_of(
-        staying, [&](unsigned i) { return i != path && session_.access(i).has_value(); });
+        staying, [&](unsigned i) { return i != path && session_.at(i).last_access().has_value(); });
     if (others) {
       world_.note("client", serial_, "is to leave path", path);
       path_watch_.set_leaving(path, true);

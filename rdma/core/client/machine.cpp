@@ -123,7 +123,7 @@ void ClientMachine::apply_use(Instant now) {
   const PathMask paths = session_.in_use(now);
   if (paths == std::exchange(in_use_, paths)) return;
   add({.kind = Act::use, .paths = paths});
-  if (paths == 0 && session_.has_path() && !session_.usable()) {
+  if (paths == 0 && session_.has_path() && !session_.outages().usable()) {
     notify({.kind = Notice::Kind::paths_inaccessible});
   }
   if (paths != 0) notify({.kind = Notice::Kind::paths_in_use, .paths = paths});
@@ -194,7 +194,7 @@ void ClientMachine::join(unsigned index, Instant now) {
 /// looks at the state of a path that is not connected.
 void ClientMachine::change_access(unsigned index, Instant now) {
   if (std::exchange(paths_[index].noticed, true)) return;
-  if (session_.state(index) == PathState::connected) {
+  if (session_.at(index).state == PathState::connected) {
     const bool worse = session_.access_changed(index, now);
     notify({.kind = worse ? Notice::Kind::path_worse : Notice::Kind::path_better,
             .path = index,
@@ -237,7 +237,7 @@ void ClientMachine::retry_held(Instant now) {
 
 void ClientMachine::lose(unsigned index, const Cause& cause, const ClientEvent::Traffic& traffic,
                          Instant now) {
-  const bool was_connected = session_.state(index) == PathState::connected;
+  const bool was_connected = session_.at(index).state == PathState::connected;
   note_pause(now);
   paths_[index].open = paths_[index].held = false;
   act(Act::close, index);
@@ -285,7 +285,7 @@ void ClientMachine::disconnect(unsigned index, Instant now) {
 }
 
 void ClientMachine::remove(unsigned index, Instant now) {
-  const bool connected = session_.state(index) == PathState::connected;
+  const bool connected = session_.at(index).state == PathState::connected;
   session_.leave(index, now);
   apply_use(now);
   // Linux's server cannot be asked again for the end of a request: it is let finish.
@@ -296,12 +296,12 @@ void ClientMachine::remove(unsigned index, Instant now) {
 }
 
 void ClientMachine::check_leaving(unsigned index) {
-  if (session_.leaving(index)) act(Act::release, index);
+  if (session_.at(index).leaving()) act(Act::release, index);
 }
 
 /// Ends a path that is leaving: nothing depends on it any more.
 void ClientMachine::released(unsigned index) {
-  if (!session_.has(index) || !session_.leaving(index)) return;
+  if (!session_.at(index).exists() || !session_.at(index).leaving()) return;
   if (paths_[index].open) {
     // Its loss asks again: a request may have taken it in between.
     return drop(index, Cause{Cause::Kind::removed, index});

@@ -62,7 +62,7 @@ struct Bench {
     actions();
     ready(1);
   }
-  PathState state(unsigned path) const { return machine.session().state(path); }
+  PathState state(unsigned path) const { return machine.session().at(path).state; }
 
   std::uint64_t random = 0;
   std::uint32_t features;
@@ -153,7 +153,7 @@ TEST_CASE("machine: a removed path goes when no lane is bound to it") {
   bench.lose(0);
   bench.machine.handle({.kind = Event::released, .path = 0}, kStart);
   CHECK(has(bench.actions(), Act::forget));
-  CHECK_FALSE(bench.machine.session().has(0));
+  CHECK_FALSE(bench.machine.session().at(0).exists());
 }
 
 TEST_CASE("machine: while the session is recovered, other paths wait") {
@@ -209,8 +209,8 @@ TEST_CASE("machine: a path that carries some connections only is distrusted") {
                         .cause = Cause{Cause::Kind::unresponsive, 0},
                         .traffic = {.unanswered = true, .silence = 5}},
                        kStart);
-  CHECK(bench.machine.session().distrusted(0));
-  CHECK_FALSE(bench.machine.session().distrusted(1));
+  CHECK(bench.machine.session().at(0).distrust.active());
+  CHECK_FALSE(bench.machine.session().at(1).distrust.active());
 }
 
 }  // namespace rtrs::client_machine_test

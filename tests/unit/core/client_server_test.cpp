@@ -95,10 +95,10 @@ TEST_CASE("whose server is known begins a session over any path that leads there
   CHECK(bench.tried() == Paths{0, 1});
   CHECK(bench.may_make_session(1));
   CHECK(bench.connect(1, kWrong) == Welcome::foreign);
-  CHECK(bench.session.foreign(1));
+  CHECK(bench.session.at(1).foreign);
   CHECK(bench.connect(1, kSilent) == Welcome::foreign);
   CHECK(bench.connect(1, kRight) == Welcome::first);
-  CHECK_FALSE(bench.session.foreign(1));
+  CHECK_FALSE(bench.session.at(1).foreign);
   SUBCASE("and joins it over that which names the server") {
     CHECK(bench.connect(0, kRight) == Welcome::joined);
   }
@@ -192,7 +192,7 @@ TEST_CASE("a server that does not know a session is another one, for those who m
   const auto record = wire::encode_reject(ENXIO);
   REQUIRE(bench.session.path(1).on_answer(0, wire::bytes_of(record)) != nullptr);
   bench.lose(1);
-  CHECK(bench.session.foreign(1));
+  CHECK(bench.session.at(1).foreign);
 }
 
 TEST_CASE("when the path goes that names the server, another one does that has led there") {
@@ -202,8 +202,8 @@ TEST_CASE("when the path goes that names the server, another one does that has l
   REQUIRE(bench.connect(2, kRight) == Welcome::joined);
   bench.lose(0);
   bench.session.remove(0);
-  CHECK_FALSE(bench.session.names_server(1));
-  CHECK(bench.session.names_server(2));
+  CHECK_FALSE(bench.session.at(1).options.names_server);
+  CHECK(bench.session.at(2).options.names_server);
 }
 
 }  // namespace

@@ -336,13 +336,13 @@ TEST_CASE("a path that carries some connections only is not used for a while") {
   };
   lose_in_part(0, kStart);
   CHECK(session.in_use(kStart + 10s - 1ns) == 0b10);
-  CHECK(session.distrusted(0));
-  CHECK(session.trouble(0).text == "in part");
+  CHECK(session.at(0).distrust.active());
+  CHECK(session.at(0).trouble.text == "in part");
   CHECK(session.next_event() == kStart + 10s);
   CHECK(session.misses_max(0) == 4);  // nobody waits for it
   SUBCASE("twice as long each time, until that is long ago") {
     CHECK(session.in_use(kStart + 10s) == 0b11);
-    CHECK(session.trouble(0).kind == Cause::Kind::none);
+    CHECK(session.at(0).trouble.kind == Cause::Kind::none);
     lose_in_part(0, kStart + 12s);
     CHECK(session.in_use(kStart + 32s - 1ns) == 0b10);
     CHECK(session.in_use(kStart + 32s) == 0b11);
@@ -357,7 +357,7 @@ TEST_CASE("a path that carries some connections only is not used for a while") {
     session.reconnect(0, kStart + 2s);
     bench.connect(0, kStart + 2s);
     CHECK(session.in_use(kStart + 2s) == 0b11);
-    CHECK(session.trouble(0).kind == Cause::Kind::none);
+    CHECK(session.at(0).trouble.kind == Cause::Kind::none);
   }
   SUBCASE("but it is when no other one is there, until one is") {
     session.lost(1, kStart + 1s, {EIO, "cut"});
@@ -394,15 +394,15 @@ TEST_CASE("the number of a removed path is free for another one, which is anothe
   const wire::Uuid before = path_uuid(bench);
   bench.session.lost(0, kStart, {EIO, "removed"});
   bench.session.remove(0);
-  CHECK_FALSE(bench.session.has(0));
+  CHECK_FALSE(bench.session.at(0).exists());
   CHECK(bench.session.in_use(kStart) == 0b10);
   CHECK_FALSE(bench.session.connect_due(kStart + 1h));
   CHECK(bench.session.next_event() == Instant::max());
   REQUIRE(bench.session.add({}, kStart) == 0U);
-  CHECK(bench.session.state(0) == PathState::waiting);
-  CHECK_FALSE(bench.session.access(0));
+  CHECK(bench.session.at(0).state == PathState::waiting);
+  CHECK_FALSE(bench.session.at(0).last_access());
   bench.connect(0, kStart);
-  CHECK(bench.session.access(0) == wire::PathAccess::optimized);
+  CHECK(bench.session.at(0).last_access() == wire::PathAccess::optimized);
   CHECK(path_uuid(bench) != before);
   for (unsigned i = 2; i < kMaxPaths; ++i) CHECK(bench.session.add({}, kStart) == i);
   CHECK_FALSE(bench.session.add({}, kStart));
@@ -417,7 +417,7 @@ TEST_CASE("the pause before the next attempt ends by command") {
   bench.session.reconnect(0, kStart);
   CHECK(bench.session.connect_due(kStart) == 0U);
   bench.session.reconnect(1, kStart);  // it stands
-  CHECK(bench.session.state(1) == PathState::connected);
+  CHECK(bench.session.at(1).state == PathState::connected);
 }
 
 TEST_CASE("a path that leaves takes no new requests, but is connected again when it is lost") {
