@@ -19,18 +19,13 @@ constexpr unsigned kServerControlReceives = 64;
 /// The limits that a memory path grants: the least that there are, and not used.
 constexpr std::uint32_t kMemoryPathIoSize = wire::kMinMaxIoSize;
 constexpr std::uint32_t kMemoryPathHeaderSize = 4096 - kMemoryPathIoSize;
-/// Memory is given back in pages of this size, on nearly all machines.
-constexpr std::uint64_t kPage = 4096;
+/// Answers beside those of the permits that may wait for a client to read them.
+constexpr Ticket kSpareAnswers = 1024;
 
-/// Begins there.
-bool lies_in(ConstBytes part, ConstBytes whole) {
-  const std::less<> before;
-  return !before(part.data(), whole.data()) && before(part.data(), whole.data() + whole.size());
-}
-
-bool executes(const ServerRequest& request) {
-  return request.state == ServerRequest::State::executing ||
-         request.state == ServerRequest::State::ended;
+/// An honest client has one request per chunk, and a reply takes three posts at most.
+Ticket max_unsent_answers(const ServerPathOptions& path, const ServerSessionOptions& session) {
+  const bool has_requests = path.kind != wire::PathKind::memory;
+  return 3 * Ticket{has_requests ? session.queue_depth : 1U} + kSpareAnswers;
 }
 
 }  // namespace
@@ -38,9 +33,11 @@ bool executes(const ServerRequest& request) {
 ServerPath::ServerPath(ServerSession& session, ServerPathOptions options)
     : session_{session},
       options_{options},
-      access_{options.access},
-      told_{options.access},
+      notices_{options.access, /*understood=*/session.options().extension},
+      max_unsent_{max_unsent_answers(options, session.options())},
       connections_(options.cid_count),
+      proofs_{options.cid_count, options.keys},
+      chunks_{session.options().chunk_size()},
       heartbeat_{options.heartbeat_interval, options.heartbeat_misses} {
   for (std::uint16_t cid = 0; cid < options.cid_count; ++cid) {
     connections_[cid].path = this;
@@ -67,7 +64,7 @@ wire::AcceptParameters ServerPath::accept_parameters() const {
     parameters.max_header_size = kMemoryPathHeaderSize;
   }
   std::uint32_t features = session.features;
-  if (!authenticates()) features &= ~std::uint32_t{wire::kFeatureAuthentication};
+  if (!proofs_.needed()) features &= ~std::uint32_t{wire::kFeatureAuthentication};
   parameters.extension = {session.extension,      features,        session.session_epoch,
                           session.volatile_epoch, options_.access, session.server_id};
   return parameters;
@@ -88,9 +85,9 @@ QueuePairHandler& ServerPath::add(std::uint16_t cid, QueuePair& queue_pair,
   RTRS_ENSURE(connection.queue_pair == nullptr);
   connection.queue_pair = &queue_pair;
   ++present_;
-  if (authenticates()) {
-    connection.proof.start(queue_pair, options_.keys,
-                           {.request = request, .response = wire::encode(accept_parameters())});
+  if (proofs_.needed()) {
+    proofs_.start(cid, queue_pair,
+                  {.request = request, .response = wire::encode(accept_parameters())});
   }
   if (cid == 0) queue_pair.post_receives(1, sizeof(wire::InfoRequest));
   return connection;
@@ -107,44 +104,24 @@ Heartbeat::Verdict ServerPath::on_tick(Instant now) {
 }
 
 void ServerPath::set_access(wire::PathAccess access) {
-  access_ = access;
+  notices_.set_access(access);
   tell_access();
 }
 
-/// One at a time: a client that reads nothing must not make us keep more and more of them.
 void ServerPath::tell_access() {
   if (is_memory() || !session_.options().tells_access() || state_ != ServerPathState::connected)
     return;
-  if (notice_unanswered_ || told_ == access_) return;
-  notice_unanswered_ = true;
-  told_ = access_;
-  connections_[0].queue_pair->write_with_immediate({}, {}, {}, wire::access_immediate(told_));
-}
-
-Complaint ServerPath::on_access_acknowledged(std::uint32_t immediate) {
-  if (!notice_unanswered_ || immediate != wire::access_immediate(told_)) {
-    return "an answer to an access notice that was not sent";
+  if (const auto notice = notices_.next_access()) {
+    connections_[0].queue_pair->write_with_immediate({}, {}, {}, *notice);
   }
-  notice_unanswered_ = false;
-  tell_access();
-  return nullptr;
 }
 
 bool ServerPath::may_recall() const {
-  return !is_memory() && state_ == ServerPathState::connected && !recall_;
+  return !is_memory() && state_ == ServerPathState::connected && !notices_.recall_unanswered();
 }
 
 void ServerPath::tell_recall(std::uint32_t count) {
-  recall_ = count;
-  connections_[0].queue_pair->write_with_immediate({}, {}, {}, wire::recall_immediate(count));
-}
-
-Complaint ServerPath::on_recall_acknowledged(std::uint32_t immediate) {
-  if (!recall_ || immediate != wire::recall_immediate(*recall_)) {
-    return "an answer to a recall that was not sent";
-  }
-  session_.on_recall_heard(*std::exchange(recall_, std::nullopt));
-  return nullptr;
+  connections_[0].queue_pair->write_with_immediate({}, {}, {}, notices_.tell_recall(count));
 }
 
 void ServerPath::close() {
@@ -179,37 +156,16 @@ void ServerPath::fence(const char* why, bool fault) {
 /// The driver has closed it: only executing requests write to the chunks any more.
 void ServerPath::release() {
   released_ = true;
-  if (executing_ != 0) give_back_unused();
-  check_gone();
-}
-
-void ServerPath::give_back_unused() {
-  if (!on_unused) return;
-  std::vector<MutableBytes> unused;
-  std::size_t from = 0;
-  for (const ServerRequest& request : requests_) {
-    if (!executes(request) || RTRS_PLANTED(chunk_given_back_early)) continue;
-    if (!lies_in(request.data, chunks_)) continue;
-    const auto begin = static_cast<std::size_t>(request.data.data() - chunks_.data());
-    unused.push_back(chunks_.subspan(from, begin - from));
-    from = begin + request.data.size();
+  if (executing_ != 0 && on_unused) {
+    on_unused(chunks_.unused(requests_), PathChunks::held(requests_));
   }
-  unused.push_back(chunks_.subspan(from));
-  on_unused(unused, held());
+  check_gone();
 }
 
 void ServerPath::give_back(const ServerRequest& ended) {
   if (!released_ || executing_ == 0 || !on_unused) return;
-  const MutableBytes unused = chunk(ended.buffer_id);
-  on_unused({&unused, 1}, held());
-}
-
-std::uint64_t ServerPath::held() const {
-  std::uint64_t sum = 0;
-  for (const ServerRequest& request : requests_) {
-    if (executes(request)) sum += (request.data.size() + kPage - 1) / kPage * kPage;
-  }
-  return sum;
+  const MutableBytes unused = chunks_.at(ended.buffer_id);
+  on_unused({&unused, 1}, PathChunks::held(requests_));
 }
 
 void ServerPath::check_gone() {
@@ -227,7 +183,7 @@ Complaint ServerPath::Connection::on_write_with_immediate(std::uint32_t immediat
   if (!skip) queue_pair->post_receives(1, 0);
   path->heard_ = true;
   // A client that asks on without reading the answers would have us keep more and more of them.
-  if (last_answer > queue_pair->sent() + path->max_unsent()) {
+  if (last_answer > queue_pair->sent() + path->max_unsent_) {
     return "the client does not read its answers";
   }
   switch (wire::type_of(immediate)) {
@@ -247,10 +203,16 @@ Complaint ServerPath::Connection::on_write_with_immediate(std::uint32_t immediat
       return nullptr;
     case wire::ImmediateType::access:
       if (cid != 0 || !path->session_.options().tells_access()) return nullptr;
-      return path->on_access_acknowledged(immediate);
+      if (const Complaint wrong = path->notices_.on_access_acknowledged(immediate)) return wrong;
+      path->tell_access();  // it may have changed meanwhile
+      return nullptr;
     case wire::ImmediateType::recall:
       if (cid != 0 || !path->session_.options().has_memory_paths()) return nullptr;
-      return path->on_recall_acknowledged(immediate);
+      if (const auto heard = path->notices_.on_recall_acknowledged(immediate)) {
+        path->session_.on_recall_heard(*heard);
+        return nullptr;
+      }
+      return "an answer to a recall that was not sent";
     default:
       return nullptr;  // answers to heartbeats are a sign of life only; unknown kinds are ignored
   }
@@ -266,47 +228,26 @@ Complaint ServerPath::Connection::on_message(ConstBytes message, std::optional<s
   if (path->state_ == ServerPathState::closed) return nullptr;
   if (path->state_ != ServerPathState::connecting) return "an unexpected message";
   if (path->turned_down_ != nullptr) return "a message after the path was refused";
-  if (path->authenticates() && !proof.proven()) return path->on_proof(*this, message);
+  if (path->proofs_.needed() && !path->proofs_.at(cid).proven()) {
+    return path->on_proof(cid, message);
+  }
   if (cid != 0) return "an unexpected message";
   return path->on_info_request(message);
 }
 
 void ServerPath::set_chunks(MutableBytes chunks) {
-  chunks_ = chunks;
+  chunks_.set(chunks);
   if (!RTRS_PLANTED(path_chunks_shared)) return;
   for (const ServerPath* path : session_.paths_) {
-    if (!path->chunks_.empty()) chunks_ = path->chunks_;
+    if (!path->chunks_.memory().empty()) chunks_ = path->chunks_;
   }
 }
 
 /// They arrive in any order, and the info request may be earlier than some of them.
-Complaint ServerPath::on_proof(Connection& connection, ConstBytes message) {
-  auth_refusal_ = judge_proof(connection, message);
-  if (auth_refusal_ != nullptr) return auth_refusal_;
-  const bool last = connection.proof.proven() && all_proven();
+Complaint ServerPath::on_proof(std::uint16_t cid, ConstBytes message) {
+  if (const Complaint refused = proofs_.on_message(cid, message)) return refused;
+  const bool last = proofs_.at(cid).proven() && proofs_.all_proven();
   return last && !told_name_.empty() ? take_in(told_name_) : nullptr;
-}
-
-Complaint ServerPath::judge_proof(Connection& connection, ConstBytes message) const {
-  if (const Complaint refused = connection.proof.on_message(message)) return refused;
-  if (!connection.proof.proven()) return nullptr;
-  for (const Connection& other : connections_) {
-    const bool same =
-        !other.proof.proven() || other.proof.user().same_user(connection.proof.user());
-    if (!same && !RTRS_PLANTED(other_user_joins)) {
-      return "its connections have proven different users";
-    }
-  }
-  return nullptr;
-}
-
-bool ServerPath::all_proven() const {
-  if (!authenticates()) return true;
-  for (const Connection& connection : connections_) {
-    if (!connection.proof.proven()) return false;
-    if (RTRS_PLANTED(proof_of_others_skipped)) return true;
-  }
-  return true;
 }
 
 Complaint ServerPath::on_info_request(ConstBytes message) {
@@ -314,7 +255,7 @@ Complaint ServerPath::on_info_request(ConstBytes message) {
   const auto name = wire::decode_info_request(message);
   if (!name) return to_string(name.error());
   if (!told_name_.empty()) return "a second info request";
-  if (!all_proven()) {
+  if (!proofs_.all_proven()) {
     told_name_ = *name;
     return nullptr;
   }
@@ -361,7 +302,7 @@ Complaint ServerPath::serve_memory_path() {
 Complaint ServerPath::serve(const std::string& name) {
   if (provide_chunks && !provide_chunks()) return "no memory for the path's chunks";
   session_.name = name;
-  if (authenticates() && !session_.up_) session_.identity = connections_[0].proof.user();
+  if (proofs_.needed() && !session_.up_) session_.identity = proofs_.at(0).user();
 
   // The client may send as soon as it has the response, so everything is ready before.
   const auto& options = session_.options();
@@ -395,7 +336,7 @@ std::vector<wire::Descriptor> ServerPath::expose_chunks() {
   }
   RemoteMemory memory;
   for (Connection& connection : connections_) {
-    memory = connection.queue_pair->expose(0, chunks_);
+    memory = connection.queue_pair->expose(0, chunks_.memory());
   }
   descriptors.push_back(
       {memory.address, memory.key, static_cast<std::uint32_t>(options.chunk_memory())});
@@ -403,8 +344,8 @@ std::vector<wire::Descriptor> ServerPath::expose_chunks() {
 }
 
 wire::Descriptor ServerPath::expose_chunk(QueuePair& queue_pair, std::uint32_t buffer_id) {
-  const RemoteMemory memory = queue_pair.expose(buffer_id, chunk(buffer_id));
-  return {memory.address, memory.key, session_.options().chunk_size()};
+  const RemoteMemory memory = queue_pair.expose(buffer_id, chunks_.at(buffer_id));
+  return {memory.address, memory.key, chunks_.size()};
 }
 
 }  // namespace rtrs

@@ -12,8 +12,10 @@
 #include <string_view>
 #include <vector>
 
-#include "rdma/core/auth/proof.hpp"
 #include "rdma/core/heartbeat.hpp"
+#include "rdma/core/server/path_chunks.hpp"
+#include "rdma/core/server/path_notices.hpp"
+#include "rdma/core/server/path_proofs.hpp"
 #include "rdma/core/server_session.hpp"
 
 namespace rtrs {
@@ -71,16 +73,11 @@ class ServerPath {
   /// Of a memory path; given by the driver before the exchange can end.
   void set_regions(Regions* regions) { regions_ = regions; }
   bool complete() const { return present_ == connections_.size(); }
-  /// Its connections have to prove their user.
-  bool authenticates() const { return options_.keys != nullptr; }
-  /// The proof of connection `cid`, or its claim as long as the path is connecting.
-  const auth::ServerProof& proof(std::uint16_t cid) const { return connections_[cid].proof; }
-  /// Why the proof of some connection was refused; null: none was.
-  Complaint auth_refusal() const { return auth_refusal_; }
+  /// Its connections may have to prove their user.
+  const ServerPathProofs& proofs() const { return proofs_; }
 
   /// The chunk memory; given by the driver before the exchange can end, and kept until on_gone.
   void set_chunks(MutableBytes chunks);
-  MutableBytes chunks() const { return chunks_; }
 
   /// Why it is refused, and its client was told so and shall leave; null: neither.
   Complaint turned_down() const { return turned_down_; }
@@ -108,11 +105,7 @@ class ServerPath {
   /// Changes the access state of the path. A client that knows notices is told, as soon as it has
   /// acknowledged the last one.
   void set_access(wire::PathAccess access);
-  wire::PathAccess access() const { return access_; }
-  /// The client knows, and submits accordingly.
-  bool access_known() const {
-    return session_.options().extension && told_ == access_ && !notice_unanswered_;
-  }
+  const PathNotices& notices() const { return notices_; }
 
   void start_heartbeat(Instant now) { heartbeat_.start(now); }
   Heartbeat::Verdict on_tick(Instant now);
@@ -144,7 +137,6 @@ class ServerPath {
     std::uint16_t cid = 0;
     Detour next;
     Ticket last_answer = 0;
-    auth::ServerProof proof;
 
     [[nodiscard]] Complaint on_write_with_immediate(std::uint32_t immediate,
                                                     std::uint32_t bytes) override;
@@ -159,9 +151,7 @@ class ServerPath {
   };
 
   // The exchange
-  [[nodiscard]] Complaint on_proof(Connection& connection, ConstBytes message);
-  [[nodiscard]] Complaint judge_proof(Connection& connection, ConstBytes message) const;
-  bool all_proven() const;
+  [[nodiscard]] Complaint on_proof(std::uint16_t cid, ConstBytes message);
   [[nodiscard]] Complaint on_info_request(ConstBytes message);
   [[nodiscard]] Complaint take_in(const std::string& name);
   [[nodiscard]] Complaint turn_down(const PathRefusal& refusal);
@@ -171,19 +161,13 @@ class ServerPath {
   wire::Descriptor expose_chunk(QueuePair& queue_pair, std::uint32_t buffer_id);
 
   void tell_access();
-  [[nodiscard]] Complaint on_access_acknowledged(std::uint32_t immediate);
   /// It serves requests, and its client has heard each recall that was told here.
   bool may_recall() const;
   void tell_recall(std::uint32_t count);
-  [[nodiscard]] Complaint on_recall_acknowledged(std::uint32_t immediate);
 
   // Requests: server_path_requests.cpp
   [[nodiscard]] Complaint on_request(Connection& connection, std::uint32_t immediate);
-  [[nodiscard]] Complaint take(std::uint32_t immediate);
   [[nodiscard]] Complaint begin(std::uint16_t cid, std::uint32_t immediate);
-  MutableBytes chunk(std::uint32_t buffer_id) const;
-  std::size_t offset_of_chunk(std::uint32_t buffer_id) const;
-  Ticket max_unsent() const;
   Ticket answer(QueuePair& queue_pair, std::uint32_t buffer_id, std::uint32_t immediate);
   void reply(const ServerRequest& request, int error);
   /// Replies if anybody is there to hear it; the chunk is free.
@@ -197,26 +181,22 @@ class ServerPath {
   // For the session
   void fence(const char* why, bool fault);
   void release();
-  void give_back_unused();
   void give_back(const ServerRequest& ended);
-  std::uint64_t held() const;
   void check_gone();
 
   ServerSession& session_;
   ServerPathOptions options_;
   ServerPathState state_ = ServerPathState::connecting;
-  wire::PathAccess access_;
-  wire::PathAccess told_;  ///< to the client, last
-  bool notice_unanswered_ = false;
-  std::optional<std::uint32_t> recall_;  ///< that was told and not acknowledged
+  PathNotices notices_;
+  Ticket max_unsent_;  ///< answers that may wait for the client to read them
   std::vector<Connection> connections_;
   std::size_t present_ = 0;
+  ServerPathProofs proofs_;
   std::string told_name_;  ///< the session's, until all connections have proven their user
-  Complaint auth_refusal_ = nullptr;
   Complaint turned_down_ = nullptr;
   Regions* regions_ = nullptr;
   bool told_of_memory_ = false;  ///< the handler knows of the path
-  MutableBytes chunks_;
+  PathChunks chunks_;
   std::vector<ServerRequest> requests_;  ///< one per chunk, once connected
   std::vector<std::byte> messages_;      ///< copies of the user messages, kMaxUserMessage each
   unsigned unanswered_ = 0;

@@ -14,9 +14,6 @@
 namespace rtrs {
 namespace {
 
-/// Answers beside those of the permits that may wait for a client to read them.
-constexpr Ticket kSpareAnswers = 1024;
-
 bool overlap(ConstBytes a, ConstBytes b) {
   const std::less<> before;
   return !a.empty() && before(a.data(), b.data() + b.size()) &&
@@ -27,32 +24,17 @@ bool overlap(ConstBytes a, ConstBytes b) {
 
 using State = ServerRequest::State;
 
-MutableBytes ServerPath::chunk(std::uint32_t buffer_id) const {
-  const std::uint32_t size = session_.options().chunk_size();
-  return chunks_.subspan(offset_of_chunk(buffer_id), size);
-}
-
-std::size_t ServerPath::offset_of_chunk(std::uint32_t buffer_id) const {
-  return std::size_t{buffer_id} * session_.options().chunk_size();
-}
-
+/// Its chunk is taken, and is read once its key has ended, if it has one of its own.
 Complaint ServerPath::on_request(Connection& connection, std::uint32_t immediate) {
-  if (const Complaint complaint = take(immediate)) return complaint;
-  if (!options_.new_keys) return begin(connection.cid, immediate);
-  const auto where = wire::decode_request(immediate, session_.options().queue_depth);
-  revoking_[where.buffer_id] = immediate;
-  connection.queue_pair->revoke(where.buffer_id);
-  if (RTRS_PLANTED(revocation_not_awaited)) return begin(connection.cid, immediate);
-  return nullptr;
-}
-
-/// Judges the immediate of a request; afterwards its chunk is taken.
-Complaint ServerPath::take(std::uint32_t immediate) {
   const auto where = wire::decode_request(immediate, session_.options().queue_depth);
   if (where.buffer_id >= requests_.size()) return "a request for a chunk that does not exist";
   ServerRequest& request = requests_[where.buffer_id];
   if (request.state != State::free) return "a request for a chunk whose request still executes";
   request.state = State::arrived;
+  if (!options_.new_keys) return begin(connection.cid, immediate);
+  revoking_[where.buffer_id] = immediate;
+  connection.queue_pair->revoke(where.buffer_id);
+  if (RTRS_PLANTED(revocation_not_awaited)) return begin(connection.cid, immediate);
   return nullptr;
 }
 
@@ -71,7 +53,7 @@ MutableBytes ServerPath::Connection::detour(std::uint64_t address, std::uint32_t
   const auto where = wire::decode_request(immediate, path->session_.options().queue_depth);
   const std::size_t header = next.memory.size() + next.message;
   const bool as_expected = where.buffer_id < path->requests_.size() &&
-                           address == path->offset_of_chunk(where.buffer_id) &&
+                           address == path->chunks_.offset_of(where.buffer_id) &&
                            where.header_offset == header &&
                            length == header + sizeof(wire::WriteHeader);
   if (!as_expected) return {};
@@ -101,7 +83,7 @@ Complaint ServerPath::begin(std::uint16_t cid, std::uint32_t immediate) {
   const ServerSessionOptions& options = session_.options();
   const auto where = wire::decode_request(immediate, options.queue_depth);
   ServerRequest& request = requests_[where.buffer_id];
-  const MutableBytes chunk = this->chunk(where.buffer_id);
+  const MutableBytes chunk = chunks_.at(where.buffer_id);
   const MutableBytes landed = connections_[cid].take_detour();
   const auto header = wire::decode_request_header(chunk, where.header_offset);
   if (!header) return to_string(header.error());
@@ -153,12 +135,6 @@ void ServerPath::free(ServerRequest& request) {
   RTRS_ENSURE(unanswered_ > 0 && request.state != State::free);
   request.state = State::free;
   --unanswered_;
-}
-
-/// An honest client has one request per chunk, and a reply takes three posts at most.
-Ticket ServerPath::max_unsent() const {
-  const unsigned depth = is_memory() ? 1 : session_.options().queue_depth;
-  return 3 * Ticket{depth} + kSpareAnswers;
 }
 
 void ServerPath::reply(const ServerRequest& request, int error) {

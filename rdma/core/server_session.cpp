@@ -116,7 +116,7 @@ bool ServerSession::recall() {
 void ServerSession::tell_recall() {
   if (recalls_heard_ == recalls_) return;
   const auto tells = [](const ServerPath* path) {
-    return path->state() == ServerPathState::connected && path->recall_;
+    return path->state() == ServerPathState::connected && path->notices_.recall_unanswered();
   };
   if (std::ranges::any_of(paths_, tells)) return;
   const auto free = std::ranges::find_if(paths_, &ServerPath::may_recall);

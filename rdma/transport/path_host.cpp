@@ -277,12 +277,13 @@ void PathHost::serves() {
 }
 
 void PathHost::tell_auth_refused(const std::string& why, std::uint16_t cid) const {
-  const bool proves = path_.authenticates();
+  const bool proves = path_.proofs().needed();
   const Identity user = identity() != nullptr ? *identity() : Identity{};
-  hooks_.on_auth_refused({.peer = peer_,
-                          .user = proves ? std::string{path_.proof(cid).claimed()} : user.name,
-                          .how = to_string(proves ? Identity::How::proof : user.how),
-                          .why = why});
+  hooks_.on_auth_refused(
+      {.peer = peer_,
+       .user = proves ? std::string{path_.proofs().at(cid).claimed()} : user.name,
+       .how = to_string(proves ? Identity::How::proof : user.how),
+       .why = why});
 }
 
 std::uint16_t PathHost::cid_of(const Link& link) const {
@@ -292,8 +293,8 @@ std::uint16_t PathHost::cid_of(const Link& link) const {
 }
 
 std::optional<std::string_view> PathHost::user() const {
-  if (!path_.authenticates()) return std::nullopt;
-  return path_.proof(0).user().name;
+  if (!path_.proofs().needed()) return std::nullopt;
+  return path_.proofs().at(0).user().name;
 }
 
 /// Others first, then on.
@@ -309,8 +310,8 @@ ServerSessionStatus::Path PathHost::status() const {
   ServerSessionStatus::Path status{.peer = peer_,
                                    .listener = path_.options().entrance,
                                    .connected = path_.state() == ServerPathState::connected,
-                                   .access = path_.access(),
-                                   .access_known = path_.access_known(),
+                                   .access = path_.notices().access(),
+                                   .access_known = path_.notices().access_known(),
                                    .requests = path_.unanswered(),
                                    .begun = path_.requests(),
                                    .security = security(),
@@ -320,7 +321,8 @@ ServerSessionStatus::Path PathHost::status() const {
 }
 
 const Identity* PathHost::identity(std::uint16_t cid) const {
-  if (path_.authenticates()) return path_.proof(cid).proven() ? &path_.proof(cid).user() : nullptr;
+  if (path_.proofs().needed())
+    return path_.proofs().at(cid).proven() ? &path_.proofs().at(cid).user() : nullptr;
   return links_[cid] ? links_[cid]->connection->peer() : nullptr;
 }
 

@@ -57,8 +57,8 @@ void ServerPathHost::give_back(std::span<const rtrs::MutableBytes> unused,
 }
 
 std::optional<std::string_view> ServerPathHost::user() const {
-  if (!path_.authenticates()) return std::nullopt;
-  return path_.proof(0).user().name;
+  if (!path_.proofs().needed()) return std::nullopt;
+  return path_.proofs().at(0).user().name;
 }
 
 bool ServerPathHost::has_impostors() const {
@@ -68,9 +68,9 @@ bool ServerPathHost::has_impostors() const {
 
 /// Nothing but the client itself may have got in.
 void ServerPathHost::check_users() {
-  if (!path_.authenticates()) return;
+  if (!path_.proofs().needed()) return;
   for (std::uint16_t cid = 0; cid < links_.size(); ++cid) {
-    const auto& proof = path_.proof(cid);
+    const auto& proof = path_.proofs().at(cid);
     if (proof.proven() && proof.user().name == user_of(environment_.client)) continue;
     world_.violate(who() + " has a connection that did not prove to be its client's");
   }
@@ -153,7 +153,7 @@ void ServerPathHost::check_complaint(const rtrs::PathEnd& end) {
   const bool complains =
       end.kind == End::broke_rule || end.kind == End::broken || end.kind == End::unproven;
   if (!complains || end.why == nullptr || refused_) return;
-  if (path_.authenticates() && path_.state() == rtrs::ServerPathState::connecting &&
+  if (path_.proofs().needed() && path_.state() == rtrs::ServerPathState::connecting &&
       has_impostors())
     return;
   world_.violate(who() + " complains: " + end.why);

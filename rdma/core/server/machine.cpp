@@ -172,9 +172,9 @@ void ServerMachine::on_fenced(Path& path, Complaint why, bool fault) {
 void ServerMachine::end_connection(Path& path, const PathEnd& end) {
   Complaint why = nullptr;
   if (end.kind == Kind::broken) {
-    why = path.core.auth_refusal();
-  } else if (path.core.authenticates() && path.core.state() == ServerPathState::connecting) {
-    const auth::ServerProof& proof = path.core.proof(end.cid);
+    why = path.core.proofs().refusal();
+  } else if (path.core.proofs().needed() && path.core.state() == ServerPathState::connecting) {
+    const auth::ServerProof& proof = path.core.proofs().at(end.cid);
     const bool claims = !proof.proven() && !proof.claimed().empty();
     if (claims) why = "it left and did not prove that it has this key";
   }

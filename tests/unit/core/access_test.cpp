@@ -35,16 +35,16 @@ std::vector<std::uint32_t> told(const TestPath& path) {
 TEST_CASE("access: all paths that came in by the listener are told, and answer") {
   ServerBench bench;
   TestPath a{bench.session}, b{bench.session};
-  CHECK(a.path.access_known());
+  CHECK(a.path.notices().access_known());
   bench.session.set_access(1, PathAccess::inaccessible);
   CHECK(told(a).empty());
   bench.session.set_access(0, PathAccess::inaccessible);
   CHECK(told(a) == std::vector<std::uint32_t>{0xB000'0002});
   CHECK(told(b) == std::vector<std::uint32_t>{0xB000'0002});
-  CHECK_FALSE(a.path.access_known());
+  CHECK_FALSE(a.path.notices().access_known());
   REQUIRE(a.immediate(0xB000'0002) == nullptr);
-  CHECK(a.path.access_known());
-  CHECK_FALSE(b.path.access_known());
+  CHECK(a.path.notices().access_known());
+  CHECK_FALSE(b.path.notices().access_known());
 }
 
 TEST_CASE("access: a client that has not answered is told the newest opinion only, once") {
@@ -60,7 +60,7 @@ TEST_CASE("access: a client that has not answered is told the newest opinion onl
   bench.session.set_access(0, PathAccess::optimized);
   REQUIRE(a.immediate(0xB000'0000) == nullptr);
   CHECK(a.pair.posts.size() == 2);  // nothing is new
-  CHECK(a.path.access_known());
+  CHECK(a.path.notices().access_known());
 }
 
 TEST_CASE("access: what changes before the info exchange is told behind it") {
@@ -89,7 +89,7 @@ TEST_CASE("access: peers that did not agree on notices get none") {
     TestPath a{bench.session};
     bench.session.set_access(0, PathAccess::inaccessible);
     CHECK(a.pair.posts.empty());
-    CHECK_FALSE(a.path.access_known());
+    CHECK_FALSE(a.path.notices().access_known());
     CHECK(a.immediate(0xB000'0002) == nullptr);  // unknown to this session: ignored
   }
 }
