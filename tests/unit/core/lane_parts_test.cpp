@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The members of a lane, each without the others.
+#include <doctest/doctest.h>
+
+#include <array>
+#include <chrono>
+#include <vector>
+
+#include "rdma/core/client/delivery_wait.hpp"
+#include "rdma/core/client/keepalive_watch.hpp"
+#include "rdma/core/client/lane_slots.hpp"
+#include "rdma/core/client/path_choice.hpp"
+#include "rdma/core/client/waiting_requests.hpp"
+
+namespace rtrs::lane_parts_test {
+namespace {
+
+using namespace std::chrono_literals;
+using Verdict = KeepaliveWatch::Verdict;
+
+std::vector<const Request*> all_of(const WaitingRequests& waiting) {
+  std::vector<const Request*> all;
+  for (const Request& request : waiting) all.push_back(&request);
+  return all;
+}
+
+TEST_CASE("waiting requests keep their order, whichever of them leaves") {
+  std::array<Request, 4> r;
+  for (std::size_t leaver = 0; leaver < r.size(); ++leaver) {
+    WaitingRequests waiting;
+    for (std::size_t i = 1; i < r.size(); ++i) waiting.push_back(r[i]);
+    waiting.push_front(r[0]);
+    waiting.remove(r[leaver]);
+    Request last;
+    waiting.push_back(last);
+    std::vector<const Request*> expected;
+    for (std::size_t i = 0; i < r.size(); ++i) {
+      if (i != leaver) expected.push_back(&r[i]);
+    }
+    expected.push_back(&last);
+    CHECK(all_of(waiting) == expected);
+  }
+}
+
+TEST_CASE("a queue that became empty takes requests again") {
+  WaitingRequests waiting;
+  Request a;
+  Request b;
+  waiting.push_back(a);
+  waiting.remove(a);
+  CHECK(waiting.empty());
+  waiting.push_front(b);
+  waiting.push_back(a);
+  CHECK(all_of(waiting) == std::vector<const Request*>{&b, &a});
+}
+
+TEST_CASE("paths take turns, and a forbidden one is left out") {
+  PathChoice choice;
+  for (unsigned path = 0; path < 3; ++path) choice.attach(path, /*accessible=*/path != 1);
+  choice.use(0xFF, PathPolicy::round_robin);
+  const unsigned first = choice.choose(choice.open(/*keeps_order=*/false), /*stay=*/false);
+  const unsigned second = choice.choose(choice.open(false), false);
+  CHECK(first + second == 2);  // 0 and 2
+  CHECK(first != second);
+  CHECK(choice.choose(choice.open(false), false) == first);
+  CHECK(choice.choose(choice.open(false), /*stay=*/true) == first);
+}
+
+TEST_CASE("the path with the fewest requests in flight takes the next one") {
+  PathChoice choice;
+  choice.attach(2, true);
+  choice.attach(5, true);
+  choice.sent(2);
+  CHECK(choice.choose(choice.open(false), false) == 5);
+  choice.sent(5);
+  choice.sent(5);
+  CHECK(choice.choose(choice.open(false), false) == 2);
+  choice.detach(5);
+  choice.attach(5, true);
+  CHECK(choice.in_flight(5) == 0);
+}
+
+TEST_CASE("only requests whose order counts take a forbidden path") {
+  PathChoice choice;
+  choice.attach(3, /*accessible=*/false);
+  CHECK(choice.open(/*keeps_order=*/false) == 0);
+  CHECK(choice.open(/*keeps_order=*/true) == 1U << 3);
+}
+
+TEST_CASE("a silent connection is asked once, is mute then, and dead at last") {
+  KeepaliveWatch watch;
+  CHECK(watch.on_interval(7, /*owes=*/true, 2) == Verdict::lives);
+  CHECK(watch.on_interval(7, true, 2) == Verdict::ask);
+  CHECK_FALSE(watch.mute());
+  CHECK(watch.on_interval(7, true, 2) == Verdict::mute);
+  CHECK(watch.mute());
+  CHECK(watch.on_interval(7, true, 2) == Verdict::mute);
+  CHECK(watch.on_interval(7, true, 2) == Verdict::dead);
+  CHECK(watch.on_interval(8, true, 2) == Verdict::lives);
+  CHECK(watch.silence() == 0);
+}
+
+TEST_CASE("a connection that owes nothing may be silent") {
+  KeepaliveWatch watch;
+  for (int i = 0; i < 10; ++i) CHECK(watch.on_interval(0, /*owes=*/false, 1) == Verdict::lives);
+}
+
+TEST_CASE("three keepalive replies prove life, and those before a request do not count") {
+  KeepaliveWatch watch;
+  const auto reply = [&] {
+    watch.on_asked();
+    watch.on_reply();
+    return watch.proves_life();
+  };
+  CHECK_FALSE(reply());
+  CHECK_FALSE(reply());
+  watch.expect();
+  CHECK_FALSE(reply());
+  CHECK_FALSE(reply());
+  CHECK_FALSE(watch.proves_life());  // none has come
+  CHECK(reply());
+}
+
+TEST_CASE("a request's time runs from its first loss on, whatever path comes between") {
+  DeliveryWait wait;
+  wait.begin(DeliveryWait::kNever);
+  wait.on_sent();
+  CHECK_FALSE(wait.active());
+  wait.on_lost(Instant{10s}, /*anew=*/false);
+  wait.on_sent();
+  wait.on_mute(Instant{15s});
+  wait.on_lost(Instant{20s}, false);
+  CHECK(wait.since() == Instant{10s});
+  wait.put_off(3s);
+  CHECK(wait.since() == Instant{13s});
+  wait.on_arrived();
+  CHECK_FALSE(wait.active());
+}
+
+TEST_CASE("eight lost paths without a reply are in vain") {
+  DeliveryWait wait;
+  wait.begin(DeliveryWait::kNever);
+  for (int i = 0; i < 7; ++i) wait.on_lost(Instant{1s}, false);
+  CHECK_FALSE(wait.in_vain());
+  wait.on_lost(Instant{1s}, false);
+  CHECK(wait.in_vain());
+}
+
+TEST_CASE("replies on many paths in turn do not let a request wait for ever") {
+  DeliveryWait wait;
+  wait.begin(DeliveryWait::kNever);
+  for (int path = 0; path < 8; ++path) {
+    wait.on_sent();
+    wait.on_lost(Instant{1s}, false);
+    wait.on_arrived();
+    CHECK_FALSE(wait.active());
+  }
+  wait.on_sent();
+  wait.on_lost(Instant{2s}, false);
+  wait.on_arrived();
+  CHECK(wait.since() == Instant{2s});
+}
+
+TEST_CASE("an owner of many permits leaves the last eighth to others") {
+  LaneSlots slots{16};
+  const auto mine = std::make_shared<Unresolved>();
+  const auto other = std::make_shared<Unresolved>();
+  std::array<Request, 16> taken;
+  Request more;
+  more.scope = &mine;
+  Request from_other;
+  from_other.scope = &other;
+  for (unsigned i = 0; i < 14; ++i) {
+    CHECK(slots.within_share(more));
+    taken[i].scope = &mine;
+    LaneSlot& slot = slots[slots.take()];
+    slot.state = SlotState::in_flight;
+    slot.request = &taken[i];
+  }
+  CHECK_FALSE(slots.within_share(more));
+  CHECK(slots.within_share(from_other));
+}
+
+TEST_CASE("a permit that comes back keeps its generation and nothing else") {
+  LaneSlots slots{2};
+  const auto index = slots.take();
+  LaneSlot& slot = slots[index];
+  slot.state = SlotState::in_flight;
+  slot.path = 3;
+  slot.generation = 7;
+  CHECK(slots.bound_to(3));
+  CHECK(slots.in_use() == 1);
+  slots.give_back(index);
+  CHECK_FALSE(slots.bound_to(3));
+  CHECK(slots.in_use() == 0);
+  CHECK(slots[index].generation == 7);
+  CHECK(slots.take() == index);  // the warm one first
+}
+
+}  // namespace
+}  // namespace rtrs::lane_parts_test
