@@ -17,7 +17,7 @@ bool is_below(const fs::path& path, std::string_view folder) {
   return path.native().starts_with(folder);
 }
 
-/// Where the kernel and udev put nodes. Below /dev/shm there are files.
+/// True below /dev, where the kernel and udev put device nodes. /dev/shm holds files.
 bool is_place_of_devices(const fs::path& path) {
   std::error_code error;
   const fs::path real = fs::weakly_canonical(path, error);
@@ -29,7 +29,7 @@ bool is_place_of_the_kernel(const fs::path& path) {
   return is_below(path, "/proc/") || is_below(path, "/sys/");
 }
 
-/// As a shell takes it for one word.
+/// Quotes the text so that a shell takes it for one word.
 std::string quoted_for_shell(const std::string& text) {
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+,-@%=";

@@ -6,8 +6,8 @@
 
 namespace rnbd {
 
-/// The end of a sentence about a path that leads to nothing. A command is named only where it makes
-/// what is missing: a regular file in the place of a device would be in that one's way.
+/// Advice for the end of a sentence about a path that does not exist. It names a command only if
+/// the command would create the right thing: a regular file must not take the place of a device.
 ///
 /// Threads: any; may block.
 std::string advice_for_missing(const std::string& path);

@@ -40,15 +40,15 @@ struct BackendInfo {
   bool can_fast_zero = false;  ///< `fast` zeroing succeeds at least sometimes
   bool can_extents = false;    ///< tells holes from data
   bool can_cache = false;      ///< read-ahead does something
-  /// False: nothing tells when writes are durable, and a flush is refused.
+  /// False: the storage cannot say when writes are durable, and refuses a flush.
   bool can_flush = true;
-  /// A flush makes durable, and a read shows, what every queue has written.
+  /// One flush makes the writes of all queues durable, and a read sees the writes of all queues.
   bool queues_share = true;
   bool can_fua = false;                   ///< by itself; else by a flush, if it has that
   bool volatile_cache = true;             ///< needs flush, or FUA where it has only that
   std::uint32_t discard_granularity = 0;  ///< bytes
   std::array<std::uint8_t, 16> uuid{};    ///< the same as long as it is the same storage
-  bool outlives_server = true;            ///< another server process may find it as it is
+  bool outlives_server = true;            ///< another server process would find the same contents
 };
 
 enum class BackendOperation : std::uint8_t {
@@ -68,18 +68,18 @@ struct BackendExtent {
   bool zero = false;         ///< reads as zeroes
 };
 
-/// Whether storage is still what its name leads to.
+/// Tells whether the name of the storage still leads to it.
 enum class Whereabouts : std::uint8_t {
   named,
   unnamed,  ///< a file that was deleted or replaced; it works as before, until it is closed
   gone,     ///< a device that was taken away; no request works any more
 };
 
-/// One operation. The caller keeps it and its memory until done() was called.
+/// One operation. The caller keeps the object and its memory until done() is called.
 ///
-/// The range lies inside the backend when it is submitted (RNBD's checks come first), with one
-/// exception: it may end inside the last sector's padding when the size is no multiple of 512;
-/// bytes past the end read as zero and are not written.
+/// The range lies inside the backend when it is submitted, because RNBD's checks come first. If the
+/// size is no multiple of 512, the range may end inside the padding of the last sector. Bytes past
+/// the end read as zero and are not written.
 struct BackendRequest {
   BackendOperation operation = BackendOperation::read;
   bool fua = false;       ///< durable before done (write, write_zeroes, discard)
@@ -101,7 +101,7 @@ struct BackendRequest {
   BackendRequest* next = nullptr;
 };
 
-/// A reactor's own access to a backend: no locks needed inside.
+/// One reactor's access to a backend, so that requests need no locks.
 ///
 /// Threads: the reactor it was opened for.
 class BackendQueue {
@@ -110,12 +110,12 @@ class BackendQueue {
   virtual ~BackendQueue() = default;
   /// Starts an operation. Never blocks.
   virtual void submit(BackendRequest& request) = 0;
-  /// True once every request fails for good while a queue opened anew may work (the connection to
-  /// another server was lost).
+  /// True when all requests of this queue will fail, but a new queue may work: the connection to
+  /// another server was lost.
   virtual bool broken() const { return false; }
 };
 
-/// Room for a few short texts beside the blocks, where every server of the storage finds them.
+/// A few short texts that are stored beside the blocks. Every server of the storage can read them.
 ///
 /// Threads: one at a time. May block.
 class BackendNotes {
@@ -139,21 +139,21 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual const BackendInfo& info() const = 0;
-  /// Looks how large the storage is by now. Requests may use what it has grown by from then on, in
-  /// every queue. Never smaller than the last time; storage whose end lies inside a block stays as
-  /// large as it is, because the padding behind that end was there to be used.
+  /// Returns the current size. If the storage has grown, requests of every queue may use the new
+  /// part from now on. The result never shrinks. Storage that ends inside a block does not grow
+  /// either: clients were allowed to use the padding behind that end.
   ///
   /// Units:   bytes.
   /// Threads: any; never blocks.
   virtual std::uint64_t present_size() { return info().size; }
   /// Threads: any; never blocks.
   virtual Whereabouts whereabouts() const { return Whereabouts::named; }
-  /// Another number than before: what was answered and not flushed may be gone since, although
-  /// this process and this machine live. 0 where that cannot be.
+  /// A new number means that answered writes may have been lost before they were flushed, although
+  /// this process and this machine live on. Always 0 if that cannot happen.
   ///
   /// Threads: any.
   virtual std::uint32_t life() const { return 0; }
-  /// Null: the storage has no room for them. They keep the storage open.
+  /// Null: the storage has no room for notes. The returned object keeps the storage open.
   ///
   /// Threads: any.
   virtual std::shared_ptr<BackendNotes> notes() { return nullptr; }
@@ -162,7 +162,8 @@ class Backend {
   /// Threads: any.
   virtual brick::BrickService* brick() { return nullptr; }
   /// `reactor` is null only in the simulator, which uses `memory:` and `null:`. The backend and the
-  /// reactor outlive the queue. Null: what the queue needs is not to be had (descriptors).
+  /// reactor outlive the queue. Returns null if the system lacks resources for it, such as
+  /// descriptors.
   virtual std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) = 0;
 };
 
@@ -172,14 +173,16 @@ struct BackendOptions {
   bool read_only_fallback = false;  ///< open read-only where writing is not allowed
   bool direct = false;              ///< O_DIRECT, files and block devices
   bool use_uring = true;            ///< false: a thread pool instead of io_uring
-  bool lock = true;                 ///< keep writers of other processes away
-  bool make_files = true;           ///< false: somebody only looks, so no journal is begun
-  /// Open at a time at most. Scarce resources are taken together with the storage.
+  bool lock = true;                 ///< lock the storage against writers of other processes
+  bool make_files = true;  ///< false: the storage is only inspected, so no journal is begun
+  /// The most queues that are open at a time. Scarce resources are reserved when the storage is
+  /// opened.
   std::size_t queues = 1;
-  /// A flush has failed: writes that were answered may be lost. Before anybody is told; may block.
+  /// Called when a flush has failed, before any client learns of it: answered writes may be lost.
+  /// It may block.
   /// Threads: any.
   std::function<void()> on_loss{};
-  rtrs::Log log{};  ///< what happens to the storage later on (a dead NBD server, a failed flush)
+  rtrs::Log log{};  ///< reports later events of the storage (a dead NBD server, a failed flush)
 };
 
 /// The path in a specification of a file or block device; none for other storage.
@@ -193,9 +196,9 @@ std::optional<std::string> path_of(const std::string& specification);
 /// Open an export once and share it among its readers and writers: a file opened for writing is
 /// locked against a second open, even by the same process.
 ///
-/// Errors: a sentence that names the specification and says what to do; ENOENT, EACCES, EROFS,
-/// EBUSY (in use elsewhere), EINVAL, ...
-/// Threads: any; may block (disks, other servers), so not a reactor's.
+/// Errors: a sentence with the specification and a cure; ENOENT, EACCES, EROFS, EBUSY (in use
+///         elsewhere), EINVAL, ...
+/// Threads: any but a reactor's, because it may block (disks, other servers).
 tl::expected<std::unique_ptr<Backend>, Failure> open_backend(const std::string& specification,
                                                              const BackendOptions& options);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Aligned memory for direct I/O whose own memory is not aligned.
+// Aligned memory for requests with direct I/O and unaligned memory.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace rnbd {
 
-/// A fixed number of buffers. The system backs them with memory when they are first used, so
-/// servers that align their memory never pay for it.
+/// A fixed number of buffers. The kernel allocates their pages at the first use, so they cost
+/// nothing if all requests are aligned.
 ///
 /// Threads: one.
 class BouncePool {
@@ -32,7 +32,7 @@ class BouncePool {
   BouncePool(const BouncePool&) = delete;
   BouncePool& operator=(const BouncePool&) = delete;
 
-  /// Null when all are out.
+  /// Null when all are in use.
   std::byte* take() {
     if (free_.empty()) return nullptr;
     std::byte* const buffer = free_.back();

@@ -22,7 +22,7 @@ namespace {
 using brick::kBlockSize;
 
 constexpr std::uint64_t kMostBlocks = std::uint64_t{1} << 30;
-/// Of one session: what it does not give back is recalled when others need it.
+/// Maps of one session. When other sessions need the memory, unused maps are recalled.
 constexpr std::uint32_t kMostMaps = 4096;
 
 /// The journal's file.

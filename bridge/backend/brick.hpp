@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// brick:MEMORY[,file=TIER][,meta=PATH] - blocks of 2 MiB in memory, which clients may map; with a
-// tier there can be more of them than memory has room for, and they outlive the server.
+// brick:MEMORY[,file=TIER][,meta=PATH] - blocks of 2 MiB in memory, which clients may map. With a
+// tier, a disk below the memory, there can be more blocks than fit into memory, and they outlive
+// the server.
 #pragma once
 
 #include <memory>
@@ -10,8 +11,8 @@
 
 namespace rnbd {
 
-/// Opens `brick:SPECIFICATION`. As a disk it reads as zeros where nothing is allocated, and a write
-/// allocates.
+/// Opens `brick:SPECIFICATION`. Read as a disk, an unallocated block is all zeros, and a write
+/// allocates its block.
 ///
 /// Errors: EINVAL (sizes, options), ENOMEM, EBADMSG (the meta file is damaged, or none), EBUSY (in
 /// use elsewhere), those of the files.

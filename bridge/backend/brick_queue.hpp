@@ -16,7 +16,7 @@ class BrickQueue final : public BackendQueue {
   void submit(BackendRequest& request) override;
 
  private:
-  /// Where a request is that the brick's thread works on.
+  /// The progress of a request on the brick's thread.
   struct Progress {
     rtrs::Reactor* reactor = nullptr;
     brick::BrickService* service = nullptr;

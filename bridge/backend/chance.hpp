@@ -7,8 +7,8 @@
 
 namespace rnbd {
 
-/// Numbers from 0 to 1 that depend on the seed and on how many were drawn before. The same requests
-/// in the same order meet the same fate.
+/// Random numbers from 0 to 1. They depend only on the seed and on the count of earlier draws, so a
+/// run with the same requests in the same order repeats itself.
 ///
 /// Threads: any.
 class Chance {

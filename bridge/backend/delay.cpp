@@ -31,7 +31,7 @@ struct DelayOptions {
   nanoseconds hold{std::chrono::seconds{5}};
 };
 
-/// How long a request has to wait; shared by all queues.
+/// The delay of each request; shared by all queues.
 class Pace {
  public:
   explicit Pace(DelayOptions options) : options_{std::move(options)}, chance_{options_.seed} {}
@@ -99,7 +99,7 @@ class DelayQueue final : public BackendQueue {
     Clock::time_point due;
     std::uint64_t number;  ///< equals leave in the order they came
     BackendRequest* request;
-    /// The heap's front is the greatest: the one that is due first.
+    /// Puts the request that is due first in front of the heap.
     bool operator<(const Waiting& other) const {
       return due != other.due ? due > other.due : number > other.number;
     }
@@ -147,7 +147,7 @@ class DelayBackend final : public WrapperBackend {
   Pace pace_;
 };
 
-/// Takes one option. Errors: what is wrong with it.
+/// Applies one option. Errors: the mistake in it.
 tl::expected<void, Failure> apply(DelayOptions& options, const KeyValue& option) {
   const auto set = [](auto& target, auto value) -> tl::expected<void, Failure> {
     if (!value) return tl::unexpected(value.error());

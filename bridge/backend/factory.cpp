@@ -22,7 +22,7 @@ using Opener = tl::expected<std::unique_ptr<Backend>, Failure> (*)(const std::st
 
 struct Kind {
   std::string_view prefix;
-  Opener open;               ///< gets what stands behind the prefix
+  Opener open;               ///< gets the text behind the prefix
   bool with_prefix = false;  ///< gets the prefix, too: it belongs to a URI
 };
 

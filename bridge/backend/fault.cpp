@@ -106,7 +106,7 @@ std::optional<Rule> rule_named(std::string_view key) {
   return std::nullopt;
 }
 
-/// Takes one option. Errors: what is wrong with it.
+/// Applies one option. Errors: the mistake in it.
 tl::expected<void, Failure> apply(FaultOptions& options, const KeyValue& option) {
   const auto set = [](auto& target, auto value) -> tl::expected<void, Failure> {
     if (!value) return tl::unexpected(value.error());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fault:OPTIONS:SPEC - storage that fails now and then, for testing what is built on it.
+// fault:OPTIONS:SPEC - storage that fails now and then, to test its users.
 #pragma once
 
 #include <string>

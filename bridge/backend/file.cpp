@@ -143,7 +143,7 @@ void probe_file(FileState& state, const struct statx& stat) {
   info.can_extents = lseek(state.fd.get(), 0, SEEK_HOLE) >= 0;
 }
 
-/// Finds out what direct I/O needs. 0 or an errno.
+/// Finds out the alignment for direct I/O. 0 or an errno.
 int probe_direct(FileState& state) {
   std::uint32_t alignment = 4096;
   struct statx stat {};
@@ -161,9 +161,9 @@ int probe_direct(FileState& state) {
 
 /// Keeps writers apart, and readers from writers. 0 or an errno.
 ///
-/// A lock is held by an open file description, and that by the requests that use it: whoever gets
-/// the lock after our death can be sure that none of our writes is still to come. With direct I/O
-/// there are two descriptions, so the second one locks a byte that no file has.
+/// An open file description holds the lock, and running requests keep the description open. So when
+/// another process gets the lock after our death, none of our writes is still to come. With direct
+/// I/O there are two descriptions, so the second one locks a byte that no file has.
 int lock(const FileState& state) {
   // Block devices that are written to are held with O_EXCL, which file systems and volume managers
   // respect too.
@@ -191,7 +191,7 @@ int open_first(const std::string& path, const BackendOptions& options, bool& rea
     return open_plain(path, flags);
   };
   if (!read_only) {
-    // Without O_CREAT, O_EXCL concerns block devices only: nobody may mount it meanwhile.
+    // Without O_CREAT, O_EXCL only affects block devices: it keeps them from being mounted.
     const int fd = open_with(O_RDWR | (options.lock ? O_EXCL : 0));
     const bool forbidden = fd == -EACCES || fd == -EPERM || fd == -EROFS;
     if (!forbidden || !options.read_only_fallback) return fd;
@@ -200,7 +200,7 @@ int open_first(const std::string& path, const BackendOptions& options, bool& rea
   return open_with(O_RDONLY);
 }
 
-/// One for each queue, so that a request cannot want for it later. 0 or an errno.
+/// Opens one for each queue in advance, so that no request fails for lack of it. 0 or an errno.
 int open_flush_descriptors(FileState& state, std::size_t queues) {
   for (std::size_t n = state.info.read_only ? queues : 0; n < queues; ++n) {
     rtrs::OwnedFd fd{reopen(state.fd.get(), O_RDONLY)};
@@ -220,7 +220,7 @@ int open_descriptors(FileState& state, const std::string& path, const BackendOpt
   fcntl(first.get(), F_SETFL, fcntl(first.get(), F_GETFL) & ~O_NONBLOCK);
   if (options.direct) {
     state.direct = std::move(first);
-    // For what is not aligned.
+    // For unaligned requests.
     first = rtrs::OwnedFd{reopen(state.direct.get(), state.info.read_only ? O_RDONLY : O_RDWR)};
     if (!first) return -first.get();
   }

@@ -13,8 +13,8 @@ class Reactor;
 
 namespace rnbd {
 
-/// One asynchronous system call. Lives in the request it works for; belongs to the engine between
-/// start() and done().
+/// One asynchronous system call. It is part of a request, and the engine owns it between start()
+/// and done().
 struct FileOperation {
   enum class Kind : std::uint8_t {
     read,
@@ -22,10 +22,10 @@ struct FileOperation {
     sync,      ///< fdatasync
     allocate,  ///< fallocate with mode `flags`
     advise,    ///< posix_fadvise with advice `flags`
-    call,      ///< call(): anything that may block and has no asynchronous form
+    call,      ///< call(): may block, and has no asynchronous form
   };
 
-  FileOperation* next = nullptr;  ///< for whoever holds the operation
+  FileOperation* next = nullptr;  ///< for the owner of the operation
   /// Called on the reactor. `result` is bytes or 0, or a negative errno.
   void (*done)(FileOperation& operation, std::int64_t result) = nullptr;
   union {
@@ -78,7 +78,7 @@ class FileEngine {
 /// io_uring, or null where the kernel has none, forbids it, or is too old for these operations.
 std::unique_ptr<FileEngine> make_uring_engine(rtrs::Reactor& reactor);
 
-/// Threads, shared by all of the process. Also what io_uring uses for Kind::call.
+/// A thread pool that the whole process shares. The engine of io_uring uses it for Kind::call.
 std::unique_ptr<FileEngine> make_thread_engine(rtrs::Reactor& reactor);
 
 }  // namespace rnbd

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Flushes of a file: one at a time; who comes later waits for the next one, which covers all that
-// wait. A flush may only succeed if no error was lost on the way to the disk.
+// Flushes of a file. They run one at a time; later requests wait for the next flush, which covers
+// all of them. A flush may only succeed if no error was lost on the way to the disk.
 #include <fcntl.h>
 
 #include <cerrno>

@@ -14,14 +14,14 @@
 namespace rnbd {
 namespace {
 
-/// Bytes; 0 when nobody knows.
+/// Bytes; 0 when it is unknown.
 std::uint64_t ask_kernel(const FileState& state) {
   if (state.block_device) {
     std::uint64_t size = 0;
     return ioctl(state.fd.get(), BLKGETSIZE64, &size) == 0 ? size : 0;
   }
-  // A reactor asks, and a file on another machine must not make it wait: what is known here has to
-  // do.
+  // Reactors call this, and must not wait for a file on another machine. So it uses only facts that
+  // are known here.
   const int flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
   struct statx stat {};
   return statx(state.fd.get(), "", flags, STATX_SIZE, &stat) == 0 ? stat.stx_size : 0;
@@ -42,7 +42,8 @@ std::string bytes_of(std::uint64_t size) { return std::to_string(size) + " bytes
 
 bool names_no_device(int error) { return error == ENXIO || error == ENODEV || error == ENOMEDIUM; }
 
-/// The kernel says ENOSPC to a write behind the end of a device, and EINVAL to a zeroing.
+/// For a range behind the end of a device, the kernel returns ENOSPC to a write and EINVAL to
+/// zeroing.
 void tell_of_end(FileState& state, int error) {
   if (state.told_of_end.exchange(true) || !state.log) return;
   const std::uint64_t size = ask_kernel(state);

@@ -48,7 +48,7 @@ std::int64_t find_extents(FileOperation& operation) {
     }
     const off_t hole = lseek(operation.fd, static_cast<off_t>(at), SEEK_HOLE);
     if (hole < 0 && errno != ENXIO) return -errno;
-    // The file may be written to meanwhile: never stand still.
+    // The file may change meanwhile, so always move on.
     const std::uint64_t hole_at = hole < 0 ? end : std::min<std::uint64_t>(hole, end);
     if (hole_at <= at) continue;
     if (io.progress == max) break;
@@ -85,7 +85,7 @@ void FileQueue::extents(FileIo& io) {
   call(io, find_extents);
 }
 
-/// Read-ahead is a hint: how it ends matters to nobody.
+/// Read-ahead is a hint, so its result is ignored.
 void FileQueue::cache(FileIo& io) {
   io.offset = io.request->offset;
   io.length = inside(*io.request);

@@ -79,8 +79,8 @@ void FileQueue::perform(FileIo& io) {
 
 // ---- Reads and writes ---------------------------------------------------------------------------
 
-/// Does at once whatever the page cache can do without waiting: cheaper than any hand-over.
-/// True when the request is finished.
+/// Serves as much as possible from the page cache without waiting, which is cheaper than any
+/// hand-over. True when the request is finished.
 bool FileQueue::try_at_once(FileIo& io) {
   BackendRequest& request = *io.request;
   const bool writing = request.operation == BackendOperation::write;
@@ -114,8 +114,8 @@ void FileQueue::transfer(FileIo& io) {
   if (request.operation == BackendOperation::read) {
     std::memset(request.data + end, 0, request.length - end);
   }
-  // Its own bytes are on the disk, but whoever asks for that takes what was written before for
-  // durable, too, as after a flush.
+  // The bytes of this request are durable, but clients expect the same of all earlier writes, as
+  // after a flush. So an earlier failure fails this request, too.
   finish(io, request.fua && state_.flush_failed ? EIO : 0);
 }
 
@@ -184,7 +184,7 @@ void FileQueue::on_transferred(FileIo& io, std::int64_t result) {
     if (!bounce_waiting_.empty()) start_piece(io_of(bounce_waiting_.pop()));
   }
   if (result < 0 && (io.flags & RWF_DSYNC) != 0) {
-    // It may tell of what others wrote before, and nothing else would after this server's end.
+    // It may report a failure of earlier writes, which would be forgotten when this server ends.
     io.failed = static_cast<int>(-result);
     return sync(io);
   }

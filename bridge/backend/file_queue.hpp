@@ -16,7 +16,7 @@ namespace rnbd {
 
 class FileQueue;
 
-/// A request at work: at most one system call at a time.
+/// A request in progress; it has at most one system call at a time.
 struct FileIo : FileOperation {
   FileQueue* queue = nullptr;
   BackendRequest* request = nullptr;
@@ -35,7 +35,7 @@ class FileQueue final : public BackendQueue {
   void submit(BackendRequest& request) override;
 
  private:
-  /// Somebody is told of a flush that failed.
+  /// The owner is told that a flush has failed.
   struct Noting : FileOperation {
     FileQueue* queue = nullptr;
     std::int64_t error = 0;  ///< negative
@@ -43,7 +43,7 @@ class FileQueue final : public BackendQueue {
 
   void perform(FileIo& io);
 
-  // The part of the request inside the file; the padding behind the end is not there.
+  // Bytes of the request that lie inside the file; the padding behind the end is excluded.
   std::uint64_t inside(const BackendRequest& request) const {
     const std::uint64_t size = state_.size.load(std::memory_order_relaxed);
     return request.offset >= size ? 0 : std::min(request.length, size - request.offset);
@@ -63,7 +63,7 @@ class FileQueue final : public BackendQueue {
   void on_zeroed(FileIo& io, std::int64_t result);
   void write_zeroes(FileIo& io);
 
-  // Flush: one at a time; who comes later waits for the next one, which covers all that wait.
+  // Flushes run one at a time. Later requests wait for the next flush, which covers all of them.
   void sync(FileIo& io);
   void start_sync();
   void on_synced(std::int64_t result);
@@ -76,9 +76,9 @@ class FileQueue final : public BackendQueue {
   void finish(FileIo& io, int error);
 
   FileState& state_;
-  /// An open file description of its own remembers by itself which write errors it has seen: a
-  /// failed FUA write or another queue's flush does not use up the error this queue has to report.
-  /// So it is there before this queue changes anything.
+  /// Each open file description reports a write error of the kernel once. With one of its own, this
+  /// queue does not miss an error that another queue's flush has reported. It must be open before
+  /// the queue changes anything.
   rtrs::OwnedFd flush_fd_;
   Noting noting_;
   BouncePool bounce_pool_;

@@ -45,8 +45,8 @@ void FileQueue::allocate(FileIo& io, int mode, void (*done)(FileOperation&, std:
   engine_->start(io);
 }
 
-/// Tries what is cheap, in this order: a hole (if the caller does not mind), zeroed allocated
-/// blocks, zeroes written one by one.
+/// Tries the cheap ways first: a hole (if the caller allows it), then zeroed allocated blocks, then
+/// written zeroes.
 void FileQueue::zero(FileIo& io) {
   const BackendRequest& request = *io.request;
   io.offset = request.offset;
@@ -70,7 +70,7 @@ void FileQueue::zero(FileIo& io) {
 }
 
 void FileQueue::on_zeroed(FileIo& io, std::int64_t result) {
-  // The kernel zeroes as much as there is, and says nothing of the rest.
+  // The kernel zeroes the part that exists, and reports no error for the rest.
   if (result >= 0 && is_cut(state_, io.offset + io.length)) {
     return finish(io, EIO);
   }

@@ -61,7 +61,7 @@ std::string identity_of_device(const std::string& folder, const std::string& num
   if (identity.empty()) identity = name_of_device(folder);
   if (identity.empty()) identity = identity_of_loop(folder, root);
   if (!identity.empty()) return identity;
-  // Numbers are used again; their count is not, until the next boot.
+  // Device numbers are used again, but their sequence number is not until the next boot.
   return "device " + number + ", sequence " + line_of(folder + "/diskseq") + ", boot " +
          line_of(root + "/proc/sys/kernel/random/boot_id");
 }

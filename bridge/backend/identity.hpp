@@ -11,10 +11,10 @@
 
 namespace rnbd {
 
-/// Words that tell a regular file or a block device from every other one, and are the same after a
-/// restart of the server or its machine as far as the system knows a name that lasts. A block
-/// device without one is never the same after a restart of the machine, or once it was taken away
-/// and something is there again: better refused than confused.
+/// A text that identifies a regular file or a block device. It stays the same after a restart of
+/// the server or the machine if the system has a lasting name for the storage. A block device
+/// without such a name gets a new text after a restart of the machine, or when it was removed and
+/// plugged in again. Clients then see a different disk, which is safer than a confusion of two.
 ///
 /// `stat` is of the open file, with STATX_BASIC_STATS and STATX_BTIME. `root` is where /sys and
 /// /proc are, for tests.
@@ -22,7 +22,7 @@ namespace rnbd {
 /// Threads: any; may block.
 std::string identity_of(const struct statx& stat, const std::string& root = "");
 
-/// Sixteen bytes that follow from the words.
+/// Sixteen bytes that are derived from the text.
 std::array<std::uint8_t, 16> uuid_of(std::string_view identity);
 
 }  // namespace rnbd

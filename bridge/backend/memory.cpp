@@ -22,11 +22,11 @@ constexpr std::uint64_t kBlock = 64 * 1024;
 /// Given back per turn of the event loop: freeing pages costs about 0.1 ms per MiB.
 constexpr std::uint64_t kDiscardStep = 16 * 1024 * 1024;
 
-/// The memory and what of it is in use. Any number of threads work on it without locks.
+/// The memory, and a bit for each block in use. Any number of threads work on it without locks.
 ///
-/// A block whose bit is clear reads as zeroes, whatever its memory holds. Writers copy first and
-/// set the bit then; a discard clears the bit first and drops the memory then. So when all is quiet
-/// again, a clear bit means that the memory is zero, and no dropped byte comes back.
+/// A block with a clear bit reads as zeroes, even if its memory holds other bytes. A write copies
+/// first and then sets the bit. A discard clears the bit first and then drops the memory. So when
+/// no request runs, a clear bit means that the memory is zero, and no dropped byte comes back.
 class SparseMemory {
  public:
   SparseMemory(std::byte* memory, std::uint64_t size)
@@ -122,7 +122,7 @@ class MemoryQueue final : public BackendQueue {
       : memory_{memory}, read_only_{read_only}, reactor_{reactor} {}
 
   void submit(BackendRequest& request) override {
-    // The padding behind the end: reads as zeroes, takes nothing.
+    // The padding behind the end reads as zeroes and stores nothing.
     const std::uint64_t inside = request.offset >= memory_.size()
                                      ? 0
                                      : std::min(request.length, memory_.size() - request.offset);
@@ -183,7 +183,7 @@ class MemoryBackend final : public Backend {
     info_.volatile_cache = false;
     info_.discard_granularity = kBlock;
     info_.outlives_server = false;
-    // Other storage every time: what was there before is gone.
+    // Each memory disk is new storage: the bytes of the last one are gone.
     if (getrandom(info_.uuid.data(), info_.uuid.size(), 0) < 0) info_.uuid.fill(0);
   }
 

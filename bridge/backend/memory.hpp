@@ -8,8 +8,7 @@
 
 namespace rnbd {
 
-/// Opens `memory:SIZE`. Memory is taken as it is written, 64 KiB at a time, and given back by
-/// discards.
+/// Opens `memory:SIZE`. Writes allocate memory, 64 KiB at a time, and discards free it.
 ///
 /// Errors: EINVAL (not a size), ENOMEM.
 tl::expected<std::unique_ptr<Backend>, Failure> open_memory(const std::string& size,

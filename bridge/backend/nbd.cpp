@@ -27,7 +27,7 @@ class NbdQueue final : public BackendQueue {
       : shared_{std::move(shared)}, connection_{std::move(connection)}, reactor_{reactor} {}
 
   ~NbdQueue() override {
-    // The connection may be another reactor's, which must be the one to take it apart.
+    // The connection may belong to another reactor, which must destroy it.
     rtrs::Reactor& home = connection_->home();
     if (&home != &reactor_) {
       boost::asio::post(home.io(), [connection = std::move(connection_)] {});
@@ -101,7 +101,7 @@ class NbdBackend final : public Backend {
  private:
   std::shared_ptr<NbdConnection> connection_for(rtrs::Reactor& reactor) {
     if (shared_->multi_conn) return std::make_shared<NbdConnection>(shared_, reactor);
-    // Without multi-conn one connection may not see what another one wrote.
+    // Without multi-conn, one connection may not see the writes of another.
     const std::lock_guard lock{shared_->mutex};
     auto connection = only_.lock();
     if (connection == nullptr || connection->lost()) {
@@ -118,14 +118,15 @@ class NbdBackend final : public Backend {
 /// The largest block size of RNBD's messages.
 constexpr std::int64_t kMaxBlock = 32768;
 
-/// A block size of the server's, as a power of two within what an export can have.
+/// The server's block size, as a power of two within the limits of an export.
 std::uint32_t block_size(nbd_handle* h, int kind, std::uint32_t fallback) {
   const std::int64_t size = nbd_get_block_size(h, kind);
   if (size <= 0) return fallback;
   return std::bit_floor(static_cast<std::uint32_t>(std::clamp<std::int64_t>(size, 512, kMaxBlock)));
 }
 
-/// Bytes per read and write command. At most what all servers take, even if this one takes more.
+/// Bytes per read and write command. At most the size that all servers accept, even if this one
+/// accepts more.
 std::uint64_t max_payload(nbd_handle* h, std::uint32_t block) {
   constexpr std::uint64_t kMost = 32 * 1024 * 1024;
   const std::int64_t size = nbd_get_block_size(h, LIBNBD_SIZE_MAXIMUM);
@@ -150,7 +151,7 @@ void probe(NbdShared& shared, nbd_handle* h, bool read_only) {
   shared.max_payload = max_payload(h, info.logical_block);
   info.can_flush = nbd_can_flush(h) == 1;
   info.can_fua = shared.native_fua || info.can_flush;
-  // Without either nobody knows, and a cache that cannot be emptied is of no use to anybody.
+  // Without either it is unknown, and a cache that cannot be flushed is useless.
   info.volatile_cache = info.can_fua;
   info.queues_share = shared.multi_conn || info.can_flush;  // all may have one connection
   info.discard_granularity = info.can_discard ? info.logical_block : 0;
@@ -158,7 +159,7 @@ void probe(NbdShared& shared, nbd_handle* h, bool read_only) {
   info.uuid = uuid_of(shared.uri);
 }
 
-/// A server that does not offer a flush may have nothing to flush, or may lose what it has.
+/// A server without a flush either has no cache, or may lose its contents.
 void warn_without_flush(const NbdShared& shared) {
   if (shared.info.can_flush || shared.info.read_only || !shared.log) return;
   shared.log(rtrs::LogLevel::warning,

@@ -9,18 +9,19 @@
 
 namespace rnbd {
 
-/// Connects to the server and asks what its export can do. Each queue has a connection of its own
-/// if the server allows that (multi-conn), else all share one.
+/// Connects to the server and reads the abilities of its export. Each queue has its own connection
+/// if the server allows that (multi-conn); otherwise all queues share one.
 ///
-/// A connection that breaks stays broken for its queue, because nobody knows which writes were lost
-/// with it: requests end with EIO. A queue opened later connects anew; but if changes were under
-/// way, only reads work from then on, lest the server carries them out over newer ones.
+/// A broken connection is not replaced for its queue, because the lost writes are unknown: its
+/// requests end with EIO. A queue that is opened later connects anew. If writes were under way,
+/// only reads work from then on, because the server may still perform the old writes over newer
+/// ones.
 ///
 /// Errors: EINVAL (not an NBD URI, no export of that size), ETIMEDOUT (10 s), ECONNREFUSED, ENOENT,
 /// ...
 tl::expected<std::unique_ptr<Backend>, Failure> open_nbd(const std::string& uri,
                                                          const BackendOptions& options);
-/// `patience`: how long a server may owe replies and send none, for tests.
+/// `patience` is the longest time that a server may owe replies and send none; tests change it.
 tl::expected<std::unique_ptr<Backend>, Failure> open_patient_nbd(const std::string& uri,
                                                                  const BackendOptions& options,
                                                                  std::chrono::nanoseconds patience);

@@ -19,13 +19,13 @@ struct CloseNbdHandle {
 };
 using NbdHandle = std::unique_ptr<nbd_handle, CloseNbdHandle>;
 
-/// Connects and haggles until the export can be used. Blocks for up to 10 s, and for as long as
-/// looking up a name takes.
+/// Connects and negotiates until the export can be used. Blocks for up to 10 s, and longer while a
+/// name is looked up.
 ///
 /// Errors: a sentence without the URI.
 tl::expected<NbdHandle, Failure> connect_nbd(const std::string& uri);
 
-/// The server has sent nothing that was not read yet, not even its farewell.
+/// True if nothing from the server is unread, not even the end of the connection.
 bool is_silent(nbd_handle* h);
 
 }  // namespace rnbd

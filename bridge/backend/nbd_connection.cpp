@@ -19,7 +19,7 @@ constexpr std::uint64_t kMaxRange = 1024 * 1024 * 1024;
 /// Replies handled before other events get their turn.
 constexpr unsigned kMaxBatch = 64;
 
-/// Clients are told the errors of the NBD protocol. All others are about the connection.
+/// Clients get the errors of the NBD protocol. All other errors are about the connection.
 int portable_errno(int error) {
   switch (error) {
     case EPERM:
@@ -94,7 +94,7 @@ void NbdConnection::connect() {
     const std::lock_guard lock{shared_->mutex};
     first = std::move(shared_->first);
   }
-  // It was asked nothing, so whatever it has to say is the end of the connection.
+  // No request was sent, so any event of the socket is the end of the connection.
   if (first != nullptr && is_silent(first.get())) return use(std::move(first));
   state_ = State::connecting;
   // Looking up a name blocks, so all of connecting is done elsewhere.
@@ -154,7 +154,7 @@ void NbdConnection::use(NbdHandle handle) {
   home_.defer(*this);
 }
 
-/// The end: whatever is under way fails, and all that comes.
+/// The connection ends. All present and future requests fail.
 void NbdConnection::lose(const std::string& why) {
   if (state_ == State::lost) return;
   state_ = State::lost;
@@ -179,7 +179,7 @@ void NbdConnection::lose(const std::string& why) {
   fail_all(replied_);
 }
 
-/// Nobody learns any more how it ended. Before its sender learns that.
+/// The result is lost. This must be noted before the request is answered.
 void NbdConnection::note_cut(const NbdIo& io) {
   if (!may_alter(io)) return;
   ++cut_changes_;
@@ -307,7 +307,7 @@ void NbdConnection::on_reply(NbdIo& io) {
   const std::uint64_t end = inside(request, shared_->info);
   if (request.operation == BackendOperation::extents) {
     if (io.appended == 0) return finish(io, EIO);
-    // Part of the answer is an answer; the padding behind the end belongs to the last extent.
+    // A partial answer is allowed. The padding behind the end belongs to the last extent.
     if (io.progress == end) request.extents->back().length += request.length - end;
     return finish(io, 0);
   }
@@ -333,12 +333,12 @@ void NbdConnection::on_error(NbdIo& io) {
         "); written data may be lost, and every later flush fails; see to that server's disk, then "
         "restart this one");
   }
-  // It answers what it has begun, and then waits for us to leave.
+  // The server answers the requests it has begun, and then waits for us to disconnect.
   shutting_down_ = shutting_down_ || io.error == ESHUTDOWN;
   finish(io, error);
 }
 
-/// Ends what was carried out, and promises to last.
+/// Ends a request that was performed and must be durable.
 void NbdConnection::finish_durably(NbdIo& io) { finish(io, shared_->flush_error); }
 
 void NbdConnection::finish(NbdIo& io, int error) {

@@ -17,7 +17,7 @@
 
 namespace rnbd {
 
-/// State that all connections to an export share.
+/// The state that all connections to one export share.
 struct NbdShared {
   std::string uri;
   BackendInfo info;
@@ -26,27 +26,26 @@ struct NbdShared {
   bool multi_conn = false;
   std::uint64_t max_payload = 0;  ///< bytes per read and write command
   /// The errno of the first flush that failed at the server, or 0. Any write may have been lost
-  /// with it, so no later one may promise anything, and neither may a request with FUA.
+  /// with it, so every later flush and FUA request must fail.
   std::atomic<int> flush_error{0};
-  /// A connection ended with changes under way, which the server may still carry out: over whatever
-  /// is changed after that.
+  /// A connection ended while writes were under way. The server may still perform them, even over
+  /// newer writes.
   std::atomic<bool> uncertain{false};
-  /// Counts the connections that were lost: the server may have been restarted, with what it had in
-  /// a cache.
+  /// Counts lost connections. Each may mean that the server was restarted and has lost its cache.
   std::atomic<std::uint32_t> life{1};
-  std::chrono::nanoseconds patience{};  ///< with a server that owes replies and sends none
+  std::chrono::nanoseconds patience{};  ///< with a server that owes replies
   std::mutex mutex;
-  NbdHandle first;  ///< connected when the backend was opened; for the first who asks
+  NbdHandle first;  ///< connected when the backend was opened; the first queue takes it
 };
 
 class NbdConnection;
 
-/// A request at work.
+/// A request in progress.
 struct NbdIo {
   enum class Stage : std::uint8_t { data, flush };
   NbdConnection* connection = nullptr;
   BackendRequest* request = nullptr;
-  rtrs::Reactor* origin = nullptr;  ///< where done() has to be called
+  rtrs::Reactor* origin = nullptr;  ///< the reactor that calls done()
   NbdIo* previous = nullptr;
   NbdIo* next = nullptr;
   std::uint64_t progress = 0;  ///< bytes done
@@ -90,9 +89,9 @@ class NbdIoList {
   NbdIo* tail_ = nullptr;
 };
 
-/// Connects when the first request comes, without keeping its reactor waiting. As long as it was
-/// never connected it tries again with each request; once it was, it never comes back, because
-/// nobody knows which writes were lost.
+/// Connects at the first request, without blocking its reactor. If that fails, the next request
+/// tries again. A connection that was lost later is never replaced, because the lost writes are
+/// unknown.
 ///
 /// Threads: its home reactor's; start() is any thread's.
 class NbdConnection final : public std::enable_shared_from_this<NbdConnection>,
@@ -102,9 +101,9 @@ class NbdConnection final : public std::enable_shared_from_this<NbdConnection>,
   ~NbdConnection() override;
 
   rtrs::Reactor& home() { return home_; }
-  /// The connection broke: every request fails from now on. Threads: any.
+  /// True when the connection was lost: every request fails from now on. Threads: any.
   bool lost() const { return lost_; }
-  /// Starts a request whose `scratch` holds an NbdIo.
+  /// Starts a request that has an NbdIo in its `scratch`.
   void start(NbdIo& io);
 
  private:
@@ -158,10 +157,10 @@ class NbdConnection final : public std::enable_shared_from_this<NbdConnection>,
   NbdIoList replied_;    ///< libnbd is still on the stack
   std::uint64_t replies_ = 0;
   std::uint64_t changes_ = 0;                ///< of those at the server
-  std::uint64_t cut_changes_ = 0;            ///< whose end nobody knows
+  std::uint64_t cut_changes_ = 0;            ///< of unknown outcome
   std::uint64_t replies_then_ = 0;           ///< at the last look
   std::chrono::nanoseconds silent_{};        ///< for so long
-  std::chrono::nanoseconds silence_told_{};  ///< when it was so long; 0: it was not
+  std::chrono::nanoseconds silence_told_{};  ///< as last reported; 0: never
   bool shutting_down_ = false;               ///< the server says so
   bool read_armed_ = false;
   bool write_armed_ = false;

@@ -16,8 +16,8 @@ std::string in_seconds(std::chrono::nanoseconds time) {
 
 }  // namespace
 
-/// The machine of a server that owes replies may be gone, and nobody else would find out. A machine
-/// that lives answers for a server that hangs. Units: seconds.
+/// Finds out that the machine of a server is gone while the server owes replies. If only the server
+/// hangs, its machine still acknowledges the probes. Units: seconds.
 void NbdConnection::keep_alive(int descriptor) {
   const int on = 1, idle = 30, interval = 10, count = 9;
   // Sockets of other kinds know of none of these, and do not need them.
@@ -27,7 +27,7 @@ void NbdConnection::keep_alive(int descriptor) {
   setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
 }
 
-/// Looks now and then whether a server that owes replies still sends some.
+/// Checks regularly whether a server that owes replies still sends any.
 void NbdConnection::watch() {
   if (watching_) return;
   watching_ = true;
@@ -56,8 +56,8 @@ void NbdConnection::look() {
   watch();
 }
 
-/// A change that was cancelled could still be carried out over a later write. So it is waited
-/// for, and that is told again when it has taken twice as long.
+/// The server could still perform a cancelled write over a later one. So the queue waits for it,
+/// and reports the wait again when it has doubled.
 void NbdConnection::stand_still() {
   if (silent_ < 2 * silence_told_) return;
   silence_told_ = silent_;

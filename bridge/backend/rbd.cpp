@@ -19,8 +19,8 @@ namespace {
 
 // ---- The module ---------------------------------------------------------------------------------
 
-/// Beside the program, as in a build tree, or where it is installed with it. Never unloaded:
-/// librbd's threads may outlive what they worked for.
+/// Loads the module from the folder of the program, as in a build tree, or from its installed
+/// place. It is never unloaded, because librbd's threads may outlive the last image.
 tl::expected<const RbdModule*, Failure> load_rbd_module() {
   std::error_code ignored;
   const auto beside = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
@@ -83,7 +83,7 @@ class RbdBackend final : public Backend {
   const BackendInfo& info() const override { return shared_->info; }
   std::uint64_t present_size() override {
     shared_->note_size();
-    shared_->is_fenced();  // says so, if nobody asks for anything
+    shared_->is_fenced();  // reports it even when there are no requests
     return shared_->size;
   }
   Whereabouts whereabouts() const override {

@@ -8,11 +8,12 @@
 
 namespace rnbd {
 
-/// Loads rnbd-backend-rbd.so, connects to the cluster and opens the image. For writing it takes the
-/// image's exclusive lock and keeps it, which fences a former holder off.
+/// Loads rnbd-backend-rbd.so, connects to the cluster and opens the image. To write, it takes the
+/// image's exclusive lock and keeps it. The lock fences its former holder off: the cluster refuses
+/// that one's requests.
 ///
 /// When the cluster has fenced this server off, every request fails with EIO, and the storage
-/// counts as gone: it is to be opened anew.
+/// counts as gone. It must be opened again.
 ///
 /// Errors: EINVAL (not of that form), ENOENT (no such pool, image or snapshot), EBUSY (another
 /// client holds the lock), EOPNOTSUPP (the image has no exclusive lock), ELIBACC (no module),

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which process holds an image's lock: what lets its successor on the same machine take the lock at
-// once, instead of half a minute later.
+// Tells which process holds an image's lock. With that, its successor on the same machine takes the
+// lock at once, and not half a minute later.
 #pragma once
 
 #include <string>
 
 namespace rnbd {
 
-/// This process, as holder of a lock by the cluster's name for it (an address). Empty: it cannot be
-/// told.
+/// Describes this process as the holder of a lock. The cluster knows it by `address`. Empty: the
+/// system does not tell enough.
 ///
 /// Threads: any.
 std::string describe_holder(const std::string& address);
 
-/// True: the process that described itself so, at `address`, is certainly dead. It belonged to
-/// this boot of this machine and to this namespace of processes.
+/// True if the process with this description, at `address`, is certainly dead. That can be known
+/// only of a process of this boot, this machine and this namespace of processes.
 ///
 /// Threads: any.
 bool is_certainly_dead(const std::string& described, const std::string& address);

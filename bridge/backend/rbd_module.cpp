@@ -90,7 +90,7 @@ class Cluster {
   std::shared_ptr<std::atomic<bool>> shunned_ = std::make_shared<std::atomic<bool>>(false);
 };
 
-/// Connects where nobody has yet. 0 or a negative errno.
+/// Connects unless there is a connection already. 0 or a negative errno.
 int cluster_for(const RbdTarget& target, std::shared_ptr<Cluster>& cluster) {
   static std::mutex mutex;
   static std::map<std::pair<std::string, std::string>, std::weak_ptr<Cluster>> known;
@@ -227,8 +227,8 @@ bool is_dead(RbdImage& image, const std::string& holder) {
          is_certainly_dead(described.data(), holder);
 }
 
-/// Nobody who is there is asked to let go. A holder that is gone is put on the cluster's blocklist
-/// before the lock changes hands, so that nothing of it lands any more.
+/// A living holder is not asked to release the lock. A dead one is put on the cluster's blocklist
+/// before the lock changes hands, so that none of its writes lands any more.
 int displace_holder(RbdImage& image) {
   std::string holder;
   const int error = find_holder(image, holder);
@@ -316,8 +316,8 @@ void on_probed(rbd_completion_t completion, void* context) {
   (*standing)->looking = false;
 }
 
-/// An idle image would learn by its next request only that the cluster takes no more of them: reads
-/// a little now and then.
+/// Reads a little now and then, so that an idle image learns before its next request that the
+/// cluster refuses it.
 void probe(RbdImage& image) {
   constexpr std::int64_t kPause = 2'000'000'000;
   Standing& standing = *image.standing;

@@ -8,12 +8,11 @@
 
 namespace rnbd {
 
-/// The server refuses a module of another number.
+/// The server refuses a module with a different number.
 constexpr std::uint32_t kRbdModuleVersion = 2;
 constexpr char kRbdModuleFile[] = "rnbd-backend-rbd.so";
 constexpr char kRbdModuleEntry[] = "rnbd_rbd_module";
-/// The step of opening that fails if the image's configuration puts the fence or durability at
-/// risk.
+/// This step of opening fails if the image's configuration endangers the fence or durability.
 constexpr char kRbdSettingsStep[] = "looking at its configuration";
 
 struct RbdImage;
@@ -51,17 +50,19 @@ using RbdExtentSink = int (*)(std::uint64_t offset, std::size_t length, int exis
 /// Threads: any. All may block, apart from start(), size() and fenced().
 struct RbdModule {
   std::uint32_t version;
-  /// 0, or a negative errno; `step` tells then in which step of opening.
+  /// 0, or a negative errno; then `step` is the step of opening that failed.
   int (*open)(const RbdTarget& target, RbdImage** image, RbdFacts& facts, const char** step);
   void (*close)(RbdImage* image);  ///< when nothing is under way
   void (*start)(RbdImage* image, RbdOperation& operation);
-  /// Bytes, as the cluster told last. Has an idle image find out whether it is fenced off.
+  /// Returns the last known size in bytes. It also makes an idle image check whether it is fenced
+  /// off.
   std::uint64_t (*size)(RbdImage* image);
-  bool (*fenced)(RbdImage* image);  ///< the cluster takes nothing from this server any more
+  bool (*fenced)(RbdImage* image);  ///< the cluster refuses all requests of this server
   int (*extents)(RbdImage* image, std::uint64_t offset, std::uint64_t length, RbdExtentSink sink,
                  void* context);
-  /// A short text in the image's metadata; `size` is the room for it. 0, or a negative errno
-  /// (ENOENT: there is none, ERANGE: it is longer, and `size` tells by how much).
+  /// Reads a short text from the image's metadata; `size` is the size of the buffer. 0, or a
+  /// negative errno (ENOENT: no such text; ERANGE: the buffer is too small, and `size` is the size
+  /// it needs).
   int (*load_note)(RbdImage* image, const char* key, char* value, std::size_t* size);
   /// Durable when it returns. 0, or a negative errno.
   int (*save_note)(RbdImage* image, const char* key, const char* value);

@@ -13,7 +13,7 @@ struct RbdName {
   std::string pool, space, image, snapshot, conf, id;
 };
 
-/// None: it is of another form. Pure.
+/// None: the text has a different form. Pure.
 std::optional<RbdName> parse_rbd_name(std::string_view text);
 
 }  // namespace rnbd

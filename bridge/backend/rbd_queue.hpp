@@ -25,7 +25,8 @@ struct RbdShared {
     }
   }
 
-  /// The cluster takes nothing from this server any more. Says so once.
+  /// True when the cluster refuses all requests of this server. The first time it writes to the
+  /// log.
   bool is_fenced() {
     if (!module->fenced(image)) return false;
     if (!told.exchange(true) && log) {
@@ -43,7 +44,7 @@ struct RbdShared {
   BackendInfo info;
   rtrs::Log log;
   std::atomic<std::uint64_t> size{0};  ///< bytes; grows only
-  std::atomic<bool> told{false};       ///< that it is fenced off
+  std::atomic<bool> told{false};       ///< it was reported that it is fenced off
 };
 
 /// A queue of its own for each reactor.

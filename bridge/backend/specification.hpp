@@ -13,7 +13,7 @@
 
 namespace rnbd {
 
-/// A failure that names the specification it is about.
+/// A failure with a sentence that begins with the specification.
 tl::unexpected<Failure> bad_specification(int error, const std::string& specification,
                                           const std::string& what_to_do);
 
@@ -35,7 +35,7 @@ struct KeyValue {
   std::string value;
 };
 
-/// The rest after "fault:" or "delay:": "KEY=VALUE,KEY=VALUE:SPEC". The list may be empty.
+/// Splits the text behind "fault:" or "delay:": "KEY=VALUE,KEY=VALUE:SPEC". The list may be empty.
 struct WrapperSpecification {
   std::vector<KeyValue> options;
   std::string inner;

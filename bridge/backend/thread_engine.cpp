@@ -23,8 +23,8 @@ namespace {
 /// As many as nbdkit has per connection; they mostly sleep in the disk's queue.
 constexpr unsigned kThreads = 16;
 
-/// As many threads as the system grants, which may be none: a limit of tasks is no reason for a
-/// server to end.
+/// Starts as many threads as the system allows, perhaps none: a server must not end because of a
+/// limit of tasks.
 class Pool {
  public:
   Pool() {
@@ -41,7 +41,7 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  /// Without a thread the work is done at once, and whoever asks for it waits.
+  /// Without threads the caller does the work itself, and waits.
   template <class Work>
   void run(Work work) {
     if (threads_.empty()) return work();
@@ -55,7 +55,7 @@ class Pool {
   std::vector<std::thread> threads_;
 };
 
-/// One pool for the process while somebody uses it: exports come and go by the hundred, threads
+/// One pool for the process while any export uses it. Exports come and go by the hundred; threads
 /// should not.
 std::shared_ptr<Pool> shared_pool() {
   static std::mutex mutex;

@@ -57,7 +57,7 @@ class UringEngine final : public FileEngine, private rtrs::Deferred {
     if (in_flight_ > 0) arm();
   }
 
-  /// Moves what waits into the ring as far as there is room.
+  /// Moves waiting operations into the ring while there is room.
   void submit() {
     // More in flight than the completion queue holds would have to be flushed out of the kernel.
     while (!waiting_.empty() && in_flight_ < ring_.cq.ring_entries) {
@@ -72,8 +72,8 @@ class UringEngine final : public FileEngine, private rtrs::Deferred {
     if (unsubmitted_ == 0) return;
     const int submitted = io_uring_submit(&ring_);
     if (submitted > 0) unsubmitted_ -= static_cast<unsigned>(submitted);
-    // Full, short of memory (EAGAIN, EBUSY) or interrupted: what is left stays in the ring and goes
-    // out with the next batch of events.
+    // The ring is full, or the kernel is short of memory (EAGAIN, EBUSY) or was interrupted. The
+    // rest stays in the ring and is submitted with the next batch of events.
     if (unsubmitted_ > 0 || !waiting_.empty()) retry();
   }
 

@@ -9,7 +9,8 @@
 
 namespace rnbd {
 
-/// Is and can what the storage inside is and can; only its queues differ.
+/// Storage around other storage. It has the properties and abilities of the one inside; only its
+/// queues differ.
 ///
 /// Threads: as Backend.
 class WrapperBackend : public Backend {

@@ -35,7 +35,7 @@ std::vector<Kept> Brick::kept() const {
   return kept;
 }
 
-/// The part that is left keeps it from ending while its parts are begun; see end_part().
+/// One extra part keeps the operation from ending while its parts are started; see end_part().
 Brick::Operation& Brick::begin(Ticket ticket) {
   Operation& operation = operations_[ticket];
   operation.left = 1;
@@ -173,7 +173,7 @@ void Brick::free_one(Block block, Ticket ticket) {
   go_on_freeing(block);
 }
 
-/// A block that comes or leaves is freed afterwards; one that a request uses, too.
+/// A block that is being loaded, or is leaving, is freed afterwards. So is one that a request uses.
 void Brick::go_on_freeing(Block block) {
   Entry& entry = entries_.at(block);
   if (!entry.freeing || entry.freer == 0) return;

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The rules of a brick: which blocks there are, where they are, and who may touch them one-sided.
+// The rules of a brick: its blocks, their places, and the clients that may access them one-sided
+// (by RDMA, without a request). A place is a block's home in the tier, the disk below the memory. A
+// map is a client's right to a block, and a key is the memory region that the client uses for it.
 //
-//   B1  a block's memory is moved, freed or given to somebody else only when every key of it that
-//       allowed that is dead
-//   B2  REVOKE PATH is answered when all keys of the path are dead, and it gets no more
-//   B3  UNMAP answered: nothing lands any more; ALLOC answered: durable; FREE answered: durably
-//       free, and the memory is zero before it is a new block's
-//   B4  SYNC answered: the bytes are durable
-//   B5  no block has two places, no place two blocks, after any crash; LIST tells what is durable
-//   B6  a client that does not give back what is recalled loses the path after the lease
+//   B1  a block's memory is moved, freed or used for another block only when every key that
+//       allowed access to it is dead
+//   B2  REVOKE PATH is answered when all keys of the path are dead; the path gets no new one
+//   B3  after the answer to UNMAP nothing lands any more; an answered ALLOC is durable; an answered
+//       FREE is durable, and the memory is zeroed before another block uses it
+//   B4  after the answer to SYNC the bytes are durable
+//   B5  after any crash no block has two places and no place two blocks; LIST reports durable state
+//   B6  a client that does not give back a recalled block loses the path after the lease
 #pragma once
 
 #include <cstdint>
@@ -33,7 +35,7 @@ struct Reply {
 /// How much of a block is written to its place.
 enum class Keep : std::uint8_t {
   whole,
-  dirty,  ///< what requests have written since it was kept last
+  dirty,  ///< the parts that requests have written since the last store
   span,
 };
 
@@ -59,25 +61,26 @@ class BrickHost {
  public:
   virtual ~BrickHost() = default;
   virtual void answer(Ticket ticket, const Reply& reply) = 0;
-  /// Makes them durable, in this order; then recorded(). One call at a time.
+  /// Makes the records durable, in this order; then recorded() is called. One call at a time.
   virtual void record(const std::vector<Record>& records) = 0;
-  /// Copies memory to the tier and makes that durable; then stored(). A write meanwhile
-  /// counts as dirty.
+  /// Copies memory to the tier and makes the copy durable; then stored() is called. Parts that are
+  /// written meanwhile are dirty again.
   virtual void store(const StoreJob& job) = 0;
-  /// Then loaded().
+  /// Copies the block from the tier to memory; then loaded() is called.
   virtual void load(Slot slot, Place place, std::uint64_t job) = 0;
   virtual void zero(Slot slot) = 0;
   /// Requests may find the block in this memory from now on.
   virtual void open(Block block, Slot slot) = 0;
-  /// No request finds it any more, until open(). False: one still uses it; released() follows.
+  /// No request finds the memory any more, until open(). False: a request still uses it, and
+  /// released() follows.
   virtual bool close(Block block) = 0;
-  /// Requests have written to it since it was kept last.
+  /// True: requests have written to the block since its last store.
   virtual bool dirty(Slot slot) const = 0;
   /// Then exposed().
   virtual void expose(const Exposure& exposure) = 0;
   /// Ends the key; then retired().
   virtual void retire(std::uint64_t map) = 0;
-  /// Asks a session to give back; it finds out what by LIST.
+  /// Asks a session to give maps back. LIST tells it which ones.
   virtual void recall(Session session) = 0;
   /// Ends the connections of a path.
   virtual void kill(Path path) = 0;
@@ -117,15 +120,15 @@ class Brick {
   void unmap(Ticket ticket, Session session, Block first, std::uint64_t count,
              std::uint64_t generation);
   void sync(Ticket ticket, const std::vector<Span>& spans);
-  /// All that the session has mapped for writing.
+  /// Syncs all blocks that the session has mapped for writing.
   void sync_maps(Ticket ticket, Session session);
-  /// All that was written, in whatever way.
+  /// Syncs all blocks, whether requests or one-sided writes have changed them.
   void flush(Ticket ticket);
   void revoke(Ticket ticket, Path path);
-  /// All maps of a session end, and its paths get no more.
+  /// Ends all maps of a session. Its paths get no new ones.
   void leave(Ticket ticket, Session session);
-  /// Brings a block to memory for a request, whose work is done while it is answered. A write
-  /// allocates.
+  /// Brings a block into memory for a request. The request does its work inside answer(). A write
+  /// allocates the block.
   void fetch(Ticket ticket, Block block, bool write);
   /// At most `most` blocks from `first` on.
   std::vector<Listed> list(Listing what, Session session, Block first, std::size_t most) const;
@@ -134,7 +137,7 @@ class Brick {
   // Events.
   void path_up(Session session, Path path);
   void path_gone(Path path);
-  /// Its paths are gone already, and its tickets are answered no more.
+  /// The session's paths are gone already. Its tickets are not answered any more.
   void session_gone(Session session);
   void recorded(int error);
   void stored(std::uint64_t job, int error);
@@ -151,7 +154,7 @@ class Brick {
   std::uint64_t in_memory() const { return options_.slots - free_slots_.size(); }
   std::vector<MapReport> maps() const;
   const BrickOptions& options() const { return options_; }
-  /// The blocks that a crash leaves, once all records are durable.
+  /// The blocks that would exist after a crash, once all records are durable.
   std::vector<Kept> kept() const;
   /// tick() is needed.
   bool recalls() const;
@@ -168,8 +171,8 @@ class Brick {
     bool freeing = false;
     bool closing = false;  ///< for a FREE, until no request uses it
     bool unkept = false;   ///< written one-sided, perhaps
-    unsigned holds = 0;    ///< it stays in memory for somebody
-    unsigned storing = 0;  ///< syncs whose bytes, or record, are not durable yet
+    unsigned holds = 0;    ///< users that need it in memory
+    unsigned storing = 0;  ///< syncs that wait for bytes, or a record, to be durable
     std::uint64_t used = 0;
     Ticket freer = 0;
     std::set<std::uint64_t> maps{};
@@ -255,7 +258,7 @@ class Brick {
   void recall_for(Session asking);
   void recall_one(std::uint64_t id);
 
-  // brick_memory.cpp: what is in memory, and what comes and goes
+  // brick_memory.cpp: the blocks in memory, and how they come and go
   void wake();
   void run(Ticket ticket, bool ready_only);
   void run_map(Ticket ticket, Operation& operation, bool ready_only);
@@ -291,7 +294,7 @@ class Brick {
   std::vector<Pending> batch_;
   Jobs jobs_;
   bool recording_ = false;
-  int broken_ = 0;  ///< records cannot be made durable any more
+  int broken_ = 0;  ///< no record can be made durable any more
   unsigned leaving_ = 0;
   bool waking_ = false;
   bool wake_again_ = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Maps: who may touch which block one-sided, until when.
+// Maps: the one-sided access of clients to blocks, and its end.
 #include <algorithm>
 #include <cerrno>
 #include <utility>
@@ -13,7 +13,7 @@ namespace {
 /// Answers of MAPs that a client has not settled.
 constexpr std::size_t kMaxTold = 4096;
 
-/// Each of two maps lets the other one do what it wants.
+/// True if two maps may exist at the same time.
 bool agree(std::uint32_t one, std::uint32_t other) {
   const auto allows = [](std::uint32_t mine, std::uint32_t theirs) {
     if ((theirs & kRead) != 0 && (mine & (kOthersRead | kOthersWrite)) == 0) return false;
@@ -24,7 +24,7 @@ bool agree(std::uint32_t one, std::uint32_t other) {
 
 }  // namespace
 
-/// The same question once more: true when it needs nothing but the answer.
+/// The client has repeated a question. True when the answer is all that it needs.
 bool Brick::told(Ticket ticket, const MapOrder& order) {
   std::uint32_t& settled = settled_[order.session];
   settled = std::max(settled, order.settled);
@@ -139,7 +139,7 @@ void Brick::exposed(std::uint64_t id, std::uint32_t key, std::uint64_t address, 
   wake();
 }
 
-/// A map that failed in part leaves nothing behind.
+/// If a part of a MAP fails, all of its maps end.
 void Brick::answer_map(Ticket ticket, Operation& operation) {
   Reply reply{.error = operation.error};
   reply.maps = views(operation.generation);
@@ -162,7 +162,7 @@ void Brick::answer_map(Ticket ticket, Operation& operation) {
   for (const Ticket other : again) host_.answer(other, reply);
 }
 
-/// B1, B3: whoever waits for the end of the map waits for the end of its key.
+/// B1, B3: a wait for the end of a map is a wait for the end of its key.
 void Brick::end_map(std::uint64_t id, Ticket ender) {
   Map& map = maps_.at(id);
   if (ender != 0) {
@@ -241,7 +241,7 @@ void Brick::path_gone(Path path) {
   for (const std::uint64_t id : maps_on(path)) end_map(id, 0);
 }
 
-/// B2: also of a path that has gone already, whose keys may still be alive.
+/// B2: this holds for a path that is gone already, too, because its keys may still be alive.
 void Brick::revoke(Ticket ticket, Path path) {
   Operation& operation = begin(ticket);
   if (paths_.erase(path) > 0) host_.kill(path);
@@ -269,7 +269,7 @@ void Brick::session_gone(Session session) {
   settled_.erase(session);
 }
 
-/// The oldest map of somebody else, or else of the one who asks.
+/// The oldest map of another session, or else of the session that asks.
 void Brick::recall_for(Session asking) {
   if (recalls()) return;  // one is on its way
   std::uint64_t mine = 0;

@@ -18,7 +18,7 @@ bool Brick::in_memory(const Entry& entry) const {
   return entry.state == State::memory || entry.state == State::clean;
 }
 
-/// Those whose blocks are there go first, so that nobody takes these away again.
+/// Operations that find their blocks in memory go first, so that the blocks do not leave again.
 void Brick::wake() {
   if (waking_) {
     wake_again_ = true;
@@ -164,7 +164,7 @@ bool Brick::may_evict(Block block, Entry& entry) {
   return host_.close(block) || RNBD_BRICK_PLANTED(evict_in_use);
 }
 
-/// The one whose last use is longest ago. False: nothing can go, or enough is going.
+/// Evicts the least recently used block. False: no block can leave, or enough blocks are leaving.
 bool Brick::evict_one() {
   if (leaving_ >= kMaxLeaving) return false;
   bool in_use = false;
@@ -179,7 +179,7 @@ bool Brick::evict_one() {
   return in_use || something_moves();
 }
 
-/// Memory becomes free, or may be taken back, without anybody being asked for it.
+/// True if memory will become free, or can be taken, without a recall of maps.
 bool Brick::something_moves() const {
   return !jobs_.empty() || std::any_of(maps_.begin(), maps_.end(), [](const auto& item) {
     return item.second.state != Map::State::live;

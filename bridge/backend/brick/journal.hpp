@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A brick's allocation, kept in a file: two superblocks, each with a map of all places and a log of
-// what has changed since. The newer superblock counts.
+// The file with a brick's allocation: two superblocks, each with a map of all places and a log of
+// later changes. The newer superblock counts.
 #pragma once
 
 #include <array>
@@ -29,9 +29,9 @@ class Journal {
  public:
   explicit Journal(MetaFile& file) : file_{file} {}
 
-  /// Makes a journal without blocks in a file that is empty. Errors: those of the file.
+  /// Creates a journal without blocks in an empty file. Errors: those of the file.
   int create(std::uint32_t places, const std::array<std::uint8_t, 16>& uuid);
-  /// Reads what is there, up to the first record that is not whole, and begins a new log.
+  /// Reads the journal up to the first incomplete record, and begins a new log.
   ///
   /// Errors: EBADMSG it is no journal, or is damaged; ENOSPC it has more places than the tier,
   /// which are `places`; those of the file.
@@ -39,15 +39,15 @@ class Journal {
   /// Durable when it returns 0. After an error nothing can be appended any more.
   int append(const std::vector<Record>& records);
 
-  /// Everything is durable, and the journal is not used any more: the next open() finds `epoch`.
+  /// Closes the journal after everything was made durable. The next open() returns `epoch`.
   /// Errors: as append().
   int end(std::uint64_t epoch);
-  /// Of the last life, when it has end()ed; else 0.
+  /// The epoch of the last end(); 0 if the server did not end in order, or had lost data.
   std::uint64_t last_epoch() const { return last_epoch_; }
 
   std::vector<Kept> kept() const;
   const std::array<std::uint8_t, 16>& uuid() const { return uuid_; }
-  /// As many as it was created with.
+  /// The number that the journal was created with.
   std::uint32_t places() const { return static_cast<std::uint32_t>(homes_.size()); }
 
  private:
@@ -70,7 +70,7 @@ class Journal {
   MetaFile& file_;
   std::array<std::uint8_t, 16> uuid_{};
   std::vector<Home> homes_;
-  std::uint64_t version_ = 0;  ///< of the newest superblock, whose half is its lowest bit
+  std::uint64_t version_ = 0;  ///< of the newest superblock; the lowest bit tells its half
   std::uint64_t first_ = 1;    ///< sequence of the log's first record
   std::uint32_t written_ = 0;  ///< records in the log
   std::uint32_t map_crc_ = 0;  ///< of the newest superblock

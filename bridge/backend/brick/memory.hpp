@@ -17,10 +17,10 @@ namespace rnbd::brick {
 /// Threads: any; open() and close() on the brick's.
 class BrickMemory {
  public:
-  /// Requests mark the pieces of this size that they have written.
+  /// Units: bytes. Requests mark the pieces of this size that they write to.
   static constexpr std::uint32_t kGrain = 64 * 1024;
 
-  /// Null when the system does not give that much. `blocks`: of the device.
+  /// Null when there is not enough memory. `blocks`: of the device.
   static std::unique_ptr<BrickMemory> map(std::uint32_t slots, std::uint32_t blocks);
   ~BrickMemory();
   BrickMemory(const BrickMemory&) = delete;
@@ -28,22 +28,23 @@ class BrickMemory {
 
   std::byte* at(Slot slot) const { return slots_ + slot * kBlockSize; }
 
-  /// The slot of a block, which then stays there until leave(); kNone: it has none, or is leaving.
+  /// Returns the slot of a block and keeps the block there until leave(). kNone: the block has no
+  /// slot, or is about to leave it.
   Slot enter(Block block);
-  /// True: whoever has closed the block waits for that.
+  /// True: the caller of close() waits for this.
   bool leave(Block block);
-  /// The block is known not to be there: it reads as zeros.
+  /// True: the block is not allocated, so that it reads as zeros.
   bool absent(Block block) const {
     return cells_[block].load(std::memory_order_acquire) == kAbsent;
   }
 
   void open(Block block, Slot slot);
-  /// False: a request is there; the last one is told by leave().
+  /// False: a request still uses the block; leave() of the last one returns true.
   bool close(Block block);
   void set_absent(Block block);
 
-  /// Behind each write. Also where the marks are set already: take_dirty() may be taking them, and
-  /// the store behind it must then see the bytes, or find the marks again.
+  /// Call it after each write, even if the marks are set already: take_dirty() may be clearing
+  /// them. Then the store either sees the new bytes, or finds the marks the next time.
   void mark(Slot slot, std::uint64_t offset, std::uint64_t length);
   void mark_grains(Slot slot, std::uint32_t grains) {
     dirty_[slot].fetch_or(grains, std::memory_order_release);

@@ -18,15 +18,15 @@ namespace rnbd::brick {
 
 /// The keys of one memory path. The transport implements it.
 ///
-/// Threads: called on the brick's; what it is given to call may be called on any, and later.
+/// Threads: called on the brick's. It may call back on any thread, and later.
 class BrickExposure {
  public:
   virtual ~BrickExposure() = default;
-  /// Lets the client at the other end read, or write, this memory (kRead, kWrite).
+  /// Allows the client to read or write this memory one-sided (kRead, kWrite).
   virtual void expose(
       std::span<std::byte> memory, std::uint32_t rights,
       std::function<void(int error, std::uint32_t key, std::uint64_t address)> done) = 0;
-  /// `done` when no access by the key can happen any more.
+  /// Calls `done` when no access by the key is possible any more.
   virtual void retire(std::uint32_t key, std::uint64_t address, std::function<void()> done) = 0;
   /// Ends the path.
   virtual void end() = 0;
@@ -38,10 +38,10 @@ class BrickService {
   virtual ~BrickService() = default;
   /// Runs `work` on the brick's thread.
   virtual void run(std::function<void(Brick&)> work) = 0;
-  /// `then` is called on the brick's thread, from inside the brick, and calls nothing of it.
+  /// `then` is called on the brick's thread, from inside the brick. It must not call the brick.
   /// Threads: the brick's.
   virtual Ticket ask(std::function<void(const Reply&)> then) = 0;
-  /// Ends a ticket that the brick has not been told of.
+  /// Ends a ticket that was not given to the brick yet.
   /// Threads: the brick's.
   virtual void answer(Ticket ticket, const Reply& reply) = 0;
 
@@ -57,11 +57,11 @@ class BrickService {
   virtual BrickMemory& memory() = 0;
   virtual const BrickOptions& options() const = 0;
   virtual bool has_tier() const = 0;
-  /// Another number than before: what was not synced may be lost.
+  /// A new number means that data without a sync may be lost.
   virtual std::uint64_t epoch() const = 0;
   virtual const std::array<std::uint8_t, 16>& uuid() const = 0;
   virtual Session new_session() = 0;
-  /// The last request has left a block that is wanted.
+  /// Called when the last request has left a block that is being closed.
   void left(Block block) {
     run([block](Brick& brick) { brick.released(block); });
   }

@@ -56,7 +56,7 @@ struct Span {
   std::uint32_t length = 0;
 };
 
-/// A block as LIST tells it.
+/// A block in the answer to LIST.
 struct Listed {
   Block block = 0;
   bool in_memory = false;

@@ -64,7 +64,7 @@ BrickWorker::~BrickWorker() {
   guard_.reset();
   io_.stop();
   thread_.join();
-  // Nothing is lost, so clients need not hear of a loss.
+  // No data are lost, so clients keep the epoch.
   if (error == 0 && files_.journal != nullptr) files_.journal->end(epoch_);
 }
 
@@ -125,7 +125,7 @@ int BrickWorker::write_job(const StoreJob& job, std::uint32_t grains) {
   return error != 0 ? error : sync_tier();
 }
 
-/// The kernel tells a failure once, to whoever asks first, and forgets what was lost.
+/// The kernel reports a failed write once, to the first caller, and forgets the lost data.
 int BrickWorker::sync_tier() {
   const std::lock_guard lock{tier_mutex_};
   if (tier_error_ == 0 && fdatasync(files_.tier.get()) != 0) tier_error_ = errno;

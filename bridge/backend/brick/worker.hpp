@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A brick at work: its rules on a thread of their own, its files on others, its clients' keys with
-// whoever has their connections.
+// Runs a brick: its rules on a thread of their own, and its files on others. The connections hold
+// the keys of clients.
 #pragma once
 
 #include <array>
@@ -38,7 +38,7 @@ struct BrickFiles {
 class BrickWorker final : public BrickService, public BrickHost {
  public:
   BrickWorker(const BrickOptions& options, BrickFiles files, rtrs::Log log);
-  /// Makes durable what is not; paths and requests are gone.
+  /// Makes all data durable. Paths and requests are gone by now.
   ~BrickWorker() override;
   BrickWorker(const BrickWorker&) = delete;
   BrickWorker& operator=(const BrickWorker&) = delete;
