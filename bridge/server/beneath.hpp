@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Opens files below a directory and nothing outside of it, whatever names and links say.
+// Opens files below a directory, and never one outside of it, despite names or links that lead out.
 #pragma once
 
 #include <string>
@@ -10,16 +10,16 @@ namespace rnbd {
 
 enum class Links {
   refuse,
-  follow  ///< those that stay below the directory
+  follow  ///< follows links that stay below the directory
 };
 
-/// Whether the kernel's own way can be used: old kernels do not have it, and sandboxes hide it
-/// because they cannot look into its arguments (systemd does with RestrictSUIDSGID=).
+/// True if the kernel offers openat2(). Old kernels do not have it. Sandboxes forbid it because
+/// they cannot inspect its arguments (systemd does with RestrictSUIDSGID=).
 bool has_openat2(int directory);
 
-/// Opens with O_PATH, which proves that the file is the right one and reads nothing. `flags` may be
-/// O_DIRECTORY. `use_openat2` false: step by step, which is as safe. May block as any file access
-/// may.
+/// Opens a file with O_PATH, which identifies the file without access to its contents. `flags` may
+/// be O_DIRECTORY. Without `use_openat2` it goes step by step, which is as safe. May block, as any
+/// file access may.
 ///
 /// Errors: none and errno: as open(2); EXDEV (it leads out of the directory); ELOOP (a loop of
 ///         links, one that must not be followed, or one of /proc that is no name); EAGAIN (the

@@ -44,19 +44,20 @@ class BlockServer final : public rtrs::ServerHandler {
   void on_session_down(rtrs::ServerSession& session) override;
   std::vector<rtrs::SessionItem> items(rtrs::ServerSession& session) override;
 
-  /// The limits of each session's requests from now on.
+  /// Sets new limits for the requests of each session.
   ///
   /// Threads: any.
   void limit_sessions(Limits limits) { session_limits_->set(limits); }
   Limits session_limits() const { return session_limits_->get(); }
-  /// Sessions that are still there. After the reactors stopped these have requests that hang in a
-  /// backend, and neither this nor the catalogue may be destroyed.
+  /// The number of sessions. A session that remains after the reactors have stopped has requests
+  /// that hang in a backend. Then neither this object nor the catalogue may be destroyed.
   std::size_t sessions() const;
-  /// Closes the queues into storage that was exchanged or removed, soon, on their reactors.
+  /// Closes the queues of storage that was replaced or removed. The reactors do it soon.
   ///
   /// Threads: any.
   void retire_queues();
-  /// Closes the queues into the backends, which need their reactors alive; when no session is left.
+  /// Closes all queues of backends. Call it when no session is left, and while the reactors still
+  /// run.
   void close_queues();
 
  private:

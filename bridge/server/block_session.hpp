@@ -29,9 +29,9 @@ class Brick;
 }
 class BrickClient;
 
-/// Until an OPEN without a result is refused for now. Opening takes milliseconds, and some seconds
-/// from a sleeping disk. But a client that recovers its session keeps the requests of all its
-/// devices waiting meanwhile, and fails them after 30 s (no-path-timeout).
+/// An OPEN without a result is refused for now after this time. Opening takes milliseconds, or some
+/// seconds from a sleeping disk. But meanwhile a client that recovers its session holds back the
+/// requests of all its devices, and fails them after 30 s (no-path-timeout).
 constexpr rtrs::Duration kOpenTimeout = std::chrono::seconds{5};
 
 /// The client's identity, and the limits that were agreed with it.
@@ -51,9 +51,9 @@ struct SessionFacts {
   std::shared_ptr<Throttle> throttle = {};  ///< of its requests; null: nothing limits them
 };
 
-/// Answers every request exactly once; the data path allocates nothing.
+/// Answers every request exactly once. The data path allocates no memory.
 ///
-/// Dies when nothing executes any more: its devices close and writers may be others.
+/// It is destroyed when no request runs any more. That closes its devices, and others may write.
 ///
 /// Threads: the reactor that owns the RTRS session.
 /// Source:  docs/protocol.md, RNBD messages.
@@ -66,19 +66,19 @@ class BlockSession {
   BlockSession& operator=(const BlockSession&) = delete;
 
   void on_request(rtrs::ServerRequest& request);
-  /// Nothing uses the memory any more that bricks let the client use over this path.
+  /// No access over this path to the memory of bricks is possible any more.
   void on_memory_path_down(const wire::Uuid& path);
 
   const SessionFacts& facts() const { return facts_; }
   const OpenTable& devices() const { return devices_; }
   User user() const { return {facts_.identity, facts_.peer}; }
-  /// For how long the oldest request of a device that is under way has been there, or has been
-  /// seen by this function.
+  /// The age of the device's oldest request under way. For an untimed request, it counts from the
+  /// first call of this function that found it.
   rtrs::Duration oldest_of(const Device& device);
-  /// Has the right to write to it.
+  /// True if this session has the right to write to the storage.
   bool writes_to(const WriterCount* storage) const;
-  /// The token is kept until all requests have ended that are under way to this storage, but for
-  /// those of one device.
+  /// Keeps the token until all present requests to this storage have ended, except those of one
+  /// device.
   void drain(const WriterCount* storage, const Device* but, const std::shared_ptr<void>& token);
 
  private:
@@ -232,10 +232,10 @@ class BlockSession {
   const Surroundings& surroundings_;
   OpenTable devices_;
   std::shared_ptr<Throttle> throttle_;  ///< of the session; null: it has none
-  ThrottleFlow flow_;                   ///< there
+  ThrottleFlow flow_;                   ///< in throttle_
   unsigned reservations_under_way_ = 0;
-  std::deque<Held> held_;                 ///< behind them
-  bool going_on_ = false;                 ///< with the first of these
+  std::deque<Held> held_;                 ///< behind the reservations under way
+  bool going_on_ = false;                 ///< with the first request of held_
   std::uint32_t settled_ = 0;             ///< OPENs below it have ended for the client
   std::map<std::uint32_t, int> refused_;  ///< by number, from settled_ on: the errno
   /// By name, from settled_ on: the newest OPEN of a closed device.
@@ -245,7 +245,7 @@ class BlockSession {
   unsigned refusals_ = 0;
 };
 
-/// Sessions that left do not take part any more: has it recorded, if there are any.
+/// Records that sessions which have left do not take part any more, if there are any.
 void record_leaving(ExportCatalogue& catalogue, const Surroundings& surroundings,
                     rtrs::Reactor* reactor);
 

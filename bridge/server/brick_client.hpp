@@ -23,17 +23,17 @@ class BrickClient : public std::enable_shared_from_this<BrickClient> {
   brick::BrickService& service() const { return service_; }
   brick::Session session() const { return session_; }
 
-  /// `on_recall` on the brick's thread: it wants blocks back.
+  /// Calls `on_recall` on the brick's thread when the brick wants blocks back.
   void join(std::function<void()> on_recall);
-  /// All its maps end; `then` is called on the brick's thread when their keys are dead.
+  /// Ends all maps of the session. `then` is called on the brick's thread when their keys are dead.
   ///
   /// Threads: any.
   void leave(std::function<void()> then);
   /// The number of a path in the brick; 0: unknown, and `exposure` is null.
   brick::Path path(const wire::Uuid& uuid, const std::shared_ptr<brick::BrickExposure>& exposure);
   void path_gone(const wire::Uuid& uuid);
-  /// The number of a path that is to be revoked and may have gone. One that has never mapped
-  /// anything never will.
+  /// The number of a path to revoke, which may be gone already. A path without maps will never have
+  /// any after this.
   brick::Path known_path(const wire::Uuid& uuid);
 
  private:

@@ -49,14 +49,14 @@ struct ExportSpecification {
 struct Referral {
   std::string name;
   std::string uri;
-  Rights rights = {};      ///< of those who are told; its `ro` and `rw` are the same
+  Rights rights = {};      ///< of users who learn of it; its `ro` and `rw` are equal
   std::string place = {};  ///< as ExportSpecification's
   friend bool operator==(const Referral& a, const Referral& b) {
     return a.name == b.name && a.uri == b.uri && a.rights == b.rights;
   }
 };
 
-/// Where else clients may go, as they are told.
+/// Other addresses and servers that clients learn from this one.
 struct Directions {
   std::vector<std::string> paths;  ///< addresses of this server
   std::vector<Referral> referrals;
@@ -81,14 +81,14 @@ struct CatalogueOptions {
   BackendOpener open = {};  ///< empty: open_backend()
   rtrs::Log log = {};       ///< given to the backends, as the next
   std::function<void()> on_loss = {};
-  /// For so long after the start a file of the search path that is in use is waited for: the I/O of
-  /// a server that was killed holds its files until it has ended.
+  /// For this long after the start, an OPEN waits for a file of the search path that is in use: I/O
+  /// of a killed server still holds its files.
   rtrs::Duration patience{};
-  /// Keeps the records of reservations beyond a crash; null: nothing does.
+  /// Stores the records of reservations beyond a crash; null: they are lost.
   std::shared_ptr<WriterStore> reservations = {};
   /// Likewise, the records of members of mirror groups; null: no export may be one.
   std::shared_ptr<mirror::MemberStore> members = {};
-  /// Another one than in the life before says that answered writes may be lost. 0: unknown.
+  /// If it differs from the last run's, answered writes may have been lost. 0: unknown.
   std::uint64_t volatile_epoch = 0;
 };
 
@@ -98,16 +98,16 @@ struct ExportStatus {
   std::uint64_t size = 0;  ///< bytes; 0 while it waits
   bool read_only = false;
   std::string trouble;  ///< why it waits for its storage; "": it is open
-  bool in_use = false;  ///< it waits because somebody else has its storage
+  bool in_use = false;  ///< it waits because another program has its storage
   Limits limits = {};
-  ThrottleReading throttled = {};  ///< by these
+  ThrottleReading throttled = {};  ///< by `limits`
 
   bool waits() const { return !trouble.empty(); }
 };
 
-/// The effect of a reload on the exports; all of it at once, or nothing.
+/// The changes that a reload makes to the exports. They happen together, or not at all.
 struct CatalogueChange {
-  std::vector<ExportSpecification> add;  ///< new, or in place of those that are removed
+  std::vector<ExportSpecification> add;  ///< new exports, and replacements of removed ones
   std::vector<std::string> remove;       ///< names
   /// Rights, description and limits of exports that stay.
   std::vector<ExportSpecification> update;
@@ -117,8 +117,8 @@ struct CatalogueChange {
 
 /// All exports of one server. Must outlive every lease.
 ///
-/// Threads: add() and set_search_path() before the first session; the rest any. Blocking calls are
-/// not made on an event loop.
+/// Threads: add() and set_search_path() before the first session; the rest any. Event loops must
+///          not make blocking calls.
 class ExportCatalogue {
  public:
   explicit ExportCatalogue(CatalogueOptions options);
@@ -130,15 +130,15 @@ class ExportCatalogue {
   /// storage is in use by another program for now, or is not there, the export waits until
   /// open_waiting() has opened it.
   ///
-  /// Errors: of the request, which time does not mend (EINVAL, EEXIST, EISDIR ...): a sentence
-  ///         that names the export and the remedy.
+  /// Errors: only those that a retry cannot cure (EINVAL, EEXIST, EISDIR ...): a sentence with the
+  ///         export's name and the remedy.
   tl::expected<void, Failure> add(const ExportSpecification& specification);
   /// Tries once to open the waiting exports. True: some export is open, or waits for another
   /// reason. May block as opening does.
   ///
   /// Threads: any, one at a time.
   bool open_waiting();
-  /// Some export waits.
+  /// True if some export waits.
   bool waits() const;
   /// The exports that have a name, in the order of their names.
   std::vector<ExportStatus> exports() const;
@@ -149,41 +149,42 @@ class ExportCatalogue {
   ///
   /// Errors: EINVAL, ENOTDIR, with the remedy.
   tl::expected<void, Failure> set_search_path(const std::string& directory);
-  /// Opens the storage of new exports, and puts the change into force. It changes nothing if an
-  /// export cannot be opened now, or if it shall only check. If a client has a removed export open,
-  /// the storage stays until the client closes it. Waits some seconds for an attempt to open
-  /// waiting exports; may block as opening does.
+  /// Opens the storage of new exports, and puts the change into force. Nothing changes if an export
+  /// cannot be opened now, or with `check_only`. If a client has a removed export open, the storage
+  /// stays until the client closes it. Waits some seconds for a running open_waiting(), and may
+  /// block as opening does.
   ///
-  /// Errors: a sentence for each fault; none: it is done.
+  /// Errors: a sentence for each mistake; no sentence is success.
   ///
   /// Threads: any.
   std::vector<std::string> change(CatalogueChange wanted, bool check_only);
-  /// Why there is no search path yet; "": there is one, or none was set.
+  /// The reason for a missing search path; "": it exists, or none was set.
   std::string trouble_with_search_path() const;
 
-  /// The name of an export leads to another storage by now: its file was deleted or replaced, and
-  /// is not in use, or a device was taken away. Never blocks.
+  /// True if the name of an export no longer leads to its open storage: an unused file was deleted
+  /// or replaced, or a device was removed. Never blocks.
   bool is_stale(std::string_view name) const;
-  /// Puts the present storage of the name in place of the old one. If there is none, a deleted file
-  /// stays, and the export of a device has no storage until the next call. May block as opening
-  /// does.
+  /// Opens the storage that the name leads to now, in place of the old one. If there is none, a
+  /// deleted file stays open, and the export of a device has no storage until the next call. May
+  /// block as opening does.
   void renew(std::string_view name);
-  /// Why an export that has a name has no storage now.
+  /// The reason why a named export has no storage now.
   std::string trouble_of(std::string_view name) const;
 
   /// The rights of a user on an export, or on the files of the search path, under this name.
   Permission permission(std::string_view name, const User& user) const;
-  /// The export has a list of users with rights.
+  /// True if the export has a list of users with rights.
   bool has_rights(std::string_view name) const;
-  /// Of the files below the search path; before the first session, or by a reload.
+  /// Sets the rights on files below the search path; before the first session, or by a reload.
   void set_search_rights(Rights rights);
   /// Likewise.
   void set_directions(Directions directions);
   Directions directions() const;
-  /// The URI of a name that another server has now, also in another spelling of a file's path, and
-  /// whatever is below the search path; "": none has it.
+  /// The URI of an export that another server has, even if a file of this name exists below the
+  /// search path. Other spellings of the same path match, too. "": no other server has it.
   std::string referral_of(std::string_view name) const;
-  /// Clients are told that a file is not there without a look at it, but not sooner than otherwise.
+  /// Looks for a file and drops the result. So a client without rights, which gets the answer that
+  /// there is no such file, gets it after the usual time.
   void look_in_vain(std::string_view owner, std::string_view device_name) const;
   /// The name of the session's or the user's own directory in the search path.
   const std::string& owner_of_files(const std::string& session_name, const std::string& user) const;
@@ -191,53 +192,55 @@ class ExportCatalogue {
   bool has(std::string_view name) const;
   bool has_search_path() const { return !search_directory_.empty(); }
 
-  /// The lines of OPENs: by file name for opening a file, and one for the state directory. A server
-  /// has one state directory, so all reservations hang when one does.
+  /// The queues of OPENs: one for each file, and one for the state directory. A server has one
+  /// state directory, so one hanging reservation holds up all.
   OpenLines& lines() { return lines_; }
   std::string line_of_file(std::string_view owner, std::string_view device_name) const;
   static std::string line_of_reservations() { return {}; }
 
-  /// reserve() where there is nothing to record: a session that reads only, or that has the
-  /// storage open for writing already and ends nobody's part. False: it is something else. Never
+  /// Does the work of reserve() if there is nothing to record: the session only reads, or has the
+  /// storage open for writing already and ends no other reservation. False: call reserve(). Never
   /// blocks.
   bool rejoin(Lease& lease, const wire::Uuid& session, OpenKind open_kind);
-  /// The session takes part in writing from here on. May block.
+  /// Lets the session take part in writing from now on. May block.
   ///
   /// Errors: of the store.
   tl::expected<void, std::string> reserve(Lease& lease, const wire::Uuid& session,
                                           OpenKind open_kind);
   /// Names the writer of this lease for messages to refused clients: "'vm1' (10.0.0.5:40312)".
   void name_writer(Lease& lease, const std::string& who);
-  /// "'vm1' (10.0.0.5:40312) writes to it", "somebody else writes to it" if nobody is named.
+  /// "'vm1' (10.0.0.5:40312) writes to it"; "somebody else writes to it" if no writer has a name.
   std::string who_writes(const WriterCount* storage) const;
-  /// The same for an export; "": nobody. None: there is no such export, or it has no storage.
+  /// The same for an export; "": no writer. None: there is no such export, or it has no storage.
   std::optional<std::string> who_has(std::string_view name) const;
-  /// Another number than before, of the same upper half: another session has had it for writing in
-  /// between. 0: a reader, which does not need it. Never blocks. Of an unclaimed lease: the number
-  /// of the last writer; 0 while one is there.
+  /// A number that changes when another session has had the storage for writing in between; its
+  /// upper half stays. 0 for a reader, which does not need it. Of an unclaimed lease it is the
+  /// number of the last writer, or 0 while there is one. Never blocks.
   std::uint64_t writer_serial(const Lease& lease) const;
   /// The number that the user of an unclaimed lease has to show with a CLAIM. Never blocks.
   std::uint64_t look(const Lease& lease) const;
-  /// The right to write, for an unclaimed lease with a look(). It makes no reservation yet. Never
-  /// blocks.
+  /// Gives an unclaimed lease the right to write, after a look(). It makes no reservation yet.
+  /// Never blocks.
   ///
   /// Errors: EPERM (too many writers), ESTALE (others may have written since that look).
   tl::expected<Lease, int> claim(const Lease& lease, const wire::Claim& seen);
-  /// No other session can have written between the look of `seen` and that of `granted`, or it was
-  /// a look at a lease with the right to write.
+  /// True if no other session can have written between the look of `seen` and that of `granted`, or
+  /// the former was a look at a lease with the right to write.
   bool saw_as_much(const wire::Claim& seen, const wire::Claim& granted) const;
-  /// Ends all reservations of the session, also for the next life of the server: writes that its
-  /// client has in flight are not carried out when it comes again. May block.
+  /// Ends all reservations of the session, and records that for the next run of the server. If the
+  /// client comes again, its writes in flight are refused. May block.
   ///
   /// Errors: of the store.
   tl::expected<void, std::string> expel(const wire::Uuid& session);
-  /// Sessions that left do not take part any more, which is to be recorded.
+  /// True if sessions have left and record_left() must record that they do not take part any more.
   bool has_left() const;
   /// May block.
   void record_left();
-  /// The server ends: a session that leaves from here on is only cut off, as in a crash.
+  /// The server is stopping. A session that leaves from now on keeps its reservation, as in a
+  /// crash.
   void end();
-  /// Which life of this server keeps the storage open; 0: it is open while somebody uses it.
+  /// The number of this run of the server, for storage that it keeps open; 0: the storage is open
+  /// only while it is used.
   std::uint32_t life_of(const Lease& lease) const {
     return lease.storage()->permanent() ? life_ : 0;
   }
@@ -253,22 +256,22 @@ class ExportCatalogue {
   ///         backend's; the text is for the log.
   tl::expected<Lease, Refusal> open_file(std::string_view owner, std::string_view device_name,
                                          const Access& access);
-  /// That of an export that has a name; null: it is a file of the search path.
+  /// The throttle of a named export; null: it is a file of the search path.
   std::shared_ptr<Throttle> throttle_of(std::string_view name) const;
-  /// Nobody waits any more because of a limit.
+  /// Lifts all limits, so that no request waits for them any more.
   void lift_limits();
-  /// Of an export that is open.
+  /// The writers of an open export.
   const WriterCount* writers(std::string_view name) const;
 
-  /// The exports that have a name, in the order of their names; the descriptions say which of them
-  /// somebody may write to. Of a user those that he may open only; null: all.
+  /// The named exports, in the order of their names. The descriptions say which of them are
+  /// writable. With a user, only the exports that the user may open; null: all.
   std::vector<wire::ExportName> list(const User* user = nullptr) const;
-  /// The same exports with their sizes, rights and states, and what else is of these kinds. A user
-  /// who may not open anything here is told of no addresses.
+  /// The same exports with their sizes, rights and states, and the other entries of these kinds. A
+  /// user without any right here gets no addresses.
   std::vector<wire::DirectoryEntry> directory(const User* user = nullptr,
                                               std::uint32_t kinds = wire::kDirectoryExports) const;
 
-  /// Lets go of storage; the last one closes it. May block as any file access may.
+  /// Drops a reference to storage; the last one closes it. May block as any file access may.
   void close(std::shared_ptr<Storage> storage);
 
  private:
@@ -279,7 +282,7 @@ class ExportCatalogue {
     friend auto operator<=>(const FileKey&, const FileKey&) = default;
   };
   struct Named {
-    std::shared_ptr<Storage> storage;  ///< null while it waits; guarded by mutex_
+    std::shared_ptr<Storage> storage;  ///< null while the export waits; guarded by mutex_
     Geometry geometry;                 ///< likewise; read-only when only the export is
     ExportSpecification specification;
     std::string lost = {};  ///< why it has no storage any more; guarded by mutex_
@@ -312,7 +315,7 @@ class ExportCatalogue {
   tl::expected<void, Failure> open_search_path();
   std::shared_ptr<const SearchPath> search_path() const;
   int why_not_open(std::string_view name) const;
-  /// Whether to try once more to open a storage in use; if so, some time has passed.
+  /// True: try again to open storage in use. In that case the function has waited a little.
   bool wait_for(const Failure& failure, bool& told) const;
   tl::expected<std::shared_ptr<Storage>, Failure> open_storage(const std::string& storage,
                                                                const BackendOptions& options,
@@ -351,10 +354,10 @@ class ExportCatalogue {
   CatalogueOptions options_;
   std::chrono::steady_clock::time_point impatient_from_;
   NamedExports named_;  ///< guarded by mutex_; changed by change() only after the start
-  /// Somebody may still be about to give one of them a storage.
+  /// Kept, because another thread may still be about to give one of them its storage.
   std::vector<NamedExports::node_type> removed_;
   std::timed_mutex admin_mutex_;  ///< around open_waiting() and change(); taken before mutex_
-  std::vector<Waiting> waiting_;  ///< changed by these two, under mutex_
+  std::vector<Waiting> waiting_;  ///< changed by open_waiting() and change(), under mutex_
   std::string search_directory_;  ///< constant after the start; "": none
   std::shared_ptr<const SearchPath> search_path_;  ///< null while it waits; guarded by mutex_
   Rights search_rights_;                           ///< guarded by mutex_
@@ -381,7 +384,7 @@ class ExportCatalogue {
   OpenLines lines_;
 };
 
-/// The fault of an export's name, as the end of a sentence; "" = none.
+/// The mistake in an export's name, as the end of a sentence; "" = none.
 std::string fault_of_name(std::string_view name);
 /// The same for its description.
 std::string fault_of_description(std::string_view description);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An export's shape as RNBD tells it to clients.
+// An export's properties as RNBD describes them to clients.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace rnbd {
 
-/// The properties of a backend that matter to a client and to the checks of each I/O. All but the
-/// size is constant while it is open.
+/// The properties of a backend that matter to a client and to the checks of each I/O. Only the size
+/// changes while it is open.
 struct Geometry {
   std::uint64_t size = 0;     ///< bytes; may end inside the last sector; see grow()
   std::uint64_t sectors = 0;  ///< of 512 bytes, rounded up
@@ -34,7 +34,7 @@ struct Geometry {
 
   /// A write can be made durable before it is answered.
   bool honours_fua() const { return can_fua || can_flush; }
-  /// The first byte that no request may touch.
+  /// The first byte behind the reach of requests.
   std::uint64_t end() const { return sectors * wire::kSectorSize; }
 };
 
@@ -43,7 +43,7 @@ struct Geometry {
 /// Errors: a sentence when clients could not use it (empty, block sizes that RNBD cannot carry).
 tl::expected<Geometry, std::string> geometry_of(const BackendInfo& info, bool read_only);
 
-/// The storage has `size` bytes by now; never smaller than it was.
+/// Takes over a new size of the storage, which never shrinks.
 void grow(Geometry& geometry, std::uint64_t size);
 
 /// Cuts a byte range at the end of the storage. False when it is not a range of the device.

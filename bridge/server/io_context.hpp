@@ -27,7 +27,8 @@ struct BlockSession::IoContext : ThrottledRequest {
   IoPlan plan;
   Step step = Step::operation;
   bool timed = false;
-  /// By Surroundings::clock: the begin of timed requests, of the rest the time of the first look.
+  /// By Surroundings::clock: the start of a timed request; otherwise the time when it was first
+  /// seen.
   std::uint64_t began = 0;
   std::vector<BackendExtent> extents;  ///< block_status only
   PacedHandler again = nullptr;        ///< after the limits

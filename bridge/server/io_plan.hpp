@@ -21,7 +21,7 @@ struct IoPlan {
   bool fua = false;
   bool no_unmap = false;
   bool fast = false;
-  bool copy = false;         ///< brings a member of a mirror group up to date
+  bool copy = false;         ///< a copy that brings a member of a mirror group up to date
   std::uint64_t offset = 0;  ///< bytes
   std::uint64_t length = 0;  ///< bytes
 

@@ -35,12 +35,12 @@ class Storage {
   const WriterCount* writers() const { return writers_.get(); }
   /// See WriterCount.
   void changed() const { writers_->changed(); }
-  /// Open as long as the server runs, or another takes its place; the others close with their last
+  /// True: open until the server ends or other storage replaces it. False: closed with its last
   /// user.
   bool permanent() const { return permanent_; }
-  /// Another one has taken its place, and nobody opens it any more.
+  /// True: other storage has replaced it, and no client can open it any more.
   bool replaced() const { return replaced_; }
-  /// Its place in a mirror group; null where it cannot have one.
+  /// Its place in a mirror group; null if it cannot have one.
   const std::shared_ptr<mirror::Seat>& seat() const { return seat_; }
 
  private:
@@ -70,7 +70,7 @@ class Lease {
 
   /// Shared, because a reactor's queue may outlive the mapping that asked for it.
   const std::shared_ptr<Storage>& storage() const { return storage_; }
-  /// As it was when somebody looked last.
+  /// The geometry at the last look.
   const Geometry& geometry() const { return geometry_; }
   /// Takes over the growth of the storage. Never blocks.
   ///

@@ -33,7 +33,7 @@ class MemoryPaths {
 
   void up(rtrs::ServerSession& session, rtrs::Reactor* reactor, const rtrs::wire::Uuid& path,
           rtrs::Regions& regions);
-  /// The memory that was exposed there is no longer used.
+  /// The path is down: no memory that was exposed over it is used any more.
   void down(rtrs::ServerSession& session, const rtrs::wire::Uuid& path);
   /// Null: the session has no such path.
   std::shared_ptr<brick::BrickExposure> find(rtrs::ServerSession* session,

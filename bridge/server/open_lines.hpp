@@ -11,23 +11,24 @@
 
 namespace rnbd {
 
-/// Lets one caller at a time into work that may hang, per line: a file, or the state directory. A
-/// line with a hanging first caller takes no more, so that neither threads nor waiters pile up.
+/// Queues for work that may hang: a line for each file, and one for the state directory. One caller
+/// of a line works at a time. While its work hangs, the line accepts no more callers, so that
+/// neither threads nor waiters pile up.
 ///
 /// Threads: any.
 class OpenLines {
  public:
-  /// Lines that may hang at a time; each has a thread. Then no new line is begun either.
+  /// The most lines that hang at a time, each with a thread. Beyond that, no new line starts.
   static constexpr std::size_t kMostHung = 15;
 
   /// A caller in a line; only compared.
   using Who = const void*;
 
-  /// Calls `start` when it is the turn of `who`: in here, or in another thread's end(). False: the
-  /// line hangs, and `start` is not called.
+  /// Calls `start` when it is the caller's turn: here, or in another thread's end(). False: the
+  /// line hangs, and `start` is never called.
   bool begin(const std::string& line, Who who, std::function<void()> start);
-  /// The caller waits no longer: the line takes no more until the work that it has started is over.
-  /// True: it has not started any, and is out of the line.
+  /// The caller waits no longer. True: its work has not started, and it has left the line. False:
+  /// the work runs, and the line accepts no callers until it has ended.
   bool give_up(const std::string& line, Who who);
   /// The started work is over.
   void end(const std::string& line);

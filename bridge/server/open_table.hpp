@@ -34,12 +34,12 @@ struct Device {
 
   const Geometry& geometry() const { return lease.geometry(); }
   bool is_served() const { return seat != nullptr && seat->serves(mirror_session); }
-  /// A member that pulls for the client that is served.
+  /// True for another member's session, which pulls data for the served client.
   bool is_guest() const { return seat != nullptr && seat->serves(mirror_host); }
 
   std::uint32_t id = 0;
   std::uint32_t open_number = 0;    ///< of the OPEN that opened it; 0: the client does not count
-  std::uint32_t newest_number = 0;  ///< of those that asked for it
+  std::uint32_t newest_number = 0;  ///< of all OPENs for this device
   std::string name;                 ///< exactly as the client spelled it
   Lease lease;
   BackendQueue& queue;
@@ -47,33 +47,33 @@ struct Device {
   std::uint64_t writer_serial = 0;     ///< ExportCatalogue::writer_serial() when it was opened
   std::optional<wire::Claim> claim{};  ///< was granted; none: it was opened for writing
   std::shared_ptr<Throttle> throttle;  ///< of its export; null: it has none
-  ThrottleFlow flow;                   ///< there
+  ThrottleFlow flow;                   ///< in `throttle`
   unsigned waiting = 0;                ///< requests that the limits hold back
   unsigned running = 0;                ///< requests at the backend
-  std::uint64_t ended = 0;             ///< of those that were
+  std::uint64_t ended = 0;             ///< requests that have left the backend
   std::uint64_t failures = 0;          ///< of its storage
-  bool watched = false;                ///< somebody waits until nothing runs
+  bool watched = false;                ///< a drainer or closer waits until nothing runs
   bool closing = false;  ///< no longer found; its id is taken until the last request has ended
-  std::shared_ptr<BrickClient> brick;           ///< once it has asked its brick for something
-  std::vector<rtrs::ServerRequest*> closers;    ///< answered then
-  std::vector<std::shared_ptr<void>> drainers;  ///< dropped then
+  std::shared_ptr<BrickClient> brick;           ///< set by its first request to its brick
+  std::vector<rtrs::ServerRequest*> closers;    ///< answered when nothing runs
+  std::vector<std::shared_ptr<void>> drainers;  ///< dropped when nothing runs
   mirror::Seat* seat = nullptr;                 ///< of a member of a mirror group
-  std::uint64_t mirror_session = 0;             ///< there; 0: it has claimed nothing
-  std::uint64_t mirror_host = 0;                ///< as whose guest it reads; 0: nobody's
+  std::uint64_t mirror_session = 0;             ///< at the seat; 0: it has claimed nothing
+  std::uint64_t mirror_host = 0;  ///< the session that it reads for, as a guest; 0: none
 };
 
-/// Which id a device gets.
+/// The rule for new ids of devices.
 enum class DeviceIds : std::uint8_t {
   never_twice,  ///< the lowest free place, plus kMaxDevices for each time it has been free
   lowest_free,  ///< as Linux's server does; to try clients with
 };
 
-/// Hands out ids from 0 on, as Linux servers do, but none twice: a request that its sender gave up
-/// may still be under way on another connection when its device was closed and the next one opened;
-/// it must not reach that one.
+/// Hands out ids from 0 on, as Linux servers do, but none twice. A cancelled request may still be
+/// under way on another connection after its device was closed. It must not reach a device that was
+/// opened later.
 class OpenTable {
  public:
-  /// More than anybody needs, few enough that one client cannot use up the server.
+  /// Enough for any client, and few enough that one client cannot exhaust the server.
   static constexpr std::uint32_t kMaxDevices = 1024;
 
   explicit OpenTable(DeviceIds ids = DeviceIds::never_twice) : ids_{ids} {}

@@ -13,7 +13,7 @@ namespace rnbd {
 /// has been answered and the session may be gone. Then the work's callback calls let_go(), and
 /// touches nothing else.
 ///
-/// Threads: the session's reactor, but for the results, which belong to the thread while it works.
+/// Threads: the session's reactor; the results belong to the working thread until it is done.
 struct BlockSession::Opening {
   enum class State : std::uint8_t { running, over, late };
 
@@ -45,7 +45,7 @@ struct BlockSession::Opening {
   std::shared_ptr<void> timer;
   std::string line;             ///< OpenLines
   bool being_reserved = false;  ///< of the session's reservations_under_way_
-  bool renewed = false;         ///< it was seen whether the storage is there
+  bool renewed = false;         ///< it was checked that the storage still exists
   bool reclaimed = false;       ///< idle sessions have been ended for it
   unsigned waits = 0;           ///< for a writer to leave
   std::shared_ptr<void> wait;
@@ -56,7 +56,7 @@ struct BlockSession::Opening {
 
 /// Why a device is not opened, or not claimed.
 Failure refusal_of(const std::string& name, int error);
-/// The client tries again: EAGAIN is a refusal for now.
+/// A refusal for now (EAGAIN), after which the client tries again.
 Failure directory_hangs(const std::string& name);
 
 }  // namespace rnbd

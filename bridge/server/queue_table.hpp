@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One reactor's queues into the storage that its sessions use.
+// One reactor's queues to the storage of its sessions.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace rnbd {
 /// permanent storage stay. Those of other files go with their last user. So do queues that broke
 /// (an NBD server went away), or of a replaced storage. The next OPEN gets a new one.
 ///
-/// Threads: its reactor; the destructor when the reactor has stopped and nothing runs.
+/// Threads: its reactor. The destructor runs when the reactor has stopped and no request is left.
 class QueueTable {
  public:
   QueueTable(rtrs::Reactor* reactor, ExportCatalogue& catalogue, const Surroundings& surroundings)
@@ -27,10 +27,10 @@ class QueueTable {
   /// Call release() once for each acquire(). Null when the backend could not open one. Not from
   /// inside a completion of a backend.
   BackendQueue* acquire(const std::shared_ptr<Storage>& storage);
-  /// May be called from inside a completion of the very queue: it dies later.
+  /// May be called inside a completion of this queue, which is then destroyed later.
   void release(const BackendQueue& queue);
 
-  /// Those of storage that was replaced close now, if nobody uses them.
+  /// Closes unused queues of storage that was replaced.
   void retire_what_is_over();
 
   rtrs::Reactor* reactor() const { return reactor_; }
@@ -38,7 +38,7 @@ class QueueTable {
  private:
   struct Entry {
     std::shared_ptr<Storage> storage;
-    std::unique_ptr<BackendQueue> queue;  // after the storage: goes first
+    std::unique_ptr<BackendQueue> queue;  // declared after the storage, so destroyed before it
     unsigned users = 0;
   };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Records of reservations that lie beside their storage, so that every server of it finds them.
+// Records of reservations, stored beside the blocks so that every server of the storage finds them.
 #pragma once
 
 #include <map>
@@ -18,7 +18,7 @@ namespace rnbd {
 
 /// As one line of text.
 std::string text_of(const WriterRecord& record);
-/// Errors: it is damaged. "": no number was given yet.
+/// "" means that no number was given yet. Errors: the record is damaged.
 tl::expected<WriterRecord, std::string> parse_writer_record(std::string_view text);
 
 /// Keeps the records of storage that has room for notes there, and all others elsewhere.
@@ -35,7 +35,7 @@ class ReservationsBeside final : public WriterStore {
                                        const WriterRecord& record) override;
 
  private:
-  /// None: they are kept elsewhere. Null: its storage is closed.
+  /// None: the record is kept elsewhere. Null: the storage is closed.
   std::optional<std::shared_ptr<BackendNotes>> notes_of(const wire::Uuid& storage);
 
   std::shared_ptr<WriterStore> elsewhere_;

@@ -12,18 +12,18 @@
 
 namespace rnbd {
 
-/// Patterns of users: a name; the beginning of one with `*` behind it; `*` for every user that has
-/// proven a name; `@ADDRESS` or `@NETWORK/BITS` for one that has proven none and comes from there.
+/// Patterns of users. NAME is one user, and NAM* all with this beginning. `*` is every user with a
+/// proven name. `@ADDRESS` or `@NETWORK/BITS` is a user without a proven name from there.
 struct Rights {
   std::vector<std::string> rw;  ///< these may write and read
   std::vector<std::string> ro;  ///< these may read
 
-  /// None: everybody may do everything.
+  /// No lists: every user may read and write.
   bool given() const { return !rw.empty() || !ro.empty(); }
   friend bool operator==(const Rights&, const Rights&) = default;
 };
 
-/// At the other end of a session.
+/// The user at the other end of a session.
 struct User {
   std::string name = {};  ///< "": nobody has proven anything
   std::string peer = {};  ///< address and port, as "127.0.0.1:40000" or "[::1]:40000"
@@ -34,14 +34,14 @@ enum class Permission : std::uint8_t { none, read, write };
 /// Threads: any; pure.
 Permission permission_of(const Rights& rights, const User& user);
 
-/// The fault of a pattern, as the end of a sentence; "" = none.
+/// The mistake in a pattern, as the end of a sentence; "" = none.
 std::string fault_of_pattern(std::string_view pattern);
 
 /// See rtrs::audit_line(); fit for one line with any bytes in the values.
 std::string audit_line(std::string_view event, rtrs::AuditFields fields);
 
-/// The number of a session among those of all users: another user cannot make the same one by
-/// choosing the number of his session. A user without a proven name keeps his own.
+/// Makes the UUID of a session unique among all users, so that one user cannot copy the session of
+/// another. The UUID of a user without a proven name stays.
 rtrs::wire::Uuid number_of_user(const rtrs::wire::Uuid& session, std::string_view user);
 
 }  // namespace rnbd

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Finds the file that a client names below a directory, and nothing outside of it.
+// Finds a client's file by its name below a directory, and never one outside of it.
 #pragma once
 
 #include <compare>
@@ -15,8 +15,8 @@ struct stat;
 
 namespace rnbd {
 
-/// Which storage a file is, however it is spelled: the device number of a block device, the inode
-/// of a regular file.
+/// Identifies the storage behind a file, independent of its name: the device number of a block
+/// device, or the inode of a regular file.
 struct FileIdentity {
   bool block_device = false;
   std::uint64_t device = 0;
@@ -24,23 +24,23 @@ struct FileIdentity {
   friend auto operator<=>(const FileIdentity&, const FileIdentity&) = default;
 };
 
-/// False when it is neither a regular file nor a block device.
+/// Returns false when it is neither a regular file nor a block device.
 bool identify(const struct stat& status, FileIdentity& identity);
 
 struct FoundFile {
-  rtrs::OwnedFd fd;  ///< O_PATH: proves which file was meant, reads nothing
+  rtrs::OwnedFd fd;  ///< O_PATH: identifies the file without access to its contents
   FileIdentity identity;
 };
 
-/// A directory with files that clients may open by name, as the `dev_search_path` of Linux servers.
+/// A directory of files that clients may open by name, like `dev_search_path` of Linux servers.
 ///
 /// Threads: any, once open.
 /// Source:  openat2(2).
 class SearchPath {
  public:
-  /// `directory` may end with `/%SESSNAME%` or `/%IDENTITY%`. Then every client sees only the
-  /// directory below it that has the name of its session, or the name that it has proven.
-  /// `use_openat2` is true except in tests.
+  /// `directory` may end with `/%SESSNAME%` or `/%IDENTITY%`. Then each client sees only one
+  /// subdirectory, which has the name of its session or its proven name. `use_openat2` is true
+  /// except in tests.
   ///
   /// Errors: a sentence with the remedy.
   static tl::expected<SearchPath, Failure> open(const std::string& directory,
@@ -56,9 +56,9 @@ class SearchPath {
   tl::expected<FoundFile, Failure> find(std::string_view owner, std::string_view device_name) const;
 
   const std::string& directory() const { return directory_; }
-  /// Names mean something else to each client.
+  /// True if each client has its own directory.
   static bool is_per_owner(const std::string& directory);
-  /// Those are told apart by the names that they have proven.
+  /// True if that is by the proven name of the client.
   static bool is_per_user(const std::string& directory);
 
  private:
@@ -68,11 +68,10 @@ class SearchPath {
   bool per_owner_ = false;
 };
 
-/// Whether a client may use `name` for a device at all: no empty, `.` or `..` component (slashes in
-/// front are ignored).
+/// True if `name` is allowed: it has no empty, `.` or `..` component. Slashes in front are ignored.
 bool is_tame(std::string_view name);
 
-/// Whether two such names are the same path, as `a/b` and `/a//b` are.
+/// True if two such names are the same path, as `a/b` and `/a//b` are.
 bool is_same_file_name(std::string_view a, std::string_view b);
 
 }  // namespace rnbd

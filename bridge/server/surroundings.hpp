@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The services that the request logic may ask of the program around it. All may be empty: the
+// The services that the program offers to the request logic. Each may be empty, because the
 // simulator and the unit tests have no threads and no event loop.
 #pragma once
 
@@ -30,10 +30,10 @@ class WriterCount;
 struct Device;
 
 struct Surroundings {
-  /// Runs `work` on the reactor soon, from its event loop and not from inside the caller.
+  /// Runs `work` on the reactor soon, from its event loop and not inside this call.
   std::function<void(rtrs::Reactor* reactor, std::function<void()> work)> later;
-  /// Runs `work` on the reactor when the time is over, unless the result is dropped before, on the
-  /// reactor. Empty: time never ends.
+  /// Runs `work` on the reactor after a time. To cancel it, the reactor drops the result. Empty:
+  /// the time never ends.
   std::function<std::shared_ptr<void>(rtrs::Reactor* reactor, rtrs::Duration time,
                                       std::function<void()> work)>
       after;
@@ -42,17 +42,17 @@ struct Surroundings {
   std::function<void(rtrs::Reactor* reactor, std::function<void()> work,
                      std::function<void()> then)>
       offload;
-  /// As offload, for work that waits for nothing but the server's own state directory.
+  /// The same as offload, for work that waits only for the server's own state directory.
   std::function<void(rtrs::Reactor* reactor, std::function<void()> work,
                      std::function<void()> then)>
       record;
-  /// Ends sessions without paths and requests that may write to this storage, then runs `then` on
-  /// the reactor. `reason` is for the log: the client that wants their device.
+  /// Ends the sessions that may write to this storage and have neither paths nor requests. Then
+  /// runs `then` on the reactor. `reason` names the client that wants the device, for the log.
   std::function<void(rtrs::Reactor* reactor, const WriterCount* storage, const std::string& reason,
                      std::function<void()> then)>
       reclaim;
-  /// Tells `then` on the reactor whether a session may write to this storage that has a path, or
-  /// requests.
+  /// Finds out whether some session that may write to this storage has a path or requests. Calls
+  /// `then` with the result, on the reactor.
   std::function<void(rtrs::Reactor* reactor, const WriterCount* storage,
                      std::function<void(bool)> then)>
       survey;
@@ -61,20 +61,20 @@ struct Surroundings {
   std::function<std::shared_ptr<brick::BrickExposure>(rtrs::ServerSession* session,
                                                       const std::array<std::uint8_t, 16>& path)>
       exposure = {};
-  /// Tells a session of the reactor that a brick wants blocks back, if it is still there.
+  /// Tells a session of the reactor, if it still exists, that a brick wants blocks back.
   /// Threads: any.
   std::function<void(rtrs::Reactor* reactor, rtrs::ServerSession* session)> recall = {};
-  /// Runs `then` on the reactor when all requests to this storage have ended that are under way,
-  /// over all devices but one.
+  /// Runs `then` on the reactor when all present requests to this storage have ended, except those
+  /// of one device.
   std::function<void(rtrs::Reactor* reactor, const WriterCount* storage, const Device* but,
                      std::function<void()> then)>
       drain = {};
   /// Reads from another member of a mirror group, and runs `then` on the reactor with an errno.
-  /// Empty: this server reads from none.
+  /// Empty: this server cannot read from others.
   std::function<void(rtrs::Reactor* reactor, const mirror::PullSource& source,
                      rtrs::MutableBytes into, std::function<void(int error)> then)>
       pull = {};
-  /// A line about the client at an address.
+  /// Writes a line about the client at an address.
   std::function<void(rtrs::LogLevel level, const std::string& peer, const std::string& line)> log;
 
   /// Counts the devices' requests; null: each device counts for itself.
@@ -84,10 +84,10 @@ struct Surroundings {
   /// Units: nanoseconds, never 0.
   std::uint64_t (*clock)() = nullptr;
 
-  /// As offload, at once when there is none.
+  /// Calls offload, or runs the work at once if offload is empty.
   void run_blocking(rtrs::Reactor* reactor, std::function<void()> work,
                     std::function<void()> then) const;
-  /// As record, at once when there is none.
+  /// Calls record, or runs the work at once if record is empty.
   void run_recording(rtrs::Reactor* reactor, std::function<void()> work,
                      std::function<void()> then) const;
   std::shared_ptr<Meter> meter(const std::string& device, const rtrs::Reactor* reactor) const;

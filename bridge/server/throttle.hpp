@@ -41,17 +41,17 @@ class LimitSetting {
   std::atomic<bool> any_{false};
 };
 
-/// A request in front of a throttle; a part of its owner's account of it.
+/// A request in front of a throttle; embedded in the object of its owner.
 struct ThrottledRequest {
-  /// Its turn has come: called once, on the reactor of its flow, never from inside admit().
+  /// Called once when its turn comes, on the reactor of its flow, never inside admit().
   void (*go_on)(ThrottledRequest& request) = nullptr;
   std::uint64_t bytes = 0;
   std::uint64_t since = 0;           ///< by Surroundings::clock, while it waits
-  ThrottledRequest* next = nullptr;  ///< while it waits; its owner's otherwise
+  ThrottledRequest* next = nullptr;  ///< while it waits; otherwise free for its owner
 };
 
-/// The requests of one session in front of a throttle, in their order. Dies when none of them
-/// waits.
+/// The queue of one session's requests in front of a throttle. It must be empty when it is
+/// destroyed.
 class ThrottleFlow {
  public:
   explicit ThrottleFlow(rtrs::Reactor* reactor) : reactor_{reactor} {}
@@ -64,19 +64,19 @@ class ThrottleFlow {
   rtrs::Reactor* reactor_;
   ThrottledRequest* first_ = nullptr;
   ThrottledRequest* last_ = nullptr;
-  std::uint64_t served_ = 0;  ///< in the throttle's own time: the end of its last turn
+  std::uint64_t served_ = 0;  ///< the end of its last turn, in the throttle's own time
 };
 
 /// The work of a throttle so far.
 struct ThrottleReading {
   std::uint64_t waiting = 0;      ///< requests, now
-  std::uint64_t waited = 0;       ///< requests whose turn came after some time
+  std::uint64_t waited = 0;       ///< requests that had to wait
   std::uint64_t nanoseconds = 0;  ///< that these have waited together
 };
 
-/// Lets as many requests go on as its limits allow. All flows that wait get the same share of
-/// them, however many requests each has there. Unused room is kept for a tenth of a second.
-/// A request larger than that goes on, too, and those behind it wait accordingly longer.
+/// Lets requests go on at the rate of its limits. Waiting flows get equal shares, independent of
+/// their numbers of requests. Unused room is kept for a tenth of a second. A larger request goes
+/// on, too, and the next ones wait longer in turn.
 ///
 /// Threads: admit() and take_back() the reactor of their flow; the rest any.
 class Throttle : public std::enable_shared_from_this<Throttle> {
@@ -87,8 +87,8 @@ class Throttle : public std::enable_shared_from_this<Throttle> {
   /// True: the request goes on now. False: it waits. Never blocks. `surroundings` have a clock and
   /// timers, and outlive the reactors.
   bool admit(ThrottleFlow& flow, ThrottledRequest& request, const Surroundings& surroundings);
-  /// Those of the flow for which `which` is true wait no more; their go_on() is not called. They
-  /// are a list, in their order.
+  /// Takes the requests for which `which` is true out of the flow, without a call of go_on().
+  /// Returns them as a list, in their order.
   ThrottledRequest* take_back(ThrottleFlow& flow,
                               const std::function<bool(const ThrottledRequest&)>& which);
   ThrottleReading reading() const;
@@ -109,8 +109,8 @@ class Throttle : public std::enable_shared_from_this<Throttle> {
 
   std::shared_ptr<const LimitSetting> setting_;
   mutable std::mutex mutex_;                 ///< guards all below; never held for I/O
-  Limits limits_;                            ///< by which the two times below were computed
-  std::uint64_t operations_paid_until_ = 0;  ///< when the limit is kept up with again
+  Limits limits_;                            ///< the limits behind the two times below
+  std::uint64_t operations_paid_until_ = 0;  ///< when the rate is back within the limit
   std::uint64_t bytes_paid_until_ = 0;       ///< likewise
   std::uint64_t own_time_ = 0;               ///< the begin of the newest turn
   std::vector<ThrottleFlow*> waiting_;       ///< flows with requests

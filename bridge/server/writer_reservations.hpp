@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Reservations: the sessions that may write to a storage, and those that may come back to it and
-// repeat their requests.
+// repeat their requests. A session with a reservation takes part in writing.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct Access {
   Access(wire::AccessMode how, const wire::Uuid& session = {}) : mode{how}, again{session} {}
 
   wire::AccessMode mode;
-  wire::Uuid again;        ///< of a session that had it open
+  wire::Uuid again;        ///< the session that had it open
   bool unclaimed = false;  ///< excludes nobody, and is excluded by nobody
 };
 
@@ -31,34 +31,34 @@ struct Access {
 struct WriterRecord {
   struct Part {
     wire::Uuid session{};
-    /// The same as long as the reservation lasts: a session that finds another one must not repeat
-    /// the writes that were in flight before.
+    /// Constant while the reservation lasts. A session that finds a different number must not
+    /// repeat its writes that were in flight.
     std::uint32_t number = 0;
     friend bool operator==(const Part&, const Part&) = default;
   };
-  std::uint32_t origin = 0;  ///< of the numbers, 0: none was given yet
-  std::uint32_t last = 0;    ///< that was given
+  std::uint32_t origin = 0;  ///< identifies this series of numbers; 0: none was given yet
+  std::uint32_t last = 0;    ///< the last number that was given
   std::vector<Part> parts;
 
   friend bool operator==(const WriterRecord&, const WriterRecord&) = default;
 };
 
-/// Keeps records across lives of the server. Requests in flight at its end come again in its next
-/// life, even if others have written meanwhile.
+/// Keeps records beyond the end of the server. Clients repeat the requests in flight after its next
+/// start, even if others have written meanwhile.
 ///
 /// Threads: one at a time.
 class WriterStore {
  public:
   virtual ~WriterStore() = default;
-  /// Around a load and the save that depends on it: keeps other servers out. May block.
+  /// Keeps other servers out during a load and the save that depends on it. May block.
   virtual void lock() {}
   virtual void unlock() {}
-  /// A storage is open for writing, and has room for notes; null: it has none.
+  /// Announces storage that is open for writing, with its notes; null: it has no room for notes.
   virtual void opened(const wire::Uuid& /*storage*/,
                       const std::shared_ptr<BackendNotes>& /*notes*/) {}
-  /// No number was given yet: there is none. May block.
+  /// Returns an empty record if no number was given yet. May block.
   ///
-  /// Errors: the obstacle to knowing it.
+  /// Errors: the obstacle to reading it.
   virtual tl::expected<WriterRecord, std::string> load(const wire::Uuid& storage) = 0;
   /// Durable when it returns. May block.
   ///
@@ -67,35 +67,36 @@ class WriterStore {
                                                const WriterRecord& record) = 0;
 };
 
-/// How a session comes to write.
+/// The way a session opens storage for writing.
 enum class OpenKind : std::uint8_t {
-  anew,     ///< somebody opens it there
-  again,    ///< it had it open, and looks at its number before it repeats anything
+  anew,     ///< a user of the client opens it
+  again,    ///< the session had it open, and checks its number before it repeats requests
   unknown,  ///< Linux's clients do not say
 };
 
 /// The sessions that have a storage open for writing, and those with a reservation. A session
 /// reserves when it opens the storage for writing. The reservation ends with any of these:
 /// - another session opens it anew, or a Linux client without a reservation opens it, and the
-///   session is not there itself;
-/// - the session leaves while another one is there: it closes the storage or is cut off;
+///   session does not have it open itself;
+/// - the session leaves while another one has it open: it closes the storage or is cut off;
 /// - the session closes the storage, and another one that was cut off may come back.
-/// So two have reservations while a machine migrates, and both after a crash of the server.
+/// So two sessions have reservations while a virtual machine migrates, and after a crash of the
+/// server.
 ///
 /// Threads: its catalogue's lock.
 class WriterReservations {
  public:
-  /// Its record is no older than the store's.
+  /// True if some session has the storage open for writing. Then record() is up to date.
   bool anybody_there() const { return !there_.empty(); }
-  /// Some session with a reservation is away, and may come back.
+  /// True if a session with a reservation is away, and may come back.
   bool anybody_away() const {
     return std::ranges::any_of(record_.parts,
                                [&](const auto& part) { return !is_there(part.session); });
   }
   bool is_there(const wire::Uuid& session) const { return there_.contains(session); }
   bool takes_part(const wire::Uuid& session) const { return number_of(session) != 0; }
-  /// The session's number, with the origin in the upper half; without a reservation the number
-  /// given last. 0: none was.
+  /// The session's number, with the origin in the upper half. Without a reservation it is the last
+  /// number that was given; 0: none was.
   std::uint64_t serial_of(const wire::Uuid& session) const;
 
   const WriterRecord& record() const { return record_; }
@@ -108,8 +109,8 @@ class WriterReservations {
   void enter(const wire::Uuid& session) { ++there_[session]; }
   /// True: the record has changed.
   bool leave(const wire::Uuid& session, bool closed);
-  /// Takes part no more, whether it is there or not: it finds another number when it comes again.
-  /// False: it took none.
+  /// Ends the session's reservation, even while it has the storage open. It will find a different
+  /// number when it comes again. False: it had no reservation.
   bool expel(const wire::Uuid& session);
   /// Cut off with the server: the record stays as it is.
   void vanish(const wire::Uuid& session);
@@ -121,8 +122,8 @@ class WriterReservations {
   std::map<wire::Uuid, unsigned> there_;  ///< how often each has it open
 };
 
-/// How many mappings may write to one storage, over all its names and all sessions, and whether
-/// they have since somebody looked.
+/// Counts the mappings that may write to one storage, over all its names and sessions, and notes
+/// writes since the last look().
 ///
 /// Threads: its catalogue's lock; look() and changed() any.
 class WriterCount {
@@ -130,12 +131,12 @@ class WriterCount {
   WriterCount() = default;
   explicit WriterCount(std::uint32_t changes) : changes_{changes} {}
 
-  /// rw excludes every other writer; two may write while a machine migrates, because the old and
-  /// the new host have the device open for a moment. Returns 0 or EPERM.
+  /// Counts a new writer. rw excludes every other writer. Two may write during a migration, because
+  /// the old and the new host have the device open for a moment. Returns 0 or EPERM.
   int take(wire::AccessMode mode);
-  /// One of them takes part from here on.
+  /// One of the writers has a reservation from now on.
   void take_part() { ++taking_part_; }
-  /// A session that was let in, but has no reservation yet, may still end those of others.
+  /// False: a writer without a reservation yet may still end those of others.
   bool all_take_part() const { return taking_part_ == count_; }
   bool anybody() const { return count_ > 0; }
   void give_back(bool took_part) {
@@ -143,15 +144,15 @@ class WriterCount {
     if (took_part) --taking_part_;
   }
 
-  /// A session is about to read, and to claim the storage later. The number changes when the
+  /// Called before a session reads, if it may claim the storage later. The number changes when the
   /// content may have changed since that read.
   std::uint32_t look() {
     looked_at_ = true;
     return changes_;
   }
   std::uint32_t changes() const { return changes_; }
-  /// A change has ended, which may have begun before the look. On the path of every write: the line
-  /// stays shared, but for the first one after a look.
+  /// Called when a write has ended, which may have begun before the look. Every write calls it, so
+  /// only the first one after a look writes to the cache line.
   void changed() {
     if (looked_at_.load(std::memory_order_acquire) && looked_at_.exchange(false)) ++changes_;
   }
@@ -159,7 +160,7 @@ class WriterCount {
  private:
   unsigned count_ = 0;
   unsigned taking_part_ = 0;
-  std::atomic<bool> looked_at_{true};  ///< in the server's life before, perhaps
+  std::atomic<bool> looked_at_{true};  ///< possibly in the last run of the server
   std::atomic<std::uint32_t> changes_{0};
 };
 

@@ -10,17 +10,17 @@
 
 namespace rnbd::mirror {
 
-/// A member's knowledge that outlives a crash.
+/// The state of a member that outlives a crash.
 struct MemberRecord {
   unsigned number = 0;            ///< of this member.
   unsigned members = 0;           ///< of the group
   std::uint64_t promised = 0;     ///< orders of lower terms are refused
-  View view;                      ///< the newest one that was recorded here.
-  View confirmed;                 ///< the newest one of which all its members are known to have it
+  View view;                      ///< the newest view that was recorded here
+  View confirmed;                 ///< the newest view that all its members are known to have
   std::uint64_t whole_epoch = 0;  ///< volatile epoch at its newest view; 0 = in none yet
   Maps maps;
 
-  /// Of a group that has never been attached; the members are equal then.
+  /// The record of a new group, whose members are equal.
   static MemberRecord first(unsigned number, unsigned members, std::uint32_t regions);
 };
 
@@ -36,23 +36,23 @@ class Member {
 
   const MemberRecord& record() const { return record_; }
   std::uint64_t session() const { return session_; }
-  /// Whether record() has changed since the last call.
+  /// True if record() has changed since the last call.
   bool take_changed();
 
-  /// From then on only `session` is served. The caller has ended the session before, at both ends.
+  /// Serves only `session` from now on. The caller has ended the previous session, at both ends.
   int claim(std::uint64_t term, std::uint64_t session);
-  /// The answer to a claim, refused or not.
+  /// The answer to a claim, granted or refused.
   Claimed claimed() const;
   /// `inherit`: the regions that absent members lack, or empty.
   int view(std::uint64_t session, const View& view, const View& confirmed,
            const std::vector<RegionMap>& inherit);
   int confirm(std::uint64_t session, const View& view);
-  /// Before a write to the regions [first, last]. A `copy` brings this member up to date; others
-  /// know the regions that it lacks until it is in step.
+  /// Call it before a write to the regions [first, last]. A `copy` brings this member up to date.
+  /// Until it is in step, the other members keep the map of the regions that it lacks.
   int write(std::uint64_t session, std::uint32_t first, std::uint32_t last, bool copy);
-  /// Before a read or a flush, or before the maps are told.
+  /// Call it before a read, a flush, or an answer with maps.
   int serve(std::uint64_t session) const;
-  /// All members have flushed these regions, and nothing changes them meanwhile.
+  /// Marks regions that all members have flushed. No write to them is under way.
   int cool(std::uint64_t session, const RegionMap& regions);
 
  private:
@@ -60,7 +60,7 @@ class Member {
 
   MemberRecord record_;
   std::uint64_t epoch_;
-  std::uint64_t session_ = 0;  ///< 0 = nobody has claimed it in this life
+  std::uint64_t session_ = 0;  ///< 0 = no claim since the server started
   bool changed_ = true;
 };
 

@@ -15,7 +15,7 @@
 
 namespace rnbd::mirror {
 
-/// All that a member's server keeps.
+/// The complete record of a member at its server.
 struct MemberState {
   wire::Uuid group{};
   wire::Uuid claimant{};  ///< of the promised term
@@ -24,7 +24,7 @@ struct MemberState {
   std::vector<ViewId> last_views;  ///< that were recorded here, the newest first
 };
 
-/// A state of which nothing is known about the content: any region may differ.
+/// A state with unknown content: any region may differ.
 MemberState new_member(const wire::Uuid& group, const wire::MirrorShape& shape);
 /// Puts a view in front of the last ones.
 void remember_view(MemberState& state, const ViewId& view);
@@ -45,7 +45,7 @@ struct Patch {
   std::vector<std::byte> bytes;
 };
 
-/// Leaves the head before it alone: `sequence` is one more.
+/// The place of this head. The previous head, with `sequence` - 1, stays as it is.
 Patch head_patch(const MemberState& state, std::uint64_t sequence);
 /// One sector of a disk, which is written as a whole or not at all.
 Patch page_patch(const MemberState& state, unsigned map, std::size_t page);
@@ -54,14 +54,14 @@ std::vector<std::byte> whole_image(const MemberState& state, std::uint64_t seque
 struct LoadedImage {
   MemberState state;
   std::uint64_t sequence = 0;
-  unsigned torn = 0;  ///< parts that were recognised as such
+  unsigned torn = 0;  ///< parts with a wrong checksum
 };
 
 /// Loads the newer one of the heads that are whole. If a page is torn or missing, all of its
 /// regions count as set. That is safe for regions about to be set, and for those about to be
 /// cleared.
 ///
-/// Errors: a sentence's end: no head is whole, or it is another version's.
+/// Errors: the end of a sentence: no head is whole, or the version is unknown.
 tl::expected<LoadedImage, std::string> load_image(wire::ConstBytes image);
 
 }  // namespace rnbd::mirror

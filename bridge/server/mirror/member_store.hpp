@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where the records of members outlive their server.
+// The store of members' records, which outlive their server.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,7 @@ class MemberFile {
   virtual ~MemberFile() = default;
   /// Durable when it returns, `rest` perhaps later. May block.
   ///
-  /// Errors: the obstacle, with the file's name; then any of it may be there or not.
+  /// Errors: the obstacle, with the file's name; then each part may be saved or not.
   virtual tl::expected<void, std::string> write(const Save& save) = 0;
 };
 
@@ -42,7 +42,7 @@ struct FoundMember {
 class MemberStore {
  public:
   virtual ~MemberStore() = default;
-  /// None: this storage is no member. May block.
+  /// Returns none if this storage is no member. May block.
   ///
   /// Errors: the obstacle to knowing it, or a record that is damaged.
   virtual tl::expected<std::optional<FoundMember>, std::string> load(const wire::Uuid& storage) = 0;

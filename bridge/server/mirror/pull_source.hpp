@@ -9,7 +9,7 @@
 
 namespace rnbd::mirror {
 
-/// The member serves the client that has claimed this one, too.
+/// The other member must serve the same client that has claimed this one.
 struct PullSource {
   std::string uri;
   wire::Uuid group{};

@@ -29,21 +29,23 @@ struct SeatStatus {
   std::string trouble;      ///< with the record; "": none
 };
 
-/// Of one storage, over all its names. It is empty until the first claim.
+/// One storage, under all its names, as a member of a mirror group. The seat is empty until the
+/// first claim.
 ///
-/// The functions of the data path are for the session that is served, on its reactor: nobody else
-/// changes the maps. Before another one is, all requests of that one have ended.
+/// Only the served session calls the functions of the data path, on its reactor, so no other thread
+/// changes the maps. All its requests end before another session is served.
 ///
-/// Threads: any, but for the data path and where it is said.
+/// Threads: any, except for the data path and where noted.
 class Seat : public std::enable_shared_from_this<Seat> {
  public:
-  /// `epoch`: see Member. A member that was found, or none; `trouble`: it cannot be known.
+  /// `epoch`: see Member.
   Seat(std::shared_ptr<MemberStore> store, const wire::Uuid& storage, std::uint64_t epoch)
       : store_{std::move(store)}, storage_{storage}, epoch_{epoch} {}
 
-  /// Looks whether it is a member already. Once, before anybody else uses it; may block.
+  /// Loads the record, if the storage is a member already. Call it once, before any other function.
+  /// May block.
   void load();
-  /// The storage is a member's, or somebody is about to make it one.
+  /// True if the storage is a member, or is about to become one.
   bool taken() const { return taken_.load(std::memory_order_acquire); }
   std::optional<SeatStatus> status() const;
 
@@ -54,7 +56,7 @@ class Seat : public std::enable_shared_from_this<Seat> {
   /// The regions of a range of the storage in bytes; nullopt when it ends behind the group's disk.
   std::optional<std::pair<std::uint32_t, std::uint32_t>> regions_of(std::uint64_t offset,
                                                                     std::uint64_t length) const;
-  /// A change there needs no record.
+  /// True if a write to these regions needs no new record.
   bool warm(std::uint32_t first, std::uint32_t last) const {
     for (std::uint32_t region = first; region <= last; ++region)
       if (!warm_.contains(region)) return false;
@@ -63,7 +65,7 @@ class Seat : public std::enable_shared_from_this<Seat> {
 
   // Claims. One after the other: begin() says when it is this one's turn.
   std::uint64_t next_session() { return ++last_session_; }
-  /// `then` at once or on the reactor, when all claims before have ended with end_claim().
+  /// Calls `then`, at once or on the reactor, when all earlier claims have ended with end_claim().
   void begin_claim(const Surroundings& surroundings, rtrs::Reactor* reactor,
                    std::function<void()> then);
   void end_claim();
@@ -71,35 +73,36 @@ class Seat : public std::enable_shared_from_this<Seat> {
   int misfit(const wire::MirrorClaim& claim) const;
   bool refuses(const wire::MirrorClaim& claim, std::uint64_t session) const;
   bool is_served_to(const wire::MirrorClaim& claim, std::uint64_t session) const;
-  /// Nobody is served any more; his requests may still run.
+  /// Serves no session any more. Requests of the last one may still run.
   void fence();
-  /// Nothing of others runs any more. The storage becomes a member if it is none. Then keep().
+  /// Grants the claim. The caller knows that no request of another session runs. The storage
+  /// becomes a member if it is none. Then call keep().
   void grant(const wire::MirrorClaim& claim, std::uint64_t session);
-  /// The grant is durable.
+  /// The grant is durable: serves the session.
   void serve(std::uint64_t session);
-  /// Its device is closed.
+  /// The session has closed the device.
   void leave(std::uint64_t session);
   wire::MirrorClaimResponse answer(bool refused, bool pulls) const;
-  /// The session that is served, if it is this client's; else 0.
+  /// The served session, if it belongs to this client; else 0.
   std::uint64_t host_of(const wire::Uuid& group, const wire::Uuid& claimant) const;
   wire::Uuid group() const;
   wire::Uuid claimant() const;
 
-  // Orders of the session that is served. ESTALE for others; then keep().
+  // Orders of the served session; ESTALE for any other. Call keep() afterwards.
   int view(std::uint64_t session, const View& view, const View& confirmed,
            const std::vector<RegionMap>& inherit);
   int confirm(std::uint64_t session, const View& view);
   int cool(std::uint64_t session, std::uint64_t term, const RegionMap& regions);
   int write(std::uint64_t session, std::uint32_t first, std::uint32_t last);
-  /// The regions of a write() are durable.
+  /// The record with the regions of a write() is durable.
   void warm_up(std::uint32_t first, std::uint32_t last);
-  /// REGIONS: as much as fits. Empty: there is no such map.
+  /// The answer to REGIONS, as much as fits. Empty: there is no such map.
   std::vector<std::byte> regions(std::uint32_t which, std::uint32_t first,
                                  std::size_t capacity) const;
   wire::MirrorShape shape() const;
 
-  /// Makes all changes until now durable, then calls `then` on the reactor, or at once if there are
-  /// none: with 0, or with EIO and a line in the log.
+  /// Makes all changes so far durable. Then it calls `then` with 0, or with EIO and a line in the
+  /// log. The call is made on the reactor, or at once if there are no changes.
   void keep(const Surroundings& surroundings, rtrs::Reactor* reactor,
             std::function<void(int error)> then);
 
@@ -142,12 +145,12 @@ class Seat : public std::enable_shared_from_this<Seat> {
   std::atomic<bool> taken_{false};
   std::atomic<std::uint64_t> served_{0};
   std::atomic<std::uint64_t> last_session_{0};
-  RegionMap warm_;          ///< the session that is served, on its reactor
-  std::uint64_t size_ = 0;  ///< of the group's disk; constant while somebody is served
+  RegionMap warm_;          ///< used by the served session, on its reactor
+  std::uint64_t size_ = 0;  ///< of the group's disk; constant while a session is served
   unsigned shift_ = 0;      ///< of a region; likewise
 
   mutable std::mutex mutex_;  ///< guards the rest; never held for I/O
-  MemberState about_;         ///< but for its record, which the member has
+  MemberState about_;         ///< except for the record, which member_ has
   std::optional<Member> member_;
   std::uint64_t session_ = 0;  ///< of the last grant
   std::string trouble_;
