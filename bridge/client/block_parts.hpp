@@ -22,7 +22,7 @@ inline BlockParts cut_at_blocks(const DeviceGeometry& geometry, std::uint64_t of
   return {head_end, std::max(head_end, middle_end)};
 }
 
-/// The same for a range of which the padding behind the end of the device may be a part.
+/// The same for a range that may include the padding behind the end of the device.
 inline BlockParts whole_blocks_at_end(const DeviceGeometry& geometry, std::uint64_t offset,
                                       std::uint64_t length) {
   const std::uint64_t end = offset + length;

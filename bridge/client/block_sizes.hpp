@@ -13,11 +13,11 @@ namespace rnbd {
 struct BlockSizes {
   std::uint32_t minimum = 1;
   std::uint32_t preferred = 4096;
-  std::uint32_t maximum = 32 * 1024 * 1024;  ///< the most that portable clients send
+  std::uint32_t maximum = 32 * 1024 * 1024;  ///< the largest request of portable clients
 };
 
-/// Single bytes work, so no more is demanded: clients themselves refuse requests below the minimum.
-/// The preferred size is the fast one.
+/// The minimum is one byte, because single bytes work and clients refuse smaller requests
+/// themselves. The preferred size is the fast one.
 inline BlockSizes block_sizes(const DeviceGeometry& geometry) {
   BlockSizes sizes;
   sizes.preferred =

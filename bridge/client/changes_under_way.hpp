@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Keeps two users of a device from having changes of the same bytes under way.
+// Makes a write wait while another user's write to the same bytes is under way.
 #pragma once
 
 #include <atomic>
@@ -15,40 +15,40 @@ namespace rnbd {
 
 /// The writes of a device that are in flight, each with its user.
 ///
-/// A client that loses one of several connections sends its unanswered writes again over another
-/// one. We may learn of the loss only later: until then the first copy is in flight for a user that
-/// has gone. An overlapping write waits here until that copy has ended or is cancelled (then
-/// rtrs::Request::scope takes over). Among live users there is no order to lose: NBD promises none
-/// for overlapping writes.
+/// A client that loses one of several connections repeats its unanswered writes on another one.
+/// This program may notice the loss later, so the first copy may still be in flight for the old
+/// user. An overlapping write waits here until that copy has ended or is cancelled (then
+/// rtrs::Request::scope takes over). Live users need no order, because NBD promises none for
+/// overlapping writes.
 ///
 /// Invariant: no write enters while an overlapping one of another user is inside.
 ///
-/// A device with one user has nothing to compare, and takes no lock: its writes are only counted,
-/// and all belong to that user. Each changes `state_`, and all its changes have one order. A write
-/// that was counted before kShared was set is seen by every write of the second user, which waits
-/// for it whatever its bytes are. A write that comes later finds kShared, and is listed.
+/// A device with one user takes no lock: its writes are only counted, in `state_`. All changes of
+/// `state_` have one order. If a write was counted before kShared was set, every write of the
+/// second user sees that and waits, even if the bytes differ. A later write finds kShared and is
+/// listed with its range.
 ///
-/// Threads: any. Memory is allocated only for more listed writes than ever before.
+/// Threads: any. It allocates memory only when more writes are listed than ever before.
 class ChangesUnderWay {
  public:
   using Place = std::uint32_t;
 
-  /// Somebody else may change the device from here on; before the first change.
+  /// Adds a user, before its first write.
   void add_user(const void* user);
-  /// Behind the last change. Of a user that was not added: nothing happens.
+  /// Removes a user, after its last write. Ignores a user that was not added.
   void remove_user(const void* user);
 
-  /// Before a change of the bytes [begin, end). None: it may overlap another user's.
+  /// Call it before a write to the bytes [begin, end). None: the write may overlap another user's.
   std::optional<Place> try_enter(const void* user, std::uint64_t begin, std::uint64_t end) {
     if (enter_alone()) return kAlone;
     const std::lock_guard lock{mutex_};
     if (must_wait(user, begin, end)) return std::nullopt;
     return add({user, begin, end});
   }
-  /// The same for callers that may wait. None: interrupted.
+  /// The same for callers that can wait. None: interrupted.
   std::optional<Place> enter(const void* user, std::uint64_t begin, std::uint64_t end,
                              const rtrs::Interrupt& interrupt);
-  /// It has ended, or is given up and counted as such.
+  /// The write has ended, or is cancelled and counted as such.
   void leave(Place place) {
     if (place == kAlone) return leave_alone();
     leave_list(place);
@@ -61,7 +61,7 @@ class ChangesUnderWay {
     std::uint64_t end = 0;
   };
 
-  static constexpr Place kAlone = UINT32_MAX;  ///< counted, and not listed
+  static constexpr Place kAlone = UINT32_MAX;  ///< counted, but not listed
   static constexpr std::uint64_t kShared = std::uint64_t{1} << 63;
 
   bool enter_alone() {
@@ -84,14 +84,14 @@ class ChangesUnderWay {
   void leave_list(Place place);
   void wake();
 
-  /// kShared: there are several users, or were when the last one came. And the number of writes
-  /// that are not listed. Alone on its cache line: every write changes it.
+  /// The number of unlisted writes, and kShared: there are several users, or were when the last one
+  /// came. It has its own cache line, because every write changes it.
   alignas(64) std::atomic<std::uint64_t> state_{0};
   alignas(64) std::mutex mutex_;
   std::condition_variable left_;
   unsigned waiting_ = 0;            ///< guarded by mutex_
   std::vector<const void*> users_;  ///< guarded by mutex_
-  const void* alone_ = nullptr;     ///< whose the writes are that are not listed; guarded by mutex_
+  const void* alone_ = nullptr;     ///< the user of the unlisted writes; guarded by mutex_
   std::vector<Change> changes_;     ///< by place; guarded by mutex_
   std::vector<Place> free_;         ///< guarded by mutex_
 };

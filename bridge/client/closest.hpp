@@ -8,7 +8,7 @@
 
 namespace rnbd {
 
-/// The candidate that somebody may have meant; "" when none is close.
+/// The candidate that was probably meant; "" when none is close.
 std::string closest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace rnbd

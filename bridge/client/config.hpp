@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The user's settings for a server and its use: parameters of the plugin, options of the bridge.
+// The user's settings for one server: parameters of the plugin, and options of the bridge.
 #pragma once
 
 #include <optional>
@@ -27,14 +27,14 @@ struct MirrorConfig {
   mirror::Degraded degraded = mirror::Degraded::allow;
 };
 
-/// Everything a client needs to know, checked.
+/// The settings of a client, after all checks.
 struct ClientConfig {
   std::vector<rtrs::PathAddress> paths;
-  bool paths_of_server = false;            ///< also those that it advertises
+  bool paths_of_server = false;            ///< use the paths that it advertises, too
   std::optional<MirrorConfig> mirror;      ///< `paths` are those of its first member
   std::string device;                      ///< "" = the export name of each client decides
   wire::Uuid uuid{};                       ///< of the disk; zeros = any
-  rtrs::ServerId server_id = 0;            ///< of the server; 0 = that at the first path
+  rtrs::ServerId server_id = 0;            ///< of the server; 0 = the one at the first path
   std::optional<wire::AccessMode> access;  ///< none: rw, and ro where the server allows no more
   bool dynamic_export = false;
   std::string session_name;  ///< "" = made up for each session
@@ -50,16 +50,17 @@ struct ClientConfig {
   rtrs::Duration reconnect_min = std::chrono::milliseconds{100};
   rtrs::Duration reconnect_max = std::chrono::seconds{2};
   rtrs::Duration settle_time = std::chrono::seconds{10};
-  std::optional<int> digest;  ///< 0 none, 1 of headers, 2 of data, too; none: 2, and 0 with TLS
+  std::optional<int> digest;  ///< 0 off, 1 headers, 2 headers and data; none: 2, or 0 with TLS
   bool header_digest() const { return digest.value_or(tls_default_digest()) >= 1; }
   bool data_digest() const { return digest.value_or(tls_default_digest()) >= 2; }
   rtrs::TlsMode tls = rtrs::TlsMode::off;
   rtrs::TlsKeys tls_keys;
-  std::optional<rtrs::TlsKeys> auth_keys;  ///< both ends prove that they have this key, in clear
-  bool extensions = true;                  ///< offer features that only rnbdkit peers know
-  bool require_extension = false;          ///< refuse servers that do not know it
-  bool passive = false;                    ///< read and write the blocks of bricks one-sided
-  bool is_member = false;                  ///< of a mirror: offer the features of one
+  /// Both ends prove that they have this key; data go in clear.
+  std::optional<rtrs::TlsKeys> auth_keys;
+  bool extensions = true;          ///< offer features that only rnbdkit peers know
+  bool require_extension = false;  ///< refuse servers that do not know it
+  bool passive = false;            ///< read and write the blocks of bricks one-sided
+  bool is_member = false;          ///< of a mirror: offer the features of one
   GeometryOptions geometry;
   std::string control;  ///< absolute path of the control socket; "" = none
   /// How to list the server's exports with this program, for the message about a missing one.
@@ -69,7 +70,7 @@ struct ClientConfig {
   std::string server() const;
 
  private:
-  /// TLS has better checks of its own.
+  /// 0 with TLS, which has better checks of its own.
   int tls_default_digest() const { return tls == rtrs::TlsMode::off ? 2 : 0; }
 };
 
@@ -88,7 +89,7 @@ std::string name_of(rtrs::PathPolicy policy);
 class ConfigReader {
  public:
   tl::expected<void, std::string> set(std::string_view key, std::string_view value);
-  /// All pairs were given: checks the combinations and fills in defaults.
+  /// Ends the input: checks the combinations and fills in defaults.
   tl::expected<ClientConfig, std::string> complete() const;
 
  private:
@@ -117,10 +118,10 @@ struct ConfigKey {
 };
 std::span<const ConfigKey> config_keys();
 
-/// `key=VALUE  help`, a paragraph per key, as nbdkit's --help shows them.
+/// `key=VALUE help`, one paragraph per key, for nbdkit's --help.
 std::string config_help();
 
-/// A name for a session that no other program will use: host name and random digits.
+/// A unique name for a session: the host name and random digits.
 std::string make_session_name();
 
 }  // namespace rnbd

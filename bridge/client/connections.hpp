@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The open devices of all NBD clients, over the session that they share.
+// The open devices of all NBD clients, which share one session.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ class Mirror;
 }
 class PassiveBrick;
 
-/// Owns every device that is open, because nbdkit does not close those that are open when it ends.
+/// Owns every open device, because nbdkit does not close them when it ends.
 ///
 /// Errors:  failures name the server and the remedy.
 /// Threads: any.
@@ -28,39 +28,39 @@ class Connections {
   Connections(const ClientConfig& config, rtrs::Log log);
   ~Connections();
 
-  /// Opens a device for one more client; `name` is the one that the client gave ("" = the default).
+  /// Opens a device for one more client; `name` comes from the client ("" = the default).
   tl::expected<Disk*, Failure> open(const std::string& name, bool readonly,
                                     const Interrupt& interrupt);
   void close(Disk* disk);
   /// `disk0 at rnbd+tcp://storage:1234 (rw), UUID ...`, a description of the export for people.
   std::string describe(const Disk& disk) const;
 
-  /// The server's exports. Errors: EOPNOTSUPP when it cannot tell.
+  /// The server's exports. Errors: EOPNOTSUPP when it cannot list them.
   tl::expected<std::vector<wire::ExportName>, Failure> exports(const Interrupt& interrupt);
   /// As Session::directory().
   tl::expected<std::vector<wire::DirectoryEntry>, Failure> directory(
       const Interrupt& interrupt, std::uint32_t kinds = wire::kDirectoryExports);
   /// As Session::who().
   std::string who(const std::string& device, const Interrupt& interrupt);
-  /// The device for a client that names none.
+  /// The device for a client that gives no name.
   tl::expected<std::string, Failure> default_device(const Interrupt& interrupt);
 
-  /// Looks whether the server and the configured device can be used, for writing if that is
-  /// demanded. Faults of single paths are logged. Keeps nothing.
+  /// Checks that the server and the configured device can be used, and written to if required. Logs
+  /// the faults of single paths. Keeps nothing open.
   tl::expected<void, Failure> probe();
 
-  /// None unless the configuration names a mirror, and somebody has opened it.
+  /// None unless the configuration names a mirror and a client has opened it.
   std::shared_ptr<mirror::Mirror> mirror();
-  /// Another one if a client elsewhere has taken the first over.
+  /// A new one after another client has taken over the first.
   std::shared_ptr<mirror::Mirror> usable_mirror();
 
-  /// Of the session that all share, or of those with all members of a mirror.
+  /// The state of the shared session, or of the sessions with all members of a mirror.
   SessionStatus status();
 
-  /// The session that all share; unused with a mirror.
+  /// The shared session; unused with a mirror.
   SharedSession& session() { return shared_; }
 
-  /// Ends everything. No client may be left inside.
+  /// Ends the session and its threads. No call may be under way.
   void leave();
 
  private:

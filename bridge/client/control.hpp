@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One message and its answer: all that is not block I/O.
+// One message and its answer, for all messages that are not block I/O.
 #pragma once
 
 #include <array>
@@ -14,23 +14,22 @@
 
 namespace rnbd {
 
-/// Sends a message of the RNBD protocol and waits for its answer, or for its errno when it has
-/// none.
+/// Sends an RNBD message and waits for its answer, or for an errno if the message has no answer.
 ///
 /// Errors:  the server's answer; the bytes of an answer are not judged here.
 /// Threads: as rtrs::Operation.
 class ControlOperation final : public rtrs::Operation {
  public:
-  /// A question: `answer` is filled on success and must outlive the operation.
+  /// A question. On success `answer` is filled; it must outlive the operation.
   template <class T>
   ControlOperation(const T& message, rtrs::MutableBytes answer)
       : ControlOperation(rtrs::wire::bytes_of(message), answer, /*is_read=*/true) {}
-  /// A command, which is answered by an errno only.
+  /// A command, whose answer is only an errno.
   template <class T>
   explicit ControlOperation(const T& message)
       : ControlOperation(rtrs::wire::bytes_of(message), {}, /*is_read=*/false) {}
-  /// The same about an open device: the message gets the id that the device has when it is sent.
-  /// `device` must outlive the operation.
+  /// The same for an open device. The message gets the id of the device at the time when it is
+  /// sent. `device` must outlive the operation.
   template <class T>
   ControlOperation(const DeviceHandle& device, const T& message, rtrs::MutableBytes answer)
       : ControlOperation(message, answer) {
@@ -68,22 +67,24 @@ class ControlOperation final : public rtrs::Operation {
   static void on_renew(rtrs::Request& request);
   static void on_done(rtrs::ClientLane& lane, rtrs::Request& request);
 
-  static constexpr std::size_t kIdOffset = 4;  ///< of the device id in every message that has one
+  /// Of the device id, in every message that has one.
+  static constexpr std::size_t kIdOffset = 4;
 
   std::array<std::byte, rtrs::kMaxUserMessage> message_;
   const std::atomic<std::uint32_t>* device_id_ = nullptr;
   rtrs::Request request_;
 };
 
-/// Closes a device by its name, whether it is open or not: servers answer the OPEN of a device that
-/// the session has open already with the id that it has. For servers that close by id only.
+/// Closes a device by its name, even if it is not open. It is for servers that close by id only.
+/// Such a server answers the OPEN of an open device with the id that it has.
 ///
-/// Errors:  as ControlOperation; none when the server does not let it be opened.
+/// Errors:  as ControlOperation; none when the server refuses the OPEN.
 /// Threads: as rtrs::Operation.
 /// Source:  docs/protocol.md, OPEN.
 class CloseByName final : public rtrs::Operation {
  public:
-  /// `handle` gets the id, which follows the session's renewals, and must outlive the operation.
+  /// `handle` gets the id, and new ids after renewals of the session. It must outlive the
+  /// operation.
   CloseByName(const std::string& device, wire::AccessMode access, DeviceHandle& handle);
   void start(rtrs::ClientLane& lane) override;
   void cancel(rtrs::ClientLane& lane) override { lane.cancel(request_); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The name of an open device in requests, and the debt of its changes to a flush.
+// The id of an open device in requests, and its writes that need a flush.
 #pragma once
 
 #include <atomic>
@@ -11,41 +11,42 @@
 
 namespace rnbd {
 
-/// An id that servers answer like that of a device which is not open.
+/// An id that is never open. Servers answer it as they answer any closed device.
 inline constexpr std::uint32_t kNoDevice = 0xFFFF'FFFF;
 
-/// Knows whether there are unflushed writes: the server has answered them, but need not have made
-/// them durable. A flush must not call them durable when the server's machine has lost them.
+/// Notes unflushed writes: the server has answered them, but may not have made them durable. If the
+/// server's machine loses them, the next flush must fail.
 ///
 /// Threads: any.
 /// Source:  docs/protocol.md, RTRS extension.
 class UnflushedWrites {
  public:
-  /// A change was answered that is not durable by itself. On the path of every write.
+  /// The server has answered a write that is not durable by itself. Every write calls this.
   void note() {
-    // The line stays shared among the writers, except after a flush.
+    // The cache line stays shared among the writers, except after a flush.
     if (!pending_.load(std::memory_order_relaxed)) pending_.store(true, std::memory_order_relaxed);
   }
 
   struct Flush {
     bool covers = false;       ///< there was something to make durable
-    std::uint64_t losses = 0;  ///< so many before it
+    std::uint64_t losses = 0;  ///< the number of losses before it
   };
-  /// Before the flush is sent.
+  /// Call it before the flush is sent.
   Flush begin_flush() {
     std::lock_guard lock{mutex_};
     const bool covers = pending_.exchange(false);
     if (covers) ++flushing_;
     return {covers, losses_};
   }
-  /// The server has answered it with `error`, or did not answer. Returns the result for its user;
-  /// `told` counts the losses known to that user. It is EIO when the flush came too late for lost
-  /// writes, whatever the server says.
+  /// Call it with the server's answer, or an errno if there is none. Returns the result for the
+  /// user. That is EIO if writes were lost before the flush, even if the server answers with
+  /// success. `told` counts the losses that the user knows.
   int end_flush(const Flush& flush, int error, std::atomic<std::uint64_t>& told);
 
-  /// Changes that were not durable may be gone. False: nothing was.
+  /// Writes that were not durable may be lost. False: there were none.
   bool lose();
-  /// The losses of which somebody knows. A new user starts with them, and hears of the others.
+  /// The losses that some user knows. A new user starts with this number, and hears of later
+  /// losses.
   std::uint64_t told() const {
     std::lock_guard lock{mutex_};
     return told_;
@@ -59,26 +60,26 @@ class UnflushedWrites {
   std::uint64_t told_ = 0;    ///< guarded by mutex_
 };
 
-/// In which life of the server's machine writes were answered.
+/// The run of the server's machine in which writes were answered.
 ///
 /// Threads: one at a time.
 /// Source:  docs/protocol.md, RTRS extension.
 class VolatileEpoch {
  public:
-  /// A session with this epoch takes the place of the last one; 0: its server does not say. True:
-  /// the machine was restarted in between.
+  /// A session with this epoch replaces the last one; 0: the server has no epoch. True: the machine
+  /// was restarted in between.
   bool enter(std::uint64_t epoch);
 
  private:
   std::uint64_t known_ = 0;
 };
 
-/// The id by which requests reach an open device, and the state that they leave behind.
+/// The id of an open device in requests, and the state that its requests leave behind.
 ///
 /// Threads: any; the id is read with a lane held, and changes only while no lane sends.
 struct DeviceHandle {
-  std::atomic<std::uint32_t> id{kNoDevice};  ///< another one in each session with the server
-  /// The messages to it, and those that close it, that nobody waits for any more.
+  std::atomic<std::uint32_t> id{kNoDevice};  ///< different in each session with the server
+  /// Counts cancelled messages to the device, including those that close it.
   std::shared_ptr<rtrs::Unresolved> unresolved = std::make_shared<rtrs::Unresolved>();
   UnflushedWrites unflushed;
 };

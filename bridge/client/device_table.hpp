@@ -25,53 +25,53 @@ namespace rnbd {
 /// Threads: its table's, except `handle` and `torn`.
 struct ClientDevice {
   enum class State : std::uint8_t { opening, open, closing };
-  /// The answer to a user who wants to change it.
+  /// The answer to a user that wants to write.
   enum class Claim : std::uint8_t {
     wait,     ///< until another user's CLAIM is answered
-    ask,      ///< The server decides.
+    ask,      ///< the server decides
     covered,  ///< by the CLAIM of another user
-    stale,    ///< likewise, but this one knows less of the content than that one
+    stale,    ///< by the CLAIM of another user, which has seen newer content than this one
   };
 
   std::string name{};
   OpenOptions options{};
   State state = State::opening;
   unsigned users = 1;  ///< if 0, it is closed later
-  /// Nobody knows whether the server has it open: a CLOSE must be answered before the next OPEN.
+  /// It is unknown whether the server has it open. A CLOSE must be answered before the next OPEN.
   bool half_closed = false;
   std::uint32_t open_number = 0;  ///< of the newest OPEN
-  std::uint64_t open_era = 0;     ///< in which that was asked
-  std::uint64_t close_era = 0;    ///< likewise, the newest CLOSE
-  bool claimed = true;            ///< its users may write to it, as far as they know its content
-  bool claiming = false;          ///< somebody waits for the answer
+  std::uint64_t open_era = 0;     ///< in which that OPEN was sent
+  std::uint64_t close_era = 0;    ///< in which the newest CLOSE was sent
+  bool claimed = true;            ///< its users may write, if they know its present content
+  bool claiming = false;          ///< a user waits for the answer
   Witness claimed_on{};           ///< the claimer's view of the content
-  DeviceGeometry geometry{};      ///< the newest known: its size may grow once it is open
-  /// As the newest session told it, in a life of the server that may have begun since.
+  DeviceGeometry geometry{};      ///< the newest known one; the size may grow
+  /// As reported in the newest session; the server may have been restarted since the OPEN.
   Witness witness{};
-  RefusalPatience patience{};  ///< with refusals to open it again
+  RefusalPatience patience{};  ///< limits the wait for refused reopenings
   std::string loss{};          ///< why it is lost, and in the table no more; "" = it is not
   DeviceHandle handle{};       ///< the id changes with the session
-  /// Something that was given up may land at any time.
+  /// True if a cancelled request may still land at any time.
   std::atomic<bool> torn{false};
 
-  /// Nothing may land on top of a new user's writes.
+  /// True if no old write can land over those of a new user.
   bool fit_for_next() const { return !handle.unresolved->writes() && !torn && !half_closed; }
-  /// For a user who knows the content as it was at `seen`.
+  /// The answer to a user that saw the content at `seen`.
   Claim claim(const Witness& seen) const {
     if (claiming) return Claim::wait;
     if (!claimed) return Claim::ask;
     return knows_as_much(seen, claimed_on, witness) ? Claim::covered : Claim::stale;
   }
-  /// The server has carried out the CLAIM of such a user, and told what there is.
+  /// The server has granted the CLAIM of such a user, and has reported the present content.
   void claim_granted(const Witness& seen, const wire::DeviceInfoResponse& told);
-  /// The server was asked once more.
+  /// Takes over a newer answer of the server to DEVICE_INFO.
   void look_again(const wire::DeviceInfoResponse& told);
 };
 
 /// The table of a session's devices, by name.
 ///
-/// Pure: Session sends the messages and lets callers wait, the simulator does so with its own
-/// clients. Both report the answers here.
+/// Pure: Session sends the messages and makes callers wait. The simulator does the same with its
+/// own clients. Both report the answers here.
 ///
 /// Threads: one at a time.
 /// Source:  docs/architecture.md, A device; docs/protocol.md, CLOSE and closing.
@@ -79,13 +79,13 @@ class DeviceTable {
  public:
   using Device = std::shared_ptr<ClientDevice>;
   using Devices = std::map<std::string, Device>;
-  /// A new record, perhaps of a class with more in it.
+  /// Creates a record, perhaps of a derived class.
   using Make = std::function<Device()>;
 
   explicit DeviceTable(Make make) : make_{std::move(make)} {}
 
   const Devices& devices() const { return devices_; }
-  /// Null: there is none of that name.
+  /// Null: there is no device of that name.
   Device find(const std::string& name) const;
 
   // ---- Sessions with the server ----
@@ -100,7 +100,7 @@ class DeviceTable {
     wait,       ///< it is being opened or closed
     open,       ///< The caller has to open it.
     share,      ///< The caller is one more user.
-    close,      ///< The caller has to close it, and joins again then.
+    close,      ///< The caller must close it first, and then call join() again.
     busy,       ///< Its users have another access mode.
     read_only,  ///< likewise, and the export cannot be written to
   };
@@ -111,30 +111,31 @@ class DeviceTable {
   Joined join(const std::string& name, const OpenOptions& options);
   /// OPEN. `answer` gets the server's, and must outlive the operation.
   std::unique_ptr<rtrs::Operation> open(ClientDevice& device, rtrs::MutableBytes answer);
-  /// The end of it. `final`: its caller does not ask again, whatever has happened.
+  /// The OPEN has ended. `final`: its caller will not ask again in any case.
   void open_ended(const ClientDevice& device, bool final);
-  /// The session that was asked is over: its answer counts no more.
+  /// True if the session of that OPEN is over, so that the caller must ask again.
   bool asks_again(const ClientDevice& device) const { return is_past(device.open_era); }
-  /// The server has opened it. Returns the limits that the answer is about; none: asks_again().
+  /// The server has opened the device. Returns the limits of the session in which it did; none:
+  /// asks_again().
   std::optional<rtrs::SessionLimits> take_id(ClientDevice& device, std::uint32_t id);
   void opened(ClientDevice& device, const DeviceGeometry& geometry);
-  /// The caller leaves without it. `answered`: the server has refused it. True: the server may open
-  /// it all the same, so that the caller has to close it.
+  /// The OPEN has failed, and the caller leaves. `answered`: the server has refused it. True: the
+  /// server may open the device all the same, so the caller must close it.
   bool not_opened(ClientDevice& device, bool answered);
 
   // ---- Closing ----
   /// A user leaves. `stuck`: cancelled requests of it are under way at the server. True: the caller
   /// has to close it.
   bool release(ClientDevice& device, bool stuck);
-  /// The next one without users or requests, which the caller has to close. Null: none.
+  /// The next device without users or requests, which the caller must close. Null: none.
   Device next_left();
   /// CLOSE. The device must outlive it.
   std::unique_ptr<rtrs::Operation> close(ClientDevice& device);
-  /// Whether its end can be about this device.
+  /// True if the answer to the CLOSE can be about this device.
   bool believes_close(const ClientDevice& device, int error) const {
     return orders_.believed(device.close_era) || !OpenOrders::closed(error);
   }
-  /// Nobody asks again, except for next_left() and join().
+  /// The CLOSE has ended and is not repeated, except through next_left() and join().
   void close_ended(ClientDevice& device, int error);
 
   // ---- Recovery, when the server has forgotten the session ----
@@ -142,28 +143,29 @@ class DeviceTable {
   /// be opened again.
   std::vector<ReopenDevice> begin_recovery(const rtrs::SessionLimits& limits, bool forgets,
                                            RefusalPatience::TimePoint now);
-  /// The server has nothing open of the session before, nor of a failed attempt.
+  /// True if the server has no device open from the last session, or from a failed attempt.
   bool certain() const { return orders_.certain(); }
-  /// Those devices, until the recovery ends.
+  /// The devices to be opened again, until the recovery ends.
   const std::vector<Device>& reopening() const { return reopening_; }
 
   struct Unflushed {
     Device device;
-    bool restarted = false;  ///< the server's machine was; otherwise the storage was lost
+    bool restarted = false;  ///< the server's machine was restarted; otherwise the storage was lost
   };
   struct Recovered {
-    std::vector<Device> lost;  ///< for their users
+    std::vector<Device> lost;  ///< no longer usable by their users
     std::vector<Unflushed> unflushed;
   };
   Recovered recovered(const std::vector<ReopenedDevice>& reopened);
-  /// It failed. `others_wait`: with some devices it could go on. Returns what is lost all the same.
+  /// The recovery has failed. `others_wait`: some devices could go on. Returns the devices that are
+  /// lost nevertheless.
   std::vector<Device> refused(const std::vector<ReopenedDevice>& reopened, bool others_wait,
                               RefusalPatience::TimePoint now);
   /// Its path was lost.
   std::vector<Device> cut_short(const std::vector<ReopenedDevice>& reopened);
 
-  /// Requests keep `device`, which is in the table no more. The record that takes its place is only
-  /// closed; the server knows it by this id.
+  /// Takes `device` out of the table; its requests keep it. A new record with the server's id takes
+  /// its place, only to be closed.
   Device leave_behind(const Device& device, std::uint32_t id);
 
  private:

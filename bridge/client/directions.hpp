@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A server's word of where else to go: by which addresses it is reached, and who has a disk that it
-// has not.
+// Directions from a server: its other addresses, and the servers of disks that it does not have
+// itself.
 #pragma once
 
 #include <string>
@@ -12,19 +12,19 @@
 
 namespace rnbd {
 
-/// The addresses of a server that it tells at most.
+/// The most addresses that a server reports.
 inline constexpr std::size_t kMaxAdvertised = 8;
 inline constexpr std::size_t kMaxReferral = 1024;  ///< bytes of the URI
 
-/// An address of a server for all its clients: `tcp:HOST[:PORT]` or `rdma:HOST[:PORT]`, an IPv6
-/// address in brackets. A source, a preference and an interface are no part of it: only the client
-/// can say them.
+/// An address of a server for all its clients: `tcp:HOST[:PORT]` or `rdma:HOST[:PORT]`, with IPv6
+/// addresses in brackets. It has no source, preference or interface, which only the client can
+/// know.
 ///
 /// Errors: a sentence with the remedy.
 tl::expected<rtrs::PathAddress, std::string> parse_advertised(std::string_view text);
 
-/// The device of another server, as URI. A file, a user and a mirror are the client's own affair;
-/// of what stands behind '?', `uuid` and `server-id` are possible.
+/// The URI of a device of another server. Files, users and mirrors are for the client to choose.
+/// Behind '?', only `uuid` and `server-id` are allowed.
 ///
 /// Errors: a sentence with the remedy.
 tl::expected<DeviceUri, std::string> parse_referral(std::string_view text);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A disk as its users see it, wherever its bytes are.
+// The interface of a disk: a device of one server, a mirror, or a brick.
 #pragma once
 
 #include <cstdint>
@@ -15,54 +15,54 @@
 
 namespace rnbd {
 
-/// How zeroes may be written.
+/// Options of write_zeroes.
 struct ZeroOptions {
   bool fua = false;
   bool may_unmap = false;  ///< the blocks may be given back
   bool fast = false;       ///< EOPNOTSUPP unless it is faster than writing zeroes
 };
 
-/// Lanes for the event loops that use a disk.
+/// The lanes that a disk offers to event loops.
 class LaneSource {
  public:
   virtual ~LaneSource() = default;
   /// The number is constant.
   virtual unsigned lanes() const = 0;
-  /// At most one loop at a time for each of them.
+  /// Each lane belongs to one loop at a time.
   virtual std::unique_ptr<rtrs::LaneLoop> take_lane(unsigned lane) = 0;
 };
 
-/// A disk in the hands of one user. Offsets and lengths are bytes and need no alignment.
+/// One user's access to a disk. Offsets and lengths are bytes and need no alignment.
 ///
-/// Every call blocks until it is answered.
+/// Every call blocks until its answer is there.
 /// Errors:  0 for success, else an errno: the server's own, EIO (no answer will come), EINTR
 ///          (interrupted), EROFS (opened ro), EINVAL (range outside the disk), EOPNOTSUPP (the
 ///          server cannot).
 /// Threads: any.
 class Disk {
  public:
-  /// Closes the disk when this was its last user; waits for the server a short while.
+  /// Closes the disk after its last user, and waits a short time for the server.
   virtual ~Disk() = default;
   Disk(const Disk&) = delete;
   Disk& operator=(const Disk&) = delete;
 
-  /// As its user knows it: the size is the one from when it was opened, or looked at again.
+  /// The geometry that this user knows. Its size dates from the opening, or from the last refresh.
   const DeviceGeometry& geometry() const { return geometry_; }
   virtual const std::string& name() const = 0;
   bool read_only() const { return read_only_ || geometry_.read_only; }
-  /// Of its access, for people.
+  /// Describes the user's access, for people.
   virtual const char* access_in_words() const = 0;
-  /// Where event loops get their lanes for transfers that begin() has begun.
+  /// The lanes for transfers after begin().
   virtual std::shared_ptr<LaneSource> lane_source() = 0;
 
-  /// Takes over the growth of the disk since it was opened. A server that cannot be asked now, or
-  /// never, changes nothing. Other users of the same disk keep the size that they know.
+  /// Asks the server for the size, and takes over growth since the opening. If the server cannot be
+  /// asked, nothing changes. Other users of the disk keep the size that they know.
   ///
   /// Errors:  EINTR, EPROTO (nonsense from the server).
-  /// Threads: its user's, before the first request.
+  /// Threads: the user's, before the first request.
   virtual tl::expected<void, rtrs::Failure> look_again(const rtrs::Interrupt& interrupt) = 0;
 
-  /// It has `size` bytes by now, another user of it has found out. Less changes nothing.
+  /// Takes over a size that another user has found. A smaller one changes nothing.
   ///
   /// Threads: its user's, while no call is under way.
   virtual void grow_to(std::uint64_t size) { grow(geometry_, size); }
@@ -71,8 +71,8 @@ class Disk {
                    const rtrs::Interrupt& interrupt) = 0;
   virtual int write(std::uint64_t offset, rtrs::ConstBytes data, bool fua,
                     const rtrs::Interrupt& interrupt) = 0;
-  /// Makes all writes durable that were answered before, over any connection. Returns EIO once, if
-  /// some of them may have been lost meanwhile.
+  /// Makes all answered writes durable, of every connection. If some of them may have been lost, it
+  /// returns EIO once.
   virtual int flush(const rtrs::Interrupt& interrupt) = 0;
   /// Says that the content is no longer needed. Partial blocks at the ends are left alone.
   virtual int discard(std::uint64_t offset, std::uint64_t length, bool fua,
@@ -80,9 +80,9 @@ class Disk {
   /// Uses the server's own zeroing when that does exactly the requested thing, else writes zeroes.
   virtual int write_zeroes(std::uint64_t offset, std::uint64_t length, ZeroOptions options,
                            const rtrs::Interrupt& interrupt) = 0;
-  /// Where there is data: appends runs that start at `offset`, touch each other and end inside the
-  /// range; at most `max_extents`, with borders at multiples of DeviceGeometry::user_block(). They
-  /// may cover less than was asked, but never nothing.
+  /// Finds data and holes. Appends at most `max_extents` adjacent runs, which start at `offset` and
+  /// end inside the range. Their borders are multiples of DeviceGeometry::user_block(). They may
+  /// cover less than the range, but never nothing.
   virtual int extents(std::uint64_t offset, std::uint64_t length, std::size_t max_extents,
                       std::vector<wire::Extent>& extents, const rtrs::Interrupt& interrupt) = 0;
   /// Asks the server to read ahead.
@@ -95,14 +95,14 @@ class Disk {
     ChangesUnderWay::Place place = 0;  ///< in the gate
     UnflushedWrites::Flush flush;
   };
-  /// The same for event loops, which never wait: they run a TransferOperation over geometry() and
-  /// handle() themselves, between begin() and end(). begin() may make the transfer smaller, also
-  /// empty.
+  /// The same for event loops, which never wait. They run a TransferOperation over geometry() and
+  /// handle() themselves, between begin() and end(). begin() may shrink the transfer, even to
+  /// nothing.
   ///
-  /// Errors: EAGAIN (only the blocking call can do this), or the request's answer.
+  /// Errors: EAGAIN (use the blocking call), or the answer to the request.
   virtual int begin(Transfer& transfer, Begun& begun) = 0;
-  /// Returns the request's answer; EAGAIN: the blocking call may still do it. `error` is that of
-  /// the operation, EINTR when it was cancelled.
+  /// Returns the answer to the request; EAGAIN: use the blocking call. `error` is the result of the
+  /// operation, EINTR when it was cancelled.
   virtual int end(const Transfer& transfer, const Begun& begun, int error) = 0;
   virtual DeviceHandle& handle() = 0;
 

@@ -11,13 +11,13 @@
 
 namespace rnbd {
 
-/// Whether the client uses an operation that the server offers.
+/// The user's choice about an operation that the server offers.
 ///
 /// Linux servers from 6.12 to 6.19 may report success for DISCARD and WRITE_ZEROES without doing
 /// anything, which cannot be seen on the wire: `automatic` trusts only rnbdkit servers.
 enum class Use : std::uint8_t { automatic, always, never };
 
-/// The identity of a device's content: tells at a second OPEN whether others may have written
+/// Identifies the content of a device. At a second OPEN it shows whether others may have written
 /// meanwhile, see wire::DeviceInfoResponse. 0 = unknown.
 struct Witness {
   std::uint64_t writer_serial = 0;
@@ -26,16 +26,16 @@ struct Witness {
   std::uint64_t sight = 0;  ///< for the CLAIM of an unclaimed device
 };
 
-/// Whether a user who saw the content at `seen` may write to a device that another user of the
-/// session has claimed. Either it saw the same as that one (`claimed_on`), or the session had the
-/// reservation already (`held`).
+/// True if a user that saw the content at `seen` may write to a device that another user of the
+/// session has claimed. It must have seen the same content as that user (`claimed_on`), or the
+/// session had the reservation already (`held`).
 bool knows_as_much(const Witness& seen, const Witness& claimed_on, const Witness& held);
 
 /// Shape and abilities of an open device.
 ///
 /// Units: all sizes are bytes; a limit of 0 means that the server cannot do it.
 struct DeviceGeometry {
-  std::uint32_t device_id = 0;    ///< as the answer to OPEN said
+  std::uint32_t device_id = 0;    ///< from the answer to OPEN
   std::uint64_t size = 0;         ///< as users see it; any number
   std::uint64_t padded_size = 0;  ///< whole sectors; bytes past `size` read as zero
   std::uint32_t block = 512;      ///< requests are multiples of it, except at the padded end
@@ -61,7 +61,7 @@ struct DeviceGeometry {
   Witness witness;
   wire::Uuid export_uuid{};  ///< all zero when the server did not say
 
-  /// Sizes that users see are multiples of it, and so are requests of users who keep to sectors.
+  /// The sizes that users see are multiples of it. So are requests, if the user keeps to sectors.
   std::uint32_t user_block() const { return size % wire::kSectorSize == 0 ? wire::kSectorSize : 1; }
 
   std::uint64_t round_down(std::uint64_t offset) const { return offset - offset % block; }
@@ -69,18 +69,18 @@ struct DeviceGeometry {
     std::uint64_t up = round_down(offset + block - 1);
     return up < padded_size ? up : padded_size;
   }
-  /// True for a range that the server takes as it is.
+  /// True for a range that the server accepts unchanged.
   bool is_aligned(std::uint64_t offset, std::uint64_t length) const {
     std::uint64_t end = offset + length;
     return offset % block == 0 && (end % block == 0 || end == padded_size);
   }
 };
 
-/// The server has reported `size` bytes. A size that is not larger, or larger than possible,
-/// changes nothing. An end inside a block stays where it is: requests may reach over it.
+/// Takes over the server's size. A size that is not larger, or is impossible, changes nothing. An
+/// end inside a block stays, because requests may reach over it.
 void grow(DeviceGeometry& geometry, std::uint64_t size);
 
-/// How the user wants the device used.
+/// The user's choices about a device.
 struct GeometryOptions {
   Use discard = Use::automatic;
   Use write_zeroes = Use::automatic;
@@ -89,18 +89,17 @@ struct GeometryOptions {
 /// How to open a device.
 struct OpenOptions {
   wire::AccessMode access = wire::AccessMode::read_write;
-  /// The reservation of its writer is claimed before the first change, not here. Where the server
-  /// knows nothing of that, it has it from the start.
+  /// The writer's reservation is claimed before the first write, not at the OPEN. Servers without
+  /// CLAIM reserve at the OPEN.
   bool unclaimed = false;
-  /// The server has refused to open it for writing. Only servers with the extension say so
-  /// themselves.
+  /// The server has refused to open it for writing. Only servers with the extension report that.
   bool export_read_only = false;
   GeometryOptions geometry{};
-  wire::Uuid uuid{};  ///< that it must have; zeros = any
+  wire::Uuid uuid{};  ///< the required one; zeros = any
 };
 
-/// Makes sense of a server's answer to OPEN, and to DEVICE_INFO when it has that extension (null
-/// otherwise).
+/// Builds the geometry from the answers to OPEN and DEVICE_INFO. The latter is null without the
+/// extension.
 ///
 /// Errors: a sentence about a value that no device can have.
 /// Source: docs/protocol.md, OPEN response.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Waiting for a condition that also ends when the caller is asked to leave.
+// A wait for a condition that ends early when the caller is interrupted.
 #pragma once
 
 #include <chrono>
@@ -10,9 +10,10 @@
 
 namespace rnbd {
 
-/// Waits until `done()` holds, asking the interrupt about four times a second (without the lock).
+/// Waits until `done()` is true. It checks the interrupt about four times a second, without the
+/// lock.
 ///
-/// Errors: false when interrupted before `done()` held.
+/// Errors: returns false when interrupted before that.
 template <class Done>
 [[nodiscard]] bool interruptible_wait(std::condition_variable& changed,
                                       std::unique_lock<std::mutex>& lock,

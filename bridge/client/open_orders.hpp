@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How the devices of a session are opened and closed at its server.
+// The messages that open and close the devices of a session at its server.
 #pragma once
 
 #include <cstdint>
@@ -21,30 +21,30 @@ struct OpenedDevice {
   const std::string& name;
   wire::AccessMode access{};
   std::uint32_t open_number = 0;  ///< of its newest OPEN
-  /// Nobody knows whether the server has it open: a CLOSE must be answered before the next OPEN.
+  /// It is unknown whether the server has it open. A CLOSE must be answered before the next OPEN.
   bool half_closed = false;
 };
 
 /// The treatment of a device when the server has forgotten the session.
 enum class Renewal : std::uint8_t {
-  none,           ///< it is not open, and the next user asks anew.
-  open,           ///< is opened again.
-  open_to_close,  ///< likewise, because the server may have it open still, and then it is closed.
+  none,           ///< it is not open, and the next user opens it
+  open,           ///< it is opened again
+  open_to_close,  ///< likewise, because the server may still have it open, and then it is closed
   close_by_name,  ///< the same toward a server that may give its id to a late OPEN of another
                   ///< device: it waits for that like an OPEN, as half closed
-  forget,         ///< nobody uses it, and it is certainly not open any more
+  forget,         ///< it has no user, and is certainly not open any more
 };
 
-/// A session with the server, of the several that a client's session may see. An answer of one must
-/// not be believed in the next.
+/// One session with the server. A client's session may have several, one after another, and an
+/// answer in one says nothing about the next.
 struct Era {
   std::uint64_t number = 0;
   rtrs::SessionLimits limits;
 };
 
-/// Numbers the OPENs of a session between own peers, so that no late copy opens a device that would
-/// stay open. Decides with which messages a device is closed, and which devices are opened again
-/// when the server has forgotten the session.
+/// Numbers the OPENs of a session between own peers, so that no late copy of an OPEN leaves a
+/// device open. Chooses the messages that close a device. When the server has forgotten the
+/// session, it chooses the devices to open again.
 ///
 /// Threads: one at a time; pure.
 /// Source:  docs/protocol.md, CLOSE.
@@ -55,46 +55,44 @@ class OpenOrders {
   /// The first session is up. False: it has been recovered already.
   bool enter(const rtrs::SessionLimits& limits);
 
-  /// The server has made another session, of these limits: from here on nobody believes an id of
-  /// the one before. An attempt to open the devices again begins, and an earlier one ends.
-  /// `forgets`: a server that made another session has nothing open of the one before.
+  /// The server has made a new session with these limits. Ids of the old one are not valid any
+  /// more. A new attempt to open the devices again begins, and ends an earlier attempt. `forgets`:
+  /// a server with a new session has no device open from the old one.
   void begin_recovery(const rtrs::SessionLimits& limits, bool forgets);
-  /// Linux's server may in truth still have the session.
+  /// False for Linux's server, which may still have the old session.
   static bool forgets(const rtrs::SessionLimits& limits) {
     return (limits.features & rtrs::wire::kFeatureExactlyOnce) != 0;
   }
-  /// The server has nothing open of the session before: neither that, nor did an earlier attempt
-  /// open anything.
+  /// True if the server has no device open from the old session, or from an earlier attempt.
   bool certain() const { return certain_; }
   Renewal renewal(bool is_open, bool is_closing, bool in_use) const {
     return renewal(is_open, is_closing, in_use, certain_, era_.limits);
   }
-  /// The end of an OPEN of the attempt; zeros toward a server that knows no numbers.
+  /// The number at the end of an OPEN of the attempt; zeros for a server without numbers.
   wire::OpenOrder begin_again();
-  /// The attempt is over. Its OPENs that are still in flight open nothing any more once the server
-  /// hears of the next OPEN or CLOSE. The server may keep what a failed one has opened.
+  /// The attempt is over. Its OPENs in flight are refused as soon as the server has received the
+  /// next OPEN or CLOSE. The server may keep the devices of a failed attempt open.
   void end_recovery(bool success);
 
   static bool numbered(const rtrs::SessionLimits& limits) {
     return (limits.features & rtrs::wire::kFeatureUserMessages) != 0;
   }
-  /// The end of the next OPEN; its number is unanswered until end(). An OPEN that is asked `again`
-  /// because the session was renewed keeps its number until then: a CLOSE by that number is meant
-  /// for either.
+  /// The number at the end of the next OPEN, which is unanswered until end(). An OPEN that is sent
+  /// `again` after a renewal of the session keeps its number. A CLOSE by that number closes either
+  /// one.
   wire::OpenOrder begin(std::uint32_t again = 0);
-  /// It was answered, or nobody waits for its answer any more.
+  /// The OPEN was answered, or its caller has left.
   void end(std::uint32_t number) { unanswered_.erase(number); }
 
-  /// `handle` is the device's, gets the id that it turns out to have, and must outlive the
+  /// `handle` belongs to the device. It gets the id that the server reports, and must outlive the
   /// operation.
   std::unique_ptr<rtrs::Operation> close(const OpenedDevice& device, DeviceHandle& handle) const;
-  /// Whether the end of a CLOSE says that the device is not open any more. Otherwise it is
-  /// half_closed.
+  /// True if the answer to a CLOSE proves that the device is closed. Otherwise it is half_closed.
   static bool closed(int error);
-  /// Whether the answer to a CLOSE of that era can be about its device. Without numbers the CLOSE
-  /// may have had no id any more, while the server kept the session and its open devices.
+  /// True if the answer to a CLOSE of that era can be about its device. Without numbers, the CLOSE
+  /// may have had no valid id any more, while the server kept the session and its open devices.
   bool believed(std::uint64_t era) const { return !is_past(era) || numbered(era_.limits); }
-  /// `certain`: the server has nothing open of the session before. `limits` are the new session's.
+  /// `certain`: the server has no device open from the old session. `limits` belong to the new one.
   static Renewal renewal(bool is_open, bool is_closing, bool in_use, bool certain,
                          const rtrs::SessionLimits& limits);
 
@@ -106,7 +104,7 @@ class OpenOrders {
   std::set<std::uint32_t> unanswered_;
   std::vector<std::uint32_t> attempt_;  ///< numbers of OPENs
   bool certain_ = false;
-  bool cut_short_ = false;  ///< an attempt was, since the last success
+  bool cut_short_ = false;  ///< an attempt was made since the last success
 };
 
 }  // namespace rnbd

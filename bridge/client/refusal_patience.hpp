@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How long a device that its server does not open again may keep the others of its session waiting.
+// Limits the time for which one refused device holds up the other devices of its session.
 #pragma once
 
 #include <chrono>
 
 namespace rnbd {
 
-/// A device that another client has taken must not hold up the others for ever. Several refusals
-/// are needed, because an outage in between takes long, too. While no other device could go on,
-/// nobody is held up: all storage of a server that takes over from another one may come late.
+/// After a recovery all devices wait until each one is open again. A device that another client has
+/// taken must not hold up the others for ever. It takes several refusals, because a second outage
+/// in between takes time, too. If every device is refused, none of them holds up another: the
+/// storage of a server that takes over may come late.
 ///
 /// Threads: its owner's lock; pure.
 class RefusalPatience {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  /// An attempt to renew the session has failed. `holds_up`: this device was refused, and another
-  /// one was not.
+  /// An attempt to renew the session has failed. `holds_up`: the server has refused this device,
+  /// but not another one.
   void note(bool holds_up, TimePoint now) {
     if (!holds_up) {
       refusals_ = 0;
@@ -24,7 +25,7 @@ class RefusalPatience {
       since_ = now;
     }
   }
-  /// False: the device is to be lost if it is refused once more.
+  /// False: the next refusal loses the device.
   bool lasts(TimePoint now) const { return refusals_ < kRefusals || now < since_ + kLongest; }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A block device somewhere else, as easy to use as a file descriptor.
+// A block device of a server, as easy to use as a file descriptor.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 namespace rnbd {
 
 /// An open device. Offsets and lengths are bytes and need no alignment: partial blocks are read,
-/// changed and written back in a way that loses no other write made through the same session.
+/// changed and written back. No other write of the same session is lost by that.
 ///
 /// Errors:  as Disk; EIO also when the outcome of an earlier write is unknown; of the first change
 ///          also EPERM (another client writes to it) and ESTALE (one has written since this was
@@ -26,22 +26,22 @@ class RemoteDevice final : public Disk {
   ~RemoteDevice() override;
 
   const std::string& name() const override { return mapping_->name; }
-  /// Another client may write to it, as the server said when it was opened or looked at.
+  /// True if another client may write to it, according to the server's last answer.
   bool in_use() const { return geometry_.in_use; }
-  /// Another value than before: that client has written meanwhile.
+  /// A value that changes when that client has written.
   std::uint64_t sight() const { return geometry_.witness.sight; }
   const char* access_in_words() const override;
-  /// It is only read from here on.
+  /// Makes this user a reader from now on.
   ///
   /// Threads: its user's, before the first request.
   void refuse_changes() { read_only_ = true; }
   Session& session() { return *session_; }
-  /// Both are the same device, opened once.
+  /// True if both are the same device, opened once.
   bool shares(const RemoteDevice& other) const { return mapping_ == other.mapping_; }
-  /// Counts the sessions with the server: what was confirmed in another one may be lost.
+  /// Counts the sessions with the server. Facts that an earlier one has confirmed may be outdated.
   std::uint64_t era() const { return session_->era().number; }
-  /// Something that was given up may land at any time: the device is closed before it gets another
-  /// user, and has no changes until then.
+  /// True if a cancelled write may land at any time. Then no user may write until the device is
+  /// closed.
   void distrust() { mapping_->torn = true; }
   std::shared_ptr<LaneSource> lane_source() override { return session_; }
 

@@ -15,43 +15,44 @@
 
 namespace rnbd {
 
-/// A device as it was.
+/// A device of the last session.
 struct ReopenDevice {
   std::string name;
   OpenOptions options;
   DeviceGeometry expected;
-  /// Nobody uses it any more. A server that may still have it open is asked for its id, with which
-  /// it can be closed.
+  /// It has no user any more. A server that may still have it open is asked for its id, to close
+  /// it.
   bool leaving = false;
-  wire::OpenOrder order{};  ///< zeros: toward a server that knows no numbers
-  /// While the server refuses it, the others wait. Otherwise it is lost, if another one can go on.
+  wire::OpenOrder order{};  ///< zeros for a server without numbers
+  /// True: while the server refuses it, the others wait. False: it is lost if another one can go
+  /// on.
   bool patient = true;
 };
 
 /// A device in the new session.
 struct ReopenedDevice {
-  std::uint32_t id = kNoDevice;  ///< also of one that is lost, which is to be closed then
-  Witness witness{};             ///< DeviceGeometry::witness, with which the next is compared
+  std::uint32_t id = kNoDevice;  ///< valid for a lost device, too, which must be closed
+  Witness witness{};             ///< DeviceGeometry::witness, to be compared at the next reopening
   std::string loss{};            ///< for people: why it is lost; "" = it is not
-  int refusal = 0;               ///< the server does not open it for now
+  int refusal = 0;               ///< the server refuses to open it for now
 
-  /// Whether its users lose it. `goes_on`: the session does, with the others. Otherwise it is tried
-  /// again, and the server may open it then; but it may be another process, which does not know
-  /// any more which clients have written.
+  /// True if its users lose the device. `goes_on`: the session continues with the others. Otherwise
+  /// the recovery is tried again, and the server may open the device then. But a new server process
+  /// does not know which clients have written.
   bool is_lost(bool in_use, bool goes_on) const {
     return in_use && !loss.empty() && (goes_on || refusal == 0);
   }
 };
 
-/// Empty when requests that were made for a device of the one geometry may go to one of the other;
-/// otherwise which of its values changed, in words.
+/// Compares two geometries. "" if requests for a device of the first one are valid for the second
+/// one; otherwise the changed value, in words.
 std::string change_of_device(const DeviceGeometry& was, const DeviceGeometry& is);
 
 /// SESSION INFO, then for each device OPEN and, between rnbdkit peers, DEVICE INFO. A device that
-/// is gone, or is another one now, is lost, and the others go on without it. Not so toward a server
-/// that may still have requests of it in flight, and give its id to another one.
+/// is gone, or has been replaced, is lost, and the others go on without it. But if the server may
+/// still have requests of it in flight, and may reuse its id, all devices are lost.
 ///
-/// Errors:  ESTALE (a device is lost, and with it all: for good), EPROTO (nonsense from the
+/// Errors:  ESTALE (all devices are lost for good with this one), EPROTO (nonsense from the
 ///          server), or the server's own; complaint() names the device and the reason.
 /// Threads: as rtrs::Operation; pure.
 /// Source:  docs/protocol.md, closing; RNBD messages.
@@ -63,11 +64,11 @@ class ReopenOperation final : public rtrs::Operation {
   void start(rtrs::ClientLane& lane) override;
   void cancel(rtrs::ClientLane& lane) override;
 
-  /// In the order of the devices; all of them when it has finished without an error.
+  /// The results, in the order of the devices. They are complete if the operation has no error.
   const std::vector<ReopenedDevice>& reopened() const { return reopened_; }
-  /// Some device that is in use was opened.
+  /// True if some device in use was opened.
   bool could_go_on_with_some() const;
-  /// Why it failed; "" if it did not.
+  /// The reason of a failure; "" without one.
   const std::string& complaint() const { return complaint_; }
 
  private:

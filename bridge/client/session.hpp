@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A session with a block server: opens its devices and shares them among all callers.
+// A session with a block server. It opens devices and shares them among all callers.
 #pragma once
 
 #include <atomic>
@@ -39,33 +39,34 @@ struct DeviceStatus {
   std::string trouble{};  ///< why its users get EIO until they open it anew; "" = they do not
 };
 
-/// An errno in words, the same in every language setting.
+/// An errno in English words, in every language setting.
 ///
 /// Threads: any; takes no lock.
 const char* describe_error(int error);
 
-/// EPROTO, for an answer that makes no sense.
+/// EPROTO, for an invalid answer.
 Failure nonsense_from_server(const std::string& what);
 
-/// An rtrs session that speaks RNBD.
+/// An RTRS session that carries RNBD.
 ///
-/// When the server has forgotten it (it was restarted), open devices are opened again before any
-/// request goes on, and must be the same as before. A device that is another one is lost. So is one
-/// that the server does not open for long while it opens others. The users of a lost device get EIO
-/// for all requests; a new OPEN gets the present device. Toward servers without kFeatureExactlyOnce
-/// the session is dead then, and stays so: everything answers EIO. Its owner may make another one.
+/// When the server has forgotten the session, because it was restarted, the open devices are opened
+/// again before any request goes on. They must be the same as before. A device that was replaced is
+/// lost. So is one that the server refuses for long while it opens others. The users of a lost
+/// device get EIO for all requests, and a new OPEN gets the present device. With a server without
+/// kFeatureExactlyOnce, the loss of a device ends the session: every call returns EIO. Its owner
+/// may make a new one.
 ///
 /// Threads: any.
 class Session final : public rtrs::RecoveryHandler,
                       public LaneSource,
                       public std::enable_shared_from_this<Session> {
  public:
-  /// Connects and agrees on the protocol. No thread exists before this call.
+  /// Connects and negotiates the protocol. No thread exists before this call.
   ///
   /// Errors: as rtrs::Client::connect(); EPROTO (the server does not speak RNBD).
   static tl::expected<std::shared_ptr<Session>, Failure> connect(rtrs::ClientOptions options,
                                                                  const Interrupt& interrupt);
-  /// The same over the client that `make` connects, for which the session is the recovery handler.
+  /// The same over the client that `make` connects. The session is its recovery handler.
   using ClientMaker = std::function<tl::expected<std::unique_ptr<rtrs::Client>, Failure>(
       rtrs::RecoveryHandler& recovery)>;
   static tl::expected<std::shared_ptr<Session>, Failure> start(const ClientMaker& make,
@@ -77,16 +78,16 @@ class Session final : public rtrs::RecoveryHandler,
 
   bool alive() const { return client_->alive(); }
   std::string failure() const;
-  /// False while no path to the server works, and requests wait for one or fail.
+  /// False while no path to the server works, so that requests wait or fail.
   bool has_path() const { return trouble_with_paths().empty(); }
-  /// True when the server has the messages that only rnbdkit peers know.
+  /// True when the server knows the extension messages of rnbdkit.
   bool has_extensions() const;
 
-  /// Opens a device. One that this session has open already is shared, and its size asked afresh;
-  /// it is closed when the last user has left. While cancelled reads are in flight, it is closed
-  /// only behind them: a server that is stuck with them could not close it, and the next user may
-  /// have it at once. After a cancelled write the next user waits until the server has closed it.
-  /// The server does that when the write has ended. Asking for `ro` shares a writable mapping too.
+  /// Opens a device. If this session has it open already, the device is shared, and its size is
+  /// read again. It is closed after its last user. If cancelled reads are in flight, it is closed
+  /// behind them: a server that is stuck with them could not close it, and a new user can have it
+  /// at once. After a cancelled write, a new user waits until the server has closed the device,
+  /// which it does when the write has ended. `ro` shares a writable mapping, too.
   ///
   /// Errors: EBUSY (open here in a mode that does not allow the asked one); EROFS (open here, and
   ///         known to be read-only); ESTALE (it is not the disk that it must be); EINVAL (name);
@@ -95,32 +96,32 @@ class Session final : public rtrs::RecoveryHandler,
                                                             const OpenOptions& options,
                                                             const Interrupt& interrupt);
 
-  /// Names of the server's exports.
+  /// The names of the server's exports.
   ///
   /// Errors: EOPNOTSUPP (a server without the extension), EOVERFLOW (more than 100,000 names),
   /// EINTR,
   ///         EPROTO, EIO.
   tl::expected<std::vector<wire::ExportName>, Failure> list_exports(const Interrupt& interrupt);
-  /// The server's exports with size, rights and state, or other entries of its directory; those
-  /// that this version does not understand are left out. Opens nothing.
+  /// The server's exports with size, rights and state, or other entries of its directory. Entries
+  /// that this version does not understand are left out. It opens nothing.
   ///
   /// Errors: as list_exports(), EINVAL (a server of an older version).
   tl::expected<std::vector<wire::DirectoryEntry>, Failure> directory(
       const Interrupt& interrupt, std::uint32_t kinds = wire::kDirectoryExports);
-  /// The addresses by which the server says that it is reached, kMaxAdvertised at most. None of a
-  /// server that tells none, also where it does not know the question.
+  /// The addresses that the server advertises, at most kMaxAdvertised. Empty if it advertises none,
+  /// or does not know the question.
   ///
   /// Errors: those of the session.
   tl::expected<std::vector<rtrs::PathAddress>, Failure> advertised(const Interrupt& interrupt);
-  /// The URI by which another server has the device, as this one says; "": it does not.
+  /// The URI of the device at another server, according to this one; "": unknown.
   std::string referral(const std::string& device, const Interrupt& interrupt);
 
-  /// The writer of an export, as the server tells people: "'vm1' (10.0.0.5:40312) writes to it".
-  /// "": nobody, or the server does not tell.
+  /// The writer of an export, in the server's words: "'vm1' (10.0.0.5:40312) writes to it". "": no
+  /// writer, or no answer.
   std::string who(const std::string& device, const Interrupt& interrupt);
 
   std::vector<DeviceStatus> devices() const;
-  /// For callers that look after its paths.
+  /// The client, for callers that manage its paths.
   rtrs::Client& client() { return *client_; }
 
   /// The I/O lanes of the client, for event loops; see rtrs::Client.
@@ -129,10 +130,11 @@ class Session final : public rtrs::RecoveryHandler,
     return client_->take_lane(lane);
   }
 
-  /// The program ends: devices are no longer closed one by one, which the end of the session does.
+  /// The program ends. Devices are not closed one by one any more, because the end of the session
+  /// closes them.
   void leave() { leaving_ = true; }
 
-  /// For the client, when the server has forgotten the session.
+  /// Called by the client when the server has forgotten the session.
   std::unique_ptr<rtrs::Operation> reopen(const rtrs::SessionLimits& limits) override;
   int reopened(rtrs::Operation& operation) override;
   void reopening_failed(rtrs::Operation& operation) override;
@@ -140,17 +142,17 @@ class Session final : public rtrs::RecoveryHandler,
   void background_job_ended(rtrs::Operation& operation) override;
   void on_recall() override;
 
-  /// Calls `listener` when the server wants blocks of bricks back, on the client's thread, which
-  /// must not block; null ends that, and then it is not running any more.
+  /// Calls `listener` when the server wants blocks of bricks back. That happens on the client's
+  /// thread, which must not block. Null removes the listener, and waits until it does not run.
   void listen_for_recalls(const void* who, std::function<void()> listener);
 
  private:
   friend class RemoteDevice;
 
-  /// An open device and all its users. The base is guarded by Session::mutex_, except for `name`,
-  /// which never changes.
+  /// An open device and all its users. Session::mutex_ guards the base, except for `name`, which is
+  /// constant.
   struct Mapping : ClientDevice {
-    std::string claim_refusal;  ///< told last; guarded by Session::mutex_
+    std::string claim_refusal;  ///< last reported; guarded by Session::mutex_
     WriteGate gate;
     ChangesUnderWay changes;
   };
@@ -193,15 +195,16 @@ class Session final : public rtrs::RecoveryHandler,
   std::atomic<bool> leaving_{false};
   std::mutex recall_mutex_;                                        ///< held while listeners run
   std::map<const void*, std::function<void()>> recall_listeners_;  ///< guarded by recall_mutex_
-  /// Never held while the client is called: its thread asks for it.
+  /// Never held during calls of the client, whose thread takes it.
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   DeviceTable table_;                              ///< of Mappings; guarded by mutex_
   std::vector<std::weak_ptr<ClientDevice>> lost_;  ///< guarded by mutex_
   DeviceTable::Device background_job_;             ///< being closed; guarded by mutex_
-  std::string stale_;                     ///< why this is another one now; guarded by mutex_
-  std::string last_refusal_;              ///< of a reopening; guarded by mutex_
-  std::unique_ptr<rtrs::Client> client_;  ///< last: its thread calls reopen() until it is gone
+  std::string stale_;         ///< the reason for a new session; guarded by mutex_
+  std::string last_refusal_;  ///< of a reopening; guarded by mutex_
+  /// The last member: its thread calls reopen() until it is destroyed.
+  std::unique_ptr<rtrs::Client> client_;
 };
 
 }  // namespace rnbd

@@ -14,7 +14,8 @@ namespace rnbd {
 
 /// An operation on a range of a device.
 ///
-/// Units: bytes; DeviceGeometry::is_aligned() holds for the range, and it lies inside padded_size.
+/// Units: bytes. The range lies inside padded_size, and DeviceGeometry::is_aligned() is true for
+/// it.
 struct Transfer {
   wire::IoOperation operation = wire::IoOperation::read;
   std::uint64_t offset = 0;
@@ -27,15 +28,15 @@ struct Transfer {
   bool fast = false;                ///< write_zeroes: EOPNOTSUPP rather than slow
 };
 
-/// Splits one transfer into requests that the session can carry, up to 16 of them in flight.
+/// Splits one transfer into requests of the session's size, with up to 16 in flight.
 ///
-/// After an error nothing more is sent, requests in flight are waited for, and the first error is
-/// the operation's. The server's machine may lose writes that were answered but not made durable;
-/// only a flush reports that. If the session was recovered before all pieces of a write were
-/// answered, the answered pieces are sent once more.
+/// After an error it sends no more, waits for requests in flight, and ends with the first error.
+/// The server's machine may lose answered writes that are not durable; only a flush reports that.
+/// If the session is recovered while some pieces of a write are unanswered, the answered pieces are
+/// sent once more.
 ///
-/// Errors:  EINVAL (range not aligned or outside the device), EOPNOTSUPP (the server cannot; a
-///          caller may write zeroes instead), or the server's own.
+/// Errors:  EINVAL (range not aligned or outside the device), EOPNOTSUPP (not supported by the
+///          server; a caller may write zeroes instead), or the server's own.
 /// Threads: as rtrs::Operation. No memory is allocated.
 /// Source:  docs/protocol.md, RNBD I/O.
 class TransferOperation final : public rtrs::Operation {
@@ -49,7 +50,7 @@ class TransferOperation final : public rtrs::Operation {
   void cancel(rtrs::ClientLane& lane) override;
 
   const Transfer& transfer() const { return transfer_; }
-  /// It was never started: another way has carried it out, with this answer.
+  /// Sets the answer of an operation that was never started, because it was done in another way.
   void end(int error) { finish(error); }
 
  private:
@@ -60,8 +61,8 @@ class TransferOperation final : public rtrs::Operation {
     unsigned index = 0;
     unsigned renewals = 0;  ///< of the session, with those before it was sent
   };
-  /// Room for one. An array of std::optional would be cleared as a whole for every operation: most
-  /// have one fragment, and all of them are 2.7 KiB.
+  /// Room for one fragment. An array of std::optional would be cleared as a whole, 2.7 KiB, for
+  /// every operation, and most operations have one fragment.
   union Room {
     Room() {}
     Fragment fragment;
@@ -92,11 +93,11 @@ class TransferOperation final : public rtrs::Operation {
   std::uint64_t piece_ = 0;  ///< bytes per request
   std::uint32_t busy_ = 0;   ///< bit i: fragments_[i] is in flight
   int first_error_ = 0;
-  bool flush_follows_ = false;  ///< the pieces are made durable by a flush behind them
+  bool flush_follows_ = false;  ///< a flush after the pieces makes them durable
   bool flush_due_ = false;      ///< a flush is to be sent when nothing is in flight
   bool sending_ = false;
   unsigned renewals_ = 0;  ///< of the session since the start
-  /// Offsets of the pieces that were in flight at the last one: they go on by themselves.
+  /// Offsets of the pieces in flight at the last recovery. They go on by themselves.
   std::array<std::uint64_t, kWindow> kept_;
   unsigned kept_count_ = 0;
   std::array<Room, kWindow> fragments_;  ///< those that are busy

@@ -9,9 +9,9 @@
 
 namespace rnbd {
 
-/// Extents that cover `asked` bytes from `offset` on, or less of them, with all borders inside at
-/// multiples of `unit`: clients may ask for nothing smaller. A unit with different or unknown parts
-/// is a hole, or zeroes, only if all of it is. Adjacent extents of one kind become one.
+/// Extents for at most `asked` bytes from `offset` on. All borders inside are multiples of `unit`,
+/// because clients may ask for nothing smaller. A unit of different parts is a hole, or zeroes,
+/// only if every part is. Adjacent extents of one kind become one.
 ///
 /// Units:   bytes; `unit` is a power of two.
 /// Threads: any; pure.

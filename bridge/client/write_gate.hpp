@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Lets read-modify-write of a block coexist with ordinary writes without a lock on those.
+// Makes read-modify-write of a block safe beside ordinary writes, which take no lock.
 #pragma once
 
 #include <atomic>
@@ -12,22 +12,22 @@
 
 namespace rnbd {
 
-/// Keeps a patch (read a block, change some bytes, write it back) from losing a write to the same
-/// block that others make meanwhile.
+/// A patch reads a block, changes some bytes, and writes it back. The gate keeps it from
+/// overwriting a write that another caller makes to the block meanwhile.
 ///
-/// Writers of whole blocks only count themselves in and out; a patch announces itself, waits until
-/// those inside have left, and keeps new ones out until it is done.
+/// Writers of whole blocks only count themselves in and out. A patch announces itself, waits until
+/// all writers have left, and keeps new ones out until it is done.
 ///
 /// Threads: any.
 class WriteGate {
  public:
-  /// Before and after a write of whole blocks. False: interrupted, nothing was entered.
+  /// Call these before and after a write of whole blocks. False: interrupted; do not leave().
   [[nodiscard]] bool enter_shared(const rtrs::Interrupt& interrupt) {
     std::uint64_t before = state_.fetch_add(1, std::memory_order_acquire);
     if ((before & kPatching) == 0) return true;
     return wait_for_patch(interrupt);
   }
-  /// The same for callers that must not wait. False: there is a patch, nothing was entered.
+  /// The same for callers that must not wait. False: a patch is under way; do not leave().
   [[nodiscard]] bool try_enter_shared() {
     if ((state_.fetch_add(1, std::memory_order_acquire) & kPatching) == 0) return true;
     leave_shared();
@@ -39,7 +39,7 @@ class WriteGate {
     if (before == (kPatching | 1)) wake();
   }
 
-  /// Around a patch. False: interrupted, nothing was entered.
+  /// Call these around a patch. False: interrupted; do not leave.
   [[nodiscard]] bool enter_exclusive(const rtrs::Interrupt& interrupt);
   void leave_exclusive();
 
@@ -49,7 +49,8 @@ class WriteGate {
   [[nodiscard]] bool wait_for_patch(const rtrs::Interrupt& interrupt);
   void wake();
 
-  /// kPatching, and the number of writers inside. Alone on its cache line: every write changes it.
+  /// kPatching, and the number of writers inside. It has its own cache line, because every write
+  /// changes it.
   alignas(64) std::atomic<std::uint64_t> state_{0};
   alignas(64) std::mutex mutex_;
   std::condition_variable changed_;
