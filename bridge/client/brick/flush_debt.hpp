@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The changes of a brick that no flush has made durable.
+// The flush debt of a brick: changes that no flush has made durable yet.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,18 @@ class FlushDebt {
     std::uint32_t begin = 0;  ///< in the block
     std::uint32_t end = 0;
   };
-  /// The task of one flush.
+  /// The changes that one flush must make durable.
   struct Debt {
-    bool unknown = true;  ///< more than the ranges: a SYNC of them is not enough
+    bool unknown = true;                      ///< a SYNC of the ranges is not enough
     std::map<std::uint64_t, Range> ranges{};  ///< by block
   };
 
-  /// These bytes of a block were written one-sided.
+  /// Notes a one-sided write to these bytes of a block.
   void owe(std::uint64_t block, std::uint32_t begin, std::uint32_t end);
-  /// Something was changed two-sided.
+  /// Notes a two-sided change.
   void owe_unknown();
-  /// Flushes wait for each other, so that none ends before the one that has its debt.
+  /// Flushes wait for each other, so that none ends before an earlier one that makes its changes
+  /// durable.
   Debt take() { return std::exchange(debt_, Debt{.unknown = false}); }
   void give_back(const Debt& debt);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which blocks of a brick a client has mapped, and which of them are worth it.
+// The blocks of a brick that a client has mapped, and the choice of blocks to map.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,15 @@
 
 namespace rnbd {
 
-/// A block is mapped when requests come to it again and again. If too many are, the one whose use
-/// is longest ago makes room, unless that was a moment ago.
+/// A block is mapped after repeated requests to it. If there are too many maps, the least recently
+/// used one makes room, unless its last use was a moment ago.
 ///
 /// Threads: one at a time; pure.
 class MapCache {
  public:
   using Block = std::uint64_t;  ///< id / wire::kBrickBlock
 
-  /// A block that is mapped, until its key is dead.
+  /// A mapped block, until its key is dead.
   struct Entry {
     /// live -> leaving -> ending; any -> gone
     enum class State : std::uint8_t {
@@ -43,40 +43,40 @@ class MapCache {
   /// `most`: blocks that may be mapped at a time.
   explicit MapCache(std::size_t most) : most_{most} {}
 
-  /// A request comes to this block. Its map, which stays until leave(); null: it has none that
-  /// allows that.
+  /// Counts a request to this block. Returns its map and keeps that until leave(). Null: no map
+  /// allows the request.
   Pin enter(Block block, bool write);
-  /// True: it was the last one of a map that shall end.
+  /// True: this was the last user of a map that is to end.
   bool leave(const Pin& pin);
-  /// The duty of a two-sided request for these blocks.
+  /// The steps to take before a two-sided request for these blocks.
   enum class Before : std::uint8_t {
     go,
-    settle,  ///< RemoteBrick::settle() of the pin makes one-sided writes visible
-    wait,    ///< until the blocks are in the cache no more, or something else has changed
+    settle,  ///< call RemoteBrick::settle() of the pin, to make one-sided writes visible
+    wait,    ///< wait until the blocks have left the cache, or something else has changed
   };
   struct Duty {
     Before before{};
     Pin pin;  ///< with `settle`, for leave()
   };
   Duty before_two_sided(Block first, Block last, bool path_alive);
-  /// Some of these blocks have, or had a moment ago, a key that is not known to be dead.
+  /// True if some of these blocks may still have a live key.
   bool overlaps(Block first, Block last) const;
 
-  /// Writes may be mapped for, too: the device is claimed.
+  /// Allows maps for writes, because the device is claimed.
   void allow_writes(bool allowed) { writable_ = allowed; }
   bool allows_writes() const { return writable_; }
 
-  /// next_wish() or next_leaver() may have something new since it was asked last.
+  /// True if next_wish() or next_leaver() may have a new result since the last call.
   bool has_news() { return std::exchange(news_, false); }
-  /// The next block to be mapped; it is not wished again before mapped() or refused().
+  /// The next block to map. It is not returned again before mapped() or refused().
   std::optional<Block> next_wish();
-  /// The next map to be ended, in state `ending`; then unmapped() or kept().
+  /// The next map to end, in state `ending`. Call unmapped() or kept() afterwards.
   Pin next_leaver();
 
   void mapped(MappedBlock map);
   void refused(Block block);
   void unmapped(const Pin& pin);
-  /// Its UNMAP failed; it is tried again.
+  /// The UNMAP has failed, and is tried again later.
   void kept(const Pin& pin) { pin->state = Entry::State::leaving; }
   void recall(Block block);
   /// All keys are dead.
@@ -88,7 +88,8 @@ class MapCache {
   /// Requests to a block before it is mapped.
   static constexpr int kHot = 2;
   static constexpr int kRefused = -64;
-  /// Counts are forgotten after so many requests, and a map that was used since makes no room.
+  /// Units: requests. After so many, the counts are reset. A map that was used within that time
+  ///        does not make room.
   static constexpr std::uint64_t kWhile = 1024;
 
   void touch(Block block);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The blocks of a brick that the users of a disk read and write one-sided.
+// One-sided access of a disk's users to the blocks of a brick.
 #pragma once
 
 #include <atomic>
@@ -17,14 +17,13 @@
 
 namespace rnbd {
 
-/// Maps the blocks that requests come to, gives back the ones that are recalled, and gets over the
-/// loss of the memory path. It never has to be used: two-sided requests are always right behind
-/// before_two_sided().
+/// Maps blocks with many requests, gives back recalled ones, and recovers from the loss of the
+/// memory path. It is optional: after before_two_sided(), a two-sided request is always correct.
 ///
-/// Threads: any; one of its own talks to the server.
+/// Threads: any. A thread of its own talks to the server.
 class PassiveBrick {
  public:
-  /// Not an errno: the request has to go two-sided.
+  /// Not an errno: send the request two-sided.
   static constexpr int kTwoSided = -1;
 
   /// `device` is open over `session`. Errors: as RemoteBrick::open().
@@ -36,38 +35,39 @@ class PassiveBrick {
   PassiveBrick& operator=(const PassiveBrick&) = delete;
 
   bool is_of(const RemoteDevice& device) const { return device.shares(brick_->device()); }
-  /// A SYNC makes writes durable; else nothing does, and nothing has to.
+  /// True if a SYNC makes writes durable. Otherwise the brick has no durable storage.
   bool has_sync() const { return durability_ == wire::Durability::sync; }
 
-  /// Inside one block. Errors: kTwoSided, EINTR.
+  /// The range lies inside one block. Errors: kTwoSided, EINTR.
   int read(std::uint64_t offset, rtrs::MutableBytes into, const Interrupt& interrupt);
-  /// Inside one block, which `pin` is a map of; see enter(). `seen`: the server's programs see it
-  /// when this returns. Errors: kTwoSided, EINTR.
+  /// The range lies inside one block, and `pin` is a map of it; see enter(). `seen`: wait until the
+  /// server's programs see the write. Errors: kTwoSided, EINTR.
   int write(const MapCache::Pin& pin, std::uint64_t offset, rtrs::ConstBytes data, bool seen,
             const Interrupt& interrupt);
-  /// Null: the write has to go two-sided.
+  /// Null: send the write two-sided.
   MapCache::Pin enter(std::uint64_t offset, bool write);
   void leave(const MapCache::Pin& pin);
 
-  /// A request for this range would be one-sided, or has to wait for before_two_sided().
+  /// True if a request for this range could be one-sided, or needs before_two_sided().
   bool concerns(std::uint64_t offset, std::uint64_t length);
-  /// Waits until a two-sided request for this range sees all one-sided writes that were answered,
-  /// and until none of unknown fate can land any more. Errors: EINTR, EIO.
+  /// Waits until a two-sided request for this range sees all answered one-sided writes, and no
+  /// write of unknown outcome can land any more. Errors: EINTR, EIO.
   int before_two_sided(std::uint64_t offset, std::uint64_t length, const Interrupt& interrupt);
-  /// The same for all of the device.
+  /// The same for the whole device.
   int settle(const Interrupt& interrupt);
-  /// Somebody may write to the device.
+  /// A user of the device may write to it.
   void allow_writes();
 
-  /// A change was carried out two-sided.
+  /// Notes a two-sided change.
   void note_change();
-  /// One flush at a time: the next one must not end before this has. Errors: EINTR.
+  /// Begins a flush. Flushes run one at a time, because a later one must not end before this one.
+  /// Errors: EINTR.
   int begin_flush(FlushDebt::Debt& debt, const Interrupt& interrupt);
   void end_flush(const FlushDebt::Debt& debt, int error);
   /// Errors: those of RemoteBrick::sync().
   int sync(std::span<const wire::SyncRange> ranges, const Interrupt& interrupt);
 
-  /// Reads and writes so far that were one-sided.
+  /// The number of one-sided reads and writes so far.
   std::uint64_t one_sided() const { return one_sided_.load(std::memory_order_relaxed); }
 
  private:
@@ -76,7 +76,7 @@ class PassiveBrick {
   int settle_range(MapCache::Block first, MapCache::Block last, const Interrupt& interrupt);
   void owe(std::uint64_t offset, std::size_t length);
 
-  // On its thread, with the lock, which they give away while they wait for the server.
+  // These run on its thread, with the lock, and release it while they wait for the server.
   using Lock = std::unique_lock<std::mutex>;
   void run();
   bool work(Lock& lock);
@@ -101,7 +101,7 @@ class PassiveBrick {
   bool flushing_ = false;
   bool recalled_ = false;
   bool revoked_ = false;        ///< the present memory path
-  bool trouble_ = false;        ///< its maps are not what they should be
+  bool trouble_ = false;        ///< its maps may be wrong
   std::uint64_t failures_ = 0;  ///< of REVOKE PATH
   std::uint64_t connects_ = 0;
   std::chrono::steady_clock::time_point no_maps_before_{};

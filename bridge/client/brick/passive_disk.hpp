@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A disk that is a brick, in the hands of a user who reads and writes mapped blocks one-sided.
+// One user's access to a brick as a disk. Mapped blocks are read and written one-sided.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace rnbd {
 
-/// Requests that have no map, or cannot be one-sided, go two-sided. Event loops are sent to the
-/// blocking calls with those that concern maps.
+/// Requests that have no map, or cannot be one-sided, go two-sided. Requests that involve maps need
+/// the blocking calls, so event loops get EAGAIN for them.
 ///
 /// Errors:  as Disk.
 /// Threads: any.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Bugs on purpose in the rules of mode=passive, to prove that their simulator finds them. Without
-// RNBDKIT_PLANT_BUGS every one of them is a constant false. Only for .cpp files.
+// Deliberate bugs in the rules of mode=passive, to prove that the simulator finds them. Without
+// RNBDKIT_PLANT_BUGS each one is a constant false. Only for .cpp files.
 #pragma once
 
 #include <iterator>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A brick somewhere else: blocks that its client allocates, maps, and reads and writes by itself.
+// A brick at a server, whose client allocates blocks, maps them, and reads and writes them
+// one-sided.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@
 
 namespace rnbd {
 
-/// Features to be offered by a session that opens bricks, beside those for RNBD.
+/// Features that a session with bricks must offer, beside those for RNBD.
 inline constexpr std::uint32_t kBrickFeatures =
     rtrs::wire::kFeatureMemoryPaths | wire::kFeaturePassive;
 
@@ -27,15 +28,15 @@ struct MappedBlock {
   std::uint64_t generation = 0;
   rtrs::RemoteMemory where;
   std::uint32_t rights = 0;  ///< wire::kMapRead, wire::kMapWrite
-  /// The path of read() and write(); a block mapped over another path is dead with that.
+  /// The path of read() and write(). When it is dead, so are the blocks that were mapped over it.
   std::shared_ptr<rtrs::MemoryPath> path;
 };
 
-/// An open brick. Messages go over the session that opened it, and survive its paths; reads and
-/// writes go over one memory path, and die with it. Ids are multiples of wire::kBrickBlock.
+/// An open brick. Its messages use the session that opened it, and survive the loss of a path. Its
+/// reads and writes use one memory path, and fail with it. Ids are multiples of wire::kBrickBlock.
 ///
-/// Unless told otherwise calls block until the server has answered. Their errors are errnos: the
-/// server's own, EIO (the session is over), EINTR (interrupted), EPROTO (nonsense from the server).
+/// Calls block until the server has answered, unless noted. Their errors are errnos: the server's
+/// own, EIO (the session is over), EINTR (interrupted), EPROTO (nonsense from the server).
 /// Threads: any.
 /// Source:  docs/protocol.md, bricks.
 class RemoteBrick {
@@ -44,7 +45,7 @@ class RemoteBrick {
   RemoteBrick(const RemoteBrick&) = delete;
   RemoteBrick& operator=(const RemoteBrick&) = delete;
 
-  /// Over a session with kBrickFeatures. `address` leads to the same server as the session.
+  /// Opens a brick over a session with kBrickFeatures. `address` must lead to the same server.
   ///
   /// Errors: ENOTSUP (the server has no memory paths, or the device is no brick), those of
   ///         Session::open() and rtrs::Client::open_memory_path().
@@ -54,12 +55,12 @@ class RemoteBrick {
                                                                   const rtrs::PathAddress& address,
                                                                   const Interrupt& interrupt);
 
-  /// The brick as it is now.
+  /// The present state of the brick.
   tl::expected<wire::BrickInfoResponse, int> info(const Interrupt& interrupt);
-  /// Durable when it is answered. Errors: EEXIST, ENOSPC, EINVAL; without `all` some of the first
-  /// blocks may have been allocated.
+  /// The allocation is durable when the call returns. Without `all` it may allocate only some
+  /// blocks, from the first one on. Errors: EEXIST, ENOSPC, EINVAL.
   int alloc(std::uint64_t id, std::uint32_t count, bool all, const Interrupt& interrupt);
-  /// Errors: EBUSY (mapped by anybody), ENOENT, EINVAL.
+  /// Errors: EBUSY (a client has mapped it), ENOENT, EINVAL.
   int free(std::uint64_t id, std::uint32_t count, bool all, const Interrupt& interrupt);
   /// At most wire::kMaxBrickMaps blocks. `flags`: wire::MapFlag.
   ///
@@ -67,14 +68,14 @@ class RemoteBrick {
   ///         when the memory path is dead (see recover()).
   tl::expected<std::vector<MappedBlock>, int> map(std::uint64_t id, std::uint32_t count,
                                                   std::uint32_t flags, const Interrupt& interrupt);
-  /// Nothing lands in the block any more when it is answered. No read() or write() of it may be
-  /// under way. `drop`: the content need not be kept.
+  /// When it returns, no write can land in the block any more. No read() or write() of it may be
+  /// under way. `drop`: the content is not needed.
   ///
-  /// Errors: ENOENT (it is not mapped so any more).
+  /// Errors: ENOENT (this map does not exist any more).
   int unmap(const MappedBlock& block, bool drop, const Interrupt& interrupt);
   tl::expected<std::vector<wire::BrickExtent>, int> list(wire::BrickListing what,
                                                          const Interrupt& interrupt);
-  /// Earlier writes to these ranges are durable when it is answered; without ranges, all that this
+  /// Makes earlier writes to these ranges durable. Without ranges it covers all blocks that this
   /// session has mapped for writing.
   ///
   /// Errors: ENOENT (a range is not allocated), EOPNOTSUPP (the brick is plain memory), E2BIG.
@@ -89,8 +90,8 @@ class RemoteBrick {
                   const Interrupt& interrupt);
   static int write(const MappedBlock& block, std::uint64_t offset, rtrs::ConstBytes data,
                    const Interrupt& interrupt);
-  /// Behind it the server's programs see what was written to any block of the path of `block`,
-  /// which is mapped for reading: requests for it, and SYNC.
+  /// Makes all writes over the path of `block` visible to the server's programs: to requests, and
+  /// to SYNC. `block` must be mapped for reading.
   static int settle(const MappedBlock& block, const Interrupt& interrupt);
   /// write(), and settle() for these bytes, in one wait.
   ///
@@ -98,27 +99,27 @@ class RemoteBrick {
   static int write_settled(const MappedBlock& block, std::uint64_t offset, rtrs::ConstBytes data,
                            const Interrupt& interrupt);
 
-  /// The memory path is dead: waits until the server says that its keys are, so that no write of
-  /// unknown fate can land any more, and connects another one. Does nothing while it lives.
+  /// Replaces a dead memory path. First it waits until the server has ended the path's keys, so
+  /// that no write of unknown outcome can land any more. Does nothing while the path lives.
   ///
   /// Errors: those of rtrs::Client::open_memory_path(), and of the session.
   tl::expected<void, Failure> recover(const Interrupt& interrupt);
-  /// The two halves of recover(), one thread at a time: from revoke() on nothing lands.
+  /// The two halves of recover(), one thread at a time. After revoke() no write lands.
   tl::expected<void, Failure> revoke(const Interrupt& interrupt);
   tl::expected<void, Failure> reconnect(const rtrs::PathAddress& address,
                                         const Interrupt& interrupt);
-  /// The memory path lives.
+  /// True while the memory path lives.
   bool alive() const { return path()->alive(); }
 
-  /// `listener` is called when the brick wants blocks back, which list(BrickListing::recalled)
-  /// tells: who does not unmap them before the lease ends loses the memory path. Null: nobody
-  /// listens from here on. It must not block, nor call the brick.
+  /// Calls `listener` when the brick wants blocks back; list(BrickListing::recalled) returns them.
+  /// A client that has not unmapped them at the end of the lease loses its memory path. The
+  /// listener must neither block nor call the brick. Null removes it.
   ///
-  /// Threads: any; the listener on one of the session.
+  /// Threads: any; the listener runs on a thread of the session.
   void on_recall(std::function<void()> listener);
 
   RemoteDevice& device() { return *device_; }
-  /// By which maps go from now on. register_memory() of it spares copies over RDMA.
+  /// The memory path of new maps. Its register_memory() avoids copies over RDMA.
   std::shared_ptr<rtrs::MemoryPath> path() const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The client of a mirror group: one disk, which several members keep.
+// The client of a mirror group: one disk with a copy at each of several servers, its members.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ enum class Order : std::uint8_t {
   claim,
   view,
   confirm,
-  maps,   ///< tell the activity log and the dirty maps
+  maps,   ///< return the activity log and the dirty maps
   read,   ///< `range` into the memory of `operation`.
   write,  ///< `range` from that memory, and into the activity log
-  copy,   ///< likewise, to a member that is not in step.
-  pull,   ///< likewise, but the member itself reads it from `source`.
+  copy,   ///< likewise, to a member that is not in step
+  pull,   ///< likewise, but the member reads it from `source` by itself
   flush,
   cool,  ///< take `regions` out of the activity log
 };
@@ -30,7 +30,7 @@ struct Command {
   std::uint64_t tag = 0;  ///< comes back with the answer
   Order order{};
   unsigned member = 0;
-  std::uint64_t session = 0;  ///< with the member; an older one's commands must not be carried out
+  std::uint64_t session = 0;  ///< with the member; it must not perform commands of an older one
   std::uint64_t term = 0;
   View view;
   View confirmed;
@@ -44,8 +44,8 @@ struct Command {
 struct Answer {
   std::uint64_t tag = 0;
   int error = 0;      ///< positive errno
-  Claimed claimed{};  ///< to a claim, refused or not
-  Maps maps{};        ///< to a question for the maps
+  Claimed claimed{};  ///< answer to a claim, granted or refused
+  Maps maps{};        ///< answer to the order `maps`
 };
 
 /// The surroundings of a group. None of these calls back.
@@ -53,15 +53,15 @@ class GroupHost {
  public:
   virtual ~GroupHost() = default;
   virtual void send(const Command& command) = 0;
-  /// Ends the session with a member: its orders are answered no more, and the member refuses late
-  /// ones. A new session is announced with link_up().
+  /// Ends the session with a member. Its orders get no answers any more, and the member refuses
+  /// late ones. link_up() announces a new session.
   virtual void drop(unsigned member) = 0;
   virtual void attached() = 0;
-  /// The operation has ended, or the memory of one that the group began for itself is free.
+  /// The operation has ended. For one that the group began itself, its memory can be freed.
   virtual void done(std::uint64_t operation) = 0;
-  /// The same for one that no member in step could carry out. `error`: positive errno.
+  /// The same, but no member in step could perform the operation. `error`: positive errno.
   virtual void failed(std::uint64_t operation, int error) = 0;
-  /// False: copying that no request waits for begins later, with work().
+  /// False: delay copies that no request waits for until work().
   virtual bool may_copy() = 0;
   /// The group is superseded or too few members are left: no operation ends any more.
   virtual void over() = 0;
@@ -70,14 +70,15 @@ class GroupHost {
 struct GroupOptions {
   unsigned members = 2;
   std::uint32_t regions = 1;
-  std::uint64_t region_sectors = 2048;  ///< a region has so many, the last one may have less
+  std::uint64_t region_sectors = 2048;  ///< of each region; the last one may be shorter
   std::uint64_t sectors = 0;            ///< of the disk
   Degraded degraded = Degraded::allow;
   std::uint64_t first_session = 1;  ///< sessions count up from here; unique among all clients
 };
 
-/// Attaches to the members, keeps them equal, and decides when an operation has ended. It lives as
-/// long as its claim: afterwards another one attaches.
+/// Attaches to the members, keeps them equal, and decides when an operation has ended. A group
+/// lives as long as its claim on the members. A new one attaches after that. A member in step has
+/// all answered writes.
 ///
 /// Threads: one; pure: no clock, no sockets.
 class Group {
@@ -92,16 +93,17 @@ class Group {
   void answer(const Answer& answer);
   /// `operation` is below kOwn and names one operation at a time.
   void submit(Kind kind, std::uint64_t operation, Range range);
-  /// Long enough has been waited for members that do not answer.
+  /// The time to wait for silent members is over.
   void hurry();
-  /// While it attaches: goes on with the content of this member only, whatever others may have.
-  /// They get all of it when they come, and what they alone have is lost. False: it is not there.
+  /// While the group attaches, goes on with the content of this member only. When other members
+  /// come, they are overwritten with it, and newer data of theirs are lost. False: this member is
+  /// not there.
   bool force(unsigned member);
   /// Goes on without a member that is not the last one in step.
   void discard(unsigned member);
-  /// From time to time: regions at rest leave the activity logs.
+  /// Call it from time to time: takes quiet regions out of the activity logs.
   void cool();
-  /// From time to time: goes on with making members equal.
+  /// Call it from time to time: continues the copies that make members equal.
   void work();
 
   static constexpr std::uint64_t kOwn = std::uint64_t{1} << 63;
@@ -110,11 +112,11 @@ class Group {
   bool is_over() const { return phase_ == Phase::over; }
   MemberSet in_step() const { return in_step_; }
   std::uint64_t term() const { return term_; }
-  /// All members are in step, and nothing is under way or left to be made equal.
+  /// True if all members are in step, and no operation or copy is left.
   bool whole() const;
-  /// No region is in an activity log, as far as is known.
+  /// True if no region is known to be in an activity log.
   bool cold() const { return hot_.empty() && cooling_step_ == Cooling::none; }
-  /// Reads go there as long as it is in step; kMaxMembers: to all in turn.
+  /// Sends reads to this member while it is in step; kMaxMembers: to all members in turn.
   void prefer(unsigned member) { preferred_ = member; }
 
   enum class Standing : std::uint8_t { away, waiting, resync, in_step };
@@ -123,12 +125,13 @@ class Group {
     std::uint32_t left = 0;  ///< regions to copy
   };
   Progress progress(unsigned member) const;
-  /// Regions that are left to be made equal after an unclean end.
+  /// The number of regions that may differ after an unclean end.
   std::uint32_t unequal() const { return unequal_.count(); }
 
  private:
   enum class Phase : std::uint8_t { attaching, live, over };
-  /// Down: no session. The others of the second line are told of all changes.
+  /// The stages of a member without a session (`down`), from its first contact to `in_step`, and of
+  /// its resync. From `draining` on it gets all new writes.
   enum class Stage : std::uint8_t {
     down,
     up,
@@ -147,13 +150,13 @@ class Group {
     Stage stage = Stage::down;
     std::uint64_t session = 0;
     Claimed claimed;
-    std::vector<std::uint64_t> older;  ///< operations that it was not told of
+    std::vector<std::uint64_t> older;  ///< running operations that were not sent to it
     RegionMap todo;
     MemberSet asked = 0;  ///< members that were asked for maps
     std::vector<RegionMap> inherit;
     bool pulls = false;       ///< it can read from other members
     bool introduced = false;  ///< it knows of a view
-    RegionMap repaired;       ///< that it could not read, and has got anew
+    RegionMap repaired;       ///< regions that it could not read, and that were rewritten
   };
   enum class Step : std::uint8_t { queued, locking, reading, pulling, have_data, writing };
   struct Operation {
@@ -261,7 +264,7 @@ class Group {
   std::deque<std::uint64_t> queue_;
   RangeLock locks_;
   RegionMap unequal_;  ///< regions that an unclean end may have left different
-  RegionMap hot_;      ///< that may be in activity logs
+  RegionMap hot_;      ///< regions that may be in activity logs
   RegionMap touched_;  ///< changed since cooling began
   RegionMap cooling_;
   Cooling cooling_step_ = Cooling::none;

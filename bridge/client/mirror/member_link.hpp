@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The way to one member of a mirror: a session of its own, made anew whenever it was given up.
+// The connection to one member of a mirror. It makes a session, and a new one after each end.
 #pragma once
 
 #include <chrono>
@@ -15,9 +15,9 @@
 
 namespace rnbd::mirror {
 
-/// A member with its device open for writing, in one session with it.
+/// A member with its device open for writing, in one session.
 struct OpenMember {
-  std::shared_ptr<const ClientConfig> config;  ///< which the session refers to
+  std::shared_ptr<const ClientConfig> config;  ///< used by the session
   std::shared_ptr<SharedSession> shared;
   std::shared_ptr<Session> session;
   std::unique_ptr<RemoteDevice> device;
@@ -26,7 +26,7 @@ struct OpenMember {
   const DeviceGeometry& geometry() const { return device->geometry(); }
 };
 
-/// Connects in a thread of its own, because that waits.
+/// Connects on a thread of its own, because connecting blocks.
 ///
 /// Threads: any.
 class MemberLink {
@@ -35,25 +35,25 @@ class MemberLink {
 
   /// `config`: with the paths to this member. `on_open` is called from the link's thread.
   MemberLink(ClientConfig config, rtrs::Log log, OnOpen on_open);
-  /// leave() was called, or start() never.
+  /// Call leave() first, unless start() was never called.
   ~MemberLink();
   MemberLink(const MemberLink&) = delete;
   MemberLink& operator=(const MemberLink&) = delete;
 
   void start();
-  /// A new session is to be made, and the one before ends.
+  /// Ends the present session and makes a new one.
   void renew(std::unique_ptr<OpenMember> before);
-  /// None is to be made.
+  /// Ends the session and makes no new one.
   void let_go(std::unique_ptr<OpenMember> before);
-  /// Another server takes its place.
+  /// Replaces the server.
   void go_to(const rtrs::PathAddress& path);
-  /// Nothing is connected any more; waits for the thread, which may close `last`.
+  /// Stops connecting and waits for the thread, which may close `last`.
   void leave(std::unique_ptr<OpenMember> last);
 
   std::shared_ptr<const ClientConfig> config() const;
   /// `host:port`
   std::string server() const;
-  /// Why it is not open; "" = it is, or was not tried yet.
+  /// The reason why it is not open; "" = it is open, or was not tried yet.
   std::string trouble() const;
   void set_trouble(const std::string& trouble);
   SessionStatus status() const;

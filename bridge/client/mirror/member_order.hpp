@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A group's orders that are no block I/O, as messages to a member's server.
+// Messages to a member's server for all orders of a group except block I/O.
 #pragma once
 
 #include <array>
@@ -22,13 +22,13 @@ struct GroupShape {
   unsigned region_shift = 0;  ///< a region has 1 << region_shift bytes
   std::uint64_t size = 0;     ///< bytes of the disk
   wire::Uuid group{};
-  wire::Uuid claimant{};  ///< this life of the client
+  wire::Uuid claimant{};  ///< this run of the client
 };
 
-/// CLAIM, VIEW, CONFIRM, REGIONS, COOL or PULL, each with as many messages as it takes. A claim
-/// brings the member's maps along.
+/// CLAIM, VIEW, CONFIRM, REGIONS, COOL or PULL, each in one or more messages. A claim also reads
+/// the member's maps.
 ///
-/// Errors:  the server's; EPROTO (an answer without sense, or of another group: complaint()).
+/// Errors:  the server's; EPROTO (an invalid answer, or one of another group: complaint()).
 /// Threads: as rtrs::Operation.
 /// Source:  docs/protocol.md, members of mirror groups.
 class MemberOrder final : public rtrs::Operation {
@@ -41,9 +41,9 @@ class MemberOrder final : public rtrs::Operation {
   void start(rtrs::ClientLane& lane) override;
   void cancel(rtrs::ClientLane& lane) override { lane.cancel(request_); }
 
-  /// Without tag and error, once finished.
+  /// The answer, without tag and error; valid when finished.
   const Answer& answer() const { return answer_; }
-  /// The fault of the answer, for people; "" = none.
+  /// The mistake in the answer, for people; "" = none.
   const std::string& complaint() const { return complaint_; }
 
  private:
@@ -83,7 +83,7 @@ class MemberOrder final : public rtrs::Operation {
   std::string complaint_;
 };
 
-/// The map of which no more than `room` bytes are said: with gaps filled where it has too many.
+/// A map that fits into `room` bytes. If it has too many gaps, some are filled.
 std::vector<std::byte> regions_within(const RegionMap& map, std::size_t room);
 
 }  // namespace rnbd::mirror

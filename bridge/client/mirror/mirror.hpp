@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A mirror at work: carries out the orders of its group, over a session with each member.
+// Runs a mirror: performs the orders of its group, over a session with each member.
 #pragma once
 
 #include <poll.h>
@@ -26,7 +26,7 @@
 
 namespace rnbd::mirror {
 
-/// A member as it is now.
+/// The present state of a member.
 struct MemberStatus {
   std::string server;
   Group::Progress progress{};
@@ -38,19 +38,19 @@ struct MemberStatus {
 
 struct MirrorStatus {
   bool live = false;
-  std::string trouble;  ///< why it is not
-  std::string uri;      ///< names the mirror with the servers that it has now, and its group
+  std::string trouble;  ///< the reason why it is not
+  std::string uri;      ///< of the mirror, with its present servers and its group
   std::uint64_t term = 0;
   std::uint64_t size = 0;  ///< bytes of the disk, once it is known
   std::uint64_t region_bytes = 0;
   std::uint32_t unequal = 0;  ///< regions to be made equal after an unclean end
-  std::uint64_t losses = 0;   ///< how often a member in step was lost
-  std::uint64_t returns = 0;  ///< how often one came back
+  std::uint64_t losses = 0;   ///< losses of a member in step
+  std::uint64_t returns = 0;  ///< returns of a lost one
   std::vector<MemberStatus> members;
 };
 
-/// Owns the sessions with all members, and a thread that moves requests and answers between them
-/// and the group. Attaches when it is first asked for, and again after too many members were away.
+/// Owns the sessions with all members, and a thread that passes requests and answers between them
+/// and the group. It attaches at the first request, and again after too many members were away.
 ///
 /// Threads: any; leave() when no call is under way.
 class Mirror final : public LaneSource,
@@ -63,53 +63,54 @@ class Mirror final : public LaneSource,
   /// Waits until the group is attached. No thread exists before the first call.
   ///
   /// Errors: ETIMEDOUT (too few members within the connect timeout), ESTALE (another client has
-  /// it), EINTR; sentences that name the members and the fault of each.
+  ///         it), EINTR; a sentence with the trouble of each member.
   tl::expected<void, Failure> attach(const Interrupt& interrupt);
-  /// Begins with that and does not wait. Orders may be given from then on.
+  /// Begins to attach and does not wait. Orders are accepted after that.
   void begin();
-  /// Of the disk, once it was attached.
+  /// The geometry of the disk, after attach().
   DeviceGeometry geometry() const;
 
-  /// A read, write, write_zeroes or flush of whole blocks; the memory is the caller's until it
-  /// returns. Errors: as Disk.
+  /// Performs a read, write, write_zeroes or flush of whole blocks. It does not use the memory
+  /// after it has returned. Errors: as Disk.
   int run(const Transfer& transfer, const Interrupt& interrupt);
-  /// Whole blocks enter it shared, patches alone.
+  /// Requests for whole blocks enter it shared, patches exclusively.
   WriteGate& gate() { return gate_; }
 
-  /// More event loops would share its one thread.
+  /// More lanes would not help, because all share one thread.
   unsigned lanes() const override { return 4; }
   std::unique_ptr<rtrs::LaneLoop> take_lane(unsigned lane) override;
-  // For a lane: the jobs are the mirror's until it ends them.
+  // For a lane: the jobs belong to the mirror until it ends them.
   void take(MirrorLane& lane, const std::vector<rtrs::LaneLoop::Job*>& jobs);
   void give_up(rtrs::LaneLoop::Job& job);
 
   MirrorStatus status() const;
   // An operator's orders. `server`: a member, as in its status.
-  /// While too few members are there: goes on with the content of this one, whatever others may
-  /// have written since. Without `sure` it only says what that means. Errors: EPERM, that; ENOENT,
+  /// While too few members are there, goes on with the content of this one. Newer writes of other
+  /// members are lost. Errors: EPERM (without `sure`: a sentence about the consequences), ENOENT,
   /// EALREADY (it is attached), ENXIO (that server is not there).
   tl::expected<void, Failure> force(const std::string& server, bool sure);
-  /// The others go on without it, and it is not looked for. Errors: ENOENT, EBUSY (the last one).
+  /// Goes on without this member, and does not try to connect to it any more. Errors: ENOENT, EBUSY
+  /// (the last one).
   tl::expected<void, Failure> discard(const std::string& server);
-  /// A server with an empty disk comes in the place of one that was discarded. Errors: ENOSPC (none
-  /// was).
+  /// Puts a server with an empty disk in the place of a discarded one. Errors: ENOSPC (none was
+  /// discarded).
   tl::expected<void, Failure> add(const rtrs::PathAddress& path);
-  /// Another client has taken it over: nothing is answered any more.
+  /// True if another client has taken over the mirror, so that requests get no answer any more.
   bool dead() const;
-  /// Leaves the members as equal as they are, with nothing to be made equal by the next client.
+  /// Ends the mirror cleanly: the next client need not compare members that are equal now.
   void leave();
 
  private:
   using Clock = std::chrono::steady_clock;
   using Bytes = std::vector<std::byte>;
 
-  /// A user's request: one that waits, or a job of a lane.
+  /// A user's request: from a waiting caller, or a job of a lane.
   struct Call {
     Transfer transfer;
     MirrorLane* lane = nullptr;
     rtrs::LaneLoop::Job* job = nullptr;
     std::uint64_t number = 0;  ///< of those from lanes
-    Bytes own;                 ///< the data, once its user has left
+    Bytes own;                 ///< a copy of the data after its caller has left
     std::optional<Clock::time_point> left;
     int failure = 0;     ///< a member's answer
     bool ended = false;  ///< guarded by answer_mutex_, as the next
@@ -125,7 +126,7 @@ class Mirror final : public LaneSource,
     std::uint64_t operation = 0;
     Order order{};
     Clock::time_point began{};
-    std::uint64_t epoch = 0;   ///< Member::epoch when it was sent
+    std::uint64_t epoch = 0;   ///< Member::epoch at the time of sending
     std::size_t place = 0;     ///< in Member::tasks
     std::shared_ptr<void> of;  ///< keeps the memory of its owner
     Transfer transfer;
@@ -133,7 +134,7 @@ class Mirror final : public LaneSource,
     std::optional<TransferOperation> io;
     std::optional<MemberOrder> message;
   };
-  /// An operation that the group began for itself.
+  /// An operation that the group began itself.
   struct Own {
     std::shared_ptr<Bytes> memory{};
     Clock::time_point began{};
@@ -145,7 +146,7 @@ class Mirror final : public LaneSource,
     std::unique_ptr<OpenMember> open;
     std::uint64_t epoch = 0;  ///< counts its sessions
     Tasks tasks;
-    bool lost_power = false;  ///< it said so when it was claimed
+    bool lost_power = false;  ///< from the answer to the claim
     bool discarded = false;
     std::optional<Clock::time_point> without_path;
     std::uint32_t to_copy = 0;
@@ -241,7 +242,7 @@ class Mirror final : public LaneSource,
   bool woken_ = false;                         ///< since the thread looked
   bool running_ = false;
   bool live_ = false;
-  std::string dead_;  ///< why it is over for good
+  std::string dead_;  ///< the reason why the mirror is dead
   DeviceGeometry geometry_;
   MirrorStatus published_;
 
@@ -260,16 +261,16 @@ class Mirror final : public LaneSource,
   std::vector<pollfd> polled_;
   std::uint64_t next_call_ = 1;
   std::uint64_t last_term_ = 0;  ///< of the groups before
-  bool attached_ = false;        ///< as the group reported, until settle()
+  bool attached_ = false;        ///< reported by the group, until settle()
   bool over_ = false;
   bool superseded_ = false;
-  bool lossy_ = false;  ///< all members lost their power: the next flush says so
+  bool lossy_ = false;  ///< all members lost power, so the next flush fails
   std::optional<Clock::time_point> stop_by_;
   Clock::time_point not_live_since_{};
   Clock::time_point next_tick_{};
   Clock::time_point next_cool_{};
   Clock::time_point last_request_{};
-  std::optional<Clock::time_point> resume_at_;  ///< copying rests until then
+  std::optional<Clock::time_point> resume_at_;  ///< copies pause until then
   bool forced_ = false;
   std::uint64_t losses_ = 0;
   std::uint64_t returns_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The view of a mirror for people and monitoring.
+// The state of a mirror, for people and monitoring.
 #pragma once
 
 #include "bridge/client/connections.hpp"
@@ -18,7 +18,7 @@ Json describe(const ClientConfig& config, const MirrorStatus& status);
 tl::expected<Json, Failure> about_mirror(const ClientConfig& config, Connections& connections,
                                          const std::string& words);
 
-/// Its members' sessions as one, for readers that know of one session only.
+/// The sessions of all members as one, for readers that expect a single session.
 SessionStatus as_session(const ClientConfig& config, const MirrorStatus& status);
 
 }  // namespace rnbd::mirror

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A disk that several servers keep, in the hands of one user.
+// One user's access to a mirror, as a disk.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace rnbd::mirror {
 
-/// Partial blocks are read, changed and written back with nobody else's writes in between.
+/// Partial blocks are read, changed and written back, without other writes in between.
 ///
 /// Errors:  as Disk.
 /// Threads: any.
@@ -47,7 +47,7 @@ class MirrorDevice final : public Disk {
 
   const std::shared_ptr<Mirror> mirror_;
   const std::string name_;
-  DeviceHandle handle_;  ///< of no use: the members have theirs
+  DeviceHandle handle_;  ///< unused, because each member has its own
 };
 
 }  // namespace rnbd::mirror

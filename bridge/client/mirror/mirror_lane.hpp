@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The way of an event loop's transfers to a mirror's thread and back, many at a time.
+// Passes an event loop's transfers to a mirror's thread and back, many at a time.
 #pragma once
 
 #include <memory>
@@ -12,14 +12,14 @@ namespace rnbd::mirror {
 
 class Mirror;
 
-/// Its jobs' operations are TransferOperations, which carry the transfer there and the answer back.
-/// The members' sessions carry other operations.
+/// The operation of a job is a TransferOperation. It only carries the transfer to the thread and
+/// the answer back; the sessions with members run other operations.
 ///
-/// Threads: its event loop's; end() and publish() are for the mirror's thread.
+/// Threads: its event loop's, except end() and publish(), which the mirror's thread calls.
 class MirrorLane final : public rtrs::LaneLoop {
  public:
   explicit MirrorLane(std::shared_ptr<Mirror> mirror);
-  /// All its jobs have been collected.
+  /// True if all its jobs have been collected.
   ~MirrorLane() override;
 
   void start(Job& job) override;
@@ -30,7 +30,8 @@ class MirrorLane final : public rtrs::LaneLoop {
   Job* collect() override;
   bool cancel(Job& job) override;
 
-  /// The job has this answer; publish() lets it be collected. The lane may be gone after that.
+  /// Stores the answer of a job. After publish() the event loop can collect it, and the lane may be
+  /// destroyed.
   void end(Job& job, int error);
   void publish();
 
@@ -46,7 +47,7 @@ class MirrorLane final : public rtrs::LaneLoop {
   int wake_;                   ///< eventfd
   std::vector<Job*> started_;  ///< since the last flush()
   std::size_t under_way_ = 0;
-  Jobs fresh_;  ///< the mirror's thread: have ended since the last publish()
+  Jobs fresh_;  ///< jobs that ended since the last publish(); the mirror's thread only
   std::mutex mutex_;
   Jobs ended_;  ///< guarded by mutex_
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One change per range of the disk at a time, and no read meanwhile.
+// A lock for ranges of the disk: one change at a time, and no read meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@
 
 namespace rnbd::mirror {
 
-/// Gives ranges in the order in which they were asked for, so that nobody waits for ever.
+/// Grants ranges in the order of the requests, so that none waits for ever.
 ///
 /// Threads: one; pure.
 class RangeLock {
  public:
   enum class Mode : std::uint8_t { shared, exclusive };
 
-  /// True: it is held. Otherwise release() of others tells when it is.
+  /// True: the range is held. Otherwise a release() returns the owner when it is.
   bool acquire(std::uint64_t owner, Range range, Mode mode);
-  /// The owners that hold their ranges from now on.
+  /// Returns the owners that have got their ranges by this.
   std::vector<std::uint64_t> release(std::uint64_t owner);
 
  private:
