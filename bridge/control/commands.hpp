@@ -24,20 +24,19 @@ std::string error_answer(int error, const std::string& message);
 /// The rights of a caller.
 enum class ControlCaller : std::uint8_t {
   owner,   ///< root, or the user whose program this is
-  reader,  ///< a member of the group rnbd: looks, and changes nothing
+  reader,  ///< a member of the group rnbd, who may look but not change anything
 };
 
 struct ControlCommand {
   std::string name;
-  std::string argument;  ///< what to write behind it, for people; "" = none; "[...]": may lack
+  std::string argument;  ///< the argument in the help; "" = none; "[...]" = optional
   std::string help;
-  /// `argument` is the rest of the line, "" if the command takes none. Answers an object, which is
-  /// empty when there is nothing to say.
+  /// `argument` is the rest of the line, or "". Returns an object, which may be empty.
   std::function<tl::expected<Json, rtrs::Failure>(const std::string& argument)> run;
   bool for_readers = false;  ///< it changes nothing
 };
 
-/// Finds the command of a line and runs it; `help` lists them all.
+/// Finds the command of a line and runs it. The command `help` lists all commands.
 ///
 /// Threads: those of its commands.
 class ControlCommands {

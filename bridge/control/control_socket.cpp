@@ -41,10 +41,10 @@ using asio::experimental::awaitable_operators::operator||;
 using Socket = asio::local::stream_protocol::socket;
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
-/// For people who type.
+/// For people at a keyboard.
 constexpr std::chrono::seconds kTimeForLine{60};
 constexpr std::chrono::seconds kTimeToReadAnswer{5};
-/// A program that connects sends its line at once; for a machine that is very busy.
+/// A program sends its line at once after connecting; this is for a very busy machine.
 constexpr std::chrono::seconds kTimeToIntroduce{2};
 /// When no descriptor is left.
 constexpr std::chrono::milliseconds kPause{250};
@@ -52,8 +52,9 @@ constexpr std::chrono::milliseconds kPause{250};
 /// Members of this group may look.
 constexpr std::string_view kReaders = "rnbd";
 
-/// Of a program that runs in this group, as rnbd-server.service does; any other socket stays its
-/// owner's. A disk that hangs may have the names of groups: root's programs do not ask.
+/// The group that may look, if the program runs in it, as rnbd-server.service does. Other sockets
+/// are for their owner only. Programs of root do not look up the group, because its file may be on
+/// a hanging disk.
 void admit_readers(const std::string& path) {
   const rtrs::OwnedFd socket{::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC)};
   struct stat now {};
@@ -64,7 +65,7 @@ void admit_readers(const std::string& path) {
   ::chmod(("/proc/self/fd/" + std::to_string(socket.get())).c_str(), 0660);
 }
 
-/// Nobody else gets through the permissions of the socket.
+/// The permissions of the socket keep all other users out.
 ControlCaller caller_of(int socket) {
   ucred peer{};
   socklen_t size = sizeof(peer);
@@ -185,7 +186,8 @@ class ControlSocket::Server {
     co_return written.index() == 0 && !std::get<0>(std::get<0>(written));
   }
 
-  std::list<Program*> programs_;  ///< before the loop, whose end ends those that are left
+  std::list<Program*>
+      programs_;  ///< declared before the loop, whose end ends the remaining connections
   Handler handler_;
   asio::io_context io_{1};
   asio::local::stream_protocol::acceptor acceptor_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A Unix socket over which a running program is asked and told: a line in, a line out.
+// The Unix socket that controls a running program: a line in, a line out.
 #pragma once
 
 #include <functional>
@@ -12,28 +12,28 @@
 
 namespace rnbd {
 
-/// Serves the socket from a thread of its own, for its owner (mode 0600), and, if the program runs
-/// in the group rnbd, for that group to look (0660). A client may send
-/// one line after another. One that sends nothing for long, a line without an end, or does not read
-/// its answers is dropped. There are at most kMaxConnections; the oldest of those that have not
-/// sent a line in time makes room for the next, and the oldest reader for an owner.
+/// Serves the socket from a thread of its own. Only its owner can connect (mode 0600). If the
+/// program runs in the group rnbd, members of the group can connect, too, as readers (0660). A
+/// client may send one line after another. It is dropped if it sends nothing for long, sends an
+/// endless line, or does not read its answers. There are at most kMaxConnections. A new client
+/// takes the place of the oldest silent one, and an owner that of the oldest reader.
 ///
-/// Threads: the handler runs on the thread of the socket, one line at a time, and may block: nobody
-///          but other clients of the socket waits for it. No thread exists before open().
+/// Threads: the handler runs on the thread of the socket, one line at a time. It may block, because
+///          only other clients of the socket wait for it. No thread exists before open().
 class ControlSocket {
  public:
   static constexpr std::size_t kMaxLine = 4096;  ///< bytes, with its end
   static constexpr unsigned kMaxConnections = 16;
 
-  /// The answer to a line; both are without their ends. An exception is answered as an error.
+  /// Returns the answer to a line, both without end of line. An exception becomes an error answer.
   using Handler = std::function<std::string(std::string_view line, ControlCaller caller)>;
 
-  /// A socket on which nobody listens any more is replaced.
+  /// Replaces a stale socket, on which no program listens any more.
   ///
   /// Errors: a sentence that names the path and says what to do.
   static tl::expected<std::unique_ptr<ControlSocket>, std::string> open(const std::string& path,
                                                                         Handler handler);
-  /// Closes and removes the socket; waits for the line that is being answered.
+  /// Closes and removes the socket. Waits until the present line is answered.
   ~ControlSocket();
   ControlSocket(const ControlSocket&) = delete;
   ControlSocket& operator=(const ControlSocket&) = delete;

@@ -17,14 +17,13 @@ constexpr int kBacklog = 128;
 
 std::string reason(int error) { return strerrordesc_np(error); }
 
-/// Why a Unix socket must not be put where something is already; null when nobody listens there any
-/// more.
+/// The reason why a new socket must not replace the existing file; null if it is a stale socket.
 const char* why_not_replace(const sockaddr_un& address) {
   struct stat status;
   if (::lstat(address.sun_path, &status) == 0 && !S_ISSOCK(status.st_mode)) {
     return "what is there is no socket, choose another path";
   }
-  // Without waiting: who is busy with others is there, too.
+  // Does not wait: a server that is busy with other clients counts as present, too.
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const bool refused =
       fd >= 0 && ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 &&
@@ -62,7 +61,7 @@ tl::expected<int, std::string> listen_on_unix_socket(const std::string& path, mo
   std::memcpy(address.sun_path, path.c_str(), path.size());
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return tl::unexpected(reason(errno));
-  ::fchmod(fd, mode);  // what bind() makes has the permissions of the socket. Source: unix(7)
+  ::fchmod(fd, mode);  // the file from bind() gets the permissions of the socket. Source: unix(7)
   const auto bind = [&] {
     const bool done = ::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
     return done ? 0 : errno;

@@ -10,10 +10,10 @@
 
 namespace rnbd {
 
-/// "" or why a Unix socket cannot have this path.
+/// "" or the reason why a Unix socket cannot have this path.
 std::string complaint_about_socket_path(const std::string& path);
 
-/// The path for a program that is going to have another working directory.
+/// Makes a path absolute, for a program that will change its working directory.
 std::string absolute_path(std::string_view path);
 
 /// The same for a socket.
@@ -21,10 +21,10 @@ std::string absolute_path(std::string_view path);
 /// Errors: complaint_about_socket_path().
 tl::expected<std::string, std::string> absolute_socket_path(std::string_view path);
 
-/// Makes a Unix socket and listens on it; its permissions are `mode` without what the umask takes,
-/// from the first moment on. A socket on which nobody listens any more is replaced.
+/// Makes a Unix socket and listens on it. From the first moment its permissions are `mode` without
+/// the bits of the umask. Replaces a stale socket, on which no program listens any more.
 ///
-/// Errors: a sentence that says what to do; the caller names the path.
+/// Errors: a sentence with the remedy; the caller adds the path.
 tl::expected<int, std::string> listen_on_unix_socket(const std::string& path, mode_t mode);
 
 }  // namespace rnbd

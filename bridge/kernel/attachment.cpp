@@ -8,9 +8,9 @@
 namespace rnbd::kernel {
 namespace {
 
-// The kernel's traps: two sockets make it kill those that live whenever storage is slow. A size
-// freezes the queue before sockets of the same message come into it, which is for ever on 6.12. And
-// only the identifier keeps the device from getting another disk.
+// Traps of the kernel's driver. With two sockets it kills living ones when storage is slow. A size
+// in a message freezes the queue before the sockets of the same message are added; on 6.12 it stays
+// frozen for ever. Only the identifier keeps the device from getting another disk.
 constexpr Carried kConnect{Command::connect, 1, true, true};
 constexpr Carried kRejoin{Command::reconfigure, 1, true, false};
 constexpr Carried kResize{Command::reconfigure, 0, true, true};

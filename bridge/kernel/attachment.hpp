@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a disk of the kernel comes, is kept and goes: a table, without threads, clocks and files.
+// The life of a disk of the kernel, from its attachment to its end: a table of states, without
+// threads, clocks and files.
 #pragma once
 
 #include <cstdint>
@@ -12,36 +13,36 @@
 namespace rnbd::kernel {
 
 enum class State : std::uint8_t {
-  absent,       ///< nothing of ours serves the device
-  connecting,   ///< the kernel has been sent a socket
-  serving,      ///< requests come through it
-  draining,     ///< requests that were begun are ended
+  absent,       ///< no bridge serves the device
+  connecting,   ///< the kernel was sent a socket
+  serving,      ///< requests come through the socket
+  draining,     ///< running requests are completed
   handed_over,  ///< the successor has the socket
 };
 
 enum class Event : std::uint8_t {
   found_none,    ///< the kernel has no device of this name
-  found_own,     ///< it has this disk under this name; whoever served it is dead
+  found_own,     ///< it has this disk under this name, and the bridge that served it is dead
   found_kept,    ///< likewise, and the predecessor has left its socket
   found_other,   ///< it has another disk under this name
   joined,        ///< the kernel has taken the socket
-  refused,       ///< it has not
+  refused,       ///< it has refused the socket
   grown,         ///< the export is larger than the device, and requests flow
   shrunk,        ///< the export is smaller than the device
   link_lost,     ///< the socket has ended, and the device is still ours
-  unmapped,      ///< somebody else has disconnected the device
-  stop,          ///< it is to be unmapped
+  unmapped,      ///< another program has disconnected the device
+  stop,          ///< the device must be unmapped
   stop_to_hand,  ///< a successor comes
   drained,       ///< nothing is under way, and the next request has not begun
-  late,          ///< requests do not end in time
+  late,          ///< running requests do not end in time
 };
 
 enum class Action : std::uint8_t {
   nothing,
   tell,      ///< Row::message goes to the kernel
-  refuse,    ///< it is another disk: nothing may be done
-  complain,  ///< nothing is done, which is said
-  look,      ///< at what the kernel has now
+  refuse,    ///< it is another disk, which must not be touched
+  complain,  ///< only write a line to the log
+  look,      ///< at the present state of the kernel
   resume,    ///< serve the socket that was kept
   drain,     ///< begin no more requests
   hand,      ///< give the socket to the service manager
@@ -65,17 +66,17 @@ struct Row {
   std::optional<Carried> message = {};
 };
 
-/// The rows that ship.
+/// The rows of the shipped table.
 std::span<const Row> attachment_rows();
 
 /// Threads: one at a time.
 class Attachment {
  public:
-  /// The tests plant other rows.
+  /// Tests pass rows with planted bugs.
   explicit Attachment(std::span<const Row> rows = attachment_rows()) : rows_{rows} {}
 
   State state() const { return state_; }
-  /// Goes on to the next state. Null: the event means nothing in this state, which stays.
+  /// Goes on to the next state. Null: the event has no meaning in this state, which stays.
   const Row* on(Event event);
 
  private:
@@ -83,10 +84,11 @@ class Attachment {
   State state_ = State::absent;
 };
 
-/// The message with only what it may carry; `all` has everything.
+/// The parts of the message `all` that it may carry.
 Message message_of(const Carried& carried, const Message& all);
 
-/// "" or why this message must never reach the kernel, which might hang or use another disk.
+/// "" or the reason why this message must never be sent: the kernel might hang, or use another
+/// disk.
 std::string complaint_about(const Message& message);
 
 }  // namespace rnbd::kernel

@@ -57,7 +57,7 @@ void Face::say(rtrs::LogLevel level, const std::string& text) const {
   if (options_.log) options_.log(level, text);
 }
 
-/// Whether this was not what was said last.
+/// True if this text differs from the last one.
 bool Face::once(const std::string& text) { return std::exchange(said_, text) != text; }
 
 std::string Face::device() const { return "/dev/nbd" + std::to_string(device_.index.value_or(0)); }
@@ -71,7 +71,7 @@ tl::expected<void, Failure> Face::map(const std::optional<Kept>& kept) {
   return join();
 }
 
-// ---- What the server has ------------------------------------------------------------------------
+// ---- The server's side --------------------------------------------------------------------------
 
 void Face::set_identity(const Disk& device) {
   const std::string uuid = uuid_text(device.geometry().export_uuid);
@@ -79,8 +79,8 @@ void Face::set_identity(const Disk& device) {
   identity_.size = uuid.empty() ? device.geometry().size : 0;
 }
 
-/// A bridge that died may still be writing, as far as the server knows. So long this one is
-/// refused, or may only read.
+/// To the server, a bridge that has died may still be writing. Until it knows better, it refuses
+/// this one, or lets it only read.
 bool Face::fits(const nbd::Lease& device, const Mapped& mapped) const {
   const bool other = kinship(identity_, mapped.backend) == Kinship::other;  // which is told soon
   return other || !device->read_only() || sysfs_.read_only(mapped.index);
@@ -102,7 +102,7 @@ tl::expected<nbd::Lease, Failure> Face::open_device() {
   }
 }
 
-// ---- What the kernel has ------------------------------------------------------------------------
+// ---- The kernel's side --------------------------------------------------------------------------
 
 std::string Face::device_of(const Mapped& mapped) {
   return "/dev/nbd" + std::to_string(mapped.index);
@@ -136,7 +136,8 @@ tl::expected<void, Failure> Face::claim_mapped() {
   }
 }
 
-/// Opens the device at the server and gives it to the kernel, in whatever way is right.
+/// Opens the device at the server and gives it to the kernel, as a new device or in place of a dead
+/// bridge.
 tl::expected<void, Failure> Face::join() {
   const auto until = std::chrono::steady_clock::now() + kFuneral;
   for (;;) {
@@ -176,7 +177,7 @@ Failure Face::another_disk() const {
                       "--map-name"};
 }
 
-/// False: the kernel has a socket that lives, and has not taken this one.
+/// False: the kernel has a living socket, and has refused this one.
 tl::expected<bool, Failure> Face::offer(const Row& row, nbd::Lease device) {
   std::array<int, 2> pair{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0) {
@@ -188,7 +189,7 @@ tl::expected<bool, Failure> Face::offer(const Row& row, nbd::Lease device) {
   device_.flags = exports_.flags(*device, /*structured=*/false);
   device_.size = device->geometry().size;
   watched_ = std::make_shared<nbd::Watched>();
-  // Served from now on: the kernel looks for partitions before it answers.
+  // Serve from now on, because the kernel reads the partition table before it answers.
   if (!front_.adopt(ours.get(),
                     {.device = std::move(device), .flags = device_.flags, .watched = watched_})) {
     return tl::unexpected(Failure{ESHUTDOWN, "the bridge ends"});
@@ -207,7 +208,7 @@ tl::expected<bool, Failure> Face::offer(const Row& row, nbd::Lease device) {
   return !peer_has_gone(look.get());
 }
 
-/// Now, or never: later the queue may hang.
+/// Only now is it safe: later the queue may hang.
 void Face::set_queue() {
   const auto set = [this](const char* attribute, const std::string& value) {
     auto done = sysfs_.set_queue(*device_.index, attribute, value);
@@ -221,7 +222,7 @@ void Face::set_queue() {
 
 // ---- The successor ------------------------------------------------------------------------------
 
-/// False: the kernel has to be given another socket, and this one is dead.
+/// False: this socket is dead, and the kernel needs a new one.
 bool Face::resume(const Kept& kept) {
   rtrs::OwnedFd socket{kept.socket};
   const auto left = take_left_behind(kept.state);
@@ -266,7 +267,7 @@ std::optional<Kept> Face::hand_over(std::chrono::milliseconds patience) {
 
 // ---- Its size -----------------------------------------------------------------------------------
 
-/// One more user of the device, who is asked how large it is.
+/// One more user of the device, to ask for its size.
 tl::expected<void, Failure> Face::observe() {
   auto opened = exports_.open("", {});
   if (!opened) return tl::unexpected(opened.error());
@@ -338,7 +339,7 @@ void Face::run() {
   }
 }
 
-/// The kernel has closed the socket, or sent what is no request.
+/// The kernel has closed the socket, or has sent an invalid request.
 void Face::rejoin() {
   if (attachment_.state() == State::serving) {
     attachment_.on(Event::link_lost);

@@ -27,25 +27,26 @@ struct FaceOptions {
   std::optional<unsigned> index;  ///< of /dev/nbdN; none: the first that is free
   std::string name;               ///< of the mapping
   std::chrono::seconds dead_timeout{3600};
-  /// After so long, and up to a second more, the kernel sends requests again whose bridge has died.
+  /// The time until the kernel repeats requests of a dead bridge; it may take up to a second
+  /// longer.
   std::chrono::milliseconds retry{1500};
-  std::string server;                    ///< tells disks apart that have no UUID
-  std::function<bool()> all_paths_work;  ///< no request waits for a path
+  std::string server;                    ///< distinguishes disks without a UUID
+  std::function<bool()> all_paths_work;  ///< true if no request waits for a path
   rtrs::Log log;
 };
 
-/// A bridge's legacy to its successor: two descriptors that the service manager keeps.
+/// The descriptors that a bridge leaves to its successor. The service manager keeps them.
 struct Kept {
-  int socket = -1;  ///< whose other end the kernel has
+  int socket = -1;  ///< connected to the kernel
   int state = -1;   ///< a file in memory
 };
 
-/// A device whose bridge has died is taken over: the kernel sends what was not answered again.
+/// Puts an export on /dev/nbdN. It takes over the device of a dead bridge: the kernel then repeats
+/// unanswered requests.
 ///
-/// Errors:  failures say what to do. ESTALE: the kernel has another disk under this name; EBUSY: a
-///          device is in use; what Netlink and Exports say.
-/// Threads: map() and leave() one at a time; the rest any. Requests are served by the front's
-///          workers.
+/// Errors:  sentences with the remedy. ESTALE: the kernel has another disk under this name; EBUSY:
+///          the device is in use; and those of Netlink and Exports.
+/// Threads: map() and leave() one at a time; the rest any. The front's workers serve the requests.
 class Face {
  public:
   Face(nbd::Exports& exports, nbd::Front& front, FaceOptions options);
@@ -53,20 +54,20 @@ class Face {
   Face(const Face&) = delete;
   Face& operator=(const Face&) = delete;
 
-  /// Returns when the device is there with its size. Takes over what a predecessor has left; if
-  /// there is any doubt about that, the kernel is given another socket. Waits without limit for the
-  /// server when the kernel has the device already.
+  /// Returns when the device is ready and has its size. Takes over the socket of a predecessor; if
+  /// its state is doubtful, the kernel gets a new socket. If the kernel has the device already,
+  /// waits for the server without limit.
   tl::expected<void, rtrs::Failure> map(const std::optional<Kept>& kept = {});
-  /// Keeps it there, and its size up to date; `on_unmapped` is called when somebody else has taken
-  /// it away. After map().
+  /// Keeps the device attached, and its size up to date. Calls `on_unmapped` when another program
+  /// has disconnected it. Call it after map().
   void watch(std::function<void()> on_unmapped);
-  /// Takes it away: requests that wait end with EIO.
+  /// Disconnects the device. Waiting requests end with EIO.
   void leave();
-  /// Leaves it to a successor, for which the kernel's requests wait. None: some do not end in time,
-  /// and the successor has to bring a socket.
+  /// Hands the device over to a successor, for which the kernel's requests wait. None: some
+  /// requests do not end in time, and the successor must bring a new socket.
   std::optional<Kept> hand_over(std::chrono::milliseconds patience);
 
-  /// `/dev/nbd0`, once it is mapped.
+  /// `/dev/nbd0`, after map().
   std::string device() const;
 
  private:
@@ -107,9 +108,9 @@ class Face {
   Attachment attachment_;
   rtrs::OwnedFd lock_;  ///< Sysfs::lock()
   Identity identity_;
-  bool mapped_ = false;                    ///< the kernel has had the device from us
-  Message device_;                         ///< all that the kernel may be told
-  nbd::Lease observer_;                    ///< learns the size
+  bool mapped_ = false;                    ///< this bridge has given the device to the kernel
+  Message device_;                         ///< all values for messages to the kernel
+  nbd::Lease observer_;                    ///< an extra user, to learn the size
   std::shared_ptr<nbd::Watched> watched_;  ///< of the connection with the kernel
   Flow seen_;                              ///< a second ago
   std::string said_;

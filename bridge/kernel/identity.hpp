@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which disk a device of the kernel is: the guard against the wrong one.
+// The identity of the disk behind a device of the kernel, against use of the wrong disk.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace rnbd::kernel {
 
-/// `disk` is the export's UUID, or where it is when its server tells none.
+/// `disk` is the export's UUID, or its address if the server reports none.
 struct Identity {
   std::string disk;
   std::uint64_t size = 0;  ///< bytes, when there is no UUID; 0 = not part of it
@@ -18,7 +18,7 @@ struct Identity {
 /// `rnbd:DISK:NAME` or `rnbd:DISK/SIZE:NAME`
 std::string text_of(const Identity& identity);
 
-/// "" or why a mapping cannot be called so.
+/// "" or the reason why a mapping cannot have this name.
 std::string complaint_about_map_name(std::string_view name);
 
 enum class Kinship : std::uint8_t {
@@ -26,7 +26,7 @@ enum class Kinship : std::uint8_t {
   same,      ///< the same disk under the same name; it may have grown
   other,     ///< another disk under the same name
 };
-/// `text`: what the kernel keeps of some device.
+/// `text` is the identifier that the kernel stores for a device.
 Kinship kinship(const Identity& identity, std::string_view text);
 
 }  // namespace rnbd::kernel

@@ -15,7 +15,7 @@ enum class Command : std::uint8_t { connect, reconfigure, disconnect };
 struct Message {
   Command command = Command::connect;
   std::optional<unsigned> index;   ///< of /dev/nbdN; none: the first that is free
-  std::string identifier;          ///< which disk it is; "" = left out
+  std::string identifier;          ///< of the disk; "" = left out
   std::vector<int> sockets;        ///< the kernel's ends
   std::uint64_t size = 0;          ///< bytes; 0 = left out
   std::uint16_t flags = 0;         ///< of the transmission

@@ -73,7 +73,7 @@ bool put_sockets(nl_msg* to, const Message& message) {
   return good;
 }
 
-/// NBD_ATTR_TIMEOUT is left out: with it the kernel ends sockets that live whenever storage is
+/// NBD_ATTR_TIMEOUT is left out, because with it the kernel ends living sockets when storage is
 /// slow.
 bool encode(nl_msg* to, int family, const Message& message) {
   const auto u64 = [to](int type, std::uint64_t value) {

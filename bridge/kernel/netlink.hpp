@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The way to the kernel's nbd driver.
+// Sends messages to the kernel's nbd driver.
 #pragma once
 
 #include <memory>
@@ -12,10 +12,10 @@ struct nl_sock;
 
 namespace rnbd::kernel {
 
-/// Errors:  failures say what to do. ENOENT: there is no nbd driver; EPERM: it takes CAP_SYS_ADMIN;
-///          EBUSY: the device is in use.
-/// Threads: one at a time. send() waits for the kernel, which may wait for requests of the device:
-///          never call it where these are served.
+/// Errors:  sentences with the remedy. ENOENT: there is no nbd driver; EPERM: CAP_SYS_ADMIN is
+///          missing; EBUSY: the device is in use.
+/// Threads: one at a time. send() waits for the kernel, which may wait for requests of the device.
+///          So the threads that serve these must never call it.
 class Netlink {
  public:
   static tl::expected<Netlink, rtrs::Failure> open();

@@ -14,10 +14,10 @@
 
 namespace rnbd::kernel {
 
-/// A device that is connected, or still open since it was.
+/// A device that is connected, or was and is still open.
 struct Mapped {
   unsigned index = 0;
-  std::string backend;  ///< the identifier it was connected with
+  std::string backend;  ///< the identifier from its connection
 };
 
 /// Requests of a device at one moment.
@@ -31,18 +31,19 @@ class Sysfs {
  public:
   explicit Sysfs(std::filesystem::path root = "/sys/block") : root_{std::move(root)} {}
 
-  /// All that have an identifier.
+  /// All devices with an identifier.
   std::vector<Mapped> mapped() const;
-  /// "" if it has none: nothing is mapped there.
+  /// "" if it has none, because nothing is mapped there.
   std::string backend(unsigned index) const;
-  /// A descriptor that tells others that this process serves the device, for as long as it is open.
-  /// -1 and errno; EWOULDBLOCK: another process does.
+  /// Marks the device as served by this process, until the descriptor is closed. -1 and errno;
+  /// EWOULDBLOCK: another process serves it.
   int lock(unsigned index) const;
   /// Bytes.
   std::uint64_t size(unsigned index) const;
   bool read_only(unsigned index) const;
   Flow flow(unsigned index) const;
-  /// Only right after the device was connected: it freezes the queue, for ever if requests hang.
+  /// Call it only right after the device was connected. It freezes the queue, and for ever if
+  /// requests hang.
   ///
   /// Errors: errno of the file.
   tl::expected<void, rtrs::Failure> set_queue(unsigned index, const std::string& attribute,

@@ -7,7 +7,7 @@
 namespace rnbd {
 namespace {
 
-/// Of the histogram's buckets every second one is shown, from 4 us to 17 s.
+/// The page shows every second bucket of the histogram, from 4 us to 17 s.
 constexpr std::size_t kFirstShown = 2, kLastShown = 24, kEvery = 2;
 constexpr double kSecondsPerMicrosecond = 1e-6, kSecondsPerNanosecond = 1e-9;
 
@@ -29,7 +29,7 @@ const char* name_of(MetricType type) {
   return "histogram";
 }
 
-/// A help text has backslashes and ends of lines escaped, a label's value its quotes, too.
+/// Escapes backslashes and ends of lines; in a label's value, quotes too.
 void append_escaped(std::string& text, std::string_view value, bool quotes) {
   for (const char c : value) {
     if (c == '\\') {

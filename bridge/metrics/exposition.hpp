@@ -14,8 +14,7 @@ namespace rnbd {
 
 enum class MetricType : std::uint8_t { counter, gauge, histogram };
 
-/// Families one after the other, each with its samples behind it. Every name begins with `rnbd_`,
-/// which is added here.
+/// Builds a page of families, each followed by its samples. It puts `rnbd_` in front of every name.
 ///
 /// Threads: one.
 /// Source:  Prometheus, text-based format, version 0.0.4.
@@ -23,12 +22,12 @@ class Exposition {
  public:
   using Labels = std::vector<std::pair<std::string_view, std::string_view>>;
 
-  /// Begins a family; the name of a counter ends with `_total`.
+  /// Begins a family. The name of a counter must end with `_total`.
   void family(std::string_view name, MetricType type, std::string_view help);
-  /// A sample of the family that was begun last.
+  /// Adds a sample to the present family.
   void sample(const Labels& labels, std::uint64_t value);
   void sample(const Labels& labels, double value);
-  /// A histogram of it, in seconds, with a bucket for every power of four microseconds.
+  /// Adds a histogram to it, in seconds, with a bucket for each power of four microseconds.
   void histogram(const Labels& labels, const MeterReading::Operations& operations);
 
   std::string take() { return std::move(text_); }

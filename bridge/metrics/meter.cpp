@@ -24,7 +24,7 @@ constexpr std::array<MeteredError, kMeteredErrors> kErrors{{{EIO, "EIO"},
                                                             {EINTR, "EINTR"},
                                                             {0, "other"}}};
 
-/// The two numbers were not read at the same moment, so that `less` may be the greater one.
+/// The two numbers are read one after the other, so `less` may be the greater one.
 std::uint64_t difference(std::uint64_t more, std::uint64_t less) {
   return more > less ? more - less : 0;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Counters of the data path: operations, bytes, errors, and the duration of a sample of them. Each
-// meter has one writer, so that counting takes no lock, no locked instruction and no cache line of
-// others.
+// meter has one writer, so counting needs no lock, no locked instruction and no shared cache line.
 #pragma once
 
 #include <array>
@@ -32,7 +31,7 @@ class Counter {
   std::atomic<std::uint64_t> value_{0};
 };
 
-/// Latencies by powers of two: bucket i counts those of at most 2^i us that are in no lower one;
+/// Latencies by powers of two. Bucket i counts those of at most 2^i us that are in no lower bucket;
 /// the last one counts the rest.
 ///
 /// Threads: add() one; the rest any.
@@ -70,20 +69,20 @@ inline constexpr std::size_t kMeteredOperations = 6;
 /// "read", "write_zeroes"; a value of the label `op`.
 const char* to_string(MeteredOperation operation);
 
-/// Errors that are told apart; the last place counts all others.
+/// Errors with a counter of their own. The last place counts all others.
 inline constexpr std::size_t kMeteredErrors = 10;
 /// "EIO", ..., "other".
 const char* name_of_metered_error(std::size_t place);
 std::size_t place_of_metered_error(int error);
 
-/// The work of a storage or a device for one thread. Aligned, so that no two meters share a
-/// cache line.
+/// Counts the work of one thread with an export or a device. It is aligned, so that no two meters
+/// share a cache line.
 ///
 /// Threads: begin(), time_next() and end() one; the rest any.
 class alignas(64) Meter {
  public:
-  /// Reading the clock costs as much as the rest of the counting: of each kind of operation the
-  /// first one is timed, and every one of this number.
+  /// One operation in this many is timed, beginning with the first of each kind: a look at the
+  /// clock costs as much as the rest of the counting.
   static constexpr std::uint64_t kTimedOneIn = 8;
 
   struct Operations {
@@ -93,7 +92,7 @@ class alignas(64) Meter {
     LatencyHistogram latency;
   };
 
-  /// True: this one is to be timed.
+  /// True: the caller must time this operation.
   bool begin(MeteredOperation operation) {
     Counter& begun = at(operation).begun;
     begun.add();
@@ -131,7 +130,7 @@ struct MeterReading {
     std::uint64_t ended = 0;
     std::uint64_t bytes = 0;
     std::uint64_t timed = 0;        ///< operations in `buckets`
-    std::uint64_t nanoseconds = 0;  ///< that they took together
+    std::uint64_t nanoseconds = 0;  ///< total time of these
     std::array<std::uint64_t, LatencyHistogram::kBuckets> buckets{};
   };
   std::array<Operations, kMeteredOperations> operations{};
@@ -144,23 +143,23 @@ struct MeterReading {
   }
 };
 
-/// All meters of a program, by the name of what they count, which outlive their users: counters
-/// never go backwards.
+/// All meters of a program, by the name of their export or device. Meters outlive their users, so
+/// that counters never go backwards.
 ///
 /// Threads: any; takes a lock, so it is for opening things and for reading, not for I/O.
 class MeterBook {
  public:
-  /// Beyond that, what nobody uses is forgotten; if that is not enough, kOthers counts for the
+  /// Beyond that number, unused meters are dropped. If that is not enough, kOthers counts for the
   /// rest.
   static constexpr std::size_t kMostNames = 512;
   static constexpr const char* kOthers = "(others)";
 
-  /// The meter of `name` for one writer, who is known by his address.
+  /// The meter of `name` for one writer; the address identifies the writer.
   std::shared_ptr<Meter> meter(const std::string& name, const void* writer);
-  /// In the order of the names.
+  /// All readings, in the order of the names.
   std::vector<std::pair<std::string, MeterReading>> read() const;
 
-  /// An OPEN was refused with this errno.
+  /// Counts an OPEN that was refused with this errno.
   void refused(int error);
   std::map<int, std::uint64_t> refusals() const;
 
