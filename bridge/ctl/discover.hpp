@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// rnbd-ctl discover: the exports of a server, which needs no running program here.
+// rnbd-ctl discover: lists the exports of a server. It needs no running program on this machine.
 #pragma once
 
 #include <optional>

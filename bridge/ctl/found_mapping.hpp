@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A mapping as this machine has it: its file, its device of the kernel, its bridge; and how it is
-// taken away.
+// A mapping on this machine: its file, its device of the kernel and its bridge. It can be removed.
 #pragma once
 
 #include <optional>
@@ -14,14 +13,14 @@
 
 namespace rnbd {
 
-/// A mapping that is there, or was: some of this may lack.
+/// A present or past mapping; parts of it may be missing.
 struct FoundMapping {
   std::string name;
   std::optional<KernelDevice> device;
   std::vector<std::string> files;  ///< in /run, in /etc
 };
 
-/// By the name of the mapping, or nbdN, or /dev/nbdN.
+/// Finds a mapping by its name, or by nbdN or /dev/nbdN.
 FoundMapping find_mapping(const std::string& root, const std::string& word);
 
 /// The kernel's device of the mapping of this name.
@@ -29,19 +28,19 @@ std::optional<KernelDevice> device_called(const std::string& root, const std::st
 
 bool is_there(const FoundMapping& found, const Supervisor& supervisor);
 
-/// A sentence for whoever has named none.
+/// A message if there is no mapping of this name.
 std::string nothing_named(const std::string& word);
 
-/// The wish in its file.
+/// The request in its file.
 ///
-/// Errors: a sentence when it has none, or one that cannot be read.
+/// Errors: a sentence if there is no file, or it cannot be read.
 tl::expected<Mapping, std::string> mapping_in(const FoundMapping& found);
 
-/// "" or who uses its device.
+/// "" or the users of its device.
 std::string complaint_about_openers(const std::string& root, const FoundMapping& found);
 
-/// Ends its bridge and takes its device from the kernel. Without `force` not while somebody uses
-/// it. "" or the obstacle.
+/// Ends its bridge and disconnects its device. Without `force` it refuses while the device is in
+/// use. Returns "" or the obstacle.
 std::string take_away(const std::string& root, const FoundMapping& found, Supervisor& supervisor,
                       bool force);
 

@@ -17,11 +17,12 @@ struct KernelDevice {
   friend bool operator==(const KernelDevice&, const KernelDevice&) = default;
 };
 
-/// Reads the identifier of a device; none: it is of somebody else.
+/// Reads the identifier of a device; none: another program has attached it.
 std::optional<KernelDevice> parse_backend_identifier(std::string_view device,
                                                      std::string_view text);
 
-/// One device, and all of them by their numbers. Source: /sys/block/nbdN/backend, below `root`.
+/// One device, or all of them in the order of their numbers. Source: /sys/block/nbdN/backend, below
+/// `root`.
 std::optional<KernelDevice> find_kernel_device(const std::string& root, const std::string& device);
 std::vector<KernelDevice> find_kernel_devices(const std::string& root);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// rnbd-ctl keys: which keys and certificates there are, and an end to one.
+// rnbd-ctl keys: lists keys and certificates, and revokes one.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace rnbd {
 
-/// Reads the command line behind `rnbd-ctl` and does what it says; `done` has how that went.
+/// Runs the command line behind `rnbd-ctl`; `done` gets the result.
 std::optional<EarlyExit> run_key_list(int argc, const char* const* argv,
                                       tl::expected<void, std::string>& done);
 

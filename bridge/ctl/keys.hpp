@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// rnbd-ctl keygen and certgen: keys for TLS, which need no running program.
+// rnbd-ctl keygen and certgen: make keys for TLS. They need no running program.
 #pragma once
 
 #include <optional>

@@ -12,13 +12,13 @@ namespace rnbd {
 
 /// The output of `list`.
 ///
-/// Errors: a sentence about a field that there is not.
+/// Errors: a sentence about an unknown field.
 tl::expected<std::string, std::string> listing(const CtlAction& action,
                                                const CtlInventory& inventory);
 
-/// The output of `show NAME`: every field, unless some are asked for.
+/// The output of `show NAME`: every field, unless the command chooses some.
 ///
-/// Errors: likewise, or a sentence when nothing has the name, or things of several kinds have it.
+/// Errors: likewise, or a sentence if no object has the name, or objects of several kinds have it.
 tl::expected<std::string, std::string> showing(const CtlAction& action,
                                                const CtlInventory& inventory);
 

@@ -15,12 +15,12 @@ using CtlColumns = std::vector<CtlField>;
 
 /// `all`: every field, unless the words of the command choose others.
 ///
-/// Errors: a sentence that names the field and those that there are.
+/// Errors: a sentence with the unknown field and the known ones.
 tl::expected<CtlColumns, std::string> columns_of(const CtlAction& action, CtlObject object,
                                                  const std::vector<CtlJson>& rows, bool all);
-/// Null: there is none.
+/// Null: there is no value.
 const CtlField* find_field(CtlObject object, std::string_view name);
-/// In the unit of the command.
+/// The value in the unit of the command.
 CtlJson value_of(const CtlAction& action, const CtlField& field, const CtlJson& row);
 /// The same as text, with `unknown` for null.
 std::string text_in(const CtlAction& action, const CtlField& field, const CtlJson& row,

@@ -9,14 +9,14 @@
 
 namespace rnbd {
 
-/// A line of names, unless there are none, and one for each row of texts.
+/// A line of names, unless there are none, and a line for each row of texts.
 std::string csv_table(const std::vector<std::string>& names,
                       const std::vector<std::vector<std::string>>& rows);
-/// An element for each row, in one that is called alike, with an s.
+/// An element for each row, inside an element with the same name in the plural.
 std::string xml_table(const std::string& name, const std::vector<std::string>& names,
                       const std::vector<std::vector<std::string>>& rows);
 
-/// In the format of the command, which is none for people.
+/// The rows in the format of the command, which must be one for programs.
 std::string for_programs(const CtlAction& action, CtlObject object, const CtlColumns& columns,
                          const std::vector<CtlJson>& list);
 

@@ -7,18 +7,18 @@
 
 namespace rnbd {
 
-/// A program that may be asked.
+/// A program that can be asked.
 struct CtlProgram {
   std::string name;    ///< disk0 for /run/rnbd/disk0.control and /run/rnbd-bridge/disk0/control
   std::string socket;  ///< its control socket
 };
 
-/// In the order of their sockets: /run/rnbd/NAME.control, /run/rnbd/map/NAME.control,
+/// All programs, in the order of their sockets: /run/rnbd/NAME.control, /run/rnbd/map/NAME.control,
 /// /run/rnbd-bridge/NAME/control and /run/rnbd-server/control, below `root`. Sockets of programs
-/// that have ended are among them.
+/// that have ended are included.
 std::vector<CtlProgram> find_programs(const std::string& root);
 
-/// For people: where they are looked for.
+/// The folders of these sockets, for people.
 std::string places_of_programs(const std::string& root);
 
 }  // namespace rnbd

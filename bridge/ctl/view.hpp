@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How rnbd-ctl shows an answer.
+// Formats the answer of a control socket for people.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -7,8 +7,8 @@
 
 namespace rnbd {
 
-/// An object for people: `name: value` lines, and a table for each list of objects. "" for an empty
-/// one.
+/// Formats an object as `name: value` lines and a table for each list of objects. "" if it is
+/// empty.
 std::string readable(const nlohmann::ordered_json& answer);
 
 }  // namespace rnbd

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Files that change as a whole: keys, certificates, mappings.
+// Files that are replaced as a whole: keys, certificates, mappings.
 #pragma once
 
 #include <sys/types.h>
@@ -12,16 +12,16 @@
 
 namespace rnbd {
 
-/// Writes a file beside `path` and puts it in its place, so that a reader sees the old one
-/// or the new one. It has `mode` from its first byte on; if there was one already, it keeps the
-/// owner, the group and the permissions of that.
+/// Writes a new file and renames it to `path`, so that a reader sees the old file or the new one. A
+/// new file has `mode` from its first byte on. A replacement keeps the owner, group and permissions
+/// of the old file.
 ///
 /// Errors: a sentence of the system.
 tl::expected<void, std::string> write_file(const std::string& path, std::string_view text,
                                            mode_t mode);
 
-/// Waits until nobody else changes files beside `path`, and lets nobody until it is closed: for
-/// changes of what was read. Its directory must be there.
+/// Locks the folder of `path` against other writers until it is closed. It waits for another lock
+/// first. Use it to change a file after reading it. The folder must exist.
 ///
 /// Errors: a sentence of the system.
 tl::expected<rtrs::OwnedFd, std::string> lock_files_beside(const std::string& path);
