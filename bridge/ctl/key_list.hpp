@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// rnbd-ctl keys: lists keys and certificates, and revokes one.
+// rnbd-ctl keys: lists keys and certificates, and removes a key.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The manners that the command lines of all daemons have.
+// Common behaviour of all command lines: help, version, guesses, messages.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -9,9 +9,9 @@
 
 namespace rnbd {
 
-/// Why a program ends before it has begun: `--help`, or a mistake.
+/// The reason to end before the start: `--help`, or a mistake.
 struct EarlyExit {
-  int status = 0;    ///< 0 help or version, 1 may get better, 2 wrong command line or file
+  int status = 0;    ///< 0 help or version, 1 a passing trouble, 2 wrong command line or file
   std::string text;  ///< for standard output when status is 0, else for standard error
 };
 
@@ -24,10 +24,10 @@ std::optional<EarlyExit> parse_arguments(CLI::App& app, const std::string& examp
                                          const std::string& stray, int argc,
                                          const char* const* argv);
 
-/// Why an option's value cannot be a number in a range; "" = it can.
+/// "" or the reason why an option's value is no number in a range.
 std::string complaint_about_number(const std::string& text, unsigned least, unsigned most);
 
-/// Why --ready-fd cannot be `fd`; "" = it can.
+/// "" or the reason why --ready-fd cannot be `fd`.
 std::string complaint_about_number_of_ready_fd(const CLI::App& app, int fd);
 
 }  // namespace rnbd

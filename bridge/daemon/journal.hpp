@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The journal's own socket, for lines that have fields beside their sentence.
+// The socket of systemd's journal, for log lines with fields.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace rnbd {
 
-/// A line for each fact that is known: "RNBD_EVENT=path_lost\nRNBD_SESSION=vm1\n...".
+/// One line for each known fact: "RNBD_EVENT=path_lost\nRNBD_SESSION=vm1\n...".
 std::string journal_fields(const rtrs::LogFacts& facts);
 
 /// Source: "Native Journal Protocol" of systemd.
@@ -20,8 +20,8 @@ class Journal {
  public:
   explicit Journal(std::string socket = "/run/systemd/journal/socket");
 
-  /// `priority`: of syslog(3). `text` is one line, `fields` are those of journal_fields(). False:
-  /// nobody takes it.
+  /// `priority` is that of syslog(3). `text` is one line; `fields` come from journal_fields().
+  /// False: the journal has not accepted it.
   bool send(int priority, std::string_view text, std::string_view fields) const;
 
  private:

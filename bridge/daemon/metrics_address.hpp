@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where metrics are served: the value of --metrics.
+// The address that serves metrics: the value of --metrics.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct MetricsAddress {
   std::uint16_t port = 0;  ///< 0 = any free one
 };
 
-/// `PORT`, `HOST:PORT` or `[IPV6]:PORT`; without a host it is 127.0.0.1, `*` is every address.
+/// `PORT`, `HOST:PORT` or `[IPV6]:PORT`. Without a host it is 127.0.0.1; `*` is every address.
 ///
 /// Errors: a sentence that names the mistake.
 tl::expected<MetricsAddress, std::string> parse_metrics_address(std::string_view text);

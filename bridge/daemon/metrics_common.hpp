@@ -24,18 +24,18 @@ namespace rnbd {
 
 using MeterReadings = std::vector<std::pair<std::string, MeterReading>>;
 
-/// Sessions that have lines of their own; the others are added up under MeterBook::kOthers.
+/// The most sessions with lines of their own. The others are added up under MeterBook::kOthers.
 inline constexpr std::size_t kMostSessionsInMetrics = 256;
 
 void add_build_info(Exposition& page);
 /// NAME_ops_total, NAME_bytes_total, NAME_errors_total, NAME_latency_seconds and NAME_inflight,
 /// with the label `name`: "export" or "device".
 void add_operations(Exposition& page, const std::string& name, const MeterReadings& readings);
-/// A sample per state, 1 for the one that it is in.
+/// Adds a sample for each state; the present state has 1, the others 0.
 void add_state(Exposition& page, Exposition::Labels labels, std::string_view state,
                std::initializer_list<std::string_view> all);
 
-/// A device as `rnbd-ctl top` reads it.
+/// The counters of a device for `rnbd-ctl top`.
 Json counters_of(const std::string& device, const MeterReading& reading);
 
 /// `metrics` and `counters` of a control socket.
@@ -45,12 +45,12 @@ std::vector<ControlCommand> metrics_commands(std::function<std::string()> page,
                                              std::function<Json()> counters);
 
 using MetricsDoorPtr = std::unique_ptr<MetricsDoor>;
-/// Opens the door and says where it is; null if no address is given.
+/// Opens the door and logs its address; null if no address is given.
 ///
 /// Errors: as MetricsDoor::open().
 tl::expected<MetricsDoorPtr, std::string> open_metrics_door(
     const std::optional<MetricsAddress>& address, MetricsDoor::Page page);
-/// The same for an address that has been judged; "" = none.
+/// The same for an address that was checked before; "" = none.
 tl::expected<MetricsDoorPtr, std::string> open_metrics_door(const std::string& address,
                                                             MetricsDoor::Page page);
 

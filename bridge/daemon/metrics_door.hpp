@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where monitoring reads the metrics of a program: GET /metrics over HTTP.
+// Serves the metrics of a program to monitoring: GET /metrics over HTTP.
 #pragma once
 
 #include <functional>
@@ -11,9 +11,9 @@
 
 namespace rnbd {
 
-/// Serves the page from a thread of its own, which no I/O waits for. Drops a client that
-/// sends garbage, or no request for 5 s, or does not take the answer within 10 s. There are at most
-/// 16 at a time, and the oldest makes room.
+/// Serves the page from a thread of its own, so that no I/O waits for it. Drops a client that sends
+/// garbage, sends no request for 5 s, or does not accept the answer within 10 s. There are at most
+/// 16 clients at a time; a new one replaces the oldest.
 ///
 /// Threads: the page is made on the thread of the door, one at a time.
 class MetricsDoor {
@@ -23,7 +23,7 @@ class MetricsDoor {
   /// Errors: a sentence that names the address and the cure.
   static tl::expected<std::unique_ptr<MetricsDoor>, std::string> open(const MetricsAddress& address,
                                                                       Page page);
-  /// Waits for the page that is being made.
+  /// Waits for a page in progress.
   ~MetricsDoor();
   MetricsDoor(const MetricsDoor&) = delete;
   MetricsDoor& operator=(const MetricsDoor&) = delete;

@@ -12,24 +12,24 @@ namespace rnbd {
 /// Source: sd_notify(3).
 void notify_manager(const std::string& state);
 
-/// Whether the manager keeps descriptors while the program is started anew. Managers before systemd
-/// 254 do not say so: then the unit has to, by Environment=FDSTORE=N.
+/// True if the manager keeps descriptors during a restart of the program. Before systemd 254 the
+/// manager does not report it, so the unit must, by Environment=FDSTORE=N.
 /// Source: sd_notify(3), systemd.service(5).
 bool manager_keeps_descriptors();
-/// Gives the manager a descriptor to keep under a name, in front of which it gets kStoredPrefix.
-/// False: it has not been sent.
+/// Gives the manager a descriptor to keep, under kStoredPrefix and a name. False: it was not sent.
 bool store_descriptor(const std::string& name, int fd);
-/// The manager keeps it no more.
+/// Makes the manager drop the descriptor of this name.
 void forget_descriptor(const std::string& name);
-/// The descriptor that the manager has kept; -1 = none of that name. Before inherited_sockets().
+/// The descriptor that the manager has kept; -1 = none of that name. Call it before
+/// inherited_sockets().
 int stored_descriptor(const std::string& name);
 
-/// A socket on which a program can listen.
+/// True if a program can listen on this socket.
 enum class Sockets { tcp, tcp_and_unix };
 
-/// Sockets that the service manager listens on for us; none outside of socket activation.
+/// The listening sockets from the service manager; none without socket activation.
 ///
-/// Errors: a sentence when one of them is no listening socket of the kind.
+/// Errors: a sentence if one of them is no listening socket of this kind.
 /// Source: sd_listen_fds(3).
 tl::expected<std::vector<int>, std::string> inherited_sockets(Sockets kind);
 

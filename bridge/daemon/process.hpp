@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every daemon's first steps.
+// The first steps of every daemon.
 #pragma once
 
 #include <cstdint>
@@ -7,24 +7,25 @@
 
 namespace rnbd {
 
-/// A standard stream that is closed would give its number to the first file that is opened, and the
-/// log would go into somebody's disk.
+/// Opens closed standard streams. Otherwise the first file would get the number of one, and the log
+/// might be written into a client's disk.
 bool open_standard_streams();
 
-/// Connections and files are descriptors; the default soft limit of 1024 is for select(2).
+/// Raises the limit of descriptors for connections and files. The default soft limit of 1024 is
+/// only for select(2).
 void raise_descriptor_limit();
-/// Memory of large buffers goes back to the system when it is freed, whichever thread frees it.
-/// Before any other thread.
+/// Makes free() return the memory of large buffers to the system, in every thread. Call it before
+/// other threads start.
 void keep_no_freed_memory();
 
-/// Bytes of memory that this process may lock, once its own limit is as high as it may be. The
-/// largest number: there is no limit.
+/// Raises the limit of locked memory as far as allowed, and returns it in bytes. The largest number
+/// means no limit.
 std::uint64_t raise_memlock_limit();
 
-/// The file is removed at the end of the process. Returns "" or the mistake.
+/// Writes the file, which is removed at the end of the process. Returns "" or the mistake.
 std::string write_pid_file(const std::string& path);
 
-/// "" or why nothing can be written to the descriptor of --ready-fd; -1 = there is none.
+/// "" or the reason why the descriptor of --ready-fd cannot be written to; -1 = no descriptor.
 std::string complaint_about_ready_fd(int fd);
 
 }  // namespace rnbd

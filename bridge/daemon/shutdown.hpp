@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// SIGTERM and SIGINT: the first one asks the program to leave, and it does leave.
+// SIGTERM and SIGINT: the first one ends the program in order, and within a time limit.
 #pragma once
 
 #include <chrono>
@@ -8,35 +8,35 @@
 
 namespace rnbd {
 
-/// From the first signal on the process ends within this time, even when something hangs.
+/// The process ends within this time after the first signal, even if something hangs.
 inline constexpr std::chrono::milliseconds kLeaveWithin{4500};
 
-/// Takes the signals over on a thread of its own. Call it before there is any other thread but the
-/// log's; SIGPIPE, SIGXFSZ, SIGUSR1 and SIGUSR2 are ignored from then on, and SIGHUP is a line in
-/// the log, unless on_hangup() says otherwise.
+/// Starts a thread that handles signals. Call it before all other threads except the log's. From
+/// then on SIGPIPE, SIGXFSZ, SIGUSR1 and SIGUSR2 are ignored. SIGHUP only causes a line in the log,
+/// unless on_hangup() sets an action.
 ///
-/// Until signals_mean_drain() is called a signal ends the process at once with status 0. After the
-/// first signal a second one ends it at once (128 + its number), and so does the end of
-/// kLeaveWithin (status 0).
+/// Before signals_mean_drain() a signal ends the process at once, with status 0. Later the first
+/// signal begins the end, and a second one ends the process at once (128 + its number). So does the
+/// end of kLeaveWithin (status 0).
 void take_signals();
 
-/// The action of SIGHUP in place of the line in the log; empty: that line again. It is called on
-/// the thread of the signals, which must not wait.
+/// Sets the action of SIGHUP, in place of the line in the log; empty: the line again. It is called
+/// on the thread of the signals, and must not wait.
 void on_hangup(std::function<void()> work);
 
-/// Call it before anybody is told that the program is ready.
+/// Call it before the program reports that it is ready.
 void signals_mean_drain();
 
 /// Blocks until the first signal; returns its name.
 std::string wait_for_shutdown();
 
-/// One more file to remove when the process ends in a hurry, or by remove_files().
+/// Adds a file that is removed when the process ends in a hurry, or by remove_files().
 void remove_at_exit(const std::string& file);
 void remove_files();
-/// Somebody else has removed it.
+/// The file is removed already.
 void removed(const std::string& file);
 
-/// Ends the process now, without destructors, and hardly waits for the log.
+/// Ends the process now, without destructors and with only a short wait for the log.
 [[noreturn]] void leave(int status);
 
 }  // namespace rnbd

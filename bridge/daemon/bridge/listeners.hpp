@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where rnbd-bridge listens: the addresses that the machine has when it starts, and those that come
-// later.
+// The listening sockets of rnbd-bridge, including addresses that the machine gets after the start.
 #pragma once
 
 #include <functional>
@@ -27,8 +26,8 @@ class BridgeListeners {
     bool reachable_from_outside = false;
   };
 
-  /// Listens on the service manager's sockets, and where the options say. An address that the
-  /// machine lacks now is no failure.
+  /// Listens on the service manager's sockets, and on the addresses of the options. An address that
+  /// the machine does not have yet is no failure.
   ///
   /// Errors: a sentence that names the address and the cure.
   static tl::expected<std::unique_ptr<BridgeListeners>, std::string> open(
@@ -37,11 +36,11 @@ class BridgeListeners {
   BridgeListeners(const BridgeListeners&) = delete;
   BridgeListeners& operator=(const BridgeListeners&) = delete;
 
-  /// Those that are open from the start, once.
+  /// Hands over the sockets that are open from the start, once.
   std::vector<nbd::Listener> take_first();
-  /// Tries every second those that wait. Both are called on a thread of its own.
+  /// Tries the waiting addresses every second. Both functions are called on a thread of its own.
   void await_others(Take take, std::function<void()> on_change);
-  /// From then on neither is called. Does not wait for a name server.
+  /// Neither function is called any more after this. Does not wait for a name server.
   void end();
 
   std::vector<Status> status() const;
@@ -57,7 +56,7 @@ class BridgeListeners {
   std::vector<nbd::Listener> first_;
 };
 
-/// `status` of the client with the listeners behind it.
+/// The client's command `status`, with the listeners added.
 std::vector<ControlCommand> with_listeners(std::vector<ControlCommand> commands,
                                            const BridgeListeners& listeners);
 

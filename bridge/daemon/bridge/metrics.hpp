@@ -13,7 +13,7 @@
 
 namespace rnbd {
 
-/// From where the numbers come. All must outlive it.
+/// Reads the counters of these objects, which must outlive it.
 ///
 /// Threads: any, while the front serves.
 class BridgeMetrics {

@@ -14,10 +14,11 @@
 
 namespace rnbd {
 
-/// "2 of 2 paths", "no path for 40 s". `alone` is for how long no path has worked.
+/// "2 of 2 paths", "no path for 40 s". `alone` is the time without a working path.
 std::string paths_in_words(const SessionStatus& status, std::chrono::seconds alone);
 
-/// Keeps the service manager told, on a thread of its own. Without a manager it does nothing.
+/// Reports the status to the service manager, on a thread of its own. Without a manager it does
+/// nothing.
 class BridgeStatus {
  public:
   using Look = std::function<SessionStatus()>;

@@ -13,12 +13,12 @@ namespace rnbd {
 class BlockingPool {
  public:
   BlockingPool();
-  /// Waits for all work that was given to it.
+  /// Waits for all its work.
   ~BlockingPool();
   BlockingPool(const BlockingPool&) = delete;
   BlockingPool& operator=(const BlockingPool&) = delete;
 
-  /// Surroundings that use this pool and the reactors' event loops.
+  /// Returns surroundings that use this pool and the event loops of the reactors.
   Surroundings surroundings(std::shared_ptr<rtrs::ClientLog> log);
 
  private:

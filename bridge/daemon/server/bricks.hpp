@@ -9,7 +9,7 @@
 
 namespace rnbd {
 
-/// `brick` of the control socket.
+/// The command `brick` of the control socket.
 ///
 /// Threads: as server_commands(). It waits for the bricks' threads.
 /// Source:  rnbd-ctl(8).

@@ -18,7 +18,7 @@ struct Invocation {
   Settings settings;
   std::string config;  ///< the file; "" = none
   bool check_config = false;
-  std::vector<ConfigMistake> mistakes;  ///< of the file; none unless it is to be checked
+  std::vector<ConfigMistake> mistakes;  ///< of the file; filled only for --check-config
   int ready_fd = -1;                    ///< -1 = none
   std::vector<std::string> words;       ///< the command line itself, for a reload
 };

@@ -17,11 +17,11 @@ struct ConfigMistake {
   std::string text;
 };
 
-/// Everything that is wrong with a file, from its beginning to its end.
+/// All mistakes in a file, in their order.
 struct BadConfig {
   std::vector<ConfigMistake> mistakes;
-  Settings rest;            ///< those that are right
-  bool unreadable = false;  ///< nothing is known of its content
+  Settings rest;            ///< the correct settings
+  bool unreadable = false;  ///< the content of the file is unknown
 };
 
 /// Reads a file.

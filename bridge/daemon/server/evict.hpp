@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Throwing clients out, and getting a server ready to go.
+// Commands that throw clients out, or prepare a server for its end.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace rnbd {
 
-/// `evict` and `drain` of the control socket.
+/// The commands `evict` and `drain` of the control socket.
 ///
 /// Threads: as server_commands(). Both wait for event loops, and the second one for clients.
 /// Source:  rnbd-ctl(8).

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The exports without storage at the server's start, or with storage that somebody else has: mostly
-// the I/O of a server that was killed.
+// Exports whose storage is missing, or in use, when the server starts. Mostly the I/O of a killed
+// server still uses it.
 #pragma once
 
 #include <functional>
@@ -14,19 +14,19 @@ namespace rnbd {
 /// "disk0 (1 GiB), iso (700.5 MiB, read-only), vm (waiting for its storage) and 12 more"
 std::string describe_exports(const ExportCatalogue& catalogue);
 
-/// A line in the log for each export with storage that somebody else has.
+/// Logs a line for each export with storage in use.
 void tell_what_is_in_use(const ExportCatalogue& catalogue, const std::string& what_then);
 
-/// Waits a little for storage in use before clients are let in: as a rule such I/O ends soon, and
-/// nobody is refused.
+/// Waits a little for storage in use before clients can connect. Mostly such I/O ends soon, so that
+/// no client is refused.
 void wait_for_storage(ExportCatalogue& catalogue);
 
-/// Opens the exports that still wait while the server serves, and tells the log.
+/// Opens the remaining exports while the server runs, and logs the result.
 class LateExports {
  public:
   /// `on_change` is called on a thread of its own.
   LateExports(ExportCatalogue& catalogue, std::function<void()> on_change);
-  /// Waits for the attempt that is under way.
+  /// Waits for the present attempt.
   ~LateExports();
   LateExports(const LateExports&) = delete;
   LateExports& operator=(const LateExports&) = delete;

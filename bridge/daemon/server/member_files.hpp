@@ -15,7 +15,7 @@ namespace rnbd {
 /// Only the server that has the storage open for writing changes its file.
 class MemberFiles final : public mirror::MemberStore {
  public:
-  /// Makes the directory if it is not there.
+  /// Creates the directory if it does not exist.
   ///
   /// Errors: the mistake in it.
   static tl::expected<std::shared_ptr<MemberFiles>, std::string> open(const std::string& directory);

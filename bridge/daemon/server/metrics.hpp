@@ -14,7 +14,7 @@
 
 namespace rnbd {
 
-/// From where the numbers come. All must outlive it.
+/// Reads the counters of these objects, which must outlive it.
 ///
 /// Threads: any, while the server runs.
 class ServerMetrics {
@@ -25,7 +25,7 @@ class ServerMetrics {
 
   /// The page of docs/metrics.md. Waits for the event loops.
   std::string page() const;
-  /// For `rnbd-ctl top`. Likewise.
+  /// For `rnbd-ctl top`. Waits likewise.
   Json counters() const;
   /// `metrics` and `counters`; this must outlive them.
   std::vector<ControlCommand> commands() const;

@@ -22,10 +22,10 @@ struct OpenedExports {
   std::vector<Mistake> mistakes;  ///< in the order of the settings; none: all is open, or waits
 };
 
-/// How many reactors the server has, and so queues for each storage.
+/// The number of reactors, and so of queues for each storage.
 unsigned reactors_of(const Settings& settings);
 
-/// May block. `options` needs no opener, and none of the settings.
+/// May block. It fills in the opener of `options`, and the values from the settings.
 OpenedExports open_exports(const Settings& settings, CatalogueOptions options);
 
 /// "disk0 (1 GiB), vm (waiting for its storage); what is below /srv/rnbd"

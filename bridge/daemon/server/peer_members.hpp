@@ -15,21 +15,21 @@
 
 namespace rnbd {
 
-/// One session for each URI, made when it is first needed, and closed when it was not used for long
-/// and another one is.
+/// One session for each URI. It is made at the first use, and closed when it was unused for long
+/// and another one is needed.
 ///
 /// Threads: any.
 class PeerMembers {
  public:
-  /// `keys`: as behind '?' in a URI, or "on".
+  /// `keys` are those behind '?' in a URI, or "on".
   PeerMembers(std::string keys, rtrs::Log log);
   /// Waits for all reads.
   ~PeerMembers();
   PeerMembers(const PeerMembers&) = delete;
   PeerMembers& operator=(const PeerMembers&) = delete;
 
-  /// `then` is called on a thread of its own, with an errno: EHOSTUNREACH (that member cannot be
-  /// reached, or refuses this server, or does not serve the client), EIO.
+  /// Calls `then` on a thread of its own, with an errno: EHOSTUNREACH (that member cannot be
+  /// reached, refuses this server, or does not serve the client), EIO.
   void read(const mirror::PullSource& source, rtrs::MutableBytes into,
             std::function<void(int error)> then);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reads the configuration again while the server serves: all of it takes effect, or nothing.
+// Reads the configuration again while the server runs. Either all changes take effect, or none.
 #pragma once
 
 #include <condition_variable>
@@ -36,19 +36,19 @@ class Reloader {
   };
 
   Reloader(const Invocation& invocation, Serving serving);
-  /// Waits for the reload that is under way.
+  /// Waits for a running reload.
   ~Reloader();
   Reloader(const Reloader&) = delete;
   Reloader& operator=(const Reloader&) = delete;
 
-  /// The changes: names of exports that were added, changed and removed, settings that need a
-  /// restart, sessions that were ended. Waits for storage and for event loops.
+  /// Returns the changes: names of added, changed and removed exports, settings that need a
+  /// restart, and ended sessions. Waits for storage and for event loops.
   ///
-  /// Errors: everything that is wrong, in one text; nothing was changed then.
+  /// Errors: all mistakes, in one text; then nothing has changed.
   tl::expected<Json, rtrs::Failure> reload(const How& how);
-  /// Has it done soon, on a thread of its own. Does not wait.
+  /// Starts a reload soon, on a thread of its own. Does not wait.
   void wake();
-  /// `reload [--check] [--force]` of the control socket.
+  /// The command `reload [--check] [--force]` of the control socket.
   ControlCommand command();
 
  private:

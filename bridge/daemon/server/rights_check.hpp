@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Whether the settings name the users of every export.
+// Checks that the settings name the users of every export.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@
 
 namespace rnbd {
 
-/// Some listener lets in clients that prove a name.
+/// True if some listener accepts clients with a proven name.
 bool authenticates(const Settings& settings);
 
 /// "" or the mistake in the rights, as a sentence that shows the lines to write.
 std::string contradiction_in_rights(const Settings& settings);
 
-/// Takes patterns between commas. "" or the mistake in one of them.
+/// Adds patterns, separated by commas. "" or the mistake in one of them.
 std::string add_patterns(std::vector<std::string>& target, std::string_view list);
 
 }  // namespace rnbd

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The rights that a unit of systemd leaves to its program.
+// Hints about restrictions of a systemd unit.
 #pragma once
 
 #include <string>
 
 namespace rnbd {
 
-/// Another possible reason why a unit's program cannot open a file, as the end of a message; ""
-/// for a program in no unit, and where the unit is hardly to blame.
+/// The end of a message about a file that cannot be opened, if a restriction of the unit is a
+/// likely reason. "" otherwise, and outside of units.
 ///
 /// Source: systemd.exec(5).
 std::string sandbox_hint(int error, const std::string& storage);

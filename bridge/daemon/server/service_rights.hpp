@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// --check-config for the service: it may not open all that root may.
+// --check-config with the rights of the service, which are less than root's.
 #pragma once
 
 #include <string>
 
 namespace rnbd {
 
-/// How far a check can be trusted.
+/// Tells how far a check can be trusted.
 struct Judge {
   std::string note;     ///< the part that was not judged, for a warning; "" = none
   std::string mistake;  ///< the service's trouble with the file itself; "" = none
 };
 
-/// Makes this process the service's: for the configuration file of rnbd-server.service, and run by
-/// root, the rest of the check has the rights of the unit's user. Where systemd runs, the check is
-/// begun anew in the unit's sandbox, and this does not return.
+/// Drops to the rights of the service, if root checks the configuration file of
+/// rnbd-server.service: the rest of the check runs as the unit's user. If systemd runs, the check
+/// is started again in the unit's sandbox, and this does not return.
 ///
-/// Threads: before there is anything open that the service might not open.
+/// Threads: call it before any file is open that the service might not be able to open.
 Judge judge_as_service(const std::string& config);
 
 }  // namespace rnbd

@@ -52,14 +52,14 @@ struct Settings {
   rtrs::AuthMode auth = rtrs::AuthMode::none;
 };
 
-/// One value that has a name: `--queue-depth 64` on the command line is `queue-depth = 64` in the
-/// table [server] of the file.
+/// One named value: `--queue-depth 64` on the command line, or `queue-depth = 64` in the table
+/// [server] of the file.
 struct SettingRule {
   const char* key;
   const char* value_name;  ///< for the help; null = a switch: its value is "true" or "false"
-  const char* example;     ///< a value that is right
+  const char* example;     ///< a correct value
   const char* help;
-  /// The sentence that names the mistake in the value; "" = it has been set.
+  /// Sets the value, or returns a sentence about the mistake in it; "" = it is set.
   std::string (*apply)(Settings& settings, const std::string& value);
 };
 
@@ -77,9 +77,10 @@ tl::expected<rtrs::AuthMode, std::string> parse_auth_mode(std::string_view value
 /// Errors: a sentence that shows the right form.
 tl::expected<rtrs::ListenAddress, std::string> parse_listen(std::string_view text);
 
-/// One more address for clients to come by, as parse_advertised() takes it. "" or the mistake.
+/// Adds an address that clients can use, in the form of parse_advertised(). "" or the mistake.
 std::string add_advertised(Directions& target, const std::string& value);
-/// Where the export is, as parse_referral() takes it. "" or the mistake.
+/// Sets the place of an export of another server, in the form of parse_referral(). "" or the
+/// mistake.
 std::string set_referral(Referral& target, const std::string& uri);
 
 /// `NAME=STORAGE[,ro][,direct][,rw=USER][,ro=USER][,iops-limit=N][,bandwidth-limit=SIZE]
@@ -88,13 +89,13 @@ std::string set_referral(Referral& target, const std::string& uri);
 /// Errors: a sentence that shows the right form.
 tl::expected<ExportSpecification, std::string> parse_export(std::string_view text);
 
-/// Operations, or a size in bytes, in a second. Errors: the mistake; "": it has been set.
+/// Sets a limit per second, in operations or in bytes. Errors: the mistake; "": it is set.
 std::string set_iops_limit(Limits& limits, const std::string& value);
 std::string set_bandwidth_limit(Limits& limits, const std::string& value);
 
-/// The reason why the settings as a whole are impossible, as a sentence with the cure; "" = none.
+/// The contradiction between settings, as a sentence with the cure; "" = none.
 std::string contradiction_in(const Settings& settings);
-/// A warning of settings that may end badly, or "".
+/// A warning about dangerous settings, or "".
 std::string doubt_about(const Settings& settings);
 
 /// True when only this machine can connect.

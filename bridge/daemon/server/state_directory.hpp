@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The records that outlive a server, in its state directory: the reservations of writers, one small
-// file for each storage, whether flushes have failed, and the server's identity.
+// file for each storage; a count of failed flushes; and the server's identity.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@
 
 namespace rnbd {
 
-/// Files are replaced as a whole, and are durable. Servers may share the directory, as long as only
-/// one of them has a storage open for writing.
+/// Files are replaced as a whole, and are durable. Servers may share the directory if only one at a
+/// time has a storage open for writing.
 class ReservationFiles final : public WriterStore {
  public:
-  /// Makes the directory if it is not there.
+  /// Creates the directory if it does not exist.
   ///
   /// Errors: the mistake in it.
   static tl::expected<std::unique_ptr<ReservationFiles>, std::string> open(
@@ -35,7 +35,7 @@ class ReservationFiles final : public WriterStore {
   ReservationFiles(rtrs::OwnedFd directory, rtrs::OwnedFd lock, std::string path)
       : directory_{std::move(directory)}, lock_{std::move(lock)}, path_{std::move(path)} {}
 
-  /// For people: the file's path, and its trouble.
+  /// A message for people: the file's path and the trouble.
   tl::unexpected<std::string> failure(const std::string& name, int error) const;
 
   rtrs::OwnedFd directory_;
@@ -43,22 +43,22 @@ class ReservationFiles final : public WriterStore {
   std::string path_;
 };
 
-/// Counts the times that answered writes may have been lost without a restart of the machine: the
-/// size of a file, to which each adds a byte.
+/// Counts failures that may have lost answered writes without a restart of the machine. The count
+/// is the size of a file; each failure adds a byte.
 ///
 /// Threads: any.
 class LossCount {
  public:
-  /// In a directory that is there.
+  /// Opens it in an existing directory.
   ///
   /// Errors: the trouble with the file.
   static tl::expected<LossCount, std::string> open(const std::string& directory);
 
-  /// Before add().
+  /// Call it before add().
   std::uint64_t count() const { return count_; }
   /// Durable when it returns. May block.
   ///
-  /// Errors: the obstacle; then the file may count it or not.
+  /// Errors: the obstacle; then the file may contain it or not.
   tl::expected<void, std::string> add() const;
 
  private:
@@ -70,15 +70,15 @@ class LossCount {
   std::uint64_t count_;
 };
 
-/// The server's identity toward its clients, in a file of its state directory. One process at a
-/// time is the server: a second one that uses the directory meanwhile serves something else.
+/// The server's identity toward its clients, in a file of its state directory. It belongs to one
+/// process at a time: a second one with the same directory is a different server.
 ///
 /// Threads: one.
 class ServerIdentity {
  public:
-  /// In a directory that is there. Makes an identity if there is none.
+  /// Opens it in an existing directory. Makes an identity if there is none.
   ///
-  /// Errors: the trouble with the file; EWOULDBLOCK in words: another process is that server.
+  /// Errors: the trouble with the file; EWOULDBLOCK in words: another process has this identity.
   static tl::expected<ServerIdentity, std::string> open(const std::string& directory);
 
   rtrs::ServerId id() const { return id_; }
@@ -90,8 +90,8 @@ class ServerIdentity {
   rtrs::ServerId id_;
 };
 
-/// Where a server keeps its lasting records by default: $STATE_DIRECTORY, which systemd
-/// sets, or /var/lib/rnbd.
+/// The default directory of a server's lasting records: $STATE_DIRECTORY, which systemd sets, or
+/// /var/lib/rnbd.
 std::string default_state_directory();
 
 }  // namespace rnbd

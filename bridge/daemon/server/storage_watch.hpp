@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Storage that takes requests and ends none: nobody gives those up, so the log has to tell of them.
+// Logs storage that hangs: it accepts requests and completes none. The server waits for them for
+// ever, so only the log can tell.
 #pragma once
 
 #include <chrono>
@@ -18,14 +19,14 @@
 
 namespace rnbd {
 
-/// The open devices that stand still, as seen from time to time.
+/// Finds the open devices that stand still, at each look.
 ///
-/// Not seen is a request that hangs while others of its device end.
+/// It does not notice a hanging request while others of the same device end.
 ///
 /// Threads: one at a time.
 class Standstills {
  public:
-  /// Before the log is told; again after twice as long, and so on.
+  /// The time before the first line. The next one follows after twice the time, and so on.
   static constexpr std::chrono::seconds kFirst{10};
 
   struct Line {
@@ -35,7 +36,7 @@ class Standstills {
     std::string session, device;
   };
 
-  /// The lines to log, `passed` after the last look.
+  /// Returns the lines to log; `passed` is the time since the last look.
   std::vector<Line> look(const std::vector<rtrs::ServerSessionStatus>& sessions,
                          std::chrono::nanoseconds passed);
 
@@ -61,7 +62,7 @@ class StorageWatch {
 
   /// Both are called on its thread.
   StorageWatch(Look look, rtrs::Log log);
-  /// Waits for the look that is under way.
+  /// Waits for a look in progress.
   ~StorageWatch() = default;
   StorageWatch(const StorageWatch&) = delete;
   StorageWatch& operator=(const StorageWatch&) = delete;

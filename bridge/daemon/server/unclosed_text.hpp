@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Finds the text without an end in a TOML document: the parser complains where it gives up,
-// which is not where the mistake is.
+// Finds an unclosed text in a TOML document. The parser only reports the place where it stopped,
+// which is far from the mistake.
 #pragma once
 
 #include <optional>
@@ -13,12 +13,12 @@ struct UnclosedText {
   unsigned line;    ///< where it begins, from 1
   unsigned column;  ///< in characters, from 1
   std::string end;  ///< the missing end: one quote, or three of a text of several lines
-  /// A quote within does not end it, since a backslash stands before it.
+  /// True: a quote is inside, but does not end the text, because of a backslash before it.
   bool escaped_quote = false;
 };
 
-/// The first text that begins with a quote and does not end: in its line, or, if three quotes begin
-/// it, in the document.
+/// The first text that begins with a quote and does not end in its line. A text that begins with
+/// three quotes must end in the document.
 ///
 /// Threads: any.
 /// Source:  toml.io/en/v1.0.0, "String".
