@@ -24,8 +24,8 @@ wire::Uuid digest_of(const std::string& text) {
   return uuid;
 }
 
-/// A client without a state of its own names the group by where it is: its servers refuse a list
-/// that has been changed, since a copy of something else must not be taken for a member.
+/// The client keeps no state, so the list of servers identifies the group. Its servers refuse a
+/// changed list, because a copy of other data must not become a member.
 wire::Uuid group_of(const MirrorConfig& mirror, const std::string& device) {
   std::string text = device;
   for (const auto& member : mirror.members) text += "," + host_and_port(member.front());

@@ -29,9 +29,9 @@ bool has_grown(const DeviceGeometry& was, const DeviceGeometry& is) {
   return kept_open && is.size > was.size && was.size % was.block == 0;
 }
 
-/// Requests that were in flight must not overwrite later writes of another client. A server that
-/// has lost its records, or keeps none, knows nothing of before, and its numbers begin with 1
-/// again: only the session that gets that one is the first to write since.
+/// Requests in flight must not overwrite later writes of another client. A server that has lost its
+/// records, or keeps none, starts its numbers again with 1. Then only the session with number 1 is
+/// known to be the first writer since.
 std::string change_of_writer(std::uint64_t was, std::uint64_t is) {
   if (was >> 32 == is >> 32) {
     if (was == is || RTRS_PLANTED(other_writer_unseen)) return "";

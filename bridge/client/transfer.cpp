@@ -252,7 +252,7 @@ void TransferOperation::on_done(rtrs::ClientLane& lane, rtrs::Request& request) 
   const auto& fragment = *static_cast<const Fragment*>(request.context);
   TransferOperation& self = *fragment.owner;
   self.busy_ &= ~(1U << fragment.index);
-  // It was sent without a device then, whatever the server's answer.
+  // The device is lost: the request was sent without one, and the server's answer has no meaning.
   const bool lost = self.handle_.id.load(std::memory_order_relaxed) == kNoDevice;
   const int error = lost ? EIO : judged(self.transfer_.operation, request.error);
   // With the lane held: a recovery knows of every answer in the session before.

@@ -23,8 +23,8 @@ std::string error_answer(int error, const std::string& message);
 
 /// The rights of a caller.
 enum class ControlCaller : std::uint8_t {
-  owner,   ///< root, or the user whose program this is
-  reader,  ///< a member of the group rnbd, who may look but not change anything
+  owner,   ///< root, or the user of the program
+  reader,  ///< a member of the group rnbd; may look but not change anything
 };
 
 struct ControlCommand {

@@ -30,7 +30,7 @@ class ControlSocket {
 
   /// Replaces a stale socket, on which no program listens any more.
   ///
-  /// Errors: a sentence that names the path and says what to do.
+  /// Errors: a sentence with the path and the remedy.
   static tl::expected<std::unique_ptr<ControlSocket>, std::string> open(const std::string& path,
                                                                         Handler handler);
   /// Closes and removes the socket. Waits until the present line is answered.

@@ -29,7 +29,7 @@ bool is_socket(const std::string& path) {
   return ::stat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode);
 }
 
-/// Of what is no socket the system says ECONNREFUSED, too.
+/// A file that is no socket gives ECONNREFUSED, too.
 std::string advice_on(int error, const std::string& path) {
   const std::string text = strerrordesc_np(error);
   if (error == ENOENT) return text + "; was the program started with a control socket there?";

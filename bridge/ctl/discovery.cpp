@@ -139,7 +139,7 @@ std::string in_short(const CtlDiscovery& discovery, const Export& each) {
   return is_elsewhere(each) ? text + ", " + text_of_value(row["paths"]) : text;
 }
 
-/// Lines of what only the first has.
+/// A line for each text that only the first list has.
 std::string missing(const char* mark, const std::vector<std::string>& from,
                     const std::vector<std::string>& in) {
   std::string text;

@@ -54,7 +54,8 @@ Cells cells_of(const CtlAction& action, const Columns& columns, const CtlJson& r
   return cells;
 }
 
-/// A path below its session: what both have a field for, and its name in the first column.
+/// The row of a path below its session: the fields that both have, and the path's name in the first
+/// column.
 Cells branch_of(const CtlAction& action, const Columns& columns, const CtlJson& path, bool last) {
   Cells cells;
   for (const CtlField& column : columns) {

@@ -16,7 +16,7 @@ namespace {
 
 std::string system_reason(const std::string& path) { return path + ": " + std::strerror(errno); }
 
-/// The server may run as another user, who would not be able to read a file of ours.
+/// The server may run as another user and could not read a file of ours.
 bool keep_owner(int fd, const std::string& old) {
   struct stat status {};
   if (::stat(old.c_str(), &status) != 0) return errno == ENOENT;

@@ -19,7 +19,7 @@ namespace rnbd {
 namespace {
 
 constexpr int kFirstInherited = 3;
-/// Of the names under which the manager keeps what is no listening socket.
+/// The beginning of names of stored descriptors that are not listening sockets.
 /// No name of a socket unit begins so: rnbd-server.socket, rnbd-bridge@disk0.socket.
 constexpr std::string_view kStoredPrefix = "kept-by-rnbd-";
 
@@ -36,7 +36,7 @@ bool listens(int fd, Sockets kind) {
   return fits && option_of(fd, SO_TYPE) == SOCK_STREAM && option_of(fd, SO_ACCEPTCONN) == 1;
 }
 
-/// The manager, or none: whoever does not hear us has gone.
+/// The address of the manager, or none.
 std::optional<std::pair<sockaddr_un, socklen_t>> manager_address() {
   const char* path = std::getenv("NOTIFY_SOCKET");
   sockaddr_un address{};

@@ -24,8 +24,8 @@ class CallPool {
   CallPool(const CallPool&) = delete;
   CallPool& operator=(const CallPool&) = delete;
 
-  /// `then` tells whom it concerns that the call has been made, and does not wait: it may have the
-  /// next one posted, which needs no further thread.
+  /// Runs `call`, then `then`, which must not wait. If `then` posts the next call, that needs no
+  /// further thread.
   void post(std::function<void()> call, std::function<void()> then = {});
 
  private:

@@ -91,7 +91,7 @@ class Connection {
   rtrs::LaneLoop& lane() const { return *lane_; }
 
  private:
-  // connection.cpp: what arrives
+  // connection.cpp: arriving bytes
   bool reading() const {
     return open_ && !crowded_ && (!releasing_ || arriving_ != nullptr);  // of one that has begun
   }

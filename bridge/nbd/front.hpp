@@ -38,7 +38,7 @@ class Front {
   Front& operator=(const Front&) = delete;
 
   void start();
-  /// Takes over a client with whom all is agreed on. False: nobody comes in any more.
+  /// Takes over a client after its negotiation. False: nobody comes in any more.
   bool adopt(int socket, Agreement agreement);
   /// The devices of the clients that are watched have `size` bytes by now. False: ask again later.
   /// Between start() and stop().

@@ -54,9 +54,9 @@ struct FrontTls {
 /// For the whole handshake: a client that haggles holds one of --max-connections.
 inline constexpr std::chrono::seconds kHandshakePatience{60};
 
-/// Haggles until the client has chosen an export. A client that has not done so within `patience`,
-/// or sends nonsense, has lost its chance; opening its export for the first time is not counted.
-/// `chosen` is called before the client hears that it has its export: from then on it is in use.
+/// Haggles until the client has chosen an export. Drops a client that has not finished within
+/// `patience`, or sends nonsense. The first opening of its export does not count. `chosen` is
+/// called before the client gets its export; from then on the export is in use.
 ///
 /// Errors:  none when the client left or was sent away; `log` knows why.
 /// Threads: blocks; any.

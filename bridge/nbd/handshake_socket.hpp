@@ -28,8 +28,9 @@ class HandshakeSocket {
   [[nodiscard]] bool send(const std::string& bytes) { return send(bytes.data(), bytes.size()); }
   /// The client has sent something that nobody has asked for yet.
   bool has_arrivals() const;
-  /// From now on everything goes through this session, whose handshake comes first; it is wrong to
-  /// have read ahead. False: it failed, session.failure() says why if the client was there.
+  /// From now on all bytes go through this session, which begins with its handshake. Bytes that
+  /// were read ahead are an error. False: it failed, session.failure() says why if the client was
+  /// there.
   [[nodiscard]] bool secure(rtrs::tls::Session& session);
   /// The client's time limit does not count the time that we kept it waiting.
   void prolong(std::chrono::steady_clock::duration time) { deadline_ += time; }

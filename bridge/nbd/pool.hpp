@@ -10,8 +10,8 @@
 
 namespace rnbd::nbd {
 
-/// Each connection may always make one call and have some memory, so that those that get no answer
-/// never hold up the others; how far all of them may go beyond that is limited here.
+/// The calls and memory that connections share. Each connection also has one call and some memory
+/// of its own, so that connections without an answer never hold up the others.
 ///
 /// Threads: any.
 struct Pool {

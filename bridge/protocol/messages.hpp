@@ -268,7 +268,7 @@ struct ListExportsResponse {
 };
 static_assert(sizeof(ListExportsResponse) == 12 && offsetof(ListExportsResponse, count) == 8);
 
-/// Asks who may write to an export, which is named as in an OPEN.
+/// Asks for the writer of an export, which is named as in an OPEN.
 struct Who {
   Header header;
   std::array<char, 255> device_name{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which errno an NBD client is told.
+// The errors of the NBD protocol.
 #pragma once
 
 #include <cerrno>
@@ -7,8 +7,8 @@
 
 namespace rnbd {
 
-/// Replaces an errno that would lose its meaning on the way to the NBD client: nbdkit turns every
-/// errno unknown to NBD into EINVAL, as if the client had asked for something impossible.
+/// Replaces an errno that has no value in NBD. nbdkit would turn it into EINVAL, as if the client
+/// had asked for something impossible.
 constexpr int errno_for_nbd(int error) {
   switch (error) {
     case 0:

@@ -125,8 +125,8 @@ void BlockServer::later(rtrs::Reactor* reactor, std::function<void()> work) cons
   work();
 }
 
-/// A session is looked at and ended on its own reactor only, so each of them is asked. `then` is
-/// told whether `look` said yes to one of those that may write to the storage.
+/// Asks every reactor, because a session may only be used on its own one. Calls `then` with true if
+/// `look` was true for a session that may write to the storage.
 void BlockServer::ask_writers(rtrs::Reactor* reactor, const WriterCount* storage, const Look& look,
                               std::function<void(bool)> then) {
   struct Round {

@@ -114,7 +114,7 @@ void BlockSession::directory(rtrs::ServerRequest& request) {
                                                    message->first, request.data.size()));
 }
 
-/// To those who may open it, and as if there were no such export to others.
+/// Answers users with a right on the export. For others the export does not exist.
 void BlockSession::who(rtrs::ServerRequest& request) {
   const auto name = wire::decode_who(request.message);
   if (!name || !request.is_read || request.data.size() < sizeof(wire::WhoResponse) + wire::kMaxWho)

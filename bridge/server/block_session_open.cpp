@@ -92,7 +92,7 @@ void BlockSession::open(rtrs::ServerRequest& request) {
                               (opening->wanted.flags & wire::kOpenUnclaimed) != 0 &&
                               opening->wanted.mode == wire::AccessMode::read_write;
   if (permission == Permission::none) return refuse_stranger(opening);
-  // A file of that name is what was left behind.
+  // The export has moved to another server. A file of that name here is a remnant.
   if (!referral.empty()) {
     return refuse_unseen(opening, refusal_of_referred(opening->name(), referral));
   }

@@ -49,10 +49,9 @@ class SearchPath {
   /// Looks a name up. Symbolic links that stay below the directory are followed. May block as any
   /// file access may.
   ///
-  /// Errors: ENOENT for everything that is not there or not allowed, with the reason in the text
-  /// for
-  ///         the server's log: `..`, ways out of the directory, anything but regular files and
-  ///         block devices. ENOMEM, EMFILE and the like as they are.
+  /// Errors: ENOENT for every file that is missing or not allowed, with the reason in the text for
+  ///         the server's log. Not allowed are `..`, ways out of the directory, and files of other
+  ///         kinds. ENOMEM, EMFILE and the like stay.
   tl::expected<FoundFile, Failure> find(std::string_view owner, std::string_view device_name) const;
 
   const std::string& directory() const { return directory_; }

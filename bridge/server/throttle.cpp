@@ -9,7 +9,7 @@ namespace rnbd {
 namespace {
 
 constexpr std::uint64_t kSecond = 1'000'000'000;  // nanoseconds, as all times here
-/// Of what was not used.
+/// For unused room.
 constexpr std::uint64_t kKept = kSecond / 10;
 /// Between two looks at those that wait: shorter ones would keep the reactor busy, and after
 /// longer ones a change of the limits would be noticed late.

@@ -43,8 +43,8 @@ bool MapCache::leave(const Pin& pin) {
   return pin->users == 0 && pin->state == Entry::State::leaving;
 }
 
-/// A two-sided request sees one-sided writes behind a read that pushes them out, or when their keys
-/// are dead; and a write that may still land would land on top of it.
+/// A two-sided request sees one-sided writes after a read of their path, or when their keys are
+/// dead. If a write may still land, the request must wait, or the write would overwrite it.
 MapCache::Duty MapCache::before_two_sided(Block first, Block last, bool path_alive) {
   if (!overlaps(first, last)) return {Before::go, nullptr};
   if (!path_alive && RNBD_PASSIVE_PLANTED(resend_before_revoke)) return {Before::go, nullptr};

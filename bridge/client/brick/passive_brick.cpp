@@ -135,7 +135,8 @@ int PassiveBrick::settle(const Interrupt& interrupt) {
   return settle_range(0, ~MapCache::Block{0}, interrupt);
 }
 
-/// One read behind them shows all writes of the path. A block whose key is dead shows them anyway.
+/// One read after the writes makes all of them on this path visible. If the key of a block is dead,
+/// its writes are visible already.
 int PassiveBrick::settle_range(MapCache::Block first, MapCache::Block last,
                                const Interrupt& interrupt) {
   std::unique_lock lock{mutex_};

@@ -17,10 +17,11 @@ std::size_t part_of(std::uint64_t offset, std::size_t length) {
   return std::min<std::size_t>(length, wire::kBrickBlock - offset % wire::kBrickBlock);
 }
 
-/// `one` tries a part inside a block, and `other` does without it what `one` cannot.
+/// Splits a range at block borders. `one` tries each part one-sided; `other` performs the refused
+/// parts two-sided.
 template <class Bytes, class One, class Other>
 int in_parts(std::uint64_t offset, Bytes data, One one, Other other) {
-  std::size_t from = 0;  // of what goes two-sided together
+  std::size_t from = 0;  // the start of the parts that go two-sided together
   for (std::size_t at = 0; at < data.size();) {
     const std::size_t size = part_of(offset + at, data.size() - at);
     const int error = one(offset + at, data.subspan(at, size));
@@ -102,7 +103,7 @@ int PassiveDisk::write_one_sided(std::uint64_t offset, rtrs::ConstBytes data, bo
   int error = write_pinned(pin, offset, data, durable, interrupt);
   brick_->leave(pin);
   if (error == 0 && durable) error = sync(offset, data.size(), interrupt);
-  // It was written to a server that is gone, perhaps, and whose losses have been told already.
+  // The write may have gone to the last server, after its losses were reported.
   if (error == 0 && device_->era() != era) return kTwoSided;
   return error == 0 || error == EINTR || error == EROFS ? error : kTwoSided;
 }

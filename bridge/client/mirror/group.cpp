@@ -166,7 +166,7 @@ void Group::claimed(unsigned member, const Answer& answer) {
   if (phase_ == Phase::attaching) return try_attach(false);
   peer.stage = Stage::draining;  // from now on it is told of all changes
   peer.todo = RegionMap{options_.regions};
-  // If somebody has forced it to go on without these, they have not what it has changed since.
+  // If an operator has forced this member to go on alone, the others lack its later changes.
   for (unsigned k = 0; k < options_.members; ++k)
     if (has(in_step_, k)) peer.todo.add(peer.claimed.maps.dirty[k]);
   peer.pulls = answer.claimed.pulls;

@@ -44,8 +44,8 @@ bool Group::enough(MemberSet kept, const std::vector<MemberSet>& bases) const {
   });
 }
 
-/// Members that know of no view although the group has had one: an empty disk came in place of the
-/// one that the views name, and that one may have gone on alone.
+/// Members without a view, although the group has one. Their disk was replaced by an empty one, and
+/// the old disk may have gone on alone.
 MemberSet Group::empty_disks(MemberSet present) const {
   MemberSet empty = 0;
   if (confirmed_.id == ViewId{}) return empty;
@@ -109,7 +109,7 @@ void Group::try_attach(bool hurry) {
   propose(good, inherit);
 }
 
-/// A history of its own begins, whose terms are above those that others may have counted up to.
+/// A new history begins. Its terms are above all terms that other members may have reached.
 bool Group::force(unsigned member) {
   constexpr unsigned kHistory = 32;  // bit of the term
   const bool idle = !pending_.active && mending_ == kMaxMembers;

@@ -32,8 +32,8 @@ void add_absent(const Settings& settings, const ExportCatalogue& catalogue,
   if (!trouble.empty()) mistakes.push_back({0, trouble});
 }
 
-/// A name to listen on that has no address now: the server would wait, for a name server that is
-/// not there yet as for a word that is spelt wrong.
+/// A listening name without an address. The server itself would wait, because the name server may
+/// be late; but the name may also be misspelt.
 void add_unknown_names(const Settings& settings, std::vector<Mistake>& mistakes) {
   for (const rtrs::ListenAddress& address : settings.listen) {
     if (address.host.empty() || address.host == "*" || address.host.starts_with("gid:")) continue;

@@ -121,7 +121,7 @@ tl::expected<State, std::string> open_state(const std::string& directory,
     return State{std::move(*reservations), std::make_shared<LossCount>(std::move(*losses)),
                  open_identity(where), std::move(*members)};
   }
-  // Without these records, a client would undo what others have written since.
+  // Without these records, a client could overwrite later writes of others.
   if (!directory.empty() || std::getenv("STATE_DIRECTORY") != nullptr || is_mine(where)) {
     return tl::unexpected("the state directory cannot be used: " + members.error() +
                           "; mend it, or name another --state-directory");

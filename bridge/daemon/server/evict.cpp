@@ -108,7 +108,7 @@ Answer disconnect(rtrs::Server& server, const std::string& client) {
                              "; `status` tells of all, in the column CLIENT");
 }
 
-/// "" or who still sends.
+/// "" or the sessions that still send requests.
 std::string who_is_left(const Sessions& sessions, const std::vector<bool>& leaving) {
   std::string text;
   for (const auto& session : sessions) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Exports whose storage is missing, or in use, when the server starts. Mostly the I/O of a killed
-// server still uses it.
+// Exports with missing storage, or storage in use, when the server starts. Mostly the I/O of a
+// killed server still uses it.
 #pragma once
 
 #include <functional>

@@ -121,7 +121,7 @@ class PeerMembers::Peer {
   std::unique_ptr<SharedSession> shared_;
   std::shared_ptr<Session> session_;
   std::unique_ptr<RemoteDevice> device_;
-  wire::Uuid host_{};  ///< the client as whose guest it reads
+  wire::Uuid host_{};  ///< the client for which it reads, as a guest
 };
 
 PeerMembers::PeerMembers(std::string keys, rtrs::Log log)

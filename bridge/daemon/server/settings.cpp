@@ -91,8 +91,8 @@ std::string set_path(std::string& target, const std::string& value) {
   return "";
 }
 
-/// A file, or what the service manager hands the service alone. Source: systemd.exec(5),
-/// LoadCredential=.
+/// A file, or a credential that the service manager gives to the service alone. Source:
+/// systemd.exec(5), LoadCredential=.
 std::string set_key_file(std::string& target, const std::string& value) {
   constexpr std::string_view kPrefix = "credential:";
   if (!value.starts_with(kPrefix)) return set_path(target, value);
