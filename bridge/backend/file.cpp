@@ -170,7 +170,7 @@ int lock(const FileState& state) {
   if (state.block_device) return 0;
   const bool shared = state.info.read_only;
   const int first = state.direct ? state.direct.get() : state.fd.get();
-  // A file system without locks must not keep anybody from using it.
+  // A file system without locks can be used all the same.
   if (flock(first, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     return EBUSY;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// NBD servers that say nothing: which of them are given up, and which are waited for.
+// Silent NBD servers: tells dead ones from slow ones.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>

@@ -42,7 +42,7 @@ constexpr Setting kSettings[] = {
     kEssential[2],
     // librbd 16 writes any other time so that the monitors refuse it.
     {"rbd_blocklist_expire_seconds", "0"},
-    // A cluster that is away is told within seconds. There is no limit for operations: one that has
+    // An absent cluster is noticed within seconds. There is no limit for operations: one that has
     // timed out may still be carried out.
     {"client_mount_timeout", "10"},
     {"rados_mon_op_timeout", "10"},
@@ -187,7 +187,7 @@ int check_settings(const RbdTarget& target, RbdImage& image) {
 /// In the image's metadata: the process that holds the lock.
 constexpr char kHolderKey[] = "rnbd_holder";
 
-/// "": nobody has the lock. 0 or a negative errno.
+/// "": the lock is free. 0 or a negative errno.
 int find_holder(RbdImage& image, std::string& holder) {
   std::array<char*, 4> owners{};
   std::size_t count = owners.size();

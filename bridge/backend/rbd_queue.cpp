@@ -219,7 +219,7 @@ void RbdQueue::finish(RbdIo& io) {
   request.done(request, error_of(io.result));
 }
 
-/// An end of the image that has come nearer is no reason to speak of arguments.
+/// An image that has shrunk gives EINVAL, which clients would take for a mistake of theirs.
 int RbdQueue::error_of(std::int64_t result) {
   if (result >= 0) return 0;
   if (result == -ESHUTDOWN) shared_->is_fenced();

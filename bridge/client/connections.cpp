@@ -97,7 +97,8 @@ Failure Connections::advised(Failure failure) const {
   return failure;
 }
 
-/// It is told and not followed: another server may be less safe, and be somebody else's.
+/// Reports the referral but does not follow it: the other server may be less safe, or have another
+/// owner.
 Failure Connections::referred(Session& session, const std::string& device, Failure failure,
                               const Interrupt& interrupt) const {
   const std::string uri = failure.error == ENOENT ? session.referral(device, interrupt) : "";
@@ -140,7 +141,7 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
     const bool in_time = std::chrono::steady_clock::now() < deadline;
     // Others have waited long for a path, but a new client has not.
     const bool may_come_back = error == EIO && !session.has_path() && in_time;
-    // Its storage is not there yet, or somebody else has it.
+    // Its storage is not available yet, or is in use elsewhere.
     const bool may_come = (error == EAGAIN || error == EBUSY) && in_time;
     if ((!may_be_ours && !may_come_back && !may_come) || interrupt()) {
       return tl::unexpected(referred(session, device, opened.error(), interrupt));

@@ -64,7 +64,7 @@ DeviceTable::Joined DeviceTable::join(const std::string& name, const OpenOptions
     ++device->users;
     return {Join::share, std::move(device)};
   }
-  // Left open with requests given up, and of no use as it is: the server has to finish them.
+  // It was left open with cancelled requests. The server must finish them before the next use.
   device->state = State::closing;
   return {Join::close, std::move(device)};
 }
@@ -233,7 +233,7 @@ DeviceTable::Recovered DeviceTable::recovered(const std::vector<ReopenedDevice>&
     device.handle.id = reopened[i].id;
     const bool storage_was_lost = device.witness.storage_life != reopened[i].witness.storage_life;
     device.witness = reopened[i].witness;
-    // Its users have left meanwhile, and nobody else may have it.
+    // Its users have left meanwhile, and it must not get new ones.
     if (!reopened[i].loss.empty()) device.half_closed = true;
     if ((restarted || storage_was_lost) && device.handle.unflushed.lose()) {
       outcome.unflushed.push_back({reopening_[i], restarted});

@@ -19,7 +19,7 @@ constexpr const char* kReferralForm =
     "; write rnbd+tcp://HOST[:PORT]/DEVICE, rnbds+tcp://HOST[:PORT]/DEVICE or "
     "rnbd://HOST[:PORT]/DEVICE";
 
-/// To listen on, but to nobody an address to connect to.
+/// True for an address to listen on, which no client can connect to.
 bool is_every_address(std::string_view host) {
   return host.find_first_not_of("0.:") == std::string_view::npos;
 }

@@ -48,8 +48,8 @@ void add_info(DeviceGeometry& geometry, const wire::DeviceInfoResponse& info) {
   }
 }
 
-/// As the server judges: a sight is proof by itself. The writer's number depends on clients that
-/// come and go in that moment, so it counts only where there is no sight.
+/// Compares as the server does. A sight is proof by itself. The writer's number depends on clients
+/// that connect or leave at that moment, so it counts only without a sight.
 bool same_sight(const Witness& one, const Witness& other) {
   if (one.sight != other.sight)
     return RTRS_PLANTED(sight_by_serial) && one.writer_serial == other.writer_serial;

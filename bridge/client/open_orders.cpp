@@ -50,7 +50,7 @@ wire::OpenOrder OpenOrders::begin(std::uint32_t again) {
 std::unique_ptr<rtrs::Operation> OpenOrders::close(const OpenedDevice& device,
                                                    DeviceHandle& handle) const {
   if (!numbered(era_.limits)) {
-    // Its id may be another device's by now.
+    // Its id may belong to another device now.
     if (device.half_closed && !RTRS_PLANTED(close_repeated_by_id)) {
       return std::make_unique<CloseByName>(device.name, device.access, handle);
     }

@@ -217,7 +217,8 @@ int RemoteDevice::patch_inside(std::uint64_t offset, std::uint64_t length, const
   transfer.fua = fua;
   Grace grace{interrupt};
   int error = run(transfer, grace.interrupt());
-  // Given up while the server still holds it, the block could land on top of a later write.
+  // If the write is cancelled while the server still has it, the block could land on top of a later
+  // write.
   if (error == EINTR) mapping_->torn = true;
   return error;
 }
@@ -298,8 +299,8 @@ int RemoteDevice::cache(std::uint64_t offset, std::uint64_t length, const Interr
   message.header = wire::header_of(wire::MessageType::cache);
   message.offset = offset;
   message.length = length;
-  // A question without an answer: it changes nothing, so that nobody waits for it if it is given
-  // up.
+  // The message has no answer and changes nothing, so no request waits for it after it is
+  // cancelled.
   ControlOperation operation{mapping_->handle, message, {}};
   return run(operation, interrupt);
 }

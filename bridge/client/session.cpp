@@ -16,7 +16,7 @@
 namespace rnbd {
 namespace {
 
-/// An interrupt that also comes when time is up.
+/// An interrupt with a time limit.
 ///
 /// Threads: as the original.
 class Limited {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a device that was opened unclaimed comes to its writer's reservation.
+// Claims the writer's reservation for a device that was opened without one.
 #include <array>
 #include <cerrno>
 
@@ -93,7 +93,7 @@ int Session::ask_claim(Mapping& mapping, const Witness& seen, wire::DeviceInfoRe
   return 0;
 }
 
-/// With the session's lock held. A refusal is told once, not for every change.
+/// With the session's lock held. Reports a refusal once, and not for every write.
 int Session::refuse_claim(Mapping& mapping, int error, const std::string& holder) {
   if (error == EINTR || error == EIO) return error;
   std::string refusal = refusal_of(mapping.name, error) + holder;

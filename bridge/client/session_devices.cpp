@@ -47,7 +47,7 @@ Failure in_other_mode(const ClientDevice& device, wire::AccessMode asked) {
                      wire::to_string(asked) + " until its users have left"};
 }
 
-/// Ends a question when its asker leaves, or when no answer can come.
+/// Ends a question when its caller leaves, or when no answer is possible.
 struct WhileAnswerable {
   const Interrupt& asker;
   const Session& session;
@@ -175,8 +175,8 @@ DeviceGeometry Session::geometry_of(const Mapping& mapping) const {
   return mapping.geometry;
 }
 
-/// How large an open device is by now. Only servers with the extension are asked; while there is no
-/// path, or no answer, it stays as large as it was.
+/// Asks for the present size of an open device. Only servers with the extension are asked; while
+/// there is no path, or no answer, it stays as large as it was.
 tl::expected<DeviceGeometry, Failure> Session::look_again(Mapping& mapping,
                                                           const Interrupt& interrupt) {
   if (!has_extensions() || !has_path()) return geometry_of(mapping);

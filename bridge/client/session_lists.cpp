@@ -92,7 +92,8 @@ std::string Session::who(const std::string& device, const Interrupt& interrupt) 
   return wire::decode_who_response(answer).value_or("");
 }
 
-/// For a refusal because of somebody else: " ('vm1' (10.0.0.5:40312) writes to it)", or "".
+/// The reason of a refusal because of another writer: " ('vm1' (10.0.0.5:40312) writes to it)", or
+/// "".
 std::string Session::whose(const std::string& device, int error, const Interrupt& interrupt) {
   const std::string holder = error == EPERM ? who(device, interrupt) : "";
   return holder.empty() ? "" : " (" + on_one_line(holder) + ")";

@@ -161,7 +161,7 @@ void TransferOperation::send_pieces(rtrs::ClientLane& lane) {
     submit_flush(lane);
   }
   sending_ = false;
-  // Last, for the waiter may free the operation as soon as it is told.
+  // This comes last, because the waiter may free the operation at once.
   if (busy_ == 0) finish(first_error_);
 }
 
@@ -236,7 +236,7 @@ void TransferOperation::on_renew(rtrs::Request& request) {
   fragment.owner->renewed(fragment);
 }
 
-/// Everything in flight is told, one after the other.
+/// The session was recovered. This is called for each fragment in flight, one after the other.
 void TransferOperation::renewed(Fragment& fragment) {
   if (!needs_flush() && !flush_follows_) return;
   if (++fragment.renewals != renewals_) {

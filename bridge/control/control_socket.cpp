@@ -113,7 +113,7 @@ class ControlSocket::Server {
     bool introduced = false;  ///< it has sent a line
   };
 
-  /// The oldest one that is still silent goes, and for an owner the oldest reader.
+  /// Drops the oldest silent client, or, to make room for an owner, the oldest reader.
   void make_room(ControlCaller caller) {
     const auto silent = [](const Program* program) {
       const auto age = std::chrono::steady_clock::now() - program->since;

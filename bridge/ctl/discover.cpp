@@ -149,8 +149,8 @@ int show(const Question& question, Connections& connections) {
   return 0;
 }
 
-/// Until Ctrl-C, or until nobody reads it. People see the changes; programs get the whole directory
-/// again. A server that is away is waited for.
+/// Runs until Ctrl-C, or until its reader is gone. People see the changes; programs get the whole
+/// directory again. A server that is away is waited for.
 int watch(const Question& question, Connections& connections) {
   std::optional<CtlDiscovery> shown;
   std::string trouble;

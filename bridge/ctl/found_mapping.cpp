@@ -49,8 +49,8 @@ std::string take_from_kernel(const std::string& root, const FoundMapping& found)
   return disconnect_kernel_device(found.device->device);
 }
 
-/// "" or the obstacle. The kernel tells the bridge that its disk goes. One that reads nothing any
-/// more holds that up, and all generic netlink of the machine with it, until it is killed.
+/// "" or the obstacle. The kernel tells the bridge that the disk is removed. One that reads nothing
+/// any more holds that up, and all generic netlink of the machine with it, until it is killed.
 std::string take_by_force(const std::string& root, const FoundMapping& found,
                           Supervisor& supervisor) {
   std::packaged_task<std::string()> task{[=] { return take_from_kernel(root, found); }};
@@ -119,7 +119,7 @@ std::string take_away(const std::string& root, const FoundMapping& found, Superv
   if (wrong.empty() && force && root.empty()) wrong = take_by_force(root, found, supervisor);
   if (wrong.empty()) wrong = supervisor.stop(found.name, force);
   if (wrong.empty()) wrong = take_from_kernel(root, found);
-  // While somebody has it open the kernel keeps its name, with nothing behind it.
+  // While the device is open, the kernel keeps its name, without a disk behind it.
   if (wrong.empty() && found.device && !force && !await_gone(root, found.device->device)) {
     wrong = found.device->device + " is still there: somebody has opened it meanwhile";
   }

@@ -108,7 +108,8 @@ class Family {
     return found;
   }
 
-  /// "in use": somebody has it for himself, a mount or a swap, wherever it is. "": nobody has.
+  /// "in use": an exclusive user exists, such as a mount or swap, even in another namespace. "":
+  /// none.
   std::string probe() const {
     const std::string path = root_ + "/dev/" + members_.front();
     const pid_t child = ::fork();

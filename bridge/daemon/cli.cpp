@@ -52,7 +52,8 @@ const CLI::Option* option_in(const CLI::App& app, std::string_view argument) {
   return app.get_option_no_throw(std::string{argument.substr(0, argument.find('='))});
 }
 
-/// "" or the lack of an option's value. Told here, because CLI11 takes the next argument for it.
+/// "" or the lack of an option's value. It is checked here, because CLI11 would take the next
+/// argument as the value.
 std::string complaint_about_missing_value(const CLI::App& app, int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument{argv[i]};

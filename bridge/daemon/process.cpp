@@ -31,8 +31,8 @@ void raise_descriptor_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/// malloc raises its threshold with each large buffer that is freed, up to 32 MiB: a smaller one
-/// from then on stays in its arenas, of which there are many. A fixed threshold stays.
+/// By default malloc raises its threshold with each large buffer that is freed, up to 32 MiB.
+/// Smaller buffers then stay in one of its many arenas. A fixed threshold prevents that.
 void keep_no_freed_memory() {
   constexpr int kThreshold = 128 * 1024;
   constexpr int kArenas = 2;

@@ -35,7 +35,7 @@ void CallPool::post(std::function<void()> call, std::function<void()> then) {
     std::thread{[this] { run(); }}.detach();
     ++threads_;
   } catch (const std::system_error&) {
-    changed_.notify_one();  // somebody is there, and does it in time
+    changed_.notify_one();  // a thread is idle, and takes the call in time
   }
 }
 

@@ -218,7 +218,7 @@ void Connection::begin(const RequestHeader& header) {
   } else if (!take_buffer(request, request.length)) {
     request.error = ENOMEM;
   }
-  if (request.error != 0) read_size_ = kStaging;  // nobody wants the payload
+  if (request.error != 0) read_size_ = kStaging;  // the payload is not needed
   request.state = Request::State::arriving;
   arriving_ = &request;
   arrived_ = 0;
@@ -305,7 +305,7 @@ void Connection::give_up() {
   if (given_up_.exchange(true)) return;  // calls look at it
   for (Request& request : requests_) {
     if (request.state != Request::State::on_lane) continue;
-    if (!lane_->cancel(request.job)) continue;  // it has ended, and comes back
+    if (!lane_->cancel(request.job)) continue;  // it has ended, and the lane returns it
     agreement_.device->end(request.transfer, request.begun, EINTR);
     request.operation.reset();
     recycle(request);

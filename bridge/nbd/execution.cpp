@@ -116,7 +116,7 @@ bool Connection::inside(const Request& request) const {
   return request.offset <= size && request.length <= size - request.offset;
 }
 
-/// Whether the client was told that it may ask for that.
+/// True if the client was told that this command is allowed.
 bool Connection::offered(const Request& request) const {
   const bool changes = request.command == Command::write || request.command == Command::trim ||
                        request.command == Command::write_zeroes;

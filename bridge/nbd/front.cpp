@@ -50,7 +50,8 @@ bool has_gone(int socket) {
   return ::poll(&descriptor, 1, 0) > 0;
 }
 
-/// An inherited socket may be shared: another process may take the client that poll(2) told of.
+/// An inherited socket may be shared, and another process may accept the client that poll(2) has
+/// reported.
 void never_block(int socket) { ::fcntl(socket, F_SETFL, ::fcntl(socket, F_GETFL) | O_NONBLOCK); }
 
 }  // namespace
@@ -169,8 +170,8 @@ void Front::admit(int socket) {
   }
 }
 
-/// False: all that are there have introduced themselves, or those that are turned away are not gone
-/// yet, and there are many of them.
+/// False: all present clients have finished their handshake, or many rejected ones are not gone
+/// yet.
 bool Front::make_room() {
   std::size_t clients = meetings_.size() - turned_away_;
   for (const auto& worker : workers_) clients += worker->connections();
@@ -207,8 +208,8 @@ void Front::meet(Meetings::iterator place) {
   forget(place);
 }
 
-/// Ends the handshake. False: a worker that was told to stop takes nobody any more, as its thread
-/// may have ended.
+/// Ends the handshake. False: the worker is stopping and accepts no client, because its thread may
+/// have ended.
 bool Front::hand_over(Meetings::iterator place, Agreement& agreement) {
   const std::lock_guard lock{mutex_};
   if (stopping_ || place->turned_away) return false;

@@ -160,13 +160,14 @@ Next Handshake::dispatch(std::uint32_t option, const std::string& data) {
   return reply(option, Reply::unsupported);
 }
 
-/// Opened once, however often the client asks; how large it is by now is asked each time.
+/// Opens the export once, even if the client asks several times. The size is read each time.
 bool Handshake::open(const std::string& name) {
   if (agreement_.device && name_ == name) return look_again();
   agreement_.device = {};
   const auto began = std::chrono::steady_clock::now();
   auto opened = exports_.open(name, interrupt_);
-  // Once only: a client that has one export opened after the other must come to an end.
+  // The time for opening is excluded once only, so that a client cannot go on with more and more
+  // exports.
   if (!std::exchange(tried_, true)) socket_.prolong(std::chrono::steady_clock::now() - began);
   if (!opened) {
     failure_ = opened.error();
@@ -273,7 +274,7 @@ Next Handshake::demand_tls(std::uint32_t option) {
   return reply(option, Reply::tls_required, "this server requires TLS: use nbds:// or STARTTLS");
 }
 
-/// Nothing that was said in clear counts afterwards: anybody on the way may have said it.
+/// Everything before TLS is forgotten, because anyone on the way may have sent it.
 Next Handshake::start_tls(std::uint32_t option, const std::string& data) {
   if (tls_.mode == rtrs::TlsMode::off) {
     return reply(option, Reply::policy, "TLS is not enabled here (--tls)");

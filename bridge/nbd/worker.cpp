@@ -174,7 +174,7 @@ void Worker::let_others_run() {
   if (ended - began > kLongYield) no_yield_before_ = ended + kNoYield;
 }
 
-/// Returns the milliseconds until somebody may be late again.
+/// Returns the milliseconds until a client may be late again.
 int Worker::give_up_the_late() {
   const auto now = std::chrono::steady_clock::now();
   auto next = stopping_ ? deadline_ : std::chrono::steady_clock::time_point::max();
@@ -252,8 +252,8 @@ void Worker::run_posted() {
   for (const auto& function : posted) function();
 }
 
-/// Replies make room for requests that have arrived already; those may end while they are started,
-/// of which no descriptor tells.
+/// Replies make room for requests that have arrived already. Some of these end at once, which no
+/// descriptor reports, so it repeats.
 void Worker::send_replies() {
   do {
     for (Connection& connection : connections_) connection.send();

@@ -18,7 +18,7 @@ namespace {
 /// Bits that the reply has for an errno.
 constexpr int kMaxErrno = 511;
 
-/// Refused OPENs of which copies may be under way. Honest clients have a handful.
+/// The most refused OPENs that may still have copies under way. Honest clients have a handful.
 constexpr std::size_t kMaxRefused = 1024;
 
 }  // namespace
@@ -164,7 +164,7 @@ void BlockSession::close(rtrs::ServerRequest& request) {
   }
   refuse_copies(order.number, ECANCELED);
   if (device == nullptr) return finish(request, 0);
-  // A renewal that was cut short may have sent OPENs that come late, too.
+  // A recovery that was cut short may have sent OPENs that arrive late, too.
   const std::uint32_t newest = device->newest_number;
   if (newest >= settled_ && newest != 0 && closed_.size() < kMaxRefused) {
     closed_.insert_or_assign(device->name, newest);

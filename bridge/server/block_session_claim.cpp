@@ -77,9 +77,9 @@ void BlockSession::claimed(const OpeningPtr& opening, tl::expected<Lease, Failur
   tell_device(request, *device, false);
 }
 
-/// Another session may write to it. Its client may be gone, not use it now, and come back later.
-/// `again` is to be tried then. False: no other session can be asked. A client that comes back
-/// takes no right away from others: it may find that it must not write.
+/// Another session may write to the storage. Its client may be gone and return later. Ends such
+/// sessions, then calls `again`. False: there is no other session to ask. A returning client takes
+/// no right from others, and may find that it must not write.
 bool BlockSession::reclaim(const OpeningPtr& opening, const WriterCount* storage,
                            std::function<void()> again) {
   if (opening->open_kind == OpenKind::again) return false;
@@ -94,7 +94,8 @@ bool BlockSession::reclaim(const OpeningPtr& opening, const WriterCount* storage
   return true;
 }
 
-/// A writer may be about to leave: his machine has given the disk up, and says so in this moment.
+/// Waits a moment, because a writer may be about to leave: its machine has closed the disk, and the
+/// CLOSE is under way.
 bool BlockSession::wait_for_leaver(const OpeningPtr& opening, std::function<void()> again) {
   constexpr unsigned kMostWaits = 20;
   constexpr auto kWait = std::chrono::milliseconds{50};

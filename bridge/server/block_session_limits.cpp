@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Requests that wait because of a limit: of their session, then of their export. Each is judged
-// anew when its turn has come, as if it came then.
+// Requests that wait because of a limit: of their session, then of their export. Each is checked
+// again at its turn, as if it had just arrived.
 #include <cerrno>
 #include <utility>
 
@@ -68,7 +68,7 @@ void BlockSession::turn(IoContext& io) {
   (this->*again)(request, Turn::come);
 }
 
-/// Nobody waits for their answers any more.
+/// Their answers are not needed any more.
 void BlockSession::end_waiting(Device& device) {
   const auto end = [&](Throttle* throttle, ThrottleFlow& flow) {
     if (throttle == nullptr) return;

@@ -165,7 +165,7 @@ void BlockSession::open_export(const OpeningPtr& opening) {
   opened(opening, tl::unexpected(std::move(refusal)));
 }
 
-/// Another storage may lie under its name by now.
+/// The name may lead to another storage now.
 void BlockSession::renew_export(const OpeningPtr& opening) {
   limit(opening);
   opening->line = opening->name();
@@ -310,7 +310,7 @@ void BlockSession::abandon(const OpeningPtr& opening) {
   if (more) go_on();
 }
 
-/// The right to write may be held by an OPEN that is late, which is no reason to give up a device.
+/// A late OPEN may hold the right to write. That is no reason to lose a device.
 bool BlockSession::may_be_its_own(int error) const {
   return error == EPERM && catalogue_.lines().hangs(ExportCatalogue::line_of_reservations());
 }

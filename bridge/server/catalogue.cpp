@@ -19,7 +19,7 @@ namespace {
 /// Between two looks at a storage that is in use.
 constexpr auto kRetry = std::chrono::milliseconds{50};
 
-/// Entries of files that nobody has open any more.
+/// Removes the entries of files that are closed.
 template <class Map>
 void forget_expired(Map& map) {
   std::erase_if(map, [](const auto& entry) { return entry.second.expired(); });
@@ -132,8 +132,8 @@ tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_storage(
 }
 
 /// With the lock held. Storage with notes is open for writing at one server only. If it was open
-/// here before, that one was fenced off, and another server may have had it since. Its users of
-/// then reach it no more, and have no part in it; and nobody has seen its present content.
+/// here before, that one was fenced off, and another server may have had it since. So the former
+/// users have no access and no reservation any more, and have not seen the present content.
 void ExportCatalogue::forget_users_of(const wire::Uuid& key) {
   const auto writers = writers_by_key_.find(key);
   if (writers == writers_by_key_.end()) return;
@@ -158,7 +158,7 @@ std::shared_ptr<Storage> ExportCatalogue::already_open(const FileIdentity& ident
 
 namespace {
 
-/// The object of a storage, the same however often the storage is opened and closed.
+/// The object of a storage, which stays the same when the storage is closed and opened again.
 template <class T, class Files, class Keys>
 std::shared_ptr<T> kept_for(Files& files, Keys& keys, const std::optional<FileIdentity>& identity,
                             const wire::Uuid& key) {
@@ -204,8 +204,8 @@ tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_found(
   BackendOptions options = backend_options(!writable);
   // As at a Linux server, a reader neither keeps writers away nor waits for them.
   options.lock = writable;
-  // Through the descriptor, so that it is the file that was found even if its name means another
-  // one by now.
+  // Opens it through the descriptor, so that it is the file that was found, even if the name leads
+  // elsewhere now.
   const std::string path = "/proc/self/fd/" + std::to_string(file.fd.get());
   auto opened = open_storage(path, options, file.identity, false);
   if (!opened) {
@@ -225,7 +225,7 @@ tl::expected<Lease, int> ExportCatalogue::lease(std::shared_ptr<Storage> storage
   if (writes && geometry.read_only) return tl::unexpected(EROFS);
   const bool unclaimed = access.unclaimed && !RTRS_PLANTED(opening_claims);
   if (writes && !unclaimed) {
-    // It shared the storage before the server's end; the other one has come back first.
+    // It shared the storage before the server's end, and the other one has returned first.
     const bool shared = access.again != wire::Uuid{} &&
                         storage->reservations_->takes_part(access.again) &&
                         storage->writers_->all_take_part();
@@ -288,7 +288,8 @@ tl::expected<Lease, Refusal> ExportCatalogue::lease_found(const FoundFile& file,
   if (!storage) {
     Failure failure = storage.error();
     const bool denied = failure.error == EACCES || failure.error == EPERM;
-    // Readable but not writable is said as it is; a file that we may not even read is not there.
+    // A file that is only readable is reported as such. A file that is not readable counts as
+    // missing.
     if (denied) failure.error = writable && open_found(file, device_name, false) ? EROFS : ENOENT;
     return tl::unexpected(failure);
   }

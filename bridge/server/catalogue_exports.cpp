@@ -16,12 +16,12 @@ namespace {
 /// Bytes; a page of the list always has room for one entry.
 constexpr std::size_t kMaxDescription = 1024;
 
-/// Somebody else has the storage; an NBD server that serves one client at a time merely does not
+/// True if the storage is in use elsewhere. An NBD server for one client at a time does not even
 /// answer then.
 bool is_in_use(int error) { return error == EBUSY || error == ETIMEDOUT; }
 
-/// The request is impossible. All else may come, or be allowed, while the server serves the other
-/// exports: a disk, a mount, an upstream, a permission.
+/// The request is impossible. Other troubles may pass while the server serves the other exports: a
+/// missing disk, mount, upstream or permission.
 bool is_final(int error) {
   return error == EINVAL || error == EISDIR || error == EEXIST || error == ENAMETOOLONG ||
          error == EOPNOTSUPP;
@@ -192,7 +192,7 @@ int ExportCatalogue::why_not_open(std::string_view name) const {
   for (const Waiting& waiting : waiting_) {
     if (waiting.specification.name == name) return is_in_use(waiting.why.error) ? EBUSY : EAGAIN;
   }
-  return EAGAIN;  // it is open by now
+  return EAGAIN;  // it is open now
 }
 
 std::vector<std::pair<std::string, std::shared_ptr<Storage>>> ExportCatalogue::bricks() const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Exports that come, change and go while the server serves the others.
+// Adds, changes and removes exports while the server serves the others.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -41,7 +41,7 @@ std::vector<std::string> ExportCatalogue::change(CatalogueChange wanted, bool ch
   return faults;
 }
 
-/// Never blocks, but for the storage that goes, which is closed without the lock.
+/// Never blocks, except to close removed storage, which happens without the lock.
 void ExportCatalogue::commit(CatalogueChange& wanted, std::vector<Added> added) {
   std::vector<std::shared_ptr<Storage>> gone;
   const std::lock_guard lock{mutex_};

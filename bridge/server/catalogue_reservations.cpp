@@ -74,7 +74,7 @@ tl::expected<void, std::string> ExportCatalogue::reserve_in(WriterReservations& 
       lock.lock();
       const WriterRecord now = reservations.with(session, open_kind, life_);
       if (now == next) break;
-      next = now;  // somebody has left meanwhile
+      next = now;  // a session has left meanwhile
     }
     reservations.set_record(std::move(next));
   }
@@ -99,7 +99,7 @@ std::uint64_t ExportCatalogue::look(const Lease& lease) const {
   return std::uint64_t{life_} << 32 | lease.storage()->writers_->look();
 }
 
-/// From another life of the server only the last writer is known, not the time of his last write.
+/// Of an earlier run of the server only the last writer is known, not the time of its last write.
 tl::expected<Lease, int> ExportCatalogue::claim(const Lease& lease, const wire::Claim& seen) {
   Storage& storage = *lease.storage();
   const std::lock_guard lock{mutex_};
@@ -200,7 +200,7 @@ tl::expected<void, std::string> ExportCatalogue::expel(const wire::Uuid& session
   return done;
 }
 
-/// `lock` is that of mutex_, and is given up meanwhile.
+/// `lock` holds mutex_, and is released meanwhile.
 tl::expected<void, std::string> ExportCatalogue::expel_from(WriterReservations& reservations,
                                                             const wire::Uuid& key,
                                                             const wire::Uuid& session,
@@ -244,7 +244,7 @@ tl::expected<void, std::string> ExportCatalogue::record_left_of(
     const WriterReservations& reservations, const wire::Uuid& key,
     std::unique_lock<std::mutex>& lock) {
   if (reservations.anybody_there()) return save(reservations, key, lock);
-  // Another server may have it by now.
+  // Another server may have the storage now.
   lock.unlock();
   const auto known = options_.reservations->load(key);
   lock.lock();

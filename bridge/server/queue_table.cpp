@@ -34,7 +34,7 @@ void QueueTable::release(const BackendQueue& queue) {
   if (!entry->storage->permanent() || is_over(*entry)) retire(entry);
 }
 
-/// A queue that broke, or lost its storage to another, while nobody used it; those in use go with
+/// Closes unused queues that are broken, or whose storage was replaced. Used ones are closed with
 /// their last user.
 void QueueTable::retire_what_is_over() {
   for (auto entry = entries_.begin(); entry != entries_.end();) {

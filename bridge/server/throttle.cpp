@@ -76,7 +76,8 @@ bool Throttle::may_go(std::uint64_t now) const {
   return std::max(operations_paid_until_, bytes_paid_until_) <= now + kKept || !limits_.any();
 }
 
-/// The flow's turn begins with the newest one at the earliest: nobody saves turns while idle.
+/// A flow's turn begins no earlier than the newest turn of others, so that an idle flow saves no
+/// turns.
 void Throttle::serve(ThrottleFlow& flow, std::uint64_t bytes, std::uint64_t now) {
   const std::uint64_t operation = time_of_operation(limits_), data = time_of_bytes(limits_, bytes);
   operations_paid_until_ = std::max(operations_paid_until_, now) + operation;
@@ -85,7 +86,7 @@ void Throttle::serve(ThrottleFlow& flow, std::uint64_t bytes, std::uint64_t now)
   flow.served_ = own_time_ + std::max(operation, data);
 }
 
-/// The timer is a part of its own handler, so that it goes with its reactor.
+/// The handler owns its timer, so that the timer ends with its reactor.
 void Throttle::watch(rtrs::Reactor* reactor, const Surroundings& surroundings, std::uint64_t now) {
   const std::uint64_t due = std::max(operations_paid_until_, bytes_paid_until_);
   const std::uint64_t wait = due > now + kKept ? due - now - kKept : 0;

@@ -10,7 +10,7 @@ namespace rnbd {
 namespace {
 
 constexpr wire::Uuid kUnknown{};
-/// Of clients that came back too late, until somebody opens the storage anew.
+/// The most reservations, including those of clients that returned too late; a new OPEN ends these.
 constexpr std::size_t kMostParts = 32;
 
 }  // namespace

@@ -59,7 +59,8 @@ void Group::forget(unsigned member) {
     operation.acked = without(operation.acked, member);
   }
   if (!has(cooling_waits_, member)) return;
-  // A COOL under way elsewhere must not overtake newer changes, so that step comes to its end.
+  // A COOL under way at another member must not overtake newer changes, so this step must end
+  // first.
   if (cooling_step_ == Cooling::clearing) return cooled(member);
   cooling_step_ = Cooling::none;
   cooling_waits_ = 0;
@@ -164,7 +165,7 @@ void Group::claimed(unsigned member, const Answer& answer) {
   peer.claimed = answer.claimed;
   peer.stage = Stage::claimed;
   if (phase_ == Phase::attaching) return try_attach(false);
-  peer.stage = Stage::draining;  // from now on it is told of all changes
+  peer.stage = Stage::draining;  // from now on it gets all writes
   peer.todo = RegionMap{options_.regions};
   // If an operator has forced this member to go on alone, the others lack its later changes.
   for (unsigned k = 0; k < options_.members; ++k)

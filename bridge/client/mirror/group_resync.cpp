@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How members become equal: regions after an unclean end, members that come back, and when regions
-// leave the activity logs.
+// Makes members equal: regions after an unclean end, and members that return. Takes regions out of
+// the activity logs.
 #include <algorithm>
 
 #include "bridge/client/mirror/group.hpp"
@@ -22,7 +22,7 @@ void Group::work() {
     return post(command(order, mending_, Order::flush),
                 {.member = mending_, .order = Order::flush});
   }
-  // A member that promised a higher term comes back only to a client with a still higher one.
+  // A member that has promised a higher term accepts only a client with a still higher one.
   if (rise_ && !gate_closed()) {
     for (const Peer& peer : peers_) term_ = std::max(term_, peer.claimed.promised + 1);
     seq_ = 0;
@@ -34,7 +34,7 @@ void Group::work() {
   if (host_.may_copy()) begin_own(Kind::equal, region, 0);
 }
 
-/// Takes a member that comes back one step further, if it can go.
+/// Takes a returning member one step further, if possible.
 void Group::resync(unsigned member) {
   Peer& peer = peers_[member];
   switch (peer.stage) {
@@ -67,8 +67,8 @@ void Group::resync(unsigned member) {
   }
 }
 
-/// A new member learns of the view before it is in one itself. From then on it is told from an
-/// empty disk that came in its place.
+/// A new member learns of the view before it is in one itself. From then on it differs from an
+/// empty disk in its place.
 void Group::introduce(unsigned member) {
   Command order;
   command(order, member, Order::view);

@@ -8,7 +8,7 @@ namespace rnbd::mirror {
 namespace {
 
 constexpr std::chrono::milliseconds kLeastPause{100};  // between attempts; each is twice as long
-/// A session that has lasted so long was worth it: the next one may come soon.
+/// After a session of at least this length, the next attempt begins soon.
 constexpr std::chrono::seconds kSteady{2};
 
 rtrs::Log with_name(const rtrs::Log& log, const ClientConfig& config) {

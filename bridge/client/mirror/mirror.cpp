@@ -17,7 +17,7 @@ namespace rnbd::mirror {
 namespace {
 
 constexpr std::chrono::milliseconds kTick{100};
-/// For members that do not answer, until the group goes on without them.
+/// The wait for silent members, until the group goes on without them.
 constexpr std::chrono::seconds kPatience{3};
 constexpr std::chrono::seconds kCoolPeriod{5};
 constexpr std::chrono::seconds kPartWithin{2};
@@ -113,12 +113,12 @@ void Mirror::post(std::function<void()> function) {
   wake_up();
 }
 
-/// Once for all that comes together.
+/// Wakes the thread once for several requests.
 void Mirror::wake_up() {
   if (!std::exchange(woken_, true)) eventfd_write(wake_, 1);
 }
 
-/// Jobs of lanes first: others are given up only behind them.
+/// Jobs of lanes come first, because other calls are cancelled after them.
 void Mirror::run_posted() {
   eventfd_t ignored;
   eventfd_read(wake_, &ignored);
@@ -233,7 +233,7 @@ void Mirror::settle() {
       });
       lossy_ = last_term_ != 0 && (std::exchange(forced_, false) || lost);
       for (auto& [id, call] : calls_) submit(id, *call);
-      report();  // nobody sees the mirror attached with a report of before
+      report();  // no reader sees the mirror attached with an old report
       const std::lock_guard lock{mutex_};
       live_ = true;
       changed_.notify_all();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The sessions of a mirror with its members: when one comes, is lost, or all are given up.
+// The sessions of a mirror with its members: their beginning, their loss, and the end of all.
 #include <algorithm>
 #include <cerrno>
 #include <random>
@@ -11,7 +11,7 @@ namespace rnbd::mirror {
 namespace {
 
 /// A member counts as lost when it had no path for so long, or has none and a request has waited
-/// for it for so long. A path that comes back at once is no loss, even if the storage is slow.
+/// for it for so long. A path that returns at once is no loss, even if the storage is slow.
 constexpr std::chrono::seconds kWithoutPath{1};
 constexpr std::chrono::milliseconds kBlip{100};
 

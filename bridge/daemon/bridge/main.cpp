@@ -44,7 +44,7 @@ int complain(const std::string& text) {
 }
 
 /// The files of Unix sockets that were made here go when the process ends in a hurry, too. Destroy
-/// it after the listeners: files at their paths then are somebody else's.
+/// it after the listeners, because later files at their paths belong to other programs.
 class SocketFiles {
  public:
   explicit SocketFiles(const std::vector<nbd::Listener>& listeners) {

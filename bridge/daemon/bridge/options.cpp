@@ -44,7 +44,8 @@ constexpr const char* kExamples = R"(Examples:
 
 rnbd-bridge(8) explains everything.)";
 
-/// For a server to come back: file systems take an error for the end of the disk.
+/// The wait for a server to return. It is long, because file systems take an error for the end of
+/// the disk.
 constexpr const char* kKernelPatience = "300s";
 
 const std::map<std::string, rtrs::LogLevel> kLogLevels{{"error", rtrs::LogLevel::error},
@@ -238,7 +239,7 @@ std::string apply_times(const Arguments& arguments, KernelOptions& kernel) {
   return "";
 }
 
-/// Sets options.kernel, if there is to be one.
+/// Sets options.kernel, if it was requested.
 std::string apply_kernel(const Arguments& arguments, BridgeOptions& options) {
   constexpr unsigned kMostIndex = (1U << 20) - 1;  // of Linux's minor numbers
   constexpr std::string_view kDriver = "nbd";

@@ -75,7 +75,7 @@ Surroundings BlockingPool::surroundings(std::shared_ptr<rtrs::ClientLog> log) {
                                 std::function<void()> then) {
     impl_->threads.post(Impl::both(reactor, std::move(work), std::move(then)));
   };
-  // A hang in one client's file keeps nobody from opening an export.
+  // If one client's file hangs, other clients can still open exports.
   const auto complain = [say = surroundings.log] {
     say(rtrs::LogLevel::warning, "",
         "the state directory does not answer: no device is opened for writing until it does; see "

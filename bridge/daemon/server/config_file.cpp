@@ -169,7 +169,7 @@ class Reader {
     }
   }
 
-  /// A string, or a list of strings; an empty list would be no rights for nobody.
+  /// A string, or a list of strings. An empty list is a mistake, because it would name no user.
   void read_rights(Rights& target, const std::string& where, const toml::key& key,
                    const toml::node& node) {
     read_patterns(key == "rw" ? target.rw : target.ro, where, key, node);

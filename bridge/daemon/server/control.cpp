@@ -68,7 +68,7 @@ Json status_of_listeners(const std::vector<rtrs::ListenerStatus>& listeners) {
 }
 
 Json status(rtrs::Server& server, const ExportCatalogue& catalogue, Limits of_sessions) {
-  // Their paths name listeners, of which there may be more a moment later.
+  // Read the sessions first: their paths name listeners, and the list of these only grows.
   const auto sessions = server.sessions();
   const auto listeners = server.listeners();
   Json answer{{"server_id", rtrs::server_id_text(server.id())}, {"memory", server.memory()}};

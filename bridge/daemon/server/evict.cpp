@@ -86,7 +86,7 @@ Answer evict(rtrs::Server& server, ExportCatalogue& catalogue, const Order& orde
   }
   Json ended = Json::array();
   for (const auto& session : sessions) {
-    // First, so that it cannot come again in between.
+    // This comes first, so that the session cannot return in between.
     if (auto done = catalogue.expel(session.uuid); !done) return failure(EIO, done.error());
     server.end_session(session.uuid, session.identity.name, "evicted by command");
     const rtrs::LogAbout about{{.event = "session_evicted", .session = session.name}};
@@ -140,7 +140,7 @@ Answer drain(rtrs::Server& server, const std::string& wanted) {
   const auto limit = std::chrono::steady_clock::now() + kTimeToDrain;
   for (;;) {
     const Sessions sessions = server.sessions();
-    leaving.resize(server.listeners().size());  // more of them may listen by now
+    leaving.resize(server.listeners().size());  // there may be more listeners now
     const std::string left = who_is_left(sessions, leaving);
     if (left.empty()) return Json::object();
     if (std::chrono::steady_clock::now() >= limit) {

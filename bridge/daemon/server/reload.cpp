@@ -72,8 +72,8 @@ std::string summary(const ReloadPlan& plan, std::size_t ended) {
   return text.empty() ? "nothing has changed" : text;
 }
 
-/// The key that made the session, or one of the same user by which a path has come since. "": all
-/// are in force.
+/// The reason why a key of the session is not valid any more: the key of its first path, or of a
+/// later path of the same user. "": all keys are valid.
 std::string withdrawn(const rtrs::tls::Credentials& keys,
                       const rtrs::ServerSessionStatus& session) {
   std::string why = keys.withdrawn(session.identity);

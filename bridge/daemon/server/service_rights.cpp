@@ -30,7 +30,7 @@ constexpr const char* kShow =
     "InaccessiblePaths,BindPaths,BindReadOnlyPaths,RootDirectory,StateDirectory,StateDirectoryMode,"
     "WorkingDirectory";
 
-/// Lines of KEY=VALUE; none: nobody could be asked, or the unit is not installed.
+/// Lines of KEY=VALUE; none: systemd does not answer, or the unit is not installed.
 std::optional<std::vector<std::string>> properties_of_unit() {
   struct Close {
     void operator()(std::FILE* file) const { ::pclose(file); }

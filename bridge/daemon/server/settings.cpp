@@ -360,7 +360,7 @@ std::string contradiction_in_tls(const Settings& settings) {
   for (const rtrs::ListenAddress& address : settings.listen) {
     const TlsMode mode = address.tls.value_or(settings.tls_mode());
     wanted = wanted || mode != TlsMode::off;
-    // Keys mean that clients shall prove their identity, and these do so as well.
+    // With keys, clients must prove their identity, and these clients do so as well.
     const bool proves = address.auth.value_or(settings.auth) == AuthMode::psk || address.auth;
     const bool by_default = !address.tls && !settings.tls && proves;
     if (address.transport == rtrs::TransportKind::rdma && mode == TlsMode::require && !by_default) {

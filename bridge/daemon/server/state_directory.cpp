@@ -198,8 +198,8 @@ void ReservationFiles::lock() {
 
 void ReservationFiles::unlock() { ::flock(lock_.get(), LOCK_UN); }
 
-/// An unreadable record is no sign that there was none: taken for that, it would let somebody
-/// repeat a write over those of others.
+/// An unreadable record does not count as a missing one. Otherwise a client could repeat its writes
+/// over later ones of others.
 tl::expected<WriterRecord, std::string> ReservationFiles::load(const wire::Uuid& storage) {
   const std::string name = name_of(storage);
   const rtrs::OwnedFd file = open_regular(directory_.get(), name, O_RDONLY);
@@ -233,7 +233,8 @@ tl::expected<LossCount, std::string> LossCount::open(const std::string& director
   struct stat status {};
   if (!file || ::fstat(file.get(), &status) < 0)
     return tl::unexpected(path + ": " + text_of(errno));
-  // For a full disk later on; where that cannot be done, the failure is told then.
+  // Reserves room, in case the disk is full later. If that is impossible, the failure is reported
+  // then.
   (void)::fallocate(file.get(), FALLOC_FL_KEEP_SIZE, status.st_size, kSpareSize);
   return LossCount{std::move(file), std::move(path), static_cast<std::uint64_t>(status.st_size)};
 }

@@ -180,7 +180,7 @@ void Seat::note_regions(unsigned map, std::uint32_t first, std::uint32_t last) {
     changes_.first.insert({map, page});
 }
 
-/// The bits that a view sets come first; those that it clears may follow later.
+/// Bits that a view sets are saved first; cleared bits may follow later.
 void Seat::note_maps(const Maps& before) {
   const MemberRecord& record = member_->record();
   for (unsigned map = 0; map < maps_of(about_.shape); ++map) {
@@ -314,7 +314,7 @@ void Seat::saved(const Surroundings& surroundings, rtrs::Reactor* reactor,
   bool more = false;
   {
     const std::lock_guard lock{mutex_};
-    if (!result) {  // all of it goes into the next one
+    if (!result) {  // the next save contains these changes, too
       changes_.head = changes_.head || saving_.head;
       changes_.first.merge(saving_.first);
       changes_.rest.merge(saving_.rest);
