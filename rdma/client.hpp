@@ -266,7 +266,7 @@ class Client {
   virtual void set_policy(PathPolicy /*policy*/) {}
 
   /// Lets requests on the I/O lanes send from this memory and receive into it without a copy, over
-  /// RDMA paths; the server can write all of it until it is forgotten. It stays the caller's, and
+  /// RDMA paths. The server can write all of it until it is forgotten. It stays the caller's, and
   /// must stay until then. A path that comes and cannot register it (a warning says so) copies.
   ///
   /// Errors: EINVAL (it is empty), EEXIST, ENOMEM (it cannot be locked), EIO (the session is over).

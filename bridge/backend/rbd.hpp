@@ -16,8 +16,8 @@ namespace rnbd {
 /// counts as gone. It must be opened again.
 ///
 /// Errors: EINVAL (not of that form), ENOENT (no such pool, image or snapshot), EBUSY (another
-/// client holds the lock), EOPNOTSUPP (the image has no exclusive lock), ELIBACC (no module),
-/// ETIMEDOUT, EACCES, ...
+///         client has the lock), EOPNOTSUPP (no exclusive lock), ELIBACC (no module), ETIMEDOUT,
+///         EACCES, ...
 tl::expected<std::unique_ptr<Backend>, Failure> open_rbd(const std::string& rest,
                                                          const BackendOptions& options);
 

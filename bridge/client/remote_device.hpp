@@ -17,9 +17,9 @@ namespace rnbd {
 /// An open device. Offsets and lengths are bytes and need no alignment: partial blocks are read,
 /// changed and written back. No other write of the same session is lost by that.
 ///
-/// Errors:  as Disk; EIO also when the outcome of an earlier write is unknown; of the first change
-///          also EPERM (another client writes to it) and ESTALE (one has written since this was
-///          opened).
+/// Errors:  as Disk; EIO also when the outcome of an earlier write is unknown. The first write may
+///          also give EPERM (another client writes to it) or ESTALE (one has written since the
+///          OPEN).
 /// Threads: any.
 class RemoteDevice final : public Disk {
  public:

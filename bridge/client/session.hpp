@@ -85,8 +85,8 @@ class Session final : public rtrs::RecoveryHandler,
 
   /// Opens a device. If this session has it open already, the device is shared, and its size is
   /// read again. It is closed after its last user. If cancelled reads are in flight, it is closed
-  /// behind them: a server that is stuck with them could not close it, and a new user can have it
-  /// at once. After a cancelled write, a new user waits until the server has closed the device,
+  /// behind them, because a server that is stuck with them could not close it. A new user can have
+  /// it at once. After a cancelled write, a new user waits until the server has closed the device,
   /// which it does when the write has ended. `ro` shares a writable mapping, too.
   ///
   /// Errors: EBUSY (open here in a mode that does not allow the asked one); EROFS (open here, and

@@ -224,8 +224,8 @@ class ExportCatalogue {
   ///
   /// Errors: EPERM (too many writers), ESTALE (others may have written since that look).
   tl::expected<Lease, int> claim(const Lease& lease, const wire::Claim& seen);
-  /// True if no other session can have written between the look of `seen` and that of `granted`, or
-  /// the former was a look at a lease with the right to write.
+  /// True if no other session can have written between the looks of `seen` and `granted`, or if
+  /// `seen` is from a lease with the right to write.
   bool saw_as_much(const wire::Claim& seen, const wire::Claim& granted) const;
   /// Ends all reservations of the session, and records that for the next run of the server. If the
   /// client comes again, its writes in flight are refused. May block.

@@ -53,10 +53,10 @@ struct CallPlan {
   bool no_path_is_eio = false;    ///< the control connection has no error of its own for that
 };
 
-/// Cuts a call into requests and carries it through: data in pieces when they do not fit into its
-/// message, the call itself, and the rest of its answer when that is longer than one reply. The
-/// call goes right behind the last piece of its data; should it overtake one on another path, it is
-/// sent again when they have arrived.
+/// Cuts a call into requests and performs it. Data that do not fit into its message go ahead in
+/// pieces. The rest of an answer that is longer than one reply follows. The call goes right behind
+/// the last piece of its data; should it overtake one on another path, it is sent again when they
+/// have arrived.
 ///
 /// When the server has forgotten the session, nothing of the call is carried out there. A call that
 /// may have been carried out before ends with ENOTRECOVERABLE, unless it may be sent again: then

@@ -13,8 +13,8 @@
 #include "rdma/library/renewal.hpp"
 #include "rdma/library/submissions.hpp"
 
-/// A client with what the library adds to it: the slots of its calls, what becomes of them when the
-/// server is another one, and the thread for those that nobody waits for.
+/// A client and the additions of the library: the slots of its calls, the end of calls whose server
+/// was replaced, and a thread for calls without a waiting caller.
 ///
 /// Threads: any, but the destructor: nobody may be inside.
 struct rtrs_client {

@@ -13,9 +13,9 @@ namespace rtrs::library {
 using wire::ConstBytes;
 using wire::MutableBytes;
 
-/// A piece may be received where it belongs (expect()). Nothing but a piece that is missing is ever
-/// overwritten so, and its place is given away once: of two copies that arrive at the same time the
-/// second one is copied from elsewhere.
+/// A piece may be received where it belongs (expect()). Only the place of a missing piece can be
+/// overwritten in this way, and each place is given away once. If two copies arrive at the same
+/// time, the second one is copied from elsewhere.
 ///
 /// Threads: one at a time.
 class GatheredData {

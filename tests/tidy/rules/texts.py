@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Rules that keep the documentation true: what programs accept is in their man pages, and what the
 code refers to exists."""
+import collections
 import re
 import subprocess
 
@@ -118,26 +119,64 @@ def licence(tree):
             yield f"{path}:1: lacks a line with {LICENCE}"
 
 
+COMMENT = re.compile(r"\s*///?<? ?(.*)$")
+
+
 def comment_blocks(text):
     """Yields each run of lines that are comments only: the number of its first line, and its text."""
     first, block = 0, []
     for number, line in enumerate(text.splitlines() + [""], 1):
-        comment = re.match(r"\s*///?<? ?(.*)$", line)
+        comment = COMMENT.match(line)
         if comment and LICENCE not in line:
             first = first if block else number
             block.append(comment.group(1))
         elif block:
-            yield first, " ".join(block)
+            yield first, "\n".join(block)
             block = []
+
+
+def sentences(block):
+    """Splits a block of comments. A blank line, a list's next item and "Errors:" begin a sentence."""
+    for part in re.split(r"\n(?=\s*(?:\n|[-*] |[A-Z]\d |(?:Units|Errors|Threads|Source):))", block):
+        yield from re.split(r"(?<=[.:;!?])\s+(?=[A-Z`\"])", " ".join(part.split()))
 
 
 def subjects_first(tree):
     """no sentence of a comment begins with What, Who or Whoever: say it as subject, verb, object"""
     for path in tree.files(".cpp", ".hpp", ".h"):
         for number, block in comment_blocks(tree.read(path)):
-            for sentence in re.split(r"(?<=[.:;!?])\s+(?=[A-Z])", block):
+            for sentence in sentences(block):
                 if re.match(r"(What|Who|Whoever|Whom|Whose|Whatever)\b", sentence):
                     yield f"{path}:{number}: begin '{sentence[:40]}' with its subject"
+
+
+# Longer sentences that a folder still has; the numbers only get smaller.
+LONG_SENTENCES = {"rdma/core": 14, "rdma/transport": 10}
+MOST_WORDS = 30
+
+
+def long_sentences(tree, top):
+    """(folder, violation) of each sentence in a comment that has too many words."""
+    for path in tree.code(top):
+        for number, block in comment_blocks(tree.read(path)):
+            for sentence in sentences(block):
+                if len(sentence.split()) > MOST_WORDS:
+                    yield ("/".join(path.parts[:2]),
+                           f"{path}:{number}: make '{sentence[:40]}' two sentences")
+
+
+def short_sentences(tree):
+    """no sentence of a comment in what ships has more than 30 words"""
+    found = collections.defaultdict(list)
+    for top in ("bridge", "nbdkit-plugin", "rdma"):
+        for folder, violation in long_sentences(tree, top):
+            found[folder].append(violation)
+    for folder in {*found, *LONG_SENTENCES}:
+        allowed = LONG_SENTENCES.get(folder, 0)
+        if len(found[folder]) > allowed:
+            yield from found[folder]
+        elif len(found[folder]) < allowed:
+            yield f"tests/tidy/rules/texts.py: {folder} has only {len(found[folder])} long sentences"
 
 
 EVENT = re.compile(r'(?:\bevent = |Voice::\w+,\s+|tell\(level,\s+)"([a-z_]+)"|'
@@ -159,6 +198,8 @@ RULES = {
              ("bridge/planted.cpp", 'say(LogLevel::info,\n    "was_planted", "a sentence");\n')],
     subjects_first: [("rdma/core/planted.hpp", f"// {LICENCE}\n// What it is.\n"),
                      ("tests/planted.cpp", "/// A path. Who has it\n/// closes it.\n")],
+    short_sentences: [("bridge/planted.hpp", "/// It" + " is" * MOST_WORDS + ".\n"),
+                      ("rdma/core/planted.hpp", "// A list:\n// - it" + " is" * MOST_WORDS + ".\n")],
     licence: [("rdma/core/planted.hpp", "#pragma once\n"), ("tests/planted", "#!/bin/sh\n")],
     options_of_programs: [("rdma/core/planted.cpp", 'const char* why = "too many (--planted)";\n'),
                           ("rdma/planted.cpp", 'const char* why = "write rnbds+tcp://";\n')],
