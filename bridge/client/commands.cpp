@@ -75,6 +75,12 @@ Json missing_paths(const ClientConfig& config, const SessionStatus& status) {
   return missing;
 }
 
+/// Null while a path takes requests, and without a session.
+Json seconds_without_path(const SessionStatus& status) {
+  if (status.without_path_now == rtrs::Duration::zero()) return nullptr;
+  return std::chrono::floor<std::chrono::seconds>(status.without_path_now).count();
+}
+
 Json describe(const ClientConfig& config, const SessionStatus& status) {
   const rtrs::ServerId id = status.server_id;
   Json answer{{"server", config.server()},
@@ -84,6 +90,7 @@ Json describe(const ClientConfig& config, const SessionStatus& status) {
               {"queue_depth", status.limits ? Json(status.limits->queue_depth) : Json()},
               {"max_io_size", status.limits ? Json(status.limits->max_io_size) : Json()},
               {"trouble", status.trouble},
+              {"seconds_without_path", seconds_without_path(status)},
               {"paths", Json::array()},
               {"missing_paths", missing_paths(config, status)},
               {"devices", Json::array()}};
@@ -119,7 +126,8 @@ ControlCommand path_command(const ClientConfig& config, SharedSession& session, 
   return {name, "[tcp:|rdma:][SRC@]DST[:PORT][,preference=N]", help,
           [&config, &session, change](const std::string& text) -> Answer {
             if (config.mirror) return tl::unexpected(paths_of_mirror());
-            const auto path = parse_path(text, config.paths.front().transport);
+            const rtrs::PathAddress& first = config.paths.front();
+            const auto path = parse_path(text, first.transport, first.port);
             if (!path) return tl::unexpected(Failure{EINVAL, path.error()});
             return answer((session.*change)(*path));
           }};

@@ -10,9 +10,19 @@
 
 #include "bridge/client/brick/remote_brick.hpp"
 #include "bridge/client/interruptible_wait.hpp"
+#include "rdma/log_about.hpp"
 #include "rdma/path_list.hpp"
 
 namespace rnbd {
+namespace {
+
+/// After the last of these a session without a path has had none.
+bool tells_of_loss(const rtrs::LogFacts* about) {
+  return about != nullptr && (about->event == "path_lost" || about->event == "path_closed" ||
+                              about->event == "path_worse");
+}
+
+}  // namespace
 
 SharedSession::SharedSession(const ClientConfig& config, rtrs::Log log)
     : config_{config},
@@ -60,7 +70,11 @@ tl::expected<rtrs::ClientOptions, Failure> SharedSession::options(const std::str
     if (config_.is_member) options.features |= wire::kFeatureMirror;
     if (config_.passive) options.features |= kBrickFeatures;
   }
-  options.log = log_;
+  options.log = [log = log_, lost_at = path_lost_at_](rtrs::LogLevel level,
+                                                      const std::string& text) {
+    if (tells_of_loss(rtrs::LogAbout::now())) lost_at->store(std::chrono::steady_clock::now());
+    if (log) log(level, text);
+  };
   return options;
 }
 

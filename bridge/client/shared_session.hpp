@@ -2,6 +2,7 @@
 // The one session that all NBD connections of this nbdkit share.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -28,6 +29,7 @@ struct SessionStatus {
   std::optional<rtrs::SessionLimits> limits;  ///< none without a session
   std::vector<rtrs::PathStatus> paths;        ///< without a session: those that it will have
   rtrs::Duration without_path{};              ///< in all, since the session began
+  rtrs::Duration without_path_now{};          ///< while no path takes requests; 0: not yet known
   std::vector<DeviceStatus> devices;          ///< also those of sessions that were lost
 };
 
@@ -118,6 +120,9 @@ class SharedSession {
   rtrs::Log log_;
   /// Shared with sessions, which may outlive this.
   const std::shared_ptr<FailedAttempts> failed_attempts_ = std::make_shared<FailedAttempts>();
+  /// When a path was lost last, or was called inaccessible; in shared hands likewise.
+  using LossTime = std::atomic<std::chrono::steady_clock::time_point>;
+  const std::shared_ptr<LossTime> path_lost_at_ = std::make_shared<LossTime>();
   std::mutex control_mutex_;  ///< taken to change the session's paths; taken before mutex_
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -174,6 +174,9 @@ SessionStatus SharedSession::status() {
   status.without_path = session->client().time_without_path();
   if (std::ranges::none_of(status.paths, &rtrs::PathStatus::in_use)) {
     status.trouble = trouble_without_path(config_.no_path_timeout);
+    const auto lost_at = path_lost_at_->load();
+    if (lost_at != decltype(lost_at){})
+      status.without_path_now = std::chrono::steady_clock::now() - lost_at;
   }
   const auto open = session->devices();
   status.devices.insert(status.devices.begin(), open.begin(), open.end());

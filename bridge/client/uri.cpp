@@ -211,8 +211,8 @@ tl::expected<std::string, std::string> parse_local_host(std::string_view text) {
   return Error{"the link-local address needs its interface; write e.g. [" + host + "%eth0]"};
 }
 
-tl::expected<HostPort, std::string> parse_host_port(std::string_view text) {
-  HostPort result{"", rtrs::wire::kDefaultPort};
+tl::expected<HostPort, std::string> parse_host_port(std::string_view text, std::uint16_t port) {
+  HostPort result{"", port};
   std::string_view rest;
   if (!text.empty() && text.front() == '[') {
     std::size_t close = text.find(']');
@@ -239,9 +239,9 @@ tl::expected<HostPort, std::string> parse_host_port(std::string_view text) {
   if (rest.front() != ':') {
     return Error{"only a port may follow the address in " + in_quotes(text)};
   }
-  auto port = parse_port(rest.substr(1));
-  if (!port) return Error{port.error()};
-  result.port = *port;
+  auto given = parse_port(rest.substr(1));
+  if (!given) return Error{given.error()};
+  result.port = *given;
   return result;
 }
 
@@ -360,7 +360,8 @@ tl::expected<DeviceUri, std::string> parse_device_uri(std::string_view text) {
 }
 
 tl::expected<rtrs::PathAddress, std::string> parse_path(std::string_view text,
-                                                        rtrs::TransportKind transport) {
+                                                        rtrs::TransportKind transport,
+                                                        std::uint16_t port) {
   rtrs::PathAddress path;
   path.transport = transport;
   const std::size_t comma = std::min(text.find(','), text.size());
@@ -382,7 +383,7 @@ tl::expected<rtrs::PathAddress, std::string> parse_path(std::string_view text,
     path.source = *source;
     destination.remove_prefix(at + 1);
   }
-  auto address = parse_host_port(destination);
+  auto address = parse_host_port(destination, port);
   if (!address) return Error{address.error() + kForm};
   path.host = address->host;
   path.port = address->port;

@@ -43,7 +43,7 @@ struct DeviceUri {
 /// Errors: a sentence with the remedy.
 tl::expected<DeviceUri, std::string> parse_device_uri(std::string_view text);
 
-/// Reads `host[:port]`, an IPv6 address in brackets.
+/// Reads `host[:port]`, an IPv6 address in brackets; without a port it has the given one.
 ///
 /// Errors: a sentence with the remedy.
 struct HostPort {
@@ -51,7 +51,8 @@ struct HostPort {
   std::uint16_t port = 0;
   friend bool operator==(const HostPort&, const HostPort&) = default;
 };
-tl::expected<HostPort, std::string> parse_host_port(std::string_view text);
+tl::expected<HostPort, std::string> parse_host_port(std::string_view text,
+                                                    std::uint16_t port = rtrs::wire::kDefaultPort);
 
 /// The host of an address to listen on, as the system wants it: fe80::1%25eth0 is fe80::1%eth0.
 ///
@@ -59,11 +60,12 @@ tl::expected<HostPort, std::string> parse_host_port(std::string_view text);
 tl::expected<std::string, std::string> parse_local_host(std::string_view text);
 
 /// Reads one path between client and server: `[tcp:|rdma:][src@]dst[:port][,preference=n]`; without
-/// a transport it has the given one.
+/// a transport or a port it has the given one.
 ///
 /// Errors: a sentence with the remedy.
-tl::expected<rtrs::PathAddress, std::string> parse_path(std::string_view text,
-                                                        rtrs::TransportKind transport);
+tl::expected<rtrs::PathAddress, std::string> parse_path(
+    std::string_view text, rtrs::TransportKind transport,
+    std::uint16_t port = rtrs::wire::kDefaultPort);
 
 /// Empty for a name that a server can be asked for; otherwise its fault.
 std::string complaint_about_device_name(std::string_view name);

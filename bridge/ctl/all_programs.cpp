@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-#include <cerrno>
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <string>
@@ -11,91 +11,34 @@
 #include <utility>
 #include <vector>
 
-#include "bridge/ctl/dialog.hpp"
+#include "bridge/ctl/check.hpp"
 #include "bridge/ctl/inventory.hpp"
 #include "bridge/ctl/listing.hpp"
 #include "bridge/ctl/maps.hpp"
+#include "bridge/ctl/outcome.hpp"
+#include "bridge/ctl/reports.hpp"
+#include "bridge/ctl/steer.hpp"
 #include "bridge/ctl/steering.hpp"
 #include "bridge/ctl/words.hpp"
 
 namespace rnbd {
 namespace {
 
-/// One that hangs must not keep the others from being shown for long.
-constexpr std::chrono::seconds kPatienceWithEach{5};
-
-struct Outcome {
-  int status = 0;
-  std::string out, error;
-};
-
-Outcome outcome_of(const tl::expected<std::string, std::string>& text) {
-  return text ? Outcome{0, *text, ""} : Outcome{1, "", text.error()};
-}
+using Outcome = CtlOutcome;
 
 Outcome outcome_of(const MapAnswer& answer) {
   return answer ? Outcome{0, *answer, ""} : Outcome{answer.error().status, "", answer.error().text};
 }
 
-/// Null when it does not answer with an object, or with an error.
-CtlJson ask(const CtlProgram& program, const char* command, std::string& trouble) {
-  const auto answer = ask_control_socket(program.socket, command, kPatienceWithEach);
-  if (!answer) {
-    // Left behind by a program that was killed.
-    if (answer.error().error != ECONNREFUSED) trouble = answer.error().text;
-    return nullptr;
-  }
-  CtlJson json = CtlJson::parse(*answer, nullptr, /*allow_exceptions=*/false);
-  if (json.is_object() && !json.contains("error")) return json;
-  trouble = "it does not answer as a program of rnbdkit does";
-  return nullptr;
-}
-
-/// Standard error names the programs that cannot be asked.
-std::vector<CtlReport> ask_all(const std::string& root, bool& complete) {
-  std::vector<CtlReport> reports;
-  for (const CtlProgram& program : find_programs(root)) {
-    std::string trouble, ignored;
-    CtlJson status = ask(program, "status", trouble);
-    if (!trouble.empty()) {
-      std::fprintf(stderr, "rnbd-ctl: %s: %s\n", program.socket.c_str(), trouble.c_str());
-      complete = false;
-    }
-    if (status.is_null()) continue;
-    // A plugin has none.
-    reports.push_back({program, std::move(status), ask(program, "counters", ignored)});
-  }
-  return reports;
-}
-
 Outcome list(const CtlAction& action) {
-  bool complete = true;
+  const CtlReports reports = ask_all(action.root);
+  for (const std::string& silent : reports.silent) remark(silent);
   const CtlInventory inventory =
-      take_inventory(ask_all(action.root, complete), find_kernel_devices(action.root), action.side);
-  Outcome outcome = outcome_of(action.verb == CtlVerb::show ? showing(action, inventory)
-                                                            : listing(action, inventory));
-  if (!complete) outcome.status = 1;
+      take_inventory(reports.all, find_kernel_devices(action.root), action.side);
+  Outcome outcome = rnbd::outcome_of(action.verb == CtlVerb::show ? showing(action, inventory)
+                                                                  : listing(action, inventory));
+  if (!reports.silent.empty()) outcome.status = 1;
   return outcome;
-}
-
-/// "" or the obstacle.
-std::string take(const CtlStep& step) {
-  const auto answer = ask_control_socket(step.socket, step.line);
-  if (!answer) return step.socket + ": " + answer.error().text;
-  const CtlJson json = CtlJson::parse(*answer, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return step.socket + " does not answer as a control socket does";
-  return json.contains("error") ? json.value("message", std::string{"it failed"}) : "";
-}
-
-/// The first step that fails ends the rest.
-Outcome steer(const CtlAction& action) {
-  bool complete = true;
-  const auto steps = steps_of(action, ask_all(action.root, complete));
-  if (!steps) return {1, "", steps.error()};
-  for (const CtlStep& step : *steps) {
-    if (const std::string wrong = take(step); !wrong.empty()) return {1, "", wrong};
-  }
-  return {complete ? 0 : 1, "", ""};
 }
 
 Outcome recover(const CtlAction& action) {
@@ -120,15 +63,14 @@ Outcome recover(const CtlAction& action) {
   }
   // One that has just started connects by itself.
   Outcome outcome = started->empty() || all ? steer(its_session) : Outcome{};
-  outcome.out = *started;
+  outcome.out = *started + outcome.out;
   return outcome;
 }
 
 /// The disks of a session are those of its bridges. Devices of NBD clients are none.
 Outcome remap_session(const CtlAction& action) {
-  bool complete = true;
   const std::string& session = action.names.front();
-  const auto programs = programs_of_session(session, ask_all(action.root, complete));
+  const auto programs = programs_of_session(session, ask_all(action.root).all);
   std::vector<std::string> mappings;
   for (const std::string& program : programs) {
     if (!mapping_called(action, program).empty()) mappings.push_back(program);
@@ -170,10 +112,14 @@ Outcome tell_udev(const CtlAction& action) {
 Outcome perform(const CtlAction& action) {
   switch (action.verb) {
     case CtlVerb::help:
-      return {0, help_on_ctl_words(action.topic), ""};
+      return {0, help_on_ctl_words(action), ""};
     case CtlVerb::list:
     case CtlVerb::show:
       return list(action);
+    case CtlVerb::check: {
+      const CtlVerdict verdict = check_all(action);
+      return {static_cast<int>(verdict.health), verdict.text, ""};
+    }
     case CtlVerb::udev:
       return tell_udev(action);
     case CtlVerb::map:
@@ -223,13 +169,19 @@ int watch(const CtlAction& action) {
   }
 }
 
+/// Monitoring would take 2 for critical.
+int status_of_mistake(const std::vector<std::string>& words) {
+  const bool checks = std::ranges::find(words, "check") != words.end();
+  return checks ? static_cast<int>(CtlHealth::unknown) : 2;
+}
+
 }  // namespace
 
 std::optional<int> run_ctl_words(int argc, const char* const* argv) {
   const std::vector<std::string> words{argv + 1, argv + argc};
   if (!begins_with_ctl_word(words)) return std::nullopt;
   const auto action = parse_ctl_words(words);
-  if (!action) return print({2, "", action.error()});
+  if (!action) return print({status_of_mistake(words), "", action.error()});
   return action->watch ? watch(*action) : print(perform(*action));
 }
 

@@ -15,19 +15,19 @@ constexpr CtlKind kText = CtlKind::text, kNumber = CtlKind::number, kCount = Ctl
                   kBytes = CtlKind::bytes;
 
 constexpr CtlField kDeviceFields[] = {
-    {"sessname", kText, true},  {"mapping_path", kText, true}, {"devname", kText, true},
-    {"devpath", kText, false},  {"state", kText, true},        {"access_mode", kText, true},
-    {"size", kBytes, false},    {"rx_sect", kCount, false},    {"tx_sect", kCount, false},
-    {"users", kCount, false},   {"uuid", kText, false},        {"program", kText, false},
-    {"hostname", kText, false}, {"direction", kText, false},   {"trouble", kText, false},
+    {"sessname", kText, true}, {"mapping_path", kText, true}, {"devname", kText, true},
+    {"devpath", kText, false}, {"state", kText, true},        {"access_mode", kText, true},
+    {"size", kBytes, false},   {"rx_sect", kCount, false},    {"tx_sect", kCount, false},
+    {"users", kCount, false},  {"uuid", kText, false},        {"program", kText, false},
+    {"hostname", kText, true}, {"direction", kText, true},    {"trouble", kText, true},
 };
 constexpr CtlField kSessionFields[] = {
     {"sessname", kText, true},    {"path_cnt", kCount, false},  {"act_path_cnt", kCount, false},
     {"state", kText, true},       {"path_uu", kText, true},     {"mp", kText, false},
     {"mp_short", kText, true},    {"tx_bytes", kBytes, true},   {"rx_bytes", kBytes, true},
     {"inflights", kCount, false}, {"reconnects", kCount, true}, {"srvname", kText, false},
-    {"hostname", kText, false},   {"program", kText, false},    {"direction", kText, false},
-    {"trouble", kText, false},
+    {"hostname", kText, true},    {"program", kText, false},    {"direction", kText, true},
+    {"trouble", kText, true},
 };
 constexpr CtlField kPathFields[] = {
     {"sessname", kText, true},      {"pathname", kText, false},   {"hca_name", kText, true},
@@ -35,8 +35,8 @@ constexpr CtlField kPathFields[] = {
     {"state", kText, true},         {"tx_bytes", kBytes, true},   {"rx_bytes", kBytes, true},
     {"inflights", kCount, true},    {"reconnects", kCount, true}, {"requests", kCount, false},
     {"preference", kNumber, false}, {"access", kText, false},     {"latency_us", kNumber, false},
-    {"security", kText, false},     {"program", kText, false},    {"direction", kText, false},
-    {"trouble", kText, false},
+    {"security", kText, false},     {"program", kText, false},    {"direction", kText, true},
+    {"trouble", kText, true},
 };
 
 constexpr std::pair<std::string_view, std::string_view> kShortPolicies[] = {
@@ -89,11 +89,23 @@ CtlJson row_of(CtlObject object, const CtlJson& known) {
 }
 
 bool is_connected(const CtlJson& path) { return said(path, "state") == "connected"; }
+bool is_idle(const CtlJson& path) { return said(path, "state") == "idle"; }
 
 std::string letters_of(const CtlJson& paths) {
   std::string letters;
-  for (const CtlJson& path : paths) letters += is_connected(path) ? 'U' : '_';
+  for (const CtlJson& path : paths) letters += is_connected(path) ? 'U' : is_idle(path) ? '-' : '_';
   return letters;
+}
+
+/// A program that does not tell takes every path that is connected.
+bool takes_requests(const CtlJson& path) {
+  const CtlJson in_use = said(path, "in_use");
+  return in_use.is_boolean() ? in_use.get<bool>() : is_connected(path);
+}
+
+std::string said_text(const CtlJson& object, const char* name) {
+  const CtlJson value = said(object, name);
+  return value.is_string() ? value.get<std::string>() : "";
 }
 
 /// A client's address, [tcp:|rdma:][SRC@]DST:PORT[,preference=N], in parts.
@@ -157,30 +169,62 @@ class ClientRows {
   CtlJson about(const CtlJson& device) const {
     const CtlJson counters = with(counted_, "device", said(device, "device"));
     const CtlJson name = kernel_name(device, program_, kernel_devices_);
-    return {{"sessname", said(status_, "session")},
-            {"mapping_path", said(device, "device")},
-            {"devname", name},
-            {"devpath", path_of_device(name)},
-            {"state", said(device, "trouble") == "" ? "open" : "closed"},
-            {"access_mode", said(device, "access")},
-            {"size", said(device, "size")},
-            {"rx_sect", bytes(counters, "read_bytes", kSector)},
-            {"tx_sect", bytes(counters, "write_bytes", kSector)},
-            {"users", said(device, "users")},
-            {"uuid", said(device, "uuid")},
-            {"program", program_.name},
-            {"direction", "import"},
-            {"trouble", said(device, "trouble")}};
+    return {
+        {"sessname", said(status_, "session")},
+        {"mapping_path", said(device, "device")},
+        {"devname", name},
+        {"devpath", path_of_device(name)},
+        {"state", said_text(device, "trouble").empty() ? waits() ? "waiting" : "open" : "closed"},
+        {"access_mode", said(device, "access")},
+        {"size", said(device, "size")},
+        {"rx_sect", bytes(counters, "read_bytes", kSector)},
+        {"tx_sect", bytes(counters, "write_bytes", kSector)},
+        {"users", said(device, "users")},
+        {"uuid", said(device, "uuid")},
+        {"program", program_.name},
+        {"direction", "import"},
+        {"trouble", said_text(device, "trouble").empty() && waits() ? CtlJson(awaited())
+                                                                    : said(device, "trouble")}};
+  }
+
+  /// Its session has no path that takes requests.
+  bool waits() const {
+    return said(status_, "session").is_string() &&
+           std::ranges::none_of(list_of(status_, "paths"), takes_requests);
+  }
+
+  /// "no path for 12 s (tcp:10.0.0.1:1234: Connection refused)"
+  std::string awaited() const {
+    const CtlJson since = said(status_, "seconds_without_path");
+    std::string why;
+    for (const CtlJson& path : list_of(status_, "paths")) {
+      std::string trouble = said_text(path, "trouble");
+      if (trouble.empty() && said(path, "state") == "disconnected")
+        trouble = "disconnected by command";
+      if (trouble.empty() && said(path, "access") == "inaccessible") trouble = "inaccessible";
+      if (trouble.empty()) continue;
+      why += (why.empty() ? "" : "; ") + said_text(path, "address") + ": " + trouble;
+    }
+    return "no path" + (since.is_number() ? " for " + since.dump() + " s" : "") +
+           (why.empty() ? "" : " (" + why + ")");
+  }
+
+  /// Nobody asks for a session, and none has failed.
+  bool is_idle_session(const CtlJson& paths) const {
+    return said(status_, "session").is_null() && said_text(status_, "trouble").empty() &&
+           !paths.empty() && std::ranges::all_of(paths, is_idle);
   }
 
   CtlJson session() const {
     const CtlJson& paths = list_of(status_, "paths");
-    const auto active = std::ranges::count_if(paths, is_connected);
+    const auto active = static_cast<std::uint64_t>(std::ranges::count_if(paths, is_connected));
     const CtlJson read = sum_of(counted_, "read_bytes"), written = sum_of(counted_, "write_bytes");
     return {{"sessname", said(status_, "session")},
             {"path_cnt", paths.size()},
             {"act_path_cnt", active},
-            {"state", active > 0 ? "connected" : "disconnected"},
+            {"state", active > 0               ? "connected"
+                      : is_idle_session(paths) ? "idle"
+                                               : "disconnected"},
             {"path_uu", letters_of(paths)},
             {"mp", said(status_, "policy")},
             {"mp_short", short_policy(said(status_, "policy"))},
@@ -191,7 +235,7 @@ class ClientRows {
             {"srvname", said(status_, "server")},
             {"program", program_.name},
             {"direction", "import"},
-            {"trouble", said(status_, "trouble")}};
+            {"trouble", waits() ? CtlJson(awaited()) : said(status_, "trouble")}};
   }
 
   CtlJson about_path(const CtlJson& path) const {
@@ -248,14 +292,15 @@ class ServerRows {
   CtlJson about_session(const CtlJson& session) const {
     const CtlJson name = said(session, "session");
     const CtlJson paths = paths_of(name);
-    return {{"sessname", name},
-            {"path_cnt", paths.size()},
-            {"act_path_cnt", std::ranges::count_if(paths, is_connected)},
-            {"path_uu", letters_of(paths)},
-            {"inflights", said(session, "requests")},
-            {"hostname", host_of(name)},
-            {"program", program_},
-            {"direction", "export"}};
+    return {
+        {"sessname", name},
+        {"path_cnt", paths.size()},
+        {"act_path_cnt", static_cast<std::uint64_t>(std::ranges::count_if(paths, is_connected))},
+        {"path_uu", letters_of(paths)},
+        {"inflights", said(session, "requests")},
+        {"hostname", host_of(name)},
+        {"program", program_},
+        {"direction", "export"}};
   }
 
   CtlJson paths_of(const CtlJson& session) const {

@@ -48,27 +48,31 @@ std::string apply_word(CtlObject object, std::string_view word, CtlColumns& colu
 }
 
 bool is_known_in(const std::vector<CtlJson>& rows, const CtlField& field) {
-  return std::ranges::any_of(
-      rows, [&](const CtlJson& row) { return !row[std::string{field.name}].is_null(); });
+  return std::ranges::any_of(rows, [&](const CtlJson& row) {
+    const CtlJson& value = row[std::string{field.name}];
+    return !value.is_null() && value != "";
+  });
 }
 
-bool has_both_directions(const std::vector<CtlJson>& rows) {
+/// The direction of all rows is no news if they have the same one. Paths stand below the name of
+/// their session.
+bool tells_something(CtlObject object, const std::vector<CtlJson>& rows, const CtlField& field) {
+  if (object == CtlObject::session && field.name == "sessname") return true;
+  if (rows.empty())
+    return field.name != "hostname" && field.name != "direction" && field.name != "trouble";
+  if (field.name != "direction") return is_known_in(rows, field);
   return std::ranges::any_of(
       rows, [&](const CtlJson& row) { return row["direction"] != rows.front()["direction"]; });
 }
 
-/// For people: nothing that no row has, the direction if it is not always the same, and at servers
-/// the host that has a device open. Programs find always the same ones.
+/// Programs find always the same ones. A table for people leaves out those that tell nothing.
 CtlColumns usual_columns(const CtlAction& action, CtlObject object,
                          const std::vector<CtlJson>& rows, bool all) {
   CtlColumns columns;
   const bool for_people = action.format == CtlFormat::table && !all;
   for (const CtlField& field : fields_of(object)) {
-    const bool tells = field.name == "hostname"
-                           ? object == CtlObject::device
-                           : field.name == "direction" && has_both_directions(rows);
-    if (!all && !field.usual && !(for_people && tells)) continue;
-    if (for_people && !rows.empty() && !is_known_in(rows, field)) continue;
+    if (!all && !field.usual) continue;
+    if (for_people && !tells_something(object, rows, field)) continue;
     columns.push_back(field);
   }
   return columns;

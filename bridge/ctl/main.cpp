@@ -60,6 +60,9 @@ constexpr const char* kExamples = R"(Examples:
     rnbd-ctl server list
     rnbd-ctl server close disk0 --force
 
+  Is all well? For monitoring, as Nagios has it
+    rnbd-ctl check
+
   Which paths are there, and how are they?
     rnbd-ctl /run/rnbd/disk0.control status
 
@@ -72,6 +75,9 @@ constexpr const char* kExamples = R"(Examples:
 
   For scripts:
     rnbd-ctl --json /run/rnbd/disk0.control status | jq .paths
+
+Exit status: 0, done; 1, not done, and standard error says why; 2, a wrong command line. Of check:
+0, all is well; 1, a warning; 2, critical; 3, not known.
 
 rnbd-ctl(8) explains everything.)";
 

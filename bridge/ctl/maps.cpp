@@ -147,8 +147,9 @@ tl::expected<std::uint64_t, std::string> wanted_size(const CtlAction& action,
 
 // ---- recover ------------------------------------------------------------------------------------
 
-/// Of the mappings that have a file.
-std::set<std::string> names_with_files(const std::string& root) {
+}  // namespace
+
+std::set<std::string> names_of_mappings(const std::string& root) {
   std::set<std::string> names;
   for (const bool persist : {false, true}) {
     const fs::path folder = fs::path{path_of_mapping(root, "x", persist)}.parent_path();
@@ -159,8 +160,6 @@ std::set<std::string> names_with_files(const std::string& root) {
   }
   return names;
 }
-
-}  // namespace
 
 MapAnswer map_device(const CtlAction& action) {
   const auto mapping = mapping_of(action);
@@ -244,7 +243,7 @@ std::string mapping_called(const CtlAction& action, const std::string& name) {
 MapAnswer recover_devices(const CtlAction& action) {
   const auto supervisor = choose_supervisor(action.root, action.bridge);
   const bool all = action.names.front() == "all";
-  const auto names = all ? names_with_files(action.root)
+  const auto names = all ? names_of_mappings(action.root)
                          : std::set<std::string>{mapping_called(action, action.names.front())};
   std::string told, troubles;
   for (const std::string& name : names) {

@@ -2,6 +2,7 @@
 // rnbd-ctl map, unmap, remap and resize.
 #pragma once
 
+#include <set>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
@@ -28,6 +29,8 @@ MapAnswer resize_device(const CtlAction& action);
 /// Starts the bridge of a mapping that has none, or of all such mappings ("all"). The output names
 /// their devices.
 MapAnswer recover_devices(const CtlAction& action);
+/// Those that have a file: they are to be there.
+std::set<std::string> names_of_mappings(const std::string& root);
 /// The name of the mapping that is called NAME, nbdN or /dev/nbdN; "": there is none.
 std::string mapping_called(const CtlAction& action, const std::string& name);
 

@@ -2,7 +2,11 @@
 #include "bridge/ctl/steering.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
+
+#include "bridge/client/uri.hpp"
+#include "rdma/path_list.hpp"
 
 namespace rnbd {
 namespace {
@@ -40,6 +44,11 @@ bool is_session_called(const Thing& session, const std::string& name) {
   return !session.at_server() && session.text("program") == name;
 }
 
+bool is_device_called(const CtlJson& device, const std::string& name) {
+  return std::ranges::any_of(std::array{"mapping_path", "devname", "devpath"},
+                             [&](const char* field) { return device[field] == name; });
+}
+
 template <class Fits>
 Things things(const std::vector<CtlReport>& reports, CtlSide side, CtlObject object, Fits fits) {
   Things found;
@@ -64,8 +73,9 @@ std::string name_of(const Thing& thing, CtlObject object) {
 
 class Planner {
  public:
-  Planner(const CtlAction& action, const std::vector<CtlReport>& reports)
-      : action_{action}, reports_{reports} {}
+  Planner(const CtlAction& action, const std::vector<CtlReport>& reports,
+          const std::vector<KernelDevice>& kernel_devices)
+      : action_{action}, reports_{reports}, kernel_devices_{kernel_devices} {}
 
   MaybeSteps plan() const {
     switch (action_.verb) {
@@ -89,7 +99,20 @@ class Planner {
 
  private:
   bool is_of_session(const Thing& path) const {
-    return action_.names.size() < 2 || is_session_called(path, action_.names.front());
+    return action_.names.size() < 2 || is_session_called(path, action_.names.front()) ||
+           has_device(path, action_.names.front());
+  }
+
+  /// A client may be called by what it has open, too.
+  bool has_device(const Thing& thing, const std::string& name) const {
+    if (thing.at_server()) return false;
+    return std::ranges::any_of(reports_, [&](const CtlReport& report) {
+      if (report.program.socket != thing.socket) return false;
+      const CtlInventory its = take_inventory({report}, kernel_devices_, CtlSide::client);
+      return std::ranges::any_of(its.devices, [&](const CtlJson& device) {
+        return device["program"] == report.program.name && is_device_called(device, name);
+      });
+    });
   }
 
   /// All of them if none is named.
@@ -99,8 +122,11 @@ class Planner {
     });
   }
   Things sessions(CtlSide side, const std::string& name) const {
+    Things found = things(reports_, side, CtlObject::session,
+                          [&](const Thing& session) { return is_session_called(session, name); });
+    if (!found.empty()) return found;
     return things(reports_, side, CtlObject::session,
-                  [&](const Thing& session) { return is_session_called(session, name); });
+                  [&](const Thing& session) { return has_device(session, name); });
   }
   Things paths_of(const Thing& session) const {
     return things(reports_, CtlSide::client, CtlObject::path,
@@ -122,10 +148,26 @@ class Planner {
 
   MaybeSteps add() const {
     const std::string& name = action_.names.front();
-    const auto session = only(sessions(CtlSide::client, name), CtlObject::session, name,
-                              "write the name of the program instead");
+    const Things found = sessions(CtlSide::client, name);
+    if (found.empty()) return tl::unexpected(nothing("session or device", name));
+    const auto session =
+        only(found, CtlObject::session, name, "write the name of the program instead");
     if (!session) return tl::unexpected(session.error());
-    return Steps{{session->socket, "add-path " + without_ip(action_.names.back())}};
+    const auto path = complete(*session, without_ip(action_.names.back()));
+    if (!path) return tl::unexpected(path.error());
+    return Steps{{session->socket, "add-path " + *path}};
+  }
+
+  /// A part that is left out is as in the session's URI; a program that has none says what it
+  /// thinks of it.
+  static tl::expected<std::string, std::string> complete(const Thing& session,
+                                                         const std::string& text) {
+    const auto uri = parse_device_uri(session.text("srvname"));
+    if (!uri || !uri->members.empty()) return text;
+    const auto path = parse_path(text, uri->transport, uri->port);
+    if (!path) return tl::unexpected(path.error());
+    const std::string preference = std::to_string(path->preference);
+    return to_string(*path) + (path->preference != 0 ? ",preference=" + preference : "");
   }
 
   /// The server ends sessions as a whole.
@@ -256,13 +298,15 @@ class Planner {
 
   const CtlAction& action_;
   const std::vector<CtlReport>& reports_;
+  const std::vector<KernelDevice>& kernel_devices_;
 };
 
 }  // namespace
 
-tl::expected<std::vector<CtlStep>, std::string> steps_of(const CtlAction& action,
-                                                         const std::vector<CtlReport>& reports) {
-  return Planner{action, reports}.plan();
+tl::expected<std::vector<CtlStep>, std::string> steps_of(
+    const CtlAction& action, const std::vector<CtlReport>& reports,
+    const std::vector<KernelDevice>& kernel_devices) {
+  return Planner{action, reports, kernel_devices}.plan();
 }
 
 std::vector<std::string> programs_of_session(const std::string& session,

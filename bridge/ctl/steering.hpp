@@ -2,6 +2,7 @@
 // Sessions and paths of running programs: which command of which program does what was asked for.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
@@ -19,11 +20,37 @@ struct CtlStep {
 };
 
 /// The steps of `add`, `delete`, `readd`, `disconnect`, `reconnect`, `recover` and `close`, in
-/// their order. None: there is nothing to do. Pure.
+/// their order. None: there is nothing to do. `kernel_devices`: names of devices that sessions may
+/// be called by. Pure.
 ///
 /// Errors: a sentence when nothing has the name, or several things have it.
-tl::expected<std::vector<CtlStep>, std::string> steps_of(const CtlAction& action,
-                                                         const std::vector<CtlReport>& reports);
+tl::expected<std::vector<CtlStep>, std::string> steps_of(
+    const CtlAction& action, const std::vector<CtlReport>& reports,
+    const std::vector<KernelDevice>& kernel_devices = {});
+
+/// A path that has been told to connect.
+struct CtlAwaited {
+  std::string socket, session, path;
+  friend bool operator==(const CtlAwaited&, const CtlAwaited&) = default;
+};
+
+/// Those of the steps, without the ones that are taken away again. Pure.
+std::vector<CtlAwaited> awaited_paths(const std::vector<CtlStep>& steps,
+                                      const std::vector<CtlReport>& reports);
+
+/// How far such a path is, by its program's answer to `status`.
+enum class CtlProgress : std::uint8_t { connected, under_way, idle, gone };
+struct CtlPathNews {
+  CtlProgress progress = CtlProgress::gone;
+  std::string trouble = {};  ///< of the last attempt; "": none
+};
+/// Pure.
+CtlPathNews news_of_path(const CtlJson& status, const std::string& path);
+
+/// The reports of clients whose session has no path in service after these steps, while it had one
+/// that is or may be connected. Pure.
+std::vector<CtlReport> cut_off_by(const std::vector<CtlStep>& steps,
+                                  const std::vector<CtlReport>& reports);
 
 /// The client programs whose session is called so, by their names. Pure.
 std::vector<std::string> programs_of_session(const std::string& session,

@@ -17,6 +17,7 @@ enum class CtlVerb : std::uint8_t {
   help,
   list,
   show,
+  check,
   udev,
   map,
   unmap,
@@ -64,6 +65,7 @@ struct CtlAction {
   std::string bridge = {};                ///< map: the program without systemd; "": the usual one
   bool rdma = false;                      ///< map
   bool persist = false;                   ///< map: also after the next boot
+  std::string wait = {};                  ///< for so many seconds at most; "": the usual ones
   bool force = false;                     ///< although somebody uses it
   bool add_missing = false;               ///< recover: paths that a session lacks, too
   std::string root = {};                  ///< in front of /run, /etc and /sys; "": nothing
@@ -71,7 +73,8 @@ struct CtlAction {
 };
 
 /// Whether the first word that is no option, nor the value of one, nor a side or an object, is a
-/// verb: `server list` is such a command, `server status` asks the program that is called so.
+/// verb, or there are sides and objects only: `server list` and `sessions` are such commands,
+/// `server status` asks the program that is called so.
 bool begins_with_ctl_word(const std::vector<std::string>& words);
 
 /// Reads the words behind the program's name. An option may have dashes in front.
@@ -79,8 +82,11 @@ bool begins_with_ctl_word(const std::vector<std::string>& words);
 /// Errors: a sentence that says what to write instead.
 tl::expected<CtlAction, std::string> parse_ctl_words(const std::vector<std::string>& words);
 
-/// All verbs and words with what they do; or one verb with the words that belong to it.
-std::string help_on_ctl_words(std::optional<CtlVerb> topic = {});
+/// All verbs and words with what they do; of `help path` or `help client` those about it; of a
+/// topic one verb with the words that belong to it.
+std::string help_on_ctl_words(const CtlAction& help = {});
+/// The line that mounts the disk of the mapping NAME at boot. Source: fstab(5), systemd.mount(5).
+std::string fstab_line(const std::string& name);
 /// A line for each verb.
 std::string ctl_verbs_in_short();
 /// A verb of this or a similar name, or of the same meaning in nvme(1) or nbd-client(8), as "; did

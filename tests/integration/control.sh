@@ -287,8 +287,8 @@ text = subprocess.run(["$ctl_program", "$control", "status"], check=True, captur
                       text=True, env={}).stdout if not "$sanitizer" else ""
 print(text)
 if text:
-    assert "policy:       min-inflight" in text.splitlines(), text
     rows = [line.split() for line in text.splitlines()]
+    assert ["policy:", "min-inflight"] in rows, text
     assert rows[rows.index(next(r for r in rows if r[:1] == ["ADDRESS"])) + 1][:4] == \
         ["$one", "connected", "0", "yes"], text
     assert ["disk0", "16777216", "rw", "1", "-"] in [r[:3] + r[4:] for r in rows], text  # but for its UUID

@@ -34,6 +34,9 @@ lists() {
   says list.txt '^SESSNAME +MAPPING_PATH +STATE +ACCESS_MODE +HOSTNAME +DIRECTION$'
   says list.txt ' disk0 +open +rw +- +import$'
   says list.txt ' disk0 +open +rw +127.0.0.1 +export$'
+  ctl list csv >list.csv
+  says list.csv '^sessname,mapping_path,devname,state,access_mode,hostname,direction,trouble$'
+  says list.csv ',disk0,,open,rw,127.0.0.1,export,$'
   (($(wc -l <list.txt) == 3)) || fail "not two devices"
   ctl client list sessions >sessions.txt
   cat sessions.txt
@@ -116,8 +119,16 @@ nobody() {
   status_of 0 "${ctl_command[@]}" --help
   says said 'map DEVICE from SERVER'
   says said 'discover URI'
+  says said 'Exit status: 0, done'
   status_of 0 "${ctl_command[@]}" map --help
   says said '^rnbd-ctl map DEVICE from SERVER'
+  for group in path session device client server; do
+    status_of 0 "${ctl_command[@]}" "$group" --help
+    says said '^Commands about '
+    if grep -q 'rnbd-ctl SOCKET' said; then fail "the general help"; fi
+  done
+  status_of 0 "${ctl_command[@]}" --root "$PWD/nowhere" sessions
+  says said '^SESSNAME'
   status_of 0 "${ctl_command[@]}" help
   says said 'list \[devices'
 }
@@ -131,19 +142,33 @@ path_is() { ctl client list paths csv dst_addr,state noheaders | grep -qE "$2,$1
 steers() {
   two_programs
   local again
-  status_of 0 "${ctl_command[@]}" --root "$root" path add disk0 "ip:127.0.0.2:$port"
+  status_of 0 "${ctl_command[@]}" --root "$root" path add disk0 "ip:127.0.0.2:$port" --wait 0
+  says said "^path tcp:127.0.0.2:$port of session .*: connecting$"
   status_of 1 "${ctl_command[@]}" --root "$root" path add disk0 "127.0.0.2:$port"
   says said 'is there already'
-  status_of 0 "${ctl_command[@]}" --root "$root" path add disk0 127.0.0.1:1
+  status_of 1 "${ctl_command[@]}" --root "$root" path add disk0 127.0.0.1:1 --wait=0.3
+  says said '^rnbd-ctl: path tcp:127.0.0.1:1 of session .* is not connected yet: .*Connection refused'
   eventually 20 path_is waiting '127.0.0.1:1'
   # Nobody listens at 127.0.0.2 or at port 1, so the session lives on the first path.
   status_of 0 "${ctl_command[@]}" --root "$root" path delete 127.0.0.1:1
   status_of 0 "${ctl_command[@]}" --root "$root" reconnect "127.0.0.1:$port"
-  eventually 20 path_is connected "127.0.0.1:$port"
-  status_of 0 "${ctl_command[@]}" --root "$root" client disconnect disk0
+  says said "^path tcp:127.0.0.1:$port of session .*: connected$"
+  path_is connected "127.0.0.1:$port"
+  status_of 1 "${ctl_command[@]}" --root "$root" client disconnect disk0
+  says said 'no path would be left .*: disk0 is open for 1 NBD client; .* --force'
+  status_of 1 "${ctl_command[@]}" --root "$root" disconnect path disk0 "127.0.0.1:$port"
+  path_is connected "127.0.0.1:$port"
+  status_of 0 "${ctl_command[@]}" --root "$root" client disconnect disk0 --force
+  ctl client list >waits.txt
+  cat waits.txt
+  says waits.txt ' disk0 +waiting +rw +no path for [0-9]+ s .*tcp:127.0.0.1:[0-9]+: disconnected by command.*$'
   path_is disconnected "127.0.0.1:$port"
   spawn waiting limited /usr/bin/python3 -c 'import nbd, sys; h = nbd.NBD(); h.connect_uri(sys.argv[1]); h.pread(512, 0)' "$uri"
-  status_of 0 "${ctl_command[@]}" --root "$root" recover all
+  status_of 1 "${ctl_command[@]}" --root "$root" recover all --wait 1
+  says said "^path tcp:127.0.0.1:$port of session .*: connected$"
+  says said "^rnbd-ctl: path tcp:127.0.0.2:$port of .* is not connected yet"
+  status_of 2 "${ctl_command[@]}" --root "$root" recover all --wait long
+  says said "'long' is not a number of seconds"
   expect_gone waiting 0
   # The server closes the path: the client is back by itself, and has lost nothing.
   again=$(reconnects)
@@ -212,6 +237,90 @@ watches() {
 }
 has_lines() { (($(wc -l <"$1") >= $2)); }
 it "a list, and an answer of a program, may be watched" watches
+
+# second_way: a server that listens at two addresses with the same port, and a bridge with one path.
+second_way() {
+  requires_python nbd
+  mkdir -p "$root"/run/rnbd "$root/sys/block"
+  start_server --export vol=memory:1M
+  stop server
+  local same=$port
+  start_server --listen "tcp:127.0.0.1:$port" --listen "tcp:127.0.0.2:$port" --export vol=memory:1M
+  port=$same
+  start_bridge "rnbd+tcp://127.0.0.1:$port/vol" --session vm1 --control "$PWD/root/run/rnbd/b.control"
+}
+
+# What is left out of a path is as in the session's URI, and a session may be called by its device.
+same_port() {
+  second_way
+  ctl client list sessions >idle.txt
+  cat idle.txt
+  says idle.txt '^- +idle +- +'
+  # Nobody has asked for a session.
+  status_of 0 "${ctl_command[@]}" --root "$root" path add b 127.0.0.2
+  says said "^path tcp:127.0.0.2:$port of session b: idle, it connects when somebody opens a device$"
+  status_of 0 "${ctl_command[@]}" "$root/run/rnbd/b.control" remove-path 127.0.0.2
+  hold_open
+  status_of 0 "${ctl_command[@]}" --root "$root" path add vol 127.0.0.2
+  says said "^path tcp:127.0.0.2:$port of session vm1: connected$"
+  # One of two may go: the session goes on.
+  status_of 0 "${ctl_command[@]}" --root "$root" disconnect path vol 127.0.0.1
+  status_of 0 "${ctl_command[@]}" --root "$root" recover vol
+  says said "^path tcp:127.0.0.1:$port of session vm1: connected$"
+  status_of 0 "${ctl_command[@]}" --root "$root" recover vm1
+  says said 'all paths are connected already'
+  status_of 0 "${ctl_command[@]}" --root "$root" path readd vm1 127.0.0.2
+  says said "^path tcp:127.0.0.2:$port of session vm1: connected$"
+  status_of 1 "${ctl_command[@]}" --root "$root" path add vul 127.0.0.2
+  says said "there is no session or device 'vul'"
+}
+hold_open() {
+  spawn holder /usr/bin/python3 -c '
+import nbd, os, signal, sys
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+h.pwrite(b"x" * 512, 0)
+open("held", "w").close()
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+while True: signal.pause()' "$uri"
+  eventually 60 test -e held
+}
+it "a path needs its host only, and who adds one learns whether it is connected" same_port
+
+# For monitoring: exit status 0, 1, 2 and 3.
+checks() {
+  second_way
+  mkdir -p root/run/rnbd-server
+  status_of 0 "${ctl_command[@]}" --root "$root" check
+  says said '^RNBD OK - 1 session, 0 of 0 paths up, 0 devices, 0 exports | sessions=1 '
+  hold_open
+  status_of 0 "${ctl_command[@]}" --root "$root" path add vm1 127.0.0.2
+  status_of 0 "${ctl_command[@]}" --root "$root" check vm1
+  says said '^RNBD OK - 1 session, 2 of 2 paths up, 1 device, 0 exports '
+  status_of 0 "${ctl_command[@]}" --root "$root" disconnect path vm1 127.0.0.2
+  status_of 1 "${ctl_command[@]}" --root "$root" check
+  says said '^RNBD WARNING - 1 warning, '
+  says said '^WARNING: session vm1: 1 of 2 paths .tcp:127.0.0.2:[0-9]+: disconnected by command.$'
+  kill_hard server
+  eventually 20 is_critical
+  says said '^CRITICAL: device vol: its requests wait, no path for [0-9]+ s '
+  status_of 2 "${ctl_command[@]}" --root "$root" check json
+  /usr/bin/python3 -c '
+import json
+check = json.load(open("said"))
+assert check["status"] == "CRITICAL" and check["code"] == 2 and check["counts"]["paths_up"] == 0, check
+assert {finding["kind"] for finding in check["findings"]} == {"session", "device"}, check'
+  status_of 3 "${ctl_command[@]}" --root "$root" check vm2
+  says said '^UNKNOWN: name vm2: nothing is called vm2$'
+  status_of 3 "${ctl_command[@]}" --root "$root" check --csv
+  status_of 3 "${ctl_command[@]}" --root "$PWD/nowhere" check
+  # Without its storage an export waits.
+  start_server --export "late=$PWD/missing" --control "$PWD/root/run/rnbd-server/control"
+  status_of 2 "${ctl_command[@]}" --root "$root" server check
+  says said '^CRITICAL: export late: it waits for its storage: .*no such file'
+}
+is_critical() { [[ $(ctl check | head -n 1) == "RNBD CRITICAL - "* ]] && { ctl check >said || true; }; }
+it "check tells monitoring of paths that are down, devices that wait and storage that is not there" checks
 
 # ---- map ------------------------------------------------------------------------------------------
 

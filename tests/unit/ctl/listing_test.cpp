@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -117,10 +118,72 @@ TEST_CASE("fields are chosen, added and left out") {
 TEST_CASE("programs find the same columns whatever the rows have") {
   CHECK(shown("server list paths csv")
             .starts_with("sessname,hca_name,hca_port,dst_addr,state,tx_bytes,rx_bytes,inflights,"
-                         "reconnects\n"));
+                         "reconnects,direction,trouble\n"));
   const auto json = CtlJson::parse(shown("server list paths json"));
   CHECK(json["paths"][0]["hca_name"].is_null());
   CHECK(json["paths"].size() == 2);
+}
+
+std::vector<std::string> words_of(std::string line, char between) {
+  std::vector<std::string> words;
+  std::istringstream stream{line.substr(0, line.find('\n'))};
+  for (std::string word; std::getline(stream, word, between);) {
+    if (!word.empty()) words.push_back(word);
+  }
+  return words;
+}
+
+TEST_CASE("every column of a table is a field of all formats for programs") {
+  for (const std::string side : {"", "client ", "server "}) {
+    for (const std::string object : {"devices", "sessions", "paths"}) {
+      CAPTURE(side);
+      CAPTURE(object);
+      const std::string line = side + "list " + object;
+      const std::vector<std::string> fields = words_of(shown(line + " csv"), ',');
+      for (std::string heading : words_of(shown(line), ' ')) {
+        for (char& c : heading) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+        CAPTURE(heading);
+        CHECK(std::ranges::find(fields, heading) != fields.end());
+      }
+      const CtlJson rows = CtlJson::parse(shown(line + " json"))[object];
+      REQUIRE_FALSE(rows.empty());
+      std::vector<std::string> keys;
+      for (const auto& [key, value] : rows[0].items()) keys.push_back(key);
+      CHECK(keys == fields);
+    }
+  }
+}
+
+CtlInventory with_changes(const char* patch) {
+  CtlJson status = three_programs()[0].status;
+  status.merge_patch(CtlJson::parse(patch));
+  return take_inventory({{{"x", "y"}, status, {}}}, {}, CtlSide::both);
+}
+
+TEST_CASE("a device whose session has no path waits, and it is told since when and why") {
+  const CtlInventory all = with_changes(R"({"seconds_without_path": 12, "paths": [
+    {"address": "tcp:a:1", "state": "waiting", "in_use": false, "trouble": "Connection refused"},
+    {"address": "tcp:b:1", "state": "disconnected", "in_use": false, "trouble": ""}]})");
+  CHECK(all.devices[0]["state"] == "waiting");
+  CHECK(all.devices[0]["trouble"] ==
+        "no path for 12 s (tcp:a:1: Connection refused; tcp:b:1: disconnected by command)");
+  CHECK(all.sessions[0]["state"] == "disconnected");
+  CHECK(all.sessions[0]["path_uu"] == "__");
+  const CtlInventory inaccessible = with_changes(R"({"paths": [
+    {"address": "tcp:a:1", "state": "connected", "in_use": false, "access": "inaccessible"}]})");
+  CHECK(inaccessible.devices[0]["state"] == "waiting");
+  CHECK(inaccessible.devices[0]["trouble"] == "no path (tcp:a:1: inaccessible)");
+}
+
+TEST_CASE("a session that nobody asks for is idle, and one that fails is not") {
+  const CtlInventory idle = with_changes(R"({"session": null, "devices": [], "paths": [
+    {"address": "tcp:a:1", "state": "idle", "trouble": ""},
+    {"address": "tcp:b:1", "state": "idle", "trouble": ""}]})");
+  CHECK(idle.sessions[0]["state"] == "idle");
+  CHECK(idle.sessions[0]["path_uu"] == "--");
+  const CtlInventory failing = with_changes(R"({"session": null, "trouble": "no server",
+    "devices": [], "paths": [{"address": "tcp:a:1", "state": "idle", "trouble": "refused"}]})");
+  CHECK(failing.sessions[0]["state"] == "disconnected");
 }
 
 TEST_CASE("a device of the kernel is found by all of its names") {

@@ -11,7 +11,7 @@ namespace {
 /// Two bridges, which share a server, and that server on the same machine.
 std::vector<CtlReport> reports() {
   const CtlJson disk0 = CtlJson::parse(R"({
-    "server": "rnbd+tcp://10.0.0.1:1234", "session": "web1@store", "policy": "min-inflight",
+    "server": "rnbd+tcp://10.0.0.1:4321", "session": "web1@store", "policy": "min-inflight",
     "paths": [
       {"address": "tcp:10.0.0.1:1234", "state": "connected", "preference": 0},
       {"address": "tcp:10.0.1.2@10.0.1.1:1234", "state": "waiting", "preference": -1}],
@@ -42,7 +42,7 @@ tl::expected<std::vector<CtlStep>, std::string> steps_for(const std::string& lin
   for (std::string word; stream >> word;) words.push_back(word);
   const auto action = parse_ctl_words(words);
   REQUIRE_MESSAGE(action.has_value(), (action ? "" : action.error()));
-  return steps_of(*action, reports());
+  return steps_of(*action, reports(), {{"nbd5", "", "disk0"}, {"nbd6", "", "other"}});
 }
 
 struct Row {
@@ -52,8 +52,11 @@ struct Row {
 
 TEST_CASE("words about sessions and paths become commands of the program that has them") {
   const Row rows[] = {
-      {"path add web1@store ip:10.0.2.2@ip:10.0.2.1", {{"D", "add-path 10.0.2.2@10.0.2.1"}}},
-      {"path add disk0 10.0.2.1,preference=3", {{"D", "add-path 10.0.2.1,preference=3"}}},
+      {"path add web1@store ip:10.0.2.2@ip:10.0.2.1",
+       {{"D", "add-path tcp:10.0.2.2@10.0.2.1:4321"}}},
+      {"path add disk0 10.0.2.1,preference=3", {{"D", "add-path tcp:10.0.2.1:4321,preference=3"}}},
+      {"path add nbd5 10.0.2.1:99", {{"D", "add-path tcp:10.0.2.1:99"}}},
+      {"path add /dev/nbd5 rdma:10.0.2.1", {{"D", "add-path rdma:10.0.2.1:4321"}}},
       {"path delete 10.0.1.1", {{"D", "remove-path tcp:10.0.1.2@10.0.1.1:1234"}}},
       {"path delete vol 10.0.0.1", {{"V", "remove-path tcp:10.0.0.1:1234"}}},
       {"path readd 10.0.1.2@10.0.1.1",
@@ -103,7 +106,9 @@ struct Mistake {
 
 TEST_CASE("a name that means nothing, or several things, changes nothing") {
   const Mistake mistakes[] = {
-      {"path add nobody 10.0.0.9", "there is no session 'nobody'"},
+      {"path add nobody 10.0.0.9", "there is no session or device 'nobody'"},
+      {"path add nbd6 10.0.0.9", "there is no session or device 'nbd6'"},
+      {"path add disk0 10.0.0.9:x", "port"},
       {"path delete 10.9.9.9", "there is no path '10.9.9.9'"},
       {"recover nothing", "there is no session or path 'nothing'"},
       {"session reconnect 10.0.1.1", "there is no session '10.0.1.1'"},
@@ -130,6 +135,39 @@ TEST_CASE("the programs of a session are its clients, not its servers") {
   CHECK(programs_of_session("web1@store", reports()) == std::vector<std::string>{"disk0"});
   CHECK(programs_of_session("far", reports()).empty());
   CHECK(programs_of_session("disk0", reports()).empty());
+}
+
+TEST_CASE("a path that was told to connect is waited for, and the address may lack a preference") {
+  const auto steps = steps_for("path readd disk0 10.0.1.1");
+  REQUIRE(steps.has_value());
+  CHECK(awaited_paths(*steps, reports()) ==
+        std::vector<CtlAwaited>{{"D", "web1@store", "tcp:10.0.1.2@10.0.1.1:1234,preference=-1"}});
+  CHECK(awaited_paths(*steps_for("client disconnect web1@store"), reports()).empty());
+  const CtlJson status = CtlJson::parse(R"({"paths": [
+    {"address": "tcp:a:1", "state": "connected", "trouble": ""},
+    {"address": "tcp:b:1", "state": "waiting", "trouble": "Connection refused"},
+    {"address": "tcp:c:1", "state": "idle", "trouble": ""},
+    {"address": "tcp:d:1", "state": "connecting", "trouble": ""}]})");
+  CHECK(news_of_path(status, "tcp:a:1,preference=3").progress == CtlProgress::connected);
+  CHECK(news_of_path(status, "tcp:b:1").progress == CtlProgress::under_way);
+  CHECK(news_of_path(status, "tcp:b:1").trouble == "Connection refused");
+  CHECK(news_of_path(status, "tcp:c:1").progress == CtlProgress::idle);
+  CHECK(news_of_path(status, "tcp:d:1").progress == CtlProgress::under_way);
+  CHECK(news_of_path(status, "tcp:e:1").progress == CtlProgress::gone);
+}
+
+TEST_CASE("who loses the last connected path is cut off, and nobody else") {
+  const auto cut_off = [](const char* line) {
+    std::vector<std::string> names;
+    for (const CtlReport& report : cut_off_by(*steps_for(line), reports())) {
+      names.push_back(report.program.name);
+    }
+    return names;
+  };
+  CHECK(cut_off("client disconnect web1@store") == std::vector<std::string>{"disk0"});
+  CHECK(cut_off("disconnect path disk0 10.0.0.1") == std::vector<std::string>{"disk0"});
+  CHECK(cut_off("disconnect path disk0 10.0.1.1").empty());  // the other one is connected
+  CHECK(cut_off("server path disconnect 10.0.0.8:40000").empty());
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "bridge/ctl/inventory.hpp"
+
 namespace rnbd::words_test {
 namespace {
 
@@ -31,7 +33,19 @@ TEST_CASE("command lines become what they ask for") {
       {"help", {}},
       {"list help", {.topic = kList}},
       {"show --help", {.topic = kShow}},
+      {"path --help", {.object = kPath}},
+      {"server help", {.side = kServer}},
+      {"client path help", {.side = kClient, .object = kPath}},
       {"list", {.verb = kList}},
+      {"sessions", {.verb = kList, .object = kSession}},
+      {"server", {.verb = kList, .side = kServer}},
+      {"client paths csv",
+       {.verb = kList, .side = kClient, .object = kPath, .format = CtlFormat::csv}},
+      {"devices interval 2", {.verb = kList, .object = kDevice, .watch = true, .interval = "2"}},
+      {"check", {.verb = CtlVerb::check}},
+      {"check disk0 vm1 json",
+       {.verb = CtlVerb::check, .names = {"disk0", "vm1"}, .format = CtlFormat::json}},
+      {"server check", {.verb = CtlVerb::check, .side = kServer}},
       {"ls", {.verb = kList}},
       {"list devices", {.verb = kList, .object = kDevice}},
       {"devices list", {.verb = kList, .object = kDevice}},
@@ -133,6 +147,9 @@ TEST_CASE("command lines become what they ask for") {
       {"path remove s1 10.0.0.2",
        {.verb = CtlVerb::remove, .object = kPath, .names = {"s1", "10.0.0.2"}}},
       {"path readd 10.0.0.2", {.verb = CtlVerb::readd, .object = kPath, .names = {"10.0.0.2"}}},
+      {"path readd 10.0.0.2 --wait=0",
+       {.verb = CtlVerb::readd, .object = kPath, .names = {"10.0.0.2"}, .wait = "0"}},
+      {"recover all wait 2.5", {.verb = CtlVerb::recover, .names = {"all"}, .wait = "2.5"}},
       {"disconnect path 10.0.0.2",
        {.verb = CtlVerb::disconnect, .object = kPath, .names = {"10.0.0.2"}}},
       {"server session disconnect vm1 force",
@@ -178,8 +195,9 @@ struct Mistake {
 
 TEST_CASE("mistakes are told with what to write instead") {
   const Mistake mistakes[] = {
-      {"devices", "write what to do"},
-      {"client", "write what to do"},
+      {"--csv", "write what to do"},
+      {"unmap disk0 --wait 3", "wait does not belong to unmap"},
+      {"check --csv", "csv does not belong to check"},
       {"show", "write rnbd-ctl [client|server] show [device|session|path] NAME"},
       {"show device", "show [device|session|path] NAME"},
       {"udev", "udev nbdN"},
@@ -194,7 +212,7 @@ TEST_CASE("mistakes are told with what to write instead") {
       {"recover disk0 --force", "force does not belong to recover"},
       {"reconnect s1 --add-missing", "add-missing does not belong to reconnect"},
       {"remap", "write rnbd-ctl remap [device] NAME|nbdN | [session] SESSION"},
-      {"path add s1", "write rnbd-ctl path add SESSION [SRC@]DST"},
+      {"path add s1", "write rnbd-ctl path add SESSION|DEVICE [SRC@]DST"},
       {"unmap disk0 --watch", "watch does not belong to unmap"},
       {"list --interval", "write SECONDS behind it"},
       {"unmap disk0 disk1", "'disk1' has no meaning"},
@@ -213,18 +231,45 @@ TEST_CASE("mistakes are told with what to write instead") {
 TEST_CASE("what begins with a socket, or with a command of a program, is none of these") {
   for (const char* line :
        {"", "/run/rnbd/list status", "status", "--json status", "./list status", "reload --check",
-        "server status", "server", "--root /list status", "--version"}) {
+        "server status", "client reload", "--root /list status", "--version"}) {
     CAPTURE(line);
     CHECK_FALSE(begins_with_ctl_word(split(line)));
   }
 }
 
 TEST_CASE("the help on a verb has the words that belong to it") {
-  const std::string help = help_on_ctl_words(CtlVerb::map);
+  const std::string help = help_on_ctl_words({.topic = CtlVerb::map});
   CHECK(help.starts_with("rnbd-ctl map DEVICE from SERVER"));
   CHECK(help.find("persist") != std::string::npos);
   CHECK(help.find("csv") == std::string::npos);
   CHECK(help.find("unmap") == std::string::npos);
+  CHECK(help.find("/dev/rnbd/by-name/NAME /mnt/NAME ext4 "
+                  "_netdev,x-systemd.requires=rnbd-map@NAME.service 0 0\n") != std::string::npos);
+}
+
+TEST_CASE("the help on a side or an object has its commands, and no others") {
+  const auto has = [](const CtlAction& help, const char* text) {
+    return help_on_ctl_words(help).find(text) != std::string::npos;
+  };
+  CHECK(has({.object = kPath}, "path readd [SESSION] PATH"));
+  CHECK_FALSE(has({.object = kPath}, "unmap"));
+  CHECK(has({.object = kPath}, "wait SECONDS"));
+  CHECK(has({.side = kServer}, "server close DEVICE"));
+  CHECK_FALSE(has({.side = kServer}, "map DEVICE"));
+  CHECK(has({.side = kClient}, "map DEVICE"));
+  CHECK_FALSE(has({.side = kClient}, "server close"));
+  CHECK(has({.object = kSession}, "recover"));
+}
+
+TEST_CASE("the help on lists has the names of all fields") {
+  const std::string help = help_on_ctl_words({.topic = kList});
+  for (const CtlObject object : {kDevice, kSession, kPath}) {
+    for (const CtlField& field : fields_of(object)) {
+      CAPTURE(field.name);
+      CHECK(help.find(" " + std::string{field.name} + (field.usual ? "*" : "")) !=
+            std::string::npos);
+    }
+  }
 }
 
 TEST_CASE("words of other tools lead to ours") {

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/ctl/check.hpp"
+
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <utility>
+
+#include "bridge/ctl/maps.hpp"
+#include "bridge/protocol/printable.hpp"
+
+namespace rnbd {
+namespace {
+
+struct Finding {
+  CtlHealth health;
+  std::string kind, name, text;
+};
+
+std::string word_of(CtlHealth health) {
+  return std::array{"OK", "WARNING", "CRITICAL", "UNKNOWN"}.at(static_cast<std::size_t>(health));
+}
+
+/// What is critical outweighs a warning, and both outweigh what is not known.
+int weight_of(CtlHealth health) {
+  return std::array{0, 2, 3, 1}.at(static_cast<std::size_t>(health));
+}
+
+std::string text_at(const CtlJson& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+std::uint64_t number_at(const CtlJson& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
+}
+
+const CtlJson& list_at(const CtlJson& object, const char* name) {
+  static const CtlJson none = CtlJson::array();
+  const auto found = object.find(name);
+  return found != object.end() && found->is_array() ? *found : none;
+}
+
+bool is_of_server(const CtlReport& report) { return report.status.contains("sessions"); }
+
+class Examiner {
+ public:
+  Examiner(const CtlAction& action, const CtlReports& reports,
+           const std::vector<KernelDevice>& kernel_devices, const std::set<std::string>& mappings)
+      : action_{action},
+        reports_{reports},
+        inventory_{take_inventory(reports.all, kernel_devices, action.side)},
+        mappings_{mappings} {}
+
+  CtlVerdict judge() {
+    for (const CtlReport& report : reports_.all) examine(report);
+    if (action_.side != CtlSide::server) {
+      for (const CtlJson& device : inventory_.devices) examine_device(device);
+      for (const std::string& name : mappings_) examine_mapping(name);
+    }
+    for (const std::string& silent : reports_.silent) {
+      find(CtlHealth::unknown, "program", silent.substr(0, silent.find(':')), silent);
+    }
+    for (const std::string& name : action_.names) {
+      if (!met_.contains(name)) find(CtlHealth::unknown, "name", name, "nothing is called " + name);
+    }
+    if (action_.names.empty() && seen_ == 0 && reports_.silent.empty()) {
+      find(CtlHealth::unknown, "program", "", "no program runs here that can be asked");
+    }
+    std::ranges::stable_sort(findings_, [](const Finding& a, const Finding& b) {
+      return weight_of(a.health) > weight_of(b.health);
+    });
+    const CtlHealth health = findings_.empty() ? CtlHealth::ok : findings_.front().health;
+    return {health, action_.format == CtlFormat::json ? as_json(health) : as_text(health)};
+  }
+
+ private:
+  void find(CtlHealth health, std::string kind, std::string name, std::string text) {
+    findings_.push_back({health, std::move(kind), std::move(name), std::move(text)});
+  }
+
+  /// Whether a thing of these names is meant.
+  bool is_meant(std::initializer_list<std::string> names) {
+    bool meant = action_.names.empty();
+    for (const std::string& name : names) {
+      if (name.empty() || std::ranges::find(action_.names, name) == action_.names.end()) continue;
+      met_.insert(name);
+      meant = true;
+    }
+    if (meant) ++seen_;
+    return meant;
+  }
+
+  void examine(const CtlReport& report) {
+    if (is_of_server(report)) {
+      if (action_.side != CtlSide::client) examine_server(report);
+    } else if (action_.side != CtlSide::server) {
+      examine_session(report);
+    }
+  }
+
+  // ---- Clients ----------------------------------------------------------------------------------
+
+  void examine_session(const CtlReport& report) {
+    const auto row = std::ranges::find_if(inventory_.sessions, [&](const CtlJson& each) {
+      return each["program"] == report.program.name && each["direction"] == "import";
+    });
+    if (row == inventory_.sessions.end()) return;
+    const std::string session = text_at(*row, "sessname"), program = report.program.name;
+    const bool by_device =
+        std::ranges::any_of(list_at(report.status, "devices"), [&](const CtlJson& device) {
+          return std::ranges::find(action_.names, text_at(device, "device")) != action_.names.end();
+        });
+    const bool named = is_meant({session, program});
+    if (!named && !by_device) return;
+    ++sessions_;
+    const std::string name = session.empty() ? program : session;
+    if (text_at(*row, "state") == "idle") return;
+    const std::uint64_t up = number_at(*row, "act_path_cnt"), all = number_at(*row, "path_cnt");
+    paths_ += all;
+    paths_up_ += up;
+    const std::string trouble = text_at(*row, "trouble");
+    const std::string why = trouble.empty() ? "" : ": " + trouble;
+    if (up == 0 || trouble.starts_with("no path")) {
+      find(CtlHealth::critical, "session", name,
+           trouble.starts_with("no path") ? trouble : "no path" + why);
+    } else if (up < all) {
+      find(CtlHealth::warning, "session", name,
+           std::to_string(up) + " of " + std::to_string(all) + " paths" + troubles_of(report));
+    } else if (!trouble.empty()) {
+      find(CtlHealth::warning, "session", name, trouble);
+    }
+    examine_mirror(report, name);
+  }
+
+  /// " (tcp:10.0.0.1:1234: Connection refused)"
+  static std::string troubles_of(const CtlReport& report) {
+    std::string text;
+    for (const CtlJson& path : list_at(report.status, "paths")) {
+      if (text_at(path, "state") == "connected") continue;
+      const std::string trouble = text_at(path, "trouble");
+      text += (text.empty() ? " (" : "; ") + text_at(path, "address") + ": " +
+              (trouble.empty() ? text_at(path, "state") : trouble);
+    }
+    return text + (text.empty() ? "" : ")");
+  }
+
+  /// A member that comes back, or is away, leaves the disk with fewer copies.
+  void examine_mirror(const CtlReport& report, const std::string& name) {
+    const auto mirror = report.status.find("mirror");
+    if (mirror == report.status.end()) return;
+    for (const CtlJson& member : list_at(*mirror, "members")) {
+      const std::string state = text_at(member, "state"), trouble = text_at(member, "trouble");
+      if (state == "in step") continue;
+      const auto percent = member.find("progress_percent");
+      const bool recovers = percent != member.end() && percent->is_number();
+      find(CtlHealth::warning, "mirror", name,
+           text_at(member, "server") +
+               (recovers ? " recovers, " + percent->dump() + " %" : " is " + state) +
+               (trouble.empty() ? "" : ": " + trouble));
+    }
+  }
+
+  bool runs(const std::string& program) const {
+    return std::ranges::any_of(reports_.all, [&](const CtlReport& report) {
+      return !is_of_server(report) && report.program.name == program;
+    });
+  }
+
+  void examine_device(const CtlJson& device) {
+    if (device["direction"] != "import") return;
+    const std::string name = text_at(device, "mapping_path"), kernel = text_at(device, "devname"),
+                      program = text_at(device, "program");
+    if (!is_meant({name, kernel, text_at(device, "devpath"), text_at(device, "uuid"), program,
+                   text_at(device, "sessname")})) {
+      return;
+    }
+    ++devices_;
+    const std::string state = text_at(device, "state"), trouble = text_at(device, "trouble");
+    const std::string called = kernel.empty() ? name : kernel;
+    if (state == "closed") {
+      find(CtlHealth::critical, "device", called, trouble);
+    } else if (state == "waiting") {
+      find(CtlHealth::critical, "device", called, "its requests wait, " + trouble);
+    } else if (state == "unattended" && runs(program)) {
+      find(CtlHealth::warning, "device", called,
+           "it recovers: the bridge of " + program + " has not opened its device yet");
+    } else if (state == "unattended") {
+      find(CtlHealth::critical, "device", called,
+           "no bridge runs for it; write rnbd-ctl recover " + program);
+    }
+  }
+
+  /// A disk that is to be there. One that the kernel has is a device.
+  void examine_mapping(const std::string& name) {
+    const bool known = runs(name) || std::ranges::any_of(inventory_.devices, [&](const auto& row) {
+                         return row["program"] == name && row["devname"].is_string();
+                       });
+    if (known || !is_meant({name})) return;
+    find(CtlHealth::critical, "device", name,
+         "it is mapped, but no bridge runs for it; write rnbd-ctl recover " + name);
+  }
+
+  // ---- Servers ----------------------------------------------------------------------------------
+
+  void examine_server(const CtlReport& report) {
+    const std::string program = report.program.name;
+    const bool all = is_meant({program});
+    for (const CtlJson& each : list_at(report.status, "exports")) {
+      const std::string name = text_at(each, "export"), trouble = text_at(each, "trouble");
+      if (!all && !is_meant({name})) continue;
+      ++exports_;
+      if (text_at(each, "state") != "waiting" && trouble.empty()) continue;
+      find(CtlHealth::critical, "export", name,
+           "it waits for its storage" + (trouble.empty() ? "" : ": " + trouble));
+    }
+    if (!all) return;
+    for (const CtlJson& each : list_at(report.status, "listeners")) {
+      if (text_at(each, "state") != "waiting") continue;
+      find(CtlHealth::warning, "listener", text_at(each, "listener"),
+           "it waits: " + text_at(each, "trouble"));
+    }
+    for (const char* part : {"search_path", "certificates"}) {
+      const std::string trouble = text_at(report.status, part);
+      if (!trouble.empty()) find(CtlHealth::warning, part, program, trouble);
+    }
+  }
+
+  // ---- The verdict ------------------------------------------------------------------------------
+
+  std::uint64_t count(CtlHealth health) const {
+    return static_cast<std::uint64_t>(std::ranges::count(findings_, health, &Finding::health));
+  }
+
+  /// "RNBD WARNING - 1 warning; 1 session, 1 of 2 paths, 1 device, 0 exports | sessions=1 ..."
+  std::string as_text(CtlHealth health) const {
+    const auto many = [](std::uint64_t number, const std::string& what) {
+      return std::to_string(number) + ' ' + what + (number == 1 ? "" : "s");
+    };
+    std::string line = "RNBD " + word_of(health) + " - ";
+    for (const auto& [each, what] : {std::pair{CtlHealth::critical, "critical"},
+                                     {CtlHealth::warning, "warning"},
+                                     {CtlHealth::unknown, "unknown"}}) {
+      if (count(each) > 0) line += std::to_string(count(each)) + ' ' + what + ", ";
+    }
+    line += many(sessions_, "session") + ", " + std::to_string(paths_up_) + " of " +
+            many(paths_, "path") + " up, " + many(devices_, "device") + ", " +
+            many(exports_, "export");
+    const CtlJson numbers = counts();
+    for (const auto& [name, number] : numbers.items()) {
+      line += (name == "sessions" ? " | " : " ") + name + "=" + number.dump();
+    }
+    std::string text = line + "\n";
+    for (const Finding& finding : findings_) {
+      const std::string name = finding.name.empty() ? "" : finding.kind + " " + finding.name + ": ";
+      std::string told = readable_text(word_of(finding.health) + ": " + name + finding.text);
+      std::ranges::replace(told, '|', '/');  // numbers for graphs follow that one
+      text += told + "\n";
+    }
+    return text;
+  }
+
+  CtlJson counts() const {
+    return {{"sessions", sessions_},
+            {"paths", paths_},
+            {"paths_up", paths_up_},
+            {"devices", devices_},
+            {"exports", exports_},
+            {"critical", count(CtlHealth::critical)},
+            {"warning", count(CtlHealth::warning)},
+            {"unknown", count(CtlHealth::unknown)}};
+  }
+
+  std::string as_json(CtlHealth health) const {
+    CtlJson all{{"status", word_of(health)},
+                {"code", static_cast<int>(health)},
+                {"counts", counts()},
+                {"findings", CtlJson::array()}};
+    for (const Finding& finding : findings_) {
+      all["findings"].push_back({{"status", word_of(finding.health)},
+                                 {"kind", finding.kind},
+                                 {"name", finding.name},
+                                 {"text", finding.text}});
+    }
+    return all.dump(2, ' ', false, CtlJson::error_handler_t::replace) + "\n";
+  }
+
+  const CtlAction& action_;
+  const CtlReports& reports_;
+  const CtlInventory inventory_;
+  const std::set<std::string>& mappings_;
+  std::vector<Finding> findings_;
+  std::set<std::string> met_;  ///< names of the command that something has
+  std::uint64_t seen_ = 0, sessions_ = 0, paths_ = 0, paths_up_ = 0, devices_ = 0, exports_ = 0;
+};
+
+}  // namespace
+
+CtlVerdict verdict_on(const CtlAction& action, const CtlReports& reports,
+                      const std::vector<KernelDevice>& kernel_devices,
+                      const std::set<std::string>& mappings) {
+  return Examiner{action, reports, kernel_devices, mappings}.judge();
+}
+
+CtlVerdict check_all(const CtlAction& action) {
+  CtlReports reports = ask_all(action.root);
+  for (CtlReport& report : reports.all) {
+    if (text_at(report.status, "server").find("-mirror") == std::string::npos) continue;
+    std::string trouble;
+    CtlJson mirror = ask_program(report.program.socket, "mirror status", trouble);
+    if (mirror.is_object()) report.status["mirror"] = std::move(mirror);
+    if (!trouble.empty()) reports.silent.push_back(report.program.socket + ": " + trouble);
+  }
+  return verdict_on(action, reports, find_kernel_devices(action.root),
+                    names_of_mappings(action.root));
+}
+
+}  // namespace rnbd

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// rnbd-ctl check: whether all that runs is well, for monitoring.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "bridge/ctl/reports.hpp"
+#include "bridge/ctl/words.hpp"
+
+namespace rnbd {
+
+/// The exit statuses of a plugin of Nagios or Icinga. Source: Monitoring Plugins Development
+/// Guidelines, plugin return codes.
+enum class CtlHealth : std::uint8_t { ok = 0, warning = 1, critical = 2, unknown = 3 };
+
+struct CtlVerdict {
+  CtlHealth health = CtlHealth::ok;
+  std::string text;  ///< for people and monitoring, or JSON
+};
+
+/// All of it, or what is named. `mappings`: those that have a file. A report of a mirror has the
+/// answer to `mirror status` in its status as `mirror`. Pure.
+CtlVerdict verdict_on(const CtlAction& action, const CtlReports& reports,
+                      const std::vector<KernelDevice>& kernel_devices,
+                      const std::set<std::string>& mappings);
+
+/// Asks, and judges.
+CtlVerdict check_all(const CtlAction& action);
+
+}  // namespace rnbd

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The result of a command of rnbd-ctl.
+#pragma once
+
+#include <string>
+#include <tl/expected.hpp>
+
+namespace rnbd {
+
+struct CtlOutcome {
+  int status = 0;          ///< the exit status
+  std::string out = {};    ///< for standard output
+  std::string error = {};  ///< a sentence for standard error
+};
+
+inline CtlOutcome outcome_of(const tl::expected<std::string, std::string>& text) {
+  return text ? CtlOutcome{0, *text, ""} : CtlOutcome{1, "", text.error()};
+}
+
+/// A remark for people that is no part of the answer, at once on standard error.
+void remark(const std::string& text);
+
+}  // namespace rnbd

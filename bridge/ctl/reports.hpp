@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The accounts of all programs that can be asked.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bridge/ctl/inventory.hpp"
+
+namespace rnbd {
+
+struct CtlReports {
+  std::vector<CtlReport> all;
+  std::vector<std::string> silent = {};  ///< a sentence about each program that cannot be asked
+};
+
+/// Asks all programs whose sockets are found below `root`.
+CtlReports ask_all(const std::string& root);
+
+/// One program's answer to a line. Null, and `trouble` tells why, if it is no object or an error;
+/// without trouble the program has ended.
+CtlJson ask_program(const std::string& socket, const std::string& line, std::string& trouble);
+
+}  // namespace rnbd

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The effects of steps on paths: which ones connect, how far they are, and who has none any more.
+#include <algorithm>
+#include <initializer_list>
+#include <string_view>
+
+#include "bridge/ctl/steering.hpp"
+
+namespace rnbd {
+namespace {
+
+/// A word behind the first one, if that is one of these.
+std::string path_told_by(const CtlStep& step, std::initializer_list<std::string_view> commands) {
+  const std::size_t blank = std::min(step.line.find(' '), step.line.size());
+  const bool told =
+      std::ranges::find(commands, std::string_view{step.line}.substr(0, blank)) != commands.end();
+  return told ? step.line.substr(std::min(blank + 1, step.line.size())) : "";
+}
+
+std::string said_in(const CtlJson& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+/// Without a preference, which an address may tell or not.
+std::string without_preference(const std::string& path) {
+  return path.substr(0, std::min(path.find(','), path.size()));
+}
+
+const CtlJson& paths_in(const CtlJson& status) {
+  static const CtlJson none = CtlJson::array();
+  const auto found = status.find("paths");
+  return found != status.end() && found->is_array() ? *found : none;
+}
+
+}  // namespace
+
+std::vector<CtlAwaited> awaited_paths(const std::vector<CtlStep>& steps,
+                                      const std::vector<CtlReport>& reports) {
+  std::vector<CtlAwaited> awaited;
+  for (const CtlStep& step : steps) {
+    const std::string path = path_told_by(step, {"add-path", "reconnect"});
+    const auto its = std::ranges::find_if(
+        reports, [&](const CtlReport& report) { return report.program.socket == step.socket; });
+    if (path.empty() || its == reports.end()) continue;
+    const std::string session = said_in(its->status, "session");
+    awaited.push_back({step.socket, session.empty() ? its->program.name : session, path});
+  }
+  return awaited;
+}
+
+CtlPathNews news_of_path(const CtlJson& status, const std::string& path) {
+  for (const CtlJson& each : paths_in(status)) {
+    const std::string address = said_in(each, "address"), state = said_in(each, "state");
+    if (without_preference(address) != without_preference(path)) continue;
+    return {state == "connected" ? CtlProgress::connected
+            : state == "idle"    ? CtlProgress::idle
+                                 : CtlProgress::under_way,
+            said_in(each, "trouble")};
+  }
+  return {};
+}
+
+std::vector<CtlReport> cut_off_by(const std::vector<CtlStep>& steps,
+                                  const std::vector<CtlReport>& reports) {
+  std::vector<CtlReport> cut_off;
+  for (const CtlReport& report : reports) {
+    const auto is_taken = [&](const CtlJson& path) {
+      return std::ranges::any_of(steps, [&](const CtlStep& step) {
+        return step.socket == report.program.socket &&
+               path_told_by(step, {"disconnect"}) == said_in(path, "address");
+      });
+    };
+    const CtlJson& paths = paths_in(report.status);
+    const auto stays = [&](const CtlJson& path) {
+      return said_in(path, "state") == "connected" && !is_taken(path);
+    };
+    if (std::ranges::any_of(paths, is_taken) && std::ranges::none_of(paths, stays)) {
+      cut_off.push_back(report);
+    }
+  }
+  return cut_off;
+}
+
+}  // namespace rnbd

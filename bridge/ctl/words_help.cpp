@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The help on rnbd-ctl's own commands.
+#include <utility>
+
+#include "bridge/client/closest.hpp"
+#include "bridge/ctl/inventory.hpp"
+#include "bridge/ctl/word_tables.hpp"
+#include "bridge/ctl/words.hpp"
+
+namespace rnbd {
+namespace {
+
+using namespace ctl_words;
+
+std::string two_columns(std::string_view left, std::string_view right) {
+  constexpr std::size_t kWidth = 12;
+  std::string line = "  " + std::string{left};
+  line += left.size() > kWidth ? "\n      " : std::string(kWidth + 2 - left.size(), ' ');
+  return line + std::string{right} + "\n";
+}
+
+/// Those of which the help is asked.
+std::uint32_t meant_by(const CtlAction& help) {
+  if (help.object == CtlObject::device) return kDevice;
+  if (help.object == CtlObject::session) return kSession;
+  if (help.object == CtlObject::path) return kPath;
+  return help.side == CtlSide::client   ? kClient
+         : help.side == CtlSide::server ? kServer
+                                        : kAnything;
+}
+
+/// A line for each verb.
+std::string verbs_about(std::uint32_t about) {
+  std::string text;
+  for (const VerbWord& verb : kVerbs) {
+    if ((verb.about & about) != 0) text += two_columns(verb.form, verb.help);
+  }
+  return text;
+}
+
+std::string title_of(const CtlAction& help) {
+  if (help.object) return std::string{"Commands about "} + name_of(*help.object) + "s:\n";
+  if (help.side == CtlSide::client)
+    return "Commands about clients, rnbd-bridge and nbdkit's plugin:\n";
+  if (help.side == CtlSide::server) return "Commands about servers:\n";
+  return "Commands for all running programs:\n";
+}
+
+/// The names of fields, several in a line; a star behind those that are usual.
+std::string fields_in_lines(CtlObject object) {
+  constexpr std::size_t kWidth = 98;
+  std::string text, line = "  " + std::string{name_of(object)} + ":";
+  for (const CtlField& field : fields_of(object)) {
+    const std::string name = " " + std::string{field.name} + (field.usual ? "*" : "");
+    if (line.size() + name.size() > kWidth) {
+      text += line + "\n";
+      line = "     ";
+    }
+    line += name;
+  }
+  return text + line + "\n";
+}
+
+/// Words that the tables of words do not have.
+std::string others_about(std::uint32_t verbs) {
+  std::string text;
+  if ((verbs & kOfLists) != 0) {
+    text += two_columns("a,b +a -a", "These fields; besides the usual ones; not these.");
+    text += two_columns("B K M G T", "Sizes in this unit.");
+  }
+  if ((verbs & kOfMap) != 0) {
+    text += two_columns("--", "map: what follows are options of rnbd-bridge.");
+  }
+  if ((verbs & kOfLists) != 0) {
+    text +=
+        "\nFields, those with a star unless you choose others; a table leaves out what is empty:\n";
+    for (const CtlObject object : {CtlObject::device, CtlObject::session, CtlObject::path}) {
+      text += fields_in_lines(object);
+    }
+  }
+  return text;
+}
+
+constexpr const char* kBootHelp =
+    "\nA disk that is mounted at boot: write persist, and into /etc/fstab\n  ";
+
+constexpr const char* kStatusHelp =
+    "\nExit status: 0, done; 1, not done, and standard error says why; 2, a wrong command line.\n"
+    "Of check: 0, all is well; 1, a warning; 2, critical; 3, not known.\n";
+
+}  // namespace
+
+std::string fstab_line(const std::string& name) {
+  return "/dev/rnbd/by-name/" + name + " /mnt/" + name +
+         " ext4 _netdev,x-systemd.requires=rnbd-map@" + name + ".service 0 0\n";
+}
+
+std::string ctl_verbs_in_short() { return verbs_about(kAnything); }
+
+std::string help_on_ctl_words(const CtlAction& help) {
+  const std::uint32_t meant = meant_by(help);
+  std::uint32_t verbs = 0;
+  std::string text = help.topic ? "" : title_of(help) + verbs_about(meant);
+  for (const VerbWord& verb : kVerbs) {
+    if (help.topic ? help.topic == verb.verb : (verb.about & meant) != 0)
+      verbs |= bit_of(verb.verb);
+    if (help.topic == verb.verb && !verb.form.empty()) {
+      text += "rnbd-ctl " + std::string{verb.form} + "\n" + std::string{verb.help} + "\n";
+    }
+  }
+  text += help.topic ? "\nWords behind it:\n" : "\nWords behind them:\n";
+  for (const OptionWord& option : kOptions) {
+    if ((option.verbs & verbs) == 0) continue;
+    const std::string gap = option.value.empty() ? "" : " ";
+    text += two_columns(std::string{option.word} + gap + std::string{option.value}, option.help);
+  }
+  text += others_about(verbs);
+  if (help.topic == CtlVerb::map) text += kBootHelp + fstab_line("NAME");
+  if (!help.topic && meant == kServer) {
+    text +=
+        "\nrnbd-ctl server status, metrics, top, access, reload, evict and drain ask the server "
+        "itself;"
+        "\n`rnbd-ctl /run/rnbd-server/control help` tells of all.\n";
+  }
+  return text + kStatusHelp;
+}
+
+std::string ctl_verb_like(const std::string& word) {
+  constexpr std::pair<std::string_view, std::string_view> kOthers[] = {
+      {"connect", "map DEVICE from SERVER"},
+      {"attach", "map DEVICE from SERVER"},
+      {"detach", "unmap"},
+      {"list-subsys", "list sessions"},
+      {"connect-all", "map"}};
+  for (const auto& [theirs, ours] : kOthers) {
+    if (word == theirs) return "; did you mean " + std::string{ours} + "?";
+  }
+  std::vector<std::string> known;
+  for (const VerbWord& verb : kVerbs) {
+    if (!verb.form.empty()) known.emplace_back(verb.word);
+  }
+  const std::string close = closest(word, known);
+  return close.empty() ? "" : "; did you mean " + close + "?";
+}
+
+}  // namespace rnbd

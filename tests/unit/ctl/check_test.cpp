@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/ctl/check.hpp"
+
+#include <doctest/doctest.h>
+
+namespace rnbd::check_test {
+namespace {
+
+CtlJson client() {
+  return CtlJson::parse(R"({
+    "server": "rnbd+tcp://10.0.0.1:1234", "session": "vm1", "trouble": "",
+    "paths": [
+      {"address": "tcp:10.0.0.1:1234", "state": "connected", "in_use": true, "trouble": ""},
+      {"address": "tcp:10.0.1.1:1234", "state": "connected", "in_use": true, "trouble": ""}],
+    "devices": [{"device": "disk0", "users": 1, "access": "rw", "trouble": ""}]})");
+}
+
+CtlJson server() {
+  return CtlJson::parse(R"({
+    "listeners": [{"listener": "tcp:10.0.0.1:1234", "state": "listening", "trouble": ""}],
+    "exports": [{"export": "vol1", "state": "open", "trouble": ""},
+                {"export": "vol2", "state": "open", "trouble": ""}],
+    "sessions": [], "paths": [], "devices": []})");
+}
+
+struct World {
+  CtlJson bridge = client(), store = server();
+  std::vector<KernelDevice> kernel = {};
+  std::set<std::string> mappings = {};
+  std::vector<std::string> silent = {};
+
+  CtlVerdict check(const CtlAction& action = {.verb = CtlVerb::check}) const {
+    CtlReports reports{{{{"disk0", "D"}, bridge, {}}, {{"server", "S"}, store, {}}}, silent};
+    std::erase_if(reports.all, [](const CtlReport& report) { return report.status.is_null(); });
+    return verdict_on(action, reports, kernel, mappings);
+  }
+  CtlVerdict named(const std::string& name) const {
+    return check({.verb = CtlVerb::check, .names = {name}});
+  }
+};
+
+bool says(const CtlVerdict& verdict, const char* text) {
+  CAPTURE(verdict.text);
+  return verdict.text.find(text) != std::string::npos;
+}
+
+TEST_CASE("a line with counts comes first, and all is well") {
+  const CtlVerdict verdict = World{}.check();
+  CHECK(verdict.health == CtlHealth::ok);
+  CHECK(verdict.text ==
+        "RNBD OK - 1 session, 2 of 2 paths up, 1 device, 2 exports | sessions=1 paths=2 paths_up=2 "
+        "devices=1 exports=2 critical=0 warning=0 unknown=0\n");
+}
+
+TEST_CASE("a session that lacks some of its paths is a warning, one without a path critical") {
+  World world;
+  world.bridge["paths"][1]["state"] = "waiting";
+  world.bridge["paths"][1]["in_use"] = false;
+  world.bridge["paths"][1]["trouble"] = "Connection refused";
+  CtlVerdict verdict = world.check();
+  CHECK(verdict.health == CtlHealth::warning);
+  CHECK(says(verdict, "RNBD WARNING - 1 warning, 1 session, 1 of 2 paths up"));
+  CHECK(says(verdict,
+             "\nWARNING: session vm1: 1 of 2 paths (tcp:10.0.1.1:1234: Connection "
+             "refused)\n"));
+  world.bridge["paths"][0]["state"] = "waiting";
+  world.bridge["paths"][0]["in_use"] = false;
+  world.bridge["seconds_without_path"] = 7;
+  verdict = world.check();
+  CHECK(verdict.health == CtlHealth::critical);
+  CHECK(says(verdict, "\nCRITICAL: session vm1: no path for 7 s"));
+  CHECK(says(verdict, "\nCRITICAL: device disk0: its requests wait, no path for 7 s"));
+  // Connected, but the server lets nothing over it.
+  world.bridge["paths"][0]["state"] = "connected";
+  world.bridge["paths"][0]["access"] = "inaccessible";
+  CHECK(world.check().health == CtlHealth::critical);
+}
+
+TEST_CASE("a bridge without a session is critical if somebody asked for one, else it is idle") {
+  World world;
+  world.bridge["session"] = nullptr;
+  world.bridge["devices"] = CtlJson::array();
+  for (CtlJson& path : world.bridge["paths"]) path["state"] = "idle";
+  CHECK(world.check().health == CtlHealth::ok);
+  CHECK(says(world.check(), "0 of 0 paths"));
+  world.bridge["trouble"] = "no server";
+  CHECK(world.check().health == CtlHealth::critical);
+  CHECK(says(world.check(), "CRITICAL: session disk0: no path: no server"));
+}
+
+TEST_CASE("a device with an error that lasts is critical") {
+  World world;
+  world.bridge["devices"][0]["trouble"] = "it is | other storage";
+  CHECK(world.check().health == CtlHealth::critical);
+  // The bar would begin numbers.
+  CHECK(says(world.check(), "\nCRITICAL: device disk0: it is / other storage\n"));
+}
+
+TEST_CASE("a disk of the kernel without a bridge is critical, with one it recovers") {
+  World world;
+  world.kernel = {{"nbd3", "u", "gone"}};
+  CHECK(world.check().health == CtlHealth::critical);
+  CHECK(says(world.check(),
+             "CRITICAL: device nbd3: no bridge runs for it; write rnbd-ctl recover "
+             "gone"));
+  world.kernel = {{"nbd3", "u", "disk0"}};
+  world.bridge["devices"] = CtlJson::array();
+  CHECK(world.check().health == CtlHealth::warning);
+  CHECK(says(world.check(), "WARNING: device nbd3: it recovers"));
+  world = {};
+  world.mappings = {"disk0", "lost"};
+  CHECK(world.check().health == CtlHealth::critical);
+  CHECK(says(world.check(), "CRITICAL: device lost: it is mapped, but no bridge runs"));
+  CHECK_FALSE(says(world.check(), "device disk0"));
+}
+
+TEST_CASE("an export that waits for its storage is critical, a listener that waits a warning") {
+  World world;
+  world.store["listeners"][0]["state"] = "waiting";
+  world.store["listeners"][0]["trouble"] = "no such address";
+  CHECK(world.check().health == CtlHealth::warning);
+  CHECK(says(world.check(), "WARNING: listener tcp:10.0.0.1:1234: it waits: no such address"));
+  world.store["exports"][1]["state"] = "waiting";
+  world.store["exports"][1]["trouble"] = "No such file or directory";
+  CHECK(world.check().health == CtlHealth::critical);
+  CHECK(says(world.check(),
+             "CRITICAL: export vol2: it waits for its storage: No such file or directory"));
+  CHECK(world.check({.verb = CtlVerb::check, .side = CtlSide::client}).health == CtlHealth::ok);
+  CHECK(world.named("vol1").health == CtlHealth::ok);
+  CHECK(world.named("vol2").health == CtlHealth::critical);
+  CHECK(world.named("disk0").health == CtlHealth::ok);
+}
+
+TEST_CASE("a member of a mirror that comes back is a warning") {
+  World world;
+  world.bridge["mirror"] = CtlJson::parse(R"({"members": [
+    {"server": "10.0.0.1:1234", "state": "in step", "progress_percent": null, "trouble": ""},
+    {"server": "10.0.0.2:1234", "state": "resync", "progress_percent": 40, "trouble": ""}]})");
+  CHECK(world.check().health == CtlHealth::warning);
+  CHECK(says(world.check(), "WARNING: mirror vm1: 10.0.0.2:1234 recovers, 40 %"));
+}
+
+TEST_CASE("what cannot be asked or is not there is unknown, unless something is worse") {
+  World world;
+  CHECK(world.named("vm9").health == CtlHealth::unknown);
+  CHECK(says(world.named("vm9"), "UNKNOWN: name vm9: nothing is called vm9"));
+  world.silent = {"/run/rnbd/x.control: it hangs"};
+  CHECK(world.check().health == CtlHealth::unknown);
+  world.bridge["devices"][0]["trouble"] = "lost";
+  CHECK(world.check().health == CtlHealth::critical);
+  World empty;
+  empty.bridge = empty.store = nullptr;
+  CHECK(empty.check().health == CtlHealth::unknown);
+}
+
+TEST_CASE("programs read the same as people") {
+  World world;
+  world.bridge["devices"][0]["trouble"] = "lost";
+  const CtlJson json =
+      CtlJson::parse(world.check({.verb = CtlVerb::check, .format = CtlFormat::json}).text);
+  CHECK(json["status"] == "CRITICAL");
+  CHECK(json["code"] == 2);
+  CHECK(json["counts"]["sessions"] == 1);
+  CHECK(json["findings"] == CtlJson::parse(R"([{"status": "CRITICAL", "kind": "device",
+                                               "name": "disk0", "text": "lost"}])"));
+}
+
+}  // namespace
+}  // namespace rnbd::check_test
