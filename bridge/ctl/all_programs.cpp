@@ -41,6 +41,31 @@ Outcome list(const CtlAction& action) {
   return outcome;
 }
 
+/// A sentence when it is no disk of the kernel, and what it is instead.
+std::string complaint_about_disk(const CtlAction& action) {
+  const std::string& name = action.names.front();
+  if (!mapping_called(action, name).empty()) return "";
+  const CtlReports reports = ask_all(action.root);
+  const CtlInventory all = take_inventory(reports.all, {}, CtlSide::both);
+  const auto is_called = [&](const CtlJson& row) {
+    const bool by_client =
+        row["direction"] == "import" && (row["program"] == name || row["sessname"] == name);
+    return by_client || row["mapping_path"] == name || row["uuid"] == name;
+  };
+  const auto device = std::ranges::find_if(all.devices, is_called);
+  if (device == all.devices.end()) {
+    return "nothing is mapped as '" + name + "'; `rnbd-ctl client list` tells what is";
+  }
+  const std::string program = (*device)["program"];
+  if ((*device)["direction"] == "export") {
+    return "'" + name + "' is no disk of this machine's kernel: a client of " + program +
+           " has it open; `rnbd-ctl server list` tells which one";
+  }
+  return "'" + name + "' is no disk of the kernel: " + program + " serves it to NBD clients; " +
+         (action.verb == CtlVerb::resize ? "they see its size when they connect anew"
+                                         : "end that program to take it away");
+}
+
 Outcome recover(const CtlAction& action) {
   const bool by_device = !action.object || action.object == CtlObject::device;
   const bool all = action.names.front() == "all";
@@ -125,11 +150,14 @@ Outcome perform(const CtlAction& action) {
     case CtlVerb::map:
       return outcome_of(map_device(action));
     case CtlVerb::unmap:
-      return outcome_of(unmap_device(action));
+    case CtlVerb::resize:
+      if (const std::string wrong = complaint_about_disk(action); !wrong.empty()) {
+        return {1, "", wrong};
+      }
+      return outcome_of(action.verb == CtlVerb::unmap ? unmap_device(action)
+                                                      : resize_device(action));
     case CtlVerb::remap:
       return remap(action);
-    case CtlVerb::resize:
-      return outcome_of(resize_device(action));
     case CtlVerb::recover:
       return recover(action);
     case CtlVerb::add:

@@ -15,7 +15,9 @@
 #include "bridge/backend/specification.hpp"
 #include "bridge/ctl/dialog.hpp"
 #include "bridge/ctl/found_mapping.hpp"
+#include "bridge/ctl/outcome.hpp"
 #include "bridge/ctl/programs.hpp"
+#include "bridge/ctl/steer.hpp"
 #include "bridge/ctl/whole_file.hpp"
 
 namespace rnbd {
@@ -25,7 +27,7 @@ namespace fs = std::filesystem;
 using std::chrono::steady_clock;
 
 /// A bridge learns a size within seconds, and tells the kernel when requests flow.
-constexpr std::chrono::seconds kTimeToGrow{60};
+constexpr double kTimeToGrow = 30;  ///< seconds
 constexpr std::chrono::milliseconds kLookEvery{50};
 constexpr std::uint64_t kSectorBytes = 512;
 
@@ -135,6 +137,24 @@ tl::expected<std::uint64_t, std::string> size_at_server(const std::string& root,
   return tl::unexpected("the bridge of " + name + " cannot be asked; write the size, too");
 }
 
+std::string in_seconds(double seconds) {
+  std::string text = std::to_string(seconds);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.ends_with('.') || text.ends_with(',')) text.pop_back();
+  return text + " s";
+}
+
+/// Why the kernel has a smaller size than is wanted.
+std::string obstacle_to_growth(const tl::expected<std::uint64_t, std::string>& at_server,
+                               std::uint64_t wanted) {
+  if (!at_server) return at_server.error();
+  if (*at_server < wanted) {
+    return "its server has " + in_bytes(*at_server) + ": enlarge what that exports first";
+  }
+  return "its server has " + in_bytes(*at_server) +
+         ", and the bridge tells the kernel when requests flow again";
+}
+
 tl::expected<std::uint64_t, std::string> wanted_size(const CtlAction& action,
                                                      const std::string& name) {
   if (action.names.size() < 2) return size_at_server(action.root, name);
@@ -168,7 +188,13 @@ MapAnswer map_device(const CtlAction& action) {
   std::string wrong = refuse_second(action.root, *mapping, *supervisor);
   if (wrong.empty()) wrong = begin(action.root, *mapping, *supervisor, action.persist);
   if (!wrong.empty()) return map_trouble(wrong);
-  return device_line(action.root, mapping->name);
+  auto line = device_line(action.root, mapping->name);
+  // Not on standard output, which scripts read.
+  if (line && action.persist) {
+    remark("to mount it at boot, write into /etc/fstab, with its place and its file system:\n" +
+           fstab_line(mapping->name));
+  }
+  return line;
 }
 
 MapAnswer unmap_device(const CtlAction& action) {
@@ -215,23 +241,33 @@ MapAnswer remap_devices(const CtlAction& action, const std::vector<std::string>&
 }
 
 MapAnswer resize_device(const CtlAction& action) {
+  const auto patience = seconds_to_wait(action, kTimeToGrow);
+  if (!patience) return tl::unexpected(MapTrouble{2, patience.error()});
   const FoundMapping found = find_mapping(action.root, action.names.front());
-  if (!found.device) return map_trouble(nothing_named(action.names.front()));
+  if (!found.device) {
+    return map_trouble("the kernel has no device of '" + action.names.front() +
+                       "' yet; `rnbd-ctl client list` tells what its bridge waits for");
+  }
   const auto wanted = wanted_size(action, found.name);
   if (!wanted) return map_trouble(wanted.error());
   const std::string& device = found.device->device;
-  const auto limit = steady_clock::now() + kTimeToGrow;
   std::uint64_t size = size_in_kernel(action.root, device);
   if (*wanted < size) {
     return map_trouble(device + " has " + in_bytes(size) + ", and a disk in use cannot shrink");
   }
+  if (size < *wanted) {
+    remark(device + " has " + in_bytes(size) + "; waiting for " + in_bytes(*wanted) + ", " +
+           in_seconds(*patience) + " at most");
+  }
+  const auto limit = steady_clock::now() + std::chrono::duration<double>(*patience);
   while (size < *wanted && steady_clock::now() < limit) {
     std::this_thread::sleep_for(kLookEvery);
     size = size_in_kernel(action.root, device);
   }
   if (size >= *wanted) return device + " has " + in_bytes(size) + "\n";
-  return map_trouble(device + " has " + in_bytes(size) + ", not " + in_bytes(*wanted) +
-                     "; enlarge what the server exports first");
+  return map_trouble(device + " has " + in_bytes(size) + ", not " + in_bytes(*wanted) + ", after " +
+                     in_seconds(*patience) + "; " +
+                     obstacle_to_growth(size_at_server(action.root, found.name), *wanted));
 }
 
 std::string mapping_called(const CtlAction& action, const std::string& name) {

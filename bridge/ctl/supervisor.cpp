@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <thread>
 #include <vector>
 
@@ -34,11 +35,18 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
   return pointers;
 }
 
-/// The exit status; -1: it could not be started, which errno explains.
-int run_program(std::vector<std::string> words) {
+/// The exit status; -1: it could not be started, which errno explains. `out`: where its standard
+/// output goes; -1: to ours.
+int run_program(std::vector<std::string> words, int out = -1) {
   pid_t child = 0;
   const std::vector<char*> pointers = pointers_to(words);
-  errno = ::posix_spawnp(&child, words.front().c_str(), nullptr, nullptr, pointers.data(), environ);
+  posix_spawn_file_actions_t files;
+  ::posix_spawn_file_actions_init(&files);
+  if (out >= 0) ::posix_spawn_file_actions_adddup2(&files, out, 1);
+  errno = ::posix_spawnp(&child, words.front().c_str(), &files, nullptr, pointers.data(), environ);
+  const int failed = errno;
+  ::posix_spawn_file_actions_destroy(&files);
+  errno = failed;
   if (errno != 0) return -1;
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
@@ -46,11 +54,34 @@ int run_program(std::vector<std::string> words) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/// Its standard output, a few lines; "" when it fails.
+std::string output_of(std::vector<std::string> words) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return "";
+  const rtrs::OwnedFd from{ends[0]};
+  rtrs::OwnedFd to{ends[1]};
+  if (run_program(std::move(words), to.get()) != 0) return "";
+  to.reset();
+  std::string text;
+  std::array<char, 4096> buffer{};
+  for (ssize_t n = 0; (n = ::read(from.get(), buffer.data(), buffer.size())) > 0;) {
+    text.append(buffer.data(), static_cast<std::size_t>(n));
+  }
+  return text;
+}
+
+/// Why it failed, and where the rest is.
+std::string with_reason(const std::string& what, const std::string& log, const std::string& place) {
+  const std::string reason = reason_in_log(log);
+  return reason.empty() ? what + "; its log says why: " + place
+                        : what + ": " + reason + " (its log: " + place + ")";
+}
+
 class Systemd final : public Supervisor {
  public:
   std::string start(const Mapping& mapping) override {
     const std::string wrong = systemctl("start", mapping.name);
-    return wrong.empty() ? "" : wrong + "; its log says why: " + log_of(mapping.name);
+    return wrong.empty() ? "" : with_reason(wrong, journal_of(mapping.name), log_of(mapping.name));
   }
   std::string enable(const std::string& name) override { return systemctl("enable", name); }
   /// --force: a bridge that does not end on SIGTERM is killed by its unit after TimeoutStopSec=.
@@ -69,6 +100,17 @@ class Systemd final : public Supervisor {
 
  private:
   static std::string unit_of(const std::string& name) { return "rnbd-map@" + name + ".service"; }
+
+  /// The last error, or else the last lines.
+  static std::string journal_of(const std::string& name) {
+    run_program({"journalctl", "--quiet", "--sync"});
+    const auto lines = [&](const char* number, const char* priority) {
+      return output_of({"journalctl", "--quiet", "--no-pager", "--output=cat", number, priority,
+                        "--identifier=rnbd-bridge", "--unit=" + unit_of(name)});
+    };
+    const std::string error = lines("--lines=1", "--priority=err");
+    return error.empty() ? lines("--lines=5", "--priority=debug") : error;
+  }
 
   static std::string systemctl(const char* verb, const std::string& name) {
     const int status = run_program({"systemctl", "--quiet", verb, unit_of(name)});
@@ -112,7 +154,9 @@ class Forked final : public Supervisor {
     told.reset();
     if (await_ready_line(ready.get())) return "";
     ::waitpid(child, nullptr, 0);
-    return "the bridge has ended; its log says why: " + log_of(mapping.name);
+    std::stringstream log;
+    log << std::ifstream{log_of(mapping.name)}.rdbuf();
+    return with_reason("the bridge has ended", log.str(), log_of(mapping.name));
   }
   std::string enable(const std::string&) override {
     return "there is no systemd, which would start it at the next boot; leave --persist out";
@@ -212,6 +256,23 @@ class Forked final : public Supervisor {
 };
 
 }  // namespace
+
+std::string reason_in_log(const std::string& log) {
+  constexpr std::string_view kProgram = "rnbd-bridge: ", kError = "error: ";
+  std::string last, of_program, error;
+  std::istringstream lines{log};
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty()) continue;
+    const std::size_t begin = line.find(kProgram);
+    if (begin != std::string::npos) line.erase(0, begin + kProgram.size());
+    const bool is_error = line.starts_with(kError);
+    if (is_error) line.erase(0, kError.size());
+    if (is_error) error = line;
+    if (begin != std::string::npos) of_program = line;
+    last = line;
+  }
+  return !error.empty() ? error : !of_program.empty() ? of_program : last;
+}
 
 std::unique_ptr<Supervisor> choose_supervisor(const std::string& root, const std::string& bridge) {
   std::error_code ignored;  // sd_booted(3)

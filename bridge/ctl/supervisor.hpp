@@ -9,6 +9,9 @@
 
 namespace rnbd {
 
+/// The sentence in a bridge's log that says why it has ended; "": none does. Pure.
+std::string reason_in_log(const std::string& log);
+
 /// Texts are "" or what is wrong.
 class Supervisor {
  public:

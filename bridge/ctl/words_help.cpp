@@ -92,7 +92,7 @@ constexpr const char* kStatusHelp =
 
 std::string fstab_line(const std::string& name) {
   return "/dev/rnbd/by-name/" + name + " /mnt/" + name +
-         " ext4 _netdev,x-systemd.requires=rnbd-map@" + name + ".service 0 0\n";
+         " ext4 _netdev,x-systemd.requires=rnbd-map@" + name + ".service 0 0";
 }
 
 std::string ctl_verbs_in_short() { return verbs_about(kAnything); }
@@ -115,7 +115,7 @@ std::string help_on_ctl_words(const CtlAction& help) {
     text += two_columns(std::string{option.word} + gap + std::string{option.value}, option.help);
   }
   text += others_about(verbs);
-  if (help.topic == CtlVerb::map) text += kBootHelp + fstab_line("NAME");
+  if (help.topic == CtlVerb::map) text += kBootHelp + fstab_line("NAME") + "\n";
   if (!help.topic && meant == kServer) {
     text +=
         "\nrnbd-ctl server status, metrics, top, access, reload, evict and drain ask the server "

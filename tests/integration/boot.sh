@@ -123,6 +123,15 @@ told_twice() {
 }
 it "a mapping lasts: killed bridges come again, mounts go before it, and it is there after a boot" maps
 
+no_bridge() {
+  make_machine
+  start_machine
+  if in_machine rnbd-ctl map disk0 from 127.0.0.1 -- --frobnicate >said 2>&1; then fail "with that option?"; fi
+  says said "systemctl start rnbd-map@disk0.service failed with status [0-9]+: unknown option '--frobnicate' .its log: journalctl -u rnbd-map@disk0.service.$"
+  shut_down_machine
+}
+it "a mapping whose bridge does not start says why in the bridge's own words" no_bridge
+
 # as GROUP COMMAND...: a user who is in that group, and in no other that counts.
 as() { in_machine setpriv --reuid 4711 --regid 4711 --groups "$1" "${@:2}"; }
 readers() {

@@ -356,7 +356,7 @@ def answer():
     while True:
         asker, _ = control.accept()
         asker.recv(100)
-        asker.sendall(json.dumps({"session": session, "paths": [], "devices": []}).encode() + b"\n")
+        asker.sendall(json.dumps({"session": session, "paths": [{"state": "connected"}], "devices": [{"device": name, "size": 2 << 20}]}).encode() + b"\n")
         asker.close()
 threading.Thread(target=answer, daemon=True).start()
 open(value("--pid-file"), "w").write(f"{os.getpid()}\n")
@@ -368,7 +368,10 @@ EOF
   # A sanitizer is not for bash.
   # shellcheck disable=SC2016
   printf '%s\n' '#!/usr/bin/env -S -u LD_PRELOAD bash' 'echo "$*" >>systemctl.txt' '[[ " $* " == *" start "*broken* ]] && exit 3' \
+    '[[ " $* " != *" start rnbd-map@vol.service "* ]] || { mkdir root/sys/block/nbd4 && echo rnbd:u:vol >root/sys/block/nbd4/backend; }' \
     '[[ " $* " != *" is-active "* ]]' >bin/systemctl
+  printf '%s\n' '#!/usr/bin/env -S -u LD_PRELOAD bash' 'echo "$*" >>journalctl.txt' \
+    '[[ " $* " != *" --priority=err "* ]] || echo "the kernel has no nbd driver"' >bin/journalctl
   chmod +x bin/*
   export TOLD=$PWD/bridge.txt
 }
@@ -398,7 +401,7 @@ alone() {
   at_end ctl unmap vol --force
   says said '^/dev/nbd12$'
   mapping 0 list
-  says said '^nbd7 +unattended$'
+  says said '^disk0 +disk0 +nbd7 +open$'
   echo '30 20 43:7 / /mnt rw - ext4 /dev/nbd7 rw' >root/proc/self/mountinfo
   echo 43:7 >root/sys/block/nbd7/dev
   mapping 1 unmap nbd7
@@ -415,9 +418,14 @@ alone() {
   says said 'cannot shrink'
   (sleep 0.2 && echo 4096 >root/sys/block/nbd7/size) &
   mapping 0 resize nbd7 2 M
+  says said 'nbd7 has 1048576 bytes; waiting for 2097152 bytes, 30 s at most'
+  mapping 1 resize nbd7 4M --wait 0.2
+  says said 'nbd7 has 2097152 bytes, not 4194304 bytes, after 0.2 s; its server has 2097152 bytes: enlarge what that exports first'
+  mapping 2 resize nbd7 --wait ever
+  says said "'ever' is not a number of seconds"
   kill_mapping disk0
   mapping 0 list
-  says said '^nbd7 +unattended$'
+  says said '^- +- +nbd7 +unattended$'
   # A bridge takes the device over; this one makes its own.
   rm -r root/sys/block/nbd7
   mapping 0 recover all --bridge bin/bridge
@@ -428,6 +436,8 @@ alone() {
   mapping 0 unmap vol
   mapping 1 unmap vol
   says said "nothing is mapped as 'vol'"
+  mapping 1 resize vol
+  says said "nothing is mapped as 'vol'"
   [[ -z $(find root/run/rnbd/map.d -name '*.conf') ]] || fail "a file of a mapping is left"
 }
 it "without systemd the bridge is started and ended, and nobody loses a disk that is in use" alone
@@ -435,7 +445,7 @@ it "without systemd the bridge is started and ended, and nobody loses a disk tha
 fails_to_start() {
   stand_ins
   mapping 1 map broken from 10.0.0.1 --bridge bin/bridge
-  says said 'the bridge has ended; its log says why: root/run/rnbd/map/broken.log'
+  says said 'the bridge has ended: the server is broken .its log: root/run/rnbd/map/broken.log'
   says root/run/rnbd/map/broken.log 'the server is broken'
   mapping 1 map broken from 10.0.0.1 --bridge bin/none
   says said 'bin/none: No such file'
@@ -493,6 +503,10 @@ no_disk_of_session() {
   session=$(ctl client list sessions csv sessname noheaders)
   status_of 1 "${ctl_command[@]}" --root "$root" session remap "$session"
   says said "has no disk of the kernel"
+  status_of 1 "${ctl_command[@]}" --root "$root" unmap disk0
+  says said "'disk0' is no disk of the kernel: disk0 serves it to NBD clients; end that program"
+  status_of 1 "${ctl_command[@]}" --root "$root" resize "$session" 32M
+  says said "is no disk of the kernel: disk0 serves it to NBD clients; they see its size when they connect anew"
 }
 it "a session whose devices belong to NBD clients cannot be mapped anew" no_disk_of_session
 
@@ -502,6 +516,7 @@ by_systemd() {
   # The unit of the stand-in starts nothing: the device is there already.
   mapping 1 map disk0 from 10.0.0.1 --persist
   says said "the kernel has no device of 'disk0'"
+  if grep -q fstab said; then fail "how to mount what is not there"; fi
   says systemctl.txt '^--quiet enable rnbd-map@disk0.service$'
   says systemctl.txt '^--quiet start rnbd-map@disk0.service$'
   says root/etc/rnbd/map.d/disk0.conf '^URI='
@@ -514,9 +529,14 @@ by_systemd() {
   says systemctl.txt '^--quiet stop rnbd-map@disk0.service$'
   says systemctl.txt '^--quiet disable rnbd-map@disk0.service$'
   [[ ! -e root/etc/rnbd/map.d/disk0.conf ]] || fail "the file is still there"
+  # Its unit brings a device.
+  mapping 0 map vol from 10.0.0.1 --persist
+  says said '^/dev/nbd4$'
+  says said '^/dev/rnbd/by-name/vol /mnt/vol ext4 _netdev,x-systemd.requires=rnbd-map@vol.service 0 0$'
   rm systemctl.txt
   mapping 1 map broken from 10.0.0.1 --persist
-  says said 'systemctl start rnbd-map@broken.service failed with status 3; its log says why: journalctl -u'
+  says said 'systemctl start rnbd-map@broken.service failed with status 3: the kernel has no nbd driver .its log: journalctl -u'
+  says journalctl.txt '--identifier=rnbd-bridge --unit=rnbd-map@broken.service'
   says systemctl.txt '^--quiet disable rnbd-map@broken.service$'
   [[ ! -e root/etc/rnbd/map.d/broken.conf ]] || fail "the file is still there"
 }

@@ -5,6 +5,8 @@
 
 #include <sstream>
 
+#include "bridge/ctl/supervisor.hpp"
+
 namespace rnbd::mapping_test {
 namespace {
 
@@ -110,6 +112,18 @@ TEST_CASE("the file is one for systemd, and people may write it") {
 TEST_CASE("files of mappings that last are elsewhere than those that do not") {
   CHECK(path_of_mapping("", "disk0", true) == "/etc/rnbd/map.d/disk0.conf");
   CHECK(path_of_mapping("/r", "disk0", false) == "/r/run/rnbd/map.d/disk0.conf");
+}
+
+TEST_CASE("the reason is the last error of a log, or else the last line of the program") {
+  CHECK(reason_in_log("") == "");
+  CHECK(
+      reason_in_log("2026-11-27 22:13:21.395 rnbd-bridge: error: the kernel has no nbd driver\n") ==
+      "the kernel has no nbd driver");
+  CHECK(reason_in_log("12:00 rnbd-bridge: error: first\n12:01 rnbd-bridge: error: second\n"
+                      "12:02 rnbd-bridge: SIGTERM: stopping\n") == "second");
+  CHECK(reason_in_log("rnbd-bridge: unknown option '--frob'\nTry 'rnbd-bridge --help'.") ==
+        "unknown option '--frob'");
+  CHECK(reason_in_log("the server is broken\n\n") == "the server is broken");
 }
 
 }  // namespace
