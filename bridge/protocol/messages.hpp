@@ -209,6 +209,8 @@ enum DeviceFlag : std::uint32_t {
   kDeviceNoFua = 128,       ///< it has neither FUA nor a flush to do that by
   kDeviceInUse =
       256,  ///< of a device that is not writable: another session may write, and has a path
+  kDeviceEvicted =
+      512,  ///< the operator has ended this session's writing, and nobody else has written since
 };
 
 struct DeviceInfo {

@@ -117,6 +117,9 @@ void BlockSession::tell_device(rtrs::ServerRequest& request, Device& device, boo
   response.server_life = catalogue_.life_of(device.lease);
   response.storage_life = device.lease.storage()->backend().life();
   if (in_use) response.flags = response.flags | wire::kDeviceInUse;
+  if (catalogue_.was_expelled(device.lease)) {
+    response.flags = response.flags | wire::kDeviceEvicted;
+  }
   if (device.lease.unclaimed()) {
     response.sight = catalogue_.look(device.lease);
     response.writer_serial = catalogue_.writer_serial(device.lease);

@@ -130,6 +130,11 @@ std::uint64_t ExportCatalogue::writer_serial(const Lease& lease) const {
   return reservations.serial_of(lease.writer_.value_or(wire::Uuid{}));
 }
 
+bool ExportCatalogue::was_expelled(const Lease& lease) const {
+  const std::lock_guard lock{mutex_};
+  return lease.writer_ && lease.storage()->reservations_->was_expelled(*lease.writer_);
+}
+
 void ExportCatalogue::name_writer(Lease& lease, const std::string& who) {
   if (!lease.writable()) return;
   const std::lock_guard lock{mutex_};

@@ -60,7 +60,15 @@ bool WriterReservations::expel(const wire::Uuid& session) {
   if (!takes_part(session)) return false;
   std::erase_if(record_.parts, [&](const auto& part) { return part.session == session; });
   ++record_.last;  // is its number as long as it has none of its own
+  std::erase_if(expelled_, [&](const auto& each) { return !was_expelled(each.first); });
+  expelled_[session] = record_.last;
   return true;
+}
+
+/// Each of them takes one number at most when it comes again.
+bool WriterReservations::was_expelled(const wire::Uuid& session) const {
+  const auto found = expelled_.find(session);
+  return found != expelled_.end() && record_.last - found->second <= expelled_.size();
 }
 
 int WriterCount::take(wire::AccessMode mode) {

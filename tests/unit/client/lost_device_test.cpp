@@ -190,6 +190,18 @@ TEST_CASE("renewal: both go on that migrate when the server has kept its records
   CHECK(world.log.empty());
 }
 
+TEST_CASE("renewal: a device that the operator has closed is lost, and the reason is told") {
+  World world;
+  auto& info = world.client->server.device_info;
+  info.writer_serial = 0x7'0000'0004;
+  Device device = world.open("a");
+  info.writer_serial = 0x7'0000'0006;
+  info.flags = info.flags | wire::kDeviceEvicted;
+  CHECK(world.client->renew(20) == 0);
+  REQUIRE(world.log.size() == 1);
+  CHECK(world.log[0].find("'a' is not what it was: the server's operator has closed it") == 0);
+}
+
 TEST_CASE("renewal: another writer is noticed in every life of the server") {
   World world;
   auto& writer_serial = world.client->server.device_info.writer_serial;

@@ -142,6 +142,26 @@ TEST_CASE(
   CHECK(server->catalogue.expel(wire::Uuid{1}).error() == "full");
 }
 
+TEST_CASE("catalogue: who was expelled is told so, until somebody else has written") {
+  TempFile file;
+  Fakes fakes{std::make_shared<Reservations>()};
+  ExportCatalogue& catalogue = fakes.catalogue;
+  CHECK(failure_of(catalogue, {"rw", file.path, "", false, false}).empty());
+  const auto told = [&](std::uint8_t session, OpenKind kind) {
+    Lease lease = catalogue.open_named("rw", {kReadWrite, wire::Uuid{session}}).value();
+    reserve(catalogue, lease, session, kind);
+    return catalogue.was_expelled(lease);
+  };
+  CHECK_FALSE(told(1, OpenKind::anew));
+  CHECK(catalogue.expel(wire::Uuid{1}).has_value());
+  CHECK(told(1, OpenKind::again));
+  CHECK(told(1, OpenKind::again));  // a repetition
+  CHECK_FALSE(told(2, OpenKind::anew));
+  CHECK_FALSE(told(1, OpenKind::again));
+  CHECK(catalogue.expel(wire::Uuid{1}).has_value());
+  CHECK_FALSE(told(2, OpenKind::again));
+}
+
 TEST_CASE("catalogue: who comes back is not let in beside one who takes no part yet") {
   TempFile file;
   Fakes fakes{std::make_shared<Reservations>()};
