@@ -33,6 +33,11 @@ Outcome outcome_of(const MapAnswer& answer) {
 Outcome list(const CtlAction& action) {
   const CtlReports reports = ask_all(action.root);
   for (const std::string& silent : reports.silent) remark(silent);
+  const CtlSide other = action.side == CtlSide::server ? CtlSide::client : CtlSide::server;
+  for (const HiddenProgram& each : reports.hidden) {
+    const CtlSide its = each.server ? CtlSide::server : CtlSide::client;
+    if (action.side == CtlSide::both || its != other) remark(each.text);
+  }
   const CtlInventory inventory =
       take_inventory(reports.all, find_kernel_devices(action.root), action.side);
   Outcome outcome = rnbd::outcome_of(action.verb == CtlVerb::show ? showing(action, inventory)

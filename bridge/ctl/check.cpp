@@ -67,6 +67,9 @@ class Examiner {
     }
     if (action_.names.empty() && seen_ == 0 && reports_.silent.empty()) {
       find(CtlHealth::unknown, "program", "", "no program runs here that can be asked");
+      for (const HiddenProgram& each : reports_.hidden) {
+        find(CtlHealth::unknown, "program", "", each.text);
+      }
     }
     std::ranges::stable_sort(findings_, [](const Finding& a, const Finding& b) {
       return weight_of(a.health) > weight_of(b.health);

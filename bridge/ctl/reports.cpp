@@ -32,7 +32,9 @@ CtlJson ask_program(const std::string& socket, const std::string& line, std::str
 
 CtlReports ask_all(const std::string& root) {
   CtlReports reports;
-  for (const CtlProgram& program : find_programs(root)) {
+  const std::vector<CtlProgram> programs = find_programs(root);
+  reports.hidden = find_hidden_programs(root, programs);
+  for (const CtlProgram& program : programs) {
     std::string trouble, ignored;
     CtlJson status = ask_program(program.socket, "status", trouble);
     if (!trouble.empty()) reports.silent.push_back(program.socket + ": " + trouble);

@@ -5,13 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "bridge/ctl/hidden.hpp"
 #include "bridge/ctl/inventory.hpp"
 
 namespace rnbd {
 
 struct CtlReports {
   std::vector<CtlReport> all;
-  std::vector<std::string> silent = {};  ///< a sentence about each program that cannot be asked
+  std::vector<std::string> silent = {};    ///< a sentence about each that does not answer
+  std::vector<HiddenProgram> hidden = {};  ///< those without a socket that is found
 };
 
 /// Asks all programs whose sockets are found below `root`.

@@ -134,6 +134,44 @@ nobody() {
 }
 it "without any program the list is empty, and a mistyped word is no command" nobody
 
+# Whatever bash offers first is a command.
+completes() {
+  local word
+  # shellcheck disable=SC1091
+  source "$source_dir/contrib/completion/rnbd-ctl"
+  # shellcheck disable=SC2034
+  COMP_WORDS=(rnbd-ctl '') COMP_CWORD=1
+  _rnbd_ctl rnbd-ctl ''
+  for word in "${COMPREPLY[@]}"; do
+    [[ ! -e $word && $word != help ]] || continue
+    status_of 0 "${ctl_command[@]}" "$word" --help
+  done
+  says said keys
+}
+it "each word that completion offers first is a command with a help of its own" completes
+
+# Who runs without a control socket, or has it elsewhere, is missing in a list: that is told.
+hidden() {
+  mkdir -p "$root/run/rnbd-server"
+  ln -s /proc "$root/proc"
+  start_server --export disk0=memory:1M
+  status_of 0 "${ctl_command[@]}" --root "$PWD/$root" server list
+  says said "^rnbd-ctl: rnbd-server, process ${pid[server]}, is not shown: it has no control socket; start it with --control /run/rnbd-server/control$"
+  status_of 3 "${ctl_command[@]}" --root "$PWD/$root" check
+  says said "^UNKNOWN: rnbd-server, process ${pid[server]}, is not shown"
+  status_of 0 "${ctl_command[@]}" --root "$PWD/$root" client list
+  if grep -q "process ${pid[server]}," said; then fail "a server is no client"; fi
+  stop server
+  start_server --export disk0=memory:1M --control "$PWD/elsewhere"
+  status_of 0 "${ctl_command[@]}" --root "$PWD/$root" list
+  says said "process ${pid[server]}, is not shown: its control socket is elsewhere; ask it with rnbd-ctl $PWD/elsewhere status$"
+  stop server
+  start_server --export disk0=memory:1M --control "$PWD/$root/run/rnbd-server/control"
+  status_of 0 "${ctl_command[@]}" --root "$PWD/$root" list
+  if grep -q "process ${pid[server]}," said; then fail "it is shown"; fi
+}
+it "a program that cannot be asked is named, with the option that it lacks" hidden
+
 # ---- Sessions and paths -----------------------------------------------------------------------------
 
 # path_is STATE PATTERN: the only client has a path with this state whose address matches.
@@ -573,7 +611,7 @@ evicts() {
   requires_python nbd
   truncate -s 1M image
   start_server --export "disk0=$PWD/image" --state-directory "$PWD/state" --control "$PWD/control"
-  start_bridge "rnbd+tcp://$address/disk0" --session vm1
+  start_bridge "rnbd+tcp://$address/disk0" --session vm1 --control "$PWD/bridge.control"
   hold writer
   writes_now writer '^writes'
   status_of 1 "${ctl_command[@]}" "$PWD/control" evict disk1
@@ -584,6 +622,8 @@ evicts() {
   says said '"sessions_ended":."vm1".'
   wait_for_line server.log "evicted 'vm1'"
   writes_now writer '^fails EIO'
+  status_of 0 "${ctl_command[@]}" "$PWD/bridge.control" status
+  says said "'disk0' is not what it was: the server's operator has closed it"
   nbdsh <<<'h.pwrite(b"3" * 512, 0)'
   kill -USR1 "${pid[writer]}"
   eventually 60 counts writer '^fails EIO' 2

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/ctl/hidden.hpp"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace rnbd::hidden_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A /proc of processes with sockets.
+struct Processes {
+  fs::path root = fs::temp_directory_path() / ("rnbd-hidden-" + std::to_string(::getpid()));
+
+  Processes() {
+    fs::create_directories(root / "proc/net");
+    std::ofstream{root / "proc/net/unix"}
+        << "Num       RefCount Protocol Flags    Type St Inode Path\n"
+           "0000: 00000002 00000000 00010000 0001 01 11 /run/rnbd/disk0.control\n"
+           "0000: 00000002 00000000 00010000 0001 01 12 run/rnbd-server/control\n"
+           "0000: 00000002 00000000 00010000 0001 01 13\n";
+  }
+  ~Processes() { fs::remove_all(root); }
+  Processes(const Processes&) = delete;
+  Processes& operator=(const Processes&) = delete;
+
+  void add(const std::string& process, const std::vector<std::string>& words,
+           const std::string& inode) const {
+    fs::create_directories(root / "proc" / process / "fd");
+    std::ofstream line{root / "proc" / process / "cmdline"};
+    for (const std::string& word : words) line << word << '\0';
+    fs::create_symlink("socket:[" + inode + "]", root / "proc" / process / "fd/7");
+  }
+
+  std::vector<std::string> hidden() const {
+    std::vector<std::string> texts;
+    const std::vector<CtlProgram> known{{"disk0", "/run/rnbd/disk0.control"},
+                                        {"server", "/x/run/rnbd-server/control"}};
+    for (const HiddenProgram& each : find_hidden_programs(root, known)) texts.push_back(each.text);
+    return texts;
+  }
+};
+
+TEST_CASE("who has a socket that is known is not hidden") {
+  const Processes processes;
+  processes.add("21", {"/usr/sbin/rnbd-bridge", "rnbd+tcp://a/b"}, "11");
+  processes.add("22", {"rnbd-server"}, "12");
+  processes.add("23", {"bash", "rnbd"}, "13");
+  CHECK(processes.hidden().empty());
+}
+
+TEST_CASE("who has no such socket is told, with what to do about it") {
+  const auto only = [](const std::vector<std::string>& words) {
+    const Processes processes;
+    processes.add("21", words, "13");
+    const auto hidden = processes.hidden();
+    return hidden.size() == 1 ? hidden.front() : "";
+  };
+  CHECK(only({"rnbd-server", "--export", "x=memory:1M"}) ==
+        "rnbd-server, process 21, is not shown: it has no control socket; start it with --control "
+        "/run/rnbd-server/control");
+  CHECK(only({"rnbd-server", "--control=none"}).find("has no control socket") != std::string::npos);
+  CHECK(only({"/sbin/rnbd-bridge", "--control", "/tmp/c"}) ==
+        "rnbd-bridge, process 21, is not shown: its control socket is elsewhere; ask it with "
+        "rnbd-ctl /tmp/c status");
+  CHECK(only({"nbdkit", "-f", "rnbd", "uri=x"})
+            .find("start it with control=/run/rnbd/NAME.control") != std::string::npos);
+  CHECK(only({"nbdkit", "memory", "1M"}).empty());
+}
+
+}  // namespace
+}  // namespace rnbd::hidden_test
