@@ -21,7 +21,7 @@ std::string word_of(CtlHealth health) {
   return std::array{"OK", "WARNING", "CRITICAL", "UNKNOWN"}.at(static_cast<std::size_t>(health));
 }
 
-/// What is critical outweighs a warning, and both outweigh what is not known.
+/// Critical outweighs a warning, and both outweigh unknown.
 int weight_of(CtlHealth health) {
   return std::array{0, 2, 3, 1}.at(static_cast<std::size_t>(health));
 }

@@ -85,8 +85,10 @@ constexpr const char* kBootHelp =
     "\nA disk that is mounted at boot: write persist, and into /etc/fstab\n  ";
 
 constexpr const char* kStatusHelp =
-    "\nExit status: 0, done; 1, not done, and standard error says why; 2, a wrong command line.\n"
-    "Of check: 0, all is well; 1, a warning; 2, critical; 3, not known.\n";
+    "\nExit status: 0, done; 1, not done, and standard error says why; 2, a wrong command line.\n";
+constexpr const char* kCheckHelp =
+    "\nExit status: 0, all is well; 1, a warning; 2, critical; 3, not known, or a wrong command "
+    "line.\n";
 
 }  // namespace
 
@@ -122,7 +124,7 @@ std::string help_on_ctl_words(const CtlAction& help) {
         "itself;"
         "\n`rnbd-ctl /run/rnbd-server/control help` tells of all.\n";
   }
-  return text + kStatusHelp;
+  return text + (help.topic == CtlVerb::check ? kCheckHelp : kStatusHelp);
 }
 
 std::string ctl_verb_like(const std::string& word) {

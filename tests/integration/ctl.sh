@@ -394,7 +394,7 @@ def answer():
     while True:
         asker, _ = control.accept()
         asker.recv(100)
-        asker.sendall(json.dumps({"session": session, "paths": [{"state": "connected"}], "devices": [{"device": name, "size": 2 << 20}]}).encode() + b"\n")
+        asker.sendall(json.dumps({"session": session, "paths": [{"address": "tcp:10.0.0.1:1234", "state": "connected"}], "devices": [{"device": name, "size": 2 << 20}]}).encode() + b"\n")
         asker.close()
 threading.Thread(target=answer, daemon=True).start()
 open(value("--pid-file"), "w").write(f"{os.getpid()}\n")
@@ -446,6 +446,12 @@ alone() {
   says said 'nbd7 is used: mounted at /mnt; end that first, or write --force'
   mapping 1 remap disk0
   says said 'mounted at /mnt'
+  mapping 1 client disconnect disk0
+  says said 'no path would be left for what is in use: disk0 is /dev/nbd7, mounted at /mnt; .* --force'
+  mapping 1 disconnect session nbd7
+  says said 'mounted at /mnt'
+  mapping 0 check disk0
+  says said '^RNBD OK - 1 session, 1 of 1 path up, 1 device, '
   mapping 0 remap disk0 force --bridge bin/bridge
   says said '^/dev/nbd7$'
   (($(grep -c -- '--map-name disk0' bridge.txt) == 2)) || fail "not mapped anew"

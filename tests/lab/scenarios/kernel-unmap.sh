@@ -37,6 +37,16 @@ used_disk() {
   mkdir -p /tmp/mnt
   mount /dev/nbd0 /tmp/mnt
   refuses_to_unmap nbd0 'nbd0 is used: mounted at /tmp/mnt; .*--force'
+  fails ctl client disconnect disk0 >refusal.txt
+  grep -E 'disk0 is /dev/nbd0, mounted at /tmp/mnt; .*--force' refusal.txt
+  ctl check disk0 | grep '^RNBD OK - 1 session, 1 of 1 path up, 1 device'
+  # By force it waits for a path, and goes on with it.
+  ctl client disconnect disk0 --force
+  ctl check disk0 >check.txt || (($? == 2)) || fail "check does not call it critical"
+  grep -E '^CRITICAL: device nbd0: its requests wait, no path for [0-9]+ s .*disconnected by command' check.txt
+  ctl recover disk0 | grep ': connected$'
+  fails ctl resize disk0 1T --wait 1 >refusal.txt
+  grep -E 'not 1099511627776 bytes, after 1 s; its server has [0-9]+ bytes: enlarge' refusal.txt
   echo more >/tmp/mnt/file
   umount /tmp/mnt
   ctl unmap disk0
