@@ -186,9 +186,10 @@ class Examiner {
       find(CtlHealth::critical, "device", called, trouble);
     } else if (state == "waiting") {
       find(CtlHealth::critical, "device", called, "its requests wait, " + trouble);
-    } else if (state == "unattended" && runs(program)) {
+    } else if (state == "recovering") {
       find(CtlHealth::warning, "device", called,
-           "it recovers: the bridge of " + program + " has not opened its device yet");
+           "it recovers: the bridge of " + program + " has not opened its device yet" +
+               (trouble.empty() ? "" : ", " + trouble));
     } else if (state == "unattended") {
       find(CtlHealth::critical, "device", called,
            "no bridge runs for it; write rnbd-ctl recover " + program);

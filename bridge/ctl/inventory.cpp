@@ -337,20 +337,36 @@ class ServerRows {
 
 bool is_server(const CtlReport& report) { return report.status.contains("sessions"); }
 
-/// The bridge is dead, or has no control socket.
-void add_orphans(CtlInventory& inventory, const std::vector<KernelDevice>& kernel_devices) {
+/// Why a bridge has not opened its device yet.
+std::string obstacle_of(const CtlJson& status) {
+  for (const CtlJson& path : list_of(status, "paths")) {
+    const std::string trouble = said_text(path, "trouble");
+    if (!trouble.empty()) return trouble;
+  }
+  return said_text(status, "trouble");
+}
+
+/// The bridge is dead, or has no control socket; or it has just started, and recovers the disk.
+void add_orphans(CtlInventory& inventory, const std::vector<CtlReport>& reports,
+                 const std::vector<KernelDevice>& kernel_devices) {
   std::set<std::string> seen;
   for (const CtlJson& row : inventory.devices) {
     if (row["devname"].is_string()) seen.insert(row["devname"]);
   }
   for (const KernelDevice& device : kernel_devices) {
     if (seen.contains(device.device)) continue;
-    inventory.devices.push_back(row_of(CtlObject::device, {{"devname", device.device},
-                                                           {"devpath", "/dev/" + device.device},
-                                                           {"state", "unattended"},
-                                                           {"uuid", device.uuid},
-                                                           {"program", device.name},
-                                                           {"direction", "import"}}));
+    const auto bridge = std::ranges::find_if(reports, [&](const CtlReport& report) {
+      return report.program.name == device.name && !is_server(report);
+    });
+    const bool runs = bridge != reports.end();
+    inventory.devices.push_back(row_of(
+        CtlObject::device, {{"devname", device.device},
+                            {"devpath", "/dev/" + device.device},
+                            {"state", runs ? "recovering" : "unattended"},
+                            {"uuid", device.uuid},
+                            {"program", device.name},
+                            {"direction", "import"},
+                            {"trouble", runs ? CtlJson(obstacle_of(bridge->status)) : CtlJson{}}}));
   }
 }
 
@@ -372,7 +388,7 @@ CtlInventory take_inventory(const std::vector<CtlReport>& reports,
       ClientRows{report, kernel_devices}.add_to(inventory);
     }
   }
-  if (side != CtlSide::server) add_orphans(inventory, kernel_devices);
+  if (side != CtlSide::server) add_orphans(inventory, reports, kernel_devices);
   return inventory;
 }
 

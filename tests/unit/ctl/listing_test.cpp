@@ -175,6 +175,18 @@ TEST_CASE("a device whose session has no path waits, and it is told since when a
   CHECK(inaccessible.devices[0]["trouble"] == "no path (tcp:a:1: inaccessible)");
 }
 
+TEST_CASE("a disk whose bridge has not opened it yet recovers, and one without a bridge does not") {
+  const CtlJson bridge = CtlJson::parse(R"({"session": null, "trouble": "", "devices": [],
+    "paths": [{"address": "tcp:a:1", "state": "connecting", "trouble": "Connection refused"}]})");
+  const CtlInventory all =
+      take_inventory({{{"disk0", "D"}, bridge, {}}},
+                     {{"nbd0", "u", "disk0"}, {"nbd1", "u", "disk1"}}, CtlSide::client);
+  REQUIRE(all.devices.size() == 2);
+  CHECK(all.devices[0]["state"] == "recovering");
+  CHECK(all.devices[0]["trouble"] == "Connection refused");
+  CHECK(all.devices[1]["state"] == "unattended");
+}
+
 TEST_CASE("a session that nobody asks for is idle, and one that fails is not") {
   const CtlInventory idle = with_changes(R"({"session": null, "devices": [], "paths": [
     {"address": "tcp:a:1", "state": "idle", "trouble": ""},
