@@ -170,7 +170,11 @@ void ServerProcess::calm() {
 void ServerProcess::accept(std::shared_ptr<Wire> wire, rtrs::ConstBytes record, NodeId client) {
   const auto parameters = rtrs::wire::decode_connect_request(record);
   if (!parameters) return world_.violate("the server cannot read a connect request of the client");
-  seen_ = Seen{*parameters, wire->session(), client};
+  // Toward a session without epochs a stranger with its uuids could pass for the server's memory of
+  // it, and only a key keeps such strangers out.
+  if ((parameters->extension.features & rtrs::wire::kFeatureExactlyOnce) != 0) {
+    seen_ = Seen{*parameters, wire->session(), client};
+  }
   judge(std::move(wire), *parameters, client, "client " + std::to_string(client));
 }
 
