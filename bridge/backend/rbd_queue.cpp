@@ -128,23 +128,23 @@ int RbdQueue::answer_at_once(const BackendRequest& request) const {
 }
 
 void RbdQueue::submit(BackendRequest& request) {
-  using Kind = RbdOperation::Kind;
   const int early = answer_at_once(request);
   if (early >= 0) return request.done(request, early);
   switch (request.operation) {
     case BackendOperation::read: {
       const std::uint64_t length = inside(request);
       std::memset(request.data + length, 0, request.length - length);
-      return length == 0 ? request.done(request, 0) : start(request, Kind::read);
+      return length == 0 ? request.done(request, 0) : start(request, RbdOperation::Kind::read);
     }
     case BackendOperation::write:
-      return start(request, Kind::write);
+      return start(request, RbdOperation::Kind::write);
     case BackendOperation::flush:
-      return start(request, Kind::flush);
+      return start(request, RbdOperation::Kind::flush);
     case BackendOperation::discard:
-      return start(request, Kind::discard);
+      return start(request, RbdOperation::Kind::discard);
     case BackendOperation::write_zeroes:
-      return start(request, request.no_unmap ? Kind::write_thick_zeroes : Kind::write_zeroes);
+      return start(request, request.no_unmap ? RbdOperation::Kind::write_thick_zeroes
+                                             : RbdOperation::Kind::write_zeroes);
     case BackendOperation::extents:
       return map(request);
     case BackendOperation::cache:

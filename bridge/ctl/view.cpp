@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Row = std::vector<std::string>;
 
-constexpr std::size_t kGap = 2;  ///< blanks between columns
+constexpr std::size_t kColumnGap = 2;  ///< blanks between columns
 
 std::string text_of(const Json& value) {
   if (value.is_null()) return "-";
@@ -49,7 +49,7 @@ std::string aligned(const std::vector<Row>& rows) {
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i) {
       line += row[i];
-      if (i + 1 < row.size()) line.append(widths[i] + kGap - row[i].size(), ' ');
+      if (i + 1 < row.size()) line.append(widths[i] + kColumnGap - row[i].size(), ' ');
     }
     text += line + "\n";
   }

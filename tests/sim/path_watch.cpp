@@ -8,7 +8,7 @@ namespace sim {
 namespace {
 
 /// Between an event and what somebody else finds of it.
-constexpr Duration kSlack = 1ms;
+constexpr Duration kTimerSlack = 1ms;
 /// A path that ends sooner, and has answered nothing, is none. docs/reliability.md.
 constexpr Duration kSoon = 2s;
 /// Of ProbePatience.
@@ -166,7 +166,7 @@ void PathWatch::check_wait(Instant asked) const {
   const Instant now = world_.now();
   const Instant awake = world_.awake_since(self_);
   const Instant deadline = std::max(good_before_, awake) + client_.no_path_timeout;
-  if (!any_joined() && now > std::max(lost_, deadline) + kSlack) {
+  if (!any_joined() && now > std::max(lost_, deadline) + kTimerSlack) {
     return world_.violate(who_ + " still waits, and no path has come for too long");
   }
   if (knobs_.storage.hang > 0 || knobs_.excuses_obstacles()) return;
