@@ -153,9 +153,10 @@ void ServerPathHost::check_complaint(const rtrs::PathEnd& end) {
   const bool complains =
       end.kind == End::broke_rule || end.kind == End::broken || end.kind == End::unproven;
   if (!complains || end.why == nullptr || refused_) return;
-  if (path_.proofs().needed() && path_.state() == rtrs::ServerPathState::connecting &&
-      has_impostors())
-    return;
+  // A stranger's hello may come between the connections of a path.
+  const bool pretended =
+      environment_.knobs.faults.strangers || (path_.proofs().needed() && has_impostors());
+  if (pretended && path_.state() == rtrs::ServerPathState::connecting) return;
   world_.violate(who() + " complains: " + end.why);
 }
 
