@@ -28,7 +28,7 @@ tl::expected<std::vector<wire::ExportName>, Failure> Connections::exports(
     const Interrupt& interrupt) {
   auto session = shared_.get(interrupt);
   if (!session) return tl::unexpected(named(session.error()));
-  auto exports = (*session)->list_exports(interrupt);
+  auto exports = (*session)->directory().exports(interrupt);
   if (!exports) return tl::unexpected(named(exports.error()));
   return exports;
 }
@@ -37,14 +37,14 @@ tl::expected<std::vector<wire::DirectoryEntry>, Failure> Connections::directory(
     const Interrupt& interrupt, std::uint32_t kinds) {
   auto session = shared_.get(interrupt);
   if (!session) return tl::unexpected(named(session.error()));
-  auto entries = (*session)->directory(interrupt, kinds);
+  auto entries = (*session)->directory().entries(interrupt, kinds);
   if (!entries) return tl::unexpected(named(entries.error()));
   return entries;
 }
 
 std::string Connections::who(const std::string& device, const Interrupt& interrupt) {
   auto session = shared_.get(interrupt);
-  return session ? (*session)->who(device, interrupt) : std::string{};
+  return session ? (*session)->directory().who(device, interrupt) : std::string{};
 }
 
 tl::expected<std::string, Failure> Connections::default_device(const Interrupt& interrupt) {
@@ -101,7 +101,8 @@ Failure Connections::advised(Failure failure) const {
 /// owner.
 Failure Connections::referred(Session& session, const std::string& device, Failure failure,
                               const Interrupt& interrupt) const {
-  const std::string uri = failure.error == ENOENT ? session.referral(device, interrupt) : "";
+  const std::string uri =
+      failure.error == ENOENT ? session.directory().referral(device, interrupt) : "";
   if (uri.empty()) return advised(std::move(failure));
   failure.text += "; the server says that it is elsewhere: use " + on_one_line(uri);
   return failure;

@@ -37,7 +37,7 @@ class Connections {
 
   /// The server's exports. Errors: EOPNOTSUPP when it cannot list them.
   tl::expected<std::vector<wire::ExportName>, Failure> exports(const Interrupt& interrupt);
-  /// As Session::directory().
+  /// As ServerDirectory::entries().
   tl::expected<std::vector<wire::DirectoryEntry>, Failure> directory(
       const Interrupt& interrupt, std::uint32_t kinds = wire::kDirectoryExports);
   /// As Session::who().

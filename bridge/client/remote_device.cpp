@@ -36,10 +36,10 @@ class Grace {
 
 RemoteDevice::RemoteDevice(std::shared_ptr<Session> session,
                            std::shared_ptr<Session::Mapping> mapping, bool read_only)
-    : Disk{session->geometry_of(*mapping), read_only},
+    : Disk{session->known_of(*mapping).geometry, read_only},
       session_{std::move(session)},
       mapping_{std::move(mapping)},
-      may_change_{session_->claimed(*mapping_)},
+      may_change_{session_->known_of(*mapping_).claimed},
       losses_told_{mapping_->handle.unflushed.told()} {
   if (!this->read_only()) mapping_->changes.add_user(this);
 }

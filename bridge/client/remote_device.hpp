@@ -33,7 +33,7 @@ class RemoteDevice final : public Disk {
   const char* access_in_words() const override;
   /// Makes this user a reader from now on.
   ///
-  /// Threads: its user's, before the first request.
+  /// Threads: the user's, before the first request.
   void refuse_changes() { read_only_ = true; }
   Session& session() { return *session_; }
   /// True if both are the same device, opened once.

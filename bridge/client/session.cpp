@@ -6,8 +6,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "bridge/client/control.hpp"
-#include "bridge/client/interruptible_wait.hpp"
+#include "bridge/client/questions.hpp"
 #include "bridge/client/remote_device.hpp"
 #include "bridge/client/uri.hpp"
 #include "bridge/protocol/printable.hpp"
@@ -90,39 +89,20 @@ tl::expected<std::shared_ptr<Session>, Failure> Session::start(const ClientMaker
   auto client = make(*session);
   if (!client) return tl::unexpected(client.error());
   session->client_ = std::move(*client);
-  session->enter_first_era();
-  if (int error = session->exchange_versions(interrupt); error != 0) {
+  const rtrs::SessionLimits limits = session->client_->limits();
+  {
+    const std::lock_guard lock{session->mutex_};
+    session->table_.enter(limits);
+  }
+  if (int error = ask_session_info(*session->client_, interrupt); error != 0) {
     if (error == EPROTO) return tl::unexpected(nonsense_from_server("a malformed session info"));
     std::string text = "the server does not answer the RNBD session info";
     const std::string trouble =
-        error == EINTR ? session->trouble_with_paths() : describe_error(error);
+        error == EINTR ? trouble_with(session->client_->paths()) : describe_error(error);
     if (!trouble.empty()) text += ": " + trouble;
     return tl::unexpected(Failure{error, text});
   }
   return session;
-}
-
-void Session::on_recall() {
-  const std::lock_guard lock{recall_mutex_};
-  for (const auto& [who, listener] : recall_listeners_) listener();
-}
-
-void Session::listen_for_recalls(const void* who, std::function<void()> listener) {
-  const std::lock_guard lock{recall_mutex_};
-  if (listener)
-    recall_listeners_[who] = std::move(listener);
-  else
-    recall_listeners_.erase(who);
-}
-
-int Session::exchange_versions(const Interrupt& interrupt) {
-  wire::SessionInfo question;
-  question.header = wire::header_of(wire::MessageType::session_info);
-  std::array<std::byte, sizeof(wire::SessionInfo)> answer{};
-  ControlOperation operation{question, answer};
-  if (int error = client_->run_control(operation, interrupt); error != 0) return error;
-  auto info = wire::decode<wire::SessionInfo>(answer, wire::MessageType::session_info_response);
-  return info && info->version != 0 ? 0 : EPROTO;
 }
 
 tl::expected<std::unique_ptr<RemoteDevice>, Failure> Session::open(const std::string& device,
@@ -152,7 +132,7 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Session::open(const std::st
     if (created) return opened;
     // Others have had it for some time.
     if (auto looked = opened->look_again(interrupt); !looked) return tl::unexpected(looked.error());
-    if (!is_lost(*mapping)) return opened;
+    if (!known_of(*mapping).lost) return opened;
   }
 }
 

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -17,8 +16,10 @@
 #include "bridge/client/device_table.hpp"
 #include "bridge/client/disk.hpp"
 #include "bridge/client/geometry.hpp"
+#include "bridge/client/lost_devices.hpp"
+#include "bridge/client/recall_listeners.hpp"
+#include "bridge/client/server_directory.hpp"
 #include "bridge/client/write_gate.hpp"
-#include "bridge/protocol/directory.hpp"
 #include "bridge/protocol/messages.hpp"
 #include "rdma/client.hpp"
 
@@ -43,6 +44,9 @@ struct DeviceStatus {
 ///
 /// Threads: any; takes no lock.
 const char* describe_error(int error);
+
+/// Why there is no connection at all; empty while one of the paths has one.
+std::string trouble_with(const std::vector<rtrs::PathStatus>& paths);
 
 /// EPROTO, for an invalid answer.
 Failure nonsense_from_server(const std::string& what);
@@ -79,7 +83,7 @@ class Session final : public rtrs::RecoveryHandler,
   bool alive() const { return client_->alive(); }
   std::string failure() const;
   /// False while no path to the server works, so that requests wait or fail.
-  bool has_path() const { return trouble_with_paths().empty(); }
+  bool has_path() const { return trouble_with(client_->paths()).empty(); }
   /// True when the server knows the extension messages of rnbdkit.
   bool has_extensions() const;
 
@@ -96,29 +100,10 @@ class Session final : public rtrs::RecoveryHandler,
                                                             const OpenOptions& options,
                                                             const Interrupt& interrupt);
 
-  /// The names of the server's exports.
-  ///
-  /// Errors: EOPNOTSUPP (a server without the extension), EOVERFLOW (more than 100,000 names),
-  /// EINTR,
-  ///         EPROTO, EIO.
-  tl::expected<std::vector<wire::ExportName>, Failure> list_exports(const Interrupt& interrupt);
-  /// The server's exports with size, rights and state, or other entries of its directory. Entries
-  /// that this version does not understand are left out. It opens nothing.
-  ///
-  /// Errors: as list_exports(), EINVAL (a server of an older version).
-  tl::expected<std::vector<wire::DirectoryEntry>, Failure> directory(
-      const Interrupt& interrupt, std::uint32_t kinds = wire::kDirectoryExports);
-  /// The addresses that the server advertises, at most kMaxAdvertised. Empty if it advertises none,
-  /// or does not know the question.
-  ///
-  /// Errors: those of the session.
-  tl::expected<std::vector<rtrs::PathAddress>, Failure> advertised(const Interrupt& interrupt);
-  /// The URI of the device at another server, according to this one; "": unknown.
-  std::string referral(const std::string& device, const Interrupt& interrupt);
-
-  /// The writer of an export, in the server's words: "'vm1' (10.0.0.5:40312) writes to it". "": no
-  /// writer, or no answer.
-  std::string who(const std::string& device, const Interrupt& interrupt);
+  /// For questions to the server about all that it has, as the session is now.
+  ServerDirectory directory() { return {*client_, era().limits}; }
+  /// For those who want to know when the server wants blocks of bricks back.
+  RecallListeners& recalls() { return recalls_; }
 
   std::vector<DeviceStatus> devices() const;
   /// The client, for callers that manage its paths.
@@ -140,11 +125,7 @@ class Session final : public rtrs::RecoveryHandler,
   void reopening_failed(rtrs::Operation& operation) override;
   std::unique_ptr<rtrs::Operation> background_job() override;
   void background_job_ended(rtrs::Operation& operation) override;
-  void on_recall() override;
-
-  /// Calls `listener` when the server wants blocks of bricks back. That happens on the client's
-  /// thread, which must not block. Null removes the listener, and waits until it does not run.
-  void listen_for_recalls(const void* who, std::function<void()> listener);
+  void on_recall() override { recalls_.recall(); }
 
  private:
   friend class RemoteDevice;
@@ -157,24 +138,24 @@ class Session final : public rtrs::RecoveryHandler,
     ChangesUnderWay changes;
   };
 
+  /// A device, as its users see it.
+  struct Known {
+    DeviceGeometry geometry;
+    bool claimed = false;
+    bool lost = false;
+  };
+
   explicit Session(rtrs::Log log);
   Era era() const;
-  void enter_first_era();
-  int exchange_versions(const Interrupt& interrupt);
-  std::vector<std::byte> room_for_page() const;
   tl::expected<void, Failure> finish_opening(Mapping& mapping, const Interrupt& interrupt);
   tl::expected<void, Failure> fetch_geometry(Mapping& mapping, const Interrupt& interrupt);
   tl::expected<DeviceGeometry, Failure> ask_geometry(Mapping& mapping, const Interrupt& interrupt);
   tl::expected<DeviceGeometry, Failure> look_again(Mapping& mapping, const Interrupt& interrupt);
-  DeviceGeometry geometry_of(const Mapping& mapping) const;
-  bool claimed(const Mapping& mapping) const;
+  Known known_of(const Mapping& mapping) const;
   int claim(Mapping& mapping, const Witness& seen, const Interrupt& interrupt);
-  int ask_claim(Mapping& mapping, const Witness& seen, wire::DeviceInfoResponse& told,
-                const Interrupt& interrupt);
   int refuse_claim(Mapping& mapping, int error, const std::string& holder = {});
   Failure not_opened(const Mapping& mapping, int error) const;
-  std::string whose(const std::string& device, int error, const Interrupt& interrupt);
-  std::string trouble_with_paths() const;
+  std::string holder_for(int error, const std::string& device, const Interrupt& interrupt);
   tl::expected<std::shared_ptr<Mapping>, Failure> join(const std::string& device,
                                                        const OpenOptions& options,
                                                        const Interrupt& interrupt, bool& created);
@@ -184,8 +165,6 @@ class Session final : public rtrs::RecoveryHandler,
   void release(const std::shared_ptr<Mapping>& mapping);
   void close_for_good(Mapping& mapping);
   void end_closing(ClientDevice& device, int error);
-  bool is_lost(const Mapping& mapping) const;
-  std::vector<std::string> note_lost(const std::vector<DeviceTable::Device>& lost);
   std::vector<std::string> adopt(const ReopenOperation& reopen);
   int reject(const ReopenOperation& reopen);
   void say(const std::vector<std::string>& complaints) const;
@@ -193,18 +172,16 @@ class Session final : public rtrs::RecoveryHandler,
 
   const rtrs::Log log_;
   std::atomic<bool> leaving_{false};
-  std::mutex recall_mutex_;                                        ///< held while listeners run
-  std::map<const void*, std::function<void()>> recall_listeners_;  ///< guarded by recall_mutex_
+  RecallListeners recalls_;
   /// Never held during calls of the client, whose thread takes it.
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  DeviceTable table_;                              ///< of Mappings; guarded by mutex_
-  std::vector<std::weak_ptr<ClientDevice>> lost_;  ///< guarded by mutex_
-  DeviceTable::Device background_job_;             ///< being closed; guarded by mutex_
-  std::string stale_;         ///< the reason for a new session; guarded by mutex_
-  std::string last_refusal_;  ///< of a reopening; guarded by mutex_
-  /// The last member: its thread calls reopen() until it is destroyed.
-  std::unique_ptr<rtrs::Client> client_;
+  DeviceTable table_;                     ///< of Mappings; guarded by mutex_
+  LostDevices lost_;                      ///< guarded by mutex_
+  DeviceTable::Device background_job_;    ///< being closed; guarded by mutex_
+  std::string stale_;                     ///< why this is another one now; guarded by mutex_
+  std::string last_refusal_;              ///< of a reopening; guarded by mutex_
+  std::unique_ptr<rtrs::Client> client_;  ///< last: its thread calls reopen() until it is gone
 };
 
 }  // namespace rnbd

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Claims the writer's reservation for a device that was opened without one.
-#include <array>
 #include <cerrno>
 
-#include "bridge/client/control.hpp"
 #include "bridge/client/interruptible_wait.hpp"
+#include "bridge/client/questions.hpp"
 #include "bridge/client/remote_device.hpp"
 #include "bridge/protocol/printable.hpp"
 
@@ -41,11 +40,6 @@ const char* RemoteDevice::access_in_words() const {
   return in_use() ? "ro, another client writes to it" : "ro";
 }
 
-bool Session::claimed(const Mapping& mapping) const {
-  std::lock_guard lock{mutex_};
-  return mapping.claimed;
-}
-
 /// For a user who knows the content as it was at `seen`. Other users of the device may write to it
 /// then, too, if they know as much.
 int Session::claim(Mapping& mapping, const Witness& seen, const Interrupt& interrupt) {
@@ -60,37 +54,24 @@ int Session::claim(Mapping& mapping, const Witness& seen, const Interrupt& inter
   for (;;) {
     const std::uint64_t asked_in = table_.era().number;
     lock.unlock();
-    wire::DeviceInfoResponse told;
-    const int error = ask_claim(mapping, seen, told, interrupt);
+    const auto [error, told] = ask_claim(*client_, mapping.handle, seen, interrupt);
     const bool final = error == EINTR || !alive();
-    const std::string holder = whose(mapping.name, error, interrupt);
+    const std::string holder = holder_for(error, mapping.name, interrupt);
     lock.lock();
     if (table_.is_past(asked_in) && !final) continue;  // the session before may have it
     mapping.claiming = false;
     changed_.notify_all();
     if (error != 0) return refuse_claim(mapping, error, holder);
-    mapping.claim_granted(seen, told);
+    mapping.claim_granted(seen, *told);
     mapping.claim_refusal.clear();
     return 0;
   }
 }
 
-int Session::ask_claim(Mapping& mapping, const Witness& seen, wire::DeviceInfoResponse& told,
-                       const Interrupt& interrupt) {
-  wire::Claim message;
-  message.header = wire::header_of(wire::MessageType::claim);
-  message.sight = seen.sight;
-  message.writer_serial = seen.writer_serial;
-  std::array<std::byte, sizeof(wire::DeviceInfoResponse)> answer{};
-  ControlOperation operation{mapping.handle, message, answer};
-  if (const int error = client_->run_control(operation, interrupt)) {
-    return error == ENOTCONN ? EIO : error;  // it was lost
-  }
-  const auto info =
-      wire::decode<wire::DeviceInfoResponse>(answer, wire::MessageType::device_info_response);
-  if (!info) return EPROTO;
-  told = *info;
-  return 0;
+/// For a refusal because of another client: " ('vm1' (10.0.0.5:40312) writes to it)", or "".
+std::string Session::holder_for(int error, const std::string& device, const Interrupt& interrupt) {
+  const std::string holder = error == EPERM ? directory().who(device, interrupt) : "";
+  return holder.empty() ? "" : " (" + on_one_line(holder) + ")";
 }
 
 /// With the session's lock held. Reports a refusal once, and not for every write.

@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
-#include "bridge/client/control.hpp"
 #include "bridge/client/interruptible_wait.hpp"
+#include "bridge/client/questions.hpp"
 #include "bridge/client/session.hpp"
 #include "bridge/protocol/printable.hpp"
 #include "bridge/protocol/uuid.hpp"
@@ -132,7 +132,7 @@ tl::expected<DeviceGeometry, Failure> Session::ask_geometry(Mapping& mapping,
   std::array<std::byte, sizeof(wire::OpenResponse)> answer{};
   if (int error = ask_open(mapping, answer, interrupt); error != 0) {
     Failure refusal = not_opened(mapping, error);
-    refusal.text += whose(mapping.name, error, interrupt);
+    refusal.text += holder_for(error, mapping.name, interrupt);
     return tl::unexpected(std::move(refusal));
   }
   auto opened = wire::decode<wire::OpenResponse>(answer, wire::MessageType::open_response);
@@ -147,13 +147,7 @@ tl::expected<DeviceGeometry, Failure> Session::ask_geometry(Mapping& mapping,
   wire::DeviceInfoResponse info;
   const bool asks = (limits->features & rtrs::wire::kFeatureUserMessages) != 0;
   if (asks) {
-    wire::DeviceInfo question;
-    question.header = wire::header_of(wire::MessageType::device_info);
-    std::array<std::byte, sizeof(wire::DeviceInfoResponse)> reply{};
-    ControlOperation ask{mapping.handle, question, reply};
-    int error = client_->run_control(ask, interrupt);
-    auto told =
-        wire::decode<wire::DeviceInfoResponse>(reply, wire::MessageType::device_info_response);
+    const auto [error, told] = ask_device_info(*client_, mapping.handle, interrupt);
     if (error != 0 || !told) {
       close_in_passing(mapping);
       if (error == 0) return tl::unexpected(nonsense_from_server("a malformed device info"));
@@ -170,29 +164,23 @@ tl::expected<DeviceGeometry, Failure> Session::ask_geometry(Mapping& mapping,
   return *geometry;
 }
 
-DeviceGeometry Session::geometry_of(const Mapping& mapping) const {
+Session::Known Session::known_of(const Mapping& mapping) const {
   std::lock_guard lock{mutex_};
-  return mapping.geometry;
+  return {mapping.geometry, mapping.claimed, !mapping.loss.empty()};
 }
 
 /// Asks for the present size of an open device. Only servers with the extension are asked; while
 /// there is no path, or no answer, it stays as large as it was.
 tl::expected<DeviceGeometry, Failure> Session::look_again(Mapping& mapping,
                                                           const Interrupt& interrupt) {
-  if (!has_extensions() || !has_path()) return geometry_of(mapping);
-  wire::DeviceInfo question;
-  question.header = wire::header_of(wire::MessageType::device_info);
-  std::array<std::byte, sizeof(wire::DeviceInfoResponse)> reply{};
-  ControlOperation ask{mapping.handle, question, reply};
+  if (!has_extensions() || !has_path()) return known_of(mapping).geometry;
   WhileAnswerable patience{interrupt, *this};
-  const int error = client_->run_control(ask, patience.interrupt());
+  const auto [error, told] = ask_device_info(*client_, mapping.handle, patience.interrupt());
   if (error == EINTR && interrupt()) {
     return tl::unexpected(
         Failure{EINTR, "interrupted while " + in_quotes(mapping.name) + " was being opened"});
   }
-  if (error != 0) return geometry_of(mapping);
-  auto told =
-      wire::decode<wire::DeviceInfoResponse>(reply, wire::MessageType::device_info_response);
+  if (error != 0) return known_of(mapping).geometry;
   if (!told) return tl::unexpected(nonsense_from_server("a malformed device info"));
   std::lock_guard lock{mutex_};
   mapping.look_again(*told);
@@ -213,7 +201,7 @@ int Session::ask_open(Mapping& mapping, rtrs::MutableBytes answer, const Interru
 
 Failure Session::not_opened(const Mapping& mapping, int error) const {
   if (!alive()) return {error, failure()};
-  const std::string trouble = error == EIO ? trouble_with_paths() : "";
+  const std::string trouble = error == EIO ? trouble_with(client_->paths()) : "";
   if (!trouble.empty()) return {error, "no path to the server works: " + trouble};
   return refused(mapping.name, mapping.options.access, error);
 }
@@ -229,16 +217,13 @@ std::vector<DeviceStatus> Session::devices() const {
   };
   std::lock_guard lock{mutex_};
   for (const auto& [name, mapping] : table_.devices()) describe(*mapping);
-  for (const auto& lost : lost_) {
-    if (const auto mapping = lost.lock()) describe(*mapping);
-  }
+  lost_.for_each(describe);
   return devices;
 }
 
-/// Why there is no connection at all; empty while there is one.
-std::string Session::trouble_with_paths() const {
+std::string trouble_with(const std::vector<rtrs::PathStatus>& paths) {
   std::string trouble;
-  for (const rtrs::PathStatus& path : client_->paths()) {
+  for (const rtrs::PathStatus& path : paths) {
     if (path.state == rtrs::PathState::connected) return "";
     if (trouble.empty()) trouble = path.trouble;
   }

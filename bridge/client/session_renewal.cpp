@@ -23,23 +23,12 @@ Era Session::era() const {
   return table_.era();
 }
 
-void Session::enter_first_era() {
-  const rtrs::SessionLimits limits = client_->limits();
-  std::lock_guard lock{mutex_};
-  table_.enter(limits);
-}
-
 std::string Session::failure() const {
   {
     std::lock_guard lock{mutex_};
     if (!stale_.empty()) return stale_;
   }
   return client_->failure();
-}
-
-bool Session::is_lost(const Mapping& mapping) const {
-  std::lock_guard lock{mutex_};
-  return !mapping.loss.empty();
 }
 
 std::unique_ptr<rtrs::Operation> Session::reopen(const rtrs::SessionLimits& limits) {
@@ -66,27 +55,16 @@ void Session::reopening_failed(rtrs::Operation& operation) {
   std::vector<std::string> complaints;
   {
     std::lock_guard lock{mutex_};
-    complaints = note_lost(table_.cut_short(static_cast<ReopenOperation&>(operation).reopened()));
+    complaints = lost_.note(table_.cut_short(static_cast<ReopenOperation&>(operation).reopened()));
   }
   say(complaints);
-}
-
-/// With the session's lock held. Returns sentences for the users.
-std::vector<std::string> Session::note_lost(const std::vector<DeviceTable::Device>& lost) {
-  std::vector<std::string> complaints;
-  std::erase_if(lost_, [](const auto& earlier) { return earlier.expired(); });
-  for (const DeviceTable::Device& device : lost) {
-    lost_.push_back(device);
-    complaints.push_back(device->loss + "; those who have it open get EIO until they open it anew");
-  }
-  return complaints;
 }
 
 /// Returns the complaints for the users.
 std::vector<std::string> Session::adopt(const ReopenOperation& reopen) {
   std::lock_guard lock{mutex_};
   const DeviceTable::Recovered recovered = table_.recovered(reopen.reopened());
-  std::vector<std::string> complaints = note_lost(recovered.lost);
+  std::vector<std::string> complaints = lost_.note(recovered.lost);
   for (const auto& [device, restarted] : recovered.unflushed) {
     complaints.push_back(
         (restarted ? "the server's machine was restarted: writes to "
@@ -104,8 +82,8 @@ int Session::reject(const ReopenOperation& reopen) {
   std::vector<std::string> complaints;
   {
     std::lock_guard lock{mutex_};
-    complaints = note_lost(table_.refused(reopen.reopened(), reopen.could_go_on_with_some(),
-                                          std::chrono::steady_clock::now()));
+    complaints = lost_.note(table_.refused(reopen.reopened(), reopen.could_go_on_with_some(),
+                                           std::chrono::steady_clock::now()));
     news = reopen.complaint() != last_refusal_;
     last_refusal_ = reopen.complaint();
     if (final) stale_ = reopen.complaint();

@@ -68,7 +68,7 @@ void SharedSession::learn_paths(Session& session, const Interrupt& interrupt) {
     if (std::exchange(learned_, true)) return;
   }
   InTime patience{interrupt, std::chrono::steady_clock::now() + config_.connect_timeout};
-  const auto advertised = session.advertised(patience.interrupt());
+  const auto advertised = session.directory().advertised(patience.interrupt());
   if (!advertised) {
     say(rtrs::LogLevel::warning, "paths=auto: the server does not tell its addresses: " +
                                      advertised.error().text + "; the next session asks again");

@@ -87,7 +87,7 @@ tl::expected<void, Failure> RemoteBrick::revoke(const Interrupt& interrupt) {
 RemoteBrick::~RemoteBrick() { on_recall(nullptr); }
 
 void RemoteBrick::on_recall(std::function<void()> listener) {
-  device_->session().listen_for_recalls(this, std::move(listener));
+  device_->session().recalls().listen(this, std::move(listener));
 }
 
 // ---- Messages ----------------------------------------------------------------------------------

@@ -181,7 +181,7 @@ SERVER_PERFORMERS = {"add", "add_path", "admit", "close", "forget", "leaves", "l
 # For ServerPath and questions: memory, users.
 SERVER_PERFORMERS |= {"give_back", "provide_chunks", "user"}
 # Of DeviceTable: they send messages, wait, and tell users (there: the checker) of the outcome.
-DEVICE_PERFORMERS = {"connect", "exchange_versions", "join", "reopen", "reopened",
+DEVICE_PERFORMERS = {"connect", "join", "reopen", "reopened",
                      "reopening_failed", "start"}
 CLIENT_EXECUTORS = ["ClientDriver", "ClientLanes", "PathDrivers", "PathDirectory", "FirstAttempts",
                     "SessionRecovery", "BackgroundJobs"]

@@ -157,7 +157,7 @@ TEST_CASE("without the extension neither device info nor a list is asked for") {
   auto opened = world.session->open("disk0", {}, {});
   REQUIRE(opened);
   CHECK_FALSE((*opened)->geometry().own_peer);
-  auto exports = world.session->list_exports({});
+  auto exports = world.session->directory().exports({});
   REQUIRE_FALSE(exports);
   CHECK(exports.error().error == EOPNOTSUPP);
   CHECK(world.client->server.count(MessageType::device_info) == 0);
@@ -200,7 +200,7 @@ TEST_CASE("addresses that a server advertises are checked, and no more than a se
                                             address("unix:/x")};
   for (int i = 2; i < 20; ++i) entries.push_back(address("tcp:10.0.0.1:" + std::to_string(i)));
   serve(world, entries);
-  const auto paths = world.session->advertised({});
+  const auto paths = world.session->directory().advertised({});
   REQUIRE(paths);
   REQUIRE(paths->size() == 8);
   CHECK(paths->front() == rtrs::PathAddress{rtrs::TransportKind::tcp, "", "10.0.0.1", 1});
@@ -215,7 +215,7 @@ TEST_CASE("a server that does not know of addresses has none, and it is asked at
   SUBCASE("one of an older version refuses") {}
   World world{options};
   world.client->server.fail = [](const Arrival&) { return EINVAL; };
-  const auto paths = world.session->advertised({});
+  const auto paths = world.session->directory().advertised({});
   REQUIRE(paths);
   CHECK(paths->empty());
   CHECK(world.count(MessageType::directory) == (asked ? 1 : 0));
@@ -225,7 +225,7 @@ TEST_CASE("who asks for addresses may leave, and nonsense is told") {
   World world;
   SUBCASE("left") {
     world.client->stalled = [](const Arrival&) { return true; };
-    const auto paths = world.session->advertised({&leave_now, nullptr});
+    const auto paths = world.session->directory().advertised({&leave_now, nullptr});
     REQUIRE_FALSE(paths);
     CHECK(paths.error().error == EINTR);
   }
@@ -234,7 +234,7 @@ TEST_CASE("who asks for addresses may leave, and nonsense is told") {
       std::fill(reply.begin(), reply.end(), std::byte{0xFF});
       return 0;
     };
-    const auto paths = world.session->advertised({});
+    const auto paths = world.session->directory().advertised({});
     REQUIRE_FALSE(paths);
     CHECK(paths.error().error == EPROTO);
   }
@@ -245,10 +245,10 @@ TEST_CASE("a referral is told by its name, and what cannot be one is left out") 
   serve(world, {{.name = "disk0", .description = "rnbd+tcp://a/disk0"},
                 referral("vm7", "rnbds+tcp://store2/vm7"),
                 referral("vm8", "rnbds+tcp://store2/vm8?tls-certificates=/root")});
-  CHECK(world.session->referral("vm7", {}) == "rnbds+tcp://store2/vm7");
-  CHECK(world.session->referral("vm8", {}) == "");
-  CHECK(world.session->referral("disk0", {}) == "");
-  const auto all = world.session->directory({});
+  CHECK(world.session->directory().referral("vm7", {}) == "rnbds+tcp://store2/vm7");
+  CHECK(world.session->directory().referral("vm8", {}) == "");
+  CHECK(world.session->directory().referral("disk0", {}) == "");
+  const auto all = world.session->directory().entries({});
   REQUIRE(all);
   CHECK(all->size() == 2);
 }
@@ -258,7 +258,7 @@ TEST_CASE("a list of exports longer than one answer is fetched page by page") {
   for (int i = 0; i < 1000; ++i) {
     world.client->server.exports.push_back({"export-" + std::to_string(i), "about it"});
   }
-  auto exports = world.session->list_exports({});
+  auto exports = world.session->directory().exports({});
   REQUIRE(exports);
   CHECK(*exports == world.client->server.exports);
   CHECK(world.client->server.count(MessageType::list_exports) > 5);
@@ -267,7 +267,7 @@ TEST_CASE("a list of exports longer than one answer is fetched page by page") {
 TEST_CASE("a list of exports without end is given up") {
   World world;
   world.client->server.exports.assign(100'001, {"export", ""});
-  const auto exports = world.session->list_exports({});
+  const auto exports = world.session->directory().exports({});
   REQUIRE_FALSE(exports);
   CHECK(exports.error().error == EOVERFLOW);
   CHECK(world.client->server.count(MessageType::list_exports) == 1);
@@ -276,7 +276,7 @@ TEST_CASE("a list of exports without end is given up") {
 TEST_CASE("a list of exports with endless descriptions is given up before it fills the memory") {
   World world;
   world.client->server.exports.assign(1000, {"export", std::string(60'000, 'x')});
-  const auto exports = world.session->list_exports({});
+  const auto exports = world.session->directory().exports({});
   REQUIRE_FALSE(exports);
   CHECK(exports.error().error == EOVERFLOW);
   CHECK(world.client->server.count(MessageType::list_exports) < 300);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The server's lists of exports, which come page by page.
+// Lists of exports, which come page by page.
+#include "bridge/client/server_directory.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
@@ -9,7 +11,6 @@
 #include "bridge/client/control.hpp"
 #include "bridge/client/directions.hpp"
 #include "bridge/client/session.hpp"
-#include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
 namespace {
@@ -72,39 +73,36 @@ Failure cannot_list() {
 
 }  // namespace
 
-std::vector<std::byte> Session::room_for_page() const {
-  return std::vector<std::byte>(std::min<std::size_t>(era().limits.max_io_size, 64 * 1024));
+bool ServerDirectory::is_there() const {
+  return (limits_.features & rtrs::wire::kFeatureUserMessages) != 0;
 }
 
-tl::expected<std::vector<wire::ExportName>, Failure> Session::list_exports(
-    const Interrupt& interrupt) {
-  if (!has_extensions()) return tl::unexpected(cannot_list());
+std::vector<std::byte> ServerDirectory::room_for_page() const {
+  return std::vector<std::byte>(std::min<std::size_t>(limits_.max_io_size, 64 * 1024));
+}
+
+tl::expected<std::vector<wire::ExportName>, Failure> ServerDirectory::exports(
+    const Interrupt& interrupt) const {
+  if (!is_there()) return tl::unexpected(cannot_list());
   const wire::ListExports question{wire::header_of(wire::MessageType::list_exports)};
-  return all_pages<wire::ExportName>(*client_, question, &wire::decode_export_page, room_for_page(),
+  return all_pages<wire::ExportName>(client_, question, &wire::decode_export_page, room_for_page(),
                                      interrupt);
 }
 
-std::string Session::who(const std::string& device, const Interrupt& interrupt) {
-  if (!has_extensions() || !wire::is_valid_device_name(device)) return "";
+std::string ServerDirectory::who(const std::string& device, const Interrupt& interrupt) const {
+  if (!is_there() || !wire::is_valid_device_name(device)) return "";
   std::vector<std::byte> answer(sizeof(wire::WhoResponse) + wire::kMaxWho);
   ControlOperation operation{wire::encode_who(device), answer};
-  if (client_->run_control(operation, interrupt) != 0) return "";
+  if (client_.run_control(operation, interrupt) != 0) return "";
   return wire::decode_who_response(answer).value_or("");
 }
 
-/// The reason of a refusal because of another writer: " ('vm1' (10.0.0.5:40312) writes to it)", or
-/// "".
-std::string Session::whose(const std::string& device, int error, const Interrupt& interrupt) {
-  const std::string holder = error == EPERM ? who(device, interrupt) : "";
-  return holder.empty() ? "" : " (" + on_one_line(holder) + ")";
-}
-
-tl::expected<std::vector<wire::DirectoryEntry>, Failure> Session::directory(
-    const Interrupt& interrupt, std::uint32_t kinds) {
-  if (!has_extensions()) return tl::unexpected(cannot_list());
+tl::expected<std::vector<wire::DirectoryEntry>, Failure> ServerDirectory::entries(
+    const Interrupt& interrupt, std::uint32_t kinds) const {
+  if (!is_there()) return tl::unexpected(cannot_list());
   wire::Directory question{wire::header_of(wire::MessageType::directory)};
   question.kinds = kinds;
-  auto all = all_pages<wire::DirectoryEntry>(*client_, question, &wire::decode_directory_page,
+  auto all = all_pages<wire::DirectoryEntry>(client_, question, &wire::decode_directory_page,
                                              room_for_page(), interrupt);
   if (!all && all.error().error == EINVAL) {
     all.error().text = "this server is of a version that has no directory of its exports";
@@ -113,15 +111,15 @@ tl::expected<std::vector<wire::DirectoryEntry>, Failure> Session::directory(
   return all;
 }
 
-tl::expected<std::vector<rtrs::PathAddress>, Failure> Session::advertised(
-    const Interrupt& interrupt) {
+tl::expected<std::vector<rtrs::PathAddress>, Failure> ServerDirectory::advertised(
+    const Interrupt& interrupt) const {
   std::vector<rtrs::PathAddress> paths;
-  if (!has_extensions()) return paths;
+  if (!is_there()) return paths;
   wire::Directory question{wire::header_of(wire::MessageType::directory)};
   question.kinds = wire::kDirectoryPaths;
   std::vector<std::byte> answer = room_for_page();
   ControlOperation operation{question, answer};
-  const int error = client_->run_control(operation, interrupt);
+  const int error = client_.run_control(operation, interrupt);
   if (error == EINVAL) return paths;
   if (error != 0) return tl::unexpected(Failure{error, describe_error(error)});
   const auto page = wire::decode_directory_page(answer);
@@ -134,9 +132,9 @@ tl::expected<std::vector<rtrs::PathAddress>, Failure> Session::advertised(
   return paths;
 }
 
-std::string Session::referral(const std::string& device, const Interrupt& interrupt) {
-  if (!has_extensions()) return "";
-  const auto all = directory(interrupt, wire::kDirectoryReferrals);
+std::string ServerDirectory::referral(const std::string& device, const Interrupt& interrupt) const {
+  if (!is_there()) return "";
+  const auto all = entries(interrupt, wire::kDirectoryReferrals);
   if (!all) return "";
   const auto found = std::ranges::find_if(*all, [&](const wire::DirectoryEntry& entry) {
     return entry.kind == wire::DirectoryKind::referral && entry.name == device;

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The questions of a session to its server that have one answer each, for callers that wait.
+#pragma once
+
+#include <optional>
+
+#include "bridge/client/device_handle.hpp"
+#include "bridge/client/geometry.hpp"
+#include "bridge/protocol/messages.hpp"
+#include "rdma/client.hpp"
+
+namespace rnbd {
+
+/// Agrees on the protocol, with which each session begins. Returns 0 or a positive errno; EPROTO:
+/// the server does not speak RNBD.
+///
+/// Threads: any, as for all of them.
+/// Source:  docs/protocol.md.
+int ask_session_info(rtrs::Client& client, const rtrs::Interrupt& interrupt);
+
+struct DeviceAnswer {
+  int error = 0;  ///< positive errno
+  /// None with an error, and where the answer makes no sense.
+  std::optional<wire::DeviceInfoResponse> info;
+};
+
+/// How an open device is now.
+DeviceAnswer ask_device_info(rtrs::Client& client, const DeviceHandle& device,
+                             const rtrs::Interrupt& interrupt);
+
+/// Asks for the right to change a device whose content is known as it was at `seen`. The error says
+/// why the server does not grant it, or is EPROTO for an answer that makes no sense.
+DeviceAnswer ask_claim(rtrs::Client& client, const DeviceHandle& device, const Witness& seen,
+                       const rtrs::Interrupt& interrupt);
+
+}  // namespace rnbd
