@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The activity logs of a mirror's members, as its client knows them.
+#pragma once
+
+#include <cstdint>
+
+#include "bridge/client/mirror/regions.hpp"
+#include "bridge/protocol/mirror.hpp"
+
+namespace rnbd::mirror {
+
+/// Says which regions may be in the activity logs, and takes regions at rest out of them. First all
+/// members flush. Regions that no change has touched since then leave the logs.
+///
+/// Invariant: while a region leaves, no change to it begins, or the order to take it out could
+///            overtake the change.
+/// Threads:   one; pure.
+class Activity {
+ public:
+  explicit Activity(const Regions& regions)
+      : regions_{regions},
+        hot_{regions.count()},
+        touched_{regions.count()},
+        leaving_{regions.count()} {}
+
+  /// A member says what it has in its log.
+  void add(const RegionMap& active) { hot_.add(active); }
+  /// A change is sent.
+  void log(const Range& range) { regions_.add(range, hot_); }
+  /// A change or flush may be sent from now on.
+  void touch(const Range& range) { regions_.add(range, touched_); }
+
+  /// No region is in a log, as far as is known.
+  bool cold() const { return hot_.empty() && idle(); }
+  bool idle() const { return step_ == Step::idle; }
+  /// No change to the range may begin.
+  bool is_leaving(const Range& range) const {
+    return step_ == Step::clearing && regions_.meets(range, leaving_);
+  }
+
+  /// `flushing` are asked to flush. Those under way must be touched again. False: nothing is to be
+  /// done.
+  bool begin(const RegionMap& kept, MemberSet flushing);
+  /// True: all have flushed, and clear() comes next.
+  bool flushed(unsigned member);
+  /// `members` are asked to take leaving() out of their logs.
+  void clear(MemberSet members);
+  const RegionMap& leaving() const { return leaving_; }
+  /// True: all have done that, and changes may begin.
+  bool cleared(unsigned member);
+  /// The member's session is over. True: as cleared().
+  bool lost(unsigned member);
+
+ private:
+  enum class Step : std::uint8_t { idle, flushing, clearing };
+
+  const Regions regions_;
+  RegionMap hot_;      ///< may be in activity logs
+  RegionMap touched_;  ///< changed since the flush was asked for
+  RegionMap leaving_;
+  Step step_ = Step::idle;
+  MemberSet waits_for_ = 0;
+};
+
+}  // namespace rnbd::mirror

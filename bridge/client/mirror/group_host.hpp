@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The orders of a mirror group to its members, and all that surrounds the group.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "bridge/protocol/mirror.hpp"
+
+namespace rnbd::mirror {
+
+/// A client's orders to a member.
+enum class Order : std::uint8_t {
+  claim,
+  view,
+  confirm,
+  maps,   ///< return the activity log and the dirty maps
+  read,   ///< `range` into the memory of `operation`.
+  write,  ///< `range` from that memory, and into the activity log
+  copy,   ///< likewise, to a member that is not in step
+  pull,   ///< likewise, but the member reads it from `source` by itself
+  flush,
+  cool,  ///< take `regions` out of the activity log
+};
+
+struct Command {
+  std::uint64_t tag = 0;  ///< comes back with the answer
+  Order order{};
+  unsigned member = 0;
+  std::uint64_t session = 0;  ///< with the member; it must not perform commands of an older one
+  std::uint64_t term = 0;
+  View view{};
+  View confirmed{};
+  std::vector<RegionMap> inherit{};
+  RegionMap regions{};
+  Range range{};
+  std::uint64_t operation = 0;
+  unsigned source = 0;  ///< member
+};
+
+struct Answer {
+  std::uint64_t tag = 0;
+  int error = 0;      ///< positive errno
+  Claimed claimed{};  ///< answer to a claim, granted or refused
+  Maps maps{};        ///< answer to the order `maps`
+};
+
+/// The surroundings of a group. None of these calls back.
+class GroupHost {
+ public:
+  virtual ~GroupHost() = default;
+  virtual void send(const Command& command) = 0;
+  /// Ends the session with a member. Its orders get no answers any more, and the member refuses
+  /// late ones. link_up() announces a new session.
+  virtual void drop(unsigned member) = 0;
+  virtual void attached() = 0;
+  /// The operation has ended. For one that the group began itself, its memory can be freed.
+  virtual void done(std::uint64_t operation) = 0;
+  /// The same, but no member in step could perform the operation. `error`: positive errno.
+  virtual void failed(std::uint64_t operation, int error) = 0;
+  /// False: delay copies that no request waits for until work().
+  virtual bool may_copy() = 0;
+  /// The group is superseded or too few members are left: no operation ends any more.
+  virtual void over() = 0;
+};
+
+struct GroupOptions {
+  unsigned members = 2;
+  std::uint32_t regions = 1;
+  std::uint64_t region_sectors = 2048;  ///< of each region; the last one may be shorter
+  std::uint64_t sectors = 0;            ///< of the disk
+  Degraded degraded = Degraded::allow;
+  std::uint64_t first_session = 1;  ///< sessions count up from here; unique among all clients
+};
+
+}  // namespace rnbd::mirror

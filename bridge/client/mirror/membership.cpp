@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Sessions with members, and how one view follows another.
+#include "bridge/client/mirror/membership.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "bridge/protocol/mirror_plant.hpp"
+
+namespace rnbd::mirror {
+
+Membership::Membership(const GroupOptions& options, GroupHost& host)
+    : options_{options},
+      host_{host},
+      sent_{host},
+      members_(options.members),
+      next_session_{options.first_session} {}
+
+MemberSet Membership::syncing() const {
+  MemberSet set = 0;
+  for (unsigned i = 0; i < options_.members; ++i)
+    if (syncs(i)) set = with(set, i);
+  return set;
+}
+
+Membership::Progress Membership::progress(unsigned number) const {
+  const Member& member = members_[number];
+  if (member.stage == Stage::down) return {};
+  if (member.stage == Stage::in_step) return {Standing::in_step, 0};
+  if (member.stage < Stage::in_step) return {Standing::waiting, 0};
+  return {Standing::resync, member.todo.count()};
+}
+
+bool Membership::gate_closed() const {
+  if (phase_ != Phase::live || (pending_.active && !RNBD_MIRROR_PLANTED(ack_before_view)))
+    return true;
+  return std::any_of(members_.begin(), members_.end(),
+                     [](const Member& member) { return member.stage >= Stage::emptying; });
+}
+
+// ---- Sessions and commands ----------------------------------------------------------------------
+
+void Membership::link_up(unsigned number) {
+  Member& member = members_[number];
+  member.session = next_session_++;
+  member.stage = Stage::up;
+  if (!rise_) claim(number);
+}
+
+void Membership::claim(unsigned member) {
+  members_[member].stage = Stage::claiming;
+  post(member, Order::claim, {});
+}
+
+void Membership::outranked(unsigned number, std::uint64_t promised) {
+  Member& member = members_[number];
+  member.stage = Stage::up;
+  member.claimed.promised = promised;
+  if (phase_ != Phase::attaching) rise_ = true;
+}
+
+void Membership::forget(unsigned member) {
+  members_[member] = Member{};
+  sent_.forget(member);
+}
+
+void Membership::post(unsigned member, Order order, SentCommand about, Command command) {
+  command.member = about.member = member;
+  command.order = about.order = order;
+  command.session = members_[member].session;
+  command.term = term_;
+  sent_.post(command, about);
+}
+
+void Membership::introduce(unsigned member) {
+  Command order;
+  order.view = order.confirmed = confirmed_;
+  post(member, Order::view, {.about = kMaxMembers}, std::move(order));
+}
+
+void Membership::ask(unsigned number, Stage stage) {
+  Member& member = members_[number];
+  member.stage = stage;
+  member.asked = in_step_;
+  member.inherit.assign(options_.members, RegionMap{options_.regions});
+  for (unsigned i = 0; i < options_.members; ++i)
+    if (has(in_step_, i) && members_[i].stage != Stage::down)
+      post(i, Order::maps, {.about = number});
+}
+
+bool Membership::learn(unsigned number, unsigned from, const Maps& maps) {
+  Member& member = members_[number];
+  if (member.stage != Stage::asking && member.stage != Stage::inheriting) return false;
+  member.asked = without(member.asked, from);
+  if (member.stage == Stage::asking)
+    member.todo.add(maps.dirty[number]);
+  else
+    for (unsigned k = 0; k < options_.members; ++k) member.inherit[k].add(maps.dirty[k]);
+  return true;
+}
+
+// ---- Attaching ----------------------------------------------------------------------------------
+
+void Membership::restart() {
+  const MemberSet carry = sent_.written();
+  pending_ = {};
+  sent_.clear();
+  if (!RNBD_MIRROR_PLANTED(no_terms)) ++term_;
+  for (unsigned i = 0; i < options_.members; ++i) {
+    Member& member = members_[i];
+    if (!RNBD_MIRROR_PLANTED(no_terms)) term_ = std::max(term_, member.claimed.promised + 1);
+    if (!has(carry, i)) continue;
+    member = Member{};
+    host_.drop(i);
+  }
+  for (unsigned i = 0; i < options_.members; ++i)
+    if (members_[i].stage != Stage::down) claim(i);
+}
+
+bool Membership::enough(MemberSet kept, const std::vector<MemberSet>& bases) const {
+  if (RNBD_MIRROR_PLANTED(shrink_below_t) && phase_ == Phase::live) return true;
+  if (RNBD_MIRROR_PLANTED(attach_any) && phase_ == Phase::attaching) return true;
+  return std::all_of(bases.begin(), bases.end(), [&](MemberSet base) {
+    return size(static_cast<MemberSet>(kept & base)) >= threshold(base, options_.degraded);
+  });
+}
+
+/// Members without a view, although the group has one. Their disk was replaced by an empty one, and
+/// the old disk may have gone on alone.
+MemberSet Membership::empty_disks(MemberSet present) const {
+  MemberSet empty = 0;
+  if (confirmed_.id == ViewId{}) return empty;
+  for (unsigned i = 0; i < options_.members; ++i)
+    if (has(present, i) && members_[i].claimed.view.id == ViewId{}) empty = with(empty, i);
+  return empty;
+}
+
+std::optional<Attachment> Membership::attachment(bool hurry) {
+  MemberSet present = 0;
+  View newest;
+  confirmed_ = {};
+  for (unsigned i = 0; i < options_.members; ++i) {
+    if (members_[i].stage != Stage::claimed) continue;
+    present = with(present, i);
+    const Claimed& claimed = members_[i].claimed;
+    if (claimed.view.id >= newest.id) newest = claimed.view;
+    if (claimed.confirmed.id >= confirmed_.id) confirmed_ = claimed.confirmed;
+  }
+  if (present == 0 || (size(present) < options_.members && !hurry)) return {};
+  const MemberSet empty = empty_disks(present);
+  std::vector<MemberSet> bases{newest.set};
+  if (!RNBD_MIRROR_PLANTED(uncommitted_base)) bases.push_back(confirmed_.set);
+  // As many as a newer view needs at least must not be able to exist among the missing.
+  for (const MemberSet base : bases) {
+    const auto missing = static_cast<MemberSet>(base & ~(present & ~empty));
+    if (size(missing) >= threshold(base, options_.degraded) && !RNBD_MIRROR_PLANTED(attach_any))
+      return {};
+  }
+  Attachment found;
+  found.candidates = static_cast<MemberSet>(newest.set & present & ~empty);
+  found.seq = RNBD_MIRROR_PLANTED(no_terms) ? newest.id.seq : 0;
+  found.inherit.assign(options_.members, RegionMap{options_.regions});
+  found.unequal = found.active = RegionMap{options_.regions};
+  MemberSet fresh = 0;  // in no view yet
+  for (unsigned i = 0; i < options_.members; ++i) {
+    if (!has(present, i)) continue;
+    const Claimed& claimed = members_[i].claimed;
+    for (unsigned k = 0; k < options_.members; ++k) found.inherit[k].add(claimed.maps.dirty[k]);
+    if (!has(found.candidates, i)) continue;
+    if (!claimed.lost_power) found.good = with(found.good, i);
+    if (claimed.view.id == ViewId{}) fresh = with(fresh, i);
+    if (!RNBD_MIRROR_PLANTED(no_al_resync)) found.unequal.add(claimed.maps.active);
+    found.active.add(claimed.maps.active);
+  }
+  // All have lost their power: flushed writes are on all of them, if none is missing.
+  if (found.good == 0 && found.candidates == (newest.set & ~empty))
+    found.good = newest.id == ViewId{} ? found.candidates
+                                       : static_cast<MemberSet>(found.candidates & ~fresh);
+  found.enough = enough(found.good, bases);
+  return found;
+}
+
+void Membership::rise() {
+  for (const Member& member : members_) term_ = std::max(term_, member.claimed.promised + 1);
+  seq_ = 0;
+}
+
+void Membership::begin_history() {
+  constexpr unsigned kHistory = 32;  // bit of the term
+  for (const Member& member : members_)
+    term_ = std::max({term_, member.claimed.promised, member.claimed.view.id.term});
+  term_ = ((term_ >> kHistory) + 1) << kHistory;
+  seq_ = 0;
+}
+
+// ---- Views --------------------------------------------------------------------------------------
+
+bool Membership::propose(MemberSet set, const std::vector<RegionMap>& inherit) {
+  if (set == 0 || (phase_ == Phase::live && !enough(set, {in_step_}))) return false;
+  pending_ = {.view = {{term_, ++seq_}, set}, .active = true};
+  for (unsigned i = 0; i < options_.members; ++i) {
+    if (!has(set, i)) continue;
+    Command order;
+    order.view = pending_.view;
+    order.confirmed = confirmed_;
+    order.inherit = inherit;
+    post(i, Order::view, {.view = pending_.view.id}, std::move(order));
+  }
+  return true;
+}
+
+bool Membership::recorded(unsigned member, const ViewId& view) {
+  if (!pending_.active || pending_.view.id != view) return false;
+  pending_.acked = with(pending_.acked, member);
+  if (!within(pending_.view.set, pending_.acked)) return false;
+  commit();
+  return true;
+}
+
+void Membership::commit() {
+  confirmed_ = pending_.view;
+  in_step_ = pending_.view.set;
+  pending_ = {};
+  const bool first = phase_ == Phase::attaching;
+  phase_ = Phase::live;
+  for (unsigned i = 0; i < options_.members; ++i) {
+    if (first && members_[i].stage == Stage::claimed && !has(in_step_, i))
+      members_[i].stage = Stage::up;
+    if (!has(in_step_, i)) continue;
+    members_[i].stage = Stage::in_step;
+    Command order;
+    order.view = confirmed_;
+    post(i, Order::confirm, {}, std::move(order));
+  }
+  if (first) host_.attached();
+  rise_ = false;
+  for (unsigned i = 0; i < options_.members; ++i)
+    if (members_[i].stage == Stage::up) claim(i);
+}
+
+void Membership::end() {
+  phase_ = Phase::over;
+  pending_ = {};
+  sent_.clear();
+}
+
+}  // namespace rnbd::mirror

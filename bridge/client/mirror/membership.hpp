@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The members of a mirror group, as its client knows them, and the views on which they agree.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "bridge/client/mirror/group_host.hpp"
+#include "bridge/client/mirror/sent_commands.hpp"
+#include "bridge/protocol/mirror.hpp"
+
+namespace rnbd::mirror {
+
+/// The outcome of all claims, for a client that attaches.
+struct Attachment {
+  MemberSet candidates = 0;        ///< of the newest view that are there
+  MemberSet good = 0;              ///< of these, with all that was flushed
+  bool enough = false;             ///< they may be the next view
+  std::uint32_t seq = 0;           ///< of the view before
+  std::vector<RegionMap> inherit;  ///< per member: the regions that it lacks
+  RegionMap unequal;               ///< regions that an unclean end may have left different
+  RegionMap active;                ///< regions in activity logs
+};
+
+/// Claims members, has them agree on views, and knows in which stage each of them is. The view is
+/// the set of members in step. It is in force when all of its members have recorded it.
+///
+/// Invariant: a term or session that was used once is never used again.
+/// Threads:   one; pure.
+/// Source:    docs/mirror.md.
+class Membership {
+ public:
+  enum class Phase : std::uint8_t { attaching, live, over };
+  /// The stages of a member without a session (`down`), from its first contact to `in_step`, and of
+  /// its resync. From `draining` on it gets all new writes.
+  enum class Stage : std::uint8_t {
+    down,
+    up,
+    claiming,
+    claimed,
+    in_step,
+    draining,
+    asking,
+    copying,
+    emptying,
+    flushing,
+    inheriting,
+    joining,
+  };
+  struct Member {
+    Stage stage = Stage::down;
+    std::uint64_t session = 0;
+    Claimed claimed;
+    std::vector<std::uint64_t> older;  ///< running operations that were not sent to it
+    RegionMap todo;
+    MemberSet asked = 0;  ///< members that were asked for maps
+    std::vector<RegionMap> inherit;
+    bool pulls = false;       ///< it can read from other members
+    bool introduced = false;  ///< it knows of a view
+    RegionMap repaired;       ///< regions that it could not read, and that were rewritten
+  };
+  enum class Standing : std::uint8_t { away, waiting, resync, in_step };
+  struct Progress {
+    Standing standing = Standing::away;
+    std::uint32_t left = 0;  ///< regions to copy
+  };
+
+  Membership(const GroupOptions& options, GroupHost& host);
+
+  Member& operator[](unsigned member) { return members_[member]; }
+  Phase phase() const { return phase_; }
+  MemberSet in_step() const { return in_step_; }
+  std::uint64_t term() const { return term_; }
+  bool proposes() const { return pending_.active; }
+  /// The members on which the next view is based.
+  MemberSet base() const { return pending_.active ? pending_.view.set : in_step_; }
+  /// It is told of all changes, but not in step.
+  bool syncs(unsigned member) const { return members_[member].stage >= Stage::draining; }
+  MemberSet syncing() const;
+  Progress progress(unsigned member) const;
+  /// A member that joins must miss nothing, and a view that is not recorded yet permits nothing.
+  bool gate_closed() const;
+
+  // Sessions.
+  void link_up(unsigned member);
+  /// Another client has been there: `promised` is its term.
+  void outranked(unsigned member, std::uint64_t promised);
+  /// A member that promised a higher term comes back only to a client with a still higher one.
+  bool must_rise() const { return rise_ && !gate_closed(); }
+  void forget(unsigned member);
+
+  // Commands.
+  SentCommands& sent() { return sent_; }
+  void post(unsigned member, Order order, SentCommand about, Command command = {});
+  /// A new member learns of the view before it is in one itself. From then on it is told from an
+  /// empty disk that came in its place.
+  void introduce(unsigned member);
+  /// Asks all in step for the regions that others lack.
+  void ask(unsigned member, Stage stage);
+  /// The answer of `from`. False: nobody waits for it.
+  bool learn(unsigned member, unsigned from, const Maps& maps);
+
+  // Attaching.
+  /// Begins anew with a term that is above all that is known. A session that may still carry a copy
+  /// ends: it must not arrive behind newer changes.
+  void restart();
+  /// None: members are missing that may know better, and may yet come.
+  std::optional<Attachment> attachment(bool hurry);
+  /// Views are numbered from here on.
+  void begin_views(std::uint32_t before) { seq_ = before; }
+  /// The term is above all that members know from now on.
+  void rise();
+  /// Likewise, and a history of its own begins.
+  void begin_history();
+
+  // Views.
+  /// False: it would be too few.
+  bool propose(MemberSet set, const std::vector<RegionMap>& inherit);
+  /// A member has recorded it. True: all have, and it is in force.
+  bool recorded(unsigned member, const ViewId& view);
+  void end();
+
+ private:
+  struct Pending {
+    View view{};
+    MemberSet acked = 0;
+    bool active = false;
+  };
+
+  void claim(unsigned member);
+  bool enough(MemberSet kept, const std::vector<MemberSet>& bases) const;
+  MemberSet empty_disks(MemberSet present) const;
+  void commit();
+
+  const GroupOptions options_;
+  GroupHost& host_;
+  SentCommands sent_;
+  Phase phase_ = Phase::attaching;
+  std::uint64_t term_ = 1;
+  std::uint32_t seq_ = 0;
+  MemberSet in_step_ = 0;
+  View confirmed_;
+  Pending pending_;
+  bool rise_ = false;  ///< a member knows a higher term
+  std::vector<Member> members_;
+  std::uint64_t next_session_;
+};
+
+}  // namespace rnbd::mirror
