@@ -2,13 +2,9 @@
 // The life of a mirror: its thread, its members, and when its group begins and ends.
 #include "bridge/client/mirror/mirror.hpp"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <span>
-#include <system_error>
 #include <utility>
 
 #include "bridge/client/interruptible_wait.hpp"
@@ -22,38 +18,21 @@ constexpr std::chrono::seconds kPatience{3};
 constexpr std::chrono::seconds kCoolPeriod{5};
 constexpr std::chrono::seconds kPartWithin{2};
 
-ClientConfig config_of_member(const ClientConfig& whole, std::size_t member) {
-  ClientConfig config = whole;
-  config.paths = whole.mirror->members[member];
-  config.mirror.reset();
-  config.lanes = 1;
-  config.access = wire::AccessMode::read_write;
-  config.is_member = true;
-  config.control.clear();
-  return config;
-}
-
 }  // namespace
 
 Mirror::Mirror(const ClientConfig& config, rtrs::Log log)
     : config_{config},
-      log_{std::move(log)},
-      wake_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)},
-      members_(config.mirror->members.size()) {
-  if (wake_ < 0) throw std::system_error{errno, std::generic_category(), "eventfd"};
-  for (unsigned i = 0; i < members_.size(); ++i) {
-    const auto on_open = [this, i](std::unique_ptr<OpenMember> open) {
-      const auto shared = std::make_shared<std::unique_ptr<OpenMember>>(std::move(open));
-      post([this, i, shared] { opened(i, std::move(*shared)); });
-    };
-    members_[i].link = std::make_unique<MemberLink>(config_of_member(config, i), log_, on_open);
-  }
+      links_{config, log,
+             [this](unsigned member, std::unique_ptr<OpenMember> open) {
+               const auto shared = std::make_shared<std::unique_ptr<OpenMember>>(std::move(open));
+               door_.post([this, member, shared] { opened(member, std::move(*shared)); });
+             }},
+      members_(config.mirror->members.size()),
+      report_{config.device, std::move(log), members_.size()} {
+  for (unsigned i = 0; i < members_.size(); ++i) members_[i].link = &links_[i];
 }
 
-Mirror::~Mirror() {
-  leave();
-  ::close(wake_);
-}
+Mirror::~Mirror() { leave(); }
 
 // ---- For its users ------------------------------------------------------------------------------
 
@@ -80,7 +59,7 @@ tl::expected<void, Failure> Mirror::attach(const Interrupt& interrupt) {
   if (live_) return {};
   lock.unlock();
   return tl::unexpected(
-      Failure{ETIMEDOUT, "too few members of the mirror can be used: " + troubles()});
+      Failure{ETIMEDOUT, "too few members of the mirror can be used: " + links_.troubles()});
 }
 
 DeviceGeometry Mirror::geometry() const {
@@ -98,7 +77,7 @@ void Mirror::leave() {
     const std::lock_guard lock{mutex_};
     if (!std::exchange(running_, false)) return;
   }
-  post([this] {
+  door_.post([this] {
     end_all(EIO);
     stop_by_ = Clock::now() + kPartWithin;
   });
@@ -107,28 +86,10 @@ void Mirror::leave() {
 
 // ---- The loop -----------------------------------------------------------------------------------
 
-void Mirror::post(std::function<void()> function) {
-  const std::lock_guard lock{mutex_};
-  posted_.push_back(std::move(function));
-  wake_up();
-}
-
-/// Wakes the thread once for several requests.
-void Mirror::wake_up() {
-  if (!std::exchange(woken_, true)) eventfd_write(wake_, 1);
-}
-
 /// Jobs of lanes come first, because other calls are cancelled after them.
 void Mirror::run_posted() {
-  eventfd_t ignored;
-  eventfd_read(wake_, &ignored);
   std::vector<std::function<void()>> posted;
-  {
-    const std::lock_guard lock{mutex_};
-    posted.swap(posted_);
-    arriving_.swap(arrived_);
-    woken_ = false;
-  }
+  door_.take(arriving_, posted);
   for (const CallPtr& call : arriving_) accept(call);
   arriving_.clear();
   for (const auto& function : posted) function();
@@ -143,13 +104,13 @@ void Mirror::loop() {
     settle();
     if (resume_at_ && Clock::now() >= *resume_at_) resume();
     if (Clock::now() >= next_tick_) tick();
-    publish();
+    answers_.publish();
   }
   part();
 }
 
 void Mirror::wait() {
-  polled_.assign(1, {.fd = wake_, .events = POLLIN, .revents = 0});
+  polled_.assign(1, {.fd = door_.descriptor(), .events = POLLIN, .revents = 0});
   bool more = false;
   for (Member& member : members_) {
     member.first = polled_.size();
@@ -242,12 +203,6 @@ void Mirror::settle() {
   } while (collect() || over_ || attached_);
 }
 
-/// All answers of this turn, with one wake-up for each lane.
-void Mirror::publish() {
-  for (MirrorLane* lane : answered_) lane->publish();
-  answered_.clear();
-}
-
 void Mirror::tick() {
   const auto now = Clock::now();
   next_tick_ = now + kTick;
@@ -281,7 +236,7 @@ void Mirror::part() {
     member.link->leave(std::move(member.open));
   }
   run_posted();  // closes devices opened in the last moment, with their memory
-  publish();
+  answers_.publish();
   group_.reset();
 }
 

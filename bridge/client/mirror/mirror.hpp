@@ -18,10 +18,13 @@
 
 #include "bridge/client/config.hpp"
 #include "bridge/client/disk.hpp"
+#include "bridge/client/mirror/call.hpp"
 #include "bridge/client/mirror/group.hpp"
-#include "bridge/client/mirror/member_link.hpp"
+#include "bridge/client/mirror/member_links.hpp"
 #include "bridge/client/mirror/member_order.hpp"
+#include "bridge/client/mirror/mirror_door.hpp"
 #include "bridge/client/mirror/mirror_lane.hpp"
+#include "bridge/client/mirror/standing_report.hpp"
 #include "bridge/client/write_gate.hpp"
 
 namespace rnbd::mirror {
@@ -104,20 +107,6 @@ class Mirror final : public LaneSource,
   using Clock = std::chrono::steady_clock;
   using Bytes = std::vector<std::byte>;
 
-  /// A user's request: from a waiting caller, or a job of a lane.
-  struct Call {
-    Transfer transfer;
-    MirrorLane* lane = nullptr;
-    rtrs::LaneLoop::Job* job = nullptr;
-    std::uint64_t number = 0;  ///< of those from lanes
-    Bytes own;                 ///< a copy of the data after its caller has left
-    std::optional<Clock::time_point> left;
-    int failure = 0;     ///< a member's answer
-    bool ended = false;  ///< guarded by answer_mutex_, as the next
-    int error = 0;
-    std::condition_variable answered;
-  };
-  using CallPtr = std::shared_ptr<Call>;
   /// A command on its way to a member.
   struct Task {
     rtrs::LaneLoop::Job job;
@@ -142,17 +131,14 @@ class Mirror final : public LaneSource,
   };
   using Tasks = std::vector<std::unique_ptr<Task>>;
   struct Member {
-    std::unique_ptr<MemberLink> link;
+    MemberLink* link = nullptr;
     std::unique_ptr<OpenMember> open;
     std::uint64_t epoch = 0;  ///< counts its sessions
     Tasks tasks;
     bool lost_power = false;  ///< from the answer to the claim
     bool discarded = false;
     std::optional<Clock::time_point> without_path;
-    std::uint32_t to_copy = 0;
-    Group::Standing told = Group::Standing::away;
-    int failure = 0;  ///< errno of the answer that the group is at
-    unsigned told_tenths = 0;
+    int failure = 0;        ///< errno of the answer that the group is at
     std::size_t first = 0;  ///< in polled_
     std::size_t count = 0;
     bool started = false;
@@ -180,8 +166,6 @@ class Mirror final : public LaneSource,
 
   // The loop.
   void loop();
-  void post(std::function<void()> function);
-  void wake_up();
   void run_posted();
   void serve();
   void wait();
@@ -189,7 +173,6 @@ class Mirror final : public LaneSource,
   bool collect();
   void tick();
   void settle();
-  void publish();
   bool may_stop(Clock::time_point now) const;
   void part();
   void rest(const Own& copied);
@@ -197,7 +180,6 @@ class Mirror final : public LaneSource,
 
   // Members.
   void opened(unsigned member, std::unique_ptr<OpenMember> open);
-  std::string complaint(const OpenMember& open) const;
   void begin_group(const OpenMember& open);
   void lost(unsigned member);
   void check_links(Clock::time_point now);
@@ -208,54 +190,37 @@ class Mirror final : public LaneSource,
   // Calls.
   void accept(const CallPtr& call);
   void submit(std::uint64_t id, Call& call);
-  void end(Call& call, int error);
   void end_all(int error);
   void give_up(const CallPtr& call);
   void give_up(std::uint64_t id, Call& call);
-  void take_over(Call& call);
   void free_of(std::uint64_t id, Call& call);
 
-  void say(rtrs::LogLevel level, const std::string& text) const;
   void report();
-  void report(Member& member, const Group::Progress& progress);
-  void report_loss(Member& member);
   tl::expected<void, Failure> ask(std::function<tl::expected<void, Failure>()> question);
-  tl::expected<unsigned, Failure> member_named(const std::string& server) const;
-  std::string dangers_of_forcing(unsigned member) const;
   tl::expected<void, Failure> force_now(unsigned member);
   tl::expected<void, Failure> discard_now(unsigned member);
-  std::string uri_of(unsigned member) const;
-  std::string uri() const;
-  std::string server_of(unsigned member) const;
-  std::string troubles() const;
-
   const ClientConfig config_;
-  const rtrs::Log log_;
   WriteGate gate_;
-  int wake_;  ///< eventfd
+  MirrorDoor door_;
+  CallAnswers answers_;
+  MemberLinks links_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::function<void()>> posted_;  ///< guarded by mutex_, as the next
-  std::vector<CallPtr> arrived_;               ///< from lanes
-  std::uint64_t arrivals_ = 0;                 ///< number of the newest of them
-  bool woken_ = false;                         ///< since the thread looked
-  bool running_ = false;
+  bool running_ = false;  ///< guarded by mutex_, as the next
   bool live_ = false;
   std::string dead_;  ///< the reason why the mirror is dead
   DeviceGeometry geometry_;
   MirrorStatus published_;
 
-  std::mutex answer_mutex_;
-
   // The thread's own.
   Clock::time_point turn_{};  ///< when the loop last woke up
   std::vector<Member> members_;
+  StandingReport report_;
   std::unique_ptr<Group> group_;
   GroupShape shape_;
   std::map<std::uint64_t, CallPtr> calls_;
   std::vector<CallPtr> arriving_;
-  std::vector<MirrorLane*> answered_;  ///< lanes with jobs that have ended
   std::map<std::uint64_t, Own> own_;
   Tasks spare_;
   std::vector<pollfd> polled_;
@@ -272,8 +237,6 @@ class Mirror final : public LaneSource,
   Clock::time_point last_request_{};
   std::optional<Clock::time_point> resume_at_;  ///< copies pause until then
   bool forced_ = false;
-  std::uint64_t losses_ = 0;
-  std::uint64_t returns_ = 0;
   std::thread thread_;
 };
 

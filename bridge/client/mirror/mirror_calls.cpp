@@ -2,7 +2,6 @@
 // The requests of a mirror's users, and the group's commands on their way to members.
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "bridge/client/mirror/mirror.hpp"
@@ -30,18 +29,11 @@ Range sectors_of(const Transfer& transfer) {
 // ---- Calls --------------------------------------------------------------------------------------
 
 int Mirror::run(const Transfer& transfer, const Interrupt& interrupt) {
-  constexpr std::chrono::milliseconds kAsk{250};
   const auto call = std::make_shared<Call>();
   call->transfer = transfer;
-  post([this, call] { accept(call); });
-  bool left = false;
-  std::unique_lock lock{answer_mutex_};
-  while (!call->answered.wait_for(lock, kAsk, [&] { return call->ended; })) {
-    if (left || !interrupt()) continue;
-    left = true;
-    post([this, call] { give_up(call); });
-  }
-  return call->error;
+  door_.post([this, call] { accept(call); });
+  const auto leave = [&] { door_.post([this, call] { give_up(call); }); };
+  return answers_.wait(*call, interrupt, leave);
 }
 
 std::unique_ptr<rtrs::LaneLoop> Mirror::take_lane(unsigned /*lane*/) {
@@ -49,25 +41,12 @@ std::unique_ptr<rtrs::LaneLoop> Mirror::take_lane(unsigned /*lane*/) {
 }
 
 void Mirror::take(MirrorLane& lane, const std::vector<rtrs::LaneLoop::Job*>& jobs) {
-  const std::lock_guard lock{mutex_};
-  for (rtrs::LaneLoop::Job* const job : jobs) {
-    const CallPtr& call = arrived_.emplace_back(std::make_shared<Call>());
-    call->transfer = static_cast<const TransferOperation&>(*job->operation).transfer();
-    call->lane = &lane;
-    call->job = job;
-    call->number = ++arrivals_;
-  }
-  wake_up();
+  door_.arrive(lane, jobs);
 }
 
 /// It may end meanwhile, and its memory be that of a later job.
 void Mirror::give_up(rtrs::LaneLoop::Job& job) {
-  std::uint64_t newest = 0;
-  {
-    const std::lock_guard lock{mutex_};
-    newest = arrivals_;
-  }
-  post([this, &job, newest] {
+  door_.post([this, &job, newest = door_.newest()] {
     const auto found = std::ranges::find_if(calls_, [&](const auto& entry) {
       return entry.second->job == &job && entry.second->number <= newest;
     });
@@ -76,7 +55,7 @@ void Mirror::give_up(rtrs::LaneLoop::Job& job) {
 }
 
 void Mirror::accept(const CallPtr& call) {
-  if (superseded_ || stop_by_) return end(*call, EIO);
+  if (superseded_ || stop_by_) return answers_.end(*call, EIO);
   const std::uint64_t id = next_call_++;
   calls_.emplace(id, call);
   last_request_ = Clock::now();
@@ -87,23 +66,13 @@ void Mirror::submit(std::uint64_t id, Call& call) {
   group_->submit(kind_of(call.transfer.operation), id, sectors_of(call.transfer));
 }
 
-void Mirror::end(Call& call, int error) {
-  const std::lock_guard lock{answer_mutex_};
-  if (call.ended) return;
-  call.ended = true;
-  call.error = error;
-  if (call.lane == nullptr) return call.answered.notify_all();
-  call.lane->end(*std::exchange(call.job, nullptr), error);
-  if (std::ranges::find(answered_, call.lane) == answered_.end()) answered_.push_back(call.lane);
-}
-
 /// Only while the group is not live: it would go on with them.
 void Mirror::end_all(int error) {
   for (auto& [id, call] : std::map{calls_}) {
     if (group_ != nullptr && group_->live()) {
       give_up(id, *call);
     } else {
-      end(*call, error);
+      answers_.end(*call, error);
       calls_.erase(id);
     }
   }
@@ -117,19 +86,20 @@ void Mirror::done(std::uint64_t operation) {
   const auto found = calls_.find(operation);
   if (found == calls_.end()) return;
   const bool flush = found->second->transfer.operation == IoOperation::flush;
-  end(*found->second, flush && std::exchange(lossy_, false) ? EIO : 0);
+  answers_.end(*found->second, flush && std::exchange(lossy_, false) ? EIO : 0);
   calls_.erase(found);
 }
 
 void Mirror::failed(std::uint64_t operation, int error) {
   if (operation >= Group::kOwn) {
     own_.erase(operation);
-    return say(rtrs::LogLevel::error,
-               "a region cannot be read from any server in step, so the others do not get it; if "
-               "they have better copies of the disk, stop this client and see docs/mirror.md");
+    return report_.say(
+        rtrs::LogLevel::error,
+        "a region cannot be read from any server in step, so the others do not get it; if "
+        "they have better copies of the disk, stop this client and see docs/mirror.md");
   }
   const auto call = calls_.extract(operation);
-  if (call) end(*call.mapped(), error);
+  if (call) answers_.end(*call.mapped(), error);
 }
 
 void Mirror::give_up(const CallPtr& call) {
@@ -142,7 +112,7 @@ void Mirror::give_up(const CallPtr& call) {
 void Mirror::give_up(std::uint64_t id, Call& call) {
   if (group_ == nullptr || !group_->live()) {
     const auto kept = calls_.extract(id);
-    return end(call, EINTR);
+    return answers_.end(call, EINTR);
   }
   if (!call.left) call.left = Clock::now();
   free_of(id, call);
@@ -160,22 +130,8 @@ void Mirror::free_of(std::uint64_t id, Call& call) {
     members_[i].link->set_trouble("it has not answered for long, while its client had to leave");
     lost(i);
   }
-  take_over(call);
-  end(call, EINTR);
-}
-
-/// From here on the data are the mirror's own.
-void Mirror::take_over(Call& call) {
-  Transfer& transfer = call.transfer;
-  const bool has_data = transfer.into != nullptr || transfer.from != nullptr;
-  if (!has_data || !call.own.empty()) return;
-  call.own.resize(transfer.length);
-  if (transfer.from != nullptr) {
-    std::memcpy(call.own.data(), transfer.from, transfer.length);
-    transfer.from = call.own.data();
-  } else {
-    transfer.into = call.own.data();
-  }
+  call.take_over();
+  answers_.end(call, EINTR);
 }
 
 // ---- Commands on their way ----------------------------------------------------------------------
@@ -199,7 +155,7 @@ void Mirror::send(const Command& command) {
       const std::size_t room = open.geometry().max_io;
       const bool pulls = command.order == Order::pull;
       task.message.emplace(command, shape_, open.device->handle(), room,
-                           pulls ? uri_of(command.source) : std::string{});
+                           pulls ? links_.uri_of(command.source) : std::string{});
     }
   }
   start(task);

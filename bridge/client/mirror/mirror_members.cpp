@@ -32,6 +32,18 @@ DeviceGeometry geometry_of_mirror(DeviceGeometry geometry) {
   return geometry;
 }
 
+/// "", or why its device cannot stand beside the others'.
+std::string complaint_about(const DeviceGeometry& geometry, const DeviceGeometry& others) {
+  if (geometry.size != others.size)
+    return "its disk has " + std::to_string(geometry.size) + " bytes, that of another member " +
+           std::to_string(others.size) + "; give all the same size";
+  if (geometry.block > others.block)
+    return "its blocks have " + std::to_string(geometry.block) +
+           " bytes, those of another member " + std::to_string(others.block) +
+           "; name a server with the larger ones first";
+  return "";
+}
+
 }  // namespace
 
 void Mirror::opened(unsigned number, std::unique_ptr<OpenMember> open) {
@@ -40,7 +52,7 @@ void Mirror::opened(unsigned number, std::unique_ptr<OpenMember> open) {
   if (member.discarded) return member.link->let_go(std::move(open));
   if (open->config != member.link->config()) return member.link->renew(std::move(open));
   if (group_ == nullptr) begin_group(*open);
-  if (const std::string wrong = complaint(*open); !wrong.empty()) {
+  if (const std::string wrong = complaint_about(open->geometry(), geometry_); !wrong.empty()) {
     member.link->set_trouble(wrong);
     return member.link->renew(std::move(open));
   }
@@ -71,24 +83,12 @@ void Mirror::begin_group(const OpenMember& open) {
   if (geometry_.size == 0) geometry_ = geometry_of_mirror(geometry);
 }
 
-/// "", or why its device cannot stand beside the others'.
-std::string Mirror::complaint(const OpenMember& open) const {
-  const DeviceGeometry& geometry = open.geometry();
-  if (geometry.size != geometry_.size)
-    return "its disk has " + std::to_string(geometry.size) + " bytes, that of another member " +
-           std::to_string(geometry_.size) + "; give all the same size";
-  if (geometry.block > geometry_.block)
-    return "its blocks have " + std::to_string(geometry.block) +
-           " bytes, those of another member " + std::to_string(geometry_.block) +
-           "; name a server with the larger ones first";
-  return "";
-}
-
 /// Ends its session; the next one is made.
 void Mirror::drop(unsigned number) {
   Member& member = members_[number];
   if (member.open == nullptr) return;
-  if (group_ != nullptr && has(group_->in_step(), number)) report_loss(member);
+  if (group_ != nullptr && has(group_->in_step(), number))
+    report_.lost(number, member.link->server(), member.link->trouble(), member.failure);
   cancel_tasks(member);
   member.open->loop.reset();
   if (member.discarded) return member.link->let_go(std::move(member.open));
@@ -149,10 +149,11 @@ void Mirror::begin_anew() {
   }
   for (auto& [id, call] : std::map{calls_}) {
     if (call->failure == 0) continue;
-    end(*call, call->failure);
+    answers_.end(*call, call->failure);
     calls_.erase(id);
   }
-  say(rtrs::LogLevel::error, "too few members are left; requests wait until there are enough");
+  report_.say(rtrs::LogLevel::error,
+              "too few members are left; requests wait until there are enough");
 }
 
 /// Another client has written: the users' knowledge of the disk is no longer true.
@@ -169,7 +170,7 @@ void Mirror::end_for_good() {
   if (!dead_.empty()) return;
   dead_ = "another client has taken the mirror over and may have written; connect anew";
   changed_.notify_all();
-  say(rtrs::LogLevel::error, dead_);
+  report_.say(rtrs::LogLevel::error, dead_);
 }
 
 }  // namespace rnbd::mirror

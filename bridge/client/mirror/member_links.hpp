@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The ways to all members of a mirror, and the names of the members.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "bridge/client/config.hpp"
+#include "bridge/client/mirror/member_link.hpp"
+
+namespace rnbd::mirror {
+
+/// Says for people and for the members where each member is, and why one is away.
+///
+/// Threads: any.
+class MemberLinks {
+ public:
+  using OnOpen = std::function<void(unsigned member, std::unique_ptr<OpenMember>)>;
+
+  /// `config`: of the mirror. `on_open` is called from the thread of a link.
+  MemberLinks(const ClientConfig& config, const rtrs::Log& log, const OnOpen& on_open);
+
+  MemberLink& operator[](unsigned member) { return *links_[member]; }
+  /// `host:port`
+  std::string server(unsigned member) const { return links_[member]->server(); }
+  /// Errors: ENOENT, with the names of all.
+  tl::expected<unsigned, rtrs::Failure> named(const std::string& server) const;
+  /// "a:1234 (why), b:1234 (why)"
+  std::string troubles() const;
+  /// An operator has to know it before the others are done without.
+  std::string dangers_of_forcing(unsigned member) const;
+
+  /// A member's device, as another member finds it.
+  std::string uri_of(unsigned member) const;
+  /// The mirror, with the servers that it has now.
+  std::string uri() const;
+
+ private:
+  const std::string scheme_;
+  const std::string device_;
+  const wire::Uuid group_;
+  std::vector<std::unique_ptr<MemberLink>> links_;
+};
+
+}  // namespace rnbd::mirror

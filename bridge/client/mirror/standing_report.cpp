@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/client/mirror/standing_report.hpp"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "rdma/log_about.hpp"
+
+namespace rnbd::mirror {
+
+StandingReport::StandingReport(std::string device, rtrs::Log log, std::size_t members)
+    : device_{std::move(device)}, log_{std::move(log)}, told_(members) {}
+
+void StandingReport::say(rtrs::LogLevel level, const std::string& text) const {
+  const rtrs::LogAbout about{{.event = "mirror", .device = device_}};
+  if (log_) log_(level, "mirror " + device_ + ": " + text);
+}
+
+void StandingReport::progress(unsigned member, const std::string& server,
+                              const Membership::Progress& progress, unsigned region_shift) {
+  using Standing = Membership::Standing;
+  Told& told = told_[member];
+  const Standing before = std::exchange(told.standing, progress.standing);
+  if (progress.standing == Standing::resync) {
+    if (before != Standing::resync) told.to_copy = told.tenths = 0;
+    told.to_copy = std::max(told.to_copy, progress.left);
+    const std::uint64_t copied = told.to_copy - progress.left;
+    const auto tenths = static_cast<unsigned>(told.to_copy == 0 ? 0 : copied * 10 / told.to_copy);
+    if (tenths <= told.tenths && before == Standing::resync) return;
+    told.tenths = tenths;
+    const std::uint64_t left = std::uint64_t{progress.left} << region_shift >> 20;
+    return say(rtrs::LogLevel::info,
+               server + " is being brought up to date: " + std::to_string(tenths * 10) + " %, " +
+                   std::to_string(left) + " MiB left");
+  }
+  if (progress.standing == before) return;
+  if (progress.standing == Standing::in_step) {
+    ++returns_;
+    told.to_copy = 0;
+    say(rtrs::LogLevel::info, server + " is in step");
+  }
+}
+
+void StandingReport::lost(unsigned member, const std::string& server, const std::string& trouble,
+                          int error) {
+  ++losses_;
+  told_[member].standing = Membership::Standing::away;
+  std::string why = trouble;
+  if (why.empty()) {
+    why = "see its log";
+    if (error != 0) why += ", " + std::generic_category().message(error);
+  }
+  say(rtrs::LogLevel::warning, server + " is lost; the others go on: " + why);
+}
+
+}  // namespace rnbd::mirror
