@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The parts of a mirror's client, each by its own rules.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "bridge/client/mirror/activity.hpp"
+#include "bridge/client/mirror/operations.hpp"
+#include "bridge/client/mirror/regions.hpp"
+#include "bridge/client/mirror/sent_commands.hpp"
+#include "bridge/client/mirror/standing_report.hpp"
+
+using namespace rnbd::mirror;
+
+namespace {
+
+/// Four regions of 10 sectors, the last one with 5.
+const Regions kRegions{4, 10, 35};
+
+RegionMap of(std::initializer_list<std::uint32_t> regions) {
+  RegionMap map{kRegions.count()};
+  for (const std::uint32_t region : regions) map.add(region);
+  return map;
+}
+
+constexpr MemberSet kBoth = 3;
+
+}  // namespace
+
+TEST_CASE("regions: a range touches all regions from its first to its last sector") {
+  CHECK(kRegions.first({9, 10}) == 0);
+  CHECK(kRegions.last({9, 10}) == 0);
+  CHECK(kRegions.last({9, 11}) == 1);
+  CHECK(kRegions.last({20, 20}) == 2);
+  CHECK(kRegions.range_of(2).begin == 20);
+  CHECK(kRegions.range_of(2).end == 30);
+  CHECK(kRegions.range_of(3).end == 35);
+  RegionMap map = of({});
+  kRegions.add({15, 31}, map);
+  CHECK(map.words() == of({1, 2, 3}).words());
+  CHECK(kRegions.meets({0, 11}, of({1})));
+  CHECK_FALSE(kRegions.meets({0, 10}, of({1})));
+  CHECK_FALSE(kRegions.meets({30, 35}, of({1})));
+  CHECK_FALSE(kRegions.meets({0, 35}, RegionMap{}));
+}
+
+TEST_CASE("activity: a region leaves the logs when nothing touched it since the flush") {
+  Activity activity{kRegions};
+  CHECK(activity.cold());
+  activity.log({0, 20});
+  CHECK_FALSE(activity.cold());
+  REQUIRE(activity.begin(of({}), kBoth));
+  activity.touch({10, 11});
+  CHECK_FALSE(activity.is_leaving({0, 1}));  // a change may begin while they flush
+  CHECK_FALSE(activity.flushed(0));
+  CHECK(activity.flushed(1));
+  CHECK(activity.leaving().words() == of({0}).words());
+  activity.clear(kBoth);
+  CHECK(activity.is_leaving({0, 1}));
+  CHECK_FALSE(activity.is_leaving({10, 11}));
+  CHECK_FALSE(activity.cleared(1));
+  CHECK(activity.cleared(0));
+  CHECK(activity.idle());
+  CHECK_FALSE(activity.is_leaving({0, 1}));
+  CHECK_FALSE(activity.cold());  // region 1 is still in
+}
+
+TEST_CASE("activity: regions that are kept do not leave") {
+  Activity activity{kRegions};
+  activity.add(of({2}));
+  CHECK_FALSE(activity.begin(of({2}), kBoth));
+  CHECK(activity.idle());
+}
+
+TEST_CASE("activity: a lost member ends the flush, but not the way out of the logs") {
+  Activity activity{kRegions};
+  activity.log({0, 1});
+  REQUIRE(activity.begin(of({}), kBoth));
+  CHECK_FALSE(activity.lost(0));
+  CHECK(activity.idle());
+  CHECK_FALSE(activity.flushed(1));
+  CHECK_FALSE(activity.cold());
+
+  REQUIRE(activity.begin(of({}), kBoth));
+  CHECK_FALSE(activity.flushed(0));
+  REQUIRE(activity.flushed(1));
+  activity.clear(kBoth);
+  CHECK_FALSE(activity.lost(0));
+  CHECK(activity.is_leaving({0, 1}));  // until the other one has answered
+  CHECK(activity.lost(1));
+  CHECK(activity.cold());
+}
+
+TEST_CASE("activity: with no member left to clear them, regions stay in") {
+  Activity activity{kRegions};
+  activity.log({0, 1});
+  REQUIRE(activity.begin(of({}), bit(0)));
+  REQUIRE(activity.flushed(0));
+  activity.clear(0);
+  CHECK(activity.idle());
+  CHECK_FALSE(activity.cold());
+}
+
+TEST_CASE("operations: those of the group itself have numbers that users cannot have") {
+  Operations operations;
+  operations[7] = {.kind = OperationKind::write, .sent = kBoth, .acked = bit(1)};
+  const std::uint64_t own = operations.next_own();
+  CHECK(own >= Operations::kOwn);
+  operations[own] = {.kind = OperationKind::copy, .region = 3, .target = 1};
+  CHECK(operations.has_own(OperationKind::copy, 3, 1));
+  CHECK_FALSE(operations.has_own(OperationKind::copy, 3, 0));
+  CHECK(operations.none_under_way());
+  operations[7].step = Operation::Step::writing;
+  CHECK_FALSE(operations.none_under_way());
+  operations.forget(1);
+  CHECK(operations[7].sent == bit(0));
+  CHECK(operations[7].acked == 0);
+  CHECK(operations.erase_own() == std::vector<std::uint64_t>{own});
+  CHECK(operations.numbers() == std::vector<std::uint64_t>{7});
+  CHECK(operations.next_own() != own);
+}
+
+namespace {
+
+struct Recorder : GroupHost {
+  std::vector<std::uint64_t> tags;
+  void send(const Command& command) override { tags.push_back(command.tag); }
+  void drop(unsigned /*member*/) override {}
+  void attached() override {}
+  void done(std::uint64_t /*operation*/) override {}
+  void failed(std::uint64_t /*operation*/, int /*error*/) override {}
+  bool may_copy() override { return true; }
+  void over() override {}
+};
+
+}  // namespace
+
+TEST_CASE("sent commands: an answer counts once, and not for a member that was forgotten") {
+  Recorder host;
+  SentCommands sent{host};
+  Command command;
+  sent.post(command, {.member = 0, .order = Order::write, .operation = 5});
+  sent.post(command, {.member = 1, .order = Order::flush});
+  REQUIRE(host.tags.size() == 2);
+  CHECK(host.tags[0] != host.tags[1]);
+  CHECK(sent.written() == bit(0));
+  CHECK(sent.has_flush());
+  sent.forget(1);
+  CHECK_FALSE(sent.has_flush());
+  CHECK_FALSE(sent.answered(host.tags[1]));
+  const auto answered = sent.answered(host.tags[0]);
+  REQUIRE(answered);
+  CHECK(answered->operation == 5);
+  CHECK_FALSE(sent.answered(host.tags[0]));
+}
+
+TEST_CASE("standing report: each tenth of a resync, a return and a loss are said once") {
+  using Standing = Membership::Standing;
+  std::vector<std::string> lines;
+  StandingReport report{"disk0",
+                        [&](rtrs::LogLevel, const std::string& line) { lines.push_back(line); }, 2};
+  const auto resync = [&](std::uint32_t left) {
+    report.progress(1, "b:1", {Standing::resync, left}, 20);
+  };
+  resync(100);
+  resync(95);
+  resync(90);
+  resync(89);
+  CHECK(lines == std::vector<std::string>{
+                     "mirror disk0: b:1 is being brought up to date: 0 %, 100 MiB left",
+                     "mirror disk0: b:1 is being brought up to date: 10 %, 90 MiB left"});
+  CHECK(report.to_copy(1) == 100);
+  lines.clear();
+  for (int i = 0; i < 2; ++i) report.progress(1, "b:1", {Standing::in_step, 0}, 20);
+  CHECK(lines == std::vector<std::string>{"mirror disk0: b:1 is in step"});
+  CHECK(report.returns() == 1);
+  CHECK(report.to_copy(1) == 0);
+  lines.clear();
+  report.lost(1, "b:1", "no path to it works any more", 0);
+  CHECK(lines == std::vector<std::string>{
+                     "mirror disk0: b:1 is lost; the others go on: no path to it works any more"});
+  CHECK(report.losses() == 1);
+}
