@@ -179,7 +179,7 @@ class Session final : public rtrs::RecoveryHandler,
   DeviceTable table_;                     ///< of Mappings; guarded by mutex_
   LostDevices lost_;                      ///< guarded by mutex_
   DeviceTable::Device background_job_;    ///< being closed; guarded by mutex_
-  std::string stale_;                     ///< why this is another one now; guarded by mutex_
+  std::string stale_;                     ///< the reason for a new session; guarded by mutex_
   std::string last_refusal_;              ///< of a reopening; guarded by mutex_
   std::unique_ptr<rtrs::Client> client_;  ///< last: its thread calls reopen() until it is gone
 };

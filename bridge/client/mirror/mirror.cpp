@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <span>
 #include <utility>
 
 #include "bridge/client/interruptible_wait.hpp"
@@ -113,10 +112,8 @@ void Mirror::wait() {
   polled_.assign(1, {.fd = door_.descriptor(), .events = POLLIN, .revents = 0});
   bool more = false;
   for (Member& member : members_) {
-    member.first = polled_.size();
-    if (member.open != nullptr) member.open->loop->watch(polled_);
-    member.count = polled_.size() - member.first;
-    more = more || member.more;
+    member.session.watch(polled_);
+    more = more || member.session.has_more();
   }
   const auto next = std::min(next_tick_, resume_at_.value_or(next_tick_));
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
@@ -126,12 +123,7 @@ void Mirror::wait() {
 }
 
 void Mirror::serve() {
-  for (Member& member : members_) {
-    if (member.open == nullptr) continue;
-    const std::span polled{polled_.data() + member.first, member.count};
-    const bool ready = std::ranges::any_of(polled, [](const pollfd& p) { return p.revents != 0; });
-    if (ready || member.more) member.more = member.open->loop->progress(polled);
-  }
+  for (Member& member : members_) member.session.progress(polled_);
 }
 
 // ---- Copying, in the time that requests leave ---------------------------------------------------
@@ -161,23 +153,11 @@ void Mirror::resume() {
   settle();
 }
 
-void Mirror::flush_lanes() {
-  for (Member& member : members_)
-    if (std::exchange(member.started, false) && member.open != nullptr) member.open->loop->flush();
-}
-
 /// False: nothing has ended. An answer may end the session of others that have ended as well, so
 /// all are taken first.
 bool Mirror::collect() {
-  Tasks ended;
-  for (Member& member : members_) {
-    if (member.open == nullptr) continue;
-    for (auto* job = member.open->loop->collect(); job != nullptr;) {
-      auto& task = *static_cast<Task*>(job->context);
-      job = job->next;
-      ended.push_back(take(task));
-    }
-  }
+  std::vector<TaskPtr> ended;
+  for (Member& member : members_) member.session.collect(ended);
   const bool any = !ended.empty();
   for (auto& task : ended) finished(std::move(task));
   return any;
@@ -190,7 +170,7 @@ void Mirror::settle() {
     if (std::exchange(over_, false)) begin_anew();
     if (std::exchange(attached_, false)) {
       const bool lost = std::ranges::all_of(members_, [](const Member& member) {
-        return member.open == nullptr || member.lost_power;
+        return !member.session.is_open() || member.lost_power;
       });
       lossy_ = last_term_ != 0 && (std::exchange(forced_, false) || lost);
       for (auto& [id, call] : calls_) submit(id, *call);
@@ -199,7 +179,7 @@ void Mirror::settle() {
       live_ = true;
       changed_.notify_all();
     }
-    flush_lanes();
+    for (Member& member : members_) member.session.flush();
   } while (collect() || over_ || attached_);
 }
 
@@ -231,10 +211,7 @@ bool Mirror::may_stop(Clock::time_point now) const {
 }
 
 void Mirror::part() {
-  for (Member& member : members_) {
-    cancel_tasks(member);
-    member.link->leave(std::move(member.open));
-  }
+  for (Member& member : members_) member.link->leave(member.session.end());
   run_posted();  // closes devices opened in the last moment, with their memory
   answers_.publish();
   group_.reset();

@@ -21,7 +21,7 @@
 #include "bridge/client/mirror/call.hpp"
 #include "bridge/client/mirror/group.hpp"
 #include "bridge/client/mirror/member_links.hpp"
-#include "bridge/client/mirror/member_order.hpp"
+#include "bridge/client/mirror/member_session.hpp"
 #include "bridge/client/mirror/mirror_door.hpp"
 #include "bridge/client/mirror/mirror_lane.hpp"
 #include "bridge/client/mirror/standing_report.hpp"
@@ -107,42 +107,18 @@ class Mirror final : public LaneSource,
   using Clock = std::chrono::steady_clock;
   using Bytes = std::vector<std::byte>;
 
-  /// A command on its way to a member.
-  struct Task {
-    rtrs::LaneLoop::Job job;
-    unsigned member = 0;
-    std::uint64_t tag = 0;
-    std::uint64_t operation = 0;
-    Order order{};
-    Clock::time_point began{};
-    std::uint64_t epoch = 0;   ///< Member::epoch at the time of sending
-    std::size_t place = 0;     ///< in Member::tasks
-    std::shared_ptr<void> of;  ///< keeps the memory of its owner
-    Transfer transfer;
-    Disk::Begun begun;
-    std::optional<TransferOperation> io;
-    std::optional<MemberOrder> message;
-  };
   /// An operation that the group began itself.
   struct Own {
     std::shared_ptr<Bytes> memory{};
     Clock::time_point began{};
     std::uint64_t length = 0;  ///< bytes
   };
-  using Tasks = std::vector<std::unique_ptr<Task>>;
   struct Member {
     MemberLink* link = nullptr;
-    std::unique_ptr<OpenMember> open;
-    std::uint64_t epoch = 0;  ///< counts its sessions
-    Tasks tasks;
+    MemberSession session;
     bool lost_power = false;  ///< from the answer to the claim
     bool discarded = false;
-    std::optional<Clock::time_point> without_path;
-    int failure = 0;        ///< errno of the answer that the group is at
-    std::size_t first = 0;  ///< in polled_
-    std::size_t count = 0;
-    bool started = false;
-    bool more = false;
+    int failure = 0;  ///< errno of the answer that the group is at
   };
 
   // For the group.
@@ -155,21 +131,15 @@ class Mirror final : public LaneSource,
   void over() override { over_ = true; }
 
   // Commands on their way.
-  Task& new_task(const Command& command);
   Transfer transfer_for(const Command& command, Task& task);
-  void start(Task& task);
-  void finished(std::unique_ptr<Task> task);
+  void finished(TaskPtr task);
   void claimed(unsigned member, const Claimed& answer);
-  int outcome(Task& task);
-  std::unique_ptr<Task> take(Task& task);
-  void cancel_tasks(Member& member);
 
   // The loop.
   void loop();
   void run_posted();
   void serve();
   void wait();
-  void flush_lanes();
   bool collect();
   void tick();
   void settle();
@@ -222,7 +192,7 @@ class Mirror final : public LaneSource,
   std::map<std::uint64_t, CallPtr> calls_;
   std::vector<CallPtr> arriving_;
   std::map<std::uint64_t, Own> own_;
-  Tasks spare_;
+  TaskPool tasks_;
   std::vector<pollfd> polled_;
   std::uint64_t next_call_ = 1;
   std::uint64_t last_term_ = 0;  ///< of the groups before

@@ -124,8 +124,7 @@ void Mirror::free_of(std::uint64_t id, Call& call) {
   const bool moves = call.transfer.operation != IoOperation::flush;
   const bool by_force = Clock::now() - *call.left > kGrace;
   for (unsigned i = 0; i < members_.size() && moves; ++i) {
-    const auto holds = [&](const auto& task) { return task->operation == id; };
-    if (std::ranges::none_of(members_[i].tasks, holds)) continue;
+    if (!members_[i].session.holds(id)) continue;
     if (!by_force) return;
     members_[i].link->set_trouble("it has not answered for long, while its client had to leave");
     lost(i);
@@ -137,43 +136,29 @@ void Mirror::free_of(std::uint64_t id, Call& call) {
 // ---- Commands on their way ----------------------------------------------------------------------
 
 void Mirror::send(const Command& command) {
-  if (members_[command.member].open == nullptr) return;
+  MemberSession& session = members_[command.member].session;
+  if (!session.is_open()) return;
   if (command.operation >= Group::kOwn && !own_.contains(command.operation)) {
     const std::uint64_t sectors = command.range.end - command.range.begin;
     own_[command.operation] = {.began = Clock::now(), .length = sectors * wire::kSectorSize};
   }
-  Task& task = new_task(command);
-  OpenMember& open = *members_[command.member].open;
+  TaskPtr task = tasks_.take(command, turn_);
+  const OpenMember& open = session.open();
   switch (command.order) {
     case Order::read:
     case Order::write:
     case Order::copy:
     case Order::flush:
-      task.transfer = transfer_for(command, task);
+      task->transfer = transfer_for(command, *task);
       break;
     default: {
       const std::size_t room = open.geometry().max_io;
       const bool pulls = command.order == Order::pull;
-      task.message.emplace(command, shape_, open.device->handle(), room,
-                           pulls ? links_.uri_of(command.source) : std::string{});
+      task->message.emplace(command, shape_, open.device->handle(), room,
+                            pulls ? links_.uri_of(command.source) : std::string{});
     }
   }
-  start(task);
-}
-
-Mirror::Task& Mirror::new_task(const Command& command) {
-  Member& member = members_[command.member];
-  auto task = spare_.empty() ? std::make_unique<Task>() : std::move(spare_.back());
-  if (!spare_.empty()) spare_.pop_back();
-  task->member = command.member;
-  task->tag = command.tag;
-  task->operation = command.operation;
-  task->order = command.order;
-  task->began = turn_;
-  task->epoch = member.epoch;
-  task->place = member.tasks.size();
-  member.tasks.push_back(std::move(task));
-  return *member.tasks.back();
+  session.start(std::move(task));
 }
 
 Transfer Mirror::transfer_for(const Command& command, Task& task) {
@@ -200,50 +185,16 @@ Transfer Mirror::transfer_for(const Command& command, Task& task) {
   return transfer;
 }
 
-void Mirror::start(Task& task) {
-  Member& member = members_[task.member];
-  RemoteDevice& device = *member.open->device;
-  if (!task.message) {
-    if (task.order == Order::flush) device.begin(task.transfer, task.begun);
-    task.io.emplace(device.geometry(), device.handle(), task.transfer);
-  }
-  task.job = {};
-  task.job.context = &task;
-  task.job.operation = task.message ? static_cast<rtrs::Operation*>(&*task.message)
-                                    : static_cast<rtrs::Operation*>(&*task.io);
-  member.open->loop->start(task.job);
-  member.started = true;
-}
-
-std::unique_ptr<Mirror::Task> Mirror::take(Task& task) {
-  Tasks& tasks = members_[task.member].tasks;
-  std::swap(tasks[task.place], tasks.back());
-  tasks[task.place]->place = task.place;
-  auto taken = std::move(tasks.back());
-  tasks.pop_back();
-  return taken;
-}
-
-int Mirror::outcome(Task& task) {
-  const auto& operation = *task.job.operation;
-  if (task.order != Order::flush) return operation.error();
-  RemoteDevice& device = *members_[task.member].open->device;
-  return device.end(task.transfer, task.begun, operation.error());
-}
-
-void Mirror::finished(std::unique_ptr<Task> task) {
+void Mirror::finished(TaskPtr task) {
   Member& member = members_[task->member];
-  const bool counts = task->epoch == member.epoch && member.open != nullptr && group_ != nullptr;
-  if (counts) {
+  if (group_ != nullptr && member.session.is_current(*task)) {
     Answer answer;
     if (task->message) answer = task->message->answer();
     answer.tag = task->tag;
-    answer.error = outcome(*task);
+    answer.error = member.session.outcome(*task);
     if (answer.error == EOPNOTSUPP && task->transfer.operation == IoOperation::write_zeroes) {
       task->transfer.operation = IoOperation::write;
-      task->place = member.tasks.size();
-      member.tasks.push_back(std::move(task));
-      return start(*member.tasks.back());
+      return member.session.start(std::move(task));
     }
     if (task->message && !task->message->complaint().empty())
       member.link->set_trouble(task->message->complaint());
@@ -255,10 +206,7 @@ void Mirror::finished(std::unique_ptr<Task> task) {
     if (!superseded_) group_->answer(answer);
     member.failure = 0;
   }
-  task->io.reset();
-  task->message.reset();
-  task->of.reset();
-  spare_.push_back(std::move(task));
+  tasks_.give_back(std::move(task));
 }
 
 void Mirror::claimed(unsigned number, const Claimed& answer) {
@@ -266,16 +214,6 @@ void Mirror::claimed(unsigned number, const Claimed& answer) {
   member.link->set_trouble("");
   member.lost_power = answer.lost_power;
   superseded_ = superseded_ || (last_term_ != 0 && answer.view.id.term > last_term_);
-}
-
-/// Its session is about to end.
-void Mirror::cancel_tasks(Member& member) {
-  ++member.epoch;
-  member.more = member.started = false;
-  if (member.open == nullptr) return;
-  for (auto& task : member.tasks) member.open->loop->cancel(task->job);
-  member.open->loop->collect();  // those that had ended
-  member.tasks.clear();
 }
 
 }  // namespace rnbd::mirror

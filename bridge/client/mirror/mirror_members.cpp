@@ -10,11 +10,6 @@
 namespace rnbd::mirror {
 namespace {
 
-/// A member counts as lost when it had no path for so long, or has none and a request has waited
-/// for it for so long. A path that returns at once is no loss, even if the storage is slow.
-constexpr std::chrono::seconds kWithoutPath{1};
-constexpr std::chrono::milliseconds kBlip{100};
-
 wire::Uuid random_uuid() {
   std::random_device random;
   wire::Uuid uuid;
@@ -56,8 +51,7 @@ void Mirror::opened(unsigned number, std::unique_ptr<OpenMember> open) {
     member.link->set_trouble(wrong);
     return member.link->renew(std::move(open));
   }
-  member.open = std::move(open);
-  member.without_path.reset();
+  member.session.begin(std::move(open));
   group_->link_up(number);
 }
 
@@ -86,13 +80,12 @@ void Mirror::begin_group(const OpenMember& open) {
 /// Ends its session; the next one is made.
 void Mirror::drop(unsigned number) {
   Member& member = members_[number];
-  if (member.open == nullptr) return;
+  if (!member.session.is_open()) return;
   if (group_ != nullptr && has(group_->in_step(), number))
     report_.lost(number, member.link->server(), member.link->trouble(), member.failure);
-  cancel_tasks(member);
-  member.open->loop.reset();
-  if (member.discarded) return member.link->let_go(std::move(member.open));
-  member.link->renew(std::move(member.open));
+  auto open = member.session.end();
+  if (member.discarded) return member.link->let_go(std::move(open));
+  member.link->renew(std::move(open));
 }
 
 void Mirror::lost(unsigned number) {
@@ -102,19 +95,8 @@ void Mirror::lost(unsigned number) {
 
 void Mirror::check_links(Clock::time_point now) {
   for (unsigned i = 0; i < members_.size(); ++i) {
-    Member& member = members_[i];
-    if (member.open == nullptr) continue;
-    const Session& session = *member.open->session;
-    if (session.alive() && session.has_path()) {
-      member.without_path.reset();
-      continue;
-    }
-    if (!member.without_path) member.without_path = now;
-    auto waits = *member.without_path;
-    for (const auto& task : member.tasks) waits = std::min(waits, task->began);
-    const bool lasts = now - *member.without_path >= kBlip && now - waits >= kWithoutPath;
-    if (session.alive() && !lasts) continue;
-    member.link->set_trouble("no path to it works any more");
+    if (!members_[i].session.is_lost(now)) continue;
+    members_[i].link->set_trouble("no path to it works any more");
     lost(i);
   }
 }
@@ -125,10 +107,8 @@ void Mirror::choose_nearest() {
   unsigned nearest = kMaxMembers;
   rtrs::Duration least{};
   for (unsigned i = 0; i < members_.size(); ++i) {
-    if (members_[i].open == nullptr || !has(group_->in_step(), i)) continue;
-    rtrs::Duration latency = rtrs::Duration::max();
-    for (const auto& path : members_[i].open->session->client().paths())
-      if (path.in_use && path.latency > latency.zero()) latency = std::min(latency, path.latency);
+    if (!members_[i].session.is_open() || !has(group_->in_step(), i)) continue;
+    const rtrs::Duration latency = members_[i].session.latency();
     if (nearest != kMaxMembers && latency >= least / 3 * 2) continue;
     nearest = i;
     least = latency;
@@ -158,11 +138,7 @@ void Mirror::begin_anew() {
 
 /// Another client has written: the users' knowledge of the disk is no longer true.
 void Mirror::end_for_good() {
-  for (Member& member : members_) {
-    cancel_tasks(member);
-    if (member.open != nullptr) member.open->loop.reset();
-    member.link->leave(std::move(member.open));
-  }
+  for (Member& member : members_) member.link->leave(member.session.end());
   group_.reset();
   end_all(EIO);
   const std::lock_guard lock{mutex_};

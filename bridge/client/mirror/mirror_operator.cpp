@@ -65,7 +65,7 @@ Done Mirror::discard_now(unsigned number) {
   Member& member = members_[number];
   member.discarded = true;
   group_->discard(number);
-  if (member.open != nullptr) drop(number);
+  if (member.session.is_open()) drop(number);
   member.link->let_go(nullptr);
   member.link->set_trouble("discarded by an operator; mirror add puts another server in its place");
   return {};
