@@ -101,7 +101,7 @@ struct OptionWord {
   std::string_view word;
   std::string_view value;  ///< "": none
   std::uint32_t verbs;     ///< a bit for each that it belongs to
-  std::string_view help;
+  std::string_view help;   ///< "": another word for one that has it
   void (*set)(CtlAction& action, const std::string& value);
 };
 using Text = const std::string&;
@@ -135,6 +135,9 @@ inline constexpr OptionWord kOptions[] = {
     {"ro", "", kOfMap, "Read only.", [](CtlAction& action, Text) { action.access = "ro"; }},
     {"rw", "", kOfMap, "For reading and writing.",
      [](CtlAction& action, Text) { action.access = "rw"; }},
+    {"read-only", "", kOfMap, "", [](CtlAction& action, Text) { action.access = "ro"; }},
+    {"readonly", "", kOfMap, "", [](CtlAction& action, Text) { action.access = "ro"; }},
+    {"read-write", "", kOfMap, "", [](CtlAction& action, Text) { action.access = "rw"; }},
     {"migration", "", kOfMap, "For writing beside another writer, while a machine moves.",
      [](CtlAction& action, Text) { action.access = "migration"; }},
     {"name", "NAME", kOfMap, "Of the mapping; without it the last part of DEVICE.",

@@ -25,6 +25,23 @@ bool is_fields(std::string_view word) {
   return !names.empty() && names.find_first_not_of("abcdefghijklmnopqrstuvwxyz_,") == names.npos;
 }
 
+/// A word for itself may be a mistyped one, which must not change what is mapped: a host's name
+/// needs a scheme or a port.
+bool is_path(std::string_view word) { return word.find_first_of(".:@") != std::string_view::npos; }
+
+/// "from SERVER, ro, rw"
+std::string words_of(CtlVerb verb) {
+  std::string list;
+  for (const OptionWord& option : kOptions) {
+    if (option.verbs == kOfAll || (option.verbs & bit_of(verb)) == 0 || option.help.empty()) {
+      continue;
+    }
+    list += (list.empty() ? "" : ", ") + std::string{option.word} +
+            (option.value.empty() ? "" : " ") + std::string{option.value};
+  }
+  return list;
+}
+
 /// Reads word after word.
 class Reader {
  public:
@@ -74,6 +91,7 @@ class Reader {
     if (has_value) option = find_word(kOptions, without_dashes(word.substr(0, equals)));
     if (option == nullptr || !belongs(*option, dashes)) return false;
     options_.push_back(option);
+    const std::string access = action_.access;
     if (option->value.empty() && equals != std::string_view::npos) {
       wrong_ = std::string{word} + ": it takes no value";
     } else if (option->value.empty()) {
@@ -84,6 +102,9 @@ class Reader {
       wrong_ = std::string{word} + ": write " + std::string{option->value} + " behind it";
     } else {
       option->set(action_, words_[at_++]);
+    }
+    if (!access.empty() && action_.access != access) {
+      wrong_ = access + " and " + action_.access + " exclude each other; write one of them";
     }
     return true;
   }
@@ -135,7 +156,13 @@ class Reader {
 
   bool take_path(std::string_view word) {
     if (verb_ == nullptr || verb_->verb != CtlVerb::map || word.starts_with('-')) return false;
-    action_.paths.emplace_back(word);
+    if (is_path(word)) {
+      action_.paths.emplace_back(word);
+    } else {
+      wrong_ = "'" + std::string{word} + "' is no word of map" + guess(std::string{word}) +
+               "; write " + words_of(CtlVerb::map) +
+               ", or a path: an address, tcp:HOST, rdma:HOST or HOST:PORT";
+    }
     return true;
   }
 

@@ -112,7 +112,7 @@ std::string help_on_ctl_words(const CtlAction& help) {
   }
   text += help.topic ? "\nWords behind it:\n" : "\nWords behind them:\n";
   for (const OptionWord& option : kOptions) {
-    if ((option.verbs & verbs) == 0) continue;
+    if ((option.verbs & verbs) == 0 || option.help.empty()) continue;
     const std::string gap = option.value.empty() ? "" : " ";
     text += two_columns(std::string{option.word} + gap + std::string{option.value}, option.help);
   }
