@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -46,6 +47,26 @@ Outcome list(const CtlAction& action) {
   return outcome;
 }
 
+/// A command about a disk may name its export as well as its mapping. A name of neither stays as it
+/// is.
+///
+/// Errors: a sentence when several mappings have that export.
+tl::expected<CtlAction, std::string> with_mapping(CtlAction action) {
+  std::string& name = action.names.front();
+  if (!mapping_called(action, name).empty()) return action;
+  const CtlInventory all =
+      take_inventory(ask_all(action.root).all, find_kernel_devices(action.root), CtlSide::client);
+  const std::set<std::string> mappings = mappings_of_export(action.root, name, all);
+  if (mappings.size() > 1) {
+    std::string list;
+    for (const std::string& mapping : mappings) list += (list.empty() ? "" : ", ") + mapping;
+    return tl::unexpected("'" + name +
+                          "' is the export of several disks; write the name of one: " + list);
+  }
+  if (!mappings.empty()) name = *mappings.begin();
+  return action;
+}
+
 /// A sentence when it is no disk of the kernel, and what it is instead.
 std::string complaint_about_disk(const CtlAction& action) {
   const std::string& name = action.names.front();
@@ -66,12 +87,20 @@ std::string complaint_about_disk(const CtlAction& action) {
     return "'" + name + "' is no disk of this machine's kernel: a client of " + program +
            " has it open; `rnbd-ctl server list` tells which one";
   }
+  if (!mapping_called(action, program).empty()) {
+    return "'" + name + "' is a session; its disk is " + program + ", write that instead";
+  }
   return "'" + name + "' is no disk of the kernel: " + program + " serves it to NBD clients; " +
          (action.verb == CtlVerb::resize ? "they see its size when they connect anew"
                                          : "end that program to take it away");
 }
 
-Outcome recover(const CtlAction& action) {
+Outcome recover(const CtlAction& given) {
+  const bool names_disk = given.object != CtlObject::session && given.object != CtlObject::path &&
+                          given.names.front() != "all" && given.names.size() == 1;
+  const auto named = names_disk ? with_mapping(given) : given;
+  if (!named) return {1, "", named.error()};
+  const CtlAction& action = *named;
   const bool by_device = !action.object || action.object == CtlObject::device;
   const bool all = action.names.front() == "all";
   const std::string mapping = by_device && !all && action.names.size() == 1
@@ -120,16 +149,29 @@ Outcome remap_session(const CtlAction& action) {
               "'; `rnbd-ctl client list sessions` tells of all"};
 }
 
-Outcome remap(const CtlAction& action) {
-  if (action.object == CtlObject::path) {
+Outcome remap(const CtlAction& given) {
+  if (given.object == CtlObject::path) {
     return {1, "", "disks and sessions are mapped anew; write path readd for a path"};
   }
+  const auto named = given.object != CtlObject::session ? with_mapping(given) : given;
+  if (!named) return {1, "", named.error()};
+  const CtlAction& action = *named;
   const std::string mapping = mapping_called(action, action.names.front());
   const bool is_device = action.object == CtlObject::device || !mapping.empty();
   if (is_device && action.object != CtlObject::session) {
     return outcome_of(remap_devices(action, {action.names.front()}));
   }
   return remap_session(action);
+}
+
+Outcome unmap_or_resize(const CtlAction& given) {
+  const auto action = with_mapping(given);
+  if (!action) return {1, "", action.error()};
+  if (const std::string wrong = complaint_about_disk(*action); !wrong.empty()) {
+    return {1, "", wrong};
+  }
+  return outcome_of(action->verb == CtlVerb::unmap ? unmap_device(*action)
+                                                   : resize_device(*action));
 }
 
 /// Source: udev(7), IMPORT{program}.
@@ -156,11 +198,7 @@ Outcome perform(const CtlAction& action) {
       return outcome_of(map_device(action));
     case CtlVerb::unmap:
     case CtlVerb::resize:
-      if (const std::string wrong = complaint_about_disk(action); !wrong.empty()) {
-        return {1, "", wrong};
-      }
-      return outcome_of(action.verb == CtlVerb::unmap ? unmap_device(action)
-                                                      : resize_device(action));
+      return unmap_or_resize(action);
     case CtlVerb::remap:
       return remap(action);
     case CtlVerb::recover:

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bridge/backend/specification.hpp"
+#include "bridge/client/uri.hpp"
 #include "bridge/ctl/dialog.hpp"
 #include "bridge/ctl/found_mapping.hpp"
 #include "bridge/ctl/outcome.hpp"
@@ -274,6 +275,23 @@ std::string mapping_called(const CtlAction& action, const std::string& name) {
   const auto supervisor = choose_supervisor(action.root, "");
   const FoundMapping found = find_mapping(action.root, name);
   return is_there(found, *supervisor) ? found.name : "";
+}
+
+std::set<std::string> mappings_of_export(const std::string& root, const std::string& name,
+                                         const CtlInventory& inventory) {
+  std::set<std::string> mappings;
+  for (const std::string& each : names_of_mappings(root)) {
+    const auto mapping = mapping_in(find_mapping(root, each));
+    const auto uri = mapping ? parse_device_uri(mapping->uri) : tl::unexpected(mapping.error());
+    if (uri && plain_path(uri->device) == plain_path(name)) mappings.insert(each);
+  }
+  for (const CtlJson& row : inventory.devices) {
+    const bool is_it = row["mapping_path"] == name || row["uuid"] == name;
+    if (!is_it || row["direction"] != "import") continue;
+    const std::string program = row["program"];
+    if (device_called(root, program)) mappings.insert(program);
+  }
+  return mappings;
 }
 
 MapAnswer recover_devices(const CtlAction& action) {

@@ -7,6 +7,7 @@
 #include <tl/expected.hpp>
 #include <vector>
 
+#include "bridge/ctl/inventory.hpp"
 #include "bridge/ctl/words.hpp"
 
 namespace rnbd {
@@ -33,5 +34,9 @@ MapAnswer recover_devices(const CtlAction& action);
 std::set<std::string> names_of_mappings(const std::string& root);
 /// The name of the mapping that is called NAME, nbdN or /dev/nbdN; "": there is none.
 std::string mapping_called(const CtlAction& action, const std::string& name);
+/// The mappings whose disk is the export NAME, which may be its UUID, too: by their files, and by
+/// what their bridges have open.
+std::set<std::string> mappings_of_export(const std::string& root, const std::string& name,
+                                         const CtlInventory& inventory);
 
 }  // namespace rnbd

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/ctl/maps.hpp"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "bridge/ctl/mapping.hpp"
+
+namespace rnbd::maps_test {
+namespace {
+
+using std::filesystem::path;
+
+/// A machine with files of mappings and disks of the kernel.
+class Machine {
+ public:
+  Machine() {
+    std::string name = std::filesystem::temp_directory_path() / "rnbd-unit-ctl-XXXXXX";
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    root_ = name;
+  }
+  ~Machine() { std::filesystem::remove_all(root_); }
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  std::string root() const { return root_; }
+  void map(const std::string& name, const std::string& uri) const {
+    write(path_of_mapping(root_, name, false), file_of({name, uri}));
+  }
+  void attach(const std::string& device, const std::string& name) const {
+    write(root_ + "/sys/block/" + device + "/backend", "rnbd:u:" + name + "\n");
+  }
+
+ private:
+  static void write(const path& file, const std::string& text) {
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream{file} << text;
+  }
+  std::string root_;
+};
+
+CtlJson row_of_device(const char* program, const char* name) {
+  return {{"program", program}, {"mapping_path", name}, {"uuid", "u-1"}, {"direction", "import"}};
+}
+
+using Names = std::set<std::string>;
+
+TEST_CASE("a disk is found by its export, from its file or from its bridge") {
+  const Machine machine;
+  machine.map("two", "rnbd+tcp://store/a");
+  machine.map("other", "rnbd+tcp://store/b");
+  machine.map("odd", "rnbd+tcp://store/c%20d");
+  CHECK(mappings_of_export(machine.root(), "a", {}) == Names{"two"});
+  CHECK(mappings_of_export(machine.root(), "c d", {}) == Names{"odd"});
+  CHECK(mappings_of_export(machine.root(), "two", {}).empty());
+  machine.map("three", "rnbd+tcp://store/a");
+  CHECK(mappings_of_export(machine.root(), "a", {}) == Names{"three", "two"});
+
+  // A bridge of NBD clients has no disk of the kernel.
+  machine.attach("nbd4", "manual");
+  CtlInventory inventory;
+  inventory.devices = {row_of_device("manual", "x"), row_of_device("clients", "x")};
+  CHECK(mappings_of_export(machine.root(), "x", inventory) == Names{"manual"});
+  CHECK(mappings_of_export(machine.root(), "u-1", inventory) == Names{"manual"});
+}
+
+}  // namespace
+}  // namespace rnbd::maps_test
