@@ -21,6 +21,7 @@
 #include "bridge/ctl/steer.hpp"
 #include "bridge/ctl/steering.hpp"
 #include "bridge/ctl/words.hpp"
+#include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
 namespace {
@@ -95,12 +96,7 @@ std::string complaint_about_disk(const CtlAction& action) {
                                          : "end that program to take it away");
 }
 
-Outcome recover(const CtlAction& given) {
-  const bool names_disk = given.object != CtlObject::session && given.object != CtlObject::path &&
-                          given.names.front() != "all" && given.names.size() == 1;
-  const auto named = names_disk ? with_mapping(given) : given;
-  if (!named) return {1, "", named.error()};
-  const CtlAction& action = *named;
+Outcome recover_what_can(const CtlAction& action) {
   const bool by_device = !action.object || action.object == CtlObject::device;
   const bool all = action.names.front() == "all";
   const std::string mapping = by_device && !all && action.names.size() == 1
@@ -123,6 +119,27 @@ Outcome recover(const CtlAction& given) {
   // One that has just started connects by itself.
   Outcome outcome = started->empty() || all ? steer(its_session) : Outcome{};
   outcome.out = *started + outcome.out;
+  return outcome;
+}
+
+Outcome recover(const CtlAction& given) {
+  const bool of_path = given.object == CtlObject::path || given.names.size() > 1;
+  const bool names_disk =
+      !of_path && given.object != CtlObject::session && given.names.front() != "all";
+  const auto action = names_disk ? with_mapping(given) : given;
+  if (!action) return {1, "", action.error()};
+  Outcome outcome = recover_what_can(*action);
+  if (of_path) return outcome;
+  // Paths do not help these.
+  for (const CtlJson& row : closed_devices(action->names.front(), ask_all(action->root).all,
+                                           find_kernel_devices(action->root))) {
+    const bool of_kernel = row["devname"].is_string();
+    const std::string name = row[of_kernel ? "devname" : "mapping_path"];
+    outcome.status = 1;
+    outcome.error += (outcome.error.empty() ? "" : "\nrnbd-ctl: ") +
+                     readable_text(name + " is closed: " + remedy_for_closed(row)) +
+                     (of_kernel ? "" : "; its NBD clients have to connect anew");
+  }
   return outcome;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "bridge/ctl/maps.hpp"
+#include "bridge/ctl/steering.hpp"
 #include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
@@ -183,7 +184,7 @@ class Examiner {
     const std::string state = text_at(device, "state"), trouble = text_at(device, "trouble");
     const std::string called = kernel.empty() ? name : kernel;
     if (state == "closed") {
-      find(CtlHealth::critical, "device", called, trouble);
+      find(CtlHealth::critical, "device", called, remedy_for_closed(device));
     } else if (state == "waiting") {
       find(CtlHealth::critical, "device", called, "its requests wait, " + trouble);
     } else if (state == "recovering") {

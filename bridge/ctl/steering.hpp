@@ -52,6 +52,13 @@ CtlPathNews news_of_path(const CtlJson& status, const std::string& path);
 std::vector<CtlReport> cut_off_by(const std::vector<CtlStep>& steps,
                                   const std::vector<CtlReport>& reports);
 
+/// The devices of clients that no path brings back, as rows: those that a program, a session, an
+/// export or a kernel's device of this name has, or "all". Pure.
+std::vector<CtlJson> closed_devices(const std::string& name, const std::vector<CtlReport>& reports,
+                                    const std::vector<KernelDevice>& kernel_devices);
+/// Why such a device is closed, and how it comes back. Pure.
+std::string remedy_for_closed(const CtlJson& row);
+
 /// The client programs whose session is called so, by their names. Pure.
 std::vector<std::string> programs_of_session(const std::string& session,
                                              const std::vector<CtlReport>& reports);

@@ -82,4 +82,25 @@ std::vector<CtlReport> cut_off_by(const std::vector<CtlStep>& steps,
   return cut_off;
 }
 
+std::vector<CtlJson> closed_devices(const std::string& name, const std::vector<CtlReport>& reports,
+                                    const std::vector<KernelDevice>& kernel_devices) {
+  std::vector<CtlJson> closed = take_inventory(reports, kernel_devices, CtlSide::client).devices;
+  std::erase_if(closed, [&](const CtlJson& row) {
+    const auto is_called = [&](const char* field) { return row[field] == name; };
+    const bool meant =
+        name == "all" || std::ranges::any_of(
+                             std::initializer_list<const char*>{
+                                 "program", "sessname", "mapping_path", "devname", "devpath"},
+                             is_called);
+    return !meant || row["state"] != "closed";
+  });
+  return closed;
+}
+
+std::string remedy_for_closed(const CtlJson& row) {
+  const std::string trouble = said_in(row, "trouble");
+  if (!row["devname"].is_string()) return trouble;
+  return trouble + "; unmount it, then write rnbd-ctl remap " + said_in(row, "program");
+}
+
 }  // namespace rnbd

@@ -94,6 +94,10 @@ TEST_CASE("a device with an error that lasts is critical") {
   CHECK(world.check().health == CtlHealth::critical);
   // The bar would begin numbers.
   CHECK(says(world.check(), "\nCRITICAL: device disk0: it is / other storage\n"));
+  world.bridge["devices"][0]["trouble"] = "ended";
+  world.kernel = {{"nbd3", "u", "disk0"}};
+  CHECK(says(world.check(),
+             "CRITICAL: device nbd3: ended; unmount it, then write rnbd-ctl remap disk0\n"));
 }
 
 TEST_CASE("a disk of the kernel without a bridge is critical, with one it recovers") {

@@ -156,6 +156,22 @@ TEST_CASE("a path that was told to connect is waited for, and the address may la
   CHECK(news_of_path(status, "tcp:e:1").progress == CtlProgress::gone);
 }
 
+TEST_CASE("a device that is closed is told with its remedy, whatever it is called") {
+  auto all = reports();
+  CHECK(closed_devices("all", all, {}).empty());
+  all[0].status["devices"][0]["trouble"] = "the server has ended it";
+  const std::vector<KernelDevice> kernel{{"nbd5", "", "disk0"}};
+  for (const char* name : {"all", "disk0", "web1@store", "nbd5", "/dev/nbd5"}) {
+    CAPTURE(name);
+    const auto closed = closed_devices(name, all, kernel);
+    REQUIRE(closed.size() == 1);
+    CHECK(remedy_for_closed(closed[0]) ==
+          "the server has ended it; unmount it, then write rnbd-ctl remap disk0");
+  }
+  CHECK(closed_devices("vol", all, kernel).empty());
+  CHECK(remedy_for_closed(closed_devices("all", all, {})[0]) == "the server has ended it");
+}
+
 TEST_CASE("who loses the last connected path is cut off, and nobody else") {
   const auto cut_off = [](const char* line) {
     std::vector<std::string> names;
