@@ -193,7 +193,12 @@ class Examiner {
                (trouble.empty() ? "" : ", " + trouble));
     } else if (state == "unattended") {
       find(CtlHealth::critical, "device", called,
-           "no bridge runs for it; write rnbd-ctl recover " + program);
+           mappings_.contains(program)
+               ? "no bridge runs for it; write rnbd-ctl recover " + program
+               : "it is left of '" + program +
+                     "', without a bridge and without a mapping, as after unmap --force; unmount "
+                     "it, and it goes, else write rnbd-ctl unmap " +
+                     program);
     }
   }
 

@@ -12,6 +12,8 @@
 
 #include "bridge/ctl/nbd_disconnect.hpp"
 #include "bridge/ctl/openers.hpp"
+#include "bridge/ctl/programs.hpp"
+#include "bridge/ctl/reports.hpp"
 
 namespace rnbd {
 namespace {
@@ -63,7 +65,24 @@ std::string take_by_force(const std::string& root, const FoundMapping& found,
          " that its disk goes, because that reads nothing any more; kill that process";
 }
 
+/// "mounted at /mnt, open in 123 (dd)"
+std::string users_of(const std::string& root, const std::string& device) {
+  std::string list;
+  for (const std::string& opener : openers_of(root, device)) {
+    list += (list.empty() ? "" : ", ") + opener;
+  }
+  return list;
+}
+
 }  // namespace
+
+std::string warning_about_users(const std::string& root, const FoundMapping& found) {
+  if (!found.device || !find_kernel_device(root, found.device->device)) return "";
+  const std::string users = users_of(root, found.device->device);
+  if (users.empty()) return "";
+  return found.device->device + " is cut off, and its users get EIO: " + users +
+         "; the kernel keeps its name until that ends, so unmount it";
+}
 
 std::optional<KernelDevice> device_called(const std::string& root, const std::string& name) {
   const auto devices = find_kernel_devices(root);
@@ -87,6 +106,21 @@ bool is_there(const FoundMapping& found, const Supervisor& supervisor) {
   return found.device || !found.files.empty() || supervisor.runs(found.name);
 }
 
+std::string story_of_leftover(const std::string& root, const FoundMapping& found,
+                              const Supervisor& supervisor) {
+  if (!found.device || !found.files.empty() || supervisor.runs(found.name)) return "";
+  for (const CtlProgram& program : find_programs(root)) {
+    std::string trouble;  // one that hangs runs
+    if (program.name != found.name) continue;
+    if (!ask_program(program.socket, "status", trouble).is_null() || !trouble.empty()) return "";
+  }
+  const std::string users = users_of(root, found.device->device);
+  return found.device->device + " is left of '" + found.name +
+         "', without a bridge and without a mapping, as after unmap --force; " +
+         (users.empty() ? "`rnbd-ctl unmap " + found.name + "` takes it away"
+                        : "it goes when nobody uses it: " + users);
+}
+
 std::string nothing_named(const std::string& word) {
   return "nothing is mapped as '" + word + "'; `rnbd-ctl client list` tells what is";
 }
@@ -103,10 +137,7 @@ tl::expected<Mapping, std::string> mapping_in(const FoundMapping& found) {
 
 std::string complaint_about_openers(const std::string& root, const FoundMapping& found) {
   if (!found.device) return "";
-  std::string list;
-  for (const std::string& opener : openers_of(root, found.device->device)) {
-    list += (list.empty() ? "" : ", ") + opener;
-  }
+  const std::string list = users_of(root, found.device->device);
   if (list.empty()) return "";
   return found.device->device + " is used: " + list +
          "; end that first, or write --force, and it gets EIO";

@@ -28,6 +28,11 @@ std::optional<KernelDevice> device_called(const std::string& root, const std::st
 
 bool is_there(const FoundMapping& found, const Supervisor& supervisor);
 
+/// "", or why a disk of the kernel cannot be served again, and how it goes: it has no bridge, nor a
+/// file that would start one.
+std::string story_of_leftover(const std::string& root, const FoundMapping& found,
+                              const Supervisor& supervisor);
+
 /// A message if there is no mapping of this name.
 std::string nothing_named(const std::string& word);
 
@@ -38,6 +43,9 @@ tl::expected<Mapping, std::string> mapping_in(const FoundMapping& found);
 
 /// "" or the users of its device.
 std::string complaint_about_openers(const std::string& root, const FoundMapping& found);
+
+/// "" or the users that keep the name of a disk that was taken away by force.
+std::string warning_about_users(const std::string& root, const FoundMapping& found);
 
 /// Ends its bridge and disconnects its device. Without `force` it refuses while the device is in
 /// use. Returns "" or the obstacle.

@@ -63,6 +63,8 @@ std::string refuse_second(const std::string& root, const Mapping& mapping,
                           const Supervisor& supervisor) {
   const FoundMapping found = find_mapping(root, mapping.name);
   if (!is_there(found, supervisor)) return "";
+  const std::string leftover = story_of_leftover(root, found, supervisor);
+  if (!leftover.empty()) return leftover + "; or write another --name NAME";
   return "something is mapped as '" + mapping.name + "' already" +
          (found.device ? ", " + found.device->device : "") +
          "; unmap it, or write another --name NAME";
@@ -106,9 +108,11 @@ tl::expected<Remapped, std::string> look_before_remap(const CtlAction& action,
                                                       const Supervisor& supervisor) {
   FoundMapping found = find_mapping(action.root, name);
   if (!is_there(found, supervisor)) return tl::unexpected(nothing_named(name));
+  std::string wrong = story_of_leftover(action.root, found, supervisor);
+  if (!wrong.empty()) return tl::unexpected(wrong);
   auto mapping = mapping_in(found);
   if (!mapping) return tl::unexpected(mapping.error());
-  std::string wrong = action.force ? "" : complaint_about_openers(action.root, found);
+  wrong = action.force ? "" : complaint_about_openers(action.root, found);
   if (!wrong.empty()) return tl::unexpected(wrong);
   return Remapped{std::move(found), *std::move(mapping)};
 }
@@ -209,6 +213,8 @@ MapAnswer unmap_device(const CtlAction& action) {
   if (persists) wrong = supervisor->disable(found.name);
   if (wrong.empty()) wrong = remove_mapping_files(found.files);
   if (!wrong.empty()) return map_trouble(wrong);
+  const std::string users = action.force ? warning_about_users(action.root, found) : "";
+  if (!users.empty()) remark(users);
   return "";
 }
 
@@ -302,8 +308,10 @@ MapAnswer recover_devices(const CtlAction& action) {
   std::string told, troubles;
   for (const std::string& name : names) {
     if (supervisor->runs(name)) continue;
-    const auto mapping = mapping_in(find_mapping(action.root, name));
-    const std::string wrong = mapping ? supervisor->start(*mapping) : mapping.error();
+    const FoundMapping found = find_mapping(action.root, name);
+    std::string wrong = story_of_leftover(action.root, found, *supervisor);
+    const auto mapping = mapping_in(found);
+    if (wrong.empty()) wrong = mapping ? supervisor->start(*mapping) : mapping.error();
     const auto line = wrong.empty() ? device_line(action.root, name) : map_trouble(wrong);
     line ? told += *line : add_trouble(troubles, line.error().text);
   }

@@ -104,9 +104,14 @@ TEST_CASE("a disk of the kernel without a bridge is critical, with one it recove
   World world;
   world.kernel = {{"nbd3", "u", "gone"}};
   CHECK(world.check().health == CtlHealth::critical);
+  CHECK(says(world.check(), "CRITICAL: device nbd3: it is left of 'gone', without a bridge and"));
+  CHECK(says(world.check(), "unmount it, and it goes, else write rnbd-ctl unmap gone\n"));
+  world.mappings = {"gone"};
+  CHECK(world.check().health == CtlHealth::critical);
   CHECK(says(world.check(),
              "CRITICAL: device nbd3: no bridge runs for it; write rnbd-ctl recover "
              "gone"));
+  world.mappings = {};
   world.kernel = {{"nbd3", "u", "disk0"}};
   world.bridge["devices"] = CtlJson::array();
   CHECK(world.check().health == CtlHealth::warning);

@@ -66,5 +66,21 @@ TEST_CASE("a disk is found by its export, from its file or from its bridge") {
   CHECK(mappings_of_export(machine.root(), "u-1", inventory) == Names{"manual"});
 }
 
+TEST_CASE("of a disk that was unmapped by force all commands tell the same") {
+  const Machine machine;
+  machine.attach("nbd4", "a");
+  const CtlAction about_it{.names = {"a"}, .root = machine.root()};
+  const std::string story = "nbd4 is left of 'a', without a bridge and without a mapping";
+  CtlAction map = about_it;
+  map.server = "store";
+  for (const MapAnswer& answer :
+       {map_device(map), recover_devices(about_it), remap_devices(about_it, {"a"})}) {
+    REQUIRE_FALSE(answer.has_value());
+    CHECK(answer.error().status == 1);
+    CHECK_MESSAGE(answer.error().text.starts_with(story), answer.error().text);
+    CHECK(answer.error().text.find("`rnbd-ctl unmap a` takes it away") != std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace rnbd::maps_test
