@@ -42,6 +42,21 @@ std::string words_of(CtlVerb verb) {
   return list;
 }
 
+/// The form of a verb with the side that it has, if that is not the given one; else "".
+std::string complaint_about_side(const VerbWord& given, CtlSide side) {
+  const std::uint32_t wanted = side == CtlSide::client ? kClient : kServer;
+  if (side == CtlSide::both) return "";
+  for (const VerbWord& verb : kVerbs) {  // another word for it has no help
+    if (verb.verb != given.verb || verb.about == 0 || (verb.about & wanted) != 0) continue;
+    const bool of_server = (verb.about & kServer) != 0;
+    const std::string right = of_server ? "server" : "client";
+    const std::string form{verb.form};
+    return std::string{given.word} + " is a command of the " + right + " side; write rnbd-ctl " +
+           (form.starts_with(right) ? "" : right + " ") + form;
+  }
+  return "";
+}
+
 /// Reads word after word.
 class Reader {
  public:
@@ -187,6 +202,9 @@ class Reader {
       return tl::unexpected("write rnbd-ctl " + std::string{verb_->form});
     }
     action_.verb = verb_->verb;
+    if (std::string wrong = complaint_about_side(*verb_, action_.side); !wrong.empty()) {
+      return tl::unexpected(wrong);
+    }
     for (const OptionWord* option : options_) {
       if (!belongs(*option, false)) {
         return tl::unexpected(std::string{option->word} + " does not belong to " +
