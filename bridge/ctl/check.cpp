@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <initializer_list>
 #include <utility>
 
@@ -60,6 +61,7 @@ class Examiner {
       for (const CtlJson& device : inventory_.devices) examine_device(device);
       for (const std::string& name : mappings_) examine_mapping(name);
     }
+    for (const CtlProgram& program : reports_.ended) examine_ended(program);
     for (const std::string& silent : reports_.silent) {
       find(CtlHealth::unknown, "program", silent.substr(0, silent.find(':')), silent);
     }
@@ -210,6 +212,28 @@ class Examiner {
     if (known || !is_meant({name})) return;
     find(CtlHealth::critical, "device", name,
          "it is mapped, but no bridge runs for it; write rnbd-ctl recover " + name);
+  }
+
+  // ---- Programs that were killed ----------------------------------------------------------------
+
+  /// The folder of a socket tells what its program was. A disk of the kernel tells it itself, and a
+  /// socket of one that was unmapped since means nothing.
+  void examine_ended(const CtlProgram& program) {
+    const std::string folder = std::filesystem::path{program.socket}.parent_path().filename();
+    const std::string parent =
+        std::filesystem::path{program.socket}.parent_path().parent_path().filename();
+    const bool of_server = folder == "rnbd-server", of_bridge = parent == "rnbd-bridge";
+    const bool other_side = (of_server && action_.side == CtlSide::client) ||
+                            (of_bridge && action_.side == CtlSide::server);
+    const bool is_disk = mappings_.contains(program.name) ||
+                         std::ranges::any_of(inventory_.devices, [&](const CtlJson& row) {
+                           return row["program"] == program.name && row["devname"].is_string();
+                         });
+    if (other_side || is_disk || (folder == "map" && parent == "rnbd")) return;
+    if (!is_meant({program.name})) return;
+    const std::string name = of_server ? "rnbd-server" : of_bridge ? "rnbd-bridge" : "the program";
+    find(CtlHealth::critical, "program", program.name,
+         name + " of " + program.socket + " does not answer: it has ended");
   }
 
   // ---- Servers ----------------------------------------------------------------------------------

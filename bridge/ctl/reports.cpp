@@ -38,6 +38,7 @@ CtlReports ask_all(const std::string& root) {
     std::string trouble, ignored;
     CtlJson status = ask_program(program.socket, "status", trouble);
     if (!trouble.empty()) reports.silent.push_back(program.socket + ": " + trouble);
+    if (status.is_null() && trouble.empty()) reports.ended.push_back(program);
     if (status.is_null()) continue;
     // A plugin has none.
     reports.all.push_back(

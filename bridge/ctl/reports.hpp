@@ -14,6 +14,7 @@ struct CtlReports {
   std::vector<CtlReport> all;
   std::vector<std::string> silent = {};    ///< a sentence about each that does not answer
   std::vector<HiddenProgram> hidden = {};  ///< those without a socket that is found
+  std::vector<CtlProgram> ended = {};      ///< killed ones: their sockets are still there
 };
 
 /// Asks all programs whose sockets are found below `root`.

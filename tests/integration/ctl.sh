@@ -356,6 +356,9 @@ assert {finding["kind"] for finding in check["findings"]} == {"session", "device
   start_server --export "late=$PWD/missing" --control "$PWD/root/run/rnbd-server/control"
   status_of 2 "${ctl_command[@]}" --root "$root" server check
   says said '^CRITICAL: export late: it waits for its storage: .*no such file'
+  kill_hard server
+  status_of 2 "${ctl_command[@]}" --root "$root" server check
+  says said '^CRITICAL: program server: rnbd-server of .*/run/rnbd-server/control does not answer: it has ended$'
 }
 is_critical() { [[ $(ctl check | head -n 1) == "RNBD CRITICAL - "* ]] && { ctl check >said || true; }; }
 it "check tells monitoring of paths that are down, devices that wait and storage that is not there" checks

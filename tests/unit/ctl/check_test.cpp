@@ -28,9 +28,11 @@ struct World {
   std::vector<KernelDevice> kernel = {};
   std::set<std::string> mappings = {};
   std::vector<std::string> silent = {};
+  std::vector<CtlProgram> ended = {};
 
   CtlVerdict check(const CtlAction& action = {.verb = CtlVerb::check}) const {
-    CtlReports reports{{{{"disk0", "D"}, bridge, {}}, {{"server", "S"}, store, {}}}, silent};
+    CtlReports reports{
+        {{{"disk0", "D"}, bridge, {}}, {{"server", "S"}, store, {}}}, silent, {}, ended};
     std::erase_if(reports.all, [](const CtlReport& report) { return report.status.is_null(); });
     return verdict_on(action, reports, kernel, mappings);
   }
@@ -160,6 +162,30 @@ TEST_CASE("what cannot be asked or is not there is unknown, unless something is 
   World empty;
   empty.bridge = empty.store = nullptr;
   CHECK(empty.check().health == CtlHealth::unknown);
+}
+
+TEST_CASE("a program that was killed is critical, on its side, unless its disk tells it") {
+  World world;
+  world.store = nullptr;
+  world.ended = {{"server", "/run/rnbd-server/control"}};
+  const CtlAction server{.verb = CtlVerb::check, .side = CtlSide::server};
+  const CtlAction client{.verb = CtlVerb::check, .side = CtlSide::client};
+  CHECK(world.check(server).health == CtlHealth::critical);
+  CHECK(says(world.check(server),
+             "CRITICAL: program server: rnbd-server of /run/rnbd-server/control does not answer: "
+             "it has ended\n"));
+  CHECK_FALSE(says(world.check(server), "no program runs"));
+  CHECK(world.check(client).health == CtlHealth::ok);
+  CHECK(world.named("disk0").health == CtlHealth::ok);
+  world.ended = {{"vm1", "/run/rnbd-bridge/vm1/control"}, {"x", "/run/rnbd/x.control"}};
+  CHECK(says(world.check(client), "rnbd-bridge of /run/rnbd-bridge/vm1/control does not answer"));
+  CHECK_FALSE(says(world.check(server), "vm1"));
+  CHECK(says(world.named("x"), "the program of /run/rnbd/x.control does not answer"));
+  // A disk of the kernel is told of as such, and the socket of one that is unmapped is old.
+  world.ended = {{"disk9", "/run/rnbd/disk9.control"}, {"old", "/run/rnbd/map/old.control"}};
+  world.kernel = {{"nbd3", "u", "disk9"}};
+  CHECK(says(world.check(), "CRITICAL: device nbd3: "));
+  CHECK_FALSE(says(world.check(), "CRITICAL: program"));
 }
 
 TEST_CASE("programs read the same as people") {
