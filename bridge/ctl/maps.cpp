@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 #include <utility>
@@ -134,10 +133,8 @@ tl::expected<std::uint64_t, std::string> size_at_server(const std::string& root,
     if (program.name != name) continue;
     const auto answer = ask_control_socket(program.socket, "status");
     if (!answer) return tl::unexpected(program.socket + ": " + answer.error().text);
-    const auto status = nlohmann::json::parse(*answer, nullptr, /*allow_exceptions=*/false);
-    const auto device = nlohmann::json::json_pointer{"/devices/0/size"};
-    if (status.contains(device) && status[device].is_number_unsigned()) return status[device];
-    return tl::unexpected("the bridge of " + name + " has no device open");
+    return size_told_by(
+        {program, CtlJson::parse(*answer, nullptr, /*allow_exceptions=*/false), {}});
   }
   return tl::unexpected("the bridge of " + name + " cannot be asked; write the size, too");
 }
@@ -173,6 +170,19 @@ tl::expected<std::uint64_t, std::string> wanted_size(const CtlAction& action,
 // ---- recover ------------------------------------------------------------------------------------
 
 }  // namespace
+
+tl::expected<std::uint64_t, std::string> size_told_by(const CtlReport& report) {
+  const std::string& name = report.program.name;
+  const auto devices = take_inventory({report}, {}, CtlSide::client).devices;
+  if (devices.empty() || !devices.front()["size"].is_number_unsigned()) {
+    return tl::unexpected("the bridge of " + name + " has no device open");
+  }
+  const CtlJson& device = devices.front();
+  if (device["state"] == "open") return device["size"].get<std::uint64_t>();
+  const std::string trouble = device["trouble"].is_string() ? device["trouble"] : "";
+  return tl::unexpected("its size at the server is not known: " + name + " is " +
+                        device["state"].get<std::string>() + ", " + trouble);
+}
 
 std::set<std::string> names_of_mappings(const std::string& root) {
   std::set<std::string> names;

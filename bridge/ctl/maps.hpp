@@ -2,6 +2,7 @@
 // rnbd-ctl map, unmap, remap and resize.
 #pragma once
 
+#include <cstdint>
 #include <set>
 #include <string>
 #include <tl/expected.hpp>
@@ -30,6 +31,10 @@ MapAnswer resize_device(const CtlAction& action);
 /// Starts the bridge of a mapping that has none, or of all such mappings ("all"). The output names
 /// their devices.
 MapAnswer recover_devices(const CtlAction& action);
+/// The size of a bridge's device at its server, by its answer to `status`. Pure.
+///
+/// Errors: a sentence when there is no device, or no path over which the server could tell.
+tl::expected<std::uint64_t, std::string> size_told_by(const CtlReport& report);
 /// Those that have a file: they are to be there.
 std::set<std::string> names_of_mappings(const std::string& root);
 /// The name of the mapping that is called NAME, nbdN or /dev/nbdN; "": there is none.

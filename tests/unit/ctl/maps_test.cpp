@@ -82,5 +82,28 @@ TEST_CASE("of a disk that was unmapped by force all commands tell the same") {
   }
 }
 
+TEST_CASE("the size at the server is known while a path is up, and told else that it is not") {
+  CtlReport bridge{{"a", "A"},
+                   CtlJson::parse(R"({
+    "session": "s", "seconds_without_path": 3,
+    "paths": [{"address": "tcp:h:1", "state": "connected", "in_use": true, "trouble": ""}],
+    "devices": [{"device": "x", "size": 4096, "trouble": ""}]})"),
+                   {}};
+  CHECK(size_told_by(bridge) == 4096);
+  CtlJson& path = bridge.status["paths"][0];
+  path["state"] = "waiting";
+  path["in_use"] = false;
+  path["trouble"] = "Connection refused";
+  CHECK(size_told_by(bridge).error() ==
+        "its size at the server is not known: a is waiting, no path for 3 s (tcp:h:1: Connection "
+        "refused)");
+  bridge.status["devices"][0]["trouble"] = "it was ended";
+  CHECK(size_told_by(bridge).error() ==
+        "its size at the server is not known: a is closed, it was ended");
+  bridge.status["devices"] = CtlJson::array();
+  CHECK(size_told_by(bridge).error() == "the bridge of a has no device open");
+  CHECK_FALSE(size_told_by({{"a", "A"}, nullptr, {}}).has_value());
+}
+
 }  // namespace
 }  // namespace rnbd::maps_test
