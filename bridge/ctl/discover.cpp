@@ -5,6 +5,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <CLI/Validators.hpp>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <string>
@@ -185,7 +186,10 @@ int run(const Question& question) {
 
 std::optional<int> run_discover(int argc, const char* const* argv) {
   if (argc < 2 || std::string_view{argv[1]} != "discover") return std::nullopt;
-  const auto question = parse_discover(argc - 1, argv + 1);
+  constexpr std::array kHelp{"discover", "--help"};
+  const bool asks_help = argc == 3 && std::string_view{argv[2]} == "help";
+  const auto question =
+      asks_help ? parse_discover(kHelp.size(), kHelp.data()) : parse_discover(argc - 1, argv + 1);
   if (question) return run(*question);
   const EarlyExit& early = question.error();
   std::fputs(early.text.c_str(), early.status == 0 ? stdout : stderr);

@@ -128,11 +128,15 @@ class Reader {
     return dashes || verb_ == nullptr || (option.verbs & bit_of(verb_->verb)) != 0;
   }
   bool take_help(std::string_view word) {
-    if (names_due() ? word != "--help" : without_dashes(word) != "help" && word != "-h") {
-      return false;
-    }
+    const bool plain = without_dashes(word) == "help" || word == "-h";
+    if (names_due() ? word != "--help" && !ends_with_help() : !plain) return false;
     helps_ = true;
     return true;
+  }
+  /// `unmap help`; with the object in between, `unmap device help`, it is a name.
+  bool ends_with_help() const {
+    return at_ == words_.size() && at_ >= 2 && words_[at_ - 1] == "help" &&
+           words_[at_ - 2] == verb_->word;
   }
   bool take_verb(std::string_view word) {
     if (verb_ != nullptr) return false;

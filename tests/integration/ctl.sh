@@ -122,6 +122,10 @@ nobody() {
   says said 'Exit status: 0, done'
   status_of 0 "${ctl_command[@]}" map --help
   says said '^rnbd-ctl map DEVICE from SERVER'
+  status_of 0 "${ctl_command[@]}" map help
+  says said '^rnbd-ctl map DEVICE from SERVER'
+  status_of 0 "${ctl_command[@]}" discover help
+  says said '^Usage: .*discover'
   for group in path session device client server; do
     status_of 0 "${ctl_command[@]}" "$group" --help
     says said '^Commands about '
