@@ -493,6 +493,37 @@ alone() {
 }
 it "without systemd the bridge is started and ended, and nobody loses a disk that is in use" alone
 
+by_export() {
+  stand_ins
+  mapping 2 map disk1 from 10.0.0.1 raed-only --bridge bin/bridge
+  says said "'raed-only' is no word of map; did you mean read-only.; write "
+  [[ ! -e root/run/rnbd/map.d && ! -e bridge.txt ]] || fail "something is mapped"
+  mapping 0 map disk0 from 10.0.0.1 name two read-only --bridge bin/bridge
+  at_end ctl unmap two --force
+  says bridge.txt '--map-name two .* --access ro '
+  mapping 0 map disk0 from 10.0.0.1 name three as nbd9 ro --bridge bin/bridge
+  at_end ctl unmap three --force
+  mapping 1 unmap disk0
+  says said "'disk0' is the export of several disks; write the name of one: three, two$"
+  mapping 0 unmap three
+  mapping 0 unmap disk0
+  [[ ! -e root/sys/block/nbd7 ]] || fail "it is still there"
+  mapping 1 unmap disk0
+  says said "nothing is mapped as 'disk0'"
+  # What the kernel keeps of a disk that was mounted then.
+  mkdir root/sys/block/nbd7
+  echo rnbd:u-two:two >root/sys/block/nbd7/backend
+  echo 43:7 >root/sys/block/nbd7/dev
+  echo '30 20 43:7 / /mnt rw - ext4 /dev/nbd7 rw' >root/proc/self/mountinfo
+  mapping 1 map disk0 from 10.0.0.1 name two --bridge bin/bridge
+  says said "nbd7 is left of 'two', .* unmap --force; it goes when nobody uses it: mounted at /mnt; or write another"
+  mapping 1 recover two
+  says said "nbd7 is left of 'two'"
+  mapping 2 check
+  says said "^CRITICAL: device nbd7: it is left of 'two'"
+}
+it "a disk is found by its export, too, and what unmap --force leaves is told; no typo maps anything" by_export
+
 fails_to_start() {
   stand_ins
   mapping 1 map broken from 10.0.0.1 --bridge bin/bridge
@@ -643,6 +674,29 @@ evicts() {
   [[ $(head -c 1 image) == 3 ]] || fail "who was evicted has written"
 }
 it "evict ends a session for good: what it had open is EIO, and who opens it anew writes" evicts
+
+ended_by_server() {
+  requires_python nbd
+  mkdir -p "$root"/run/{rnbd,rnbd-server} "$root/sys/block"
+  truncate -s 1M image
+  start_server --export "disk0=$PWD/image" --state-directory "$PWD/state" --control "$PWD/root/run/rnbd-server/control"
+  start_bridge "rnbd+tcp://$address/disk0" --session vm1 --control "$PWD/root/run/rnbd/disk0.control"
+  hold writer
+  writes_now writer '^writes'
+  ctl recover all >said
+  says said 'all paths are connected already'
+  ctl server close disk0 --force
+  writes_now writer '^fails EIO'
+  status_of 1 "${ctl_command[@]}" --root "$root" recover all
+  says said "disk0 is closed: .*the server's operator has closed it.*; its NBD clients have to connect anew"
+  mkdir "$root/sys/block/nbd5"
+  echo "rnbd:$(ctl client list csv noheaders uuid):disk0" >"$root/sys/block/nbd5/backend"
+  status_of 1 "${ctl_command[@]}" --root "$root" recover disk0
+  says said "nbd5 is closed: .*; unmount it, then write rnbd-ctl remap disk0"
+  status_of 2 "${ctl_command[@]}" --root "$root" client check
+  says said "^CRITICAL: device nbd5: .*; unmount it, then write rnbd-ctl remap disk0"
+}
+it "no path brings a device back that the server has ended: recover and check say what does" ended_by_server
 
 # Who is refused learns who has the disk, and so does whoever looks at the list.
 told() {
