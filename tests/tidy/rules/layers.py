@@ -262,7 +262,7 @@ RULES = {
         ("bridge/planted.hpp", "namespace rnbd::nbd {\nclass Front : public Base {\n};\n}\n"),
     ],
     one_brain: [
-        ("tests/sim/client_planted.cpp", "void ClientDriver::report_statistics(unsigned path) {}\n"),
+        ("tests/sim/client_planted.cpp", "void ClientDriver::wait_for_deadline_on_io() {}\n"),
         ("tests/sim/server_planted.cpp", "void ServerHost::pass_on(int level) {}\n"),
         ("tests/sim/server_planted.cpp", "bool ServerPathHost::answer_delayed() {}\n"),
         ("tests/sim/client_planted.cpp", "int ClientNode::claim(Device& device) {}\n"),
