@@ -60,17 +60,20 @@ class Family {
     }
   }
 
-  Lines mounts() const {
-    std::set<std::string> numbers;
-    for (const std::string& member : members_) numbers.insert(first_line(place_of(member) / "dev"));
-    numbers.erase("");
+  Lines mounts() const { return mounts_of("self"); }
+
+  /// Those of other mount namespaces, each named by a process of it. Services have such, and
+  /// containers.
+  Lines mounts_elsewhere() const {
     Lines found;
-    std::ifstream mounts{root_ + "/proc/self/mountinfo"};
-    for (std::string line; std::getline(mounts, line);) {
-      std::istringstream words{line};
-      std::string id, parent, number, top, point;
-      words >> id >> parent >> number >> top >> point;
-      if (numbers.contains(number)) found.push_back("mounted at " + point);
+    std::set<fs::path> seen;
+    for (const std::string& process : processes_of_machine()) {
+      std::error_code ignored;
+      const fs::path space = fs::read_symlink(process_folder(process) / "ns/mnt", ignored);
+      if (space.empty() || !seen.insert(space).second) continue;
+      for (const std::string& mount : mounts_of(process)) {
+        found.push_back(mount + " for " + described(process));
+      }
     }
     return found;
   }
@@ -98,18 +101,13 @@ class Family {
 
   Lines processes() const {
     Lines found;
-    const fs::path all = root_ + "/proc";
-    for (const std::string& process : entries_of(all)) {
-      if (process.find_first_not_of("0123456789") != std::string::npos) continue;
-      if (opens(all / process / "fd")) {
-        found.push_back("open in " + process + " (" + first_line(all / process / "comm") + ")");
-      }
+    for (const std::string& process : processes_of_machine()) {
+      if (opens(process_folder(process) / "fd")) found.push_back("open in " + described(process));
     }
     return found;
   }
 
-  /// "in use": an exclusive user exists, such as a mount or swap, even in another namespace. "":
-  /// none.
+  /// "in use": an exclusive user exists that cannot be named. "": none.
   std::string probe() const {
     const std::string path = root_ + "/dev/" + members_.front();
     const pid_t child = ::fork();
@@ -128,6 +126,33 @@ class Family {
  private:
   fs::path place_of(const std::string& member) const {
     return member == members_.front() ? folder_ : folder_ / member;
+  }
+  fs::path process_folder(const std::string& process) const {
+    return fs::path{root_ + "/proc"} / process;
+  }
+  Lines processes_of_machine() const {
+    Lines names = entries_of(root_ + "/proc");
+    std::erase_if(names, [](const std::string& name) {
+      return name.find_first_not_of("0123456789") != std::string::npos;
+    });
+    return names;
+  }
+  std::string described(const std::string& process) const {
+    return process + " (" + first_line(process_folder(process) / "comm") + ")";
+  }
+  Lines mounts_of(const std::string& process) const {
+    std::set<std::string> numbers;
+    for (const std::string& member : members_) numbers.insert(first_line(place_of(member) / "dev"));
+    numbers.erase("");
+    Lines found;
+    std::ifstream mounts{process_folder(process) / "mountinfo"};
+    for (std::string line; std::getline(mounts, line);) {
+      std::istringstream words{line};
+      std::string id, parent, number, top, point;
+      words >> id >> parent >> number >> top >> point;
+      if (numbers.contains(number)) found.push_back("mounted at " + point);
+    }
+    return found;
   }
   bool has(const std::string& path) const {
     return std::ranges::any_of(members_,
@@ -154,6 +179,7 @@ std::vector<std::string> openers_of(const std::string& root, const std::string& 
        {family.mounts(), family.swaps(), family.holders(), family.processes()}) {
     all.insert(all.end(), some.begin(), some.end());
   }
+  if (all.empty()) all = family.mounts_elsewhere();
   if (std::string more = all.empty() ? family.probe() : ""; !more.empty()) all.push_back(more);
   return all;
 }

@@ -7,10 +7,11 @@
 
 namespace rnbd {
 
-/// "mounted at /mnt", "swap", "held by dm-0", "open in 123 (dd)". The last is "in use" if an
-/// exclusive user exists but is not found, as in another mount namespace. Empty: no user.
+/// "mounted at /mnt", "swap", "held by dm-0", "open in 123 (dd)". Without any of these, "mounted at
+/// /mnt for 123 (dd)" in other mount namespaces, or else "in use" if an exclusive user exists that
+/// cannot be named. Empty: no user.
 ///
-/// Source: proc(5); holders/ below /sys/block/nbdN and its partitions; open(2), O_EXCL.
+/// Source: proc(5), mount_namespaces(7); holders/ below /sys/block/nbdN and its partitions; open(2), O_EXCL.
 std::vector<std::string> openers_of(const std::string& root, const std::string& device);
 
 }  // namespace rnbd

@@ -62,5 +62,16 @@ TEST_CASE("mounts, swaps, holders and processes are found, of partitions, too") 
         Lines{"mounted at /mnt/disk", "swap", "held by dm-3", "open in 12 (dd)"});
 }
 
+TEST_CASE("a mount in another namespace is found once, by a process that lives there") {
+  Machine machine;
+  for (const char* process : {"14", "15"}) {
+    const std::string folder = std::string{"proc/"} + process;
+    machine.write(folder + "/comm", "service");
+    machine.link(folder + "/ns/mnt", "mnt:[4026532001]");
+    machine.write(folder + "/mountinfo", "30 20 43:1 / /mnt/disk rw - ext4 /dev/nbd0p1 rw");
+  }
+  CHECK(machine.openers() == Lines{"mounted at /mnt/disk for 14 (service)"});
+}
+
 }  // namespace
 }  // namespace rnbd::openers_test
