@@ -146,6 +146,11 @@ class Backend {
   /// Units:   bytes.
   /// Threads: any; never blocks.
   virtual std::uint64_t present_size() { return info().size; }
+  /// Returns the bytes that are left of storage which has shrunk beneath present_size(). None: all
+  /// of it is there.
+  ///
+  /// Threads: any; never blocks.
+  virtual std::optional<std::uint64_t> shrunk_to() const { return std::nullopt; }
   /// Threads: any; never blocks.
   virtual Whereabouts whereabouts() const { return Whereabouts::named; }
   /// A new number means that answered writes may have been lost before they were flushed, although

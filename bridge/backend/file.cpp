@@ -32,6 +32,7 @@ class FileBackend final : public Backend {
   explicit FileBackend(std::unique_ptr<FileState> state) : state_{std::move(state)} {}
   const BackendInfo& info() const override { return state_->info; }
   std::uint64_t present_size() override { return present_size_of(*state_); }
+  std::optional<std::uint64_t> shrunk_to() const override { return rnbd::shrunk_to(*state_); }
   Whereabouts whereabouts() const override { return whereabouts_of(*state_); }
   std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) override {
     rtrs::OwnedFd flush_fd;

@@ -75,6 +75,9 @@ void set_size(FileState& state, std::uint64_t size);
 /// Backend::present_size().
 std::uint64_t present_size_of(FileState& state);
 
+/// Backend::shrunk_to().
+std::optional<std::uint64_t> shrunk_to(const FileState& state);
+
 /// Backend::whereabouts().
 Whereabouts whereabouts_of(const FileState& state);
 

@@ -66,6 +66,11 @@ Whereabouts whereabouts_of(const FileState& state) {
   return known && stat.stx_nlink == 0 ? Whereabouts::unnamed : Whereabouts::named;
 }
 
+std::optional<std::uint64_t> shrunk_to(const FileState& state) {
+  const std::uint64_t size = ask_kernel(state);
+  return size < state.size ? std::optional{size} : std::nullopt;
+}
+
 bool is_cut(const FileState& state, std::uint64_t end) { return ask_kernel(state) < end; }
 
 int error_told(FileState& state, const BackendRequest& request, int error) {

@@ -86,6 +86,10 @@ class RbdBackend final : public Backend {
     shared_->is_fenced();  // reports it even when there are no requests
     return shared_->size;
   }
+  std::optional<std::uint64_t> shrunk_to() const override {
+    const std::uint64_t now = shared_->module->size(shared_->image);
+    return now < shared_->size ? std::optional{now} : std::nullopt;
+  }
   Whereabouts whereabouts() const override {
     return shared_->is_fenced() ? Whereabouts::gone : Whereabouts::named;
   }

@@ -104,6 +104,8 @@ Json describe(const ClientConfig& config, const SessionStatus& status) {
                                  {"uuid", device.uuid.empty() ? Json() : Json(device.uuid)},
                                  {"users", device.users},
                                  {"trouble", device.trouble}});
+    // Tables have a column for it only when it is news.
+    if (device.shrunk) answer["devices"].back()["shrunk"] = true;
   }
   return answer;
 }
@@ -141,7 +143,8 @@ std::vector<ControlCommand> client_commands(const ClientConfig& config, Connecti
       {"status", "", "The session, its paths, and what is open.",
        [&](const std::string&) -> Answer { return describe(config, connections.status()); },
        /*for_readers=*/true},
-      path_command(config, session, "add-path", "One more path to the server, at once.",
+      path_command(config, session, "add-path",
+                   "Gives the session another path to the server, at once.",
                    &SharedSession::add_path),
       path_command(config, session, "remove-path",
                    "A path goes; what is in flight on it goes over others.",

@@ -28,6 +28,7 @@ void ClientDevice::look_again(const wire::DeviceInfoResponse& told) {
   geometry.witness.sight = told.sight;
   geometry.witness.writer_serial = told.writer_serial;
   geometry.in_use = (told.flags & wire::kDeviceInUse) != 0;
+  geometry.shrunk = (told.flags & wire::kDeviceShrunk) != 0;
 }
 
 DeviceTable::Device DeviceTable::find(const std::string& name) const {

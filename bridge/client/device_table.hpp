@@ -22,7 +22,7 @@ namespace rnbd {
 
 /// A device of a session, and all its users.
 ///
-/// Threads: its table's, except `handle` and `torn`.
+/// Threads: its table's, except `handle`, `torn` and `observers`.
 struct ClientDevice {
   enum class State : std::uint8_t { opening, open, closing };
   /// The answer to a user that wants to write.
@@ -37,6 +37,8 @@ struct ClientDevice {
   OpenOptions options{};
   State state = State::opening;
   unsigned users = 1;  ///< if 0, it is closed later
+  /// Those of the users that send no requests.
+  std::atomic<unsigned> observers{0};
   /// It is unknown whether the server has it open. A CLOSE must be answered before the next OPEN.
   bool half_closed = false;
   std::uint32_t open_number = 0;  ///< of the newest OPEN

@@ -62,6 +62,8 @@ class Disk {
   /// Threads: the user's, before the first request.
   virtual tl::expected<void, rtrs::Failure> look_again(const rtrs::Interrupt& interrupt) = 0;
 
+  /// This user sends no requests, and is not counted as a user for people. Once at most.
+  virtual void only_observe() {}
   /// Takes over a size that another user has found. A smaller one changes nothing.
   ///
   /// Threads: its user's, while no call is under way.

@@ -35,6 +35,7 @@ void add_info(DeviceGeometry& geometry, const wire::DeviceInfoResponse& info) {
   geometry.export_uuid = info.export_uuid;
   geometry.witness = {info.writer_serial, info.server_life, info.storage_life, info.sight};
   geometry.in_use = (flags & wire::kDeviceInUse) != 0;
+  geometry.shrunk = (flags & wire::kDeviceShrunk) != 0;
   geometry.evicted = (flags & wire::kDeviceEvicted) != 0;
   geometry.read_only = (flags & wire::kDeviceReadOnly) != 0;
   geometry.rotational = geometry.rotational || (flags & wire::kDeviceRotational) != 0;

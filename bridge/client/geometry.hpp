@@ -54,6 +54,7 @@ struct DeviceGeometry {
   bool read_only = false;  ///< the export itself
   bool in_use = false;     ///< another session may write to it, the server said when it was asked
   bool evicted = false;    ///< the server's operator has ended this session's writing
+  bool shrunk = false;     ///< the storage ends before `size`, the server said when it was asked
   bool own_peer = false;   ///< an rnbdkit server: FUA on every operation, NOUNMAP honoured
   bool fast_zero = false;
   bool extents = false;

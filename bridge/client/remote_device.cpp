@@ -45,8 +45,14 @@ RemoteDevice::RemoteDevice(std::shared_ptr<Session> session,
 }
 
 RemoteDevice::~RemoteDevice() {
+  if (observes_) --mapping_->observers;
   mapping_->changes.remove_user(this);
   session_->release(mapping_);
+}
+
+void RemoteDevice::only_observe() {
+  observes_ = true;
+  ++mapping_->observers;
 }
 
 tl::expected<void, Failure> RemoteDevice::look_again(const Interrupt& interrupt) {

@@ -31,6 +31,7 @@ class RemoteDevice final : public Disk {
   /// A value that changes when that client has written.
   std::uint64_t sight() const { return geometry_.witness.sight; }
   const char* access_in_words() const override;
+  void only_observe() override;
   /// Makes this user a reader from now on.
   ///
   /// Threads: the user's, before the first request.
@@ -85,6 +86,7 @@ class RemoteDevice final : public Disk {
 
   std::shared_ptr<Session> session_;
   std::shared_ptr<Session::Mapping> mapping_;
+  bool observes_ = false;
   std::atomic<bool> may_change_;            ///< the writer's reservation covers this user
   std::atomic<std::uint64_t> losses_told_;  ///< to the user of this one
 };

@@ -38,6 +38,7 @@ struct DeviceStatus {
   std::string uuid{};  ///< "" = its server does not tell
   unsigned users = 0;
   std::string trouble{};  ///< why its users get EIO until they open it anew; "" = they do not
+  bool shrunk = false;    ///< requests behind the end of the server's storage fail
 };
 
 /// An errno in English words, in every language setting.

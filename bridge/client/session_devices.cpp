@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How the devices of a session are opened and shared.
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <optional>
@@ -213,7 +214,9 @@ std::vector<DeviceStatus> Session::devices() const {
     const bool read_only =
         mapping.options.access == wire::AccessMode::read_only || mapping.geometry.read_only;
     devices.push_back({mapping.name, mapping.geometry.size, read_only,
-                       uuid_text(mapping.geometry.export_uuid), mapping.users, mapping.loss});
+                       uuid_text(mapping.geometry.export_uuid),
+                       mapping.users - std::min<unsigned>(mapping.users, mapping.observers),
+                       mapping.loss, mapping.geometry.shrunk});
   };
   std::lock_guard lock{mutex_};
   for (const auto& [name, mapping] : table_.devices()) describe(*mapping);

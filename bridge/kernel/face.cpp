@@ -267,11 +267,12 @@ std::optional<Kept> Face::hand_over(std::chrono::milliseconds patience) {
 
 // ---- Its size -----------------------------------------------------------------------------------
 
-/// One more user of the device, to ask for its size.
+/// Opens the device a second time, to ask for its size.
 tl::expected<void, Failure> Face::observe() {
   auto opened = exports_.open("", {});
   if (!opened) return tl::unexpected(opened.error());
   observer_ = *std::move(opened);
+  observer_->only_observe();
   seen_ = sysfs_.flow(*device_.index);
   said_.clear();
   const std::uint64_t size = observer_->geometry().size;
@@ -294,6 +295,10 @@ void Face::follow_size() {
   const Interrupt interrupt{[](void* self) { return static_cast<Face*>(self)->leaving_.load(); },
                             this};
   if (!observer_->look_again(interrupt)) return;
+  const std::string shrunk = device() +
+                             ": its export has shrunk at the server; requests behind "
+                             "the end that it has there fail with EIO";
+  if (observer_->geometry().shrunk && once(shrunk)) say(rtrs::LogLevel::error, shrunk);
   const std::uint64_t size = observer_->geometry().size;
   const bool flow = requests_flow();
   if (size / kSector <= sysfs_.size(*device_.index) / kSector) return;

@@ -211,6 +211,7 @@ enum DeviceFlag : std::uint32_t {
       256,  ///< of a device that is not writable: another session may write, and has a path
   kDeviceEvicted =
       512,  ///< the operator has ended this session's writing, and nobody else has written since
+  kDeviceShrunk = 1024,  ///< the storage is smaller than `size`: what is behind its end fails
 };
 
 struct DeviceInfo {

@@ -116,6 +116,9 @@ void BlockSession::tell_device(rtrs::ServerRequest& request, Device& device, boo
   response.writer_serial = device.writer_serial;
   response.server_life = catalogue_.life_of(device.lease);
   response.storage_life = device.lease.storage()->backend().life();
+  if (device.lease.storage()->backend().shrunk_to()) {
+    response.flags = response.flags | wire::kDeviceShrunk;
+  }
   if (in_use) response.flags = response.flags | wire::kDeviceInUse;
   if (catalogue_.was_expelled(device.lease)) {
     response.flags = response.flags | wire::kDeviceEvicted;

@@ -100,7 +100,8 @@ struct ExportStatus {
   std::string trouble;  ///< why it waits for its storage; "": it is open
   bool in_use = false;  ///< it waits because another program has its storage
   Limits limits = {};
-  ThrottleReading throttled = {};  ///< by `limits`
+  ThrottleReading throttled = {};               ///< by `limits`
+  std::optional<std::uint64_t> shrunk_to = {};  ///< bytes; none: `size` is there
 
   bool waits() const { return !trouble.empty(); }
 };

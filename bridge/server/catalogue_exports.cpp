@@ -230,6 +230,7 @@ std::vector<ExportStatus> ExportCatalogue::exports() const {
     }
     all.push_back({name, now.size, now.read_only, entry.lost, false, entry.limits->get(),
                    entry.throttle->reading()});
+    if (entry.storage != nullptr) all.back().shrunk_to = entry.storage->backend().shrunk_to();
     for (const Waiting& waiting : waiting_) {
       if (waiting.specification.name != name) continue;
       all.back().read_only = waiting.specification.read_only;

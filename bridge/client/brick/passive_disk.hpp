@@ -26,6 +26,7 @@ class PassiveDisk final : public Disk {
   const char* access_in_words() const override { return device_->access_in_words(); }
   std::shared_ptr<LaneSource> lane_source() override { return device_->lane_source(); }
   tl::expected<void, Failure> look_again(const Interrupt& interrupt) override;
+  void only_observe() override { device_->only_observe(); }
   void grow_to(std::uint64_t size) override;
 
   int read(std::uint64_t offset, rtrs::MutableBytes data, const Interrupt& interrupt) override;

@@ -30,17 +30,28 @@ Json status_of_paths(const rtrs::ServerSessionStatus& session,
 /// Null: there is none.
 Json limit_of(std::uint64_t limit) { return limit != 0 ? Json(limit) : Json{}; }
 
+const char* state_of(const ExportStatus& status) {
+  return status.waits() ? "waiting" : status.shrunk_to ? "shrunk" : "open";
+}
+
+std::string trouble_of(const ExportStatus& status) {
+  if (status.waits() || !status.shrunk_to) return status.trouble;
+  return "its storage has shrunk to " + std::to_string(*status.shrunk_to) +
+         " bytes; clients have it with " + std::to_string(status.size) +
+         " bytes and get EIO behind that end; enlarge it again";
+}
+
 /// Of those that wait the size is not known.
 Json status_of_exports(const ExportCatalogue& catalogue) {
   Json exports = Json::array();
   for (const ExportStatus& status : catalogue.exports()) {
     exports.push_back({{"export", status.name},
-                       {"state", status.waits() ? "waiting" : "open"},
+                       {"state", state_of(status)},
                        {"size", status.waits() ? Json{} : Json(status.size)},
                        {"read_only", status.read_only},
                        {"iops_limit", limit_of(status.limits.iops)},
                        {"bandwidth_limit", limit_of(status.limits.bandwidth)},
-                       {"trouble", status.trouble}});
+                       {"trouble", trouble_of(status)}});
   }
   return exports;
 }

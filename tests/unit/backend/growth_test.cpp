@@ -57,6 +57,16 @@ TEST_CASE("growth: what a file has grown by can be used in every queue") { check
 TEST_CASE("growth: the same with direct I/O") { check_new_part({.direct = true}); }
 TEST_CASE("growth: the same without io_uring") { check_new_part({.use_uring = false}); }
 
+TEST_CASE(
+    "growth: of a file that has shrunk it is known how much is left, until it is large again") {
+  Grown file{kLarger, {}, "delay:read=0ms:"};
+  CHECK_FALSE(file.bench.backend().shrunk_to().has_value());
+  CHECK(file.after(kSize) == kLarger);
+  CHECK(file.bench.backend().shrunk_to() == kSize);
+  CHECK(file.after(kLarger) == kLarger);
+  CHECK_FALSE(file.bench.backend().shrunk_to().has_value());
+}
+
 TEST_CASE("growth: nobody reaches beyond the end that was looked at last") {
   Grown file{kSize};
   std::filesystem::resize_file(file.path, kLarger);

@@ -78,6 +78,31 @@ TEST_CASE("growth: a size that is smaller, or whose end was inside a block, stay
   CHECK(size_of(after) == disk_size);
 }
 
+TEST_CASE("growth: that the storage has become too small is known from the next look on") {
+  World world;
+  const Device device = world.open("a");
+  CHECK_FALSE(world.session->devices()[0].shrunk);
+  world.client->server.device_info.flags = wire::kDeviceShrunk;
+  REQUIRE(device->look_again({}));
+  CHECK(world.session->devices()[0].shrunk);
+  CHECK(world.session->devices()[0].size == kSize);
+  world.client->server.device_info.flags = 0;
+  REQUIRE(device->look_again({}));
+  CHECK_FALSE(world.session->devices()[0].shrunk);
+}
+
+TEST_CASE("growth: who only observes the size is no user for people") {
+  World world;
+  const Device device = world.open("a");
+  {
+    const Device observer = world.open("a");
+    CHECK(world.session->devices()[0].users == 2);
+    observer->only_observe();
+    CHECK(world.session->devices()[0].users == 1);
+  }
+  CHECK(world.session->devices()[0].users == 1);
+}
+
 TEST_CASE("growth: a server without the extension is not asked") {
   World world{{.features = 0}};
   const Device before = world.open("a");

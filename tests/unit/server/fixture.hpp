@@ -45,6 +45,7 @@ class FakeBackend final : public Backend {
     bytes.resize((size + 511) / 512 * 512);
     present_size_ = size;
   }
+  std::optional<std::uint64_t> shrunk_to() const override { return shrunk_to_; }
   std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor*) override;
 
   /// Answers the oldest request that is held.
@@ -53,6 +54,7 @@ class FakeBackend final : public Backend {
 
   BackendInfo info_;
   std::uint64_t present_size_ = 0;
+  std::optional<std::uint64_t> shrunk_to_ = {};
   std::vector<std::byte> bytes;
   std::vector<Record> records;
   std::vector<BackendExtent> extents;

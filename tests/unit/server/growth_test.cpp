@@ -15,13 +15,17 @@ namespace {
 
 constexpr std::uint64_t kSize = 1 << 20;
 
-std::uint64_t device_info(World& world, BlockSession& session, std::uint32_t id = 0) {
+wire::DeviceInfoResponse info_of(World& world, BlockSession& session, std::uint32_t id = 0) {
   wire::DeviceInfo message;
   message.header = wire::header_of(wire::MessageType::device_info);
   message.device_id = id;
   Call& call = world.send(session, message, true, room(sizeof(wire::DeviceInfoResponse)));
   CHECK(call.error == 0);
-  return call.answer<wire::DeviceInfoResponse>().size;
+  return call.answer<wire::DeviceInfoResponse>();
+}
+
+std::uint64_t device_info(World& world, BlockSession& session, std::uint32_t id = 0) {
+  return info_of(world, session, id).size;
 }
 
 std::uint64_t sectors_at_open(World& world, BlockSession& session) {
@@ -54,6 +58,17 @@ TEST_CASE("growth: whoever asks is told the present size, and may use what there
   CHECK(read_at(world, *other, kSize) == EIO);
   CHECK(device_info(world, *other) == 2 * kSize);
   CHECK(read_at(world, *other, kSize) == 0);
+}
+
+TEST_CASE("growth: of storage that has shrunk the size stays, and whoever asks is told of it") {
+  World world;
+  CHECK(sectors_at_open(world, world.session()) == kSize / 512);
+  CHECK((info_of(world, world.session()).flags & wire::kDeviceShrunk) == 0);
+  world.disk().shrunk_to_ = 4096;
+  CHECK((info_of(world, world.session()).flags & wire::kDeviceShrunk) != 0);
+  CHECK(device_info(world, world.session()) == kSize);
+  world.disk().shrunk_to_.reset();
+  CHECK((info_of(world, world.session()).flags & wire::kDeviceShrunk) == 0);
 }
 
 TEST_CASE("growth: a session that opens it later has the present size at once") {
