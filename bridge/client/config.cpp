@@ -210,7 +210,7 @@ constexpr ConfigKey kKeys[] = {
     {"server", "HOST[:PORT]", "The server, when there is no uri. Default port 1234."},
     {"transport", "tcp|rdma", "How to reach the server, when there is no uri (default tcp)."},
     {"path", "[SRC@]DST[:PORT]",
-     "One more path to the server, or a source address for the one to DST; 8 in all. tcp: or rdma: "
+     "Another path to the server, or a source address for the one to DST; 8 in all. tcp: or rdma: "
      "in front chooses the transport; ,preference=N behind it how much it is wanted (-9 to 9)."},
     {"paths", "given|auto",
      "auto: add the addresses that the server advertises as further paths, once, when the session "

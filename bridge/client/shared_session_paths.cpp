@@ -88,7 +88,8 @@ void SharedSession::add_advertised(Session& session, const PathAddress& path) {
   if (std::ranges::any_of(paths, [&](const auto& each) { return leads_to(each, path); })) return;
   const auto added = add_path(path);
   if (added) {
-    say(rtrs::LogLevel::info, "the server advertises " + to_string(path) + ", one more path to it");
+    say(rtrs::LogLevel::info,
+        "the server advertises " + to_string(path) + ", which becomes a further path");
   } else if (added.error().error != EEXIST) {
     say(rtrs::LogLevel::warning,
         "the server advertises " + to_string(path) + ", which is left out: " + added.error().text);

@@ -105,7 +105,8 @@ Failure explain(int error, const Message& message) {
   }
   if (error == EBUSY && message.command == Command::connect) {
     return {error, message.index ? device + " is mapped, or somebody still has it open: choose " +
-                                       "another one, or write --kernel nbd for any that is free"
+                                       "another number, or write --kernel nbd without a number: " +
+                                       "then the kernel takes a device that is free"
                                  : "no /dev/nbdN is free: end those that are not needed any more"};
   }
   if (error == EINVAL && message.command == Command::reconfigure) {

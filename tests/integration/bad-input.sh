@@ -187,7 +187,7 @@ no_such_export() {
   nbdinfo --size "$uri"
   # Each program says how itself shows the exports: not every machine has nbdkit.
   status_of 1 "$bridge_program" --listen "unix:$PWD/other" --connect now "rnbd+tcp://$address/disk1"
-  says said "'disk1'.*search path: nbdinfo --list shows it at a bridge without a device"
+  says said "'disk1'.*search path: rnbd-ctl discover rnbd.tcp://"
 }
 it "no such export: the client is refused and nbdkit names the export" no_such_export
 

@@ -92,7 +92,7 @@ taken() {
   nbdkit_flags=(-v) # what is no warning is told so only
   come paths=auto
   eventually 20 paths_are "[('$address', 'connected'), ('$second', 'connected')]"
-  says nbdkit.log "the server advertises tcp:$second, one more path to it"
+  says nbdkit.log "the server advertises tcp:$second, which becomes a further path"
   # It is a path as any other: the first one goes, and I/O goes on.
   ctl "$PWD/client" disconnect "tcp:$address"
   nbdsh <<<'assert h.pread(4096, 0) == b"1" * 4096; h.pwrite(b"2" * 4096, 0)'

@@ -266,7 +266,7 @@ def addresses_of_hundreds():
     more = [(b"tcp:127.0.0.1:%d" % port, b"", ADDRESS) for port in range(1, 100)]
     more.insert(0, (b"tcp:127.0.0.1:%d" % stranger.ports[0], b"", ADDRESS))
     tells_addresses(lambda request: request.reply(directory(more)),
-                    "advertises tcp:127.0.0.1:6, one more path")
+                    "advertises tcp:127.0.0.1:6, which becomes a further path")
     assert OPEN not in stranger.asked, stranger.asked
 
 

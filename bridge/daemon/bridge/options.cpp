@@ -290,7 +290,7 @@ std::string apply(const Arguments& arguments, BridgeOptions& options) {
   auto config = reader.complete();
   if (!config) return as_options(config.error());
   options.client = *std::move(config);
-  options.client.how_to_list = "nbdinfo --list shows it at a bridge without a device in its URI";
+  options.client.how_to_list = "rnbd-ctl discover " + options.client.server();
   for (const std::string& text : arguments.listen) {
     auto address = nbd::parse_nbd_address(text);
     if (!address) return "--listen " + address.error();
