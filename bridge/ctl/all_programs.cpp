@@ -16,6 +16,7 @@
 #include "bridge/ctl/inventory.hpp"
 #include "bridge/ctl/listing.hpp"
 #include "bridge/ctl/maps.hpp"
+#include "bridge/ctl/openers.hpp"
 #include "bridge/ctl/outcome.hpp"
 #include "bridge/ctl/reports.hpp"
 #include "bridge/ctl/steer.hpp"
@@ -32,6 +33,23 @@ Outcome outcome_of(const MapAnswer& answer) {
   return answer ? Outcome{0, *answer, ""} : Outcome{answer.error().status, "", answer.error().text};
 }
 
+/// Only where it is shown: a disk whose bridge has died makes it wait.
+void add_openers(const CtlAction& action, CtlInventory& inventory) {
+  const bool asked =
+      action.all_fields || std::ranges::any_of(action.fields, [](const std::string& fields) {
+        return fields.find("openers") != std::string::npos;
+      });
+  for (CtlJson& row : inventory.devices) {
+    const bool shown =
+        action.verb == CtlVerb::show ? is_device_named(row, action.names.front()) : asked;
+    if (!shown || !row["devname"].is_string()) continue;
+    std::string list;
+    for (const std::string& each : openers_of(action.root, row["devname"]))
+      list += (list.empty() ? "" : ", ") + each;
+    row["openers"] = list;
+  }
+}
+
 Outcome list(const CtlAction& action) {
   const CtlReports reports = ask_all(action.root);
   for (const std::string& silent : reports.silent) remark(silent);
@@ -40,8 +58,9 @@ Outcome list(const CtlAction& action) {
     const CtlSide its = each.server ? CtlSide::server : CtlSide::client;
     if (action.side == CtlSide::both || its != other) remark(each.text);
   }
-  const CtlInventory inventory =
+  CtlInventory inventory =
       take_inventory(reports.all, find_kernel_devices(action.root), action.side);
+  add_openers(action, inventory);
   Outcome outcome = rnbd::outcome_of(action.verb == CtlVerb::show ? showing(action, inventory)
                                                                   : listing(action, inventory));
   if (!reports.silent.empty()) outcome.status = 1;
@@ -84,6 +103,10 @@ std::string complaint_about_disk(const CtlAction& action) {
     return "nothing is mapped as '" + name + "'; `rnbd-ctl client list` tells what is";
   }
   const std::string program = (*device)["program"];
+  if ((*device)["direction"] == "export" && (*device)["sessname"].is_null()) {
+    return "'" + name + "' is no disk of this machine's kernel: " + program +
+           " exports it, and nobody has it open; `rnbd-ctl map` makes it a disk";
+  }
   if ((*device)["direction"] == "export") {
     return "'" + name + "' is no disk of this machine's kernel: a client of " + program +
            " has it open; `rnbd-ctl server list` tells which one";

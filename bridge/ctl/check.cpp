@@ -189,6 +189,8 @@ class Examiner {
       find(CtlHealth::critical, "device", called, remedy_for_closed(device));
     } else if (state == "waiting") {
       find(CtlHealth::critical, "device", called, "its requests wait, " + trouble);
+    } else if (state == "shrunk") {
+      find(CtlHealth::critical, "device", called, trouble);
     } else if (state == "recovering") {
       find(CtlHealth::warning, "device", called,
            "it recovers: the bridge of " + program + " has not opened its device yet" +
@@ -245,6 +247,8 @@ class Examiner {
       const std::string name = text_at(each, "export"), trouble = text_at(each, "trouble");
       if (!all && !is_meant({name})) continue;
       ++exports_;
+      if (text_at(each, "state") == "shrunk") find(CtlHealth::critical, "export", name, trouble);
+      if (text_at(each, "state") == "shrunk") continue;
       if (text_at(each, "state") != "waiting" && trouble.empty()) continue;
       find(CtlHealth::critical, "export", name,
            "it waits for its storage" + (trouble.empty() ? "" : ": " + trouble));

@@ -33,6 +33,9 @@ bool is_socket(const std::string& path) {
 std::string advice_on(int error, const std::string& path) {
   const std::string text = strerrordesc_np(error);
   if (error == ENOENT) return text + "; was the program started with a control socket there?";
+  if (error == EACCES) {
+    return text + "; root may do everything, members of the group rnbd may look at a server";
+  }
   if (error != ECONNREFUSED) return "";
   return is_socket(path) ? text + "; the program that made it has ended"
                          : "this is no socket; name what the program was given as --control or "

@@ -18,16 +18,17 @@ constexpr CtlField kDeviceFields[] = {
     {"sessname", kText, true}, {"mapping_path", kText, true}, {"devname", kText, true},
     {"devpath", kText, false}, {"state", kText, true},        {"access_mode", kText, true},
     {"size", kBytes, false},   {"rx_sect", kCount, false},    {"tx_sect", kCount, false},
-    {"users", kCount, false},  {"uuid", kText, false},        {"program", kText, false},
-    {"hostname", kText, true}, {"direction", kText, true},    {"trouble", kText, true},
+    {"users", kNumber, true},  {"openers", kText, false},     {"uuid", kText, false},
+    {"program", kText, false}, {"hostname", kText, true},     {"direction", kText, true},
+    {"trouble", kText, true},
 };
 constexpr CtlField kSessionFields[] = {
-    {"sessname", kText, true},    {"path_cnt", kCount, false},  {"act_path_cnt", kCount, false},
-    {"state", kText, true},       {"path_uu", kText, true},     {"mp", kText, false},
-    {"mp_short", kText, true},    {"tx_bytes", kBytes, true},   {"rx_bytes", kBytes, true},
-    {"inflights", kCount, false}, {"reconnects", kCount, true}, {"srvname", kText, false},
-    {"hostname", kText, true},    {"program", kText, false},    {"direction", kText, true},
-    {"trouble", kText, true},
+    {"sessname", kText, true},       {"path_cnt", kCount, false},  {"act_path_cnt", kCount, false},
+    {"state", kText, true},          {"path_uu", kText, true},     {"mp", kText, false},
+    {"mp_short", kText, true},       {"tx_bytes", kBytes, true},   {"rx_bytes", kBytes, true},
+    {"inflights", kCount, false},    {"reconnects", kCount, true}, {"srvname", kText, false},
+    {"hostname", kText, true},       {"program", kText, false},    {"direction", kText, true},
+    {"paths", CtlKind::paths, true}, {"trouble", kText, true},
 };
 constexpr CtlField kPathFields[] = {
     {"sessname", kText, true},      {"pathname", kText, false},   {"hca_name", kText, true},
@@ -155,9 +156,11 @@ class ClientRows {
     for (const CtlJson& device : list_of(status_, "devices")) {
       inventory.devices.push_back(row_of(CtlObject::device, about(device)));
     }
-    inventory.sessions.push_back(row_of(CtlObject::session, session()));
+    CtlJson& row = inventory.sessions.emplace_back(row_of(CtlObject::session, session()));
+    row["paths"] = CtlJson::array();
     for (const CtlJson& path : list_of(status_, "paths")) {
       inventory.paths.push_back(row_of(CtlObject::path, about_path(path)));
+      row["paths"].push_back(inventory.paths.back());
     }
   }
 
@@ -169,22 +172,33 @@ class ClientRows {
   CtlJson about(const CtlJson& device) const {
     const CtlJson counters = with(counted_, "device", said(device, "device"));
     const CtlJson name = kernel_name(device, program_, kernel_devices_);
-    return {
-        {"sessname", said(status_, "session")},
-        {"mapping_path", said(device, "device")},
-        {"devname", name},
-        {"devpath", path_of_device(name)},
-        {"state", said_text(device, "trouble").empty() ? waits() ? "waiting" : "open" : "closed"},
-        {"access_mode", said(device, "access")},
-        {"size", said(device, "size")},
-        {"rx_sect", bytes(counters, "read_bytes", kSector)},
-        {"tx_sect", bytes(counters, "write_bytes", kSector)},
-        {"users", said(device, "users")},
-        {"uuid", said(device, "uuid")},
-        {"program", program_.name},
-        {"direction", "import"},
-        {"trouble", said_text(device, "trouble").empty() && waits() ? CtlJson(awaited())
-                                                                    : said(device, "trouble")}};
+    return {{"sessname", said(status_, "session")},
+            {"mapping_path", said(device, "device")},
+            {"devname", name},
+            {"devpath", path_of_device(name)},
+            {"state", state_of(device)},
+            {"access_mode", said(device, "access")},
+            {"size", said(device, "size")},
+            {"rx_sect", bytes(counters, "read_bytes", kSector)},
+            {"tx_sect", bytes(counters, "write_bytes", kSector)},
+            {"users", said(device, "users")},
+            {"uuid", said(device, "uuid")},
+            {"program", program_.name},
+            {"direction", "import"},
+            {"trouble", trouble_of(device)}};
+  }
+
+  std::string state_of(const CtlJson& device) const {
+    if (!said_text(device, "trouble").empty()) return "closed";
+    return waits() ? "waiting" : said(device, "shrunk") == true ? "shrunk" : "open";
+  }
+
+  CtlJson trouble_of(const CtlJson& device) const {
+    const std::string state = state_of(device);
+    if (state == "waiting") return awaited();
+    if (state != "shrunk") return said(device, "trouble");
+    return "its export has shrunk at the server: what is behind the end that it has there is EIO; "
+           "enlarge it there again";
   }
 
   /// Its session has no path that takes requests.
@@ -268,6 +282,10 @@ class ServerRows {
     for (const CtlJson& device : list_of(status_, "devices")) {
       inventory.devices.push_back(row_of(CtlObject::device, about(device)));
     }
+    for (const CtlJson& each : list_of(status_, "exports")) {
+      if (!with(list_of(status_, "devices"), "device", said(each, "export")).empty()) continue;
+      inventory.devices.push_back(row_of(CtlObject::device, about_unused(each)));
+    }
     for (const CtlJson& session : list_of(status_, "sessions")) {
       inventory.sessions.push_back(row_of(CtlObject::session, about_session(session)));
     }
@@ -279,19 +297,41 @@ class ServerRows {
  private:
   CtlJson about(const CtlJson& device) const {
     const CtlJson name = said(device, "device");
+    const CtlJson its_export = with(list_of(status_, "exports"), "export", name);
     return {{"sessname", said(device, "session")},
             {"mapping_path", name},
-            {"state", "open"},
+            {"state", state_of(its_export, "open")},
             {"access_mode", said(device, "access_mode")},
-            {"size", said(with(list_of(status_, "exports"), "export", name), "size")},
+            {"size", said(its_export, "size")},
+            {"users", 1U},
             {"hostname", host_of(said(device, "session"))},
             {"program", program_},
-            {"direction", "export"}};
+            {"direction", "export"},
+            {"trouble", said(its_export, "trouble")}};
+  }
+
+  /// An export that nobody has open. Its access is the one that there might be.
+  CtlJson about_unused(const CtlJson& its_export) const {
+    return {{"mapping_path", said(its_export, "export")},
+            {"state", state_of(its_export, "free")},
+            {"access_mode", said(its_export, "read_only") == true ? "ro" : "rw"},
+            {"size", said(its_export, "size")},
+            {"users", 0U},
+            {"program", program_},
+            {"direction", "export"},
+            {"trouble", said(its_export, "trouble")}};
+  }
+
+  static std::string state_of(const CtlJson& its_export, const char* usual) {
+    const std::string state = said_text(its_export, "state");
+    return state.empty() || state == "open" ? usual : state;
   }
 
   CtlJson about_session(const CtlJson& session) const {
     const CtlJson name = said(session, "session");
     const CtlJson paths = paths_of(name);
+    CtlJson rows = CtlJson::array();
+    for (const CtlJson& path : paths) rows.push_back(row_of(CtlObject::path, about_path(path)));
     return {
         {"sessname", name},
         {"path_cnt", paths.size()},
@@ -300,7 +340,8 @@ class ServerRows {
         {"inflights", said(session, "requests")},
         {"hostname", host_of(name)},
         {"program", program_},
-        {"direction", "export"}};
+        {"direction", "export"},
+        {"paths", std::move(rows)}};
   }
 
   CtlJson paths_of(const CtlJson& session) const {

@@ -26,7 +26,7 @@ struct CtlReport {
 };
 
 /// How a field is shown, and whether a sum of it means something.
-enum class CtlKind : std::uint8_t { text, number, count, bytes };
+enum class CtlKind : std::uint8_t { text, number, count, bytes, paths };
 
 struct CtlField {
   std::string_view name;
@@ -46,7 +46,8 @@ struct CtlInventory {
   }
 };
 
-/// Devices of the kernel behind which no program is get rows of their own.
+/// Devices of the kernel behind which no program is get rows of their own, and so do exports that
+/// nobody has open. The openers of the kernel's devices are not known here.
 CtlInventory take_inventory(const std::vector<CtlReport>& reports,
                             const std::vector<KernelDevice>& kernel_devices, CtlSide side);
 

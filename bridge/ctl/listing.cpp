@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <span>
+#include <utility>
 
 #include "bridge/ctl/listing_columns.hpp"
 #include "bridge/ctl/listing_programs.hpp"
@@ -27,7 +29,9 @@ std::string upper(std::string_view name) {
   return text;
 }
 
-bool is_right(const CtlField& field) { return field.kind != CtlKind::text; }
+bool is_right(const CtlField& field) {
+  return field.kind != CtlKind::text && field.kind != CtlKind::paths;
+}
 
 std::string lines_of(const Columns& columns, const std::vector<Cells>& rows) {
   std::vector<std::size_t> widths(columns.size());
@@ -85,23 +89,49 @@ bool is_summed(const CtlField& field) {
   return field.kind == CtlKind::bytes || field.kind == CtlKind::count;
 }
 
-/// Nothing when no column is worth a sum.
-void add_totals(const CtlAction& action, const Columns& columns, const std::vector<CtlJson>& list,
-                std::vector<Cells>& rows) {
-  if (!action.totals || list.size() < 2 || std::ranges::none_of(columns, is_summed)) return;
+/// An export that several sessions have open is there once.
+std::uint64_t sum_of(const std::vector<const CtlJson*>& list, const std::string& name) {
+  std::set<std::pair<std::string, std::string>> seen;
+  std::uint64_t sum = 0;
+  for (const CtlJson* row : list) {
+    if (!(*row)[name].is_number_unsigned()) continue;
+    const bool of_export = name == "size" && (*row)["direction"] == "export";
+    if (of_export && !seen.emplace((*row)["program"].dump(), (*row)["mapping_path"].dump()).second)
+      continue;
+    sum += (*row)[name].get<std::uint64_t>();
+  }
+  return sum;
+}
+
+/// A server's own disks and those that come from elsewhere do not add up: `label` tells the two
+/// apart. Nothing when no column is worth a sum.
+void add_total(const CtlAction& action, const Columns& columns,
+               const std::vector<const CtlJson*>& list, const std::string& label,
+               std::vector<Cells>& rows) {
+  if (list.size() < 2) return;
   CtlJson sums;
   for (const CtlField& column : columns) {
-    std::uint64_t sum = 0;
     const std::string name{column.name};
-    for (const CtlJson& row : list) {
-      if (row[name].is_number_unsigned()) sum += row[name].get<std::uint64_t>();
-    }
-    sums[name] = is_summed(column) ? CtlJson(sum) : CtlJson("");
+    sums[name] = is_summed(column) ? CtlJson(sum_of(list, name)) : CtlJson("");
   }
   Cells cells;
   for (const CtlField& column : columns) cells.push_back(text_in(action, column, sums, ""));
-  if (cells.front().empty()) cells.front() = "TOTAL";
+  const auto space = std::ranges::find(cells, "");
+  if (space != cells.end()) *space = label;
   rows.push_back(cells);
+}
+
+void add_totals(const CtlAction& action, const Columns& columns, const std::vector<CtlJson>& list,
+                std::vector<Cells>& rows) {
+  if (!action.totals || std::ranges::none_of(columns, is_summed)) return;
+  std::vector<const CtlJson*> imports, exports;
+  for (const CtlJson& row : list) {
+    (row["direction"] == "export" ? exports : imports).push_back(&row);
+  }
+  const bool both = !imports.empty() && !exports.empty();
+  if (both && std::ranges::all_of(columns, is_summed)) return;  // no room to tell them apart
+  add_total(action, columns, imports, both ? "TOTAL import" : "TOTAL", rows);
+  add_total(action, columns, exports, both ? "TOTAL export" : "TOTAL", rows);
 }
 
 std::string table_of(const CtlAction& action, CtlObject object, const Columns& columns,
@@ -133,12 +163,16 @@ std::span<const char* const> naming_fields(CtlObject object) {
   return kPathNames;
 }
 
+bool is_named(const CtlJson& row, CtlObject object, const std::string& name) {
+  return std::ranges::any_of(naming_fields(object),
+                             [&](const char* field) { return row[field] == name; });
+}
+
 std::vector<CtlJson> named(const CtlInventory& inventory, CtlObject object,
                            const std::string& name) {
   std::vector<CtlJson> found;
   for (const CtlJson& row : inventory.of(object)) {
-    const auto is_it = [&](const char* field) { return row[field] == name; };
-    if (std::ranges::any_of(naming_fields(object), is_it)) found.push_back(row);
+    if (is_named(row, object, name)) found.push_back(row);
   }
   return found;
 }
@@ -177,6 +211,10 @@ std::string cards_of(const CtlAction& action, const Columns& columns,
 }
 
 }  // namespace
+
+bool is_device_named(const CtlJson& row, const std::string& name) {
+  return is_named(row, CtlObject::device, name);
+}
 
 tl::expected<std::string, std::string> listing(const CtlAction& action,
                                                const CtlInventory& inventory) {

@@ -22,4 +22,7 @@ tl::expected<std::string, std::string> listing(const CtlAction& action,
 tl::expected<std::string, std::string> showing(const CtlAction& action,
                                                const CtlInventory& inventory);
 
+/// Whether `show` finds the device by this name.
+bool is_device_named(const CtlJson& row, const std::string& name);
+
 }  // namespace rnbd

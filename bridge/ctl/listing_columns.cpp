@@ -72,6 +72,9 @@ CtlColumns usual_columns(const CtlAction& action, CtlObject object,
   const bool for_people = action.format == CtlFormat::table && !all;
   for (const CtlField& field : fields_of(object)) {
     if (!all && !field.usual) continue;
+    // A table has them as a tree, below their session.
+    const bool tree = action.format == CtlFormat::table && action.verb == CtlVerb::list;
+    if (field.kind == CtlKind::paths && (tree || !action.tree)) continue;
     if (for_people && !tells_something(object, rows, field)) continue;
     columns.push_back(field);
   }
@@ -98,6 +101,16 @@ std::string human_size(double bytes) {
   std::size_t unit = 0;
   for (; bytes >= 1024 && unit + 1 < kCtlUnits.size(); ++unit) bytes /= 1024;
   return short_number(bytes) + kCtlUnits[unit];
+}
+
+/// With blanks between them.
+std::string names_of_paths(const CtlJson& paths, const char* unknown) {
+  std::string names;
+  for (const CtlJson& path : paths) {
+    if (!path["pathname"].is_string()) continue;
+    names += (names.empty() ? "" : " ") + readable_text(path["pathname"].get<std::string>());
+  }
+  return names.empty() ? unknown : names;
 }
 
 }  // namespace
@@ -133,6 +146,7 @@ std::string text_in(const CtlAction& action, const CtlField& field, const CtlJso
                     const char* unknown) {
   const CtlJson value = value_of(action, field, row);
   if (value.is_null()) return unknown;
+  if (field.kind == CtlKind::paths) return names_of_paths(value, unknown);
   if (value.is_number_float()) return short_number(value.get<double>());
   const bool for_people = action.format == CtlFormat::table && action.unit == '\0';
   if (for_people && field.kind == CtlKind::bytes && value.is_number()) {

@@ -39,16 +39,35 @@ std::vector<std::vector<std::string>> texts_of(const CtlAction& action, const Ct
   return rows;
 }
 
-std::string json_of(const CtlAction& action, CtlObject object, const CtlColumns& columns,
-                    const std::vector<CtlJson>& list) {
-  CtlJson rows = CtlJson::array();
+CtlJson objects_of(const CtlAction& action, const CtlColumns& columns,
+                   const std::vector<CtlJson>& list);
+
+/// The paths of a session, as a list of paths has them.
+CtlJson paths_in(const CtlAction& action, const CtlJson& paths) {
+  CtlAction of_paths = action;
+  of_paths.fields.clear();
+  const std::vector<CtlJson> list{paths.begin(), paths.end()};
+  const auto columns = columns_of(of_paths, CtlObject::path, list, /*all=*/false);
+  return columns ? objects_of(of_paths, *columns, list) : CtlJson::array();
+}
+
+CtlJson objects_of(const CtlAction& action, const CtlColumns& columns,
+                   const std::vector<CtlJson>& list) {
+  CtlJson objects = CtlJson::array();
   for (const CtlJson& row : list) {
-    CtlJson& shown = rows.emplace_back();
+    CtlJson& object = objects.emplace_back();
     for (const CtlField& column : columns) {
-      shown[std::string{column.name}] = value_of(action, column, row);
+      CtlJson value = value_of(action, column, row);
+      const bool nested = column.kind == CtlKind::paths && value.is_array();
+      object[std::string{column.name}] = nested ? paths_in(action, value) : std::move(value);
     }
   }
-  const CtlJson all{{std::string{name_of(object)} + 's', std::move(rows)}};
+  return objects;
+}
+
+std::string json_of(const CtlAction& action, CtlObject object, const CtlColumns& columns,
+                    const std::vector<CtlJson>& list) {
+  const CtlJson all{{std::string{name_of(object)} + 's', objects_of(action, columns, list)}};
   return all.dump(2, ' ', false, CtlJson::error_handler_t::replace) + "\n";
 }
 

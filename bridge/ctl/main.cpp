@@ -19,6 +19,7 @@
 #include "bridge/ctl/all_programs.hpp"
 #include "bridge/ctl/dialog.hpp"
 #include "bridge/ctl/discover.hpp"
+#include "bridge/ctl/hidden.hpp"
 #include "bridge/ctl/keys.hpp"
 #include "bridge/ctl/programs.hpp"
 #include "bridge/ctl/top.hpp"
@@ -148,6 +149,19 @@ int run(const Invocation& invocation) {
   return invocation.watch ? watch(invocation) : ask_once(invocation);
 }
 
+/// "" or what is wrong with words that begin as a command for all programs does, and are none.
+std::string complaint_about_group(const Invocation& invocation,
+                                  const std::vector<CtlProgram>& programs) {
+  std::vector<std::string> words{invocation.socket};
+  words.insert(words.end(), invocation.words.begin(), invocation.words.end());
+  std::string wrong = complaint_about_ctl_group(words);
+  if (wrong.empty() || words.front() != "server") return wrong;
+  for (const HiddenProgram& each : find_hidden_programs("", programs)) {
+    if (each.server) wrong += "; " + each.text;
+  }
+  return wrong;
+}
+
 /// The first word is a socket's path, or the name of a program that was found; else the socket is
 /// the only one that is found. "" or what is wrong.
 std::string find_socket(Invocation& invocation) {
@@ -159,6 +173,7 @@ std::string find_socket(Invocation& invocation) {
     return "";
   }
   if (::access(invocation.socket.c_str(), F_OK) == 0) return "";
+  if (std::string wrong = complaint_about_group(invocation, programs); !wrong.empty()) return wrong;
   if (programs.empty()) {
     return "'" + invocation.socket + "' is no command" + ctl_verb_like(invocation.socket) +
            (ctl_verb_like(invocation.socket).empty() ? ", and" : " And it is") +

@@ -42,6 +42,13 @@ OrSentence<std::string> uri_of(const CtlAction& action) {
     return tl::unexpected(std::string{"the URI names the server; leave `from` out"});
   }
   if (is_uri) return device;
+  const std::size_t slash = device.find('/');
+  if (action.server.empty() && slash != 0 && slash != std::string::npos) {
+    const std::string host = device.substr(0, slash), rest = device.substr(slash + 1);
+    return tl::unexpected("the server is missing, unless " + host + " is one: then write map " +
+                          rest + " from " + host + ", or map rnbd+tcp://" + device +
+                          "; else write map " + device + " from SERVER");
+  }
   if (action.server.empty()) {
     return tl::unexpected("write map " + device + " from SERVER, or map rnbd+tcp://SERVER/" +
                           device);

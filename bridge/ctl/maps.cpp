@@ -126,17 +126,32 @@ std::uint64_t size_in_kernel(const std::string& root, const std::string& device)
 
 std::string in_bytes(std::uint64_t size) { return std::to_string(size) + " bytes"; }
 
-/// As the bridge of the mapping knows it.
-tl::expected<std::uint64_t, std::string> size_at_server(const std::string& root,
-                                                        const std::string& name) {
+/// Asks the bridge of the mapping for its status.
+tl::expected<CtlReport, std::string> ask_bridge(const std::string& root, const std::string& name) {
   for (const CtlProgram& program : find_programs(root)) {
     if (program.name != name) continue;
     const auto answer = ask_control_socket(program.socket, "status");
     if (!answer) return tl::unexpected(program.socket + ": " + answer.error().text);
-    return size_told_by(
-        {program, CtlJson::parse(*answer, nullptr, /*allow_exceptions=*/false), {}});
+    return CtlReport{program, CtlJson::parse(*answer, nullptr, /*allow_exceptions=*/false), {}};
   }
   return tl::unexpected("the bridge of " + name + " cannot be asked; write the size, too");
+}
+
+/// As the bridge of the mapping knows it.
+tl::expected<std::uint64_t, std::string> size_at_server(const std::string& root,
+                                                        const std::string& name) {
+  const auto report = ask_bridge(root, name);
+  return report ? size_told_by(*report) : tl::unexpected(report.error());
+}
+
+/// "" or why not all of the disk can be used, however large the kernel has it.
+std::string complaint_about_shrinking(const std::string& root, const std::string& name) {
+  const auto report = ask_bridge(root, name);
+  if (!report || !report->status.is_object()) return "";
+  for (const CtlJson& row : take_inventory({*report}, {}, CtlSide::client).devices) {
+    if (row["state"] == "shrunk") return name + ": " + row["trouble"].get<std::string>();
+  }
+  return "";
 }
 
 std::string in_seconds(double seconds) {
@@ -225,7 +240,7 @@ MapAnswer unmap_device(const CtlAction& action) {
   if (!wrong.empty()) return map_trouble(wrong);
   const std::string users = action.force ? warning_about_users(action.root, found) : "";
   if (!users.empty()) remark(users);
-  return "";
+  return (found.device ? found.device->device + " of " : "") + found.name + ": unmapped\n";
 }
 
 MapAnswer remap_devices(const CtlAction& action, const std::vector<std::string>& names) {
@@ -265,6 +280,8 @@ MapAnswer resize_device(const CtlAction& action) {
     return map_trouble("the kernel has no device of '" + action.names.front() +
                        "' yet; `rnbd-ctl client list` tells what its bridge waits for");
   }
+  const std::string shrunk = complaint_about_shrinking(action.root, found.name);
+  if (!shrunk.empty()) return map_trouble(shrunk);
   const auto wanted = wanted_size(action, found.name);
   if (!wanted) return map_trouble(wanted.error());
   const std::string& device = found.device->device;

@@ -66,6 +66,11 @@ std::string complaint_about_users(const std::string& root, const std::vector<Ctl
          "and fail after no-path-timeout";
 }
 
+/// Others say what they connect.
+bool takes_away(CtlVerb verb) {
+  return verb == CtlVerb::remove || verb == CtlVerb::disconnect || verb == CtlVerb::close;
+}
+
 // ---- What comes of it ---------------------------------------------------------------------------
 
 std::string name_of(const CtlAwaited& path) {
@@ -136,12 +141,16 @@ CtlOutcome steer(const CtlAction& action) {
     const std::string users = complaint_about_users(action.root, cut_off_by(*steps, reports.all));
     if (!users.empty()) return {1, "", users};
   }
+  std::string told;
   for (const CtlStep& step : *steps) {
     // The first one that fails ends the rest.
-    if (const std::string wrong = take(step); !wrong.empty()) return {1, "", wrong};
+    if (const std::string wrong = take(step); !wrong.empty()) return {1, told, wrong};
+    const std::string news = takes_away(action.verb) ? told_of(step, reports.all) : "";
+    if (!news.empty()) told += readable_text(news) + "\n";
   }
   if (steps->empty()) return {0, "all paths are connected already\n", ""};
   CtlOutcome outcome = await(awaited_paths(*steps, reports.all), *patience);
+  outcome.out = told + outcome.out;
   if (!reports.silent.empty()) outcome.status = 1;
   return outcome;
 }

@@ -176,7 +176,8 @@ class Planner {
     const Things found =
         things(reports_, CtlSide::server, CtlObject::device, [&](const Thing& device) {
           const bool its = action_.names.size() < 2 || device.text("sessname") == action_.names[1];
-          return device.text("mapping_path") == name && its;
+          const bool is_open = !device.row["sessname"].is_null();
+          return device.text("mapping_path") == name && is_open && its;
         });
     if (found.empty()) {
       return tl::unexpected("nobody has '" + name + "' open" +

@@ -28,6 +28,10 @@ tl::expected<std::vector<CtlStep>, std::string> steps_of(
     const CtlAction& action, const std::vector<CtlReport>& reports,
     const std::vector<KernelDevice>& kernel_devices = {});
 
+/// A sentence about a step that takes something away and has been taken: what has gone,
+/// and whether it comes again. `reports` are from before. "": the step brings something. Pure.
+std::string told_of(const CtlStep& step, const std::vector<CtlReport>& reports);
+
 /// A path that has been told to connect.
 struct CtlAwaited {
   std::string socket, session, path;

@@ -33,7 +33,63 @@ const CtlJson& paths_in(const CtlJson& status) {
   return found != status.end() && found->is_array() ? *found : none;
 }
 
+const CtlReport* report_of(const CtlStep& step, const std::vector<CtlReport>& reports) {
+  const auto its = std::ranges::find_if(
+      reports, [&](const CtlReport& report) { return report.program.socket == step.socket; });
+  return its != reports.end() ? &*its : nullptr;
+}
+
+/// Devices of a session at a server: "disk0 rw, disk1 ro".
+std::string devices_of(const std::string& session, const CtlReport& report, bool readers) {
+  std::string text;
+  const auto devices = report.status.find("devices");
+  if (devices == report.status.end()) return text;
+  for (const CtlJson& device : *devices) {
+    const std::string access = said_in(device, "access_mode");
+    // One that is unclaimed has not written.
+    const bool reads = access == "ro" || access == "unclaimed";
+    if (said_in(device, "session") != session || reads != readers) continue;
+    text += (text.empty() ? "" : ", ") + said_in(device, "device");
+  }
+  return text;
+}
+
+/// A client that has written is shut out until its users connect anew; a reader comes again.
+std::string told_of_eviction(std::string session, const CtlReport& report) {
+  constexpr std::string_view kForce = " --force";
+  if (session.ends_with(kForce)) session.resize(session.size() - kForce.size());
+  const std::string written = devices_of(session, report, /*readers=*/false);
+  const std::string read = devices_of(session, report, /*readers=*/true);
+  std::string text = "session " + session + ": ended";
+  if (!written.empty()) {
+    text += "; its users of " + written + " get EIO until they open it anew";
+  }
+  if (!read.empty()) {
+    text += "; it has written nothing to " + read +
+            ", so its client opens that again by itself: to keep it out take its right, or the "
+            "export, out of the configuration, and write rnbd-ctl " +
+            report.program.name + " reload";
+  }
+  return text;
+}
+
 }  // namespace
+
+std::string told_of(const CtlStep& step, const std::vector<CtlReport>& reports) {
+  const CtlReport* const report = report_of(step, reports);
+  if (report == nullptr) return "";
+  const std::string session = path_told_by(step, {"evict"});
+  if (!session.empty()) return told_of_eviction(session, *report);
+  const bool at_server = report->status.contains("sessions");
+  const std::string removed = path_told_by(step, {"remove-path"});
+  const std::string closed = path_told_by(step, {"disconnect"});
+  if (removed.empty() && closed.empty()) return "";
+  const std::string name = said_in(report->status, "session");
+  const std::string path = removed.empty() ? closed : removed;
+  if (at_server) return "path " + path + ": closed; its client may connect it again by itself";
+  return "path " + path + " of session " + (name.empty() ? report->program.name : name) +
+         (removed.empty() ? ": out of service until reconnect or recover" : ": deleted");
+}
 
 std::vector<CtlAwaited> awaited_paths(const std::vector<CtlStep>& steps,
                                       const std::vector<CtlReport>& reports) {

@@ -61,10 +61,12 @@ inline constexpr VerbWord kVerbs[] = {
     {"resize", CtlVerb::resize, 1, 2, kClient | kDevice, "resize NAME|nbdN [SIZE]",
      "Wait until the kernel has the size that the server has, or SIZE."},
     {"add", CtlVerb::add, 2, 2, kClient | kPath,
-     "path add SESSION|DEVICE [SRC@]DST[:PORT][,preference=N]", "One more path to the server."},
+     "path add SESSION|DEVICE [SRC@]DST[:PORT][,preference=N]",
+     "Gives the session another path to its server."},
     {"delete", CtlVerb::remove, 1, 2, kClient | kPath, "path delete [SESSION] PATH",
      "A path goes for good; its requests go over others."},
     {"remove", CtlVerb::remove, 1, 2, 0, "", ""},
+    {"del", CtlVerb::remove, 1, 2, 0, "", ""},
     {"readd", CtlVerb::readd, 1, 2, kClient | kPath, "path readd [SESSION] PATH",
      "Delete a path and add it anew, with the same preference."},
     {"disconnect", CtlVerb::disconnect, 1, 2, kClient | kServer | kSession | kPath,
@@ -77,7 +79,8 @@ inline constexpr VerbWord kVerbs[] = {
      "recover [device|session|path] NAME|all [add-missing]",
      "What is not connected connects at once; a bridge that has died starts."},
     {"close", CtlVerb::close, 1, 2, kServer | kDevice, "server close DEVICE [SESSION]",
-     "Ends the sessions that have it open."},
+     "Ends the sessions that have it open. Who only reads opens it again: `server reload` without "
+     "the export, or the right to it, keeps him out."},
     {"udev", CtlVerb::udev, 1, 1, kClient | kDevice, "udev nbdN",
      "Name and UUID of a kernel's device, for rules of udev."},
 };

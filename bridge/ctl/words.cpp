@@ -57,6 +57,14 @@ std::string complaint_about_side(const VerbWord& given, CtlSide side) {
   return "";
 }
 
+/// That of a verb's usual word, if it has several.
+std::string form_of(CtlVerb verb) {
+  for (const VerbWord& each : kVerbs) {
+    if (each.verb == verb && !each.form.empty()) return std::string{each.form};
+  }
+  return "";
+}
+
 /// Reads word after word.
 class Reader {
  public:
@@ -161,11 +169,31 @@ class Reader {
     return true;
   }
   bool take_name(std::string_view word) {
+    if (names_due() && verb_->verb == CtlVerb::map && word == "from" && !names_from_follows()) {
+      wrong_ = complaint_about_order();
+      return true;
+    }
     if (verb_ == nullptr || action_.names.size() >= verb_->most_names || word.starts_with('-')) {
       return false;
     }
     action_.names.emplace_back(word);
     return true;
+  }
+  /// A device may be called so, too: `map from from SERVER`.
+  bool names_from_follows() const { return at_ < words_.size() && words_[at_] == "from"; }
+  /// `map from SERVER DEVICE`
+  std::string complaint_about_order() const {
+    const auto word = [this](std::size_t after, const char* instead) {
+      return at_ + after < words_.size() ? words_[at_ + after] : std::string{instead};
+    };
+    return "map: the device comes before `from`; write rnbd-ctl map " + word(1, "DEVICE") +
+           " from " + word(0, "SERVER");
+  }
+  /// `map disk0 store`
+  std::string hint_at_server(const std::string& word) const {
+    const std::string& device = action_.names.front();
+    if (!action_.server.empty() || device.find("://") != std::string::npos) return "";
+    return "; if it is the server write map " + device + " from " + word;
   }
   bool take_fields(std::string_view word) {
     if (verb_ == nullptr || (kOfLists & bit_of(verb_->verb)) == 0 || !is_fields(word)) return false;
@@ -179,7 +207,7 @@ class Reader {
       action_.paths.emplace_back(word);
     } else {
       wrong_ = "'" + std::string{word} + "' is no word of map" + guess(std::string{word}) +
-               "; write " + words_of(CtlVerb::map) +
+               hint_at_server(std::string{word}) + "; write " + words_of(CtlVerb::map) +
                ", or a path: an address, tcp:HOST, rdma:HOST or HOST:PORT";
     }
     return true;
@@ -203,7 +231,7 @@ class Reader {
     if (verb_ == nullptr && (side_seen_ || action_.object)) verb_ = find_word(kVerbs, "list");
     if (verb_ == nullptr) return tl::unexpected(std::string{"write what to do: list, show, ..."});
     if (names_due()) {
-      return tl::unexpected("write rnbd-ctl " + std::string{verb_->form});
+      return tl::unexpected("write rnbd-ctl " + form_of(verb_->verb));
     }
     action_.verb = verb_->verb;
     if (std::string wrong = complaint_about_side(*verb_, action_.side); !wrong.empty()) {
@@ -248,6 +276,35 @@ bool begins_with_ctl_word(const std::vector<std::string>& words) {
     leads = true;
   }
   return leads;
+}
+
+std::string complaint_about_ctl_group(const std::vector<std::string>& words) {
+  std::string group, wrong;
+  bool of_object = false, of_server = false;
+  for (const std::string& word : words) {
+    const SideWord* const side = find_word(kSides, word);
+    const bool is_object = find_word(kObjects, word) != nullptr;
+    if (side == nullptr && !is_object) {
+      wrong = word;
+      break;
+    }
+    of_object = of_object || is_object;
+    of_server = of_server || (side != nullptr && side->side == CtlSide::server);
+    group += (group.empty() ? "" : " ") + word;
+  }
+  if (group.empty() || wrong.empty()) return "";
+  const std::string guess = ctl_verb_like(wrong);
+  if (of_object || !of_server || !guess.empty()) {
+    return "'" + wrong + "' is no command of `rnbd-ctl " + group + "`" + guess +
+           (guess.empty() ? "; `rnbd-ctl " : " `rnbd-ctl ") + group + " help` tells of all";
+  }
+  std::string behind;
+  for (auto each = std::ranges::find(words, wrong); each != words.end(); ++each)
+    behind += " " + *each;
+  return "'" + wrong +
+         "' is told to the server itself, and no control socket of one is found; write its socket "
+         "instead, rnbd-ctl /PATH/control" +
+         behind + ", or start rnbd-server with --control /run/rnbd-server/control";
 }
 
 tl::expected<CtlAction, std::string> parse_ctl_words(const std::vector<std::string>& words) {

@@ -93,6 +93,11 @@ std::string ctl_verbs_in_short();
 /// you mean map?"; "".
 std::string ctl_verb_like(const std::string& word);
 
+/// Why no command begins so, with a side or an object and then another word, such as `path dele` or
+/// `server evict`, and what to write; "": it does not begin so. It is for words that are no control
+/// socket, either.
+std::string complaint_about_ctl_group(const std::vector<std::string>& words);
+
 /// An address as IONOS's rnbd writes it, "ip:10.0.0.2@ip:10.0.0.1", without these kinds.
 std::string without_ip(std::string address);
 

@@ -141,7 +141,10 @@ std::string ctl_verb_like(const std::string& word) {
   for (const VerbWord& verb : kVerbs) {
     if (!verb.form.empty()) known.emplace_back(verb.word);
   }
-  const std::string close = closest(word, known);
+  std::string close = closest(word, known);
+  for (const std::string& verb : known) {
+    if (close.empty() && word.size() >= 3 && verb.starts_with(word)) close = verb;
+  }
   return close.empty() ? "" : "; did you mean " + close + "?";
 }
 

@@ -31,13 +31,24 @@ lists() {
   two_programs
   ctl list >list.txt
   cat list.txt
-  says list.txt '^SESSNAME +MAPPING_PATH +STATE +ACCESS_MODE +HOSTNAME +DIRECTION$'
-  says list.txt ' disk0 +open +rw +- +import$'
-  says list.txt ' disk0 +open +rw +127.0.0.1 +export$'
+  says list.txt '^SESSNAME +MAPPING_PATH +STATE +ACCESS_MODE +USERS +HOSTNAME +DIRECTION$'
+  says list.txt ' disk0 +open +rw +1 +- +import$'
+  says list.txt ' disk0 +open +rw +1 +127.0.0.1 +export$'
+  says list.txt '^- +vol1 +free +rw +0 +- +export$'
   ctl list csv >list.csv
-  says list.csv '^sessname,mapping_path,devname,state,access_mode,hostname,direction,trouble$'
-  says list.csv ',disk0,,open,rw,127.0.0.1,export,$'
-  (($(wc -l <list.txt) == 3)) || fail "not two devices"
+  says list.csv '^sessname,mapping_path,devname,state,access_mode,users,hostname,direction,trouble$'
+  says list.csv ',disk0,,open,rw,1,127.0.0.1,export,$'
+  (($(wc -l <list.txt) == 4)) || fail "not three devices"
+  ctl list size,direction >sums.txt
+  cat sums.txt
+  if grep -q '33M' sums.txt; then fail "imports are added to exports"; fi
+  ctl client list sessions json | limited /usr/bin/python3 -c '
+import json, sys
+session, = json.load(sys.stdin)["sessions"]
+path, = session["paths"]
+assert path["state"] == "connected" and path["dst_addr"] == sys.argv[1], session' "$address"
+  ctl client list sessions csv paths noheaders >paths.of
+  says paths.of "^tcp:$address$"
   ctl client list sessions >sessions.txt
   cat sessions.txt
   says sessions.txt ' connected +U +mi +64K +0B? +0$'
@@ -47,7 +58,7 @@ lists() {
   says paths.csv "^127.0.0.1:$port,connected,import$"
   says paths.csv '^127.0.0.1:[0-9]+,connected,export$'
   ctl server list json mapping_path,size >devices.json
-  [[ $(tr -d ' \n' <devices.json) == '{"devices":[{"mapping_path":"disk0","size":16777216}]}' ]] || {
+  [[ $(tr -d ' \n' <devices.json) == '{"devices":[{"mapping_path":"disk0","size":16777216},{"mapping_path":"vol1","size":1048576}]}' ]] || {
     cat devices.json
     fail "other JSON"
   }
@@ -113,6 +124,16 @@ nobody() {
   says said '^SESSNAME'
   status_of 2 "${ctl_command[@]}" lsit
   says said "'lsit' is no command, and no control socket"
+  status_of 2 "${ctl_command[@]}" path dele 10.0.0.1
+  says said "'dele' is no command of .rnbd-ctl path.; did you mean delete\\?"
+  status_of 2 "${ctl_command[@]}" server evict disk0
+  says said "'evict' is told to the server itself, and no control socket of one is found; .* --control /run/rnbd-server/control"
+  status_of 2 "${ctl_command[@]}" path del
+  says said 'write rnbd-ctl path delete .SESSION. PATH'
+  status_of 2 "${ctl_command[@]}" map store/disk0
+  says said 'write map disk0 from store, or map rnbd.tcp://store/disk0'
+  status_of 2 "${ctl_command[@]}" map from store disk0
+  says said 'write rnbd-ctl map disk0 from store$'
   status_of 2 "${ctl_command[@]}" connect -t
   status_of 2 "${ctl_command[@]}" connect
   says said 'did you mean map DEVICE from SERVER\\?'
@@ -152,6 +173,27 @@ completes() {
   done
   says said keys
 }
+# What the parser of map takes is offered, also what has no line in the help.
+completes_map() {
+  local word
+  # shellcheck disable=SC1091
+  source "$source_dir/contrib/completion/rnbd-ctl"
+  # shellcheck disable=SC2034
+  COMP_WORDS=(rnbd-ctl map disk0 '') COMP_CWORD=3
+  _rnbd_ctl rnbd-ctl ''
+  printf '%s\n' "${COMPREPLY[@]}" >offered
+  status_of 0 "${ctl_command[@]}" map help
+  sed -n '/^Words behind it/,/^$/s/^  \([a-z-][^ ]*\).*/\1/p' said | grep -vx root >words
+  grep -qx from words
+  for word in $(cat words) read-only readonly read-write; do
+    grep -qx -e "$word" offered || fail "$word is not offered"
+  done
+  COMP_WORDS=(rnbd-ctl map disk0 read) COMP_CWORD=3
+  _rnbd_ctl rnbd-ctl read
+  ((${#COMPREPLY[@]} == 3)) || fail "not read-only, readonly and read-write: ${COMPREPLY[*]}"
+}
+it "completion offers every word that map takes" completes_map
+
 it "each word that completion offers first is a command with a help of its own" completes
 
 # Who runs without a control socket, or has it elsewhere, is missing in a list: that is told.
@@ -193,6 +235,7 @@ steers() {
   eventually 20 path_is waiting '127.0.0.1:1'
   # Nobody listens at 127.0.0.2 or at port 1, so the session lives on the first path.
   status_of 0 "${ctl_command[@]}" --root "$root" path delete 127.0.0.1:1
+  says said '^path tcp:127.0.0.1:1 of session .*: deleted$'
   status_of 0 "${ctl_command[@]}" --root "$root" reconnect "127.0.0.1:$port"
   says said "^path tcp:127.0.0.1:$port of session .*: connected$"
   path_is connected "127.0.0.1:$port"
@@ -201,9 +244,10 @@ steers() {
   status_of 1 "${ctl_command[@]}" --root "$root" disconnect path disk0 "127.0.0.1:$port"
   path_is connected "127.0.0.1:$port"
   status_of 0 "${ctl_command[@]}" --root "$root" client disconnect disk0 --force
+  says said "^path tcp:127.0.0.1:$port of session .*: out of service until reconnect or recover$"
   ctl client list >waits.txt
   cat waits.txt
-  says waits.txt ' disk0 +waiting +rw +no path for [0-9]+ s .*tcp:127.0.0.1:[0-9]+: disconnected by command.*$'
+  says waits.txt ' disk0 +waiting +rw +1 +no path for [0-9]+ s .*tcp:127.0.0.1:[0-9]+: disconnected by command.*$'
   path_is disconnected "127.0.0.1:$port"
   spawn waiting limited /usr/bin/python3 -c 'import nbd, sys; h = nbd.NBD(); h.connect_uri(sys.argv[1]); h.pread(512, 0)' "$uri"
   status_of 1 "${ctl_command[@]}" --root "$root" recover all --wait 1
@@ -220,11 +264,15 @@ steers() {
   status_of 1 "${ctl_command[@]}" --root "$root" server path disconnect 127.0.0.1:2
   says said "there is no path '127.0.0.1:2'"
   ctl server list >who.txt
-  says who.txt '^SESSNAME +MAPPING_PATH +STATE +ACCESS_MODE +HOSTNAME$'
-  says who.txt ' disk0 +open +rw +127.0.0.1$'
+  says who.txt '^SESSNAME +MAPPING_PATH +STATE +ACCESS_MODE +USERS +HOSTNAME$'
+  says who.txt ' disk0 +open +rw +1 +127.0.0.1$'
+  says who.txt '^- +vol1 +free +rw +0 +-$'
+  status_of 1 "${ctl_command[@]}" --root "$root" server close vol1
+  says said "nobody has 'vol1' open"
   status_of 1 "${ctl_command[@]}" --root "$root" server close disk0
   says said "has 'disk0' open rw"
   status_of 0 "${ctl_command[@]}" --root "$root" server close disk0 force
+  says said '^session .*: ended; its users of disk0 get EIO until they open it anew$'
   says server.log 'evicted'
 }
 reconnects() { ctl client list paths csv dst_addr,reconnects noheaders | grep -E "^127.0.0.1:$port," | cut -d , -f 2; }
@@ -329,6 +377,55 @@ while True: signal.pause()' "$uri"
 }
 it "a path needs its host only, and who adds one learns whether it is connected" same_port
 
+# A reader that is thrown out opens its disk again: who did that is told, and what would keep it out.
+throws_out_a_reader() {
+  requires_python nbd
+  mkdir -p "$root"/run/{rnbd,rnbd-server} "$root/sys/block"
+  truncate -s 1M image
+  start_server --export "disk0=$PWD/image,ro" --control "$PWD/root/run/rnbd-server/control"
+  start_bridge "rnbd+tcp://$address/disk0" --session vm1 --control "$PWD/root/run/rnbd/disk0.control"
+  spawn reader /usr/bin/python3 -c '
+import nbd, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+while True:
+    h.pread(512, 0)
+    open("read", "w").close()
+    time.sleep(0.1)' "$uri"
+  eventually 60 test -e read
+  status_of 0 "${ctl_command[@]}" --root "$root" server close disk0
+  says said '^session vm1: ended; it has written nothing to disk0, so its client opens that again by itself: .* rnbd-ctl server reload$'
+  rm read
+  eventually 60 test -e read
+  ctl server list >who.txt
+  says who.txt '^vm1 +disk0 +open +ro +1 '
+}
+it "who only reads is back after close, which says so, and what would keep him out" throws_out_a_reader
+
+# The file of an export becomes smaller while it is served.
+shrinks() {
+  requires_python nbd
+  mkdir -p "$root"/run/{rnbd,rnbd-server} "$root/sys/block"
+  truncate -s 2M image
+  start_server --export "disk0=$PWD/image" --control "$PWD/root/run/rnbd-server/control"
+  start_bridge "rnbd+tcp://$address/disk0" --control "$PWD/root/run/rnbd/disk0.control"
+  hold_open
+  status_of 0 "${ctl_command[@]}" --root "$root" check
+  truncate -s 1M image
+  status_of 2 "${ctl_command[@]}" --root "$root" server check
+  says said '^CRITICAL: export disk0: its storage has shrunk to 1048576 bytes; clients have it with 2097152 bytes and get EIO behind that end; enlarge it again$'
+  [[ $(nbdinfo --size "$uri") == 2097152 ]] # asks the server again
+  status_of 2 "${ctl_command[@]}" --root "$root" client check
+  says said '^CRITICAL: device disk0: its export has shrunk at the server: '
+  ctl client list >devices.txt
+  says devices.txt ' disk0 +shrunk +rw +1 +its export has shrunk'
+  truncate -s 2M image
+  [[ $(nbdinfo --size "$uri") == 2097152 ]]
+  status_of 0 "${ctl_command[@]}" --root "$root" check
+}
+it "storage that shrinks beneath its export is critical at both ends, until it is large again" shrinks
+
 # For monitoring: exit status 0, 1, 2 and 3.
 checks() {
   second_way
@@ -401,7 +498,7 @@ def answer():
     while True:
         asker, _ = control.accept()
         asker.recv(100)
-        asker.sendall(json.dumps({"session": session, "paths": [{"address": "tcp:10.0.0.1:1234", "state": "connected"}], "devices": [{"device": name, "size": 2 << 20}]}).encode() + b"\n")
+        asker.sendall(json.dumps({"session": session, "paths": [{"address": "tcp:10.0.0.1:1234", "state": "connected"}], "devices": [{"device": name, "size": 2 << 20, "shrunk": os.path.exists("shrunk")}]}).encode() + b"\n")
         asker.close()
 threading.Thread(target=answer, daemon=True).start()
 open(value("--pid-file"), "w").write(f"{os.getpid()}\n")
@@ -467,13 +564,23 @@ alone() {
   says said '^nbd7 has 1048576 bytes$'
   mapping 1 resize disk0 512K
   says said 'cannot shrink'
-  (sleep 0.2 && echo 4096 >root/sys/block/nbd7/size) &
+  (eventually 60 grep -q 'waiting for' said && echo 4096 >root/sys/block/nbd7/size) &
   mapping 0 resize nbd7 2 M
   says said 'nbd7 has 1048576 bytes; waiting for 2097152 bytes, 30 s at most'
   mapping 1 resize nbd7 4M --wait 0.2
   says said 'nbd7 has 2097152 bytes, not 4194304 bytes, after 0.2 s; its server has 2097152 bytes: enlarge what that exports first'
   mapping 2 resize nbd7 --wait ever
   says said "'ever' is not a number of seconds"
+  # Its server has become smaller: the stand-in says so while there is this file.
+  touch shrunk
+  mapping 1 resize disk0
+  says said 'disk0: its export has shrunk at the server: .* enlarge it there again'
+  mapping 1 resize disk0 2M
+  says said 'has shrunk'
+  mapping 2 check disk0
+  says said '^CRITICAL: device nbd7: its export has shrunk'
+  rm shrunk
+  mapping 0 resize disk0
   kill_mapping disk0
   mapping 0 list
   says said '^- +- +nbd7 +unattended$'
@@ -483,7 +590,17 @@ alone() {
   says said '^/dev/nbd7$'
   mapping 1 recover device disk1
   says said "nothing is mapped as 'disk1'"
+  mapping 0 show device disk0
+  says said '^openers: +-$'
+  echo '30 20 43:7 / /mnt rw - ext4 /dev/nbd7 rw' >root/proc/self/mountinfo
+  echo 43:7 >root/sys/block/nbd7/dev
+  mapping 0 show nbd7
+  says said '^openers: +mounted at /mnt$'
+  mapping 0 list devname,openers
+  says said '^nbd7 +mounted at /mnt$'
+  : >root/proc/self/mountinfo
   mapping 0 unmap /dev/nbd7
+  says said '^nbd7 of disk0: unmapped$'
   mapping 0 unmap vol
   mapping 1 unmap vol
   says said "nothing is mapped as 'vol'"

@@ -142,6 +142,18 @@ TEST_CASE("an export that waits for its storage is critical, a listener that wai
   CHECK(world.named("disk0").health == CtlHealth::ok);
 }
 
+TEST_CASE("storage that has shrunk beneath an export is critical, at both ends") {
+  World world;
+  world.store["exports"][1]["state"] = "shrunk";
+  world.store["exports"][1]["trouble"] = "its storage has shrunk to 1 bytes";
+  CHECK(world.check().health == CtlHealth::critical);
+  CHECK(says(world.check(), "CRITICAL: export vol2: its storage has shrunk to 1 bytes\n"));
+  CHECK(world.named("disk0").health == CtlHealth::ok);
+  world.bridge["devices"][0]["shrunk"] = true;
+  CHECK(world.named("disk0").health == CtlHealth::critical);
+  CHECK(says(world.named("disk0"), "CRITICAL: device disk0: its export has shrunk at the server"));
+}
+
 TEST_CASE("a member of a mirror that comes back is a warning") {
   World world;
   world.bridge["mirror"] = CtlJson::parse(R"({"members": [

@@ -160,6 +160,79 @@ CtlInventory with_changes(const char* patch) {
   return take_inventory({{{"x", "y"}, status, {}}}, {}, CtlSide::both);
 }
 
+TEST_CASE("exports that nobody has open are listed with 0 users, others once for each session") {
+  const CtlJson server = CtlJson::parse(R"({
+    "exports": [{"export": "a", "state": "open", "size": 1024, "read_only": false, "trouble": ""},
+                {"export": "b", "state": "open", "size": 2048, "read_only": true, "trouble": ""},
+                {"export": "c", "state": "waiting", "size": null, "read_only": false,
+                 "trouble": "no file"},
+                {"export": "d", "state": "shrunk", "size": 4096, "read_only": false,
+                 "trouble": "it has shrunk"}],
+    "sessions": [{"session": "s"}, {"session": "t"}], "paths": [],
+    "devices": [{"session": "s", "device": "a", "access_mode": "rw"},
+                {"session": "t", "device": "a", "access_mode": "ro"},
+                {"session": "s", "device": "below/search/path", "access_mode": "ro"}]})");
+  const CtlInventory all = take_inventory({{{"server", "S"}, server, {}}}, {}, CtlSide::both);
+  CHECK(*listing({.verb = CtlVerb::list,
+                  .fields = {"sessname,mapping_path,state,access_mode,size,users,trouble"},
+                  .format = CtlFormat::csv,
+                  .headers = false},
+                 all) ==
+        "s,a,open,rw,1024,1,\n"
+        "t,a,open,ro,1024,1,\n"
+        "s,below/search/path,open,ro,,1,\n"
+        ",b,free,ro,2048,0,\n"
+        ",c,waiting,rw,,0,no file\n"
+        ",d,shrunk,rw,4096,0,it has shrunk\n");
+  // An export has its size once, whoever has it open.
+  CHECK(listing({.verb = CtlVerb::list, .fields = {"mapping_path,size"}}, all)
+            ->ends_with("TOTAL                7K\n"));
+}
+
+TEST_CASE("imports and exports are summed apart") {
+  const std::string table = shown("list sessions sessname,inflights notree");
+  CAPTURE(table);
+  CHECK(table.find("TOTAL import") != std::string::npos);
+  CtlInventory all = inventory();
+  all.devices.push_back(all.devices[1]);
+  all.devices.back()["mapping_path"] = "vol2";
+  CHECK(*listing({.verb = CtlVerb::list, .fields = {"mapping_path,size"}}, all) ==
+        "MAPPING_PATH  SIZE\n"
+        "disk0          10G\n"
+        "vol1            1G\n"
+        "-                -\n"
+        "vol2            1G\n"
+        "TOTAL import   10G\n"
+        "TOTAL export    2G\n");
+  CHECK(listing({.verb = CtlVerb::list, .fields = {"size"}}, all)->find("11G") ==
+        std::string::npos);
+}
+
+TEST_CASE("programs get the paths of a session, too, unless they want no tree") {
+  const CtlJson session = CtlJson::parse(shown("client list sessions json"))["sessions"][0];
+  REQUIRE(session["paths"].size() == 2);
+  CHECK(session["paths"][1]["dst_addr"] == "10.0.1.1:1234");
+  CHECK(session["paths"][1]["state"] == "waiting");
+  CHECK(session["paths"][0] == CtlJson::parse(shown("client list paths json"))["paths"][0]);
+  CHECK(shown("client list sessions csv paths noheaders") ==
+        "\"tcp:10.0.0.1:1234 tcp:10.0.1.2@10.0.1.1:1234,preference=-1\"\n"
+        "rdma:10.9.9.9:1234\n");
+  CHECK_FALSE(CtlJson::parse(shown("list sessions json notree"))["sessions"][0].contains("paths"));
+  CHECK(shown("server list sessions csv paths noheaders") == "10.0.0.7:40000 10.0.1.7:40002\n");
+  CHECK(shown("list sessions").find("PATHS") == std::string::npos);
+  CHECK(shown("show session db7@here paths") == "paths:  10.0.0.7:40000 10.0.1.7:40002\n");
+}
+
+TEST_CASE("a device of a client whose export has shrunk says so, unless something is worse") {
+  const CtlInventory all = with_changes(R"({"devices": [
+    {"device": "a", "size": 1, "trouble": "", "shrunk": true},
+    {"device": "b", "size": 1, "trouble": "lost", "shrunk": true}]})");
+  CHECK(all.devices[0]["state"] == "shrunk");
+  CHECK(all.devices[0]["trouble"].get<std::string>().starts_with("its export has shrunk"));
+  CHECK(all.devices[1]["state"] == "closed");
+  CHECK(all.devices[1]["trouble"] == "lost");
+}
+
 TEST_CASE("a device whose session has no path waits, and it is told since when and why") {
   const CtlInventory all = with_changes(R"({"seconds_without_path": 12, "paths": [
     {"address": "tcp:a:1", "state": "waiting", "in_use": false, "trouble": "Connection refused"},

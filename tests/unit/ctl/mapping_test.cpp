@@ -76,6 +76,9 @@ TEST_CASE("what no file could hold, or no bridge could do, is refused") {
     const char* says;
   } const rows[] = {
       {"disk0", "write map disk0 from SERVER"},
+      {"store/disk0",
+       "unless store is one: then write map disk0 from store, or map "
+       "rnbd+tcp://store/disk0; else write map store/disk0 from SERVER"},
       {"disk0 from", "write SERVER behind it"},
       {"rnbd://store/disk0 from store", "leave `from` out"},
       {"rnbd://store", "names no device"},

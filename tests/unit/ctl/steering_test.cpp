@@ -137,6 +137,33 @@ TEST_CASE("the programs of a session are its clients, not its servers") {
   CHECK(programs_of_session("disk0", reports()).empty());
 }
 
+TEST_CASE("what was taken away is told, and whether it comes again") {
+  const auto told = [](const CtlStep& step) { return told_of(step, reports()); };
+  CHECK(told({"S", "evict web1@store --force"}) ==
+        "session web1@store: ended; its users of disk0 get EIO until they open it anew");
+  CHECK(told({"S", "evict far"}) ==
+        "session far: ended; it has written nothing to disk0, so its client opens that again by "
+        "itself: to keep it out take its right, or the export, out of the configuration, and write "
+        "rnbd-ctl server reload");
+  CHECK(told({"S", "evict nothing"}) == "session nothing: ended");
+  CHECK(told({"S", "disconnect 10.0.0.8:40000"}) ==
+        "path 10.0.0.8:40000: closed; its client may connect it again by itself");
+  CHECK(told({"D", "remove-path tcp:10.0.0.1:1234"}) ==
+        "path tcp:10.0.0.1:1234 of session web1@store: deleted");
+  CHECK(told({"V", "disconnect tcp:10.0.0.1:1234"}) ==
+        "path tcp:10.0.0.1:1234 of session vol@store: out of service until reconnect or recover");
+  CHECK(told({"D", "reconnect tcp:10.0.0.1:1234"}) == "");
+  CHECK(told({"X", "evict far"}) == "");
+}
+
+TEST_CASE("an export that nobody has open cannot be closed") {
+  auto all = reports();
+  all[2].status["exports"] = CtlJson::parse(R"([{"export": "unused", "state": "open"}])");
+  const auto steps = steps_of(*parse_ctl_words({"server", "close", "unused"}), all, {});
+  REQUIRE_FALSE(steps.has_value());
+  CHECK(steps.error().starts_with("nobody has 'unused' open"));
+}
+
 TEST_CASE("a path that was told to connect is waited for, and the address may lack a preference") {
   const auto steps = steps_for("path readd disk0 10.0.1.1");
   REQUIRE(steps.has_value());

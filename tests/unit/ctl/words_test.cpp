@@ -249,6 +249,11 @@ TEST_CASE("mistakes are told with what to write instead") {
       {"map d from s R/O", "; write from SERVER, rdma, paths=auto, ro, rw, migration, name NAME"},
       {"map d from s host", "or a path: an address, tcp:HOST, rdma:HOST or HOST:PORT"},
       {"map rnbd+tcp://s/d read_only", "'read_only' is no word of map"},
+      {"path del", "write rnbd-ctl path delete [SESSION] PATH"},
+      {"path remove", "write rnbd-ctl path delete [SESSION] PATH"},
+      {"map from store disk0", "write rnbd-ctl map disk0 from store"},
+      {"map from store", "write rnbd-ctl map DEVICE from store"},
+      {"map disk0 store", "if it is the server write map disk0 from store"},
       {"map d from s rw ro", "rw and ro exclude each other"},
       {"map d from s --read-only migration", "ro and migration exclude each other"},
   };
@@ -268,6 +273,34 @@ TEST_CASE("what begins with a socket, or with a command of a program, is none of
     CAPTURE(line);
     CHECK_FALSE(begins_with_ctl_word(split(line)));
   }
+}
+
+TEST_CASE("a word that is no command of a side or an object is told, with what to write") {
+  const auto complaint = [](const std::string& line) {
+    return complaint_about_ctl_group(split(line));
+  };
+  CHECK(
+      complaint("path dele 10.0.0.1") ==
+      "'dele' is no command of `rnbd-ctl path`; did you mean delete? `rnbd-ctl path help` tells of "
+      "all");
+  CHECK(complaint("client session frobnicate") ==
+        "'frobnicate' is no command of `rnbd-ctl client session`; `rnbd-ctl client session help` "
+        "tells of all");
+  CHECK(
+      complaint("server evict a --force") ==
+      "'evict' is told to the server itself, and no control socket of one is found; write its "
+      "socket instead, rnbd-ctl /PATH/control evict a --force, or start rnbd-server with --control "
+      "/run/rnbd-server/control");
+  CHECK(complaint("server clos a").find("did you mean close?") != std::string::npos);
+  CHECK(complaint("status") == "");
+  CHECK(complaint("server") == "");
+}
+
+TEST_CASE("a device may have the name of a word of map") {
+  const auto action = parse_ctl_words({"map", "from", "from", "store"});
+  REQUIRE(action.has_value());
+  CHECK(action->names == std::vector<std::string>{"from"});
+  CHECK(action->server == "store");
 }
 
 TEST_CASE("the help on a verb has the words that belong to it") {
