@@ -24,6 +24,7 @@ class MemberLinks {
   MemberLinks(const ClientConfig& config, const rtrs::Log& log, const OnOpen& on_open);
 
   MemberLink& operator[](unsigned member) { return *links_[member]; }
+  const MemberLink& operator[](unsigned member) const { return *links_[member]; }
   /// `host:port`
   std::string server(unsigned member) const { return links_[member]->server(); }
   /// Errors: ENOENT, with the names of all.

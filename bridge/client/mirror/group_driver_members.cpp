@@ -5,7 +5,7 @@
 #include <random>
 #include <utility>
 
-#include "bridge/client/mirror/mirror.hpp"
+#include "bridge/client/mirror/group_driver.hpp"
 
 namespace rnbd::mirror {
 namespace {
@@ -41,13 +41,18 @@ std::string complaint_about(const DeviceGeometry& geometry, const DeviceGeometry
 
 }  // namespace
 
-void Mirror::opened(unsigned number, std::unique_ptr<OpenMember> open) {
+Group* GroupDriver::live_group() const {
+  return group_ != nullptr && group_->live() ? group_.get() : nullptr;
+}
+
+void GroupDriver::opened(unsigned number, std::unique_ptr<OpenMember> open) {
   Member& member = members_[number];
   if (stop_by_ || superseded_) return;
   if (member.discarded) return member.link->let_go(std::move(open));
   if (open->config != member.link->config()) return member.link->renew(std::move(open));
   if (group_ == nullptr) begin_group(*open);
-  if (const std::string wrong = complaint_about(open->geometry(), geometry_); !wrong.empty()) {
+  if (const std::string wrong = complaint_about(open->geometry(), state_.geometry());
+      !wrong.empty()) {
     member.link->set_trouble(wrong);
     return member.link->renew(std::move(open));
   }
@@ -55,7 +60,7 @@ void Mirror::opened(unsigned number, std::unique_ptr<OpenMember> open) {
   group_->link_up(number);
 }
 
-void Mirror::begin_group(const OpenMember& open) {
+void GroupDriver::begin_group(const OpenMember& open) {
   const DeviceGeometry& geometry = open.geometry();
   shape_ = {.members = static_cast<unsigned>(members_.size()),
             .regions = 0,
@@ -73,12 +78,11 @@ void Mirror::begin_group(const OpenMember& open) {
       .degraded = config_.mirror->degraded};
   GroupHost& host = *this;
   group_ = std::make_unique<Group>(options, host);
-  const std::lock_guard lock{mutex_};
-  if (geometry_.size == 0) geometry_ = geometry_of_mirror(geometry);
+  state_.set_geometry(geometry_of_mirror(geometry));
 }
 
 /// Ends its session; the next one is made.
-void Mirror::drop(unsigned number) {
+void GroupDriver::drop(unsigned number) {
   Member& member = members_[number];
   if (!member.session.is_open()) return;
   if (group_ != nullptr && has(group_->in_step(), number))
@@ -88,12 +92,12 @@ void Mirror::drop(unsigned number) {
   member.link->renew(std::move(open));
 }
 
-void Mirror::lost(unsigned number) {
+void GroupDriver::lost(unsigned number) {
   drop(number);
   if (group_ != nullptr) group_->link_down(number);
 }
 
-void Mirror::check_links(Clock::time_point now) {
+void GroupDriver::check_links(Clock::time_point now) {
   for (unsigned i = 0; i < members_.size(); ++i) {
     if (!members_[i].session.is_lost(now)) continue;
     members_[i].link->set_trouble("no path to it works any more");
@@ -102,7 +106,7 @@ void Mirror::check_links(Clock::time_point now) {
 }
 
 /// By the heartbeats. Half as long again does not count, so that it stays with one of equals.
-void Mirror::choose_nearest() {
+void GroupDriver::choose_nearest() {
   if (!config_.mirror->near) return;
   unsigned nearest = kMaxMembers;
   rtrs::Duration least{};
@@ -117,36 +121,26 @@ void Mirror::choose_nearest() {
 }
 
 /// The group is over. Calls without an answer go to the next one, unless an answer ended the group.
-void Mirror::begin_anew() {
+void GroupDriver::begin_anew() {
   last_term_ = std::max(last_term_, group_->term());
   for (unsigned i = 0; i < members_.size(); ++i) drop(i);
   group_.reset();
-  own_.clear();
+  copies_.clear();
   not_live_since_ = Clock::now();
-  {
-    const std::lock_guard lock{mutex_};
-    live_ = false;
-  }
-  for (auto& [id, call] : std::map{calls_}) {
-    if (call->failure == 0) continue;
-    answers_.end(*call, call->failure);
-    calls_.erase(id);
-  }
+  state_.set_live(false);
+  calls_.end_failed();
   report_.say(rtrs::LogLevel::error,
               "too few members are left; requests wait until there are enough");
 }
 
 /// Another client has written: the users' knowledge of the disk is no longer true.
-void Mirror::end_for_good() {
+void GroupDriver::end_for_good() {
   for (Member& member : members_) member.link->leave(member.session.end());
   group_.reset();
-  end_all(EIO);
-  const std::lock_guard lock{mutex_};
-  live_ = false;
-  if (!dead_.empty()) return;
-  dead_ = "another client has taken the mirror over and may have written; connect anew";
-  changed_.notify_all();
-  report_.say(rtrs::LogLevel::error, dead_);
+  calls_.cancel_all(EIO, nullptr);
+  const std::string why =
+      "another client has taken the mirror over and may have written; connect anew";
+  if (state_.die(why)) report_.say(rtrs::LogLevel::error, why);
 }
 
 }  // namespace rnbd::mirror

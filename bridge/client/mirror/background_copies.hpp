@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The operations that a mirror group begins itself: their memory, and the pauses between them.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "bridge/client/mirror/group_host.hpp"
+#include "bridge/client/mirror/member_session.hpp"
+
+namespace rnbd::mirror {
+
+/// Copies in the time that requests leave. While there are requests, most of the time belongs to
+/// them, so that most of them meet no copy.
+///
+/// Threads: the mirror's.
+class BackgroundCopies {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// `rate`: bytes a second at most; 0: any.
+  explicit BackgroundCopies(std::uint64_t rate) : rate_{rate} {}
+
+  /// A command of the group's own operation goes out, its first one or a later one.
+  void begin(const Command& command, Clock::time_point now);
+  /// Has a task use the memory of such an operation, which it keeps.
+  void lend(const Command& command, Task& task);
+  /// Begins a pause. `waiting`: there are requests without an answer.
+  void done(std::uint64_t operation, bool waiting, Clock::time_point now);
+  void failed(std::uint64_t operation) { copies_.erase(operation); }
+  /// The group is over, with all its operations.
+  void clear() { copies_.clear(); }
+
+  /// A user's request arrives.
+  void requested(Clock::time_point now) { last_request_ = now; }
+  /// Copies pause until then.
+  std::optional<Clock::time_point> paused_until() const { return resume_at_; }
+  /// True, once, when a pause has ended.
+  bool resume(Clock::time_point now);
+
+ private:
+  struct Copy {
+    std::shared_ptr<std::vector<std::byte>> memory{};
+    Clock::time_point began{};
+    std::uint64_t length = 0;  ///< bytes
+  };
+
+  const std::uint64_t rate_;
+  std::map<std::uint64_t, Copy> copies_;
+  Clock::time_point last_request_{};
+  std::optional<Clock::time_point> resume_at_;
+};
+
+}  // namespace rnbd::mirror

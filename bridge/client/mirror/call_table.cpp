@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/client/mirror/call_table.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+namespace rnbd::mirror {
+namespace {
+
+using wire::IoOperation;
+
+/// The time that a leaving user waits for a silent member; then that member is dropped.
+constexpr std::chrono::seconds kGrace{3};
+
+void submit(Group& group, std::uint64_t number, const Transfer& transfer) {
+  Group::Kind kind = Group::Kind::write;
+  if (transfer.operation == IoOperation::read) kind = Group::Kind::read;
+  if (transfer.operation == IoOperation::flush) kind = Group::Kind::flush;
+  const std::uint64_t end = transfer.offset + transfer.length;
+  group.submit(
+      kind, number,
+      {transfer.offset / wire::kSectorSize, (end + wire::kSectorSize - 1) / wire::kSectorSize});
+}
+
+}  // namespace
+
+CallTable::CallTable(CallAnswers& answers, Withdraw withdraw)
+    : answers_{answers}, withdraw_{std::move(withdraw)} {}
+
+void CallTable::add(const CallPtr& call, Group* live) {
+  const std::uint64_t number = next_++;
+  calls_.emplace(number, call);
+  if (live != nullptr) submit(*live, number, call->transfer);
+}
+
+void CallTable::submit_all(Group& group) {
+  for (const auto& [number, call] : Calls{calls_}) submit(group, number, call->transfer);
+}
+
+void CallTable::lend(std::uint64_t operation, Task& task) const {
+  const CallPtr& call = calls_.at(operation);
+  task.of = call;
+  task.transfer = call->transfer;
+}
+
+bool CallTable::is_flush(std::uint64_t operation) const {
+  const auto found = calls_.find(operation);
+  return found != calls_.end() && found->second->transfer.operation == IoOperation::flush;
+}
+
+void CallTable::end(std::uint64_t operation, int error) {
+  if (const auto call = calls_.extract(operation)) answers_.end(*call.mapped(), error);
+}
+
+void CallTable::note_failure(std::uint64_t operation, int error) {
+  if (const auto found = calls_.find(operation); found != calls_.end())
+    found->second->failure = error;
+}
+
+void CallTable::end_failed() {
+  for (const auto& [number, call] : Calls{calls_})
+    if (call->failure != 0) end(number, call->failure);
+}
+
+void CallTable::cancel(const CallPtr& call, const Group* live) {
+  cancel(std::ranges::find(std::as_const(calls_), call, &Calls::value_type::second), live);
+}
+
+/// The job may end meanwhile, and its memory be that of a later one.
+void CallTable::cancel(const rtrs::LaneLoop::Job& job, std::uint64_t newest, const Group* live) {
+  cancel(std::ranges::find_if(std::as_const(calls_),
+                              [&](const auto& entry) {
+                                return entry.second->job == &job && entry.second->number <= newest;
+                              }),
+         live);
+}
+
+void CallTable::cancel(Calls::const_iterator found, const Group* live) {
+  if (found == calls_.end()) return;
+  const auto [number, call] = *found;
+  if (live == nullptr) return end(number, EINTR);
+  const auto now = Clock::now();
+  if (!call->left) call->left = now;
+  let_go(number, call, now);
+}
+
+void CallTable::cancel_all(int error, const Group* live) {
+  for (const auto& [number, call] : Calls{calls_}) {
+    if (live != nullptr)
+      cancel(calls_.find(number), live);
+    else
+      end(number, error);
+  }
+}
+
+void CallTable::let_go(Clock::time_point now) {
+  for (const auto& [number, call] : Calls{calls_}) let_go(number, call, now);
+}
+
+/// Withdrawing may lose a member, and that may end this call or others.
+void CallTable::let_go(std::uint64_t number, const CallPtr& call, Clock::time_point now) {
+  if (!call->left || !calls_.contains(number)) return;
+  const bool moves = call->transfer.operation != IoOperation::flush;
+  if (moves && !withdraw_(number, now - *call->left > kGrace)) return;
+  if (!calls_.contains(number)) return;
+  call->take_over();
+  answers_.end(*call, EINTR);
+}
+
+}  // namespace rnbd::mirror

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The requests of a mirror's users that have no answer yet.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+
+#include "bridge/client/mirror/call.hpp"
+#include "bridge/client/mirror/group.hpp"
+#include "bridge/client/mirror/member_session.hpp"
+
+namespace rnbd::mirror {
+
+/// Numbers the requests as operations of the group, and ends each once: with its answer, or because
+/// its user leaves. Requests stay here from one group to the next.
+///
+/// Threads: the mirror's.
+class CallTable {
+ public:
+  using Clock = std::chrono::steady_clock;
+  /// Has the members part with the memory of an operation, and loses those that do not if
+  /// `by_force`. False: a member still uses it.
+  using Withdraw = std::function<bool(std::uint64_t operation, bool by_force)>;
+
+  CallTable(CallAnswers& answers, Withdraw withdraw);
+
+  bool empty() const { return calls_.empty(); }
+  /// `live`: the group, if it takes requests now, or null.
+  void add(const CallPtr& call, Group* live);
+  /// All go to a group that has just become live.
+  void submit_all(Group& group);
+  /// Has a task use the memory of a call, which it keeps.
+  void lend(std::uint64_t operation, Task& task) const;
+
+  bool is_flush(std::uint64_t operation) const;
+  void end(std::uint64_t operation, int error);
+  /// A member has refused it. It ends so, if that ends the group.
+  void note_failure(std::uint64_t operation, int error);
+  void end_failed();
+
+  // Its user leaves: EINTR. A live group finishes its orders without the user's memory.
+  void cancel(const CallPtr& call, const Group* live);
+  /// The job of a lane. `newest`: the number of the newest job when its user left.
+  void cancel(const rtrs::LaneLoop::Job& job, std::uint64_t newest, const Group* live);
+  /// All: with `error`, where no group is live.
+  void cancel_all(int error, const Group* live);
+  /// From time to time: lets users go that had to wait for a member.
+  void let_go(Clock::time_point now);
+
+ private:
+  using Calls = std::map<std::uint64_t, CallPtr>;
+
+  void cancel(Calls::const_iterator call, const Group* live);
+  void let_go(std::uint64_t operation, const CallPtr& call, Clock::time_point now);
+
+  CallAnswers& answers_;
+  const Withdraw withdraw_;
+  Calls calls_;
+  std::uint64_t next_ = 1;
+};
+
+}  // namespace rnbd::mirror

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Performs the orders of a mirror's group, over a session with each member.
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bridge/client/config.hpp"
+#include "bridge/client/mirror/background_copies.hpp"
+#include "bridge/client/mirror/call.hpp"
+#include "bridge/client/mirror/call_table.hpp"
+#include "bridge/client/mirror/group.hpp"
+#include "bridge/client/mirror/member_links.hpp"
+#include "bridge/client/mirror/member_session.hpp"
+#include "bridge/client/mirror/mirror_door.hpp"
+#include "bridge/client/mirror/mirror_state.hpp"
+#include "bridge/client/mirror/standing_report.hpp"
+
+namespace rnbd::mirror {
+
+/// Passes requests and answers between the users, the group and the members. It makes a group when
+/// members are there, and a new one after too many were away.
+///
+/// Threads: the mirror's, which runs the loop; the door leads the others here.
+class GroupDriver final : private GroupHost {
+ public:
+  using Done = tl::expected<void, Failure>;
+
+  /// All must outlive it.
+  struct Surroundings {
+    MirrorDoor& door;
+    CallAnswers& answers;
+    MemberLinks& links;
+    MirrorState& state;
+  };
+  GroupDriver(const ClientConfig& config, const Surroundings& surroundings, rtrs::Log log);
+
+  /// Returns some time after stop().
+  void loop();
+  /// All requests end, and the members are left as equal as that is possible in short time.
+  void stop();
+
+  void opened(unsigned member, std::unique_ptr<OpenMember> open);
+  void accept(const CallPtr& call);
+  void cancel(const CallPtr& call) { calls_.cancel(call, live_group()); }
+  void cancel(const rtrs::LaneLoop::Job& job, std::uint64_t newest) {
+    calls_.cancel(job, newest, live_group());
+  }
+
+  // An operator's orders, as Mirror's.
+  Done force(const std::string& server, bool sure);
+  Done discard(const std::string& server);
+  Done add(const rtrs::PathAddress& path);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Member {
+    MemberLink* link = nullptr;
+    MemberSession session;
+    bool lost_power = false;  ///< from the answer to the claim
+    bool discarded = false;
+    int failure = 0;  ///< errno of the answer that the group is at
+  };
+  /// The news from the group that settle() has to see to. A group that is over needs no more.
+  enum class News : std::uint8_t { none, attached, over };
+
+  // For the group.
+  void send(const Command& command) override;
+  void drop(unsigned member) override;
+  void attached() override { news_ = News::attached; }
+  void done(std::uint64_t operation) override;
+  void failed(std::uint64_t operation, int error) override;
+  bool may_copy() override { return !copies_.paused_until(); }
+  void over() override { news_ = News::over; }
+
+  // Commands on their way.
+  void finished(TaskPtr task);
+  void claimed(unsigned member, const Claimed& answer);
+  bool withdraw(std::uint64_t operation, bool by_force);
+
+  // The loop.
+  void run_posted();
+  void wait();
+  bool collect();
+  void tick();
+  void settle();
+  void go_live();
+  bool may_stop(Clock::time_point now) const;
+  void part();
+  void report();
+
+  // Members.
+  /// Null while there is none, or while it does not take requests.
+  Group* live_group() const;
+  void begin_group(const OpenMember& open);
+  void lost(unsigned member);
+  void check_links(Clock::time_point now);
+  void choose_nearest();
+  void begin_anew();
+  void end_for_good();
+
+  const ClientConfig& config_;
+  MirrorDoor& door_;
+  CallAnswers& answers_;
+  MemberLinks& links_;
+  MirrorState& state_;
+  std::vector<Member> members_;
+  StandingReport report_;
+  std::unique_ptr<Group> group_;
+  GroupShape shape_;
+  News news_ = News::none;
+  std::uint64_t last_term_ = 0;  ///< of the groups before
+  bool superseded_ = false;      ///< another client has taken the mirror over
+  bool forced_ = false;          ///< an operator chose the content
+  bool lossy_ = false;           ///< all members lost power, so the next flush fails
+
+  CallTable calls_;
+  BackgroundCopies copies_;
+  TaskPool tasks_;
+  std::vector<CallPtr> arriving_;
+  std::vector<pollfd> polled_;
+  Clock::time_point turn_{};  ///< when the loop last woke up
+  std::optional<Clock::time_point> stop_by_;
+  Clock::time_point not_live_since_{};
+  Clock::time_point next_tick_{};
+  Clock::time_point next_cool_{};
+};
+
+}  // namespace rnbd::mirror

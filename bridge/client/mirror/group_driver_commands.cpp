@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The group's commands on their way to members, and the ends of its operations.
+#include <cerrno>
+#include <utility>
+
+#include "bridge/client/mirror/group_driver.hpp"
+
+namespace rnbd::mirror {
+
+void GroupDriver::done(std::uint64_t operation) {
+  if (operation >= Group::kOwn) return copies_.done(operation, !calls_.empty(), Clock::now());
+  const bool fails = calls_.is_flush(operation) && std::exchange(lossy_, false);
+  calls_.end(operation, fails ? EIO : 0);
+}
+
+void GroupDriver::failed(std::uint64_t operation, int error) {
+  if (operation < Group::kOwn) return calls_.end(operation, error);
+  copies_.failed(operation);
+  report_.say(rtrs::LogLevel::error,
+              "a region cannot be read from any server in step, so the others do not get it; if "
+              "they have better copies of the disk, stop this client and see docs/mirror.md");
+}
+
+bool GroupDriver::withdraw(std::uint64_t operation, bool by_force) {
+  for (unsigned i = 0; i < members_.size(); ++i) {
+    if (!members_[i].session.holds(operation)) continue;
+    if (!by_force) return false;
+    members_[i].link->set_trouble("it has not answered for long, while its client had to leave");
+    lost(i);
+  }
+  return true;
+}
+
+void GroupDriver::send(const Command& command) {
+  MemberSession& session = members_[command.member].session;
+  if (!session.is_open()) return;
+  const bool own = command.operation >= Group::kOwn;
+  if (own) copies_.begin(command, Clock::now());
+  TaskPtr task = tasks_.take(command, turn_);
+  const OpenMember& open = session.open();
+  switch (command.order) {
+    case Order::flush:
+      task->transfer.operation = wire::IoOperation::flush;
+      break;
+    case Order::read:
+    case Order::write:
+    case Order::copy:
+      own ? copies_.lend(command, *task) : calls_.lend(command.operation, *task);
+      break;
+    default: {
+      const std::size_t room = open.geometry().max_io;
+      const bool pulls = command.order == Order::pull;
+      task->message.emplace(command, shape_, open.device->handle(), room,
+                            pulls ? links_.uri_of(command.source) : std::string{});
+    }
+  }
+  session.start(std::move(task));
+}
+
+void GroupDriver::finished(TaskPtr task) {
+  Member& member = members_[task->member];
+  if (group_ != nullptr && member.session.is_current(*task)) {
+    Answer answer;
+    if (task->message) answer = task->message->answer();
+    answer.tag = task->tag;
+    answer.error = member.session.outcome(*task);
+    if (answer.error == EOPNOTSUPP && task->transfer.operation == wire::IoOperation::write_zeroes) {
+      task->transfer.operation = wire::IoOperation::write;
+      return member.session.start(std::move(task));
+    }
+    if (task->message && !task->message->complaint().empty())
+      member.link->set_trouble(task->message->complaint());
+    if (task->order == Order::claim && answer.error == 0) claimed(task->member, answer.claimed);
+    if (answer.error != 0 && answer.error != ESTALE)
+      calls_.note_failure(task->operation, answer.error);
+    member.failure = answer.error;
+    if (!superseded_) group_->answer(answer);
+    member.failure = 0;
+  }
+  tasks_.give_back(std::move(task));
+}
+
+void GroupDriver::claimed(unsigned number, const Claimed& answer) {
+  Member& member = members_[number];
+  member.link->set_trouble("");
+  member.lost_power = answer.lost_power;
+  superseded_ = superseded_ || (last_term_ != 0 && answer.view.id.term > last_term_);
+}
+
+}  // namespace rnbd::mirror

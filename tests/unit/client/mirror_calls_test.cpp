@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A mirror's requests, its own copies, and the state that its users wait for.
+#include <doctest/doctest.h>
+
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "bridge/client/mirror/background_copies.hpp"
+#include "bridge/client/mirror/call_table.hpp"
+#include "bridge/client/mirror/mirror_state.hpp"
+
+namespace mirror_calls_test {
+
+using namespace rnbd::mirror;
+using namespace std::chrono_literals;
+using rnbd::wire::IoOperation;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+struct Host final : GroupHost {
+  void send(const Command& /*command*/) override {}
+  void drop(unsigned /*member*/) override {}
+  void attached() override {}
+  void done(std::uint64_t /*operation*/) override {}
+  void failed(std::uint64_t /*operation*/, int /*error*/) override {}
+  bool may_copy() override { return true; }
+  void over() override {}
+};
+
+/// A table whose members hold on to the memory of all operations while `held`.
+struct Calls {
+  CallPtr add(IoOperation operation) {
+    const auto call = std::make_shared<Call>();
+    call->transfer = {.operation = operation, .length = data.size()};
+    if (operation == IoOperation::write) call->transfer.from = data.data();
+    table.add(call, nullptr);
+    return call;
+  }
+  bool withdraw(std::uint64_t operation, bool by_force) {
+    withdrawn.push_back(operation);
+    if (by_force) {
+      held = false;
+      if (ends) table.end(operation, 0);
+    }
+    return !held;
+  }
+
+  Host host;
+  Group group{{}, host};  ///< its state does not matter here
+  CallAnswers answers;
+  CallTable table{answers,
+                  [this](auto operation, bool by_force) { return withdraw(operation, by_force); }};
+  std::vector<std::byte> data{512, std::byte{7}};
+  std::vector<std::uint64_t> withdrawn;
+  bool held = true;
+  bool ends = false;  ///< the loss of a member ends its operations
+};
+
+/// Asks to leave as soon as there is a wait.
+const rtrs::Interrupt kNow{.asked = [](void*) { return true; }};
+
+Command own(Order order, std::uint64_t operation) {
+  return {.order = order, .range = {8, 16}, .operation = operation};
+}
+
+}  // namespace
+
+TEST_CASE("call table: an answer ends one call, and the others wait") {
+  Calls calls;
+  const CallPtr first = calls.add(IoOperation::read);
+  const CallPtr second = calls.add(IoOperation::flush);
+  CHECK_FALSE(calls.table.is_flush(1));
+  CHECK(calls.table.is_flush(2));
+  calls.table.end(1, EIO);
+  calls.table.end(1, 0);
+  CHECK(first->ended);
+  CHECK(first->error == EIO);
+  CHECK_FALSE(second->ended);
+  CHECK_FALSE(calls.table.empty());
+  calls.table.end(2, 0);
+  CHECK(calls.table.empty());
+}
+
+TEST_CASE("call table: calls that a member refused end with the group, the others go on") {
+  Calls calls;
+  const CallPtr refused = calls.add(IoOperation::write);
+  const CallPtr other = calls.add(IoOperation::write);
+  calls.table.note_failure(1, ENOSPC);
+  calls.table.note_failure(7, ENOSPC);  // there is none
+  CHECK_FALSE(refused->ended);
+  calls.table.end_failed();
+  CHECK(refused->error == ENOSPC);
+  CHECK_FALSE(other->ended);
+}
+
+TEST_CASE("call table: a user who leaves waits while a member uses its memory, but not for ever") {
+  Calls calls;
+  const CallPtr call = calls.add(IoOperation::write);
+  calls.table.cancel(call, &calls.group);
+  CHECK_FALSE(call->ended);
+  SUBCASE("until the member parts with it") {
+    calls.held = false;
+    calls.table.let_go(Clock::now());
+    CHECK(call->error == EINTR);
+  }
+  SUBCASE("a member that does not is lost") {
+    calls.table.let_go(Clock::now() + 1s);
+    CHECK_FALSE(call->ended);
+    calls.table.let_go(Clock::now() + 10s);
+    CHECK(call->error == EINTR);
+  }
+  REQUIRE(call->ended);
+  // The group still finishes its orders, with a copy of the data.
+  CHECK_FALSE(calls.table.empty());
+  CHECK(call->transfer.from != calls.data.data());
+  CHECK(*call->transfer.from == std::byte{7});
+  calls.table.end(1, 0);
+  CHECK(call->error == EINTR);
+}
+
+TEST_CASE("call table: a call that the loss of a member ends keeps its answer") {
+  Calls calls;
+  const CallPtr call = calls.add(IoOperation::write);
+  calls.ends = true;
+  calls.table.cancel(call, &calls.group);
+  calls.table.let_go(Clock::now() + 10s);
+  CHECK(call->ended);
+  CHECK(call->error == 0);
+  CHECK(call->own.empty());  // its memory may be gone, so nobody copies from there
+  CHECK(calls.table.empty());
+}
+
+TEST_CASE("call table: without a live group all calls end at once") {
+  Calls calls;
+  const CallPtr left = calls.add(IoOperation::write);
+  const CallPtr ended = calls.add(IoOperation::write);
+  calls.table.cancel(left, nullptr);
+  CHECK(left->error == EINTR);
+  calls.table.cancel(left, nullptr);  // unknown by now
+  calls.table.cancel_all(ETIMEDOUT, nullptr);
+  CHECK(ended->error == ETIMEDOUT);
+  CHECK(calls.withdrawn.empty());
+  CHECK(calls.table.empty());
+}
+
+TEST_CASE("call table: a cancelled job is not mistaken for a later one with its memory") {
+  Calls calls;
+  rtrs::LaneLoop::Job job;
+  const CallPtr call = calls.add(IoOperation::flush);
+  call->job = &job;
+  call->number = 5;
+  calls.table.cancel(job, 4, nullptr);
+  CHECK_FALSE(call->ended);
+  calls.table.cancel(job, 5, nullptr);
+  CHECK(call->error == EINTR);
+}
+
+TEST_CASE("background copies: they pause three times as long as they took while requests come") {
+  BackgroundCopies copies{0};
+  const auto start = Clock::now();
+  const auto run = [&](bool waiting, Clock::duration took) {
+    copies.begin(own(Order::read, Group::kOwn), start);
+    copies.begin(own(Order::write, Group::kOwn), start + took / 2);
+    copies.done(Group::kOwn, waiting, start + took);
+    return copies.paused_until();
+  };
+  CHECK_FALSE(run(false, 10ms));
+  REQUIRE(run(true, 10ms));
+  CHECK(*copies.paused_until() == start + 40ms);
+  CHECK_FALSE(copies.resume(start + 39ms));
+  CHECK(copies.resume(start + 40ms));
+  CHECK_FALSE(copies.resume(start + 40ms));
+  copies.requested(start);
+  CHECK(run(false, 10ms));
+  CHECK(copies.resume(start + 1s));
+  CHECK_FALSE(run(false, 100ms));
+  copies.done(Group::kOwn, true, start + 1s);  // ended before
+  CHECK_FALSE(copies.paused_until());
+}
+
+TEST_CASE("background copies: a rate makes them pause without requests, too") {
+  BackgroundCopies copies{8 * 512 * 10};  // ten of these in a second
+  const auto start = Clock::now();
+  copies.begin(own(Order::read, Group::kOwn), start);
+  copies.done(Group::kOwn, false, start + 30ms);
+  REQUIRE(copies.paused_until());
+  CHECK(*copies.paused_until() == start + 100ms);
+}
+
+TEST_CASE("background copies: a copy writes the memory that its read filled, zeroes as such") {
+  BackgroundCopies copies{0};
+  Task read;
+  copies.begin(own(Order::read, Group::kOwn), {});
+  copies.lend(own(Order::read, Group::kOwn), read);
+  CHECK(read.transfer.operation == IoOperation::read);
+  CHECK(read.transfer.offset == 8 * 512);
+  REQUIRE(read.transfer.length == 8 * 512);
+  Task copy;
+  copies.lend(own(Order::copy, Group::kOwn), copy);
+  CHECK(copy.transfer.operation == IoOperation::write_zeroes);
+  CHECK(copy.transfer.copy);
+  read.transfer.into[5] = std::byte{1};
+  copies.lend(own(Order::write, Group::kOwn), copy);
+  CHECK(copy.transfer.operation == IoOperation::write);
+  CHECK(copy.transfer.from == read.transfer.into);
+  CHECK_FALSE(copy.transfer.copy);
+  copies.clear();
+  CHECK(copy.transfer.from[5] == std::byte{1});  // the task keeps it
+}
+
+TEST_CASE("mirror state: users wait until it is attached, dead, too late or interrupted") {
+  MirrorState state;
+  const auto soon = Clock::now() + 1h;
+  CHECK(state.wait(Clock::now(), {}) == MirrorState::Wait::late);
+  CHECK(state.wait(soon, kNow) == MirrorState::Wait::interrupted);
+  state.set_live(true);
+  CHECK(state.wait(soon, kNow) == MirrorState::Wait::live);
+  state.set_live(false);
+  CHECK(state.wait(soon, kNow) == MirrorState::Wait::interrupted);
+  CHECK(state.die("taken over"));
+  CHECK_FALSE(state.die("again"));
+  CHECK(state.wait(soon, kNow) == MirrorState::Wait::dead);
+  CHECK(state.dead() == "taken over");
+  MirrorStatus status;
+  status.trouble = "other";
+  status.term = 4;
+  state.publish(status);
+  CHECK(state.status().trouble == "taken over");
+  CHECK(state.status().term == 4);
+}
+
+TEST_CASE("mirror state: the geometry of the first group stays") {
+  MirrorState state;
+  for (const std::uint64_t size : {4096U, 8192U}) {
+    rnbd::DeviceGeometry geometry;
+    geometry.size = size;
+    state.set_geometry(geometry);
+  }
+  CHECK(state.geometry().size == 4096);
+}
+
+}  // namespace mirror_calls_test
