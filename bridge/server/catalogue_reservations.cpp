@@ -114,12 +114,16 @@ tl::expected<Lease, int> ExportCatalogue::claim(const Lease& lease, const wire::
   return Lease{*this, lease.storage(), lease.geometry(), lease.mode(), false};
 }
 
+/// The CLAIM of `seen` would have been granted in place of the other one, by the rules of claim().
+/// So no change was known then that `seen` had missed.
 bool ExportCatalogue::saw_as_much(const wire::Claim& seen, const wire::Claim& granted) const {
   if (seen.sight == 0 || seen.sight == granted.sight) return true;
   const auto is_here = [this](std::uint64_t sight) { return sight >> 32 == life_; };
-  // From an earlier life: then nothing may have changed in this one until the CLAIM was granted.
-  const bool changed = is_here(granted.sight) && static_cast<std::uint32_t>(granted.sight) != 0;
-  return !is_here(seen.sight) && !changed && seen.writer_serial == granted.writer_serial;
+  // A CLAIM from an earlier life was granted because nothing had changed in this one.
+  const std::uint32_t changes =
+      is_here(granted.sight) ? static_cast<std::uint32_t>(granted.sight) : 0;
+  if (is_here(seen.sight)) return static_cast<std::uint32_t>(seen.sight) == changes;
+  return changes == 0 && seen.writer_serial == granted.writer_serial;
 }
 
 std::uint64_t ExportCatalogue::writer_serial(const Lease& lease) const {

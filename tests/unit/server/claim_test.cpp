@@ -146,6 +146,45 @@ TEST_CASE("claim: one that was granted does not serve a user of the session who 
   CHECK(world.write(world.session()) == 0);
 }
 
+TEST_CASE("claim: looks of two lives of the server are as good while nothing changed in this one") {
+  ClaimWorld world;
+  auto writer = world.make_session("writer");
+  world.open_unclaimed(world.session());
+  auto now = world.look(world.session());
+  const auto of_earlier_life = [](wire::DeviceInfoResponse look) {
+    look.sight = look.sight ^ 1ULL << 40;
+    return look;
+  };
+  auto then = of_earlier_life(now);
+  SUBCASE("one of this life, after one of an earlier life was granted") {
+    REQUIRE(world.claim(world.session(), then).error == 0);
+    CHECK(world.claim(world.session(), now).error == 0);
+  }
+  SUBCASE("and the other way round") {
+    REQUIRE(world.claim(world.session(), now).error == 0);
+    CHECK(world.claim(world.session(), then).error == 0);
+  }
+  SUBCASE("but not one of an earlier life before somebody came") {
+    REQUIRE(world.claim(world.session(), now).error == 0);
+    then.writer_serial = then.writer_serial - 1;
+    CHECK(world.claim(world.session(), then).error == ESTALE);
+  }
+  SUBCASE("but not one of this life with changes that the granted one cannot know") {
+    REQUIRE(world.claim(world.session(), then).error == 0);
+    now.sight = now.sight + 1;
+    CHECK(world.claim(world.session(), now).error == ESTALE);
+  }
+  SUBCASE("but not one of an earlier life, after changes in this one") {
+    REQUIRE(world.open(*writer, "disk", AccessMode::read_write).error == 0);
+    CHECK(world.write(*writer) == 0);
+    world.close(*writer, 0);
+    now = world.look(world.session());
+    REQUIRE(world.claim(world.session(), now).error == 0);
+    CHECK(world.claim(world.session(), of_earlier_life(now)).error == ESTALE);
+  }
+  CHECK(world.write(world.session()) == 0);
+}
+
 TEST_CASE("claim: one from another life of the server counts when nobody has come meanwhile") {
   ClaimWorld world;
   auto other = world.make_session("other");
