@@ -24,13 +24,13 @@ bool OwnedAnswer::make(std::uint64_t length) {
 }
 
 CallOperation::CallOperation(const CallPlan& plan, Start* started)
-    : plan_{plan}, started_{started} {
-  const std::uint64_t out = plan_.out.size();
-  const bool fits_behind = out <= kMaxMessage - plan_.message.size();
-  // Without an answer the data ride in the call, as those of a write do.
-  const bool rides = plan_.room == 0 && out <= plan_.max_io_size;
-  inlined_ = fits_behind && !rides;
-  staged_ = !fits_behind && !rides;
+    : plan_{plan}, started_{started}, carriage_{carriage_of(plan)} {}
+
+/// Without an answer the data ride in the call.
+CallOperation::Carriage CallOperation::carriage_of(const CallPlan& plan) {
+  const std::uint64_t out = plan.out.size();
+  if (plan.room == 0 && out <= plan.max_io_size) return Carriage::in_call;
+  return out <= kMaxMessage - plan.message.size() ? Carriage::behind : Carriage::staged;
 }
 
 CallOperation::~CallOperation() {
@@ -67,7 +67,7 @@ void CallOperation::go_on(ClientLane& lane) {
     while (busy_ != (1U << kWindow) - 1 && step(lane)) {
     }
     const bool again = !call_sent_ || plan_.repeatable || plan_.resend;
-    if (busy_ != 0 || !lost_ || no_path_ || !again) break;
+    if (busy_ != 0 || break_ != Break::lost || !again) break;
     start_over();
   } while (true);
   going_on_ = false;
@@ -77,37 +77,53 @@ void CallOperation::go_on(ClientLane& lane) {
 
 /// Submits the next request. False: there is none, or not yet.
 bool CallOperation::step(ClientLane& lane) {
-  if (error_ != 0 || lost_ || no_path_) return false;
-  if (staged_ && next_out_ < plan_.out.size()) {
-    submit_piece(lane);
-  } else if (!call_submitted_) {
-    if (!may_call()) return false;
-    submit_call(lane);
-  } else if (answered_ && next_in_ < answer_length_) {
-    submit_fetch(lane);
-  } else if (answered_ && answer_length_ > kDirectAnswer && busy_ == 0 && !forgotten_) {
-    forgotten_ = true;
-    submit(lane, take(CallKind::forget), {}, 0);
-  } else {
-    return false;
+  if (error_ != 0 || break_ != Break::none) return false;
+  switch (stage_) {
+    case Stage::sending:
+      if (carriage_ == Carriage::staged && next_out_ < plan_.out.size())
+        submit_piece(lane);
+      else
+        submit_call(lane, Stage::called);
+      return true;
+    case Stage::overtaken:
+      if (busy_ != 0) return false;
+      submit_call(lane, Stage::called_again);
+      return true;
+    case Stage::answered:
+      if (next_in_ < answer_length_) {
+        submit_fetch(lane);
+        return true;
+      }
+      if (is_all_here() || busy_ != 0) return false;
+      stage_ = Stage::forgotten;
+      submit(lane, take(CallKind::forget), {}, 0);
+      return true;
+    case Stage::called:
+    case Stage::called_again:
+    case Stage::forgotten:
+      return false;
   }
-  return true;
+  return false;
 }
 
-bool CallOperation::may_call() const { return !overtook_ || busy_ == 0; }
+/// The server keeps no part of the answer any more that is not here.
+bool CallOperation::is_all_here() const {
+  return stage_ == Stage::forgotten ||
+         (stage_ == Stage::answered && answer_length_ <= kDirectAnswer);
+}
 
 int CallOperation::outcome() const {
-  if (error_ != 0 || (!lost_ && !no_path_)) return error_;
-  const bool all_here = answered_ && (answer_length_ <= kDirectAnswer || forgotten_);
-  if (all_here) return 0;
-  if (no_path_ && (plan_.repeatable || !call_sent_)) return EHOSTUNREACH;
+  if (error_ != 0 || break_ == Break::none) return error_;
+  if (is_all_here()) return 0;
+  if (break_ == Break::no_path && (plan_.repeatable || !call_sent_)) return EHOSTUNREACH;
   return ENOTRECOVERABLE;
 }
 
 /// The server knows nothing of earlier messages.
 void CallOperation::start_over() {
   next_out_ = next_in_ = 0;
-  call_submitted_ = answered_ = lost_ = forgotten_ = overtook_ = false;
+  stage_ = Stage::sending;
+  break_ = Break::none;
 }
 
 // ---- Requests -----------------------------------------------------------------------------------
@@ -191,23 +207,23 @@ void CallOperation::submit_piece(ClientLane& lane) {
   submit(lane, fragment, {}, 0);
 }
 
-void CallOperation::submit_call(ClientLane& lane) {
-  call_submitted_ = true;
+void CallOperation::submit_call(ClientLane& lane, Stage next) {
+  stage_ = next;
   Fragment& fragment = take(CallKind::call);
   std::uint8_t flags = 0;
   if (plan_.repeatable) flags |= kRepeatable;
   if (plan_.resend) flags |= kResend;
   if (call_sent_) flags |= kMaybeDone;
-  if (staged_) flags |= kStaged;
+  if (carriage_ == Carriage::staged) flags |= kStaged;
   fragment.message.header.flags = flags;
   fragment.message.header.place = plan_.room;
-  if (inlined_ || staged_) {
+  if (carriage_ != Carriage::in_call) {
     fragment.request.is_read = true;
     fragment.request.read_data = MutableBytes{reply_}.first(reply_size(plan_.room));
   } else if (!give_data(fragment, 0, plan_.out.size())) {
     return no_memory(fragment);
   }
-  submit(lane, fragment, plan_.message, inlined_ ? plan_.out.size() : 0);
+  submit(lane, fragment, plan_.message, carriage_ == Carriage::behind ? plan_.out.size() : 0);
 }
 
 void CallOperation::submit_fetch(ClientLane& lane) {
@@ -239,7 +255,8 @@ void CallOperation::ended(Fragment& fragment) {
     plan_.in.scatter(fragment.offset, {fragment.bounce.get(), request.read_data.size()});
   }
   if (fragment.message.header.kind != CallKind::call) return;
-  answered_ = call_sent_ = true;
+  stage_ = Stage::answered;
+  call_sent_ = true;
   if (request.is_read) take_reply();
 }
 
@@ -267,12 +284,11 @@ void CallOperation::failed(const Fragment& fragment) {
   const CallKind kind = fragment.message.header.kind;
   if (kind == CallKind::forget) return;  // all is here
   if (fragment.voided) {
-    lost_ = true;
-  } else if (request.error == kIncomplete && kind == CallKind::call && !overtook_) {
-    overtook_ = true;
-    call_submitted_ = false;
+    break_ = std::max(break_, Break::lost);
+  } else if (request.error == kIncomplete && kind == CallKind::call && stage_ == Stage::called) {
+    stage_ = Stage::overtaken;
   } else if (request.error == kNoPathError || (plan_.no_path_is_eio && request.error == EIO)) {
-    no_path_ = true;
+    break_ = Break::no_path;
     if (kind == CallKind::call && was_sent(request)) call_sent_ = true;
   } else if (error_ == 0) {
     in_doubt_ = kind != CallKind::piece && was_sent(request);
@@ -287,7 +303,7 @@ void CallOperation::on_renew(Request& request) {
   CallOperation& self = *fragment.owner;
   const bool is_call = fragment.message.header.kind == CallKind::call;
   if (is_call && was_sent(request)) self.call_sent_ = true;
-  const bool is_whole = is_call && !self.staged_ && !was_sent(request);
+  const bool is_whole = is_call && self.carriage_ != Carriage::staged && !was_sent(request);
   if (is_whole) return;
   fragment.voided = true;
   fragment.message.header.flags |= kVoid;

@@ -108,9 +108,32 @@ class CallOperation final : public Operation {
     Fragment fragment;
   };
 
+  /// The way of the data.
+  enum class Carriage : std::uint8_t {
+    in_call,  ///< as those of a write
+    behind,   ///< behind the message
+    staged,   ///< before the call, in pieces
+  };
+  /// The way of a call in one session. An overtaken call goes out once more, after its data.
+  enum class Stage : std::uint8_t {
+    sending,       ///< pieces, then the call
+    called,        ///< the answer is awaited
+    overtaken,     ///< the call came before its data, and waits for them now
+    called_again,  ///< the answer is awaited
+    answered,      ///< the rest of the answer is fetched
+    forgotten,     ///< the server is told to forget the answer
+  };
+  /// The reason why nothing more is sent in this session. no_path outlasts lost.
+  enum class Break : std::uint8_t {
+    none,
+    lost,  ///< something of it was in a session that is forgotten
+    no_path,
+  };
+
+  static Carriage carriage_of(const CallPlan& plan);
   bool step(ClientLane& lane);
   void go_on(ClientLane& lane);
-  bool may_call() const;
+  bool is_all_here() const;
   int outcome() const;
   void start_over();
   Fragment& take(CallKind kind);
@@ -121,7 +144,7 @@ class CallOperation final : public Operation {
   void no_memory(Fragment& fragment);
   void submit(ClientLane& lane, Fragment& fragment, ConstBytes message, std::size_t inline_length);
   void submit_piece(ClientLane& lane);
-  void submit_call(ClientLane& lane);
+  void submit_call(ClientLane& lane, Stage next);
   void submit_fetch(ClientLane& lane);
   void ended(Fragment& fragment);
   void failed(const Fragment& fragment);
@@ -130,24 +153,19 @@ class CallOperation final : public Operation {
 
   CallPlan plan_;
   Start* started_;
-  bool refused_ = false;
-  bool inlined_;  ///< the data go behind the message
-  bool staged_;   ///< the data go before it, in pieces
+  const Carriage carriage_;
   std::uint64_t next_out_ = 0;
   std::uint64_t next_in_ = 0;
-  bool call_submitted_ = false;
-  bool overtook_ = false;   ///< its data, and waits for them now
+  Stage stage_ = Stage::sending;
+  Break break_ = Break::none;
+  int error_ = 0;           ///< the first one of the server
+  bool refused_ = false;    ///< it has not begun
   bool call_sent_ = false;  ///< at any time: it may have been carried out
-  bool answered_ = false;
-  bool forgotten_ = false;
-  bool lost_ = false;  ///< something of it was in a session that is forgotten
-  bool no_path_ = false;
   bool in_doubt_ = false;
-  int error_ = 0;                                              ///< the first one of the server
+  bool going_on_ = false;
   std::array<std::byte, kReplyHeader + kDirectAnswer> reply_;  // not initialised: it is received
   std::uint64_t answer_length_ = 0;
   std::uint32_t busy_ = 0;  ///< bit i: fragments_[i] is in flight
-  bool going_on_ = false;
   std::array<Room, kWindow> fragments_;
 };
 
