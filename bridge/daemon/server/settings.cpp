@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// The settings with a value each: their rules, and how values are read.
 #include "bridge/daemon/server/settings.hpp"
 
 #include <algorithm>
@@ -7,13 +8,11 @@
 #include <limits>
 
 #include "bridge/backend/specification.hpp"
-#include "bridge/client/closest.hpp"
 #include "bridge/client/uri.hpp"
 #include "bridge/control/unix_socket.hpp"
 #include "bridge/daemon/metrics_address.hpp"
 #include "bridge/daemon/server/rights_check.hpp"
 #include "rdma/duration.hpp"
-#include "rdma/wire/immediate.hpp"
 
 namespace rnbd {
 
@@ -25,9 +24,6 @@ tl::expected<rtrs::TlsMode, std::string> parse_tls_mode(std::string_view value) 
   return tl::unexpected("'" + std::string{value} + "' is not off, on or require");
 }
 namespace {
-
-/// Room for the message and its header behind the data of a request.
-constexpr std::uint32_t kChunkOverhead = 4096;
 
 template <class T>
 std::string set_number(T& target, const std::string& value, std::uint64_t least,
@@ -245,56 +241,6 @@ constexpr SettingRule kRules[] = {
      [](Settings& s, Value v) { return set_switch(s.no_uring, v); }},
 };
 
-/// Options behind the commas of an export. "" = understood.
-std::string apply_export_option(ExportSpecification& target, std::string_view option) {
-  constexpr std::string_view kAbout = "description=";
-  if (option == "ro") {
-    target.read_only = true;
-  } else if (option == "direct") {
-    target.direct = true;
-  } else if (option.starts_with(kAbout)) {
-    target.description = option.substr(kAbout.size());
-  } else if (option.starts_with("rw=")) {
-    return add_patterns(target.rights.rw, option.substr(3));
-  } else if (option.starts_with("ro=")) {
-    return add_patterns(target.rights.ro, option.substr(3));
-  } else if (option.starts_with("iops-limit=")) {
-    return set_iops_limit(target.limits, std::string{option.substr(11)});
-  } else if (option.starts_with("bandwidth-limit=")) {
-    return set_bandwidth_limit(target.limits, std::string{option.substr(16)});
-  } else if (option == "rw") {
-    return "an export is writable unless it says ro: leave ',rw' out";
-  } else {
-    const std::string word{option};
-    const std::string guess = closest(
-        word, {"ro", "direct", "rw=", "ro=", "iops-limit=", "bandwidth-limit=", "description="});
-    return "unknown option '" + word + "' behind the comma; " +
-           (guess.empty()
-                ? "use ro, direct, rw=USER, ro=USER, iops-limit=N, bandwidth-limit=SIZE or "
-                  "description=TEXT"
-                : "did you mean '" + guess + "'?") +
-           " (if the comma belongs to the path, put the export into a configuration file)";
-  }
-  return "";
-}
-
-/// "fault:", "nbd:" and the like: their specification may have commas of its own.
-bool has_scheme(std::string_view storage) {
-  const std::size_t colon = storage.find(':');
-  return colon != std::string_view::npos && colon > 0 &&
-         std::all_of(storage.begin(), storage.begin() + static_cast<std::ptrdiff_t>(colon),
-                     [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); });
-}
-
-/// Takes the description, which may contain commas and therefore ends the text.
-void take_description(ExportSpecification& target, std::string_view& rest) {
-  constexpr std::string_view kMark = ",description=";
-  const std::size_t at = rest.find(kMark);
-  if (at == std::string_view::npos) return;
-  target.description = rest.substr(at + kMark.size());
-  rest = rest.substr(0, at);
-}
-
 }  // namespace
 
 tl::expected<rtrs::AuthMode, std::string> parse_auth_mode(std::string_view value) {
@@ -316,150 +262,6 @@ std::string set_bandwidth_limit(Limits& limits, const std::string& value) {
 
 rtrs::TlsMode Settings::tls_mode() const {
   return tls.value_or(tls_keys.none() ? rtrs::TlsMode::off : rtrs::TlsMode::require);
-}
-
-namespace {
-
-/// "" or the mistake.
-std::string contradiction_in_referrals(const Settings& settings) {
-  for (const Referral& each : settings.directions.referrals) {
-    const auto same = [&](const ExportSpecification& one) {
-      return is_same_file_name(one.name, each.name);
-    };
-    if (std::ranges::any_of(settings.exports, same)) {
-      return each.place + "referral '" + each.name +
-             "' has the name of an export; remove one of them";
-    }
-  }
-  return "";
-}
-
-/// "" or the mistake in the settings of proofs without TLS.
-std::string contradiction_in_auth(const Settings& settings) {
-  using rtrs::AuthMode;
-  bool wanted = settings.auth == AuthMode::psk;
-  for (const rtrs::ListenAddress& address : settings.listen) {
-    wanted = wanted || address.auth == AuthMode::psk;
-    if (address.auth == AuthMode::none && address.from.empty()) {
-      return "a listener with auth=none lets in everybody who reaches it; write ,from=10.0.0.0/24 "
-             "behind it, the network of those who cannot prove anything";
-    }
-  }
-  if (wanted && settings.tls_keys.psk.empty()) {
-    return "auth=psk needs keys; name a file of shared ones with tls-psk (rnbd-ctl keygen makes "
-           "it)";
-  }
-  return "";
-}
-
-/// "" or the mistake in the settings of TLS.
-std::string contradiction_in_tls(const Settings& settings) {
-  using rtrs::AuthMode;
-  using rtrs::TlsMode;
-  bool wanted = settings.tls_mode() != TlsMode::off;
-  for (const rtrs::ListenAddress& address : settings.listen) {
-    const TlsMode mode = address.tls.value_or(settings.tls_mode());
-    wanted = wanted || mode != TlsMode::off;
-    // With keys, clients must prove their identity, and these clients do so as well.
-    const bool proves = address.auth.value_or(settings.auth) == AuthMode::psk || address.auth;
-    const bool by_default = !address.tls && !settings.tls && proves;
-    if (address.transport == rtrs::TransportKind::rdma && mode == TlsMode::require && !by_default) {
-      return "RDMA does not encrypt, and tls is require; write ,tls=off behind the rdma: listener "
-             "to serve it in clear (with ,auth=psk clients prove who they are), or leave it out";
-    }
-  }
-  if (wanted && settings.tls_keys.none()) {
-    return "TLS needs keys; name a file of shared ones with tls-psk (rnbd-ctl keygen makes it), or "
-           "a directory with tls-certificates (rnbd-ctl certgen)";
-  }
-  return "";
-}
-
-}  // namespace
-
-tl::expected<ExportSpecification, std::string> parse_export(std::string_view text) {
-  const std::string shown = "'" + std::string{text} + "': ";
-  const std::size_t equals = text.find('=');
-  if (equals == std::string_view::npos || equals == 0 || equals + 1 == text.size()) {
-    return tl::unexpected(shown +
-                          "an export needs a name and its storage; write NAME=PATH, e.g. "
-                          "disk0=/srv/disk0.img");
-  }
-  ExportSpecification specification;
-  specification.name = text.substr(0, equals);
-  if (const std::string fault = fault_of_name(specification.name); !fault.empty())
-    return tl::unexpected(shown + "the name " + fault);
-  std::string_view rest = text.substr(equals + 1);
-  take_description(specification, rest);
-  if (has_scheme(rest)) {
-    // Only a text that is certainly an option is taken from the end.
-    for (std::size_t comma = rest.rfind(','); comma != std::string_view::npos;
-         comma = rest.rfind(',')) {
-      if (!apply_export_option(specification, rest.substr(comma + 1)).empty()) break;
-      rest = rest.substr(0, comma);
-    }
-  } else {
-    std::size_t comma = rest.find(',');
-    std::string_view options = comma == std::string_view::npos ? "" : rest.substr(comma);
-    rest = rest.substr(0, comma);
-    while (!options.empty()) {
-      options.remove_prefix(1);
-      comma = std::min(options.find(','), options.size());
-      const std::string wrong = apply_export_option(specification, options.substr(0, comma));
-      if (!wrong.empty()) return tl::unexpected(shown + wrong);
-      options.remove_prefix(comma);
-    }
-  }
-  if (rest.empty())
-    return tl::unexpected(shown + "the storage is missing; write e.g. disk0=/srv/disk0.img");
-  specification.storage = rest;
-  return specification;
-}
-
-std::string contradiction_in(const Settings& settings) {
-  if (settings.exports.empty() && settings.search_path.empty() &&
-      settings.directions.referrals.empty()) {
-    return "there is nothing to export; add --export NAME=PATH, an [export.NAME] table in the "
-           "configuration file, or --search-path DIRECTORY";
-  }
-  if (settings.max_io_size % 4096 != 0) {
-    return "max-io-size " + std::to_string(settings.max_io_size) +
-           " is not a multiple of 4096; use e.g. 256K";
-  }
-  const std::uint32_t chunk = settings.max_io_size + kChunkOverhead;
-  if (!rtrs::wire::fits_immediate(settings.queue_depth, chunk)) {
-    return "queue-depth " + std::to_string(settings.queue_depth) + " and max-io-size " +
-           std::to_string(settings.max_io_size) +
-           " do not fit together into the protocol; halve one of them";
-  }
-  const std::uint64_t needed = std::uint64_t{settings.queue_depth} * chunk;
-  const std::uint64_t most = needed * settings.max_sessions;
-  const std::uint64_t limit = settings.memory_limit != 0
-                                  ? settings.memory_limit
-                                  : std::min(most, rtrs::memory_of_machine() / 2);
-  if (needed > limit) {
-    return "one path needs " + std::to_string(needed) + " bytes (queue-depth x (max-io-size + " +
-           std::to_string(kChunkOverhead) + ")), but the memory limit is " + std::to_string(limit) +
-           "; raise memory-limit, or lower queue-depth or max-io-size";
-  }
-  if (settings.memory_limit_per_user != 0 && needed > settings.memory_limit_per_user) {
-    return "one path needs " + std::to_string(needed) + " bytes, but a user may have " +
-           std::to_string(settings.memory_limit_per_user) +
-           "; raise memory-limit-per-user, or lower queue-depth or max-io-size";
-  }
-  std::string wrong = contradiction_in_referrals(settings);
-  if (wrong.empty()) wrong = contradiction_in_auth(settings);
-  if (wrong.empty()) wrong = contradiction_in_tls(settings);
-  return wrong.empty() ? contradiction_in_rights(settings) : wrong;
-}
-
-std::string doubt_about(const Settings& settings) {
-  const std::uint64_t machine = rtrs::memory_of_machine();
-  if (machine == 0 || settings.memory_limit <= machine) return "";
-  return "memory-limit is " + std::to_string(settings.memory_limit) +
-         " bytes, and this machine has " + std::to_string(machine) +
-         ": when clients use more than that, the system ends this server; lower memory-limit, or "
-         "queue-depth or max-io-size";
 }
 
 }  // namespace rnbd
