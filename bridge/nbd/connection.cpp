@@ -72,7 +72,8 @@ bool Connection::begin_with_unread() {
 }
 
 std::optional<Released> Connection::release() {
-  const int socket = left_ || !open_ ? -1 : ::fcntl(stream_.descriptor(), F_DUPFD_CLOEXEC, 0);
+  const int socket =
+      intake_ != Intake::open ? -1 : ::fcntl(stream_.descriptor(), F_DUPFD_CLOEXEC, 0);
   if (socket < 0) return std::nullopt;
   return Released{socket, {reinterpret_cast<const char*>(staging_.get()), staged_}};
 }
@@ -89,7 +90,8 @@ bool Connection::wait_for_request() {
 }
 
 bool Connection::one_under_way() const {
-  return in_flight_ == 1 && singles_ >= kUsual && reading() && replies_.empty() && !more_ && !left_;
+  return in_flight_ == 1 && singles_ >= kUsual && reading() && replies_.empty() && !more_ &&
+         !left();
 }
 
 short Connection::events() const {
@@ -151,7 +153,7 @@ bool Connection::receive_once(int flags, std::size_t& room, std::size_t& receive
 void Connection::parse() {
   std::size_t used = 0;
   crowded_ = false;
-  while (open_) {
+  while (intake_ == Intake::open) {
     const std::byte* const from = staging_.get() + used;
     const std::size_t size = staged_ - used;
     if (arriving_ != nullptr) {
@@ -270,13 +272,13 @@ void Connection::send() {
 }
 
 void Connection::drain() {
-  open_ = false;
+  intake_ = std::max(intake_, Intake::drained);
   more_ = false;
   if (arriving_ != nullptr) recycle(*std::exchange(arriving_, nullptr));
 }
 
 void Connection::hang_up() {
-  if (std::exchange(left_, true)) return;
+  if (std::exchange(intake_, Intake::left) == Intake::left) return;
   given_up_at_ = std::chrono::steady_clock::now() + kGrace;
   drain();
   replies_ = {};

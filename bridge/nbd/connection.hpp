@@ -75,7 +75,7 @@ class Connection {
   void hang_up();
   /// Its requests are given up.
   void give_up();
-  bool left() const { return left_; }
+  bool left() const { return intake_ == Intake::left; }
   /// Its device has `size` bytes by now. False: not while calls are made, which look at it.
   bool grow(std::uint64_t size);
   /// Its adopter watches it.
@@ -83,7 +83,8 @@ class Connection {
   std::chrono::steady_clock::time_point given_up_at() const { return given_up_at_; }
   /// Nothing is under way any more, and nothing more will come.
   bool finished() const {
-    return (!open_ || releasing_) && in_flight_ == 0 && (left_ || !stream_.has_unsent());
+    return (intake_ != Intake::open || releasing_) && in_flight_ == 0 &&
+           (left() || !stream_.has_unsent());
   }
   bool releasing() const { return releasing_; }
   /// The device. Only a thread that may wait should destroy it.
@@ -91,9 +92,16 @@ class Connection {
   rtrs::LaneLoop& lane() const { return *lane_; }
 
  private:
+  enum class Intake : std::uint8_t {
+    open,     ///< takes requests
+    drained,  ///< takes none, but answers those in flight
+    left,     ///< nobody waits for answers
+  };
+
   // connection.cpp: arriving bytes
   bool reading() const {
-    return open_ && !crowded_ && (!releasing_ || arriving_ != nullptr);  // of one that has begun
+    return intake_ == Intake::open && !crowded_ &&
+           (!releasing_ || arriving_ != nullptr);  // of one that has begun
   }
   bool has_room() const;
   void receive(int flags);
@@ -129,12 +137,11 @@ class Connection {
   rtrs::LaneLoop* lane_;
   const rtrs::Log& log_;
 
-  bool open_ = true;        ///< takes requests
+  Intake intake_ = Intake::open;
   bool releasing_ = false;  ///< begins no request
   bool crowded_ = false;    ///< arrived bytes wait until a request ends
   bool more_ = false;
   bool full_ = false;  ///< the socket takes no replies at the moment
-  bool left_ = false;  ///< nobody waits for answers
   std::chrono::steady_clock::time_point given_up_at_{};
   std::atomic<bool> given_up_{false};  ///< read by calls
 

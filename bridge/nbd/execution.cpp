@@ -189,7 +189,7 @@ void Connection::on_lane(Request& request) {
   const int error =
       agreement_.device->end(request.transfer, request.begun, request.operation->error());
   request.operation.reset();
-  if (error == EAGAIN && !left_) return call(request);
+  if (error == EAGAIN && !left()) return call(request);
   answer(request, error);
 }
 
@@ -275,7 +275,7 @@ void Connection::on_call(Request& request, int error) {
 // ---- Answers ------------------------------------------------------------------------------------
 
 void Connection::answer(Request& request, int error) {
-  if (left_) return recycle(request);
+  if (left()) return recycle(request);
   end_metering(request, error);
   if (error != 0) report(request, error);
   request.error = error;

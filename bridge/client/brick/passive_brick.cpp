@@ -82,7 +82,7 @@ PassiveBrick::~PassiveBrick() {
 MapCache::Pin PassiveBrick::enter(std::uint64_t offset, bool write) {
   const std::lock_guard lock{mutex_};
   if (!brick_->alive()) {
-    if (!revoked_) wake_.notify_all();
+    if (maps_ != Maps::revoked) wake_.notify_all();
     return nullptr;
   }
   MapCache::Pin pin = cache_.enter(block_of(offset), write);
@@ -213,7 +213,7 @@ void PassiveBrick::run() {
 
 /// False: there is nothing to do now.
 bool PassiveBrick::work(Lock& lock) {
-  if (trouble_ || !brick_->alive()) {
+  if (maps_ != Maps::usable || !brick_->alive()) {
     recover(lock);
     return true;
   }
@@ -230,7 +230,7 @@ bool PassiveBrick::work(Lock& lock) {
 
 /// First the keys die; then the bytes are everybody's, and maps are made over a new path.
 void PassiveBrick::recover(Lock& lock) {
-  if (!revoked_) {
+  if (maps_ != Maps::revoked) {
     lock.unlock();
     const auto revoked = brick_->revoke(until_stopped());
     lock.lock();
@@ -240,7 +240,7 @@ void PassiveBrick::recover(Lock& lock) {
       wake_.wait_for(lock, kRetryPause);
       return;
     }
-    revoked_ = true;
+    maps_ = Maps::revoked;
     cache_.clear();
     changed_.notify_all();
   }
@@ -249,7 +249,7 @@ void PassiveBrick::recover(Lock& lock) {
   const auto connected = brick_->reconnect(address, until_stopped());
   lock.lock();
   if (connected) {
-    revoked_ = trouble_ = false;
+    maps_ = Maps::usable;
   } else if (!stopping_) {
     wake_.wait_for(lock, kRetryPause);
   }
@@ -284,7 +284,7 @@ void PassiveBrick::unmap(Lock& lock, const MapCache::Pin& pin) {
     cache_.unmapped(pin);
   } else {
     cache_.kept(pin);
-    trouble_ = true;  // the server knows better: all maps begin anew
+    maps_ = Maps::in_doubt;  // the server knows better: all maps begin anew
   }
   changed_.notify_all();
 }

@@ -76,6 +76,12 @@ class PassiveBrick {
   int settle_range(MapCache::Block first, MapCache::Block last, const Interrupt& interrupt);
   void owe(std::uint64_t offset, std::size_t length);
 
+  enum class Maps : std::uint8_t {
+    usable,
+    in_doubt,  ///< the server may know others
+    revoked,   ///< with the present memory path; another one is made
+  };
+
   // These run on its thread, with the lock, and release it while they wait for the server.
   using Lock = std::unique_lock<std::mutex>;
   void run();
@@ -100,8 +106,7 @@ class PassiveBrick {
   FlushDebt debt_;
   bool flushing_ = false;
   bool recalled_ = false;
-  bool revoked_ = false;        ///< the present memory path
-  bool trouble_ = false;        ///< its maps may be wrong
+  Maps maps_ = Maps::usable;
   std::uint64_t failures_ = 0;  ///< of REVOKE PATH
   std::uint64_t connects_ = 0;
   std::chrono::steady_clock::time_point no_maps_before_{};

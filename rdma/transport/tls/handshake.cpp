@@ -140,7 +140,7 @@ Session::Step Session::shake_hands() {
 
 /// That the handshake succeeded proves nobody: the peer may have been asked for nothing.
 Session::Step Session::conclude() {
-  shaken_ = true;
+  state_ = State::ready;
   if (!setup_.protocol.empty()) {
     gnutls_datum_t chosen{};
     const int error = gnutls_alpn_get_selected_protocol(session_, &chosen);
@@ -200,7 +200,7 @@ std::string Session::judge_certificate() {
 // ---- Failures ----------------------------------------------------------------------------------
 
 Session::Step Session::fail(int error, std::string text) {
-  broken_ = true;
+  state_ = State::broken;
   failure_ = {error, std::move(text)};
   return Step::failed;
 }

@@ -224,7 +224,7 @@ bool Session::encrypt(std::span<const std::byte> data) {
   if (failure_.text.empty()) {
     failure_ = {EPIPE, std::string{"TLS cannot send: "} + gnutls_strerror(static_cast<int>(n))};
   }
-  broken_ = true;
+  state_ = State::broken;
   return false;
 }
 
@@ -234,7 +234,7 @@ std::size_t Session::encrypt_burst(Pieces& pieces) {
   own.output.clear();
   sink_ = &own.output;
   std::size_t taken = 0;
-  while (!broken_ && taken < kSend && !pieces.empty()) {
+  while (state_ != State::broken && taken < kSend && !pieces.empty()) {
     const auto record = pieces.take(own.record);
     if (encrypt(record)) taken += record.size();
   }
@@ -244,13 +244,13 @@ std::size_t Session::encrypt_burst(Pieces& pieces) {
 }
 
 ssize_t Session::send(int socket, std::span<const iovec> from) {
-  if (broken_) return -EPIPE;
+  if (state_ == State::broken) return -EPIPE;
   if (const int error = flush(socket); error != 0) return -error;
   std::size_t taken = 0;
   Pieces pieces{from};
   while (!pieces.empty() && !has_output()) {
     taken += encrypt_burst(pieces);
-    if (broken_) return -EPIPE;
+    if (state_ == State::broken) return -EPIPE;
     if (const int error = write_out(socket); error != 0) return -error;
     if (!has_output()) output_.swap(scratch().output);
   }
@@ -275,7 +275,7 @@ ssize_t Session::receive_failed(ssize_t error) {
   if (error == 0 && !cut_) return 0;
   const bool flood = without_data_ > kMostWithoutData;
   if (error == GNUTLS_E_AGAIN && !flood) return -EAGAIN;
-  broken_ = true;
+  state_ = State::broken;
   int number = EBADMSG;
   std::string text;
   if (flood) {
@@ -331,8 +331,8 @@ ssize_t Session::receive(int socket, std::span<const iovec> into) {
 }
 
 void Session::end(int socket) {
-  if (!shaken_ || broken_ || has_output()) return;
-  broken_ = true;
+  if (state_ != State::ready || has_output()) return;
+  state_ = State::broken;
   if (gnutls_bye(session_, GNUTLS_SHUT_WR) == 0) flush(socket);
 }
 

@@ -90,6 +90,9 @@ class Session {
   struct Verification;  ///< what it is told to look for in certificates
   class Pieces;
 
+  /// `broken`: nothing is sent any more, because of a failure, or after end().
+  enum class State : std::uint8_t { shaking, ready, broken };
+
   explicit Session(SessionSetup setup);
   int prepare();
   int prepare_verification();
@@ -118,8 +121,7 @@ class Session {
   Identity identity_;
   Failure failure_;
   std::optional<std::string> claimed_;  ///< the shared key that the peer says it has
-  bool shaken_ = false;
-  bool broken_ = false;
+  State state_ = State::shaking;
 
   std::unique_ptr<std::byte[]> input_;  ///< ciphertext that came
   std::size_t input_size_ = 0, input_begin_ = 0, input_end_ = 0;
