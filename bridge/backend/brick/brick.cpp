@@ -179,8 +179,8 @@ void Brick::go_on_freeing(Block block) {
   if (!entry.freeing || entry.freer == 0) return;
   if (entry.state == State::coming || entry.state == State::leaving || entry.holds > 0) return;
   const bool open = entry.state == State::memory || entry.state == State::clean;
-  entry.closing = open && !host_.close(block);
-  if (!entry.closing) record_free(block, entry);
+  if (open && !host_.close(block)) return;  // until released()
+  record_free(block, entry);
 }
 
 void Brick::record_free(Block block, Entry& entry) {
@@ -194,9 +194,9 @@ void Brick::released(Block block) {
   const auto found = entries_.find(block);
   if (found == entries_.end()) return;
   Entry& entry = found->second;
-  if (entry.closing)
+  if (entry.freeing)
     go_on_freeing(block);
-  else if (in_memory(entry) && !entry.freeing)
+  else if (in_memory(entry))
     host_.open(block, entry.slot);
   wake();
 }

@@ -169,7 +169,6 @@ class Brick {
     bool recorded = false;  ///< its ALLOC is durable
     bool stored = false;    ///< the tier holds its content
     bool freeing = false;
-    bool closing = false;  ///< for a FREE, until no request uses it
     bool unkept = false;   ///< written one-sided, perhaps
     unsigned holds = 0;    ///< users that need it in memory
     unsigned storing = 0;  ///< syncs that wait for bytes, or a record, to be durable
