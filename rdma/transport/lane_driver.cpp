@@ -97,27 +97,27 @@ int LaneDriver::run(Operation& operation, const Interrupt& interrupt) {
   posted_ = true;
   if (!mutex_.wanted()) send();
   while (self.call != Waiter::Call::finished && !operation.finished()) {
-    if (leading_) {
+    if (led()) {
       follow(lock, self, interrupt);
     } else {
       lead(lock, self, interrupt);
     }
     if (self.interrupted && self.call != Waiter::Call::finished && !operation.finished()) {
       operation.cancel(lane_);
-      if (!leading_) hand_over();
+      if (!led()) hand_over();
       return EINTR;
     }
   }
   // It may have been called to lead and found its operation finished by somebody else meanwhile.
-  if (lock.owns_lock() && !leading_) hand_over();
+  if (lock.owns_lock() && !led()) hand_over();
   return operation.error();
 }
 
 void LaneDriver::lead(Lock& lock, Waiter& self, const Interrupt& interrupt) {
-  leading_ = true;
+  leader_ = Leader::thread;
   // By the clock: on a busy lane the sleep never lasts a whole slice.
   auto ask_at = Clock::now() + kLaneSlice;
-  while (!self.operation->finished() && !self.interrupted && !looping_) {
+  while (!self.operation->finished() && !self.interrupted && !looping()) {
     if (more_ || !spin_as_leader()) receive_as_leader(lock, *self.operation);
     if (Clock::now() < ask_at) continue;
     lock.unlock();
@@ -125,8 +125,10 @@ void LaneDriver::lead(Lock& lock, Waiter& self, const Interrupt& interrupt) {
     lock.lock();
     ask_at = Clock::now() + kLaneSlice;
   }
-  leading_ = looping_;   // run() hands over
-  if (looping_) kick();  // in the loop's place this thread may have heard one
+  if (looping())
+    kick();  // in the loop's place this thread may have heard one
+  else
+    leader_ = Leader::nobody;  // run() hands over
 }
 
 /// Sleeps until something arrives, and receives it.
@@ -134,12 +136,12 @@ void LaneDriver::receive_as_leader(Lock& lock, const Operation& operation) {
   if (more_) {
     // A server that never stops sending must not keep the lane.
     if (mutex_.wanted()) mutex_.let_others_in();
-  } else if (operation.finished() || looping_) {
+  } else if (operation.finished() || looping()) {
     return;  // while it spun
   } else if (!await_as_leader(lock)) {
     sleep_as_leader(lock);  // a spin in vain announces a longer sleep
   }
-  if (!looping_) drive();  // the loop may be in a connection's await()
+  if (!looping()) drive();  // the loop may be in a connection's await()
 }
 
 // A mutex is not fair: a thread that unlocks it and locks it again gets it before the waiting ones.
@@ -171,7 +173,7 @@ void LaneDriver::Mutex::let_others_in() {
 void LaneDriver::send() {
   posted_ = false;
   lane_.flush();
-  if (leading_ && wants_to_write()) kick();
+  if (led() && wants_to_write()) kick();
 }
 
 bool LaneDriver::wants_to_write() const {
@@ -238,13 +240,13 @@ std::uint64_t LaneDriver::received() const {
 bool LaneDriver::spin_as_leader() {
   const Duration time = spin_.next();
   if (time == Duration::zero()) return false;
-  const bool loop = looping_;
+  const bool loop = looping();
   const std::uint64_t before = received();
   const auto end = Clock::now() + time;
   bool came = false, in_time = true;
   do {
     mutex_.let_others_in();
-    if (looping_ != loop) return false;
+    if (looping() != loop) return false;
     drive();
     came = more_ || received() != before;
     in_time = Clock::now() < end;

@@ -92,6 +92,14 @@ class LaneDriver {
   };
   using Lock = std::unique_lock<Mutex>;
 
+  enum class Leader : std::uint8_t {
+    nobody,
+    thread,  ///< one that waits in run()
+    loop,    ///< an event loop leads, or is about to
+  };
+
+  bool led() const { return leader_ != Leader::nobody; }
+  bool looping() const { return leader_ == Leader::loop; }
   void lead(Lock& lock, Waiter& self, const Interrupt& interrupt);
   void follow(Lock& lock, Waiter& self, const Interrupt& interrupt);
   void receive_as_leader(Lock& lock, const Operation& operation);
@@ -125,9 +133,8 @@ class LaneDriver {
   SpinScore spin_;
   std::array<Path, kMaxPaths> paths_;
   unsigned path_limit_ = 0;  ///< no path from here on was ever attached
-  bool leading_ = false;
-  bool looping_ = false;  ///< an event loop leads, or is about to
-  bool more_ = false;     ///< arrivals may exist without an event of the descriptors
+  Leader leader_ = Leader::nobody;
+  bool more_ = false;  ///< arrivals may exist without an event of the descriptors
   Waiter* followers_head_ = nullptr;
   Waiter* followers_tail_ = nullptr;
   bool awaiting_ = false;  ///< the leader is in a connection's await(), and does not hold the lane

@@ -18,7 +18,7 @@ void LaneDriver::attach(unsigned index, unsigned life, std::unique_ptr<Connectio
   path_limit_ = std::max(path_limit_, index + 1);
   attach(lane_, *path.connection);
   lane_.flush();
-  if (leading_) kick();
+  if (led()) kick();
 }
 
 void LaneDriver::detach(unsigned index) {
@@ -31,7 +31,7 @@ void LaneDriver::detach(unsigned index) {
   lane_.detach(index, now());
   path.connection.reset();
   lane_.flush();
-  if (leading_) kick();
+  if (led()) kick();
 }
 
 std::string LaneDriver::statistics(unsigned index) {
@@ -51,11 +51,11 @@ void LaneDriver::with_lane(const std::function<void(ClientLane&)>& function) {
   const Lock lock{mutex_};
   function(lane_);
   lane_.flush();
-  if (leading_) kick();
+  if (led()) kick();
 }
 
 void LaneDriver::service() {
-  if (const Lock lock{mutex_, std::try_to_lock}; lock && !leading_) {
+  if (const Lock lock{mutex_, std::try_to_lock}; lock && !led()) {
     drive();  // once: a server that floods the lane must not keep the thread of the heartbeats
   }
 }
@@ -87,7 +87,7 @@ std::optional<PathMask> LaneDriver::fail_overdue(Instant limit, int error) {
   const auto lock = take_quiet();  // nobody receives into memory that callers get back
   const PathMask mute = lane_.fail_overdue(limit, error);
   lane_.flush();
-  if (leading_) kick();
+  if (led()) kick();
   return mute;
 }
 

@@ -12,16 +12,15 @@ class LaneDriver::Loop final : public LaneLoop {
  public:
   explicit Loop(LaneDriver& driver) : driver_{driver} {
     const auto lock = driver_.take_quiet();
-    RTRS_ENSURE(!driver_.looping_);
-    driver_.looping_ = true;
-    if (driver_.leading_) driver_.kick();  // the present leader becomes a follower
-    driver_.leading_ = true;
+    RTRS_ENSURE(!driver_.looping());
+    if (driver_.led()) driver_.kick();  // the present leader becomes a follower
+    driver_.leader_ = Leader::loop;
   }
 
   ~Loop() override {
     const Lock lock{driver_.mutex_};
     RTRS_ENSURE(under_way_ == 0 && finished_head_ == nullptr);
-    driver_.looping_ = driver_.leading_ = false;
+    driver_.leader_ = Leader::nobody;
     driver_.hand_over();
   }
 
