@@ -71,10 +71,12 @@ class Admission {
   ///
   /// A memory path joins a session that has an open path for requests, and takes no memory.
   ///
-  /// Errors: ENXIO (unknown session and not its first connection, or a memory path without others),
-  ///         ENOMEM (too many sessions or paths, or too much memory, in all or of the user: try
-  ///         again later), EINVAL (a uuid of zeros, too many connections), EACCES (another user's
-  ///         session), ECONNRESET (contradicts the known state of the session or the path).
+  /// Errors:
+  /// - ENXIO: an unknown session and not its first connection, or a memory path without others.
+  /// - ENOMEM: too many sessions or paths, or too much memory, in all or of the user. Try later.
+  /// - EINVAL: a uuid of zeros, or too many connections.
+  /// - EACCES: another user's session.
+  /// - ECONNRESET: it contradicts the known state of the session or the path.
   Considered consider(const wire::ConnectParameters& parameters,
                       std::optional<std::string_view> user = "", std::string_view host = "");
   /// All connections of a path are there, and the client has sent the session's name over it.

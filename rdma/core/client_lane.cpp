@@ -38,8 +38,8 @@ void ClientLane::submit(Request& request) {
   resume();  // it may pass held-back requests, or has more than its share
 }
 
-/// A change could be answered and then be undone by an older one of its owner, of which that one
-/// believes that it is over: he may have sent it again.
+/// An answered write could be undone by an older one of its owner that the owner takes for ended:
+/// it may have sent that one again.
 bool ClientLane::follows_scope(const Request& request) const {
   if (!request.waits_for_scope || RTRS_PLANTED(given_up_overtaken)) return false;
   const Unresolved* owner = request.owner();

@@ -89,8 +89,8 @@ class ClientSession {
   void lost(unsigned path, Instant now, const Cause& why, bool in_vain = false);
   /// A connection of the path owes answers and carries nothing, while others live: a smaller MTU on
   /// the way than the hosts believe, say. To be followed by lost(). It would look well as soon as
-  /// it is connected again, and fail as soon as it is used: it takes no requests for a while, twice
-  /// as long each time, as long as there is another one.
+  /// it is connected again, and fail as soon as it is used. So it takes no requests for a while,
+  /// twice as long each time, as long as there is another one.
   void distrust(unsigned path, Instant now) { paths_[path].distrust.begin(now); }
   /// `silence`: of the connection of the path that owes answers and says nothing for longest, in
   /// intervals. Others have lived meanwhile.

@@ -17,7 +17,7 @@ namespace rtrs {
 ///
 /// A host is a name, or several with a slash between them: the network that it is in, a smaller one
 /// in there, and so on. Then the largest crowd is looked for among the first names, and in there
-/// among the next ones: an owner of a network gains nothing by coming from all of its addresses.
+/// among the next ones. So an owner of a network gains nothing by coming from all of its addresses.
 ///
 /// Threads: pure.
 template <class One>

@@ -78,9 +78,9 @@ class QueuePairHandler {
 /// One reliable connection: ordered, with receives posted by us and memory of ours that the peer
 /// may write.
 ///
-/// Posting never blocks and never fails at once: a post that cannot be sent now is queued, and the
-/// driver finds a queue pair that broke. flush() sends the queue; a driver that finds it non-empty
-/// sends it too.
+/// Posting never blocks and never fails at once. A post that cannot be sent now is queued, and the
+/// driver finds a queue pair that broke. The queue is sent by flush(); a driver that finds it
+/// non-empty sends it too.
 ///
 /// Threads: one at a time (its driver says which).
 /// Source:  docs/protocol.md, queue pairs; ibv_post_send(3).
@@ -147,8 +147,8 @@ class QueuePair {
   /// can.
   virtual void revoke(std::uint32_t /*window*/) { RTRS_ENSURE(!"this transport cannot revoke"); }
   /// The memory from which the transport can send `data`: the same memory, or a copy in the
-  /// window's own, which stays until the window is used again. write_with_immediate() sends from
-  /// here.
+  /// window's own. The copy stays until the window is used again. `write_with_immediate()` sends
+  /// from here.
   virtual ConstBytes stage(std::uint32_t /*window*/, ConstBytes data) { return data; }
 
   /// Hands everything posted to the transport ("rings the doorbell").

@@ -92,8 +92,8 @@ class ServerPath {
   /// The session has closed the path: the driver must close its connections, at once or when it is
   /// back from QueuePair::progress(). `fault`: the peer broke a rule.
   std::function<void(const char* why, bool fault)> on_fenced;
-  /// The driver has closed the path, but requests still execute in `held` bytes of its chunks, and
-  /// storage that hangs may take for ever: the memory of the `unused` parts may be given back.
+  /// The driver has closed the path, but requests still execute in `held` bytes of its chunks.
+  /// Storage that hangs may take for ever, so the memory of the `unused` parts may be given back.
   std::function<void(std::span<const MutableBytes> unused, std::uint64_t held)> on_unused;
   /// The path is closed and nothing executes in its chunks: driver and memory may go, from a later
   /// event.

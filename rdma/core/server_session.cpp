@@ -182,8 +182,9 @@ ServerSession::Judged ServerSession::read_and_judge(const std::function<bool()>&
   return Judged::later;
 }
 
-/// All are judged before any of them is carried out: the first of two copies may end at once, and
-/// the other one would not be known as its copy then. For the same reason all copies wait, or none.
+/// All are judged before any of them is carried out. Otherwise the first of two copies might end at
+/// once, and the other one would not be known as its copy. For the same reason all copies wait, or
+/// none.
 void ServerSession::judge_pending() {
   ++batch_;
   for (ServerRequest* request : pending_) {

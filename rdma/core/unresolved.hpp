@@ -16,12 +16,12 @@ namespace rtrs {
 /// Invariant: while a scope counts a write, no lane sends a newer request that this write could
 /// undo or mislead. The newer one waits, or fails with refusal(). There are three scopes:
 ///
-///   device   (Request::scope)            counts cancelled and failed requests of one device, and
-///                                        holds back its writes (Request::waits_for_scope)
-///   session  (ClientLane, `unresolved`)  counts failed writes that no device answers for, and all
-///                                        toward Linux; holds back every write
-///   control  (ClientLane, `opens`)       counts a CLOSE with an unknown end, and toward Linux
-///                                        writes that name a device by its id; holds back OPENs
+/// - device (Request::scope): counts cancelled and failed requests of one device, and holds back
+///   its writes (Request::waits_for_scope)
+/// - session (ClientLane, `unresolved`): counts failed writes that no device answers for, and all
+///   toward Linux; holds back every write
+/// - control (ClientLane, `opens`): counts a CLOSE with an unknown end, and toward Linux writes that
+///   name a device by its id; holds back OPENs
 ///
 /// The transition table of the slots says which request counts where (Hold, rdma/core/client).
 ///

@@ -69,8 +69,8 @@ class ClientLanes {
   // Requests that wait
   /// Performs use, renew, put_off, fail_waiting and forget; other kinds are not for all lanes.
   void perform(const ClientAction& action);
-  /// A server without the extension may still carry out what came over a path that it has not let
-  /// back: nothing newer may be written meanwhile, and nobody waits for that for ever.
+  /// A server without the extension may still carry out requests of a path that it has not let
+  /// back. Nothing newer may be written meanwhile, and nobody waits for that for ever.
   void fail_writes(unsigned path);
   /// Paths come, but none carries certain requests. The result: those that had some of them in
   /// flight. None: no request has failed.

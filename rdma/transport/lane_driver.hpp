@@ -18,7 +18,7 @@
 namespace rtrs {
 
 /// Leader and followers: one waiting thread (the leader) receives for everybody and wakes the
-/// others as their operations finish; when its own is finished it hands the lead to one that still
+/// others as their operations finish. When its own is finished it hands the lead to one that still
 /// waits. The lane is held only while it is worked on, never while the leader sleeps, so a thread
 /// with something to send takes it, sends and leaves. A thread that unlocks it while another waits
 /// leaves the sending to that one, so that posts of several threads go out together. A leader that

@@ -348,8 +348,8 @@ void PathHost::send_rest() {
   report(ServerEvent::Kind::flushed);
 }
 
-/// Nobody else is served meanwhile, and a peer that is dead needs all the time there is: little for
-/// a path, and for all paths of the reactor together not so much that others are not drained in
+/// Nobody else is served meanwhile, and a dead peer needs all the time there is. So a path gets
+/// little time, and all paths of the reactor together not so much that others are not drained in
 /// time.
 void PathHost::finish() {
   constexpr Duration kLongest = std::chrono::milliseconds{100};

@@ -55,7 +55,7 @@ class Awaited {
 /// An event loop: handles ready events, then runs deferred work, then sleeps.
 ///
 /// A connection may wait for its next request itself, when its requests come one at a time and
-/// nothing else has happened for hundreds of them: receiving costs less than being told and
+/// nothing else has happened for hundreds of them. Receiving costs less than being told and
 /// receiving then. Everybody else waits for it meanwhile, for some requests or milliseconds.
 ///
 /// Before it sleeps it looks for awaited answers for a while, as long as they come in that time.

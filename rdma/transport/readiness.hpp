@@ -10,7 +10,7 @@ namespace rtrs {
 
 class Readiness;
 
-/// Notices that peers have closed their sockets, which edges alone do not tell: data and the end of
+/// Notices that peers have closed their sockets, which edges alone do not tell. Data and the end of
 /// the stream may come with one edge, and a short read proves only that the data were read.
 ///
 /// Threads: that of the io_context.
@@ -41,7 +41,7 @@ class ReadinessHandler {
 };
 
 /// Waits for a descriptor again and again. Asio's own async_wait() arms the descriptor anew with
-/// epoll_ctl(2) every time, because it knows nothing of reads in between; here the caller has read
+/// epoll_ctl(2) every time, because it knows nothing of reads in between. Here the caller has read
 /// until nothing was left, so that the next edge is enough.
 ///
 /// Threads: that of the io_context.

@@ -73,9 +73,9 @@ std::string name_of(const PathAddress& address) {
   return (is_ipv6 ? '[' + address.host + ']' : address.host) + ':' + std::to_string(address.port);
 }
 
-/// A name being looked up in a thread of its own. getaddrinfo(3) cannot be interrupted and may take
-/// minutes, and Asio's resolver waits for it when it is destroyed: a caller that gives up here just
-/// leaves.
+/// A name being looked up in a thread of its own. The call getaddrinfo(3) cannot be interrupted and
+/// may take minutes, and Asio's resolver waits for it when it is destroyed. A caller that gives up
+/// here just leaves.
 struct HostLookup::Search {
   tl::expected<Addresses, Failure> result;
   std::atomic<bool> done{false};

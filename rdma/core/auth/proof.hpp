@@ -30,8 +30,8 @@ struct Proofs {
   Digest client{};
 };
 
-/// A hash of all that both ends have said so far; the first two bytes of the request, which the
-/// connection manager may change, and the challenge's proof are left out.
+/// A hash of all that both ends have said so far. It leaves out the challenge's proof, and the
+/// first two bytes of the request, which the connection manager may change.
 Digest transcript(const Context& context, const wire::AuthHello& hello,
                   const wire::AuthChallenge& challenge);
 /// The proofs by which each end shows that it has `secret`.

@@ -11,8 +11,8 @@
 namespace rtrs {
 
 /// A path that passes only small messages may come and go all the time, and a large request would
-/// wait for ever. So its time runs while it is lost with one path after the other, and ends when
-/// a keepalive reply comes behind it: then the server has it, and may take as long as it needs.
+/// wait for ever. So its time runs while it is lost with one path after the other. It ends when a
+/// keepalive reply comes behind it: then the server has it, and may take as long as it needs.
 ///
 /// Threads: the holder of the lane; pure, the time is an argument.
 /// Source:  docs/decisions, 30.

@@ -9,8 +9,8 @@
 
 namespace rtrs {
 
-/// Knows of each path what a choice depends on: whether the lane has a connection there, whether
-/// the server lets it carry requests, how much is in flight, and how fast it answers.
+/// Knows of each path what a choice depends on. Has the lane a connection there, and does the
+/// server let it carry requests? How much is in flight, and how fast does it answer?
 ///
 /// Threads: the holder of the lane; pure.
 /// Source:  docs/protocol.md, several paths.

@@ -25,7 +25,7 @@ struct Request {
   ConstBytes write_data;   ///< data for the server (a write), at most max_io_size bytes
   MutableBytes read_data;  ///< where the answer goes (a read), at most max_io_size bytes
   bool is_read = false;    ///< RTRS direction; a read may have no buffer (flush)
-  /// Called once with the lane held; may submit further requests, but must not give up or destroy
+  /// Called once with the lane held. May submit further requests, but must not give up or destroy
   /// others: one of those may be in the midst of being submitted, and have led here.
   void (*done)(ClientLane& lane, Request& request) = nullptr;
   /// Called with the lane held before the request goes into a new session. Brings the message up to

@@ -17,8 +17,8 @@ namespace rtrs::verbs {
 
 /// The asynchronous events of a device: one queue for all that this process has open there, which
 /// grows in the kernel until somebody reads it. One of the queue pairs has its descriptor among
-/// those that it is watched by, reads for all, and wakes those concerned; when it goes, another one
-/// takes over. (Not all of them: epoll(7) lets a descriptor wake some 100 others.)
+/// those that it is watched by, reads for all, and wakes those concerned. When it goes, another one
+/// takes over. They do not all have it, because epoll(7) lets a descriptor wake some 100 others.
 ///
 /// Must be gone before the last connection manager id of its device, which may close it.
 ///

@@ -50,9 +50,9 @@ class Region {
   /// Errors: ENOMEM when it cannot be had or locked.
   static tl::expected<std::unique_ptr<Region>, Failure> allocate(ibv_pd* domain, std::size_t size,
                                                                  bool peer_writes = false);
-  /// Memory of somebody else, which must outlive the region. More than kMostAtOnce is
-  /// registered in pieces, unless memory windows are to be bound to it: soft-RoCE has no room for
-  /// the table of more (1 GiB that begins inside a page, on Linux 6.12).
+  /// Memory of somebody else, which must outlive the region. More than kMostAtOnce is registered in
+  /// pieces, unless memory windows are to be bound to it. Soft-RoCE has no room for the table of
+  /// more (1 GiB that begins inside a page, on Linux 6.12).
   static tl::expected<std::shared_ptr<Region>, Failure> adopt(ibv_pd* domain, MutableBytes memory,
                                                               bool with_windows = false);
   /// Likewise, for a peer that uses it in the ways of `access` (RegionAccess).

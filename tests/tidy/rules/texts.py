@@ -151,7 +151,7 @@ def subjects_first(tree):
 
 
 # Longer sentences that a folder still has; the numbers only get smaller.
-LONG_SENTENCES = {"rdma/core": 14, "rdma/transport": 10}
+LONG_SENTENCES = {}
 MOST_WORDS = 30
 
 
