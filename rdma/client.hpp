@@ -34,8 +34,8 @@ struct PathAddress {
   std::string source;
   std::string host;
   std::uint16_t port = wire::kDefaultPort;
-  /// Paths with a higher value are used first; -kMaxPreference at least. It does not tell one path
-  /// from another.
+  /// Paths with a higher value are used first; -kMaxPreference at least. Addresses that differ only
+  /// in this are the same path.
   int preference = 0;
 
   friend bool operator==(const PathAddress& a, const PathAddress& b) {
@@ -57,21 +57,23 @@ class RecoveryHandler {
   /// on the control connection and belongs to the client from here on. All its requests must be
   /// reads (Request::is_read), because behind it the generations of changes begin anew.
   virtual std::unique_ptr<Operation> reopen(const SessionLimits& limits) = 0;
-  /// It ended. 0 lets all requests into the new session. ESTALE ends the client for good: what is
-  /// there is not what was there. Any other errno: the client connects anew and tries again.
+  /// The operation ended. 0 lets all requests into the new session. ESTALE ends the client for
+  /// good: the server has other storage than before. After any other errno the client connects anew
+  /// and tries again.
   virtual int reopened(Operation& operation) = 0;
-  /// Its path was lost meanwhile: nothing of it counts.
+  /// The operation's path was lost before it ended: its results do not count.
   virtual void reopening_failed(Operation& /*operation*/) {}
   /// The next background job, for which no caller waits: to close a device, for example. The client
   /// asks when a path has come, and every kBackgroundPause while it has one; one job at a time. The
   /// operation runs on the control connection and belongs to the client. Null: nothing now.
   virtual std::unique_ptr<Operation> background_job() { return nullptr; }
-  /// It ended, and the client asks for the next one: at once, or after EIO as above. If it is not
-  /// finished(), the client has cancelled it after kBackgroundPause, for another one may be
-  /// quicker. That happens between own peers only, and while it leaves permits to others.
+  /// The job ended. The client asks for the next one at once, or, after EIO, when kBackgroundPause
+  /// is over. If it is not finished(), the client has cancelled it after kBackgroundPause, for
+  /// another one may be quicker. That happens between own peers only, and while it leaves permits
+  /// to others.
   virtual void background_job_ended(Operation& /*operation*/) {}
   /// The server wants memory back that it has exposed to the session's memory paths. The user
-  /// protocol tells which.
+  /// protocol tells which memory.
   virtual void on_recall() {}
 
  protected:
@@ -94,16 +96,16 @@ struct ClientOptions {
   /// The path that defines the server; it need not be one of `paths`. None: the first of `paths`.
   /// Other paths must prove that they lead to the same server before they are used.
   std::optional<PathAddress> naming{};
-  /// The server's identity in an earlier session, which all paths can prove; 0 =
-  /// unknown.
+  /// The server's identity in an earlier session. A path that shows it is proven; 0 = unknown.
   ServerId server_id = 0;
   bool only_this_server = false;  ///< also `naming` must lead to `server_id`
   PathPolicy policy = PathPolicy::min_inflight;
   /// How long requests wait while no path works, until they fail; 0 = for ever.
   Duration no_path_timeout = std::chrono::seconds{30};
-  /// The errno that requests get then. Operations on the control connection get EIO.
+  /// The errno of requests that fail so. Operations on the control connection get EIO.
   int no_path_error = EIO;
-  /// Pauses between attempts to connect a path that was lost: they double, each is cut at random.
+  /// Pauses between attempts to connect a lost path. They double from `min` to `max`, and each is
+  /// shortened at random.
   Duration reconnect_min = std::chrono::milliseconds{100};
   Duration reconnect_max = std::chrono::seconds{2};
   /// A better path that has come back must have been steady for so long before it is used again.
@@ -117,13 +119,13 @@ struct ClientOptions {
   /// How long a caller polls for its answer before it sleeps, while answers come that soon; at most
   /// kMaxSpin, 0 = sleep at once.
   Duration spin{};
-  /// For the whole of connect(), which tries again until then.
+  /// Limits the whole of connect(), which tries again until then.
   Duration connect_timeout = std::chrono::seconds{10};
   Duration heartbeat_interval = std::chrono::milliseconds{500};
   unsigned heartbeat_misses = 4;  ///< silent intervals until a path counts as dead
   bool header_digest = true;      ///< TCP: ask for CRC32C of frame headers
   bool data_digest = true;        ///< TCP: ask for CRC32C of payloads
-  /// All paths, which must lead over TCP then, are encrypted, or none; there is no `on`.
+  /// Encrypts all paths, which must run over TCP then, or none. `TlsMode::on` is not for clients.
   TlsMode tls = TlsMode::off;
   TlsKeys tls_keys;
   /// Without TLS: both ends prove that they have the shared key of this file, on all paths; none =
@@ -138,8 +140,8 @@ struct ClientOptions {
   std::function<void(const PathAddress& path, const std::string& why)> on_failed_attempt = {};
 };
 
-/// Says whether a waiting caller should give up (program ends, its own client hung up). Called
-/// about four times a second while waiting, from the waiting thread. Null = never.
+/// Says whether a waiting caller should give up: the program ends, or its own client hung up.
+/// Called about four times a second while waiting, from the waiting thread. Null = never.
 struct Interrupt {
   bool (*asked)(void* context) = nullptr;
   void* context = nullptr;
@@ -165,8 +167,8 @@ struct PathStatus {
   PathAddress address;
   PathState state = PathState::connecting;
   bool in_use = false;   ///< takes new requests
-  bool leaving = false;  ///< was removed, but the server may still be at what came over it
-  bool foreign = false;  ///< by its last attempt it leads to another server
+  bool leaving = false;  ///< was removed, but the server may still carry out its requests
+  bool foreign = false;  ///< its last attempt found another server
   /// The server's preference, or that of the last connection; none = it never was connected.
   std::optional<wire::PathAccess> access;
   std::string trouble;         ///< why it is not connected, or not trusted; "" if it is both
@@ -191,7 +193,7 @@ class LaneLoop {
     Operation* operation = nullptr;
     void* context = nullptr;  ///< the caller's own
 
-    // Used by the loop, but for `next` of what collect() returns.
+    // For the loop alone, except `next` of the jobs that collect() returns.
     Job* next = nullptr;
     LaneLoop* loop = nullptr;
   };
@@ -201,14 +203,14 @@ class LaneLoop {
   /// Submits the operation's first requests; flush() sends them.
   virtual void start(Job& job) = 0;
   virtual void flush() = 0;
-  /// Appends what to poll. Returns how many jobs are under way.
+  /// Appends the descriptors to poll. Returns the number of jobs under way.
   virtual std::size_t watch(std::vector<pollfd>& descriptors) = 0;
-  /// Receives what has arrived; `polled` is what watch() appended last, after poll(2). True: there
-  /// is more, call again before sleeping.
+  /// Receives all that has arrived. `polled`: the descriptors that watch() appended last, after
+  /// poll(2). True: there is more, call again before sleeping.
   virtual bool progress(std::span<const pollfd> polled) = 0;
-  /// In place of watch(), poll(2) and progress() while one job is under way on one path: waits a
-  /// few milliseconds at most, and receives what arrives. Other descriptors wait meanwhile. False:
-  /// it is not possible now, or nothing came.
+  /// Replaces watch(), poll(2) and progress() while one job is under way on one path. Waits a few
+  /// milliseconds at most, and receives the answer if it comes. Other descriptors wait meanwhile.
+  /// False: it is not possible now, or nothing came.
   virtual bool await() = 0;
   /// The jobs whose operations have finished since the last call, linked by `next`; null = none.
   /// Operations end in start() and progress(), and when paths come and go, which makes a descriptor
@@ -220,12 +222,12 @@ class LaneLoop {
 };
 
 /// A session with one server. The thread that waits for an answer drives the connection itself; one
-/// background thread keeps what must not wait for I/O (connecting, heartbeats, the control
+/// background thread does the work that must not wait for I/O (connecting, heartbeats, the control
 /// connection).
 ///
 /// A session outlives its paths: requests in flight on a path that dies go over another one, and
-/// wait for one when there is none (ClientOptions::no_path_timeout). It dies when its server shows
-/// something else than before (RecoveryHandler), and stays dead: every call answers EIO at once.
+/// wait for one when there is none (ClientOptions::no_path_timeout). It dies when its server has
+/// other storage than before (RecoveryHandler), and stays dead: every call answers EIO at once.
 ///
 /// Threads: every function may be called from any thread, except the destructor (nobody may be
 /// inside).
@@ -244,18 +246,18 @@ class Client {
   virtual bool alive() const = 0;
   virtual std::string failure() const = 0;  ///< why it is not alive; "" while it is
   virtual std::vector<PathStatus> paths() { return {}; }
-  /// How long altogether no path could carry requests, since one did first.
+  /// The total time without a path that could carry requests, from the first such path on.
   virtual Duration time_without_path() { return {}; }
   /// The server's identity in the newest session.
   virtual ServerId server_id() { return 0; }
-  /// Adds a path, which connects in the background; paths() shows how far it is. A path that is
-  /// leaving stays then.
+  /// Adds a path, which connects in the background; paths() shows how far it is. A path that was
+  /// leaving stays after all.
   ///
   /// Errors: EEXIST, ENOSPC (kMaxPaths), EIO (the session is over).
   virtual tl::expected<void, Failure> add_path(const PathAddress& path) { return no_such(path); }
   /// Requests in flight on the path go elsewhere, as when it dies. Without kFeatureExactlyOnce the
-  /// path is leaving until the server has certainly ended what came over it: while it works, until
-  /// all is answered; else until it was connected once more.
+  /// path is leaving until the server has certainly ended its requests. While the path works, that
+  /// is when all are answered; else when it was connected once more.
   ///
   /// Errors: ENOENT, EBUSY (the last one, or the last that has led to the server), EIO.
   virtual tl::expected<void, Failure> remove_path(const PathAddress& path) { return no_such(path); }
@@ -266,8 +268,8 @@ class Client {
   virtual void set_policy(PathPolicy /*policy*/) {}
 
   /// Lets requests on the I/O lanes send from this memory and receive into it without a copy, over
-  /// RDMA paths. The server can write all of it until it is forgotten. It stays the caller's, and
-  /// must stay until then. A path that comes and cannot register it (a warning says so) copies.
+  /// RDMA paths. The server can write all of it until it is forgotten. The caller owns it, and must
+  /// keep it until then. A path that comes and cannot register it (a warning says so) copies.
   ///
   /// Errors: EINVAL (it is empty), EEXIST, ENOMEM (it cannot be locked), EIO (the session is over).
   virtual tl::expected<void, Failure> register_memory(MutableBytes /*memory*/) { return {}; }

@@ -27,9 +27,9 @@ class Reactor;
 
 struct ListenAddress {
   TransportKind transport = TransportKind::tcp;
-  std::string host;                         ///< what to bind, address or name; "" or "*" = all
+  std::string host;                         ///< address or name to bind; "" or "*" = all
   std::uint16_t port = wire::kDefaultPort;  ///< 0 = any free one
-  /// Told to our own clients: which of several paths to use.
+  /// Tells our own clients which of several paths to use.
   wire::PathAccess access = wire::PathAccess::optimized;
   std::optional<TlsMode> tls = {};    ///< none: ServerOptions::tls
   std::optional<AuthMode> auth = {};  ///< none: ServerOptions::auth
@@ -50,7 +50,7 @@ struct ServerOptions {
   std::uint64_t losses = 0;
   ServerId id = 0;  ///< by which clients know the server again; 0 = a random one
   unsigned max_sessions = 256;
-  /// Of one user who has proven a name; 0 = only the limits of all.
+  /// For each user with a proven name; 0 = only the limits of all.
   unsigned max_sessions_per_user = 0;
   std::uint64_t memory_limit_per_user = 0;  ///< bytes
   unsigned max_paths_per_session = 8;
@@ -99,7 +99,7 @@ struct ListenerStatus {
 struct ServerSessionStatus {
   struct Path {
     std::string peer;
-    unsigned listener = 0;   ///< index into what Server::listeners() says later
+    unsigned listener = 0;   ///< index into a later Server::listeners()
     bool connected = false;  ///< the handshake is through
     wire::PathAccess access = wire::PathAccess::optimized;
     /// The client knows of it and has acted on it.
@@ -112,7 +112,7 @@ struct ServerSessionStatus {
   };
   std::string name;  ///< "" before the handshake is through
   wire::Uuid uuid{};
-  Identity identity = {};  ///< what its first connection has proven
+  Identity identity = {};  ///< that its first connection has proven
   std::uint32_t features = 0;
   std::vector<Path> paths;  ///< those that are not closed; none: it waits for its client
   unsigned requests = 0;    ///< that execute
@@ -134,18 +134,19 @@ class Server {
   /// Binds, listens and starts the threads. An address, RDMA device or name that this machine does
   /// not have now may come later: it is tried every second.
   ///
-  /// Errors: EADDRINUSE, EACCES, EINVAL, ENOTSUP, which time does not mend, with the remedy.
+  /// Errors: EADDRINUSE, EACCES, EINVAL, ENOTSUP: those that time does not mend. The text has the
+  ///         remedy.
   virtual tl::expected<void, Failure> start() = 0;
   /// Where it listens, as TRANSPORT:HOST:PORT, with the real ports.
   virtual std::vector<std::string> addresses() const = 0;
   virtual ServerId id() const = 0;
-  /// Listeners that listen, in an order that stays, and behind them those that wait.
+  /// First the listeners that listen, in an order that stays; behind them those that wait.
   virtual std::vector<ListenerStatus> listeners() const = 0;
   /// A sentence about certificates that have ended or end within 30 days; "" = there are none.
   virtual std::string ending_certificates() const = 0;
-  /// Changes the access state of a listener, and of all paths that came or come in there. Clients
-  /// with wire::kFeatureAccessNotice get a notice. False: there is no such listener, or it waits.
-  /// Does not block.
+  /// Changes the access state of a listener, and of all its paths, present and future. Clients with
+  /// wire::kFeatureAccessNotice get a notice. False: there is no such listener, or it waits. Does
+  /// not block.
   ///
   /// Source: docs/protocol.md, access notices.
   virtual bool set_access(unsigned listener, wire::PathAccess access) = 0;
@@ -161,7 +162,7 @@ class Server {
   /// Bytes of chunks that the paths take.
   virtual std::uint64_t memory() const = 0;
   virtual std::uint64_t memory_limit() const = 0;  ///< bytes
-  /// Of the sessions that are gone.
+  /// The repeats of all sessions that are gone.
   virtual Repeats past_repeats() const = 0;
   /// Stops accepting, waits up to `drain` for running requests, closes everything, joins the
   /// threads. False: requests still run somewhere (a backend hangs); then neither the server nor
@@ -184,7 +185,7 @@ const std::string& peer_of(const ServerSession& session);
 const Identity& identity_of(const ServerSession& session);
 /// The extension features both sides have.
 std::uint32_t features_of(const ServerSession& session);
-/// The client's own number of its session, which stays when a server forgets it.
+/// The client's own number of its session. It stays the same when a server forgets the session.
 const wire::Uuid& uuid_of(const ServerSession& session);
 /// Its paths that serve requests now.
 unsigned paths_of(const ServerSession& session);

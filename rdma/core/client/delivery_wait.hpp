@@ -20,7 +20,7 @@ class DeliveryWait {
  public:
   static constexpr Instant kNever = Instant::max();  ///< it does not wait
 
-  /// A request takes the slot, and has waited since then.
+  /// A request takes the slot; it has waited from `since` on.
   void begin(Instant since) {
     since_ = since;
     arrivals_ = losses_ = 0;
@@ -28,7 +28,7 @@ class DeliveryWait {
   void on_sent() { arrived_ = false; }
   /// Its connection is mute.
   void on_mute(Instant now) { since_ = std::min(since_, now); }
-  /// Its path is lost. `anew`: its time begins now, whatever it has waited before.
+  /// Its path is lost. `anew`: its time begins now, and earlier waiting does not count.
   void on_lost(Instant now, bool anew) {
     if (!active() || anew) since_ = now;
     if (losses_ < kLives) ++losses_;

@@ -10,7 +10,7 @@
 namespace rtrs {
 
 /// Such a path looks well as soon as it is connected again. So it is distrusted for a while, twice
-/// as long each time; what was long ago does not count.
+/// as long each time; old failures do not count.
 ///
 /// Threads: belongs to one path; pure, the time is an argument.
 class Distrust {
@@ -30,7 +30,7 @@ class Distrust {
     active_ = false;
     return true;
   }
-  /// By order of the operator, which counts more.
+  /// The operator's order overrides the distrust.
   void forgive() {
     active_ = false;
     length_ = {};

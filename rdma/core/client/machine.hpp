@@ -69,7 +69,7 @@ struct ClientAction {
     put_off,         ///< waits in the lanes, by `pause`
     fail_waiting,    ///< requests that wait for a path
     fail_writes,     ///< those that only `path` may carry
-    fail_overdue,    ///< requests that paths have carried in vain; report overdue
+    fail_overdue,    ///< requests without progress on their paths; report overdue
     release,         ///< if no lane is bound to `path`, report released
     forget,          ///< `path`: the next one with its number is another
     run_background_jobs,  ///< a path has come
@@ -86,8 +86,8 @@ struct ClientAction {
   Notice notice = {};
 };
 
-/// Paths that come and go, and the consequences for the session. Lanes belong to the executor, and
-/// so do connections, timers, and what recovers a session.
+/// Decides about a session's paths, and about the session with them. Lanes, connections, timers and
+/// the recovery handler belong to the executor.
 ///
 /// After each event the executor performs the actions until there are none, and then calls
 /// handle_timeout() at next_deadline(). It may report events while it performs an action; their
@@ -101,12 +101,12 @@ class ClientMachine {
       : session_{std::move(options), std::move(random)}, recovers_{recovers} {}
 
   void handle(const ClientEvent& event, Instant now);
-  /// Looks for what time has brought.
+  /// Does everything that is due by now.
   void handle_timeout(Instant now);
   std::optional<ClientAction> poll_action();
   /// May change with each event.
   Instant next_deadline() const { return ended_ ? Instant::max() : session_.next_event(); }
-  /// By the executor: nothing is decided any more.
+  /// The executor stops: nothing is decided any more.
   void end() { ended_ = true; }
 
   /// For questions, and for commands that change no path that is open.

@@ -80,8 +80,8 @@ struct SessionPath {
   /// Begins an attempt: a new life of the path. `common`: the options of all paths.
   ClientPath& begin(ClientPathOptions common);
   void connected(Instant now);
-  /// A life ends in which it was connected, `in_vain` as of ClientSession::lost(). The result: the
-  /// path was of use. `pause`: the longest before an attempt.
+  /// A life of the connected path ends, `in_vain` as in ClientSession::lost(). `pause`: the longest
+  /// pause before an attempt. Returns whether the path was of use.
   bool life_ended(Instant now, bool in_vain, Duration pause);
   /// An attempt has failed: the server was there, and had no room.
   bool was_turned_away(const Cause& why) const;

@@ -147,8 +147,8 @@ class ServerMachine {
   const ServerSession& session() const { return session_; }
   bool draining() const { return draining_; }
 
-  /// Whether a connection of a path may come in that admission has accepted; otherwise it is
-  /// closed, and its client tries again.
+  /// Whether a connection that admission has accepted may join its path. If not, it is closed, and
+  /// its client tries again.
   bool takes(PathId path, bool is_new) const;
   Path& add(PathId path, const ServerPathOptions& options, Instant now);
   const Path* find(PathId path) const;

@@ -27,7 +27,7 @@ class PathChunks {
     return memory_.subspan(offset_of(buffer_id), size_);
   }
 
-  /// The parts that no executing request uses, in whose chunk its data are.
+  /// The parts of the memory that hold no executing request's chunk.
   std::vector<MutableBytes> unused(std::span<const ServerRequest> requests) const;
   /// How much the executing ones use, in whole pages.
   static std::uint64_t held(std::span<const ServerRequest> requests);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Requests to a server over RDMA or TCP that survive paths and are carried out once.
+/* Requests to a server over RDMA or TCP. They survive the loss of paths and are carried out once.
  *
- * A client connects, sends a message with data out and room for data in, and is told how it ended.
- * A server listens, and a handler ends each request, at once or later, from any thread. The
- * tutorial is docs/library.md. Functions return 0 or a positive errno unless they say otherwise.
- * A structure begins with its size: set it to sizeof, and everything that stays 0 is the default.
+ * A client connects, sends a message with data, gives room for an answer, and gets the result. A
+ * server listens, and a handler ends each request, at once or later, from any thread. The tutorial
+ * is docs/library.md. Functions return 0 or a positive errno unless they say otherwise. A structure
+ * begins with its size: set it to sizeof. Every other member that stays 0 has its default.
  */
 #ifndef RTRS_H
 #define RTRS_H
@@ -34,15 +34,15 @@ struct rtrs_error {
   char text[508];
 };
 
-#define RTRS_MAX_MESSAGE 240 /* bytes of a message; what is longer belongs to `out` */
+#define RTRS_MAX_MESSAGE 240 /* bytes of a message; more data go into `out` */
 #define RTRS_FOREVER 0xFFFFFFFFu /* of a time in milliseconds: no limit */
 
-/* The outcome is unknown: the request was sent, and the server was restarted, or no path came back
- * in time, before its answer was here. It was carried out once or not at all. Every other error is
- * the server's answer, or says that the request was not carried out. */
+/* The outcome is unknown: the server was restarted, or no path came back in time, before a
+ * request's answer was here. It was carried out once or not at all. Every other error is the
+ * server's answer, or says that the request was not carried out. */
 #define RTRS_UNKNOWN_OUTCOME 131 /* ENOTRECOVERABLE */
 
-/* How a request is to be treated. */
+/* The treatment of a request. */
 enum rtrs_flags {
   /* It may be carried out more than once (a read does no harm): the server keeps no answer for it,
    * and it is sent again after a restart of the server. */
@@ -50,8 +50,8 @@ enum rtrs_flags {
   /* After a restart of the server it is sent again under its id, marked RTRS_MAYBE_DONE: the
    * application recognises what it has recorded. */
   RTRS_RESEND = 1u << 1,
-  /* EAGAIN instead of waiting for a permit or a path. What is submitted with RTRS_CONTROL waits for
-   * its turn all the same. */
+  /* EAGAIN instead of waiting for a permit or a path. A request with RTRS_CONTROL waits for its
+   * turn all the same. */
   RTRS_NOWAIT = 1u << 2,
   /* On the control connection: in the order of the calls, beside the I/O of others. */
   RTRS_CONTROL = 1u << 3,
@@ -66,11 +66,11 @@ enum rtrs_tls {
   RTRS_TLS_REQUIRE /* nothing is sent or taken in clear */
 };
 
-/* How loud a line of the log is. */
+/* The importance of a line of the log. */
 enum rtrs_log_level { RTRS_DEBUG, RTRS_INFO, RTRS_WARNING, RTRS_ERROR };
 
-/* The same number on every machine for one request, however often it is sent; another one for every
- * other request. */
+/* Identifies a request: the same on every machine and each time that it is sent; another one for
+ * every other request. */
 struct rtrs_id {
   uint8_t client[16];
   uint64_t number; /* grows with each request of the client */
@@ -93,22 +93,22 @@ struct rtrs_client_options {
   unsigned call_timeout_ms;    /* of rtrs_call(), in steps of 250 ms; 0 = none */
   unsigned heartbeat_interval_ms; /* 0 = 500 */
   unsigned heartbeat_misses;      /* 0 = 4 */
-  unsigned spin_us; /* look for an answer so long before sleeping, 1000 at most; 0 = sleep at once */
+  unsigned spin_us; /* look so long for an answer before sleeping, at most 1000; 0 = not */
   int no_digests;   /* TCP: send no checksums of frames and data */
   void (*log)(void *context, enum rtrs_log_level level, const char *line); /* from any thread */
   void *log_context;
   enum rtrs_tls tls;            /* OFF or REQUIRE; then all paths must lead over TCP */
-  int tls_no_verify_peer;       /* take a server whose certificate no CA of ours has signed */
+  int tls_no_verify_peer;       /* accept a server without a certificate of a known CA */
   const char *tls_psk;          /* file of shared keys, NAME:HEX a line */
   const char *tls_certificates; /* directory of ca-cert.pem, client-cert.pem, client-key.pem */
-  const char *tls_username;     /* which key of the file; NULL = its only one */
+  const char *tls_username;     /* the key's name in the file; NULL = its only one */
   /* Without TLS, and over RDMA: file of shared keys; both ends prove that they have the same. */
   const char *auth_psk;
-  const char *auth_username; /* which key of it; NULL = its only one */
+  const char *auth_username; /* the key's name in it; NULL = its only one */
 };
 
-/* One request that is submitted and not waited for. Belongs to the caller, with all memory that it
- * names, from its end on: when `done` is called or rtrs_next() has returned it. */
+/* A request without a waiting caller. It and all memory that it names belong to the library from
+ * rtrs_submit() until its end: until `done` is called or rtrs_next() has returned it. */
 struct rtrs_operation {
   size_t size;
   unsigned flags;
@@ -118,14 +118,14 @@ struct rtrs_operation {
   int out_count;
   const struct iovec *in; /* room for the answer */
   int in_count;
-  /* Called when it has ended, on a thread of the library, which may submit but not wait. NULL puts
-   * it into the queue of rtrs_next(). */
+  /* Called when it has ended, on a thread of the library, where you may submit but not wait. NULL
+   * puts the operation into the queue of rtrs_next(). */
   void (*done)(struct rtrs_operation *operation);
   void *context; /* the caller's own */
-  int error;     /* how it ended */
+  int error;     /* its result: 0 or an errno */
   size_t answer_length;
-  void *private_data; /* the library's, while it is under way */
-  /* Not 0: as rtrs_ask(), for an answer of so many bytes at most; `in_count` must be 0. */
+  void *private_data; /* of the library, until the end */
+  /* Not 0: as rtrs_ask(), for an answer of at most so many bytes; `in_count` must be 0. */
   size_t most;
   void *answer; /* for rtrs_free(); NULL when it is empty */
 };
@@ -133,7 +133,7 @@ struct rtrs_operation {
 struct rtrs_limits {
   size_t size;
   uint32_t queue_depth;  /* requests in flight */
-  uint32_t max_io_size;  /* bytes in one message; what is larger is cut by the library */
+  uint32_t max_io_size;  /* bytes in one message; the library cuts larger data */
 };
 
 /* A path as it is now. */
@@ -153,18 +153,18 @@ struct rtrs_path {
  * connect_timeout_ms. NULL: `error` (which may be NULL) says why, and so does errno. */
 RTRS_API rtrs_client *rtrs_connect(const char *uri, const struct rtrs_client_options *options,
                                    struct rtrs_error *error);
-/* What was submitted and has not ended ends with ECANCELED. Nobody may be inside a call. */
+/* Operations that have not ended end with ECANCELED. No call may be running. */
 RTRS_API void rtrs_disconnect(rtrs_client *client);
 
 /* Sends a request and waits for its end. `out` are data for the server, `in` is room for the
- * answer; `answer_length` (may be NULL) tells how much of it was filled.
+ * answer; `answer_length` (may be NULL) gets the number of bytes filled.
  *
- * Errors: what the handler said; RTRS_UNKNOWN_OUTCOME; EHOSTUNREACH (no path in time, certainly not
- * carried out), ETIMEDOUT (call_timeout_ms has passed: carried out once, now or later, or not at
- * all), EAGAIN (RTRS_NOWAIT), EMSGSIZE (the message is longer than RTRS_MAX_MESSAGE, the data are
- * more than the server takes, or the answer was longer than the room: then it was carried out),
- * ENOBUFS (the server has no memory for such a large request now), EDEADLK (called in `done`),
- * EIO (the session is over). Threads: any. */
+ * Errors: the handler's; RTRS_UNKNOWN_OUTCOME; EHOSTUNREACH (no path in time, certainly not carried
+ * out); ETIMEDOUT (call_timeout_ms has passed: carried out once, now or later, or not at all);
+ * EAGAIN (RTRS_NOWAIT); ENOBUFS (the server has no memory for such a large request now); EDEADLK
+ * (called in `done`); EIO (the session is over). EMSGSIZE: the message is longer than
+ * RTRS_MAX_MESSAGE, or the data are more than the server takes. An answer that is longer than the
+ * room gives EMSGSIZE, too; then the request was carried out. Threads: any. */
 RTRS_API int rtrs_call(rtrs_client *client, const void *message, size_t message_length,
                        const struct iovec *out, int out_count, const struct iovec *in, int in_count,
                        size_t *answer_length, unsigned flags);
@@ -175,26 +175,27 @@ RTRS_API int rtrs_call(rtrs_client *client, const void *message, size_t message_
 RTRS_API int rtrs_ask(rtrs_client *client, const void *message, size_t message_length,
                       const struct iovec *out, int out_count, size_t most, void **answer,
                       size_t *answer_length, unsigned flags);
-/* Frees memory of rtrs_ask() or rtrs_take_data(), as free() does. What is large is kept for the
- * next large request or answer, which is faster than new memory; the system may take it any time.
- * NULL does nothing. Threads: any. */
+/* Frees memory of rtrs_ask() or rtrs_take_data(), as free() does. Large memory is kept for the next
+ * large request or answer, because new memory is slower; the system may take it any time. NULL does
+ * nothing. Threads: any. */
 RTRS_API void rtrs_free(void *memory);
 
-/* Sends a request; its end is told as the operation says. Errors: EAGAIN (RTRS_NOWAIT), EINVAL,
- * EMSGSIZE; then it has not been taken. Waits for a permit as rtrs_call() does. Threads: any. */
+/* Sends a request; its end is reported by `done` or rtrs_next(). Waits for a permit as rtrs_call()
+ * does. Errors: EAGAIN (RTRS_NOWAIT), EINVAL, EMSGSIZE; the operation is the caller's then.
+ * Threads: any. */
 RTRS_API int rtrs_submit(rtrs_client *client, struct rtrs_operation *operation);
-/* Gives an operation up, which may be carried out all the same, once. 0: it is the caller's again,
- * and its end will not be told. ENOENT: it has ended, and that is told. Threads: any. */
+/* Cancels an operation, which may be carried out all the same, once. 0: it is the caller's again,
+ * and its end will not be reported. ENOENT: it has ended, and that is reported. Threads: any. */
 RTRS_API int rtrs_cancel(rtrs_client *client, struct rtrs_operation *operation);
 /* Readable while rtrs_next() has something to return. Belongs to the client. */
 RTRS_API int rtrs_fd(rtrs_client *client);
-/* Returns up to `count` operations that have ended; how many, without waiting. */
+/* Stores up to `count` ended operations and returns their number. Does not wait. */
 RTRS_API int rtrs_next(rtrs_client *client, struct rtrs_operation **operations, int count);
 
 /* Lets requests use this memory without a copy over RDMA: `out` is sent from it, `in` is received
- * into it. Over TCP that is so for all memory. It stays the caller's, and must stay until it is
+ * into it. Over TCP that is so for all memory. The caller owns it, and must keep it until it is
  * unregistered or the client is gone. Until then the server can write all of it at any time. A
- * request in it that is given up (rtrs_cancel(), call_timeout_ms) breaks its path, which comes
+ * request in it that is cancelled (rtrs_cancel(), call_timeout_ms) breaks its path, which comes
  * back by itself. Requests with RTRS_CONTROL copy. Takes as long as the system needs to lock it.
  *
  * Errors: EINVAL (it is empty), EEXIST, ENOMEM (it cannot be locked), EIO (the session is over).
@@ -209,7 +210,7 @@ RTRS_API void rtrs_client_limits(rtrs_client *client, struct rtrs_limits *limits
 RTRS_API int rtrs_client_alive(rtrs_client *client);
 /* Fills up to `count` paths, each with its `size` set; returns how many there are. */
 RTRS_API int rtrs_client_paths(rtrs_client *client, struct rtrs_path *paths, int count);
-/* One path more or less: "[tcp:|rdma:][SOURCE@]HOST[:PORT]". Errors: EINVAL, EEXIST, ENOSPC,
+/* Adds or removes a path: "[tcp:|rdma:][SOURCE@]HOST[:PORT]". Errors: EINVAL, EEXIST, ENOSPC,
  * ENOENT, EBUSY (the last one), EIO. */
 RTRS_API int rtrs_add_path(rtrs_client *client, const char *path, struct rtrs_error *error);
 RTRS_API int rtrs_remove_path(rtrs_client *client, const char *path, struct rtrs_error *error);
@@ -217,9 +218,10 @@ RTRS_API int rtrs_set_policy(rtrs_client *client, const char *policy);
 
 /* ---- Bricks --------------------------------------------------------------------------------- */
 
-/* Memory of an rnbd-server with an export brick:..., in blocks of 2 MiB that a client allocates, maps,
- * and reads and writes by itself: over RDMA the server's processor takes no part. The id of a block is
- * a virtual address of 64 bits, a multiple of the block's size. docs/brick.md explains the words. */
+/* Memory of an rnbd-server with an export brick:..., in blocks of 2 MiB that a client allocates,
+ * maps, and reads and writes by itself: over RDMA the server's processor takes no part. The id of a
+ * block is a virtual address of 64 bits, a multiple of the block's size. docs/brick.md explains the
+ * words. */
 typedef struct rtrs_brick rtrs_brick;
 typedef struct rtrs_map rtrs_map; /* a mapped block */
 
@@ -238,7 +240,7 @@ enum rtrs_map_flags {
 
 enum rtrs_brick_durability {
   RTRS_BRICK_NEVER, /* plain memory */
-  RTRS_BRICK_SYNC   /* what rtrs_brick_sync() has covered */
+  RTRS_BRICK_SYNC   /* data that rtrs_brick_sync() has covered */
 };
 
 struct rtrs_brick_info {
@@ -246,7 +248,7 @@ struct rtrs_brick_info {
   uint64_t blocks;    /* that can be allocated */
   uint64_t free;      /* of them */
   uint64_t in_memory; /* blocks that memory has room for */
-  uint64_t epoch;     /* another number than before: what was not synced may be lost */
+  uint64_t epoch;     /* another number than before: data without a sync may be lost */
   uint32_t max_maps;  /* of this client at a time */
   uint32_t lease_ms;  /* until a recalled block must be unmapped */
   enum rtrs_brick_durability durability;
@@ -272,36 +274,37 @@ struct rtrs_brick_range {
 };
 
 /* Opens rnbd+tcp://HOST[:PORT]/EXPORT over TCP, rnbd://... over RDMA. Of the options `policy` and
- * `call_timeout_ms` mean nothing here. Only one client at a time may write. NULL: `error` (which may
- * be NULL) says why, and so does errno. Threads: all functions any, but rtrs_brick_close(). */
+ * `call_timeout_ms` mean nothing here. Only one client at a time may write. NULL: `error` (which
+ * may be NULL) says why, and so does errno. Threads: all functions any, but rtrs_brick_close(). */
 RTRS_API rtrs_brick *rtrs_brick_open(const char *uri, const struct rtrs_client_options *options,
                                      struct rtrs_error *error);
-/* Ends all maps, which are freed. Nobody may be inside a call. */
+/* Ends and frees all maps. No call may be running. */
 RTRS_API void rtrs_brick_close(rtrs_brick *brick);
 
 RTRS_API int rtrs_brick_describe(rtrs_brick *brick, struct rtrs_brick_info *info);
-/* Durable when it returns 0; a new block reads as zeros. Errors: EEXIST, ENOSPC, EINVAL (an id inside
- * a block), EROFS, EIO (the session is over); without RTRS_BRICK_ALL some may be allocated. */
+/* Durable when it returns 0; a new block reads as zeros. Errors: EEXIST, ENOSPC, EINVAL (an id
+ * inside a block), EROFS, EIO (the session is over); without RTRS_BRICK_ALL some may be
+ * allocated. */
 RTRS_API int rtrs_brick_alloc(rtrs_brick *brick, uint64_t id, uint32_t count, unsigned flags);
 /* Errors: EBUSY (mapped by anybody), ENOENT, and as above. */
 RTRS_API int rtrs_brick_free(rtrs_brick *brick, uint64_t id, uint32_t count, unsigned flags);
-/* Maps one block. Errors: EBUSY (another map excludes it), ENOENT (not allocated), EAGAIN (memory is
- * full of maps, ask again), EMFILE, EROFS, EIO (also when the memory path is lost, see
+/* Maps one block. Errors: EBUSY (another map excludes it), ENOENT (not allocated), EAGAIN (memory
+ * is full of maps, ask again), EMFILE, EROFS, EIO (also when the memory path is lost, see
  * rtrs_brick_recover()). */
 RTRS_API int rtrs_brick_map(rtrs_brick *brick, uint64_t id, unsigned flags, rtrs_map **map);
-/* Ends a map and frees it, whatever it returns. 0: nothing lands in the block any more. No read or
+/* Ends a map and frees it, even with an error. 0: nothing lands in the block any more. No read or
  * write of it may be under way. Errors: ENOENT (it has ended before), EIO. */
 RTRS_API int rtrs_brick_unmap(rtrs_map *map);
 /* One-sided, inside the block. 0 after a write: this client's reads see it, and so does everybody
  * behind rtrs_brick_sync() or rtrs_brick_unmap().
  *
- * Errors: EINVAL (outside the block), EACCES (not mapped for that), EIO (the memory path is lost: all
- * maps are dead, and what becomes of a write is open until rtrs_brick_recover()). */
+ * Errors: EINVAL (outside the block), EACCES (not mapped for that), EIO (the memory path is lost:
+ * all maps are dead, and the outcome of a write is unknown until rtrs_brick_recover()). */
 RTRS_API int rtrs_brick_read(rtrs_map *map, uint64_t offset, void *into, size_t length);
 RTRS_API int rtrs_brick_write(rtrs_map *map, uint64_t offset, const void *from, size_t length);
-/* Behind it earlier writes to these ranges are durable; with `count` 0, to all that is mapped for
- * writing. Errors: ENOENT (a range is not allocated), EOPNOTSUPP (RTRS_BRICK_NEVER; the writes are
- * visible all the same), E2BIG (more than 4096 ranges), EIO. */
+/* When it returns, earlier writes to these ranges are durable; with `count` 0, to all blocks mapped
+ * for writing. Errors: ENOENT (a range is not allocated), EOPNOTSUPP (RTRS_BRICK_NEVER; the writes
+ * are visible all the same), E2BIG (more than 4096 ranges), EIO. */
 RTRS_API int rtrs_brick_sync(rtrs_brick *brick, const struct rtrs_brick_range *ranges, int count);
 /* Fills up to `count` extents with blocks from `first` on; `found` tells how many. */
 RTRS_API int rtrs_brick_list(rtrs_brick *brick, enum rtrs_brick_listing what, uint64_t first,
@@ -310,8 +313,8 @@ RTRS_API int rtrs_brick_list(rtrs_brick *brick, enum rtrs_brick_listing what, ui
  * dead then; rtrs_brick_unmap() frees them. Does nothing while the path lives. */
 RTRS_API int rtrs_brick_recover(rtrs_brick *brick, struct rtrs_error *error);
 /* `wanted` is called when blocks are wanted back (RTRS_BRICK_RECALLED tells which), on a thread of
- * the library, where it must not block nor call this interface. Who keeps them longer than lease_ms
- * loses the memory path. NULL ends that. */
+ * the library, where it must not block nor call this interface. A client that keeps them longer
+ * than lease_ms loses the memory path. NULL ends that. */
 RTRS_API void rtrs_brick_on_recall(rtrs_brick *brick, void (*wanted)(void *context), void *context);
 
 /* ---- Server --------------------------------------------------------------------------------- */
@@ -323,7 +326,7 @@ struct rtrs_incoming {
   rtrs_session *session;
   const void *message;
   size_t message_length;
-  /* What the client sent. In one message the client could still change it: copy what you check. */
+  /* The client's data. In one message the client could still change them: copy, then check. */
   const void *data;
   size_t data_length;
   size_t room;   /* bytes that the answer may have */
@@ -335,10 +338,10 @@ struct rtrs_incoming {
 
 /* The handler of a server. All but `request` may be NULL. `request` comes on an event loop, where
  * it must not block, or on one of the workers (rtrs_server_options.workers); the others come on the
- * event loop of their session. What they throw, if they are C++, goes to the log. */
+ * event loop of their session. C++ exceptions from them go to the log. */
 struct rtrs_server_ops {
   size_t size;
-  /* Must lead to exactly one rtrs_finish(), now or later, whatever it throws. */
+  /* Must lead to exactly one rtrs_finish(), now or later, even if it throws. */
   void (*request)(void *context, const struct rtrs_incoming *incoming);
   void (*session_up)(void *context, rtrs_session *session);
   /* Everything of the session has been finished; nothing more comes from it. */
@@ -354,8 +357,8 @@ struct rtrs_server_options {
   unsigned queue_depth;      /* requests in flight per session; 0 = 256 */
   unsigned max_io_size;      /* bytes in one message, a multiple of 4096; 0 = 256 KiB */
   uint64_t max_request_size; /* bytes of data of a request or an answer; 0 = 1 GiB */
-  uint64_t request_memory;   /* for requests and answers larger than max_io_size, in all; 0 = 4 GiB or a
-                                quarter of the RAM */
+  uint64_t request_memory;   /* for requests and answers larger than max_io_size, in all; 0 = 4 GiB or
+                                a quarter of the RAM */
   uint64_t memory_limit;     /* for the messages of all paths; 0 = 1 GiB or a quarter of the RAM */
   unsigned max_sessions;     /* 0 = 256 */
   unsigned session_linger_ms; /* a session without paths is kept so long; 0 = 30000 */
@@ -381,7 +384,8 @@ RTRS_API rtrs_server *rtrs_listen(const char *uri, const struct rtrs_server_ops 
 /* Stops, waits up to `drain_ms` for running requests, and frees the server. EBUSY: the handler has
  * still not finished some; the server serves nobody any more, and its memory stays. */
 RTRS_API int rtrs_server_close(rtrs_server *server, unsigned drain_ms);
-/* Where it listens, "tcp:127.0.0.1:1234" with the real port. ENOENT: there is no such listener. */
+/* A listener's address, "tcp:127.0.0.1:1234" with the real port. ENOENT: there is no such
+ * listener. */
 RTRS_API int rtrs_server_address(rtrs_server *server, unsigned index, char *text, size_t size);
 /* The port of the first listener. */
 RTRS_API unsigned rtrs_server_port(rtrs_server *server);
@@ -398,12 +402,12 @@ RTRS_API void rtrs_finish_with(rtrs_request *request, const void *answer, size_t
  * wait for an answer), for rtrs_free() or free(). NULL: they came in one message, or were taken. */
 RTRS_API void *rtrs_take_data(rtrs_request *request);
 
-/* The name under which the client announced itself, and where it is. */
+/* The name under which the client announced itself, and its address. */
 RTRS_API const char *rtrs_session_name(rtrs_session *session);
 RTRS_API const char *rtrs_session_peer(rtrs_session *session);
 /* The name that the client has proven with its key or its certificate; "" = none. */
 RTRS_API const char *rtrs_session_user(rtrs_session *session);
-/* The handler's own. Threads: set on the session's event loop. */
+/* A pointer of the handler. Threads: set on the session's event loop. */
 RTRS_API void rtrs_session_set_context(rtrs_session *session, void *context);
 RTRS_API void *rtrs_session_context(rtrs_session *session);
 

@@ -32,7 +32,7 @@ struct Error {
   std::string text;
 };
 
-/// A value, or why there is none.
+/// A value, or the error in its place.
 template <class T>
 class [[nodiscard]] Result {
  public:
@@ -85,10 +85,10 @@ class Answer {
   std::unique_ptr<std::byte[], void (*)(void*)> memory_;
   std::size_t length_;
 };
-/// How long it may be unless one says so, in bytes.
+/// The longest answer unless a caller sets another limit, in bytes.
 inline constexpr std::size_t kMostAnswer = 1U << 20;
 
-/// Options whose `size` is right.
+/// Options with the right `size`.
 template <class Options>
 Options defaults() {
   Options options{};
@@ -104,7 +104,7 @@ inline constexpr unsigned kDrainMs = 2000;
 /// A session with a server. Threads: any, but the destructor.
 class Client {
  public:
-  /// How an operation has ended: an errno, and the length of its answer.
+  /// The result of an operation: an errno, and the length of its answer.
   using Done = std::function<void(int error, std::size_t answer_length)>;
 
   static Result<Client> connect(const char* uri,
@@ -153,14 +153,14 @@ class Client {
     submitted->operation.done = [](rtrs_operation* operation) { tell(*operation); };
     return hand_over(std::move(submitted));
   }
-  /// The same for those who poll: run_ended() calls `done` when descriptor() is readable.
+  /// The same for callers that poll: run_ended() calls `done` when descriptor() is readable.
   int enqueue(std::string_view message, ConstBytes out, Bytes in, Done done, unsigned flags = 0) {
     auto submitted = std::make_unique<Submitted>(message, out, in, flags);
     submitted->told = std::move(done);
     return hand_over(std::move(submitted));
   }
   int descriptor() { return rtrs_fd(client_.get()); }
-  /// Tells of all that was enqueued and has ended; how many those were.
+  /// Calls `done` of all enqueued operations that have ended. Returns their number.
   std::size_t run_ended() {
     std::array<rtrs_operation*, 64> ended;
     std::size_t told = 0;
@@ -220,7 +220,7 @@ class Client {
   static constexpr int kMaxPaths = 16;  ///< more than a client can have
 
   struct Submitted;
-  /// Operations that were handed over and have not ended.
+  /// Operations that have not ended.
   struct UnderWay {
     std::mutex mutex;
     std::set<Submitted*> all;
@@ -282,7 +282,7 @@ class Client {
   struct Disconnect {
     void operator()(rtrs_client* client) const {
       rtrs_disconnect(client);
-      // Enqueued operations whose end was not reported belong to us again.
+      // Enqueued operations belong to us again if their end was not reported.
       for (Submitted* submitted : std::set<Submitted*>{std::move(under_way->all)}) delete submitted;
     }
     std::shared_ptr<UnderWay> under_way;
@@ -376,11 +376,12 @@ class Brick {
     if (const int error = rtrs_brick_map(get(), id, flags, &map)) return failed(error);
     return Map{map};
   }
-  /// Makes earlier writes to these ranges durable; without one, all that is mapped for writing.
+  /// Makes earlier writes to these ranges durable; without one, all blocks mapped for writing.
   int sync(std::span<const Range> ranges = {}) {
     return rtrs_brick_sync(get(), ranges.data(), static_cast<int>(ranges.size()));
   }
-  /// Behind the loss of the memory path: all maps are dead, and nothing of them lands any more.
+  /// Call it after the loss of the memory path. When it returns, all maps are dead, and none of
+  /// their writes lands any more.
   int recover() { return rtrs_brick_recover(get(), nullptr); }
   Result<std::vector<Extent>> list(rtrs_brick_listing what) {
     constexpr int kPage = 256;
@@ -448,7 +449,7 @@ class Request {
   /// The answer is copied.
   void finish(ConstBytes answer) { end(0, answer); }
   void finish(std::string_view answer) { finish(bytes(answer)); }
-  /// The answer is not copied: it lives, and what it owns, until the client has it.
+  /// The answer is not copied. It lives, with all that it owns, until the client has it.
   template <class Range>
   void finish_with(Range answer) {
     if (incoming_.request == nullptr) return;
@@ -464,7 +465,7 @@ class Request {
   }
 
  private:
-  /// Only the first time does anything.
+  /// Only the first call does anything.
   void end(int error, ConstBytes answer) {
     rtrs_request* const request = std::exchange(incoming_.request, nullptr);
     if (request != nullptr) rtrs_finish(request, error, answer.data(), answer.size());
@@ -519,7 +520,7 @@ class Server {
   ~Server() { close(kDrainMs); }
 
   unsigned port() const { return rtrs_server_port(server_); }
-  /// Waits so long for requests that run. EBUSY: some still do; the handler stays, too.
+  /// Waits at most so long for running requests. EBUSY: some still run; the handler stays, too.
   int close(unsigned drain_ms) {
     const int error = rtrs_server_close(std::exchange(server_, nullptr), drain_ms);
     if (error != 0) handlers_.release();  // NOLINT: they may still be called
