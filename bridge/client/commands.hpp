@@ -9,7 +9,8 @@
 
 namespace rnbd {
 
-/// status, add-path, remove-path, disconnect, reconnect, policy. Their arguments must outlive them.
+/// status, add-path, remove-path, disconnect, reconnect, policy. The arguments must outlive the
+/// commands.
 ///
 /// Threads: any.
 /// Source:  rnbd-ctl(8).

@@ -11,7 +11,7 @@
 
 namespace rnbd {
 
-/// Agrees on the protocol, with which each session begins. Returns 0 or a positive errno; EPROTO:
+/// Agrees on the protocol; each session begins with that. Returns 0 or a positive errno; EPROTO:
 /// the server does not speak RNBD.
 ///
 /// Threads: any, as for all of them.
@@ -20,15 +20,15 @@ int ask_session_info(rtrs::Client& client, const rtrs::Interrupt& interrupt);
 
 struct DeviceAnswer {
   int error = 0;  ///< positive errno
-  /// None with an error, and where the answer makes no sense.
+  /// None after an error, or if the answer makes no sense.
   std::optional<wire::DeviceInfoResponse> info;
 };
 
-/// How an open device is now.
+/// The present state of an open device.
 DeviceAnswer ask_device_info(rtrs::Client& client, const DeviceHandle& device,
                              const rtrs::Interrupt& interrupt);
 
-/// Asks for the right to change a device whose content is known as it was at `seen`. The error says
+/// Asks for the right to change a device, whose content the user knows as of `seen`. The error says
 /// why the server does not grant it, or is EPROTO for an answer that makes no sense.
 DeviceAnswer ask_claim(rtrs::Client& client, const DeviceHandle& device, const Witness& seen,
                        const rtrs::Interrupt& interrupt);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The words of a server about all that it has: its exports, its addresses, other servers, writers.
+// Asks a server for its lists: its exports, its addresses, other servers, writers.
 #pragma once
 
 #include <cstddef>

@@ -103,7 +103,7 @@ class Session final : public rtrs::RecoveryHandler,
 
   /// For questions to the server about all that it has, as the session is now.
   ServerDirectory directory() { return {*client_, era().limits}; }
-  /// For those who want to know when the server wants blocks of bricks back.
+  /// The listeners for a server that wants blocks of bricks back.
   RecallListeners& recalls() { return recalls_; }
 
   std::vector<DeviceStatus> devices() const;

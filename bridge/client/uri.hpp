@@ -43,7 +43,7 @@ struct DeviceUri {
 /// Errors: a sentence with the remedy.
 tl::expected<DeviceUri, std::string> parse_device_uri(std::string_view text);
 
-/// Reads `host[:port]`, an IPv6 address in brackets; without a port it has the given one.
+/// Reads `host[:port]`, an IPv6 address in brackets. Without a port it gets the given one.
 ///
 /// Errors: a sentence with the remedy.
 struct HostPort {
@@ -67,7 +67,7 @@ tl::expected<rtrs::PathAddress, std::string> parse_path(
     std::string_view text, rtrs::TransportKind transport,
     std::uint16_t port = rtrs::wire::kDefaultPort);
 
-/// Empty for a name that a server can be asked for; otherwise its fault.
+/// The fault of a device's name; "" if a server can be asked for it.
 std::string complaint_about_device_name(std::string_view name);
 
 /// The one spelling of a name that is the path of a device below a directory: `dev/sdb` for

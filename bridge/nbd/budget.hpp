@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A limit for all connections together, of which each may always have a little.
+// A limit for all connections together. Each one may always take a small part.
 #pragma once
 
 #include <atomic>
@@ -7,7 +7,7 @@
 
 namespace rnbd::nbd {
 
-/// How much of something there is, and how much of it is used.
+/// A limited amount that connections share, and the used part of it.
 ///
 /// Threads: any.
 class Budget {
@@ -35,7 +35,7 @@ class Share {
   Share& operator=(const Share&) = delete;
 
   std::size_t has() const { return has_; }
-  /// Whether take() is in order, for any amount.
+  /// True if take() is allowed now, for any amount.
   bool may_grow() const { return has_ < own_ || !budget_.spent(); }
   void take(std::size_t amount) {
     const std::size_t before = beyond();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory for the data of requests, by size, without going back to the allocator.
+// Memory for the data of requests, kept by size instead of going back to the allocator.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 namespace rnbd::nbd {
 
 /// Buffers of 4 KiB to 32 MiB, aligned to pages. Small ones are kept when they come back, large
-/// ones only as far as they do not add up.
+/// ones only up to a limit in all.
 ///
 /// Threads: one.
 class BufferPool {

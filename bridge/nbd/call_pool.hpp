@@ -11,7 +11,7 @@
 namespace rnbd::nbd {
 
 /// Makes every call at once, so one that waits for a server does not hold up the others. Threads
-/// start when they are needed and end when they are not, but for one. Calls beyond `most_threads`,
+/// start when they are needed, and all but one end when they are idle. Calls beyond `most_threads`,
 /// or beyond the system's limit, wait for others to end.
 ///
 /// Threads: post() from any.

@@ -38,7 +38,7 @@ class Front {
   Front& operator=(const Front&) = delete;
 
   void start();
-  /// Takes over a client after its negotiation. False: nobody comes in any more.
+  /// Takes over a client after its negotiation. False: no client is accepted any more.
   bool adopt(int socket, Agreement agreement);
   /// The devices of the clients that are watched have `size` bytes by now. False: ask again later.
   /// Between start() and stop().
@@ -46,7 +46,7 @@ class Front {
   /// Ends the client that is watched between two requests. None: it has left, or its requests do
   /// not end within `patience`; then it goes on until stop().
   std::optional<Released> release(std::chrono::milliseconds patience);
-  /// One more place where clients come in.
+  /// Adds a listener.
   void add(std::vector<Listener> listeners);
   /// Answers the requests in flight, for at most `patience`, and ends every connection.
   void stop(std::chrono::milliseconds patience);
@@ -83,10 +83,10 @@ class Front {
   Exports& exports_;
   std::vector<Listener> listeners_;  ///< the accepting thread's, once it runs
   const FrontOptions options_;
-  // Apart, so that one kind of trouble does not hide the other.
-  rtrs::ComplaintLog door_complaints_;       ///< clients that do not come in
-  rtrs::ComplaintLog handshake_complaints_;  ///< those that haggle
-  rtrs::ComplaintLog request_complaints_;    ///< those that are served
+  // Separate, so that one kind of trouble does not hide another.
+  rtrs::ComplaintLog door_complaints_;       ///< clients that were not accepted
+  rtrs::ComplaintLog handshake_complaints_;  ///< clients in their handshake
+  rtrs::ComplaintLog request_complaints_;    ///< clients that are served
   int wake_;                                 ///< eventfd, for the thread that accepts
   Pool pool_{options_.max_connections};
   std::vector<std::unique_ptr<Worker>> workers_;

@@ -16,7 +16,7 @@
 
 namespace rnbd::nbd {
 
-/// Of a client that was adopted: how it goes with its connection.
+/// The state of an adopted client's connection.
 struct Watched {
   std::atomic<bool> goodbye{false};  ///< it has said that it leaves
   std::atomic<bool> ended{false};    ///< the connection is no more
@@ -45,16 +45,16 @@ struct Agreement {
 /// return.
 Reply refusal(int error);
 
-/// Whether NBD clients come with TLS (STARTTLS).
+/// Whether NBD clients may or must use TLS (STARTTLS).
 struct FrontTls {
   rtrs::TlsMode mode = rtrs::TlsMode::off;
   std::shared_ptr<rtrs::tls::KeyStore> keys;  ///< unless it is off
 };
 
-/// For the whole handshake: a client that haggles holds one of --max-connections.
+/// Limits the whole handshake, because a client in it holds one of --max-connections.
 inline constexpr std::chrono::seconds kHandshakePatience{60};
 
-/// Haggles until the client has chosen an export. Drops a client that has not finished within
+/// Negotiates until the client has chosen an export. Drops a client that has not finished within
 /// `patience`, or sends nonsense. The first opening of its export does not count. `chosen` is
 /// called before the client gets its export; from then on the export is in use.
 ///

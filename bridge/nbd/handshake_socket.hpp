@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A socket on which one message follows the other, while the client and we haggle.
+// A socket of the handshake, on which one message follows the other.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,8 @@ namespace rnbd::nbd {
 /// Errors:  false when the client has gone, has used up its time, or we are interrupted.
 class HandshakeSocket {
  public:
-  /// `patience`: from now on, for the whole handshake, however busy the client keeps us.
+  /// `patience`: the time from now on for the whole handshake, even if the client is busy all the
+  /// time.
   HandshakeSocket(int fd, const rtrs::Interrupt& interrupt, std::chrono::milliseconds patience)
       : fd_{fd}, interrupt_{interrupt}, deadline_{std::chrono::steady_clock::now() + patience} {}
 
@@ -26,7 +27,7 @@ class HandshakeSocket {
   [[nodiscard]] bool skip(std::size_t size);
   [[nodiscard]] bool send(const void* data, std::size_t size);
   [[nodiscard]] bool send(const std::string& bytes) { return send(bytes.data(), bytes.size()); }
-  /// The client has sent something that nobody has asked for yet.
+  /// True if the client has sent bytes that were not asked for yet.
   bool has_arrivals() const;
   /// From now on all bytes go through this session, which begins with its handshake. Bytes that
   /// were read ahead are an error. False: it failed, session.failure() says why if the client was
@@ -86,7 +87,7 @@ class OptionReader {
     return text;
   }
   std::size_t left() const { return rest_.size(); }
-  /// Everything was there, and nothing more.
+  /// True if all values were there, and no further bytes.
   bool complete() const { return good_ && rest_.empty(); }
   bool good() const { return good_; }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where NBD clients find us.
+// The addresses on which NBD clients connect.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct NbdAddress {
 /// Errors: a sentence that shows the right form.
 tl::expected<NbdAddress, std::string> parse_nbd_address(std::string_view text);
 
-/// As it is written.
+/// The text from which the address can be read again.
 std::string text_of(const NbdAddress& address);
 
 /// A socket that listens. Its end removes the file of a Unix socket that it has made.

@@ -38,8 +38,8 @@ class Worker {
   /// The devices of the clients that are watched have `size` bytes by now. False: ask again later.
   /// Waits for the worker's turn.
   bool grow(std::uint64_t size);
-  /// Ends the client that is watched between two requests; the answer comes when it has ended, and
-  /// is none if it has left, or there is none.
+  /// Ends the watched client between two requests. The answer comes when that is done; none if it
+  /// has left, or there is no such client.
   std::future<std::optional<Released>> release();
   /// Answers the requests in flight, for at most `patience`, and ends.
   void stop(std::chrono::milliseconds patience);
@@ -50,11 +50,11 @@ class Worker {
   void give_back(BufferPool::Buffer buffer) { buffers_.give_back(std::move(buffer)); }
   /// Starts the request's job; it leaves with the others of this turn.
   void start(Request& request);
-  /// Has a call that may wait made elsewhere; its connection learns of the end.
+  /// Makes a call that may wait on another thread; its connection learns of the end.
   void call(std::function<int()> call, Request& request);
 
  private:
-  /// The worker's lane, for as long as somebody uses it.
+  /// The worker's lane, as long as a client uses it.
   struct Lane {
     std::shared_ptr<LaneSource> source;
     std::unique_ptr<rtrs::LaneLoop> loop;

@@ -218,7 +218,7 @@ class ExportCatalogue {
   /// upper half stays. 0 for a reader, which does not need it. Of an unclaimed lease it is the
   /// number of the last writer, or 0 while there is one. Never blocks.
   std::uint64_t writer_serial(const Lease& lease) const;
-  /// The operator has ended what the session of this lease wrote, and nobody else has written
+  /// True if the operator has ended the writing of this lease's session, and no other has written
   /// since. Never blocks.
   bool was_expelled(const Lease& lease) const;
   /// The number that the user of an unclaimed lease has to show with a CLAIM. Never blocks.

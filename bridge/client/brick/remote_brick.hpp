@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A brick at a server, whose client allocates blocks, maps them, and reads and writes them
-// one-sided.
+// A brick at a server. The client allocates blocks, maps them, and reads and writes them one-sided.
 #pragma once
 
 #include <cstdint>

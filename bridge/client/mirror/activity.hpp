@@ -23,17 +23,17 @@ class Activity {
         touched_{regions.count()},
         leaving_{regions.count()} {}
 
-  /// A member says what it has in its log.
+  /// A member reports the regions in its log.
   void add(const RegionMap& active) { hot_.add(active); }
   /// A change is sent.
   void log(const Range& range) { regions_.add(range, hot_); }
   /// A change or flush may be sent from now on.
   void touch(const Range& range) { regions_.add(range, touched_); }
 
-  /// No region is in a log, as far as is known.
+  /// True if no region is known to be in a log.
   bool cold() const { return hot_.empty() && idle(); }
   bool idle() const { return step_ == Step::idle; }
-  /// No change to the range may begin.
+  /// True if no change to the range may begin.
   bool is_leaving(const Range& range) const {
     return step_ == Step::clearing && regions_.meets(range, leaving_);
   }

@@ -16,7 +16,7 @@
 
 namespace rnbd::mirror {
 
-/// One that waits, or a job of a lane.
+/// A call that waits, or a job of a lane.
 struct Call {
   Transfer transfer;
   MirrorLane* lane = nullptr;

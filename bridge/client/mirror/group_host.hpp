@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The orders of a mirror group to its members, and all that surrounds the group.
+// The orders of a mirror group to its members, and the interface to its executor.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@
 
 namespace rnbd::mirror {
 
-/// Says for people and for the members where each member is, and why one is away.
+/// Tells people and members the address of each member, and why one is away.
 ///
 /// Threads: any.
 class MemberLinks {
@@ -31,7 +31,7 @@ class MemberLinks {
   tl::expected<unsigned, rtrs::Failure> named(const std::string& server) const;
   /// "a:1234 (why), b:1234 (why)"
   std::string troubles() const;
-  /// An operator has to know it before the others are done without.
+  /// A warning for an operator who makes the group go on with this member alone.
   std::string dangers_of_forcing(unsigned member) const;
 
   /// A member's device, as another member finds it.

@@ -66,13 +66,13 @@ class MemberSession {
   /// The result of a task that has ended in this session.
   int outcome(Task& task);
 
-  /// It was sent in this session, which is open still.
+  /// True if it was sent in this session, which is still open.
   bool is_current(const Task& task) const { return is_open() && task.epoch == epoch_; }
-  /// A command of that operation is on its way.
+  /// True if a command of that operation is on its way.
   bool holds(std::uint64_t operation) const;
-  /// It has ended, or has had no path for so long that the member counts as lost.
+  /// True if it has ended, or has had no path for so long that the member counts as lost.
   bool is_lost(Clock::time_point now);
-  /// Of its fastest path; Duration::max(): not known.
+  /// The latency of its fastest path; Duration::max(): not known.
   rtrs::Duration latency() const;
 
   // For the loop.

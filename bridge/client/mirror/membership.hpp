@@ -75,7 +75,7 @@ class Membership {
   bool proposes() const { return pending_.active; }
   /// The members on which the next view is based.
   MemberSet base() const { return pending_.active ? pending_.view.set : in_step_; }
-  /// It is told of all changes, but not in step.
+  /// True if it gets all changes, but is not in step.
   bool syncs(unsigned member) const { return members_[member].stage >= Stage::draining; }
   MemberSet syncing() const;
   Progress progress(unsigned member) const;
@@ -84,7 +84,7 @@ class Membership {
 
   // Sessions.
   void link_up(unsigned member);
-  /// Another client has been there: `promised` is its term.
+  /// Another client has claimed the member with the term `promised`.
   void outranked(unsigned member, std::uint64_t promised);
   /// A member that promised a higher term comes back only to a client with a still higher one.
   bool must_rise() const { return rise_ && !gate_closed(); }
@@ -115,7 +115,7 @@ class Membership {
   void begin_history();
 
   // Views.
-  /// False: it would be too few.
+  /// False: too few members would be left.
   bool propose(MemberSet set, const std::vector<RegionMap>& inherit);
   /// A member has recorded it. True: all have, and it is in force.
   bool recorded(unsigned member, const ViewId& view);

@@ -50,7 +50,7 @@ class Operations : std::map<std::uint64_t, Operation> {
       return entry.second.step == Operation::Step::queued;
     });
   }
-  /// For callers that end some of them on the way.
+  /// A copy of the list, for callers that end some of the operations on the way.
   std::vector<std::uint64_t> numbers() const {
     std::vector<std::uint64_t> numbers;
     for (const auto& [number, operation] : *this) numbers.push_back(number);

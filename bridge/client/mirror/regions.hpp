@@ -9,8 +9,8 @@
 
 namespace rnbd::mirror {
 
-/// Finds the regions of a range, and the range of a region. All have the same size; the last one
-/// may have less.
+/// Finds the regions of a range, and the range of a region. All have the same size; only the last
+/// one may be shorter.
 ///
 /// Threads: any; it never changes.
 class Regions {

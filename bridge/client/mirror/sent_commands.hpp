@@ -19,8 +19,7 @@ struct SentCommand {
   unsigned about = 0;  ///< member for which the maps were asked
 };
 
-/// Sends commands, and tells what an answer belongs to. An answer to a command that was forgotten
-/// belongs to nothing.
+/// Sends commands, and finds the command to an answer. A forgotten command has no answer any more.
 ///
 /// Threads: one; pure.
 class SentCommands {

@@ -20,7 +20,7 @@ struct MemberRecord {
   std::uint64_t whole_epoch = 0;  ///< volatile epoch at its newest view; 0 = in none yet
   Maps maps;
 
-  /// The record of a new group, whose members are equal.
+  /// The record of a new group with equal members.
   static MemberRecord first(unsigned number, unsigned members, std::uint32_t regions);
 };
 
