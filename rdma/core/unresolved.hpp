@@ -20,8 +20,8 @@ namespace rtrs {
 ///   its writes (Request::waits_for_scope)
 /// - session (ClientLane, `unresolved`): counts failed writes that no device answers for, and all
 ///   toward Linux; holds back every write
-/// - control (ClientLane, `opens`): counts a CLOSE with an unknown end, and toward Linux writes that
-///   name a device by its id; holds back OPENs
+/// - control (ClientLane, `opens`): counts a CLOSE with an unknown end, and toward Linux writes
+///   that name a device by its id; holds back OPENs
 ///
 /// The transition table of the slots says which request counts where (Hold, rdma/core/client).
 ///

@@ -330,7 +330,7 @@ struct rtrs_incoming {
   const void *data;
   size_t data_length;
   size_t room;   /* bytes that the answer may have */
-  void *answer;  /* memory of that size to write the answer to, which saves a copy; NULL when room is
+  void *answer;  /* memory of that size: an answer written here saves a copy; NULL when room is
                     0 or larger than 4088 */
   unsigned flags; /* RTRS_REPEATABLE, RTRS_RESEND, RTRS_MAYBE_DONE */
   struct rtrs_id id;
@@ -357,7 +357,7 @@ struct rtrs_server_options {
   unsigned queue_depth;      /* requests in flight per session; 0 = 256 */
   unsigned max_io_size;      /* bytes in one message, a multiple of 4096; 0 = 256 KiB */
   uint64_t max_request_size; /* bytes of data of a request or an answer; 0 = 1 GiB */
-  uint64_t request_memory;   /* for requests and answers larger than max_io_size, in all; 0 = 4 GiB or
+  uint64_t request_memory;   /* for all requests and answers larger than max_io_size; 0 = 4 GiB or
                                 a quarter of the RAM */
   uint64_t memory_limit;     /* for the messages of all paths; 0 = 1 GiB or a quarter of the RAM */
   unsigned max_sessions;     /* 0 = 256 */
