@@ -75,5 +75,5 @@ boot server
 it "clients that do harm lose their path or get an errno, the others notice nothing, nothing is left" clients
 it_full "the same while every key is good for one request only" clients_with_new_keys
 it "who does not prove a key over verbs gets no chunks, and nobody uses those of others" proofs
-it "servers that do harm lose the path, the client says why, and neither crashes nor hangs" servers
+it_full "servers that do harm lose the path, the client says why, and neither crashes nor hangs" servers
 finish

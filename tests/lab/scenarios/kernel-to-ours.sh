@@ -296,18 +296,18 @@ cpus=4 connections=5
 boot server client
 it "fio's checksums hold over $connections connections, and the file has what the client reads" despite_rxe verify
 it "the same over two paths, with keys that end with each request" despite_rxe new_keys
-it "ext4 is clean, a discarded range reads as zeroes, and a read-only device refuses writes" file_system
+it_full "ext4 is clean, a discarded range reads as zeroes, and a read-only device refuses writes" file_system
 it_full "over IPv6, Linux's client and our plugin read what each has written" ipv6
 it "what is to be durable reaches the server's storage as FUA, and a flush as a flush" durable
 it_full "the same with storage that has no FUA: as a write and a flush" durable_without_fua
-it "a flush that fails at the storage fails at the client, and so does every later one" failing_flush
+it_full "a flush that fails at the storage fails at the client, and so does every later one" failing_flush
 it_full "every write fails at the client when it fails at the storage" failing_storage
 it_full "two devices of one session are two devices" two_devices
 it_full "a device can be forced away under load, the other stays, and it can be mapped again" unmap_under_load
 # In short: ghosts.sh.
 it_full "I/O of a client with two paths goes on over the second when a cable is pulled" two_paths
 it_full "two clients have a device while it moves from one to the other, and no third" migration
-it "a write that a server is at when it is told to stop succeeds" write_outlives_its_server
+it_full "a write that a server is at when it is told to stop succeeds" write_outlives_its_server
 it "the client finds a restarted server" restart
 it "on a server that asks for proofs Linux's client comes in by the listener that says from where" without_proof
 finish

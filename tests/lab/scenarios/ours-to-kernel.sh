@@ -213,14 +213,14 @@ reload() {
 
 boot server client
 it "fio's checksums hold, with always_invalidate" despite_rxe verify always_invalidate=Y
-it "fio's checksums hold without it, with a queue depth of 16 and chunks of 64 KiB" verify \
+it_full "fio's checksums hold without it, with a queue depth of 16 and chunks of 64 KiB" verify \
   always_invalidate=N sess_queue_depth=16 max_chunk_size=65536
 it_full "the same through rnbd-bridge with always_invalidate, a queue depth of 128 and chunks of 256 KiB" \
   despite_rxe large_chunks
 it_full "what is written holds when the server's queue depth is 1000" deep_queue always_invalidate=N
 it_full "the same with always_invalidate" despite_rxe deep_queue always_invalidate=Y
 it "flush, FUA and requests of odd size do what they say" despite_rxe fua_and_odd_requests
-it "what is to be durable reaches the server's disk as FUA, and a flush as a flush" durable
+it_full "what is to be durable reaches the server's disk as FUA, and a flush as a flush" durable
 it_full "the same with a disk that has a cache and no FUA: as a write and a flush" durable_without_fua
 it "discards free, zeroes that may free do where the server has them, and other zeroes do not" \
   despite_rxe discard
